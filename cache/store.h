@@ -1,0 +1,118 @@
+// The cache: SQLite files ("layers") that hold binaries and records. One writable user layer over read-only layers.
+//
+// Nothing here ever makes the application fail: an unreadable, locked, damaged, full, foreign or read-only layer is a miss
+// (for reads) or a kept error text (for writes), plus one log line. Thread safe. No network file system tricks: rollback
+// journal, short transactions, a lock file of our own beside the layer (docs/cache-format.md).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
+
+namespace trigen {
+
+// Must-match fields: a binary is used only when all of them are equal.
+struct BinaryKey {
+  std::string source_hash;  // generator's Source::hash
+  std::string arch;         // "sm_70"
+  std::string compiler;     // "nvrtc 12.9.86"
+  std::string options;      // canonical option string
+  std::string digest() const;  // SHA-256 hex over the fields
+};
+
+struct Binary {
+  BinaryKey key;
+  std::string candidate;    // describe(): family:config
+  std::string problem;      // the problem that it was made for, canonical text (any B)
+  std::string entry;        // entry names, separated by spaces
+  std::string source;       // emitted text
+  std::string cubin;
+  std::string ptx;
+  std::string log;          // the compiler's log with the resource report
+  int registers = 0, spill_bytes = 0, stack_bytes = 0, static_shared = 0;
+};
+
+enum class Provenance : int { kPredicted = 0, kMeasured = 1 };  // stored: do not renumber
+
+// A tuned choice for problem x device.
+struct Record {
+  std::string problem;     // canonical text
+  std::string arch;        // target name
+  // Soft fields: a mismatch is used and said (exact / near / none).
+  std::string device;      // GPU model, "" for predicted
+  int sms = 0;
+  std::string driver;      // "580.159"
+  std::string candidate;   // family:config
+  BinaryKey binary;        // the binary that runs it
+  Provenance provenance = Provenance::kPredicted;
+  double median_us = 0;    // measured median, or the model's prediction
+  double error = 0;        // relative error against the double-precision reference, measured only
+  std::string evidence;    // JSON: samples, finalists, peers, rejected candidates with their errors, date
+};
+
+enum class Match : int { kNone = 0, kNear = 1, kExact = 2 };
+struct FoundRecord {
+  Record record;
+  Match match = Match::kNone;
+  std::string layer;       // path
+  std::string difference;  // for kNear: "driver 580.159 here, 575.57 in the record"
+};
+
+// One row of `trigen cache ls`.
+struct LayerInfo {
+  std::string path;
+  bool writable = false;
+  std::string problem;     // empty when healthy, else what is wrong and the next step
+  int schema = 0;
+  int64_t binaries = 0, records = 0, bytes = 0;
+};
+
+class Store {
+ public:
+  struct Options {
+    // In lookup order. Empty: TRIGEN_CACHE (a file), then $XDG_CACHE_HOME/trigen/cache.db, then /usr/share/trigen/*.db.
+    std::vector<std::string> layers;
+    bool read_only = false;
+    std::function<void(const std::string&)> log;  // one line per problem; default: stderr when TRIGEN_LOG is set
+  };
+  static std::unique_ptr<Store> open(Options options);
+  virtual ~Store() = default;
+
+  virtual std::optional<Binary> find_binary(const BinaryKey& key) = 0;
+  // Any compiler version: the newest binary with that source hash and arch, for TRIGEN_NO_JIT lookups where no compiler is
+  // at hand to name its version.
+  virtual std::optional<Binary> find_binary_any_compiler(llvm::StringRef source_hash, llvm::StringRef arch) = 0;
+  virtual llvm::Error put_binary(const Binary& binary) = 0;
+
+  // The best record for this problem: measured before predicted, exact device before near.
+  virtual std::optional<FoundRecord> find_record(llvm::StringRef problem, llvm::StringRef arch, llvm::StringRef device,
+                                                 int sms, llvm::StringRef driver) = 0;
+  virtual llvm::Error put_record(const Record& record) = 0;
+  virtual std::vector<FoundRecord> list_records() = 0;
+
+  // Samples of an unfinished tune, so that it can resume: opaque JSON per (problem, arch, device, candidate).
+  virtual llvm::Error put_sample(const Record& sample) = 0;
+  virtual std::vector<Record> find_samples(llvm::StringRef problem, llvm::StringRef arch, llvm::StringRef device) = 0;
+
+  // Exactly one compile per key: the first caller over all processes gets the lease and compiles; the others wait (at most
+  // `wait_ms`) and then look the binary up again. A crashed owner's lease ends with its process.
+  class Lease {
+   public:
+    virtual ~Lease() = default;
+  };
+  enum class LeaseState { kOwner, kDone, kTimedOut };  // kDone: somebody else finished it meanwhile
+  virtual LeaseState lease(const BinaryKey& key, int wait_ms, std::unique_ptr<Lease>& lease) = 0;
+
+  virtual std::vector<LayerInfo> layers() = 0;
+};
+
+// The lookup order that an empty Options::layers stands for, existing or not.
+std::vector<std::string> default_layers();
+
+}  // namespace trigen

@@ -1,0 +1,39 @@
+// The cost model: predicts the time of a candidate without running it. It ranks; it does not promise.
+// Terms: work in the triangle at tile granularity, waves and the tail, shared-memory and tensor throughput, DRAM and L2
+// traffic, occupancy from the compiler's resource report where there is one (else from the config).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "generator/candidate.h"
+
+namespace trigen {
+
+// What the compiler said of a binary (ptxas report). Filled by runtime/compile.h.
+struct Resources {
+  int registers = 0;       // per thread
+  int spill_bytes = 0;     // spill stores + loads
+  int stack_bytes = 0;
+  int static_shared = 0;   // bytes
+};
+
+// The device to predict for: the target's model device, or one that was queried.
+struct DeviceModel {
+  int sms = 0;
+  double clock_hz = 0;
+  int64_t l2_bytes = 0;
+  double dram_bytes_per_s = 0;
+};
+DeviceModel model_of(const Target& target);
+
+struct Prediction {
+  double seconds = 0;
+  double compute_s = 0, dram_s = 0, l2_s = 0, tail_s = 0, fixed_s = 0;
+  int blocks_per_sm = 0;
+  std::string limiter;  // "tensor", "dram", "l2", "tail", "launch"
+};
+Prediction predict(const Candidate& candidate, const DeviceModel& device,
+                   const std::optional<Resources>& resources = std::nullopt);
+
+}  // namespace trigen

@@ -1,0 +1,83 @@
+// A problem: what to compute. One canonical text form, printed and parsed here, used in the CLI, tests, logs, caches and
+// error messages.
+//
+//   forward      y[b,h,t,d]  = act(bias[h,t] + sum_{s,j} W[h,t,s,j] x[b,h,s,d+j-pad]) * gate[b,h,t,d] + residual[b,h,t,d]
+//   grad_input   dx[b,h,s,d] = sum_{t,j} W[h,t,s,j] dy[b,h,t,d-j+pad] + residual[b,h,s,d]
+//   grad_weight  dW[h,t,s,j] = sum_{b,d} dy[b,h,t,d] x[b,h,s,d+j-pad],   grad_bias[h,t] = sum_{b,d} dy[b,h,t,d]
+//
+// with s, t restricted to the triangle (lower: s <= t + diag; upper: s >= t + diag) and x, dy zero outside 0 <= d < D.
+//
+// Text form: the op, then key=value pairs, separated by commas (spaces are accepted too). Canonical order; sizes always
+// printed, the rest only where it differs from the default:
+//
+//   forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0
+//   forward,dtype=bf16,B=16,H=4,T=1024,D=256,K=1,pad=0,layout=bdt,fill=upper,diag=2,wdtype=f32,align=2,epilogue=bias+gelu
+//   grad_weight,dtype=f32,B=8,H=1,T=2048,D=1024,K=1,pad=0,math=tf32,epilogue=bias+accumulate
+//
+// Defaults: H=1, K=1, pad=(K-1)/2 ('same' of nn.Conv1d), layout=btd, fill=lower, diag=0, wdtype=dtype, math=simt for f32,
+// align=16, no epilogue. op, dtype, B, T and D have none.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
+#include "templates/config.h"
+
+namespace trigen {
+
+struct Epilogue {
+  bool bias = false;  // grad_weight: grad_bias as a by-product
+  Activation act = Activation::kNone;
+  bool pre = false;
+  bool gate = false;
+  bool residual = false;
+  bool accumulate = false;
+  bool zero_outside = false;
+  bool operator==(const Epilogue&) const = default;
+};
+
+struct Problem {
+  Op op = Op::kForward;
+  DType dtype = DType::kBF16;
+  DType wdtype = DType::kBF16;  // dtype, or f32 while dtype is 16-bit
+  Math math = Math::kDefault;
+  int64_t B = 0, H = 1, T = 0, D = 0, K = 1, pad = 0;
+  Layout layout = Layout::kBTD;
+  Fill fill = Fill::kLower;
+  int64_t diag = 0;
+  int64_t align = 16;  // bytes that every pointer and every stride (in bytes) is a multiple of: 16, 8, 4 or 2
+  Epilogue epilogue;
+  bool operator==(const Problem&) const = default;
+};
+
+// Parses and validates. Errors name the token, what is allowed and where it stands.
+llvm::Expected<Problem> parse_problem(llvm::StringRef text);
+// A list: one problem per line, '#' starts a comment. Errors carry the line number.
+llvm::Expected<std::vector<Problem>> parse_problem_list(llvm::StringRef text);
+// The canonical text. parse_problem(to_string(p)) == p for every valid p.
+std::string to_string(const Problem& problem);
+
+// Sizes in range, products that fit the kernels' 32-bit tile coordinates and 63-bit element offsets, dtype and epilogue
+// combinations that exist.
+llvm::Error validate(const Problem& problem);
+
+// Exact counts for one problem; multiply-adds count as two operations.
+struct Work {
+  double triangle_flop;  // products inside the triangle only
+  double dense_flop;     // what a masked dense product does
+  double min_bytes;      // every input read once (triangle of W only), every output written once
+};
+Work count_work(const Problem& problem);
+
+int64_t element_size(DType dtype);  // bytes
+llvm::StringRef to_string(Op op);
+llvm::StringRef to_string(DType dtype);
+llvm::StringRef to_string(Math math);
+llvm::StringRef to_string(Layout layout);
+llvm::StringRef to_string(Fill fill);
+llvm::StringRef to_string(Activation act);
+
+}  // namespace trigen

@@ -1,0 +1,65 @@
+// What a kernel is specialised on. Included by the kernel templates (NVRTC) and by the generator (host), so that both
+// sides mean the same thing by every field. Plain C++20 aggregates without any include: a Kernel is a non-type template
+// parameter, and the emitted source spells one with designated initialisers, so a misspelt field does not compile.
+#pragma once
+
+namespace trigen {
+
+// The values below are stored in caches: do not renumber.
+enum class Op : int { kForward = 0, kGradInput = 1, kGradWeight = 2 };
+enum class DType : int { kF16 = 0, kBF16 = 1, kF32 = 2 };
+// How f32 data is multiplied. 16-bit data has one way only (products exact, sums in f32) and says kDefault.
+enum class Math : int { kDefault = 0, kSimt = 1, kTF32 = 2 };
+// btd: x[B,T,H*D], a head is a slice of the last axis. bdt: x[B,H*D,T].
+enum class Layout : int { kBTD = 0, kBDT = 1 };
+// lower: W[t,s] takes part where s <= t + diag. upper: where s >= t + diag.
+enum class Fill : int { kLower = 0, kUpper = 1 };
+enum class Activation : int { kNone = 0, kGELU = 1, kSiLU = 2 };
+
+// The part of a problem that is compiled into a kernel. T, D, H, K equal to 0 mean "taken from Params at run time"; then
+// pad and diag are taken from there too. B always is a run-time value.
+struct Shape {
+  Op op;
+  DType dtype;    // x, y, dx, dy, residual, gate, pre-activation
+  DType wdtype;   // W, dW, bias, grad_bias
+  Math math;
+  Layout layout;
+  Fill fill;
+  int T;          // tokens
+  int D;          // features of one head
+  int H;          // heads
+  int K;          // taps
+  int pad;        // tap j of output feature d reads input feature d + j - pad
+  int diag;       // diagonal offset of the fill
+  bool bias;          // forward: add bias[h,t]; grad_weight: also write grad_bias[h,t]
+  Activation act;     // forward
+  bool pre;           // forward: also store the value before the activation
+  bool gate;          // forward: multiply by gate after the activation
+  bool residual;      // forward, grad_input: add residual last
+  bool accumulate;    // grad_weight: dW += (and grad_bias +=)
+  bool zero_outside;  // grad_weight: write zeros outside the triangle (default: never touched)
+};
+
+// The tunable part. Fields that a family does not use are 0, and are left out of the text form.
+struct Config {
+  int tile_m;   // rows of the output tile: t (forward, grad_weight) or s (grad_input)
+  int tile_n;   // columns of the output tile: flattened (b,d), or flattened (s,j) for grad_weight
+  int tile_k;   // depth of one step of the main loop
+  int warps_m;  // warps along tile_m (simt: threads along m are 8 * warps_m)
+  int warps_n;
+  int stages;   // tiles in flight in shared memory
+  int split_k;  // grad_weight: parts of the (b,d) sum, added in a fixed order from the workspace; 1 = none
+  int raster;   // column tiles in one L2 section, which is walked longest row first; 0 = one section
+  int vec_a;    // elements of one global access to operand A (W, or dy for grad_weight)
+  int vec_b;    // operand B (x, or dy for grad_input)
+  int vec_c;    // output, residual, gate, pre
+  int cluster;  // thread blocks of a cluster (sm_90 and later)
+  int blocks;   // thread blocks on one SM that the register budget must allow (__launch_bounds__), 0 = compiler's choice
+};
+
+struct Kernel {
+  Shape shape;
+  Config config;
+};
+
+}  // namespace trigen
