@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Installs what building trigen needs: Debian 12 / Ubuntu 24.04 packages and NVIDIA's NVRTC wheel (into build/nvrtc).
+# Usage: scripts/setup.sh [--dev]   (--dev: also the test and lint tools)
+# Idempotent; works as root or with sudo; needs no GPU and no CUDA toolkit.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=(cmake ninja-build g++ pkg-config ca-certificates zlib1g-dev libzstd-dev libsqlite3-dev libcli11-dev
+          nlohmann-json3-dev python3-pip python3-venv)
+if [[ ${1:-} == --dev ]]; then
+  packages+=(libgtest-dev libgmock-dev libbenchmark-dev clang-14 clang-format-14 clang-tidy-14)
+fi
+
+say() { printf '==> %s\n' "$*"; }
+as_root() {
+  if [[ $(id -u) == 0 ]]; then "$@"
+  elif command -v sudo >/dev/null; then sudo "$@"
+  else
+    printf 'error: %s needs root; run as root or install sudo\n' "$1" >&2
+    exit 1
+  fi
+}
+installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
+
+if ! command -v apt-get >/dev/null; then
+  printf 'error: this script knows Debian 12 and Ubuntu 24.04 (apt-get); elsewhere install: %s llvm-dev\n' "${packages[*]}" >&2
+  exit 1
+fi
+missing=()
+for package in "${packages[@]}"; do installed "$package" || missing+=("$package"); done
+# LLVM 14 is in both distributions and is what CI builds with; a newer one works too.
+llvm=
+for candidate in llvm-14-dev llvm-dev; do installed "$candidate" && llvm=$candidate && break; done
+if [[ -z $llvm || ${#missing[@]} -gt 0 ]]; then
+  say "installing packages: ${missing[*]} ${llvm:-llvm-14-dev}"
+  export DEBIAN_FRONTEND=noninteractive
+  as_root apt-get update -qq
+  if [[ -z $llvm ]]; then
+    if apt-cache show llvm-14-dev >/dev/null 2>&1; then missing+=(llvm-14-dev); else missing+=(llvm-dev); fi
+  fi
+  as_root apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+else
+  say "packages: all present"
+fi
+
+# NVRTC 12.9 is the one release that makes code for every target from sm_70 to sm_120. 90 MB; only the compiler, no toolkit.
+nvrtc_version=12.9.86
+if ls build/nvrtc/nvidia/cuda_nvrtc/lib/libnvrtc.so.12 >/dev/null 2>&1; then
+  say "NVRTC: build/nvrtc holds it"
+else
+  say "installing NVRTC ${nvrtc_version} into build/nvrtc"
+  mkdir -p build
+  rm -rf build/nvrtc.partial
+  python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore \
+    --target build/nvrtc.partial "nvidia-cuda-nvrtc-cu12==${nvrtc_version}"
+  rm -rf build/nvrtc
+  mv build/nvrtc.partial build/nvrtc
+fi
