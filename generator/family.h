@@ -16,7 +16,7 @@ namespace trigen {
 
 // One kernel launch of a plan.
 struct Launch {
-  std::string entry;      // extern "C" name in the binary
+  std::string entry;      // extern "C" name in the binary: entry_name(op) or kReduceEntry
   uint32_t grid[3] = {1, 1, 1};
   uint32_t block[3] = {1, 1, 1};
   uint32_t cluster = 1;
@@ -28,6 +28,10 @@ struct LaunchPlan {
   std::vector<Launch> launches;  // in stream order (grad_weight with split_k > 1 has a second one: the reduction)
   int64_t workspace_bytes = 0;
 };
+
+// "trigen_forward", "trigen_grad_input", "trigen_grad_weight".
+llvm::StringRef entry_name(Op op);
+inline constexpr llvm::StringLiteral kReduceEntry = "trigen_reduce";  // second launch of split_k > 1
 
 class Family {
  public:

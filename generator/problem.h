@@ -15,7 +15,12 @@
 //   grad_weight,dtype=f32,B=8,H=1,T=2048,D=1024,K=1,pad=0,math=tf32,epilogue=bias+accumulate
 //
 // Defaults: H=1, K=1, pad=(K-1)/2 ('same' of nn.Conv1d), layout=btd, fill=lower, diag=0, wdtype=dtype, math=simt for f32,
-// align=16, no epilogue. op, dtype, B, T and D have none.
+// align and walign as contiguous tensors have them, no epilogue. op, dtype, B, T and D have none.
+//
+// Order of the keys: dtype B H T D K pad layout fill diag wdtype math align walign epilogue. The epilogue is a sum of
+//   forward      bias gelu|silu pre gate residual (pre needs an activation or a gate)
+//   grad_input   residual
+//   grad_weight  bias accumulate zero_outside
 #pragma once
 
 #include <cstdint>
@@ -48,7 +53,9 @@ struct Problem {
   Layout layout = Layout::kBTD;
   Fill fill = Fill::kLower;
   int64_t diag = 0;
-  int64_t align = 16;  // bytes that every pointer and every stride (in bytes) is a multiple of: 16, 8, 4 or 2
+  // Bytes that every pointer and stride (in bytes) is a multiple of: 16, 8, 4 or 2, and no less than an element.
+  int64_t align = 16;   // x, y and what has their shape
+  int64_t walign = 16;  // W or dW
   Epilogue epilogue;
   bool operator==(const Problem&) const = default;
 };
@@ -63,10 +70,15 @@ std::string to_string(const Problem& problem);
 // Sizes in range, products that fit the kernels' 32-bit tile coordinates and 63-bit element offsets, dtype and epilogue
 // combinations that exist.
 llvm::Error validate(const Problem& problem);
+// The largest size or flattened coordinate (T, B*D, T*K ...): a tile more still fits 32 bits.
+inline constexpr int64_t kMaxCoordinate = (int64_t{1} << 31) - (int64_t{1} << 16);
+
+// Sets align and walign to what contiguous tensors of these sizes with 16-byte aligned pointers have.
+void set_contiguous_alignment(Problem& problem);
 
 // Exact counts for one problem; multiply-adds count as two operations.
 struct Work {
-  double triangle_flop;  // products inside the triangle only
+  double triangle_flop;  // products inside the triangle only, without those with x's zero padding
   double dense_flop;     // what a masked dense product does
   double min_bytes;      // every input read once (triangle of W only), every output written once
 };
@@ -79,5 +91,6 @@ llvm::StringRef to_string(Math math);
 llvm::StringRef to_string(Layout layout);
 llvm::StringRef to_string(Fill fill);
 llvm::StringRef to_string(Activation act);
+std::string to_string(const Epilogue& epilogue);  // "bias+gelu", "" when there is none
 
 }  // namespace trigen
