@@ -1,0 +1,22 @@
+// What a caller passes to a run: trigen_args of trigen.h, checked against the problem, turned into the kernel's parameters.
+// Needs no device, except for the ownership of pointers (check_pointers).
+#pragma once
+
+#include "generator/candidate.h"
+#include "runtime/device.h"
+#include "runtime/include/trigen/trigen.h"
+#include "templates/params.h"
+
+namespace trigen {
+
+// Fills `params`; every size in it comes from the problem, and zero strides become contiguous ones. Checks, in this order:
+// struct_size, tensors that are missing or that the problem has no use for, strides, alignment (problem.align; and what the
+// config's vector accesses need), workspace, aliasing. No allocation on success. Errors are bad requests that name the tensor.
+llvm::Error bind_arguments(const Candidate& candidate, int64_t workspace_bytes, const trigen_args& args, Params& params);
+
+// Every pointer must be memory of `device` (or managed memory). One driver call per pointer that is not in `seen`.
+// `seen` remembers the pointers of the last good call; safe to share between threads.
+struct SeenPointers;
+llvm::Error check_pointers(const Device& device, const Params& params, const trigen_args& args, SeenPointers* seen);
+
+}  // namespace trigen

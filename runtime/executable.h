@@ -1,0 +1,61 @@
+// A binary loaded on a device, with the launch geometry of its candidate. What the tuner times and what a plan runs.
+#pragma once
+
+#include <memory>
+
+#include "cache/store.h"
+#include "generator/candidate.h"
+#include "runtime/device.h"
+#include "templates/params.h"
+
+namespace trigen {
+
+enum class LoadFrom { kAuto, kCubin, kPtx };  // kAuto: the cubin where the device runs it, else the PTX
+
+class Executable {
+ public:
+  // Loads into `context` (Device::context()). Do it outside stream capture. Executables of one binary in one context share the
+  // loaded module. Errors: device (the driver's refusal, with its PTX log and what to do).
+  static llvm::Expected<std::shared_ptr<const Executable>> load(const Device& device, cuda::CUcontext context,
+                                                                const Candidate& candidate, const Binary& binary,
+                                                                LoadFrom from = LoadFrom::kAuto);
+  ~Executable();
+  const Candidate& candidate() const { return candidate_; }
+  const Device& device() const { return *device_; }
+  cuda::CUcontext context() const { return context_; }
+  int64_t workspace_bytes() const { return plan_.workspace_bytes; }
+  const LaunchPlan& launch_plan() const { return plan_; }
+  bool from_ptx() const { return from_ptx_; }
+
+  // Launches everything in stream order. The context must be current. Asynchronous; no lock, no allocation, no sync; safe under
+  // stream capture and from several threads. Params must be checked already (arguments.h).
+  cuda::CUresult launch(const Params& params, cuda::CUstream stream) const {
+    void* arguments[] = {const_cast<Params*>(&params)};
+    for (const Step& step : steps_) {
+      const auto result = step.cluster > 1 ? launch_cluster(step, arguments, stream)
+                                           : api_->cuLaunchKernel(step.function, step.grid[0], step.grid[1], step.grid[2],
+                                                                  step.block[0], step.block[1], step.block[2],
+                                                                  step.shared_bytes, stream, arguments, nullptr);
+      if (result != cuda::CUDA_SUCCESS) return result;
+    }
+    return cuda::CUDA_SUCCESS;
+  }
+
+ private:
+  struct Step {
+    cuda::CUfunction function = nullptr;
+    uint32_t grid[3], block[3], cluster = 1, shared_bytes = 0;
+  };
+  cuda::CUresult launch_cluster(const Step& step, void** arguments, cuda::CUstream stream) const;
+
+  Candidate candidate_;
+  LaunchPlan plan_;
+  const Device* device_ = nullptr;
+  const DriverApi* api_ = nullptr;
+  cuda::CUcontext context_ = nullptr;
+  std::vector<Step> steps_;
+  bool from_ptx_ = false;
+  std::shared_ptr<void> module_;
+};
+
+}  // namespace trigen
