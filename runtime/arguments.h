@@ -10,8 +10,8 @@
 namespace trigen {
 
 // Fills `params`; every size in it comes from the problem, and zero strides become contiguous ones. Checks, in this order:
-// struct_size, tensors that are missing or that the problem has no use for, strides, alignment (problem.align; and what the
-// config's vector accesses need), workspace, aliasing. No allocation on success. Errors are bad requests that name the tensor.
+// struct_size, tensors that are missing or that the problem has no use for, strides, alignment (the problem's align and
+// walign), workspace, aliasing. No allocation on success. Errors are bad requests that name the tensor.
 llvm::Error bind_arguments(const Candidate& candidate, int64_t workspace_bytes, const trigen_args& args, Params& params);
 
 // Every pointer must be memory of `device` (or managed memory). One driver call per pointer that is not in `seen`.

@@ -6,7 +6,7 @@
 
 #include "abi/cuda_entries.h"
 #include "llvm/ADT/StringRef.h"
-#include "runtime/error.h"
+#include "generator/error.h"
 
 namespace trigen {
 

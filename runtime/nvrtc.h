@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "generator/target.h"
-#include "runtime/error.h"
+#include "generator/error.h"
 
 namespace trigen {
 

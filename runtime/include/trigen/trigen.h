@@ -97,7 +97,10 @@ typedef struct trigen_problem {
   int fill;           /* trigen_fill */
   int64_t B, H, T, D, K, pad; /* batch, heads, tokens, features of a head, taps, left padding of the taps */
   int64_t diag;       /* diagonal offset of the fill */
-  int64_t align;      /* bytes that every pointer is a multiple of, and every stride too, in bytes: 16, 8, 4 or 2 */
+  /* Bytes that every pointer is a multiple of, and every stride too: 16, 8, 4 or 2. 0: as contiguous tensors have it whose
+   * pointers are multiples of 16. */
+  int64_t align;      /* x, y and what has their shape */
+  int64_t walign;     /* w */
   int bias;           /* forward: add bias[h,t]; grad_weight: write grad_bias[h,t] */
   int activation;     /* trigen_activation, forward */
   int pre;            /* forward: store the value before the activation */
@@ -107,7 +110,7 @@ typedef struct trigen_problem {
   int zero_outside;   /* grad_weight: write zeros outside the triangle (else it is never touched) */
 } trigen_problem;
 
-/* Defaults for everything else: H=1, K=1, pad=0, btd, lower, diag=0, wdtype=dtype, align=16, no epilogue. */
+/* Defaults for everything else: H=1, K=1, pad=0, btd, lower, diag=0, wdtype=dtype, contiguous alignment, no epilogue. */
 TRIGEN_API trigen_status trigen_problem_init(trigen_problem* problem, trigen_op op, trigen_dtype dtype, int64_t B, int64_t T,
                                              int64_t D) TRIGEN_NOEXCEPT;
 /* From text: "forward,dtype=bf16,B=32,T=512,D=1024,K=4,epilogue=bias+gelu". Errors name the token and what is allowed. */
