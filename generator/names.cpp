@@ -1,0 +1,101 @@
+#include "generator/names.h"
+
+#include <algorithm>
+
+#include "generator/error.h"
+#include "llvm/ADT/StringExtras.h"
+
+namespace trigen {
+
+std::string quoted(llvm::StringRef token) {
+  constexpr size_t kShown = 40;
+  std::string out = "'";
+  for (unsigned char c : token.take_front(kShown)) {
+    if (llvm::isPrint(static_cast<char>(c)))
+      out += static_cast<char>(c);
+    else
+      out += "\\x" + llvm::toHex(llvm::StringRef(reinterpret_cast<const char*>(&c), 1), /*LowerCase=*/true);
+  }
+  if (token.size() > kShown) out += "...";
+  return out + "'";
+}
+
+std::string did_you_mean(llvm::StringRef token, llvm::ArrayRef<llvm::StringRef> names) {
+  llvm::StringRef best;
+  unsigned best_distance = ~0u;
+  const unsigned allowed = token.size() < 3 ? 0 : std::max<unsigned>(1, static_cast<unsigned>(token.size()) / 3);
+  for (llvm::StringRef name : names) {
+    if (token.equals_insensitive(name)) return ("; did you mean '" + name + "'?").str();
+    const unsigned distance = token.take_front(64).edit_distance(name, true, allowed + 1);
+    if (distance <= allowed && distance < best_distance) {
+      best = name;
+      best_distance = distance;
+    }
+  }
+  return best.empty() ? "" : ("; did you mean '" + best + "'?").str();
+}
+
+std::string one_of(llvm::ArrayRef<llvm::StringRef> names) {
+  std::string out;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) out += i + 1 == names.size() ? " or " : ", ";
+    out += names[i].str();
+  }
+  return out;
+}
+
+llvm::Expected<int64_t> parse_integer(llvm::StringRef key, llvm::StringRef token) {
+  llvm::StringRef digits = token;
+  digits.consume_front("-");
+  const bool is_number = !digits.empty() && llvm::all_of(digits, [](char c) { return llvm::isDigit(c); });
+  if (!is_number)
+    return make_error(ErrorKind::kBadRequest,
+                      key + "=" + quoted(token) + " is not a number; give decimal digits, as in " + key + "=1024");
+  int64_t value = 0;
+  if (token.getAsInteger(10, value))
+    return make_error(ErrorKind::kBadRequest, key + "=" + quoted(token) + " does not fit 64 bits; give a smaller number");
+  return value;
+}
+
+llvm::Expected<llvm::SmallVector<Field, 24>> split_fields(llvm::StringRef what, llvm::StringRef text) {
+  constexpr size_t kLongest = 4096;
+  if (text.size() > kLongest)
+    return make_error(ErrorKind::kBadRequest, what + " text of " + llvm::Twine(text.size()) +
+                                                  " bytes; allowed are 4096, check that it is one " + what);
+  const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; };
+  llvm::SmallVector<Field, 24> fields;
+  bool after_comma = false;  // a comma wants a field after it
+  size_t at = 0;
+  const auto empty_field = [&](size_t column) {
+    return make_error(ErrorKind::kBadRequest, "empty field at column " + llvm::Twine(column) + " of the " + what +
+                                                  "; put one comma between two fields and none at the ends");
+  };
+  while (at < text.size()) {
+    if (is_space(text[at])) {
+      ++at;
+      continue;
+    }
+    if (text[at] == ',') {
+      if (after_comma || fields.empty()) return empty_field(at + 1);
+      after_comma = true;
+      ++at;
+      continue;
+    }
+    size_t end = at;
+    while (end < text.size() && text[end] != ',' && !is_space(text[end])) ++end;
+    const llvm::StringRef token = text.slice(at, end);
+    const size_t equals = token.find('=');
+    Field field;
+    field.column = at + 1;
+    field.key = token.take_front(equals);
+    field.has_value = equals != llvm::StringRef::npos;
+    if (field.has_value) field.value = token.drop_front(equals + 1);
+    fields.push_back(field);
+    after_comma = false;
+    at = end;
+  }
+  if (after_comma) return empty_field(text.size());
+  return fields;
+}
+
+}  // namespace trigen

@@ -1,0 +1,73 @@
+// Exact operation and byte counts of a problem.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "generator/problem.h"
+
+namespace trigen {
+namespace {
+
+// Pairs (t, s) in [0, T)^2 with t - s >= k.
+double pairs_from(int64_t T, int64_t k) {
+  if (k >= T) return 0;
+  const auto below = [&](int64_t first) {  // first >= 0
+    const double n = static_cast<double>(T - first);
+    return n > 0 ? n * (n + 1) / 2 : 0.0;
+  };
+  if (k >= 0) return below(k);
+  return static_cast<double>(T) * static_cast<double>(T) - below(1 - k);
+}
+
+// Pairs (d, j) in [0, D) x [0, K) with 0 <= d + j - pad < D.
+double tap_products(int64_t D, int64_t K, int64_t pad) {
+  double sum = 0;
+  // Taps j with |j - pad| < D take part, each with D - |j - pad| features: two arithmetic series.
+  const auto series = [&](int64_t count) {  // shifts 1 .. count
+    const double n = static_cast<double>(std::min(count, D - 1));
+    return n * static_cast<double>(D) - n * (n + 1) / 2;
+  };
+  sum += static_cast<double>(D);  // shift 0; pad lies in [0, K)
+  sum += series(pad);
+  sum += series(K - 1 - pad);
+  return sum;
+}
+
+}  // namespace
+
+Work count_work(const Problem& p) {
+  // lower: t - s >= -diag. upper: s - t >= diag, the same count with the roles of t and s exchanged.
+  const double triangle = pairs_from(p.T, p.fill == Fill::kLower ? -p.diag : p.diag);
+  const double B = static_cast<double>(p.B), H = static_cast<double>(p.H), T = static_cast<double>(p.T);
+  const double D = static_cast<double>(p.D), K = static_cast<double>(p.K);
+  Work work{};
+  work.triangle_flop = 2 * B * H * triangle * tap_products(p.D, p.K, p.pad);
+  work.dense_flop = 2 * B * H * T * T * K * D;
+
+  const double element = static_cast<double>(element_size(p.dtype)), weight = static_cast<double>(element_size(p.wdtype));
+  const double activation = B * H * T * D * element;
+  // With an offset that empties |offset| rows or columns of the triangle, those rows of the input are not read.
+  const int64_t emptied = p.fill == Fill::kLower ? std::max<int64_t>(0, -p.diag) : std::max<int64_t>(0, p.diag);
+  const double input = activation * static_cast<double>(p.T - emptied) / T;
+  const double weights = H * triangle * K * weight;
+  const double bias = p.epilogue.bias ? H * T * weight : 0;
+  const Epilogue& e = p.epilogue;
+  switch (p.op) {
+    case Op::kForward:
+      work.min_bytes = input + weights + bias + activation * (1 + e.pre + e.gate + e.residual);
+      break;
+    case Op::kGradInput:
+      work.min_bytes = input + weights + activation * (1 + e.residual);
+      break;
+    case Op::kGradWeight: {
+      // The bias needs every row of dy.
+      const double written = e.zero_outside ? H * T * T * K * weight : weights;
+      work.min_bytes = input + (e.bias ? activation : input) + written + bias;
+      if (e.accumulate) work.min_bytes += weights + bias;
+      break;
+    }
+  }
+  return work;
+}
+
+}  // namespace trigen
