@@ -1,13 +1,14 @@
 #include "tuner/projection.h"
 
 #include <algorithm>
+#include <cinttypes>
 #include <cmath>
 
-#include "llvm/Support/FormatVariadic.h"
 #include "tuner/contraction.h"
 #include "tuner/numbers.h"
 #include "tuner/operands.h"
 #include "tuner/parallel.h"
+#include "tuner/text.h"
 #include "tuner/tolerance.h"
 
 namespace trigen {
@@ -227,10 +228,11 @@ Projection::Result Projection::check(const HostBuffers& after) const {
       result.max_error = ratio;
       const auto row = static_cast<int64_t>(i) / segments_;
       const int64_t first = static_cast<int64_t>(i) % segments_ * segment_;
-      result.where = llvm::formatv("signed sum of {0} {1} to {2} in row h={3} {4}={5} is {6:g}, expected {7:g}",
-                                   p.op == Op::kGradWeight ? "tokens" : "columns", first,
-                                   std::min(first + segment_, p.op == Op::kGradWeight ? p.T : p.B * p.D) - 1, row / p.T,
-                                   p.op == Op::kGradInput ? "s" : "t", row % p.T, sums[i], expected_[i]);
+      result.where =
+          format("signed sum of %s %" PRId64 " to %" PRId64 " in row h=%" PRId64 " %s=%" PRId64 " is %.7g, expected %.7g",
+                 p.op == Op::kGradWeight ? "tokens" : "columns", first,
+                 std::min(first + segment_, p.op == Op::kGradWeight ? p.T : p.B * p.D) - 1, row / p.T,
+                 p.op == Op::kGradInput ? "s" : "t", row % p.T, sums[i], expected_[i]);
     }
   }
   result.error = total > 0 ? std::sqrt(differences / total) : (differences > 0 ? HUGE_VAL : 0);

@@ -24,6 +24,7 @@ class Projection {
   Projection(const Problem& problem, const TensorList& list, const HostBuffers& inputs);
 
   bool empty() const { return expected_.empty(); }
+  size_t count() const { return expected_.size(); }  // of the sums
   int64_t segment() const { return segment_; }
 
   struct Result {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <set>
 
-#include "llvm/Support/FormatVariadic.h"
 #include "tuner/contraction.h"
 #include "tuner/numbers.h"
 #include "tuner/operands.h"

@@ -11,20 +11,18 @@ namespace {
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-Tensor place(const Problem& p, Role role, DType dtype, bool read, bool written) {
+Tensor place(Role role, DType dtype, int64_t align, bool read, bool written) {
   Tensor t;
   t.role = role;
   t.dtype = dtype;
   t.read = read;
   t.written = written;
-  const int64_t size = element_size(dtype);
-  const int64_t align = std::max(p.align, size);
   t.offset_bytes = align >= 16 ? 0 : align;
   return t;
 }
 
 Tensor activations(const Problem& p, Role role, bool read, bool written, int gap) {
-  Tensor t = place(p, role, p.dtype, read, written);
+  Tensor t = place(role, p.dtype, p.align, read, written);
   const int64_t unit = std::max<int64_t>(1, p.align / element_size(p.dtype));
   if (p.layout == Layout::kBTD) {
     // A head is a slice of the last axis; its own start must keep the alignment, too.
@@ -41,8 +39,8 @@ Tensor activations(const Problem& p, Role role, bool read, bool written, int gap
 }
 
 Tensor weights(const Problem& p, bool read, bool written, int gap) {
-  Tensor t = place(p, Role::kW, p.wdtype, read, written);
-  const int64_t unit = std::max<int64_t>(1, p.align / element_size(p.wdtype));
+  Tensor t = place(Role::kW, p.wdtype, p.walign, read, written);
+  const int64_t unit = std::max<int64_t>(1, p.walign / element_size(p.wdtype));
   t.row = round_up(p.T * p.K, unit) + gap * unit;
   t.head = p.T * t.row;
   t.elements = p.H * t.head;
@@ -50,7 +48,7 @@ Tensor weights(const Problem& p, bool read, bool written, int gap) {
 }
 
 Tensor bias(const Problem& p, bool read, bool written) {
-  Tensor t = place(p, Role::kBias, p.wdtype, read, written);
+  Tensor t = place(Role::kBias, p.wdtype, p.walign, read, written);
   t.head = p.T;
   t.elements = p.H * p.T;
   return t;
