@@ -1,4 +1,5 @@
-// A candidate: problem + target + family + config that passed the legality rules, and the source that makes it.
+// A candidate: problem + target + family + config that passed the legality rules, and the source that makes
+// it.
 #pragma once
 
 #include <optional>
@@ -20,8 +21,9 @@ struct Candidate {
 // Errors with the family's reason when the config is not legal.
 llvm::Expected<Candidate> make_candidate(const Problem& problem, const Target& target, const Family& family,
                                          const Config& config);
-// Every legal candidate of every family that serves the target, best first by the cost model (generator/cost.h).
-// `family` limits the list to one family. Error when nothing is legal: every family's reason is in the text.
+// Every legal candidate of every family that serves the target, best first by the cost model
+// (generator/cost.h). `family` limits the list to one family. Error when nothing is legal: every family's
+// reason is in the text.
 llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, const Target& target,
                                                        const Family* family = nullptr);
 // The shape-generic candidate that runs any shape of the problem's kind at once.
@@ -29,16 +31,27 @@ llvm::Expected<Candidate> generic_candidate(const Problem& problem, const Target
 
 // "mma_sm80:tile=128x128x32,..." (or "...,generic"), used in records, logs and the CLI.
 std::string describe(const Candidate& candidate);
+// The candidate that describe() printed. Errors for malformed text, an unknown family, and a config that is
+// not legal here.
+llvm::Expected<Candidate> parse_candidate(const Problem& problem, const Target& target, llvm::StringRef text);
 
-// The emitted source: a preamble with the Kernel value, one include, the extern "C" entries.
+// The emitted source: a comment with the command that prints it again, one include, the constexpr Kernel
+// value, and one extern "C" entry per launch of the family's plan:
+//
+//   extern "C" __global__ void __launch_bounds__(threads[, Config::blocks])
+//   trigen_<op>(const __grid_constant__ trigen::Params p) { trigen::<family>::run<kKernel>(p); }
+//
+// and for a plan with a reduction trigen_reduce, which calls trigen::reduce<kKernel>(p); the family's
+// template declares both.
 struct Source {
-  std::string text;      // what NVRTC compiles
-  std::string entry;     // the first extern "C" name
-  std::string hash;      // SHA-256 (hex) over text and every template file it includes, transitively
+  std::string text;   // what NVRTC compiles
+  std::string entry;  // the first extern "C" name
+  std::string hash;   // SHA-256 (hex) over text and every template file it includes, transitively
 };
 // Deterministic: the same candidate gives the same bytes. The batch size does not enter.
 Source render(const Candidate& candidate);
-// The command that prints this source again ("trigen emit ...").
+// The command that prints this source again: "trigen emit --arch sm_80 --candidate mma_sm80:tile=...
+// forward,dtype=...". Its problem has the smallest batch size and alignment that give this source.
 std::string emit_command(const Candidate& candidate);
 
 // The embedded template files, by the name that #include uses ("mma_sm80.cuh", "ptx/ldmatrix.cuh").
@@ -47,5 +60,7 @@ struct TemplateFile {
   llvm::StringLiteral text;
 };
 llvm::ArrayRef<TemplateFile> template_files();
+// The names that a text includes with #include "...", in order.
+std::vector<llvm::StringRef> included_files(llvm::StringRef text);
 
 }  // namespace trigen

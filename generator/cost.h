@@ -31,7 +31,7 @@ struct Prediction {
   double seconds = 0;
   double compute_s = 0, dram_s = 0, l2_s = 0, tail_s = 0, fixed_s = 0;
   int blocks_per_sm = 0;
-  std::string limiter;  // "tensor", "dram", "l2", "tail", "launch"
+  std::string limiter;  // "tensor", "fma", "dram", "l2", "tail", "launch"
 };
 Prediction predict(const Candidate& candidate, const DeviceModel& device,
                    const std::optional<Resources>& resources = std::nullopt);

@@ -1,5 +1,5 @@
-// The project's errors: a kind, sorted by who must act, and a text. Texts are lower case without a final stop and say what
-// was found, what is allowed and the next step.
+// The project's errors: a kind, sorted by who must act, and a text. Texts are lower case without a final stop
+// and say what was found, what is allowed and the next step.
 #pragma once
 
 #include <string>
@@ -36,8 +36,8 @@ class TrigenError : public llvm::ErrorInfo<TrigenError> {
 
 llvm::Error make_error(ErrorKind kind, const llvm::Twine& message);
 
-// The kind and text of an error, which is consumed. Several joined errors give the first kind and all texts, one per line;
-// an error of another class is kInternal.
+// The kind and text of an error, which is consumed. Several joined errors give the first kind and all texts,
+// one per line; an error of another class is kInternal.
 struct ErrorText {
   ErrorKind kind = ErrorKind::kInternal;
   std::string message;

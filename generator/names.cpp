@@ -23,7 +23,8 @@ std::string quoted(llvm::StringRef token) {
 std::string did_you_mean(llvm::StringRef token, llvm::ArrayRef<llvm::StringRef> names) {
   llvm::StringRef best;
   unsigned best_distance = ~0u;
-  const unsigned allowed = token.size() < 3 ? 0 : std::max<unsigned>(1, static_cast<unsigned>(token.size()) / 3);
+  const unsigned allowed =
+      token.size() < 3 ? 0 : std::max<unsigned>(1, static_cast<unsigned>(token.size()) / 3);
   for (llvm::StringRef name : names) {
     if (token.equals_insensitive(name)) return ("; did you mean '" + name + "'?").str();
     const unsigned distance = token.take_front(64).edit_distance(name, true, allowed + 1);
@@ -49,11 +50,13 @@ llvm::Expected<int64_t> parse_integer(llvm::StringRef key, llvm::StringRef token
   digits.consume_front("-");
   const bool is_number = !digits.empty() && llvm::all_of(digits, [](char c) { return llvm::isDigit(c); });
   if (!is_number)
-    return make_error(ErrorKind::kBadRequest,
-                      key + "=" + quoted(token) + " is not a number; give decimal digits, as in " + key + "=1024");
+    return make_error(
+        ErrorKind::kBadRequest,
+        key + "=" + quoted(token) + " is not a number; give decimal digits, as in " + key + "=1024");
   int64_t value = 0;
   if (token.getAsInteger(10, value))
-    return make_error(ErrorKind::kBadRequest, key + "=" + quoted(token) + " does not fit 64 bits; give a smaller number");
+    return make_error(ErrorKind::kBadRequest,
+                      key + "=" + quoted(token) + " does not fit 64 bits; give a smaller number");
   return value;
 }
 
@@ -67,7 +70,8 @@ llvm::Expected<llvm::SmallVector<Field, 24>> split_fields(llvm::StringRef what, 
   bool after_comma = false;  // a comma wants a field after it
   size_t at = 0;
   const auto empty_field = [&](size_t column) {
-    return make_error(ErrorKind::kBadRequest, "empty field at column " + llvm::Twine(column) + " of the " + what +
+    return make_error(ErrorKind::kBadRequest, "empty field at column " + llvm::Twine(column) + " of the " +
+                                                  what +
                                                   "; put one comma between two fields and none at the ends");
   };
   while (at < text.size()) {

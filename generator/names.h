@@ -1,4 +1,5 @@
-// The names of the enumerations in the text forms, and the parsing helpers that the text forms share. Internal to generator/.
+// The names of the enumerations in the text forms, and the parsing helpers that the text forms share.
+// Internal to generator/.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,10 @@ struct Named {
 
 inline constexpr Named<Op> kOps[] = {
     {"forward", Op::kForward}, {"grad_input", Op::kGradInput}, {"grad_weight", Op::kGradWeight}};
-inline constexpr Named<DType> kDTypes[] = {{"f16", DType::kF16}, {"bf16", DType::kBF16}, {"f32", DType::kF32}};
-inline constexpr Named<Math> kMaths[] = {{"default", Math::kDefault}, {"simt", Math::kSimt}, {"tf32", Math::kTF32}};
+inline constexpr Named<DType> kDTypes[] = {
+    {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"f32", DType::kF32}};
+inline constexpr Named<Math> kMaths[] = {
+    {"default", Math::kDefault}, {"simt", Math::kSimt}, {"tf32", Math::kTF32}};
 inline constexpr Named<Layout> kLayouts[] = {{"btd", Layout::kBTD}, {"bdt", Layout::kBDT}};
 inline constexpr Named<Fill> kFills[] = {{"lower", Fill::kLower}, {"upper", Fill::kUpper}};
 inline constexpr Named<Activation> kActivations[] = {
@@ -52,7 +55,7 @@ llvm::Expected<int64_t> parse_integer(llvm::StringRef key, llvm::StringRef token
 
 // One "key=value" or bare token of a text form, with the column (from 1) where it starts.
 struct Field {
-  llvm::StringRef key;    // all of it when there is no '='
+  llvm::StringRef key;  // all of it when there is no '='
   llvm::StringRef value;
   bool has_value = false;
   size_t column = 0;

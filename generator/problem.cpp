@@ -11,8 +11,9 @@
 namespace trigen {
 namespace {
 
-constexpr llvm::StringRef kKeys[] = {"dtype", "B",    "H",    "T",      "D",    "K",     "pad",   "layout",
-                                     "fill",  "diag", "wdtype", "math", "align", "walign", "epilogue"};
+constexpr llvm::StringRef kKeys[] = {"dtype",  "B",    "H",      "T",      "D",
+                                     "K",      "pad",  "layout", "fill",   "diag",
+                                     "wdtype", "math", "align",  "walign", "epilogue"};
 constexpr llvm::StringLiteral kExample = "forward,dtype=bf16,B=32,T=512,D=1024";
 
 llvm::Error bad(const llvm::Twine& message) { return make_error(ErrorKind::kBadRequest, message); }
@@ -26,17 +27,20 @@ llvm::Error parse_name(const Named<E> (&table)[N], llvm::StringRef key, llvm::St
     }
   }
   const auto names = names_of(table);
-  return bad(key + "=" + quoted(text) + " is unknown; allowed are " + one_of(names) + did_you_mean(text, names));
+  return bad(key + "=" + quoted(text) + " is unknown; allowed are " + one_of(names) +
+             did_you_mean(text, names));
 }
 
 llvm::Error parse_epilogue(llvm::StringRef text, Epilogue& epilogue) {
-  const llvm::StringRef names[] = {"bias", "gelu", "silu", "pre", "gate", "residual", "accumulate", "zero_outside"};
+  const llvm::StringRef names[] = {"bias", "gelu",     "silu",       "pre",
+                                   "gate", "residual", "accumulate", "zero_outside"};
   llvm::SmallVector<llvm::StringRef, 8> parts;
   text.split(parts, '+');
   for (llvm::StringRef part : parts) {
     if (part == "gelu" || part == "silu") {
       if (epilogue.act != Activation::kNone)
-        return bad("epilogue has two activations, " + to_string(epilogue.act) + " and " + part + "; name one");
+        return bad("epilogue has two activations, " + to_string(epilogue.act) + " and " + part +
+                   "; name one");
       epilogue.act = part == "gelu" ? Activation::kGELU : Activation::kSiLU;
       continue;
     }
@@ -75,7 +79,8 @@ llvm::Error parse_value(const Field& field, Problem& problem) {
                       .Case("align", &problem.align)
                       .Case("walign", &problem.walign)
                       .Default(nullptr);
-  if (!size) return make_error(ErrorKind::kInternal, "key " + field.key + " is listed and not parsed; report this");
+  if (!size)
+    return make_error(ErrorKind::kInternal, "key " + field.key + " is listed and not parsed; report this");
   auto value = parse_integer(field.key, field.value);
   if (!value) return value.takeError();
   *size = *value;
@@ -101,7 +106,8 @@ void set_contiguous_alignment(Problem& problem) {
   const int64_t size = element_size(problem.dtype), wsize = element_size(problem.wdtype);
   const int64_t row = problem.layout == Layout::kBTD ? problem.D : problem.T;
   problem.align = dividing_power(row, 16 / size) * size;
-  problem.walign = std::min<int64_t>(16, dividing_power(problem.T, 16) * dividing_power(problem.K, 16) * wsize);
+  problem.walign =
+      std::min<int64_t>(16, dividing_power(problem.T, 16) * dividing_power(problem.K, 16) * wsize);
 }
 
 llvm::Expected<Problem> parse_problem(llvm::StringRef text) {
@@ -113,11 +119,14 @@ llvm::Expected<Problem> parse_problem(llvm::StringRef text) {
   const Field& first = fields->front();
   const auto ops = names_of(kOps);
   if (first.has_value)
-    return bad("the problem starts with " + quoted(first.key) + "; the first field is the op: " + one_of(ops));
+    return bad("the problem starts with " + quoted(first.key) +
+               "; the first field is the op: " + one_of(ops));
   if (llvm::Error error = parse_name(kOps, "op", first.key, problem.op)) return error;
 
   bool given[std::size(kKeys)] = {};
-  const auto is_given = [&](llvm::StringRef key) { return given[llvm::find(kKeys, key) - std::begin(kKeys)]; };
+  const auto is_given = [&](llvm::StringRef key) {
+    return given[llvm::find(kKeys, key) - std::begin(kKeys)];
+  };
   for (const Field& field : llvm::ArrayRef<Field>(*fields).drop_front()) {
     const auto at = [&] { return " at column " + std::to_string(field.column); };
     const auto known = llvm::find(kKeys, field.key);
@@ -135,7 +144,8 @@ llvm::Expected<Problem> parse_problem(llvm::StringRef text) {
   }
 
   std::string missing;
-  for (llvm::StringRef key : {llvm::StringRef("dtype"), llvm::StringRef("B"), llvm::StringRef("T"), llvm::StringRef("D")})
+  for (llvm::StringRef key :
+       {llvm::StringRef("dtype"), llvm::StringRef("B"), llvm::StringRef("T"), llvm::StringRef("D")})
     if (!is_given(key)) missing += (missing.empty() ? llvm::Twine(key) : ", " + key).str();
   if (!missing.empty())
     return bad("the problem has no " + missing + "; dtype, B, T and D have no default: " + kExample);
@@ -166,7 +176,9 @@ llvm::Expected<std::vector<Problem>> parse_problem_list(llvm::StringRef text) {
 
 std::string to_string(const Problem& problem) {
   std::string text = to_string(problem.op).str();
-  const auto add = [&](llvm::StringRef key, const llvm::Twine& value) { text += ("," + key + "=" + value).str(); };
+  const auto add = [&](llvm::StringRef key, const llvm::Twine& value) {
+    text += ("," + key + "=" + value).str();
+  };
   add("dtype", to_string(problem.dtype));
   add("B", llvm::Twine(problem.B));
   add("H", llvm::Twine(problem.H));

@@ -8,11 +8,12 @@
 namespace trigen {
 namespace {
 
-// Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (shared memory, threads and blocks
-// of an SM; 1 KiB of shared memory goes to the system with every block from compute capability 8.0 on: "Shared Memory" of
-// the 8.x chapter). SMs, clocks, L2 and rates: the data sheets and white papers named at each row. l2_bytes_per_s is what
-// kernels measured, where somebody did: V100 and T4 from Jia et al. (arXiv 1804.06826 and 1903.07486), A100, RTX 4090 and H100
-// from Luo et al. (arXiv 2402.13499); the others scale it by SMs and clock within the generation, and say so.
+// Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (shared memory,
+// threads and blocks of an SM; 1 KiB of shared memory goes to the system with every block from compute
+// capability 8.0 on: "Shared Memory" of the 8.x chapter). SMs, clocks, L2 and rates: the data sheets and
+// white papers named at each row. l2_bytes_per_s is what kernels measured, where somebody did: V100 and T4
+// from Jia et al. (arXiv 1804.06826 and 1903.07486), A100, RTX 4090 and H100 from Luo et al. (arXiv
+// 2402.13499); the others scale it by SMs and clock within the generation, and say so.
 constexpr Target kTargets[] = {
     {
         .name = "sm_70",
@@ -52,7 +53,8 @@ constexpr Target kTargets[] = {
         .bf16_mma = false,
         .tf32_mma = false,
         .wgmma = false,
-        .model_device = "T4",  // T4 data sheet: 65 TFLOP/s tensor, 8.1 fp32, 320 GB/s (the card throttles at 70 W)
+        .model_device =
+            "T4",  // T4 data sheet: 65 TFLOP/s tensor, 8.1 fp32, 320 GB/s (the card throttles at 70 W)
         .sms = 40,
         .clock_hz = 1.59e9,
         .l2_bytes = 4 << 20,
@@ -100,7 +102,8 @@ constexpr Target kTargets[] = {
         .bf16_mma = true,
         .tf32_mma = true,
         .wgmma = false,
-        .model_device = "GeForce RTX 3090",  // GA102 white paper: 71 (f16 with f32 sums), 35.6, 35.6 TFLOP/s, 936 GB/s
+        .model_device =
+            "GeForce RTX 3090",  // GA102 white paper: 71 (f16 with f32 sums), 35.6, 35.6 TFLOP/s, 936 GB/s
         .sms = 82,
         .clock_hz = 1.695e9,
         .l2_bytes = 6 << 20,
@@ -124,7 +127,8 @@ constexpr Target kTargets[] = {
         .bf16_mma = true,
         .tf32_mma = true,
         .wgmma = false,
-        .model_device = "GeForce RTX 4090",  // Ada white paper: 165.2 (f16 with f32 sums), 82.6, 82.6 TFLOP/s, 1008 GB/s
+        .model_device =
+            "GeForce RTX 4090",  // Ada white paper: 165.2 (f16 with f32 sums), 82.6, 82.6 TFLOP/s, 1008 GB/s
         .sms = 128,
         .clock_hz = 2.52e9,
         .l2_bytes = 72 << 20,
@@ -148,7 +152,8 @@ constexpr Target kTargets[] = {
         .bf16_mma = true,
         .tf32_mma = true,
         .wgmma = false,
-        .model_device = "H200",  // measured, one H200, driver 580, CUDA 13.0: bf16 8192^3 802 TFLOP/s, copy 4.25 TB/s
+        .model_device =
+            "H200",  // measured, one H200, driver 580, CUDA 13.0: bf16 8192^3 802 TFLOP/s, copy 4.25 TB/s
         .sms = 132,
         .clock_hz = 1.98e9,  // the boost clock that 66.9 TFLOP/s of fp32 on 132 SMs means
         .l2_bytes = 50 << 20,
@@ -244,7 +249,8 @@ constexpr Target kTargets[] = {
         .bf16_mma = true,
         .tf32_mma = true,
         .wgmma = false,
-        .model_device = "GeForce RTX 5090",  // RTX Blackwell white paper: 209.5 (f16 with f32 sums), 104.8, 104.8, 1792 GB/s
+        .model_device = "GeForce RTX 5090",  // RTX Blackwell white paper: 209.5 (f16 with f32 sums), 104.8,
+                                             // 104.8, 1792 GB/s
         .sms = 170,
         .clock_hz = 2.407e9,
         .l2_bytes = 96 << 20,
@@ -272,8 +278,8 @@ llvm::Expected<const Target*> find_target(llvm::StringRef name) {
     if (target.name == name) return &target;
     names.push_back(target.name);
   }
-  return make_error(ErrorKind::kBadRequest,
-                    "unknown arch " + quoted(name) + "; allowed are " + one_of(names) + did_you_mean(name, names));
+  return make_error(ErrorKind::kBadRequest, "unknown arch " + quoted(name) + "; allowed are " +
+                                                one_of(names) + did_you_mean(name, names));
 }
 
 llvm::Expected<const Target*> target_for_capability(int major, int minor) {
@@ -281,15 +287,16 @@ llvm::Expected<const Target*> target_for_capability(int major, int minor) {
   for (const Target& target : kTargets) {
     const int target_major = target.compute_capability / 10, target_minor = target.compute_capability % 10;
     if (target_major != major || target_minor > minor) continue;
-    // An 'a' target runs on its own compute capability alone (PTX ISA, "Target directive": architecture-specific).
+    // An 'a' target runs on its own compute capability alone (PTX ISA, "Target directive":
+    // architecture-specific).
     const bool specific = target.name.endswith("a");
     if (specific && target_minor != minor) continue;
     if (!best || target.compute_capability > best->compute_capability || specific) best = &target;
   }
   if (best) return best;
-  return make_error(ErrorKind::kUnsupported, "compute capability " + llvm::Twine(major) + "." + llvm::Twine(minor) +
-                                                 " has no target; supported are " + known_names() +
-                                                 "; use a device of one of these");
+  return make_error(ErrorKind::kUnsupported, "compute capability " + llvm::Twine(major) + "." +
+                                                 llvm::Twine(minor) + " has no target; supported are " +
+                                                 known_names() + "; use a device of one of these");
 }
 
 }  // namespace trigen

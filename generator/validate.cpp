@@ -8,10 +8,11 @@ namespace {
 
 llvm::Error bad(const llvm::Twine& message) { return make_error(ErrorKind::kBadRequest, message); }
 
-llvm::Error check_range(llvm::StringRef name, int64_t value, int64_t low, int64_t high, llvm::StringRef hint) {
+llvm::Error check_range(llvm::StringRef name, int64_t value, int64_t low, int64_t high,
+                        llvm::StringRef hint) {
   if (value >= low && value <= high) return llvm::Error::success();
-  return bad(name + "=" + llvm::Twine(value) + "; allowed are " + llvm::Twine(low) + " to " + llvm::Twine(high) + "; " +
-             hint);
+  return bad(name + "=" + llvm::Twine(value) + "; allowed are " + llvm::Twine(low) + " to " +
+             llvm::Twine(high) + "; " + hint);
 }
 
 // factors > 0. The product, or -1 when it passes `limit`.
@@ -37,9 +38,11 @@ llvm::Error check_sizes(const Problem& p) {
                         {"K", p.K, "give the number of taps, 1 for a plain product"}};
   for (const Size& size : sizes)
     if (llvm::Error error = check_range(size.name, size.value, 1, kMaxCoordinate, size.hint)) return error;
-  if (llvm::Error error = check_range("pad", p.pad, 0, p.K - 1, "give 0 to K-1, (K-1)/2 for 'same'")) return error;
+  if (llvm::Error error = check_range("pad", p.pad, 0, p.K - 1, "give 0 to K-1, (K-1)/2 for 'same'"))
+    return error;
   if (llvm::Error error =
-          check_range("diag", p.diag, 1 - p.T, p.T - 1, "outside that the triangle is empty or everything; use a dense product"))
+          check_range("diag", p.diag, 1 - p.T, p.T - 1,
+                      "outside that the triangle is empty or everything; use a dense product"))
     return error;
 
   struct Product {
@@ -65,9 +68,11 @@ llvm::Error check_sizes(const Problem& p) {
 }
 
 bool known(const Problem& p) {
-  const auto in = [](auto value, int count) { return static_cast<int>(value) >= 0 && static_cast<int>(value) < count; };
-  return in(p.op, 3) && in(p.dtype, 3) && in(p.wdtype, 3) && in(p.math, 3) && in(p.layout, 2) && in(p.fill, 2) &&
-         in(p.epilogue.act, 3);
+  const auto in = [](auto value, int count) {
+    return static_cast<int>(value) >= 0 && static_cast<int>(value) < count;
+  };
+  return in(p.op, 3) && in(p.dtype, 3) && in(p.wdtype, 3) && in(p.math, 3) && in(p.layout, 2) &&
+         in(p.fill, 2) && in(p.epilogue.act, 3);
 }
 
 llvm::Error check_types(const Problem& p) {
@@ -88,8 +93,9 @@ llvm::Error check_types(const Problem& p) {
     if (a.value != 16 && a.value != 8 && a.value != 4 && a.value != 2)
       return bad(a.name + "=" + llvm::Twine(a.value) + "; allowed are 16, 8, 4 and 2 bytes");
     if (a.value < element_size(a.dtype))
-      return bad(a.name + "=" + llvm::Twine(a.value) + " with " + to_string(a.dtype) + " elements; allowed are " +
-                 llvm::Twine(element_size(a.dtype)) + " to 16 bytes; align pointers and strides to their elements");
+      return bad(a.name + "=" + llvm::Twine(a.value) + " with " + to_string(a.dtype) +
+                 " elements; allowed are " + llvm::Twine(element_size(a.dtype)) +
+                 " to 16 bytes; align pointers and strides to their elements");
   }
   return llvm::Error::success();
 }
@@ -100,8 +106,12 @@ llvm::Error check_epilogue(const Problem& p) {
     case Op::kForward:
       allowed = {.bias = true, .act = p.epilogue.act, .pre = true, .gate = true, .residual = true};
       break;
-    case Op::kGradInput: allowed = {.residual = true}; break;
-    case Op::kGradWeight: allowed = {.bias = true, .accumulate = true, .zero_outside = true}; break;
+    case Op::kGradInput:
+      allowed = {.residual = true};
+      break;
+    case Op::kGradWeight:
+      allowed = {.bias = true, .accumulate = true, .zero_outside = true};
+      break;
   }
   const Epilogue& e = p.epilogue;
   Epilogue refused;
@@ -120,8 +130,10 @@ llvm::Error check_epilogue(const Problem& p) {
                "; compute the rest outside");
   }
   if (e.pre && e.act == Activation::kNone && !e.gate)
-    return bad("epilogue pre without an activation or a gate stores the output twice; allowed is pre with gelu, silu or "
-               "gate; leave pre out");
+    return bad(
+        "epilogue pre without an activation or a gate stores the output twice; allowed is pre with gelu, "
+        "silu or "
+        "gate; leave pre out");
   return llvm::Error::success();
 }
 
@@ -129,7 +141,9 @@ llvm::Error check_epilogue(const Problem& p) {
 
 llvm::Error validate(const Problem& problem) {
   if (!known(problem))
-    return bad("an enumeration of the problem has a value that does not exist; allowed are those of templates/config.h");
+    return bad(
+        "an enumeration of the problem has a value that does not exist; allowed are those of "
+        "templates/config.h");
   if (llvm::Error error = check_sizes(problem)) return error;
   if (llvm::Error error = check_types(problem)) return error;
   return check_epilogue(problem);

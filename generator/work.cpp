@@ -44,10 +44,13 @@ Work count_work(const Problem& p) {
   work.triangle_flop = 2 * B * H * triangle * tap_products(p.D, p.K, p.pad);
   work.dense_flop = 2 * B * H * T * T * K * D;
 
-  const double element = static_cast<double>(element_size(p.dtype)), weight = static_cast<double>(element_size(p.wdtype));
+  const double element = static_cast<double>(element_size(p.dtype)),
+               weight = static_cast<double>(element_size(p.wdtype));
   const double activation = B * H * T * D * element;
-  // With an offset that empties |offset| rows or columns of the triangle, those rows of the input are not read.
-  const int64_t emptied = p.fill == Fill::kLower ? std::max<int64_t>(0, -p.diag) : std::max<int64_t>(0, p.diag);
+  // With an offset that empties |offset| rows or columns of the triangle, those rows of the input are not
+  // read.
+  const int64_t emptied =
+      p.fill == Fill::kLower ? std::max<int64_t>(0, -p.diag) : std::max<int64_t>(0, p.diag);
   const double input = activation * static_cast<double>(p.T - emptied) / T;
   const double weights = H * triangle * K * weight;
   const double bias = p.epilogue.bias ? H * T * weight : 0;

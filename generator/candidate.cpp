@@ -1,0 +1,118 @@
+#include "generator/candidate.h"
+
+#include <algorithm>
+
+#include "generator/cost.h"
+#include "generator/error.h"
+
+namespace trigen {
+namespace {
+
+constexpr llvm::StringLiteral kGenericMark = ",generic";
+
+// One line per family that cannot make the problem on the target, with its reason.
+llvm::Error nothing_legal(const Problem& problem, const Target& target, const Family* only) {
+  std::string text = "no family makes " + to_string(problem) + " for " + target.name.str() + ":";
+  for (const Family* family : families()) {
+    if (only && family != only) continue;
+    std::string reason;
+    if (!family->serves(target)) {
+      reason = "does not run on " + target.name.str();
+    } else {
+      const Config config = family->generic_config(problem, target).value_or(Config{});
+      reason = family->reject(problem, target, config).value_or("has no config for these sizes");
+    }
+    text += "\n  " + family->name().str() + ": " + reason;
+  }
+  return make_error(ErrorKind::kUnsupported, text + "\nuse another arch, dtype or size");
+}
+
+}  // namespace
+
+llvm::Expected<Candidate> make_candidate(const Problem& problem, const Target& target, const Family& family,
+                                         const Config& config) {
+  if (llvm::Error error = validate(problem)) return error;
+  std::optional<std::string> reason;
+  if (!family.serves(target))
+    reason =
+        "family " + family.name().str() + " does not run on " + target.name.str() + "; use another family";
+  else
+    reason = family.reject(problem, target, config);
+  if (reason)
+    return make_error(ErrorKind::kUnsupported, family.name() + ":" + to_string(config) + " cannot make " +
+                                                   to_string(problem) + " for " + target.name + ": " +
+                                                   *reason);
+  return Candidate{problem, &target, &family, config, false};
+}
+
+llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, const Target& target,
+                                                       const Family* only) {
+  if (llvm::Error error = validate(problem)) return error;
+  struct Ranked {
+    Candidate candidate;
+    double seconds;
+  };
+  std::vector<Ranked> ranked;
+  const DeviceModel device = model_of(target);
+  for (const Family* family : families()) {
+    if ((only && family != only) || !family->serves(target)) continue;
+    for (const Config& config : family->configs(problem, target)) {
+      Candidate candidate{problem, &target, family, config, false};
+      const double seconds = predict(candidate, device).seconds;
+      ranked.push_back({std::move(candidate), seconds});
+    }
+  }
+  if (ranked.empty()) return nothing_legal(problem, target, only);
+  // Stable: equal predictions keep the families' fixed order.
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const Ranked& a, const Ranked& b) { return a.seconds < b.seconds; });
+  std::vector<Candidate> candidates;
+  candidates.reserve(ranked.size());
+  for (Ranked& r : ranked) candidates.push_back(std::move(r.candidate));
+  return candidates;
+}
+
+llvm::Expected<Candidate> generic_candidate(const Problem& problem, const Target& target) {
+  if (llvm::Error error = validate(problem)) return error;
+  std::optional<Candidate> best;
+  double best_seconds = 0;
+  const DeviceModel device = model_of(target);
+  for (const Family* family : families()) {
+    if (!family->serves(target)) continue;
+    const std::optional<Config> config = family->generic_config(problem, target);
+    if (!config || family->reject(problem, target, *config)) continue;
+    const Candidate candidate{problem, &target, family, *config, true};
+    const double seconds = predict(candidate, device).seconds;
+    if (!best || seconds < best_seconds) {
+      best = candidate;
+      best_seconds = seconds;
+    }
+  }
+  if (!best) return nothing_legal(problem, target, nullptr);
+  return *best;
+}
+
+std::string describe(const Candidate& candidate) {
+  std::string text = candidate.family->name().str() + ":" + to_string(candidate.config);
+  if (candidate.generic) text += kGenericMark;
+  return text;
+}
+
+llvm::Expected<Candidate> parse_candidate(const Problem& problem, const Target& target,
+                                          llvm::StringRef text) {
+  auto [name, config_text] = text.split(':');
+  if (name.size() == text.size())
+    return make_error(ErrorKind::kBadRequest,
+                      "candidate '" + text.take_front(80) +
+                          "' has no ':'; write family:config, as in mma_sm80:tile=128x128x32,...");
+  auto family = find_family(name);
+  if (!family) return family.takeError();
+  const bool generic = config_text.consume_back(kGenericMark);
+  auto config = parse_config(config_text);
+  if (!config) return config.takeError();
+  auto candidate = make_candidate(problem, target, **family, *config);
+  if (candidate) candidate->generic = generic;
+  return candidate;
+}
+
+}  // namespace trigen

@@ -1,0 +1,30 @@
+#include "generator/family.h"
+
+#include "generator/error.h"
+#include "generator/names.h"
+
+namespace trigen {
+
+llvm::StringRef entry_name(Op op) {
+  switch (op) {
+    case Op::kForward:
+      return "trigen_forward";
+    case Op::kGradInput:
+      return "trigen_grad_input";
+    case Op::kGradWeight:
+      return "trigen_grad_weight";
+  }
+  return "invalid";
+}
+
+llvm::Expected<const Family*> find_family(llvm::StringRef name) {
+  llvm::SmallVector<llvm::StringRef, 16> names;
+  for (const Family* family : families()) {
+    if (family->name() == name) return family;
+    names.push_back(family->name());
+  }
+  return make_error(ErrorKind::kBadRequest, "unknown family " + quoted(name) + "; allowed are " +
+                                                one_of(names) + did_you_mean(name, names));
+}
+
+}  // namespace trigen

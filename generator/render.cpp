@@ -1,0 +1,220 @@
+// The emitted source of a candidate: preamble, include, entries.
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "generator/candidate.h"
+#include "generator/names.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/Support/SHA256.h"
+
+namespace trigen {
+namespace {
+
+// The bytes that the config's accesses to an operand need. No more of the alignment enters the source.
+int64_t needed_alignment(int vec, DType dtype) {
+  const int64_t size = element_size(dtype);
+  int64_t bytes = size;
+  while (bytes < 16 && bytes < vec * size) bytes *= 2;
+  return bytes;
+}
+
+// The candidate's problem without what does not enter its source: the batch size, alignment that the config
+// does not use, and the sizes of a generic kernel. So equal kernels have equal texts.
+Problem source_problem(const Candidate& candidate) {
+  Problem p = candidate.problem;
+  const Config& c = candidate.config;
+  if (candidate.generic) {
+    p.H = p.K = 1;
+    p.T = p.D = 1024;
+    p.pad = p.diag = 0;
+  }
+  const int64_t a = needed_alignment(c.vec_a, p.op == Op::kGradWeight ? p.dtype : p.wdtype);
+  const int64_t b = needed_alignment(c.vec_b, p.dtype);
+  const int64_t output = needed_alignment(c.vec_c, p.op == Op::kGradWeight ? p.wdtype : p.dtype);
+  p.align = std::max(b, p.op == Op::kGradWeight ? a : output);
+  p.walign = p.op == Op::kGradWeight ? output : a;
+  // A config may need a least B*D (split_k): the smallest power of two that it is legal for.
+  for (p.B = 1; p.B < (1 << 20); p.B *= 2)
+    if (!candidate.family->reject(p, *candidate.target, c)) return p;
+  p.B = candidate.problem.B;
+  return p;
+}
+
+std::string enumerator(llvm::StringRef type, llvm::StringRef name) {
+  return ("trigen::" + type + "::k" + name).str();
+}
+
+// The C++ enumerators, which are not the names of the text form.
+llvm::StringRef cpp_name(Op op) {
+  constexpr llvm::StringLiteral names[] = {"Forward", "GradInput", "GradWeight"};
+  return names[static_cast<int>(op)];
+}
+llvm::StringRef cpp_name(DType dtype) {
+  constexpr llvm::StringLiteral names[] = {"F16", "BF16", "F32"};
+  return names[static_cast<int>(dtype)];
+}
+llvm::StringRef cpp_name(Math math) {
+  constexpr llvm::StringLiteral names[] = {"Default", "Simt", "TF32"};
+  return names[static_cast<int>(math)];
+}
+llvm::StringRef cpp_name(Activation act) {
+  constexpr llvm::StringLiteral names[] = {"None", "GELU", "SiLU"};
+  return names[static_cast<int>(act)];
+}
+
+// One designated initialiser, wrapped to the line width of the project.
+class Initialiser {
+ public:
+  Initialiser(llvm::StringRef name) : text_(("    ." + name + " = {").str()) { column_ = text_.size(); }
+  void add(llvm::StringRef field, llvm::StringRef value) {
+    const std::string item = ("." + field + " = " + value).str();
+    if (!first_) text_ += ',';
+    if (!first_ && column_ + item.size() + 3 > 110) {
+      text_ += "\n        ";
+      column_ = 8;
+    } else if (!first_) {
+      text_ += ' ';
+      ++column_;
+    }
+    text_ += item;
+    column_ += item.size() + 1;
+    first_ = false;
+  }
+  void add(llvm::StringRef field, int64_t value) { add(field, std::to_string(value)); }
+  void add(llvm::StringRef field, bool value) { add(field, llvm::StringRef(value ? "true" : "false")); }
+  std::string finish() { return text_ + "},\n"; }
+
+ private:
+  std::string text_;
+  size_t column_ = 0;
+  bool first_ = true;
+};
+
+std::string shape_text(const Candidate& candidate) {
+  const Problem& p = candidate.problem;
+  const bool sizes = !candidate.generic;
+  Initialiser shape("shape");
+  shape.add("op", enumerator("Op", cpp_name(p.op)));
+  shape.add("dtype", enumerator("DType", cpp_name(p.dtype)));
+  shape.add("wdtype", enumerator("DType", cpp_name(p.wdtype)));
+  shape.add("math", enumerator("Math", cpp_name(p.math)));
+  shape.add("layout", enumerator("Layout", p.layout == Layout::kBTD ? "BTD" : "BDT"));
+  shape.add("fill", enumerator("Fill", p.fill == Fill::kLower ? "Lower" : "Upper"));
+  shape.add("T", sizes ? p.T : int64_t{0});
+  shape.add("D", sizes ? p.D : int64_t{0});
+  shape.add("H", sizes ? p.H : int64_t{0});
+  shape.add("K", sizes ? p.K : int64_t{0});
+  shape.add("pad", sizes ? p.pad : int64_t{0});
+  shape.add("diag", sizes ? p.diag : int64_t{0});
+  shape.add("bias", p.epilogue.bias);
+  shape.add("act", enumerator("Activation", cpp_name(p.epilogue.act)));
+  shape.add("pre", p.epilogue.pre);
+  shape.add("gate", p.epilogue.gate);
+  shape.add("residual", p.epilogue.residual);
+  shape.add("accumulate", p.epilogue.accumulate);
+  shape.add("zero_outside", p.epilogue.zero_outside);
+  return shape.finish();
+}
+
+std::string config_text(const Config& c) {
+  Initialiser config("config");
+  config.add("tile_m", int64_t{c.tile_m});
+  config.add("tile_n", int64_t{c.tile_n});
+  config.add("tile_k", int64_t{c.tile_k});
+  config.add("warps_m", int64_t{c.warps_m});
+  config.add("warps_n", int64_t{c.warps_n});
+  config.add("stages", int64_t{c.stages});
+  config.add("split_k", int64_t{c.split_k});
+  config.add("raster", int64_t{c.raster});
+  config.add("vec_a", int64_t{c.vec_a});
+  config.add("vec_b", int64_t{c.vec_b});
+  config.add("vec_c", int64_t{c.vec_c});
+  config.add("cluster", int64_t{c.cluster});
+  config.add("blocks", int64_t{c.blocks});
+  return config.finish();
+}
+
+std::string entry_text(const Candidate& candidate, const Launch& launch) {
+  const bool reduce = launch.entry == kReduceEntry;
+  std::string bounds = std::to_string(launch.block[0] * launch.block[1] * launch.block[2]);
+  if (!reduce && candidate.config.blocks > 0) bounds += ", " + std::to_string(candidate.config.blocks);
+  std::string text = "\nextern \"C\" __global__ void __launch_bounds__(";
+  text += bounds + ")\n" + launch.entry + "(const __grid_constant__ trigen::Params p) {\n  trigen::";
+  text += reduce ? "reduce" : candidate.family->name().str() + "::run";
+  return text + "<kKernel>(p);\n}\n";
+}
+
+// The template files that a file includes, itself too, by the names that #include uses.
+void collect_includes(llvm::StringRef name, std::set<std::string>& seen) {
+  const auto files = template_files();
+  const auto file =
+      std::find_if(files.begin(), files.end(), [&](const TemplateFile& f) { return f.name == name; });
+  if (file == files.end() || !seen.insert(name.str()).second) return;
+  for (llvm::StringRef included : included_files(file->text)) collect_includes(included, seen);
+}
+
+std::string hex(llvm::SHA256& hash) { return llvm::toHex(hash.final(), /*LowerCase=*/true); }
+
+// SHA-256 over a template and everything that it includes: names, sizes and texts, in the order of the names.
+llvm::StringRef template_digest(llvm::StringRef root) {
+  // Made once for all templates: the texts never change in a process.
+  static const llvm::StringMap<std::string> digests = [] {
+    llvm::StringMap<std::string> made;
+    for (const TemplateFile& file : template_files()) {
+      std::set<std::string> closure;
+      collect_includes(file.name, closure);
+      llvm::SHA256 hash;
+      for (const TemplateFile& part : template_files()) {  // sorted by name
+        if (!closure.count(part.name.str())) continue;
+        hash.update((part.name + "\n" + std::to_string(part.text.size()) + "\n").str());
+        hash.update(part.text);
+      }
+      made[file.name] = hex(hash);
+    }
+    return made;
+  }();
+  const auto found = digests.find(root);
+  return found == digests.end() ? llvm::StringRef("missing") : llvm::StringRef(found->second);
+}
+
+}  // namespace
+
+std::vector<llvm::StringRef> included_files(llvm::StringRef text) {
+  std::vector<llvm::StringRef> names;
+  while (!text.empty()) {
+    auto [line, rest] = text.split('\n');
+    text = rest;
+    line = line.ltrim();
+    if (!line.consume_front("#")) continue;
+    line = line.ltrim();
+    if (!line.consume_front("include")) continue;
+    line = line.ltrim();
+    if (line.consume_front("\"")) names.push_back(line.take_until([](char c) { return c == '"'; }));
+  }
+  return names;
+}
+
+std::string emit_command(const Candidate& candidate) {
+  return "trigen emit --arch " + candidate.target->name.str() + " --candidate " + describe(candidate) + " " +
+         to_string(source_problem(candidate));
+}
+
+Source render(const Candidate& candidate) {
+  const LaunchPlan plan =
+      candidate.family->launch_plan(candidate.problem, *candidate.target, candidate.config);
+  Source source;
+  source.text = "// " + emit_command(candidate) + "\n#include \"" + candidate.family->template_file().str() +
+                "\"\n\nconstexpr trigen::Kernel kKernel{\n" + shape_text(candidate) +
+                config_text(candidate.config) + "};\n";
+  for (const Launch& launch : plan.launches) source.text += entry_text(candidate, launch);
+  source.entry = plan.launches.front().entry;
+  llvm::SHA256 hash;
+  hash.update(source.text);
+  hash.update(template_digest(candidate.family->template_file()));
+  source.hash = hex(hash);
+  return source;
+}
+
+}  // namespace trigen
