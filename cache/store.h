@@ -1,8 +1,10 @@
-// The cache: SQLite files ("layers") that hold binaries and records. One writable user layer over read-only layers.
+// The cache: SQLite files ("layers") that hold binaries and records. One writable user layer over read-only
+// layers.
 //
-// Nothing here ever makes the application fail: an unreadable, locked, damaged, full, foreign or read-only layer is a miss
-// (for reads) or a kept error text (for writes), plus one log line. Thread safe. No network file system tricks: rollback
-// journal, short transactions, a lock file of our own beside the layer (docs/cache-format.md).
+// Nothing here ever makes the application fail: an unreadable, locked, damaged, full, foreign or read-only
+// layer is a miss (for reads) or a kept error text (for writes), plus one log line. Thread safe. No network
+// file system tricks: rollback journal, short transactions, a lock file of our own beside the layer
+// (docs/cache-format.md).
 #pragma once
 
 #include <cstdint>
@@ -19,43 +21,43 @@ namespace trigen {
 
 // Must-match fields: a binary is used only when all of them are equal.
 struct BinaryKey {
-  std::string source_hash;  // generator's Source::hash
-  std::string arch;         // "sm_70"
-  std::string compiler;     // "nvrtc 12.9.86"
-  std::string options;      // canonical option string
+  std::string source_hash;     // generator's Source::hash
+  std::string arch;            // "sm_70"
+  std::string compiler;        // "nvrtc 12.9.86"
+  std::string options;         // canonical option string
   std::string digest() const;  // SHA-256 hex over the fields
 };
 
 struct Binary {
   BinaryKey key;
-  std::string candidate;    // describe(): family:config
-  std::string problem;      // the problem that it was made for, canonical text (any B)
-  std::string entry;        // entry names, separated by spaces
-  std::string source;       // emitted text
+  std::string candidate;  // describe(): family:config
+  std::string problem;    // the problem that it was made for, canonical text (any B)
+  std::string entry;      // entry names, separated by spaces
+  std::string source;     // emitted text
   std::string cubin;
   std::string ptx;
-  std::string log;          // the compiler's log with the resource report
+  std::string log;  // the compiler's log with the resource report
   int registers = 0, spill_bytes = 0, stack_bytes = 0, static_shared = 0;
-  int64_t stored_at = 0;    // seconds since 1970; 0 in a put: now
+  int64_t stored_at = 0;  // seconds since 1970; 0 in a put: now
 };
 
 enum class Provenance : int { kPredicted = 0, kMeasured = 1 };  // stored: do not renumber
 
 // A tuned choice for problem x device.
 struct Record {
-  std::string problem;     // canonical text
-  std::string arch;        // target name
+  std::string problem;  // canonical text
+  std::string arch;     // target name
   // Soft fields: a mismatch is used and said (exact / near / none).
-  std::string device;      // GPU model, "" for predicted
+  std::string device;  // GPU model, "" for predicted
   int sms = 0;
-  std::string driver;      // "580.159"
-  std::string candidate;   // family:config
-  BinaryKey binary;        // the binary that runs it
+  std::string driver;     // "580.159"
+  std::string candidate;  // family:config
+  BinaryKey binary;       // the binary that runs it
   Provenance provenance = Provenance::kPredicted;
-  double median_us = 0;    // measured median, or the model's prediction
-  double error = 0;        // relative error against the double-precision reference, measured only
-  std::string evidence;    // JSON: samples, finalists, peers, rejected candidates with their errors, date
-  int64_t stored_at = 0;   // seconds since 1970; 0 in a put: now
+  double median_us = 0;   // measured median, or the model's prediction
+  double error = 0;       // relative error against the double-precision reference, measured only
+  std::string evidence;   // JSON: samples, finalists, peers, rejected candidates with their errors, date
+  int64_t stored_at = 0;  // seconds since 1970; 0 in a put: now
 };
 
 enum class Match : int { kNone = 0, kNear = 1, kExact = 2 };
@@ -71,17 +73,17 @@ struct BinaryInfo {
   BinaryKey key;
   std::string candidate, problem;
   int64_t cubin_bytes = 0, stored_bytes = 0, stored_at = 0;
-  std::string layer;       // path
+  std::string layer;  // path
 };
 
 // One row of `trigen cache ls`, one cache line of `trigen doctor`.
 struct LayerInfo {
   std::string path;
   bool exists = false;
-  bool writable = false;   // puts go here and would succeed now
-  bool user_layer = false; // the one that puts go to
-  std::string problem;     // empty when healthy or not there yet, else what is wrong and the next step
-  std::string note;        // nothing wrong, but worth a word: a network file system, files set aside
+  bool writable = false;    // puts go here and would succeed now
+  bool user_layer = false;  // the one that puts go to
+  std::string problem;      // empty when healthy or not there yet, else what is wrong and the next step
+  std::string note;         // nothing wrong, but worth a word: a network file system, files set aside
   int schema = 0;
   int64_t binaries = 0, records = 0, bytes = 0;
 };
@@ -89,43 +91,50 @@ struct LayerInfo {
 class Store {
  public:
   struct Options {
-    // In lookup order. Empty: TRIGEN_CACHE (a file), then $XDG_CACHE_HOME/trigen/cache.db, then /usr/share/trigen/*.db.
+    // In lookup order. Empty: TRIGEN_CACHE (a file), then $XDG_CACHE_HOME/trigen/cache.db, then
+    // /usr/share/trigen/*.db.
     std::vector<std::string> layers;
     // The first one is the user layer, which puts go to; every other one is only read.
     bool read_only = false;
     int busy_ms = 5000;  // the longest wait of one operation for other processes, milliseconds
-    std::function<void(const std::string&)> log;  // one line per problem; default: stderr when TRIGEN_LOG is set
+    std::function<void(const std::string&)>
+        log;  // one line per problem; default: stderr when TRIGEN_LOG is set
   };
   static std::unique_ptr<Store> open(Options options);
   virtual ~Store() = default;
 
   virtual std::optional<Binary> find_binary(const BinaryKey& key) = 0;
-  // Any compiler version: the newest binary with that source hash and arch, for TRIGEN_NO_JIT lookups where no compiler is
-  // at hand to name its version.
-  virtual std::optional<Binary> find_binary_any_compiler(llvm::StringRef source_hash, llvm::StringRef arch) = 0;
+  // Any compiler version: the newest binary with that source hash and arch, for TRIGEN_NO_JIT lookups where
+  // no compiler is at hand to name its version.
+  virtual std::optional<Binary> find_binary_any_compiler(llvm::StringRef source_hash,
+                                                         llvm::StringRef arch) = 0;
   // Stores the binary, replacing a row with the same key (a damaged one too).
   virtual llvm::Error put_binary(const Binary& binary) = 0;
   virtual std::vector<BinaryInfo> list_binaries() = 0;
 
-  // The best record for this problem: measured before predicted, exact device before near, then the earlier layer, then the
-  // newer one. Nothing is exact for a record of no device (a prediction) when a device asks. Empty device: any, as near.
-  virtual std::optional<FoundRecord> find_record(llvm::StringRef problem, llvm::StringRef arch, llvm::StringRef device,
-                                                 int sms, llvm::StringRef driver) = 0;
-  // One record per (problem, arch, device, sms, driver): a later measurement replaces an earlier one. A measured record
-  // removes the predicted ones of its device and of no device; a predicted one is dropped (success) where a measured one of
-  // the same device exists.
+  // The best record for this problem: measured before predicted, exact device before near, then the earlier
+  // layer, then the newer one. Nothing is exact for a record of no device (a prediction) when a device asks.
+  // Empty device: any, as near.
+  virtual std::optional<FoundRecord> find_record(llvm::StringRef problem, llvm::StringRef arch,
+                                                 llvm::StringRef device, int sms, llvm::StringRef driver) = 0;
+  // One record per (problem, arch, device, sms, driver): a later measurement replaces an earlier one. A
+  // measured record removes the predicted ones of its device and of no device; a predicted one is dropped
+  // (success) where a measured one of the same device exists.
   virtual llvm::Error put_record(const Record& record) = 0;
   virtual std::vector<FoundRecord> list_records() = 0;
 
   // Samples of an unfinished tune, so that it can resume: opaque JSON per (problem, arch, device, candidate).
   virtual llvm::Error put_sample(const Record& sample) = 0;
-  virtual std::vector<Record> find_samples(llvm::StringRef problem, llvm::StringRef arch, llvm::StringRef device) = 0;
-  virtual llvm::Error clear_samples(llvm::StringRef problem, llvm::StringRef arch, llvm::StringRef device) = 0;
+  virtual std::vector<Record> find_samples(llvm::StringRef problem, llvm::StringRef arch,
+                                           llvm::StringRef device) = 0;
+  virtual llvm::Error clear_samples(llvm::StringRef problem, llvm::StringRef arch,
+                                    llvm::StringRef device) = 0;
 
-  // Exactly one compile per key: the first caller over all processes gets the lease and compiles; the others wait (at most
-  // `wait_ms`) and then look the binary up again. A crashed owner's lease ends with its process. kOwner is only given after
-  // a look-up that missed while the lease was held: put the binary, then drop the lease. A fork's child owns no lease.
-  // Where no lock file can be made (no user layer, read-only folder) it holds for this process only.
+  // Exactly one compile per key: the first caller over all processes gets the lease and compiles; the others
+  // wait (at most `wait_ms`) and then look the binary up again. A crashed owner's lease ends with its
+  // process. kOwner is only given after a look-up that missed while the lease was held: put the binary, then
+  // drop the lease. A fork's child owns no lease. Where no lock file can be made (no user layer, read-only
+  // folder) it holds for this process only.
   class Lease {
    public:
     virtual ~Lease() = default;
@@ -134,7 +143,8 @@ class Store {
   virtual LeaseState lease(const BinaryKey& key, int wait_ms, std::unique_ptr<Lease>& lease) = 0;
 
   virtual std::vector<LayerInfo> layers() = 0;
-  // Reads every row of every layer and checks its digest: one line per damaged row or unusable layer. Reads only.
+  // Reads every row of every layer and checks its digest: one line per damaged row or unusable layer. Reads
+  // only.
   virtual std::vector<std::string> verify() = 0;
 };
 

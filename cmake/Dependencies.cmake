@@ -17,6 +17,13 @@ add_library(trigen_sqlite INTERFACE)
 target_include_directories(trigen_sqlite SYSTEM INTERFACE ${SQLITE_INCLUDE})
 target_link_libraries(trigen_sqlite INTERFACE ${SQLITE_STATIC} Threads::Threads ${CMAKE_DL_LIBS} m)
 
+# zstd, from the static archive: the cache packs its blobs.
+find_path(ZSTD_INCLUDE zstd.h REQUIRED)
+find_library(ZSTD_STATIC NAMES libzstd.a REQUIRED)
+add_library(trigen_zstd INTERFACE)
+target_include_directories(trigen_zstd SYSTEM INTERFACE ${ZSTD_INCLUDE})
+target_link_libraries(trigen_zstd INTERFACE ${ZSTD_STATIC})
+
 find_path(CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
 add_library(trigen_cli11 INTERFACE)
 target_include_directories(trigen_cli11 SYSTEM INTERFACE ${CLI11_INCLUDE})

@@ -1,0 +1,196 @@
+#include "cache/database.h"
+
+#include <sqlite3.h>
+
+#include <cstring>
+
+namespace trigen::cache {
+namespace {
+
+// SQLite's URI form of a path: '%', '?' and '#' are escaped, an absolute path needs no more.
+std::string to_uri(const std::string& path, OpenMode mode) {
+  std::string uri = "file:";
+  for (char c : path) {
+    switch (c) {
+      case '%':
+        uri += "%25";
+        break;
+      case '?':
+        uri += "%3f";
+        break;
+      case '#':
+        uri += "%23";
+        break;
+      default:
+        uri += c;
+    }
+  }
+  switch (mode) {
+    case OpenMode::kReadWrite:
+      return uri + "?mode=rw";
+    case OpenMode::kReadOnly:
+      return uri + "?mode=ro";
+    case OpenMode::kImmutable:
+      return uri + "?mode=ro&immutable=1";
+  }
+  return uri;
+}
+
+struct Limit {
+  int id, value;
+};
+constexpr Limit kLimits[] = {
+    {SQLITE_LIMIT_LENGTH, static_cast<int>(kMaxFieldBytes)},
+    {SQLITE_LIMIT_SQL_LENGTH, 64 << 10},
+    {SQLITE_LIMIT_COLUMN, 40},
+    {SQLITE_LIMIT_EXPR_DEPTH, 20},
+    {SQLITE_LIMIT_COMPOUND_SELECT, 3},
+    {SQLITE_LIMIT_VDBE_OP, 25000},
+    {SQLITE_LIMIT_FUNCTION_ARG, 8},
+    {SQLITE_LIMIT_ATTACHED, 0},
+    {SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 64},
+    {SQLITE_LIMIT_VARIABLE_NUMBER, 32},
+    {SQLITE_LIMIT_TRIGGER_DEPTH, 1},
+    {SQLITE_LIMIT_WORKER_THREADS, 0},
+};
+
+struct Switch {
+  int id, value;
+};
+constexpr Switch kSwitches[] = {
+    {SQLITE_DBCONFIG_DEFENSIVE, 1},
+    {SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0},
+    {SQLITE_DBCONFIG_ENABLE_TRIGGER, 0},
+    {SQLITE_DBCONFIG_ENABLE_VIEW, 0},
+    {SQLITE_DBCONFIG_DQS_DML, 0},
+    {SQLITE_DBCONFIG_DQS_DDL, 0},
+    {SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0},
+};
+
+uint32_t big_endian(const unsigned char* bytes) {
+  return static_cast<uint32_t>(bytes[0]) << 24 | static_cast<uint32_t>(bytes[1]) << 16 |
+         static_cast<uint32_t>(bytes[2]) << 8 | static_cast<uint32_t>(bytes[3]);
+}
+
+}  // namespace
+
+Database::~Database() { close(); }
+
+void Database::close() {
+  sqlite3_close_v2(handle_);
+  handle_ = nullptr;
+}
+
+SqlStatus Database::status(int code) const {
+  if (code == SQLITE_OK || code == SQLITE_ROW || code == SQLITE_DONE) return {};
+  SqlStatus status;
+  status.code = code;
+  status.text = handle_ != nullptr ? sqlite3_errmsg(handle_) : sqlite3_errstr(code);
+  const int primary = code & 0xff;
+  if (handle_ != nullptr && (primary == SQLITE_CANTOPEN || primary == SQLITE_IOERR || primary == SQLITE_FULL))
+    status.error = sqlite3_system_errno(handle_);
+  return status;
+}
+
+SqlStatus Database::open(const std::string& path, OpenMode mode, int busy_ms) {
+  close();
+  const int flags = (mode == OpenMode::kReadWrite ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY) |
+                    SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+  int code = sqlite3_open_v2(to_uri(path, mode).c_str(), &handle_, flags, nullptr);
+  if (code != SQLITE_OK) return status(code);
+  for (const Limit& limit : kLimits) sqlite3_limit(handle_, limit.id, limit.value);
+  for (const Switch& one : kSwitches) sqlite3_db_config(handle_, one.id, one.value, nullptr);
+  sqlite3_busy_timeout(handle_, busy_ms);
+  return run("PRAGMA mmap_size=0; PRAGMA cell_size_check=ON");
+}
+
+SqlStatus Database::run(const char* sql) {
+  return status(sqlite3_exec(handle_, sql, nullptr, nullptr, nullptr));
+}
+
+FileHeader Database::header() const {
+  FileHeader header;
+  sqlite3_file* file = nullptr;
+  if (sqlite3_file_control(handle_, "main", SQLITE_FCNTL_FILE_POINTER, &file) != SQLITE_OK ||
+      file == nullptr || file->pMethods == nullptr)
+    return header;
+  sqlite3_int64 size = 0;
+  if (file->pMethods->xFileSize(file, &size) != SQLITE_OK) return header;
+  header.size = size;
+  unsigned char bytes[100] = {};
+  const int code = file->pMethods->xRead(file, bytes, sizeof bytes, 0);  // a short read fills with zeros
+  if (code != SQLITE_OK && code != SQLITE_IOERR_SHORT_READ) return header;
+  header.sqlite = std::memcmp(bytes, "SQLite format 3", 16) == 0;
+  header.wal = bytes[18] == 2 || bytes[19] == 2;
+  header.user_version = big_endian(bytes + 60);
+  header.application_id = big_endian(bytes + 68);
+  return header;
+}
+
+Statement::Statement(Database& database, const char* sql) : database_(database) {
+  status_ = database_.status(sqlite3_prepare_v2(database_.handle(), sql, -1, &statement_, nullptr));
+}
+
+Statement::~Statement() { sqlite3_finalize(statement_); }
+
+Statement& Statement::bind_text(llvm::StringRef value) {
+  if (status_.ok())
+    status_ =
+        database_.status(sqlite3_bind_text64(statement_, ++parameter_, value.empty() ? "" : value.data(),
+                                             value.size(), SQLITE_STATIC, SQLITE_UTF8));
+  return *this;
+}
+
+Statement& Statement::bind_blob(llvm::StringRef value) {
+  if (status_.ok())
+    status_ = database_.status(sqlite3_bind_blob64(
+        statement_, ++parameter_, value.empty() ? "" : value.data(), value.size(), SQLITE_STATIC));
+  return *this;
+}
+
+Statement& Statement::bind_int(int64_t value) {
+  if (status_.ok()) status_ = database_.status(sqlite3_bind_int64(statement_, ++parameter_, value));
+  return *this;
+}
+
+Statement& Statement::bind_real(double value) {
+  if (status_.ok()) status_ = database_.status(sqlite3_bind_double(statement_, ++parameter_, value));
+  return *this;
+}
+
+bool Statement::step() {
+  if (!status_.ok()) return false;
+  column_ = 0;
+  bytes_read_ = 0;
+  const int code = sqlite3_step(statement_);
+  if (code == SQLITE_ROW) return true;
+  if (code != SQLITE_DONE) status_ = database_.status(code);
+  return false;
+}
+
+std::string Statement::bytes(int type) {
+  const int column = column_++;
+  if (sqlite3_column_type(statement_, column) != type) return {};
+  const void* data = sqlite3_column_blob(statement_, column);
+  const int size = sqlite3_column_bytes(statement_, column);
+  bytes_read_ += size;
+  return data == nullptr ? std::string()
+                         : std::string(static_cast<const char*>(data), static_cast<size_t>(size));
+}
+
+std::string Statement::text() { return bytes(SQLITE_TEXT); }
+std::string Statement::blob() { return bytes(SQLITE_BLOB); }
+
+int64_t Statement::integer() {
+  const int column = column_++;
+  return sqlite3_column_type(statement_, column) == SQLITE_INTEGER ? sqlite3_column_int64(statement_, column)
+                                                                   : 0;
+}
+
+double Statement::real() {
+  const int column = column_++;
+  return sqlite3_column_type(statement_, column) == SQLITE_FLOAT ? sqlite3_column_double(statement_, column)
+                                                                 : 0;
+}
+
+}  // namespace trigen::cache

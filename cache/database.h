@@ -1,0 +1,93 @@
+// One short-lived SQLite connection and its statements. No policy: codes go up as they are, layer.cpp judges
+// them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "llvm/ADT/StringRef.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace trigen::cache {
+
+struct SqlStatus {
+  int code = 0;   // SQLite's extended result code
+  int error = 0;  // errno of the failed system call, 0 if none
+  std::string text;
+  bool ok() const { return code == 0; }
+  int primary() const { return code & 0xff; }
+};
+
+// A field, statement or file that is larger than this is refused before it is read: 64 MiB.
+constexpr int64_t kMaxFieldBytes = int64_t{64} << 20;
+
+enum class OpenMode { kReadWrite, kReadOnly, kImmutable };
+
+// The facts of a file's first 100 bytes (SQLite file format, section 1.3), read through SQLite's own
+// descriptor: opening and closing the file beside it would drop its locks.
+struct FileHeader {
+  int64_t size = 0;
+  bool sqlite = false;  // starts with "SQLite format 3\0"
+  bool wal = false;     // somebody switched it to write-ahead logging
+  uint32_t application_id = 0;
+  uint32_t user_version = 0;
+};
+
+class Database {
+ public:
+  Database() = default;
+  ~Database();
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+
+  // Hardened: no extensions, triggers, views or double-quoted strings, defensive, schema not trusted, lowered
+  // limits.
+  SqlStatus open(const std::string& path, OpenMode mode, int busy_ms);
+  void close();
+  SqlStatus run(const char* sql);
+  SqlStatus status(int code) const;
+  FileHeader header() const;
+  sqlite3* handle() const { return handle_; }
+
+ private:
+  sqlite3* handle_ = nullptr;
+};
+
+// Parameters and columns count from 1 and 0, as SQLite's do; bind() and the readers step through them in
+// order.
+class Statement {
+ public:
+  Statement(Database& database, const char* sql);
+  ~Statement();
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  // The texts must outlive the steps.
+  Statement& bind_text(llvm::StringRef value);
+  Statement& bind_blob(llvm::StringRef value);
+  Statement& bind_int(int64_t value);
+  Statement& bind_real(double value);
+
+  bool step();  // true: a row is there
+  const SqlStatus& status() const { return status_; }
+
+  // The next column of the row, "" or 0 where its type is another.
+  std::string text();
+  std::string blob();
+  int64_t integer();
+  double real();
+  int64_t bytes_read() const { return bytes_read_; }  // of the row's texts and blobs so far
+
+ private:
+  std::string bytes(int type);
+  Database& database_;
+  sqlite3_stmt* statement_ = nullptr;
+  SqlStatus status_;
+  int parameter_ = 0;
+  int column_ = 0;
+  int64_t bytes_read_ = 0;
+};
+
+}  // namespace trigen::cache

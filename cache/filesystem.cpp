@@ -1,0 +1,73 @@
+#include "cache/filesystem.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cerrno>
+#include <system_error>
+
+namespace trigen::cache {
+namespace {
+
+struct NamedMagic {
+  unsigned long magic;
+  const char* name;
+};
+// f_type of statfs(2): the manual page's and linux/magic.h's list; Lustre's and GPFS's as their own headers
+// give them.
+constexpr NamedMagic kNetwork[] = {
+    {0x6969, "nfs"},        {0x517B, "smb"},        {0xFF534D42, "cifs"}, {0xFE534D42, "smb2"},
+    {0x0BD00BD0, "lustre"}, {0x47504653, "gpfs"},   {0x01021997, "9p"},   {0x65735546, "fuse"},
+    {0x00C36400, "ceph"},   {0x19830326, "beegfs"}, {0x5346414F, "afs"},  {0x6A656A63, "virtiofs"},
+};
+
+}  // namespace
+
+std::string errno_text(int error) {
+  std::string text = std::generic_category().message(error);
+  if (!text.empty()) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
+  return text;
+}
+
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string existing_folder(const std::string& folder) {
+  std::string at = folder;
+  struct stat status = {};
+  while (at.size() > 1 && (::stat(at.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))) at = folder_of(at);
+  return at;
+}
+
+int make_folders(const std::string& folder) {
+  struct stat status = {};
+  if (::stat(folder.c_str(), &status) == 0) return S_ISDIR(status.st_mode) ? 0 : ENOTDIR;
+  if (errno != ENOENT) return errno;
+  if (folder.size() > 1)
+    if (int error = make_folders(folder_of(folder)); error != 0) return error;
+  if (::mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST) return 0;
+  return errno;
+}
+
+void sync_folder(const std::string& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  ::fsync(descriptor);
+  ::close(descriptor);
+}
+
+std::string network_filesystem(const std::string& folder) {
+  struct statfs facts = {};
+  if (::statfs(folder.c_str(), &facts) != 0) return {};
+  for (const NamedMagic& known : kNetwork)
+    if ((static_cast<unsigned long>(facts.f_type) & 0xFFFFFFFFul) == known.magic) return known.name;
+  return {};
+}
+
+}  // namespace trigen::cache

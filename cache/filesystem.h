@@ -1,0 +1,18 @@
+// Small facts about paths and file systems, for layer.cpp and paths.cpp.
+#pragma once
+
+#include <string>
+
+namespace trigen::cache {
+
+std::string errno_text(int error);  // lower case, as libc words it
+std::string folder_of(const std::string& path);
+// The folder itself, or the nearest one above it that exists.
+std::string existing_folder(const std::string& folder);
+// mkdir -p with mode 0700 for what is made; 0 or errno.
+int make_folders(const std::string& folder);
+void sync_folder(const std::string& folder);
+// "nfs", "lustre" ... for file systems that other machines may write too, "" for local ones.
+std::string network_filesystem(const std::string& folder);
+
+}  // namespace trigen::cache

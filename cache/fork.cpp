@@ -1,0 +1,106 @@
+#include "cache/fork.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <new>
+#include <set>
+
+namespace trigen::cache {
+namespace {
+
+constexpr std::chrono::seconds kForkWait{2};
+
+struct Gate {
+  std::mutex mutex;
+  std::condition_variable idle;
+  int active = 0;
+  bool torn = false;  // this process was forked in the middle of an operation
+  std::set<int> descriptors;
+  std::set<std::string> process_leases;
+};
+
+Gate& gate();
+
+void before_fork() {
+  Gate& g = gate();
+  std::unique_lock<std::mutex> lock(g.mutex);
+  g.idle.wait_for(lock, kForkWait, [&g] { return g.active == 0; });
+  lock.release();  // held until after the fork
+}
+
+void after_fork_in_parent() { gate().mutex.unlock(); }
+
+void after_fork_in_child() {
+  Gate& g = gate();
+  // Other threads are gone, and with them whatever they did to the mutex and the condition: make both anew.
+  new (&g.mutex) std::mutex;
+  new (&g.idle) std::condition_variable;
+  if (g.active != 0) g.torn = true;
+  g.active = 0;
+  // The parent's locks stay the parent's: close() of an inherited descriptor leaves its description locked.
+  for (int descriptor : g.descriptors) ::close(descriptor);
+  g.descriptors.clear();
+  g.process_leases.clear();
+}
+
+Gate& gate() {
+  // Never destroyed: stores may live in static objects of the application.
+  static Gate* const instance = [] {
+    auto* made = new Gate;
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    return made;
+  }();
+  return *instance;
+}
+
+}  // namespace
+
+Operation::Operation() {
+  Gate& g = gate();
+  std::lock_guard<std::mutex> lock(g.mutex);
+  allowed_ = !g.torn;
+  ++g.active;
+}
+
+Operation::~Operation() {
+  Gate& g = gate();
+  std::lock_guard<std::mutex> lock(g.mutex);
+  if (g.active > 0 && --g.active == 0) g.idle.notify_all();
+}
+
+int open_lock_descriptor(const std::string& path, int flags, int mode) {
+  Gate& g = gate();
+  std::lock_guard<std::mutex> lock(g.mutex);
+  int descriptor = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  if (descriptor >= 0) g.descriptors.insert(descriptor);
+  return descriptor;
+}
+
+void close_lock_descriptor(int descriptor, int owner_pid) {
+  if (descriptor < 0 || owner_pid != ::getpid()) return;
+  Gate& g = gate();
+  std::lock_guard<std::mutex> lock(g.mutex);
+  g.descriptors.erase(descriptor);
+  ::close(descriptor);
+}
+
+bool enter_process_lease(const std::string& name) {
+  Gate& g = gate();
+  std::lock_guard<std::mutex> lock(g.mutex);
+  return g.process_leases.insert(name).second;
+}
+
+void leave_process_lease(const std::string& name, int owner_pid) {
+  if (owner_pid != ::getpid()) return;
+  Gate& g = gate();
+  std::lock_guard<std::mutex> lock(g.mutex);
+  g.process_leases.erase(name);
+}
+
+}  // namespace trigen::cache

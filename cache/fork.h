@@ -1,0 +1,36 @@
+// What fork() must not tear: operations in flight and the file descriptors that carry locks.
+//
+// SQLite forbids to carry a connection across fork(), and an open-file-description lock lives as long as any
+// process has the description. So no connection outlives an Operation, fork() waits (bounded) until no
+// Operation is in flight, and the child closes every lock descriptor that it inherited. A child made in the
+// middle of an operation that did not end in time has no cache: Operation::allowed() is false there for ever.
+#pragma once
+
+#include <string>
+
+namespace trigen::cache {
+
+// Held around everything that touches SQLite. Not recursive, and not held while waiting for a lock file.
+class Operation {
+ public:
+  Operation();
+  ~Operation();
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+  bool allowed() const { return allowed_; }
+
+ private:
+  bool allowed_;
+};
+
+// Opens with O_CLOEXEC and registers the descriptor, atomically with respect to fork(). -1 and errno on
+// failure.
+int open_lock_descriptor(const std::string& path, int flags, int mode);
+// Closes and forgets it; nothing in a process that did not open it (the child's copy is closed already).
+void close_lock_descriptor(int descriptor, int owner_pid);
+
+// Leases of this process alone, for where no lock file can be made. Forgotten in a fork's child.
+bool enter_process_lease(const std::string& name);
+void leave_process_lease(const std::string& name, int owner_pid);
+
+}  // namespace trigen::cache

@@ -1,0 +1,416 @@
+#include "cache/layer.h"
+
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+#include "cache/filesystem.h"
+#include "cache/fork.h"
+#include "cache/row.h"
+#include "generator/error.h"
+
+namespace trigen::cache {
+namespace {
+
+constexpr int kMostSetAside = 999;
+
+int left_ms(Clock::time_point deadline) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::max<int64_t>(left, 1));
+}
+
+std::string hex(uint32_t value) {
+  char text[16];
+  std::snprintf(text, sizeof text, "0x%08x", value);
+  return text;
+}
+
+}  // namespace
+
+void Log::once(const std::string& line) {
+  if (!sink_) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (seen_.size() >= 1000 || !seen_.insert(line).second) return;
+  sink_(line);
+}
+
+Layer::Layer(LayerPlan plan, bool read_only, int busy_ms, Log* log)
+    : plan_(std::move(plan)), read_only_(read_only), busy_ms_(std::max(busy_ms, 1)), log_(log) {}
+
+Verdict Layer::verdict(Health health, const std::string& detail) const {
+  const std::string cache = "cache '" + plan_.path + "'";
+  const std::string why = detail.empty() ? "" : " (" + detail + ")";
+  const char* const another = plan_.user ? "set TRIGEN_CACHE to another file" : "replace it";
+  Verdict v;
+  v.health = health;
+  switch (health) {
+    case Health::kHealthy:
+      break;
+    case Health::kMissing:
+      v.text = cache + " does not exist";
+      break;
+    case Health::kEmpty:
+      v.text = cache + " is empty";
+      break;
+    case Health::kForeign:
+      v.text = "'" + plan_.path + "' is not a trigen cache" + why +
+               "; it is left alone and not used; move it away or " + another;
+      break;
+    case Health::kSchema:
+      v.text = cache + " is of another version" + why +
+               "; it is left alone and not used; use the trigen that wrote it or " + another;
+      break;
+    case Health::kDamaged:
+      v.text = cache + " is damaged" + why + "; it is not used; " + another;
+      break;
+    case Health::kLocked:
+      v.text = cache + " is locked by another program" + why + ", waited " + std::to_string(busy_ms_) +
+               " ms; locks last milliseconds; end the program that keeps it or " + another;
+      break;
+    case Health::kDenied:
+      v.text = cache + " may not be used by uid " + std::to_string(::geteuid()) + why +
+               "; file and folder must be yours" +
+               (plan_.user ? " and writable" : " or root's and readable") + "; correct the permissions or " +
+               another;
+      break;
+    case Health::kReadOnly:
+      v.text = cache + " is read-only" + why +
+               "; look-ups may go on, storing needs a writable file and folder; " + another;
+      break;
+    case Health::kFull:
+      v.text =
+          "no space left for cache '" + plan_.path + "'" + why +
+          "; nothing was stored, what was there is intact; free space (disk, quota or file size limit) or " +
+          another;
+      break;
+    case Health::kFailed:
+      v.text = cache + " cannot be used" + why + "; it needs a local file system that works; " + another;
+      break;
+    case Health::kForked:
+      v.text = cache +
+               " is off in this process: it was forked in the middle of a cache operation; fork between "
+               "operations or "
+               "start the process with exec";
+      break;
+  }
+  return v;
+}
+
+Verdict Layer::from_errno(int error) const {
+  const std::string detail = errno_text(error);
+  switch (error) {
+    case ENOENT:
+      return verdict(Health::kMissing, "");
+    case EACCES:
+    case EPERM:
+      return verdict(Health::kDenied, detail);
+    case EROFS:
+      return verdict(Health::kReadOnly, detail);
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return verdict(Health::kFull, detail);
+    default:
+      return verdict(Health::kFailed, detail);
+  }
+}
+
+Verdict Layer::judge(const SqlStatus& status) const {
+  if (status.ok()) return {};
+  const std::string system = status.error != 0 ? errno_text(status.error) : "";
+  const std::string detail = status.text + (system.empty() ? "" : ", " + system);
+  switch (status.primary()) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_PROTOCOL:
+      return verdict(Health::kLocked, detail);
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return verdict(Health::kDamaged, detail);
+    case SQLITE_READONLY:
+      return verdict(Health::kReadOnly, detail);
+    case SQLITE_FULL:
+      return verdict(Health::kFull, detail);
+    case SQLITE_PERM:
+    case SQLITE_AUTH:
+      return verdict(Health::kDenied, detail);
+    case SQLITE_CANTOPEN:
+    case SQLITE_IOERR: {
+      const Verdict v = from_errno(status.error);
+      return v.health == Health::kMissing || v.health == Health::kFailed ? verdict(Health::kFailed, detail)
+                                                                         : v;
+    }
+    default:
+      return verdict(Health::kFailed, detail);
+  }
+}
+
+// Before SQLite sees it: is it there, a file, and ours to trust?
+Verdict Layer::check_file() const {
+  struct stat file = {};
+  if (::stat(plan_.path.c_str(), &file) != 0) return from_errno(errno == ENOTDIR ? ENOENT : errno);
+  if (!S_ISREG(file.st_mode))
+    return verdict(Health::kForeign, S_ISDIR(file.st_mode) ? "a folder" : "not a regular file");
+  if (plan_.by_default) {
+    if (file.st_uid != ::geteuid() && file.st_uid != 0)
+      return verdict(Health::kDenied, "it belongs to uid " + std::to_string(file.st_uid));
+    if ((file.st_mode & S_IWOTH) != 0) return verdict(Health::kDenied, "everybody may write to it");
+  }
+  if (file.st_size == 0) return verdict(Health::kEmpty, "");
+  return {};
+}
+
+Verdict Layer::open_checked(Database& database, OpenMode mode, Clock::time_point deadline) const {
+  SqlStatus status = database.open(plan_.path, mode, left_ms(deadline));
+  if (!status.ok() && status.primary() != SQLITE_NOTADB && status.primary() != SQLITE_CORRUPT)
+    return judge(status);
+  // The first read: takes SQLite's lock, rolls an interrupted transaction back, and meets truncation.
+  const std::string schema = found_schema(database, status);
+  const bool unreadable = status.primary() == SQLITE_CORRUPT || status.primary() == SQLITE_NOTADB;
+  if (!status.ok() && !unreadable) return judge(status);
+  const FileHeader header = database.header();
+  Verdict v;
+  if (header.size == 0) {
+    v = verdict(Health::kEmpty, "");
+  } else if (!header.sqlite) {
+    v = verdict(plan_.by_default && plan_.user ? Health::kDamaged : Health::kForeign, "no SQLite header");
+  } else if (header.application_id != kApplicationId) {
+    v = verdict(Health::kForeign, "a SQLite file with application id " + hex(header.application_id) +
+                                      ", not " + hex(kApplicationId));
+  } else if (header.user_version != kSchemaVersion) {
+    v = verdict(Health::kSchema, "schema " + std::to_string(header.user_version) +
+                                     ", this trigen reads schema " + std::to_string(kSchemaVersion));
+  } else if (unreadable) {
+    v = judge(status);
+  } else if (schema != expected_schema()) {
+    v = verdict(Health::kDamaged, "its tables are not those of schema " + std::to_string(kSchemaVersion));
+  }
+  if (header.sqlite && header.application_id == kApplicationId) v.schema = header.user_version;
+  return v;
+}
+
+Verdict Layer::try_read(Work work, Clock::time_point deadline) const {
+  if (Verdict v = check_file(); !v.healthy()) return v;
+  // A layer without a lock file beside it is a shipped one: nobody writes it, and SQLite need not lock it
+  // either.
+  const bool locked = plan_.user || ::access(lock_path().c_str(), F_OK) == 0;
+  OpenMode mode = locked ? OpenMode::kReadOnly : OpenMode::kImmutable;
+  RangeLock lock;
+  if (locked) {
+    // A journal with bytes in it is an interrupted transaction, which the next reader rolls back: alone.
+    struct stat journal = {};
+    const bool hot = ::stat((plan_.path + "-journal").c_str(), &journal) == 0 && journal.st_size > 0;
+    int error = 0;
+    const LockResult result =
+        lock.acquire(lock_path(), kLayerByte, hot && stores() ? LockKind::kExclusive : LockKind::kShared,
+                     /*create=*/stores(), deadline, error);
+    if (result == LockResult::kBusy) return verdict(Health::kLocked, "its lock file");
+    // Without a lock of ours (read-only folder, no locks on this file system) SQLite's own remain, and rows
+    // are digested.
+    if (result == LockResult::kLocked && stores()) mode = OpenMode::kReadWrite;
+  }
+  Operation operation;
+  if (!operation.allowed()) return verdict(Health::kForked, "");
+  Database database;
+  Verdict v = open_checked(database, mode, deadline);
+  if (!v.healthy()) return v;
+  const uint32_t schema = v.schema;
+  v = judge(work(database));
+  v.schema = schema;
+  return v;
+}
+
+bool Layer::read(Work work) {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const Clock::time_point until = deadline();
+    const Verdict v = try_read(work, until);
+    if (v.healthy()) return true;
+    if (v.absent()) return false;
+    if (v.health == Health::kDamaged && stores() && attempt == 0) {
+      if (recheck_and_set_aside(until)) return false;
+      continue;  // somebody else did, or it was no damage after all
+    }
+    log_->once(v.text);
+    return false;
+  }
+  return false;
+}
+
+Verdict Layer::inspect(Work work) { return try_read(work, deadline()); }
+
+Verdict Layer::make_folder() const {
+  const int error = make_folders(folder_of(plan_.path));
+  if (error == 0) return {};
+  // A folder that cannot be made because something on the way is missing or no folder.
+  if (error == ENOENT || error == ENOTDIR)
+    return verdict(Health::kFailed, "its folder: " + errno_text(error));
+  return from_errno(error);
+}
+
+Verdict Layer::create_file() const {
+  // Nobody has it open, so that this close drops nobody's locks. SQLite's journal takes its mode from it.
+  const int descriptor = ::open(plan_.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (descriptor < 0) return errno == EEXIST ? Verdict() : from_errno(errno);
+  ::close(descriptor);
+  return {};
+}
+
+SqlStatus Layer::create_schema(Database& database) const {
+  const std::string sql = std::string("BEGIN EXCLUSIVE;") + kCreateSchema +
+                          "PRAGMA application_id=" + std::to_string(kApplicationId) +
+                          ";PRAGMA user_version=" + std::to_string(kSchemaVersion) + ";COMMIT";
+  SqlStatus status = database.run(sql.c_str());
+  if (!status.ok()) database.run("ROLLBACK");
+  return status;
+}
+
+Verdict Layer::try_write(Work work, Clock::time_point deadline) const {
+  Verdict v = check_file();
+  if (v.health == Health::kMissing) v = create_file();
+  if (!v.healthy() && v.health != Health::kEmpty) return v;
+  Operation operation;
+  if (!operation.allowed()) return verdict(Health::kForked, "");
+  Database database;
+  v = open_checked(database, OpenMode::kReadWrite, deadline);
+  if (v.health == Health::kEmpty) v = judge(create_schema(database));
+  if (!v.healthy()) return v;
+  SqlStatus status = database.run("PRAGMA synchronous=FULL");
+  if (status.ok() && database.header().wal) status = database.run("PRAGMA journal_mode=DELETE");
+  if (status.ok()) status = database.run("BEGIN IMMEDIATE");
+  if (status.ok()) {
+    status = work(database);
+    if (status.ok()) status = database.run("COMMIT");
+    if (!status.ok()) database.run("ROLLBACK");
+  }
+  return judge(status);
+}
+
+llvm::Error Layer::write(Work work) {
+  if (!stores())
+    return make_error(ErrorKind::kCache,
+                      "cache '" + plan_.path + "' was opened for reading only; open it for writing to store");
+  const Clock::time_point until = deadline();
+  Verdict v = make_folder();
+  for (int attempt = 0; v.healthy() && attempt < 2; ++attempt) {
+    RangeLock lock;
+    int error = 0;
+    switch (lock.acquire(lock_path(), kLayerByte, LockKind::kExclusive, /*create=*/true, until, error)) {
+      case LockResult::kLocked:
+        break;
+      case LockResult::kBusy:
+        v = verdict(Health::kLocked, "its lock file");
+        continue;
+      case LockResult::kAbsent:
+        v = from_errno(error);
+        continue;
+      case LockResult::kFailed:
+        v = verdict(Health::kFailed, "no locks here: " + errno_text(error));
+        continue;
+    }
+    v = try_write(work, until);
+    if (v.health != Health::kDamaged || attempt > 0) break;
+    set_aside(v.text);
+    v = {};
+  }
+  std::lock_guard<std::mutex> guard(mutex_);
+  write_problem_ = v.text;
+  if (v.healthy()) return llvm::Error::success();
+  log_->once(v.text);
+  return make_error(ErrorKind::kCache, v.text);
+}
+
+// A reader met damage under a shared lock: look again alone, with a check of the whole file, before anything
+// is moved.
+bool Layer::recheck_and_set_aside(Clock::time_point deadline) {
+  RangeLock lock;
+  int error = 0;
+  if (lock.acquire(lock_path(), kLayerByte, LockKind::kExclusive, /*create=*/true, deadline, error) !=
+      LockResult::kLocked)
+    return false;
+  Verdict v;
+  {
+    Operation operation;
+    if (!operation.allowed() || !check_file().healthy()) return false;
+    Database database;
+    v = open_checked(database, OpenMode::kReadWrite, deadline);
+    if (v.healthy()) {
+      Statement check(database, "PRAGMA quick_check(1)");
+      const std::string found = check.step() ? check.text() : check.status().text;
+      if (found != "ok") v = verdict(Health::kDamaged, found);
+    }
+  }
+  if (v.health != Health::kDamaged) return false;
+  set_aside(v.text);
+  return true;
+}
+
+// Under the exclusive lock, without a connection. The journal goes first, so that none is left for the new
+// file.
+void Layer::set_aside(const std::string& reason) {
+  for (int n = 1; n <= kMostSetAside; ++n) {
+    const std::string target = plan_.path + ".corrupt-" + std::to_string(n);
+    if (::access(target.c_str(), F_OK) == 0) continue;
+    ::rename((plan_.path + "-journal").c_str(), (target + "-journal").c_str());
+    if (::rename(plan_.path.c_str(), target.c_str()) != 0) {
+      log_->once(reason + "; it could not be set aside (" + errno_text(errno) + ")");
+      return;
+    }
+    sync_folder(folder_of(plan_.path));
+    log_->once(reason + "; it was set aside as '" + target + "' and a new one is begun");
+    return;
+  }
+  log_->once(reason + "; " + std::to_string(kMostSetAside) +
+             " damaged files are set aside already, remove some");
+}
+
+bool Layer::may_write() const {
+  if (!stores()) return false;
+  const std::string folder = existing_folder(folder_of(plan_.path));
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) return false;
+  return ::access(plan_.path.c_str(), F_OK) != 0 || ::access(plan_.path.c_str(), W_OK) == 0;
+}
+
+LayerInfo Layer::info() {
+  LayerInfo info;
+  info.path = plan_.path;
+  info.user_layer = plan_.user;
+  const Verdict v = inspect([&](Database& database) {
+    Statement count(database, "SELECT (SELECT count(*) FROM binaries),(SELECT count(*) FROM records)");
+    if (count.step()) {
+      info.binaries = count.integer();
+      info.records = count.integer();
+    }
+    return count.status();
+  });
+  struct stat file = {};
+  info.exists = ::stat(plan_.path.c_str(), &file) == 0;
+  info.bytes = info.exists ? static_cast<int64_t>(file.st_size) : 0;
+  info.schema = static_cast<int>(v.schema);
+  if (!v.healthy() && !v.absent()) info.problem = v.text;
+  info.writable = info.problem.empty() && may_write();
+  if (info.problem.empty() && stores() && !info.writable)
+    info.problem = verdict(Health::kReadOnly, "no permission to write, or a read-only file system").text;
+  {
+    std::lock_guard<std::mutex> guard(mutex_);
+    if (info.problem.empty()) info.problem = write_problem_;
+  }
+  const std::string network = network_filesystem(existing_folder(folder_of(plan_.path)));
+  if (!network.empty() && plan_.user)
+    info.note = "on " + network +
+                ", where locks between machines may not hold: set TRIGEN_CACHE to a file on a local disk";
+  int set_aside_files = 0;
+  while (set_aside_files < kMostSetAside &&
+         ::access((plan_.path + ".corrupt-" + std::to_string(set_aside_files + 1)).c_str(), F_OK) == 0)
+    ++set_aside_files;
+  if (set_aside_files > 0)
+    info.note += std::string(info.note.empty() ? "" : "; ") + std::to_string(set_aside_files) +
+                 " damaged file(s) set aside beside it as .corrupt-N";
+  return info;
+}
+
+}  // namespace trigen::cache

@@ -1,0 +1,105 @@
+// One layer: a cache file, how it is opened, what can be wrong with it, and what is done about that.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "cache/database.h"
+#include "cache/lock.h"
+#include "cache/store.h"
+#include "llvm/ADT/STLExtras.h"
+
+namespace trigen::cache {
+
+// One line per distinct problem, however often it comes.
+class Log {
+ public:
+  explicit Log(std::function<void(const std::string&)> sink) : sink_(std::move(sink)) {}
+  void once(const std::string& line);
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> seen_;
+  std::function<void(const std::string&)> sink_;
+};
+
+enum class Health {
+  kHealthy,
+  kMissing,   // no such file: an ordinary miss
+  kEmpty,     // no bytes: as good as missing
+  kForeign,   // not a cache of ours; never touched
+  kSchema,    // of another schema version; never touched
+  kDamaged,   // ours, and SQLite cannot read it
+  kLocked,    // somebody kept it longer than we wait
+  kDenied,    // permissions or ownership
+  kReadOnly,  // file system or file
+  kFull,      // disk, quota or file size limit
+  kFailed,    // another system call failed
+  kForked,    // this process is the child of a fork in the middle of an operation
+};
+
+struct Verdict {
+  Health health = Health::kHealthy;
+  std::string text;  // found, allowed, next step
+  uint32_t schema = 0;
+  bool healthy() const { return health == Health::kHealthy; }
+  bool absent() const { return health == Health::kMissing || health == Health::kEmpty; }
+};
+
+struct LayerPlan {
+  std::string path;
+  bool user = false;        // puts go here
+  bool by_default = false;  // trigen chose the path, nobody named it
+};
+
+// The layers that Options::layers stands for; its first one is the user layer.
+std::vector<LayerPlan> plan_layers(const std::vector<std::string>& named);
+
+class Layer {
+ public:
+  using Work = llvm::function_ref<SqlStatus(Database&)>;
+
+  Layer(LayerPlan plan, bool read_only, int busy_ms, Log* log);
+
+  // Opens, checks, runs `work`, closes. False when the layer cannot be read: that is logged, and a damaged
+  // user layer is set aside.
+  bool read(Work work);
+  // The same without logging and without touching anything.
+  Verdict inspect(Work work);
+  // In one transaction, in a file that is made when it is not there.
+  llvm::Error write(Work work);
+  LayerInfo info();
+
+  const std::string& path() const { return plan_.path; }
+  std::string lock_path() const { return plan_.path + ".lock"; }
+  bool user() const { return plan_.user; }
+  bool stores() const { return plan_.user && !read_only_; }
+  // Makes the user layer's folder, 0700.
+  Verdict make_folder() const;
+  Clock::time_point deadline() const { return Clock::now() + std::chrono::milliseconds(busy_ms_); }
+
+ private:
+  Verdict open_checked(Database& database, OpenMode mode, Clock::time_point deadline) const;
+  Verdict check_file() const;
+  Verdict try_read(Work work, Clock::time_point deadline) const;
+  Verdict try_write(Work work, Clock::time_point deadline) const;
+  Verdict create_file() const;
+  SqlStatus create_schema(Database& database) const;
+  Verdict judge(const SqlStatus& status) const;
+  Verdict from_errno(int error) const;
+  Verdict verdict(Health health, const std::string& detail) const;
+  bool recheck_and_set_aside(Clock::time_point deadline);
+  void set_aside(const std::string& reason);
+  bool may_write() const;
+
+  const LayerPlan plan_;
+  const bool read_only_;
+  const int busy_ms_;
+  Log* const log_;
+  std::mutex mutex_;
+  std::string write_problem_;  // of the last put, empty when it went well
+};
+
+}  // namespace trigen::cache

@@ -1,0 +1,316 @@
+#include "cache/row.h"
+
+#include <zstd.h>
+
+#include <cmath>
+#include <cstring>
+#include <ctime>
+#include <limits>
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/SHA256.h"
+
+namespace trigen::cache {
+namespace {
+
+// SHA-256 over a list of fields, each with its length before it, so that no two lists give the same bytes.
+class Digest {
+ public:
+  explicit Digest(llvm::StringRef domain) { add(domain); }
+  Digest& add(llvm::StringRef field) {
+    number(field.size());
+    hash_.update(field);
+    return *this;
+  }
+  Digest& add(int64_t value) {
+    number(8);
+    number(static_cast<uint64_t>(value));
+    return *this;
+  }
+  Digest& add(double value) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    return add(static_cast<int64_t>(bits));
+  }
+  std::string finish() {  // 32 bytes; LLVM 14 gives them as a StringRef, later ones as an array
+    const auto hash = hash_.final();
+    return std::string(hash.begin(), hash.end());
+  }
+
+ private:
+  void number(uint64_t value) {
+    uint8_t bytes[8];
+    for (int i = 0; i < 8; ++i) bytes[i] = static_cast<uint8_t>(value >> (8 * i));
+    hash_.update(llvm::ArrayRef<uint8_t>(bytes));
+  }
+  llvm::SHA256 hash_;
+};
+
+struct PackedBinary {
+  std::string source, cubin, ptx, log;
+};
+
+std::string binary_digest(const Binary& b, const PackedBinary& packed) {
+  Digest digest("trigen binary 1");
+  digest.add(b.key.source_hash).add(b.key.arch).add(b.key.compiler).add(b.key.options);
+  digest.add(b.candidate).add(b.problem).add(b.entry);
+  digest.add(int64_t{b.registers}).add(int64_t{b.spill_bytes}).add(int64_t{b.stack_bytes});
+  digest.add(int64_t{b.static_shared}).add(b.stored_at);
+  digest.add(packed.source).add(packed.cubin).add(packed.ptx).add(packed.log);
+  return digest.finish();
+}
+
+std::string record_digest(const Record& r, bool sample, llvm::StringRef packed_evidence) {
+  Digest digest(sample ? "trigen sample 1" : "trigen record 1");
+  digest.add(r.problem).add(r.arch).add(r.device).add(int64_t{r.sms}).add(r.driver).add(r.candidate);
+  digest.add(r.binary.source_hash).add(r.binary.arch).add(r.binary.compiler).add(r.binary.options);
+  digest.add(static_cast<int64_t>(r.provenance)).add(r.median_us).add(r.error).add(r.stored_at);
+  digest.add(packed_evidence);
+  return digest.finish();
+}
+
+bool fits_int(int64_t value) {
+  return value >= std::numeric_limits<int>::min() && value <= std::numeric_limits<int>::max();
+}
+
+SqlStatus insert_record(Database& database, const char* table, const Record& record, bool sample) {
+  Record row = record;
+  if (row.stored_at == 0) row.stored_at = std::time(nullptr);
+  row.median_us += 0.0;  // -0.0 is stored as 0.0
+  row.error += 0.0;
+  const std::string evidence = pack(row.evidence);
+  const std::string digest = record_digest(row, sample, evidence);
+  const std::string sql = std::string("INSERT OR REPLACE INTO ") + table + " (" + kRecordColumns +
+                          ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+  Statement insert(database, sql.c_str());
+  insert.bind_text(row.problem)
+      .bind_text(row.arch)
+      .bind_text(row.device)
+      .bind_int(row.sms)
+      .bind_text(row.driver);
+  insert.bind_text(row.candidate).bind_text(row.binary.source_hash).bind_text(row.binary.arch);
+  insert.bind_text(row.binary.compiler).bind_text(row.binary.options);
+  insert.bind_int(static_cast<int>(row.provenance)).bind_real(row.median_us).bind_real(row.error);
+  insert.bind_int(row.stored_at).bind_blob(digest).bind_blob(evidence);
+  insert.step();
+  return insert.status();
+}
+
+}  // namespace
+
+// Small columns first, so that a look-up by index reads no page of a blob that it does not need.
+const char* const kCreateSchema =
+    "CREATE TABLE binaries(key TEXT NOT NULL UNIQUE,source_hash TEXT NOT NULL,arch TEXT NOT NULL,"
+    "compiler TEXT NOT NULL,options TEXT NOT NULL,candidate TEXT NOT NULL,problem TEXT NOT NULL,"
+    "entry TEXT NOT NULL,registers INTEGER NOT NULL,spill_bytes INTEGER NOT NULL,stack_bytes INTEGER NOT "
+    "NULL,"
+    "static_shared INTEGER NOT NULL,stored_at INTEGER NOT NULL,digest BLOB NOT NULL,cubin BLOB NOT NULL,"
+    "ptx BLOB NOT NULL,source BLOB NOT NULL,log BLOB NOT NULL) STRICT;"
+    "CREATE INDEX binaries_by_source ON binaries(source_hash,arch,stored_at);"
+    "CREATE TABLE records(problem TEXT NOT NULL,arch TEXT NOT NULL,device TEXT NOT NULL,sms INTEGER NOT NULL,"
+    "driver TEXT NOT NULL,candidate TEXT NOT NULL,source_hash TEXT NOT NULL,binary_arch TEXT NOT NULL,"
+    "compiler TEXT NOT NULL,options TEXT NOT NULL,provenance INTEGER NOT NULL,median_us REAL NOT NULL,"
+    "error REAL NOT NULL,stored_at INTEGER NOT NULL,digest BLOB NOT NULL,evidence BLOB NOT NULL,"
+    "PRIMARY KEY(problem,arch,device,sms,driver)) STRICT;"
+    "CREATE TABLE samples(problem TEXT NOT NULL,arch TEXT NOT NULL,device TEXT NOT NULL,sms INTEGER NOT NULL,"
+    "driver TEXT NOT NULL,candidate TEXT NOT NULL,source_hash TEXT NOT NULL,binary_arch TEXT NOT NULL,"
+    "compiler TEXT NOT NULL,options TEXT NOT NULL,provenance INTEGER NOT NULL,median_us REAL NOT NULL,"
+    "error REAL NOT NULL,stored_at INTEGER NOT NULL,digest BLOB NOT NULL,evidence BLOB NOT NULL,"
+    "PRIMARY KEY(problem,arch,device,candidate)) STRICT;";
+
+const char* const kBinaryColumns =
+    "key,source_hash,arch,compiler,options,candidate,problem,entry,registers,spill_bytes,stack_bytes,"
+    "static_shared,stored_at,digest,cubin,ptx,source,log";
+const char* const kRecordColumns =
+    "problem,arch,device,sms,driver,candidate,source_hash,binary_arch,compiler,options,provenance,median_us,"
+    "error,stored_at,digest,evidence";
+
+std::string expected_schema() {
+  // sqlite_schema keeps the text of each statement as it was given.
+  std::string text;
+  llvm::StringRef rest = kCreateSchema;
+  while (!rest.empty()) {
+    auto [statement, tail] = rest.split(';');
+    text += statement.str() + ";";
+    rest = tail;
+  }
+  return text;
+}
+
+std::string found_schema(Database& database, SqlStatus& status) {
+  std::string text;
+  Statement select(database, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid");
+  while (select.step()) text += select.text() + ";";
+  status = select.status();
+  return text;
+}
+
+std::string pack(llvm::StringRef bytes) {
+  std::string packed(ZSTD_compressBound(bytes.size()), '\0');
+  const size_t size = ZSTD_compress(packed.data(), packed.size(), bytes.data(), bytes.size(), 3);
+  // Cannot fail with a buffer of the bound's size, short of memory; an empty frame is no frame and reads as
+  // damaged.
+  packed.resize(ZSTD_isError(size) ? 0 : size);
+  return packed;
+}
+
+std::optional<std::string> unpack(llvm::StringRef packed) {
+  const unsigned long long size = ZSTD_getFrameContentSize(packed.data(), packed.size());
+  if (size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR ||
+      size > static_cast<unsigned long long>(kMaxFieldBytes))
+    return std::nullopt;
+  std::string bytes(size, '\0');
+  const size_t got = ZSTD_decompress(bytes.data(), bytes.size(), packed.data(), packed.size());
+  if (ZSTD_isError(got) || got != size) return std::nullopt;
+  return bytes;
+}
+
+RowState read_binary(Statement& row, Binary& b, std::string& name) {
+  const std::string key = row.text();
+  name = "binary " + key.substr(0, 16);
+  b = {};
+  b.key.source_hash = row.text();
+  b.key.arch = row.text();
+  b.key.compiler = row.text();
+  b.key.options = row.text();
+  b.candidate = row.text();
+  b.problem = row.text();
+  b.entry = row.text();
+  const int64_t registers = row.integer(), spills = row.integer(), stack = row.integer(),
+                shared = row.integer();
+  b.stored_at = row.integer();
+  const std::string digest = row.blob();
+  PackedBinary packed;
+  packed.cubin = row.blob();
+  packed.ptx = row.blob();
+  packed.source = row.blob();
+  packed.log = row.blob();
+  if (!fits_int(registers) || !fits_int(spills) || !fits_int(stack) || !fits_int(shared))
+    return RowState::kDamaged;
+  b.registers = static_cast<int>(registers);
+  b.spill_bytes = static_cast<int>(spills);
+  b.stack_bytes = static_cast<int>(stack);
+  b.static_shared = static_cast<int>(shared);
+  if (digest != binary_digest(b, packed) || key != b.key.digest()) return RowState::kDamaged;
+  auto cubin = unpack(packed.cubin), ptx = unpack(packed.ptx), source = unpack(packed.source),
+       log = unpack(packed.log);
+  if (!cubin || !ptx || !source || !log) return RowState::kDamaged;
+  b.cubin = std::move(*cubin);
+  b.ptx = std::move(*ptx);
+  b.source = std::move(*source);
+  b.log = std::move(*log);
+  return RowState::kGood;
+}
+
+RowState read_record(Statement& row, bool sample, Record& r, std::string& name) {
+  r = {};
+  r.problem = row.text();
+  r.arch = row.text();
+  r.device = row.text();
+  const int64_t sms = row.integer();
+  r.driver = row.text();
+  r.candidate = row.text();
+  r.binary.source_hash = row.text();
+  r.binary.arch = row.text();
+  r.binary.compiler = row.text();
+  r.binary.options = row.text();
+  const int64_t provenance = row.integer();
+  r.median_us = row.real();
+  r.error = row.real();
+  r.stored_at = row.integer();
+  const std::string digest = row.blob();
+  const std::string evidence = row.blob();
+  name = std::string(sample ? "sample" : "record") + " of " + r.problem + " on " + r.arch;
+  if (!fits_int(sms) || provenance < 0 || provenance > static_cast<int>(Provenance::kMeasured))
+    return RowState::kDamaged;
+  r.sms = static_cast<int>(sms);
+  r.provenance = static_cast<Provenance>(provenance);
+  if (digest != record_digest(r, sample, evidence)) return RowState::kDamaged;
+  auto text = unpack(evidence);
+  if (!text) return RowState::kDamaged;
+  r.evidence = std::move(*text);
+  return RowState::kGood;
+}
+
+std::string refuse_binary(const Binary& b) {
+  if (b.key.source_hash.empty() || b.key.arch.empty())
+    return "a binary without source hash or arch cannot be found again; fill BinaryKey";
+  if (b.cubin.empty() && b.ptx.empty()) return "a binary needs a cubin or PTX, this one has neither";
+  const int64_t bytes = static_cast<int64_t>(b.cubin.size() + b.ptx.size() + b.source.size() + b.log.size());
+  if (bytes > kMaxFieldBytes / 2)
+    return "a binary of " + std::to_string(bytes) + " B, at most " + std::to_string(kMaxFieldBytes / 2) +
+           " B are stored; compile without debug information";
+  return {};
+}
+
+std::string refuse_record(const Record& r) {
+  if (r.problem.empty() || r.arch.empty()) return "a record needs a problem and an arch";
+  if (std::isnan(r.median_us) || std::isnan(r.error))
+    return "a record's median_us and error must be numbers, found nan";
+  if (static_cast<int64_t>(r.evidence.size()) > kMaxFieldBytes / 2)
+    return "evidence of " + std::to_string(r.evidence.size()) + " B, at most " +
+           std::to_string(kMaxFieldBytes / 2) + " B are stored; keep fewer samples";
+  return {};
+}
+
+SqlStatus put_binary_row(Database& database, const Binary& binary) {
+  Binary b = binary;
+  if (b.stored_at == 0) b.stored_at = std::time(nullptr);
+  const PackedBinary packed{pack(b.source), pack(b.cubin), pack(b.ptx), pack(b.log)};
+  const std::string key = b.key.digest();
+  const std::string digest = binary_digest(b, packed);
+  const std::string sql = std::string("INSERT OR REPLACE INTO binaries (") + kBinaryColumns +
+                          ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+  Statement insert(database, sql.c_str());
+  insert.bind_text(key).bind_text(b.key.source_hash).bind_text(b.key.arch).bind_text(b.key.compiler);
+  insert.bind_text(b.key.options).bind_text(b.candidate).bind_text(b.problem).bind_text(b.entry);
+  insert.bind_int(b.registers).bind_int(b.spill_bytes).bind_int(b.stack_bytes).bind_int(b.static_shared);
+  insert.bind_int(b.stored_at).bind_blob(digest).bind_blob(packed.cubin).bind_blob(packed.ptx);
+  insert.bind_blob(packed.source).bind_blob(packed.log);
+  insert.step();
+  return insert.status();
+}
+
+SqlStatus put_record_row(Database& database, const Record& r) {
+  // The provenance of the rows that are there counts only where their digest does: a damaged row protects
+  // nothing.
+  if (r.provenance == Provenance::kPredicted && !r.device.empty()) {
+    const std::string sql =
+        std::string("SELECT ") + kRecordColumns + " FROM records WHERE problem=? AND arch=? AND device=?";
+    Statement select(database, sql.c_str());
+    select.bind_text(r.problem).bind_text(r.arch).bind_text(r.device);
+    Record found;
+    std::string name;
+    while (select.step())
+      if (read_record(select, false, found, name) == RowState::kGood &&
+          found.provenance == Provenance::kMeasured)
+        return {};
+    if (!select.status().ok()) return select.status();
+  }
+  if (r.provenance == Provenance::kMeasured) {
+    Statement erase(
+        database,
+        "DELETE FROM records WHERE problem=? AND arch=? AND (device=? OR device='') AND provenance=0");
+    erase.bind_text(r.problem).bind_text(r.arch).bind_text(r.device);
+    erase.step();
+    if (!erase.status().ok()) return erase.status();
+  }
+  return insert_record(database, "records", r, false);
+}
+
+SqlStatus put_sample_row(Database& database, const Record& sample) {
+  return insert_record(database, "samples", sample, true);
+}
+
+}  // namespace trigen::cache
+
+namespace trigen {
+
+std::string BinaryKey::digest() const {
+  cache::Digest digest("trigen key 1");
+  return llvm::toHex(digest.add(source_hash).add(arch).add(compiler).add(options).finish(),
+                     /*LowerCase=*/true);
+}
+
+}  // namespace trigen

@@ -1,0 +1,264 @@
+#include "cache/store.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "cache/fork.h"
+#include "cache/layer.h"
+#include "cache/lease.h"
+#include "cache/match.h"
+#include "cache/row.h"
+#include "generator/error.h"
+
+namespace trigen {
+namespace cache {
+namespace {
+
+void log_to_stderr(const std::string& line) { std::fprintf(stderr, "trigen: %s\n", line.c_str()); }
+
+std::string select(const char* columns, const char* table, const char* where) {
+  return std::string("SELECT ") + columns + " FROM " + table + where;
+}
+
+class LayeredStore final : public Store {
+ public:
+  explicit LayeredStore(const Options& options)
+      : log_(options.log                                ? options.log
+             : ::secure_getenv("TRIGEN_LOG") != nullptr ? log_to_stderr
+                                                        : std::function<void(const std::string&)>()) {
+    for (LayerPlan& plan : plan_layers(options.layers))
+      layers_.push_back(std::make_unique<Layer>(std::move(plan), options.read_only, options.busy_ms, &log_));
+  }
+
+  std::optional<Binary> find_binary(const BinaryKey& key) override {
+    const std::string digest = key.digest();
+    for (auto& layer : layers_) {
+      std::optional<Binary> found = first_binary(*layer, " WHERE key=?", {digest});
+      // A digest of another key's fields cannot come back here short of a broken SHA-256; compare all the
+      // same.
+      if (found && found->key.digest() == digest) return found;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Binary> find_binary_any_compiler(llvm::StringRef source_hash, llvm::StringRef arch) override {
+    std::optional<Binary> best;
+    for (auto& layer : layers_) {
+      std::optional<Binary> found = first_binary(
+          *layer, " WHERE source_hash=? AND arch=? ORDER BY stored_at DESC, rowid DESC", {source_hash, arch});
+      if (found && (!best || found->stored_at > best->stored_at)) best = std::move(found);
+    }
+    return best;
+  }
+
+  llvm::Error put_binary(const Binary& binary) override {
+    if (std::string refusal = refuse_binary(binary); !refusal.empty())
+      return make_error(ErrorKind::kCache, refusal);
+    return put([&](Database& database) { return put_binary_row(database, binary); });
+  }
+
+  std::vector<BinaryInfo> list_binaries() override {
+    std::vector<BinaryInfo> list;
+    for (auto& layer : layers_) {
+      layer->read([&](Database& database) {
+        Statement rows(database, select(kBinaryColumns, "binaries", " ORDER BY rowid").c_str());
+        each_binary(*layer, rows, [&](Binary& binary, int64_t stored_bytes) {
+          list.push_back({std::move(binary.key), std::move(binary.candidate), std::move(binary.problem),
+                          static_cast<int64_t>(binary.cubin.size()), stored_bytes, binary.stored_at,
+                          layer->path()});
+          return true;
+        });
+        return rows.status();
+      });
+    }
+    return list;
+  }
+
+  std::optional<FoundRecord> find_record(llvm::StringRef problem, llvm::StringRef arch,
+                                         llvm::StringRef device, int sms, llvm::StringRef driver) override {
+    const DeviceQuery query{device.str(), sms, driver.str()};
+    std::optional<FoundRecord> best;
+    for (auto& layer : layers_)
+      for (Record& record : records(*layer, "records", " WHERE problem=? AND arch=?", {problem, arch}))
+        keep_better(best, std::move(record), query, layer->path());
+    return best;
+  }
+
+  llvm::Error put_record(const Record& record) override {
+    if (std::string refusal = refuse_record(record); !refusal.empty())
+      return make_error(ErrorKind::kCache, refusal);
+    return put([&](Database& database) { return put_record_row(database, record); });
+  }
+
+  std::vector<FoundRecord> list_records() override {
+    std::vector<FoundRecord> list;
+    for (auto& layer : layers_)
+      for (Record& record : records(*layer, "records", " ORDER BY problem,arch,device,sms,driver", {}))
+        list.push_back({std::move(record), Match::kNone, layer->path(), ""});
+    return list;
+  }
+
+  llvm::Error put_sample(const Record& sample) override {
+    if (std::string refusal = refuse_record(sample); !refusal.empty())
+      return make_error(ErrorKind::kCache, refusal);
+    return put([&](Database& database) { return put_sample_row(database, sample); });
+  }
+
+  std::vector<Record> find_samples(llvm::StringRef problem, llvm::StringRef arch,
+                                   llvm::StringRef device) override {
+    for (auto& layer : layers_)
+      if (layer->user())
+        return records(*layer, "samples", " WHERE problem=? AND arch=? AND device=? ORDER BY rowid",
+                       {problem, arch, device});
+    return {};
+  }
+
+  llvm::Error clear_samples(llvm::StringRef problem, llvm::StringRef arch, llvm::StringRef device) override {
+    return put([&](Database& database) {
+      Statement erase(database, "DELETE FROM samples WHERE problem=? AND arch=? AND device=?");
+      erase.bind_text(problem).bind_text(arch).bind_text(device);
+      erase.step();
+      return erase.status();
+    });
+  }
+
+  LeaseState lease(const BinaryKey& key, int wait_ms, std::unique_ptr<Lease>& lease) override {
+    lease.reset();
+    const Clock::time_point until = Clock::now() + std::chrono::milliseconds(wait_ms);
+    for (std::chrono::milliseconds pause{1};; pause = std::min(pause * 2, std::chrono::milliseconds(16))) {
+      if (std::unique_ptr<Lease> got = try_lease(user_layer(), key)) {
+        // Whoever had it before may have stored the binary between the caller's look-up and now.
+        if (find_binary(key)) return LeaseState::kDone;
+        lease = std::move(got);
+        return LeaseState::kOwner;
+      }
+      const auto left = until - Clock::now();
+      if (left <= Clock::duration::zero()) return LeaseState::kTimedOut;
+      std::this_thread::sleep_for(std::min<Clock::duration>(pause, left));
+    }
+  }
+
+  std::vector<LayerInfo> layers() override {
+    std::vector<LayerInfo> list;
+    for (auto& layer : layers_) list.push_back(layer->info());
+    return list;
+  }
+
+  std::vector<std::string> verify() override {
+    std::vector<std::string> lines;
+    for (auto& layer : layers_) {
+      const std::string prefix = "cache '" + layer->path() + "': ";
+      const Verdict v = layer->inspect([&](Database& database) {
+        Statement check(database, "PRAGMA quick_check(20)");
+        while (check.step())
+          if (std::string line = check.text(); line != "ok") lines.push_back(prefix + line);
+        std::string name;
+        Statement binaries(database, select(kBinaryColumns, "binaries", "").c_str());
+        Binary binary;
+        while (binaries.step())
+          if (read_binary(binaries, binary, name) == RowState::kDamaged)
+            lines.push_back(prefix + damaged(name));
+        for (const char* table : {"records", "samples"}) {
+          Statement rows(database, select(kRecordColumns, table, "").c_str());
+          Record record;
+          while (rows.step())
+            if (read_record(rows, table == std::string("samples"), record, name) == RowState::kDamaged)
+              lines.push_back(prefix + damaged(name));
+          if (!rows.status().ok()) return rows.status();
+        }
+        return binaries.status();
+      });
+      if (!v.healthy() && !v.absent()) lines.push_back(v.text);
+    }
+    return lines;
+  }
+
+ private:
+  static std::string damaged(const std::string& name) {
+    return name +
+           " is damaged (its SHA-256 does not match); it counts as missing and the next put replaces it";
+  }
+
+  void say_damaged(const Layer& layer, const std::string& name) {
+    log_.once("cache '" + layer.path() + "': " + damaged(name));
+  }
+
+  const Layer* user_layer() const {
+    for (const auto& layer : layers_)
+      if (layer->user()) return layer.get();
+    return nullptr;
+  }
+
+  llvm::Error put(Layer::Work work) {
+    for (auto& layer : layers_)
+      if (layer->user()) return layer->write(work);
+    return make_error(ErrorKind::kCache,
+                      "no cache to store in: TRIGEN_CACHE, XDG_CACHE_HOME and HOME name no absolute path and "
+                      "uid has no home; "
+                      "set TRIGEN_CACHE to a file");
+  }
+
+  // Calls `use(binary, bytes on disk)` for every good row until it returns false.
+  template <typename Use>
+  void each_binary(const Layer& layer, Statement& rows, Use use) {
+    Binary binary;
+    std::string name;
+    while (rows.step()) {
+      const RowState state = read_binary(rows, binary, name);
+      if (state == RowState::kDamaged)
+        say_damaged(layer, name);
+      else if (!use(binary, rows.bytes_read()))
+        return;
+    }
+  }
+
+  std::optional<Binary> first_binary(Layer& layer, const char* where,
+                                     std::initializer_list<llvm::StringRef> values) {
+    std::optional<Binary> found;
+    const std::string sql = select(kBinaryColumns, "binaries", where);
+    layer.read([&](Database& database) {
+      found.reset();
+      Statement rows(database, sql.c_str());
+      for (llvm::StringRef value : values) rows.bind_text(value);
+      each_binary(layer, rows, [&](Binary& binary, int64_t) {
+        found = std::move(binary);
+        return false;
+      });
+      return rows.status();
+    });
+    return found;
+  }
+
+  std::vector<Record> records(Layer& layer, const char* table, const char* where,
+                              std::initializer_list<llvm::StringRef> values) {
+    const bool samples = table == std::string("samples");
+    std::vector<Record> list;
+    const std::string sql = select(kRecordColumns, table, where);
+    layer.read([&](Database& database) {
+      list.clear();
+      Statement rows(database, sql.c_str());
+      for (llvm::StringRef value : values) rows.bind_text(value);
+      Record record;
+      std::string name;
+      while (rows.step()) {
+        if (read_record(rows, samples, record, name) == RowState::kGood)
+          list.push_back(std::move(record));
+        else
+          say_damaged(layer, name);
+      }
+      return rows.status();
+    });
+    return list;
+  }
+
+  Log log_;
+  std::vector<std::unique_ptr<Layer>> layers_;
+};
+
+}  // namespace
+}  // namespace cache
+
+std::unique_ptr<Store> Store::open(Options options) { return std::make_unique<cache::LayeredStore>(options); }
+
+}  // namespace trigen
