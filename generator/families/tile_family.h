@@ -1,0 +1,56 @@
+// What the families built on templates/gemm.cuh have in common: vectors, shared memory, split-K, grids. A family adds the
+// dtypes it multiplies, its fragment sizes and its list of tiles.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "generator/family.h"
+#include "templates/schedule.h"
+
+namespace trigen {
+
+// The compiled-in part of a problem, and its sizes as the schedule wants them.
+Shape kernel_shape(const Problem& problem);
+schedule::Sizes kernel_sizes(const Problem& problem);
+
+// The widest legal vectors, in elements: alignment, contiguity and the divisibility that keeps a vector inside one row.
+struct Vectors {
+  int a, b, c;
+};
+Vectors widest_vectors(const Problem& problem);
+
+class TileFamily : public Family {
+ public:
+  // Block tile, warps, and the blocks of one SM that the registers are to leave room for.
+  struct TileChoice {
+    int tile_m, tile_n, tile_k, warps_m, warps_n, blocks;
+  };
+
+  std::optional<std::string> reject(const Problem& problem, const Target& target, const Config& config) const override;
+  std::vector<Config> configs(const Problem& problem, const Target& target) const override;
+  std::optional<Config> generic_config(const Problem& problem, const Target& target) const override;
+  LaunchPlan launch_plan(const Problem& problem, const Target& target, const Config& config) const override;
+  int64_t shared_bytes(const Problem& problem, const Config& config) const override;
+
+ protected:
+  // Why this family cannot multiply these dtypes on this target.
+  virtual std::optional<std::string> reject_math(const Problem& problem, const Target& target) const = 0;
+  virtual schedule::Footprint footprint(const Shape& shape, const Config& config) const = 0;
+  // A warp's rows and columns come in multiples of these; tile_k in multiples of the third.
+  virtual int rows_of_warp() const = 0;
+  virtual int columns_of_warp() const = 0;
+  virtual int depth_unit(const Problem& problem) const = 0;
+  // Are operands copied with cp.async where their vectors allow it?
+  virtual bool asynchronous() const { return false; }
+  virtual std::vector<TileChoice> tiles(const Problem& problem, const Target& target) const = 0;
+  virtual std::vector<int> stages(const Problem& problem) const = 0;
+  virtual TileChoice generic_tile(const Problem& problem) const = 0;
+
+ private:
+  int staging_registers(const Problem& problem, const Config& config) const;
+};
+
+}  // namespace trigen

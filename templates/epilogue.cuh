@@ -1,0 +1,184 @@
+// From accumulators to global memory: y = act(acc + bias) * gate + residual (forward), dx = acc + residual (grad_input),
+// dW and grad_bias inside the triangle (grad_weight), or f32 partial sums into the workspace (split_k > 1).
+//
+// The accumulators pass through shared memory in slices of rows, so that every global access is a vector along the
+// output's contiguous axis whatever the matrix instruction's register layout is.
+#pragma once
+
+#include "operand.cuh"
+#include "ptx/memory.cuh"
+#include "schedule.h"
+#include "types.cuh"
+
+namespace trigen {
+
+template <Activation A>
+__device__ __forceinline__ float activate(float v) {
+  if constexpr (A == Activation::kGELU) return 0.5f * v * (1.0f + erff(v * 0.70710678118654752f));  // nn.GELU: erf form
+  if constexpr (A == Activation::kSiLU) return v / (1.0f + __expf(-v));
+  return v;
+}
+
+template <int kVec>
+__device__ __forceinline__ void read_slice(float (&v)[kVec], const float* from) {
+  if constexpr (kVec % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kVec / 4; ++i) {
+      const float4 w = reinterpret_cast<const float4*>(from)[i];
+      v[4 * i] = w.x, v[4 * i + 1] = w.y, v[4 * i + 2] = w.z, v[4 * i + 3] = w.w;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kVec; ++i) v[i] = from[i];
+  }
+}
+
+// One vector of forward or grad_input. `row` and `column` are m and n of its first element.
+template <Kernel C, int kVec>
+__device__ __forceinline__ void store_activations(const Params& p, const Sizes& z, int head, int row, int column,
+                                                  float (&v)[kVec]) {
+  constexpr Shape s = C.shape;
+  constexpr bool kRows = schedule::rows_contiguous(s);
+  constexpr DType kD = s.dtype;
+  constexpr int kSize = kVec * kBytes<kD>;
+  if (row >= z.T || column >= z.B * z.D) return;
+  const int b = column / z.D, d = column - b * z.D;
+  const auto at = [&](const Activations& t) {
+    const long long offset = b * t.batch + head * t.head + (kRows ? d * t.row + row : row * t.row + d);
+    return static_cast<Storage<kD>*>(t.data) + offset;
+  };
+  if constexpr (s.op == Op::kForward) {
+    if constexpr (s.bias) {
+      const auto* bias = static_cast<const Storage<s.wdtype>*>(p.bias) + (static_cast<long long>(head) * z.T + row);
+#pragma unroll
+      for (int i = 0; i < kVec; ++i) v[i] += to_float<s.wdtype>(bias[kRows ? i : 0]);
+    }
+    if constexpr (s.pre) {
+      Raw<kD, kVec> out;
+      out.from_floats(v);
+      ptx::store_global<kSize>(at(p.pre), out.w);
+    }
+#pragma unroll
+    for (int i = 0; i < kVec; ++i) v[i] = activate<s.act>(v[i]);
+    if constexpr (s.gate) {
+      Raw<kD, kVec> gate;
+      ptx::load_global<kSize>(gate.w, at(p.gate));
+#pragma unroll
+      for (int i = 0; i < kVec; ++i) v[i] *= to_float<kD>(gate.get(i));
+    }
+  }
+  if constexpr (s.residual) {
+    Raw<kD, kVec> residual;
+    ptx::load_global<kSize>(residual.w, at(p.residual));
+#pragma unroll
+    for (int i = 0; i < kVec; ++i) v[i] += to_float<kD>(residual.get(i));
+  }
+  Raw<kD, kVec> out;
+  out.from_floats(v);
+  ptx::store_global<kSize>(at(s.op == Op::kForward ? p.y : p.x), out.w);
+}
+
+// One vector of dW's row t, columns [column, column + kVec) of the flattened (s,j). Nothing outside the triangle is
+// touched, or zeros are written there when the problem asks for them.
+template <Kernel C, int kVec>
+__device__ __forceinline__ void store_weights(const Params& p, const Sizes& z, int head, int t, int column,
+                                              const float (&v)[kVec]) {
+  constexpr Shape s = C.shape;
+  constexpr DType kW = s.wdtype;
+  if (t >= z.T || column >= z.T * z.K) return;
+  const Range r = schedule::weight_row(s.fill, z.diag, t, z.T);
+  const int begin = r.begin * z.K - column, end = r.end * z.K - column;  // inside, relative to the vector
+  auto* const to = static_cast<Storage<kW>*>(p.w) + (head * p.w_head + t * p.w_row + column);
+  if (begin <= 0 && end >= kVec) {
+    float sum[kVec];
+#pragma unroll
+    for (int i = 0; i < kVec; ++i) sum[i] = v[i];
+    if constexpr (s.accumulate) {
+      Raw<kW, kVec> old;
+      ptx::load_global<kVec * kBytes<kW>>(old.w, to);
+#pragma unroll
+      for (int i = 0; i < kVec; ++i) sum[i] += to_float<kW>(old.get(i));
+    }
+    Raw<kW, kVec> out;
+    out.from_floats(sum);
+    ptx::store_global<kVec * kBytes<kW>>(to, out.w);
+  } else if (s.zero_outside || (begin < kVec && end > 0)) {
+#pragma unroll
+    for (int i = 0; i < kVec; ++i) {
+      const bool inside = i >= begin && i < end;
+      if (inside) to[i] = from_float<kW>(v[i] + (s.accumulate ? to_float<kW>(to[i]) : 0.0f));
+      else if (s.zero_outside) to[i] = from_float<kW>(0.0f);
+    }
+  }
+}
+
+template <Kernel C>
+__device__ __forceinline__ void store_bias(const Params& p, const Sizes& z, int head, int t, float v) {
+  constexpr DType kW = C.shape.wdtype;
+  auto* const to = static_cast<Storage<kW>*>(p.bias) + (static_cast<long long>(head) * z.T + t);
+  *to = from_float<kW>(v + (C.shape.accumulate ? to_float<kW>(*to) : 0.0f));
+}
+
+template <Kernel C, class Engine, class Accumulator>
+__device__ __forceinline__ void store_tile(const Params& p, const Sizes& z, const Engine& engine, const Accumulator& acc,
+                                           const schedule::Tile& tile, int head, float* slice, int thread) {
+  constexpr Config c = C.config;
+  constexpr bool kRows = schedule::rows_contiguous(C.shape);
+  constexpr bool kSplit = C.shape.op == Op::kGradWeight && c.split_k > 1;
+  constexpr int kVec = kSplit ? 4 : c.vec_c;
+  constexpr int kThreads = 32 * c.warps_m * c.warps_n;
+  constexpr int kSliceRows = Engine::kSliceRows;
+  constexpr int kRowPitch = kRows ? 1 : c.tile_n + schedule::kSlicePadColumns;
+  constexpr int kColumnPitch = kRows ? kSliceRows + schedule::kSlicePadRows : 1;
+  constexpr int kChunks = (kRows ? kSliceRows : c.tile_n) / kVec;  // vectors along the contiguous axis
+  constexpr int kCount = kSliceRows * c.tile_n / kVec;
+  static_assert(kSliceRows % kVec == 0 && c.tile_n % kVec == 0, "a slice holds whole vectors: vec_c divides it");
+  const int split = static_cast<int>(blockIdx.z);
+
+#pragma unroll
+  for (int s = 0; s < c.tile_m / kSliceRows; ++s) {
+    __syncthreads();
+    engine.stage(acc, s, slice, kRowPitch, kColumnPitch);
+    __syncthreads();
+#pragma unroll 4
+    for (int id = thread; id < kCount; id += kThreads) {
+      const int along = id % kChunks * kVec, across = id / kChunks;
+      const int r = kRows ? along : across, q = kRows ? across : along;
+      float v[kVec];
+      read_slice(v, slice + r * kRowPitch + q * kColumnPitch);
+      const int row = tile.row * c.tile_m + Engine::tile_row(s, r), column = tile.column * c.tile_n + q;
+      if constexpr (C.shape.op != Op::kGradWeight) {
+        store_activations<C>(p, z, head, row, column, v);
+      } else if constexpr (kSplit) {
+        const int pitch = schedule::workspace_pitch(z);
+        if (row < z.T && column < pitch) {
+          auto* to = static_cast<float*>(p.workspace) +
+                     ((static_cast<long long>(split) * z.H + head) * z.T + row) * pitch + column;
+          *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
+        }
+      } else {
+        store_weights<C>(p, z, head, row, column, v);
+      }
+    }
+  }
+
+  if constexpr (C.shape.op == Op::kGradWeight && C.shape.bias) {
+    if (tile.first) {
+      __syncthreads();
+      engine.stage_row_sums(acc, slice);
+      __syncthreads();
+      for (int r = thread; r < c.tile_m; r += kThreads) {
+        const int t = tile.row * c.tile_m + r;
+        if (t < z.T) {
+          if constexpr (kSplit)
+            static_cast<float*>(p.workspace)[schedule::workspace_bias(c, z) +
+                                             (static_cast<long long>(split) * z.H + head) * z.T + t] = slice[r];
+          else
+            store_bias<C>(p, z, head, t, slice[r]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace trigen

@@ -1,0 +1,175 @@
+// Moves one operand's tiles from global to shared memory, with zeros where elements do not take part. Two ways, chosen at
+// compile time:
+//   asynchronous  cp.async of 4, 8 or 16 bytes (sm_80+, same dtype on both sides, vectors contiguous in shared memory)
+//   staged        global -> registers in load(), registers -> (convert) -> shared in store(), so that the global latency
+//                 passes under the arithmetic between the two
+//
+// Layout gives the place of an element: byte(strided, contiguous), and kVectors when vectors along the contiguous axis
+// stay together. W that is wider than x is rounded to x's dtype on the way.
+#pragma once
+
+#include "operand.cuh"
+#include "ptx/cp_async.cuh"
+#include "ptx/memory.cuh"
+
+namespace trigen {
+
+template <class Operand, DType kSharedDType, DType kRoundTo, int kMn, int kDepth, int kThreads, class Layout, bool kAsync>
+class Loader {
+  static constexpr DType kDType = Operand::kDType;
+  static constexpr int kVec = Operand::kVec;
+  static constexpr int kContig = Operand::kContiguousIsK ? kDepth : kMn;
+  static constexpr int kStrides = Operand::kContiguousIsK ? kMn : kDepth;
+  static constexpr int kChunks = kContig / kVec;
+  static constexpr int kPassC = kChunks > kThreads ? kChunks / kThreads : 1;
+  static constexpr int kRowsPerPass = kChunks > kThreads ? 1 : kThreads / kChunks;
+  static constexpr int kPassR = (kStrides + kRowsPerPass - 1) / kRowsPerPass;
+  static constexpr bool kAllThreads = kStrides % kRowsPerPass == 0;
+  static constexpr bool kVectorCopy = kDType == kSharedDType && kRoundTo == kDType && Layout::kVectors;
+  static_assert(kContig % kVec == 0, "a tile holds whole vectors");
+  static_assert(kChunks > kThreads ? kChunks % kThreads == 0 : kThreads % kChunks == 0,
+                "the threads divide a tile's rows evenly: tile sizes and thread counts are powers of two");
+  static_assert(!kAsync || (kVectorCopy && (kVec * kBytes<kDType> == 4 || kVec * kBytes<kDType> == 8 ||
+                                            kVec * kBytes<kDType> == 16)),
+                "cp.async copies 4, 8 or 16 bytes without conversion");
+  static_assert(kVec * kBytes<kDType> <= 32, "an access is two 16-byte loads at most");
+
+ public:
+  __device__ __forceinline__ Loader(const Params& p, const Sizes& z, int head, Range depth, int mn, int thread)
+      : operand_(p, z, head, depth), row_(thread / min_chunks()), column_(thread % min_chunks() * kVec) {
+    if constexpr (Operand::kContiguousIsK) {
+#pragma unroll
+      for (int i = 0; i < kPassR; ++i) strided_[i] = operand_.strided(mn + row_ + i * kRowsPerPass);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kPassC; ++i) contiguous_[i] = operand_.contiguous(mn + column_ + i * kThreads * kVec);
+    }
+  }
+
+  // Starts the copy of the tile whose depth begins at k.
+  __device__ __forceinline__ void load(int k, unsigned shared) {
+    each(k, [&](int slot, int r, int c, const Strided& s, const Contiguous& q) {
+      int begin = 0, end = 0;
+      bounds(s, q, begin, end);
+      const auto* from = operand_.base + (s.offset + q.offset);
+      if constexpr (kAsync) {
+        constexpr int kSize = kBytes<kDType>;
+        const unsigned to = shared + Layout::byte(r, c);
+        if (Operand::kSuffix && begin > 0 && begin < end) {
+          copy_singly(to, from, begin, end);
+        } else {
+          if constexpr (Operand::kSuffix) end = begin > 0 ? 0 : end;
+          ptx::cp_async<kVec * kSize>(to, from, end * kSize);
+        }
+      } else {
+        raw_[slot].clear();
+        if (begin < end) ptx::load_global_nc<kVec * kBytes<kDType>>(raw_[slot].w, from);
+      }
+    });
+  }
+
+  // Staged: puts what load(k) fetched into shared memory. Asynchronous: nothing to do.
+  __device__ __forceinline__ void store(int k, unsigned shared) {
+    if constexpr (!kAsync) {
+      each(k, [&](int slot, int r, int c, const Strided& s, const Contiguous& q) {
+        if constexpr (Operand::kPartial && kVec > 1) {
+          int begin = 0, end = 0;
+          bounds(s, q, begin, end);
+          if (begin > 0 || end < kVec) raw_[slot].keep(begin, end);
+        }
+        put(raw_[slot], shared, r, c);
+      });
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ constexpr int min_chunks() { return kChunks > kThreads ? kThreads : kChunks; }
+
+  template <class F>
+  __device__ __forceinline__ void each(int k, F&& f) {
+    if constexpr (Operand::kContiguousIsK) {
+#pragma unroll
+      for (int j = 0; j < kPassC; ++j) {
+        const int c = column_ + j * kThreads * kVec;
+        const Contiguous q = operand_.contiguous(k + c);
+#pragma unroll
+        for (int i = 0; i < kPassR; ++i) {
+          const int r = row_ + i * kRowsPerPass;
+          if (kAllThreads || r < kStrides) f(j * kPassR + i, r, c, strided_[i], q);
+        }
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kPassR; ++i) {
+        const int r = row_ + i * kRowsPerPass;
+        if (kAllThreads || r < kStrides) {
+          const Strided s = operand_.strided(k + r);
+#pragma unroll
+          for (int j = 0; j < kPassC; ++j)
+            f(j * kPassR + i, r, column_ + j * kThreads * kVec, s, contiguous_[j]);
+        }
+      }
+    }
+  }
+
+  // The elements of a vector that take part: [begin, end) of kVec.
+  __device__ __forceinline__ void bounds(const Strided& s, const Contiguous& q, int& begin, int& end) const {
+    if constexpr (kVec == 1 || !Operand::kPartial) {
+      const bool low = !(Operand::kSuffix) || q.index >= s.low;
+      end = low && q.index < s.high && operand_.inside(s, q) ? kVec : 0;
+      begin = 0;
+    } else {
+      end = max(0, min(s.high - q.index, kVec));
+      begin = Operand::kSuffix ? max(0, min(s.low - q.index, kVec)) : 0;
+    }
+  }
+
+  // A vector whose front lies outside the triangle: cp.async can cut its end only.
+  __device__ __forceinline__ static void copy_singly(unsigned to, const Storage<kDType>* from, int begin, int end) {
+    Raw<kDType, kVec> v;
+    v.clear();
+#pragma unroll
+    for (int i = 0; i < kVec; ++i)
+      if (i >= begin && i < end) {
+        Raw<kDType, 1> one;
+        ptx::load_global_nc<kBytes<kDType>>(one.w, from + i);
+        v.set(i, one.get(0));
+      }
+    ptx::store_shared<kVec * kBytes<kDType>>(to, v.w);
+  }
+
+  __device__ __forceinline__ static void put(const Raw<kDType, kVec>& raw, unsigned shared, int r, int c) {
+    if constexpr (kVectorCopy) {
+      ptx::store_shared<kVec * kBytes<kDType>>(shared + Layout::byte(r, c), raw.w);
+    } else {
+      float v[kVec];
+#pragma unroll
+      for (int i = 0; i < kVec; ++i) {
+        v[i] = to_float<kDType>(raw.get(i));
+        if constexpr (kRoundTo != kDType && kSharedDType == DType::kF32)
+          v[i] = to_float<kRoundTo>(from_float<kRoundTo>(v[i]));
+      }
+      if constexpr (Layout::kVectors) {
+        Raw<kSharedDType, kVec> out;
+        out.from_floats(v);
+        ptx::store_shared<kVec * kBytes<kSharedDType>>(shared + Layout::byte(r, c), out.w);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kVec; ++i) {
+          Raw<kSharedDType, 1> out;
+          out.clear();
+          out.set(0, from_float<kSharedDType>(v[i]));
+          ptx::store_shared<kBytes<kSharedDType>>(shared + Layout::byte(r, c + i), out.w);
+        }
+      }
+    }
+  }
+
+  Operand operand_;
+  int row_, column_;
+  Strided strided_[Operand::kContiguousIsK ? kPassR : 1];
+  Contiguous contiguous_[Operand::kContiguousIsK ? 1 : kPassC];
+  Raw<kDType, kVec> raw_[kAsync ? 1 : kPassC * kPassR];
+};
+
+}  // namespace trigen

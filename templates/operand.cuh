@@ -1,0 +1,173 @@
+// Where the elements of A and B lie. An operand is seen as a matrix with a contiguous axis (stride 1 in memory wherever
+// vector accesses are asked for) and a strided one; one of the two is k. Both axes decode independently: an index becomes
+// an element offset, and the offset of an element is the sum of the two.
+//
+// An element takes part when its contiguous index lies in the strided coordinate's [low, high) (this carries the triangle,
+// the matrix bounds and the tile's depth) and, where taps shift the features, when the two feature parts add up to a
+// feature inside [0, D). Everything else is zero and is not read.
+#pragma once
+
+#include "params.h"
+#include "schedule.h"
+#include "types.cuh"
+
+namespace trigen {
+
+using schedule::Range;
+using schedule::Sizes;
+
+// A kernel whose sizes come at run time.
+template <Kernel C>
+inline constexpr bool kGeneric = C.shape.T == 0;
+// Vector accesses along features or tokens exclude taps, so a generic kernel that has them serves K = 1 only.
+template <Kernel C>
+inline constexpr bool kOneTap =
+    kGeneric<C> ? C.config.vec_b > 1 || (C.shape.op == Op::kGradInput && C.config.vec_a > 1) : C.shape.K == 1;
+// No shift of the features at all.
+template <Kernel C>
+inline constexpr bool kUnshifted = kGeneric<C> ? C.config.vec_b > 1 : C.shape.K == 1 && C.shape.pad == 0;
+
+template <Kernel C>
+__device__ __forceinline__ Sizes sizes_of(const Params& p) {
+  if constexpr (kGeneric<C>)
+    return {p.B, p.H, p.T, p.D, kOneTap<C> ? 1 : p.K, kUnshifted<C> ? 0 : p.pad, p.diag};
+  else
+    return {p.B, C.shape.H, C.shape.T, C.shape.D, C.shape.K, C.shape.pad, C.shape.diag};
+}
+
+struct Strided {
+  long long offset;
+  int low, high;
+  int feature;
+};
+struct Contiguous {
+  long long offset;
+  int index;
+  int feature;
+};
+
+// W as operand A: forward has rows t and contiguous (s,j) = k; grad_input has rows (t,j) = k and, for one tap, contiguous
+// s = m. Both walk W's own rows, so the triangle is a prefix (lower) or a suffix (upper) of the contiguous axis.
+template <Kernel C>
+struct WeightOperand {
+  static constexpr DType kDType = C.shape.wdtype;
+  static constexpr bool kContiguousIsK = C.shape.op == Op::kForward;
+  static constexpr int kVec = C.config.vec_a;
+  static constexpr bool kPartial = true;  // a vector may be cut by the triangle
+  static constexpr bool kSuffix = C.shape.fill == Fill::kUpper;  // ... at its front
+  static constexpr bool kShifted = false;
+  static_assert(C.shape.op == Op::kForward || kOneTap<C> || kVec == 1,
+                "grad_input with taps gathers W element by element: vec_a must be 1");
+
+  const Storage<kDType>* base;
+  long long row;
+  Sizes z;
+
+  __device__ __forceinline__ WeightOperand(const Params& p, const Sizes& z, int head, Range)
+      : base(static_cast<const Storage<kDType>*>(p.w) + head * p.w_head), row(p.w_row), z(z) {}
+
+  __device__ __forceinline__ Strided strided(int i) const {
+    const int t = kContiguousIsK ? i : i / z.K;
+    Range r = schedule::weight_row(C.shape.fill, z.diag, t, z.T);
+    if (t >= z.T) r = {0, 0};
+    if constexpr (kContiguousIsK) return {t * row, kSuffix ? r.begin * z.K : 0, r.end * z.K, 0};
+    else return {t * row + (i - t * z.K), kSuffix ? r.begin : 0, r.end, 0};
+  }
+  __device__ __forceinline__ Contiguous contiguous(int i) const {
+    if constexpr (kContiguousIsK) return {i, i, 0};
+    else return {static_cast<long long>(i) * z.K, i, 0};
+  }
+  __device__ __forceinline__ bool inside(const Strided&, const Contiguous&) const { return true; }
+};
+
+enum class Side { kA, kB };
+
+// x or dy. Token coordinates are (token, tap), feature coordinates are (batch, feature); the contiguous axis holds the
+// features for btd and the tokens for bdt.
+template <Kernel C, Side S>
+struct ActivationOperand {
+  static constexpr DType kDType = C.shape.dtype;
+  static constexpr bool kTokensAreK = C.shape.op != Op::kGradWeight;
+  static constexpr bool kTokensContiguous = C.shape.layout == Layout::kBDT;
+  static constexpr bool kContiguousIsK = kTokensAreK == kTokensContiguous;
+  static constexpr int kVec = S == Side::kA ? C.config.vec_a : C.config.vec_b;
+  static constexpr bool kTaps = S == Side::kB && !kOneTap<C>;
+  static constexpr bool kShifted = S == Side::kB && !kUnshifted<C>;
+  // The depth of a row tile ends anywhere when k runs along the vectors; all other bounds are multiples of the vector.
+  static constexpr bool kPartial = kTokensAreK && kContiguousIsK;
+  static constexpr bool kSuffix = kPartial && schedule::long_rows_last(C.shape.op, C.shape.fill) == false;
+  static_assert(kVec == 1 || !kShifted, "features shifted by taps or padding are loaded one by one: vec_b must be 1");
+
+  const Storage<kDType>* base;
+  long long batch, row;
+  Sizes z;
+  Range depth;
+
+  __device__ __forceinline__ ActivationOperand(const Params& p, const Sizes& z, int head, Range depth)
+      : z(z), depth(depth) {
+    const bool reads_y = C.shape.op == Op::kGradInput || S == Side::kA;
+    const Activations& t = reads_y ? p.y : p.x;
+    base = static_cast<const Storage<kDType>*>(t.data) + head * t.head;
+    batch = t.batch;
+    row = t.row;
+  }
+
+  struct Coordinate {
+    long long offset;
+    int feature;
+  };
+  __device__ __forceinline__ Coordinate token(int i) const {
+    const int t = kTaps ? i / z.K : i;
+    int shift = 0;
+    if constexpr (kShifted) {
+      shift = (kTaps ? i - t * z.K : 0) - z.pad;
+      if constexpr (C.shape.op == Op::kGradInput) shift = -shift;
+    }
+    if constexpr (kTokensContiguous) return {t + shift * row, shift};
+    else return {t * row + shift, shift};
+  }
+  __device__ __forceinline__ Coordinate feature(int i) const {
+    const int b = i / z.D, d = i - b * z.D;
+    if constexpr (kTokensContiguous) return {b * batch + d * row, d};
+    else return {b * batch + d, d};
+  }
+  // The extent of the axis that is not k.
+  __device__ __forceinline__ int extent() const {
+    return kTokensAreK ? z.B * z.D : S == Side::kA ? z.T : z.T * z.K;
+  }
+
+  __device__ __forceinline__ Strided strided(int i) const {
+    const Coordinate at = kTokensContiguous ? feature(i) : token(i);
+    int low = 0, high;
+    if constexpr (kContiguousIsK) {
+      if constexpr (kSuffix) low = depth.begin;
+      high = i < extent() ? depth.end : 0;
+    } else {
+      high = i < depth.end && (kTokensAreK ? i >= depth.begin : true) ? extent() : 0;
+    }
+    return {at.offset, low, high, at.feature};
+  }
+  __device__ __forceinline__ Contiguous contiguous(int i) const {
+    const Coordinate at = kTokensContiguous ? token(i) : feature(i);
+    return {at.offset, i, at.feature};
+  }
+  __device__ __forceinline__ bool inside(const Strided& s, const Contiguous& q) const {
+    if constexpr (kShifted) return static_cast<unsigned>(s.feature + q.feature) < static_cast<unsigned>(z.D);
+    else return true;
+  }
+};
+
+template <Kernel C, bool kIsWeight>
+struct OperandAOf {
+  using type = WeightOperand<C>;
+};
+template <Kernel C>
+struct OperandAOf<C, false> {
+  using type = ActivationOperand<C, Side::kA>;
+};
+template <Kernel C>
+using OperandA = typename OperandAOf<C, C.shape.op != Op::kGradWeight>::type;
+template <Kernel C>
+using OperandB = ActivationOperand<C, Side::kB>;
+
+}  // namespace trigen

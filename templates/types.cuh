@@ -1,0 +1,75 @@
+// Storage types of the dtypes, and raw words as they travel between global memory, registers and shared memory.
+#pragma once
+
+#include "config.h"
+#include "ptx/convert.cuh"
+
+namespace trigen {
+
+template <DType D>
+struct StorageOf {
+  using type = unsigned short;
+};
+template <>
+struct StorageOf<DType::kF32> {
+  using type = float;
+};
+template <DType D>
+using Storage = typename StorageOf<D>::type;
+template <DType D>
+inline constexpr int kBytes = static_cast<int>(sizeof(Storage<D>));
+
+template <DType D>
+__device__ __forceinline__ float to_float(Storage<D> v) {
+  if constexpr (D == DType::kF16) return ptx::f16_to_f32(v);
+  if constexpr (D == DType::kBF16) return ptx::bf16_to_f32(v);
+  if constexpr (D == DType::kF32) return v;
+}
+template <DType D>
+__device__ __forceinline__ Storage<D> from_float(float v) {
+  if constexpr (D == DType::kF16) return ptx::f32_to_f16(v);
+  if constexpr (D == DType::kBF16) return ptx::f32_to_bf16(v);
+  if constexpr (D == DType::kF32) return v;
+}
+
+// N elements of one dtype as 32-bit words (a lone 16-bit element sits in the low half of one).
+template <DType D, int N>
+struct Raw {
+  static constexpr int kSize = N * kBytes<D>;
+  static constexpr int kWords = kSize < 4 ? 1 : kSize / 4;
+  unsigned w[kWords];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) w[i] = 0;
+  }
+  __device__ __forceinline__ Storage<D> get(int i) const {
+    if constexpr (D == DType::kF32) return __uint_as_float(w[i]);
+    else return static_cast<unsigned short>(w[i / 2] >> (16 * (i & 1)));
+  }
+  __device__ __forceinline__ void set(int i, Storage<D> v) {
+    if constexpr (D == DType::kF32) w[i] = __float_as_uint(v);
+    else if (i & 1) w[i / 2] = (w[i / 2] & 0xffffu) | (static_cast<unsigned>(v) << 16);
+    else w[i / 2] = (w[i / 2] & 0xffff0000u) | v;
+  }
+  // Zeroes the elements outside [begin, end).
+  __device__ __forceinline__ void keep(int begin, int end) {
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      if (i < begin || i >= end) set(i, Storage<D>{});
+  }
+  __device__ __forceinline__ void from_floats(const float (&v)[N]) {
+    if constexpr (D != DType::kF32 && N % 2 == 0) {
+#pragma unroll
+      for (int i = 0; i < N / 2; ++i)
+        w[i] = D == DType::kF16 ? ptx::f32x2_to_f16x2(v[2 * i], v[2 * i + 1])
+                                : ptx::f32x2_to_bf16x2(v[2 * i], v[2 * i + 1]);
+    } else {
+      clear();
+#pragma unroll
+      for (int i = 0; i < N; ++i) set(i, from_float<D>(v[i]));
+    }
+  }
+};
+
+}  // namespace trigen
