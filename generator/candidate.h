@@ -35,14 +35,13 @@ std::string describe(const Candidate& candidate);
 // not legal here.
 llvm::Expected<Candidate> parse_candidate(const Problem& problem, const Target& target, llvm::StringRef text);
 
-// The emitted source: a comment with the command that prints it again, one include, the constexpr Kernel
-// value, and one extern "C" entry per launch of the family's plan:
+// The emitted source: a comment with the command that prints it again, one include, the constexpr Kernel value,
+// and one extern "C" entry per launch of the family's plan:
 //
 //   extern "C" __global__ void __launch_bounds__(threads[, Config::blocks])
 //   trigen_<op>(const __grid_constant__ trigen::Params p) { trigen::<family>::run<kKernel>(p); }
 //
-// and for a plan with a reduction trigen_reduce, which calls trigen::reduce<kKernel>(p); the family's
-// template declares both.
+// and for a plan with a reduction trigen_reduce, which calls trigen::<family>::reduce<kKernel>(p).
 struct Source {
   std::string text;   // what NVRTC compiles
   std::string entry;  // the first extern "C" name

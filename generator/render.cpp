@@ -142,7 +142,7 @@ std::string entry_text(const Candidate& candidate, const Launch& launch) {
   if (!reduce && candidate.config.blocks > 0) bounds += ", " + std::to_string(candidate.config.blocks);
   std::string text = "\nextern \"C\" __global__ void __launch_bounds__(";
   text += bounds + ")\n" + launch.entry + "(const __grid_constant__ trigen::Params p) {\n  trigen::";
-  text += reduce ? "reduce" : candidate.family->name().str() + "::run";
+  text += candidate.family->name().str() + (reduce ? "::reduce" : "::run");
   return text + "<kKernel>(p);\n}\n";
 }
 
