@@ -35,8 +35,8 @@ std::string describe(const Candidate& candidate);
 // not legal here.
 llvm::Expected<Candidate> parse_candidate(const Problem& problem, const Target& target, llvm::StringRef text);
 
-// The emitted source: a comment with the command that prints it again, one include, the constexpr Kernel value,
-// and one extern "C" entry per launch of the family's plan:
+// The emitted source: a comment with the command that prints it again, one include, the constexpr Kernel
+// value, and one extern "C" entry per launch of the family's plan:
 //
 //   extern "C" __global__ void __launch_bounds__(threads[, Config::blocks])
 //   trigen_<op>(const __grid_constant__ trigen::Params p) { trigen::<family>::run<kKernel>(p); }

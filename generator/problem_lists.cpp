@@ -19,8 +19,8 @@ llvm::Expected<llvm::StringRef> shipped_problem_list(llvm::StringRef name) {
     if (name == file.name || name == stem) return llvm::StringRef(file.text);
     names.push_back(stem);
   }
-  return make_error(ErrorKind::kBadRequest, "unknown problem list " + quoted(name) + "; shipped are " + one_of(names) +
-                                                did_you_mean(name, names));
+  return make_error(ErrorKind::kBadRequest, "unknown problem list " + quoted(name) + "; shipped are " +
+                                                one_of(names) + did_you_mean(name, names));
 }
 
 }  // namespace trigen

@@ -13,8 +13,19 @@ std::string error_of(llvm::StringRef text) {
 }
 
 TEST(Config, PrintsTheDocumentedForm) {
-  const Config config{.tile_m = 128, .tile_n = 64, .tile_k = 32, .warps_m = 2, .warps_n = 4, .stages = 3, .split_k = 1,
-                      .raster = 8, .vec_a = 8, .vec_b = 4, .vec_c = 8, .cluster = 0, .blocks = 1};
+  const Config config{.tile_m = 128,
+                      .tile_n = 64,
+                      .tile_k = 32,
+                      .warps_m = 2,
+                      .warps_n = 4,
+                      .stages = 3,
+                      .split_k = 1,
+                      .raster = 8,
+                      .vec_a = 8,
+                      .vec_b = 4,
+                      .vec_c = 8,
+                      .cluster = 0,
+                      .blocks = 1};
   EXPECT_EQ(to_string(config), "tile=128x64x32,warps=2x4,stages=3,splitk=1,raster=8,vec=8x4x8,blocks=1");
   auto again = parse_config("blocks=1 vec=8x4x8, raster=8 splitk=1 stages=3 warps=2x4 tile=128x64x32");
   ASSERT_TRUE(static_cast<bool>(again));
@@ -38,13 +49,17 @@ TEST(Config, RoundTripsRandomConfigs) {
 TEST(Config, ErrorsSayWhatIsAllowed) {
   EXPECT_EQ(error_of(""), "empty config; write one as tile=128x128x32,warps=2x2,stages=3,splitk=1,vec=8x8x8");
   EXPECT_EQ(error_of("tiles=1x1x1"),
-            "unknown config key 'tiles' at column 1; allowed are tile, warps, stages, splitk, raster, vec, cluster or "
+            "unknown config key 'tiles' at column 1; allowed are tile, warps, stages, splitk, raster, vec, "
+            "cluster or "
             "blocks; did you mean 'tile'?");
   EXPECT_EQ(error_of("stages=3,tile=128x128"),
             "config key 'tile' at column 10 has '128x128'; allowed are 3 numbers, as in tile=128x128x32");
-  EXPECT_EQ(error_of("warps=2"), "config key 'warps' at column 1 has '2'; allowed are 2 numbers, as in warps=2x2");
-  EXPECT_EQ(error_of("stages"), "config key 'stages' at column 1 has ''; allowed is one number, as in stages=2");
-  EXPECT_EQ(error_of("stages=x"), "config key 'stages' at column 1 has 'x'; allowed is one number, as in stages=2");
+  EXPECT_EQ(error_of("warps=2"),
+            "config key 'warps' at column 1 has '2'; allowed are 2 numbers, as in warps=2x2");
+  EXPECT_EQ(error_of("stages"),
+            "config key 'stages' at column 1 has ''; allowed is one number, as in stages=2");
+  EXPECT_EQ(error_of("stages=x"),
+            "config key 'stages' at column 1 has 'x'; allowed is one number, as in stages=2");
   EXPECT_EQ(error_of("stages=two"), "stages='two' is not a number; give decimal digits, as in stages=1024");
   EXPECT_EQ(error_of("stages=-1"), "stages=-1 at column 1; allowed are 0 to 65536");
   EXPECT_EQ(error_of("stages=2,stages=3"), "config key 'stages' at column 10 is given twice; give it once");

@@ -34,7 +34,8 @@ TEST(Makespan, AgreesWithBruteForce) {
   for (int i = 0; i < 300; ++i) {
     std::vector<BlockRun> runs;
     const int64_t width = 1 + random() % 12;
-    for (int64_t rows = 1 + random() % 20; rows > 0; --rows) runs.push_back({static_cast<double>(rows) + 0.3, width});
+    for (int64_t rows = 1 + random() % 20; rows > 0; --rows)
+      runs.push_back({static_cast<double>(rows) + 0.3, width});
     const int64_t repeats = 1 + random() % 6, slots = 1 + random() % 40;
     const double exact = simulate(runs, repeats, slots);
     // The part before the simulated end counts as balanced: an error of less than one of its longest blocks.
