@@ -134,7 +134,7 @@ llvm::Expected<Problem> parse_problem(llvm::StringRef text) {
       return bad("unknown key " + quoted(field.key) + at() + "; allowed are " + one_of(kKeys) +
                  did_you_mean(field.key, kKeys));
     if (!field.has_value || field.value.empty())
-      return bad("key '" + field.key + "'" + at() + " has no value; write " + field.key + "=...");
+      return bad("key '" + field.key + "'" + at() + " has no value; write " + field.key + "=value");
     bool& seen = given[known - std::begin(kKeys)];
     if (seen) return bad("key '" + field.key + "'" + at() + " is given twice; give it once");
     seen = true;

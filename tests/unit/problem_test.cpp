@@ -124,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"forward", "the problem has no dtype, B, T, D; dtype, B, T and D have no default: "
                            "forward,dtype=bf16,B=32,T=512,D=1024"},
         BadText{"forward,dtype=f16,B=1,B=2,T=8,D=8", "key 'B' at column 23 is given twice; give it once"},
-        BadText{"forward,dtype=f16,B,T=8,D=8", "key 'B' at column 19 has no value; write B=..."},
+        BadText{"forward,dtype=f16,B,T=8,D=8", "key 'B' at column 19 has no value; write B=value"},
         BadText{"forward,dtype=f16,B=1x,T=8,D=8",
                 "B='1x' is not a number; give decimal digits, as in B=1024 (column 19)"},
         BadText{"forward,,dtype=f16",
