@@ -41,8 +41,8 @@ llvm::Expected<BuiltBinary> build(const Candidate& candidate, Store& store, cons
 struct BuildAllOptions : BuildOptions {
   int threads = 0;  // 0: the CPUs this process may use
 };
-// Called once per candidate, in the order of completion, one call at a time, from the worker threads. Cancelled candidates get
-// an error too. Return false to stop: nothing new is started.
+// Called once per candidate, in the order of completion, one call at a time, from the worker threads (the caller's is one of
+// them). After a cancel the rest get errors. Return false to stop: no further call.
 using BuildCallback = std::function<bool(size_t index, llvm::Expected<BuiltBinary> result)>;
 void build_all(llvm::ArrayRef<Candidate> candidates, Store& store, const BuildAllOptions& options,
                const BuildCallback& callback);

@@ -25,8 +25,10 @@ struct NvrtcSearch {
   std::vector<std::string> toolkits;  // toolkit roots
   bool use_system = true;          // /usr/local/cuda*, system site-packages, the loader path
 };
-// In search order; without duplicates. With TRIGEN_NVRTC set (a file, or a directory that holds one): that one alone.
-std::vector<NvrtcFile> find_nvrtc(const NvrtcSearch& search = {});
+// Everything, beside this library and this program too.
+NvrtcSearch default_nvrtc_search();
+// In search order; without duplicates. With TRIGEN_NVRTC set (files, or directories that hold one, separated by ':'): those alone.
+std::vector<NvrtcFile> find_nvrtc(const NvrtcSearch& search = default_nvrtc_search());
 
 class Nvrtc {
  public:
@@ -82,7 +84,7 @@ struct NvrtcFinding {
   std::vector<int> archs;
   std::string problem;       // why it did not load
 };
-std::vector<NvrtcFinding> list_nvrtc(const NvrtcSearch& search = {});
+std::vector<NvrtcFinding> list_nvrtc(const NvrtcSearch& search = default_nvrtc_search());
 // "12.9.86 (/path): sm_50 ... sm_120" lines.
 std::string describe(const std::vector<NvrtcFinding>& findings);
 

@@ -1,0 +1,203 @@
+#include "runtime/compile.h"
+
+#include <mutex>
+#include <thread>
+
+namespace trigen {
+namespace {
+
+constexpr int kCancelled = 16;  // NVRTC_ERROR_CANCELLED
+
+int cancel_callback(void* payload, void*) {
+  return static_cast<const std::atomic<bool>*>(payload)->load(std::memory_order_relaxed) ? 1 : 0;
+}
+
+llvm::Error cancelled(const Candidate& candidate) {
+  return make_error(ErrorKind::kBuild, "compile of " + describe(candidate) + " was cancelled");
+}
+
+std::string named(const Candidate& candidate) {
+  return to_string(candidate.problem) + "; " + describe(candidate) + " for " + candidate.target->name.str();
+}
+
+// A log of a thousand lines hides its first error.
+std::string shortened(llvm::StringRef log) {
+  constexpr size_t kLimit = 8000;
+  log = log.rtrim(llvm::StringRef(" \n\t\0", 4));
+  if (log.size() <= kLimit) return log.str();
+  return log.take_front(kLimit).str() + "\n... (" + std::to_string(log.size() - kLimit) + " more bytes)";
+}
+
+llvm::Expected<Binary> compile_source(const Candidate& candidate, const Source& source, const Nvrtc& nvrtc,
+                                      const std::atomic<bool>* cancel) {
+  if (cancel != nullptr && cancel->load()) return cancelled(candidate);
+  const Target& target = *candidate.target;
+  if (!nvrtc.makes(target))
+    return make_error(ErrorKind::kBuild, nvrtc.name() + " (" + nvrtc.file().path + ") does not make " + target.name.str() +
+                                             "; name another in TRIGEN_NVRTC, or let trigen choose");
+  const Nvrtc::Api& api = nvrtc.api();
+  std::vector<const char*> header_texts, header_names;
+  for (const TemplateFile& file : template_files()) {
+    header_texts.push_back(file.text.data());
+    header_names.push_back(file.name.data());
+  }
+  const std::string name = source.entry + ".cu", option_text = compile_options(target);
+  llvm::SmallVector<llvm::StringRef, 8> words;
+  llvm::StringRef(option_text).split(words, ' ', -1, false);
+  std::vector<std::string> options;
+  std::vector<const char*> option_pointers;
+  for (llvm::StringRef word : words) options.push_back(word.str());
+  for (const std::string& option : options) option_pointers.push_back(option.c_str());
+
+  void* program = nullptr;
+  int result = api.nvrtcCreateProgram(&program, source.text.c_str(), name.c_str(), static_cast<int>(header_texts.size()),
+                                      header_texts.data(), header_names.data());
+  if (result != 0)
+    return make_error(ErrorKind::kBuild,
+                      "compile failed: " + named(candidate) + ": nvrtcCreateProgram: " + api.nvrtcGetErrorString(result));
+  if (cancel != nullptr && api.nvrtcSetFlowCallback != nullptr)
+    api.nvrtcSetFlowCallback(program, cancel_callback, const_cast<std::atomic<bool>*>(cancel));
+  result = api.nvrtcCompileProgram(program, static_cast<int>(option_pointers.size()), option_pointers.data());
+
+  const auto text_of = [&](auto size_entry, auto text_entry) {
+    size_t size = 0;
+    std::string text;
+    if (size_entry(program, &size) == 0 && size > 0) {
+      text.resize(size);
+      if (text_entry(program, text.data()) != 0) text.clear();
+    }
+    return text;
+  };
+  Binary binary;
+  binary.log = text_of(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog);
+  while (!binary.log.empty() && binary.log.back() == '\0') binary.log.pop_back();
+  if (result == 0) {
+    binary.cubin = text_of(api.nvrtcGetCUBINSize, api.nvrtcGetCUBIN);
+    binary.ptx = text_of(api.nvrtcGetPTXSize, api.nvrtcGetPTX);
+    while (!binary.ptx.empty() && binary.ptx.back() == '\0') binary.ptx.pop_back();
+  }
+  api.nvrtcDestroyProgram(&program);
+  if (result == kCancelled) return cancelled(candidate);
+  if (result != 0 || binary.cubin.empty() || binary.ptx.empty())
+    return make_error(ErrorKind::kBuild,
+                      "compile failed: " + named(candidate) + " with " + nvrtc.name() + " (" + nvrtc.file().path + "), options " +
+                          option_text + ": " + (result != 0 ? api.nvrtcGetErrorString(result) : "no code came out") + "\n" +
+                          shortened(binary.log) + "\nprint the source with: " + emit_command(candidate));
+
+  binary.key = binary_key(source, target, nvrtc);
+  binary.candidate = describe(candidate);
+  binary.problem = to_string(candidate.problem);
+  binary.source = source.text;
+  const LaunchPlan plan = candidate.family->launch_plan(candidate.problem, target, candidate.config);
+  for (const Launch& launch : plan.launches)
+    if (binary.entry.find(launch.entry) == std::string::npos) binary.entry += (binary.entry.empty() ? "" : " ") + launch.entry;
+  const Resources resources = parse_resources(binary.log);
+  binary.registers = resources.registers;
+  binary.spill_bytes = resources.spill_bytes;
+  binary.stack_bytes = resources.stack_bytes;
+  binary.static_shared = resources.static_shared;
+  return binary;
+}
+
+llvm::Error forbidden(const Candidate& candidate, Store& store) {
+  std::string layers;
+  for (const LayerInfo& layer : store.layers()) layers += (layers.empty() ? "" : ", ") + layer.path;
+  return make_error(ErrorKind::kCache,
+                    "the cache has no kernel for " + named(candidate) + ", and compiling is forbidden (TRIGEN_NO_JIT); looked in " +
+                        (layers.empty() ? std::string("no cache file") : layers) +
+                        "; where compiling is allowed run: trigen tune --arch " + candidate.target->name.str() + " \"" +
+                        to_string(candidate.problem) + "\", and name its cache file in TRIGEN_CACHE");
+}
+
+}  // namespace
+
+std::string compile_options(const Target& target) {
+  return "--gpu-architecture=" + target.name.str() + " --std=c++20 --ptxas-options=-v";
+}
+
+BinaryKey binary_key(const Source& source, const Target& target, const Nvrtc& nvrtc) {
+  BinaryKey key;
+  key.source_hash = source.hash;
+  key.arch = target.name.str();
+  key.compiler = nvrtc.name();
+  key.options = compile_options(target);
+  return key;
+}
+
+BinaryKey binary_key(const Candidate& candidate, const Nvrtc& nvrtc) {
+  return binary_key(render(candidate), *candidate.target, nvrtc);
+}
+
+llvm::Expected<Binary> compile(const Candidate& candidate, const Nvrtc& nvrtc, const std::atomic<bool>* cancel) {
+  return compile_source(candidate, render(candidate), nvrtc, cancel);
+}
+
+llvm::Expected<BuiltBinary> build(const Candidate& candidate, Store& store, const BuildOptions& options) {
+  const Source source = render(candidate);
+  BuiltBinary built;
+  if (options.any_compiler) {
+    if (auto found = store.find_binary_any_compiler(source.hash, candidate.target->name)) {
+      built.binary = std::move(*found);
+      return built;
+    }
+    if (options.no_jit) return forbidden(candidate, store);
+  }
+  const Nvrtc* nvrtc = options.nvrtc;
+  if (nvrtc == nullptr) {
+    auto chosen = Nvrtc::choose(*candidate.target);
+    if (!chosen) return with_prefix(chosen.takeError(), to_string(candidate.problem));
+    nvrtc = *chosen;
+  }
+  const BinaryKey key = binary_key(source, *candidate.target, *nvrtc);
+  if (auto found = store.find_binary(key)) {
+    built.binary = std::move(*found);
+    return built;
+  }
+  if (options.no_jit) return forbidden(candidate, store);
+
+  std::unique_ptr<Store::Lease> lease;
+  if (store.lease(key, options.lease_wait_ms, lease) == Store::LeaseState::kDone) {
+    if (auto found = store.find_binary(key)) {
+      built.binary = std::move(*found);
+      built.origin = BinaryOrigin::kCompiledElsewhere;
+      return built;
+    }
+  }
+  // The owner compiles; so does whoever waited in vain: a second compile costs less than no kernel.
+  auto binary = compile_source(candidate, source, *nvrtc, options.cancel);
+  if (!binary) return binary.takeError();
+  built.binary = std::move(*binary);
+  built.origin = BinaryOrigin::kCompiled;
+  if (llvm::Error error = store.put_binary(built.binary)) built.cache_problem = take_error(std::move(error)).message;
+  return built;
+}
+
+void build_all(llvm::ArrayRef<Candidate> candidates, Store& store, const BuildAllOptions& options,
+               const BuildCallback& callback) {
+  if (candidates.empty()) return;
+  std::atomic<size_t> next{0};
+  std::atomic<bool> stop{false};
+  std::mutex callback_mutex;
+  const auto work = [&] {
+    while (!stop) {
+      const size_t index = next++;
+      if (index >= candidates.size()) return;
+      const bool skip = options.cancel != nullptr && options.cancel->load();
+      llvm::Expected<BuiltBinary> result =
+          skip ? llvm::Expected<BuiltBinary>(cancelled(candidates[index])) : build(candidates[index], store, options);
+      const std::lock_guard<std::mutex> lock(callback_mutex);
+      if (stop) {
+        if (!result) llvm::consumeError(result.takeError());
+        return;
+      }
+      if (!callback(index, std::move(result))) stop = true;
+    }
+  };
+  const size_t wanted = options.threads > 0 ? options.threads : usable_cpus();
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < std::min(wanted, candidates.size()); ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace trigen

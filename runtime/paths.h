@@ -1,0 +1,28 @@
+// Small questions to the file system: where this library and this program are, what exists.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "llvm/ADT/StringRef.h"
+
+namespace trigen {
+
+bool path_exists(const std::string& path);
+bool is_directory(const std::string& path);
+// Absolute, links resolved; "" when it does not exist.
+std::string real_path(const std::string& path);
+std::string parent_path(llvm::StringRef path);
+std::string file_name(llvm::StringRef path);
+// Names in a directory, sorted; empty when it cannot be read.
+std::vector<std::string> list_directory(const std::string& path);
+// Directory of the library (or program) that holds this code, and of the program that runs. Links resolved.
+const std::string& library_directory();
+const std::string& program_directory();
+// "a:b:c" -> {a, b, c}, without empty parts.
+std::vector<std::string> split_path_list(llvm::StringRef text);
+std::string environment(const char* name);  // "" when unset
+// "1", "true", "yes", "on" (any case).
+bool environment_flag(const char* name);
+
+}  // namespace trigen
