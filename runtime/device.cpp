@@ -19,10 +19,10 @@ llvm::Expected<DeviceInfo> read_info(const Driver& driver, int ordinal) {
   info.driver = driver.version();
   info.emulated = driver.emulated();
   CUdevice device = 0;
-  if (llvm::Error error = driver.check(api.cuDeviceGet(&device, ordinal), "cuDeviceGet")) return std::move(error);
+  if (llvm::Error error = driver.check(api.cuDeviceGet(&device, ordinal), "cuDeviceGet")) return error;
   char name[256] = {};
   if (llvm::Error error = driver.check(api.cuDeviceGetName(name, sizeof name - 1, device), "cuDeviceGetName"))
-    return std::move(error);
+    return error;
   info.name = name;
   size_type bytes = 0;
   api.cuDeviceTotalMem(&bytes, device);
@@ -155,7 +155,7 @@ llvm::Expected<CUcontext> Device::context() const {
             driver_->check(api().cuDevicePrimaryCtxRetain(&primary, info_.ordinal), "cuDevicePrimaryCtxRetain",
                            "the device may be in exclusive mode or out of memory: check nvidia-smi")) {
       primary = nullptr;
-      return std::move(error);
+      return error;
     }
   }
   return primary;

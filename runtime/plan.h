@@ -18,7 +18,7 @@ struct PlanOptions {
   MissPolicy miss = MissPolicy::kFirstChoice;
   std::string target;           // "" = the device's own; "sm_70": that target's kernels, from PTX where the device needs it
   bool no_jit = false;
-  bool check_pointers = true;
+  bool check_pointers = true;    // refuse pointers of the host and of other devices by name
   bool launch_blocking = false;  // CUDA_LAUNCH_BLOCKING=1: wait after each run and name the problem in the error
 };
 // TRIGEN_NO_JIT, TRIGEN_TARGET, CUDA_LAUNCH_BLOCKING.

@@ -179,10 +179,10 @@ TRIGEN_API trigen_status trigen_plan_describe(const trigen_plan* plan, trigen_pl
 
 /* ---- running --------------------------------------------------------------------------------------------------------- */
 
-/* An activation tensor in device memory. Strides count elements; zero strides mean contiguous. The innermost axis (d for btd,
- * t for bdt) has stride 1.
- *   contiguous btd [B,T,H*D]: batch = T*H*D, head = D,   row (t) = H*D
- *   contiguous bdt [B,H*D,T]: batch = H*D*T, head = D*T, row (d) = T */
+/* An activation tensor in device memory. Strides count elements. The innermost axis (d for btd, t for bdt) has stride 1. A zero
+ * stride means contiguous, given the row stride:
+ *   btd [B,T,H*D]: row (t) = H*D, head = D,       batch = T * row
+ *   bdt [B,H*D,T]: row (d) = T,   head = D * row, batch = H * D * row */
 typedef struct trigen_tensor {
   void* data;
   int64_t batch, head, row;
@@ -198,7 +198,7 @@ typedef struct trigen_args {
   size_t struct_size;      /* sizeof(trigen_args) */
   trigen_tensor x, y, pre, gate, residual;
   void* w;                 /* W[h,t,s,j]: strides w_head, w_row, K, 1 */
-  int64_t w_head, w_row;   /* in elements; 0 = contiguous: T*T*K and T*K */
+  int64_t w_head, w_row;   /* in elements; 0 = contiguous: T * w_row and T * K */
   void* bias;              /* bias[h,t], contiguous */
   void* workspace;         /* trigen_plan_workspace_size bytes; NULL when that is 0 */
   size_t workspace_size;   /* bytes */

@@ -1,0 +1,221 @@
+#include "runtime/executable.h"
+
+#include <map>
+#include <mutex>
+
+namespace trigen {
+
+using namespace cuda;
+
+namespace {
+
+constexpr uint32_t kSharedWithoutOptIn = 48 << 10;  // bytes; more needs the function attribute
+constexpr uint32_t kPortableCluster = 8;
+
+struct Module {
+  const DriverApi* api = nullptr;
+  CUcontext context = nullptr;
+  CUmodule handle = nullptr;
+  bool from_ptx = false;
+  ~Module() {
+    if (handle == nullptr) return;
+    // Fails harmlessly when the context or the driver is gone already.
+    const ContextScope scope(*api, context);
+    if (scope.result() == CUDA_SUCCESS) api->cuModuleUnload(handle);
+  }
+};
+
+// Plans of one binary in one context (other batch sizes) share its module.
+struct ModuleTable {
+  std::mutex mutex;
+  std::map<std::tuple<CUcontext, std::string, bool>, std::weak_ptr<Module>> modules;
+  static ModuleTable& get() {
+    static ModuleTable* const table = new ModuleTable;
+    return *table;
+  }
+};
+
+// Loading is not allowed while any stream of the process captures in the default mode; in relaxed mode, for this thread and
+// from driver 12.3 on, it is.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const DriverApi& api) : api_(api) {
+    if (api_.cuThreadExchangeStreamCaptureMode != nullptr)
+      exchanged_ = api_.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
+  }
+  ~RelaxedCapture() {
+    if (exchanged_) api_.cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  const DriverApi& api_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  bool exchanged_ = false;
+};
+
+// The next step for a refused image, by the driver's code.
+std::string load_advice(CUresult result, const Device& device, const Binary& binary) {
+  if (result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
+    return "a stream capture is under way: make the plan before it begins";
+  if (result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
+    return "the PTX of " + binary.key.compiler + " is newer than driver " + device.driver().version() +
+           ": compile with an older NVRTC (TRIGEN_NVRTC), or update the driver";
+  if (result == CUDA_ERROR_NO_BINARY_FOR_GPU)
+    return "the binary is for " + binary.key.arch + ", the device is sm_" +
+           std::to_string(device.info().major * 10 + device.info().minor) + ": name a target that it runs";
+  if (result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_INVALID_PTX)
+    return "the cached binary is damaged or not one: remove it with `trigen cache`, and compile it anew";
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) return "free device memory and make the plan again";
+  return "";
+}
+
+struct Image {
+  const std::string* bytes;
+  bool ptx;
+};
+
+CUresult load_image(const DriverApi& api, const Image& image, CUmodule* module, std::string& log) {
+  log.assign(8192, '\0');
+  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  void* values[] = {log.data(), reinterpret_cast<void*>(log.size() - 1)};
+  const CUresult result = api.cuModuleLoadDataEx(module, image.bytes->c_str(), 2, options, values);
+  log.resize(log.find('\0'));
+  return result;
+}
+
+}  // namespace
+
+Executable::~Executable() = default;
+
+llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device& device, CUcontext context,
+                                                                   const Candidate& candidate, const Binary& binary,
+                                                                   LoadFrom from) {
+  const Driver& driver = device.driver();
+  const DriverApi& api = driver.api();
+  const Target& target = *candidate.target;
+  const std::string what = to_string(candidate.problem) + "; " + describe(candidate) + " for " + target.name.str() + " on " +
+                           device.info().spec() + " (" + device.info().name + ")";
+
+  std::vector<Image> images;
+  if (from == LoadFrom::kCubin || (from == LoadFrom::kAuto && device.runs_cubin_of(target)))
+    if (!binary.cubin.empty()) images.push_back({&binary.cubin, false});
+  if (from != LoadFrom::kCubin && device.runs_ptx_of(target) && !binary.ptx.empty()) images.push_back({&binary.ptx, true});
+  if (images.empty())
+    return make_error(ErrorKind::kUnsupported,
+                      what + ": kernels of that target do not run there; the device takes " + device.target().name.str() +
+                          " and older targets' PTX (targets with an 'a' run on their own capability only)");
+
+  const ContextScope scope(api, context);
+  if (llvm::Error error = driver.check(scope.result(), "cuCtxPushCurrent", what)) return error;
+  const RelaxedCapture relaxed(api);
+
+  std::shared_ptr<Module> module;
+  const std::string digest = binary.key.digest();
+  llvm::Error refusal = llvm::Error::success();
+  for (const Image& image : images) {
+    const auto key = std::make_tuple(context, digest, image.ptx);
+    ModuleTable& table = ModuleTable::get();
+    const std::lock_guard<std::mutex> lock(table.mutex);
+    module = table.modules[key].lock();
+    if (module) break;
+    auto fresh = std::make_shared<Module>();
+    fresh->api = &api;
+    fresh->context = context;
+    fresh->from_ptx = image.ptx;
+    std::string log;
+    const CUresult result = load_image(api, image, &fresh->handle, log);
+    if (result == CUDA_SUCCESS) {
+      module = fresh;
+      table.modules[key] = module;
+      break;
+    }
+    fresh->handle = nullptr;
+    std::string context_text = what;
+    if (const std::string advice = load_advice(result, device, binary); !advice.empty()) context_text += "; " + advice;
+    if (!log.empty()) context_text += "\n" + log;
+    refusal = llvm::joinErrors(std::move(refusal),
+                               driver.check(result, image.ptx ? "loading PTX" : "loading a cubin", context_text));
+  }
+  if (!module) return refusal;
+  llvm::consumeError(std::move(refusal));
+
+  auto executable = std::make_shared<Executable>();
+  executable->candidate_ = candidate;
+  executable->plan_ = candidate.family->launch_plan(candidate.problem, target, candidate.config);
+  executable->device_ = &device;
+  executable->api_ = &api;
+  executable->context_ = context;
+  executable->from_ptx_ = module->from_ptx;
+  executable->module_ = module;
+  for (const Launch& launch : executable->plan_.launches) {
+    Step step;
+    std::copy(std::begin(launch.grid), std::end(launch.grid), step.grid);
+    std::copy(std::begin(launch.block), std::end(launch.block), step.block);
+    step.cluster = launch.cluster;
+    step.shared_bytes = launch.shared_bytes;
+    if (llvm::Error error = driver.check(api.cuModuleGetFunction(&step.function, module->handle, launch.entry.c_str()),
+                                         "cuModuleGetFunction(" + launch.entry + ")",
+                                         what + "; the binary lacks the entry: remove it from the cache"))
+      return error;
+    if (launch.shared_bytes > device.info().max_shared_per_block && device.info().max_shared_per_block > 0)
+      return make_error(ErrorKind::kUnsupported,
+                        what + " needs " + std::to_string(launch.shared_bytes) + " B of shared memory, the device allows " +
+                            std::to_string(device.info().max_shared_per_block) + " B; choose another config");
+    if (launch.shared_bytes > kSharedWithoutOptIn)
+      if (llvm::Error error = driver.check(
+              api.cuFuncSetAttribute(step.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                     static_cast<int>(launch.shared_bytes)),
+              "cuFuncSetAttribute(max dynamic shared = " + std::to_string(launch.shared_bytes) + ")", what))
+        return error;
+    if (launch.cluster > 1 && api.cuLaunchKernelEx == nullptr)
+      return make_error(ErrorKind::kDevice, what + ": driver " + driver.version() +
+                                                " has no cuLaunchKernelEx, which clusters need; update it to 11.8 or newer");
+    if (launch.cluster > kPortableCluster)
+      if (llvm::Error error = driver.check(
+              api.cuFuncSetAttribute(step.function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
+              "cuFuncSetAttribute(cluster of " + std::to_string(launch.cluster) + ")", what))
+        return error;
+    int threads = 0;
+    const uint32_t block = launch.block[0] * launch.block[1] * launch.block[2];
+    if (api.cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, step.function) == CUDA_SUCCESS &&
+        threads > 0 && block > static_cast<uint32_t>(threads))
+      return make_error(ErrorKind::kDevice, what + ": " + launch.entry + " allows " + std::to_string(threads) +
+                                                " threads in a block on this device, the plan has " + std::to_string(block));
+    // A binary of another version may take other parameters: refuse it here, not with an illegal access later.
+    size_type offset = 0, bytes = 0;
+    if (api.cuFuncGetParamInfo != nullptr && api.cuFuncGetParamInfo(step.function, 0, &offset, &bytes) == CUDA_SUCCESS &&
+        bytes != sizeof(Params))
+      return make_error(ErrorKind::kCache, what + ": the binary takes " + std::to_string(bytes) + " bytes of parameters, this version "
+                                               "passes " + std::to_string(sizeof(Params)) + "; remove it from the cache");
+    // Otherwise the first launch would load the code, which a capture may forbid.
+    if (api.cuFuncLoad != nullptr) api.cuFuncLoad(step.function);
+    executable->steps_.push_back(step);
+  }
+  if (executable->steps_.empty())
+    return make_error(ErrorKind::kInternal, what + ": the launch plan is empty");
+  return std::shared_ptr<const Executable>(std::move(executable));
+}
+
+CUresult Executable::launch_cluster(const Step& step, void** arguments, CUstream stream) const {
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attribute.value.clusterDim.x = step.cluster;
+  attribute.value.clusterDim.y = 1;
+  attribute.value.clusterDim.z = 1;
+  CUlaunchConfig config{};
+  config.gridDimX = step.grid[0];
+  config.gridDimY = step.grid[1];
+  config.gridDimZ = step.grid[2];
+  config.blockDimX = step.block[0];
+  config.blockDimY = step.block[1];
+  config.blockDimZ = step.block[2];
+  config.sharedMemBytes = step.shared_bytes;
+  config.hStream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return api_->cuLaunchKernelEx(&config, step.function, arguments, nullptr);
+}
+
+}  // namespace trigen

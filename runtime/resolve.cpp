@@ -1,0 +1,205 @@
+// From a problem to a candidate and its binary: the record in the cache, or the policy for a miss.
+#include "generator/cost.h"
+#include "runtime/paths.h"
+#include "runtime/plan.h"
+
+namespace trigen {
+namespace {
+
+// How many of the model's choices are looked up where compiling is forbidden: one of them may have been stored by an earlier run.
+constexpr size_t kChoicesWithoutJit = 16;
+
+// The targets whose kernels the device runs as they are, best first: its own, then older ones of its major.
+llvm::Expected<std::vector<const Target*>> usable_targets(const Device& device, const std::string& asked) {
+  std::vector<const Target*> usable;
+  if (!asked.empty()) {
+    auto target = find_target(asked);
+    if (!target) return target.takeError();
+    if (!device.runs_cubin_of(**target) && !device.runs_ptx_of(**target))
+      return make_error(ErrorKind::kUnsupported,
+                        "kernels of " + asked + " do not run on " + device.info().spec() + " (" + device.info().name + ", capability " +
+                            std::to_string(device.info().major) + "." + std::to_string(device.info().minor) +
+                            "); name its own target, " + device.target().name.str() + ", or an older one without 'a'");
+    usable.push_back(*target);
+    return usable;
+  }
+  usable.push_back(&device.target());
+  const llvm::ArrayRef<Target> all = targets();
+  for (size_t i = all.size(); i-- > 0;)
+    if (&all[i] != usable.front() && all[i].compute_capability / 10 == device.info().major && device.runs_ptx_of(all[i]))
+      usable.push_back(&all[i]);
+  return usable;
+}
+
+BuildOptions build_options(const PlanOptions& options) {
+  BuildOptions build;
+  build.no_jit = options.no_jit;
+  return build;
+}
+
+std::optional<FoundRecord> find_record(const std::string& problem, const Device& device, Store& store,
+                                       llvm::ArrayRef<const Target*> usable, const Target** target) {
+  std::optional<FoundRecord> best;
+  for (const Target* candidate : usable) {
+    auto found = store.find_record(problem, candidate->name, device.info().name, device.info().sms, device.info().driver);
+    if (!found || found->match == Match::kNone) continue;
+    if (best && (best->record.provenance == Provenance::kMeasured || found->record.provenance == Provenance::kPredicted)) continue;
+    best = std::move(found);
+    *target = candidate;
+  }
+  return best;
+}
+
+llvm::Expected<Resolution> from_record(const Problem& problem, const FoundRecord& found, const Target& target, Store& store,
+                                       const PlanOptions& options) {
+  const Record& record = found.record;
+  auto candidate = parse_candidate(record.candidate, problem, target);
+  if (!candidate) return candidate.takeError();
+  Resolution resolution;
+  resolution.candidate = *candidate;
+  resolution.provenance = record.provenance;
+  resolution.match = found.match;
+  resolution.difference = found.difference;
+  resolution.layer = found.layer;
+  resolution.expected_us = record.median_us;
+  // The record's own binary, while this version's templates still make that source.
+  if (record.binary.source_hash == render(*candidate).hash) {
+    if (auto binary = store.find_binary(record.binary)) {
+      resolution.binary = std::move(*binary);
+      return resolution;
+    }
+  } else if (resolution.match == Match::kExact) {
+    resolution.match = Match::kNear;
+    resolution.difference = "the record was made with other templates than this version's";
+  }
+  auto built = build(*candidate, store, build_options(options));
+  if (!built) return built.takeError();
+  resolution.binary = std::move(built->binary);
+  resolution.origin = built->origin;
+  return resolution;
+}
+
+llvm::Expected<Resolution> from_candidate(const Candidate& candidate, Store& store, const Device& device,
+                                          const PlanOptions& options) {
+  auto built = build(candidate, store, build_options(options));
+  if (!built) return built.takeError();
+  Resolution resolution;
+  resolution.candidate = candidate;
+  resolution.binary = std::move(built->binary);
+  resolution.origin = built->origin;
+  const DeviceModel model = candidate.target == &device.target() ? device.model() : model_of(*candidate.target);
+  resolution.expected_us = predict(candidate, model, resources_of(resolution.binary)).seconds * 1e6;
+  return resolution;
+}
+
+// The model's choice for each usable target, and the generic kernel; the first that can be had.
+llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& device, Store& store, const PlanOptions& options,
+                                     llvm::ArrayRef<const Target*> usable) {
+  llvm::Error errors = llvm::Error::success();
+  bool failed = false;
+  // The first error says most: it is about the device's own target.
+  const auto keep = [&](llvm::Error error) {
+    if (failed)
+      llvm::consumeError(std::move(error));
+    else
+      errors = llvm::joinErrors(std::move(errors), std::move(error));
+    failed = true;
+  };
+  if (options.miss == MissPolicy::kFirstChoice) {
+    for (const Target* target : usable) {
+      auto candidates = list_candidates(problem, *target);
+      if (!candidates) {
+        keep(candidates.takeError());
+        continue;
+      }
+      const size_t tries = options.no_jit ? std::min(kChoicesWithoutJit, candidates->size()) : std::min<size_t>(1, candidates->size());
+      for (size_t i = 0; i < tries; ++i) {
+        auto resolution = from_candidate((*candidates)[i], store, device, options);
+        if (!resolution) {
+          keep(resolution.takeError());
+          continue;
+        }
+        llvm::consumeError(std::move(errors));
+        Record record;
+        record.problem = to_string(problem);
+        record.arch = target->name.str();
+        record.candidate = describe(resolution->candidate);
+        record.binary = resolution->binary.key;
+        record.median_us = resolution->expected_us;
+        record.evidence = R"({"by":"model","candidates":)" + std::to_string(candidates->size()) + "}";
+        // A cache that takes no record only costs time.
+        if (resolution->origin == BinaryOrigin::kCompiled) llvm::consumeError(store.put_record(record));
+        return resolution;
+      }
+    }
+  }
+  if (options.miss == MissPolicy::kGeneric || options.no_jit) {
+    for (const Target* target : usable) {
+      auto candidate = generic_candidate(problem, *target);
+      auto resolution = candidate ? from_candidate(*candidate, store, device, options)
+                                  : llvm::Expected<Resolution>(candidate.takeError());
+      if (resolution) {
+        llvm::consumeError(std::move(errors));
+        return resolution;
+      }
+      keep(resolution.takeError());
+    }
+  }
+  return errors;
+}
+
+}  // namespace
+
+llvm::Expected<Candidate> parse_candidate(llvm::StringRef text, const Problem& problem, const Target& target) {
+  auto [family_name, config_text] = text.trim().split(':');
+  if (config_text.empty())
+    return make_error(ErrorKind::kBadRequest,
+                      "'" + text + "' is not a candidate; write family:config, for example simt:tile=64x64x16,...");
+  auto family = find_family(family_name);
+  if (!family) return family.takeError();
+  bool generic = config_text == "generic";
+  if (config_text.consume_back(",generic")) generic = true;
+  if (generic) {
+    auto candidate = generic_candidate(problem, target);
+    if (!candidate) return candidate.takeError();
+    if (describe(*candidate) == text.trim()) return candidate;
+    return make_error(ErrorKind::kUnsupported, "'" + text + "' is not this version's generic kernel for " + target.name +
+                                                   ", which is " + describe(*candidate));
+  }
+  auto config = parse_config(config_text);
+  if (!config) return config.takeError();
+  return make_candidate(problem, target, **family, *config);
+}
+
+PlanOptions plan_options_from_environment() {
+  PlanOptions options;
+  options.no_jit = no_jit_from_environment();
+  options.target = environment("TRIGEN_TARGET");
+  options.launch_blocking = environment_flag("CUDA_LAUNCH_BLOCKING");
+  return options;
+}
+
+llvm::Expected<Resolution> resolve(const Problem& problem, const Device& device, Store& store, const PlanOptions& options) {
+  if (llvm::Error error = validate(problem)) return error;
+  auto usable = usable_targets(device, options.target);
+  if (!usable) return usable.takeError();
+  const std::string text = to_string(problem);
+  const Target* target = nullptr;
+  std::string stale;
+  if (auto found = find_record(text, device, store, *usable, &target)) {
+    auto resolution = from_record(problem, *found, *target, store, options);
+    if (resolution) return resolution;
+    // A record that cannot be used is a miss; its reason is worth keeping where the miss is an error.
+    stale = take_error(resolution.takeError()).message;
+  }
+  if (options.miss == MissPolicy::kError)
+    return make_error(ErrorKind::kCache, "no record for " + text + " on " + device.target().name.str() +
+                                             (stale.empty() ? "" : " that can be used (" + stale + ")") +
+                                             "; make one with: trigen tune --arch " + (*usable)[0]->name.str() + " \"" + text + "\"");
+  auto resolution = by_policy(problem, device, store, options, *usable);
+  if (resolution || stale.empty()) return resolution;
+  const ErrorText text_of = take_error(resolution.takeError());
+  return make_error(text_of.kind, text_of.message + "\nthe cache's record could not be used either: " + stale);
+}
+
+}  // namespace trigen
