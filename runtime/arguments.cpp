@@ -58,7 +58,7 @@ bool overlaps_itself(const View& view) {
 // Is there an element of `b` at the address of an element of `a`, both with a's strides, b lying `delta` elements behind a?
 // Exact for strides that nest (every view that does not overlap itself).
 bool meets(const View& a, int axis, int64_t delta) {
-  if (axis == a.count) return delta > -a.inner && delta < a.inner;
+  if (axis >= a.count || axis >= 3) return delta > -a.inner && delta < a.inner;
   const int64_t stride = a.axes[axis].first, extent = a.axes[axis].second;
   int64_t quotient = delta / stride;
   if (delta % stride < 0) --quotient;

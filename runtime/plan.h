@@ -37,8 +37,6 @@ struct Resolution {
 };
 // Record in the cache -> its binary; else by policy. NVRTC is not opened when the cache has the kernel.
 llvm::Expected<Resolution> resolve(const Problem& problem, const Device& device, Store& store, const PlanOptions& options);
-// "mma_sm80:tile=...,..." or "simt:...,generic" -> a legal candidate for the problem.
-llvm::Expected<Candidate> parse_candidate(llvm::StringRef text, const Problem& problem, const Target& target);
 
 class Plan {
  public:

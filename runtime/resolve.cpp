@@ -53,7 +53,7 @@ std::optional<FoundRecord> find_record(const std::string& problem, const Device&
 llvm::Expected<Resolution> from_record(const Problem& problem, const FoundRecord& found, const Target& target, Store& store,
                                        const PlanOptions& options) {
   const Record& record = found.record;
-  auto candidate = parse_candidate(record.candidate, problem, target);
+  auto candidate = parse_candidate(problem, target, record.candidate);
   if (!candidate) return candidate.takeError();
   Resolution resolution;
   resolution.candidate = *candidate;
@@ -149,27 +149,6 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
 }
 
 }  // namespace
-
-llvm::Expected<Candidate> parse_candidate(llvm::StringRef text, const Problem& problem, const Target& target) {
-  auto [family_name, config_text] = text.trim().split(':');
-  if (config_text.empty())
-    return make_error(ErrorKind::kBadRequest,
-                      "'" + text + "' is not a candidate; write family:config, for example simt:tile=64x64x16,...");
-  auto family = find_family(family_name);
-  if (!family) return family.takeError();
-  bool generic = config_text == "generic";
-  if (config_text.consume_back(",generic")) generic = true;
-  if (generic) {
-    auto candidate = generic_candidate(problem, target);
-    if (!candidate) return candidate.takeError();
-    if (describe(*candidate) == text.trim()) return candidate;
-    return make_error(ErrorKind::kUnsupported, "'" + text + "' is not this version's generic kernel for " + target.name +
-                                                   ", which is " + describe(*candidate));
-  }
-  auto config = parse_config(config_text);
-  if (!config) return config.takeError();
-  return make_candidate(problem, target, **family, *config);
-}
 
 PlanOptions plan_options_from_environment() {
   PlanOptions options;

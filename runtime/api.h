@@ -1,0 +1,33 @@
+// Shared by the files of the C boundary: the error text of a thread, and the guard that lets nothing throw across.
+#pragma once
+
+#include <exception>
+#include <mutex>
+#include <string>
+
+#include "generator/error.h"
+#include "generator/problem.h"
+#include "runtime/include/trigen/trigen.h"
+#include "runtime/plan.h"
+
+namespace trigen::api {
+
+trigen_status set_error(trigen_status status, std::string text) noexcept;
+// Success, or the error's status with its text kept for trigen_last_error.
+trigen_status give(llvm::Error error) noexcept;
+
+template <typename Body>
+trigen_status guarded(Body&& body) noexcept {
+  try {
+    return body();
+  } catch (const std::exception& exception) {
+    return set_error(TRIGEN_INTERNAL_ERROR, std::string("unexpected: ") + exception.what());
+  } catch (...) {
+    return set_error(TRIGEN_INTERNAL_ERROR, "unexpected exception");
+  }
+}
+
+// A valid problem, or what is wrong with the structure.
+llvm::Expected<Problem> problem_of(const trigen_problem* problem);
+
+}  // namespace trigen::api
