@@ -18,7 +18,8 @@ constexpr double kBlockCycles = 800;          // start of a block and its first 
 constexpr double kSharedBytesPerCycle = 128;  // of one SM
 constexpr double kLocalBytesPerCycle = 64;    // L1, for spills
 constexpr double kLanesPerCycle = 32;         // load and store units of one SM
-constexpr double kInstructionsPerAccess = 4;  // address, predicate, access, shared store
+constexpr double kInstructionsPerAccess = 6;  // address, predicate, access, shared store
+constexpr double kIssuesPerCycle = 4;         // schedulers of one SM
 constexpr double kDramEfficiency = 0.92;
 constexpr double kMmaSyncPerCycle = 1230;  // mma.sync multiply-adds of one SM on sm_90, 16-bit
 constexpr double kUsableL2 = 0.7;          // the share of the L2 that a panel can keep
@@ -109,7 +110,7 @@ double step_cycles(const Model& m, int blocks, double spill_bytes) {
   const Config& c = m.c;
   const double products = static_cast<double>(c.tile_m) * c.tile_n * c.tile_k;
   const double resident = static_cast<double>(blocks) * m.warps();
-  double rate = m.peak_per_cycle() * std::min(1.0, resident / 4);  // four schedulers
+  double rate = m.peak_per_cycle() * std::min(1.0, resident / kIssuesPerCycle);
   double shared = 0;
   if (m.simt()) {
     // Per step of k a thread issues tm*tn multiply-adds and (tm+tn)/4 shared loads of 16 bytes, two issue
@@ -121,19 +122,26 @@ double step_cycles(const Model& m, int blocks, double spill_bytes) {
     rate *= 0.97;
     shared = m.warps() * c.tile_k * m.math_bytes() * (m.warp_m() + m.warp_n()) / kSharedBytesPerCycle;
   }
-  const double compute = products / rate;
+  double compute = products / rate;
   shared += c.tile_k * m.math_bytes() * (c.tile_m + c.tile_n) / kSharedBytesPerCycle;
+  // Global loads: instructions of every access, its lanes and its bytes.
+  double issue_slots = 0, load = 0;
   const auto access = [&](double elements, int vec, double bytes) {
-    const double per_access = std::max(1, vec);
-    return std::max(
-        elements / per_access / kLanesPerCycle * kInstructionsPerAccess / 4 *
-            (per_access * bytes < 4 ? 4 : 1),  // below 4 bytes: no cp.async, packed through registers
-        elements * bytes / kSharedBytesPerCycle);
+    const double per_access = std::max(1, vec), accesses = elements / per_access / 32;  // of a warp
+    const bool packed = per_access * bytes < 4;  // no cp.async below 4 bytes: through registers
+    issue_slots += accesses * kInstructionsPerAccess * (packed ? 2 : 1);
+    load += std::max(accesses * 32 / kLanesPerCycle, elements * bytes / kSharedBytesPerCycle);
   };
   const double a = static_cast<double>(c.tile_m) * c.tile_k, b = static_cast<double>(c.tile_n) * c.tile_k;
-  double load = access(a, c.vec_a, m.a_bytes()) + access(b, c.vec_b, m.b_bytes());
+  access(a, c.vec_a, m.a_bytes());
+  access(b, c.vec_b, m.b_bytes());
   if (m.a_bytes() != m.b_bytes())
-    load += a * 2 / 128;  // conversion of f32 weights: two instructions an element
+    issue_slots += a * 2 / 32;  // conversion of f32 weights: two instructions an element
+  // FFMA fills the issue slots itself; tensor instructions leave them free.
+  if (m.simt())
+    compute += issue_slots / kIssuesPerCycle;
+  else
+    load = std::max(load, issue_slots / kIssuesPerCycle);
   const double spills = spill_bytes * m.threads() / kLocalBytesPerCycle / 2;  // half of them in the loop
   const double longest = std::max({compute, shared, load});
   const double hidden = longest + 0.15 * (compute + shared + load - longest) + spills;

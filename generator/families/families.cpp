@@ -1,6 +1,5 @@
 #include "generator/families/families.h"
 
-
 namespace trigen {
 
 llvm::ArrayRef<const Family*> families() {

@@ -1,0 +1,193 @@
+#include "generator/cost.h"
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+
+#include "generator/error.h"
+#include "generator/problem_lists.h"
+
+namespace trigen {
+namespace {
+
+Problem problem_of(const std::string& text) {
+  auto problem = parse_problem(text);
+  if (problem) return *problem;
+  ADD_FAILURE() << take_error(problem.takeError()).message;
+  return {};
+}
+
+const Target& target_of(llvm::StringRef name) { return **find_target(name); }
+
+std::vector<Candidate> candidates_of(const Problem& problem, const Target& target,
+                                     const Family* family = nullptr) {
+  auto list = list_candidates(problem, target, family);
+  if (list) return *list;
+  ADD_FAILURE() << take_error(list.takeError()).message;
+  return {};
+}
+
+double seconds_of(const Candidate& candidate, std::optional<Resources> resources = std::nullopt) {
+  return predict(candidate, model_of(*candidate.target), resources).seconds;
+}
+
+// Calls `body` with the model's first choice for the problem in every family and target that make it.
+template <class Body>
+void for_each_choice(const std::string& text, Body body) {
+  const Problem problem = problem_of(text);
+  for (const Target& target : targets())
+    for (const Family* family : families()) {
+      if (!family->serves(target) || family->configs(problem, target).empty()) continue;
+      const Candidate candidate = candidates_of(problem, target, family).front();
+      SCOPED_TRACE(target.name.str() + " " + describe(candidate));
+      body(candidate);
+    }
+}
+
+TEST(CostModel, MoreWorkTakesLonger) {
+  for (const char* op : {"forward", "grad_input", "grad_weight"})
+    for_each_choice(std::string(op) + ",dtype=f16,B=16,T=512,D=1024", [](Candidate candidate) {
+      const auto grows = [&](int64_t Problem::*size) {
+        Candidate larger = candidate;
+        double previous = seconds_of(larger);
+        for (int i = 0; i < 4; ++i) {
+          larger.problem.*size *= 2;
+          const double now = seconds_of(larger);
+          EXPECT_GT(now, previous) << to_string(larger.problem);
+          previous = now;
+        }
+      };
+      grows(&Problem::T);
+      grows(&Problem::B);
+      grows(&Problem::D);
+    });
+}
+
+TEST(CostModel, ATriangleTakesLessThanTwiceHalfADenseProduct) {
+  // The same sizes with every element inside (diag = T - 1): the triangle must come out cheaper, at most by
+  // half.
+  for_each_choice("forward,dtype=f16,B=16,T=4096,D=1024", [](Candidate candidate) {
+    const double triangle = seconds_of(candidate);
+    candidate.problem.diag = candidate.problem.T - 1;
+    const double dense = seconds_of(candidate);
+    EXPECT_LT(triangle, 0.75 * dense);
+    EXPECT_GT(triangle, 0.45 * dense);
+  });
+}
+
+TEST(CostModel, SingleElementsAreSlowerThanVectors) {
+  for (const char* op : {"forward", "grad_input", "grad_weight"})
+    for_each_choice(std::string(op) + ",dtype=f16,B=16,T=1024,D=1024", [](Candidate candidate) {
+      ASSERT_GT(candidate.config.vec_a, 1);
+      const double vectors = seconds_of(candidate);
+      candidate.config.vec_a = candidate.config.vec_b = candidate.config.vec_c = 1;
+      EXPECT_GT(seconds_of(candidate), 1.02 * vectors);
+    });
+}
+
+TEST(CostModel, SpillsAndRegistersCost) {
+  for_each_choice("forward,dtype=f16,B=16,T=1024,D=1024", [](const Candidate& candidate) {
+    const double clean = seconds_of(candidate, Resources{.registers = 96});
+    EXPECT_GT(seconds_of(candidate, Resources{.registers = 96, .spill_bytes = 64}), clean);
+    EXPECT_GT(seconds_of(candidate, Resources{.registers = 96, .spill_bytes = 512}), 1.1 * clean);
+    // (Fewer blocks on an SM may end a wave a little earlier.)
+    EXPECT_GE(seconds_of(candidate, Resources{.registers = 255}), 0.97 * clean);
+    const Prediction few = predict(candidate, model_of(*candidate.target), Resources{.registers = 255});
+    const Prediction many = predict(candidate, model_of(*candidate.target), Resources{.registers = 32});
+    EXPECT_LE(few.blocks_per_sm, many.blocks_per_sm);
+    EXPECT_LE(few.blocks_per_sm * candidate.config.warps_m * candidate.config.warps_n * 32 * 255,
+              candidate.target->registers_per_sm);
+  });
+}
+
+TEST(CostModel, HugeTilesLoseAtSmallSizes) {
+  for_each_choice("forward,dtype=f16,B=4,T=64,D=128", [](const Candidate& candidate) {
+    EXPECT_LE(candidate.config.tile_m, 64);
+    Candidate huge = candidate;
+    huge.config.tile_m *= 4, huge.config.warps_m *= 2, huge.config.tile_n *= 2, huge.config.warps_n *= 2;
+    EXPECT_GT(seconds_of(huge), seconds_of(candidate));
+  });
+}
+
+TEST(CostModel, AFewTilesAreSplitOverTheMachine) {
+  // 512 x 512 weights are 10 tiles of 128 x 128 in the triangle, with a sum over 32768 products.
+  for_each_choice("grad_weight,dtype=f16,B=32,T=512,D=1024", [](Candidate candidate) {
+    EXPECT_GT(candidate.config.split_k, 1);
+    const double split = seconds_of(candidate);
+    candidate.config.split_k = 1;
+    EXPECT_GT(seconds_of(candidate), 1.5 * split);
+  });
+}
+
+TEST(CostModel, FewerSmsAndSlowerMemoryTakeLonger) {
+  for_each_choice("forward,dtype=f16,B=32,T=2048,D=1024", [](const Candidate& candidate) {
+    DeviceModel device = model_of(*candidate.target);
+    const double whole = predict(candidate, device).seconds;
+    DeviceModel half = device, slow = device;
+    half.sms /= 2, slow.dram_bytes_per_s /= 100;
+    EXPECT_GT(predict(candidate, half).seconds, 1.5 * whole);
+    const Prediction starved = predict(candidate, slow);
+    EXPECT_GT(starved.seconds, whole);
+    EXPECT_EQ(starved.limiter, "dram");
+  });
+}
+
+TEST(CostModel, NeverBeatsTheMachine) {
+  auto core = parse_problem_list(core_problem_list());
+  ASSERT_TRUE(static_cast<bool>(core));
+  for (const Target& target : targets())
+    for (const Problem& problem : *core) {
+      SCOPED_TRACE(target.name.str() + " " + to_string(problem));
+      const Work work = count_work(problem);
+      const double bound = std::max(work.triangle_flop / std::max(target.mma16_flops, target.fp32_flops),
+                                    work.min_bytes / target.dram_bytes_per_s);
+      const std::vector<Candidate> candidates = candidates_of(problem, target);
+      for (const Candidate& candidate : candidates)
+        EXPECT_GE(seconds_of(candidate), bound) << describe(candidate);
+      // Nor is the first choice absurd: within what FFMA without tensor cores would take, fourfold.
+      EXPECT_LT(seconds_of(candidates.front()), 4 * std::max(work.triangle_flop / target.fp32_flops,
+                                                             work.min_bytes / target.dram_bytes_per_s) +
+                                                    20e-6);
+    }
+}
+
+TEST(CostModel, CoreProblemsGetSaneChoices) {
+  auto core = parse_problem_list(core_problem_list());
+  ASSERT_TRUE(static_cast<bool>(core));
+  for (const Target& target : targets())
+    for (const Problem& problem : *core) {
+      const Candidate choice = candidates_of(problem, target).front();
+      SCOPED_TRACE(target.name.str() + " " + to_string(problem) + " " + describe(choice));
+      const Config& c = choice.config;
+      EXPECT_GE(c.tile_m, 32);
+      EXPECT_LE(c.tile_m, 256);
+      EXPECT_GE(c.tile_n, 64);
+      EXPECT_LE(c.tile_n, 256);
+      EXPECT_GE(c.warps_m * c.warps_n, 2);
+      const Prediction p = predict(choice, model_of(target));
+      // The tail is small: most of the machine works most of the time.
+      EXPECT_LT(p.tail_s, 0.5 * p.compute_s + 2e-6);
+      // Every family with tensor cores comes before FFMA.
+      bool tensor = false;
+      for (const Family* family : families())
+        tensor |=
+            family->name() != "simt" && family->serves(target) && !family->configs(problem, target).empty();
+      EXPECT_EQ(choice.family->name() == "simt", !tensor);
+    }
+}
+
+TEST(CostModel, IsFast) {
+  const Problem problem = problem_of("forward,dtype=f16,B=64,T=16384,D=2048,K=4,H=2");
+  const std::vector<Candidate> candidates = candidates_of(problem, target_of("sm_80"));
+  const auto start = std::chrono::steady_clock::now();
+  constexpr int kRounds = 20;
+  for (int i = 0; i < kRounds; ++i)
+    for (const Candidate& candidate : candidates) ASSERT_GT(seconds_of(candidate), 0);
+  const std::chrono::duration<double, std::micro> spent = std::chrono::steady_clock::now() - start;
+  const double each = spent.count() / static_cast<double>(kRounds * candidates.size());
+  RecordProperty("us_per_prediction", std::to_string(each));
+  EXPECT_LT(each, 200);  // 10 us on an idle machine; sanitizers and neighbours slow it down
+}
+
+}  // namespace
+}  // namespace trigen
