@@ -1,0 +1,51 @@
+"""Exceptions, sorted by who must act, as the statuses of the C interface are (trigen.h).
+
+Wrong tensors given to an operator raise the built-in ``ValueError`` (shape, size, stride) or ``TypeError`` (dtype, rank of the
+wrong kind of object) with the argument's name, its shape and what is allowed; the classes here carry what libtrigen reports.
+"""
+
+
+class TrigenError(RuntimeError):
+    """Base of every error that libtrigen reports."""
+
+
+class BadRequest(TrigenError, ValueError):
+    """The caller: a wrong problem, argument or option."""
+
+
+class Unsupported(TrigenError, NotImplementedError):
+    """No kernel of this version serves that problem on that device."""
+
+
+class BuildError(TrigenError):
+    """No compiler for the target, or a compile that failed."""
+
+
+class DeviceError(TrigenError):
+    """Driver, device, or a failed launch."""
+
+
+class CacheMiss(TrigenError, LookupError):
+    """The cache has no kernel for a problem and compiling is forbidden (TRIGEN_NO_JIT=1)."""
+
+
+class InternalError(TrigenError):
+    """A defect of trigen."""
+
+
+class LibraryMissing(TrigenError, ImportError):
+    """libtrigen.so was not found or does not load."""
+
+
+BY_STATUS = {
+    1: BadRequest,
+    2: Unsupported,
+    3: BuildError,
+    4: DeviceError,
+    5: CacheMiss,
+    6: InternalError,
+}
+
+
+class TrigenWarning(UserWarning):
+    """Given once per process and cause, never per call."""

@@ -1,0 +1,339 @@
+"""libtrigen.so through ctypes: the C interface of trigen.h, one to one, with statuses as exceptions.
+
+ctypes and not an extension module: one wheel serves every Python and every PyTorch, and a run costs one foreign call with three
+arguments (the argument block is packed by struct.Struct, the plan is an integer). bench/torch_ops.py measures it.
+
+The library is looked for in TRIGEN_LIBRARY (a file), beside this package (where the wheel puts it), then on the loader path. It
+is loaded at first use, not at import.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+from pathlib import Path
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+from . import errors
+
+_c = ctypes
+_pointer = _c.c_void_p
+
+
+class CProblem(_c.Structure):
+    """trigen_problem."""
+
+    _fields_ = (
+        [("struct_size", _c.c_size_t)]
+        + [(name, _c.c_int) for name in ("op", "dtype", "wdtype", "math", "layout", "fill")]
+        + [(name, _c.c_int64) for name in ("B", "H", "T", "D", "K", "pad", "diag", "align", "walign")]
+        + [(name, _c.c_int) for name in ("bias", "activation", "pre", "gate", "residual", "accumulate", "zero_outside")]
+    )
+
+
+class CRuntimeOptions(_c.Structure):
+    """trigen_runtime_options."""
+
+    _fields_ = [
+        ("struct_size", _c.c_size_t),
+        ("layers", _c.POINTER(_c.c_char_p)),
+        ("layer_count", _c.c_size_t),
+        ("read_only", _c.c_int),
+        ("miss", _c.c_int),
+        ("no_jit", _c.c_int),
+        ("skip_pointer_checks", _c.c_int),
+        ("target", _c.c_char_p),
+        ("driver", _c.c_char_p),
+    ]
+
+
+class CPlanInfo(_c.Structure):
+    """trigen_plan_info."""
+
+    TEXTS = ("problem", "device", "target", "candidate", "provenance", "match", "difference", "layer", "binary_from", "compiler")
+    _fields_ = (
+        [("struct_size", _c.c_size_t)]
+        + [(name, _c.c_char_p) for name in TEXTS]
+        + [("expected_us", _c.c_double), ("workspace_bytes", _c.c_size_t), ("loaded_ptx", _c.c_int), ("device_ordinal", _c.c_int)]
+    )
+
+
+# trigen_args: struct_size; x, y, pre, gate, residual as (data, batch, head, row); w, w_head, w_row, bias, workspace, its size.
+ARGS = struct.Struct("27q")
+OPS = {"forward": 0, "grad_input": 1, "grad_weight": 2}
+DTYPES = {"f16": 0, "bf16": 1, "f32": 2}
+MATHS = {"default": 0, "simt": 1, "tf32": 2}
+LAYOUTS = {"btd": 0, "bdt": 1}
+FILLS = {"lower": 0, "upper": 1}
+ACTIVATIONS = {"none": 0, "gelu": 1, "silu": 2}
+MISS = {"first_choice": 0, "generic": 1, "error": 2}
+CURRENT_DEVICE = -1
+
+_lock = threading.Lock()
+_library: Optional[_c.CDLL] = None
+VERSION = (0, 1)  # major and minor of the interface that this module speaks
+
+
+def candidates() -> List[str]:
+    """Files and names that load() tries, in order."""
+    chosen = os.environ.get("TRIGEN_LIBRARY")
+    if chosen:
+        return [chosen]
+    beside = Path(__file__).resolve().parent / "lib" / "libtrigen.so"
+    return ([str(beside)] if beside.exists() else []) + ["libtrigen.so.0", "libtrigen.so"]
+
+
+def load() -> _c.CDLL:
+    """The loaded library; LibraryMissing says what was tried. Any thread."""
+    global _library
+    if _library is not None:
+        return _library
+    with _lock:
+        if _library is None:
+            tried = []
+            for name in candidates():
+                try:
+                    library = _c.CDLL(name)
+                except OSError as error:
+                    tried.append(str(error))
+                    continue
+                _declare(library)
+                _library = library
+                break
+            else:
+                raise errors.LibraryMissing(
+                    "libtrigen.so does not load: " + "; ".join(tried) + "; install the trigen wheel, or set TRIGEN_LIBRARY to the file"
+                )
+    return _library
+
+
+def _declare(library: _c.CDLL) -> None:
+    signatures = {
+        "trigen_version": (_c.c_int, []),
+        "trigen_version_string": (_c.c_char_p, []),
+        "trigen_status_name": (_c.c_char_p, [_c.c_int]),
+        "trigen_last_error": (_c.c_char_p, []),
+        "trigen_problem_parse": (_c.c_int, [_c.c_char_p, _c.POINTER(CProblem)]),
+        "trigen_problem_format": (_c.c_int, [_c.POINTER(CProblem), _c.c_char_p, _c.c_size_t, _c.POINTER(_c.c_size_t)]),
+        "trigen_runtime_create": (_c.c_int, [_c.POINTER(CRuntimeOptions), _c.POINTER(_pointer)]),
+        "trigen_runtime_destroy": (None, [_pointer]),
+        "trigen_plan_create": (_c.c_int, [_pointer, _c.POINTER(CProblem), _c.c_int, _c.POINTER(_pointer)]),
+        "trigen_plan_destroy": (None, [_pointer]),
+        "trigen_plan_workspace_size": (_c.c_size_t, [_pointer]),
+        "trigen_plan_describe": (_c.c_int, [_pointer, _c.POINTER(CPlanInfo)]),
+        "trigen_plan_run": (_c.c_int, [_pointer, _c.c_char_p, _pointer]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name, None)
+        if function is None:
+            raise errors.LibraryMissing(f"{library._name} has no {name}; it is no libtrigen.so of version {VERSION[0]}.{VERSION[1]}")
+        function.restype, function.argtypes = result, arguments
+    version = library.trigen_version()
+    if (version // 10000, version // 100 % 100) != VERSION:
+        raise errors.LibraryMissing(
+            f"{library._name} is version {library.trigen_version_string().decode()}; this package needs {VERSION[0]}.{VERSION[1]}; "
+            f"install both from one wheel"
+        )
+
+
+def check(status: int) -> None:
+    """Raises the exception of a failed call of this thread."""
+    if status != 0:
+        text = load().trigen_last_error()
+        raise errors.BY_STATUS.get(status, errors.InternalError)(text.decode("utf-8", "replace") if text else f"status {status}")
+
+
+def parse_problem(text: str) -> CProblem:
+    problem = CProblem(struct_size=_c.sizeof(CProblem))
+    check(load().trigen_problem_parse(text.encode(), _c.byref(problem)))
+    return problem
+
+
+def format_problem(problem: CProblem) -> str:
+    """The canonical text."""
+    needed = _c.c_size_t()
+    buffer = _c.create_string_buffer(512)
+    check(load().trigen_problem_format(_c.byref(problem), buffer, len(buffer), _c.byref(needed)))
+    if needed.value > len(buffer):
+        buffer = _c.create_string_buffer(needed.value)
+        check(load().trigen_problem_format(_c.byref(problem), buffer, len(buffer), None))
+    return buffer.value.decode()
+
+
+class PlanInfo(NamedTuple):
+    """trigen_plan_info: what a plan runs and where it came from."""
+
+    problem: str
+    device: str
+    target: str
+    candidate: str
+    provenance: str  # "measured" or "predicted"
+    match: str  # "exact", "near" or "none"
+    difference: str
+    layer: str
+    binary_from: str  # "cache" or "compiled"
+    compiler: str
+    expected_us: float
+    workspace_bytes: int
+    loaded_ptx: bool
+    device_ordinal: int
+
+
+class DeviceTensor(NamedTuple):
+    """An activation tensor: a device pointer and its strides in elements (zeros: contiguous)."""
+
+    data: int = 0
+    batch: int = 0
+    head: int = 0
+    row: int = 0
+
+
+NO_TENSOR = DeviceTensor()
+
+
+class Plan:
+    """A problem resolved for one device. Keep it while runs are in flight; run() may be called from several threads."""
+
+    def __init__(self, runtime: "Runtime", problem: CProblem, device: int):
+        self._library = load()
+        handle = _pointer()
+        self.handle = None
+        check(self._library.trigen_plan_create(runtime.handle, _c.byref(problem), device, _c.byref(handle)))
+        self.handle = handle.value
+        self.workspace_size: int = self._library.trigen_plan_workspace_size(self.handle)
+
+    def run(self, *, x: DeviceTensor = NO_TENSOR, y: DeviceTensor = NO_TENSOR, pre: DeviceTensor = NO_TENSOR, gate: DeviceTensor = NO_TENSOR,
+            residual: DeviceTensor = NO_TENSOR, w: int, w_head: int = 0, w_row: int = 0, bias: int = 0, workspace: int = 0,
+            workspace_size: int = 0, stream: int = 0) -> None:
+        """Launches; asynchronous as CUDA is. Roles of the tensors for each op: trigen_args in trigen.h."""
+        packed = ARGS.pack(ARGS.size, *x, *y, *pre, *gate, *residual, w, w_head, w_row, bias, workspace, workspace_size)
+        check(self._library.trigen_plan_run(self.handle, packed, stream))
+
+    def describe(self) -> PlanInfo:
+        info = CPlanInfo(struct_size=_c.sizeof(CPlanInfo))
+        check(self._library.trigen_plan_describe(self.handle, _c.byref(info)))
+        texts = {name: (getattr(info, name) or b"").decode() for name in CPlanInfo.TEXTS}
+        return PlanInfo(**texts, expected_us=info.expected_us, workspace_bytes=info.workspace_bytes,
+                        loaded_ptx=bool(info.loaded_ptx), device_ordinal=info.device_ordinal)
+
+    def destroy(self) -> None:
+        """Releases the plan. The caller waits for its runs to finish first."""
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            self._library.trigen_plan_destroy(handle)
+
+
+class Runtime:
+    """Cache layers, compile policy and the plans made so far (trigen_runtime).
+
+    layers: cache files in lookup order, None for the default order. miss: "first_choice", "generic" or "error". driver: a
+    driver library or "emulated:sm_70"; None for the system's. target: e.g. "sm_70" for kernels of that target; None for the
+    device's own.
+    """
+
+    def __init__(self, *, layers: Optional[Sequence[str]] = None, read_only: bool = False, miss: str = "first_choice",
+                 no_jit: bool = False, skip_pointer_checks: bool = False, target: Optional[str] = None,
+                 driver: Optional[str] = None):
+        if miss not in MISS:
+            raise ValueError(f"miss={miss!r} is not known; allowed: {', '.join(MISS)}")
+        self._library = load()
+        self.handle = None
+        options = CRuntimeOptions(struct_size=_c.sizeof(CRuntimeOptions), read_only=read_only, miss=MISS[miss], no_jit=no_jit,
+                                  skip_pointer_checks=skip_pointer_checks, target=target.encode() if target else None,
+                                  driver=driver.encode() if driver else None)
+        if layers is not None:
+            array = (_c.c_char_p * len(layers))(*[os.fspath(layer).encode() for layer in layers])
+            options.layers, options.layer_count = array, len(layers)
+        handle = _pointer()
+        check(self._library.trigen_runtime_create(_c.byref(options), _c.byref(handle)))
+        self.handle = handle.value
+
+    def plan(self, problem, device: int = CURRENT_DEVICE) -> Plan:
+        """problem: canonical text or a CProblem. Slow the first time (a load, perhaps a compile), a lookup afterwards."""
+        return Plan(self, parse_problem(problem) if isinstance(problem, str) else problem, device)
+
+    def close(self) -> None:
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            self._library.trigen_runtime_destroy(handle)
+
+
+# ---- the runtime that operators share ------------------------------------------------------------------------------------
+
+_shared: Optional[Runtime] = None
+_shared_options: dict = {}
+
+
+def configure(**options) -> None:
+    """Options (as of Runtime) for the runtime that the operators use. Before the first operator on a GPU."""
+    global _shared_options
+    with _lock:
+        if _shared is not None:
+            raise RuntimeError("trigen is in use already; call trigen.configure before the first operator on a GPU")
+        _shared_options = dict(options)
+
+
+def shared_runtime() -> Runtime:
+    """The operators' runtime. Pointer ownership is not asked of the driver at each run: tensors say their device."""
+    global _shared
+    if _shared is None:
+        load()
+        with _lock:
+            if _shared is None:
+                _shared = Runtime(**{"skip_pointer_checks": True, **_shared_options})
+    return _shared
+
+
+def close_shared_runtime() -> None:
+    """The next operator makes a new runtime, which reads the caches again. Plans made so far stay valid."""
+    global _shared
+    with _lock:
+        runtime, _shared = _shared, None
+    if runtime is not None:
+        runtime.close()
+
+
+class Availability:
+    """True or false, with the reason when false."""
+
+    def __init__(self, reason: str = ""):
+        self.reason = reason
+
+    def __bool__(self) -> bool:
+        return not self.reason
+
+    def __repr__(self) -> str:
+        return f"trigen is not available: {self.reason}" if self.reason else "trigen is available"
+
+
+def _driver_devices(name: str) -> Tuple[int, str]:
+    """(device count, reason why it is 0)."""
+    try:
+        driver = _c.CDLL(name)
+    except OSError:
+        return 0, f"no NVIDIA driver here ({name} does not load); install it, or start the container with its GPUs"
+    status = driver.cuInit(0)
+    if status == 100:
+        return 0, "the NVIDIA driver finds no device; in a container, check that it was started with its GPUs"
+    if status != 0:
+        return 0, f"the NVIDIA driver does not start (cuInit returned {status}); run nvidia-smi"
+    count = _c.c_int()
+    driver.cuDeviceGetCount(_c.byref(count))
+    if count.value == 0:
+        return 0, "the NVIDIA driver shows no device; check CUDA_VISIBLE_DEVICES"
+    return count.value, ""
+
+
+def is_available() -> Availability:
+    """Whether kernels can run here: libtrigen.so, the driver and a device. `bool()` of the answer, `.reason` when it is no.
+    Creates no context and compiles nothing."""
+    try:
+        load()
+    except errors.LibraryMissing as error:
+        return Availability(str(error))
+    driver = os.environ.get("TRIGEN_DRIVER", "")
+    if driver.startswith("emulated"):
+        return Availability()
+    return Availability(_driver_devices(driver or "libcuda.so.1")[1])

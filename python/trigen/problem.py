@@ -1,0 +1,44 @@
+"""The canonical text of a problem (generator/problem.h), built from sizes. Needs no library: a run on a CPU can write a problem list
+for another machine. Equal to what libtrigen prints for the same problem; a test compares them.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable
+
+
+def dividing_power(value: int, limit: int = 16) -> int:
+    """The largest power of two, at most limit, that divides value."""
+    power = 1
+    while power < limit and value % (2 * power) == 0:
+        power *= 2
+    return power
+
+
+def contiguous_alignment(element: int, layout: str, T: int, D: int) -> int:
+    """Bytes that every pointer and stride of a contiguous tensor is a multiple of, pointers being multiples of 16."""
+    return dividing_power((D if layout == "btd" else T) * element)
+
+
+def text(op: str, dtype: str, B: int, H: int, T: int, D: int, K: int, pad: int, *, layout: str = "btd", fill: str = "lower",
+         diag: int = 0, wdtype: str = "", math: str = "", align: int = 0, walign: int = 0, epilogue: Iterable[str] = ()) -> str:
+    """One problem. wdtype "" or dtype, math "" or "simt", and alignments of 0 (contiguous) are defaults and not printed."""
+    parts = [op, f"dtype={dtype}", f"B={B}", f"H={H}", f"T={T}", f"D={D}", f"K={K}", f"pad={pad}"]
+    if layout != "btd":
+        parts.append(f"layout={layout}")
+    if fill != "lower":
+        parts.append(f"fill={fill}")
+    if diag:
+        parts.append(f"diag={diag}")
+    if wdtype and wdtype != dtype:
+        parts.append(f"wdtype={wdtype}")
+    if math == "tf32":
+        parts.append("math=tf32")
+    if align:
+        parts.append(f"align={align}")
+    if walign:
+        parts.append(f"walign={walign}")
+    epilogue = [part for part in epilogue if part]
+    if epilogue:
+        parts.append("epilogue=" + "+".join(epilogue))
+    return ",".join(parts)

@@ -1,0 +1,19 @@
+"""trigen in PyTorch: operators (torch.ops.trigen.*), the functional form, modules and the converter. docs/pytorch.md is the guide."""
+
+from .. import library as _library  # noqa: F401  (loaded lazily: a machine without a GPU imports this)
+from . import ops
+from .convert import ConversionError, Report, convert
+from .cuda import forget_plans, plans, set_fallback
+from .functional import triangular_conv1d
+from .gating import CausalSpatialGatingUnit
+from .modules import DecodeCache, TriangularConv1d, TriangularLinear
+
+forward = ops._forward
+forward_pre = ops._forward_pre
+grad_input = ops._grad_input
+grad_weight = ops._grad_weight
+
+__all__ = [
+    "CausalSpatialGatingUnit", "ConversionError", "DecodeCache", "Report", "TriangularConv1d", "TriangularLinear", "convert",
+    "forget_plans", "forward", "forward_pre", "grad_input", "grad_weight", "plans", "set_fallback", "triangular_conv1d",
+]

@@ -1,0 +1,175 @@
+"""Checks of the operators' tensors, and the sizes they imply. Used by every implementation (fake, plain, CUDA), so that all refuse
+alike. Errors: what was found, what is allowed.
+
+Shapes (n <= T tokens are given; T is what the weight was made for):
+
+    x, y, gate, residual, pre   [B, n, H*D] (btd)  or  [B, H*D, n] (bdt)
+    weight                      [T, T] (H = K = 1), [T, T, K] (H = 1; nn.Conv1d's), or [H, T, T, K]
+    bias                        [T], or [H, T] beside a weight of rank 4
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Sequence
+
+import torch
+
+LAYOUTS = ("btd", "bdt")
+FILLS = ("lower", "upper")
+ACTIVATIONS = ("none", "gelu", "silu")
+MATHS = ("default", "simt", "tf32")
+SHORT_DTYPES = (torch.float16, torch.bfloat16)
+DTYPES = SHORT_DTYPES + (torch.float32, torch.float64)
+# The largest size or flattened coordinate that the kernels index: 2^31 less one tile.
+MAX_COORDINATE = 2**31 - 2**16
+
+
+class Sizes(NamedTuple):
+    B: int  # batch
+    H: int  # heads
+    n: int  # tokens of x
+    D: int  # features of one head
+    K: int  # taps
+    T: int  # tokens of the weight
+
+
+def _shape(tensor) -> str:
+    return str(list(tensor.shape))
+
+
+def check_options(pad: int, layout: str, fill: str, activation: str, math: str, taps: int) -> None:
+    for name, value, allowed in (
+        ("layout", layout, LAYOUTS),
+        ("fill", fill, FILLS),
+        ("activation", activation, ACTIVATIONS),
+        ("math", math, MATHS),
+    ):
+        if value not in allowed:
+            raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}")
+    if not 0 <= pad < taps:
+        raise ValueError(f"pad={pad} is outside the taps; allowed: 0 to K-1 = {taps - 1} (K is weight's last size)")
+
+
+def check_dtypes(name: str, dtype: torch.dtype, weight_dtype: torch.dtype) -> None:
+    if dtype not in DTYPES:
+        raise TypeError(f"{name} has dtype {dtype}; allowed: float16, bfloat16, float32 (and float64, without a kernel)")
+    if weight_dtype != dtype and not (weight_dtype == torch.float32 and dtype in SHORT_DTYPES):
+        allowed = f"{dtype} or torch.float32" if dtype in SHORT_DTYPES else f"{dtype}"
+        raise TypeError(
+            f"weight has dtype {weight_dtype} while {name} has {dtype}; allowed beside it: {allowed}; "
+            f"cast one of them, or call under torch.autocast"
+        )
+
+
+def check_weight_size(size: Sequence[int], name: str = "weight"):
+    """(H, T, K) of a weight's shape."""
+    rank = len(size)
+    if rank not in (2, 3, 4):
+        raise ValueError(f"{name} has shape {list(size)}; allowed: [T, T], [T, T, K] or [heads, T, T, K]")
+    heads = size[0] if rank == 4 else 1
+    rows, columns = (size[1], size[2]) if rank == 4 else (size[0], size[1])
+    taps = 1 if rank == 2 else size[-1]
+    if rows != columns:
+        raise ValueError(
+            f"{name} has shape {list(size)}: {rows} output tokens and {columns} input tokens; allowed: a square [T, T], "
+            f"[T, T, K] or [heads, T, T, K]"
+        )
+    if rows < 1 or heads < 1 or taps < 1:
+        raise ValueError(f"{name} has shape {list(size)}; every size must be at least 1")
+    return heads, rows, taps
+
+
+def check_activations(x, weight_size: Sequence[int], layout: str, name: str = "x") -> Sizes:
+    heads, tokens, taps = check_weight_size(weight_size)
+    if x.dim() != 3:
+        axes = "[batch, tokens, features]" if layout == "btd" else "[batch, features, tokens]"
+        raise ValueError(f"{name} has shape {_shape(x)}; allowed: rank 3, {axes} (layout={layout})")
+    if layout == "btd":
+        batch, n, features = x.shape
+    else:
+        batch, features, n = x.shape
+    if n > tokens:
+        raise ValueError(
+            f"{name} has {n} tokens (shape {_shape(x)}, layout={layout}) while weight has shape {list(weight_size)}; allowed: "
+            f"at most {tokens} tokens"
+        )
+    if batch < 1 or n < 1 or features < 1:
+        raise ValueError(f"{name} has shape {_shape(x)}; every size must be at least 1")
+    if features % heads != 0:
+        raise ValueError(
+            f"{name} has {features} features (shape {_shape(x)}) while weight has {heads} heads; allowed: a multiple of {heads}"
+        )
+    for what, value in (("batch * features", batch * features), ("tokens * taps", tokens * taps), ("heads", heads)):
+        if value > MAX_COORDINATE:
+            raise ValueError(
+                f"{name} has shape {_shape(x)} and weight {list(weight_size)}: {what} = {value}; allowed: at most {MAX_COORDINATE}"
+            )
+    return Sizes(batch, heads, n, features // heads, taps, tokens)
+
+
+def check_like(name: str, tensor: Optional[torch.Tensor], x: torch.Tensor, reference: str = "x") -> None:
+    """gate, residual and gradients have the shape, dtype and device of x."""
+    if tensor is None:
+        return
+    if tensor.shape != x.shape:
+        raise ValueError(f"{name} has shape {_shape(tensor)}; allowed: {reference}'s shape {_shape(x)}")
+    if tensor.dtype != x.dtype:
+        raise TypeError(f"{name} has dtype {tensor.dtype}; allowed: {reference}'s dtype {x.dtype}")
+    check_device(name, tensor, x, reference)
+
+
+def check_device(name: str, tensor, x, reference: str = "x") -> None:
+    if tensor.device != x.device:
+        raise ValueError(
+            f"{name} (shape {_shape(tensor)}) is on {tensor.device} while {reference} is on {x.device}; allowed: one device; "
+            f"move it with .to({str(x.device)!r})"
+        )
+
+
+def check_bias(bias: Optional[torch.Tensor], weight_size: Sequence[int], weight_dtype: torch.dtype, x) -> None:
+    if bias is None:
+        return
+    allowed = list(weight_size[:2]) if len(weight_size) == 4 else [weight_size[0]]
+    if list(bias.shape) != allowed:
+        raise ValueError(f"bias has shape {_shape(bias)} while weight has {list(weight_size)}; allowed: {allowed}")
+    if bias.dtype != weight_dtype:
+        raise TypeError(f"bias has dtype {bias.dtype}; allowed: weight's dtype {weight_dtype}")
+    check_device("bias", bias, x)
+
+
+def check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math) -> Sizes:
+    if layout not in LAYOUTS:
+        check_options(0, layout, fill, activation, math, 1)
+    sizes = check_activations(x, weight.shape, layout)
+    check_options(pad, layout, fill, activation, math, sizes.K)
+    check_dtypes("x", x.dtype, weight.dtype)
+    check_device("weight", weight, x)
+    check_bias(bias, weight.shape, weight.dtype, x)
+    check_like("gate", gate, x)
+    check_like("residual", residual, x)
+    return sizes
+
+
+def check_grad_input(grad, weight, residual, pad, layout, fill, math) -> Sizes:
+    if layout not in LAYOUTS:
+        check_options(0, layout, fill, "none", math, 1)
+    sizes = check_activations(grad, weight.shape, layout, "grad")
+    check_options(pad, layout, fill, "none", math, sizes.K)
+    check_dtypes("grad", grad.dtype, weight.dtype)
+    check_device("weight", weight, grad, "grad")
+    check_like("residual", residual, grad, "grad")
+    return sizes
+
+
+def check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, math) -> Sizes:
+    if layout not in LAYOUTS:
+        check_options(0, layout, fill, "none", math, 1)
+    sizes = check_activations(x, weight_size, layout)
+    check_options(pad, layout, fill, "none", math, sizes.K)
+    check_dtypes("x", x.dtype, weight_dtype)
+    check_like("grad", grad, x)
+    return sizes
+
+
+def bias_size(weight_size: Sequence[int]):
+    return list(weight_size[:2]) if len(weight_size) == 4 else [weight_size[0]]

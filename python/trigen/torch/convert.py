@@ -1,0 +1,208 @@
+"""Replaces the masked token mixers of an existing model: nn.Conv1d(T, T, K) and nn.Linear(T, T) become TriangularConv1d and
+TriangularLinear with the same parameters (the same tensors, so an optimiser that holds them goes on working).
+
+    report = trigen.torch.convert(model, example_inputs=(tokens,))
+    print(report)
+
+A module does not say that its owner masks it, so three things guard against replacing a dense layer: `tokens` names the size to look for,
+`select` decides module by module, and `example_inputs` runs the model before and after and puts everything back when the
+outputs differ.
+
+The mask pass itself stands in the owner's forward; what was converted no longer needs it. Where a flag of the owner switches it
+(self.causal, self.masked ...), `unmask=("causal",)` sets that flag to False on every owner of a converted mixer; else delete the
+line by hand. Leaving it costs time and is otherwise harmless.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch import nn
+
+from .modules import TriangularConv1d, TriangularLinear
+
+
+class Report(NamedTuple):
+    """What convert did: names of modules, and for those it left, why. str() is a table."""
+
+    converted: Dict[str, nn.Module]
+    skipped: Dict[str, str]
+    unmasked: List[str]
+
+    def __str__(self) -> str:
+        lines = [f"{name}: {type(module).__name__}({module.extra_repr()})" for name, module in self.converted.items()]
+        lines += [f"{name}: left as it is: {reason}" for name, reason in self.skipped.items()]
+        lines += [f"{name} = False" for name in self.unmasked]
+        return "\n".join(lines) or "no nn.Conv1d(T, T, K) or nn.Linear(T, T) found"
+
+
+class ConversionError(ValueError):
+    """The converted model computes something else; the model was put back as it was."""
+
+
+def _refusal(module: nn.Module, tokens: Optional[int]) -> Optional[str]:
+    """Why a candidate is not a token mixer that trigen computes, or None."""
+    if isinstance(module, nn.Linear):
+        rows, columns = module.out_features, module.in_features
+    else:
+        rows, columns = module.out_channels, module.in_channels
+    if tokens is not None and tokens not in (rows, columns, rows // getattr(module, "groups", 1)):
+        return f"its size is {rows} x {columns}, not tokens={tokens}"
+    if rows != columns:
+        return f"its weight is {rows} x {columns}, not square"
+    if isinstance(module, nn.Linear):
+        return None
+    for name, value, allowed in (("stride", module.stride[0], 1), ("dilation", module.dilation[0], 1),
+                                 ("padding_mode", module.padding_mode, "zeros")):
+        if value != allowed:
+            return f"{name}={value!r}; allowed: {allowed!r}"
+    taps = module.kernel_size[0]
+    padding = module.padding if isinstance(module.padding, str) else module.padding[0]
+    if padding == "valid":
+        padding = 0
+    if padding != "same" and 2 * padding != taps - 1:
+        return f"padding={padding} changes the number of features; allowed: 'same'"
+    if tokens is not None and rows // module.groups != tokens:
+        return f"it has {rows // module.groups} tokens a group, not tokens={tokens}"
+    return None
+
+
+def _replacement(module: nn.Module) -> nn.Module:
+    """A triangular module that shares the parameters' memory."""
+    bias = module.bias is not None
+    if isinstance(module, nn.Linear):
+        new = TriangularLinear(module.in_features, bias=bias, device="meta", dtype=module.weight.dtype)
+    else:
+        tokens, taps, heads = module.in_channels // module.groups, module.kernel_size[0], module.groups
+        new = TriangularConv1d(tokens, taps, heads, bias, device="meta", dtype=module.weight.dtype)
+    for name in ("weight", "bias"):
+        old = getattr(module, name)
+        if old is not None:
+            shape = getattr(new, name).shape
+            same = old if old.shape == shape else nn.Parameter(old.data.view(shape), requires_grad=old.requires_grad)
+            setattr(new, name, same)
+    new.train(module.training)
+    return new
+
+
+def _candidates(model: nn.Module, select: Optional[Callable]) -> List[Tuple[nn.Module, str, str, nn.Module]]:
+    """(owner, attribute, full name, module), each module once for every place it stands in."""
+    found = []
+    for owner_name, owner in model.named_modules():
+        for attribute, module in owner.named_children():
+            name = f"{owner_name}.{attribute}" if owner_name else attribute
+            if not isinstance(module, (nn.Conv1d, nn.Linear)) or isinstance(module, TriangularConv1d):
+                continue
+            if select is None or select(name, module):
+                found.append((owner, attribute, name, module))
+    return found
+
+
+def _outputs(model: nn.Module, inputs: Sequence) -> List[torch.Tensor]:
+    state = torch.get_rng_state()
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.no_grad():
+            result = model(**inputs) if isinstance(inputs, dict) else model(*inputs)
+    finally:
+        for module in training:
+            module.training = True
+        torch.set_rng_state(state)
+    flat: List[torch.Tensor] = []
+
+    def collect(value):
+        if isinstance(value, torch.Tensor):
+            flat.append(value)
+        elif isinstance(value, dict):
+            for part in value.values():
+                collect(part)
+        elif isinstance(value, (list, tuple)):
+            for part in value:
+                collect(part)
+
+    collect(result)
+    return flat
+
+
+def _difference(before: List[torch.Tensor], after: List[torch.Tensor]) -> float:
+    """The largest difference, relative to the largest value of that output."""
+    worst = 0.0
+    for one, two in zip(before, after):
+        if not one.is_floating_point():
+            continue
+        one, two = one.double(), two.double()
+        worst = max(worst, float((one - two).abs().max() / one.abs().max().clamp_min(1e-30)))
+    return worst
+
+
+def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[Callable[[str, nn.Module], bool]] = None,
+            example_inputs=None, unmask: Sequence[str] = (), tolerance: float = 1e-3) -> Report:
+    """Replaces masked mixers in place and returns what it did.
+
+    tokens          T; None takes every square nn.Conv1d and nn.Linear that `select` lets through (then give select or example_inputs)
+    select          select(name, module) -> bool
+    example_inputs  a tuple (or dict) for model(...): outputs in evaluation mode must agree within `tolerance`, relative to the
+                    largest output, else everything is put back and ConversionError is raised. Where the owner masks its weight
+                    in forward, this also zeroes the old weight's other triangle, as any forward of it does
+    unmask          names of flags that switch the masking in the owners, to be set to False (see above)
+
+    Parameters stay the same objects (grouped convolutions excepted, whose weight gets another shape over the same memory: make the
+    optimiser afterwards); parametrised or hooked modules are left alone and reported.
+    """
+    if tokens is None and select is None and example_inputs is None:
+        raise ValueError("give tokens, select or example_inputs: nothing else tells a token mixer from another square layer")
+    before = _outputs(model, example_inputs) if example_inputs is not None else None
+    report = Report({}, {}, [])
+    undo: List[Callable[[], None]] = []
+    made: Dict[int, nn.Module] = {}
+    for owner, attribute, name, module in _candidates(model, select):
+        reason = _refusal(module, tokens)
+        if reason is None and (module._forward_hooks or module._forward_pre_hooks or hasattr(module, "parametrizations")):
+            reason = "it has hooks or parametrisations, which a replacement would lose"
+        if reason is not None:
+            report.skipped[name] = reason
+            continue
+        new = made.get(id(module)) or _replacement(module)
+        made[id(module)] = new
+        setattr(owner, attribute, new)
+        undo.append(lambda owner=owner, attribute=attribute, module=module: setattr(owner, attribute, module))
+        report.converted[name] = new
+        for flag in unmask:
+            for holder_name, holder in _holders(model, name):
+                value = getattr(holder, flag, None)
+                if isinstance(value, bool) and value:
+                    setattr(holder, flag, False)
+                    undo.append(lambda holder=holder, flag=flag: setattr(holder, flag, True))
+                    report.unmasked.append(f"{holder_name}.{flag}" if holder_name else flag)
+    if before is not None and report.converted:
+        try:
+            worst = _difference(before, _outputs(model, example_inputs))
+        except Exception:
+            _undo(undo)
+            raise
+        if not worst <= tolerance:
+            _undo(undo)
+            raise ConversionError(
+                f"outputs differ by {worst:.2g} (relative) after conversion; allowed: {tolerance:.2g}; a replaced layer is not masked "
+                f"to its lower triangle: choose with select= among {', '.join(report.converted)}"
+            )
+    return report
+
+
+def _undo(steps: List[Callable[[], None]]) -> None:
+    for step in reversed(steps):
+        step()
+
+
+def _holders(model: nn.Module, name: str):
+    """The owners of a module, nearest first, without containers' own containers: its parent, and that one's parent when the parent
+    is a container (nn.ModuleList, nn.Sequential)."""
+    parts = name.split(".")[:-1]
+    while True:
+        holder = model.get_submodule(".".join(parts))
+        yield ".".join(parts), holder
+        if not parts or not isinstance(holder, (nn.ModuleList, nn.Sequential, nn.ModuleDict)):
+            return
+        parts = parts[:-1]

@@ -1,0 +1,420 @@
+"""The operators on NVIDIA GPUs: a plan for each combination of shapes, strides and dtypes, found by a tuple in a dict, run on the
+current stream of x's device.
+
+A call on a known combination builds no string, takes no lock, synchronises nothing and checks nothing twice: everything that the
+checks depend on is in the key. Outputs and workspace come from PyTorch's caching allocator (so also from a graph's pool).
+
+Strides: x, gradients, gate and residual are read where they lie when their innermost axis has stride 1 and no other stride is 0
+or negative; the weight when [s, j] are contiguous. Anything else is copied first (Tensor.contiguous).
+
+A combination met for the first time makes its plan: a lookup in the cache files, or one compile. Under stream capture that is
+refused before anything reaches the driver: run the model once before the capture, as PyTorch asks anyway.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Dict, NamedTuple, Optional, Tuple
+
+import torch
+
+from .. import errors, library, problem as problem_text, recording
+from . import arguments, plain
+
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
+    lambda device: torch.cuda.current_stream(device).cuda_stream
+)
+_pack = library.ARGS.pack
+_ARGS_SIZE = library.ARGS.size
+_ELEMENT = {torch.float16: 2, torch.bfloat16: 2, torch.float32: 4}
+_NAME = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
+
+
+class Launch(NamedTuple):
+    """What a known combination runs. handle 0: plain torch serves it (float64, or the fallback)."""
+
+    handle: int = 0
+    workspace: int = 0
+    copies: Tuple[int, ...] = ()  # tensors, by position, to make contiguous first
+    x: Tuple[int, int, int] = (0, 0, 0)  # batch, head and row strides
+    gate: Tuple[int, int, int] = (0, 0, 0)
+    residual: Tuple[int, int, int] = (0, 0, 0)
+    y: Tuple[int, int, int] = (0, 0, 0)
+    weight: Tuple[int, int] = (0, 0)  # head and row strides
+    bias_tokens: int = 0  # > 0: bias is [H, T] and only so many tokens of each head are used
+    text: str = ""
+    plan: Optional[library.Plan] = None  # keeps the handle alive
+
+
+_PLAIN = Launch()
+_launches: Dict[tuple, Launch] = {}
+_run = None  # trigen_plan_run, once the library is loaded
+_warned = set()
+_fallback = os.environ.get("TRIGEN_FALLBACK", "error")
+
+
+def set_fallback(policy: str) -> str:
+    """What a GPU tensor does that no kernel can serve (no libtrigen.so, no compiler for a missing kernel, an unsupported device):
+    "error" raises (the default, or TRIGEN_FALLBACK), "plain" uses plain torch operations and warns once. Returns the policy
+    before. Combinations met already keep what they got."""
+    global _fallback
+    if policy not in ("error", "plain"):
+        raise ValueError(f"policy={policy!r} is not known; allowed: error, plain")
+    before, _fallback = _fallback, policy
+    return before
+
+
+def forget_plans() -> None:
+    """Drops every plan, after a synchronise: the next call of each combination looks into the cache again (after tuning)."""
+    if _launches:
+        torch.cuda.synchronize()
+    launches = list(_launches.values())
+    _launches.clear()
+    for launch in launches:
+        if launch.plan is not None:
+            launch.plan.destroy()
+    library.close_shared_runtime()
+
+
+def plans():
+    """PlanInfo of every plan made so far."""
+    return [launch.plan.describe() for launch in list(_launches.values()) if launch.plan is not None]
+
+
+def _warn_once(cause: str, text: str) -> None:
+    if cause not in _warned:
+        _warned.add(cause)
+        warnings.warn(text, errors.TrigenWarning, stacklevel=4)
+
+
+# ---- strides ------------------------------------------------------------------------------------------------------------
+
+
+def activation_strides(tensor, sizes: arguments.Sizes, layout: str):
+    """(batch, head, row) strides in elements, or None when the tensor has to be copied first. Axes of size 1 count as contiguous."""
+    batch, outer, inner = tensor.shape
+    stride_batch, stride_row, stride_inner = tensor.stride()
+    if inner > 1 and stride_inner != 1:
+        return None
+    row = stride_row if outer > 1 else inner
+    if batch == 1:
+        stride_batch = row * outer
+    if row < inner or stride_batch < 1:
+        return None
+    return stride_batch, sizes.D * (1 if layout == "btd" else row), row
+
+
+def weight_strides(weight, sizes: arguments.Sizes):
+    """(head, row) strides of W[h,t,s,j] in elements, or None when the weight has to be copied first."""
+    strides, shape = list(weight.stride()), list(weight.shape)
+    if weight.dim() == 2:
+        strides, shape = strides + [1], shape + [1]
+    if weight.dim() == 3:
+        strides, shape = [0] + strides, [1] + shape
+    head, row, column, tap = strides
+    if (shape[3] > 1 and tap != 1) or (shape[2] > 1 and column != shape[3]):
+        return None
+    if shape[1] == 1:
+        row = shape[2] * shape[3]
+    if shape[0] == 1:
+        head = row * shape[1]
+    return (head, row) if row >= shape[2] * shape[3] and head >= 1 else None
+
+
+def _alignment(element: int, pointers: int, strides) -> int:
+    value = pointers | 16
+    for stride in strides:
+        value |= stride * element
+    return value & -value
+
+
+# ---- making a launch ----------------------------------------------------------------------------------------------------
+
+
+def resolve_math(math: str, dtype: torch.dtype) -> str:
+    """float32 follows PyTorch's own switch for matrix products unless the caller says simt or tf32."""
+    if dtype != torch.float32:
+        return "default"
+    if math != "default":
+        return math
+    return "simt" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
+def make_problem(op, dtype, wdtype, sizes, pad, layout, fill, diag, math, align, walign, **epilogue) -> library.CProblem:
+    import ctypes
+
+    return library.CProblem(
+        struct_size=ctypes.sizeof(library.CProblem), op=library.OPS[op], dtype=library.DTYPES[_NAME[dtype]],
+        wdtype=library.DTYPES[_NAME[wdtype]], math=library.MATHS[math], layout=library.LAYOUTS[layout], fill=library.FILLS[fill],
+        B=sizes.B, H=sizes.H, T=sizes.n, D=sizes.D, K=sizes.K, pad=pad, diag=diag, align=align, walign=walign, **epilogue,
+    )
+
+
+def _plan(problem, device: int) -> Optional[library.Plan]:
+    """The plan, or None where plain torch shall serve."""
+    global _run
+    if torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            "the stream is capturing a graph and this combination of shapes has no plan yet; allowed: combinations that ran before; "
+            "run the model once on the same shapes before the capture"
+        )
+    try:
+        plan = library.shared_runtime().plan(problem, device)
+    except (errors.LibraryMissing, errors.Unsupported, errors.BuildError, errors.CacheMiss) as error:
+        if _fallback != "plain":
+            raise
+        _warn_once(type(error).__name__, f"plain torch operations run instead of a trigen kernel: {error}")
+        return None
+    _run = library.load().trigen_plan_run
+    if plan.describe().match == "none":
+        _warn_once(
+            "untuned",
+            "the cache has no tuned kernel for a problem of this run; the model's first choice runs instead "
+            "(trigen.tune(model, inputs) tunes them; this is said once)",
+        )
+    return plan
+
+
+def _make(op, operands, sizes, weight, wdtype, pad, layout, fill, diag, math, epilogue, device, pointers, weight_pointer,
+          bias_tokens=0) -> Launch:
+    """operands: (position, name, tensor or None) of what is read and has x's shape; outputs are contiguous."""
+    dtype = operands[0][2].dtype
+    if dtype == torch.float64:
+        return _PLAIN
+    strides, copies = {}, []
+    for position, name, tensor in operands:
+        if tensor is not None:
+            strides[name] = activation_strides(tensor, sizes, layout)
+            if strides[name] is None:
+                copies.append(position)
+    if weight is not None:
+        wstrides = weight_strides(weight, sizes)
+        if wstrides is None:
+            copies.append(1)
+    else:
+        wstrides = (sizes.T * sizes.T * sizes.K, sizes.T * sizes.K)
+    if copies:
+        return Launch(copies=tuple(copies))
+    inner, outer = (sizes.H * sizes.D, sizes.n) if layout == "btd" else (sizes.n, sizes.H * sizes.D)
+    out = (inner * outer, sizes.D * (1 if layout == "btd" else inner), inner)
+    element, welement = _ELEMENT[dtype], _ELEMENT[wdtype]
+    align = _alignment(element, pointers, [stride for triple in [out, *strides.values()] for stride in triple])
+    walign = _alignment(welement, weight_pointer, wstrides)
+    made = make_problem(op, dtype, wdtype, sizes, pad, layout, fill, diag, resolve_math(math, dtype), align, walign, **epilogue)
+    plan = _plan(made, device)
+    if plan is None:
+        return _PLAIN
+    return Launch(plan.handle, plan.workspace_size, (), strides.get("x", (0, 0, 0)), strides.get("gate", (0, 0, 0)),
+                  strides.get("residual", (0, 0, 0)), out, wstrides, bias_tokens, library.format_problem(made), plan)
+
+
+def _launch_error(status: int, launch: Launch) -> None:
+    try:
+        library.check(status)
+    except errors.TrigenError as error:
+        raise type(error)(f"{error} [{launch.text}]") from None
+
+
+def _key_of(tensor):
+    return None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device())
+
+
+# ---- operators ----------------------------------------------------------------------------------------------------------
+
+
+def run_forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, want_pre):
+    """(y, pre or None)."""
+    if want_pre and activation == "none" and gate is None:  # the sum itself; nothing that a kernel stores twice
+        pre = run_forward(x, weight, bias, None, None, pad, layout, fill, diag, activation, math, False)[0]
+        if residual is not None:
+            arguments.check_like("residual", residual, x)
+        return (pre.clone() if residual is None else pre + residual), pre
+    if x.dtype == torch.float32:
+        math = resolve_math(math, x.dtype)
+    xp, wp = x.data_ptr(), weight.data_ptr()
+    bp = gp = rp = 0
+    key = [x.shape, x.stride(), x.dtype, x.get_device(), weight.shape, weight.stride(), weight.dtype, weight.get_device(), wp & 15,
+           pad, layout, fill, diag, activation, math, want_pre]
+    if bias is not None:
+        bp = bias.data_ptr()
+        key += (bias.shape, bias.stride(), bias.dtype, bias.get_device())
+    if gate is not None:
+        gp = gate.data_ptr()
+        key += ("gate", gate.shape, gate.stride(), gate.dtype, gate.get_device())
+    if residual is not None:
+        rp = residual.data_ptr()
+        key += ("residual", residual.shape, residual.stride(), residual.dtype, residual.get_device())
+    low = (xp | gp | rp) & 15
+    key.append(low)
+    key = tuple(key)
+    launch = _launches.get(key)
+    if launch is None:
+        sizes = arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
+        launch = _launches[key] = _make(
+            "forward", ((0, "x", x), (3, "gate", gate), (4, "residual", residual)), sizes, weight, weight.dtype, pad, layout, fill,
+            diag, math, dict(bias=bias is not None, activation=library.ACTIVATIONS[activation], gate=gate is not None,
+                             pre=want_pre, residual=residual is not None),
+            x.get_device(), low, wp & 15, sizes.n if sizes.H > 1 and sizes.n < sizes.T else 0,
+        )
+    if launch.copies:
+        tensors = [x, weight, bias, gate, residual]
+        for position in launch.copies:
+            tensors[position] = tensors[position].contiguous()
+        return run_forward(*tensors, pad, layout, fill, diag, activation, math, want_pre)
+    if recording.active is not None:
+        _record("forward", launch, x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, want_pre)
+    if not launch.handle:
+        sizes = arguments.check_activations(x, weight.shape, layout)
+        y, pre = plain.forward(x, weight, bias, gate, residual, sizes, pad, layout, fill, diag, activation)
+        return y, pre
+    if bias is not None:
+        if launch.bias_tokens:
+            bias = bias[:, : launch.bias_tokens]
+        if not bias.is_contiguous():
+            bias = bias.contiguous()
+        bp = bias.data_ptr()
+    device = x.device
+    y = torch.empty(x.shape, dtype=x.dtype, device=device)
+    yp = y.data_ptr()
+    pre, pp = None, 0
+    ps = (0, 0, 0)
+    if want_pre:
+        pre = torch.empty(x.shape, dtype=x.dtype, device=device)
+        pp, ps = pre.data_ptr(), launch.y
+    workspace, size = 0, launch.workspace
+    if size:
+        scratch = torch.empty(size, dtype=torch.uint8, device=device)
+        workspace = scratch.data_ptr()
+    status = _run(
+        launch.handle,
+        _pack(_ARGS_SIZE, xp, *launch.x, yp, *launch.y, pp, *ps, gp, *launch.gate, rp, *launch.residual, wp, *launch.weight, bp,
+              workspace, size),
+        _raw_stream(x.get_device()),
+    )
+    if status:
+        _launch_error(status, launch)
+    return y, pre
+
+
+def forward(x, weight, bias=None, gate=None, residual=None, pad=0, layout="btd", fill="lower", diag=0, activation="none",
+            math="default"):
+    return run_forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, False)[0]
+
+
+def forward_pre(x, weight, bias=None, gate=None, residual=None, pad=0, layout="btd", fill="lower", diag=0, activation="none",
+                math="default"):
+    return run_forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, True)
+
+
+def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, math="default"):
+    gp, wp = grad.data_ptr(), weight.data_ptr()
+    rp = 0 if residual is None else residual.data_ptr()
+    if grad.dtype == torch.float32:
+        math = resolve_math(math, grad.dtype)
+    low = (gp | rp) & 15
+    key = ("grad_input", grad.shape, grad.stride(), grad.dtype, grad.get_device(), weight.shape, weight.stride(), weight.dtype,
+           weight.get_device(), wp & 15, pad, layout, fill, diag, math, _key_of(residual), low)
+    launch = _launches.get(key)
+    if launch is None:
+        sizes = arguments.check_grad_input(grad, weight, residual, pad, layout, fill, math)
+        launch = _launches[key] = _make(
+            "grad_input", ((0, "x", grad), (2, "residual", residual)), sizes, weight, weight.dtype, pad, layout, fill, diag, math,
+            dict(residual=residual is not None), grad.get_device(), low, wp & 15,
+        )
+    if launch.copies:
+        tensors = [grad, weight, residual]
+        for position in launch.copies:
+            tensors[position] = tensors[position].contiguous()
+        return grad_input(*tensors, pad, layout, fill, diag, math)
+    if recording.active is not None:
+        _record("grad_input", launch, grad, weight, residual, pad, layout, fill, diag, math)
+    if not launch.handle:
+        sizes = arguments.check_activations(grad, weight.shape, layout, "grad")
+        return plain.grad_input(grad, weight, residual, sizes, pad, layout, fill, diag)
+    device = grad.device
+    dx = torch.empty(grad.shape, dtype=grad.dtype, device=device)
+    workspace, size = 0, launch.workspace
+    if size:
+        scratch = torch.empty(size, dtype=torch.uint8, device=device)
+        workspace = scratch.data_ptr()
+    status = _run(
+        launch.handle,
+        _pack(_ARGS_SIZE, dx.data_ptr(), *launch.y, gp, *launch.x, 0, 0, 0, 0, 0, 0, 0, 0, rp, *launch.residual, wp, *launch.weight,
+              0, workspace, size),
+        _raw_stream(grad.get_device()),
+    )
+    if status:
+        _launch_error(status, launch)
+    return dx
+
+
+def grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="btd", fill="lower", diag=0, math="default"):
+    gp, xp = grad.data_ptr(), x.data_ptr()
+    if x.dtype == torch.float32:
+        math = resolve_math(math, x.dtype)
+    weight_size = tuple(weight_size)
+    low = (gp | xp) & 15
+    key = ("grad_weight", grad.shape, grad.stride(), grad.dtype, grad.get_device(), x.shape, x.stride(), x.dtype, x.get_device(),
+           weight_size, weight_dtype, bias, pad, layout, fill, diag, math, low)
+    launch = _launches.get(key)
+    if launch is None:
+        sizes = arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, math)
+        launch = _launches[key] = _make(
+            "grad_weight", ((1, "x", x), (0, "residual", grad)), sizes, None, weight_dtype, pad, layout, fill, diag, math,
+            dict(bias=bool(bias), zero_outside=sizes.n == sizes.T), x.get_device(), low, 0, sizes.n if sizes.n < sizes.T else 0,
+        )
+    if launch.copies:
+        tensors = [grad, x]
+        for position in launch.copies:
+            tensors[position] = tensors[position].contiguous()
+        return grad_weight(*tensors, weight_size, weight_dtype, bias, pad, layout, fill, diag, math)
+    if recording.active is not None:
+        _record("grad_weight", launch, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math)
+    if not launch.handle:
+        sizes = arguments.check_activations(x, weight_size, layout)
+        return plain.grad_weight(grad, x, weight_size, weight_dtype, bias, sizes, pad, layout, fill, diag)
+    device, prefix = x.device, launch.bias_tokens
+    make = torch.zeros if prefix else torch.empty
+    dw = make(weight_size, dtype=weight_dtype, device=device)
+    size = arguments.bias_size(weight_size) if bias else (0,)
+    db = torch.empty(size, dtype=weight_dtype, device=device)
+    db_kernel = db
+    if bias and prefix:
+        db_kernel = torch.empty((*size[:-1], prefix), dtype=weight_dtype, device=device)
+    workspace, size = 0, launch.workspace
+    if size:
+        scratch = torch.empty(size, dtype=torch.uint8, device=device)
+        workspace = scratch.data_ptr()
+    status = _run(
+        launch.handle,
+        _pack(_ARGS_SIZE, xp, *launch.x, gp, *launch.residual, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, dw.data_ptr(), *launch.weight,
+              db_kernel.data_ptr() if bias else 0, workspace, size),
+        _raw_stream(x.get_device()),
+    )
+    if status:
+        _launch_error(status, launch)
+    if bias and prefix:
+        db.zero_()
+        db[..., :prefix] = db_kernel
+    return dw, db
+
+
+# ---- recording ----------------------------------------------------------------------------------------------------------
+
+
+def _record(op, launch: Launch, *inputs) -> None:
+    """The problem of this call, as its plan has it, or from the sizes where plain torch serves it."""
+    if launch.text:
+        recording.active.add(launch.text)
+    elif op == "forward":
+        x, weight, bias, gate, residual, *options = inputs
+        sizes = arguments.check_activations(x, weight.shape, options[1])
+        recording.forward(x, weight, bias, gate, residual, sizes, *options)
+    elif op == "grad_input":
+        grad, weight, residual, *options = inputs
+        recording.grad_input(grad, weight, residual, arguments.check_activations(grad, weight.shape, options[1]), *options)
+    else:
+        x, weight_size, weight_dtype, bias, *options = inputs
+        recording.grad_weight(x, weight_dtype, bias, arguments.check_activations(x, weight_size, options[1]), *options)
+

@@ -1,0 +1,144 @@
+"""The functional form. One call, any mode:
+
+- Under torch.compile, a dispatch mode, functorch or tracing, and for tensor subclasses, it is the operator torch.ops.trigen.forward.
+- In plain eager mode it goes straight to the implementation, inside one autograd.Function where a gradient is wanted: PyTorch's
+  dispatch of an operator written in Python, with its derivative, costs more host time than the kernel launch (bench/torch_ops.py
+  shows both). Both ways run the same code below this file, and tests compare them.
+"""
+
+from __future__ import annotations
+
+from typing import Optional, Union
+
+import torch
+
+from . import cuda, ops
+
+_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
+_C = torch._C
+_modes = _C._len_torch_dispatch_stack
+_functorch = getattr(_C._functorch, "peek_interpreter_stack", lambda: None)
+_tracing = _C._get_tracing_state
+_grad_enabled = torch.is_grad_enabled
+
+
+def _direct(x, weight) -> bool:
+    """True in plain eager mode: nothing but autograd and autocast is watching."""
+    return (type(x) in _PLAIN_TYPES and type(weight) in _PLAIN_TYPES and _modes() == 0 and _functorch() is None
+            and _tracing() is None and (x.is_cuda or x.is_cpu))
+
+
+def _forward_kernel(x, weight, bias, gate, residual, options, want_pre):
+    if x.is_cuda:
+        return cuda.run_forward(x, weight, bias, gate, residual, *options, want_pre)
+    if want_pre:
+        return ops._plain_forward_pre(x, weight, bias, gate, residual, *options)
+    return ops._plain_forward(x, weight, bias, gate, residual, *options), None
+
+
+class _TriangularConv(torch.autograd.Function):
+    """The eager operator with its derivative; the derivative itself is differentiable where create_graph asks for it."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, gate, residual, options):
+        keep = options[4] != "none" or gate is not None
+        y, pre = _forward_kernel(x, weight, bias, gate, residual, options, keep)
+        ctx.save_for_backward(x, weight, bias, gate, pre)
+        ctx.options = options
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight, bias, gate, pre = ctx.saved_tensors
+        options = ctx.options
+        needs = ctx.needs_input_grad
+        if _grad_enabled():  # second derivatives: pre is a constant to autograd here, so it is computed again, differentiably
+            return (*ops.forward_gradients(needs, grad, None, x, weight, bias, gate, None, *options), None)
+        if not _direct(grad, weight):
+            return (*ops.forward_gradients(needs, grad, None, x, weight, bias, gate, pre, *options), None)
+        return (*_gradients(needs, grad, x, weight, bias, gate, pre, *options), None)
+
+
+def _gradients(needs, grad, x, weight, bias, gate, pre, pad, layout, fill, diag, activation, math):
+    """ops.forward_gradients without the dispatcher."""
+    dx = dw = db = dgate = None
+    dq = grad
+    if pre is not None:
+        if needs[3]:
+            dgate = grad * ops.plain.activate(pre, activation)
+        if gate is not None:
+            dq = grad * gate
+        dq = ops.activation_gradient(dq, pre, activation)
+    grad_input, grad_weight = (cuda.grad_input, cuda.grad_weight) if x.is_cuda else (ops._plain_grad_input, ops._plain_grad_weight)
+    if needs[0]:
+        dx = grad_input(dq, weight, None, pad, layout, fill, diag, math)
+    if needs[1]:
+        dw, db = grad_weight(dq, x, weight.shape, weight.dtype, needs[2], pad, layout, fill, diag, math)
+    elif needs[2]:
+        db = ops.bias_gradient(dq, bias, layout)
+    return dx, dw, db if needs[2] else None, dgate, grad if needs[4] else None
+
+
+_apply = _TriangularConv.apply
+
+
+def resolve_padding(padding: Union[int, str], taps: int) -> int:
+    """Features of zero padding on the left: 'same' is nn.Conv1d's, (K-1)//2; 'causal' is K-1 (a tap reads no later feature)."""
+    if padding == "same":
+        return (taps - 1) // 2
+    if padding == "causal":
+        return taps - 1
+    if isinstance(padding, bool) or not isinstance(padding, int):
+        raise ValueError(f"padding={padding!r} is not known; allowed: 'same', 'causal' or the features of padding on the left")
+    return padding
+
+
+def triangular_conv1d(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: Optional[torch.Tensor] = None,
+    *,
+    gate: Optional[torch.Tensor] = None,
+    residual: Optional[torch.Tensor] = None,
+    padding: Union[int, str] = "same",
+    layout: str = "btd",
+    fill: str = "lower",
+    diagonal: int = 0,
+    activation: Optional[str] = None,
+    math: str = "default",
+) -> torch.Tensor:
+    """y[b,h,t,d] = act(bias[h,t] + sum over s in the triangle, j of W[h,t,s,j] x[b,h,s,d+j-pad]) * gate + residual
+
+    x          [B, n, H*D] (layout "btd") or [B, H*D, n] ("bdt"), n <= T: a prefix uses W[:, :n, :n]
+    weight     [T, T], [T, T, K] (nn.Conv1d(T, T, K).weight as it is) or [H, T, T, K]. What lies outside the triangle is never
+               read; its gradient is exactly zero
+    bias       [T], or [H, T] beside a weight of rank 4
+    gate, residual   like x
+    fill       "lower": s <= t + diagonal; "upper": s >= t + diagonal
+    activation None, "gelu" (exact) or "silu"
+    math       float32 only: "simt" (full precision), "tf32", or "default": as torch.get_float32_matmul_precision() says
+
+    dtypes: float16, bfloat16, float32 (x, gate, residual, y); weight and bias have x's dtype, or float32 beside 16-bit x. float64
+    runs in plain torch. Returns y, contiguous, like x. Inputs need not be contiguous (docs/pytorch.md says which are copied).
+    Under autocast x, gate and residual are cast, weight and bias are not.
+    Errors: ValueError, TypeError (arguments); trigen.TrigenError (libtrigen). Runs on the current stream of x's device and does not
+    synchronise.
+    """
+    pad = padding if type(padding) is int else resolve_padding(padding, 1 if weight.dim() == 2 else weight.shape[-1])
+    options = (pad, layout, fill, diagonal, activation or "none", math)
+    if torch.compiler.is_compiling() or not _direct(x, weight):
+        return _dispatched(x, weight, bias, gate, residual, options)
+    device = "cuda" if x.is_cuda else "cpu"
+    if torch.is_autocast_enabled(device):
+        x, weight, bias, gate, residual = ops.autocast_tensors(torch.get_autocast_dtype(device), x, weight, bias, gate, residual)
+    if _grad_enabled() and (x.requires_grad or weight.requires_grad or any(
+            tensor is not None and tensor.requires_grad for tensor in (bias, gate, residual))):
+        return _apply(x, weight, bias, gate, residual, options)
+    return _forward_kernel(x, weight, bias, gate, residual, options, False)[0]
+
+
+def _dispatched(x, weight, bias, gate, residual, options):
+    keeps = options[4] != "none" or gate is not None
+    if keeps and torch.is_grad_enabled():
+        return ops._forward_pre(x, weight, bias, gate, residual, *options)[0]
+    return ops._forward(x, weight, bias, gate, residual, *options)

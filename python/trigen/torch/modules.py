@@ -1,0 +1,240 @@
+"""Token mixers as modules: TriangularConv1d (nn.Conv1d(T, T, K) with a triangular weight), TriangularLinear (nn.Linear(T, T) on the
+last axis) and their decoding cache. Parameters keep the shapes and names of the modules they replace, so state dicts go both
+ways.
+"""
+
+from __future__ import annotations
+
+import math as _math
+from typing import Optional, Union
+
+import torch
+from torch import nn
+
+from . import plain
+from .functional import resolve_padding, triangular_conv1d
+
+ACTIVATION_NAMES = {nn.GELU: "gelu", nn.SiLU: "silu", nn.Identity: None}
+
+
+def activation_name(activation) -> Optional[str]:
+    """None, "gelu" or "silu" of a name, a module or None."""
+    if activation in (None, "none", "gelu", "silu"):
+        return None if activation == "none" else activation
+    if isinstance(activation, nn.GELU) and activation.approximate != "none":
+        raise ValueError("activation=nn.GELU(approximate='tanh') has no kernel; allowed: the exact nn.GELU(), nn.SiLU(), None")
+    for kind, name in ACTIVATION_NAMES.items():
+        if isinstance(activation, kind):
+            return name
+    raise ValueError(f"activation={activation!r} has no kernel; allowed: None, 'gelu', 'silu'")
+
+
+class DecodeCache:
+    """The inputs a mixer has seen, for decoding token by token: [B, T, H*D] (layout btd), filled up to `length` tokens.
+
+    Owned by the caller, one for each mixer and batch of sequences. reset() starts new sequences in the same memory."""
+
+    def __init__(self, inputs: torch.Tensor):
+        self.inputs = inputs
+        self.length = 0
+
+    def reset(self) -> None:
+        self.length = 0
+
+
+class TriangularConv1d(nn.Module):
+    """nn.Conv1d(tokens, tokens, kernel_size) over x[B, tokens, features] with weight[t, s, :] in the triangle only, in one kernel.
+
+    tokens       T: the most tokens that x may have. Fewer (a prefix) are allowed
+    kernel_size  K taps, which slide over features
+    heads        H weights, head h working on features [h*D, (h+1)*D) of x[B, tokens, H*D]
+    bias         one value for each token (and head)
+    activation   None, "gelu" or "silu", applied to the sum
+    padding      "same" (nn.Conv1d's: (K-1)//2 on the left), "causal" (K-1) or the features of padding on the left
+    layout       "btd": x[B, tokens, features], or "bdt": x[B, features, tokens]
+    fill, diagonal   the triangle: lower is s <= t + diagonal, upper is s >= t + diagonal
+
+    Parameters: weight [T, T, K] and bias [T] as nn.Conv1d has them; with heads > 1 [H, T, T, K] and [H, T]. Loading also takes
+    nn.Linear's [T, T], grouped nn.Conv1d's [H*T, T, K] / [H*T], and nn.ModuleList's "0.weight", "1.weight", ...; with
+    split_heads=True the state dict is saved in that last form, so that a ModuleList of convolutions and this module are exchangeable
+    in checkpoints. Entries outside the triangle are kept as they were loaded, never read, and get a gradient of exactly zero.
+
+    forward(x, gate=None, residual=None) returns act(W x + b) * gate + residual, like x. x may have rank 2 (no batch).
+    """
+
+    def __init__(
+        self,
+        tokens: int,
+        kernel_size: int = 1,
+        heads: int = 1,
+        bias: bool = True,
+        activation=None,
+        *,
+        padding: Union[int, str] = "same",
+        layout: str = "btd",
+        fill: str = "lower",
+        diagonal: int = 0,
+        math: str = "default",
+        split_heads: bool = False,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__()
+        for name, value in (("tokens", tokens), ("kernel_size", kernel_size), ("heads", heads)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}={value!r}; allowed: an integer of at least 1")
+        self.tokens, self.kernel_size, self.heads = tokens, kernel_size, heads
+        self.activation = activation_name(activation)
+        self.pad = resolve_padding(padding, kernel_size)
+        if not 0 <= self.pad < kernel_size:
+            raise ValueError(f"padding={padding!r}; allowed: 'same', 'causal' or 0 to kernel_size-1 = {kernel_size - 1}")
+        self.layout, self.fill, self.diagonal, self.math = layout, fill, diagonal, math
+        self.split_heads = split_heads
+        head_shape = (heads,) if heads > 1 else ()
+        self.weight = nn.Parameter(torch.empty(*head_shape, *self._weight_shape(), device=device, dtype=dtype))
+        if bias:
+            self.bias = nn.Parameter(torch.empty(*head_shape, tokens, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+        self._register_state_dict_hook(_save_split_heads)
+
+    def _weight_shape(self):
+        return (self.tokens, self.tokens, self.kernel_size)
+
+    def reset_parameters(self) -> None:
+        """nn.Conv1d's initialisation of every head (fan-in T*K, as the masked convolution has it), zero outside the triangle."""
+        bound = 1 / _math.sqrt(self.tokens * self.kernel_size)
+        with torch.no_grad():
+            nn.init.uniform_(self.weight, -bound, bound)
+            self.clear_outside()
+            if self.bias is not None:
+                nn.init.uniform_(self.bias, -bound, bound)
+
+    @torch.no_grad()
+    def clear_outside(self) -> None:
+        """Zeroes the weight's other triangle, which no kernel reads: for checkpoints that others will read as dense."""
+        mask = plain.triangle(self.tokens, self.fill, self.diagonal, self.weight.device)
+        shaped = self.weight if self.weight.dim() == 2 else self.weight.movedim(-1, 0)
+        shaped.masked_fill_(~mask, 0)
+
+    def forward(self, x: torch.Tensor, gate: Optional[torch.Tensor] = None, residual: Optional[torch.Tensor] = None):
+        if x.dim() == 2:
+            batched = [None if tensor is None else tensor.unsqueeze(0) for tensor in (x, gate, residual)]
+            return self(*batched).squeeze(0)
+        return triangular_conv1d(x, self.weight, self.bias, gate=gate, residual=residual, padding=self.pad, layout=self.layout,
+                                 fill=self.fill, diagonal=self.diagonal, activation=self.activation, math=self.math)
+
+    # ---- decoding -------------------------------------------------------------------------------------------------------
+
+    def new_cache(self, batch: int, features: int, device=None, dtype=None) -> DecodeCache:
+        """A cache for `batch` sequences of `features` features; device and dtype default to the weight's (under autocast, give the
+        dtype of the inputs)."""
+        if (self.fill, self.layout) != ("lower", "btd") or self.diagonal > 0:
+            raise ValueError("decoding needs fill='lower', diagonal <= 0 and layout='btd': other mixers read tokens that are not there yet")
+        return DecodeCache(torch.empty(batch, self.tokens, features, device=device or self.weight.device,
+                                       dtype=dtype or self.weight.dtype))
+
+    def decode(self, x: torch.Tensor, cache: DecodeCache, gate: Optional[torch.Tensor] = None,
+               residual: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """The outputs of the next n tokens x[B, n, H*D] (n = 1: single-token decoding; n > 1: a prompt, or a chunk), given the
+        cache's tokens; x is added to the cache. Equal to the same rows of forward over all tokens. No gradients."""
+        if x.dim() != 3 or x.shape[0] != cache.inputs.shape[0] or x.shape[2] != cache.inputs.shape[2]:
+            raise ValueError(f"x has shape {list(x.shape)}; allowed beside this cache: [{cache.inputs.shape[0]}, n, {cache.inputs.shape[2]}]")
+        begin, end = cache.length, cache.length + x.shape[1]
+        if end > self.tokens:
+            raise ValueError(f"x has {x.shape[1]} tokens after {begin} in the cache; allowed: {self.tokens} in all")
+        with torch.no_grad():
+            cache.inputs[:, begin:end].copy_(x)
+            cache.length = end
+            if begin == 0 and end > 1:
+                seen = cache.inputs[:, :end] if x.dtype != cache.inputs.dtype else x
+                return self(seen, gate, residual)
+            return self._rows(cache.inputs[:, :end], begin, end, gate, residual)
+
+    def _rows(self, seen, begin, end, gate, residual):
+        """Rows [begin, end) over the prefix of inputs, in plain torch: a weighted sum of the cache, bound by reading it."""
+        batch, _, features = seen.shape
+        compute = plain.compute_dtype(seen.dtype)
+        weight = self.weight.reshape(self.heads, self.tokens, self.tokens, self.kernel_size)[:, begin:end, :end]
+        weight = weight.to(seen.dtype).permute(3, 0, 1, 2)
+        mask = plain.triangle(end, self.fill, self.diagonal, seen.device)[begin:end]
+        weight = weight.masked_fill(~mask, 0)
+        x = seen.unflatten(2, (self.heads, features // self.heads)).transpose(1, 2)
+        if seen.is_cpu:
+            weight, x = weight.to(compute), x.to(compute)
+        q = torch.zeros(batch, self.heads, end - begin, x.shape[-1], dtype=compute, device=seen.device)
+        for tap in range(self.kernel_size):
+            first, last, shift = plain.tap_range(tap, self.pad, x.shape[-1])
+            if first < last:
+                q[..., first:last] += torch.matmul(weight[tap], x[..., first + shift : last + shift])
+        if self.bias is not None:
+            q = q + self.bias.reshape(self.heads, self.tokens)[:, begin:end].to(compute).unsqueeze(-1)
+        y = plain.activate(q, self.activation).transpose(1, 2).reshape(batch, end - begin, features)
+        if gate is not None:
+            y = y * gate
+        if residual is not None:
+            y = y + residual
+        return y.to(seen.dtype)
+
+    # ---- state dicts ----------------------------------------------------------------------------------------------------
+
+    def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs):
+        for name in ("weight", "bias"):
+            own = getattr(self, name)
+            if own is None:
+                continue
+            split = [f"{prefix}{head}.{name}" for head in range(self.heads)]
+            if prefix + name not in state_dict and all(key in state_dict for key in split):
+                parts = [state_dict.pop(key) for key in split]
+                state_dict[prefix + name] = torch.stack(parts) if self.heads > 1 else parts[0]
+            value = state_dict.get(prefix + name)
+            if value is not None and value.shape != own.shape and value.numel() == own.numel() and self._same_weight(name, value):
+                state_dict[prefix + name] = value.reshape(own.shape)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+    def _same_weight(self, name: str, value: torch.Tensor) -> bool:
+        """Whether a tensor of another shape is this parameter: nn.Linear's, grouped nn.Conv1d's, or one with all axes."""
+        h, t, k = self.heads, self.tokens, self.kernel_size
+        known = {"weight": [(h, t, t, k), (h * t, t, k)], "bias": [(h, t), (h * t,)]}
+        if k == 1:
+            known["weight"] += [(h, t, t), (h * t, t)]
+        return tuple(value.shape) in known[name]
+
+    def extra_repr(self) -> str:
+        text = f"{self.tokens}, kernel_size={self.kernel_size}, heads={self.heads}, bias={self.bias is not None}, pad={self.pad}"
+        for name, usual in (("activation", None), ("layout", "btd"), ("fill", "lower"), ("diagonal", 0), ("math", "default")):
+            if getattr(self, name) != usual:
+                text += f", {name}={getattr(self, name)}"
+        return text
+
+
+def _save_split_heads(module, state_dict, prefix, local_metadata) -> None:
+    if not module.split_heads:
+        return
+    for name in ("weight", "bias"):
+        value = state_dict.pop(prefix + name, None)
+        if value is not None:
+            for head, part in enumerate(value if module.heads > 1 else [value]):
+                state_dict[f"{prefix}{head}.{name}"] = part
+
+
+class TriangularLinear(TriangularConv1d):
+    """nn.Linear(tokens, tokens) on the last axis with a triangular weight: y[..., t] = act(bias[t] + sum over s <= t of W[t, s] x[..., s]).
+
+    Parameters: weight [T, T], bias [T], as nn.Linear has them. x[..., n] with n <= T and any leading axes."""
+
+    def __init__(self, tokens: int, bias: bool = True, activation=None, *, fill: str = "lower", diagonal: int = 0,
+                 math: str = "default", device=None, dtype=None):
+        super().__init__(tokens, 1, 1, bias, activation, layout="bdt", fill=fill, diagonal=diagonal, math=math, device=device,
+                         dtype=dtype)
+
+    def _weight_shape(self):
+        return (self.tokens, self.tokens)
+
+    def forward(self, x: torch.Tensor, gate: Optional[torch.Tensor] = None, residual: Optional[torch.Tensor] = None):
+        if x.dim() == 3:
+            return super().forward(x, gate, residual)
+        shape = x.shape
+        flat = [None if tensor is None else tensor.reshape(1, -1, shape[-1]) for tensor in (x, gate, residual)]
+        return super().forward(*flat).reshape(shape)

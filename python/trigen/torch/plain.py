@@ -1,0 +1,140 @@
+"""The operators in plain torch operations: the CPU implementation, the fallback for dtypes and devices without kernels, and the
+definition that the kernels are tested against.
+
+Follows the kernels' arithmetic: the weight is masked by index (its other triangle may hold anything, NaN included) and cast to
+x's dtype at load; 16-bit data is multiplied and added up in float32, epilogues run in float32, and one rounding ends it.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+import torch.nn.functional as F
+
+from .arguments import SHORT_DTYPES, Sizes, bias_size
+
+
+def _without_autocast(function):
+    """Autocast has had its say before an implementation runs; the sums inside must not be rounded by it."""
+
+    @functools.wraps(function)
+    def guarded(*args):
+        with torch._C._DisableAutocast():
+            return function(*args)
+
+    return guarded
+
+
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in SHORT_DTYPES else dtype
+
+
+def triangle(n: int, fill: str, diag: int, device) -> torch.Tensor:
+    """[n, n] of bool: True where W[t, s] takes part."""
+    t = torch.arange(n, device=device).unsqueeze(1)
+    s = torch.arange(n, device=device).unsqueeze(0)
+    return s <= t + diag if fill == "lower" else s >= t + diag
+
+
+def heads_first(x: torch.Tensor, sizes: Sizes, layout: str) -> torch.Tensor:
+    """x as [B, H, n, D] in the dtype that sums are made in."""
+    if layout == "btd":
+        x = x.unflatten(2, (sizes.H, sizes.D)).transpose(1, 2)
+    else:
+        x = x.unflatten(1, (sizes.H, sizes.D)).transpose(2, 3)
+    return x.to(compute_dtype(x.dtype))
+
+
+def heads_last(y: torch.Tensor, sizes: Sizes, layout: str, dtype: torch.dtype) -> torch.Tensor:
+    """The inverse of heads_first, contiguous."""
+    shape = (sizes.B, sizes.n, sizes.H * sizes.D)
+    if layout == "btd":
+        y = y.transpose(1, 2).reshape(shape)
+    else:
+        y = y.transpose(2, 3).reshape(shape[0], shape[2], shape[1])
+    return y.to(dtype).contiguous()
+
+
+def masked_weight(weight: torch.Tensor, sizes: Sizes, dtype: torch.dtype, fill: str, diag: int) -> torch.Tensor:
+    """[K, H, n, n]: rounded to x's dtype, zero outside the triangle."""
+    if weight.dim() == 2:
+        weight = weight.unsqueeze(-1)
+    if weight.dim() == 3:
+        weight = weight.unsqueeze(0)
+    weight = weight[:, : sizes.n, : sizes.n].to(dtype).to(compute_dtype(dtype)).permute(3, 0, 1, 2)
+    return weight.masked_fill(~triangle(sizes.n, fill, diag, weight.device), 0)
+
+
+def tap_range(tap: int, pad: int, features: int):
+    """Output features [begin, end) whose input feature d + shift exists, and the shift."""
+    shift = tap - pad
+    return max(0, -shift), min(features, features - shift), shift
+
+
+def product(x: torch.Tensor, weight: torch.Tensor, pad: int, transposed: bool = False) -> torch.Tensor:
+    """sum over taps of W_j times the shifted x (or of the transposes, shifted back): all [B, H, n, D], weight [K, H, n, n]."""
+    features = x.shape[-1]
+    if weight.shape[0] == 1:
+        return torch.matmul(weight[0].transpose(-1, -2) if transposed else weight[0], x)
+    y = torch.zeros_like(x, memory_format=torch.contiguous_format)
+    for tap in range(weight.shape[0]):
+        begin, end, shift = tap_range(tap, pad, features)
+        if begin >= end:
+            continue
+        if transposed:
+            y[..., begin + shift : end + shift] += torch.matmul(weight[tap].transpose(-1, -2), x[..., begin:end])
+        else:
+            y[..., begin:end] += torch.matmul(weight[tap], x[..., begin + shift : end + shift])
+    return y
+
+
+def activate(q: torch.Tensor, activation: str) -> torch.Tensor:
+    if activation == "gelu":
+        return F.gelu(q)
+    return F.silu(q) if activation == "silu" else q
+
+
+@_without_autocast
+def forward(x, weight, bias, gate, residual, sizes: Sizes, pad, layout, fill, diag, activation):
+    """(y, pre), both like x and contiguous."""
+    masked = masked_weight(weight, sizes, x.dtype, fill, diag)
+    q = product(heads_first(x, sizes, layout), masked, pad)
+    if bias is not None:
+        q = q + bias.reshape(sizes.H, sizes.T)[:, : sizes.n].to(q.dtype).unsqueeze(-1)
+    y = activate(q, activation)
+    if gate is not None:
+        y = y * heads_first(gate, sizes, layout)
+    if residual is not None:
+        y = y + heads_first(residual, sizes, layout)
+    return heads_last(y, sizes, layout, x.dtype), heads_last(q, sizes, layout, x.dtype)
+
+
+@_without_autocast
+def grad_input(grad, weight, residual, sizes: Sizes, pad, layout, fill, diag):
+    masked = masked_weight(weight, sizes, grad.dtype, fill, diag)
+    dx = product(heads_first(grad, sizes, layout), masked, pad, transposed=True)
+    if residual is not None:
+        dx = dx + heads_first(residual, sizes, layout)
+    return heads_last(dx, sizes, layout, grad.dtype)
+
+
+@_without_autocast
+def grad_weight(grad, x, weight_size, weight_dtype, bias: bool, sizes: Sizes, pad, layout, fill, diag):
+    """(dW of weight_size, zero outside the triangle; grad_bias, empty when not asked for)."""
+    grad, x = heads_first(grad, sizes, layout), heads_first(x, sizes, layout)
+    full = (sizes.H, sizes.T, sizes.T, sizes.K)
+    dw = torch.zeros(full, dtype=weight_dtype, device=x.device)
+    mask = triangle(sizes.n, fill, diag, x.device)
+    for tap in range(sizes.K):
+        begin, end, shift = tap_range(tap, pad, sizes.D)
+        if begin >= end:
+            continue
+        part = torch.einsum("bhtd,bhsd->hts", grad[..., begin:end], x[..., begin + shift : end + shift])
+        dw[:, : sizes.n, : sizes.n, tap] = part.masked_fill(~mask, 0)
+    dw = dw.reshape(weight_size)
+    if not bias:
+        return dw, dw.new_empty(0)
+    db = torch.zeros((sizes.H, sizes.T), dtype=weight_dtype, device=x.device)
+    db[:, : sizes.n] = grad.sum((0, 3))
+    return dw, db.reshape(bias_size(weight_size))

@@ -1,0 +1,107 @@
+"""Tuning from Python, through the `trigen` program: libtrigen.so has no tuner in it, and an interrupted or failed tuning run leaves
+this process as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import List, NamedTuple, Optional, Sequence
+
+from . import errors, recording
+
+
+class TuneResult(NamedTuple):
+    """What a tuning run did."""
+
+    problems: List[str]
+    command: List[str]
+    output: str  # the program's standard output
+
+
+def program() -> str:
+    """The `trigen` program: TRIGEN_PROGRAM, the one of this wheel, or the one on PATH. Raises LibraryMissing when there is none."""
+    chosen = os.environ.get("TRIGEN_PROGRAM")
+    if chosen:
+        return chosen
+    beside = Path(__file__).resolve().parent / "bin" / "trigen"
+    if beside.exists():
+        return str(beside)
+    found = shutil.which("trigen")
+    if found is None:
+        raise errors.LibraryMissing("no `trigen` program: not in this package, not on PATH; install the trigen wheel, or set TRIGEN_PROGRAM")
+    return found
+
+
+def tune_problems(problems: Sequence[str], *, arch: Optional[str] = None, budget: Optional[str] = None,
+                  options: Sequence[str] = (), quiet: bool = False) -> TuneResult:
+    """Tunes problems (canonical texts) and stores the choices in the user's cache layer (or TRIGEN_CACHE).
+
+    arch     a target such as "sm_70"; None: the device that is here
+    budget   as `trigen tune --budget` takes it
+    options  further arguments of `trigen tune`
+    quiet    keeps the program's progress from this process's standard error
+    Raises TrigenError with the program's own message when it fails."""
+    if not problems:
+        raise ValueError("no problems to tune; allowed: at least one (did the recorded run reach a trigen operator?)")
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", prefix="trigen-", delete=False) as file:
+        file.write("\n".join(problems) + "\n")
+    command = [program(), "tune", "--problems", file.name]
+    command += ["--arch", arch] if arch else []
+    command += ["--budget", budget] if budget else []
+    command += list(options)
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE if quiet else None, text=True)
+    finally:
+        os.unlink(file.name)
+    if done.returncode != 0:
+        raise errors.TrigenError(f"`{' '.join(command)}` failed with {done.returncode}: {(done.stderr or done.stdout or '').strip()[-2000:]}")
+    return TuneResult(list(problems), command, done.stdout)
+
+
+def tune(model, example_inputs, *, backward: bool = True, **options) -> TuneResult:
+    """Runs model(*example_inputs) once (and its backward pass), records the problems it meets, and tunes them.
+
+    example_inputs: a tuple or dict. Run it as training runs: under torch.autocast, on the GPU, in training mode. Gradients are
+    computed and thrown away: .grad stays as it is. options as of tune_problems."""
+    import torch
+
+    with recording.record() as seen:
+        with torch.set_grad_enabled(backward):
+            result = model(**example_inputs) if isinstance(example_inputs, dict) else model(*example_inputs)
+            if backward:
+                _backward(result, model, torch)
+    tuned = tune_problems(seen.problems, **options)
+    _forget_plans()
+    return tuned
+
+
+def _backward(result, model, torch) -> None:
+    outputs = [value for value in _tensors(result, torch) if value.requires_grad]
+    parameters = [p for p in getattr(model, "parameters", lambda: [])() if p.requires_grad]
+    if outputs and parameters:
+        loss = sum(value.float().sum() for value in outputs)
+        torch.autograd.grad(loss, parameters, allow_unused=True)
+
+
+def _tensors(value, torch):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _tensors(part, torch)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tensors(part, torch)
+
+
+def _forget_plans() -> None:
+    """Plans made before tuning are dropped, so that the next call takes the tuned ones."""
+    import sys
+
+    torch_part = sys.modules.get("trigen.torch.cuda")
+    if torch_part is not None:
+        torch_part.forget_plans()

@@ -1,0 +1,181 @@
+"""The converter on models written as public masked mixers write them."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
+
+from torch import nn
+
+import trigen.torch as tt
+
+T, D, VOCABULARY = 8, 12, 20
+
+
+class FlatBlock(nn.Module):
+    """Masks weight.data in each forward, as the flat masked mixer does."""
+
+    def __init__(self, taps):
+        super().__init__()
+        self.norm, self.norm2 = nn.LayerNorm(D), nn.LayerNorm(D)
+        self.conv = nn.Conv1d(T, T, taps, padding="same")
+        self.feed = nn.Sequential(nn.Linear(D, 2 * D), nn.GELU(), nn.Linear(2 * D, D))
+        self.causal = True
+
+    def forward(self, x):
+        if self.causal:
+            masked = torch.tril(self.conv.weight.permute(2, 0, 1))
+            self.conv.weight.data = masked.permute(1, 2, 0).contiguous()
+        x = self.conv(self.norm(x)) + x
+        return self.feed(self.norm2(x)) + x
+
+
+class HeadBlock(nn.Module):
+    """Projected heads, one convolution each, in a Python loop."""
+
+    def __init__(self, heads=2):
+        super().__init__()
+        self.project = nn.ModuleList([nn.Linear(D, D // heads) for _ in range(heads)])
+        self.convs = nn.ModuleList([nn.Conv1d(T, T, 1) for _ in range(heads)])
+        self.out = nn.Linear(D, D)
+        self.causal = True
+
+    def forward(self, x):
+        parts = []
+        for project, conv in zip(self.project, self.convs):
+            if self.causal:
+                conv.weight.data = torch.tril(conv.weight.squeeze(-1)).unsqueeze(-1)
+            parts.append(conv(project(x)))
+        return self.out(torch.cat(parts, dim=2)) + x
+
+
+class ExpandedBlock(nn.Module):
+    """Conv1d -> GELU -> Conv1d in a Sequential, masked inside the graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Sequential(MaskedConv1d(T, T, 1), nn.GELU(), MaskedConv1d(T, T, 1))
+
+    def forward(self, x):
+        return self.conv(x) + x
+
+
+class MaskedConv1d(nn.Conv1d):
+    def forward(self, x):
+        return nn.functional.conv1d(x, self.weight * torch.ones(T, T).tril().unsqueeze(-1), self.bias)
+
+
+class LinearBlock(nn.Module):
+    """Mixes with nn.Linear(T, T) after a transpose; the mask is a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Linear(T, T)
+        self.register_buffer("mask", torch.ones(T, T).tril())
+
+    def forward(self, x):
+        self.mix.weight.data = self.mix.weight.data * self.mask
+        return self.mix(x.transpose(1, 2)).transpose(1, 2) + x
+
+
+class Model(nn.Module):
+    def __init__(self, *blocks):
+        super().__init__()
+        self.embed = nn.Embedding(VOCABULARY, D)
+        self.blocks = nn.ModuleList(blocks)
+        self.head = nn.Linear(D, VOCABULARY, bias=False)
+
+    def forward(self, tokens, labels=None):
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        logits = self.head(x)
+        if labels is None:
+            return logits
+        return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()), logits
+
+
+MODELS = {
+    "flat": (lambda: Model(FlatBlock(1), FlatBlock(1)), ["blocks.0.conv", "blocks.1.conv"]),
+    "taps": (lambda: Model(FlatBlock(3), FlatBlock(4)), ["blocks.0.conv", "blocks.1.conv"]),
+    "heads": (lambda: Model(HeadBlock()), ["blocks.0.convs.0", "blocks.0.convs.1"]),
+    "expanded": (lambda: Model(ExpandedBlock()), ["blocks.0.conv.0", "blocks.0.conv.2"]),
+    "linear": (lambda: Model(LinearBlock()), ["blocks.0.mix"]),
+}
+
+
+@pytest.mark.parametrize("style", MODELS)
+def test_models_compute_and_train_the_same(style):
+    torch.manual_seed(1)
+    make, names = MODELS[style]
+    model, tokens = make(), torch.randint(VOCABULARY, (3, T))
+    twin = copy.deepcopy(model)
+    before = {name: parameter for name, parameter in twin.named_parameters()}
+    report = tt.convert(twin, tokens=T, example_inputs=(tokens,), unmask=("causal",))
+    assert list(report.converted) == names and names[0] in str(report)
+    assert all(before[name] is parameter for name, parameter in twin.named_parameters())
+    assert list(twin.state_dict()) == list(model.state_dict())
+    if style in ("flat", "taps", "heads"):
+        assert set(report.unmasked) == {f"blocks.{i}.causal" for i in range(len(model.blocks))}
+    optimisers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, twin)]
+    for _ in range(5):  # SGD: the leaked gradients of the masked entries reach nothing but those entries
+        losses = []
+        for m, optimiser in zip((model, twin), optimisers):
+            loss, _ = m(tokens, labels=tokens)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.detach())
+        torch.testing.assert_close(losses[0], losses[1])
+    model(tokens)  # masks once more
+    model.load_state_dict(twin.state_dict())
+    torch.testing.assert_close(model(tokens), twin(tokens))
+
+
+def test_a_dense_layer_is_found_out_and_everything_put_back():
+    class Dense(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv1d(T, T, 1)
+
+        def forward(self, x):
+            return self.conv(x) + x
+
+    model, tokens = Model(FlatBlock(1), Dense()), torch.randint(VOCABULARY, (2, T))
+    conv, dense = model.blocks[0].conv, model.blocks[1].conv
+    with pytest.raises(tt.ConversionError, match=r"outputs differ by .* after conversion; allowed: 0.001; .*blocks.1.conv"):
+        tt.convert(model, tokens=T, example_inputs=(tokens,), unmask=("causal",))
+    assert model.blocks[0].conv is conv and model.blocks[1].conv is dense and model.blocks[0].causal
+    report = tt.convert(model, tokens=T, example_inputs=(tokens,), select=lambda name, module: "blocks.1" not in name)
+    assert list(report.converted) == ["blocks.0.conv"] and model.blocks[0].causal
+
+
+def test_what_is_left_alone_and_why():
+    model = nn.Sequential()
+    model.strided = nn.Conv1d(T, T, 3, stride=2, padding=1)
+    model.valid = nn.Conv1d(T, T, 3)
+    model.wide = nn.Conv1d(T, 2 * T, 1)
+    model.dilated = nn.Conv1d(T, T, 3, dilation=2, padding="same")
+    model.hooked = nn.Conv1d(T, T, 1)
+    model.hooked.register_forward_hook(lambda *_: None)
+    model.grouped = nn.Conv1d(2 * T, 2 * T, 3, groups=2, padding=1)
+    model.other = nn.Linear(D, D)
+    skipped = {
+        "strided": "stride=2; allowed: 1", "valid": "padding=0 changes the number of features", "wide": "its weight is 16 x 8, not square",
+        "dilated": "dilation=2; allowed: 1", "hooked": "it has hooks or parametrisations", "other": f"its size is {D} x {D}, not tokens={T}",
+    }
+    report = tt.convert(model, tokens=T)
+    assert list(report.converted) == ["grouped"] and model.grouped.heads == 2
+    assert report.skipped.keys() == skipped.keys()
+    for name, reason in skipped.items():
+        assert report.skipped[name].startswith(reason)
+
+
+def test_a_shared_layer_stays_shared():
+    shared = FlatBlock(1)
+    twin = FlatBlock(1)
+    twin.conv = shared.conv
+    model = Model(shared, twin)
+    tt.convert(model, tokens=T)
+    assert model.blocks[0].conv is model.blocks[1].conv and isinstance(twin.conv, tt.TriangularConv1d)
