@@ -144,7 +144,7 @@ llvm::Expected<BuiltBinary> build(const Candidate& candidate, Store& store, cons
   }
   const Nvrtc* nvrtc = options.nvrtc;
   if (nvrtc == nullptr) {
-    auto chosen = Nvrtc::choose(*candidate.target);
+    auto chosen = Nvrtc::choose(*candidate.target, options.newest_cuda);
     if (!chosen) return with_prefix(chosen.takeError(), to_string(candidate.problem));
     nvrtc = *chosen;
   }

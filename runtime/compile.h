@@ -22,7 +22,8 @@ BinaryKey binary_key(const Source& source, const Target& target, const Nvrtc& nv
 llvm::Expected<Binary> compile(const Candidate& candidate, const Nvrtc& nvrtc, const std::atomic<bool>* cancel = nullptr);
 
 struct BuildOptions {
-  const Nvrtc* nvrtc = nullptr;  // null: Nvrtc::choose(target), only when something must be compiled
+  const Nvrtc* nvrtc = nullptr;  // null: Nvrtc::choose(target, newest_cuda), only when something must be compiled
+  int newest_cuda = 0;           // the driver's CUDA version, where the binary is to run here
   // Take a cached binary of another compiler version too (right, since the source is the same; its speed may differ).
   bool any_compiler = true;
   bool no_jit = false;           // a miss is a cache error that names the problem and the commands that fill the cache

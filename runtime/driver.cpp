@@ -87,7 +87,9 @@ std::string path_of(void* handle, const std::string& otherwise) {
 using SetTarget = int (*)(const char*);
 constexpr const char* kSetTarget = "trigen_emulator_set_target";
 
-std::string emulator_file() {
+}  // namespace
+
+std::string find_emulator() {
   for (const std::string& directory :
        {library_directory(), program_directory(), library_directory() + "/../lib", program_directory() + "/../lib"}) {
     const std::string path = directory + "/libtrigen_emulator.so";
@@ -95,6 +97,8 @@ std::string emulator_file() {
   }
   return "";
 }
+
+namespace {
 
 const Outcome& outcome_for(llvm::StringRef path, llvm::StringRef emulated_target = "") {
   std::string wanted = path.str(), target = emulated_target.str();
@@ -123,7 +127,7 @@ Outcome DriverLoader::load(const std::string& path, const std::string& emulated_
   DriverFinding& finding = outcome.finding;
   std::vector<std::string> files;
   if (!emulated_target.empty()) {
-    const std::string file = emulator_file();
+    const std::string file = find_emulator();
     files.push_back(file.empty() ? "libtrigen_emulator.so" : file);
   } else if (!path.empty()) {
     files.push_back(path);

@@ -71,6 +71,9 @@ struct DriverFinding {
 };
 DriverFinding probe_driver(llvm::StringRef path = "");
 
+// libtrigen_emulator.so beside this library or this program; "" when it is not there.
+std::string find_emulator();
+
 // Facts about the machine that tell the states apart; from the file system below `root` and the environment.
 struct MachineFacts {
   bool device_nodes = false;   // /dev/nvidia0 or /dev/dxg

@@ -158,10 +158,10 @@ bool Nvrtc::makes(const Target& target) const {
   return !target.name.endswith("a") || major_ >= 12;
 }
 
-llvm::Expected<const Nvrtc*> Nvrtc::choose(const Target& target) {
+llvm::Expected<const Nvrtc*> Nvrtc::choose(const Target& target, int newest_cuda) {
   NvrtcTable& table = NvrtcTable::get();
   const std::string named = environment("TRIGEN_NVRTC");
-  const std::string key = target.name.str() + "\n" + named;
+  const std::string key = target.name.str() + "\n" + std::to_string(newest_cuda) + "\n" + named;
   {
     const std::lock_guard<std::mutex> lock(table.mutex);
     const auto found = table.chosen.find(key);
@@ -169,9 +169,13 @@ llvm::Expected<const Nvrtc*> Nvrtc::choose(const Target& target) {
   }
   const NvrtcSearch search = default_nvrtc_search();
   std::vector<NvrtcFile> files = find_nvrtc(search);
-  std::stable_sort(files.begin(), files.end(), [](const NvrtcFile& a, const NvrtcFile& b) {
-    return std::pair(a.major, a.minor) > std::pair(b.major, b.minor);
-  });
+  // Newest first; those that are newer than the driver after all others, oldest of them first.
+  const auto rank = [&](const NvrtcFile& file) {
+    const int version = file.major * 1000 + std::max(0, file.minor) * 10;
+    return newest_cuda > 0 && version > newest_cuda ? -version : version;
+  };
+  std::stable_sort(files.begin(), files.end(),
+                   [&](const NvrtcFile& a, const NvrtcFile& b) { return rank(a) > rank(b); });
   for (const NvrtcFile& file : files) {
     const auto& entry = table.load(file);
     if (!entry.nvrtc || !entry.nvrtc->makes(target)) continue;
@@ -190,7 +194,7 @@ llvm::Expected<const Nvrtc*> Nvrtc::choose(const Target& target) {
                           : "TRIGEN_NVRTC=" + named + " holds no libnvrtc.so";
   else
     text += "found\n" + describe(list_nvrtc(search));
-  text += (files.empty() ? "; " : "") + install;
+  text += (files.empty() ? "; " : "next step: ") + install;
   text += named.empty() ? ", or name one in TRIGEN_NVRTC" : ", or change TRIGEN_NVRTC, which excludes all others";
   return make_error(ErrorKind::kBuild, text);
 }

@@ -128,6 +128,7 @@ std::vector<NvrtcFile> find_nvrtc(const NvrtcSearch& search) {
   if (search.use_process) ::dl_iterate_phdr(visit_object, &finder);
   for (const std::string& directory : search.beside) {
     finder.add_folder(directory + "/nvrtc", "beside trigen");
+    finder.add_folder(directory + "/../nvrtc", "beside trigen");
     finder.add_folder(directory + "/../lib/trigen/nvrtc", "beside trigen");
     // A wheel's library lies inside the site-packages that may hold NVIDIA's wheels too.
     for (std::string up = real_path(directory); up.size() > 1; up = parent_path(up)) {

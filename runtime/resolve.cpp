@@ -31,8 +31,9 @@ llvm::Expected<std::vector<const Target*>> usable_targets(const Device& device, 
   return usable;
 }
 
-BuildOptions build_options(const PlanOptions& options) {
+BuildOptions build_options(const Device& device, const PlanOptions& options) {
   BuildOptions build;
+  if (!device.info().emulated) build.newest_cuda = device.driver().cuda_version();
   build.no_jit = options.no_jit;
   return build;
 }
@@ -50,8 +51,8 @@ std::optional<FoundRecord> find_record(const std::string& problem, const Device&
   return best;
 }
 
-llvm::Expected<Resolution> from_record(const Problem& problem, const FoundRecord& found, const Target& target, Store& store,
-                                       const PlanOptions& options) {
+llvm::Expected<Resolution> from_record(const Problem& problem, const FoundRecord& found, const Target& target,
+                                       const Device& device, Store& store, const PlanOptions& options) {
   const Record& record = found.record;
   auto candidate = parse_candidate(problem, target, record.candidate);
   if (!candidate) return candidate.takeError();
@@ -72,7 +73,7 @@ llvm::Expected<Resolution> from_record(const Problem& problem, const FoundRecord
     resolution.match = Match::kNear;
     resolution.difference = "the record was made with other templates than this version's";
   }
-  auto built = build(*candidate, store, build_options(options));
+  auto built = build(*candidate, store, build_options(device, options));
   if (!built) return built.takeError();
   resolution.binary = std::move(built->binary);
   resolution.origin = built->origin;
@@ -81,7 +82,7 @@ llvm::Expected<Resolution> from_record(const Problem& problem, const FoundRecord
 
 llvm::Expected<Resolution> from_candidate(const Candidate& candidate, Store& store, const Device& device,
                                           const PlanOptions& options) {
-  auto built = build(candidate, store, build_options(options));
+  auto built = build(candidate, store, build_options(device, options));
   if (!built) return built.takeError();
   Resolution resolution;
   resolution.candidate = candidate;
@@ -166,7 +167,7 @@ llvm::Expected<Resolution> resolve(const Problem& problem, const Device& device,
   const Target* target = nullptr;
   std::string stale;
   if (auto found = find_record(text, device, store, *usable, &target)) {
-    auto resolution = from_record(problem, *found, *target, store, options);
+    auto resolution = from_record(problem, *found, *target, device, store, options);
     if (resolution) return resolution;
     // A record that cannot be used is a miss; its reason is worth keeping where the miss is an error.
     stale = take_error(resolution.takeError()).message;
