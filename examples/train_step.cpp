@@ -1,7 +1,9 @@
 // One training step of a causal token mixer in bf16: y = gelu(W x + b), which also stores the value before the activation, then
 // dx, dW and db from a gradient dy of that value. Each result is checked against a plain loop in double precision.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <random>
 #include <trigen/trigen.hpp>
 #include <vector>
