@@ -3,16 +3,15 @@
 `import trigen` needs neither PyTorch nor a GPU. `import trigen.torch` brings the PyTorch operators and modules.
 """
 
+from ._version import __version__
 from .errors import (BadRequest, BuildError, CacheMiss, DeviceError, InternalError, LibraryMissing, TrigenError,
                      TrigenWarning, Unsupported)
 from .library import Availability, DeviceTensor, Plan, PlanInfo, Runtime, configure, format_problem, is_available, parse_problem
 from .recording import Recorder, record
 from .tuning import TuneResult, program, tune, tune_problems
 
-__version__ = "0.1.0"
-
 __all__ = [
-    "Availability", "BadRequest", "BuildError", "CacheMiss", "DeviceError", "DeviceTensor", "InternalError", "LibraryMissing", "Plan", "PlanInfo",
+    "__version__", "Availability", "BadRequest", "BuildError", "CacheMiss", "DeviceError", "DeviceTensor", "InternalError", "LibraryMissing", "Plan", "PlanInfo",
     "Recorder", "Runtime", "TrigenError", "TrigenWarning", "TuneResult", "Unsupported", "configure", "format_problem",
     "is_available", "parse_problem", "program", "record", "tune", "tune_problems",
 ]

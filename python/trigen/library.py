@@ -82,7 +82,7 @@ def candidates() -> List[str]:
     if chosen:
         return [chosen]
     beside = Path(__file__).resolve().parent / "lib" / "libtrigen.so"
-    return ([str(beside)] if beside.exists() else []) + ["libtrigen.so.0", "libtrigen.so"]
+    return ([str(beside)] if beside.exists() else []) + [f"libtrigen.so.{VERSION[0]}.{VERSION[1]}", "libtrigen.so"]
 
 
 def load() -> _c.CDLL:

@@ -1,9 +1,35 @@
-"""Tests of the Python package. Run with `pytest tests/python` where torch is installed; the package is taken from python/ of this
-tree unless it is installed."""
+"""Tests of the Python package. Run with `pytest tests/python` where torch is installed; tests that need torch, libtrigen.so or the
+emulated device say [SKIP] and why when it is not there. The package is taken from python/ of this tree, the library from
+TRIGEN_LIBRARY or build/."""
 
+import os
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+BUILD = Path(os.environ.get("TRIGEN_BUILD", ROOT / "build"))
+if "TRIGEN_LIBRARY" not in os.environ and (BUILD / "libtrigen.so").exists():
+    os.environ["TRIGEN_LIBRARY"] = str(BUILD / "libtrigen.so")
+if "TRIGEN_PROGRAM" not in os.environ and (BUILD / "trigen").exists():
+    os.environ["TRIGEN_PROGRAM"] = str(BUILD / "trigen")
+
+
+@pytest.fixture(scope="session")
+def library():
+    """The loaded libtrigen.so's module."""
+    from trigen import errors, library
+
+    try:
+        library.load()
+    except errors.LibraryMissing as error:
+        pytest.skip(f"[SKIP] {error}")
+    return library
+
+
+@pytest.fixture(scope="session")
+def repository():
+    return ROOT
