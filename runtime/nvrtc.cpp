@@ -95,7 +95,9 @@ struct NvrtcTable {
     void* handle = ::dlopen(file.path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
       const char* reason = ::dlerror();
-      return make_error(ErrorKind::kBuild, reason == nullptr ? "does not load" : reason);
+      llvm::StringRef text = reason == nullptr ? "does not load" : reason;
+      text.consume_front(file.path + ": ");  // the caller names the file
+      return make_error(ErrorKind::kBuild, text);
     }
     auto nvrtc = std::make_unique<Nvrtc>();
     nvrtc->file_ = file;

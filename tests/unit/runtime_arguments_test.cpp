@@ -1,0 +1,201 @@
+#include <gmock/gmock.h>
+
+#include "runtime/arguments.h"
+#include "runtime_testing.h"
+
+namespace trigen {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using trigen::testing::error_of;
+
+// Addresses only: nothing here is read or written.
+void* at(uintptr_t address) { return reinterpret_cast<void*>(address); }
+constexpr uintptr_t kX = 0x10000000, kY = 0x20000000, kW = 0x30000000, kOther = 0x40000000;
+
+Problem problem(const char* text) { return llvm::cantFail(parse_problem(text)); }
+
+trigen_args plain() {
+  trigen_args args = TRIGEN_ARGS_INIT;
+  args.x.data = at(kX);
+  args.y.data = at(kY);
+  args.w = at(kW);
+  return args;
+}
+
+std::string bind(const char* text, const trigen_args& args, int64_t workspace = 0, Params* out = nullptr) {
+  Params params;
+  const std::string error = error_of(bind_arguments(problem(text), workspace, args, out == nullptr ? params : *out));
+  return error;
+}
+
+constexpr const char* kForward = "forward,dtype=bf16,B=4,H=2,T=64,D=32";
+
+TEST(BindArguments, ZeroStridesAreContiguous) {
+  Params params;
+  ASSERT_EQ(bind(kForward, plain(), 0, &params), "");
+  EXPECT_EQ(params.x.row, 2 * 32);
+  EXPECT_EQ(params.x.head, 32);
+  EXPECT_EQ(params.x.batch, 64 * 2 * 32);
+  EXPECT_EQ(params.w_row, 64);
+  EXPECT_EQ(params.w_head, 64 * 64);
+  EXPECT_EQ(params.B, 4);
+  EXPECT_EQ(params.T, 64);
+  EXPECT_EQ(params.gate.data, nullptr);
+  EXPECT_EQ(params.workspace, nullptr);
+
+  ASSERT_EQ(bind("forward,dtype=bf16,B=4,H=2,T=64,D=32,layout=bdt", plain(), 0, &params), "");
+  EXPECT_EQ(params.y.row, 64);
+  EXPECT_EQ(params.y.head, 32 * 64);
+  EXPECT_EQ(params.y.batch, 2 * 32 * 64);
+}
+
+TEST(BindArguments, GivenStridesAreKeptAndTheRestFollowsThem) {
+  trigen_args args = plain();
+  args.x.row = 128;
+  args.w_row = 80;
+  Params params;
+  ASSERT_EQ(bind(kForward, args, 0, &params), "");
+  EXPECT_EQ(params.x.row, 128);
+  EXPECT_EQ(params.x.batch, 64 * 128);
+  EXPECT_EQ(params.w_head, 64 * 80);
+}
+
+TEST(BindArguments, ForeignStructSize) {
+  trigen_args args = plain();
+  args.struct_size = 8;
+  EXPECT_THAT(bind(kForward, args), AllOf(HasSubstr("struct_size 8"), HasSubstr("TRIGEN_ARGS_INIT")));
+}
+
+TEST(BindArguments, NullPointersByName) {
+  trigen_args args = plain();
+  args.x.data = nullptr;
+  EXPECT_THAT(bind(kForward, args), HasSubstr("x is null; the problem needs it: forward,dtype=bf16"));
+  args = plain();
+  args.w = nullptr;
+  EXPECT_THAT(bind(kForward, args), HasSubstr("w is null"));
+  EXPECT_THAT(bind("forward,dtype=bf16,B=4,T=64,D=32,epilogue=bias", plain()), HasSubstr("bias is null"));
+  EXPECT_THAT(bind("forward,dtype=bf16,B=4,T=64,D=32,epilogue=residual", plain()), HasSubstr("residual is null"));
+  args = plain();
+  args.y.data = nullptr;
+  EXPECT_THAT(bind("grad_weight,dtype=bf16,B=4,T=64,D=32", args), HasSubstr("y (dy) is null"));
+}
+
+TEST(BindArguments, TensorsThatTheProblemHasNoUseFor) {
+  trigen_args args = plain();
+  args.gate.data = at(kOther);
+  EXPECT_THAT(bind(kForward, args), HasSubstr("gate is given, but the problem has no use for it"));
+  args = plain();
+  args.bias = at(kOther);
+  EXPECT_THAT(bind("grad_input,dtype=bf16,B=4,T=64,D=32", args), HasSubstr("bias is given"));
+}
+
+TEST(BindArguments, Alignment) {
+  trigen_args args = plain();
+  args.x.data = at(kX + 2);
+  EXPECT_THAT(bind(kForward, args), AllOf(HasSubstr("x is at 0x10000002, 16-byte alignment is needed"), HasSubstr("smaller align")));
+  EXPECT_EQ(bind("forward,dtype=bf16,B=4,H=2,T=64,D=32,align=2", args), "");
+  args = plain();
+  args.w = at(kW + 8);
+  EXPECT_THAT(bind(kForward, args), AllOf(HasSubstr("w is at"), HasSubstr("smaller walign")));
+  // Rows of 257 elements of W are aligned to an element only, and the contiguous problem knows.
+  EXPECT_EQ(bind("forward,dtype=bf16,B=1,T=257,D=32", plain()), "");
+}
+
+TEST(BindArguments, Strides) {
+  trigen_args args = plain();
+  args.x.row = -64;
+  EXPECT_THAT(bind(kForward, args), HasSubstr("x's row stride is -64"));
+  args = plain();
+  args.x.row = 67;
+  EXPECT_THAT(bind(kForward, args), AllOf(HasSubstr("x's row stride is 67 elements (134 bytes)"), HasSubstr("multiples of 16 bytes")));
+  args = plain();
+  args.w_row = 32;
+  EXPECT_THAT(bind(kForward, args), AllOf(HasSubstr("w_row is 32"), HasSubstr("T*K=64")));
+  args = plain();
+  args.x.batch = int64_t{1} << 60;
+  EXPECT_THAT(bind(kForward, args), HasSubstr("pass a positive number of elements that fits an address space"));
+  args = plain();
+  args.x.batch = int64_t{1} << 59;
+  EXPECT_EQ(bind("forward,dtype=bf16,B=1,H=2,T=64,D=32", args), "") << "one batch takes no step";
+  args.x.batch = (int64_t{1} << 59) - 64;
+  EXPECT_THAT(bind("forward,dtype=bf16,B=32,H=2,T=64,D=32", args), HasSubstr("overflows 64 bits"));
+  args = plain();
+  args.y.row = 32;  // two heads of 32 need 64
+  EXPECT_THAT(bind(kForward, args), HasSubstr("y overlaps itself"));
+}
+
+TEST(BindArguments, Workspace) {
+  trigen_args args = plain();
+  EXPECT_THAT(bind(kForward, args, 1024), AllOf(HasSubstr("workspace is null"), HasSubstr("1024 bytes"), HasSubstr("trigen_plan_workspace_size")));
+  args.workspace = at(kOther);
+  args.workspace_size = 1000;
+  EXPECT_THAT(bind(kForward, args, 1024), HasSubstr("workspace has 1000 bytes, the plan needs 1024"));
+  args.workspace_size = 1024;
+  EXPECT_EQ(bind(kForward, args, 1024), "");
+  args.workspace = at(kOther + 8);
+  EXPECT_THAT(bind(kForward, args, 1024), HasSubstr("16-byte alignment"));
+  args.workspace = at(kY + 64);
+  EXPECT_THAT(bind(kForward, args, 1024), AllOf(HasSubstr("overlaps"), HasSubstr("workspace")));
+}
+
+TEST(BindArguments, OutputsMustNotOverlap) {
+  trigen_args args = plain();
+  args.y = args.x;
+  EXPECT_THAT(bind(kForward, args), HasSubstr("y overlaps x: y is [0x10000000, 0x10008000), x is [0x10000000, 0x10008000)"));
+  args = plain();
+  args.y.data = at(kW + 16);
+  EXPECT_THAT(bind(kForward, args), HasSubstr("y overlaps w"));
+  args = plain();
+  args.x.data = at(kY + 0x8000);  // right behind
+  EXPECT_EQ(bind(kForward, args), "");
+  args = plain();
+  args.pre.data = args.y.data;
+  EXPECT_THAT(bind("forward,dtype=bf16,B=4,T=64,D=32,epilogue=gelu+pre", args), HasSubstr("y overlaps pre"));
+  args = plain();
+  args.w = args.x.data;
+  EXPECT_THAT(bind("grad_weight,dtype=bf16,B=4,T=64,D=32", args), HasSubstr("w (dW) overlaps x"));
+  args = plain();
+  args.bias = args.w;
+  EXPECT_THAT(bind("grad_weight,dtype=bf16,B=4,T=64,D=32,epilogue=bias", args), HasSubstr("overlaps"));
+}
+
+TEST(BindArguments, InputsMayOverlap) {
+  trigen_args args = plain();
+  args.y = args.x;
+  EXPECT_EQ(bind("grad_weight,dtype=bf16,B=4,T=64,D=32", args), "") << "x and dy are both read";
+}
+
+TEST(BindArguments, ResidualAndGateMayBeTheOutputItself) {
+  trigen_args args = plain();
+  args.residual = args.y;
+  EXPECT_EQ(bind("forward,dtype=bf16,B=4,T=64,D=32,epilogue=residual", args), "");
+  args.residual.data = at(kY + 64);
+  EXPECT_THAT(bind("forward,dtype=bf16,B=4,T=64,D=32,epilogue=residual", args),
+              AllOf(HasSubstr("y overlaps residual"), HasSubstr("or exactly the same view")));
+  args = plain();
+  args.gate = args.y;
+  EXPECT_EQ(bind("forward,dtype=bf16,B=4,T=64,D=32,epilogue=gate", args), "");
+  args = plain();
+  args.residual = args.x;
+  EXPECT_EQ(bind("grad_input,dtype=bf16,B=4,T=64,D=32,epilogue=residual", args), "") << "dx = W^T dy + dx";
+  EXPECT_THAT(bind("forward,dtype=bf16,B=4,T=64,D=32,epilogue=residual", args), "") << "two inputs";
+}
+
+// Two slices of the last axis of one buffer lie in each other's span, and share no element.
+TEST(BindArguments, InterleavedSlicesOfOneBufferDoNotOverlap) {
+  trigen_args args = plain();
+  args.x = {at(kX), 64 * 64, 32, 64};
+  args.y = {at(kX + 32 * 2), 64 * 64, 32, 64};
+  EXPECT_EQ(bind("forward,dtype=bf16,B=4,T=64,D=32", args), "");
+  args.y.data = at(kX + 16 * 2);
+  EXPECT_THAT(bind("forward,dtype=bf16,B=4,T=64,D=32", args), HasSubstr("y overlaps x"));
+  args.y.data = at(kX + (64 + 48) * 2);  // wraps into the next row's x
+  EXPECT_THAT(bind("forward,dtype=bf16,B=4,T=64,D=32", args), HasSubstr("y overlaps x"));
+  args.y.data = at(kX + (64 * 64 * 3 + 32) * 2);  // the same slice, three batches on
+  EXPECT_EQ(bind("forward,dtype=bf16,B=4,T=64,D=32", args), "");
+}
+
+}  // namespace
+}  // namespace trigen
