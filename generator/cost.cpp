@@ -25,6 +25,10 @@ constexpr double kMmaSyncPerCycle = 1230;  // mma.sync multiply-adds of one SM o
 constexpr double kUsableL2 = 0.7;          // the share of the L2 that a panel can keep
 
 double ceil_div(double a, double b) { return std::ceil(a / b); }
+// Near their crossing two limits slow each other down.
+double soft_max(double a, double b, double c = 0) {
+  return std::pow(std::pow(a, 4) + std::pow(b, 4) + std::pow(c, 4), 0.25);
+}
 
 struct Model {
   const Problem& p;
@@ -50,6 +54,12 @@ struct Model {
   double math_bytes() const { return simt() ? 4 : b_bytes(); }  // of an element in shared memory
   double columns() const { return static_cast<double>(weight() ? p.T * p.K : p.B * p.D); }
 
+  // Through registers instead of cp.async: the family has none, the vector is too short for it, or the dtype
+  // changes.
+  bool copies() const { return target.cp_async && family != "mma_sm70" && family != "mma_sm75" && !simt(); }
+  bool a_staged() const { return !copies() || c.vec_a * a_bytes() < 4 || a_bytes() != b_bytes(); }
+  bool b_staged() const { return !copies() || c.vec_b * b_bytes() < 4; }
+
   // Multiply-adds per cycle of one SM at the family's full rate.
   double peak_per_cycle() const {
     const auto per_cycle = [&](double flops) { return flops / (2 * target.sms * target.clock_hz); };
@@ -66,9 +76,9 @@ struct Model {
 
   int estimated_registers() const {
     const double sums = static_cast<double>(c.tile_m) * c.tile_n / threads();
-    const bool staged = !target.cp_async || family == "mma_sm70" || family == "mma_sm75";
     const double staging =
-        staged ? (c.tile_m * a_bytes() + c.tile_n * b_bytes()) * c.tile_k / 4 / threads() : 0;
+        ((a_staged() ? c.tile_m * a_bytes() : 0) + (b_staged() ? c.tile_n * b_bytes() : 0)) * c.tile_k / 4 /
+        threads();
     const double fragments =
         simt() ? 2 * (warp_m() / 8 + warp_n() / 4) : (warp_m() + warp_n()) * 0.5 * (math_bytes() / 2);
     return static_cast<int>(sums + staging + fragments + 48);
@@ -90,7 +100,8 @@ Occupancy occupancy(const Model& m, const Candidate& candidate, const std::optio
     o.spill_bytes = resources->spill_bytes;
   } else {
     registers = m.estimated_registers();
-    o.spill_bytes = static_cast<double>(std::max<int64_t>(0, registers - limit)) * 8;  // stored and loaded
+    o.spill_bytes =
+        static_cast<double>(std::max<int64_t>(0, registers - limit)) * 4;  // a guess: half are avoided
     registers = std::min(registers, limit);
   }
   registers = (registers + 7) / 8 * 8;  // registers are given to warps in units of 256
@@ -146,8 +157,10 @@ double step_cycles(const Model& m, int blocks, double spill_bytes) {
   const double longest = std::max({compute, shared, load});
   const double hidden = longest + 0.15 * (compute + shared + load - longest) + spills;
   const double issue = hidden * (resident + 1) / resident;  // few warps leave gaps
-  const double in_flight = std::max(1, c.stages - 1);
-  return std::max(blocks * issue + kSyncCycles, kLatencyCycles / in_flight);
+  // Registers hold one tile on its way, shared memory stages - 1.
+  const double in_flight = m.a_staged() || m.b_staged() ? 1 : std::max(1, c.stages - 1);
+  // A stage more hides a little more, even where the loads are hidden on average.
+  return soft_max(blocks * issue + kSyncCycles, kLatencyCycles / in_flight);
 }
 
 // Cycles of a block outside its main loop: start, first loads, output.
@@ -307,9 +320,7 @@ Prediction predict(const Candidate& candidate, const DeviceModel& device,
   const double scale = device.sms * device.clock_hz / (m.target.sms * m.target.clock_hz);
   r.l2_s = s.l2_bytes / (m.target.l2_bytes_per_s * scale);
   r.fixed_s = kLaunchSeconds + reduction_seconds(m);
-  // Near their crossing two limits slow each other down.
-  const double busy = std::pow(std::pow(finish, 4) + std::pow(r.dram_s, 4) + std::pow(r.l2_s, 4), 0.25);
-  r.seconds = r.fixed_s + busy;
+  r.seconds = r.fixed_s + soft_max(finish, r.dram_s, r.l2_s);
 
   r.limiter = m.simt() ? "fma" : "tensor";
   double most = r.compute_s;
