@@ -46,7 +46,7 @@ class Machine {
 
 double makespan(llvm::ArrayRef<BlockRun> runs, int64_t repeats, int64_t slots) {
   // How many blocks at the end are simulated, in slots: beyond some rounds the start does not show any more.
-  constexpr int64_t kSimulatedRounds = 4;
+  constexpr int64_t kSimulatedRounds = 6;
   int64_t blocks = 0;
   double seconds = 0;
   for (const BlockRun& run : runs) {
