@@ -1,8 +1,8 @@
 #include "generator/makespan.h"
 
 #include <algorithm>
-#include <queue>
-#include <vector>
+
+#include "llvm/ADT/SmallVector.h"
 
 namespace trigen {
 namespace {
@@ -11,34 +11,40 @@ namespace {
 struct FreeSlots {
   double seconds;
   int64_t count;
-  bool operator>(const FreeSlots& other) const { return seconds > other.seconds; }
 };
 
 class Machine {
  public:
-  Machine(double start, int64_t slots) : finish_(start) { free_.push({start, slots}); }
+  Machine(double start, int64_t slots) : finish_(start) { free_.push_back({start, slots}); }
 
   void run(BlockRun run) {
     while (run.count > 0) {
-      FreeSlots slots = free_.top();
-      free_.pop();
-      // Slots that became free together within a rounding error.
-      while (!free_.empty() && free_.top().seconds <= slots.seconds * (1 + 1e-9)) {
-        slots.count += free_.top().count;
-        free_.pop();
-      }
+      FreeSlots& slots = free_.back();
       const int64_t taken = std::min(slots.count, run.count);
-      if (taken < slots.count) free_.push({slots.seconds, slots.count - taken});
       const double end = slots.seconds + run.seconds;
-      free_.push({end, taken});
-      finish_ = std::max(finish_, end);
       run.count -= taken;
+      if (taken < slots.count)
+        slots.count -= taken;
+      else
+        free_.pop_back();
+      put({end, taken});
+      finish_ = std::max(finish_, end);
     }
   }
   double finish() const { return finish_; }
 
  private:
-  std::priority_queue<FreeSlots, std::vector<FreeSlots>, std::greater<>> free_;
+  // Slots that become free together, within a rounding error, are one entry.
+  void put(FreeSlots slots) {
+    size_t at = free_.size();
+    while (at > 0 && free_[at - 1].seconds < slots.seconds * (1 - 1e-9)) --at;
+    if (at > 0 && free_[at - 1].seconds <= slots.seconds * (1 + 1e-9))
+      free_[at - 1].count += slots.count;
+    else
+      free_.insert(free_.begin() + at, slots);
+  }
+
+  llvm::SmallVector<FreeSlots, 64> free_;  // sorted, the first to be free is last
   double finish_;
 };
 
@@ -70,7 +76,7 @@ double makespan(llvm::ArrayRef<BlockRun> runs, int64_t repeats, int64_t slots) {
   }
   // A long run at the cut is shortened to whole rounds, so that a million equal blocks cost nothing.
   double before = static_cast<double>(repeats) * seconds - simulated_seconds;
-  std::vector<BlockRun> part(runs.begin() + first, runs.end());
+  llvm::SmallVector<BlockRun, 64> part(runs.begin() + first, runs.end());
   if (!part.empty() && part.front().count > 2 * wanted) {
     const int64_t rounds = (part.front().count - wanted) / slots;
     part.front().count -= rounds * slots;
