@@ -83,9 +83,10 @@ std::string path_of(void* handle, const std::string& otherwise) {
   return otherwise;
 }
 
-// The emulated device's own entry: sets the target before cuInit, 0 = done.
-using SetTarget = int (*)(const char*);
-constexpr const char* kSetTarget = "trigen_emulator_set_target";
+// The emulated device's own entries: options by text (0 = taken), and this thread's last failure in words.
+using Configure = int (*)(const char*);
+constexpr const char* kConfigure = "trigen_emulator_configure";
+constexpr const char* kLastError = "trigen_emulator_last_error";
 
 }  // namespace
 
@@ -109,6 +110,14 @@ const Outcome& outcome_for(llvm::StringRef path, llvm::StringRef emulated_target
   }
   const std::string key = target.empty() ? wanted : "emulated:" + target;
   const std::lock_guard<std::mutex> lock(table().mutex);
+  // One library holds one target: a second one would change the devices of the first.
+  for (const auto& [other, outcome] : table().outcomes)
+    if (!target.empty() && outcome.driver && other != key && llvm::StringRef(other).startswith("emulated:")) {
+      Outcome& refused = table().outcomes[key];
+      refused.finding.state = DriverState::kNoDevice;
+      refused.finding.text = "no emulated:" + target + ": this process has " + other + ", and holds one emulated target only";
+      return refused;
+    }
   auto found = table().outcomes.find(key);
   if (found == table().outcomes.end())
     found = table().outcomes.emplace(key, DriverLoader::load(wanted, target)).first;
@@ -169,12 +178,12 @@ Outcome DriverLoader::load(const std::string& path, const std::string& emulated_
   }
   finding.path = path_of(handle, files.size() == 1 ? files[0] : finding.tried.back());
 
-  if (auto* set_target = reinterpret_cast<SetTarget>(::dlsym(handle, kSetTarget))) {
+  auto* emulator_error = reinterpret_cast<const char* (*)()>(::dlsym(handle, kLastError));
+  if (auto* configure = reinterpret_cast<Configure>(::dlsym(handle, kConfigure))) {
     finding.emulated = true;
-    if (!emulated_target.empty() && set_target(emulated_target.c_str()) != 0) {
+    if (!emulated_target.empty() && configure(("target=" + emulated_target).c_str()) != 0) {
       finding.state = DriverState::kNoDevice;
-      finding.text = "the emulated device does not take target '" + emulated_target +
-                     "': it knows the targets of `trigen doctor`, and one per process";
+      finding.text = "no emulated:" + emulated_target + ": " + (emulator_error == nullptr ? "refused" : emulator_error());
       return outcome;
     }
   } else if (!emulated_target.empty()) {
@@ -234,6 +243,7 @@ Outcome DriverLoader::load(const std::string& path, const std::string& emulated_
   driver->cuda_version_ = finding.cuda_version;
   driver->device_count_ = finding.device_count;
   driver->emulated_ = finding.emulated;
+  driver->last_error_ = emulator_error;
   finding.state = DriverState::kReady;
   outcome.driver = std::move(driver);
   return outcome;
@@ -254,6 +264,8 @@ llvm::Error Driver::check(CUresult result, llvm::StringRef call, llvm::StringRef
   api_.cuGetErrorString(result, &text);
   std::string message = call.str() + ": " + (name == nullptr ? "error " + std::to_string(result) : std::string(name));
   if (text != nullptr) message += std::string(" (") + text + ")";
+  const char* words = last_error_ == nullptr ? nullptr : last_error_();
+  if (words != nullptr && *words != '\0') message += std::string(": ") + words;
   if (!context.empty()) message += "; " + context.str();
   return make_error(ErrorKind::kDevice, message);
 }

@@ -56,6 +56,7 @@ class Driver {
   std::string path_, version_;
   int cuda_version_ = 0, device_count_ = 0;
   bool emulated_ = false;
+  const char* (*last_error_)() = nullptr;  // the emulated device's own words
 };
 
 // What is known without failing: for doctor and for messages.
