@@ -43,6 +43,9 @@ std::string find_stray(const Problem& p, const Tensor& t, const std::byte* buffe
   if (!all_poison(buffer, t.offset_bytes)) {
     return format("%s: bytes before its start were written", to_string(t.role));
   }
+  if (!all_poison(buffer + t.offset_bytes + t.bytes(), Tensor::kGuardBytes)) {
+    return format("%s: bytes behind its end were written", to_string(t.role));
+  }
   const std::byte* data = buffer + t.offset_bytes;
   std::mutex mutex;
   std::string found;

@@ -24,7 +24,8 @@ struct Tensor {
   int64_t elements = 0;      // of the buffer, from the tensor's first element on, gaps between rows included
   int64_t offset_bytes = 0;  // of the first element from the buffer's 256-byte aligned start
   int64_t bytes() const { return elements * element_size(dtype); }
-  int64_t buffer_bytes() const { return offset_bytes + bytes(); }
+  int64_t buffer_bytes() const { return offset_bytes + bytes() + kGuardBytes; }
+  static constexpr int64_t kGuardBytes = 256;  // behind the last element, poisoned and checked like a gap
 };
 
 // The tensors that a problem has, inputs and outputs. Rows are dense where the problem's alignment allows it, else padded to

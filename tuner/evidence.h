@@ -1,0 +1,22 @@
+// What a record keeps of its tune, as JSON text: samples, finalists, rejected candidates with their errors, conditions.
+#pragma once
+
+#include <string>
+
+#include "tuner/tune.h"
+
+namespace trigen {
+
+// Of a whole tune: {"complete":..,"date":..,"seconds":..,"quartiles":[..],"candidates":[{"candidate":..,"outcome":..,..}]}.
+std::string evidence_of(const TuneReport& report);
+bool is_complete(const std::string& evidence);
+
+// Of one candidate, for the samples of an unfinished tune.
+std::string sample_of(const CandidateReport& row);
+// False when the text is not one of sample_of's.
+bool read_sample(const std::string& text, CandidateReport& row);
+
+// The whole report, for --json.
+std::string report_json(const TuneReport& report);
+
+}  // namespace trigen

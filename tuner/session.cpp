@@ -1,0 +1,466 @@
+#include "tuner/session.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "tuner/ceiling.h"
+#include "tuner/evidence.h"
+#include "tuner/text.h"
+#include "tuner/verify.h"
+
+namespace trigen {
+namespace {
+
+// Built candidates on their way from the compiling threads to the measuring one.
+class BuildQueue {
+ public:
+  struct Item {
+    size_t index;
+    llvm::Expected<BuiltBinary> built;
+  };
+  // `indices` are positions in `candidates`; both stay alive until the queue is destroyed.
+  BuildQueue(const std::vector<Candidate>& candidates, std::vector<size_t> indices, Store& store, BuildAllOptions options)
+      : indices_(std::move(indices)) {
+    for (const size_t i : indices_) work_.push_back(candidates[i]);
+    options.cancel = &stop_;
+    thread_ = std::thread([this, &store, options] {
+      build_all(work_, store, options, [this](size_t i, llvm::Expected<BuiltBinary> built) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        items_.push_back({indices_[i], std::move(built)});
+        ready_.notify_one();
+        return !stop_.load();
+      });
+      const std::lock_guard<std::mutex> lock(mutex_);
+      finished_ = true;
+      ready_.notify_one();
+    });
+  }
+  ~BuildQueue() {
+    stop();
+    thread_.join();
+    for (Item& item : items_) {
+      if (!item.built) llvm::consumeError(item.built.takeError());
+    }
+  }
+  void stop() { stop_.store(true); }
+  // Waits up to 50 ms; nullopt when nothing came. `over` when nothing will come any more.
+  std::optional<Item> pop(bool& over) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ready_.wait_for(lock, std::chrono::milliseconds(50), [&] { return !items_.empty() || finished_; });
+    over = items_.empty() && finished_;
+    if (items_.empty()) return std::nullopt;
+    Item item = std::move(items_.front());
+    items_.pop_front();
+    return item;
+  }
+
+ private:
+  std::vector<size_t> indices_;
+  std::vector<Candidate> work_;
+  std::deque<Item> items_;
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::atomic<bool> stop_{false};
+  bool finished_ = false;
+  std::thread thread_;
+};
+
+size_t limited(size_t count, size_t limit) { return limit > 0 ? std::min(count, limit) : count; }
+
+}  // namespace
+
+Session::Session(const Problem& problem, const Target& target, const Device* device, Store& store, const TuneOptions& options,
+                 std::vector<Candidate> candidates)
+    : problem_(problem),
+      target_(target),
+      device_(device),
+      store_(store),
+      options_(options),
+      candidates_(std::move(candidates)),
+      search_(limited(candidates_.size(), options.max_candidates), options.search),
+      start_(std::chrono::steady_clock::now()),
+      timed_(candidates_.size()),
+      keys_(candidates_.size()) {
+  report_.problem = to_string(problem);
+  report_.target = target.name.str();
+  const bool real = device != nullptr && !device->info().emulated && device->runs_cubin_of(target);
+  const DeviceModel model = real ? device->model() : model_of(target);
+  report_.ceiling_s = ceiling_of(problem, target, model).seconds();
+  for (const Candidate& candidate : candidates_) {
+    CandidateReport row;
+    row.candidate = describe(candidate);
+    row.predicted_s = predict(candidate, model).seconds;
+    report_.candidates.push_back(std::move(row));
+  }
+}
+
+double Session::elapsed() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+}
+
+void Session::show(const char* phase, size_t done, size_t total, double best_s, const std::string& best) {
+  if (!options_.progress) return;
+  TuneProgress p;
+  p.problem = report_.problem;
+  p.phase = phase;
+  p.done = done;
+  p.total = total;
+  p.best_s = best_s;
+  p.best = best;
+  p.elapsed_s = elapsed();
+  if (done > 0 && total >= done) {
+    p.eta_s = p.elapsed_s / static_cast<double>(done) * static_cast<double>(total - done);
+    if (options_.search.budget_s > 0 && device_ != nullptr) {
+      p.eta_s = std::min(p.eta_s, std::max(0.0, options_.search.budget_s - p.elapsed_s));
+    }
+  }
+  options_.progress(p);
+}
+
+void Session::note_cache(const std::string& problem) {
+  if (problem.empty() || cache_noted_) return;
+  cache_noted_ = true;
+  report_.notes.push_back("the cache was not written: " + problem);
+}
+
+llvm::Error Session::nothing_works() const {
+  if (cancelled()) return make_error(ErrorKind::kDevice, "interrupted before any candidate of " + report_.problem + " was done");
+  std::string text = "no candidate of " + report_.problem + " works on " + report_.target + ":";
+  size_t shown = 0;
+  ErrorKind kind = ErrorKind::kDevice;
+  for (const CandidateReport& row : report_.candidates) {
+    if (row.outcome == Outcome::kNotTried) continue;
+    if (row.outcome == Outcome::kNotBuilt) kind = ErrorKind::kBuild;
+    if (++shown > 4) break;
+    text += "\n  " + row.candidate + ": " + to_string(row.outcome) + ", " + row.note.substr(0, 600);
+  }
+  return make_error(kind, text);
+}
+
+Record Session::record_of(size_t index) const {
+  Record record;
+  record.problem = report_.problem;
+  record.arch = report_.target;
+  record.candidate = report_.candidates[index].candidate;
+  record.binary = keys_[index];
+  record.error = report_.candidates[index].error;
+  if (device_ != nullptr && !device_->info().emulated && device_->runs_cubin_of(target_)) {
+    record.device = device_->info().name;
+    record.sms = device_->info().sms;
+    record.driver = device_->info().driver;
+  }
+  return record;
+}
+
+void Session::store_sample(size_t index) {
+  Record record = record_of(index);
+  const CandidateReport& row = report_.candidates[index];
+  record.provenance = Provenance::kMeasured;
+  record.median_us = summarize(row.quick).median * 1e6;
+  record.evidence = sample_of(row);
+  if (auto error = store_.put_sample(record)) note_cache(take_error(std::move(error)).message);
+}
+
+void Session::store_choice(size_t index, Provenance provenance) {
+  CandidateReport& row = report_.candidates[index];
+  row.outcome = Outcome::kChosen;
+  report_.provenance = provenance;
+  report_.chosen = row.candidate;
+  report_.error = row.error;
+  report_.tolerance = row.tolerance;
+  report_.limiter = predict(candidates_[index], provenance == Provenance::kMeasured ? device_->model() : model_of(target_),
+                            row.resources.registers > 0 ? std::optional(row.resources) : std::nullopt)
+                        .limiter;
+  report_.elapsed_s = elapsed();
+  Record record = record_of(index);
+  record.provenance = provenance;
+  record.median_us = report_.seconds * 1e6;
+  record.evidence = evidence_of(report_);
+  if (auto error = store_.put_record(record)) note_cache(take_error(std::move(error)).message);
+}
+
+void Session::choose_predicted(size_t index, const Binary& binary) {
+  keys_[index] = binary.key;
+  report_.seconds = report_.candidates[index].predicted_s;
+  report_.complete = !cancelled();
+  store_choice(index, Provenance::kPredicted);
+}
+
+llvm::Error Session::check_emulated() {
+  if (count_work(problem_).triangle_flop / 2 > options_.emulated_work) {
+    report_.notes.push_back("not checked: too big for the emulated device; `trigen verify` checks smaller problems there");
+    return llvm::Error::success();
+  }
+  const auto chosen = std::find_if(report_.candidates.begin(), report_.candidates.end(),
+                                   [](const CandidateReport& row) { return row.outcome == Outcome::kChosen; });
+  const auto index = static_cast<size_t>(chosen - report_.candidates.begin());
+  auto built = build(candidates_[index], store_, options_.build);
+  if (!built) return built.takeError();
+  WorkbenchOptions bench_options;
+  bench_options.seed = options_.seed;
+  auto bench = Workbench::create(*device_, problem_, bench_options);
+  if (!bench) return bench.takeError();
+  const Reference reference(problem_, (*bench)->list(), (*bench)->inputs());
+  Resolution resolution;
+  resolution.candidate = candidates_[index];
+  resolution.binary = built->binary;
+  PlanOptions plan_options;
+  plan_options.target = target_.name.str();
+  auto plan = Plan::create(*device_, std::move(resolution), plan_options, LoadFrom::kAuto);
+  if (!plan) return plan.takeError();
+  auto result = verify(**plan, **bench, reference);
+  if (!result) return result.takeError();
+  chosen->error = report_.error = result->error;
+  chosen->tolerance = report_.tolerance = result->tolerance;
+  if (!result->ok) {
+    return make_error(ErrorKind::kInternal, chosen->candidate + " gives a wrong result on the emulated device: " +
+                                                result->failure + "; please report it with `trigen verify \"" +
+                                                report_.problem + "\"`");
+  }
+  report_.notes.push_back(format("checked on the emulated device: error %.1e, allowed %.1e", result->error, result->tolerance));
+  return llvm::Error::success();
+}
+
+bool Session::keep_existing() {
+  if (options_.force || options_.config) return false;
+  const DeviceInfo& info = device_->info();
+  const auto found = store_.find_record(report_.problem, report_.target, info.name, info.sms, info.driver);
+  if (!found || found->match != Match::kExact || found->record.provenance != Provenance::kMeasured ||
+      !is_complete(found->record.evidence)) {
+    return false;
+  }
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    if (report_.candidates[i].candidate != found->record.candidate) continue;
+    if (render(candidates_[i]).hash != found->record.binary.source_hash) return false;  // the kernel has changed since
+    report_.kept = true;
+    report_.device = info.name;
+    report_.driver = info.driver;
+    report_.sms = info.sms;
+    report_.provenance = Provenance::kMeasured;
+    report_.chosen = found->record.candidate;
+    report_.seconds = report_.lower_s = report_.upper_s = found->record.median_us * 1e-6;
+    report_.error = found->record.error;
+    report_.candidates[i].outcome = Outcome::kChosen;
+    report_.stop_reason = "measured before";
+    report_.notes.push_back("kept the measurement in " + found->layer + "; --force measures again");
+    return true;
+  }
+  return false;
+}
+
+void Session::resume() {
+  if (!options_.resume || options_.force) return;
+  size_t taken = 0;
+  for (const Record& sample : store_.find_samples(report_.problem, report_.target, device_->info().name)) {
+    if (sample.driver != device_->info().driver || sample.sms != device_->info().sms) continue;
+    for (size_t i = 0; i < limited(candidates_.size(), options_.max_candidates); ++i) {
+      CandidateReport& row = report_.candidates[i];
+      if (row.candidate != sample.candidate || row.resumed) continue;
+      if (render(candidates_[i]).hash != sample.binary.source_hash || !read_sample(sample.evidence, row)) continue;
+      row.resumed = true;
+      keys_[i] = sample.binary;
+      ++taken;
+      if (row.outcome == Outcome::kTimed) {
+        search_.timed(i, summarize(row.quick).median);
+      } else {
+        search_.failed(i);
+      }
+    }
+  }
+  if (taken > 0) report_.notes.push_back(format("resumed: %zu candidates were measured before the interruption", taken));
+}
+
+llvm::Error Session::time_candidate(size_t index, std::shared_ptr<const Plan> plan) {
+  auto launch = launcher(*bench_, std::shared_ptr<const Executable>(plan, &plan->executable()));
+  if (!launch) return launch.takeError();
+  auto timing = time_alone(*bench_, *launch);
+  if (!timing) return timing.takeError();
+  const double median = summarize(timing->samples).median;
+  if (search_.contends(median)) timed_[index] = {std::move(plan), std::move(timing->graph)};
+  if (report_.candidates[index].quick.empty()) report_.candidates[index].quick = std::move(timing->samples);
+  return llvm::Error::success();
+}
+
+llvm::Error Session::try_candidate(size_t index, const Binary& binary) {
+  CandidateReport& row = report_.candidates[index];
+  keys_[index] = binary.key;
+  auto fail = [&](Outcome outcome, std::string note) {
+    row.outcome = outcome;
+    row.note = std::move(note);
+    search_.failed(index);
+    store_sample(index);
+  };
+  // A refusal leaves the context usable; a broken kernel (an illegal address) does not, and ends the tune. Its sample is
+  // stored first, so that the next tune passes over it.
+  auto device_error = [&](llvm::Error error) -> llvm::Error {
+    const std::string text = take_error(std::move(error)).message;
+    fail(Outcome::kFailed, text);
+    if (auto dead = bench_->synchronize()) {
+      llvm::consumeError(std::move(dead));
+      return make_error(ErrorKind::kDevice, "candidate " + row.candidate + " broke the device's context: " + text +
+                                                "; what was measured is kept, run the same tune again to go on without it");
+    }
+    return llvm::Error::success();
+  };
+  Resolution resolution;
+  resolution.candidate = candidates_[index];
+  resolution.binary = binary;
+  auto plan = Plan::create(*device_, std::move(resolution), PlanOptions{}, LoadFrom::kAuto);
+  if (!plan) return device_error(plan.takeError());
+  auto checked = verify(**plan, *bench_, *reference_);
+  if (!checked) return device_error(checked.takeError());
+  row.error = checked->error;
+  row.tolerance = checked->tolerance;
+  if (!checked->ok) {
+    fail(Outcome::kWrong, checked->failure);
+    return llvm::Error::success();
+  }
+  if (auto error = time_candidate(index, std::move(*plan))) return device_error(std::move(error));
+  row.outcome = Outcome::kTimed;
+  search_.timed(index, summarize(row.quick).median);
+  store_sample(index);
+  return llvm::Error::success();
+}
+
+llvm::Error Session::run_finals() {
+  std::vector<size_t> finalists = search_.finalists();
+  std::vector<TimedGraph*> graphs;
+  for (const size_t i : finalists) {
+    if (timed_[i].graph == nullptr) {  // resumed: load and capture it again
+      auto built = build(candidates_[i], store_, options_.build);
+      if (!built) return built.takeError();
+      Resolution resolution;
+      resolution.candidate = candidates_[i];
+      resolution.binary = std::move(built->binary);
+      auto plan = Plan::create(*device_, std::move(resolution), PlanOptions{}, LoadFrom::kAuto);
+      if (!plan) return plan.takeError();
+      auto checked = verify(**plan, *bench_, *reference_);
+      if (!checked) return checked.takeError();
+      if (!checked->ok) {
+        report_.candidates[i].outcome = Outcome::kWrong;
+        report_.candidates[i].note = checked->failure;
+        continue;
+      }
+      if (auto error = time_candidate(i, std::move(*plan))) return error;
+      if (timed_[i].graph == nullptr) continue;
+    }
+    report_.candidates[i].outcome = Outcome::kFinalist;
+  }
+  finalists.erase(std::remove_if(finalists.begin(), finalists.end(), [&](size_t i) { return timed_[i].graph == nullptr; }),
+                  finalists.end());
+  if (finalists.empty()) return nothing_works();
+  for (const size_t i : finalists) graphs.push_back(timed_[i].graph.get());
+
+  const double budget = options_.search.budget_s;
+  Finals finals;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    size_t round = 0;
+    auto measured = time_in_turn(graphs, options_.finals_rounds, [&] {
+      show("finals", ++round, static_cast<size_t>(options_.finals_rounds), search_.best_seconds(),
+           report_.candidates[search_.best()].candidate);
+      return cancelled() || (budget > 0 && elapsed() > 1.25 * budget && round >= 9);
+    });
+    if (!measured) return measured.takeError();
+    finals = std::move(*measured);
+    if (!finals.drifted || cancelled()) break;  // a machine that slowed down meanwhile: once more
+  }
+  if (finals.drifted) report_.notes.push_back("the device slowed down during the finals (clocks, heat or another user)");
+  if (finals.outliers > static_cast<int>(finals.samples[0].size() * graphs.size() / 10)) {
+    report_.notes.push_back(format("%d samples of the finals lie far outside their quartiles: another user of the device?",
+                                   finals.outliers));
+  }
+  const Choice choice = choose(finals.samples);
+  for (size_t k = 0; k < finalists.size(); ++k) report_.candidates[finalists[k]].finals = finals.samples[k];
+  const Summary summary = summarize(finals.samples[choice.winner]);
+  report_.seconds = summary.median;
+  report_.lower_s = summary.lower;
+  report_.upper_s = summary.upper;
+  report_.complete = !cancelled();
+  store_choice(finalists[choice.winner], Provenance::kMeasured);
+  return llvm::Error::success();
+}
+
+llvm::Error Session::measure() {
+  const DeviceInfo& info = device_->info();
+  report_.device = info.name;
+  report_.driver = info.driver;
+  report_.sms = info.sms;
+  WorkbenchOptions bench_options;
+  bench_options.seed = options_.seed;
+  bench_options.rotate = true;
+  const size_t count = limited(candidates_.size(), options_.max_candidates);
+  resume();
+  std::vector<size_t> pending;
+  for (size_t i = 0; i < count; ++i) {
+    if (!report_.candidates[i].resumed) pending.push_back(i);
+  }
+  // compiling starts first: making inputs and the reference takes its time
+  auto queue = std::make_unique<BuildQueue>(candidates_, pending, store_, options_.build);
+  auto bench = Workbench::create(*device_, problem_, bench_options);
+  if (!bench) return bench.takeError();
+  bench_ = std::move(*bench);
+  reference_ = std::make_unique<Reference>(problem_, bench_->list(), bench_->inputs());
+
+  std::vector<std::pair<size_t, Binary>> spilled;
+  size_t tried = count - pending.size();
+  bool over = pending.empty();
+  while (!over && !cancelled() && search_.wants_more(elapsed())) {
+    auto item = queue->pop(over);
+    show("measuring", tried, count, search_.best_seconds(), search_.any() ? report_.candidates[search_.best()].candidate : "");
+    if (!item) continue;
+    ++tried;
+    CandidateReport& row = report_.candidates[item->index];
+    if (!item->built) {
+      row.outcome = Outcome::kNotBuilt;
+      row.note = take_error(item->built.takeError()).message;
+      search_.failed(item->index);
+      continue;
+    }
+    note_cache(item->built->cache_problem);
+    row.resources = resources_of(item->built->binary);
+    row.predicted_s = predict(candidates_[item->index], device_->model(), row.resources).seconds;
+    if (row.resources.spill_bytes > 0) {
+      row.outcome = Outcome::kSpilled;
+      search_.failed(item->index);
+      spilled.emplace_back(item->index, std::move(item->built->binary));
+      continue;
+    }
+    if (auto error = try_candidate(item->index, item->built->binary)) return error;
+  }
+  report_.stop_reason = cancelled() ? format("interrupted after %zu of %zu candidates", tried, count)
+                                    : search_.reason(elapsed());
+  queue.reset();
+  for (auto& [index, binary] : spilled) {
+    if (search_.any() || cancelled()) break;
+    if (auto error = try_candidate(index, binary)) return error;
+  }
+  if (!search_.any()) return nothing_works();
+  if (cancelled()) {
+    // no finals: the first in the fixed order within the noise of the best quick time
+    size_t chosen = search_.best();
+    for (const size_t i : search_.finalists()) {
+      if (summarize(report_.candidates[i].quick).median <= search_.best_seconds() * (1 + kNoiseFloor)) {
+        chosen = i;
+        break;
+      }
+    }
+    const Summary summary = summarize(report_.candidates[chosen].quick);
+    report_.seconds = summary.median;
+    report_.lower_s = summary.lower;
+    report_.upper_s = summary.upper;
+    report_.complete = false;
+    store_choice(chosen, Provenance::kMeasured);
+    return llvm::Error::success();
+  }
+  if (auto error = run_finals()) return error;
+  if (report_.complete) {
+    if (auto error = store_.clear_samples(report_.problem, report_.target, info.name))
+      note_cache(take_error(std::move(error)).message);
+  }
+  return llvm::Error::success();
+}
+
+}  // namespace trigen

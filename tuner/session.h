@@ -1,0 +1,69 @@
+// One problem's tune in progress: its candidates, its report, its samples in the store. Internal to tune.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "tuner/measure.h"
+#include "tuner/reference.h"
+#include "tuner/tune.h"
+#include "tuner/workbench.h"
+
+namespace trigen {
+
+class Session {
+ public:
+  Session(const Problem& problem, const Target& target, const Device* device, Store& store, const TuneOptions& options,
+          std::vector<Candidate> candidates);
+
+  const TuneOptions& options() const { return options_; }
+  const Target& target() const { return target_; }
+  Store& store() { return store_; }
+  TuneReport& report() { return report_; }
+  std::vector<Candidate>& candidates() { return candidates_; }
+  bool cancelled() const { return options_.cancel != nullptr && options_.cancel->load(); }
+  double elapsed() const;
+  void show(const char* phase, size_t done, size_t total, double best_s, const std::string& best);
+  void note_cache(const std::string& problem);  // once
+
+  // A complete measured record of this device and source is there, and options do not force: report it and stop.
+  bool keep_existing();
+  llvm::Error measure();
+  void choose_predicted(size_t index, const Binary& binary);
+  // Runs the predicted choice on the emulated device when the problem is small enough.
+  llvm::Error check_emulated();
+  // The error when no candidate is left: every reason, shortened.
+  llvm::Error nothing_works() const;
+
+ private:
+  struct Timed {
+    std::shared_ptr<const Plan> plan;
+    std::unique_ptr<TimedGraph> graph;
+  };
+  void resume();
+  // Checks and times one built candidate; fills its row. Device errors that end everything are returned.
+  llvm::Error try_candidate(size_t index, const Binary& binary);
+  llvm::Error time_candidate(size_t index, std::shared_ptr<const Plan> plan);
+  llvm::Error run_finals();
+  void store_sample(size_t index);
+  void store_choice(size_t index, Provenance provenance);
+  Record record_of(size_t index) const;
+
+  const Problem problem_;
+  const Target& target_;
+  const Device* device_;
+  Store& store_;
+  const TuneOptions& options_;
+  std::vector<Candidate> candidates_;
+  TuneReport report_;
+  Search search_;
+  std::chrono::steady_clock::time_point start_;
+  std::unique_ptr<Workbench> bench_;
+  std::unique_ptr<Reference> reference_;
+  std::vector<Timed> timed_;
+  std::vector<BinaryKey> keys_;  // of built candidates
+  bool cache_noted_ = false;
+};
+
+}  // namespace trigen
