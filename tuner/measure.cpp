@@ -121,7 +121,7 @@ llvm::Expected<LaunchOn> launcher(Workbench& bench, std::shared_ptr<const Execut
   for (int set = 0; set < bench.sets(); ++set) {
     auto args = bench.args(set, executable->workspace_bytes());
     if (!args) return args.takeError();
-    if (auto error = bind_arguments(executable->candidate(), executable->workspace_bytes(), *args,
+    if (auto error = bind_arguments(executable->candidate().problem, executable->workspace_bytes(), *args,
                                     (*params)[static_cast<size_t>(set)]))
       return error;
   }
