@@ -1,0 +1,221 @@
+// trigen cache: what the cache files hold.
+#include <cstdio>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/problem_options.h"
+#include "cli/table.h"
+#include "cli/target_options.h"
+#include "tuner/text.h"
+
+namespace trigen::cli {
+namespace {
+
+using nlohmann::json;
+
+std::string when(int64_t seconds) {
+  if (seconds == 0) return "-";
+  const auto time = static_cast<std::time_t>(seconds);
+  std::tm utc{};
+  gmtime_r(&time, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &utc);
+  return text;
+}
+
+const char* name_of(Provenance provenance) { return provenance == Provenance::kMeasured ? "measured" : "predicted"; }
+
+// Exit code of a look at the layers: failure when one of them is damaged or cannot be read.
+int health(const std::vector<LayerInfo>& layers) {
+  int code = kDone;
+  for (const LayerInfo& layer : layers) {
+    if (layer.problem.empty()) continue;
+    remark("error: cache " + layer.path + ": " + layer.problem);
+    code = kFailure;
+  }
+  return code;
+}
+
+int list_all(const TargetOptions& where, bool binaries, bool as_json) {
+  auto store = where.open_store(true);
+  const auto layers = store->layers();
+  const auto records = store->list_records();
+  if (as_json) {
+    json out = {{"layers", json::array()}, {"records", json::array()}};
+    for (const LayerInfo& l : layers) {
+      out["layers"].push_back({{"path", l.path},
+                               {"exists", l.exists},
+                               {"user_layer", l.user_layer},
+                               {"problem", l.problem},
+                               {"schema", l.schema},
+                               {"records", l.records},
+                               {"binaries", l.binaries},
+                               {"bytes", l.bytes}});
+    }
+    for (const FoundRecord& r : records) {
+      out["records"].push_back({{"problem", r.record.problem},
+                                {"arch", r.record.arch},
+                                {"device", r.record.device},
+                                {"driver", r.record.driver},
+                                {"candidate", r.record.candidate},
+                                {"provenance", name_of(r.record.provenance)},
+                                {"us", r.record.median_us},
+                                {"error", r.record.error},
+                                {"stored_at", r.record.stored_at},
+                                {"layer", r.layer}});
+    }
+    std::printf("%s\n", out.dump(2, ' ', false, json::error_handler_t::replace).c_str());
+    return health(layers);
+  }
+  Table files({"cache file", "role", ">records", ">binaries", ">size", "state"});
+  for (const LayerInfo& l : layers) {
+    files.add({l.path, l.user_layer ? "read and written" : "read", std::to_string(l.records), std::to_string(l.binaries),
+               format_bytes(static_cast<double>(l.bytes)),
+               !l.problem.empty() ? "unusable, see below" : !l.exists ? "not there yet" : l.note.empty() ? "good" : l.note});
+  }
+  files.print();
+  if (!records.empty()) {
+    std::printf("\n");
+    Table table({"problem", "target", "device", "choice", ">time", "provenance", "stored"});
+    for (const FoundRecord& r : records) {
+      table.add({r.record.problem, r.record.arch, r.record.device.empty() ? "-" : r.record.device, r.record.candidate,
+                 format_seconds(r.record.median_us * 1e-6), name_of(r.record.provenance), when(r.record.stored_at)});
+    }
+    table.print();
+  }
+  if (binaries) {
+    std::printf("\n");
+    Table table({"binary", "target", "compiler", "candidate", ">cubin", ">stored", "at"});
+    for (const BinaryInfo& b : store->list_binaries()) {
+      table.add({b.key.digest().substr(0, 12), b.key.arch, b.key.compiler, b.candidate,
+                 format_bytes(static_cast<double>(b.cubin_bytes)), format_bytes(static_cast<double>(b.stored_bytes)),
+                 when(b.stored_at)});
+    }
+    table.print();
+  }
+  return health(layers);
+}
+
+int show(const ProblemOptions& problems, const TargetOptions& where, bool as_json) {
+  auto problem = problems.problem();
+  if (!problem) return report(problem.takeError());
+  auto target = where.target();
+  if (!target) return report(target.takeError());
+  auto store = where.open_store(true);
+  const std::string text = to_string(*problem);
+  json out = json::array();
+  int found = 0;
+  for (const FoundRecord& r : store->list_records()) {
+    if (r.record.problem != text || (*target != nullptr && r.record.arch != (*target)->name)) continue;
+    ++found;
+    const json evidence = json::parse(r.record.evidence, nullptr, false);
+    if (as_json) {
+      out.push_back({{"problem", r.record.problem},
+                     {"arch", r.record.arch},
+                     {"device", r.record.device},
+                     {"sms", r.record.sms},
+                     {"driver", r.record.driver},
+                     {"candidate", r.record.candidate},
+                     {"compiler", r.record.binary.compiler},
+                     {"source_hash", r.record.binary.source_hash},
+                     {"provenance", name_of(r.record.provenance)},
+                     {"us", r.record.median_us},
+                     {"error", r.record.error},
+                     {"stored_at", r.record.stored_at},
+                     {"layer", r.layer},
+                     {"evidence", evidence.is_discarded() ? json() : evidence}});
+      continue;
+    }
+    const auto binary = store->find_binary(r.record.binary);
+    std::printf("%s\n", r.record.problem.c_str());
+    std::printf("  target      %s\n", r.record.arch.c_str());
+    if (r.record.device.empty()) {
+      std::printf("  device      none: predicted by the model\n");
+    } else {
+      std::printf("  device      %s, %d multiprocessors, driver %s\n", r.record.device.c_str(), r.record.sms, r.record.driver.c_str());
+    }
+    std::printf("  choice      %s\n", r.record.candidate.c_str());
+    std::printf("  time        %s, %s\n", format_seconds(r.record.median_us * 1e-6).c_str(), name_of(r.record.provenance));
+    if (r.record.error > 0) std::printf("  error       %.2e\n", r.record.error);
+    std::printf("  compiler    %s\n", r.record.binary.compiler.c_str());
+    if (binary) {
+      std::printf("  binary      %s: %s of machine code, %d registers, %d B spilled\n", binary->key.digest().substr(0, 12).c_str(),
+                  format_bytes(static_cast<double>(binary->cubin.size())).c_str(), binary->registers, binary->spill_bytes);
+    } else {
+      std::printf("  binary      not in the cache (damaged or never stored); `trigen tune` makes it again\n");
+    }
+    std::printf("  stored      %s in %s\n", when(r.record.stored_at).c_str(), r.layer.c_str());
+    if (evidence.is_object() && evidence.contains("candidates")) {
+      Table table({"  tried", "outcome", ">time", ">error", "note"});
+      for (const json& row : evidence["candidates"]) {
+        auto median = [&](const char* key) {
+          if (!row.contains(key) || !row[key].is_array() || row[key].empty()) return -1.0;
+          std::vector<double> values = row[key].get<std::vector<double>>();
+          std::sort(values.begin(), values.end());
+          return values[values.size() / 2];
+        };
+        double us = median("finals_us");
+        if (us < 0) us = median("quick_us");
+        const std::string note = row.value("note", "");
+        table.add({"  " + row.value("candidate", ""), row.value("outcome", ""),
+                   us >= 0 ? format_seconds(us * 1e-6) : format_seconds(row.value("predicted_us", 0.0) * 1e-6) + " (model)",
+                   row.contains("error") ? format("%.1e", row.value("error", 0.0)) : "-", note.substr(0, note.find('\n'))});
+      }
+      table.print();
+    }
+    std::printf("\n");
+  }
+  if (as_json) std::printf("%s\n", out.dump(2, ' ', false, json::error_handler_t::replace).c_str());
+  const int state = health(store->layers());
+  if (found == 0 && !as_json) {
+    remark("no record of " + text + (*target != nullptr ? " for " + (*target)->name.str() : "") +
+           "; `trigen tune \"" + text + "\"` makes one");
+    return kFailure;
+  }
+  return state;
+}
+
+int verify_all(const TargetOptions& where) {
+  auto store = where.open_store(true);
+  const auto damage = store->verify();
+  for (const std::string& line : damage) std::printf("%s\n", line.c_str());
+  if (damage.empty()) std::printf("every row of every cache file has its digest\n");
+  return damage.empty() ? kDone : kFailure;
+}
+
+}  // namespace
+
+void add_cache(CLI::App& app, Commands& commands) {
+  CLI::App* cache = app.add_subcommand("cache", "look into the cache files");
+  cache->require_subcommand(1);
+  auto where = std::make_shared<TargetOptions>();
+  auto problems = std::make_shared<ProblemOptions>();
+  auto as_json = std::make_shared<bool>(false);
+  auto binaries = std::make_shared<bool>(false);
+
+  CLI::App* ls = cache->add_subcommand("ls", "cache files and the records in them");
+  where->add_cache(*ls);
+  ls->add_flag("--binaries", *binaries, "the binaries, too");
+  ls->add_flag("--json", *as_json, "as JSON");
+  CLI::App* one = cache->add_subcommand("show", "everything about one problem's records");
+  problems->add_to(*one);
+  where->add_arch(*one);
+  where->add_cache(*one);
+  one->add_flag("--json", *as_json, "as JSON");
+  CLI::App* path = cache->add_subcommand("path", "the file that is written");
+  CLI::App* check = cache->add_subcommand("verify", "read every row and check its digest");
+  where->add_cache(*check);
+
+  commands.push_back({cache, [=] {
+                        if (ls->parsed()) return list_all(*where, *binaries, *as_json);
+                        if (one->parsed()) return show(*problems, *where, *as_json);
+                        if (check->parsed()) return verify_all(*where);
+                        (void)path;
+                        const auto layers = default_layers();
+                        std::printf("%s\n", layers.empty() ? "" : layers.front().c_str());
+                        return kDone;
+                      }});
+}
+
+}  // namespace trigen::cli

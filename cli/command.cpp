@@ -1,0 +1,36 @@
+#include "cli/command.h"
+
+#include <csignal>
+#include <cstdio>
+
+namespace trigen::cli {
+namespace {
+
+std::atomic<bool> interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "set in a signal handler");
+extern "C" void on_interrupt(int) { interrupted.store(true); }
+
+}  // namespace
+
+int report(llvm::Error error) {
+  const ErrorText text = take_error(std::move(error));
+  std::fflush(stdout);
+  std::fprintf(stderr, "trigen: error: %s\n", text.message.c_str());
+  return text.kind == ErrorKind::kBadRequest ? kBadRequest : kFailure;
+}
+
+void remark(const std::string& text) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "trigen: %s\n", text.c_str());
+}
+
+const std::atomic<bool>& catch_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = on_interrupt;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second one has its usual effect
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  return interrupted;
+}
+
+}  // namespace trigen::cli

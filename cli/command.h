@@ -1,0 +1,41 @@
+// What the subcommands share: registration, exit codes, errors on stderr.
+//
+// Exit codes: 0 done; 1 the request was right but failed (a wrong result, no compiler, no device, a damaged cache); 2 the
+// request itself is wrong (arguments, problem text, unknown target); 130 interrupted, what was measured is kept.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <functional>
+#include <vector>
+
+#include "generator/error.h"
+
+namespace trigen::cli {
+
+inline constexpr int kDone = 0, kFailure = 1, kBadRequest = 2, kInterrupted = 130;
+
+struct Command {
+  CLI::App* app;
+  std::function<int()> run;
+};
+using Commands = std::vector<Command>;
+
+// One function per subcommand, each in its own file.
+void add_tune(CLI::App& app, Commands& commands);
+void add_emit(CLI::App& app, Commands& commands);
+void add_verify(CLI::App& app, Commands& commands);
+void add_bench(CLI::App& app, Commands& commands);
+void add_cache(CLI::App& app, Commands& commands);
+void add_doctor(CLI::App& app, Commands& commands);
+void add_version(CLI::App& app, Commands& commands);
+
+// Prints "trigen: error: ..." to stderr; the exit code that the error's kind stands for.
+int report(llvm::Error error);
+// A warning or remark on stderr, where it does not mix with tables and JSON.
+void remark(const std::string& text);
+
+// Set by the first Ctrl-C (SIGINT) or SIGTERM after this call; the second one ends the program at once.
+const std::atomic<bool>& catch_interrupts();
+
+}  // namespace trigen::cli

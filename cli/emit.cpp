@@ -1,0 +1,166 @@
+// trigen emit: the source of a kernel, what the compiler makes of it, or why this one.
+#include <cstdio>
+#include <fstream>
+
+#include "cli/command.h"
+#include "cli/problem_options.h"
+#include "cli/table.h"
+#include "cli/target_options.h"
+#include "generator/cost.h"
+#include "runtime/compile.h"
+#include "tuner/text.h"
+
+namespace trigen::cli {
+namespace {
+
+struct Emit {
+  ProblemOptions problems;
+  TargetOptions where;
+  bool ptx = false, cubin = false, log = false, explain = false, generic = false;
+  size_t rows = 20;
+  std::string output;
+
+  llvm::Expected<const Target*> find() const {
+    auto target = where.target();
+    if (!target || *target != nullptr) return target;
+    std::string why;
+    auto device = where.open_device(why);
+    if (!device) return device.takeError();
+    if (*device != nullptr) return &(*device)->target();
+    return make_error(ErrorKind::kBadRequest, "no target is named and no device is here (" + why + "); add --arch sm_70");
+  }
+
+  llvm::Expected<Candidate> pick(const Problem& problem, const Target& target) const {
+    auto choice = where.choice();
+    if (!choice) return choice.takeError();
+    if (choice->config) {
+      auto one = make_candidate(problem, target, *choice->family, *choice->config);
+      if (one) one->generic = choice->generic || generic;
+      return one;
+    }
+    if (generic && choice->family == nullptr) return generic_candidate(problem, target);
+    if (generic) {
+      const auto config = choice->family->generic_config(problem, target);
+      if (!config) return make_error(ErrorKind::kUnsupported, choice->family->name() + " has no generic kernel for this problem");
+      auto one = make_candidate(problem, target, *choice->family, *config);
+      if (one) one->generic = true;
+      return one;
+    }
+    auto list = list_candidates(problem, target, choice->family);
+    if (!list) return list.takeError();
+    return list->front();
+  }
+
+  llvm::Error write(llvm::StringRef content, bool binary) const {
+    if (output.empty() || output == "-") {
+      if (binary && output.empty())
+        return make_error(ErrorKind::kBadRequest, "a cubin is no text; name a file with -o, or -o - for standard output");
+      std::fwrite(content.data(), 1, content.size(), stdout);
+      return llvm::Error::success();
+    }
+    std::ofstream file(output, std::ios::binary);
+    file.write(content.data(), static_cast<std::streamsize>(content.size()));
+    file.close();
+    if (!file) return make_error(ErrorKind::kBadRequest, "cannot write " + output + "; name a writable file");
+    return llvm::Error::success();
+  }
+
+  llvm::Error explain_choice(const Problem& problem, const Target& target) const {
+    auto choice = where.choice();
+    if (!choice) return choice.takeError();
+    std::printf("%s on %s\n\n", to_string(problem).c_str(), target.name.data());
+    Table refused({"family", "why not"});
+    for (const Family* family : families()) {
+      if (choice->family != nullptr && family != choice->family) continue;
+      std::optional<std::string> reason;
+      if (!family->serves(target)) {
+        reason = "does not run on " + target.name.str();
+      } else if (choice->config) {
+        reason = family->reject(problem, target, *choice->config);
+      } else if (family->configs(problem, target).empty()) {
+        const auto config = family->generic_config(problem, target);
+        reason = config ? family->reject(problem, target, *config).value_or("no config fits these sizes")
+                        : std::string("has no kernel for this problem");
+      }
+      if (reason) refused.add({family->name().str(), *reason});
+    }
+    if (!refused.empty()) {
+      refused.print();
+      std::printf("\n");
+    }
+    if (choice->config) {
+      auto one = pick(problem, target);
+      if (!one) return one.takeError();
+      print_ranking({*one}, target);
+      return llvm::Error::success();
+    }
+    auto list = list_candidates(problem, target, choice->family);
+    if (!list) return list.takeError();
+    print_ranking(*list, target);
+    return llvm::Error::success();
+  }
+
+  void print_ranking(const std::vector<Candidate>& list, const Target& target) const {
+    Table table({">rank", "candidate", ">predicted", "limit", ">compute", ">dram", ">l2", ">tail", ">fixed", ">blocks/sm",
+                 ">shared"});
+    const DeviceModel model = model_of(target);
+    const size_t count = rows == 0 ? list.size() : std::min(rows, list.size());
+    for (size_t i = 0; i < count; ++i) {
+      const Prediction p = predict(list[i], model);
+      table.add({std::to_string(i + 1), describe(list[i]), format_seconds(p.seconds), p.limiter, format_seconds(p.compute_s),
+                 format_seconds(p.dram_s), format_seconds(p.l2_s), format_seconds(p.tail_s), format_seconds(p.fixed_s),
+                 std::to_string(p.blocks_per_sm),
+                 format_bytes(static_cast<double>(list[i].family->shared_bytes(list[i].problem, list[i].config)))});
+    }
+    table.print();
+    std::printf("\n%zu candidates; times are the model's for %s, before the compiler's report\n", list.size(),
+                target.model_device.data());
+  }
+
+  int run() const {
+    auto problem = problems.problem();
+    if (!problem) return report(problem.takeError());
+    auto target = find();
+    if (!target) return report(target.takeError());
+    if (explain) {
+      if (auto error = explain_choice(*problem, **target)) return report(std::move(error));
+      return kDone;
+    }
+    auto candidate = pick(*problem, **target);
+    if (!candidate) return report(candidate.takeError());
+    if (!ptx && !cubin && !log) {
+      if (auto error = write(render(*candidate).text, false)) return report(std::move(error));
+      return kDone;
+    }
+    auto store = where.open_store();
+    auto built = build(*candidate, *store);
+    if (!built) return report(built.takeError());
+    const std::string& content = cubin ? built->binary.cubin : ptx ? built->binary.ptx : built->binary.log;
+    if (auto error = write(content, cubin)) return report(std::move(error));
+    return kDone;
+  }
+};
+
+}  // namespace
+
+void add_emit(CLI::App& app, Commands& commands) {
+  CLI::App* sub = app.add_subcommand("emit", "print a kernel's source, PTX or machine code, or explain the choice");
+  auto emit = std::make_shared<Emit>();
+  emit->problems.add_to(*sub);
+  emit->where.add_arch(*sub);
+  emit->where.add_device(*sub);
+  emit->where.add_family(*sub);
+  emit->where.add_cache(*sub);
+  auto* kind = sub->add_option_group("What", "one of (default: the source)");
+  kind->add_flag("--ptx", emit->ptx, "PTX");
+  kind->add_flag("--cubin", emit->cubin, "machine code (needs -o)");
+  kind->add_flag("--log", emit->log, "the compiler's log with its resource report");
+  kind->add_flag("--explain", emit->explain, "the candidates with their predicted times, and why families were refused");
+  kind->require_option(0, 1);
+  sub->add_flag("--generic", emit->generic, "the shape-generic kernel");
+  sub->add_option("--rows", emit->rows, "with --explain: candidates to print, 0 for all (20)");
+  sub->add_option("-o,--output", emit->output, "file, - for standard output");
+  commands.push_back({sub, [emit] { return emit->run(); }});
+}
+
+}  // namespace trigen::cli

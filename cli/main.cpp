@@ -1,0 +1,39 @@
+// The trigen program.
+#include <cstdio>
+#include <exception>
+
+#include "cli/command.h"
+
+int main(int argc, char** argv) {
+  using namespace trigen::cli;
+  CLI::App app{"trigen: generates, tunes and runs triangular convolutions on NVIDIA GPUs"};
+  app.name("trigen");
+  app.require_subcommand(1);
+  app.footer("Problems are text: forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0. `trigen COMMAND --help` has the rest.\n"
+             "Environment: TRIGEN_CACHE (cache file), TRIGEN_NVRTC (compiler), TRIGEN_DRIVER (driver library), TRIGEN_NO_JIT=1.");
+  Commands commands;
+  add_tune(app, commands);
+  add_verify(app, commands);
+  add_bench(app, commands);
+  add_emit(app, commands);
+  add_cache(app, commands);
+  add_doctor(app, commands);
+  add_version(app, commands);
+  try {
+    app.parse(argc, argv);
+    for (const Command& command : commands) {
+      if (command.app->parsed()) return command.run();
+    }
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForAllHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "trigen: error: %s; `trigen --help` lists what is allowed\n", error.what());
+    return kBadRequest;
+  } catch (const std::exception& error) {  // out of memory, a defect
+    std::fprintf(stderr, "trigen: error: %s\n", error.what());
+    return kFailure;
+  }
+  return kDone;
+}

@@ -1,0 +1,140 @@
+#include "cli/problem_options.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "cli/lists.h"
+#include "generator/error.h"
+
+namespace trigen::cli {
+namespace {
+
+llvm::Expected<std::vector<Problem>> shipped(llvm::StringRef name) {
+  std::string known;
+  for (const ProblemList& list : problem_lists()) {
+    const llvm::StringRef stem = list.name.drop_back(4);  // ".txt"
+    if (stem == name) return parse_problem_list(list.text);
+    known += (known.empty() ? "" : ", ") + stem.str();
+  }
+  return make_error(ErrorKind::kBadRequest, "no shipped list is called '" + name + "'; allowed are " + known);
+}
+
+llvm::Expected<std::vector<Problem>> read_file(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    // a shipped list by its name
+    const std::string reason = std::strerror(errno);
+    if (path.find('/') == std::string::npos && path.find('.') == std::string::npos) {
+      auto list = shipped(path);
+      if (list) return list;
+      llvm::consumeError(list.takeError());
+    }
+    return make_error(ErrorKind::kBadRequest, "cannot read the problem list " + path + ": " + reason +
+                                                  "; name a readable file with one problem per line, or core or mixers");
+  }
+  std::stringstream text;
+  text << file.rdbuf();
+  auto list = parse_problem_list(text.str());
+  if (!list) return with_prefix(list.takeError(), path);
+  if (list->empty()) return make_error(ErrorKind::kBadRequest, path + " holds no problem; write one per line");
+  return list;
+}
+
+}  // namespace
+
+void ProblemOptions::add_to(CLI::App& app) {
+  const char* group = "Problems";
+  app.add_option("problem", texts_, "problems in text form: \"forward,dtype=bf16,B=32,T=512,D=1024\"")->group(group);
+  app.add_option("--problems", files_, "file with one problem per line, '#' for comments (core, mixers: the shipped lists)")
+      ->group(group)
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  app.add_option("--list", lists_, "shipped list: core, mixers")->group(group)->type_name("NAME")->allow_extra_args(false);
+  app.add_option("--op", op_, "forward, grad_input, grad_weight")->group(group);
+  struct Spec {
+    const char* name;
+    const char* key;
+    const char* help;
+  };
+  static constexpr Spec kSpecs[] = {
+      {"--dtype", "dtype", "f16, bf16, f32: type of x and y"},
+      {"-B,--batch", "B", "batch size"},
+      {"-H,--heads", "H", "heads (1)"},
+      {"-T,--tokens", "T", "tokens"},
+      {"-D,--features", "D", "features of one head"},
+      {"-K,--taps", "K", "taps (1)"},
+      {"--pad", "pad", "left padding of the taps ((K-1)/2)"},
+      {"--layout", "layout", "btd (default) or bdt"},
+      {"--fill", "fill", "lower (default) or upper"},
+      {"--diag", "diag", "diagonal offset of the fill (0)"},
+      {"--wdtype", "wdtype", "type of the weights: dtype (default) or f32"},
+      {"--math", "math", "for f32: simt (default) or tf32"},
+      {"--align", "align", "bytes that activations' pointers and strides are multiples of"},
+      {"--walign", "walign", "bytes that the weights' pointer and strides are multiples of"},
+      {"--epilogue", "epilogue", "sum of bias, gelu|silu, pre, gate, residual, accumulate, zero_outside"},
+  };
+  flags_.reserve(std::size(kSpecs));
+  for (const Spec& spec : kSpecs) {
+    flags_.push_back({spec.key, "", nullptr});
+    flags_.back().option = app.add_option(spec.name, flags_.back().value, spec.help)->group(group);
+  }
+}
+
+llvm::Expected<std::vector<Problem>> ProblemOptions::problems(llvm::StringRef fallback) const {
+  std::vector<Problem> out;
+  auto append = [&](llvm::Expected<std::vector<Problem>> list) -> llvm::Error {
+    if (!list) return list.takeError();
+    out.insert(out.end(), list->begin(), list->end());
+    return llvm::Error::success();
+  };
+  for (const std::string& text : texts_) {
+    auto problem = parse_problem(text);
+    if (!problem) return problem.takeError();
+    out.push_back(*problem);
+  }
+  for (const std::string& file : files_) {
+    if (auto error = append(read_file(file))) return error;
+  }
+  for (const std::string& name : lists_) {
+    if (auto error = append(shipped(name))) return error;
+  }
+  std::string text = op_;
+  bool any = !op_.empty();
+  for (const Flag& flag : flags_) {
+    if (flag.option == nullptr || flag.option->count() == 0) continue;
+    any = true;
+    text += std::string(",") + flag.key + "=" + flag.value;
+  }
+  if (any) {
+    if (op_.empty()) {
+      return make_error(ErrorKind::kBadRequest,
+                        "flags name a problem without its op; allowed are forward, grad_input and grad_weight; add --op");
+    }
+    auto problem = parse_problem(text);
+    if (!problem) return problem.takeError();
+    out.push_back(*problem);
+  }
+  if (out.empty() && !fallback.empty()) {
+    if (auto error = append(shipped(fallback))) return error;
+  }
+  if (out.empty()) {
+    return make_error(ErrorKind::kBadRequest,
+                      "no problem is named; give one as text (\"forward,dtype=bf16,B=32,T=512,D=1024\"), as flags (--op forward "
+                      "--dtype bf16 -B 32 -T 512 -D 1024), with --problems FILE, or --list core");
+  }
+  return out;
+}
+
+llvm::Expected<Problem> ProblemOptions::problem() const {
+  auto list = problems();
+  if (!list) return list.takeError();
+  if (list->size() != 1) {
+    return make_error(ErrorKind::kBadRequest,
+                      "this command takes one problem, found " + llvm::Twine(list->size()) + "; name one");
+  }
+  return list->front();
+}
+
+}  // namespace trigen::cli

@@ -1,0 +1,81 @@
+#include "cli/target_options.h"
+
+#include <mutex>
+#include <set>
+
+#include "cli/command.h"
+
+namespace trigen::cli {
+
+void TargetOptions::add_arch(CLI::App& app) {
+  app.add_option("--arch,--target", arch, "target: sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100a, sm_120")
+      ->group("Target");
+}
+
+void TargetOptions::add_device(CLI::App& app) {
+  app.add_option("--device", device, "device: 0, cuda:0, or emulated:sm_70 (the CPU's; needs no GPU)")->group("Target");
+}
+
+void TargetOptions::add_family(CLI::App& app) {
+  app.add_option("--family", family, "one family alone: simt, mma_sm70, mma_sm75, mma_sm80")->group("Target");
+  app.add_option("--config", config, "with --family, one config: tile=128x128x32,warps=2x2,stages=3")->group("Target");
+  app.add_option("--candidate", candidate, "family:config[,generic], as tables and errors print it")->group("Target");
+}
+
+void TargetOptions::add_cache(CLI::App& app) {
+  app.add_option("--cache", caches, "cache file instead of the usual ones; several: the first is written")
+      ->group("Target")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+}
+
+llvm::Expected<const Target*> TargetOptions::target() const {
+  if (arch.empty()) return nullptr;
+  return find_target(arch);
+}
+
+llvm::Expected<const Device*> TargetOptions::open_device(std::string& why) const {
+  auto opened = Device::open(device);
+  if (opened || !device.empty()) return opened;
+  why = take_error(opened.takeError()).message;
+  return nullptr;
+}
+
+llvm::Expected<TargetOptions::Choice> TargetOptions::choice() const {
+  Choice out;
+  llvm::StringRef name = family;
+  llvm::StringRef text = config;
+  if (!candidate.empty()) {
+    if (!family.empty() || !config.empty())
+      return make_error(ErrorKind::kBadRequest, "--candidate says it all; leave --family and --config out");
+    std::tie(name, text) = llvm::StringRef(candidate).split(':');
+    out.generic = text.consume_back(",generic");
+  }
+  if (name.empty() && text.empty()) return out;
+  if (name.empty()) return make_error(ErrorKind::kBadRequest, "--config without --family; name the family that it configures");
+  auto found = find_family(name);
+  if (!found) return found.takeError();
+  out.family = *found;
+  if (text.empty()) return out;
+  auto parsed = parse_config(text);
+  if (!parsed) return parsed.takeError();
+  out.config = *parsed;
+  return out;
+}
+
+std::unique_ptr<Store> TargetOptions::open_store(bool read_only) const {
+  Store::Options options;
+  options.layers = caches;
+  options.read_only = read_only;
+  options.log = log_cache;
+  return Store::open(std::move(options));
+}
+
+void log_cache(const std::string& line) {
+  static std::mutex mutex;
+  static std::set<std::string> seen;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (seen.insert(line).second) remark("cache: " + line);
+}
+
+}  // namespace trigen::cli

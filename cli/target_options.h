@@ -1,0 +1,43 @@
+// Where and how: target, device, family and config, cache files. Shared by the subcommands.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/store.h"
+#include "generator/candidate.h"
+#include "runtime/device.h"
+
+namespace trigen::cli {
+
+struct TargetOptions {
+  std::string arch, device, family, config, candidate;
+  std::vector<std::string> caches;
+
+  void add_arch(CLI::App& app);    // --arch (and --target, the same)
+  void add_device(CLI::App& app);  // --device
+  void add_family(CLI::App& app);  // --family, --config, --candidate
+  void add_cache(CLI::App& app);   // --cache
+
+  // The named target; null when none was named.
+  llvm::Expected<const Target*> target() const;
+  // The named device, or device 0. Null, with the reason in `why`, when none was named and none is here; an error when one was named
+  // that is not here.
+  llvm::Expected<const Device*> open_device(std::string& why) const;
+  // Which candidate was named: a family alone, or with a config.
+  struct Choice {
+    const Family* family = nullptr;
+    std::optional<Config> config;
+    bool generic = false;
+  };
+  llvm::Expected<Choice> choice() const;
+  std::unique_ptr<Store> open_store(bool read_only = false) const;
+};
+
+// Lines of a store's troubles, once each, on stderr.
+void log_cache(const std::string& line);
+
+}  // namespace trigen::cli

@@ -1,0 +1,192 @@
+// trigen tune: find and store the best kernel for each problem.
+#include <cstdio>
+
+#include "cli/command.h"
+#include "cli/problem_options.h"
+#include "cli/progress.h"
+#include "cli/table.h"
+#include "cli/target_options.h"
+#include "tuner/evidence.h"
+#include "tuner/text.h"
+#include "tuner/tune.h"
+
+namespace trigen::cli {
+namespace {
+
+// "60", "60s", "2m", "1.5h" -> seconds.
+llvm::Expected<double> parse_duration(const std::string& text) {
+  llvm::StringRef rest = text;
+  double unit = 1;
+  if (rest.consume_back("m")) unit = 60;
+  else if (rest.consume_back("h")) unit = 3600;
+  else rest.consume_back("s");
+  double value = 0;
+  if (rest.getAsDouble(value) || !(value > 0) || value * unit > 1e7) {
+    return make_error(ErrorKind::kBadRequest, "budget '" + text + "'; allowed are times such as 60s, 2m or 1h; give one");
+  }
+  return value * unit;
+}
+
+std::string percent(double share) { return share > 0 ? format("%.0f %%", 100 * share) : "-"; }
+
+struct Tune {
+  ProblemOptions problems;
+  TargetOptions where;
+  std::string budget;
+  size_t candidates = 64, top = 8;
+  int jobs = 0;
+  bool force = false, no_resume = false, json = false, verbose = false, no_device = false;
+  uint64_t seed = 20240912;
+
+  void print_details(const TuneReport& report) const {
+    std::printf("%s\n", report.problem.c_str());
+    Table table({">rank", "candidate", "outcome", ">predicted", ">quick", ">finals", ">registers", ">error", "note"});
+    for (size_t i = 0; i < report.candidates.size(); ++i) {
+      const CandidateReport& row = report.candidates[i];
+      if (row.outcome == Outcome::kNotTried) continue;
+      table.add({std::to_string(i + 1), row.candidate, to_string(row.outcome), format_seconds(row.predicted_s),
+                 row.quick.empty() ? "" : format_seconds(summarize(row.quick).median),
+                 row.finals.empty() ? "" : format_seconds(summarize(row.finals).median),
+                 row.resources.registers > 0 ? std::to_string(row.resources.registers) : "",
+                 row.tolerance > 0 ? format("%.1e", row.error) : "", row.note.substr(0, row.note.find('\n'))});
+    }
+    table.print();
+    std::printf("%s; %.1f s\n\n", report.stop_reason.c_str(), report.elapsed_s);
+  }
+
+  static void print_summary(const std::vector<TuneReport>& reports) {
+    Table table({"problem", "target", "choice", ">time", ">quartiles", "provenance", ">of ceiling", ">error"});
+    for (const TuneReport& r : reports) {
+      const bool measured = r.provenance == Provenance::kMeasured;
+      std::string provenance = measured ? "measured" : "predicted";
+      if (measured && r.kept) provenance += " before";
+      if (!r.complete) provenance += ", interrupted";
+      table.add({r.problem, r.target, r.chosen, format_seconds(r.seconds),
+                 measured && !r.kept ? format_seconds(r.lower_s) + " - " + format_seconds(r.upper_s) : "-", provenance,
+                 percent(r.share_of_ceiling()), r.tolerance > 0 || r.error > 0 ? format("%.1e", r.error) : "-"});
+    }
+    table.print();
+  }
+
+  llvm::Expected<int> run_all() {
+    auto list = problems.problems("core");
+    if (!list) return list.takeError();
+    auto target = where.target();
+    if (!target) return target.takeError();
+    auto choice = where.choice();
+    if (!choice) return choice.takeError();
+    TuneOptions options;
+    if (!budget.empty()) {
+      auto seconds = parse_duration(budget);
+      if (!seconds) return seconds.takeError();
+      options.search.budget_s = *seconds;
+    }
+    std::string why = "not asked for";
+    const Device* device = nullptr;
+    if (!no_device) {
+      auto opened = where.open_device(why);
+      if (!opened) return opened.takeError();
+      device = *opened;
+    }
+    if (*target == nullptr) {
+      if (device == nullptr) {
+        return make_error(ErrorKind::kBadRequest,
+                          "no target is named and no device is here (" + why + "); add --arch, for example --arch sm_70");
+      }
+      *target = &device->target();
+    }
+    options.max_candidates = candidates;
+    options.predict_candidates = std::max<size_t>(1, top);
+    options.family = choice->family;
+    options.config = choice->config;
+    options.force = force;
+    options.resume = !no_resume;
+    options.seed = seed;
+    options.build.threads = jobs;
+    options.build.no_jit = no_jit_from_environment();
+    const std::atomic<bool>& interrupted = catch_interrupts();
+    options.cancel = &interrupted;
+    auto store = where.open_store();
+    if (!json) {
+      const bool measured = device != nullptr && !device->info().emulated && device->runs_cubin_of(**target);
+      remark(format("tuning %zu problem%s for %s: %s", list->size(), list->size() == 1 ? "" : "s", (*target)->name.data(),
+                    measured            ? ("measuring on " + device->info().name).c_str()
+                    : device == nullptr ? "no device here, so choices are predicted by the model"
+                                        : ("predicted by the model, " + device->info().name + " is not a device of this target")
+                                              .c_str()));
+    }
+
+    ProgressDisplay display = make_progress(list->size());
+    options.progress = [&](const TuneProgress& progress) { display.show(progress); };
+    std::vector<TuneReport> reports;
+    std::vector<std::string> notes;
+    int failures = 0;
+    for (size_t i = 0; i < list->size() && !interrupted.load(); ++i) {
+      display.begin(i);
+      auto report = tune((*list)[i], **target, device, *store, options);
+      display.clear();
+      if (!report) {
+        const ErrorText text = take_error(report.takeError());
+        if (interrupted.load()) break;
+        remark("error: " + text.message);
+        ++failures;
+        // a compiler that cannot make the target cannot make it for the other problems either
+        if (text.kind == ErrorKind::kBuild && reports.empty() && failures == 1 && text.message.find("nvrtc") != std::string::npos &&
+            text.message.find("log") == std::string::npos) {
+          break;
+        }
+        continue;
+      }
+      for (const std::string& note : report->notes) {
+        if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+      }
+      reports.push_back(std::move(*report));
+    }
+    display.clear();
+    if (json) {
+      std::string out = "[";
+      for (size_t i = 0; i < reports.size(); ++i) out += (i > 0 ? ",\n" : "\n") + report_json(reports[i]);
+      std::printf("%s\n]\n", out.c_str());
+    } else {
+      if (verbose) {
+        for (const TuneReport& report : reports) print_details(report);
+      }
+      if (!reports.empty()) print_summary(reports);
+      for (const std::string& note : notes) remark("note: " + note);
+    }
+    if (interrupted.load()) {
+      remark(format("interrupted: %zu of %zu problems are in the cache, with what was measured; the same command goes on there",
+                    reports.size(), list->size()));
+      return kInterrupted;
+    }
+    return failures > 0 ? kFailure : kDone;
+  }
+};
+
+}  // namespace
+
+void add_tune(CLI::App& app, Commands& commands) {
+  CLI::App* sub = app.add_subcommand("tune", "find the best kernels and store them (no problem named: the core list)");
+  auto tune = std::make_shared<Tune>();
+  tune->problems.add_to(*sub);
+  tune->where.add_arch(*sub);
+  tune->where.add_device(*sub);
+  tune->where.add_family(*sub);
+  tune->where.add_cache(*sub);
+  sub->add_option("--budget", tune->budget, "time for one problem, measuring: 60s, 2m (120s)");
+  sub->add_option("--candidates", tune->candidates, "candidates to compile and time at most, 0 for all (64)");
+  sub->add_option("--top", tune->top, "without a device: candidates to compile, by the model's order (8)");
+  sub->add_option("-j,--jobs", tune->jobs, "compiling threads, 0 for one per CPU (0)");
+  sub->add_option("--seed", tune->seed, "of the random inputs");
+  sub->add_flag("--no-device", tune->no_device, "predict, even where a device is at hand");
+  sub->add_flag("--force", tune->force, "measure again what was measured before");
+  sub->add_flag("--no-resume", tune->no_resume, "do not use the samples of an interrupted tune");
+  sub->add_flag("-v,--verbose", tune->verbose, "print every candidate that was tried");
+  sub->add_flag("--json", tune->json, "reports as JSON on standard output");
+  commands.push_back({sub, [tune] {
+                        auto code = tune->run_all();
+                        return code ? *code : report(code.takeError());
+                      }});
+}
+
+}  // namespace trigen::cli

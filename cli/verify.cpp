@@ -1,0 +1,231 @@
+// trigen verify: kernels against the double-precision reference, on the device or on the emulated one.
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/problem_options.h"
+#include "cli/table.h"
+#include "cli/target_options.h"
+#include "runtime/compile.h"
+#include "tuner/selection.h"
+#include "tuner/text.h"
+#include "tuner/verify.h"
+
+namespace trigen::cli {
+namespace {
+
+using nlohmann::json;
+
+struct Verify {
+  ProblemOptions problems;
+  TargetOptions where;
+  std::string families;
+  bool generic = false, no_jit = false, full = false, as_json = false, build_only = false, ptx = false;
+  int gap = 0;
+  uint64_t seed = 20240912;
+  double limit = 3.0e7;
+
+  json rows = json::array();
+  int passed = 0, failed = 0, skipped = 0;
+
+  void line(const char* status, const std::string& problem, const std::string& candidate, const CheckResult* result,
+            const std::string& note, double seconds) {
+    if (as_json) {
+      json row = {{"status", status}, {"problem", problem}, {"candidate", candidate}, {"seconds", seconds}};
+      if (result != nullptr) {
+        row["error"] = result->error;
+        row["tolerance"] = result->tolerance;
+        row["worst_element"] = result->max_error;
+        row["checked"] = result->checked;
+        row["outputs"] = result->outputs;
+        row["signed_sums"] = result->projected;
+      }
+      if (!note.empty()) row["note"] = note;
+      rows.push_back(std::move(row));
+      return;
+    }
+    std::string numbers;
+    if (result != nullptr) {
+      numbers = format("  error %.1e, allowed %.1e, worst element at %.0f %% of its limit, %s", result->error, result->tolerance,
+                       100 * result->max_error,
+                       result->checked == result->outputs ? "all outputs"
+                       : result->projected                ? format("%lld outputs and signed sums of all",
+                                                                   static_cast<long long>(result->checked))
+                                                                .c_str()
+                                           : format("%lld outputs", static_cast<long long>(result->checked)).c_str());
+    }
+    std::printf("%-4s  %s  %s%s%s%s\n", status, problem.c_str(), candidate.c_str(), numbers.c_str(), note.empty() ? "" : "  ",
+                note.c_str());
+    std::fflush(stdout);
+  }
+
+  void check(const Problem& problem, const Target& target, const Device* device, Store& store, const Selection& selection) {
+    const std::string text = to_string(problem);
+    auto fail = [&](const std::string& candidate, llvm::Error error) {
+      ++failed;
+      line("FAIL", text, candidate, nullptr, take_error(std::move(error)).message, 0);
+    };
+    const bool emulated = device != nullptr && device->info().emulated;
+    if (emulated && count_work(problem).dense_flop / 2 > limit) {
+      ++skipped;
+      line("SKIP", text, "-", nullptr,
+           format("%.1e multiply-adds; the emulated device takes %.0e, --limit changes that", count_work(problem).dense_flop / 2,
+                  limit),
+           0);
+      return;
+    }
+    auto candidates = select(problem, target, emulated ? nullptr : device, store, selection);
+    if (!candidates) return fail("-", candidates.takeError());
+    BuildAllOptions options;
+    options.no_jit = no_jit;
+    std::vector<std::optional<Binary>> binaries(candidates->size());
+    build_all(*candidates, store, options, [&](size_t index, llvm::Expected<BuiltBinary> built) {
+      if (!built) {
+        fail(describe((*candidates)[index]), built.takeError());
+      } else {
+        if (!built->cache_problem.empty()) log_cache(built->cache_problem);
+        binaries[index] = std::move(built->binary);
+      }
+      return true;
+    });
+    if (build_only) {
+      for (size_t i = 0; i < candidates->size(); ++i) {
+        if (!binaries[i]) continue;
+        ++passed;
+        line("built", text, describe((*candidates)[i]), nullptr, "", 0);
+      }
+      return;
+    }
+    WorkbenchOptions bench_options;
+    bench_options.seed = seed;
+    bench_options.gap = gap;
+    auto bench = Workbench::create(*device, problem, bench_options);
+    if (!bench) return fail("-", bench.takeError());
+    ReferenceOptions reference_options;
+    reference_options.full = full;
+    const Reference reference(problem, (*bench)->list(), (*bench)->inputs(), reference_options);
+    for (size_t i = 0; i < candidates->size(); ++i) {
+      if (!binaries[i]) continue;
+      const auto start = std::chrono::steady_clock::now();
+      Resolution resolution;
+      resolution.candidate = (*candidates)[i];
+      resolution.binary = std::move(*binaries[i]);
+      const std::string name = describe(resolution.candidate);
+      PlanOptions plan_options;
+      plan_options.target = target.name.str();
+      auto plan = Plan::create(*device, std::move(resolution), plan_options, ptx ? LoadFrom::kPtx : LoadFrom::kAuto);
+      if (!plan) {
+        fail(name, plan.takeError());
+        continue;
+      }
+      auto result = verify(**plan, **bench, reference);
+      if (!result) {
+        fail(name, result.takeError());
+        continue;
+      }
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      (result->ok ? passed : failed) += 1;
+      line(result->ok ? "ok" : "FAIL", text, name, &*result, result->failure, seconds);
+    }
+  }
+
+  llvm::Expected<int> run_all() {
+    auto list = problems.problems();
+    if (!list) return list.takeError();
+    auto target = where.target();
+    if (!target) return target.takeError();
+    auto choice = where.choice();
+    if (!choice) return choice.takeError();
+    Selection selection;
+    selection.generic = generic;
+    selection.family = choice->family;
+    selection.config = choice->config;
+    selection.config_generic = choice->generic;
+    if (families == "all") {
+      selection.all_families = true;
+    } else if (!families.empty()) {
+      return make_error(ErrorKind::kBadRequest, "--families " + families + "; allowed is all; --family names one");
+    }
+    no_jit = no_jit || no_jit_from_environment();
+
+    const Device* device = nullptr;
+    if (!build_only) {
+      std::string why;
+      auto opened = where.open_device(why);
+      if (!opened) return opened.takeError();
+      device = *opened;
+      if (device == nullptr) {
+        const std::string spec = "emulated:" + (*target != nullptr ? (*target)->name.str() : std::string("sm_80"));
+        auto emulated = Device::open(spec);
+        if (!emulated) {
+          return make_error(ErrorKind::kDevice, "no device to verify on: " + why + "; and " + take_error(emulated.takeError()).message);
+        }
+        device = *emulated;
+        remark("no GPU here (" + why.substr(0, why.find('\n')) + "): running on the emulated device " + spec);
+      }
+    }
+    if (*target == nullptr) {
+      if (device == nullptr) return make_error(ErrorKind::kBadRequest, "--build-only needs a target; add --arch sm_70");
+      *target = &device->target();
+    }
+    if (device != nullptr && !device->info().emulated && !device->runs_cubin_of(**target) && !device->runs_ptx_of(**target)) {
+      return make_error(ErrorKind::kBadRequest, device->info().name + " runs neither machine code nor PTX of " +
+                                                    (*target)->name.str() + "; name an older target without suffix");
+    }
+    if (!as_json && device != nullptr) {
+      remark(format("%zu problem%s, %s kernels on %s%s", list->size(), list->size() == 1 ? "" : "s", (*target)->name.data(),
+                    device->info().name.c_str(),
+                    device->info().emulated                       ? " (emulated)"
+                    : ptx || !device->runs_cubin_of(**target) ? ", from PTX"
+                                                              : ""));
+    }
+    const std::atomic<bool>& interrupted = catch_interrupts();
+    auto store = where.open_store();
+    for (const Problem& problem : *list) {
+      if (interrupted.load()) break;
+      check(problem, **target, device, *store, selection);
+    }
+    if (as_json) {
+      const json out = {{"device", device != nullptr ? device->info().name : ""},
+                        {"target", (*target)->name.str()},
+                        {"passed", passed},
+                        {"failed", failed},
+                        {"skipped", skipped},
+                        {"results", rows}};
+      std::printf("%s\n", out.dump(2, ' ', false, json::error_handler_t::replace).c_str());
+    } else {
+      std::printf("%d %s, %d failed, %d skipped\n", passed, build_only ? "built" : "passed", failed, skipped);
+    }
+    if (interrupted.load()) return kInterrupted;
+    return failed > 0 || passed == 0 ? kFailure : kDone;
+  }
+};
+
+}  // namespace
+
+void add_verify(CLI::App& app, Commands& commands) {
+  CLI::App* sub = app.add_subcommand("verify", "check kernels against the double-precision reference");
+  auto verify = std::make_shared<Verify>();
+  verify->problems.add_to(*sub);
+  verify->where.add_arch(*sub);
+  verify->where.add_device(*sub);
+  verify->where.add_family(*sub);
+  verify->where.add_cache(*sub);
+  sub->add_option("--families", verify->families, "all: the first choice of every family that serves the target");
+  sub->add_flag("--generic", verify->generic, "the shape-generic kernels, too");
+  sub->add_flag("--no-jit", verify->no_jit, "use the cache's kernels only, as TRIGEN_NO_JIT=1");
+  sub->add_flag("--ptx", verify->ptx, "load the PTX also where the device runs the machine code");
+  sub->add_flag("--full", verify->full, "check big problems element by element (slow)");
+  sub->add_flag("--build-only", verify->build_only, "compile what would run into the cache; needs no device");
+  sub->add_option("--gap", verify->gap, "alignment units between rows, to check strides (0)")->check(CLI::Range(0, 64));
+  sub->add_option("--seed", verify->seed, "of the random inputs");
+  sub->add_option("--limit", verify->limit, "largest problem for the emulated device, in multiply-adds (3e7)");
+  sub->add_flag("--json", verify->as_json, "results as JSON on standard output");
+  commands.push_back({sub, [verify] {
+                        auto code = verify->run_all();
+                        return code ? *code : report(code.takeError());
+                      }});
+}
+
+}  // namespace trigen::cli
