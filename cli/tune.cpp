@@ -1,4 +1,5 @@
 // trigen tune: find and store the best kernel for each problem.
+#include <algorithm>
 #include <cstdio>
 
 #include "cli/command.h"
@@ -7,6 +8,7 @@
 #include "cli/table.h"
 #include "cli/target_options.h"
 #include "tuner/evidence.h"
+#include "tuner/statistics.h"
 #include "tuner/text.h"
 #include "tuner/tune.h"
 
