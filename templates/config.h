@@ -1,6 +1,7 @@
-// What a kernel is specialised on. Included by the kernel templates (NVRTC) and by the generator (host), so that both
-// sides mean the same thing by every field. Plain C++20 aggregates without any include: a Kernel is a non-type template
-// parameter, and the emitted source spells one with designated initialisers, so a misspelt field does not compile.
+// What a kernel is specialised on. Included by the kernel templates (NVRTC) and by the generator (host), so
+// that both sides mean the same thing by every field. Plain C++20 aggregates without any include: a Kernel is
+// a non-type template parameter, and the emitted source spells one with designated initialisers, so a
+// misspelt field does not compile.
 #pragma once
 
 namespace trigen {
@@ -16,21 +17,21 @@ enum class Layout : int { kBTD = 0, kBDT = 1 };
 enum class Fill : int { kLower = 0, kUpper = 1 };
 enum class Activation : int { kNone = 0, kGELU = 1, kSiLU = 2 };
 
-// The part of a problem that is compiled into a kernel. T, D, H, K equal to 0 mean "taken from Params at run time"; then
-// pad and diag are taken from there too. B always is a run-time value.
+// The part of a problem that is compiled into a kernel. T, D, H, K equal to 0 mean "taken from Params at run
+// time"; then pad and diag are taken from there too. B always is a run-time value.
 struct Shape {
   Op op;
-  DType dtype;    // x, y, dx, dy, residual, gate, pre-activation
-  DType wdtype;   // W, dW, bias, grad_bias
+  DType dtype;   // x, y, dx, dy, residual, gate, pre-activation
+  DType wdtype;  // W, dW, bias, grad_bias
   Math math;
   Layout layout;
   Fill fill;
-  int T;          // tokens
-  int D;          // features of one head
-  int H;          // heads
-  int K;          // taps
-  int pad;        // tap j of output feature d reads input feature d + j - pad
-  int diag;       // diagonal offset of the fill
+  int T;              // tokens
+  int D;              // features of one head
+  int H;              // heads
+  int K;              // taps
+  int pad;            // tap j of output feature d reads input feature d + j - pad
+  int diag;           // diagonal offset of the fill
   bool bias;          // forward: add bias[h,t]; grad_weight: also write grad_bias[h,t]
   Activation act;     // forward
   bool pre;           // forward: also store the value before the activation
@@ -54,7 +55,8 @@ struct Config {
   int vec_b;    // operand B (x, or dy for grad_input)
   int vec_c;    // output, residual, gate, pre
   int cluster;  // thread blocks of a cluster (sm_90 and later)
-  int blocks;   // thread blocks on one SM that the register budget must allow (__launch_bounds__), 0 = compiler's choice
+  int blocks;   // thread blocks on one SM that the register budget must allow (__launch_bounds__), 0 =
+                // compiler's choice
 };
 
 struct Kernel {

@@ -1,8 +1,9 @@
-// From accumulators to global memory: y = act(acc + bias) * gate + residual (forward), dx = acc + residual (grad_input),
-// dW and grad_bias inside the triangle (grad_weight), or f32 partial sums into the workspace (split_k > 1).
+// From accumulators to global memory: y = act(acc + bias) * gate + residual (forward), dx = acc + residual
+// (grad_input), dW and grad_bias inside the triangle (grad_weight), or f32 partial sums into the workspace
+// (split_k > 1).
 //
-// The accumulators pass through shared memory in slices of rows, so that every global access is a vector along the
-// output's contiguous axis whatever the matrix instruction's register layout is.
+// The accumulators pass through shared memory in slices of rows, so that every global access is a vector
+// along the output's contiguous axis whatever the matrix instruction's register layout is.
 #pragma once
 
 #include "operand.cuh"
@@ -14,7 +15,8 @@ namespace trigen {
 
 template <Activation A>
 __device__ __forceinline__ float activate(float v) {
-  if constexpr (A == Activation::kGELU) return 0.5f * v * (1.0f + erff(v * 0.70710678118654752f));  // nn.GELU: erf form
+  if constexpr (A == Activation::kGELU)
+    return 0.5f * v * (1.0f + erff(v * 0.70710678118654752f));  // nn.GELU: erf form
   if constexpr (A == Activation::kSiLU) return v / (1.0f + __expf(-v));
   return v;
 }
@@ -35,8 +37,8 @@ __device__ __forceinline__ void read_slice(float (&v)[kVec], const float* from) 
 
 // One vector of forward or grad_input. `row` and `column` are m and n of its first element.
 template <Kernel C, int kVec>
-__device__ __forceinline__ void store_activations(const Params& p, const Sizes& z, int head, int row, int column,
-                                                  float (&v)[kVec]) {
+__device__ __forceinline__ void store_activations(const Params& p, const Sizes& z, int head, int row,
+                                                  int column, float (&v)[kVec]) {
   constexpr Shape s = C.shape;
   constexpr bool kRows = schedule::rows_contiguous(s);
   constexpr DType kD = s.dtype;
@@ -49,7 +51,8 @@ __device__ __forceinline__ void store_activations(const Params& p, const Sizes& 
   };
   if constexpr (s.op == Op::kForward) {
     if constexpr (s.bias) {
-      const auto* bias = static_cast<const Storage<s.wdtype>*>(p.bias) + (static_cast<long long>(head) * z.T + row);
+      const auto* bias =
+          static_cast<const Storage<s.wdtype>*>(p.bias) + (static_cast<long long>(head) * z.T + row);
 #pragma unroll
       for (int i = 0; i < kVec; ++i) v[i] += to_float<s.wdtype>(bias[kRows ? i : 0]);
     }
@@ -78,8 +81,8 @@ __device__ __forceinline__ void store_activations(const Params& p, const Sizes& 
   ptx::store_global<kSize>(at(s.op == Op::kForward ? p.y : p.x), out.w);
 }
 
-// One vector of dW's row t, columns [column, column + kVec) of the flattened (s,j). Nothing outside the triangle is
-// touched, or zeros are written there when the problem asks for them.
+// One vector of dW's row t, columns [column, column + kVec) of the flattened (s,j). Nothing outside the
+// triangle is touched, or zeros are written there when the problem asks for them.
 template <Kernel C, int kVec>
 __device__ __forceinline__ void store_weights(const Params& p, const Sizes& z, int head, int t, int column,
                                               const float (&v)[kVec]) {
@@ -106,8 +109,10 @@ __device__ __forceinline__ void store_weights(const Params& p, const Sizes& z, i
 #pragma unroll
     for (int i = 0; i < kVec; ++i) {
       const bool inside = i >= begin && i < end;
-      if (inside) to[i] = from_float<kW>(v[i] + (s.accumulate ? to_float<kW>(to[i]) : 0.0f));
-      else if (s.zero_outside) to[i] = from_float<kW>(0.0f);
+      if (inside)
+        to[i] = from_float<kW>(v[i] + (s.accumulate ? to_float<kW>(to[i]) : 0.0f));
+      else if (s.zero_outside)
+        to[i] = from_float<kW>(0.0f);
     }
   }
 }
@@ -120,8 +125,9 @@ __device__ __forceinline__ void store_bias(const Params& p, const Sizes& z, int 
 }
 
 template <Kernel C, class Engine, class Accumulator>
-__device__ __forceinline__ void store_tile(const Params& p, const Sizes& z, const Engine& engine, const Accumulator& acc,
-                                           const schedule::Tile& tile, int head, float* slice, int thread) {
+__device__ __forceinline__ void store_tile(const Params& p, const Sizes& z, const Engine& engine,
+                                           const Accumulator& acc, const schedule::Tile& tile, int head,
+                                           float* slice, int thread) {
   constexpr Config c = C.config;
   constexpr bool kRows = schedule::rows_contiguous(C.shape);
   constexpr bool kSplit = C.shape.op == Op::kGradWeight && c.split_k > 1;
@@ -132,7 +138,8 @@ __device__ __forceinline__ void store_tile(const Params& p, const Sizes& z, cons
   constexpr int kColumnPitch = kRows ? kSliceRows + schedule::kSlicePadRows : 1;
   constexpr int kChunks = (kRows ? kSliceRows : c.tile_n) / kVec;  // vectors along the contiguous axis
   constexpr int kCount = kSliceRows * c.tile_n / kVec;
-  static_assert(kSliceRows % kVec == 0 && c.tile_n % kVec == 0, "a slice holds whole vectors: vec_c divides it");
+  static_assert(kSliceRows % kVec == 0 && c.tile_n % kVec == 0,
+                "a slice holds whole vectors: vec_c divides it");
   const int split = static_cast<int>(blockIdx.z);
 
 #pragma unroll
@@ -172,7 +179,8 @@ __device__ __forceinline__ void store_tile(const Params& p, const Sizes& z, cons
         if (t < z.T) {
           if constexpr (kSplit)
             static_cast<float*>(p.workspace)[schedule::workspace_bias(c, z) +
-                                             (static_cast<long long>(split) * z.H + head) * z.T + t] = slice[r];
+                                             (static_cast<long long>(split) * z.H + head) * z.T + t] =
+                slice[r];
           else
             store_bias<C>(p, z, head, t, slice[r]);
         }

@@ -1,5 +1,5 @@
-// The body that every family of this folder shares: find the tile, run the pipelined main loop, write the tile. A family
-// brings its Engine: shared-memory layouts, fragments, the matrix instruction.
+// The body that every family of this folder shares: find the tile, run the pipelined main loop, write the
+// tile. A family brings its Engine: shared-memory layouts, fragments, the matrix instruction.
 //
 // Engine<C> has
 //   kSharedDType              element of the tiles in shared memory
@@ -22,7 +22,7 @@
 namespace trigen {
 
 template <Kernel C>
-inline constexpr int kTileThreads = 32 * C.config.warps_m * C.config.warps_n;
+inline constexpr int kTileThreads = 32 * C.config.warps_m* C.config.warps_n;
 
 __device__ __forceinline__ unsigned char* shared_memory() {
   extern __shared__ __align__(128) unsigned char trigen_shared[];
@@ -37,8 +37,10 @@ __device__ __forceinline__ void gemm(const Params& p) {
   constexpr int kBytesA = c.tile_m * c.tile_k * kBytes<Engine::kSharedDType>;
   constexpr bool kAsync = Engine::kAsyncA || Engine::kAsyncB;
   constexpr bool kRowSums = C.shape.op == Op::kGradWeight && C.shape.bias;
-  static_assert(kStages >= 2, "the loop loads one tile while it multiplies another: stages must be 2 or more");
-  static_assert(Engine::kSteps % 2 == 0, "fragments alternate between two register sets: tile_k needs an even number of steps");
+  static_assert(kStages >= 2,
+                "the loop loads one tile while it multiplies another: stages must be 2 or more");
+  static_assert(Engine::kSteps % 2 == 0,
+                "fragments alternate between two register sets: tile_k needs an even number of steps");
 
   const Sizes z = sizes_of<C>(p);
   const int thread = static_cast<int>(threadIdx.x);
@@ -56,9 +58,11 @@ __device__ __forceinline__ void gemm(const Params& p) {
   constexpr int kStageBytes = (Engine::LayoutA::kBytes + Engine::LayoutB::kBytes);
   using OpA = OperandA<C>;
   using OpB = OperandB<C>;
-  Loader<OpA, Engine::kSharedDType, C.shape.dtype, c.tile_m, c.tile_k, kThreads, typename Engine::LayoutA, Engine::kAsyncA>
+  Loader<OpA, Engine::kSharedDType, C.shape.dtype, c.tile_m, c.tile_k, kThreads, typename Engine::LayoutA,
+         Engine::kAsyncA>
       load_a(p, z, head, tile.depth, m, thread);
-  Loader<OpB, Engine::kSharedDType, C.shape.dtype, c.tile_n, c.tile_k, kThreads, typename Engine::LayoutB, Engine::kAsyncB>
+  Loader<OpB, Engine::kSharedDType, C.shape.dtype, c.tile_n, c.tile_k, kThreads, typename Engine::LayoutB,
+         Engine::kAsyncB>
       load_b(p, z, head, tile.depth, n, thread);
   const Engine engine(thread);
   typename Engine::Accumulator acc;

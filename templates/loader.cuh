@@ -1,11 +1,12 @@
-// Moves one operand's tiles from global to shared memory, with zeros where elements do not take part. Two ways, chosen at
-// compile time:
-//   asynchronous  cp.async of 4, 8 or 16 bytes (sm_80+, same dtype on both sides, vectors contiguous in shared memory)
-//   staged        global -> registers in load(), registers -> (convert) -> shared in store(), so that the global latency
+// Moves one operand's tiles from global to shared memory, with zeros where elements do not take part. Two
+// ways, chosen at compile time:
+//   asynchronous  cp.async of 4, 8 or 16 bytes (sm_80+, same dtype on both sides, vectors contiguous in
+//   shared memory) staged        global -> registers in load(), registers -> (convert) -> shared in store(),
+//   so that the global latency
 //                 passes under the arithmetic between the two
 //
-// Layout gives the place of an element: byte(strided, contiguous), and kVectors when vectors along the contiguous axis
-// stay together. W that is wider than x is rounded to x's dtype on the way.
+// Layout gives the place of an element: byte(strided, contiguous), and kVectors when vectors along the
+// contiguous axis stay together. W that is wider than x is rounded to x's dtype on the way.
 #pragma once
 
 #include "operand.cuh"
@@ -14,9 +15,11 @@
 
 namespace trigen {
 
-template <class Operand, DType kSharedDType, DType kRoundTo, int kMn, int kDepth, int kThreads, class Layout, bool kAsync>
+template <class Operand, DType kSharedDType, DType kRoundTo, int kMn, int kDepth, int kThreads, class Layout,
+          bool kAsync>
 class Loader {
   static constexpr DType kDType = Operand::kDType;
+  using Element = Storage<kDType>;
   static constexpr int kVec = Operand::kVec;
   static constexpr int kContig = Operand::kContiguousIsK ? kDepth : kMn;
   static constexpr int kStrides = Operand::kContiguousIsK ? kMn : kDepth;
@@ -35,23 +38,28 @@ class Loader {
   static_assert(kVec * kBytes<kDType> <= 32, "an access is two 16-byte loads at most");
 
  public:
-  __device__ __forceinline__ Loader(const Params& p, const Sizes& z, int head, Range depth, int mn, int thread)
+  __device__ __forceinline__ Loader(const Params& p, const Sizes& z, int head, Range depth, int mn,
+                                    int thread)
       : operand_(p, z, head, depth), row_(thread / min_chunks()), column_(thread % min_chunks() * kVec) {
     if constexpr (Operand::kContiguousIsK) {
 #pragma unroll
-      for (int i = 0; i < kPassR; ++i) strided_[i] = operand_.strided(mn + row_ + i * kRowsPerPass);
+      for (int i = 0; i < kPassR; ++i) {
+        strided_[i] = operand_.strided(mn + row_ + i * kRowsPerPass);
+        // The first pass's offset and the uniform pitch stand for all, to save registers.
+        if (Operand::kLinear && i > 0) strided_[i].offset = 0;
+      }
     } else {
 #pragma unroll
-      for (int i = 0; i < kPassC; ++i) contiguous_[i] = operand_.contiguous(mn + column_ + i * kThreads * kVec);
+      for (int i = 0; i < kPassC; ++i)
+        contiguous_[i] = operand_.contiguous(mn + column_ + i * kThreads * kVec);
     }
   }
 
   // Starts the copy of the tile whose depth begins at k.
   __device__ __forceinline__ void load(int k, unsigned shared) {
-    each(k, [&](int slot, int r, int c, const Strided& s, const Contiguous& q) {
+    each(k, [&](int slot, int r, int c, const Strided& s, const Contiguous& q, const Element* from) {
       int begin = 0, end = 0;
       bounds(s, q, begin, end);
-      const auto* from = operand_.base + (s.offset + q.offset);
       if constexpr (kAsync) {
         constexpr int kSize = kBytes<kDType>;
         const unsigned to = shared + Layout::byte(r, c);
@@ -71,7 +79,7 @@ class Loader {
   // Staged: puts what load(k) fetched into shared memory. Asynchronous: nothing to do.
   __device__ __forceinline__ void store(int k, unsigned shared) {
     if constexpr (!kAsync) {
-      each(k, [&](int slot, int r, int c, const Strided& s, const Contiguous& q) {
+      each(k, [&](int slot, int r, int c, const Strided& s, const Contiguous& q, const Element*) {
         if constexpr (Operand::kPartial && kVec > 1) {
           int begin = 0, end = 0;
           bounds(s, q, begin, end);
@@ -83,30 +91,40 @@ class Loader {
   }
 
  private:
-  static __device__ __forceinline__ constexpr int min_chunks() { return kChunks > kThreads ? kThreads : kChunks; }
+  static __device__ __forceinline__ constexpr int min_chunks() {
+    return kChunks > kThreads ? kThreads : kChunks;
+  }
 
+  // Calls f(slot, row, column, strided, contiguous, address) for every vector of this thread.
   template <class F>
   __device__ __forceinline__ void each(int k, F&& f) {
+    const long long step = operand_.pitch() * kRowsPerPass;  // between passes of a linear operand
     if constexpr (Operand::kContiguousIsK) {
 #pragma unroll
       for (int j = 0; j < kPassC; ++j) {
         const int c = column_ + j * kThreads * kVec;
         const Contiguous q = operand_.contiguous(k + c);
+        const auto* const first = operand_.base + strided_[0].offset + q.offset;
 #pragma unroll
         for (int i = 0; i < kPassR; ++i) {
           const int r = row_ + i * kRowsPerPass;
-          if (kAllThreads || r < kStrides) f(j * kPassR + i, r, c, strided_[i], q);
+          if (kAllThreads || r < kStrides)
+            f(j * kPassR + i, r, c, strided_[i], q,
+              Operand::kLinear ? first + i * step : operand_.base + strided_[i].offset + q.offset);
         }
       }
     } else {
+      const Strided s0 = operand_.strided(k + row_);
 #pragma unroll
       for (int i = 0; i < kPassR; ++i) {
         const int r = row_ + i * kRowsPerPass;
         if (kAllThreads || r < kStrides) {
-          const Strided s = operand_.strided(k + r);
+          Strided s = i == 0 ? s0 : operand_.strided(k + r);
+          if (Operand::kLinear) s.offset = s0.offset + i * step;
 #pragma unroll
           for (int j = 0; j < kPassC; ++j)
-            f(j * kPassR + i, r, column_ + j * kThreads * kVec, s, contiguous_[j]);
+            f(j * kPassR + i, r, column_ + j * kThreads * kVec, s, contiguous_[j],
+              operand_.base + contiguous_[j].offset + s.offset);
         }
       }
     }
@@ -125,7 +143,7 @@ class Loader {
   }
 
   // A vector whose front lies outside the triangle: cp.async can cut its end only.
-  __device__ __forceinline__ static void copy_singly(unsigned to, const Storage<kDType>* from, int begin, int end) {
+  __device__ __forceinline__ static void copy_singly(unsigned to, const Element* from, int begin, int end) {
     Raw<kDType, kVec> v;
     v.clear();
 #pragma unroll

@@ -1,10 +1,10 @@
-// Where the elements of A and B lie. An operand is seen as a matrix with a contiguous axis (stride 1 in memory wherever
-// vector accesses are asked for) and a strided one; one of the two is k. Both axes decode independently: an index becomes
-// an element offset, and the offset of an element is the sum of the two.
+// Where the elements of A and B lie. An operand is seen as a matrix with a contiguous axis (stride 1 in
+// memory wherever vector accesses are asked for) and a strided one; one of the two is k. Both axes decode
+// independently: an index becomes an element offset, and the offset of an element is the sum of the two.
 //
-// An element takes part when its contiguous index lies in the strided coordinate's [low, high) (this carries the triangle,
-// the matrix bounds and the tile's depth) and, where taps shift the features, when the two feature parts add up to a
-// feature inside [0, D). Everything else is zero and is not read.
+// An element takes part when its contiguous index lies in the strided coordinate's [low, high) (this carries
+// the triangle, the matrix bounds and the tile's depth) and, where taps shift the features, when the two
+// feature parts add up to a feature inside [0, D). Everything else is zero and is not read.
 #pragma once
 
 #include "params.h"
@@ -21,8 +21,9 @@ template <Kernel C>
 inline constexpr bool kGeneric = C.shape.T == 0;
 // Vector accesses along features or tokens exclude taps, so a generic kernel that has them serves K = 1 only.
 template <Kernel C>
-inline constexpr bool kOneTap =
-    kGeneric<C> ? C.config.vec_b > 1 || (C.shape.op == Op::kGradInput && C.config.vec_a > 1) : C.shape.K == 1;
+inline constexpr bool kOneTap = kGeneric<C> ? C.config.vec_b > 1 ||
+                                                  (C.shape.op == Op::kGradInput && C.config.vec_a > 1)
+                                            : C.shape.K == 1;
 // No shift of the features at all.
 template <Kernel C>
 inline constexpr bool kUnshifted = kGeneric<C> ? C.config.vec_b > 1 : C.shape.K == 1 && C.shape.pad == 0;
@@ -46,14 +47,15 @@ struct Contiguous {
   int feature;
 };
 
-// W as operand A: forward has rows t and contiguous (s,j) = k; grad_input has rows (t,j) = k and, for one tap, contiguous
-// s = m. Both walk W's own rows, so the triangle is a prefix (lower) or a suffix (upper) of the contiguous axis.
+// W as operand A: forward has rows t and contiguous (s,j) = k; grad_input has rows (t,j) = k and, for one
+// tap, contiguous s = m. Both walk W's own rows, so the triangle is a prefix (lower) or a suffix (upper) of
+// the contiguous axis.
 template <Kernel C>
 struct WeightOperand {
   static constexpr DType kDType = C.shape.wdtype;
   static constexpr bool kContiguousIsK = C.shape.op == Op::kForward;
   static constexpr int kVec = C.config.vec_a;
-  static constexpr bool kPartial = true;  // a vector may be cut by the triangle
+  static constexpr bool kPartial = true;                         // a vector may be cut by the triangle
   static constexpr bool kSuffix = C.shape.fill == Fill::kUpper;  // ... at its front
   static constexpr bool kShifted = false;
   static_assert(C.shape.op == Op::kForward || kOneTap<C> || kVec == 1,
@@ -66,24 +68,32 @@ struct WeightOperand {
   __device__ __forceinline__ WeightOperand(const Params& p, const Sizes& z, int head, Range)
       : base(static_cast<const Storage<kDType>*>(p.w) + head * p.w_head), row(p.w_row), z(z) {}
 
+  // Equal steps along the strided axis are equal distances in memory.
+  static constexpr bool kLinear = kContiguousIsK || kOneTap<C>;
+  __device__ __forceinline__ long long pitch() const { return row; }
   __device__ __forceinline__ Strided strided(int i) const {
-    const int t = kContiguousIsK ? i : i / z.K;
+    const int t = kLinear ? i : i / z.K;
     Range r = schedule::weight_row(C.shape.fill, z.diag, t, z.T);
     if (t >= z.T) r = {0, 0};
-    if constexpr (kContiguousIsK) return {t * row, kSuffix ? r.begin * z.K : 0, r.end * z.K, 0};
-    else return {t * row + (i - t * z.K), kSuffix ? r.begin : 0, r.end, 0};
+    const long long offset = t * row + (kLinear ? 0 : i - t * z.K);
+    if constexpr (kContiguousIsK)
+      return {offset, kSuffix ? r.begin * z.K : 0, r.end * z.K, 0};
+    else
+      return {offset, kSuffix ? r.begin : 0, r.end, 0};
   }
   __device__ __forceinline__ Contiguous contiguous(int i) const {
-    if constexpr (kContiguousIsK) return {i, i, 0};
-    else return {static_cast<long long>(i) * z.K, i, 0};
+    if constexpr (kContiguousIsK)
+      return {i, i, 0};
+    else
+      return {static_cast<long long>(i) * z.K, i, 0};
   }
   __device__ __forceinline__ bool inside(const Strided&, const Contiguous&) const { return true; }
 };
 
 enum class Side { kA, kB };
 
-// x or dy. Token coordinates are (token, tap), feature coordinates are (batch, feature); the contiguous axis holds the
-// features for btd and the tokens for bdt.
+// x or dy. Token coordinates are (token, tap), feature coordinates are (batch, feature); the contiguous axis
+// holds the features for btd and the tokens for bdt.
 template <Kernel C, Side S>
 struct ActivationOperand {
   static constexpr DType kDType = C.shape.dtype;
@@ -93,10 +103,12 @@ struct ActivationOperand {
   static constexpr int kVec = S == Side::kA ? C.config.vec_a : C.config.vec_b;
   static constexpr bool kTaps = S == Side::kB && !kOneTap<C>;
   static constexpr bool kShifted = S == Side::kB && !kUnshifted<C>;
-  // The depth of a row tile ends anywhere when k runs along the vectors; all other bounds are multiples of the vector.
+  // The depth of a row tile ends anywhere when k runs along the vectors; all other bounds are multiples of
+  // the vector.
   static constexpr bool kPartial = kTokensAreK && kContiguousIsK;
   static constexpr bool kSuffix = kPartial && schedule::long_rows_last(C.shape.op, C.shape.fill) == false;
-  static_assert(kVec == 1 || !kShifted, "features shifted by taps or padding are loaded one by one: vec_b must be 1");
+  static_assert(kVec == 1 || !kShifted,
+                "features shifted by taps or padding are loaded one by one: vec_b must be 1");
 
   const Storage<kDType>* base;
   long long batch, row;
@@ -112,6 +124,9 @@ struct ActivationOperand {
     row = t.row;
   }
 
+  static constexpr bool kLinear = !kTokensContiguous && !kTaps;
+  __device__ __forceinline__ long long pitch() const { return row; }
+
   struct Coordinate {
     long long offset;
     int feature;
@@ -123,13 +138,17 @@ struct ActivationOperand {
       shift = (kTaps ? i - t * z.K : 0) - z.pad;
       if constexpr (C.shape.op == Op::kGradInput) shift = -shift;
     }
-    if constexpr (kTokensContiguous) return {t + shift * row, shift};
-    else return {t * row + shift, shift};
+    if constexpr (kTokensContiguous)
+      return {t + shift * row, shift};
+    else
+      return {t * row + shift, shift};
   }
   __device__ __forceinline__ Coordinate feature(int i) const {
     const int b = i / z.D, d = i - b * z.D;
-    if constexpr (kTokensContiguous) return {b * batch + d * row, d};
-    else return {b * batch + d, d};
+    if constexpr (kTokensContiguous)
+      return {b * batch + d * row, d};
+    else
+      return {b * batch + d, d};
   }
   // The extent of the axis that is not k.
   __device__ __forceinline__ int extent() const {
@@ -152,8 +171,10 @@ struct ActivationOperand {
     return {at.offset, i, at.feature};
   }
   __device__ __forceinline__ bool inside(const Strided& s, const Contiguous& q) const {
-    if constexpr (kShifted) return static_cast<unsigned>(s.feature + q.feature) < static_cast<unsigned>(z.D);
-    else return true;
+    if constexpr (kShifted)
+      return static_cast<unsigned>(s.feature + q.feature) < static_cast<unsigned>(z.D);
+    else
+      return true;
   }
 };
 

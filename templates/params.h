@@ -1,10 +1,11 @@
-// The one argument of every kernel. Shared by templates (NVRTC) and runtime (host): plain data, the same layout in both.
+// The one argument of every kernel. Shared by templates (NVRTC) and runtime (host): plain data, the same
+// layout in both.
 #pragma once
 
 namespace trigen {
 
-// An activation tensor. Strides are in elements. The innermost axis (d for btd, t for bdt) has stride 1; `row` is the
-// stride of the other one (t for btd, d for bdt).
+// An activation tensor. Strides are in elements. The innermost axis (d for btd, t for bdt) has stride 1;
+// `row` is the stride of the other one (t for btd, d for bdt).
 struct Activations {
   void* data;
   long long batch;
@@ -18,11 +19,11 @@ struct Params {
   Activations pre;       // forward with Shape::pre: written
   Activations gate;      // forward with Shape::gate: read
   Activations residual;  // forward, grad_input with Shape::residual: read
-  void* w;               // forward, grad_input: W[h,t,s,j] (read); grad_weight: dW (written). j has stride 1, s stride K
-  long long w_head;      // stride of h in elements
-  long long w_row;       // stride of t in elements, >= T*K
-  void* bias;            // forward: bias[h,t] (read); grad_weight: grad_bias (written)
-  void* workspace;       // split_k partial sums, f32, 16-byte aligned
+  void* w;  // forward, grad_input: W[h,t,s,j] (read); grad_weight: dW (written). j has stride 1, s stride K
+  long long w_head;              // stride of h in elements
+  long long w_row;               // stride of t in elements, >= T*K
+  void* bias;                    // forward: bias[h,t] (read); grad_weight: grad_bias (written)
+  void* workspace;               // split_k partial sums, f32, 16-byte aligned
   int B, H, T, D, K, pad, diag;  // every size, also those that are compiled in
 };
 

@@ -1,5 +1,6 @@
-// The second launch of grad_weight with split_k > 1: adds the partial sums in the order of the splits, so that the bits
-// do not depend on timing, and writes dW and grad_bias. Grid {T, H}, kReduceThreads threads: one row of dW per block.
+// The second launch of grad_weight with split_k > 1: adds the partial sums in the order of the splits, so
+// that the bits do not depend on timing, and writes dW and grad_bias. Grid {T, H}, kReduceThreads threads:
+// one row of dW per block.
 #pragma once
 
 #include "epilogue.cuh"

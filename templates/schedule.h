@@ -1,5 +1,5 @@
-// Which output tile a thread block computes, and over which depth. Shared by the kernels (NVRTC) and by the host side of
-// the families (generator/families/), so that grid sizes and kernels cannot disagree.
+// Which output tile a thread block computes, and over which depth. Shared by the kernels (NVRTC) and by the
+// host side of the families (generator/families/), so that grid sizes and kernels cannot disagree.
 //
 // All three ops are one product C[m,n] = sum_k A[m,k] B[k,n] per head:
 //
@@ -8,8 +8,8 @@
 //   grad_input   s   (b,d)    (t,j)    W[t,s,j]                dy[b,t,d-j+pad]          dx[b,s,d]
 //   grad_weight  t   (s,j)    (b,d)    dy[b,t,d]               x[b,s,d+j-pad]           dW[t,s,j]
 //
-// (a,b) is a flattened axis, b innermost. In forward and grad_input the triangle bounds k for every row, in grad_weight it
-// bounds n.
+// (a,b) is a flattened axis, b innermost. In forward and grad_input the triangle bounds k for every row, in
+// grad_weight it bounds n.
 #pragma once
 
 #include "config.h"
@@ -62,10 +62,10 @@ TRIGEN_HOST_DEVICE constexpr int product_depth(Op op, const Sizes& z) {
 
 // What one thread block does. Empty depth (begin == end) still writes its tile: the sum is zero.
 struct Tile {
-  bool valid;      // false: nothing to do (grad_weight enumerates a few tiles outside the triangle)
-  int row, column; // first m and n of the tile, in tiles
-  bool first;      // grad_weight: the tile of its row that also sums grad_bias
-  Range depth;     // k
+  bool valid;       // false: nothing to do (grad_weight enumerates a few tiles outside the triangle)
+  int row, column;  // first m and n of the tile, in tiles
+  bool first;       // grad_weight: the tile of its row that also sums grad_bias
+  Range depth;      // k
 };
 
 // The k of a row tile in forward and grad_input: the union over its rows. `begin` is not rounded to tiles.
@@ -78,10 +78,10 @@ TRIGEN_HOST_DEVICE constexpr Range row_tile_depth(Op op, Fill fill, const Sizes&
   return begin < end ? Range{begin * z.K, end * z.K} : Range{0, 0};
 }
 
-// grad_weight: the column tiles of a row tile that touch the triangle; `every` asks for all of them (zero_outside),
-// `one` for one at least (the row's grad_bias).
-TRIGEN_HOST_DEVICE constexpr Range row_tile_columns(Fill fill, const Sizes& z, int row, int tile_m, int tile_n,
-                                                    bool every, bool one) {
+// grad_weight: the column tiles of a row tile that touch the triangle; `every` asks for all of them
+// (zero_outside), `one` for one at least (the row's grad_bias).
+TRIGEN_HOST_DEVICE constexpr Range row_tile_columns(Fill fill, const Sizes& z, int row, int tile_m,
+                                                    int tile_n, bool every, bool one) {
   const int columns = ceil_div(z.T * z.K, tile_n);
   if (every) return {0, columns};
   const int first = row * tile_m;
@@ -97,14 +97,14 @@ TRIGEN_HOST_DEVICE constexpr Range row_tile_columns(Fill fill, const Sizes& z, i
   return r.begin < r.end ? r : Range{r.begin, r.begin};
 }
 
-// grad_weight: a group is `raster` row tiles, walked column by column over the columns that any of its rows has; the few
-// tiles of that rectangle outside the triangle are not valid.
+// grad_weight: a group is `raster` row tiles, walked column by column over the columns that any of its rows
+// has; the few tiles of that rectangle outside the triangle are not valid.
 struct Group {
   int first_row, rows;
   Range columns;
 };
-TRIGEN_HOST_DEVICE constexpr Group row_group(Fill fill, const Sizes& z, const Config& c, int group, int raster,
-                                             bool every, bool one) {
+TRIGEN_HOST_DEVICE constexpr Group row_group(Fill fill, const Sizes& z, const Config& c, int group,
+                                             int raster, bool every, bool one) {
   const int row_tiles = ceil_div(z.T, c.tile_m);
   const int first = group * raster;
   const int rows = min(raster, row_tiles - first);
@@ -145,10 +145,11 @@ TRIGEN_HOST_DEVICE constexpr Range split_depth(const Config& c, int depth, int s
           static_cast<int>(clamp(static_cast<long long>(end) * c.tile_k, 0, depth))};
 }
 
-// forward and grad_input: the columns are cut into sections of `raster` tiles whose B panel stays in the L2 cache; a
-// section is walked longest row first, so that the short rows fill the gaps at its end.
-// grad_weight: see Group.
-TRIGEN_HOST_DEVICE constexpr Tile tile_at(const Shape& s, const Config& c, const Sizes& z, int index, int split) {
+// forward and grad_input: the columns are cut into sections of `raster` tiles whose B panel stays in the L2
+// cache; a section is walked longest row first, so that the short rows fill the gaps at its end. grad_weight:
+// see Group.
+TRIGEN_HOST_DEVICE constexpr Tile tile_at(const Shape& s, const Config& c, const Sizes& z, int index,
+                                          int split) {
   const int row_tiles = ceil_div(z.T, c.tile_m);
   if (s.op != Op::kGradWeight) {
     const int column_tiles = ceil_div(z.B * z.D, c.tile_n);
@@ -187,16 +188,16 @@ TRIGEN_HOST_DEVICE constexpr long long workspace_floats(const Shape& s, const Co
   return workspace_bias(c, z) + (s.bias ? static_cast<long long>(c.split_k) * z.H * z.T : 0);
 }
 
-// Shared memory. The accumulators leave through it in slices: a slice is `fragments` fragments of `fragment_rows` rows of
-// every warp row, as many as fit where the operands' stages were.
+// Shared memory. The accumulators leave through it in slices: a slice is `fragments` fragments of
+// `fragment_rows` rows of every warp row, as many as fit where the operands' stages were.
 struct Footprint {
-  int operands;      // bytes of all stages
-  int slice_rows;    // rows of the output tile in one slice
-  int total;         // bytes a block asks for
+  int operands;    // bytes of all stages
+  int slice_rows;  // rows of the output tile in one slice
+  int total;       // bytes a block asks for
 };
-// Paddings keep both the fragments' stores and the vector reads off each other's banks: a fragment writes pairs of
-// columns for 8 rows (row pitch = 8 words mod 32), or, when the output's rows are contiguous (bdt), single words for 4
-// pairs of columns and 8 rows (pitch = 4 words mod 32).
+// Paddings keep both the fragments' stores and the vector reads off each other's banks: a fragment writes
+// pairs of columns for 8 rows (row pitch = 8 words mod 32), or, when the output's rows are contiguous (bdt),
+// single words for 4 pairs of columns and 8 rows (pitch = 4 words mod 32).
 inline constexpr int kSlicePadColumns = 8, kSlicePadRows = 4;
 TRIGEN_HOST_DEVICE constexpr bool rows_contiguous(const Shape& s) {
   return s.op != Op::kGradWeight && s.layout == Layout::kBDT;
@@ -204,7 +205,8 @@ TRIGEN_HOST_DEVICE constexpr bool rows_contiguous(const Shape& s) {
 TRIGEN_HOST_DEVICE constexpr int slice_bytes(const Shape& s, const Config& c, int rows) {
   return 4 * (rows_contiguous(s) ? c.tile_n * (rows + kSlicePadRows) : rows * (c.tile_n + kSlicePadColumns));
 }
-TRIGEN_HOST_DEVICE constexpr Footprint footprint(const Shape& s, const Config& c, int fragment_rows, int operands) {
+TRIGEN_HOST_DEVICE constexpr Footprint footprint(const Shape& s, const Config& c, int fragment_rows,
+                                                 int operands) {
   int rows = c.tile_m;
   while (rows > fragment_rows * c.warps_m && rows % (2 * fragment_rows * c.warps_m) == 0 &&
          slice_bytes(s, c, rows) > operands)

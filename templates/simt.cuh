@@ -1,9 +1,9 @@
-// Family simt: f32 multiply-adds on the ordinary cores. Every target, every dtype; the only way for f32 math and for bf16
-// before sm_80.
+// Family simt: f32 multiply-adds on the ordinary cores. Every target, every dtype; the only way for f32 math
+// and for bf16 before sm_80.
 //
-// A thread owns a block of rows and columns made of pieces of 4: a warp is 8 threads along m and 4 along n, the pieces of
-// neighbouring threads are neighbours, so that a warp's 16-byte reads of A are one row of 128 bytes without conflicts and
-// those of B 64 bytes that all rows share.
+// A thread owns a block of rows and columns made of pieces of 4: a warp is 8 threads along m and 4 along n,
+// the pieces of neighbouring threads are neighbours, so that a warp's 16-byte reads of A are one row of 128
+// bytes without conflicts and those of B 64 bytes that all rows share.
 #pragma once
 
 #include "gemm.cuh"

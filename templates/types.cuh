@@ -1,4 +1,5 @@
-// Storage types of the dtypes, and raw words as they travel between global memory, registers and shared memory.
+// Storage types of the dtypes, and raw words as they travel between global memory, registers and shared
+// memory.
 #pragma once
 
 #include "config.h"
@@ -44,13 +45,18 @@ struct Raw {
     for (int i = 0; i < kWords; ++i) w[i] = 0;
   }
   __device__ __forceinline__ Storage<D> get(int i) const {
-    if constexpr (D == DType::kF32) return __uint_as_float(w[i]);
-    else return static_cast<unsigned short>(w[i / 2] >> (16 * (i & 1)));
+    if constexpr (D == DType::kF32)
+      return __uint_as_float(w[i]);
+    else
+      return static_cast<unsigned short>(w[i / 2] >> (16 * (i & 1)));
   }
   __device__ __forceinline__ void set(int i, Storage<D> v) {
-    if constexpr (D == DType::kF32) w[i] = __float_as_uint(v);
-    else if (i & 1) w[i / 2] = (w[i / 2] & 0xffffu) | (static_cast<unsigned>(v) << 16);
-    else w[i / 2] = (w[i / 2] & 0xffff0000u) | v;
+    if constexpr (D == DType::kF32)
+      w[i] = __float_as_uint(v);
+    else if (i & 1)
+      w[i / 2] = (w[i / 2] & 0xffffu) | (static_cast<unsigned>(v) << 16);
+    else
+      w[i / 2] = (w[i / 2] & 0xffff0000u) | v;
   }
   // Zeroes the elements outside [begin, end).
   __device__ __forceinline__ void keep(int begin, int end) {

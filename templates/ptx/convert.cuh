@@ -1,5 +1,5 @@
-// Conversions between f32 and 16-bit floats. PTX ISA section 9.7.9.22 (cvt). bf16 conversions exist from sm_80 on; before
-// that, round to nearest even on the bits.
+// Conversions between f32 and 16-bit floats. PTX ISA section 9.7.9.22 (cvt). bf16 conversions exist from
+// sm_80 on; before that, round to nearest even on the bits.
 #pragma once
 
 namespace trigen::ptx {

@@ -1,4 +1,5 @@
-// Copies from global to shared memory that bypass the registers, sm_80 and later. PTX ISA section 9.7.9.25.3 (cp.async).
+// Copies from global to shared memory that bypass the registers, sm_80 and later. PTX ISA section 9.7.9.25.3
+// (cp.async).
 #pragma once
 
 namespace trigen::ptx {
@@ -8,10 +9,12 @@ template <int kSize>
 __device__ __forceinline__ void cp_async(unsigned shared, const void* global, int valid) {
   static_assert(kSize == 4 || kSize == 8 || kSize == 16, "cp.async copies 4, 8 or 16 bytes");
   if constexpr (kSize == 16) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
+                 "r"(valid)
                  : "memory");
   } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(global), "n"(kSize), "r"(valid)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(global), "n"(kSize),
+                 "r"(valid)
                  : "memory");
   }
 }

@@ -1,5 +1,6 @@
-// Four 8x8 matrices of 16-bit elements from shared memory, sm_75 and later. PTX ISA section 9.7.14.5.15 (ldmatrix): lane l
-// gives the address of row l % 8 of matrix l / 8 (16 bytes, aligned) and receives elements 2 * (l % 4), +1 of row l / 4.
+// Four 8x8 matrices of 16-bit elements from shared memory, sm_75 and later. PTX ISA section 9.7.14.5.15
+// (ldmatrix): lane l gives the address of row l % 8 of matrix l / 8 (16 bytes, aligned) and receives elements
+// 2 * (l % 4), +1 of row l / 4.
 #pragma once
 
 namespace trigen::ptx {

@@ -1,5 +1,5 @@
-// Plain loads and stores of 2 to 16 bytes. PTX ISA sections 9.7.9.8 (ld), 9.7.9.9 (ld.global.nc), 9.7.9.11 (st).
-// Shared addresses are 32-bit shared-window addresses.
+// Plain loads and stores of 2 to 16 bytes. PTX ISA sections 9.7.9.8 (ld), 9.7.9.9 (ld.global.nc), 9.7.9.11
+// (st). Shared addresses are 32-bit shared-window addresses.
 #pragma once
 
 namespace trigen::ptx {
@@ -11,7 +11,8 @@ __device__ __forceinline__ unsigned shared_address(const void* p) {
 // Read-only for the whole kernel: may go through the non-coherent path.
 template <int kSize>
 __device__ __forceinline__ void load_global_nc(unsigned* w, const void* p) {
-  static_assert(kSize == 2 || kSize == 4 || kSize == 8 || kSize % 16 == 0, "sizes that one or more loads cover");
+  static_assert(kSize == 2 || kSize == 4 || kSize == 8 || kSize % 16 == 0,
+                "sizes that one or more loads cover");
   if constexpr (kSize == 2) {
     unsigned short v;
     asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(v) : "l"(p));
@@ -32,7 +33,8 @@ __device__ __forceinline__ void load_global_nc(unsigned* w, const void* p) {
 // May have been written in this kernel (accumulation, residual in place).
 template <int kSize>
 __device__ __forceinline__ void load_global(unsigned* w, const void* p) {
-  static_assert(kSize == 2 || kSize == 4 || kSize == 8 || kSize % 16 == 0, "sizes that one or more loads cover");
+  static_assert(kSize == 2 || kSize == 4 || kSize == 8 || kSize % 16 == 0,
+                "sizes that one or more loads cover");
   if constexpr (kSize == 2) {
     unsigned short v;
     asm volatile("ld.global.u16 %0, [%1];" : "=h"(v) : "l"(p) : "memory");
@@ -53,7 +55,8 @@ __device__ __forceinline__ void load_global(unsigned* w, const void* p) {
 
 template <int kSize>
 __device__ __forceinline__ void store_global(void* p, const unsigned* w) {
-  static_assert(kSize == 2 || kSize == 4 || kSize == 8 || kSize % 16 == 0, "sizes that one or more stores cover");
+  static_assert(kSize == 2 || kSize == 4 || kSize == 8 || kSize % 16 == 0,
+                "sizes that one or more stores cover");
   if constexpr (kSize == 2) {
     asm volatile("st.global.u16 [%0], %1;" ::"l"(p), "h"(static_cast<unsigned short>(w[0])) : "memory");
   } else if constexpr (kSize == 4) {
@@ -63,15 +66,16 @@ __device__ __forceinline__ void store_global(void* p, const unsigned* w) {
   } else {
 #pragma unroll
     for (int i = 0; i < kSize / 16; ++i)
-      asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(static_cast<char*>(p) + 16 * i), "r"(w[4 * i]),
-                   "r"(w[4 * i + 1]), "r"(w[4 * i + 2]), "r"(w[4 * i + 3])
+      asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(static_cast<char*>(p) + 16 * i),
+                   "r"(w[4 * i]), "r"(w[4 * i + 1]), "r"(w[4 * i + 2]), "r"(w[4 * i + 3])
                    : "memory");
   }
 }
 
 template <int kSize>
 __device__ __forceinline__ void store_shared(unsigned address, const unsigned* w) {
-  static_assert(kSize == 2 || kSize == 4 || kSize == 8 || kSize % 16 == 0, "sizes that one or more stores cover");
+  static_assert(kSize == 2 || kSize == 4 || kSize == 8 || kSize % 16 == 0,
+                "sizes that one or more stores cover");
   if constexpr (kSize == 2) {
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(static_cast<unsigned short>(w[0])) : "memory");
   } else if constexpr (kSize == 4) {
