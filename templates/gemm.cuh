@@ -51,7 +51,8 @@ __device__ __forceinline__ void gemm(const Params& p) {
   const int m = tile.row * c.tile_m, n = tile.column * c.tile_n;
   // Whole tiles of depth; the first may begin before the range, where the operands are zero.
   const int k_begin = tile.depth.begin / c.tile_k * c.tile_k;
-  const int tiles = (tile.depth.end - k_begin + c.tile_k - 1) / c.tile_k;
+  const int tiles =
+      tile.depth.begin < tile.depth.end ? schedule::ceil_div(tile.depth.end - k_begin, c.tile_k) : 0;
 
   unsigned char* const memory = shared_memory();
   const unsigned shared = ptx::shared_address(memory);

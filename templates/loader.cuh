@@ -1,9 +1,10 @@
-// Moves one operand's tiles from global to shared memory, with zeros where elements do not take part. Two
+// Moves one operand's tiles from global to shared memory, with zeros where elements do not take part. Three
 // ways, chosen at compile time:
 //   asynchronous  cp.async of 4, 8 or 16 bytes (sm_80+, same dtype on both sides, vectors contiguous in
 //   shared memory) staged        global -> registers in load(), registers -> (convert) -> shared in store(),
 //   so that the global latency
 //                 passes under the arithmetic between the two
+//   batched       single 16-bit elements, too many registers to stage: store() moves them eight at a time
 //
 // Layout gives the place of an element: byte(strided, contiguous), and kVectors when vectors along the
 // contiguous axis stay together. W that is wider than x is rounded to x's dtype on the way.
@@ -37,18 +38,25 @@ class Loader {
                 "cp.async copies 4, 8 or 16 bytes without conversion");
   static_assert(kVec * kBytes<kDType> <= 32, "an access is two 16-byte loads at most");
 
+  static constexpr int kPasses = kPassR * kPassC;
+  static constexpr bool kBatched = !kAsync && kVec * kBytes<kDType> < 4 && kPasses > 8;
+  // Coordinates of rows that stay the same for all tiles are kept while they are few.
+  static constexpr bool kKeepsStrided = Operand::kContiguousIsK && kPassR <= 8;
+  static constexpr int kUnroll = kAsync && kPasses > 8 ? 4 : kPasses;
+
  public:
   __device__ __forceinline__ Loader(const Params& p, const Sizes& z, int head, Range depth, int mn,
                                     int thread)
-      : operand_(p, z, head, depth), row_(thread / min_chunks()), column_(thread % min_chunks() * kVec) {
-    if constexpr (Operand::kContiguousIsK) {
+      : operand_(p, z, head, depth), mn_(mn), row_(thread / kColumns), column_(thread % kColumns * kVec) {
+    if constexpr (kKeepsStrided) {
 #pragma unroll
       for (int i = 0; i < kPassR; ++i) {
         strided_[i] = operand_.strided(mn + row_ + i * kRowsPerPass);
         // The first pass's offset and the uniform pitch stand for all, to save registers.
         if (Operand::kLinear && i > 0) strided_[i].offset = 0;
       }
-    } else {
+    }
+    if constexpr (!Operand::kContiguousIsK) {
 #pragma unroll
       for (int i = 0; i < kPassC; ++i)
         contiguous_[i] = operand_.contiguous(mn + column_ + i * kThreads * kVec);
@@ -57,77 +65,119 @@ class Loader {
 
   // Starts the copy of the tile whose depth begins at k.
   __device__ __forceinline__ void load(int k, unsigned shared) {
-    each(k, [&](int slot, int r, int c, const Strided& s, const Contiguous& q, const Element* from) {
-      int begin = 0, end = 0;
-      bounds(s, q, begin, end);
-      if constexpr (kAsync) {
-        constexpr int kSize = kBytes<kDType>;
-        const unsigned to = shared + Layout::byte(r, c);
-        if (Operand::kSuffix && begin > 0 && begin < end) {
-          copy_singly(to, from, begin, end);
-        } else {
-          if constexpr (Operand::kSuffix) end = begin > 0 ? 0 : end;
-          ptx::cp_async<kVec * kSize>(to, from, end * kSize);
-        }
-      } else {
-        raw_[slot].clear();
-        if (begin < end) ptx::load_global_nc<kVec * kBytes<kDType>>(raw_[slot].w, from);
-      }
-    });
-  }
-
-  // Staged: puts what load(k) fetched into shared memory. Asynchronous: nothing to do.
-  __device__ __forceinline__ void store(int k, unsigned shared) {
-    if constexpr (!kAsync) {
-      each(k, [&](int slot, int r, int c, const Strided& s, const Contiguous& q, const Element*) {
-        if constexpr (Operand::kPartial && kVec > 1) {
+    if constexpr (!kBatched) {
+      const Origin origin = origin_of(k);
+#pragma unroll kUnroll
+      for (int pass = 0; pass < kPasses; ++pass)
+        visit(origin, pass, [&](int r, int c, const Strided& s, const Contiguous& q, const Element* from) {
           int begin = 0, end = 0;
           bounds(s, q, begin, end);
-          if (begin > 0 || end < kVec) raw_[slot].keep(begin, end);
+          if constexpr (kAsync) {
+            constexpr int kSize = kBytes<kDType>;
+            const unsigned to = shared + Layout::byte(r, c);
+            if (Operand::kSuffix && begin > 0 && begin < end) {
+              copy_singly(to, from, begin, end);
+            } else {
+              if constexpr (Operand::kSuffix) end = begin > 0 ? 0 : end;
+              ptx::cp_async<kVec * kSize>(to, from, end * kSize);
+            }
+          } else {
+            fetch(raw_[pass], begin < end, from);
+          }
+        });
+    }
+  }
+
+  // Staged: puts what load(k) fetched into shared memory. Batched: does all of it. Asynchronous: nothing to
+  // do.
+  __device__ __forceinline__ void store(int k, unsigned shared) {
+    if constexpr (kAsync) return;
+    const Origin origin = origin_of(k);
+    if constexpr (kBatched) {
+#pragma unroll 1
+      for (int first = 0; first < kPasses; first += kBatch) {
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i)
+          visit(origin, first + i, [&](int, int, const Strided& s, const Contiguous& q, const Element* from) {
+            int begin = 0, end = 0;
+            bounds(s, q, begin, end);
+            fetch(raw_[i], begin < end, from);
+          });
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          int r, c;
+          if (place(first + i, r, c)) put(raw_[i], shared, r, c);
         }
-        put(raw_[slot], shared, r, c);
-      });
+      }
+    } else {
+#pragma unroll
+      for (int pass = 0; pass < kPasses; ++pass) {
+        if constexpr (Operand::kPartial && kVec > 1) {
+          visit(origin, pass, [&](int, int, const Strided& s, const Contiguous& q, const Element*) {
+            int begin = 0, end = 0;
+            bounds(s, q, begin, end);
+            if (begin > 0 || end < kVec) raw_[pass].keep(begin, end);
+          });
+        }
+        int r, c;
+        if (place(pass, r, c)) put(raw_[pass], shared, r, c);
+      }
     }
   }
 
  private:
-  static __device__ __forceinline__ constexpr int min_chunks() {
-    return kChunks > kThreads ? kThreads : kChunks;
+  static constexpr int kColumns = kChunks > kThreads ? kThreads : kChunks;
+  static constexpr int kBatch = 8;
+  static_assert(!kBatched || kPasses % kBatch == 0, "passes are powers of two");
+
+  // What the vectors of one tile share.
+  struct Origin {
+    int k;
+    Contiguous contiguous;  // k contiguous: this thread's place along k
+    Strided strided;        // k strided: the row of the first pass
+  };
+  __device__ __forceinline__ Origin origin_of(int k) const {
+    Origin o{k, {}, {}};
+    if constexpr (Operand::kContiguousIsK)
+      o.contiguous = operand_.contiguous(k + column_);
+    else
+      o.strided = operand_.strided(k + row_);
+    return o;
   }
 
-  // Calls f(slot, row, column, strided, contiguous, address) for every vector of this thread.
+  __device__ __forceinline__ bool place(int pass, int& r, int& c) const {
+    r = row_ + pass / kPassC * kRowsPerPass;
+    c = column_ + pass % kPassC * kThreads * kVec;
+    return kAllThreads || r < kStrides;
+  }
+
+  // Calls f(row, column, strided, contiguous, address) for one vector of this thread.
   template <class F>
-  __device__ __forceinline__ void each(int k, F&& f) {
-    const long long step = operand_.pitch() * kRowsPerPass;  // between passes of a linear operand
+  __device__ __forceinline__ void visit(const Origin& o, int pass, F&& f) const {
+    const int i = pass / kPassC, j = pass % kPassC;
+    int r, c;
+    if (!place(pass, r, c)) return;
+    const long long step = i * (operand_.pitch() * kRowsPerPass);  // from the first pass, for linear operands
     if constexpr (Operand::kContiguousIsK) {
-#pragma unroll
-      for (int j = 0; j < kPassC; ++j) {
-        const int c = column_ + j * kThreads * kVec;
-        const Contiguous q = operand_.contiguous(k + c);
-        const auto* const first = operand_.base + strided_[0].offset + q.offset;
-#pragma unroll
-        for (int i = 0; i < kPassR; ++i) {
-          const int r = row_ + i * kRowsPerPass;
-          if (kAllThreads || r < kStrides)
-            f(j * kPassR + i, r, c, strided_[i], q,
-              Operand::kLinear ? first + i * step : operand_.base + strided_[i].offset + q.offset);
-        }
-      }
+      static_assert(kPassC == 1, "a tile's depth is shorter than a block's threads");
+      Strided s;
+      if constexpr (kKeepsStrided)
+        s = strided_[i];
+      else
+        s = operand_.strided(mn_ + r);
+      if constexpr (kKeepsStrided && Operand::kLinear) s.offset = strided_[0].offset + step;
+      f(r, c, s, o.contiguous, operand_.base + o.contiguous.offset + s.offset);
     } else {
-      const Strided s0 = operand_.strided(k + row_);
-#pragma unroll
-      for (int i = 0; i < kPassR; ++i) {
-        const int r = row_ + i * kRowsPerPass;
-        if (kAllThreads || r < kStrides) {
-          Strided s = i == 0 ? s0 : operand_.strided(k + r);
-          if (Operand::kLinear) s.offset = s0.offset + i * step;
-#pragma unroll
-          for (int j = 0; j < kPassC; ++j)
-            f(j * kPassR + i, r, column_ + j * kThreads * kVec, s, contiguous_[j],
-              operand_.base + contiguous_[j].offset + s.offset);
-        }
-      }
+      Strided s = o.strided;
+      if (pass >= kPassC) s = operand_.strided(o.k + r);
+      if constexpr (Operand::kLinear) s.offset = o.strided.offset + step;
+      f(r, c, s, contiguous_[j], operand_.base + contiguous_[j].offset + s.offset);
     }
+  }
+
+  __device__ __forceinline__ static void fetch(Raw<kDType, kVec>& raw, bool any, const Element* from) {
+    raw.clear();
+    if (any) ptx::load_global_nc<kVec * kBytes<kDType>>(raw.w, from);
   }
 
   // The elements of a vector that take part: [begin, end) of kVec.
@@ -184,10 +234,10 @@ class Loader {
   }
 
   Operand operand_;
-  int row_, column_;
-  Strided strided_[Operand::kContiguousIsK ? kPassR : 1];
+  int mn_, row_, column_;
+  Strided strided_[kKeepsStrided ? kPassR : 1];
   Contiguous contiguous_[Operand::kContiguousIsK ? 1 : kPassC];
-  Raw<kDType, kVec> raw_[kAsync ? 1 : kPassC * kPassR];
+  Raw<kDType, kVec> raw_[kAsync ? 1 : kBatched ? kBatch : kPasses];
 };
 
 }  // namespace trigen

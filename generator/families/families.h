@@ -1,4 +1,4 @@
-// The families, one function per file of this folder.
+// The families, one file each in this folder.
 #pragma once
 
 #include "generator/family.h"
@@ -6,5 +6,8 @@
 namespace trigen {
 
 const Family& simt_family();
+const Family& mma_sm70_family();
+const Family& mma_sm75_family();
+const Family& mma_sm80_family();
 
 }  // namespace trigen

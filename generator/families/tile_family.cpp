@@ -7,14 +7,17 @@
 namespace trigen {
 namespace {
 
+constexpr int kAddressRegisters = 48;
+
 bool power_of_two(int v) { return v > 0 && (v & (v - 1)) == 0; }
 std::string text(const llvm::Twine& t) { return t.str(); }
 
-// The largest vector of 1, 2, 4 or 8 elements that fits `bytes`, is aligned to `align` and divides `extent`. Vectors wider
-// than 16 bytes are several accesses of 16.
+// The largest vector of 1, 2, 4 or 8 elements that fits `bytes`, is aligned to `align` and divides `extent`.
+// Vectors wider than 16 bytes are several accesses of 16.
 int widest(int64_t element, int64_t bytes, int64_t align, int64_t extent) {
   for (int vec : {8, 4, 2})
-    if (vec * element <= bytes && std::min<int64_t>(vec * element, 16) <= align && extent % vec == 0) return vec;
+    if (vec * element <= bytes && std::min<int64_t>(vec * element, 16) <= align && extent % vec == 0)
+      return vec;
   return 1;
 }
 
@@ -58,8 +61,12 @@ Vectors widest_vectors(const Problem& p) {
   const int activation = widest(x, 16, p.align, contiguous);
   Vectors v{1, unshifted(p) ? activation : 1, activation};
   switch (p.op) {
-    case Op::kForward: v.a = widest(w, weight_vector_bytes(p), p.walign, p.T * p.K); break;
-    case Op::kGradInput: v.a = p.K == 1 ? widest(w, weight_vector_bytes(p), p.walign, p.T) : 1; break;
+    case Op::kForward:
+      v.a = widest(w, weight_vector_bytes(p), p.walign, p.T * p.K);
+      break;
+    case Op::kGradInput:
+      v.a = p.K == 1 ? widest(w, weight_vector_bytes(p), p.walign, p.T) : 1;
+      break;
     case Op::kGradWeight:
       v.a = activation;
       v.c = widest(w, 16, p.walign, p.T * p.K);
@@ -72,15 +79,15 @@ int64_t TileFamily::shared_bytes(const Problem& problem, const Config& config) c
   return footprint(kernel_shape(problem), config).total;
 }
 
-// Registers that hold a tile on its way from global to shared memory.
+// Registers that hold a tile on its way from global to shared memory (templates/loader.cuh).
 int TileFamily::staging_registers(const Problem& p, const Config& c) const {
   const int threads = 32 * c.warps_m * c.warps_n;
   const auto registers = [&](int extent, int vec, DType dtype) {
     const int64_t size = element_size(dtype);
-    const bool copied = asynchronous() && dtype == p.dtype && vec * size >= 4;
-    if (copied) return 0;
+    if (asynchronous() && dtype == p.dtype && vec * size >= 4) return 0;
     const int elements = std::max(1, extent * c.tile_k / threads);
-    return static_cast<int>(vec * size < 4 ? elements : elements * size / 4);
+    if (vec * size < 4) return std::min(elements, 8);
+    return static_cast<int>(elements * size / 4);
   };
   const DType a = p.op == Op::kGradWeight ? p.dtype : p.wdtype;
   return registers(c.tile_m, c.vec_a, a) + registers(c.tile_n, c.vec_b, p.dtype);
@@ -90,42 +97,56 @@ std::optional<std::string> TileFamily::reject(const Problem& p, const Target& ta
   if (!serves(target)) return text(name() + " does not run on " + target.name);
   if (auto why = reject_math(p, target)) return why;
 
-  for (auto [key, v] : {std::pair{"tile_m", c.tile_m}, {"tile_n", c.tile_n}, {"tile_k", c.tile_k}, {"warps_m", c.warps_m},
-                        {"warps_n", c.warps_n}, {"vec_a", c.vec_a}, {"vec_b", c.vec_b}, {"vec_c", c.vec_c}})
-    if (!power_of_two(v)) return text(llvm::Twine(key) + "=" + llvm::Twine(v) + " is not a power of two; try one");
+  for (auto [key, v] : {std::pair{"tile_m", c.tile_m},
+                        {"tile_n", c.tile_n},
+                        {"tile_k", c.tile_k},
+                        {"warps_m", c.warps_m},
+                        {"warps_n", c.warps_n},
+                        {"vec_a", c.vec_a},
+                        {"vec_b", c.vec_b},
+                        {"vec_c", c.vec_c}})
+    if (!power_of_two(v))
+      return text(llvm::Twine(key) + "=" + llvm::Twine(v) + " is not a power of two; try one");
   const int threads = 32 * c.warps_m * c.warps_n;
   if (threads > 512)
-    return text("warps=" + llvm::Twine(c.warps_m) + "x" + llvm::Twine(c.warps_n) + " are " + llvm::Twine(threads) +
-                " threads, " + name() + " takes up to 512; try fewer warps");
+    return text("warps=" + llvm::Twine(c.warps_m) + "x" + llvm::Twine(c.warps_n) + " are " +
+                llvm::Twine(threads) + " threads, " + name() + " takes up to 512; try fewer warps");
   if (c.tile_m % (c.warps_m * rows_of_warp()) != 0)
-    return text("tile_m=" + llvm::Twine(c.tile_m) + " over " + llvm::Twine(c.warps_m) + " warps is not a multiple of " +
-                llvm::Twine(rows_of_warp()) + " rows per warp; try fewer warps");
+    return text("tile_m=" + llvm::Twine(c.tile_m) + " over " + llvm::Twine(c.warps_m) +
+                " warps is not a multiple of " + llvm::Twine(rows_of_warp()) +
+                " rows per warp; try fewer warps");
   if (c.tile_n % (c.warps_n * columns_of_warp()) != 0)
-    return text("tile_n=" + llvm::Twine(c.tile_n) + " over " + llvm::Twine(c.warps_n) + " warps is not a multiple of " +
-                llvm::Twine(columns_of_warp()) + " columns per warp; try fewer warps");
+    return text("tile_n=" + llvm::Twine(c.tile_n) + " over " + llvm::Twine(c.warps_n) +
+                " warps is not a multiple of " + llvm::Twine(columns_of_warp()) +
+                " columns per warp; try fewer warps");
   if (c.tile_k % depth_unit(p) != 0)
-    return text("tile_k=" + llvm::Twine(c.tile_k) + " is not a multiple of " + llvm::Twine(depth_unit(p)) + "; try " +
-                llvm::Twine(depth_unit(p)));
+    return text("tile_k=" + llvm::Twine(c.tile_k) + " is not a multiple of " + llvm::Twine(depth_unit(p)) +
+                "; try " + llvm::Twine(depth_unit(p)));
   if (c.cluster > 1)
-    return text("cluster=" + llvm::Twine(c.cluster) + ": " + name() + " does not use clusters; try cluster=1");
+    return text("cluster=" + llvm::Twine(c.cluster) + ": " + name() +
+                " does not use clusters; try cluster=1");
   if (c.raster < 0) return text("raster=" + llvm::Twine(c.raster) + " is negative; 0 is one section");
 
   const std::vector<int> allowed = stages(p);
   if (std::find(allowed.begin(), allowed.end(), c.stages) == allowed.end())
-    return text("stages=" + llvm::Twine(c.stages) + ": " + name() + " takes " + llvm::Twine(allowed.front()) + " to " +
-                llvm::Twine(allowed.back()));
+    return text("stages=" + llvm::Twine(c.stages) + ": " + name() + " takes " + llvm::Twine(allowed.front()) +
+                " to " + llvm::Twine(allowed.back()));
   const int64_t shared = shared_bytes(p, c);
   if (shared > target.max_shared_per_block)
-    return text("stages=" + llvm::Twine(c.stages) + " needs " + llvm::Twine(shared) + " B of shared memory, " + target.name +
-                " allows " + llvm::Twine(target.max_shared_per_block) + " B; try " +
+    return text("stages=" + llvm::Twine(c.stages) + " needs " + llvm::Twine(shared) +
+                " B of shared memory, " + target.name + " allows " +
+                llvm::Twine(target.max_shared_per_block) + " B; try " +
                 (c.stages > allowed.front() ? llvm::Twine("stages=") + llvm::Twine(c.stages - 1)
                                             : llvm::Twine("a smaller tile")));
-  // 255 is the architecture's limit; addresses and fragments take what the sums leave.
-  const int sums = c.tile_m * c.tile_n / threads, staging = staging_registers(p, c);
-  const int64_t registers = std::min<int64_t>(255, target.registers_per_sm / (int64_t{threads} * std::max(1, c.blocks)));
-  if (sums + staging + 40 > registers)
-    return text("tile=" + llvm::Twine(c.tile_m) + "x" + llvm::Twine(c.tile_n) + " over " + llvm::Twine(threads) +
-                " threads needs " + llvm::Twine(sums + staging + 40) + " registers for sums, staging and addresses, " +
+  // 255 is the architecture's limit. What addresses and predicates take was read off the compiler's reports.
+  const int sums = c.tile_m * c.tile_n / threads;
+  const int rest = fragment_registers(p, c) + staging_registers(p, c) + kAddressRegisters;
+  const int64_t registers =
+      std::min<int64_t>(255, target.registers_per_sm / (int64_t{threads} * std::max(1, c.blocks)));
+  if (sums + rest > registers)
+    return text("tile=" + llvm::Twine(c.tile_m) + "x" + llvm::Twine(c.tile_n) + " over " +
+                llvm::Twine(threads) + " threads needs " + llvm::Twine(sums) +
+                " registers for sums and about " + llvm::Twine(rest) + " for the rest, " +
                 llvm::Twine(registers) + " are there; try more warps, a smaller tile or fewer blocks");
 
   if (p.op != Op::kGradWeight && c.split_k > 1)
@@ -133,10 +154,12 @@ std::optional<std::string> TileFamily::reject(const Problem& p, const Target& ta
   if (c.split_k < 0 || c.split_k > 65535)
     return text("split_k=" + llvm::Twine(c.split_k) + " is outside 1 to 65535");
   const Vectors v = widest_vectors(p);
-  for (auto [key, found, most] : {std::tuple{"vec_a", c.vec_a, v.a}, {"vec_b", c.vec_b, v.b}, {"vec_c", c.vec_c, v.c}})
+  for (auto [key, found, most] :
+       {std::tuple{"vec_a", c.vec_a, v.a}, {"vec_b", c.vec_b, v.b}, {"vec_c", c.vec_c, v.c}})
     if (found > most)
-      return text(llvm::Twine(key) + "=" + llvm::Twine(found) + " elements exceed what alignment, contiguity and sizes allow: " +
-                  llvm::Twine(most) + "; try " + key + "=" + llvm::Twine(most));
+      return text(llvm::Twine(key) + "=" + llvm::Twine(found) +
+                  " elements exceed what alignment, contiguity and sizes allow: " + llvm::Twine(most) +
+                  "; try " + key + "=" + llvm::Twine(most));
   if (p.H > 65535) return text("H=" + llvm::Twine(p.H) + " heads exceed a grid's 65535; split the call");
   return std::nullopt;
 }
@@ -153,8 +176,18 @@ std::vector<Config> TileFamily::configs(const Problem& p, const Target& target) 
     if (t.tile_m > 64 && t.tile_m >= 2 * p.T) continue;
     if (t.tile_n > 64 && t.tile_n >= 2 * columns) continue;
     for (int stage : stages(p)) {
-      Config c{.tile_m = t.tile_m, .tile_n = t.tile_n, .tile_k = t.tile_k, .warps_m = t.warps_m, .warps_n = t.warps_n,
-               .stages = stage, .split_k = 1, .raster = 0, .vec_a = v.a, .vec_b = v.b, .vec_c = v.c, .cluster = 0,
+      Config c{.tile_m = t.tile_m,
+               .tile_n = t.tile_n,
+               .tile_k = t.tile_k,
+               .warps_m = t.warps_m,
+               .warps_n = t.warps_n,
+               .stages = stage,
+               .split_k = 1,
+               .raster = 0,
+               .vec_a = v.a,
+               .vec_b = v.b,
+               .vec_c = v.c,
+               .cluster = 0,
                .blocks = t.blocks};
       if (p.op == Op::kGradWeight) {
         const int64_t steps = schedule::ceil_div(schedule::product_depth(p.op, z), c.tile_k);
@@ -162,7 +195,9 @@ std::vector<Config> TileFamily::configs(const Problem& p, const Target& target) 
         const int64_t blocks = int64_t{schedule::tile_count(shape, c, z)} * p.H;
         // Enough splits for up to four waves, and at least 8 steps in each.
         for (int split : {1, 2, 4, 8, 16, 32, 64}) {
-          if (split > 1 && (steps / split < 8 || blocks * split > 4 * int64_t{target.sms} * std::max(1, c.blocks))) break;
+          if (split > 1 &&
+              (steps / split < 8 || blocks * split > 4 * int64_t{target.sms} * std::max(1, c.blocks)))
+            break;
           c.split_k = split;
           if (!reject(p, target, c)) out.push_back(c);
         }
@@ -180,8 +215,8 @@ std::vector<Config> TileFamily::configs(const Problem& p, const Target& target) 
   return out;
 }
 
-// One binary per kind of problem: full vectors where every operand allows them, else single elements; grad_weight is split
-// where its triangle has too few tiles to fill a device.
+// One binary per kind of problem: full vectors where every operand allows them, else single elements;
+// grad_weight is split where its triangle has too few tiles to fill a device.
 std::optional<Config> TileFamily::generic_config(const Problem& p, const Target& target) const {
   if (!serves(target) || reject_math(p, target)) return std::nullopt;
   const TileChoice t = generic_tile(p);
@@ -189,9 +224,19 @@ std::optional<Config> TileFamily::generic_config(const Problem& p, const Target&
   const int x = static_cast<int>(16 / element_size(p.dtype));
   const int c_full = p.op == Op::kGradWeight ? static_cast<int>(16 / element_size(p.wdtype)) : x;
   const bool full = v.a == x && v.b == x && v.c == c_full;
-  Config c{.tile_m = t.tile_m, .tile_n = t.tile_n, .tile_k = t.tile_k, .warps_m = t.warps_m, .warps_n = t.warps_n,
-           .stages = stages(p).front(), .split_k = p.op == Op::kGradWeight && p.T * p.K <= 2048 ? 8 : 1, .raster = 8,
-           .vec_a = full ? x : 1, .vec_b = full ? x : 1, .vec_c = full ? c_full : 1, .cluster = 0, .blocks = t.blocks};
+  Config c{.tile_m = t.tile_m,
+           .tile_n = t.tile_n,
+           .tile_k = t.tile_k,
+           .warps_m = t.warps_m,
+           .warps_n = t.warps_n,
+           .stages = stages(p).front(),
+           .split_k = p.op == Op::kGradWeight && p.T * p.K <= 2048 ? 8 : 1,
+           .raster = 8,
+           .vec_a = full ? x : 1,
+           .vec_b = full ? x : 1,
+           .vec_c = full ? c_full : 1,
+           .cluster = 0,
+           .blocks = t.blocks};
   if (reject(p, target, c)) return std::nullopt;
   return c;
 }

@@ -1,5 +1,5 @@
-// What the families built on templates/gemm.cuh have in common: vectors, shared memory, split-K, grids. A family adds the
-// dtypes it multiplies, its fragment sizes and its list of tiles.
+// What the families built on templates/gemm.cuh have in common: vectors, shared memory, split-K, grids. A
+// family adds the dtypes it multiplies, its fragment sizes and its list of tiles.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,8 @@ namespace trigen {
 Shape kernel_shape(const Problem& problem);
 schedule::Sizes kernel_sizes(const Problem& problem);
 
-// The widest legal vectors, in elements: alignment, contiguity and the divisibility that keeps a vector inside one row.
+// The widest legal vectors, in elements: alignment, contiguity and the divisibility that keeps a vector
+// inside one row.
 struct Vectors {
   int a, b, c;
 };
@@ -29,7 +30,8 @@ class TileFamily : public Family {
     int tile_m, tile_n, tile_k, warps_m, warps_n, blocks;
   };
 
-  std::optional<std::string> reject(const Problem& problem, const Target& target, const Config& config) const override;
+  std::optional<std::string> reject(const Problem& problem, const Target& target,
+                                    const Config& config) const override;
   std::vector<Config> configs(const Problem& problem, const Target& target) const override;
   std::optional<Config> generic_config(const Problem& problem, const Target& target) const override;
   LaunchPlan launch_plan(const Problem& problem, const Target& target, const Config& config) const override;
@@ -43,6 +45,8 @@ class TileFamily : public Family {
   virtual int rows_of_warp() const = 0;
   virtual int columns_of_warp() const = 0;
   virtual int depth_unit(const Problem& problem) const = 0;
+  // Registers of the fragments, of which two sets are alive.
+  virtual int fragment_registers(const Problem& problem, const Config& config) const = 0;
   // Are operands copied with cp.async where their vectors allow it?
   virtual bool asynchronous() const { return false; }
   virtual std::vector<TileChoice> tiles(const Problem& problem, const Target& target) const = 0;
