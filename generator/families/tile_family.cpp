@@ -176,6 +176,9 @@ std::vector<Config> TileFamily::configs(const Problem& p, const Target& target) 
     if (t.tile_m > 64 && t.tile_m >= 2 * p.T) continue;
     if (t.tile_n > 64 && t.tile_n >= 2 * columns) continue;
     for (int stage : stages(p)) {
+      // Two shallow stages hide too little, five deep ones gain nothing over four.
+      const bool shallow = t.tile_k == depth_unit(p);
+      if (stages(p).size() > 1 && stage == (shallow ? stages(p).front() : stages(p).back())) continue;
       Config c{.tile_m = t.tile_m,
                .tile_n = t.tile_n,
                .tile_k = t.tile_k,
@@ -190,15 +193,19 @@ std::vector<Config> TileFamily::configs(const Problem& p, const Target& target) 
                .cluster = 0,
                .blocks = t.blocks};
       if (p.op == Op::kGradWeight) {
+        // Splits that just fill one, two, three or four waves of the model device, with 8 steps in each part
+        // at least.
         const int64_t steps = schedule::ceil_div(schedule::product_depth(p.op, z), c.tile_k);
+        c.raster = 1;  // groups of one row have no tiles outside the triangle
+        const int64_t blocks = std::max<int64_t>(1, int64_t{schedule::tile_count(shape, c, z)} * p.H);
         c.raster = 8;
-        const int64_t blocks = int64_t{schedule::tile_count(shape, c, z)} * p.H;
-        // Enough splits for up to four waves, and at least 8 steps in each.
-        for (int split : {1, 2, 4, 8, 16, 32, 64}) {
-          if (split > 1 &&
-              (steps / split < 8 || blocks * split > 4 * int64_t{target.sms} * std::max(1, c.blocks)))
-            break;
-          c.split_k = split;
+        const int64_t slots = int64_t{target.sms} * std::max(1, c.blocks);
+        int last = 0;
+        for (int64_t wave : {0, 1, 2, 3, 4}) {
+          const int64_t split =
+              std::clamp<int64_t>(wave * slots / blocks, 1, std::max<int64_t>(1, steps / 8));
+          if (split == last) continue;
+          c.split_k = last = static_cast<int>(split);
           if (!reject(p, target, c)) out.push_back(c);
         }
       } else {
