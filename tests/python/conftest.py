@@ -33,3 +33,13 @@ def library():
 @pytest.fixture(scope="session")
 def repository():
     return ROOT
+
+
+def pytest_configure(config):
+    """One thread: the tensors are small, and several test programs share the machine."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    try:
+        import torch
+    except ImportError:
+        return
+    torch.set_num_threads(1)

@@ -25,6 +25,8 @@ from . import arguments, plain
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
     lambda device: torch.cuda.current_stream(device).cuda_stream
 )
+# Where outputs and workspace come from. Names of their own: the tests on the emulated device put its memory behind them.
+_empty, _zeros = torch.empty, torch.zeros
 _pack = library.ARGS.pack
 _ARGS_SIZE = library.ARGS.size
 _ELEMENT = {torch.float16: 2, torch.bfloat16: 2, torch.float32: 4}
@@ -275,16 +277,16 @@ def run_forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activa
             bias = bias.contiguous()
         bp = bias.data_ptr()
     device = x.device
-    y = torch.empty(x.shape, dtype=x.dtype, device=device)
+    y = _empty(x.shape, dtype=x.dtype, device=device)
     yp = y.data_ptr()
     pre, pp = None, 0
     ps = (0, 0, 0)
     if want_pre:
-        pre = torch.empty(x.shape, dtype=x.dtype, device=device)
+        pre = _empty(x.shape, dtype=x.dtype, device=device)
         pp, ps = pre.data_ptr(), launch.y
     workspace, size = 0, launch.workspace
     if size:
-        scratch = torch.empty(size, dtype=torch.uint8, device=device)
+        scratch = _empty(size, dtype=torch.uint8, device=device)
         workspace = scratch.data_ptr()
     status = _run(
         launch.handle,
@@ -333,10 +335,10 @@ def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", d
         sizes = arguments.check_activations(grad, weight.shape, layout, "grad")
         return plain.grad_input(grad, weight, residual, sizes, pad, layout, fill, diag)
     device = grad.device
-    dx = torch.empty(grad.shape, dtype=grad.dtype, device=device)
+    dx = _empty(grad.shape, dtype=grad.dtype, device=device)
     workspace, size = 0, launch.workspace
     if size:
-        scratch = torch.empty(size, dtype=torch.uint8, device=device)
+        scratch = _empty(size, dtype=torch.uint8, device=device)
         workspace = scratch.data_ptr()
     status = _run(
         launch.handle,
@@ -375,16 +377,16 @@ def grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="b
         sizes = arguments.check_activations(x, weight_size, layout)
         return plain.grad_weight(grad, x, weight_size, weight_dtype, bias, sizes, pad, layout, fill, diag)
     device, prefix = x.device, launch.bias_tokens
-    make = torch.zeros if prefix else torch.empty
+    make = _zeros if prefix else _empty
     dw = make(weight_size, dtype=weight_dtype, device=device)
     size = arguments.bias_size(weight_size) if bias else (0,)
-    db = torch.empty(size, dtype=weight_dtype, device=device)
+    db = _empty(size, dtype=weight_dtype, device=device)
     db_kernel = db
     if bias and prefix:
-        db_kernel = torch.empty((*size[:-1], prefix), dtype=weight_dtype, device=device)
+        db_kernel = _empty((*size[:-1], prefix), dtype=weight_dtype, device=device)
     workspace, size = 0, launch.workspace
     if size:
-        scratch = torch.empty(size, dtype=torch.uint8, device=device)
+        scratch = _empty(size, dtype=torch.uint8, device=device)
         workspace = scratch.data_ptr()
     status = _run(
         launch.handle,
