@@ -188,3 +188,24 @@ def test_gating_unit(heads, act, name, attention):
 def test_gating_unit_starts_as_the_gate_itself():
     x = torch.randn(2, 6, 8)
     torch.testing.assert_close(tt.CausalSpatialGatingUnit(8, 6)(x), x[..., :4], atol=1e-2, rtol=1e-2)
+
+
+# ---- frozen ------------------------------------------------------------------------------------------------------------------
+
+
+def test_frozen_mixer():
+    mixer = tt.TriangularConv1d(6, 3, activation="gelu")
+    x = torch.randn(2, 6, 5)
+    frozen = tt.freeze(mixer, x)
+    torch.testing.assert_close(frozen(x), mixer(x).detach())
+    assert not frozen(x).requires_grad
+    with pytest.raises(ValueError, match=r"x \(shape \[2, 6, 5\]\) requires grad; a frozen plan has no derivative; allowed: torch.no_grad"):
+        frozen(x.clone().requires_grad_())
+    with torch.no_grad():
+        frozen(x.clone().requires_grad_())
+    with pytest.raises(ValueError, match=r"x has shape \[1, 6, 5\], strides .* freeze the module again for another shape"):
+        frozen(x[:1])
+    with pytest.raises(TypeError, match="module is a Linear; allowed: TriangularConv1d"):
+        tt.freeze(nn.Linear(2, 2), x)
+    with pytest.raises(ValueError, match=r"example has shape \[6, 5\]; allowed: rank 3"):
+        tt.freeze(mixer, x[0])

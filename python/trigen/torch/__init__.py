@@ -4,6 +4,7 @@ from .. import library as _library  # noqa: F401  (loaded lazily: a machine with
 from . import ops
 from .convert import ConversionError, Report, convert
 from .cuda import forget_plans, plans, set_fallback
+from .frozen import FrozenMixer, freeze
 from .functional import triangular_conv1d
 from .gating import CausalSpatialGatingUnit
 from .modules import DecodeCache, TriangularConv1d, TriangularLinear
@@ -14,6 +15,6 @@ grad_input = ops._grad_input
 grad_weight = ops._grad_weight
 
 __all__ = [
-    "CausalSpatialGatingUnit", "ConversionError", "DecodeCache", "Report", "TriangularConv1d", "TriangularLinear", "convert",
-    "forget_plans", "forward", "forward_pre", "grad_input", "grad_weight", "plans", "set_fallback", "triangular_conv1d",
+    "CausalSpatialGatingUnit", "ConversionError", "DecodeCache", "FrozenMixer", "Report", "TriangularConv1d", "TriangularLinear", "convert",
+    "forget_plans", "forward", "forward_pre", "freeze", "grad_input", "grad_weight", "plans", "set_fallback", "triangular_conv1d",
 ]

@@ -50,6 +50,7 @@ class Launch(NamedTuple):
 
 
 _PLAIN = Launch()
+_UNUSED = (0, 0, 0)
 _launches: Dict[tuple, Launch] = {}
 _run = None  # trigen_plan_run, once the library is loaded
 _warned = set()
@@ -225,6 +226,33 @@ def _key_of(tensor):
 # ---- operators ----------------------------------------------------------------------------------------------------------
 
 
+def forward_launch(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, want_pre) -> Launch:
+    """The launch of this combination, made when it is new. math is resolved already."""
+    key = [x.shape, x.stride(), x.dtype, x.get_device(), weight.shape, weight.stride(), weight.dtype, weight.get_device(),
+           weight.data_ptr() & 15, pad, layout, fill, diag, activation, math, want_pre]
+    low = x.data_ptr()
+    if bias is not None:
+        key += (bias.shape, bias.stride(), bias.dtype, bias.get_device())
+    if gate is not None:
+        low |= gate.data_ptr()
+        key += ("gate", gate.shape, gate.stride(), gate.dtype, gate.get_device())
+    if residual is not None:
+        low |= residual.data_ptr()
+        key += ("residual", residual.shape, residual.stride(), residual.dtype, residual.get_device())
+    key.append(low & 15)
+    key = tuple(key)
+    launch = _launches.get(key)
+    if launch is None:
+        sizes = arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
+        launch = _launches[key] = _make(
+            "forward", ((0, "x", x), (3, "gate", gate), (4, "residual", residual)), sizes, weight, weight.dtype, pad, layout, fill,
+            diag, math, dict(bias=bias is not None, activation=library.ACTIVATIONS[activation], gate=gate is not None,
+                             pre=want_pre, residual=residual is not None),
+            x.get_device(), low & 15, weight.data_ptr() & 15, sizes.n if sizes.H > 1 and sizes.n < sizes.T else 0,
+        )
+    return launch
+
+
 def run_forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, want_pre):
     """(y, pre or None)."""
     if want_pre and activation == "none" and gate is None:  # the sum itself; nothing that a kernel stores twice
@@ -234,31 +262,7 @@ def run_forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activa
         return (pre.clone() if residual is None else pre + residual), pre
     if x.dtype == torch.float32:
         math = resolve_math(math, x.dtype)
-    xp, wp = x.data_ptr(), weight.data_ptr()
-    bp = gp = rp = 0
-    key = [x.shape, x.stride(), x.dtype, x.get_device(), weight.shape, weight.stride(), weight.dtype, weight.get_device(), wp & 15,
-           pad, layout, fill, diag, activation, math, want_pre]
-    if bias is not None:
-        bp = bias.data_ptr()
-        key += (bias.shape, bias.stride(), bias.dtype, bias.get_device())
-    if gate is not None:
-        gp = gate.data_ptr()
-        key += ("gate", gate.shape, gate.stride(), gate.dtype, gate.get_device())
-    if residual is not None:
-        rp = residual.data_ptr()
-        key += ("residual", residual.shape, residual.stride(), residual.dtype, residual.get_device())
-    low = (xp | gp | rp) & 15
-    key.append(low)
-    key = tuple(key)
-    launch = _launches.get(key)
-    if launch is None:
-        sizes = arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
-        launch = _launches[key] = _make(
-            "forward", ((0, "x", x), (3, "gate", gate), (4, "residual", residual)), sizes, weight, weight.dtype, pad, layout, fill,
-            diag, math, dict(bias=bias is not None, activation=library.ACTIVATIONS[activation], gate=gate is not None,
-                             pre=want_pre, residual=residual is not None),
-            x.get_device(), low, wp & 15, sizes.n if sizes.H > 1 and sizes.n < sizes.T else 0,
-        )
+    launch = forward_launch(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, want_pre)
     if launch.copies:
         tensors = [x, weight, bias, gate, residual]
         for position in launch.copies:
@@ -268,30 +272,29 @@ def run_forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activa
         _record("forward", launch, x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, want_pre)
     if not launch.handle:
         sizes = arguments.check_activations(x, weight.shape, layout)
-        y, pre = plain.forward(x, weight, bias, gate, residual, sizes, pad, layout, fill, diag, activation)
-        return y, pre
+        return plain.forward(x, weight, bias, gate, residual, sizes, pad, layout, fill, diag, activation)
+    bias_pointer = 0
     if bias is not None:
         if launch.bias_tokens:
             bias = bias[:, : launch.bias_tokens]
         if not bias.is_contiguous():
             bias = bias.contiguous()
-        bp = bias.data_ptr()
+        bias_pointer = bias.data_ptr()
     device = x.device
     y = _empty(x.shape, dtype=x.dtype, device=device)
-    yp = y.data_ptr()
-    pre, pp = None, 0
-    ps = (0, 0, 0)
+    pre, pre_pointer, pre_strides = None, 0, _UNUSED
     if want_pre:
         pre = _empty(x.shape, dtype=x.dtype, device=device)
-        pp, ps = pre.data_ptr(), launch.y
+        pre_pointer, pre_strides = pre.data_ptr(), launch.y
     workspace, size = 0, launch.workspace
     if size:
         scratch = _empty(size, dtype=torch.uint8, device=device)
         workspace = scratch.data_ptr()
     status = _run(
         launch.handle,
-        _pack(_ARGS_SIZE, xp, *launch.x, yp, *launch.y, pp, *ps, gp, *launch.gate, rp, *launch.residual, wp, *launch.weight, bp,
-              workspace, size),
+        _pack(_ARGS_SIZE, x.data_ptr(), *launch.x, y.data_ptr(), *launch.y, pre_pointer, *pre_strides,
+              0 if gate is None else gate.data_ptr(), *launch.gate, 0 if residual is None else residual.data_ptr(), *launch.residual,
+              weight.data_ptr(), *launch.weight, bias_pointer, workspace, size),
         _raw_stream(x.get_device()),
     )
     if status:

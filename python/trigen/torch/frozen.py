@@ -1,0 +1,77 @@
+"""A mixer frozen for inference at one shape: the plan, the weights' addresses and the checks are settled once, so that a call is little
+more than the kernel launch."""
+
+from __future__ import annotations
+
+import torch
+
+from . import cuda
+from .modules import TriangularConv1d
+
+
+class FrozenMixer:
+    """y = frozen(x), for x of exactly the shape, strides, dtype and device of the example. No derivative. Made by freeze().
+
+    Holds the module's weights as they were: call freeze again after replacing them (values changed in place are seen). On a device
+    without kernels it calls the module."""
+
+    def __init__(self, module: TriangularConv1d, example: torch.Tensor):
+        self._module = module
+        self._like = (example.shape, example.stride(), example.dtype, example.get_device())
+        self._low = example.data_ptr() & 15
+        self._launch = None
+        with torch.no_grad():
+            module(example)
+            if example.is_cuda:
+                self._bind(example)
+
+    def _bind(self, example) -> None:
+        module = self._module
+        weight, bias = module.weight, module.bias
+        math = cuda.resolve_math(module.math, example.dtype)
+        launch = cuda.forward_launch(example, weight, bias, None, None, module.pad, module.layout, module.fill, module.diagonal,
+                                     module.activation or "none", math, False)
+        if not launch.handle:
+            return
+        if launch.bias_tokens and bias is not None:
+            bias = bias[:, : launch.bias_tokens].contiguous()
+        self._launch, self._weight, self._bias = launch, weight, bias
+        self._shape, self._dtype, self._device, self._index = example.shape, example.dtype, example.device, example.get_device()
+        self._after = (0, 0, 0, 0) * 3 + (weight.data_ptr(), *launch.weight, 0 if bias is None else bias.data_ptr())
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if (x.shape, x.stride(), x.dtype, x.get_device()) != self._like:
+            shape, stride, dtype, _ = self._like
+            raise ValueError(
+                f"x has shape {list(x.shape)}, strides {list(x.stride())}, {x.dtype} on {x.device}; allowed: what this plan was frozen for: "
+                f"{list(shape)}, {list(stride)}, {dtype}, the same device; freeze the module again for another shape"
+            )
+        if x.requires_grad and torch.is_grad_enabled():
+            raise ValueError(f"x (shape {list(x.shape)}) requires grad; a frozen plan has no derivative; allowed: torch.no_grad(), x.detach(), "
+                             f"or the module itself")
+        launch = self._launch
+        if launch is None or x.data_ptr() & 15 != self._low:
+            with torch.no_grad():
+                return self._module(x)
+        y = cuda._empty(self._shape, dtype=self._dtype, device=self._device)
+        workspace = 0
+        if launch.workspace:
+            scratch = cuda._empty(launch.workspace, dtype=torch.uint8, device=self._device)
+            workspace = scratch.data_ptr()
+        status = cuda._run(
+            launch.handle,
+            cuda._pack(cuda._ARGS_SIZE, x.data_ptr(), *launch.x, y.data_ptr(), *launch.y, *self._after, workspace, launch.workspace),
+            cuda._raw_stream(self._index),
+        )
+        if status:
+            cuda._launch_error(status, launch)
+        return y
+
+
+def freeze(module: TriangularConv1d, example: torch.Tensor) -> FrozenMixer:
+    """The module for inputs exactly like example, without gradients, at the least call cost. Makes the plan now."""
+    if not isinstance(module, TriangularConv1d):
+        raise TypeError(f"module is a {type(module).__name__}; allowed: TriangularConv1d, TriangularLinear")
+    if example.dim() != 3:
+        raise ValueError(f"example has shape {list(example.shape)}; allowed: rank 3")
+    return FrozenMixer(module, example)
