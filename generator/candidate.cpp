@@ -62,7 +62,7 @@ llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, c
     for (const Config& config : family->configs(problem, target)) {
       Candidate candidate{problem, &target, family, config, false};
       const double seconds = predict(candidate, device).seconds;
-      ranked.push_back({std::move(candidate), seconds});
+      ranked.push_back({candidate, seconds});
     }
   }
   if (ranked.empty()) return nothing_legal(problem, target, only);
@@ -71,7 +71,7 @@ llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, c
                    [](const Ranked& a, const Ranked& b) { return a.seconds < b.seconds; });
   std::vector<Candidate> candidates;
   candidates.reserve(ranked.size());
-  for (Ranked& r : ranked) candidates.push_back(std::move(r.candidate));
+  for (const Ranked& r : ranked) candidates.push_back(r.candidate);
   return candidates;
 }
 

@@ -17,11 +17,11 @@ namespace {
 constexpr Target kTargets[] = {
     {
         .name = "sm_70",
-        .compute_capability = 70,
         .max_shared_per_block = 96 << 10,
         .shared_per_sm = 96 << 10,
         .reserved_shared_per_block = 0,
         .registers_per_sm = 65536,
+        .compute_capability = 70,
         .max_threads_per_sm = 2048,
         .max_blocks_per_sm = 32,
         .cp_async = false,
@@ -29,8 +29,9 @@ constexpr Target kTargets[] = {
         .bf16_mma = false,
         .tf32_mma = false,
         .wgmma = false,
-        .model_device = "V100-SXM2-16GB",  // V100 data sheet: 125 TFLOP/s tensor, 15.7 fp32, 900 GB/s
+        // V100 data sheet: 125 TFLOP/s tensor, 15.7 fp32, 900 GB/s
         .sms = 80,
+        .model_device = "V100-SXM2-16GB",
         .clock_hz = 1.53e9,
         .l2_bytes = 6 << 20,
         .mma16_flops = 125e12,
@@ -41,11 +42,11 @@ constexpr Target kTargets[] = {
     },
     {
         .name = "sm_75",
-        .compute_capability = 75,
         .max_shared_per_block = 64 << 10,
         .shared_per_sm = 64 << 10,
         .reserved_shared_per_block = 0,
         .registers_per_sm = 65536,
+        .compute_capability = 75,
         .max_threads_per_sm = 1024,
         .max_blocks_per_sm = 16,
         .cp_async = false,
@@ -53,9 +54,9 @@ constexpr Target kTargets[] = {
         .bf16_mma = false,
         .tf32_mma = false,
         .wgmma = false,
-        .model_device =
-            "T4",  // T4 data sheet: 65 TFLOP/s tensor, 8.1 fp32, 320 GB/s (the card throttles at 70 W)
+        // T4 data sheet: 65 TFLOP/s tensor, 8.1 fp32, 320 GB/s (the card throttles at 70 W)
         .sms = 40,
+        .model_device = "T4",
         .clock_hz = 1.59e9,
         .l2_bytes = 4 << 20,
         .mma16_flops = 65e12,
@@ -66,11 +67,11 @@ constexpr Target kTargets[] = {
     },
     {
         .name = "sm_80",
-        .compute_capability = 80,
         .max_shared_per_block = 163 << 10,
         .shared_per_sm = 164 << 10,
         .reserved_shared_per_block = 1 << 10,
         .registers_per_sm = 65536,
+        .compute_capability = 80,
         .max_threads_per_sm = 2048,
         .max_blocks_per_sm = 32,
         .cp_async = true,
@@ -78,8 +79,9 @@ constexpr Target kTargets[] = {
         .bf16_mma = true,
         .tf32_mma = true,
         .wgmma = false,
-        .model_device = "A100-SXM4-80GB",  // A100 data sheet: 312, 156, 19.5 TFLOP/s, 2039 GB/s
+        // A100 data sheet: 312, 156, 19.5 TFLOP/s, 2039 GB/s
         .sms = 108,
+        .model_device = "A100-SXM4-80GB",
         .clock_hz = 1.41e9,
         .l2_bytes = 40 << 20,
         .mma16_flops = 312e12,
@@ -90,11 +92,11 @@ constexpr Target kTargets[] = {
     },
     {
         .name = "sm_86",
-        .compute_capability = 86,
         .max_shared_per_block = 99 << 10,
         .shared_per_sm = 100 << 10,
         .reserved_shared_per_block = 1 << 10,
         .registers_per_sm = 65536,
+        .compute_capability = 86,
         .max_threads_per_sm = 1536,
         .max_blocks_per_sm = 16,
         .cp_async = true,
@@ -102,9 +104,9 @@ constexpr Target kTargets[] = {
         .bf16_mma = true,
         .tf32_mma = true,
         .wgmma = false,
-        .model_device =
-            "GeForce RTX 3090",  // GA102 white paper: 71 (f16 with f32 sums), 35.6, 35.6 TFLOP/s, 936 GB/s
+        // GA102 white paper: 71 (f16 with f32 sums), 35.6, 35.6 TFLOP/s, 936 GB/s
         .sms = 82,
+        .model_device = "GeForce RTX 3090",
         .clock_hz = 1.695e9,
         .l2_bytes = 6 << 20,
         .mma16_flops = 71e12,
@@ -115,11 +117,11 @@ constexpr Target kTargets[] = {
     },
     {
         .name = "sm_89",
-        .compute_capability = 89,
         .max_shared_per_block = 99 << 10,
         .shared_per_sm = 100 << 10,
         .reserved_shared_per_block = 1 << 10,
         .registers_per_sm = 65536,
+        .compute_capability = 89,
         .max_threads_per_sm = 1536,
         .max_blocks_per_sm = 24,
         .cp_async = true,
@@ -127,9 +129,9 @@ constexpr Target kTargets[] = {
         .bf16_mma = true,
         .tf32_mma = true,
         .wgmma = false,
-        .model_device =
-            "GeForce RTX 4090",  // Ada white paper: 165.2 (f16 with f32 sums), 82.6, 82.6 TFLOP/s, 1008 GB/s
+        // Ada white paper: 165.2 (f16 with f32 sums), 82.6, 82.6 TFLOP/s, 1008 GB/s
         .sms = 128,
+        .model_device = "GeForce RTX 4090",
         .clock_hz = 2.52e9,
         .l2_bytes = 72 << 20,
         .mma16_flops = 165.2e12,
@@ -140,11 +142,11 @@ constexpr Target kTargets[] = {
     },
     {
         .name = "sm_90",
-        .compute_capability = 90,
         .max_shared_per_block = 227 << 10,
         .shared_per_sm = 228 << 10,
         .reserved_shared_per_block = 1 << 10,
         .registers_per_sm = 65536,
+        .compute_capability = 90,
         .max_threads_per_sm = 2048,
         .max_blocks_per_sm = 32,
         .cp_async = true,
@@ -152,9 +154,9 @@ constexpr Target kTargets[] = {
         .bf16_mma = true,
         .tf32_mma = true,
         .wgmma = false,
-        .model_device =
-            "H200",  // measured, one H200, driver 580, CUDA 13.0: bf16 8192^3 802 TFLOP/s, copy 4.25 TB/s
+        // measured, one H200, driver 580, CUDA 13.0: bf16 8192^3 802 TFLOP/s, copy 4.25 TB/s
         .sms = 132,
+        .model_device = "H200",
         .clock_hz = 1.98e9,  // the boost clock that 66.9 TFLOP/s of fp32 on 132 SMs means
         .l2_bytes = 50 << 20,
         .mma16_flops = 802e12,
@@ -165,11 +167,11 @@ constexpr Target kTargets[] = {
     },
     {
         .name = "sm_90a",
-        .compute_capability = 90,
         .max_shared_per_block = 227 << 10,
         .shared_per_sm = 228 << 10,
         .reserved_shared_per_block = 1 << 10,
         .registers_per_sm = 65536,
+        .compute_capability = 90,
         .max_threads_per_sm = 2048,
         .max_blocks_per_sm = 32,
         .cp_async = true,
@@ -177,8 +179,9 @@ constexpr Target kTargets[] = {
         .bf16_mma = true,
         .tf32_mma = true,
         .wgmma = true,
-        .model_device = "H200",  // as sm_90
+        // as sm_90
         .sms = 132,
+        .model_device = "H200",
         .clock_hz = 1.98e9,
         .l2_bytes = 50 << 20,
         .mma16_flops = 802e12,
@@ -189,11 +192,11 @@ constexpr Target kTargets[] = {
     },
     {
         .name = "sm_100",
-        .compute_capability = 100,
         .max_shared_per_block = 227 << 10,
         .shared_per_sm = 228 << 10,
         .reserved_shared_per_block = 1 << 10,
         .registers_per_sm = 65536,
+        .compute_capability = 100,
         .max_threads_per_sm = 2048,
         .max_blocks_per_sm = 32,
         .cp_async = true,
@@ -201,8 +204,9 @@ constexpr Target kTargets[] = {
         .bf16_mma = true,
         .tf32_mma = true,
         .wgmma = false,
-        .model_device = "B200",  // Blackwell data sheet: 2250, 1125, 75 TFLOP/s dense, 7.7 TB/s
+        // Blackwell data sheet: 2250, 1125, 75 TFLOP/s dense, 7.7 TB/s
         .sms = 148,
+        .model_device = "B200",
         .clock_hz = 1.965e9,
         .l2_bytes = 126 << 20,
         .mma16_flops = 2250e12,
@@ -213,11 +217,11 @@ constexpr Target kTargets[] = {
     },
     {
         .name = "sm_100a",
-        .compute_capability = 100,
         .max_shared_per_block = 227 << 10,
         .shared_per_sm = 228 << 10,
         .reserved_shared_per_block = 1 << 10,
         .registers_per_sm = 65536,
+        .compute_capability = 100,
         .max_threads_per_sm = 2048,
         .max_blocks_per_sm = 32,
         .cp_async = true,
@@ -225,8 +229,9 @@ constexpr Target kTargets[] = {
         .bf16_mma = true,
         .tf32_mma = true,
         .wgmma = false,
-        .model_device = "B200",  // as sm_100
+        // as sm_100
         .sms = 148,
+        .model_device = "B200",
         .clock_hz = 1.965e9,
         .l2_bytes = 126 << 20,
         .mma16_flops = 2250e12,
@@ -237,11 +242,11 @@ constexpr Target kTargets[] = {
     },
     {
         .name = "sm_120",
-        .compute_capability = 120,
         .max_shared_per_block = 99 << 10,
         .shared_per_sm = 100 << 10,
         .reserved_shared_per_block = 1 << 10,
         .registers_per_sm = 65536,
+        .compute_capability = 120,
         .max_threads_per_sm = 1536,
         .max_blocks_per_sm = 24,
         .cp_async = true,
@@ -249,9 +254,9 @@ constexpr Target kTargets[] = {
         .bf16_mma = true,
         .tf32_mma = true,
         .wgmma = false,
-        .model_device = "GeForce RTX 5090",  // RTX Blackwell white paper: 209.5 (f16 with f32 sums), 104.8,
-                                             // 104.8, 1792 GB/s
+        // RTX Blackwell white paper: 209.5 (f16 with f32 sums), 104.8, 104.8, 1792 GB/s
         .sms = 170,
+        .model_device = "GeForce RTX 5090",
         .clock_hz = 2.407e9,
         .l2_bytes = 96 << 20,
         .mma16_flops = 209.5e12,

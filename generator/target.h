@@ -12,11 +12,11 @@ namespace trigen {
 
 struct Target {
   llvm::StringLiteral name;      // "sm_70", "sm_90a"
-  int compute_capability;        // 70, 90 (without the suffix)
   int64_t max_shared_per_block;  // bytes a block may opt in to
   int64_t shared_per_sm;         // bytes
   int64_t reserved_shared_per_block;  // bytes the system takes from each block
   int64_t registers_per_sm;
+  int compute_capability;  // 70, 90 (without the suffix)
   int max_threads_per_sm;
   int max_blocks_per_sm;
   bool cp_async;                 // sm_80+
@@ -26,8 +26,8 @@ struct Target {
   bool wgmma;                    // sm_90a only
   // The device that the cost model assumes when none is at hand. Rates are dense, in FLOP/s and byte/s; each has its
   // source beside it in target.cpp.
-  llvm::StringLiteral model_device;  // "V100-SXM2-16GB"
   int sms;
+  llvm::StringLiteral model_device;  // "V100-SXM2-16GB"
   double clock_hz;
   int64_t l2_bytes;
   double mma16_flops;     // f16 with f32 sums
