@@ -17,6 +17,9 @@ constexpr double kSyncCycles = 30;            // one barrier per step
 constexpr double kBlockCycles = 800;          // start of a block and its first loads
 constexpr double kSharedBytesPerCycle = 128;  // of one SM
 constexpr double kLocalBytesPerCycle = 64;    // L1, for spills
+// Of the loop, for any spill. More than the traffic of a few spills costs: a choice that nobody has measured
+// should not spill.
+constexpr double kSpillPenalty = 0.2;
 constexpr double kLanesPerCycle = 32;         // load and store units of one SM
 constexpr double kInstructionsPerAccess = 6;  // address, predicate, access, shared store
 constexpr double kIssuesPerCycle = 4;         // schedulers of one SM
@@ -79,9 +82,15 @@ struct Model {
     const double staging =
         ((a_staged() ? c.tile_m * a_bytes() : 0) + (b_staged() ? c.tile_n * b_bytes() : 0)) * c.tile_k / 4 /
         threads();
-    const double fragments =
-        simt() ? 2 * (warp_m() / 8 + warp_n() / 4) : (warp_m() + warp_n()) * 0.5 * (math_bytes() / 2);
-    return static_cast<int>(sums + staging + fragments + 48);
+    // Two sets of fragments, each for one step of the instruction.
+    const double fragments = simt() ? 2 * (warp_m() / 8 + warp_n() / 4) : (warp_m() + warp_n()) * 0.5;
+    // Addresses and the rest, as NVRTC 12.9 reports for the families; within 10 percent over their tiles.
+    double rest = 48;
+    if (p.dtype == DType::kF32 && !simt()) rest += 20;
+    if (p.K > 1) rest += 6;
+    if (weight() && p.epilogue.bias) rest += 16;
+    rest += 3 * (p.epilogue.pre + p.epilogue.gate + p.epilogue.residual);
+    return static_cast<int>(sums + staging + fragments + rest);
   }
 };
 
@@ -100,8 +109,9 @@ Occupancy occupancy(const Model& m, const Candidate& candidate, const std::optio
     o.spill_bytes = resources->spill_bytes;
   } else {
     registers = m.estimated_registers();
-    o.spill_bytes =
-        static_cast<double>(std::max<int64_t>(0, registers - limit)) * 4;  // a guess: half are avoided
+    // Close to the limit the compiler may or may not spill: a guess that keeps such configs behind safe ones.
+    constexpr int64_t kSafe = 8;
+    o.spill_bytes = static_cast<double>(std::max<int64_t>(0, registers - (limit - kSafe))) * 16;
     registers = std::min(registers, limit);
   }
   registers = (registers + 7) / 8 * 8;  // registers are given to warps in units of 256
@@ -153,8 +163,10 @@ double step_cycles(const Model& m, int blocks, double spill_bytes) {
     compute += issue_slots / kIssuesPerCycle;
   else
     load = std::max(load, issue_slots / kIssuesPerCycle);
-  const double spills = spill_bytes * m.threads() / kLocalBytesPerCycle / 2;  // half of them in the loop
   const double longest = std::max({compute, shared, load});
+  // Half of the spills in the loop.
+  const double spills =
+      spill_bytes > 0 ? spill_bytes * m.threads() / kLocalBytesPerCycle / 2 + kSpillPenalty * longest : 0;
   const double hidden = longest + 0.15 * (compute + shared + load - longest) + spills;
   const double issue = hidden * (resident + 1) / resident;  // few warps leave gaps
   // Registers hold one tile on its way, shared memory stages - 1.
