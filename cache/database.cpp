@@ -1,8 +1,11 @@
 #include "cache/database.h"
 
+#include <fcntl.h>
 #include <sqlite3.h>
 
+#include <cstdarg>
 #include <cstring>
+#include <mutex>
 
 namespace trigen::cache {
 namespace {
@@ -34,6 +37,39 @@ std::string to_uri(const std::string& path, OpenMode mode) {
       return uri + "?mode=ro&immutable=1";
   }
   return uri;
+}
+
+// SQLite's locks on the file are POSIX record locks: they belong to the process, so that another copy of
+// SQLite in it neither sees them (it would take our journal for a dead process's and roll our transaction
+// back under us) nor leaves them alone (its close() drops them). Locks of the open file description have
+// neither fault and conflict with every other program's as the plain ones do. SQLite lets its system calls be
+// replaced; this is its fcntl() in our copy.
+//
+// Its bookkeeping assumes that any descriptor of the process may release what another one took. That holds
+// here because a connection lives for one operation, a writer's operation is alone (the layer's lock file),
+// and a reader's lock goes with its descriptor at the latest.
+int fcntl_with_description_locks(int descriptor, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  int result;
+  if (command == F_SETLK || command == F_GETLK) {
+    auto* range = va_arg(arguments, struct flock*);
+    range->l_pid = 0;  // required, and SQLite leaves it as it was
+    result = ::fcntl(descriptor, command == F_SETLK ? F_OFD_SETLK : F_OFD_GETLK, range);
+  } else {
+    result = ::fcntl(descriptor, command, va_arg(arguments, long));
+  }
+  va_end(arguments);
+  return result;
+}
+
+void replace_fcntl_once() {
+  static std::once_flag done;
+  std::call_once(done, [] {
+    if (sqlite3_initialize() != SQLITE_OK) return;
+    if (sqlite3_vfs* vfs = sqlite3_vfs_find(nullptr); vfs != nullptr && vfs->iVersion >= 3)
+      vfs->xSetSystemCall(vfs, "fcntl", reinterpret_cast<sqlite3_syscall_ptr>(fcntl_with_description_locks));
+  });
 }
 
 struct Limit {
@@ -89,11 +125,15 @@ SqlStatus Database::status(int code) const {
   const int primary = code & 0xff;
   if (handle_ != nullptr && (primary == SQLITE_CANTOPEN || primary == SQLITE_IOERR || primary == SQLITE_FULL))
     status.error = sqlite3_system_errno(handle_);
+  // A failed COMMIT leaves no errno there; the file remembers its own.
+  if (handle_ != nullptr && primary == SQLITE_IOERR && status.error == 0)
+    sqlite3_file_control(handle_, "main", SQLITE_FCNTL_LAST_ERRNO, &status.error);
   return status;
 }
 
 SqlStatus Database::open(const std::string& path, OpenMode mode, int busy_ms) {
   close();
+  replace_fcntl_once();
   const int flags = (mode == OpenMode::kReadWrite ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY) |
                     SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   int code = sqlite3_open_v2(to_uri(path, mode).c_str(), &handle_, flags, nullptr);
