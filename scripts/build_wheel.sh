@@ -9,7 +9,7 @@ build=${1:-build}
 python=${PYTHON:-python3}
 if [[ ! -e $build/libtrigen.so ]]; then
   [[ -e $build/CMakeCache.txt ]] || cmake -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTRIGEN_TESTS=OFF -DTRIGEN_BENCH=OFF
-  cmake --build "$build" --target trigen
+  cmake --build "$build" --target libtrigen.so trigen_program   # the file: with Ninja, `trigen` is the program
 fi
 
 stage=$(mktemp -d)

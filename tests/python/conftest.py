@@ -43,3 +43,18 @@ def pytest_configure(config):
     except ImportError:
         return
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def emulated(library, tmp_path_factory):
+    """The emulated device, with the operators' runtime on it (a cache of its own)."""
+    import emulated as module
+
+    file = module.emulator_file(library.load()._name)
+    if file is None:
+        pytest.skip("[SKIP] no libtrigen_emulator.so beside libtrigen.so")
+    device = module.EmulatedDevice(file)
+    cache = os.environ.get("TRIGEN_TEST_CACHE", str(tmp_path_factory.mktemp("cache") / "cache.db"))
+    library._shared = library.Runtime(driver=f"emulated:{module.TARGET}", layers=[cache])
+    yield device
+    library.close_shared_runtime()

@@ -26,7 +26,7 @@ _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
     lambda device: torch.cuda.current_stream(device).cuda_stream
 )
 # Where outputs and workspace come from. Names of their own: the tests on the emulated device put its memory behind them.
-_empty, _zeros = torch.empty, torch.zeros
+_empty, _zeros, _contiguous = torch.empty, torch.zeros, torch.Tensor.contiguous
 _pack = library.ARGS.pack
 _ARGS_SIZE = library.ARGS.size
 _ELEMENT = {torch.float16: 2, torch.bfloat16: 2, torch.float32: 4}
@@ -266,7 +266,7 @@ def run_forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activa
     if launch.copies:
         tensors = [x, weight, bias, gate, residual]
         for position in launch.copies:
-            tensors[position] = tensors[position].contiguous()
+            tensors[position] = _contiguous(tensors[position])
         return run_forward(*tensors, pad, layout, fill, diag, activation, math, want_pre)
     if recording.active is not None:
         _record("forward", launch, x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, want_pre)
@@ -278,7 +278,7 @@ def run_forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activa
         if launch.bias_tokens:
             bias = bias[:, : launch.bias_tokens]
         if not bias.is_contiguous():
-            bias = bias.contiguous()
+            bias = _contiguous(bias)
         bias_pointer = bias.data_ptr()
     device = x.device
     y = _empty(x.shape, dtype=x.dtype, device=device)
@@ -330,7 +330,7 @@ def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", d
     if launch.copies:
         tensors = [grad, weight, residual]
         for position in launch.copies:
-            tensors[position] = tensors[position].contiguous()
+            tensors[position] = _contiguous(tensors[position])
         return grad_input(*tensors, pad, layout, fill, diag, math)
     if recording.active is not None:
         _record("grad_input", launch, grad, weight, residual, pad, layout, fill, diag, math)
@@ -372,7 +372,7 @@ def grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="b
     if launch.copies:
         tensors = [grad, x]
         for position in launch.copies:
-            tensors[position] = tensors[position].contiguous()
+            tensors[position] = _contiguous(tensors[position])
         return grad_weight(*tensors, weight_size, weight_dtype, bias, pad, layout, fill, diag, math)
     if recording.active is not None:
         _record("grad_weight", launch, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math)

@@ -1,0 +1,263 @@
+"""The CUDA implementation of the operators on the emulated device: keys, strides, alignment, plans and argument blocks are those of a GPU;
+memory comes from the emulated driver, which checks every access. Compared with the plain implementation."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
+
+import trigen
+import trigen.torch as tt
+from trigen.torch import cuda, functional, ops, plain
+
+TOLERANCE = {torch.float32: dict(rtol=1e-5, atol=1e-5), torch.float16: dict(rtol=4e-3, atol=4e-3), torch.bfloat16: dict(rtol=3e-2, atol=3e-2)}
+
+
+@pytest.fixture()
+def device(emulated, monkeypatch):
+    """The emulated device behind cuda.py: its allocator instead of PyTorch's, the default stream."""
+    monkeypatch.setattr(cuda, "_empty", emulated.empty)
+    monkeypatch.setattr(cuda, "_zeros", emulated.zeros)
+    monkeypatch.setattr(cuda, "_contiguous", lambda tensor: emulated.put(torch.Tensor.contiguous(tensor)))
+    monkeypatch.setattr(cuda, "_raw_stream", lambda index: 0)
+    monkeypatch.setattr(cuda, "_launches", {})
+    return emulated
+
+
+def make(B=2, H=1, n=24, D=16, K=1, T=None, layout="btd", dtype=torch.float16, wdtype=None, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    T = T or n
+    shape = (B, n, H * D) if layout == "btd" else (B, H * D, n)
+    head = (H,) if H > 1 else ()
+    x, dy = (torch.randn(shape, generator=generator).to(dtype) for _ in range(2))
+    weight = (torch.randn(*head, T, T, K, generator=generator) / (n * K) ** 0.5).to(wdtype or dtype)
+    bias = torch.randn(*head, T, generator=generator).to(wdtype or dtype)
+    outside = torch.ones(T, T).triu(1).bool()
+    poisoned = weight.clone()
+    poisoned[..., outside, :] = float("nan")
+    return x, dy, weight, poisoned, bias
+
+
+CASES = {
+    "plain": dict(),
+    "float32": dict(dtype=torch.float32, n=17, D=9),
+    "bfloat16 with float32 weights": dict(dtype=torch.bfloat16, wdtype=torch.float32),
+    "heads and taps": dict(H=2, K=3, n=19, D=8),
+    "bdt": dict(layout="bdt", n=20, D=12, K=2),
+    "prefix": dict(n=12, T=20, H=2),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_three_operators(device, case):
+    options = CASES[case]
+    layout, taps = options.get("layout", "btd"), options.get("K", 1)
+    x, dy, weight, poisoned, bias = make(**options)
+    rest = ((taps - 1) // 2, layout)
+    there = [device.put(tensor) for tensor in (x, dy, poisoned, bias)]
+    tolerance = TOLERANCE[x.dtype]
+
+    y = cuda.forward(there[0], there[2], there[3], None, None, *rest)
+    torch.testing.assert_close(y.clone(), ops._plain_forward(x, weight, bias, None, None, *rest), **tolerance)
+    dx = cuda.grad_input(there[1], there[2], None, *rest)
+    torch.testing.assert_close(dx.clone(), ops._plain_grad_input(dy, weight, None, *rest), **tolerance)
+    dw, db = cuda.grad_weight(there[1], there[0], weight.shape, weight.dtype, True, *rest)
+    want_w, want_b = ops._plain_grad_weight(dy, x, weight.shape, weight.dtype, True, *rest)
+    scale = dict(rtol=tolerance["rtol"], atol=tolerance["atol"] * 8)
+    torch.testing.assert_close(dw.clone(), want_w, **scale)
+    torch.testing.assert_close(db.clone(), want_b, **scale)
+    T = weight.shape[-2]
+    outside = torch.ones(T, T).triu(1).bool()
+    assert dw.reshape(-1, T, T, taps)[:, outside].count_nonzero() == 0  # exactly
+    infos = tt.plans()
+    assert {info.target for info in infos} <= {info.target for info in infos if info.target.startswith("sm_")}
+    assert len(infos) == 3 and all(info.workspace_bytes >= 0 and info.match == "none" for info in infos)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "silu"])
+def test_epilogues_in_one_kernel(device, activation):
+    x, gate, weight, poisoned, bias = make(n=16, D=16)
+    residual = torch.randn_like(x)
+    there = [device.put(tensor) for tensor in (x, poisoned, bias, gate, residual)]
+    y, pre = cuda.forward_pre(*there, 0, activation=activation)
+    want, want_pre = ops._plain_forward_pre(x, weight, bias, gate, residual, 0, activation=activation)
+    torch.testing.assert_close(y.clone(), want, **TOLERANCE[x.dtype])
+    torch.testing.assert_close(pre.clone(), want_pre, **TOLERANCE[x.dtype])
+    assert cuda.plans()[0].problem.endswith(f"epilogue=bias+{activation}+pre+gate+residual")
+
+
+def test_strides_are_used_where_possible_and_copied_elsewhere(device):
+    x, _, weight, poisoned, _ = make(B=2, n=16, D=16)
+    w = device.put(poisoned)
+    want = ops._plain_forward(x, weight)
+    wide = torch.zeros(2, 16, 64, dtype=x.dtype)
+    wide[..., 8:24] = x
+    wide = device.put(wide)
+    sliced = wide[..., 8:24]
+    swapped = device.put(x.transpose(0, 1).contiguous().transpose(0, 1))
+    odd = device.put(torch.zeros(2, 16, 17, dtype=x.dtype))
+    odd[..., 1:] = x
+    odd = device.put(odd)[..., 1:]  # pointer and stride are multiples of 2 bytes only
+    transposed = device.put(x.transpose(1, 2).contiguous()).transpose(1, 2)
+    for view, copied in ((sliced, False), (swapped, False), (odd, False), (transposed, True)):
+        before = dict(cuda._launches)
+        got = cuda.forward(view, w)
+        assert got.is_contiguous()
+        torch.testing.assert_close(got.clone(), want, **TOLERANCE[x.dtype])
+        made = [launch for key, launch in cuda._launches.items() if key not in before]
+        assert any(launch.copies for launch in made) == copied
+    texts = [info.problem for info in cuda.plans()]
+    assert sum("align=2" in text for text in texts) == 1
+    expanded = device.put(x[:1]).expand(2, -1, -1)
+    torch.testing.assert_close(cuda.forward(expanded, w).clone(), want[:1].expand(2, -1, -1) if False else
+                               ops._plain_forward(x[:1].repeat(2, 1, 1), weight), **TOLERANCE[x.dtype])
+
+
+def test_a_known_combination_is_one_lookup(device, monkeypatch):
+    x, _, _, poisoned, bias = make(n=16, D=16)
+    there = [device.put(tensor) for tensor in (x, poisoned, bias)]
+    first = cuda.forward(*there)
+
+    def unexpected(*_):
+        raise AssertionError("a known combination was checked or planned again")
+
+    monkeypatch.setattr(cuda.arguments, "check_forward", unexpected)
+    monkeypatch.setattr(cuda, "_make", unexpected)
+    assert torch.equal(cuda.forward(*there).clone(), first.clone())  # the same bits
+    other = [device.put(tensor) for tensor in (x, poisoned, bias)]
+    assert torch.equal(cuda.forward(*other).clone(), first.clone())
+
+
+def test_a_changed_argument_is_checked_again(device):
+    x, _, _, poisoned, bias = make(n=16, D=16)
+    there = [device.put(tensor) for tensor in (x, poisoned, bias)]
+    cuda.forward(*there)
+    with pytest.raises(ValueError, match=r"bias has shape \[15\]"):
+        cuda.forward(there[0], there[1], there[2][:15])
+    with pytest.raises(TypeError, match="bias has dtype torch.float32"):
+        cuda.forward(there[0], there[1], device.put(bias.float()))
+    with pytest.raises(ValueError, match="weight .* is on meta while x is on cpu"):
+        cuda.forward(there[0], poisoned.to("meta"), there[2])
+    with pytest.raises(ValueError, match=r"gate has shape \[2, 16, 8\]"):
+        cuda.forward(*there, there[0][..., :8])
+
+
+def on_device(device, function):
+    """The CUDA implementation behind functional.py; what PyTorch computed in between moves to the device first."""
+
+    def run(*tensors_and_options):
+        moved = [device.put(value) if isinstance(value, torch.Tensor) else value for value in tensors_and_options]
+        return function(*moved)
+
+    return run
+
+
+def test_a_training_step_through_the_functional_form(device, monkeypatch):
+    x, gate, weight, _, bias = make(n=16, D=16, dtype=torch.float32)
+    leaves = [tensor.clone().requires_grad_() for tensor in (x, weight, bias, gate)]
+
+    def step():
+        y = tt.triangular_conv1d(leaves[0], leaves[1], leaves[2], gate=leaves[3], residual=leaves[0], activation="gelu")
+        return [y.detach(), *torch.autograd.grad(y.square().sum(), leaves)]
+
+    want = step()
+    for name, function in (("_plain_forward", cuda.forward), ("_plain_forward_pre", cuda.forward_pre),
+                           ("_plain_grad_input", cuda.grad_input), ("_plain_grad_weight", cuda.grad_weight)):
+        monkeypatch.setattr(ops, name, on_device(device, function))
+    got = step()
+    for one, two in zip(got, want):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
+    assert len(cuda.plans()) == 3
+
+
+def test_recording_has_the_plans_texts(device):
+    x, dy, _, poisoned, bias = make(n=16, D=16)
+    there = [device.put(tensor) for tensor in (x, dy, poisoned, bias)]
+    with trigen.record() as seen:
+        cuda.forward(there[0], there[2], there[3])
+        cuda.forward(there[0][..., 1:9], there[2], there[3])
+        cuda.grad_weight(there[1], there[0], poisoned.shape, poisoned.dtype, True)
+    assert set(seen.problems) == {info.problem for info in cuda.plans()}
+    assert [text for text in seen.problems if "align=2" in text]
+
+
+def test_float64_runs_plain_and_misses_follow_the_policy(device, library, monkeypatch):
+    x, _, weight, poisoned, bias = make(n=8, D=8)
+    torch.testing.assert_close(cuda.forward(x.double(), poisoned.double(), bias.double()),
+                               ops._plain_forward(x.double(), weight.double(), bias.double()))
+    assert not cuda.plans()
+    there = [device.put(tensor) for tensor in (x, poisoned, bias)]
+    runtime = library.Runtime(driver=library_driver(), layers=[], no_jit=True)
+    monkeypatch.setattr(library, "_shared", runtime)
+    with pytest.raises(trigen.CacheMiss, match="forward,dtype=f16,B=2,H=1,T=8,D=8,K=1,pad=0,epilogue=bias"):
+        cuda.forward(*there)
+    before = tt.set_fallback("plain")
+    try:
+        cuda._warned.clear()
+        with pytest.warns(trigen.TrigenWarning, match="plain torch operations run instead of a trigen kernel"):
+            y = cuda.forward(*there)
+        torch.testing.assert_close(y, plain_forward(x, weight, bias))
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # once, not per call
+            cuda.forward(*there)
+            cuda.forward(there[0][:1], *there[1:])
+    finally:
+        tt.set_fallback(before)
+        runtime.close()
+
+
+def library_driver():
+    import emulated as module
+
+    return f"emulated:{module.TARGET}"
+
+
+def plain_forward(x, weight, bias):
+    return ops._plain_forward(x, weight, bias)
+
+
+def test_capture_refuses_a_new_combination(device, monkeypatch):
+    x, _, _, poisoned, _ = make(n=8, D=16)
+    there = [device.put(tensor) for tensor in (x, poisoned)]
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(RuntimeError, match="the stream is capturing a graph and this combination of shapes has no plan yet"):
+        cuda.forward(*there)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    cuda.forward(*there)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    cuda.forward(*there)  # known: nothing but the launch
+
+
+# ---- the C interface with NumPy arrays -----------------------------------------------------------------------------------------
+
+
+def test_plans_from_numpy(emulated, library):
+    import ctypes
+
+    import numpy as np
+
+    def put(array):
+        array = np.ascontiguousarray(array)
+        address = emulated.allocate(array.nbytes)
+        emulated.write(address, array.ctypes.data, array.nbytes)
+        return address
+
+    rng = np.random.default_rng(0)
+    x, w, bias = rng.standard_normal((2, 9, 5), np.float32), rng.standard_normal((9, 9), np.float32), rng.standard_normal(9, np.float32)
+    w[np.triu_indices(9, 1)] = np.nan
+    plan = library.shared_runtime().plan("forward,dtype=f32,B=2,T=9,D=5,epilogue=bias", 0)
+    out = emulated.allocate(x.nbytes)
+    tensor = trigen.DeviceTensor
+    plan.run(x=tensor(put(x)), y=tensor(out), w=put(w), bias=put(bias))
+    y = np.frombuffer((ctypes.c_byte * x.nbytes).from_address(out), np.float32).reshape(x.shape)
+    np.testing.assert_allclose(y, np.tril(w) @ x + bias[:, None], rtol=1e-5, atol=1e-5)
+    info = plan.describe()
+    assert info.problem == "forward,dtype=f32,B=2,H=1,T=9,D=5,K=1,pad=0,epilogue=bias" and info.provenance in ("predicted", "measured")
+    with pytest.raises(trigen.BadRequest, match="x is null"):
+        plan.run(y=tensor(out), w=put(w), bias=put(bias))
+    with pytest.raises(trigen.BadRequest, match="y overlaps w|y overlaps x"):
+        address = put(x)
+        plan.run(x=tensor(address), y=tensor(address), w=put(w), bias=put(bias))
+    plan.destroy()
+    plan.destroy()
