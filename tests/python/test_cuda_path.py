@@ -7,7 +7,8 @@ torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 
 import trigen
 import trigen.torch as tt
-from trigen.torch import cuda, functional, ops, plain
+from emulated import TARGET
+from trigen.torch import cuda, ops
 
 TOLERANCE = {torch.float32: dict(rtol=1e-5, atol=1e-5), torch.float16: dict(rtol=4e-3, atol=4e-3), torch.bfloat16: dict(rtol=3e-2, atol=3e-2)}
 
@@ -19,6 +20,7 @@ def device(emulated, monkeypatch):
     monkeypatch.setattr(cuda, "_zeros", emulated.zeros)
     monkeypatch.setattr(cuda, "_contiguous", lambda tensor: emulated.put(torch.Tensor.contiguous(tensor)))
     monkeypatch.setattr(cuda, "_raw_stream", lambda index: 0)
+    monkeypatch.setattr(cuda, "_is_capturing", lambda: False)
     monkeypatch.setattr(cuda, "_launches", {})
     return emulated
 
@@ -69,8 +71,8 @@ def test_three_operators(device, case):
     outside = torch.ones(T, T).triu(1).bool()
     assert dw.reshape(-1, T, T, taps)[:, outside].count_nonzero() == 0  # exactly
     infos = tt.plans()
-    assert {info.target for info in infos} <= {info.target for info in infos if info.target.startswith("sm_")}
-    assert len(infos) == 3 and all(info.workspace_bytes >= 0 and info.match == "none" for info in infos)
+    assert [info.problem.split(",")[0] for info in infos] == ["forward", "grad_input", "grad_weight"]
+    assert all(info.target == TARGET and info.provenance == "predicted" for info in infos)
 
 
 @pytest.mark.parametrize("activation", ["gelu", "silu"])
@@ -108,8 +110,8 @@ def test_strides_are_used_where_possible_and_copied_elsewhere(device):
     texts = [info.problem for info in cuda.plans()]
     assert sum("align=2" in text for text in texts) == 1
     expanded = device.put(x[:1]).expand(2, -1, -1)
-    torch.testing.assert_close(cuda.forward(expanded, w).clone(), want[:1].expand(2, -1, -1) if False else
-                               ops._plain_forward(x[:1].repeat(2, 1, 1), weight), **TOLERANCE[x.dtype])
+    torch.testing.assert_close(cuda.forward(expanded, w).clone(), ops._plain_forward(x[:1].repeat(2, 1, 1), weight),
+                               **TOLERANCE[x.dtype])
 
 
 def test_a_known_combination_is_one_lookup(device, monkeypatch):
@@ -135,8 +137,6 @@ def test_a_changed_argument_is_checked_again(device):
         cuda.forward(there[0], there[1], there[2][:15])
     with pytest.raises(TypeError, match="bias has dtype torch.float32"):
         cuda.forward(there[0], there[1], device.put(bias.float()))
-    with pytest.raises(ValueError, match="weight .* is on meta while x is on cpu"):
-        cuda.forward(there[0], poisoned.to("meta"), there[2])
     with pytest.raises(ValueError, match=r"gate has shape \[2, 16, 8\]"):
         cuda.forward(*there, there[0][..., :8])
 
@@ -220,12 +220,12 @@ def plain_forward(x, weight, bias):
 def test_capture_refuses_a_new_combination(device, monkeypatch):
     x, _, _, poisoned, _ = make(n=8, D=16)
     there = [device.put(tensor) for tensor in (x, poisoned)]
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(cuda, "_is_capturing", lambda: True)
     with pytest.raises(RuntimeError, match="the stream is capturing a graph and this combination of shapes has no plan yet"):
         cuda.forward(*there)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(cuda, "_is_capturing", lambda: False)
     cuda.forward(*there)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(cuda, "_is_capturing", lambda: True)
     cuda.forward(*there)  # known: nothing but the launch
 
 

@@ -27,6 +27,7 @@ _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
 )
 # Where outputs and workspace come from. Names of their own: the tests on the emulated device put its memory behind them.
 _empty, _zeros, _contiguous = torch.empty, torch.zeros, torch.Tensor.contiguous
+_is_capturing = torch.cuda.is_current_stream_capturing
 _pack = library.ARGS.pack
 _ARGS_SIZE = library.ARGS.size
 _ELEMENT = {torch.float16: 2, torch.bfloat16: 2, torch.float32: 4}
@@ -157,7 +158,7 @@ def make_problem(op, dtype, wdtype, sizes, pad, layout, fill, diag, math, align,
 def _plan(problem, device: int) -> Optional[library.Plan]:
     """The plan, or None where plain torch shall serve."""
     global _run
-    if torch.cuda.is_current_stream_capturing():
+    if _is_capturing():
         raise RuntimeError(
             "the stream is capturing a graph and this combination of shapes has no plan yet; allowed: combinations that ran before; "
             "run the model once on the same shapes before the capture"
@@ -216,7 +217,8 @@ def _launch_error(status: int, launch: Launch) -> None:
     try:
         library.check(status)
     except errors.TrigenError as error:
-        raise type(error)(f"{error} [{launch.text}]") from None
+        text = str(error)
+        raise type(error)(text if launch.text in text else f"{launch.text}: {text}") from None
 
 
 def _key_of(tensor):
