@@ -9,16 +9,19 @@ namespace {
 
 enum class Use : uint8_t { kUnused, kRead, kWritten };
 
-// One argument as memory: a base and up to three strided axes around a dense innermost run.
+// One argument as memory: a base and up to three strided axes around a dense innermost run. Filled by Binder::add; without
+// initialisers, because clearing eight of them costs more than the checks.
 struct View {
-  const char* name = nullptr;
-  Use use = Use::kUnused;
-  uintptr_t begin = 0;
-  int64_t bytes = 0;         // from the first to the last element
-  int64_t element = 1;       // bytes
-  int64_t inner = 0;         // elements of the innermost run
-  std::pair<int64_t, int64_t> axes[3] = {};  // stride, extent; longest stride first
-  int count = 0;
+  const char* name;
+  Use use;
+  uintptr_t begin;
+  int64_t bytes;    // from the first to the last element
+  int64_t element;  // bytes
+  int64_t inner;    // elements of the innermost run
+  struct {
+    int64_t stride, extent;  // in elements, longest stride first
+  } axes[3];
+  int count;
 };
 
 std::string hex(uintptr_t value) { return "0x" + llvm::utohexstr(value, true); }
@@ -27,7 +30,7 @@ llvm::Error bad(const std::string& text) { return make_error(ErrorKind::kBadRequ
 
 void sort_axes(View& view) {
   for (int i = 1; i < view.count; ++i)
-    for (int j = i; j > 0 && view.axes[j].first > view.axes[j - 1].first; --j) std::swap(view.axes[j], view.axes[j - 1]);
+    for (int j = i; j > 0 && view.axes[j].stride > view.axes[j - 1].stride; --j) std::swap(view.axes[j], view.axes[j - 1]);
 }
 
 // Fills bytes, or says which stride makes the tensor larger than an address space.
@@ -35,9 +38,9 @@ llvm::Error measure(View& view) {
   int64_t last = view.inner - 1;
   for (int i = 0; i < view.count; ++i) {
     int64_t step = 0;
-    if (__builtin_mul_overflow(view.axes[i].first, view.axes[i].second - 1, &step) ||
+    if (__builtin_mul_overflow(view.axes[i].stride, view.axes[i].extent - 1, &step) ||
         __builtin_add_overflow(last, step, &last))
-      return bad(std::string(view.name) + " has a stride of " + std::to_string(view.axes[i].first) +
+      return bad(std::string(view.name) + " has a stride of " + std::to_string(view.axes[i].stride) +
                  " elements, and its size overflows 64 bits");
   }
   if (__builtin_mul_overflow(last + 1, view.element, &view.bytes))
@@ -49,8 +52,8 @@ llvm::Error measure(View& view) {
 bool overlaps_itself(const View& view) {
   int64_t span = view.inner;
   for (int i = view.count - 1; i >= 0; --i) {
-    if (view.axes[i].first < span) return true;
-    span = view.axes[i].first * (view.axes[i].second - 1) + span;
+    if (view.axes[i].stride < span) return true;
+    span = view.axes[i].stride * (view.axes[i].extent - 1) + span;
   }
   return false;
 }
@@ -59,7 +62,7 @@ bool overlaps_itself(const View& view) {
 // Exact for strides that nest (every view that does not overlap itself).
 bool meets(const View& a, int axis, int64_t delta) {
   if (axis >= a.count || axis >= 3) return delta > -a.inner && delta < a.inner;
-  const int64_t stride = a.axes[axis].first, extent = a.axes[axis].second;
+  const int64_t stride = a.axes[axis].stride, extent = a.axes[axis].extent;
   int64_t quotient = delta / stride;
   if (delta % stride < 0) --quotient;
   for (int64_t q = quotient; q <= quotient + 1; ++q)
@@ -70,7 +73,7 @@ bool meets(const View& a, int axis, int64_t delta) {
 bool same_shape(const View& a, const View& b) {
   if (a.count != b.count || a.inner != b.inner || a.element != b.element) return false;
   for (int i = 0; i < a.count; ++i)
-    if (a.axes[i] != b.axes[i]) return false;
+    if (a.axes[i].stride != b.axes[i].stride || a.axes[i].extent != b.axes[i].extent) return false;
   return true;
 }
 
@@ -182,7 +185,8 @@ class Binder {
 
   View& add(const char* name, Use use, const void* data, int64_t element, int64_t inner) {
     View& view = views_[count_++];
-    view = View();
+    view.bytes = 0;
+    view.count = 0;
     view.name = name;
     view.use = use;
     view.begin = reinterpret_cast<uintptr_t>(data);
@@ -196,7 +200,7 @@ class Binder {
     if (stride < 1 || stride > INT64_MAX / 16)
       return bad(std::string(view.name) + "'s " + axis_name + " stride is " + std::to_string(stride) +
                  "; pass a positive number of elements that fits an address space, or 0 for contiguous");
-    if (stride * view.element % align != 0)
+    if ((stride * view.element & (align - 1)) != 0)  // align is a power of two
       return bad(std::string(view.name) + "'s " + axis_name + " stride is " + std::to_string(stride) + " elements (" +
                  std::to_string(stride * view.element) + " bytes), the problem promises multiples of " + std::to_string(align) +
                  " bytes; make the plan with a smaller " + (align == problem_.walign && axis_name[0] == 'w' ? "walign" : "align"));
@@ -205,7 +209,7 @@ class Binder {
   }
 
   llvm::Error finish(View& view, int64_t align, const char* field) const {
-    if (view.begin % static_cast<uintptr_t>(align) != 0)
+    if ((view.begin & static_cast<uintptr_t>(align - 1)) != 0)
       return bad(std::string(view.name) + " is at " + hex(view.begin) + ", " + std::to_string(align) +
                  "-byte alignment is needed; " +
                  (field == nullptr ? std::string("pass an aligned pointer")
