@@ -92,7 +92,7 @@ constexpr const char* kLastError = "trigen_emulator_last_error";
 
 std::string find_emulator() {
   for (const std::string& directory :
-       {library_directory(), program_directory(), library_directory() + "/../lib", program_directory() + "/../lib"}) {
+       {library_directory(), program_directory(), library_directory() + "/../lib", program_directory() + "/../lib", program_directory() + "/.."}) {
     const std::string path = directory + "/libtrigen_emulator.so";
     if (path_exists(path)) return real_path(path);
   }
