@@ -216,13 +216,34 @@ def test_compile_fullgraph(dynamic):
     def model(x, weight, bias, gate, residual):
         return tt.triangular_conv1d(torch.tanh(x), weight, bias, gate=gate, residual=residual, activation="gelu") * 2
 
-    compiled = torch.compile(model, fullgraph=True, dynamic=dynamic, backend="aot_eager")
-    for batch in (2, 3, 5):
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(model, fullgraph=True, dynamic=dynamic, backend=counter)
+    for batch in (7, 4, 8):  # no size of another axis at first: PyTorch gives equal sizes one symbol
         inputs = [t.detach().repeat(batch, 1, 1)[:batch].requires_grad_() if t.dim() == 3 else t for t in (x, weight, bias, gate, residual)]
         one, two = model(*inputs), compiled(*inputs)
         torch.testing.assert_close(one, two)
         for a, b in zip(torch.autograd.grad(one.square().sum(), inputs), torch.autograd.grad(two.square().sum(), inputs)):
             torch.testing.assert_close(a, b)
+    if dynamic:
+        assert counter.frame_count == 1  # one graph serves every batch size
+
+
+def test_compile_with_inductor():
+    import shutil
+
+    if shutil.which("g++") is None:
+        pytest.skip("[SKIP] Inductor needs a C++ compiler on the CPU")
+    torch._dynamo.reset()
+    mixer = tt.TriangularConv1d(5, 3, activation="gelu")
+    x = torch.randn(2, 5, 4)
+    compiled = torch.compile(lambda x: mixer(torch.relu(x), residual=x) + 1, fullgraph=True)
+    one, two = mixer(torch.relu(x), residual=x) + 1, compiled(x)
+    torch.testing.assert_close(one, two)
+    parameters = list(mixer.parameters())
+    for a, b in zip(torch.autograd.grad(one.sum(), parameters), torch.autograd.grad(two.sum(), parameters)):
+        torch.testing.assert_close(a, b)
 
 
 def test_compile_under_autocast():
