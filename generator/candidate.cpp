@@ -4,6 +4,7 @@
 
 #include "generator/cost.h"
 #include "generator/error.h"
+#include "generator/names.h"
 
 namespace trigen {
 namespace {
@@ -106,8 +107,9 @@ llvm::Expected<Candidate> parse_candidate(const Problem& problem, const Target& 
   auto [name, config_text] = text.split(':');
   if (name.size() == text.size())
     return make_error(ErrorKind::kBadRequest,
-                      "candidate '" + text.take_front(80) +
-                          "' has no ':'; write family:config, as in mma_sm80:tile=128x128x32,...");
+                      "candidate " + quoted(text) +
+                          " has no ':'; write family:config, as in simt:tile=64x64x8,warps=2x2,"
+                          "stages=2,splitk=1,vec=1x1x1");
   auto family = find_family(name);
   if (!family) return family.takeError();
   const bool generic = config_text.consume_back(kGenericMark);

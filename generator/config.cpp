@@ -14,20 +14,19 @@ struct Key {
   llvm::StringLiteral name;
   int Config::*fields[3];
   int count;
+  int64_t largest;  // far above what is useful, far below what overflows a product of sizes
 };
 constexpr Key kKeys[] = {
-    {"tile", {&Config::tile_m, &Config::tile_n, &Config::tile_k}, 3},
-    {"warps", {&Config::warps_m, &Config::warps_n, nullptr}, 2},
-    {"stages", {&Config::stages, nullptr, nullptr}, 1},
-    {"splitk", {&Config::split_k, nullptr, nullptr}, 1},
-    {"raster", {&Config::raster, nullptr, nullptr}, 1},
-    {"vec", {&Config::vec_a, &Config::vec_b, &Config::vec_c}, 3},
-    {"cluster", {&Config::cluster, nullptr, nullptr}, 1},
-    {"blocks", {&Config::blocks, nullptr, nullptr}, 1},
+    {"tile", {&Config::tile_m, &Config::tile_n, &Config::tile_k}, 3, 1024},
+    {"warps", {&Config::warps_m, &Config::warps_n, nullptr}, 2, 32},
+    {"stages", {&Config::stages, nullptr, nullptr}, 1, 16},
+    {"splitk", {&Config::split_k, nullptr, nullptr}, 1, 65535},
+    {"raster", {&Config::raster, nullptr, nullptr}, 1, 65536},
+    {"vec", {&Config::vec_a, &Config::vec_b, &Config::vec_c}, 3, 64},
+    {"cluster", {&Config::cluster, nullptr, nullptr}, 1, 16},
+    {"blocks", {&Config::blocks, nullptr, nullptr}, 1, 32},
 };
 static_assert(sizeof(Config) == 13 * sizeof(int), "a field of Config is missing in kKeys");
-
-constexpr int64_t kLargest = 65536;
 
 llvm::Error bad(const llvm::Twine& message) { return make_error(ErrorKind::kBadRequest, message); }
 
@@ -79,9 +78,9 @@ llvm::Expected<Config> parse_config(llvm::StringRef text) {
     for (int i = 0; i < key->count; ++i) {
       auto value = parse_integer(field.key, parts[i]);
       if (!value) return value.takeError();
-      if (*value < 0 || *value > kLargest)
+      if (*value < 0 || *value > key->largest)
         return bad(field.key + "=" + llvm::Twine(*value) + at + "; allowed are 0 to " +
-                   llvm::Twine(kLargest));
+                   llvm::Twine(key->largest));
       config.*(key->fields[i]) = static_cast<int>(*value);
     }
   }

@@ -130,6 +130,18 @@ TEST(GeneratorParsers, ConfigText) {
       100000);
 }
 
+TEST(GeneratorParsers, CandidateText) {
+  const Problem problem =
+      llvm::cantFail(parse_problem("grad_weight,dtype=f16,B=16,T=512,D=256,epilogue=bias"));
+  std::vector<std::string> texts{"simt:", "mma_sm80:,generic"};
+  for (const Target& target : targets()) {
+    const std::vector<Candidate> list = llvm::cantFail(list_candidates(problem, target));
+    for (size_t i = 0; i < list.size(); i += 16) texts.push_back(describe(list[i]));
+    texts.push_back(describe(llvm::cantFail(generic_candidate(problem, target))));
+  }
+  run(fuzz::check_candidate, Mutator(4, std::move(texts)), 60000);
+}
+
 TEST(GeneratorParsers, ProblemList) {
   std::vector<std::string> texts{"", "# nothing\n"};
   const std::vector<std::string> problems = problem_texts();

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "generator/candidate.h"
 #include "generator/error.h"
 #include "generator/family.h"
 #include "generator/problem.h"
@@ -48,6 +49,26 @@ inline std::optional<std::string> check_config(llvm::StringRef text) {
   auto again = parse_config(canonical);
   if (!again) return canonical + " does not parse again: " + take_error(again.takeError()).message;
   if (!(*again == *config)) return canonical + " parses to another config";
+  return std::nullopt;
+}
+
+// One problem, every target in turn: the text may be legal on one and not on another.
+inline std::optional<std::string> check_candidate(llvm::StringRef text) {
+  static const Problem problem =
+      llvm::cantFail(parse_problem("grad_weight,dtype=f16,B=16,T=512,D=256,epilogue=bias"));
+  const Target& target = targets()[text.size() % targets().size()];
+  auto candidate = parse_candidate(problem, target, text);
+  if (!candidate) {
+    const ErrorText error = take_error(candidate.takeError());
+    if (error.kind == ErrorKind::kUnsupported)
+      return std::nullopt;  // well formed, not legal here: the family's words
+    return check_message(error);
+  }
+  const std::string canonical = describe(*candidate);
+  auto again = parse_candidate(problem, target, canonical);
+  if (!again) return canonical + " does not parse again: " + take_error(again.takeError()).message;
+  if (describe(*again) != canonical) return canonical + " is not canonical";
+  if (render(*candidate).text != render(*again).text) return canonical + " renders in two ways";
   return std::nullopt;
 }
 

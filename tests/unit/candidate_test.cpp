@@ -52,6 +52,30 @@ TEST(Candidate, IllegalConfigsSayWhy) {
   EXPECT_THAT(error.message, HasSubstr("48"));
 }
 
+TEST(Candidate, ExtremeConfigsAreRefusedOrPlannedWithoutOverflow) {
+  for (const char* text :
+       {"forward,dtype=f16,B=2,T=64,D=64", "grad_weight,dtype=f32,B=2,T=64,D=64,math=tf32"})
+    for (const Target& target : targets())
+      for (const Family* family : families())
+        for (const char* config :
+             {"tile=1024x1024x1024,warps=1x1,stages=2,vec=1x1x1",
+              "tile=1024x1024x32,warps=32x32,stages=2,vec=1x1x1",
+              "tile=1024x64x32,warps=2x2,stages=2,vec=1x1x1", "tile=64x64x1024,warps=2x2,stages=3,vec=1x1x1",
+              "tile=64x64x32,warps=2x2,stages=16,vec=1x1x1",
+              "tile=64x64x32,warps=2x2,stages=2,vec=1x1x1,blocks=32",
+              "tile=64x64x32,warps=2x2,stages=2,splitk=65535,raster=65536,vec=1x1x1"}) {
+          auto candidate = parse_candidate(problem_of(text), target, family->name().str() + ":" + config);
+          if (!candidate) {
+            EXPECT_EQ(take_error(candidate.takeError()).kind, ErrorKind::kUnsupported);
+            continue;
+          }
+          // Legal: more splits than steps are empty, sections wider than the product are one.
+          EXPECT_THAT(describe(*candidate), HasSubstr("splitk=65535"));
+          EXPECT_GT(family->launch_plan(candidate->problem, target, candidate->config).workspace_bytes, 0);
+          EXPECT_GT(predict(*candidate, model_of(target)).seconds, 0);
+        }
+}
+
 TEST(Candidate, InvalidProblemsAreRefusedFirst) {
   Problem problem = problem_of("forward,dtype=f16,B=2,T=64,D=64");
   problem.T = 0;
@@ -142,7 +166,8 @@ TEST(Candidate, TextRoundTrips) {
     }
   }
   EXPECT_EQ(error_of(parse_candidate(problem, target_of("sm_70"), "tile=1x1x1")).message,
-            "candidate 'tile=1x1x1' has no ':'; write family:config, as in mma_sm80:tile=128x128x32,...");
+            "candidate 'tile=1x1x1' has no ':'; write family:config, as in "
+            "simt:tile=64x64x8,warps=2x2,stages=2,splitk=1,vec=1x1x1");
   EXPECT_THAT(error_of(parse_candidate(problem, target_of("sm_70"), "simt:tile=1")).message,
               HasSubstr("allowed are 3 numbers"));
 }

@@ -36,9 +36,14 @@ TEST(Config, RoundTripsRandomConfigs) {
   RandomProblem random(11);
   for (int i = 0; i < 5000; ++i) {
     Config config{};
-    int* fields = reinterpret_cast<int*>(&config);
-    for (size_t f = 0; f < sizeof(Config) / sizeof(int); ++f)
-      fields[f] = random.coin() ? 0 : static_cast<int>(random.pick(65537));
+    const auto set = [&](int largest, std::initializer_list<int*> fields) {
+      for (int* field : fields) *field = random.coin() ? 0 : static_cast<int>(random.pick(largest + 1));
+    };
+    set(1024, {&config.tile_m, &config.tile_n, &config.tile_k});
+    set(32, {&config.warps_m, &config.warps_n, &config.blocks});
+    set(16, {&config.stages, &config.cluster});
+    set(65535, {&config.split_k, &config.raster});
+    set(64, {&config.vec_a, &config.vec_b, &config.vec_c});
     if (to_string(config).empty()) continue;
     auto again = parse_config(to_string(config));
     ASSERT_TRUE(static_cast<bool>(again)) << to_string(config) << take_error(again.takeError()).message;
@@ -61,7 +66,8 @@ TEST(Config, ErrorsSayWhatIsAllowed) {
   EXPECT_EQ(error_of("stages=x"),
             "config key 'stages' at column 1 has 'x'; allowed is one number, as in stages=2");
   EXPECT_EQ(error_of("stages=two"), "stages='two' is not a number; give decimal digits, as in stages=1024");
-  EXPECT_EQ(error_of("stages=-1"), "stages=-1 at column 1; allowed are 0 to 65536");
+  EXPECT_EQ(error_of("stages=-1"), "stages=-1 at column 1; allowed are 0 to 16");
+  EXPECT_EQ(error_of("tile=128x2048x32"), "tile=2048 at column 1; allowed are 0 to 1024");
   EXPECT_EQ(error_of("stages=2,stages=3"), "config key 'stages' at column 10 is given twice; give it once");
 }
 

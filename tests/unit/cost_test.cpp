@@ -100,6 +100,30 @@ TEST(CostModel, SpillsAndRegistersCost) {
   });
 }
 
+TEST(CostModel, FirstChoicesLeaveRoomForRegisters) {
+  // What the compiler would have to spill for a certain gain is left to a tuner that measures.
+  for (const char* text :
+       {"forward,dtype=f32,B=16,T=1024,D=1024,math=tf32", "forward,dtype=bf16,B=16,T=1024,D=1024",
+        "grad_weight,dtype=f16,B=16,T=1024,D=1024,wdtype=f32,epilogue=bias"})
+    for_each_choice(text, [](const Candidate& candidate) {
+      const double unreported = seconds_of(candidate);
+      // Sums alone take tile_m * tile_n / threads registers.
+      const Config& c = candidate.config;
+      EXPECT_LE(c.tile_m * c.tile_n / (32 * c.warps_m * c.warps_n), 128);
+      EXPECT_LT(unreported, seconds_of(candidate, Resources{.registers = 255, .spill_bytes = 16}));
+    });
+}
+
+TEST(CostModel, DeeperPipelinesHideMore) {
+  for_each_choice("forward,dtype=f16,B=1,T=256,D=512", [](Candidate candidate) {
+    if (candidate.family->name() != "mma_sm80") return;  // the other families keep one tile in flight
+    candidate.config.stages = 2;
+    const double shallow = seconds_of(candidate);
+    candidate.config.stages = 3;
+    EXPECT_LT(seconds_of(candidate), shallow);
+  });
+}
+
 TEST(CostModel, HugeTilesLoseAtSmallSizes) {
   for_each_choice("forward,dtype=f16,B=4,T=64,D=128", [](const Candidate& candidate) {
     EXPECT_LE(candidate.config.tile_m, 64);
