@@ -1,0 +1,209 @@
+#include "emulator/access.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace trigen::emulator {
+
+std::string hex(uint64_t value) {
+  char text[24];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+void lane_addresses(Warp& warp, uint32_t slot, int64_t offset, uint32_t mask, uint64_t* addresses) {
+  const uint64_t add = static_cast<uint64_t>(offset);
+  if ((slot & 1) != 0) {
+    const uint32_t* a = warp.lanes<uint32_t>(slot & ~1u);
+    for_lanes(mask, [=](int lane) { addresses[lane] = a[lane] + add; });
+  } else {
+    const uint64_t* a = warp.lanes<uint64_t>(slot);
+    for_lanes(mask, [=](int lane) { addresses[lane] = a[lane] + add; });
+  }
+}
+
+uint64_t lane_address(Warp& warp, uint32_t slot, int64_t offset, uint32_t lane) {
+  uint64_t base = (slot & 1) != 0 ? warp.lanes<uint32_t>(slot & ~1u)[lane] : warp.lanes<uint64_t>(slot)[lane];
+  return base + static_cast<uint64_t>(offset);
+}
+
+Place shared_place(Warp& warp, uint32_t address, uint32_t bytes, uint32_t align, uint32_t lane) {
+  Block* block = warp.block;
+  uint32_t rank = address >> kRankShift;
+  if (rank != 0) {
+    if (rank > block->cluster->blocks.size())
+      warp.abort(Fault::kOutOfBounds, lane, "shared address " + hex(address) + " names a block outside the cluster");
+    block = &block->cluster->blocks[rank - 1];
+    if (block != warp.block && std::all_of(block->warps.begin(), block->warps.end(), [](const Warp& w) { return w.alive() == 0; }))
+      warp.abort(Fault::kUseAfterFree, lane, "shared memory of block rank " + std::to_string(rank - 1) + ", which has exited");
+  }
+  uint32_t base = warp.program->shared_base, offset = (address & kSharedOffsetMask) - base;
+  uint32_t size = block->launch->shared_bytes;
+  if ((address & kSharedOffsetMask) < base || offset > size || bytes > size - offset)
+    warp.abort(Fault::kOutOfBounds, lane, std::to_string(bytes) + " B at shared offset " + std::to_string(static_cast<int32_t>(offset)) +
+                                              ", the block has " + std::to_string(size) + " B of shared memory");
+  if (address % align != 0)
+    warp.abort(Fault::kMisaligned, lane, "shared offset " + std::to_string(offset) + " is not a multiple of " + std::to_string(align));
+  return {block->shared.data() + offset, block, offset, block->shared_written.data() + offset};
+}
+
+Place global_place(Warp& warp, uint64_t address, uint32_t bytes, uint32_t align, Access access, uint32_t lane) {
+  const LaunchContext& launch = *warp.block->launch;
+  DeviceMemory* memory = nullptr;
+  for (DeviceMemory* candidate : launch.memories)
+    if (candidate->contains(address)) memory = candidate;
+  Allocation* allocation = memory != nullptr ? memory->find(address) : nullptr;
+  if (allocation == nullptr || address < allocation->base || address + bytes > allocation->end()) {
+    std::string where = "address " + hex(address) + " belongs to no allocation";
+    if (allocation != nullptr)
+      where = address >= allocation->end() || address + bytes > allocation->end()
+                  ? std::to_string(address + bytes - allocation->end()) + " B past the end of an allocation of " + std::to_string(allocation->bytes) + " B"
+                  : where;
+    warp.abort(Fault::kOutOfBounds, lane, std::to_string(bytes) + " B: " + where);
+  }
+  if (allocation->freed)
+    warp.abort(Fault::kUseAfterFree, lane, "address " + hex(address) + " lies in an allocation of " + std::to_string(allocation->bytes) + " B that was freed");
+  if (address % align != 0)
+    warp.abort(Fault::kMisaligned, lane, "address " + hex(address) + " is not a multiple of " + std::to_string(align));
+  if (access != Access::kLoad && (allocation->read_only || allocation->is_const))
+    warp.abort(Fault::kReadOnlyWrite, lane, "offset " + std::to_string(address - allocation->base) + " of an allocation of " +
+               std::to_string(allocation->bytes) + (allocation->is_const ? " B of constants" : " B that is marked read-only"));
+  return {reinterpret_cast<uint8_t*>(address), nullptr, 0, allocation->whole ? nullptr : memory->written(address)};
+}
+
+Place place(Warp& warp, Space space, uint64_t address, uint32_t bytes, Access access, uint32_t lane) {
+  switch (space_of(space, address)) {
+    case Space::kShared: return shared_place(warp, static_cast<uint32_t>(address), bytes, bytes, lane);
+    case Space::kLocal: {
+      uint64_t offset = address & ((uint64_t{1} << kWindowShift) - 1);
+      uint32_t size = warp.program->local_bytes;
+      if (offset + bytes > size)
+        warp.abort(Fault::kOutOfBounds, lane, std::to_string(bytes) + " B at local offset " + std::to_string(offset) + " of " + std::to_string(size));
+      if (offset % bytes != 0) warp.abort(Fault::kMisaligned, lane, "local offset " + std::to_string(offset) + " is not a multiple of " + std::to_string(bytes));
+      return {warp.block->local.data() + (static_cast<size_t>(warp.index) * 32 + lane) * size + offset, nullptr, 0, nullptr};
+    }
+    case Space::kParam: {
+      uint64_t offset = address & ((uint64_t{1} << kWindowShift) - 1);
+      std::vector<uint8_t>& parameters = warp.block->launch->parameters;
+      if (access != Access::kLoad) warp.abort(Fault::kReadOnlyWrite, lane, "kernel parameters cannot be written");
+      if (offset + bytes > parameters.size())
+        warp.abort(Fault::kOutOfBounds, lane, std::to_string(bytes) + " B at parameter offset " + std::to_string(offset) + " of " + std::to_string(parameters.size()));
+      return {parameters.data() + offset, nullptr, 0, nullptr};
+    }
+    default: return global_place(warp, address, bytes, bytes, access, lane);
+  }
+}
+
+void report_race(Warp& warp, const RaceHit& hit, uint32_t offset, uint32_t lane, bool writes) {
+  uint32_t warps = static_cast<uint32_t>(warp.block->warps.size());
+  std::string other = hit.agent == warp.block->cluster->clocks.async_agent()
+                          ? "the asynchronous copy unit"
+                          : "warp " + std::to_string(hit.agent % warps) + " lane " + std::to_string(hit.lane) +
+                                (warp.block->cluster->blocks.size() > 1 ? " of block rank " + std::to_string(hit.agent / warps) : "");
+  std::string what;
+  if (hit.kind == RaceKind::kProxy) {
+    warp.report(Fault::kAsyncHazard, lane, "shared offset " + std::to_string(offset) + " was written by " + other +
+                " with ordinary stores and is read by the asynchronous proxy without fence.proxy.async in between");
+    return;
+  }
+  if (hit.kind == RaceKind::kReadAfterWrite) what = "is read after a write by " + other;
+  else if (hit.kind == RaceKind::kWriteAfterRead) what = "is written after a read by " + other;
+  else what = "is written after a write by " + other;
+  (void)writes;
+  warp.report(Fault::kSharedRace, lane, "shared offset " + std::to_string(offset) + " " + what + " with no barrier in between");
+}
+
+void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane) {
+  if (place.written != nullptr && warp.block->launch->options->check_uninitialised) {
+    for (uint32_t i = 0; i < bytes; ++i)
+      if (place.written[i] == 0) {
+        warp.report(Fault::kUninitialised, lane,
+                    place.shared != nullptr ? "shared offset " + std::to_string(place.offset + i)
+                                            : "address " + hex(reinterpret_cast<uint64_t>(place.at) + i));
+        break;
+      }
+  }
+  if (place.shared != nullptr && place.shared->race.enabled()) {
+    Clocks& clocks = warp.block->cluster->clocks;
+    RaceHit hit = place.shared->race.read(place.offset, bytes, warp.agent, lane, clocks.of(warp.agent), clocks.now(warp.agent));
+    if (hit.kind != RaceKind::kNone) report_race(warp, hit, place.offset, lane, false);
+  }
+}
+
+void store_bytes(Warp& warp, const Place& place, const void* value, uint32_t bytes, uint32_t lane) {
+  if (place.shared != nullptr && place.shared->race.enabled()) {
+    Clocks& clocks = warp.block->cluster->clocks;
+    const uint32_t now = clocks.now(warp.agent);
+    RaceHit hit = place.shared->race.write(place.offset, bytes, warp.agent, lane, clocks.of(warp.agent), now, now);
+    bool same = hit.agent == warp.agent && std::memcmp(place.at, value, bytes) == 0;
+    if (hit.kind != RaceKind::kNone && !same) report_race(warp, hit, place.offset, lane, true);
+  }
+  std::memcpy(place.at, value, bytes);
+  if (place.written != nullptr) std::memset(place.written, 1, bytes);
+}
+
+uint32_t bank_wavefronts(const uint32_t* offsets, uint32_t mask, uint32_t bytes, uint32_t* least) {
+  const uint32_t group = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;
+  const uint32_t words = std::max(1u, bytes / 4);
+  uint32_t total = 0, groups = 0;
+  for (uint32_t begin = 0; begin < 32; begin += group) {
+    uint32_t part = group == 32 ? mask : (mask >> begin) & ((1u << group) - 1);
+    if (part == 0) continue;
+    ++groups;
+    // Distinct words per bank: chains through `next`, one list head per bank.
+    uint32_t seen[32], word_of[32], next[32], count[32] = {}, used = 0, most = 1;
+    std::fill(seen, seen + 32, ~0u);
+    for (uint32_t rest = part; rest != 0; rest &= rest - 1) {
+      uint32_t lane = begin + static_cast<uint32_t>(__builtin_ctz(rest));
+      // The words of one lane lie in consecutive banks, so its first word stands for all of them.
+      uint32_t word = offsets[lane] / 4 / words * words, bank = word % 32;
+      uint32_t link = seen[bank];
+      while (link != ~0u && word_of[link] != word) link = next[link];
+      if (link != ~0u) continue;
+      word_of[used] = word;
+      next[used] = seen[bank];
+      seen[bank] = used++;
+      most = std::max(most, ++count[bank]);
+    }
+    total += most;
+  }
+  *least = groups;
+  return total;
+}
+
+uint32_t sector_count(const uint64_t* addresses, uint32_t mask, uint32_t bytes) {
+  uint64_t sectors[64];
+  uint32_t count = 0;
+  for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+    uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
+    for (uint64_t sector = addresses[lane] >> 5; sector <= (addresses[lane] + bytes - 1) >> 5; ++sector)
+      if (count < 64 && (count == 0 || sectors[count - 1] != sector)) sectors[count++] = sector;
+  }
+  std::sort(sectors, sectors + count);
+  return static_cast<uint32_t>(std::unique(sectors, sectors + count) - sectors);
+}
+
+void count_access(Warp& warp, Space space, const uint64_t* addresses, uint32_t mask, uint32_t bytes, bool store) {
+  Counters& counters = *warp.counters;
+  const uint64_t lanes = static_cast<uint64_t>(__builtin_popcount(mask));
+  switch (space_of(space, addresses[__builtin_ctz(mask)])) {
+    case Space::kShared: {
+      uint32_t offsets[32], least = 0;
+      for_lanes(mask, [&](int lane) { offsets[lane] = static_cast<uint32_t>(addresses[lane]) & kSharedOffsetMask; });
+      uint32_t waves = bank_wavefronts(offsets, mask, bytes, &least);
+      (store ? counters.shared_store_requests : counters.shared_load_requests) += 1;
+      (store ? counters.shared_store_wavefronts : counters.shared_load_wavefronts) += waves;
+      (store ? counters.shared_store_conflicts : counters.shared_load_conflicts) += waves - least;
+      (store ? counters.shared_store_bytes : counters.shared_load_bytes) += lanes * bytes;
+      break;
+    }
+    case Space::kLocal: counters.local_bytes += lanes * bytes; break;
+    case Space::kParam: case Space::kConst: break;
+    default:
+      (store ? counters.global_store_requests : counters.global_load_requests) += 1;
+      (store ? counters.global_store_sectors : counters.global_load_sectors) += sector_count(addresses, mask, bytes);
+      (store ? counters.global_store_bytes : counters.global_load_bytes) += lanes * bytes;
+  }
+}
+
+}  // namespace trigen::emulator

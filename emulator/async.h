@@ -1,0 +1,34 @@
+// Asynchronous operations shared by cp.async, mbarrier and bulk copies.
+#pragma once
+
+#include "emulator/access.h"
+
+namespace trigen::emulator {
+
+/// Carries out the copies of `lanes` that were issued before `sequence` (kAll: all of them).
+inline constexpr uint64_t kAllCopies = ~uint64_t{0};
+void finish_copies(Warp& warp, uint32_t lanes, uint64_t before);
+
+/// Puts a task of the asynchronous unit where the option says: done at once, or queued.
+void queue_task(Cluster& cluster, std::function<void()> run);
+
+// An mbarrier object's 64 bits, as this device keeps them. The ISA leaves them opaque.
+struct Mbarrier {
+  uint32_t pending = 0;    // arrivals still missing in this phase
+  uint32_t expected = 0;   // arrivals of a phase
+  int32_t bytes = 0;       // transaction count still missing
+  bool phase = false;
+  bool valid = false;
+
+  static Mbarrier load(const uint8_t* at);
+  void store(uint8_t* at) const;
+};
+
+/// The place of an mbarrier; aborts when it is not initialised.
+Place mbarrier_place(Warp& warp, uint64_t address, uint32_t lane, Mbarrier* state);
+/// One arrival, or a change of the transaction count, and the end of the phase when nothing is missing. `clock`: what the
+/// arriving agent makes known.
+void mbarrier_update(Warp& warp, const Place& place, Mbarrier state, uint32_t arrivals, int64_t bytes, uint32_t lane,
+                     const uint32_t* clock);
+
+}  // namespace trigen::emulator

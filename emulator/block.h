@@ -1,0 +1,120 @@
+// A thread block, and the cluster of blocks that runs together on one host thread (a cluster of one where none is asked for).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "emulator/memory.h"
+#include "emulator/options.h"
+#include "emulator/race.h"
+#include "emulator/warp.h"
+
+namespace trigen::emulator {
+
+// Generic addresses of the spaces that are not global memory: the window in the top byte, an offset below.
+inline constexpr uint64_t kWindowShift = 56;
+inline constexpr uint64_t kSharedWindow = uint64_t{1} << kWindowShift;
+inline constexpr uint64_t kLocalWindow = uint64_t{2} << kWindowShift;
+inline constexpr uint64_t kParamWindow = uint64_t{3} << kWindowShift;
+// Addresses in shared::cluster: block rank + 1 above bit 24, 0 for the executing block itself.
+inline constexpr int kRankShift = 24;
+inline constexpr uint32_t kSharedOffsetMask = (1u << kRankShift) - 1;
+
+struct LaunchContext;
+struct Cluster;
+
+struct Barrier {
+  uint64_t generation = 0;
+  uint32_t expected = 0;       // threads; 0 while nobody has come
+  uint32_t arrived = 0;
+  uint32_t reduction = 0;      // popc, or the and/or so far
+  uint32_t result = 0;
+  std::vector<uint32_t> clock; // joined clocks of those who came
+  std::vector<uint32_t> last_clock;
+};
+
+// What arrivals at an mbarrier make known to those who wait for its phase.
+struct MbarrierClocks {
+  std::vector<uint32_t> current;    // of the phase that runs
+  std::vector<uint32_t> completed;  // of the phase before
+};
+
+struct Block {
+  Cluster* cluster = nullptr;
+  LaunchContext* launch = nullptr;
+  uint32_t id[3] = {0, 0, 0};
+  uint32_t rank = 0;               // in its cluster
+  std::vector<uint8_t> shared;     // [0, shared_bytes): address program.shared_base + i
+  std::vector<uint8_t> shared_written;
+  std::vector<uint8_t> local;      // [warp][lane][local_bytes]
+  std::vector<uint8_t> registers;
+  std::deque<Warp> warps;
+  Barrier barriers[16];
+  RaceShadow race;
+  std::unordered_map<uint32_t, MbarrierClocks> mbarrier_clocks;  // by shared offset
+
+  uint8_t* shared_at(uint32_t address);
+  uint32_t alive_threads() const;
+};
+
+// A copy of the asynchronous unit (bulk copies, or the arrival that follows cp.async): carried out when nothing else can
+// go on, or at once, or at a random moment.
+struct AsyncTask {
+  uint64_t order = 0;
+  std::function<void()> run;
+};
+
+struct Cluster {
+  LaunchContext* launch = nullptr;
+  uint32_t id[3] = {0, 0, 0};
+  std::deque<Block> blocks;
+  Clocks clocks;
+  std::deque<AsyncTask> tasks;
+  Barrier barrier;                 // barrier.cluster
+  std::vector<uint64_t> cluster_arrived;  // per agent: generation it arrived in + 1
+  uint64_t instructions = 0;
+  uint64_t random_state = 1;
+  Counters counters;
+
+  /// Runs until the cluster ends (true), or until `quantum` warp instructions are done or nothing can go on without
+  /// another cluster (false). Throws LaunchAbort.
+  bool run(uint64_t quantum);
+  bool finished() const;
+  void run_one_task();
+  uint64_t random();
+
+ private:
+  uint32_t idle_passes_ = 0;
+  void report_deadlock();
+};
+
+// What a launch's blocks share. Read-only while it runs, apart from the log.
+struct LaunchContext {
+  const Program* program = nullptr;
+  const Options* options = nullptr;
+  std::vector<DeviceMemory*> memories;  // all devices': peer access is allowed
+  int device = 0;
+  ReportLog* log = nullptr;
+  std::vector<uint8_t> parameters;
+  uint32_t grid[3] = {1, 1, 1};
+  uint32_t threads[3] = {1, 1, 1};
+  uint32_t cluster[3] = {1, 1, 1};
+  bool explicit_cluster = false;
+  uint32_t dynamic_shared = 0;
+  uint32_t shared_bytes = 0;       // static and dynamic
+  uint32_t multiprocessors = 1;
+  uint64_t grid_id = 0;
+  bool host_registered = false;
+};
+
+enum class WarpState : uint8_t { kFinished, kProgress, kBlocked, kSpinning };
+/// Runs a warp until it ends, blocks, spins, or has executed `quantum` instructions (counted down).
+WarpState run_warp(Warp& warp, uint64_t& quantum);
+/// Sets up a block's warps, registers and memory.
+void start_block(Block& block);
+
+}  // namespace trigen::emulator

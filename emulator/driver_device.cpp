@@ -1,0 +1,280 @@
+// Errors, initialisation, devices, contexts.
+#include <cstring>
+
+#include "emulator/driver.h"
+
+using namespace trigen::cuda;
+using namespace trigen::emulator;
+
+namespace {
+
+constexpr unsigned long long kMemoryBytes = 16ull << 30;
+
+struct ErrorName { CUresult code; const char* name; const char* text; };
+#define E(code, text) {code, #code, text}
+constexpr ErrorName kErrors[] = {
+    E(CUDA_SUCCESS, "no error"),
+    E(CUDA_ERROR_INVALID_VALUE, "invalid argument"),
+    E(CUDA_ERROR_OUT_OF_MEMORY, "out of memory"),
+    E(CUDA_ERROR_NOT_INITIALIZED, "initialization error"),
+    E(CUDA_ERROR_NO_DEVICE, "no CUDA-capable device is detected"),
+    E(CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal"),
+    E(CUDA_ERROR_INVALID_IMAGE, "device kernel image is invalid"),
+    E(CUDA_ERROR_INVALID_CONTEXT, "invalid device context"),
+    E(CUDA_ERROR_NO_BINARY_FOR_GPU, "no kernel image is available for execution on the device"),
+    E(CUDA_ERROR_UNSUPPORTED_LIMIT, "limit is not supported on this architecture"),
+    E(CUDA_ERROR_INVALID_PTX, "a PTX JIT compilation failed"),
+    E(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "the provided PTX was compiled with an unsupported toolchain"),
+    E(CUDA_ERROR_FILE_NOT_FOUND, "file not found"),
+    E(CUDA_ERROR_SYSTEM_NOT_READY, "system not yet initialized"),
+    E(CUDA_ERROR_INVALID_HANDLE, "invalid resource handle"),
+    E(CUDA_ERROR_ILLEGAL_STATE, "the operation cannot be performed in the present state"),
+    E(CUDA_ERROR_NOT_FOUND, "named symbol not found"),
+    E(CUDA_ERROR_NOT_READY, "device not ready"),
+    E(CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered"),
+    E(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "too many resources requested for launch"),
+    E(CUDA_ERROR_LAUNCH_TIMEOUT, "the launch timed out and was terminated"),
+    E(CUDA_ERROR_CONTEXT_IS_DESTROYED, "context is destroyed"),
+    E(CUDA_ERROR_ILLEGAL_INSTRUCTION, "an illegal instruction was encountered"),
+    E(CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned address"),
+    E(CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure"),
+    E(CUDA_ERROR_NOT_PERMITTED, "operation not permitted"),
+    E(CUDA_ERROR_NOT_SUPPORTED, "operation not supported"),
+    E(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing"),
+    E(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "operation failed due to a previous error during capture"),
+    E(CUDA_ERROR_STREAM_CAPTURE_MERGE, "operation would result in a merge of separate capture sequences"),
+    E(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "capture was not ended in the same stream as it began"),
+    E(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "capturing stream has unjoined work"),
+    E(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "dependency created on uncaptured work in another stream"),
+    E(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "operation would make the legacy stream depend on a capturing blocking stream"),
+    E(CUDA_ERROR_CAPTURED_EVENT, "operation not permitted on an event last recorded in a capturing stream"),
+    E(CUDA_ERROR_INVALID_CLUSTER_SIZE, "the cluster size is not supported by the device"),
+    E(CUDA_ERROR_UNKNOWN, "unknown error")};
+#undef E
+
+CUresult check_device(CUdevice device, Device** found) {
+  if (!driver().initialised) return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");
+  *found = driver().device(device);
+  return *found != nullptr ? CUDA_SUCCESS : fail(CUDA_ERROR_INVALID_DEVICE, "device " + std::to_string(device) + " of " + std::to_string(driver().devices.size()));
+}
+
+}  // namespace
+
+namespace trigen::cuda {
+
+TRIGEN_ENTRY CUresult cuGetErrorString(CUresult error, const char** text) {
+  for (const ErrorName& entry : kErrors)
+    if (entry.code == error) {
+      *text = entry.text;
+      return CUDA_SUCCESS;
+    }
+  *text = nullptr;
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+TRIGEN_ENTRY CUresult cuGetErrorName(CUresult error, const char** name) {
+  for (const ErrorName& entry : kErrors)
+    if (entry.code == error) {
+      *name = entry.name;
+      return CUDA_SUCCESS;
+    }
+  *name = nullptr;
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+TRIGEN_ENTRY CUresult cuInit(unsigned flags) {
+  Driver& state = driver();
+  std::lock_guard lock(state.mutex);
+  if (flags != 0) return fail(CUDA_ERROR_INVALID_VALUE, "cuInit takes no flags");
+  if (state.initialised) return CUDA_SUCCESS;
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
+    return fail(CUDA_ERROR_SYSTEM_NOT_READY, "the emulated device needs a processor with AVX2, FMA and F16C");
+  const DeviceModel* model = find_device_model(state.options.target);
+  if (model == nullptr) return fail(CUDA_ERROR_NO_DEVICE, "unknown target '" + state.options.target + "', known: " + known_targets());
+  for (int ordinal = 0; ordinal < state.options.devices; ++ordinal) {
+    auto device = std::make_unique<Device>();
+    device->ordinal = ordinal;
+    device->model = model;
+    device->memory = std::make_unique<DeviceMemory>(ordinal, kMemoryBytes);
+    device->primary.device = ordinal;
+    device->default_stream.context = &device->primary;
+    state.devices.push_back(std::move(device));
+  }
+  state.initialised = true;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuDriverGetVersion(int* version) {
+  if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *version = 13000;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuGetProcAddress_v2(const char* symbol, void** function, int, unsigned long long,
+                                          CUdriverProcAddressQueryResult* status) {
+  static const std::map<std::string, void*> table = {
+#define TRIGEN_CUDA_ROW(name, symbol, parameters) \
+  {#name, reinterpret_cast<void*>(symbol)}, {#symbol, reinterpret_cast<void*>(symbol)},
+      TRIGEN_CUDA_ENTRIES(TRIGEN_CUDA_ROW)
+#undef TRIGEN_CUDA_ROW
+  };
+  if (symbol == nullptr || function == nullptr) return fail(CUDA_ERROR_INVALID_VALUE, "a null argument");
+  auto found = table.find(symbol);
+  *function = found == table.end() ? nullptr : found->second;
+  if (status != nullptr) *status = found == table.end() ? CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND : CU_GET_PROC_ADDRESS_SUCCESS;
+  return found == table.end() ? fail(CUDA_ERROR_NOT_FOUND, std::string("no entry ") + symbol) : CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  Device* found = nullptr;
+  if (CUresult error = check_device(ordinal, &found)) return error;
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuDeviceGetCount(int* count) {
+  if (!driver().initialised) return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");
+  *count = static_cast<int>(driver().devices.size());
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
+  Device* found = nullptr;
+  if (CUresult error = check_device(device, &found)) return error;
+  if (name == nullptr || length <= 0) return fail(CUDA_ERROR_INVALID_VALUE, "no room for a name");
+  std::snprintf(name, static_cast<size_t>(length), "Emulated %s (%s)", driver().options.target.c_str(), found->model->name);
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
+  Device* found = nullptr;
+  if (CUresult error = check_device(device, &found)) return error;
+  std::memset(uuid->bytes, 0, sizeof uuid->bytes);
+  std::snprintf(uuid->bytes, sizeof uuid->bytes, "emulated%s.%d", found->model->target, device);
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuDeviceTotalMem_v2(size_type* bytes, CUdevice device) {
+  Device* found = nullptr;
+  if (CUresult error = check_device(device, &found)) return error;
+  *bytes = found->memory->capacity();
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+  Device* found = nullptr;
+  if (CUresult error = check_device(device, &found)) return error;
+  if (value == nullptr) return fail(CUDA_ERROR_INVALID_VALUE, "a null argument");
+  if (!device_attribute(*found->model, device, attribute, value))
+    return fail(CUDA_ERROR_INVALID_VALUE, "the emulated device has no attribute " + std::to_string(attribute));
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
+  Device* found = nullptr;
+  if (CUresult error = check_device(device, &found)) return error;
+  std::snprintf(text, static_cast<size_t>(length), "0000:%02X:00.0", device);
+  return CUDA_SUCCESS;
+}
+
+// --- contexts ---------------------------------------------------------------------------------------------------------
+
+TRIGEN_ENTRY CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  std::lock_guard lock(driver().mutex);
+  Device* found = nullptr;
+  if (CUresult error = check_device(device, &found)) return error;
+  ++found->primary.retained;
+  *context = &found->primary;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  std::lock_guard lock(driver().mutex);
+  Device* found = nullptr;
+  if (CUresult error = check_device(device, &found)) return error;
+  if (found->primary.retained == 0) return fail(CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained");
+  if (--found->primary.retained == 0) found->primary.sticky = CUDA_SUCCESS;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+  std::lock_guard lock(driver().mutex);
+  Device* found = nullptr;
+  if (CUresult error = check_device(device, &found)) return error;
+  found->primary.sticky = CUDA_SUCCESS;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
+  Device* found = nullptr;
+  if (CUresult error = check_device(device, &found)) return error;
+  if (flags != nullptr) *flags = 0;
+  if (active != nullptr) *active = found->primary.retained > 0 ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuCtxGetCurrent(CUcontext* context) {
+  if (!driver().initialised) return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");
+  *context = thread_state().contexts.empty() ? nullptr : thread_state().contexts.back();
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuCtxSetCurrent(CUcontext context) {
+  if (!driver().initialised) return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");
+  std::vector<CUctx_st*>& stack = thread_state().contexts;
+  if (!stack.empty()) stack.pop_back();
+  if (context != nullptr) stack.push_back(context);
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  if (context == nullptr) return fail(CUDA_ERROR_INVALID_CONTEXT, "a null context");
+  thread_state().contexts.push_back(context);
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+  std::vector<CUctx_st*>& stack = thread_state().contexts;
+  if (stack.empty()) return fail(CUDA_ERROR_INVALID_CONTEXT, "the context stack is empty");
+  if (context != nullptr) *context = stack.back();
+  stack.pop_back();
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuCtxGetDevice(CUdevice* device) {
+  if (thread_state().contexts.empty()) return fail(CUDA_ERROR_INVALID_CONTEXT, "no context is current");
+  *device = thread_state().contexts.back()->device;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuCtxSynchronize() {
+  std::lock_guard lock(driver().mutex);
+  CUctx_st* context = nullptr;
+  if (CUresult error = current_context(&context)) return error;
+  return refuse_during_capture("cuCtxSynchronize");
+}
+
+TRIGEN_ENTRY CUresult cuCtxGetLimit(size_type* value, CUlimit limit) {
+  CUctx_st* context = nullptr;
+  if (CUresult error = current_context(&context)) return error;
+  auto found = context->limits.find(limit);
+  *value = found != context->limits.end() ? found->second : limit == CU_LIMIT_STACK_SIZE ? 1024 : limit == CU_LIMIT_MALLOC_HEAP_SIZE ? 8u << 20 : 0;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuCtxSetLimit(CUlimit limit, size_type value) {
+  CUctx_st* context = nullptr;
+  if (CUresult error = current_context(&context)) return error;
+  context->limits[limit] = value;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  if (least != nullptr) *least = 0;
+  if (greatest != nullptr) *greatest = -5;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuCtxResetPersistingL2Cache() { return CUDA_SUCCESS; }
+
+}  // namespace trigen::cuda

@@ -1,0 +1,307 @@
+// Streams, events, and graphs made by stream capture. Work runs when it is submitted: every order that streams and events
+// ask for holds, and nothing is ever pending.
+#include "emulator/driver.h"
+
+using namespace trigen::cuda;
+using namespace trigen::emulator;
+
+namespace {
+
+CUresult find_event(CUevent event) {
+  return driver().events.count(event) != 0 ? CUDA_SUCCESS : fail(CUDA_ERROR_INVALID_HANDLE, "not an event");
+}
+
+void drop_capture(Capture* capture) {
+  for (void* stream : driver().streams)
+    if (static_cast<CUstream_st*>(stream)->capture == capture) static_cast<CUstream_st*>(stream)->capture = nullptr;
+  for (void* event : driver().events)
+    if (static_cast<CUevent_st*>(event)->capture == capture) static_cast<CUevent_st*>(event)->capture = nullptr;
+  driver().captures.remove_if([=](const std::unique_ptr<Capture>& c) { return c.get() == capture; });
+}
+
+CUresult refuse_capturing(CUstream_st* stream, const char* call) {
+  if (stream->capture == nullptr) return CUDA_SUCCESS;
+  stream->capture->invalid = true;
+  return fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, std::string(call) + " on a capturing stream");
+}
+
+CUresult run_nodes(const std::vector<std::shared_ptr<CUgraphNode_st>>& nodes) {
+  for (const auto& node : nodes)
+    if (CUresult error = node->run()) return error;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+namespace trigen::cuda {
+
+TRIGEN_ENTRY CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
+  std::lock_guard lock(driver().mutex);
+  CUctx_st* context = nullptr;
+  if (CUresult error = current_context(&context)) return error;
+  if (flags > 1) return fail(CUDA_ERROR_INVALID_VALUE, "unknown stream flags");
+  auto* created = new CUstream_st;
+  created->context = context;
+  created->flags = flags;
+  created->priority = std::min(0, std::max(-5, priority));
+  created->id = driver().next_id++;
+  driver().streams.insert(created);
+  *stream = created;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuStreamCreate(CUstream* stream, unsigned flags) { return cuStreamCreateWithPriority(stream, flags, 0); }
+
+TRIGEN_ENTRY CUresult cuStreamGetPriority(CUstream handle, int* priority) {
+  CUstream_st* stream = nullptr;
+  if (CUresult error = resolve_stream(handle, &stream)) return error;
+  *priority = stream->priority;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuStreamGetFlags(CUstream handle, unsigned* flags) {
+  CUstream_st* stream = nullptr;
+  if (CUresult error = resolve_stream(handle, &stream)) return error;
+  *flags = stream->flags;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
+  CUstream_st* stream = nullptr;
+  if (CUresult error = resolve_stream(handle, &stream)) return error;
+  *context = stream->context;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
+  CUstream_st* stream = nullptr;
+  if (CUresult error = resolve_stream(handle, &stream)) return error;
+  *device = stream->context->device;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
+  CUstream_st* stream = nullptr;
+  if (CUresult error = resolve_stream(handle, &stream)) return error;
+  *id = stream->id;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuStreamQuery(CUstream handle) {
+  std::lock_guard lock(driver().mutex);
+  CUstream_st* stream = nullptr;
+  if (CUresult error = resolve_stream(handle, &stream)) return error;
+  return refuse_capturing(stream, "cuStreamQuery");
+}
+
+TRIGEN_ENTRY CUresult cuStreamSynchronize(CUstream handle) {
+  std::lock_guard lock(driver().mutex);
+  CUstream_st* stream = nullptr;
+  if (CUresult error = resolve_stream(handle, &stream)) return error;
+  return refuse_capturing(stream, "cuStreamSynchronize");
+}
+
+TRIGEN_ENTRY CUresult cuStreamDestroy_v2(CUstream handle) {
+  std::lock_guard lock(driver().mutex);
+  if (driver().streams.erase(handle) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not a stream");
+  if (handle->capture != nullptr && handle->capture->origin == handle) drop_capture(handle->capture);
+  delete handle;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) {
+  std::lock_guard lock(driver().mutex);
+  CUstream_st* stream = nullptr;
+  if (CUresult error = resolve_stream(handle, &stream)) return error;
+  if (CUresult error = find_event(event)) return error;
+  if (event->capture == nullptr) {
+    if (stream->capture != nullptr && event->recorded)
+      return fail(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "a capturing stream waits for an event recorded outside the capture");
+    return CUDA_SUCCESS;
+  }
+  if (stream->capture == nullptr) stream->capture = event->capture;  // the stream joins the capture
+  else if (stream->capture != event->capture) return fail(CUDA_ERROR_STREAM_CAPTURE_MERGE, "two captures would be merged");
+  stream->capture->forked.erase(event->capture_stream);
+  if (stream != stream->capture->origin) stream->capture->forked.insert(stream);
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* user_data) {
+  std::lock_guard lock(driver().mutex);
+  CUstream_st* stream = nullptr;
+  if (CUresult error = resolve_stream(handle, &stream)) return error;
+  return submit(stream, [=] {
+    function(user_data);
+    return CUDA_SUCCESS;
+  });
+}
+
+// --- events -----------------------------------------------------------------------------------------------------------
+
+TRIGEN_ENTRY CUresult cuEventCreate(CUevent* event, unsigned flags) {
+  std::lock_guard lock(driver().mutex);
+  CUctx_st* context = nullptr;
+  if (CUresult error = current_context(&context)) return error;
+  auto* created = new CUevent_st;
+  created->flags = flags;
+  driver().events.insert(created);
+  *event = created;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuEventRecord(CUevent event, CUstream handle) {
+  std::lock_guard lock(driver().mutex);
+  CUstream_st* stream = nullptr;
+  if (CUresult error = find_event(event)) return error;
+  if (CUresult error = resolve_stream(handle, &stream)) return error;
+  event->recorded = true;
+  event->capture = stream->capture;
+  event->capture_stream = stream;
+  event->time = std::chrono::steady_clock::now();
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned) { return cuEventRecord(event, stream); }
+
+TRIGEN_ENTRY CUresult cuEventQuery(CUevent event) {
+  std::lock_guard lock(driver().mutex);
+  CUctx_st* context = nullptr;
+  if (CUresult error = find_event(event)) return error;
+  if (event->capture != nullptr) return fail(CUDA_ERROR_CAPTURED_EVENT, "the event was recorded in a capturing stream");
+  return current_context(&context);
+}
+
+TRIGEN_ENTRY CUresult cuEventSynchronize(CUevent event) { return cuEventQuery(event); }
+
+TRIGEN_ENTRY CUresult cuEventDestroy_v2(CUevent event) {
+  std::lock_guard lock(driver().mutex);
+  if (driver().events.erase(event) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not an event");
+  delete event;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
+  std::lock_guard lock(driver().mutex);
+  if (CUresult error = find_event(start)) return error;
+  if (CUresult error = find_event(end)) return error;
+  if (!start->recorded || !end->recorded || ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0)
+    return fail(CUDA_ERROR_INVALID_HANDLE, "an event was not recorded or keeps no time");
+  *milliseconds = std::chrono::duration<float, std::milli>(end->time - start->time).count();
+  return CUDA_SUCCESS;
+}
+
+// --- capture and graphs -----------------------------------------------------------------------------------------------
+
+TRIGEN_ENTRY CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
+  std::lock_guard lock(driver().mutex);
+  CUstream_st* stream = nullptr;
+  if (CUresult error = resolve_stream(handle, &stream)) return error;
+  if (driver().streams.count(stream) == 0) return fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the default stream cannot capture; create a stream");
+  if (stream->capture != nullptr) return fail(CUDA_ERROR_ILLEGAL_STATE, "the stream captures already");
+  auto capture = std::make_unique<Capture>();
+  capture->origin = stream;
+  capture->mode = mode;
+  capture->id = driver().next_id++;
+  stream->capture = capture.get();
+  driver().captures.push_back(std::move(capture));
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
+  std::lock_guard lock(driver().mutex);
+  CUstream_st* stream = nullptr;
+  *graph = nullptr;
+  if (CUresult error = resolve_stream(handle, &stream)) return error;
+  Capture* capture = stream->capture;
+  if (capture == nullptr) return fail(CUDA_ERROR_ILLEGAL_STATE, "the stream does not capture");
+  if (capture->origin != stream) return fail(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the capture began in another stream");
+  CUresult result = capture->invalid ? fail(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture was invalidated by a forbidden call")
+                    : !capture->forked.empty() ? fail(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "a forked stream was not joined") : CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS) {
+    *graph = capture->graph.release();
+    driver().graphs.insert(*graph);
+  }
+  drop_capture(capture);
+  return result;
+}
+
+TRIGEN_ENTRY CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
+  std::lock_guard lock(driver().mutex);
+  CUstream_st* stream = nullptr;
+  if (CUresult error = resolve_stream(handle, &stream)) return error;
+  *status = stream->capture == nullptr ? CU_STREAM_CAPTURE_STATUS_NONE
+            : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* status, unsigned long long* id,
+                                                CUgraph* graph, const CUgraphNode** dependencies, size_type* count) {
+  std::lock_guard lock(driver().mutex);
+  if (CUresult error = cuStreamIsCapturing(handle, status)) return error;
+  CUstream_st* stream = nullptr;
+  if (CUresult error = resolve_stream(handle, &stream)) return error;
+  if (id != nullptr) *id = stream->capture != nullptr ? stream->capture->id : 0;
+  if (graph != nullptr) *graph = stream->capture != nullptr ? stream->capture->graph.get() : nullptr;
+  if (dependencies != nullptr) *dependencies = nullptr;
+  if (count != nullptr) *count = 0;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  std::swap(*mode, thread_state().capture_mode);
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuGraphCreate(CUgraph* graph, unsigned) {
+  std::lock_guard lock(driver().mutex);
+  *graph = new CUgraph_st;
+  driver().graphs.insert(*graph);
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuGraphDestroy(CUgraph graph) {
+  std::lock_guard lock(driver().mutex);
+  if (driver().graphs.erase(graph) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not a graph");
+  delete graph;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_type* count) {
+  std::lock_guard lock(driver().mutex);
+  if (driver().graphs.count(graph) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not a graph");
+  if (nodes != nullptr)
+    for (size_type i = 0; i < *count && i < graph->nodes.size(); ++i) nodes[i] = graph->nodes[i].get();
+  *count = graph->nodes.size();
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned long long) {
+  std::lock_guard lock(driver().mutex);
+  if (driver().graphs.count(graph) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not a graph");
+  auto* created = new CUgraphExec_st;
+  created->nodes = graph->nodes;
+  driver().executables.insert(created);
+  *executable = created;
+  return CUDA_SUCCESS;
+}
+
+TRIGEN_ENTRY CUresult cuGraphUpload(CUgraphExec executable, CUstream) {
+  return driver().executables.count(executable) != 0 ? CUDA_SUCCESS : fail(CUDA_ERROR_INVALID_HANDLE, "not an executable graph");
+}
+
+TRIGEN_ENTRY CUresult cuGraphLaunch(CUgraphExec executable, CUstream handle) {
+  std::lock_guard lock(driver().mutex);
+  if (driver().executables.count(executable) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not an executable graph");
+  CUstream_st* stream = nullptr;
+  if (CUresult error = resolve_stream(handle, &stream)) return error;
+  return submit(stream, [nodes = executable->nodes] { return run_nodes(nodes); });
+}
+
+TRIGEN_ENTRY CUresult cuGraphExecDestroy(CUgraphExec executable) {
+  std::lock_guard lock(driver().mutex);
+  if (driver().executables.erase(executable) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not an executable graph");
+  delete executable;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace trigen::cuda

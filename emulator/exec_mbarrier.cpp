@@ -1,0 +1,215 @@
+// mbarrier objects: arrivals, transaction counts, phases. (PTX ISA, "Parallel Synchronization: mbarrier")
+#include "emulator/async.h"
+#include "emulator/exec.h"
+
+namespace trigen::emulator {
+
+namespace {
+constexpr int32_t kByteBias = 1 << 20;
+constexpr uint32_t kMaxArrivals = (1u << 20) - 1;
+}  // namespace
+
+Mbarrier Mbarrier::load(const uint8_t* at) {
+  uint64_t bits;
+  std::memcpy(&bits, at, 8);
+  Mbarrier state;
+  state.pending = bits & 0xfffff;
+  state.expected = bits >> 20 & 0xfffff;
+  state.phase = (bits >> 40 & 1) != 0;
+  state.bytes = static_cast<int32_t>(bits >> 41 & 0x1fffff) - kByteBias;
+  state.valid = bits >> 62 == 2;
+  return state;
+}
+
+void Mbarrier::store(uint8_t* at) const {
+  uint64_t bits = static_cast<uint64_t>(pending) | static_cast<uint64_t>(expected) << 20 | static_cast<uint64_t>(phase) << 40 |
+                  static_cast<uint64_t>(bytes + kByteBias) << 41 | (valid ? uint64_t{2} << 62 : 0);
+  std::memcpy(at, &bits, 8);
+}
+
+Place mbarrier_place(Warp& warp, uint64_t address, uint32_t lane, Mbarrier* state) {
+  Place at = shared_place(warp, static_cast<uint32_t>(address), 8, 8, lane);
+  *state = Mbarrier::load(at.at);
+  if (!state->valid)
+    warp.abort(Fault::kUninitialised, lane, "shared offset " + std::to_string(at.offset) + " holds no initialised mbarrier");
+  return at;
+}
+
+void mbarrier_update(Warp& warp, const Place& place, Mbarrier state, uint32_t arrivals, int64_t bytes, uint32_t lane,
+                     const uint32_t* clock) {
+  if (arrivals > state.pending)
+    warp.abort(Fault::kDeadlock, lane, "the mbarrier at shared offset " + std::to_string(place.offset) + " got " +
+               std::to_string(arrivals) + " arrivals and " + std::to_string(state.pending) + " are pending of " + std::to_string(state.expected));
+  const int64_t total = state.bytes + bytes;
+  if (total >= kByteBias || total <= -kByteBias) warp.abort(Fault::kBadInstruction, lane, "the transaction count leaves its range");
+  state.pending -= arrivals;
+  state.bytes = static_cast<int32_t>(total);
+  MbarrierClocks& clocks = place.shared->mbarrier_clocks[place.offset];
+  if (clock != nullptr) {
+    const uint32_t agents = warp.block->cluster->clocks.agents();
+    clocks.current.resize(agents, 0);
+    for (uint32_t i = 0; i < agents; ++i) clocks.current[i] = std::max(clocks.current[i], clock[i]);
+  }
+  if (state.pending == 0 && state.bytes == 0) {
+    state.phase = !state.phase;
+    state.pending = state.expected;
+    clocks.completed = clocks.current;
+  }
+  state.store(place.at);
+}
+
+namespace {
+
+// op[1]: address, op[2]: count or state, op[3]: destination (state or predicate). imm: offset.
+void init(Warp& warp, const Inst& inst, uint32_t mask) {
+  for_lanes(mask, [&](int l) {
+    const uint32_t lane = static_cast<uint32_t>(l);
+    Place at = shared_place(warp, static_cast<uint32_t>(lane_address(warp, inst.op[1], inst.imm, lane)), 8, 8, lane);
+    uint32_t count = warp.lanes<uint32_t>(inst.op[2])[lane];
+    if (count == 0 || count > kMaxArrivals) warp.abort(Fault::kBadInstruction, lane, "an mbarrier for " + std::to_string(count) + " arrivals");
+    Mbarrier state;
+    state.pending = state.expected = count;
+    state.valid = true;
+    uint8_t bits[8];
+    state.store(bits);
+    store_bytes(warp, at, bits, 8, lane);
+    at.shared->mbarrier_clocks.erase(at.offset);
+  });
+}
+
+void invalidate(Warp& warp, const Inst& inst, uint32_t mask) {
+  for_lanes(mask, [&](int l) {
+    const uint32_t lane = static_cast<uint32_t>(l);
+    Mbarrier state;
+    Place at = mbarrier_place(warp, lane_address(warp, inst.op[1], inst.imm, lane), lane, &state);
+    state.valid = false;
+    state.store(at.at);
+    std::memset(at.written, 0, 8);  // the bytes may be used for something else once written
+  });
+}
+
+// Other warps' arrivals must see the init: the race check takes the object's creation as a write.
+void note_use(Warp& warp, const Place& at, uint32_t lane) {
+  if (!at.shared->race.enabled()) return;
+  Clocks& clocks = warp.block->cluster->clocks;
+  RaceHit hit = at.shared->race.read(at.offset, 8, warp.agent, lane, clocks.of(warp.agent), clocks.now(warp.agent));
+  if (hit.kind != RaceKind::kNone) report_race(warp, hit, at.offset, lane, false);
+}
+
+// aux: 1 expect_tx, 2 drop, 4 no_complete, 8 count given, 16 relaxed, 32 returns the state.
+void arrive(Warp& warp, const Inst& inst, uint32_t mask) {
+  Clocks& clocks = warp.block->cluster->clocks;
+  for_lanes(mask, [&](int l) {
+    const uint32_t lane = static_cast<uint32_t>(l);
+    Mbarrier state;
+    Place at = mbarrier_place(warp, lane_address(warp, inst.op[1], inst.imm, lane), lane, &state);
+    note_use(warp, at, lane);
+    const uint32_t value = inst.op[2] == kNoSlot ? 1 : warp.lanes<uint32_t>(inst.op[2])[lane];
+    if ((inst.aux & 32) != 0) {
+      uint64_t token = state.phase ? 1 : 0;
+      warp.lanes<uint64_t>(inst.op[3])[lane] = token;
+    }
+    if ((inst.aux & 2) != 0) {
+      if (state.expected == 0) warp.abort(Fault::kBadInstruction, lane, "no arrival is left to drop");
+      --state.expected;
+    }
+    const bool expects = (inst.aux & 1) != 0;
+    mbarrier_update(warp, at, state, expects ? 1 : value, expects ? static_cast<int64_t>(value) : 0, lane,
+                    (inst.aux & 16) != 0 ? nullptr : clocks.of(warp.agent));
+  });
+  clocks.tick(warp.agent);
+}
+
+// aux: 1 expect (adds), 0 complete (takes away).
+void change_bytes(Warp& warp, const Inst& inst, uint32_t mask) {
+  for_lanes(mask, [&](int l) {
+    const uint32_t lane = static_cast<uint32_t>(l);
+    Mbarrier state;
+    Place at = mbarrier_place(warp, lane_address(warp, inst.op[1], inst.imm, lane), lane, &state);
+    const int64_t value = warp.lanes<uint32_t>(inst.op[2])[lane];
+    mbarrier_update(warp, at, state, 0, inst.aux != 0 ? value : -value, lane, nullptr);
+  });
+}
+
+// aux: 1 parity (else a state), 2 relaxed.
+void test(Warp& warp, const Inst& inst, uint32_t mask) {
+  Clocks& clocks = warp.block->cluster->clocks;
+  uint32_t done = 0;
+  for_lanes(mask, [&](int l) {
+    const uint32_t lane = static_cast<uint32_t>(l);
+    Mbarrier state;
+    Place at = mbarrier_place(warp, lane_address(warp, inst.op[1], inst.imm, lane), lane, &state);
+    note_use(warp, at, lane);
+    const bool waited = (inst.aux & 1) != 0 ? (warp.lanes<uint32_t>(inst.op[2])[lane] & 1) != 0
+                                            : (warp.lanes<uint64_t>(inst.op[2])[lane] & 1) != 0;
+    if (state.phase == waited) return;
+    done |= 1u << lane;
+    if ((inst.aux & 2) == 0) {
+      auto found = at.shared->mbarrier_clocks.find(at.offset);
+      if (found != at.shared->mbarrier_clocks.end()) clocks.join(warp.agent, found->second.completed);
+    }
+  });
+  warp.set_predicate(inst.op[3], done, mask);
+  if (done == mask) ++warp.counters->mbarrier_waits;
+  else warp.spin = true;
+}
+
+void decode_mbarrier(Decoder& decoder, Inst& inst) {
+  decoder.require_target(80);
+  inst.cls = InstClass::kBarrier;
+  int what = decoder.take_any({"init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "test_wait", "try_wait", "pending_count"});
+  bool expects = what == 2 || what == 3 ? decoder.take("expect_tx") : false;
+  bool parity = decoder.take("parity"), no_complete = decoder.take("noComplete"), relaxed = decoder.take("relaxed");
+  bool remote = false;
+  for (const std::string& modifier : decoder.modifiers()) remote = remote || modifier == "shared::cluster";
+  if (remote || expects || what == 4 || what == 5 || what == 7) decoder.require_target(90);
+  decoder.ignore({"release", "acquire", "cta", "cluster", "shared", "shared::cta", "shared::cluster", "b64"});
+  size_t next = 0;
+  auto address = [&] { inst.op[1] = decoder.address_slot(decoder.operand(next++), Space::kShared, &inst.imm); };
+  switch (what) {
+    case 0:
+      address();
+      inst.op[2] = decoder.source(next, Type::kU32);
+      inst.fn = init;
+      break;
+    case 1:
+      address();
+      inst.fn = invalidate;
+      break;
+    case 2: case 3: {
+      if (decoder.operand(0).kind != Operand::Kind::kAddress) {
+        inst.op[3] = decoder.dest(next, Type::kB64);
+        if (decoder.operand(0).kind == Operand::Kind::kRegister) inst.aux |= 32;
+        ++next;
+      }
+      address();
+      if (next < decoder.operand_count()) inst.op[2] = decoder.source(next, Type::kU32);
+      inst.aux |= (expects ? 1u : 0u) | (what == 3 ? 2u : 0u) | (no_complete ? 4u : 0u) | (relaxed ? 16u : 0u);
+      if (expects && inst.op[2] == kNoSlot) decoder.fail("the transaction count is missing");
+      inst.fn = arrive;
+      break;
+    }
+    case 4: case 5:
+      address();
+      inst.op[2] = decoder.source(next, Type::kU32);
+      inst.aux = what == 4 ? 1 : 0;
+      inst.fn = change_bytes;
+      break;
+    case 6: case 7:
+      inst.op[3] = decoder.predicate_dest(next++);
+      address();
+      inst.op[2] = decoder.source(next++, parity ? Type::kU32 : Type::kB64);
+      if (next < decoder.operand_count()) decoder.source(next, Type::kU32);  // a time limit: try_wait gives up at once here
+      inst.aux = (parity ? 1u : 0u) | (relaxed ? 2u : 0u);
+      inst.fn = test;
+      break;
+    case 8: decoder.fail("mbarrier.pending_count is not supported");
+    default: decoder.fail("this operation is not known");
+  }
+}
+
+}  // namespace
+
+void register_mbarrier(OpcodeTable& table) { table["mbarrier"] = decode_mbarrier; }
+
+}  // namespace trigen::emulator

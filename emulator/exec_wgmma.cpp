@@ -1,0 +1,2 @@
+#include "emulator/exec.h"
+namespace trigen::emulator { void register_wgmma(OpcodeTable&) {} }

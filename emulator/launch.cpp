@@ -1,0 +1,86 @@
+#include "emulator/launch.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <thread>
+
+namespace trigen::emulator {
+namespace {
+
+constexpr uint64_t kQuantum = 4000000;   // warp instructions before another cluster gets a turn on this host thread
+constexpr size_t kResident = 64;         // clusters that a host thread keeps begun at most
+
+std::unique_ptr<Cluster> make_cluster(LaunchContext& launch, uint64_t number) {
+  auto cluster = std::make_unique<Cluster>();
+  cluster->launch = &launch;
+  const uint32_t* size = launch.cluster;
+  const uint32_t count[3] = {launch.grid[0] / size[0], launch.grid[1] / size[1], launch.grid[2] / size[2]};
+  cluster->id[0] = static_cast<uint32_t>(number % count[0]);
+  cluster->id[1] = static_cast<uint32_t>(number / count[0] % count[1]);
+  cluster->id[2] = static_cast<uint32_t>(number / (static_cast<uint64_t>(count[0]) * count[1]));
+  cluster->random_state = (launch.options->seed * 0x9e3779b97f4a7c15ull) ^ (number + 1) * 0xbf58476d1ce4e5b9ull;
+  if (cluster->random_state == 0) cluster->random_state = 1;
+  const uint32_t blocks = size[0] * size[1] * size[2];
+  const uint32_t warps = (launch.threads[0] * launch.threads[1] * launch.threads[2] + 31) / 32;
+  cluster->clocks.resize(blocks * warps);
+  cluster->cluster_arrived.assign(static_cast<size_t>(blocks) * warps, 0);
+  for (uint32_t rank = 0; rank < blocks; ++rank) {
+    Block& block = cluster->blocks.emplace_back();
+    block.cluster = cluster.get();
+    block.launch = &launch;
+    block.rank = rank;
+    block.id[0] = cluster->id[0] * size[0] + rank % size[0];
+    block.id[1] = cluster->id[1] * size[1] + rank / size[0] % size[1];
+    block.id[2] = cluster->id[2] * size[2] + rank / (size[0] * size[1]);
+    start_block(block);
+  }
+  return cluster;
+}
+
+}  // namespace
+
+Fault run_grid(LaunchContext& launch, Counters* counters) {
+  const uint64_t clusters = static_cast<uint64_t>(launch.grid[0]) * launch.grid[1] * launch.grid[2] /
+                            (launch.cluster[0] * launch.cluster[1] * launch.cluster[2]);
+  std::atomic<uint64_t> next{0};
+  std::atomic<bool> stop{false};
+  std::mutex mutex;
+  Fault fault = Fault::kCount;
+  auto work = [&] {
+    std::deque<std::unique_ptr<Cluster>> begun;
+    Counters mine;
+    while (!stop.load(std::memory_order_relaxed)) {
+      std::unique_ptr<Cluster> cluster;
+      uint64_t number = begun.size() < kResident ? next.fetch_add(1) : clusters;
+      if (number < clusters) {
+        cluster = make_cluster(launch, number);
+      } else if (!begun.empty()) {
+        cluster = std::move(begun.front());
+        begun.pop_front();
+      } else {
+        break;
+      }
+      try {
+        if (cluster->run(kQuantum)) mine.add(cluster->counters);
+        else begun.push_back(std::move(cluster));
+      } catch (const LaunchAbort& abort) {
+        std::lock_guard<std::mutex> lock(mutex);
+        if (fault == Fault::kCount) fault = abort.fault;
+        stop = true;
+      }
+    }
+    std::lock_guard<std::mutex> lock(mutex);
+    counters->add(mine);
+  };
+  uint64_t threads = launch.options->threads > 0 ? static_cast<uint64_t>(launch.options->threads)
+                                                 : std::max(1u, std::thread::hardware_concurrency());
+  threads = std::min(threads, clusters);
+  std::vector<std::thread> others;
+  for (uint64_t i = 1; i < threads; ++i) others.emplace_back(work);
+  work();
+  for (std::thread& thread : others) thread.join();
+  return fault;
+}
+
+}  // namespace trigen::emulator

@@ -1,0 +1,71 @@
+// Global memory of one emulated device. Device addresses are host addresses inside one reserved range, so a lookup table
+// by 256-byte granule tells the allocation of any address at once, and a byte map tells which bytes were ever written.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace trigen::emulator {
+
+struct Allocation {
+  uint64_t base = 0;
+  uint64_t bytes = 0;
+  uint32_t id = 0;
+  int device = 0;
+  bool freed = false;
+  bool read_only = false;
+  bool is_const = false;           // a module's .const variable
+  bool whole = false;              // every byte is known to be written
+  uint64_t end() const { return base + bytes; }
+};
+
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(int device, uint64_t capacity);
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  /// Address of `bytes` bytes, aligned to 512 (cuMemAlloc promises 256), or 0 when the device's memory is used up.
+  /// The bytes around an allocation belong to nobody. Freed memory is handed out again as late as possible.
+  uint64_t allocate(uint64_t bytes);
+  /// False when `address` is not the start of a live allocation.
+  bool free(uint64_t address);
+
+  bool contains(uint64_t address) const { return address - base_ < reserved_; }
+  /// The allocation that holds the address, live or freed; nullptr between allocations.
+  Allocation* find(uint64_t address) const {
+    uint64_t offset = address - base_;
+    if (offset >= reserved_) return nullptr;
+    Allocation* allocation = granules_[offset >> kGranuleShift];
+    return allocation;
+  }
+  /// One byte for each byte of memory: 0 as long as nobody wrote it.
+  uint8_t* written(uint64_t address) const { return written_ + (address - base_); }
+  void mark_written(uint64_t address, uint64_t bytes);
+  bool is_written(uint64_t address, uint64_t bytes) const;
+  uint64_t capacity() const { return capacity_; }
+  uint64_t used() const { return used_; }
+
+ private:
+  static constexpr int kGranuleShift = 8;
+  int device_;
+  uint64_t capacity_;
+  uint64_t reserved_ = 0;
+  uint64_t base_ = 0;
+  uint8_t* written_ = nullptr;
+  Allocation** granules_ = nullptr;
+  uint64_t next_ = 0;
+  uint64_t used_ = 0;
+  uint32_t next_id_ = 1;
+  mutable std::mutex mutex_;
+  std::deque<Allocation> allocations_;   // stable addresses
+  std::deque<Allocation*> graveyard_;    // freed, oldest first
+};
+
+}  // namespace trigen::emulator

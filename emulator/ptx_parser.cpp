@@ -1,0 +1,489 @@
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "emulator/ptx_ast.h"
+#include "emulator/ptx_lexer.h"
+
+namespace trigen::emulator {
+
+int type_bytes(Type type) {
+  switch (type) {
+    case Type::kU8: case Type::kS8: case Type::kB8: return 1;
+    case Type::kU16: case Type::kS16: case Type::kB16: case Type::kF16: case Type::kBF16: return 2;
+    case Type::kU32: case Type::kS32: case Type::kB32: case Type::kF32: case Type::kTF32: case Type::kF16x2:
+    case Type::kBF16x2: return 4;
+    case Type::kU64: case Type::kS64: case Type::kB64: case Type::kF64: case Type::kF32x2: return 8;
+    case Type::kB128: return 16;
+    default: return 0;
+  }
+}
+
+Type parse_type(const std::string& text) {
+  static const std::map<std::string, Type> types = {
+      {"pred", Type::kPred}, {"u8", Type::kU8}, {"s8", Type::kS8}, {"b8", Type::kB8}, {"u16", Type::kU16},
+      {"s16", Type::kS16}, {"b16", Type::kB16}, {"f16", Type::kF16}, {"bf16", Type::kBF16}, {"u32", Type::kU32},
+      {"s32", Type::kS32}, {"b32", Type::kB32}, {"f32", Type::kF32}, {"tf32", Type::kTF32}, {"f16x2", Type::kF16x2},
+      {"bf16x2", Type::kBF16x2}, {"u64", Type::kU64}, {"s64", Type::kS64}, {"b64", Type::kB64}, {"f64", Type::kF64},
+      {"f32x2", Type::kF32x2}, {"b128", Type::kB128}};
+  auto found = types.find(text);
+  return found == types.end() ? Type::kNone : found->second;
+}
+
+namespace {
+
+std::vector<std::string> split_dots(const std::string& word) {
+  std::vector<std::string> parts;
+  size_t begin = 0;
+  while (begin <= word.size()) {
+    size_t stop = word.find('.', begin);
+    if (stop == std::string::npos) stop = word.size();
+    if (stop > begin) parts.push_back(word.substr(begin, stop - begin));
+    begin = stop + 1;
+  }
+  return parts;
+}
+
+class Parser {
+ public:
+  explicit Parser(const std::string& text) : text_(text), tokens_(tokenize(text)) {}
+
+  ModuleAst parse() {
+    while (peek().kind != Token::Kind::kEnd) parse_module_item();
+    return std::move(module_);
+  }
+
+ private:
+  struct Scope {
+    int id = 0;
+    std::map<std::string, int> registers;                        // name -> index
+    std::map<std::string, std::pair<Type, int64_t>> families;    // "%r" -> type, count (from %r<100>)
+  };
+
+  const Token& peek(size_t ahead = 0) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }
+  const Token& next() { return tokens_[at_ < tokens_.size() - 1 ? at_++ : at_]; }
+  bool accept(const char* text) {
+    if (!peek().is(text)) return false;
+    next();
+    return true;
+  }
+  void expect(const char* text) {
+    if (!accept(text)) fail(std::string("expected '") + text + "', found '" + peek().text + "'");
+  }
+  [[noreturn]] void fail(const std::string& what) const { throw PtxError(peek().line, what); }
+  std::string word() {
+    if (peek().kind != Token::Kind::kWord) fail("expected a name, found '" + peek().text + "'");
+    return next().text;
+  }
+  int64_t integer() {
+    bool minus = accept("-");
+    if (peek().kind != Token::Kind::kInteger) fail("expected a number, found '" + peek().text + "'");
+    int64_t value = next().integer;
+    return minus ? -value : value;
+  }
+
+  void parse_module_item() {
+    const std::string& head = peek().text;
+    if (head == ".version") {
+      next();
+      module_.version = next().text;
+    } else if (head == ".target") {
+      next();
+      module_.target = word();
+      while (accept(",")) word();
+    } else if (head == ".address_size") {
+      next();
+      if (integer() != 64) fail("address size is not 64");
+    } else if (head == ".file") {
+      next();
+      integer();
+      next();
+      while (accept(",")) integer();
+    } else if (head == ".section") {
+      while (!peek().is("{")) next();
+      while (!accept("}")) next();
+    } else if (head == ".loc") {
+      skip_loc();
+    } else if (head == ".pragma") {
+      while (!accept(";")) next();
+    } else if (accept(";")) {
+    } else {
+      parse_declaration();
+    }
+  }
+
+  void skip_loc() {
+    next();
+    integer(); integer(); integer();
+    if (accept(",")) {  // function_name label, inlined_at ...
+      while (peek().kind != Token::Kind::kEnd) {
+        if (peek().is("inlined_at")) { next(); integer(); integer(); integer(); break; }
+        next();
+      }
+    }
+  }
+
+  void parse_declaration() {
+    bool is_extern = false;
+    while (true) {
+      if (accept(".visible") || accept(".weak") || accept(".common") || accept(".internal")) continue;
+      if (accept(".extern")) { is_extern = true; continue; }
+      break;
+    }
+    if (peek().is(".entry") || peek().is(".func")) {
+      parse_function();
+    } else {
+      Variable variable = parse_variable();
+      variable.is_extern = is_extern;
+      module_.variables.push_back(variable);
+      expect(";");
+    }
+  }
+
+  Space parse_space(const std::string& text) {
+    if (text == ".global") return Space::kGlobal;
+    if (text == ".shared") return Space::kShared;
+    if (text == ".local") return Space::kLocal;
+    if (text == ".const") return Space::kConst;
+    if (text == ".param") return Space::kParam;
+    fail("expected a state space, found '" + text + "'");
+  }
+
+  // .space [.align n] [.type] [.ptr ...] name [dims] [= init]
+  Variable parse_variable() {
+    Variable variable;
+    variable.space = parse_space(word());
+    Type type = Type::kNone;
+    uint64_t vector = 1;
+    bool align_given = false;
+    while (peek().text.size() > 1 && peek().text[0] == '.') {
+      std::string item = word();
+      if (item == ".align") {
+        uint64_t align = static_cast<uint64_t>(integer());
+        if (!align_given) variable.align = align;
+        align_given = true;
+      } else if (item == ".ptr") {
+        while (peek().text.size() > 1 && peek().text[0] == '.') {
+          if (word() == ".align") integer();  // describes what it points at, not the parameter itself
+        }
+        break;
+      } else if (item == ".v2" || item == ".v4") {
+        vector = item == ".v2" ? 2 : 4;
+      } else if (item == ".attribute") {
+        expect("(");
+        while (!accept(")")) next();
+      } else {
+        type = parse_type(item.substr(1));
+        if (type == Type::kNone) fail("unknown type '" + item + "' in a declaration");
+      }
+    }
+    variable.name = word();
+    uint64_t element = static_cast<uint64_t>(type_bytes(type)) * vector;
+    uint64_t count = 1;
+    while (accept("[")) {
+      if (accept("]")) { count = 0; break; }
+      count *= static_cast<uint64_t>(integer());
+      expect("]");
+    }
+    variable.bytes = element * count;
+    if (!align_given) variable.align = element;
+    if (accept("=")) parse_initialiser(variable, type);
+    return variable;
+  }
+
+  void append_value(Variable& variable, Type type) {
+    bool minus = accept("-");
+    const Token& token = next();
+    int bytes = type_bytes(type);
+    uint64_t bits = 0;
+    if (token.kind == Token::Kind::kInteger) {
+      bits = static_cast<uint64_t>(minus ? -token.integer : token.integer);
+      if (type == Type::kF32) {
+        float value = static_cast<float>(static_cast<int64_t>(bits));
+        std::memcpy(&bits, &value, 4);
+      }
+    } else if (token.kind == Token::Kind::kFloat) {
+      double real = minus ? -token.real : token.real;
+      if (type == Type::kF64) std::memcpy(&bits, &real, 8);
+      else if (type == Type::kF32) { float value = static_cast<float>(real); std::memcpy(&bits, &value, 4); }
+      else bits = static_cast<uint64_t>(token.integer);
+    } else {
+      fail("initial value '" + token.text + "' is not a number; addresses in initial values are not supported");
+    }
+    for (int i = 0; i < bytes; ++i) variable.init.push_back(static_cast<uint8_t>(bits >> (8 * i)));
+  }
+
+  void parse_initialiser(Variable& variable, Type type) {
+    if (accept("{")) {
+      int depth = 1;
+      while (depth > 0) {
+        if (accept("{")) ++depth;
+        else if (accept("}")) --depth;
+        else if (!accept(",")) append_value(variable, type);
+      }
+    } else {
+      append_value(variable, type);
+    }
+    if (variable.bytes == 0) variable.bytes = variable.init.size();
+    variable.init.resize(variable.bytes, 0);
+  }
+
+  std::vector<Variable> parse_parameters() {
+    std::vector<Variable> parameters;
+    if (!accept("(")) return parameters;
+    while (!accept(")")) {
+      if (peek().is(".reg")) fail("register parameters of functions are not supported");
+      parameters.push_back(parse_variable());
+      accept(",");
+    }
+    return parameters;
+  }
+
+  void parse_function() {
+    Function function;
+    function.line = peek().line;
+    function.is_entry = next().text == ".entry";
+    if (!function.is_entry && peek().is("(")) function.returns = parse_parameters();
+    function.name = word();
+    function.parameters = parse_parameters();
+    while (!peek().is("{") && !peek().is(";")) parse_function_directive(function);
+    if (accept(";")) {
+      module_.functions.push_back(function);
+      return;
+    }
+    function.has_body = true;
+    function_ = &function;
+    scopes_.clear();
+    function.scope_parent.clear();
+    parse_scope(-1);
+    function_ = nullptr;
+    // A body replaces an earlier declaration of the same name.
+    for (Function& earlier : module_.functions)
+      if (earlier.name == function.name && !earlier.has_body) { earlier = std::move(function); return; }
+    module_.functions.push_back(std::move(function));
+  }
+
+  void parse_dimensions(uint32_t* values) {
+    for (int i = 0; i < 3; ++i) values[i] = 1;
+    for (int i = 0; i < 3; ++i) {
+      values[i] = static_cast<uint32_t>(integer());
+      if (!accept(",")) break;
+    }
+  }
+
+  void parse_function_directive(Function& function) {
+    std::string item = word();
+    if (item == ".maxntid") parse_dimensions(function.max_threads);
+    else if (item == ".reqntid") parse_dimensions(function.required_threads);
+    else if (item == ".reqnctapercluster") parse_dimensions(function.required_cluster);
+    else if (item == ".maxnreg") function.max_registers = static_cast<uint32_t>(integer());
+    else if (item == ".minnctapersm" || item == ".maxnctapersm" || item == ".maxclusterrank") integer();
+    else if (item == ".explicitcluster") function.explicit_cluster = true;
+    else if (item == ".blocksareclusters" || item == ".noreturn") {}
+    else if (item == ".pragma") { while (!accept(";")) next(); }
+    else fail("unknown directive '" + item + "' of a function");
+  }
+
+  void parse_scope(int parent) {
+    expect("{");
+    Scope scope;
+    scope.id = static_cast<int>(function_->scope_parent.size());
+    function_->scope_parent.push_back(parent);
+    scopes_.push_back(scope);
+    int id = scope.id;
+    while (!accept("}")) {
+      if (peek().kind == Token::Kind::kEnd) fail("function '" + function_->name + "' is not closed");
+      if (peek().is("{")) parse_scope(id);
+      else parse_body_item(id);
+    }
+    scopes_.pop_back();
+  }
+
+  void parse_body_item(int scope) {
+    const std::string head = peek().text;
+    if (head == ".reg") return parse_registers();
+    if (head == ".shared" || head == ".local" || head == ".param" || head == ".const" || head == ".global") {
+      Variable variable = parse_variable();
+      variable.scope = scope;
+      function_->variables.push_back(variable);
+      expect(";");
+      return;
+    }
+    if (head == ".loc") return skip_loc();
+    if (head == ".pragma") { while (!accept(";")) next(); return; }
+    if (accept(";")) return;
+    if (peek().kind == Token::Kind::kWord && peek(1).is(":")) return parse_label(scope);
+    parse_instruction(scope);
+  }
+
+  void parse_label(int scope) {
+    Statement statement;
+    statement.line = peek().line;
+    statement.scope = scope;
+    statement.label = word();
+    expect(":");
+    if (accept(".branchtargets")) {
+      std::vector<std::string>& targets = function_->branch_targets[statement.label];
+      do targets.push_back(word());
+      while (accept(","));
+      expect(";");
+      return;
+    }
+    if (peek().is(".callprototype")) {
+      while (!accept(";")) next();
+      return;
+    }
+    function_->statements.push_back(statement);
+  }
+
+  void parse_registers() {
+    next();
+    Type type = parse_type(word().substr(1));
+    if (type == Type::kNone) fail("unknown register type");
+    do {
+      std::string name = word();
+      if (accept("<")) {
+        scopes_.back().families[name] = {type, integer()};
+        expect(">");
+      } else {
+        scopes_.back().registers[name] = add_register(type, name);
+      }
+    } while (accept(","));
+    expect(";");
+  }
+
+  int add_register(Type type, const std::string& name) {
+    function_->registers.push_back({type, name});
+    return static_cast<int>(function_->registers.size()) - 1;
+  }
+
+  int find_register(const std::string& name) {
+    for (size_t i = scopes_.size(); i-- > 0;) {
+      auto found = scopes_[i].registers.find(name);
+      if (found != scopes_[i].registers.end()) return found->second;
+      size_t digits = name.size();
+      while (digits > 0 && std::isdigit(static_cast<unsigned char>(name[digits - 1]))) --digits;
+      if (digits == name.size()) continue;
+      auto family = scopes_[i].families.find(name.substr(0, digits));
+      if (family == scopes_[i].families.end()) continue;
+      if (std::stoll(name.substr(digits)) >= family->second.second) continue;
+      int index = add_register(family->second.first, name);
+      scopes_[i].registers[name] = index;
+      return index;
+    }
+    return -1;
+  }
+
+  Operand parse_word_operand() {
+    Operand operand;
+    std::string name = word();
+    operand.reg = find_register(name);
+    if (operand.reg >= 0) {
+      operand.kind = Operand::Kind::kRegister;
+      if (accept("|")) {
+        std::string other = word();
+        operand.second = other == "_" ? -2 : find_register(other);
+        if (operand.second == -1) fail("unknown register '" + other + "'");
+      }
+    } else if (name == "_") {
+      operand.kind = Operand::Kind::kSink;
+      if (accept("|")) {
+        std::string other = word();
+        operand.second = find_register(other);
+      }
+    } else if (name == "WARP_SZ") {
+      operand.kind = Operand::Kind::kInteger;
+      operand.integer = 32;
+    } else if (name[0] == '%') {
+      operand.kind = Operand::Kind::kSpecial;
+      operand.name = name;
+    } else {
+      operand.kind = Operand::Kind::kName;
+      operand.name = name;
+      if (accept("+")) operand.integer = integer();
+      else if (peek().is("-")) operand.integer = integer();
+    }
+    return operand;
+  }
+
+  Operand parse_operand() {
+    Operand operand;
+    if (accept("[")) {
+      operand.kind = Operand::Kind::kAddress;
+      operand.elements.push_back(parse_operand());
+      Operand& base = operand.elements[0];
+      if (base.kind == Operand::Kind::kName) std::swap(operand.integer, base.integer);
+      if (accept("+")) operand.integer += integer();
+      while (accept(",")) operand.elements.push_back(parse_operand());
+      expect("]");
+      return operand;
+    }
+    if (peek().is("{") || peek().is("(")) {
+      bool vector = next().is("{");
+      operand.kind = vector ? Operand::Kind::kVector : Operand::Kind::kList;
+      while (!accept(vector ? "}" : ")")) {
+        operand.elements.push_back(parse_operand());
+        accept(",");
+      }
+      return operand;
+    }
+    if (accept("!")) {
+      operand = parse_word_operand();
+      operand.negated = true;
+      return operand;
+    }
+    bool minus = accept("-");
+    if (peek().kind == Token::Kind::kInteger) {
+      operand.kind = Operand::Kind::kInteger;
+      operand.integer = minus ? -next().integer : next().integer;
+      return operand;
+    }
+    if (peek().kind == Token::Kind::kFloat) {
+      operand.kind = Operand::Kind::kFloat;
+      const Token& token = next();
+      operand.real = minus ? -token.real : token.real;
+      operand.integer = token.integer;
+      return operand;
+    }
+    if (minus) fail("a minus sign stands before '" + peek().text + "'");
+    return parse_word_operand();
+  }
+
+  void parse_instruction(int scope) {
+    Statement statement;
+    statement.line = peek().line;
+    statement.scope = scope;
+    size_t begin = peek().begin;
+    if (accept("@")) {
+      statement.guard_negated = accept("!");
+      std::string name = word();
+      statement.guard = find_register(name);
+      if (statement.guard < 0) fail("unknown predicate '" + name + "'");
+    }
+    std::vector<std::string> parts = split_dots(word());
+    statement.opcode = parts[0];
+    statement.modifiers.assign(parts.begin() + 1, parts.end());
+    while (!peek().is(";")) {
+      statement.operands.push_back(parse_operand());
+      if (!accept(",") && !peek().is(";")) fail("expected ',' or ';', found '" + peek().text + "'");
+    }
+    statement.text = text_.substr(begin, peek().begin - begin);
+    for (char& c : statement.text)
+      if (c == '\n' || c == '\t') c = ' ';
+    expect(";");
+    function_->statements.push_back(std::move(statement));
+  }
+
+  const std::string& text_;
+  std::vector<Token> tokens_;
+  size_t at_ = 0;
+  ModuleAst module_;
+  Function* function_ = nullptr;
+  std::vector<Scope> scopes_;
+};
+
+}  // namespace
+
+ModuleAst parse_ptx(const std::string& text) { return Parser(text).parse(); }
+
+}  // namespace trigen::emulator

@@ -1,0 +1,76 @@
+// f16, bf16 and tf32 values and their roundings.
+#pragma once
+
+#include <immintrin.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+namespace trigen::emulator {
+
+enum class Rounding : uint8_t { kNearest, kZero, kDown, kUp, kNearestAway };
+
+inline float f16_to_f32(uint16_t bits) { return _cvtsh_ss(bits); }
+inline float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+inline constexpr uint16_t kF16Nan = 0x7fff;
+inline constexpr uint16_t kBF16Nan = 0x7fff;
+
+inline uint16_t f32_to_f16(float value, Rounding rounding = Rounding::kNearest) {
+  if (value != value) return kF16Nan;
+  switch (rounding) {
+    case Rounding::kZero: return _cvtss_sh(value, _MM_FROUND_TO_ZERO);
+    case Rounding::kDown: return _cvtss_sh(value, _MM_FROUND_TO_NEG_INF);
+    case Rounding::kUp: return _cvtss_sh(value, _MM_FROUND_TO_POS_INF);
+    default: return _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
+  }
+}
+
+inline uint16_t f32_to_bf16(float value, Rounding rounding = Rounding::kNearest) {
+  if (value != value) return kBF16Nan;
+  uint32_t bits = std::bit_cast<uint32_t>(value);
+  uint32_t low = bits & 0xffff, high = bits >> 16;
+  bool negative = (bits >> 31) != 0;
+  switch (rounding) {
+    case Rounding::kNearest: high += low > 0x8000 || (low == 0x8000 && (high & 1) != 0) ? 1 : 0; break;
+    case Rounding::kNearestAway: high += low >= 0x8000 ? 1 : 0; break;
+    case Rounding::kDown: high += negative && low != 0 ? 1 : 0; break;
+    case Rounding::kUp: high += !negative && low != 0 ? 1 : 0; break;
+    case Rounding::kZero: break;
+  }
+  return static_cast<uint16_t>(high);
+}
+
+// tf32: the upper 19 bits of an f32. cvt.rna rounds half away from zero, cvt.rn to even.
+inline uint32_t f32_to_tf32(float value, Rounding rounding) {
+  uint32_t bits = std::bit_cast<uint32_t>(value);
+  if (value != value) return 0x7fffffffu;
+  if ((bits & 0x7f800000u) == 0x7f800000u) return bits;
+  uint32_t low = bits & 0x1fff;
+  bits &= ~0x1fffu;
+  bool up = rounding == Rounding::kNearestAway ? low >= 0x1000
+            : rounding == Rounding::kNearest ? low > 0x1000 || (low == 0x1000 && (bits & 0x2000) != 0) : false;
+  return up ? bits + 0x2000 : bits;
+}
+
+// The f32 next to a double with an odd last bit when inexact: rounding it again to a shorter format rounds only once.
+inline float round_to_odd(double value) {
+  float near = static_cast<float>(value);
+  if (value != value || static_cast<double>(near) == value || std::isinf(near)) return near;
+  uint32_t bits = std::bit_cast<uint32_t>(near);
+  bool away = std::fabs(static_cast<double>(near)) > std::fabs(value);
+  if (away) --bits;
+  return std::bit_cast<float>(bits | 1u);
+}
+
+struct F16 {
+  static float load(uint16_t bits) { return f16_to_f32(bits); }
+  static uint16_t store(float value) { return f32_to_f16(value); }
+};
+struct BF16 {
+  static float load(uint16_t bits) { return bf16_to_f32(bits); }
+  static uint16_t store(float value) { return f32_to_bf16(value); }
+};
+
+}  // namespace trigen::emulator

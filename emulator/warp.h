@@ -1,0 +1,104 @@
+// A warp: 32 lanes that execute together where they can.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "emulator/counters.h"
+#include "emulator/program.h"
+#include "emulator/report.h"
+
+namespace trigen::emulator {
+
+struct Block;
+
+// Lanes of a warp that stand at the same instruction.
+struct Fragment {
+  enum class Wait : uint8_t { kNone, kCollective, kBlocked };
+  uint32_t pc = 0;
+  uint32_t mask = 0;
+  Wait wait = Wait::kNone;
+  uint8_t stage = 0;         // kBlocked: what the handler has done so far
+  uint64_t token = 0;        // kBlocked: the handler's memory (a barrier's generation ...)
+};
+
+// cp.async copies of one instruction, not yet carried out. Carried out as late as allowed: when the thread waits.
+struct AsyncCopy {
+  uint32_t mask = 0;
+  uint32_t group[32];        // per lane: number of the group it was committed to (or will be)
+  uint64_t target[32];       // shared addresses
+  uint64_t source[32];
+  uint8_t bytes = 0;         // 4, 8, 16
+  uint8_t source_bytes[32];  // the rest is filled with zeros
+  const Inst* inst = nullptr;
+  uint64_t sequence = 0;     // of the warp's copies
+  std::vector<uint32_t> clock;  // what the warp knew when it issued the copy
+  uint32_t tick = 0;
+};
+
+// Warpgroup matrix products not yet carried out (kept by the warpgroup's first warp).
+struct PendingProduct {
+  const Inst* inst = nullptr;
+  uint64_t a[32];            // descriptors (uniform: lane 0 counts)
+  uint64_t b = 0;
+  uint32_t scale_d = 1;
+  uint32_t group = 0;
+  std::vector<uint32_t> a_registers;  // A from registers, as read at issue: [warp][register][lane]
+  std::vector<uint32_t> clock;        // what the issuing warps had seen at issue
+};
+
+struct Warp {
+  Block* block = nullptr;
+  const Program* program = nullptr;
+  Counters* counters = nullptr;
+  uint8_t* registers = nullptr;
+  uint32_t index = 0;              // in its block
+  uint32_t agent = 0;              // in its cluster: names the warp in race checks
+  uint32_t valid = kFullMask;      // lanes that exist
+  uint32_t exited = 0;
+  std::vector<Fragment> fragments;
+  uint32_t current = 0;            // index of the fragment that runs
+  const Inst* inst = nullptr;      // the instruction that runs
+  bool wait = false;               // set by a blocking handler: call again later
+  bool spin = false;               // set by a failing test: let others run
+
+  std::vector<AsyncCopy> copies;
+  uint32_t committed[32] = {};     // cp.async groups committed, per lane
+  uint64_t copy_sequence = 0;
+  std::vector<PendingProduct> products;
+  uint32_t products_committed = 0;
+  std::vector<uint8_t> pending_registers;  // bitmap over slots / 64: accumulators of products in flight
+  bool has_pending_registers = false;
+  uint32_t bulk_committed = 0;     // cp.async.bulk groups
+  bool touched_shared = false;     // since the last clock tick
+
+  template <class T>
+  T* lanes(uint32_t slot) { return reinterpret_cast<T*>(registers + slot); }
+  uint32_t& predicate(uint32_t slot) { return *reinterpret_cast<uint32_t*>(registers + slot); }
+  void set_predicate(uint32_t slot, uint32_t bits, uint32_t mask) {
+    uint32_t& value = predicate(slot);
+    value = (value & ~mask) | (bits & mask);
+  }
+  uint32_t alive() const { return valid & ~exited; }
+  Fragment& fragment() { return fragments[current]; }
+
+  /// Adds a report about a lane at the current instruction.
+  void report(Fault fault, uint32_t lane, const std::string& detail);
+  /// The same, and ends the launch.
+  [[noreturn]] void abort(Fault fault, uint32_t lane, const std::string& detail);
+};
+
+/// Executes `body(lane)` for the lanes of a mask; a full mask runs a plain loop that the compiler turns into vector code.
+template <class F>
+inline __attribute__((always_inline)) void for_lanes(uint32_t mask, F&& body) {
+  if (mask == kFullMask) {
+#pragma GCC ivdep
+    for (int lane = 0; lane < 32; ++lane) body(lane);
+  } else {
+    for (uint32_t rest = mask; rest != 0; rest &= rest - 1) body(__builtin_ctz(rest));
+  }
+}
+
+}  // namespace trigen::emulator
