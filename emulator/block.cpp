@@ -160,6 +160,15 @@ void Cluster::report_deadlock() {
                     "; " + std::to_string(waiting) + " groups of lanes wait" + where);
 }
 
+void Cluster::finish_bulk_stores() {
+  for (Block& block : blocks)
+    for (Warp& warp : block.warps)
+      for (BulkStore& store : warp.bulk_stores) {
+        warp.report(Fault::kAsyncHazard, store.lane, "a bulk copy may still read shared memory when the block ends; wait for its group first");
+        store.run();
+      }
+}
+
 bool Cluster::run(uint64_t quantum) {
   constexpr uint64_t kSlice = 20000;   // warp instructions before the next warp has its turn
   constexpr uint64_t kSpinLength = 64;  // a loop around a failed test is shorter than this
@@ -182,6 +191,7 @@ bool Cluster::run(uint64_t quantum) {
       }
     if (!alive) {
       while (!tasks.empty()) run_one_task();
+      finish_bulk_stores();
       return true;
     }
     if (progress) {

@@ -90,6 +90,7 @@ struct Cluster {
  private:
   uint32_t idle_passes_ = 0;
   void report_deadlock();
+  void finish_bulk_stores();
 };
 
 // What a launch's blocks share. Read-only while it runs, apart from the log.

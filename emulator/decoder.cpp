@@ -24,7 +24,6 @@ const OpcodeTable& opcode_table() {
     register_mma(t);
     register_async(t);
     register_mbarrier(t);
-    register_bulk(t);
     register_wgmma(t);
     return t;
   }();

@@ -124,7 +124,6 @@ void register_matrix(OpcodeTable& table);
 void register_mma(OpcodeTable& table);
 void register_async(OpcodeTable& table);
 void register_mbarrier(OpcodeTable& table);
-void register_bulk(OpcodeTable& table);
 void register_wgmma(OpcodeTable& table);
 
 }  // namespace trigen::emulator

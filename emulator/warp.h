@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -38,15 +39,22 @@ struct AsyncCopy {
   uint32_t tick = 0;
 };
 
-// Warpgroup matrix products not yet carried out (kept by the warpgroup's first warp).
+// A warp's share of a warpgroup matrix product, not yet carried out.
 struct PendingProduct {
   const Inst* inst = nullptr;
-  uint64_t a[32];            // descriptors (uniform: lane 0 counts)
-  uint64_t b = 0;
-  uint32_t scale_d = 1;
+  uint64_t a_descriptor = 0;
+  uint64_t b_descriptor = 0;
+  bool accumulate = true;
   uint32_t group = 0;
-  std::vector<uint32_t> a_registers;  // A from registers, as read at issue: [warp][register][lane]
-  std::vector<uint32_t> clock;        // what the issuing warps had seen at issue
+  std::vector<uint32_t> a_registers;  // A from registers, as read at issue: [register][lane]
+  std::vector<uint32_t> clock;        // what the warp knew at issue
+};
+
+// A bulk copy out of shared memory, not yet carried out.
+struct BulkStore {
+  uint32_t lane = 0;
+  uint32_t group = 0;
+  std::function<void()> run;
 };
 
 struct Warp {
@@ -69,10 +77,8 @@ struct Warp {
   uint64_t copy_sequence = 0;
   std::vector<PendingProduct> products;
   uint32_t products_committed = 0;
-  std::vector<uint8_t> pending_registers;  // bitmap over slots / 64: accumulators of products in flight
-  bool has_pending_registers = false;
-  uint32_t bulk_committed = 0;     // cp.async.bulk groups
-  bool touched_shared = false;     // since the last clock tick
+  std::vector<BulkStore> bulk_stores;
+  uint32_t bulk_committed[32] = {};  // cp.async.bulk groups committed, per lane
 
   template <class T>
   T* lanes(uint32_t slot) { return reinterpret_cast<T*>(registers + slot); }
