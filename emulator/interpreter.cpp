@@ -9,6 +9,9 @@
 #include "emulator/block.h"
 
 namespace trigen::emulator {
+
+void check_accumulators(Warp& warp, const Inst& inst);
+
 namespace {
 
 uint32_t order_at(const Program& program, uint32_t pc) {
@@ -127,6 +130,7 @@ WarpState run_warp(Warp& warp, uint64_t& quantum) {
       exec &= inst.guard_negated ? ~guard : guard;
     }
     warp.inst = &inst;
+    if (!warp.products.empty()) check_accumulators(warp, inst);
     if (exec != 0 && inst.flow != Flow::kCollective && inst.flow != Flow::kBlocking) {
       ++counters.warp_instructions[static_cast<int>(inst.cls)];
       counters.thread_instructions += static_cast<uint64_t>(__builtin_popcount(exec));
