@@ -1,0 +1,102 @@
+// The ring of shared-memory stages between the loading warp and the multiplying warpgroups, and the rules that a wgmma_sm90
+// kernel's config obeys. forward, grad_input and grad_weight use the same ring.
+#pragma once
+
+#include "config.h"
+#include "ptx/cluster.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/tma.cuh"
+#include "wgmma_sm90/geometry.h"
+
+namespace trigen::wgmma_sm90 {
+
+template <Kernel C>
+struct Geometry {
+  static constexpr Config c = C.config;
+  static constexpr int kConsumers = consumers(c);
+  static constexpr int kPanels = panels(c);
+  static constexpr int kStages = c.stages;
+  static constexpr int kCluster = c.cluster;
+  static constexpr int kBytesA = kConsumers * kPanelBytes;
+  static constexpr int kStageBytes = stage_bytes(c);
+  static constexpr int kStorePanels = store_panels(c);
+  static constexpr int kSharedBytes = shared_bytes(c);
+
+  static_assert(C.shape.dtype != DType::kF32 && C.shape.layout == Layout::kBTD, "16-bit data, features contiguous");
+  static_assert(C.shape.K <= 1 && C.shape.pad == 0, "one tap: the copy engine cannot shift by single elements");
+  static_assert(c.tile_m == 64 || c.tile_m == 128, "one or two warpgroups of 64 rows");
+  static_assert(c.tile_n == 64 || c.tile_n == 128 || c.tile_n == 192 || c.tile_n == 256, "panels of 64 columns, 256 at most");
+  static_assert(c.tile_k == 64, "one 128-byte swizzled row of 16-bit elements");
+  static_assert(c.warps_m == 4 * kConsumers && c.warps_n == 1, "a warpgroup is 4 warps along m");
+  static_assert(kStages >= 2 && kStages <= 12, "a ring has at least two stages");
+  static_assert(kCluster == 1 || kCluster == 2, "column tiles that share the row tile of W");
+  static_assert(kConsumers >= kCluster, "each block of a cluster loads its share of W's row tile");
+  static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");
+  static_assert(c.blocks == 1, "registers are handed out for one block on an SM");
+  static_assert(load_registers(c) + kConsumers * sum_registers(c) <= (kConsumers + 1) * (65536 / threads(c) / 8 * 8),
+                "setmaxnreg hands out no more registers than the block started with");
+};
+
+// Where a loader or consumer stands in the ring.
+template <int kStages>
+struct RingPosition {
+  int stage = 0;
+  unsigned parity = 0;
+  __device__ __forceinline__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// Barriers of the ring: full[stage] completes when a stage's bytes have landed, empty[stage] when every consumer warp of the
+// cluster that reads (a share of) this stage has let go of it.
+template <class G>
+struct Ring {
+  unsigned base;      // shared address of stage 0
+  unsigned barriers;  // shared address of full[0]; empty[0] follows full[kStages - 1]
+
+  __device__ __forceinline__ unsigned a(int stage) const { return base + stage * G::kStageBytes; }
+  __device__ __forceinline__ unsigned b(int stage) const { return base + stage * G::kStageBytes + G::kBytesA; }
+  __device__ __forceinline__ unsigned full(int stage) const { return barriers + 8 * stage; }
+  __device__ __forceinline__ unsigned empty(int stage) const { return barriers + 8 * (G::kStages + stage); }
+
+  __device__ __forceinline__ void init() const {
+    for (int stage = 0; stage < G::kStages; ++stage) {
+      ptx::mbarrier_init(full(stage), 1);
+      ptx::mbarrier_init(empty(stage), 4 * G::kConsumers * G::kCluster);
+    }
+    ptx::mbarrier_fence_init();
+  }
+
+  // Called by all lanes of a consumer warp once its reads of the stage are complete.
+  __device__ __forceinline__ void release(int stage, unsigned lane) const {
+    if constexpr (G::kCluster == 1) {
+      if (lane == 0) ptx::mbarrier_arrive(empty(stage));
+    } else {
+      if (lane < G::kCluster) ptx::mbarrier_arrive_cluster(empty(stage), lane);
+    }
+  }
+};
+
+// Barriers and maps made ready; every thread of the block calls it first.
+template <Kernel C>
+__device__ __forceinline__ Ring<Geometry<C>> start(const TensorMap& m0, const TensorMap& m1, const TensorMap& m2) {
+  using G = Geometry<C>;
+  extern __shared__ __align__(1024) unsigned char wgmma_shared[];
+  const unsigned base = ptx::shared_address(wgmma_shared);
+  const Ring<G> ring{base, base + G::kSharedBytes - kBarrierBytes};
+  if (threadIdx.x == 0) {
+    ring.init();
+    ptx::tma_prefetch(m0);
+    ptx::tma_prefetch(m1);
+    ptx::tma_prefetch(m2);
+  }
+  if constexpr (G::kCluster > 1) ptx::cluster_sync();
+  else __syncthreads();
+  return ring;
+}
+
+}  // namespace trigen::wgmma_sm90

@@ -1,0 +1,243 @@
+// forward and grad_input: one row tile of W (or of its transpose) times column panels of x (or dy).
+//
+//   forward     y[t, n]  = sum over s in the triangle of W[t, s] x[s, n]      A = W,   K-major;  B = x,  MN-major
+//   grad_input  dx[s, n] = sum over t in the triangle of W[t, s] dy[t, n]     A = W^T, MN-major; B = dy, MN-major
+//
+// n runs over panels of 64 features of one (batch, head); a tile's panels may come from different batches. Blocks are
+// persistent. One warp loads, each other warpgroup multiplies 64 rows and stops at its own diagonal block, so the one with
+// the shorter rows stores its result while the other still multiplies.
+#pragma once
+
+#include "params.h"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/wgmma.cuh"
+#include "wgmma_sm90/pipeline.cuh"
+#include "wgmma_sm90/store.cuh"
+#include "wgmma_sm90/triangle.cuh"
+
+namespace trigen::wgmma_sm90 {
+
+// The tile order, the same for loader and consumers: sections of columns that fit L2; inside a section the longest rows come
+// first and are dealt to the clusters forwards and backwards in turn, so that each gets long and short ones. Every section
+// is dealt afresh: a deal that ran on across sections gave some clusters the long rows of all (up to 1.9x the ideal time).
+struct Deal {
+  int rows, columns, section;  // row tiles; column units of all heads; column units in a section
+  int clusters, cluster;       // how many there are, which one this is
+  bool longest_last;           // the last row is the longest one
+  int start = 0, round = 0, backwards = 1;
+
+  // The next tile of this cluster; false at the end.
+  __device__ __forceinline__ bool next(int& row, int& column) {
+    while (start < columns) {
+      const int width = min(section, columns - start);
+      while (round < width * rows) {
+        backwards ^= 1;
+        const int unit = round + (backwards ? clusters - 1 - cluster : cluster);
+        round += clusters;
+        if (unit < width * rows) {
+          const int r = unit / width;
+          column = start + unit - r * width;
+          row = longest_last ? rows - 1 - r : r;
+          return true;
+        }
+      }
+      start += section;
+      round = 0;
+    }
+    return false;
+  }
+};
+
+// A tile's first panel in its head, and the panels of the whole tensor.
+struct Panels {
+  int batch_panels, head_units;
+  template <class G>
+  __device__ __forceinline__ int first(int column, int& head, unsigned rank) const {
+    head = column / head_units;
+    return ((column - head * head_units) * G::kCluster + static_cast<int>(rank)) * G::kPanels;
+  }
+  __device__ __forceinline__ void locate(int panel, int& batch, int& feature) const {
+    batch = panel / batch_panels;
+    feature = (panel - batch * batch_panels) * kPanel;
+  }
+};
+
+// The loading thread.
+template <Kernel C>
+__device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Deal deal, const Panels& panels, int diag, int blocks,
+                                             unsigned rank, const TensorMap& map_w, const TensorMap& map_in) {
+  using G = Geometry<C>;
+  constexpr bool kTransposed = C.shape.op == Op::kGradInput;
+  constexpr Fill kFill = product_fill(C.shape);
+  RingPosition<G::kStages> at;
+  for (int row, column; deal.next(row, column);) {
+    int head;
+    const int panel = panels.first<G>(column, head, rank);
+    const int first = row * C.config.tile_m;
+    int batch[G::kPanels], feature[G::kPanels];
+#pragma unroll
+    for (int i = 0; i < G::kPanels; ++i) panels.locate(panel + i, batch[i], feature[i]);
+    const int active = longest_reach<C>(first, diag, blocks).active;
+    for (int block = 0; block < active; ++block) {
+      const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);
+      ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
+      const unsigned full = ring.full(at.stage);
+      ptx::mbarrier_arrive_expect(full, G::kStageBytes);
+      if constexpr (G::kCluster == 1) {
+#pragma unroll
+        for (int i = 0; i < G::kConsumers; ++i) {
+          const int m = first + 64 * i;
+          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_w, full, kTransposed ? m : k, kTransposed ? k : m, 0, head);
+        }
+      } else {
+        const int m = first + 64 * static_cast<int>(rank);
+        ptx::tma_load_multicast(ring.a(at.stage) + rank * kPanelBytes, map_w, full, 3, kTransposed ? m : k, kTransposed ? k : m,
+                                0, head);
+      }
+#pragma unroll
+      for (int i = 0; i < G::kPanels; ++i)
+        ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_in, full, feature[i], k, head, batch[i]);
+      at.advance();
+    }
+  }
+}
+
+// A 64 x 64 block of A that crosses the diagonal, as fragments of m64k16 steps. What lies outside the triangle becomes zero,
+// whatever it was. `edge`: the block's first row + diag - its first k.
+template <Kernel C>
+__device__ __forceinline__ void load_masked(unsigned (&a)[4][4], unsigned source, int edge, unsigned warp, unsigned lane) {
+  constexpr bool kTransposed = C.shape.op == Op::kGradInput;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const unsigned line = kTransposed ? 16 * i + lane % 8 + lane / 16 * 8 : 16 * warp + lane % 16;
+    const unsigned chunk = kTransposed ? 2 * warp + lane / 8 % 2 : 2 * i + lane / 16;
+    const unsigned address = source + line * 128 + ((chunk ^ (line & 7)) << 4);
+    if constexpr (kTransposed) ptx::ldmatrix_x4_trans(a[i], address);
+    else ptx::ldmatrix_x4(a[i], address);
+  }
+  const int own = edge + static_cast<int>(16 * warp + lane / 4 - lane % 4 * 2);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {  // rows + 8 * (j % 2), k + 8 * (j / 2)
+      const int over = own + j % 2 * 8 - 16 * i - j / 2 * 8;
+      if constexpr (product_fill(C.shape) == Fill::kLower) a[i][j] &= (over >= 0 ? 0xFFFFu : 0) | (over >= 1 ? 0xFFFF0000u : 0);
+      else a[i][j] &= (over <= 0 ? 0xFFFFu : 0) | (over <= 1 ? 0xFFFF0000u : 0);
+    }
+  }
+}
+
+// One multiplying warpgroup.
+template <Kernel C>
+__device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geometry<C>>& ring, Deal deal, const Panels& panels,
+                                                 int tokens, int features, int diag, int blocks, unsigned rank, unsigned group,
+                                                 const TensorMap& map_out) {
+  using G = Geometry<C>;
+  constexpr bool kTransposed = C.shape.op == Op::kGradInput;
+  constexpr Fill kFill = product_fill(C.shape);
+  constexpr DType kType = C.shape.dtype;
+  constexpr int kN = C.config.tile_n;
+  constexpr int kStepA = kTransposed ? 2048 >> 4 : 32 >> 4;  // 16 elements of k, in units of the descriptor
+  constexpr int kStepB = 2048 >> 4;
+  // Known at compile time for the usual triangles: every row has a weight.
+  constexpr bool kEmptyRows = C.shape.T == 0 || (C.shape.fill == Fill::kLower ? C.shape.diag < 0 : C.shape.diag > 0);
+  const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  RingPosition<G::kStages> at;
+  OutputPanels<C> output(ring, group);
+  float sum[kN / 2];
+
+  for (int row, column; deal.next(row, column);) {
+    const int first = row * C.config.tile_m + 64 * static_cast<int>(group);
+    const int total = longest_reach<C>(row * C.config.tile_m, diag, blocks).active;
+    const Reach reach(kFill, first, diag, blocks);
+    int held = -1;  // the stage that the newest unfinished group of products reads
+    for (int block = 0; block < reach.whole; ++block) {
+      ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+      const unsigned long long a = ptx::descriptor(ring.a(at.stage) + group * kPanelBytes, kPanelBytes);
+      const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        ptx::wgmma_ss<kType, kN, kTransposed, 1>(sum, a + i * kStepA, b + i * kStepB, block | i);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<1>();
+      if (held >= 0) ring.release(held, lane);
+      held = at.stage;
+      at.advance();
+    }
+    for (int block = reach.whole; block < reach.active; ++block) {
+      const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);
+      ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+      unsigned a[4][4];
+      load_masked<C>(a, ring.a(at.stage) + group * kPanelBytes, first + diag - k, warp, lane);
+      const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < 4; ++i) ptx::wgmma_rs<kType, kN, 1>(sum, a[i], b + i * kStepB, block | i);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<1>();
+      if (held >= 0) ring.release(held, lane);
+      held = -1;
+      ptx::wgmma_wait<0>();  // the next block overwrites A's registers
+      ring.release(at.stage, lane);
+      at.advance();
+    }
+    ptx::wgmma_wait<0>();
+    if (held >= 0) ring.release(held, lane);
+    for (int block = reach.active; block < total; ++block) {  // only the other warpgroup multiplies these
+      ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+      ring.release(at.stage, lane);
+      at.advance();
+    }
+
+    int head;
+    const int panel = panels.first<G>(column, head, rank);
+    // Rows without any weight have no sum. (Zeros written into `sum` would make the compiler keep it twice.)
+    const RowEpilogue<C> finish(p, head, tokens, features, first + static_cast<int>(16 * warp + lane / 4),
+                                !kEmptyRows || reach.active > 0);
+#pragma unroll
+    for (int i = 0; i < G::kPanels; ++i) {
+      int batch, feature;
+      panels.locate(panel + i, batch, feature);
+      output.store(sum + 32 * i, map_out, feature, first, head, batch, [&](const float* v, int column_of_panel, unsigned(&r)[2]) {
+        finish(v, batch, feature + column_of_panel, r);
+      });
+    }
+  }
+  output.finish();
+}
+
+template <Kernel C>
+__device__ __forceinline__ void run_product(const Params& p, const TensorMap& map_w, const TensorMap& map_in,
+                                            const TensorMap& map_out) {
+  using G = Geometry<C>;
+  static_assert(C.shape.wdtype == C.shape.dtype, "the tensor cores take both operands in one type");
+  const int tokens = C.shape.T ? C.shape.T : p.T;
+  const int features = C.shape.D ? C.shape.D : p.D;
+  const int heads = C.shape.H ? C.shape.H : p.H;
+  // In terms of (row, k) of A: lower keeps k <= row + diag, upper keeps k >= row + diag.
+  const int diag = (C.shape.op == Op::kGradInput ? -1 : 1) * (C.shape.T ? C.shape.diag : p.diag);
+  const int blocks = (tokens + kPanel - 1) / kPanel;
+  const Panels panels{(features + kPanel - 1) / kPanel, column_units(C.config, p.B, features)};
+  const unsigned rank = G::kCluster == 1 ? 0 : ptx::cluster_rank();
+  const int columns = heads * panels.head_units;
+  const Deal deal{.rows = row_tiles(C.config, tokens),
+                  .columns = columns,
+                  .section = C.config.raster ? min(C.config.raster, columns) : columns,
+                  .clusters = static_cast<int>(gridDim.x) / G::kCluster,
+                  .cluster = static_cast<int>(blockIdx.x) / G::kCluster,
+                  .longest_last = product_fill(C.shape) == Fill::kLower};
+  const Ring<G> ring = start<C>(map_w, map_in, map_out);
+
+  const unsigned group = threadIdx.x / 128;
+  if (group == G::kConsumers) {
+    ptx::release_registers<load_registers(C.config)>();
+    if (threadIdx.x == 128 * G::kConsumers) load_product<C>(ring, deal, panels, diag, blocks, rank, map_w, map_in);
+  } else {
+    ptx::claim_registers<sum_registers(C.config)>();
+    multiply_product<C>(p, ring, deal, panels, tokens, features, diag, blocks, rank, group, map_out);
+  }
+  if constexpr (G::kCluster > 1) ptx::cluster_sync();  // no block may leave while a peer still writes into it
+}
+
+}  // namespace trigen::wgmma_sm90
