@@ -140,10 +140,15 @@ std::string entry_text(const Candidate& candidate, const Launch& launch) {
   const bool reduce = launch.entry == kReduceEntry;
   std::string bounds = std::to_string(launch.block[0] * launch.block[1] * launch.block[2]);
   if (!reduce && candidate.config.blocks > 0) bounds += ", " + std::to_string(candidate.config.blocks);
-  std::string text = "\nextern \"C\" __global__ void __launch_bounds__(";
-  text += bounds + ")\n" + launch.entry + "(const __grid_constant__ trigen::Params p) {\n  trigen::";
-  text += candidate.family->name().str() + (reduce ? "::reduce" : "::run");
-  return text + "<kKernel>(p);\n}\n";
+  std::string text = "\nextern \"C\" __global__ void __launch_bounds__(", arguments = "p";
+  text += bounds + ")\n" + launch.entry + "(const __grid_constant__ trigen::Params p";
+  for (size_t i = 0; i < launch.maps.size(); ++i) {
+    const std::string map = "map" + std::to_string(i);
+    text += ",\n    const __grid_constant__ trigen::TensorMap " + map;
+    arguments += ", " + map;
+  }
+  text += ") {\n  trigen::" + candidate.family->name().str() + (reduce ? "::reduce" : "::run");
+  return text + "<kKernel>(" + arguments + ");\n}\n";
 }
 
 // The template files that a file includes, itself too, by the names that #include uses.

@@ -3,6 +3,8 @@
 #include <map>
 #include <mutex>
 
+#include "runtime/tensor_map.h"
+
 namespace trigen {
 
 using namespace cuda;
@@ -155,6 +157,10 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
     std::copy(std::begin(launch.block), std::end(launch.block), step.block);
     step.cluster = launch.cluster;
     step.shared_bytes = launch.shared_bytes;
+    step.maps = launch.maps;
+    if (!launch.maps.empty() && api.cuTensorMapEncodeTiled == nullptr)
+      return make_error(ErrorKind::kDevice, what + ": driver " + driver.version() +
+                                                " has no cuTensorMapEncodeTiled, which tensor maps need; update it to 12.0 or newer");
     if (llvm::Error error = driver.check(api.cuModuleGetFunction(&step.function, module->handle, launch.entry.c_str()),
                                          "cuModuleGetFunction(" + launch.entry + ")",
                                          what + "; the binary lacks the entry: remove it from the cache"))
@@ -169,7 +175,7 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
                                      static_cast<int>(launch.shared_bytes)),
               "cuFuncSetAttribute(max dynamic shared = " + std::to_string(launch.shared_bytes) + ")", what))
         return error;
-    if (launch.cluster > 1 && api.cuLaunchKernelEx == nullptr)
+    if ((launch.cluster > 1 || !launch.maps.empty()) && api.cuLaunchKernelEx == nullptr)
       return make_error(ErrorKind::kDevice, what + ": driver " + driver.version() +
                                                 " has no cuLaunchKernelEx, which clusters need; update it to 11.8 or newer");
     if (launch.cluster > kPortableCluster)
@@ -196,6 +202,18 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
   if (executable->steps_.empty())
     return make_error(ErrorKind::kInternal, what + ": the launch plan is empty");
   return std::shared_ptr<const Executable>(std::move(executable));
+}
+
+CUresult Executable::launch_mapped(const Step& step, const Params& params, CUstream stream) const {
+  CUtensorMap maps[3];
+  void* arguments[4] = {const_cast<Params*>(&params)};
+  const Problem& problem = candidate_.problem;
+  for (size_t i = 0; i < step.maps.size(); ++i) {
+    const CUresult result = encode_tensor_map(*api_, step.maps[i], problem.dtype, problem.wdtype, params, &maps[i]);
+    if (result != CUDA_SUCCESS) return result;
+    arguments[i + 1] = &maps[i];
+  }
+  return launch_cluster(step, arguments, stream);
 }
 
 CUresult Executable::launch_cluster(const Step& step, void** arguments, CUstream stream) const {

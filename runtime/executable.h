@@ -32,7 +32,8 @@ class Executable {
   cuda::CUresult launch(const Params& params, cuda::CUstream stream) const {
     void* arguments[] = {const_cast<Params*>(&params)};
     for (const Step& step : steps_) {
-      const auto result = step.cluster > 1 ? launch_cluster(step, arguments, stream)
+      const auto result = !step.maps.empty()   ? launch_mapped(step, params, stream)
+                          : step.cluster > 1 ? launch_cluster(step, arguments, stream)
                                            : api_->cuLaunchKernel(step.function, step.grid[0], step.grid[1], step.grid[2],
                                                                   step.block[0], step.block[1], step.block[2],
                                                                   step.shared_bytes, stream, arguments, nullptr);
@@ -45,7 +46,10 @@ class Executable {
   struct Step {
     cuda::CUfunction function = nullptr;
     uint32_t grid[3], block[3], cluster = 1, shared_bytes = 0;
+    llvm::SmallVector<MappedTensor, 3> maps;
   };
+  // With tensor maps after Params, made on the stack for this run.
+  cuda::CUresult launch_mapped(const Step& step, const Params& params, cuda::CUstream stream) const;
   cuda::CUresult launch_cluster(const Step& step, void** arguments, cuda::CUstream stream) const;
 
   Candidate candidate_;

@@ -3,7 +3,7 @@
 namespace trigen {
 
 llvm::ArrayRef<const Family*> families() {
-  static const Family* const kFamilies[] = {&mma_sm80_family(), &mma_sm75_family(), &mma_sm70_family(),
+  static const Family* const kFamilies[] = {&wgmma_sm90_family(), &mma_sm80_family(), &mma_sm75_family(), &mma_sm70_family(),
                                             &simt_family()};
   return kFamilies;
 }

@@ -5,6 +5,7 @@
 
 namespace trigen {
 
+const Family& wgmma_sm90_family();
 const Family& simt_family();
 const Family& mma_sm70_family();
 const Family& mma_sm75_family();

@@ -1,5 +1,5 @@
 // grad_weight: dW[t, s] = sum over (b, d) of dy[b, t, d] x[b, s, d], for (t, s) in the triangle. Both operands are K-major.
-// geometry.h (Shares) says which block works on what.
+// wgmma_sm90.h (Shares) says which block works on what.
 #pragma once
 
 #include "params.h"

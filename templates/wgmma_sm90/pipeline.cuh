@@ -7,7 +7,7 @@
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/tma.cuh"
-#include "wgmma_sm90/geometry.h"
+#include "wgmma_sm90.h"
 
 namespace trigen::wgmma_sm90 {
 

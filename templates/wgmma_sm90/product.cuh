@@ -220,11 +220,13 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
   const int blocks = (tokens + kPanel - 1) / kPanel;
   const Panels panels{(features + kPanel - 1) / kPanel, column_units(C.config, p.B, features)};
   const unsigned rank = G::kCluster == 1 ? 0 : ptx::cluster_rank();
-  const int columns = heads * panels.head_units;
-  const Deal deal{.rows = row_tiles(C.config, tokens),
+  const int columns = heads * panels.head_units, rows = row_tiles(C.config, tokens);
+  const int clusters = static_cast<int>(gridDim.x) / G::kCluster;
+  const Deal deal{.rows = rows,
                   .columns = columns,
-                  .section = C.config.raster ? min(C.config.raster, columns) : columns,
-                  .clusters = static_cast<int>(gridDim.x) / G::kCluster,
+                  // A section has work for every cluster.
+                  .section = C.config.raster ? min(max(C.config.raster, schedule::ceil_div(clusters, rows)), columns) : columns,
+                  .clusters = clusters,
                   .cluster = static_cast<int>(blockIdx.x) / G::kCluster,
                   .longest_last = product_fill(C.shape) == Fill::kLower};
   const Ring<G> ring = start<C>(map_w, map_in, map_out);

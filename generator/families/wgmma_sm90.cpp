@@ -1,0 +1,188 @@
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "generator/families/families.h"
+#include "generator/families/tile_family.h"
+#include "llvm/ADT/Twine.h"
+#include "templates/wgmma_sm90.h"
+
+namespace trigen {
+namespace {
+
+namespace geometry = wgmma_sm90;
+
+std::string text(const llvm::Twine& t) { return t.str(); }
+
+// Blocks are persistent: one on every SM, fewer when there is less to do.
+uint32_t grid_of(const Problem& p, const Target& target, const Config& c) {
+  const int64_t clusters = std::max(1, target.sms / c.cluster);
+  if (p.op == Op::kGradWeight) return static_cast<uint32_t>(clusters * c.cluster);
+  const int64_t units = int64_t{geometry::row_tiles(c, static_cast<int>(p.T))} * p.H *
+                        geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
+  return static_cast<uint32_t>(std::min(clusters, units) * c.cluster);
+}
+
+geometry::Shares shares_of(const Problem& p, const Target& target, const Config& c) {
+  const auto depth = static_cast<int>(p.B * schedule::ceil_div(static_cast<int>(p.D), geometry::kPanel));
+  return {static_cast<int>(p.T), static_cast<int>(p.diag), p.fill == Fill::kLower, depth, c.split_k,
+          static_cast<int>(grid_of(p, target, c))};
+}
+
+class WgmmaSm90 final : public Family {
+ public:
+  llvm::StringRef name() const override { return "wgmma_sm90"; }
+  llvm::StringRef template_file() const override { return "wgmma_sm90.cuh"; }
+  bool serves(const Target& target) const override { return target.wgmma; }
+  int64_t shared_bytes(const Problem&, const Config& c) const override { return geometry::shared_bytes(c); }
+
+  std::optional<std::string> reject(const Problem& p, const Target& target, const Config& c) const override {
+    if (!serves(target)) return text(name() + " does not run on " + target.name + "; it needs sm_90a");
+    if (auto why = reject_problem(p)) return why;
+    if (c.tile_m != 128 && (c.tile_m != 64 || p.op == Op::kGradWeight))
+      return text("tile_m=" + llvm::Twine(c.tile_m) + ": " + name() + " takes 64 (forward, grad_input) or 128; try 128");
+    if (p.op == Op::kGradWeight ? c.tile_n != 256 : c.tile_n % 64 != 0 || c.tile_n < 64 || c.tile_n > 256)
+      return text("tile_n=" + llvm::Twine(c.tile_n) + ": " + name() +
+                  (p.op == Op::kGradWeight ? " takes 256 for grad_weight" : " takes 64, 128, 192 or 256") + "; try 256");
+    if (c.tile_k != 64)
+      return text("tile_k=" + llvm::Twine(c.tile_k) + ": a swizzled row of shared memory holds 64 elements; try 64");
+    if (c.warps_m != c.tile_m / 16 || c.warps_n != 1)
+      return text("warps=" + llvm::Twine(c.warps_m) + "x" + llvm::Twine(c.warps_n) + ": a warpgroup multiplies 64 rows; try warps=" +
+                  llvm::Twine(c.tile_m / 16) + "x1");
+    if (c.cluster != 1 && (c.cluster != 2 || c.tile_m != 128 || p.op == Op::kGradWeight))
+      return text("cluster=" + llvm::Twine(c.cluster) + ": " + name() +
+                  " takes 1, or 2 for forward and grad_input with tile_m=128; try cluster=1");
+    if (c.stages < 2 || c.stages > 12) return text("stages=" + llvm::Twine(c.stages) + ": " + name() + " takes 2 to 12");
+    if (geometry::store_panels(c) < 1)
+      return text("stages=" + llvm::Twine(c.stages) + " of " + llvm::Twine(geometry::stage_bytes(c)) +
+                  " B leave too little of " + llvm::Twine(geometry::kSharedLimit) + " B of shared memory to stage the output; try " +
+                  (c.stages > 2 ? "stages=" + llvm::Twine(c.stages - 1) : llvm::Twine("a smaller tile_n")));
+    if (c.raster < 0) return text("raster=" + llvm::Twine(c.raster) + " is negative; 0 is one section");
+    if (p.op != Op::kGradWeight && c.split_k > 1)
+      return text("split_k=" + llvm::Twine(c.split_k) + " is for grad_weight only; try split_k=1");
+    if (c.split_k < 1 || c.split_k > 65535) return text("split_k=" + llvm::Twine(c.split_k) + " is outside 1 to 65535");
+    if (c.vec_a != 8 || c.vec_b != 8 || c.vec_c != 8)
+      return text("vec=" + llvm::Twine(c.vec_a) + "x" + llvm::Twine(c.vec_b) + "x" + llvm::Twine(c.vec_c) +
+                  ": the copy engine moves 16 bytes; try vec=8x8x8");
+    if (c.blocks != 1) return text("blocks=" + llvm::Twine(c.blocks) + ": registers are handed out for one block on an SM; try blocks=1");
+    return std::nullopt;
+  }
+
+  std::vector<Config> configs(const Problem& p, const Target& target) const override {
+    std::vector<Config> out;
+    if (!serves(target) || reject_problem(p)) return out;
+    const auto add = [&](const Config& c) {
+      if (!reject(p, target, c)) out.push_back(c);
+    };
+    if (p.op == Op::kGradWeight) {
+      for (int stages : {4, 3}) {
+        Config c = config(128, 256, stages, 1);
+        // One part for every block, half as many and twice as many.
+        const geometry::Shares shares = shares_of(p, target, c);
+        const int left = shares.wide % shares.blocks;
+        const int all = left > 0 ? std::max(1, shares.blocks / left) : 1;
+        for (int split : std::set<int>{1, std::max(1, all / 2), all, 2 * all}) {
+          if (split > shares.depth) continue;
+          c.split_k = split;
+          add(c);
+        }
+      }
+      return out;
+    }
+    constexpr struct {
+      int tile_m, tile_n, stages;
+    } kTiles[] = {{128, 256, 4}, {128, 256, 3}, {128, 192, 4}, {128, 128, 5}, {128, 128, 6}, {128, 64, 6}, {64, 256, 4}, {64, 128, 6}};
+    const int64_t panels = p.B * ((p.D + 63) / 64);  // of one head
+    for (const auto& t : kTiles) {
+      // A tile more than twice as large as the product only adds waste.
+      if (t.tile_m > 64 && p.T <= 64) continue;
+      if (t.tile_n > 64 && t.tile_n / 128 >= panels) continue;
+      for (int cluster : {1, 2}) {
+        Config c = config(t.tile_m, t.tile_n, t.stages, cluster);
+        const int rows = geometry::row_tiles(c, static_cast<int>(p.T)), clusters = std::max(1, target.sms / cluster);
+        const int64_t columns = p.H * geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
+        // Sections that fill whole rounds of the machine, and round numbers.
+        const int even = clusters / std::gcd(clusters, rows);
+        for (int raster : std::set<int>{0, 8, 16, 32, even, 2 * even}) {
+          // Narrower sections than one round would be widened by the kernel.
+          if (raster > 0 && (raster >= columns || raster * rows < clusters)) continue;
+          c.raster = raster;
+          add(c);
+        }
+      }
+    }
+    return out;
+  }
+
+  std::optional<Config> generic_config(const Problem& p, const Target& target) const override {
+    if (!serves(target) || reject_problem(p)) return std::nullopt;
+    Config c = config(128, 256, 4, 1);
+    if (p.op == Op::kGradWeight) c.split_k = p.T <= 512 ? 33 : p.T <= 1024 ? 8 : p.T <= 2048 ? 2 : 1;
+    else c.raster = 16;
+    if (reject(p, target, c)) return std::nullopt;
+    return c;
+  }
+
+  LaunchPlan launch_plan(const Problem& p, const Target& target, const Config& c) const override {
+    using Tensor = MappedTensor;
+    LaunchPlan plan;
+    const uint32_t grid = grid_of(p, target, c);
+    Launch product{.entry = entry_name(p.op).str(),
+                   .grid = {grid, 1, 1},
+                   .block = {static_cast<uint32_t>(geometry::threads(c)), 1, 1},
+                   .cluster = static_cast<uint32_t>(c.cluster),
+                   .shared_bytes = static_cast<uint32_t>(geometry::shared_bytes(c)),
+                   .maps = {}};
+    switch (p.op) {
+      case Op::kForward: product.maps = {Tensor::kW, Tensor::kX, Tensor::kY}; break;
+      case Op::kGradInput: product.maps = {Tensor::kW, Tensor::kY, Tensor::kX}; break;
+      // Only tiles of x's own type leave through the copy engine.
+      case Op::kGradWeight: product.maps = {Tensor::kY, Tensor::kX, p.wdtype == p.dtype ? Tensor::kW : Tensor::kX}; break;
+    }
+    plan.launches.push_back(std::move(product));
+    if (p.op == Op::kGradWeight) {
+      plan.launches.push_back({.entry = kReduceEntry.str(),
+                               .grid = {grid * geometry::kReduceBlocks, 1, 1},
+                               .block = {geometry::kReduceThreads, 1, 1},
+                               .cluster = 1,
+                               .shared_bytes = 0,
+                               .maps = {}});
+      plan.workspace_bytes = 4 * p.H * shares_of(p, target, c).workspace();
+    }
+    return plan;
+  }
+
+ private:
+  static Config config(int tile_m, int tile_n, int stages, int cluster) {
+    return {.tile_m = tile_m, .tile_n = tile_n, .tile_k = 64, .warps_m = tile_m / 16, .warps_n = 1, .stages = stages, .split_k = 1,
+            .raster = 0, .vec_a = 8, .vec_b = 8, .vec_c = 8, .cluster = cluster, .blocks = 1};
+  }
+
+  // What this family does not make, whatever the config.
+  std::optional<std::string> reject_problem(const Problem& p) const {
+    const auto no = [&](const llvm::Twine& why) { return text(name() + " " + why + "; use another family"); };
+    if (p.dtype == DType::kF32) return no("multiplies 16-bit data");
+    if (p.op != Op::kGradWeight && p.wdtype != p.dtype) return no("reads W in x's own type, wdtype is f32");
+    if (p.layout != Layout::kBTD) return no("reads features that are contiguous, layout=bdt has contiguous tokens");
+    if (p.K != 1 || p.pad != 0) return no("makes K=1 with pad=0: the copy engine cannot shift by single elements");
+    if (p.align < 16 || p.walign < 16)
+      return no("copies 16-byte pieces, align=" + llvm::Twine(p.align) + " and walign=" + llvm::Twine(p.walign) + " do not give them");
+    const Epilogue& e = p.epilogue;
+    if (p.op == Op::kGradWeight && (e.bias || e.zero_outside))
+      return no(e.bias ? "does not make grad_bias" : "does not write zeros outside the triangle");
+    if ((e.pre || e.gate || e.residual) && p.D % 2 != 0) return no("reads and writes pairs of features, D is odd");
+    // The narrow tiles' k blocks are counted in 32 bits (Shares).
+    if (p.op == Op::kGradWeight && p.B * ((p.D + 63) / 64) * ((p.T + 127) / 128) > (int64_t{1} << 30))
+      return no("counts at most 2^30 blocks of dW's depth");
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+const Family& wgmma_sm90_family() {
+  static const WgmmaSm90 family;
+  return family;
+}
+
+}  // namespace trigen
