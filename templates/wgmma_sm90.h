@@ -33,10 +33,62 @@ TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
 }
 TRIGEN_HOST_DEVICE constexpr int row_tiles(const Config& c, int T) { return schedule::ceil_div(T, c.tile_m); }
 
+// The triangle as the rows of the product see it: grad_input multiplies by W's transpose.
+TRIGEN_HOST_DEVICE constexpr Fill product_fill(const Shape& s) {
+  return (s.fill == Fill::kLower) == (s.op != Op::kGradInput) ? Fill::kLower : Fill::kUpper;
+}
+
+// What of k belongs to rows [first, first + 64): `active` blocks of 64, of which the last active - whole ones cross the
+// diagonal. Lower counts blocks from k = 0 up, upper from the last block down.
+struct Reach {
+  int whole = 0, active = 0;
+  TRIGEN_HOST_DEVICE constexpr Reach(Fill fill, int first, int diag, int blocks) {
+    if (fill == Fill::kLower) {  // kept: k <= row + diag
+      active = schedule::min(schedule::max(((first + 63 + diag) >> 6) + 1, 0), blocks);
+      whole = schedule::min(schedule::max(((first + diag - 63) >> 6) + 1, 0), active);
+    } else {  // kept: k >= row + diag
+      active = schedule::min(schedule::max(blocks - ((first + diag) >> 6), 0), blocks);
+      whole = schedule::min(schedule::max(blocks - ((first + 63 + diag + 63) >> 6), 0), active);
+    }
+  }
+};
+
+// The tile order, the same for loader and consumers: sections of columns that fit L2; inside a section the longest rows come
+// first and are dealt to the clusters forwards and backwards in turn, so that each gets long and short ones. Every section
+// is dealt afresh: a deal that ran on across sections gave some clusters the long rows of all (up to 1.9x the ideal time).
+struct Deal {
+  int rows, columns, section;  // row tiles; column units of all heads; column units in a section
+  int clusters, cluster;       // how many there are, which one this is
+  bool longest_last;           // the last row is the longest one
+  int start = 0, round = 0, backwards = 1;
+
+  // The next tile of this cluster; false at the end.
+  TRIGEN_HOST_DEVICE constexpr bool next(int& row, int& column) {
+    while (start < columns) {
+      const int width = schedule::min(section, columns - start);
+      while (round < width * rows) {
+        backwards ^= 1;
+        const int unit = round + (backwards ? clusters - 1 - cluster : cluster);
+        round += clusters;
+        if (unit < width * rows) {
+          const int r = unit / width;
+          column = start + unit - r * width;
+          row = longest_last ? rows - 1 - r : r;
+          return true;
+        }
+      }
+      start += section;
+      round = 0;
+    }
+    return false;
+  }
+};
+
 inline constexpr int kWideSums = 128 * 256;    // f32 values of a wide part of grad_weight in the workspace
 inline constexpr int kNarrowSums = 128 * 128;  // of a narrow one
 inline constexpr int kReduceBlocks = 8;        // blocks of the reduction for each block of the product
 inline constexpr int kReduceThreads = 256;
+inline constexpr int kReduceSharedBytes = 4608;
 
 // How the blocks of grad_weight share its tiles. Row tiles of 128 t; each row's span of columns is cut into wide tiles of
 // 256 s and, where 128 are left over, a narrow one of 128. Tiles are few and deep (k = B * D), so:
@@ -101,6 +153,53 @@ struct Shares {
   }
   TRIGEN_HOST_DEVICE constexpr long long narrow_slot(int b, bool from_start) const {
     return static_cast<long long>(parts()) * kWideSums + (2ll * b + (from_start ? 1 : 0)) * kNarrowSums;
+  }
+};
+
+// One piece of work: k blocks [begin, end) of a tile. slot < 0: the whole sum, written to dW; else it goes to the workspace.
+struct Piece {
+  int row = 0, column = 0, begin = 0, end = 0;
+  long long slot = -1;
+  bool narrow = false;
+};
+
+// What block `block` does, in order.
+struct Pieces {
+  const Shares& shares;
+  int block, part, at, stop, tile;
+  TRIGEN_HOST_DEVICE constexpr Pieces(const Shares& s, int b)
+      : shares(s), block(b), part(b), at(s.bound(b)), stop(s.bound(b + 1)), tile(b) {}
+  TRIGEN_HOST_DEVICE constexpr bool next(Piece& piece) {
+    if (part < shares.parts()) {
+      const int index = part / shares.split, which = part - index * shares.split;
+      piece.narrow = false;
+      piece.begin = shares.part_begin(which);
+      piece.end = shares.part_begin(which + 1);
+      piece.slot = static_cast<long long>(part) * kWideSums;
+      shares.locate(false, shares.whole + index, piece.row, piece.column);
+      part += shares.blocks;
+      return true;
+    }
+    if (at < stop) {
+      const int index = at / shares.depth, start = index * shares.depth;
+      const int until = schedule::min(stop, start + shares.depth);
+      piece.narrow = true;
+      piece.begin = at - start;
+      piece.end = until - start;
+      // At most two shares of a block are incomplete: one that began in an earlier block, one that a later block ends.
+      piece.slot = at == start && until == start + shares.depth ? -1 : shares.narrow_slot(block, at == start);
+      shares.locate(true, index, piece.row, piece.column);
+      at = until;
+      return true;
+    }
+    if (tile >= shares.whole) return false;
+    piece.narrow = false;
+    piece.begin = 0;
+    piece.end = shares.depth;
+    piece.slot = -1;
+    shares.locate(false, tile, piece.row, piece.column);
+    tile += shares.blocks;
+    return true;
   }
 };
 

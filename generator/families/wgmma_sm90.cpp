@@ -145,7 +145,7 @@ class WgmmaSm90 final : public Family {
                                .grid = {grid * geometry::kReduceBlocks, 1, 1},
                                .block = {geometry::kReduceThreads, 1, 1},
                                .cluster = 1,
-                               .shared_bytes = 0,
+                               .shared_bytes = geometry::kReduceSharedBytes,
                                .maps = {}});
       plan.workspace_bytes = 4 * p.H * shares_of(p, target, c).workspace();
     }

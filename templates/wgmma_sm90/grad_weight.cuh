@@ -11,52 +11,6 @@
 
 namespace trigen::wgmma_sm90 {
 
-// One piece of work: k blocks [begin, end) of a tile. slot < 0: the whole sum, written to dW; else it goes to the workspace.
-struct Piece {
-  int row, column, begin, end;
-  long long slot;
-  bool narrow;
-};
-
-struct Pieces {
-  const Shares& shares;
-  int block, part, at, stop, tile;
-  __device__ __forceinline__ Pieces(const Shares& s, int b)
-      : shares(s), block(b), part(b), at(s.bound(b)), stop(s.bound(b + 1)), tile(b) {}
-  __device__ __forceinline__ bool next(Piece& piece) {
-    if (part < shares.parts()) {
-      const int index = part / shares.split, which = part - index * shares.split;
-      piece.narrow = false;
-      piece.begin = shares.part_begin(which);
-      piece.end = shares.part_begin(which + 1);
-      piece.slot = static_cast<long long>(part) * kWideSums;
-      shares.locate(false, shares.whole + index, piece.row, piece.column);
-      part += shares.blocks;
-      return true;
-    }
-    if (at < stop) {
-      const int index = at / shares.depth, start = index * shares.depth;
-      const int until = min(stop, start + shares.depth);
-      piece.narrow = true;
-      piece.begin = at - start;
-      piece.end = until - start;
-      // At most two shares of a block are incomplete: one that began in an earlier block, one that a later block ends.
-      piece.slot = at == start && until == start + shares.depth ? -1 : shares.narrow_slot(block, at == start);
-      shares.locate(true, index, piece.row, piece.column);
-      at = until;
-      return true;
-    }
-    if (tile >= shares.whole) return false;
-    piece.narrow = false;
-    piece.begin = 0;
-    piece.end = shares.depth;
-    piece.slot = -1;
-    shares.locate(false, tile, piece.row, piece.column);
-    tile += shares.blocks;
-    return true;
-  }
-};
-
 // Writes dW[row, column] and dW[row, column + 1] where they lie in the triangle and in the matrix. `column` is even.
 template <Kernel C>
 __device__ __forceinline__ void write_pair(const Params& p, int head, int tokens, int diag, int row, int column, float v0, float v1) {

@@ -17,37 +17,6 @@
 
 namespace trigen::wgmma_sm90 {
 
-// The tile order, the same for loader and consumers: sections of columns that fit L2; inside a section the longest rows come
-// first and are dealt to the clusters forwards and backwards in turn, so that each gets long and short ones. Every section
-// is dealt afresh: a deal that ran on across sections gave some clusters the long rows of all (up to 1.9x the ideal time).
-struct Deal {
-  int rows, columns, section;  // row tiles; column units of all heads; column units in a section
-  int clusters, cluster;       // how many there are, which one this is
-  bool longest_last;           // the last row is the longest one
-  int start = 0, round = 0, backwards = 1;
-
-  // The next tile of this cluster; false at the end.
-  __device__ __forceinline__ bool next(int& row, int& column) {
-    while (start < columns) {
-      const int width = min(section, columns - start);
-      while (round < width * rows) {
-        backwards ^= 1;
-        const int unit = round + (backwards ? clusters - 1 - cluster : cluster);
-        round += clusters;
-        if (unit < width * rows) {
-          const int r = unit / width;
-          column = start + unit - r * width;
-          row = longest_last ? rows - 1 - r : r;
-          return true;
-        }
-      }
-      start += section;
-      round = 0;
-    }
-    return false;
-  }
-};
-
 // A tile's first panel in its head, and the panels of the whole tensor.
 struct Panels {
   int batch_panels, head_units;

@@ -5,6 +5,21 @@
 
 namespace trigen::wgmma_sm90 {
 
+// In shared memory: what one thread works out for the block.
+struct ReduceItem {
+  const float4* source;  // the tile's first part
+  long long second;      // from the first part to the second, in float4
+  long long stride;      // from there on to the next
+  int count, row, column, head, position, log;
+};
+struct ReduceShared {
+  float4 partial[kReduceThreads];
+  Shares shares;
+  ReduceItem item;
+  int wide_items, items;
+};
+static_assert(sizeof(ReduceShared) <= kReduceSharedBytes, "the host asks for this much");
+
 // 256 threads; the grid is kReduceBlocks times that of run_grad_weight. With few parts a thread adds kRun quadruples of sums; with
 // many, 2 to 8 threads take consecutive runs of a quadruple's parts, and their sums are then added in order.
 template <Kernel C>
@@ -14,16 +29,10 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
   const int features = C.shape.D ? C.shape.D : p.D;
   const int heads = C.shape.H ? C.shape.H : p.H;
   const int diag = C.shape.T ? C.shape.diag : p.diag;
-  struct Item {
-    const float4* source;  // the tile's first part
-    long long second;      // from the first part to the second, in float4
-    long long stride;      // from there on to the next
-    int count, row, column, head, position, log;
-  };
-  __shared__ Item item;
-  __shared__ Shares shares;
-  __shared__ int wide_items, items;
-  __shared__ float4 partial[kReduceThreads];
+  extern __shared__ __align__(1024) unsigned char wgmma_shared[];
+  ReduceShared& here = *reinterpret_cast<ReduceShared*>(wgmma_shared);
+  Shares& shares = here.shares;
+  ReduceItem& item = here.item;
   // log2 of the threads that share a sum, so that each adds about 8 parts.
   const auto spread = [](int parts) { return parts > 32 ? 3 : parts > 16 ? 2 : parts > 8 ? 1 : 0; };
   // Items of a tile: one covers kRun * 256 positions, or 256 / 2^log.
@@ -33,10 +42,11 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
   };
   if (threadIdx.x == 0) {
     shares = shares_of<C>(p, tokens, features, diag, static_cast<int>(gridDim.x) / kReduceBlocks);
-    wide_items = (shares.wide - shares.whole) * cut(false, spread(shares.split));
-    items = wide_items + (shares.narrow ? shares.narrow * cut(true, spread(shares.sharers() / shares.narrow)) : 0);
+    here.wide_items = (shares.wide - shares.whole) * cut(false, spread(shares.split));
+    here.items = here.wide_items + (shares.narrow ? shares.narrow * cut(true, spread(shares.sharers() / shares.narrow)) : 0);
   }
   __syncthreads();
+  const int wide_items = here.wide_items, items = here.items;
   for (int all = static_cast<int>(blockIdx.x); all < heads * items; all += static_cast<int>(gridDim.x)) {
     if (threadIdx.x == 0) {
       item.head = all / items;
@@ -62,7 +72,7 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
       shares.locate(narrow, narrow ? tile : shares.whole + tile, item.row, item.column);
     }
     __syncthreads();
-    const Item now = item;
+    const ReduceItem now = item;
     const int thread = static_cast<int>(threadIdx.x);
     const auto part = [&](int i) { return i == 0 ? now.source : now.source + now.second + (i - 1) * now.stride; };
     const auto add = [](float4& sum, const float4& v) { sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w; };
@@ -88,10 +98,10 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
       const int end = now.count * (run + 1) >> now.log;
 #pragma unroll 8
       for (int i = now.count * run >> now.log; i < end; ++i) add(sum, part(i)[position]);
-      partial[thread] = sum;
+      here.partial[thread] = sum;
       __syncthreads();
       if (run == 0) {
-        for (int i = 1; i < 1 << now.log; ++i) add(sum, partial[i * width + thread]);
+        for (int i = 1; i < 1 << now.log; ++i) add(sum, here.partial[i * width + thread]);
         write(position, sum);
       }
     }

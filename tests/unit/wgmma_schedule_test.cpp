@@ -1,0 +1,151 @@
+// How wgmma_sm90's kernels share their work: every piece once, none twice, and evenly.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "templates/wgmma_sm90.h"
+
+namespace trigen::wgmma_sm90 {
+namespace {
+
+bool kept(Fill fill, int row, int k, int diag) { return fill == Fill::kLower ? k <= row + diag : k >= row + diag; }
+
+TEST(Reach, CountsTheBlocksThatHaveAWeight) {
+  for (Fill fill : {Fill::kLower, Fill::kUpper})
+    for (int blocks : {1, 2, 5, 9})
+      for (int diag : {-700, -130, -65, -64, -63, -3, 0, 1, 5, 63, 64, 65, 200, 700})
+        for (int first = 0; first < 64 * blocks; first += 64) {
+          const Reach reach(fill, first, diag, blocks);
+          int whole = 0, active = 0;
+          for (int i = 0; i < blocks; ++i) {
+            const int k = 64 * (fill == Fill::kLower ? i : blocks - 1 - i);
+            int inside = 0;
+            for (int r = 0; r < 64; ++r)
+              for (int c = 0; c < 64; ++c) inside += kept(fill, first + r, k + c, diag);
+            // Blocks come in an order in which whole ones are first and empty ones last.
+            if (inside == 64 * 64) {
+              EXPECT_EQ(whole++, i);
+            }
+            if (inside > 0) {
+              EXPECT_EQ(active++, i);
+            }
+          }
+          EXPECT_EQ(reach.whole, whole) << "blocks " << blocks << " diag " << diag << " first " << first;
+          EXPECT_EQ(reach.active, active) << "blocks " << blocks << " diag " << diag << " first " << first;
+        }
+}
+
+std::map<std::pair<int, int>, int> dealt(int rows, int columns, int section, int clusters, std::vector<int>* work = nullptr) {
+  std::map<std::pair<int, int>, int> tiles;
+  for (int cluster = 0; cluster < clusters; ++cluster) {
+    Deal deal{.rows = rows, .columns = columns, .section = section, .clusters = clusters, .cluster = cluster, .longest_last = true};
+    for (int row = 0, column = 0; deal.next(row, column);) {
+      EXPECT_TRUE(row >= 0 && row < rows && column >= 0 && column < columns);
+      ++tiles[{row, column}];
+      if (work) (*work)[cluster] += row + 1;
+    }
+  }
+  return tiles;
+}
+
+TEST(Deal, EveryTileOnce) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 300; ++i) {
+    const int rows = 1 + random() % 40, columns = 1 + random() % 70, section = 1 + random() % columns, clusters = 1 + random() % 140;
+    const auto tiles = dealt(rows, columns, section, clusters);
+    EXPECT_EQ(tiles.size(), static_cast<size_t>(rows) * columns);
+    for (const auto& [tile, times] : tiles) EXPECT_EQ(times, 1);
+  }
+}
+
+TEST(Deal, LongAndShortRowsToEveryCluster) {
+  // Rows and column units of T = 512 to 8192 with sections of whole rounds: within 4 % of the mean.
+  const int cases[][3] = {{4, 128, 33}, {8, 64, 33}, {16, 32, 32}, {32, 16, 16}, {64, 16, 16}, {32, 128, 16}};
+  for (const auto& [rows, columns, section] : cases) {
+    std::vector<int> work(132);
+    dealt(rows, columns, section, 132, &work);
+    const double mean = rows * (rows + 1) / 2.0 * columns / 132;
+    EXPECT_LE(*std::max_element(work.begin(), work.end()), 1.04 * mean) << rows << " rows";
+  }
+}
+
+// Adds up what all blocks do: for each tile of 128 x 128, its k blocks.
+void check_shares(int T, int diag, bool lower, int depth, int split, int blocks) {
+  SCOPED_TRACE(testing::Message() << "T " << T << " diag " << diag << " lower " << lower << " depth " << depth << " split " << split
+                                  << " blocks " << blocks);
+  const Shares shares(T, diag, lower, depth, split, blocks);
+  std::map<std::pair<int, int>, std::vector<int>> done;
+  std::map<long long, long long> slots;  // begin -> end in the workspace
+  for (int b = 0; b < blocks; ++b) {
+    Pieces pieces(shares, b);
+    int narrow_slots = 0;
+    for (Piece piece; pieces.next(piece);) {
+      ASSERT_LT(piece.begin, piece.end);
+      for (int half = 0; half < (piece.narrow ? 1 : 2); ++half) {
+        auto& times = done[{piece.row, piece.column + half}];
+        times.resize(depth);
+        for (int k = piece.begin; k < piece.end; ++k) ++times[k];
+      }
+      if (piece.slot >= 0) {
+        const long long end = piece.slot + (piece.narrow ? kNarrowSums : kWideSums);
+        EXPECT_TRUE(slots.emplace(piece.slot, end).second) << "two parts in one place";
+        narrow_slots += piece.narrow;
+      } else {
+        EXPECT_EQ(piece.begin, 0);
+        EXPECT_EQ(piece.end, depth);
+      }
+    }
+    EXPECT_LE(narrow_slots, 2);
+  }
+  long long last = 0;
+  for (const auto& [begin, end] : slots) {
+    EXPECT_GE(begin, last);
+    last = end;
+  }
+  EXPECT_LE(last, shares.workspace());
+  const Fill fill = lower ? Fill::kLower : Fill::kUpper;
+  for (int row = 0; row < shares.rows; ++row)
+    for (int column = 0; column < shares.rows; ++column) {
+      // The corner of the tile that lies deepest in the triangle.
+      const bool touched = lower ? kept(fill, 128 * row + 127, 128 * column, diag) : kept(fill, 128 * row, 128 * column + 127, diag);
+      const auto found = done.find({row, column});
+      if (touched) {
+        ASSERT_NE(found, done.end()) << "tile " << row << ", " << column;
+      }
+      if (found == done.end()) continue;
+      for (int times : found->second) EXPECT_EQ(times, 1) << "tile " << row << ", " << column;
+    }
+  // The reduction finds the same blocks that left parts.
+  for (int tile = 0; tile < shares.narrow; ++tile) {
+    const int first = shares.owner(tile * depth), end = shares.owner((tile + 1) * depth - 1);
+    EXPECT_LE(shares.bound(first), tile * depth);
+    EXPECT_GT(shares.bound(first + 1), tile * depth);
+    EXPECT_GE(shares.bound(end + 1), (tile + 1) * depth);
+    for (int b = first; end > first && b <= end; ++b) EXPECT_TRUE(slots.count(shares.narrow_slot(b, b == first)));
+  }
+}
+
+TEST(Shares, EveryKBlockOfEveryTileOnce) {
+  for (int T : {64, 128, 256, 512, 1000, 1024, 2048, 4096})
+    for (int split : {1, 2, 8, 33, 132}) check_shares(T, 0, true, 64, split, 132);
+  std::mt19937 random(2);
+  for (int i = 0; i < 300; ++i)
+    check_shares(1 + random() % 3000, static_cast<int>(random() % 1500) - 700, random() % 2, 1 + random() % 70, 1 + random() % 40,
+                 1 + random() % 140);
+}
+
+TEST(Geometry, SharedMemoryAsTheConfigsSay) {
+  Config c{};
+  c.tile_m = 128, c.tile_n = 256, c.tile_k = 64, c.warps_m = 8, c.warps_n = 1, c.stages = 4, c.cluster = c.blocks = 1;
+  EXPECT_EQ(stage_bytes(c), (128 + 256) * 64 * 2);
+  EXPECT_EQ(store_panels(c), 2);
+  EXPECT_EQ(shared_bytes(c), 4 * 49152 + 2 * 2 * 8192 + 256);
+  EXPECT_LE(shared_bytes(c), kSharedLimit);
+  EXPECT_EQ(threads(c), 384);
+}
+
+}  // namespace
+}  // namespace trigen::wgmma_sm90
