@@ -17,7 +17,7 @@ void TargetOptions::add_device(CLI::App& app) {
 }
 
 void TargetOptions::add_family(CLI::App& app) {
-  app.add_option("--family", family, "one family alone: simt, mma_sm70, mma_sm75, mma_sm80")->group("Target");
+  app.add_option("--family", family, "one family alone: simt, mma_sm70, mma_sm75, mma_sm80, wgmma_sm90")->group("Target");
   app.add_option("--config", config, "with --family, one config: tile=128x128x32,warps=2x2,stages=3")->group("Target");
   app.add_option("--candidate", candidate, "family:config[,generic], as tables and errors print it")->group("Target");
 }

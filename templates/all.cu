@@ -22,3 +22,42 @@ extern "C" __global__ void simt_run(const __grid_constant__ trigen::Params p) { 
 extern "C" __global__ void simt_reduce(const __grid_constant__ trigen::Params p) {
   trigen::simt::reduce<kSimt>(p);
 }
+
+#include "wgmma_sm90.cuh"
+
+namespace {
+constexpr trigen::Config kWgmmaConfig{.tile_m = 128,
+                                      .tile_n = 256,
+                                      .tile_k = 64,
+                                      .warps_m = 8,
+                                      .warps_n = 1,
+                                      .stages = 4,
+                                      .split_k = 2,
+                                      .vec_a = 8,
+                                      .vec_b = 8,
+                                      .vec_c = 8,
+                                      .cluster = 1,
+                                      .blocks = 1};
+constexpr trigen::Kernel kWgmmaForward{
+    .shape = {.op = trigen::Op::kForward, .dtype = trigen::DType::kBF16, .wdtype = trigen::DType::kBF16},
+    .config = kWgmmaConfig};
+constexpr trigen::Kernel kWgmmaWeight{
+    .shape = {.op = trigen::Op::kGradWeight, .dtype = trigen::DType::kBF16, .wdtype = trigen::DType::kF32},
+    .config = kWgmmaConfig};
+}  // namespace
+
+extern "C" __global__ void wgmma_forward(const __grid_constant__ trigen::Params p,
+                                         const __grid_constant__ trigen::TensorMap a,
+                                         const __grid_constant__ trigen::TensorMap b,
+                                         const __grid_constant__ trigen::TensorMap c) {
+  trigen::wgmma_sm90::run<kWgmmaForward>(p, a, b, c);
+}
+extern "C" __global__ void wgmma_weight(const __grid_constant__ trigen::Params p,
+                                        const __grid_constant__ trigen::TensorMap a,
+                                        const __grid_constant__ trigen::TensorMap b,
+                                        const __grid_constant__ trigen::TensorMap c) {
+  trigen::wgmma_sm90::run<kWgmmaWeight>(p, a, b, c);
+}
+extern "C" __global__ void wgmma_reduce(const __grid_constant__ trigen::Params p) {
+  trigen::wgmma_sm90::reduce<kWgmmaWeight>(p);
+}
