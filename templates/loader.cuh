@@ -40,21 +40,20 @@ class Loader {
 
   static constexpr int kPasses = kPassR * kPassC;
   static constexpr bool kBatched = !kAsync && kVec * kBytes<kDType> < 4 && kPasses > 8;
-  // Coordinates of rows that stay the same for all tiles are kept while they are few.
-  static constexpr bool kKeepsStrided = Operand::kContiguousIsK && kPassR <= 8;
+  // Rows that stay the same for all tiles: of a linear operand the first address stands for all; else the
+  // coordinates are kept while they are few, and decoded again where they would take too many registers.
+  static constexpr bool kKeepsFirst = Operand::kContiguousIsK && Operand::kLinear;
+  static constexpr bool kKeepsStrided = Operand::kContiguousIsK && !Operand::kLinear && kPassR <= 8;
   static constexpr int kUnroll = kAsync && kPasses > 8 ? 4 : kPasses;
 
  public:
   __device__ __forceinline__ Loader(const Params& p, const Sizes& z, int head, Range depth, int mn,
                                     int thread)
       : operand_(p, z, head, depth), mn_(mn), row_(thread / kColumns), column_(thread % kColumns * kVec) {
+    if constexpr (kKeepsFirst) first_ = operand_.base + operand_.strided(mn + row_).offset;
     if constexpr (kKeepsStrided) {
 #pragma unroll
-      for (int i = 0; i < kPassR; ++i) {
-        strided_[i] = operand_.strided(mn + row_ + i * kRowsPerPass);
-        // The first pass's offset and the uniform pitch stand for all, to save registers.
-        if (Operand::kLinear && i > 0) strided_[i].offset = 0;
-      }
+      for (int i = 0; i < kPassR; ++i) strided_[i] = operand_.strided(mn + row_ + i * kRowsPerPass);
     }
     if constexpr (!Operand::kContiguousIsK) {
 #pragma unroll
@@ -75,10 +74,10 @@ class Loader {
           if constexpr (kAsync) {
             constexpr int kSize = kBytes<kDType>;
             const unsigned to = shared + Layout::byte(r, c);
-            if (Operand::kSuffix && begin > 0 && begin < end) {
+            if (Operand::kPartial && Operand::kHasLow && begin > 0 && begin < end) {
               copy_singly(to, from, begin, end);
             } else {
-              if constexpr (Operand::kSuffix) end = begin > 0 ? 0 : end;
+              if constexpr (Operand::kPartial && Operand::kHasLow) end = begin > 0 ? 0 : end;
               ptx::cp_async<kVec * kSize>(to, from, end * kSize);
             }
           } else {
@@ -165,8 +164,10 @@ class Loader {
         s = strided_[i];
       else
         s = operand_.strided(mn_ + r);
-      if constexpr (kKeepsStrided && Operand::kLinear) s.offset = strided_[0].offset + step;
-      f(r, c, s, o.contiguous, operand_.base + o.contiguous.offset + s.offset);
+      if constexpr (kKeepsFirst)
+        f(r, c, s, o.contiguous, first_ + o.contiguous.offset + step);
+      else
+        f(r, c, s, o.contiguous, operand_.base + o.contiguous.offset + s.offset);
     } else {
       Strided s = o.strided;
       if (pass >= kPassC) s = operand_.strided(o.k + r);
@@ -183,12 +184,12 @@ class Loader {
   // The elements of a vector that take part: [begin, end) of kVec.
   __device__ __forceinline__ void bounds(const Strided& s, const Contiguous& q, int& begin, int& end) const {
     if constexpr (kVec == 1 || !Operand::kPartial) {
-      const bool low = !(Operand::kSuffix) || q.index >= s.low;
+      const bool low = !Operand::kHasLow || q.index + kVec > s.low;
       end = low && q.index < s.high && operand_.inside(s, q) ? kVec : 0;
       begin = 0;
     } else {
       end = max(0, min(s.high - q.index, kVec));
-      begin = Operand::kSuffix ? max(0, min(s.low - q.index, kVec)) : 0;
+      begin = Operand::kHasLow ? max(0, min(s.low - q.index, kVec)) : 0;
     }
   }
 
@@ -235,6 +236,7 @@ class Loader {
 
   Operand operand_;
   int mn_, row_, column_;
+  const Element* first_;
   Strided strided_[kKeepsStrided ? kPassR : 1];
   Contiguous contiguous_[Operand::kContiguousIsK ? 1 : kPassC];
   Raw<kDType, kVec> raw_[kAsync ? 1 : kBatched ? kBatch : kPasses];

@@ -63,44 +63,42 @@ class LdmatrixEngine {
     }
   };
 
-  // Addresses are precomputed where the XOR does not commute with the loop: along k for operands whose rows
-  // are m or n, along m or n for operands whose rows are k. The other direction is a constant distance.
+  // One address per operand. Fragments that lie across the XORed chunks are reached by flipping bits: i
+  // fragments further is 32 * i bytes further along a row, and those bits are zero in everything that is
+  // added to them (a warp's first row or column is a multiple of its extent, stages begin at multiples of 128
+  // bytes). The other direction is a constant distance.
   __device__ __forceinline__ explicit LdmatrixEngine(int thread)
       : lane_(thread % 32), warp_m_(thread / 32 / c.warps_n), warp_n_(thread / 32 % c.warps_n) {
     const int m = warp_m_ * kWarpM, n = warp_n_ * kWarpN;
     const int low = lane_ % 8, bit3 = lane_ / 8 % 2, bit4 = lane_ / 16;
-#pragma unroll
-    for (int i = 0; i < kPlacesA; ++i) {
-      if constexpr (kAlongKA)
-        at_a_[i] = LayoutA::byte(m + low + 8 * bit3, i * kStepK + bit4 * 16 / kElement);
-      else if constexpr (kTF32)
-        at_a_[i] = LayoutA::byte(lane_ % 4, m + i * 8 + lane_ / 4);
-      else
-        at_a_[i] = LayoutA::byte(low + 8 * bit4, m + i * 16 + 8 * bit3);
-    }
-#pragma unroll
-    for (int i = 0; i < kPlacesB; ++i) {
-      if constexpr (kAlongKB)
-        at_b_[i] = LayoutB::byte(n + low + 8 * bit4, i * kStepK + bit3 * 16 / kElement);
-      else if constexpr (kTF32)
-        at_b_[i] = LayoutB::byte(lane_ % 4, n + i * 8 + lane_ / 4);
-      else
-        at_b_[i] = LayoutB::byte(low + 8 * bit3, n + i * 16 + 8 * bit4);
-    }
+    if constexpr (kAlongKA)
+      at_a_ = LayoutA::byte(m + low + 8 * bit3, bit4 * 16 / kElement);
+    else if constexpr (kTF32)
+      at_a_ = LayoutA::byte(lane_ % 4, m + lane_ / 4);
+    else
+      at_a_ = LayoutA::byte(low + 8 * bit4, m + 8 * bit3);
+    if constexpr (kAlongKB)
+      at_b_ = LayoutB::byte(n + low + 8 * bit4, bit3 * 16 / kElement);
+    else if constexpr (kTF32)
+      at_b_ = LayoutB::byte(lane_ % 4, n + lane_ / 4);
+    else
+      at_b_ = LayoutB::byte(low + 8 * bit3, n + 8 * bit4);
   }
 
   __device__ __forceinline__ void load(Fragment& f, unsigned a, unsigned b, int step) const {
+    a += at_a_;
+    b += at_b_;
 #pragma unroll
     for (int i = 0; i < kFragmentsM; ++i) {
       if constexpr (kAlongKA) {
-        ptx::ldmatrix_x4(f.a[i], a + at_a_[step] + i * 16 * LayoutA::kPitch);
+        ptx::ldmatrix_x4(f.a[i], (a ^ (step * 32)) + i * 16 * LayoutA::kPitch);
       } else if constexpr (kTF32) {
 #pragma unroll
         for (int e = 0; e < 4; ++e)  // rows g, g + 8, and the same four deeper
           ptx::load_shared<4>(&f.a[i][e],
-                              a + at_a_[2 * i + e % 2] + (step * 8 + e / 2 * 4) * LayoutA::kPitch);
+                              (a ^ ((2 * i + e % 2) * 32)) + (step * 8 + e / 2 * 4) * LayoutA::kPitch);
       } else {
-        ptx::ldmatrix_x4_trans(f.a[i], a + at_a_[i] + step * 16 * LayoutA::kPitch);
+        ptx::ldmatrix_x4_trans(f.a[i], (a ^ (i * 32)) + step * 16 * LayoutA::kPitch);
       }
     }
 #pragma unroll
@@ -109,13 +107,13 @@ class LdmatrixEngine {
 #pragma unroll
         for (int e = 0; e < 4; ++e)
           ptx::load_shared<4>(&f.b[2 * j + e / 2][e % 2],
-                              b + at_b_[2 * j + e / 2] + (step * 8 + e % 2 * 4) * LayoutB::kPitch);
+                              (b ^ ((2 * j + e / 2) * 32)) + (step * 8 + e % 2 * 4) * LayoutB::kPitch);
       } else {
         unsigned w[4];
         if constexpr (kAlongKB)
-          ptx::ldmatrix_x4(w, b + at_b_[step] + j * 16 * LayoutB::kPitch);
+          ptx::ldmatrix_x4(w, (b ^ (step * 32)) + j * 16 * LayoutB::kPitch);
         else
-          ptx::ldmatrix_x4_trans(w, b + at_b_[j] + step * 16 * LayoutB::kPitch);
+          ptx::ldmatrix_x4_trans(w, (b ^ (j * 32)) + step * 16 * LayoutB::kPitch);
 #pragma unroll
         for (int e = 0; e < 4; ++e) f.b[2 * j + e / 2][e % 2] = w[e];
       }
@@ -183,9 +181,6 @@ class LdmatrixEngine {
   }
 
  private:
-  static constexpr int kPlacesA = kAlongKA ? kSteps : kTF32 ? kFragmentsM * 2 : kFragmentsM;
-  static constexpr int kPlacesB = kAlongKB ? kSteps : kTF32 ? kFragmentsN : kFragmentsN / 2;
-
   static __device__ __forceinline__ void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0,
                                              unsigned b1) {
     if constexpr (!kSm80) {
@@ -201,7 +196,7 @@ class LdmatrixEngine {
   }
 
   int lane_, warp_m_, warp_n_;
-  unsigned at_a_[kPlacesA], at_b_[kPlacesB];
+  unsigned at_a_, at_b_;  // bytes from the start of an operand's stage
 };
 
 }  // namespace trigen

@@ -55,8 +55,8 @@ struct WeightOperand {
   static constexpr DType kDType = C.shape.wdtype;
   static constexpr bool kContiguousIsK = C.shape.op == Op::kForward;
   static constexpr int kVec = C.config.vec_a;
-  static constexpr bool kPartial = true;                         // a vector may be cut by the triangle
-  static constexpr bool kSuffix = C.shape.fill == Fill::kUpper;  // ... at its front
+  static constexpr bool kPartial = true;                         // the triangle cuts vectors
+  static constexpr bool kHasLow = C.shape.fill == Fill::kUpper;  // ... at their front
   static constexpr bool kShifted = false;
   static_assert(C.shape.op == Op::kForward || kOneTap<C> || kVec == 1,
                 "grad_input with taps gathers W element by element: vec_a must be 1");
@@ -68,18 +68,21 @@ struct WeightOperand {
   __device__ __forceinline__ WeightOperand(const Params& p, const Sizes& z, int head, Range)
       : base(static_cast<const Storage<kDType>*>(p.w) + head * p.w_head), row(p.w_row), z(z) {}
 
+  // Tiles that divide the tokens: no row needs a check.
+  static constexpr bool kWhole =
+      !kGeneric<C> && C.shape.T % (C.shape.op == Op::kForward ? C.config.tile_m : C.config.tile_k) == 0;
   // Equal steps along the strided axis are equal distances in memory.
   static constexpr bool kLinear = kContiguousIsK || kOneTap<C>;
   __device__ __forceinline__ long long pitch() const { return row; }
   __device__ __forceinline__ Strided strided(int i) const {
     const int t = kLinear ? i : i / z.K;
     Range r = schedule::weight_row(C.shape.fill, z.diag, t, z.T);
-    if (t >= z.T) r = {0, 0};
+    if (!kWhole && t >= z.T) r = {0, 0};
     const long long offset = t * row + (kLinear ? 0 : i - t * z.K);
     if constexpr (kContiguousIsK)
-      return {offset, kSuffix ? r.begin * z.K : 0, r.end * z.K, 0};
+      return {offset, kHasLow ? r.begin * z.K : 0, r.end * z.K, 0};
     else
-      return {offset, kSuffix ? r.begin : 0, r.end, 0};
+      return {offset, kHasLow ? r.begin : 0, r.end, 0};
   }
   __device__ __forceinline__ Contiguous contiguous(int i) const {
     if constexpr (kContiguousIsK)
@@ -103,10 +106,11 @@ struct ActivationOperand {
   static constexpr int kVec = S == Side::kA ? C.config.vec_a : C.config.vec_b;
   static constexpr bool kTaps = S == Side::kB && !kOneTap<C>;
   static constexpr bool kShifted = S == Side::kB && !kUnshifted<C>;
-  // The depth of a row tile ends anywhere when k runs along the vectors; all other bounds are multiples of
-  // the vector.
-  static constexpr bool kPartial = kTokensAreK && kContiguousIsK;
-  static constexpr bool kSuffix = kPartial && schedule::long_rows_last(C.shape.op, C.shape.fill) == false;
+  // The depth of a row tile may begin and end inside a vector when k runs along it; the rest of that vector
+  // is loaded too and meets weights of zero. All other bounds are multiples of the vector.
+  static constexpr bool kPartial = false;
+  static constexpr bool kHasLow =
+      kTokensAreK && kContiguousIsK && !schedule::long_rows_last(C.shape.op, C.shape.fill);
   static_assert(kVec == 1 || !kShifted,
                 "features shifted by taps or padding are loaded one by one: vec_b must be 1");
 
@@ -124,7 +128,14 @@ struct ActivationOperand {
     row = t.row;
   }
 
-  static constexpr bool kLinear = !kTokensContiguous && !kTaps;
+  // Tiles that divide their axis: no row needs a check, and tiles of features stay inside one batch.
+  static constexpr int kTile = S == Side::kA ? C.config.tile_m : C.config.tile_n;
+  static constexpr bool kWhole =
+      !kGeneric<C> &&
+      (kTokensAreK ? C.shape.D : C.shape.T * (S == Side::kA ? 1 : C.shape.K)) % (kGeneric<C> ? 1 : kTile) ==
+          0;
+  static constexpr bool kOneBatch = !kGeneric<C> && C.shape.D % (kTokensAreK ? kTile : C.config.tile_k) == 0;
+  static constexpr bool kLinear = kTokensContiguous ? kOneBatch : !kTaps;
   __device__ __forceinline__ long long pitch() const { return row; }
 
   struct Coordinate {
@@ -159,8 +170,8 @@ struct ActivationOperand {
     const Coordinate at = kTokensContiguous ? feature(i) : token(i);
     int low = 0, high;
     if constexpr (kContiguousIsK) {
-      if constexpr (kSuffix) low = depth.begin;
-      high = i < extent() ? depth.end : 0;
+      if constexpr (kHasLow) low = depth.begin;
+      high = kWhole || i < extent() ? depth.end : 0;
     } else {
       high = i < depth.end && (kTokensAreK ? i >= depth.begin : true) ? extent() : 0;
     }

@@ -7,8 +7,6 @@
 namespace trigen {
 namespace {
 
-constexpr int kAddressRegisters = 48;
-
 bool power_of_two(int v) { return v > 0 && (v & (v - 1)) == 0; }
 std::string text(const llvm::Twine& t) { return t.str(); }
 
@@ -140,7 +138,7 @@ std::optional<std::string> TileFamily::reject(const Problem& p, const Target& ta
                                             : llvm::Twine("a smaller tile")));
   // 255 is the architecture's limit. What addresses and predicates take was read off the compiler's reports.
   const int sums = c.tile_m * c.tile_n / threads;
-  const int rest = fragment_registers(p, c) + staging_registers(p, c) + kAddressRegisters;
+  const int rest = fragment_registers(p, c) + staging_registers(p, c) + address_registers(p);
   const int64_t registers =
       std::min<int64_t>(255, target.registers_per_sm / (int64_t{threads} * std::max(1, c.blocks)));
   if (sums + rest > registers)
