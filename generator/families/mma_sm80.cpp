@@ -24,8 +24,13 @@ class MmaSm80 final : public TileFamily {
   int fragment_registers(const Problem&, const Config& c) const override {
     return (c.tile_m / c.warps_m + c.tile_n / c.warps_n) / 2;
   }
-  // tf32 is read word by word and rounded in registers.
-  int address_registers(const Problem& p) const override { return p.dtype == DType::kF32 ? 68 : 48; }
+  // tf32 is read word by word and rounded in registers; grad_weight of bdt keeps rows of both operands in
+  // flight.
+  int address_registers(const Problem& p, const Config& c) const override {
+    if (p.dtype == DType::kF32) return 68;
+    const int copies = (c.tile_m + c.tile_n) * c.tile_k / 8 / (32 * c.warps_m * c.warps_n);
+    return p.op == Op::kGradWeight && p.layout == Layout::kBDT && copies > 12 ? 64 : 48;
+  }
   int rows_of_warp() const override { return 16; }
   int columns_of_warp() const override { return 16; }
   int depth_unit(const Problem& p) const override { return p.dtype == DType::kF32 ? 16 : 32; }

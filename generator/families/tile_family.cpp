@@ -138,7 +138,7 @@ std::optional<std::string> TileFamily::reject(const Problem& p, const Target& ta
                                             : llvm::Twine("a smaller tile")));
   // 255 is the architecture's limit. What addresses and predicates take was read off the compiler's reports.
   const int sums = c.tile_m * c.tile_n / threads;
-  const int rest = fragment_registers(p, c) + staging_registers(p, c) + address_registers(p);
+  const int rest = fragment_registers(p, c) + staging_registers(p, c) + address_registers(p, c);
   const int64_t registers =
       std::min<int64_t>(255, target.registers_per_sm / (int64_t{threads} * std::max(1, c.blocks)));
   if (sums + rest > registers)

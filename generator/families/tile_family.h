@@ -48,7 +48,7 @@ class TileFamily : public Family {
   // Registers of the fragments, of which two sets are alive.
   virtual int fragment_registers(const Problem& problem, const Config& config) const = 0;
   // Addresses, predicates, loop state: read off the compiler's reports.
-  virtual int address_registers(const Problem&) const { return 48; }
+  virtual int address_registers(const Problem&, const Config&) const { return 48; }
   // Are operands copied with cp.async where their vectors allow it?
   virtual bool asynchronous() const { return false; }
   virtual std::vector<TileChoice> tiles(const Problem& problem, const Target& target) const = 0;

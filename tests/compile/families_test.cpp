@@ -1,0 +1,171 @@
+// Every family for every target that it serves, and the model's first choices.
+#include <gtest/gtest.h>
+
+#include "generator/cost.h"
+#include "generator/problem_lists.h"
+#include "runtime/compile.h"
+
+namespace trigen {
+namespace {
+
+template <class T>
+T value_of(llvm::Expected<T> expected) {
+  if (expected) return std::move(*expected);
+  ADD_FAILURE() << take_error(expected.takeError()).message;
+  return T{};
+}
+
+// What a family may be asked: all ops, dtypes, weight dtypes, layouts, generic or not. The sizes fit every
+// alignment once and none once; the epilogues take turns.
+struct Case {
+  std::string problem;
+  bool generic;
+};
+std::vector<Case> cases() {
+  const char* const kDtypes[] = {"dtype=f16",           "dtype=bf16",           "dtype=f32",
+                                 "dtype=f32,math=tf32", "dtype=f16,wdtype=f32", "dtype=bf16,wdtype=f32"};
+  const char* const kSizes[] = {"B=8,H=2,T=512,D=256", "B=3,T=257,D=65", "B=4,T=192,D=64,K=4",
+                                "B=2,T=320,D=64,fill=upper,diag=-3"};
+  const std::vector<const char*> kEpilogues[] = {
+      {"", ",epilogue=bias", ",epilogue=bias+gelu+pre+gate+residual", ",epilogue=silu"},
+      {"", ",epilogue=residual"},
+      {"", ",epilogue=bias", ",epilogue=bias+accumulate+zero_outside"}};
+  std::vector<Case> out;
+  size_t turn = 0;
+  for (Op op : {Op::kForward, Op::kGradInput, Op::kGradWeight})
+    for (const char* dtype : kDtypes)
+      for (const char* layout : {"", ",layout=bdt"})
+        for (bool generic : {false, true}) {
+          const auto& epilogues = kEpilogues[static_cast<int>(op)];
+          out.push_back({to_string(op).str() + "," + dtype + "," + kSizes[turn % 4] + layout +
+                             epilogues[turn / 4 % epilogues.size()],
+                         generic});
+          turn = turn * 5 + 3;  // mixes sizes and epilogues over the loops
+          turn %= 1009;
+        }
+  return out;
+}
+
+std::string name_of(llvm::StringRef text) {
+  std::string name;
+  for (char c : text) name += llvm::isAlnum(c) ? c : '_';
+  return name;
+}
+
+// An entry's code lies in a section of its name.
+bool has_entry(const Binary& binary, const std::string& entry) {
+  return binary.cubin.find(".text." + entry) != std::string::npos;
+}
+
+void check(const Candidate& candidate, const Nvrtc& nvrtc, bool may_spill) {
+  SCOPED_TRACE(candidate.target->name.str() + " " + describe(candidate) + " " + to_string(candidate.problem));
+  auto binary = compile(candidate, nvrtc);
+  if (!binary) {
+    ADD_FAILURE() << take_error(binary.takeError()).message;
+    return;
+  }
+  const LaunchPlan plan =
+      candidate.family->launch_plan(candidate.problem, *candidate.target, candidate.config);
+  for (const Launch& launch : plan.launches) EXPECT_TRUE(has_entry(*binary, launch.entry)) << launch.entry;
+  EXPECT_LE(plan.launches.front().shared_bytes, candidate.target->max_shared_per_block);
+  const Resources resources = resources_of(*binary);
+  EXPECT_GT(resources.registers, 0) << "no resource report";
+  const int threads = static_cast<int>(plan.launches.front().block[0]);
+  EXPECT_LE(resources.registers * threads * std::max(1, candidate.config.blocks),
+            candidate.target->registers_per_sm);
+  EXPECT_EQ(resources.static_shared, 0);
+  if (!may_spill) {
+    EXPECT_EQ(resources.spill_bytes, 0);
+    EXPECT_EQ(resources.stack_bytes, 0);
+  }
+}
+
+struct Pair {
+  const Family* family;
+  const Target* target;
+  int share;  // which of the family's cases this target takes
+};
+void PrintTo(const Pair& pair, std::ostream* out) {
+  *out << pair.family->name().str() << " " << pair.target->name.str();
+}
+std::vector<Pair> pairs() {
+  std::vector<Pair> out;
+  for (const Family* family : families()) {
+    int share = 0;
+    for (const Target& target : targets())
+      if (family->serves(target)) out.push_back({family, &target, share++});
+  }
+  return out;
+}
+// The targets of a family, at most four of which share the cases out among themselves.
+int shares(const Family& family) {
+  int served = 0;
+  for (const Target& target : targets()) served += family.serves(target);
+  return std::min(served, 4);
+}
+
+class FamilyOnTarget : public ::testing::TestWithParam<Pair> {};
+
+TEST_P(FamilyOnTarget, Compiles) {
+  const auto [family, target, share] = GetParam();
+  auto nvrtc = Nvrtc::choose(*target);
+  if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
+  int compiled = 0, index = 0;
+  for (const Case& c : cases()) {
+    const Problem problem = value_of(parse_problem(c.problem));
+    if (!family->generic_config(problem, *target))
+      continue;  // a dtype that this family does not multiply here
+    if (index++ % shares(*family) != share % shares(*family)) continue;
+    if (c.generic) {
+      check({problem, target, family, *family->generic_config(problem, *target), true}, **nvrtc, true);
+    } else {
+      const auto configs = family->configs(problem, *target);
+      ASSERT_FALSE(configs.empty()) << c.problem;
+      check({problem, target, family, configs[(index * 7) % configs.size()], false}, **nvrtc, true);
+    }
+    ++compiled;
+  }
+  EXPECT_GT(compiled, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FamilyOnTarget, ::testing::ValuesIn(pairs()), [](const auto& info) {
+  return name_of(info.param.family->name()) + "_for_" + name_of(info.param.target->name);
+});
+
+class FirstChoice : public ::testing::TestWithParam<const Target*> {};
+
+// The candidate that the model ranks first, of the core problem list's first problems: f16 with f32 weights,
+// all ops.
+TEST_P(FirstChoice, DoesNotSpill) {
+  const Target* target = GetParam();
+  auto nvrtc = Nvrtc::choose(*target);
+  if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
+  auto problems = value_of(parse_problem_list(core_problem_list()));
+  // bf16, f32 and tf32 too, where the list has f16 only.
+  for (const char* more :
+       {"forward,dtype=bf16,B=32,T=512,D=1024", "grad_weight,dtype=bf16,B=16,T=1024,D=1024,layout=bdt",
+        "grad_input,dtype=f32,B=4,T=4096,D=1024", "forward,dtype=f32,math=tf32,B=4,T=4096,D=1024"}) {
+    problems.insert(problems.begin(), value_of(parse_problem(more)));
+  }
+  problems.resize(std::min<size_t>(problems.size(), 8));
+  for (const Problem& problem : problems) {
+    auto candidates = list_candidates(problem, *target);
+    if (!candidates) {  // tf32 before sm_80
+      EXPECT_EQ(problem.math, Math::kTF32) << take_error(candidates.takeError()).message;
+      llvm::consumeError(candidates.takeError());
+      continue;
+    }
+    check(candidates->front(), **nvrtc, false);
+  }
+}
+
+std::vector<const Target*> every_target() {
+  std::vector<const Target*> out;
+  for (const Target& target : targets()) out.push_back(&target);
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(All, FirstChoice, ::testing::ValuesIn(every_target()),
+                         [](const auto& info) { return name_of(info.param->name); });
+
+}  // namespace
+}  // namespace trigen
