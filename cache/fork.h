@@ -10,7 +10,8 @@
 
 namespace trigen::cache {
 
-// Held around everything that touches SQLite. Not recursive, and not held while waiting for a lock file.
+// Held around everything that touches SQLite or a mutex of the store's. May nest; not held while waiting for
+// a lock file.
 class Operation {
  public:
   Operation();

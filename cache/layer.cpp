@@ -34,7 +34,14 @@ std::string hex(uint32_t value) {
 
 void Log::once(const std::string& line) {
   if (!sink_) return;
-  std::lock_guard<std::mutex> lock(mutex_);
+  // An operation, so that fork() does not fall between lock and unlock; in a child where it may have, no
+  // waiting.
+  Operation operation;
+  std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
+  if (operation.allowed())
+    lock.lock();
+  else if (!lock.try_lock())
+    return;
   if (seen_.size() >= 1000 || !seen_.insert(line).second) return;
   sink_(line);
 }
@@ -202,17 +209,19 @@ Verdict Layer::try_read(Work work, Clock::time_point deadline) const {
   OpenMode mode = locked ? OpenMode::kReadOnly : OpenMode::kImmutable;
   RangeLock lock;
   if (locked) {
-    // A journal with bytes in it is an interrupted transaction, which the next reader rolls back: alone.
-    struct stat journal = {};
-    const bool hot = ::stat((plan_.path + "-journal").c_str(), &journal) == 0 && journal.st_size > 0;
     int error = 0;
-    const LockResult result =
-        lock.acquire(lock_path(), kLayerByte, hot && stores() ? LockKind::kExclusive : LockKind::kShared,
-                     /*create=*/stores(), deadline, error);
+    LockResult result = lock.acquire(lock_path(), kLayerByte, LockKind::kShared, stores(), deadline, error);
+    // No writer is at work now. A journal with bytes in it is a dead one's: whoever rolls it back must be
+    // alone.
+    struct stat journal = {};
+    if (result == LockResult::kLocked && stores() &&
+        ::stat((plan_.path + "-journal").c_str(), &journal) == 0 && journal.st_size > 0) {
+      result = lock.acquire(lock_path(), kLayerByte, LockKind::kExclusive, true, deadline, error);
+      mode = OpenMode::kReadWrite;
+    }
     if (result == LockResult::kBusy) return verdict(Health::kLocked, "its lock file");
     // Without a lock of ours (read-only folder, no locks on this file system) SQLite's own remain, and rows
     // are digested.
-    if (result == LockResult::kLocked && stores()) mode = OpenMode::kReadWrite;
   }
   Operation operation;
   if (!operation.allowed()) return verdict(Health::kForked, "");
@@ -317,8 +326,7 @@ llvm::Error Layer::write(Work work) {
     set_aside(v.text);
     v = {};
   }
-  std::lock_guard<std::mutex> guard(mutex_);
-  write_problem_ = v.text;
+  keep_write_problem(v.text);
   if (v.healthy()) return llvm::Error::success();
   log_->once(v.text);
   return make_error(ErrorKind::kCache, v.text);
@@ -352,10 +360,12 @@ bool Layer::recheck_and_set_aside(Clock::time_point deadline) {
 // Under the exclusive lock, without a connection. The journal goes first, so that none is left for the new
 // file.
 void Layer::set_aside(const std::string& reason) {
+  const std::string stem = plan_.path + ".corrupt-", journal = plan_.path + "-journal";
   for (int n = 1; n <= kMostSetAside; ++n) {
-    const std::string target = plan_.path + ".corrupt-" + std::to_string(n);
+    const std::string target = stem + std::to_string(n);
     if (::access(target.c_str(), F_OK) == 0) continue;
-    ::rename((plan_.path + "-journal").c_str(), (target + "-journal").c_str());
+    std::string target_journal = target;
+    ::rename(journal.c_str(), target_journal.append("-journal").c_str());
     if (::rename(plan_.path.c_str(), target.c_str()) != 0) {
       log_->once(reason + "; it could not be set aside (" + errno_text(errno) + ")");
       return;
@@ -366,6 +376,21 @@ void Layer::set_aside(const std::string& reason) {
   }
   log_->once(reason + "; " + std::to_string(kMostSetAside) +
              " damaged files are set aside already, remove some");
+}
+
+// Operations for fork()'s sake, as in Log::once. A child that was torn keeps none: its every verdict says so.
+void Layer::keep_write_problem(const std::string& text) {
+  Operation operation;
+  if (!operation.allowed()) return;
+  std::lock_guard<std::mutex> guard(mutex_);
+  write_problem_ = text;
+}
+
+std::string Layer::kept_write_problem() {
+  Operation operation;
+  if (!operation.allowed()) return {};
+  std::lock_guard<std::mutex> guard(mutex_);
+  return write_problem_;
 }
 
 bool Layer::may_write() const {
@@ -395,10 +420,7 @@ LayerInfo Layer::info() {
   info.writable = info.problem.empty() && may_write();
   if (info.problem.empty() && stores() && !info.writable)
     info.problem = verdict(Health::kReadOnly, "no permission to write, or a read-only file system").text;
-  {
-    std::lock_guard<std::mutex> guard(mutex_);
-    if (info.problem.empty()) info.problem = write_problem_;
-  }
+  if (info.problem.empty()) info.problem = kept_write_problem();
   const std::string network = network_filesystem(existing_folder(folder_of(plan_.path)));
   if (!network.empty() && plan_.user)
     info.note = "on " + network +

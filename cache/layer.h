@@ -93,6 +93,8 @@ class Layer {
   bool recheck_and_set_aside(Clock::time_point deadline);
   void set_aside(const std::string& reason);
   bool may_write() const;
+  void keep_write_problem(const std::string& text);
+  std::string kept_write_problem();
 
   const LayerPlan plan_;
   const bool read_only_;

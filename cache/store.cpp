@@ -259,6 +259,8 @@ class LayeredStore final : public Store {
 }  // namespace
 }  // namespace cache
 
-std::unique_ptr<Store> Store::open(Options options) { return std::make_unique<cache::LayeredStore>(options); }
+std::unique_ptr<Store> Store::open(const Options& options) {
+  return std::make_unique<cache::LayeredStore>(options);
+}
 
 }  // namespace trigen

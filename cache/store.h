@@ -100,7 +100,7 @@ class Store {
     std::function<void(const std::string&)>
         log;  // one line per problem; default: stderr when TRIGEN_LOG is set
   };
-  static std::unique_ptr<Store> open(Options options);
+  static std::unique_ptr<Store> open(const Options& options);
   virtual ~Store() = default;
 
   virtual std::optional<Binary> find_binary(const BinaryKey& key) = 0;

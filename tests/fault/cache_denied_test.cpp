@@ -168,6 +168,32 @@ TEST(CacheDenied, ReadOnlyFileSystem) {
   EXPECT_EQ(result, "");
 }
 
+// A container's image: the layer lies in overlayfs's lower folder, and a look-up must not copy it up.
+TEST(CacheDenied, OverlayLowerFileIsNotCopiedUp) {
+  CacheFolder folder;
+  const std::string result = on_tmpfs(folder.path(), "size=8m", [&]() -> std::string {
+    for (const char* each : {"lower", "upper", "work", "merged"}) fs::create_directory(folder / each);
+    for (const char* each : {"first.db", "shipped.db"}) {
+      auto store = open_store({folder / "lower/" + each});
+      if (std::string error = message(store->put_binary(sample_binary(each[0]))); !error.empty())
+        return error;
+      store.store.reset();
+      fs::remove(folder / "lower/" + each + ".lock");
+    }
+    const std::string options = "lowerdir=" + (folder / "lower") + ",upperdir=" + (folder / "upper") +
+                                ",workdir=" + (folder / "work");
+    if (mount("overlay", (folder / "merged").c_str(), "overlay", 0, options.c_str()) != 0) return "skip";
+    auto store = open_store({folder / "merged/first.db", folder / "merged/shipped.db"});
+    if (!store->find_binary(sample_binary('f').key) || !store->find_binary(sample_binary('s').key))
+      return "missed: " + store.log();
+    for (const auto& entry : fs::directory_iterator(folder / "upper"))
+      if (entry.path().filename() != "first.db.lock") return "copied up: " + entry.path().string();
+    return store.log();
+  });
+  if (result == "skip") GTEST_SKIP() << "mounting an overlay needs root and a kernel that has it";
+  EXPECT_EQ(result, "");
+}
+
 std::string fill_until_error(const std::string& path) {
   auto store = open_store({path}, 300);
   unsigned stored = 0;
