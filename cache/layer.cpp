@@ -24,6 +24,8 @@ int left_ms(Clock::time_point deadline) {
   return static_cast<int>(std::max<int64_t>(left, 1));
 }
 
+std::string set_aside_path(const std::string& path, int n) { return path + ".corrupt-" + std::to_string(n); }
+
 std::string hex(uint32_t value) {
   char text[16];
   std::snprintf(text, sizeof text, "0x%08x", value);
@@ -360,9 +362,9 @@ bool Layer::recheck_and_set_aside(Clock::time_point deadline) {
 // Under the exclusive lock, without a connection. The journal goes first, so that none is left for the new
 // file.
 void Layer::set_aside(const std::string& reason) {
-  const std::string stem = plan_.path + ".corrupt-", journal = plan_.path + "-journal";
+  const std::string journal = plan_.path + "-journal";
   for (int n = 1; n <= kMostSetAside; ++n) {
-    const std::string target = stem + std::to_string(n);
+    const std::string target = set_aside_path(plan_.path, n);
     if (::access(target.c_str(), F_OK) == 0) continue;
     std::string target_journal = target;
     ::rename(journal.c_str(), target_journal.append("-journal").c_str());
@@ -427,7 +429,7 @@ LayerInfo Layer::info() {
                 ", where locks between machines may not hold: set TRIGEN_CACHE to a file on a local disk";
   int set_aside_files = 0;
   while (set_aside_files < kMostSetAside &&
-         ::access((plan_.path + ".corrupt-" + std::to_string(set_aside_files + 1)).c_str(), F_OK) == 0)
+         ::access(set_aside_path(plan_.path, set_aside_files + 1).c_str(), F_OK) == 0)
     ++set_aside_files;
   if (set_aside_files > 0)
     info.note += std::string(info.note.empty() ? "" : "; ") + std::to_string(set_aside_files) +
