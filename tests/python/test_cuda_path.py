@@ -17,6 +17,7 @@ TOLERANCE = {torch.float32: dict(rtol=1e-5, atol=1e-5), torch.float16: dict(rtol
 def device(emulated, monkeypatch):
     """The emulated device behind cuda.py: its allocator instead of PyTorch's, the default stream."""
     monkeypatch.setattr(cuda, "_empty", emulated.empty)
+    monkeypatch.setattr(cuda, "_empty_like", lambda tensor: emulated.empty(tensor.shape, tensor.dtype))
     monkeypatch.setattr(cuda, "_zeros", emulated.zeros)
     monkeypatch.setattr(cuda, "_contiguous", lambda tensor: emulated.put(torch.Tensor.contiguous(tensor)))
     monkeypatch.setattr(cuda, "_raw_stream", lambda index: 0)

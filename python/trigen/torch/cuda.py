@@ -14,6 +14,7 @@ refused before anything reaches the driver: run the model once before the captur
 from __future__ import annotations
 
 import os
+import struct
 import warnings
 from typing import Dict, NamedTuple, Optional, Tuple
 
@@ -27,9 +28,10 @@ _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
 )
 # Where outputs and workspace come from. Names of their own: the tests on the emulated device put its memory behind them.
 _empty, _zeros, _contiguous = torch.empty, torch.zeros, torch.Tensor.contiguous
+_empty_like = torch.empty_like
 _is_capturing = torch.cuda.is_current_stream_capturing
-_pack = library.ARGS.pack
-_ARGS_SIZE = library.ARGS.size
+_pack = library.ARGS_PREPARED.pack
+_ARGS_SIZE = library.ARGS_PREPARED.size
 _ELEMENT = {torch.float16: 2, torch.bfloat16: 2, torch.float32: 4}
 _NAME = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
 
@@ -40,18 +42,20 @@ class Launch(NamedTuple):
     handle: int = 0
     workspace: int = 0
     copies: Tuple[int, ...] = ()  # tensors, by position, to make contiguous first
-    x: Tuple[int, int, int] = (0, 0, 0)  # batch, head and row strides
-    gate: Tuple[int, int, int] = (0, 0, 0)
-    residual: Tuple[int, int, int] = (0, 0, 0)
-    y: Tuple[int, int, int] = (0, 0, 0)
-    weight: Tuple[int, int] = (0, 0)  # head and row strides
+    # Strides in elements as they stand in the argument block: batch, head and row; of the weight head and row.
+    x: bytes = bytes(24)
+    gate: bytes = bytes(24)
+    residual: bytes = bytes(24)
+    y: bytes = bytes(24)
+    weight: bytes = bytes(16)
+    like_x: bool = False  # the first operand is contiguous: outputs are made by empty_like
     bias_tokens: int = 0  # > 0: bias is [H, T] and only so many tokens of each head are used
     text: str = ""
     plan: Optional[library.Plan] = None  # keeps the handle alive
 
 
 _PLAIN = Launch()
-_UNUSED = (0, 0, 0)
+_UNUSED = bytes(24)
 _launches: Dict[tuple, Launch] = {}
 _run = None  # trigen_plan_run, once the library is loaded
 _warned = set()
@@ -209,8 +213,10 @@ def _make(op, operands, sizes, weight, wdtype, pad, layout, fill, diag, math, ep
     plan = _plan(made, device)
     if plan is None:
         return _PLAIN
-    return Launch(plan.handle, plan.workspace_size, (), strides.get("x", (0, 0, 0)), strides.get("gate", (0, 0, 0)),
-                  strides.get("residual", (0, 0, 0)), out, wstrides, bias_tokens, library.format_problem(made), plan)
+    blocks = {name: struct.pack("3q", *triple) for name, triple in strides.items()}
+    return Launch(plan.handle, plan.workspace_size, (), blocks.get("x", _UNUSED), blocks.get("gate", _UNUSED),
+                  blocks.get("residual", _UNUSED), struct.pack("3q", *out), struct.pack("2q", *wstrides),
+                  operands[0][2].is_contiguous(), bias_tokens, library.format_problem(made), plan)
 
 
 def _launch_error(status: int, launch: Launch) -> None:
@@ -282,21 +288,20 @@ def run_forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activa
         if not bias.is_contiguous():
             bias = _contiguous(bias)
         bias_pointer = bias.data_ptr()
-    device = x.device
-    y = _empty(x.shape, dtype=x.dtype, device=device)
+    y = _empty_like(x) if launch.like_x else _empty(x.shape, dtype=x.dtype, device=x.device)
     pre, pre_pointer, pre_strides = None, 0, _UNUSED
     if want_pre:
-        pre = _empty(x.shape, dtype=x.dtype, device=device)
+        pre = _empty(x.shape, dtype=x.dtype, device=x.device)
         pre_pointer, pre_strides = pre.data_ptr(), launch.y
     workspace, size = 0, launch.workspace
     if size:
-        scratch = _empty(size, dtype=torch.uint8, device=device)
+        scratch = _empty(size, dtype=torch.uint8, device=x.device)
         workspace = scratch.data_ptr()
     status = _run(
         launch.handle,
-        _pack(_ARGS_SIZE, x.data_ptr(), *launch.x, y.data_ptr(), *launch.y, pre_pointer, *pre_strides,
-              0 if gate is None else gate.data_ptr(), *launch.gate, 0 if residual is None else residual.data_ptr(), *launch.residual,
-              weight.data_ptr(), *launch.weight, bias_pointer, workspace, size),
+        _pack(_ARGS_SIZE, x.data_ptr(), launch.x, y.data_ptr(), launch.y, pre_pointer, pre_strides,
+              0 if gate is None else gate.data_ptr(), launch.gate, 0 if residual is None else residual.data_ptr(), launch.residual,
+              weight.data_ptr(), launch.weight, bias_pointer, workspace, size),
         _raw_stream(x.get_device()),
     )
     if status:
@@ -339,16 +344,15 @@ def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", d
     if not launch.handle:
         sizes = arguments.check_activations(grad, weight.shape, layout, "grad")
         return plain.grad_input(grad, weight, residual, sizes, pad, layout, fill, diag)
-    device = grad.device
-    dx = _empty(grad.shape, dtype=grad.dtype, device=device)
+    dx = _empty_like(grad) if launch.like_x else _empty(grad.shape, dtype=grad.dtype, device=grad.device)
     workspace, size = 0, launch.workspace
     if size:
-        scratch = _empty(size, dtype=torch.uint8, device=device)
+        scratch = _empty(size, dtype=torch.uint8, device=grad.device)
         workspace = scratch.data_ptr()
     status = _run(
         launch.handle,
-        _pack(_ARGS_SIZE, dx.data_ptr(), *launch.y, gp, *launch.x, 0, 0, 0, 0, 0, 0, 0, 0, rp, *launch.residual, wp, *launch.weight,
-              0, workspace, size),
+        _pack(_ARGS_SIZE, dx.data_ptr(), launch.y, gp, launch.x, 0, _UNUSED, 0, _UNUSED, rp, launch.residual, wp, launch.weight, 0,
+              workspace, size),
         _raw_stream(grad.get_device()),
     )
     if status:
@@ -395,7 +399,7 @@ def grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="b
         workspace = scratch.data_ptr()
     status = _run(
         launch.handle,
-        _pack(_ARGS_SIZE, xp, *launch.x, gp, *launch.residual, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, dw.data_ptr(), *launch.weight,
+        _pack(_ARGS_SIZE, xp, launch.x, gp, launch.residual, 0, _UNUSED, 0, _UNUSED, 0, _UNUSED, dw.data_ptr(), launch.weight,
               db_kernel.data_ptr() if bias else 0, workspace, size),
         _raw_stream(x.get_device()),
     )

@@ -37,7 +37,7 @@ class FrozenMixer:
             bias = bias[:, : launch.bias_tokens].contiguous()
         self._launch, self._weight, self._bias = launch, weight, bias
         self._shape, self._dtype, self._device, self._index = example.shape, example.dtype, example.device, example.get_device()
-        self._after = (0, 0, 0, 0) * 3 + (weight.data_ptr(), *launch.weight, 0 if bias is None else bias.data_ptr())
+        self._after = (0, bytes(24)) * 3 + (weight.data_ptr(), launch.weight, 0 if bias is None else bias.data_ptr())
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if (x.shape, x.stride(), x.dtype, x.get_device()) != self._like:
@@ -60,7 +60,7 @@ class FrozenMixer:
             workspace = scratch.data_ptr()
         status = cuda._run(
             launch.handle,
-            cuda._pack(cuda._ARGS_SIZE, x.data_ptr(), *launch.x, y.data_ptr(), *launch.y, *self._after, workspace, launch.workspace),
+            cuda._pack(cuda._ARGS_SIZE, x.data_ptr(), launch.x, y.data_ptr(), launch.y, *self._after, workspace, launch.workspace),
             cuda._raw_stream(self._index),
         )
         if status:

@@ -37,12 +37,41 @@ def _forward_kernel(x, weight, bias, gate, residual, options, want_pre):
 
 
 class _TriangularConv(torch.autograd.Function):
-    """The eager operator with its derivative; the derivative itself is differentiable where create_graph asks for it."""
+    """act(W x + bias) + residual without an activation or a gate: nothing but x and the weight is kept."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, residual, options):
+        ctx.save_for_backward(x, weight)
+        ctx.options = options
+        if bias is not None:
+            ctx.bias = bias.shape, bias.dtype
+        return _forward_kernel(x, weight, bias, None, residual, options, False)[0]
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias, needs_residual, _ = ctx.needs_input_grad
+        pad, layout, fill, diag, _, math = ctx.options
+        if _grad_enabled() or not _direct(grad, weight):
+            grad_input, grad_weight = ops._grad_input, ops._grad_weight
+        else:
+            grad_input, grad_weight = _gradient_kernels(x)
+        dx = dw = db = None
+        if needs_x:
+            dx = grad_input(grad, weight, None, pad, layout, fill, diag, math)
+        if needs_weight:
+            dw, db = grad_weight(grad, x, weight.shape, weight.dtype, needs_bias, pad, layout, fill, diag, math)
+        elif needs_bias:
+            db = ops.bias_gradient(grad, *ctx.bias, layout)
+        return dx, dw, db if needs_bias else None, grad if needs_residual else None, None
+
+
+class _TriangularConvEpilogue(torch.autograd.Function):
+    """With an activation or a gate: the value before the activation is kept. The derivative is differentiable itself."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, gate, residual, options):
-        keep = options[4] != "none" or gate is not None
-        y, pre = _forward_kernel(x, weight, bias, gate, residual, options, keep)
+        y, pre = _forward_kernel(x, weight, bias, gate, residual, options, True)
         ctx.save_for_backward(x, weight, bias, gate, pre)
         ctx.options = options
         return y
@@ -50,8 +79,7 @@ class _TriangularConv(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         x, weight, bias, gate, pre = ctx.saved_tensors
-        options = ctx.options
-        needs = ctx.needs_input_grad
+        options, needs = ctx.options, ctx.needs_input_grad
         if _grad_enabled():  # second derivatives: pre is a constant to autograd here, so it is computed again, differentiably
             return (*ops.forward_gradients(needs, grad, None, x, weight, bias, gate, None, *options), None)
         if not _direct(grad, weight):
@@ -59,27 +87,27 @@ class _TriangularConv(torch.autograd.Function):
         return (*_gradients(needs, grad, x, weight, bias, gate, pre, *options), None)
 
 
+def _gradient_kernels(x):
+    return (cuda.grad_input, cuda.grad_weight) if x.is_cuda else (ops._plain_grad_input, ops._plain_grad_weight)
+
+
 def _gradients(needs, grad, x, weight, bias, gate, pre, pad, layout, fill, diag, activation, math):
     """ops.forward_gradients without the dispatcher."""
     dx = dw = db = dgate = None
-    dq = grad
-    if pre is not None:
-        if needs[3]:
-            dgate = grad * ops.plain.activate(pre, activation)
-        if gate is not None:
-            dq = grad * gate
-        dq = ops.activation_gradient(dq, pre, activation)
-    grad_input, grad_weight = (cuda.grad_input, cuda.grad_weight) if x.is_cuda else (ops._plain_grad_input, ops._plain_grad_weight)
+    if needs[3]:
+        dgate = grad * ops.plain.activate(pre, activation)
+    dq = ops.activation_gradient(grad if gate is None else grad * gate, pre, activation)
+    grad_input, grad_weight = _gradient_kernels(x)
     if needs[0]:
         dx = grad_input(dq, weight, None, pad, layout, fill, diag, math)
     if needs[1]:
         dw, db = grad_weight(dq, x, weight.shape, weight.dtype, needs[2], pad, layout, fill, diag, math)
     elif needs[2]:
-        db = ops.bias_gradient(dq, bias, layout)
+        db = ops.bias_gradient(dq, bias.shape, bias.dtype, layout)
     return dx, dw, db if needs[2] else None, dgate, grad if needs[4] else None
 
 
-_apply = _TriangularConv.apply
+_apply, _apply_epilogue = _TriangularConv.apply, _TriangularConvEpilogue.apply
 
 
 def resolve_padding(padding: Union[int, str], taps: int) -> int:
@@ -133,7 +161,9 @@ def triangular_conv1d(
         x, weight, bias, gate, residual = ops.autocast_tensors(torch.get_autocast_dtype(device), x, weight, bias, gate, residual)
     if _grad_enabled() and (x.requires_grad or weight.requires_grad or any(
             tensor is not None and tensor.requires_grad for tensor in (bias, gate, residual))):
-        return _apply(x, weight, bias, gate, residual, options)
+        if gate is None and options[4] == "none":
+            return _apply(x, weight, bias, residual, options)
+        return _apply_epilogue(x, weight, bias, gate, residual, options)
     return _forward_kernel(x, weight, bias, gate, residual, options, False)[0]
 
 

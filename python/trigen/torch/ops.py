@@ -140,17 +140,17 @@ def forward_gradients(needs, grad, grad_pre, x, weight, bias, gate, pre, pad, la
     if needs[1]:
         dw, db = _grad_weight(dq, x, weight.shape, weight.dtype, needs[2], pad, layout, fill, diag, math)
     elif needs[2]:
-        db = bias_gradient(dq, bias, layout)
+        db = bias_gradient(dq, bias.shape, bias.dtype, layout)
     return dx, dw, db if needs[2] else None, dgate, dresidual
 
 
-def bias_gradient(grad, bias, layout):
-    """grad_bias alone, for a weight that is frozen: the sum over batch and features, zero beyond a prefix."""
-    heads = bias.shape[0] if bias.dim() == 2 else 1
+def bias_gradient(grad, shape, dtype, layout):
+    """grad_bias of that shape and dtype alone, for a weight that is frozen: the sum over batch and features, zero beyond a prefix."""
+    heads = shape[0] if len(shape) == 2 else 1
     grad = grad.unflatten(2, (heads, -1)).transpose(1, 2) if layout == "btd" else grad.unflatten(1, (heads, -1)).transpose(2, 3)
     db = grad.to(plain.compute_dtype(grad.dtype)).sum((0, 3))
-    db = torch.nn.functional.pad(db, (0, bias.shape[-1] - db.shape[-1]))
-    return db.reshape(bias.shape).to(bias.dtype)
+    db = torch.nn.functional.pad(db, (0, shape[-1] - db.shape[-1]))
+    return db.reshape(shape).to(dtype)
 
 
 def _needs(ctx, count):
