@@ -1,0 +1,237 @@
+"""The operators on a GPU: numbers, streams, graphs, no synchronisation, devices. [SKIP] without one."""
+
+import copy
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
+if not torch.cuda.is_available():
+    pytest.skip("[SKIP] torch sees no CUDA device", allow_module_level=True)
+
+import trigen
+import trigen.torch as tt
+from trigen.torch import cuda
+
+warnings.simplefilter("ignore", trigen.TrigenWarning)
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+def make(B=4, H=1, n=128, D=64, K=1, T=None, layout="btd", dtype=torch.bfloat16, wdtype=None):
+    T = T or n
+    shape = (B, n, H * D) if layout == "btd" else (B, H * D, n)
+    head = (H,) if H > 1 else ()
+    x, gate, residual = (torch.randn(shape, device="cuda").to(dtype) for _ in range(3))
+    weight = (torch.randn(*head, T, T, K, device="cuda") / (n * K) ** 0.5).to(wdtype or dtype)
+    weight[..., torch.ones(T, T, device="cuda").triu(1).bool(), :] = float("nan")
+    bias = torch.randn(*head, T, device="cuda").to(wdtype or dtype)
+    return [tensor.requires_grad_() for tensor in (x, weight, bias, gate, residual)]
+
+
+def in_double(tensors):
+    return [tensor.detach().double().requires_grad_() for tensor in tensors]
+
+
+CASES = [
+    dict(), dict(dtype=torch.float16, n=257, D=65), dict(dtype=torch.float32, n=130), dict(wdtype=torch.float32, K=4),
+    dict(H=4, D=32, K=3), dict(layout="bdt", n=129, D=40), dict(layout="bdt", H=2, K=2), dict(n=96, T=160), dict(n=96, T=160, H=2), dict(B=1, n=1, D=1),
+]
+
+
+@pytest.mark.parametrize("epilogue", [False, True])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_numbers_against_double(case, epilogue):
+    """Forward and gradients against the plain path in float64; the masked triangle holds NaN."""
+    tensors = make(**case)
+    doubles = in_double(tensors)
+    layout = case.get("layout", "btd")
+
+    def call(x, weight, bias, gate, residual):
+        extra = dict(gate=gate, residual=residual, activation="gelu") if epilogue else {}
+        return tt.triangular_conv1d(x, weight, bias, layout=layout, **extra)
+
+    used = 5 if epilogue else 3
+    y, want = call(*tensors), call(*doubles)
+    dy = torch.randn_like(y)
+    got = [y, *torch.autograd.grad(y, tensors[:used], dy)]
+    expected = [want, *torch.autograd.grad(want, doubles[:used], dy.double())]
+    for one, two in zip(got, expected):
+        error = float((one.double() - two).norm() / two.norm().clamp_min(1e-30))
+        assert error < TOLERANCE[y.dtype], error
+    T = tensors[1].shape[-2]
+    outside = torch.ones(T, T, device="cuda").triu(1).bool()
+    assert got[2].reshape(-1, T, T, case.get("K", 1))[:, outside].count_nonzero() == 0
+
+
+def test_same_bits_every_run():
+    tensors = make(B=8, n=512, D=128, wdtype=torch.float32)
+    runs = []
+    for _ in range(3):
+        y = tt.triangular_conv1d(*tensors[:3])
+        runs.append([y, *torch.autograd.grad(y.float().square().sum(), tensors[:3])])
+    for run in runs[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(run[:2], runs[0][:2]))
+        assert torch.equal(run[3], runs[0][3]) and torch.equal(run[2], runs[0][2])
+
+
+def test_nothing_synchronises():
+    tensors = make()
+    tt.triangular_conv1d(*tensors[:3]).sum().backward()
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(3):
+            tt.triangular_conv1d(*tensors[:3], gate=None).sum().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+def test_current_stream():
+    """A long kernel in front on a side stream: the operator must wait for it, and nothing else orders them."""
+    x, weight, bias, _, _ = [t.detach() for t in make(n=256, D=256)]
+    want = tt.triangular_conv1d(x, weight, bias)
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        late = torch.empty_like(x).fill_(float("nan"))
+        torch.cuda._sleep(20_000_000)
+        late.copy_(x)
+        got = tt.triangular_conv1d(late, weight, bias)
+    stream.synchronize()
+    assert torch.equal(got, want)
+
+
+def test_graph_of_a_training_step():
+    mixer = tt.TriangularConv1d(128, 3, activation="silu", device="cuda")
+    twin = copy.deepcopy(mixer)
+    x = torch.randn(4, 128, 64, device="cuda")
+
+    def step(module, x):
+        with torch.autocast("cuda", torch.bfloat16):
+            y = module(x)
+        return torch.autograd.grad(y.float().square().mean(), list(module.parameters()))
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step(mixer, x)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step(mixer, x)
+    for _ in range(2):
+        x.copy_(torch.randn_like(x))
+        graph.replay()
+        for one, two in zip(captured, step(twin, x)):
+            assert torch.equal(one, two)
+
+
+def test_a_new_shape_inside_a_capture_is_refused_and_the_capture_survives():
+    x, weight, bias, _, _ = [t.detach() for t in make(n=40, D=24)]
+    other = torch.randn(3, 40, 24, device="cuda", dtype=x.dtype)
+    want = tt.triangular_conv1d(x, weight, bias)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        with pytest.raises(RuntimeError, match="capturing a graph and this combination of shapes has no plan yet"):
+            tt.triangular_conv1d(other, weight, bias)
+        got = tt.triangular_conv1d(x, weight, bias)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_compile(dynamic):
+    torch._dynamo.reset()
+    mixer = tt.TriangularConv1d(128, activation="gelu", device="cuda")
+    compiled = torch.compile(lambda x: mixer(torch.tanh(x)) * 2, fullgraph=True, dynamic=dynamic)
+    for batch in (7, 4):
+        x = torch.randn(batch, 128, 64, device="cuda", requires_grad=True)
+        with torch.autocast("cuda", torch.bfloat16):
+            one, two = mixer(torch.tanh(x)) * 2, compiled(x)
+        torch.testing.assert_close(one, two, rtol=2e-2, atol=2e-2)
+        a, b = (torch.autograd.grad(y.float().sum(), [x, *mixer.parameters()]) for y in (one, two))
+        for left, right in zip(a, b):
+            torch.testing.assert_close(left, right, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("operator", ["forward", "forward_pre", "grad_input", "grad_weight"])
+def test_opcheck(operator):
+    x, weight, bias, gate, residual = make(B=2, n=16, D=8, K=3, dtype=torch.float32)
+    weight = torch.nan_to_num(weight.detach()).requires_grad_()
+    inputs = {
+        "forward": (x, weight, bias, None, None, 1), "forward_pre": (x, weight, bias, gate, residual, 1, "btd", "lower", 0, "gelu"),
+        "grad_input": (x, weight, None, 1), "grad_weight": (gate, x, list(weight.shape), torch.float32, True, 1),
+    }[operator]
+    results = torch.library.opcheck(getattr(torch.ops.trigen, operator).default, inputs, rtol=1e-3, atol=1e-3)
+    assert set(results.values()) == {"SUCCESS"}, results
+
+
+def test_strides():
+    x, weight, bias, _, _ = [t.detach() for t in make()]
+    want = tt.triangular_conv1d(x, weight, bias)
+    wide = torch.randn(4, 256, 192, device="cuda", dtype=x.dtype)
+    wide[:, ::2, 64:128] = x
+    odd = torch.empty(4, 128, 65, device="cuda", dtype=x.dtype)[..., 1:].copy_(x)
+    for view in (wide[:, ::2, 64:128], x.transpose(0, 1).contiguous().transpose(0, 1), x.transpose(1, 2).contiguous().transpose(1, 2), odd):
+        torch.testing.assert_close(tt.triangular_conv1d(view, weight, bias), want, rtol=2e-2, atol=2e-2)
+    for base in (weight.t() if weight.dim() == 2 else weight.transpose(0, 1),):
+        clean = torch.nan_to_num(base)
+        torch.testing.assert_close(tt.triangular_conv1d(x, clean.contiguous(), bias), tt.triangular_conv1d(x, clean, bias), rtol=2e-2, atol=2e-2)
+
+
+def test_mixed_devices_are_refused_by_name():
+    x, weight, bias, _, _ = [t.detach() for t in make()]
+    tt.triangular_conv1d(x, weight, bias)  # known: the next one must not take its plan
+    with pytest.raises(ValueError, match="weight .* is on cpu while x is on cuda:0; allowed: one device"):
+        tt.triangular_conv1d(x, weight.cpu(), bias)
+    with pytest.raises(ValueError, match="weight .* is on cuda:0 while x is on cpu"):
+        tt.triangular_conv1d(x.cpu(), weight, bias)
+    with pytest.raises(ValueError, match="bias .* is on cpu"):
+        tt.triangular_conv1d(x, weight, bias.cpu())
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="[SKIP] one device")
+def test_second_device_while_the_first_is_current():
+    x, weight, bias, _, _ = [t.detach() for t in make()]
+    want = tt.triangular_conv1d(x, weight, bias)
+    with torch.cuda.device(0):
+        got = tt.triangular_conv1d(*(t.to("cuda:1") for t in (x, weight, bias)))
+        assert torch.cuda.current_device() == 0
+    assert torch.equal(got.cpu(), want.cpu())
+
+
+def test_frozen():
+    mixer = tt.TriangularConv1d(128, device="cuda", dtype=torch.bfloat16)
+    x = torch.randn(4, 128, 64, device="cuda", dtype=torch.bfloat16)
+    frozen = tt.freeze(mixer, x)
+    with torch.no_grad():
+        assert torch.equal(frozen(x), mixer(x))
+        mixer.weight.mul_(2)
+        assert torch.equal(frozen(x), mixer(x))
+    with pytest.raises(ValueError, match="requires grad; a frozen plan has no derivative"):
+        frozen(x.clone().requires_grad_())
+    odd = torch.empty(4 * 128 * 64 + 1, device="cuda", dtype=x.dtype)[1:].view_as(x).copy_(x)
+    with torch.no_grad():
+        torch.testing.assert_close(frozen(odd), frozen(x), rtol=2e-2, atol=2e-2)
+
+
+def test_decoding():
+    mixer = tt.TriangularConv1d(64, 3, heads=2, device="cuda")
+    x = torch.randn(2, 64, 32, device="cuda")
+    want = mixer(x)
+    cache = mixer.new_cache(2, 32)
+    got = torch.cat([mixer.decode(x[:, :40], cache)] + [mixer.decode(x[:, t : t + 1], cache) for t in range(40, 64)], dim=1)
+    torch.testing.assert_close(got, want.detach(), rtol=1e-3, atol=1e-3)
+
+
+def test_plans_say_what_runs():
+    tt.triangular_conv1d(*[t.detach() for t in make()[:3]])
+    info = tt.plans()[0]
+    assert info.candidate and info.device == torch.cuda.get_device_name()
+    before = len(cuda._launches)
+    assert before > 0
+    tt.forget_plans()
+    assert not cuda._launches
+    tt.triangular_conv1d(*[t.detach() for t in make()[:3]])
