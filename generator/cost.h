@@ -1,6 +1,7 @@
 // The cost model: predicts the time of a candidate without running it. It ranks; it does not promise.
-// Terms: work in the triangle at tile granularity, waves and the tail, shared-memory and tensor throughput, DRAM and L2
-// traffic, occupancy from the compiler's resource report where there is one (else from the config).
+// Terms: work in the triangle at tile granularity, waves and the tail, shared-memory and tensor throughput,
+// DRAM and L2 traffic, occupancy from the compiler's resource report where there is one (else from the
+// config).
 #pragma once
 
 #include <optional>
@@ -12,10 +13,10 @@ namespace trigen {
 
 // What the compiler said of a binary (ptxas report). Filled by runtime/compile.h.
 struct Resources {
-  int registers = 0;       // per thread
-  int spill_bytes = 0;     // spill stores + loads
+  int registers = 0;    // per thread
+  int spill_bytes = 0;  // spill stores + loads
   int stack_bytes = 0;
-  int static_shared = 0;   // bytes
+  int static_shared = 0;  // bytes
 };
 
 // The device to predict for: the target's model device, or one that was queried.

@@ -1,5 +1,6 @@
-// A family: one kernel template, the targets it serves, its legality rules, its candidate configs and its launch
-// geometry. One file per family in generator/families/, with the same stem as its template in templates/.
+// A family: one kernel template, the targets it serves, its legality rules, its candidate configs and its
+// launch geometry. One file per family in generator/families/, with the same stem as its template in
+// templates/.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ enum class MappedTensor : int { kX, kY, kW };
 
 // One kernel launch of a plan.
 struct Launch {
-  std::string entry;      // extern "C" name in the binary: entry_name(op) or kReduceEntry
+  std::string entry;  // extern "C" name in the binary: entry_name(op) or kReduceEntry
   uint32_t grid[3] = {1, 1, 1};
   uint32_t block[3] = {1, 1, 1};
   uint32_t cluster = 1;
@@ -33,7 +34,8 @@ struct Launch {
 
 // Everything a plan needs to know to run a candidate once it is compiled.
 struct LaunchPlan {
-  std::vector<Launch> launches;  // in stream order (grad_weight with split_k > 1 has a second one: the reduction)
+  // In stream order; grad_weight with split_k > 1 has a second one, the reduction.
+  std::vector<Launch> launches;
   int64_t workspace_bytes = 0;
 };
 
@@ -48,21 +50,25 @@ class Family {
   virtual llvm::StringRef template_file() const = 0;  // "mma_sm80.cuh"
   // Does the family run on this target at all?
   virtual bool serves(const Target& target) const = 0;
-  // The first legality rule that this config breaks, as text (found, allowed, next step); nullopt when it is legal.
-  virtual std::optional<std::string> reject(const Problem& problem, const Target& target, const Config& config) const = 0;
+  // The first legality rule that this config breaks, as text (found, allowed, next step); nullopt when it is
+  // legal.
+  virtual std::optional<std::string> reject(const Problem& problem, const Target& target,
+                                            const Config& config) const = 0;
   // The whole search space for this problem and target, legal configs only, in a fixed order.
   virtual std::vector<Config> configs(const Problem& problem, const Target& target) const = 0;
   // The shape-generic config: legal for every shape of this op and dtypes; sizes come at run time.
   virtual std::optional<Config> generic_config(const Problem& problem, const Target& target) const = 0;
   // Geometry for the problem's sizes. `generic` kernels get the same geometry from run-time sizes.
-  virtual LaunchPlan launch_plan(const Problem& problem, const Target& target, const Config& config) const = 0;
+  virtual LaunchPlan launch_plan(const Problem& problem, const Target& target,
+                                 const Config& config) const = 0;
   virtual int64_t shared_bytes(const Problem& problem, const Config& config) const = 0;
 };
 
 llvm::ArrayRef<const Family*> families();
 llvm::Expected<const Family*> find_family(llvm::StringRef name);  // error lists the known names
 
-// Config text: "tile=128x128x32,warps=2x2,stages=4,splitk=1,raster=8,vec=8x8x8,blocks=1". Unused fields are left out.
+// Config text: "tile=128x128x32,warps=2x2,stages=4,splitk=1,raster=8,vec=8x8x8,blocks=1". Unused fields are
+// left out.
 std::string to_string(const Config& config);
 llvm::Expected<Config> parse_config(llvm::StringRef text);
 bool operator==(const Config& a, const Config& b);

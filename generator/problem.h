@@ -1,23 +1,29 @@
-// A problem: what to compute. One canonical text form, printed and parsed here, used in the CLI, tests, logs, caches and
-// error messages.
+// A problem: what to compute. One canonical text form, printed and parsed here, used in the CLI, tests, logs,
+// caches and error messages.
 //
-//   forward      y[b,h,t,d]  = act(bias[h,t] + sum_{s,j} W[h,t,s,j] x[b,h,s,d+j-pad]) * gate[b,h,t,d] + residual[b,h,t,d]
+//   forward      z = bias[h,t] + sum_{s,j} W[h,t,s,j] x[b,h,s,d+j-pad]
+//                y[b,h,t,d] = act(z) * gate[b,h,t,d] + residual[b,h,t,d]
 //   grad_input   dx[b,h,s,d] = sum_{t,j} W[h,t,s,j] dy[b,h,t,d-j+pad] + residual[b,h,s,d]
-//   grad_weight  dW[h,t,s,j] = sum_{b,d} dy[b,h,t,d] x[b,h,s,d+j-pad],   grad_bias[h,t] = sum_{b,d} dy[b,h,t,d]
+//   grad_weight  dW[h,t,s,j] = sum_{b,d} dy[b,h,t,d] x[b,h,s,d+j-pad]
+//                grad_bias[h,t] = sum_{b,d} dy[b,h,t,d]
 //
-// with s, t restricted to the triangle (lower: s <= t + diag; upper: s >= t + diag) and x, dy zero outside 0 <= d < D.
+// with s, t restricted to the triangle (lower: s <= t + diag; upper: s >= t + diag) and x, dy zero outside
+// 0 <= d < D.
 //
-// Text form: the op, then key=value pairs, separated by commas (spaces are accepted too). Canonical order; sizes always
-// printed, the rest only where it differs from the default:
+// Text form: the op, then key=value pairs, separated by commas (spaces are accepted too). Canonical order;
+// sizes always printed, the rest only where it differs from the default:
 //
 //   forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0
-//   forward,dtype=bf16,B=16,H=4,T=1024,D=256,K=1,pad=0,layout=bdt,fill=upper,diag=2,wdtype=f32,align=2,epilogue=bias+gelu
+//   forward,dtype=bf16,B=16,H=4,T=1024,D=256,K=1,pad=0,layout=bdt,fill=upper,diag=2,align=2,epilogue=bias+gelu
 //   grad_weight,dtype=f32,B=8,H=1,T=2048,D=1024,K=1,pad=0,math=tf32,epilogue=bias+accumulate
 //
-// Defaults: H=1, K=1, pad=(K-1)/2 ('same' of nn.Conv1d), layout=btd, fill=lower, diag=0, wdtype=dtype, math=simt for f32,
-// align and walign as contiguous tensors have them, no epilogue. op, dtype, B, T and D have none.
+// Defaults: H=1, K=1, pad=(K-1)/2 ('same' of nn.Conv1d), layout=btd, fill=lower, diag=0, wdtype=dtype,
+// math=simt for f32, align and walign as contiguous tensors have them, no epilogue. op, dtype, B, T and D
+// have none.
 //
-// Order of the keys: dtype B H T D K pad layout fill diag wdtype math align walign epilogue. The epilogue is a sum of
+// Order of the keys: dtype B H T D K pad layout fill diag wdtype math align walign epilogue. The epilogue is
+// a sum of
+//
 //   forward      bias gelu|silu pre gate residual (pre needs an activation or a gate)
 //   grad_input   residual
 //   grad_weight  bias accumulate zero_outside
@@ -53,7 +59,8 @@ struct Problem {
   Layout layout = Layout::kBTD;
   Fill fill = Fill::kLower;
   int64_t diag = 0;
-  // Bytes that every pointer and stride (in bytes) is a multiple of: 16, 8, 4 or 2, and no less than an element.
+  // Bytes that every pointer and stride (in bytes) is a multiple of: 16, 8, 4 or 2, and no less than an
+  // element.
   int64_t align = 16;   // x, y and what has their shape
   int64_t walign = 16;  // W or dW
   Epilogue epilogue;
@@ -67,8 +74,8 @@ llvm::Expected<std::vector<Problem>> parse_problem_list(llvm::StringRef text);
 // The canonical text. parse_problem(to_string(p)) == p for every valid p.
 std::string to_string(const Problem& problem);
 
-// Sizes in range, products that fit the kernels' 32-bit tile coordinates and 63-bit element offsets, dtype and epilogue
-// combinations that exist.
+// Sizes in range, products that fit the kernels' 32-bit tile coordinates and 63-bit element offsets, dtype
+// and epilogue combinations that exist.
 llvm::Error validate(const Problem& problem);
 // The largest size or flattened coordinate (T, B*D, T*K ...): a tile more still fits 32 bits.
 inline constexpr int64_t kMaxCoordinate = (int64_t{1} << 31) - (int64_t{1} << 16);

@@ -1,4 +1,5 @@
-// A target: an architecture, its limits and its rates. One table; nothing else in the project knows these numbers.
+// A target: an architecture, its limits and its rates. One table; nothing else in the project knows these
+// numbers.
 #pragma once
 
 #include <cstdint>
@@ -11,26 +12,26 @@
 namespace trigen {
 
 struct Target {
-  llvm::StringLiteral name;      // "sm_70", "sm_90a"
-  int64_t max_shared_per_block;  // bytes a block may opt in to
-  int64_t shared_per_sm;         // bytes
+  llvm::StringLiteral name;           // "sm_70", "sm_90a"
+  int64_t max_shared_per_block;       // bytes a block may opt in to
+  int64_t shared_per_sm;              // bytes
   int64_t reserved_shared_per_block;  // bytes the system takes from each block
   int64_t registers_per_sm;
   int compute_capability;  // 70, 90 (without the suffix)
   int max_threads_per_sm;
   int max_blocks_per_sm;
-  bool cp_async;                 // sm_80+
-  bool ldmatrix;                 // sm_75+
-  bool bf16_mma;                 // sm_80+
-  bool tf32_mma;                 // sm_80+
-  bool wgmma;                    // sm_90a only
-  // The device that the cost model assumes when none is at hand. Rates are dense, in FLOP/s and byte/s; each has its
-  // source beside it in target.cpp.
+  bool cp_async;  // sm_80+
+  bool ldmatrix;  // sm_75+
+  bool bf16_mma;  // sm_80+
+  bool tf32_mma;  // sm_80+
+  bool wgmma;     // sm_90a only
+  // The device that the cost model assumes when none is at hand. Rates are dense, in FLOP/s and byte/s; each
+  // has its source beside it in target.cpp.
   int sms;
   llvm::StringLiteral model_device;  // "V100-SXM2-16GB"
   double clock_hz;
   int64_t l2_bytes;
-  double mma16_flops;     // f16 with f32 sums
+  double mma16_flops;  // f16 with f32 sums
   double tf32_flops;
   double fp32_flops;
   double dram_bytes_per_s;
@@ -40,8 +41,9 @@ struct Target {
 llvm::ArrayRef<Target> targets();
 // Error lists the known targets. "sm_90" and "sm_90a" are different targets.
 llvm::Expected<const Target*> find_target(llvm::StringRef name);
-// The best target for a device of that compute capability: sm_90a for 90, sm_100a for 100; a newer minor revision of a
-// known major takes that major's closest lower entry (binaries of sm_80 run on sm_87). Error when there is none.
+// The best target for a device of that compute capability: sm_90a for 9.0, sm_100a for 10.0; a newer minor
+// revision of a known major takes that major's closest lower entry (8.7 takes sm_86, 10.3 takes sm_100).
+// Error when there is none.
 llvm::Expected<const Target*> target_for_capability(int major, int minor);
 
 }  // namespace trigen

@@ -26,10 +26,12 @@ Problem parsed(llvm::StringRef text) {
 TEST(ProblemText, PrintsTheDocumentedForm) {
   EXPECT_EQ(to_string(parsed("forward,dtype=bf16,B=32,T=512,D=1024")),
             "forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0");
-  EXPECT_EQ(to_string(parsed("forward D=256 T=1024 H=4 B=16  dtype=bf16, diag=2 fill=upper\tlayout=bdt epilogue=gelu+bias "
-                             "align=2 wdtype=f32")),
-            "forward,dtype=bf16,B=16,H=4,T=1024,D=256,K=1,pad=0,layout=bdt,fill=upper,diag=2,wdtype=f32,align=2,"
-            "epilogue=bias+gelu");
+  EXPECT_EQ(
+      to_string(parsed(
+          "forward D=256 T=1024 H=4 B=16  dtype=bf16, diag=2 fill=upper\tlayout=bdt epilogue=gelu+bias "
+          "align=2 wdtype=f32")),
+      "forward,dtype=bf16,B=16,H=4,T=1024,D=256,K=1,pad=0,layout=bdt,fill=upper,diag=2,wdtype=f32,align=2,"
+      "epilogue=bias+gelu");
   EXPECT_EQ(to_string(parsed("grad_weight,dtype=f32,B=8,T=2048,D=1024,math=tf32,epilogue=accumulate+bias")),
             "grad_weight,dtype=f32,B=8,H=1,T=2048,D=1024,K=1,pad=0,math=tf32,epilogue=bias+accumulate");
 }
@@ -67,7 +69,8 @@ TEST(ProblemText, RoundTripsRandomProblems) {
     const Problem problem = random.next();
     ASSERT_FALSE(static_cast<bool>(validate(problem))) << to_string(problem);
     auto again = parse_problem(to_string(problem));
-    ASSERT_TRUE(static_cast<bool>(again)) << to_string(problem) << ": " << take_error(again.takeError()).message;
+    ASSERT_TRUE(static_cast<bool>(again))
+        << to_string(problem) << ": " << take_error(again.takeError()).message;
     ASSERT_TRUE(*again == problem) << to_string(problem);
     ASSERT_EQ(to_string(*again), to_string(problem));
   }
@@ -86,11 +89,14 @@ INSTANTIATE_TEST_SUITE_P(
     Texts, ProblemErrors,
     testing::Values(
         BadText{"", "empty problem; write one as forward,dtype=bf16,B=32,T=512,D=1024"},
-        BadText{"dtype=f16,B=1", "the problem starts with 'dtype'; the first field is the op: forward, grad_input or "
-                                 "grad_weight"},
-        BadText{"foward,dtype=f16", "op='foward' is unknown; allowed are forward, grad_input or grad_weight; did you mean "
-                                    "'forward'?"},
-        BadText{"forward,dtype=f16,B=1,T=0,D=8", "T=0; allowed are 1 to 2147418112; give the number of tokens"},
+        BadText{"dtype=f16,B=1",
+                "the problem starts with 'dtype'; the first field is the op: forward, grad_input or "
+                "grad_weight"},
+        BadText{"foward,dtype=f16",
+                "op='foward' is unknown; allowed are forward, grad_input or grad_weight; did you mean "
+                "'forward'?"},
+        BadText{"forward,dtype=f16,B=1,T=0,D=8",
+                "T=0; allowed are 1 to 2147418112; give the number of tokens"},
         BadText{"forward,dtype=f16,B=-3,T=8,D=8", "B=-3; allowed are 1 to 2147418112; give the batch size"},
         BadText{"forward,dtype=f16,B=1,T=8,D=2147483648",
                 "D=2147483648; allowed are 1 to 2147418112; give the features of one head"},
@@ -99,38 +105,49 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"forward,dtype=f16,B=99999999999999999999,T=8,D=8",
                 "B='99999999999999999999' does not fit 64 bits; give a smaller number (column 19)"},
         BadText{"forward,dtype=f16,B=65536,T=8,D=65536",
-                "B*D is larger than 2147418112, what the kernels' 32-bit tile coordinates allow; split the batch"},
+                "B*D is larger than 2147418112, what the kernels' 32-bit tile coordinates allow; split the "
+                "batch"},
         BadText{"forward,dtype=f16,B=1,H=65536,T=8,D=65536",
-                "H*D is larger than 2147418112, what the kernels' 32-bit tile coordinates allow; split the heads"},
+                "H*D is larger than 2147418112, what the kernels' 32-bit tile coordinates allow; split the "
+                "heads"},
         BadText{"forward,dtype=f16,B=1,T=1073741824,D=8,K=2",
-                "T*K is larger than 2147418112, what the kernels' 32-bit tile coordinates allow; use fewer tokens or taps"},
+                "T*K is larger than 2147418112, what the kernels' 32-bit tile coordinates allow; use fewer "
+                "tokens or taps"},
         BadText{"forward,dtype=f16,B=2000000000,H=2000000000,T=2000000000,D=1",
                 "B*H*T*D elements pass 2^62 bytes; allowed are fewer, split the batch"},
         BadText{"forward,dtype=f16,B=1,H=2000,T=2000000000,D=1",
                 "H*T*T*K weights pass 2^62 bytes; allowed are fewer, split the heads"},
-        BadText{"forward,dtype=f16,B=1,T=8,D=8,K=4,pad=4", "pad=4; allowed are 0 to 3; give 0 to K-1, (K-1)/2 for 'same'"},
-        BadText{"forward,dtype=f16,B=1,T=8,D=8,diag=8", "diag=8; allowed are -7 to 7; outside that the triangle is empty or "
-                                                       "everything; use a dense product"},
+        BadText{"forward,dtype=f16,B=1,T=8,D=8,K=4,pad=4",
+                "pad=4; allowed are 0 to 3; give 0 to K-1, (K-1)/2 for 'same'"},
+        BadText{"forward,dtype=f16,B=1,T=8,D=8,diag=8",
+                "diag=8; allowed are -7 to 7; outside that the triangle is empty or "
+                "everything; use a dense product"},
         BadText{"forward,dtyp=f16,B=1,T=8,D=8",
-                "unknown key 'dtyp' at column 9; allowed are dtype, B, H, T, D, K, pad, layout, fill, diag, wdtype, math, "
+                "unknown key 'dtyp' at column 9; allowed are dtype, B, H, T, D, K, pad, layout, fill, diag, "
+                "wdtype, math, "
                 "align, walign or epilogue; did you mean 'dtype'?"},
         BadText{"forward,dtype=f16,b=1,T=8,D=8",
-                "unknown key 'b' at column 19; allowed are dtype, B, H, T, D, K, pad, layout, fill, diag, wdtype, math, "
+                "unknown key 'b' at column 19; allowed are dtype, B, H, T, D, K, pad, layout, fill, diag, "
+                "wdtype, math, "
                 "align, walign or epilogue; did you mean 'B'?"},
         BadText{"forward,dtype=fp16,B=1,T=8,D=8",
                 "dtype='fp16' is unknown; allowed are f16, bf16 or f32; did you mean 'f16'? (column 9)"},
-        BadText{"forward,dtype=f16,B=1,T=8", "the problem has no D; dtype, B, T and D have no default: "
-                                             "forward,dtype=bf16,B=32,T=512,D=1024"},
-        BadText{"forward", "the problem has no dtype, B, T, D; dtype, B, T and D have no default: "
-                           "forward,dtype=bf16,B=32,T=512,D=1024"},
+        BadText{"forward,dtype=f16,B=1,T=8",
+                "the problem has no D; dtype, B, T and D have no default: "
+                "forward,dtype=bf16,B=32,T=512,D=1024"},
+        BadText{"forward",
+                "the problem has no dtype, B, T, D; dtype, B, T and D have no default: "
+                "forward,dtype=bf16,B=32,T=512,D=1024"},
         BadText{"forward,dtype=f16,B=1,B=2,T=8,D=8", "key 'B' at column 23 is given twice; give it once"},
         BadText{"forward,dtype=f16,B,T=8,D=8", "key 'B' at column 19 has no value; write B=value"},
         BadText{"forward,dtype=f16,B=1x,T=8,D=8",
                 "B='1x' is not a number; give decimal digits, as in B=1024 (column 19)"},
-        BadText{"forward,,dtype=f16",
-                "empty field at column 9 of the problem; put one comma between two fields and none at the ends"},
-        BadText{"forward,dtype=f16,",
-                "empty field at column 18 of the problem; put one comma between two fields and none at the ends"},
+        BadText{
+            "forward,,dtype=f16",
+            "empty field at column 9 of the problem; put one comma between two fields and none at the ends"},
+        BadText{
+            "forward,dtype=f16,",
+            "empty field at column 18 of the problem; put one comma between two fields and none at the ends"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,wdtype=bf16",
                 "wdtype=bf16 with dtype=f16; allowed are f16 and f32; convert the weights"},
         BadText{"forward,dtype=f32,B=1,T=8,D=8,wdtype=f16",
@@ -141,25 +158,32 @@ INSTANTIATE_TEST_SUITE_P(
                 "math=default with dtype=f32; allowed are simt and tf32; choose simt for full f32 accuracy"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,align=12", "align=12; allowed are 16, 8, 4 and 2 bytes"},
         BadText{"forward,dtype=f32,B=1,T=8,D=8,align=2",
-                "align=2 with f32 elements; allowed are 4 to 16 bytes; align pointers and strides to their elements"},
+                "align=2 with f32 elements; allowed are 4 to 16 bytes; align pointers and strides to their "
+                "elements"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,wdtype=f32,walign=2",
-                "walign=2 with f32 elements; allowed are 4 to 16 bytes; align pointers and strides to their elements"},
+                "walign=2 with f32 elements; allowed are 4 to 16 bytes; align pointers and strides to their "
+                "elements"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,epilogue=bias+relu",
-                "epilogue part 'relu' is unknown; allowed are bias, gelu, silu, pre, gate, residual, accumulate or "
+                "epilogue part 'relu' is unknown; allowed are bias, gelu, silu, pre, gate, residual, "
+                "accumulate or "
                 "zero_outside, joined by '+'; did you mean 'gelu'? (column 31)"},
-        BadText{"forward,dtype=f16,B=1,T=8,D=8,epilogue=bias+bias", "epilogue has 'bias' twice; name it once (column 31)"},
+        BadText{"forward,dtype=f16,B=1,T=8,D=8,epilogue=bias+bias",
+                "epilogue has 'bias' twice; name it once (column 31)"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,epilogue=gelu+silu",
                 "epilogue has two activations, gelu and silu; name one (column 31)"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,epilogue=pre+bias",
-                "epilogue pre without an activation or a gate stores the output twice; allowed is pre with gelu, silu or "
+                "epilogue pre without an activation or a gate stores the output twice; allowed is pre with "
+                "gelu, silu or "
                 "gate; leave pre out"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,epilogue=accumulate",
-                "epilogue accumulate with forward; allowed are bias, gelu, silu, pre, gate and residual; compute the rest "
+                "epilogue accumulate with forward; allowed are bias, gelu, silu, pre, gate and residual; "
+                "compute the rest "
                 "outside"},
         BadText{"grad_input,dtype=f16,B=1,T=8,D=8,epilogue=bias+gelu+residual",
                 "epilogue bias+gelu with grad_input; allowed are residual; compute the rest outside"},
         BadText{"grad_weight,dtype=f16,B=1,T=8,D=8,epilogue=gate",
-                "epilogue gate with grad_weight; allowed are bias, accumulate and zero_outside; compute the rest outside"}));
+                "epilogue gate with grad_weight; allowed are bias, accumulate and zero_outside; compute the "
+                "rest outside"}));
 
 TEST(ProblemErrorText, ShortensAndEscapesWhatItQuotes) {
   EXPECT_THAT(error_of(std::string("forward,dtype=f16,B=1,T=8,D=8,") + std::string(100, 'q')),
@@ -181,7 +205,8 @@ TEST(ProblemValidate, RefusesEnumerationsThatDoNotExist) {
 }
 
 TEST(ProblemList, SkipsCommentsAndNamesTheLine) {
-  auto list = parse_problem_list("# a list\n\nforward,dtype=f16,B=1,T=8,D=8  # S1\r\n  grad_input dtype=f16 B=1 T=8 D=8");
+  auto list = parse_problem_list(
+      "# a list\n\nforward,dtype=f16,B=1,T=8,D=8  # S1\r\n  grad_input dtype=f16 B=1 T=8 D=8");
   ASSERT_TRUE(static_cast<bool>(list));
   ASSERT_EQ(list->size(), 2u);
   EXPECT_EQ((*list)[1].op, Op::kGradInput);
@@ -218,10 +243,12 @@ TEST(ProblemWork, CountsBytesOnce) {
   EXPECT_EQ(count_work(parsed("forward,dtype=f16,B=2,H=3,T=8,D=16,epilogue=bias")).min_bytes,
             2 * 1536 + 36 * 3 * 2 + 48);
   // Strictly lower: the last token of x is not read.
-  EXPECT_EQ(count_work(parsed("forward,dtype=f16,B=2,H=3,T=8,D=16,diag=-1")).min_bytes, 1536 * 7 / 8 + 1536 + 28 * 3 * 2);
+  EXPECT_EQ(count_work(parsed("forward,dtype=f16,B=2,H=3,T=8,D=16,diag=-1")).min_bytes,
+            1536 * 7 / 8 + 1536 + 28 * 3 * 2);
   // f32 dW, accumulated: read and written.
-  EXPECT_EQ(count_work(parsed("grad_weight,dtype=f16,wdtype=f32,B=2,H=3,T=8,D=16,epilogue=accumulate")).min_bytes,
-            2 * 1536 + 2 * 36 * 3 * 4);
+  EXPECT_EQ(
+      count_work(parsed("grad_weight,dtype=f16,wdtype=f32,B=2,H=3,T=8,D=16,epilogue=accumulate")).min_bytes,
+      2 * 1536 + 2 * 36 * 3 * 4);
 }
 
 }  // namespace

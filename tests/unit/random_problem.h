@@ -35,7 +35,9 @@ class RandomProblem {
         e.pre = (e.gate || e.act != Activation::kNone) && coin();
         e.residual = coin();
         break;
-      case Op::kGradInput: e.residual = coin(); break;
+      case Op::kGradInput:
+        e.residual = coin();
+        break;
       case Op::kGradWeight:
         e.bias = coin();
         e.accumulate = coin();

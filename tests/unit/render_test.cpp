@@ -55,8 +55,7 @@ TEST(Templates, IncludeOnlyEachOther) {
   for (const TemplateFile& file : template_files()) {
     for (llvm::StringRef included : included_files(file.text))
       EXPECT_EQ(names.count(included.str()), 1u) << file.name.str() << " includes " << included.str();
-    EXPECT_FALSE(file.text.contains("#include <"))
-        << file.name.str() << " needs a header at run time";
+    EXPECT_FALSE(file.text.contains("#include <")) << file.name.str() << " needs a header at run time";
   }
 }
 

@@ -15,8 +15,8 @@ std::string target_of(int major, int minor) {
 TEST(Target, HasTheDocumentedArchitectures) {
   std::vector<std::string> names;
   for (const Target& target : targets()) names.push_back(target.name.str());
-  EXPECT_THAT(names, testing::ElementsAre("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100",
-                                          "sm_100a", "sm_120"));
+  EXPECT_THAT(names, testing::ElementsAre("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a",
+                                          "sm_100", "sm_100a", "sm_120"));
 }
 
 TEST(Target, LimitsAreConsistent) {
@@ -42,7 +42,8 @@ TEST(Target, UnknownNamesListTheKnownOnes) {
   const ErrorText error = take_error(target.takeError());
   EXPECT_EQ(error.kind, ErrorKind::kBadRequest);
   EXPECT_EQ(error.message,
-            "unknown arch 'sm_71'; allowed are sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100, sm_100a or sm_120; "
+            "unknown arch 'sm_71'; allowed are sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100, "
+            "sm_100a or sm_120; "
             "did you mean 'sm_70'?");
 }
 
@@ -56,7 +57,8 @@ TEST(Target, CapabilitiesTakeTheBestTarget) {
   EXPECT_EQ(target_of(10, 3), "sm_100");  // an 'a' binary runs on its own compute capability alone
   EXPECT_EQ(target_of(12, 1), "sm_120");
   EXPECT_EQ(target_of(6, 1),
-            "compute capability 6.1 has no target; supported are sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100, "
+            "compute capability 6.1 has no target; supported are sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, "
+            "sm_90a, sm_100, "
             "sm_100a or sm_120; use a device of one of these");
 }
 
