@@ -112,41 +112,43 @@ def bench_call(report, rounds=25, calls=300):
 
 
 def mixers(weight, bias):
-    def conv_data(x):
+    """{name: (mixer, its own weight and bias)}: parameters of their own, since the first arm replaces its weight's memory."""
+
+    def conv_data(x, weight, bias):
         weight.data = torch.tril(weight.data.squeeze(-1)).unsqueeze(-1)
         return F.conv1d(x, weight, bias)
 
-    def conv_graph(x):
+    def conv_graph(x, weight, bias):
         return F.conv1d(x, torch.tril(weight.squeeze(-1)).unsqueeze(-1), bias)
 
-    def tril_matmul(x):
-        return torch.matmul(torch.tril(weight.squeeze(-1)), x) + bias.unsqueeze(-1)
+    def tril_matmul(x, weight, bias):
+        return torch.matmul(torch.tril(weight.squeeze(-1)), x) + bias.to(x.dtype).unsqueeze(-1)
 
-    return {"masked conv1d (weight.data)": conv_data, "masked conv1d (tril in the graph)": conv_graph, "tril + matmul": tril_matmul,
-            "compiled tril + matmul": torch.compile(tril_matmul, dynamic=False),
-            "trigen": lambda x: tt.triangular_conv1d(x, weight, bias)}
+    arms = {"masked conv1d (weight.data)": conv_data, "masked conv1d (tril in the graph)": conv_graph, "tril + matmul": tril_matmul,
+            "compiled tril + matmul": torch.compile(tril_matmul, dynamic=False), "trigen": tt.triangular_conv1d}
+    return {name: (mixer, torch.nn.Parameter(weight.clone()), torch.nn.Parameter(bias.clone())) for name, mixer in arms.items()}
 
 
 def bench_step(report, B, T, D, dtype, rounds=15, repeats=8):
     device = "cuda"
     generator = torch.Generator(device).manual_seed(0)
-    weight = (torch.randn(T, T, 1, device=device, generator=generator) / T**0.5).tril_().requires_grad_()
-    weight = torch.nn.Parameter(torch.tril(weight.detach().squeeze(-1)).unsqueeze(-1))
-    bias = torch.nn.Parameter(torch.zeros(T, device=device))
+    weight = torch.tril(torch.randn(T, T, device=device, generator=generator) / T**0.5).unsqueeze(-1)
+    bias = torch.randn(T, device=device, generator=generator)
     rotation = max(2, -(-256 * 2**20 // (B * T * D * 2)))
     xs = [torch.randn(B, T, D, device=device, dtype=dtype, generator=generator).requires_grad_() for _ in range(rotation)]
     dy = torch.randn(B, T, D, device=device, dtype=dtype, generator=generator)
 
-    def step(mixer, x):
+    def step(arm, x):
+        mixer, *parameters = arm
         with torch.autocast("cuda", dtype):
-            y = mixer(x)
-        return torch.autograd.grad(y, (x, weight, bias), dy)
+            y = mixer(x, *parameters)
+        return torch.autograd.grad(y, (x, *parameters), dy)
 
     arms = mixers(weight, bias)
     results, expected = {}, None
-    for name, mixer in arms.items():
+    for name, arm in arms.items():
         for _ in range(3):
-            got = step(mixer, xs[0])
+            got = step(arm, xs[0])
         got = [got[0].float(), got[1].squeeze(-1).tril().float(), got[2].float()]
         if expected is None:
             expected = got
@@ -156,18 +158,18 @@ def bench_step(report, B, T, D, dtype, rounds=15, repeats=8):
         results[name] = {"eager": [], "graph": [], "difference": worst}
 
     graphs = {}
-    for name, mixer in arms.items():
+    for name, arm in arms.items():
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         try:
             with torch.cuda.stream(stream):
                 for x in xs[:3]:
-                    step(mixer, x)
+                    step(arm, x)
             torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 for x in xs:
-                    step(mixer, x)
+                    step(arm, x)
             graphs[name] = graph
         except RuntimeError as error:
             torch.cuda.synchronize()
@@ -182,9 +184,16 @@ def bench_step(report, B, T, D, dtype, rounds=15, repeats=8):
         end.synchronize()
         return 1e3 * begin.elapsed_time(end) / steps
 
+    turns = repeats // rotation + 1
+
+    def run_eager(arm):
+        for _ in range(turns):
+            for x in xs:
+                step(arm, x)
+
     for round_number in range(rounds + 2):
-        for name, mixer in arms.items():
-            eager = timed(lambda: [step(mixer, x) for _ in range(repeats // rotation + 1) for x in xs], (repeats // rotation + 1) * rotation)
+        for name, arm in arms.items():
+            eager = timed(lambda: run_eager(arm), turns * rotation)
             replay = timed(graphs[name].replay, rotation) if name in graphs else None
             if round_number >= 2:
                 results[name]["eager"].append(eager)

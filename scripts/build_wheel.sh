@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Builds the wheel into dist/: the Python package with libtrigen.so (and the trigen program, where it is built) inside.
 # Measures the platform tag from the binaries' glibc symbols, and refuses a library that needs more than glibc.
-# Usage: scripts/build_wheel.sh [BUILD_DIR]     (default: build; its targets are built when they are missing)
+# Usage: scripts/build_wheel.sh [BUILD_DIR [DIST_DIR]]     (default: build and dist; targets are built when they are missing)
 #        PYTHON=... picks the interpreter (pip, setuptools and wheel must be there; nothing is downloaded)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}
+dist=${2:-dist}
 python=${PYTHON:-python3}
 if [[ ! -e $build/libtrigen.so ]]; then
   [[ -e $build/CMakeCache.txt ]] || cmake -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTRIGEN_TESTS=OFF -DTRIGEN_BENCH=OFF
@@ -44,6 +45,6 @@ if [[ -n $exported ]]; then
 fi
 
 export TRIGEN_WHEEL_PLATFORM="manylinux_${newest//./_}_$(uname -m)"
-mkdir -p dist
-"$python" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist "$stage/package"
-ls -l dist/trigen-*-"$TRIGEN_WHEEL_PLATFORM".whl
+mkdir -p "$dist"
+"$python" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$dist" "$stage/package"
+ls -l "$dist"/trigen-*-"$TRIGEN_WHEEL_PLATFORM".whl

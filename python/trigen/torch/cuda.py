@@ -74,14 +74,13 @@ def set_fallback(policy: str) -> str:
 
 
 def forget_plans() -> None:
-    """Drops every plan, after a synchronise: the next call of each combination looks into the cache again (after tuning)."""
-    if _launches:
-        torch.cuda.synchronize()
-    launches = list(_launches.values())
+    """Drops every plan, after waiting for its device: the next call of each combination looks into the cache again (after tuning)."""
+    made = [launch.plan for launch in list(_launches.values()) if launch.plan is not None]
     _launches.clear()
-    for launch in launches:
-        if launch.plan is not None:
-            launch.plan.destroy()
+    for index in {plan.describe().device_ordinal for plan in made}:
+        torch.cuda.synchronize(index)
+    for plan in made:
+        plan.destroy()
     library.close_shared_runtime()
 
 
