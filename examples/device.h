@@ -1,5 +1,5 @@
-/* Device memory for the examples, through the CUDA driver opened at run time, so that they build without a toolkit. An
- * application uses what it has already: cudaMalloc, a framework's tensors. */
+/* Device memory for the examples, through the CUDA driver opened at run time, so that they build without a
+ * toolkit. An application uses what it has already: cudaMalloc, a framework's tensors. */
 #ifndef TRIGEN_EXAMPLES_DEVICE_H
 #define TRIGEN_EXAMPLES_DEVICE_H
 

@@ -1,4 +1,5 @@
-/* One causal token mixing in C: y[b,t,d] = sum over s <= t of W[t,s] x[b,s,d], in f32, checked at every element. */
+/* One causal token mixing in C: y[b,t,d] = sum over s <= t of W[t,s] x[b,s,d], in f32, checked at every
+ * element. */
 #include <math.h>
 #include <trigen/trigen.h>
 
@@ -42,8 +43,8 @@ int main(void) {
   require(trigen_problem_init(&problem, TRIGEN_FORWARD, TRIGEN_F32, B, T, D));
   require(trigen_plan_create(runtime, &problem, TRIGEN_CURRENT_DEVICE, &plan));
   require(trigen_plan_describe(plan, &info));
-  printf("%s\n  %s for %s on %s (%s, kernel from %s)\n", info.problem, info.candidate, info.target, info.device,
-         info.provenance, info.binary_from);
+  printf("%s\n  %s for %s on %s (%s, kernel from %s)\n", info.problem, info.candidate, info.target,
+         info.device, info.provenance, info.binary_from);
 
   args.x.data = device_allocate(sizeof x);
   args.w = device_allocate(sizeof w);

@@ -1,5 +1,6 @@
-// One training step of a causal token mixer in bf16: y = gelu(W x + b), which also stores the value before the activation, then
-// dx, dW and db from a gradient dy of that value. Each result is checked against a plain loop in double precision.
+// One training step of a causal token mixer in bf16: y = gelu(W x + b), which also stores the value before
+// the activation, then dx, dW and db from a gradient dy of that value. Each result is checked against a plain
+// loop in double precision.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -63,7 +64,8 @@ bool run() {
   device_upload(dw.data, dw.host.data(), dw.host.size() * 2);
 
   const trigen::Runtime runtime;
-  const std::string sizes = "dtype=bf16,B=" + std::to_string(B) + ",T=" + std::to_string(T) + ",D=" + std::to_string(D);
+  const std::string sizes =
+      "dtype=bf16,B=" + std::to_string(B) + ",T=" + std::to_string(T) + ",D=" + std::to_string(D);
   const trigen::Plan forward = runtime.plan("forward," + sizes + ",epilogue=bias+gelu+pre");
   const trigen::Plan grad_input = runtime.plan("grad_input," + sizes);
   const trigen::Plan grad_weight = runtime.plan("grad_weight," + sizes + ",epilogue=bias");
@@ -71,12 +73,13 @@ bool run() {
   for (const trigen::Plan* plan : {&forward, &grad_input, &grad_weight}) {
     bytes = std::max(bytes, plan->workspace_size());
     const trigen_plan_info info = plan->describe();
-    std::printf("%s\n  %s for %s on %s (%s, kernel from %s)\n", info.problem, info.candidate, info.target, info.device,
-                info.provenance, info.binary_from);
+    std::printf("%s\n  %s for %s on %s (%s, kernel from %s)\n", info.problem, info.candidate, info.target,
+                info.device, info.provenance, info.binary_from);
   }
   // The three run one after another on one stream, so one workspace serves them all.
   void* space = device_allocate(bytes);
-  forward.run(trigen::Args().x(x.data).w(w.data).bias(bias.data).y(y.data).pre(pre.data).workspace(space, bytes));
+  forward.run(
+      trigen::Args().x(x.data).w(w.data).bias(bias.data).y(y.data).pre(pre.data).workspace(space, bytes));
   grad_input.run(trigen::Args().y(dy.data).w(w.data).x(dx.data).workspace(space, bytes));
   grad_weight.run(trigen::Args().y(dy.data).x(x.data).w(dw.data).bias(db.data).workspace(space, bytes));
   for (Tensor* result : {&y, &pre, &dx, &dw, &db}) result->download();

@@ -12,19 +12,21 @@ thread_local std::string last_error;
 
 llvm::Error bad(const llvm::Twine& text) { return make_error(ErrorKind::kBadRequest, text); }
 
-// Size fields that are too large for the structure's own version are a caller that was built against another header.
+// Size fields that are too large for the structure's own version are a caller that was built against another
+// header.
 template <typename T>
 llvm::Error check_struct(const T* value, const char* name, const char* advice) {
   if (value == nullptr) return bad(llvm::Twine(name) + " is null");
   if (value->struct_size != sizeof(T))
-    return bad(llvm::Twine(name) + " has struct_size " + llvm::Twine(value->struct_size) + ", this library's is " +
-               llvm::Twine(sizeof(T)) + "; " + advice);
+    return bad(llvm::Twine(name) + " has struct_size " + llvm::Twine(value->struct_size) +
+               ", this library's is " + llvm::Twine(sizeof(T)) + "; " + advice);
   return llvm::Error::success();
 }
 
 llvm::Error check_enum(const char* field, int value, int count, const char* allowed) {
   if (value >= 0 && value < count) return llvm::Error::success();
-  return bad(llvm::Twine("trigen_problem.") + field + " is " + llvm::Twine(value) + "; allowed are " + allowed);
+  return bad(llvm::Twine("trigen_problem.") + field + " is " + llvm::Twine(value) + "; allowed are " +
+             allowed);
 }
 
 void store(const Problem& from, trigen_problem* to) {
@@ -67,16 +69,23 @@ trigen_status give(llvm::Error error) noexcept {
 }
 
 llvm::Expected<Problem> problem_of(const trigen_problem* problem) {
-  if (llvm::Error error = check_struct(problem, "trigen_problem", "start from trigen_problem_init or trigen_problem_parse"))
+  if (llvm::Error error =
+          check_struct(problem, "trigen_problem", "start from trigen_problem_init or trigen_problem_parse"))
     return error;
-  if (llvm::Error e = check_enum("op", problem->op, 3, "TRIGEN_FORWARD, TRIGEN_GRAD_INPUT and TRIGEN_GRAD_WEIGHT")) return e;
-  if (llvm::Error e = check_enum("dtype", problem->dtype, 3, "TRIGEN_F16, TRIGEN_BF16 and TRIGEN_F32")) return e;
-  if (llvm::Error e = check_enum("wdtype", problem->wdtype, 3, "TRIGEN_F16, TRIGEN_BF16 and TRIGEN_F32")) return e;
-  if (llvm::Error e = check_enum("math", problem->math, 3, "TRIGEN_MATH_DEFAULT, TRIGEN_MATH_SIMT and TRIGEN_MATH_TF32"))
+  if (llvm::Error e =
+          check_enum("op", problem->op, 3, "TRIGEN_FORWARD, TRIGEN_GRAD_INPUT and TRIGEN_GRAD_WEIGHT"))
+    return e;
+  if (llvm::Error e = check_enum("dtype", problem->dtype, 3, "TRIGEN_F16, TRIGEN_BF16 and TRIGEN_F32"))
+    return e;
+  if (llvm::Error e = check_enum("wdtype", problem->wdtype, 3, "TRIGEN_F16, TRIGEN_BF16 and TRIGEN_F32"))
+    return e;
+  if (llvm::Error e =
+          check_enum("math", problem->math, 3, "TRIGEN_MATH_DEFAULT, TRIGEN_MATH_SIMT and TRIGEN_MATH_TF32"))
     return e;
   if (llvm::Error e = check_enum("layout", problem->layout, 2, "TRIGEN_BTD and TRIGEN_BDT")) return e;
   if (llvm::Error e = check_enum("fill", problem->fill, 2, "TRIGEN_LOWER and TRIGEN_UPPER")) return e;
-  if (llvm::Error e = check_enum("activation", problem->activation, 3, "TRIGEN_ACT_NONE, TRIGEN_ACT_GELU and TRIGEN_ACT_SILU"))
+  if (llvm::Error e = check_enum("activation", problem->activation, 3,
+                                 "TRIGEN_ACT_NONE, TRIGEN_ACT_GELU and TRIGEN_ACT_SILU"))
     return e;
   Problem result;
   result.op = static_cast<Op>(problem->op);
@@ -86,7 +95,8 @@ llvm::Expected<Problem> problem_of(const trigen_problem* problem) {
   if (result.dtype == DType::kF32 && result.math == Math::kDefault) result.math = Math::kSimt;
   result.layout = static_cast<Layout>(problem->layout);
   result.fill = static_cast<Fill>(problem->fill);
-  result.B = problem->B, result.H = problem->H, result.T = problem->T, result.D = problem->D, result.K = problem->K;
+  result.B = problem->B, result.H = problem->H, result.T = problem->T, result.D = problem->D,
+  result.K = problem->K;
   result.pad = problem->pad, result.diag = problem->diag;
   result.epilogue.bias = problem->bias != 0;
   result.epilogue.act = static_cast<Activation>(problem->activation);
@@ -115,21 +125,28 @@ const char* trigen_version_string(void) noexcept { return TRIGEN_VERSION_TEXT; }
 
 const char* trigen_status_name(trigen_status status) noexcept {
   switch (status) {
-    case TRIGEN_OK: return "ok";
-    case TRIGEN_BAD_REQUEST: return "bad request";
-    case TRIGEN_UNSUPPORTED: return "unsupported";
-    case TRIGEN_BUILD_ERROR: return "build error";
-    case TRIGEN_DEVICE_ERROR: return "device error";
-    case TRIGEN_CACHE_ERROR: return "cache error";
-    case TRIGEN_INTERNAL_ERROR: return "internal error";
+    case TRIGEN_OK:
+      return "ok";
+    case TRIGEN_BAD_REQUEST:
+      return "bad request";
+    case TRIGEN_UNSUPPORTED:
+      return "unsupported";
+    case TRIGEN_BUILD_ERROR:
+      return "build error";
+    case TRIGEN_DEVICE_ERROR:
+      return "device error";
+    case TRIGEN_CACHE_ERROR:
+      return "cache error";
+    case TRIGEN_INTERNAL_ERROR:
+      return "internal error";
   }
   return "unknown status";
 }
 
 const char* trigen_last_error(void) noexcept { return last_error.c_str(); }
 
-trigen_status trigen_problem_init(trigen_problem* problem, trigen_op op, trigen_dtype dtype, int64_t B, int64_t T,
-                                  int64_t D) noexcept {
+trigen_status trigen_problem_init(trigen_problem* problem, trigen_op op, trigen_dtype dtype, int64_t B,
+                                  int64_t T, int64_t D) noexcept {
   if (problem == nullptr) return set_error(TRIGEN_BAD_REQUEST, "problem is null");
   *problem = {};
   problem->struct_size = sizeof(trigen_problem);
@@ -154,7 +171,8 @@ trigen_status trigen_problem_parse(const char* text, trigen_problem* problem) no
   });
 }
 
-trigen_status trigen_problem_format(const trigen_problem* problem, char* buffer, size_t size, size_t* needed) noexcept {
+trigen_status trigen_problem_format(const trigen_problem* problem, char* buffer, size_t size,
+                                    size_t* needed) noexcept {
   return guarded([&] {
     auto checked = problem_of(problem);
     if (!checked) return give(checked.takeError());

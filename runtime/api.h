@@ -1,4 +1,5 @@
-// Shared by the files of the C boundary: the error text of a thread, and the guard that lets nothing throw across.
+// Shared by the files of the C boundary: the error text of a thread, and the guard that lets nothing throw
+// across.
 #pragma once
 
 #include <exception>

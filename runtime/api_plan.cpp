@@ -48,7 +48,8 @@ llvm::Expected<const Device*> find_device(const trigen_runtime& runtime, int ord
   return Device::open(**driver, device);
 }
 
-llvm::Expected<std::shared_ptr<const Plan>> make_plan(trigen_runtime& runtime, const trigen_problem* given, int ordinal) {
+llvm::Expected<std::shared_ptr<const Plan>> make_plan(trigen_runtime& runtime, const trigen_problem* given,
+                                                      int ordinal) {
   auto problem = problem_of(given);
   if (!problem) return problem.takeError();
   auto device = find_device(runtime, ordinal);
@@ -61,8 +62,8 @@ llvm::Expected<std::shared_ptr<const Plan>> make_plan(trigen_runtime& runtime, c
     const auto found = runtime.plans.find(key);
     if (found != runtime.plans.end()) return found->second;
   }
-  // Made outside the lock: other problems need not wait for this compile. Two threads that ask for one problem at once share
-  // its compile through the cache's lease, and the first to finish gives the plan.
+  // Made outside the lock: other problems need not wait for this compile. Two threads that ask for one
+  // problem at once share its compile through the cache's lease, and the first to finish gives the plan.
   auto plan = Plan::create(*problem, **device, runtime.open_store(), runtime.plan_options);
   if (!plan) return plan.takeError();
   const std::lock_guard<std::mutex> lock(runtime.mutex);
@@ -73,21 +74,26 @@ llvm::Expected<std::shared_ptr<const Plan>> make_plan(trigen_runtime& runtime, c
 
 extern "C" {
 
-trigen_status trigen_runtime_create(const trigen_runtime_options* options, trigen_runtime** runtime) noexcept {
+trigen_status trigen_runtime_create(const trigen_runtime_options* options,
+                                    trigen_runtime** runtime) noexcept {
   if (runtime == nullptr) return set_error(TRIGEN_BAD_REQUEST, "runtime is null");
   *runtime = nullptr;
   return guarded([&] {
     const trigen_runtime_options defaults = TRIGEN_RUNTIME_OPTIONS_INIT;
     const trigen_runtime_options& given = options == nullptr ? defaults : *options;
     if (given.struct_size != sizeof(trigen_runtime_options))
-      return set_error(TRIGEN_BAD_REQUEST, "trigen_runtime_options has struct_size " + std::to_string(given.struct_size) +
-                                               ", this library's is " + std::to_string(sizeof(trigen_runtime_options)) +
+      return set_error(TRIGEN_BAD_REQUEST, "trigen_runtime_options has struct_size " +
+                                               std::to_string(given.struct_size) + ", this library's is " +
+                                               std::to_string(sizeof(trigen_runtime_options)) +
                                                "; start from TRIGEN_RUNTIME_OPTIONS_INIT");
     if (given.miss < TRIGEN_MISS_FIRST_CHOICE || given.miss > TRIGEN_MISS_ERROR)
-      return set_error(TRIGEN_BAD_REQUEST, "trigen_runtime_options.miss is " + std::to_string(given.miss) +
-                                               "; allowed are TRIGEN_MISS_FIRST_CHOICE, TRIGEN_MISS_GENERIC and TRIGEN_MISS_ERROR");
+      return set_error(
+          TRIGEN_BAD_REQUEST,
+          "trigen_runtime_options.miss is " + std::to_string(given.miss) +
+              "; allowed are TRIGEN_MISS_FIRST_CHOICE, TRIGEN_MISS_GENERIC and TRIGEN_MISS_ERROR");
     if (given.layers == nullptr && given.layer_count > 0)
-      return set_error(TRIGEN_BAD_REQUEST, "trigen_runtime_options.layers is null, layer_count is " + std::to_string(given.layer_count));
+      return set_error(TRIGEN_BAD_REQUEST, "trigen_runtime_options.layers is null, layer_count is " +
+                                               std::to_string(given.layer_count));
     auto made = std::make_unique<trigen_runtime>();
     made->plan_options = plan_options_from_environment();
     made->plan_options.miss = static_cast<MissPolicy>(given.miss);
@@ -101,7 +107,8 @@ trigen_status trigen_runtime_create(const trigen_runtime_options* options, trige
     if (given.driver != nullptr) made->driver = given.driver;
     for (size_t i = 0; i < given.layer_count; ++i) {
       if (given.layers[i] == nullptr)
-        return set_error(TRIGEN_BAD_REQUEST, "trigen_runtime_options.layers[" + std::to_string(i) + "] is null");
+        return set_error(TRIGEN_BAD_REQUEST,
+                         "trigen_runtime_options.layers[" + std::to_string(i) + "] is null");
       made->store_options.layers.push_back(given.layers[i]);
     }
     made->store_options.read_only = given.read_only != 0;
@@ -112,10 +119,12 @@ trigen_status trigen_runtime_create(const trigen_runtime_options* options, trige
 
 void trigen_runtime_destroy(trigen_runtime* runtime) noexcept { delete runtime; }
 
-trigen_status trigen_plan_create(trigen_runtime* runtime, const trigen_problem* problem, int device, trigen_plan** plan) noexcept {
+trigen_status trigen_plan_create(trigen_runtime* runtime, const trigen_problem* problem, int device,
+                                 trigen_plan** plan) noexcept {
   if (plan == nullptr) return set_error(TRIGEN_BAD_REQUEST, "plan is null");
   *plan = nullptr;
-  if (runtime == nullptr) return set_error(TRIGEN_BAD_REQUEST, "runtime is null; make one with trigen_runtime_create");
+  if (runtime == nullptr)
+    return set_error(TRIGEN_BAD_REQUEST, "runtime is null; make one with trigen_runtime_create");
   return guarded([&] {
     auto made = make_plan(*runtime, problem, device);
     if (!made) return give(made.takeError());
@@ -135,10 +144,12 @@ size_t trigen_plan_workspace_size(const trigen_plan* plan) noexcept {
 }
 
 trigen_status trigen_plan_describe(const trigen_plan* plan, trigen_plan_info* info) noexcept {
-  if (plan == nullptr || info == nullptr) return set_error(TRIGEN_BAD_REQUEST, plan == nullptr ? "plan is null" : "info is null");
+  if (plan == nullptr || info == nullptr)
+    return set_error(TRIGEN_BAD_REQUEST, plan == nullptr ? "plan is null" : "info is null");
   if (info->struct_size != sizeof(trigen_plan_info))
-    return set_error(TRIGEN_BAD_REQUEST, "trigen_plan_info has struct_size " + std::to_string(info->struct_size) +
-                                             ", this library's is " + std::to_string(sizeof(trigen_plan_info)) +
+    return set_error(TRIGEN_BAD_REQUEST, "trigen_plan_info has struct_size " +
+                                             std::to_string(info->struct_size) + ", this library's is " +
+                                             std::to_string(sizeof(trigen_plan_info)) +
                                              "; set it to sizeof(trigen_plan_info)");
   const Resolution& resolution = plan->plan->resolution();
   const Device& device = plan->plan->executable().device();
@@ -161,9 +172,11 @@ trigen_status trigen_plan_describe(const trigen_plan* plan, trigen_plan_info* in
 
 trigen_status trigen_plan_run(const trigen_plan* plan, const trigen_args* args, void* stream) noexcept {
   if (plan == nullptr || args == nullptr)
-    return set_error(TRIGEN_BAD_REQUEST, plan == nullptr ? "plan is null" : "args is null; start from TRIGEN_ARGS_INIT");
+    return set_error(TRIGEN_BAD_REQUEST,
+                     plan == nullptr ? "plan is null" : "args is null; start from TRIGEN_ARGS_INIT");
   try {
-    if (llvm::Error error = plan->plan->run(*args, static_cast<cuda::CUstream>(stream))) return give(std::move(error));
+    if (llvm::Error error = plan->plan->run(*args, static_cast<cuda::CUstream>(stream)))
+      return give(std::move(error));
     return TRIGEN_OK;
   } catch (...) {
     return set_error(TRIGEN_INTERNAL_ERROR, "unexpected exception in a run");

@@ -9,8 +9,8 @@ namespace {
 
 enum class Use : uint8_t { kUnused, kRead, kWritten };
 
-// One argument as memory: a base and up to three strided axes around a dense innermost run. Filled by Binder::add; without
-// initialisers, because clearing eight of them costs more than the checks.
+// One argument as memory: a base and up to three strided axes around a dense innermost run. Filled by
+// Binder::add; without initialisers, because clearing eight of them costs more than the checks.
 struct View {
   const char* name;
   Use use;
@@ -30,7 +30,8 @@ llvm::Error bad(const std::string& text) { return make_error(ErrorKind::kBadRequ
 
 void sort_axes(View& view) {
   for (int i = 1; i < view.count; ++i)
-    for (int j = i; j > 0 && view.axes[j].stride > view.axes[j - 1].stride; --j) std::swap(view.axes[j], view.axes[j - 1]);
+    for (int j = i; j > 0 && view.axes[j].stride > view.axes[j - 1].stride; --j)
+      std::swap(view.axes[j], view.axes[j - 1]);
 }
 
 // Fills bytes, or says which stride makes the tensor larger than an address space.
@@ -58,8 +59,8 @@ bool overlaps_itself(const View& view) {
   return false;
 }
 
-// Is there an element of `b` at the address of an element of `a`, both with a's strides, b lying `delta` elements behind a?
-// Exact for strides that nest (every view that does not overlap itself).
+// Is there an element of `b` at the address of an element of `a`, both with a's strides, b lying `delta`
+// elements behind a? Exact for strides that nest (every view that does not overlap itself).
 bool meets(const View& a, int axis, int64_t delta) {
   if (axis >= a.count || axis >= 3) return delta > -a.inner && delta < a.inner;
   const int64_t stride = a.axes[axis].stride, extent = a.axes[axis].extent;
@@ -99,7 +100,9 @@ class Binder {
     out.data = tensor.data;
     out.row = tensor.row != 0 ? tensor.row : btd ? problem_.H * problem_.D : problem_.T;
     out.head = tensor.head != 0 ? tensor.head : btd ? problem_.D : problem_.D * out.row;
-    out.batch = tensor.batch != 0 ? tensor.batch : btd ? problem_.T * out.row : problem_.H * problem_.D * out.row;
+    out.batch = tensor.batch != 0 ? tensor.batch
+                : btd             ? problem_.T * out.row
+                                  : problem_.H * problem_.D * out.row;
     View& view = add(name, use, tensor.data, element_size(problem_.dtype), inner);
     if (llvm::Error error = axis(view, "row", out.row, rows, problem_.align)) return error;
     if (llvm::Error error = axis(view, "head", out.head, problem_.H, problem_.align)) return error;
@@ -113,8 +116,9 @@ class Binder {
     params_.w_row = args.w_row != 0 ? args.w_row : problem_.T * problem_.K;
     params_.w_head = args.w_head != 0 ? args.w_head : problem_.T * params_.w_row;
     if (params_.w_row < problem_.T * problem_.K && problem_.T > 1)
-      return bad("w_row is " + std::to_string(params_.w_row) + ", a row of " + name + " has T*K=" +
-                 std::to_string(problem_.T * problem_.K) + " elements; pass at least that, or 0 for contiguous");
+      return bad("w_row is " + std::to_string(params_.w_row) + ", a row of " + name +
+                 " has T*K=" + std::to_string(problem_.T * problem_.K) +
+                 " elements; pass at least that, or 0 for contiguous");
     View& view = add(name, use, args.w, element_size(problem_.wdtype), problem_.T * problem_.K);
     if (llvm::Error error = axis(view, "w_row", params_.w_row, problem_.T, problem_.walign)) return error;
     if (llvm::Error error = axis(view, "w_head", params_.w_head, problem_.H, problem_.walign)) return error;
@@ -137,29 +141,31 @@ class Binder {
       return bad("workspace is null, the plan needs " + std::to_string(needed) +
                  " bytes of device memory; allocate trigen_plan_workspace_size bytes");
     if (static_cast<uint64_t>(args.workspace_size) < static_cast<uint64_t>(needed))
-      return bad("workspace has " + std::to_string(args.workspace_size) + " bytes, the plan needs " + std::to_string(needed) +
-                 "; allocate trigen_plan_workspace_size bytes");
+      return bad("workspace has " + std::to_string(args.workspace_size) + " bytes, the plan needs " +
+                 std::to_string(needed) + "; allocate trigen_plan_workspace_size bytes");
     params_.workspace = args.workspace;
     View& view = add("workspace", Use::kWritten, args.workspace, 1, needed);
     return finish(view, 16, nullptr);
   }
 
-  // Outputs against everything. An output may be the same view as residual and gate, which each thread reads at an element
-  // before it writes that element.
+  // Outputs against everything. An output may be the same view as residual and gate, which each thread reads
+  // at an element before it writes that element.
   llvm::Error aliasing() const {
     for (int i = 0; i < count_; ++i) {
       const View& output = views_[i];
       if (output.use != Use::kWritten) continue;
       if (overlaps_itself(output))
-        return bad(std::string(output.name) + " overlaps itself: its strides give one address to several elements; pass larger "
+        return bad(std::string(output.name) +
+                   " overlaps itself: its strides give one address to several elements; pass larger "
                    "strides, or 0 for contiguous");
       for (int j = 0; j < count_; ++j) {
         const View& other = views_[j];
         if (j == i || (other.use == Use::kWritten && j < i) || !overlap(output, other)) continue;
         if (in_place(output, other)) continue;
-        return bad(std::string(output.name) + " overlaps " + other.name + ": " + output.name + " is [" + hex(output.begin) + ", " +
-                   hex(output.begin + output.bytes) + "), " + other.name + " is [" + hex(other.begin) + ", " +
-                   hex(other.begin + other.bytes) + "); give " + output.name + " memory of its own" +
+        return bad(std::string(output.name) + " overlaps " + other.name + ": " + output.name + " is [" +
+                   hex(output.begin) + ", " + hex(output.begin + output.bytes) + "), " + other.name +
+                   " is [" + hex(other.begin) + ", " + hex(other.begin + other.bytes) + "); give " +
+                   output.name + " memory of its own" +
                    (is_residual(other) ? ", or exactly the same view" : ""));
       }
     }
@@ -170,8 +176,8 @@ class Binder {
   static bool is_residual(const View& view) { return view.name[0] == 'r' || view.name[0] == 'g'; }
   bool in_place(const View& output, const View& input) const {
     const char main_output = problem_.op == Op::kForward ? 'y' : 'x';
-    return input.use == Use::kRead && is_residual(input) && output.name[0] == main_output && input.begin == output.begin &&
-           same_shape(input, output);
+    return input.use == Use::kRead && is_residual(input) && output.name[0] == main_output &&
+           input.begin == output.begin && same_shape(input, output);
   }
 
   llvm::Error presence(const char* name, Use use, const void* data) const {
@@ -201,9 +207,11 @@ class Binder {
       return bad(std::string(view.name) + "'s " + axis_name + " stride is " + std::to_string(stride) +
                  "; pass a positive number of elements that fits an address space, or 0 for contiguous");
     if ((stride * view.element & (align - 1)) != 0)  // align is a power of two
-      return bad(std::string(view.name) + "'s " + axis_name + " stride is " + std::to_string(stride) + " elements (" +
-                 std::to_string(stride * view.element) + " bytes), the problem promises multiples of " + std::to_string(align) +
-                 " bytes; make the plan with a smaller " + (align == problem_.walign && axis_name[0] == 'w' ? "walign" : "align"));
+      return bad(std::string(view.name) + "'s " + axis_name + " stride is " + std::to_string(stride) +
+                 " elements (" + std::to_string(stride * view.element) +
+                 " bytes), the problem promises multiples of " + std::to_string(align) +
+                 " bytes; make the plan with a smaller " +
+                 (align == problem_.walign && axis_name[0] == 'w' ? "walign" : "align"));
     view.axes[view.count++] = {stride, extent};
     return llvm::Error::success();
   }
@@ -212,8 +220,9 @@ class Binder {
     if ((view.begin & static_cast<uintptr_t>(align - 1)) != 0)
       return bad(std::string(view.name) + " is at " + hex(view.begin) + ", " + std::to_string(align) +
                  "-byte alignment is needed; " +
-                 (field == nullptr ? std::string("pass an aligned pointer")
-                                   : std::string("pass an aligned pointer, or make the plan with a smaller ") + field));
+                 (field == nullptr
+                      ? std::string("pass an aligned pointer")
+                      : std::string("pass an aligned pointer, or make the plan with a smaller ") + field));
     sort_axes(view);
     return measure(view);
   }
@@ -226,21 +235,32 @@ class Binder {
 
 }  // namespace
 
-llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, const trigen_args& args, Params& params) {
+llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, const trigen_args& args,
+                           Params& params) {
   if (args.struct_size != sizeof(trigen_args))
     return bad("trigen_args has struct_size " + std::to_string(args.struct_size) + ", this library's is " +
-               std::to_string(sizeof(trigen_args)) + "; start from TRIGEN_ARGS_INIT, and build against this version's header");
+               std::to_string(sizeof(trigen_args)) +
+               "; start from TRIGEN_ARGS_INIT, and build against this version's header");
   const Epilogue& epilogue = problem.epilogue;
   const auto read_if = [](bool condition) { return condition ? Use::kRead : Use::kUnused; };
   Binder binder(problem, params);
-  const bool forward = problem.op == Op::kForward, input = problem.op == Op::kGradInput, weight = problem.op == Op::kGradWeight;
-  if (llvm::Error e = binder.activation(input ? "x (dx)" : "x", input ? Use::kWritten : Use::kRead, args.x, params.x)) return e;
-  if (llvm::Error e = binder.activation(forward ? "y" : "y (dy)", forward ? Use::kWritten : Use::kRead, args.y, params.y))
+  const bool forward = problem.op == Op::kForward, input = problem.op == Op::kGradInput,
+             weight = problem.op == Op::kGradWeight;
+  if (llvm::Error e =
+          binder.activation(input ? "x (dx)" : "x", input ? Use::kWritten : Use::kRead, args.x, params.x))
     return e;
-  if (llvm::Error e = binder.activation("pre", epilogue.pre ? Use::kWritten : Use::kUnused, args.pre, params.pre)) return e;
+  if (llvm::Error e =
+          binder.activation(forward ? "y" : "y (dy)", forward ? Use::kWritten : Use::kRead, args.y, params.y))
+    return e;
+  if (llvm::Error e =
+          binder.activation("pre", epilogue.pre ? Use::kWritten : Use::kUnused, args.pre, params.pre))
+    return e;
   if (llvm::Error e = binder.activation("gate", read_if(epilogue.gate), args.gate, params.gate)) return e;
-  if (llvm::Error e = binder.activation("residual", read_if(epilogue.residual), args.residual, params.residual)) return e;
-  if (llvm::Error e = binder.weights(weight ? "w (dW)" : "w", weight ? Use::kWritten : Use::kRead, args)) return e;
+  if (llvm::Error e =
+          binder.activation("residual", read_if(epilogue.residual), args.residual, params.residual))
+    return e;
+  if (llvm::Error e = binder.weights(weight ? "w (dW)" : "w", weight ? Use::kWritten : Use::kRead, args))
+    return e;
   const Use bias = !epilogue.bias ? Use::kUnused : weight ? Use::kWritten : Use::kRead;
   if (llvm::Error e = binder.bias(weight ? "bias (grad_bias)" : "bias", bias, args.bias)) return e;
   if (llvm::Error e = binder.workspace(workspace_bytes, args)) return e;
@@ -257,14 +277,20 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
 
 llvm::Error check_pointers(const Device& device, const trigen_args& args, SeenPointers* seen) {
   using namespace cuda;
-  const std::pair<const char*, const void*> pointers[] = {
-      {"x", args.x.data},       {"y", args.y.data}, {"pre", args.pre.data}, {"gate", args.gate.data},
-      {"residual", args.residual.data}, {"w", args.w},      {"bias", args.bias},    {"workspace", args.workspace}};
+  const std::pair<const char*, const void*> pointers[] = {{"x", args.x.data},
+                                                          {"y", args.y.data},
+                                                          {"pre", args.pre.data},
+                                                          {"gate", args.gate.data},
+                                                          {"residual", args.residual.data},
+                                                          {"w", args.w},
+                                                          {"bias", args.bias},
+                                                          {"workspace", args.workspace}};
   for (int i = 0; i < SeenPointers::kArguments; ++i) {
     const auto [name, pointer] = pointers[i];
     if (pointer == nullptr) continue;
     const auto address = reinterpret_cast<uintptr_t>(pointer);
-    std::atomic<const void*>* slot = seen == nullptr ? nullptr : &seen->slots[i][(address >> 9 ^ address >> 21) % SeenPointers::kSlots];
+    std::atomic<const void*>* slot =
+        seen == nullptr ? nullptr : &seen->slots[i][(address >> 9 ^ address >> 21) % SeenPointers::kSlots];
     if (slot != nullptr && slot->load(std::memory_order_relaxed) == pointer) continue;
     int memory = 0, ordinal = -1, managed = 0;
     CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
@@ -273,12 +299,14 @@ llvm::Error check_pointers(const Device& device, const trigen_args& args, SeenPo
     const CUresult result = device.api().cuPointerGetAttributes(3, wanted, values, address);
     const auto here = [&] { return "device " + std::to_string(device.info().ordinal); };
     if (result != CUDA_SUCCESS || memory == 0)
-      return bad(std::string(name) + " (" + hex(address) + ") is not device memory: it is a host pointer, or was freed; pass memory of " +
-                 here());
+      return bad(std::string(name) + " (" + hex(address) +
+                 ") is not device memory: it is a host pointer, or was freed; pass memory of " + here());
     if (managed == 0 && memory == CU_MEMORYTYPE_HOST)
-      return bad(std::string(name) + " (" + hex(address) + ") is page-locked host memory; copy it to memory of " + here());
+      return bad(std::string(name) + " (" + hex(address) +
+                 ") is page-locked host memory; copy it to memory of " + here());
     if (managed == 0 && ordinal != device.info().ordinal)
-      return bad(std::string(name) + " (" + hex(address) + ") is memory of device " + std::to_string(ordinal) + ", the plan is for " + here() +
+      return bad(std::string(name) + " (" + hex(address) + ") is memory of device " +
+                 std::to_string(ordinal) + ", the plan is for " + here() +
                  "; copy it there, or make a plan for device " + std::to_string(ordinal));
     if (slot != nullptr) slot->store(pointer, std::memory_order_relaxed);
   }

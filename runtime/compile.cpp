@@ -33,7 +33,8 @@ llvm::Expected<Binary> compile_source(const Candidate& candidate, const Source& 
   if (cancel != nullptr && cancel->load()) return cancelled(candidate);
   const Target& target = *candidate.target;
   if (!nvrtc.makes(target))
-    return make_error(ErrorKind::kBuild, nvrtc.name() + " (" + nvrtc.file().path + ") does not make " + target.name.str() +
+    return make_error(ErrorKind::kBuild, nvrtc.name() + " (" + nvrtc.file().path + ") does not make " +
+                                             target.name.str() +
                                              "; name another in TRIGEN_NVRTC, or let trigen choose");
   const Nvrtc::Api& api = nvrtc.api();
   std::vector<const char*> header_texts, header_names;
@@ -46,15 +47,18 @@ llvm::Expected<Binary> compile_source(const Candidate& candidate, const Source& 
   llvm::StringRef(option_text).split(words, ' ', -1, false);
   std::vector<std::string> options;
   std::vector<const char*> option_pointers;
+  options.reserve(words.size());
+  option_pointers.reserve(words.size());
   for (llvm::StringRef word : words) options.push_back(word.str());
   for (const std::string& option : options) option_pointers.push_back(option.c_str());
 
   void* program = nullptr;
-  int result = api.nvrtcCreateProgram(&program, source.text.c_str(), name.c_str(), static_cast<int>(header_texts.size()),
-                                      header_texts.data(), header_names.data());
+  int result =
+      api.nvrtcCreateProgram(&program, source.text.c_str(), name.c_str(),
+                             static_cast<int>(header_texts.size()), header_texts.data(), header_names.data());
   if (result != 0)
-    return make_error(ErrorKind::kBuild,
-                      "compile failed: " + named(candidate) + ": nvrtcCreateProgram: " + api.nvrtcGetErrorString(result));
+    return make_error(ErrorKind::kBuild, "compile failed: " + named(candidate) +
+                                             ": nvrtcCreateProgram: " + api.nvrtcGetErrorString(result));
   if (cancel != nullptr && api.nvrtcSetFlowCallback != nullptr)
     api.nvrtcSetFlowCallback(program, cancel_callback, const_cast<std::atomic<bool>*>(cancel));
   result = api.nvrtcCompileProgram(program, static_cast<int>(option_pointers.size()), option_pointers.data());
@@ -80,8 +84,9 @@ llvm::Expected<Binary> compile_source(const Candidate& candidate, const Source& 
   if (result == kCancelled) return cancelled(candidate);
   if (result != 0 || binary.cubin.empty() || binary.ptx.empty())
     return make_error(ErrorKind::kBuild,
-                      "compile failed: " + named(candidate) + " with " + nvrtc.name() + " (" + nvrtc.file().path + "), options " +
-                          option_text + ": " + (result != 0 ? api.nvrtcGetErrorString(result) : "no code came out") + "\n" +
+                      "compile failed: " + named(candidate) + " with " + nvrtc.name() + " (" +
+                          nvrtc.file().path + "), options " + option_text + ": " +
+                          (result != 0 ? api.nvrtcGetErrorString(result) : "no code came out") + "\n" +
                           shortened(binary.log) + "\nprint the source with: " + emit_command(candidate));
 
   binary.key = binary_key(source, target, nvrtc);
@@ -90,7 +95,8 @@ llvm::Expected<Binary> compile_source(const Candidate& candidate, const Source& 
   binary.source = source.text;
   const LaunchPlan plan = candidate.family->launch_plan(candidate.problem, target, candidate.config);
   for (const Launch& launch : plan.launches)
-    if (binary.entry.find(launch.entry) == std::string::npos) binary.entry += (binary.entry.empty() ? "" : " ") + launch.entry;
+    if (binary.entry.find(launch.entry) == std::string::npos)
+      binary.entry += (binary.entry.empty() ? "" : " ") + launch.entry;
   const Resources resources = parse_resources(binary.log);
   binary.registers = resources.registers;
   binary.spill_bytes = resources.spill_bytes;
@@ -102,11 +108,13 @@ llvm::Expected<Binary> compile_source(const Candidate& candidate, const Source& 
 llvm::Error forbidden(const Candidate& candidate, Store& store) {
   std::string layers;
   for (const LayerInfo& layer : store.layers()) layers += (layers.empty() ? "" : ", ") + layer.path;
-  return make_error(ErrorKind::kCache,
-                    "the cache has no kernel for " + named(candidate) + ", and compiling is forbidden (TRIGEN_NO_JIT); looked in " +
-                        (layers.empty() ? std::string("no cache file") : layers) +
-                        "; where compiling is allowed run: trigen tune --arch " + candidate.target->name.str() + " \"" +
-                        to_string(candidate.problem) + "\", and name its cache file in TRIGEN_CACHE");
+  return make_error(ErrorKind::kCache, "the cache has no kernel for " + named(candidate) +
+                                           ", and compiling is forbidden (TRIGEN_NO_JIT); looked in " +
+                                           (layers.empty() ? std::string("no cache file") : layers) +
+                                           "; where compiling is allowed run: trigen tune --arch " +
+                                           candidate.target->name.str() + " \"" +
+                                           to_string(candidate.problem) +
+                                           "\", and name its cache file in TRIGEN_CACHE");
 }
 
 }  // namespace
@@ -128,7 +136,8 @@ BinaryKey binary_key(const Candidate& candidate, const Nvrtc& nvrtc) {
   return binary_key(render(candidate), *candidate.target, nvrtc);
 }
 
-llvm::Expected<Binary> compile(const Candidate& candidate, const Nvrtc& nvrtc, const std::atomic<bool>* cancel) {
+llvm::Expected<Binary> compile(const Candidate& candidate, const Nvrtc& nvrtc,
+                               const std::atomic<bool>* cancel) {
   return compile_source(candidate, render(candidate), nvrtc, cancel);
 }
 
@@ -168,7 +177,8 @@ llvm::Expected<BuiltBinary> build(const Candidate& candidate, Store& store, cons
   if (!binary) return binary.takeError();
   built.binary = std::move(*binary);
   built.origin = BinaryOrigin::kCompiled;
-  if (llvm::Error error = store.put_binary(built.binary)) built.cache_problem = take_error(std::move(error)).message;
+  if (llvm::Error error = store.put_binary(built.binary))
+    built.cache_problem = take_error(std::move(error)).message;
   return built;
 }
 
@@ -183,8 +193,8 @@ void build_all(llvm::ArrayRef<Candidate> candidates, Store& store, const BuildAl
       const size_t index = next++;
       if (index >= candidates.size()) return;
       const bool skip = options.cancel != nullptr && options.cancel->load();
-      llvm::Expected<BuiltBinary> result =
-          skip ? llvm::Expected<BuiltBinary>(cancelled(candidates[index])) : build(candidates[index], store, options);
+      llvm::Expected<BuiltBinary> result = skip ? llvm::Expected<BuiltBinary>(cancelled(candidates[index]))
+                                                : build(candidates[index], store, options);
       const std::lock_guard<std::mutex> lock(callback_mutex);
       if (stop) {
         if (!result) llvm::consumeError(result.takeError());

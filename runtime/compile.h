@@ -1,5 +1,5 @@
-// Candidate -> binary: rendered, compiled by NVRTC to a cubin and PTX of its target; alone, through the cache, or many in
-// parallel. No file is read or written: the templates are in the library.
+// Candidate -> binary: rendered, compiled by NVRTC to a cubin and PTX of its target; alone, through the
+// cache, or many in parallel. No file is read or written: the templates are in the library.
 #pragma once
 
 #include <atomic>
@@ -12,38 +12,45 @@
 
 namespace trigen {
 
-// The compiler's options for a target in canonical form: "--gpu-architecture=sm_70 --std=c++20 ...". Part of the key.
+// The compiler's options for a target in canonical form: "--gpu-architecture=sm_70 --std=c++20 ...". Part of
+// the key.
 std::string compile_options(const Target& target);
 BinaryKey binary_key(const Candidate& candidate, const Nvrtc& nvrtc);
 BinaryKey binary_key(const Source& source, const Target& target, const Nvrtc& nvrtc);
 
-// Always compiles. Build errors carry the problem, family, config, target, compiler, its log, and the command that prints the
-// source. `cancel` (may be null) is looked at during the compile (NVRTC 12.8 and later), else before it.
-llvm::Expected<Binary> compile(const Candidate& candidate, const Nvrtc& nvrtc, const std::atomic<bool>* cancel = nullptr);
+// Always compiles. Build errors carry the problem, family, config, target, compiler, its log, and the command
+// that prints the source. `cancel` (may be null) is looked at during the compile (NVRTC 12.8 and later), else
+// before it.
+llvm::Expected<Binary> compile(const Candidate& candidate, const Nvrtc& nvrtc,
+                               const std::atomic<bool>* cancel = nullptr);
 
 struct BuildOptions {
-  const Nvrtc* nvrtc = nullptr;  // null: Nvrtc::choose(target, newest_cuda), only when something must be compiled
-  int newest_cuda = 0;           // the driver's CUDA version, where the binary is to run here
-  // Take a cached binary of another compiler version too (right, since the source is the same; its speed may differ).
+  const Nvrtc* nvrtc =
+      nullptr;          // null: Nvrtc::choose(target, newest_cuda), only when something must be compiled
+  int newest_cuda = 0;  // the driver's CUDA version, where the binary is to run here
+  // Take a cached binary of another compiler version too (right, since the source is the same; its speed may
+  // differ).
   bool any_compiler = true;
-  bool no_jit = false;           // a miss is a cache error that names the problem and the commands that fill the cache
-  int lease_wait_ms = 60'000;    // how long to wait for another process that compiles the same thing
+  bool no_jit = false;  // a miss is a cache error that names the problem and the commands that fill the cache
+  int lease_wait_ms = 60'000;  // how long to wait for another process that compiles the same thing
   const std::atomic<bool>* cancel = nullptr;
 };
 enum class BinaryOrigin { kCache, kCompiled, kCompiledElsewhere };
 struct BuiltBinary {
   Binary binary;
   BinaryOrigin origin = BinaryOrigin::kCache;
-  std::string cache_problem;  // why the result could not be stored; empty when it was (or came from the cache)
+  std::string
+      cache_problem;  // why the result could not be stored; empty when it was (or came from the cache)
 };
-// Through the cache: lookup, lease, compile once over all processes, store. A cache that cannot be written is no error.
+// Through the cache: lookup, lease, compile once over all processes, store. A cache that cannot be written is
+// no error.
 llvm::Expected<BuiltBinary> build(const Candidate& candidate, Store& store, const BuildOptions& options = {});
 
 struct BuildAllOptions : BuildOptions {
   int threads = 0;  // 0: the CPUs this process may use
 };
-// Called once per candidate, in the order of completion, one call at a time, from the worker threads (the caller's is one of
-// them). After a cancel the rest get errors. Return false to stop: no further call.
+// Called once per candidate, in the order of completion, one call at a time, from the worker threads (the
+// caller's is one of them). After a cancel the rest get errors. Return false to stop: no further call.
 using BuildCallback = std::function<bool(size_t index, llvm::Expected<BuiltBinary> result)>;
 void build_all(llvm::ArrayRef<Candidate> candidates, Store& store, const BuildAllOptions& options,
                const BuildCallback& callback);

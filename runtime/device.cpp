@@ -79,10 +79,11 @@ std::string DeviceInfo::spec() const {
 
 llvm::Expected<const Device*> Device::open(const Driver& driver, int ordinal) {
   if (ordinal < 0 || ordinal >= driver.device_count())
-    return make_error(ErrorKind::kBadRequest,
-                      "device " + std::to_string(ordinal) + " does not exist: this driver shows " +
-                          (driver.device_count() == 1 ? std::string("device 0 only")
-                                                      : "devices 0 to " + std::to_string(driver.device_count() - 1)));
+    return make_error(
+        ErrorKind::kBadRequest,
+        "device " + std::to_string(ordinal) + " does not exist: this driver shows " +
+            (driver.device_count() == 1 ? std::string("device 0 only")
+                                        : "devices 0 to " + std::to_string(driver.device_count() - 1)));
   return DeviceTable::get().open(driver, ordinal);
 }
 
@@ -98,8 +99,9 @@ llvm::Expected<const Device*> Device::open(llvm::StringRef spec) {
   int ordinal = -1;
   const bool automatic = text.empty() || text == "auto" || text == "cuda";
   if (!automatic && (text.getAsInteger(10, ordinal) || ordinal < 0))
-    return make_error(ErrorKind::kBadRequest,
-                      "'" + given + "' is not a device: write a CUDA ordinal (0, cuda:1), auto, or emulated:sm_70");
+    return make_error(
+        ErrorKind::kBadRequest,
+        "'" + given + "' is not a device: write a CUDA ordinal (0, cuda:1), auto, or emulated:sm_70");
   auto driver = Driver::load();
   if (!driver) return driver.takeError();
   if (!automatic) return open(**driver, ordinal);
@@ -151,9 +153,9 @@ llvm::Expected<CUcontext> Device::context() const {
   const std::lock_guard<std::mutex> lock(table.mutex);
   CUcontext& primary = table.primary[{driver_, info_.ordinal}];
   if (primary == nullptr) {
-    if (llvm::Error error =
-            driver_->check(api().cuDevicePrimaryCtxRetain(&primary, info_.ordinal), "cuDevicePrimaryCtxRetain",
-                           "the device may be in exclusive mode or out of memory: check nvidia-smi")) {
+    if (llvm::Error error = driver_->check(
+            api().cuDevicePrimaryCtxRetain(&primary, info_.ordinal), "cuDevicePrimaryCtxRetain",
+            "the device may be in exclusive mode or out of memory: check nvidia-smi")) {
       primary = nullptr;
       return error;
     }

@@ -13,26 +13,27 @@ namespace trigen {
 
 struct DeviceInfo {
   int ordinal = 0;
-  std::string name;           // "NVIDIA H200"
-  int major = 0, minor = 0;   // compute capability
+  std::string name;          // "NVIDIA H200"
+  int major = 0, minor = 0;  // compute capability
   int sms = 0;
-  double clock_hz = 0;        // boost clock
+  double clock_hz = 0;  // boost clock
   double memory_clock_hz = 0;
   int bus_bits = 0;
   int64_t l2_bytes = 0;
   int64_t memory_bytes = 0;
   int64_t max_shared_per_block = 0;  // opt-in limit
-  std::string driver;         // Driver::version()
+  std::string driver;                // Driver::version()
   bool emulated = false;
-  std::string spec() const;   // "cuda:0", "emulated:sm_70"
+  std::string spec() const;  // "cuda:0", "emulated:sm_70"
 };
 
 class Device {
  public:
-  // A device of a driver by ordinal. Opened once per process and kept; its primary context is retained at first use.
+  // A device of a driver by ordinal. Opened once per process and kept; its primary context is retained at
+  // first use.
   static llvm::Expected<const Device*> open(const Driver& driver, int ordinal);
-  // "" or "auto": the current context's device, else device 0. "0", "cuda:0": by ordinal. "emulated:sm_70": the emulated device.
-  // Errors name the text and what is allowed, or say why there is no driver.
+  // "" or "auto": the current context's device, else device 0. "0", "cuda:0": by ordinal. "emulated:sm_70":
+  // the emulated device. Errors name the text and what is allowed, or say why there is no driver.
   static llvm::Expected<const Device*> open(llvm::StringRef spec);
 
   const Driver& driver() const { return *driver_; }
@@ -41,13 +42,14 @@ class Device {
   // The best target of this device: sm_90a for capability 9.0.
   const Target& target() const { return *target_; }
   DeviceModel model() const;
-  // Can a cubin of that target run here? (Same major, not newer, "a" targets on exactly their capability.) Never on the
-  // emulated device, which reads PTX.
+  // Can a cubin of that target run here? (Same major, not newer, "a" targets on exactly their capability.)
+  // Never on the emulated device, which reads PTX.
   bool runs_cubin_of(const Target& target) const;
-  // Can the driver make a kernel of that target's PTX for this device? (Any older capability; "a" targets only on their own.)
+  // Can the driver make a kernel of that target's PTX for this device? (Any older capability; "a" targets
+  // only on their own.)
   bool runs_ptx_of(const Target& target) const;
-  // The caller's current context when it belongs to this device, else the device's primary context (retained for the
-  // process's life). Does not change what is current.
+  // The caller's current context when it belongs to this device, else the device's primary context (retained
+  // for the process's life). Does not change what is current.
   llvm::Expected<cuda::CUcontext> context() const;
 
  private:
@@ -82,7 +84,8 @@ class ContextScope {
   bool pushed_ = false;
 };
 
-// Every device of a driver, as far as each could be read. Devices that fail are left out, with the reason in `problems`.
+// Every device of a driver, as far as each could be read. Devices that fail are left out, with the reason in
+// `problems`.
 std::vector<DeviceInfo> list_devices(const Driver& driver, std::vector<std::string>* problems = nullptr);
 
 }  // namespace trigen

@@ -24,21 +24,24 @@ class Examination {
       std::vector<std::string> problems;
       findings_.devices = list_devices(**loaded, &problems);
       for (const std::string& problem : problems)
-        add(Severity::kError, "driver", problem, "check nvidia-smi, and the device's compute mode and health");
+        add(Severity::kError, "driver", problem,
+            "check nvidia-smi, and the device's compute mode and health");
       for (const DeviceInfo& device : findings_.devices) {
         auto target = target_for_capability(device.major, device.minor);
         if (!target)
-          add(Severity::kWarning, "device " + device.spec(), device.name + ": " + take_error(target.takeError()).message,
-              "use another device");
+          add(Severity::kWarning, "device " + device.spec(),
+              device.name + ": " + take_error(target.takeError()).message, "use another device");
       }
       return;
     }
     // Machines that only compile have no driver, and that is right.
-    const bool absent = driver.state == DriverState::kNoLibrary || driver.state == DriverState::kContainerNoGpu ||
+    const bool absent = driver.state == DriverState::kNoLibrary ||
+                        driver.state == DriverState::kContainerNoGpu ||
                         driver.state == DriverState::kNoDevice;
     std::string advice = driver_advice(driver.state, findings_.machine);
     std::string text = driver.text;
-    if (!advice.empty() && llvm::StringRef(text).endswith("; " + advice)) text.resize(text.size() - advice.size() - 2);
+    if (!advice.empty() && llvm::StringRef(text).endswith("; " + advice))
+      text.resize(text.size() - advice.size() - 2);
     if (absent) text += " (compiling, ranking and emulated devices work without one)";
     add(absent ? Severity::kWarning : Severity::kError, "driver", text, advice);
   }
@@ -47,7 +50,8 @@ class Examination {
     findings_.nvrtc = list_nvrtc();
     for (const NvrtcFinding& found : findings_.nvrtc)
       if (!found.problem.empty())
-        add(Severity::kWarning, "nvrtc " + found.file.path, found.problem, "remove it, or name a working one in TRIGEN_NVRTC");
+        add(Severity::kWarning, "nvrtc " + found.file.path, found.problem,
+            "remove it, or name a working one in TRIGEN_NVRTC");
     std::string missing;
     for (const Target& target : targets()) {
       TargetFinding finding;
@@ -71,11 +75,14 @@ class Examination {
       }
       findings_.targets.push_back(std::move(finding));
     }
-    const std::string install = "pip install 'nvidia-cuda-nvrtc-cu12==12.9.*' (makes sm_70 to sm_120), or name one in TRIGEN_NVRTC";
+    const std::string install =
+        "pip install 'nvidia-cuda-nvrtc-cu12==12.9.*' (makes sm_70 to sm_120), or name one in TRIGEN_NVRTC";
     if (findings_.nvrtc.empty())
-      add(Severity::kWarning, "nvrtc", "no compiler was found; only kernels that a cache holds can run", install);
+      add(Severity::kWarning, "nvrtc", "no compiler was found; only kernels that a cache holds can run",
+          install);
     else if (!missing.empty())
-      add(own_target_missing() ? Severity::kError : Severity::kNote, "nvrtc", "no compiler here makes " + missing, install);
+      add(own_target_missing() ? Severity::kError : Severity::kNote, "nvrtc",
+          "no compiler here makes " + missing, install);
   }
 
   void caches(Store& store) {
@@ -95,7 +102,8 @@ class Examination {
       add(Severity::kError, "cache", "TRIGEN_NO_JIT forbids compiling, and no cache holds a kernel",
           "name a filled cache in TRIGEN_CACHE, or unset TRIGEN_NO_JIT");
     else if (findings_.no_jit)
-      add(Severity::kNote, "cache", "TRIGEN_NO_JIT forbids compiling: problems that no cache holds are errors", "");
+      add(Severity::kNote, "cache",
+          "TRIGEN_NO_JIT forbids compiling: problems that no cache holds are errors", "");
   }
 
   int newest_cuda() const { return findings_.driver.emulated ? 0 : findings_.driver.cuda_version; }

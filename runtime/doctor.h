@@ -1,4 +1,5 @@
-// Findings about this machine: driver, devices, compilers, caches; each problem with its next step. `trigen doctor` prints them.
+// Findings about this machine: driver, devices, compilers, caches; each problem with its next step. `trigen
+// doctor` prints them.
 #pragma once
 
 #include <string>
@@ -21,22 +22,22 @@ struct Trouble {
 };
 
 struct TargetFinding {
-  std::string target;             // "sm_70"
+  std::string target;                // "sm_70"
   std::vector<std::string> made_by;  // compilers that can make it: "nvrtc 12.9.86"
-  std::string chosen;             // the one that a compile would use
+  std::string chosen;                // the one that a compile would use
 };
 
 struct Findings {
-  std::string version;              // of trigen
+  std::string version;  // of trigen
   MachineFacts machine;
   DriverFinding driver;
   std::vector<DeviceInfo> devices;
-  std::string emulator;             // path of libtrigen_emulator.so, "" when it is not there
+  std::string emulator;  // path of libtrigen_emulator.so, "" when it is not there
   std::vector<NvrtcFinding> nvrtc;
   std::vector<TargetFinding> targets;  // one per entry of targets()
-  std::vector<LayerInfo> caches;    // in lookup order
+  std::vector<LayerInfo> caches;       // in lookup order
   bool no_jit = false;
-  std::vector<Trouble> troubles;    // worst first
+  std::vector<Trouble> troubles;  // worst first
 };
 Findings examine(Store& store, llvm::StringRef driver_path = "");
 

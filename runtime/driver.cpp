@@ -32,13 +32,15 @@ const char* const kDriverFiles[] = {
 };
 
 // What plans, the tuner and doctor cannot do without.
-#define TRIGEN_REQUIRED_ENTRIES(X)                                                                                        \
-  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGet) X(cuDeviceGetCount)                \
-  X(cuDeviceGetName) X(cuDeviceTotalMem) X(cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain) X(cuCtxGetCurrent)           \
-  X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetDevice) X(cuCtxSynchronize) X(cuMemAlloc) X(cuMemFree)                 \
-  X(cuPointerGetAttributes) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuStreamGetCtx) X(cuStreamSynchronize)                      \
-  X(cuStreamIsCapturing) X(cuModuleLoadDataEx) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetAttribute)             \
-  X(cuFuncSetAttribute) X(cuLaunchKernel)
+#define TRIGEN_REQUIRED_ENTRIES(X)                                                                      \
+  X(cuInit)                                                                                             \
+  X(cuDriverGetVersion)                                                                                 \
+  X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName)           \
+      X(cuDeviceTotalMem) X(cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain) X(cuCtxGetCurrent)        \
+          X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetDevice) X(cuCtxSynchronize) X(cuMemAlloc)    \
+              X(cuMemFree) X(cuPointerGetAttributes) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuStreamGetCtx)  \
+                  X(cuStreamSynchronize) X(cuStreamIsCapturing) X(cuModuleLoadDataEx) X(cuModuleUnload) \
+                      X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuLaunchKernel)
 
 struct Outcome {
   std::unique_ptr<Driver> driver;
@@ -92,7 +94,8 @@ constexpr const char* kLastError = "trigen_emulator_last_error";
 
 std::string find_emulator() {
   for (const std::string& directory :
-       {library_directory(), program_directory(), library_directory() + "/../lib", program_directory() + "/../lib", program_directory() + "/.."}) {
+       {library_directory(), program_directory(), library_directory() + "/../lib",
+        program_directory() + "/../lib", program_directory() + "/.."}) {
     const std::string path = directory + "/libtrigen_emulator.so";
     if (path_exists(path)) return real_path(path);
   }
@@ -115,7 +118,9 @@ const Outcome& outcome_for(llvm::StringRef path, llvm::StringRef emulated_target
     if (!target.empty() && outcome.driver && other != key && llvm::StringRef(other).startswith("emulated:")) {
       Outcome& refused = table().outcomes[key];
       refused.finding.state = DriverState::kNoDevice;
-      refused.finding.text = "no emulated:" + target + ": this process has " + other + ", and holds one emulated target only";
+      refused.finding.text = (llvm::Twine("no emulated:") + target + ": this process has " + other +
+                              ", and holds one emulated target only")
+                                 .str();
       return refused;
     }
   auto found = table().outcomes.find(key);
@@ -158,22 +163,26 @@ Outcome DriverLoader::load(const std::string& path, const std::string& emulated_
   if (handle == nullptr) {
     if (!emulated_target.empty()) {
       finding.state = DriverState::kNoLibrary;
-      finding.text = "no emulated device: libtrigen_emulator.so was looked for in " + library_directory() + ", " +
-                     program_directory() + " and on the loader path (" + unusable + "); build or install trigen with it";
+      finding.text = "no emulated device: libtrigen_emulator.so was looked for in " + library_directory() +
+                     ", " + program_directory() + " and on the loader path (" + unusable +
+                     "); build or install trigen with it";
       return outcome;
     }
     if (!unusable.empty()) {
-      const std::string named = environment("TRIGEN_DRIVER") == path && !path.empty() ? "TRIGEN_DRIVER=" + path : "driver library";
-      outcome.finding = failed(finding, path.empty() || path_exists(path) ? DriverState::kUnusable : DriverState::kNoLibrary,
-                               named + " does not load: " + unusable);
+      const std::string named =
+          environment("TRIGEN_DRIVER") == path && !path.empty() ? "TRIGEN_DRIVER=" + path : "driver library";
+      outcome.finding = failed(
+          finding, path.empty() || path_exists(path) ? DriverState::kUnusable : DriverState::kNoLibrary,
+          named + " does not load: " + unusable);
       return outcome;
     }
     const MachineFacts machine = read_machine();
     const bool closed_container = machine.container && !machine.device_nodes;
-    outcome.finding = closed_container
-                          ? failed(finding, DriverState::kContainerNoGpu,
-                                   "no NVIDIA driver in this container: neither libcuda.so.1 nor /dev/nvidia* is here")
-                          : failed(finding, DriverState::kNoLibrary, "no NVIDIA driver here: libcuda.so.1 was not found");
+    outcome.finding =
+        closed_container
+            ? failed(finding, DriverState::kContainerNoGpu,
+                     "no NVIDIA driver in this container: neither libcuda.so.1 nor /dev/nvidia* is here")
+            : failed(finding, DriverState::kNoLibrary, "no NVIDIA driver here: libcuda.so.1 was not found");
     return outcome;
   }
   finding.path = path_of(handle, files.size() == 1 ? files[0] : finding.tried.back());
@@ -183,11 +192,13 @@ Outcome DriverLoader::load(const std::string& path, const std::string& emulated_
     finding.emulated = true;
     if (!emulated_target.empty() && configure(("target=" + emulated_target).c_str()) != 0) {
       finding.state = DriverState::kNoDevice;
-      finding.text = "no emulated:" + emulated_target + ": " + (emulator_error == nullptr ? "refused" : emulator_error());
+      finding.text = "no emulated:" + emulated_target + ": " +
+                     (emulator_error == nullptr ? "refused" : emulator_error());
       return outcome;
     }
   } else if (!emulated_target.empty()) {
-    outcome.finding = failed(finding, DriverState::kUnusable, finding.path + " is not trigen's emulated device");
+    outcome.finding =
+        failed(finding, DriverState::kUnusable, finding.path + " is not trigen's emulated device");
     return outcome;
   }
 
@@ -219,9 +230,10 @@ Outcome DriverLoader::load(const std::string& path, const std::string& emulated_
   if (result == CUDA_SUCCESS) api.cuDeviceGetCount(&finding.device_count);
   // A library of an old branch cannot report every error by name: look at the version first.
   if (finding.cuda_version > 0 && finding.cuda_version < kOldestCuda) {
-    outcome.finding = failed(finding, DriverState::kTooOld,
-                             "driver " + finding.version + " serves CUDA " + std::to_string(finding.cuda_version / 1000) +
-                                 "." + std::to_string(finding.cuda_version % 1000 / 10) + ", 11.4 is needed");
+    outcome.finding =
+        failed(finding, DriverState::kTooOld,
+               "driver " + finding.version + " serves CUDA " + std::to_string(finding.cuda_version / 1000) +
+                   "." + std::to_string(finding.cuda_version % 1000 / 10) + ", 11.4 is needed");
     return outcome;
   }
   if (result != CUDA_SUCCESS || finding.device_count == 0) {
@@ -231,11 +243,13 @@ Outcome DriverLoader::load(const std::string& path, const std::string& emulated_
                               (name == nullptr ? "error " + std::to_string(result) : std::string(name));
     DriverState state = DriverState::kBroken;
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_NO_DEVICE)
-      state = machine.container && !machine.device_nodes ? DriverState::kContainerNoGpu : DriverState::kNoDevice;
+      state =
+          machine.container && !machine.device_nodes ? DriverState::kContainerNoGpu : DriverState::kNoDevice;
     if (result == CUDA_ERROR_STUB_LIBRARY) state = DriverState::kUnusable;
     if (result == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH || result == CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE)
       state = DriverState::kMismatch;
-    outcome.finding = failed(finding, state, result == CUDA_SUCCESS ? finding.path + " shows no device" : found);
+    outcome.finding =
+        failed(finding, state, result == CUDA_SUCCESS ? finding.path + " shows no device" : found);
     return outcome;
   }
   driver->path_ = finding.path;
@@ -262,7 +276,8 @@ llvm::Error Driver::check(CUresult result, llvm::StringRef call, llvm::StringRef
   const char *name = nullptr, *text = nullptr;
   api_.cuGetErrorName(result, &name);
   api_.cuGetErrorString(result, &text);
-  std::string message = call.str() + ": " + (name == nullptr ? "error " + std::to_string(result) : std::string(name));
+  std::string message =
+      call.str() + ": " + (name == nullptr ? "error " + std::to_string(result) : std::string(name));
   if (text != nullptr) message += std::string(" (") + text + ")";
   const char* words = last_error_ == nullptr ? nullptr : last_error_();
   if (words != nullptr && *words != '\0') message += std::string(": ") + words;

@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "abi/cuda_entries.h"
-#include "llvm/ADT/StringRef.h"
 #include "generator/error.h"
+#include "llvm/ADT/StringRef.h"
 
 namespace trigen {
 
-// One function pointer per entry of abi/cuda_entries.h: api.cuInit(0). Entries that this driver is too old for are null;
-// the ones that trigen cannot do without are checked at load.
+// One function pointer per entry of abi/cuda_entries.h: api.cuInit(0). Entries that this driver is too old
+// for are null; the ones that trigen cannot do without are checked at load.
 struct DriverApi {
 #define TRIGEN_CUDA_POINTER(name, symbol, parameters) cuda::fn::name* name = nullptr;
   TRIGEN_CUDA_ENTRIES(TRIGEN_CUDA_POINTER)
@@ -22,28 +22,28 @@ struct DriverApi {
 // Why there is no usable driver here. Each has its own next step (driver_advice).
 enum class DriverState {
   kReady,
-  kNoLibrary,         // no libcuda anywhere: no driver installed
-  kContainerNoGpu,    // a container that was started without GPUs
-  kUnusable,          // the library is there but does not load, or lacks entries
-  kTooOld,            // older than CUDA 11.4's driver (470)
-  kNoDevice,          // driver without a device (or CUDA_VISIBLE_DEVICES hides all)
-  kMismatch,          // library and kernel module are of different versions
-  kBroken,            // cuInit failed otherwise
+  kNoLibrary,       // no libcuda anywhere: no driver installed
+  kContainerNoGpu,  // a container that was started without GPUs
+  kUnusable,        // the library is there but does not load, or lacks entries
+  kTooOld,          // older than CUDA 11.4's driver (470)
+  kNoDevice,        // driver without a device (or CUDA_VISIBLE_DEVICES hides all)
+  kMismatch,        // library and kernel module are of different versions
+  kBroken,          // cuInit failed otherwise
 };
 
 class Driver {
  public:
-  // Opens the library at `path` and calls cuInit, once per path and process; later calls return the same object, or the same
-  // error. Empty: TRIGEN_DRIVER, else libcuda.so.1 from the loader path and then from the usual directories. Never unloaded.
-  // Thread safe.
+  // Opens the library at `path` and calls cuInit, once per path and process; later calls return the same
+  // object, or the same error. Empty: TRIGEN_DRIVER, else libcuda.so.1 from the loader path and then from the
+  // usual directories. Never unloaded. Thread safe.
   static llvm::Expected<const Driver*> load(llvm::StringRef path = "");
-  // The emulated device: libtrigen_emulator.so beside this library, beside the program, or from the loader path, set to
-  // `target` ("sm_70"). One process holds one emulated target.
+  // The emulated device: libtrigen_emulator.so beside this library, beside the program, or from the loader
+  // path, set to `target` ("sm_70"). One process holds one emulated target.
   static llvm::Expected<const Driver*> load_emulated(llvm::StringRef target);
 
   const DriverApi& api() const { return api_; }
   const std::string& path() const { return path_; }
-  int cuda_version() const { return cuda_version_; }      // 13000: the newest CUDA that it serves
+  int cuda_version() const { return cuda_version_; }       // 13000: the newest CUDA that it serves
   const std::string& version() const { return version_; }  // "580.159.03"; "emulated" for the emulated device
   bool emulated() const { return emulated_; }
   int device_count() const { return device_count_; }
@@ -62,8 +62,8 @@ class Driver {
 // What is known without failing: for doctor and for messages.
 struct DriverFinding {
   DriverState state = DriverState::kNoLibrary;
-  std::string path;                // the library, when one was found
-  std::string version;             // "580.159.03"
+  std::string path;     // the library, when one was found
+  std::string version;  // "580.159.03"
   int cuda_version = 0;
   int device_count = 0;
   bool emulated = false;

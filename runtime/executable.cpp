@@ -37,8 +37,8 @@ struct ModuleTable {
   }
 };
 
-// Loading is not allowed while any stream of the process captures in the default mode; in relaxed mode, for this thread and
-// from driver 12.3 on, it is.
+// Loading is not allowed while any stream of the process captures in the default mode; in relaxed mode, for
+// this thread and from driver 12.3 on, it is.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(const DriverApi& api) : api_(api) {
@@ -81,6 +81,7 @@ struct Image {
 CUresult load_image(const DriverApi& api, const Image& image, CUmodule* module, std::string& log) {
   log.assign(8192, '\0');
   CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  // The driver takes sizes as pointers. NOLINTNEXTLINE(performance-no-int-to-ptr)
   void* values[] = {log.data(), reinterpret_cast<void*>(log.size() - 1)};
   const CUresult result = api.cuModuleLoadDataEx(module, image.bytes->c_str(), 2, options, values);
   log.resize(log.find('\0'));
@@ -92,21 +93,24 @@ CUresult load_image(const DriverApi& api, const Image& image, CUmodule* module, 
 Executable::~Executable() = default;
 
 llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device& device, CUcontext context,
-                                                                   const Candidate& candidate, const Binary& binary,
-                                                                   LoadFrom from) {
+                                                                   const Candidate& candidate,
+                                                                   const Binary& binary, LoadFrom from) {
   const Driver& driver = device.driver();
   const DriverApi& api = driver.api();
   const Target& target = *candidate.target;
-  const std::string what = to_string(candidate.problem) + "; " + describe(candidate) + " for " + target.name.str() + " on " +
-                           device.info().spec() + " (" + device.info().name + ")";
+  const std::string what = to_string(candidate.problem) + "; " + describe(candidate) + " for " +
+                           target.name.str() + " on " + device.info().spec() + " (" + device.info().name +
+                           ")";
 
   std::vector<Image> images;
   if (from == LoadFrom::kCubin || (from == LoadFrom::kAuto && device.runs_cubin_of(target)))
     if (!binary.cubin.empty()) images.push_back({&binary.cubin, false});
-  if (from != LoadFrom::kCubin && device.runs_ptx_of(target) && !binary.ptx.empty()) images.push_back({&binary.ptx, true});
+  if (from != LoadFrom::kCubin && device.runs_ptx_of(target) && !binary.ptx.empty())
+    images.push_back({&binary.ptx, true});
   if (images.empty())
     return make_error(ErrorKind::kUnsupported,
-                      what + ": kernels of that target do not run there; the device takes " + device.target().name.str() +
+                      what + ": kernels of that target do not run there; the device takes " +
+                          device.target().name.str() +
                           " and older targets' PTX (targets with an 'a' run on their own capability only)");
 
   const ContextScope scope(api, context);
@@ -135,10 +139,12 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
     }
     fresh->handle = nullptr;
     std::string context_text = what;
-    if (const std::string advice = load_advice(result, device, binary); !advice.empty()) context_text += "; " + advice;
+    if (const std::string advice = load_advice(result, device, binary); !advice.empty())
+      context_text += "; " + advice;
     if (!log.empty()) context_text += "\n" + log;
-    refusal = llvm::joinErrors(std::move(refusal),
-                               driver.check(result, image.ptx ? "loading PTX" : "loading a cubin", context_text));
+    refusal =
+        llvm::joinErrors(std::move(refusal),
+                         driver.check(result, image.ptx ? "loading PTX" : "loading a cubin", context_text));
   }
   if (!module) return refusal;
   llvm::consumeError(std::move(refusal));
@@ -159,16 +165,20 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
     step.shared_bytes = launch.shared_bytes;
     step.maps = launch.maps;
     if (!launch.maps.empty() && api.cuTensorMapEncodeTiled == nullptr)
-      return make_error(ErrorKind::kDevice, what + ": driver " + driver.version() +
-                                                " has no cuTensorMapEncodeTiled, which tensor maps need; update it to 12.0 or newer");
-    if (llvm::Error error = driver.check(api.cuModuleGetFunction(&step.function, module->handle, launch.entry.c_str()),
-                                         "cuModuleGetFunction(" + launch.entry + ")",
-                                         what + "; the binary lacks the entry: remove it from the cache"))
+      return make_error(
+          ErrorKind::kDevice,
+          what + ": driver " + driver.version() +
+              " has no cuTensorMapEncodeTiled, which tensor maps need; update it to 12.0 or newer");
+    if (llvm::Error error =
+            driver.check(api.cuModuleGetFunction(&step.function, module->handle, launch.entry.c_str()),
+                         "cuModuleGetFunction(" + launch.entry + ")",
+                         what + "; the binary lacks the entry: remove it from the cache"))
       return error;
     if (launch.shared_bytes > device.info().max_shared_per_block && device.info().max_shared_per_block > 0)
-      return make_error(ErrorKind::kUnsupported,
-                        what + " needs " + std::to_string(launch.shared_bytes) + " B of shared memory, the device allows " +
-                            std::to_string(device.info().max_shared_per_block) + " B; choose another config");
+      return make_error(ErrorKind::kUnsupported, what + " needs " + std::to_string(launch.shared_bytes) +
+                                                     " B of shared memory, the device allows " +
+                                                     std::to_string(device.info().max_shared_per_block) +
+                                                     " B; choose another config");
     if (launch.shared_bytes > kSharedWithoutOptIn)
       if (llvm::Error error = driver.check(
               api.cuFuncSetAttribute(step.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
@@ -176,8 +186,9 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
               "cuFuncSetAttribute(max dynamic shared = " + std::to_string(launch.shared_bytes) + ")", what))
         return error;
     if ((launch.cluster > 1 || !launch.maps.empty()) && api.cuLaunchKernelEx == nullptr)
-      return make_error(ErrorKind::kDevice, what + ": driver " + driver.version() +
-                                                " has no cuLaunchKernelEx, which clusters need; update it to 11.8 or newer");
+      return make_error(ErrorKind::kDevice,
+                        what + ": driver " + driver.version() +
+                            " has no cuLaunchKernelEx, which clusters need; update it to 11.8 or newer");
     if (launch.cluster > kPortableCluster)
       if (llvm::Error error = driver.check(
               api.cuFuncSetAttribute(step.function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
@@ -185,16 +196,21 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
         return error;
     int threads = 0;
     const uint32_t block = launch.block[0] * launch.block[1] * launch.block[2];
-    if (api.cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, step.function) == CUDA_SUCCESS &&
+    if (api.cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, step.function) ==
+            CUDA_SUCCESS &&
         threads > 0 && block > static_cast<uint32_t>(threads))
-      return make_error(ErrorKind::kDevice, what + ": " + launch.entry + " allows " + std::to_string(threads) +
-                                                " threads in a block on this device, the plan has " + std::to_string(block));
-    // A binary of another version may take other parameters: refuse it here, not with an illegal access later.
+      return make_error(ErrorKind::kDevice,
+                        what + ": " + launch.entry + " allows " + std::to_string(threads) +
+                            " threads in a block on this device, the plan has " + std::to_string(block));
+    // A binary of another version may take other parameters: refuse it here, not with an illegal access
+    // later.
     size_type offset = 0, bytes = 0;
-    if (api.cuFuncGetParamInfo != nullptr && api.cuFuncGetParamInfo(step.function, 0, &offset, &bytes) == CUDA_SUCCESS &&
-        bytes != sizeof(Params))
-      return make_error(ErrorKind::kCache, what + ": the binary takes " + std::to_string(bytes) + " bytes of parameters, this version "
-                                               "passes " + std::to_string(sizeof(Params)) + "; remove it from the cache");
+    if (api.cuFuncGetParamInfo != nullptr &&
+        api.cuFuncGetParamInfo(step.function, 0, &offset, &bytes) == CUDA_SUCCESS && bytes != sizeof(Params))
+      return make_error(ErrorKind::kCache, what + ": the binary takes " + std::to_string(bytes) +
+                                               " bytes of parameters, this version "
+                                               "passes " +
+                                               std::to_string(sizeof(Params)) + "; remove it from the cache");
     // Otherwise the first launch would load the code, which a capture may forbid.
     if (api.cuFuncLoad != nullptr) api.cuFuncLoad(step.function);
     executable->steps_.push_back(step);
@@ -209,7 +225,8 @@ CUresult Executable::launch_mapped(const Step& step, const Params& params, CUstr
   void* arguments[4] = {const_cast<Params*>(&params)};
   const Problem& problem = candidate_.problem;
   for (size_t i = 0; i < step.maps.size(); ++i) {
-    const CUresult result = encode_tensor_map(*api_, step.maps[i], problem.dtype, problem.wdtype, params, &maps[i]);
+    const CUresult result =
+        encode_tensor_map(*api_, step.maps[i], problem.dtype, problem.wdtype, params, &maps[i]);
     if (result != CUDA_SUCCESS) return result;
     arguments[i + 1] = &maps[i];
   }

@@ -1,4 +1,5 @@
-// A binary loaded on a device, with the launch geometry of its candidate. What the tuner times and what a plan runs.
+// A binary loaded on a device, with the launch geometry of its candidate. What the tuner times and what a
+// plan runs.
 #pragma once
 
 #include <memory>
@@ -14,10 +15,11 @@ enum class LoadFrom { kAuto, kCubin, kPtx };  // kAuto: the cubin where the devi
 
 class Executable {
  public:
-  // Loads into `context` (Device::context()). Do it outside stream capture. Executables of one binary in one context share the
-  // loaded module. Errors: device (the driver's refusal, with its PTX log and what to do).
+  // Loads into `context` (Device::context()). Do it outside stream capture. Executables of one binary in one
+  // context share the loaded module. Errors: device (the driver's refusal, with its PTX log and what to do).
   static llvm::Expected<std::shared_ptr<const Executable>> load(const Device& device, cuda::CUcontext context,
-                                                                const Candidate& candidate, const Binary& binary,
+                                                                const Candidate& candidate,
+                                                                const Binary& binary,
                                                                 LoadFrom from = LoadFrom::kAuto);
   ~Executable();
   const Candidate& candidate() const { return candidate_; }
@@ -27,16 +29,18 @@ class Executable {
   const LaunchPlan& launch_plan() const { return plan_; }
   bool from_ptx() const { return from_ptx_; }
 
-  // Launches everything in stream order. The context must be current. Asynchronous; no lock, no allocation, no sync; safe under
-  // stream capture and from several threads. Params must be checked already (arguments.h).
+  // Launches everything in stream order. The context must be current. Asynchronous; no lock, no allocation,
+  // no sync; safe under stream capture and from several threads. Params must be checked already
+  // (arguments.h).
   cuda::CUresult launch(const Params& params, cuda::CUstream stream) const {
     void* arguments[] = {const_cast<Params*>(&params)};
     for (const Step& step : steps_) {
-      const auto result = !step.maps.empty()   ? launch_mapped(step, params, stream)
-                          : step.cluster > 1 ? launch_cluster(step, arguments, stream)
-                                           : api_->cuLaunchKernel(step.function, step.grid[0], step.grid[1], step.grid[2],
-                                                                  step.block[0], step.block[1], step.block[2],
-                                                                  step.shared_bytes, stream, arguments, nullptr);
+      const auto result = !step.maps.empty() ? launch_mapped(step, params, stream)
+                          : step.cluster > 1
+                              ? launch_cluster(step, arguments, stream)
+                              : api_->cuLaunchKernel(step.function, step.grid[0], step.grid[1], step.grid[2],
+                                                     step.block[0], step.block[1], step.block[2],
+                                                     step.shared_bytes, stream, arguments, nullptr);
       if (result != cuda::CUDA_SUCCESS) return result;
     }
     return cuda::CUDA_SUCCESS;

@@ -44,11 +44,12 @@ MachineFacts read_machine(llvm::StringRef root) {
   facts.kernel_driver = version_in(llvm::StringRef(version).split('\n').first);
   const std::string groups = read_text(base + "/proc/1/cgroup");
   const std::string environment = read_text(base + "/proc/1/environ");
-  facts.container = path_exists(base + "/.dockerenv") || path_exists(base + "/run/.containerenv") ||
-                    path_exists(base + "/.singularity.d") || std::getenv("container") != nullptr ||
-                    std::getenv("KUBERNETES_SERVICE_HOST") != nullptr ||
-                    environment.find("container=") != std::string::npos || groups.find("/docker") != std::string::npos ||
-                    groups.find("kubepods") != std::string::npos || groups.find("libpod") != std::string::npos;
+  facts.container =
+      path_exists(base + "/.dockerenv") || path_exists(base + "/run/.containerenv") ||
+      path_exists(base + "/.singularity.d") || std::getenv("container") != nullptr ||
+      std::getenv("KUBERNETES_SERVICE_HOST") != nullptr ||
+      environment.find("container=") != std::string::npos || groups.find("/docker") != std::string::npos ||
+      groups.find("kubepods") != std::string::npos || groups.find("libpod") != std::string::npos;
   if (const char* visible = std::getenv("NVIDIA_VISIBLE_DEVICES")) facts.visible = visible;
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
     facts.cuda_visible = visible;
@@ -59,39 +60,51 @@ MachineFacts read_machine(llvm::StringRef root) {
 
 std::string driver_advice(DriverState state, const MachineFacts& machine) {
   switch (state) {
-    case DriverState::kReady: return "";
+    case DriverState::kReady:
+      return "";
     case DriverState::kContainerNoGpu:
       if (!machine.visible.empty() && machine.visible != "void" && machine.visible != "none")
         return "NVIDIA_VISIBLE_DEVICES=" + machine.visible +
-               " is set, but no GPU was passed in: start the container with --gpus all (docker, with the NVIDIA Container "
+               " is set, but no GPU was passed in: start the container with --gpus all (docker, with the "
+               "NVIDIA Container "
                "Toolkit installed on the host) or --device nvidia.com/gpu=all (podman, CDI)";
-      return "start the container with --gpus all (docker, with the NVIDIA Container Toolkit installed on the host) or "
+      return "start the container with --gpus all (docker, with the NVIDIA Container Toolkit installed on "
+             "the host) or "
              "--device nvidia.com/gpu=all (podman, CDI)";
     case DriverState::kNoLibrary:
       if (machine.kernel_module || machine.device_nodes)
         return std::string("the kernel module") +
                (machine.kernel_driver.empty() ? "" : " (" + machine.kernel_driver + ")") +
-               " is there but libcuda.so.1 is not: in a container set NVIDIA_DRIVER_CAPABILITIES=compute,utility; on a "
-               "host install the driver's libcuda package (Debian: libcuda1), or name the file in TRIGEN_DRIVER";
-      return "install NVIDIA's driver (Debian: nvidia-driver libcuda1), name its libcuda in TRIGEN_DRIVER, or use "
+               " is there but libcuda.so.1 is not: in a container set "
+               "NVIDIA_DRIVER_CAPABILITIES=compute,utility; on a "
+               "host install the driver's libcuda package (Debian: libcuda1), or name the file in "
+               "TRIGEN_DRIVER";
+      return "install NVIDIA's driver (Debian: nvidia-driver libcuda1), name its libcuda in TRIGEN_DRIVER, "
+             "or use "
              "--device emulated:sm_70";
     case DriverState::kUnusable:
-      return "this is not a working libcuda.so.1 (a toolkit's stubs folder is for linking only): take it off the loader "
+      return "this is not a working libcuda.so.1 (a toolkit's stubs folder is for linking only): take it off "
+             "the loader "
              "path, or name the real one in TRIGEN_DRIVER";
-    case DriverState::kTooOld: return "install a driver of branch 470 (CUDA 11.4) or newer";
+    case DriverState::kTooOld:
+      return "install a driver of branch 470 (CUDA 11.4) or newer";
     case DriverState::kNoDevice:
       if (machine.cuda_visible_set)
-        return "CUDA_VISIBLE_DEVICES=\"" + machine.cuda_visible + "\" hides devices: unset it, or name one that exists "
+        return "CUDA_VISIBLE_DEVICES=\"" + machine.cuda_visible +
+               "\" hides devices: unset it, or name one that exists "
                "(nvidia-smi -L)";
       if (!machine.device_nodes)
-        return "there is no /dev/nvidia0: load the kernel module (modprobe nvidia, nvidia-modprobe -u) or use "
+        return "there is no /dev/nvidia0: load the kernel module (modprobe nvidia, nvidia-modprobe -u) or "
+               "use "
                "--device emulated:sm_70";
       return "check nvidia-smi -L; without a GPU use --device emulated:sm_70";
     case DriverState::kMismatch:
       return "libcuda and the kernel module" +
              (machine.kernel_driver.empty() ? std::string() : " (" + machine.kernel_driver + ")") +
-             " are of different versions: reboot after a driver update, or remove the cuda-compat library from the loader path";
-    case DriverState::kBroken: return "check nvidia-smi and the kernel log (dmesg | grep NVRM)";
+             " are of different versions: reboot after a driver update, or remove the cuda-compat library "
+             "from the loader path";
+    case DriverState::kBroken:
+      return "check nvidia-smi and the kernel log (dmesg | grep NVRM)";
   }
   return "";
 }

@@ -24,14 +24,16 @@ std::string arch_list(const std::vector<int>& archs) {
   return text;
 }
 
-// The builtins beside the library, by absolute path: NVRTC opens "libnvrtc-builtins.so.12.9" by name only, which fails where
-// that is not on the loader path; a library with that name that is open already satisfies it.
+// The builtins beside the library, by absolute path: NVRTC opens "libnvrtc-builtins.so.12.9" by name only,
+// which fails where that is not on the loader path; a library with that name that is open already satisfies
+// it.
 void open_builtins(const std::string& directory, int major, int minor) {
-  const std::string suffix = std::to_string(major) + "." + std::to_string(minor);
+  const std::string suffix = ".so." + std::to_string(major) + "." + std::to_string(minor);
   for (const std::string& name : list_directory(directory)) {
     const llvm::StringRef text = name;
-    if (text.startswith("libnvrtc-builtins") && !text.contains(".alt.") && text.contains(".so." + suffix))
-      if (::dlopen((directory + "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr) return;
+    if (text.startswith("libnvrtc-builtins") && !text.contains(".alt.") && text.contains(suffix))
+      if (::dlopen((llvm::Twine(directory) + "/" + name).str().c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr)
+        return;
   }
 }
 
@@ -66,8 +68,8 @@ struct NvrtcTable {
     std::string problem;
   };
   std::mutex mutex;
-  std::map<std::string, Entry> entries;                    // by real path
-  std::map<std::string, const Nvrtc*> chosen;              // by target and TRIGEN_NVRTC
+  std::map<std::string, Entry> entries;        // by real path
+  std::map<std::string, const Nvrtc*> chosen;  // by target and TRIGEN_NVRTC
 
   static NvrtcTable& get() {
     static NvrtcTable* const table = new NvrtcTable;
@@ -122,7 +124,8 @@ struct NvrtcTable {
     look_up(api.nvrtcGetProgramLog, "nvrtcGetProgramLog");
     look_up(api.nvrtcSetFlowCallback, "nvrtcSetFlowCallback", false);
     if (!missing.empty())
-      return make_error(ErrorKind::kBuild, "lacks " + missing + "; NVRTC " + std::to_string(kOldestMajor) + ".2 or newer is needed");
+      return make_error(ErrorKind::kBuild, "lacks " + missing + "; NVRTC " + std::to_string(kOldestMajor) +
+                                               ".2 or newer is needed");
     if (int result = api.nvrtcVersion(&nvrtc->major_, &nvrtc->minor_))
       return make_error(ErrorKind::kBuild, std::string("nvrtcVersion: ") + api.nvrtcGetErrorString(result));
     open_builtins(directory, nvrtc->major_, nvrtc->minor_);
@@ -133,13 +136,15 @@ struct NvrtcTable {
       result = api.nvrtcGetSupportedArchs(nvrtc->archs_.data());
       std::sort(nvrtc->archs_.begin(), nvrtc->archs_.end());
     }
-    if (result != 0 || count == 0) return make_error(ErrorKind::kBuild, "names no architecture that it can make");
+    if (result != 0 || count == 0)
+      return make_error(ErrorKind::kBuild, "names no architecture that it can make");
     nvrtc->version_ = std::to_string(nvrtc->major_) + "." + std::to_string(nvrtc->minor_);
     auto full = full_version(api, nvrtc->archs_.back());
     if (!full)
-      return make_error(ErrorKind::kBuild, "version " + nvrtc->version_ + " cannot compile an empty kernel (" +
-                                               take_error(full.takeError()).message + "): libnvrtc-builtins.so." +
-                                               nvrtc->version_ + " must lie beside it");
+      return make_error(ErrorKind::kBuild,
+                        "version " + nvrtc->version_ + " cannot compile an empty kernel (" +
+                            take_error(full.takeError()).message + "): libnvrtc-builtins.so." +
+                            nvrtc->version_ + " must lie beside it");
     if (!full->empty()) nvrtc->version_ = *full;
     return nvrtc;
   }
@@ -155,8 +160,8 @@ llvm::Expected<const Nvrtc*> Nvrtc::load(const NvrtcFile& file) {
 
 bool Nvrtc::makes(const Target& target) const {
   if (std::find(archs_.begin(), archs_.end(), target.compute_capability) == archs_.end()) return false;
-  // Architecture-specific targets came with their own releases: sm_90a in 12.0, sm_100a and sm_120a in 12.8. A release that
-  // lists an architecture knows its 'a' form too, except for 11.8 and sm_90a.
+  // Architecture-specific targets came with their own releases: sm_90a in 12.0, sm_100a and sm_120a in 12.8.
+  // A release that lists an architecture knows its 'a' form too, except for 11.8 and sm_90a.
   return !target.name.endswith("a") || major_ >= 12;
 }
 
@@ -188,16 +193,19 @@ llvm::Expected<const Nvrtc*> Nvrtc::choose(const Target& target, int newest_cuda
 
   // The last release that knows the target decides what to install.
   const bool volta = target.compute_capability < 75;
-  const std::string install = volta ? "pip install 'nvidia-cuda-nvrtc-cu12==12.9.*' (the last NVRTC with " + target.name.str() + ")"
-                                    : "pip install 'nvidia-cuda-nvrtc-cu12==12.9.*'";
+  const std::string install =
+      volta ? "pip install 'nvidia-cuda-nvrtc-cu12==12.9.*' (the last NVRTC with " + target.name.str() + ")"
+            : "pip install 'nvidia-cuda-nvrtc-cu12==12.9.*'";
   std::string text = "no compiler here makes " + target.name.str() + ": ";
   if (files.empty())
-    text += named.empty() ? "no NVRTC was found (looked beside trigen, in python environments, toolkits and the loader path)"
+    text += named.empty() ? "no NVRTC was found (looked beside trigen, in python environments, toolkits and "
+                            "the loader path)"
                           : "TRIGEN_NVRTC=" + named + " holds no libnvrtc.so";
   else
     text += "found\n" + describe(list_nvrtc(search));
   text += (files.empty() ? "; " : "next step: ") + install;
-  text += named.empty() ? ", or name one in TRIGEN_NVRTC" : ", or change TRIGEN_NVRTC, which excludes all others";
+  text +=
+      named.empty() ? ", or name one in TRIGEN_NVRTC" : ", or change TRIGEN_NVRTC, which excludes all others";
   return make_error(ErrorKind::kBuild, text);
 }
 
@@ -222,7 +230,8 @@ std::string describe(const std::vector<NvrtcFinding>& findings) {
   std::string text;
   for (const NvrtcFinding& finding : findings) {
     text += "  " + finding.file.path + " (" + finding.file.origin + "): ";
-    text += finding.problem.empty() ? "nvrtc " + finding.version + ", makes " + arch_list(finding.archs) : finding.problem;
+    text += finding.problem.empty() ? "nvrtc " + finding.version + ", makes " + arch_list(finding.archs)
+                                    : finding.problem;
     text += "\n";
   }
   return text;

@@ -1,10 +1,12 @@
-// Where NVRTC may lie: wheels, toolkits, the loader path, beside this library. File names only; nothing is opened.
+// Where NVRTC may lie: wheels, toolkits, the loader path, beside this library. File names only; nothing is
+// opened.
 #include <link.h>
 
 #include <fstream>
 #include <set>
 
 #include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/Twine.h"
 #include "runtime/nvrtc.h"
 #include "runtime/paths.h"
 
@@ -12,10 +14,10 @@ namespace trigen {
 namespace {
 
 bool is_nvrtc_name(llvm::StringRef name) {
-  // libnvrtc.so.12, libnvrtc.so.11.2, libnvrtc-672ee683.so.11.2 (bundled with PyTorch); not the builtins, the .alt copy and
-  // the static archives.
-  return name.startswith("libnvrtc") && name.contains(".so") && !name.contains("builtins") && !name.contains(".alt.") &&
-         !name.endswith(".a");
+  // libnvrtc.so.12, libnvrtc.so.11.2, libnvrtc-672ee683.so.11.2 (bundled with PyTorch); not the builtins, the
+  // .alt copy and the static archives.
+  return name.startswith("libnvrtc") && name.contains(".so") && !name.contains("builtins") &&
+         !name.contains(".alt.") && !name.endswith(".a");
 }
 
 // The numbers after ".so.": {12, 9} of "libnvrtc.so.12.9.86"; -1 where there is none.
@@ -28,6 +30,10 @@ std::pair<int, int> version_after_so(llvm::StringRef name) {
   for (size_t i = 0; i < parts.size() && i < 2; ++i)
     if (parts[i].getAsInteger(10, numbers[i])) numbers[i] = -1;
   return {numbers[0], numbers[1]};
+}
+
+std::string join(const std::string& directory, llvm::StringRef name) {
+  return (llvm::Twine(directory) + "/" + name).str();
 }
 
 class Finder {
@@ -51,13 +57,14 @@ class Finder {
   void add_directory(const std::string& directory, const std::string& origin) {
     if (llvm::StringRef(directory).endswith("/stubs")) return;
     for (const std::string& name : list_directory(directory))
-      if (is_nvrtc_name(name)) add_file(directory + "/" + name, origin);
+      if (is_nvrtc_name(name)) add_file(join(directory, name), origin);
   }
   // A site-packages directory: NVIDIA's wheels, and what PyTorch brings itself.
   void add_site(const std::string& site, const std::string& origin) {
     add_directory(site + "/nvidia/cuda_nvrtc/lib", origin);
     for (const std::string& name : list_directory(site + "/nvidia"))
-      if (llvm::StringRef(name).startswith("cu1")) add_directory(site + "/nvidia/" + name + "/lib", origin);
+      if (llvm::StringRef(name).startswith("cu1"))
+        add_directory(join(join(site + "/nvidia", name), "lib"), origin);
     add_directory(site + "/torch/lib", origin);
   }
   // Every python of a prefix: /usr, a virtual environment, a conda environment.
@@ -66,13 +73,15 @@ class Finder {
     for (const char* lib : {"/lib", "/lib64", "/local/lib"})
       for (const std::string& name : list_directory(prefix + lib))
         if (llvm::StringRef(name).startswith("python3"))
-          for (const char* kind : {"/site-packages", "/dist-packages"}) add_site(prefix + lib + "/" + name + kind, origin);
+          for (const char* kind : {"site-packages", "dist-packages"})
+            add_site(join(join(prefix + lib, name), kind), origin);
   }
   void add_toolkit(const std::string& root, const std::string& origin) {
     for (const char* lib : {"/lib64", "/lib", "/targets/x86_64-linux/lib", "/targets/sbsa-linux/lib"})
       add_directory(root + lib, origin);
   }
-  // What a person may name, and what may lie beside trigen: the folder itself, a wheel unpacked into it, a toolkit.
+  // What a person may name, and what may lie beside trigen: the folder itself, a wheel unpacked into it, a
+  // toolkit.
   void add_folder(const std::string& folder, const std::string& origin) {
     add_directory(folder, origin);
     add_toolkit(folder, origin);
@@ -95,7 +104,8 @@ std::vector<std::string> loader_directories() {
       if (!directory.empty() && directory[0] == '/') directories.push_back(directory);
     }
   }
-  for (const char* directory : {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"})
+  for (const char* directory :
+       {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"})
     directories.push_back(directory);
   return directories;
 }
@@ -116,7 +126,9 @@ NvrtcSearch default_nvrtc_search() {
 
 std::vector<NvrtcFile> find_nvrtc(const NvrtcSearch& search) {
   Finder finder;
-  const auto variable = [&](const char* name) { return search.use_environment ? environment(name) : std::string(); };
+  const auto variable = [&](const char* name) {
+    return search.use_environment ? environment(name) : std::string();
+  };
   if (const std::string named = variable("TRIGEN_NVRTC"); !named.empty()) {
     for (const std::string& path : split_path_list(named))
       if (is_directory(path))
@@ -151,7 +163,8 @@ std::vector<NvrtcFile> find_nvrtc(const NvrtcSearch& search) {
     finder.add_prefix(home + "/.local", "python wheel (user)");
   if (search.use_environment) {
     for (const std::string& directory : split_path_list(environment("PATH")))
-      if (path_exists(directory + "/python3")) finder.add_prefix(parent_path(directory), "python wheel (PATH)");
+      if (path_exists(directory + "/python3"))
+        finder.add_prefix(parent_path(directory), "python wheel (PATH)");
   }
   if (search.use_system) {
     finder.add_prefix("/usr", "python wheel (system)");
@@ -165,7 +178,8 @@ std::vector<NvrtcFile> find_nvrtc(const NvrtcSearch& search) {
   if (search.use_system) {
     for (const char* folder : {"/usr/local", "/opt"})
       for (const std::string& name : list_directory(folder))
-        if (llvm::StringRef(name).startswith("cuda")) finder.add_toolkit(std::string(folder) + "/" + name, "toolkit");
+        if (llvm::StringRef(name).startswith("cuda"))
+          finder.add_toolkit(std::string(folder) + "/" + name, "toolkit");
   }
   for (const std::string& directory : split_path_list(variable("LD_LIBRARY_PATH")))
     finder.add_directory(directory, "LD_LIBRARY_PATH");

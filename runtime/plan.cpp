@@ -8,7 +8,8 @@ namespace {
 
 llvm::Error wrong_stream(const Executable& executable, CUstream stream, CUresult result, CUcontext owner) {
   const Device& device = executable.device();
-  if (result != CUDA_SUCCESS) return device.driver().check(result, "cuStreamGetCtx", "the stream is not a CUDA stream");
+  if (result != CUDA_SUCCESS)
+    return device.driver().check(result, "cuStreamGetCtx", "the stream is not a CUDA stream");
   CUdevice other = -1;
   {
     const ContextScope scope(device.api(), owner);
@@ -16,23 +17,24 @@ llvm::Error wrong_stream(const Executable& executable, CUstream stream, CUresult
   }
   const std::string here = "device " + std::to_string(device.info().ordinal);
   if (other != device.info().ordinal)
-    return make_error(ErrorKind::kBadRequest, "the stream is of device " + std::to_string(other) + ", the plan is for " + here +
-                                                  "; pass a stream of " + here);
-  return make_error(ErrorKind::kBadRequest, "the stream is of another context of " + here +
-                                                "; make the plan while that context is current, or pass a stream of the plan's");
+    return make_error(ErrorKind::kBadRequest, "the stream is of device " + std::to_string(other) +
+                                                  ", the plan is for " + here + "; pass a stream of " + here);
+  return make_error(ErrorKind::kBadRequest,
+                    "the stream is of another context of " + here +
+                        "; make the plan while that context is current, or pass a stream of the plan's");
 }
 
 }  // namespace
 
-llvm::Expected<std::shared_ptr<const Plan>> Plan::create(const Problem& problem, const Device& device, Store& store,
-                                                         const PlanOptions& options) {
+llvm::Expected<std::shared_ptr<const Plan>> Plan::create(const Problem& problem, const Device& device,
+                                                         Store& store, const PlanOptions& options) {
   auto resolution = resolve(problem, device, store, options);
   if (!resolution) return resolution.takeError();
   return create(device, std::move(*resolution), options);
 }
 
-llvm::Expected<std::shared_ptr<const Plan>> Plan::create(const Device& device, Resolution resolution, const PlanOptions& options,
-                                                         LoadFrom from) {
+llvm::Expected<std::shared_ptr<const Plan>> Plan::create(const Device& device, Resolution resolution,
+                                                         const PlanOptions& options, LoadFrom from) {
   auto context = device.context();
   if (!context) return context.takeError();
   auto executable = Executable::load(device, *context, resolution.candidate, resolution.binary, from);
@@ -57,10 +59,12 @@ llvm::Error Plan::run(const trigen_args& args, CUstream stream) const {
   if (stream != kStreamDefault && stream != kStreamLegacy && stream != kStreamPerThread) {
     CUcontext owner = nullptr;
     const CUresult result = api.cuStreamGetCtx(stream, &owner);
-    if (result != CUDA_SUCCESS || owner != executable_->context()) return wrong_stream(*executable_, stream, result, owner);
+    if (result != CUDA_SUCCESS || owner != executable_->context())
+      return wrong_stream(*executable_, stream, result, owner);
   }
   if (const CUresult result = executable_->launch(params, stream); result != CUDA_SUCCESS)
-    return device.driver().check(result, "launch", to_string(problem()) + "; " + describe(resolution_.candidate));
+    return device.driver().check(result, "launch",
+                                 to_string(problem()) + "; " + describe(resolution_.candidate));
   if (options_.launch_blocking) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     api.cuStreamIsCapturing(stream, &status);

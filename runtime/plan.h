@@ -11,15 +11,18 @@
 
 namespace trigen {
 
-// What to do when the cache has no record for the problem. The same values as trigen_miss_policy: do not renumber.
+// What to do when the cache has no record for the problem. The same values as trigen_miss_policy: do not
+// renumber.
 enum class MissPolicy : int { kFirstChoice = 0, kGeneric = 1, kError = 2 };
 
 struct PlanOptions {
   MissPolicy miss = MissPolicy::kFirstChoice;
-  std::string target;           // "" = the device's own; "sm_70": that target's kernels, from PTX where the device needs it
+  std::string
+      target;  // "" = the device's own; "sm_70": that target's kernels, from PTX where the device needs it
   bool no_jit = false;
-  bool check_pointers = true;    // refuse pointers of the host and of other devices by name
-  bool launch_blocking = false;  // CUDA_LAUNCH_BLOCKING=1: wait after each run and name the problem in the error
+  bool check_pointers = true;  // refuse pointers of the host and of other devices by name
+  bool launch_blocking =
+      false;  // CUDA_LAUNCH_BLOCKING=1: wait after each run and name the problem in the error
 };
 // TRIGEN_NO_JIT, TRIGEN_TARGET, CUDA_LAUNCH_BLOCKING.
 PlanOptions plan_options_from_environment();
@@ -29,19 +32,20 @@ struct Resolution {
   Candidate candidate;
   Binary binary;
   Provenance provenance = Provenance::kPredicted;
-  Match match = Match::kNone;   // of the record; kNone when there was none
-  std::string difference;       // for kNear
-  std::string layer;            // the record's cache file; "" when there was none
+  Match match = Match::kNone;  // of the record; kNone when there was none
+  std::string difference;      // for kNear
+  std::string layer;           // the record's cache file; "" when there was none
   BinaryOrigin origin = BinaryOrigin::kCache;
-  double expected_us = 0;       // measured or predicted; 0 when unknown
+  double expected_us = 0;  // measured or predicted; 0 when unknown
 };
 // Record in the cache -> its binary; else by policy. NVRTC is not opened when the cache has the kernel.
-llvm::Expected<Resolution> resolve(const Problem& problem, const Device& device, Store& store, const PlanOptions& options);
+llvm::Expected<Resolution> resolve(const Problem& problem, const Device& device, Store& store,
+                                   const PlanOptions& options);
 
 class Plan {
  public:
-  static llvm::Expected<std::shared_ptr<const Plan>> create(const Problem& problem, const Device& device, Store& store,
-                                                            const PlanOptions& options = {});
+  static llvm::Expected<std::shared_ptr<const Plan>> create(const Problem& problem, const Device& device,
+                                                            Store& store, const PlanOptions& options = {});
   // A plan for one given candidate and its binary: what the tuner and `trigen verify` use.
   static llvm::Expected<std::shared_ptr<const Plan>> create(const Device& device, Resolution resolution,
                                                             const PlanOptions& options = {},
@@ -51,8 +55,8 @@ class Plan {
   const Executable& executable() const { return *executable_; }
   int64_t workspace_bytes() const { return executable_->workspace_bytes(); }
 
-  // Asynchronous on `stream` (a CUstream of the plan's context; null = the legacy default stream). Checks the arguments, then
-  // launches. Thread safe, capturable.
+  // Asynchronous on `stream` (a CUstream of the plan's context; null = the legacy default stream). Checks the
+  // arguments, then launches. Thread safe, capturable.
   llvm::Error run(const trigen_args& args, cuda::CUstream stream) const;
 
  private:

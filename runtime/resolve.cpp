@@ -6,7 +6,8 @@
 namespace trigen {
 namespace {
 
-// How many of the model's choices are looked up where compiling is forbidden: one of them may have been stored by an earlier run.
+// How many of the model's choices are looked up where compiling is forbidden: one of them may have been
+// stored by an earlier run.
 constexpr size_t kChoicesWithoutJit = 16;
 
 // The targets whose kernels the device runs as they are, best first: its own, then older ones of its major.
@@ -17,16 +18,18 @@ llvm::Expected<std::vector<const Target*>> usable_targets(const Device& device, 
     if (!target) return target.takeError();
     if (!device.runs_cubin_of(**target) && !device.runs_ptx_of(**target))
       return make_error(ErrorKind::kUnsupported,
-                        "kernels of " + asked + " do not run on " + device.info().spec() + " (" + device.info().name + ", capability " +
-                            std::to_string(device.info().major) + "." + std::to_string(device.info().minor) +
-                            "); name its own target, " + device.target().name.str() + ", or an older one without 'a'");
+                        "kernels of " + asked + " do not run on " + device.info().spec() + " (" +
+                            device.info().name + ", capability " + std::to_string(device.info().major) + "." +
+                            std::to_string(device.info().minor) + "); name its own target, " +
+                            device.target().name.str() + ", or an older one without 'a'");
     usable.push_back(*target);
     return usable;
   }
   usable.push_back(&device.target());
   const llvm::ArrayRef<Target> all = targets();
   for (size_t i = all.size(); i-- > 0;)
-    if (&all[i] != usable.front() && all[i].compute_capability / 10 == device.info().major && device.runs_ptx_of(all[i]))
+    if (&all[i] != usable.front() && all[i].compute_capability / 10 == device.info().major &&
+        device.runs_ptx_of(all[i]))
       usable.push_back(&all[i]);
   return usable;
 }
@@ -42,9 +45,12 @@ std::optional<FoundRecord> find_record(const std::string& problem, const Device&
                                        llvm::ArrayRef<const Target*> usable, const Target** target) {
   std::optional<FoundRecord> best;
   for (const Target* candidate : usable) {
-    auto found = store.find_record(problem, candidate->name, device.info().name, device.info().sms, device.info().driver);
+    auto found = store.find_record(problem, candidate->name, device.info().name, device.info().sms,
+                                   device.info().driver);
     if (!found || found->match == Match::kNone) continue;
-    if (best && (best->record.provenance == Provenance::kMeasured || found->record.provenance == Provenance::kPredicted)) continue;
+    if (best && (best->record.provenance == Provenance::kMeasured ||
+                 found->record.provenance == Provenance::kPredicted))
+      continue;
     best = std::move(found);
     *target = candidate;
   }
@@ -88,14 +94,15 @@ llvm::Expected<Resolution> from_candidate(const Candidate& candidate, Store& sto
   resolution.candidate = candidate;
   resolution.binary = std::move(built->binary);
   resolution.origin = built->origin;
-  const DeviceModel model = candidate.target == &device.target() ? device.model() : model_of(*candidate.target);
+  const DeviceModel model =
+      candidate.target == &device.target() ? device.model() : model_of(*candidate.target);
   resolution.expected_us = predict(candidate, model, resources_of(resolution.binary)).seconds * 1e6;
   return resolution;
 }
 
 // The model's choice for each usable target, and the generic kernel; the first that can be had.
-llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& device, Store& store, const PlanOptions& options,
-                                     llvm::ArrayRef<const Target*> usable) {
+llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& device, Store& store,
+                                     const PlanOptions& options, llvm::ArrayRef<const Target*> usable) {
   llvm::Error errors = llvm::Error::success();
   bool failed = false;
   // The first error says most: it is about the device's own target.
@@ -113,7 +120,8 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
         keep(candidates.takeError());
         continue;
       }
-      const size_t tries = options.no_jit ? std::min(kChoicesWithoutJit, candidates->size()) : std::min<size_t>(1, candidates->size());
+      const size_t tries = options.no_jit ? std::min(kChoicesWithoutJit, candidates->size())
+                                          : std::min<size_t>(1, candidates->size());
       for (size_t i = 0; i < tries; ++i) {
         auto resolution = from_candidate((*candidates)[i], store, device, options);
         if (!resolution) {
@@ -159,7 +167,8 @@ PlanOptions plan_options_from_environment() {
   return options;
 }
 
-llvm::Expected<Resolution> resolve(const Problem& problem, const Device& device, Store& store, const PlanOptions& options) {
+llvm::Expected<Resolution> resolve(const Problem& problem, const Device& device, Store& store,
+                                   const PlanOptions& options) {
   if (llvm::Error error = validate(problem)) return error;
   auto usable = usable_targets(device, options.target);
   if (!usable) return usable.takeError();
@@ -175,11 +184,13 @@ llvm::Expected<Resolution> resolve(const Problem& problem, const Device& device,
   if (options.miss == MissPolicy::kError)
     return make_error(ErrorKind::kCache, "no record for " + text + " on " + device.target().name.str() +
                                              (stale.empty() ? "" : " that can be used (" + stale + ")") +
-                                             "; make one with: trigen tune --arch " + (*usable)[0]->name.str() + " \"" + text + "\"");
+                                             "; make one with: trigen tune --arch " +
+                                             (*usable)[0]->name.str() + " \"" + text + "\"");
   auto resolution = by_policy(problem, device, store, options, *usable);
   if (resolution || stale.empty()) return resolution;
   const ErrorText text_of = take_error(resolution.takeError());
-  return make_error(text_of.kind, text_of.message + "\nthe cache's record could not be used either: " + stale);
+  return make_error(text_of.kind,
+                    text_of.message + "\nthe cache's record could not be used either: " + stale);
 }
 
 }  // namespace trigen

@@ -30,7 +30,8 @@ int quota_cpus() {
     if (word == "max") return 0;
     quota = std::strtod(word.c_str(), nullptr);
   } else {
-    std::ifstream quota_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), period_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+    std::ifstream quota_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
+        period_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
     quota_file >> quota;
     period_file >> period;
   }

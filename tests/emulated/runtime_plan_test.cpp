@@ -1,4 +1,5 @@
-// Plans through libtrigen.so on two emulated devices of sm_70: numbers, refusals, capture, the cache and the policies.
+// Plans through libtrigen.so on two emulated devices of sm_70: numbers, refusals, capture, the cache and the
+// policies.
 #include <gmock/gmock.h>
 #include <trigen/trigen.h>
 
@@ -38,7 +39,8 @@ const DriverApi& api() { return driver().api(); }
 
 class Memory {
  public:
-  Memory(int ordinal, size_t bytes) : context_(llvm::cantFail(llvm::cantFail(Device::open(driver(), ordinal))->context())), bytes_(bytes) {
+  Memory(int ordinal, size_t bytes)
+      : context_(llvm::cantFail(llvm::cantFail(Device::open(driver(), ordinal))->context())), bytes_(bytes) {
     const ContextScope scope(api(), context_);
     EXPECT_EQ(api().cuMemAlloc(&pointer_, bytes), cuda::CUDA_SUCCESS);
   }
@@ -73,7 +75,12 @@ struct Forward {
   std::vector<float> x, w, expected;
   Memory dx, dw, dy;
   explicit Forward(int ordinal = 0)
-      : x(B * T * D), w(T * T, NAN), expected(B * T * D), dx(ordinal, x.size() * 4), dw(ordinal, w.size() * 4), dy(ordinal, x.size() * 4) {
+      : x(B * T * D),
+        w(T * T, NAN),
+        expected(B * T * D),
+        dx(ordinal, x.size() * 4),
+        dw(ordinal, w.size() * 4),
+        dy(ordinal, x.size() * 4) {
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i * 7 % 11) - 5);
     for (int t = 0; t < T; ++t)
       for (int s = 0; s <= t; ++s) w[t * T + s] = static_cast<float>((t * 3 + s * 5) % 9 - 4);
@@ -98,7 +105,8 @@ class PlanTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (find_emulator().empty()) GTEST_SKIP() << "[SKIP] libtrigen_emulator.so was not built";
-    if (trigen::testing::real_nvrtc() == nullptr) GTEST_SKIP() << "[SKIP] no NVRTC that makes sm_70; set TRIGEN_NVRTC";
+    if (trigen::testing::real_nvrtc() == nullptr)
+      GTEST_SKIP() << "[SKIP] no NVRTC that makes sm_70; set TRIGEN_NVRTC";
     driver();
   }
   void TearDown() override {
@@ -190,7 +198,8 @@ TEST_F(PlanTest, ASecondPlanIsALookUp) {
   trigen_plan* first = plan(shared, kForward);
   trigen_plan* second = plan(shared, kForward);
   EXPECT_THAT(info(first).candidate, StrEq(info(second).candidate));
-  EXPECT_THAT(info(second).binary_from, StrEq("compiled")) << "the same plan, not another look into the cache";
+  EXPECT_THAT(info(second).binary_from, StrEq("compiled"))
+      << "the same plan, not another look into the cache";
   trigen_plan* other = plan(runtime(options()), kForward);
   EXPECT_THAT(info(other).binary_from, StrEq("cache"));
   EXPECT_THAT(info(other).match, StrEq("near")) << "the model's choice was stored as a prediction";
@@ -210,14 +219,16 @@ TEST_F(PlanTest, TwoDevices) {
 
   trigen_args mixed = args_zero;
   mixed.x.data = one.dx.get();
-  EXPECT_THAT(refusal(on_zero, mixed), AllOf(HasSubstr("x ("), HasSubstr("is memory of device 1, the plan is for device 0")));
+  EXPECT_THAT(refusal(on_zero, mixed),
+              AllOf(HasSubstr("x ("), HasSubstr("is memory of device 1, the plan is for device 0")));
 
   cuda::CUstream stream = nullptr;
   {
     const ContextScope scope(api(), llvm::cantFail(llvm::cantFail(Device::open(driver(), 1))->context()));
     ASSERT_CUDA(api().cuStreamCreate(&stream, cuda::CU_STREAM_NON_BLOCKING));
   }
-  EXPECT_THAT(refusal(on_zero, args_zero, stream), HasSubstr("the stream is of device 1, the plan is for device 0"));
+  EXPECT_THAT(refusal(on_zero, args_zero, stream),
+              HasSubstr("the stream is of device 1, the plan is for device 0"));
   EXPECT_EQ(trigen_plan_run(on_one, &args_one, stream), TRIGEN_OK) << trigen_last_error();
   trigen_plan* none = nullptr;
   EXPECT_EQ(try_plan(shared, kForward, 2, &none), TRIGEN_BAD_REQUEST);
@@ -325,7 +336,8 @@ TEST_F(PlanTest, ManyThreadsRunOnePlan) {
     threads.emplace_back([&] {
       Forward forward;
       const trigen_args args = forward.args();
-      right += trigen_plan_run(made, &args, cuda::kStreamPerThread) == TRIGEN_OK && forward.dy.take() == forward.expected;
+      right += trigen_plan_run(made, &args, cuda::kStreamPerThread) == TRIGEN_OK &&
+               forward.dy.take() == forward.expected;
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(right, 4);
@@ -335,8 +347,8 @@ TEST_F(PlanTest, WithoutJitTheCacheDecides) {
   const Variable no_jit("TRIGEN_NO_JIT", "1");
   trigen_plan* made = nullptr;
   EXPECT_EQ(try_plan(runtime(options()), kForward, 0, &made), TRIGEN_CACHE_ERROR);
-  EXPECT_THAT(trigen_last_error(),
-              AllOf(HasSubstr("forward,dtype=f32,B=2,H=1,T=20,D=12"), HasSubstr("TRIGEN_NO_JIT"), HasSubstr("trigen tune --arch sm_70")));
+  EXPECT_THAT(trigen_last_error(), AllOf(HasSubstr("forward,dtype=f32,B=2,H=1,T=20,D=12"),
+                                         HasSubstr("TRIGEN_NO_JIT"), HasSubstr("trigen tune --arch sm_70")));
   {
     const Variable allowed("TRIGEN_NO_JIT", nullptr);
     plan(runtime(options()), kForward);
@@ -355,7 +367,8 @@ TEST_F(PlanTest, ThePolicyForAMiss) {
   given.miss = TRIGEN_MISS_ERROR;
   trigen_plan* made = nullptr;
   EXPECT_EQ(try_plan(runtime(given), kForward, 0, &made), TRIGEN_CACHE_ERROR);
-  EXPECT_THAT(trigen_last_error(), AllOf(HasSubstr("no record for forward"), HasSubstr("trigen tune --arch sm_70")));
+  EXPECT_THAT(trigen_last_error(),
+              AllOf(HasSubstr("no record for forward"), HasSubstr("trigen tune --arch sm_70")));
   given.miss = TRIGEN_MISS_GENERIC;
   made = plan(runtime(given), kForward);
   EXPECT_THAT(info(made).candidate, HasSubstr(",generic"));
@@ -399,7 +412,8 @@ TEST_F(PlanTest, TargetsThatTheDeviceCannotRun) {
   given.target = "sm_80";
   trigen_plan* made = nullptr;
   EXPECT_EQ(try_plan(runtime(given), kForward, 0, &made), TRIGEN_UNSUPPORTED);
-  EXPECT_THAT(trigen_last_error(), AllOf(HasSubstr("kernels of sm_80 do not run on emulated:sm_70"), HasSubstr("sm_70")));
+  EXPECT_THAT(trigen_last_error(),
+              AllOf(HasSubstr("kernels of sm_80 do not run on emulated:sm_70"), HasSubstr("sm_70")));
 }
 
 TEST_F(PlanTest, LaunchBlockingWaits) {

@@ -41,7 +41,8 @@ std::set<std::string> exported_symbols(const std::string& path) {
     const auto* symbols = reinterpret_cast<const ElfW(Sym)*>(bytes.data() + sections[i].sh_offset);
     const char* strings = bytes.data() + sections[sections[i].sh_link].sh_offset;
     for (size_t s = 0; s < sections[i].sh_size / sizeof *symbols; ++s)
-      if (symbols[s].st_shndx != SHN_UNDEF && symbols[s].st_name != 0) names.insert(strings + symbols[s].st_name);
+      if (symbols[s].st_shndx != SHN_UNDEF && symbols[s].st_name != 0)
+        names.insert(strings + symbols[s].st_name);
   }
   return names;
 }
@@ -55,10 +56,10 @@ std::string library_path() {
 TEST(Library, ExportsItsOwnNamesAlone) {
   const std::set<std::string> names = exported_symbols(library_path());
   const std::set<std::string> expected = {
-      "trigen_last_error",     "trigen_plan_create",    "trigen_plan_describe",   "trigen_plan_destroy",
-      "trigen_plan_run",       "trigen_plan_workspace_size", "trigen_problem_format", "trigen_problem_init",
-      "trigen_problem_parse",  "trigen_runtime_create", "trigen_runtime_destroy", "trigen_status_name",
-      "trigen_version",        "trigen_version_string"};
+      "trigen_last_error",    "trigen_plan_create",         "trigen_plan_describe",   "trigen_plan_destroy",
+      "trigen_plan_run",      "trigen_plan_workspace_size", "trigen_problem_format",  "trigen_problem_init",
+      "trigen_problem_parse", "trigen_runtime_create",      "trigen_runtime_destroy", "trigen_status_name",
+      "trigen_version",       "trigen_version_string"};
   EXPECT_EQ(names, expected);
 }
 
@@ -94,11 +95,15 @@ TEST(Errors, EveryStatusHasAName) {
 }
 
 TEST(Problem, TextAndStructureAgree) {
-  for (const char* text : {"forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0", "grad_weight,dtype=f32,B=8,H=1,T=2048,D=1024,K=1,pad=0,math=tf32,epilogue=bias+accumulate",
-                           "forward,dtype=f16,B=16,H=4,T=257,D=256,K=4,pad=1,layout=bdt,fill=upper,diag=2,wdtype=f32,epilogue=bias+gelu"})
+  for (const char* text :
+       {"forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0",
+        "grad_weight,dtype=f32,B=8,H=1,T=2048,D=1024,K=1,pad=0,math=tf32,epilogue=bias+accumulate",
+        "forward,dtype=f16,B=16,H=4,T=257,D=256,K=4,pad=1,layout=bdt,fill=upper,diag=2,wdtype=f32,epilogue="
+        "bias+gelu"})
     EXPECT_EQ(text_of(parsed(text)), text);
   trigen_problem made;
-  ASSERT_EQ(trigen_problem_init(&made, TRIGEN_FORWARD, TRIGEN_F32, 2, 48, 40), TRIGEN_OK) << trigen_last_error();
+  ASSERT_EQ(trigen_problem_init(&made, TRIGEN_FORWARD, TRIGEN_F32, 2, 48, 40), TRIGEN_OK)
+      << trigen_last_error();
   EXPECT_EQ(text_of(made), text_of(parsed("forward,dtype=f32,B=2,T=48,D=40")));
 }
 
@@ -182,7 +187,8 @@ TEST(Plan, WithoutADriverTheReasonIsSaid) {
   EXPECT_THAT(trigen_last_error(), HasSubstr("/nowhere/libcuda.so.1"));
   trigen_problem wrong = problem;
   wrong.T = 0;
-  EXPECT_EQ(trigen_plan_create(runtime, &wrong, 0, &plan), TRIGEN_BAD_REQUEST) << "the problem is looked at first";
+  EXPECT_EQ(trigen_plan_create(runtime, &wrong, 0, &plan), TRIGEN_BAD_REQUEST)
+      << "the problem is looked at first";
   EXPECT_EQ(trigen_plan_create(nullptr, &problem, 0, &plan), TRIGEN_BAD_REQUEST);
   EXPECT_EQ(trigen_plan_run(nullptr, nullptr, nullptr), TRIGEN_BAD_REQUEST);
   EXPECT_EQ(trigen_plan_workspace_size(nullptr), 0u);

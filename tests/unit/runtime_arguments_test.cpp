@@ -26,7 +26,8 @@ trigen_args plain() {
 
 std::string bind(const char* text, const trigen_args& args, int64_t workspace = 0, Params* out = nullptr) {
   Params params;
-  const std::string error = error_of(bind_arguments(problem(text), workspace, args, out == nullptr ? params : *out));
+  const std::string error =
+      error_of(bind_arguments(problem(text), workspace, args, out == nullptr ? params : *out));
   return error;
 }
 
@@ -76,7 +77,8 @@ TEST(BindArguments, NullPointersByName) {
   args.w = nullptr;
   EXPECT_THAT(bind(kForward, args), HasSubstr("w is null"));
   EXPECT_THAT(bind("forward,dtype=bf16,B=4,T=64,D=32,epilogue=bias", plain()), HasSubstr("bias is null"));
-  EXPECT_THAT(bind("forward,dtype=bf16,B=4,T=64,D=32,epilogue=residual", plain()), HasSubstr("residual is null"));
+  EXPECT_THAT(bind("forward,dtype=bf16,B=4,T=64,D=32,epilogue=residual", plain()),
+              HasSubstr("residual is null"));
   args = plain();
   args.y.data = nullptr;
   EXPECT_THAT(bind("grad_weight,dtype=bf16,B=4,T=64,D=32", args), HasSubstr("y (dy) is null"));
@@ -94,7 +96,8 @@ TEST(BindArguments, TensorsThatTheProblemHasNoUseFor) {
 TEST(BindArguments, Alignment) {
   trigen_args args = plain();
   args.x.data = at(kX + 2);
-  EXPECT_THAT(bind(kForward, args), AllOf(HasSubstr("x is at 0x10000002, 16-byte alignment is needed"), HasSubstr("smaller align")));
+  EXPECT_THAT(bind(kForward, args), AllOf(HasSubstr("x is at 0x10000002, 16-byte alignment is needed"),
+                                          HasSubstr("smaller align")));
   EXPECT_EQ(bind("forward,dtype=bf16,B=4,H=2,T=64,D=32,align=2", args), "");
   args = plain();
   args.w = at(kW + 8);
@@ -109,13 +112,15 @@ TEST(BindArguments, Strides) {
   EXPECT_THAT(bind(kForward, args), HasSubstr("x's row stride is -64"));
   args = plain();
   args.x.row = 67;
-  EXPECT_THAT(bind(kForward, args), AllOf(HasSubstr("x's row stride is 67 elements (134 bytes)"), HasSubstr("multiples of 16 bytes")));
+  EXPECT_THAT(bind(kForward, args), AllOf(HasSubstr("x's row stride is 67 elements (134 bytes)"),
+                                          HasSubstr("multiples of 16 bytes")));
   args = plain();
   args.w_row = 32;
   EXPECT_THAT(bind(kForward, args), AllOf(HasSubstr("w_row is 32"), HasSubstr("T*K=64")));
   args = plain();
   args.x.batch = int64_t{1} << 60;
-  EXPECT_THAT(bind(kForward, args), HasSubstr("pass a positive number of elements that fits an address space"));
+  EXPECT_THAT(bind(kForward, args),
+              HasSubstr("pass a positive number of elements that fits an address space"));
   args = plain();
   args.x.batch = int64_t{1} << 59;
   EXPECT_EQ(bind("forward,dtype=bf16,B=1,H=2,T=64,D=32", args), "") << "one batch takes no step";
@@ -128,7 +133,8 @@ TEST(BindArguments, Strides) {
 
 TEST(BindArguments, Workspace) {
   trigen_args args = plain();
-  EXPECT_THAT(bind(kForward, args, 1024), AllOf(HasSubstr("workspace is null"), HasSubstr("1024 bytes"), HasSubstr("trigen_plan_workspace_size")));
+  EXPECT_THAT(bind(kForward, args, 1024), AllOf(HasSubstr("workspace is null"), HasSubstr("1024 bytes"),
+                                                HasSubstr("trigen_plan_workspace_size")));
   args.workspace = at(kOther);
   args.workspace_size = 1000;
   EXPECT_THAT(bind(kForward, args, 1024), HasSubstr("workspace has 1000 bytes, the plan needs 1024"));
@@ -143,7 +149,8 @@ TEST(BindArguments, Workspace) {
 TEST(BindArguments, OutputsMustNotOverlap) {
   trigen_args args = plain();
   args.y = args.x;
-  EXPECT_THAT(bind(kForward, args), HasSubstr("y overlaps x: y is [0x10000000, 0x10008000), x is [0x10000000, 0x10008000)"));
+  EXPECT_THAT(bind(kForward, args),
+              HasSubstr("y overlaps x: y is [0x10000000, 0x10008000), x is [0x10000000, 0x10008000)"));
   args = plain();
   args.y.data = at(kW + 16);
   EXPECT_THAT(bind(kForward, args), HasSubstr("y overlaps w"));

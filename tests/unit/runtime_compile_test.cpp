@@ -28,7 +28,9 @@ std::unique_ptr<Store> open_store(const Folder& folder, bool read_only = false) 
 }
 
 Candidate first_candidate(const char* arch = "sm_70", const char* text = "forward,dtype=f16,B=2,T=64,D=64") {
-  return llvm::cantFail(list_candidates(llvm::cantFail(parse_problem(text)), *llvm::cantFail(find_target(arch)))).front();
+  return llvm::cantFail(
+             list_candidates(llvm::cantFail(parse_problem(text)), *llvm::cantFail(find_target(arch))))
+      .front();
 }
 
 TEST(Resources, LargestFiguresOverTheEntries) {
@@ -57,10 +59,13 @@ TEST(Compile, MakesCubinAndPtxOfTheTarget) {
   const Candidate candidate = first_candidate();
   auto binary = compile(candidate, *real_nvrtc());
   ASSERT_TRUE(static_cast<bool>(binary)) << error_of(std::move(binary));
-  EXPECT_THAT(binary->cubin, StartsWith("\x7f" "ELF"));
+  EXPECT_THAT(binary->cubin, StartsWith("\x7f"
+                                        "ELF"));
   EXPECT_EQ(static_cast<unsigned char>(binary->cubin[18]), 190) << "e_machine is EM_CUDA";
   EXPECT_EQ(static_cast<unsigned char>(binary->cubin[48]), 70) << "e_flags carry the architecture";
-  EXPECT_THAT(binary->ptx, AllOf(HasSubstr(".target sm_70"), HasSubstr(".visible .entry " + binary->entry.substr(0, binary->entry.find(' ')))));
+  EXPECT_THAT(binary->ptx,
+              AllOf(HasSubstr(".target sm_70"),
+                    HasSubstr(".visible .entry " + binary->entry.substr(0, binary->entry.find(' ')))));
   EXPECT_EQ(binary->ptx.find('\0'), std::string::npos);
   EXPECT_GT(binary->registers, 16);
   EXPECT_EQ(binary->key.arch, "sm_70");
@@ -75,17 +80,20 @@ TEST(Compile, AFailureCarriesEverythingNeededToSeeItAgain) {
   Candidate candidate = first_candidate();
   candidate.config.tile_m = 17;
   const std::string text = error_of(compile(candidate, *real_nvrtc()));
-  EXPECT_THAT(text, AllOf(HasSubstr("compile failed: forward,dtype=f16,B=2,H=1,T=64,D=64"), HasSubstr("tile=17x"),
-                          HasSubstr("for sm_70 with nvrtc "), HasSubstr("NVRTC_ERROR_COMPILATION"),
-                          HasSubstr("error: static assertion failed"), HasSubstr("\nprint the source with: trigen emit ")));
+  EXPECT_THAT(text, AllOf(HasSubstr("compile failed: forward,dtype=f16,B=2,H=1,T=64,D=64"),
+                          HasSubstr("tile=17x"), HasSubstr("for sm_70 with nvrtc "),
+                          HasSubstr("NVRTC_ERROR_COMPILATION"), HasSubstr("error: static assertion failed"),
+                          HasSubstr("\nprint the source with: trigen emit ")));
 }
 
 TEST(Compile, ACompilerWithoutTheTargetIsRefusedBeforehand) {
   const Nvrtc* newer = nullptr;
   for (const NvrtcFinding& finding : list_nvrtc())
-    if (finding.problem.empty() && finding.file.major >= 13) newer = llvm::cantFail(Nvrtc::load(finding.file));
+    if (finding.problem.empty() && finding.file.major >= 13)
+      newer = llvm::cantFail(Nvrtc::load(finding.file));
   if (newer == nullptr) GTEST_SKIP() << "[SKIP] needs NVRTC 13 (TRIGEN_NVRTC)";
-  EXPECT_THAT(error_of(compile(first_candidate(), *newer)), AllOf(HasSubstr("nvrtc 13."), HasSubstr("does not make sm_70")));
+  EXPECT_THAT(error_of(compile(first_candidate(), *newer)),
+              AllOf(HasSubstr("nvrtc 13."), HasSubstr("does not make sm_70")));
 }
 
 TEST(Compile, CanBeCancelled) {
@@ -131,8 +139,9 @@ TEST(Build, WithoutJitAMissNamesTheProblemAndTheCommand) {
   BuildOptions options;
   options.no_jit = true;
   const std::string text = error_of(build(first_candidate(), *store, options));
-  EXPECT_THAT(text, AllOf(HasSubstr("the cache has no kernel for forward,dtype=f16,B=2,H=1,T=64,D=64"), HasSubstr("TRIGEN_NO_JIT"),
-                          HasSubstr(folder / "cache.db"), HasSubstr("trigen tune --arch sm_70 \"forward,dtype=f16,B=2")));
+  EXPECT_THAT(text, AllOf(HasSubstr("the cache has no kernel for forward,dtype=f16,B=2,H=1,T=64,D=64"),
+                          HasSubstr("TRIGEN_NO_JIT"), HasSubstr(folder / "cache.db"),
+                          HasSubstr("trigen tune --arch sm_70 \"forward,dtype=f16,B=2")));
 }
 
 // In a process of its own: the kernel comes from the cache, and no compiler is opened for it.

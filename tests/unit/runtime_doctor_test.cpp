@@ -34,7 +34,8 @@ TEST(Doctor, NoCompilerAndAMissingDriver) {
   const Findings findings = examine(*store, "/nowhere/libcuda.so.1");
   EXPECT_EQ(findings.driver.state, DriverState::kNoLibrary);
   EXPECT_THAT(findings.troubles, trouble(Severity::kWarning, "driver", "/nowhere/libcuda.so.1", "driver"));
-  EXPECT_THAT(findings.troubles, trouble(Severity::kWarning, "nvrtc", "no compiler was found", "pip install"));
+  EXPECT_THAT(findings.troubles,
+              trouble(Severity::kWarning, "nvrtc", "no compiler was found", "pip install"));
   ASSERT_EQ(findings.targets.size(), targets().size());
   EXPECT_TRUE(findings.targets[0].made_by.empty());
 }
@@ -47,7 +48,8 @@ TEST(Doctor, ForbiddenCompilesAndAnEmptyCacheAreAnError) {
   EXPECT_TRUE(findings.no_jit);
   ASSERT_FALSE(findings.troubles.empty());
   EXPECT_EQ(findings.troubles.front().severity, Severity::kError) << "worst first";
-  EXPECT_THAT(findings.troubles, trouble(Severity::kError, "cache", "no cache holds a kernel", "TRIGEN_CACHE"));
+  EXPECT_THAT(findings.troubles,
+              trouble(Severity::kError, "cache", "no cache holds a kernel", "TRIGEN_CACHE"));
 }
 
 TEST(Doctor, ADamagedCacheFile) {

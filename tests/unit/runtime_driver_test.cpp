@@ -30,9 +30,10 @@ TEST(Machine, KernelModuleWithoutLibrary) {
   Folder root;
   root.write("dev/nvidia0");
   root.write("dev/nvidiactl");
-  root.write("proc/driver/nvidia/version",
-             "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (root@host)\n"
-             "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n");
+  root.write(
+      "proc/driver/nvidia/version",
+      "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (root@host)\n"
+      "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n");
   const MachineFacts facts = read_machine(root.path());
   EXPECT_TRUE(facts.device_nodes);
   EXPECT_TRUE(facts.control_node);
@@ -61,18 +62,21 @@ TEST(Machine, HiddenDevices) {
 
 TEST(Driver, ANamedLibraryThatIsMissing) {
   const std::string text = error_of(Driver::load("/nowhere/libcuda.so.1"));
-  EXPECT_THAT(text, AllOf(HasSubstr("does not load"), HasSubstr("/nowhere/libcuda.so.1"), HasSubstr("TRIGEN_DRIVER")));
+  EXPECT_THAT(text, AllOf(HasSubstr("does not load"), HasSubstr("/nowhere/libcuda.so.1"),
+                          HasSubstr("TRIGEN_DRIVER")));
   EXPECT_EQ(probe_driver("/nowhere/libcuda.so.1").state, DriverState::kNoLibrary);
 }
 
 TEST(Driver, TheVariableNamesTheLibrary) {
   const Variable variable("TRIGEN_DRIVER", "/nowhere/from-environment.so");
-  EXPECT_THAT(error_of(Driver::load()), HasSubstr("TRIGEN_DRIVER=/nowhere/from-environment.so does not load"));
+  EXPECT_THAT(error_of(Driver::load()),
+              HasSubstr("TRIGEN_DRIVER=/nowhere/from-environment.so does not load"));
 }
 
 TEST(Driver, ALibraryThatIsNoDriver) {
   const std::string text = error_of(Driver::load("libm.so.6"));
-  EXPECT_THAT(text, AllOf(HasSubstr("lacks entries: cuInit, cuDriverGetVersion"), HasSubstr("not a working libcuda.so.1")));
+  EXPECT_THAT(text, AllOf(HasSubstr("lacks entries: cuInit, cuDriverGetVersion"),
+                          HasSubstr("not a working libcuda.so.1")));
   EXPECT_EQ(probe_driver("libm.so.6").state, DriverState::kUnusable);
 }
 
@@ -90,7 +94,9 @@ TEST(Driver, TheSameErrorEveryTime) {
 
 TEST(Device, TextsThatAreNoDevice) {
   for (const char* text : {"gpu", "cuda:", "cuda:x", "-1", "0x1", "1.5"})
-    EXPECT_THAT(error_of(Device::open(text)), AllOf(HasSubstr("is not a device"), HasSubstr("emulated:sm_70"))) << text;
+    EXPECT_THAT(error_of(Device::open(text)),
+                AllOf(HasSubstr("is not a device"), HasSubstr("emulated:sm_70")))
+        << text;
   EXPECT_THAT(error_of(Device::open("emulated:")), HasSubstr("names no target"));
 }
 

@@ -44,7 +44,8 @@ TEST(FindNvrtc, LooksIntoWheelsOfBothNames) {
   ASSERT_THAT(paths(files), ElementsAre(twelve, thirteen, torch));
   EXPECT_EQ(std::pair(files[0].major, files[0].minor), std::pair(12, 9));
   EXPECT_EQ(std::pair(files[1].major, files[1].minor), std::pair(13, 0));
-  EXPECT_EQ(std::pair(files[2].major, files[2].minor), std::pair(11, 8)) << "the soname says 11.2, its builtins say 11.8";
+  EXPECT_EQ(std::pair(files[2].major, files[2].minor), std::pair(11, 8))
+      << "the soname says 11.2, its builtins say 11.8";
   EXPECT_EQ(files[0].origin, "python wheel");
 }
 
@@ -65,7 +66,8 @@ TEST(FindNvrtc, LooksIntoToolkitsAndReadsTheVersionFromTheRealFile) {
 TEST(FindNvrtc, LooksBesideTheLibraryAndInTheSitePackagesAboveIt) {
   Folder prefix;
   const std::string beside = prefix.write("site-packages/trigen/lib/nvrtc/libnvrtc.so.12");
-  const std::string unpacked = prefix.write("site-packages/trigen/nvrtc/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
+  const std::string unpacked =
+      prefix.write("site-packages/trigen/nvrtc/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
   const std::string sibling = prefix.write("site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
   NvrtcSearch search = empty_search();
   search.beside = {prefix / "site-packages/trigen/lib"};
@@ -74,15 +76,19 @@ TEST(FindNvrtc, LooksBesideTheLibraryAndInTheSitePackagesAboveIt) {
 
 TEST(FindNvrtc, LooksIntoEnvironments) {
   Folder home;
-  const std::string in_venv = home.write("venv/lib/python3.11/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
-  const std::string conda_wheel = home.write("conda/lib/python3.12/site-packages/nvidia/cu13/lib/libnvrtc.so.13");
+  const std::string in_venv =
+      home.write("venv/lib/python3.11/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
+  const std::string conda_wheel =
+      home.write("conda/lib/python3.12/site-packages/nvidia/cu13/lib/libnvrtc.so.13");
   const std::string conda = home.write("conda/lib/libnvrtc.so.12");
-  const std::string user = home.write(".local/lib/python3.9/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
+  const std::string user =
+      home.write(".local/lib/python3.9/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
   const std::string toolkit = home.write("cuda/lib64/libnvrtc.so.12");
   const std::string loader = home.write("loader/libnvrtc.so.12");
-  const Variable named("TRIGEN_NVRTC", nullptr), venv("VIRTUAL_ENV", home / "venv"), prefix("CONDA_PREFIX", home / "conda"),
-      base("PYTHONUSERBASE", nullptr), own("HOME", home.path()), cuda("CUDA_HOME", home / "cuda"), other("CUDA_PATH", nullptr),
-      path("PATH", "/nowhere"), python("PYTHONPATH", nullptr), library("LD_LIBRARY_PATH", home / "loader");
+  const Variable named("TRIGEN_NVRTC", nullptr), venv("VIRTUAL_ENV", home / "venv"),
+      prefix("CONDA_PREFIX", home / "conda"), base("PYTHONUSERBASE", nullptr), own("HOME", home.path()),
+      cuda("CUDA_HOME", home / "cuda"), other("CUDA_PATH", nullptr), path("PATH", "/nowhere"),
+      python("PYTHONPATH", nullptr), library("LD_LIBRARY_PATH", home / "loader");
   NvrtcSearch search = empty_search();
   search.use_environment = true;
   EXPECT_THAT(paths(find_nvrtc(search)), ElementsAre(in_venv, conda_wheel, conda, user, toolkit, loader));
@@ -107,8 +113,9 @@ TEST(ChooseNvrtc, NoneAtAllSaysWhatToInstall) {
   Folder folder;
   const Variable variable("TRIGEN_NVRTC", folder / "nothing");
   const std::string text = error_of(Nvrtc::choose(**find_target("sm_70")));
-  EXPECT_THAT(text, AllOf(HasSubstr("no compiler here makes sm_70"), HasSubstr("nothing holds no libnvrtc.so"),
-                          HasSubstr("pip install 'nvidia-cuda-nvrtc-cu12==12.9.*'")));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("no compiler here makes sm_70"), HasSubstr("nothing holds no libnvrtc.so"),
+                    HasSubstr("pip install 'nvidia-cuda-nvrtc-cu12==12.9.*'")));
 }
 
 TEST(ChooseNvrtc, ABrokenFileIsListedWithItsReason) {
@@ -122,7 +129,8 @@ TEST(ChooseNvrtc, ABrokenFileIsListedWithItsReason) {
 TEST(ChooseNvrtc, ALibraryThatIsNoNvrtcIsListedWithItsMissingEntries) {
   Folder folder;
   // Any real shared library will do.
-  for (const char* libm : {"/lib/x86_64-linux-gnu/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6", "/lib64/libm.so.6"})
+  for (const char* libm :
+       {"/lib/x86_64-linux-gnu/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6", "/lib64/libm.so.6"})
     if (std::filesystem::exists(libm)) {
       std::filesystem::copy_file(libm, folder / "libnvrtc.so.12");
       break;
@@ -165,7 +173,8 @@ TEST(ChooseNvrtc, SeveralVersionsSideBySide) {
     if (volta && finding.file.major == 12) with = &finding;
     if (!volta && finding.file.major >= 13) newer = &finding;
   }
-  if (with == nullptr || newer == nullptr) GTEST_SKIP() << "[SKIP] needs NVRTC 12 and 13 side by side (TRIGEN_NVRTC=dir:dir)";
+  if (with == nullptr || newer == nullptr)
+    GTEST_SKIP() << "[SKIP] needs NVRTC 12 and 13 side by side (TRIGEN_NVRTC=dir:dir)";
   auto old_one = Nvrtc::choose(**find_target("sm_70")), new_one = Nvrtc::choose(**find_target("sm_90a"));
   ASSERT_TRUE(old_one && new_one);
   EXPECT_EQ((*old_one)->major(), 12);

@@ -1,4 +1,5 @@
-// What the runtime's tests share: a folder of their own, environment variables for a scope, the compiler of this machine.
+// What the runtime's tests share: a folder of their own, environment variables for a scope, the compiler of
+// this machine.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -81,7 +82,8 @@ std::string error_of(llvm::Expected<T> result) {
 }
 inline std::string error_of(llvm::Error error) { return error ? llvm::toString(std::move(error)) : ""; }
 
-#define TRIGEN_NEEDS_NVRTC()                                                                                          \
-  if (trigen::testing::real_nvrtc() == nullptr) GTEST_SKIP() << "[SKIP] no NVRTC that makes sm_70; set TRIGEN_NVRTC"
+#define TRIGEN_NEEDS_NVRTC()                    \
+  if (trigen::testing::real_nvrtc() == nullptr) \
+  GTEST_SKIP() << "[SKIP] no NVRTC that makes sm_70; set TRIGEN_NVRTC"
 
 }  // namespace trigen::testing

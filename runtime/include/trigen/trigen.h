@@ -1,10 +1,13 @@
 /* trigen: triangular convolutions on NVIDIA GPUs. The C interface of libtrigen.so.
  *
- *   forward      y[b,h,t,d]  = act(bias[h,t] + sum W[h,t,s,j] x[b,h,s,d+j-pad]) * gate[b,h,t,d] + residual[b,h,t,d]
- *   grad_input   dx[b,h,s,d] = sum W[h,t,s,j] dy[b,h,t,d-j+pad] + residual[b,h,s,d]
- *   grad_weight  dW[h,t,s,j] = sum dy[b,h,t,d] x[b,h,s,d+j-pad],   grad_bias[h,t] = sum dy[b,h,t,d]
+ *   forward      y[b,h,t,d]     = act(bias[h,t] + sum W[h,t,s,j] x[b,h,s,d+j-pad])
+ *                                 * gate[b,h,t,d] + residual[b,h,t,d]
+ *   grad_input   dx[b,h,s,d]    = sum W[h,t,s,j] dy[b,h,t,d-j+pad] + residual[b,h,s,d]
+ *   grad_weight  dW[h,t,s,j]    = sum dy[b,h,t,d] x[b,h,s,d+j-pad]
+ *                grad_bias[h,t] = sum dy[b,h,t,d]
  *
- * with s, t in the triangle (fill lower: s <= t + diag; upper: s >= t + diag). W outside the triangle is never read.
+ * with s, t in the triangle (fill lower: s <= t + diag; upper: s >= t + diag). W outside the triangle is
+ * never read.
  *
  *   trigen_runtime* runtime;   trigen_runtime_create(NULL, &runtime);
  *   trigen_problem  problem;   trigen_problem_parse("forward,dtype=bf16,B=32,T=512,D=1024", &problem);
@@ -12,16 +15,19 @@
  *   trigen_args args = TRIGEN_ARGS_INIT;   args.x = x;  args.w = w;  args.y = y;
  *   trigen_plan_run(plan, &args, stream);
  *
- * Needs the NVIDIA driver at run time, and a compiler (NVRTC) only where the cache lacks the kernel. Neither is linked.
+ * Needs the NVIDIA driver at run time, and a compiler (NVRTC) only where the cache lacks the kernel. Neither
+ * is linked.
  *
- * Errors: every function returns a trigen_status, sorted by who must act; trigen_last_error() is the text of this thread's last
- * failed call: what was found, what is allowed, the next step. Nothing aborts, nothing throws.
+ * Errors: every function returns a trigen_status, sorted by who must act; trigen_last_error() is the text of
+ * this thread's last failed call: what was found, what is allowed, the next step. Nothing aborts, nothing
+ * throws.
  *
- * Threads: every function may be called from any thread. trigen_plan_run may run in many threads on one plan at once.
+ * Threads: every function may be called from any thread. trigen_plan_run may run in many threads on one plan
+ * at once.
  *
- * Environment: TRIGEN_CACHE (cache file), TRIGEN_NO_JIT=1 (never compile), TRIGEN_NVRTC (compiler library), TRIGEN_DRIVER
- * (driver library), TRIGEN_TARGET (target to make plans for), TRIGEN_LOG=1 (cache problems to stderr),
- * CUDA_LAUNCH_BLOCKING=1 (wait after each run). Read when a runtime is created.
+ * Environment: TRIGEN_CACHE (cache file), TRIGEN_NO_JIT=1 (never compile), TRIGEN_NVRTC (compiler library),
+ * TRIGEN_DRIVER (driver library), TRIGEN_TARGET (target to make plans for), TRIGEN_LOG=1 (cache problems to
+ * stderr), CUDA_LAUNCH_BLOCKING=1 (wait after each run). Read when a runtime is created.
  */
 #ifndef TRIGEN_TRIGEN_H
 #define TRIGEN_TRIGEN_H
@@ -65,7 +71,11 @@ typedef enum trigen_math { TRIGEN_MATH_DEFAULT = 0, TRIGEN_MATH_SIMT = 1, TRIGEN
 /* btd: x[B,T,H*D]; bdt: x[B,H*D,T]. */
 typedef enum trigen_layout { TRIGEN_BTD = 0, TRIGEN_BDT = 1 } trigen_layout;
 typedef enum trigen_fill { TRIGEN_LOWER = 0, TRIGEN_UPPER = 1 } trigen_fill;
-typedef enum trigen_activation { TRIGEN_ACT_NONE = 0, TRIGEN_ACT_GELU = 1, TRIGEN_ACT_SILU = 2 } trigen_activation;
+typedef enum trigen_activation {
+  TRIGEN_ACT_NONE = 0,
+  TRIGEN_ACT_GELU = 1,
+  TRIGEN_ACT_SILU = 2
+} trigen_activation;
 /* What to do when the cache has no record for a problem. */
 typedef enum trigen_miss_policy {
   TRIGEN_MISS_FIRST_CHOICE = 0, /* compile the cost model's first choice, once, and store it */
@@ -76,15 +86,16 @@ typedef enum trigen_miss_policy {
 typedef struct trigen_runtime trigen_runtime;
 typedef struct trigen_plan trigen_plan;
 
-/* ---- version and errors ---------------------------------------------------------------------------------------------- */
+/* ---- version and errors ---- */
 
-TRIGEN_API int trigen_version(void) TRIGEN_NOEXCEPT;                /* TRIGEN_VERSION of the library that runs */
-TRIGEN_API const char* trigen_version_string(void) TRIGEN_NOEXCEPT; /* "0.1.0" */
+TRIGEN_API int trigen_version(void) TRIGEN_NOEXCEPT; /* TRIGEN_VERSION of the library that runs */
+TRIGEN_API const char* trigen_version_string(void) TRIGEN_NOEXCEPT;              /* "0.1.0" */
 TRIGEN_API const char* trigen_status_name(trigen_status status) TRIGEN_NOEXCEPT; /* "bad request" */
-/* Text of this thread's last failed call, "" when there was none. Valid until this thread's next failed call. */
+/* Text of this thread's last failed call, "" when there was none. Valid until this thread's next failed call.
+ */
 TRIGEN_API const char* trigen_last_error(void) TRIGEN_NOEXCEPT;
 
-/* ---- problems -------------------------------------------------------------------------------------------------------- */
+/* ---- problems ---- */
 
 /* What to compute. Fill it with trigen_problem_init or trigen_problem_parse, then change fields. */
 typedef struct trigen_problem {
@@ -96,44 +107,51 @@ typedef struct trigen_problem {
   int layout;         /* trigen_layout */
   int fill;           /* trigen_fill */
   int64_t B, H, T, D, K, pad; /* batch, heads, tokens, features of a head, taps, left padding of the taps */
-  int64_t diag;       /* diagonal offset of the fill */
-  /* Bytes that every pointer is a multiple of, and every stride too: 16, 8, 4 or 2. 0: as contiguous tensors have it whose
-   * pointers are multiples of 16. */
-  int64_t align;      /* x, y and what has their shape */
-  int64_t walign;     /* w */
-  int bias;           /* forward: add bias[h,t]; grad_weight: write grad_bias[h,t] */
-  int activation;     /* trigen_activation, forward */
-  int pre;            /* forward: store the value before the activation */
-  int gate;           /* forward */
-  int residual;       /* forward, grad_input */
-  int accumulate;     /* grad_weight: dW += and grad_bias += */
-  int zero_outside;   /* grad_weight: write zeros outside the triangle (else it is never touched) */
+  int64_t diag;               /* diagonal offset of the fill */
+  /* Bytes that every pointer is a multiple of, and every stride too: 16, 8, 4 or 2. 0: as contiguous tensors
+   * have it whose pointers are multiples of 16. */
+  int64_t align;    /* x, y and what has their shape */
+  int64_t walign;   /* w */
+  int bias;         /* forward: add bias[h,t]; grad_weight: write grad_bias[h,t] */
+  int activation;   /* trigen_activation, forward */
+  int pre;          /* forward: store the value before the activation */
+  int gate;         /* forward */
+  int residual;     /* forward, grad_input */
+  int accumulate;   /* grad_weight: dW += and grad_bias += */
+  int zero_outside; /* grad_weight: write zeros outside the triangle (else it is never touched) */
 } trigen_problem;
 
-/* Defaults for everything else: H=1, K=1, pad=0, btd, lower, diag=0, wdtype=dtype, contiguous alignment, no epilogue. */
-TRIGEN_API trigen_status trigen_problem_init(trigen_problem* problem, trigen_op op, trigen_dtype dtype, int64_t B, int64_t T,
-                                             int64_t D) TRIGEN_NOEXCEPT;
-/* From text: "forward,dtype=bf16,B=32,T=512,D=1024,K=4,epilogue=bias+gelu". Errors name the token and what is allowed. */
+/* Defaults for everything else: H=1, K=1, pad=0, btd, lower, diag=0, wdtype=dtype, contiguous alignment, no
+ * epilogue. */
+TRIGEN_API trigen_status trigen_problem_init(trigen_problem* problem, trigen_op op, trigen_dtype dtype,
+                                             int64_t B, int64_t T, int64_t D) TRIGEN_NOEXCEPT;
+/* From text: "forward,dtype=bf16,B=32,T=512,D=1024,K=4,epilogue=bias+gelu". Errors name the token and what is
+ * allowed. */
 TRIGEN_API trigen_status trigen_problem_parse(const char* text, trigen_problem* problem) TRIGEN_NOEXCEPT;
-/* The canonical text, with its final zero, into buffer[size] (cut when it is too small). *needed (may be NULL) is the size that
- * holds all of it. */
+/* The canonical text, with its final zero, into buffer[size] (cut when it is too small). *needed (may be
+ * NULL) is the size that holds all of it. */
 TRIGEN_API trigen_status trigen_problem_format(const trigen_problem* problem, char* buffer, size_t size,
                                                size_t* needed) TRIGEN_NOEXCEPT;
 
-/* ---- runtime: cache layers, policy, plans made so far ------------------------------------------------------------------ */
+/* ---- runtime: cache layers, policy, plans made so far ---- */
 
 typedef struct trigen_runtime_options {
-  size_t struct_size;         /* sizeof(trigen_runtime_options) */
-  const char* const* layers;  /* cache files in lookup order; the first writable one is written. NULL: the default order */
+  size_t struct_size; /* sizeof(trigen_runtime_options) */
+  const char* const*
+      layers; /* cache files in lookup order; the first writable one is written. NULL: the default order */
   size_t layer_count;
-  int read_only;              /* never write a cache */
-  int miss;                   /* trigen_miss_policy */
-  int no_jit;                 /* never compile, as TRIGEN_NO_JIT=1 */
-  int skip_pointer_checks;    /* do not ask the driver who owns a pointer (saves up to a microsecond of host time a run) */
-  const char* target;         /* "sm_70": kernels of that target, from PTX where the device needs it. NULL: the device's own */
-  const char* driver;         /* driver library, or "emulated:sm_70" for the emulated device. NULL: TRIGEN_DRIVER, else libcuda */
+  int read_only;           /* never write a cache */
+  int miss;                /* trigen_miss_policy */
+  int no_jit;              /* never compile, as TRIGEN_NO_JIT=1 */
+  int skip_pointer_checks; /* do not ask the driver who owns a pointer (saves up to a microsecond of host time
+                              a run) */
+  const char* target;      /* "sm_70": kernels of that target, from PTX where the device needs it. NULL: the
+                              device's own */
+  const char* driver; /* driver library, or "emulated:sm_70" for the emulated device. NULL: TRIGEN_DRIVER,
+                         else libcuda */
 } trigen_runtime_options;
-#define TRIGEN_RUNTIME_OPTIONS_INIT {sizeof(trigen_runtime_options), NULL, 0, 0, 0, 0, 0, NULL, NULL}
+#define TRIGEN_RUNTIME_OPTIONS_INIT \
+  { sizeof(trigen_runtime_options), NULL, 0, 0, 0, 0, 0, NULL, NULL }
 
 /* options may be NULL. Opens no cache, driver or compiler yet. */
 TRIGEN_API trigen_status trigen_runtime_create(const trigen_runtime_options* options,
@@ -141,48 +159,53 @@ TRIGEN_API trigen_status trigen_runtime_create(const trigen_runtime_options* opt
 /* Plans stay valid until they are destroyed themselves. NULL is allowed. */
 TRIGEN_API void trigen_runtime_destroy(trigen_runtime* runtime) TRIGEN_NOEXCEPT;
 
-/* ---- plans ----------------------------------------------------------------------------------------------------------- */
+/* ---- plans ---- */
 
-#define TRIGEN_CURRENT_DEVICE (-1) /* the device of this thread's current context; device 0 when none is current */
+/* The device of this thread's current context; device 0 when none is current. */
+#define TRIGEN_CURRENT_DEVICE (-1)
 
-/* Resolves a problem for a device (CUDA ordinal): looks the kernel up in the cache, or compiles it as the policy says, and
- * loads it. Slow the first time, a fast lookup after that. The plan belongs to the context that is current, when it is of that
- * device, else to the device's primary context (the one of the CUDA runtime and PyTorch). What is current does not change.
- * Make plans outside stream capture. Release with trigen_plan_destroy. */
-TRIGEN_API trigen_status trigen_plan_create(trigen_runtime* runtime, const trigen_problem* problem, int device,
-                                            trigen_plan** plan) TRIGEN_NOEXCEPT;
+/* Resolves a problem for a device (CUDA ordinal): looks the kernel up in the cache, or compiles it as the
+ * policy says, and loads it. Slow the first time, a fast lookup after that. The plan belongs to the context
+ * that is current, when it is of that device, else to the device's primary context (the one of the CUDA
+ * runtime and PyTorch). What is current does not change. Make plans outside stream capture. Release with
+ * trigen_plan_destroy. */
+TRIGEN_API trigen_status trigen_plan_create(trigen_runtime* runtime, const trigen_problem* problem,
+                                            int device, trigen_plan** plan) TRIGEN_NOEXCEPT;
 /* The caller waits for its runs to finish first. NULL is allowed. */
 TRIGEN_API void trigen_plan_destroy(trigen_plan* plan) TRIGEN_NOEXCEPT;
-/* Bytes of device memory, 16-byte aligned, that each run needs as args.workspace. May be 0. Two runs that may overlap in time
- * need two workspaces. */
+/* Bytes of device memory, 16-byte aligned, that each run needs as args.workspace. May be 0. Two runs that may
+ * overlap in time need two workspaces. */
 TRIGEN_API size_t trigen_plan_workspace_size(const trigen_plan* plan) TRIGEN_NOEXCEPT;
 
 typedef struct trigen_plan_info {
-  size_t struct_size;       /* sizeof(trigen_plan_info), set by the caller */
+  size_t struct_size; /* sizeof(trigen_plan_info), set by the caller */
   /* Texts belong to the plan. */
-  const char* problem;      /* canonical text */
-  const char* device;       /* "NVIDIA H200" */
-  const char* target;       /* "sm_90a" */
-  const char* candidate;    /* "mma_sm80:tile=128x128x32,..." */
-  const char* provenance;   /* "measured" or "predicted" */
-  const char* match;        /* "exact", "near", or "none" when the cache had no record */
-  const char* difference;   /* for "near": what differs; else "" */
-  const char* layer;        /* the cache file of the record; "" when there was none */
-  const char* binary_from;  /* "cache" or "compiled" */
-  const char* compiler;     /* "nvrtc 12.9.86" */
-  double expected_us;       /* the record's median, or the model's prediction; 0 when unknown */
+  const char* problem;     /* canonical text */
+  const char* device;      /* "NVIDIA H200" */
+  const char* target;      /* "sm_90a" */
+  const char* candidate;   /* "mma_sm80:tile=128x128x32,..." */
+  const char* provenance;  /* "measured" or "predicted" */
+  const char* match;       /* "exact", "near", or "none" when the cache had no record */
+  const char* difference;  /* for "near": what differs; else "" */
+  const char* layer;       /* the cache file of the record; "" when there was none */
+  const char* binary_from; /* "cache" or "compiled" */
+  const char* compiler;    /* "nvrtc 12.9.86" */
+  double expected_us;      /* the record's median, or the model's prediction; 0 when unknown */
   size_t workspace_bytes;
-  int loaded_ptx;           /* 1 when the driver made the machine code from PTX */
+  int loaded_ptx; /* 1 when the driver made the machine code from PTX */
   int device_ordinal;
 } trigen_plan_info;
-TRIGEN_API trigen_status trigen_plan_describe(const trigen_plan* plan, trigen_plan_info* info) TRIGEN_NOEXCEPT;
+TRIGEN_API trigen_status trigen_plan_describe(const trigen_plan* plan,
+                                              trigen_plan_info* info) TRIGEN_NOEXCEPT;
 
-/* ---- running --------------------------------------------------------------------------------------------------------- */
+/* ---- running ---- */
 
-/* An activation tensor in device memory. Strides count elements. The innermost axis (d for btd, t for bdt) has stride 1. A zero
- * stride means contiguous, given the row stride:
+/* An activation tensor in device memory. Strides count elements. The innermost axis (d for btd, t for bdt)
+ * has stride 1. A zero stride means contiguous, given the row stride:
+ *
  *   btd [B,T,H*D]: row (t) = H*D, head = D,       batch = T * row
- *   bdt [B,H*D,T]: row (d) = T,   head = D * row, batch = H * D * row */
+ *   bdt [B,H*D,T]: row (d) = T,   head = D * row, batch = H * D * row
+ */
 typedef struct trigen_tensor {
   void* data;
   int64_t batch, head, row;
@@ -192,25 +215,29 @@ typedef struct trigen_tensor {
  *   forward:     x, w read; y written; bias, gate, residual read and pre written where the problem has them
  *   grad_input:  y (= dy), w read; x (= dx) written; residual read where the problem has it
  *   grad_weight: x, y (= dy) read; w (= dW) written, bias (= grad_bias) written where the problem has it
- * Outputs must not overlap each other, the inputs or the workspace, with one exception: residual and gate may be the same view
- * as y (forward), residual the same view as x (grad_input). */
+ * Outputs must not overlap each other, the inputs or the workspace, with one exception: residual and gate may
+ * be the same view as y (forward), residual the same view as x (grad_input). */
 typedef struct trigen_args {
-  size_t struct_size;      /* sizeof(trigen_args) */
+  size_t struct_size; /* sizeof(trigen_args) */
   trigen_tensor x, y, pre, gate, residual;
-  void* w;                 /* W[h,t,s,j]: strides w_head, w_row, K, 1 */
-  int64_t w_head, w_row;   /* in elements; 0 = contiguous: T * w_row and T * K */
-  void* bias;              /* bias[h,t], contiguous */
-  void* workspace;         /* trigen_plan_workspace_size bytes; NULL when that is 0 */
-  size_t workspace_size;   /* bytes */
+  void* w;               /* W[h,t,s,j]: strides w_head, w_row, K, 1 */
+  int64_t w_head, w_row; /* in elements; 0 = contiguous: T * w_row and T * K */
+  void* bias;            /* bias[h,t], contiguous */
+  void* workspace;       /* trigen_plan_workspace_size bytes; NULL when that is 0 */
+  size_t workspace_size; /* bytes */
 } trigen_args;
-#define TRIGEN_ARGS_INIT                                                                                         \
-  {sizeof(trigen_args), {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, 0, 0, 0, 0, 0, 0}
+#define TRIGEN_ARGS_INIT                                                                                   \
+  {                                                                                                        \
+    sizeof(trigen_args), {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, 0, 0, 0, 0, \
+        0, 0                                                                                               \
+  }
 
-/* Checks the arguments, then launches on `stream` (a CUstream or cudaStream_t of the plan's context; NULL = the legacy default
- * stream) and returns. Takes no lock, allocates nothing, synchronises nothing, touches no file; works under stream capture. The
- * caller's current context is the same afterwards. Errors of the kernel itself show at the caller's next synchronisation, or
- * here with CUDA_LAUNCH_BLOCKING=1. */
-TRIGEN_API trigen_status trigen_plan_run(const trigen_plan* plan, const trigen_args* args, void* stream) TRIGEN_NOEXCEPT;
+/* Checks the arguments, then launches on `stream` (a CUstream or cudaStream_t of the plan's context; NULL =
+ * the legacy default stream) and returns. Takes no lock, allocates nothing, synchronises nothing, touches no
+ * file; works under stream capture. The caller's current context is the same afterwards. Errors of the kernel
+ * itself show at the caller's next synchronisation, or here with CUDA_LAUNCH_BLOCKING=1. */
+TRIGEN_API trigen_status trigen_plan_run(const trigen_plan* plan, const trigen_args* args,
+                                         void* stream) TRIGEN_NOEXCEPT;
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -1,11 +1,13 @@
-// trigen: the C++ interface. A thin, header-only owner of the C one (trigen.h says what everything means); C++17.
+// trigen: the C++ interface. A thin, header-only owner of the C one (trigen.h says what everything means);
+// C++17.
 //
 //   trigen::Runtime runtime;
 //   trigen::Plan plan = runtime.plan("forward,dtype=bf16,B=32,T=512,D=1024");
 //   plan.run(trigen::Args().x(x).w(w).y(y).workspace(space, plan.workspace_size()), stream);
 //
-// Errors are trigen::Error exceptions. Code without exceptions uses Runtime::try_plan and Plan::try_run, which return the
-// status (the text is trigen_last_error()); built with -fno-exceptions, the throwing calls abort.
+// Errors are trigen::Error exceptions. Code without exceptions uses Runtime::try_plan and Plan::try_run,
+// which return the status (the text is trigen_last_error()); built with -fno-exceptions, the throwing calls
+// abort.
 #ifndef TRIGEN_TRIGEN_HPP
 #define TRIGEN_TRIGEN_HPP
 
@@ -44,7 +46,8 @@ class Problem : public trigen_problem {
  public:
   Problem(const char* text) : trigen_problem() { check(trigen_problem_parse(text, this)); }
   Problem(const std::string& text) : Problem(text.c_str()) {}
-  Problem(trigen_op operation, trigen_dtype type, int64_t batch, int64_t tokens, int64_t features) : trigen_problem() {
+  Problem(trigen_op operation, trigen_dtype type, int64_t batch, int64_t tokens, int64_t features)
+      : trigen_problem() {
     check(trigen_problem_init(this, operation, type, batch, tokens, features));
   }
   // The canonical text.
