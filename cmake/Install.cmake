@@ -1,4 +1,4 @@
-# What an installation holds: libtrigen.so, its headers, find_package(trigen) and pkg-config files.
+# What an installation holds: libtrigen.so, the emulated device beside it, headers, find_package(trigen) and pkg-config files.
 include_guard()
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -6,6 +6,9 @@ include(CMakePackageConfigHelpers)
 install(TARGETS trigen EXPORT trigen-targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+if(TARGET trigen_emulator)
+  install(TARGETS trigen_emulator LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
+endif()
 install(FILES ${CMAKE_SOURCE_DIR}/runtime/include/trigen/trigen.h ${CMAKE_SOURCE_DIR}/runtime/include/trigen/trigen.hpp
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trigen COMPONENT development)
 

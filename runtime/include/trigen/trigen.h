@@ -165,7 +165,8 @@ TRIGEN_API void trigen_runtime_destroy(trigen_runtime* runtime) TRIGEN_NOEXCEPT;
 #define TRIGEN_CURRENT_DEVICE (-1)
 
 /* Resolves a problem for a device (CUDA ordinal): looks the kernel up in the cache, or compiles it as the
- * policy says, and loads it. Slow the first time, a fast lookup after that. The plan belongs to the context
+ * policy says, and loads it. Slow the first time, a fast lookup after that: a runtime keeps the plans it made
+ * (make a new runtime to see records that were tuned meanwhile). The plan belongs to the context
  * that is current, when it is of that device, else to the device's primary context (the one of the CUDA
  * runtime and PyTorch). What is current does not change. Make plans outside stream capture. Release with
  * trigen_plan_destroy. */
