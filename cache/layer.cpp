@@ -373,7 +373,8 @@ void Layer::set_aside(const std::string& reason) {
       return;
     }
     sync_folder(folder_of(plan_.path));
-    log_->once(reason + "; it was set aside as '" + target + "' and a new one is begun");
+    std::string line = reason;
+    log_->once(line.append("; it was set aside as '").append(target).append("' and a new one is begun"));
     return;
   }
   log_->once(reason + "; " + std::to_string(kMostSetAside) +
