@@ -116,7 +116,7 @@ TEST(CacheDamage, AnyFlippedBitGivesTheRightBytesOrNothing) {
   const std::string bytes = healthy_file(folder / "original.db");
   unsigned hits = 0, misses = 0;
   uint64_t state = 12345;
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < 240; ++round) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
     // Every third one into the pages of the schema and the trees, where SQLite itself has to cope.
     const size_t range = round % 3 == 0 ? 4096 : bytes.size();
@@ -139,6 +139,7 @@ TEST(CacheDamage, AnyFlippedBitGivesTheRightBytesOrNothing) {
       EXPECT_EQ(found->record.median_us, 31.25) << at;
     }
     store->verify();
+    if (round % 4 != 0) continue;  // puts wait for the disk
     // And a put works again, except where the file does not look like ours any more.
     const std::string error = message(store->put_binary(sample_binary(9)));
     if (error.empty()) {
@@ -147,8 +148,8 @@ TEST(CacheDamage, AnyFlippedBitGivesTheRightBytesOrNothing) {
       EXPECT_THAT(error, AllOf(HasSubstr(path), HasSubstr("left alone"))) << at;
     }
   }
-  EXPECT_GT(hits, 400u);
-  EXPECT_GT(misses, 50u);
+  EXPECT_GT(hits, 300u);
+  EXPECT_GT(misses, 40u);
 }
 
 TEST(CacheDamage, TruncatedUserLayerIsSetAsideAndBegunAnew) {
