@@ -1,6 +1,6 @@
-// Linked into libtrigen.so alone, so that it loads where glibc is older than the one it was built with, and
-// where no terminfo is installed: LLVM's Support and libstdc++ ask for these, and none of what they ask for
-// matters to a library.
+// Linked into libtrigen.so and the trigen program, so that they load where glibc is older than the one they
+// were built with and where no terminfo is installed: LLVM's Support and libstdc++ ask for these, and none of
+// what they ask for matters here.
 #include <sys/random.h>
 
 #include <cstdint>
