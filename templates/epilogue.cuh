@@ -124,6 +124,25 @@ __device__ __forceinline__ void store_bias(const Params& p, const Sizes& z, int 
   *to = from_float<kW>(v + (C.shape.accumulate ? to_float<kW>(*to) : 0.0f));
 }
 
+// One vector of the tile, to wherever this kernel's sums go.
+template <Kernel C, int kVec>
+__device__ __forceinline__ void store_vector(const Params& p, const Sizes& z, int head, int row, int column,
+                                             float (&v)[kVec]) {
+  if constexpr (C.shape.op != Op::kGradWeight) {
+    store_activations<C>(p, z, head, row, column, v);
+  } else if constexpr (C.config.split_k > 1) {
+    const int pitch = schedule::workspace_pitch(z);
+    if (row >= z.T || column >= pitch) return;
+    auto* to = static_cast<float*>(p.workspace) +
+               ((static_cast<long long>(blockIdx.z) * z.H + head) * z.T + row) * pitch + column;
+#pragma unroll
+    for (int i = 0; i < kVec; i += 4)
+      *reinterpret_cast<float4*>(to + i) = make_float4(v[i], v[i + 1], v[i + 2], v[i + 3]);
+  } else {
+    store_weights<C>(p, z, head, row, column, v);
+  }
+}
+
 template <Kernel C, class Engine, class Accumulator>
 __device__ __forceinline__ void store_tile(const Params& p, const Sizes& z, const Engine& engine,
                                            const Accumulator& acc, const schedule::Tile& tile, int head,
@@ -140,31 +159,25 @@ __device__ __forceinline__ void store_tile(const Params& p, const Sizes& z, cons
   constexpr int kCount = kSliceRows * c.tile_n / kVec;
   static_assert(kSliceRows % kVec == 0 && c.tile_n % kVec == 0,
                 "a slice holds whole vectors: vec_c divides it");
-  const int split = static_cast<int>(blockIdx.z);
+  const int first_row = tile.row * c.tile_m, first_column = tile.column * c.tile_n;
 
+  if constexpr (Engine::kDirect) {
+    engine.each_vector(acc, [&](int row, int column, float(&v)[8]) {
+      store_vector<C>(p, z, head, first_row + row, first_column + column, v);
+    });
+  } else {
 #pragma unroll
-  for (int s = 0; s < c.tile_m / kSliceRows; ++s) {
-    __syncthreads();
-    engine.stage(acc, s, slice, kRowPitch, kColumnPitch);
-    __syncthreads();
+    for (int s = 0; s < c.tile_m / kSliceRows; ++s) {
+      __syncthreads();
+      engine.stage(acc, s, slice, kRowPitch, kColumnPitch);
+      __syncthreads();
 #pragma unroll 4
-    for (int id = thread; id < kCount; id += kThreads) {
-      const int along = id % kChunks * kVec, across = id / kChunks;
-      const int r = kRows ? along : across, q = kRows ? across : along;
-      float v[kVec];
-      read_slice(v, slice + r * kRowPitch + q * kColumnPitch);
-      const int row = tile.row * c.tile_m + Engine::tile_row(s, r), column = tile.column * c.tile_n + q;
-      if constexpr (C.shape.op != Op::kGradWeight) {
-        store_activations<C>(p, z, head, row, column, v);
-      } else if constexpr (kSplit) {
-        const int pitch = schedule::workspace_pitch(z);
-        if (row < z.T && column < pitch) {
-          auto* to = static_cast<float*>(p.workspace) +
-                     ((static_cast<long long>(split) * z.H + head) * z.T + row) * pitch + column;
-          *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
-        }
-      } else {
-        store_weights<C>(p, z, head, row, column, v);
+      for (int id = thread; id < kCount; id += kThreads) {
+        const int along = id % kChunks * kVec, across = id / kChunks;
+        const int r = kRows ? along : across, q = kRows ? across : along;
+        float v[kVec];
+        read_slice(v, slice + r * kRowPitch + q * kColumnPitch);
+        store_vector<C>(p, z, head, first_row + Engine::tile_row(s, r), first_column + q, v);
       }
     }
   }
@@ -179,7 +192,7 @@ __device__ __forceinline__ void store_tile(const Params& p, const Sizes& z, cons
         if (t < z.T) {
           if constexpr (kSplit)
             static_cast<float*>(p.workspace)[schedule::workspace_bias(c, z) +
-                                             (static_cast<long long>(split) * z.H + head) * z.T + t] =
+                                             (static_cast<long long>(blockIdx.z) * z.H + head) * z.T + t] =
                 slice[r];
           else
             store_bias<C>(p, z, head, t, slice[r]);

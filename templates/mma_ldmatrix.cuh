@@ -145,6 +145,45 @@ class LdmatrixEngine {
     for (int i = 0; i < kFragmentsM; ++i) mma(acc.rows[i], f.a[i], kOne, kOne);
   }
 
+  // Vectors of 8 columns straight from the registers, where the output's columns are contiguous and come in
+  // eights. The four lanes of a row hold two columns each of four fragments; two rounds of exchange (a 4x4
+  // transposition) leave each with all eight columns of one fragment, so that a store writes 64 contiguous
+  // bytes (16-bit) of 8 rows.
+  static constexpr bool kDirect =
+      !kGeneric<C> && !schedule::rows_contiguous(C.shape) && kFragmentsN % 4 == 0 &&
+              c.vec_c * kBytes < C.shape.op == Op::kGradWeight
+          ? C.shape.wdtype
+          : C.shape.dtype > == 16 &&
+                (C.shape.op == Op::kGradWeight ? C.shape.T * C.shape.K : C.shape.D) % 8 == 0;
+  // Calls f(row, column, values) with the place in the tile.
+  template <class F>
+  __device__ __forceinline__ void each_vector(const Accumulator& acc, F&& f) const {
+    const int quad = lane_ % 4;
+#pragma unroll
+    for (int i = 0; i < kFragmentsM; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int j = 0; j < kFragmentsN; j += 4) {
+          float v[8];  // pairs: first by fragment, then by lane
+#pragma unroll
+          for (int e = 0; e < 8; ++e) v[e] = acc.v[i][j + e / 2][2 * half + e % 2];
+#pragma unroll
+          for (int bit = 1; bit <= 2; bit *= 2)
+#pragma unroll
+            for (int e = 0; e < 8; ++e) {
+              if (e / 2 & bit) continue;
+              const float given = quad & bit ? v[e] : v[e + 2 * bit];
+              const float got = __shfl_xor_sync(0xffffffffu, given, bit);
+              if (quad & bit)
+                v[e] = got;
+              else
+                v[e + 2 * bit] = got;
+            }
+          f(warp_m_ * kWarpM + i * 16 + half * 8 + lane_ / 4, warp_n_ * kWarpN + (j + quad) * 8, v);
+        }
+  }
+
   // A slice is the same fragments of every warp row.
   static constexpr int kRun = kSliceRows / c.warps_m;
   static __device__ __forceinline__ int tile_row(int slice, int row) {

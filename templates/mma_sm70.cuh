@@ -38,6 +38,7 @@ class Engine {
   using LayoutB = Swizzle<kAlongKB ? c.tile_n : c.tile_k, kAlongKB ? c.tile_k : c.tile_n, 2, kAlongKB>;
   static constexpr schedule::Footprint kFootprint = schedule::mma_footprint(C.shape, c);
   static constexpr int kSliceRows = kFootprint.slice_rows;
+  static constexpr bool kDirect = false;
 
   struct Fragment {
     unsigned a[kPiecesM][2], b[kPiecesN][2];

@@ -41,6 +41,7 @@ class Engine {
   using LayoutB = Layout<c.tile_n, c.tile_k, OperandB<C>::kContiguousIsK>;
   static constexpr schedule::Footprint kFootprint = schedule::simt_footprint(C.shape, c);
   static constexpr int kSliceRows = kFootprint.slice_rows;
+  static constexpr bool kDirect = false;
 
   struct Fragment {
     float a[4 * kPiecesM], b[4 * kPiecesN];

@@ -1,8 +1,9 @@
-// Family wgmma_sm90: 16-bit data on Hopper's warpgroup matrix instructions (sm_90a). The copy engine fills a ring of shared-memory
-// stages, one warp asks it to, one or two warpgroups multiply straight from there. Blocks are persistent.
+// Family wgmma_sm90: 16-bit data on Hopper's warpgroup matrix instructions (sm_90a). The copy engine fills a
+// ring of shared-memory stages, one warp asks it to, one or two warpgroups multiply straight from there.
+// Blocks are persistent.
 //
-// The kernels take three tensor maps after Params: A's, B's and the output's (forward, grad_input: W, x or dy, y or dx;
-// grad_weight: dy, x, dW), all 4-dimensional boxes of 64 x 64 elements with 128-byte swizzle.
+// The kernels take three tensor maps after Params: A's, B's and the output's (forward, grad_input: W, x or
+// dy, y or dx; grad_weight: dy, x, dW), all 4-dimensional boxes of 64 x 64 elements with 128-byte swizzle.
 #pragma once
 
 #include "wgmma_sm90/grad_weight.cuh"
@@ -12,9 +13,12 @@
 namespace trigen::wgmma_sm90 {
 
 template <Kernel C>
-__device__ __forceinline__ void run(const Params& p, const TensorMap& a, const TensorMap& b, const TensorMap& output) {
-  if constexpr (C.shape.op == Op::kGradWeight) run_grad_weight<C>(p, a, b, output);
-  else run_product<C>(p, a, b, output);
+__device__ __forceinline__ void run(const Params& p, const TensorMap& a, const TensorMap& b,
+                                    const TensorMap& output) {
+  if constexpr (C.shape.op == Op::kGradWeight)
+    run_grad_weight<C>(p, a, b, output);
+  else
+    run_product<C>(p, a, b, output);
 }
 
 template <Kernel C>
