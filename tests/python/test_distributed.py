@@ -40,3 +40,34 @@ def test_gradients_are_the_whole_batchs():
         for rank in range(2):
             for got, expected in zip(torch.load(f"{folder}/{rank}.pt"), want):
                 torch.testing.assert_close(got, expected)
+
+
+def sharded_worker(rank, folder):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    mesh = init_device_mesh("cpu", (2,))
+    model, x = make()
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    model(x[2 * rank : 2 * rank + 2]).square().mean().backward()
+    gradients = [parameter.grad.full_tensor() for parameter in model.parameters()]
+    if rank == 0:
+        torch.save(gradients, f"{folder}/sharded.pt")
+    dist.destroy_process_group()
+
+
+def test_fully_sharded_gradients_are_the_whole_batchs():
+    try:
+        from torch.distributed.fsdp import fully_shard  # noqa: F401
+    except ImportError:
+        pytest.skip("[SKIP] this torch has no fully_shard")
+    model, x = make()
+    model(x).square().mean().backward()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        torch.multiprocessing.spawn(sharded_worker, (folder,), nprocs=2)
+        for got, parameter in zip(torch.load(f"{folder}/sharded.pt"), model.parameters()):
+            torch.testing.assert_close(got, parameter.grad)
