@@ -11,11 +11,16 @@ inline constexpr int kPanelBytes = 64 * 128;  // 64 rows of 128 bytes: a box of 
 inline constexpr int kSharedLimit = 232448;   // bytes a block may use on sm_90
 inline constexpr int kBarrierBytes = 256;     // at the end of shared memory
 
-TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return c.tile_m / 64; }  // warpgroups that multiply
+TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) {
+  return c.tile_m / 64;
+}  // warpgroups that multiply
 TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + 1); }
 TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) { return c.tile_n / kPanel; }
-TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) { return (consumers(c) + panels(c)) * kPanelBytes; }
-// Output panels that each multiplying warpgroup can stage: what the ring leaves, at most its whole tile. 0: too many stages.
+TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) {
+  return (consumers(c) + panels(c)) * kPanelBytes;
+}
+// Output panels that each multiplying warpgroup can stage: what the ring leaves, at most its whole tile. 0:
+// too many stages.
 TRIGEN_HOST_DEVICE constexpr int store_panels(const Config& c) {
   const int room = kSharedLimit - kBarrierBytes - c.stages * stage_bytes(c);
   return room < 0 ? 0 : schedule::min(panels(c), room / (consumers(c) * kPanelBytes));
@@ -23,7 +28,8 @@ TRIGEN_HOST_DEVICE constexpr int store_panels(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
   return c.stages * stage_bytes(c) + consumers(c) * store_panels(c) * kPanelBytes + kBarrierBytes;
 }
-// setmaxnreg: the registers that the loading warpgroup keeps and that each multiplying one gets, in units of 8.
+// setmaxnreg: the registers that the loading warpgroup keeps and that each multiplying one gets, in units
+// of 8.
 TRIGEN_HOST_DEVICE constexpr int load_registers(const Config&) { return 40; }
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 232; }
 
@@ -38,8 +44,8 @@ TRIGEN_HOST_DEVICE constexpr Fill product_fill(const Shape& s) {
   return (s.fill == Fill::kLower) == (s.op != Op::kGradInput) ? Fill::kLower : Fill::kUpper;
 }
 
-// What of k belongs to rows [first, first + 64): `active` blocks of 64, of which the last active - whole ones cross the
-// diagonal. Lower counts blocks from k = 0 up, upper from the last block down.
+// What of k belongs to rows [first, first + 64): `active` blocks of 64, of which the last active - whole ones
+// cross the diagonal. Lower counts blocks from k = 0 up, upper from the last block down.
 struct Reach {
   int whole = 0, active = 0;
   TRIGEN_HOST_DEVICE constexpr Reach(Fill fill, int first, int diag, int blocks) {
@@ -53,9 +59,10 @@ struct Reach {
   }
 };
 
-// The tile order, the same for loader and consumers: sections of columns that fit L2; inside a section the longest rows come
-// first and are dealt to the clusters forwards and backwards in turn, so that each gets long and short ones. Every section
-// is dealt afresh: a deal that ran on across sections gave some clusters the long rows of all (up to 1.9x the ideal time).
+// The tile order, the same for loader and consumers: sections of columns that fit L2; inside a section the
+// longest rows come first and are dealt to the clusters forwards and backwards in turn, so that each gets
+// long and short ones. Every section is dealt afresh: a deal that ran on across sections gave some clusters
+// the long rows of all (up to 1.9x the ideal time).
 struct Deal {
   int rows, columns, section;  // row tiles; column units of all heads; column units in a section
   int clusters, cluster;       // how many there are, which one this is
@@ -90,64 +97,83 @@ inline constexpr int kReduceBlocks = 8;        // blocks of the reduction for ea
 inline constexpr int kReduceThreads = 256;
 inline constexpr int kReduceSharedBytes = 4608;
 
-// How the blocks of grad_weight share its tiles. Row tiles of 128 t; each row's span of columns is cut into wide tiles of
-// 256 s and, where 128 are left over, a narrow one of 128. Tiles are few and deep (k = B * D), so:
+// How the blocks of grad_weight share its tiles. Row tiles of 128 t; each row's span of columns is cut into
+// wide tiles of 256 s and, where 128 are left over, a narrow one of 128. Tiles are few and deep (k = B * D),
+// so:
 //   - whole rounds of wide tiles go one to a block;
-//   - the wide tiles that are left are cut into split_k equal parts of k, one part to a block: blocks that work at the same
+//   - the wide tiles that are left are cut into split_k equal parts of k, one part to a block: blocks that
+//   work at the same
 //     time then read the same k, which keeps x and dy in L2;
 //   - the narrow tiles' k blocks are laid end to end and every block takes an equal share of them.
-// Incomplete sums go to the workspace in f32; a second kernel adds them in a fixed order: the same bits every run.
+// Incomplete sums go to the workspace in f32; a second kernel adds them in a fixed order: the same bits every
+// run.
 struct Shares {
-  int rows = 0;       // row tiles; as many columns of 128
+  int rows = 0;  // row tiles; as many columns of 128
   int diag = 0;
   bool lower = true;
-  int depth = 0;      // k blocks of a tile
+  int depth = 0;             // k blocks of a tile
   int wide = 0, narrow = 0;  // tiles of 256 and of 128 columns
-  int whole = 0;      // wide tiles that no one shares: a multiple of `blocks`, or all when split is 1
-  int split = 1;      // parts of the others, none of them empty
+  int whole = 0;             // wide tiles that no one shares: a multiple of `blocks`, or all when split is 1
+  int split = 1;             // parts of the others, none of them empty
   int blocks = 1;
 
   Shares() = default;
   TRIGEN_HOST_DEVICE constexpr Shares(int T, int d, bool is_lower, int k_blocks, int parts, int grid)
-      : rows(schedule::ceil_div(T, 128)), diag(d), lower(is_lower), depth(k_blocks), split(schedule::min(parts, k_blocks)), blocks(grid) {
-    for (int row = 0; row < rows; ++row) {
-      const int n = last(row) - first(row);
-      wide += n / 2;
-      narrow += n & 1;
-    }
+      : rows(schedule::ceil_div(T, 128)),
+        diag(d),
+        lower(is_lower),
+        depth(k_blocks),
+        split(schedule::min(parts, k_blocks)),
+        blocks(grid) {
+    wide = before(false, rows);
+    narrow = before(true, rows);
     whole = split == 1 ? wide : wide / blocks * blocks;
   }
-  // The span of row tile `row`, in columns of 128.
-  TRIGEN_HOST_DEVICE constexpr int first(int row) const {
-    return lower ? 0 : schedule::min(schedule::max((128 * row + diag) >> 7, 0), rows);
+  // The span of row tile `row`, in columns of 128: [first, first + span). Lower spans begin at column 0,
+  // upper ones end at the last column.
+  TRIGEN_HOST_DEVICE constexpr int span(int row) const {
+    const int open = lower ? row + 1 + ((127 + diag) >> 7) : rows - row - (diag >> 7);
+    return schedule::min(schedule::max(open, 0), rows);
   }
-  TRIGEN_HOST_DEVICE constexpr int last(int row) const {
-    const int end = lower ? schedule::min(schedule::max(((128 * row + 127 + diag) >> 7) + 1, 0), rows) : rows;
-    return schedule::max(end, first(row));
+  TRIGEN_HOST_DEVICE constexpr int first(int row) const { return lower ? 0 : rows - span(row); }
+  // Wide (narrow) tiles of all rows before `row`. Spans are consecutive numbers, held between 0 and `rows`.
+  TRIGEN_HOST_DEVICE constexpr int before(bool is_narrow, int row) const {
+    const int begin = lower ? 1 + ((127 + diag) >> 7) : rows - (diag >> 7) - row + 1, end = begin + row;
+    // Tiles of spans 0 to n - 1.
+    const auto up_to = [&](int n) { return is_narrow ? n / 2 : (n - 1) * (n - 1) / 4; };
+    const int low = schedule::min(schedule::max(begin, 0), rows + 1),
+              high = schedule::min(schedule::max(end, 0), rows + 1);
+    const int full =
+        schedule::max(end, rows + 1) - schedule::max(begin, rows + 1);  // spans that were cut to `rows`
+    return up_to(schedule::max(high, 1)) - up_to(schedule::max(low, 1)) +
+           full * (is_narrow ? rows & 1 : rows / 2);
   }
   // Wide tile `index` in row order, or narrow tile `index`. `column` counts 128s.
   TRIGEN_HOST_DEVICE constexpr void locate(bool is_narrow, int index, int& row, int& column) const {
-    for (row = 0;; ++row) {
-      const int n = last(row) - first(row);
-      const int here = is_narrow ? n & 1 : n / 2;
-      if (index < here) {
-        column = first(row) + (is_narrow ? n - 1 : 2 * index);
-        return;
-      }
-      index -= here;
+    int low = 0, high = rows;  // before(low) <= index < before(high)
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (before(is_narrow, middle) <= index ? low : high) = middle;
     }
+    row = low;
+    column = first(row) + (is_narrow ? span(row) - 1 : 2 * (index - before(false, row)));
   }
   TRIGEN_HOST_DEVICE constexpr int parts() const { return (wide - whole) * split; }
-  TRIGEN_HOST_DEVICE constexpr int part_begin(int part) const { return static_cast<int>(static_cast<long long>(depth) * part / split); }
-  // The narrow tiles' k blocks, end to end; blocks that have a share of them; where share b begins; who has position `at`.
+  TRIGEN_HOST_DEVICE constexpr int part_begin(int part) const {
+    return static_cast<int>(static_cast<long long>(depth) * part / split);
+  }
+  // The narrow tiles' k blocks, end to end; blocks that have a share of them; where share b begins; who has
+  // position `at`.
   TRIGEN_HOST_DEVICE constexpr int length() const { return narrow * depth; }
   TRIGEN_HOST_DEVICE constexpr int sharers() const { return schedule::min(blocks, length()); }
   TRIGEN_HOST_DEVICE constexpr int bound(int b) const {
     return b >= sharers() ? length() : static_cast<int>(static_cast<long long>(length()) * b / sharers());
   }
-  TRIGEN_HOST_DEVICE constexpr int owner(int at) const { return static_cast<int>(((at + 1ll) * sharers() - 1) / length()); }
-  // Workspace of one head, in f32 values: the parts, then two narrow sums for each block (a share that began in an earlier
-  // block, one that a later block ends).
+  TRIGEN_HOST_DEVICE constexpr int owner(int at) const {
+    return static_cast<int>(((at + 1ll) * sharers() - 1) / length());
+  }
+  // Workspace of one head, in f32 values: the parts, then two narrow sums for each block (a share that began
+  // in an earlier block, one that a later block ends).
   TRIGEN_HOST_DEVICE constexpr long long workspace() const {
     return static_cast<long long>(parts()) * kWideSums + 2ll * blocks * kNarrowSums;
   }
@@ -156,7 +182,8 @@ struct Shares {
   }
 };
 
-// One piece of work: k blocks [begin, end) of a tile. slot < 0: the whole sum, written to dW; else it goes to the workspace.
+// One piece of work: k blocks [begin, end) of a tile. slot < 0: the whole sum, written to dW; else it goes to
+// the workspace.
 struct Piece {
   int row = 0, column = 0, begin = 0, end = 0;
   long long slot = -1;
@@ -186,7 +213,8 @@ struct Pieces {
       piece.narrow = true;
       piece.begin = at - start;
       piece.end = until - start;
-      // At most two shares of a block are incomplete: one that began in an earlier block, one that a later block ends.
+      // At most two shares of a block are incomplete: one that began in an earlier block, one that a later
+      // block ends.
       piece.slot = at == start && until == start + shares.depth ? -1 : shares.narrow_slot(block, at == start);
       shares.locate(true, index, piece.row, piece.column);
       at = until;

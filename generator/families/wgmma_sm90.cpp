@@ -25,7 +25,11 @@ uint32_t grid_of(const Problem& p, const Target& target, const Config& c) {
 
 geometry::Shares shares_of(const Problem& p, const Target& target, const Config& c) {
   const auto depth = static_cast<int>(p.B * schedule::ceil_div(static_cast<int>(p.D), geometry::kPanel));
-  return {static_cast<int>(p.T), static_cast<int>(p.diag), p.fill == Fill::kLower, depth, c.split_k,
+  return {static_cast<int>(p.T),
+          static_cast<int>(p.diag),
+          p.fill == Fill::kLower,
+          depth,
+          c.split_k,
           static_cast<int>(grid_of(p, target, c))};
 }
 
@@ -40,31 +44,39 @@ class WgmmaSm90 final : public Family {
     if (!serves(target)) return text(name() + " does not run on " + target.name + "; it needs sm_90a");
     if (auto why = reject_problem(p)) return why;
     if (c.tile_m != 128 && (c.tile_m != 64 || p.op == Op::kGradWeight))
-      return text("tile_m=" + llvm::Twine(c.tile_m) + ": " + name() + " takes 64 (forward, grad_input) or 128; try 128");
+      return text("tile_m=" + llvm::Twine(c.tile_m) + ": " + name() +
+                  " takes 64 (forward, grad_input) or 128; try 128");
     if (p.op == Op::kGradWeight ? c.tile_n != 256 : c.tile_n % 64 != 0 || c.tile_n < 64 || c.tile_n > 256)
       return text("tile_n=" + llvm::Twine(c.tile_n) + ": " + name() +
-                  (p.op == Op::kGradWeight ? " takes 256 for grad_weight" : " takes 64, 128, 192 or 256") + "; try 256");
+                  (p.op == Op::kGradWeight ? " takes 256 for grad_weight" : " takes 64, 128, 192 or 256") +
+                  "; try 256");
     if (c.tile_k != 64)
-      return text("tile_k=" + llvm::Twine(c.tile_k) + ": a swizzled row of shared memory holds 64 elements; try 64");
+      return text("tile_k=" + llvm::Twine(c.tile_k) +
+                  ": a swizzled row of shared memory holds 64 elements; try 64");
     if (c.warps_m != c.tile_m / 16 || c.warps_n != 1)
-      return text("warps=" + llvm::Twine(c.warps_m) + "x" + llvm::Twine(c.warps_n) + ": a warpgroup multiplies 64 rows; try warps=" +
-                  llvm::Twine(c.tile_m / 16) + "x1");
+      return text("warps=" + llvm::Twine(c.warps_m) + "x" + llvm::Twine(c.warps_n) +
+                  ": a warpgroup multiplies 64 rows; try warps=" + llvm::Twine(c.tile_m / 16) + "x1");
     if (c.cluster != 1 && (c.cluster != 2 || c.tile_m != 128 || p.op == Op::kGradWeight))
       return text("cluster=" + llvm::Twine(c.cluster) + ": " + name() +
                   " takes 1, or 2 for forward and grad_input with tile_m=128; try cluster=1");
-    if (c.stages < 2 || c.stages > 12) return text("stages=" + llvm::Twine(c.stages) + ": " + name() + " takes 2 to 12");
+    if (c.stages < 2 || c.stages > 12)
+      return text("stages=" + llvm::Twine(c.stages) + ": " + name() + " takes 2 to 12");
     if (geometry::store_panels(c) < 1)
       return text("stages=" + llvm::Twine(c.stages) + " of " + llvm::Twine(geometry::stage_bytes(c)) +
-                  " B leave too little of " + llvm::Twine(geometry::kSharedLimit) + " B of shared memory to stage the output; try " +
+                  " B leave too little of " + llvm::Twine(geometry::kSharedLimit) +
+                  " B of shared memory to stage the output; try " +
                   (c.stages > 2 ? "stages=" + llvm::Twine(c.stages - 1) : llvm::Twine("a smaller tile_n")));
     if (c.raster < 0) return text("raster=" + llvm::Twine(c.raster) + " is negative; 0 is one section");
     if (p.op != Op::kGradWeight && c.split_k > 1)
       return text("split_k=" + llvm::Twine(c.split_k) + " is for grad_weight only; try split_k=1");
-    if (c.split_k < 1 || c.split_k > 65535) return text("split_k=" + llvm::Twine(c.split_k) + " is outside 1 to 65535");
+    if (c.split_k < 1 || c.split_k > 65535)
+      return text("split_k=" + llvm::Twine(c.split_k) + " is outside 1 to 65535");
     if (c.vec_a != 8 || c.vec_b != 8 || c.vec_c != 8)
       return text("vec=" + llvm::Twine(c.vec_a) + "x" + llvm::Twine(c.vec_b) + "x" + llvm::Twine(c.vec_c) +
                   ": the copy engine moves 16 bytes; try vec=8x8x8");
-    if (c.blocks != 1) return text("blocks=" + llvm::Twine(c.blocks) + ": registers are handed out for one block on an SM; try blocks=1");
+    if (c.blocks != 1)
+      return text("blocks=" + llvm::Twine(c.blocks) +
+                  ": registers are handed out for one block on an SM; try blocks=1");
     return std::nullopt;
   }
 
@@ -91,7 +103,8 @@ class WgmmaSm90 final : public Family {
     }
     constexpr struct {
       int tile_m, tile_n, stages;
-    } kTiles[] = {{128, 256, 4}, {128, 256, 3}, {128, 192, 4}, {128, 128, 5}, {128, 128, 6}, {128, 64, 6}, {64, 256, 4}, {64, 128, 6}};
+    } kTiles[] = {{128, 256, 4}, {128, 256, 3}, {128, 192, 4}, {128, 128, 5},
+                  {128, 128, 6}, {128, 64, 6},  {64, 256, 4},  {64, 128, 6}};
     const int64_t panels = p.B * ((p.D + 63) / 64);  // of one head
     for (const auto& t : kTiles) {
       // A tile more than twice as large as the product only adds waste.
@@ -99,7 +112,8 @@ class WgmmaSm90 final : public Family {
       if (t.tile_n > 64 && t.tile_n / 128 >= panels) continue;
       for (int cluster : {1, 2}) {
         Config c = config(t.tile_m, t.tile_n, t.stages, cluster);
-        const int rows = geometry::row_tiles(c, static_cast<int>(p.T)), clusters = std::max(1, target.sms / cluster);
+        const int rows = geometry::row_tiles(c, static_cast<int>(p.T)),
+                  clusters = std::max(1, target.sms / cluster);
         const int64_t columns = p.H * geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
         // Sections that fill whole rounds of the machine, and round numbers.
         const int even = clusters / std::gcd(clusters, rows);
@@ -117,8 +131,10 @@ class WgmmaSm90 final : public Family {
   std::optional<Config> generic_config(const Problem& p, const Target& target) const override {
     if (!serves(target) || reject_problem(p)) return std::nullopt;
     Config c = config(128, 256, 4, 1);
-    if (p.op == Op::kGradWeight) c.split_k = p.T <= 512 ? 33 : p.T <= 1024 ? 8 : p.T <= 2048 ? 2 : 1;
-    else c.raster = 16;
+    if (p.op == Op::kGradWeight)
+      c.split_k = p.T <= 512 ? 33 : p.T <= 1024 ? 8 : p.T <= 2048 ? 2 : 1;
+    else
+      c.raster = 16;
     if (reject(p, target, c)) return std::nullopt;
     return c;
   }
@@ -134,10 +150,16 @@ class WgmmaSm90 final : public Family {
                    .shared_bytes = static_cast<uint32_t>(geometry::shared_bytes(c)),
                    .maps = {}};
     switch (p.op) {
-      case Op::kForward: product.maps = {Tensor::kW, Tensor::kX, Tensor::kY}; break;
-      case Op::kGradInput: product.maps = {Tensor::kW, Tensor::kY, Tensor::kX}; break;
+      case Op::kForward:
+        product.maps = {Tensor::kW, Tensor::kX, Tensor::kY};
+        break;
+      case Op::kGradInput:
+        product.maps = {Tensor::kW, Tensor::kY, Tensor::kX};
+        break;
       // Only tiles of x's own type leave through the copy engine.
-      case Op::kGradWeight: product.maps = {Tensor::kY, Tensor::kX, p.wdtype == p.dtype ? Tensor::kW : Tensor::kX}; break;
+      case Op::kGradWeight:
+        product.maps = {Tensor::kY, Tensor::kX, p.wdtype == p.dtype ? Tensor::kW : Tensor::kX};
+        break;
     }
     plan.launches.push_back(std::move(product));
     if (p.op == Op::kGradWeight) {
@@ -154,8 +176,19 @@ class WgmmaSm90 final : public Family {
 
  private:
   static Config config(int tile_m, int tile_n, int stages, int cluster) {
-    return {.tile_m = tile_m, .tile_n = tile_n, .tile_k = 64, .warps_m = tile_m / 16, .warps_n = 1, .stages = stages, .split_k = 1,
-            .raster = 0, .vec_a = 8, .vec_b = 8, .vec_c = 8, .cluster = cluster, .blocks = 1};
+    return {.tile_m = tile_m,
+            .tile_n = tile_n,
+            .tile_k = 64,
+            .warps_m = tile_m / 16,
+            .warps_n = 1,
+            .stages = stages,
+            .split_k = 1,
+            .raster = 0,
+            .vec_a = 8,
+            .vec_b = 8,
+            .vec_c = 8,
+            .cluster = cluster,
+            .blocks = 1};
   }
 
   // What this family does not make, whatever the config.
@@ -163,14 +196,18 @@ class WgmmaSm90 final : public Family {
     const auto no = [&](const llvm::Twine& why) { return text(name() + " " + why + "; use another family"); };
     if (p.dtype == DType::kF32) return no("multiplies 16-bit data");
     if (p.op != Op::kGradWeight && p.wdtype != p.dtype) return no("reads W in x's own type, wdtype is f32");
-    if (p.layout != Layout::kBTD) return no("reads features that are contiguous, layout=bdt has contiguous tokens");
-    if (p.K != 1 || p.pad != 0) return no("makes K=1 with pad=0: the copy engine cannot shift by single elements");
+    if (p.layout != Layout::kBTD)
+      return no("reads features that are contiguous, layout=bdt has contiguous tokens");
+    if (p.K != 1 || p.pad != 0)
+      return no("makes K=1 with pad=0: the copy engine cannot shift by single elements");
     if (p.align < 16 || p.walign < 16)
-      return no("copies 16-byte pieces, align=" + llvm::Twine(p.align) + " and walign=" + llvm::Twine(p.walign) + " do not give them");
+      return no("copies 16-byte pieces, align=" + llvm::Twine(p.align) +
+                " and walign=" + llvm::Twine(p.walign) + " do not give them");
     const Epilogue& e = p.epilogue;
     if (p.op == Op::kGradWeight && (e.bias || e.zero_outside))
       return no(e.bias ? "does not make grad_bias" : "does not write zeros outside the triangle");
-    if ((e.pre || e.gate || e.residual) && p.D % 2 != 0) return no("reads and writes pairs of features, D is odd");
+    if ((e.pre || e.gate || e.residual) && p.D % 2 != 0)
+      return no("reads and writes pairs of features, D is odd");
     // The narrow tiles' k blocks are counted in 32 bits (Shares).
     if (p.op == Op::kGradWeight && p.B * ((p.D + 63) / 64) * ((p.T + 127) / 128) > (int64_t{1} << 30))
       return no("counts at most 2^30 blocks of dW's depth");

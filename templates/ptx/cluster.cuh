@@ -20,6 +20,12 @@ __device__ __forceinline__ void named_barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// Waits until the launches before this one, which it may have been allowed to overlap, have ended and their
+// writes are visible (griddepcontrol). Returns at once where the launch was not allowed to.
+__device__ __forceinline__ void wait_for_launches_before() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
 template <int kRegisters>
 __device__ __forceinline__ void release_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));

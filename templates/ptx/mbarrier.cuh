@@ -1,5 +1,5 @@
-// Shared-memory barriers with transaction counts, sm_90 and later. PTX ISA section 9.7.13.15 (mbarrier). Addresses are
-// 32-bit shared-window addresses.
+// Shared-memory barriers with transaction counts, sm_90 and later. PTX ISA section 9.7.13.15 (mbarrier).
+// Addresses are 32-bit shared-window addresses.
 #pragma once
 
 namespace trigen::ptx {
@@ -15,7 +15,8 @@ __device__ __forceinline__ void mbarrier_fence_init() {
 }
 
 __device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
-  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
+  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];\n}" ::"r"(barrier)
+               : "memory");
 }
 
 // Arrives on the barrier at the same shared offset in block `rank` of the cluster.
@@ -25,17 +26,21 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(unsigned barrier, unsign
       ".reg .b32 remote;\n"
       "mapa.shared::cluster.u32 remote, %0, %1;\n"
       "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
-      "}" ::"r"(barrier), "r"(rank)
+      "}" ::"r"(barrier),
+      "r"(rank)
       : "memory");
 }
 
 // Arrives once and announces `bytes` that the copy engine will deliver in this phase.
 __device__ __forceinline__ void mbarrier_arrive_expect(unsigned barrier, unsigned bytes) {
-  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n}" ::"r"(barrier), "r"(bytes)
-               : "memory");
+  asm volatile(
+      "{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n}" ::"r"(barrier),
+      "r"(bytes)
+      : "memory");
 }
 
-// Waits until the phase of this parity has completed. try_wait suspends the thread for a time the hardware chooses.
+// Waits until the phase of this parity has completed. try_wait suspends the thread for a time the hardware
+// chooses.
 __device__ __forceinline__ void mbarrier_wait(unsigned barrier, unsigned parity) {
   unsigned done;
   do {

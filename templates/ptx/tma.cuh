@@ -1,11 +1,13 @@
-// Bulk tensor copies between global and shared memory, sm_90 and later. PTX ISA section 9.7.9.27 (cp.async.bulk.tensor).
-// The innermost coordinate times the element size must be a multiple of 16 bytes: others end in an illegal instruction (H200,
-// driver 580, with and without swizzle), although the tensor map documentation does not say so.
+// Bulk tensor copies between global and shared memory, sm_90 and later. PTX ISA section 9.7.9.27
+// (cp.async.bulk.tensor). The innermost coordinate times the element size must be a multiple of 16 bytes:
+// others end in an illegal instruction (H200, driver 580, with and without swizzle), although the tensor map
+// documentation does not say so.
 #pragma once
 
 namespace trigen {
 
-// CUtensorMap: 128 opaque bytes that cuTensorMapEncodeTiled fills; a kernel takes it as `const __grid_constant__`.
+// CUtensorMap: 128 opaque bytes that cuTensorMapEncodeTiled fills; a kernel takes it as `const
+// __grid_constant__`.
 struct alignas(64) TensorMap {
   unsigned long long opaque[16];
 };
@@ -18,20 +20,22 @@ __device__ __forceinline__ void tma_prefetch(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// Loads one box whose first element is (c0, c1, c2, c3), innermost coordinate first, and completes on `barrier`.
-// Elements outside the tensor arrive as zeros and count as bytes all the same; coordinates may be negative.
-__device__ __forceinline__ void tma_load(unsigned shared, const TensorMap& map, unsigned barrier, int c0, int c1, int c2,
-                                         int c3) {
+// Loads one box whose first element is (c0, c1, c2, c3), innermost coordinate first, and completes on
+// `barrier`. Elements outside the tensor arrive as zeros and count as bytes all the same; coordinates may be
+// negative.
+__device__ __forceinline__ void tma_load(unsigned shared, const TensorMap& map, unsigned barrier, int c0,
+                                         int c1, int c2, int c3) {
   asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(
-          shared),
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
+      "%6}], [%2];" ::"r"(shared),
       "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
 }
 
-// The same box into every block of the cluster whose bit is set, at the same shared offset, each with its own barrier.
-__device__ __forceinline__ void tma_load_multicast(unsigned shared, const TensorMap& map, unsigned barrier, unsigned short blocks,
-                                                   int c0, int c1, int c2, int c3) {
+// The same box into every block of the cluster whose bit is set, at the same shared offset, each with its own
+// barrier.
+__device__ __forceinline__ void tma_load_multicast(unsigned shared, const TensorMap& map, unsigned barrier,
+                                                   unsigned short blocks, int c0, int c1, int c2, int c3) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
       "[%0], [%1, {%4, %5, %6, %7}], [%2], %3;" ::"r"(shared),
@@ -40,13 +44,17 @@ __device__ __forceinline__ void tma_load_multicast(unsigned shared, const Tensor
 }
 
 // Stores one box; what lies outside the tensor is dropped. Belongs to the thread's current bulk group.
-__device__ __forceinline__ void tma_store(const TensorMap& map, unsigned shared, int c0, int c1, int c2, int c3) {
-  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map), "r"(shared),
-               "r"(c0), "r"(c1), "r"(c2), "r"(c3)
-               : "memory");
+__device__ __forceinline__ void tma_store(const TensorMap& map, unsigned shared, int c0, int c1, int c2,
+                                          int c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),
+      "r"(shared), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
 }
 
-__device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void tma_store_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
 
 // Waits until at most kPending of this thread's groups still read their shared memory.
 template <int kPending>
@@ -57,7 +65,10 @@ __device__ __forceinline__ void tma_store_wait_read() {
 // Waits until this thread's groups have written global memory.
 __device__ __forceinline__ void tma_store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-// Orders this thread's ordinary writes to shared memory before later reads by the copy engine and the tensor cores.
-__device__ __forceinline__ void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// Orders this thread's ordinary writes to shared memory before later reads by the copy engine and the tensor
+// cores.
+__device__ __forceinline__ void fence_async_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 
 }  // namespace trigen::ptx

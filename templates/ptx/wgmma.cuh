@@ -1,5 +1,6 @@
-// Warpgroup matrix multiply-accumulate. PTX ISA section 9.7.15 (wgmma), sm_90a only. A from shared memory (ss) or from
-// registers (rs), B from shared memory, f32 sums in registers. Each thread holds N/2 sums of the 64 x N tile:
+// Warpgroup matrix multiply-accumulate. PTX ISA section 9.7.15 (wgmma), sm_90a only. A from shared memory
+// (ss) or from registers (rs), B from shared memory, f32 sums in registers. Each thread holds N/2 sums of the
+// 64 x N tile:
 //   sum[4j + 0, 1]: row 16 * warp + lane / 4,     columns 8j + 2 * (lane % 4) + {0, 1}
 //   sum[4j + 2, 3]: row 16 * warp + lane / 4 + 8, same columns
 #pragma once
@@ -10,42 +11,50 @@ namespace trigen::ptx {
 
 // Before the first wgmma, and whenever other instructions touched the registers that the next one uses.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
 // Waits until at most kPending committed groups are unfinished.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// Matrix descriptor of an operand in 128-byte swizzled panels (section 9.7.15.5.1: start, leading and stride byte offsets in
-// units of 16 bytes; swizzle mode 1 is 128 bytes). Panels must start on 1024 bytes.
-//   K-major:  rows of 64 elements along k; 8 rows are 1024 bytes (stride offset); the leading offset is not used.
-//   MN-major: rows of 64 elements along m or n, one row per k; 8 rows are 1024 bytes (stride offset); the next 64 columns
+// Matrix descriptor of an operand in 128-byte swizzled panels (section 9.7.15.5.1: start, leading and stride
+// byte offsets in units of 16 bytes; swizzle mode 1 is 128 bytes). Panels must start on 1024 bytes.
+//   K-major:  rows of 64 elements along k; 8 rows are 1024 bytes (stride offset); the leading offset is not
+//   used. MN-major: rows of 64 elements along m or n, one row per k; 8 rows are 1024 bytes (stride offset);
+//   the next 64 columns
 //             are `panel` bytes further (leading offset).
 __device__ __forceinline__ unsigned long long descriptor(unsigned shared, unsigned panel) {
-  return static_cast<unsigned long long>((shared & 0x3FFFF) >> 4) | static_cast<unsigned long long>(panel >> 4) << 16 |
+  return static_cast<unsigned long long>((shared & 0x3FFFF) >> 4) |
+         static_cast<unsigned long long>(panel >> 4) << 16 |
          static_cast<unsigned long long>(1024 >> 4) << 32 | 1ull << 62;
 }
 
 // The lists of sum registers, as PTX operands and as asm constraints.
 
-#define TRIGEN_SUMS_0 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define TRIGEN_SUMS_0                                                                                    \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
+  "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 
-#define TRIGEN_SUMS_32 \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define TRIGEN_SUMS_32                                                                                   \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, " \
+  "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-#define TRIGEN_SUMS_64 \
-  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define TRIGEN_SUMS_64                                                                                   \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, " \
+  "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 
-#define TRIGEN_SUMS_96 \
-  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define TRIGEN_SUMS_96                                                                                       \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, " \
+  "%114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-#define TRIGEN_8(s, i) \
-  "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3]), "+f"(s[i + 4]), "+f"(s[i + 5]), "+f"(s[i + 6]), "+f"(s[i + 7])
+#define TRIGEN_8(s, i)                                                                        \
+  "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3]), "+f"(s[i + 4]), "+f"(s[i + 5]), \
+      "+f"(s[i + 6]), "+f"(s[i + 7])
 
 #define TRIGEN_32(s, i) TRIGEN_8(s, i), TRIGEN_8(s, i + 8), TRIGEN_8(s, i + 16), TRIGEN_8(s, i + 24)
-
 
 #define TRIGEN_SUMS_N64 TRIGEN_SUMS_0
 #define TRIGEN_SUMS_N128 TRIGEN_SUMS_N64 ", " TRIGEN_SUMS_32
@@ -56,23 +65,27 @@ __device__ __forceinline__ unsigned long long descriptor(unsigned shared, unsign
 #define TRIGEN_BIND_N192(s) TRIGEN_BIND_N128(s), TRIGEN_32(s, 64)
 #define TRIGEN_BIND_N256(s) TRIGEN_BIND_N192(s), TRIGEN_32(s, 96)
 
-// Operand numbers that follow N/2 sums: A descriptor, B descriptor, scale, A major, B major; or four A registers first.
-#define TRIGEN_SS(N, TYPE, A, B, S, TA, TB)                                                                          \
-  asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" #S ", 0;\n"                                               \
-               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" TRIGEN_SUMS_N##N "}, %" #A ", %" #B \
-               ", keep, 1, 1, %" #TA ", %" #TB ";\n}"                                                                \
-               : TRIGEN_BIND_N##N(sum)                                                                               \
+// Operand numbers that follow N/2 sums: A descriptor, B descriptor, scale, A major, B major; or four A
+// registers first.
+#define TRIGEN_SS(N, TYPE, A, B, S, TA, TB)                                                          \
+  asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" #S                                         \
+               ", 0;\n"                                                                              \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" TRIGEN_SUMS_N##N \
+               "}, %" #A ", %" #B ", keep, 1, 1, %" #TA ", %" #TB ";\n}"                             \
+               : TRIGEN_BIND_N##N(sum)                                                               \
                : "l"(a), "l"(b), "r"(keep), "n"(kTransposeA), "n"(kTransposeB))
-#define TRIGEN_RS(N, TYPE, A0, A1, A2, A3, B, S, TB)                                                                 \
-  asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" #S ", 0;\n"                                               \
-               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" TRIGEN_SUMS_N##N "}, {%" #A0       \
-               ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", keep, 1, 1, %" #TB ";\n}"                                  \
-               : TRIGEN_BIND_N##N(sum)                                                                               \
+#define TRIGEN_RS(N, TYPE, A0, A1, A2, A3, B, S, TB)                                                 \
+  asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" #S                                         \
+               ", 0;\n"                                                                              \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" TRIGEN_SUMS_N##N \
+               "}, {%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", keep, 1, 1, %" #TB ";\n}"      \
+               : TRIGEN_BIND_N##N(sum)                                                               \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep), "n"(kTransposeB))
 
 // sum = a * b + (keep ? sum : 0) for one step of k = 16. Major: 0 along k, 1 along m or n.
 template <DType kType, int kN, int kTransposeA, int kTransposeB>
-__device__ __forceinline__ void wgmma_ss(float (&sum)[kN / 2], unsigned long long a, unsigned long long b, int keep) {
+__device__ __forceinline__ void wgmma_ss(float (&sum)[kN / 2], unsigned long long a, unsigned long long b,
+                                         int keep) {
   static_assert(kN == 64 || kN == 128 || kN == 192 || kN == 256, "widths that have a wrapper");
   if constexpr (kType == DType::kBF16) {
     if constexpr (kN == 64) TRIGEN_SS(64, "bf16", 32, 33, 34, 35, 36);
@@ -89,7 +102,8 @@ __device__ __forceinline__ void wgmma_ss(float (&sum)[kN / 2], unsigned long lon
 
 // The same with the 64 x 16 tile of A in registers: mma.m16n8k16's A fragment of each warp's 16 rows.
 template <DType kType, int kN, int kTransposeB>
-__device__ __forceinline__ void wgmma_rs(float (&sum)[kN / 2], const unsigned (&a)[4], unsigned long long b, int keep) {
+__device__ __forceinline__ void wgmma_rs(float (&sum)[kN / 2], const unsigned (&a)[4], unsigned long long b,
+                                         int keep) {
   static_assert(kN == 64 || kN == 128 || kN == 192 || kN == 256, "widths that have a wrapper");
   if constexpr (kType == DType::kBF16) {
     if constexpr (kN == 64) TRIGEN_RS(64, "bf16", 32, 33, 34, 35, 36, 37, 38);

@@ -1,5 +1,5 @@
-// grad_weight: dW[t, s] = sum over (b, d) of dy[b, t, d] x[b, s, d], for (t, s) in the triangle. Both operands are K-major.
-// wgmma_sm90.h (Shares) says which block works on what.
+// grad_weight: dW[t, s] = sum over (b, d) of dy[b, t, d] x[b, s, d], for (t, s) in the triangle. Both
+// operands are K-major. wgmma_sm90.h (Shares) says which block works on what.
 #pragma once
 
 #include "params.h"
@@ -11,14 +11,17 @@
 
 namespace trigen::wgmma_sm90 {
 
-// Writes dW[row, column] and dW[row, column + 1] where they lie in the triangle and in the matrix. `column` is even.
+// Writes dW[row, column] and dW[row, column + 1] where they lie in the triangle and in the matrix. `column`
+// is even.
 template <Kernel C>
-__device__ __forceinline__ void write_pair(const Params& p, int head, int tokens, int diag, int row, int column, float v0, float v1) {
+__device__ __forceinline__ void write_pair(const Params& p, int head, int tokens, int diag, int row,
+                                           int column, float v0, float v1) {
   constexpr Shape s = C.shape;
   constexpr DType kW = s.wdtype;
   constexpr bool kLower = s.fill == Fill::kLower;
   const bool in0 = row < tokens && column < tokens && (kLower ? column <= row + diag : column >= row + diag);
-  const bool in1 = row < tokens && column + 1 < tokens && (kLower ? column + 1 <= row + diag : column + 1 >= row + diag);
+  const bool in1 =
+      row < tokens && column + 1 < tokens && (kLower ? column + 1 <= row + diag : column + 1 >= row + diag);
   if (!in0 && !in1) return;
   auto* const to = static_cast<Storage<kW>*>(p.w) + (head * p.w_head + row * p.w_row + column);
   if constexpr (s.accumulate) {
@@ -26,8 +29,10 @@ __device__ __forceinline__ void write_pair(const Params& p, int head, int tokens
     if (in1) v1 += to_float<kW>(to[1]);
   }
   if (in0 && in1) {
-    if constexpr (kW == DType::kF32) *reinterpret_cast<float2*>(to) = make_float2(v0, v1);
-    else *reinterpret_cast<unsigned*>(to) = pack<kW>(v0, v1);
+    if constexpr (kW == DType::kF32)
+      *reinterpret_cast<float2*>(to) = make_float2(v0, v1);
+    else
+      *reinterpret_cast<unsigned*>(to) = pack<kW>(v0, v1);
   } else if (in0) {
     to[0] = from_float<kW>(v0);
   } else {
@@ -37,13 +42,15 @@ __device__ __forceinline__ void write_pair(const Params& p, int head, int tokens
 
 template <Kernel C>
 __device__ __forceinline__ Shares shares_of(const Params& p, int tokens, int features, int diag, int blocks) {
-  return Shares(tokens, diag, C.shape.fill == Fill::kLower, p.B * ((features + kPanel - 1) / kPanel), C.config.split_k, blocks);
+  return Shares(tokens, diag, C.shape.fill == Fill::kLower, p.B * ((features + kPanel - 1) / kPanel),
+                C.config.split_k, blocks);
 }
 
 // The loading thread.
 template <Kernel C>
-__device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, const Shares& shares, int heads, int features,
-                                                 const TensorMap& map_dy, const TensorMap& map_x) {
+__device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, const Shares& shares,
+                                                 int heads, int features, const TensorMap& map_dy,
+                                                 const TensorMap& map_x) {
   const int batch_blocks = (features + kPanel - 1) / kPanel;
   RingPosition<C.config.stages> at;
   for (int head = 0; head < heads; ++head) {
@@ -58,11 +65,13 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
         ptx::mbarrier_arrive_expect(full, (2 + panels) * kPanelBytes);
 #pragma unroll
         for (int i = 0; i < 2; ++i)
-          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_dy, full, feature, 128 * piece.row + 64 * i, head, batch);
+          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_dy, full, feature, 128 * piece.row + 64 * i,
+                        head, batch);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           if (i < panels)
-            ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, full, feature, 128 * piece.column + 64 * i, head, batch);
+            ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, full, feature,
+                          128 * piece.column + 64 * i, head, batch);
         at.advance();
         feature += kPanel;
         if (feature >= features) {
@@ -76,8 +85,9 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
 
 // The k blocks of one piece: 64 rows by kN columns.
 template <Kernel C, int kN>
-__device__ __forceinline__ void multiply_piece(float (&sum)[kN / 2], const Ring<Geometry<C>>& ring, RingPosition<C.config.stages>& at,
-                                               int count, unsigned group, unsigned lane) {
+__device__ __forceinline__ void multiply_piece(float (&sum)[kN / 2], const Ring<Geometry<C>>& ring,
+                                               RingPosition<C.config.stages>& at, int count, unsigned group,
+                                               unsigned lane) {
   int held = -1;
   for (int block = 0; block < count; ++block) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
@@ -98,8 +108,9 @@ __device__ __forceinline__ void multiply_piece(float (&sum)[kN / 2], const Ring<
 
 // One multiplying warpgroup.
 template <Kernel C>
-__device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring<Geometry<C>>& ring, const Shares& shares, int heads,
-                                                     int tokens, int diag, unsigned group, const TensorMap& map_dw) {
+__device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring<Geometry<C>>& ring,
+                                                     const Shares& shares, int heads, int tokens, int diag,
+                                                     unsigned group, const TensorMap& map_dw) {
   constexpr Shape s = C.shape;
   // A whole tile inside the triangle needs no mask: it goes out through shared memory and the copy engine.
   constexpr bool kStaged = s.wdtype == s.dtype && !s.accumulate;
@@ -110,17 +121,23 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
   for (int head = 0; head < heads; ++head) {
     Pieces pieces(shares, static_cast<int>(blockIdx.x));
     for (Piece piece; pieces.next(piece);) {
-      if (piece.narrow) multiply_piece<C, 128>(reinterpret_cast<float(&)[64]>(sum), ring, at, piece.end - piece.begin, group, lane);
-      else multiply_piece<C, 256>(sum, ring, at, piece.end - piece.begin, group, lane);
+      if (piece.narrow)
+        multiply_piece<C, 128>(reinterpret_cast<float(&)[64]>(sum), ring, at, piece.end - piece.begin, group,
+                               lane);
+      else
+        multiply_piece<C, 256>(sum, ring, at, piece.end - piece.begin, group, lane);
 
       const bool inside = s.fill == Fill::kLower ? 128 * piece.column + 255 <= 128 * piece.row + diag
                                                  : 128 * piece.column >= 128 * piece.row + 127 + diag;
       if (piece.slot >= 0) {
         // 16 bytes a thread, one thread after the other, as reduce_grad_weight reads them.
-        float4* to = reinterpret_cast<float4*>(static_cast<float*>(p.workspace) + head * shares.workspace() + piece.slot) + threadIdx.x;
+        float4* to = reinterpret_cast<float4*>(static_cast<float*>(p.workspace) + head * shares.workspace() +
+                                               piece.slot) +
+                     threadIdx.x;
 #pragma unroll
         for (int i = 0; i < 32; ++i)
-          if (i < 16 || !piece.narrow) to[i * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
+          if (i < 16 || !piece.narrow)
+            to[i * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
       } else if (kStaged && inside) {
         const auto words = [](const float* v, int, unsigned(&r)[2]) {
           r[0] = pack<s.dtype>(v[0], v[1]);
@@ -129,7 +146,8 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           if (i < 2 || !piece.narrow)
-            output.store(sum + 32 * i, map_dw, 128 * piece.column + 64 * i, 128 * piece.row + 64 * static_cast<int>(group), 0, head, words);
+            output.store(sum + 32 * i, map_dw, 128 * piece.column + 64 * i,
+                         128 * piece.row + 64 * static_cast<int>(group), 0, head, words);
       } else {
         const int row = 128 * piece.row + static_cast<int>(64 * group + 16 * warp + lane / 4);
         const int column = 128 * piece.column + static_cast<int>(lane % 4 * 2);
@@ -147,9 +165,11 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
 }
 
 template <Kernel C>
-__device__ __forceinline__ void run_grad_weight(const Params& p, const TensorMap& map_dy, const TensorMap& map_x, const TensorMap& map_dw) {
+__device__ __forceinline__ void run_grad_weight(const Params& p, const TensorMap& map_dy,
+                                                const TensorMap& map_x, const TensorMap& map_dw) {
   using G = Geometry<C>;
-  static_assert(C.config.tile_m == 128 && C.config.tile_n == 256 && G::kCluster == 1, "the tiles that Shares cuts");
+  static_assert(C.config.tile_m == 128 && C.config.tile_n == 256 && G::kCluster == 1,
+                "the tiles that Shares cuts");
   static_assert(C.config.split_k >= 1, "1: no tile is shared but the narrow ones");
   static_assert(!C.shape.bias && !C.shape.zero_outside, "neither grad_bias nor zeros outside the triangle");
   const int tokens = C.shape.T ? C.shape.T : p.T;

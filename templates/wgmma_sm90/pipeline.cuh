@@ -1,5 +1,5 @@
-// The ring of shared-memory stages between the loading warp and the multiplying warpgroups, and the rules that a wgmma_sm90
-// kernel's config obeys. forward, grad_input and grad_weight use the same ring.
+// The ring of shared-memory stages between the loading warp and the multiplying warpgroups, and the rules
+// that a wgmma_sm90 kernel's config obeys. forward, grad_input and grad_weight use the same ring.
 #pragma once
 
 #include "config.h"
@@ -23,10 +23,13 @@ struct Geometry {
   static constexpr int kStorePanels = store_panels(c);
   static constexpr int kSharedBytes = shared_bytes(c);
 
-  static_assert(C.shape.dtype != DType::kF32 && C.shape.layout == Layout::kBTD, "16-bit data, features contiguous");
-  static_assert(C.shape.K <= 1 && C.shape.pad == 0, "one tap: the copy engine cannot shift by single elements");
+  static_assert(C.shape.dtype != DType::kF32 && C.shape.layout == Layout::kBTD,
+                "16-bit data, features contiguous");
+  static_assert(C.shape.K <= 1 && C.shape.pad == 0,
+                "one tap: the copy engine cannot shift by single elements");
   static_assert(c.tile_m == 64 || c.tile_m == 128, "one or two warpgroups of 64 rows");
-  static_assert(c.tile_n == 64 || c.tile_n == 128 || c.tile_n == 192 || c.tile_n == 256, "panels of 64 columns, 256 at most");
+  static_assert(c.tile_n == 64 || c.tile_n == 128 || c.tile_n == 192 || c.tile_n == 256,
+                "panels of 64 columns, 256 at most");
   static_assert(c.tile_k == 64, "one 128-byte swizzled row of 16-bit elements");
   static_assert(c.warps_m == 4 * kConsumers && c.warps_n == 1, "a warpgroup is 4 warps along m");
   static_assert(kStages >= 2 && kStages <= 12, "a ring has at least two stages");
@@ -34,7 +37,8 @@ struct Geometry {
   static_assert(kConsumers >= kCluster, "each block of a cluster loads its share of W's row tile");
   static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");
   static_assert(c.blocks == 1, "registers are handed out for one block on an SM");
-  static_assert(load_registers(c) + kConsumers * sum_registers(c) <= (kConsumers + 1) * (65536 / threads(c) / 8 * 8),
+  static_assert(load_registers(c) + kConsumers * sum_registers(c) <=
+                    (kConsumers + 1) * (65536 / threads(c) / 8 * 8),
                 "setmaxnreg hands out no more registers than the block started with");
 };
 
@@ -51,15 +55,17 @@ struct RingPosition {
   }
 };
 
-// Barriers of the ring: full[stage] completes when a stage's bytes have landed, empty[stage] when every consumer warp of the
-// cluster that reads (a share of) this stage has let go of it.
+// Barriers of the ring: full[stage] completes when a stage's bytes have landed, empty[stage] when every
+// consumer warp of the cluster that reads (a share of) this stage has let go of it.
 template <class G>
 struct Ring {
   unsigned base;      // shared address of stage 0
   unsigned barriers;  // shared address of full[0]; empty[0] follows full[kStages - 1]
 
   __device__ __forceinline__ unsigned a(int stage) const { return base + stage * G::kStageBytes; }
-  __device__ __forceinline__ unsigned b(int stage) const { return base + stage * G::kStageBytes + G::kBytesA; }
+  __device__ __forceinline__ unsigned b(int stage) const {
+    return base + stage * G::kStageBytes + G::kBytesA;
+  }
   __device__ __forceinline__ unsigned full(int stage) const { return barriers + 8 * stage; }
   __device__ __forceinline__ unsigned empty(int stage) const { return barriers + 8 * (G::kStages + stage); }
 
@@ -83,7 +89,8 @@ struct Ring {
 
 // Barriers and maps made ready; every thread of the block calls it first.
 template <Kernel C>
-__device__ __forceinline__ Ring<Geometry<C>> start(const TensorMap& m0, const TensorMap& m1, const TensorMap& m2) {
+__device__ __forceinline__ Ring<Geometry<C>> start(const TensorMap& m0, const TensorMap& m1,
+                                                   const TensorMap& m2) {
   using G = Geometry<C>;
   extern __shared__ __align__(1024) unsigned char wgmma_shared[];
   const unsigned base = ptx::shared_address(wgmma_shared);
@@ -94,8 +101,10 @@ __device__ __forceinline__ Ring<Geometry<C>> start(const TensorMap& m0, const Te
     ptx::tma_prefetch(m1);
     ptx::tma_prefetch(m2);
   }
-  if constexpr (G::kCluster > 1) ptx::cluster_sync();
-  else __syncthreads();
+  if constexpr (G::kCluster > 1)
+    ptx::cluster_sync();
+  else
+    __syncthreads();
   return ring;
 }
 

@@ -1,11 +1,12 @@
 // forward and grad_input: one row tile of W (or of its transpose) times column panels of x (or dy).
 //
-//   forward     y[t, n]  = sum over s in the triangle of W[t, s] x[s, n]      A = W,   K-major;  B = x,  MN-major
-//   grad_input  dx[s, n] = sum over t in the triangle of W[t, s] dy[t, n]     A = W^T, MN-major; B = dy, MN-major
+//   forward     y[t, n]  = sum over s in the triangle of W[t, s] x[s, n]      A = W,   K-major;  B = x,
+//   MN-major grad_input  dx[s, n] = sum over t in the triangle of W[t, s] dy[t, n]     A = W^T, MN-major; B =
+//   dy, MN-major
 //
-// n runs over panels of 64 features of one (batch, head); a tile's panels may come from different batches. Blocks are
-// persistent. One warp loads, each other warpgroup multiplies 64 rows and stops at its own diagonal block, so the one with
-// the shorter rows stores its result while the other still multiplies.
+// n runs over panels of 64 features of one (batch, head); a tile's panels may come from different batches.
+// Blocks are persistent. One warp loads, each other warpgroup multiplies 64 rows and stops at its own
+// diagonal block, so the one with the shorter rows stores its result while the other still multiplies.
 #pragma once
 
 #include "params.h"
@@ -33,8 +34,9 @@ struct Panels {
 
 // The loading thread.
 template <Kernel C>
-__device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Deal deal, const Panels& panels, int diag, int blocks,
-                                             unsigned rank, const TensorMap& map_w, const TensorMap& map_in) {
+__device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Deal deal, const Panels& panels,
+                                             int diag, int blocks, unsigned rank, const TensorMap& map_w,
+                                             const TensorMap& map_in) {
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   constexpr Fill kFill = product_fill(C.shape);
@@ -56,12 +58,13 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Deal
 #pragma unroll
         for (int i = 0; i < G::kConsumers; ++i) {
           const int m = first + 64 * i;
-          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_w, full, kTransposed ? m : k, kTransposed ? k : m, 0, head);
+          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_w, full, kTransposed ? m : k,
+                        kTransposed ? k : m, 0, head);
         }
       } else {
         const int m = first + 64 * static_cast<int>(rank);
-        ptx::tma_load_multicast(ring.a(at.stage) + rank * kPanelBytes, map_w, full, 3, kTransposed ? m : k, kTransposed ? k : m,
-                                0, head);
+        ptx::tma_load_multicast(ring.a(at.stage) + rank * kPanelBytes, map_w, full, 3, kTransposed ? m : k,
+                                kTransposed ? k : m, 0, head);
       }
 #pragma unroll
       for (int i = 0; i < G::kPanels; ++i)
@@ -71,18 +74,21 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Deal
   }
 }
 
-// A 64 x 64 block of A that crosses the diagonal, as fragments of m64k16 steps. What lies outside the triangle becomes zero,
-// whatever it was. `edge`: the block's first row + diag - its first k.
+// A 64 x 64 block of A that crosses the diagonal, as fragments of m64k16 steps. What lies outside the
+// triangle becomes zero, whatever it was. `edge`: the block's first row + diag - its first k.
 template <Kernel C>
-__device__ __forceinline__ void load_masked(unsigned (&a)[4][4], unsigned source, int edge, unsigned warp, unsigned lane) {
+__device__ __forceinline__ void load_masked(unsigned (&a)[4][4], unsigned source, int edge, unsigned warp,
+                                            unsigned lane) {
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const unsigned line = kTransposed ? 16 * i + lane % 8 + lane / 16 * 8 : 16 * warp + lane % 16;
     const unsigned chunk = kTransposed ? 2 * warp + lane / 8 % 2 : 2 * i + lane / 16;
     const unsigned address = source + line * 128 + ((chunk ^ (line & 7)) << 4);
-    if constexpr (kTransposed) ptx::ldmatrix_x4_trans(a[i], address);
-    else ptx::ldmatrix_x4(a[i], address);
+    if constexpr (kTransposed)
+      ptx::ldmatrix_x4_trans(a[i], address);
+    else
+      ptx::ldmatrix_x4(a[i], address);
   }
   const int own = edge + static_cast<int>(16 * warp + lane / 4 - lane % 4 * 2);
 #pragma unroll
@@ -90,16 +96,19 @@ __device__ __forceinline__ void load_masked(unsigned (&a)[4][4], unsigned source
 #pragma unroll
     for (int j = 0; j < 4; ++j) {  // rows + 8 * (j % 2), k + 8 * (j / 2)
       const int over = own + j % 2 * 8 - 16 * i - j / 2 * 8;
-      if constexpr (product_fill(C.shape) == Fill::kLower) a[i][j] &= (over >= 0 ? 0xFFFFu : 0) | (over >= 1 ? 0xFFFF0000u : 0);
-      else a[i][j] &= (over <= 0 ? 0xFFFFu : 0) | (over <= 1 ? 0xFFFF0000u : 0);
+      if constexpr (product_fill(C.shape) == Fill::kLower)
+        a[i][j] &= (over >= 0 ? 0xFFFFu : 0) | (over >= 1 ? 0xFFFF0000u : 0);
+      else
+        a[i][j] &= (over <= 0 ? 0xFFFFu : 0) | (over <= 1 ? 0xFFFF0000u : 0);
     }
   }
 }
 
 // One multiplying warpgroup.
 template <Kernel C>
-__device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geometry<C>>& ring, Deal deal, const Panels& panels,
-                                                 int tokens, int features, int diag, int blocks, unsigned rank, unsigned group,
+__device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geometry<C>>& ring, Deal deal,
+                                                 const Panels& panels, int tokens, int features, int diag,
+                                                 int blocks, unsigned rank, unsigned group,
                                                  const TensorMap& map_out) {
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
@@ -109,7 +118,8 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
   constexpr int kStepA = kTransposed ? 2048 >> 4 : 32 >> 4;  // 16 elements of k, in units of the descriptor
   constexpr int kStepB = 2048 >> 4;
   // Known at compile time for the usual triangles: every row has a weight.
-  constexpr bool kEmptyRows = C.shape.T == 0 || (C.shape.fill == Fill::kLower ? C.shape.diag < 0 : C.shape.diag > 0);
+  constexpr bool kEmptyRows =
+      C.shape.T == 0 || (C.shape.fill == Fill::kLower ? C.shape.diag < 0 : C.shape.diag > 0);
   const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   RingPosition<G::kStages> at;
   OutputPanels<C> output(ring, group);
@@ -168,9 +178,10 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     for (int i = 0; i < G::kPanels; ++i) {
       int batch, feature;
       panels.locate(panel + i, batch, feature);
-      output.store(sum + 32 * i, map_out, feature, first, head, batch, [&](const float* v, int column_of_panel, unsigned(&r)[2]) {
-        finish(v, batch, feature + column_of_panel, r);
-      });
+      output.store(sum + 32 * i, map_out, feature, first, head, batch,
+                   [&](const float* v, int column_of_panel, unsigned(&r)[2]) {
+                     finish(v, batch, feature + column_of_panel, r);
+                   });
     }
   }
   output.finish();
@@ -194,7 +205,9 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
   const Deal deal{.rows = rows,
                   .columns = columns,
                   // A section has work for every cluster.
-                  .section = C.config.raster ? min(max(C.config.raster, schedule::ceil_div(clusters, rows)), columns) : columns,
+                  .section = C.config.raster
+                                 ? min(max(C.config.raster, schedule::ceil_div(clusters, rows)), columns)
+                                 : columns,
                   .clusters = clusters,
                   .cluster = static_cast<int>(blockIdx.x) / G::kCluster,
                   .longest_last = product_fill(C.shape) == Fill::kLower};
@@ -203,7 +216,8 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
   const unsigned group = threadIdx.x / 128;
   if (group == G::kConsumers) {
     ptx::release_registers<load_registers(C.config)>();
-    if (threadIdx.x == 128 * G::kConsumers) load_product<C>(ring, deal, panels, diag, blocks, rank, map_w, map_in);
+    if (threadIdx.x == 128 * G::kConsumers)
+      load_product<C>(ring, deal, panels, diag, blocks, rank, map_w, map_in);
   } else {
     ptx::claim_registers<sum_registers(C.config)>();
     multiply_product<C>(p, ring, deal, panels, tokens, features, diag, blocks, rank, group, map_out);

@@ -20,11 +20,12 @@ struct ReduceShared {
 };
 static_assert(sizeof(ReduceShared) <= kReduceSharedBytes, "the host asks for this much");
 
-// 256 threads; the grid is kReduceBlocks times that of run_grad_weight. With few parts a thread adds kRun quadruples of sums; with
-// many, 2 to 8 threads take consecutive runs of a quadruple's parts, and their sums are then added in order.
+// 256 threads; the grid is kReduceBlocks times that of run_grad_weight. With few parts a thread adds kRun
+// quadruples of sums; with many, 2 to 8 threads take consecutive runs of a quadruple's parts, and their sums
+// are then added in order.
 template <Kernel C>
 __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
-  constexpr int kRun = 2;
+  constexpr int kRun = 4;
   const int tokens = C.shape.T ? C.shape.T : p.T;
   const int features = C.shape.D ? C.shape.D : p.D;
   const int heads = C.shape.H ? C.shape.H : p.H;
@@ -33,8 +34,9 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
   ReduceShared& here = *reinterpret_cast<ReduceShared*>(wgmma_shared);
   Shares& shares = here.shares;
   ReduceItem& item = here.item;
-  // log2 of the threads that share a sum, so that each adds about 8 parts.
-  const auto spread = [](int parts) { return parts > 32 ? 3 : parts > 16 ? 2 : parts > 8 ? 1 : 0; };
+  // log2 of the threads that share a sum, so that each adds about 8 parts and every item is under way at
+  // once.
+  const auto spread = [](int parts) { return parts > 64 ? 3 : parts > 32 ? 2 : parts > 12 ? 1 : 0; };
   // Items of a tile: one covers kRun * 256 positions, or 256 / 2^log.
   const auto cut = [](bool narrow, int log) {
     const int positions = (narrow ? kNarrowSums : kWideSums) / 4;
@@ -43,10 +45,12 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
   if (threadIdx.x == 0) {
     shares = shares_of<C>(p, tokens, features, diag, static_cast<int>(gridDim.x) / kReduceBlocks);
     here.wide_items = (shares.wide - shares.whole) * cut(false, spread(shares.split));
-    here.items = here.wide_items + (shares.narrow ? shares.narrow * cut(true, spread(shares.sharers() / shares.narrow)) : 0);
+    here.items = here.wide_items +
+                 (shares.narrow ? shares.narrow * cut(true, spread(shares.sharers() / shares.narrow)) : 0);
   }
   __syncthreads();
   const int wide_items = here.wide_items, items = here.items;
+  ptx::wait_for_launches_before();
   for (int all = static_cast<int>(blockIdx.x); all < heads * items; all += static_cast<int>(gridDim.x)) {
     if (threadIdx.x == 0) {
       item.head = all / items;
@@ -56,7 +60,8 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
       item.log = spread(narrow ? shares.sharers() / shares.narrow : shares.split);
       const int each = cut(narrow, item.log), tile = index / each;
       item.position = (index - tile * each) * (item.log ? kReduceThreads >> item.log : kRun * kReduceThreads);
-      const float4* base = reinterpret_cast<const float4*>(static_cast<const float*>(p.workspace) + item.head * shares.workspace());
+      const float4* base = reinterpret_cast<const float4*>(static_cast<const float*>(p.workspace) +
+                                                           item.head * shares.workspace());
       if (narrow) {
         const int first = shares.owner(tile * shares.depth);
         item.count = shares.owner((tile + 1) * shares.depth - 1) - first + 1;
@@ -74,11 +79,16 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
     __syncthreads();
     const ReduceItem now = item;
     const int thread = static_cast<int>(threadIdx.x);
-    const auto part = [&](int i) { return i == 0 ? now.source : now.source + now.second + (i - 1) * now.stride; };
-    const auto add = [](float4& sum, const float4& v) { sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w; };
+    const auto part = [&](int i) {
+      return i == 0 ? now.source : now.source + now.second + (i - 1) * now.stride;
+    };
+    const auto add = [](float4& sum, const float4& v) {
+      sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+    };
     const auto write = [&](int position, const float4& sum) {
       const int warp = position / 32 % 8, lane = position % 32;  // of run_grad_weight
-      const int r = 128 * now.row + 16 * warp + lane / 4, c = 128 * now.column + 8 * (position / 256) + lane % 4 * 2;
+      const int r = 128 * now.row + 16 * warp + lane / 4,
+                c = 128 * now.column + 8 * (position / 256) + lane % 4 * 2;
       write_pair<C>(p, now.head, tokens, diag, r, c, sum.x, sum.y);
       write_pair<C>(p, now.head, tokens, diag, r + 8, c, sum.z, sum.w);
     };
@@ -93,7 +103,8 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
 #pragma unroll
       for (int j = 0; j < kRun; ++j) write(now.position + kReduceThreads * j + thread, sum[j]);
     } else if (now.count > 0) {
-      const int width = kReduceThreads >> now.log, run = thread / width, position = now.position + thread % width;
+      const int width = kReduceThreads >> now.log, run = thread / width,
+                position = now.position + thread % width;
       float4 sum = make_float4(0, 0, 0, 0);
       const int end = now.count * (run + 1) >> now.log;
 #pragma unroll 8

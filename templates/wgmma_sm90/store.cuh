@@ -1,5 +1,6 @@
-// From sums to global memory, through shared memory and the copy engine: panels of 64 x 64 elements that each warpgroup
-// stages on its own. With forward's and grad_input's epilogue: y = act(sum + bias) * gate + residual, dx = sum + residual.
+// From sums to global memory, through shared memory and the copy engine: panels of 64 x 64 elements that each
+// warpgroup stages on its own. With forward's and grad_input's epilogue: y = act(sum + bias) * gate +
+// residual, dx = sum + residual.
 #pragma once
 
 #include "epilogue.cuh"
@@ -10,10 +11,10 @@
 
 namespace trigen::wgmma_sm90 {
 
-// activate() with few instructions, for outputs of 16 bits: one thread has up to 128 values to do between two tiles, and erff
-// alone takes longer than the products of a small tile.
-// GELU: v * erfc(-v / sqrt(2)) / 2 by Abramowitz and Stegun 7.1.26 (absolute error of erfc 1.5e-7), taken on the side
-// where erfc is small, so that no bits cancel.
+// activate() with few instructions, for outputs of 16 bits: one thread has up to 128 values to do between two
+// tiles, and erff alone takes longer than the products of a small tile. GELU: v * erfc(-v / sqrt(2)) / 2 by
+// Abramowitz and Stegun 7.1.26 (absolute error of erfc 1.5e-7), taken on the side where erfc is small, so
+// that no bits cancel.
 template <Activation A>
 __device__ __forceinline__ float activate_16bit(float v) {
   if constexpr (A == Activation::kGELU) {
@@ -45,9 +46,11 @@ struct RowEpilogue {
   __device__ __forceinline__ RowEpilogue(const Params& params, int h, int T, int D, int first, bool has_sum)
       : p(params), head(h), tokens(T), features(D), row(first), any(has_sum) {
     if constexpr (s.bias) {
-      const auto* from = static_cast<const Storage<s.wdtype>*>(p.bias) + static_cast<long long>(head) * tokens;
+      const auto* from =
+          static_cast<const Storage<s.wdtype>*>(p.bias) + static_cast<long long>(head) * tokens;
 #pragma unroll
-      for (int i = 0; i < 2; ++i) bias[i] = row + 8 * i < tokens ? to_float<s.wdtype>(from[row + 8 * i]) : 0.0f;
+      for (int i = 0; i < 2; ++i)
+        bias[i] = row + 8 * i < tokens ? to_float<s.wdtype>(from[row + 8 * i]) : 0.0f;
     }
   }
 
@@ -60,7 +63,8 @@ struct RowEpilogue {
       if constexpr (s.bias) low += bias[i], high += bias[i];
       const bool inside = row + 8 * i < tokens && feature < features && batch < p.B;
       const auto at = [&](const Activations& t) {
-        return static_cast<unsigned short*>(t.data) + (batch * t.batch + head * t.head + (row + 8 * i) * t.row + feature);
+        return static_cast<unsigned short*>(t.data) +
+               (batch * t.batch + head * t.head + (row + 8 * i) * t.row + feature);
       };
       if constexpr (s.pre)
         if (inside) *reinterpret_cast<unsigned*>(at(p.pre)) = pack<kType>(low, high);
@@ -68,12 +72,14 @@ struct RowEpilogue {
       if constexpr (s.gate)
         if (inside) {
           const unsigned w = *reinterpret_cast<const unsigned*>(at(p.gate));
-          low *= to_float<kType>(static_cast<unsigned short>(w)), high *= to_float<kType>(static_cast<unsigned short>(w >> 16));
+          low *= to_float<kType>(static_cast<unsigned short>(w)),
+              high *= to_float<kType>(static_cast<unsigned short>(w >> 16));
         }
       if constexpr (s.residual)
         if (inside) {
           const unsigned w = *reinterpret_cast<const unsigned*>(at(p.residual));
-          low += to_float<kType>(static_cast<unsigned short>(w)), high += to_float<kType>(static_cast<unsigned short>(w >> 16));
+          low += to_float<kType>(static_cast<unsigned short>(w)),
+              high += to_float<kType>(static_cast<unsigned short>(w >> 16));
         }
       r[i] = pack<kType>(low, high);
     }
@@ -90,10 +96,11 @@ struct OutputPanels {
   __device__ __forceinline__ OutputPanels(const Ring<G>& ring, unsigned g)
       : base(ring.base + G::kStages * G::kStageBytes + g * G::kStorePanels * kPanelBytes), group(g) {}
 
-  // Stores 64 columns, whose 32 sums a thread begin at `sum`. finish(four sums, column, words): the two words of columns
-  // `column`, + 1 in rows lane / 4 and lane / 4 + 8 of the warp.
+  // Stores 64 columns, whose 32 sums a thread begin at `sum`. finish(four sums, column, words): the two words
+  // of columns `column`, + 1 in rows lane / 4 and lane / 4 + 8 of the warp.
   template <class Finish>
-  __device__ __forceinline__ void store(const float* sum, const TensorMap& map, int c0, int c1, int c2, int c3, const Finish& finish) {
+  __device__ __forceinline__ void store(const float* sum, const TensorMap& map, int c0, int c1, int c2,
+                                        int c3, const Finish& finish) {
     const bool leader = threadIdx.x % 128 == 0;
     const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     if (leader) ptx::tma_store_wait_read<G::kStorePanels - 1>();
@@ -105,7 +112,8 @@ struct OutputPanels {
       finish(sum + 8 * j, 16 * j + lane % 4 * 2, left);
       finish(sum + 8 * j + 4, 16 * j + 8 + lane % 4 * 2, right);
       // 128-byte swizzle: 16-byte chunk ^ row % 8.
-      ptx::stmatrix_x4(target + line * 128 + (((2 * j + lane / 16) ^ (line & 7)) << 4), left[0], left[1], right[0], right[1]);
+      ptx::stmatrix_x4(target + line * 128 + (((2 * j + lane / 16) ^ (line & 7)) << 4), left[0], left[1],
+                       right[0], right[1]);
     }
     ptx::fence_async_shared();
     ptx::named_barrier(1 + group, 128);

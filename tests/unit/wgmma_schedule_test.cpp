@@ -11,7 +11,9 @@
 namespace trigen::wgmma_sm90 {
 namespace {
 
-bool kept(Fill fill, int row, int k, int diag) { return fill == Fill::kLower ? k <= row + diag : k >= row + diag; }
+bool kept(Fill fill, int row, int k, int diag) {
+  return fill == Fill::kLower ? k <= row + diag : k >= row + diag;
+}
 
 TEST(Reach, CountsTheBlocksThatHaveAWeight) {
   for (Fill fill : {Fill::kLower, Fill::kUpper})
@@ -38,10 +40,16 @@ TEST(Reach, CountsTheBlocksThatHaveAWeight) {
         }
 }
 
-std::map<std::pair<int, int>, int> dealt(int rows, int columns, int section, int clusters, std::vector<int>* work = nullptr) {
+std::map<std::pair<int, int>, int> dealt(int rows, int columns, int section, int clusters,
+                                         std::vector<int>* work = nullptr) {
   std::map<std::pair<int, int>, int> tiles;
   for (int cluster = 0; cluster < clusters; ++cluster) {
-    Deal deal{.rows = rows, .columns = columns, .section = section, .clusters = clusters, .cluster = cluster, .longest_last = true};
+    Deal deal{.rows = rows,
+              .columns = columns,
+              .section = section,
+              .clusters = clusters,
+              .cluster = cluster,
+              .longest_last = true};
     for (int row = 0, column = 0; deal.next(row, column);) {
       EXPECT_TRUE(row >= 0 && row < rows && column >= 0 && column < columns);
       ++tiles[{row, column}];
@@ -54,7 +62,8 @@ std::map<std::pair<int, int>, int> dealt(int rows, int columns, int section, int
 TEST(Deal, EveryTileOnce) {
   std::mt19937 random(1);
   for (int i = 0; i < 300; ++i) {
-    const int rows = 1 + random() % 40, columns = 1 + random() % 70, section = 1 + random() % columns, clusters = 1 + random() % 140;
+    const int rows = 1 + random() % 40, columns = 1 + random() % 70, section = 1 + random() % columns,
+              clusters = 1 + random() % 140;
     const auto tiles = dealt(rows, columns, section, clusters);
     EXPECT_EQ(tiles.size(), static_cast<size_t>(rows) * columns);
     for (const auto& [tile, times] : tiles) EXPECT_EQ(times, 1);
@@ -74,9 +83,18 @@ TEST(Deal, LongAndShortRowsToEveryCluster) {
 
 // Adds up what all blocks do: for each tile of 128 x 128, its k blocks.
 void check_shares(int T, int diag, bool lower, int depth, int split, int blocks) {
-  SCOPED_TRACE(testing::Message() << "T " << T << " diag " << diag << " lower " << lower << " depth " << depth << " split " << split
-                                  << " blocks " << blocks);
+  SCOPED_TRACE(testing::Message() << "T " << T << " diag " << diag << " lower " << lower << " depth " << depth
+                                  << " split " << split << " blocks " << blocks);
   const Shares shares(T, diag, lower, depth, split, blocks);
+  int wide = 0, narrow = 0;
+  for (int row = 0; row < shares.rows; ++row) {
+    EXPECT_EQ(shares.before(false, row), wide) << "row " << row;
+    EXPECT_EQ(shares.before(true, row), narrow) << "row " << row;
+    wide += shares.span(row) / 2;
+    narrow += shares.span(row) % 2;
+  }
+  EXPECT_EQ(shares.wide, wide);
+  EXPECT_EQ(shares.narrow, narrow);
   std::map<std::pair<int, int>, std::vector<int>> done;
   std::map<long long, long long> slots;  // begin -> end in the workspace
   for (int b = 0; b < blocks; ++b) {
@@ -110,7 +128,8 @@ void check_shares(int T, int diag, bool lower, int depth, int split, int blocks)
   for (int row = 0; row < shares.rows; ++row)
     for (int column = 0; column < shares.rows; ++column) {
       // The corner of the tile that lies deepest in the triangle.
-      const bool touched = lower ? kept(fill, 128 * row + 127, 128 * column, diag) : kept(fill, 128 * row, 128 * column + 127, diag);
+      const bool touched = lower ? kept(fill, 128 * row + 127, 128 * column, diag)
+                                 : kept(fill, 128 * row, 128 * column + 127, diag);
       const auto found = done.find({row, column});
       if (touched) {
         ASSERT_NE(found, done.end()) << "tile " << row << ", " << column;
@@ -124,7 +143,8 @@ void check_shares(int T, int diag, bool lower, int depth, int split, int blocks)
     EXPECT_LE(shares.bound(first), tile * depth);
     EXPECT_GT(shares.bound(first + 1), tile * depth);
     EXPECT_GE(shares.bound(end + 1), (tile + 1) * depth);
-    for (int b = first; end > first && b <= end; ++b) EXPECT_TRUE(slots.count(shares.narrow_slot(b, b == first)));
+    for (int b = first; end > first && b <= end; ++b)
+      EXPECT_TRUE(slots.count(shares.narrow_slot(b, b == first)));
   }
 }
 
@@ -133,13 +153,14 @@ TEST(Shares, EveryKBlockOfEveryTileOnce) {
     for (int split : {1, 2, 8, 33, 132}) check_shares(T, 0, true, 64, split, 132);
   std::mt19937 random(2);
   for (int i = 0; i < 300; ++i)
-    check_shares(1 + random() % 3000, static_cast<int>(random() % 1500) - 700, random() % 2, 1 + random() % 70, 1 + random() % 40,
-                 1 + random() % 140);
+    check_shares(1 + random() % 3000, static_cast<int>(random() % 1500) - 700, random() % 2,
+                 1 + random() % 70, 1 + random() % 40, 1 + random() % 140);
 }
 
 TEST(Geometry, SharedMemoryAsTheConfigsSay) {
   Config c{};
-  c.tile_m = 128, c.tile_n = 256, c.tile_k = 64, c.warps_m = 8, c.warps_n = 1, c.stages = 4, c.cluster = c.blocks = 1;
+  c.tile_m = 128, c.tile_n = 256, c.tile_k = 64, c.warps_m = 8, c.warps_n = 1, c.stages = 4,
+  c.cluster = c.blocks = 1;
   EXPECT_EQ(stage_bytes(c), (128 + 256) * 64 * 2);
   EXPECT_EQ(store_panels(c), 2);
   EXPECT_EQ(shared_bytes(c), 4 * 49152 + 2 * 2 * 8192 + 256);
