@@ -91,6 +91,13 @@ struct Deal {
   }
 };
 
+// Column units in a section: what the config says, but work for (nearly) every cluster. One column more than
+// a round holds would cost a second round for a few tiles.
+TRIGEN_HOST_DEVICE constexpr int section_columns(const Config& c, int rows, int columns, int clusters) {
+  const int section = c.raster > 0 ? schedule::max(c.raster, schedule::max(clusters / rows, 1)) : columns;
+  return schedule::min(section, columns);
+}
+
 inline constexpr int kWideSums = 128 * 256;    // f32 values of a wide part of grad_weight in the workspace
 inline constexpr int kNarrowSums = 128 * 128;  // of a narrow one
 inline constexpr int kReduceBlocks = 8;        // blocks of the reduction for each block of the product

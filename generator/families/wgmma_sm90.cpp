@@ -119,7 +119,7 @@ class WgmmaSm90 final : public Family {
         const int even = clusters / std::gcd(clusters, rows);
         for (int raster : std::set<int>{0, 8, 16, 32, even, 2 * even}) {
           // Narrower sections than one round would be widened by the kernel.
-          if (raster > 0 && (raster >= columns || raster * rows < clusters)) continue;
+          if (raster > 0 && (raster >= columns || raster < clusters / rows)) continue;
           c.raster = raster;
           add(c);
         }

@@ -204,10 +204,7 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
   const int clusters = static_cast<int>(gridDim.x) / G::kCluster;
   const Deal deal{.rows = rows,
                   .columns = columns,
-                  // A section has work for every cluster.
-                  .section = C.config.raster
-                                 ? min(max(C.config.raster, schedule::ceil_div(clusters, rows)), columns)
-                                 : columns,
+                  .section = section_columns(C.config, rows, columns, clusters),
                   .clusters = clusters,
                   .cluster = static_cast<int>(blockIdx.x) / G::kCluster,
                   .longest_last = product_fill(C.shape) == Fill::kLower};

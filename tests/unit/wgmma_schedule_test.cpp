@@ -81,6 +81,17 @@ TEST(Deal, LongAndShortRowsToEveryCluster) {
   }
 }
 
+TEST(Deal, SectionsHaveWorkForTheMachine) {
+  Config c{};
+  c.raster = 16;
+  EXPECT_EQ(section_columns(c, 8, 64, 132), 16);   // 128 tiles: one round
+  EXPECT_EQ(section_columns(c, 2, 256, 132), 66);  // widened from 32 tiles
+  EXPECT_EQ(section_columns(c, 200, 64, 132), 16);
+  EXPECT_EQ(section_columns(c, 2, 10, 132), 10);
+  c.raster = 0;
+  EXPECT_EQ(section_columns(c, 8, 64, 132), 64);
+}
+
 // Adds up what all blocks do: for each tile of 128 x 128, its k blocks.
 void check_shares(int T, int diag, bool lower, int depth, int split, int blocks) {
   SCOPED_TRACE(testing::Message() << "T " << T << " diag " << diag << " lower " << lower << " depth " << depth
