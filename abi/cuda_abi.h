@@ -1,8 +1,10 @@
-// The part of the CUDA Driver API's binary interface that trigen uses: types, numeric values, structure layouts.
+// The part of the CUDA Driver API's binary interface that trigen uses: types, numeric values, structure
+// layouts.
 //
-// Declared here so that neither the runtime nor the emulated device needs a CUDA toolkit to build. The values are the
-// driver's own and never change (NVIDIA keeps the driver's ABI stable); tests/emulated/abi_test.cpp compares every one of
-// them with cuda.h where a toolkit is installed. Entries (functions) are listed in cuda_entries.h.
+// Declared here so that neither the runtime nor the emulated device needs a CUDA toolkit to build. The values
+// are the driver's own and never change (NVIDIA keeps the driver's ABI stable); tests/emulated/abi_test.cpp
+// compares every one of them with cuda.h where a toolkit is installed. Entries (functions) are listed in
+// cuda_entries.h.
 //
 // Everything lives in namespace trigen::cuda, so that a program may include the real cuda.h as well.
 #pragma once

@@ -32,22 +32,28 @@ Place shared_place(Warp& warp, uint32_t address, uint32_t bytes, uint32_t align,
   uint32_t rank = address >> kRankShift;
   if (rank != 0) {
     if (rank > block->cluster->blocks.size())
-      warp.abort(Fault::kOutOfBounds, lane, "shared address " + hex(address) + " names a block outside the cluster");
+      warp.abort(Fault::kOutOfBounds, lane,
+                 "shared address " + hex(address) + " names a block outside the cluster");
     block = &block->cluster->blocks[rank - 1];
-    if (block != warp.block && std::all_of(block->warps.begin(), block->warps.end(), [](const Warp& w) { return w.alive() == 0; }))
-      warp.abort(Fault::kUseAfterFree, lane, "shared memory of block rank " + std::to_string(rank - 1) + ", which has exited");
+    if (block != warp.block &&
+        std::all_of(block->warps.begin(), block->warps.end(), [](const Warp& w) { return w.alive() == 0; }))
+      warp.abort(Fault::kUseAfterFree, lane,
+                 "shared memory of block rank " + std::to_string(rank - 1) + ", which has exited");
   }
   uint32_t base = warp.program->shared_base, offset = (address & kSharedOffsetMask) - base;
   uint32_t size = block->launch->shared_bytes;
   if ((address & kSharedOffsetMask) < base || offset > size || bytes > size - offset)
-    warp.abort(Fault::kOutOfBounds, lane, std::to_string(bytes) + " B at shared offset " + std::to_string(static_cast<int32_t>(offset)) +
-                                              ", the block has " + std::to_string(size) + " B of shared memory");
+    warp.abort(Fault::kOutOfBounds, lane,
+               std::to_string(bytes) + " B at shared offset " + std::to_string(static_cast<int32_t>(offset)) +
+                   ", the block has " + std::to_string(size) + " B of shared memory");
   if (address % align != 0)
-    warp.abort(Fault::kMisaligned, lane, "shared offset " + std::to_string(offset) + " is not a multiple of " + std::to_string(align));
+    warp.abort(Fault::kMisaligned, lane,
+               "shared offset " + std::to_string(offset) + " is not a multiple of " + std::to_string(align));
   return {block->shared.data() + offset, block, offset, block->shared_written.data() + offset};
 }
 
-Place global_place(Warp& warp, uint64_t address, uint32_t bytes, uint32_t align, Access access, uint32_t lane) {
+Place global_place(Warp& warp, uint64_t address, uint32_t bytes, uint32_t align, Access access,
+                   uint32_t lane) {
   const LaunchContext& launch = *warp.block->launch;
   DeviceMemory* memory = nullptr;
   for (DeviceMemory* candidate : launch.memories)
@@ -57,40 +63,58 @@ Place global_place(Warp& warp, uint64_t address, uint32_t bytes, uint32_t align,
     std::string where = "address " + hex(address) + " belongs to no allocation";
     if (allocation != nullptr)
       where = address >= allocation->end() || address + bytes > allocation->end()
-                  ? std::to_string(address + bytes - allocation->end()) + " B past the end of an allocation of " + std::to_string(allocation->bytes) + " B"
+                  ? std::to_string(address + bytes - allocation->end()) +
+                        " B past the end of an allocation of " + std::to_string(allocation->bytes) + " B"
                   : where;
     warp.abort(Fault::kOutOfBounds, lane, std::to_string(bytes) + " B: " + where);
   }
   if (allocation->freed)
-    warp.abort(Fault::kUseAfterFree, lane, "address " + hex(address) + " lies in an allocation of " + std::to_string(allocation->bytes) + " B that was freed");
+    warp.abort(Fault::kUseAfterFree, lane,
+               "address " + hex(address) + " lies in an allocation of " + std::to_string(allocation->bytes) +
+                   " B that was freed");
   if (address % align != 0)
-    warp.abort(Fault::kMisaligned, lane, "address " + hex(address) + " is not a multiple of " + std::to_string(align));
+    warp.abort(Fault::kMisaligned, lane,
+               "address " + hex(address) + " is not a multiple of " + std::to_string(align));
   if (access != Access::kLoad && (allocation->read_only || allocation->is_const))
-    warp.abort(Fault::kReadOnlyWrite, lane, "offset " + std::to_string(address - allocation->base) + " of an allocation of " +
-               std::to_string(allocation->bytes) + (allocation->is_const ? " B of constants" : " B that is marked read-only"));
-  return {reinterpret_cast<uint8_t*>(address), nullptr, 0, allocation->whole ? nullptr : memory->written(address)};
+    warp.abort(Fault::kReadOnlyWrite, lane,
+               "offset " + std::to_string(address - allocation->base) + " of an allocation of " +
+                   std::to_string(allocation->bytes) +
+                   (allocation->is_const ? " B of constants" : " B that is marked read-only"));
+  return {reinterpret_cast<uint8_t*>(address), nullptr, 0,
+          allocation->whole ? nullptr : memory->written(address)};
 }
 
 Place place(Warp& warp, Space space, uint64_t address, uint32_t bytes, Access access, uint32_t lane) {
   switch (space_of(space, address)) {
-    case Space::kShared: return shared_place(warp, static_cast<uint32_t>(address), bytes, bytes, lane);
+    case Space::kShared:
+      return shared_place(warp, static_cast<uint32_t>(address), bytes, bytes, lane);
     case Space::kLocal: {
       uint64_t offset = address & ((uint64_t{1} << kWindowShift) - 1);
       uint32_t size = warp.program->local_bytes;
       if (offset + bytes > size)
-        warp.abort(Fault::kOutOfBounds, lane, std::to_string(bytes) + " B at local offset " + std::to_string(offset) + " of " + std::to_string(size));
-      if (offset % bytes != 0) warp.abort(Fault::kMisaligned, lane, "local offset " + std::to_string(offset) + " is not a multiple of " + std::to_string(bytes));
-      return {warp.block->local.data() + (static_cast<size_t>(warp.index) * 32 + lane) * size + offset, nullptr, 0, nullptr};
+        warp.abort(Fault::kOutOfBounds, lane,
+                   std::to_string(bytes) + " B at local offset " + std::to_string(offset) + " of " +
+                       std::to_string(size));
+      if (offset % bytes != 0)
+        warp.abort(
+            Fault::kMisaligned, lane,
+            "local offset " + std::to_string(offset) + " is not a multiple of " + std::to_string(bytes));
+      return {warp.block->local.data() + (static_cast<size_t>(warp.index) * 32 + lane) * size + offset,
+              nullptr, 0, nullptr};
     }
     case Space::kParam: {
       uint64_t offset = address & ((uint64_t{1} << kWindowShift) - 1);
       std::vector<uint8_t>& parameters = warp.block->launch->parameters;
-      if (access != Access::kLoad) warp.abort(Fault::kReadOnlyWrite, lane, "kernel parameters cannot be written");
+      if (access != Access::kLoad)
+        warp.abort(Fault::kReadOnlyWrite, lane, "kernel parameters cannot be written");
       if (offset + bytes > parameters.size())
-        warp.abort(Fault::kOutOfBounds, lane, std::to_string(bytes) + " B at parameter offset " + std::to_string(offset) + " of " + std::to_string(parameters.size()));
+        warp.abort(Fault::kOutOfBounds, lane,
+                   std::to_string(bytes) + " B at parameter offset " + std::to_string(offset) + " of " +
+                       std::to_string(parameters.size()));
       return {parameters.data() + offset, nullptr, 0, nullptr};
     }
-    default: return global_place(warp, address, bytes, bytes, access, lane);
+    default:
+      return global_place(warp, address, bytes, bytes, access, lane);
   }
 }
 
@@ -98,19 +122,28 @@ void report_race(Warp& warp, const RaceHit& hit, uint32_t offset, uint32_t lane,
   uint32_t warps = static_cast<uint32_t>(warp.block->warps.size());
   std::string other = hit.agent == warp.block->cluster->clocks.async_agent()
                           ? "the asynchronous copy unit"
-                          : "warp " + std::to_string(hit.agent % warps) + " lane " + std::to_string(hit.lane) +
-                                (warp.block->cluster->blocks.size() > 1 ? " of block rank " + std::to_string(hit.agent / warps) : "");
+                          : "warp " + std::to_string(hit.agent % warps) + " lane " +
+                                std::to_string(hit.lane) +
+                                (warp.block->cluster->blocks.size() > 1
+                                     ? " of block rank " + std::to_string(hit.agent / warps)
+                                     : "");
   std::string what;
   if (hit.kind == RaceKind::kProxy) {
-    warp.report(Fault::kAsyncHazard, lane, "shared offset " + std::to_string(offset) + " was written by " + other +
-                " with ordinary stores and is read by the asynchronous proxy without fence.proxy.async in between");
+    warp.report(Fault::kAsyncHazard, lane,
+                "shared offset " + std::to_string(offset) + " was written by " + other +
+                    " with ordinary stores and is read by the asynchronous proxy without fence.proxy.async "
+                    "in between");
     return;
   }
-  if (hit.kind == RaceKind::kReadAfterWrite) what = "is read after a write by " + other;
-  else if (hit.kind == RaceKind::kWriteAfterRead) what = "is written after a read by " + other;
-  else what = "is written after a write by " + other;
+  if (hit.kind == RaceKind::kReadAfterWrite)
+    what = "is read after a write by " + other;
+  else if (hit.kind == RaceKind::kWriteAfterRead)
+    what = "is written after a read by " + other;
+  else
+    what = "is written after a write by " + other;
   (void)writes;
-  warp.report(Fault::kSharedRace, lane, "shared offset " + std::to_string(offset) + " " + what + " with no barrier in between");
+  warp.report(Fault::kSharedRace, lane,
+              "shared offset " + std::to_string(offset) + " " + what + " with no barrier in between");
 }
 
 void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane) {
@@ -125,7 +158,8 @@ void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane) {
   }
   if (place.shared != nullptr && place.shared->race.enabled()) {
     Clocks& clocks = warp.block->cluster->clocks;
-    RaceHit hit = place.shared->race.read(place.offset, bytes, warp.agent, lane, clocks.of(warp.agent), clocks.now(warp.agent));
+    RaceHit hit = place.shared->race.read(place.offset, bytes, warp.agent, lane, clocks.of(warp.agent),
+                                          clocks.now(warp.agent));
     if (hit.kind != RaceKind::kNone) report_race(warp, hit, place.offset, lane, false);
   }
 }
@@ -134,7 +168,8 @@ void store_bytes(Warp& warp, const Place& place, const void* value, uint32_t byt
   if (place.shared != nullptr && place.shared->race.enabled()) {
     Clocks& clocks = warp.block->cluster->clocks;
     const uint32_t now = clocks.now(warp.agent);
-    RaceHit hit = place.shared->race.write(place.offset, bytes, warp.agent, lane, clocks.of(warp.agent), now, now);
+    RaceHit hit =
+        place.shared->race.write(place.offset, bytes, warp.agent, lane, clocks.of(warp.agent), now, now);
     bool same = hit.agent == warp.agent && std::memcmp(place.at, value, bytes) == 0;
     if (hit.kind != RaceKind::kNone && !same) report_race(warp, hit, place.offset, lane, true);
   }
@@ -183,13 +218,16 @@ uint32_t sector_count(const uint64_t* addresses, uint32_t mask, uint32_t bytes) 
   return static_cast<uint32_t>(std::unique(sectors, sectors + count) - sectors);
 }
 
-void count_access(Warp& warp, Space space, const uint64_t* addresses, uint32_t mask, uint32_t bytes, bool store) {
+void count_access(Warp& warp, Space space, const uint64_t* addresses, uint32_t mask, uint32_t bytes,
+                  bool store) {
   Counters& counters = *warp.counters;
   const uint64_t lanes = static_cast<uint64_t>(__builtin_popcount(mask));
   switch (space_of(space, addresses[__builtin_ctz(mask)])) {
     case Space::kShared: {
       uint32_t offsets[32], least = 0;
-      for_lanes(mask, [&](int lane) { offsets[lane] = static_cast<uint32_t>(addresses[lane]) & kSharedOffsetMask; });
+      for_lanes(mask, [&](int lane) {
+        offsets[lane] = static_cast<uint32_t>(addresses[lane]) & kSharedOffsetMask;
+      });
       uint32_t waves = bank_wavefronts(offsets, mask, bytes, &least);
       (store ? counters.shared_store_requests : counters.shared_load_requests) += 1;
       (store ? counters.shared_store_wavefronts : counters.shared_load_wavefronts) += waves;
@@ -197,11 +235,16 @@ void count_access(Warp& warp, Space space, const uint64_t* addresses, uint32_t m
       (store ? counters.shared_store_bytes : counters.shared_load_bytes) += lanes * bytes;
       break;
     }
-    case Space::kLocal: counters.local_bytes += lanes * bytes; break;
-    case Space::kParam: case Space::kConst: break;
+    case Space::kLocal:
+      counters.local_bytes += lanes * bytes;
+      break;
+    case Space::kParam:
+    case Space::kConst:
+      break;
     default:
       (store ? counters.global_store_requests : counters.global_load_requests) += 1;
-      (store ? counters.global_store_sectors : counters.global_load_sectors) += sector_count(addresses, mask, bytes);
+      (store ? counters.global_store_sectors : counters.global_load_sectors) +=
+          sector_count(addresses, mask, bytes);
       (store ? counters.global_store_bytes : counters.global_load_bytes) += lanes * bytes;
   }
 }

@@ -1,4 +1,5 @@
-// From lane addresses to bytes: state spaces, bounds, alignment, initialisation, races, and what a request costs.
+// From lane addresses to bytes: state spaces, bounds, alignment, initialisation, races, and what a request
+// costs.
 #pragma once
 
 #include "emulator/block.h"
@@ -11,22 +12,25 @@ enum class Access : uint8_t { kLoad, kStore, kAtomic };
 struct Place {
   uint8_t* at = nullptr;
   Block* shared = nullptr;
-  uint32_t offset = 0;      // in that block's shared memory
+  uint32_t offset = 0;         // in that block's shared memory
   uint8_t* written = nullptr;  // its flags of written bytes, nullptr where nobody keeps any
 };
 
 /// The address of every lane in `mask`: slot (32-bit when odd, else 64-bit) + offset.
 void lane_addresses(Warp& warp, uint32_t slot, int64_t offset, uint32_t mask, uint64_t* addresses);
 uint64_t lane_address(Warp& warp, uint32_t slot, int64_t offset, uint32_t lane);
-/// Checks one access of `bytes` (a power of two, also the alignment) and finds its bytes. Aborts the launch on a fault.
+/// Checks one access of `bytes` (a power of two, also the alignment) and finds its bytes. Aborts the launch
+/// on a fault.
 Place place(Warp& warp, Space space, uint64_t address, uint32_t bytes, Access access, uint32_t lane);
 /// Shared memory of the cluster by its 32-bit shared::cluster address, for `bytes` bytes aligned to `align`.
 Place shared_place(Warp& warp, uint32_t address, uint32_t bytes, uint32_t align, uint32_t lane);
 /// Global memory of `bytes` bytes aligned to `align`.
-Place global_place(Warp& warp, uint64_t address, uint32_t bytes, uint32_t align, Access access, uint32_t lane);
+Place global_place(Warp& warp, uint64_t address, uint32_t bytes, uint32_t align, Access access,
+                   uint32_t lane);
 /// Reports a read of bytes that nobody wrote and a race of the read; call after place().
 void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane);
-/// Copies `value` to the place, marks it written and reports a race. Lanes that write the same value do not race.
+/// Copies `value` to the place, marks it written and reports a race. Lanes that write the same value do not
+/// race.
 void store_bytes(Warp& warp, const Place& place, const void* value, uint32_t bytes, uint32_t lane);
 void report_race(Warp& warp, const RaceHit& hit, uint32_t offset, uint32_t lane, bool writes);
 
@@ -34,16 +38,21 @@ void report_race(Warp& warp, const RaceHit& hit, uint32_t offset, uint32_t lane,
 uint32_t bank_wavefronts(const uint32_t* offsets, uint32_t mask, uint32_t bytes, uint32_t* least);
 /// Distinct 32-byte sectors.
 uint32_t sector_count(const uint64_t* addresses, uint32_t mask, uint32_t bytes);
-void count_access(Warp& warp, Space space, const uint64_t* addresses, uint32_t mask, uint32_t bytes, bool store);
+void count_access(Warp& warp, Space space, const uint64_t* addresses, uint32_t mask, uint32_t bytes,
+                  bool store);
 
 /// Generic addresses name their space in the top byte; resolves kGeneric to the space of this one.
 inline Space space_of(Space space, uint64_t address) {
   if (space != Space::kGeneric) return space;
   switch (address >> kWindowShift) {
-    case 1: return Space::kShared;
-    case 2: return Space::kLocal;
-    case 3: return Space::kParam;
-    default: return Space::kGlobal;
+    case 1:
+      return Space::kShared;
+    case 2:
+      return Space::kLocal;
+    case 3:
+      return Space::kParam;
+    default:
+      return Space::kGlobal;
   }
 }
 

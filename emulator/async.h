@@ -14,9 +14,9 @@ void queue_task(Cluster& cluster, std::function<void()> run);
 
 // An mbarrier object's 64 bits, as this device keeps them. The ISA leaves them opaque.
 struct Mbarrier {
-  uint32_t pending = 0;    // arrivals still missing in this phase
-  uint32_t expected = 0;   // arrivals of a phase
-  int32_t bytes = 0;       // transaction count still missing
+  uint32_t pending = 0;   // arrivals still missing in this phase
+  uint32_t expected = 0;  // arrivals of a phase
+  int32_t bytes = 0;      // transaction count still missing
   bool phase = false;
   bool valid = false;
 
@@ -26,9 +26,9 @@ struct Mbarrier {
 
 /// The place of an mbarrier; aborts when it is not initialised.
 Place mbarrier_place(Warp& warp, uint64_t address, uint32_t lane, Mbarrier* state);
-/// One arrival, or a change of the transaction count, and the end of the phase when nothing is missing. `clock`: what the
-/// arriving agent makes known.
-void mbarrier_update(Warp& warp, const Place& place, Mbarrier state, uint32_t arrivals, int64_t bytes, uint32_t lane,
-                     const uint32_t* clock);
+/// One arrival, or a change of the transaction count, and the end of the phase when nothing is missing.
+/// `clock`: what the arriving agent makes known.
+void mbarrier_update(Warp& warp, const Place& place, Mbarrier state, uint32_t arrivals, int64_t bytes,
+                     uint32_t lane, const uint32_t* clock);
 
 }  // namespace trigen::emulator

@@ -5,7 +5,9 @@
 
 namespace trigen::emulator {
 
-uint8_t* Block::shared_at(uint32_t address) { return shared.data() + (address - launch->program->shared_base); }
+uint8_t* Block::shared_at(uint32_t address) {
+  return shared.data() + (address - launch->program->shared_base);
+}
 
 uint32_t Block::alive_threads() const {
   uint32_t count = 0;
@@ -23,48 +25,88 @@ uint64_t special_value(const Warp& warp, Special what, uint32_t lane) {
   const uint32_t* cluster = launch.cluster;
   const uint32_t* grid = launch.grid;
   switch (what) {
-    case Special::kTidX: return linear % threads[0];
-    case Special::kTidY: return linear / threads[0] % threads[1];
-    case Special::kTidZ: return linear / (threads[0] * threads[1]);
-    case Special::kNtidX: return threads[0];
-    case Special::kNtidY: return threads[1];
-    case Special::kNtidZ: return threads[2];
-    case Special::kCtaidX: return block.id[0];
-    case Special::kCtaidY: return block.id[1];
-    case Special::kCtaidZ: return block.id[2];
-    case Special::kNctaidX: return grid[0];
-    case Special::kNctaidY: return grid[1];
-    case Special::kNctaidZ: return grid[2];
-    case Special::kLaneId: return lane;
-    case Special::kWarpId: return warp.index;
-    case Special::kNWarpId: return 64;
+    case Special::kTidX:
+      return linear % threads[0];
+    case Special::kTidY:
+      return linear / threads[0] % threads[1];
+    case Special::kTidZ:
+      return linear / (threads[0] * threads[1]);
+    case Special::kNtidX:
+      return threads[0];
+    case Special::kNtidY:
+      return threads[1];
+    case Special::kNtidZ:
+      return threads[2];
+    case Special::kCtaidX:
+      return block.id[0];
+    case Special::kCtaidY:
+      return block.id[1];
+    case Special::kCtaidZ:
+      return block.id[2];
+    case Special::kNctaidX:
+      return grid[0];
+    case Special::kNctaidY:
+      return grid[1];
+    case Special::kNctaidZ:
+      return grid[2];
+    case Special::kLaneId:
+      return lane;
+    case Special::kWarpId:
+      return warp.index;
+    case Special::kNWarpId:
+      return 64;
     case Special::kSmId:
-      return (block.id[0] + static_cast<uint64_t>(grid[0]) * (block.id[1] + static_cast<uint64_t>(grid[1]) * block.id[2])) %
+      return (block.id[0] +
+              static_cast<uint64_t>(grid[0]) * (block.id[1] + static_cast<uint64_t>(grid[1]) * block.id[2])) %
              launch.multiprocessors;
-    case Special::kNSmId: return launch.multiprocessors;
-    case Special::kGridId: return launch.grid_id;
-    case Special::kLanemaskEq: return 1u << lane;
-    case Special::kLanemaskLt: return (1u << lane) - 1;
-    case Special::kLanemaskLe: return (2u << lane) - 1;
-    case Special::kLanemaskGt: return ~((2u << lane) - 1);
-    case Special::kLanemaskGe: return ~((1u << lane) - 1);
-    case Special::kDynamicShared: return launch.dynamic_shared;
-    case Special::kTotalShared: return launch.shared_bytes;
-    case Special::kClusterIdX: return block.id[0] / cluster[0];
-    case Special::kClusterIdY: return block.id[1] / cluster[1];
-    case Special::kClusterIdZ: return block.id[2] / cluster[2];
-    case Special::kNClusterIdX: return grid[0] / cluster[0];
-    case Special::kNClusterIdY: return grid[1] / cluster[1];
-    case Special::kNClusterIdZ: return grid[2] / cluster[2];
-    case Special::kClusterCtaIdX: return block.id[0] % cluster[0];
-    case Special::kClusterCtaIdY: return block.id[1] % cluster[1];
-    case Special::kClusterCtaIdZ: return block.id[2] % cluster[2];
-    case Special::kClusterNCtaIdX: return cluster[0];
-    case Special::kClusterNCtaIdY: return cluster[1];
-    case Special::kClusterNCtaIdZ: return cluster[2];
-    case Special::kClusterCtaRank: return block.rank;
-    case Special::kClusterNCtaRank: return cluster[0] * cluster[1] * cluster[2];
-    case Special::kIsExplicitCluster: return launch.explicit_cluster ? ~uint64_t{0} : 0;
+    case Special::kNSmId:
+      return launch.multiprocessors;
+    case Special::kGridId:
+      return launch.grid_id;
+    case Special::kLanemaskEq:
+      return 1u << lane;
+    case Special::kLanemaskLt:
+      return (1u << lane) - 1;
+    case Special::kLanemaskLe:
+      return (2u << lane) - 1;
+    case Special::kLanemaskGt:
+      return ~((2u << lane) - 1);
+    case Special::kLanemaskGe:
+      return ~((1u << lane) - 1);
+    case Special::kDynamicShared:
+      return launch.dynamic_shared;
+    case Special::kTotalShared:
+      return launch.shared_bytes;
+    case Special::kClusterIdX:
+      return block.id[0] / cluster[0];
+    case Special::kClusterIdY:
+      return block.id[1] / cluster[1];
+    case Special::kClusterIdZ:
+      return block.id[2] / cluster[2];
+    case Special::kNClusterIdX:
+      return grid[0] / cluster[0];
+    case Special::kNClusterIdY:
+      return grid[1] / cluster[1];
+    case Special::kNClusterIdZ:
+      return grid[2] / cluster[2];
+    case Special::kClusterCtaIdX:
+      return block.id[0] % cluster[0];
+    case Special::kClusterCtaIdY:
+      return block.id[1] % cluster[1];
+    case Special::kClusterCtaIdZ:
+      return block.id[2] % cluster[2];
+    case Special::kClusterNCtaIdX:
+      return cluster[0];
+    case Special::kClusterNCtaIdY:
+      return cluster[1];
+    case Special::kClusterNCtaIdZ:
+      return cluster[2];
+    case Special::kClusterCtaRank:
+      return block.rank;
+    case Special::kClusterNCtaRank:
+      return cluster[0] * cluster[1] * cluster[2];
+    case Special::kIsExplicitCluster:
+      return launch.explicit_cluster ? ~uint64_t{0} : 0;
   }
   return 0;
 }
@@ -82,7 +124,8 @@ void start_block(Block& block) {
   // Registers of a warp start at a multiple of 64 bytes.
   const size_t stride = (program.register_bytes + 63) / 64 * 64;
   block.registers.assign(stride * warp_count + 64, 0);
-  uint8_t* base = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(block.registers.data()) + 63) / 64 * 64);
+  uint8_t* base =
+      reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(block.registers.data()) + 63) / 64 * 64);
   block.race.reset(launch.shared_bytes, launch.options->check_races && block.cluster->clocks.agents() < 511);
   for (uint32_t i = 0; i < warp_count; ++i) {
     Warp& warp = block.warps.emplace_back();
@@ -150,13 +193,14 @@ void Cluster::report_deadlock() {
       for (const Fragment& fragment : warp.fragments) {
         const Inst& at = warp.program->code[fragment.pc];
         if (where.size() < 600)
-          where += "; block rank " + std::to_string(block.rank) + " warp " + std::to_string(warp.index) + " lanes " +
-                   std::to_string(__builtin_popcount(fragment.mask)) + " at line " + std::to_string(at.line) + " '" +
-                   warp.program->texts[at.text] + "'";
+          where += "; block rank " + std::to_string(block.rank) + " warp " + std::to_string(warp.index) +
+                   " lanes " + std::to_string(__builtin_popcount(fragment.mask)) + " at line " +
+                   std::to_string(at.line) + " '" + warp.program->texts[at.text] + "'";
       }
   blamed->abort(fault, static_cast<uint32_t>(__builtin_ctz(mask)),
-                (fault == Fault::kMissingLanes ? std::string("only lanes ") + lanes + " arrived and the others never will"
-                                               : std::string("nothing can go on")) +
+                (fault == Fault::kMissingLanes
+                     ? std::string("only lanes ") + lanes + " arrived and the others never will"
+                     : std::string("nothing can go on")) +
                     "; " + std::to_string(waiting) + " groups of lanes wait" + where);
 }
 
@@ -164,13 +208,14 @@ void Cluster::finish_bulk_stores() {
   for (Block& block : blocks)
     for (Warp& warp : block.warps)
       for (BulkStore& store : warp.bulk_stores) {
-        warp.report(Fault::kAsyncHazard, store.lane, "a bulk copy may still read shared memory when the block ends; wait for its group first");
+        warp.report(Fault::kAsyncHazard, store.lane,
+                    "a bulk copy may still read shared memory when the block ends; wait for its group first");
         store.run();
       }
 }
 
 bool Cluster::run(uint64_t quantum) {
-  constexpr uint64_t kSlice = 20000;   // warp instructions before the next warp has its turn
+  constexpr uint64_t kSlice = 20000;    // warp instructions before the next warp has its turn
   constexpr uint64_t kSpinLength = 64;  // a loop around a failed test is shorter than this
   while (true) {
     bool progress = false, spinning = false, alive = false;
@@ -187,7 +232,8 @@ bool Cluster::run(uint64_t quantum) {
           if (kSlice - slice > kSpinLength) progress = true;  // it did something on its way to the test
         }
         if (!warp.fragments.empty()) alive = true;
-        if (!tasks.empty() && launch->options->async == AsyncOrder::kRandom && random() % 4 == 0) run_one_task();
+        if (!tasks.empty() && launch->options->async == AsyncOrder::kRandom && random() % 4 == 0)
+          run_one_task();
       }
     if (!alive) {
       while (!tasks.empty()) run_one_task();
@@ -202,7 +248,8 @@ bool Cluster::run(uint64_t quantum) {
     } else if (!spinning) {
       report_deadlock();
     } else if (++idle_passes_ % 64 == 0) {
-      // Everybody spins: another cluster may have to do something first. The launch gives up when that never helps.
+      // Everybody spins: another cluster may have to do something first. The launch gives up when that never
+      // helps.
       if (idle_passes_ > 64 * 1000) report_deadlock();
       return false;
     }

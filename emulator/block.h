@@ -1,4 +1,5 @@
-// A thread block, and the cluster of blocks that runs together on one host thread (a cluster of one where none is asked for).
+// A thread block, and the cluster of blocks that runs together on one host thread (a cluster of one where
+// none is asked for).
 #pragma once
 
 #include <cstdint>
@@ -29,11 +30,11 @@ struct Cluster;
 
 struct Barrier {
   uint64_t generation = 0;
-  uint32_t expected = 0;       // threads; 0 while nobody has come
+  uint32_t expected = 0;  // threads; 0 while nobody has come
   uint32_t arrived = 0;
-  uint32_t reduction = 0;      // popc, or the and/or so far
+  uint32_t reduction = 0;  // popc, or the and/or so far
   uint32_t result = 0;
-  std::vector<uint32_t> clock; // joined clocks of those who came
+  std::vector<uint32_t> clock;  // joined clocks of those who came
   std::vector<uint32_t> last_clock;
 };
 
@@ -47,10 +48,10 @@ struct Block {
   Cluster* cluster = nullptr;
   LaunchContext* launch = nullptr;
   uint32_t id[3] = {0, 0, 0};
-  uint32_t rank = 0;               // in its cluster
-  std::vector<uint8_t> shared;     // [0, shared_bytes): address program.shared_base + i
+  uint32_t rank = 0;            // in its cluster
+  std::vector<uint8_t> shared;  // [0, shared_bytes): address program.shared_base + i
   std::vector<uint8_t> shared_written;
-  std::vector<uint8_t> local;      // [warp][lane][local_bytes]
+  std::vector<uint8_t> local;  // [warp][lane][local_bytes]
   std::vector<uint8_t> registers;
   std::deque<Warp> warps;
   Barrier barriers[16];
@@ -61,8 +62,8 @@ struct Block {
   uint32_t alive_threads() const;
 };
 
-// A copy of the asynchronous unit (bulk copies, or the arrival that follows cp.async): carried out when nothing else can
-// go on, or at once, or at a random moment.
+// A copy of the asynchronous unit (bulk copies, or the arrival that follows cp.async): carried out when
+// nothing else can go on, or at once, or at a random moment.
 struct AsyncTask {
   uint64_t order = 0;
   std::function<void()> run;
@@ -74,14 +75,14 @@ struct Cluster {
   std::deque<Block> blocks;
   Clocks clocks;
   std::deque<AsyncTask> tasks;
-  Barrier barrier;                 // barrier.cluster
+  Barrier barrier;                        // barrier.cluster
   std::vector<uint64_t> cluster_arrived;  // per agent: generation it arrived in + 1
   uint64_t instructions = 0;
   uint64_t random_state = 1;
   Counters counters;
 
-  /// Runs until the cluster ends (true), or until `quantum` warp instructions are done or nothing can go on without
-  /// another cluster (false). Throws LaunchAbort.
+  /// Runs until the cluster ends (true), or until `quantum` warp instructions are done or nothing can go on
+  /// without another cluster (false). Throws LaunchAbort.
   bool run(uint64_t quantum);
   bool finished() const;
   void run_one_task();
@@ -106,7 +107,7 @@ struct LaunchContext {
   uint32_t cluster[3] = {1, 1, 1};
   bool explicit_cluster = false;
   uint32_t dynamic_shared = 0;
-  uint32_t shared_bytes = 0;       // static and dynamic
+  uint32_t shared_bytes = 0;  // static and dynamic
   uint32_t multiprocessors = 1;
   uint64_t grid_id = 0;
   bool host_registered = false;

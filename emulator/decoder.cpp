@@ -6,13 +6,12 @@
 namespace trigen::emulator {
 namespace {
 
-constexpr uint32_t kConstantFlag = 0x80000000u;  // provisional slot of a constant, until the register count is known
-
 const OpcodeTable& opcode_table() {
   static const OpcodeTable table = [] {
     OpcodeTable t;
     register_move(t);
     register_integer(t);
+    register_bits(t);
     register_float(t);
     register_convert(t);
     register_compare(t);
@@ -32,29 +31,10 @@ const OpcodeTable& opcode_table() {
 
 uint64_t align_up(uint64_t value, uint64_t align) { return (value + align - 1) / align * align; }
 
-struct SpecialName { const char* name; Special what; };
-constexpr SpecialName kSpecials[] = {
-    {"%tid.x", Special::kTidX}, {"%tid.y", Special::kTidY}, {"%tid.z", Special::kTidZ},
-    {"%ntid.x", Special::kNtidX}, {"%ntid.y", Special::kNtidY}, {"%ntid.z", Special::kNtidZ},
-    {"%ctaid.x", Special::kCtaidX}, {"%ctaid.y", Special::kCtaidY}, {"%ctaid.z", Special::kCtaidZ},
-    {"%nctaid.x", Special::kNctaidX}, {"%nctaid.y", Special::kNctaidY}, {"%nctaid.z", Special::kNctaidZ},
-    {"%laneid", Special::kLaneId}, {"%warpid", Special::kWarpId}, {"%nwarpid", Special::kNWarpId},
-    {"%smid", Special::kSmId}, {"%nsmid", Special::kNSmId}, {"%gridid", Special::kGridId},
-    {"%lanemask_eq", Special::kLanemaskEq}, {"%lanemask_lt", Special::kLanemaskLt},
-    {"%lanemask_le", Special::kLanemaskLe}, {"%lanemask_gt", Special::kLanemaskGt},
-    {"%lanemask_ge", Special::kLanemaskGe}, {"%dynamic_smem_size", Special::kDynamicShared},
-    {"%total_smem_size", Special::kTotalShared}, {"%clusterid.x", Special::kClusterIdX},
-    {"%clusterid.y", Special::kClusterIdY}, {"%clusterid.z", Special::kClusterIdZ},
-    {"%nclusterid.x", Special::kNClusterIdX}, {"%nclusterid.y", Special::kNClusterIdY},
-    {"%nclusterid.z", Special::kNClusterIdZ}, {"%cluster_ctaid.x", Special::kClusterCtaIdX},
-    {"%cluster_ctaid.y", Special::kClusterCtaIdY}, {"%cluster_ctaid.z", Special::kClusterCtaIdZ},
-    {"%cluster_nctaid.x", Special::kClusterNCtaIdX}, {"%cluster_nctaid.y", Special::kClusterNCtaIdY},
-    {"%cluster_nctaid.z", Special::kClusterNCtaIdZ}, {"%cluster_ctarank", Special::kClusterCtaRank},
-    {"%cluster_nctarank", Special::kClusterNCtaRank}, {"%is_explicit_cluster", Special::kIsExplicitCluster}};
-
 }  // namespace
 
-Decoder::Decoder(const ModuleAst& module, const SymbolTable& symbols, int target, int device, bool arch_specific)
+Decoder::Decoder(const ModuleAst& module, const SymbolTable& symbols, int target, int device,
+                 bool arch_specific)
     : module_(module), symbols_(symbols), target_(target), device_(device), arch_specific_(arch_specific) {}
 
 void Decoder::fail(const std::string& what) const {
@@ -64,283 +44,19 @@ void Decoder::fail(const std::string& what) const {
 
 void Decoder::require_target(int minimum) {
   if (target_ < minimum)
-    fail("needs sm_" + std::to_string(minimum) + " or later, the module is for sm_" + std::to_string(target_));
+    fail("needs sm_" + std::to_string(minimum) + " or later, the module is for sm_" +
+         std::to_string(target_));
 }
 
 void Decoder::require_specific(int target) {
   if (target_ != target || !arch_specific_)
-    fail("needs the target sm_" + std::to_string(target) + "a, the module is for sm_" + std::to_string(target_));
+    fail("needs the target sm_" + std::to_string(target) + "a, the module is for sm_" +
+         std::to_string(target_));
 }
 
 const Operand& Decoder::operand(size_t index) const {
   if (index >= statement_->operands.size()) fail("operand " + std::to_string(index + 1) + " is missing");
   return statement_->operands[index];
-}
-
-bool Decoder::take(const std::string& modifier) {
-  for (size_t i = 0; i < taken_.size(); ++i)
-    if (!taken_[i] && statement_->modifiers[i] == modifier) {
-      taken_[i] = true;
-      return true;
-    }
-  return false;
-}
-
-int Decoder::take_any(std::initializer_list<const char*> modifiers) {
-  int index = 0;
-  for (const char* modifier : modifiers) {
-    if (take(modifier)) return index;
-    ++index;
-  }
-  return -1;
-}
-
-Type Decoder::take_type() {
-  for (size_t i = 0; i < taken_.size(); ++i) {
-    if (taken_[i]) continue;
-    Type type = parse_type(statement_->modifiers[i]);
-    if (type != Type::kNone) {
-      taken_[i] = true;
-      return type;
-    }
-  }
-  return Type::kNone;
-}
-
-void Decoder::ignore(std::initializer_list<const char*> modifiers) {
-  for (const char* modifier : modifiers) take(modifier);
-}
-
-void Decoder::ignore_matching(const std::function<bool(const std::string&)>& test) {
-  for (size_t i = 0; i < taken_.size(); ++i)
-    if (!taken_[i] && test(statement_->modifiers[i])) taken_[i] = true;
-}
-
-uint32_t Decoder::allocate(int bytes_a_lane) {
-  uint32_t slot = next_slot_;
-  next_slot_ += static_cast<uint32_t>(32 * bytes_a_lane);
-  return slot;
-}
-
-uint32_t Decoder::allocate_predicate() {
-  uint32_t slot = next_slot_;
-  next_slot_ += 64;  // keeps the other slots aligned to 64 bytes
-  return slot;
-}
-
-uint32_t Decoder::scratch(int bytes) {
-  auto [found, added] = scratch_.try_emplace(bytes, 0);
-  if (added) found->second = bytes == 0 ? allocate_predicate() : allocate(bytes);
-  return found->second;
-}
-
-uint32_t Decoder::constant(uint64_t bits, int bytes) {
-  if (bytes < 8) bits &= (uint64_t{1} << (8 * bytes)) - 1;
-  auto key = std::make_pair(bytes, bits);
-  auto found = constants_.find(key);
-  if (found != constants_.end()) return found->second;
-  uint32_t slot = kConstantFlag | next_constant_;
-  next_constant_ += static_cast<uint32_t>(32 * bytes);
-  next_constant_ = static_cast<uint32_t>(align_up(next_constant_, 64));
-  constants_[key] = slot;
-  constant_slots_.push_back({slot, key});
-  return slot;
-}
-
-uint64_t Decoder::real_bits(const Operand& operand, Type type) const {
-  uint64_t bits = 0;
-  if (type == Type::kF64) {
-    std::memcpy(&bits, &operand.real, 8);
-  } else if (type == Type::kF32 || type == Type::kB32 || type == Type::kTF32) {
-    float value = static_cast<float>(operand.real);
-    std::memcpy(&bits, &value, 4);
-    if (value != value) bits = static_cast<uint32_t>(operand.integer);
-  } else if (type == Type::kB64) {
-    std::memcpy(&bits, &operand.real, 8);
-  } else {
-    fail("a real number stands where a value of another type is needed");
-  }
-  return bits;
-}
-
-bool Decoder::find_variable(const std::string& name, Space* space, uint64_t* address) const {
-  for (int scope = statement_->scope; scope >= 0; scope = frame_->function->scope_parent[static_cast<size_t>(scope)]) {
-    auto found = frame_->variables.find({scope, name});
-    if (found != frame_->variables.end()) {
-      *space = found->second.first;
-      *address = found->second.second;
-      return true;
-    }
-  }
-  auto parameter = frame_->parameter_offsets.find(name);
-  if (parameter != frame_->parameter_offsets.end()) {
-    *space = frame_->function->is_entry ? Space::kParam : Space::kLocal;
-    *address = parameter->second;
-    return true;
-  }
-  auto shared = shared_variables_.find(name);
-  if (shared != shared_variables_.end()) {
-    *space = Space::kShared;
-    *address = shared->second.second;
-    return true;
-  }
-  *address = symbols_.address_of(name);
-  *space = Space::kGlobal;
-  return *address != 0;
-}
-
-uint32_t Decoder::special(const std::string& name, Type type) {
-  for (const SpecialName& entry : kSpecials) {
-    if (name != entry.name) continue;
-    int bytes = std::max(type_bytes(type), 2);
-    auto key = std::make_pair(static_cast<int>(entry.what), bytes);
-    auto [found, added] = special_slots_.try_emplace(key, 0);
-    if (added) {
-      found->second = allocate(bytes);
-      program_->specials.push_back({entry.what, found->second, static_cast<uint8_t>(bytes)});
-    }
-    return found->second;
-  }
-  fail("unknown special register '" + name + "'");
-}
-
-uint32_t Decoder::source_of(const Operand& operand, Type type) {
-  int bytes = std::max(type_bytes(type), 2);
-  switch (operand.kind) {
-    case Operand::Kind::kRegister: {
-      int width = register_width(operand);
-      if (width != bytes)
-        fail("register '" + frame_->function->registers[static_cast<size_t>(operand.reg)].name + "' has " +
-             std::to_string(width) + " bytes where " + std::to_string(bytes) + " are needed");
-      return frame_->registers[static_cast<size_t>(operand.reg)];
-    }
-    case Operand::Kind::kInteger: {
-      uint64_t bits = static_cast<uint64_t>(operand.integer);
-      return constant(bits, bytes);
-    }
-    case Operand::Kind::kFloat: return constant(real_bits(operand, type), bytes);
-    case Operand::Kind::kSpecial: return special(operand.name, type);
-    case Operand::Kind::kName: {
-      Space space;
-      uint64_t address;
-      if (!find_variable(operand.name, &space, &address)) fail("unknown name '" + operand.name + "'");
-      return constant(address + static_cast<uint64_t>(operand.integer), bytes);
-    }
-    default: fail("a register or a number is needed here");
-  }
-}
-
-uint32_t Decoder::source(size_t index, Type type) { return source_of(operand(index), type); }
-
-uint32_t Decoder::dest_of(const Operand& operand, Type type) {
-  int bytes = std::max(type_bytes(type), 2);
-  if (operand.kind == Operand::Kind::kSink) return scratch(bytes);
-  if (operand.kind != Operand::Kind::kRegister) fail("the destination is not a register");
-  return source_of(operand, type);
-}
-
-uint32_t Decoder::dest(size_t index, Type type) { return dest_of(operand(index), type); }
-
-int Decoder::register_width(const Operand& operand) const {
-  if (operand.kind != Operand::Kind::kRegister) return 0;
-  Type type = frame_->function->registers[static_cast<size_t>(operand.reg)].type;
-  return type == Type::kPred ? 0 : std::max(type_bytes(type), 2);
-}
-
-uint32_t Decoder::any_width(const Operand& operand, uint8_t* width, Type immediate_type) {
-  if (operand.kind == Operand::Kind::kRegister) {
-    *width = static_cast<uint8_t>(register_width(operand));
-    if (*width == 0 || *width > 8) fail("a predicate or a 128-bit register stands where a value is needed");
-    return frame_->registers[static_cast<size_t>(operand.reg)];
-  }
-  *width = static_cast<uint8_t>(std::max(type_bytes(immediate_type), 2));
-  if (operand.kind == Operand::Kind::kSink) return scratch(*width);
-  return source_of(operand, immediate_type);
-}
-
-uint32_t Decoder::predicate_of(const Operand& operand, bool* negated) {
-  if (operand.kind == Operand::Kind::kInteger) return constant(operand.integer != 0 ? ~uint64_t{0} : 0, 4);
-  if (operand.kind != Operand::Kind::kRegister ||
-      frame_->function->registers[static_cast<size_t>(operand.reg)].type != Type::kPred)
-    fail("a predicate is needed here");
-  if (operand.negated) {
-    if (negated == nullptr) fail("a negated predicate cannot stand here");
-    *negated = true;
-  }
-  return frame_->registers[static_cast<size_t>(operand.reg)];
-}
-
-uint32_t Decoder::predicate(size_t index, bool* negated) { return predicate_of(operand(index), negated); }
-
-uint32_t Decoder::predicate_dest(size_t index) {
-  const Operand& target = operand(index);
-  return target.kind == Operand::Kind::kSink ? scratch(0) : predicate_of(target, nullptr);
-}
-
-uint32_t Decoder::second_predicate_dest(const Operand& operand) {
-  if (operand.second < 0) return kNoSlot;
-  Operand other;
-  other.kind = Operand::Kind::kRegister;
-  other.reg = operand.second;
-  return predicate_of(other, nullptr);
-}
-
-uint32_t Decoder::address_slot(const Operand& operand, Space space, int64_t* offset) {
-  if (operand.kind != Operand::Kind::kAddress) fail("an address in brackets is needed");
-  const Operand& base = operand.elements[0];
-  *offset = operand.integer;
-  if (base.kind == Operand::Kind::kRegister) {
-    int width = register_width(base);
-    uint32_t slot = frame_->registers[static_cast<size_t>(base.reg)];
-    if (width == 8) return slot;
-    if (width != 4) fail("the address register has neither 32 nor 64 bits");
-    if (space == Space::kGlobal || space == Space::kGeneric) fail("a 32-bit register addresses global memory");
-    return slot | 1u;  // odd: slots are even, so the low bit marks a 32-bit address
-  }
-  Space found = space;
-  uint64_t address = 0;
-  if (base.kind == Operand::Kind::kInteger) address = static_cast<uint64_t>(base.integer);
-  else if (base.kind == Operand::Kind::kName) {
-    if (!find_variable(base.name, &found, &address)) fail("unknown name '" + base.name + "'");
-  } else fail("the address is neither a register nor a name");
-  return constant(address, 8);
-}
-
-void Decoder::address(const Operand& operand, Inst& inst, int slot_index, Space space) {
-  inst.space = space;
-  if (operand.kind == Operand::Kind::kAddress && operand.elements[0].kind == Operand::Kind::kName) {
-    Space found;
-    uint64_t ignored;
-    if (find_variable(operand.elements[0].name, &found, &ignored)) {
-      if (space == Space::kParam) inst.space = found;  // parameters of functions decoded in place are local memory
-      else if (space == Space::kGeneric && found != Space::kGlobal) fail("a generic access names a variable of another space");
-    }
-  }
-  inst.op[slot_index] = address_slot(operand, inst.space, &inst.imm);
-}
-
-void Decoder::set_list(Inst& inst, std::vector<uint32_t> slots) {
-  program_->lists.push_back(std::move(slots));
-  inst.list = program_->lists.back().data();
-  inst.list_count = static_cast<uint32_t>(program_->lists.back().size());
-}
-
-uint32_t Decoder::label(const std::string& name) {
-  frame_->label_uses.push_back({program_->code.size(), {statement_->scope, name}});
-  return 0;
-}
-
-const std::vector<std::string>& Decoder::branch_targets(const std::string& name) const {
-  auto found = frame_->function->branch_targets.find(name);
-  if (found == frame_->function->branch_targets.end()) fail("unknown branch target list '" + name + "'");
-  return found->second;
-}
-
-void Decoder::label_list(const std::string& name, Inst& inst) {
-  const std::vector<std::string>& names = branch_targets(name);
-  set_list(inst, std::vector<uint32_t>(names.size()));
-  for (size_t i = 0; i < names.size(); ++i)
-    frame_->table_uses.push_back({&program_->lists.back(), {i, {statement_->scope, names[i]}}});
 }
 
 void Decoder::declare_variables(Frame& frame) {
@@ -352,8 +68,10 @@ void Decoder::declare_variables(Frame& frame) {
       auto shared = shared_variables_.find(frame.function->name + "::" + variable.name);
       if (shared == shared_variables_.end()) {
         program_->static_shared = static_cast<uint32_t>(align_up(program_->static_shared, align));
-        shared = shared_variables_.insert({frame.function->name + "::" + variable.name,
-                                           {Space::kShared, program_->shared_base + program_->static_shared}}).first;
+        shared = shared_variables_
+                     .insert({frame.function->name + "::" + variable.name,
+                              {Space::kShared, program_->shared_base + program_->static_shared}})
+                     .first;
         program_->static_shared += static_cast<uint32_t>(variable.bytes);
       }
       frame.variables[key] = shared->second;
@@ -362,7 +80,8 @@ void Decoder::declare_variables(Frame& frame) {
       frame.variables[key] = {Space::kLocal, local_top_};
       local_top_ += static_cast<uint32_t>(variable.bytes);
     } else {
-      throw PtxError(frame.function->line, "variable '" + variable.name + "' inside a function is neither shared nor local");
+      throw PtxError(frame.function->line,
+                     "variable '" + variable.name + "' inside a function is neither shared nor local");
     }
   }
 }
@@ -383,7 +102,8 @@ void Decoder::decode_call(Frame& frame, int depth) {
   const Function* function = nullptr;
   for (const Function& candidate : module_.functions)
     if (candidate.name == callee.name) function = &candidate;
-  if (function == nullptr || !function->has_body) fail("call of '" + callee.name + "', which has no body in this module");
+  if (function == nullptr || !function->has_body)
+    fail("call of '" + callee.name + "', which has no body in this module");
   if (depth > 16) fail("calls are nested more than 16 deep or recursive");
   Frame inner;
   inner.function = function;
@@ -444,7 +164,8 @@ void Decoder::decode_statement(Frame& frame, int depth) {
     found->second(*this, inst);
     for (size_t i = 0; i < taken_.size(); ++i)
       if (!taken_[i]) fail("unknown modifier '." + statement.modifiers[i] + "'");
-    if (inst.fn == nullptr && (inst.flow == Flow::kNext || inst.flow == Flow::kCollective || inst.flow == Flow::kBlocking))
+    if (inst.fn == nullptr &&
+        (inst.flow == Flow::kNext || inst.flow == Flow::kCollective || inst.flow == Flow::kBlocking))
       return;  // nothing to do at run time (pragma-like instructions)
   }
   inst.text = static_cast<uint32_t>(program_->texts.size());
@@ -455,7 +176,8 @@ void Decoder::decode_statement(Frame& frame, int depth) {
 void Decoder::decode_body(Frame& frame, int depth) {
   frame_ = &frame;
   for (const RegisterDecl& reg : frame.function->registers)
-    frame.registers.push_back(reg.type == Type::kPred ? allocate_predicate() : allocate(std::max(type_bytes(reg.type), 2)));
+    frame.registers.push_back(reg.type == Type::kPred ? allocate_predicate()
+                                                      : allocate(std::max(type_bytes(reg.type), 2)));
   declare_variables(frame);
   for (const Statement& statement : frame.function->statements) {
     statement_ = &statement;
@@ -470,17 +192,20 @@ void Decoder::decode_body(Frame& frame, int depth) {
     Inst end;
     end.flow = Flow::kExit;
     end.cls = InstClass::kControl;
-    end.line = frame.function->statements.empty() ? frame.function->line : frame.function->statements.back().line;
+    end.line =
+        frame.function->statements.empty() ? frame.function->line : frame.function->statements.back().line;
     end.text = static_cast<uint32_t>(program_->texts.size());
     program_->texts.push_back("(end of the kernel)");
     program_->code.push_back(end);
   }
   auto resolve = [&](const std::pair<int, std::string>& use) {
-    for (int scope = use.first; scope >= 0; scope = frame.function->scope_parent[static_cast<size_t>(scope)]) {
+    for (int scope = use.first; scope >= 0;
+         scope = frame.function->scope_parent[static_cast<size_t>(scope)]) {
       auto found = frame.labels.find({scope, use.second});
       if (found != frame.labels.end()) return found->second;
     }
-    throw PtxError(frame.function->line, "unknown label '" + use.second + "' in '" + frame.function->name + "'");
+    throw PtxError(frame.function->line,
+                   "unknown label '" + use.second + "' in '" + frame.function->name + "'");
   };
   for (const auto& [at, use] : frame.label_uses) program_->code[at].target = resolve(use);
   for (const auto& [list, use] : frame.table_uses) (*list)[use.first] = resolve(use.second);
@@ -493,10 +218,12 @@ void Decoder::finish_constants() {
   program.constants.assign(next_constant_, 0);
   for (const auto& [slot, key] : constant_slots_) {
     uint8_t* at = program.constants.data() + (slot & ~kConstantFlag);
-    for (int lane = 0; lane < 32; ++lane) std::memcpy(at + lane * key.first, &key.second, static_cast<size_t>(key.first));
+    for (int lane = 0; lane < 32; ++lane)
+      std::memcpy(at + lane * key.first, &key.second, static_cast<size_t>(key.first));
   }
   auto patch = [&](uint32_t& slot) {
-    if (slot != kNoSlot && (slot & kConstantFlag) != 0) slot = program.constant_begin + (slot & ~kConstantFlag);
+    if (slot != kNoSlot && (slot & kConstantFlag) != 0)
+      slot = program.constant_begin + (slot & ~kConstantFlag);
   };
   for (Inst& inst : program.code) {
     for (uint32_t& slot : inst.op) patch(slot);
@@ -521,11 +248,13 @@ std::unique_ptr<Program> Decoder::decode(const Function& kernel) {
     offset += parameter.bytes;
   }
   program.parameter_bytes = static_cast<uint32_t>(offset);
-  // Module-level shared variables: sized ones first, then the extern arrays, which all start where the others end.
+  // Module-level shared variables: sized ones first, then the extern arrays, which all start where the others
+  // end.
   uint64_t dynamic_align = 16;
   for (const Variable& variable : module_.variables)
     if (variable.space == Space::kShared && variable.bytes != 0) {
-      program.static_shared = static_cast<uint32_t>(align_up(program.static_shared, std::max<uint64_t>(variable.align, 1)));
+      program.static_shared =
+          static_cast<uint32_t>(align_up(program.static_shared, std::max<uint64_t>(variable.align, 1)));
       shared_variables_[variable.name] = {Space::kShared, program.shared_base + program.static_shared};
       program.static_shared += static_cast<uint32_t>(variable.bytes);
     } else if (variable.space == Space::kShared) {
@@ -536,7 +265,8 @@ std::unique_ptr<Program> Decoder::decode(const Function& kernel) {
   for (const Function& function : module_.functions)
     if (&function == &kernel || !function.is_entry)
       for (const Variable& variable : function.variables)
-        if (variable.space == Space::kShared) inner = align_up(inner, std::max<uint64_t>(variable.align, 1)) + variable.bytes;
+        if (variable.space == Space::kShared)
+          inner = align_up(inner, std::max<uint64_t>(variable.align, 1)) + variable.bytes;
   uint64_t dynamic_begin = align_up(program.shared_base + inner, dynamic_align);
   for (const Variable& variable : module_.variables)
     if (variable.space == Space::kShared && variable.bytes == 0)
@@ -550,14 +280,16 @@ std::unique_ptr<Program> Decoder::decode(const Function& kernel) {
   if (kernel.max_threads[0] != 0)
     program.max_threads = kernel.max_threads[0] * kernel.max_threads[1] * kernel.max_threads[2];
   if (kernel.required_threads[0] != 0)
-    program.max_threads = kernel.required_threads[0] * kernel.required_threads[1] * kernel.required_threads[2];
+    program.max_threads =
+        kernel.required_threads[0] * kernel.required_threads[1] * kernel.required_threads[2];
   finish_constants();
   order_blocks(program);
   return std::move(program_);
 }
 
-std::unique_ptr<Program> decode_kernel(const ModuleAst& module, const Function& kernel, const SymbolTable& symbols,
-                                       int target, int device, bool arch_specific) {
+std::unique_ptr<Program> decode_kernel(const ModuleAst& module, const Function& kernel,
+                                       const SymbolTable& symbols, int target, int device,
+                                       bool arch_specific) {
   return Decoder(module, symbols, target, device, arch_specific).decode(kernel);
 }
 

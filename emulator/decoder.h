@@ -1,5 +1,5 @@
-// What an instruction class's decode function sees of one statement. Every modifier must be taken by somebody: one that
-// nobody knows makes the whole module fail to load, with the instruction's text and line.
+// What an instruction class's decode function sees of one statement. Every modifier must be taken by
+// somebody: one that nobody knows makes the whole module fail to load, with the instruction's text and line.
 #pragma once
 
 #include <functional>
@@ -13,6 +13,8 @@
 namespace trigen::emulator {
 
 class Decoder;
+// Provisional slot of a constant, until the register count is known.
+inline constexpr uint32_t kConstantFlag = 0x80000000u;
 using DecodeFn = void (*)(Decoder& decoder, Inst& inst);
 using OpcodeTable = std::unordered_map<std::string, DecodeFn>;
 
@@ -21,7 +23,8 @@ class Decoder {
   Decoder(const ModuleAst& module, const SymbolTable& symbols, int target, int device, bool arch_specific);
   std::unique_ptr<Program> decode(const Function& kernel);
 
-  // --- for decode functions -------------------------------------------------------------------------------------------
+  // --- for decode functions
+  // -------------------------------------------------------------------------------------------
   const std::string& opcode() const { return statement_->opcode; }
   const std::vector<std::string>& modifiers() const { return statement_->modifiers; }
   size_t operand_count() const { return statement_->operands.size(); }
@@ -42,8 +45,8 @@ class Decoder {
   void ignore(std::initializer_list<const char*> modifiers);
   void ignore_matching(const std::function<bool(const std::string&)>& test);
 
-  /// Slot of a source operand of `bytes` a lane. Integers, reals (converted to `type`), names and special registers
-  /// become constant slots.
+  /// Slot of a source operand of `bytes` a lane. Integers, reals (converted to `type`), names and special
+  /// registers become constant slots.
   uint32_t source(size_t index, Type type);
   uint32_t source_of(const Operand& operand, Type type);
   uint32_t dest(size_t index, Type type);
@@ -71,12 +74,13 @@ class Decoder {
  private:
   struct Frame {  // the kernel itself, or one call of a function, which is decoded in place
     const Function* function = nullptr;
-    std::vector<uint32_t> registers;                  // slot by register index
+    std::vector<uint32_t> registers;                         // slot by register index
     std::map<std::pair<int, std::string>, uint32_t> labels;  // scope and name -> code index
-    std::map<std::string, uint32_t> parameter_offsets;  // kernel: in the parameter buffer; function: in local memory
+    std::map<std::string, uint32_t>
+        parameter_offsets;  // kernel: in the parameter buffer; function: in local memory
     std::map<std::pair<int, std::string>, std::pair<Space, uint64_t>> variables;
     std::vector<std::pair<size_t, std::pair<int, std::string>>> label_uses;
-    std::vector<size_t> returns;                      // code indices of `ret`, which jump to the call's end
+    std::vector<size_t> returns;  // code indices of `ret`, which jump to the call's end
     std::vector<std::pair<std::vector<uint32_t>*, std::pair<size_t, std::pair<int, std::string>>>> table_uses;
   };
 
@@ -113,6 +117,7 @@ class Decoder {
 // One function per exec_*.cpp file.
 void register_move(OpcodeTable& table);
 void register_integer(OpcodeTable& table);
+void register_bits(OpcodeTable& table);
 void register_float(OpcodeTable& table);
 void register_convert(OpcodeTable& table);
 void register_compare(OpcodeTable& table);

@@ -10,9 +10,9 @@
 namespace trigen::emulator {
 
 struct DeviceModel {
-  const char* target;      // "sm_70"; "sm_90a" and "sm_90" are the same chip
-  const char* name;        // the GPU that the numbers are of
-  int capability;          // 70
+  const char* target;  // "sm_70"; "sm_90a" and "sm_90" are the same chip
+  const char* name;    // the GPU that the numbers are of
+  int capability;      // 70
   int multiprocessors;
   int shared_per_block_optin;
   int shared_per_multiprocessor;

@@ -1,4 +1,5 @@
-// The emulated driver's state: devices, contexts, streams, modules. Entries are in driver_*.cpp, one file per API chapter.
+// The emulated driver's state: devices, contexts, streams, modules. Entries are in driver_*.cpp, one file per
+// API chapter.
 #pragma once
 
 #include <chrono>
@@ -30,7 +31,7 @@ TRIGEN_CUDA_ENTRIES(TRIGEN_CUDA_DECLARE)
 
 struct CUctx_st {
   int device = 0;
-  int retained = 0;              // primary context: how often
+  int retained = 0;                // primary context: how often
   CUresult sticky = CUDA_SUCCESS;  // a failed launch makes every later call fail
   std::map<int, size_type> limits;
 };
@@ -49,7 +50,7 @@ struct CUevent_st {
   unsigned flags = 0;
   bool recorded = false;
   std::chrono::steady_clock::time_point time;
-  Capture* capture = nullptr;    // recorded in a capturing stream
+  Capture* capture = nullptr;  // recorded in a capturing stream
   CUstream_st* capture_stream = nullptr;
 };
 
@@ -58,7 +59,8 @@ struct CUgraphNode_st {
 };
 
 struct CUgraph_st {
-  std::vector<std::shared_ptr<CUgraphNode_st>> nodes;  // in the order of capture, which respects all dependencies
+  std::vector<std::shared_ptr<CUgraphNode_st>>
+      nodes;  // in the order of capture, which respects all dependencies
 };
 
 struct CUgraphExec_st {
@@ -69,7 +71,7 @@ struct Capture {
   CUstream_st* origin = nullptr;
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   std::unique_ptr<CUgraph_st> graph = std::make_unique<CUgraph_st>();
-  std::set<CUstream_st*> forked;     // streams that joined by waiting on an event and have not been waited for
+  std::set<CUstream_st*> forked;  // streams that joined by waiting on an event and have not been waited for
   bool invalid = false;
   unsigned long long id = 0;
 };
@@ -77,7 +79,7 @@ struct Capture {
 struct CUfunc_st {
   CUmod_st* module = nullptr;
   std::unique_ptr<emulator::Program> program;
-  int max_dynamic_shared = 0;        // what cuFuncSetAttribute allows
+  int max_dynamic_shared = 0;  // what cuFuncSetAttribute allows
   int non_portable_cluster = 0;
   int carveout = -1;
 };
@@ -86,9 +88,9 @@ struct CUmod_st {
   CUctx_st* context = nullptr;
   std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
   std::map<std::string, std::pair<CUdeviceptr, size_type>> globals;
-  int ptx_version = 0;               // 80 for 8.0
+  int ptx_version = 0;  // 80 for 8.0
   int ptx_target = 0;
-  bool arch_specific = false;        // sm_90a
+  bool arch_specific = false;  // sm_90a
 };
 
 struct CUkern_st {
@@ -96,7 +98,8 @@ struct CUkern_st {
   std::string name;
 };
 
-// A library belongs to no context: its module is loaded into a context when a function of it is first asked for there.
+// A library belongs to no context: its module is loaded into a context when a function of it is first asked
+// for there.
 struct CUlib_st {
   std::string image;
   std::map<CUctx_st*, std::unique_ptr<CUmod_st>> modules;
@@ -120,7 +123,7 @@ struct Device {
 };
 
 struct Driver {
-  std::recursive_mutex mutex;        // one API call at a time; launches run inside
+  std::recursive_mutex mutex;  // one API call at a time; launches run inside
   bool initialised = false;
   Options options = options_from_environment();
   std::vector<std::unique_ptr<Device>> devices;
@@ -129,7 +132,9 @@ struct Driver {
   unsigned long long next_id = 1;
 
   Device* device(int ordinal) {
-    return ordinal >= 0 && ordinal < static_cast<int>(devices.size()) ? devices[static_cast<size_t>(ordinal)].get() : nullptr;
+    return ordinal >= 0 && ordinal < static_cast<int>(devices.size())
+               ? devices[static_cast<size_t>(ordinal)].get()
+               : nullptr;
   }
   Device* device_of_address(uint64_t address) {
     for (auto& candidate : devices)
@@ -150,21 +155,27 @@ ThreadState& thread_state();
 
 /// Sets the thread's error text and returns the code.
 cuda::CUresult fail(cuda::CUresult code, const std::string& text);
-/// The current context, or an error code when the driver is not initialised, no context is current, or it is broken.
+/// The current context, or an error code when the driver is not initialised, no context is current, or it is
+/// broken.
 cuda::CUresult current_context(cuda::CUctx_st** context);
 /// nullptr and the special values become the device's default stream; checks the handle.
 cuda::CUresult resolve_stream(cuda::CUstream handle, cuda::CUstream_st** stream);
 /// Runs `work` now, or adds it to the graph that the stream captures.
 cuda::CUresult submit(cuda::CUstream_st* stream, std::function<cuda::CUresult()> work);
-/// An error when a capture in progress forbids calls that might synchronise (allocation, blocking copies, module loads).
+/// An error when a capture in progress forbids calls that might synchronise (allocation, blocking copies,
+/// module loads).
 cuda::CUresult refuse_during_capture(const char* call);
 
 /// Loads PTX into a context. On failure the text goes to `log`.
-cuda::CUresult load_module(cuda::CUctx_st* context, const void* image, std::unique_ptr<cuda::CUmod_st>* module, std::string* log);
+cuda::CUresult load_module(cuda::CUctx_st* context, const void* image,
+                           std::unique_ptr<cuda::CUmod_st>* module, std::string* log);
 void unload_module(cuda::CUmod_st* module);
-cuda::CUresult function_attribute(const cuda::CUfunc_st& function, cuda::CUfunction_attribute attribute, int* value);
-cuda::CUresult set_function_attribute(cuda::CUfunc_st& function, cuda::CUfunction_attribute attribute, int value);
-/// The function of a CUfunction, or of a CUkernel passed in its place as the driver allows; nullptr for a bad handle.
+cuda::CUresult function_attribute(const cuda::CUfunc_st& function, cuda::CUfunction_attribute attribute,
+                                  int* value);
+cuda::CUresult set_function_attribute(cuda::CUfunc_st& function, cuda::CUfunction_attribute attribute,
+                                      int value);
+/// The function of a CUfunction, or of a CUkernel passed in its place as the driver allows; nullptr for a bad
+/// handle.
 cuda::CUfunc_st* find_function(cuda::CUfunction handle);
 
 }  // namespace trigen::emulator

@@ -10,8 +10,13 @@ namespace {
 
 constexpr unsigned long long kMemoryBytes = 16ull << 30;
 
-struct ErrorName { CUresult code; const char* name; const char* text; };
-#define E(code, text) {code, #code, text}
+struct ErrorName {
+  CUresult code;
+  const char* name;
+  const char* text;
+};
+#define E(code, text) \
+  { code, #code, text }
 constexpr ErrorName kErrors[] = {
     E(CUDA_SUCCESS, "no error"),
     E(CUDA_ERROR_INVALID_VALUE, "invalid argument"),
@@ -46,16 +51,20 @@ constexpr ErrorName kErrors[] = {
     E(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "capture was not ended in the same stream as it began"),
     E(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "capturing stream has unjoined work"),
     E(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "dependency created on uncaptured work in another stream"),
-    E(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "operation would make the legacy stream depend on a capturing blocking stream"),
+    E(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+      "operation would make the legacy stream depend on a capturing blocking stream"),
     E(CUDA_ERROR_CAPTURED_EVENT, "operation not permitted on an event last recorded in a capturing stream"),
     E(CUDA_ERROR_INVALID_CLUSTER_SIZE, "the cluster size is not supported by the device"),
     E(CUDA_ERROR_UNKNOWN, "unknown error")};
 #undef E
 
 CUresult check_device(CUdevice device, Device** found) {
-  if (!driver().initialised) return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");
+  if (!driver().initialised)
+    return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");
   *found = driver().device(device);
-  return *found != nullptr ? CUDA_SUCCESS : fail(CUDA_ERROR_INVALID_DEVICE, "device " + std::to_string(device) + " of " + std::to_string(driver().devices.size()));
+  return *found != nullptr ? CUDA_SUCCESS
+                           : fail(CUDA_ERROR_INVALID_DEVICE, "device " + std::to_string(device) + " of " +
+                                                                 std::to_string(driver().devices.size()));
 }
 
 }  // namespace
@@ -90,7 +99,9 @@ TRIGEN_ENTRY CUresult cuInit(unsigned flags) {
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
     return fail(CUDA_ERROR_SYSTEM_NOT_READY, "the emulated device needs a processor with AVX2, FMA and F16C");
   const DeviceModel* model = find_device_model(state.options.target);
-  if (model == nullptr) return fail(CUDA_ERROR_NO_DEVICE, "unknown target '" + state.options.target + "', known: " + known_targets());
+  if (model == nullptr)
+    return fail(CUDA_ERROR_NO_DEVICE,
+                "unknown target '" + state.options.target + "', known: " + known_targets());
   for (int ordinal = 0; ordinal < state.options.devices; ++ordinal) {
     auto device = std::make_unique<Device>();
     device->ordinal = ordinal;
@@ -121,7 +132,8 @@ TRIGEN_ENTRY CUresult cuGetProcAddress_v2(const char* symbol, void** function, i
   if (symbol == nullptr || function == nullptr) return fail(CUDA_ERROR_INVALID_VALUE, "a null argument");
   auto found = table.find(symbol);
   *function = found == table.end() ? nullptr : found->second;
-  if (status != nullptr) *status = found == table.end() ? CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND : CU_GET_PROC_ADDRESS_SUCCESS;
+  if (status != nullptr)
+    *status = found == table.end() ? CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND : CU_GET_PROC_ADDRESS_SUCCESS;
   return found == table.end() ? fail(CUDA_ERROR_NOT_FOUND, std::string("no entry ") + symbol) : CUDA_SUCCESS;
 }
 
@@ -133,7 +145,8 @@ TRIGEN_ENTRY CUresult cuDeviceGet(CUdevice* device, int ordinal) {
 }
 
 TRIGEN_ENTRY CUresult cuDeviceGetCount(int* count) {
-  if (!driver().initialised) return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");
+  if (!driver().initialised)
+    return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");
   *count = static_cast<int>(driver().devices.size());
   return CUDA_SUCCESS;
 }
@@ -142,7 +155,8 @@ TRIGEN_ENTRY CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
   Device* found = nullptr;
   if (CUresult error = check_device(device, &found)) return error;
   if (name == nullptr || length <= 0) return fail(CUDA_ERROR_INVALID_VALUE, "no room for a name");
-  std::snprintf(name, static_cast<size_t>(length), "Emulated %s (%s)", driver().options.target.c_str(), found->model->name);
+  std::snprintf(name, static_cast<size_t>(length), "Emulated %s (%s)", driver().options.target.c_str(),
+                found->model->name);
   return CUDA_SUCCESS;
 }
 
@@ -166,7 +180,8 @@ TRIGEN_ENTRY CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attrib
   if (CUresult error = check_device(device, &found)) return error;
   if (value == nullptr) return fail(CUDA_ERROR_INVALID_VALUE, "a null argument");
   if (!device_attribute(*found->model, device, attribute, value))
-    return fail(CUDA_ERROR_INVALID_VALUE, "the emulated device has no attribute " + std::to_string(attribute));
+    return fail(CUDA_ERROR_INVALID_VALUE,
+                "the emulated device has no attribute " + std::to_string(attribute));
   return CUDA_SUCCESS;
 }
 
@@ -177,7 +192,8 @@ TRIGEN_ENTRY CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice devic
   return CUDA_SUCCESS;
 }
 
-// --- contexts ---------------------------------------------------------------------------------------------------------
+// --- contexts
+// ---------------------------------------------------------------------------------------------------------
 
 TRIGEN_ENTRY CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   std::lock_guard lock(driver().mutex);
@@ -192,7 +208,8 @@ TRIGEN_ENTRY CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   std::lock_guard lock(driver().mutex);
   Device* found = nullptr;
   if (CUresult error = check_device(device, &found)) return error;
-  if (found->primary.retained == 0) return fail(CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained");
+  if (found->primary.retained == 0)
+    return fail(CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained");
   if (--found->primary.retained == 0) found->primary.sticky = CUDA_SUCCESS;
   return CUDA_SUCCESS;
 }
@@ -214,13 +231,15 @@ TRIGEN_ENTRY CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flag
 }
 
 TRIGEN_ENTRY CUresult cuCtxGetCurrent(CUcontext* context) {
-  if (!driver().initialised) return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");
+  if (!driver().initialised)
+    return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");
   *context = thread_state().contexts.empty() ? nullptr : thread_state().contexts.back();
   return CUDA_SUCCESS;
 }
 
 TRIGEN_ENTRY CUresult cuCtxSetCurrent(CUcontext context) {
-  if (!driver().initialised) return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");
+  if (!driver().initialised)
+    return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");
   std::vector<CUctx_st*>& stack = thread_state().contexts;
   if (!stack.empty()) stack.pop_back();
   if (context != nullptr) stack.push_back(context);
@@ -258,7 +277,10 @@ TRIGEN_ENTRY CUresult cuCtxGetLimit(size_type* value, CUlimit limit) {
   CUctx_st* context = nullptr;
   if (CUresult error = current_context(&context)) return error;
   auto found = context->limits.find(limit);
-  *value = found != context->limits.end() ? found->second : limit == CU_LIMIT_STACK_SIZE ? 1024 : limit == CU_LIMIT_MALLOC_HEAP_SIZE ? 8u << 20 : 0;
+  *value = found != context->limits.end()       ? found->second
+           : limit == CU_LIMIT_STACK_SIZE       ? 1024
+           : limit == CU_LIMIT_MALLOC_HEAP_SIZE ? 8u << 20
+                                                : 0;
   return CUDA_SUCCESS;
 }
 

@@ -30,46 +30,66 @@ CUresult check_request(Request& request) {
   for (int i = 0; i < 3; ++i) {
     uint32_t limit = i == 0 ? 2147483647u : 65535u;
     if (request.grid[i] == 0 || request.grid[i] > limit)
-      return fail(CUDA_ERROR_INVALID_VALUE, std::string("grid.") + axis[i] + " is " + std::to_string(request.grid[i]) + ", allowed are 1 to " + std::to_string(limit));
+      return fail(CUDA_ERROR_INVALID_VALUE, std::string("grid.") + axis[i] + " is " +
+                                                std::to_string(request.grid[i]) + ", allowed are 1 to " +
+                                                std::to_string(limit));
     if (request.threads[i] == 0 || request.threads[i] > (i == 2 ? 64u : 1024u))
-      return fail(CUDA_ERROR_INVALID_VALUE, std::string("block.") + axis[i] + " is " + std::to_string(request.threads[i]));
+      return fail(CUDA_ERROR_INVALID_VALUE,
+                  std::string("block.") + axis[i] + " is " + std::to_string(request.threads[i]));
     if (program.required_threads[0] != 0 && request.threads[i] != std::max(1u, program.required_threads[i]))
-      return fail(CUDA_ERROR_INVALID_VALUE, std::string("block.") + axis[i] + " is " + std::to_string(request.threads[i]) + ", the kernel requires " + std::to_string(program.required_threads[i]));
+      return fail(CUDA_ERROR_INVALID_VALUE,
+                  std::string("block.") + axis[i] + " is " + std::to_string(request.threads[i]) +
+                      ", the kernel requires " + std::to_string(program.required_threads[i]));
     if (request.cluster[i] == 0 || request.grid[i] % request.cluster[i] != 0)
-      return fail(CUDA_ERROR_INVALID_CLUSTER_SIZE, std::string("grid.") + axis[i] + " = " + std::to_string(request.grid[i]) + " is not a multiple of the cluster's " + std::to_string(request.cluster[i]));
+      return fail(CUDA_ERROR_INVALID_CLUSTER_SIZE,
+                  std::string("grid.") + axis[i] + " = " + std::to_string(request.grid[i]) +
+                      " is not a multiple of the cluster's " + std::to_string(request.cluster[i]));
     threads *= request.threads[i];
     cluster *= request.cluster[i];
   }
   if (threads > 1024 || threads > program.max_threads)
     return fail(threads > 1024 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
-                std::to_string(threads) + " threads in a block, the kernel allows " + std::to_string(std::min(1024u, program.max_threads)));
+                std::to_string(threads) + " threads in a block, the kernel allows " +
+                    std::to_string(std::min(1024u, program.max_threads)));
   if (cluster > 1 || request.explicit_cluster) {
-    if (model.capability < 90) return fail(CUDA_ERROR_INVALID_CLUSTER_SIZE, std::string(model.target) + " has no clusters");
-    uint64_t most = request.function->non_portable_cluster != 0 ? static_cast<uint64_t>(max_cluster_size(model)) : 8;
-    if (cluster > most) return fail(CUDA_ERROR_INVALID_CLUSTER_SIZE, std::to_string(cluster) + " blocks in a cluster, allowed are " + std::to_string(most));
+    if (model.capability < 90)
+      return fail(CUDA_ERROR_INVALID_CLUSTER_SIZE, std::string(model.target) + " has no clusters");
+    uint64_t most =
+        request.function->non_portable_cluster != 0 ? static_cast<uint64_t>(max_cluster_size(model)) : 8;
+    if (cluster > most)
+      return fail(CUDA_ERROR_INVALID_CLUSTER_SIZE,
+                  std::to_string(cluster) + " blocks in a cluster, allowed are " + std::to_string(most));
   }
   int allowed = 0;
   function_attribute(*request.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, &allowed);
   if (request.shared > static_cast<uint32_t>(allowed))
-    return fail(CUDA_ERROR_INVALID_VALUE, std::to_string(request.shared) + " B of dynamic shared memory, " + std::to_string(allowed) +
-                " B are allowed; raise CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES");
+    return fail(CUDA_ERROR_INVALID_VALUE,
+                std::to_string(request.shared) + " B of dynamic shared memory, " + std::to_string(allowed) +
+                    " B are allowed; raise CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES");
   return CUDA_SUCCESS;
 }
 
-CUresult read_parameters(const Program& program, void** parameters, void** extra, std::vector<uint8_t>* buffer) {
+CUresult read_parameters(const Program& program, void** parameters, void** extra,
+                         std::vector<uint8_t>* buffer) {
   buffer->assign(program.parameter_bytes, 0);
   if (parameters != nullptr) {
     for (const ParameterLayout& parameter : program.parameters)
-      std::memcpy(buffer->data() + parameter.offset, parameters[&parameter - program.parameters.data()], parameter.bytes);
+      std::memcpy(buffer->data() + parameter.offset, parameters[&parameter - program.parameters.data()],
+                  parameter.bytes);
     return CUDA_SUCCESS;
   }
-  if (extra == nullptr) return program.parameters.empty() ? CUDA_SUCCESS : fail(CUDA_ERROR_INVALID_VALUE, "the kernel's parameters are missing");
+  if (extra == nullptr)
+    return program.parameters.empty() ? CUDA_SUCCESS
+                                      : fail(CUDA_ERROR_INVALID_VALUE, "the kernel's parameters are missing");
   const void* from = nullptr;
   size_type bytes = 0;
   for (; *extra != kLaunchParamEnd; extra += 2) {
-    if (*extra == kLaunchParamBufferPointer) from = extra[1];
-    else if (*extra == kLaunchParamBufferSize) bytes = *static_cast<size_type*>(extra[1]);
-    else return fail(CUDA_ERROR_INVALID_VALUE, "unknown extra launch option");
+    if (*extra == kLaunchParamBufferPointer)
+      from = extra[1];
+    else if (*extra == kLaunchParamBufferSize)
+      bytes = *static_cast<size_type*>(extra[1]);
+    else
+      return fail(CUDA_ERROR_INVALID_VALUE, "unknown extra launch option");
   }
   std::memcpy(buffer->data(), from, std::min<size_type>(bytes, buffer->size()));
   return CUDA_SUCCESS;
@@ -77,11 +97,19 @@ CUresult read_parameters(const Program& program, void** parameters, void** extra
 
 CUresult error_of(Fault fault) {
   switch (fault) {
-    case Fault::kOutOfBounds: case Fault::kUseAfterFree: case Fault::kReadOnlyWrite: return CUDA_ERROR_ILLEGAL_ADDRESS;
-    case Fault::kMisaligned: return CUDA_ERROR_MISALIGNED_ADDRESS;
-    case Fault::kBadInstruction: return CUDA_ERROR_ILLEGAL_INSTRUCTION;
-    case Fault::kDeadlock: case Fault::kMissingLanes: return CUDA_ERROR_LAUNCH_TIMEOUT;
-    default: return CUDA_ERROR_LAUNCH_FAILED;
+    case Fault::kOutOfBounds:
+    case Fault::kUseAfterFree:
+    case Fault::kReadOnlyWrite:
+      return CUDA_ERROR_ILLEGAL_ADDRESS;
+    case Fault::kMisaligned:
+      return CUDA_ERROR_MISALIGNED_ADDRESS;
+    case Fault::kBadInstruction:
+      return CUDA_ERROR_ILLEGAL_INSTRUCTION;
+    case Fault::kDeadlock:
+    case Fault::kMissingLanes:
+      return CUDA_ERROR_LAUNCH_TIMEOUT;
+    default:
+      return CUDA_ERROR_LAUNCH_FAILED;
   }
 }
 
@@ -111,11 +139,13 @@ CUresult run(const Request& request) {
   ++launches;
   Fault fault = run_grid(launch, &counters);
   for (const Report& report : log.all()) {
-    if (state.options.print_reports) std::fprintf(stderr, "trigen emulator: %s%s\n", to_string(report).c_str(),
-                                                  report.count > 1 ? (" (" + std::to_string(report.count) + " times)").c_str() : "");
+    if (state.options.print_reports)
+      std::fprintf(stderr, "trigen emulator: %s%s\n", to_string(report).c_str(),
+                   report.count > 1 ? (" (" + std::to_string(report.count) + " times)").c_str() : "");
     device.log.add(report);
   }
-  if (fault == Fault::kCount && log.size() != 0 && state.options.abort_on_report) fault = log.all().front().fault;
+  if (fault == Fault::kCount && log.size() != 0 && state.options.abort_on_report)
+    fault = log.all().front().fault;
   if (fault != Fault::kCount) context->sticky = error_of(fault);
   return CUDA_SUCCESS;
 }
@@ -124,10 +154,12 @@ CUresult launch(Request request, CUstream handle, void** parameters, void** extr
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
   if (stream->context != request.function->module->context)
-    return fail(CUDA_ERROR_INVALID_HANDLE, "the stream belongs to device " + std::to_string(stream->context->device) + ", the kernel to device " +
-                std::to_string(request.function->module->context->device));
+    return fail(CUDA_ERROR_INVALID_HANDLE,
+                "the stream belongs to device " + std::to_string(stream->context->device) +
+                    ", the kernel to device " + std::to_string(request.function->module->context->device));
   if (CUresult error = check_request(request)) return error;
-  if (CUresult error = read_parameters(*request.function->program, parameters, extra, &request.parameters)) return error;
+  if (CUresult error = read_parameters(*request.function->program, parameters, extra, &request.parameters))
+    return error;
   return submit(stream, [request = std::move(request)] { return run(request); });
 }
 
@@ -136,7 +168,9 @@ int active_blocks(const CUfunc_st& function, int block_size, size_type dynamic_s
   int warps = (block_size + 31) / 32;
   int blocks = std::min(model.blocks_per_multiprocessor, model.threads_per_multiprocessor / (warps * 32));
   size_type shared = dynamic_shared + function.program->static_shared + (model.capability >= 80 ? 1024 : 0);
-  if (shared > 0) blocks = std::min(blocks, static_cast<int>(static_cast<size_type>(model.shared_per_multiprocessor) / shared));
+  if (shared > 0)
+    blocks =
+        std::min(blocks, static_cast<int>(static_cast<size_type>(model.shared_per_multiprocessor) / shared));
   return blocks;
 }
 
@@ -144,9 +178,10 @@ int active_blocks(const CUfunc_st& function, int block_size, size_type dynamic_s
 
 namespace trigen::cuda {
 
-TRIGEN_ENTRY CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                                     unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream,
-                                     void** parameters, void** extra) {
+TRIGEN_ENTRY CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                     unsigned block_x, unsigned block_y, unsigned block_z,
+                                     unsigned shared_bytes, CUstream stream, void** parameters,
+                                     void** extra) {
   std::lock_guard lock(driver().mutex);
   Request request;
   request.function = find_function(handle);
@@ -158,7 +193,8 @@ TRIGEN_ENTRY CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigne
   return launch(std::move(request), stream, parameters, extra);
 }
 
-TRIGEN_ENTRY CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void** parameters, void** extra) {
+TRIGEN_ENTRY CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void** parameters,
+                                       void** extra) {
   std::lock_guard lock(driver().mutex);
   if (config == nullptr) return fail(CUDA_ERROR_INVALID_VALUE, "a null configuration");
   Request request;
@@ -181,13 +217,16 @@ TRIGEN_ENTRY CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction 
   return launch(std::move(request), config->hStream, parameters, extra);
 }
 
-TRIGEN_ENTRY CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                                                unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                                                CUstream stream, void** parameters) {
-  return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, parameters, nullptr);
+TRIGEN_ENTRY CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
+                                                unsigned grid_z, unsigned block_x, unsigned block_y,
+                                                unsigned block_z, unsigned shared_bytes, CUstream stream,
+                                                void** parameters) {
+  return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
+                        parameters, nullptr);
 }
 
-TRIGEN_ENTRY CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction handle, int block_size, size_type dynamic_shared) {
+TRIGEN_ENTRY CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction handle,
+                                                                  int block_size, size_type dynamic_shared) {
   std::lock_guard lock(driver().mutex);
   CUfunc_st* function = find_function(handle);
   if (function == nullptr) return fail(CUDA_ERROR_INVALID_HANDLE, "not a function");
@@ -196,16 +235,21 @@ TRIGEN_ENTRY CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, C
   return CUDA_SUCCESS;
 }
 
-TRIGEN_ENTRY CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction handle, const CUlaunchConfig* config) {
+TRIGEN_ENTRY CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction handle,
+                                                   const CUlaunchConfig* config) {
   std::lock_guard lock(driver().mutex);
   CUfunc_st* function = find_function(handle);
   if (function == nullptr) return fail(CUDA_ERROR_INVALID_HANDLE, "not a function");
   unsigned size = 1;
   for (unsigned i = 0; i < config->numAttrs; ++i)
     if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
-      size = config->attrs[i].value.clusterDim.x * config->attrs[i].value.clusterDim.y * config->attrs[i].value.clusterDim.z;
-  int blocks = active_blocks(*function, static_cast<int>(config->blockDimX * config->blockDimY * config->blockDimZ), config->sharedMemBytes);
-  *clusters = blocks * driver().device(function->module->context->device)->model->multiprocessors / static_cast<int>(std::max(1u, size));
+      size = config->attrs[i].value.clusterDim.x * config->attrs[i].value.clusterDim.y *
+             config->attrs[i].value.clusterDim.z;
+  int blocks =
+      active_blocks(*function, static_cast<int>(config->blockDimX * config->blockDimY * config->blockDimZ),
+                    config->sharedMemBytes);
+  *clusters = blocks * driver().device(function->module->context->device)->model->multiprocessors /
+              static_cast<int>(std::max(1u, size));
   return CUDA_SUCCESS;
 }
 

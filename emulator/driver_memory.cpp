@@ -1,5 +1,5 @@
-// Memory: allocation, copies, fills, pointer queries. Host memory from cuMemAllocHost lies in the device's range too, so that
-// kernels may use it and its bounds are checked.
+// Memory: allocation, copies, fills, pointer queries. Host memory from cuMemAllocHost lies in the device's
+// range too, so that kernels may use it and its bounds are checked.
 #include <cstring>
 
 #include "emulator/driver.h"
@@ -14,15 +14,19 @@ std::unordered_set<uint64_t>& host_allocations() {
   return set;
 }
 
-// Live allocation that holds [address, address + bytes), or an error. Host memory that the driver knows nothing of gives
-// nullptr without an error where `host_allowed`.
-CUresult check_range(uint64_t address, size_type bytes, bool host_allowed, Device** device, const char* what) {
+// Live allocation that holds [address, address + bytes), or an error. Host memory that the driver knows
+// nothing of gives nullptr without an error where `host_allowed`.
+CUresult check_range(uint64_t address, size_type bytes, bool host_allowed, Device** device,
+                     const char* what) {
   *device = driver().device_of_address(address);
   if (*device == nullptr)
-    return host_allowed ? CUDA_SUCCESS : fail(CUDA_ERROR_INVALID_VALUE, std::string(what) + " is no device address");
+    return host_allowed ? CUDA_SUCCESS
+                        : fail(CUDA_ERROR_INVALID_VALUE, std::string(what) + " is no device address");
   Allocation* allocation = (*device)->memory->find(address);
-  if (allocation == nullptr || allocation->freed || address < allocation->base || address + bytes > allocation->end())
-    return fail(CUDA_ERROR_INVALID_VALUE, std::string(what) + ": " + std::to_string(bytes) + " B do not lie inside one live allocation");
+  if (allocation == nullptr || allocation->freed || address < allocation->base ||
+      address + bytes > allocation->end())
+    return fail(CUDA_ERROR_INVALID_VALUE, std::string(what) + ": " + std::to_string(bytes) +
+                                              " B do not lie inside one live allocation");
   return CUDA_SUCCESS;
 }
 
@@ -65,8 +69,10 @@ template <class T>
 CUresult fill(uint64_t target, T value, size_type count) {
   if (count == 0) return CUDA_SUCCESS;
   Device* device = nullptr;
-  if (CUresult error = check_range(target, count * sizeof(T), false, &device, "the fill's target")) return error;
-  if (target % sizeof(T) != 0) return fail(CUDA_ERROR_INVALID_VALUE, "the fill's target is not aligned to its element");
+  if (CUresult error = check_range(target, count * sizeof(T), false, &device, "the fill's target"))
+    return error;
+  if (target % sizeof(T) != 0)
+    return fail(CUDA_ERROR_INVALID_VALUE, "the fill's target is not aligned to its element");
   T* at = reinterpret_cast<T*>(target);
   std::fill(at, at + count, value);
   device->memory->mark_written(target, count * sizeof(T));
@@ -93,10 +99,13 @@ CUresult fill_later(uint64_t target, T value, size_type count, CUstream handle) 
 CUresult copy_2d(const CUDA_MEMCPY2D& c) {
   if (c.srcMemoryType == CU_MEMORYTYPE_ARRAY || c.dstMemoryType == CU_MEMORYTYPE_ARRAY)
     return fail(CUDA_ERROR_NOT_SUPPORTED, "the emulated device has no arrays");
-  uint64_t source = c.srcMemoryType == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(c.srcHost) : c.srcDevice;
-  uint64_t target = c.dstMemoryType == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(c.dstHost) : c.dstDevice;
+  uint64_t source =
+      c.srcMemoryType == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(c.srcHost) : c.srcDevice;
+  uint64_t target =
+      c.dstMemoryType == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(c.dstHost) : c.dstDevice;
   for (size_type row = 0; row < c.Height; ++row)
-    if (CUresult error = copy(target + c.dstXInBytes + (c.dstY + row) * c.dstPitch, source + c.srcXInBytes + (c.srcY + row) * c.srcPitch, c.WidthInBytes))
+    if (CUresult error = copy(target + c.dstXInBytes + (c.dstY + row) * c.dstPitch,
+                              source + c.srcXInBytes + (c.srcY + row) * c.srcPitch, c.WidthInBytes))
       return error;
   return CUDA_SUCCESS;
 }
@@ -106,13 +115,15 @@ CUresult allocate(CUdeviceptr* pointer, size_type bytes) {
   if (CUresult error = current_context(&context)) return error;
   if (pointer == nullptr || bytes == 0) return fail(CUDA_ERROR_INVALID_VALUE, "an allocation of 0 bytes");
   *pointer = driver().device(context->device)->memory->allocate(bytes);
-  return *pointer != 0 ? CUDA_SUCCESS : fail(CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " B are not available");
+  return *pointer != 0 ? CUDA_SUCCESS
+                       : fail(CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " B are not available");
 }
 
 CUresult release(CUdeviceptr pointer) {
   if (pointer == 0) return CUDA_SUCCESS;
   Device* device = driver().device_of_address(pointer);
-  if (device == nullptr || !device->memory->free(pointer)) return fail(CUDA_ERROR_INVALID_VALUE, "not the start of a live allocation");
+  if (device == nullptr || !device->memory->free(pointer))
+    return fail(CUDA_ERROR_INVALID_VALUE, "not the start of a live allocation");
   host_allocations().erase(pointer);
   return CUDA_SUCCESS;
 }
@@ -146,7 +157,8 @@ TRIGEN_ENTRY CUresult cuMemAllocAsync(CUdeviceptr* pointer, size_type bytes, CUs
   std::lock_guard lock(driver().mutex);
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
-  if (stream->capture != nullptr) return fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "allocation nodes are not supported");
+  if (stream->capture != nullptr)
+    return fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "allocation nodes are not supported");
   return allocate(pointer, bytes);
 }
 
@@ -154,7 +166,8 @@ TRIGEN_ENTRY CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream handle) {
   std::lock_guard lock(driver().mutex);
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
-  if (stream->capture != nullptr) return fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "free nodes are not supported");
+  if (stream->capture != nullptr)
+    return fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "free nodes are not supported");
   return release(pointer);
 }
 
@@ -180,64 +193,101 @@ TRIGEN_ENTRY CUresult cuMemHostAlloc(void** pointer, size_type bytes, unsigned) 
   return CUDA_SUCCESS;
 }
 
-TRIGEN_ENTRY CUresult cuMemAllocHost_v2(void** pointer, size_type bytes) { return cuMemHostAlloc(pointer, bytes, 0); }
+TRIGEN_ENTRY CUresult cuMemAllocHost_v2(void** pointer, size_type bytes) {
+  return cuMemHostAlloc(pointer, bytes, 0);
+}
 
-TRIGEN_ENTRY CUresult cuMemFreeHost(void* pointer) { return cuMemFree_v2(reinterpret_cast<CUdeviceptr>(pointer)); }
+TRIGEN_ENTRY CUresult cuMemFreeHost(void* pointer) {
+  return cuMemFree_v2(reinterpret_cast<CUdeviceptr>(pointer));
+}
 
 TRIGEN_ENTRY CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
   std::lock_guard lock(driver().mutex);
   Device* device = driver().device_of_address(pointer);
   Allocation* allocation = device != nullptr ? device->memory->find(pointer) : nullptr;
-  if (allocation == nullptr || allocation->freed || pointer >= allocation->end()) return fail(CUDA_ERROR_INVALID_VALUE, "no device address");
+  if (allocation == nullptr || allocation->freed || pointer >= allocation->end())
+    return fail(CUDA_ERROR_INVALID_VALUE, "no device address");
   const bool host = host_allocations().count(allocation->base) != 0;
   switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT: *static_cast<CUcontext*>(data) = &device->primary; break;
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: *static_cast<unsigned*>(data) = host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE; break;
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: *static_cast<CUdeviceptr*>(data) = pointer; break;
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      *static_cast<CUcontext*>(data) = &device->primary;
+      break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      *static_cast<unsigned*>(data) = host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+      break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      *static_cast<CUdeviceptr*>(data) = pointer;
+      break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       if (!host) return fail(CUDA_ERROR_INVALID_VALUE, "device memory has no host pointer");
       *static_cast<void**>(data) = reinterpret_cast<void*>(pointer);
       break;
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID: *static_cast<unsigned long long*>(data) = allocation->id; break;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED: *static_cast<unsigned*>(data) = 0; break;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *static_cast<int*>(data) = device->ordinal; break;
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *static_cast<CUdeviceptr*>(data) = allocation->base; break;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *static_cast<size_type*>(data) = allocation->bytes; break;
-    case CU_POINTER_ATTRIBUTE_MAPPED: *static_cast<unsigned*>(data) = 1; break;
-    default: return fail(CUDA_ERROR_INVALID_VALUE, "unknown pointer attribute " + std::to_string(attribute));
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      *static_cast<unsigned long long*>(data) = allocation->id;
+      break;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      *static_cast<unsigned*>(data) = 0;
+      break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      *static_cast<int*>(data) = device->ordinal;
+      break;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      *static_cast<CUdeviceptr*>(data) = allocation->base;
+      break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      *static_cast<size_type*>(data) = allocation->bytes;
+      break;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+      *static_cast<unsigned*>(data) = 1;
+      break;
+    default:
+      return fail(CUDA_ERROR_INVALID_VALUE, "unknown pointer attribute " + std::to_string(attribute));
   }
   return CUDA_SUCCESS;
 }
 
-TRIGEN_ENTRY CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr pointer) {
+TRIGEN_ENTRY CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data,
+                                             CUdeviceptr pointer) {
   for (unsigned i = 0; i < count; ++i)
     if (cuPointerGetAttribute(data[i], attributes[i], pointer) != CUDA_SUCCESS) {
       // As the driver does: a pointer it does not know gives zeros and no error.
-      const bool narrow = attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE || attributes[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED || attributes[i] == CU_POINTER_ATTRIBUTE_MAPPED;
-      if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) *static_cast<int*>(data[i]) = -2;
-      else std::memset(data[i], 0, narrow ? 4 : 8);
+      const bool narrow = attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ||
+                          attributes[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED ||
+                          attributes[i] == CU_POINTER_ATTRIBUTE_MAPPED;
+      if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+        *static_cast<int*>(data[i]) = -2;
+      else
+        std::memset(data[i], 0, narrow ? 4 : 8);
     }
   return CUDA_SUCCESS;
 }
 
-TRIGEN_ENTRY CUresult cuMemcpy(CUdeviceptr target, CUdeviceptr source, size_type bytes) { return copy_now(target, source, bytes); }
+TRIGEN_ENTRY CUresult cuMemcpy(CUdeviceptr target, CUdeviceptr source, size_type bytes) {
+  return copy_now(target, source, bytes);
+}
 TRIGEN_ENTRY CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void* source, size_type bytes) {
   return copy_now(target, reinterpret_cast<uint64_t>(source), bytes);
 }
 TRIGEN_ENTRY CUresult cuMemcpyDtoH_v2(void* target, CUdeviceptr source, size_type bytes) {
   return copy_now(reinterpret_cast<uint64_t>(target), source, bytes);
 }
-TRIGEN_ENTRY CUresult cuMemcpyDtoD_v2(CUdeviceptr target, CUdeviceptr source, size_type bytes) { return copy_now(target, source, bytes); }
-TRIGEN_ENTRY CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, size_type bytes, CUstream stream) {
+TRIGEN_ENTRY CUresult cuMemcpyDtoD_v2(CUdeviceptr target, CUdeviceptr source, size_type bytes) {
+  return copy_now(target, source, bytes);
+}
+TRIGEN_ENTRY CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, size_type bytes,
+                                    CUstream stream) {
   return copy_later(target, source, bytes, stream);
 }
-TRIGEN_ENTRY CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void* source, size_type bytes, CUstream stream) {
+TRIGEN_ENTRY CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void* source, size_type bytes,
+                                           CUstream stream) {
   return copy_later(target, reinterpret_cast<uint64_t>(source), bytes, stream);
 }
-TRIGEN_ENTRY CUresult cuMemcpyDtoHAsync_v2(void* target, CUdeviceptr source, size_type bytes, CUstream stream) {
+TRIGEN_ENTRY CUresult cuMemcpyDtoHAsync_v2(void* target, CUdeviceptr source, size_type bytes,
+                                           CUstream stream) {
   return copy_later(reinterpret_cast<uint64_t>(target), source, bytes, stream);
 }
-TRIGEN_ENTRY CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source, size_type bytes, CUstream stream) {
+TRIGEN_ENTRY CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source, size_type bytes,
+                                           CUstream stream) {
   return copy_later(target, source, bytes, stream);
 }
 
@@ -256,13 +306,21 @@ TRIGEN_ENTRY CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* copy, CUstream han
   return submit(stream, [c = *copy] { return copy_2d(c); });
 }
 
-TRIGEN_ENTRY CUresult cuMemsetD8_v2(CUdeviceptr target, unsigned char value, size_type count) { return fill_now(target, value, count); }
-TRIGEN_ENTRY CUresult cuMemsetD16_v2(CUdeviceptr target, unsigned short value, size_type count) { return fill_now(target, value, count); }
-TRIGEN_ENTRY CUresult cuMemsetD32_v2(CUdeviceptr target, unsigned value, size_type count) { return fill_now(target, value, count); }
-TRIGEN_ENTRY CUresult cuMemsetD8Async(CUdeviceptr target, unsigned char value, size_type count, CUstream stream) {
+TRIGEN_ENTRY CUresult cuMemsetD8_v2(CUdeviceptr target, unsigned char value, size_type count) {
+  return fill_now(target, value, count);
+}
+TRIGEN_ENTRY CUresult cuMemsetD16_v2(CUdeviceptr target, unsigned short value, size_type count) {
+  return fill_now(target, value, count);
+}
+TRIGEN_ENTRY CUresult cuMemsetD32_v2(CUdeviceptr target, unsigned value, size_type count) {
+  return fill_now(target, value, count);
+}
+TRIGEN_ENTRY CUresult cuMemsetD8Async(CUdeviceptr target, unsigned char value, size_type count,
+                                      CUstream stream) {
   return fill_later(target, value, count, stream);
 }
-TRIGEN_ENTRY CUresult cuMemsetD16Async(CUdeviceptr target, unsigned short value, size_type count, CUstream stream) {
+TRIGEN_ENTRY CUresult cuMemsetD16Async(CUdeviceptr target, unsigned short value, size_type count,
+                                       CUstream stream) {
   return fill_later(target, value, count, stream);
 }
 TRIGEN_ENTRY CUresult cuMemsetD32Async(CUdeviceptr target, unsigned value, size_type count, CUstream stream) {

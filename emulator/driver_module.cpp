@@ -1,5 +1,5 @@
-// Modules, libraries, kernels, functions. PTX text loads; a cubin does not (CUDA_ERROR_NO_BINARY_FOR_GPU), because machine code
-// cannot be executed here.
+// Modules, libraries, kernels, functions. PTX text loads; a cubin does not (CUDA_ERROR_NO_BINARY_FOR_GPU),
+// because machine code cannot be executed here.
 #include <algorithm>
 #include <cstring>
 
@@ -62,13 +62,15 @@ CUresult load_module(CUctx_st* context, const void* image, std::unique_ptr<CUmod
     const int capability = device->model->capability;
     if (module->ptx_target > capability || (module->arch_specific && module->ptx_target != capability))
       throw PtxError(1, "PTX for " + ast.target + " does not run on an emulated " + driver().options.target);
-    if (CUresult error = make_globals(ast, module.get(), *device->memory)) return fail(error, "no memory for the module's variables");
+    if (CUresult error = make_globals(ast, module.get(), *device->memory))
+      return fail(error, "no memory for the module's variables");
     ModuleSymbols symbols(module.get());
     for (const Function& function : ast.functions) {
       if (!function.is_entry || !function.has_body) continue;
       auto loaded = std::make_unique<CUfunc_st>();
       loaded->module = module.get();
-      loaded->program = decode_kernel(ast, function, symbols, module->ptx_target, capability, module->arch_specific);
+      loaded->program =
+          decode_kernel(ast, function, symbols, module->ptx_target, capability, module->arch_specific);
       driver().functions.insert(loaded.get());
       module->functions[function.name] = std::move(loaded);
     }
@@ -91,28 +93,62 @@ CUfunc_st* find_function(CUfunction handle) {
   if (driver().functions.count(handle) != 0) return handle;
   if (driver().kernels.count(handle) == 0) return nullptr;
   CUfunction function = nullptr;  // a CUkernel stands for its function in the current context
-  return cuKernelGetFunction(&function, reinterpret_cast<CUkernel>(handle)) == CUDA_SUCCESS ? function : nullptr;
+  return cuKernelGetFunction(&function, reinterpret_cast<CUkernel>(handle)) == CUDA_SUCCESS ? function
+                                                                                            : nullptr;
 }
 
 CUresult function_attribute(const CUfunc_st& function, CUfunction_attribute attribute, int* value) {
   const Program& program = *function.program;
   switch (attribute) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = static_cast<int>(program.max_threads); break;
-    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: *value = static_cast<int>(program.static_shared); break;
-    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES: *value = 0; break;
-    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: *value = static_cast<int>(program.local_bytes); break;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS: *value = 0; break;  // only ptxas knows
-    case CU_FUNC_ATTRIBUTE_PTX_VERSION: case CU_FUNC_ATTRIBUTE_BINARY_VERSION: *value = function.module->ptx_target; break;
-    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA: *value = 0; break;
-    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: *value = function.max_dynamic_shared != 0 ? function.max_dynamic_shared : 49152 - static_cast<int>(program.static_shared); break;
-    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: *value = function.carveout; break;
-    case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET: *value = 0; break;
-    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH: *value = static_cast<int>(program.required_cluster[0]); break;
-    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT: *value = static_cast<int>(program.required_cluster[1]); break;
-    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH: *value = static_cast<int>(program.required_cluster[2]); break;
-    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED: *value = function.non_portable_cluster; break;
-    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE: *value = 0; break;
-    default: return fail(CUDA_ERROR_INVALID_VALUE, "unknown function attribute " + std::to_string(attribute));
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+      *value = static_cast<int>(program.max_threads);
+      break;
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+      *value = static_cast<int>(program.static_shared);
+      break;
+    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+      *value = 0;
+      break;
+    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+      *value = static_cast<int>(program.local_bytes);
+      break;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS:
+      *value = 0;
+      break;  // only ptxas knows
+    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
+      *value = function.module->ptx_target;
+      break;
+    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
+      *value = 0;
+      break;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+      *value = function.max_dynamic_shared != 0 ? function.max_dynamic_shared
+                                                : 49152 - static_cast<int>(program.static_shared);
+      break;
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+      *value = function.carveout;
+      break;
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
+      *value = 0;
+      break;
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
+      *value = static_cast<int>(program.required_cluster[0]);
+      break;
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
+      *value = static_cast<int>(program.required_cluster[1]);
+      break;
+    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+      *value = static_cast<int>(program.required_cluster[2]);
+      break;
+    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+      *value = function.non_portable_cluster;
+      break;
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+      *value = 0;
+      break;
+    default:
+      return fail(CUDA_ERROR_INVALID_VALUE, "unknown function attribute " + std::to_string(attribute));
   }
   return CUDA_SUCCESS;
 }
@@ -123,17 +159,24 @@ CUresult set_function_attribute(CUfunc_st& function, CUfunction_attribute attrib
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: {
       int allowed = model.shared_per_block_optin - static_cast<int>(function.program->static_shared);
       if (value < 0 || value > allowed)
-        return fail(CUDA_ERROR_INVALID_VALUE, std::to_string(value) + " B of dynamic shared memory, " + model.target + " allows " + std::to_string(allowed) + " B");
+        return fail(CUDA_ERROR_INVALID_VALUE, std::to_string(value) + " B of dynamic shared memory, " +
+                                                  model.target + " allows " + std::to_string(allowed) + " B");
       function.max_dynamic_shared = value;
       return CUDA_SUCCESS;
     }
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-      if (value < -1 || value > 100) return fail(CUDA_ERROR_INVALID_VALUE, "the carveout is a percentage or -1");
+      if (value < -1 || value > 100)
+        return fail(CUDA_ERROR_INVALID_VALUE, "the carveout is a percentage or -1");
       function.carveout = value;
       return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED: function.non_portable_cluster = value; return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE: return CUDA_SUCCESS;
-    default: return fail(CUDA_ERROR_INVALID_VALUE, "function attribute " + std::to_string(attribute) + " cannot be set");
+    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+      function.non_portable_cluster = value;
+      return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+      return CUDA_SUCCESS;
+    default:
+      return fail(CUDA_ERROR_INVALID_VALUE,
+                  "function attribute " + std::to_string(attribute) + " cannot be set");
   }
 }
 
@@ -163,7 +206,8 @@ void give_log(const std::string& text, unsigned count, CUjit_option* options, vo
 
 namespace trigen::cuda {
 
-TRIGEN_ENTRY CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count, CUjit_option* options, void** values) {
+TRIGEN_ENTRY CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count,
+                                         CUjit_option* options, void** values) {
   std::lock_guard lock(driver().mutex);
   CUctx_st* context = nullptr;
   if (CUresult error = current_context(&context)) return error;
@@ -178,7 +222,9 @@ TRIGEN_ENTRY CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, un
   return CUDA_SUCCESS;
 }
 
-TRIGEN_ENTRY CUresult cuModuleLoadData(CUmodule* module, const void* image) { return cuModuleLoadDataEx(module, image, 0, nullptr, nullptr); }
+TRIGEN_ENTRY CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  return cuModuleLoadDataEx(module, image, 0, nullptr, nullptr);
+}
 
 TRIGEN_ENTRY CUresult cuModuleUnload(CUmodule module) {
   std::lock_guard lock(driver().mutex);
@@ -191,22 +237,26 @@ TRIGEN_ENTRY CUresult cuModuleUnload(CUmodule module) {
 TRIGEN_ENTRY CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
   std::lock_guard lock(driver().mutex);
   auto found = module->functions.find(name);
-  if (found == module->functions.end()) return fail(CUDA_ERROR_NOT_FOUND, std::string("no kernel '") + name + "' in the module");
+  if (found == module->functions.end())
+    return fail(CUDA_ERROR_NOT_FOUND, std::string("no kernel '") + name + "' in the module");
   *function = found->second.get();
   return CUDA_SUCCESS;
 }
 
-TRIGEN_ENTRY CUresult cuModuleGetGlobal_v2(CUdeviceptr* pointer, size_type* bytes, CUmodule module, const char* name) {
+TRIGEN_ENTRY CUresult cuModuleGetGlobal_v2(CUdeviceptr* pointer, size_type* bytes, CUmodule module,
+                                           const char* name) {
   std::lock_guard lock(driver().mutex);
   auto found = module->globals.find(name);
-  if (found == module->globals.end()) return fail(CUDA_ERROR_NOT_FOUND, std::string("no variable '") + name + "' in the module");
+  if (found == module->globals.end())
+    return fail(CUDA_ERROR_NOT_FOUND, std::string("no variable '") + name + "' in the module");
   if (pointer != nullptr) *pointer = found->second.first;
   if (bytes != nullptr) *bytes = found->second.second;
   return CUDA_SUCCESS;
 }
 
-TRIGEN_ENTRY CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jit_options, void** jit_values,
-                                        unsigned jit_count, CUlibraryOption*, void**, unsigned) {
+TRIGEN_ENTRY CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jit_options,
+                                        void** jit_values, unsigned jit_count, CUlibraryOption*, void**,
+                                        unsigned) {
   std::lock_guard lock(driver().mutex);
   CUctx_st* context = nullptr;
   if (CUresult error = current_context(&context)) return error;
@@ -248,7 +298,8 @@ TRIGEN_ENTRY CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, co
   std::lock_guard lock(driver().mutex);
   if (driver().libraries.count(library) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not a library");
   auto found = library->kernels.find(name);
-  if (found == library->kernels.end()) return fail(CUDA_ERROR_NOT_FOUND, std::string("no kernel '") + name + "' in the library");
+  if (found == library->kernels.end())
+    return fail(CUDA_ERROR_NOT_FOUND, std::string("no kernel '") + name + "' in the library");
   *kernel = found->second.get();
   return CUDA_SUCCESS;
 }
@@ -265,14 +316,16 @@ TRIGEN_ENTRY CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
     driver().modules.insert(loaded.get());
     for (auto& [key, value] : library->attributes) {
       auto found = loaded->functions.find(key.first);
-      if (found != loaded->functions.end()) set_function_attribute(*found->second, static_cast<CUfunction_attribute>(key.second), value);
+      if (found != loaded->functions.end())
+        set_function_attribute(*found->second, static_cast<CUfunction_attribute>(key.second), value);
     }
   }
   *module = loaded.get();
   return CUDA_SUCCESS;
 }
 
-TRIGEN_ENTRY CUresult cuLibraryGetGlobal(CUdeviceptr* pointer, size_type* bytes, CUlibrary library, const char* name) {
+TRIGEN_ENTRY CUresult cuLibraryGetGlobal(CUdeviceptr* pointer, size_type* bytes, CUlibrary library,
+                                         const char* name) {
   CUmodule module = nullptr;
   if (CUresult error = cuLibraryGetModule(&module, library)) return error;
   return cuModuleGetGlobal_v2(pointer, bytes, module, name);
@@ -293,14 +346,16 @@ TRIGEN_ENTRY CUresult cuKernelGetName(const char** name, CUkernel kernel) {
   return CUDA_SUCCESS;
 }
 
-TRIGEN_ENTRY CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel kernel, CUdevice) {
+TRIGEN_ENTRY CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel kernel,
+                                           CUdevice) {
   std::lock_guard lock(driver().mutex);
   CUfunction function = nullptr;
   if (CUresult error = cuKernelGetFunction(&function, kernel)) return error;
   return function_attribute(*function, attribute, value);
 }
 
-TRIGEN_ENTRY CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice) {
+TRIGEN_ENTRY CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel,
+                                           CUdevice) {
   std::lock_guard lock(driver().mutex);
   CUfunction function = nullptr;
   if (CUresult error = cuKernelGetFunction(&function, kernel)) return error;
@@ -312,13 +367,15 @@ TRIGEN_ENTRY CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int v
 TRIGEN_ENTRY CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) {
   std::lock_guard lock(driver().mutex);
   CUfunc_st* function = find_function(handle);
-  return function != nullptr ? function_attribute(*function, attribute, value) : fail(CUDA_ERROR_INVALID_HANDLE, "not a function");
+  return function != nullptr ? function_attribute(*function, attribute, value)
+                             : fail(CUDA_ERROR_INVALID_HANDLE, "not a function");
 }
 
 TRIGEN_ENTRY CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int value) {
   std::lock_guard lock(driver().mutex);
   CUfunc_st* function = find_function(handle);
-  return function != nullptr ? set_function_attribute(*function, attribute, value) : fail(CUDA_ERROR_INVALID_HANDLE, "not a function");
+  return function != nullptr ? set_function_attribute(*function, attribute, value)
+                             : fail(CUDA_ERROR_INVALID_HANDLE, "not a function");
 }
 
 TRIGEN_ENTRY CUresult cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache) {
@@ -339,10 +396,12 @@ TRIGEN_ENTRY CUresult cuFuncGetName(const char** name, CUfunction handle) {
   return CUDA_SUCCESS;
 }
 
-TRIGEN_ENTRY CUresult cuFuncGetParamInfo(CUfunction handle, size_type index, size_type* offset, size_type* bytes) {
+TRIGEN_ENTRY CUresult cuFuncGetParamInfo(CUfunction handle, size_type index, size_type* offset,
+                                         size_type* bytes) {
   CUfunc_st* function = find_function(handle);
   if (function == nullptr) return fail(CUDA_ERROR_INVALID_HANDLE, "not a function");
-  if (index >= function->program->parameters.size()) return fail(CUDA_ERROR_INVALID_VALUE, "no such parameter");
+  if (index >= function->program->parameters.size())
+    return fail(CUDA_ERROR_INVALID_VALUE, "no such parameter");
   if (offset != nullptr) *offset = function->program->parameters[index].offset;
   if (bytes != nullptr) *bytes = function->program->parameters[index].bytes;
   return CUDA_SUCCESS;

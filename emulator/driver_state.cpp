@@ -5,7 +5,8 @@ namespace trigen::emulator {
 using namespace cuda;
 
 Driver& driver() {
-  static Driver* state = new Driver;  // lives as long as the process: other libraries' destructors may still call in
+  static Driver* state =
+      new Driver;  // lives as long as the process: other libraries' destructors may still call in
   return *state;
 }
 
@@ -20,11 +21,13 @@ CUresult fail(CUresult code, const std::string& text) {
 }
 
 CUresult current_context(CUctx_st** context) {
-  if (!driver().initialised) return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");
+  if (!driver().initialised)
+    return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");
   if (thread_state().contexts.empty() || thread_state().contexts.back() == nullptr)
     return fail(CUDA_ERROR_INVALID_CONTEXT, "no context is current; call cuCtxSetCurrent first");
   *context = thread_state().contexts.back();
-  if ((*context)->retained == 0) return fail(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the primary context was released");
+  if ((*context)->retained == 0)
+    return fail(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the primary context was released");
   if ((*context)->sticky != CUDA_SUCCESS)
     return fail((*context)->sticky, "an earlier launch failed; trigen_emulator_reports tells why");
   return CUDA_SUCCESS;
@@ -38,14 +41,16 @@ CUresult resolve_stream(CUstream handle, CUstream_st** stream) {
     return CUDA_SUCCESS;
   }
   if (driver().streams.count(handle) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not a stream");
-  if (handle->context->sticky != CUDA_SUCCESS) return fail(handle->context->sticky, "an earlier launch failed");
+  if (handle->context->sticky != CUDA_SUCCESS)
+    return fail(handle->context->sticky, "an earlier launch failed");
   *stream = handle;
   return CUDA_SUCCESS;
 }
 
 CUresult submit(CUstream_st* stream, std::function<CUresult()> work) {
   if (stream->capture != nullptr) {
-    if (stream->capture->invalid) return fail(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture was invalidated");
+    if (stream->capture->invalid)
+      return fail(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture was invalidated");
     auto node = std::make_shared<CUgraphNode_st>();
     node->run = std::move(work);
     stream->capture->graph->nodes.push_back(std::move(node));
@@ -57,7 +62,8 @@ CUresult submit(CUstream_st* stream, std::function<CUresult()> work) {
     for (auto& capture : driver().captures)
       if ((capture->origin->flags & CU_STREAM_NON_BLOCKING) == 0) {
         capture->invalid = true;
-        return fail(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "work in the default stream while a blocking stream captures");
+        return fail(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+                    "work in the default stream while a blocking stream captures");
       }
   }
   return work();
@@ -68,7 +74,8 @@ CUresult refuse_during_capture(const char* call) {
   for (auto& capture : driver().captures)
     if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED) {
       capture->invalid = true;
-      return fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, std::string(call) + " during a stream capture; make the plan before the capture begins");
+      return fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                  std::string(call) + " during a stream capture; make the plan before the capture begins");
     }
   return CUDA_SUCCESS;
 }

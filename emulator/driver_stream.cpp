@@ -1,5 +1,5 @@
-// Streams, events, and graphs made by stream capture. Work runs when it is submitted: every order that streams and events
-// ask for holds, and nothing is ever pending.
+// Streams, events, and graphs made by stream capture. Work runs when it is submitted: every order that
+// streams and events ask for holds, and nothing is ever pending.
 #include "emulator/driver.h"
 
 using namespace trigen::cuda;
@@ -13,9 +13,11 @@ CUresult find_event(CUevent event) {
 
 void drop_capture(Capture* capture) {
   for (void* stream : driver().streams)
-    if (static_cast<CUstream_st*>(stream)->capture == capture) static_cast<CUstream_st*>(stream)->capture = nullptr;
+    if (static_cast<CUstream_st*>(stream)->capture == capture)
+      static_cast<CUstream_st*>(stream)->capture = nullptr;
   for (void* event : driver().events)
-    if (static_cast<CUevent_st*>(event)->capture == capture) static_cast<CUevent_st*>(event)->capture = nullptr;
+    if (static_cast<CUevent_st*>(event)->capture == capture)
+      static_cast<CUevent_st*>(event)->capture = nullptr;
   driver().captures.remove_if([=](const std::unique_ptr<Capture>& c) { return c.get() == capture; });
 }
 
@@ -50,7 +52,9 @@ TRIGEN_ENTRY CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flag
   return CUDA_SUCCESS;
 }
 
-TRIGEN_ENTRY CUresult cuStreamCreate(CUstream* stream, unsigned flags) { return cuStreamCreateWithPriority(stream, flags, 0); }
+TRIGEN_ENTRY CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
+  return cuStreamCreateWithPriority(stream, flags, 0);
+}
 
 TRIGEN_ENTRY CUresult cuStreamGetPriority(CUstream handle, int* priority) {
   CUstream_st* stream = nullptr;
@@ -116,11 +120,14 @@ TRIGEN_ENTRY CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned
   if (CUresult error = find_event(event)) return error;
   if (event->capture == nullptr) {
     if (stream->capture != nullptr && event->recorded)
-      return fail(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "a capturing stream waits for an event recorded outside the capture");
+      return fail(CUDA_ERROR_STREAM_CAPTURE_ISOLATION,
+                  "a capturing stream waits for an event recorded outside the capture");
     return CUDA_SUCCESS;
   }
-  if (stream->capture == nullptr) stream->capture = event->capture;  // the stream joins the capture
-  else if (stream->capture != event->capture) return fail(CUDA_ERROR_STREAM_CAPTURE_MERGE, "two captures would be merged");
+  if (stream->capture == nullptr)
+    stream->capture = event->capture;  // the stream joins the capture
+  else if (stream->capture != event->capture)
+    return fail(CUDA_ERROR_STREAM_CAPTURE_MERGE, "two captures would be merged");
   stream->capture->forked.erase(event->capture_stream);
   if (stream != stream->capture->origin) stream->capture->forked.insert(stream);
   return CUDA_SUCCESS;
@@ -136,7 +143,8 @@ TRIGEN_ENTRY CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void*
   });
 }
 
-// --- events -----------------------------------------------------------------------------------------------------------
+// --- events
+// -----------------------------------------------------------------------------------------------------------
 
 TRIGEN_ENTRY CUresult cuEventCreate(CUevent* event, unsigned flags) {
   std::lock_guard lock(driver().mutex);
@@ -161,13 +169,16 @@ TRIGEN_ENTRY CUresult cuEventRecord(CUevent event, CUstream handle) {
   return CUDA_SUCCESS;
 }
 
-TRIGEN_ENTRY CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned) { return cuEventRecord(event, stream); }
+TRIGEN_ENTRY CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned) {
+  return cuEventRecord(event, stream);
+}
 
 TRIGEN_ENTRY CUresult cuEventQuery(CUevent event) {
   std::lock_guard lock(driver().mutex);
   CUctx_st* context = nullptr;
   if (CUresult error = find_event(event)) return error;
-  if (event->capture != nullptr) return fail(CUDA_ERROR_CAPTURED_EVENT, "the event was recorded in a capturing stream");
+  if (event->capture != nullptr)
+    return fail(CUDA_ERROR_CAPTURED_EVENT, "the event was recorded in a capturing stream");
   return current_context(&context);
 }
 
@@ -190,13 +201,15 @@ TRIGEN_ENTRY CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUe
   return CUDA_SUCCESS;
 }
 
-// --- capture and graphs -----------------------------------------------------------------------------------------------
+// --- capture and graphs
+// -----------------------------------------------------------------------------------------------
 
 TRIGEN_ENTRY CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
   std::lock_guard lock(driver().mutex);
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
-  if (driver().streams.count(stream) == 0) return fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the default stream cannot capture; create a stream");
+  if (driver().streams.count(stream) == 0)
+    return fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the default stream cannot capture; create a stream");
   if (stream->capture != nullptr) return fail(CUDA_ERROR_ILLEGAL_STATE, "the stream captures already");
   auto capture = std::make_unique<Capture>();
   capture->origin = stream;
@@ -214,9 +227,13 @@ TRIGEN_ENTRY CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
   if (CUresult error = resolve_stream(handle, &stream)) return error;
   Capture* capture = stream->capture;
   if (capture == nullptr) return fail(CUDA_ERROR_ILLEGAL_STATE, "the stream does not capture");
-  if (capture->origin != stream) return fail(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the capture began in another stream");
-  CUresult result = capture->invalid ? fail(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture was invalidated by a forbidden call")
-                    : !capture->forked.empty() ? fail(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "a forked stream was not joined") : CUDA_SUCCESS;
+  if (capture->origin != stream)
+    return fail(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, "the capture began in another stream");
+  CUresult result =
+      capture->invalid
+          ? fail(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture was invalidated by a forbidden call")
+      : !capture->forked.empty() ? fail(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "a forked stream was not joined")
+                                 : CUDA_SUCCESS;
   if (result == CUDA_SUCCESS) {
     *graph = capture->graph.release();
     driver().graphs.insert(*graph);
@@ -230,12 +247,14 @@ TRIGEN_ENTRY CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
   *status = stream->capture == nullptr ? CU_STREAM_CAPTURE_STATUS_NONE
-            : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+            : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                       : CU_STREAM_CAPTURE_STATUS_ACTIVE;
   return CUDA_SUCCESS;
 }
 
-TRIGEN_ENTRY CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* status, unsigned long long* id,
-                                                CUgraph* graph, const CUgraphNode** dependencies, size_type* count) {
+TRIGEN_ENTRY CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* status,
+                                                unsigned long long* id, CUgraph* graph,
+                                                const CUgraphNode** dependencies, size_type* count) {
   std::lock_guard lock(driver().mutex);
   if (CUresult error = cuStreamIsCapturing(handle, status)) return error;
   CUstream_st* stream = nullptr;
@@ -275,7 +294,8 @@ TRIGEN_ENTRY CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_ty
   return CUDA_SUCCESS;
 }
 
-TRIGEN_ENTRY CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned long long) {
+TRIGEN_ENTRY CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph,
+                                                  unsigned long long) {
   std::lock_guard lock(driver().mutex);
   if (driver().graphs.count(graph) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not a graph");
   auto* created = new CUgraphExec_st;
@@ -286,12 +306,15 @@ TRIGEN_ENTRY CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgra
 }
 
 TRIGEN_ENTRY CUresult cuGraphUpload(CUgraphExec executable, CUstream) {
-  return driver().executables.count(executable) != 0 ? CUDA_SUCCESS : fail(CUDA_ERROR_INVALID_HANDLE, "not an executable graph");
+  return driver().executables.count(executable) != 0
+             ? CUDA_SUCCESS
+             : fail(CUDA_ERROR_INVALID_HANDLE, "not an executable graph");
 }
 
 TRIGEN_ENTRY CUresult cuGraphLaunch(CUgraphExec executable, CUstream handle) {
   std::lock_guard lock(driver().mutex);
-  if (driver().executables.count(executable) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not an executable graph");
+  if (driver().executables.count(executable) == 0)
+    return fail(CUDA_ERROR_INVALID_HANDLE, "not an executable graph");
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
   return submit(stream, [nodes = executable->nodes] { return run_nodes(nodes); });
@@ -299,7 +322,8 @@ TRIGEN_ENTRY CUresult cuGraphLaunch(CUgraphExec executable, CUstream handle) {
 
 TRIGEN_ENTRY CUresult cuGraphExecDestroy(CUgraphExec executable) {
   std::lock_guard lock(driver().mutex);
-  if (driver().executables.erase(executable) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not an executable graph");
+  if (driver().executables.erase(executable) == 0)
+    return fail(CUDA_ERROR_INVALID_HANDLE, "not an executable graph");
   delete executable;
   return CUDA_SUCCESS;
 }

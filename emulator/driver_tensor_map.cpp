@@ -1,4 +1,5 @@
-// cuTensorMapEncodeTiled with the limits that the driver checks (CUDA Driver API, "Tensor Map Object Management").
+// cuTensorMapEncodeTiled with the limits that the driver checks (CUDA Driver API, "Tensor Map Object
+// Management").
 #include <cstring>
 
 #include "emulator/driver.h"
@@ -6,7 +7,9 @@
 
 namespace trigen::emulator {
 
-namespace { constexpr uint32_t kMagic = 0x7472676d; }
+namespace {
+constexpr uint32_t kMagic = 0x7472676d;
+}
 
 using namespace cuda;
 
@@ -14,8 +17,8 @@ void TensorMap::store(CUtensorMap* map) const {
   std::memset(map, 0, sizeof *map);
   unsigned long long* q = map->opaque;
   q[0] = address;
-  q[1] = static_cast<uint64_t>(kMagic) << 32 | rank << 24 | element_bytes << 16 | static_cast<uint64_t>(type) << 8 |
-         static_cast<uint64_t>(swizzle) << 4 | (nan_fill ? 1 : 0);
+  q[1] = static_cast<uint64_t>(kMagic) << 32 | rank << 24 | element_bytes << 16 |
+         static_cast<uint64_t>(type) << 8 | static_cast<uint64_t>(swizzle) << 4 | (nan_fill ? 1 : 0);
   for (int i = 0; i < 5; ++i) {
     q[2 + i] = dims[i];
     q[7 + i] = strides[i];
@@ -51,10 +54,18 @@ namespace {
 
 uint32_t bytes_of(CUtensorMapDataType type) {
   switch (type) {
-    case CU_TENSOR_MAP_DATA_TYPE_UINT8: return 1;
-    case CU_TENSOR_MAP_DATA_TYPE_UINT16: case CU_TENSOR_MAP_DATA_TYPE_FLOAT16: case CU_TENSOR_MAP_DATA_TYPE_BFLOAT16: return 2;
-    case CU_TENSOR_MAP_DATA_TYPE_UINT64: case CU_TENSOR_MAP_DATA_TYPE_INT64: case CU_TENSOR_MAP_DATA_TYPE_FLOAT64: return 8;
-    default: return 4;
+    case CU_TENSOR_MAP_DATA_TYPE_UINT8:
+      return 1;
+    case CU_TENSOR_MAP_DATA_TYPE_UINT16:
+    case CU_TENSOR_MAP_DATA_TYPE_FLOAT16:
+    case CU_TENSOR_MAP_DATA_TYPE_BFLOAT16:
+      return 2;
+    case CU_TENSOR_MAP_DATA_TYPE_UINT64:
+    case CU_TENSOR_MAP_DATA_TYPE_INT64:
+    case CU_TENSOR_MAP_DATA_TYPE_FLOAT64:
+      return 8;
+    default:
+      return 4;
   }
 }
 
@@ -67,19 +78,24 @@ using namespace trigen::emulator;
 
 namespace trigen::cuda {
 
-TRIGEN_ENTRY CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, unsigned rank, void* global_address,
-                                             const unsigned long long* global_dim, const unsigned long long* global_strides,
+TRIGEN_ENTRY CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, unsigned rank,
+                                             void* global_address, const unsigned long long* global_dim,
+                                             const unsigned long long* global_strides,
                                              const unsigned* box_dim, const unsigned* element_strides,
                                              CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
                                              CUtensorMapL2promotion, CUtensorMapFloatOOBfill oob_fill) {
   std::lock_guard lock(driver().mutex);
   CUctx_st* context = nullptr;
   if (CUresult error = current_context(&context)) return error;
-  if (driver().device(context->device)->model->capability < 90) return fail(CUDA_ERROR_NOT_SUPPORTED, "tensor maps need compute capability 9.0");
-  if (map == nullptr || reinterpret_cast<uint64_t>(map) % 64 != 0) return refuse("the map is not aligned to 64 bytes");
+  if (driver().device(context->device)->model->capability < 90)
+    return fail(CUDA_ERROR_NOT_SUPPORTED, "tensor maps need compute capability 9.0");
+  if (map == nullptr || reinterpret_cast<uint64_t>(map) % 64 != 0)
+    return refuse("the map is not aligned to 64 bytes");
   if (rank < 1 || rank > 5) return refuse("rank " + std::to_string(rank) + ", allowed are 1 to 5");
-  if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE) return fail(CUDA_ERROR_NOT_SUPPORTED, "interleaved tensor maps are not supported");
-  if (reinterpret_cast<uint64_t>(global_address) % 16 != 0) return refuse("the global address is not a multiple of 16");
+  if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE)
+    return fail(CUDA_ERROR_NOT_SUPPORTED, "interleaved tensor maps are not supported");
+  if (reinterpret_cast<uint64_t>(global_address) % 16 != 0)
+    return refuse("the global address is not a multiple of 16");
   TensorMap out;
   out.address = reinterpret_cast<uint64_t>(global_address);
   out.rank = rank;
@@ -90,21 +106,33 @@ TRIGEN_ENTRY CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataTy
   out.strides[0] = out.element_bytes;
   for (unsigned i = 0; i < rank; ++i) {
     const std::string axis = "dimension " + std::to_string(i);
-    if (global_dim[i] == 0 || global_dim[i] > (1ull << 32)) return refuse(axis + " has " + std::to_string(global_dim[i]) + " elements, allowed are 1 to 2^32");
-    if (box_dim[i] == 0 || box_dim[i] > 256) return refuse(axis + " has a box of " + std::to_string(box_dim[i]) + ", allowed are 1 to 256");
-    if (element_strides[i] != 1) return fail(CUDA_ERROR_NOT_SUPPORTED, "element strides other than 1 are not supported");
+    if (global_dim[i] == 0 || global_dim[i] > (1ull << 32))
+      return refuse(axis + " has " + std::to_string(global_dim[i]) + " elements, allowed are 1 to 2^32");
+    if (box_dim[i] == 0 || box_dim[i] > 256)
+      return refuse(axis + " has a box of " + std::to_string(box_dim[i]) + ", allowed are 1 to 256");
+    if (element_strides[i] != 1)
+      return fail(CUDA_ERROR_NOT_SUPPORTED, "element strides other than 1 are not supported");
     out.dims[i] = global_dim[i];
     out.box[i] = box_dim[i];
     if (i > 0) {
       out.strides[i] = global_strides[i - 1];
-      if (out.strides[i] % 16 != 0 || out.strides[i] >= (1ull << 40)) return refuse(axis + " has a stride of " + std::to_string(out.strides[i]) + " B, it must be a multiple of 16 below 2^40");
+      if (out.strides[i] % 16 != 0 || out.strides[i] >= (1ull << 40))
+        return refuse(axis + " has a stride of " + std::to_string(out.strides[i]) +
+                      " B, it must be a multiple of 16 below 2^40");
     }
   }
   const uint64_t inner = static_cast<uint64_t>(out.box[0]) * out.element_bytes;
-  if (inner % 16 != 0) return refuse("the box's inner dimension is " + std::to_string(inner) + " B, not a multiple of 16");
-  const uint64_t span = swizzle == CU_TENSOR_MAP_SWIZZLE_32B ? 32 : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 64 : swizzle == CU_TENSOR_MAP_SWIZZLE_128B ? 128 : 0;
-  if (swizzle > CU_TENSOR_MAP_SWIZZLE_128B) return fail(CUDA_ERROR_NOT_SUPPORTED, "this swizzle is not supported");
-  if (span != 0 && inner > span) return refuse("the box's inner dimension is " + std::to_string(inner) + " B, the swizzle allows " + std::to_string(span));
+  if (inner % 16 != 0)
+    return refuse("the box's inner dimension is " + std::to_string(inner) + " B, not a multiple of 16");
+  const uint64_t span = swizzle == CU_TENSOR_MAP_SWIZZLE_32B    ? 32
+                        : swizzle == CU_TENSOR_MAP_SWIZZLE_64B  ? 64
+                        : swizzle == CU_TENSOR_MAP_SWIZZLE_128B ? 128
+                                                                : 0;
+  if (swizzle > CU_TENSOR_MAP_SWIZZLE_128B)
+    return fail(CUDA_ERROR_NOT_SUPPORTED, "this swizzle is not supported");
+  if (span != 0 && inner > span)
+    return refuse("the box's inner dimension is " + std::to_string(inner) + " B, the swizzle allows " +
+                  std::to_string(span));
   out.store(map);
   return CUDA_SUCCESS;
 }
@@ -112,7 +140,8 @@ TRIGEN_ENTRY CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataTy
 TRIGEN_ENTRY CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* global_address) {
   TensorMap changed;
   if (map == nullptr || !changed.load(map)) return fail(CUDA_ERROR_INVALID_VALUE, "not a tensor map");
-  if (reinterpret_cast<uint64_t>(global_address) % 16 != 0) return fail(CUDA_ERROR_INVALID_VALUE, "the global address is not a multiple of 16");
+  if (reinterpret_cast<uint64_t>(global_address) % 16 != 0)
+    return fail(CUDA_ERROR_INVALID_VALUE, "the global address is not a multiple of 16");
   changed.address = reinterpret_cast<uint64_t>(global_address);
   changed.store(map);
   return CUDA_SUCCESS;

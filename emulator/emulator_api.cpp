@@ -65,7 +65,8 @@ TRIGEN_ENTRY unsigned long long trigen_emulator_counters(int ordinal, char* buff
     object.insert(1, "\"launches\":" + std::to_string(entry.first) + ",");
     kernels += (kernels.empty() ? "\"" : ",\"") + name + "\":" + object;
   }
-  return give_text("{\"launches\":" + std::to_string(launches) + ",\"kernels\":{" + kernels + "}}", buffer, size);
+  return give_text("{\"launches\":" + std::to_string(launches) + ",\"kernels\":{" + kernels + "}}", buffer,
+                   size);
 }
 
 TRIGEN_ENTRY void trigen_emulator_reset_counters(int ordinal) {

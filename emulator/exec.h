@@ -60,9 +60,21 @@ inline bool is_signed(Type type) {
 }
 inline bool is_integer(Type type) {
   switch (type) {
-    case Type::kU8: case Type::kS8: case Type::kB8: case Type::kU16: case Type::kS16: case Type::kB16: case Type::kU32:
-    case Type::kS32: case Type::kB32: case Type::kU64: case Type::kS64: case Type::kB64: return true;
-    default: return false;
+    case Type::kU8:
+    case Type::kS8:
+    case Type::kB8:
+    case Type::kU16:
+    case Type::kS16:
+    case Type::kB16:
+    case Type::kU32:
+    case Type::kS32:
+    case Type::kB32:
+    case Type::kU64:
+    case Type::kS64:
+    case Type::kB64:
+      return true;
+    default:
+      return false;
   }
 }
 

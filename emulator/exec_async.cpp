@@ -22,7 +22,8 @@ void carry_out(Warp& warp, AsyncCopy& copy, uint32_t lanes) {
     }
     Place to = shared_place(warp, static_cast<uint32_t>(copy.target[lane]), copy.bytes, copy.bytes, lane);
     if (to.shared->race.enabled()) {
-      RaceHit hit = to.shared->race.write(to.offset, copy.bytes, warp.agent, lane, copy.clock.data(), copy.tick, clocks.now(warp.agent));
+      RaceHit hit = to.shared->race.write(to.offset, copy.bytes, warp.agent, lane, copy.clock.data(),
+                                          copy.tick, clocks.now(warp.agent));
       if (hit.kind != RaceKind::kNone) report_race(warp, hit, to.offset, lane, true);
     }
     std::memcpy(to.at, value, copy.bytes);
@@ -31,8 +32,8 @@ void carry_out(Warp& warp, AsyncCopy& copy, uint32_t lanes) {
   warp.inst = here;
 }
 
-// op[1]: target address, op[2]: source address, op[3]: source size or none, op[4]: ignore-source predicate or none.
-// imm: target offset, aux: source offset, width: bytes, vec: predicate negated.
+// op[1]: target address, op[2]: source address, op[3]: source size or none, op[4]: ignore-source predicate or
+// none. imm: target offset, aux: source offset, width: bytes, vec: predicate negated.
 void copy_async(Warp& warp, const Inst& inst, uint32_t mask) {
   AsyncCopy copy;
   copy.mask = mask;
@@ -47,17 +48,22 @@ void copy_async(Warp& warp, const Inst& inst, uint32_t mask) {
   for_lanes(mask, [&](int l) {
     const uint32_t lane = static_cast<uint32_t>(l);
     uint32_t bytes = inst.op[3] == kNoSlot ? copy.bytes : warp.lanes<uint32_t>(inst.op[3])[lane];
-    if (bytes > copy.bytes) warp.abort(Fault::kBadInstruction, lane, "source size " + std::to_string(bytes) + " above the copy's " + std::to_string(copy.bytes));
+    if (bytes > copy.bytes)
+      warp.abort(Fault::kBadInstruction, lane,
+                 "source size " + std::to_string(bytes) + " above the copy's " + std::to_string(copy.bytes));
     if ((ignored >> lane & 1) != 0) bytes = 0;
     copy.source_bytes[lane] = static_cast<uint8_t>(bytes);
     copy.group[lane] = warp.committed[lane];
-    if (space_of(Space::kGeneric, copy.source[lane]) != Space::kGlobal) warp.abort(Fault::kOutOfBounds, lane, "the source is not global memory");
+    if (space_of(Space::kGeneric, copy.source[lane]) != Space::kGlobal)
+      warp.abort(Fault::kOutOfBounds, lane, "the source is not global memory");
     // Both ends are checked when the copy is issued, so that the report stands at its line.
     if (bytes != 0) {
       readers |= 1u << lane;
       global_place(warp, copy.source[lane], bytes, 1, Access::kLoad, lane);
       if (copy.source[lane] % copy.bytes != 0)
-        warp.abort(Fault::kMisaligned, lane, "source address " + hex(copy.source[lane]) + " is not a multiple of " + std::to_string(copy.bytes));
+        warp.abort(Fault::kMisaligned, lane,
+                   "source address " + hex(copy.source[lane]) + " is not a multiple of " +
+                       std::to_string(copy.bytes));
     }
     shared_place(warp, static_cast<uint32_t>(copy.target[lane]), copy.bytes, copy.bytes, lane);
   });
@@ -68,7 +74,8 @@ void copy_async(Warp& warp, const Inst& inst, uint32_t mask) {
   copy.clock.assign(clocks.of(warp.agent), clocks.of(warp.agent) + clocks.agents());
   copy.tick = clocks.now(warp.agent);
   AsyncOrder order = warp.block->launch->options->async;
-  if (order == AsyncOrder::kEarly || (order == AsyncOrder::kRandom && warp.block->cluster->random() % 2 == 0)) {
+  if (order == AsyncOrder::kEarly ||
+      (order == AsyncOrder::kRandom && warp.block->cluster->random() % 2 == 0)) {
     carry_out(warp, copy, mask);
     return;
   }
@@ -79,14 +86,17 @@ void commit_group(Warp& warp, const Inst&, uint32_t mask) {
   for_lanes(mask, [&](int lane) { ++warp.committed[lane]; });
 }
 
-// Lands the copies of all groups but the latest `imm`; imm < 0 is wait_all, which takes uncommitted copies too.
+// Lands the copies of all groups but the latest `imm`; imm < 0 is wait_all, which takes uncommitted copies
+// too.
 void wait_group(Warp& warp, const Inst& inst, uint32_t mask) {
   for (AsyncCopy& copy : warp.copies) {
     uint32_t lanes = 0;
     for (uint32_t rest = copy.mask & mask; rest != 0; rest &= rest - 1) {
       int lane = __builtin_ctz(rest);
       // Group g is complete for wait_group n when g + n < committed.
-      if (inst.imm < 0 || static_cast<int64_t>(copy.group[lane]) + inst.imm < static_cast<int64_t>(warp.committed[lane])) lanes |= rest & -rest;
+      if (inst.imm < 0 ||
+          static_cast<int64_t>(copy.group[lane]) + inst.imm < static_cast<int64_t>(warp.committed[lane]))
+        lanes |= rest & -rest;
     }
     if (lanes == 0) continue;
     carry_out(warp, copy, lanes);
@@ -95,7 +105,8 @@ void wait_group(Warp& warp, const Inst& inst, uint32_t mask) {
   std::erase_if(warp.copies, [](const AsyncCopy& copy) { return copy.mask == 0; });
 }
 
-// cp.async.mbarrier.arrive: an arrival once all earlier copies of the thread have landed. op[1]: address; aux: noinc.
+// cp.async.mbarrier.arrive: an arrival once all earlier copies of the thread have landed. op[1]: address;
+// aux: noinc.
 void arrive_after_copies(Warp& warp, const Inst& inst, uint32_t mask) {
   const uint64_t before = warp.copy_sequence;
   Clocks& clocks = warp.block->cluster->clocks;
@@ -151,7 +162,8 @@ void decode_non_bulk(Decoder& decoder, Inst& inst) {
   inst.op[2] = decoder.address_slot(decoder.operand(1), Space::kGlobal, &offset);
   inst.aux = static_cast<uint64_t>(offset);
   int64_t bytes = decoder.operand(2).integer;
-  if (bytes != 16 && (cache == 1 || (bytes != 4 && bytes != 8))) decoder.fail("a copy of " + std::to_string(bytes) + " bytes; .ca takes 4, 8, 16 and .cg takes 16");
+  if (bytes != 16 && (cache == 1 || (bytes != 4 && bytes != 8)))
+    decoder.fail("a copy of " + std::to_string(bytes) + " bytes; .ca takes 4, 8, 16 and .cg takes 16");
   inst.width = static_cast<uint8_t>(bytes);
   size_t optional = decoder.operand_count() - 3 - (hint ? 1 : 0);
   if (optional > 1) decoder.fail("too many operands");
@@ -183,16 +195,20 @@ void finish_copies(Warp& warp, uint32_t lanes, uint64_t before) {
 }
 
 void queue_task(Cluster& cluster, std::function<void()> run) {
-  if (cluster.launch->options->async == AsyncOrder::kEarly) run();
-  else cluster.tasks.push_back({0, std::move(run)});
+  if (cluster.launch->options->async == AsyncOrder::kEarly)
+    run();
+  else
+    cluster.tasks.push_back({0, std::move(run)});
 }
 
 // cp is one opcode: cp.async, cp.async.bulk and cp.async.bulk.tensor.
 void register_async(OpcodeTable& table) {
   table["cp"] = [](Decoder& decoder, Inst& inst) {
     if (!decoder.take("async")) decoder.fail("only cp.async is known");
-    if (decoder.take("bulk")) decode_bulk(decoder, inst);
-    else decode_non_bulk(decoder, inst);
+    if (decoder.take("bulk"))
+      decode_bulk(decoder, inst);
+    else
+      decode_non_bulk(decoder, inst);
   };
 }
 

@@ -19,26 +19,41 @@ std::mutex& stripe(uint64_t address) {
 template <class T>
 T apply_integer(AtomicOp op, T old, T b, T c) {
   switch (op) {
-    case AtomicOp::kAdd: return static_cast<T>(static_cast<std::make_unsigned_t<T>>(old) + static_cast<std::make_unsigned_t<T>>(b));
-    case AtomicOp::kMin: return old < b ? old : b;
-    case AtomicOp::kMax: return old > b ? old : b;
-    case AtomicOp::kInc: return old >= b ? T{0} : static_cast<T>(old + 1);
-    case AtomicOp::kDec: return old == 0 || old > b ? b : static_cast<T>(old - 1);
-    case AtomicOp::kAnd: return static_cast<T>(old & b);
-    case AtomicOp::kOr: return static_cast<T>(old | b);
-    case AtomicOp::kXor: return static_cast<T>(old ^ b);
-    case AtomicOp::kExchange: return b;
-    default: return old == b ? c : old;
+    case AtomicOp::kAdd:
+      return static_cast<T>(static_cast<std::make_unsigned_t<T>>(old) +
+                            static_cast<std::make_unsigned_t<T>>(b));
+    case AtomicOp::kMin:
+      return old < b ? old : b;
+    case AtomicOp::kMax:
+      return old > b ? old : b;
+    case AtomicOp::kInc:
+      return old >= b ? T{0} : static_cast<T>(old + 1);
+    case AtomicOp::kDec:
+      return old == 0 || old > b ? b : static_cast<T>(old - 1);
+    case AtomicOp::kAnd:
+      return static_cast<T>(old & b);
+    case AtomicOp::kOr:
+      return static_cast<T>(old | b);
+    case AtomicOp::kXor:
+      return static_cast<T>(old ^ b);
+    case AtomicOp::kExchange:
+      return b;
+    default:
+      return old == b ? c : old;
   }
 }
 
 template <class F>
 F apply_real(AtomicOp op, F old, F b) {
   switch (op) {
-    case AtomicOp::kMin: return std::fmin(old, b);
-    case AtomicOp::kMax: return std::fmax(old, b);
-    case AtomicOp::kExchange: return b;
-    default: return old + b;
+    case AtomicOp::kMin:
+      return std::fmin(old, b);
+    case AtomicOp::kMax:
+      return std::fmax(old, b);
+    case AtomicOp::kExchange:
+      return b;
+    default:
+      return old + b;
   }
 }
 
@@ -57,13 +72,24 @@ uint64_t bits_of(T value) {
 
 uint64_t combine(Type type, AtomicOp op, const uint8_t* at, uint64_t b, uint64_t c) {
   switch (type) {
-    case Type::kS32: return bits_of(apply_integer(op, as<int32_t>(at), static_cast<int32_t>(b), static_cast<int32_t>(c)));
-    case Type::kS64: return bits_of(apply_integer(op, as<int64_t>(at), static_cast<int64_t>(b), static_cast<int64_t>(c)));
-    case Type::kU64: case Type::kB64: return apply_integer(op, as<uint64_t>(at), b, c);
-    case Type::kF32: return bits_of(apply_real(op, as<float>(at), as<float>(&b)));
-    case Type::kF64: return bits_of(apply_real(op, as<double>(at), as<double>(&b)));
-    case Type::kU16: case Type::kB16: return bits_of(apply_integer(op, as<uint16_t>(at), static_cast<uint16_t>(b), static_cast<uint16_t>(c)));
-    case Type::kF16: case Type::kF16x2: case Type::kBF16: case Type::kBF16x2: {
+    case Type::kS32:
+      return bits_of(apply_integer(op, as<int32_t>(at), static_cast<int32_t>(b), static_cast<int32_t>(c)));
+    case Type::kS64:
+      return bits_of(apply_integer(op, as<int64_t>(at), static_cast<int64_t>(b), static_cast<int64_t>(c)));
+    case Type::kU64:
+    case Type::kB64:
+      return apply_integer(op, as<uint64_t>(at), b, c);
+    case Type::kF32:
+      return bits_of(apply_real(op, as<float>(at), as<float>(&b)));
+    case Type::kF64:
+      return bits_of(apply_real(op, as<double>(at), as<double>(&b)));
+    case Type::kU16:
+    case Type::kB16:
+      return bits_of(apply_integer(op, as<uint16_t>(at), static_cast<uint16_t>(b), static_cast<uint16_t>(c)));
+    case Type::kF16:
+    case Type::kF16x2:
+    case Type::kBF16:
+    case Type::kBF16x2: {
       bool brain = type == Type::kBF16 || type == Type::kBF16x2;
       uint64_t out = 0;
       for (int i = 0; i < type_bytes(type) / 2; ++i) {
@@ -74,7 +100,8 @@ uint64_t combine(Type type, AtomicOp op, const uint8_t* at, uint64_t b, uint64_t
       }
       return out;
     }
-    default: return bits_of(apply_integer(op, as<uint32_t>(at), static_cast<uint32_t>(b), static_cast<uint32_t>(c)));
+    default:
+      return bits_of(apply_integer(op, as<uint32_t>(at), static_cast<uint32_t>(b), static_cast<uint32_t>(c)));
   }
 }
 
@@ -111,7 +138,8 @@ void decode_atomic(Decoder& decoder, Inst& inst) {
   inst.cls = InstClass::kAtomic;
   const bool returns = decoder.opcode() == "atom";
   if (decoder.take("async")) decoder.fail("red.async is not supported");
-  decoder.ignore({"relaxed", "acquire", "release", "acq_rel", "weak", "cta", "cluster", "gpu", "sys", "noftz"});
+  decoder.ignore(
+      {"relaxed", "acquire", "release", "acq_rel", "weak", "cta", "cluster", "gpu", "sys", "noftz"});
   int space = decoder.take_any({"global", "shared", "shared::cta", "shared::cluster"});
   decoder.ignore_matching([](const std::string& m) { return m.rfind("L2::", 0) == 0; });
   int op = decoder.take_any({"add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"});
@@ -130,13 +158,17 @@ void decode_atomic(Decoder& decoder, Inst& inst) {
   auto add = [&](const Operand& operand, bool target) {
     if (operand.kind == Operand::Kind::kVector) {
       if (operand.elements.size() != inst.vec) decoder.fail("the vector's length differs from the modifier");
-      for (const Operand& element : operand.elements) slots.push_back(target ? decoder.dest_of(element, type) : decoder.source_of(element, type));
+      for (const Operand& element : operand.elements)
+        slots.push_back(target ? decoder.dest_of(element, type) : decoder.source_of(element, type));
     } else {
       slots.push_back(target ? decoder.dest_of(operand, type) : decoder.source_of(operand, type));
     }
   };
   if (returns) add(decoder.operand(next++), true);
-  decoder.address(decoder.operand(next++), inst, 1, space < 0 ? Space::kGeneric : space == 0 ? Space::kGlobal : Space::kShared);
+  decoder.address(decoder.operand(next++), inst, 1,
+                  space < 0    ? Space::kGeneric
+                  : space == 0 ? Space::kGlobal
+                               : Space::kShared);
   add(decoder.operand(next++), false);
   if (op == static_cast<int>(AtomicOp::kCas)) add(decoder.operand(next), false);
   decoder.set_list(inst, slots);

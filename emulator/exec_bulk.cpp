@@ -1,8 +1,9 @@
-// Bulk asynchronous copies: cp.async.bulk and cp.async.bulk.tensor, into shared memory (completing on an mbarrier) and out of
-// it (completing by groups). (PTX ISA, "Data Movement and Conversion Instructions: Bulk copy", "Tensor copy")
+// Bulk asynchronous copies: cp.async.bulk and cp.async.bulk.tensor, into shared memory (completing on an
+// mbarrier) and out of it (completing by groups). (PTX ISA, "Data Movement and Conversion Instructions: Bulk
+// copy", "Tensor copy")
 //
-// They land as late as allowed: copies into shared memory when no thread can go on without them, copies out of shared memory
-// when their thread waits for the group.
+// They land as late as allowed: copies into shared memory when no thread can go on without them, copies out
+// of shared memory when their thread waits for the group.
 #include <algorithm>
 
 #include "emulator/async.h"
@@ -23,7 +24,11 @@ struct Issue {
 
 Issue issue_of(Warp& warp, const Inst& inst, uint32_t lane) {
   Clocks& clocks = warp.block->cluster->clocks;
-  return {&warp, &inst, lane, {clocks.of(warp.agent), clocks.of(warp.agent) + clocks.agents()}, clocks.now(warp.agent)};
+  return {&warp,
+          &inst,
+          lane,
+          {clocks.of(warp.agent), clocks.of(warp.agent) + clocks.agents()},
+          clocks.now(warp.agent)};
 }
 
 // Reports while a copy lands name the instruction that issued it.
@@ -40,7 +45,8 @@ void write_chunk(const Issue& issue, uint32_t address, const uint8_t* value, uin
   Place to = shared_place(warp, address, bytes, 1, issue.lane);
   Clocks& clocks = warp.block->cluster->clocks;
   if (to.shared->race.enabled()) {
-    RaceHit hit = to.shared->race.write(to.offset, bytes, clocks.async_agent(), 0, issue.clock.data(), 0, clocks.now(clocks.async_agent()));
+    RaceHit hit = to.shared->race.write(to.offset, bytes, clocks.async_agent(), 0, issue.clock.data(), 0,
+                                        clocks.now(clocks.async_agent()));
     // The issuing thread's own earlier reads and writes are ordered before the copy.
     if (hit.kind != RaceKind::kNone) report_race(warp, hit, to.offset, issue.lane, true);
   }
@@ -58,7 +64,8 @@ void read_chunk(const Issue& issue, uint32_t address, uint8_t* value, uint32_t b
         break;
       }
   if (from.shared->race.enabled()) {
-    RaceHit hit = from.shared->race.async_read(from.offset, bytes, warp.agent, issue.clock.data(), warp.block->cluster->clocks);
+    RaceHit hit = from.shared->race.async_read(from.offset, bytes, warp.agent, issue.clock.data(),
+                                               warp.block->cluster->clocks);
     if (hit.kind != RaceKind::kNone) report_race(warp, hit, from.offset, issue.lane, false);
   }
   std::memcpy(value, from.at, bytes);
@@ -86,16 +93,20 @@ void complete_bytes(const Issue& issue, uint32_t address, uint64_t bytes) {
 }
 
 // The same offset in another block of the cluster.
-uint32_t in_block(uint32_t address, uint32_t rank) { return (address & kSharedOffsetMask) | (rank + 1) << kRankShift; }
+uint32_t in_block(uint32_t address, uint32_t rank) {
+  return (address & kSharedOffsetMask) | (rank + 1) << kRankShift;
+}
 
 // The blocks a copy goes to: those of the mask, or the one that the address names.
 std::vector<uint32_t> targets(Warp& warp, uint32_t address, uint32_t mask_slot, uint32_t lane) {
-  if (mask_slot == kNoSlot) return {address >> kRankShift == 0 ? warp.block->rank : (address >> kRankShift) - 1};
+  if (mask_slot == kNoSlot)
+    return {address >> kRankShift == 0 ? warp.block->rank : (address >> kRankShift) - 1};
   uint32_t mask = warp.lanes<uint16_t>(mask_slot)[lane];
   std::vector<uint32_t> ranks;
   for (uint32_t rank = 0; rank < 16; ++rank)
     if ((mask >> rank & 1) != 0) {
-      if (rank >= warp.block->cluster->blocks.size()) warp.abort(Fault::kOutOfBounds, lane, "the multicast mask names a block outside the cluster");
+      if (rank >= warp.block->cluster->blocks.size())
+        warp.abort(Fault::kOutOfBounds, lane, "the multicast mask names a block outside the cluster");
       ranks.push_back(rank);
     }
   return ranks;
@@ -107,20 +118,31 @@ void count_rows(Warp& warp, uint64_t address, uint64_t bytes, bool store) {
   (store ? warp.counters->global_store_bytes : warp.counters->global_load_bytes) += bytes;
 }
 
-// Operands in slots: op[0] target, op[1] source, op[2] size, op[3] mbarrier, op[4] multicast mask; imm, aux: offsets of target
-// and source. width: 0 global to shared, 1 shared to shared of the cluster, 2 shared to global.
+// Operands in slots: op[0] target, op[1] source, op[2] size, op[3] mbarrier, op[4] multicast mask; imm, aux:
+// offsets of target and source. width: 0 global to shared, 1 shared to shared of the cluster, 2 shared to
+// global.
 void copy_bulk(Warp& warp, const Inst& inst, uint32_t mask) {
   for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
     const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
-    const uint64_t target = lane_address(warp, inst.op[0], inst.imm, lane), source = lane_address(warp, inst.op[1], static_cast<int64_t>(inst.aux), lane);
+    const uint64_t target = lane_address(warp, inst.op[0], inst.imm, lane),
+                   source = lane_address(warp, inst.op[1], static_cast<int64_t>(inst.aux), lane);
     const uint32_t bytes = warp.lanes<uint32_t>(inst.op[2])[lane];
-    if (bytes % 16 != 0) warp.abort(Fault::kMisaligned, lane, "a bulk copy of " + std::to_string(bytes) + " B, not a multiple of 16");
-    if (target % 16 != 0 || source % 16 != 0) warp.abort(Fault::kMisaligned, lane, "a bulk copy's address is not a multiple of 16");
+    if (bytes % 16 != 0)
+      warp.abort(Fault::kMisaligned, lane,
+                 "a bulk copy of " + std::to_string(bytes) + " B, not a multiple of 16");
+    if (target % 16 != 0 || source % 16 != 0)
+      warp.abort(Fault::kMisaligned, lane, "a bulk copy's address is not a multiple of 16");
     const int direction = inst.width;
     warp.counters->bulk_bytes += bytes;
     if (direction != 2) warp.counters->async_copy_bytes += bytes;
-    if (direction == 0) { ++warp.counters->global_load_requests; count_rows(warp, source, bytes, false); }
-    if (direction == 2) { ++warp.counters->global_store_requests; count_rows(warp, target, bytes, true); }
+    if (direction == 0) {
+      ++warp.counters->global_load_requests;
+      count_rows(warp, source, bytes, false);
+    }
+    if (direction == 2) {
+      ++warp.counters->global_store_requests;
+      count_rows(warp, target, bytes, true);
+    }
     Issue issue = issue_of(warp, inst, lane);
     if (direction == 2) {
       auto run = [issue, target, source, bytes] {
@@ -131,8 +153,10 @@ void copy_bulk(Warp& warp, const Inst& inst, uint32_t mask) {
           write_global(issue, target + i, value, 16);
         }
       };
-      if (warp.block->launch->options->async == AsyncOrder::kEarly) run();
-      else warp.bulk_stores.push_back({lane, warp.bulk_committed[lane], run});
+      if (warp.block->launch->options->async == AsyncOrder::kEarly)
+        run();
+      else
+        warp.bulk_stores.push_back({lane, warp.bulk_committed[lane], run});
       continue;
     }
     const uint32_t barrier = static_cast<uint32_t>(lane_address(warp, inst.op[3], 0, lane));
@@ -143,11 +167,14 @@ void copy_bulk(Warp& warp, const Inst& inst, uint32_t mask) {
       uint8_t value[16];
       for (uint32_t rank : ranks) {
         for (uint32_t i = 0; i < bytes; i += 16) {
-          if (direction == 0) read_global(issue, source + i, value, 16);
-          else read_chunk(issue, static_cast<uint32_t>(source) + i, value, 16);
+          if (direction == 0)
+            read_global(issue, source + i, value, 16);
+          else
+            read_chunk(issue, static_cast<uint32_t>(source) + i, value, 16);
           write_chunk(issue, in_block(static_cast<uint32_t>(target), rank) + i, value, 16);
         }
-        complete_bytes(issue, multicast || barrier >> kRankShift == 0 ? in_block(barrier, rank) : barrier, bytes);
+        complete_bytes(issue, multicast || barrier >> kRankShift == 0 ? in_block(barrier, rank) : barrier,
+                       bytes);
       }
     });
   }
@@ -156,14 +183,16 @@ void copy_bulk(Warp& warp, const Inst& inst, uint32_t mask) {
 TensorMap read_map(Warp& warp, uint64_t address, uint32_t lane) {
   uint8_t bytes[128];
   if (address % 64 != 0) warp.abort(Fault::kMisaligned, lane, "the tensor map is not aligned to 64 bytes");
-  for (uint32_t i = 0; i < 128; i += 16) std::memcpy(bytes + i, place(warp, Space::kGeneric, address + i, 16, Access::kLoad, lane).at, 16);
+  for (uint32_t i = 0; i < 128; i += 16)
+    std::memcpy(bytes + i, place(warp, Space::kGeneric, address + i, 16, Access::kLoad, lane).at, 16);
   TensorMap map;
-  if (!map.load(bytes)) warp.abort(Fault::kBadInstruction, lane, "the address " + hex(address) + " holds no tensor map");
+  if (!map.load(bytes))
+    warp.abort(Fault::kBadInstruction, lane, "the address " + hex(address) + " holds no tensor map");
   return map;
 }
 
-// Calls row(shared offset of the row's first byte, global address, first valid element, end of the valid elements) for every
-// row of the box; rows outside the tensor have no valid element.
+// Calls row(shared offset of the row's first byte, global address, first valid element, end of the valid
+// elements) for every row of the box; rows outside the tensor have no valid element.
 template <class Row>
 void for_rows(const TensorMap& map, const int32_t* start, Row&& row) {
   uint32_t index[5] = {0, 0, 0, 0, 0};
@@ -182,7 +211,8 @@ void for_rows(const TensorMap& map, const int32_t* start, Row&& row) {
     int64_t end = std::min<int64_t>(map.box[0], static_cast<int64_t>(map.dims[0]) - start[0]);
     if (!inside || end <= first) first = end = 0;
     address += static_cast<uint64_t>(static_cast<int64_t>(start[0]) * map.element_bytes);
-    row(static_cast<uint32_t>(r * row_bytes), address, static_cast<uint32_t>(first), static_cast<uint32_t>(end));
+    row(static_cast<uint32_t>(r * row_bytes), address, static_cast<uint32_t>(first),
+        static_cast<uint32_t>(end));
     for (uint32_t i = 1; i < map.rank && ++index[i] == map.box[i]; ++i) index[i] = 0;
   }
 }
@@ -191,7 +221,9 @@ void fill_outside(const TensorMap& map, uint8_t* row, uint32_t bytes) {
   std::memset(row, 0, bytes);
   if (!map.nan_fill) return;
   for (uint32_t i = 0; i < bytes; i += map.element_bytes) {
-    const uint32_t nan = map.type == cuda::CU_TENSOR_MAP_DATA_TYPE_FLOAT16 ? 0x7fff : map.type == cuda::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 ? 0x7fff : 0x7fffffff;
+    const uint32_t nan = map.type == cuda::CU_TENSOR_MAP_DATA_TYPE_FLOAT16    ? 0x7fff
+                         : map.type == cuda::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 ? 0x7fff
+                                                                              : 0x7fffffff;
     std::memcpy(row + i, &nan, std::min(4u, map.element_bytes));
   }
 }
@@ -200,15 +232,20 @@ uint32_t swizzled(const TensorMap& map, uint32_t address) {
   return (address & ~kSharedOffsetMask) | swizzle_address(address & kSharedOffsetMask, map.swizzle);
 }
 
-// op[0] shared address, op[1] map, op[2] mbarrier, op[3] multicast mask; list: coordinates; width: 0 load, 2 store.
+// op[0] shared address, op[1] map, op[2] mbarrier, op[3] multicast mask; list: coordinates; width: 0 load, 2
+// store.
 void copy_tensor(Warp& warp, const Inst& inst, uint32_t mask) {
   for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
     const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
     const uint32_t shared = static_cast<uint32_t>(lane_address(warp, inst.op[0], inst.imm, lane));
     TensorMap map = read_map(warp, lane_address(warp, inst.op[1], 0, lane), lane);
     if (map.rank != inst.list_count)
-      warp.abort(Fault::kBadInstruction, lane, std::to_string(inst.list_count) + " coordinates for a tensor map of rank " + std::to_string(map.rank));
-    if (shared % 128 != 0) warp.abort(Fault::kMisaligned, lane, "shared address " + hex(shared) + " of a tensor copy is not a multiple of 128");
+      warp.abort(Fault::kBadInstruction, lane,
+                 std::to_string(inst.list_count) + " coordinates for a tensor map of rank " +
+                     std::to_string(map.rank));
+    if (shared % 128 != 0)
+      warp.abort(Fault::kMisaligned, lane,
+                 "shared address " + hex(shared) + " of a tensor copy is not a multiple of 128");
     std::vector<int32_t> start;
     for (uint32_t i = 0; i < inst.list_count; ++i) start.push_back(warp.lanes<int32_t>(inst.list[i])[lane]);
     const bool store = inst.width == 2;
@@ -225,12 +262,16 @@ void copy_tensor(Warp& warp, const Inst& inst, uint32_t mask) {
         std::vector<uint8_t> row(map.box[0] * map.element_bytes);
         for_rows(map, start.data(), [&](uint32_t offset, uint64_t address, uint32_t first, uint32_t end) {
           if (first == end) return;
-          for (uint32_t i = 0; i < row.size(); i += 16) read_chunk(issue, swizzled(map, shared + offset + i), row.data() + i, 16);
-          write_global(issue, address + first * map.element_bytes, row.data() + first * map.element_bytes, (end - first) * map.element_bytes);
+          for (uint32_t i = 0; i < row.size(); i += 16)
+            read_chunk(issue, swizzled(map, shared + offset + i), row.data() + i, 16);
+          write_global(issue, address + first * map.element_bytes, row.data() + first * map.element_bytes,
+                       (end - first) * map.element_bytes);
         });
       };
-      if (warp.block->launch->options->async == AsyncOrder::kEarly) run();
-      else warp.bulk_stores.push_back({lane, warp.bulk_committed[lane], run});
+      if (warp.block->launch->options->async == AsyncOrder::kEarly)
+        run();
+      else
+        warp.bulk_stores.push_back({lane, warp.bulk_committed[lane], run});
       continue;
     }
     const uint32_t barrier = static_cast<uint32_t>(lane_address(warp, inst.op[2], 0, lane));
@@ -242,12 +283,15 @@ void copy_tensor(Warp& warp, const Inst& inst, uint32_t mask) {
       for_rows(map, start.data(), [&](uint32_t offset, uint64_t address, uint32_t first, uint32_t end) {
         fill_outside(map, row.data(), static_cast<uint32_t>(row.size()));
         if (first != end)
-          read_global(issue, address + first * map.element_bytes, row.data() + first * map.element_bytes, (end - first) * map.element_bytes);
+          read_global(issue, address + first * map.element_bytes, row.data() + first * map.element_bytes,
+                      (end - first) * map.element_bytes);
         for (uint32_t rank : ranks)
-          for (uint32_t i = 0; i < row.size(); i += 16) write_chunk(issue, swizzled(map, in_block(shared, rank) + offset + i), row.data() + i, 16);
+          for (uint32_t i = 0; i < row.size(); i += 16)
+            write_chunk(issue, swizzled(map, in_block(shared, rank) + offset + i), row.data() + i, 16);
       });
       for (uint32_t rank : ranks)
-        complete_bytes(issue, multicast || barrier >> kRankShift == 0 ? in_block(barrier, rank) : barrier, map.box_bytes());
+        complete_bytes(issue, multicast || barrier >> kRankShift == 0 ? in_block(barrier, rank) : barrier,
+                       map.box_bytes());
     });
   }
 }
@@ -261,9 +305,12 @@ void wait(Warp& warp, const Inst& inst, uint32_t mask) {
   std::vector<BulkStore> stores = std::move(warp.bulk_stores);
   warp.bulk_stores.clear();
   for (BulkStore& store : stores) {
-    bool done = (mask >> store.lane & 1) != 0 && static_cast<int64_t>(store.group) + inst.imm < static_cast<int64_t>(warp.bulk_committed[store.lane]);
-    if (done) store.run();
-    else later.push_back(std::move(store));
+    bool done = (mask >> store.lane & 1) != 0 && static_cast<int64_t>(store.group) + inst.imm <
+                                                     static_cast<int64_t>(warp.bulk_committed[store.lane]);
+    if (done)
+      store.run();
+    else
+      later.push_back(std::move(store));
   }
   warp.bulk_stores = std::move(later);
 }
@@ -295,7 +342,8 @@ void decode_bulk(Decoder& decoder, Inst& inst) {
   // The first of the two spaces is the target's.
   std::vector<std::string> spaces;
   for (const std::string& modifier : decoder.modifiers())
-    if (modifier == "global" || modifier == "shared::cta" || modifier == "shared::cluster") spaces.push_back(modifier);
+    if (modifier == "global" || modifier == "shared::cta" || modifier == "shared::cluster")
+      spaces.push_back(modifier);
   if (spaces.size() != 2) decoder.fail("target and source space are needed");
   decoder.ignore({"global", "shared::cta", "shared::cluster"});
   const bool store = spaces[0] == "global", from_shared = spaces[1] != "global";
@@ -309,7 +357,8 @@ void decode_bulk(Decoder& decoder, Inst& inst) {
   int64_t offset = 0;
   if (!tensor) {
     inst.op[0] = decoder.address_slot(decoder.operand(0), store ? Space::kGlobal : Space::kShared, &inst.imm);
-    inst.op[1] = decoder.address_slot(decoder.operand(1), from_shared ? Space::kShared : Space::kGlobal, &offset);
+    inst.op[1] =
+        decoder.address_slot(decoder.operand(1), from_shared ? Space::kShared : Space::kGlobal, &offset);
     inst.aux = static_cast<uint64_t>(offset);
     inst.op[2] = decoder.source(2, Type::kU32);
     if (!store) {
@@ -322,11 +371,13 @@ void decode_bulk(Decoder& decoder, Inst& inst) {
   }
   if (decoder.take_any({"1d", "2d", "3d", "4d", "5d"}) < 0) decoder.fail("the dimension is missing");
   const Operand& map = decoder.operand(store ? 0 : 1);
-  if (map.elements.size() != 2 || map.elements[1].kind != Operand::Kind::kVector) decoder.fail("the map needs coordinates");
+  if (map.elements.size() != 2 || map.elements[1].kind != Operand::Kind::kVector)
+    decoder.fail("the map needs coordinates");
   inst.op[1] = decoder.address_slot(map, Space::kGeneric, &offset);
   if (offset != 0) decoder.fail("an offset of the tensor map is not supported");
   std::vector<uint32_t> coordinates;
-  for (const Operand& element : map.elements[1].elements) coordinates.push_back(decoder.source_of(element, Type::kS32));
+  for (const Operand& element : map.elements[1].elements)
+    coordinates.push_back(decoder.source_of(element, Type::kS32));
   decoder.set_list(inst, coordinates);
   inst.op[0] = decoder.address_slot(decoder.operand(store ? 1 : 0), Space::kShared, &inst.imm);
   if (!store) {

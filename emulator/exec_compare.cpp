@@ -12,25 +12,41 @@ bool compare(Compare op, T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
     bool nan = a != a || b != b;
     switch (op) {
-      case Compare::kEqu: return nan || a == b;
-      case Compare::kNeu: return nan || a != b;
-      case Compare::kLtu: return nan || a < b;
-      case Compare::kLeu: return nan || a <= b;
-      case Compare::kGtu: return nan || a > b;
-      case Compare::kGeu: return nan || a >= b;
-      case Compare::kNum: return !nan;
-      case Compare::kNan: return nan;
-      case Compare::kNe: return !nan && a != b;
-      default: break;
+      case Compare::kEqu:
+        return nan || a == b;
+      case Compare::kNeu:
+        return nan || a != b;
+      case Compare::kLtu:
+        return nan || a < b;
+      case Compare::kLeu:
+        return nan || a <= b;
+      case Compare::kGtu:
+        return nan || a > b;
+      case Compare::kGeu:
+        return nan || a >= b;
+      case Compare::kNum:
+        return !nan;
+      case Compare::kNan:
+        return nan;
+      case Compare::kNe:
+        return !nan && a != b;
+      default:
+        break;
     }
   }
   switch (op) {
-    case Compare::kEq: return a == b;
-    case Compare::kNe: return a != b;
-    case Compare::kLt: return a < b;
-    case Compare::kLe: return a <= b;
-    case Compare::kGt: return a > b;
-    default: return a >= b;
+    case Compare::kEq:
+      return a == b;
+    case Compare::kNe:
+      return a != b;
+    case Compare::kLt:
+      return a < b;
+    case Compare::kLe:
+      return a <= b;
+    case Compare::kGt:
+      return a > b;
+    default:
+      return a >= b;
   }
 }
 
@@ -52,7 +68,8 @@ struct Brain {
   static float load(uint16_t value, bool) { return bf16_to_f32(value); }
 };
 
-// The comparison of every active lane as a mask. op[2], op[3] are compared; imm is the Compare; aux bit 8 is ftz.
+// The comparison of every active lane as a mask. op[2], op[3] are compared; imm is the Compare; aux bit 8 is
+// ftz.
 template <class Format>
 uint32_t compare_lanes(Warp& warp, const Inst& inst) {
   const auto* a = warp.lanes<typename Format::Register>(inst.op[2]);
@@ -62,25 +79,36 @@ uint32_t compare_lanes(Warp& warp, const Inst& inst) {
     constexpr Compare kOp = decltype(op)::value;
     uint32_t bits = 0;
     for (int lane = 0; lane < 32; ++lane)
-      bits |= static_cast<uint32_t>(compare(kOp, Format::load(a[lane], ftz), Format::load(b[lane], ftz))) << lane;
+      bits |= static_cast<uint32_t>(compare(kOp, Format::load(a[lane], ftz), Format::load(b[lane], ftz)))
+              << lane;
     return bits;
   };
   switch (static_cast<Compare>(inst.imm)) {
-    case Compare::kEq: return all(std::integral_constant<Compare, Compare::kEq>{});
-    case Compare::kNe: return all(std::integral_constant<Compare, Compare::kNe>{});
-    case Compare::kLt: return all(std::integral_constant<Compare, Compare::kLt>{});
-    case Compare::kLe: return all(std::integral_constant<Compare, Compare::kLe>{});
-    case Compare::kGt: return all(std::integral_constant<Compare, Compare::kGt>{});
-    case Compare::kGe: return all(std::integral_constant<Compare, Compare::kGe>{});
-    default: break;
+    case Compare::kEq:
+      return all(std::integral_constant<Compare, Compare::kEq>{});
+    case Compare::kNe:
+      return all(std::integral_constant<Compare, Compare::kNe>{});
+    case Compare::kLt:
+      return all(std::integral_constant<Compare, Compare::kLt>{});
+    case Compare::kLe:
+      return all(std::integral_constant<Compare, Compare::kLe>{});
+    case Compare::kGt:
+      return all(std::integral_constant<Compare, Compare::kGt>{});
+    case Compare::kGe:
+      return all(std::integral_constant<Compare, Compare::kGe>{});
+    default:
+      break;
   }
   uint32_t bits = 0;
   for (int lane = 0; lane < 32; ++lane)
-    bits |= static_cast<uint32_t>(compare(static_cast<Compare>(inst.imm), Format::load(a[lane], ftz), Format::load(b[lane], ftz))) << lane;
+    bits |= static_cast<uint32_t>(compare(static_cast<Compare>(inst.imm), Format::load(a[lane], ftz),
+                                          Format::load(b[lane], ftz)))
+            << lane;
   return bits;
 }
 
-// aux bits 0..1: 1 and, 2 or, 3 xor with the predicate op[4]; bit 2: it is negated. op[1]: the second destination.
+// aux bits 0..1: 1 and, 2 or, 3 xor with the predicate op[4]; bit 2: it is negated. op[1]: the second
+// destination.
 uint32_t combine(Warp& warp, const Inst& inst, uint32_t bits, bool complement) {
   if (complement) bits = ~bits;
   if ((inst.aux & 3) == 0) return bits;
@@ -99,22 +127,37 @@ void set_predicates(Warp& warp, const Inst& inst, uint32_t mask) {
 
 ExecFn set_predicates_fn(Decoder& decoder, Type type) {
   switch (type) {
-    case Type::kU16: case Type::kB16: return set_predicates<Plain<uint16_t>>;
-    case Type::kS16: return set_predicates<Plain<int16_t>>;
-    case Type::kU32: case Type::kB32: return set_predicates<Plain<uint32_t>>;
-    case Type::kS32: return set_predicates<Plain<int32_t>>;
-    case Type::kU64: case Type::kB64: return set_predicates<Plain<uint64_t>>;
-    case Type::kS64: return set_predicates<Plain<int64_t>>;
-    case Type::kF32: return set_predicates<Single>;
-    case Type::kF64: return set_predicates<Plain<double>>;
-    case Type::kF16: return set_predicates<Half>;
-    case Type::kBF16: return set_predicates<Brain>;
-    default: decoder.fail("this type is not supported here");
+    case Type::kU16:
+    case Type::kB16:
+      return set_predicates<Plain<uint16_t>>;
+    case Type::kS16:
+      return set_predicates<Plain<int16_t>>;
+    case Type::kU32:
+    case Type::kB32:
+      return set_predicates<Plain<uint32_t>>;
+    case Type::kS32:
+      return set_predicates<Plain<int32_t>>;
+    case Type::kU64:
+    case Type::kB64:
+      return set_predicates<Plain<uint64_t>>;
+    case Type::kS64:
+      return set_predicates<Plain<int64_t>>;
+    case Type::kF32:
+      return set_predicates<Single>;
+    case Type::kF64:
+      return set_predicates<Plain<double>>;
+    case Type::kF16:
+      return set_predicates<Half>;
+    case Type::kBF16:
+      return set_predicates<Brain>;
+    default:
+      decoder.fail("this type is not supported here");
   }
 }
 
 Compare take_compare(Decoder& decoder) {
-  static const char* const names[] = {"eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"};
+  static const char* const names[] = {"eq",  "ne",  "lt",  "le",  "gt",  "ge",  "equ",
+                                      "neu", "ltu", "leu", "gtu", "geu", "num", "nan"};
   for (int i = 0; i < 14; ++i)
     if (decoder.take(names[i])) return static_cast<Compare>(i);
   if (decoder.take("lo")) return Compare::kLt;
@@ -149,7 +192,9 @@ template <class Format, bool kReal>
 void set_value(Warp& warp, const Inst& inst, uint32_t mask) {
   uint32_t bits = combine(warp, inst, compare_lanes<Format>(warp, inst), false);
   uint32_t* d = warp.lanes<uint32_t>(inst.op[0]);
-  for_lanes(mask, [=](int lane) { d[lane] = (bits >> lane & 1) == 0 ? 0 : kReal ? 0x3f800000u : 0xffffffffu; });
+  for_lanes(mask, [=](int lane) {
+    d[lane] = (bits >> lane & 1) == 0 ? 0 : kReal ? 0x3f800000u : 0xffffffffu;
+  });
 }
 
 void decode_set(Decoder& decoder, Inst& inst) {
@@ -169,12 +214,25 @@ void decode_set(Decoder& decoder, Inst& inst) {
   }
   bool real = to == Type::kF32;
   switch (from) {
-    case Type::kU32: case Type::kB32: inst.fn = real ? set_value<Plain<uint32_t>, true> : set_value<Plain<uint32_t>, false>; break;
-    case Type::kS32: inst.fn = real ? set_value<Plain<int32_t>, true> : set_value<Plain<int32_t>, false>; break;
-    case Type::kF32: inst.fn = real ? set_value<Single, true> : set_value<Single, false>; break;
-    case Type::kU64: case Type::kB64: inst.fn = real ? set_value<Plain<uint64_t>, true> : set_value<Plain<uint64_t>, false>; break;
-    case Type::kS64: inst.fn = real ? set_value<Plain<int64_t>, true> : set_value<Plain<int64_t>, false>; break;
-    default: decoder.fail("this type is not supported here");
+    case Type::kU32:
+    case Type::kB32:
+      inst.fn = real ? set_value<Plain<uint32_t>, true> : set_value<Plain<uint32_t>, false>;
+      break;
+    case Type::kS32:
+      inst.fn = real ? set_value<Plain<int32_t>, true> : set_value<Plain<int32_t>, false>;
+      break;
+    case Type::kF32:
+      inst.fn = real ? set_value<Single, true> : set_value<Single, false>;
+      break;
+    case Type::kU64:
+    case Type::kB64:
+      inst.fn = real ? set_value<Plain<uint64_t>, true> : set_value<Plain<uint64_t>, false>;
+      break;
+    case Type::kS64:
+      inst.fn = real ? set_value<Plain<int64_t>, true> : set_value<Plain<int64_t>, false>;
+      break;
+    default:
+      decoder.fail("this type is not supported here");
   }
 }
 
@@ -196,7 +254,9 @@ void decode_selp(Decoder& decoder, Inst& inst) {
   inst.op[3] = decoder.predicate(3, &negated);
   inst.aux = negated ? 1 : 0;
   int bytes = type_bytes(type);
-  inst.fn = bytes == 2 ? select_lanes<uint16_t> : bytes == 4 ? select_lanes<uint32_t> : select_lanes<uint64_t>;
+  inst.fn = bytes == 2   ? select_lanes<uint16_t>
+            : bytes == 4 ? select_lanes<uint32_t>
+                         : select_lanes<uint64_t>;
 }
 
 template <class T, class S>
@@ -216,9 +276,15 @@ void decode_slct(Decoder& decoder, Inst& inst) {
   inst.op[3] = decoder.source(3, by);
   bool real = by == Type::kF32;
   switch (type_bytes(type)) {
-    case 2: inst.fn = real ? select_by_sign<uint16_t, float> : select_by_sign<uint16_t, int32_t>; break;
-    case 4: inst.fn = real ? select_by_sign<uint32_t, float> : select_by_sign<uint32_t, int32_t>; break;
-    default: inst.fn = real ? select_by_sign<uint64_t, float> : select_by_sign<uint64_t, int32_t>; break;
+    case 2:
+      inst.fn = real ? select_by_sign<uint16_t, float> : select_by_sign<uint16_t, int32_t>;
+      break;
+    case 4:
+      inst.fn = real ? select_by_sign<uint32_t, float> : select_by_sign<uint32_t, int32_t>;
+      break;
+    default:
+      inst.fn = real ? select_by_sign<uint64_t, float> : select_by_sign<uint64_t, int32_t>;
+      break;
   }
 }
 

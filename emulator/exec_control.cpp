@@ -35,7 +35,8 @@ void decode_trap(Decoder&, Inst& inst) {
   inst.fn = trap;
 }
 
-// --- block barriers ---------------------------------------------------------------------------------------------------
+// --- block barriers
+// ---------------------------------------------------------------------------------------------------
 
 enum class BarrierMode : uint8_t { kSync, kArrive, kRedPopc, kRedAnd, kRedOr };
 
@@ -57,7 +58,8 @@ void block_barrier(Warp& warp, const Inst& inst, uint32_t mask) {
   const BarrierMode mode = static_cast<BarrierMode>(inst.aux & 0xff);
   const bool aligned = (inst.aux >> 8) != 0;
   uint32_t number = warp.lanes<uint32_t>(inst.op[0])[lane];
-  if (number > 15) warp.abort(Fault::kBadInstruction, lane, "barrier " + std::to_string(number) + " of 0 to 15");
+  if (number > 15)
+    warp.abort(Fault::kBadInstruction, lane, "barrier " + std::to_string(number) + " of 0 to 15");
   Barrier& barrier = block.barriers[number];
   Fragment& fragment = warp.fragment();
   Clocks& clocks = block.cluster->clocks;
@@ -70,12 +72,15 @@ void block_barrier(Warp& warp, const Inst& inst, uint32_t mask) {
     const bool counted = inst.op[1] != kNoSlot;
     uint32_t expected = counted ? warp.lanes<uint32_t>(inst.op[1])[lane] : 0;
     if (counted && (expected == 0 || expected % 32 != 0))
-      warp.abort(Fault::kBadInstruction, lane, "a barrier for " + std::to_string(expected) + " threads, which is not a multiple of 32");
+      warp.abort(Fault::kBadInstruction, lane,
+                 "a barrier for " + std::to_string(expected) + " threads, which is not a multiple of 32");
     if (barrier.arrived != 0 && barrier.expected != expected)
-      warp.abort(Fault::kDeadlock, lane, "barrier " + std::to_string(number) + " is used with " + std::to_string(expected) +
-                 " threads while others wait at it with " + std::to_string(barrier.expected));
+      warp.abort(Fault::kDeadlock, lane,
+                 "barrier " + std::to_string(number) + " is used with " + std::to_string(expected) +
+                     " threads while others wait at it with " + std::to_string(barrier.expected));
     barrier.expected = expected;
-    // With a count a warp counts as 32 threads, exited lanes too; without one, all threads that have not exited come.
+    // With a count a warp counts as 32 threads, exited lanes too; without one, all threads that have not
+    // exited come.
     barrier.arrived += counted && aligned ? 32u : static_cast<uint32_t>(__builtin_popcount(mask));
     clocks.join_into(barrier.clock, warp.agent);
     clocks.tick(warp.agent);
@@ -84,20 +89,26 @@ void block_barrier(Warp& warp, const Inst& inst, uint32_t mask) {
       uint32_t bits = warp.predicate(inst.op[3]);
       if (inst.imm != 0) bits = ~bits;
       uint32_t count = static_cast<uint32_t>(__builtin_popcount(bits & mask));
-      if (mode == BarrierMode::kRedPopc || mode == BarrierMode::kRedOr) barrier.reduction += count;
-      else barrier.reduction += static_cast<uint32_t>(__builtin_popcount(mask)) - count;  // and: counts the false ones
+      if (mode == BarrierMode::kRedPopc || mode == BarrierMode::kRedOr)
+        barrier.reduction += count;
+      else
+        barrier.reduction +=
+            static_cast<uint32_t>(__builtin_popcount(mask)) - count;  // and: counts the false ones
     }
     fragment.token = barrier.generation;
     uint32_t needed = counted ? expected : block.alive_threads();
     if (barrier.arrived > needed)
-      warp.abort(Fault::kDeadlock, lane, "barrier " + std::to_string(number) + " for " + std::to_string(needed) + " threads was reached by " + std::to_string(barrier.arrived));
+      warp.abort(Fault::kDeadlock, lane,
+                 "barrier " + std::to_string(number) + " for " + std::to_string(needed) +
+                     " threads was reached by " + std::to_string(barrier.arrived));
     if (barrier.arrived == needed) complete(barrier, mode);
     if (mode == BarrierMode::kArrive) return;
     fragment.stage = 1;
   }
   if (barrier.generation == fragment.token) {
     // Threads that exited since may have been the last ones waited for.
-    if (barrier.expected == 0 && barrier.arrived != 0 && barrier.arrived == block.alive_threads()) complete(barrier, mode);
+    if (barrier.expected == 0 && barrier.arrived != 0 && barrier.arrived == block.alive_threads())
+      complete(barrier, mode);
     if (barrier.generation == fragment.token) {
       warp.wait = true;
       return;
@@ -116,7 +127,8 @@ void block_barrier(Warp& warp, const Inst& inst, uint32_t mask) {
 
 void warp_sync(Warp& warp, const Inst&, uint32_t) { warp.block->cluster->clocks.tick(warp.agent); }
 
-// --- cluster barriers -------------------------------------------------------------------------------------------------
+// --- cluster barriers
+// -------------------------------------------------------------------------------------------------
 
 // barrier.cluster.arrive: every thread of every block once per phase; wait: until all have.
 void cluster_arrive(Warp& warp, const Inst& inst, uint32_t mask) {
@@ -140,7 +152,8 @@ void cluster_wait(Warp& warp, const Inst&, uint32_t mask) {
   Barrier& barrier = cluster.barrier;
   const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(mask));
   uint64_t phase = cluster.cluster_arrived[warp.agent];
-  if (phase == 0) warp.abort(Fault::kDeadlock, lane, "a wait at the cluster barrier without an arrival before it");
+  if (phase == 0)
+    warp.abort(Fault::kDeadlock, lane, "a wait at the cluster barrier without an arrival before it");
   if (barrier.generation < phase) {
     uint32_t alive = 0;
     for (const Block& block : cluster.blocks) alive += block.alive_threads();
@@ -178,7 +191,8 @@ void decode_barrier(Decoder& decoder, Inst& inst) {
   bool aligned = decoder.take("aligned") || bar;
   BarrierMode mode = BarrierMode::kSync;
   size_t next = 0;
-  if (decoder.take("arrive")) mode = BarrierMode::kArrive;
+  if (decoder.take("arrive"))
+    mode = BarrierMode::kArrive;
   else if (decoder.take("red")) {
     int op = decoder.take_any({"popc", "and", "or"});
     Type type = decoder.take_type();
@@ -202,7 +216,8 @@ void decode_barrier(Decoder& decoder, Inst& inst) {
   inst.fn = block_barrier;
 }
 
-// --- fences, hints ----------------------------------------------------------------------------------------------------
+// --- fences, hints
+// ----------------------------------------------------------------------------------------------------
 
 void nothing(Warp&, const Inst&, uint32_t) {}
 
@@ -214,11 +229,14 @@ void decode_fence(Decoder& decoder, Inst& inst) {
   if (decoder.take("proxy")) {
     decoder.require_target(70);
     // async, optionally with the space: the one that matters to bulk copies and warpgroup products.
-    if (decoder.take_any({"async", "async::generic"}) >= 0) inst.fn = proxy_fence;
-    else if (decoder.take_any({"alias", "tensormap::generic"}) < 0) decoder.fail("this proxy is not known");
+    if (decoder.take_any({"async", "async::generic"}) >= 0)
+      inst.fn = proxy_fence;
+    else if (decoder.take_any({"alias", "tensormap::generic"}) < 0)
+      decoder.fail("this proxy is not known");
   }
-  decoder.ignore({"sc", "acq_rel", "acquire", "release", "cta", "cluster", "gpu", "sys", "global", "shared::cta", "shared::cluster",
-                  "shared", "mbarrier_init", "gl", "sync_restrict::shared::cta", "sync_restrict::shared::cluster"});
+  decoder.ignore({"sc", "acq_rel", "acquire", "release", "cta", "cluster", "gpu", "sys", "global",
+                  "shared::cta", "shared::cluster", "shared", "mbarrier_init", "gl",
+                  "sync_restrict::shared::cta", "sync_restrict::shared::cluster"});
 }
 
 void yield(Warp& warp, const Inst&, uint32_t) { warp.spin = true; }
@@ -244,7 +262,8 @@ void decode_setmaxnreg(Decoder& decoder, Inst& inst) {
   decoder.ignore({"sync", "aligned"});
   decoder.take_type();
   int64_t count = decoder.operand(0).integer;
-  if (count < 24 || count > 256 || count % 8 != 0) decoder.fail("the register count must be a multiple of 8 from 24 to 256");
+  if (count < 24 || count > 256 || count % 8 != 0)
+    decoder.fail("the register count must be a multiple of 8 from 24 to 256");
   inst.cls = InstClass::kControl;
   inst.flow = Flow::kCollective;
   inst.fn = nothing;

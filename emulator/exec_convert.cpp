@@ -8,7 +8,8 @@ namespace trigen::emulator {
 namespace {
 
 bool is_real(Type type) {
-  return type == Type::kF16 || type == Type::kBF16 || type == Type::kTF32 || type == Type::kF32 || type == Type::kF64;
+  return type == Type::kF16 || type == Type::kBF16 || type == Type::kTF32 || type == Type::kF32 ||
+         type == Type::kF64;
 }
 
 // inst.aux of a general conversion.
@@ -25,34 +26,96 @@ struct Value {
 Value load(const uint8_t* at, Type type, bool ftz) {
   Value value;
   switch (type) {
-    case Type::kU8: case Type::kB8: value.bits = *at; value.is_unsigned = true; break;
-    case Type::kS8: value.bits = static_cast<uint64_t>(static_cast<int64_t>(static_cast<int8_t>(*at))); break;
-    case Type::kU16: case Type::kB16: { uint16_t v; std::memcpy(&v, at, 2); value.bits = v; value.is_unsigned = true; break; }
-    case Type::kS16: { int16_t v; std::memcpy(&v, at, 2); value.bits = static_cast<uint64_t>(static_cast<int64_t>(v)); break; }
-    case Type::kU32: case Type::kB32: { uint32_t v; std::memcpy(&v, at, 4); value.bits = v; value.is_unsigned = true; break; }
-    case Type::kS32: { int32_t v; std::memcpy(&v, at, 4); value.bits = static_cast<uint64_t>(static_cast<int64_t>(v)); break; }
-    case Type::kU64: case Type::kB64: std::memcpy(&value.bits, at, 8); value.is_unsigned = true; break;
-    case Type::kS64: std::memcpy(&value.bits, at, 8); break;
-    case Type::kF16: { uint16_t v; std::memcpy(&v, at, 2); value.real = true; value.r = static_cast<double>(f16_to_f32(v)); break; }
-    case Type::kBF16: { uint16_t v; std::memcpy(&v, at, 2); value.real = true; value.r = static_cast<double>(bf16_to_f32(v)); break; }
-    case Type::kF32: { float v; std::memcpy(&v, at, 4); value.real = true; value.r = static_cast<double>(ftz ? flush(v) : v); break; }
-    default: std::memcpy(&value.r, at, 8); value.real = true; break;
+    case Type::kU8:
+    case Type::kB8:
+      value.bits = *at;
+      value.is_unsigned = true;
+      break;
+    case Type::kS8:
+      value.bits = static_cast<uint64_t>(static_cast<int64_t>(static_cast<int8_t>(*at)));
+      break;
+    case Type::kU16:
+    case Type::kB16: {
+      uint16_t v;
+      std::memcpy(&v, at, 2);
+      value.bits = v;
+      value.is_unsigned = true;
+      break;
+    }
+    case Type::kS16: {
+      int16_t v;
+      std::memcpy(&v, at, 2);
+      value.bits = static_cast<uint64_t>(static_cast<int64_t>(v));
+      break;
+    }
+    case Type::kU32:
+    case Type::kB32: {
+      uint32_t v;
+      std::memcpy(&v, at, 4);
+      value.bits = v;
+      value.is_unsigned = true;
+      break;
+    }
+    case Type::kS32: {
+      int32_t v;
+      std::memcpy(&v, at, 4);
+      value.bits = static_cast<uint64_t>(static_cast<int64_t>(v));
+      break;
+    }
+    case Type::kU64:
+    case Type::kB64:
+      std::memcpy(&value.bits, at, 8);
+      value.is_unsigned = true;
+      break;
+    case Type::kS64:
+      std::memcpy(&value.bits, at, 8);
+      break;
+    case Type::kF16: {
+      uint16_t v;
+      std::memcpy(&v, at, 2);
+      value.real = true;
+      value.r = static_cast<double>(f16_to_f32(v));
+      break;
+    }
+    case Type::kBF16: {
+      uint16_t v;
+      std::memcpy(&v, at, 2);
+      value.real = true;
+      value.r = static_cast<double>(bf16_to_f32(v));
+      break;
+    }
+    case Type::kF32: {
+      float v;
+      std::memcpy(&v, at, 4);
+      value.real = true;
+      value.r = static_cast<double>(ftz ? flush(v) : v);
+      break;
+    }
+    default:
+      std::memcpy(&value.r, at, 8);
+      value.real = true;
+      break;
   }
   return value;
 }
 
 double round_integral(double value, int mode) {  // rni, rzi, rmi, rpi
   switch (mode) {
-    case 0: return std::nearbyint(value);
-    case 1: return std::trunc(value);
-    case 2: return std::floor(value);
-    default: return std::ceil(value);
+    case 0:
+      return std::nearbyint(value);
+    case 1:
+      return std::trunc(value);
+    case 2:
+      return std::floor(value);
+    default:
+      return std::ceil(value);
   }
 }
 
 int bits_of(Type type) { return 8 * type_bytes(type); }
 
-// A real to an integer: rounds, and clamps to the range; NaN gives 0 (f64 and 64-bit targets: the lowest value).
+// A real to an integer: rounds, and clamps to the range; NaN gives 0 (f64 and 64-bit targets: the lowest
+// value).
 uint64_t to_integer(double value, Type type, int mode) {
   if (value != value) {
     if (type_bytes(type) == 8) return uint64_t{1} << 63;
@@ -72,7 +135,8 @@ uint64_t to_integer(double value, Type type, int mode) {
 }
 
 uint64_t clamp_integer(const Value& value, Type type) {
-  __int128 v = value.is_unsigned ? static_cast<__int128>(value.bits) : static_cast<__int128>(static_cast<int64_t>(value.bits));
+  __int128 v = value.is_unsigned ? static_cast<__int128>(value.bits)
+                                 : static_cast<__int128>(static_cast<int64_t>(value.bits));
   int bits = bits_of(type);
   __int128 low = is_signed(type) ? -(__int128{1} << (bits - 1)) : 0;
   __int128 high = is_signed(type) ? (__int128{1} << (bits - 1)) - 1 : (__int128{1} << bits) - 1;
@@ -103,15 +167,17 @@ float integer_to_f32(const Value& value, int mode) {
 }
 
 Rounding rounding_of(int mode) {
-  const Rounding table[] = {Rounding::kNearest, Rounding::kZero, Rounding::kDown, Rounding::kUp, Rounding::kNearestAway};
+  const Rounding table[] = {Rounding::kNearest, Rounding::kZero, Rounding::kDown, Rounding::kUp,
+                            Rounding::kNearestAway};
   return table[mode < 0 ? 0 : mode];
 }
 
-// inst.imm: source type | target type << 8 | rounding << 16 | integral << 24 (0xff: none). reg_width: target register's
-// bytes; width: source register's bytes.
+// inst.imm: source type | target type << 8 | rounding << 16 | integral << 24 (0xff: none). reg_width: target
+// register's bytes; width: source register's bytes.
 void convert(Warp& warp, const Inst& inst, uint32_t mask) {
   const Type from = static_cast<Type>(inst.imm & 0xff), to = static_cast<Type>(inst.imm >> 8 & 0xff);
-  const int mode = static_cast<int8_t>(inst.imm >> 16 & 0xff), integral = static_cast<int8_t>(inst.imm >> 24 & 0xff);
+  const int mode = static_cast<int8_t>(inst.imm >> 16 & 0xff),
+            integral = static_cast<int8_t>(inst.imm >> 24 & 0xff);
   const bool ftz = (inst.aux & kFtz) != 0, sat = (inst.aux & kSat) != 0, relu = (inst.aux & kRelu) != 0;
   const uint8_t* a = warp.registers + inst.op[1];
   uint8_t* d = warp.registers + inst.op[0];
@@ -121,7 +187,9 @@ void convert(Warp& warp, const Inst& inst, uint32_t mask) {
     if (is_real(to)) {
       double r = value.r;
       if (value.real && integral >= 0) r = round_integral(r, integral);
-      if (!value.real) r = value.is_unsigned ? static_cast<double>(value.bits) : static_cast<double>(static_cast<int64_t>(value.bits));
+      if (!value.real)
+        r = value.is_unsigned ? static_cast<double>(value.bits)
+                              : static_cast<double>(static_cast<int64_t>(value.bits));
       if (sat) r = r != r ? 0 : r < 0 ? 0 : r > 1 ? 1 : r;
       if (relu && r < 0) r = 0;
       if (to == Type::kF64) {
@@ -223,21 +291,26 @@ void decode_convert(Decoder& decoder, Inst& inst) {
     return;
   }
   if (to == Type::kTF32 || to == Type::kBF16 || from == Type::kBF16) decoder.require_target(80);
-  if (from == Type::kF16x2 || from == Type::kBF16x2 || from == Type::kTF32) decoder.fail("this conversion is not supported");
+  if (from == Type::kF16x2 || from == Type::kBF16x2 || from == Type::kTF32)
+    decoder.fail("this conversion is not supported");
   uint8_t to_width, from_width;
   inst.op[0] = decoder.any_width(decoder.operand(0), &to_width, to == Type::kTF32 ? Type::kB32 : to);
   inst.op[1] = decoder.any_width(decoder.operand(1), &from_width, from);
   inst.reg_width = to_width;
   inst.width = from_width;
-  if (from_width < type_bytes(from) || to_width < type_bytes(to)) decoder.fail("a register is too small for its type");
+  if (from_width < type_bytes(from) || to_width < type_bytes(to))
+    decoder.fail("a register is too small for its type");
   // PTX lets f32 to f32 and f16 to f16 with an integral rounding, and nothing else, keep the type.
-  inst.imm = static_cast<int64_t>(from) | static_cast<int64_t>(to) << 8 | static_cast<int64_t>(mode & 0xff) << 16 |
-             static_cast<int64_t>(integral & 0xff) << 24;
+  inst.imm = static_cast<int64_t>(from) | static_cast<int64_t>(to) << 8 |
+             static_cast<int64_t>(mode & 0xff) << 16 | static_cast<int64_t>(integral & 0xff) << 24;
   inst.fn = convert;
   if (inst.aux == 0 && integral < 0) {
-    if (to == Type::kF16 && from == Type::kF32 && mode == 0) inst.fn = f16_from_f32;
-    else if (to == Type::kF32 && from == Type::kF16) inst.fn = f32_from_f16;
-    else if (to == Type::kBF16 && from == Type::kF32 && mode == 0) inst.fn = bf16_from_f32;
+    if (to == Type::kF16 && from == Type::kF32 && mode == 0)
+      inst.fn = f16_from_f32;
+    else if (to == Type::kF32 && from == Type::kF16)
+      inst.fn = f32_from_f16;
+    else if (to == Type::kBF16 && from == Type::kF32 && mode == 0)
+      inst.fn = bf16_from_f32;
     else if (!is_real(to) && !is_real(from)) {
       ExecFn fast = fast_integers(to, from, to_width, from_width);
       if (fast != nullptr) inst.fn = fast;

@@ -1,5 +1,6 @@
-// f32 and f64 arithmetic. IEEE operations round as asked; approximations are computed correctly rounded from double, which
-// lies inside the error that the PTX ISA states for each (ex2 2 ulp, lg2 2^-22, rcp 1 ulp, rsqrt 2^-22.9, tanh 2^-11 ...).
+// f32 and f64 arithmetic. IEEE operations round as asked; approximations are computed correctly rounded from
+// double, which lies inside the error that the PTX ISA states for each (ex2 2 ulp, lg2 2^-22, rcp 1 ulp,
+// rsqrt 2^-22.9, tanh 2^-11 ...).
 #include <cfenv>
 
 #include "emulator/exec.h"
@@ -13,37 +14,124 @@ namespace {
 
 float quiet_nan() { return std::bit_cast<float>(0x7fffffffu); }
 
-struct Add { template <class T> static T apply(T a, T b, T) { return a + b; } };
-struct Sub { template <class T> static T apply(T a, T b, T) { return a - b; } };
-struct Mul { template <class T> static T apply(T a, T b, T) { return a * b; } };
-struct Fma { template <class T> static T apply(T a, T b, T c) { return std::fma(a, b, c); } };
-struct Div { template <class T> static T apply(T a, T b, T) { return a / b; } };
+struct Add {
+  template <class T>
+  static T apply(T a, T b, T) {
+    return a + b;
+  }
+};
+struct Sub {
+  template <class T>
+  static T apply(T a, T b, T) {
+    return a - b;
+  }
+};
+struct Mul {
+  template <class T>
+  static T apply(T a, T b, T) {
+    return a * b;
+  }
+};
+struct Fma {
+  template <class T>
+  static T apply(T a, T b, T c) {
+    return std::fma(a, b, c);
+  }
+};
+struct Div {
+  template <class T>
+  static T apply(T a, T b, T) {
+    return a / b;
+  }
+};
 struct Min {
-  template <class T> static T apply(T a, T b, T) {
+  template <class T>
+  static T apply(T a, T b, T) {
     if (a != a) return b;
     if (b != b) return a;
     return a < b || (a == b && std::signbit(a)) ? a : b;
   }
 };
 struct Max {
-  template <class T> static T apply(T a, T b, T) {
+  template <class T>
+  static T apply(T a, T b, T) {
     if (a != a) return b;
     if (b != b) return a;
     return a > b || (a == b && !std::signbit(a)) ? a : b;
   }
 };
-struct MinNan { template <class T> static T apply(T a, T b, T c) { return a != a || b != b ? static_cast<T>(quiet_nan()) : Min::apply(a, b, c); } };
-struct MaxNan { template <class T> static T apply(T a, T b, T c) { return a != a || b != b ? static_cast<T>(quiet_nan()) : Max::apply(a, b, c); } };
-struct Abs { template <class T> static T apply(T a, T, T) { return std::fabs(a); } };
-struct Neg { template <class T> static T apply(T a, T, T) { return -a; } };
-struct Rcp { template <class T> static T apply(T a, T, T) { return static_cast<T>(1) / a; } };
-struct Sqrt { template <class T> static T apply(T a, T, T) { return std::sqrt(a); } };
-struct Rsqrt { template <class T> static T apply(T a, T, T) { return static_cast<T>(1.0 / std::sqrt(static_cast<double>(a))); } };
-struct Ex2 { template <class T> static T apply(T a, T, T) { return static_cast<T>(std::exp2(static_cast<double>(a))); } };
-struct Lg2 { template <class T> static T apply(T a, T, T) { return static_cast<T>(std::log2(static_cast<double>(a))); } };
-struct Sin { template <class T> static T apply(T a, T, T) { return static_cast<T>(std::sin(static_cast<double>(a))); } };
-struct Cos { template <class T> static T apply(T a, T, T) { return static_cast<T>(std::cos(static_cast<double>(a))); } };
-struct Tanh { template <class T> static T apply(T a, T, T) { return static_cast<T>(std::tanh(static_cast<double>(a))); } };
+struct MinNan {
+  template <class T>
+  static T apply(T a, T b, T c) {
+    return a != a || b != b ? static_cast<T>(quiet_nan()) : Min::apply(a, b, c);
+  }
+};
+struct MaxNan {
+  template <class T>
+  static T apply(T a, T b, T c) {
+    return a != a || b != b ? static_cast<T>(quiet_nan()) : Max::apply(a, b, c);
+  }
+};
+struct Abs {
+  template <class T>
+  static T apply(T a, T, T) {
+    return std::fabs(a);
+  }
+};
+struct Neg {
+  template <class T>
+  static T apply(T a, T, T) {
+    return -a;
+  }
+};
+struct Rcp {
+  template <class T>
+  static T apply(T a, T, T) {
+    return static_cast<T>(1) / a;
+  }
+};
+struct Sqrt {
+  template <class T>
+  static T apply(T a, T, T) {
+    return std::sqrt(a);
+  }
+};
+struct Rsqrt {
+  template <class T>
+  static T apply(T a, T, T) {
+    return static_cast<T>(1.0 / std::sqrt(static_cast<double>(a)));
+  }
+};
+struct Ex2 {
+  template <class T>
+  static T apply(T a, T, T) {
+    return static_cast<T>(std::exp2(static_cast<double>(a)));
+  }
+};
+struct Lg2 {
+  template <class T>
+  static T apply(T a, T, T) {
+    return static_cast<T>(std::log2(static_cast<double>(a)));
+  }
+};
+struct Sin {
+  template <class T>
+  static T apply(T a, T, T) {
+    return static_cast<T>(std::sin(static_cast<double>(a)));
+  }
+};
+struct Cos {
+  template <class T>
+  static T apply(T a, T, T) {
+    return static_cast<T>(std::cos(static_cast<double>(a)));
+  }
+};
+struct Tanh {
+  template <class T>
+  static T apply(T a, T, T) {
+    return static_cast<T>(std::tanh(static_cast<double>(a)));
+  }
+};
 
 inline float saturate(float v) { return v != v ? 0.0f : v < 0 ? 0.0f : v > 1 ? 1.0f : v; }
 
@@ -55,7 +143,11 @@ void f32(Warp& warp, const Inst& inst, uint32_t mask) {
   const float* c = warp.lanes<float>(inst.op[3]);
   for_lanes(mask, [=](int lane) {
     float x = a[lane], y = b[lane], z = c[lane];
-    if (kFlush) { x = flush(x); y = flush(y); z = flush(z); }
+    if (kFlush) {
+      x = flush(x);
+      y = flush(y);
+      z = flush(z);
+    }
     float r = Op::template apply<float>(x, y, z);
     if (kFlush) r = flush(r);
     if (kSaturate) r = saturate(r);
@@ -64,7 +156,8 @@ void f32(Warp& warp, const Inst& inst, uint32_t mask) {
   });
 }
 
-// Directed rounding, through the host's rounding mode. inst.aux: FE_* mode, with 1 << 16 for ftz, 1 << 17 for sat.
+// Directed rounding, through the host's rounding mode. inst.aux: FE_* mode, with 1 << 16 for ftz, 1 << 17 for
+// sat.
 template <class T, class Op>
 __attribute__((noinline)) void directed(Warp& warp, const Inst& inst, uint32_t mask) {
   T* d = warp.lanes<T>(inst.op[0]);
@@ -78,7 +171,11 @@ __attribute__((noinline)) void directed(Warp& warp, const Inst& inst, uint32_t m
     int lane = __builtin_ctz(rest);
     volatile T x = a[lane], y = b[lane], z = c[lane];
     if constexpr (sizeof(T) == 4)
-      if (ftz) { x = flush(x); y = flush(y); z = flush(z); }
+      if (ftz) {
+        x = flush(x);
+        y = flush(y);
+        z = flush(z);
+      }
     volatile T r = Op::template apply<T>(x, y, z);
     T out = r;
     if constexpr (sizeof(T) == 4) {
@@ -132,23 +229,34 @@ void decode_arithmetic(Decoder& decoder, Inst& inst) {
   decoder.ignore({"approx", "full"});
   int mode = decoder.take_any({"rn", "rz", "rm", "rp"});
   bool ftz = decoder.take("ftz"), sat = decoder.take("sat");
-  if (op == "add") select<Add>(decoder, inst, type, 2, mode, ftz, sat);
-  else if (op == "sub") select<Sub>(decoder, inst, type, 2, mode, ftz, sat);
-  else if (op == "mul") select<Mul>(decoder, inst, type, 2, mode, ftz, sat);
-  else if (op == "fma" || op == "mad") select<Fma>(decoder, inst, type, 3, mode, ftz, sat);
-  else if (op == "div") select<Div>(decoder, inst, type, 2, mode, ftz, sat);
+  if (op == "add")
+    select<Add>(decoder, inst, type, 2, mode, ftz, sat);
+  else if (op == "sub")
+    select<Sub>(decoder, inst, type, 2, mode, ftz, sat);
+  else if (op == "mul")
+    select<Mul>(decoder, inst, type, 2, mode, ftz, sat);
+  else if (op == "fma" || op == "mad")
+    select<Fma>(decoder, inst, type, 3, mode, ftz, sat);
+  else if (op == "div")
+    select<Div>(decoder, inst, type, 2, mode, ftz, sat);
   else if (op == "min" || op == "max") {
     bool nan = decoder.take("NaN");
     int sources = decoder.operand_count() == 4 ? 3 : 2;
     if (sources == 3) decoder.fail("the three-operand form is not supported");
-    if (op == "min") nan ? select<MinNan>(decoder, inst, type, 2, 0, ftz, false) : select<Min>(decoder, inst, type, 2, 0, ftz, false);
-    else nan ? select<MaxNan>(decoder, inst, type, 2, 0, ftz, false) : select<Max>(decoder, inst, type, 2, 0, ftz, false);
+    if (op == "min")
+      nan ? select<MinNan>(decoder, inst, type, 2, 0, ftz, false)
+          : select<Min>(decoder, inst, type, 2, 0, ftz, false);
+    else
+      nan ? select<MaxNan>(decoder, inst, type, 2, 0, ftz, false)
+          : select<Max>(decoder, inst, type, 2, 0, ftz, false);
   } else {
     decode_same(decoder, inst, type, 1);
     inst.op[2] = inst.op[3] = inst.op[1];
     inst.cls = InstClass::kFloat;
-    if (op == "abs") type == Type::kF64 ? void(inst.fn = f64<Abs>) : select_f32<Abs, false>(inst, ftz, false);
-    else type == Type::kF64 ? void(inst.fn = f64<Neg>) : select_f32<Neg, false>(inst, ftz, false);
+    if (op == "abs")
+      type == Type::kF64 ? void(inst.fn = f64<Abs>) : select_f32<Abs, false>(inst, ftz, false);
+    else
+      type == Type::kF64 ? void(inst.fn = f64<Neg>) : select_f32<Neg, false>(inst, ftz, false);
   }
 }
 
@@ -161,13 +269,20 @@ void decode_function(Decoder& decoder, Inst& inst) {
   int mode = decoder.take_any({"rn", "rz", "rm", "rp"});
   bool ftz = decoder.take("ftz");
   if (!approx && mode < 0) decoder.fail("neither .approx nor a rounding is given");
-  if (op == "rcp") select<Rcp>(decoder, inst, type, 1, mode, ftz, false);
-  else if (op == "sqrt") select<Sqrt>(decoder, inst, type, 1, mode, ftz, false);
-  else if (op == "rsqrt") select<Rsqrt>(decoder, inst, type, 1, 0, ftz, false);
-  else if (op == "ex2") select<Ex2>(decoder, inst, type, 1, 0, ftz, false);
-  else if (op == "lg2") select<Lg2>(decoder, inst, type, 1, 0, ftz, false);
-  else if (op == "sin") select<Sin>(decoder, inst, type, 1, 0, ftz, false);
-  else if (op == "cos") select<Cos>(decoder, inst, type, 1, 0, ftz, false);
+  if (op == "rcp")
+    select<Rcp>(decoder, inst, type, 1, mode, ftz, false);
+  else if (op == "sqrt")
+    select<Sqrt>(decoder, inst, type, 1, mode, ftz, false);
+  else if (op == "rsqrt")
+    select<Rsqrt>(decoder, inst, type, 1, 0, ftz, false);
+  else if (op == "ex2")
+    select<Ex2>(decoder, inst, type, 1, 0, ftz, false);
+  else if (op == "lg2")
+    select<Lg2>(decoder, inst, type, 1, 0, ftz, false);
+  else if (op == "sin")
+    select<Sin>(decoder, inst, type, 1, 0, ftz, false);
+  else if (op == "cos")
+    select<Cos>(decoder, inst, type, 1, 0, ftz, false);
   else {
     decoder.require_target(75);
     select<Tanh>(decoder, inst, type, 1, 0, ftz, false);
@@ -192,17 +307,26 @@ void decode_copysign(Decoder& decoder, Inst& inst) {
 void test_property(Warp& warp, const Inst& inst, uint32_t mask) {
   const float* a = warp.lanes<float>(inst.op[1]);
   const int mode = static_cast<int>(inst.imm);
-  warp.set_predicate(inst.op[0], lane_bits(mask, [&](int lane) {
-                       int kind = std::fpclassify(a[lane]);
-                       switch (mode) {
-                         case 0: return kind != FP_INFINITE && kind != FP_NAN;
-                         case 1: return kind == FP_INFINITE;
-                         case 2: return kind != FP_NAN;
-                         case 3: return kind == FP_NAN;
-                         case 4: return kind == FP_NORMAL || kind == FP_ZERO;
-                         default: return kind == FP_SUBNORMAL;
-                       }
-                     }), mask);
+  warp.set_predicate(inst.op[0],
+                     lane_bits(mask,
+                               [&](int lane) {
+                                 int kind = std::fpclassify(a[lane]);
+                                 switch (mode) {
+                                   case 0:
+                                     return kind != FP_INFINITE && kind != FP_NAN;
+                                   case 1:
+                                     return kind == FP_INFINITE;
+                                   case 2:
+                                     return kind != FP_NAN;
+                                   case 3:
+                                     return kind == FP_NAN;
+                                   case 4:
+                                     return kind == FP_NORMAL || kind == FP_ZERO;
+                                   default:
+                                     return kind == FP_SUBNORMAL;
+                                 }
+                               }),
+                     mask);
 }
 
 void decode_testp(Decoder& decoder, Inst& inst) {
@@ -217,8 +341,10 @@ void decode_testp(Decoder& decoder, Inst& inst) {
 }  // namespace
 
 void register_float(OpcodeTable& table) {
-  for (const char* op : {"add", "sub", "mul", "fma", "mad", "div", "min", "max", "abs", "neg"}) table[op] = decode_arithmetic;
-  for (const char* op : {"rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"}) table[op] = decode_function;
+  for (const char* op : {"add", "sub", "mul", "fma", "mad", "div", "min", "max", "abs", "neg"})
+    table[op] = decode_arithmetic;
+  for (const char* op : {"rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"})
+    table[op] = decode_function;
   table["copysign"] = decode_copysign;
   table["testp"] = decode_testp;
 }

@@ -1,14 +1,25 @@
-// f16, f16x2, bf16 and bf16x2 arithmetic. Each operation is computed exactly enough in f32 or double and rounded once.
+// f16, f16x2, bf16 and bf16x2 arithmetic. Each operation is computed exactly enough in f32 or double and
+// rounded once.
 #include "emulator/exec.h"
 #include "emulator/real16.h"
 
 namespace trigen::emulator {
 namespace {
 
-struct HalfAdd { static float apply(float a, float b, float) { return a + b; } };
-struct HalfSub { static float apply(float a, float b, float) { return a - b; } };
-struct HalfMul { static float apply(float a, float b, float) { return a * b; } };
-struct HalfFma { static float apply(float a, float b, float c) { return round_to_odd(std::fma(static_cast<double>(a), static_cast<double>(b), static_cast<double>(c))); } };
+struct HalfAdd {
+  static float apply(float a, float b, float) { return a + b; }
+};
+struct HalfSub {
+  static float apply(float a, float b, float) { return a - b; }
+};
+struct HalfMul {
+  static float apply(float a, float b, float) { return a * b; }
+};
+struct HalfFma {
+  static float apply(float a, float b, float c) {
+    return round_to_odd(std::fma(static_cast<double>(a), static_cast<double>(b), static_cast<double>(c)));
+  }
+};
 struct HalfMin {
   static float apply(float a, float b, float) {
     if (a != a) return b;
@@ -23,10 +34,18 @@ struct HalfMax {
     return a > b || (a == b && !std::signbit(a)) ? a : b;
   }
 };
-struct HalfMinNan { static float apply(float a, float b, float c) { return a != a ? a : b != b ? b : HalfMin::apply(a, b, c); } };
-struct HalfMaxNan { static float apply(float a, float b, float c) { return a != a ? a : b != b ? b : HalfMax::apply(a, b, c); } };
-struct HalfEx2 { static float apply(float a, float, float) { return round_to_odd(std::exp2(static_cast<double>(a))); } };
-struct HalfTanh { static float apply(float a, float, float) { return round_to_odd(std::tanh(static_cast<double>(a))); } };
+struct HalfMinNan {
+  static float apply(float a, float b, float c) { return a != a ? a : b != b ? b : HalfMin::apply(a, b, c); }
+};
+struct HalfMaxNan {
+  static float apply(float a, float b, float c) { return a != a ? a : b != b ? b : HalfMax::apply(a, b, c); }
+};
+struct HalfEx2 {
+  static float apply(float a, float, float) { return round_to_odd(std::exp2(static_cast<double>(a))); }
+};
+struct HalfTanh {
+  static float apply(float a, float, float) { return round_to_odd(std::tanh(static_cast<double>(a))); }
+};
 
 // inst.aux: 1 ftz (f16 subnormals), 2 sat, 4 relu. kLanes: 1 or 2 values in a register.
 template <class Format, class Op, int kCount>
@@ -64,17 +83,22 @@ void sign_bits(Warp& warp, const Inst& inst, uint32_t mask) {
   } else {
     uint16_t* d = warp.lanes<uint16_t>(inst.op[0]);
     const uint16_t* a = warp.lanes<uint16_t>(inst.op[1]);
-    for_lanes(mask, [=](int lane) { d[lane] = static_cast<uint16_t>(kNegate ? a[lane] ^ bits : a[lane] & ~bits); });
+    for_lanes(mask,
+              [=](int lane) { d[lane] = static_cast<uint16_t>(kNegate ? a[lane] ^ bits : a[lane] & ~bits); });
   }
 }
 
 template <class Op>
 ExecFn select(Type type) {
   switch (type) {
-    case Type::kF16: return half<F16, Op, 1>;
-    case Type::kF16x2: return half<F16, Op, 2>;
-    case Type::kBF16: return half<BF16, Op, 1>;
-    default: return half<BF16, Op, 2>;
+    case Type::kF16:
+      return half<F16, Op, 1>;
+    case Type::kF16x2:
+      return half<F16, Op, 2>;
+    case Type::kBF16:
+      return half<BF16, Op, 1>;
+    default:
+      return half<BF16, Op, 2>;
   }
 }
 
@@ -91,24 +115,39 @@ bool decode_half_arithmetic(Decoder& decoder, Inst& inst, Type type) {
   if (decoder.take("relu")) inst.aux |= 4;
   bool nan = decoder.take("NaN");
   int sources = op == "fma" ? 3 : op == "abs" || op == "neg" || op == "ex2" || op == "tanh" ? 1 : 2;
-  if (bf16 && (op == "add" || op == "sub" || op == "mul")) decoder.require_target(90);
-  else if (bf16) decoder.require_target(80);
-  else if (op == "min" || op == "max") decoder.require_target(80);
-  else if (op == "ex2" || op == "tanh") decoder.require_target(75);
+  if (bf16 && (op == "add" || op == "sub" || op == "mul"))
+    decoder.require_target(90);
+  else if (bf16)
+    decoder.require_target(80);
+  else if (op == "min" || op == "max")
+    decoder.require_target(80);
+  else if (op == "ex2" || op == "tanh")
+    decoder.require_target(75);
   decode_same(decoder, inst, type, sources);
   for (int i = sources + 1; i <= 3; ++i) inst.op[i] = inst.op[1];
   inst.imm = type == Type::kF16x2 || type == Type::kBF16x2 ? 1 : 0;
-  if (op == "add") inst.fn = select<HalfAdd>(type);
-  else if (op == "sub") inst.fn = select<HalfSub>(type);
-  else if (op == "mul") inst.fn = select<HalfMul>(type);
-  else if (op == "fma") inst.fn = select<HalfFma>(type);
-  else if (op == "min") inst.fn = nan ? select<HalfMinNan>(type) : select<HalfMin>(type);
-  else if (op == "max") inst.fn = nan ? select<HalfMaxNan>(type) : select<HalfMax>(type);
-  else if (op == "abs") inst.fn = sign_bits<false>;
-  else if (op == "neg") inst.fn = sign_bits<true>;
-  else if (op == "ex2") inst.fn = select<HalfEx2>(type);
-  else if (op == "tanh") inst.fn = select<HalfTanh>(type);
-  else decoder.fail("this instruction has no 16-bit form");
+  if (op == "add")
+    inst.fn = select<HalfAdd>(type);
+  else if (op == "sub")
+    inst.fn = select<HalfSub>(type);
+  else if (op == "mul")
+    inst.fn = select<HalfMul>(type);
+  else if (op == "fma")
+    inst.fn = select<HalfFma>(type);
+  else if (op == "min")
+    inst.fn = nan ? select<HalfMinNan>(type) : select<HalfMin>(type);
+  else if (op == "max")
+    inst.fn = nan ? select<HalfMaxNan>(type) : select<HalfMax>(type);
+  else if (op == "abs")
+    inst.fn = sign_bits<false>;
+  else if (op == "neg")
+    inst.fn = sign_bits<true>;
+  else if (op == "ex2")
+    inst.fn = select<HalfEx2>(type);
+  else if (op == "tanh")
+    inst.fn = select<HalfTanh>(type);
+  else
+    decoder.fail("this instruction has no 16-bit form");
   return true;
 }
 

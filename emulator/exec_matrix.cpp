@@ -79,8 +79,11 @@ void decode_matrix_access(Decoder& decoder, Inst& inst) {
   const Operand& where = decoder.operand(is_load ? 1 : 0);
   std::vector<uint32_t> slots;
   if (data.kind == Operand::Kind::kVector)
-    for (const Operand& element : data.elements) slots.push_back(is_load ? decoder.dest_of(element, Type::kB32) : decoder.source_of(element, Type::kB32));
-  else slots.push_back(is_load ? decoder.dest_of(data, Type::kB32) : decoder.source_of(data, Type::kB32));
+    for (const Operand& element : data.elements)
+      slots.push_back(is_load ? decoder.dest_of(element, Type::kB32)
+                              : decoder.source_of(element, Type::kB32));
+  else
+    slots.push_back(is_load ? decoder.dest_of(data, Type::kB32) : decoder.source_of(data, Type::kB32));
   if (slots.size() != inst.vec) decoder.fail("the number of registers differs from the number of matrices");
   decoder.set_list(inst, slots);
   inst.op[1] = decoder.address_slot(where, Space::kShared, &inst.imm);
@@ -97,7 +100,8 @@ void transpose_matrix(Warp& warp, const Inst& inst, uint32_t mask) {
     m[lane / 4][2 * (lane % 4) + 1] = static_cast<uint16_t>(a[lane] >> 16);
   }
   for (int lane = 0; lane < 32; ++lane)
-    d[lane] = static_cast<uint32_t>(m[2 * (lane % 4)][lane / 4]) | static_cast<uint32_t>(m[2 * (lane % 4) + 1][lane / 4]) << 16;
+    d[lane] = static_cast<uint32_t>(m[2 * (lane % 4)][lane / 4]) |
+              static_cast<uint32_t>(m[2 * (lane % 4) + 1][lane / 4]) << 16;
 }
 
 void decode_movmatrix(Decoder& decoder, Inst& inst) {

@@ -22,8 +22,9 @@ Mbarrier Mbarrier::load(const uint8_t* at) {
 }
 
 void Mbarrier::store(uint8_t* at) const {
-  uint64_t bits = static_cast<uint64_t>(pending) | static_cast<uint64_t>(expected) << 20 | static_cast<uint64_t>(phase) << 40 |
-                  static_cast<uint64_t>(bytes + kByteBias) << 41 | (valid ? uint64_t{2} << 62 : 0);
+  uint64_t bits = static_cast<uint64_t>(pending) | static_cast<uint64_t>(expected) << 20 |
+                  static_cast<uint64_t>(phase) << 40 | static_cast<uint64_t>(bytes + kByteBias) << 41 |
+                  (valid ? uint64_t{2} << 62 : 0);
   std::memcpy(at, &bits, 8);
 }
 
@@ -31,17 +32,21 @@ Place mbarrier_place(Warp& warp, uint64_t address, uint32_t lane, Mbarrier* stat
   Place at = shared_place(warp, static_cast<uint32_t>(address), 8, 8, lane);
   *state = Mbarrier::load(at.at);
   if (!state->valid)
-    warp.abort(Fault::kUninitialised, lane, "shared offset " + std::to_string(at.offset) + " holds no initialised mbarrier");
+    warp.abort(Fault::kUninitialised, lane,
+               "shared offset " + std::to_string(at.offset) + " holds no initialised mbarrier");
   return at;
 }
 
-void mbarrier_update(Warp& warp, const Place& place, Mbarrier state, uint32_t arrivals, int64_t bytes, uint32_t lane,
-                     const uint32_t* clock) {
+void mbarrier_update(Warp& warp, const Place& place, Mbarrier state, uint32_t arrivals, int64_t bytes,
+                     uint32_t lane, const uint32_t* clock) {
   if (arrivals > state.pending)
-    warp.abort(Fault::kDeadlock, lane, "the mbarrier at shared offset " + std::to_string(place.offset) + " got " +
-               std::to_string(arrivals) + " arrivals and " + std::to_string(state.pending) + " are pending of " + std::to_string(state.expected));
+    warp.abort(Fault::kDeadlock, lane,
+               "the mbarrier at shared offset " + std::to_string(place.offset) + " got " +
+                   std::to_string(arrivals) + " arrivals and " + std::to_string(state.pending) +
+                   " are pending of " + std::to_string(state.expected));
   const int64_t total = state.bytes + bytes;
-  if (total >= kByteBias || total <= -kByteBias) warp.abort(Fault::kBadInstruction, lane, "the transaction count leaves its range");
+  if (total >= kByteBias || total <= -kByteBias)
+    warp.abort(Fault::kBadInstruction, lane, "the transaction count leaves its range");
   state.pending -= arrivals;
   state.bytes = static_cast<int32_t>(total);
   MbarrierClocks& clocks = place.shared->mbarrier_clocks[place.offset];
@@ -64,9 +69,11 @@ namespace {
 void init(Warp& warp, const Inst& inst, uint32_t mask) {
   for_lanes(mask, [&](int l) {
     const uint32_t lane = static_cast<uint32_t>(l);
-    Place at = shared_place(warp, static_cast<uint32_t>(lane_address(warp, inst.op[1], inst.imm, lane)), 8, 8, lane);
+    Place at =
+        shared_place(warp, static_cast<uint32_t>(lane_address(warp, inst.op[1], inst.imm, lane)), 8, 8, lane);
     uint32_t count = warp.lanes<uint32_t>(inst.op[2])[lane];
-    if (count == 0 || count > kMaxArrivals) warp.abort(Fault::kBadInstruction, lane, "an mbarrier for " + std::to_string(count) + " arrivals");
+    if (count == 0 || count > kMaxArrivals)
+      warp.abort(Fault::kBadInstruction, lane, "an mbarrier for " + std::to_string(count) + " arrivals");
     Mbarrier state;
     state.pending = state.expected = count;
     state.valid = true;
@@ -92,7 +99,8 @@ void invalidate(Warp& warp, const Inst& inst, uint32_t mask) {
 void note_use(Warp& warp, const Place& at, uint32_t lane) {
   if (!at.shared->race.enabled()) return;
   Clocks& clocks = warp.block->cluster->clocks;
-  RaceHit hit = at.shared->race.read(at.offset, 8, warp.agent, lane, clocks.of(warp.agent), clocks.now(warp.agent));
+  RaceHit hit =
+      at.shared->race.read(at.offset, 8, warp.agent, lane, clocks.of(warp.agent), clocks.now(warp.agent));
   if (hit.kind != RaceKind::kNone) report_race(warp, hit, at.offset, lane, false);
 }
 
@@ -150,22 +158,28 @@ void test(Warp& warp, const Inst& inst, uint32_t mask) {
     }
   });
   warp.set_predicate(inst.op[3], done, mask);
-  if (done == mask) ++warp.counters->mbarrier_waits;
-  else warp.spin = true;
+  if (done == mask)
+    ++warp.counters->mbarrier_waits;
+  else
+    warp.spin = true;
 }
 
 void decode_mbarrier(Decoder& decoder, Inst& inst) {
   decoder.require_target(80);
   inst.cls = InstClass::kBarrier;
-  int what = decoder.take_any({"init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "test_wait", "try_wait", "pending_count"});
+  int what = decoder.take_any({"init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx",
+                               "test_wait", "try_wait", "pending_count"});
   bool expects = what == 2 || what == 3 ? decoder.take("expect_tx") : false;
-  bool parity = decoder.take("parity"), no_complete = decoder.take("noComplete"), relaxed = decoder.take("relaxed");
+  bool parity = decoder.take("parity"), no_complete = decoder.take("noComplete"),
+       relaxed = decoder.take("relaxed");
   bool remote = false;
   for (const std::string& modifier : decoder.modifiers()) remote = remote || modifier == "shared::cluster";
   if (remote || expects || what == 4 || what == 5 || what == 7) decoder.require_target(90);
   decoder.ignore({"release", "acquire", "cta", "cluster", "shared", "shared::cta", "shared::cluster", "b64"});
   size_t next = 0;
-  auto address = [&] { inst.op[1] = decoder.address_slot(decoder.operand(next++), Space::kShared, &inst.imm); };
+  auto address = [&] {
+    inst.op[1] = decoder.address_slot(decoder.operand(next++), Space::kShared, &inst.imm);
+  };
   switch (what) {
     case 0:
       address();
@@ -176,7 +190,8 @@ void decode_mbarrier(Decoder& decoder, Inst& inst) {
       address();
       inst.fn = invalidate;
       break;
-    case 2: case 3: {
+    case 2:
+    case 3: {
       if (decoder.operand(0).kind != Operand::Kind::kAddress) {
         inst.op[3] = decoder.dest(next, Type::kB64);
         if (decoder.operand(0).kind == Operand::Kind::kRegister) inst.aux |= 32;
@@ -184,27 +199,33 @@ void decode_mbarrier(Decoder& decoder, Inst& inst) {
       }
       address();
       if (next < decoder.operand_count()) inst.op[2] = decoder.source(next, Type::kU32);
-      inst.aux |= (expects ? 1u : 0u) | (what == 3 ? 2u : 0u) | (no_complete ? 4u : 0u) | (relaxed ? 16u : 0u);
+      inst.aux |=
+          (expects ? 1u : 0u) | (what == 3 ? 2u : 0u) | (no_complete ? 4u : 0u) | (relaxed ? 16u : 0u);
       if (expects && inst.op[2] == kNoSlot) decoder.fail("the transaction count is missing");
       inst.fn = arrive;
       break;
     }
-    case 4: case 5:
+    case 4:
+    case 5:
       address();
       inst.op[2] = decoder.source(next, Type::kU32);
       inst.aux = what == 4 ? 1 : 0;
       inst.fn = change_bytes;
       break;
-    case 6: case 7:
+    case 6:
+    case 7:
       inst.op[3] = decoder.predicate_dest(next++);
       address();
       inst.op[2] = decoder.source(next++, parity ? Type::kU32 : Type::kB64);
-      if (next < decoder.operand_count()) decoder.source(next, Type::kU32);  // a time limit: try_wait gives up at once here
+      if (next < decoder.operand_count())
+        decoder.source(next, Type::kU32);  // a time limit: try_wait gives up at once here
       inst.aux = (parity ? 1u : 0u) | (relaxed ? 2u : 0u);
       inst.fn = test;
       break;
-    case 8: decoder.fail("mbarrier.pending_count is not supported");
-    default: decoder.fail("this operation is not known");
+    case 8:
+      decoder.fail("mbarrier.pending_count is not supported");
+    default:
+      decoder.fail("this operation is not known");
   }
 }
 

@@ -5,7 +5,8 @@
 namespace trigen::emulator {
 namespace {
 
-// list: destination registers; op[1]: address; width, vec: of memory; reg_width: of the registers; aux: sign-extend.
+// list: destination registers; op[1]: address; width, vec: of memory; reg_width: of the registers; aux:
+// sign-extend.
 void load(Warp& warp, const Inst& inst, uint32_t mask) {
   uint64_t addresses[32];
   lane_addresses(warp, inst.op[1], inst.imm, mask, addresses);
@@ -32,7 +33,8 @@ void store(Warp& warp, const Inst& inst, uint32_t mask) {
     Place to = place(warp, inst.space, addresses[lane], bytes, Access::kStore, static_cast<uint32_t>(lane));
     uint8_t value[32];
     for (uint32_t i = 0; i < inst.vec; ++i)
-      std::memcpy(value + i * width, warp.registers + inst.list[i] + static_cast<uint32_t>(lane) * reg, width);
+      std::memcpy(value + i * width, warp.registers + inst.list[i] + static_cast<uint32_t>(lane) * reg,
+                  width);
     store_bytes(warp, to, value, bytes, static_cast<uint32_t>(lane));
   });
 }
@@ -53,14 +55,25 @@ void load_param(Warp& warp, const Inst& inst, uint32_t mask) {
 }
 
 Space take_space(Decoder& decoder) {
-  int space = decoder.take_any({"global", "shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry", "param::func"});
+  int space = decoder.take_any({"global", "shared", "shared::cta", "shared::cluster", "local", "const",
+                                "param", "param::entry", "param::func"});
   switch (space) {
-    case 0: return Space::kGlobal;
-    case 1: case 2: case 3: return Space::kShared;
-    case 4: return Space::kLocal;
-    case 5: return Space::kConst;
-    case 6: case 7: case 8: return Space::kParam;
-    default: return Space::kGeneric;
+    case 0:
+      return Space::kGlobal;
+    case 1:
+    case 2:
+    case 3:
+      return Space::kShared;
+    case 4:
+      return Space::kLocal;
+    case 5:
+      return Space::kConst;
+    case 6:
+    case 7:
+    case 8:
+      return Space::kParam;
+    default:
+      return Space::kGeneric;
   }
 }
 
@@ -71,8 +84,8 @@ bool is_cache_hint(const std::string& modifier) {
 void decode_access(Decoder& decoder, Inst& inst) {
   const bool is_load = decoder.opcode() == "ld" || decoder.opcode() == "ldu";
   inst.cls = is_load ? InstClass::kLoad : InstClass::kStore;
-  decoder.ignore({"weak", "volatile", "relaxed", "acquire", "release", "mmio", "cta", "cluster", "gpu", "sys", "ca", "cg", "cs",
-                  "cv", "lu", "wb", "wt", "nc"});
+  decoder.ignore({"weak", "volatile", "relaxed", "acquire", "release", "mmio", "cta", "cluster", "gpu", "sys",
+                  "ca", "cg", "cs", "cv", "lu", "wb", "wt", "nc"});
   Space space = take_space(decoder);
   bool hint = false;
   for (const std::string& modifier : decoder.modifiers()) hint = hint || modifier == "L2::cache_hint";
@@ -95,7 +108,8 @@ void decode_access(Decoder& decoder, Inst& inst) {
     if (width < inst.width) decoder.fail("a register is too small for its type");
     if (element.kind == Operand::Kind::kSink && !slots.empty()) width = inst.reg_width;
     if (inst.reg_width != 0 && inst.reg_width != width) {
-      if (element.kind != Operand::Kind::kInteger && element.kind != Operand::Kind::kFloat) decoder.fail("registers of different sizes in one vector");
+      if (element.kind != Operand::Kind::kInteger && element.kind != Operand::Kind::kFloat)
+        decoder.fail("registers of different sizes in one vector");
       slot = decoder.constant(static_cast<uint64_t>(element.integer), inst.reg_width);
       width = inst.reg_width;
     }
@@ -115,7 +129,8 @@ void decode_access(Decoder& decoder, Inst& inst) {
 
 void nothing(Warp&, const Inst&, uint32_t) {}
 
-// prefetch, applypriority, discard and createpolicy move no data; a bad prefetch address is no error on the machine either.
+// prefetch, applypriority, discard and createpolicy move no data; a bad prefetch address is no error on the
+// machine either.
 void decode_prefetch(Decoder& decoder, Inst& inst) {
   decoder.ignore({"global", "local", "param", "const", "tensormap", "L1", "L2", "uniform"});
   decoder.ignore_matching(is_cache_hint);

@@ -1,6 +1,7 @@
-// mma.sync: warp-wide matrix products. Products of 16-bit and tf32 inputs are exact; the sum of one instruction is formed
-// in double and rounded once to the accumulator's type. The ISA leaves order and rounding of the sum open, so results may
-// differ from a GPU's in the last bits. (PTX ISA, "Matrix multiply-accumulate operation using mma instruction")
+// mma.sync: warp-wide matrix products. Products of 16-bit and tf32 inputs are exact; the sum of one
+// instruction is formed in double and rounded once to the accumulator's type. The ISA leaves order and
+// rounding of the sum open, so results may differ from a GPU's in the last bits. (PTX ISA, "Matrix
+// multiply-accumulate operation using mma instruction")
 #include "emulator/exec.h"
 #include "emulator/real16.h"
 
@@ -9,14 +10,17 @@ namespace {
 
 enum class Input : uint8_t { kF16, kBF16, kTF32 };
 
-inline float input16(Input kind, uint16_t bits) { return kind == Input::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits); }
+inline float input16(Input kind, uint16_t bits) {
+  return kind == Input::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+}
 // tf32 operands: the machine ignores the lower 13 bits.
 inline float input_tf32(uint32_t bits) { return std::bit_cast<float>(bits & 0xffffe000u); }
 
 void need_whole_warp(Warp& warp, uint32_t mask) {
   if (mask != kFullMask)
     warp.abort(Fault::kMissingLanes, static_cast<uint32_t>(__builtin_ctz(mask)),
-               "lane " + std::to_string(__builtin_ctz(~mask)) + " does not take part in a matrix product of the whole warp");
+               "lane " + std::to_string(__builtin_ctz(~mask)) +
+                   " does not take part in a matrix product of the whole warp");
 }
 
 template <int kM, int kN, int kK>
@@ -70,7 +74,8 @@ void mma_m16n8(Warp& warp, const Inst& inst, uint32_t mask) {
   for (int i = 0; i < 4; ++i) {
     const uint32_t* reg = warp.lanes<uint32_t>(c_slots[c16 ? i / 2 : i]);
     for (int lane = 0; lane < 32; ++lane) {
-      float value = c16 ? f16_to_f32(static_cast<uint16_t>(reg[lane] >> (16 * (i & 1)))) : std::bit_cast<float>(reg[lane]);
+      float value = c16 ? f16_to_f32(static_cast<uint16_t>(reg[lane] >> (16 * (i & 1))))
+                        : std::bit_cast<float>(reg[lane]);
       c[lane / 4 + 8 * (i / 2)][2 * (lane % 4) + (i & 1)] = value;
     }
   }
@@ -95,7 +100,8 @@ void mma_m16n8(Warp& warp, const Inst& inst, uint32_t mask) {
 // aux: bits 0, 1 as above; bit 2: A is column-major; bit 3: B is column-major.
 void mma_m8n8k4(Warp& warp, const Inst& inst, uint32_t mask) {
   need_whole_warp(warp, mask);
-  const bool c16 = (inst.aux & 1) != 0, d16 = (inst.aux & 2) != 0, a_col = (inst.aux & 4) != 0, b_col = (inst.aux & 8) != 0;
+  const bool c16 = (inst.aux & 1) != 0, d16 = (inst.aux & 2) != 0, a_col = (inst.aux & 4) != 0,
+             b_col = (inst.aux & 8) != 0;
   const int d_count = d16 ? 4 : 8;
   const uint32_t* d_slots = inst.list;
   const uint32_t* a_slots = d_slots + d_count;
@@ -126,7 +132,8 @@ void mma_m8n8k4(Warp& warp, const Inst& inst, uint32_t mask) {
         uint32_t bits = warp.lanes<uint32_t>(c_slots[c16 ? i / 2 : i])[lane];
         int row, column;
         accumulator(c16, lane, i, &row, &column);
-        c[row][column] = c16 ? f16_to_f32(static_cast<uint16_t>(bits >> (16 * (i & 1)))) : std::bit_cast<float>(bits);
+        c[row][column] =
+            c16 ? f16_to_f32(static_cast<uint16_t>(bits >> (16 * (i & 1)))) : std::bit_cast<float>(bits);
       }
     }
     multiply<8, 8, 4>(a, b, c);
@@ -168,11 +175,16 @@ void decode_mma(Decoder& decoder, Inst& inst) {
   Type d = decoder.take_type(), a = decoder.take_type(), b = decoder.take_type(), c = decoder.take_type();
   if (a != b) decoder.fail("A and B have different types, which is not supported");
   bool d16 = d == Type::kF16, c16 = c == Type::kF16;
-  if ((!d16 && d != Type::kF32) || (!c16 && c != Type::kF32)) decoder.fail("this accumulator type is not supported");
-  if (a == Type::kF16) inst.imm = static_cast<int64_t>(Input::kF16);
-  else if (a == Type::kBF16) inst.imm = static_cast<int64_t>(Input::kBF16);
-  else if (a == Type::kTF32) inst.imm = static_cast<int64_t>(Input::kTF32);
-  else decoder.fail("this input type is not supported");
+  if ((!d16 && d != Type::kF32) || (!c16 && c != Type::kF32))
+    decoder.fail("this accumulator type is not supported");
+  if (a == Type::kF16)
+    inst.imm = static_cast<int64_t>(Input::kF16);
+  else if (a == Type::kBF16)
+    inst.imm = static_cast<int64_t>(Input::kBF16);
+  else if (a == Type::kTF32)
+    inst.imm = static_cast<int64_t>(Input::kTF32);
+  else
+    decoder.fail("this input type is not supported");
   bool single = a == Type::kTF32;
   inst.aux = (c16 ? 1u : 0u) | (d16 ? 2u : 0u);
   if (shape == 0) {
@@ -183,24 +195,36 @@ void decode_mma(Decoder& decoder, Inst& inst) {
   } else {
     if (layouts[0] != 0 || layouts[1] != 1) decoder.fail("this shape needs .row.col");
     decoder.require_target(shape == 2 && a == Type::kF16 ? 75 : 80);
-    if (shape == 1 && single) inst.fn = mma_m16n8<4, true>;
-    else if (shape == 2) inst.fn = single ? mma_m16n8<8, true> : mma_m16n8<8, false>;
-    else if (shape == 3 && !single) inst.fn = mma_m16n8<16, false>;
-    else decoder.fail("this shape does not exist for the type");
+    if (shape == 1 && single)
+      inst.fn = mma_m16n8<4, true>;
+    else if (shape == 2)
+      inst.fn = single ? mma_m16n8<8, true> : mma_m16n8<8, false>;
+    else if (shape == 3 && !single)
+      inst.fn = mma_m16n8<16, false>;
+    else
+      decoder.fail("this shape does not exist for the type");
   }
   std::vector<uint32_t> slots;
   const size_t k_registers = shape == 0 ? 2 : shape == 1 ? 2 : shape == 2 ? (single ? 4u : 2u) : 4;
   const size_t expected[4] = {d16 ? (shape == 0 ? 4u : 2u) : (shape == 0 ? 8u : 4u), k_registers,
-                              shape == 0 ? 2u : shape == 1 ? 1u : shape == 2 ? (single ? 2u : 1u) : 2u,
+                              shape == 0   ? 2u
+                              : shape == 1 ? 1u
+                              : shape == 2 ? (single ? 2u : 1u)
+                                           : 2u,
                               c16 ? (shape == 0 ? 4u : 2u) : (shape == 0 ? 8u : 4u)};
   for (size_t i = 0; i < 4; ++i) {
     const Operand& operand = decoder.operand(i);
     std::vector<const Operand*> elements;
-    if (operand.kind == Operand::Kind::kVector) for (const Operand& element : operand.elements) elements.push_back(&element);
-    else elements.push_back(&operand);
-    if (elements.size() != expected[i]) decoder.fail("operand " + std::to_string(i + 1) + " needs " + std::to_string(expected[i]) + " registers");
+    if (operand.kind == Operand::Kind::kVector)
+      for (const Operand& element : operand.elements) elements.push_back(&element);
+    else
+      elements.push_back(&operand);
+    if (elements.size() != expected[i])
+      decoder.fail("operand " + std::to_string(i + 1) + " needs " + std::to_string(expected[i]) +
+                   " registers");
     for (const Operand* element : elements)
-      slots.push_back(i == 0 ? decoder.dest_of(*element, Type::kB32) : decoder.source_of(*element, i == 3 ? Type::kF32 : Type::kB32));
+      slots.push_back(i == 0 ? decoder.dest_of(*element, Type::kB32)
+                             : decoder.source_of(*element, i == 3 ? Type::kF32 : Type::kB32));
   }
   decoder.set_list(inst, slots);
 }

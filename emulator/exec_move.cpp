@@ -24,7 +24,8 @@ void pack(Warp& warp, const Inst& inst, uint32_t mask) {
   const int part = inst.reg_width, count = static_cast<int>(inst.list_count), total = part * count;
   for_lanes(mask, [&](int lane) {
     uint8_t value[16];
-    for (int i = 0; i < count; ++i) std::memcpy(value + i * part, warp.registers + inst.list[i] + lane * part, static_cast<size_t>(part));
+    for (int i = 0; i < count; ++i)
+      std::memcpy(value + i * part, warp.registers + inst.list[i] + lane * part, static_cast<size_t>(part));
     std::memcpy(d + lane * total, value, static_cast<size_t>(total));
   });
 }
@@ -35,7 +36,8 @@ void unpack(Warp& warp, const Inst& inst, uint32_t mask) {
   for_lanes(mask, [&](int lane) {
     uint8_t value[16];
     std::memcpy(value, a + lane * total, static_cast<size_t>(total));
-    for (int i = 0; i < count; ++i) std::memcpy(warp.registers + inst.list[i] + lane * part, value + i * part, static_cast<size_t>(part));
+    for (int i = 0; i < count; ++i)
+      std::memcpy(warp.registers + inst.list[i] + lane * part, value + i * part, static_cast<size_t>(part));
   });
 }
 
@@ -45,7 +47,8 @@ uint64_t nanoseconds() {
   return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
-// %clock counts the cluster's warp instructions, so that it is the same on every run; %globaltimer is host time.
+// %clock counts the cluster's warp instructions, so that it is the same on every run; %globaltimer is host
+// time.
 void read_clock(Warp& warp, const Inst& inst, uint32_t mask) {
   uint64_t value = inst.aux != 0 ? nanoseconds() : warp.block->cluster->instructions * 4;
   if (inst.imm != 0) value >>= 32;
@@ -95,7 +98,8 @@ void decode_move(Decoder& decoder, Inst& inst) {
     Type part_type = part == 2 ? Type::kB16 : part == 4 ? Type::kB32 : Type::kB64;
     std::vector<uint32_t> slots;
     for (const Operand& element : vector.elements)
-      slots.push_back(&vector == &target ? decoder.dest_of(element, part_type) : decoder.source_of(element, part_type));
+      slots.push_back(&vector == &target ? decoder.dest_of(element, part_type)
+                                         : decoder.source_of(element, part_type));
     inst.reg_width = static_cast<uint8_t>(part);
     decoder.set_list(inst, slots);
   };
@@ -117,7 +121,8 @@ void decode_move(Decoder& decoder, Inst& inst) {
   inst.fn = bytes == 2 ? move<uint16_t> : bytes == 4 ? move<uint32_t> : move<uint64_t>;
 }
 
-// cvta.space: an address of the space becomes a generic one; cvta.to.space: the other way. inst.imm: the window.
+// cvta.space: an address of the space becomes a generic one; cvta.to.space: the other way. inst.imm: the
+// window.
 template <class T>
 void to_generic(Warp& warp, const Inst& inst, uint32_t mask) {
   uint64_t* d = warp.lanes<uint64_t>(inst.op[0]);
@@ -134,13 +139,23 @@ void from_generic(Warp& warp, const Inst& inst, uint32_t mask) {
 }
 
 uint64_t window_of(Decoder& decoder) {
-  int space = decoder.take_any({"shared", "shared::cta", "shared::cluster", "local", "param", "param::entry", "global", "const"});
+  int space = decoder.take_any(
+      {"shared", "shared::cta", "shared::cluster", "local", "param", "param::entry", "global", "const"});
   switch (space) {
-    case 0: case 1: case 2: return kSharedWindow;
-    case 3: return kLocalWindow;
-    case 4: case 5: return kParamWindow;
-    case 6: case 7: return 0;
-    default: decoder.fail("a state space is missing");
+    case 0:
+    case 1:
+    case 2:
+      return kSharedWindow;
+    case 3:
+      return kLocalWindow;
+    case 4:
+    case 5:
+      return kParamWindow;
+    case 6:
+    case 7:
+      return 0;
+    default:
+      decoder.fail("a state space is missing");
   }
 }
 
@@ -160,10 +175,13 @@ void is_space(Warp& warp, const Inst& inst, uint32_t mask) {
   const uint64_t* a = warp.lanes<uint64_t>(inst.op[1]);
   uint64_t window = static_cast<uint64_t>(inst.imm) >> kWindowShift;
   bool own_only = inst.aux != 0;
-  warp.set_predicate(inst.op[0], lane_bits(mask, [&](int lane) {
-                       if ((a[lane] >> kWindowShift) != window) return false;
-                       return !own_only || ((a[lane] >> kRankShift) & 0xff) == 0;
-                     }), mask);
+  warp.set_predicate(inst.op[0],
+                     lane_bits(mask,
+                               [&](int lane) {
+                                 if ((a[lane] >> kWindowShift) != window) return false;
+                                 return !own_only || ((a[lane] >> kRankShift) & 0xff) == 0;
+                               }),
+                     mask);
 }
 
 void decode_isspacep(Decoder& decoder, Inst& inst) {
@@ -185,7 +203,8 @@ void map_address(Warp& warp, const Inst& inst, uint32_t mask) {
   const uint32_t count = static_cast<uint32_t>(warp.block->cluster->blocks.size());
   for_lanes(mask, [&](int lane) {
     if (rank[lane] >= count)
-      warp.abort(Fault::kOutOfBounds, static_cast<uint32_t>(lane), "block rank " + std::to_string(rank[lane]) + " in a cluster of " + std::to_string(count));
+      warp.abort(Fault::kOutOfBounds, static_cast<uint32_t>(lane),
+                 "block rank " + std::to_string(rank[lane]) + " in a cluster of " + std::to_string(count));
     T clear = static_cast<T>(T{0xff} << kRankShift);
     d[lane] = static_cast<T>((a[lane] & ~clear) | (static_cast<T>(rank[lane] + 1) << kRankShift));
   });

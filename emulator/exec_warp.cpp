@@ -1,10 +1,12 @@
-// Exchanges between the lanes of a warp: shfl, vote, match, redux, elect, activemask. op[0] is the member mask.
+// Exchanges between the lanes of a warp: shfl, vote, match, redux, elect, activemask. op[0] is the member
+// mask.
 #include "emulator/exec.h"
 
 namespace trigen::emulator {
 namespace {
 
-// op[1]: d, op[2]: p or none, op[3]: a, op[4]: b, op[5]: c. aux: 0 up, 1 down, 2 bfly, 3 idx. (PTX ISA, "shfl.sync")
+// op[1]: d, op[2]: p or none, op[3]: a, op[4]: b, op[5]: c. aux: 0 up, 1 down, 2 bfly, 3 idx. (PTX ISA,
+// "shfl.sync")
 void shuffle(Warp& warp, const Inst& inst, uint32_t mask) {
   const uint32_t* a = warp.lanes<uint32_t>(inst.op[3]);
   const uint32_t* b = warp.lanes<uint32_t>(inst.op[4]);
@@ -13,18 +15,32 @@ void shuffle(Warp& warp, const Inst& inst, uint32_t mask) {
   for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
     const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
     const uint32_t segment = c[lane] >> 8 & 31, clamp = c[lane] & 31, distance = b[lane] & 31;
-    const int last = static_cast<int>((lane & segment) | (clamp & ~segment)), first = static_cast<int>(lane & segment);
+    const int last = static_cast<int>((lane & segment) | (clamp & ~segment)),
+              first = static_cast<int>(lane & segment);
     int from = 0;
     bool good = false;
     switch (inst.aux) {
-      case 0: from = static_cast<int>(lane - distance); good = from >= last; break;
-      case 1: from = static_cast<int>(lane + distance); good = from <= last; break;
-      case 2: from = static_cast<int>(lane ^ distance); good = from <= last; break;
-      default: from = first | static_cast<int>(distance & ~segment); good = from <= last; break;
+      case 0:
+        from = static_cast<int>(lane - distance);
+        good = from >= last;
+        break;
+      case 1:
+        from = static_cast<int>(lane + distance);
+        good = from <= last;
+        break;
+      case 2:
+        from = static_cast<int>(lane ^ distance);
+        good = from <= last;
+        break;
+      default:
+        from = first | static_cast<int>(distance & ~segment);
+        good = from <= last;
+        break;
     }
     if (!good) from = static_cast<int>(lane);
     if ((mask >> from & 1) == 0)
-      warp.abort(Fault::kMissingLanes, lane, "reads from lane " + std::to_string(from) + ", which does not take part");
+      warp.abort(Fault::kMissingLanes, lane,
+                 "reads from lane " + std::to_string(from) + ", which does not take part");
     out[lane] = a[from];
     in_range |= (good ? 1u : 0u) << lane;
   }
@@ -123,12 +139,24 @@ void reduce(Warp& warp, const Inst& inst, uint32_t mask) {
     uint32_t b = a[__builtin_ctz(rest)];
     bool less = inst.imm != 0 ? static_cast<int32_t>(b) < static_cast<int32_t>(result) : b < result;
     switch (inst.aux) {
-      case 0: result += b; break;
-      case 1: result = less ? b : result; break;
-      case 2: result = less ? result : b; break;
-      case 3: result &= b; break;
-      case 4: result |= b; break;
-      default: result ^= b; break;
+      case 0:
+        result += b;
+        break;
+      case 1:
+        result = less ? b : result;
+        break;
+      case 2:
+        result = less ? result : b;
+        break;
+      case 3:
+        result &= b;
+        break;
+      case 4:
+        result |= b;
+        break;
+      default:
+        result ^= b;
+        break;
     }
   }
   for_lanes(mask, [=](int lane) { d[lane] = result; });

@@ -1,9 +1,9 @@
 // The loop that runs one warp: fetch, guard, execute, and the bookkeeping of lanes that went different ways.
 //
-// Lanes that stand at the same instruction form a fragment. With several fragments, the one whose block comes first in the
-// reconvergence order runs, and fragments that meet become one (block_order.cpp says why that is the earliest point).
-// A fragment that waits (collective, barrier) lets the others run; so a lane that spins on what another lane of its warp
-// will do makes progress, as on sm_70 and later.
+// Lanes that stand at the same instruction form a fragment. With several fragments, the one whose block comes
+// first in the reconvergence order runs, and fragments that meet become one (block_order.cpp says why that is
+// the earliest point). A fragment that waits (collective, barrier) lets the others run; so a lane that spins
+// on what another lane of its warp will do makes progress, as on sm_70 and later.
 #include <algorithm>
 
 #include "emulator/block.h"
@@ -27,14 +27,16 @@ void merge(Warp& warp) {
     if (fragments[i].mask == 0) continue;
     for (size_t j = i + 1; j < fragments.size(); ++j) {
       if (fragments[j].mask == 0 || fragments[j].pc != fragments[i].pc) continue;
-      if (fragments[i].stage != 0 || fragments[j].stage != 0) continue;  // they wait for something of their own
+      if (fragments[i].stage != 0 || fragments[j].stage != 0)
+        continue;  // they wait for something of their own
       fragments[i].mask |= fragments[j].mask;
       fragments[i].wait = Fragment::Wait::kNone;
       fragments[j].mask = 0;
     }
   }
-  fragments.erase(std::remove_if(fragments.begin(), fragments.end(), [](const Fragment& f) { return f.mask == 0; }),
-                  fragments.end());
+  fragments.erase(
+      std::remove_if(fragments.begin(), fragments.end(), [](const Fragment& f) { return f.mask == 0; }),
+      fragments.end());
 }
 
 // The fragment to run next: the first in the order that does not wait. False when all wait.
@@ -88,7 +90,8 @@ void branch_table(Warp& warp, const Inst& inst, uint32_t active, uint32_t exec) 
     for (uint32_t other = rest; other != 0; other &= other - 1)
       if (index[__builtin_ctz(other)] == value) same |= other & -other;
     if (value >= inst.list_count)
-      warp.abort(Fault::kBadInstruction, lane, "branch table index " + std::to_string(value) + " of " + std::to_string(inst.list_count));
+      warp.abort(Fault::kBadInstruction, lane,
+                 "branch table index " + std::to_string(value) + " of " + std::to_string(inst.list_count));
     parts.push_back({inst.list[value], same});
     rest &= ~same;
   }
@@ -96,8 +99,10 @@ void branch_table(Warp& warp, const Inst& inst, uint32_t active, uint32_t exec) 
   ++warp.fragment().pc;  // for lanes whose guard is false
   uint32_t left = active & ~exec;
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (left == 0 && i + 1 == parts.size()) warp.fragment().pc = parts[i].first;
-    else split(warp, parts[i].first, parts[i].second);
+    if (left == 0 && i + 1 == parts.size())
+      warp.fragment().pc = parts[i].first;
+    else
+      split(warp, parts[i].first, parts[i].second);
   }
 }
 
@@ -146,8 +151,10 @@ WarpState run_warp(Warp& warp, uint64_t& quantum) {
         switch_fragment = exec != 0 && exec != active;
         break;
       case Flow::kBranchTable:
-        if (exec == 0) ++here.pc;
-        else branch_table(warp, inst, active, exec);
+        if (exec == 0)
+          ++here.pc;
+        else
+          branch_table(warp, inst, active, exec);
         switch_fragment = true;
         break;
       case Flow::kExit:
@@ -163,7 +170,9 @@ WarpState run_warp(Warp& warp, uint64_t& quantum) {
           ++here.pc;
           break;
         }
-        uint32_t members = inst.op[0] == kNoSlot ? warp.alive() : warp.lanes<uint32_t>(inst.op[0])[__builtin_ctz(exec)] & warp.alive();
+        uint32_t members = inst.op[0] == kNoSlot
+                               ? warp.alive()
+                               : warp.lanes<uint32_t>(inst.op[0])[__builtin_ctz(exec)] & warp.alive();
         if ((members & ~exec) != 0) {  // somebody is not here yet
           if (exec != active) {
             uint32_t skip = active & ~exec;

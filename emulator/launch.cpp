@@ -8,8 +8,9 @@
 namespace trigen::emulator {
 namespace {
 
-constexpr uint64_t kQuantum = 4000000;   // warp instructions before another cluster gets a turn on this host thread
-constexpr size_t kResident = 64;         // clusters that a host thread keeps begun at most
+constexpr uint64_t kQuantum =
+    4000000;                      // warp instructions before another cluster gets a turn on this host thread
+constexpr size_t kResident = 64;  // clusters that a host thread keeps begun at most
 
 std::unique_ptr<Cluster> make_cluster(LaunchContext& launch, uint64_t number) {
   auto cluster = std::make_unique<Cluster>();
@@ -19,7 +20,8 @@ std::unique_ptr<Cluster> make_cluster(LaunchContext& launch, uint64_t number) {
   cluster->id[0] = static_cast<uint32_t>(number % count[0]);
   cluster->id[1] = static_cast<uint32_t>(number / count[0] % count[1]);
   cluster->id[2] = static_cast<uint32_t>(number / (static_cast<uint64_t>(count[0]) * count[1]));
-  cluster->random_state = (launch.options->seed * 0x9e3779b97f4a7c15ull) ^ (number + 1) * 0xbf58476d1ce4e5b9ull;
+  cluster->random_state =
+      (launch.options->seed * 0x9e3779b97f4a7c15ull) ^ (number + 1) * 0xbf58476d1ce4e5b9ull;
   if (cluster->random_state == 0) cluster->random_state = 1;
   const uint32_t blocks = size[0] * size[1] * size[2];
   const uint32_t warps = (launch.threads[0] * launch.threads[1] * launch.threads[2] + 31) / 32;
@@ -62,8 +64,10 @@ Fault run_grid(LaunchContext& launch, Counters* counters) {
         break;
       }
       try {
-        if (cluster->run(kQuantum)) mine.add(cluster->counters);
-        else begun.push_back(std::move(cluster));
+        if (cluster->run(kQuantum))
+          mine.add(cluster->counters);
+        else
+          begun.push_back(std::move(cluster));
       } catch (const LaunchAbort& abort) {
         std::lock_guard<std::mutex> lock(mutex);
         if (fault == Fault::kCount) fault = abort.fault;

@@ -5,8 +5,8 @@
 
 namespace trigen::emulator {
 
-/// Runs a whole grid. Adds to `counters`; faults are in the log. Returns the fault that ended the launch, or kCount when it ran
-/// to its end.
+/// Runs a whole grid. Adds to `counters`; faults are in the log. Returns the fault that ended the launch, or
+/// kCount when it ran to its end.
 Fault run_grid(LaunchContext& launch, Counters* counters);
 
 }  // namespace trigen::emulator

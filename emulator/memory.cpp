@@ -12,7 +12,8 @@ constexpr uint64_t kAlign = 512;
 constexpr uint64_t kGap = 512;  // between allocations
 
 void* reserve(uint64_t bytes) {
-  void* range = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* range =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (range == MAP_FAILED) throw std::bad_alloc();
   return range;
 }

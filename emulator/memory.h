@@ -1,5 +1,6 @@
-// Global memory of one emulated device. Device addresses are host addresses inside one reserved range, so a lookup table
-// by 256-byte granule tells the allocation of any address at once, and a byte map tells which bytes were ever written.
+// Global memory of one emulated device. Device addresses are host addresses inside one reserved range, so a
+// lookup table by 256-byte granule tells the allocation of any address at once, and a byte map tells which
+// bytes were ever written.
 #pragma once
 
 #include <atomic>
@@ -19,8 +20,8 @@ struct Allocation {
   int device = 0;
   bool freed = false;
   bool read_only = false;
-  bool is_const = false;           // a module's .const variable
-  bool whole = false;              // every byte is known to be written
+  bool is_const = false;  // a module's .const variable
+  bool whole = false;     // every byte is known to be written
   uint64_t end() const { return base + bytes; }
 };
 
@@ -31,8 +32,9 @@ class DeviceMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  /// Address of `bytes` bytes, aligned to 512 (cuMemAlloc promises 256), or 0 when the device's memory is used up.
-  /// The bytes around an allocation belong to nobody. Freed memory is handed out again as late as possible.
+  /// Address of `bytes` bytes, aligned to 512 (cuMemAlloc promises 256), or 0 when the device's memory is
+  /// used up. The bytes around an allocation belong to nobody. Freed memory is handed out again as late as
+  /// possible.
   uint64_t allocate(uint64_t bytes);
   /// False when `address` is not the start of a live allocation.
   bool free(uint64_t address);
@@ -64,8 +66,8 @@ class DeviceMemory {
   uint64_t used_ = 0;
   uint32_t next_id_ = 1;
   mutable std::mutex mutex_;
-  std::deque<Allocation> allocations_;   // stable addresses
-  std::deque<Allocation*> graveyard_;    // freed, oldest first
+  std::deque<Allocation> allocations_;  // stable addresses
+  std::deque<Allocation*> graveyard_;   // freed, oldest first
 };
 
 }  // namespace trigen::emulator

@@ -17,17 +17,22 @@ std::string apply_checks(const std::string& value, Options* options) {
       on = false;
       item.erase(0, 1);
     }
-    if (item == "all" || item == "none") options->check_uninitialised = options->check_races = (item == "all") == on;
-    else if (item == "uninitialised") options->check_uninitialised = on;
-    else if (item == "races") options->check_races = on;
-    else return "unknown check '" + item + "', known: all, none, uninitialised, races";
+    if (item == "all" || item == "none")
+      options->check_uninitialised = options->check_races = (item == "all") == on;
+    else if (item == "uninitialised")
+      options->check_uninitialised = on;
+    else if (item == "races")
+      options->check_races = on;
+    else
+      return "unknown check '" + item + "', known: all, none, uninitialised, races";
   }
   return "";
 }
 
 std::string apply_one(const std::string& key, const std::string& value, Options* options) {
   if (key == "target") {
-    if (find_device_model(value) == nullptr) return "unknown target '" + value + "', known: " + known_targets();
+    if (find_device_model(value) == nullptr)
+      return "unknown target '" + value + "', known: " + known_targets();
     options->target = value;
   } else if (key == "devices" || key == "threads") {
     char* end = nullptr;
@@ -36,16 +41,20 @@ std::string apply_one(const std::string& key, const std::string& value, Options*
       return key + "=" + value + " is not a count from " + (key == "devices" ? "1" : "0") + " to 64";
     (key == "devices" ? options->devices : options->threads) = static_cast<int>(count);
   } else if (key == "async") {
-    if (value == "late") options->async = AsyncOrder::kLate;
-    else if (value == "early") options->async = AsyncOrder::kEarly;
+    if (value == "late")
+      options->async = AsyncOrder::kLate;
+    else if (value == "early")
+      options->async = AsyncOrder::kEarly;
     else if (value.rfind("random", 0) == 0) {
       options->async = AsyncOrder::kRandom;
       if (value.size() > 7 && value[6] == ':') options->seed = std::strtoull(value.c_str() + 7, nullptr, 10);
-    } else return "async=" + value + " is none of late, early, random, random:SEED";
+    } else
+      return "async=" + value + " is none of late, early, random, random:SEED";
   } else if (key == "checks") {
     return apply_checks(value, options);
   } else if (key == "reports") {
-    if (value != "fail" && value != "print" && value != "quiet") return "reports=" + value + " is none of fail, print, quiet";
+    if (value != "fail" && value != "print" && value != "quiet")
+      return "reports=" + value + " is none of fail, print, quiet";
     options->abort_on_report = value == "fail";
     options->print_reports = value != "quiet";
   } else {
@@ -74,11 +83,13 @@ Options options_from_environment() {
   Options options;
   for (const char* key : {"target", "devices", "threads", "async", "checks", "reports"}) {
     std::string name = "TRIGEN_EMULATED_";
-    for (const char* c = key; *c != 0; ++c) name += static_cast<char>(std::toupper(static_cast<unsigned char>(*c)));
+    for (const char* c = key; *c != 0; ++c)
+      name += static_cast<char>(std::toupper(static_cast<unsigned char>(*c)));
     const char* value = std::getenv(name.c_str());
     if (value == nullptr || *value == 0) continue;
     std::string error = apply_one(key, value, &options);
-    if (!error.empty()) std::fprintf(stderr, "trigen emulator: %s: %s; ignored\n", name.c_str(), error.c_str());
+    if (!error.empty())
+      std::fprintf(stderr, "trigen emulator: %s: %s; ignored\n", name.c_str(), error.c_str());
   }
   return options;
 }

@@ -1,4 +1,5 @@
-// How the emulated device behaves. Set from the environment when the library initialises, or by trigen_emulator_configure.
+// How the emulated device behaves. Set from the environment when the library initialises, or by
+// trigen_emulator_configure.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +12,20 @@ enum class AsyncOrder : uint8_t { kLate, kEarly, kRandom };
 struct Options {
   std::string target = "sm_80";
   int devices = 1;
-  int threads = 0;                  // host threads for a launch; 0: all cores
+  int threads = 0;  // host threads for a launch; 0: all cores
   AsyncOrder async = AsyncOrder::kLate;
-  uint64_t seed = 1;                // of kRandom
+  uint64_t seed = 1;  // of kRandom
   bool check_uninitialised = true;
   bool check_races = true;
-  bool abort_on_report = true;      // a launch with any report ends in an error
-  bool print_reports = true;        // to stderr
+  bool abort_on_report = true;  // a launch with any report ends in an error
+  bool print_reports = true;    // to stderr
 };
 
-/// TRIGEN_EMULATED_TARGET, _DEVICES, _THREADS, _ASYNC (late, early, random:SEED), _CHECKS (all, none, or a list of
-/// uninitialised, races; a leading '-' takes one away), _REPORTS (fail, print, quiet).
+/// TRIGEN_EMULATED_TARGET, _DEVICES, _THREADS, _ASYNC (late, early, random:SEED), _CHECKS (all, none, or a
+/// list of uninitialised, races; a leading '-' takes one away), _REPORTS (fail, print, quiet).
 Options options_from_environment();
-/// Changes `options` by "key=value" pairs separated by spaces: target, devices, threads, async, checks, reports. Returns
-/// an error text, empty when all is well.
+/// Changes `options` by "key=value" pairs separated by spaces: target, devices, threads, async, checks,
+/// reports. Returns an error text, empty when all is well.
 std::string apply_options(const std::string& text, Options* options);
 
 }  // namespace trigen::emulator

@@ -10,14 +10,37 @@
 
 namespace trigen::emulator {
 
-/// Reading or decoding PTX failed. Caught at the driver entry that loads a module; what() is the whole message.
+/// Reading or decoding PTX failed. Caught at the driver entry that loads a module; what() is the whole
+/// message.
 struct PtxError : std::runtime_error {
-  PtxError(int line, const std::string& what) : std::runtime_error("ptx line " + std::to_string(line) + ": " + what) {}
+  PtxError(int line, const std::string& what)
+      : std::runtime_error("ptx line " + std::to_string(line) + ": " + what) {}
 };
 
 enum class Type : uint8_t {
-  kNone, kPred, kU8, kS8, kB8, kU16, kS16, kB16, kF16, kBF16, kU32, kS32, kB32, kF32, kTF32, kF16x2, kBF16x2,
-  kU64, kS64, kB64, kF64, kF32x2, kB128
+  kNone,
+  kPred,
+  kU8,
+  kS8,
+  kB8,
+  kU16,
+  kS16,
+  kB16,
+  kF16,
+  kBF16,
+  kU32,
+  kS32,
+  kB32,
+  kF32,
+  kTF32,
+  kF16x2,
+  kBF16x2,
+  kU64,
+  kS64,
+  kB64,
+  kF64,
+  kF32x2,
+  kB128
 };
 
 /// Size of a value of the type in bytes; a predicate and kNone have none (0).
@@ -40,13 +63,13 @@ struct Operand {
 struct Statement {
   int line = 0;
   int scope = 0;
-  std::string label;  // a label stands alone: no opcode
-  std::string opcode; // "ld"
+  std::string label;                   // a label stands alone: no opcode
+  std::string opcode;                  // "ld"
   std::vector<std::string> modifiers;  // "global", "nc", "v4", "u32"
-  int guard = -1;     // predicate register, -1 for none
+  int guard = -1;                      // predicate register, -1 for none
   bool guard_negated = false;
   std::vector<Operand> operands;
-  std::string text;   // the instruction as written, for messages
+  std::string text;  // the instruction as written, for messages
 };
 
 enum class Space : uint8_t { kGeneric, kGlobal, kShared, kLocal, kConst, kParam };
@@ -55,7 +78,7 @@ struct Variable {
   std::string name;
   Space space = Space::kGlobal;
   uint64_t align = 1;
-  uint64_t bytes = 0;      // 0 for an unsized extern array
+  uint64_t bytes = 0;  // 0 for an unsized extern array
   bool is_extern = false;
   std::vector<uint8_t> init;  // empty: zeros (global, const) or nothing (shared, local)
   int scope = 0;
@@ -73,9 +96,9 @@ struct Function {
   int line = 0;
   std::vector<Variable> parameters;
   std::vector<Variable> returns;
-  std::vector<Variable> variables;   // shared, local and param variables declared inside
+  std::vector<Variable> variables;  // shared, local and param variables declared inside
   std::vector<RegisterDecl> registers;
-  std::vector<int> scope_parent;     // scope 0 is the body
+  std::vector<int> scope_parent;  // scope 0 is the body
   std::vector<Statement> statements;
   std::map<std::string, std::vector<std::string>> branch_targets;
   uint32_t max_threads[3] = {0, 0, 0};

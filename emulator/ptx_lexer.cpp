@@ -9,7 +9,9 @@
 namespace trigen::emulator {
 namespace {
 
-bool starts_word(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '%' || c == '.'; }
+bool starts_word(char c) {
+  return std::isalpha(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '%' || c == '.';
+}
 bool in_word(char c) { return starts_word(c) || std::isdigit(static_cast<unsigned char>(c)); }
 
 Token read_number(const std::string& text, size_t& at, int line) {
@@ -38,7 +40,8 @@ Token read_number(const std::string& text, size_t& at, int line) {
   } else {
     token.integer = static_cast<int64_t>(std::strtoull(begin, &end, 0));
     token.kind = Token::Kind::kInteger;
-    if ((*end == '.' || *end == 'e' || *end == 'E') && !(begin[0] == '0' && (begin[1] == 'x' || begin[1] == 'X'))) {
+    if ((*end == '.' || *end == 'e' || *end == 'E') &&
+        !(begin[0] == '0' && (begin[1] == 'x' || begin[1] == 'X'))) {
       token.real = std::strtod(begin, &end);
       token.kind = Token::Kind::kFloat;
       std::memcpy(&token.integer, &token.real, 8);

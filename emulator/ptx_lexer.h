@@ -17,10 +17,13 @@ struct Token {
   int64_t integer = 0;
   double real = 0;
 
-  bool is(const char* punctuation_or_word) const { return text == punctuation_or_word && kind != Kind::kString; }
+  bool is(const char* punctuation_or_word) const {
+    return text == punctuation_or_word && kind != Kind::kString;
+  }
 };
 
-/// Splits PTX text. Comments are dropped. An opcode with its modifiers ("ld.global.u32") is one word, and so is
+/// Splits PTX text. Comments are dropped. An opcode with its modifiers ("ld.global.u32") is one word, and so
+/// is
 /// "%tid.x" and "L1::no_allocate". Throws PtxError on a character that PTX does not have.
 std::vector<Token> tokenize(const std::string& text);
 

@@ -7,29 +7,6 @@
 
 namespace trigen::emulator {
 
-int type_bytes(Type type) {
-  switch (type) {
-    case Type::kU8: case Type::kS8: case Type::kB8: return 1;
-    case Type::kU16: case Type::kS16: case Type::kB16: case Type::kF16: case Type::kBF16: return 2;
-    case Type::kU32: case Type::kS32: case Type::kB32: case Type::kF32: case Type::kTF32: case Type::kF16x2:
-    case Type::kBF16x2: return 4;
-    case Type::kU64: case Type::kS64: case Type::kB64: case Type::kF64: case Type::kF32x2: return 8;
-    case Type::kB128: return 16;
-    default: return 0;
-  }
-}
-
-Type parse_type(const std::string& text) {
-  static const std::map<std::string, Type> types = {
-      {"pred", Type::kPred}, {"u8", Type::kU8}, {"s8", Type::kS8}, {"b8", Type::kB8}, {"u16", Type::kU16},
-      {"s16", Type::kS16}, {"b16", Type::kB16}, {"f16", Type::kF16}, {"bf16", Type::kBF16}, {"u32", Type::kU32},
-      {"s32", Type::kS32}, {"b32", Type::kB32}, {"f32", Type::kF32}, {"tf32", Type::kTF32}, {"f16x2", Type::kF16x2},
-      {"bf16x2", Type::kBF16x2}, {"u64", Type::kU64}, {"s64", Type::kS64}, {"b64", Type::kB64}, {"f64", Type::kF64},
-      {"f32x2", Type::kF32x2}, {"b128", Type::kB128}};
-  auto found = types.find(text);
-  return found == types.end() ? Type::kNone : found->second;
-}
-
 namespace {
 
 std::vector<std::string> split_dots(const std::string& word) {
@@ -56,8 +33,8 @@ class Parser {
  private:
   struct Scope {
     int id = 0;
-    std::map<std::string, int> registers;                        // name -> index
-    std::map<std::string, std::pair<Type, int64_t>> families;    // "%r" -> type, count (from %r<100>)
+    std::map<std::string, int> registers;                      // name -> index
+    std::map<std::string, std::pair<Type, int64_t>> families;  // "%r" -> type, count (from %r<100>)
   };
 
   const Token& peek(size_t ahead = 0) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }
@@ -114,10 +91,18 @@ class Parser {
 
   void skip_loc() {
     next();
-    integer(); integer(); integer();
+    integer();
+    integer();
+    integer();
     if (accept(",")) {  // function_name label, inlined_at ...
       while (peek().kind != Token::Kind::kEnd) {
-        if (peek().is("inlined_at")) { next(); integer(); integer(); integer(); break; }
+        if (peek().is("inlined_at")) {
+          next();
+          integer();
+          integer();
+          integer();
+          break;
+        }
         next();
       }
     }
@@ -127,7 +112,10 @@ class Parser {
     bool is_extern = false;
     while (true) {
       if (accept(".visible") || accept(".weak") || accept(".common") || accept(".internal")) continue;
-      if (accept(".extern")) { is_extern = true; continue; }
+      if (accept(".extern")) {
+        is_extern = true;
+        continue;
+      }
       break;
     }
     if (peek().is(".entry") || peek().is(".func")) {
@@ -181,7 +169,10 @@ class Parser {
     uint64_t element = static_cast<uint64_t>(type_bytes(type)) * vector;
     uint64_t count = 1;
     while (accept("[")) {
-      if (accept("]")) { count = 0; break; }
+      if (accept("]")) {
+        count = 0;
+        break;
+      }
       count *= static_cast<uint64_t>(integer());
       expect("]");
     }
@@ -204,11 +195,16 @@ class Parser {
       }
     } else if (token.kind == Token::Kind::kFloat) {
       double real = minus ? -token.real : token.real;
-      if (type == Type::kF64) std::memcpy(&bits, &real, 8);
-      else if (type == Type::kF32) { float value = static_cast<float>(real); std::memcpy(&bits, &value, 4); }
-      else bits = static_cast<uint64_t>(token.integer);
+      if (type == Type::kF64)
+        std::memcpy(&bits, &real, 8);
+      else if (type == Type::kF32) {
+        float value = static_cast<float>(real);
+        std::memcpy(&bits, &value, 4);
+      } else
+        bits = static_cast<uint64_t>(token.integer);
     } else {
-      fail("initial value '" + token.text + "' is not a number; addresses in initial values are not supported");
+      fail("initial value '" + token.text +
+           "' is not a number; addresses in initial values are not supported");
     }
     for (int i = 0; i < bytes; ++i) variable.init.push_back(static_cast<uint8_t>(bits >> (8 * i)));
   }
@@ -217,9 +213,12 @@ class Parser {
     if (accept("{")) {
       int depth = 1;
       while (depth > 0) {
-        if (accept("{")) ++depth;
-        else if (accept("}")) --depth;
-        else if (!accept(",")) append_value(variable, type);
+        if (accept("{"))
+          ++depth;
+        else if (accept("}"))
+          --depth;
+        else if (!accept(","))
+          append_value(variable, type);
       }
     } else {
       append_value(variable, type);
@@ -259,7 +258,10 @@ class Parser {
     function_ = nullptr;
     // A body replaces an earlier declaration of the same name.
     for (Function& earlier : module_.functions)
-      if (earlier.name == function.name && !earlier.has_body) { earlier = std::move(function); return; }
+      if (earlier.name == function.name && !earlier.has_body) {
+        earlier = std::move(function);
+        return;
+      }
     module_.functions.push_back(std::move(function));
   }
 
@@ -273,15 +275,23 @@ class Parser {
 
   void parse_function_directive(Function& function) {
     std::string item = word();
-    if (item == ".maxntid") parse_dimensions(function.max_threads);
-    else if (item == ".reqntid") parse_dimensions(function.required_threads);
-    else if (item == ".reqnctapercluster") parse_dimensions(function.required_cluster);
-    else if (item == ".maxnreg") function.max_registers = static_cast<uint32_t>(integer());
-    else if (item == ".minnctapersm" || item == ".maxnctapersm" || item == ".maxclusterrank") integer();
-    else if (item == ".explicitcluster") function.explicit_cluster = true;
-    else if (item == ".blocksareclusters" || item == ".noreturn") {}
-    else if (item == ".pragma") { while (!accept(";")) next(); }
-    else fail("unknown directive '" + item + "' of a function");
+    if (item == ".maxntid")
+      parse_dimensions(function.max_threads);
+    else if (item == ".reqntid")
+      parse_dimensions(function.required_threads);
+    else if (item == ".reqnctapercluster")
+      parse_dimensions(function.required_cluster);
+    else if (item == ".maxnreg")
+      function.max_registers = static_cast<uint32_t>(integer());
+    else if (item == ".minnctapersm" || item == ".maxnctapersm" || item == ".maxclusterrank")
+      integer();
+    else if (item == ".explicitcluster")
+      function.explicit_cluster = true;
+    else if (item == ".blocksareclusters" || item == ".noreturn") {
+    } else if (item == ".pragma") {
+      while (!accept(";")) next();
+    } else
+      fail("unknown directive '" + item + "' of a function");
   }
 
   void parse_scope(int parent) {
@@ -293,8 +303,10 @@ class Parser {
     int id = scope.id;
     while (!accept("}")) {
       if (peek().kind == Token::Kind::kEnd) fail("function '" + function_->name + "' is not closed");
-      if (peek().is("{")) parse_scope(id);
-      else parse_body_item(id);
+      if (peek().is("{"))
+        parse_scope(id);
+      else
+        parse_body_item(id);
     }
     scopes_.pop_back();
   }
@@ -310,7 +322,10 @@ class Parser {
       return;
     }
     if (head == ".loc") return skip_loc();
-    if (head == ".pragma") { while (!accept(";")) next(); return; }
+    if (head == ".pragma") {
+      while (!accept(";")) next();
+      return;
+    }
     if (accept(";")) return;
     if (peek().kind == Token::Kind::kWord && peek(1).is(":")) return parse_label(scope);
     parse_instruction(scope);
@@ -400,8 +415,10 @@ class Parser {
     } else {
       operand.kind = Operand::Kind::kName;
       operand.name = name;
-      if (accept("+")) operand.integer = integer();
-      else if (peek().is("-")) operand.integer = integer();
+      if (accept("+"))
+        operand.integer = integer();
+      else if (peek().is("-"))
+        operand.integer = integer();
     }
     return operand;
   }

@@ -32,7 +32,8 @@ void RaceShadow::reset(uint32_t bytes, bool enabled) {
   cells_.assign(enabled ? (bytes + 1) / 2 : 0, Cell{});
 }
 
-RaceHit RaceShadow::read(uint32_t offset, uint32_t bytes, uint32_t agent, uint32_t lane, const uint32_t* clock, uint32_t now) {
+RaceHit RaceShadow::read(uint32_t offset, uint32_t bytes, uint32_t agent, uint32_t lane,
+                         const uint32_t* clock, uint32_t now) {
   RaceHit hit;
   if (bytes < 2 || (now >> kTickBits) != 0) return hit;
   uint32_t mine = pack(agent, lane, now);
@@ -44,7 +45,7 @@ RaceHit RaceShadow::read(uint32_t offset, uint32_t bytes, uint32_t agent, uint32
     // Keeps the last readers of up to three agents. Readers that lie before this one need no more keeping.
     int place = -1;
     for (int r = 0; r < 3 && place < 0; ++r)
-      if (cell.readers[r] == 0 || (agent_of(cell.readers[r]) == agent) ) place = r;
+      if (cell.readers[r] == 0 || (agent_of(cell.readers[r]) == agent)) place = r;
     for (int r = 0; r < 3 && place < 0; ++r)
       if (before(cell.readers[r], agent, lane, clock, now)) place = r;
     if (place < 0) {
@@ -57,8 +58,8 @@ RaceHit RaceShadow::read(uint32_t offset, uint32_t bytes, uint32_t agent, uint32
   return hit;
 }
 
-RaceHit RaceShadow::write(uint32_t offset, uint32_t bytes, uint32_t agent, uint32_t lane, const uint32_t* clock, uint32_t now,
-                          uint32_t stamp) {
+RaceHit RaceShadow::write(uint32_t offset, uint32_t bytes, uint32_t agent, uint32_t lane,
+                          const uint32_t* clock, uint32_t now, uint32_t stamp) {
   RaceHit hit;
   if (bytes < 2 || (stamp >> kTickBits) != 0) return hit;
   uint32_t mine = pack(agent, lane, stamp);
@@ -76,7 +77,8 @@ RaceHit RaceShadow::write(uint32_t offset, uint32_t bytes, uint32_t agent, uint3
   return hit;
 }
 
-RaceHit RaceShadow::async_read(uint32_t offset, uint32_t bytes, uint32_t agent, const uint32_t* clock, const Clocks& clocks) {
+RaceHit RaceShadow::async_read(uint32_t offset, uint32_t bytes, uint32_t agent, const uint32_t* clock,
+                               const Clocks& clocks) {
   uint32_t async = clocks.agents() - 1;
   for (uint32_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) {
     uint32_t writer = cells_[i].writer;

@@ -1,5 +1,6 @@
-// Happens-before between the warps of a cluster, and what is known of every shared-memory granule: who wrote it last, who
-// read it since. Vector clocks after Flanagan and Freund, "FastTrack", 2009; an agent is a warp, lanes are told apart too.
+// Happens-before between the warps of a cluster, and what is known of every shared-memory granule: who wrote
+// it last, who read it since. Vector clocks after Flanagan and Freund, "FastTrack", 2009; an agent is a warp,
+// lanes are told apart too.
 #pragma once
 
 #include <cstdint>
@@ -41,22 +42,31 @@ struct RaceHit {
   uint32_t lane = 0;
 };
 
-// Granules of two bytes. Accesses of one byte are not checked (another byte of the granule may belong to somebody else).
+// Granules of two bytes. Accesses of one byte are not checked (another byte of the granule may belong to
+// somebody else).
 class RaceShadow {
  public:
   void reset(uint32_t bytes, bool enabled);
   bool enabled() const { return enabled_; }
-  /// `clock`: what the accessing agent knows (Clocks::of, or a copy taken when an asynchronous operation was issued).
-  RaceHit read(uint32_t offset, uint32_t bytes, uint32_t agent, uint32_t lane, const uint32_t* clock, uint32_t now);
-  /// `stamp`: the tick that later accesses compare with; after `now` for copies that land later than they were issued.
-  RaceHit write(uint32_t offset, uint32_t bytes, uint32_t agent, uint32_t lane, const uint32_t* clock, uint32_t now,
-                uint32_t stamp);
-  /// A read by the asynchronous proxy on behalf of `agent`: writes by ordinary stores need a proxy fence in between.
-  RaceHit async_read(uint32_t offset, uint32_t bytes, uint32_t agent, const uint32_t* clock, const Clocks& clocks);
+  /// `clock`: what the accessing agent knows (Clocks::of, or a copy taken when an asynchronous operation was
+  /// issued).
+  RaceHit read(uint32_t offset, uint32_t bytes, uint32_t agent, uint32_t lane, const uint32_t* clock,
+               uint32_t now);
+  /// `stamp`: the tick that later accesses compare with; after `now` for copies that land later than they
+  /// were issued.
+  RaceHit write(uint32_t offset, uint32_t bytes, uint32_t agent, uint32_t lane, const uint32_t* clock,
+                uint32_t now, uint32_t stamp);
+  /// A read by the asynchronous proxy on behalf of `agent`: writes by ordinary stores need a proxy fence in
+  /// between.
+  RaceHit async_read(uint32_t offset, uint32_t bytes, uint32_t agent, const uint32_t* clock,
+                     const Clocks& clocks);
 
  private:
   static constexpr uint32_t kTickBits = 18, kLaneBits = 5;
-  struct Cell { uint32_t writer = 0; uint32_t readers[3] = {0, 0, 0}; };
+  struct Cell {
+    uint32_t writer = 0;
+    uint32_t readers[3] = {0, 0, 0};
+  };
   static uint32_t pack(uint32_t agent, uint32_t lane, uint32_t tick) {
     return (agent << (kTickBits + kLaneBits)) | (lane << kTickBits) | tick;
   }

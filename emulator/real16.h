@@ -20,10 +20,14 @@ inline constexpr uint16_t kBF16Nan = 0x7fff;
 inline uint16_t f32_to_f16(float value, Rounding rounding = Rounding::kNearest) {
   if (value != value) return kF16Nan;
   switch (rounding) {
-    case Rounding::kZero: return _cvtss_sh(value, _MM_FROUND_TO_ZERO);
-    case Rounding::kDown: return _cvtss_sh(value, _MM_FROUND_TO_NEG_INF);
-    case Rounding::kUp: return _cvtss_sh(value, _MM_FROUND_TO_POS_INF);
-    default: return _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
+    case Rounding::kZero:
+      return _cvtss_sh(value, _MM_FROUND_TO_ZERO);
+    case Rounding::kDown:
+      return _cvtss_sh(value, _MM_FROUND_TO_NEG_INF);
+    case Rounding::kUp:
+      return _cvtss_sh(value, _MM_FROUND_TO_POS_INF);
+    default:
+      return _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
   }
 }
 
@@ -33,11 +37,20 @@ inline uint16_t f32_to_bf16(float value, Rounding rounding = Rounding::kNearest)
   uint32_t low = bits & 0xffff, high = bits >> 16;
   bool negative = (bits >> 31) != 0;
   switch (rounding) {
-    case Rounding::kNearest: high += low > 0x8000 || (low == 0x8000 && (high & 1) != 0) ? 1 : 0; break;
-    case Rounding::kNearestAway: high += low >= 0x8000 ? 1 : 0; break;
-    case Rounding::kDown: high += negative && low != 0 ? 1 : 0; break;
-    case Rounding::kUp: high += !negative && low != 0 ? 1 : 0; break;
-    case Rounding::kZero: break;
+    case Rounding::kNearest:
+      high += low > 0x8000 || (low == 0x8000 && (high & 1) != 0) ? 1 : 0;
+      break;
+    case Rounding::kNearestAway:
+      high += low >= 0x8000 ? 1 : 0;
+      break;
+    case Rounding::kDown:
+      high += negative && low != 0 ? 1 : 0;
+      break;
+    case Rounding::kUp:
+      high += !negative && low != 0 ? 1 : 0;
+      break;
+    case Rounding::kZero:
+      break;
   }
   return static_cast<uint16_t>(high);
 }
@@ -50,11 +63,13 @@ inline uint32_t f32_to_tf32(float value, Rounding rounding) {
   uint32_t low = bits & 0x1fff;
   bits &= ~0x1fffu;
   bool up = rounding == Rounding::kNearestAway ? low >= 0x1000
-            : rounding == Rounding::kNearest ? low > 0x1000 || (low == 0x1000 && (bits & 0x2000) != 0) : false;
+            : rounding == Rounding::kNearest   ? low > 0x1000 || (low == 0x1000 && (bits & 0x2000) != 0)
+                                               : false;
   return up ? bits + 0x2000 : bits;
 }
 
-// The f32 next to a double with an odd last bit when inexact: rounding it again to a shorter format rounds only once.
+// The f32 next to a double with an odd last bit when inexact: rounding it again to a shorter format rounds
+// only once.
 inline float round_to_odd(double value) {
   float near = static_cast<float>(value);
   if (value != value || static_cast<double>(near) == value || std::isinf(near)) return near;

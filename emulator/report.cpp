@@ -27,17 +27,24 @@ std::string triple(const uint32_t* v) {
 }  // namespace
 
 const char* fault_name(Fault fault) {
-  static const char* const names[] = {"out of bounds access", "misaligned access", "use after free",
-                                      "write to a read-only allocation", "read of uninitialised memory",
-                                      "shared memory race", "collective with missing lanes", "barrier deadlock",
-                                      "bad instruction", "trap", "asynchronous hazard"};
+  static const char* const names[] = {"out of bounds access",
+                                      "misaligned access",
+                                      "use after free",
+                                      "write to a read-only allocation",
+                                      "read of uninitialised memory",
+                                      "shared memory race",
+                                      "collective with missing lanes",
+                                      "barrier deadlock",
+                                      "bad instruction",
+                                      "trap",
+                                      "asynchronous hazard"};
   return names[static_cast<int>(fault)];
 }
 
 std::string to_string(const Report& report) {
-  return std::string(fault_name(report.fault)) + ": kernel " + report.kernel + ", ptx line " + std::to_string(report.line) +
-         " '" + report.instruction + "', block (" + triple(report.block) + "), thread (" + triple(report.thread) +
-         "): " + report.detail;
+  return std::string(fault_name(report.fault)) + ": kernel " + report.kernel + ", ptx line " +
+         std::to_string(report.line) + " '" + report.instruction + "', block (" + triple(report.block) +
+         "), thread (" + triple(report.thread) + "): " + report.detail;
 }
 
 void ReportLog::add(Report report) {
@@ -69,10 +76,11 @@ std::string to_json(const std::vector<Report>& reports) {
   std::string text = "[";
   for (const Report& report : reports) {
     if (text.size() > 1) text += ",";
-    text += std::string("{\"fault\":\"") + fault_name(report.fault) + "\",\"kernel\":\"" + escape(report.kernel) +
-            "\",\"line\":" + std::to_string(report.line) + ",\"instruction\":\"" + escape(report.instruction) +
-            "\",\"block\":[" + triple(report.block) + "],\"thread\":[" + triple(report.thread) + "],\"count\":" +
-            std::to_string(report.count) + ",\"detail\":\"" + escape(report.detail) + "\"}";
+    text += std::string("{\"fault\":\"") + fault_name(report.fault) + "\",\"kernel\":\"" +
+            escape(report.kernel) + "\",\"line\":" + std::to_string(report.line) + ",\"instruction\":\"" +
+            escape(report.instruction) + "\",\"block\":[" + triple(report.block) + "],\"thread\":[" +
+            triple(report.thread) + "],\"count\":" + std::to_string(report.count) + ",\"detail\":\"" +
+            escape(report.detail) + "\"}";
   }
   return text + "]";
 }

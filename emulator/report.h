@@ -9,8 +9,18 @@
 namespace trigen::emulator {
 
 enum class Fault : uint8_t {
-  kOutOfBounds, kMisaligned, kUseAfterFree, kReadOnlyWrite, kUninitialised, kSharedRace, kMissingLanes, kDeadlock,
-  kBadInstruction, kTrap, kAsyncHazard, kCount
+  kOutOfBounds,
+  kMisaligned,
+  kUseAfterFree,
+  kReadOnlyWrite,
+  kUninitialised,
+  kSharedRace,
+  kMissingLanes,
+  kDeadlock,
+  kBadInstruction,
+  kTrap,
+  kAsyncHazard,
+  kCount
 };
 
 const char* fault_name(Fault fault);
@@ -18,12 +28,12 @@ const char* fault_name(Fault fault);
 struct Report {
   Fault fault;
   std::string kernel;
-  int line = 0;             // of the PTX text
+  int line = 0;  // of the PTX text
   std::string instruction;
   uint32_t block[3] = {0, 0, 0};
   uint32_t thread[3] = {0, 0, 0};
   std::string detail;
-  uint64_t count = 1;       // how often this fault was seen at this line in this launch
+  uint64_t count = 1;  // how often this fault was seen at this line in this launch
 };
 
 /// "out of bounds access: kernel k, ptx line 12 'ld...', block (0,0,0), thread (1,0,0): detail"

@@ -21,20 +21,21 @@ struct Fragment {
   uint32_t pc = 0;
   uint32_t mask = 0;
   Wait wait = Wait::kNone;
-  uint8_t stage = 0;         // kBlocked: what the handler has done so far
-  uint64_t token = 0;        // kBlocked: the handler's memory (a barrier's generation ...)
+  uint8_t stage = 0;   // kBlocked: what the handler has done so far
+  uint64_t token = 0;  // kBlocked: the handler's memory (a barrier's generation ...)
 };
 
-// cp.async copies of one instruction, not yet carried out. Carried out as late as allowed: when the thread waits.
+// cp.async copies of one instruction, not yet carried out. Carried out as late as allowed: when the thread
+// waits.
 struct AsyncCopy {
   uint32_t mask = 0;
-  uint32_t group[32];        // per lane: number of the group it was committed to (or will be)
-  uint64_t target[32];       // shared addresses
+  uint32_t group[32];   // per lane: number of the group it was committed to (or will be)
+  uint64_t target[32];  // shared addresses
   uint64_t source[32];
   uint8_t bytes = 0;         // 4, 8, 16
   uint8_t source_bytes[32];  // the rest is filled with zeros
   const Inst* inst = nullptr;
-  uint64_t sequence = 0;     // of the warp's copies
+  uint64_t sequence = 0;        // of the warp's copies
   std::vector<uint32_t> clock;  // what the warp knew when it issued the copy
   uint32_t tick = 0;
 };
@@ -62,18 +63,18 @@ struct Warp {
   const Program* program = nullptr;
   Counters* counters = nullptr;
   uint8_t* registers = nullptr;
-  uint32_t index = 0;              // in its block
-  uint32_t agent = 0;              // in its cluster: names the warp in race checks
-  uint32_t valid = kFullMask;      // lanes that exist
+  uint32_t index = 0;          // in its block
+  uint32_t agent = 0;          // in its cluster: names the warp in race checks
+  uint32_t valid = kFullMask;  // lanes that exist
   uint32_t exited = 0;
   std::vector<Fragment> fragments;
-  uint32_t current = 0;            // index of the fragment that runs
-  const Inst* inst = nullptr;      // the instruction that runs
-  bool wait = false;               // set by a blocking handler: call again later
-  bool spin = false;               // set by a failing test: let others run
+  uint32_t current = 0;        // index of the fragment that runs
+  const Inst* inst = nullptr;  // the instruction that runs
+  bool wait = false;           // set by a blocking handler: call again later
+  bool spin = false;           // set by a failing test: let others run
 
   std::vector<AsyncCopy> copies;
-  uint32_t committed[32] = {};     // cp.async groups committed, per lane
+  uint32_t committed[32] = {};  // cp.async groups committed, per lane
   uint64_t copy_sequence = 0;
   std::vector<PendingProduct> products;
   uint32_t products_committed = 0;
@@ -81,7 +82,9 @@ struct Warp {
   uint32_t bulk_committed[32] = {};  // cp.async.bulk groups committed, per lane
 
   template <class T>
-  T* lanes(uint32_t slot) { return reinterpret_cast<T*>(registers + slot); }
+  T* lanes(uint32_t slot) {
+    return reinterpret_cast<T*>(registers + slot);
+  }
   uint32_t& predicate(uint32_t slot) { return *reinterpret_cast<uint32_t*>(registers + slot); }
   void set_predicate(uint32_t slot, uint32_t bits, uint32_t mask) {
     uint32_t& value = predicate(slot);
@@ -96,7 +99,8 @@ struct Warp {
   [[noreturn]] void abort(Fault fault, uint32_t lane, const std::string& detail);
 };
 
-/// Executes `body(lane)` for the lanes of a mask; a full mask runs a plain loop that the compiler turns into vector code.
+/// Executes `body(lane)` for the lanes of a mask; a full mask runs a plain loop that the compiler turns into
+/// vector code.
 template <class F>
 inline __attribute__((always_inline)) void for_lanes(uint32_t mask, F&& body) {
   if (mask == kFullMask) {

@@ -7,16 +7,22 @@ namespace {
 // One warp loads `words` 4-byte words a lane from shared memory at lane * stride bytes.
 nlohmann::json shared_load(int words, int stride) {
   Device device("sm_70", "checks=none");
-  const char* loads[] = {"ld.shared.u32 %r4, [%r3];", "ld.shared.v2.u32 {%r4,%r5}, [%r3];", "", "ld.shared.v4.u32 {%r4,%r5,%r6,%r7}, [%r3];"};
-  device.run(kernel_ptx("sm_70", {}, "mov.u32 %r1, %tid.x;\nmov.u32 %r2, s;\nmad.lo.u32 %r3, %r1, " + std::to_string(stride) + ", %r2;\n" + loads[words - 1],
-                        ".shared .align 16 .b8 s[32768];"), 1, 32, 0);
+  const char* loads[] = {"ld.shared.u32 %r4, [%r3];", "ld.shared.v2.u32 {%r4,%r5}, [%r3];", "",
+                         "ld.shared.v4.u32 {%r4,%r5,%r6,%r7}, [%r3];"};
+  device.run(kernel_ptx("sm_70", {},
+                        "mov.u32 %r1, %tid.x;\nmov.u32 %r2, s;\nmad.lo.u32 %r3, %r1, " +
+                            std::to_string(stride) + ", %r2;\n" + loads[words - 1],
+                        ".shared .align 16 .b8 s[32768];"),
+             1, 32, 0);
   return device.counters();
 }
 
 TEST(Counters, BankConflicts) {
-  struct Case { int words, stride, wavefronts, conflicts; };
-  const Case cases[] = {{1, 4, 1, 0}, {1, 8, 2, 1}, {1, 128, 32, 31}, {1, 132, 1, 0}, {1, 0, 1, 0},
-                        {2, 8, 2, 0}, {2, 16, 4, 2}, {4, 16, 4, 0}, {4, 128, 32, 28}, {4, 144, 4, 0}};
+  struct Case {
+    int words, stride, wavefronts, conflicts;
+  };
+  const Case cases[] = {{1, 4, 1, 0}, {1, 8, 2, 1},  {1, 128, 32, 31}, {1, 132, 1, 0},   {1, 0, 1, 0},
+                        {2, 8, 2, 0}, {2, 16, 4, 2}, {4, 16, 4, 0},    {4, 128, 32, 28}, {4, 144, 4, 0}};
   for (const Case& c : cases) {
     nlohmann::json counters = shared_load(c.words, c.stride);
     EXPECT_EQ(counters["shared_load_wavefronts"], c.wavefronts) << c.words << " words, stride " << c.stride;
@@ -26,12 +32,18 @@ TEST(Counters, BankConflicts) {
 }
 
 TEST(Counters, GlobalSectors) {
-  struct Case { int stride, offset, sectors; };
-  for (const Case& c : {Case{4, 0, 4}, Case{4, 4, 5}, Case{8, 0, 8}, Case{32, 0, 32}, Case{128, 0, 32}, Case{0, 0, 1}}) {
+  struct Case {
+    int stride, offset, sectors;
+  };
+  for (const Case& c :
+       {Case{4, 0, 4}, Case{4, 4, 5}, Case{8, 0, 8}, Case{32, 0, 32}, Case{128, 0, 32}, Case{0, 0, 1}}) {
     Device device("sm_70");
     CUdeviceptr in = device.put(std::vector<int>(2048, 1));
-    device.run(kernel_ptx("sm_70", {"u64"}, "mov.u32 %r1, %tid.x;\nmul.wide.u32 %d2, %r1, " + std::to_string(c.stride) +
-                          ";\nld.param.u64 %d1, [p0];\nadd.u64 %d1, %d1, %d2;\nld.global.u32 %r2, [%d1+" + std::to_string(c.offset) + "];"), 1, 32, 0, in);
+    device.run(kernel_ptx("sm_70", {"u64"},
+                          "mov.u32 %r1, %tid.x;\nmul.wide.u32 %d2, %r1, " + std::to_string(c.stride) +
+                              ";\nld.param.u64 %d1, [p0];\nadd.u64 %d1, %d1, %d2;\nld.global.u32 %r2, [%d1+" +
+                              std::to_string(c.offset) + "];"),
+               1, 32, 0, in);
     EXPECT_EQ(device.counters()["global_load_sectors"], c.sectors) << "stride " << c.stride;
     EXPECT_EQ(device.counters()["global_load_requests"], 1);
     EXPECT_EQ(device.counters()["global_load_bytes"], 128);
@@ -40,8 +52,11 @@ TEST(Counters, GlobalSectors) {
 
 TEST(Counters, MatrixInstructionsAndClasses) {
   Device device("sm_80");
-  device.run(kernel_ptx("sm_80", {}, "mov.b32 %r1, 0;\nmov.f32 %f1, 0f00000000;\n"
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r1,%r1,%r1}, {%r1,%r1}, {%f1,%f1,%f1,%f1};\nbar.sync 0;"), 3, 64, 0);
+  device.run(kernel_ptx("sm_80", {},
+                        "mov.b32 %r1, 0;\nmov.f32 %f1, 0f00000000;\n"
+                        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, "
+                        "{%r1,%r1,%r1,%r1}, {%r1,%r1}, {%f1,%f1,%f1,%f1};\nbar.sync 0;"),
+             3, 64, 0);
   nlohmann::json counters = device.counters();
   EXPECT_EQ(counters["matrix_operations"], 6);
   EXPECT_EQ(counters["matrix_flops"], 6 * 2 * 16 * 8 * 16);
@@ -53,9 +68,13 @@ TEST(Counters, MatrixInstructionsAndClasses) {
 
 TEST(Counters, SameOnEveryRun) {
   // Lanes loop different numbers of times, many blocks.
-  std::string ptx = kernel_ptx("sm_70", {"u64"}, "mov.u32 %r1, %tid.x;\nmov.u32 %r2, %ctaid.x;\nadd.u32 %r3, %r1, %r2;\nand.b32 %r3, %r3, 15;\nmov.u32 %r4, 0;\n"
+  std::string ptx = kernel_ptx(
+      "sm_70", {"u64"},
+      "mov.u32 %r1, %tid.x;\nmov.u32 %r2, %ctaid.x;\nadd.u32 %r3, %r1, %r2;\nand.b32 %r3, %r3, 15;\nmov.u32 "
+      "%r4, 0;\n"
       "LOOP:\nadd.u32 %r4, %r4, %r3;\nsub.u32 %r3, %r3, 1;\nsetp.gt.s32 %p1, %r3, 0;\n@%p1 bra LOOP;\n"
-      "mad.lo.u32 %r5, %r2, 64, %r1;\nmul.wide.u32 %d2, %r5, 4;\nld.param.u64 %d1, [p0];\nadd.u64 %d1, %d1, %d2;\nst.global.u32 [%d1], %r4;");
+      "mad.lo.u32 %r5, %r2, 64, %r1;\nmul.wide.u32 %d2, %r5, 4;\nld.param.u64 %d1, [p0];\nadd.u64 %d1, %d1, "
+      "%d2;\nst.global.u32 [%d1], %r4;");
   std::string first;
   for (const char* threads : {"threads=1", "threads=2", "threads=4"}) {
     Device device("sm_70", threads);

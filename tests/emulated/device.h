@@ -24,21 +24,29 @@ namespace trigen::testing {
 
 using namespace trigen::cuda;
 
-/// A module with one kernel `k`. `parameters`: comma-separated declarations' types, named p0, p1 ...; the body may use
-/// %p<..> %h<..> %r<..> %f<..> %d<..> (predicates, 16, 32, float 32 and 64 bits), 32 of each.
-inline std::string kernel_ptx(const std::string& target, const std::vector<std::string>& parameters, const std::string& body,
-                              const std::string& globals = "", const std::string& directives = "") {
-  std::string text = ".version 8.6\n.target " + target + "\n.address_size 64\n" + globals + "\n.visible .entry k(";
+/// A module with one kernel `k`. `parameters`: comma-separated declarations' types, named p0, p1 ...; the
+/// body may use %p<..> %h<..> %r<..> %f<..> %d<..> (predicates, 16, 32, float 32 and 64 bits), 32 of each.
+inline std::string kernel_ptx(const std::string& target, const std::vector<std::string>& parameters,
+                              const std::string& body, const std::string& globals = "",
+                              const std::string& directives = "") {
+  std::string text =
+      ".version 8.6\n.target " + target + "\n.address_size 64\n" + globals + "\n.visible .entry k(";
   for (size_t i = 0; i < parameters.size(); ++i)
     text += (i != 0 ? ", " : "") + (".param ." + parameters[i]) + " p" + std::to_string(i);
-  return text + ")" + directives + " {\n.reg .pred %p<32>;\n.reg .b16 %h<32>;\n.reg .b32 %r<64>;\n.reg .f32 %f<64>;\n.reg .b64 %d<64>;\n" + body +
-         "\nret;\n}\n";
+  return text + ")" + directives +
+         " {\n.reg .pred %p<32>;\n.reg .b16 %h<32>;\n.reg .b32 %r<64>;\n.reg .f32 %f<64>;\n.reg .b64 "
+         "%d<64>;\n" +
+         body + "\nret;\n}\n";
 }
 
 class Device {
  public:
   explicit Device(const std::string& target, const std::string& options = "") {
-    EXPECT_EQ(trigen_emulator_configure(("target=" + target + " devices=1 threads=0 async=late checks=all reports=fail " + options).c_str()), 0) << error();
+    EXPECT_EQ(trigen_emulator_configure(
+                  ("target=" + target + " devices=1 threads=0 async=late checks=all reports=fail " + options)
+                      .c_str()),
+              0)
+        << error();
     EXPECT_EQ(cuInit(0), CUDA_SUCCESS) << error();
     EXPECT_EQ(cuDevicePrimaryCtxRetain(&context_, 0), CUDA_SUCCESS);
     EXPECT_EQ(cuCtxSetCurrent(context_), CUDA_SUCCESS);
@@ -76,7 +84,8 @@ class Device {
   template <class T>
   std::vector<T> get(CUdeviceptr pointer, size_t count) {
     std::vector<T> values(count);
-    EXPECT_EQ(cuMemcpyDtoH_v2(values.data(), pointer, count * sizeof(T)), CUDA_SUCCESS) << error() << reports().dump();
+    EXPECT_EQ(cuMemcpyDtoH_v2(values.data(), pointer, count * sizeof(T)), CUDA_SUCCESS)
+        << error() << reports().dump();
     return values;
   }
 
@@ -95,8 +104,11 @@ class Device {
   CUresult launch(unsigned blocks, unsigned threads, unsigned shared, Args... args) {
     if (function_ == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     void* pointers[] = {static_cast<void*>(&args)..., nullptr};
-    if (shared > 0) cuFuncSetAttribute(function_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(shared));
-    CUresult result = cuLaunchKernel(function_, blocks, 1, 1, threads, 1, 1, shared, nullptr, pointers, nullptr);
+    if (shared > 0)
+      cuFuncSetAttribute(function_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                         static_cast<int>(shared));
+    CUresult result =
+        cuLaunchKernel(function_, blocks, 1, 1, threads, 1, 1, shared, nullptr, pointers, nullptr);
     return result != CUDA_SUCCESS ? result : cuCtxSynchronize();
   }
   /// Loads and launches, and expects no fault.
@@ -107,7 +119,9 @@ class Device {
   }
 
   nlohmann::json reports() const { return nlohmann::json::parse(read(trigen_emulator_reports)); }
-  nlohmann::json counters() const { return nlohmann::json::parse(read(trigen_emulator_counters))["kernels"]["k"]; }
+  nlohmann::json counters() const {
+    return nlohmann::json::parse(read(trigen_emulator_counters))["kernels"]["k"];
+  }
   CUfunction function() const { return function_; }
   CUmodule module() const { return module_; }
 

@@ -9,12 +9,20 @@ namespace {
 using ::testing::HasSubstr;
 
 // out[i] += add
-const std::string kAdd = kernel_ptx("sm_70", {"u64", "u32"}, "mov.u32 %r1, %tid.x;\nmul.wide.u32 %d2, %r1, 4;\nld.param.u64 %d1, [p0];\nadd.u64 %d1, %d1, %d2;\nld.param.u32 %r2, [p1];\n"
-                                    "ld.global.u32 %r3, [%d1];\nadd.u32 %r3, %r3, %r2;\nst.global.u32 [%d1], %r3;");
+const std::string kAdd =
+    kernel_ptx("sm_70", {"u64", "u32"},
+               "mov.u32 %r1, %tid.x;\nmul.wide.u32 %d2, %r1, 4;\nld.param.u64 %d1, [p0];\nadd.u64 %d1, %d1, "
+               "%d2;\nld.param.u32 %r2, [p1];\n"
+               "ld.global.u32 %r3, [%d1];\nadd.u32 %r3, %r3, %r2;\nst.global.u32 [%d1], %r3;");
 
 TEST(Driver, DeviceAttributes) {
-  struct Case { const char* target; int major, minor, shared, reserved, cluster; };
-  for (const Case& c : {Case{"sm_70", 7, 0, 98304, 0, 0}, Case{"sm_75", 7, 5, 65536, 0, 0}, Case{"sm_86", 8, 6, 101376, 1024, 0}, Case{"sm_90a", 9, 0, 232448, 1024, 1}, Case{"sm_120", 12, 0, 101376, 1024, 1}}) {
+  struct Case {
+    const char* target;
+    int major, minor, shared, reserved, cluster;
+  };
+  for (const Case& c : {Case{"sm_70", 7, 0, 98304, 0, 0}, Case{"sm_75", 7, 5, 65536, 0, 0},
+                        Case{"sm_86", 8, 6, 101376, 1024, 0}, Case{"sm_90a", 9, 0, 232448, 1024, 1},
+                        Case{"sm_120", 12, 0, 101376, 1024, 1}}) {
     Device device(c.target);
     auto get = [](CUdevice_attribute attribute) {
       int value = -1;
@@ -34,11 +42,11 @@ TEST(Driver, DeviceAttributes) {
 
 TEST(Driver, EveryEntryIsFoundByName) {
   Device device("sm_80");
-#define FOUND(name, symbol, parameters)                                                       \
-  {                                                                                           \
-    void* by_name = nullptr;                                                                  \
+#define FOUND(name, symbol, parameters)                                                        \
+  {                                                                                            \
+    void* by_name = nullptr;                                                                   \
     EXPECT_EQ(cuGetProcAddress_v2(#name, &by_name, 13000, 0, nullptr), CUDA_SUCCESS) << #name; \
-    EXPECT_EQ(by_name, reinterpret_cast<void*>(symbol));                                      \
+    EXPECT_EQ(by_name, reinterpret_cast<void*>(symbol));                                       \
   }
   TRIGEN_CUDA_ENTRIES(FOUND)
 #undef FOUND
@@ -55,7 +63,8 @@ TEST(Driver, MachineCodeIsRefused) {
   const char elf[] = "\177ELF\2\1\1";
   EXPECT_EQ(cuModuleLoadData(&module, elf), CUDA_ERROR_NO_BINARY_FOR_GPU);
   EXPECT_THAT(Device::error(), HasSubstr("load the PTX"));
-  EXPECT_EQ(cuLibraryLoadData(&library, elf, nullptr, nullptr, 0, nullptr, nullptr, 0), CUDA_ERROR_NO_BINARY_FOR_GPU);
+  EXPECT_EQ(cuLibraryLoadData(&library, elf, nullptr, nullptr, 0, nullptr, nullptr, 0),
+            CUDA_ERROR_NO_BINARY_FOR_GPU);
 }
 
 TEST(Driver, ErrorLogOfAFailedLoad) {
@@ -87,7 +96,8 @@ TEST(Driver, CaptureReplaysWork) {
   CUstreamCaptureStatus status;
   EXPECT_EQ(cuStreamIsCapturing(stream, &status), CUDA_SUCCESS);
   EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
-  EXPECT_EQ(cuLaunchKernel(device.function(), 1, 1, 1, 32, 1, 1, 0, stream, arguments, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuLaunchKernel(device.function(), 1, 1, 1, 32, 1, 1, 0, stream, arguments, nullptr),
+            CUDA_SUCCESS);
   EXPECT_EQ(cuEventRecord(fork, stream), CUDA_SUCCESS);
   EXPECT_EQ(cuStreamWaitEvent(side, fork, 0), CUDA_SUCCESS);
   EXPECT_EQ(cuLaunchKernel(device.function(), 1, 1, 1, 32, 1, 1, 0, side, arguments, nullptr), CUDA_SUCCESS);
@@ -122,7 +132,8 @@ TEST(Driver, ForbiddenCallsInvalidateACapture) {
   ASSERT_EQ(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   EXPECT_EQ(cuStreamSynchronize(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-  EXPECT_EQ(cuStreamBeginCapture_v2(nullptr, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(cuStreamBeginCapture_v2(nullptr, CU_STREAM_CAPTURE_MODE_GLOBAL),
+            CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   cuStreamDestroy_v2(stream);
 }
 
@@ -132,29 +143,39 @@ TEST(Driver, LaunchesAreChecked) {
   EXPECT_EQ(device.launch(1, 129, 0), CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
   EXPECT_EQ(device.launch(0, 32, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(device.launch(1, 32, 98304), CUDA_SUCCESS);
-  EXPECT_EQ(cuFuncSetAttribute(device.function(), CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 98305), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuFuncSetAttribute(device.function(), CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 98305),
+            CUDA_ERROR_INVALID_VALUE);
   EXPECT_THAT(Device::error(), HasSubstr("sm_70 allows 98304 B"));
   CUlaunchAttribute cluster = {};
   cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
   cluster.value.clusterDim = {2, 1, 1};
   CUlaunchConfig config = {2, 1, 1, 32, 1, 1, 0, nullptr, &cluster, 1};
   EXPECT_EQ(cuLaunchKernelEx(&config, device.function(), nullptr, nullptr), CUDA_ERROR_INVALID_CLUSTER_SIZE);
-  EXPECT_EQ(cuLaunchKernel(reinterpret_cast<CUfunction>(&config), 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(
+      cuLaunchKernel(reinterpret_cast<CUfunction>(&config), 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr),
+      CUDA_ERROR_INVALID_HANDLE);
 }
 
 TEST(Driver, LibrariesAndPackedParameters) {
   Device device("sm_80");
   CUlibrary library = nullptr;
   CUkernel kernel = nullptr;
-  ASSERT_EQ(cuLibraryLoadData(&library, kAdd.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0), CUDA_SUCCESS) << Device::error();
+  ASSERT_EQ(cuLibraryLoadData(&library, kAdd.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0), CUDA_SUCCESS)
+      << Device::error();
   ASSERT_EQ(cuLibraryGetKernel(&kernel, library, "k"), CUDA_SUCCESS);
   EXPECT_EQ(cuLibraryGetKernel(&kernel, library, "other"), CUDA_ERROR_NOT_FOUND);
   CUdeviceptr data = device.put(std::vector<int>(32, 1));
-  struct { CUdeviceptr data; unsigned add; } packed = {data, 41};
+  struct {
+    CUdeviceptr data;
+    unsigned add;
+  } packed = {data, 41};
   size_t bytes = sizeof packed;
   void* extra[] = {kLaunchParamBufferPointer, &packed, kLaunchParamBufferSize, &bytes, kLaunchParamEnd};
   // A kernel handle stands for its function.
-  EXPECT_EQ(cuLaunchKernel(reinterpret_cast<CUfunction>(kernel), 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, extra), CUDA_SUCCESS) << Device::error();
+  EXPECT_EQ(
+      cuLaunchKernel(reinterpret_cast<CUfunction>(kernel), 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, extra),
+      CUDA_SUCCESS)
+      << Device::error();
   EXPECT_EQ(device.get<int>(data, 32), std::vector<int>(32, 42));
   size_t offset = 0, size = 0;
   CUfunction function = nullptr;
@@ -169,8 +190,13 @@ TEST(Driver, LibrariesAndPackedParameters) {
 TEST(Driver, GlobalsAndConstants) {
   Device device("sm_70");
   CUdeviceptr out = device.allocate(16);
-  device.run(kernel_ptx("sm_70", {"u64"}, "ld.param.u64 %d1, [p0];\nld.const.u32 %r1, [table+4];\nst.global.u32 [%d1], %r1;\nmov.u64 %d2, counter;\nld.global.u32 %r2, [%d2];\nst.global.u32 [%d1+4], %r2;\nst.global.u32 [%d2], 99;",
-                        ".const .align 4 .u32 table[3] = {10, 20, 30};\n.visible .global .align 4 .u32 counter = 7;"), 1, 1, 0, out);
+  device.run(
+      kernel_ptx(
+          "sm_70", {"u64"},
+          "ld.param.u64 %d1, [p0];\nld.const.u32 %r1, [table+4];\nst.global.u32 [%d1], %r1;\nmov.u64 %d2, "
+          "counter;\nld.global.u32 %r2, [%d2];\nst.global.u32 [%d1+4], %r2;\nst.global.u32 [%d2], 99;",
+          ".const .align 4 .u32 table[3] = {10, 20, 30};\n.visible .global .align 4 .u32 counter = 7;"),
+      1, 1, 0, out);
   EXPECT_EQ(device.get<int>(out, 2), (std::vector<int>{20, 7}));
   CUdeviceptr counter = 0;
   size_t bytes = 0;
@@ -189,7 +215,9 @@ TEST(Driver, PointerAttributesAndHostMemory) {
   EXPECT_EQ(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, data), CUDA_SUCCESS);
   EXPECT_EQ(ordinal, 0);
   int stack = 0;
-  EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(&stack)), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(
+      cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(&stack)),
+      CUDA_ERROR_INVALID_VALUE);
   void* host = nullptr;
   ASSERT_EQ(cuMemAllocHost_v2(&host, 128), CUDA_SUCCESS);
   for (int i = 0; i < 32; ++i) static_cast<int*>(host)[i] = i;

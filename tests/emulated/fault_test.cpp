@@ -13,8 +13,8 @@ int line_of(const std::string& ptx, const std::string& text) {
   return 1 + static_cast<int>(std::count(ptx.begin(), ptx.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
 }
 
-void expect_report(Device& device, const std::string& ptx, const std::string& fault, const std::string& instruction,
-                   std::vector<int> block, int thread_x) {
+void expect_report(Device& device, const std::string& ptx, const std::string& fault,
+                   const std::string& instruction, std::vector<int> block, int thread_x) {
   nlohmann::json reports = device.reports();
   ASSERT_EQ(reports.size(), 1u) << reports.dump(1);
   EXPECT_EQ(reports[0]["fault"], fault) << reports.dump(1);
@@ -25,7 +25,8 @@ void expect_report(Device& device, const std::string& ptx, const std::string& fa
   EXPECT_EQ(reports[0]["thread"][0], thread_x);
 }
 
-const std::string kThread = "mov.u32 %r1, %tid.x;\nmul.wide.u32 %d2, %r1, 4;\nld.param.u64 %d1, [p0];\nadd.u64 %d3, %d1, %d2;\n";
+const std::string kThread =
+    "mov.u32 %r1, %tid.x;\nmul.wide.u32 %d2, %r1, 4;\nld.param.u64 %d1, [p0];\nadd.u64 %d3, %d1, %d2;\n";
 
 TEST(Fault, OutOfBoundsStore) {
   Device device("sm_70");
@@ -34,13 +35,16 @@ TEST(Fault, OutOfBoundsStore) {
   CUdeviceptr out = device.allocate(40);  // ten threads' worth
   EXPECT_EQ(device.launch(1, 32, 0, out), CUDA_ERROR_ILLEGAL_ADDRESS);
   expect_report(device, ptx, "out of bounds access", "st.global.u32", {0, 0, 0}, 10);
-  EXPECT_THAT(device.reports()[0]["detail"].get<std::string>(), HasSubstr("4 B past the end of an allocation of 40 B"));
+  EXPECT_THAT(device.reports()[0]["detail"].get<std::string>(),
+              HasSubstr("4 B past the end of an allocation of 40 B"));
   EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS) << "the error is sticky";
 }
 
 TEST(Fault, OutOfBoundsSharedLoadNamesBlock) {
   Device device("sm_80", "threads=1");
-  std::string ptx = kernel_ptx("sm_80", {}, "mov.u32 %r1, %ctaid.x;\nsetp.ne.u32 %p1, %r1, 1;\n@%p1 ret;\nmov.u32 %r2, s;\nld.shared.u32 %r3, [%r2+64];",
+  std::string ptx = kernel_ptx("sm_80", {},
+                               "mov.u32 %r1, %ctaid.x;\nsetp.ne.u32 %p1, %r1, 1;\n@%p1 ret;\nmov.u32 %r2, "
+                               "s;\nld.shared.u32 %r3, [%r2+64];",
                                ".shared .align 4 .b8 s[64];");
   device.load(ptx);
   EXPECT_EQ(device.launch(2, 32, 0), CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -49,7 +53,8 @@ TEST(Fault, OutOfBoundsSharedLoadNamesBlock) {
 
 TEST(Fault, MisalignedVectorLoad) {
   Device device("sm_70");
-  std::string ptx = kernel_ptx("sm_70", {"u64"}, "ld.param.u64 %d1, [p0];\nld.global.v2.f32 {%f1, %f2}, [%d1+4];");
+  std::string ptx =
+      kernel_ptx("sm_70", {"u64"}, "ld.param.u64 %d1, [p0];\nld.global.v2.f32 {%f1, %f2}, [%d1+4];");
   device.load(ptx);
   EXPECT_EQ(device.launch(1, 1, 0, device.put(std::vector<float>(8, 1.0f))), CUDA_ERROR_MISALIGNED_ADDRESS);
   expect_report(device, ptx, "misaligned access", "ld.global.v2.f32", {0, 0, 0}, 0);
@@ -88,7 +93,9 @@ TEST(Fault, UninitialisedGlobalRead) {
 
 TEST(Fault, UninitialisedSharedRead) {
   Device device("sm_70");
-  std::string ptx = kernel_ptx("sm_70", {}, "mov.u32 %r1, s;\nst.shared.u32 [%r1], 1;\nld.shared.u32 %r2, [%r1+4];", ".shared .align 4 .b8 s[64];");
+  std::string ptx =
+      kernel_ptx("sm_70", {}, "mov.u32 %r1, s;\nst.shared.u32 [%r1], 1;\nld.shared.u32 %r2, [%r1+4];",
+                 ".shared .align 4 .b8 s[64];");
   device.load(ptx);
   EXPECT_EQ(device.launch(1, 1, 0), CUDA_ERROR_LAUNCH_FAILED);
   expect_report(device, ptx, "read of uninitialised memory", "ld.shared.u32", {0, 0, 0}, 0);
@@ -96,8 +103,12 @@ TEST(Fault, UninitialisedSharedRead) {
 
 // Every thread writes its word and reads its neighbour's in the next warp.
 std::string exchange(const std::string& barrier) {
-  return kernel_ptx("sm_70", {}, "mov.u32 %r1, %tid.x;\nmov.u32 %r2, s;\nshl.b32 %r3, %r1, 2;\nadd.u32 %r4, %r2, %r3;\nst.shared.u32 [%r4], %r1;\n" +
-                    barrier + "\nadd.u32 %r5, %r1, 32;\nand.b32 %r5, %r5, 63;\nshl.b32 %r5, %r5, 2;\nadd.u32 %r5, %r5, %r2;\nld.shared.u32 %r6, [%r5];",
+  return kernel_ptx("sm_70", {},
+                    "mov.u32 %r1, %tid.x;\nmov.u32 %r2, s;\nshl.b32 %r3, %r1, 2;\nadd.u32 %r4, %r2, "
+                    "%r3;\nst.shared.u32 [%r4], %r1;\n" +
+                        barrier +
+                        "\nadd.u32 %r5, %r1, 32;\nand.b32 %r5, %r5, 63;\nshl.b32 %r5, %r5, 2;\nadd.u32 %r5, "
+                        "%r5, %r2;\nld.shared.u32 %r6, [%r5];",
                     ".shared .align 4 .b8 s[256];");
 }
 
@@ -110,7 +121,8 @@ TEST(Fault, SharedRaceWithoutBarrier) {
   ASSERT_GE(reports.size(), 1u);
   EXPECT_EQ(reports[0]["fault"], "shared memory race");
   EXPECT_THAT(reports[0]["detail"].get<std::string>(), HasSubstr("no barrier in between"));
-  EXPECT_THAT((std::vector<int>{line_of(ptx, "st.shared"), line_of(ptx, "ld.shared")}), ::testing::Contains(reports[0]["line"].get<int>()));
+  EXPECT_THAT((std::vector<int>{line_of(ptx, "st.shared"), line_of(ptx, "ld.shared")}),
+              ::testing::Contains(reports[0]["line"].get<int>()));
 }
 
 TEST(Fault, NoRaceWithBarrier) {
@@ -121,8 +133,11 @@ TEST(Fault, NoRaceWithBarrier) {
 
 TEST(Fault, SharedRaceWithinWarpNeedsSyncwarp) {
   auto ptx = [](const std::string& sync) {
-    return kernel_ptx("sm_70", {}, "mov.u32 %r1, %tid.x;\nmov.u32 %r2, s;\nshl.b32 %r3, %r1, 2;\nadd.u32 %r4, %r2, %r3;\nst.shared.u32 [%r4], %r1;\n" + sync +
-                      "\nxor.b32 %r5, %r3, 4;\nadd.u32 %r5, %r5, %r2;\nld.shared.u32 %r6, [%r5];", ".shared .align 4 .b8 s[128];");
+    return kernel_ptx("sm_70", {},
+                      "mov.u32 %r1, %tid.x;\nmov.u32 %r2, s;\nshl.b32 %r3, %r1, 2;\nadd.u32 %r4, %r2, "
+                      "%r3;\nst.shared.u32 [%r4], %r1;\n" +
+                          sync + "\nxor.b32 %r5, %r3, 4;\nadd.u32 %r5, %r5, %r2;\nld.shared.u32 %r6, [%r5];",
+                      ".shared .align 4 .b8 s[128];");
   };
   Device device("sm_70");
   device.load(ptx(""));
@@ -134,7 +149,9 @@ TEST(Fault, SharedRaceWithinWarpNeedsSyncwarp) {
 
 TEST(Fault, CollectiveWithMissingLanes) {
   Device device("sm_70");
-  std::string ptx = kernel_ptx("sm_70", {}, "mov.u32 %r1, %tid.x;\nsetp.lt.u32 %p1, %r1, 16;\n@%p1 bra SKIP;\nshfl.sync.bfly.b32 %r2, %r1, 1, 31, -1;\nSKIP:\nbar.sync 0;");
+  std::string ptx = kernel_ptx("sm_70", {},
+                               "mov.u32 %r1, %tid.x;\nsetp.lt.u32 %p1, %r1, 16;\n@%p1 bra "
+                               "SKIP;\nshfl.sync.bfly.b32 %r2, %r1, 1, 31, -1;\nSKIP:\nbar.sync 0;");
   device.load(ptx);
   EXPECT_EQ(device.launch(1, 32, 0), CUDA_ERROR_LAUNCH_TIMEOUT);
   expect_report(device, ptx, "collective with missing lanes", "shfl.sync.bfly.b32", {0, 0, 0}, 16);
@@ -142,8 +159,10 @@ TEST(Fault, CollectiveWithMissingLanes) {
 
 TEST(Fault, MatrixProductInPartialWarp) {
   Device device("sm_80");
-  std::string ptx = kernel_ptx("sm_80", {}, "mov.b32 %r1, 0;\nmov.f32 %f1, 0f00000000;\n"
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r1,%r1,%r1}, {%r1,%r1}, {%f1,%f1,%f1,%f1};");
+  std::string ptx = kernel_ptx("sm_80", {},
+                               "mov.b32 %r1, 0;\nmov.f32 %f1, 0f00000000;\n"
+                               "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, "
+                               "{%r1,%r1,%r1,%r1}, {%r1,%r1}, {%f1,%f1,%f1,%f1};");
   device.load(ptx);
   EXPECT_EQ(device.launch(1, 24, 0), CUDA_ERROR_LAUNCH_TIMEOUT);
   expect_report(device, ptx, "collective with missing lanes", "mma.sync", {0, 0, 0}, 0);
@@ -151,7 +170,9 @@ TEST(Fault, MatrixProductInPartialWarp) {
 
 TEST(Fault, BarrierDeadlock) {
   Device device("sm_70");
-  std::string ptx = kernel_ptx("sm_70", {}, "mov.u32 %r1, %tid.x;\nsetp.lt.u32 %p1, %r1, 32;\n@%p1 bra OTHER;\nbar.sync 1, 64;\nret;\nOTHER:\nbar.sync 2, 64;");
+  std::string ptx = kernel_ptx("sm_70", {},
+                               "mov.u32 %r1, %tid.x;\nsetp.lt.u32 %p1, %r1, 32;\n@%p1 bra OTHER;\nbar.sync "
+                               "1, 64;\nret;\nOTHER:\nbar.sync 2, 64;");
   device.load(ptx);
   EXPECT_EQ(device.launch(1, 64, 0), CUDA_ERROR_LAUNCH_TIMEOUT);
   expect_report(device, ptx, "barrier deadlock", "bar.sync 2", {0, 0, 0}, 0);
@@ -160,8 +181,11 @@ TEST(Fault, BarrierDeadlock) {
 
 TEST(Fault, MbarrierNeverCompletes) {
   Device device("sm_90");
-  std::string ptx = kernel_ptx("sm_90", {}, "mov.u32 %r1, m;\nmbarrier.init.shared.b64 [%r1], 2;\nmbarrier.arrive.shared.b64 %d1, [%r1];\n"
-      "L:\nmbarrier.try_wait.parity.shared.b64 %p1, [%r1], 0;\n@!%p1 bra L;", ".shared .align 8 .b8 m[8];");
+  std::string ptx = kernel_ptx(
+      "sm_90", {},
+      "mov.u32 %r1, m;\nmbarrier.init.shared.b64 [%r1], 2;\nmbarrier.arrive.shared.b64 %d1, [%r1];\n"
+      "L:\nmbarrier.try_wait.parity.shared.b64 %p1, [%r1], 0;\n@!%p1 bra L;",
+      ".shared .align 8 .b8 m[8];");
   device.load(ptx);
   EXPECT_EQ(device.launch(1, 1, 0), CUDA_ERROR_LAUNCH_TIMEOUT);
   EXPECT_EQ(device.reports()[0]["fault"], "barrier deadlock");
@@ -181,11 +205,18 @@ TEST(Fault, ReportsCanBeTurnedOff) {
   EXPECT_EQ(device.reports().size(), 0u);
 }
 
-// cp.async lands late: a kernel without the wait reads bytes that nobody wrote yet. With the wait, or with early copies, it is well.
+// cp.async lands late: a kernel without the wait reads bytes that nobody wrote yet. With the wait, or with
+// early copies, it is well.
 std::string copy_kernel(const std::string& wait) {
-  return kernel_ptx("sm_80", {"u64", "u64"}, "mov.u32 %r1, %tid.x;\nshl.b32 %r2, %r1, 4;\nmov.u32 %r3, s;\nadd.u32 %r3, %r3, %r2;\nld.param.u64 %d1, [p0];\n"
-      "ld.param.u64 %d2, [p1];\ncvt.u64.u32 %d3, %r2;\nadd.u64 %d1, %d1, %d3;\nadd.u64 %d2, %d2, %d3;\ncp.async.cg.shared.global [%r3], [%d1], 16;\n"
-      "cp.async.commit_group;\n" + wait + "\nld.shared.v4.u32 {%r4,%r5,%r6,%r7}, [%r3];\nst.global.v4.u32 [%d2], {%r4,%r5,%r6,%r7};", ".shared .align 16 .b8 s[512];");
+  return kernel_ptx(
+      "sm_80", {"u64", "u64"},
+      "mov.u32 %r1, %tid.x;\nshl.b32 %r2, %r1, 4;\nmov.u32 %r3, s;\nadd.u32 %r3, %r3, %r2;\nld.param.u64 "
+      "%d1, [p0];\n"
+      "ld.param.u64 %d2, [p1];\ncvt.u64.u32 %d3, %r2;\nadd.u64 %d1, %d1, %d3;\nadd.u64 %d2, %d2, "
+      "%d3;\ncp.async.cg.shared.global [%r3], [%d1], 16;\n"
+      "cp.async.commit_group;\n" +
+          wait + "\nld.shared.v4.u32 {%r4,%r5,%r6,%r7}, [%r3];\nst.global.v4.u32 [%d2], {%r4,%r5,%r6,%r7};",
+      ".shared .align 16 .b8 s[512];");
 }
 
 TEST(Fault, MissingCopyWait) {

@@ -6,7 +6,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-CUresult launch_cluster(Device& device, unsigned blocks, unsigned cluster, unsigned threads, std::vector<void*> arguments, unsigned shared = 0) {
+CUresult launch_cluster(Device& device, unsigned blocks, unsigned cluster, unsigned threads,
+                        std::vector<void*> arguments, unsigned shared = 0) {
   CUlaunchAttribute attribute = {};
   attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
   attribute.value.clusterDim = {cluster, 1, 1};
@@ -17,9 +18,16 @@ CUresult launch_cluster(Device& device, unsigned blocks, unsigned cluster, unsig
 
 // Every block writes its rank, then reads the next block's through distributed shared memory.
 std::string neighbours(const std::string& barrier) {
-  return kernel_ptx("sm_90", {"u64"}, "mov.u32 %r1, %cluster_ctarank;\nmov.u32 %r2, %cluster_nctarank;\nmov.u32 %r3, s;\nadd.u32 %r4, %r1, 100;\nst.shared.u32 [%r3], %r4;\n" + barrier +
-      "\nadd.u32 %r5, %r1, 1;\nrem.u32 %r5, %r5, %r2;\nmapa.shared::cluster.u32 %r6, %r3, %r5;\nld.shared::cluster.u32 %r7, [%r6];\n"
-      "barrier.cluster.arrive;\nbarrier.cluster.wait;\nmov.u32 %r8, %ctaid.x;\nmul.wide.u32 %d1, %r8, 4;\nld.param.u64 %d2, [p0];\nadd.u64 %d2, %d2, %d1;\nst.global.u32 [%d2], %r7;", ".shared .align 4 .b8 s[4];");
+  return kernel_ptx(
+      "sm_90", {"u64"},
+      "mov.u32 %r1, %cluster_ctarank;\nmov.u32 %r2, %cluster_nctarank;\nmov.u32 %r3, s;\nadd.u32 %r4, %r1, "
+      "100;\nst.shared.u32 [%r3], %r4;\n" +
+          barrier +
+          "\nadd.u32 %r5, %r1, 1;\nrem.u32 %r5, %r5, %r2;\nmapa.shared::cluster.u32 %r6, %r3, "
+          "%r5;\nld.shared::cluster.u32 %r7, [%r6];\n"
+          "barrier.cluster.arrive;\nbarrier.cluster.wait;\nmov.u32 %r8, %ctaid.x;\nmul.wide.u32 %d1, %r8, "
+          "4;\nld.param.u64 %d2, [p0];\nadd.u64 %d2, %d2, %d1;\nst.global.u32 [%d2], %r7;",
+      ".shared .align 4 .b8 s[4];");
 }
 
 TEST(Hopper, DistributedSharedMemory) {
@@ -39,7 +47,8 @@ TEST(Hopper, MissingClusterBarrierIsARace) {
 }
 
 // A 2-d tensor of u16 goes through shared memory with a box of 64 x 4 and is stored flat as it lies there.
-std::vector<uint16_t> tensor_copy(const std::string& options, CUtensorMapSwizzle swizzle, int x, int y, bool wait, CUresult expected) {
+std::vector<uint16_t> tensor_copy(const std::string& options, CUtensorMapSwizzle swizzle, int x, int y,
+                                  bool wait, CUresult expected) {
   Device device("sm_90", options);
   std::vector<uint16_t> data(80 * 6);
   for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<uint16_t>(1000 + i);
@@ -47,18 +56,31 @@ std::vector<uint16_t> tensor_copy(const std::string& options, CUtensorMapSwizzle
   CUtensorMap map;
   unsigned long long dims[] = {80, 6}, strides[] = {160};
   unsigned box[] = {64, 4}, ones[] = {1, 1};
-  EXPECT_EQ(cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, reinterpret_cast<void*>(in), dims, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                                   CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE), CUDA_SUCCESS) << Device::error();
-  std::string ptx = ".version 8.6\n.target sm_90\n.address_size 64\n.shared .align 1024 .b8 s[1024];\n.shared .align 8 .b8 m[8];\n"
-      ".visible .entry k(.param .align 64 .b8 p0[128], .param .u64 p1, .param .u32 p2, .param .u32 p3) {\n.reg .pred %p<4>;\n.reg .b32 %r<16>;\n.reg .b64 %d<16>;\n"
-      "mov.u32 %r1, %tid.x;\nmov.u32 %r2, s;\nmov.u32 %r3, m;\nld.param.u32 %r4, [p2];\nld.param.u32 %r5, [p3];\nmov.b64 %d1, p0;\ncvta.param.u64 %d2, %d1;\nsetp.ne.u32 %p1, %r1, 0;\n@%p1 bra WAIT;\n"
-      "mbarrier.init.shared::cta.b64 [%r3], 1;\nfence.mbarrier_init.release.cluster;\nmbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 512;\n"
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r2], [%d2, {%r4, %r5}], [%r3];\nWAIT:\nbar.sync 0;\n" +
+  EXPECT_EQ(cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, reinterpret_cast<void*>(in), dims,
+                                   strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                   CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+            CUDA_SUCCESS)
+      << Device::error();
+  std::string ptx =
+      ".version 8.6\n.target sm_90\n.address_size 64\n.shared .align 1024 .b8 s[1024];\n.shared .align 8 .b8 "
+      "m[8];\n"
+      ".visible .entry k(.param .align 64 .b8 p0[128], .param .u64 p1, .param .u32 p2, .param .u32 p3) "
+      "{\n.reg .pred %p<4>;\n.reg .b32 %r<16>;\n.reg .b64 %d<16>;\n"
+      "mov.u32 %r1, %tid.x;\nmov.u32 %r2, s;\nmov.u32 %r3, m;\nld.param.u32 %r4, [p2];\nld.param.u32 %r5, "
+      "[p3];\nmov.b64 %d1, p0;\ncvta.param.u64 %d2, %d1;\nsetp.ne.u32 %p1, %r1, 0;\n@%p1 bra WAIT;\n"
+      "mbarrier.init.shared::cta.b64 [%r3], "
+      "1;\nfence.mbarrier_init.release.cluster;\nmbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 512;\n"
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r2], [%d2, {%r4, "
+      "%r5}], [%r3];\nWAIT:\nbar.sync 0;\n" +
       std::string(wait ? "L:\nmbarrier.try_wait.parity.shared::cta.b64 %p2, [%r3], 0;\n@!%p2 bra L;\n" : "") +
-      "shl.b32 %r6, %r1, 4;\nadd.u32 %r7, %r2, %r6;\nld.shared.v4.u32 {%r8,%r9,%r10,%r11}, [%r7];\nld.param.u64 %d3, [p1];\ncvt.u64.u32 %d4, %r6;\nadd.u64 %d3, %d3, %d4;\nst.global.v4.u32 [%d3], {%r8,%r9,%r10,%r11};\nret;\n}\n";
+      "shl.b32 %r6, %r1, 4;\nadd.u32 %r7, %r2, %r6;\nld.shared.v4.u32 {%r8,%r9,%r10,%r11}, "
+      "[%r7];\nld.param.u64 %d3, [p1];\ncvt.u64.u32 %d4, %r6;\nadd.u64 %d3, %d3, %d4;\nst.global.v4.u32 "
+      "[%d3], {%r8,%r9,%r10,%r11};\nret;\n}\n";
   device.load(ptx);
   void* arguments[] = {&map, &out, &x, &y};
-  EXPECT_EQ(cuLaunchKernel(device.function(), 1, 1, 1, 32, 1, 1, 0, nullptr, arguments, nullptr), CUDA_SUCCESS) << Device::error();
+  EXPECT_EQ(cuLaunchKernel(device.function(), 1, 1, 1, 32, 1, 1, 0, nullptr, arguments, nullptr),
+            CUDA_SUCCESS)
+      << Device::error();
   EXPECT_EQ(cuCtxSynchronize(), expected) << device.reports().dump(1);
   return expected == CUDA_SUCCESS ? device.get<uint16_t>(out, 256) : std::vector<uint16_t>();
 }
@@ -73,12 +95,15 @@ TEST(Hopper, TensorCopySwizzlesAndFills) {
         for (int column = 0; column < 64; ++column) {
           int chunk = column / 8, place = swizzle == CU_TENSOR_MAP_SWIZZLE_NONE ? chunk : chunk ^ row;
           int expected = row + y < 0 || column + x >= 80 ? 0 : 1000 + (row + y) * 80 + column + x;
-          EXPECT_EQ(out[static_cast<size_t>(row * 64 + place * 8 + column % 8)], expected) << options << " " << row << "," << column;
+          EXPECT_EQ(out[static_cast<size_t>(row * 64 + place * 8 + column % 8)], expected)
+              << options << " " << row << "," << column;
         }
     }
 }
 
-TEST(Hopper, TensorCopyWithoutWaitIsFound) { tensor_copy("async=late", CU_TENSOR_MAP_SWIZZLE_NONE, 0, 0, false, CUDA_ERROR_LAUNCH_FAILED); }
+TEST(Hopper, TensorCopyWithoutWaitIsFound) {
+  tensor_copy("async=late", CU_TENSOR_MAP_SWIZZLE_NONE, 0, 0, false, CUDA_ERROR_LAUNCH_FAILED);
+}
 
 TEST(Hopper, TensorMapsAreChecked) {
   Device device("sm_90");
@@ -87,7 +112,8 @@ TEST(Hopper, TensorMapsAreChecked) {
   unsigned long long dims[] = {80, 6}, strides[] = {160};
   unsigned box[] = {128, 4}, ones[] = {1, 1};
   auto encode = [&](CUtensorMapSwizzle swizzle) {
-    return cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, reinterpret_cast<void*>(in), dims, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+    return cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, reinterpret_cast<void*>(in), dims,
+                                  strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
                                   CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   };
   EXPECT_EQ(encode(CU_TENSOR_MAP_SWIZZLE_128B), CUDA_ERROR_INVALID_VALUE);
@@ -97,22 +123,41 @@ TEST(Hopper, TensorMapsAreChecked) {
   EXPECT_EQ(encode(CU_TENSOR_MAP_SWIZZLE_NONE), CUDA_ERROR_INVALID_VALUE);
 }
 
-// D = A * B, m64n8k16, bf16, A and B K-major in shared memory with a 128-byte swizzle; the kernel's threads write the tiles, one
-// 16-byte chunk each. `fence`: the proxy fence between those writes and wgmma. `wait`: the wait before D is read.
+// D = A * B, m64n8k16, bf16, A and B K-major in shared memory with a 128-byte swizzle; the kernel's threads
+// write the tiles, one 16-byte chunk each. `fence`: the proxy fence between those writes and wgmma. `wait`:
+// the wait before D is read.
 std::string product(const std::string& fence, const std::string& wait) {
-  return ".version 8.6\n.target sm_90a\n.address_size 64\n.shared .align 1024 .b8 sa[8192];\n.shared .align 1024 .b8 sb[1024];\n"
-      ".visible .entry k(.param .u64 p0, .param .u64 p1, .param .u64 p2) {\n.reg .pred %p<4>;\n.reg .b32 %r<32>;\n.reg .f32 %f<8>;\n.reg .b64 %d<16>;\n"
-      "mov.u32 %r1, %tid.x;\nmov.u32 %r2, sa;\nmov.u32 %r3, sb;\nld.param.u64 %d1, [p0];\nld.param.u64 %d2, [p1];\n"
-      // A: 64 rows x 16 k: thread t writes chunk t % 2 of row t / 2, at row * 128 + ((chunk ^ row % 8) * 16).
-      "shr.u32 %r4, %r1, 1;\nand.b32 %r5, %r1, 1;\nand.b32 %r6, %r4, 7;\nxor.b32 %r6, %r5, %r6;\nshl.b32 %r7, %r4, 7;\nmad.lo.u32 %r7, %r6, 16, %r7;\nadd.u32 %r8, %r2, %r7;\nmul.wide.u32 %d3, %r1, 16;\nadd.u64 %d4, %d1, %d3;\n"
-      "ld.global.v4.u32 {%r10,%r11,%r12,%r13}, [%d4];\nst.shared.v4.u32 [%r8], {%r10,%r11,%r12,%r13};\nsetp.ge.u32 %p1, %r1, 16;\n@%p1 bra DONE;\nadd.u32 %r8, %r3, %r7;\nadd.u64 %d4, %d2, %d3;\n"
-      "ld.global.v4.u32 {%r10,%r11,%r12,%r13}, [%d4];\nst.shared.v4.u32 [%r8], {%r10,%r11,%r12,%r13};\nDONE:\n" + fence + "\nbar.sync 0;\n"
-      // Descriptor: address >> 4, stride of 8 rows 1024 B, swizzle 128B.
-      "shr.u32 %r14, %r2, 4;\nshr.u32 %r15, %r3, 4;\ncvt.u64.u32 %d5, %r14;\ncvt.u64.u32 %d6, %r15;\nor.b64 %d5, %d5, 0x4000004000000000;\nor.b64 %d6, %d6, 0x4000004000000000;\n"
-      "mov.f32 %f1, 0f00000000;\nmov.f32 %f2, %f1;\nmov.f32 %f3, %f1;\nmov.f32 %f4, %f1;\nsetp.eq.u32 %p2, %r1, 1000;\nwgmma.fence.sync.aligned;\n"
-      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1,%f2,%f3,%f4}, %d5, %d6, %p2, 1, 1, 0, 0;\nwgmma.commit_group.sync.aligned;\n" + wait + "\n"
-      "shr.u32 %r16, %r1, 5;\nand.b32 %r17, %r1, 31;\nshr.u32 %r18, %r17, 2;\nand.b32 %r19, %r17, 3;\nmad.lo.u32 %r20, %r16, 16, %r18;\nshl.b32 %r20, %r20, 5;\nmad.lo.u32 %r20, %r19, 8, %r20;\n"
-      "ld.param.u64 %d7, [p2];\ncvt.u64.u32 %d8, %r20;\nadd.u64 %d7, %d7, %d8;\nst.global.v2.f32 [%d7], {%f1,%f2};\nst.global.v2.f32 [%d7+256], {%f3,%f4};\nret;\n}\n";
+  return ".version 8.6\n.target sm_90a\n.address_size 64\n.shared .align 1024 .b8 sa[8192];\n.shared .align "
+         "1024 .b8 sb[1024];\n"
+         ".visible .entry k(.param .u64 p0, .param .u64 p1, .param .u64 p2) {\n.reg .pred %p<4>;\n.reg .b32 "
+         "%r<32>;\n.reg .f32 %f<8>;\n.reg .b64 %d<16>;\n"
+         "mov.u32 %r1, %tid.x;\nmov.u32 %r2, sa;\nmov.u32 %r3, sb;\nld.param.u64 %d1, [p0];\nld.param.u64 "
+         "%d2, [p1];\n"
+         // A: 64 rows x 16 k: thread t writes chunk t % 2 of row t / 2, at row * 128 + ((chunk ^ row % 8) *
+         // 16).
+         "shr.u32 %r4, %r1, 1;\nand.b32 %r5, %r1, 1;\nand.b32 %r6, %r4, 7;\nxor.b32 %r6, %r5, %r6;\nshl.b32 "
+         "%r7, %r4, 7;\nmad.lo.u32 %r7, %r6, 16, %r7;\nadd.u32 %r8, %r2, %r7;\nmul.wide.u32 %d3, %r1, "
+         "16;\nadd.u64 %d4, %d1, %d3;\n"
+         "ld.global.v4.u32 {%r10,%r11,%r12,%r13}, [%d4];\nst.shared.v4.u32 [%r8], "
+         "{%r10,%r11,%r12,%r13};\nsetp.ge.u32 %p1, %r1, 16;\n@%p1 bra DONE;\nadd.u32 %r8, %r3, %r7;\nadd.u64 "
+         "%d4, %d2, %d3;\n"
+         "ld.global.v4.u32 {%r10,%r11,%r12,%r13}, [%d4];\nst.shared.v4.u32 [%r8], "
+         "{%r10,%r11,%r12,%r13};\nDONE:\n" +
+         fence +
+         "\nbar.sync 0;\n"
+         // Descriptor: address >> 4, stride of 8 rows 1024 B, swizzle 128B.
+         "shr.u32 %r14, %r2, 4;\nshr.u32 %r15, %r3, 4;\ncvt.u64.u32 %d5, %r14;\ncvt.u64.u32 %d6, "
+         "%r15;\nor.b64 %d5, %d5, 0x4000004000000000;\nor.b64 %d6, %d6, 0x4000004000000000;\n"
+         "mov.f32 %f1, 0f00000000;\nmov.f32 %f2, %f1;\nmov.f32 %f3, %f1;\nmov.f32 %f4, %f1;\nsetp.eq.u32 "
+         "%p2, %r1, 1000;\nwgmma.fence.sync.aligned;\n"
+         "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1,%f2,%f3,%f4}, %d5, %d6, %p2, 1, 1, 0, "
+         "0;\nwgmma.commit_group.sync.aligned;\n" +
+         wait +
+         "\n"
+         "shr.u32 %r16, %r1, 5;\nand.b32 %r17, %r1, 31;\nshr.u32 %r18, %r17, 2;\nand.b32 %r19, %r17, "
+         "3;\nmad.lo.u32 %r20, %r16, 16, %r18;\nshl.b32 %r20, %r20, 5;\nmad.lo.u32 %r20, %r19, 8, %r20;\n"
+         "ld.param.u64 %d7, [p2];\ncvt.u64.u32 %d8, %r20;\nadd.u64 %d7, %d7, %d8;\nst.global.v2.f32 [%d7], "
+         "{%f1,%f2};\nst.global.v2.f32 [%d7+256], {%f3,%f4};\nret;\n}\n";
 }
 
 uint16_t bf16(int value) {
@@ -126,8 +171,10 @@ TEST(Hopper, WarpgroupProduct) {
   auto av = [](int m, int k) { return (m + 3 * k + m * k) % 9 - 4; };
   auto bv = [](int k, int n) { return (5 * k + n * n) % 9 - 4; };
   std::vector<uint16_t> a(64 * 16), b(8 * 16);
-  for (int m = 0; m < 64; ++m) for (int k = 0; k < 16; ++k) a[static_cast<size_t>(m * 16 + k)] = bf16(av(m, k));
-  for (int n = 0; n < 8; ++n) for (int k = 0; k < 16; ++k) b[static_cast<size_t>(n * 16 + k)] = bf16(bv(k, n));
+  for (int m = 0; m < 64; ++m)
+    for (int k = 0; k < 16; ++k) a[static_cast<size_t>(m * 16 + k)] = bf16(av(m, k));
+  for (int n = 0; n < 8; ++n)
+    for (int k = 0; k < 16; ++k) b[static_cast<size_t>(n * 16 + k)] = bf16(bv(k, n));
   const std::string fence = "fence.proxy.async.shared::cta;", wait = "wgmma.wait_group.sync.aligned 0;";
   for (const char* options : {"async=late", "async=early"}) {
     Device device("sm_90a", options);
@@ -146,14 +193,16 @@ TEST(Hopper, WarpgroupProduct) {
   {
     Device device("sm_90a");
     device.load(product(fence, ""));
-    EXPECT_EQ(device.launch(1, 128, 0, device.put(a), device.put(b), device.allocate(2048)), CUDA_ERROR_LAUNCH_FAILED);
+    EXPECT_EQ(device.launch(1, 128, 0, device.put(a), device.put(b), device.allocate(2048)),
+              CUDA_ERROR_LAUNCH_FAILED);
     EXPECT_EQ(device.reports()[0]["fault"], "asynchronous hazard");
     EXPECT_THAT(device.reports()[0]["detail"].get<std::string>(), HasSubstr("before wgmma.wait_group"));
   }
   {
     Device device("sm_90a");
     device.load(product("", wait));
-    EXPECT_EQ(device.launch(1, 128, 0, device.put(a), device.put(b), device.allocate(2048)), CUDA_ERROR_LAUNCH_FAILED);
+    EXPECT_EQ(device.launch(1, 128, 0, device.put(a), device.put(b), device.allocate(2048)),
+              CUDA_ERROR_LAUNCH_FAILED);
     EXPECT_EQ(device.reports()[0]["fault"], "asynchronous hazard");
     EXPECT_THAT(device.reports()[0]["detail"].get<std::string>(), HasSubstr("without fence.proxy.async"));
   }
@@ -162,7 +211,8 @@ TEST(Hopper, WarpgroupProduct) {
 TEST(Hopper, WarpgroupProductNeedsTheArchitecture) {
   Device device("sm_90");
   CUmodule module = nullptr;
-  EXPECT_EQ(cuModuleLoadData(&module, kernel_ptx("sm_90", {}, "wgmma.fence.sync.aligned;").c_str()), CUDA_ERROR_INVALID_PTX);
+  EXPECT_EQ(cuModuleLoadData(&module, kernel_ptx("sm_90", {}, "wgmma.fence.sync.aligned;").c_str()),
+            CUDA_ERROR_INVALID_PTX);
   EXPECT_THAT(Device::error(), HasSubstr("needs the target sm_90a"));
 }
 
