@@ -29,7 +29,7 @@ __device__ __forceinline__ void reduce_splits(const Params& p) {
 #pragma unroll 4
       for (int split = 0; split < c.split_k; ++split) {
         float v[kVec];
-        read_slice(v, parts + ((static_cast<long long>(split) * z.H + head) * z.T + t) * pitch + column);
+        read_floats(v, parts + ((static_cast<long long>(split) * z.H + head) * z.T + t) * pitch + column);
 #pragma unroll
         for (int i = 0; i < kVec; ++i) sum[i] += v[i];
       }
