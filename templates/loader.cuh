@@ -4,7 +4,9 @@
 //   shared memory) staged        global -> registers in load(), registers -> (convert) -> shared in store(),
 //   so that the global latency
 //                 passes under the arithmetic between the two
-//   batched       single 16-bit elements, too many registers to stage: store() moves them eight at a time
+//   cut           staged; vectors whose features are shifted are cut out of the two aligned vectors that they
+//   overlap batched       single 16-bit elements, too many registers to stage: store() moves them eight at a
+//   time
 //
 // Layout gives the place of an element: byte(strided, contiguous), and kVectors when vectors along the
 // contiguous axis stay together. W that is wider than x is rounded to x's dtype on the way.
@@ -39,6 +41,8 @@ class Loader {
   static_assert(kVec * kBytes<kDType> <= 32, "an access is two 16-byte loads at most");
 
   static constexpr int kPasses = kPassR * kPassC;
+  static constexpr bool kCut = Operand::kCutsVectors;
+  static_assert(!kCut || !kAsync, "cp.async cannot shift");
   static constexpr bool kBatched = !kAsync && kVec * kBytes<kDType> < 4 && kPasses > 8;
   // Rows that stay the same for all tiles: of a linear operand the first address stands for all; else the
   // coordinates are kept while they are few, and decoded again where they would take too many registers.
@@ -80,6 +84,13 @@ class Loader {
               if constexpr (Operand::kPartial && Operand::kHasLow) end = begin > 0 ? 0 : end;
               ptx::cp_async<kVec * kSize>(to, from, end * kSize);
             }
+          } else if constexpr (kCut) {
+            const int rest = s.feature & (kVec - 1);  // shift = a multiple of the vector + rest
+            const int feature = q.feature + s.feature - rest;
+            const bool any = q.index < s.high;
+            fetch(raw_[pass], any && operand_.feature_exists(feature), from - rest);
+            fetch(next_[pass], any && rest != 0 && operand_.feature_exists(feature + kVec),
+                  from - rest + kVec);
           } else {
             fetch(raw_[pass], begin < end, from);
           }
@@ -116,6 +127,11 @@ class Loader {
             int begin = 0, end = 0;
             bounds(s, q, begin, end);
             if (begin > 0 || end < kVec) raw_[pass].keep(begin, end);
+          });
+        }
+        if constexpr (kCut) {
+          visit(origin, pass, [&](int, int, const Strided& s, const Contiguous&, const Element*) {
+            cut(raw_[pass], next_[pass], s.feature & (kVec - 1));
           });
         }
         int r, c;
@@ -174,6 +190,16 @@ class Loader {
       if constexpr (Operand::kLinear) s.offset = o.strided.offset + step;
       f(r, c, s, contiguous_[j], operand_.base + contiguous_[j].offset + s.offset);
     }
+  }
+
+  // Drops the first `rest` elements of a, next and keeps a vector.
+  __device__ __forceinline__ static void cut(Raw<kDType, kVec>& a, const Raw<kDType, kVec>& next, int rest) {
+    const int halves = rest * kBytes<kDType> / 2;
+    unsigned w[7] = {a.w[0], a.w[1], a.w[2], a.w[3], next.w[0], next.w[1], next.w[2]};
+    if (halves & 4) w[0] = w[2], w[1] = w[3], w[2] = w[4], w[3] = w[5], w[4] = w[6], w[5] = next.w[3];
+    if (halves & 2) w[0] = w[1], w[1] = w[2], w[2] = w[3], w[3] = w[4], w[4] = w[5];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a.w[i] = halves & 1 ? __funnelshift_r(w[i], w[i + 1], 16) : w[i];
   }
 
   __device__ __forceinline__ static void fetch(Raw<kDType, kVec>& raw, bool any, const Element* from) {
@@ -239,6 +265,7 @@ class Loader {
   const Element* first_;
   Strided strided_[kKeepsStrided ? kPassR : 1];
   Contiguous contiguous_[Operand::kContiguousIsK ? 1 : kPassC];
+  Raw<kDType, kVec> next_[kCut ? kPasses : 1];
   Raw<kDType, kVec> raw_[kAsync ? 1 : kBatched ? kBatch : kPasses];
 };
 

@@ -33,7 +33,8 @@ class LdmatrixEngine {
   static_assert(c.tile_k % (2 * kStepK) == 0, "tile_k is an even number of fragment steps");
 
   template <class Operand>
-  static constexpr bool kCopies = kSm80&& Operand::kDType == C.shape.dtype&& Operand::kVec* kElement >= 4;
+  static constexpr bool kCopies = (kSm80) && (Operand::kDType == C.shape.dtype) &&
+                                  (kElement * Operand::kVec >= 4) && (!Operand::kCutsVectors);
 
  public:
   static constexpr DType kSharedDType = C.shape.dtype;

@@ -57,7 +57,7 @@ struct WeightOperand {
   static constexpr int kVec = C.config.vec_a;
   static constexpr bool kPartial = true;                         // the triangle cuts vectors
   static constexpr bool kHasLow = C.shape.fill == Fill::kUpper;  // ... at their front
-  static constexpr bool kShifted = false;
+  static constexpr bool kShifted = false, kCutsVectors = false;
   static_assert(C.shape.op == Op::kForward || kOneTap<C> || kVec == 1,
                 "grad_input with taps gathers W element by element: vec_a must be 1");
 
@@ -111,8 +111,13 @@ struct ActivationOperand {
   static constexpr bool kPartial = false;
   static constexpr bool kHasLow =
       kTokensAreK && kContiguousIsK && !schedule::long_rows_last(C.shape.op, C.shape.fill);
-  static_assert(kVec == 1 || !kShifted,
-                "features shifted by taps or padding are loaded one by one: vec_b must be 1");
+  // Vectors of shifted features are cut out of two aligned ones (loader.cuh).
+  static constexpr bool kCutsVectors = kShifted && kVec > 1;
+  static_assert(
+      !kCutsVectors || (!kTokensContiguous && !kGeneric<C> && kVec * kBytes<kDType> == 16 &&
+                        C.shape.D % (kGeneric<C> ? 1 : kVec) == 0),
+      "features shifted by taps or padding come in vectors of 16 bytes where they are contiguous and D is a "
+      "multiple of them, else one by one: vec_b must be 1");
 
   const Storage<kDType>* base;
   long long batch, row;
@@ -181,9 +186,12 @@ struct ActivationOperand {
     const Coordinate at = kTokensContiguous ? token(i) : feature(i);
     return {at.offset, i, at.feature};
   }
+  __device__ __forceinline__ bool feature_exists(int d) const {
+    return static_cast<unsigned>(d) < static_cast<unsigned>(z.D);
+  }
   __device__ __forceinline__ bool inside(const Strided& s, const Contiguous& q) const {
     if constexpr (kShifted)
-      return static_cast<unsigned>(s.feature + q.feature) < static_cast<unsigned>(z.D);
+      return feature_exists(s.feature + q.feature);
     else
       return true;
   }

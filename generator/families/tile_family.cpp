@@ -21,6 +21,12 @@ int widest(int64_t element, int64_t bytes, int64_t align, int64_t extent) {
 
 bool unshifted(const Problem& p) { return p.K == 1 && p.pad == 0; }
 
+// Features shifted by taps or padding: 16-byte vectors are cut out of two aligned ones where features are
+// contiguous.
+bool cuts_vectors(const Problem& p, int vec) {
+  return !unshifted(p) && p.layout == Layout::kBTD && vec * element_size(p.dtype) == 16;
+}
+
 // The bytes of one vector of W: 16 once it is rounded to x's dtype.
 int64_t weight_vector_bytes(const Problem& p) { return 16 * element_size(p.wdtype) / element_size(p.dtype); }
 
@@ -57,7 +63,7 @@ Vectors widest_vectors(const Problem& p) {
   const int64_t x = element_size(p.dtype), w = element_size(p.wdtype);
   const int64_t contiguous = p.layout == Layout::kBTD ? p.D : p.T;  // of x and y
   const int activation = widest(x, 16, p.align, contiguous);
-  Vectors v{1, unshifted(p) ? activation : 1, activation};
+  Vectors v{1, unshifted(p) || cuts_vectors(p, activation) ? activation : 1, activation};
   switch (p.op) {
     case Op::kForward:
       v.a = widest(w, weight_vector_bytes(p), p.walign, p.T * p.K);
@@ -80,15 +86,16 @@ int64_t TileFamily::shared_bytes(const Problem& problem, const Config& config) c
 // Registers that hold a tile on its way from global to shared memory (templates/loader.cuh).
 int TileFamily::staging_registers(const Problem& p, const Config& c) const {
   const int threads = 32 * c.warps_m * c.warps_n;
-  const auto registers = [&](int extent, int vec, DType dtype) {
+  const auto registers = [&](int extent, int vec, DType dtype, bool cut) {
     const int64_t size = element_size(dtype);
-    if (asynchronous() && dtype == p.dtype && vec * size >= 4) return 0;
+    if (asynchronous() && dtype == p.dtype && vec * size >= 4 && !cut) return 0;
     const int elements = std::max(1, extent * c.tile_k / threads);
     if (vec * size < 4) return std::min(elements, 8);
-    return static_cast<int>(elements * size / 4);
+    return static_cast<int>(elements * size / (cut ? 2 : 4));
   };
   const DType a = p.op == Op::kGradWeight ? p.dtype : p.wdtype;
-  return registers(c.tile_m, c.vec_a, a) + registers(c.tile_n, c.vec_b, p.dtype);
+  return registers(c.tile_m, c.vec_a, a, false) +
+         registers(c.tile_n, c.vec_b, p.dtype, cuts_vectors(p, c.vec_b));
 }
 
 std::optional<std::string> TileFamily::reject(const Problem& p, const Target& target, const Config& c) const {
@@ -158,6 +165,10 @@ std::optional<std::string> TileFamily::reject(const Problem& p, const Target& ta
       return text(llvm::Twine(key) + "=" + llvm::Twine(found) +
                   " elements exceed what alignment, contiguity and sizes allow: " + llvm::Twine(most) +
                   "; try " + key + "=" + llvm::Twine(most));
+  if (!unshifted(p) && c.vec_b > 1 && c.vec_b != v.b)
+    return text("vec_b=" + llvm::Twine(c.vec_b) +
+                ": features shifted by taps or padding are loaded singly or in vectors of " +
+                llvm::Twine(v.b) + "; try vec_b=" + llvm::Twine(v.b));
   if (p.H > 65535) return text("H=" + llvm::Twine(p.H) + " heads exceed a grid's 65535; split the call");
   return std::nullopt;
 }
@@ -228,7 +239,7 @@ std::optional<Config> TileFamily::generic_config(const Problem& p, const Target&
   const Vectors v = widest_vectors(p);
   const int x = static_cast<int>(16 / element_size(p.dtype));
   const int c_full = p.op == Op::kGradWeight ? static_cast<int>(16 / element_size(p.wdtype)) : x;
-  const bool full = v.a == x && v.b == x && v.c == c_full;
+  const bool full = unshifted(p) && v.a == x && v.b == x && v.c == c_full;
   Config c{.tile_m = t.tile_m,
            .tile_n = t.tile_n,
            .tile_k = t.tile_k,
