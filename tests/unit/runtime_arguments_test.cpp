@@ -1,7 +1,21 @@
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
 #include "runtime/arguments.h"
 #include "runtime_testing.h"
+
+// Counts every allocation of this program, for the run path's promise.
+static std::atomic<int> allocations{0};
+void* operator new(size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace trigen {
 namespace {
@@ -202,6 +216,25 @@ TEST(BindArguments, InterleavedSlicesOfOneBufferDoNotOverlap) {
   EXPECT_THAT(bind("forward,dtype=bf16,B=4,T=64,D=32", args), HasSubstr("y overlaps x"));
   args.y.data = at(kX + (64 * 64 * 3 + 32) * 2);  // the same slice, three batches on
   EXPECT_EQ(bind("forward,dtype=bf16,B=4,T=64,D=32", args), "");
+}
+
+TEST(BindArguments, AllocatesNothingOnSuccess) {
+  const Problem full = problem("forward,dtype=bf16,B=4,T=64,D=32,epilogue=bias+gelu+pre+gate+residual");
+  trigen_args args = plain();
+  args.bias = at(kOther);
+  args.pre.data = at(0x50000000);
+  args.gate.data = at(0x60000000);
+  args.residual.data = at(0x70000000);
+  args.workspace = at(0x80000000);
+  args.workspace_size = 4096;
+  Params params;
+  const int before = allocations;
+  const bool failed = static_cast<bool>(bind_arguments(full, 4096, args, params));
+  EXPECT_EQ(allocations, before);
+  EXPECT_FALSE(failed);
+  args.x.data = nullptr;
+  EXPECT_NE(error_of(bind_arguments(full, 4096, args, params)), "");
+  EXPECT_GT(allocations, before) << "the counter counts";
 }
 
 }  // namespace
