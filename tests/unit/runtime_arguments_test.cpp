@@ -9,13 +9,14 @@
 
 // Counts every allocation of this program, for the run path's promise.
 static std::atomic<int> allocations{0};
-void* operator new(size_t size) {
+// Not inlined: GCC 12 takes the inlined pair for a mismatch of new and free.
+__attribute__((noinline)) void* operator new(size_t size) {
   ++allocations;
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace trigen {
 namespace {
