@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "generator/makespan.h"
+#include "generator/wgmma_cost.h"
 #include "llvm/ADT/SmallVector.h"
 
 namespace trigen {
@@ -311,6 +312,7 @@ DeviceModel model_of(const Target& target) {
 
 Prediction predict(const Candidate& candidate, const DeviceModel& device,
                    const std::optional<Resources>& resources) {
+  if (candidate.family->name() == "wgmma_sm90") return predict_wgmma_sm90(candidate, device, resources);
   const Model m{candidate.problem, candidate.config, *candidate.target, device, candidate.family->name()};
   const Occupancy o = occupancy(m, candidate, resources);
   Schedule s = m.weight() ? weight_schedule(m) : product_schedule(m);

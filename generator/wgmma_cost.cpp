@@ -1,0 +1,161 @@
+// docs/cost-model.md explains the model. Its constants were fitted to one H200 (docs/performance.md), 128x256
+// tiles.
+#include "generator/wgmma_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "generator/families/tile_family.h"
+#include "templates/wgmma_sm90.h"
+
+namespace trigen {
+namespace {
+
+using namespace wgmma_sm90;
+
+constexpr double kLaunchSeconds = 2.5e-6;  // an empty kernel in a graph
+constexpr double kStartSeconds = 2e-6;     // first loads and last stores, which nothing overlaps
+constexpr double kTensorShare = 0.8;       // of the datasheet's rate: the power limit on random data
+constexpr double kFeedBytes = 70e9;        // per second from the L2 into one SM
+constexpr double kLatencySeconds = 1e-6;   // of a load under load
+constexpr double kTileSeconds = 1.5e-6;     // of an output tile of 128 x 256: drain, conversion, stores
+constexpr double kReduceSeconds = 6e-6;    // the second kernel with nothing to add
+constexpr double kPartBytes = 5e12;        // per second: partial sums through the L2
+constexpr double kDramEfficiency = 0.92;
+constexpr double kUsableL2 = 0.5;
+
+double soft_max(double a, double b) { return std::pow(std::pow(a, 4) + std::pow(b, 4), 0.25); }
+
+struct Load {
+  double longest = 0, mean = 0;  // seconds of the busiest cluster or block, and of all on average
+  double dram_bytes = 0, feed_bytes = 0, reduce_s = 0;
+};
+
+struct Model {
+  const Problem& p;
+  const Config& c;
+  const Target& target;
+  const DeviceModel& device;
+  double slower;  // spills
+
+  // One k block of a whole tile of `columns`.
+  double step(double columns) const {
+    const double products = c.tile_m * columns * 64;
+    const double tensor = 2 * products / (target.mma16_flops / target.sms * kTensorShare);
+    const double feed = 128 * (c.tile_m / static_cast<double>(std::max(1, c.cluster)) + columns) / kFeedBytes;
+    // The copy engine moves 16 bytes at least; shorter vectors would go through threads.
+    const double shorter = c.vec_a < 8 || c.vec_b < 8 ? 2 : 1;
+    return slower * shorter * soft_max(std::max(tensor, feed), kLatencySeconds / std::max(1, c.stages - 1));
+  }
+  double tile() const {
+    const Epilogue& e = p.epilogue;
+    const double activation = e.act == Activation::kGELU ? 1.5 : e.act == Activation::kSiLU ? 0.75 : 0;
+    return kTileSeconds * c.tile_m * c.tile_n / 32768 *
+           (1 + activation + 0.5 * (e.pre + e.gate + e.residual));
+  }
+};
+
+Load product_work(const Model& m) {
+  const Problem& p = m.p;
+  const Shape shape = kernel_shape(p);
+  const int rows = row_tiles(m.c, static_cast<int>(p.T)), blocks = static_cast<int>((p.T + 63) / 64);
+  const int columns = static_cast<int>(p.H) * column_units(m.c, static_cast<int>(p.B), static_cast<int>(p.D));
+  const int64_t units = int64_t{rows} * columns;
+  const int clusters =
+      static_cast<int>(std::min<int64_t>(std::max(1, m.target.sms / std::max(1, m.c.cluster)), units));
+  const int section = section_columns(m.c, rows, columns, clusters);
+  const int diag = static_cast<int>(p.op == Op::kGradInput ? -p.diag : p.diag), groups = consumers(m.c);
+  const double step = m.step(m.c.tile_n), tile = m.tile();
+  const auto seconds = [&](int row) {
+    double active = 0;
+    for (int g = 0; g < groups; ++g)
+      active += Reach(product_fill(shape), row * m.c.tile_m + 64 * g, diag, blocks).active;
+    return active / groups * step + tile;
+  };
+  Load w;
+  double depth = 0;
+  for (int row = 0; row < rows; ++row) {
+    w.mean += seconds(row) * columns / clusters;
+    depth += (seconds(row) - tile) / step * 64;
+  }
+  // A few clusters stand for all.
+  for (int sample :
+       {0, 1, clusters / 8, clusters / 4, clusters / 2, 3 * clusters / 4, clusters - 2, clusters - 1}) {
+    Deal deal{rows,
+              columns,
+              section,
+              clusters,
+              std::clamp(sample, 0, clusters - 1),
+              product_fill(shape) == Fill::kLower};
+    double own = 0;
+    for (int row = 0, column = 0; deal.next(row, column);) own += seconds(row);
+    w.longest = std::max(w.longest, own);
+  }
+  // DRAM: every byte once, and a section's panel again for every walk over it that the L2 does not keep.
+  const double width = static_cast<double>(section) * m.c.cluster * m.c.tile_n,
+               panel = static_cast<double>(p.T) * width * 2;
+  const double missed =
+      std::clamp(panel / (static_cast<double>(m.device.l2_bytes) * kUsableL2) - 1, 0.0, 1.0);
+  const double rows_at_once = std::max(1.0, static_cast<double>(clusters) / section);
+  const double walks = std::max(0.0, depth / static_cast<double>(p.T) / rows_at_once - 1);
+  w.dram_bytes = count_work(p).min_bytes + missed * walks * panel * columns / section;
+  w.feed_bytes =
+      depth / 64 * columns * m.c.cluster * 128 * (m.c.tile_m / static_cast<double>(m.c.cluster) + m.c.tile_n);
+  return w;
+}
+
+Load weight_work(const Model& m) {
+  const Problem& p = m.p;
+  const auto depth = static_cast<int>(p.B * ((p.D + 63) / 64));
+  const Shares s(static_cast<int>(p.T), static_cast<int>(p.diag), p.fill == Fill::kLower, depth,
+                 std::max(1, m.c.split_k), m.target.sms);
+  const double wide = m.step(256), narrow = m.step(128);
+  const auto rounds = [](int n, int each) { return static_cast<double>((n + each - 1) / each); };
+  Load w;
+  double parts = 0;
+  if (s.whole > 0) w.longest += rounds(s.whole, s.blocks) * (depth * wide + kTileSeconds);
+  if (s.parts() > 0) {
+    w.longest += rounds(s.parts(), s.blocks) * ((depth + s.split - 1) / s.split * wide + kTileSeconds);
+    if (s.split > 1) parts += static_cast<double>(s.parts()) * kWideSums * 4;
+  }
+  if (s.narrow > 0) {
+    w.longest += s.length() / static_cast<double>(s.sharers()) * narrow + 0.5 * kTileSeconds;
+    parts += (s.sharers() + s.narrow) * static_cast<double>(kNarrowSums) * 4;
+  }
+  w.mean = (s.wide * (depth * wide + kTileSeconds) + s.narrow * (depth * narrow + kTileSeconds)) / s.blocks;
+  w.longest = static_cast<double>(p.H) * std::max(w.longest, w.mean);
+  w.mean *= static_cast<double>(p.H);
+  parts *= static_cast<double>(p.H);
+  w.dram_bytes = count_work(p).min_bytes + parts / 2;
+  w.feed_bytes = static_cast<double>(p.H) * depth * 128 * (s.wide * 384.0 + s.narrow * 256.0);
+  w.reduce_s = kReduceSeconds + parts / kPartBytes;
+  return w;
+}
+
+}  // namespace
+
+Prediction predict_wgmma_sm90(const Candidate& candidate, const DeviceModel& device,
+                              const std::optional<Resources>& resources) {
+  const double slower = resources && resources->spill_bytes > 0 ? 1.2 + resources->spill_bytes / 1000.0 : 1;
+  const Model m{candidate.problem, candidate.config, *candidate.target, device, slower};
+  const Load w = candidate.problem.op == Op::kGradWeight ? weight_work(m) : product_work(m);
+  // The grid is made for the target's SMs.
+  const double scale =
+      std::max(1.0, static_cast<double>(m.target.sms) / device.sms) * m.target.clock_hz / device.clock_hz;
+  Prediction r;
+  r.blocks_per_sm = 1;
+  r.compute_s = w.mean * scale;
+  r.tail_s = std::max(0.0, w.longest - w.mean) * scale;
+  r.dram_s = w.dram_bytes / (device.dram_bytes_per_s * kDramEfficiency);
+  r.l2_s = w.feed_bytes / (kFeedBytes * device.sms);
+  r.fixed_s = kLaunchSeconds + kStartSeconds + w.reduce_s;
+  r.seconds = r.fixed_s + soft_max(r.compute_s + r.tail_s, r.dram_s);
+  r.limiter = "tensor";
+  double most = r.compute_s;
+  for (auto [seconds, name] :
+       {std::pair{r.tail_s, "tail"}, {r.dram_s, "dram"}, {r.l2_s, "l2"}, {r.fixed_s, "launch"}})
+    if (seconds > most) most = seconds, r.limiter = name;
+  return r;
+}
+
+}  // namespace trigen
