@@ -1,6 +1,7 @@
 // The trigen program.
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include "cli/command.h"
 
@@ -19,6 +20,18 @@ int main(int argc, char** argv) {
   add_cache(app, commands);
   add_doctor(app, commands);
   add_version(app, commands);
+  if (argc > 1 && argv[1][0] != '-') {
+    std::string known;
+    bool found = false;
+    for (const CLI::App* sub : app.get_subcommands({})) {
+      found = found || sub->get_name() == argv[1];
+      known += (known.empty() ? "" : ", ") + sub->get_name();
+    }
+    if (!found) {
+      std::fprintf(stderr, "trigen: error: unknown command '%s'; allowed are %s\n", argv[1], known.c_str());
+      return kBadRequest;
+    }
+  }
   try {
     app.parse(argc, argv);
     for (const Command& command : commands) {

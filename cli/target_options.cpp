@@ -67,7 +67,11 @@ std::unique_ptr<Store> TargetOptions::open_store(bool read_only) const {
   Store::Options options;
   options.layers = caches;
   options.read_only = read_only;
-  options.log = log_cache;
+  if (read_only) {
+    options.log = [](const std::string&) {};  // who only looks prints the layers' state
+  } else {
+    options.log = log_cache;
+  }
   return Store::open(std::move(options));
 }
 

@@ -123,6 +123,7 @@ struct Tune {
     std::vector<TuneReport> reports;
     std::vector<std::string> notes;
     int failures = 0;
+    int unstored = 0;
     for (size_t i = 0; i < list->size() && !interrupted.load(); ++i) {
       display.begin(i);
       auto report = tune((*list)[i], **target, device, *store, options);
@@ -132,16 +133,14 @@ struct Tune {
         if (interrupted.load()) break;
         remark("error: " + text.message);
         ++failures;
-        // a compiler that cannot make the target cannot make it for the other problems either
-        if (text.kind == ErrorKind::kBuild && reports.empty() && failures == 1 && text.message.find("nvrtc") != std::string::npos &&
-            text.message.find("log") == std::string::npos) {
-          break;
-        }
+        // the other problems would meet the same lack
+        if (text.kind == ErrorKind::kBuild && text.message.find("no compiler here makes") != std::string::npos) break;
         continue;
       }
       for (const std::string& note : report->notes) {
         if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
       }
+      unstored += report->stored ? 0 : 1;
       reports.push_back(std::move(*report));
     }
     display.clear();
@@ -161,7 +160,8 @@ struct Tune {
                     reports.size(), list->size()));
       return kInterrupted;
     }
-    return failures > 0 ? kFailure : kDone;
+    if (unstored > 0) remark(format("error: %d of %zu choices could not be stored", unstored, reports.size()));
+    return failures + unstored > 0 ? kFailure : kDone;
   }
 };
 

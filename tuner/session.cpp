@@ -123,11 +123,20 @@ void Session::show(const char* phase, size_t done, size_t total, double best_s, 
 void Session::note_cache(const std::string& problem) {
   if (problem.empty() || cache_noted_) return;
   cache_noted_ = true;
+  report_.stored = false;
   report_.notes.push_back("the cache was not written: " + problem);
 }
 
 llvm::Error Session::nothing_works() const {
   if (cancelled()) return make_error(ErrorKind::kDevice, "interrupted before any candidate of " + report_.problem + " was done");
+  // one reason for all of them (no compiler for the target, say) is said once
+  const auto tried = [](const CandidateReport& row) { return row.outcome != Outcome::kNotTried; };
+  const auto first = std::find_if(report_.candidates.begin(), report_.candidates.end(), tried);
+  if (first != report_.candidates.end() && first->outcome == Outcome::kNotBuilt &&
+      std::all_of(first, report_.candidates.end(),
+                  [&](const CandidateReport& row) { return !tried(row) || row.note == first->note; })) {
+    return make_error(ErrorKind::kBuild, first->note);
+  }
   std::string text = "no candidate of " + report_.problem + " works on " + report_.target + ":";
   size_t shown = 0;
   ErrorKind kind = ErrorKind::kDevice;

@@ -49,6 +49,7 @@ struct TuneReport {
   Provenance provenance = Provenance::kPredicted;
   bool kept = false;          // an earlier measured record was kept, nothing was done
   bool complete = true;       // false: interrupted, or finals cut short
+  bool stored = true;         // false: the cache could not be written; notes say why
   std::string chosen;         // family:config
   double seconds = 0;         // median, or prediction
   double lower_s = 0, upper_s = 0;  // quartiles, measured only

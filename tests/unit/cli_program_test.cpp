@@ -1,0 +1,292 @@
+// The built program, as a user runs it: help, exit codes, and the text of every kind of bad input.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "runtime/nvrtc.h"
+
+namespace trigen {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kProblem = "forward,dtype=f16,B=2,T=64,D=64";
+
+struct Finished {
+  int code = -1;  // exit code, 128 + n for signal n
+  std::string out, err;
+};
+
+std::string slurp(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// A folder of its own for each test: cache, home, captured output.
+class Program : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "/trigenXXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    char real[PATH_MAX];
+    folder_ = ::realpath(pattern.c_str(), real) != nullptr ? real : pattern;
+    cache_ = folder_ + "/cache.db";
+  }
+  void TearDown() override { (void)!std::system(("rm -rf '" + folder_ + "'").c_str()); }
+
+  // Starts the program; `setup` runs in the child before exec.
+  pid_t start(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {},
+              const std::function<void()>& setup = {}) {
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    (void)!std::freopen((folder_ + "/out").c_str(), "w", stdout);
+    (void)!std::freopen((folder_ + "/err").c_str(), "w", stderr);
+    ::setenv("TRIGEN_CACHE", cache_.c_str(), 1);
+    ::setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
+    ::unsetenv("TRIGEN_NO_JIT");
+    ::unsetenv("TRIGEN_LOG");
+    for (const std::string& entry : environment) ::putenv(const_cast<char*>(entry.c_str()));
+    std::vector<char*> argv{const_cast<char*>(TRIGEN_PROGRAM)};
+    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    if (setup) setup();
+    ::execv(TRIGEN_PROGRAM, argv.data());
+    ::_exit(127);
+  }
+  Finished finish(pid_t child) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    Finished done;
+    done.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    done.out = slurp(folder_ + "/out");
+    done.err = slurp(folder_ + "/err");
+    return done;
+  }
+  Finished run(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {},
+               const std::function<void()>& setup = {}) {
+    return finish(start(arguments, environment, setup));
+  }
+
+  std::string folder_, cache_;
+};
+
+// A test that compiles needs a compiler; without one it says so.
+#define NEEDS_COMPILER(name)                                                              \
+  do {                                                                                    \
+    auto target = find_target(name);                                                      \
+    ASSERT_TRUE(static_cast<bool>(target));                                               \
+    auto compiler = Nvrtc::choose(**target);                                              \
+    if (!compiler) GTEST_SKIP() << "[SKIP] " << take_error(compiler.takeError()).message; \
+  } while (false)
+
+TEST_F(Program, HelpListsTheCommands) {
+  const Finished help = run({"--help"});
+  EXPECT_EQ(help.code, 0);
+  for (const char* command : {"tune", "verify", "bench", "emit", "cache", "doctor", "version"}) EXPECT_THAT(help.out, HasSubstr(command));
+  for (const char* command : {"tune", "verify", "bench", "emit"}) {
+    const Finished one = run({command, "--help"});
+    EXPECT_EQ(one.code, 0);
+    EXPECT_THAT(one.out, AllOf(HasSubstr("--problems"), HasSubstr("--epilogue"), HasSubstr("-T,--tokens"))) << command;
+  }
+  EXPECT_THAT(run({"version"}).out, HasSubstr("trigen 0."));
+}
+
+struct Bad {
+  std::vector<std::string> arguments;
+  std::string text;
+  int code = 2;
+};
+
+TEST_F(Program, BadRequestsSayWhatIsAllowed) {
+  const std::vector<Bad> table = {
+      {{}, "subcommand is required"},
+      {{"tun"}, "unknown command 'tun'; allowed are tune"},
+      {{"tune", "--bogus"}, "--bogus"},
+      {{"tune", "--arch", "sm_70", "forward,dtype=f16,B=2,T=0,D=64"}, "T=0; allowed are 1 to"},
+      {{"tune", "--arch", "sm_70", "--op", "forward", "--dtype", "f16", "-B", "2", "-T", "0", "-D", "64"}, "T=0; allowed are 1 to"},
+      {{"tune", "--arch", "sm_70", "--op", "forward", "--dtype", "f16", "-B", "-3", "-T", "4", "-D", "64"}, "B=-3; allowed are 1 to"},
+      {{"tune", "--arch", "sm_70", "forward,dtype=f16,B=2,T=64,D=-1"}, "D=-1; allowed are 1 to"},
+      {{"tune", "--arch", "sm_70", "forward,dtype=f16,B=99999999999999999999,T=64,D=4"}, "B"},
+      {{"tune", "--arch", "sm_70", "forward,dtype=f16,B=2000000,T=64,D=2000000"}, "B*D is larger than"},
+      {{"tune", "--arch", "sm_70", "forward,dtype=f16,B=1,T=100000,D=1,K=100000"}, "T*K is larger than"},
+      {{"tune", "--arch", "sm_71", kProblem}, "unknown arch 'sm_71'; allowed are sm_70"},
+      {{"emit", "--arch", "volta", kProblem}, "unknown arch 'volta'"},
+      {{"tune", "--arch", "sm_70", "forward,dtype=fp16,B=2,T=64,D=64"}, "dtype='fp16' is unknown; allowed are f16, bf16 or f32"},
+      {{"tune", "--arch", "sm_70", "--op", "forward", "--dtype", "f64", "-B", "1", "-T", "4", "-D", "4"}, "dtype='f64' is unknown"},
+      {{"tune", "--arch", "sm_70", "forward,dtype=f32,wdtype=f16,B=2,T=64,D=64"}, "wdtype=f16 with dtype=f32"},
+      {{"tune", "--arch", "sm_70", "forwards,dtype=f16,B=2,T=64,D=64"}, "forwards"},
+      {{"tune", "--arch", "sm_70", "forward,dtype=f16,B=2,T=64,D=64,Q=1"}, "unknown key 'Q'"},
+      {{"tune", "--arch", "sm_70", "forward,dtype=f16,B=,T=64,D=64"}, "B"},
+      {{"tune", "--arch", "sm_70", ",,,"}, "trigen: error:"},
+      {{"tune", "--arch", "sm_70", "--family", "cutlass", kProblem}, "unknown family 'cutlass'; allowed are"},
+      {{"tune", "--arch", "sm_70", "--config", "tile=64x64x8", kProblem}, "--config without --family"},
+      {{"tune", "--arch", "sm_70", "--budget", "soon", kProblem}, "budget 'soon'; allowed are"},
+      {{"tune", "--arch", "sm_70", "--device", "gpu7", kProblem}, "gpu7"},
+      {{"emit", "--arch", "sm_70"}, "no problem is named"},
+      {{"emit", "--arch", "sm_70", kProblem, kProblem}, "takes one problem, found 2"},
+      {{"bench", "--against", "cutlass", kProblem}, "allowed are cublas, none and auto"},
+      {{"verify", "--families", "some", kProblem}, "allowed is all"},
+  };
+  for (const Bad& bad : table) {
+    const Finished done = run(bad.arguments);
+    std::string line;
+    for (const std::string& argument : bad.arguments) line += argument + " ";
+    EXPECT_EQ(done.code, bad.code) << line << done.err;
+    EXPECT_THAT(done.err, HasSubstr(bad.text)) << line;
+    EXPECT_EQ(done.out, "") << line;
+  }
+}
+
+TEST_F(Program, EmitPrintsTheSourceThatItsCommandRemakes) {
+  const Finished first = run({"emit", "--arch", "sm_80", kProblem});
+  ASSERT_EQ(first.code, 0) << first.err;
+  ASSERT_THAT(first.out, AllOf(HasSubstr("// trigen emit --arch sm_80 --candidate "), HasSubstr("constexpr trigen::Kernel"),
+                               HasSubstr("extern \"C\"")));
+  std::istringstream line(first.out.substr(3, first.out.find('\n') - 3));
+  std::vector<std::string> words;
+  for (std::string word; line >> word;) words.push_back(word);
+  words.erase(words.begin());
+  EXPECT_EQ(run(words).out, first.out);
+}
+
+TEST_F(Program, ExplainShowsPredictionsAndRefusals) {
+  const Finished done = run({"emit", "--arch", "sm_70", "--explain", "--rows", "3", kProblem});
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.out, AllOf(HasSubstr("predicted"), HasSubstr("simt:"), HasSubstr("candidates; times are the model's")));
+}
+
+TEST_F(Program, ArchThatNoCompilerMakes) {
+  NvrtcSearch search;
+  search.use_environment = false;
+  std::string newer;
+  for (const NvrtcFinding& found : list_nvrtc(search)) {
+    if (!found.archs.empty() && found.archs.front() > 70) newer = found.file.path;
+  }
+  if (newer.empty()) GTEST_SKIP() << "[SKIP] no NVRTC 13 or newer here; every one found makes sm_70";
+  const Finished done = run({"tune", "--arch", "sm_70", kProblem}, {"TRIGEN_NVRTC=" + newer});
+  EXPECT_EQ(done.code, 1);
+  EXPECT_THAT(done.err, AllOf(HasSubstr("no compiler here makes sm_70"), HasSubstr("12.9")));
+  const Finished doctor = run({"doctor"}, {"TRIGEN_NVRTC=" + newer});
+  EXPECT_THAT(doctor.out, HasSubstr("no compiler here"));
+}
+
+TEST_F(Program, TuneWithoutADeviceSaysPredicted) {
+  NEEDS_COMPILER("sm_70");
+  const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", kProblem});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.out, AllOf(HasSubstr("predicted"), Not(HasSubstr("measured"))));
+  EXPECT_THAT(done.err, HasSubstr("the choice is the model's"));
+  const Finished list = run({"cache", "ls", "--binaries"});
+  EXPECT_EQ(list.code, 0) << list.err;
+  EXPECT_THAT(list.out, AllOf(HasSubstr("forward,dtype=f16,B=2,H=1,T=64,D=64,K=1,pad=0"), HasSubstr("predicted"), HasSubstr("nvrtc")));
+  const Finished show = run({"cache", "show", kProblem});
+  EXPECT_EQ(show.code, 0) << show.err;
+  EXPECT_THAT(show.out, HasSubstr("none: predicted by the model"));
+  const Finished json = run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", "--json", kProblem});
+  EXPECT_THAT(json.out, AllOf(HasSubstr("\"provenance\": \"predicted\""), HasSubstr("\"outcome\": \"chosen\"")));
+  // nothing is compiled where that is forbidden: the cache has the binaries already, another problem's it has not
+  EXPECT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", kProblem}, {"TRIGEN_NO_JIT=1"}).code, 0);
+  const Finished miss = run({"tune", "--no-device", "--arch", "sm_70", "forward,dtype=f16,B=2,T=72,D=64"}, {"TRIGEN_NO_JIT=1"});
+  EXPECT_EQ(miss.code, 1);
+  EXPECT_THAT(miss.err, HasSubstr("T=72"));
+}
+
+TEST_F(Program, InterruptKeepsWhatIsDone) {
+  NEEDS_COMPILER("sm_70");
+  const pid_t child = start({"tune", "--no-device", "--arch", "sm_70", "--list", "mixers"});
+  // wait for the first record, then interrupt
+  bool stored = false;
+  for (int i = 0; i < 600 && !stored; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    sqlite3* db = nullptr;
+    if (sqlite3_open_v2(cache_.c_str(), &db, SQLITE_OPEN_READONLY, nullptr) == SQLITE_OK) {
+      sqlite3_stmt* statement = nullptr;
+      if (sqlite3_prepare_v2(db, "SELECT count(*) FROM records", -1, &statement, nullptr) == SQLITE_OK &&
+          sqlite3_step(statement) == SQLITE_ROW) {
+        stored = sqlite3_column_int(statement, 0) > 0;
+      }
+      sqlite3_finalize(statement);
+    }
+    sqlite3_close(db);
+  }
+  ::kill(child, SIGINT);
+  const auto sent = std::chrono::steady_clock::now();
+  const Finished done = finish(child);
+  ASSERT_TRUE(stored) << done.err;
+  EXPECT_EQ(done.code, 130) << done.err;
+  EXPECT_LT(std::chrono::steady_clock::now() - sent, std::chrono::seconds(30));
+  EXPECT_THAT(done.err, HasSubstr("interrupted: "));
+  const Finished list = run({"cache", "ls"});
+  EXPECT_EQ(list.code, 0);
+  EXPECT_THAT(list.out, HasSubstr("predicted"));
+}
+
+TEST_F(Program, CorruptCacheIsSaidAndLeftAlone) {
+  std::ofstream(cache_) << std::string(5000, 'x');
+  const Finished list = run({"cache", "ls"});
+  EXPECT_EQ(list.code, 1);
+  EXPECT_THAT(list.err, AllOf(HasSubstr(cache_), HasSubstr("not a trigen cache")));
+  EXPECT_EQ(std::count(list.err.begin(), list.err.end(), '\n'), 1) << list.err;  // said once
+  EXPECT_THAT(run({"doctor"}).out, HasSubstr("not a trigen cache"));
+  NEEDS_COMPILER("sm_70");
+  const Finished tune = run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", kProblem});
+  EXPECT_EQ(tune.code, 1);  // the choice is printed, but it could not be stored
+  EXPECT_THAT(tune.out, HasSubstr("simt:"));
+  EXPECT_THAT(tune.err, AllOf(HasSubstr("the cache was not written"), HasSubstr("could not be stored")));
+  EXPECT_EQ(slurp(cache_), std::string(5000, 'x'));
+}
+
+TEST_F(Program, UnreadableCacheIsSaid) {
+  ::mkdir(cache_.c_str(), 0700);  // a folder where a file should be: unreadable for root, too
+  const Finished list = run({"cache", "ls"});
+  EXPECT_EQ(list.code, 1);
+  EXPECT_THAT(list.err, AllOf(HasSubstr(cache_), HasSubstr("a folder")));
+}
+
+TEST_F(Program, LockedCacheIsWaitedForThenSaid) {
+  NEEDS_COMPILER("sm_70");
+  ASSERT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", kProblem}).code, 0);
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(cache_.c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, "BEGIN EXCLUSIVE", nullptr, nullptr, nullptr), SQLITE_OK);
+  const Finished tune = run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "forward,dtype=f16,B=2,T=80,D=64"});
+  sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr);
+  sqlite3_close(db);
+  EXPECT_EQ(tune.code, 1);
+  EXPECT_THAT(tune.out, HasSubstr("T=80"));
+  EXPECT_THAT(tune.err, AllOf(HasSubstr("locked"), HasSubstr("could not be stored")));
+  EXPECT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "forward,dtype=f16,B=2,T=80,D=64"}).code, 0);
+}
+
+TEST_F(Program, FullDiskIsSaid) {
+  NEEDS_COMPILER("sm_70");
+  // writes beyond 16 KiB fail as on a full disk
+  const Finished tune = run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", kProblem}, {}, [] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{16384, 16384};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  });
+  EXPECT_EQ(tune.code, 1) << tune.err;
+  EXPECT_THAT(tune.out, HasSubstr("simt:"));
+  EXPECT_THAT(tune.err, HasSubstr("could not be stored"));
+  EXPECT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", kProblem}).code, 0);
+}
+
+}  // namespace
+}  // namespace trigen
