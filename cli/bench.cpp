@@ -28,20 +28,23 @@ struct Bench {
                  i == 0 ? "1" : format("%.3f", arm.ratio),
                  arm.seconds.median > 0 ? format("%.0f %%", 100 * c.ceiling_s / arm.seconds.median) : "-",
                  arm.error >= 0 ? format("%.1e", arm.error) : "-",
-                 i == 0 ? c.candidate + (c.provenance == Provenance::kMeasured ? ", measured" : ", predicted") : arm.note});
+                 i == 0 ? c.candidate + (c.provenance == Provenance::kMeasured ? ", measured" : ", predicted")
+                        : arm.note});
     }
   }
 
   llvm::Expected<int> run_all() const {
     if (against != "auto" && against != "cublas" && against != "none") {
-      return make_error(ErrorKind::kBadRequest, "--against " + against + "; allowed are cublas, none and auto");
+      return make_error(ErrorKind::kBadRequest,
+                        "--against " + against + "; allowed are cublas, none and auto");
     }
     auto list = problems.problems();
     if (!list) return list.takeError();
     auto device = Device::open(where.device);
     if (!device) return device.takeError();
     if ((*device)->info().emulated) {
-      return make_error(ErrorKind::kUnsupported, "an emulated device has no time to measure; bench needs a real device");
+      return make_error(ErrorKind::kUnsupported,
+                        "an emulated device has no time to measure; bench needs a real device");
     }
     bool cublas = against != "none";
     std::string missing;
@@ -78,14 +81,19 @@ struct Bench {
       for (const std::string& note : comparison->notes) remark("note: " + to_string(problem) + ": " + note);
       add_rows(table, *comparison);
       out += (out.empty() ? "\n" : ",\n") + comparison_json(*comparison);
-      if (!json) remark(format("%s: %s", to_string(problem).c_str(), format_seconds(comparison->arms[0].seconds.median).c_str()));
+      if (!json)
+        remark(format("%s: %s", to_string(problem).c_str(),
+                      format_seconds(comparison->arms[0].seconds.median).c_str()));
     }
     if (json) {
       std::printf("[%s\n]\n", out.c_str());
     } else {
       table.print();
-      std::printf("\n%s, driver %s%s%s; graph replays over rotating inputs larger than the L2, arms in turn, medians of %d rounds\n",
-                  (*device)->info().name.c_str(), (*device)->info().driver.c_str(), peer.empty() ? "" : ", ", peer.c_str(), rounds);
+      std::printf(
+          "\n%s, driver %s%s%s; graph replays over rotating inputs larger than the L2, arms in turn, medians "
+          "of %d rounds\n",
+          (*device)->info().name.c_str(), (*device)->info().driver.c_str(), peer.empty() ? "" : ", ",
+          peer.c_str(), rounds);
     }
     if (!missing.empty()) remark("note: " + missing);
     if (interrupted.load()) return kInterrupted;
@@ -102,8 +110,10 @@ void add_bench(CLI::App& app, Commands& commands) {
   bench->where.add_arch(*sub);
   bench->where.add_device(*sub);
   bench->where.add_cache(*sub);
-  sub->add_option("--against", bench->against, "cublas (an error when it is not there), none, or auto (default)");
-  sub->add_option("--rounds", bench->rounds, "rounds of the interleaved timing (31)")->check(CLI::Range(5, 1000));
+  sub->add_option("--against", bench->against,
+                  "cublas (an error when it is not there), none, or auto (default)");
+  sub->add_option("--rounds", bench->rounds, "rounds of the interleaved timing (31)")
+      ->check(CLI::Range(5, 1000));
   sub->add_flag("--no-jit", bench->no_jit, "use the cache's kernels only, as TRIGEN_NO_JIT=1");
   sub->add_flag("--json", bench->json, "results with all samples as JSON on standard output");
   commands.push_back({sub, [bench] {

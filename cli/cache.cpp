@@ -24,7 +24,9 @@ std::string when(int64_t seconds) {
   return text;
 }
 
-const char* name_of(Provenance provenance) { return provenance == Provenance::kMeasured ? "measured" : "predicted"; }
+const char* name_of(Provenance provenance) {
+  return provenance == Provenance::kMeasured ? "measured" : "predicted";
+}
 
 // Exit code of a look at the layers: failure when one of them is damaged or cannot be read.
 int health(const std::vector<LayerInfo>& layers) {
@@ -70,17 +72,21 @@ int list_all(const TargetOptions& where, bool binaries, bool as_json) {
   }
   Table files({"cache file", "role", ">records", ">binaries", ">size", "state"});
   for (const LayerInfo& l : layers) {
-    files.add({l.path, l.user_layer ? "read and written" : "read", std::to_string(l.records), std::to_string(l.binaries),
-               format_bytes(static_cast<double>(l.bytes)),
-               !l.problem.empty() ? "unusable, see below" : !l.exists ? "not there yet" : l.note.empty() ? "good" : l.note});
+    files.add({l.path, l.user_layer ? "read and written" : "read", std::to_string(l.records),
+               std::to_string(l.binaries), format_bytes(static_cast<double>(l.bytes)),
+               !l.problem.empty() ? "unusable, see below"
+               : !l.exists        ? "not there yet"
+               : l.note.empty()   ? "good"
+                                  : l.note});
   }
   files.print();
   if (!records.empty()) {
     std::printf("\n");
     Table table({"problem", "target", "device", "choice", ">time", "provenance", "stored"});
     for (const FoundRecord& r : records) {
-      table.add({r.record.problem, r.record.arch, r.record.device.empty() ? "-" : r.record.device, r.record.candidate,
-                 format_seconds(r.record.median_us * 1e-6), name_of(r.record.provenance), when(r.record.stored_at)});
+      table.add({r.record.problem, r.record.arch, r.record.device.empty() ? "-" : r.record.device,
+                 r.record.candidate, format_seconds(r.record.median_us * 1e-6), name_of(r.record.provenance),
+                 when(r.record.stored_at)});
     }
     table.print();
   }
@@ -89,8 +95,8 @@ int list_all(const TargetOptions& where, bool binaries, bool as_json) {
     Table table({"binary", "target", "compiler", "candidate", ">cubin", ">stored", "at"});
     for (const BinaryInfo& b : store->list_binaries()) {
       table.add({b.key.digest().substr(0, 12), b.key.arch, b.key.compiler, b.candidate,
-                 format_bytes(static_cast<double>(b.cubin_bytes)), format_bytes(static_cast<double>(b.stored_bytes)),
-                 when(b.stored_at)});
+                 format_bytes(static_cast<double>(b.cubin_bytes)),
+                 format_bytes(static_cast<double>(b.stored_bytes)), when(b.stored_at)});
     }
     table.print();
   }
@@ -133,15 +139,19 @@ int show(const ProblemOptions& problems, const TargetOptions& where, bool as_jso
     if (r.record.device.empty()) {
       std::printf("  device      none: predicted by the model\n");
     } else {
-      std::printf("  device      %s, %d multiprocessors, driver %s\n", r.record.device.c_str(), r.record.sms, r.record.driver.c_str());
+      std::printf("  device      %s, %d multiprocessors, driver %s\n", r.record.device.c_str(), r.record.sms,
+                  r.record.driver.c_str());
     }
     std::printf("  choice      %s\n", r.record.candidate.c_str());
-    std::printf("  time        %s, %s\n", format_seconds(r.record.median_us * 1e-6).c_str(), name_of(r.record.provenance));
+    std::printf("  time        %s, %s\n", format_seconds(r.record.median_us * 1e-6).c_str(),
+                name_of(r.record.provenance));
     if (r.record.error > 0) std::printf("  error       %.2e\n", r.record.error);
     std::printf("  compiler    %s\n", r.record.binary.compiler.c_str());
     if (binary) {
-      std::printf("  binary      %s: %s of machine code, %d registers, %d B spilled\n", binary->key.digest().substr(0, 12).c_str(),
-                  format_bytes(static_cast<double>(binary->cubin.size())).c_str(), binary->registers, binary->spill_bytes);
+      std::printf("  binary      %s: %s of machine code, %d registers, %d B spilled\n",
+                  binary->key.digest().substr(0, 12).c_str(),
+                  format_bytes(static_cast<double>(binary->cubin.size())).c_str(), binary->registers,
+                  binary->spill_bytes);
     } else {
       std::printf("  binary      not in the cache (damaged or never stored); `trigen tune` makes it again\n");
     }
@@ -159,8 +169,10 @@ int show(const ProblemOptions& problems, const TargetOptions& where, bool as_jso
         if (us < 0) us = median("quick_us");
         const std::string note = row.value("note", "");
         table.add({"  " + row.value("candidate", ""), row.value("outcome", ""),
-                   us >= 0 ? format_seconds(us * 1e-6) : format_seconds(row.value("predicted_us", 0.0) * 1e-6) + " (model)",
-                   row.contains("error") ? format("%.1e", row.value("error", 0.0)) : "-", note.substr(0, note.find('\n'))});
+                   us >= 0 ? format_seconds(us * 1e-6)
+                           : format_seconds(row.value("predicted_us", 0.0) * 1e-6) + " (model)",
+                   row.contains("error") ? format("%.1e", row.value("error", 0.0)) : "-",
+                   note.substr(0, note.find('\n'))});
       }
       table.print();
     }

@@ -1,7 +1,8 @@
 // What the subcommands share: registration, exit codes, errors on stderr.
 //
-// Exit codes: 0 done; 1 the request was right but failed (a wrong result, no compiler, no device, a damaged cache); 2 the
-// request itself is wrong (arguments, problem text, unknown target); 130 interrupted, what was measured is kept.
+// Exit codes: 0 done; 1 the request was right but failed (a wrong result, no compiler, no device, a damaged
+// cache); 2 the request itself is wrong (arguments, problem text, unknown target); 130 interrupted, what was
+// measured is kept.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -17,9 +17,12 @@ using nlohmann::json;
 
 const char* name_of(Severity severity) {
   switch (severity) {
-    case Severity::kError: return "error";
-    case Severity::kWarning: return "warning";
-    case Severity::kNote: return "note";
+    case Severity::kError:
+      return "error";
+    case Severity::kWarning:
+      return "warning";
+    case Severity::kNote:
+      return "note";
   }
   return "note";
 }
@@ -33,8 +36,12 @@ std::string arch_range(const std::vector<int>& archs) {
 
 void print_json(const Findings& f) {
   json out = {{"version", f.version},
-              {"driver", {{"path", f.driver.path}, {"version", f.driver.version}, {"cuda", f.driver.cuda_version},
-                          {"devices", f.driver.device_count}, {"problem", f.driver.text}}},
+              {"driver",
+               {{"path", f.driver.path},
+                {"version", f.driver.version},
+                {"cuda", f.driver.cuda_version},
+                {"devices", f.driver.device_count},
+                {"problem", f.driver.text}}},
               {"devices", json::array()},
               {"emulator", f.emulator},
               {"nvrtc", json::array()},
@@ -43,22 +50,35 @@ void print_json(const Findings& f) {
               {"no_jit", f.no_jit},
               {"troubles", json::array()}};
   for (const DeviceInfo& d : f.devices) {
-    out["devices"].push_back({{"spec", d.spec()}, {"name", d.name}, {"capability", format("%d.%d", d.major, d.minor)},
-                              {"sms", d.sms}, {"memory_bytes", d.memory_bytes}, {"l2_bytes", d.l2_bytes}});
+    out["devices"].push_back({{"spec", d.spec()},
+                              {"name", d.name},
+                              {"capability", format("%d.%d", d.major, d.minor)},
+                              {"sms", d.sms},
+                              {"memory_bytes", d.memory_bytes},
+                              {"l2_bytes", d.l2_bytes}});
   }
   for (const NvrtcFinding& n : f.nvrtc) {
-    out["nvrtc"].push_back({{"path", n.file.path}, {"origin", n.file.origin}, {"version", n.version}, {"archs", n.archs},
+    out["nvrtc"].push_back({{"path", n.file.path},
+                            {"origin", n.file.origin},
+                            {"version", n.version},
+                            {"archs", n.archs},
                             {"problem", n.problem}});
   }
   for (const TargetFinding& t : f.targets)
     out["targets"].push_back({{"target", t.target}, {"made_by", t.made_by}, {"chosen", t.chosen}});
   for (const LayerInfo& l : f.caches) {
-    out["caches"].push_back({{"path", l.path}, {"exists", l.exists}, {"writable", l.writable}, {"records", l.records},
-                             {"binaries", l.binaries}, {"problem", l.problem}});
+    out["caches"].push_back({{"path", l.path},
+                             {"exists", l.exists},
+                             {"writable", l.writable},
+                             {"records", l.records},
+                             {"binaries", l.binaries},
+                             {"problem", l.problem}});
   }
   for (const Trouble& t : f.troubles) {
-    out["troubles"].push_back(
-        {{"severity", name_of(t.severity)}, {"about", t.about}, {"text", t.text}, {"next_step", t.next_step}});
+    out["troubles"].push_back({{"severity", name_of(t.severity)},
+                               {"about", t.about},
+                               {"text", t.text},
+                               {"next_step", t.next_step}});
   }
   std::printf("%s\n", out.dump(2, ' ', false, json::error_handler_t::replace).c_str());
 }
@@ -66,15 +86,16 @@ void print_json(const Findings& f) {
 void print_text(const Findings& f) {
   std::printf("trigen %s\n\n", f.version.c_str());
   if (f.driver.state == DriverState::kReady) {
-    std::printf("driver      %s, CUDA %d.%d, %d device%s, %s\n", f.driver.version.c_str(), f.driver.cuda_version / 1000,
-                f.driver.cuda_version / 10 % 100, f.driver.device_count, f.driver.device_count == 1 ? "" : "s",
-                f.driver.path.c_str());
+    std::printf("driver      %s, CUDA %d.%d, %d device%s, %s\n", f.driver.version.c_str(),
+                f.driver.cuda_version / 1000, f.driver.cuda_version / 10 % 100, f.driver.device_count,
+                f.driver.device_count == 1 ? "" : "s", f.driver.path.c_str());
   } else {
     std::printf("driver      none that works\n");
   }
   for (const DeviceInfo& d : f.devices) {
-    std::printf("device      %s: %s, compute capability %d.%d, %d multiprocessors, %s\n", d.spec().c_str(), d.name.c_str(), d.major,
-                d.minor, d.sms, format_bytes(static_cast<double>(d.memory_bytes)).c_str());
+    std::printf("device      %s: %s, compute capability %d.%d, %d multiprocessors, %s\n", d.spec().c_str(),
+                d.name.c_str(), d.major, d.minor, d.sms,
+                format_bytes(static_cast<double>(d.memory_bytes)).c_str());
   }
   std::printf("emulated    %s\n", f.emulator.empty() ? "not installed" : f.emulator.c_str());
   std::string cublas = "not found (only `trigen bench` uses it)";
@@ -87,21 +108,26 @@ void print_text(const Findings& f) {
   std::printf("compiling   %s\n\n", f.no_jit ? "forbidden by TRIGEN_NO_JIT" : "allowed");
   Table compilers({"compiler", "makes", "found by", "file"});
   for (const NvrtcFinding& n : f.nvrtc) {
-    compilers.add({n.version.empty() ? "does not load" : "nvrtc " + n.version, arch_range(n.archs), n.file.origin, n.file.path});
+    compilers.add({n.version.empty() ? "does not load" : "nvrtc " + n.version, arch_range(n.archs),
+                   n.file.origin, n.file.path});
   }
   if (!compilers.empty()) {
     compilers.print();
     std::printf("\n");
   }
   Table targets({"target", "compiled by"});
-  for (const TargetFinding& t : f.targets) targets.add({t.target, t.chosen.empty() ? "no compiler here" : t.chosen});
+  for (const TargetFinding& t : f.targets)
+    targets.add({t.target, t.chosen.empty() ? "no compiler here" : t.chosen});
   targets.print();
   std::printf("\n");
   Table caches({"cache file, in order", "role", ">records", ">binaries", ">size", "state"});
   for (const LayerInfo& l : f.caches) {
-    caches.add({l.path, l.user_layer ? "read and written" : "read", std::to_string(l.records), std::to_string(l.binaries),
-                format_bytes(static_cast<double>(l.bytes)),
-                !l.problem.empty() ? "unusable" : !l.exists ? "not there yet" : l.note.empty() ? "good" : l.note});
+    caches.add({l.path, l.user_layer ? "read and written" : "read", std::to_string(l.records),
+                std::to_string(l.binaries), format_bytes(static_cast<double>(l.bytes)),
+                !l.problem.empty() ? "unusable"
+                : !l.exists        ? "not there yet"
+                : l.note.empty()   ? "good"
+                                   : l.note});
   }
   caches.print();
   std::printf("\n");

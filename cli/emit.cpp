@@ -27,7 +27,8 @@ struct Emit {
     auto device = where.open_device(why);
     if (!device) return device.takeError();
     if (*device != nullptr) return &(*device)->target();
-    return make_error(ErrorKind::kBadRequest, "no target is named and no device is here (" + why + "); add --arch sm_70");
+    return make_error(ErrorKind::kBadRequest,
+                      "no target is named and no device is here (" + why + "); add --arch sm_70");
   }
 
   llvm::Expected<Candidate> pick(const Problem& problem, const Target& target) const {
@@ -41,7 +42,9 @@ struct Emit {
     if (generic && choice->family == nullptr) return generic_candidate(problem, target);
     if (generic) {
       const auto config = choice->family->generic_config(problem, target);
-      if (!config) return make_error(ErrorKind::kUnsupported, choice->family->name() + " has no generic kernel for this problem");
+      if (!config)
+        return make_error(ErrorKind::kUnsupported,
+                          choice->family->name() + " has no generic kernel for this problem");
       auto one = make_candidate(problem, target, *choice->family, *config);
       if (one) one->generic = true;
       return one;
@@ -54,7 +57,8 @@ struct Emit {
   llvm::Error write(llvm::StringRef content, bool binary) const {
     if (output.empty() || output == "-") {
       if (binary && output.empty())
-        return make_error(ErrorKind::kBadRequest, "a cubin is no text; name a file with -o, or -o - for standard output");
+        return make_error(ErrorKind::kBadRequest,
+                          "a cubin is no text; name a file with -o, or -o - for standard output");
       std::fwrite(content.data(), 1, content.size(), stdout);
       return llvm::Error::success();
     }
@@ -101,16 +105,17 @@ struct Emit {
   }
 
   void print_ranking(const std::vector<Candidate>& list, const Target& target) const {
-    Table table({">rank", "candidate", ">predicted", "limit", ">compute", ">dram", ">l2", ">tail", ">fixed", ">blocks/sm",
-                 ">shared"});
+    Table table({">rank", "candidate", ">predicted", "limit", ">compute", ">dram", ">l2", ">tail", ">fixed",
+                 ">blocks/sm", ">shared"});
     const DeviceModel model = model_of(target);
     const size_t count = rows == 0 ? list.size() : std::min(rows, list.size());
     for (size_t i = 0; i < count; ++i) {
       const Prediction p = predict(list[i], model);
-      table.add({std::to_string(i + 1), describe(list[i]), format_seconds(p.seconds), p.limiter, format_seconds(p.compute_s),
-                 format_seconds(p.dram_s), format_seconds(p.l2_s), format_seconds(p.tail_s), format_seconds(p.fixed_s),
-                 std::to_string(p.blocks_per_sm),
-                 format_bytes(static_cast<double>(list[i].family->shared_bytes(list[i].problem, list[i].config)))});
+      table.add(
+          {std::to_string(i + 1), describe(list[i]), format_seconds(p.seconds), p.limiter,
+           format_seconds(p.compute_s), format_seconds(p.dram_s), format_seconds(p.l2_s),
+           format_seconds(p.tail_s), format_seconds(p.fixed_s), std::to_string(p.blocks_per_sm),
+           format_bytes(static_cast<double>(list[i].family->shared_bytes(list[i].problem, list[i].config)))});
     }
     table.print();
     std::printf("\n%zu candidates; times are the model's for %s, before the compiler's report\n", list.size(),
@@ -144,7 +149,8 @@ struct Emit {
 }  // namespace
 
 void add_emit(CLI::App& app, Commands& commands) {
-  CLI::App* sub = app.add_subcommand("emit", "print a kernel's source, PTX or machine code, or explain the choice");
+  CLI::App* sub =
+      app.add_subcommand("emit", "print a kernel's source, PTX or machine code, or explain the choice");
   auto emit = std::make_shared<Emit>();
   emit->problems.add_to(*sub);
   emit->where.add_arch(*sub);
@@ -155,7 +161,8 @@ void add_emit(CLI::App& app, Commands& commands) {
   kind->add_flag("--ptx", emit->ptx, "PTX");
   kind->add_flag("--cubin", emit->cubin, "machine code (needs -o)");
   kind->add_flag("--log", emit->log, "the compiler's log with its resource report");
-  kind->add_flag("--explain", emit->explain, "the candidates with their predicted times, and why families were refused");
+  kind->add_flag("--explain", emit->explain,
+                 "the candidates with their predicted times, and why families were refused");
   kind->require_option(0, 1);
   sub->add_flag("--generic", emit->generic, "the shape-generic kernel");
   sub->add_option("--rows", emit->rows, "with --explain: candidates to print, 0 for all (20)");

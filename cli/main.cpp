@@ -10,8 +10,11 @@ int main(int argc, char** argv) {
   CLI::App app{"trigen: generates, tunes and runs triangular convolutions on NVIDIA GPUs"};
   app.name("trigen");
   app.require_subcommand(1);
-  app.footer("Problems are text: forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0. `trigen COMMAND --help` has the rest.\n"
-             "Environment: TRIGEN_CACHE (cache file), TRIGEN_NVRTC (compiler), TRIGEN_DRIVER (driver library), TRIGEN_NO_JIT=1.");
+  app.footer(
+      "Problems are text: forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0. `trigen COMMAND --help` has "
+      "the rest.\n"
+      "Environment: TRIGEN_CACHE (cache file), TRIGEN_NVRTC (compiler), TRIGEN_DRIVER (driver library), "
+      "TRIGEN_NO_JIT=1.");
   Commands commands;
   add_tune(app, commands);
   add_verify(app, commands);

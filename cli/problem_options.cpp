@@ -31,14 +31,16 @@ llvm::Expected<std::vector<Problem>> read_file(const std::string& path) {
       if (list) return list;
       llvm::consumeError(list.takeError());
     }
-    return make_error(ErrorKind::kBadRequest, "cannot read the problem list " + path + ": " + reason +
-                                                  "; name a readable file with one problem per line, or core or mixers");
+    return make_error(ErrorKind::kBadRequest,
+                      "cannot read the problem list " + path + ": " + reason +
+                          "; name a readable file with one problem per line, or core or mixers");
   }
   std::stringstream text;
   text << file.rdbuf();
   auto list = parse_problem_list(text.str());
   if (!list) return with_prefix(list.takeError(), path);
-  if (list->empty()) return make_error(ErrorKind::kBadRequest, path + " holds no problem; write one per line");
+  if (list->empty())
+    return make_error(ErrorKind::kBadRequest, path + " holds no problem; write one per line");
   return list;
 }
 
@@ -46,12 +48,17 @@ llvm::Expected<std::vector<Problem>> read_file(const std::string& path) {
 
 void ProblemOptions::add_to(CLI::App& app) {
   const char* group = "Problems";
-  app.add_option("problem", texts_, "problems in text form: \"forward,dtype=bf16,B=32,T=512,D=1024\"")->group(group);
-  app.add_option("--problems", files_, "file with one problem per line, '#' for comments (core, mixers: the shipped lists)")
+  app.add_option("problem", texts_, "problems in text form: \"forward,dtype=bf16,B=32,T=512,D=1024\"")
+      ->group(group);
+  app.add_option("--problems", files_,
+                 "file with one problem per line, '#' for comments (core, mixers: the shipped lists)")
       ->group(group)
       ->type_name("FILE")
       ->allow_extra_args(false);
-  app.add_option("--list", lists_, "shipped list: core, mixers")->group(group)->type_name("NAME")->allow_extra_args(false);
+  app.add_option("--list", lists_, "shipped list: core, mixers")
+      ->group(group)
+      ->type_name("NAME")
+      ->allow_extra_args(false);
   app.add_option("--op", op_, "forward, grad_input, grad_weight")->group(group);
   struct Spec {
     const char* name;
@@ -109,8 +116,9 @@ llvm::Expected<std::vector<Problem>> ProblemOptions::problems(llvm::StringRef fa
   }
   if (any) {
     if (op_.empty()) {
-      return make_error(ErrorKind::kBadRequest,
-                        "flags name a problem without its op; allowed are forward, grad_input and grad_weight; add --op");
+      return make_error(
+          ErrorKind::kBadRequest,
+          "flags name a problem without its op; allowed are forward, grad_input and grad_weight; add --op");
     }
     auto problem = parse_problem(text);
     if (!problem) return problem.takeError();
@@ -121,7 +129,8 @@ llvm::Expected<std::vector<Problem>> ProblemOptions::problems(llvm::StringRef fa
   }
   if (out.empty()) {
     return make_error(ErrorKind::kBadRequest,
-                      "no problem is named; give one as text (\"forward,dtype=bf16,B=32,T=512,D=1024\"), as flags (--op forward "
+                      "no problem is named; give one as text (\"forward,dtype=bf16,B=32,T=512,D=1024\"), as "
+                      "flags (--op forward "
                       "--dtype bf16 -B 32 -T 512 -D 1024), with --problems FILE, or --list core");
   }
   return out;

@@ -1,9 +1,9 @@
 // The problems of a command line: the same for every subcommand that takes problems.
 //
 //   trigen verify "forward,dtype=bf16,B=32,T=512,D=1024" ...      text form, any number
-//   trigen verify --problems FILE                                 one per line; "core" and "mixers" are shipped lists
-//   trigen verify --list core                                     the shipped lists by name alone
-//   trigen verify --op forward --dtype bf16 -B 32 -T 512 -D 1024  flags, one problem
+//   trigen verify --problems FILE                                 one per line; "core" and "mixers" are
+//   shipped lists trigen verify --list core                                     the shipped lists by name
+//   alone trigen verify --op forward --dtype bf16 -B 32 -T 512 -D 1024  flags, one problem
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,8 +17,8 @@ namespace trigen::cli {
 class ProblemOptions {
  public:
   void add_to(CLI::App& app);
-  // Everything that was named, in that order: texts, files, lists, flags. `fallback` (a shipped list's name) when nothing was;
-  // without one that is an error.
+  // Everything that was named, in that order: texts, files, lists, flags. `fallback` (a shipped list's name)
+  // when nothing was; without one that is an error.
   llvm::Expected<std::vector<Problem>> problems(llvm::StringRef fallback = "") const;
   // For subcommands that take exactly one.
   llvm::Expected<Problem> problem() const;

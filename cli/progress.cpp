@@ -21,13 +21,15 @@ void ProgressDisplay::begin(size_t problem_index) {
 std::string ProgressDisplay::bar(const TuneProgress& p, size_t index, size_t problems, int columns) {
   constexpr size_t kWidth = 20;
   const size_t filled = p.total > 0 ? std::min(kWidth, kWidth * p.done / p.total) : 0;
-  std::string text = format("[%zu/%zu] %s%s %s %zu/%zu", index + 1, problems, std::string(filled, '#').c_str(),
-                            std::string(kWidth - filled, '.').c_str(), p.phase, p.done, p.total);
+  std::string text =
+      format("[%zu/%zu] %s%s %s %zu/%zu", index + 1, problems, std::string(filled, '#').c_str(),
+             std::string(kWidth - filled, '.').c_str(), p.phase, p.done, p.total);
   if (p.best_s > 0) text += ", best " + format_seconds(p.best_s);
   if (p.done > 0) text += format(", eta %.0f s", p.eta_s);
   if (p.best_s > 0 && !p.best.empty()) text += "  " + p.best;
   text += "  " + p.problem;
-  if (columns > 8 && text.size() > static_cast<size_t>(columns - 1)) text = text.substr(0, static_cast<size_t>(columns - 4)) + "...";
+  if (columns > 8 && text.size() > static_cast<size_t>(columns - 1))
+    text = text.substr(0, static_cast<size_t>(columns - 4)) + "...";
   return text;
 }
 

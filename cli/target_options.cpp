@@ -8,18 +8,23 @@
 namespace trigen::cli {
 
 void TargetOptions::add_arch(CLI::App& app) {
-  app.add_option("--arch,--target", arch, "target: sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100a, sm_120")
+  app.add_option("--arch,--target", arch,
+                 "target: sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100a, sm_120")
       ->group("Target");
 }
 
 void TargetOptions::add_device(CLI::App& app) {
-  app.add_option("--device", device, "device: 0, cuda:0, or emulated:sm_70 (the CPU's; needs no GPU)")->group("Target");
+  app.add_option("--device", device, "device: 0, cuda:0, or emulated:sm_70 (the CPU's; needs no GPU)")
+      ->group("Target");
 }
 
 void TargetOptions::add_family(CLI::App& app) {
-  app.add_option("--family", family, "one family alone: simt, mma_sm70, mma_sm75, mma_sm80, wgmma_sm90")->group("Target");
-  app.add_option("--config", config, "with --family, one config: tile=128x128x32,warps=2x2,stages=3")->group("Target");
-  app.add_option("--candidate", candidate, "family:config[,generic], as tables and errors print it")->group("Target");
+  app.add_option("--family", family, "one family alone: simt, mma_sm70, mma_sm75, mma_sm80, wgmma_sm90")
+      ->group("Target");
+  app.add_option("--config", config, "with --family, one config: tile=128x128x32,warps=2x2,stages=3")
+      ->group("Target");
+  app.add_option("--candidate", candidate, "family:config[,generic], as tables and errors print it")
+      ->group("Target");
 }
 
 void TargetOptions::add_cache(CLI::App& app) {
@@ -52,7 +57,9 @@ llvm::Expected<TargetOptions::Choice> TargetOptions::choice() const {
     out.generic = text.consume_back(",generic");
   }
   if (name.empty() && text.empty()) return out;
-  if (name.empty()) return make_error(ErrorKind::kBadRequest, "--config without --family; name the family that it configures");
+  if (name.empty())
+    return make_error(ErrorKind::kBadRequest,
+                      "--config without --family; name the family that it configures");
   auto found = find_family(name);
   if (!found) return found.takeError();
   out.family = *found;

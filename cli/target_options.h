@@ -24,8 +24,8 @@ struct TargetOptions {
 
   // The named target; null when none was named.
   llvm::Expected<const Target*> target() const;
-  // The named device, or device 0. Null, with the reason in `why`, when none was named and none is here; an error when one was named
-  // that is not here.
+  // The named device, or device 0. Null, with the reason in `why`, when none was named and none is here; an
+  // error when one was named that is not here.
   llvm::Expected<const Device*> open_device(std::string& why) const;
   // Which candidate was named: a family alone, or with a config.
   struct Choice {

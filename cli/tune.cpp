@@ -19,12 +19,16 @@ namespace {
 llvm::Expected<double> parse_duration(const std::string& text) {
   llvm::StringRef rest = text;
   double unit = 1;
-  if (rest.consume_back("m")) unit = 60;
-  else if (rest.consume_back("h")) unit = 3600;
-  else rest.consume_back("s");
+  if (rest.consume_back("m"))
+    unit = 60;
+  else if (rest.consume_back("h"))
+    unit = 3600;
+  else
+    rest.consume_back("s");
   double value = 0;
   if (rest.getAsDouble(value) || !(value > 0) || value * unit > 1e7) {
-    return make_error(ErrorKind::kBadRequest, "budget '" + text + "'; allowed are times such as 60s, 2m or 1h; give one");
+    return make_error(ErrorKind::kBadRequest,
+                      "budget '" + text + "'; allowed are times such as 60s, 2m or 1h; give one");
   }
   return value * unit;
 }
@@ -42,30 +46,34 @@ struct Tune {
 
   void print_details(const TuneReport& report) const {
     std::printf("%s\n", report.problem.c_str());
-    Table table({">rank", "candidate", "outcome", ">predicted", ">quick", ">finals", ">registers", ">error", "note"});
+    Table table(
+        {">rank", "candidate", "outcome", ">predicted", ">quick", ">finals", ">registers", ">error", "note"});
     for (size_t i = 0; i < report.candidates.size(); ++i) {
       const CandidateReport& row = report.candidates[i];
       if (row.outcome == Outcome::kNotTried) continue;
-      table.add({std::to_string(i + 1), row.candidate, to_string(row.outcome), format_seconds(row.predicted_s),
-                 row.quick.empty() ? "" : format_seconds(summarize(row.quick).median),
-                 row.finals.empty() ? "" : format_seconds(summarize(row.finals).median),
-                 row.resources.registers > 0 ? std::to_string(row.resources.registers) : "",
-                 row.tolerance > 0 ? format("%.1e", row.error) : "", row.note.substr(0, row.note.find('\n'))});
+      table.add(
+          {std::to_string(i + 1), row.candidate, to_string(row.outcome), format_seconds(row.predicted_s),
+           row.quick.empty() ? "" : format_seconds(summarize(row.quick).median),
+           row.finals.empty() ? "" : format_seconds(summarize(row.finals).median),
+           row.resources.registers > 0 ? std::to_string(row.resources.registers) : "",
+           row.tolerance > 0 ? format("%.1e", row.error) : "", row.note.substr(0, row.note.find('\n'))});
     }
     table.print();
     std::printf("%s; %.1f s\n\n", report.stop_reason.c_str(), report.elapsed_s);
   }
 
   static void print_summary(const std::vector<TuneReport>& reports) {
-    Table table({"problem", "target", "choice", ">time", ">quartiles", "provenance", ">of ceiling", ">error"});
+    Table table(
+        {"problem", "target", "choice", ">time", ">quartiles", "provenance", ">of ceiling", ">error"});
     for (const TuneReport& r : reports) {
       const bool measured = r.provenance == Provenance::kMeasured;
       std::string provenance = measured ? "measured" : "predicted";
       if (measured && r.kept) provenance += " before";
       if (!r.complete) provenance += ", interrupted";
       table.add({r.problem, r.target, r.chosen, format_seconds(r.seconds),
-                 measured && !r.kept ? format_seconds(r.lower_s) + " - " + format_seconds(r.upper_s) : "-", provenance,
-                 percent(r.share_of_ceiling()), r.tolerance > 0 || r.error > 0 ? format("%.1e", r.error) : "-"});
+                 measured && !r.kept ? format_seconds(r.lower_s) + " - " + format_seconds(r.upper_s) : "-",
+                 provenance, percent(r.share_of_ceiling()),
+                 r.tolerance > 0 || r.error > 0 ? format("%.1e", r.error) : "-"});
     }
     table.print();
   }
@@ -92,8 +100,8 @@ struct Tune {
     }
     if (*target == nullptr) {
       if (device == nullptr) {
-        return make_error(ErrorKind::kBadRequest,
-                          "no target is named and no device is here (" + why + "); add --arch, for example --arch sm_70");
+        return make_error(ErrorKind::kBadRequest, "no target is named and no device is here (" + why +
+                                                      "); add --arch, for example --arch sm_70");
       }
       *target = &device->target();
     }
@@ -111,10 +119,12 @@ struct Tune {
     auto store = where.open_store();
     if (!json) {
       const bool measured = device != nullptr && !device->info().emulated && device->runs_cubin_of(**target);
-      remark(format("tuning %zu problem%s for %s: %s", list->size(), list->size() == 1 ? "" : "s", (*target)->name.data(),
+      remark(format("tuning %zu problem%s for %s: %s", list->size(), list->size() == 1 ? "" : "s",
+                    (*target)->name.data(),
                     measured            ? ("measuring on " + device->info().name).c_str()
                     : device == nullptr ? "no device here, so choices are predicted by the model"
-                                        : ("predicted by the model, " + device->info().name + " is not a device of this target")
+                                        : ("predicted by the model, " + device->info().name +
+                                           " is not a device of this target")
                                               .c_str()));
     }
 
@@ -134,7 +144,9 @@ struct Tune {
         remark("error: " + text.message);
         ++failures;
         // the other problems would meet the same lack
-        if (text.kind == ErrorKind::kBuild && text.message.find("no compiler here makes") != std::string::npos) break;
+        if (text.kind == ErrorKind::kBuild &&
+            text.message.find("no compiler here makes") != std::string::npos)
+          break;
         continue;
       }
       for (const std::string& note : report->notes) {
@@ -156,11 +168,14 @@ struct Tune {
       for (const std::string& note : notes) remark("note: " + note);
     }
     if (interrupted.load()) {
-      remark(format("interrupted: %zu of %zu problems are in the cache, with what was measured; the same command goes on there",
-                    reports.size(), list->size()));
+      remark(
+          format("interrupted: %zu of %zu problems are in the cache, with what was measured; the same "
+                 "command goes on there",
+                 reports.size(), list->size()));
       return kInterrupted;
     }
-    if (unstored > 0) remark(format("error: %d of %zu choices could not be stored", unstored, reports.size()));
+    if (unstored > 0)
+      remark(format("error: %d of %zu choices could not be stored", unstored, reports.size()));
     return failures + unstored > 0 ? kFailure : kDone;
   }
 };
@@ -168,7 +183,8 @@ struct Tune {
 }  // namespace
 
 void add_tune(CLI::App& app, Commands& commands) {
-  CLI::App* sub = app.add_subcommand("tune", "find the best kernels and store them (no problem named: the core list)");
+  CLI::App* sub =
+      app.add_subcommand("tune", "find the best kernels and store them (no problem named: the core list)");
   auto tune = std::make_shared<Tune>();
   tune->problems.add_to(*sub);
   tune->where.add_arch(*sub);

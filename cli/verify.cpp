@@ -30,8 +30,8 @@ struct Verify {
   json rows = json::array();
   int passed = 0, failed = 0, skipped = 0;
 
-  void line(const char* status, const std::string& problem, const std::string& candidate, const CheckResult* result,
-            const std::string& note, double seconds) {
+  void line(const char* status, const std::string& problem, const std::string& candidate,
+            const CheckResult* result, const std::string& note, double seconds) {
     if (as_json) {
       json row = {{"status", status}, {"problem", problem}, {"candidate", candidate}, {"seconds", seconds}};
       if (result != nullptr) {
@@ -48,20 +48,21 @@ struct Verify {
     }
     std::string numbers;
     if (result != nullptr) {
-      numbers = format("  error %.1e, allowed %.1e, worst element at %.0f %% of its limit, %s", result->error, result->tolerance,
-                       100 * result->max_error,
-                       result->checked == result->outputs ? "all outputs"
-                       : result->projected                ? format("%lld outputs and signed sums of all",
-                                                                   static_cast<long long>(result->checked))
-                                                                .c_str()
-                                           : format("%lld outputs", static_cast<long long>(result->checked)).c_str());
+      numbers = format(
+          "  error %.1e, allowed %.1e, worst element at %.0f %% of its limit, %s", result->error,
+          result->tolerance, 100 * result->max_error,
+          result->checked == result->outputs ? "all outputs"
+          : result->projected
+              ? format("%lld outputs and signed sums of all", static_cast<long long>(result->checked)).c_str()
+              : format("%lld outputs", static_cast<long long>(result->checked)).c_str());
     }
-    std::printf("%-4s  %s  %s%s%s%s\n", status, problem.c_str(), candidate.c_str(), numbers.c_str(), note.empty() ? "" : "  ",
-                note.c_str());
+    std::printf("%-4s  %s  %s%s%s%s\n", status, problem.c_str(), candidate.c_str(), numbers.c_str(),
+                note.empty() ? "" : "  ", note.c_str());
     std::fflush(stdout);
   }
 
-  void check(const Problem& problem, const Target& target, const Device* device, Store& store, const Selection& selection) {
+  void check(const Problem& problem, const Target& target, const Device* device, Store& store,
+             const Selection& selection) {
     const std::string text = to_string(problem);
     auto fail = [&](const std::string& candidate, llvm::Error error) {
       ++failed;
@@ -71,15 +72,16 @@ struct Verify {
     if (emulated && count_work(problem).dense_flop / 2 > limit) {
       ++skipped;
       line("SKIP", text, "-", nullptr,
-           format("%.1e multiply-adds; the emulated device takes %.0e, --limit changes that", count_work(problem).dense_flop / 2,
-                  limit),
+           format("%.1e multiply-adds; the emulated device takes %.0e, --limit changes that",
+                  count_work(problem).dense_flop / 2, limit),
            0);
       return;
     }
     auto candidates = select(problem, target, emulated ? nullptr : device, store, selection);
     if (!candidates) {
       ErrorText refused = take_error(candidates.takeError());
-      if (refused.kind != ErrorKind::kUnsupported) return fail("-", make_error(refused.kind, refused.message));
+      if (refused.kind != ErrorKind::kUnsupported)
+        return fail("-", make_error(refused.kind, refused.message));
       ++skipped;  // not a kernel that is wrong, but none that there could be (tf32 on sm_70)
       std::replace(refused.message.begin(), refused.message.end(), '\n', ' ');
       return line("SKIP", text, "-", nullptr, refused.message, 0);
@@ -121,7 +123,8 @@ struct Verify {
       const std::string name = describe(resolution.candidate);
       PlanOptions plan_options;
       plan_options.target = target.name.str();
-      auto plan = Plan::create(*device, std::move(resolution), plan_options, ptx ? LoadFrom::kPtx : LoadFrom::kAuto);
+      auto plan =
+          Plan::create(*device, std::move(resolution), plan_options, ptx ? LoadFrom::kPtx : LoadFrom::kAuto);
       if (!plan) {
         fail(name, plan.takeError());
         continue;
@@ -152,7 +155,8 @@ struct Verify {
     if (families == "all") {
       selection.all_families = true;
     } else if (!families.empty()) {
-      return make_error(ErrorKind::kBadRequest, "--families " + families + "; allowed is all; --family names one");
+      return make_error(ErrorKind::kBadRequest,
+                        "--families " + families + "; allowed is all; --family names one");
     }
     no_jit = no_jit || no_jit_from_environment();
 
@@ -163,27 +167,32 @@ struct Verify {
       if (!opened) return opened.takeError();
       device = *opened;
       if (device == nullptr) {
-        const std::string spec = "emulated:" + (*target != nullptr ? (*target)->name.str() : std::string("sm_80"));
+        const std::string spec =
+            "emulated:" + (*target != nullptr ? (*target)->name.str() : std::string("sm_80"));
         auto emulated = Device::open(spec);
         if (!emulated) {
-          return make_error(ErrorKind::kDevice, "no device to verify on: " + why + "; and " + take_error(emulated.takeError()).message);
+          return make_error(ErrorKind::kDevice, "no device to verify on: " + why + "; and " +
+                                                    take_error(emulated.takeError()).message);
         }
         device = *emulated;
         remark("no GPU here (" + why.substr(0, why.find('\n')) + "): running on the emulated device " + spec);
       }
     }
     if (*target == nullptr) {
-      if (device == nullptr) return make_error(ErrorKind::kBadRequest, "--build-only needs a target; add --arch sm_70");
+      if (device == nullptr)
+        return make_error(ErrorKind::kBadRequest, "--build-only needs a target; add --arch sm_70");
       *target = &device->target();
     }
-    if (device != nullptr && !device->info().emulated && !device->runs_cubin_of(**target) && !device->runs_ptx_of(**target)) {
-      return make_error(ErrorKind::kBadRequest, device->info().name + " runs neither machine code nor PTX of " +
-                                                    (*target)->name.str() + "; name an older target without suffix");
+    if (device != nullptr && !device->info().emulated && !device->runs_cubin_of(**target) &&
+        !device->runs_ptx_of(**target)) {
+      return make_error(ErrorKind::kBadRequest,
+                        device->info().name + " runs neither machine code nor PTX of " +
+                            (*target)->name.str() + "; name an older target without suffix");
     }
     if (!as_json && device != nullptr) {
-      remark(format("%zu problem%s, %s kernels on %s%s", list->size(), list->size() == 1 ? "" : "s", (*target)->name.data(),
-                    device->info().name.c_str(),
-                    device->info().emulated                       ? " (emulated)"
+      remark(format("%zu problem%s, %s kernels on %s%s", list->size(), list->size() == 1 ? "" : "s",
+                    (*target)->name.data(), device->info().name.c_str(),
+                    device->info().emulated                   ? " (emulated)"
                     : ptx || !device->runs_cubin_of(**target) ? ", from PTX"
                                                               : ""));
     }
@@ -219,15 +228,18 @@ void add_verify(CLI::App& app, Commands& commands) {
   verify->where.add_device(*sub);
   verify->where.add_family(*sub);
   verify->where.add_cache(*sub);
-  sub->add_option("--families", verify->families, "all: the first choice of every family that serves the target");
+  sub->add_option("--families", verify->families,
+                  "all: the first choice of every family that serves the target");
   sub->add_flag("--generic", verify->generic, "the shape-generic kernels, too");
   sub->add_flag("--no-jit", verify->no_jit, "use the cache's kernels only, as TRIGEN_NO_JIT=1");
   sub->add_flag("--ptx", verify->ptx, "load the PTX also where the device runs the machine code");
   sub->add_flag("--full", verify->full, "check big problems element by element (slow)");
   sub->add_flag("--build-only", verify->build_only, "compile what would run into the cache; needs no device");
-  sub->add_option("--gap", verify->gap, "alignment units between rows, to check strides (0)")->check(CLI::Range(0, 64));
+  sub->add_option("--gap", verify->gap, "alignment units between rows, to check strides (0)")
+      ->check(CLI::Range(0, 64));
   sub->add_option("--seed", verify->seed, "of the random inputs");
-  sub->add_option("--limit", verify->limit, "largest problem for the emulated device, in multiply-adds (3e7)");
+  sub->add_option("--limit", verify->limit,
+                  "largest problem for the emulated device, in multiply-adds (3e7)");
   sub->add_flag("--json", verify->as_json, "results as JSON on standard output");
   commands.push_back({sub, [verify] {
                         auto code = verify->run_all();

@@ -4,8 +4,10 @@ namespace trigen {
 
 Ceiling ceiling_of(const Problem& problem, const Target& target, const DeviceModel& device) {
   double rate = target.fp32_flops;
-  if (problem.dtype == DType::kF16 || (problem.dtype == DType::kBF16 && target.bf16_mma)) rate = target.mma16_flops;
-  if (problem.dtype == DType::kF32 && problem.math == Math::kTF32 && target.tf32_mma) rate = target.tf32_flops;
+  if (problem.dtype == DType::kF16 || (problem.dtype == DType::kBF16 && target.bf16_mma))
+    rate = target.mma16_flops;
+  if (problem.dtype == DType::kF32 && problem.math == Math::kTF32 && target.tf32_mma)
+    rate = target.tf32_flops;
   if (device.sms > 0 && device.clock_hz > 0 && target.sms > 0 && target.clock_hz > 0) {
     rate *= (device.sms * device.clock_hz) / (target.sms * target.clock_hz);
   }

@@ -6,8 +6,9 @@
 namespace trigen {
 
 struct Ceiling {
-  double compute_s = 0;  // the triangle's products at the rate of the unit that the problem's type allows on this target
-  double memory_s = 0;   // every input read once (the triangle of W only), every output written once
+  double compute_s =
+      0;  // the triangle's products at the rate of the unit that the problem's type allows on this target
+  double memory_s = 0;  // every input read once (the triangle of W only), every output written once
   double seconds() const { return compute_s > memory_s ? compute_s : memory_s; }
 };
 // Rates: the target table's, scaled by multiprocessors and clock of `device`.

@@ -15,7 +15,8 @@ namespace {
 std::string place(const Problem& p, const Tensor& t, int64_t row, int64_t column) {
   const int64_t h = row / p.T;
   if (t.role == Role::kW) {
-    return format("dW[h=%" PRId64 ",t=%" PRId64 ",s=%" PRId64 ",j=%" PRId64 "]", h, row % p.T, column / p.K, column % p.K);
+    return format("dW[h=%" PRId64 ",t=%" PRId64 ",s=%" PRId64 ",j=%" PRId64 "]", h, row % p.T, column / p.K,
+                  column % p.K);
   }
   const char* name = t.role == Role::kPre ? "pre" : p.op == Op::kGradInput ? "dx" : "y";
   return format("%s[b=%" PRId64 ",h=%" PRId64 ",%s=%" PRId64 ",d=%" PRId64 "]", name, column / p.D, h,
@@ -36,8 +37,8 @@ bool all_poison(const std::byte* data, int64_t bytes) {
   return std::all_of(data, data + bytes, [](std::byte b) { return b == std::byte{kPoison}; });
 }
 
-// The first place outside the tensor's own elements that was written; empty when there is none. For dW it also looks at the
-// weights outside the triangle, and at everything inside for NaN (never written).
+// The first place outside the tensor's own elements that was written; empty when there is none. For dW it
+// also looks at the weights outside the triangle, and at everything inside for NaN (never written).
 std::string find_stray(const Problem& p, const Tensor& t, const std::byte* buffer) {
   const int64_t size = element_size(t.dtype);
   if (!all_poison(buffer, t.offset_bytes)) {
@@ -79,9 +80,10 @@ std::string find_stray(const Problem& p, const Tensor& t, const std::byte* buffe
                        : (p.epilogue.zero_outside ? value == 0 : all_poison(data + at * size, size))) {
               continue;
             }
-            report(place(p, t, row, s * p.K + j) + (inside                    ? " is nan or was never written"
-                                                    : p.epilogue.zero_outside ? " is outside the triangle and not zero"
-                                                                              : " is outside the triangle and was written"));
+            report(place(p, t, row, s * p.K + j) + (inside ? " is nan or was never written"
+                                                    : p.epilogue.zero_outside
+                                                        ? " is outside the triangle and not zero"
+                                                        : " is outside the triangle and was written"));
           }
         }
       }
@@ -107,8 +109,8 @@ std::string find_stray(const Problem& p, const Tensor& t, const std::byte* buffe
       // up to the next head's slice, or the next row
       const int64_t next = heads_in_row ? (h + 1 < p.H ? t.head : t.row - h * t.head) : t.row;
       if (!all_poison(data + (start + inner) * size, (next - inner) * size)) {
-        report(format("%s: the gap after row b=%" PRId64 " h=%" PRId64 " %s=%" PRId64 " was written", to_string(t.role), b, h,
-                      p.layout == Layout::kBTD ? "t" : "d", row));
+        report(format("%s: the gap after row b=%" PRId64 " h=%" PRId64 " %s=%" PRId64 " was written",
+                      to_string(t.role), b, h, p.layout == Layout::kBTD ? "t" : "d", row));
       }
     }
   });
@@ -125,9 +127,10 @@ CheckResult Reference::check(const HostBuffers& after) const {
     if (result.failure.empty()) result.failure = std::move(text);
     result.ok = false;
   };
-  // `index(i)` is where expected[i] stands in the tensor, -1 when it is not part of the output; `name(i)` its place in words
-  auto compare = [&](const Tensor& t, const void* data, const std::vector<double>& expected, int64_t terms, auto index,
-                     auto name) {
+  // `index(i)` is where expected[i] stands in the tensor, -1 when it is not part of the output; `name(i)` its
+  // place in words
+  auto compare = [&](const Tensor& t, const void* data, const std::vector<double>& expected, int64_t terms,
+                     auto index, auto name) {
     double norm = 0;
     int64_t count = 0;
     for (size_t i = 0; i < expected.size(); ++i) {
@@ -146,8 +149,8 @@ CheckResult Reference::check(const HostBuffers& after) const {
       if (at < 0) continue;
       const double difference = std::fabs(load_element(t.dtype, data, at) - expected[i]);
       squares += difference * difference;
-      const double limit =
-          1.01 * tolerance.output_roundoff * std::fabs(expected[i]) + tolerance.floor + 8 * tolerance.sum_error * rms;
+      const double limit = 1.01 * tolerance.output_roundoff * std::fabs(expected[i]) + tolerance.floor +
+                           8 * tolerance.sum_error * rms;
       const double ratio = difference == 0 ? 0 : std::isnan(difference) ? HUGE_VAL : difference / limit;
       if (ratio > worst) {
         worst = ratio;
@@ -163,9 +166,9 @@ CheckResult Reference::check(const HostBuffers& after) const {
       result.tolerance = tolerance.relative;
     }
     if (worst > 1 || error > tolerance.relative) {
-      fail(format("relative error of %s is %.2e, allowed is %.2e; worst: %s is %.7g, expected %.7g", to_string(t.role), error,
-                  tolerance.relative, name(worst_at).c_str(), load_element(t.dtype, data, index(worst_at)),
-                  expected[worst_at]));
+      fail(format("relative error of %s is %.2e, allowed is %.2e; worst: %s is %.7g, expected %.7g",
+                  to_string(t.role), error, tolerance.relative, name(worst_at).c_str(),
+                  load_element(t.dtype, data, index(worst_at)), expected[worst_at]));
     }
   };
   const int64_t terms = p.op == Op::kGradWeight ? p.B * p.D : p.T * p.K;
@@ -209,8 +212,9 @@ CheckResult Reference::check(const HostBuffers& after) const {
     }
     if (sums.max_error > 1) fail(sums.where);
     if (sums.error > limit) {
-      fail(format("signed sums over all outputs estimate a relative error of %.2e, allowed is %.2e; worst: %s", sums.error,
-                  limit, sums.where.c_str()));
+      fail(
+          format("signed sums over all outputs estimate a relative error of %.2e, allowed is %.2e; worst: %s",
+                 sums.error, limit, sums.where.c_str()));
     }
   }
   return result;

@@ -9,7 +9,8 @@
 
 namespace trigen {
 
-llvm::Expected<Comparison> compare(const Problem& problem, const Device& device, Store& store, const CompareOptions& options) {
+llvm::Expected<Comparison> compare(const Problem& problem, const Device& device, Store& store,
+                                   const CompareOptions& options) {
   Comparison out;
   out.problem = to_string(problem);
   out.device = device.info().name;
@@ -21,7 +22,8 @@ llvm::Expected<Comparison> compare(const Problem& problem, const Device& device,
   out.candidate = describe(resolution.candidate);
   out.provenance = resolution.provenance;
   out.ceiling_s = ceiling_of(problem, device.target(), device.model()).seconds();
-  if (!resolution.difference.empty()) out.notes.push_back("the record is of another device: " + resolution.difference);
+  if (!resolution.difference.empty())
+    out.notes.push_back("the record is of another device: " + resolution.difference);
 
   WorkbenchOptions bench_options;
   bench_options.seed = options.seed;
@@ -33,8 +35,9 @@ llvm::Expected<Comparison> compare(const Problem& problem, const Device& device,
   auto checked = verify(**plan, **bench, reference);
   if (!checked) return checked.takeError();
   if (!checked->ok) {
-    return make_error(ErrorKind::kInternal, out.candidate + " gives a wrong result for " + out.problem + ": " +
-                                                checked->failure + "; run `trigen tune` for this problem");
+    return make_error(ErrorKind::kInternal, out.candidate + " gives a wrong result for " + out.problem +
+                                                ": " + checked->failure +
+                                                "; run `trigen tune` for this problem");
   }
 
   auto launch = launcher(**bench, std::shared_ptr<const Executable>(*plan, &(*plan)->executable()));
@@ -62,7 +65,8 @@ llvm::Expected<Comparison> compare(const Problem& problem, const Device& device,
         out.notes.push_back("cublas runs " + peer->missing());
       }
       for (CublasPeer::Arm& arm : peer->arms()) {
-        runners.push_back({{arm.name, arm.note, {}, {}, arm.name == "cublas batched" ? error : -1, 1}, std::move(arm.launch)});
+        runners.push_back({{arm.name, arm.note, {}, {}, arm.name == "cublas batched" ? error : -1, 1},
+                           std::move(arm.launch)});
       }
     }
   }
@@ -76,9 +80,11 @@ llvm::Expected<Comparison> compare(const Problem& problem, const Device& device,
     pointers.push_back(graphs.back().get());
   }
   out.launches = graphs[0]->launches();
-  auto finals = time_in_turn(pointers, options.rounds, [&] { return options.cancel != nullptr && options.cancel->load(); });
+  auto finals = time_in_turn(pointers, options.rounds,
+                             [&] { return options.cancel != nullptr && options.cancel->load(); });
   if (!finals) return finals.takeError();
-  if (finals->drifted) out.notes.push_back("the device slowed down during the run (clocks, heat or another user)");
+  if (finals->drifted)
+    out.notes.push_back("the device slowed down during the run (clocks, heat or another user)");
   for (size_t i = 0; i < runners.size(); ++i) {
     ComparedArm& arm = runners[i].arm;
     arm.samples = finals->samples[i];

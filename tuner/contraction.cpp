@@ -35,7 +35,8 @@ std::vector<double> contract(const Contraction& p) {
     parallel_for(p.rows, 8, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const auto [first, last] = part(row);
-        if (first < last) p.coefficients(row, first, last, &a[static_cast<size_t>(row * (k1 - k0) + first - k0)]);
+        if (first < last)
+          p.coefficients(row, first, last, &a[static_cast<size_t>(row * (k1 - k0) + first - k0)]);
       }
     });
     parallel_for(panels, 1, [&](int64_t begin, int64_t end) {
@@ -45,8 +46,9 @@ std::vector<double> contract(const Contraction& p) {
         for (int64_t row = 0; row < p.rows; ++row) {
           const auto [first, last] = part(row);
           if (first >= last) continue;
-          multiply(&a[static_cast<size_t>(row * (k1 - k0) + first - k0)], &panel[static_cast<size_t>((first - k0) * kWidth)],
-                   last - first, &sums[static_cast<size_t>((index * p.rows + row) * kWidth)]);
+          multiply(&a[static_cast<size_t>(row * (k1 - k0) + first - k0)],
+                   &panel[static_cast<size_t>((first - k0) * kWidth)], last - first,
+                   &sums[static_cast<size_t>((index * p.rows + row) * kWidth)]);
         }
       }
     });

@@ -1,5 +1,6 @@
-// out[row, column] = sum over k in range(row) of coefficients[row, k] * panel[k, column], in double, blocked and threaded.
-// The reference and its signed sums are all of this form; they differ in where the numbers come from.
+// out[row, column] = sum over k in range(row) of coefficients[row, k] * panel[k, column], in double, blocked
+// and threaded. The reference and its signed sums are all of this form; they differ in where the numbers come
+// from.
 #pragma once
 
 #include <cstdint>

@@ -47,7 +47,8 @@ std::vector<std::string> places() {
     for (const NvrtcFile& file : find_nvrtc(search)) {
       const std::string folder = folder_of(file.path);
       add_folder(folder);
-      add_folder(folder + "/../../cublas/lib");  // wheels of CUDA 12: nvidia/cuda_nvrtc/lib beside nvidia/cublas/lib
+      add_folder(folder +
+                 "/../../cublas/lib");  // wheels of CUDA 12: nvidia/cuda_nvrtc/lib beside nvidia/cublas/lib
     }
   }
   for (const char* name : {"libcublas.so.13", "libcublas.so.12", "libcublas.so"}) out.emplace_back(name);
@@ -66,7 +67,8 @@ llvm::Expected<const CublasLibrary*> CublasLibrary::load() {
     // libcublas.so names libcublasLt.so by its soname only: open the one beside it first
     const size_t at = path.find("libcublas.so");
     if (at != std::string::npos && path.find('/') != std::string::npos) {
-      ::dlopen((path.substr(0, at) + "libcublasLt.so" + path.substr(at + 12)).c_str(), RTLD_NOW | RTLD_GLOBAL);
+      ::dlopen((path.substr(0, at) + "libcublasLt.so" + path.substr(at + 12)).c_str(),
+               RTLD_NOW | RTLD_GLOBAL);
     }
     void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
@@ -97,10 +99,11 @@ llvm::Expected<const CublasLibrary*> CublasLibrary::load() {
     loaded = made;
     return loaded;
   }
-  return make_error(ErrorKind::kUnsupported,
-                    "cublas is not on this machine, so there is nothing to compare with; install a CUDA toolkit or the "
-                    "nvidia-cublas wheel, or name the file in TRIGEN_CUBLAS; tried:" +
-                        tried);
+  return make_error(
+      ErrorKind::kUnsupported,
+      "cublas is not on this machine, so there is nothing to compare with; install a CUDA toolkit or the "
+      "nvidia-cublas wheel, or name the file in TRIGEN_CUBLAS; tried:" +
+          tried);
 }
 
 llvm::Expected<std::unique_ptr<CublasPeer>> CublasPeer::create(Workbench& bench) {
@@ -122,7 +125,8 @@ CublasPeer::~CublasPeer() {
 llvm::Error CublasPeer::allocate(int64_t bytes, cuda::CUdeviceptr& out) {
   const auto result = bench_.device().api().cuMemAlloc(&out, static_cast<cuda::size_type>(bytes));
   if (result == cuda::CUDA_SUCCESS) allocations_.push_back(out);
-  return bench_.device().driver().check(result, "cuMemAlloc", format_bytes(static_cast<double>(bytes)) + " for cublas");
+  return bench_.device().driver().check(result, "cuMemAlloc",
+                                        format_bytes(static_cast<double>(bytes)) + " for cublas");
 }
 
 llvm::Error CublasPeer::prepare() {
@@ -132,7 +136,8 @@ llvm::Error CublasPeer::prepare() {
   const auto& blas = library_->api();
   if (const int status = blas.create(&handle_); status != 0) {
     return make_error(ErrorKind::kDevice, "cublasCreate in " + library_->path() + " failed with status " +
-                                              std::to_string(status) + "; is it of a CUDA version that this driver serves?");
+                                              std::to_string(status) +
+                                              "; is it of a CUDA version that this driver serves?");
   }
   int number = 0;
   blas.get_version(handle_, &number);
@@ -194,15 +199,18 @@ llvm::Error CublasPeer::prepare() {
   std::vector<std::byte> padded(static_cast<size_t>(operand_.bytes()), std::byte{0});
   const auto at = static_cast<size_t>(&from - bench_.list().tensors.data());
   const std::byte* source = bench_.inputs()[at].data() + from.offset_bytes;
-  // tap j reads feature d + j - pad (forward, grad_weight) or d - j + pad (grad_input): feature f stands at f + before
+  // tap j reads feature d + j - pad (forward, grad_weight) or d - j + pad (grad_input): feature f stands at f
+  // + before
   const int64_t before = p.op == Op::kGradInput ? p.K - 1 - p.pad : p.pad;
   parallel_for(p.B * p.H, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       for (int64_t t = 0; t < p.T; ++t) {
         for (int64_t d = 0; d < p.D; ++d) {
-          const float value = load_element(p.dtype, source, activation_index(p, from, i / p.H, i % p.H, t, d));
+          const float value =
+              load_element(p.dtype, source, activation_index(p, from, i / p.H, i % p.H, t, d));
           const int64_t base = i / p.H * operand_.batch + i % p.H * operand_.head;
-          const int64_t to = p.layout == Layout::kBTD ? t * operand_.row + d + before : (d + before) * operand_.row + t;
+          const int64_t to =
+              p.layout == Layout::kBTD ? t * operand_.row + d + before : (d + before) * operand_.row + t;
           store_element(p.dtype, padded.data(), base + to, value);
         }
       }
@@ -239,24 +247,25 @@ const std::byte* CublasPeer::operand(int set, int64_t h, int64_t j) const {
   return static_cast<const std::byte*>(base) + (h * operand_.head + shift * step) * element_size(p.dtype);
 }
 
-llvm::Error CublasPeer::gemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const void* a, int64_t lda,
-                             int64_t stride_a, const void* b, int64_t ldb, int64_t stride_b, float beta, void* c, DType ctype,
-                             int64_t ldc, int64_t stride_c, int64_t batch) {
+llvm::Error CublasPeer::gemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
+                             const void* a, int64_t lda, int64_t stride_a, const void* b, int64_t ldb,
+                             int64_t stride_b, float beta, void* c, DType ctype, int64_t ldc,
+                             int64_t stride_c, int64_t batch) {
   const Problem& p = bench_.problem();
   const float alpha = 1;
   const int compute = p.math == Math::kTF32 ? kCompute32FFastTF32 : kCompute32F;
   const int status = library_->api().gemm(
       handle_, transpose_a ? kOpT : kOpN, transpose_b ? kOpT : kOpN, static_cast<int>(m), static_cast<int>(n),
-      static_cast<int>(k), &alpha, a, cuda_type(p.dtype), static_cast<int>(lda), stride_a, b, cuda_type(p.dtype),
-      static_cast<int>(ldb), stride_b, &beta, c, cuda_type(ctype), static_cast<int>(ldc), stride_c, static_cast<int>(batch),
-      compute, kGemmDefault);
+      static_cast<int>(k), &alpha, a, cuda_type(p.dtype), static_cast<int>(lda), stride_a, b,
+      cuda_type(p.dtype), static_cast<int>(ldb), stride_b, &beta, c, cuda_type(ctype), static_cast<int>(ldc),
+      stride_c, static_cast<int>(batch), compute, kGemmDefault);
   if (status == 0) return llvm::Error::success();
-  return make_error(ErrorKind::kDevice, "cublasGemmStridedBatchedEx failed with status " + std::to_string(status) + " for " +
-                                            to_string(p));
+  return make_error(ErrorKind::kDevice, "cublasGemmStridedBatchedEx failed with status " +
+                                            std::to_string(status) + " for " + to_string(p));
 }
 
-// Row-major matrices are the transposes of column-major ones. btd: x_b is column-major [D, T]; bdt: x_b is column-major [T, D];
-// a plane W[t][s] is column-major [s, t].
+// Row-major matrices are the transposes of column-major ones. btd: x_b is column-major [D, T]; bdt: x_b is
+// column-major [T, D]; a plane W[t][s] is column-major [s, t].
 llvm::Error CublasPeer::batched(int set, cuda::CUstream) {
   const Problem& p = bench_.problem();
   const bool btd = p.layout == Layout::kBTD;
@@ -272,9 +281,9 @@ llvm::Error CublasPeer::batched(int set, cuda::CUstream) {
         const bool whole = !btd && dy.batch == p.D * dy.row && operand_.batch == p.D * operand_.row;
         const int64_t products = whole ? 1 : p.B;
         for (int64_t b = 0; b < products; ++b) {
-          if (auto error = gemm(btd, !btd, p.T, p.T, whole ? p.B * p.D : p.D, in + b * operand_.batch * size, operand_.row, 0,
-                                dy_data + b * dy.batch * size, dy.row, 0, b == 0 ? 0.0F : 1.0F, plane(set, h, j), plane_type_,
-                                p.T, 0, 1))
+          if (auto error = gemm(btd, !btd, p.T, p.T, whole ? p.B * p.D : p.D, in + b * operand_.batch * size,
+                                operand_.row, 0, dy_data + b * dy.batch * size, dy.row, 0,
+                                b == 0 ? 0.0F : 1.0F, plane(set, h, j), plane_type_, p.T, 0, 1))
             return error;
         }
         continue;
@@ -283,14 +292,15 @@ llvm::Error CublasPeer::batched(int set, cuda::CUstream) {
       auto* to = static_cast<std::byte*>(bench_.data(set, out.role)) + h * out.head * element_size(p.dtype);
       const float beta = j == 0 ? 0 : 1;
       if (btd) {
-        if (auto error = gemm(false, !forward, p.D, p.T, p.T, in, operand_.row, operand_.batch, plane(set, h, j), p.T, 0, beta,
-                              to, p.dtype, out.row, out.batch, p.B))
+        if (auto error = gemm(false, !forward, p.D, p.T, p.T, in, operand_.row, operand_.batch,
+                              plane(set, h, j), p.T, 0, beta, to, p.dtype, out.row, out.batch, p.B))
           return error;
         continue;
       }
       const bool whole = out.batch == p.D * out.row && operand_.batch == p.D * operand_.row;
-      if (auto error = gemm(forward, false, p.T, whole ? p.B * p.D : p.D, p.T, plane(set, h, j), p.T, 0, in, operand_.row,
-                            operand_.batch, beta, to, p.dtype, out.row, out.batch, whole ? 1 : p.B))
+      if (auto error =
+              gemm(forward, false, p.T, whole ? p.B * p.D : p.D, p.T, plane(set, h, j), p.T, 0, in,
+                   operand_.row, operand_.batch, beta, to, p.dtype, out.row, out.batch, whole ? 1 : p.B))
         return error;
     }
   }
@@ -303,14 +313,17 @@ llvm::Error CublasPeer::flat(int set, cuda::CUstream) {
   const int64_t n = p.B * p.D;
   const int64_t size = element_size(p.dtype);
   for (int64_t h = 0; h < p.H; ++h) {
-    const auto* in = static_cast<const std::byte*>(bench_.data(set, p.op == Op::kGradInput ? Role::kY : Role::kX)) +
-                     h * p.T * n * size;
-    auto* out = static_cast<std::byte*>(bench_.data(set, p.op == Op::kGradInput ? Role::kX : Role::kY)) + h * p.T * n * size;
+    const auto* in =
+        static_cast<const std::byte*>(bench_.data(set, p.op == Op::kGradInput ? Role::kY : Role::kX)) +
+        h * p.T * n * size;
+    auto* out = static_cast<std::byte*>(bench_.data(set, p.op == Op::kGradInput ? Role::kX : Role::kY)) +
+                h * p.T * n * size;
     if (p.op == Op::kGradWeight) {
-      if (auto error = gemm(true, false, p.T, p.T, n, in, n, 0, out, n, 0, 0, plane(set, h, 0), plane_type_, p.T, 0, 1))
+      if (auto error = gemm(true, false, p.T, p.T, n, in, n, 0, out, n, 0, 0, plane(set, h, 0), plane_type_,
+                            p.T, 0, 1))
         return error;
-    } else if (auto error = gemm(false, p.op == Op::kGradInput, n, p.T, p.T, in, n, 0, plane(set, h, 0), p.T, 0, 0, out,
-                                 p.dtype, n, 0, 1)) {
+    } else if (auto error = gemm(false, p.op == Op::kGradInput, n, p.T, p.T, in, n, 0, plane(set, h, 0), p.T,
+                                 0, 0, out, p.dtype, n, 0, 1)) {
       return error;
     }
   }
@@ -320,9 +333,8 @@ llvm::Error CublasPeer::flat(int set, cuda::CUstream) {
 std::vector<CublasPeer::Arm> CublasPeer::arms() {
   const Problem& p = bench_.problem();
   std::vector<Arm> out;
-  out.push_back({"cublas batched", p.K > 1 ? "one product per tap over a padded copy" : "", [this](int set, cuda::CUstream stream) {
-                   return batched(set, stream);
-                 }});
+  out.push_back({"cublas batched", p.K > 1 ? "one product per tap over a padded copy" : "",
+                 [this](int set, cuda::CUstream stream) { return batched(set, stream); }});
   const Tensor& x = *bench_.list().find(Role::kX);
   const bool dense = x.elements == p.B * p.H * p.T * p.D;
   if (p.K == 1 && dense && p.layout == Layout::kBTD && p.B > 1) {

@@ -8,8 +8,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Outcome kOutcomes[] = {Outcome::kNotTried, Outcome::kNotBuilt, Outcome::kSpilled, Outcome::kWrong, Outcome::kFailed,
-                                 Outcome::kRanked,   Outcome::kTimed,    Outcome::kFinalist, Outcome::kChosen};
+constexpr Outcome kOutcomes[] = {Outcome::kNotTried, Outcome::kNotBuilt, Outcome::kSpilled,
+                                 Outcome::kWrong,    Outcome::kFailed,   Outcome::kRanked,
+                                 Outcome::kTimed,    Outcome::kFinalist, Outcome::kChosen};
 
 std::string today() {
   const std::time_t now = std::time(nullptr);
@@ -21,7 +22,9 @@ std::string today() {
 }
 
 json row_json(const CandidateReport& row) {
-  json out = {{"candidate", row.candidate}, {"outcome", to_string(row.outcome)}, {"predicted_us", row.predicted_s * 1e6}};
+  json out = {{"candidate", row.candidate},
+              {"outcome", to_string(row.outcome)},
+              {"predicted_us", row.predicted_s * 1e6}};
   if (row.resources.registers > 0) {
     out["registers"] = row.resources.registers;
     out["spill_bytes"] = row.resources.spill_bytes;
@@ -68,7 +71,9 @@ json whole(const TuneReport& report) {
           {"candidates", rows}};
 }
 
-std::string dump(const json& value, int indent) { return value.dump(indent, ' ', false, json::error_handler_t::replace); }
+std::string dump(const json& value, int indent) {
+  return value.dump(indent, ' ', false, json::error_handler_t::replace);
+}
 
 }  // namespace
 
@@ -92,7 +97,9 @@ std::string sample_of(const CandidateReport& row) { return dump(row_json(row), -
 bool read_sample(const std::string& text, CandidateReport& row) {
   const json value = json::parse(text, nullptr, false);
   if (!value.is_object() || !value.contains("outcome") || !value["outcome"].is_string()) return false;
-  auto number = [&](const char* key) { return value.contains(key) && value[key].is_number() ? value[key].get<double>() : 0.0; };
+  auto number = [&](const char* key) {
+    return value.contains(key) && value[key].is_number() ? value[key].get<double>() : 0.0;
+  };
   const std::string outcome = value["outcome"];
   for (const Outcome known : kOutcomes) {
     if (outcome == to_string(known)) row.outcome = known;
@@ -107,7 +114,8 @@ bool read_sample(const std::string& text, CandidateReport& row) {
     }
   }
   if (value.contains("note") && value["note"].is_string()) row.note = value["note"];
-  return row.outcome == Outcome::kTimed ? !row.quick.empty() : row.outcome == Outcome::kWrong || row.outcome == Outcome::kFailed;
+  return row.outcome == Outcome::kTimed ? !row.quick.empty()
+                                        : row.outcome == Outcome::kWrong || row.outcome == Outcome::kFailed;
 }
 
 }  // namespace trigen

@@ -1,4 +1,5 @@
-// What a record keeps of its tune, as JSON text: samples, finalists, rejected candidates with their errors, conditions.
+// What a record keeps of its tune, as JSON text: samples, finalists, rejected candidates with their errors,
+// conditions.
 #pragma once
 
 #include <string>
@@ -7,7 +8,8 @@
 
 namespace trigen {
 
-// Of a whole tune: {"complete":..,"date":..,"seconds":..,"quartiles":[..],"candidates":[{"candidate":..,"outcome":..,..}]}.
+// Of a whole tune:
+// {"complete":..,"date":..,"seconds":..,"quartiles":[..],"candidates":[{"candidate":..,"outcome":..,..}]}.
 std::string evidence_of(const TuneReport& report);
 bool is_complete(const std::string& evidence);
 

@@ -6,12 +6,14 @@
 
 namespace trigen {
 
-llvm::Expected<std::unique_ptr<TimedGraph>> TimedGraph::capture(Workbench& bench, int launches, const LaunchOn& launch) {
+llvm::Expected<std::unique_ptr<TimedGraph>> TimedGraph::capture(Workbench& bench, int launches,
+                                                                const LaunchOn& launch) {
   const Driver& driver = bench.device().driver();
   const DriverApi& api = driver.api();
   if (driver.emulated()) {
-    return make_error(ErrorKind::kUnsupported,
-                      "the emulated device has no time to measure; allowed are real devices; use verify there");
+    return make_error(
+        ErrorKind::kUnsupported,
+        "the emulated device has no time to measure; allowed are real devices; use verify there");
   }
   std::unique_ptr<TimedGraph> timed(new TimedGraph);
   timed->bench_ = &bench;
@@ -34,7 +36,8 @@ llvm::Expected<std::unique_ptr<TimedGraph>> TimedGraph::capture(Workbench& bench
   api.cuGraphDestroy(graph);
   if (auto error = driver.check(made, "cuGraphInstantiate")) return error;
   for (cuda::CUevent* event : {&timed->start_, &timed->stop_}) {
-    if (auto error = driver.check(api.cuEventCreate(event, cuda::CU_EVENT_DEFAULT), "cuEventCreate")) return error;
+    if (auto error = driver.check(api.cuEventCreate(event, cuda::CU_EVENT_DEFAULT), "cuEventCreate"))
+      return error;
   }
   if (auto error = driver.check(api.cuGraphUpload(timed->graph_, stream), "cuGraphUpload")) return error;
   return timed;
@@ -59,12 +62,14 @@ llvm::Expected<double> TimedGraph::replay() {
   if (auto error = driver.check(api.cuEventRecord(stop_, stream), "cuEventRecord")) return error;
   if (auto error = driver.check(api.cuEventSynchronize(stop_), "cuEventSynchronize")) return error;
   float milliseconds = 0;
-  if (auto error = driver.check(api.cuEventElapsedTime(&milliseconds, start_, stop_), "cuEventElapsedTime")) return error;
+  if (auto error = driver.check(api.cuEventElapsedTime(&milliseconds, start_, stop_), "cuEventElapsedTime"))
+    return error;
   return static_cast<double>(milliseconds) * 1e-3 / launches_;
 }
 
 int launches_for(const Workbench& bench, double seconds_per_launch, const MeasureOptions& options) {
-  const double wanted = seconds_per_launch > 0 ? std::ceil(options.sample_seconds / seconds_per_launch) : options.min_launches;
+  const double wanted =
+      seconds_per_launch > 0 ? std::ceil(options.sample_seconds / seconds_per_launch) : options.min_launches;
   const int launches = std::max(bench.sets(), static_cast<int>(std::min(wanted, 1e6)));
   return std::clamp(launches, options.min_launches, options.max_launches);
 }
@@ -93,7 +98,8 @@ llvm::Expected<Timing> time_alone(Workbench& bench, const LaunchOn& launch, cons
   return timing;
 }
 
-llvm::Expected<Finals> time_in_turn(const std::vector<TimedGraph*>& graphs, int rounds, const std::function<bool()>& stop) {
+llvm::Expected<Finals> time_in_turn(const std::vector<TimedGraph*>& graphs, int rounds,
+                                    const std::function<bool()>& stop) {
   Finals finals;
   finals.samples.resize(graphs.size());
   for (TimedGraph* graph : graphs) {

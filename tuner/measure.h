@@ -18,7 +18,8 @@ using LaunchOn = std::function<llvm::Error(int set, cuda::CUstream stream)>;
 class TimedGraph {
  public:
   // Captures `launches` runs, run i on set i mod sets.
-  static llvm::Expected<std::unique_ptr<TimedGraph>> capture(Workbench& bench, int launches, const LaunchOn& launch);
+  static llvm::Expected<std::unique_ptr<TimedGraph>> capture(Workbench& bench, int launches,
+                                                             const LaunchOn& launch);
   ~TimedGraph();
   TimedGraph(const TimedGraph&) = delete;
   TimedGraph& operator=(const TimedGraph&) = delete;
@@ -42,25 +43,29 @@ struct MeasureOptions {
   int samples = 5;
 };
 
-// How many launches a graph needs: as many as there are sets (each used once: the inputs of a run have left the L2 when
-// its set's turn comes again), and enough for a sample's length.
+// How many launches a graph needs: as many as there are sets (each used once: the inputs of a run have left
+// the L2 when its set's turn comes again), and enough for a sample's length.
 int launches_for(const Workbench& bench, double seconds_per_launch, const MeasureOptions& options = {});
 
-// Times one arm alone: a single run first (to choose the number of launches), warm-up replays, then samples, in seconds.
+// Times one arm alone: a single run first (to choose the number of launches), warm-up replays, then samples,
+// in seconds.
 struct Timing {
   std::vector<double> samples;
   std::unique_ptr<TimedGraph> graph;  // for the finals
 };
-llvm::Expected<Timing> time_alone(Workbench& bench, const LaunchOn& launch, const MeasureOptions& options = {});
+llvm::Expected<Timing> time_alone(Workbench& bench, const LaunchOn& launch,
+                                  const MeasureOptions& options = {});
 
-// Times arms in turn: `rounds` rounds, each replays every graph once, starting one further each round. samples[arm][round].
-// Stops between rounds when `stop` says so, after at least one. Rounds whose machine slowed down show as drift.
+// Times arms in turn: `rounds` rounds, each replays every graph once, starting one further each round.
+// samples[arm][round]. Stops between rounds when `stop` says so, after at least one. Rounds whose machine
+// slowed down show as drift.
 struct Finals {
   std::vector<std::vector<double>> samples;
   bool drifted = false;  // some arm got slower over the rounds (statistics.h: drifts)
   int outliers = 0;      // samples far from their arm's quartiles
 };
-llvm::Expected<Finals> time_in_turn(const std::vector<TimedGraph*>& graphs, int rounds, const std::function<bool()>& stop = {});
+llvm::Expected<Finals> time_in_turn(const std::vector<TimedGraph*>& graphs, int rounds,
+                                    const std::function<bool()>& stop = {});
 
 // A launch of an executable with its arguments bound once per set: what a graph captures.
 llvm::Expected<LaunchOn> launcher(Workbench& bench, std::shared_ptr<const Executable> executable);

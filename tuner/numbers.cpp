@@ -6,9 +6,12 @@ namespace trigen {
 
 double unit_roundoff(DType dtype) {
   switch (dtype) {
-    case DType::kF16: return 0x1p-11;
-    case DType::kBF16: return 0x1p-8;
-    case DType::kF32: return 0x1p-24;
+    case DType::kF16:
+      return 0x1p-11;
+    case DType::kBF16:
+      return 0x1p-8;
+    case DType::kF32:
+      return 0x1p-24;
   }
   return 1;
 }
@@ -31,7 +34,7 @@ uint16_t float_to_f16(float value) {
   const uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return sign | 0x7e00u;   // NaN
   if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // rounds to infinity: 65520 and above
-  if (magnitude < 0x38800000u) {                        // subnormal: units of 2^-24; the addition rounds to nearest even
+  if (magnitude < 0x38800000u) {  // subnormal: units of 2^-24; the addition rounds to nearest even
     const float scaled = std::bit_cast<float>(magnitude) + 0.5F;  // ulp of [0.5, 1) is 2^-24
     return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(scaled) - 0x3f000000u);
   }
@@ -47,9 +50,12 @@ uint16_t float_to_bf16(float value) {
 
 float round_to(DType dtype, float value) {
   switch (dtype) {
-    case DType::kF16: return f16_to_float(float_to_f16(value));
-    case DType::kBF16: return bf16_to_float(float_to_bf16(value));
-    case DType::kF32: return value;
+    case DType::kF16:
+      return f16_to_float(float_to_f16(value));
+    case DType::kBF16:
+      return bf16_to_float(float_to_bf16(value));
+    case DType::kF32:
+      return value;
   }
   return value;
 }

@@ -7,7 +7,8 @@
 
 namespace trigen {
 
-Operands::Operands(const Problem& problem, const TensorList& list, const HostBuffers& buffers) : problem_(problem) {
+Operands::Operands(const Problem& problem, const TensorList& list, const HostBuffers& buffers)
+    : problem_(problem) {
   auto bind = [&](Role role, const Tensor*& tensor, const void*& data) {
     tensor = list.find(role);
     const auto at = static_cast<size_t>(tensor - list.tensors.data());
@@ -40,13 +41,15 @@ void Operands::coefficients(int64_t h, int64_t row, int64_t k0, int64_t k1, doub
   const Problem& p = problem_;
   for (int64_t k = k0; k < k1; ++k) {
     if (p.op == Op::kGradWeight) {
-      out[k - k0] = load_element(rows_->dtype, row_data_, activation_index(p, *rows_, k / p.D, h, row, k % p.D));
+      out[k - k0] =
+          load_element(rows_->dtype, row_data_, activation_index(p, *rows_, k / p.D, h, row, k % p.D));
       continue;
     }
     const int64_t t = p.op == Op::kForward ? row : k / p.K;
     const int64_t s = p.op == Op::kForward ? k / p.K : row;
     // weights that are wider than the data are rounded when they are loaded
-    out[k - k0] = round_to(p.dtype, load_element(rows_->dtype, row_data_, weight_index(p, *rows_, h, t, s, k % p.K)));
+    out[k - k0] =
+        round_to(p.dtype, load_element(rows_->dtype, row_data_, weight_index(p, *rows_, h, t, s, k % p.K)));
   }
 }
 
@@ -74,7 +77,8 @@ std::vector<double> Operands::row_sums() const {
       double sum = 0;
       for (int64_t b = 0; b < p.B; ++b) {
         for (int64_t d = 0; d < p.D; ++d) {
-          sum += load_element(rows_->dtype, row_data_, activation_index(p, *rows_, b, row / p.T, row % p.T, d));
+          sum +=
+              load_element(rows_->dtype, row_data_, activation_index(p, *rows_, b, row / p.T, row % p.T, d));
         }
       }
       sums[static_cast<size_t>(row)] = sum;

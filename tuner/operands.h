@@ -25,10 +25,12 @@ class Operands {
   void column(int64_t h, int64_t column, int64_t k0, int64_t k1, double* out, int64_t stride) const;
   // sum over (b, d) of dy[b,h,t,d], for all h * T + t: grad_bias.
   std::vector<double> row_sums() const;
-  // The activations that columns are made of: x, or dy for grad_input. token is s (t), feature may lie outside [0, D).
+  // The activations that columns are made of: x, or dy for grad_input. token is s (t), feature may lie
+  // outside [0, D).
   double activation(int64_t b, int64_t h, int64_t token, int64_t feature) const {
     if (feature < 0 || feature >= problem_.D) return 0;
-    return load_element_of(*columns_, column_data_, activation_index(problem_, *columns_, b, h, token, feature));
+    return load_element_of(*columns_, column_data_,
+                           activation_index(problem_, *columns_, b, h, token, feature));
   }
 
  private:

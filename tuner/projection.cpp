@@ -40,7 +40,8 @@ Projection::Projection(const Problem& problem, const TensorList& list, const Hos
   const bool weight = p.op == Op::kGradWeight;
   const int64_t columns = weight ? p.T : p.B * p.D;
   segment_ = 16;
-  while (segment_ < columns && count_work(p).dense_flop / 2 / static_cast<double>(segment_) > kWork) segment_ *= 2;
+  while (segment_ < columns && count_work(p).dense_flop / 2 / static_cast<double>(segment_) > kWork)
+    segment_ *= 2;
   segment_ = std::min(segment_, columns);
   segments_ = (columns + segment_ - 1) / segment_;
   expected_.assign(static_cast<size_t>(p.H * p.T * segments_), 0);
@@ -51,16 +52,17 @@ Projection::Projection(const Problem& problem, const TensorList& list, const Hos
   }
 }
 
-void Projection::sum_row(const Tensor& tensor, const void* data, int64_t row, int64_t segment, double& sum,
-                         double& squares) const {
+Projection::Sums Projection::sum_row(const Tensor& tensor, const void* data, int64_t row,
+                                     int64_t segment) const {
   const Problem& p = problem_;
   const int64_t h = row / p.T;
   const int64_t t = row % p.T;
-  sum = squares = 0;
+  Sums out;
   auto add = [&](int64_t column, int64_t index) {
     const double value = load_element(tensor.dtype, data, index);
-    sum += sign(column) * value;
-    squares += value * value;
+    out.sum += sign(column) * value;
+    out.squares += value * value;
+    ++out.count;
   };
   const int64_t first = segment * segment_;
   if (p.op == Op::kGradWeight) {
@@ -68,11 +70,12 @@ void Projection::sum_row(const Tensor& tensor, const void* data, int64_t row, in
       if (!in_triangle(p, t, s)) continue;
       for (int64_t j = 0; j < p.K; ++j) add(s * p.K + j, weight_index(p, tensor, h, t, s, j));
     }
-    return;
+    return out;
   }
   for (int64_t c = first; c < std::min(first + segment_, p.B * p.D); ++c) {
     add(c, activation_index(p, tensor, c / p.D, h, t, c % p.D));
   }
+  return out;
 }
 
 void Projection::compute_by_columns(const HostBuffers& inputs) {
@@ -87,7 +90,9 @@ void Projection::compute_by_columns(const HostBuffers& inputs) {
     c.columns = segments_;
     c.depth = operands.depth();
     c.range = [&](int64_t row) { return operands.range(row); };
-    c.coefficients = [&](int64_t row, int64_t k0, int64_t k1, double* out) { operands.coefficients(h, row, k0, k1, out); };
+    c.coefficients = [&](int64_t row, int64_t k0, int64_t k1, double* out) {
+      operands.coefficients(h, row, k0, k1, out);
+    };
     c.panel = [&](int64_t g0, int64_t k0, int64_t k1, double* out) {
       std::fill(out, out + (k1 - k0) * kWidth, 0.0);
       std::vector<double> one(static_cast<size_t>(k1 - k0));
@@ -113,10 +118,7 @@ void Projection::compute_by_columns(const HostBuffers& inputs) {
           out += signs * load_element(bias->dtype, data_of(list_, *bias, inputs), row);
         }
         if (residual != nullptr) {
-          double sum = 0;
-          double squares = 0;
-          sum_row(*residual, data_of(list_, *residual, inputs), row, g, sum, squares);
-          out += sum;
+          out += sum_row(*residual, data_of(list_, *residual, inputs), row, g).sum;
         }
       }
     }
@@ -144,12 +146,15 @@ void Projection::compute_by_tokens(const HostBuffers& inputs) {
     c.columns = segments_;
     c.depth = operands.depth();
     c.range = [&](int64_t row) { return operands.range(row); };
-    c.coefficients = [&](int64_t row, int64_t k0, int64_t k1, double* out) { operands.coefficients(h, row, k0, k1, out); };
+    c.coefficients = [&](int64_t row, int64_t k0, int64_t k1, double* out) {
+      operands.coefficients(h, row, k0, k1, out);
+    };
     c.panel = [&](int64_t g0, int64_t k0, int64_t k1, double* out) {
       std::fill(out, out + (k1 - k0) * kWidth, 0.0);
       for (int64_t i = 0; i < kWidth && g0 + i < segments_; ++i) {
         const int64_t first = (g0 + i) * segment_;
-        for (int64_t s = first; s < std::min(first + segment_, p.T); ++s) add_token(h, s, k0, k1, out + i, kWidth);
+        for (int64_t s = first; s < std::min(first + segment_, p.T); ++s)
+          add_token(h, s, k0, k1, out + i, kWidth);
       }
     };
     const auto whole = contract(c);
@@ -157,7 +162,8 @@ void Projection::compute_by_tokens(const HostBuffers& inputs) {
       for (int64_t g = 0; g < segments_; ++g) {
         const int64_t last = std::min((g + 1) * segment_, p.T) - 1;
         if (in_triangle(p, t, lower ? last : g * segment_)) {
-          expected_[static_cast<size_t>((h * p.T + t) * segments_ + g)] = whole[static_cast<size_t>(t * segments_ + g)];
+          expected_[static_cast<size_t>((h * p.T + t) * segments_ + g)] =
+              whole[static_cast<size_t>(t * segments_ + g)];
         }
       }
     }
@@ -186,10 +192,8 @@ void Projection::compute_by_tokens(const HostBuffers& inputs) {
   parallel_for(p.H * p.T, 4, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       for (int64_t g = 0; g < segments_; ++g) {
-        double sum = 0;
-        double squares = 0;
-        sum_row(dw, data_of(list_, dw, inputs), row, g, sum, squares);
-        expected_[static_cast<size_t>(row * segments_ + g)] += sum;
+        expected_[static_cast<size_t>(row * segments_ + g)] +=
+            sum_row(dw, data_of(list_, dw, inputs), row, g).sum;
       }
     }
   });
@@ -203,25 +207,29 @@ Projection::Result Projection::check(const HostBuffers& after) const {
   const void* data = data_of(list_, out, after);
   const int64_t terms = p.op == Op::kGradWeight ? p.B * p.D : p.T * p.K;
   const Tolerance tolerance = tolerance_of(p, out.dtype, terms, 1 << 20);
-  // one standard deviation of a segment's difference, as a share of the segment's norm; a right kernel stays under 8
-  const double share = 0.5 * tolerance.output_roundoff + tolerance.sum_error;
-  std::vector<double> sums(expected_.size());
-  std::vector<double> norms(expected_.size());
+  std::vector<Sums> sums(expected_.size());
   parallel_for(p.H * p.T, 4, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      for (int64_t g = 0; g < segments_; ++g) {
-        const auto i = static_cast<size_t>(row * segments_ + g);
-        sum_row(out, data, row, g, sums[i], norms[i]);
-      }
+    for (int64_t i = begin * segments_; i < end * segments_; ++i) {
+      sums[static_cast<size_t>(i)] = sum_row(out, data, i / segments_, i % segments_);
     }
   });
-  double differences = 0;
   double total = 0;
+  double elements = 0;
+  for (const Sums& s : sums) {
+    total += s.squares;
+    elements += static_cast<double>(s.count);
+  }
+  const double mean_square = elements > 0 ? total / elements : 0;
+  double differences = 0;
   for (size_t i = 0; i < sums.size(); ++i) {
-    const double difference = std::fabs(sums[i] - expected_[i]);
+    const double difference = std::fabs(sums[i].sum - expected_[i]);
     differences += difference * difference;
-    total += norms[i];
-    const double limit = 8 * (share * std::sqrt(norms[i]) + tolerance.floor * std::sqrt(static_cast<double>(segment_)));
+    // One standard deviation of a segment's difference: an output's rounding goes with its own size, the
+    // error of a long sum with the size that such sums have. A right kernel stays under 8 of them.
+    const auto count = static_cast<double>(sums[i].count);
+    const double deviation = 0.5 * tolerance.output_roundoff * std::sqrt(sums[i].squares) +
+                             tolerance.sum_error * std::sqrt(std::max(sums[i].squares, count * mean_square));
+    const double limit = 8 * (deviation + tolerance.floor * std::sqrt(count));
     double ratio = limit > 0 ? difference / limit : (difference == 0 ? 0 : HUGE_VAL);
     if (std::isnan(ratio)) ratio = HUGE_VAL;
     if (ratio > result.max_error) {
@@ -229,10 +237,11 @@ Projection::Result Projection::check(const HostBuffers& after) const {
       const auto row = static_cast<int64_t>(i) / segments_;
       const int64_t first = static_cast<int64_t>(i) % segments_ * segment_;
       result.where =
-          format("signed sum of %s %" PRId64 " to %" PRId64 " in row h=%" PRId64 " %s=%" PRId64 " is %.7g, expected %.7g",
+          format("signed sum of %s %" PRId64 " to %" PRId64 " in row h=%" PRId64 " %s=%" PRId64
+                 " is %.7g, expected %.7g",
                  p.op == Op::kGradWeight ? "tokens" : "columns", first,
                  std::min(first + segment_, p.op == Op::kGradWeight ? p.T : p.B * p.D) - 1, row / p.T,
-                 p.op == Op::kGradInput ? "s" : "t", row % p.T, sums[i], expected_[i]);
+                 p.op == Op::kGradInput ? "s" : "t", row % p.T, sums[i].sum, expected_[i]);
     }
   }
   result.error = total > 0 ? std::sqrt(differences / total) : (differences > 0 ? HUGE_VAL : 0);

@@ -1,9 +1,10 @@
 // Signed sums: a check of every output of a big problem at a small part of the work.
 //
-// For random signs v, sum_c v_c out[row, c] over a segment of columns must equal the same sum of the reference, and the latter
-// needs one product per segment instead of one per column, because the op is linear (Freivalds 1977). If every output is
-// off by its own rounding error e_c, the two differ by sum v_c e_c, whose mean square is sum e_c^2: so the differences over all
-// segments estimate ||out - ref|| itself, and one wrong output stands out in its segment's norm.
+// For random signs v, sum_c v_c out[row, c] over a segment of columns must equal the same sum of the
+// reference, and the latter needs one product per segment instead of one per column, because the op is linear
+// (Freivalds 1977). If every output is off by its own rounding error e_c, the two differ by sum v_c e_c,
+// whose mean square is sum e_c^2: so the differences over all segments estimate ||out - ref|| itself, and one
+// wrong output stands out in its segment's norm.
 #pragma once
 
 #include <cstdint>
@@ -38,13 +39,19 @@ class Projection {
   void compute_by_columns(const HostBuffers& inputs);
   void compute_by_tokens(const HostBuffers& inputs);
   double sign(int64_t column) const;
-  // Signed sum and sum of squares of one segment of a row of the main output.
-  void sum_row(const Tensor& tensor, const void* data, int64_t row, int64_t segment, double& sum, double& squares) const;
+  // Of one segment of a row of the main output.
+  struct Sums {
+    double sum = 0;  // signed
+    double squares = 0;
+    int64_t count = 0;  // elements (for grad_weight those inside the triangle)
+  };
+  Sums sum_row(const Tensor& tensor, const void* data, int64_t row, int64_t segment) const;
 
   Problem problem_;
   TensorList list_;
-  int64_t segment_ = 0;   // columns of one segment: of (b, d), or of s (each with all its taps) for grad_weight
-  int64_t segments_ = 0;  // per row
+  int64_t segment_ =
+      0;  // columns of one segment: of (b, d), or of s (each with all its taps) for grad_weight
+  int64_t segments_ = 0;          // per row
   std::vector<double> expected_;  // [h * T + row][segment]
 };
 

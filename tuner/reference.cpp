@@ -15,7 +15,8 @@ namespace {
 constexpr int64_t kWidth = Contraction::kWidth;
 constexpr uint64_t kSampleSeed = 0x7269676e;  // fixed: two runs check the same places
 
-// Sorted distinct positions in [0, size): both ends, both sides of tile borders, and random ones up to `count`.
+// Sorted distinct positions in [0, size): both ends, both sides of tile borders, and random ones up to
+// `count`.
 std::vector<int64_t> sample(int64_t size, int64_t count, uint64_t stream) {
   std::set<int64_t> chosen;
   auto add = [&](int64_t i) {
@@ -45,9 +46,12 @@ std::vector<int64_t> all(int64_t size) {
 
 double activate(Activation act, double value) {
   switch (act) {
-    case Activation::kNone: return value;
-    case Activation::kGELU: return 0.5 * value * std::erfc(-value * 0.70710678118654752440);
-    case Activation::kSiLU: return value / (1 + std::exp(-value));
+    case Activation::kNone:
+      return value;
+    case Activation::kGELU:
+      return 0.5 * value * std::erfc(-value * 0.70710678118654752440);
+    case Activation::kSiLU:
+      return value / (1 + std::exp(-value));
   }
   return value;
 }
@@ -119,7 +123,9 @@ void Reference::compute() {
     c.rows = static_cast<int64_t>(end - begin);
     c.columns = columns;
     c.depth = operands.depth();
-    c.range = [&](int64_t row) { return operands.range(rows_[begin + static_cast<size_t>(row)] % problem_.T); };
+    c.range = [&](int64_t row) {
+      return operands.range(rows_[begin + static_cast<size_t>(row)] % problem_.T);
+    };
     c.coefficients = [&](int64_t row, int64_t k0, int64_t k1, double* out) {
       operands.coefficients(h, rows_[begin + static_cast<size_t>(row)] % problem_.T, k0, k1, out);
     };
@@ -185,7 +191,8 @@ void Reference::apply_epilogue() {
     });
     if (e.bias) {
       const auto [b, bias_data] = input(Role::kBias);
-      for (size_t i = 0; i < bias_.size(); ++i) bias_[i] += load_element(b->dtype, bias_data, static_cast<int64_t>(i));
+      for (size_t i = 0; i < bias_.size(); ++i)
+        bias_[i] += load_element(b->dtype, bias_data, static_cast<int64_t>(i));
     }
   }
 }

@@ -7,7 +7,8 @@
 
 namespace trigen {
 
-Search::Search(size_t candidates, const SearchOptions& options) : options_(options), seconds_(candidates, -1) {}
+Search::Search(size_t candidates, const SearchOptions& options)
+    : options_(options), seconds_(candidates, -1) {}
 
 void Search::timed(size_t candidate, double median_s) {
   seconds_[candidate] = median_s;
@@ -32,7 +33,8 @@ bool Search::wants_more(double elapsed_s) const {
 std::string Search::reason(double elapsed_s) const {
   if (done_ >= seconds_.size()) return format("all %zu candidates tried", seconds_.size());
   if (options_.budget_s > 0 && elapsed_s >= options_.budget_s * (1 - options_.finals_share)) {
-    return format("budget of %.0f s spent after %zu of %zu candidates", options_.budget_s, done_, seconds_.size());
+    return format("budget of %.0f s spent after %zu of %zu candidates", options_.budget_s, done_,
+                  seconds_.size());
   }
   if (timed_ >= options_.min_timed && since_gain_ >= options_.patience) {
     return format("no gain in the last %zu of %zu candidates timed", since_gain_, timed_);

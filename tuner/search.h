@@ -1,4 +1,5 @@
-// The search's decisions, apart from devices and compilers: what is good enough to stop, and who goes into the finals.
+// The search's decisions, apart from devices and compilers: what is good enough to stop, and who goes into
+// the finals.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +12,11 @@ struct SearchOptions {
   double budget_s = 120;      // for one problem, finals included
   double finals_share = 0.2;  // part of the budget that is kept for the finals
   size_t min_timed = 32;      // no early stop before that many were timed
-  size_t patience = 16;       // stop when that many in a row, in the model's order, did not beat the best by the noise
+  size_t patience =
+      16;  // stop when that many in a row, in the model's order, did not beat the best by the noise
   size_t finalists = 5;
-  double finals_reach = 0.06;  // only candidates this close to the best quick time (6 %: beyond what noise can turn round)
+  double finals_reach =
+      0.06;  // only candidates this close to the best quick time (6 %: beyond what noise can turn round)
 };
 
 // Candidates are known by their position in the model's order, which is also the fixed order of ties.

@@ -4,7 +4,8 @@
 
 namespace trigen {
 
-llvm::Expected<std::vector<Candidate>> select(const Problem& problem, const Target& target, const Device* device, Store& store,
+llvm::Expected<std::vector<Candidate>> select(const Problem& problem, const Target& target,
+                                              const Device* device, Store& store,
                                               const Selection& selection) {
   std::vector<Candidate> out;
   if (selection.config && selection.family != nullptr) {
@@ -34,8 +35,9 @@ llvm::Expected<std::vector<Candidate>> select(const Problem& problem, const Targ
     return out;
   }
   const std::string name = device != nullptr ? device->info().name : "";
-  const auto found = store.find_record(to_string(problem), target.name, name, device != nullptr ? device->info().sms : 0,
-                                       device != nullptr ? device->info().driver : "");
+  const auto found =
+      store.find_record(to_string(problem), target.name, name, device != nullptr ? device->info().sms : 0,
+                        device != nullptr ? device->info().driver : "");
   if (found) {
     auto recorded = parse_candidate(problem, target, found->record.candidate);
     if (recorded) {

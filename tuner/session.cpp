@@ -22,7 +22,8 @@ class BuildQueue {
     llvm::Expected<BuiltBinary> built;
   };
   // `indices` are positions in `candidates`; both stay alive until the queue is destroyed.
-  BuildQueue(const std::vector<Candidate>& candidates, std::vector<size_t> indices, Store& store, BuildAllOptions options)
+  BuildQueue(const std::vector<Candidate>& candidates, std::vector<size_t> indices, Store& store,
+             BuildAllOptions options)
       : indices_(std::move(indices)) {
     for (const size_t i : indices_) work_.push_back(candidates[i]);
     options.cancel = &stop_;
@@ -72,8 +73,8 @@ size_t limited(size_t count, size_t limit) { return limit > 0 ? std::min(count, 
 
 }  // namespace
 
-Session::Session(const Problem& problem, const Target& target, const Device* device, Store& store, const TuneOptions& options,
-                 std::vector<Candidate> candidates)
+Session::Session(const Problem& problem, const Target& target, const Device* device, Store& store,
+                 const TuneOptions& options, std::vector<Candidate> candidates)
     : problem_(problem),
       target_(target),
       device_(device),
@@ -128,7 +129,9 @@ void Session::note_cache(const std::string& problem) {
 }
 
 llvm::Error Session::nothing_works() const {
-  if (cancelled()) return make_error(ErrorKind::kDevice, "interrupted before any candidate of " + report_.problem + " was done");
+  if (cancelled())
+    return make_error(ErrorKind::kDevice,
+                      "interrupted before any candidate of " + report_.problem + " was done");
   // one reason for all of them (no compiler for the target, say) is said once
   const auto tried = [](const CandidateReport& row) { return row.outcome != Outcome::kNotTried; };
   const auto first = std::find_if(report_.candidates.begin(), report_.candidates.end(), tried);
@@ -180,9 +183,10 @@ void Session::store_choice(size_t index, Provenance provenance) {
   report_.chosen = row.candidate;
   report_.error = row.error;
   report_.tolerance = row.tolerance;
-  report_.limiter = predict(candidates_[index], provenance == Provenance::kMeasured ? device_->model() : model_of(target_),
-                            row.resources.registers > 0 ? std::optional(row.resources) : std::nullopt)
-                        .limiter;
+  report_.limiter =
+      predict(candidates_[index], provenance == Provenance::kMeasured ? device_->model() : model_of(target_),
+              row.resources.registers > 0 ? std::optional(row.resources) : std::nullopt)
+          .limiter;
   report_.elapsed_s = elapsed();
   Record record = record_of(index);
   record.provenance = provenance;
@@ -200,11 +204,13 @@ void Session::choose_predicted(size_t index, const Binary& binary) {
 
 llvm::Error Session::check_emulated() {
   if (count_work(problem_).triangle_flop / 2 > options_.emulated_work) {
-    report_.notes.push_back("not checked: too big for the emulated device; `trigen verify` checks smaller problems there");
+    report_.notes.push_back(
+        "not checked: too big for the emulated device; `trigen verify` checks smaller problems there");
     return llvm::Error::success();
   }
-  const auto chosen = std::find_if(report_.candidates.begin(), report_.candidates.end(),
-                                   [](const CandidateReport& row) { return row.outcome == Outcome::kChosen; });
+  const auto chosen =
+      std::find_if(report_.candidates.begin(), report_.candidates.end(),
+                   [](const CandidateReport& row) { return row.outcome == Outcome::kChosen; });
   const auto index = static_cast<size_t>(chosen - report_.candidates.begin());
   auto built = build(candidates_[index], store_, options_.build);
   if (!built) return built.takeError();
@@ -225,11 +231,12 @@ llvm::Error Session::check_emulated() {
   chosen->error = report_.error = result->error;
   chosen->tolerance = report_.tolerance = result->tolerance;
   if (!result->ok) {
-    return make_error(ErrorKind::kInternal, chosen->candidate + " gives a wrong result on the emulated device: " +
-                                                result->failure + "; please report it with `trigen verify \"" +
-                                                report_.problem + "\"`");
+    return make_error(ErrorKind::kInternal,
+                      chosen->candidate + " gives a wrong result on the emulated device: " + result->failure +
+                          "; please report it with `trigen verify \"" + report_.problem + "\"`");
   }
-  report_.notes.push_back(format("checked on the emulated device: error %.1e, allowed %.1e", result->error, result->tolerance));
+  report_.notes.push_back(
+      format("checked on the emulated device: error %.1e, allowed %.1e", result->error, result->tolerance));
   return llvm::Error::success();
 }
 
@@ -243,7 +250,8 @@ bool Session::keep_existing() {
   }
   for (size_t i = 0; i < candidates_.size(); ++i) {
     if (report_.candidates[i].candidate != found->record.candidate) continue;
-    if (render(candidates_[i]).hash != found->record.binary.source_hash) return false;  // the kernel has changed since
+    if (render(candidates_[i]).hash != found->record.binary.source_hash)
+      return false;  // the kernel has changed since
     report_.kept = true;
     report_.device = info.name;
     report_.driver = info.driver;
@@ -268,7 +276,8 @@ void Session::resume() {
     for (size_t i = 0; i < limited(candidates_.size(), options_.max_candidates); ++i) {
       CandidateReport& row = report_.candidates[i];
       if (row.candidate != sample.candidate || row.resumed) continue;
-      if (render(candidates_[i]).hash != sample.binary.source_hash || !read_sample(sample.evidence, row)) continue;
+      if (render(candidates_[i]).hash != sample.binary.source_hash || !read_sample(sample.evidence, row))
+        continue;
       row.resumed = true;
       keys_[i] = sample.binary;
       ++taken;
@@ -279,7 +288,8 @@ void Session::resume() {
       }
     }
   }
-  if (taken > 0) report_.notes.push_back(format("resumed: %zu candidates were measured before the interruption", taken));
+  if (taken > 0)
+    report_.notes.push_back(format("resumed: %zu candidates were measured before the interruption", taken));
 }
 
 llvm::Error Session::time_candidate(size_t index, std::shared_ptr<const Plan> plan) {
@@ -302,15 +312,16 @@ llvm::Error Session::try_candidate(size_t index, const Binary& binary) {
     search_.failed(index);
     store_sample(index);
   };
-  // A refusal leaves the context usable; a broken kernel (an illegal address) does not, and ends the tune. Its sample is
-  // stored first, so that the next tune passes over it.
+  // A refusal leaves the context usable; a broken kernel (an illegal address) does not, and ends the tune.
+  // Its sample is stored first, so that the next tune passes over it.
   auto device_error = [&](llvm::Error error) -> llvm::Error {
     const std::string text = take_error(std::move(error)).message;
     fail(Outcome::kFailed, text);
     if (auto dead = bench_->synchronize()) {
       llvm::consumeError(std::move(dead));
-      return make_error(ErrorKind::kDevice, "candidate " + row.candidate + " broke the device's context: " + text +
-                                                "; what was measured is kept, run the same tune again to go on without it");
+      return make_error(ErrorKind::kDevice,
+                        "candidate " + row.candidate + " broke the device's context: " + text +
+                            "; what was measured is kept, run the same tune again to go on without it");
     }
     return llvm::Error::success();
   };
@@ -358,7 +369,8 @@ llvm::Error Session::run_finals() {
     }
     report_.candidates[i].outcome = Outcome::kFinalist;
   }
-  finalists.erase(std::remove_if(finalists.begin(), finalists.end(), [&](size_t i) { return timed_[i].graph == nullptr; }),
+  finalists.erase(std::remove_if(finalists.begin(), finalists.end(),
+                                 [&](size_t i) { return timed_[i].graph == nullptr; }),
                   finalists.end());
   if (finalists.empty()) return nothing_works();
   for (const size_t i : finalists) graphs.push_back(timed_[i].graph.get());
@@ -376,10 +388,12 @@ llvm::Error Session::run_finals() {
     finals = std::move(*measured);
     if (!finals.drifted || cancelled()) break;  // a machine that slowed down meanwhile: once more
   }
-  if (finals.drifted) report_.notes.push_back("the device slowed down during the finals (clocks, heat or another user)");
+  if (finals.drifted)
+    report_.notes.push_back("the device slowed down during the finals (clocks, heat or another user)");
   if (finals.outliers > static_cast<int>(finals.samples[0].size() * graphs.size() / 10)) {
-    report_.notes.push_back(format("%d samples of the finals lie far outside their quartiles: another user of the device?",
-                                   finals.outliers));
+    report_.notes.push_back(
+        format("%d samples of the finals lie far outside their quartiles: another user of the device?",
+               finals.outliers));
   }
   const Choice choice = choose(finals.samples);
   for (size_t k = 0; k < finalists.size(); ++k) report_.candidates[finalists[k]].finals = finals.samples[k];
@@ -418,7 +432,8 @@ llvm::Error Session::measure() {
   bool over = pending.empty();
   while (!over && !cancelled() && search_.wants_more(elapsed())) {
     auto item = queue->pop(over);
-    show("measuring", tried, count, search_.best_seconds(), search_.any() ? report_.candidates[search_.best()].candidate : "");
+    show("measuring", tried, count, search_.best_seconds(),
+         search_.any() ? report_.candidates[search_.best()].candidate : "");
     if (!item) continue;
     ++tried;
     CandidateReport& row = report_.candidates[item->index];

@@ -14,8 +14,8 @@ namespace trigen {
 
 class Session {
  public:
-  Session(const Problem& problem, const Target& target, const Device* device, Store& store, const TuneOptions& options,
-          std::vector<Candidate> candidates);
+  Session(const Problem& problem, const Target& target, const Device* device, Store& store,
+          const TuneOptions& options, std::vector<Candidate> candidates);
 
   const TuneOptions& options() const { return options_; }
   const Target& target() const { return target_; }
@@ -27,7 +27,8 @@ class Session {
   void show(const char* phase, size_t done, size_t total, double best_s, const std::string& best);
   void note_cache(const std::string& problem);  // once
 
-  // A complete measured record of this device and source is there, and options do not force: report it and stop.
+  // A complete measured record of this device and source is there, and options do not force: report it and
+  // stop.
   bool keep_existing();
   llvm::Error measure();
   void choose_predicted(size_t index, const Binary& binary);

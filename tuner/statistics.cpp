@@ -33,7 +33,8 @@ Summary summarize(llvm::ArrayRef<double> samples) {
 bool drifts(llvm::ArrayRef<double> samples, double tolerance) {
   if (samples.size() < 6) return false;
   const size_t third = samples.size() / 3;
-  return summarize(samples.take_back(third)).median > (1 + tolerance) * summarize(samples.take_front(third)).median;
+  return summarize(samples.take_back(third)).median >
+         (1 + tolerance) * summarize(samples.take_front(third)).median;
 }
 
 std::vector<size_t> outliers(llvm::ArrayRef<double> samples) {

@@ -54,7 +54,8 @@ Tensor bias(const Problem& p, bool read, bool written) {
   return t;
 }
 
-// Fills the parts of one tensor that hold numbers; element i of the buffer gets number i of the role's stream.
+// Fills the parts of one tensor that hold numbers; element i of the buffer gets number i of the role's
+// stream.
 void fill(const Problem& p, const Tensor& t, float scale, uint64_t seed, std::byte* data) {
   const auto stream = static_cast<uint64_t>(t.role);
   auto run = [&](int64_t begin, int64_t count) {
@@ -93,13 +94,20 @@ void fill(const Problem& p, const Tensor& t, float scale, uint64_t seed, std::by
 
 const char* to_string(Role role) {
   switch (role) {
-    case Role::kX: return "x";
-    case Role::kY: return "y";
-    case Role::kW: return "w";
-    case Role::kBias: return "bias";
-    case Role::kPre: return "pre";
-    case Role::kGate: return "gate";
-    case Role::kResidual: return "residual";
+    case Role::kX:
+      return "x";
+    case Role::kY:
+      return "y";
+    case Role::kW:
+      return "w";
+    case Role::kBias:
+      return "bias";
+    case Role::kPre:
+      return "pre";
+    case Role::kGate:
+      return "gate";
+    case Role::kResidual:
+      return "residual";
   }
   return "?";
 }

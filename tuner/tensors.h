@@ -1,4 +1,5 @@
-// The tensors of a problem: shapes, strides, contents. One description for the reference, the checks and the timing.
+// The tensors of a problem: shapes, strides, contents. One description for the reference, the checks and the
+// timing.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +11,13 @@
 
 namespace trigen {
 
-// Names as in templates/params.h. For grad_input, x is dx and y is dy; for grad_weight, w is dW, bias is grad_bias.
+// Names as in templates/params.h. For grad_input, x is dx and y is dy; for grad_weight, w is dW, bias is
+// grad_bias.
 enum class Role : int { kX = 0, kY = 1, kW = 2, kBias = 3, kPre = 4, kGate = 5, kResidual = 6 };
 const char* to_string(Role role);
 
-// One tensor in a buffer of its own. Strides and counts are in elements. Activations are indexed (b,h,t,d), weights
-// (h,t,s,j), bias (h,t). The innermost axis has stride 1.
+// One tensor in a buffer of its own. Strides and counts are in elements. Activations are indexed (b,h,t,d),
+// weights (h,t,s,j), bias (h,t). The innermost axis has stride 1.
 struct Tensor {
   Role role = Role::kX;
   DType dtype = DType::kF32;
@@ -28,16 +30,18 @@ struct Tensor {
   static constexpr int64_t kGuardBytes = 256;  // behind the last element, poisoned and checked like a gap
 };
 
-// The tensors that a problem has, inputs and outputs. Rows are dense where the problem's alignment allows it, else padded to
-// the next multiple of it; with align < 16 every first element is aligned to `align` and to nothing larger, so that a
-// kernel that assumes more is found out. `gap` adds that many alignment units between rows.
+// The tensors that a problem has, inputs and outputs. Rows are dense where the problem's alignment allows it,
+// else padded to the next multiple of it; with align < 16 every first element is aligned to `align` and to
+// nothing larger, so that a kernel that assumes more is found out. `gap` adds that many alignment units
+// between rows.
 struct TensorList {
   std::vector<Tensor> tensors;
   const Tensor* find(Role role) const;
 };
 TensorList tensors_of(const Problem& problem, int gap = 0);
 
-inline int64_t activation_index(const Problem& p, const Tensor& x, int64_t b, int64_t h, int64_t t, int64_t d) {
+inline int64_t activation_index(const Problem& p, const Tensor& x, int64_t b, int64_t h, int64_t t,
+                                int64_t d) {
   const int64_t outer = p.layout == Layout::kBTD ? t : d;
   const int64_t inner = p.layout == Layout::kBTD ? d : t;
   return b * x.batch + h * x.head + outer * x.row + inner;
@@ -55,8 +59,9 @@ inline constexpr unsigned char kPoison = 0xFF;
 
 // Buffers on the host, in the order of TensorList::tensors, offsets included.
 using HostBuffers = std::vector<std::vector<std::byte>>;
-// Inputs are random (tuner/numbers.h; weights scaled so that an activation sees its curved part), everything else is poison:
-// gaps, outputs, and the weights outside the triangle. grad_weight with accumulate has random numbers inside the triangle.
+// Inputs are random (tuner/numbers.h; weights scaled so that an activation sees its curved part), everything
+// else is poison: gaps, outputs, and the weights outside the triangle. grad_weight with accumulate has random
+// numbers inside the triangle.
 HostBuffers make_inputs(const Problem& problem, const TensorList& list, uint64_t seed);
 
 }  // namespace trigen

@@ -12,7 +12,8 @@
 namespace trigen {
 namespace {
 
-llvm::Expected<std::vector<Candidate>> candidates_for(const Problem& problem, const Target& target, const TuneOptions& options) {
+llvm::Expected<std::vector<Candidate>> candidates_for(const Problem& problem, const Target& target,
+                                                      const TuneOptions& options) {
   if (options.config && options.family != nullptr) {
     auto one = make_candidate(problem, target, *options.family, *options.config);
     if (!one) return one.takeError();
@@ -21,7 +22,8 @@ llvm::Expected<std::vector<Candidate>> candidates_for(const Problem& problem, co
   return list_candidates(problem, target, options.family);
 }
 
-// Compiles the first few by the model, ranks them with the compiler's report, and keeps the first that does not spill.
+// Compiles the first few by the model, ranks them with the compiler's report, and keeps the first that does
+// not spill.
 llvm::Error predict_choice(Session& session) {
   const TuneOptions& options = session.options();
   TuneReport& report = session.report();
@@ -75,21 +77,30 @@ llvm::Error predict_choice(Session& session) {
 
 const char* to_string(Outcome outcome) {
   switch (outcome) {
-    case Outcome::kNotTried: return "not tried";
-    case Outcome::kNotBuilt: return "not built";
-    case Outcome::kSpilled: return "spills";
-    case Outcome::kWrong: return "wrong";
-    case Outcome::kFailed: return "failed";
-    case Outcome::kRanked: return "ranked";
-    case Outcome::kTimed: return "timed";
-    case Outcome::kFinalist: return "finalist";
-    case Outcome::kChosen: return "chosen";
+    case Outcome::kNotTried:
+      return "not tried";
+    case Outcome::kNotBuilt:
+      return "not built";
+    case Outcome::kSpilled:
+      return "spills";
+    case Outcome::kWrong:
+      return "wrong";
+    case Outcome::kFailed:
+      return "failed";
+    case Outcome::kRanked:
+      return "ranked";
+    case Outcome::kTimed:
+      return "timed";
+    case Outcome::kFinalist:
+      return "finalist";
+    case Outcome::kChosen:
+      return "chosen";
   }
   return "?";
 }
 
-llvm::Expected<TuneReport> tune(const Problem& problem, const Target& target, const Device* device, Store& store,
-                                const TuneOptions& options) {
+llvm::Expected<TuneReport> tune(const Problem& problem, const Target& target, const Device* device,
+                                Store& store, const TuneOptions& options) {
   if (auto error = validate(problem)) return error;
   const bool real = device != nullptr && !device->info().emulated;
   const bool measured = real && device->runs_cubin_of(target);
@@ -104,14 +115,14 @@ llvm::Expected<TuneReport> tune(const Problem& problem, const Target& target, co
     return report;
   }
   if (device == nullptr) {
-    report.notes.push_back("no device here: the choice is the model's; run `trigen tune` on " + target.name.str() +
-                           " to measure it");
+    report.notes.push_back("no device here: the choice is the model's; run `trigen tune` on " +
+                           target.name.str() + " to measure it");
   } else if (!real) {
     report.notes.push_back("an emulated device has no time to measure: the choice is the model's");
   } else {
     report.notes.push_back(device->info().name + " does not run " + target.name.str() +
-                           " machine code: the choice is the model's; run `trigen tune` on a " + target.name.str() +
-                           " device to measure it");
+                           " machine code: the choice is the model's; run `trigen tune` on a " +
+                           target.name.str() + " device to measure it");
   }
   if (auto error = predict_choice(session)) return error;
   if (device != nullptr && !real) {

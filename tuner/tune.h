@@ -1,5 +1,5 @@
-// Finds the best kernel for a problem on a target and stores it: measured where a device of the target is at hand, predicted by
-// the model where there is none.
+// Finds the best kernel for a problem on a target and stores it: measured where a device of the target is at
+// hand, predicted by the model where there is none.
 #pragma once
 
 #include <atomic>
@@ -17,12 +17,12 @@ namespace trigen {
 
 // The values are printed by name.
 enum class Outcome {
-  kNotTried,   // the search stopped before it
-  kNotBuilt,   // the compiler refused it; note has the text
-  kSpilled,    // registers spill to memory: passed over
-  kWrong,      // its result is not the reference's: never chosen; note says where
-  kFailed,     // the device refused or broke off the run
-  kRanked,     // compiled and ranked by the model with the compiler's report
+  kNotTried,  // the search stopped before it
+  kNotBuilt,  // the compiler refused it; note has the text
+  kSpilled,   // registers spill to memory: passed over
+  kWrong,     // its result is not the reference's: never chosen; note says where
+  kFailed,    // the device refused or broke off the run
+  kRanked,    // compiled and ranked by the model with the compiler's report
   kTimed,
   kFinalist,
   kChosen,
@@ -30,52 +30,52 @@ enum class Outcome {
 const char* to_string(Outcome outcome);
 
 struct CandidateReport {
-  std::string candidate;      // family:config
+  std::string candidate;  // family:config
   Outcome outcome = Outcome::kNotTried;
-  double predicted_s = 0;     // with the compiler's report once it is compiled
+  double predicted_s = 0;  // with the compiler's report once it is compiled
   Resources resources;
   double error = 0, tolerance = 0;
-  std::vector<double> quick;  // seconds, timed alone
-  std::vector<double> finals; // seconds, timed in turn with the other finalists
-  bool resumed = false;       // taken from the samples of an earlier, unfinished tune
+  std::vector<double> quick;   // seconds, timed alone
+  std::vector<double> finals;  // seconds, timed in turn with the other finalists
+  bool resumed = false;        // taken from the samples of an earlier, unfinished tune
   std::string note;
 };
 
 struct TuneReport {
   std::string problem, target;
-  std::string device;         // GPU model; "" when predicted
+  std::string device;  // GPU model; "" when predicted
   std::string driver;
   int sms = 0;
   Provenance provenance = Provenance::kPredicted;
-  bool kept = false;          // an earlier measured record was kept, nothing was done
-  bool complete = true;       // false: interrupted, or finals cut short
-  bool stored = true;         // false: the cache could not be written; notes say why
-  std::string chosen;         // family:config
-  double seconds = 0;         // median, or prediction
+  bool kept = false;                // an earlier measured record was kept, nothing was done
+  bool complete = true;             // false: interrupted, or finals cut short
+  bool stored = true;               // false: the cache could not be written; notes say why
+  std::string chosen;               // family:config
+  double seconds = 0;               // median, or prediction
   double lower_s = 0, upper_s = 0;  // quartiles, measured only
   double error = 0, tolerance = 0;  // of the chosen kernel, where it ran
-  double ceiling_s = 0;       // tuner/ceiling.h
-  std::string limiter;        // the model's: "tensor", "dram", ...
+  double ceiling_s = 0;             // tuner/ceiling.h
+  std::string limiter;              // the model's: "tensor", "dram", ...
   std::string stop_reason;
   double elapsed_s = 0;
   std::vector<CandidateReport> candidates;  // in the model's order
-  std::vector<std::string> notes;  // what the user must know: why predicted, drift, cache trouble
+  std::vector<std::string> notes;           // what the user must know: why predicted, drift, cache trouble
   double share_of_ceiling() const { return seconds > 0 ? ceiling_s / seconds : 0; }
 };
 
 // What a progress display shows. Called from tune()'s thread.
 struct TuneProgress {
   std::string problem;
-  const char* phase = "";     // "compiling", "measuring", "finals"
-  size_t done = 0, total = 0; // candidates
-  double best_s = 0;          // 0: none yet
+  const char* phase = "";      // "compiling", "measuring", "finals"
+  size_t done = 0, total = 0;  // candidates
+  double best_s = 0;           // 0: none yet
   std::string best;
   double elapsed_s = 0, eta_s = 0;
 };
 
 struct TuneOptions {
   SearchOptions search;
-  size_t max_candidates = 64;   // compiled and timed at most, in the model's order; 0 = all
+  size_t max_candidates = 64;     // compiled and timed at most, in the model's order; 0 = all
   size_t predict_candidates = 8;  // compiled without a device
   int finals_rounds = 31;
   const Family* family = nullptr;
@@ -89,10 +89,10 @@ struct TuneOptions {
   std::function<void(const TuneProgress&)> progress;
 };
 
-// `device` may be null (no device at hand). Measures when the device runs the target's machine code, else predicts and says so.
-// The record is stored before it returns; a cache that cannot be written is a note. Errors: no legal candidate, no compiler for
-// the target, every candidate failed.
-llvm::Expected<TuneReport> tune(const Problem& problem, const Target& target, const Device* device, Store& store,
-                                const TuneOptions& options);
+// `device` may be null (no device at hand). Measures when the device runs the target's machine code, else
+// predicts and says so. The record is stored before it returns; a cache that cannot be written is a note.
+// Errors: no legal candidate, no compiler for the target, every candidate failed.
+llvm::Expected<TuneReport> tune(const Problem& problem, const Target& target, const Device* device,
+                                Store& store, const TuneOptions& options);
 
 }  // namespace trigen

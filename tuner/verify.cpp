@@ -16,7 +16,8 @@ llvm::Expected<CheckResult> verify_launch(Workbench& bench, const Reference& ref
   if (!second) return second.takeError();
   if (*first != *second) {
     result.ok = false;
-    result.failure = "two runs on the same inputs gave different bits; a barrier or an initialisation is missing";
+    result.failure =
+        "two runs on the same inputs gave different bits; a barrier or an initialisation is missing";
   }
   return result;
 }
@@ -24,7 +25,8 @@ llvm::Expected<CheckResult> verify_launch(Workbench& bench, const Reference& ref
 llvm::Expected<CheckResult> verify(const Plan& plan, Workbench& bench, const Reference& reference) {
   auto args = bench.args(0, plan.workspace_bytes());
   if (!args) return args.takeError();
-  return verify_launch(bench, reference, [&] { return plan.run(*args, bench.stream()); }, true);
+  return verify_launch(
+      bench, reference, [&] { return plan.run(*args, bench.stream()); }, true);
 }
 
 }  // namespace trigen

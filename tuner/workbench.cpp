@@ -15,8 +15,9 @@ int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit
 llvm::Error Workbench::allocate(int64_t bytes, cuda::CUdeviceptr& out) {
   const auto result = device_->api().cuMemAlloc(&out, static_cast<cuda::size_type>(bytes));
   if (result != cuda::CUDA_SUCCESS) {
-    return device_->driver().check(result, "cuMemAlloc", format_bytes(static_cast<double>(bytes)) + " for the tensors of " +
-                                                             to_string(problem_) + "; free device memory or use a smaller B");
+    return device_->driver().check(result, "cuMemAlloc",
+                                   format_bytes(static_cast<double>(bytes)) + " for the tensors of " +
+                                       to_string(problem_) + "; free device memory or use a smaller B");
   }
   allocations_.push_back(out);
   return llvm::Error::success();
@@ -33,7 +34,8 @@ llvm::Expected<std::unique_ptr<Workbench>> Workbench::create(const Device& devic
   const DriverApi& api = device.api();
   const ContextScope scope(api, *context);
   if (auto error = device.driver().check(scope.result(), "cuCtxPushCurrent")) return error;
-  if (auto error = device.driver().check(api.cuStreamCreate(&bench->stream_, cuda::CU_STREAM_NON_BLOCKING), "cuStreamCreate"))
+  if (auto error = device.driver().check(api.cuStreamCreate(&bench->stream_, cuda::CU_STREAM_NON_BLOCKING),
+                                         "cuStreamCreate"))
     return error;
 
   bench->list_ = tensors_of(problem, options.gap);
@@ -47,7 +49,8 @@ llvm::Expected<std::unique_ptr<Workbench>> Workbench::create(const Device& devic
     const int64_t wanted = 2 * device.info().l2_bytes / bytes + 2;
     cuda::size_type free_bytes = 0;
     cuda::size_type total_bytes = 0;
-    if (auto error = device.driver().check(api.cuMemGetInfo(&free_bytes, &total_bytes), "cuMemGetInfo")) return error;
+    if (auto error = device.driver().check(api.cuMemGetInfo(&free_bytes, &total_bytes), "cuMemGetInfo"))
+      return error;
     const int64_t fit = static_cast<int64_t>(free_bytes / 10 * 8) / bytes;
     sets = static_cast<int>(std::clamp<int64_t>(std::min(wanted, fit), 1, kMaxSets));
   }
@@ -84,14 +87,16 @@ void* Workbench::data(int set, Role role) const {
   const Tensor* t = list_.find(role);
   if (t == nullptr) return nullptr;
   const auto at = static_cast<size_t>(t - list_.tensors.data());
-  return reinterpret_cast<void*>(sets_[static_cast<size_t>(set)][at] + static_cast<cuda::CUdeviceptr>(t->offset_bytes));
+  return reinterpret_cast<void*>(sets_[static_cast<size_t>(set)][at] +
+                                 static_cast<cuda::CUdeviceptr>(t->offset_bytes));
 }
 
 llvm::Expected<trigen_args> Workbench::args(int set, int64_t workspace_bytes) {
   if (workspace_bytes > workspace_bytes_) {
     const ContextScope scope(device_->api(), context_);
     if (auto error = synchronize()) return error;
-    if (auto error = allocate(workspace_bytes, workspace_)) return error;  // the smaller one is freed at the end
+    if (auto error = allocate(workspace_bytes, workspace_))
+      return error;  // the smaller one is freed at the end
     workspace_bytes_ = workspace_bytes;
   }
   trigen_args out = TRIGEN_ARGS_INIT;
@@ -145,7 +150,8 @@ llvm::Expected<HostBuffers> Workbench::download() {
     const Tensor& t = list_.tensors[i];
     if (!t.written) continue;
     out[i].resize(static_cast<size_t>(t.buffer_bytes()));
-    if (auto error = device_->driver().check(api.cuMemcpyDtoH(out[i].data(), sets_[0][i], out[i].size()), "cuMemcpyDtoH"))
+    if (auto error = device_->driver().check(api.cuMemcpyDtoH(out[i].data(), sets_[0][i], out[i].size()),
+                                             "cuMemcpyDtoH"))
       return error;
   }
   return out;
@@ -153,7 +159,8 @@ llvm::Expected<HostBuffers> Workbench::download() {
 
 llvm::Error Workbench::synchronize() const {
   const ContextScope scope(device_->api(), context_);
-  return device_->driver().check(device_->api().cuStreamSynchronize(stream_), "cuStreamSynchronize", to_string(problem_));
+  return device_->driver().check(device_->api().cuStreamSynchronize(stream_), "cuStreamSynchronize",
+                                 to_string(problem_));
 }
 
 }  // namespace trigen

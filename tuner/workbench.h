@@ -1,5 +1,5 @@
-// A problem's tensors in device memory: one set to check on, and enough further sets that timed runs never find their inputs in
-// the L2 cache.
+// A problem's tensors in device memory: one set to check on, and enough further sets that timed runs never
+// find their inputs in the L2 cache.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@ namespace trigen {
 
 struct WorkbenchOptions {
   uint64_t seed = 20240912;
-  int gap = 0;           // alignment units between rows (TensorList)
-  bool rotate = false;   // make the further sets
+  int gap = 0;          // alignment units between rows (TensorList)
+  bool rotate = false;  // make the further sets
 };
 
 class Workbench {
@@ -34,12 +34,14 @@ class Workbench {
   int sets() const { return static_cast<int>(sets_.size()); }
   int64_t bytes_per_set() const { return set_bytes_; }
 
-  // Pointers of one set; the workspace is shared and holds at least `workspace_bytes` (grown when needed; not under capture).
+  // Pointers of one set; the workspace is shared and holds at least `workspace_bytes` (grown when needed; not
+  // under capture).
   llvm::Expected<trigen_args> args(int set, int64_t workspace_bytes);
   // First element of a tensor of a set; null when the problem has no such tensor.
   void* data(int set, Role role) const;
 
-  // Poisons the outputs (and the workspace) of set 0, or restores what is read and written, for a checked run.
+  // Poisons the outputs (and the workspace) of set 0, or restores what is read and written, for a checked
+  // run.
   llvm::Error poison();
   // The written tensors of set 0; the others are empty. Waits for the stream.
   llvm::Expected<HostBuffers> download();

@@ -37,7 +37,8 @@ TEST_F(Tune, MeasuresStoresAndKeeps) {
   EXPECT_LE(report->lower_s, report->seconds);
   EXPECT_LT(report->error, report->tolerance);
   EXPECT_LT(report->share_of_ceiling(), 1.05);
-  const auto found = store_->find_record(report->problem, report->target, report->device, report->sms, report->driver);
+  const auto found =
+      store_->find_record(report->problem, report->target, report->device, report->sms, report->driver);
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->match, Match::kExact);
   EXPECT_EQ(found->record.candidate, report->chosen);
@@ -102,10 +103,13 @@ TEST_F(Tune, MoreWorkTakesLonger) {
 TEST_F(Tune, CublasAgreesWithTheReference) {
   auto library = CublasLibrary::load();
   if (!library) GTEST_SKIP() << "[SKIP] " << take_error(library.takeError()).message;
-  for (const char* text : {"forward,dtype=bf16,B=4,H=2,T=200,D=96", "forward,dtype=f16,B=4,T=200,D=96,layout=bdt",
-                           "forward,dtype=bf16,B=2,T=64,D=80,K=3", "grad_input,dtype=f16,B=4,T=200,D=96,K=4",
-                           "grad_input,dtype=f32,B=4,T=200,D=96,layout=bdt,K=2", "grad_weight,dtype=bf16,B=4,T=200,D=96,wdtype=f32",
-                           "grad_weight,dtype=f16,B=4,H=2,T=200,D=96,layout=bdt,K=2", "forward,dtype=f32,B=4,T=200,D=96,math=tf32"}) {
+  for (const char* text :
+       {"forward,dtype=bf16,B=4,H=2,T=200,D=96", "forward,dtype=f16,B=4,T=200,D=96,layout=bdt",
+        "forward,dtype=bf16,B=2,T=64,D=80,K=3", "grad_input,dtype=f16,B=4,T=200,D=96,K=4",
+        "grad_input,dtype=f32,B=4,T=200,D=96,layout=bdt,K=2",
+        "grad_weight,dtype=bf16,B=4,T=200,D=96,wdtype=f32",
+        "grad_weight,dtype=f16,B=4,H=2,T=200,D=96,layout=bdt,K=2",
+        "forward,dtype=f32,B=4,T=200,D=96,math=tf32"}) {
     CompareOptions compare_options;
     compare_options.rounds = 5;
     auto result = compare(parse(text), *device_, *store_, compare_options);

@@ -98,11 +98,13 @@ class Program : public testing::Test {
 TEST_F(Program, HelpListsTheCommands) {
   const Finished help = run({"--help"});
   EXPECT_EQ(help.code, 0);
-  for (const char* command : {"tune", "verify", "bench", "emit", "cache", "doctor", "version"}) EXPECT_THAT(help.out, HasSubstr(command));
+  for (const char* command : {"tune", "verify", "bench", "emit", "cache", "doctor", "version"})
+    EXPECT_THAT(help.out, HasSubstr(command));
   for (const char* command : {"tune", "verify", "bench", "emit"}) {
     const Finished one = run({command, "--help"});
     EXPECT_EQ(one.code, 0);
-    EXPECT_THAT(one.out, AllOf(HasSubstr("--problems"), HasSubstr("--epilogue"), HasSubstr("-T,--tokens"))) << command;
+    EXPECT_THAT(one.out, AllOf(HasSubstr("--problems"), HasSubstr("--epilogue"), HasSubstr("-T,--tokens")))
+        << command;
   }
   EXPECT_THAT(run({"version"}).out, HasSubstr("trigen 0."));
 }
@@ -119,17 +121,22 @@ TEST_F(Program, BadRequestsSayWhatIsAllowed) {
       {{"tun"}, "unknown command 'tun'; allowed are tune"},
       {{"tune", "--bogus"}, "--bogus"},
       {{"tune", "--arch", "sm_70", "forward,dtype=f16,B=2,T=0,D=64"}, "T=0; allowed are 1 to"},
-      {{"tune", "--arch", "sm_70", "--op", "forward", "--dtype", "f16", "-B", "2", "-T", "0", "-D", "64"}, "T=0; allowed are 1 to"},
-      {{"tune", "--arch", "sm_70", "--op", "forward", "--dtype", "f16", "-B", "-3", "-T", "4", "-D", "64"}, "B=-3; allowed are 1 to"},
+      {{"tune", "--arch", "sm_70", "--op", "forward", "--dtype", "f16", "-B", "2", "-T", "0", "-D", "64"},
+       "T=0; allowed are 1 to"},
+      {{"tune", "--arch", "sm_70", "--op", "forward", "--dtype", "f16", "-B", "-3", "-T", "4", "-D", "64"},
+       "B=-3; allowed are 1 to"},
       {{"tune", "--arch", "sm_70", "forward,dtype=f16,B=2,T=64,D=-1"}, "D=-1; allowed are 1 to"},
       {{"tune", "--arch", "sm_70", "forward,dtype=f16,B=99999999999999999999,T=64,D=4"}, "B"},
       {{"tune", "--arch", "sm_70", "forward,dtype=f16,B=2000000,T=64,D=2000000"}, "B*D is larger than"},
       {{"tune", "--arch", "sm_70", "forward,dtype=f16,B=1,T=100000,D=1,K=100000"}, "T*K is larger than"},
       {{"tune", "--arch", "sm_71", kProblem}, "unknown arch 'sm_71'; allowed are sm_70"},
       {{"emit", "--arch", "volta", kProblem}, "unknown arch 'volta'"},
-      {{"tune", "--arch", "sm_70", "forward,dtype=fp16,B=2,T=64,D=64"}, "dtype='fp16' is unknown; allowed are f16, bf16 or f32"},
-      {{"tune", "--arch", "sm_70", "--op", "forward", "--dtype", "f64", "-B", "1", "-T", "4", "-D", "4"}, "dtype='f64' is unknown"},
-      {{"tune", "--arch", "sm_70", "forward,dtype=f32,wdtype=f16,B=2,T=64,D=64"}, "wdtype=f16 with dtype=f32"},
+      {{"tune", "--arch", "sm_70", "forward,dtype=fp16,B=2,T=64,D=64"},
+       "dtype='fp16' is unknown; allowed are f16, bf16 or f32"},
+      {{"tune", "--arch", "sm_70", "--op", "forward", "--dtype", "f64", "-B", "1", "-T", "4", "-D", "4"},
+       "dtype='f64' is unknown"},
+      {{"tune", "--arch", "sm_70", "forward,dtype=f32,wdtype=f16,B=2,T=64,D=64"},
+       "wdtype=f16 with dtype=f32"},
       {{"tune", "--arch", "sm_70", "forwards,dtype=f16,B=2,T=64,D=64"}, "forwards"},
       {{"tune", "--arch", "sm_70", "forward,dtype=f16,B=2,T=64,D=64,Q=1"}, "unknown key 'Q'"},
       {{"tune", "--arch", "sm_70", "forward,dtype=f16,B=,T=64,D=64"}, "B"},
@@ -156,8 +163,8 @@ TEST_F(Program, BadRequestsSayWhatIsAllowed) {
 TEST_F(Program, EmitPrintsTheSourceThatItsCommandRemakes) {
   const Finished first = run({"emit", "--arch", "sm_80", kProblem});
   ASSERT_EQ(first.code, 0) << first.err;
-  ASSERT_THAT(first.out, AllOf(HasSubstr("// trigen emit --arch sm_80 --candidate "), HasSubstr("constexpr trigen::Kernel"),
-                               HasSubstr("extern \"C\"")));
+  ASSERT_THAT(first.out, AllOf(HasSubstr("// trigen emit --arch sm_80 --candidate "),
+                               HasSubstr("constexpr trigen::Kernel"), HasSubstr("extern \"C\"")));
   std::istringstream line(first.out.substr(3, first.out.find('\n') - 3));
   std::vector<std::string> words;
   for (std::string word; line >> word;) words.push_back(word);
@@ -168,7 +175,8 @@ TEST_F(Program, EmitPrintsTheSourceThatItsCommandRemakes) {
 TEST_F(Program, ExplainShowsPredictionsAndRefusals) {
   const Finished done = run({"emit", "--arch", "sm_70", "--explain", "--rows", "3", kProblem});
   EXPECT_EQ(done.code, 0) << done.err;
-  EXPECT_THAT(done.out, AllOf(HasSubstr("predicted"), HasSubstr("simt:"), HasSubstr("candidates; times are the model's")));
+  EXPECT_THAT(done.out, AllOf(HasSubstr("predicted"), HasSubstr("simt:"),
+                              HasSubstr("candidates; times are the model's")));
 }
 
 TEST_F(Program, ArchThatNoCompilerMakes) {
@@ -194,15 +202,20 @@ TEST_F(Program, TuneWithoutADeviceSaysPredicted) {
   EXPECT_THAT(done.err, HasSubstr("the choice is the model's"));
   const Finished list = run({"cache", "ls", "--binaries"});
   EXPECT_EQ(list.code, 0) << list.err;
-  EXPECT_THAT(list.out, AllOf(HasSubstr("forward,dtype=f16,B=2,H=1,T=64,D=64,K=1,pad=0"), HasSubstr("predicted"), HasSubstr("nvrtc")));
+  EXPECT_THAT(list.out, AllOf(HasSubstr("forward,dtype=f16,B=2,H=1,T=64,D=64,K=1,pad=0"),
+                              HasSubstr("predicted"), HasSubstr("nvrtc")));
   const Finished show = run({"cache", "show", kProblem});
   EXPECT_EQ(show.code, 0) << show.err;
   EXPECT_THAT(show.out, HasSubstr("none: predicted by the model"));
   const Finished json = run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", "--json", kProblem});
-  EXPECT_THAT(json.out, AllOf(HasSubstr("\"provenance\": \"predicted\""), HasSubstr("\"outcome\": \"chosen\"")));
-  // nothing is compiled where that is forbidden: the cache has the binaries already, another problem's it has not
-  EXPECT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", kProblem}, {"TRIGEN_NO_JIT=1"}).code, 0);
-  const Finished miss = run({"tune", "--no-device", "--arch", "sm_70", "forward,dtype=f16,B=2,T=72,D=64"}, {"TRIGEN_NO_JIT=1"});
+  EXPECT_THAT(json.out,
+              AllOf(HasSubstr("\"provenance\": \"predicted\""), HasSubstr("\"outcome\": \"chosen\"")));
+  // nothing is compiled where that is forbidden: the cache has the binaries already, another problem's it has
+  // not
+  EXPECT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", kProblem}, {"TRIGEN_NO_JIT=1"}).code,
+            0);
+  const Finished miss =
+      run({"tune", "--no-device", "--arch", "sm_70", "forward,dtype=f16,B=2,T=72,D=64"}, {"TRIGEN_NO_JIT=1"});
   EXPECT_EQ(miss.code, 1);
   EXPECT_THAT(miss.err, HasSubstr("T=72"));
 }
@@ -265,13 +278,16 @@ TEST_F(Program, LockedCacheIsWaitedForThenSaid) {
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(cache_.c_str(), &db), SQLITE_OK);
   ASSERT_EQ(sqlite3_exec(db, "BEGIN EXCLUSIVE", nullptr, nullptr, nullptr), SQLITE_OK);
-  const Finished tune = run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "forward,dtype=f16,B=2,T=80,D=64"});
+  const Finished tune =
+      run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "forward,dtype=f16,B=2,T=80,D=64"});
   sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr);
   sqlite3_close(db);
   EXPECT_EQ(tune.code, 1);
   EXPECT_THAT(tune.out, HasSubstr("T=80"));
   EXPECT_THAT(tune.err, AllOf(HasSubstr("locked"), HasSubstr("could not be stored")));
-  EXPECT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "forward,dtype=f16,B=2,T=80,D=64"}).code, 0);
+  EXPECT_EQ(
+      run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "forward,dtype=f16,B=2,T=80,D=64"}).code,
+      0);
 }
 
 TEST_F(Program, FullDiskIsSaid) {

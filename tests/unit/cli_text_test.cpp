@@ -33,7 +33,8 @@ TEST(Progress, BarShowsBestAndEta) {
   progress.best = "simt:tile=64x64x8";
   progress.eta_s = 12;
   EXPECT_EQ(ProgressDisplay::bar(progress, 1, 3, 0),
-            "[2/3] #####............... measuring 16/64, best 31.2 us, eta 12 s  simt:tile=64x64x8  " + progress.problem);
+            "[2/3] #####............... measuring 16/64, best 31.2 us, eta 12 s  simt:tile=64x64x8  " +
+                progress.problem);
   EXPECT_EQ(ProgressDisplay::bar(progress, 1, 3, 60).size(), 59U);
 }
 
@@ -63,7 +64,8 @@ TEST(Format, ThreeDigits) {
   EXPECT_EQ(format_bytes(1536), "1.5 KiB");
 }
 
-llvm::Expected<std::vector<Problem>> parse(std::vector<std::string> arguments, llvm::StringRef fallback = "") {
+llvm::Expected<std::vector<Problem>> parse(std::vector<std::string> arguments,
+                                           llvm::StringRef fallback = "") {
   CLI::App app;
   ProblemOptions options;
   options.add_to(app);
@@ -78,16 +80,19 @@ std::string message(llvm::Expected<std::vector<Problem>> result) {
 }
 
 TEST(ProblemOptions, FlagsAndTextAreTheSameProblem) {
-  auto flags = parse({"--op", "forward", "--dtype", "bf16", "-B", "32", "-H", "2", "-T", "512", "-D", "1024", "-K", "3", "--pad",
-                      "2", "--layout", "bdt", "--fill", "upper", "--diag", "-1", "--wdtype", "f32", "--align", "4", "--walign",
-                      "8", "--epilogue", "bias+gelu"});
-  auto text = parse({"forward,dtype=bf16,B=32,H=2,T=512,D=1024,K=3,pad=2,layout=bdt,fill=upper,diag=-1,wdtype=f32,align=4,"
-                     "walign=8,epilogue=bias+gelu"});
+  auto flags = parse({"--op",     "forward", "--dtype",  "bf16",  "-B",         "32",       "-H",       "2",
+                      "-T",       "512",     "-D",       "1024",  "-K",         "3",        "--pad",    "2",
+                      "--layout", "bdt",     "--fill",   "upper", "--diag",     "-1",       "--wdtype", "f32",
+                      "--align",  "4",       "--walign", "8",     "--epilogue", "bias+gelu"});
+  auto text = parse(
+      {"forward,dtype=bf16,B=32,H=2,T=512,D=1024,K=3,pad=2,layout=bdt,fill=upper,diag=-1,wdtype=f32,align=4,"
+       "walign=8,epilogue=bias+gelu"});
   ASSERT_TRUE(static_cast<bool>(flags));
   ASSERT_TRUE(static_cast<bool>(text));
   ASSERT_EQ(flags->size(), 1U);
   EXPECT_EQ(flags->front(), text->front());
-  auto tf32 = parse({"--op", "grad_weight", "--dtype", "f32", "--math", "tf32", "-B", "1", "-T", "2", "-D", "3"});
+  auto tf32 =
+      parse({"--op", "grad_weight", "--dtype", "f32", "--math", "tf32", "-B", "1", "-T", "2", "-D", "3"});
   ASSERT_TRUE(static_cast<bool>(tf32));
   EXPECT_EQ(to_string(tf32->front()), "grad_weight,dtype=f32,B=1,H=1,T=2,D=3,K=1,pad=0,math=tf32");
 }
@@ -95,14 +100,15 @@ TEST(ProblemOptions, FlagsAndTextAreTheSameProblem) {
 TEST(ProblemOptions, EverythingThatIsNamedIsTaken) {
   const std::string path = testing::TempDir() + "/list" + std::to_string(::getpid()) + ".txt";
   std::ofstream(path) << "# two\nforward,dtype=f16,B=1,T=2,D=3\n\ngrad_input,dtype=f16,B=1,T=2,D=3 # tail\n";
-  auto list = parse({"forward,dtype=f32,B=1,T=2,D=3", "--problems", path, "--op", "forward", "--dtype", "bf16", "-B", "1", "-T",
-                     "2", "-D", "3"});
+  auto list = parse({"forward,dtype=f32,B=1,T=2,D=3", "--problems", path, "--op", "forward", "--dtype",
+                     "bf16", "-B", "1", "-T", "2", "-D", "3"});
   ASSERT_TRUE(static_cast<bool>(list));
   ASSERT_EQ(list->size(), 4U);
   EXPECT_EQ((*list)[2].op, Op::kGradInput);
   EXPECT_EQ((*list)[3].dtype, DType::kBF16);
   std::ofstream(path) << "forward,dtype=f16,B=1,T=2,D=3\nforward,dtype=f16,B=1,T=zwei,D=3\n";
-  EXPECT_THAT(message(parse({"--problems", path})), testing::AllOf(HasSubstr(path), HasSubstr("2"), HasSubstr("zwei")));
+  EXPECT_THAT(message(parse({"--problems", path})),
+              testing::AllOf(HasSubstr(path), HasSubstr("2"), HasSubstr("zwei")));
   ::unlink(path.c_str());
 }
 
@@ -124,8 +130,10 @@ TEST(ProblemOptions, ErrorsSayWhatIsAllowed) {
   EXPECT_THAT(message(parse({})), HasSubstr("no problem is named"));
   EXPECT_THAT(message(parse({"--list", "cores"})), HasSubstr("allowed are core, mixers"));
   EXPECT_THAT(message(parse({"-T", "4"})), HasSubstr("add --op"));
-  EXPECT_THAT(message(parse({"--op", "forward", "--dtype", "f16", "-B", "1", "-T", "0", "-D", "3"})), HasSubstr("T=0; allowed are 1"));
-  EXPECT_THAT(message(parse({"--problems", "/nowhere/list.txt"})), HasSubstr("cannot read the problem list /nowhere/list.txt"));
+  EXPECT_THAT(message(parse({"--op", "forward", "--dtype", "f16", "-B", "1", "-T", "0", "-D", "3"})),
+              HasSubstr("T=0; allowed are 1"));
+  EXPECT_THAT(message(parse({"--problems", "/nowhere/list.txt"})),
+              HasSubstr("cannot read the problem list /nowhere/list.txt"));
 }
 
 }  // namespace

@@ -39,8 +39,9 @@ TEST(Sample, DamagedTextIsNotASample) {
     CandidateReport read;
     EXPECT_FALSE(read_sample(good.substr(0, cut), read));
   }
-  for (const char* text : {"", "[]", "{}", "null", "{\"outcome\":3}", "{\"outcome\":\"timed\"}",
-                           "{\"outcome\":\"timed\",\"quick_us\":[\"a\"]}", "{\"outcome\":\"chosen\",\"quick_us\":[1]}"}) {
+  for (const char* text :
+       {"", "[]", "{}", "null", "{\"outcome\":3}", "{\"outcome\":\"timed\"}",
+        "{\"outcome\":\"timed\",\"quick_us\":[\"a\"]}", "{\"outcome\":\"chosen\",\"quick_us\":[1]}"}) {
     CandidateReport read;
     EXPECT_FALSE(read_sample(text, read)) << text;
   }

@@ -33,7 +33,9 @@ struct Case {
     return buffers[static_cast<size_t>(t - list.tensors.data())].data() + t->offset_bytes;
   }
   const std::byte* data(const HostBuffers& buffers, Role role) const { return offset(buffers, list, role); }
-  std::byte* data(HostBuffers& buffers, Role role) const { return const_cast<std::byte*>(offset(buffers, list, role)); }
+  std::byte* data(HostBuffers& buffers, Role role) const {
+    return const_cast<std::byte*>(offset(buffers, list, role));
+  }
   double activation(Role role, int64_t b, int64_t h, int64_t t, int64_t d) const {
     if (d < 0 || d >= problem.D) return 0;
     return at(role, activation_index(problem, *list.find(role), b, h, t, d));
@@ -59,7 +61,9 @@ double define(const Case& c, Role role, int64_t h, int64_t row, int64_t column) 
     for (int64_t b = 0; b < p.B; ++b)
       for (int64_t d = 0; d < p.D; ++d)
         sum += c.activation(Role::kY, b, h, row, d) * c.activation(Role::kX, b, h, s, d + j - p.pad);
-    return sum + (p.epilogue.accumulate ? c.at(Role::kW, weight_index(p, *c.list.find(Role::kW), h, row, s, j)) : 0);
+    return sum + (p.epilogue.accumulate
+                      ? c.at(Role::kW, weight_index(p, *c.list.find(Role::kW), h, row, s, j))
+                      : 0);
   }
   const int64_t b = column / p.D;
   const int64_t d = column % p.D;
@@ -118,7 +122,8 @@ std::vector<std::string> variants() {
   std::vector<std::string> list;
   for (const char* op : {"forward", "grad_input", "grad_weight"}) {
     const std::string name = op;
-    for (const char* sizes : {"B=2,H=1,T=5,D=7,K=1", "B=1,H=3,T=9,D=4,K=3,pad=2", "B=3,H=2,T=4,D=6,K=4", "B=1,H=1,T=1,D=1,K=1"}) {
+    for (const char* sizes :
+         {"B=2,H=1,T=5,D=7,K=1", "B=1,H=3,T=9,D=4,K=3,pad=2", "B=3,H=2,T=4,D=6,K=4", "B=1,H=1,T=1,D=1,K=1"}) {
       const std::string base = name + "," + sizes;
       list.push_back(base + ",dtype=f32");
       list.push_back(base + ",dtype=bf16,layout=bdt");
@@ -174,7 +179,8 @@ TEST_P(Variant, UnwrittenOutputsFail) {
   const CheckResult result = reference.check(c.inputs);
   bool any = c.problem.op != Op::kGradWeight;
   for (int64_t t = 0; t < c.problem.T; ++t)
-    for (int64_t s = 0; s < c.problem.T; ++s) any = any || in_triangle(c.problem, t, s) || c.problem.epilogue.zero_outside;
+    for (int64_t s = 0; s < c.problem.T; ++s)
+      any = any || in_triangle(c.problem, t, s) || c.problem.epilogue.zero_outside;
   EXPECT_EQ(result.ok, !any && !c.problem.epilogue.bias) << result.failure;
 }
 
@@ -204,7 +210,9 @@ TEST(Check, SeesOneWrongElementAnywhere) {
     const Reference full(c.problem, c.list, c.inputs);
     const Reference quick(c.problem, c.list, c.inputs, sampled);
     const HostBuffers right = right_outputs(c);
-    const Role role = c.problem.op == Op::kForward ? Role::kY : c.problem.op == Op::kGradInput ? Role::kX : Role::kW;
+    const Role role = c.problem.op == Op::kForward     ? Role::kY
+                      : c.problem.op == Op::kGradInput ? Role::kX
+                                                       : Role::kW;
     const Tensor& t = *c.list.find(role);
     int64_t tried = 0;
     for (int64_t i = 0; i < t.elements; i += 37) {
@@ -226,7 +234,8 @@ TEST(Check, SaysWhereAndWhat) {
   HostBuffers out = right_outputs(c);
   const Tensor& w = *c.list.find(Role::kW);
   store_element(DType::kF32, c.data(out, Role::kW), weight_index(c.problem, w, 0, 2, 4, 0), 1);
-  EXPECT_THAT(reference.check(out).failure, HasSubstr("dW[h=0,t=2,s=4,j=0] is outside the triangle and was written"));
+  EXPECT_THAT(reference.check(out).failure,
+              HasSubstr("dW[h=0,t=2,s=4,j=0] is outside the triangle and was written"));
   out = right_outputs(c);
   store_element(DType::kF32, c.data(out, Role::kW), weight_index(c.problem, w, 0, 3, 1, 0), NAN);
   EXPECT_THAT(reference.check(out).failure, HasSubstr("dW[h=0,t=3,s=1,j=0] is nan or was never written"));
@@ -244,7 +253,8 @@ TEST(Check, SeesAMissingProductOfOneTerm) {
   for (int64_t d = 0; d < 9; ++d) {
     const int64_t at = activation_index(c.problem, y, 0, 0, 256, d);
     const double missing = c.weight(0, 256, 256, 0) * c.activation(Role::kX, 0, 0, 256, d);
-    store_element(y.dtype, c.data(out, Role::kY), at, static_cast<float>(define(c, Role::kY, 0, 256, d) - missing));
+    store_element(y.dtype, c.data(out, Role::kY), at,
+                  static_cast<float>(define(c, Role::kY, 0, 256, d) - missing));
   }
   EXPECT_FALSE(reference.check(out).ok);
 }

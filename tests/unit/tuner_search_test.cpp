@@ -74,7 +74,8 @@ TEST(Search, FinalistsAreTheBestFewInTheFixedOrder) {
   EXPECT_FALSE(search.contends(120e-6));
 }
 
-// On random tables, the winner that a search hands to the finals is within the reach of the true best of what it timed.
+// On random tables, the winner that a search hands to the finals is within the reach of the true best of what
+// it timed.
 TEST(Search, NeverLosesTheBestOfWhatItTimed) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     SearchOptions options;

@@ -9,9 +9,10 @@
 namespace trigen {
 namespace {
 
-// A synthetic timing table: `rounds` samples around `median` with uniform noise of +-`noise`, and what slows a round slows
-// every arm of it.
-std::vector<std::vector<double>> table(const std::vector<double>& medians, double noise, size_t rounds, uint64_t seed) {
+// A synthetic timing table: `rounds` samples around `median` with uniform noise of +-`noise`, and what slows
+// a round slows every arm of it.
+std::vector<std::vector<double>> table(const std::vector<double>& medians, double noise, size_t rounds,
+                                       uint64_t seed) {
   std::vector<std::vector<double>> out(medians.size());
   for (size_t i = 0; i < medians.size(); ++i) {
     for (size_t r = 0; r < rounds; ++r) {
