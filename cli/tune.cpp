@@ -119,13 +119,16 @@ struct Tune {
     auto store = where.open_store();
     if (!json) {
       const bool measured = device != nullptr && !device->info().emulated && device->runs_cubin_of(**target);
+      std::string how = "no device here, so choices are predicted by the model";
+      if (measured) {
+        how = "measuring on " + device->info().name;
+      } else if (device != nullptr && device->info().emulated) {
+        how = "predicted by the model, checked on the emulated device where the problem is small enough";
+      } else if (device != nullptr) {
+        how = "predicted by the model, " + device->info().name + " is not a device of this target";
+      }
       remark(format("tuning %zu problem%s for %s: %s", list->size(), list->size() == 1 ? "" : "s",
-                    (*target)->name.data(),
-                    measured            ? ("measuring on " + device->info().name).c_str()
-                    : device == nullptr ? "no device here, so choices are predicted by the model"
-                                        : ("predicted by the model, " + device->info().name +
-                                           " is not a device of this target")
-                                              .c_str()));
+                    (*target)->name.data(), how.c_str()));
     }
 
     ProgressDisplay display = make_progress(list->size());

@@ -220,6 +220,25 @@ TEST_F(Program, TuneWithoutADeviceSaysPredicted) {
   EXPECT_THAT(miss.err, HasSubstr("T=72"));
 }
 
+TEST_F(Program, TheEmulatedDeviceChecksAndNeverTimes) {
+  NEEDS_COMPILER("sm_70");
+  const Finished done = run({"tune", "--device", "emulated:sm_70", "--top", "1", kProblem});
+  if (done.err.find("no emulated device") != std::string::npos) GTEST_SKIP() << "[SKIP] " << done.err;
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.out, AllOf(HasSubstr("predicted"), Not(HasSubstr("measured"))));
+  EXPECT_THAT(done.err,
+              AllOf(HasSubstr("no time to measure"), HasSubstr("checked on the emulated device: error")));
+  const Finished verify = run({"verify", "--device", "emulated:sm_70", "--generic", kProblem});
+  EXPECT_EQ(verify.code, 0) << verify.err;
+  EXPECT_THAT(verify.out, AllOf(HasSubstr("2 passed, 0 failed"), HasSubstr("all outputs")));
+  const Finished bench = run({"bench", "--device", "emulated:sm_70", kProblem});
+  EXPECT_EQ(bench.code, 1);
+  EXPECT_THAT(bench.err, HasSubstr("no time to measure"));
+  const Finished big = run({"verify", "--device", "emulated:sm_70", "forward,dtype=f16,B=32,T=512,D=1024"});
+  EXPECT_EQ(big.code, 1);  // nothing was verified
+  EXPECT_THAT(big.out, AllOf(HasSubstr("SKIP"), HasSubstr("--limit")));
+}
+
 TEST_F(Program, InterruptKeepsWhatIsDone) {
   NEEDS_COMPILER("sm_70");
   const pid_t child = start({"tune", "--no-device", "--arch", "sm_70", "--list", "mixers"});
