@@ -47,7 +47,7 @@ class Verify : public Gpu {
           ASSERT_TRUE(static_cast<bool>(built)) << take_error(built.takeError()).message;
           PlanOptions plan_options;
           plan_options.target = target.name.str();
-          auto plan = Plan::create(*device_, {candidate, built->binary}, plan_options, from);
+          auto plan = Plan::create(*device_, resolution_of(candidate, built->binary), plan_options, from);
           ASSERT_TRUE(static_cast<bool>(plan)) << take_error(plan.takeError()).message;
           auto result = verify(**plan, **bench, reference);
           ASSERT_TRUE(static_cast<bool>(result)) << take_error(result.takeError()).message;
@@ -94,7 +94,7 @@ TEST_F(Verify, AWrongKernelIsSeen) {
   auto bench = Workbench::create(*device_, *lower);
   ASSERT_TRUE(static_cast<bool>(bench));
   const Reference reference(*lower, (*bench)->list(), (*bench)->inputs());
-  auto plan = Plan::create(*device_, {right->front(), built->binary});
+  auto plan = Plan::create(*device_, resolution_of(right->front(), built->binary));
   ASSERT_TRUE(static_cast<bool>(plan)) << take_error(plan.takeError()).message;
   auto result = verify(**plan, **bench, reference);
   ASSERT_TRUE(static_cast<bool>(result));
