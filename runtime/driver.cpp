@@ -35,10 +35,11 @@ const char* const kDriverFiles[] = {
 #define TRIGEN_REQUIRED_ENTRIES(X)                                                                      \
   X(cuInit)                                                                                             \
   X(cuDriverGetVersion)                                                                                 \
-  X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName)           \
-      X(cuDeviceTotalMem) X(cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain) X(cuCtxGetCurrent)        \
-          X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetDevice) X(cuCtxSynchronize) X(cuMemAlloc)    \
-              X(cuMemFree) X(cuPointerGetAttributes) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuStreamGetCtx)  \
+  X(cuGetErrorName)                                                                                     \
+  X(cuGetErrorString) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) X(cuDeviceTotalMem)         \
+      X(cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain) X(cuCtxGetCurrent) X(cuCtxPushCurrent)        \
+          X(cuCtxPopCurrent) X(cuCtxGetDevice) X(cuCtxSynchronize) X(cuMemAlloc) X(cuMemFree)           \
+              X(cuPointerGetAttributes) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuStreamGetCtx)               \
                   X(cuStreamSynchronize) X(cuStreamIsCapturing) X(cuModuleLoadDataEx) X(cuModuleUnload) \
                       X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuLaunchKernel)
 
