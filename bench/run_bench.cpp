@@ -56,6 +56,7 @@ struct Bench {
     const ContextScope scope(api, checked->executable().context());
     cuda::CUdeviceptr memory = 0;
     api.cuMemAlloc(&memory, 5 << 16);  // kept for the process's life
+    api.cuMemsetD8(memory, 0, 5 << 16);
     void** const tensors[] = {&args.x.data, &args.y.data, &args.w, &args.bias, &args.residual.data};
     for (int i = 0; i < 5; ++i) *tensors[i] = at(memory + (static_cast<uintptr_t>(i) << 16));
   }
@@ -108,7 +109,8 @@ void bare_launch(benchmark::State& state) {
   timed(state, [&](Bench& bench) {
     if (!bound) llvm::cantFail(bind_arguments(bench.checked->problem(), 0, bench.args, params));
     bound = true;
-    bench.checked->executable().launch(params, nullptr);
+    if (bench.checked->executable().launch(params, nullptr) != cuda::CUDA_SUCCESS)
+      state.SkipWithError("the launch failed");
   });
 }
 BENCHMARK(bare_launch);
