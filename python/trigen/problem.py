@@ -4,7 +4,7 @@ for another machine. Equal to what libtrigen prints for the same problem; a test
 
 from __future__ import annotations
 
-from typing import Iterable
+from typing import Iterable, Optional
 
 
 def dividing_power(value: int, limit: int = 16) -> int:
@@ -18,6 +18,15 @@ def dividing_power(value: int, limit: int = 16) -> int:
 def contiguous_alignment(element: int, layout: str, T: int, D: int) -> int:
     """Bytes that every pointer and stride of a contiguous tensor is a multiple of, pointers being multiples of 16."""
     return dividing_power((D if layout == "btd" else T) * element)
+
+
+def effective_diagonal(fill: str, diag: int, T: int) -> Optional[int]:
+    """The diagonal offset that problems accept for the same triangle: beyond the corners everything is inside (the corner's offset), or
+    nothing is (None: there is no problem to solve). A prefix of few tokens meets both."""
+    corner = T - 1
+    if fill == "lower":
+        return None if diag < -corner else min(diag, corner)
+    return None if diag > corner else max(diag, -corner)
 
 
 def text(op: str, dtype: str, B: int, H: int, T: int, D: int, K: int, pad: int, *, layout: str = "btd", fill: str = "lower",

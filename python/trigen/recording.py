@@ -80,6 +80,9 @@ def _add(op, dtype, wdtype, sizes, pad, layout, fill, diag, math, epilogue) -> N
     recorder = active
     if name is None or wname is None or recorder is None:
         return  # no kernel serves it: plain torch does
+    diag = problem.effective_diagonal(fill, diag, sizes.n)
+    if diag is None:
+        return
     recorder.add(problem.text(op, name, sizes.B, sizes.H, sizes.n, sizes.D, sizes.K, pad, layout=layout, fill=fill, diag=diag,
                               wdtype=wname, math=math if name == "f32" else "", epilogue=epilogue))
 

@@ -47,6 +47,9 @@ CASES = {
     "heads and taps": dict(H=2, K=3, n=19, D=8),
     "bdt": dict(layout="bdt", n=20, D=12, K=2),
     "prefix": dict(n=12, T=20, H=2),
+    "odd prefix of an aligned weight": dict(n=13, T=24, K=1, D=16),
+    "odd prefix with taps": dict(n=11, T=16, K=3, D=24, dtype=torch.float32),
+    "one token": dict(B=1, n=1, D=1, T=1),
 }
 
 
@@ -113,6 +116,19 @@ def test_strides_are_used_where_possible_and_copied_elsewhere(device):
     expanded = device.put(x[:1]).expand(2, -1, -1)
     torch.testing.assert_close(cuda.forward(expanded, w).clone(), ops._plain_forward(x[:1].repeat(2, 1, 1), weight),
                                **TOLERANCE[x.dtype])
+
+
+@pytest.mark.parametrize("fill,diag", [("lower", -1), ("lower", 3), ("upper", 1), ("upper", -5), ("lower", -4), ("upper", 4)])
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_short_prefix_beyond_the_corner(device, n, fill, diag):
+    """Strictly causal mixers on their first tokens: the triangle of the prefix is empty, or everything."""
+    x, _, weight, _, bias = make(n=n, T=6, D=8, dtype=torch.float32)
+    there = [device.put(tensor) for tensor in (x, weight, bias)]
+    got = cuda.forward(*there, None, None, 0, "btd", fill, diag)
+    torch.testing.assert_close(got.clone(), ops._plain_forward(x, weight, bias, None, None, 0, "btd", fill, diag))
+    dw, db = cuda.grad_weight(there[0], there[0], weight.shape, weight.dtype, True, 0, "btd", fill, diag)
+    want = ops._plain_grad_weight(x, x, weight.shape, weight.dtype, True, 0, "btd", fill, diag)
+    torch.testing.assert_close((dw.clone(), db.clone()), want)
 
 
 def test_a_known_combination_is_one_lookup(device, monkeypatch):

@@ -37,7 +37,7 @@ _NAME = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
 
 
 class Launch(NamedTuple):
-    """What a known combination runs. handle 0: plain torch serves it (float64, or the fallback)."""
+    """What a known combination runs. handle 0: plain torch serves it (float64, an empty triangle, or the fallback)."""
 
     handle: int = 0
     workspace: int = 0
@@ -187,7 +187,8 @@ def _make(op, operands, sizes, weight, wdtype, pad, layout, fill, diag, math, ep
           bias_tokens=0) -> Launch:
     """operands: (position, name, tensor or None) of what is read and has x's shape; outputs are contiguous."""
     dtype = operands[0][2].dtype
-    if dtype == torch.float64:
+    diag = problem_text.effective_diagonal(fill, diag, sizes.n)
+    if dtype == torch.float64 or diag is None:
         return _PLAIN
     strides, copies = {}, []
     for position, name, tensor in operands:
