@@ -246,6 +246,8 @@ class Runtime:
         options = CRuntimeOptions(struct_size=_c.sizeof(CRuntimeOptions), read_only=read_only, miss=MISS[miss], no_jit=no_jit,
                                   skip_pointer_checks=skip_pointer_checks, target=target.encode() if target else None,
                                   driver=driver.encode() if driver else None)
+        if layers is not None and len(layers) == 0:
+            raise ValueError("layers is empty; allowed: cache files, or None for the default order")
         if layers is not None:
             array = (_c.c_char_p * len(layers))(*[os.fspath(layer).encode() for layer in layers])
             options.layers, options.layer_count = array, len(layers)

@@ -197,13 +197,13 @@ def test_recording_has_the_plans_texts(device):
     assert [text for text in seen.problems if "align=2" in text]
 
 
-def test_float64_runs_plain_and_misses_follow_the_policy(device, library, monkeypatch):
+def test_float64_runs_plain_and_misses_follow_the_policy(device, library, monkeypatch, tmp_path):
     x, _, weight, poisoned, bias = make(n=8, D=8)
     torch.testing.assert_close(cuda.forward(x.double(), poisoned.double(), bias.double()),
                                ops._plain_forward(x.double(), weight.double(), bias.double()))
     assert not cuda.plans()
     there = [device.put(tensor) for tensor in (x, poisoned, bias)]
-    runtime = library.Runtime(driver=library_driver(), layers=[], no_jit=True)
+    runtime = library.Runtime(driver=f"emulated:{TARGET}", layers=[tmp_path / "empty.db"], no_jit=True)
     monkeypatch.setattr(library, "_shared", runtime)
     with pytest.raises(trigen.CacheMiss, match="forward,dtype=f16,B=2,H=1,T=8,D=8,K=1,pad=0,epilogue=bias"):
         cuda.forward(*there)
@@ -222,12 +222,6 @@ def test_float64_runs_plain_and_misses_follow_the_policy(device, library, monkey
     finally:
         tt.set_fallback(before)
         runtime.close()
-
-
-def library_driver():
-    import emulated as module
-
-    return f"emulated:{module.TARGET}"
 
 
 def plain_forward(x, weight, bias):

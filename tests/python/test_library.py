@@ -66,6 +66,8 @@ def test_a_bad_problem_is_a_bad_request(library, text, message):
 def test_runtime_options(library, tmp_path):
     with pytest.raises(ValueError, match="miss='later' is not known; allowed: first_choice, generic, error"):
         trigen.Runtime(miss="later")
+    with pytest.raises(ValueError, match="layers is empty; allowed: cache files"):
+        trigen.Runtime(layers=[])
     with pytest.raises(trigen.TrigenError, match="sm_12345"):
         trigen.Runtime(target="sm_12345")
     runtime = trigen.Runtime(layers=[tmp_path / "cache.db"], driver=str(tmp_path / "no_driver.so"))
