@@ -24,8 +24,9 @@ class Loader {
   static constexpr DType kDType = Operand::kDType;
   using Element = Storage<kDType>;
   static constexpr int kVec = Operand::kVec;
-  static constexpr int kContig = Operand::kContiguousIsK ? kDepth : kMn;
-  static constexpr int kStrides = Operand::kContiguousIsK ? kMn : kDepth;
+  static constexpr int kTaps = Operand::kTapsTogether;
+  static constexpr int kContig = Operand::kContiguousIsK ? kDepth : kMn * kTaps;
+  static constexpr int kStrides = Operand::kContiguousIsK ? kMn : kDepth / kTaps;
   static constexpr int kChunks = kContig / kVec;
   static constexpr int kPassC = kChunks > kThreads ? kChunks / kThreads : 1;
   static constexpr int kRowsPerPass = kChunks > kThreads ? 1 : kThreads / kChunks;
@@ -42,7 +43,7 @@ class Loader {
 
   static constexpr int kPasses = kPassR * kPassC;
   static constexpr bool kCut = Operand::kCutsVectors;
-  static_assert(!kCut || !kAsync, "cp.async cannot shift");
+  static_assert(!kAsync || (!kCut && kTaps == 1), "cp.async neither shifts nor spreads");
   static constexpr bool kBatched = !kAsync && kVec * kBytes<kDType> < 4 && kPasses > 8;
   // Rows that stay the same for all tiles: of a linear operand the first address stands for all; else the
   // coordinates are kept while they are few, and decoded again where they would take too many registers.
@@ -62,7 +63,7 @@ class Loader {
     if constexpr (!Operand::kContiguousIsK) {
 #pragma unroll
       for (int i = 0; i < kPassC; ++i)
-        contiguous_[i] = operand_.contiguous(mn + column_ + i * kThreads * kVec);
+        contiguous_[i] = operand_.contiguous(mn * kTaps + column_ + i * kThreads * kVec);
     }
   }
 
@@ -156,7 +157,7 @@ class Loader {
     if constexpr (Operand::kContiguousIsK)
       o.contiguous = operand_.contiguous(k + column_);
     else
-      o.strided = operand_.strided(k + row_);
+      o.strided = operand_.strided(k + row_ * kTaps);
     return o;
   }
 
@@ -186,7 +187,7 @@ class Loader {
         f(r, c, s, o.contiguous, operand_.base + o.contiguous.offset + s.offset);
     } else {
       Strided s = o.strided;
-      if (pass >= kPassC) s = operand_.strided(o.k + r);
+      if (pass >= kPassC) s = operand_.strided(o.k + r * kTaps);
       if constexpr (Operand::kLinear) s.offset = o.strided.offset + step;
       f(r, c, s, contiguous_[j], operand_.base + contiguous_[j].offset + s.offset);
     }
@@ -233,8 +234,15 @@ class Loader {
     ptx::store_shared<kVec * kBytes<kDType>>(to, v.w);
   }
 
+  static __device__ __forceinline__ unsigned place_of(int r, int c) {
+    if constexpr (kTaps > 1)
+      return Layout::byte(r * kTaps + c % kTaps, c / kTaps);
+    else
+      return Layout::byte(r, c);
+  }
+
   __device__ __forceinline__ static void put(const Raw<kDType, kVec>& raw, unsigned shared, int r, int c) {
-    if constexpr (kVectorCopy) {
+    if constexpr (kVectorCopy && kTaps == 1) {
       ptx::store_shared<kVec * kBytes<kDType>>(shared + Layout::byte(r, c), raw.w);
     } else {
       float v[kVec];
@@ -244,7 +252,7 @@ class Loader {
         if constexpr (kRoundTo != kDType && kSharedDType == DType::kF32)
           v[i] = to_float<kRoundTo>(from_float<kRoundTo>(v[i]));
       }
-      if constexpr (Layout::kVectors) {
+      if constexpr (Layout::kVectors && kTaps == 1) {
         Raw<kSharedDType, kVec> out;
         out.from_floats(v);
         ptx::store_shared<kVec * kBytes<kSharedDType>>(shared + Layout::byte(r, c), out.w);
@@ -254,7 +262,7 @@ class Loader {
           Raw<kSharedDType, 1> out;
           out.clear();
           out.set(0, from_float<kSharedDType>(v[i]));
-          ptx::store_shared<kBytes<kSharedDType>>(shared + Layout::byte(r, c + i), out.w);
+          ptx::store_shared<kBytes<kSharedDType>>(shared + place_of(r, c + i), out.w);
         }
       }
     }

@@ -34,7 +34,8 @@ class LdmatrixEngine {
 
   template <class Operand>
   static constexpr bool kCopies = (kSm80) && (Operand::kDType == C.shape.dtype) &&
-                                  (kElement * Operand::kVec >= 4) && (!Operand::kCutsVectors);
+                                  (kElement * Operand::kVec >= 4) && (!Operand::kCutsVectors) &&
+                                  (Operand::kTapsTogether == 1);
 
  public:
   static constexpr DType kSharedDType = C.shape.dtype;

@@ -58,8 +58,13 @@ struct WeightOperand {
   static constexpr bool kPartial = true;                         // the triangle cuts vectors
   static constexpr bool kHasLow = C.shape.fill == Fill::kUpper;  // ... at their front
   static constexpr bool kShifted = false, kCutsVectors = false;
-  static_assert(C.shape.op == Op::kForward || kOneTap<C> || kVec == 1,
-                "grad_input with taps gathers W element by element: vec_a must be 1");
+  // grad_input with taps: vectors along W's own row (s,j), whose elements are spread over the k of their taps
+  // (loader.cuh). The contiguous index is then (s,j), a strided step one token.
+  static constexpr int kTapsTogether =
+      C.shape.op == Op::kGradInput && !kGeneric<C> && C.shape.K > 1 && kVec > 1 ? C.shape.K : 1;
+  static_assert(
+      C.config.tile_k % kTapsTogether == 0,
+      "vectors of W in grad_input hold all taps of a token: tile_k is a multiple of K, or vec_a is 1");
 
   const Storage<kDType>* base;
   long long row;
@@ -79,16 +84,11 @@ struct WeightOperand {
     Range r = schedule::weight_row(C.shape.fill, z.diag, t, z.T);
     if (!kWhole && t >= z.T) r = {0, 0};
     const long long offset = t * row + (kLinear ? 0 : i - t * z.K);
-    if constexpr (kContiguousIsK)
-      return {offset, kHasLow ? r.begin * z.K : 0, r.end * z.K, 0};
-    else
-      return {offset, kHasLow ? r.begin : 0, r.end, 0};
+    const int unit = kContiguousIsK ? z.K : kTapsTogether;  // contiguous indices of one token
+    return {offset, kHasLow ? r.begin * unit : 0, r.end * unit, 0};
   }
   __device__ __forceinline__ Contiguous contiguous(int i) const {
-    if constexpr (kContiguousIsK)
-      return {i, i, 0};
-    else
-      return {static_cast<long long>(i) * z.K, i, 0};
+    return {kContiguousIsK || kTapsTogether > 1 ? i : static_cast<long long>(i) * z.K, i, 0};
   }
   __device__ __forceinline__ bool inside(const Strided&, const Contiguous&) const { return true; }
 };
@@ -113,6 +113,7 @@ struct ActivationOperand {
       kTokensAreK && kContiguousIsK && !schedule::long_rows_last(C.shape.op, C.shape.fill);
   // Vectors of shifted features are cut out of two aligned ones (loader.cuh).
   static constexpr bool kCutsVectors = kShifted && kVec > 1;
+  static constexpr int kTapsTogether = 1;
   static_assert(
       !kCutsVectors || (!kTokensContiguous && !kGeneric<C> && kVec * kBytes<kDType> == 16 &&
                         C.shape.D % (kGeneric<C> ? 1 : kVec) == 0),

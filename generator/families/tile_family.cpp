@@ -27,6 +27,11 @@ bool cuts_vectors(const Problem& p, int vec) {
   return !unshifted(p) && p.layout == Layout::kBTD && vec * element_size(p.dtype) == 16;
 }
 
+// grad_input with taps: vectors of W hold the taps of a token, which tile_k must be a multiple of.
+bool spreads_taps(const Problem& p) {
+  return p.op == Op::kGradInput && (p.K == 2 || p.K == 4 || p.K == 8 || p.K == 16);
+}
+
 // The bytes of one vector of W: 16 once it is rounded to x's dtype.
 int64_t weight_vector_bytes(const Problem& p) { return 16 * element_size(p.wdtype) / element_size(p.dtype); }
 
@@ -69,7 +74,7 @@ Vectors widest_vectors(const Problem& p) {
       v.a = widest(w, weight_vector_bytes(p), p.walign, p.T * p.K);
       break;
     case Op::kGradInput:
-      v.a = p.K == 1 ? widest(w, weight_vector_bytes(p), p.walign, p.T) : 1;
+      if (p.K == 1 || spreads_taps(p)) v.a = widest(w, weight_vector_bytes(p), p.walign, p.T * p.K);
       break;
     case Op::kGradWeight:
       v.a = activation;
@@ -86,16 +91,16 @@ int64_t TileFamily::shared_bytes(const Problem& problem, const Config& config) c
 // Registers that hold a tile on its way from global to shared memory (templates/loader.cuh).
 int TileFamily::staging_registers(const Problem& p, const Config& c) const {
   const int threads = 32 * c.warps_m * c.warps_n;
-  const auto registers = [&](int extent, int vec, DType dtype, bool cut) {
+  const auto registers = [&](int extent, int vec, DType dtype, bool cut, bool spread) {
     const int64_t size = element_size(dtype);
-    if (asynchronous() && dtype == p.dtype && vec * size >= 4 && !cut) return 0;
+    if (asynchronous() && dtype == p.dtype && vec * size >= 4 && !cut && !spread) return 0;
     const int elements = std::max(1, extent * c.tile_k / threads);
     if (vec * size < 4) return std::min(elements, 8);
     return static_cast<int>(elements * size / (cut ? 2 : 4));
   };
   const DType a = p.op == Op::kGradWeight ? p.dtype : p.wdtype;
-  return registers(c.tile_m, c.vec_a, a, false) +
-         registers(c.tile_n, c.vec_b, p.dtype, cuts_vectors(p, c.vec_b));
+  return registers(c.tile_m, c.vec_a, a, false, spreads_taps(p)) +
+         registers(c.tile_n, c.vec_b, p.dtype, cuts_vectors(p, c.vec_b), false);
 }
 
 std::optional<std::string> TileFamily::reject(const Problem& p, const Target& target, const Config& c) const {
@@ -169,6 +174,10 @@ std::optional<std::string> TileFamily::reject(const Problem& p, const Target& ta
     return text("vec_b=" + llvm::Twine(c.vec_b) +
                 ": features shifted by taps or padding are loaded singly or in vectors of " +
                 llvm::Twine(v.b) + "; try vec_b=" + llvm::Twine(v.b));
+  if (spreads_taps(p) && c.vec_a > 1 && c.tile_k % p.K != 0)
+    return text("vec_a=" + llvm::Twine(c.vec_a) + " holds the " + llvm::Twine(p.K) +
+                " taps of a token, of which tile_k=" + llvm::Twine(c.tile_k) +
+                " is no multiple; try tile_k=" + llvm::Twine(p.K) + " or vec_a=1");
   if (p.H > 65535) return text("H=" + llvm::Twine(p.H) + " heads exceed a grid's 65535; split the call");
   return std::nullopt;
 }
