@@ -128,6 +128,14 @@ def test_decoding_follows_forward(heads, taps, padding, epilogue):
         torch.testing.assert_close(mixer.decode(x[:, :1], cache), mixer(x[:, :1]))
 
 
+def test_decoding_below_the_diagonal():
+    mixer = tt.TriangularConv1d(6, diagonal=-1)
+    x = torch.randn(2, 6, 4)
+    cache = mixer.new_cache(2, 4)
+    got = torch.cat([mixer.decode(x[:, t : t + 1], cache) for t in range(6)], dim=1)
+    torch.testing.assert_close(got, mixer(x).detach())
+
+
 def test_decoding_in_half_precision_with_float32_weights():
     mixer = tt.TriangularConv1d(8, 2)
     x = torch.randn(1, 8, 4).bfloat16()

@@ -1,6 +1,5 @@
 """trigen in PyTorch: operators (torch.ops.trigen.*), the functional form, modules and the converter. docs/pytorch.md is the guide."""
 
-from .. import library as _library  # noqa: F401  (loaded lazily: a machine without a GPU imports this)
 from . import ops
 from .convert import ConversionError, Report, convert
 from .cuda import forget_plans, plans, set_fallback

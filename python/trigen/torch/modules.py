@@ -158,8 +158,8 @@ class TriangularConv1d(nn.Module):
         compute = plain.compute_dtype(seen.dtype)
         weight = self.weight.reshape(self.heads, self.tokens, self.tokens, self.kernel_size)[:, begin:end, :end]
         weight = weight.to(seen.dtype).permute(3, 0, 1, 2)
-        mask = plain.triangle(end, self.fill, self.diagonal, seen.device)[begin:end]
-        weight = weight.masked_fill(~mask, 0)
+        if end - begin > 1 or self.diagonal < 0:  # one row that ends at its diagonal has nothing to mask
+            weight = weight.masked_fill(~plain.triangle(end, self.fill, self.diagonal, seen.device, begin), 0)
         x = seen.unflatten(2, (self.heads, features // self.heads)).transpose(1, 2)
         if seen.is_cpu:
             weight, x = weight.to(compute), x.to(compute)

@@ -30,9 +30,9 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in SHORT_DTYPES else dtype
 
 
-def triangle(n: int, fill: str, diag: int, device) -> torch.Tensor:
-    """[n, n] of bool: True where W[t, s] takes part."""
-    t = torch.arange(n, device=device).unsqueeze(1)
+def triangle(n: int, fill: str, diag: int, device, begin: int = 0) -> torch.Tensor:
+    """[n - begin, n] of bool, rows from `begin` on: True where W[t, s] takes part."""
+    t = torch.arange(begin, n, device=device).unsqueeze(1)
     s = torch.arange(n, device=device).unsqueeze(0)
     return s <= t + diag if fill == "lower" else s >= t + diag
 
