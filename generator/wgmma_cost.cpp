@@ -18,7 +18,7 @@ constexpr double kStartSeconds = 2e-6;     // first loads and last stores, which
 constexpr double kTensorShare = 0.8;       // of the datasheet's rate: the power limit on random data
 constexpr double kFeedBytes = 70e9;        // per second from the L2 into one SM
 constexpr double kLatencySeconds = 1e-6;   // of a load under load
-constexpr double kTileSeconds = 1.5e-6;     // of an output tile of 128 x 256: drain, conversion, stores
+constexpr double kTileSeconds = 1.5e-6;    // of an output tile of 128 x 256: drain, conversion, stores
 constexpr double kReduceSeconds = 6e-6;    // the second kernel with nothing to add
 constexpr double kPartBytes = 5e12;        // per second: partial sums through the L2
 constexpr double kDramEfficiency = 0.92;
@@ -108,26 +108,26 @@ Load weight_work(const Model& m) {
   const Problem& p = m.p;
   const auto depth = static_cast<int>(p.B * ((p.D + 63) / 64));
   const Shares s(static_cast<int>(p.T), static_cast<int>(p.diag), p.fill == Fill::kLower, depth,
-                 std::max(1, m.c.split_k), m.target.sms);
-  const double wide = m.step(256), narrow = m.step(128);
+                 std::max(1, m.c.split_k), m.target.sms, m.c.tile_n);
+  const double wide = m.step(m.c.tile_n), narrow = m.step(128), tile = kTileSeconds * m.c.tile_n / 256;
   const auto rounds = [](int n, int each) { return static_cast<double>((n + each - 1) / each); };
   Load w;
   double parts = 0;
-  if (s.whole > 0) w.longest += rounds(s.whole, s.blocks) * (depth * wide + kTileSeconds);
+  if (s.whole > 0) w.longest += rounds(s.whole, s.blocks) * (depth * wide + tile);
   if (s.parts() > 0) {
-    w.longest += rounds(s.parts(), s.blocks) * ((depth + s.split - 1) / s.split * wide + kTileSeconds);
-    if (s.split > 1) parts += static_cast<double>(s.parts()) * kWideSums * 4;
+    w.longest += rounds(s.parts(), s.blocks) * ((depth + s.split - 1) / s.split * wide + tile);
+    if (s.split > 1) parts += static_cast<double>(s.parts()) * s.wide_sums() * 4;
   }
   if (s.narrow > 0) {
     w.longest += s.length() / static_cast<double>(s.sharers()) * narrow + 0.5 * kTileSeconds;
     parts += (s.sharers() + s.narrow) * static_cast<double>(kNarrowSums) * 4;
   }
-  w.mean = (s.wide * (depth * wide + kTileSeconds) + s.narrow * (depth * narrow + kTileSeconds)) / s.blocks;
+  w.mean = (s.wide * (depth * wide + tile) + s.narrow * (depth * narrow + kTileSeconds)) / s.blocks;
   w.longest = static_cast<double>(p.H) * std::max(w.longest, w.mean);
   w.mean *= static_cast<double>(p.H);
   parts *= static_cast<double>(p.H);
   w.dram_bytes = count_work(p).min_bytes + parts / 2;
-  w.feed_bytes = static_cast<double>(p.H) * depth * 128 * (s.wide * 384.0 + s.narrow * 256.0);
+  w.feed_bytes = static_cast<double>(p.H) * depth * 128 * (s.wide * (128.0 + m.c.tile_n) + s.narrow * 256.0);
   w.reduce_s = kReduceSeconds + parts / kPartBytes;
   return w;
 }

@@ -98,15 +98,14 @@ TRIGEN_HOST_DEVICE constexpr int section_columns(const Config& c, int rows, int 
   return schedule::min(section, columns);
 }
 
-inline constexpr int kWideSums = 128 * 256;    // f32 values of a wide part of grad_weight in the workspace
-inline constexpr int kNarrowSums = 128 * 128;  // of a narrow one
+inline constexpr int kNarrowSums = 128 * 128;  // f32 values of a narrow part of grad_weight in the workspace
 inline constexpr int kReduceBlocks = 8;        // blocks of the reduction for each block of the product
 inline constexpr int kReduceThreads = 256;
 inline constexpr int kReduceSharedBytes = 4608;
 
 // How the blocks of grad_weight share its tiles. Row tiles of 128 t; each row's span of columns is cut into
-// wide tiles of 256 s and, where 128 are left over, a narrow one of 128. Tiles are few and deep (k = B * D),
-// so:
+// wide tiles of tile_n = 256 s and, where 128 are left over, a narrow one of 128. (With tile_n = 128 no tile
+// is narrow: every one has as many parts, which suits few tokens.) Tiles are few and deep (k = B * D), so:
 //   - whole rounds of wide tiles go one to a block;
 //   - the wide tiles that are left are cut into split_k equal parts of k, one part to a block: blocks that
 //   work at the same
@@ -119,19 +118,22 @@ struct Shares {
   int diag = 0;
   bool lower = true;
   int depth = 0;             // k blocks of a tile
-  int wide = 0, narrow = 0;  // tiles of 256 and of 128 columns
+  int unit = 2;              // columns of 128 in a wide tile: 2, or 1
+  int wide = 0, narrow = 0;  // tiles
   int whole = 0;             // wide tiles that no one shares: a multiple of `blocks`, or all when split is 1
   int split = 1;             // parts of the others, none of them empty
   int blocks = 1;
 
   Shares() = default;
-  TRIGEN_HOST_DEVICE constexpr Shares(int T, int d, bool is_lower, int k_blocks, int parts, int grid)
+  TRIGEN_HOST_DEVICE constexpr Shares(int T, int d, bool is_lower, int k_blocks, int parts, int grid,
+                                      int tile_n)
       : rows(schedule::ceil_div(T, 128)),
         diag(d),
         lower(is_lower),
         depth(k_blocks),
         split(schedule::min(parts, k_blocks)),
         blocks(grid) {
+    unit = tile_n / 128;
     wide = before(false, rows);
     narrow = before(true, rows);
     whole = split == 1 ? wide : wide / blocks * blocks;
@@ -147,13 +149,15 @@ struct Shares {
   TRIGEN_HOST_DEVICE constexpr int before(bool is_narrow, int row) const {
     const int begin = lower ? 1 + ((127 + diag) >> 7) : rows - (diag >> 7) - row + 1, end = begin + row;
     // Tiles of spans 0 to n - 1.
-    const auto up_to = [&](int n) { return is_narrow ? n / 2 : (n - 1) * (n - 1) / 4; };
+    const auto up_to = [&](int n) {
+      return unit == 1 ? (is_narrow ? 0 : n * (n - 1) / 2) : is_narrow ? n / 2 : (n - 1) * (n - 1) / 4;
+    };
     const int low = schedule::min(schedule::max(begin, 0), rows + 1),
               high = schedule::min(schedule::max(end, 0), rows + 1);
     const int full =
         schedule::max(end, rows + 1) - schedule::max(begin, rows + 1);  // spans that were cut to `rows`
     return up_to(schedule::max(high, 1)) - up_to(schedule::max(low, 1)) +
-           full * (is_narrow ? rows & 1 : rows / 2);
+           full * (is_narrow ? rows % unit : rows / unit);
   }
   // Wide tile `index` in row order, or narrow tile `index`. `column` counts 128s.
   TRIGEN_HOST_DEVICE constexpr void locate(bool is_narrow, int index, int& row, int& column) const {
@@ -163,8 +167,11 @@ struct Shares {
       (before(is_narrow, middle) <= index ? low : high) = middle;
     }
     row = low;
-    column = first(row) + (is_narrow ? span(row) - 1 : 2 * (index - before(false, row)));
+    column = first(row) + (is_narrow ? span(row) - 1 : unit * (index - before(false, row)));
   }
+  TRIGEN_HOST_DEVICE constexpr int wide_sums() const {
+    return unit * kNarrowSums;
+  }  // f32 values of a wide part
   TRIGEN_HOST_DEVICE constexpr int parts() const { return (wide - whole) * split; }
   TRIGEN_HOST_DEVICE constexpr int part_begin(int part) const {
     return static_cast<int>(static_cast<long long>(depth) * part / split);
@@ -182,10 +189,10 @@ struct Shares {
   // Workspace of one head, in f32 values: the parts, then two narrow sums for each block (a share that began
   // in an earlier block, one that a later block ends).
   TRIGEN_HOST_DEVICE constexpr long long workspace() const {
-    return static_cast<long long>(parts()) * kWideSums + 2ll * blocks * kNarrowSums;
+    return static_cast<long long>(parts()) * wide_sums() + 2ll * blocks * kNarrowSums;
   }
   TRIGEN_HOST_DEVICE constexpr long long narrow_slot(int b, bool from_start) const {
-    return static_cast<long long>(parts()) * kWideSums + (2ll * b + (from_start ? 1 : 0)) * kNarrowSums;
+    return static_cast<long long>(parts()) * wide_sums() + (2ll * b + (from_start ? 1 : 0)) * kNarrowSums;
   }
 };
 
@@ -209,7 +216,7 @@ struct Pieces {
       piece.narrow = false;
       piece.begin = shares.part_begin(which);
       piece.end = shares.part_begin(which + 1);
-      piece.slot = static_cast<long long>(part) * kWideSums;
+      piece.slot = static_cast<long long>(part) * shares.wide_sums();
       shares.locate(false, shares.whole + index, piece.row, piece.column);
       part += shares.blocks;
       return true;

@@ -30,7 +30,8 @@ geometry::Shares shares_of(const Problem& p, const Target& target, const Config&
           p.fill == Fill::kLower,
           depth,
           c.split_k,
-          static_cast<int>(grid_of(p, target, c))};
+          static_cast<int>(grid_of(p, target, c)),
+          c.tile_n};
 }
 
 class WgmmaSm90 final : public Family {
@@ -46,10 +47,12 @@ class WgmmaSm90 final : public Family {
     if (c.tile_m != 128 && (c.tile_m != 64 || p.op == Op::kGradWeight))
       return text("tile_m=" + llvm::Twine(c.tile_m) + ": " + name() +
                   " takes 64 (forward, grad_input) or 128; try 128");
-    if (p.op == Op::kGradWeight ? c.tile_n != 256 : c.tile_n % 64 != 0 || c.tile_n < 64 || c.tile_n > 256)
-      return text("tile_n=" + llvm::Twine(c.tile_n) + ": " + name() +
-                  (p.op == Op::kGradWeight ? " takes 256 for grad_weight" : " takes 64, 128, 192 or 256") +
-                  "; try 256");
+    if (p.op == Op::kGradWeight ? c.tile_n != 128 && c.tile_n != 256
+                                : c.tile_n % 64 != 0 || c.tile_n < 64 || c.tile_n > 256)
+      return text(
+          "tile_n=" + llvm::Twine(c.tile_n) + ": " + name() +
+          (p.op == Op::kGradWeight ? " takes 128 or 256 for grad_weight" : " takes 64, 128, 192 or 256") +
+          "; try 256");
     if (c.tile_k != 64)
       return text("tile_k=" + llvm::Twine(c.tile_k) +
                   ": a swizzled row of shared memory holds 64 elements; try 64");
@@ -87,8 +90,8 @@ class WgmmaSm90 final : public Family {
       if (!reject(p, target, c)) out.push_back(c);
     };
     if (p.op == Op::kGradWeight) {
-      for (int stages : {4, 3}) {
-        Config c = config(128, 256, stages, 1);
+      for (auto [tile_n, stages] : {std::pair{256, 4}, {256, 3}, {128, 6}, {128, 5}}) {
+        Config c = config(128, tile_n, stages, 1);
         // One part for every block, half as many and twice as many.
         const geometry::Shares shares = shares_of(p, target, c);
         const int left = shares.wide % shares.blocks;

@@ -43,7 +43,7 @@ __device__ __forceinline__ void write_pair(const Params& p, int head, int tokens
 template <Kernel C>
 __device__ __forceinline__ Shares shares_of(const Params& p, int tokens, int features, int diag, int blocks) {
   return Shares(tokens, diag, C.shape.fill == Fill::kLower, p.B * ((features + kPanel - 1) / kPanel),
-                C.config.split_k, blocks);
+                C.config.split_k, blocks, C.config.tile_n);
 }
 
 // The loading thread.
@@ -56,7 +56,7 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
   for (int head = 0; head < heads; ++head) {
     Pieces pieces(shares, static_cast<int>(blockIdx.x));
     for (Piece piece; pieces.next(piece);) {
-      const int panels = piece.narrow ? 2 : 4;
+      const int panels = piece.narrow ? 2 : C.config.tile_n / kPanel;
       int batch = piece.begin / batch_blocks;
       int feature = (piece.begin - batch * batch_blocks) * kPanel;
       for (int block = piece.begin; block < piece.end; ++block) {
@@ -68,7 +68,7 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
           ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_dy, full, feature, 128 * piece.row + 64 * i,
                         head, batch);
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
+        for (int i = 0; i < C.config.tile_n / kPanel; ++i)
           if (i < panels)
             ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, full, feature,
                           128 * piece.column + 64 * i, head, batch);
@@ -117,17 +117,18 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
   const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   RingPosition<C.config.stages> at;
   OutputPanels<C> output(ring, group);
-  float sum[128];
+  constexpr int kN = C.config.tile_n;
+  float sum[kN / 2];
   for (int head = 0; head < heads; ++head) {
     Pieces pieces(shares, static_cast<int>(blockIdx.x));
     for (Piece piece; pieces.next(piece);) {
-      if (piece.narrow)
+      if (kN == 256 && piece.narrow)
         multiply_piece<C, 128>(reinterpret_cast<float(&)[64]>(sum), ring, at, piece.end - piece.begin, group,
                                lane);
       else
-        multiply_piece<C, 256>(sum, ring, at, piece.end - piece.begin, group, lane);
+        multiply_piece<C, kN>(sum, ring, at, piece.end - piece.begin, group, lane);
 
-      const bool inside = s.fill == Fill::kLower ? 128 * piece.column + 255 <= 128 * piece.row + diag
+      const bool inside = s.fill == Fill::kLower ? 128 * piece.column + kN - 1 <= 128 * piece.row + diag
                                                  : 128 * piece.column >= 128 * piece.row + 127 + diag;
       if (piece.slot >= 0) {
         // 16 bytes a thread, one thread after the other, as reduce_grad_weight reads them.
@@ -135,7 +136,7 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
                                                piece.slot) +
                      threadIdx.x;
 #pragma unroll
-        for (int i = 0; i < 32; ++i)
+        for (int i = 0; i < kN / 8; ++i)
           if (i < 16 || !piece.narrow)
             to[i * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
       } else if (kStaged && inside) {
@@ -144,7 +145,7 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
           r[1] = pack<s.dtype>(v[2], v[3]);
         };
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
+        for (int i = 0; i < kN / 64; ++i)
           if (i < 2 || !piece.narrow)
             output.store(sum + 32 * i, map_dw, 128 * piece.column + 64 * i,
                          128 * piece.row + 64 * static_cast<int>(group), 0, head, words);
@@ -152,7 +153,7 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
         const int row = 128 * piece.row + static_cast<int>(64 * group + 16 * warp + lane / 4);
         const int column = 128 * piece.column + static_cast<int>(lane % 4 * 2);
 #pragma unroll
-        for (int i = 0; i < 32; ++i) {
+        for (int i = 0; i < kN / 8; ++i) {
           if (i < 16 || !piece.narrow) {
             write_pair<C>(p, head, tokens, diag, row, column + 8 * i, sum[4 * i], sum[4 * i + 1]);
             write_pair<C>(p, head, tokens, diag, row + 8, column + 8 * i, sum[4 * i + 2], sum[4 * i + 3]);
@@ -168,8 +169,9 @@ template <Kernel C>
 __device__ __forceinline__ void run_grad_weight(const Params& p, const TensorMap& map_dy,
                                                 const TensorMap& map_x, const TensorMap& map_dw) {
   using G = Geometry<C>;
-  static_assert(C.config.tile_m == 128 && C.config.tile_n == 256 && G::kCluster == 1,
-                "the tiles that Shares cuts");
+  static_assert(
+      C.config.tile_m == 128 && (C.config.tile_n == 128 || C.config.tile_n == 256) && G::kCluster == 1,
+      "the tiles that Shares cuts");
   static_assert(C.config.split_k >= 1, "1: no tile is shared but the narrow ones");
   static_assert(!C.shape.bias && !C.shape.zero_outside, "neither grad_bias nor zeros outside the triangle");
   const int tokens = C.shape.T ? C.shape.T : p.T;

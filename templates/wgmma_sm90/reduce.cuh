@@ -25,7 +25,7 @@ static_assert(sizeof(ReduceShared) <= kReduceSharedBytes, "the host asks for thi
 // are then added in order.
 template <Kernel C>
 __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
-  constexpr int kRun = 4;
+  constexpr int kRun = 4, kSums = 128 * C.config.tile_n;
   const int tokens = C.shape.T ? C.shape.T : p.T;
   const int features = C.shape.D ? C.shape.D : p.D;
   const int heads = C.shape.H ? C.shape.H : p.H;
@@ -39,7 +39,7 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
   const auto spread = [](int parts) { return parts > 64 ? 3 : parts > 32 ? 2 : parts > 12 ? 1 : 0; };
   // Items of a tile: one covers kRun * 256 positions, or 256 / 2^log.
   const auto cut = [](bool narrow, int log) {
-    const int positions = (narrow ? kNarrowSums : kWideSums) / 4;
+    const int positions = (narrow ? kNarrowSums : kSums) / 4;
     return log ? positions / kReduceThreads << log : positions / (kRun * kReduceThreads);
   };
   if (threadIdx.x == 0) {
@@ -71,8 +71,8 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
         if (item.count == 1) item.count = 0;  // was written whole
       } else {
         item.count = shares.split;
-        item.source = base + static_cast<long long>(tile) * shares.split * (kWideSums / 4);
-        item.second = item.stride = kWideSums / 4;
+        item.source = base + static_cast<long long>(tile) * shares.split * (kSums / 4);
+        item.second = item.stride = kSums / 4;
       }
       shares.locate(narrow, narrow ? tile : shares.whole + tile, item.row, item.column);
     }

@@ -93,16 +93,17 @@ TEST(Deal, SectionsHaveWorkForTheMachine) {
 }
 
 // Adds up what all blocks do: for each tile of 128 x 128, its k blocks.
-void check_shares(int T, int diag, bool lower, int depth, int split, int blocks) {
+void check_shares(int T, int diag, bool lower, int depth, int split, int blocks, int tile_n) {
   SCOPED_TRACE(testing::Message() << "T " << T << " diag " << diag << " lower " << lower << " depth " << depth
                                   << " split " << split << " blocks " << blocks);
-  const Shares shares(T, diag, lower, depth, split, blocks);
+  const Shares shares(T, diag, lower, depth, split, blocks, tile_n);
+  const int unit = tile_n / 128;
   int wide = 0, narrow = 0;
   for (int row = 0; row < shares.rows; ++row) {
     EXPECT_EQ(shares.before(false, row), wide) << "row " << row;
     EXPECT_EQ(shares.before(true, row), narrow) << "row " << row;
-    wide += shares.span(row) / 2;
-    narrow += shares.span(row) % 2;
+    wide += shares.span(row) / unit;
+    narrow += shares.span(row) % unit;
   }
   EXPECT_EQ(shares.wide, wide);
   EXPECT_EQ(shares.narrow, narrow);
@@ -113,13 +114,13 @@ void check_shares(int T, int diag, bool lower, int depth, int split, int blocks)
     int narrow_slots = 0;
     for (Piece piece; pieces.next(piece);) {
       ASSERT_LT(piece.begin, piece.end);
-      for (int half = 0; half < (piece.narrow ? 1 : 2); ++half) {
+      for (int half = 0; half < (piece.narrow ? 1 : unit); ++half) {
         auto& times = done[{piece.row, piece.column + half}];
         times.resize(depth);
         for (int k = piece.begin; k < piece.end; ++k) ++times[k];
       }
       if (piece.slot >= 0) {
-        const long long end = piece.slot + (piece.narrow ? kNarrowSums : kWideSums);
+        const long long end = piece.slot + (piece.narrow ? kNarrowSums : shares.wide_sums());
         EXPECT_TRUE(slots.emplace(piece.slot, end).second) << "two parts in one place";
         narrow_slots += piece.narrow;
       } else {
@@ -161,11 +162,12 @@ void check_shares(int T, int diag, bool lower, int depth, int split, int blocks)
 
 TEST(Shares, EveryKBlockOfEveryTileOnce) {
   for (int T : {64, 128, 256, 512, 1000, 1024, 2048, 4096})
-    for (int split : {1, 2, 8, 33, 132}) check_shares(T, 0, true, 64, split, 132);
+    for (int split : {1, 2, 8, 33, 132})
+      for (int tile_n : {128, 256}) check_shares(T, 0, true, 64, split, 132, tile_n);
   std::mt19937 random(2);
   for (int i = 0; i < 300; ++i)
     check_shares(1 + random() % 3000, static_cast<int>(random() % 1500) - 700, random() % 2,
-                 1 + random() % 70, 1 + random() % 40, 1 + random() % 140);
+                 1 + random() % 70, 1 + random() % 40, 1 + random() % 140, random() % 2 ? 128 : 256);
 }
 
 TEST(Geometry, SharedMemoryAsTheConfigsSay) {
