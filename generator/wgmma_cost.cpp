@@ -128,7 +128,7 @@ Load weight_work(const Model& m) {
   parts *= static_cast<double>(p.H);
   w.dram_bytes = count_work(p).min_bytes + parts / 2;
   w.feed_bytes = static_cast<double>(p.H) * depth * 128 * (s.wide * (128.0 + m.c.tile_n) + s.narrow * 256.0);
-  w.reduce_s = kReduceSeconds + parts / kPartBytes;
+  w.reduce_s = m.c.split_k > 1 || m.c.tile_n > 128 ? kReduceSeconds + parts / kPartBytes : 0;
   return w;
 }
 

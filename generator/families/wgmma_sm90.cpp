@@ -92,11 +92,21 @@ class WgmmaSm90 final : public Family {
     if (p.op == Op::kGradWeight) {
       for (auto [tile_n, stages] : {std::pair{256, 4}, {256, 3}, {128, 6}, {128, 5}}) {
         Config c = config(128, tile_n, stages, 1);
-        // One part for every block, half as many and twice as many.
+        // One part for every block, half as many, twice as many, and what fills whole rounds of blocks best.
         const geometry::Shares shares = shares_of(p, target, c);
         const int left = shares.wide % shares.blocks;
         const int all = left > 0 ? std::max(1, shares.blocks / left) : 1;
-        for (int split : std::set<int>{1, std::max(1, all / 2), all, 2 * all}) {
+        std::set<int> splits = {1, std::max(1, all / 2), all, 2 * all};
+        double best = 0;
+        int fullest = 1;
+        for (int split = all + 1; left > 0 && split <= 4 * all; ++split) {
+          const int rounds = schedule::ceil_div(left * split, shares.blocks);
+          const double filled =
+              static_cast<double>(left) * split / (static_cast<double>(rounds) * shares.blocks);
+          if (filled > best + 1e-9) best = filled, fullest = split;
+        }
+        splits.insert(fullest);
+        for (int split : splits) {
           if (split > shares.depth) continue;
           c.split_k = split;
           add(c);
@@ -165,7 +175,8 @@ class WgmmaSm90 final : public Family {
         break;
     }
     plan.launches.push_back(std::move(product));
-    if (p.op == Op::kGradWeight) {
+    // With tiles of one width, none of them shared, there is nothing to add.
+    if (p.op == Op::kGradWeight && (c.split_k > 1 || c.tile_n > 128)) {
       plan.launches.push_back({.entry = kReduceEntry.str(),
                                .grid = {grid * geometry::kReduceBlocks, 1, 1},
                                .block = {geometry::kReduceThreads, 1, 1},
