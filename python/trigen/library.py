@@ -280,6 +280,11 @@ def configure(**options) -> None:
         _shared_options = dict(options)
 
 
+def configured_layers() -> List[str]:
+    """The cache files given to configure, as text."""
+    return [os.fspath(layer) for layer in _shared_options.get("layers") or ()]
+
+
 def shared_runtime() -> Runtime:
     """The operators' runtime. Pointer ownership is not asked of the driver at each run: tensors say their device."""
     global _shared

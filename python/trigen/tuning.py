@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import List, NamedTuple, Optional, Sequence
 
-from . import errors, recording
+from . import errors, library, recording
 
 
 class TuneResult(NamedTuple):
@@ -38,7 +38,8 @@ def program() -> str:
 
 def tune_problems(problems: Sequence[str], *, arch: Optional[str] = None, budget: Optional[str] = None,
                   options: Sequence[str] = (), quiet: bool = False) -> TuneResult:
-    """Tunes problems (canonical texts) and stores the choices in the user's cache layer (or TRIGEN_CACHE).
+    """Tunes problems (canonical texts) and stores the choices where the operators look first: the first layer given to
+    trigen.configure, else TRIGEN_CACHE, else the user's cache.
 
     arch     a target such as "sm_70"; None: the device that is here
     budget   as `trigen tune --budget` takes it
@@ -52,6 +53,8 @@ def tune_problems(problems: Sequence[str], *, arch: Optional[str] = None, budget
     command = [program(), "tune", "--problems", file.name]
     command += ["--arch", arch] if arch else []
     command += ["--budget", budget] if budget else []
+    for layer in library.configured_layers():
+        command += ["--cache", layer]
     command += list(options)
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE if quiet else None, text=True)

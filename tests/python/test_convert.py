@@ -179,3 +179,12 @@ def test_a_shared_layer_stays_shared():
     model = Model(shared, twin)
     tt.convert(model, tokens=T)
     assert model.blocks[0].conv is model.blocks[1].conv and isinstance(twin.conv, tt.TriangularConv1d)
+
+
+def test_sixteen_bit_models_have_their_own_tolerance():
+    torch.manual_seed(2)
+    model, tokens = Model(FlatBlock(1), FlatBlock(3)).bfloat16(), torch.randint(VOCABULARY, (2, T))
+    assert len(tt.convert(model, tokens=T, example_inputs=(tokens,), unmask=("causal",)).converted) == 2
+    model = Model(FlatBlock(1))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert len(tt.convert(model, tokens=T, example_inputs=(tokens,), unmask=("causal",)).converted) == 1

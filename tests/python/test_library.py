@@ -90,6 +90,17 @@ def test_python_text_is_the_librarys(library):
                     assert trigen.format_problem(trigen.parse_problem(text)) == text
 
 
+def test_configure_comes_first(monkeypatch, library, tmp_path):
+    monkeypatch.setattr(library, "_shared", None)
+    monkeypatch.setattr(library, "_shared_options", {})
+    trigen.configure(layers=[tmp_path / "cache.db"], miss="generic")
+    runtime = library.shared_runtime()
+    assert library.shared_runtime() is runtime
+    with pytest.raises(RuntimeError, match="call trigen.configure before the first operator"):
+        trigen.configure(miss="error")
+    library.close_shared_runtime()
+
+
 def test_program(monkeypatch, tmp_path):
     monkeypatch.delenv("TRIGEN_PROGRAM", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -101,6 +112,9 @@ def test_program(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     done = trigen.tune_problems(["forward,dtype=f16,B=1,T=8,D=8"], arch="sm_70", budget="30s", options=["--json"])
     assert done.output == "forward,dtype=f16,B=1,T=8,D=8\n--arch sm_70 --budget 30s --json\n"
+    monkeypatch.setattr(trigen.library, "_shared_options", {"layers": [tmp_path / "a.db", "b.db"]})
+    done = trigen.tune_problems(["forward,dtype=f16,B=1,T=8,D=8"])
+    assert done.output.splitlines()[-1] == f"--cache {tmp_path / 'a.db'} --cache b.db"
     with pytest.raises(ValueError, match="no problems to tune"):
         trigen.tune_problems([])
     script.write_text("#!/bin/sh\necho nothing works >&2\nexit 3\n")

@@ -20,6 +20,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
+from .arguments import SHORT_DTYPES
 from .modules import TriangularConv1d, TriangularLinear
 
 
@@ -142,13 +143,14 @@ def _difference(before: List[torch.Tensor], after: List[torch.Tensor]) -> float:
 
 
 def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[Callable[[str, nn.Module], bool]] = None,
-            example_inputs=None, unmask: Sequence[str] = (), tolerance: float = 1e-3) -> Report:
+            example_inputs=None, unmask: Sequence[str] = (), tolerance: Optional[float] = None) -> Report:
     """Replaces masked mixers in place and returns what it did.
 
     tokens          T; None takes every square nn.Conv1d and nn.Linear that `select` lets through (then give select or example_inputs)
     select          select(name, module) -> bool
     example_inputs  a tuple (or dict) for model(...): outputs in evaluation mode must agree within `tolerance`, relative to the
-                    largest output, else everything is put back and ConversionError is raised. Where the owner masks its weight
+                    largest output (default 1e-3, or 3e-2 with 16-bit parameters or under autocast), else everything is put back and
+                    ConversionError is raised. Where the owner masks its weight
                     in forward, this also zeroes the old weight's other triangle, as any forward of it does
     unmask          names of flags that switch the masking in the owners, to be set to False (see above)
 
@@ -157,6 +159,9 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
     """
     if tokens is None and select is None and example_inputs is None:
         raise ValueError("give tokens, select or example_inputs: nothing else tells a token mixer from another square layer")
+    if tolerance is None:
+        short = any(parameter.dtype in SHORT_DTYPES for parameter in model.parameters())
+        tolerance = 3e-2 if short or torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu") else 1e-3
     before = _outputs(model, example_inputs) if example_inputs is not None else None
     report = Report({}, {}, [])
     undo: List[Callable[[], None]] = []
