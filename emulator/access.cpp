@@ -177,6 +177,12 @@ void store_bytes(Warp& warp, const Place& place, const void* value, uint32_t byt
   if (place.written != nullptr) std::memset(place.written, 1, bytes);
 }
 
+AsyncView async_view(Warp& warp) {
+  Clocks& clocks = warp.block->cluster->clocks;
+  const uint32_t* clock = clocks.of(warp.agent);
+  return {{clock, clock + clocks.agents()}, clocks.fenced(warp.agent)};
+}
+
 uint32_t bank_wavefronts(const uint32_t* offsets, uint32_t mask, uint32_t bytes, uint32_t* least) {
   const uint32_t group = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;
   const uint32_t words = std::max(1u, bytes / 4);

@@ -34,6 +34,9 @@ void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane);
 void store_bytes(Warp& warp, const Place& place, const void* value, uint32_t bytes, uint32_t lane);
 void report_race(Warp& warp, const RaceHit& hit, uint32_t offset, uint32_t lane, bool writes);
 
+/// What an asynchronous operation that this warp issues now may rely on.
+AsyncView async_view(Warp& warp);
+
 /// Passes over the 32 banks of 4 bytes for one request: lanes of 8 and 16 bytes go in half and quarter warps.
 uint32_t bank_wavefronts(const uint32_t* offsets, uint32_t mask, uint32_t bytes, uint32_t* least);
 /// Distinct 32-byte sectors.

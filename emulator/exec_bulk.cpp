@@ -18,18 +18,10 @@ struct Issue {
   Warp* warp = nullptr;
   const Inst* inst = nullptr;
   uint32_t lane = 0;
-  std::vector<uint32_t> clock;
-  uint32_t tick = 0;
+  AsyncView view;
 };
 
-Issue issue_of(Warp& warp, const Inst& inst, uint32_t lane) {
-  Clocks& clocks = warp.block->cluster->clocks;
-  return {&warp,
-          &inst,
-          lane,
-          {clocks.of(warp.agent), clocks.of(warp.agent) + clocks.agents()},
-          clocks.now(warp.agent)};
-}
+Issue issue_of(Warp& warp, const Inst& inst, uint32_t lane) { return {&warp, &inst, lane, async_view(warp)}; }
 
 // Reports while a copy lands name the instruction that issued it.
 struct At {
@@ -45,7 +37,7 @@ void write_chunk(const Issue& issue, uint32_t address, const uint8_t* value, uin
   Place to = shared_place(warp, address, bytes, 1, issue.lane);
   Clocks& clocks = warp.block->cluster->clocks;
   if (to.shared->race.enabled()) {
-    RaceHit hit = to.shared->race.write(to.offset, bytes, clocks.async_agent(), 0, issue.clock.data(), 0,
+    RaceHit hit = to.shared->race.write(to.offset, bytes, clocks.async_agent(), 0, issue.view.clock.data(), 0,
                                         clocks.now(clocks.async_agent()));
     // The issuing thread's own earlier reads and writes are ordered before the copy.
     if (hit.kind != RaceKind::kNone) report_race(warp, hit, to.offset, issue.lane, true);
@@ -64,8 +56,7 @@ void read_chunk(const Issue& issue, uint32_t address, uint8_t* value, uint32_t b
         break;
       }
   if (from.shared->race.enabled()) {
-    RaceHit hit = from.shared->race.async_read(from.offset, bytes, warp.agent, issue.clock.data(),
-                                               warp.block->cluster->clocks);
+    RaceHit hit = from.shared->race.async_read(from.offset, bytes, warp.agent, issue.view);
     if (hit.kind != RaceKind::kNone) report_race(warp, hit, from.offset, issue.lane, false);
   }
   std::memcpy(value, from.at, bytes);

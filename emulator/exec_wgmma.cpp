@@ -94,8 +94,7 @@ struct Reader {
           break;
         }
     if (from.shared->race.enabled()) {
-      RaceHit hit = from.shared->race.async_read(from.offset, 16, warp.agent, product.clock.data(),
-                                                 warp.block->cluster->clocks);
+      RaceHit hit = from.shared->race.async_read(from.offset, 16, warp.agent, product.view);
       if (hit.kind != RaceKind::kNone) report_race(warp, hit, from.offset, lane, false);
     }
     std::memcpy(value, from.at, 16);
@@ -230,8 +229,7 @@ void product_async(Warp& warp, const Inst& inst, uint32_t mask) {
   product.b_descriptor = warp.lanes<uint64_t>(inst.op[2])[0];
   product.accumulate = inst.op[3] == kNoSlot || (warp.predicate(inst.op[3]) & 1) != 0;
   product.group = warp.products_committed;
-  Clocks& clocks = warp.block->cluster->clocks;
-  product.clock.assign(clocks.of(warp.agent), clocks.of(warp.agent) + clocks.agents());
+  product.view = async_view(warp);
   if (warp.index % 4 == 0) {
     ++warp.counters->matrix_operations;
     warp.counters->matrix_flops +=

@@ -27,6 +27,13 @@ void Clocks::proxy_fence(uint32_t agent) {
   tick(agent);
 }
 
+std::vector<uint32_t> Clocks::fenced(uint32_t agent) const {
+  std::vector<uint32_t> view(agents_);
+  for (uint32_t i = 0; i < agents_; ++i)
+    view[i] = std::max(fences_[i * agents_ + i], fences_[agent * agents_ + i]);
+  return view;
+}
+
 void RaceShadow::reset(uint32_t bytes, bool enabled) {
   enabled_ = enabled;
   cells_.assign(enabled ? (bytes + 1) / 2 : 0, Cell{});
@@ -77,16 +84,15 @@ RaceHit RaceShadow::write(uint32_t offset, uint32_t bytes, uint32_t agent, uint3
   return hit;
 }
 
-RaceHit RaceShadow::async_read(uint32_t offset, uint32_t bytes, uint32_t agent, const uint32_t* clock,
-                               const Clocks& clocks) {
-  uint32_t async = clocks.agents() - 1;
+RaceHit RaceShadow::async_read(uint32_t offset, uint32_t bytes, uint32_t agent, const AsyncView& view) {
+  const uint32_t async = static_cast<uint32_t>(view.clock.size()) - 1;
   for (uint32_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) {
     uint32_t writer = cells_[i].writer;
     if (writer == 0) continue;
     uint32_t other = agent_of(writer), tick = tick_of(writer);
-    if (other != agent && clock[other] < tick) return {RaceKind::kReadAfterWrite, other, lane_of(writer)};
-    if (other != async && clocks.fenced(other, other) < tick && clocks.fenced(agent, other) < tick)
-      return {RaceKind::kProxy, other, lane_of(writer)};
+    if (other != agent && view.clock[other] < tick)
+      return {RaceKind::kReadAfterWrite, other, lane_of(writer)};
+    if (other != async && view.fenced[other] < tick) return {RaceKind::kProxy, other, lane_of(writer)};
   }
   return {};
 }

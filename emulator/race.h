@@ -24,14 +24,20 @@ class Clocks {
   void join_into(std::vector<uint32_t>& target, uint32_t agent);
   /// fence.proxy.async: what the agent knows of becomes visible to the asynchronous proxy.
   void proxy_fence(uint32_t agent);
-  uint32_t fenced(uint32_t agent, uint32_t of_agent) const {
-    return fences_[static_cast<size_t>(agent) * agents_ + of_agent];
-  }
+  /// For every agent, the last tick whose writes the asynchronous proxy sees when `agent` starts an operation
+  /// now: fenced by the writer, or by `agent` after it had seen them.
+  std::vector<uint32_t> fenced(uint32_t agent) const;
 
  private:
   uint32_t agents_ = 0;
   std::vector<uint32_t> clocks_;
   std::vector<uint32_t> fences_;
+};
+
+// What an asynchronous operation may rely on: fixed when it is issued, however late it runs.
+struct AsyncView {
+  std::vector<uint32_t> clock;   // what the issuing warp knew
+  std::vector<uint32_t> fenced;  // Clocks::fenced
 };
 
 enum class RaceKind : uint8_t { kNone, kReadAfterWrite, kWriteAfterRead, kWriteAfterWrite, kProxy };
@@ -58,8 +64,7 @@ class RaceShadow {
                 uint32_t now, uint32_t stamp);
   /// A read by the asynchronous proxy on behalf of `agent`: writes by ordinary stores need a proxy fence in
   /// between.
-  RaceHit async_read(uint32_t offset, uint32_t bytes, uint32_t agent, const uint32_t* clock,
-                     const Clocks& clocks);
+  RaceHit async_read(uint32_t offset, uint32_t bytes, uint32_t agent, const AsyncView& view);
 
  private:
   static constexpr uint32_t kTickBits = 18, kLaneBits = 5;

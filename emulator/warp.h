@@ -9,6 +9,7 @@
 
 #include "emulator/counters.h"
 #include "emulator/program.h"
+#include "emulator/race.h"
 #include "emulator/report.h"
 
 namespace trigen::emulator {
@@ -48,7 +49,7 @@ struct PendingProduct {
   bool accumulate = true;
   uint32_t group = 0;
   std::vector<uint32_t> a_registers;  // A from registers, as read at issue: [register][lane]
-  std::vector<uint32_t> clock;        // what the warp knew at issue
+  AsyncView view;
 };
 
 // A bulk copy out of shared memory, not yet carried out.

@@ -123,6 +123,48 @@ TEST(Hopper, TensorMapsAreChecked) {
   EXPECT_EQ(encode(CU_TENSOR_MAP_SWIZZLE_NONE), CUDA_ERROR_INVALID_VALUE);
 }
 
+// 32 threads write 512 bytes that thread 0 stores with one bulk copy; afterwards everybody fences, too late
+// for that copy.
+std::string bulk_store(const std::string& fence, const std::string& wait) {
+  return kernel_ptx(
+      "sm_90", {"u64"},
+      "mov.u32 %r1, %tid.x;\nmov.u32 %r2, s;\nmad.lo.u32 %r3, %r1, 16, %r2;\nld.param.u64 %d1, [p0];\n"
+      "st.shared.v4.u32 [%r3], {%r1,%r1,%r1,%r1};\n" +
+          fence +
+          "\nbar.sync 0;\nsetp.ne.u32 %p1, %r1, 0;\n@%p1 bra SKIP;\n"
+          "cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r2], "
+          "512;\ncp.async.bulk.commit_group;\nSKIP:\n"
+          "bar.sync 0;\nfence.proxy.async.shared::cta;\nbar.sync 0;\n" +
+          wait,
+      ".shared .align 128 .b8 s[512];");
+}
+
+TEST(Hopper, BulkStoreNeedsFenceAndWait) {
+  const std::string fence = "fence.proxy.async.shared::cta;", wait = "cp.async.bulk.wait_group 0;";
+  {
+    Device device("sm_90");
+    CUdeviceptr out = device.allocate(512);
+    device.run(bulk_store(fence, wait), 1, 32, 0, out);
+    std::vector<int> values = device.get<int>(out, 128);
+    for (int i = 0; i < 128; ++i) EXPECT_EQ(values[static_cast<size_t>(i)], i / 4);
+    EXPECT_EQ(device.counters()["bulk_bytes"], 512);
+    EXPECT_EQ(device.counters()["global_store_sectors"], 16);
+  }
+  {
+    Device device("sm_90");
+    device.load(bulk_store("", wait));
+    EXPECT_EQ(device.launch(1, 32, 0, device.allocate(512)), CUDA_ERROR_LAUNCH_FAILED);
+    EXPECT_EQ(device.reports()[0]["fault"], "asynchronous hazard");
+    EXPECT_THAT(device.reports()[0]["instruction"].get<std::string>(), HasSubstr("cp.async.bulk.global"));
+  }
+  {
+    Device device("sm_90");
+    device.load(bulk_store(fence, ""));
+    EXPECT_EQ(device.launch(1, 32, 0, device.allocate(512)), CUDA_ERROR_LAUNCH_FAILED);
+    EXPECT_THAT(device.reports()[0]["detail"].get<std::string>(), HasSubstr("when the block ends"));
+  }
+}
+
 // D = A * B, m64n8k16, bf16, A and B K-major in shared memory with a 128-byte swizzle; the kernel's threads
 // write the tiles, one 16-byte chunk each. `fence`: the proxy fence between those writes and wgmma. `wait`:
 // the wait before D is read.
