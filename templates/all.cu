@@ -23,6 +23,42 @@ extern "C" __global__ void simt_reduce(const __grid_constant__ trigen::Params p)
   trigen::simt::reduce<kSimt>(p);
 }
 
+#include "mma_sm70.cuh"
+#include "mma_sm75.cuh"
+#include "mma_sm80.cuh"
+
+namespace {
+constexpr trigen::Kernel kMma{.shape = {.op = trigen::Op::kForward,
+                                        .dtype = trigen::DType::kF16,
+                                        .wdtype = trigen::DType::kF16,
+                                        .T = 512,
+                                        .D = 256,
+                                        .H = 1,
+                                        .K = 1,
+                                        .bias = true,
+                                        .act = trigen::Activation::kGELU},
+                              .config = {.tile_m = 64,
+                                         .tile_n = 64,
+                                         .tile_k = 32,
+                                         .warps_m = 2,
+                                         .warps_n = 2,
+                                         .stages = 2,
+                                         .split_k = 1,
+                                         .vec_a = 8,
+                                         .vec_b = 8,
+                                         .vec_c = 8}};
+}  // namespace
+
+extern "C" __global__ void mma_sm70_run(const __grid_constant__ trigen::Params p) {
+  trigen::mma_sm70::run<kMma>(p);
+}
+extern "C" __global__ void mma_sm75_run(const __grid_constant__ trigen::Params p) {
+  trigen::mma_sm75::run<kMma>(p);
+}
+extern "C" __global__ void mma_sm80_run(const __grid_constant__ trigen::Params p) {
+  trigen::mma_sm80::run<kMma>(p);
+}
+
 #include "wgmma_sm90.cuh"
 
 namespace {

@@ -3,8 +3,8 @@
 namespace trigen {
 
 llvm::ArrayRef<const Family*> families() {
-  static const Family* const kFamilies[] = {&wgmma_sm90_family(), &mma_sm80_family(), &mma_sm75_family(), &mma_sm70_family(),
-                                            &simt_family()};
+  static const Family* const kFamilies[] = {&wgmma_sm90_family(), &mma_sm80_family(), &mma_sm75_family(),
+                                            &mma_sm70_family(), &simt_family()};
   return kFamilies;
 }
 

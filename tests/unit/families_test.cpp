@@ -1,0 +1,113 @@
+// What the tile families accept, refuse and say.
+#include <gmock/gmock.h>
+
+#include "generator/candidate.h"
+#include "generator/error.h"
+#include "generator/families/tile_family.h"
+
+namespace trigen {
+namespace {
+
+using ::testing::HasSubstr;
+
+Problem problem(const char* text) { return llvm::cantFail(parse_problem(text)); }
+std::string refusal(const char* family, const char* target, const char* text, const char* config) {
+  const Target& t = *llvm::cantFail(find_target(target));
+  return llvm::cantFail(find_family(family))
+      ->reject(problem(text), t, llvm::cantFail(parse_config(config)))
+      .value_or("");
+}
+
+constexpr const char* kForward = "forward,dtype=bf16,B=32,T=512,D=1024";
+constexpr const char* kConfig = "tile=128x128x32,warps=2x2,stages=3,splitk=1,vec=8x8x8";
+
+TEST(Families, RefusalsNameWhatWasFoundWhatIsAllowedAndTheNextStep) {
+  EXPECT_EQ(refusal("mma_sm80", "sm_80", kForward, kConfig), "");
+  EXPECT_EQ(refusal("mma_sm80", "sm_75", kForward, kConfig), "mma_sm80 does not run on sm_75");
+  EXPECT_EQ(refusal("mma_sm70", "sm_70", kForward, kConfig),
+            "mma_sm70 multiplies f16 only, found dtype=bf16; try family simt");
+  EXPECT_EQ(refusal("mma_sm80", "sm_80", "forward,dtype=f32,B=32,T=512,D=1024", kConfig),
+            "mma_sm80 multiplies f32 as tf32 only, math=simt asks for f32; try math=tf32 or family simt");
+  EXPECT_EQ(refusal("mma_sm80", "sm_86", kForward, "tile=128x256x64,warps=2x4,stages=3,splitk=1,vec=8x8x8"),
+            "stages=3 needs 147456 B of shared memory, sm_86 allows 101376 B; try stages=2");
+  EXPECT_EQ(refusal("mma_sm80", "sm_80", kForward, "tile=128x96x32,warps=2x2,stages=3,splitk=1,vec=8x8x8"),
+            "tile_n=96 is not a power of two; try one");
+  EXPECT_EQ(refusal("mma_sm80", "sm_80", kForward, "tile=128x128x16,warps=2x2,stages=3,splitk=1,vec=8x8x8"),
+            "tile_k=16 is not a multiple of 32; try 32");
+  EXPECT_EQ(refusal("mma_sm80", "sm_80", kForward, "tile=128x128x32,warps=2x2,stages=9,splitk=1,vec=8x8x8"),
+            "stages=9: mma_sm80 takes 2 to 5");
+  EXPECT_EQ(refusal("mma_sm80", "sm_80", kForward, "tile=128x128x32,warps=2x2,stages=3,splitk=4,vec=8x8x8"),
+            "split_k=4 is for grad_weight only; try split_k=1");
+  EXPECT_THAT(refusal("mma_sm80", "sm_80", kForward, "tile=256x256x32,warps=2x2,stages=3,splitk=1,vec=8x8x8"),
+              HasSubstr("needs 512 registers for sums"));
+  EXPECT_THAT(
+      refusal("mma_sm80", "sm_80", "forward,dtype=bf16,B=32,T=511,D=1023", kConfig),
+      HasSubstr("vec_a=8 elements exceed what alignment, contiguity and sizes allow: 1; try vec_a=1"));
+  EXPECT_THAT(refusal("mma_sm80", "sm_80", "grad_input,dtype=bf16,B=32,T=512,D=1024,K=16",
+                      "tile=128x128x32,warps=2x4,stages=3,splitk=1,vec=8x4x8"),
+              HasSubstr("vec_b=4: features shifted by taps or padding are loaded singly or in vectors of 8"));
+  EXPECT_THAT(refusal("simt", "sm_70", "grad_input,dtype=f32,B=32,T=512,D=1024,K=16",
+                      "tile=64x64x8,warps=2x2,stages=2,splitk=1,vec=4x4x4"),
+              HasSubstr("vec_a=4 holds the 16 taps of a token, of which tile_k=8 is no multiple"));
+}
+
+TEST(Families, WidestVectorsFollowAlignmentAndContiguity) {
+  const auto widest = [](const char* text) {
+    const Vectors v = widest_vectors(problem(text));
+    return std::to_string(v.a) + "x" + std::to_string(v.b) + "x" + std::to_string(v.c);
+  };
+  EXPECT_EQ(widest("forward,dtype=bf16,B=2,T=512,D=1024"), "8x8x8");
+  EXPECT_EQ(widest("forward,dtype=bf16,B=2,T=512,D=1024,wdtype=f32"), "8x8x8");  // two 16-byte reads of W
+  EXPECT_EQ(widest("forward,dtype=f32,B=2,T=512,D=1024"), "4x4x4");
+  EXPECT_EQ(widest("forward,dtype=bf16,B=2,T=257,D=1024"), "1x8x8");
+  EXPECT_EQ(widest("forward,dtype=bf16,B=2,T=512,D=1025"), "8x1x1");
+  EXPECT_EQ(widest("forward,dtype=bf16,B=2,T=512,D=1024,align=4"), "8x2x2");
+  EXPECT_EQ(widest("forward,dtype=bf16,B=2,T=512,D=1024,K=4"), "8x8x8");  // cut out of two
+  EXPECT_EQ(widest("forward,dtype=bf16,B=2,T=512,D=1028,K=4"), "8x1x4");
+  EXPECT_EQ(widest("forward,dtype=bf16,B=2,T=512,D=1024,K=4,layout=bdt"), "8x1x8");  // taps lie rows apart
+  EXPECT_EQ(widest("grad_input,dtype=bf16,B=2,T=512,D=1024,K=3"), "1x8x8");  // a vector would cut a token
+  EXPECT_EQ(widest("grad_input,dtype=bf16,B=2,T=512,D=1024,K=8"), "8x8x8");
+  EXPECT_EQ(widest("grad_weight,dtype=bf16,B=2,T=512,D=1024,wdtype=f32"), "8x8x4");
+}
+
+// A kernel that was made for any shape has one config per kind of problem: the sizes must not change it.
+TEST(Families, GenericConfigsDoNotFollowTheSizes) {
+  for (const Family* family : families())
+    for (const Target& target : targets()) {
+      if (!family->serves(target)) continue;
+      for (const char* op : {"forward", "grad_input", "grad_weight"})
+        for (const char* kind : {"D=64", "D=63", "D=64,K=3"}) {
+          std::optional<Config> first;
+          for (const char* sizes : {"B=1,T=64", "B=7,T=512", "B=64,T=1000"}) {
+            const Problem p = problem((std::string(op) + ",dtype=f16," + sizes + "," + kind).c_str());
+            const std::optional<Config> config = family->generic_config(p, target);
+            if (!config) continue;
+            if (!first) first = config;
+            // Splits may follow the number of tiles; they are counted as kinds of their own.
+            Config a = *first, b = *config;
+            a.split_k = b.split_k;
+            EXPECT_EQ(to_string(a), to_string(b))
+                << family->name().str() << " " << target.name.str() << " " << to_string(p);
+          }
+        }
+    }
+}
+
+TEST(Families, EveryConfigOfTheSpaceIsLegalAndThereAreEnough) {
+  for (const Family* family : families())
+    for (const Target& target : targets()) {
+      if (!family->serves(target) || family->name().startswith("wgmma")) continue;
+      for (const char* text :
+           {"forward,dtype=f16,B=32,T=512,D=1024", "grad_input,dtype=f16,B=4,T=4096,D=1024,layout=bdt",
+            "grad_weight,dtype=f16,B=16,T=1024,D=1024,epilogue=bias"}) {
+        const Problem p = problem(text);
+        const auto configs = family->configs(p, target);
+        EXPECT_GE(configs.size(), 30u) << family->name().str() << " " << target.name.str() << " " << text;
+        for (const Config& config : configs)
+          EXPECT_EQ(family->reject(p, target, config).value_or(""), "") << to_string(config);
+      }
+    }
+}
+
+}  // namespace
+}  // namespace trigen
