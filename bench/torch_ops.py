@@ -2,6 +2,7 @@
 
     python bench/torch_ops.py --out torch_ops.jsonl                 # everything: about 8 minutes on an H200
     python bench/torch_ops.py --parts call,step                     # without the models (about 2 minutes)
+    python bench/torch_ops.py --tune 20s --parts step               # tune the problems of the step first, 20 s each
 
 Parts
     call    host time of one call, in microseconds, on a tensor so small that the GPU never makes the host wait: torch.mm, an operator
@@ -127,6 +128,21 @@ def mixers(weight, bias):
     arms = {"masked conv1d (weight.data)": conv_data, "masked conv1d (tril in the graph)": conv_graph, "tril + matmul": tril_matmul,
             "compiled tril + matmul": torch.compile(tril_matmul, dynamic=False), "trigen": tt.triangular_conv1d}
     return {name: (mixer, torch.nn.Parameter(weight.clone()), torch.nn.Parameter(bias.clone())) for name, mixer in arms.items()}
+
+
+def tune_step(report, shapes, dtype, budget):
+    """Tunes the three problems of a training step at every shape, under the same autocast."""
+    with trigen.record() as seen:
+        for B, T, D in shapes:
+            x = torch.randn(B, T, D, device="cuda", dtype=dtype, requires_grad=True)
+            weight = torch.zeros(T, T, 1, device="cuda", requires_grad=True)
+            bias = torch.zeros(T, device="cuda", requires_grad=True)
+            with torch.autocast("cuda", dtype):
+                tt.triangular_conv1d(x, weight, bias).sum().backward()
+    began = time.perf_counter()
+    seen.tune(budget=budget)
+    tt.forget_plans()
+    report.add(part="tune", problems=seen.problems, seconds=round(time.perf_counter() - began, 1))
 
 
 def bench_step(report, B, T, D, dtype, rounds=15, repeats=8):
@@ -268,6 +284,7 @@ def main():
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float16"))
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--shapes", default="32,512,1024;16,1024,1024", help="B,T,D;... of the parts step and model")
+    parser.add_argument("--tune", metavar="BUDGET", help="tune the step's problems first, so long for each (20s, 1m)")
     parser.add_argument("--no-compiled-models", action="store_true")
     options = parser.parse_args()
     parts = options.parts.split(",")
@@ -280,6 +297,8 @@ def main():
     report = Report(options.out)
     dtype = getattr(torch, options.dtype)
     shapes = [tuple(int(size) for size in shape.split(",")) for shape in options.shapes.split(";")]
+    if options.tune:
+        tune_step(report, shapes, dtype, options.tune)
     if "call" in parts:
         bench_call(report)
     if "step" in parts:

@@ -337,3 +337,34 @@ def test_non_floating_inference_and_default_device():
     with torch.inference_mode():
         assert torch.equal(tt.triangular_conv1d(x, weight, bias), F(x, weight, bias, pad=1))
     assert ops.bias_gradient(x, bias.shape, bias.dtype, "btd").shape == bias.shape
+
+
+# ---- export, profiler, operation counts ------------------------------------------------------------------------------------------
+
+
+def test_export_with_a_dynamic_batch():
+    mixer = torch.nn.Sequential(tt.TriangularConv1d(8, 3, activation="gelu"), tt.TriangularConv1d(8, heads=2))
+    x = torch.randn(3, 8, 6)
+    program = torch.export.export(mixer, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=2)},))
+    names = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
+    assert {"trigen.forward.default"} <= names or {"trigen.forward_pre.default"} <= names
+    more = torch.randn(5, 8, 6)
+    torch.testing.assert_close(program.module()(more), mixer(more))
+
+
+def test_operation_counts_are_the_triangles():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    mixer = tt.TriangularConv1d(8, 3, heads=2)
+    x = torch.randn(4, 8, 6, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        mixer(x).sum().backward()
+    one = 2 * 4 * 6 * 3 * (8 * 9 // 2)  # two operations x batch x features x taps x entries
+    assert counter.get_total_flops() == 3 * one
+    from trigen.torch.flops import triangle_entries
+
+    for fill in ("lower", "upper"):
+        for diag in (-9, -2, 0, 3, 9):
+            n = 5
+            t, s = np.indices((n, n))
+            assert triangle_entries(n, fill, diag) == reference.in_triangle(t, s, fill, diag).sum()

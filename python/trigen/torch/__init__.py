@@ -1,6 +1,6 @@
 """trigen in PyTorch: operators (torch.ops.trigen.*), the functional form, modules and the converter. docs/pytorch.md is the guide."""
 
-from . import ops
+from . import flops, ops  # noqa: F401  (flops registers itself)
 from .convert import ConversionError, Report, convert
 from .cuda import forget_plans, plans, set_fallback
 from .frozen import FrozenMixer, freeze

@@ -93,14 +93,16 @@ def check_activations(x, weight_size: Sequence[int], layout: str, name: str = "x
             f"{name} has {n} tokens (shape {_shape(x)}, layout={layout}) while weight has shape {list(weight_size)}; allowed: "
             f"at most {tokens} tokens"
         )
-    if batch < 1 or n < 1 or features < 1:
+    # A symbolic size (a dynamic axis under torch.compile) is not compared with bounds here, which would bind the graph to them: the
+    # implementation sees the real one.
+    if any(isinstance(size, int) and size < 1 for size in (batch, n, features)):
         raise ValueError(f"{name} has shape {_shape(x)}; every size must be at least 1")
     if features % heads != 0:
         raise ValueError(
             f"{name} has {features} features (shape {_shape(x)}) while weight has {heads} heads; allowed: a multiple of {heads}"
         )
     for what, value in (("batch * features", batch * features), ("tokens * taps", tokens * taps), ("heads", heads)):
-        if value > MAX_COORDINATE:
+        if isinstance(value, int) and value > MAX_COORDINATE:
             raise ValueError(
                 f"{name} has shape {_shape(x)} and weight {list(weight_size)}: {what} = {value}; allowed: at most {MAX_COORDINATE}"
             )
