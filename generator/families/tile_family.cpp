@@ -189,7 +189,16 @@ std::vector<Config> TileFamily::configs(const Problem& p, const Target& target) 
   const Shape shape = kernel_shape(p);
   const Vectors v = widest_vectors(p);
   const int64_t columns = schedule::product_columns(p.op, z);
-  for (const TileChoice& t : tiles(p, target)) {
+  std::vector<TileChoice> choices = tiles(p, target);
+  // Every tile with all registers too, for operands that are staged in them: taps, f32 weights of 16-bit
+  // data.
+  if (asynchronous() && (p.K > 1 || p.pad != 0 || p.wdtype == DType::kF32))
+    for (size_t i = 0, size = choices.size(); i < size; ++i)
+      if (choices[i].blocks > 2) {
+        choices.push_back(choices[i]);
+        choices.back().blocks = 2;
+      }
+  for (const TileChoice& t : choices) {
     // A tile more than twice as large as the product only adds waste.
     if (t.tile_m > 64 && t.tile_m >= 2 * p.T) continue;
     if (t.tile_n > 64 && t.tile_n >= 2 * columns) continue;

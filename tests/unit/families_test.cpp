@@ -4,6 +4,7 @@
 #include "generator/candidate.h"
 #include "generator/error.h"
 #include "generator/families/tile_family.h"
+#include "random_problem.h"
 
 namespace trigen {
 namespace {
@@ -91,6 +92,27 @@ TEST(Families, GenericConfigsDoNotFollowTheSizes) {
           }
         }
     }
+}
+
+// Whatever a family multiplies, it has a config for: specialised, and one of the shape-generic kind.
+TEST(Families, NoProblemIsLeftWithoutAConfig) {
+  RandomProblem random(11);
+  for (int i = 0; i < 400; ++i) {
+    const Problem p = random.next();
+    for (const Family* family : families())
+      for (const Target& target : targets()) {
+        if (!family->serves(target) || family->name().startswith("wgmma")) continue;
+        const bool wrong_dtype =
+            (p.math == Math::kTF32) == (family->name() == "simt") && p.dtype == DType::kF32;
+        if (wrong_dtype ||
+            (p.dtype != DType::kF16 && (family->name() == "mma_sm70" || family->name() == "mma_sm75")))
+          continue;
+        EXPECT_FALSE(family->configs(p, target).empty())
+            << family->name().str() << " " << target.name.str() << " " << to_string(p);
+        EXPECT_TRUE(family->generic_config(p, target))
+            << family->name().str() << " " << target.name.str() << " " << to_string(p);
+      }
+  }
 }
 
 TEST(Families, EveryConfigOfTheSpaceIsLegalAndThereAreEnough) {
