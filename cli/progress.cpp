@@ -18,7 +18,8 @@ void ProgressDisplay::begin(size_t problem_index) {
   last_phase_.clear();
 }
 
-std::string ProgressDisplay::bar(const TuneProgress& p, size_t index, size_t problems, int columns) {
+std::string ProgressDisplay::bar(const TuneProgress& p, size_t index, size_t problems, double eta_all_s,
+                                 int columns) {
   constexpr size_t kWidth = 20;
   const size_t filled = p.total > 0 ? std::min(kWidth, kWidth * p.done / p.total) : 0;
   std::string text =
@@ -26,6 +27,7 @@ std::string ProgressDisplay::bar(const TuneProgress& p, size_t index, size_t pro
              std::string(kWidth - filled, '.').c_str(), p.phase, p.done, p.total);
   if (p.best_s > 0) text += ", best " + format_seconds(p.best_s);
   if (p.done > 0) text += format(", eta %.0f s", p.eta_s);
+  if (p.done > 0 && problems > 1) text += format(" (list %.0f s)", eta_all_s);
   if (p.best_s > 0 && !p.best.empty()) text += "  " + p.best;
   text += "  " + p.problem;
   if (columns > 8 && text.size() > static_cast<size_t>(columns - 1))
@@ -40,11 +42,15 @@ void ProgressDisplay::show(const TuneProgress& p) {
   if (!new_phase && since < (terminal_ ? 0.1 : 10.0)) return;
   last_ = now;
   last_phase_ = p.phase;
+  // the rest of the list at the pace of the problems so far, this one counted as its estimate says
+  const double elapsed = std::chrono::duration<double>(now - start_).count();
+  const double each = (elapsed + p.eta_s) / static_cast<double>(index_ + 1);
+  const double eta_all = p.eta_s + each * static_cast<double>(problems_ - index_ - 1);
   if (terminal_) {
-    std::fprintf(out_, "\r\033[K%s", bar(p, index_, problems_, columns_).c_str());
+    std::fprintf(out_, "\r\033[K%s", bar(p, index_, problems_, eta_all, columns_).c_str());
     drawn_ = true;
   } else {
-    std::fprintf(out_, "%s\n", bar(p, index_, problems_, 0).c_str());
+    std::fprintf(out_, "%s\n", bar(p, index_, problems_, eta_all, 0).c_str());
   }
   std::fflush(out_);
 }

@@ -19,7 +19,9 @@ class ProgressDisplay {
   // Removes the bar, so that other text can be printed.
   void clear();
   // The bar's text without control characters, at most `columns` wide.
-  static std::string bar(const TuneProgress& progress, size_t index, size_t problems, int columns);
+  // `eta_all_s` is for the whole list, shown when there are several problems.
+  static std::string bar(const TuneProgress& progress, size_t index, size_t problems, double eta_all_s,
+                         int columns);
 
  private:
   std::FILE* out_;
@@ -28,6 +30,7 @@ class ProgressDisplay {
   size_t problems_, index_ = 0;
   bool drawn_ = false;
   std::string last_phase_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point last_{};
 };
 

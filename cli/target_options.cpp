@@ -8,9 +8,9 @@
 namespace trigen::cli {
 
 void TargetOptions::add_arch(CLI::App& app) {
-  app.add_option("--arch,--target", arch,
-                 "target: sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100a, sm_120")
-      ->group("Target");
+  std::string names;
+  for (const Target& target : targets()) names += (names.empty() ? "" : ", ") + target.name.str();
+  app.add_option("--arch,--target", arch, "target: " + names)->group("Target");
 }
 
 void TargetOptions::add_device(CLI::App& app) {
@@ -19,8 +19,9 @@ void TargetOptions::add_device(CLI::App& app) {
 }
 
 void TargetOptions::add_family(CLI::App& app) {
-  app.add_option("--family", family, "one family alone: simt, mma_sm70, mma_sm75, mma_sm80, wgmma_sm90")
-      ->group("Target");
+  std::string names;
+  for (const Family* each : families()) names += (names.empty() ? "" : ", ") + each->name().str();
+  app.add_option("--family", family, "one family alone: " + names)->group("Target");
   app.add_option("--config", config, "with --family, one config: tile=128x128x32,warps=2x2,stages=3")
       ->group("Target");
   app.add_option("--candidate", candidate, "family:config[,generic], as tables and errors print it")

@@ -36,18 +36,27 @@ class Verify : public Gpu {
         ASSERT_EQ(refused.kind, ErrorKind::kUnsupported) << refused.message;
         continue;
       }
+      std::vector<Binary> binaries(candidates->size());
+      build_all(*candidates, *store_, {}, [&](size_t index, llvm::Expected<BuiltBinary> built) {
+        if (built) {
+          binaries[index] = std::move(built->binary);
+        } else {
+          ADD_FAILURE() << take_error(built.takeError()).message;
+        }
+        return true;
+      });
       for (const int gap : {0, 1}) {
         WorkbenchOptions options;
         options.gap = gap;
         auto bench = Workbench::create(*device_, *problem, options);
         ASSERT_TRUE(static_cast<bool>(bench)) << take_error(bench.takeError()).message;
         const Reference reference(*problem, (*bench)->list(), (*bench)->inputs());
-        for (const Candidate& candidate : *candidates) {
-          auto built = build(candidate, *store_);
-          ASSERT_TRUE(static_cast<bool>(built)) << take_error(built.takeError()).message;
+        for (size_t i = 0; i < candidates->size(); ++i) {
+          const Candidate& candidate = (*candidates)[i];
+          if (binaries[i].cubin.empty()) continue;  // failed above
           PlanOptions plan_options;
           plan_options.target = target.name.str();
-          auto plan = Plan::create(*device_, resolution_of(candidate, built->binary), plan_options, from);
+          auto plan = Plan::create(*device_, resolution_of(candidate, binaries[i]), plan_options, from);
           ASSERT_TRUE(static_cast<bool>(plan)) << take_error(plan.takeError()).message;
           auto result = verify(**plan, **bench, reference);
           ASSERT_TRUE(static_cast<bool>(result)) << take_error(result.takeError()).message;

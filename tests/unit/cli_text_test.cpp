@@ -32,10 +32,11 @@ TEST(Progress, BarShowsBestAndEta) {
   progress.best_s = 31.25e-6;
   progress.best = "simt:tile=64x64x8";
   progress.eta_s = 12;
-  EXPECT_EQ(ProgressDisplay::bar(progress, 1, 3, 0),
-            "[2/3] #####............... measuring 16/64, best 31.2 us, eta 12 s  simt:tile=64x64x8  " +
-                progress.problem);
-  EXPECT_EQ(ProgressDisplay::bar(progress, 1, 3, 60).size(), 59U);
+  EXPECT_EQ(
+      ProgressDisplay::bar(progress, 1, 3, 40, 0),
+      "[2/3] #####............... measuring 16/64, best 31.2 us, eta 12 s (list 40 s)  simt:tile=64x64x8  " +
+          progress.problem);
+  EXPECT_EQ(ProgressDisplay::bar(progress, 1, 3, 40, 60).size(), 59U);
 }
 
 TEST(Progress, PlainLinesHaveNoControlCharacters) {
