@@ -146,7 +146,7 @@ llvm::Error CublasPeer::prepare() {
   cuda::CUdeviceptr workspace = 0;
   if (auto error = allocate(kWorkspaceBytes, workspace)) return error;
   if (blas.set_stream(handle_, bench_.stream()) != 0 ||
-      blas.set_workspace(handle_, reinterpret_cast<void*>(workspace), kWorkspaceBytes) != 0) {
+      blas.set_workspace(handle_, device_pointer(workspace), kWorkspaceBytes) != 0) {
     return make_error(ErrorKind::kDevice, "cublasSetStream failed");
   }
 
@@ -235,12 +235,12 @@ std::string CublasPeer::missing() const {
 void* CublasPeer::plane(int set, int64_t h, int64_t j) const {
   const Problem& p = bench_.problem();
   const int64_t offset = (h * p.K + j) * p.T * p.T * element_size(plane_type_);
-  return reinterpret_cast<void*>(weights_[static_cast<size_t>(set)] + static_cast<cuda::CUdeviceptr>(offset));
+  return device_pointer(weights_[static_cast<size_t>(set)] + static_cast<cuda::CUdeviceptr>(offset));
 }
 
 const std::byte* CublasPeer::operand(int set, int64_t h, int64_t j) const {
   const Problem& p = bench_.problem();
-  const void* base = p.K > 1 ? reinterpret_cast<const void*>(padded_[static_cast<size_t>(set)])
+  const void* base = p.K > 1 ? device_pointer(padded_[static_cast<size_t>(set)])
                              : bench_.data(set, p.op == Op::kGradInput ? Role::kY : Role::kX);
   const int64_t shift = p.op == Op::kGradInput ? p.K - 1 - j : j;
   const int64_t step = p.layout == Layout::kBTD ? 1 : operand_.row;

@@ -122,7 +122,7 @@ llvm::Expected<Finals> time_in_turn(const std::vector<TimedGraph*>& graphs, int 
   return finals;
 }
 
-llvm::Expected<LaunchOn> launcher(Workbench& bench, std::shared_ptr<const Executable> executable) {
+llvm::Expected<LaunchOn> launcher(Workbench& bench, const std::shared_ptr<const Executable>& executable) {
   auto params = std::make_shared<std::vector<Params>>(static_cast<size_t>(bench.sets()));
   for (int set = 0; set < bench.sets(); ++set) {
     auto args = bench.args(set, executable->workspace_bytes());

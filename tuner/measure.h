@@ -68,6 +68,6 @@ llvm::Expected<Finals> time_in_turn(const std::vector<TimedGraph*>& graphs, int 
                                     const std::function<bool()>& stop = {});
 
 // A launch of an executable with its arguments bound once per set: what a graph captures.
-llvm::Expected<LaunchOn> launcher(Workbench& bench, std::shared_ptr<const Executable> executable);
+llvm::Expected<LaunchOn> launcher(Workbench& bench, const std::shared_ptr<const Executable>& executable);
 
 }  // namespace trigen

@@ -373,6 +373,7 @@ llvm::Error Session::run_finals() {
                                  [&](size_t i) { return timed_[i].graph == nullptr; }),
                   finalists.end());
   if (finalists.empty()) return nothing_works();
+  graphs.reserve(finalists.size());
   for (const size_t i : finalists) graphs.push_back(timed_[i].graph.get());
 
   const double budget = options_.search.budget_s;

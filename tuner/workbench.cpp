@@ -87,8 +87,8 @@ void* Workbench::data(int set, Role role) const {
   const Tensor* t = list_.find(role);
   if (t == nullptr) return nullptr;
   const auto at = static_cast<size_t>(t - list_.tensors.data());
-  return reinterpret_cast<void*>(sets_[static_cast<size_t>(set)][at] +
-                                 static_cast<cuda::CUdeviceptr>(t->offset_bytes));
+  return device_pointer(sets_[static_cast<size_t>(set)][at] +
+                        static_cast<cuda::CUdeviceptr>(t->offset_bytes));
 }
 
 llvm::Expected<trigen_args> Workbench::args(int set, int64_t workspace_bytes) {
@@ -116,7 +116,7 @@ llvm::Expected<trigen_args> Workbench::args(int set, int64_t workspace_bytes) {
   out.w_row = w.row;
   out.bias = data(set, Role::kBias);
   if (workspace_bytes > 0) {
-    out.workspace = reinterpret_cast<void*>(workspace_);
+    out.workspace = device_pointer(workspace_);
     out.workspace_size = static_cast<size_t>(workspace_bytes);
   }
   return out;

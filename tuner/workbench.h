@@ -2,6 +2,7 @@
 // find their inputs in the L2 cache.
 #pragma once
 
+#include <bit>
 #include <memory>
 #include <vector>
 
@@ -9,6 +10,9 @@
 #include "tuner/tensors.h"
 
 namespace trigen {
+
+// A device address as the pointer that kernels and libraries take.
+inline void* device_pointer(cuda::CUdeviceptr address) { return std::bit_cast<void*>(address); }
 
 struct WorkbenchOptions {
   uint64_t seed = 20240912;

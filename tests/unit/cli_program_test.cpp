@@ -175,14 +175,14 @@ TEST_F(Program, EmitPrintsTheSourceThatItsCommandRemakes) {
 TEST_F(Program, ExplainShowsPredictionsAndRefusals) {
   const Finished done = run({"emit", "--arch", "sm_70", "--explain", "--rows", "3", kProblem});
   EXPECT_EQ(done.code, 0) << done.err;
-  EXPECT_THAT(done.out, AllOf(HasSubstr("predicted"), HasSubstr("simt:"),
+  EXPECT_THAT(done.out, AllOf(HasSubstr("predicted"), HasSubstr(":tile="),
                               HasSubstr("candidates; times are the model's")));
 }
 
 TEST_F(Program, ArchThatNoCompilerMakes) {
   NvrtcSearch search;
   search.use_environment = false;
-  if (const char* folder = std::getenv("TRIGEN_TEST_NVRTC13")) search.beside.push_back(folder);
+  if (const char* folder = std::getenv("TRIGEN_TEST_NVRTC13")) search.sites.push_back(folder);
   std::string newer;
   for (const NvrtcFinding& found : list_nvrtc(search)) {
     if (!found.archs.empty() && found.archs.front() > 70) newer = found.file.path;
@@ -282,7 +282,7 @@ TEST_F(Program, CorruptCacheIsSaidAndLeftAlone) {
   NEEDS_COMPILER("sm_70");
   const Finished tune = run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", kProblem});
   EXPECT_EQ(tune.code, 1);  // the choice is printed, but it could not be stored
-  EXPECT_THAT(tune.out, HasSubstr("simt:"));
+  EXPECT_THAT(tune.out, HasSubstr(":tile="));
   EXPECT_THAT(tune.err, AllOf(HasSubstr("the cache was not written"), HasSubstr("could not be stored")));
   EXPECT_EQ(slurp(cache_), std::string(5000, 'x'));
 }
@@ -321,7 +321,7 @@ TEST_F(Program, FullDiskIsSaid) {
     ::setrlimit(RLIMIT_FSIZE, &limit);
   });
   EXPECT_EQ(tune.code, 1) << tune.err;
-  EXPECT_THAT(tune.out, HasSubstr("simt:"));
+  EXPECT_THAT(tune.out, HasSubstr(":tile="));
   EXPECT_THAT(tune.err, HasSubstr("could not be stored"));
   EXPECT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", kProblem}).code, 0);
 }
