@@ -6,6 +6,9 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     if(NOT target MATCHES "sm_7")
       string(APPEND problems "," ${CMAKE_CURRENT_SOURCE_DIR}/problems_sm80.txt)
     endif()
+    if(target STREQUAL sm_90a)
+      string(APPEND problems "," ${CMAKE_CURRENT_SOURCE_DIR}/problems_sm90a.txt)
+    endif()
     add_test(NAME emulated.families.${target}
              COMMAND ${CMAKE_COMMAND} -DTRIGEN=$<TARGET_FILE:trigen_program> -DTARGET=${target}
                      -DPROBLEMS=${problems} -DCACHE=${CMAKE_BINARY_DIR}/tests/emulated-${target}.db
