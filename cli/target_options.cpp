@@ -75,6 +75,7 @@ std::unique_ptr<Store> TargetOptions::open_store(bool read_only) const {
   Store::Options options;
   options.layers = caches;
   options.read_only = read_only;
+  options.busy_ms = 2000;  // other processes' transactions take milliseconds
   if (read_only) {
     options.log = [](const std::string&) {};  // who only looks prints the layers' state
   } else {

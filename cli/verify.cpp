@@ -61,83 +61,131 @@ struct Verify {
     std::fflush(stdout);
   }
 
-  void check(const Problem& problem, const Target& target, const Device* device, Store& store,
-             const Selection& selection) {
-    const std::string text = to_string(problem);
-    auto fail = [&](const std::string& candidate, llvm::Error error) {
-      ++failed;
-      line("FAIL", text, candidate, nullptr, take_error(std::move(error)).message, 0);
-    };
+  // One problem of the list with the kernels that it will run.
+  struct Work {
+    Problem problem;
+    std::vector<Candidate> candidates;
+    std::vector<std::optional<Binary>> binaries;
+    std::vector<std::string> failures;  // why there is no binary
+    std::string refused;                // why there is no candidate; `skip`: that is as it should be
+    bool skip = false;
+  };
+
+  Work prepare(const Problem& problem, const Target& target, const Device* device, Store& store,
+               const Selection& selection) const {
+    Work work;
+    work.problem = problem;
     const bool emulated = device != nullptr && device->info().emulated;
-    if (emulated && count_work(problem).dense_flop / 2 > limit) {
-      ++skipped;
-      line("SKIP", text, "-", nullptr,
-           format("%.1e multiply-adds; the emulated device takes %.0e, --limit changes that",
-                  count_work(problem).dense_flop / 2, limit),
-           0);
-      return;
+    const double products = count_work(problem).dense_flop / 2;
+    if (emulated && products > limit) {
+      work.skip = true;
+      work.refused =
+          format("%.1e multiply-adds; the emulated device takes %.0e, --limit changes that", products, limit);
+      return work;
     }
     auto candidates = select(problem, target, emulated ? nullptr : device, store, selection);
-    if (!candidates) {
-      ErrorText refused = take_error(candidates.takeError());
-      if (refused.kind != ErrorKind::kUnsupported)
-        return fail("-", make_error(refused.kind, refused.message));
-      ++skipped;  // not a kernel that is wrong, but none that there could be (tf32 on sm_70)
-      std::replace(refused.message.begin(), refused.message.end(), '\n', ' ');
-      return line("SKIP", text, "-", nullptr, refused.message, 0);
+    if (candidates) {
+      work.candidates = std::move(*candidates);
+    } else {
+      ErrorText text = take_error(candidates.takeError());
+      work.skip = text.kind == ErrorKind::kUnsupported;  // no such kernel can be (tf32 on sm_70)
+      std::replace(text.message.begin(), text.message.end(), '\n', ' ');
+      work.refused = std::move(text.message);
+    }
+    work.binaries.resize(work.candidates.size());
+    work.failures.resize(work.candidates.size());
+    return work;
+  }
+
+  // Everything that the list needs is compiled at once, on all cores, before the first kernel runs.
+  void build_list(std::vector<Work>& list, Store& store, const std::atomic<bool>& interrupted) const {
+    std::vector<Candidate> all;
+    std::vector<std::pair<size_t, size_t>> place;
+    for (size_t w = 0; w < list.size(); ++w) {
+      for (size_t c = 0; c < list[w].candidates.size(); ++c) {
+        all.push_back(list[w].candidates[c]);
+        place.emplace_back(w, c);
+      }
     }
     BuildAllOptions options;
     options.no_jit = no_jit;
-    std::vector<std::optional<Binary>> binaries(candidates->size());
-    build_all(*candidates, store, options, [&](size_t index, llvm::Expected<BuiltBinary> built) {
+    options.cancel = &interrupted;
+    build_all(all, store, options, [&](size_t index, llvm::Expected<BuiltBinary> built) {
+      Work& work = list[place[index].first];
+      const size_t at = place[index].second;
       if (!built) {
-        fail(describe((*candidates)[index]), built.takeError());
+        work.failures[at] = take_error(built.takeError()).message;
       } else {
         if (!built->cache_problem.empty()) log_cache(built->cache_problem);
-        binaries[index] = std::move(built->binary);
+        work.binaries[at] = std::move(built->binary);
+      }
+      return !interrupted.load();
+    });
+  }
+
+  // False when the device's context is broken and nothing can run any more.
+  bool check(Work& work, const Target& target, const Device* device) {
+    const std::string text = to_string(work.problem);
+    auto fail = [&](const std::string& candidate, const std::string& why) {
+      ++failed;
+      line("FAIL", text, candidate, nullptr, why, 0);
+    };
+    if (!work.refused.empty()) {
+      if (!work.skip) {
+        fail("-", work.refused);
+      } else {
+        ++skipped;
+        line("SKIP", text, "-", nullptr, work.refused, 0);
       }
       return true;
-    });
-    if (build_only) {
-      for (size_t i = 0; i < candidates->size(); ++i) {
-        if (!binaries[i]) continue;
-        ++passed;
-        line("built", text, describe((*candidates)[i]), nullptr, "", 0);
-      }
-      return;
     }
+    for (size_t i = 0; i < work.candidates.size(); ++i) {
+      if (!work.binaries[i]) fail(describe(work.candidates[i]), work.failures[i]);
+      if (!work.binaries[i] || !build_only) continue;
+      ++passed;
+      line("built", text, describe(work.candidates[i]), nullptr, "", 0);
+    }
+    if (build_only) return true;
     WorkbenchOptions bench_options;
     bench_options.seed = seed;
     bench_options.gap = gap;
-    auto bench = Workbench::create(*device, problem, bench_options);
-    if (!bench) return fail("-", bench.takeError());
+    auto bench = Workbench::create(*device, work.problem, bench_options);
+    if (!bench) {
+      fail("-", take_error(bench.takeError()).message);
+      return true;
+    }
     ReferenceOptions reference_options;
     reference_options.full = full;
-    const Reference reference(problem, (*bench)->list(), (*bench)->inputs(), reference_options);
-    for (size_t i = 0; i < candidates->size(); ++i) {
-      if (!binaries[i]) continue;
+    const Reference reference(work.problem, (*bench)->list(), (*bench)->inputs(), reference_options);
+    for (size_t i = 0; i < work.candidates.size(); ++i) {
+      if (!work.binaries[i]) continue;
       const auto start = std::chrono::steady_clock::now();
       Resolution resolution;
-      resolution.candidate = (*candidates)[i];
-      resolution.binary = std::move(*binaries[i]);
+      resolution.candidate = work.candidates[i];
+      resolution.binary = std::move(*work.binaries[i]);
       const std::string name = describe(resolution.candidate);
       PlanOptions plan_options;
       plan_options.target = target.name.str();
       auto plan =
           Plan::create(*device, std::move(resolution), plan_options, ptx ? LoadFrom::kPtx : LoadFrom::kAuto);
       if (!plan) {
-        fail(name, plan.takeError());
+        fail(name, take_error(plan.takeError()).message);
         continue;
       }
       auto result = verify(**plan, **bench, reference);
       if (!result) {
-        fail(name, result.takeError());
+        fail(name, take_error(result.takeError()).message);
+        if (auto dead = (*bench)->synchronize()) {
+          llvm::consumeError(std::move(dead));
+          return false;
+        }
         continue;
       }
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       (result->ok ? passed : failed) += 1;
       line(result->ok ? "ok" : "FAIL", text, name, &*result, result->failure, seconds);
     }
+    return true;
   }
 
   llvm::Expected<int> run_all() {
@@ -198,9 +246,19 @@ struct Verify {
     }
     const std::atomic<bool>& interrupted = catch_interrupts();
     auto store = where.open_store();
+    std::vector<Work> works;
     for (const Problem& problem : *list) {
       if (interrupted.load()) break;
-      check(problem, **target, device, *store, selection);
+      works.push_back(prepare(problem, **target, device, *store, selection));
+    }
+    build_list(works, *store, interrupted);
+    for (Work& work : works) {
+      if (interrupted.load()) break;
+      if (check(work, **target, device)) continue;
+      remark(
+          "error: that kernel broke the device's context, the rest of the list cannot run in this process; "
+          "leave the problem out, or name it alone");
+      break;
     }
     if (as_json) {
       const json out = {{"device", device != nullptr ? device->info().name : ""},
