@@ -167,6 +167,7 @@
   X(cuTensorMapReplaceAddress, cuTensorMapReplaceAddress, (CUtensorMap * map, void* global_address))
 
 namespace trigen::cuda::fn {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): declarations
 #define TRIGEN_CUDA_TYPE(name, symbol, parameters) using name = CUresult parameters;
 TRIGEN_CUDA_ENTRIES(TRIGEN_CUDA_TYPE)
 #undef TRIGEN_CUDA_TYPE

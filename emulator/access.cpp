@@ -80,8 +80,7 @@ Place global_place(Warp& warp, uint64_t address, uint32_t bytes, uint32_t align,
                "offset " + std::to_string(address - allocation->base) + " of an allocation of " +
                    std::to_string(allocation->bytes) +
                    (allocation->is_const ? " B of constants" : " B that is marked read-only"));
-  return {reinterpret_cast<uint8_t*>(address), nullptr, 0,
-          allocation->whole ? nullptr : memory->written(address)};
+  return {host_pointer(address), nullptr, 0, allocation->whole ? nullptr : memory->written(address)};
 }
 
 Place place(Warp& warp, Space space, uint64_t address, uint32_t bytes, Access access, uint32_t lane) {

@@ -124,8 +124,7 @@ void start_block(Block& block) {
   // Registers of a warp start at a multiple of 64 bytes.
   const size_t stride = (program.register_bytes + 63) / 64 * 64;
   block.registers.assign(stride * warp_count + 64, 0);
-  uint8_t* base =
-      reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(block.registers.data()) + 63) / 64 * 64);
+  uint8_t* base = host_pointer((reinterpret_cast<uint64_t>(block.registers.data()) + 63) / 64 * 64);
   block.race.reset(launch.shared_bytes, launch.options->check_races && block.cluster->clocks.agents() < 511);
   for (uint32_t i = 0; i < warp_count; ++i) {
     Warp& warp = block.warps.emplace_back();

@@ -128,14 +128,12 @@ uint32_t Decoder::constant(uint64_t bits, int bytes) {
 
 uint64_t Decoder::real_bits(const Operand& operand, Type type) const {
   uint64_t bits = 0;
-  if (type == Type::kF64) {
+  if (type == Type::kF64 || type == Type::kB64) {
     std::memcpy(&bits, &operand.real, 8);
   } else if (type == Type::kF32 || type == Type::kB32 || type == Type::kTF32) {
     float value = static_cast<float>(operand.real);
     std::memcpy(&bits, &value, 4);
     if (value != value) bits = static_cast<uint32_t>(operand.integer);
-  } else if (type == Type::kB64) {
-    std::memcpy(&bits, &operand.real, 8);
   } else {
     fail("a real number stands where a value of another type is needed");
   }

@@ -24,6 +24,7 @@ namespace trigen::cuda {
 
 // The entries under their exported names.
 extern "C" {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): declarations
 #define TRIGEN_CUDA_DECLARE(name, symbol, parameters) CUresult symbol parameters;
 TRIGEN_CUDA_ENTRIES(TRIGEN_CUDA_DECLARE)
 #undef TRIGEN_CUDA_DECLARE

@@ -35,7 +35,7 @@ CUresult copy(uint64_t target, uint64_t source, size_type bytes) {
   Device *to = nullptr, *from = nullptr;
   if (CUresult error = check_range(target, bytes, true, &to, "the copy's target")) return error;
   if (CUresult error = check_range(source, bytes, true, &from, "the copy's source")) return error;
-  std::memmove(reinterpret_cast<void*>(target), reinterpret_cast<const void*>(source), bytes);
+  std::memmove(host_pointer(target), host_pointer(source), bytes);
   if (to == nullptr) return CUDA_SUCCESS;
   if (from == nullptr || from->memory->find(source)->whole) {
     to->memory->mark_written(target, bytes);
@@ -73,7 +73,7 @@ CUresult fill(uint64_t target, T value, size_type count) {
     return error;
   if (target % sizeof(T) != 0)
     return fail(CUDA_ERROR_INVALID_VALUE, "the fill's target is not aligned to its element");
-  T* at = reinterpret_cast<T*>(target);
+  T* at = reinterpret_cast<T*>(host_pointer(target));
   std::fill(at, at + count, value);
   device->memory->mark_written(target, count * sizeof(T));
   return CUDA_SUCCESS;
@@ -189,7 +189,7 @@ TRIGEN_ENTRY CUresult cuMemHostAlloc(void** pointer, size_type bytes, unsigned) 
   Device* device = driver().device_of_address(address);
   device->memory->find(address)->whole = true;  // the host writes it without the device's knowledge
   host_allocations().insert(address);
-  *pointer = reinterpret_cast<void*>(address);
+  *pointer = host_pointer(address);
   return CUDA_SUCCESS;
 }
 
@@ -220,7 +220,7 @@ TRIGEN_ENTRY CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attr
       break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       if (!host) return fail(CUDA_ERROR_INVALID_VALUE, "device memory has no host pointer");
-      *static_cast<void**>(data) = reinterpret_cast<void*>(pointer);
+      *static_cast<void**>(data) = host_pointer(pointer);
       break;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       *static_cast<unsigned long long*>(data) = allocation->id;

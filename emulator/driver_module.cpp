@@ -1,6 +1,7 @@
 // Modules, libraries, kernels, functions. PTX text loads; a cubin does not (CUDA_ERROR_NO_BINARY_FOR_GPU),
 // because machine code cannot be executed here.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "emulator/driver.h"
@@ -34,7 +35,7 @@ CUresult make_globals(const ModuleAst& ast, CUmod_st* module, DeviceMemory& memo
     if (address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
     std::vector<uint8_t> init = variable.init;
     init.resize(std::max<uint64_t>(variable.bytes, 1), 0);  // variables without a value start as zeros
-    std::memcpy(reinterpret_cast<void*>(address), init.data(), init.size());
+    std::memcpy(host_pointer(address), init.data(), init.size());
     memory.mark_written(address, init.size());
     memory.find(address)->is_const = variable.space == Space::kConst;
     module->globals[variable.name] = {address, variable.bytes};
@@ -58,7 +59,7 @@ CUresult load_module(CUctx_st* context, const void* image, std::unique_ptr<CUmod
     ModuleAst ast = parse_ptx(bytes);
     if (ast.target.empty()) throw PtxError(1, "no .target directive: not PTX");
     module->ptx_target = parse_target(ast.target, &module->arch_specific);
-    module->ptx_version = static_cast<int>(std::stod(ast.version) * 10 + 0.5);
+    module->ptx_version = static_cast<int>(std::lround(std::stod(ast.version) * 10));
     const int capability = device->model->capability;
     if (module->ptx_target > capability || (module->arch_specific && module->ptx_target != capability))
       throw PtxError(1, "PTX for " + ast.target + " does not run on an emulated " + driver().options.target);

@@ -63,7 +63,7 @@ TRIGEN_ENTRY unsigned long long trigen_emulator_counters(int ordinal, char* buff
     launches += entry.first;
     std::string object = to_json(entry.second);
     object.insert(1, "\"launches\":" + std::to_string(entry.first) + ",");
-    kernels += (kernels.empty() ? "\"" : ",\"") + name + "\":" + object;
+    kernels.append(kernels.empty() ? "\"" : ",\"").append(name).append("\":").append(object);
   }
   return give_text("{\"launches\":" + std::to_string(launches) + ",\"kernels\":{" + kernels + "}}", buffer,
                    size);

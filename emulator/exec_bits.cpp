@@ -312,7 +312,8 @@ void decode_bit_field(Decoder& decoder, Inst& inst) {
 void decode_prmt(Decoder& decoder, Inst& inst) {
   inst.cls = InstClass::kInteger;
   decoder.take_type();
-  inst.aux = static_cast<uint64_t>(decoder.take_any({"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"}) + 1);
+  const int mode = decoder.take_any({"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"});
+  inst.aux = mode < 0 ? 0 : static_cast<uint64_t>(mode) + 1;
   decode_same(decoder, inst, Type::kB32, 3);
   inst.fn = permute;
 }

@@ -275,7 +275,7 @@ void decode_convert(Decoder& decoder, Inst& inst) {
   int mode = decoder.take_any({"rn", "rz", "rm", "rp", "rna"});
   int integral = decoder.take_any({"rni", "rzi", "rmi", "rpi"});
   if (decoder.take("ftz")) inst.aux |= kFtz;
-  bool saturate = decoder.take("sat") || decoder.take("satfinite");
+  bool saturate = decoder.take("sat");
   if (saturate) inst.aux |= kSat;
   if (decoder.take("relu")) inst.aux |= kRelu;
   Type to = decoder.take_type(), from = decoder.take_type();

@@ -22,7 +22,7 @@ void load_matrix(Warp& warp, const Inst& inst, uint32_t mask) {
   uint64_t addresses[32];
   lane_addresses(warp, inst.op[1], inst.imm, users, addresses);
   count_access(warp, Space::kShared, addresses, users, 16, false);
-  uint16_t rows[32][8];
+  uint16_t rows[32][8] = {};
   for (uint32_t lane = 0; lane < 8 * count; ++lane) {
     Place from = place(warp, Space::kShared, addresses[lane], 16, Access::kLoad, lane);
     note_read(warp, from, 16, lane);
@@ -49,7 +49,7 @@ void store_matrix(Warp& warp, const Inst& inst, uint32_t mask) {
   count_access(warp, Space::kShared, addresses, users, 16, true);
   for (uint32_t matrix = 0; matrix < count; ++matrix) {
     const uint32_t* a = warp.lanes<uint32_t>(inst.list[matrix]);
-    uint16_t m[8][8];
+    uint16_t m[8][8] = {};
     for (int lane = 0; lane < 32; ++lane) {
       int major = lane / 4, minor = 2 * (lane % 4);
       (inst.aux != 0 ? m[minor][major] : m[major][minor]) = static_cast<uint16_t>(a[lane]);
@@ -94,7 +94,7 @@ void transpose_matrix(Warp& warp, const Inst& inst, uint32_t mask) {
   need_whole_warp(warp, mask);
   uint32_t* d = warp.lanes<uint32_t>(inst.op[1]);
   const uint32_t* a = warp.lanes<uint32_t>(inst.op[2]);
-  uint16_t m[8][8];
+  uint16_t m[8][8] = {};
   for (int lane = 0; lane < 32; ++lane) {
     m[lane / 4][2 * (lane % 4)] = static_cast<uint16_t>(a[lane]);
     m[lane / 4][2 * (lane % 4) + 1] = static_cast<uint16_t>(a[lane] >> 16);

@@ -39,7 +39,7 @@ void store(Warp& warp, const Inst& inst, uint32_t mask) {
   });
 }
 
-// Parameters are the same for all lanes when the address is.
+// Parameters at a constant address: the same for all lanes.
 void load_param(Warp& warp, const Inst& inst, uint32_t mask) {
   const uint32_t width = inst.width, reg = inst.reg_width;
   const uint32_t first = static_cast<uint32_t>(__builtin_ctz(mask));
@@ -124,7 +124,9 @@ void decode_access(Decoder& decoder, Inst& inst) {
     add(data);
   }
   decoder.set_list(inst, slots);
-  inst.fn = is_load ? (inst.space == Space::kParam ? load_param : load) : store;
+  // A parameter at a constant address is the same for all lanes.
+  const bool constant = (inst.op[1] & kConstantFlag) != 0;
+  inst.fn = !is_load ? store : inst.space == Space::kParam && constant ? load_param : load;
 }
 
 void nothing(Warp&, const Inst&, uint32_t) {}

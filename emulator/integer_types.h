@@ -11,6 +11,7 @@ template <class T>
 using Unsigned = std::make_unsigned_t<T>;
 
 // The handler `shape` (exec_unary ...) of the function template F for a type.
+// NOLINTBEGIN(bugprone-macro-parentheses): types and templates
 #define SELECT_INT(decoder, type, F, shape)              \
   [&]() -> ExecFn {                                      \
     switch (type) {                                      \
@@ -33,5 +34,7 @@ using Unsigned = std::make_unsigned_t<T>;
         decoder.fail("this type is not supported here"); \
     }                                                    \
   }()
+
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace trigen::emulator

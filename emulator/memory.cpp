@@ -25,14 +25,14 @@ DeviceMemory::DeviceMemory(int device, uint64_t capacity) : device_(device), cap
   base_ = reinterpret_cast<uint64_t>(reserve(reserved_ + kAlign));
   base_ = (base_ + kAlign - 1) / kAlign * kAlign;
   written_ = static_cast<uint8_t*>(reserve(reserved_));
-  granules_ = static_cast<Allocation**>(reserve((reserved_ >> kGranuleShift) * sizeof(Allocation*)));
+  granules_ = static_cast<Allocation**>(reserve(table_bytes()));
   next_ = kGap;
 }
 
 DeviceMemory::~DeviceMemory() {
-  munmap(reinterpret_cast<void*>(base_), reserved_);
+  munmap(host_pointer(base_), reserved_);
   munmap(written_, reserved_);
-  munmap(granules_, (reserved_ >> kGranuleShift) * sizeof(Allocation*));
+  munmap(granules_, table_bytes());
 }
 
 uint64_t DeviceMemory::allocate(uint64_t bytes) {
@@ -77,15 +77,15 @@ bool DeviceMemory::free(uint64_t address) {
   // Gives the pages back to the host; they read as zeros and as never written if handed out again.
   constexpr uint64_t kPage = 4096;
   uint64_t begin = (record->base + kPage - 1) / kPage * kPage, end = record->end() / kPage * kPage;
-  if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  if (end > begin) madvise(host_pointer(begin), end - begin, MADV_DONTNEED);
   uint64_t flags = reinterpret_cast<uint64_t>(written_ + (record->base - base_));
   uint64_t flags_begin = (flags + kPage - 1) / kPage * kPage, flags_end = (flags + room) / kPage * kPage;
   if (flags_end > flags_begin) {
-    std::memset(reinterpret_cast<void*>(flags), 0, flags_begin - flags);
-    madvise(reinterpret_cast<void*>(flags_begin), flags_end - flags_begin, MADV_DONTNEED);
-    std::memset(reinterpret_cast<void*>(flags_end), 0, flags + room - flags_end);
+    std::memset(host_pointer(flags), 0, flags_begin - flags);
+    madvise(host_pointer(flags_begin), flags_end - flags_begin, MADV_DONTNEED);
+    std::memset(host_pointer(flags_end), 0, flags + room - flags_end);
   } else {
-    std::memset(reinterpret_cast<void*>(flags), 0, room);
+    std::memset(host_pointer(flags), 0, room);
   }
   graveyard_.push_back(record);
   return true;

@@ -13,6 +13,11 @@
 
 namespace trigen::emulator {
 
+/// Device addresses are host addresses: the one place where a number becomes a pointer.
+inline uint8_t* host_pointer(uint64_t address) {
+  return reinterpret_cast<uint8_t*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
 struct Allocation {
   uint64_t base = 0;
   uint64_t bytes = 0;
@@ -56,6 +61,7 @@ class DeviceMemory {
 
  private:
   static constexpr int kGranuleShift = 8;
+  uint64_t table_bytes() const { return (reserved_ >> kGranuleShift) * 8; }  // one pointer per granule
   int device_;
   uint64_t capacity_;
   uint64_t reserved_ = 0;
