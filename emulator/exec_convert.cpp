@@ -172,12 +172,12 @@ Rounding rounding_of(int mode) {
   return table[mode < 0 ? 0 : mode];
 }
 
-// inst.imm: source type | target type << 8 | rounding << 16 | integral << 24 (0xff: none). reg_width: target
-// register's bytes; width: source register's bytes.
+// inst.imm: source type | target type << 8 | (rounding + 1) << 16 | (integral + 1) << 24, 0: none given.
+// reg_width: target register's bytes; width: source register's bytes.
 void convert(Warp& warp, const Inst& inst, uint32_t mask) {
   const Type from = static_cast<Type>(inst.imm & 0xff), to = static_cast<Type>(inst.imm >> 8 & 0xff);
-  const int mode = static_cast<int8_t>(inst.imm >> 16 & 0xff),
-            integral = static_cast<int8_t>(inst.imm >> 24 & 0xff);
+  const int mode = static_cast<int>(inst.imm >> 16 & 0xff) - 1;
+  const int integral = static_cast<int>(inst.imm >> 24 & 0xff) - 1;
   const bool ftz = (inst.aux & kFtz) != 0, sat = (inst.aux & kSat) != 0, relu = (inst.aux & kRelu) != 0;
   const uint8_t* a = warp.registers + inst.op[1];
   uint8_t* d = warp.registers + inst.op[0];
@@ -302,7 +302,7 @@ void decode_convert(Decoder& decoder, Inst& inst) {
     decoder.fail("a register is too small for its type");
   // PTX lets f32 to f32 and f16 to f16 with an integral rounding, and nothing else, keep the type.
   inst.imm = static_cast<int64_t>(from) | static_cast<int64_t>(to) << 8 |
-             static_cast<int64_t>(mode & 0xff) << 16 | static_cast<int64_t>(integral & 0xff) << 24;
+             static_cast<int64_t>(mode + 1) << 16 | static_cast<int64_t>(integral + 1) << 24;
   inst.fn = convert;
   if (inst.aux == 0 && integral < 0) {
     if (to == Type::kF16 && from == Type::kF32 && mode == 0)
