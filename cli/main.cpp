@@ -5,14 +5,17 @@
 
 #include "cli/command.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   using namespace trigen::cli;
   CLI::App app{"trigen: generates, tunes and runs triangular convolutions on NVIDIA GPUs"};
   app.name("trigen");
   app.require_subcommand(1);
   app.footer(
       "Problems are text: forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0. `trigen COMMAND --help` has "
-      "the rest.\n"
+      "the "
+      "rest.\n"
       "Environment: TRIGEN_CACHE (cache file), TRIGEN_NVRTC (compiler), TRIGEN_DRIVER (driver library), "
       "TRIGEN_NO_JIT=1.");
   Commands commands;
@@ -37,9 +40,6 @@ int main(int argc, char** argv) {
   }
   try {
     app.parse(argc, argv);
-    for (const Command& command : commands) {
-      if (command.app->parsed()) return command.run();
-    }
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
   } catch (const CLI::CallForAllHelp& help) {
@@ -47,9 +47,22 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "trigen: error: %s; `trigen --help` lists what is allowed\n", error.what());
     return kBadRequest;
-  } catch (const std::exception& error) {  // out of memory, a defect
-    std::fprintf(stderr, "trigen: error: %s\n", error.what());
-    return kFailure;
+  }
+  for (const Command& command : commands) {
+    if (command.app->parsed()) return command.run();
   }
   return kDone;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {  // out of memory, or a defect
+    std::fprintf(stderr, "trigen: error: %s\n", error.what());
+  } catch (...) {
+    std::fputs("trigen: error: unknown exception\n", stderr);
+  }
+  return trigen::cli::kFailure;
 }
