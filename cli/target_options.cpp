@@ -81,7 +81,7 @@ std::unique_ptr<Store> TargetOptions::open_store(bool read_only) const {
   } else {
     options.log = log_cache;
   }
-  return Store::open(std::move(options));
+  return Store::open(options);
 }
 
 void log_cache(const std::string& line) {

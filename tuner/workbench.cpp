@@ -40,11 +40,11 @@ llvm::Expected<std::unique_ptr<Workbench>> Workbench::create(const Device& devic
 
   bench->list_ = tensors_of(problem, options.gap);
   bench->inputs_ = make_inputs(problem, bench->list_, options.seed);
-  int64_t bytes = 0;
+  int64_t bytes = 0;  // not 0 in the end: every problem has tensors, and each a guard
   for (const Tensor& t : bench->list_.tensors) bytes += round_up(t.buffer_bytes(), 256);
   bench->set_bytes_ = bytes;
   int sets = 1;
-  if (options.rotate) {
+  if (options.rotate && bytes > 0) {
     // all sets together twice the L2, so that a set is gone from it when its turn comes again
     const int64_t wanted = 2 * device.info().l2_bytes / bytes + 2;
     cuda::size_type free_bytes = 0;
