@@ -137,7 +137,7 @@ void start_block(Block& block) {
     uint32_t lanes = std::min(32u, thread_count - i * 32);
     warp.valid = lanes == 32 ? kFullMask : (1u << lanes) - 1;
     warp.fragments.push_back({0, warp.valid});
-    std::memcpy(warp.registers + program.constant_begin, program.constants.data(), program.constants.size());
+    std::copy(program.constants.begin(), program.constants.end(), warp.registers + program.constant_begin);
     for (const SpecialSlot& special : program.specials)
       for (uint32_t lane = 0; lane < 32; ++lane) {
         uint64_t value = special_value(warp, special.what, lane);

@@ -58,13 +58,14 @@ constexpr ErrorName kErrors[] = {
     E(CUDA_ERROR_UNKNOWN, "unknown error")};
 #undef E
 
-CUresult check_device(CUdevice device, Device** found) {
+// nullptr before cuInit and for a number that no device has; bad_device is the error to return then.
+Device* known_device(CUdevice device) { return driver().initialised ? driver().device(device) : nullptr; }
+
+CUresult bad_device(CUdevice device) {
   if (!driver().initialised)
     return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");
-  *found = driver().device(device);
-  return *found != nullptr ? CUDA_SUCCESS
-                           : fail(CUDA_ERROR_INVALID_DEVICE, "device " + std::to_string(device) + " of " +
-                                                                 std::to_string(driver().devices.size()));
+  return fail(CUDA_ERROR_INVALID_DEVICE,
+              "device " + std::to_string(device) + " of " + std::to_string(driver().devices.size()));
 }
 
 }  // namespace
@@ -139,8 +140,8 @@ TRIGEN_ENTRY CUresult cuGetProcAddress_v2(const char* symbol, void** function, i
 }
 
 TRIGEN_ENTRY CUresult cuDeviceGet(CUdevice* device, int ordinal) {
-  Device* found = nullptr;
-  if (CUresult error = check_device(ordinal, &found)) return error;
+  Device* found = known_device(ordinal);
+  if (found == nullptr) return bad_device(ordinal);
   *device = ordinal;
   return CUDA_SUCCESS;
 }
@@ -153,8 +154,8 @@ TRIGEN_ENTRY CUresult cuDeviceGetCount(int* count) {
 }
 
 TRIGEN_ENTRY CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
-  Device* found = nullptr;
-  if (CUresult error = check_device(device, &found)) return error;
+  Device* found = known_device(device);
+  if (found == nullptr) return bad_device(device);
   if (name == nullptr || length <= 0) return fail(CUDA_ERROR_INVALID_VALUE, "no room for a name");
   std::snprintf(name, static_cast<size_t>(length), "Emulated %s (%s)", driver().options.target.c_str(),
                 found->model->name);
@@ -162,23 +163,23 @@ TRIGEN_ENTRY CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
 }
 
 TRIGEN_ENTRY CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
-  Device* found = nullptr;
-  if (CUresult error = check_device(device, &found)) return error;
+  Device* found = known_device(device);
+  if (found == nullptr) return bad_device(device);
   std::memset(uuid->bytes, 0, sizeof uuid->bytes);
   std::snprintf(uuid->bytes, sizeof uuid->bytes, "emulated%s.%d", found->model->target, device);
   return CUDA_SUCCESS;
 }
 
 TRIGEN_ENTRY CUresult cuDeviceTotalMem_v2(size_type* bytes, CUdevice device) {
-  Device* found = nullptr;
-  if (CUresult error = check_device(device, &found)) return error;
+  Device* found = known_device(device);
+  if (found == nullptr) return bad_device(device);
   *bytes = found->memory->capacity();
   return CUDA_SUCCESS;
 }
 
 TRIGEN_ENTRY CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
-  Device* found = nullptr;
-  if (CUresult error = check_device(device, &found)) return error;
+  Device* found = known_device(device);
+  if (found == nullptr) return bad_device(device);
   if (value == nullptr) return fail(CUDA_ERROR_INVALID_VALUE, "a null argument");
   if (!device_attribute(*found->model, device, attribute, value))
     return fail(CUDA_ERROR_INVALID_VALUE,
@@ -187,8 +188,8 @@ TRIGEN_ENTRY CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attrib
 }
 
 TRIGEN_ENTRY CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
-  Device* found = nullptr;
-  if (CUresult error = check_device(device, &found)) return error;
+  Device* found = known_device(device);
+  if (found == nullptr) return bad_device(device);
   std::snprintf(text, static_cast<size_t>(length), "0000:%02X:00.0", device);
   return CUDA_SUCCESS;
 }
@@ -198,8 +199,8 @@ TRIGEN_ENTRY CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice devic
 
 TRIGEN_ENTRY CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   std::lock_guard lock(driver().mutex);
-  Device* found = nullptr;
-  if (CUresult error = check_device(device, &found)) return error;
+  Device* found = known_device(device);
+  if (found == nullptr) return bad_device(device);
   ++found->primary.retained;
   *context = &found->primary;
   return CUDA_SUCCESS;
@@ -207,8 +208,8 @@ TRIGEN_ENTRY CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice devi
 
 TRIGEN_ENTRY CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   std::lock_guard lock(driver().mutex);
-  Device* found = nullptr;
-  if (CUresult error = check_device(device, &found)) return error;
+  Device* found = known_device(device);
+  if (found == nullptr) return bad_device(device);
   if (found->primary.retained == 0)
     return fail(CUDA_ERROR_INVALID_CONTEXT, "the primary context is not retained");
   if (--found->primary.retained == 0) found->primary.sticky = CUDA_SUCCESS;
@@ -217,15 +218,15 @@ TRIGEN_ENTRY CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 
 TRIGEN_ENTRY CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   std::lock_guard lock(driver().mutex);
-  Device* found = nullptr;
-  if (CUresult error = check_device(device, &found)) return error;
+  Device* found = known_device(device);
+  if (found == nullptr) return bad_device(device);
   found->primary.sticky = CUDA_SUCCESS;
   return CUDA_SUCCESS;
 }
 
 TRIGEN_ENTRY CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
-  Device* found = nullptr;
-  if (CUresult error = check_device(device, &found)) return error;
+  Device* found = known_device(device);
+  if (found == nullptr) return bad_device(device);
   if (flags != nullptr) *flags = 0;
   if (active != nullptr) *active = found->primary.retained > 0 ? 1 : 0;
   return CUDA_SUCCESS;

@@ -415,10 +415,7 @@ class Parser {
     } else {
       operand.kind = Operand::Kind::kName;
       operand.name = name;
-      if (accept("+"))
-        operand.integer = integer();
-      else if (peek().is("-"))
-        operand.integer = integer();
+      if (accept("+") || peek().is("-")) operand.integer = integer();
     }
     return operand;
   }
