@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Sets up, builds and passes the tests: format check, release build with every ctest label, sanitizer build of the host
 # tests, clang-tidy. Works with or without a GPU (tests that need one say [SKIP] and why). Idempotent.
-# Usage: scripts/test.sh [--fast]   (--fast: release build and its tests only)
+# Usage: scripts/test.sh [--fast]   (--fast: release build and its C++ tests only)
+# PyTorch's tests run where .venv holds torch; CI=true or TRIGEN_TEST_TORCH=1 installs it there (2.13, several GB with CUDA).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fast=${1:-}
@@ -22,6 +23,17 @@ cmake --build --preset release
 say "tests"
 ctest --test-dir build --output-on-failure -j "$jobs"
 [[ $fast == --fast ]] && exit 0
+
+say "Python"
+if [[ -n ${CI:-} || -n ${TRIGEN_TEST_TORCH:-} ]] && ! .venv/bin/python -c 'import torch, numpy, pytest' 2>/dev/null; then
+  python3 -m venv .venv
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 numpy pytest matplotlib wheel setuptools
+fi
+if .venv/bin/python -c 'import torch' 2>/dev/null; then
+  PYTHONPATH=python .venv/bin/python -m pytest -q tests/python
+else
+  echo "[SKIP] tests/python: no torch in .venv; TRIGEN_TEST_TORCH=1 installs it"
+fi
 
 say "address and undefined-behaviour sanitizers: build"
 mkdir -p build-asan
