@@ -16,8 +16,8 @@
 
 namespace trigen {
 
-// A tensor that a launch passes as a tensor map after Params, for the bulk tensor copies of sm_90 and later. Made anew by
-// the runtime for every run: 4 axes, boxes of 64 x 64 elements, 128-byte swizzle.
+// A tensor that a launch passes as a tensor map after Params, for the bulk tensor copies of sm_90 and later.
+// Made anew by the runtime for every run: 4 axes, boxes of 64 x 64 elements, 128-byte swizzle.
 //   kX, kY  Params::x, y    (d, t, h, b)
 //   kW      Params::w       (s, t, 1, h)
 enum class MappedTensor : int { kX, kY, kW };
@@ -28,7 +28,7 @@ struct Launch {
   uint32_t grid[3] = {1, 1, 1};
   uint32_t block[3] = {1, 1, 1};
   uint32_t cluster = 1;
-  uint32_t shared_bytes = 0;  // dynamic shared memory
+  uint32_t shared_bytes = 0;                     // dynamic shared memory
   llvm::SmallVector<MappedTensor, 3> maps = {};  // in the order of the kernel's parameters, 3 at most
 };
 

@@ -36,12 +36,13 @@ const char* const kDriverFiles[] = {
   X(cuInit)                                                                                             \
   X(cuDriverGetVersion)                                                                                 \
   X(cuGetErrorName)                                                                                     \
-  X(cuGetErrorString) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) X(cuDeviceTotalMem)         \
-      X(cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain) X(cuCtxGetCurrent) X(cuCtxPushCurrent)        \
-          X(cuCtxPopCurrent) X(cuCtxGetDevice) X(cuCtxSynchronize) X(cuMemAlloc) X(cuMemFree)           \
-              X(cuPointerGetAttributes) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuStreamGetCtx)               \
-                  X(cuStreamSynchronize) X(cuStreamIsCapturing) X(cuModuleLoadDataEx) X(cuModuleUnload) \
-                      X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuLaunchKernel)
+  X(cuGetErrorString)                                                                                   \
+  X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) X(cuDeviceTotalMem) X(cuDeviceGetAttribute)     \
+      X(cuDevicePrimaryCtxRetain) X(cuCtxGetCurrent) X(cuCtxPushCurrent) X(cuCtxPopCurrent)             \
+          X(cuCtxGetDevice) X(cuCtxSynchronize) X(cuMemAlloc) X(cuMemFree) X(cuPointerGetAttributes)    \
+              X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuStreamGetCtx) X(cuStreamSynchronize)                  \
+                  X(cuStreamIsCapturing) X(cuModuleLoadDataEx) X(cuModuleUnload) X(cuModuleGetFunction) \
+                      X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuLaunchKernel)
 
 struct Outcome {
   std::unique_ptr<Driver> driver;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From a fresh Debian 12 or Ubuntu 24.04 machine to tuned kernels: installs what the build needs, builds build/trigen, and
 # runs `trigen tune --arch sm_70` on the core problem list. With a V100 here the choices are measured; without one they are
-# the cost model's and are stored as "predicted". Ten minutes on two cores. Idempotent.
+# the cost model's, stored as "predicted" and verified on the emulated device. Under ten minutes on two cores. Idempotent.
 # Usage: scripts/quickstart.sh [arch]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,6 +20,8 @@ say "what this machine has (trigen doctor)"
 build/trigen doctor || true
 say "tuning the core problem list for ${arch} into ${TRIGEN_CACHE}"
 build/trigen tune --arch "${arch}"
+say "verifying the choices (without a ${arch} GPU: on the emulated device, which is slow, so up to 1e10 multiply-adds)"
+build/trigen verify --list core --arch "${arch}" --no-jit --limit 1e10
 say "the cache file"
 build/trigen cache ls
 say "done. Next: build/trigen --help, and the tour in README.md. Use this cache with: export TRIGEN_CACHE=${TRIGEN_CACHE}"

@@ -2,7 +2,7 @@
 # Sets up, builds and passes the tests: format check, release build with every ctest label, sanitizer build of the host
 # tests, clang-tidy. Works with or without a GPU (tests that need one say [SKIP] and why). Idempotent.
 # Usage: scripts/test.sh [--fast]   (--fast: release build and its C++ tests only)
-# PyTorch's tests run where .venv holds torch; CI=true or TRIGEN_TEST_TORCH=1 installs it there (2.13, several GB with CUDA).
+# PyTorch's tests run where torch is; CI=true or TRIGEN_TEST_TORCH=1 installs it into build/python-venv (several GB from PyPI).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fast=${1:-}
@@ -25,14 +25,10 @@ ctest --test-dir build --output-on-failure -j "$jobs"
 [[ $fast == --fast ]] && exit 0
 
 say "Python"
-if [[ -n ${CI:-} || -n ${TRIGEN_TEST_TORCH:-} ]] && ! .venv/bin/python -c 'import torch, numpy, pytest' 2>/dev/null; then
-  python3 -m venv .venv
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 numpy pytest matplotlib wheel setuptools
-fi
-if .venv/bin/python -c 'import torch' 2>/dev/null; then
-  PYTHONPATH=python .venv/bin/python -m pytest -q tests/python
+if [[ -n ${CI:-} || -n ${TRIGEN_TEST_TORCH:-} ]]; then
+  TRIGEN_TORCH=torch==2.13.0 scripts/test_python.sh --install
 else
-  echo "[SKIP] tests/python: no torch in .venv; TRIGEN_TEST_TORCH=1 installs it"
+  scripts/test_python.sh
 fi
 
 say "address and undefined-behaviour sanitizers: build"
