@@ -7,10 +7,28 @@
 #include "cli/problem_options.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
+#include "llvm/Support/Endian.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/raw_ostream.h"
 #include "tuner/text.h"
 
 namespace trigen::cli {
 namespace {
+
+// The header of a cubin: "ELF machine 190 (CUDA), e_flags 0x00460546". Low byte of the flags up to CUDA 12:
+// the architecture.
+std::string describe_elf(llvm::StringRef cubin) {
+  constexpr size_t kMachine = 18, kFlags = 48, kHeader = 64;  // offsets in Elf64_Ehdr, little endian
+  if (cubin.size() < kHeader || !cubin.startswith("\x7f"
+                                                  "ELF"))
+    return "not an ELF file";
+  const unsigned machine = llvm::support::endian::read16le(cubin.data() + kMachine);
+  const unsigned flags = llvm::support::endian::read32le(cubin.data() + kFlags);
+  std::string text;
+  llvm::raw_string_ostream(text) << "ELF machine " << machine << (machine == 190 ? " (CUDA)" : "")
+                                 << ", e_flags " << llvm::format_hex(flags, 10);
+  return text;
+}
 
 using nlohmann::json;
 
@@ -152,6 +170,7 @@ int show(const ProblemOptions& problems, const TargetOptions& where, bool as_jso
                   binary->key.digest().substr(0, 12).c_str(),
                   format_bytes(static_cast<double>(binary->cubin.size())).c_str(), binary->registers,
                   binary->spill_bytes);
+      std::printf("  cubin       %s\n", describe_elf(binary->cubin).c_str());
     } else {
       std::printf("  binary      not in the cache (damaged or never stored); `trigen tune` makes it again\n");
     }

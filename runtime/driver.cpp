@@ -32,17 +32,36 @@ const char* const kDriverFiles[] = {
 };
 
 // What plans, the tuner and doctor cannot do without.
-#define TRIGEN_REQUIRED_ENTRIES(X)                                                                      \
-  X(cuInit)                                                                                             \
-  X(cuDriverGetVersion)                                                                                 \
-  X(cuGetErrorName)                                                                                     \
-  X(cuGetErrorString)                                                                                   \
-  X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) X(cuDeviceTotalMem) X(cuDeviceGetAttribute)     \
-      X(cuDevicePrimaryCtxRetain) X(cuCtxGetCurrent) X(cuCtxPushCurrent) X(cuCtxPopCurrent)             \
-          X(cuCtxGetDevice) X(cuCtxSynchronize) X(cuMemAlloc) X(cuMemFree) X(cuPointerGetAttributes)    \
-              X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuStreamGetCtx) X(cuStreamSynchronize)                  \
-                  X(cuStreamIsCapturing) X(cuModuleLoadDataEx) X(cuModuleUnload) X(cuModuleGetFunction) \
-                      X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuLaunchKernel)
+#define TRIGEN_REQUIRED_ENTRIES(X) \
+  X(cuInit)                        \
+  X(cuDriverGetVersion)            \
+  X(cuGetErrorName)                \
+  X(cuGetErrorString)              \
+  X(cuDeviceGet)                   \
+  X(cuDeviceGetCount)              \
+  X(cuDeviceGetName)               \
+  X(cuDeviceTotalMem)              \
+  X(cuDeviceGetAttribute)          \
+  X(cuDevicePrimaryCtxRetain)      \
+  X(cuCtxGetCurrent)               \
+  X(cuCtxPushCurrent)              \
+  X(cuCtxPopCurrent)               \
+  X(cuCtxGetDevice)                \
+  X(cuCtxSynchronize)              \
+  X(cuMemAlloc)                    \
+  X(cuMemFree)                     \
+  X(cuPointerGetAttributes)        \
+  X(cuMemcpyHtoD)                  \
+  X(cuMemcpyDtoH)                  \
+  X(cuStreamGetCtx)                \
+  X(cuStreamSynchronize)           \
+  X(cuStreamIsCapturing)           \
+  X(cuModuleLoadDataEx)            \
+  X(cuModuleUnload)                \
+  X(cuModuleGetFunction)           \
+  X(cuFuncGetAttribute)            \
+  X(cuFuncSetAttribute)            \
+  X(cuLaunchKernel)
 
 struct Outcome {
   std::unique_ptr<Driver> driver;

@@ -43,16 +43,20 @@ else
   say "packages: all present"
 fi
 
-# NVRTC 12.9 is the one release that makes code for every target from sm_70 to sm_120. 90 MB; only the compiler, no toolkit.
-nvrtc_version=12.9.86
-if ls build/nvrtc/nvidia/cuda_nvrtc/lib/libnvrtc.so.12 >/dev/null 2>&1; then
-  say "NVRTC: build/nvrtc holds it"
-else
-  say "installing NVRTC ${nvrtc_version} into build/nvrtc"
+# install_wheel <folder> <requirement>: one wheel without its dependencies, into build/<folder>, whole or not at all.
+install_wheel() {
+  if [[ -d build/$1/nvidia ]]; then
+    say "$2: build/$1 holds it"
+    return
+  fi
+  say "installing $2 into build/$1"
   mkdir -p build
-  rm -rf build/nvrtc.partial
+  rm -rf "build/$1.partial" "build/$1"
   python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore \
-    --target build/nvrtc.partial "nvidia-cuda-nvrtc-cu12==${nvrtc_version}"
-  rm -rf build/nvrtc
-  mv build/nvrtc.partial build/nvrtc
-fi
+    --target "build/$1.partial" "$2"
+  mv "build/$1.partial" "build/$1"
+}
+# NVRTC 12.9 is the one release that makes code for every target from sm_70 to sm_120. 90 MB; only the compiler, no toolkit.
+install_wheel nvrtc nvidia-cuda-nvrtc-cu12==12.9.86
+# A second version, without sm_70, for the tests that need two side by side.
+if [[ ${1:-} == --dev ]]; then install_wheel nvrtc13 nvidia-cuda-nvrtc==13.0.88; fi

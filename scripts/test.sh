@@ -21,6 +21,7 @@ say "release build"
 cmake --preset release -DTRIGEN_TESTS=ON -DTRIGEN_BENCH=ON "${options[@]}" >build/configure.log || { cat build/configure.log; exit 1; }
 cmake --build --preset release
 say "tests"
+export TRIGEN_TEST_NVRTC13=$PWD/build/nvrtc13
 ctest --test-dir build --output-on-failure -j "$jobs"
 [[ $fast == --fast ]] && exit 0
 

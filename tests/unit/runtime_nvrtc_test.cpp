@@ -166,6 +166,7 @@ TEST(Nvrtc, OneObjectPerFileHoweverItIsNamed) {
 
 // Volta's last compiler is 12.9: a 13 beside it must not be taken for sm_70, and must be for newer targets.
 TEST(ChooseNvrtc, SeveralVersionsSideBySide) {
+  const auto both = testing::with_second_compiler();
   const auto findings = list_nvrtc();
   const NvrtcFinding *with = nullptr, *newer = nullptr;
   for (const NvrtcFinding& finding : findings) {
@@ -174,7 +175,8 @@ TEST(ChooseNvrtc, SeveralVersionsSideBySide) {
     if (!volta && finding.file.major >= 13) newer = &finding;
   }
   if (with == nullptr || newer == nullptr)
-    GTEST_SKIP() << "[SKIP] needs NVRTC 12 and 13 side by side (TRIGEN_NVRTC=dir:dir)";
+    GTEST_SKIP() << "[SKIP] needs NVRTC 12 and 13 side by side (TRIGEN_TEST_NVRTC13 names a site-packages "
+                    "folder with 13)";
   auto old_one = Nvrtc::choose(**find_target("sm_70")), new_one = Nvrtc::choose(**find_target("sm_90a"));
   ASSERT_TRUE(old_one && new_one);
   EXPECT_EQ((*old_one)->major(), 12);

@@ -62,6 +62,15 @@ class Variable {
   std::optional<std::string> old_;
 };
 
+// Where TRIGEN_TEST_NVRTC13 names a site-packages folder: for a scope, TRIGEN_NVRTC is this machine's
+// compiler and that one. Else the environment stays as it is.
+inline std::optional<Variable> with_second_compiler() {
+  const char* folder = ::getenv("TRIGEN_TEST_NVRTC13");
+  const auto found = find_nvrtc();
+  if (folder == nullptr || found.empty()) return std::nullopt;
+  return std::optional<Variable>(std::in_place, "TRIGEN_NVRTC", found.front().path + ":" + folder);
+}
+
 // A real NVRTC of this machine that makes the target; null when there is none.
 inline const Nvrtc* real_nvrtc(const char* arch = "sm_70") {
   auto target = find_target(arch);
