@@ -34,6 +34,7 @@ struct CUctx_st {
   int device = 0;
   int retained = 0;                // primary context: how often
   CUresult sticky = CUDA_SUCCESS;  // a failed launch makes every later call fail
+  std::string sticky_text;         // why
   std::map<int, size_type> limits;
 };
 

@@ -146,7 +146,14 @@ CUresult run(const Request& request) {
   }
   if (fault == Fault::kCount && log.size() != 0 && state.options.abort_on_report)
     fault = log.all().front().fault;
-  if (fault != Fault::kCount) context->sticky = error_of(fault);
+  if (fault != Fault::kCount) {
+    context->sticky = error_of(fault);
+    for (const Report& report : log.all()) {
+      if (report.fault != fault) continue;
+      context->sticky_text = to_string(report);
+      break;
+    }
+  }
   return CUDA_SUCCESS;
 }
 

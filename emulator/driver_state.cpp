@@ -28,8 +28,7 @@ CUresult current_context(CUctx_st** context) {
   *context = thread_state().contexts.back();
   if ((*context)->retained == 0)
     return fail(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the primary context was released");
-  if ((*context)->sticky != CUDA_SUCCESS)
-    return fail((*context)->sticky, "an earlier launch failed; trigen_emulator_reports tells why");
+  if ((*context)->sticky != CUDA_SUCCESS) return fail((*context)->sticky, (*context)->sticky_text);
   return CUDA_SUCCESS;
 }
 
@@ -42,7 +41,7 @@ CUresult resolve_stream(CUstream handle, CUstream_st** stream) {
   }
   if (driver().streams.count(handle) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not a stream");
   if (handle->context->sticky != CUDA_SUCCESS)
-    return fail(handle->context->sticky, "an earlier launch failed");
+    return fail(handle->context->sticky, handle->context->sticky_text);
   *stream = handle;
   return CUDA_SUCCESS;
 }

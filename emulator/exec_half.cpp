@@ -115,14 +115,11 @@ bool decode_half_arithmetic(Decoder& decoder, Inst& inst, Type type) {
   if (decoder.take("relu")) inst.aux |= 4;
   bool nan = decoder.take("NaN");
   int sources = op == "fma" ? 3 : op == "abs" || op == "neg" || op == "ex2" || op == "tanh" ? 1 : 2;
-  if (bf16 && (op == "add" || op == "sub" || op == "mul"))
-    decoder.require_target(90);
-  else if (bf16)
-    decoder.require_target(80);
-  else if (op == "min" || op == "max")
-    decoder.require_target(80);
-  else if (op == "ex2" || op == "tanh")
-    decoder.require_target(75);
+  int least = 70;
+  if (op == "ex2" || op == "tanh") least = 75;
+  if (bf16 || op == "min" || op == "max") least = 80;
+  if (bf16 && (op == "add" || op == "sub" || op == "mul")) least = 90;
+  decoder.require_target(least);
   decode_same(decoder, inst, type, sources);
   for (int i = sources + 1; i <= 3; ++i) inst.op[i] = inst.op[1];
   inst.imm = type == Type::kF16x2 || type == Type::kBF16x2 ? 1 : 0;

@@ -38,6 +38,7 @@ TEST(Fault, OutOfBoundsStore) {
   EXPECT_THAT(device.reports()[0]["detail"].get<std::string>(),
               HasSubstr("4 B past the end of an allocation of 40 B"));
   EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS) << "the error is sticky";
+  EXPECT_THAT(Device::error(), HasSubstr("out of bounds access: kernel k, ptx line"));
 }
 
 TEST(Fault, OutOfBoundsSharedLoadNamesBlock) {
