@@ -26,6 +26,7 @@ using Commands = std::vector<Command>;
 void add_tune(CLI::App& app, Commands& commands);
 void add_emit(CLI::App& app, Commands& commands);
 void add_verify(CLI::App& app, Commands& commands);
+void add_profile(CLI::App& app, Commands& commands);
 void add_bench(CLI::App& app, Commands& commands);
 void add_cache(CLI::App& app, Commands& commands);
 void add_doctor(CLI::App& app, Commands& commands);
