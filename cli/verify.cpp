@@ -8,6 +8,7 @@
 #include "cli/problem_options.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
+#include "generator/random_problem.h"
 #include "runtime/compile.h"
 #include "tuner/selection.h"
 #include "tuner/text.h"
@@ -23,7 +24,7 @@ struct Verify {
   TargetOptions where;
   std::string families;
   bool generic = false, no_jit = false, full = false, as_json = false, build_only = false, ptx = false;
-  int gap = 0;
+  int gap = 0, random = 0;
   uint64_t seed = 20240912;
   double limit = 3.0e7;
 
@@ -189,8 +190,12 @@ struct Verify {
   }
 
   llvm::Expected<int> run_all() {
-    auto list = problems.problems();
-    if (!list) return list.takeError();
+    std::vector<Problem> list;
+    if (random == 0) {
+      auto named = problems.problems();
+      if (!named) return named.takeError();
+      list = std::move(*named);
+    }
     auto target = where.target();
     if (!target) return target.takeError();
     auto choice = where.choice();
@@ -237,8 +242,15 @@ struct Verify {
                         device->info().name + " runs neither machine code nor PTX of " +
                             (*target)->name.str() + "; name an older target without suffix");
     }
+    if (random > 0) {
+      const auto number = static_cast<unsigned long long>(seed);
+      remark(format("random problems of seed %llu; one alone: trigen verify --seed %llu \"<problem>\"",
+                    number, number));
+      RandomProblem draw(seed);
+      for (int i = 0; i < random; ++i) list.push_back(draw.next_small((*target)->tf32_mma));
+    }
     if (!as_json && device != nullptr) {
-      remark(format("%zu problem%s, %s kernels on %s%s", list->size(), list->size() == 1 ? "" : "s",
+      remark(format("%zu problem%s, %s kernels on %s%s", list.size(), list.size() == 1 ? "" : "s",
                     (*target)->name.data(), device->info().name.c_str(),
                     device->info().emulated                   ? " (emulated)"
                     : ptx || !device->runs_cubin_of(**target) ? ", from PTX"
@@ -247,7 +259,7 @@ struct Verify {
     const std::atomic<bool>& interrupted = catch_interrupts();
     auto store = where.open_store();
     std::vector<Work> works;
-    for (const Problem& problem : *list) {
+    for (const Problem& problem : list) {
       if (interrupted.load()) break;
       works.push_back(prepare(problem, **target, device, *store, selection));
     }
@@ -266,6 +278,7 @@ struct Verify {
                         {"passed", passed},
                         {"failed", failed},
                         {"skipped", skipped},
+                        {"seed", seed},
                         {"results", rows}};
       std::printf("%s\n", out.dump(2, ' ', false, json::error_handler_t::replace).c_str());
     } else {
@@ -295,7 +308,13 @@ void add_verify(CLI::App& app, Commands& commands) {
   sub->add_flag("--build-only", verify->build_only, "compile what would run into the cache; needs no device");
   sub->add_option("--gap", verify->gap, "alignment units between rows, to check strides (0)")
       ->check(CLI::Range(0, 64));
-  sub->add_option("--seed", verify->seed, "of the random inputs");
+  CLI::Option* random =
+      sub->add_option("--random", verify->random,
+                      "this many small random problems of every kind, instead of named ones")
+          ->check(CLI::Range(1, 1000000));
+  for (const char* name : {"problem", "--problems", "--list", "--op"})
+    random->excludes(sub->get_option(name));
+  sub->add_option("--seed", verify->seed, "of the random inputs and of --random (20240912)");
   sub->add_option("--limit", verify->limit,
                   "largest problem for the emulated device, in multiply-adds (3e7)");
   sub->add_flag("--json", verify->as_json, "results as JSON on standard output");

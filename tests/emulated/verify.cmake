@@ -1,23 +1,17 @@
-# cmake -DTRIGEN=<program> -DARCH=sm_70 -DPROBLEMS=<file>[,<file>] -DCACHE=<file> [-DRANDOM=<program> -DCOUNT=<n>] -P verify.cmake
-# Exit status of `trigen verify` on an emulated device of the target: every family for the problems of the files; with RANDOM,
-# the first choice for problems that the program prints (they are written to PROBLEMS first).
+# cmake -DTRIGEN=<program> -DARCH=sm_70 -DCACHE=<file> (-DPROBLEMS=<file>[,<file>] | -DCOUNT=<n> -DSEED=<n>) -P verify.cmake
+# Exit status of `trigen verify` on an emulated device of the target: every family for the problems of the files, or the
+# first choice for COUNT random problems. TRIGEN_SEED in the environment overrides SEED.
 set(ENV{TRIGEN_CACHE} ${CACHE})
-set(families --families all)
-if(RANDOM)
-  set(seed 1)
-  if(DEFINED ENV{TRIGEN_EMULATED_SEED})
-    set(seed $ENV{TRIGEN_EMULATED_SEED})
+if(COUNT)
+  if(DEFINED ENV{TRIGEN_SEED})
+    set(SEED $ENV{TRIGEN_SEED})
   endif()
-  message("TRIGEN_EMULATED_SEED=${seed}")
-  set(tf32 tf32)
-  if(ARCH MATCHES "sm_7")
-    set(tf32 no-tf32)
-  endif()
-  execute_process(COMMAND ${RANDOM} ${seed} ${COUNT} ${tf32} OUTPUT_FILE ${PROBLEMS} COMMAND_ERROR_IS_FATAL ANY)
-  set(families)
+  set(what --random ${COUNT} --seed ${SEED})
+else()
+  string(REPLACE "," ";--problems;" files "${PROBLEMS}")
+  set(what --families all --problems ${files})
 endif()
-string(REPLACE "," ";--problems;" files "${PROBLEMS}")
-execute_process(COMMAND ${TRIGEN} verify ${families} --problems ${files} --device emulated:${ARCH} RESULT_VARIABLE result)
+execute_process(COMMAND ${TRIGEN} verify ${what} --device emulated:${ARCH} RESULT_VARIABLE result)
 if(NOT result EQUAL 0)
   message(FATAL_ERROR "verify on emulated:${ARCH} failed")
 endif()

@@ -7,7 +7,7 @@
 #include "generator/cost.h"
 #include "generator/error.h"
 #include "generator/problem_lists.h"
-#include "tests/unit/random_problem.h"
+#include "generator/random_problem.h"
 
 namespace trigen {
 namespace {

@@ -12,6 +12,7 @@
 #include <climits>
 #include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
@@ -98,9 +99,9 @@ class Program : public testing::Test {
 TEST_F(Program, HelpListsTheCommands) {
   const Finished help = run({"--help"});
   EXPECT_EQ(help.code, 0);
-  for (const char* command : {"tune", "verify", "bench", "emit", "cache", "doctor", "version"})
+  for (const char* command : {"tune", "verify", "bench", "profile", "emit", "cache", "doctor", "version"})
     EXPECT_THAT(help.out, HasSubstr(command));
-  for (const char* command : {"tune", "verify", "bench", "emit"}) {
+  for (const char* command : {"tune", "verify", "bench", "profile", "emit"}) {
     const Finished one = run({command, "--help"});
     EXPECT_EQ(one.code, 0);
     EXPECT_THAT(one.out, AllOf(HasSubstr("--problems"), HasSubstr("--epilogue"), HasSubstr("-T,--tokens")))
@@ -149,6 +150,9 @@ TEST_F(Program, BadRequestsSayWhatIsAllowed) {
       {{"emit", "--arch", "sm_70", kProblem, kProblem}, "takes one problem, found 2"},
       {{"bench", "--against", "cutlass", kProblem}, "allowed are cublas, none and auto"},
       {{"verify", "--families", "some", kProblem}, "allowed is all"},
+      {{"verify", "--random", "3", kProblem}, "problem excludes --random"},
+      {{"verify", "--random", "0"}, "--random"},
+      {{"profile", "--arch", "sm_70", kProblem, kProblem}, "takes one problem, found 2"},
   };
   for (const Bad& bad : table) {
     const Finished done = run(bad.arguments);
@@ -240,6 +244,54 @@ TEST_F(Program, TheEmulatedDeviceChecksAndNeverTimes) {
   const Finished big = run({"verify", "--device", "emulated:sm_70", "forward,dtype=f16,B=32,T=512,D=1024"});
   EXPECT_EQ(big.code, 1);  // nothing was verified
   EXPECT_THAT(big.out, AllOf(HasSubstr("SKIP"), HasSubstr("--limit")));
+}
+
+TEST_F(Program, RandomProblemsNameTheirSeed) {
+  NEEDS_COMPILER("sm_80");
+  const std::vector<std::string> request = {"verify",   "--random",      "3", "--seed", "7",
+                                            "--device", "emulated:sm_80"};
+  const Finished done = run(request);
+  if (done.err.find("no emulated device") != std::string::npos) GTEST_SKIP() << "[SKIP] " << done.err;
+  EXPECT_EQ(done.code, 0) << done.out << done.err;
+  EXPECT_THAT(done.err, HasSubstr("random problems of seed 7"));
+  EXPECT_THAT(done.out, HasSubstr("3 passed, 0 failed, 0 skipped"));
+}
+
+// Counts that follow from the problem and the tiling, whichever compiler made the kernel: a change that makes
+// the main loop's ldmatrix collide on shared memory's banks, or load or multiply more, fails here.
+TEST_F(Program, ProfileCountsExactlyAndFindsNoBankConflicts) {
+  NEEDS_COMPILER("sm_80");
+  const std::vector<std::string> request = {
+      "profile",     "forward,dtype=f16,B=2,T=128,D=64,epilogue=bias",
+      "--arch",      "sm_80",
+      "--candidate", "mma_sm80:tile=64x64x64,warps=2x2,stages=4,splitk=1,vec=8x8x8,blocks=4"};
+  const Finished table = run(request);
+  if (table.err.find("no emulated device") != std::string::npos) GTEST_SKIP() << "[SKIP] " << table.err;
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_THAT(table.out, AllOf(HasSubstr("trigen_forward"), HasSubstr("sectors per request"),
+                               HasSubstr("counts are exact"), HasSubstr("time is not modelled")));
+
+  std::vector<std::string> as_json = request;
+  as_json.push_back("--json");
+  const Finished first = run(as_json, {"TRIGEN_EMULATED_THREADS=1"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(run(as_json, {"TRIGEN_EMULATED_THREADS=3"}).out, first.out);
+
+  const nlohmann::json out = nlohmann::json::parse(first.out);
+  ASSERT_EQ(out["kernels"].size(), 1u);
+  const nlohmann::json& counters = out["kernels"][0];
+  EXPECT_EQ(counters["grid"], nlohmann::json({4, 1, 1}));
+  // two row tiles of 64 tokens have one and two tiles of the triangle, for each of two column tiles
+  const int products = (1 + 2) * 2, tile = 64 * 64;
+  EXPECT_EQ(counters["matrix_flops"], 2 * products * tile * 64);
+  EXPECT_EQ(counters["async_copy_bytes"], products * 2 * tile * 2);
+  // a warp's 32 x 32 x 64 product loads eight x4 matrices of each side; an x4 is four wavefronts at least
+  EXPECT_EQ(counters["instructions"]["matrix_move"], products * 4 * 16);
+  EXPECT_EQ(counters["shared_load_requests"], products * 4 * 16);
+  EXPECT_EQ(counters["shared_load_wavefronts"], products * 4 * 16 * 4);
+  EXPECT_EQ(counters["shared_load_conflicts"], 0);
+  EXPECT_EQ(counters["shared_store_conflicts"], 0);
+  EXPECT_EQ(counters["local_bytes"], 0);
 }
 
 TEST_F(Program, InterruptKeepsWhatIsDone) {

@@ -2,7 +2,7 @@
 
 #include "generator/error.h"
 #include "generator/family.h"
-#include "tests/unit/random_problem.h"
+#include "generator/random_problem.h"
 
 namespace trigen {
 namespace {

@@ -4,7 +4,7 @@
 #include "generator/candidate.h"
 #include "generator/error.h"
 #include "generator/families/tile_family.h"
-#include "random_problem.h"
+#include "generator/random_problem.h"
 
 namespace trigen {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "generator/error.h"
-#include "tests/unit/random_problem.h"
+#include "generator/random_problem.h"
 
 namespace trigen {
 namespace {

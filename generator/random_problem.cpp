@@ -1,0 +1,69 @@
+#include "generator/random_problem.h"
+
+#include <algorithm>
+
+namespace trigen {
+
+Problem RandomProblem::kind() {
+  Problem p;
+  p.op = static_cast<Op>(pick(3));
+  p.dtype = static_cast<DType>(pick(3));
+  p.wdtype = p.dtype != DType::kF32 && coin() ? DType::kF32 : p.dtype;
+  if (p.dtype == DType::kF32) p.math = coin() ? Math::kSimt : Math::kTF32;
+  return p;
+}
+
+Problem RandomProblem::next() {
+  Problem p = kind();
+  p.B = size(300), p.H = size(16), p.T = size(5000), p.D = size(5000), p.K = coin() ? 1 : size(16);
+  rest(p);
+  return p;
+}
+
+Problem RandomProblem::next_small(bool tf32) {
+  Problem p = kind();
+  while (!tf32 && p.math == Math::kTF32) p = kind();
+  p.B = 1 + pick(3), p.H = 1 + pick(3), p.K = coin() ? 1 : 1 + pick(4);
+  p.T = 1 + pick(coin() ? 20 : 140), p.D = 1 + pick(coin() ? 20 : 140);
+  if (coin()) p.T = (p.T + 7) / 8 * 8, p.D = (p.D + 7) / 8 * 8;
+  rest(p);
+  return p;
+}
+
+void RandomProblem::rest(Problem& p) {
+  p.pad = pick(p.K);
+  p.layout = coin() ? Layout::kBTD : Layout::kBDT;
+  p.fill = coin() ? Fill::kLower : Fill::kUpper;
+  if (coin()) p.diag = pick(2 * p.T - 1) - (p.T - 1);
+  set_contiguous_alignment(p);
+  while (coin() && p.align > element_size(p.dtype)) p.align /= 2;
+  while (coin() && p.walign > element_size(p.wdtype)) p.walign /= 2;
+  Epilogue& e = p.epilogue;
+  switch (p.op) {
+    case Op::kForward:
+      e.bias = coin();
+      e.act = static_cast<Activation>(pick(3));
+      e.gate = coin();
+      e.pre = (e.gate || e.act != Activation::kNone) && coin();
+      e.residual = coin();
+      break;
+    case Op::kGradInput:
+      e.residual = coin();
+      break;
+    case Op::kGradWeight:
+      e.bias = coin();
+      e.accumulate = coin();
+      e.zero_outside = coin();
+      break;
+  }
+}
+
+// Powers of two, neighbours of powers of two and anything else.
+int64_t RandomProblem::size(int64_t most) {
+  int64_t value = int64_t{1} << pick(13);
+  if (coin()) value += pick(3) - 1;
+  if (coin()) value = 1 + pick(most);
+  return std::clamp<int64_t>(value, 1, most);
+}
+
+}  // namespace trigen
