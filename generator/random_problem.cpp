@@ -26,6 +26,7 @@ Problem RandomProblem::next_small(bool tf32) {
   p.B = 1 + pick(3), p.H = 1 + pick(3), p.K = coin() ? 1 : 1 + pick(4);
   p.T = 1 + pick(coin() ? 20 : 140), p.D = 1 + pick(coin() ? 20 : 140);
   if (coin()) p.T = (p.T + 7) / 8 * 8, p.D = (p.D + 7) / 8 * 8;
+  if (count_work(p).dense_flop > 4e7) p.B = p.H = 1;
   rest(p);
   return p;
 }
