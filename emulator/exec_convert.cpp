@@ -230,7 +230,17 @@ void f16_from_f32(Warp& warp, const Inst& inst, uint32_t mask) {
 void f32_from_f16(Warp& warp, const Inst& inst, uint32_t mask) {
   float* d = warp.lanes<float>(inst.op[0]);
   const uint16_t* a = warp.lanes<uint16_t>(inst.op[1]);
-  for_lanes(mask, [=](int lane) { d[lane] = f16_to_f32(a[lane]); });
+  // NaN has one form, as in all f32 results.
+  for_lanes(mask, [=](int lane) {
+    const float value = f16_to_f32(a[lane]);
+    d[lane] = value != value ? std::bit_cast<float>(0x7fffffffu) : value;
+  });
+}
+template <Rounding kRounding>
+void tf32_from_f32(Warp& warp, const Inst& inst, uint32_t mask) {
+  uint32_t* d = warp.lanes<uint32_t>(inst.op[0]);
+  const float* a = warp.lanes<float>(inst.op[1]);
+  for_lanes(mask, [=](int lane) { d[lane] = f32_to_tf32(a[lane], kRounding); });
 }
 void bf16_from_f32(Warp& warp, const Inst& inst, uint32_t mask) {
   uint16_t* d = warp.lanes<uint16_t>(inst.op[0]);
@@ -309,6 +319,8 @@ void decode_convert(Decoder& decoder, Inst& inst) {
       inst.fn = f16_from_f32;
     else if (to == Type::kF32 && from == Type::kF16)
       inst.fn = f32_from_f16;
+    else if (to == Type::kTF32 && from == Type::kF32 && (mode == 0 || mode == 4))
+      inst.fn = mode == 0 ? tf32_from_f32<Rounding::kNearest> : tf32_from_f32<Rounding::kNearestAway>;
     else if (to == Type::kBF16 && from == Type::kF32 && mode == 0)
       inst.fn = bf16_from_f32;
     else if (!is_real(to) && !is_real(from)) {
