@@ -25,9 +25,14 @@ Problem RandomProblem::next_small(bool tf32) {
   while (!tf32 && p.math == Math::kTF32) p = kind();
   p.B = 1 + pick(3), p.H = 1 + pick(3), p.K = coin() ? 1 : 1 + pick(4);
   p.T = 1 + pick(coin() ? 20 : 140), p.D = 1 + pick(coin() ? 20 : 140);
-  if (coin()) p.T = (p.T + 7) / 8 * 8, p.D = (p.D + 7) / 8 * 8;
+  const bool plain = pick(4) == 0;
+  if (plain || coin()) p.T = (p.T + 7) / 8 * 8, p.D = (p.D + 7) / 8 * 8;
   if (count_work(p).dense_flop > 4e7) p.B = p.H = 1;
   rest(p);
+  if (plain) {
+    p.K = 1, p.pad = 0, p.layout = Layout::kBTD;
+    set_contiguous_alignment(p);
+  }
   return p;
 }
 

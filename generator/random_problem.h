@@ -15,8 +15,9 @@ class RandomProblem {
   // Any op, dtypes, layout, fill, diagonal, alignment and epilogue, with sizes up to those of real models.
   Problem next();
   // The same with sizes that the emulated device runs in well under a second: T and D to 144, B and H to 3,
-  // K to 4, 2e7 multiply-adds; multiples of 8 in half of the cases. `tf32` false: without math=tf32, for
-  // targets that lack it.
+  // K to 4, 2e7 multiply-adds; multiples of 8 in half of the cases. One in four is plain: one tap, btd,
+  // aligned rows, which the families with bulk copies need. `tf32` false: without math=tf32, for targets that
+  // lack it.
   Problem next_small(bool tf32 = true);
 
   // 0 to count - 1.

@@ -1,6 +1,6 @@
 # cmake -DTRIGEN=<program> -DARCH=sm_70 -DCACHE=<file> (-DPROBLEMS=<file>[,<file>] | -DCOUNT=<n> -DSEED=<n>) -P verify.cmake
-# Exit status of `trigen verify` on an emulated device of the target: every family for the problems of the files, or the
-# first choice for COUNT random problems. TRIGEN_SEED in the environment overrides SEED.
+# Exit status of `trigen verify` on an emulated device of the target: every family, for the problems of the files or
+# for COUNT random ones. TRIGEN_SEED in the environment overrides SEED.
 set(ENV{TRIGEN_CACHE} ${CACHE})
 if(COUNT)
   if(DEFINED ENV{TRIGEN_SEED})
@@ -9,9 +9,9 @@ if(COUNT)
   set(what --random ${COUNT} --seed ${SEED})
 else()
   string(REPLACE "," ";--problems;" files "${PROBLEMS}")
-  set(what --families all --problems ${files})
+  set(what --problems ${files})
 endif()
-execute_process(COMMAND ${TRIGEN} verify ${what} --device emulated:${ARCH} RESULT_VARIABLE result)
+execute_process(COMMAND ${TRIGEN} verify --families all ${what} --device emulated:${ARCH} RESULT_VARIABLE result)
 if(NOT result EQUAL 0)
   message(FATAL_ERROR "verify on emulated:${ARCH} failed")
 endif()
