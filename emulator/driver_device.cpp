@@ -1,4 +1,5 @@
 // Errors, initialisation, devices, contexts.
+#include <algorithm>
 #include <cstring>
 
 #include "emulator/driver.h"
@@ -166,7 +167,8 @@ TRIGEN_ENTRY CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
   Device* found = known_device(device);
   if (found == nullptr) return bad_device(device);
   std::memset(uuid->bytes, 0, sizeof uuid->bytes);
-  std::snprintf(uuid->bytes, sizeof uuid->bytes, "emulated%s.%d", found->model->target, device);
+  const std::string text = std::string("emul") + found->model->target + "." + std::to_string(device);
+  std::memcpy(uuid->bytes, text.data(), std::min(text.size(), sizeof uuid->bytes));
   return CUDA_SUCCESS;
 }
 

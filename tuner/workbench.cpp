@@ -54,18 +54,24 @@ llvm::Expected<std::unique_ptr<Workbench>> Workbench::create(const Device& devic
     const int64_t fit = static_cast<int64_t>(free_bytes / 10 * 8) / bytes;
     sets = static_cast<int>(std::clamp<int64_t>(std::min(wanted, fit), 1, kMaxSets));
   }
+  if (device.info().emulated) {
+    auto emulated = EmulatedDevice::of(device);
+    if (!emulated) return emulated.takeError();
+    bench->emulated_ = *emulated;
+  }
   for (int set = 0; set < sets; ++set) {
-    cuda::CUdeviceptr base = 0;
-    if (auto error = bench->allocate(bytes, base)) return error;
     auto& pointers = bench->sets_.emplace_back();
     for (size_t i = 0; i < bench->list_.tensors.size(); ++i) {
       const Tensor& t = bench->list_.tensors[i];
+      // an allocation each, so that memory checkers see where a tensor ends
+      cuda::CUdeviceptr base = 0;
+      if (auto error = bench->allocate(t.buffer_bytes(), base)) return error;
       pointers.push_back(base);
       const auto size = static_cast<cuda::size_type>(t.buffer_bytes());
       const auto result = set == 0 ? api.cuMemcpyHtoD(base, bench->inputs_[i].data(), size)
                                    : api.cuMemcpyDtoD(base, bench->sets_[0][i], size);
       if (auto error = device.driver().check(result, "cuMemcpy")) return error;
-      base += static_cast<cuda::CUdeviceptr>(round_up(t.buffer_bytes(), 256));
+      if (bench->emulated_ && !t.written) bench->emulated_->make_read_only(base);
     }
   }
   if (auto error = device.driver().check(api.cuCtxSynchronize(), "cuCtxSynchronize")) return error;
@@ -138,7 +144,9 @@ llvm::Error Workbench::poison() {
         api.cuMemsetD8Async(workspace_, kPoison, static_cast<cuda::size_type>(workspace_bytes_), stream_);
     if (auto error = device_->driver().check(result, "cuMemsetD8Async")) return error;
   }
-  return synchronize();
+  if (auto error = synchronize()) return error;
+  if (emulated_ && workspace_bytes_ > 0) emulated_->forget(workspace_, workspace_bytes_);
+  return llvm::Error::success();
 }
 
 llvm::Expected<HostBuffers> Workbench::download() {

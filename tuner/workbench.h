@@ -4,9 +4,11 @@
 
 #include <bit>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/plan.h"
+#include "tuner/emulated_device.h"
 #include "tuner/tensors.h"
 
 namespace trigen {
@@ -64,6 +66,8 @@ class Workbench {
   int64_t set_bytes_ = 0;
   std::vector<std::vector<cuda::CUdeviceptr>> sets_;  // [set][tensor]: the buffer's start
   std::vector<cuda::CUdeviceptr> allocations_;
+  std::optional<EmulatedDevice>
+      emulated_;  // there, inputs are read-only and the workspace counts as unwritten
   cuda::CUdeviceptr workspace_ = 0;
   int64_t workspace_bytes_ = 0;
 };

@@ -43,6 +43,10 @@ if(PKG_CONFIG AND pc)
 endif()
 
 set(ENV{TRIGEN_CACHE} ${work}/cache.db)
+# The installed library looks for a compiler beside itself; this machine's is beside the build.
+if(NOT DEFINED ENV{TRIGEN_NVRTC} AND EXISTS ${BUILD}/nvrtc)
+  set(ENV{TRIGEN_NVRTC} ${BUILD}/nvrtc)
+endif()
 if(EMULATOR)
   set(ENV{TRIGEN_DRIVER} ${EMULATOR})
 endif()
