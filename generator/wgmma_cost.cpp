@@ -110,12 +110,13 @@ Load weight_work(const Model& m) {
   const Shares s(static_cast<int>(p.T), static_cast<int>(p.diag), p.fill == Fill::kLower, depth,
                  std::max(1, m.c.split_k), m.target.sms, m.c.tile_n);
   const double wide = m.step(m.c.tile_n), narrow = m.step(128), tile = kTileSeconds * m.c.tile_n / 256;
-  const auto rounds = [](int n, int each) { return static_cast<double>((n + each - 1) / each); };
+  const auto rounds = [](int n, int each) { return (n + each - 1) / each; };  // whole ones
   Load w;
   double parts = 0;
   if (s.whole > 0) w.longest += rounds(s.whole, s.blocks) * (depth * wide + tile);
   if (s.parts() > 0) {
-    w.longest += rounds(s.parts(), s.blocks) * ((depth + s.split - 1) / s.split * wide + tile);
+    const int part = rounds(depth, s.split);
+    w.longest += rounds(s.parts(), s.blocks) * (part * wide + tile);
     if (s.split > 1) parts += static_cast<double>(s.parts()) * s.wide_sums() * 4;
   }
   if (s.narrow > 0) {
