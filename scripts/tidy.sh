@@ -10,4 +10,4 @@ files=("$@")
 if [[ ${#files[@]} == 0 ]]; then
   mapfile -t files < <(git ls-files 'generator/*.cpp' 'cache/*.cpp' 'runtime/*.cpp' 'tuner/*.cpp' 'cli/*.cpp' 'emulator/*.cpp')
 fi
-printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -n 4 clang-tidy-14 --quiet -p build-tidy 2>/dev/null
+printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -n 1 clang-tidy-14 --quiet -p build-tidy 2>/dev/null
