@@ -5,20 +5,16 @@
 #include <fstream>
 #include <sstream>
 
-#include "cli/lists.h"
 #include "generator/error.h"
+#include "generator/problem_lists.h"
 
 namespace trigen::cli {
 namespace {
 
 llvm::Expected<std::vector<Problem>> shipped(llvm::StringRef name) {
-  std::string known;
-  for (const ProblemList& list : problem_lists()) {
-    const llvm::StringRef stem = list.name.drop_back(4);  // ".txt"
-    if (stem == name) return parse_problem_list(list.text);
-    known += (known.empty() ? "" : ", ") + stem.str();
-  }
-  return make_error(ErrorKind::kBadRequest, "no shipped list is called '" + name + "'; allowed are " + known);
+  auto text = shipped_problem_list(name);
+  if (!text) return text.takeError();
+  return parse_problem_list(*text);
 }
 
 llvm::Expected<std::vector<Problem>> read_file(const std::string& path) {

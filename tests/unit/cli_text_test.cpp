@@ -4,7 +4,6 @@
 
 #include <fstream>
 
-#include "cli/lists.h"
 #include "cli/problem_options.h"
 #include "cli/progress.h"
 #include "cli/table.h"
@@ -129,7 +128,7 @@ TEST(ProblemOptions, ShippedListsParse) {
 
 TEST(ProblemOptions, ErrorsSayWhatIsAllowed) {
   EXPECT_THAT(message(parse({})), HasSubstr("no problem is named"));
-  EXPECT_THAT(message(parse({"--list", "cores"})), HasSubstr("allowed are core, mixers"));
+  EXPECT_THAT(message(parse({"--list", "cores"})), HasSubstr("shipped are core or mixers"));
   EXPECT_THAT(message(parse({"-T", "4"})), HasSubstr("add --op"));
   EXPECT_THAT(message(parse({"--op", "forward", "--dtype", "f16", "-B", "1", "-T", "0", "-D", "3"})),
               HasSubstr("T=0; allowed are 1"));
