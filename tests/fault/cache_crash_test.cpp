@@ -182,6 +182,11 @@ TEST(CacheCrash, SixteenProcessesColdStart) {
 // Threads look up and store while the main thread forks; every child uses the same store object and must not
 // hang, miss what is there, or damage anything.
 TEST(CacheCrash, ForkWhileThreadsWork) {
+#ifdef __SANITIZE_ADDRESS__
+  // Seen in a debugger: the child waits in __asan::Allocator for a mutex that a thread of the parent held at
+  // the fork.
+  GTEST_SKIP() << "the address sanitizer's allocator does not survive a fork beside threads that allocate";
+#endif
   CacheFolder folder;
   const std::string path = folder / "cache.db";
   auto store = open_store({path});
