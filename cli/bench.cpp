@@ -1,6 +1,7 @@
 // trigen bench: times kernels as the runtime would run them, beside cuBLAS.
 #include <cstdio>
 
+#include "cli/bench_tables.h"
 #include "cli/command.h"
 #include "cli/problem_options.h"
 #include "cli/table.h"
@@ -19,6 +20,31 @@ struct Bench {
   std::string against = "auto";
   int rounds = 31;
   bool no_jit = false, json = false;
+  BenchTables tables;
+  std::vector<std::string> render;
+  std::string limit, row_time;
+  bool no_check = false;
+
+  llvm::Expected<int> run_tables() {
+    for (const auto& [name, text, seconds] :
+         {std::make_tuple("limit", &limit, &tables.limit_s),
+          std::make_tuple("row time", &row_time, &tables.options.seconds)}) {
+      if (text->empty()) continue;
+      auto parsed = parse_duration(name, *text);
+      if (!parsed) return parsed.takeError();
+      *seconds = *parsed;
+    }
+    auto device = Device::open(where.device);
+    if (!device) return device.takeError();
+    tables.options.plan = plan_options_from_environment();
+    tables.options.plan.no_jit = tables.options.plan.no_jit || no_jit;
+    if (!where.arch.empty()) tables.options.plan.target = where.arch;
+    tables.options.rounds = rounds;
+    tables.options.check = !no_check;
+    tables.options.cancel = &catch_interrupts();
+    auto store = where.open_store();
+    return tables.run(**device, *store);
+  }
 
   static void add_rows(Table& table, const Comparison& c) {
     for (size_t i = 0; i < c.arms.size(); ++i) {
@@ -33,7 +59,9 @@ struct Bench {
     }
   }
 
-  llvm::Expected<int> run_all() const {
+  llvm::Expected<int> run_all() {
+    if (!render.empty()) return render_tables(render);
+    if (!tables.list.empty()) return run_tables();
     if (against != "auto" && against != "cublas" && against != "none") {
       return make_error(ErrorKind::kBadRequest,
                         "--against " + against + "; allowed are cublas, none and auto");
@@ -115,6 +143,24 @@ void add_bench(CLI::App& app, Commands& commands) {
   sub->add_option("--rounds", bench->rounds, "rounds of the interleaved timing (31)")
       ->check(CLI::Range(5, 1000));
   sub->add_flag("--no-jit", bench->no_jit, "use the cache's kernels only, as TRIGEN_NO_JIT=1");
+  const char* group = "Tables";
+  sub->add_option("--tables", bench->tables.list,
+                  "run a list of tables with asked figures (bench/hopper.txt)")
+      ->group(group)
+      ->type_name("FILE");
+  sub->add_option("--only", bench->tables.only, "names of tables, by commas, in this order")->group(group);
+  sub->add_option("--limit", bench->limit, "start no row after so long: 150s, 5m")->group(group);
+  sub->add_option("--row-time", bench->row_time, "time for one row's rounds, at least 7 of them (1s)")
+      ->group(group);
+  sub->add_option("--out", bench->tables.out, "folder of the .jsonl and the .svg (build/bench)")
+      ->group(group);
+  sub->add_flag("--append", bench->tables.append, "keep the lines of earlier runs in the .jsonl")
+      ->group(group);
+  sub->add_flag("--no-check", bench->no_check, "time without checking results first")->group(group);
+  sub->add_option("--render", bench->render,
+                  "print tables and draw the plot from .jsonl files, running nothing")
+      ->group(group)
+      ->type_name("FILE");
   sub->add_flag("--json", bench->json, "results with all samples as JSON on standard output");
   commands.push_back({sub, [bench] {
                         auto code = bench->run_all();

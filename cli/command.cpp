@@ -33,4 +33,21 @@ const std::atomic<bool>& catch_interrupts() {
   return interrupted;
 }
 
+llvm::Expected<double> parse_duration(const std::string& name, const std::string& text) {
+  llvm::StringRef rest = text;
+  double unit = 1;
+  if (rest.consume_back("m"))
+    unit = 60;
+  else if (rest.consume_back("h"))
+    unit = 3600;
+  else
+    rest.consume_back("s");
+  double value = 0;
+  if (rest.getAsDouble(value) || !(value > 0) || value * unit > 1e7) {
+    return make_error(ErrorKind::kBadRequest,
+                      name + " '" + text + "'; allowed are times such as 60s, 2m or 1h; give one");
+  }
+  return value * unit;
+}
+
 }  // namespace trigen::cli

@@ -7,6 +7,7 @@
 
 #include "generator/error.h"
 #include "generator/problem_lists.h"
+#include "tuner/table_list.h"
 
 namespace trigen::cli {
 namespace {
@@ -19,6 +20,11 @@ llvm::Expected<std::vector<Problem>> shipped(llvm::StringRef name) {
 
 llvm::Expected<std::vector<Problem>> read_file(const std::string& path) {
   std::ifstream file(path);
+  std::string tables;  // "bench/hopper.txt:shapes,step": of a list of tables
+  if (const size_t colon = path.rfind(':'); !file && colon != std::string::npos) {
+    tables = path.substr(colon + 1);
+    file = std::ifstream(path.substr(0, colon));
+  }
   if (!file) {
     // a shipped list by its name
     const std::string reason = std::strerror(errno);
@@ -33,6 +39,11 @@ llvm::Expected<std::vector<Problem>> read_file(const std::string& path) {
   }
   std::stringstream text;
   text << file.rdbuf();
+  if (is_table_list(text.str())) {
+    auto groups = parse_table_list(text.str());
+    if (!groups) return with_prefix(groups.takeError(), path);
+    return problems_of(*groups, tables);
+  }
   auto list = parse_problem_list(text.str());
   if (!list) return with_prefix(list.takeError(), path);
   if (list->empty())
@@ -46,8 +57,10 @@ void ProblemOptions::add_to(CLI::App& app) {
   const char* group = "Problems";
   app.add_option("problem", texts_, "problems in text form: \"forward,dtype=bf16,B=32,T=512,D=1024\"")
       ->group(group);
-  app.add_option("--problems", files_,
-                 "file with one problem per line, '#' for comments (core, mixers: the shipped lists)")
+  app.add_option(
+         "--problems", files_,
+         "file with one problem per line, '#' for comments (core, mixers: the shipped lists), or a list of "
+         "tables (bench/hopper.txt, bench/hopper.txt:shapes,step)")
       ->group(group)
       ->type_name("FILE")
       ->allow_extra_args(false);

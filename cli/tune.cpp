@@ -15,24 +15,6 @@
 namespace trigen::cli {
 namespace {
 
-// "60", "60s", "2m", "1.5h" -> seconds.
-llvm::Expected<double> parse_duration(const std::string& text) {
-  llvm::StringRef rest = text;
-  double unit = 1;
-  if (rest.consume_back("m"))
-    unit = 60;
-  else if (rest.consume_back("h"))
-    unit = 3600;
-  else
-    rest.consume_back("s");
-  double value = 0;
-  if (rest.getAsDouble(value) || !(value > 0) || value * unit > 1e7) {
-    return make_error(ErrorKind::kBadRequest,
-                      "budget '" + text + "'; allowed are times such as 60s, 2m or 1h; give one");
-  }
-  return value * unit;
-}
-
 std::string percent(double share) { return share > 0 ? format("%.0f %%", 100 * share) : "-"; }
 
 struct Tune {
@@ -87,7 +69,7 @@ struct Tune {
     if (!choice) return choice.takeError();
     TuneOptions options;
     if (!budget.empty()) {
-      auto seconds = parse_duration(budget);
+      auto seconds = parse_duration("budget", budget);
       if (!seconds) return seconds.takeError();
       options.search.budget_s = *seconds;
     }

@@ -90,6 +90,7 @@ llvm::Expected<const CublasLibrary*> CublasLibrary::load() {
     find(made->api_.set_stream, "cublasSetStream_v2");
     find(made->api_.set_workspace, "cublasSetWorkspace_v2");
     find(made->api_.gemm, "cublasGemmStridedBatchedEx");
+    find(made->api_.strmm, "cublasStrmm_v2");
     if (!complete) {
       tried += "\n  " + path + ": lacks entries of cuBLAS 11.2 or newer";
       delete made;
@@ -143,12 +144,8 @@ llvm::Error CublasPeer::prepare() {
   blas.get_version(handle_, &number);
   version_ = number >= 100000 ? format("%d.%d.%d", number / 10000, number / 100 % 100, number % 100)
                               : format("%d.%d.%d", number / 1000, number / 100 % 10, number % 100);
-  cuda::CUdeviceptr workspace = 0;
-  if (auto error = allocate(kWorkspaceBytes, workspace)) return error;
-  if (blas.set_stream(handle_, bench_.stream()) != 0 ||
-      blas.set_workspace(handle_, device_pointer(workspace), kWorkspaceBytes) != 0) {
-    return make_error(ErrorKind::kDevice, "cublasSetStream failed");
-  }
+  if (auto error = allocate(kWorkspaceBytes, workspace_)) return error;
+  if (auto error = use(bench_.stream())) return error;
 
   // weights: planes [h][j][T][T], zero outside the triangle
   const bool weight = p.op == Op::kGradWeight;
@@ -227,6 +224,17 @@ llvm::Error CublasPeer::prepare() {
   return llvm::Error::success();
 }
 
+// The workspace is set again: a new stream takes cuBLAS back to its own.
+llvm::Error CublasPeer::use(cuda::CUstream stream) {
+  if (stream == stream_) return llvm::Error::success();
+  const auto& blas = library_->api();
+  if (blas.set_stream(handle_, stream) != 0 ||
+      blas.set_workspace(handle_, device_pointer(workspace_), kWorkspaceBytes) != 0)
+    return make_error(ErrorKind::kDevice, "cublasSetStream failed");
+  stream_ = stream;
+  return llvm::Error::success();
+}
+
 std::string CublasPeer::missing() const {
   const std::string epilogue = to_string(bench_.problem().epilogue);
   return epilogue.empty() ? "" : "without the epilogue " + epilogue;
@@ -266,7 +274,8 @@ llvm::Error CublasPeer::gemm(bool transpose_a, bool transpose_b, int64_t m, int6
 
 // Row-major matrices are the transposes of column-major ones. btd: x_b is column-major [D, T]; bdt: x_b is
 // column-major [T, D]; a plane W[t][s] is column-major [s, t].
-llvm::Error CublasPeer::batched(int set, cuda::CUstream) {
+llvm::Error CublasPeer::batched(int set, cuda::CUstream stream) {
+  if (auto error = use(stream)) return error;
   const Problem& p = bench_.problem();
   const bool btd = p.layout == Layout::kBTD;
   const bool forward = p.op == Op::kForward;
@@ -308,7 +317,8 @@ llvm::Error CublasPeer::batched(int set, cuda::CUstream) {
 }
 
 // The same memory read as [T, B*D]: one product per head and tap, of the size that the problem has.
-llvm::Error CublasPeer::flat(int set, cuda::CUstream) {
+llvm::Error CublasPeer::flat(int set, cuda::CUstream stream) {
+  if (auto error = use(stream)) return error;
   const Problem& p = bench_.problem();
   const int64_t n = p.B * p.D;
   const int64_t size = element_size(p.dtype);
@@ -330,6 +340,25 @@ llvm::Error CublasPeer::flat(int set, cuda::CUstream) {
   return llvm::Error::success();
 }
 
+// cublasStrmm out of place, in f32, over the same flat view: y^T = x^T W^T, where the plane W[t][s] is the
+// column-major upper (lower fill) or lower triangle of W^T.
+llvm::Error CublasPeer::trmm(int set, cuda::CUstream stream) {
+  if (auto error = use(stream)) return error;
+  const Problem& p = bench_.problem();
+  constexpr int kRight = 1, kLowerPart = 0, kUpperPart = 1, kNonUnit = 0;
+  const bool grad = p.op == Op::kGradInput;
+  const int part = p.fill == Fill::kLower ? kUpperPart : kLowerPart;
+  const int n = static_cast<int>(p.B * p.D), tokens = static_cast<int>(p.T);
+  const float alpha = 1;
+  const void* in = bench_.data(set, grad ? Role::kY : Role::kX);
+  void* out = bench_.data(set, grad ? Role::kX : Role::kY);
+  const int status = library_->api().strmm(handle_, kRight, part, grad ? kOpT : kOpN, kNonUnit, n, tokens,
+                                           &alpha, plane(set, 0, 0), tokens, in, n, out, n);
+  if (status == 0) return llvm::Error::success();
+  return make_error(ErrorKind::kDevice,
+                    "cublasStrmm failed with status " + std::to_string(status) + " for " + to_string(p));
+}
+
 std::vector<CublasPeer::Arm> CublasPeer::arms() {
   const Problem& p = bench_.problem();
   std::vector<Arm> out;
@@ -340,6 +369,11 @@ std::vector<CublasPeer::Arm> CublasPeer::arms() {
   if (p.K == 1 && dense && p.layout == Layout::kBTD && p.B > 1) {
     out.push_back({"cublas flat", "data laid out as [T,B*D], which it is not; for the time alone",
                    [this](int set, cuda::CUstream stream) { return flat(set, stream); }});
+  }
+  if (p.K == 1 && p.H == 1 && p.diag == 0 && dense && p.layout == Layout::kBTD && p.dtype == DType::kF32 &&
+      p.op != Op::kGradWeight && p.math != Math::kTF32) {
+    out.push_back({"cublas strmm", "data laid out as [T,B*D]; for the time alone",
+                   [this](int set, cuda::CUstream stream) { return trmm(set, stream); }});
   }
   return out;
 }

@@ -28,6 +28,8 @@ class CublasLibrary {
                 int atype, int lda, long long stride_a, const void* b, int btype, int ldb, long long stride_b,
                 const void* beta, void* c, int ctype, int ldc, long long stride_c, int batch, int compute,
                 int algorithm) = nullptr;
+    int (*strmm)(void* handle, int side, int uplo, int trans, int diag, int m, int n, const float* alpha,
+                 const void* a, int lda, const void* b, int ldb, void* c, int ldc) = nullptr;
   };
   const Api& api() const { return api_; }
 
@@ -57,7 +59,8 @@ class CublasPeer {
   };
   // "cublas batched": the tensors as they are. "cublas flat": one product over all batches, as it were if the
   // caller's layout were the one that cuBLAS likes ([T, B*D] for btd); its result is not the problem's where
-  // the layout differs.
+  // the layout differs. "cublas strmm": the triangular product that cuBLAS has for f32, in the flat layout.
+  // A launch may be captured into any stream of the context.
   std::vector<Arm> arms();
   // Relative error of the batched arm's result on set 0 against the reference, over the reference's elements,
   // without epilogue.
@@ -68,6 +71,8 @@ class CublasPeer {
   llvm::Error prepare();
   llvm::Error batched(int set, cuda::CUstream stream);
   llvm::Error flat(int set, cuda::CUstream stream);
+  llvm::Error trmm(int set, cuda::CUstream stream);
+  llvm::Error use(cuda::CUstream stream);
   // C = op(A) op(B) + beta C, column-major.
   llvm::Error gemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const void* a,
                    int64_t lda, int64_t stride_a, const void* b, int64_t ldb, int64_t stride_b, float beta,
@@ -80,6 +85,8 @@ class CublasPeer {
   Workbench& bench_;
   const CublasLibrary* library_ = nullptr;
   void* handle_ = nullptr;
+  cuda::CUstream stream_ = nullptr;  // that the handle is set to
+  cuda::CUdeviceptr workspace_ = 0;
   std::string version_;
   std::vector<cuda::CUdeviceptr> allocations_;
   std::vector<cuda::CUdeviceptr> weights_;  // per set: planes [h][j][T][T] of the data's type, or of dW

@@ -1,0 +1,141 @@
+#include "cli/bench_tables.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "cli/command.h"
+#include "tuner/plot.h"
+#include "tuner/text.h"
+
+namespace trigen::cli {
+namespace {
+
+llvm::Error no_file(const std::string& path, const char* verb) {
+  return make_error(ErrorKind::kBadRequest,
+                    std::string("cannot ") + verb + " " + path + ": " + std::strerror(errno));
+}
+
+llvm::Expected<std::string> slurp(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return no_file(path, "read");
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+llvm::Expected<std::vector<TableResult>> read_results(const std::string& path) {
+  auto text = slurp(path);
+  if (!text) return text.takeError();
+  std::vector<TableResult> out;
+  std::stringstream lines(*text);
+  for (std::string line; std::getline(lines, line);)
+    if (auto result = read_json_line(line)) out.push_back(std::move(*result));
+  return out;
+}
+
+llvm::Error write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) return no_file(path, "write");
+  return llvm::Error::success();
+}
+
+void print_row(const TableResult& r) {
+  std::string line = r.table + " " + r.problem + ": " + to_string(r.verdict());
+  if (r.got > 0)
+    line += format(", got %.3f, asked %s%.2f, %s against %s (%s)", r.got, r.at_most ? "<= " : "", r.asked,
+                   format_seconds(r.seconds).c_str(), format_seconds(r.peer_seconds).c_str(), r.peer.c_str());
+  else if (r.seconds > 0)
+    line += ", " + format_seconds(r.seconds);
+  if (!r.note.empty()) line += "; " + r.note.substr(0, r.note.find('\n'));
+  remark(line);
+}
+
+}  // namespace
+
+llvm::Expected<int> BenchTables::run(const Device& device, Store& store) const {
+  auto text = slurp(list);
+  if (!text) return text.takeError();
+  auto groups = parse_table_list(*text);
+  if (!groups) return with_prefix(groups.takeError(), list);
+  auto chosen = choose_tables(std::move(*groups), only);
+  if (!chosen) return chosen.takeError();
+  std::error_code error;
+  std::filesystem::create_directories(out, error);
+  const std::string stem = (std::filesystem::path(out) / std::filesystem::path(list).stem()).string();
+  const std::string lines_path = stem + ".jsonl";
+  std::vector<TableResult> results;
+  if (append && std::filesystem::exists(lines_path)) {
+    auto earlier = read_results(lines_path);
+    if (!earlier) return earlier.takeError();
+    results = std::move(*earlier);
+  }
+  std::FILE* lines = std::fopen(lines_path.c_str(), append ? "a" : "w");
+  if (lines == nullptr) return no_file(lines_path, "write");
+  const auto start = std::chrono::steady_clock::now();
+  const auto spent = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  const auto cancelled = [&] { return options.cancel != nullptr && options.cancel->load(); };
+  int wrong = 0;
+  for (const TableGroup& group : *chosen) {
+    std::vector<TableResult> table;
+    for (const TableRow& row : group.rows) {
+      if (cancelled()) break;
+      TableResult result;
+      if (limit_s > 0 && spent() > limit_s) {
+        result = result_of(group, row);
+        result.device = device.info().name;
+        result.driver = device.info().driver;
+        result.note = format("not started: the limit of %.0f s was spent", limit_s);
+      } else {
+        result = run_table_row(group, row, device, store, options);
+      }
+      wrong += result.note.find("gives a wrong result") != std::string::npos ? 1 : 0;
+      std::fprintf(lines, "%s\n", to_json_line(result).c_str());
+      std::fflush(lines);
+      print_row(result);
+      table.push_back(result);
+      results.push_back(std::move(result));
+    }
+    if (table.empty()) break;
+    std::printf("%s\n", tables_text(table).c_str());
+    std::fflush(stdout);
+    if (auto failed = write_file(stem + ".svg", plot_svg(latest(results)))) {
+      std::fclose(lines);
+      return failed;
+    }
+  }
+  std::fclose(lines);
+  remark(format("%zu rows in %.1f s; %s, %s.svg", results.size(), spent(), lines_path.c_str(), stem.c_str()));
+  if (cancelled()) return kInterrupted;
+  return wrong > 0 ? kFailure : kDone;
+}
+
+llvm::Expected<int> render_tables(const std::vector<std::string>& files) {
+  std::vector<TableResult> results;
+  for (const std::string& file : files) {
+    auto read = read_results(file);
+    if (!read) return read.takeError();
+    results.insert(results.end(), read->begin(), read->end());
+  }
+  if (results.empty())
+    return make_error(ErrorKind::kBadRequest,
+                      files.front() + " holds no result; `trigen bench --tables` writes them");
+  results = latest(results);
+  std::printf("%s, driver %s\n\n%s", results[0].device.c_str(), results[0].driver.c_str(),
+              tables_text(results).c_str());
+  std::filesystem::path drawing(files.front());
+  drawing.replace_extension(".svg");
+  if (auto error = write_file(drawing.string(), plot_svg(results))) return error;
+  remark("drawing: " + drawing.string());
+  return kDone;
+}
+
+}  // namespace trigen::cli
