@@ -23,6 +23,7 @@ def device(emulated, monkeypatch):
     monkeypatch.setattr(cuda, "_raw_stream", lambda index: 0)
     monkeypatch.setattr(cuda, "_is_capturing", lambda: False)
     monkeypatch.setattr(cuda, "_launches", {})
+    monkeypatch.setattr(cuda, "_both", {})
     return emulated
 
 
@@ -77,6 +78,43 @@ def test_three_operators(device, case):
     infos = tt.plans()
     assert [info.problem.split(",")[0] for info in infos] == ["forward", "grad_input", "grad_weight"]
     assert all(info.target == TARGET and info.provenance == "predicted" for info in infos)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_gradients_by_one_lookup(device, case):
+    """The backward pass of eager mode: the first call makes the launches, the second one finds them together."""
+    options = CASES[case]
+    layout, taps = options.get("layout", "btd"), options.get("K", 1)
+    x, dy, weight, poisoned, bias = make(**options)
+    given = ((taps - 1) // 2, layout, "lower", 0, "none", "default")
+    there = [device.put(tensor) for tensor in (dy, x, poisoned, bias)]
+    want = ops._plain_grad_input(dy, weight, None, *given[:2]), *ops._plain_grad_weight(dy, x, weight.shape, weight.dtype, True, *given[:2])
+    first, second = cuda.gradients(*there, given), cuda.gradients(*there, given)
+    assert len(cuda._both) == (0 if x.shape[1 if layout == "btd" else 2] < weight.shape[-2] else 1)
+    tolerance = dict(rtol=TOLERANCE[x.dtype]["rtol"], atol=TOLERANCE[x.dtype]["atol"] * 8)
+    for got in (first, second):
+        for one, two in zip(got, want):
+            assert one.is_contiguous() and one.dtype == two.dtype
+            torch.testing.assert_close(one.clone(), two, **tolerance)
+    for one, two in zip(first, second):
+        assert torch.equal(one, two)  # the same bits
+    without = cuda.gradients(*there[:3], None, given)
+    assert without[2] is None and torch.equal(without[1], first[1])
+    strided = device.put(torch.stack([bias, bias], -1))[..., 0]
+    assert torch.equal(cuda.gradients(*there[:3], strided, given)[2], first[2])
+    with trigen.record() as seen:
+        cuda.gradients(*there, given)
+    assert [text.split(",")[0] for text in seen.problems] == ["grad_input", "grad_weight"]
+
+
+def test_gradients_of_other_strides_are_copied_first(device):
+    x, dy, weight, poisoned, bias = make()
+    given = (0, "btd", "lower", 0, "none", "default")
+    transposed = device.put(dy.transpose(1, 2).contiguous()).transpose(1, 2)
+    for _ in range(2):
+        dx, dw, db = cuda.gradients(transposed, device.put(x), device.put(poisoned), device.put(bias), given)
+        torch.testing.assert_close(dx.clone(), ops._plain_grad_input(dy, weight), **TOLERANCE[x.dtype])
+    assert not cuda._both
 
 
 @pytest.mark.parametrize("activation", ["gelu", "silu"])

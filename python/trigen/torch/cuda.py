@@ -32,6 +32,7 @@ _empty_like = torch.empty_like
 _is_capturing = torch.cuda.is_current_stream_capturing
 _pack = library.ARGS_PREPARED.pack
 _ARGS_SIZE = library.ARGS_PREPARED.size
+_FLOAT32 = torch.float32
 _ELEMENT = {torch.float16: 2, torch.bfloat16: 2, torch.float32: 4}
 _NAME = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
 
@@ -57,6 +58,7 @@ class Launch(NamedTuple):
 _PLAIN = Launch()
 _UNUSED = bytes(24)
 _launches: Dict[tuple, Launch] = {}
+_both: Dict[tuple, Tuple[Launch, Launch]] = {}  # grad_input and grad_weight of one backward pass
 _run = None  # trigen_plan_run, once the library is loaded
 _warned = set()
 _fallback = os.environ.get("TRIGEN_FALLBACK", "error")
@@ -76,6 +78,7 @@ def set_fallback(policy: str) -> str:
 def forget_plans() -> None:
     """Drops every plan, after waiting for its device: the next call of each combination looks into the cache again (after tuning)."""
     made = [launch.plan for launch in list(_launches.values()) if launch.plan is not None]
+    _both.clear()
     _launches.clear()
     for index in {plan.describe().device_ordinal for plan in made}:
         torch.cuda.synchronize(index)
@@ -234,53 +237,51 @@ def _key_of(tensor):
 # ---- operators ----------------------------------------------------------------------------------------------------------
 
 
-def forward_launch(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, want_pre) -> Launch:
-    """The launch of this combination, made when it is new. math is resolved already."""
-    key = [x.shape, x.stride(), x.dtype, x.get_device(), weight.shape, weight.stride(), weight.dtype, weight.get_device(),
-           weight.data_ptr() & 15, pad, layout, fill, diag, activation, math, want_pre]
-    low = x.data_ptr()
-    if bias is not None:
-        key += (bias.shape, bias.stride(), bias.dtype, bias.get_device())
-    if gate is not None:
-        low |= gate.data_ptr()
-        key += ("gate", gate.shape, gate.stride(), gate.dtype, gate.get_device())
-    if residual is not None:
-        low |= residual.data_ptr()
-        key += ("residual", residual.shape, residual.stride(), residual.dtype, residual.get_device())
-    key.append(low & 15)
-    key = tuple(key)
+def forward_launch(x, weight, bias, gate, residual, options, want_pre, x_pointer, weight_pointer) -> Launch:
+    """The launch of this combination, made when it is new. options: (pad, layout, fill, diag, activation, math); math is resolved
+    already."""
+    low = x_pointer
+    rest = None
+    if gate is not None or residual is not None:
+        rest = _key_of(gate), _key_of(residual)
+        low |= (0 if gate is None else gate.data_ptr()) | (0 if residual is None else residual.data_ptr())
+    key = (x.shape, x.stride(), x.dtype, x.get_device(), weight.shape, weight.stride(), weight.dtype, weight.get_device(), options, want_pre,
+           None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.get_device()), rest, low & 15, weight_pointer & 15)
     launch = _launches.get(key)
     if launch is None:
-        sizes = arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
+        pad, layout, fill, diag, activation, math = options
+        sizes = arguments.check_forward(x, weight, bias, gate, residual, *options[:3], activation, math)
         launch = _launches[key] = _make(
             "forward", ((0, "x", x), (3, "gate", gate), (4, "residual", residual)), sizes, weight, weight.dtype, pad, layout, fill,
             diag, math, dict(bias=bias is not None, activation=library.ACTIVATIONS[activation], gate=gate is not None,
                              pre=want_pre, residual=residual is not None),
-            x.get_device(), low & 15, weight.data_ptr() & 15, sizes.n if sizes.H > 1 and sizes.n < sizes.T else 0,
+            x.get_device(), low & 15, weight_pointer & 15, sizes.n if sizes.H > 1 and sizes.n < sizes.T else 0,
         )
     return launch
 
 
-def run_forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, want_pre):
-    """(y, pre or None)."""
-    if want_pre and activation == "none" and gate is None:  # the sum itself; nothing that a kernel stores twice
-        pre = run_forward(x, weight, bias, None, None, pad, layout, fill, diag, activation, math, False)[0]
+def run_forward(x, weight, bias, gate, residual, options, want_pre):
+    """(y, pre or None). options: (pad, layout, fill, diag, activation, math)."""
+    if want_pre and options[4] == "none" and gate is None:  # the sum itself; nothing that a kernel stores twice
+        pre = run_forward(x, weight, bias, None, None, options, False)[0]
         if residual is not None:
             arguments.check_like("residual", residual, x)
         return (pre.clone() if residual is None else pre + residual), pre
-    if x.dtype == torch.float32:
-        math = resolve_math(math, x.dtype)
-    launch = forward_launch(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, want_pre)
+    dtype = x.dtype
+    if dtype is _FLOAT32:
+        options = (*options[:5], resolve_math(options[5], dtype))
+    x_pointer, weight_pointer = x.data_ptr(), weight.data_ptr()
+    launch = forward_launch(x, weight, bias, gate, residual, options, want_pre, x_pointer, weight_pointer)
     if launch.copies:
         tensors = [x, weight, bias, gate, residual]
         for position in launch.copies:
             tensors[position] = _contiguous(tensors[position])
-        return run_forward(*tensors, pad, layout, fill, diag, activation, math, want_pre)
+        return run_forward(*tensors, options, want_pre)
     if recording.active is not None:
-        _record("forward", launch, x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, want_pre)
+        _record("forward", launch, x, weight, bias, gate, residual, *options, want_pre)
     if not launch.handle:
-        sizes = arguments.check_activations(x, weight.shape, layout)
-        return plain.forward(x, weight, bias, gate, residual, sizes, pad, layout, fill, diag, activation)
+        sizes = arguments.check_activations(x, weight.shape, options[1])
+        return plain.forward(x, weight, bias, gate, residual, sizes, *options[:5])
     bias_pointer = 0
     if bias is not None:
         if launch.bias_tokens:
@@ -288,10 +289,10 @@ def run_forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activa
         if not bias.is_contiguous():
             bias = _contiguous(bias)
         bias_pointer = bias.data_ptr()
-    y = _empty_like(x) if launch.like_x else _empty(x.shape, dtype=x.dtype, device=x.device)
+    y = _empty_like(x) if launch.like_x else _empty(x.shape, dtype=dtype, device=x.device)
     pre, pre_pointer, pre_strides = None, 0, _UNUSED
     if want_pre:
-        pre = _empty(x.shape, dtype=x.dtype, device=x.device)
+        pre = _empty_like(y)
         pre_pointer, pre_strides = pre.data_ptr(), launch.y
     workspace, size = 0, launch.workspace
     if size:
@@ -299,9 +300,9 @@ def run_forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activa
         workspace = scratch.data_ptr()
     status = _run(
         launch.handle,
-        _pack(_ARGS_SIZE, x.data_ptr(), launch.x, y.data_ptr(), launch.y, pre_pointer, pre_strides,
+        _pack(_ARGS_SIZE, x_pointer, launch.x, y.data_ptr(), launch.y, pre_pointer, pre_strides,
               0 if gate is None else gate.data_ptr(), launch.gate, 0 if residual is None else residual.data_ptr(), launch.residual,
-              weight.data_ptr(), launch.weight, bias_pointer, workspace, size),
+              weight_pointer, launch.weight, bias_pointer, workspace, size),
         _raw_stream(x.get_device()),
     )
     if status:
@@ -311,29 +312,32 @@ def run_forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activa
 
 def forward(x, weight, bias=None, gate=None, residual=None, pad=0, layout="btd", fill="lower", diag=0, activation="none",
             math="default"):
-    return run_forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, False)[0]
+    return run_forward(x, weight, bias, gate, residual, (pad, layout, fill, diag, activation, math), False)[0]
 
 
 def forward_pre(x, weight, bias=None, gate=None, residual=None, pad=0, layout="btd", fill="lower", diag=0, activation="none",
                 math="default"):
-    return run_forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, True)
+    return run_forward(x, weight, bias, gate, residual, (pad, layout, fill, diag, activation, math), True)
 
 
-def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, math="default"):
-    gp, wp = grad.data_ptr(), weight.data_ptr()
-    rp = 0 if residual is None else residual.data_ptr()
-    if grad.dtype == torch.float32:
-        math = resolve_math(math, grad.dtype)
-    low = (gp | rp) & 15
-    key = ("grad_input", grad.shape, grad.stride(), grad.dtype, grad.get_device(), weight.shape, weight.stride(), weight.dtype,
-           weight.get_device(), wp & 15, pad, layout, fill, diag, math, _key_of(residual), low)
+def grad_input_launch(grad, weight, residual, pad, layout, fill, diag, math) -> Launch:
+    """The launch of this combination, made when it is new. math is resolved already."""
+    weight_low = weight.data_ptr() & 15
+    low = (grad.data_ptr() | (0 if residual is None else residual.data_ptr())) & 15
+    key = ("grad_input", _key_of(grad), _key_of(weight), _key_of(residual), pad, layout, fill, diag, math, low, weight_low)
     launch = _launches.get(key)
     if launch is None:
         sizes = arguments.check_grad_input(grad, weight, residual, pad, layout, fill, math)
         launch = _launches[key] = _make(
             "grad_input", ((0, "x", grad), (2, "residual", residual)), sizes, weight, weight.dtype, pad, layout, fill, diag, math,
-            dict(residual=residual is not None), grad.get_device(), low, wp & 15,
+            dict(residual=residual is not None), grad.get_device(), low, weight_low,
         )
+    return launch
+
+
+def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, math="default"):
+    math = resolve_math(math, grad.dtype)
+    launch = grad_input_launch(grad, weight, residual, pad, layout, fill, diag, math)
     if launch.copies:
         tensors = [grad, weight, residual]
         for position in launch.copies:
@@ -351,8 +355,8 @@ def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", d
         workspace = scratch.data_ptr()
     status = _run(
         launch.handle,
-        _pack(_ARGS_SIZE, dx.data_ptr(), launch.y, gp, launch.x, 0, _UNUSED, 0, _UNUSED, rp, launch.residual, wp, launch.weight, 0,
-              workspace, size),
+        _pack(_ARGS_SIZE, dx.data_ptr(), launch.y, grad.data_ptr(), launch.x, 0, _UNUSED, 0, _UNUSED,
+              0 if residual is None else residual.data_ptr(), launch.residual, weight.data_ptr(), launch.weight, 0, workspace, size),
         _raw_stream(grad.get_device()),
     )
     if status:
@@ -360,14 +364,10 @@ def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", d
     return dx
 
 
-def grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="btd", fill="lower", diag=0, math="default"):
-    gp, xp = grad.data_ptr(), x.data_ptr()
-    if x.dtype == torch.float32:
-        math = resolve_math(math, x.dtype)
-    weight_size = tuple(weight_size)
-    low = (gp | xp) & 15
-    key = ("grad_weight", grad.shape, grad.stride(), grad.dtype, grad.get_device(), x.shape, x.stride(), x.dtype, x.get_device(),
-           weight_size, weight_dtype, bias, pad, layout, fill, diag, math, low)
+def grad_weight_launch(grad, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math) -> Launch:
+    """The launch of this combination, made when it is new. math is resolved already, weight_size a tuple."""
+    low = (grad.data_ptr() | x.data_ptr()) & 15
+    key = ("grad_weight", _key_of(grad), _key_of(x), weight_size, weight_dtype, bias, pad, layout, fill, diag, math, low)
     launch = _launches.get(key)
     if launch is None:
         sizes = arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, math)
@@ -375,6 +375,13 @@ def grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="b
             "grad_weight", ((1, "x", x), (0, "residual", grad)), sizes, None, weight_dtype, pad, layout, fill, diag, math,
             dict(bias=bool(bias), zero_outside=sizes.n == sizes.T), x.get_device(), low, 0, sizes.n if sizes.n < sizes.T else 0,
         )
+    return launch
+
+
+def grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="btd", fill="lower", diag=0, math="default"):
+    math = resolve_math(math, x.dtype)
+    weight_size = tuple(weight_size)
+    launch = grad_weight_launch(grad, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math)
     if launch.copies:
         tensors = [grad, x]
         for position in launch.copies:
@@ -399,8 +406,8 @@ def grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="b
         workspace = scratch.data_ptr()
     status = _run(
         launch.handle,
-        _pack(_ARGS_SIZE, xp, launch.x, gp, launch.residual, 0, _UNUSED, 0, _UNUSED, 0, _UNUSED, dw.data_ptr(), launch.weight,
-              db_kernel.data_ptr() if bias else 0, workspace, size),
+        _pack(_ARGS_SIZE, x.data_ptr(), launch.x, grad.data_ptr(), launch.residual, 0, _UNUSED, 0, _UNUSED, 0, _UNUSED, dw.data_ptr(),
+              launch.weight, db_kernel.data_ptr() if bias else 0, workspace, size),
         _raw_stream(x.get_device()),
     )
     if status:
@@ -409,6 +416,52 @@ def grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="b
         db.zero_()
         db[..., :prefix] = db_kernel
     return dw, db
+
+
+def gradients(grad, x, weight, bias, options):
+    """(dx, dW, dbias or None): grad_input and grad_weight of one backward pass by one lookup. bias: the forward's, for its shape, or
+    None. options as run_forward's. What is not the usual case (copies, prefixes, plain torch, recording) goes through the two
+    functions above."""
+    if x.dtype is _FLOAT32:
+        options = (*options[:5], resolve_math(options[5], _FLOAT32))
+    grad_pointer, x_pointer, weight_pointer = grad.data_ptr(), x.data_ptr(), weight.data_ptr()
+    key = (grad.shape, grad.stride(), grad.dtype, grad.get_device(), x.shape, x.stride(), x.dtype, x.get_device(), weight.shape, weight.stride(),
+           weight.dtype, weight.get_device(), options, bias is None, grad_pointer & 15, x_pointer & 15, weight_pointer & 15)
+    both = _both.get(key)
+    if both is None or recording.active is not None or (bias is not None and not bias.is_contiguous()):
+        pad, layout, fill, diag, _, math = options
+        dx = grad_input(grad, weight, None, pad, layout, fill, diag, math)
+        dw, db = grad_weight(grad, x, weight.shape, weight.dtype, bias is not None, pad, layout, fill, diag, math)
+        first = grad_input_launch(grad, weight, None, pad, layout, fill, diag, math)
+        second = grad_weight_launch(grad, x, tuple(weight.shape), weight.dtype, bias is not None, pad, layout, fill, diag, math)
+        if first.handle and second.handle and first.like_x and weight.is_contiguous() and not second.bias_tokens:
+            _both[key] = first, second
+        return dx, dw, None if bias is None else db
+    first, second = both
+    stream = _raw_stream(x.get_device())
+    dx = _empty_like(grad)
+    workspace, size = 0, first.workspace
+    if size:
+        scratch = _empty(size, dtype=torch.uint8, device=x.device)
+        workspace = scratch.data_ptr()
+    status = _run(first.handle, _pack(_ARGS_SIZE, dx.data_ptr(), first.y, grad_pointer, first.x, 0, _UNUSED, 0, _UNUSED, 0, _UNUSED,
+                                      weight_pointer, first.weight, 0, workspace, size), stream)
+    if status:
+        _launch_error(status, first)
+    dw = _empty_like(weight)
+    db, db_pointer = None, 0
+    if bias is not None:
+        db = _empty_like(bias)
+        db_pointer = db.data_ptr()
+    workspace, size = 0, second.workspace
+    if size:
+        scratch = _empty(size, dtype=torch.uint8, device=x.device)
+        workspace = scratch.data_ptr()
+    status = _run(second.handle, _pack(_ARGS_SIZE, x_pointer, second.x, grad_pointer, second.residual, 0, _UNUSED, 0, _UNUSED, 0, _UNUSED,
+                                       dw.data_ptr(), second.weight, db_pointer, workspace, size), stream)
+    if status:
+        _launch_error(status, second)
+    return dx, dw, db
 
 
 # ---- recording ----------------------------------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ class FrozenMixer:
         module = self._module
         weight, bias = module.weight, module.bias
         math = cuda.resolve_math(module.math, example.dtype)
-        launch = cuda.forward_launch(example, weight, bias, None, None, module.pad, module.layout, module.fill, module.diagonal,
-                                     module.activation or "none", math, False)
+        options = module.pad, module.layout, module.fill, module.diagonal, module.activation or "none", math
+        launch = cuda.forward_launch(example, weight, bias, None, None, options, False, example.data_ptr(), weight.data_ptr())
         if not launch.handle:
             return
         if launch.bias_tokens and bias is not None:

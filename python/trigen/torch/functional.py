@@ -20,6 +20,8 @@ _modes = _C._len_torch_dispatch_stack
 _functorch = getattr(_C._functorch, "peek_interpreter_stack", lambda: None)
 _tracing = _C._get_tracing_state
 _grad_enabled = torch.is_grad_enabled
+_compiling = torch.compiler.is_compiling
+_any_autocast = getattr(_C, "_is_any_autocast_enabled", lambda: True)
 
 
 def _direct(x, weight) -> bool:
@@ -30,7 +32,7 @@ def _direct(x, weight) -> bool:
 
 def _forward_kernel(x, weight, bias, gate, residual, options, want_pre):
     if x.is_cuda:
-        return cuda.run_forward(x, weight, bias, gate, residual, *options, want_pre)
+        return cuda.run_forward(x, weight, bias, gate, residual, options, want_pre)
     if want_pre:
         return ops._plain_forward_pre(x, weight, bias, gate, residual, *options)
     return ops._plain_forward(x, weight, bias, gate, residual, *options), None
@@ -42,27 +44,27 @@ class _TriangularConv(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, residual, options):
         ctx.save_for_backward(x, weight)
-        ctx.options = options
-        if bias is not None:
-            ctx.bias = bias.shape, bias.dtype
+        ctx.given = bias, options  # of the bias, backward reads shape and dtype
         return _forward_kernel(x, weight, bias, None, residual, options, False)[0]
 
     @staticmethod
     def backward(ctx, grad):
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias, needs_residual, _ = ctx.needs_input_grad
-        pad, layout, fill, diag, _, math = ctx.options
-        if _grad_enabled() or not _direct(grad, weight):
-            grad_input, grad_weight = ops._grad_input, ops._grad_weight
-        else:
-            grad_input, grad_weight = _gradient_kernels(x)
+        bias, options = ctx.given
+        direct = _direct(grad, weight) and not _grad_enabled()
         dx = dw = db = None
-        if needs_x:
-            dx = grad_input(grad, weight, None, pad, layout, fill, diag, math)
-        if needs_weight:
-            dw, db = grad_weight(grad, x, weight.shape, weight.dtype, needs_bias, pad, layout, fill, diag, math)
-        elif needs_bias:
-            db = ops.bias_gradient(grad, *ctx.bias, layout)
+        if direct and needs_x and needs_weight and grad.is_cuda:
+            dx, dw, db = cuda.gradients(grad, x, weight, bias if needs_bias else None, options)
+        else:
+            pad, layout, fill, diag, _, math = options
+            grad_input, grad_weight = _gradient_kernels(x) if direct else (ops._grad_input, ops._grad_weight)
+            if needs_x:
+                dx = grad_input(grad, weight, None, pad, layout, fill, diag, math)
+            if needs_weight:
+                dw, db = grad_weight(grad, x, weight.shape, weight.dtype, needs_bias, pad, layout, fill, diag, math)
+            elif needs_bias:
+                db = ops.bias_gradient(grad, bias.shape, bias.dtype, layout)
         return dx, dw, db if needs_bias else None, grad if needs_residual else None, None
 
 
@@ -97,6 +99,9 @@ def _gradients(needs, grad, x, weight, bias, gate, pre, pad, layout, fill, diag,
     if needs[3]:
         dgate = grad * ops.plain.activate(pre, activation)
     dq = ops.activation_gradient(grad if gate is None else grad * gate, pre, activation)
+    if needs[0] and needs[1] and x.is_cuda:
+        dx, dw, db = cuda.gradients(dq, x, weight, bias if needs[2] else None, (pad, layout, fill, diag, activation, math))
+        return dx, dw, db, dgate, grad if needs[4] else None
     grad_input, grad_weight = _gradient_kernels(x)
     if needs[0]:
         dx = grad_input(dq, weight, None, pad, layout, fill, diag, math)
@@ -107,7 +112,8 @@ def _gradients(needs, grad, x, weight, bias, gate, pre, pad, layout, fill, diag,
     return dx, dw, db if needs[2] else None, dgate, grad if needs[4] else None
 
 
-_apply, _apply_epilogue = _TriangularConv.apply, _TriangularConvEpilogue.apply
+# torch.autograd.Function.apply looks for functorch's transforms and tensors first; _direct has done that by the time these are called.
+_apply, _apply_epilogue = (super(torch.autograd.Function, function).apply for function in (_TriangularConv, _TriangularConvEpilogue))
 
 
 def resolve_padding(padding: Union[int, str], taps: int) -> int:
@@ -154,13 +160,14 @@ def triangular_conv1d(
     """
     pad = padding if type(padding) is int else resolve_padding(padding, 1 if weight.dim() == 2 else weight.shape[-1])
     options = (pad, layout, fill, diagonal, activation or "none", math)
-    if torch.compiler.is_compiling() or not _direct(x, weight):
+    if _compiling() or not _direct(x, weight):
         return _dispatched(x, weight, bias, gate, residual, options)
-    device = "cuda" if x.is_cuda else "cpu"
-    if torch.is_autocast_enabled(device):
-        x, weight, bias, gate, residual = ops.autocast_tensors(torch.get_autocast_dtype(device), x, weight, bias, gate, residual)
-    if _grad_enabled() and (x.requires_grad or weight.requires_grad or any(
-            tensor is not None and tensor.requires_grad for tensor in (bias, gate, residual))):
+    if _any_autocast():
+        device = "cuda" if x.is_cuda else "cpu"
+        if torch.is_autocast_enabled(device):
+            x, weight, bias, gate, residual = ops.autocast_tensors(torch.get_autocast_dtype(device), x, weight, bias, gate, residual)
+    if _grad_enabled() and (x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+                            or (gate is not None and gate.requires_grad) or (residual is not None and residual.requires_grad)):
         if gate is None and options[4] == "none":
             return _apply(x, weight, bias, residual, options)
         return _apply_epilogue(x, weight, bias, gate, residual, options)

@@ -1,0 +1,131 @@
+"""Host time of trigen's operators in PyTorch, on a machine without a GPU: the Python code that a CUDA tensor takes, down to the foreign call,
+over CPU tensors and with a C function that does nothing in the place of trigen_plan_run. Left out are the launch itself, the caching
+allocator, and in the backward pass the hand-over to autograd's device thread (on CPU tensors derivatives run on the calling thread).
+
+    python bench/host_cost.py                     # a table of microseconds
+    python bench/host_cost.py --package DIR       # trigen from another tree's python/: before and after a change, by one script
+    python bench/host_cost.py --profile step      # that case under cProfile
+
+For comparing versions of the package on one machine. Figures of a GPU: bench/torch_ops.py, parts call and step.
+"""
+
+import argparse
+import cProfile
+import ctypes
+import importlib
+import json
+import pstats
+import sys
+import timeit
+from pathlib import Path
+
+import torch
+
+HANDLE = 128
+
+
+class NoPlan:
+    """What a combination runs here: toascii(128), which is 0 as a status."""
+
+    handle, workspace_size = HANDLE, 0
+
+
+def load(package: Path):
+    """The functional form of that tree, reading is_cpu where it says is_cuda, and launching nothing."""
+    sys.path.insert(0, str(package))
+    cuda, functional = (importlib.import_module(f"trigen.torch.{name}") for name in ("cuda", "functional"))
+    source = Path(functional.__file__).read_text()
+    source = source.replace("x.is_cuda or x.is_cpu", "x.is_cpu").replace(".is_cuda", ".is_cpu").replace('"cuda"', '"cpu"')
+    exec(compile(source, functional.__file__, "exec"), functional.__dict__)
+    nothing = ctypes.CDLL(None).toascii
+    nothing.restype, nothing.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    cuda._run, cuda._plan, cuda._raw_stream = nothing, lambda problem, device: NoPlan, lambda device: 0
+    importlib.import_module("trigen.library").format_problem = lambda problem: ""
+    return functional.triangular_conv1d
+
+
+class Floor(torch.autograd.Function):
+    """The least that a derivative written in Python costs: the same tensors kept and returned, nothing checked, nothing run."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias):
+        ctx.save_for_backward(x, weight)
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return torch.empty_like(grad), torch.empty_like(weight), torch.empty(weight.shape[0])
+
+
+def cases(mixer):
+    """{name: call}. Small tensors: only host time shows."""
+    tokens, features = 16, 16
+    x, dy = (torch.randn(1, tokens, features, dtype=torch.bfloat16) for _ in range(2))
+    gate = torch.randn_like(x)
+    weight, bias = torch.randn(tokens, tokens, 1), torch.randn(tokens)
+    leaves = xg, wg, bg = [tensor.clone().requires_grad_() for tensor in (x, weight, bias)]
+    gg = gate.clone().requires_grad_()
+    tiny = torch.zeros(1, 1)
+
+    def inference():
+        with torch.no_grad():
+            return mixer(x, weight, bias)
+
+    def step(call=mixer):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = call(xg, wg, bg)
+        return torch.autograd.grad(y, leaves, dy)
+
+    def gated():
+        with torch.autocast("cpu", torch.bfloat16):
+            y = mixer(xg, wg, bg, gate=gg, activation="gelu")
+        return torch.autograd.grad(y, (*leaves, gg), dy)
+
+    def harness():
+        with torch.autocast("cpu", torch.bfloat16):
+            pass
+        return torch.autograd.grad(tiny_out, (tiny_in,), tiny, retain_graph=True)
+
+    tiny_in = torch.zeros(1, 1, requires_grad=True)
+    tiny_out = tiny_in.view(1, 1)
+    return {"no gradients": lambda: mixer(x, weight, bias), "forward, gradients recorded": lambda: mixer(xg, wg, bg), "step": step,
+            "step, gelu and gate": gated, "floor: forward": lambda: Floor.apply(xg, wg, bg), "floor: step": lambda: step(Floor.apply),
+            "autocast and autograd.grad of a view": harness}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--package", type=Path, default=Path(__file__).resolve().parents[1] / "python")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--calls", type=int, default=4000)
+    parser.add_argument("--profile", metavar="CASE", help="print cProfile of one case")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    calls = cases(load(options.package))
+    if options.profile:
+        profile = cProfile.Profile()
+        calls[options.profile]()
+        profile.enable()
+        for _ in range(options.calls):
+            calls[options.profile]()
+        profile.disable()
+        pstats.Stats(profile).sort_stats("tottime").print_stats(25)
+        return 0
+    best = {}
+    for name, call in calls.items():
+        timer = timeit.Timer(call)
+        timer.timeit(options.calls // 4)
+        best[name] = round(1e6 * min(timer.repeat(options.rounds, options.calls)) / options.calls, 2)
+    if options.json:
+        print(json.dumps({"torch": torch.__version__, "python": sys.version.split()[0], "host_us": best}))
+    else:
+        print(f"microseconds a call, the least of {options.rounds} rounds of {options.calls}; torch {torch.__version__}, Python {sys.version.split()[0]}")
+        for name, value in best.items():
+            print(f"  {value:8.2f}  {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
