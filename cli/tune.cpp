@@ -1,6 +1,10 @@
 // trigen tune: find and store the best kernel for each problem.
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <set>
 
 #include "cli/command.h"
 #include "cli/problem_options.h"
@@ -8,6 +12,7 @@
 #include "cli/table.h"
 #include "cli/target_options.h"
 #include "tuner/evidence.h"
+#include "tuner/replay.h"
 #include "tuner/statistics.h"
 #include "tuner/text.h"
 #include "tuner/tune.h"
@@ -22,6 +27,10 @@ struct Tune {
   TargetOptions where;
   std::string budget;
   size_t candidates = 64, top = 8;
+  double share = 0.1;
+  bool exhaustive = false;
+  std::string record;
+  std::vector<std::string> replays;
   int jobs = 0;
   bool force = false, no_resume = false, json = false, verbose = false, no_device = false;
   uint64_t seed = 20240912;
@@ -60,7 +69,62 @@ struct Tune {
     table.print();
   }
 
+  // One file a problem in the folder, as soon as it is measured.
+  llvm::Error write_recording(const TuneReport& report) const {
+    if (record.empty() || report.provenance != Provenance::kMeasured || report.kept)
+      return llvm::Error::success();
+    char date[32];
+    const std::time_t now = std::time(nullptr);
+    std::tm utc{};
+    gmtime_r(&now, &utc);
+    std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    const Recording recording = recording_of(report, date);
+    std::error_code error;
+    std::filesystem::create_directories(record, error);
+    const std::string path = (std::filesystem::path(record) / file_name(recording)).string();
+    std::ofstream file(path, std::ios::trunc);
+    file << to_string(recording);
+    file.close();
+    if (!file)
+      return make_error(ErrorKind::kBadRequest,
+                        "cannot write the recording " + path + "; name another folder");
+    return llvm::Error::success();
+  }
+
+  // The search on recordings: what it would have chosen, at what cost, over sixteen draws of the noise.
+  llvm::Expected<int> run_replays() const {
+    Table table({"recording", ">rows", ">tried", ">share", ">worst regret", ">median", ">choices", "stop"});
+    SearchOptions search;
+    search.max_tried = candidates;
+    search.share = share;
+    for (const std::string& path : replays) {
+      std::ifstream file(path);
+      const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+      auto recording = parse_recording(text);
+      if (!recording) return with_prefix(recording.takeError(), path);
+      std::vector<double> regrets;
+      std::set<size_t> choices;
+      ReplayResult last;
+      for (uint64_t draw = 0; draw < 16; ++draw) {
+        auto result = replay(*recording, search, seed + draw);
+        if (!result) return with_prefix(result.takeError(), path);
+        regrets.push_back(result->regret);
+        choices.insert(result->chosen);
+        last = *result;
+      }
+      const Summary summary = summarize(regrets);
+      table.add(
+          {recording->problem + " " + recording->target + (recording->exhaustive() ? "" : ", not exhaustive"),
+           std::to_string(recording->rows.size()), std::to_string(last.tried), percent(last.share),
+           format("%.1f %%", 100 * summary.maximum), format("%.1f %%", 100 * summary.median),
+           std::to_string(choices.size()), last.reason});
+    }
+    table.print();
+    return kDone;
+  }
+
   llvm::Expected<int> run_all() {
+    if (!replays.empty()) return run_replays();
     auto list = problems.problems("core");
     if (!list) return list.takeError();
     auto target = where.target();
@@ -87,7 +151,13 @@ struct Tune {
       }
       *target = &device->target();
     }
-    options.max_candidates = candidates;
+    options.search.max_tried = candidates;
+    options.search.share = share;
+    options.search.exhaustive = exhaustive || candidates == 0;
+    if (options.search.exhaustive) {
+      if (budget.empty()) options.search.budget_s = 0;
+      options.search.finalists = 16;  // what is best is decided in turn, not by times that are a minute apart
+    }
     options.predict_candidates = std::max<size_t>(1, top);
     options.family = choice->family;
     options.config = choice->config;
@@ -138,6 +208,7 @@ struct Tune {
         if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
       }
       unstored += report->stored ? 0 : 1;
+      if (auto error = write_recording(*report)) return error;
       reports.push_back(std::move(*report));
     }
     display.clear();
@@ -176,8 +247,18 @@ void add_tune(CLI::App& app, Commands& commands) {
   tune->where.add_device(*sub);
   tune->where.add_family(*sub);
   tune->where.add_cache(*sub);
-  sub->add_option("--budget", tune->budget, "time for one problem, measuring: 60s, 2m (120s)");
-  sub->add_option("--candidates", tune->candidates, "candidates to compile and time at most, 0 for all (64)");
+  sub->add_option("--budget", tune->budget,
+                  "time for one problem, measuring: 60s, 2m (60s; none with --exhaustive)");
+  sub->add_option("--candidates", tune->candidates,
+                  "candidates to compile and time at most, beside the tenth of all; 0 for all of them (64)");
+  sub->add_option("--share", tune->share, "part of all candidates to try at most (0.1)")
+      ->check(CLI::Range(0.0, 1.0));
+  sub->add_flag("--exhaustive", tune->exhaustive, "time every legal candidate, as --candidates 0");
+  sub->add_option("--record", tune->record, "folder for recordings of what was measured, a file a problem")
+      ->type_name("FOLDER");
+  sub->add_option("--replay", tune->replays,
+                  "no tuning: the search on recordings, and what it would have chosen")
+      ->type_name("FILE");
   sub->add_option("--top", tune->top, "without a device: candidates to compile, by the model's order (8)");
   sub->add_option("-j,--jobs", tune->jobs, "compiling threads, 0 for one per CPU (0)");
   sub->add_option("--seed", tune->seed, "of the random inputs");

@@ -1,45 +1,155 @@
 #include "tuner/search.h"
 
 #include <algorithm>
+#include <cmath>
+#include <set>
+#include <tuple>
 
 #include "tuner/statistics.h"
 #include "tuner/text.h"
 
 namespace trigen {
+namespace {
 
-Search::Search(size_t candidates, const SearchOptions& options)
-    : options_(options), seconds_(candidates, -1) {}
+// A neighbour of a config this much slower than the best is not worth a try.
+constexpr double kWalkReach = 0.10;
+// The model is off by less than this factor: seeds of other tiles that it puts further away wait for the
+// walk.
+constexpr double kSeedReach = 2.0;
+
+auto tile_of(const SearchPoint& p) {
+  return std::make_tuple(p.family, p.config.tile_m, p.config.tile_n, p.config.tile_k, p.config.cluster);
+}
+
+}  // namespace
+
+bool neighbours(const SearchPoint& a, const SearchPoint& b) {
+  if (a.family != b.family) return false;
+  const Config& x = a.config;
+  const Config& y = b.config;
+  const int sides = (x.tile_m != y.tile_m) + (x.tile_n != y.tile_n) + (x.tile_k != y.tile_k);
+  const bool fit =
+      x.stages != y.stages || x.warps_m != y.warps_m || x.warps_n != y.warps_n || x.blocks != y.blocks;
+  const int others = (x.raster != y.raster) + (x.split_k != y.split_k) + (x.cluster != y.cluster) +
+                     (x.vec_a != y.vec_a || x.vec_b != y.vec_b || x.vec_c != y.vec_c);
+  if (sides == 1) return others == 0;
+  if (sides > 1) return false;
+  if (!fit) return others == 1;
+  const int fits =
+      (x.stages != y.stages) + (x.warps_m != y.warps_m || x.warps_n != y.warps_n) + (x.blocks != y.blocks);
+  return others + fits == 1;
+}
+
+Search::Search(std::vector<SearchPoint> points, const SearchOptions& options)
+    : options_(options),
+      points_(std::move(points)),
+      seconds_(points_.size(), -1),
+      tried_(points_.size(), false) {
+  allowance_ = points_.size();
+  if (options_.exhaustive) return;
+  const auto share = static_cast<size_t>(std::floor(options_.share * static_cast<double>(points_.size())));
+  allowance_ = std::max(share, options_.min_tried);
+  if (options_.max_tried > 0) allowance_ = std::min(allowance_, options_.max_tried);
+  allowance_ = std::min(allowance_, points_.size());
+}
 
 void Search::timed(size_t candidate, double median_s) {
   seconds_[candidate] = median_s;
+  tried_[candidate] = true;
   ++done_;
   ++timed_;
-  const bool gain = timed_ == 1 || median_s < best_s_ * (1 - kNoiseFloor);
-  since_gain_ = gain ? 0 : since_gain_ + 1;
-  if (timed_ == 1 || median_s < best_s_) {
+  if (timed_ == 1 || median_s < best_s_ || (median_s == best_s_ && candidate < best_)) {
     best_ = candidate;
     best_s_ = median_s;
   }
 }
 
-void Search::failed(size_t) { ++done_; }
+void Search::failed(size_t candidate) {
+  tried_[candidate] = true;
+  ++done_;
+}
 
-bool Search::wants_more(double elapsed_s) const {
-  if (done_ >= seconds_.size()) return false;
-  if (options_.budget_s > 0 && elapsed_s >= options_.budget_s * (1 - options_.finals_share)) return false;
-  return timed_ < options_.min_timed || since_gain_ < options_.patience;
+// Half of the seeds are the model's first choices, the others the first choice of each further tile.
+std::vector<size_t> Search::seeds() const {
+  const size_t wanted =
+      std::max<size_t>(1, static_cast<size_t>(std::lround(options_.seeds * static_cast<double>(allowance_))));
+  std::vector<size_t> chosen;
+  std::set<decltype(tile_of(points_[0]))> tiles;
+  for (size_t i = 0; i < points_.size() && chosen.size() < (wanted + 1) / 2; ++i) {
+    chosen.push_back(i);
+    tiles.insert(tile_of(points_[i]));
+  }
+  for (size_t i = chosen.size(); i < points_.size() && chosen.size() < wanted; ++i) {
+    if (points_[i].predicted_s > kSeedReach * points_[0].predicted_s) break;
+    if (tiles.insert(tile_of(points_[i])).second) chosen.push_back(i);
+  }
+  for (size_t i = 0; i < points_.size() && chosen.size() < wanted; ++i)
+    if (std::find(chosen.begin(), chosen.end(), i) == chosen.end()) chosen.push_back(i);
+  chosen.erase(std::remove_if(chosen.begin(), chosen.end(), [&](size_t i) { return tried_[i]; }),
+               chosen.end());
+  if (chosen.size() > left()) chosen.resize(left());
+  return chosen;
+}
+
+std::vector<size_t> Search::step() const {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < points_.size(); ++i)
+    if (seconds_[i] >= 0 && seconds_[i] <= best_s_ * (1 + kWalkReach)) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return seconds_[a] < seconds_[b]; });
+  const size_t wanted = std::min(options_.batch, left());
+  std::vector<size_t> chosen;
+  const auto take = [&](size_t i) {
+    if (chosen.size() < wanted && !tried_[i] && std::find(chosen.begin(), chosen.end(), i) == chosen.end())
+      chosen.push_back(i);
+  };
+  for (const size_t from : order) {
+    // of each further tile the model's first alone
+    std::set<decltype(tile_of(points_[0]))> tiles;
+    for (size_t i = 0; i < points_.size() && chosen.size() < wanted; ++i) {
+      if (!neighbours(points_[from], points_[i])) continue;
+      if (tile_of(points_[i]) != tile_of(points_[from]) && !tiles.insert(tile_of(points_[i])).second)
+        continue;
+      take(i);
+    }
+  }
+  // nothing near is left: on along the model's order
+  for (size_t i = 0; i < points_.size() && chosen.size() < wanted; ++i) take(i);
+  return chosen;
+}
+
+std::vector<size_t> Search::next(double elapsed_s) {
+  if (left() == 0 || !in_time(elapsed_s)) return {};
+  if (options_.exhaustive) {
+    std::vector<size_t> all;
+    for (size_t i = 0; i < points_.size(); ++i)
+      if (!tried_[i]) all.push_back(i);
+    return all;
+  }
+  if (steps_++ == 0) {
+    auto first = seeds();
+    if (!first.empty()) return first;  // else all of them were tried before an interruption
+  }
+  if (any()) {
+    if (before_step_s_ > 0) idle_steps_ = best_s_ < before_step_s_ * (1 - kNoiseFloor) ? 0 : idle_steps_ + 1;
+    if (idle_steps_ >= options_.patience) return {};
+    before_step_s_ = best_s_;
+  }
+  return step();
+}
+
+bool Search::in_time(double elapsed_s) const {
+  return options_.budget_s <= 0 || elapsed_s < options_.budget_s * (1 - options_.finals_share);
 }
 
 std::string Search::reason(double elapsed_s) const {
-  if (done_ >= seconds_.size()) return format("all %zu candidates tried", seconds_.size());
-  if (options_.budget_s > 0 && elapsed_s >= options_.budget_s * (1 - options_.finals_share)) {
-    return format("budget of %.0f s spent after %zu of %zu candidates", options_.budget_s, done_,
-                  seconds_.size());
-  }
-  if (timed_ >= options_.min_timed && since_gain_ >= options_.patience) {
-    return format("no gain in the last %zu of %zu candidates timed", since_gain_, timed_);
-  }
-  return format("stopped after %zu of %zu candidates", done_, seconds_.size());
+  const size_t all = points_.size();
+  if (done_ >= all) return format("all %zu candidates tried", all);
+  if (!in_time(elapsed_s))
+    return format("budget of %.0f s spent after %zu of %zu candidates", options_.budget_s, done_, all);
+  if (left() == 0) return format("%zu of %zu candidates tried, as many as allowed", done_, all);
+  if (idle_steps_ >= options_.patience)
+    return format("no gain in the last %zu steps after %zu of %zu candidates", idle_steps_, done_, all);
+  return format("stopped after %zu of %zu candidates", done_, all);
 }
 
 std::vector<size_t> Search::finalists() const {

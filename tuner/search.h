@@ -1,38 +1,66 @@
-// The search's decisions, apart from devices and compilers: what is good enough to stop, and who goes into
-// the finals.
+// The search's decisions, apart from devices and compilers: what to time next, when to stop, and who goes
+// into the finals.
+//
+// The model's order is a good guess of which tiles are worth a try and a poor one of the last ten percent. So
+// the search times the model's first choices, spread over different tiles, and then walks: neighbours of the
+// best config so far (one parameter away), then of the second best. A tenth of the candidates is timed at
+// most. Times decide, in a fixed order: two searches that see the same times take the same path.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
+#include "generator/family.h"
+
 namespace trigen {
 
 struct SearchOptions {
-  double budget_s = 120;      // for one problem, finals included
+  double budget_s = 60;       // for one problem, finals included; 0 = none
   double finals_share = 0.2;  // part of the budget that is kept for the finals
-  size_t min_timed = 32;      // no early stop before that many were timed
-  size_t patience =
-      16;  // stop when that many in a row, in the model's order, did not beat the best by the noise
-  size_t finalists = 5;
-  double finals_reach =
-      0.06;  // only candidates this close to the best quick time (6 %: beyond what noise can turn round)
+  double share = 0.1;         // of the candidates that is tried at most ...
+  size_t min_tried = 12;      // ... but at least so many
+  size_t max_tried = 64;      // and at most so many; 0 = no such limit
+  double seeds = 0.5;         // part of them that the model chooses
+  size_t batch = 6;           // candidates of one step of the walk: built in parallel
+  size_t patience = 2;        // steps in a row that did not beat the best by the noise: stop
+  bool exhaustive = false;    // every candidate, in the model's order
+  size_t finalists = 8;
+  // Only candidates this close to the best quick time: quick times are taken alone, and a chip that gets warm
+  // has moved them by up to 16 % (H200, 2026-11-20, 0.8 ms kernels), finals are taken in turn.
+  double finals_reach = 0.1;
 };
+
+// One config as the search knows it.
+struct SearchPoint {
+  std::string family;
+  Config config{};
+  double predicted_s = 0;
+};
+
+// Is one a step away from the other? The same family, and one of these differs: raster; split_k; stages;
+// cluster; vector widths; blocks; warps; or one side of the tile (with whatever stages, warps and blocks go
+// with it).
+bool neighbours(const SearchPoint& a, const SearchPoint& b);
 
 // Candidates are known by their position in the model's order, which is also the fixed order of ties.
 class Search {
  public:
-  Search(size_t candidates, const SearchOptions& options);
+  Search(std::vector<SearchPoint> points, const SearchOptions& options);
 
+  // What to build and try next, in this order; empty: stop. Every one of the last batch must have been
+  // reported (timed or failed), or the search has been out of time.
+  std::vector<size_t> next(double elapsed_s);
   void timed(size_t candidate, double median_s);
   void failed(size_t candidate);  // not built, wrong, or spilling: out
 
-  // Should the next candidate be timed? `elapsed_s` counts from the start of the problem.
-  bool wants_more(double elapsed_s) const;
-  // Why it stopped: "all 40 candidates timed", "budget of 60 s spent", "no gain in 16 candidates".
+  // Is there time left for another one?
+  bool in_time(double elapsed_s) const;
+  // Why it stopped: "all 40 candidates tried", "budget of 60 s spent", "no gain in 2 steps".
   std::string reason(double elapsed_s) const;
 
-  size_t timed_count() const { return timed_; }
+  size_t tried_count() const { return done_; }
+  size_t allowance() const { return allowance_; }  // candidates tried at most
   bool any() const { return timed_ > 0; }
   size_t best() const { return best_; }
   double best_seconds() const { return best_s_; }
@@ -42,10 +70,16 @@ class Search {
   bool contends(double median_s) const;
 
  private:
+  std::vector<size_t> seeds() const;
+  std::vector<size_t> step() const;
+  size_t left() const { return allowance_ > done_ ? allowance_ - done_ : 0; }
+
   SearchOptions options_;
+  std::vector<SearchPoint> points_;
   std::vector<double> seconds_;  // < 0: not timed
-  size_t done_ = 0, timed_ = 0, best_ = 0, since_gain_ = 0;
-  double best_s_ = 0;
+  std::vector<bool> tried_;
+  size_t allowance_ = 0, done_ = 0, timed_ = 0, best_ = 0, idle_steps_ = 0, steps_ = 0;
+  double best_s_ = 0, before_step_s_ = 0;
 };
 
 }  // namespace trigen

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <deque>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -12,16 +12,11 @@
 #include "tuner/verify.h"
 
 namespace trigen {
-namespace {
-
-// Built candidates on their way from the compiling threads to the measuring one.
+// Built candidates on their way from the compiling threads to the measuring one, which takes them in its own
+// order.
 class BuildQueue {
  public:
-  struct Item {
-    size_t index;
-    llvm::Expected<BuiltBinary> built;
-  };
-  // `indices` are positions in `candidates`; both stay alive until the queue is destroyed.
+  // `indices` are positions in `candidates`, which stays alive until the queue is destroyed.
   BuildQueue(const std::vector<Candidate>& candidates, std::vector<size_t> indices, Store& store,
              BuildAllOptions options)
       : indices_(std::move(indices)) {
@@ -30,7 +25,7 @@ class BuildQueue {
     thread_ = std::thread([this, &store, options] {
       build_all(work_, store, options, [this](size_t i, llvm::Expected<BuiltBinary> built) {
         const std::lock_guard<std::mutex> lock(mutex_);
-        items_.push_back({indices_[i], std::move(built)});
+        built_.emplace(indices_[i], std::move(built));
         ready_.notify_one();
         return !stop_.load();
       });
@@ -42,26 +37,30 @@ class BuildQueue {
   ~BuildQueue() {
     stop();
     thread_.join();
-    for (Item& item : items_) {
-      if (!item.built) llvm::consumeError(item.built.takeError());
+    for (auto& [index, built] : built_) {
+      if (!built) llvm::consumeError(built.takeError());
     }
   }
+  BuildQueue(const BuildQueue&) = delete;
+  BuildQueue& operator=(const BuildQueue&) = delete;
   void stop() { stop_.store(true); }
-  // Waits up to 50 ms; nullopt when nothing came. `over` when nothing will come any more.
-  std::optional<Item> pop(bool& over) {
+  // Waits up to 50 ms; nullopt when it is not there yet. `over` when it will never come (a stopped queue).
+  std::optional<llvm::Expected<BuiltBinary>> take(size_t index, bool& over) {
     std::unique_lock<std::mutex> lock(mutex_);
-    ready_.wait_for(lock, std::chrono::milliseconds(50), [&] { return !items_.empty() || finished_; });
-    over = items_.empty() && finished_;
-    if (items_.empty()) return std::nullopt;
-    Item item = std::move(items_.front());
-    items_.pop_front();
-    return item;
+    ready_.wait_for(lock, std::chrono::milliseconds(50),
+                    [&] { return built_.count(index) > 0 || finished_; });
+    const auto found = built_.find(index);
+    over = found == built_.end() && finished_;
+    if (found == built_.end()) return std::nullopt;
+    std::optional<llvm::Expected<BuiltBinary>> out(std::move(found->second));
+    built_.erase(found);
+    return out;
   }
 
  private:
   std::vector<size_t> indices_;
   std::vector<Candidate> work_;
-  std::deque<Item> items_;
+  std::map<size_t, llvm::Expected<BuiltBinary>> built_;
   std::mutex mutex_;
   std::condition_variable ready_;
   std::atomic<bool> stop_{false};
@@ -69,7 +68,20 @@ class BuildQueue {
   std::thread thread_;
 };
 
-size_t limited(size_t count, size_t limit) { return limit > 0 ? std::min(count, limit) : count; }
+namespace {
+
+std::vector<SearchPoint> points_of(const std::vector<Candidate>& candidates, const DeviceModel& model) {
+  std::vector<SearchPoint> points;
+  points.reserve(candidates.size());
+  for (const Candidate& candidate : candidates)
+    points.push_back({candidate.family->name().str(), candidate.config, predict(candidate, model).seconds});
+  return points;
+}
+
+DeviceModel model_for(const Target& target, const Device* device) {
+  const bool real = device != nullptr && !device->info().emulated && device->runs_cubin_of(target);
+  return real ? device->model() : model_of(target);
+}
 
 }  // namespace
 
@@ -81,19 +93,18 @@ Session::Session(const Problem& problem, const Target& target, const Device* dev
       store_(store),
       options_(options),
       candidates_(std::move(candidates)),
-      search_(limited(candidates_.size(), options.max_candidates), options.search),
+      search_(points_of(candidates_, model_for(target, device)), options.search),
       start_(std::chrono::steady_clock::now()),
       timed_(candidates_.size()),
       keys_(candidates_.size()) {
   report_.problem = to_string(problem);
   report_.target = target.name.str();
-  const bool real = device != nullptr && !device->info().emulated && device->runs_cubin_of(target);
-  const DeviceModel model = real ? device->model() : model_of(target);
+  const DeviceModel model = model_for(target, device);
   report_.ceiling_s = ceiling_of(problem, target, model).seconds();
   for (const Candidate& candidate : candidates_) {
     CandidateReport row;
     row.candidate = describe(candidate);
-    row.predicted_s = predict(candidate, model).seconds;
+    row.ranked_s = row.predicted_s = predict(candidate, model).seconds;
     report_.candidates.push_back(std::move(row));
   }
 }
@@ -273,7 +284,7 @@ void Session::resume() {
   size_t taken = 0;
   for (const Record& sample : store_.find_samples(report_.problem, report_.target, device_->info().name)) {
     if (sample.driver != device_->info().driver || sample.sms != device_->info().sms) continue;
-    for (size_t i = 0; i < limited(candidates_.size(), options_.max_candidates); ++i) {
+    for (size_t i = 0; i < candidates_.size(); ++i) {
       CandidateReport& row = report_.candidates[i];
       if (row.candidate != sample.candidate || row.resumed) continue;
       if (render(candidates_[i]).hash != sample.binary.source_hash || !read_sample(sample.evidence, row))
@@ -407,6 +418,52 @@ llvm::Error Session::run_finals() {
   return llvm::Error::success();
 }
 
+llvm::Error Session::search_batches(std::unique_ptr<BuildQueue> queue, std::vector<size_t> batch) {
+  std::vector<std::pair<size_t, Binary>> spilled;
+  bool stopped = false;
+  const auto go_on = [&] { return !stopped && !cancelled() && search_.in_time(elapsed()); };
+  while (!batch.empty()) {
+    for (size_t at = 0; at < batch.size() && go_on();) {
+      const size_t index = batch[at];
+      show("measuring", search_.tried_count(), search_.allowance(), search_.best_seconds(),
+           search_.any() ? report_.candidates[search_.best()].candidate : "");
+      auto built = queue->take(index, stopped);
+      if (!built) continue;
+      ++at;
+      CandidateReport& row = report_.candidates[index];
+      if (!*built) {
+        row.outcome = Outcome::kNotBuilt;
+        row.note = take_error(built->takeError()).message;
+        search_.failed(index);
+        continue;
+      }
+      BuiltBinary& binary = **built;
+      note_cache(binary.cache_problem);
+      row.resources = resources_of(binary.binary);
+      row.predicted_s = predict(candidates_[index], device_->model(), row.resources).seconds;
+      if (row.resources.spill_bytes > 0) {
+        row.outcome = Outcome::kSpilled;
+        search_.failed(index);
+        spilled.emplace_back(index, std::move(binary.binary));
+        continue;
+      }
+      if (auto error = try_candidate(index, binary.binary)) return error;
+    }
+    if (!go_on()) break;
+    batch = search_.next(elapsed());
+    queue = std::make_unique<BuildQueue>(candidates_, batch, store_, options_.build);
+  }
+  queue.reset();
+  report_.stop_reason = cancelled() ? format("interrupted after %zu of %zu candidates", search_.tried_count(),
+                                             candidates_.size())
+                                    : search_.reason(elapsed());
+  for (auto& [index, binary] : spilled) {
+    if (search_.any() || cancelled()) break;
+    if (auto error = try_candidate(index, binary)) return error;
+  }
+  return llvm::Error::success();
+}
+
 llvm::Error Session::measure() {
   const DeviceInfo& info = device_->info();
   report_.device = info.name;
@@ -415,53 +472,15 @@ llvm::Error Session::measure() {
   WorkbenchOptions bench_options;
   bench_options.seed = options_.seed;
   bench_options.rotate = true;
-  const size_t count = limited(candidates_.size(), options_.max_candidates);
   resume();
-  std::vector<size_t> pending;
-  for (size_t i = 0; i < count; ++i) {
-    if (!report_.candidates[i].resumed) pending.push_back(i);
-  }
   // compiling starts first: making inputs and the reference takes its time
-  auto queue = std::make_unique<BuildQueue>(candidates_, pending, store_, options_.build);
+  std::vector<size_t> batch = search_.next(elapsed());
+  auto queue = std::make_unique<BuildQueue>(candidates_, batch, store_, options_.build);
   auto bench = Workbench::create(*device_, problem_, bench_options);
   if (!bench) return bench.takeError();
   bench_ = std::move(*bench);
   reference_ = std::make_unique<Reference>(problem_, bench_->list(), bench_->inputs());
-
-  std::vector<std::pair<size_t, Binary>> spilled;
-  size_t tried = count - pending.size();
-  bool over = pending.empty();
-  while (!over && !cancelled() && search_.wants_more(elapsed())) {
-    auto item = queue->pop(over);
-    show("measuring", tried, count, search_.best_seconds(),
-         search_.any() ? report_.candidates[search_.best()].candidate : "");
-    if (!item) continue;
-    ++tried;
-    CandidateReport& row = report_.candidates[item->index];
-    if (!item->built) {
-      row.outcome = Outcome::kNotBuilt;
-      row.note = take_error(item->built.takeError()).message;
-      search_.failed(item->index);
-      continue;
-    }
-    note_cache(item->built->cache_problem);
-    row.resources = resources_of(item->built->binary);
-    row.predicted_s = predict(candidates_[item->index], device_->model(), row.resources).seconds;
-    if (row.resources.spill_bytes > 0) {
-      row.outcome = Outcome::kSpilled;
-      search_.failed(item->index);
-      spilled.emplace_back(item->index, std::move(item->built->binary));
-      continue;
-    }
-    if (auto error = try_candidate(item->index, item->built->binary)) return error;
-  }
-  report_.stop_reason = cancelled() ? format("interrupted after %zu of %zu candidates", tried, count)
-                                    : search_.reason(elapsed());
-  queue.reset();
-  for (auto& [index, binary] : spilled) {
-    if (search_.any() || cancelled()) break;
-    if (auto error = try_candidate(index, binary)) return error;
-  }
+  if (auto error = search_batches(std::move(queue), std::move(batch))) return error;
   if (!search_.any()) return nothing_works();
   if (cancelled()) {
     // no finals: the first in the fixed order within the noise of the best quick time

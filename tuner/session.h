@@ -12,6 +12,8 @@
 
 namespace trigen {
 
+class BuildQueue;  // session.cpp
+
 class Session {
  public:
   Session(const Problem& problem, const Target& target, const Device* device, Store& store,
@@ -43,6 +45,9 @@ class Session {
     std::unique_ptr<TimedGraph> graph;
   };
   void resume();
+  // Builds and tries the search's batches until it has enough. Spilling kernels are passed over until nothing
+  // else works.
+  llvm::Error search_batches(std::unique_ptr<BuildQueue> first, std::vector<size_t> batch);
   // Checks and times one built candidate; fills its row. Device errors that end everything are returned.
   llvm::Error try_candidate(size_t index, const Binary& binary);
   llvm::Error time_candidate(size_t index, std::shared_ptr<const Plan> plan);

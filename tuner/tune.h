@@ -32,6 +32,7 @@ const char* to_string(Outcome outcome);
 struct CandidateReport {
   std::string candidate;  // family:config
   Outcome outcome = Outcome::kNotTried;
+  double ranked_s = 0;     // by the model before anything was compiled: what the order was made of
   double predicted_s = 0;  // with the compiler's report once it is compiled
   Resources resources;
   double error = 0, tolerance = 0;
@@ -75,7 +76,6 @@ struct TuneProgress {
 
 struct TuneOptions {
   SearchOptions search;
-  size_t max_candidates = 64;     // compiled and timed at most, in the model's order; 0 = all
   size_t predict_candidates = 8;  // compiled without a device
   int finals_rounds = 31;
   const Family* family = nullptr;

@@ -20,8 +20,8 @@ class Tune : public Gpu {
  protected:
   TuneOptions options() const {
     TuneOptions out;
-    out.max_candidates = 6;
-    out.search.min_timed = 4;
+    out.search.max_tried = 6;
+    out.search.min_tried = 6;
     out.finals_rounds = 7;
     return out;
   }

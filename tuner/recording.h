@@ -1,0 +1,51 @@
+// What a tune measured of a problem's candidates, as a compact text: data to test search strategies on
+// without a device (tuner/replay.h).
+//
+//   trigen recording 1
+//   problem forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0
+//   target sm_90a
+//   device NVIDIA H200, 132 SMs, driver 580.159.04
+//   date 2026-11-21T04:10:00Z
+//   candidates 353
+//   # rank outcome us lower upper finals_us predicted_us registers candidate
+//   1 chosen 24.100 24.050 24.200 24.010 21.300 168 wgmma_sm90:tile=128x256x64,...
+//   7 spills - - - - 22.900 255 wgmma_sm90:tile=...
+//
+// Ranks count from 1 in the model's order; predicted_us is what that order was made of, before anything was
+// compiled. lower and upper are quartiles of the samples, finals_us the median in turn with the other
+// finalists. "-": none.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "llvm/Support/Error.h"
+#include "tuner/tune.h"
+
+namespace trigen {
+
+struct RecordedCandidate {
+  size_t rank = 0;
+  std::string outcome;                                                         // as to_string(Outcome)
+  double us = 0, lower_us = 0, upper_us = 0, finals_us = 0, predicted_us = 0;  // 0: none
+  int registers = 0;
+  std::string candidate;
+  bool timed() const { return us > 0; }
+};
+
+struct Recording {
+  std::string problem, target, device, date;
+  size_t candidates = 0;  // of the whole space; fewer rows: it was not exhaustive
+  std::vector<RecordedCandidate> rows;
+  bool exhaustive() const { return rows.size() == candidates; }
+};
+
+// Of a report with measurements; candidates that were not tried are left out.
+Recording recording_of(const TuneReport& report, const std::string& date);
+std::string to_string(const Recording& recording);
+// Errors: bad request, with the line's number.
+llvm::Expected<Recording> parse_recording(llvm::StringRef text);
+// "forward-dtype=bf16-B=32-...sm_90a.txt": a file's name for it.
+std::string file_name(const Recording& recording);
+
+}  // namespace trigen
