@@ -20,7 +20,7 @@ using testing::HasSubstr;
 std::vector<SearchPoint> apart(size_t count) {
   std::vector<SearchPoint> out;
   for (size_t i = 0; i < count; ++i) {
-    SearchPoint point{"f" + std::to_string(i), {}, 1e-6 * static_cast<double>(100 + i)};
+    SearchPoint point{std::string("f").append(std::to_string(i)), {}, 1e-6 * static_cast<double>(100 + i)};
     out.push_back(point);
   }
   return out;
