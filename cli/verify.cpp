@@ -147,10 +147,27 @@ struct Verify {
       line("built", text, describe(work.candidates[i]), nullptr, "", 0);
     }
     if (build_only) return true;
+    // One plan of decode serves every row: several are checked.
+    for (const Rows& rows : rows_to_check(work.problem))
+      if (!check_rows(work, target, *device, rows)) return false;
+    return true;
+  }
+
+  bool check_rows(const Work& work, const Target& target, const Device& device, const Rows& rows) {
+    const std::string text = to_string(work.problem);
+    const std::string range = work.problem.op == Op::kDecode
+                                  ? format("rows %lld to %lld", static_cast<long long>(rows.first),
+                                           static_cast<long long>(rows.first + rows.count - 1))
+                                  : "";
+    auto fail = [&](const std::string& candidate, const std::string& why) {
+      ++failed;
+      line("FAIL", text, candidate, nullptr, range + (range.empty() ? "" : ": ") + why, 0);
+    };
     WorkbenchOptions bench_options;
     bench_options.seed = seed;
     bench_options.gap = gap;
-    auto bench = Workbench::create(*device, work.problem, bench_options);
+    bench_options.rows = rows;
+    auto bench = Workbench::create(device, work.problem, bench_options);
     if (!bench) {
       fail("-", take_error(bench.takeError()).message);
       return true;
@@ -163,12 +180,12 @@ struct Verify {
       const auto start = std::chrono::steady_clock::now();
       Resolution resolution;
       resolution.candidate = work.candidates[i];
-      resolution.binary = std::move(*work.binaries[i]);
+      resolution.binary = *work.binaries[i];
       const std::string name = describe(resolution.candidate);
       PlanOptions plan_options;
       plan_options.target = target.name.str();
       auto plan =
-          Plan::create(*device, std::move(resolution), plan_options, ptx ? LoadFrom::kPtx : LoadFrom::kAuto);
+          Plan::create(device, std::move(resolution), plan_options, ptx ? LoadFrom::kPtx : LoadFrom::kAuto);
       if (!plan) {
         fail(name, take_error(plan.takeError()).message);
         continue;
@@ -184,7 +201,8 @@ struct Verify {
       }
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       (result->ok ? passed : failed) += 1;
-      line(result->ok ? "ok" : "FAIL", text, name, &*result, result->failure, seconds);
+      line(result->ok ? "ok" : "FAIL", text, name, &*result,
+           range + (range.empty() || result->failure.empty() ? "" : ": ") + result->failure, seconds);
     }
     return true;
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/decode_cost.h"
 #include "generator/makespan.h"
 #include "generator/wgmma_cost.h"
 #include "llvm/ADT/SmallVector.h"
@@ -313,6 +314,7 @@ DeviceModel model_of(const Target& target) {
 Prediction predict(const Candidate& candidate, const DeviceModel& device,
                    const std::optional<Resources>& resources) {
   if (candidate.family->name() == "wgmma_sm90") return predict_wgmma_sm90(candidate, device, resources);
+  if (candidate.family->name() == "decode") return predict_decode(candidate, device, resources);
   const Model m{candidate.problem, candidate.config, *candidate.target, device, candidate.family->name()};
   const Occupancy o = occupancy(m, candidate, resources);
   Schedule s = m.weight() ? weight_schedule(m) : product_schedule(m);

@@ -13,6 +13,8 @@ llvm::StringRef entry_name(Op op) {
       return "trigen_grad_input";
     case Op::kGradWeight:
       return "trigen_grad_weight";
+    case Op::kDecode:
+      return "trigen_decode";
   }
   return "invalid";
 }

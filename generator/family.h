@@ -39,7 +39,7 @@ struct LaunchPlan {
   int64_t workspace_bytes = 0;
 };
 
-// "trigen_forward", "trigen_grad_input", "trigen_grad_weight".
+// "trigen_forward", "trigen_grad_input", "trigen_grad_weight", "trigen_decode".
 llvm::StringRef entry_name(Op op);
 inline constexpr llvm::StringLiteral kReduceEntry = "trigen_reduce";  // second launch of split_k > 1
 

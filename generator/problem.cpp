@@ -12,8 +12,9 @@ namespace trigen {
 namespace {
 
 constexpr llvm::StringRef kKeys[] = {"dtype",  "B",    "H",      "T",      "D",
-                                     "K",      "pad",  "layout", "fill",   "diag",
-                                     "wdtype", "math", "align",  "walign", "epilogue"};
+                                     "K",      "pad",  "rows",   "layout", "fill",
+                                     "diag",   "wdtype", "math", "align",  "walign",
+                                     "epilogue"};
 constexpr llvm::StringLiteral kExample = "forward,dtype=bf16,B=32,T=512,D=1024";
 
 llvm::Error bad(const llvm::Twine& message) { return make_error(ErrorKind::kBadRequest, message); }
@@ -75,6 +76,7 @@ llvm::Error parse_value(const Field& field, Problem& problem) {
                       .Case("D", &problem.D)
                       .Case("K", &problem.K)
                       .Case("pad", &problem.pad)
+                      .Case("rows", &problem.rows)
                       .Case("diag", &problem.diag)
                       .Case("align", &problem.align)
                       .Case("walign", &problem.walign)
@@ -186,6 +188,7 @@ std::string to_string(const Problem& problem) {
   add("D", llvm::Twine(problem.D));
   add("K", llvm::Twine(problem.K));
   add("pad", llvm::Twine(problem.pad));
+  if (problem.rows != 1) add("rows", llvm::Twine(problem.rows));
   if (problem.layout != Layout::kBTD) add("layout", to_string(problem.layout));
   if (problem.fill != Fill::kLower) add("fill", to_string(problem.fill));
   if (problem.diag != 0) add("diag", llvm::Twine(problem.diag));

@@ -4,6 +4,7 @@
 //   forward      z = bias[h,t] + sum_{s,j} W[h,t,s,j] x[b,h,s,d+j-pad]
 //                y[b,h,t,d] = act(z) * gate[b,h,t,d] + residual[b,h,t,d]
 //   grad_input   dx[b,h,s,d] = sum_{t,j} W[h,t,s,j] dy[b,h,t,d-j+pad] + residual[b,h,s,d]
+//   decode       rows t of forward that each run names, at most `rows` of them: reads their tokens of x only
 //   grad_weight  dW[h,t,s,j] = sum_{b,d} dy[b,h,t,d] x[b,h,s,d+j-pad]
 //                grad_bias[h,t] = sum_{b,d} dy[b,h,t,d]
 //
@@ -16,15 +17,16 @@
 //   forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0
 //   forward,dtype=bf16,B=16,H=4,T=1024,D=256,K=1,pad=0,layout=bdt,fill=upper,diag=2,align=2,epilogue=bias+gelu
 //   grad_weight,dtype=f32,B=8,H=1,T=2048,D=1024,K=1,pad=0,math=tf32,epilogue=bias+accumulate
+//   decode,dtype=bf16,B=256,H=1,T=512,D=1024,K=1,pad=0,rows=4
 //
-// Defaults: H=1, K=1, pad=(K-1)/2 ('same' of nn.Conv1d), layout=btd, fill=lower, diag=0, wdtype=dtype,
+// Defaults: H=1, K=1, pad=(K-1)/2 ('same' of nn.Conv1d), rows=1 (decode only), layout=btd, fill=lower, diag=0, wdtype=dtype,
 // math=simt for f32, align and walign as contiguous tensors have them, no epilogue. op, dtype, B, T and D
 // have none.
 //
-// Order of the keys: dtype B H T D K pad layout fill diag wdtype math align walign epilogue. The epilogue is
+// Order of the keys: dtype B H T D K pad rows layout fill diag wdtype math align walign epilogue. The epilogue is
 // a sum of
 //
-//   forward      bias gelu|silu pre gate residual (pre needs an activation or a gate)
+//   forward, decode   bias gelu|silu pre gate residual (pre needs an activation or a gate)
 //   grad_input   residual
 //   grad_weight  bias accumulate zero_outside
 #pragma once
@@ -56,6 +58,7 @@ struct Problem {
   DType wdtype = DType::kBF16;  // dtype, or f32 while dtype is 16-bit
   Math math = Math::kDefault;
   int64_t B = 0, H = 1, T = 0, D = 0, K = 1, pad = 0;
+  int64_t rows = 1;  // decode: the most rows of one run; T is the capacity. 1 for the other ops
   Layout layout = Layout::kBTD;
   Fill fill = Fill::kLower;
   int64_t diag = 0;
@@ -80,6 +83,20 @@ llvm::Error validate(const Problem& problem);
 // The largest size or flattened coordinate (T, B*D, T*K ...): a tile more still fits 32 bits.
 inline constexpr int64_t kMaxCoordinate = (int64_t{1} << 31) - (int64_t{1} << 16);
 
+// Rows of one run of decode.
+struct Rows {
+  int64_t first = 0, count = 0;
+};
+// decode: the `rows` rows that read the most tokens, which counts, predictions and measurements are of unless
+// they name others. Every row for the other ops.
+Rows longest_rows(const Problem& problem);
+// The tokens [first, last) that any of the rows reads; {0, 0} when there are none.
+struct Tokens {
+  int64_t first = 0, last = 0;
+};
+Tokens tokens_of_rows(const Problem& problem, Rows rows);
+inline constexpr int64_t kMaxDecodeRows = 64;  // more rows of one run are forward's work
+
 // Sets align and walign to what contiguous tensors of these sizes with 16-byte aligned pointers have.
 void set_contiguous_alignment(Problem& problem);
 
@@ -90,6 +107,7 @@ struct Work {
   double min_bytes;      // every input read once (triangle of W only), every output written once
 };
 Work count_work(const Problem& problem);
+Work count_work(const Problem& problem, Rows rows);  // of a run of decode
 
 int64_t element_size(DType dtype);  // bytes
 llvm::StringRef to_string(Op op);

@@ -6,10 +6,10 @@ namespace trigen {
 
 Problem RandomProblem::kind() {
   Problem p;
-  p.op = static_cast<Op>(pick(3));
+  p.op = static_cast<Op>(pick(4));
   p.dtype = static_cast<DType>(pick(3));
   p.wdtype = p.dtype != DType::kF32 && coin() ? DType::kF32 : p.dtype;
-  if (p.dtype == DType::kF32) p.math = coin() ? Math::kSimt : Math::kTF32;
+  if (p.dtype == DType::kF32) p.math = p.op == Op::kDecode || coin() ? Math::kSimt : Math::kTF32;
   return p;
 }
 
@@ -38,6 +38,7 @@ Problem RandomProblem::next_small(bool tf32) {
 
 void RandomProblem::rest(Problem& p) {
   p.pad = pick(p.K);
+  if (p.op == Op::kDecode && coin()) p.rows = 1 + pick(std::min<int64_t>(p.T, coin() ? 8 : kMaxDecodeRows));
   p.layout = coin() ? Layout::kBTD : Layout::kBDT;
   p.fill = coin() ? Fill::kLower : Fill::kUpper;
   if (coin()) p.diag = pick(2 * p.T - 1) - (p.T - 1);
@@ -47,6 +48,7 @@ void RandomProblem::rest(Problem& p) {
   Epilogue& e = p.epilogue;
   switch (p.op) {
     case Op::kForward:
+    case Op::kDecode:
       e.bias = coin();
       e.act = static_cast<Activation>(pick(3));
       e.gate = coin();

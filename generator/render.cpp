@@ -26,7 +26,7 @@ Problem source_problem(const Candidate& candidate) {
   Problem p = candidate.problem;
   const Config& c = candidate.config;
   if (candidate.generic) {
-    p.H = p.K = 1;
+    p.H = p.K = p.rows = 1;
     p.T = p.D = 1024;
     p.pad = p.diag = 0;
   }
@@ -36,6 +36,7 @@ Problem source_problem(const Candidate& candidate) {
   p.align = std::max(b, p.op == Op::kGradWeight ? a : output);
   p.walign = p.op == Op::kGradWeight ? output : a;
   // A config may need a least B*D (split_k): the smallest power of two that it is legal for.
+  p.rows = 1;  // a geometry, as the batch is
   for (p.B = 1; p.B < (1 << 20); p.B *= 2)
     if (!candidate.family->reject(p, *candidate.target, c)) return p;
   p.B = candidate.problem.B;
@@ -48,7 +49,7 @@ std::string enumerator(llvm::StringRef type, llvm::StringRef name) {
 
 // The C++ enumerators, which are not the names of the text form.
 llvm::StringRef cpp_name(Op op) {
-  constexpr llvm::StringLiteral names[] = {"Forward", "GradInput", "GradWeight"};
+  constexpr llvm::StringLiteral names[] = {"Forward", "GradInput", "GradWeight", "Decode"};
   return names[static_cast<int>(op)];
 }
 llvm::StringRef cpp_name(DType dtype) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <initializer_list>
 
 #include "generator/error.h"
@@ -40,6 +41,13 @@ llvm::Error check_sizes(const Problem& p) {
     if (llvm::Error error = check_range(size.name, size.value, 1, kMaxCoordinate, size.hint)) return error;
   if (llvm::Error error = check_range("pad", p.pad, 0, p.K - 1, "give 0 to K-1, (K-1)/2 for 'same'"))
     return error;
+  if (p.op != Op::kDecode && p.rows != 1)
+    return bad("rows=" + llvm::Twine(p.rows) + " with " + to_string(p.op) +
+               "; only decode makes a few rows; leave rows out");
+  if (p.op == Op::kDecode)
+    if (llvm::Error error = check_range("rows", p.rows, 1, std::min(p.T, kMaxDecodeRows),
+                                        "the most rows of one run; use forward for more"))
+      return error;
   if (llvm::Error error =
           check_range("diag", p.diag, 1 - p.T, p.T - 1,
                       "outside that the triangle is empty or everything; use a dense product"))
@@ -71,7 +79,7 @@ bool known(const Problem& p) {
   const auto in = [](auto value, int count) {
     return static_cast<int>(value) >= 0 && static_cast<int>(value) < count;
   };
-  return in(p.op, 3) && in(p.dtype, 3) && in(p.wdtype, 3) && in(p.math, 3) && in(p.layout, 2) &&
+  return in(p.op, 4) && in(p.dtype, 3) && in(p.wdtype, 3) && in(p.math, 3) && in(p.layout, 2) &&
          in(p.fill, 2) && in(p.epilogue.act, 3);
 }
 
@@ -81,6 +89,8 @@ llvm::Error check_types(const Problem& p) {
                to_string(p.dtype) + (p.dtype == DType::kF32 ? "" : " and f32") + "; convert the weights");
   if (p.dtype == DType::kF32 && p.math == Math::kDefault)
     return bad("math=default with dtype=f32; allowed are simt and tf32; choose simt for full f32 accuracy");
+  if (p.op == Op::kDecode && p.math == Math::kTF32)
+    return bad("math=tf32 with decode; it reads more than it multiplies and has math=simt only; leave math out");
   if (p.dtype != DType::kF32 && p.math != Math::kDefault)
     return bad("math=" + to_string(p.math) + " with dtype=" + to_string(p.dtype) +
                "; it chooses how f32 is multiplied; leave it out");
@@ -104,6 +114,7 @@ llvm::Error check_epilogue(const Problem& p) {
   Epilogue allowed;
   switch (p.op) {
     case Op::kForward:
+    case Op::kDecode:
       allowed = {.bias = true, .act = p.epilogue.act, .pre = true, .gate = true, .residual = true};
       break;
     case Op::kGradInput:
@@ -123,7 +134,7 @@ llvm::Error check_epilogue(const Problem& p) {
   refused.accumulate = e.accumulate && !allowed.accumulate;
   refused.zero_outside = e.zero_outside && !allowed.zero_outside;
   if (refused != Epilogue{}) {
-    llvm::StringRef list = p.op == Op::kForward     ? "bias, gelu, silu, pre, gate and residual"
+    llvm::StringRef list = p.op == Op::kForward || p.op == Op::kDecode ? "bias, gelu, silu, pre, gate and residual"
                            : p.op == Op::kGradInput ? "residual"
                                                     : "bias, accumulate and zero_outside";
     return bad("epilogue " + to_string(refused) + " with " + to_string(p.op) + "; allowed are " + list +

@@ -33,9 +33,45 @@ double tap_products(int64_t D, int64_t K, int64_t pad) {
   return sum;
 }
 
+int64_t row_tokens(const Problem& p, int64_t t) {
+  const Tokens tokens = tokens_of_rows(p, {t, 1});
+  return tokens.last - tokens.first;
+}
+
 }  // namespace
 
+Rows longest_rows(const Problem& p) {
+  if (p.op != Op::kDecode) return {0, p.T};
+  return {p.fill == Fill::kLower ? p.T - p.rows : 0, p.rows};
+}
+
+Tokens tokens_of_rows(const Problem& p, Rows rows) {
+  const int64_t first = p.fill == Fill::kLower ? 0 : std::clamp<int64_t>(rows.first + p.diag, 0, p.T);
+  const int64_t last =
+      p.fill == Fill::kLower ? std::clamp<int64_t>(rows.first + rows.count + p.diag, 0, p.T) : p.T;
+  return first < last ? Tokens{first, last} : Tokens{};
+}
+
+Work count_work(const Problem& p, Rows rows) {
+  const double B = static_cast<double>(p.B), H = static_cast<double>(p.H), D = static_cast<double>(p.D),
+               K = static_cast<double>(p.K), count = static_cast<double>(rows.count);
+  const double element = static_cast<double>(element_size(p.dtype)),
+               weight = static_cast<double>(element_size(p.wdtype));
+  double pairs = 0;
+  for (int64_t t = rows.first; t < rows.first + rows.count; ++t) pairs += static_cast<double>(row_tokens(p, t));
+  const Tokens read = tokens_of_rows(p, rows);
+  const Epilogue& e = p.epilogue;
+  Work work{};
+  work.triangle_flop = 2 * B * H * pairs * tap_products(p.D, p.K, p.pad);
+  work.dense_flop = 2 * B * H * count * static_cast<double>(p.T) * K * D;
+  work.min_bytes = B * H * static_cast<double>(read.last - read.first) * D * element + H * pairs * K * weight +
+                   (e.bias ? H * count * weight : 0) +
+                   B * H * count * D * element * (1 + e.pre + e.gate + e.residual);
+  return work;
+}
+
 Work count_work(const Problem& p) {
+  if (p.op == Op::kDecode) return count_work(p, longest_rows(p));
   // lower: t - s >= -diag. upper: s - t >= diag, the same count with the roles of t and s exchanged.
   const double triangle = pairs_from(p.T, p.fill == Fill::kLower ? -p.diag : p.diag);
   const double B = static_cast<double>(p.B), H = static_cast<double>(p.H), T = static_cast<double>(p.T);
@@ -69,6 +105,8 @@ Work count_work(const Problem& p) {
       if (e.accumulate) work.min_bytes += weights + bias;
       break;
     }
+    case Op::kDecode:
+      break;
   }
   return work;
 }

@@ -39,6 +39,7 @@ void store(const Problem& from, trigen_problem* to) {
   to->layout = static_cast<int>(from.layout);
   to->fill = static_cast<int>(from.fill);
   to->B = from.B, to->H = from.H, to->T = from.T, to->D = from.D, to->K = from.K, to->pad = from.pad;
+  to->rows = from.rows;
   to->diag = from.diag;
   to->align = from.align;
   to->walign = from.walign;
@@ -73,7 +74,8 @@ llvm::Expected<Problem> problem_of(const trigen_problem* problem) {
           check_struct(problem, "trigen_problem", "start from trigen_problem_init or trigen_problem_parse"))
     return error;
   if (llvm::Error e =
-          check_enum("op", problem->op, 3, "TRIGEN_FORWARD, TRIGEN_GRAD_INPUT and TRIGEN_GRAD_WEIGHT"))
+          check_enum("op", problem->op, 4,
+                                 "TRIGEN_FORWARD, TRIGEN_GRAD_INPUT, TRIGEN_GRAD_WEIGHT and TRIGEN_DECODE"))
     return e;
   if (llvm::Error e = check_enum("dtype", problem->dtype, 3, "TRIGEN_F16, TRIGEN_BF16 and TRIGEN_F32"))
     return e;
@@ -98,6 +100,7 @@ llvm::Expected<Problem> problem_of(const trigen_problem* problem) {
   result.B = problem->B, result.H = problem->H, result.T = problem->T, result.D = problem->D,
   result.K = problem->K;
   result.pad = problem->pad, result.diag = problem->diag;
+  result.rows = problem->rows != 0 ? problem->rows : 1;
   result.epilogue.bias = problem->bias != 0;
   result.epilogue.act = static_cast<Activation>(problem->activation);
   result.epilogue.pre = problem->pre != 0;
@@ -153,7 +156,7 @@ trigen_status trigen_problem_init(trigen_problem* problem, trigen_op op, trigen_
   problem->op = op;
   problem->dtype = dtype;
   problem->wdtype = dtype;
-  problem->B = B, problem->H = 1, problem->T = T, problem->D = D, problem->K = 1;
+  problem->B = B, problem->H = 1, problem->T = T, problem->D = D, problem->K = 1, problem->rows = 1;
   return guarded([&] {
     auto checked = problem_of(problem);
     return checked ? TRIGEN_OK : give(checked.takeError());

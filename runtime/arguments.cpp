@@ -1,5 +1,6 @@
 #include "runtime/arguments.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "llvm/ADT/StringExtras.h"
@@ -89,25 +90,27 @@ class Binder {
  public:
   Binder(const Problem& problem, Params& params) : problem_(problem), params_(params) {}
 
-  llvm::Error activation(const char* name, Use use, const trigen_tensor& tensor, Activations& out) {
+  // `tokens` of the contiguous tensor, of which the run touches the first `touched`; `align` in bytes.
+  llvm::Error activation(const char* name, Use use, const trigen_tensor& tensor, Activations& out,
+                         int64_t tokens, int64_t touched, int64_t align) {
     if (llvm::Error error = presence(name, use, tensor.data)) return error;
     if (use == Use::kUnused) {
       out = {};
       return llvm::Error::success();
     }
     const bool btd = problem_.layout == Layout::kBTD;
-    const int64_t inner = btd ? problem_.D : problem_.T, rows = btd ? problem_.T : problem_.D;
+    const int64_t inner = btd ? problem_.D : touched, rows = btd ? touched : problem_.D;
     out.data = tensor.data;
-    out.row = tensor.row != 0 ? tensor.row : btd ? problem_.H * problem_.D : problem_.T;
+    out.row = tensor.row != 0 ? tensor.row : btd ? problem_.H * problem_.D : tokens;
     out.head = tensor.head != 0 ? tensor.head : btd ? problem_.D : problem_.D * out.row;
     out.batch = tensor.batch != 0 ? tensor.batch
-                : btd             ? problem_.T * out.row
+                : btd             ? tokens * out.row
                                   : problem_.H * problem_.D * out.row;
     View& view = add(name, use, tensor.data, element_size(problem_.dtype), inner);
-    if (llvm::Error error = axis(view, "row", out.row, rows, problem_.align)) return error;
-    if (llvm::Error error = axis(view, "head", out.head, problem_.H, problem_.align)) return error;
-    if (llvm::Error error = axis(view, "batch", out.batch, problem_.B, problem_.align)) return error;
-    return finish(view, problem_.align, "align");
+    if (llvm::Error error = axis(view, "row", out.row, rows, align)) return error;
+    if (llvm::Error error = axis(view, "head", out.head, problem_.H, align)) return error;
+    if (llvm::Error error = axis(view, "batch", out.batch, problem_.B, align)) return error;
+    return finish(view, align, "align");
   }
 
   llvm::Error weights(const char* name, Use use, const trigen_args& args) {
@@ -175,7 +178,7 @@ class Binder {
  private:
   static bool is_residual(const View& view) { return view.name[0] == 'r' || view.name[0] == 'g'; }
   bool in_place(const View& output, const View& input) const {
-    const char main_output = problem_.op == Op::kForward ? 'y' : 'x';
+    const char main_output = problem_.op == Op::kForward || problem_.op == Op::kDecode ? 'y' : 'x';
     return input.use == Use::kRead && is_residual(input) && output.name[0] == main_output &&
            input.begin == output.begin && same_shape(input, output);
   }
@@ -233,6 +236,24 @@ class Binder {
   int count_ = 0;
 };
 
+// The rows of a run of decode; none for the other ops.
+llvm::Error check_rows(const Problem& problem, const trigen_args& args) {
+  if (problem.op != Op::kDecode) {
+    if (args.first_row == 0 && args.rows == 0) return llvm::Error::success();
+    return bad("first_row=" + std::to_string(args.first_row) + " and rows=" + std::to_string(args.rows) +
+               " are given, but the problem makes all rows: " + to_string(problem) +
+               "; pass 0, or make a plan for decode");
+  }
+  if (args.rows < 1 || args.rows > problem.rows)
+    return bad("rows is " + std::to_string(args.rows) + "; this plan makes 1 to " + std::to_string(problem.rows) +
+               " rows a run; make the plan with a larger rows, or use several runs or forward");
+  if (args.first_row < 0 || args.first_row > problem.T - args.rows)
+    return bad("first_row is " + std::to_string(args.first_row) + " for " + std::to_string(args.rows) +
+               " rows; allowed are 0 to " + std::to_string(problem.T - args.rows) +
+               ", the problem has T=" + std::to_string(problem.T) + " tokens");
+  return llvm::Error::success();
+}
+
 }  // namespace
 
 llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, const trigen_args& args,
@@ -243,21 +264,29 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
                "; start from TRIGEN_ARGS_INIT, and build against this version's header");
   const Epilogue& epilogue = problem.epilogue;
   const auto read_if = [](bool condition) { return condition ? Use::kRead : Use::kUnused; };
+  if (llvm::Error e = check_rows(problem, args)) return e;
   Binder binder(problem, params);
-  const bool forward = problem.op == Op::kForward, input = problem.op == Op::kGradInput,
+  const bool decode = problem.op == Op::kDecode, forward = problem.op == Op::kForward || decode, input = problem.op == Op::kGradInput,
              weight = problem.op == Op::kGradWeight;
-  if (llvm::Error e =
-          binder.activation(input ? "x (dx)" : "x", input ? Use::kWritten : Use::kRead, args.x, params.x))
+  // decode: x to the last token that the rows reach; y and what has its shape hold the rows only.
+  const int64_t reach =
+      decode ? std::max<int64_t>(1, tokens_of_rows(problem, {args.first_row, args.rows}).last) : problem.T;
+  const int64_t rows = decode ? args.rows : problem.T;
+  const int64_t align =
+      decode && problem.layout == Layout::kBDT ? element_size(problem.dtype) : problem.align;
+  const auto of_rows = [&](const char* name, Use use, const trigen_tensor& tensor, Activations& out) {
+    return binder.activation(name, use, tensor, out, rows, rows, align);
+  };
+  if (llvm::Error e = binder.activation(input ? "x (dx)" : "x", input ? Use::kWritten : Use::kRead, args.x,
+                                        params.x, problem.T, reach, problem.align))
     return e;
   if (llvm::Error e =
-          binder.activation(forward ? "y" : "y (dy)", forward ? Use::kWritten : Use::kRead, args.y, params.y))
+          of_rows(forward ? "y" : "y (dy)", forward ? Use::kWritten : Use::kRead, args.y, params.y))
     return e;
-  if (llvm::Error e =
-          binder.activation("pre", epilogue.pre ? Use::kWritten : Use::kUnused, args.pre, params.pre))
+  if (llvm::Error e = of_rows("pre", epilogue.pre ? Use::kWritten : Use::kUnused, args.pre, params.pre))
     return e;
-  if (llvm::Error e = binder.activation("gate", read_if(epilogue.gate), args.gate, params.gate)) return e;
-  if (llvm::Error e =
-          binder.activation("residual", read_if(epilogue.residual), args.residual, params.residual))
+  if (llvm::Error e = of_rows("gate", read_if(epilogue.gate), args.gate, params.gate)) return e;
+  if (llvm::Error e = of_rows("residual", read_if(epilogue.residual), args.residual, params.residual))
     return e;
   if (llvm::Error e = binder.weights(weight ? "w (dW)" : "w", weight ? Use::kWritten : Use::kRead, args))
     return e;
@@ -272,6 +301,8 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
   params.K = static_cast<int>(problem.K);
   params.pad = static_cast<int>(problem.pad);
   params.diag = static_cast<int>(problem.diag);
+  params.first_row = static_cast<int>(args.first_row);
+  params.rows = static_cast<int>(args.rows);
   return llvm::Error::success();
 }
 

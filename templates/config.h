@@ -7,7 +7,8 @@
 namespace trigen {
 
 // The values below are stored in caches: do not renumber.
-enum class Op : int { kForward = 0, kGradInput = 1, kGradWeight = 2 };
+// decode is forward for a few rows t that each run names (Params::first_row, rows).
+enum class Op : int { kForward = 0, kGradInput = 1, kGradWeight = 2, kDecode = 3 };
 enum class DType : int { kF16 = 0, kBF16 = 1, kF32 = 2 };
 // How f32 data is multiplied. 16-bit data has one way only (products exact, sums in f32) and says kDefault.
 enum class Math : int { kDefault = 0, kSimt = 1, kTF32 = 2 };
@@ -32,16 +33,17 @@ struct Shape {
   int K;              // taps
   int pad;            // tap j of output feature d reads input feature d + j - pad
   int diag;           // diagonal offset of the fill
-  bool bias;          // forward: add bias[h,t]; grad_weight: also write grad_bias[h,t]
-  Activation act;     // forward
-  bool pre;           // forward: also store the value before the activation
-  bool gate;          // forward: multiply by gate after the activation
-  bool residual;      // forward, grad_input: add residual last
+  bool bias;          // forward, decode: add bias[h,t]; grad_weight: also write grad_bias[h,t]
+  Activation act;     // forward, decode
+  bool pre;           // forward, decode: also store the value before the activation
+  bool gate;          // forward, decode: multiply by gate after the activation
+  bool residual;      // forward, decode, grad_input: add residual last
   bool accumulate;    // grad_weight: dW += (and grad_bias +=)
   bool zero_outside;  // grad_weight: write zeros outside the triangle (default: never touched)
 };
 
-// The tunable part. Fields that a family does not use are 0, and are left out of the text form.
+// The tunable part. Fields that a family does not use are 0, and are left out of the text form. The family decode
+// reads some of them in its own way: templates/decode.h.
 struct Config {
   int tile_m;   // rows of the output tile: t (forward, grad_weight) or s (grad_input)
   int tile_n;   // columns of the output tile: flattened (b,d), or flattened (s,j) for grad_weight

@@ -90,8 +90,8 @@ std::string find_stray(const Problem& p, const Tensor& t, const std::byte* buffe
     });
     return found;
   }
-  const int64_t outer = p.layout == Layout::kBTD ? p.T : p.D;
-  const int64_t inner = p.layout == Layout::kBTD ? p.D : p.T;
+  const int64_t outer = p.layout == Layout::kBTD ? t.tokens : p.D;
+  const int64_t inner = p.layout == Layout::kBTD ? p.D : t.tokens;
   const bool heads_in_row = p.layout == Layout::kBTD && p.H > 1;
   parallel_for(p.B * p.H * outer, std::max<int64_t>(1, 65536 / inner), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -101,7 +101,7 @@ std::string find_stray(const Problem& p, const Tensor& t, const std::byte* buffe
       const int64_t start = b * t.batch + h * t.head + row * t.row;
       for (int64_t e = 0; e < inner; ++e) {
         if (!std::isnan(load_element(t.dtype, data, start + e))) continue;
-        const int64_t time = p.layout == Layout::kBTD ? row : e;
+        const int64_t time = t.first_token + (p.layout == Layout::kBTD ? row : e);
         const int64_t d = p.layout == Layout::kBTD ? e : row;
         report(place(p, t, h * p.T + time, b * p.D + d) + " is nan or was never written");
         break;
@@ -187,7 +187,7 @@ CheckResult Reference::check(const HostBuffers& after) const {
           });
       continue;
     }
-    result.outputs += t.role == Role::kW ? static_cast<int64_t>(count_outputs(p)) : p.B * p.H * p.T * p.D;
+    result.outputs += t.role == Role::kW ? static_cast<int64_t>(count_outputs(p)) : p.B * p.H * t.tokens * p.D;
     const size_t columns = columns_.size();
     compare(
         t, data, expected(t.role), terms,
@@ -202,7 +202,7 @@ CheckResult Reference::check(const HostBuffers& after) const {
     const Projection::Result sums = projection_.check(after);
     result.projected = true;
     result.max_error = std::max(result.max_error, sums.max_error);
-    const Role role = p.op == Op::kForward ? Role::kY : p.op == Op::kGradInput ? Role::kX : Role::kW;
+    const Role role = p.op == Op::kGradInput ? Role::kX : p.op == Op::kGradWeight ? Role::kW : Role::kY;
     // the estimate itself is uncertain by sqrt(2 / segments)
     const double limit = tolerance_of(p, list_.find(role)->dtype, terms, 1 << 20).relative *
                          (1 + 3 * std::sqrt(2 / static_cast<double>(projection_.count())));

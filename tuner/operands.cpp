@@ -31,7 +31,7 @@ std::pair<int64_t, int64_t> Operands::range(int64_t row) const {
   auto clamp = [&](int64_t token) { return std::clamp<int64_t>(token, 0, p.T) * p.K; };
   const bool lower = p.fill == Fill::kLower;
   if (p.op == Op::kGradWeight) return {0, depth()};
-  if (p.op == Op::kForward) {
+  if (p.op == Op::kForward || p.op == Op::kDecode) {
     return lower ? std::pair(int64_t{0}, clamp(row + p.diag + 1)) : std::pair(clamp(row + p.diag), p.T * p.K);
   }
   return lower ? std::pair(clamp(row - p.diag), p.T * p.K) : std::pair(int64_t{0}, clamp(row - p.diag + 1));
@@ -45,8 +45,8 @@ void Operands::coefficients(int64_t h, int64_t row, int64_t k0, int64_t k1, doub
           load_element(rows_->dtype, row_data_, activation_index(p, *rows_, k / p.D, h, row, k % p.D));
       continue;
     }
-    const int64_t t = p.op == Op::kForward ? row : k / p.K;
-    const int64_t s = p.op == Op::kForward ? k / p.K : row;
+    const int64_t t = p.op != Op::kGradInput ? row : k / p.K;
+    const int64_t s = p.op != Op::kGradInput ? k / p.K : row;
     // weights that are wider than the data are rounded when they are loaded
     out[k - k0] =
         round_to(p.dtype, load_element(rows_->dtype, row_data_, weight_index(p, *rows_, h, t, s, k % p.K)));
@@ -65,7 +65,7 @@ void Operands::column(int64_t h, int64_t column, int64_t k0, int64_t k1, double*
   const int64_t d = column % p.D;
   for (int64_t k = k0; k < k1; ++k) {
     const int64_t shift = k % p.K - p.pad;
-    out[(k - k0) * stride] = activation(b, h, k / p.K, p.op == Op::kForward ? d + shift : d - shift);
+    out[(k - k0) * stride] = activation(b, h, k / p.K, p.op != Op::kGradInput ? d + shift : d - shift);
   }
 }
 

@@ -22,11 +22,12 @@ const void* data_of(const TensorList& list, const Tensor& t, const HostBuffers& 
   return buffers[static_cast<size_t>(&t - list.tensors.data())].data() + t.offset_bytes;
 }
 
-Role output_of(Op op) { return op == Op::kForward ? Role::kY : op == Op::kGradInput ? Role::kX : Role::kW; }
+Role output_of(Op op) { return op == Op::kGradInput ? Role::kX : op == Op::kGradWeight ? Role::kW : Role::kY; }
 
 }  // namespace
 
 bool Projection::applies(const Problem& p) {
+  if (p.op == Op::kDecode) return false;  // few rows: all of them are compared
   return p.op != Op::kForward || (p.epilogue.act == Activation::kNone && !p.epilogue.gate);
 }
 

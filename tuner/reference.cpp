@@ -71,9 +71,10 @@ void Reference::choose_samples(const ReferenceOptions& options) {
   const int64_t columns = weight ? p.T * p.K : p.B * p.D;
   const double outputs = static_cast<double>(p.H) * static_cast<double>(p.T) * static_cast<double>(columns);
   const double work = count_work(p).triangle_flop / 2;
-  full_ = options.full || (!options.sample && work <= kFullWork && outputs <= 0x1p25);
+  full_ = options.full || p.op == Op::kDecode || (!options.sample && work <= kFullWork && outputs <= 0x1p25);
   if (full_) {
-    rows_ = all(p.H * p.T);
+    for (int64_t h = 0; h < p.H; ++h)
+      for (int64_t t = list_.rows.first; t < list_.rows.first + list_.rows.count; ++t) rows_.push_back(h * p.T + t);
     columns_ = all(columns);
     return;
   }
@@ -161,7 +162,7 @@ void Reference::apply_epilogue() {
       }
     });
   };
-  if (p.op == Op::kForward) {
+  if (p.op == Op::kForward || p.op == Op::kDecode) {
     if (e.bias) {
       const auto [t, data] = input(Role::kBias);
       each([&, t = t, data = data](int64_t r, size_t, double& v) {

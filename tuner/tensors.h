@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct Tensor {
   DType dtype = DType::kF32;
   bool read = false, written = false;  // both: accumulate
   int64_t batch = 0, head = 0, row = 0;
+  int64_t first_token = 0;   // of an activation tensor; only decode's outputs do not begin at 0
+  int64_t tokens = 0;        // of an activation tensor
   int64_t elements = 0;      // of the buffer, from the tensor's first element on, gaps between rows included
   int64_t offset_bytes = 0;  // of the first element from the buffer's 256-byte aligned start
   int64_t bytes() const { return elements * element_size(dtype); }
@@ -36,14 +39,17 @@ struct Tensor {
 // between rows.
 struct TensorList {
   std::vector<Tensor> tensors;
+  Rows rows;  // that a run makes: of decode as named, else all
   const Tensor* find(Role role) const;
 };
-TensorList tensors_of(const Problem& problem, int gap = 0);
+// decode: `rows` default to the longest ones (generator/problem.h); y, pre, gate and residual hold these rows only.
+TensorList tensors_of(const Problem& problem, int gap = 0, std::optional<Rows> rows = std::nullopt);
 
 inline int64_t activation_index(const Problem& p, const Tensor& x, int64_t b, int64_t h, int64_t t,
                                 int64_t d) {
-  const int64_t outer = p.layout == Layout::kBTD ? t : d;
-  const int64_t inner = p.layout == Layout::kBTD ? d : t;
+  const int64_t token = t - x.first_token;
+  const int64_t outer = p.layout == Layout::kBTD ? token : d;
+  const int64_t inner = p.layout == Layout::kBTD ? d : token;
   return b * x.batch + h * x.head + outer * x.row + inner;
 }
 inline int64_t weight_index(const Problem& p, const Tensor& w, int64_t h, int64_t t, int64_t s, int64_t j) {
@@ -61,7 +67,7 @@ inline constexpr unsigned char kPoison = 0xFF;
 using HostBuffers = std::vector<std::vector<std::byte>>;
 // Inputs are random (tuner/numbers.h; weights scaled so that an activation sees its curved part), everything
 // else is poison: gaps, outputs, and the weights outside the triangle. grad_weight with accumulate has random
-// numbers inside the triangle.
+// numbers inside the triangle. decode: x is poison beyond the tokens that the rows reach, W in all other rows.
 HostBuffers make_inputs(const Problem& problem, const TensorList& list, uint64_t seed);
 
 }  // namespace trigen

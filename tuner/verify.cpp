@@ -29,4 +29,18 @@ llvm::Expected<CheckResult> verify(const Plan& plan, Workbench& bench, const Ref
       bench, reference, [&] { return plan.run(*args, bench.stream()); }, true);
 }
 
+std::vector<Rows> rows_to_check(const Problem& p) {
+  std::vector<Rows> out = {longest_rows(p)};
+  if (p.op != Op::kDecode) return out;
+  const auto add = [&](Rows rows) {
+    for (const Rows& other : out)
+      if (other.first == rows.first && other.count == rows.count) return;
+    out.push_back(rows);
+  };
+  add({0, 1});
+  const int64_t count = std::max<int64_t>(1, p.rows - 1);
+  add({std::min(p.T / 2, p.T - count), count});
+  return out;
+}
+
 }  // namespace trigen

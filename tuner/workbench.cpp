@@ -38,7 +38,7 @@ llvm::Expected<std::unique_ptr<Workbench>> Workbench::create(const Device& devic
                                          "cuStreamCreate"))
     return error;
 
-  bench->list_ = tensors_of(problem, options.gap);
+  bench->list_ = tensors_of(problem, options.gap, options.rows);
   bench->inputs_ = make_inputs(problem, bench->list_, options.seed);
   int64_t bytes = 0;  // not 0 in the end: every problem has tensors, and each a guard
   for (const Tensor& t : bench->list_.tensors) bytes += round_up(t.buffer_bytes(), 256);
@@ -106,6 +106,7 @@ llvm::Expected<trigen_args> Workbench::args(int set, int64_t workspace_bytes) {
     workspace_bytes_ = workspace_bytes;
   }
   trigen_args out = TRIGEN_ARGS_INIT;
+  if (problem_.op == Op::kDecode) out.first_row = list_.rows.first, out.rows = list_.rows.count;
   auto view = [&](Role role, trigen_tensor& tensor) {
     const Tensor* t = list_.find(role);
     if (t == nullptr) return;

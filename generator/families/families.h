@@ -10,5 +10,6 @@ const Family& simt_family();
 const Family& mma_sm70_family();
 const Family& mma_sm75_family();
 const Family& mma_sm80_family();
+const Family& decode_family();
 
 }  // namespace trigen

@@ -169,6 +169,8 @@ class WgmmaSm90 final : public Family {
       case Op::kGradInput:
         product.maps = {Tensor::kW, Tensor::kY, Tensor::kX};
         break;
+      case Op::kDecode:
+        break;  // rejected
       // Only tiles of x's own type leave through the copy engine.
       case Op::kGradWeight:
         product.maps = {Tensor::kY, Tensor::kX, p.wdtype == p.dtype ? Tensor::kW : Tensor::kX};
@@ -208,6 +210,7 @@ class WgmmaSm90 final : public Family {
   // What this family does not make, whatever the config.
   std::optional<std::string> reject_problem(const Problem& p) const {
     const auto no = [&](const llvm::Twine& why) { return text(name() + " " + why + "; use another family"); };
+    if (p.op == Op::kDecode) return no("makes whole products, not the rows of decode");
     if (p.dtype == DType::kF32) return no("multiplies 16-bit data");
     if (p.op != Op::kGradWeight && p.wdtype != p.dtype) return no("reads W in x's own type, wdtype is f32");
     if (p.layout != Layout::kBTD)

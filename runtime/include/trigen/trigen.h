@@ -2,6 +2,7 @@
  *
  *   forward      y[b,h,t,d]     = act(bias[h,t] + sum W[h,t,s,j] x[b,h,s,d+j-pad])
  *                                 * gate[b,h,t,d] + residual[b,h,t,d]
+ *   decode       the rows t in [first_row, first_row + rows) of forward, which each run names
  *   grad_input   dx[b,h,s,d]    = sum W[h,t,s,j] dy[b,h,t,d-j+pad] + residual[b,h,s,d]
  *   grad_weight  dW[h,t,s,j]    = sum dy[b,h,t,d] x[b,h,s,d+j-pad]
  *                grad_bias[h,t] = sum dy[b,h,t,d]
@@ -64,7 +65,12 @@ typedef enum trigen_status {
   TRIGEN_INTERNAL_ERROR = 6
 } trigen_status;
 
-typedef enum trigen_op { TRIGEN_FORWARD = 0, TRIGEN_GRAD_INPUT = 1, TRIGEN_GRAD_WEIGHT = 2 } trigen_op;
+typedef enum trigen_op {
+  TRIGEN_FORWARD = 0,
+  TRIGEN_GRAD_INPUT = 1,
+  TRIGEN_GRAD_WEIGHT = 2,
+  TRIGEN_DECODE = 3
+} trigen_op;
 typedef enum trigen_dtype { TRIGEN_F16 = 0, TRIGEN_BF16 = 1, TRIGEN_F32 = 2 } trigen_dtype;
 /* How f32 data is multiplied. 16-bit data: TRIGEN_MATH_DEFAULT. */
 typedef enum trigen_math { TRIGEN_MATH_DEFAULT = 0, TRIGEN_MATH_SIMT = 1, TRIGEN_MATH_TF32 = 2 } trigen_math;
@@ -107,21 +113,22 @@ typedef struct trigen_problem {
   int layout;         /* trigen_layout */
   int fill;           /* trigen_fill */
   int64_t B, H, T, D, K, pad; /* batch, heads, tokens, features of a head, taps, left padding of the taps */
+  int64_t rows;               /* decode: the most rows of one run, 1 to 64 and to T. 1, or 0 for 1, elsewhere */
   int64_t diag;               /* diagonal offset of the fill */
   /* Bytes that every pointer is a multiple of, and every stride too: 16, 8, 4 or 2. 0: as contiguous tensors
    * have it whose pointers are multiples of 16. */
   int64_t align;    /* x, y and what has their shape */
   int64_t walign;   /* w */
-  int bias;         /* forward: add bias[h,t]; grad_weight: write grad_bias[h,t] */
-  int activation;   /* trigen_activation, forward */
-  int pre;          /* forward: store the value before the activation */
-  int gate;         /* forward */
-  int residual;     /* forward, grad_input */
+  int bias;         /* forward, decode: add bias[h,t]; grad_weight: write grad_bias[h,t] */
+  int activation;   /* trigen_activation, forward, decode */
+  int pre;          /* forward, decode: store the value before the activation */
+  int gate;         /* forward, decode */
+  int residual;     /* forward, decode, grad_input */
   int accumulate;   /* grad_weight: dW += and grad_bias += */
   int zero_outside; /* grad_weight: write zeros outside the triangle (else it is never touched) */
 } trigen_problem;
 
-/* Defaults for everything else: H=1, K=1, pad=0, btd, lower, diag=0, wdtype=dtype, contiguous alignment, no
+/* Defaults for everything else: H=1, K=1, pad=0, rows=1, btd, lower, diag=0, wdtype=dtype, contiguous alignment, no
  * epilogue. */
 TRIGEN_API trigen_status trigen_problem_init(trigen_problem* problem, trigen_op op, trigen_dtype dtype,
                                              int64_t B, int64_t T, int64_t D) TRIGEN_NOEXCEPT;
@@ -216,6 +223,10 @@ typedef struct trigen_tensor {
  *   forward:     x, w read; y written; bias, gate, residual read and pre written where the problem has them
  *   grad_input:  y (= dy), w read; x (= dx) written; residual read where the problem has it
  *   grad_weight: x, y (= dy) read; w (= dW) written, bias (= grad_bias) written where the problem has it
+ *   decode:      as forward. x has all T tokens of the problem (the capacity of a sequence); only those that the
+ *                rows reach are used: tokens to first_row + rows - 1 + diag for a lower fill, the rest may hold
+ *                anything. y, pre, gate and residual have `rows` tokens: their token 0 is row first_row. To write
+ *                rows in place of a [B,T,H*D] tensor, pass its address at row first_row and its strides
  * Outputs must not overlap each other, the inputs or the workspace, with one exception: residual and gate may
  * be the same view as y (forward), residual the same view as x (grad_input). */
 typedef struct trigen_args {
@@ -226,11 +237,15 @@ typedef struct trigen_args {
   void* bias;            /* bias[h,t], contiguous */
   void* workspace;       /* trigen_plan_workspace_size bytes; NULL when that is 0 */
   size_t workspace_size; /* bytes */
+  /* decode: the rows of this run, 1 to the problem's rows, all below T. 0 for the other ops. One plan serves every
+   * first_row. Zero strides of y, pre, gate and residual mean a contiguous tensor of `rows` tokens. With bdt, where
+   * those tokens are the innermost axis, their strides and addresses need an element's alignment only. */
+  int64_t first_row, rows;
 } trigen_args;
 #define TRIGEN_ARGS_INIT                                                                                   \
   {                                                                                                        \
     sizeof(trigen_args), {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, 0, 0, 0, 0, \
-        0, 0                                                                                               \
+        0, 0, 0, 0                                                                                         \
   }
 
 /* Checks the arguments, then launches on `stream` (a CUstream or cudaStream_t of the plan's context; NULL =

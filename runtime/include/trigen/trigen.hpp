@@ -88,6 +88,11 @@ class Args : public trigen_args {
     trigen_args::workspace = data, workspace_size = bytes;
     return *this;
   }
+  // decode: the rows of this run.
+  Args& rows(int64_t first, int64_t count = 1) noexcept {
+    first_row = first, trigen_args::rows = count;
+    return *this;
+  }
 };
 
 class Plan {

@@ -1,0 +1,202 @@
+#include "templates/decode.h"
+
+#include <algorithm>
+
+#include "generator/families/families.h"
+#include "generator/families/tile_family.h"
+#include "llvm/ADT/Twine.h"
+
+namespace trigen {
+namespace {
+
+namespace geometry = decode;
+
+std::string text(const llvm::Twine& t) { return t.str(); }
+bool power_of_two(int v) { return v > 0 && (v & (v - 1)) == 0; }
+
+// The widest vector, in elements, that x's alignment and contiguous extent allow: 16 bytes at most.
+int widest_vector(const Problem& p) {
+  const int64_t size = element_size(p.dtype), extent = p.layout == Layout::kBTD ? p.D : p.T;
+  int vec = 1;
+  while (vec * 2 * size <= 16 && vec * 2 * size <= p.align && extent % (vec * 2) == 0) vec *= 2;
+  return vec;
+}
+int unit(const Problem& p, const Config& c) { return p.layout == Layout::kBTD ? c.vec_b : 1; }
+bool shifted(const Problem& p) { return p.K != 1 || p.pad != 0; }
+
+class Decode final : public Family {
+ public:
+  llvm::StringRef name() const override { return "decode"; }
+  llvm::StringRef template_file() const override { return "decode.cuh"; }
+  bool serves(const Target&) const override { return true; }
+  int64_t shared_bytes(const Problem& p, const Config& c) const override {
+    return geometry::shared_bytes(p.layout, c, static_cast<int>(std::min<int64_t>(p.K, 1 << 20)));
+  }
+
+  std::optional<std::string> reject(const Problem& p, const Target& target, const Config& c) const override {
+    if (p.op != Op::kDecode) return text(name() + " makes decode only, the op is " + to_string(p.op));
+    const bool btd = p.layout == Layout::kBTD;
+    for (auto [key, v, most] : {std::tuple{"tile_m", c.tile_m, 16},
+                                {"tile_n", c.tile_n, 4096},
+                                {"tile_k", c.tile_k, 32},
+                                {"warps_m", c.warps_m, 16},
+                                {"warps_n", c.warps_n, 16},
+                                {"vec_b", c.vec_b, 8},
+                                {"vec_c", c.vec_c, 8}})
+      if (!power_of_two(v) || v > most)
+        return text(llvm::Twine(key) + "=" + llvm::Twine(v) + ": " + name() + " takes powers of two to " +
+                    llvm::Twine(most));
+    if (geometry::threads(c) > 512)
+      return text("warps=" + llvm::Twine(c.warps_m) + "x" + llvm::Twine(c.warps_n) +
+                  " are more than 16 warps; try fewer");
+    if (c.stages < 1 || c.stages > 16)
+      return text("stages=" + llvm::Twine(c.stages) + ": " + name() +
+                  " sums 1 to 16 taps together; try stages=" + llvm::Twine(std::min<int64_t>(p.K, 4)));
+    if (c.split_k < 1 || c.split_k > 256)
+      return text("split_k=" + llvm::Twine(c.split_k) + " is outside 1 to 256");
+    if (c.raster != 0 || c.cluster != 0)
+      return text(name() + " has no use for raster and cluster; leave them out");
+    if (c.vec_a != 1) return text("vec_a=" + llvm::Twine(c.vec_a) + ": weights are read singly; try vec_a=1");
+    if (c.vec_b > widest_vector(p))
+      return text("vec_b=" + llvm::Twine(c.vec_b) + ": align=" + llvm::Twine(p.align) + " and " +
+                  (btd ? "D=" + llvm::Twine(p.D) : "T=" + llvm::Twine(p.T)) + " allow vectors of " +
+                  llvm::Twine(widest_vector(p)) + "; try that");
+    if (btd ? c.vec_c > c.vec_b : c.vec_c != 1)
+      return text("vec_c=" + llvm::Twine(c.vec_c) + ": " +
+                  (btd ? "an output vector lies in one vector of x; try vec_c=" + llvm::Twine(c.vec_b)
+                       : llvm::Twine("the features of bdt are not contiguous; try vec_c=1")));
+    if (btd && c.tile_n != 32 * c.warps_n * c.vec_b)
+      return text("tile_n=" + llvm::Twine(c.tile_n) + ": " + llvm::Twine(c.warps_n) + " warps with vectors of " +
+                  llvm::Twine(c.vec_b) + " have " + llvm::Twine(32 * c.warps_n * c.vec_b) + " features; try that");
+    if (btd && c.tile_k < 4)
+      return text("tile_k=" + llvm::Twine(c.tile_k) + ": a thread loads 4 tokens at least; try tile_k=8");
+    if (!btd && c.tile_n % (c.warps_n * c.tile_k) != 0)
+      return text("tile_n=" + llvm::Twine(c.tile_n) + " is no multiple of " + llvm::Twine(c.warps_n * c.tile_k) +
+                  ", what the warps load at once; try that");
+    if (shifted(p) && p.D > c.tile_n && c.tile_n <= geometry::halo(c, unit(p, c)))
+      return text("tile_n=" + llvm::Twine(c.tile_n) + " is no more than the taps reach beyond it; try a larger one");
+    if (geometry::sums_per_feature(c) * (btd ? c.vec_b : c.tile_k) > 160)
+      return text("tile_m=" + llvm::Twine(c.tile_m) + " rows by stages=" + llvm::Twine(c.stages) +
+                  " taps need too many registers; try fewer");
+    if (const int64_t bytes = shared_bytes(p, c); bytes > geometry::kSharedLimit)
+      return text("rows, taps and warps need " + llvm::Twine(bytes) + " B of shared memory, " + name() +
+                  " takes " + llvm::Twine(geometry::kSharedLimit) + " B; try a smaller tile_n or fewer warps");
+    if (p.H > 65535 || int64_t{geometry::row_groups(c, static_cast<int>(p.rows))} * c.split_k > 65535)
+      return text("more than 65535 heads, or splits by rows; use fewer");
+    if (c.blocks < 0 || c.blocks * geometry::threads(c) > target.max_threads_per_sm)
+      return text("blocks=" + llvm::Twine(c.blocks) + " of " + llvm::Twine(geometry::threads(c)) +
+                  " threads do not fit one SM of " + target.name + "; try fewer");
+    return std::nullopt;
+  }
+
+  std::vector<Config> configs(const Problem& p, const Target& target) const override {
+    std::vector<Config> out;
+    if (p.op != Op::kDecode) return out;
+    const bool btd = p.layout == Layout::kBTD;
+    const int vec = widest_vector(p);
+    const int rows = p.rows <= 1 ? 1 : p.rows <= 2 ? 2 : p.rows <= 4 ? 4 : 8;
+    struct Shape {
+      int warps_m, warps_n, tile_k;
+    };
+    // btd: 32 lanes by vec features a warp. bdt: few features a warp, several passes.
+    static constexpr Shape kTokenRows[] = {{1, 4, 8},  {2, 4, 8},  {4, 4, 8}, {1, 4, 16}, {2, 4, 16}, {4, 2, 8},
+                                           {8, 1, 8},  {2, 2, 16}, {1, 8, 8}, {1, 8, 16}, {8, 2, 8},  {8, 2, 4},
+                                           {2, 1, 16}, {4, 1, 8}};
+    static constexpr Shape kFeatureRows[] = {{1, 4, 8}, {1, 8, 8}, {2, 4, 8}, {1, 4, 16}, {1, 8, 4}, {4, 2, 8}};
+    for (int vector = vec; vector >= std::max(1, vec / 2); vector /= 2) {
+      for (const Shape& shape : btd ? llvm::makeArrayRef(kTokenRows) : llvm::makeArrayRef(kFeatureRows)) {
+        for (int tile_m = rows; tile_m >= 1; tile_m /= 2) {
+          for (int passes : btd ? llvm::makeArrayRef({1}) : llvm::makeArrayRef({8, 2})) {
+            Config c = config(p, shape.warps_m, shape.warps_n, shape.tile_k, vector, tile_m, passes);
+            const Tiles tiles = tiles_of(p, c);
+            // One wave of the model device at least; fewer tokens than a part has steps are not split.
+            int last = 0;
+            for (int wave : {0, 1, 2, 4}) {
+              const int64_t most = std::max<int64_t>(1, p.T / (2 * geometry::step_tokens(p.layout, c)));
+              const auto split = static_cast<int>(std::clamp<int64_t>(
+                  wave * target.sms / std::max<int64_t>(1, tiles.blocks), 1, std::min<int64_t>(64, most)));
+              if (split == last) continue;
+              c.split_k = last = split;
+              if (!reject(p, target, c)) out.push_back(c);
+            }
+          }
+          if (tile_m > 1 && p.rows <= tile_m) break;  // smaller groups of rows read x again
+        }
+      }
+    }
+    return out;
+  }
+
+  std::optional<Config> generic_config(const Problem& p, const Target& target) const override {
+    if (p.op != Op::kDecode) return std::nullopt;
+    const int vec = widest_vector(p), full = static_cast<int>(16 / element_size(p.dtype));
+    const bool vectors = !shifted(p) && vec == full;
+    Config c = config(p, 2, 4, 8, vectors ? full : 1, 1, 4);
+    c.stages = 1;
+    if (reject(p, target, c)) return std::nullopt;
+    return c;
+  }
+
+  LaunchPlan launch_plan(const Problem& p, const Target&, const Config& c) const override {
+    LaunchPlan plan;
+    const Tiles tiles = tiles_of(p, c);
+    const auto heads = static_cast<uint32_t>(p.H), splits = static_cast<uint32_t>(c.split_k);
+    const auto groups = static_cast<uint32_t>(geometry::row_groups(c, static_cast<int>(p.rows)));
+    plan.launches.push_back({.entry = entry_name(p.op).str(),
+                             .grid = {static_cast<uint32_t>(tiles.count), heads, splits * groups},
+                             .block = {static_cast<uint32_t>(geometry::threads(c)), 1, 1},
+                             .cluster = 1,
+                             .shared_bytes = static_cast<uint32_t>(shared_bytes(p, c))});
+    if (c.split_k > 1) {
+      const int64_t vectors = p.B * p.D / c.vec_c;
+      plan.launches.push_back({.entry = kReduceEntry.str(),
+                               .grid = {static_cast<uint32_t>((vectors + geometry::kReduceThreads - 1) /
+                                                              geometry::kReduceThreads),
+                                        heads, static_cast<uint32_t>(p.rows)},
+                               .block = {geometry::kReduceThreads, 1, 1},
+                               .cluster = 1,
+                               .shared_bytes = 0});
+    }
+    plan.workspace_bytes = 4 * geometry::workspace_floats(c, kernel_sizes(p), static_cast<int>(p.rows));
+    return plan;
+  }
+
+ private:
+  struct Tiles {
+    int64_t count, blocks;  // along x; all of one split
+  };
+  static Tiles tiles_of(const Problem& p, const Config& c) {
+    const int64_t count = geometry::tiling(c, kernel_sizes(p), unit(p, c)).count;
+    return {count, count * p.H * geometry::row_groups(c, static_cast<int>(p.rows))};
+  }
+
+  static Config config(const Problem& p, int warps_m, int warps_n, int tile_k, int vec, int tile_m, int passes) {
+    const bool btd = p.layout == Layout::kBTD;
+    // All taps in one pass over x, as far as the registers go.
+    int taps = static_cast<int>(std::min<int64_t>(p.K, 16));
+    const int wide = tile_m * (btd ? vec : tile_k);
+    while (taps > 1 && taps * wide > 64) taps = (taps + 1) / 2;
+    return {.tile_m = tile_m,
+            .tile_n = btd ? 32 * warps_n * vec : warps_n * tile_k * passes,
+            .tile_k = tile_k,
+            .warps_m = warps_m,
+            .warps_n = warps_n,
+            .stages = taps,
+            .split_k = 1,
+            .raster = 0,
+            .vec_a = 1,
+            .vec_b = vec,
+            .vec_c = btd ? vec : 1,
+            .cluster = 0,
+            .blocks = 0};
+  }
+};
+
+}  // namespace
+
+const Family& decode_family() {
+  static const Decode family;
+  return family;
+}
+
+}  // namespace trigen
