@@ -68,7 +68,7 @@ void ProblemOptions::add_to(CLI::App& app) {
       ->group(group)
       ->type_name("NAME")
       ->allow_extra_args(false);
-  app.add_option("--op", op_, "forward, grad_input, grad_weight")->group(group);
+  app.add_option("--op", op_, "forward, grad_input, grad_weight, decode")->group(group);
   struct Spec {
     const char* name;
     const char* key;
@@ -82,6 +82,7 @@ void ProblemOptions::add_to(CLI::App& app) {
       {"-D,--features", "D", "features of one head"},
       {"-K,--taps", "K", "taps (1)"},
       {"--pad", "pad", "left padding of the taps ((K-1)/2)"},
+      {"--decode-rows", "rows", "decode: the most rows of one run (1)"},
       {"--layout", "layout", "btd (default) or bdt"},
       {"--fill", "fill", "lower (default) or upper"},
       {"--diag", "diag", "diagonal offset of the fill (0)"},
@@ -127,7 +128,8 @@ llvm::Expected<std::vector<Problem>> ProblemOptions::problems(llvm::StringRef fa
     if (op_.empty()) {
       return make_error(
           ErrorKind::kBadRequest,
-          "flags name a problem without its op; allowed are forward, grad_input and grad_weight; add --op");
+          "flags name a problem without its op; allowed are forward, grad_input, grad_weight and "
+          "decode; add --op");
     }
     auto problem = parse_problem(text);
     if (!problem) return problem.takeError();

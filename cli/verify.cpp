@@ -147,62 +147,90 @@ struct Verify {
       line("built", text, describe(work.candidates[i]), nullptr, "", 0);
     }
     if (build_only) return true;
-    // One plan of decode serves every row: several are checked.
+    // One plan of decode serves every row: several are checked, and the worst of them is shown.
+    std::vector<Outcome> outcomes(work.candidates.size());
+    bool alive = true;
     for (const Rows& rows : rows_to_check(work.problem))
-      if (!check_rows(work, target, *device, rows)) return false;
-    return true;
+      if (alive) alive = check_rows(work, target, *device, rows, outcomes);
+    for (size_t i = 0; i < outcomes.size(); ++i) {
+      const Outcome& outcome = outcomes[i];
+      if (!work.binaries[i] || (!outcome.result && outcome.error.empty())) continue;
+      const std::string name = describe(work.candidates[i]);
+      if (!outcome.error.empty()) {
+        fail(name, outcome.error);
+        continue;
+      }
+      (outcome.result->ok ? passed : failed) += 1;
+      line(outcome.result->ok ? "ok" : "FAIL", text, name, &*outcome.result, outcome.result->failure,
+           outcome.seconds);
+    }
+    return alive;
   }
 
-  bool check_rows(const Work& work, const Target& target, const Device& device, const Rows& rows) {
-    const std::string text = to_string(work.problem);
-    const std::string range = work.problem.op == Op::kDecode
-                                  ? format("rows %lld to %lld", static_cast<long long>(rows.first),
+  // What the checks of one candidate found.
+  struct Outcome {
+    std::optional<CheckResult> result;  // the worst one; elements of all of them
+    std::string error;                  // of the device
+    double seconds = 0;
+    void add(CheckResult next, const std::string& where) {
+      if (!next.failure.empty()) next.failure = where + next.failure;
+      if (!result) {
+        result = std::move(next);
+        return;
+      }
+      const int64_t checked = result->checked + next.checked, outputs = result->outputs + next.outputs;
+      if (result->ok && (!next.ok || next.max_error > result->max_error)) result = std::move(next);
+      result->checked = checked;
+      result->outputs = outputs;
+    }
+  };
+
+  // False when the device's context is broken and nothing can run any more.
+  bool check_rows(const Work& work, const Target& target, const Device& device, const Rows& rows,
+                  std::vector<Outcome>& outcomes) const {
+    const std::string where = work.problem.op == Op::kDecode
+                                  ? format("rows %lld to %lld: ", static_cast<long long>(rows.first),
                                            static_cast<long long>(rows.first + rows.count - 1))
                                   : "";
-    auto fail = [&](const std::string& candidate, const std::string& why) {
-      ++failed;
-      line("FAIL", text, candidate, nullptr, range + (range.empty() ? "" : ": ") + why, 0);
-    };
     WorkbenchOptions bench_options;
     bench_options.seed = seed;
     bench_options.gap = gap;
     bench_options.rows = rows;
     auto bench = Workbench::create(device, work.problem, bench_options);
     if (!bench) {
-      fail("-", take_error(bench.takeError()).message);
+      const std::string text = take_error(bench.takeError()).message;
+      for (Outcome& outcome : outcomes) outcome.error = where + text;
       return true;
     }
     ReferenceOptions reference_options;
     reference_options.full = full;
     const Reference reference(work.problem, (*bench)->list(), (*bench)->inputs(), reference_options);
     for (size_t i = 0; i < work.candidates.size(); ++i) {
-      if (!work.binaries[i]) continue;
+      Outcome& outcome = outcomes[i];
+      if (!work.binaries[i] || !outcome.error.empty()) continue;
       const auto start = std::chrono::steady_clock::now();
       Resolution resolution;
       resolution.candidate = work.candidates[i];
       resolution.binary = *work.binaries[i];
-      const std::string name = describe(resolution.candidate);
       PlanOptions plan_options;
       plan_options.target = target.name.str();
       auto plan =
           Plan::create(device, std::move(resolution), plan_options, ptx ? LoadFrom::kPtx : LoadFrom::kAuto);
       if (!plan) {
-        fail(name, take_error(plan.takeError()).message);
+        outcome.error = where + take_error(plan.takeError()).message;
         continue;
       }
       auto result = verify(**plan, **bench, reference);
       if (!result) {
-        fail(name, take_error(result.takeError()).message);
+        outcome.error = where + take_error(result.takeError()).message;
         if (auto dead = (*bench)->synchronize()) {
           llvm::consumeError(std::move(dead));
           return false;
         }
         continue;
       }
-      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      (result->ok ? passed : failed) += 1;
-      line(result->ok ? "ok" : "FAIL", text, name, &*result,
-           range + (range.empty() || result->failure.empty() ? "" : ": ") + result->failure, seconds);
+      outcome.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      outcome.add(std::move(*result), where);
     }
     return true;
   }

@@ -27,10 +27,11 @@ int blocks_per_sm(const Candidate& candidate, const std::optional<Resources>& re
                       c.tile_k * std::max<int64_t>(1, c.vec_b * size / 4) + (btd ? 0 : 2 * c.tile_k);
   if (resources && resources->registers > 0) registers = resources->registers;
   registers = (std::min<int64_t>(registers, 255) + 7) / 8 * 8;
-  const int64_t shared = candidate.family->shared_bytes(candidate.problem, c) + target.reserved_shared_per_block;
+  const int64_t shared =
+      candidate.family->shared_bytes(candidate.problem, c) + target.reserved_shared_per_block;
   const int64_t by_registers = target.registers_per_sm / (registers * decode::threads(c));
-  const int64_t most = std::min({by_registers, target.shared_per_sm / shared,
-                                 int64_t{target.max_threads_per_sm} / decode::threads(c)});
+  const int64_t most = std::min(
+      {by_registers, target.shared_per_sm / shared, int64_t{target.max_threads_per_sm} / decode::threads(c)});
   return static_cast<int>(std::clamp<int64_t>(most, 1, target.max_blocks_per_sm));
 }
 
@@ -53,7 +54,8 @@ Prediction predict_decode(const Candidate& candidate, const DeviceModel& device,
   const double again = x < static_cast<double>(device.l2_bytes) * 0.7 ? 0.25 : 1;  // from the L2
   const double parts = static_cast<double>(plan.workspace_bytes);
   // Overlapping tiles read their seams twice.
-  const double inside = p.K == 1 || p.D <= c.tile_n ? 1 : static_cast<double>(c.tile_n) / (c.tile_n - c.stages);
+  const double inside =
+      p.K == 1 || p.D <= c.tile_n ? 1 : static_cast<double>(c.tile_n) / (c.tile_n - c.stages);
 
   Prediction r;
   r.blocks_per_sm = blocks_per_sm(candidate, resources);

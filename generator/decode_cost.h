@@ -1,4 +1,5 @@
-// The time of decode candidates: reading x, and what keeps that from running at full speed. docs/cost-model.md.
+// The time of decode candidates: reading x, and what keeps that from running at full speed.
+// docs/cost-model.md.
 #pragma once
 
 #include "generator/cost.h"

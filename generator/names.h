@@ -19,8 +19,10 @@ struct Named {
   E value;
 };
 
-inline constexpr Named<Op> kOps[] = {
-    {"forward", Op::kForward}, {"grad_input", Op::kGradInput}, {"grad_weight", Op::kGradWeight}, {"decode", Op::kDecode}};
+inline constexpr Named<Op> kOps[] = {{"forward", Op::kForward},
+                                     {"grad_input", Op::kGradInput},
+                                     {"grad_weight", Op::kGradWeight},
+                                     {"decode", Op::kDecode}};
 inline constexpr Named<DType> kDTypes[] = {
     {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"f32", DType::kF32}};
 inline constexpr Named<Math> kMaths[] = {

@@ -11,10 +11,9 @@
 namespace trigen {
 namespace {
 
-constexpr llvm::StringRef kKeys[] = {"dtype",  "B",    "H",      "T",      "D",
-                                     "K",      "pad",  "rows",   "layout", "fill",
-                                     "diag",   "wdtype", "math", "align",  "walign",
-                                     "epilogue"};
+constexpr llvm::StringRef kKeys[] = {"dtype", "B",     "H",      "T",       "D",    "K",
+                                     "pad",   "rows",  "layout", "fill",    "diag", "wdtype",
+                                     "math",  "align", "walign", "epilogue"};
 constexpr llvm::StringLiteral kExample = "forward,dtype=bf16,B=32,T=512,D=1024";
 
 llvm::Error bad(const llvm::Twine& message) { return make_error(ErrorKind::kBadRequest, message); }

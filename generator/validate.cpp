@@ -90,7 +90,8 @@ llvm::Error check_types(const Problem& p) {
   if (p.dtype == DType::kF32 && p.math == Math::kDefault)
     return bad("math=default with dtype=f32; allowed are simt and tf32; choose simt for full f32 accuracy");
   if (p.op == Op::kDecode && p.math == Math::kTF32)
-    return bad("math=tf32 with decode; it reads more than it multiplies and has math=simt only; leave math out");
+    return bad(
+        "math=tf32 with decode; it reads more than it multiplies and has math=simt only; leave math out");
   if (p.dtype != DType::kF32 && p.math != Math::kDefault)
     return bad("math=" + to_string(p.math) + " with dtype=" + to_string(p.dtype) +
                "; it chooses how f32 is multiplied; leave it out");
@@ -134,7 +135,8 @@ llvm::Error check_epilogue(const Problem& p) {
   refused.accumulate = e.accumulate && !allowed.accumulate;
   refused.zero_outside = e.zero_outside && !allowed.zero_outside;
   if (refused != Epilogue{}) {
-    llvm::StringRef list = p.op == Op::kForward || p.op == Op::kDecode ? "bias, gelu, silu, pre, gate and residual"
+    llvm::StringRef list = p.op == Op::kForward || p.op == Op::kDecode
+                               ? "bias, gelu, silu, pre, gate and residual"
                            : p.op == Op::kGradInput ? "residual"
                                                     : "bias, accumulate and zero_outside";
     return bad("epilogue " + to_string(refused) + " with " + to_string(p.op) + "; allowed are " + list +

@@ -58,14 +58,15 @@ Work count_work(const Problem& p, Rows rows) {
   const double element = static_cast<double>(element_size(p.dtype)),
                weight = static_cast<double>(element_size(p.wdtype));
   double pairs = 0;
-  for (int64_t t = rows.first; t < rows.first + rows.count; ++t) pairs += static_cast<double>(row_tokens(p, t));
+  for (int64_t t = rows.first; t < rows.first + rows.count; ++t)
+    pairs += static_cast<double>(row_tokens(p, t));
   const Tokens read = tokens_of_rows(p, rows);
   const Epilogue& e = p.epilogue;
   Work work{};
   work.triangle_flop = 2 * B * H * pairs * tap_products(p.D, p.K, p.pad);
   work.dense_flop = 2 * B * H * count * static_cast<double>(p.T) * K * D;
-  work.min_bytes = B * H * static_cast<double>(read.last - read.first) * D * element + H * pairs * K * weight +
-                   (e.bias ? H * count * weight : 0) +
+  work.min_bytes = B * H * static_cast<double>(read.last - read.first) * D * element +
+                   H * pairs * K * weight + (e.bias ? H * count * weight : 0) +
                    B * H * count * D * element * (1 + e.pre + e.gate + e.residual);
   return work;
 }

@@ -73,8 +73,7 @@ llvm::Expected<Problem> problem_of(const trigen_problem* problem) {
   if (llvm::Error error =
           check_struct(problem, "trigen_problem", "start from trigen_problem_init or trigen_problem_parse"))
     return error;
-  if (llvm::Error e =
-          check_enum("op", problem->op, 4,
+  if (llvm::Error e = check_enum("op", problem->op, 4,
                                  "TRIGEN_FORWARD, TRIGEN_GRAD_INPUT, TRIGEN_GRAD_WEIGHT and TRIGEN_DECODE"))
     return e;
   if (llvm::Error e = check_enum("dtype", problem->dtype, 3, "TRIGEN_F16, TRIGEN_BF16 and TRIGEN_F32"))

@@ -103,9 +103,7 @@ class Binder {
     out.data = tensor.data;
     out.row = tensor.row != 0 ? tensor.row : btd ? problem_.H * problem_.D : tokens;
     out.head = tensor.head != 0 ? tensor.head : btd ? problem_.D : problem_.D * out.row;
-    out.batch = tensor.batch != 0 ? tensor.batch
-                : btd             ? tokens * out.row
-                                  : problem_.H * problem_.D * out.row;
+    out.batch = tensor.batch != 0 ? tensor.batch : btd ? tokens * out.row : problem_.H * problem_.D * out.row;
     View& view = add(name, use, tensor.data, element_size(problem_.dtype), inner);
     if (llvm::Error error = axis(view, "row", out.row, rows, align)) return error;
     if (llvm::Error error = axis(view, "head", out.head, problem_.H, align)) return error;
@@ -245,7 +243,8 @@ llvm::Error check_rows(const Problem& problem, const trigen_args& args) {
                "; pass 0, or make a plan for decode");
   }
   if (args.rows < 1 || args.rows > problem.rows)
-    return bad("rows is " + std::to_string(args.rows) + "; this plan makes 1 to " + std::to_string(problem.rows) +
+    return bad("rows is " + std::to_string(args.rows) + "; this plan makes 1 to " +
+               std::to_string(problem.rows) +
                " rows a run; make the plan with a larger rows, or use several runs or forward");
   if (args.first_row < 0 || args.first_row > problem.T - args.rows)
     return bad("first_row is " + std::to_string(args.first_row) + " for " + std::to_string(args.rows) +
@@ -266,8 +265,8 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
   const auto read_if = [](bool condition) { return condition ? Use::kRead : Use::kUnused; };
   if (llvm::Error e = check_rows(problem, args)) return e;
   Binder binder(problem, params);
-  const bool decode = problem.op == Op::kDecode, forward = problem.op == Op::kForward || decode, input = problem.op == Op::kGradInput,
-             weight = problem.op == Op::kGradWeight;
+  const bool decode = problem.op == Op::kDecode, forward = problem.op == Op::kForward || decode,
+             input = problem.op == Op::kGradInput, weight = problem.op == Op::kGradWeight;
   // decode: x to the last token that the rows reach; y and what has its shape hold the rows only.
   const int64_t reach =
       decode ? std::max<int64_t>(1, tokens_of_rows(problem, {args.first_row, args.rows}).last) : problem.T;

@@ -97,3 +97,34 @@ extern "C" __global__ void wgmma_weight(const __grid_constant__ trigen::Params p
 extern "C" __global__ void wgmma_reduce(const __grid_constant__ trigen::Params p) {
   trigen::wgmma_sm90::reduce<kWgmmaWeight>(p);
 }
+
+#include "decode.cuh"
+
+namespace {
+constexpr trigen::Kernel kDecode{.shape = {.op = trigen::Op::kDecode,
+                                           .dtype = trigen::DType::kBF16,
+                                           .wdtype = trigen::DType::kF32,
+                                           .T = 512,
+                                           .D = 1024,
+                                           .H = 1,
+                                           .K = 4,
+                                           .pad = 1,
+                                           .bias = true},
+                                 .config = {.tile_m = 1,
+                                            .tile_n = 512,
+                                            .tile_k = 8,
+                                            .warps_m = 2,
+                                            .warps_n = 2,
+                                            .stages = 4,
+                                            .split_k = 2,
+                                            .vec_a = 1,
+                                            .vec_b = 8,
+                                            .vec_c = 8}};
+}  // namespace
+
+extern "C" __global__ void decode_run(const __grid_constant__ trigen::Params p) {
+  trigen::decode::run<kDecode>(p);
+}
+extern "C" __global__ void decode_reduce(const __grid_constant__ trigen::Params p) {
+  trigen::decode::reduce<kDecode>(p);
+}

@@ -42,8 +42,8 @@ struct Shape {
   bool zero_outside;  // grad_weight: write zeros outside the triangle (default: never touched)
 };
 
-// The tunable part. Fields that a family does not use are 0, and are left out of the text form. The family decode
-// reads some of them in its own way: templates/decode.h.
+// The tunable part. Fields that a family does not use are 0, and are left out of the text form. The family
+// decode reads some of them in its own way: templates/decode.h.
 struct Config {
   int tile_m;   // rows of the output tile: t (forward, grad_weight) or s (grad_input)
   int tile_n;   // columns of the output tile: flattened (b,d), or flattened (s,j) for grad_weight

@@ -1,11 +1,12 @@
-// Family decode: a few rows t of forward, as a mixer is served token by token. Nothing but reading x costs time:
-// every thread keeps tile_k independent loads in flight and sums in f32; the weights of the rows, a few KiB, wait in
-// shared memory. Every target, every dtype.
+// Family decode: a few rows t of forward, as a mixer is served token by token. Nothing but reading x costs
+// time: every thread keeps tile_k independent loads in flight and sums in f32; the weights of the rows, a few
+// KiB, wait in shared memory. Every target, every dtype.
 //
-// Taps need no neighbours while x streams by: a thread sums q[j][d] = sum_s W[s,j] x[s,d] over its own features d,
-// and y[d] = sum_j q[j][d+j-pad] is put together once, from shared memory.
+// Taps need no neighbours while x streams by: a thread sums q[j][d] = sum_s W[s,j] x[s,d] over its own
+// features d, and y[d] = sum_j q[j][d+j-pad] is put together once, from shared memory.
 //
-// A token outside a row's part of the triangle is not multiplied for that row, so nothing there can reach an output.
+// A token outside a row's part of the triangle is not multiplied for that row, so nothing there can reach an
+// output.
 #pragma once
 
 #include "decode.h"
@@ -55,8 +56,8 @@ __device__ __forceinline__ void store_row(const Params& p, const Sizes& z, int h
   ptx::store_global<kSize>(at(p.y), raw.w);
 }
 
-__device__ __forceinline__ long long workspace_at(const Params& p, const Sizes& z, int split, int head, int row,
-                                                  int b, int d) {
+__device__ __forceinline__ long long workspace_at(const Params& p, const Sizes& z, int split, int head,
+                                                  int row, int b, int d) {
   return (((static_cast<long long>(split) * z.H + head) * p.rows + row) * z.B + b) * z.D + d;
 }
 
@@ -67,7 +68,8 @@ class Block {
   static constexpr DType kD = s.dtype, kW = s.wdtype;
   static constexpr bool kTokensContiguous = tokens_contiguous(s.layout);
   static constexpr bool kLower = s.fill == Fill::kLower;
-  static constexpr int kRows = c.tile_m, kTaps = c.stages, kSums = kRows * kTaps, kVec = c.vec_b, kAtOnce = c.tile_k;
+  static constexpr int kRows = c.tile_m, kTaps = c.stages, kSums = kRows * kTaps, kVec = c.vec_b,
+                       kAtOnce = c.tile_k;
   static constexpr int kUnit = kTokensContiguous ? 1 : kVec;
   static constexpr int kSplits = c.split_k > 1 ? c.split_k : 1;
   static constexpr int kStep = step_tokens(s.layout, c), kChunk = chunk_tokens(s.layout, c);
@@ -104,9 +106,10 @@ class Block {
     const Range all = kLower ? Range{0, last.end} : Range{first.begin, z_.T};
     const int begin = kTokensContiguous ? all.begin / kVec * kVec : all.begin;
     const int part = round_up(ceil_div(schedule::max(all.end - begin, 0), kSplits), kStep);
-    tokens_ = {static_cast<int>(schedule::clamp(begin + static_cast<long long>(split_) * part, begin, all.end)),
-               static_cast<int>(
-                   schedule::clamp(begin + (static_cast<long long>(split_) + 1) * part, begin, all.end))};
+    tokens_ = {
+        static_cast<int>(schedule::clamp(begin + static_cast<long long>(split_) * part, begin, all.end)),
+        static_cast<int>(
+            schedule::clamp(begin + (static_cast<long long>(split_) + 1) * part, begin, all.end))};
     first_token_ = all.begin;
     for (int tap = 0; tap < z_.K; tap += kTaps) {
       for (int pass = 0; pass < kPasses; ++pass) stream(tap, pass);
@@ -143,7 +146,8 @@ class Block {
       d = base(tap) + f - local * tiling_.width;
     }
     if (b >= z_.B || d >= z_.D) return -1;
-    return b * p_.x.batch + head_ * p_.x.head + (kTokensContiguous ? d * p_.x.row : static_cast<long long>(d));
+    return b * p_.x.batch + head_ * p_.x.head +
+           (kTokensContiguous ? d * p_.x.row : static_cast<long long>(d));
   }
 
   // The weights of tokens [from, from + kChunk), zero where none takes part.
@@ -251,15 +255,16 @@ class Block {
   }
 
   // bdt: tokens [token, token + kVec) of kAtOnce features.
-  __device__ __forceinline__ void add_features(float (&sum)[kSums][kAtOnce], const long long (&offset)[kAtOnce],
-                                               int token, const float* weights) const {
+  __device__ __forceinline__ void add_features(float (&sum)[kSums][kAtOnce],
+                                               const long long (&offset)[kAtOnce], int token,
+                                               const float* weights) const {
     Raw<kD, kVec> x[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       x[i].clear();
       if (offset[i] >= 0 && token < tokens_.end)
-        ptx::load_global_nc<kVec * kBytes<kD>>(x[i].w,
-                                               static_cast<const Storage<kD>*>(p_.x.data) + offset[i] + token);
+        ptx::load_global_nc<kVec * kBytes<kD>>(
+            x[i].w, static_cast<const Storage<kD>*>(p_.x.data) + offset[i] + token);
     }
     const bool whole = token >= common_.begin && token + kVec <= schedule::min(common_.end, tokens_.end);
 #pragma unroll

@@ -39,8 +39,8 @@ TRIGEN_HOST_DEVICE constexpr int chunk_tokens(Layout layout, const Config& c) {
 // Several groups of taps are added up in shared memory. A generic kernel without vectors may have taps.
 TRIGEN_HOST_DEVICE constexpr bool many_groups(const Config& c, int K) { return c.vec_b == 1 || K > c.stages; }
 
-// Shared memory in floats: the weights, [token][row][tap] for btd and [row][tap][token] for bdt; the sums of every
-// warp along the tokens, [warp][row][tap][feature]; the outputs [row][feature] of many groups.
+// Shared memory in floats: the weights, [token][row][tap] for btd and [row][tap][token] for bdt; the sums of
+// every warp along the tokens, [warp][row][tap][feature]; the outputs [row][feature] of many groups.
 TRIGEN_HOST_DEVICE constexpr int weight_floats(Layout layout, const Config& c) {
   return chunk_tokens(layout, c) * sums_per_feature(c);
 }
@@ -48,22 +48,23 @@ TRIGEN_HOST_DEVICE constexpr int sum_floats(const Config& c) {
   return c.warps_m * sums_per_feature(c) * c.tile_n;
 }
 TRIGEN_HOST_DEVICE constexpr long long shared_bytes(Layout layout, const Config& c, int K) {
-  return 4ll *
-         (weight_floats(layout, c) + sum_floats(c) + (many_groups(c, K) ? c.tile_m * c.tile_n : 0));
+  return 4ll * (weight_floats(layout, c) + sum_floats(c) + (many_groups(c, K) ? c.tile_m * c.tile_n : 0));
 }
 
-// Where the features of a tile lie. Without taps, tiles cut the flattened (b,d). With taps, a tile holds whole
-// rows of `batches` batches, or a part of one row that overlaps the next tile by `halo` features.
+// Where the features of a tile lie. Without taps, tiles cut the flattened (b,d). With taps, a tile holds
+// whole rows of `batches` batches, or a part of one row that overlaps the next tile by `halo` features.
 struct Tiling {
   bool flat;
-  int width;     // features of x of one batch in a tile
-  int outputs;   // features of y of one batch in a tile
-  int batches;   // of one tile
-  int per_row;   // tiles of one row of D features
-  int count;     // all tiles: blocks along x
+  int width;    // features of x of one batch in a tile
+  int outputs;  // features of y of one batch in a tile
+  int batches;  // of one tile
+  int per_row;  // tiles of one row of D features
+  int count;    // all tiles: blocks along x
 };
 // `unit`: features that stay together (vectors for btd, one for bdt); it divides D and tile_n.
-TRIGEN_HOST_DEVICE constexpr int halo(const Config& c, int unit) { return round_up(c.stages + unit - 2, unit); }
+TRIGEN_HOST_DEVICE constexpr int halo(const Config& c, int unit) {
+  return round_up(c.stages + unit - 2, unit);
+}
 TRIGEN_HOST_DEVICE constexpr Tiling tiling(const Config& c, const schedule::Sizes& z, int unit) {
   if (z.K == 1 && z.pad == 0) return {true, c.tile_n, c.tile_n, 1, 1, ceil_div(z.B * z.D, c.tile_n)};
   if (z.D <= c.tile_n) {

@@ -25,8 +25,8 @@ struct Params {
   void* bias;                    // forward: bias[h,t] (read); grad_weight: grad_bias (written)
   void* workspace;               // split_k partial sums, f32, 16-byte aligned
   int B, H, T, D, K, pad, diag;  // every size, also those that are compiled in
-  // decode: the rows t in [first_row, first_row + rows) are made. y, pre, gate and residual hold these rows only:
-  // their row 0 is t = first_row. 0 for the other ops.
+  // decode: the rows t in [first_row, first_row + rows) are made. y, pre, gate and residual hold these rows
+  // only: their row 0 is t = first_row. 0 for the other ops.
   int first_row, rows;
 };
 

@@ -187,7 +187,8 @@ CheckResult Reference::check(const HostBuffers& after) const {
           });
       continue;
     }
-    result.outputs += t.role == Role::kW ? static_cast<int64_t>(count_outputs(p)) : p.B * p.H * t.tokens * p.D;
+    result.outputs +=
+        t.role == Role::kW ? static_cast<int64_t>(count_outputs(p)) : p.B * p.H * t.tokens * p.D;
     const size_t columns = columns_.size();
     compare(
         t, data, expected(t.role), terms,

@@ -22,7 +22,9 @@ const void* data_of(const TensorList& list, const Tensor& t, const HostBuffers& 
   return buffers[static_cast<size_t>(&t - list.tensors.data())].data() + t.offset_bytes;
 }
 
-Role output_of(Op op) { return op == Op::kGradInput ? Role::kX : op == Op::kGradWeight ? Role::kW : Role::kY; }
+Role output_of(Op op) {
+  return op == Op::kGradInput ? Role::kX : op == Op::kGradWeight ? Role::kW : Role::kY;
+}
 
 }  // namespace
 

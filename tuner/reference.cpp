@@ -74,7 +74,8 @@ void Reference::choose_samples(const ReferenceOptions& options) {
   full_ = options.full || p.op == Op::kDecode || (!options.sample && work <= kFullWork && outputs <= 0x1p25);
   if (full_) {
     for (int64_t h = 0; h < p.H; ++h)
-      for (int64_t t = list_.rows.first; t < list_.rows.first + list_.rows.count; ++t) rows_.push_back(h * p.T + t);
+      for (int64_t t = list_.rows.first; t < list_.rows.first + list_.rows.count; ++t)
+        rows_.push_back(h * p.T + t);
     columns_ = all(columns);
     return;
   }

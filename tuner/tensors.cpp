@@ -84,7 +84,8 @@ void fill(const Problem& p, const Tensor& t, Rows rows, float scale, uint64_t se
     });
   } else {
     const bool btd = p.layout == Layout::kBTD;
-    const Tokens used = p.op == Op::kDecode && t.role == Role::kX ? tokens_of_rows(p, rows) : Tokens{0, t.tokens};
+    const Tokens used =
+        p.op == Op::kDecode && t.role == Role::kX ? tokens_of_rows(p, rows) : Tokens{0, t.tokens};
     const int64_t outer = btd ? t.tokens : p.D;
     const int64_t inner = btd ? p.D : t.tokens;
     parallel_for(p.B * p.H * outer, std::max<int64_t>(1, 65536 / inner), [&](int64_t begin, int64_t end) {
@@ -166,7 +167,8 @@ HostBuffers make_inputs(const Problem& p, const TensorList& list, uint64_t seed)
     auto& buffer = buffers.emplace_back(static_cast<size_t>(t.buffer_bytes()), std::byte{kPoison});
     if (!t.read) continue;
     float scale = 1;
-    if (t.role == Role::kW && (p.op == Op::kForward || p.op == Op::kDecode) && p.epilogue.act != Activation::kNone) {
+    if (t.role == Role::kW && (p.op == Op::kForward || p.op == Op::kDecode) &&
+        p.epilogue.act != Activation::kNone) {
       // sums of n products of two uniform numbers have a deviation of scale * sqrt(n) / 3: bring it near 1
       const double terms = static_cast<double>(p.T) * static_cast<double>(p.K);
       scale = static_cast<float>(std::exp2(std::round(std::log2(3 / std::sqrt(terms)))));

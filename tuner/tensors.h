@@ -42,7 +42,8 @@ struct TensorList {
   Rows rows;  // that a run makes: of decode as named, else all
   const Tensor* find(Role role) const;
 };
-// decode: `rows` default to the longest ones (generator/problem.h); y, pre, gate and residual hold these rows only.
+// decode: `rows` default to the longest ones (generator/problem.h); y, pre, gate and residual hold these rows
+// only.
 TensorList tensors_of(const Problem& problem, int gap = 0, std::optional<Rows> rows = std::nullopt);
 
 inline int64_t activation_index(const Problem& p, const Tensor& x, int64_t b, int64_t h, int64_t t,
@@ -67,7 +68,8 @@ inline constexpr unsigned char kPoison = 0xFF;
 using HostBuffers = std::vector<std::vector<std::byte>>;
 // Inputs are random (tuner/numbers.h; weights scaled so that an activation sees its curved part), everything
 // else is poison: gaps, outputs, and the weights outside the triangle. grad_weight with accumulate has random
-// numbers inside the triangle. decode: x is poison beyond the tokens that the rows reach, W in all other rows.
+// numbers inside the triangle. decode: x is poison beyond the tokens that the rows reach, W in all other
+// rows.
 HostBuffers make_inputs(const Problem& problem, const TensorList& list, uint64_t seed);
 
 }  // namespace trigen

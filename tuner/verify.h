@@ -17,8 +17,8 @@ llvm::Expected<CheckResult> verify(const Plan& plan, Workbench& bench, const Ref
 llvm::Expected<CheckResult> verify_launch(Workbench& bench, const Reference& reference,
                                           const std::function<llvm::Error()>& launch, bool repeat);
 
-// The rows whose runs `trigen verify` checks: for decode the longest, the first row alone, and fewer rows than the
-// plan allows from the middle; else all rows, once.
+// The rows whose runs `trigen verify` checks: for decode the longest, the first row alone, and fewer rows
+// than the plan allows from the middle; else all rows, once.
 std::vector<Rows> rows_to_check(const Problem& problem);
 
 }  // namespace trigen

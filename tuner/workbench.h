@@ -18,8 +18,8 @@ inline void* device_pointer(cuda::CUdeviceptr address) { return std::bit_cast<vo
 
 struct WorkbenchOptions {
   uint64_t seed = 20240912;
-  int gap = 0;          // alignment units between rows (TensorList)
-  bool rotate = false;  // make the further sets
+  int gap = 0;               // alignment units between rows (TensorList)
+  bool rotate = false;       // make the further sets
   std::optional<Rows> rows;  // decode: of every run; the longest ones when not named
 };
 

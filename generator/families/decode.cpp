@@ -37,7 +37,7 @@ class Decode final : public Family {
     if (p.op != Op::kDecode) return text(name() + " makes decode only, the op is " + to_string(p.op));
     const bool btd = p.layout == Layout::kBTD;
     for (auto [key, v, most] : {std::tuple{"tile_m", c.tile_m, 16},
-                                {"tile_n", c.tile_n, 4096},
+                                {"tile_n", c.tile_n, 1024},
                                 {"tile_k", c.tile_k, 32},
                                 {"warps_m", c.warps_m, 16},
                                 {"warps_n", c.warps_n, 16},
@@ -66,21 +66,24 @@ class Decode final : public Family {
                   (btd ? "an output vector lies in one vector of x; try vec_c=" + llvm::Twine(c.vec_b)
                        : llvm::Twine("the features of bdt are not contiguous; try vec_c=1")));
     if (btd && c.tile_n != 32 * c.warps_n * c.vec_b)
-      return text("tile_n=" + llvm::Twine(c.tile_n) + ": " + llvm::Twine(c.warps_n) + " warps with vectors of " +
-                  llvm::Twine(c.vec_b) + " have " + llvm::Twine(32 * c.warps_n * c.vec_b) + " features; try that");
+      return text("tile_n=" + llvm::Twine(c.tile_n) + ": " + llvm::Twine(c.warps_n) +
+                  " warps with vectors of " + llvm::Twine(c.vec_b) + " have " +
+                  llvm::Twine(32 * c.warps_n * c.vec_b) + " features; try that");
     if (btd && c.tile_k < 4)
       return text("tile_k=" + llvm::Twine(c.tile_k) + ": a thread loads 4 tokens at least; try tile_k=8");
     if (!btd && c.tile_n % (c.warps_n * c.tile_k) != 0)
-      return text("tile_n=" + llvm::Twine(c.tile_n) + " is no multiple of " + llvm::Twine(c.warps_n * c.tile_k) +
-                  ", what the warps load at once; try that");
+      return text("tile_n=" + llvm::Twine(c.tile_n) + " is no multiple of " +
+                  llvm::Twine(c.warps_n * c.tile_k) + ", what the warps load at once; try that");
     if (shifted(p) && p.D > c.tile_n && c.tile_n <= geometry::halo(c, unit(p, c)))
-      return text("tile_n=" + llvm::Twine(c.tile_n) + " is no more than the taps reach beyond it; try a larger one");
+      return text("tile_n=" + llvm::Twine(c.tile_n) +
+                  " is no more than the taps reach beyond it; try a larger one");
     if (geometry::sums_per_feature(c) * (btd ? c.vec_b : c.tile_k) > 160)
       return text("tile_m=" + llvm::Twine(c.tile_m) + " rows by stages=" + llvm::Twine(c.stages) +
                   " taps need too many registers; try fewer");
     if (const int64_t bytes = shared_bytes(p, c); bytes > geometry::kSharedLimit)
       return text("rows, taps and warps need " + llvm::Twine(bytes) + " B of shared memory, " + name() +
-                  " takes " + llvm::Twine(geometry::kSharedLimit) + " B; try a smaller tile_n or fewer warps");
+                  " takes " + llvm::Twine(geometry::kSharedLimit) +
+                  " B; try a smaller tile_n or fewer warps");
     if (p.H > 65535 || int64_t{geometry::row_groups(c, static_cast<int>(p.rows))} * c.split_k > 65535)
       return text("more than 65535 heads, or splits by rows; use fewer");
     if (c.blocks < 0 || c.blocks * geometry::threads(c) > target.max_threads_per_sm)
@@ -99,14 +102,17 @@ class Decode final : public Family {
       int warps_m, warps_n, tile_k;
     };
     // btd: 32 lanes by vec features a warp. bdt: few features a warp, several passes.
-    static constexpr Shape kTokenRows[] = {{1, 4, 8},  {2, 4, 8},  {4, 4, 8}, {1, 4, 16}, {2, 4, 16}, {4, 2, 8},
-                                           {8, 1, 8},  {2, 2, 16}, {1, 8, 8}, {1, 8, 16}, {8, 2, 8},  {8, 2, 4},
-                                           {2, 1, 16}, {4, 1, 8}};
-    static constexpr Shape kFeatureRows[] = {{1, 4, 8}, {1, 8, 8}, {2, 4, 8}, {1, 4, 16}, {1, 8, 4}, {4, 2, 8}};
+    static constexpr Shape kTokenRows[] = {{1, 4, 8}, {2, 4, 8}, {4, 4, 8},  {1, 4, 16}, {2, 4, 16},
+                                           {4, 2, 8}, {8, 1, 8}, {2, 2, 16}, {1, 8, 8},  {1, 8, 16},
+                                           {8, 2, 8}, {8, 2, 4}, {2, 1, 16}, {4, 1, 8},  {1, 2, 16},
+                                           {4, 4, 4}, {4, 1, 16}};
+    static constexpr Shape kFeatureRows[] = {{1, 4, 8}, {1, 8, 8}, {2, 4, 8}, {1, 4, 16}, {1, 8, 4},
+                                             {4, 2, 8}, {2, 4, 4}, {1, 2, 8}, {1, 16, 8}};
     for (int vector = vec; vector >= std::max(1, vec / 2); vector /= 2) {
       for (const Shape& shape : btd ? llvm::makeArrayRef(kTokenRows) : llvm::makeArrayRef(kFeatureRows)) {
         for (int tile_m = rows; tile_m >= 1; tile_m /= 2) {
-          for (int passes : btd ? llvm::makeArrayRef({1}) : llvm::makeArrayRef({8, 2})) {
+          for (int passes : {1, 2, 4, 8}) {
+            if (btd != (passes == 1)) continue;
             Config c = config(p, shape.warps_m, shape.warps_n, shape.tile_k, vector, tile_m, passes);
             const Tiles tiles = tiles_of(p, c);
             // One wave of the model device at least; fewer tokens than a part has steps are not split.
@@ -170,7 +176,8 @@ class Decode final : public Family {
     return {count, count * p.H * geometry::row_groups(c, static_cast<int>(p.rows))};
   }
 
-  static Config config(const Problem& p, int warps_m, int warps_n, int tile_k, int vec, int tile_m, int passes) {
+  static Config config(const Problem& p, int warps_m, int warps_n, int tile_k, int vec, int tile_m,
+                       int passes) {
     const bool btd = p.layout == Layout::kBTD;
     // All taps in one pass over x, as far as the registers go.
     int taps = static_cast<int>(std::min<int64_t>(p.K, 16));

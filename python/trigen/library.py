@@ -28,7 +28,7 @@ class CProblem(_c.Structure):
     _fields_ = (
         [("struct_size", _c.c_size_t)]
         + [(name, _c.c_int) for name in ("op", "dtype", "wdtype", "math", "layout", "fill")]
-        + [(name, _c.c_int64) for name in ("B", "H", "T", "D", "K", "pad", "diag", "align", "walign")]
+        + [(name, _c.c_int64) for name in ("B", "H", "T", "D", "K", "pad", "rows", "diag", "align", "walign")]
         + [(name, _c.c_int) for name in ("bias", "activation", "pre", "gate", "residual", "accumulate", "zero_outside")]
     )
 
@@ -60,12 +60,13 @@ class CPlanInfo(_c.Structure):
     )
 
 
-# trigen_args: struct_size; x, y, pre, gate, residual as (data, batch, head, row); w, w_head, w_row, bias, workspace, its size.
-ARGS = struct.Struct("27q")
-# The same block with the strides of a tensor as bytes made beforehand: half the values to convert in each run.
-ARGS_PREPARED = struct.Struct("qq24sq24sq24sq24sq24sq16sqqq")
+# trigen_args: struct_size; x, y, pre, gate, residual as (data, batch, head, row); w, w_head, w_row, bias, workspace, its size,
+# first_row, rows.
+ARGS = struct.Struct("29q")
+# The same block with the strides of a tensor as bytes made beforehand: half the values to convert in each run. No rows: not for decode.
+ARGS_PREPARED = struct.Struct("qq24sq24sq24sq24sq24sq16sqqq16x")
 assert ARGS_PREPARED.size == ARGS.size
-OPS = {"forward": 0, "grad_input": 1, "grad_weight": 2}
+OPS = {"forward": 0, "grad_input": 1, "grad_weight": 2, "decode": 3}
 DTYPES = {"f16": 0, "bf16": 1, "f32": 2}
 MATHS = {"default": 0, "simt": 1, "tf32": 2}
 LAYOUTS = {"btd": 0, "bdt": 1}
@@ -209,9 +210,10 @@ class Plan:
 
     def run(self, *, x: DeviceTensor = NO_TENSOR, y: DeviceTensor = NO_TENSOR, pre: DeviceTensor = NO_TENSOR, gate: DeviceTensor = NO_TENSOR,
             residual: DeviceTensor = NO_TENSOR, w: int, w_head: int = 0, w_row: int = 0, bias: int = 0, workspace: int = 0,
-            workspace_size: int = 0, stream: int = 0) -> None:
+            workspace_size: int = 0, first_row: int = 0, rows: int = 0, stream: int = 0) -> None:
         """Launches; asynchronous as CUDA is. Roles of the tensors for each op: trigen_args in trigen.h."""
-        packed = ARGS.pack(ARGS.size, *x, *y, *pre, *gate, *residual, w, w_head, w_row, bias, workspace, workspace_size)
+        packed = ARGS.pack(ARGS.size, *x, *y, *pre, *gate, *residual, w, w_head, w_row, bias, workspace, workspace_size,
+                           first_row, rows)
         check(self._library.trigen_plan_run(self.handle, packed, stream))
 
     def describe(self) -> PlanInfo:

@@ -27,13 +27,16 @@ std::vector<Case> cases() {
   const char* const kSizes[] = {"B=8,H=2,T=512,D=256", "B=3,T=257,D=65", "B=4,T=192,D=64,K=4",
                                 "B=2,T=320,D=64,fill=upper,diag=-3"};
   const std::vector<const char*> kEpilogues[] = {
+      // by op
       {"", ",epilogue=bias", ",epilogue=bias+gelu+pre+gate+residual", ",epilogue=silu"},
       {"", ",epilogue=residual"},
-      {"", ",epilogue=bias", ",epilogue=bias+accumulate+zero_outside"}};
+      {"", ",epilogue=bias", ",epilogue=bias+accumulate+zero_outside"},
+      {"", ",epilogue=bias", ",epilogue=bias+gelu+pre+gate+residual", ",rows=3"}};
   std::vector<Case> out;
   size_t turn = 0;
-  for (Op op : {Op::kForward, Op::kGradInput, Op::kGradWeight})
-    for (const char* dtype : kDtypes)
+  for (Op op : {Op::kForward, Op::kGradInput, Op::kGradWeight, Op::kDecode})
+    for (const char* dtype : kDtypes) {
+      if (op == Op::kDecode && llvm::StringRef(dtype).endswith("tf32")) continue;
       for (const char* layout : {"", ",layout=bdt"})
         for (bool generic : {false, true}) {
           const auto& epilogues = kEpilogues[static_cast<int>(op)];
@@ -43,6 +46,7 @@ std::vector<Case> cases() {
           turn = turn * 5 + 3;  // mixes sizes and epilogues over the loops
           turn %= 1009;
         }
+    }
   return out;
 }
 
@@ -144,10 +148,11 @@ TEST_P(FirstChoice, DoesNotSpill) {
   // bf16, f32 and tf32 too, where the list has f16 only.
   for (const char* more :
        {"forward,dtype=bf16,B=32,T=512,D=1024", "grad_weight,dtype=bf16,B=16,T=1024,D=1024,layout=bdt",
-        "grad_input,dtype=f32,B=4,T=4096,D=1024", "forward,dtype=f32,math=tf32,B=4,T=4096,D=1024"}) {
+        "grad_input,dtype=f32,B=4,T=4096,D=1024", "forward,dtype=f32,math=tf32,B=4,T=4096,D=1024",
+        "decode,dtype=bf16,B=256,T=512,D=1024", "decode,dtype=f16,B=16,T=1024,D=512,K=4,rows=4"}) {
     problems.insert(problems.begin(), value_of(parse_problem(more)));
   }
-  problems.resize(std::min<size_t>(problems.size(), 8));
+  problems.resize(std::min<size_t>(problems.size(), 10));
   for (const Problem& problem : problems) {
     auto candidates = list_candidates(problem, *target);
     if (!candidates) {  // tf32 before sm_80

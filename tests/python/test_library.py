@@ -37,7 +37,7 @@ def test_structures_are_the_headers(repository, library):
     assert c_struct(header, "trigen_runtime_options") == [name for name, _ in library.CRuntimeOptions._fields_]
     assert c_struct(header, "trigen_plan_info") == [name for name, _ in library.CPlanInfo._fields_]
     assert c_struct(header, "trigen_args") == ["struct_size", "x", "y", "pre", "gate", "residual", "w", "w_head", "w_row", "bias",
-                                               "workspace", "workspace_size"]
+                                               "workspace", "workspace_size", "first_row", "rows"]
     assert c_struct(header, "trigen_tensor") == ["data", "batch", "head", "row"]
     for prefix, names in (("", library.OPS), ("", library.DTYPES), ("", library.LAYOUTS), ("", library.FILLS), ("MATH_", library.MATHS),
                           ("ACT_", library.ACTIVATIONS), ("MISS_", library.MISS)):

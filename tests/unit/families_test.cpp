@@ -52,6 +52,30 @@ TEST(Families, RefusalsNameWhatWasFoundWhatIsAllowedAndTheNextStep) {
               HasSubstr("vec_a=4 holds the 16 taps of a token, of which tile_k=8 is no multiple"));
 }
 
+TEST(Families, DecodeRefusalsNameTheRule) {
+  constexpr const char* kDecode = "decode,dtype=bf16,B=32,T=512,D=1024";
+  const auto decode = [](const char* text, const char* config) {
+    return refusal("decode", "sm_70", text, config);
+  };
+  EXPECT_EQ(decode(kDecode, "tile=1x1024x8,warps=2x4,stages=1,splitk=1,vec=1x8x8"), "");
+  EXPECT_EQ(decode(kForward, "tile=1x1024x8,warps=2x4,stages=1,splitk=1,vec=1x8x8"),
+            "decode makes decode only, the op is forward");
+  EXPECT_EQ(refusal("simt", "sm_70", kDecode, "tile=64x64x8,warps=2x2,stages=2,splitk=1,vec=4x4x4"),
+            "simt makes whole products; use family decode for decode");
+  EXPECT_EQ(decode(kDecode, "tile=1x512x8,warps=2x4,stages=1,splitk=1,vec=1x8x8"),
+            "tile_n=512: 4 warps with vectors of 8 have 1024 features; try that");
+  EXPECT_EQ(
+      decode("decode,dtype=bf16,B=32,T=512,D=1028", "tile=1x1024x8,warps=2x4,stages=1,splitk=1,vec=1x8x8"),
+      "vec_b=8: align=8 and D=1028 allow vectors of 4; try that");
+  EXPECT_EQ(decode(kDecode, "tile=8x1024x8,warps=2x4,stages=1,splitk=1,vec=1x8x8"),
+            "rows, taps and warps need 73728 B of shared memory, decode takes 49152 B; try a smaller tile_n "
+            "or fewer "
+            "warps");
+  EXPECT_EQ(decode("decode,dtype=bf16,B=32,T=512,D=1024,layout=bdt",
+                   "tile=1x256x8,warps=1x4,stages=1,splitk=1,vec=1x8x2"),
+            "vec_c=2: the features of bdt are not contiguous; try vec_c=1");
+}
+
 TEST(Families, WidestVectorsFollowAlignmentAndContiguity) {
   const auto widest = [](const char* text) {
     const Vectors v = widest_vectors(problem(text));
@@ -102,8 +126,10 @@ TEST(Families, NoProblemIsLeftWithoutAConfig) {
     for (const Family* family : families())
       for (const Target& target : targets()) {
         if (!family->serves(target) || family->name().startswith("wgmma")) continue;
-        const bool wrong_dtype =
-            (p.math == Math::kTF32) == (family->name() == "simt") && p.dtype == DType::kF32;
+        if ((p.op == Op::kDecode) != (family->name() == "decode")) continue;
+        const bool wrong_dtype = p.op != Op::kDecode &&
+                                 (p.math == Math::kTF32) == (family->name() == "simt") &&
+                                 p.dtype == DType::kF32;
         if (wrong_dtype ||
             (p.dtype != DType::kF16 && (family->name() == "mma_sm70" || family->name() == "mma_sm75")))
           continue;
@@ -121,8 +147,10 @@ TEST(Families, EveryConfigOfTheSpaceIsLegalAndThereAreEnough) {
       if (!family->serves(target) || family->name().startswith("wgmma")) continue;
       for (const char* text :
            {"forward,dtype=f16,B=32,T=512,D=1024", "grad_input,dtype=f16,B=4,T=4096,D=1024,layout=bdt",
-            "grad_weight,dtype=f16,B=16,T=1024,D=1024,epilogue=bias"}) {
+            "grad_weight,dtype=f16,B=16,T=1024,D=1024,epilogue=bias", "decode,dtype=f16,B=256,T=512,D=1024",
+            "decode,dtype=f16,B=4,T=4096,D=1024,K=4,rows=4,layout=bdt"}) {
         const Problem p = problem(text);
+        if ((p.op == Op::kDecode) != (family->name() == "decode")) continue;
         const auto configs = family->configs(p, target);
         EXPECT_GE(configs.size(), 30u) << family->name().str() << " " << target.name.str() << " " << text;
         for (const Config& config : configs)

@@ -90,11 +90,11 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         BadText{"", "empty problem; write one as forward,dtype=bf16,B=32,T=512,D=1024"},
         BadText{"dtype=f16,B=1",
-                "the problem starts with 'dtype'; the first field is the op: forward, grad_input or "
-                "grad_weight"},
+                "the problem starts with 'dtype'; the first field is the op: forward, "
+                "grad_input, grad_weight or decode"},
         BadText{"foward,dtype=f16",
-                "op='foward' is unknown; allowed are forward, grad_input or grad_weight; did you mean "
-                "'forward'?"},
+                "op='foward' is unknown; allowed are forward, grad_input, grad_weight or decode; did "
+                "you mean 'forward'?"},
         BadText{"forward,dtype=f16,B=1,T=0,D=8",
                 "T=0; allowed are 1 to 2147418112; give the number of tokens"},
         BadText{"forward,dtype=f16,B=-3,T=8,D=8", "B=-3; allowed are 1 to 2147418112; give the batch size"},
@@ -123,13 +123,15 @@ INSTANTIATE_TEST_SUITE_P(
                 "diag=8; allowed are -7 to 7; outside that the triangle is empty or "
                 "everything; use a dense product"},
         BadText{"forward,dtyp=f16,B=1,T=8,D=8",
-                "unknown key 'dtyp' at column 9; allowed are dtype, B, H, T, D, K, pad, layout, fill, diag, "
+                "unknown key 'dtyp' at column 9; allowed are dtype, B, H, T, D, K, pad, rows, layout, fill, "
+                "diag, "
                 "wdtype, math, "
                 "align, walign or epilogue; did you mean 'dtype'?"},
-        BadText{"forward,dtype=f16,b=1,T=8,D=8",
-                "unknown key 'b' at column 19; allowed are dtype, B, H, T, D, K, pad, layout, fill, diag, "
-                "wdtype, math, "
-                "align, walign or epilogue; did you mean 'B'?"},
+        BadText{
+            "forward,dtype=f16,b=1,T=8,D=8",
+            "unknown key 'b' at column 19; allowed are dtype, B, H, T, D, K, pad, rows, layout, fill, diag, "
+            "wdtype, math, "
+            "align, walign or epilogue; did you mean 'B'?"},
         BadText{"forward,dtype=fp16,B=1,T=8,D=8",
                 "dtype='fp16' is unknown; allowed are f16, bf16 or f32; did you mean 'f16'? (column 9)"},
         BadText{"forward,dtype=f16,B=1,T=8",
@@ -156,6 +158,19 @@ INSTANTIATE_TEST_SUITE_P(
                 "math=tf32 with dtype=f16; it chooses how f32 is multiplied; leave it out"},
         BadText{"forward,dtype=f32,B=1,T=8,D=8,math=default",
                 "math=default with dtype=f32; allowed are simt and tf32; choose simt for full f32 accuracy"},
+        BadText{"forward,dtype=f16,B=1,T=8,D=8,rows=2",
+                "rows=2 with forward; only decode makes a few rows; leave rows out"},
+        BadText{"decode,dtype=f16,B=1,T=8,D=8,rows=9",
+                "rows=9; allowed are 1 to 8; the most rows of one run; use forward for more"},
+        BadText{"decode,dtype=f16,B=1,T=800,D=8,rows=65",
+                "rows=65; allowed are 1 to 64; the most rows of one run; use forward for more"},
+        BadText{
+            "decode,dtype=f32,B=1,T=8,D=8,math=tf32",
+            "math=tf32 with decode; it reads more than it multiplies and has math=simt only; leave math out"},
+        BadText{"decode,dtype=f16,B=1,T=8,D=8,epilogue=accumulate",
+                "epilogue accumulate with decode; allowed are bias, gelu, silu, pre, gate and residual; "
+                "compute the "
+                "rest outside"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,align=12", "align=12; allowed are 16, 8, 4 and 2 bytes"},
         BadText{"forward,dtype=f32,B=1,T=8,D=8,align=2",
                 "align=2 with f32 elements; allowed are 4 to 16 bytes; align pointers and strides to their "
@@ -231,6 +246,7 @@ TEST(ProblemWork, CountsTheTriangleExactly) {
   RandomProblem random(7);
   for (int i = 0; i < 300; ++i) {
     Problem p = random.next();
+    if (p.op == Op::kDecode) p.op = Op::kForward, p.rows = 1;
     p.T = 1 + random.pick(12), p.D = 1 + random.pick(9), p.K = 1 + random.pick(14), p.pad = random.pick(p.K);
     p.diag = random.pick(2 * p.T - 1) - (p.T - 1);
     EXPECT_EQ(count_work(p).triangle_flop, 2 * count_products(p)) << to_string(p);
@@ -249,6 +265,31 @@ TEST(ProblemWork, CountsBytesOnce) {
   EXPECT_EQ(
       count_work(parsed("grad_weight,dtype=f16,wdtype=f32,B=2,H=3,T=8,D=16,epilogue=accumulate")).min_bytes,
       2 * 1536 + 2 * 36 * 3 * 4);
+}
+
+TEST(ProblemWork, CountsTheRowsOfDecode) {
+  // The last row of W and the whole of x: 3 rows with 6, 7 and 8 tokens when T=8.
+  const Problem p = parsed("decode,dtype=f16,B=2,H=3,T=8,D=16,rows=3,epilogue=bias");
+  EXPECT_EQ(longest_rows(p).first, 5);
+  EXPECT_EQ(count_work(p).triangle_flop, 2.0 * 2 * 3 * 16 * (6 + 7 + 8));
+  EXPECT_EQ(count_work(p).dense_flop, 2.0 * 2 * 3 * 16 * 3 * 8);
+  EXPECT_EQ(count_work(p).min_bytes, 1536 + 21 * 3 * 2 + 3 * 3 * 2 + 2 * 3 * 3 * 16 * 2);
+  // Row 1 alone reads two tokens.
+  EXPECT_EQ(count_work(p, {1, 1}).min_bytes, 2 * 3 * 2 * 16 * 2 + 2 * 3 * 2 + 3 * 2 + 2 * 3 * 16 * 2);
+  const Problem upper = parsed("decode,dtype=f16,B=1,T=8,D=16,fill=upper,diag=2");
+  EXPECT_EQ(longest_rows(upper).first, 0);
+  EXPECT_EQ(tokens_of_rows(upper, {3, 2}).first, 5);
+  EXPECT_EQ(tokens_of_rows(upper, {3, 2}).last, 8);
+  EXPECT_EQ(tokens_of_rows(upper, {7, 1}).last, 0);
+  // Every row alone together does the triangle's work.
+  for (const char* text :
+       {"forward,dtype=f32,B=2,T=9,D=5,K=3,diag=-2", "forward,dtype=f32,B=2,T=9,D=5,fill=upper,diag=1"}) {
+    Problem whole = parsed(text), rows = whole;
+    rows.op = Op::kDecode;
+    double sum = 0;
+    for (int64_t t = 0; t < rows.T; ++t) sum += count_work(rows, {t, 1}).triangle_flop;
+    EXPECT_EQ(sum, count_work(whole).triangle_flop) << text;
+  }
 }
 
 }  // namespace

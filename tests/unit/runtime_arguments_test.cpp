@@ -146,6 +146,48 @@ TEST(BindArguments, Strides) {
   EXPECT_THAT(bind(kForward, args), HasSubstr("y overlaps itself"));
 }
 
+TEST(BindArguments, RowsOfDecode) {
+  constexpr const char* kDecode = "decode,dtype=bf16,B=4,H=2,T=64,D=32,rows=4";
+  trigen_args args = plain();
+  EXPECT_EQ(bind(kDecode, args),
+            "rows is 0; this plan makes 1 to 4 rows a run; make the plan with a larger rows, or use several "
+            "runs or "
+            "forward");
+  args.rows = 5;
+  EXPECT_THAT(bind(kDecode, args), HasSubstr("rows is 5; this plan makes 1 to 4 rows"));
+  args.rows = 3, args.first_row = 62;
+  EXPECT_EQ(bind(kDecode, args),
+            "first_row is 62 for 3 rows; allowed are 0 to 61, the problem has T=64 tokens");
+  args.first_row = -1;
+  EXPECT_THAT(bind(kDecode, args), HasSubstr("first_row is -1"));
+  args.first_row = 61;
+  Params params;
+  ASSERT_EQ(bind(kDecode, args, 0, &params), "");
+  EXPECT_EQ(params.first_row, 61);
+  EXPECT_EQ(params.rows, 3);
+  // x is contiguous over the capacity, y over the rows.
+  EXPECT_EQ(params.x.batch, 64 * 2 * 32);
+  EXPECT_EQ(params.y.row, 2 * 32);
+  EXPECT_EQ(params.y.batch, 3 * 2 * 32);
+  // bdt: rows of y are a few elements long, which keeps no vector's alignment.
+  ASSERT_EQ(bind("decode,dtype=bf16,B=4,H=2,T=64,D=32,rows=4,layout=bdt", args, 0, &params), "");
+  EXPECT_EQ(params.y.row, 3);
+  EXPECT_EQ(params.y.head, 32 * 3);
+  EXPECT_EQ(params.x.row, 64);
+  EXPECT_THAT(bind(kForward, args),
+              HasSubstr("first_row=61 and rows=3 are given, but the problem makes all rows"));
+}
+
+TEST(BindArguments, DecodeMayWriteBehindTheTokensThatItReads) {
+  constexpr const char* kDecode = "decode,dtype=bf16,B=1,T=64,D=32";
+  trigen_args args = plain();
+  args.rows = 1, args.first_row = 9;
+  args.y.data = at(kX + 10 * 32 * 2);
+  EXPECT_EQ(bind(kDecode, args), "") << "row 9 reads tokens 0 to 9";
+  args.y.data = at(kX + 9 * 32 * 2);
+  EXPECT_THAT(bind(kDecode, args), HasSubstr("y overlaps x"));
+}
+
 TEST(BindArguments, Workspace) {
   trigen_args args = plain();
   EXPECT_THAT(bind(kForward, args, 1024), AllOf(HasSubstr("workspace is null"), HasSubstr("1024 bytes"),

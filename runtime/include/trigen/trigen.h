@@ -113,8 +113,8 @@ typedef struct trigen_problem {
   int layout;         /* trigen_layout */
   int fill;           /* trigen_fill */
   int64_t B, H, T, D, K, pad; /* batch, heads, tokens, features of a head, taps, left padding of the taps */
-  int64_t rows;               /* decode: the most rows of one run, 1 to 64 and to T. 1, or 0 for 1, elsewhere */
-  int64_t diag;               /* diagonal offset of the fill */
+  int64_t rows; /* decode: the most rows of one run, 1 to 64 and to T. 1, or 0 for 1, elsewhere */
+  int64_t diag; /* diagonal offset of the fill */
   /* Bytes that every pointer is a multiple of, and every stride too: 16, 8, 4 or 2. 0: as contiguous tensors
    * have it whose pointers are multiples of 16. */
   int64_t align;    /* x, y and what has their shape */
@@ -128,8 +128,8 @@ typedef struct trigen_problem {
   int zero_outside; /* grad_weight: write zeros outside the triangle (else it is never touched) */
 } trigen_problem;
 
-/* Defaults for everything else: H=1, K=1, pad=0, rows=1, btd, lower, diag=0, wdtype=dtype, contiguous alignment, no
- * epilogue. */
+/* Defaults for everything else: H=1, K=1, pad=0, rows=1, btd, lower, diag=0, wdtype=dtype, contiguous
+ * alignment, no epilogue. */
 TRIGEN_API trigen_status trigen_problem_init(trigen_problem* problem, trigen_op op, trigen_dtype dtype,
                                              int64_t B, int64_t T, int64_t D) TRIGEN_NOEXCEPT;
 /* From text: "forward,dtype=bf16,B=32,T=512,D=1024,K=4,epilogue=bias+gelu". Errors name the token and what is
@@ -223,12 +223,12 @@ typedef struct trigen_tensor {
  *   forward:     x, w read; y written; bias, gate, residual read and pre written where the problem has them
  *   grad_input:  y (= dy), w read; x (= dx) written; residual read where the problem has it
  *   grad_weight: x, y (= dy) read; w (= dW) written, bias (= grad_bias) written where the problem has it
- *   decode:      as forward. x has all T tokens of the problem (the capacity of a sequence); only those that the
- *                rows reach are used: tokens to first_row + rows - 1 + diag for a lower fill, the rest may hold
- *                anything. y, pre, gate and residual have `rows` tokens: their token 0 is row first_row. To write
- *                rows in place of a [B,T,H*D] tensor, pass its address at row first_row and its strides
- * Outputs must not overlap each other, the inputs or the workspace, with one exception: residual and gate may
- * be the same view as y (forward), residual the same view as x (grad_input). */
+ *   decode:      as forward. x has all T tokens of the problem (the capacity of a sequence); only those that
+ * the rows reach are used: tokens to first_row + rows - 1 + diag for a lower fill, the rest may hold
+ *                anything. y, pre, gate and residual have `rows` tokens: their token 0 is row first_row. To
+ * write rows in place of a [B,T,H*D] tensor, pass its address at row first_row and its strides Outputs must
+ * not overlap each other, the inputs or the workspace, with one exception: residual and gate may be the same
+ * view as y (forward), residual the same view as x (grad_input). */
 typedef struct trigen_args {
   size_t struct_size; /* sizeof(trigen_args) */
   trigen_tensor x, y, pre, gate, residual;
@@ -237,9 +237,10 @@ typedef struct trigen_args {
   void* bias;            /* bias[h,t], contiguous */
   void* workspace;       /* trigen_plan_workspace_size bytes; NULL when that is 0 */
   size_t workspace_size; /* bytes */
-  /* decode: the rows of this run, 1 to the problem's rows, all below T. 0 for the other ops. One plan serves every
-   * first_row. Zero strides of y, pre, gate and residual mean a contiguous tensor of `rows` tokens. With bdt, where
-   * those tokens are the innermost axis, their strides and addresses need an element's alignment only. */
+  /* decode: the rows of this run, 1 to the problem's rows, all below T. 0 for the other ops. One plan serves
+   * every first_row. Zero strides of y, pre, gate and residual mean a contiguous tensor of `rows` tokens.
+   * With bdt, where those tokens are the innermost axis, their strides and addresses need an element's
+   * alignment only. */
   int64_t first_row, rows;
 } trigen_args;
 #define TRIGEN_ARGS_INIT                                                                                   \
