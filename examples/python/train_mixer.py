@@ -2,7 +2,7 @@
 checks that the losses agree step by step. Prints tokens/s of both (and of torch.compile where asked); writes two pictures.
 
     python examples/python/train_mixer.py                          # CPU or GPU, whatever is here; a minute
-    python examples/python/train_mixer.py --tokens 512 --features 1024 --layers 8 --batch 32 --compile      # a GPU
+    python examples/python/train_mixer.py --tokens 512 --features 1024 --layers 8 --batch 32      # a GPU
     python examples/python/train_mixer.py --out pictures           # pictures/loss.png, pictures/step_time.png
 
 The text is made by this script: sentences of a small grammar, one character a token. Exit status 1 when the losses part.
@@ -153,7 +153,8 @@ def main(arguments=None) -> int:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rate", type=float, default=1e-3, help="learning rate of AdamW")
     parser.add_argument("--tolerance", type=float, help="relative difference of losses that is allowed (default by dtype)")
-    parser.add_argument("--compile", action="store_true", help="also train the plain model under torch.compile")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=None,
+                        help="also train the plain model under torch.compile (default: on a GPU)")
     parser.add_argument("--out", type=Path, help="folder for pictures")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     options = parser.parse_args(arguments)
@@ -170,17 +171,21 @@ def main(arguments=None) -> int:
     report = trigen.torch.convert(models["trigen"], tokens=options.tokens, select=lambda name, _: name.endswith("mixer"),
                                   example_inputs=(batches[0],))
     assert len(report.converted) == options.layers, str(report)
-    if options.compile:
+    if options.compile or (options.compile is None and device.type == "cuda"):
         models["compiled"] = torch.compile(copy.deepcopy(plain))
 
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    if not options.json:
+        print(f"{where}, {dtype}, T={options.tokens} D={options.features}, {options.layers} layers, B={options.batch}, {options.steps} steps", flush=True)
     losses, seconds, memory = {}, {}, {}
+    tokens = options.batch * options.tokens
     for name, model in models.items():
         losses[name], seconds[name], memory[name] = train(model, batches, dtype, device, options.rate)
+        if not options.json:
+            print(f"  {name:9} {1e3 * seconds[name]:8.2f} ms/step   {tokens / seconds[name]:12,.0f} tokens/s", flush=True)
     worst = {name: max(abs(a - b) / abs(b) for a, b in zip(values, losses["plain"])) for name, values in losses.items()}
     agrees = worst["trigen"] <= tolerance
     learns = losses["trigen"][-1] < 0.7 * losses["trigen"][0]
-    tokens = options.batch * options.tokens
-    where = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     result = {
         "device": where, "dtype": str(dtype), "tokens": options.tokens, "features": options.features, "layers": options.layers,
         "batch": options.batch, "steps": options.steps, "tolerance": tolerance, "agrees": agrees,
@@ -191,10 +196,8 @@ def main(arguments=None) -> int:
     if options.json:
         print(json.dumps(result))
     else:
-        print(f"{where}, {dtype}, T={options.tokens} D={options.features}, {options.layers} layers, B={options.batch}, {options.steps} steps")
         for name, arm in result["arms"].items():
-            print(f"  {name:9} loss {arm['first_loss']:.4f} -> {arm['last_loss']:.4f}   {arm['step_ms']:8.2f} ms/step   "
-                  f"{arm['tokens_per_s']:12,.0f} tokens/s   parts from plain by {arm['worst_relative_difference']:.1e}")
+            print(f"  {name:9} loss {arm['first_loss']:.4f} -> {arm['last_loss']:.4f}   {arm['peak_bytes'] / 2**20:8.0f} MiB   parts from plain by {arm['worst_relative_difference']:.1e}")
     if options.out:
         draw(options.out, losses, seconds, f"masked mixer, T={options.tokens} D={options.features} x{options.layers}, {where}, {dtype}".replace("torch.", ""))
     if not agrees:

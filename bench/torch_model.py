@@ -1,0 +1,108 @@
+"""Part `model` of torch_ops.py: training steps of a masked mixer language model, end to end."""
+
+import copy
+import importlib.util
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from torch_clock import synchronize
+from torch_step import PRECISIONS
+
+import trigen.torch as tt
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class NoMixing(torch.nn.Module):
+    """Stands where the mixer stands, and does nothing: what is left of a step is what the mixers do not cost."""
+
+    def forward(self, x):
+        return x
+
+
+def load_example():
+    spec = importlib.util.spec_from_file_location("train_mixer", ROOT / "examples/python/train_mixer.py")
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    return example
+
+
+def prepare(arm, model, tokens, compile_what):
+    """The model of an arm and the function to call. Compiled by blocks: equal blocks share one compiled function, a sixteenth of the wait."""
+    if "trigen" in arm:
+        tt.convert(model, tokens=tokens, select=lambda name, _: name.endswith("mixer"))
+    if "no mixing" in arm:
+        for block in model.blocks:
+            block.mixer = NoMixing()
+    if "compiled" not in arm:
+        return model
+    if compile_what == "model":
+        return torch.compile(model, dynamic=False)
+    for block in model.blocks:
+        block.compile(dynamic=False)
+    return model
+
+
+def bench_model(report, shape, layers, precision, device, compiled=True, compile_what="blocks", warm=3, steps=10, vocabulary=8192):
+    """One line an arm: milliseconds a step (forward, backward, AdamW), tokens/s, peak memory, and what the token mixing costs of it: the
+    difference to the same model without mixers (so with AdamW's update of their weights, which is alike in all arms)."""
+    B, T, D = shape[:3]
+    autocast, _, matmul = PRECISIONS[precision]
+    torch.set_float32_matmul_precision(matmul)
+    example = load_example()
+    torch.manual_seed(0)
+    original = example.MaskedMixer(vocabulary, T, D, layers)
+    tokens = torch.randint(vocabulary, (B, T + 1), device=device)
+    kinds = ("", "compiled ") if compiled else ("",)
+    milliseconds, losses_of = {}, {}
+    for kind in kinds:
+        for name in ("no mixing", "plain", "trigen"):
+            arm = kind + name
+            model = copy.deepcopy(original).to(device)
+            began = time.perf_counter()
+            run = prepare(arm, model, T, compile_what)
+            optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device == "cuda")
+            times, losses = [], []
+            if device == "cuda":
+                torch.cuda.synchronize()
+                torch.cuda.reset_peak_memory_stats()
+            for number in range(warm + steps):
+                if number == warm:
+                    synchronize(device)
+                    first = time.perf_counter() - began
+                synchronize(device)
+                start = time.perf_counter()
+                with torch.autocast(device, autocast, enabled=autocast is not None):
+                    loss = run(tokens)
+                optimiser.zero_grad(set_to_none=True)
+                loss.backward()
+                optimiser.step()
+                synchronize(device)
+                if number >= warm:
+                    times.append(1e3 * (time.perf_counter() - start))
+                losses.append(loss.detach())
+            milliseconds[arm] = step_ms = statistics.median(times)
+            losses_of[arm] = [float(value) for value in losses]
+            line = dict(part="model", arm=arm, shape=f"B={B} T={T} D={D} layers={layers} vocabulary={vocabulary}", precision=precision,
+                        step_ms=round(step_ms, 3), tokens_per_s=round(1e3 * B * T / step_ms), first_steps_s=round(first, 2),
+                        compiled=compile_what if kind else None)
+            if device == "cuda":
+                line["peak_GiB"] = round(torch.cuda.max_memory_allocated() / 2**30, 3)
+            if name != "no mixing":
+                mixing = step_ms - milliseconds[kind + "no mixing"]
+                line.update(mixing_ms=round(mixing, 3), mixing_share=round(mixing / step_ms, 3), first_loss=round(losses_of[arm][0], 4),
+                            last_loss=round(losses_of[arm][-1], 4))
+            if name == "trigen":
+                parts = max(abs(a - b) / abs(b) for a, b in zip(losses_of[arm], losses_of[kind + "plain"]))
+                line.update(parts_from_plain=float(f"{parts:.2g}"), plain_step_over_trigen=round(milliseconds[kind + "plain"] / step_ms, 3))
+                base = milliseconds[kind + "plain"] - milliseconds[kind + "no mixing"]
+                line.update(plain_mixing_over_trigen=round(base / mixing, 3) if mixing > 0 else None)
+            report.add(**line)
+            del model, run, optimiser, loss, losses
+            if device == "cuda":
+                torch.cuda.empty_cache()
+        if kind:
+            torch._dynamo.reset()
+
