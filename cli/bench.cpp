@@ -19,6 +19,7 @@ struct Bench {
   TargetOptions where;
   std::string against = "auto";
   int rounds = 31;
+  std::optional<int64_t> first_row;
   bool no_jit = false, json = false;
   BenchTables tables;
   std::vector<std::string> render;
@@ -87,6 +88,7 @@ struct Bench {
     CompareOptions options;
     options.cublas = cublas;
     options.rounds = rounds;
+    options.first_row = first_row;
     options.plan = plan_options_from_environment();
     options.plan.no_jit = options.plan.no_jit || no_jit;
     if (!where.arch.empty()) options.plan.target = where.arch;
@@ -142,6 +144,8 @@ void add_bench(CLI::App& app, Commands& commands) {
                   "cublas (an error when it is not there), none, or auto (default)");
   sub->add_option("--rounds", bench->rounds, "rounds of the interleaved timing (31)")
       ->check(CLI::Range(5, 1000));
+  sub->add_option("--first-row", bench->first_row,
+                  "decode: the first row of the runs (the rows that read the most tokens)");
   sub->add_flag("--no-jit", bench->no_jit, "use the cache's kernels only, as TRIGEN_NO_JIT=1");
   const char* group = "Tables";
   sub->add_option("--tables", bench->tables.list,

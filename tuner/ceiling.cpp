@@ -3,6 +3,10 @@
 namespace trigen {
 
 Ceiling ceiling_of(const Problem& problem, const Target& target, const DeviceModel& device) {
+  return ceiling_of(problem, target, device, longest_rows(problem));
+}
+
+Ceiling ceiling_of(const Problem& problem, const Target& target, const DeviceModel& device, Rows rows) {
   double rate = target.fp32_flops;
   if (problem.dtype == DType::kF16 || (problem.dtype == DType::kBF16 && target.bf16_mma))
     rate = target.mma16_flops;
@@ -12,7 +16,7 @@ Ceiling ceiling_of(const Problem& problem, const Target& target, const DeviceMod
     rate *= (device.sms * device.clock_hz) / (target.sms * target.clock_hz);
   }
   const double bandwidth = device.dram_bytes_per_s > 0 ? device.dram_bytes_per_s : target.dram_bytes_per_s;
-  const Work work = count_work(problem);
+  const Work work = problem.op == Op::kDecode ? count_work(problem, rows) : count_work(problem);
   Ceiling ceiling;
   if (rate > 0) ceiling.compute_s = work.triangle_flop / rate;
   if (bandwidth > 0) ceiling.memory_s = work.min_bytes / bandwidth;

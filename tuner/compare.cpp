@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tuner/ceiling.h"
+#include "tuner/copy_peer.h"
 #include "tuner/cublas.h"
 #include "tuner/text.h"
 #include "tuner/verify.h"
@@ -21,13 +22,17 @@ llvm::Expected<Comparison> compare(const Problem& problem, const Device& device,
   out.target = resolution.candidate.target->name.str();
   out.candidate = describe(resolution.candidate);
   out.provenance = resolution.provenance;
-  out.ceiling_s = ceiling_of(problem, device.target(), device.model()).seconds();
+  auto rows = rows_from(problem, options.first_row);
+  if (!rows) return rows.takeError();
+  if (options.first_row) out.problem += " at row " + std::to_string(*options.first_row);
+  out.ceiling_s = ceiling_of(problem, device.target(), device.model(), *rows).seconds();
   if (!resolution.difference.empty())
     out.notes.push_back("the record is of another device: " + resolution.difference);
 
   WorkbenchOptions bench_options;
   bench_options.seed = options.seed;
   bench_options.rotate = true;
+  bench_options.rows = *rows;
   auto bench = Workbench::create(device, problem, bench_options);
   if (!bench) return bench.takeError();
   out.sets = (*bench)->sets();
@@ -68,6 +73,15 @@ llvm::Expected<Comparison> compare(const Problem& problem, const Device& device,
         runners.push_back({{arm.name, arm.note, {}, {}, arm.name == "cublas batched" ? error : -1, 1},
                            std::move(arm.launch)});
       }
+    }
+  }
+
+  if (problem.op == Op::kDecode) {
+    auto copy = copy_launch(**bench);
+    if (!copy) {
+      out.notes.push_back(take_error(copy.takeError()).message);
+    } else {
+      runners.push_back({{"copy", "of the bytes that the rows read of x", {}, {}, -1, 1}, std::move(*copy)});
     }
   }
 

@@ -1,6 +1,7 @@
 // trigen's kernel and its peers on one problem, in one run, timed in turn.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct Comparison {
 
 struct CompareOptions {
   bool cublas = true;
+  std::optional<int64_t> first_row;  // of decode; the longest rows when not named
   int rounds = 31;
   uint64_t seed = 20240912;
   PlanOptions plan;
@@ -41,6 +43,7 @@ struct CompareOptions {
 
 // Every arm is checked against the reference before it is timed; a wrong trigen kernel is an error. Without
 // cuBLAS on this machine the comparison has one arm and `notes` says so. Errors: device, no kernel.
+// decode is timed beside a device copy of the bytes that it reads, too.
 llvm::Expected<Comparison> compare(const Problem& problem, const Device& device, Store& store,
                                    const CompareOptions& options);
 std::string comparison_json(const Comparison& comparison);

@@ -278,10 +278,16 @@ llvm::Error CublasPeer::batched(int set, cuda::CUstream stream) {
   if (auto error = use(stream)) return error;
   const Problem& p = bench_.problem();
   const bool btd = p.layout == Layout::kBTD;
-  const bool forward = p.op == Op::kForward;
+  const bool forward = p.op == Op::kForward || p.op == Op::kDecode;
+  // decode: the run's rows, and the tokens that they read.
+  const Rows rows = bench_.list().rows;
+  const Tokens read = p.op == Op::kDecode ? tokens_of_rows(p, rows) : Tokens{0, p.T};
+  const int64_t m = rows.count, k = read.last - read.first, size_in = element_size(p.dtype);
   for (int64_t h = 0; h < p.H; ++h) {
     for (int64_t j = 0; j < p.K; ++j) {
-      const std::byte* in = operand(set, h, j);
+      const std::byte* in = operand(set, h, j) + read.first * (btd ? operand_.row : 1) * size_in;
+      const auto* weights = static_cast<const std::byte*>(plane(set, h, j)) +
+                            (rows.first * p.T + read.first) * element_size(plane_type_);
       if (p.op == Op::kGradWeight) {
         const Tensor& dy = *bench_.list().find(Role::kY);
         const int64_t size = element_size(p.dtype);
@@ -301,15 +307,14 @@ llvm::Error CublasPeer::batched(int set, cuda::CUstream stream) {
       auto* to = static_cast<std::byte*>(bench_.data(set, out.role)) + h * out.head * element_size(p.dtype);
       const float beta = j == 0 ? 0 : 1;
       if (btd) {
-        if (auto error = gemm(false, !forward, p.D, p.T, p.T, in, operand_.row, operand_.batch,
-                              plane(set, h, j), p.T, 0, beta, to, p.dtype, out.row, out.batch, p.B))
+        if (auto error = gemm(false, !forward, p.D, m, k, in, operand_.row, operand_.batch, weights, p.T, 0,
+                              beta, to, p.dtype, out.row, out.batch, p.B))
           return error;
         continue;
       }
       const bool whole = out.batch == p.D * out.row && operand_.batch == p.D * operand_.row;
-      if (auto error =
-              gemm(forward, false, p.T, whole ? p.B * p.D : p.D, p.T, plane(set, h, j), p.T, 0, in,
-                   operand_.row, operand_.batch, beta, to, p.dtype, out.row, out.batch, whole ? 1 : p.B))
+      if (auto error = gemm(forward, false, m, whole ? p.B * p.D : p.D, k, weights, p.T, 0, in, operand_.row,
+                            operand_.batch, beta, to, p.dtype, out.row, out.batch, whole ? 1 : p.B))
         return error;
     }
   }
@@ -366,7 +371,7 @@ std::vector<CublasPeer::Arm> CublasPeer::arms() {
                  [this](int set, cuda::CUstream stream) { return batched(set, stream); }});
   const Tensor& x = *bench_.list().find(Role::kX);
   const bool dense = x.elements == p.B * p.H * p.T * p.D;
-  if (p.K == 1 && dense && p.layout == Layout::kBTD && p.B > 1) {
+  if (p.op != Op::kDecode && p.K == 1 && dense && p.layout == Layout::kBTD && p.B > 1) {
     out.push_back({"cublas flat", "data laid out as [T,B*D], which it is not; for the time alone",
                    [this](int set, cuda::CUstream stream) { return flat(set, stream); }});
   }
@@ -384,7 +389,7 @@ llvm::Expected<double> CublasPeer::error_of_batched(const Reference& reference) 
   if (auto error = bench_.poison()) return error;
   if (auto error = batched(0, bench_.stream())) return error;
   if (auto error = bench_.synchronize()) return error;
-  const Role role = p.op == Op::kForward ? Role::kY : p.op == Op::kGradInput ? Role::kX : Role::kW;
+  const Role role = p.op == Op::kGradInput ? Role::kX : p.op == Op::kGradWeight ? Role::kW : Role::kY;
   std::vector<std::byte> planes;
   HostBuffers buffers;
   if (role == Role::kW) {

@@ -23,12 +23,21 @@ llvm::Error read_options(llvm::StringRef text, TableRow& row) {
       return make_error(ErrorKind::kBadRequest,
                         "'" + word + "'; allowed are over=cublas, plain, pass, copy and torch");
     }
+    if (key == "first_row") {
+      int64_t first = 0;
+      if (value.getAsInteger(10, first) || first < 0)
+        return make_error(ErrorKind::kBadRequest, "'" + word + "'; first_row is a row of decode, from 0");
+      row.first_row = first;
+      continue;
+    }
     double number = 0;
     if ((key != "ask" && key != "stretch" && key != "at_most") || value.getAsDouble(number) ||
         !(number > 0)) {
       return make_error(
           ErrorKind::kBadRequest,
-          "'" + word + "' after '|'; allowed are ask=R, stretch=R, at_most=R with R above 0, and over=P");
+          "'" + word +
+              "' after '|'; allowed are ask=R, stretch=R, at_most=R with R above 0, over=P, and "
+              "first_row=N");
     }
     if (key == "stretch") {
       row.stretch = number;
@@ -62,6 +71,7 @@ const char* to_string(PeerKind kind) {
 std::string TableRow::text() const {
   std::string out;
   for (const std::string& problem : problems) out += (out.empty() ? "" : " + ") + problem;
+  if (first_row) out += " at row " + std::to_string(*first_row);
   return out;
 }
 

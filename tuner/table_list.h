@@ -12,10 +12,13 @@
 //   cublas  the fastest cuBLAS product, on weights that were masked beforehand (default)
 //   plain   trigen's own kernel for the problem without its epilogue
 //   pass    the fastest cuBLAS product and one elementwise pass that does the whole epilogue
-//   copy    a device copy of the bytes that the problem must move
+//   copy    a device copy of the bytes that the problem must move (decode: of the tokens that the rows read)
 //   torch   arms that live in Python: bench/torch_tables.py runs these rows
+//
+// first_row=N: the first row of decode (the longest rows when it is not named).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,10 +34,11 @@ const char* to_string(PeerKind kind);
 struct TableRow {
   std::vector<std::string> problems;  // texts, unparsed: a row of an op that this version lacks stays a row
   PeerKind over = PeerKind::kCublas;
-  double asked = 0;          // 0: nothing is asked
-  double stretch = 0;        // 0: none
-  bool at_most = false;      // asked is an upper limit of trigen's time over the peer's
-  std::string text() const;  // the problems, joined by " + "
+  double asked = 0;                       // 0: nothing is asked
+  double stretch = 0;                     // 0: none
+  bool at_most = false;                   // asked is an upper limit of trigen's time over the peer's
+  std::optional<int64_t> first_row = {};  // of decode
+  std::string text() const;               // the problems, joined by " + ", and " at row N"
 };
 
 struct TableGroup {

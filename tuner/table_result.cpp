@@ -140,6 +140,8 @@ std::vector<TableResult> latest(const std::vector<TableResult>& results) {
 }
 
 std::string short_label(const std::string& problem) {
+  if (const size_t at = problem.find(" at row "); at != std::string::npos)
+    return short_label(problem.substr(0, at)) + problem.substr(at);
   const std::string first = problem.substr(0, problem.find(" + "));
   auto parsed = parse_problem(first);
   if (!parsed) {
@@ -151,6 +153,7 @@ std::string short_label(const std::string& problem) {
   if (p.H > 1) out += std::to_string(p.H) + "x";
   out += std::to_string(p.D);
   if (p.K > 1) out += " K=" + std::to_string(p.K) + " pad=" + std::to_string(p.pad);
+  if (p.rows > 1) out += " rows=" + std::to_string(p.rows);
   if (p.layout == Layout::kBDT) out += " bdt";
   if (p.dtype != DType::kBF16) out += " " + to_string(p.dtype).str();
   if (p.math != Math::kDefault) out += " " + to_string(p.math).str();

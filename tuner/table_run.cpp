@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "tuner/copy_peer.h"
 #include "tuner/cublas.h"
 #include "tuner/pass.h"
 #include "tuner/text.h"
@@ -69,22 +70,9 @@ llvm::Error add_peers(Member& member, PeerKind over, const Device& device, Store
     return llvm::Error::success();
   }
   if (over == PeerKind::kCopy) {
-    // reads and writes as many bytes as the problem must; from one output or input to another
-    const auto half = static_cast<cuda::size_type>(count_work(member.problem).min_bytes / 2);
-    const Tensor& x = *member.bench->list().find(Role::kX);
-    const Tensor& w = *member.bench->list().find(Role::kW);
-    const Tensor& larger = x.bytes() >= w.bytes() ? x : w;
-    if (static_cast<cuda::size_type>(larger.bytes()) < 2 * half)
-      return leave_out(make_error(ErrorKind::kUnsupported, "no tensor is large enough for the copy"));
-    Workbench* bench = member.bench.get();
-    const Role role = larger.role;
-    member.peers.push_back({"copy", [bench, role, half](int set, cuda::CUstream stream) {
-                              const auto from = reinterpret_cast<cuda::CUdeviceptr>(bench->data(set, role));
-                              const Driver& driver = bench->device().driver();
-                              return driver.check(
-                                  driver.api().cuMemcpyDtoDAsync(from + half, from, half, stream),
-                                  "cuMemcpyDtoDAsync");
-                            }});
+    auto copy = copy_launch(*member.bench);
+    if (!copy) return leave_out(copy.takeError());
+    member.peers.push_back({"copy", std::move(*copy)});
     return llvm::Error::success();
   }
   if (over == PeerKind::kPass) {
@@ -216,6 +204,9 @@ llvm::Error run(const TableRow& row, const Device& device, Store& store, const T
     WorkbenchOptions bench_options;
     bench_options.seed = options.seed;
     bench_options.rotate = true;
+    auto rows = rows_from(*problem, row.first_row);
+    if (!rows) return rows.takeError();
+    bench_options.rows = *rows;
     auto bench = Workbench::create(device, *problem, bench_options);
     if (!bench) return bench.takeError();
     member.bench = std::move(*bench);

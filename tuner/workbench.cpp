@@ -12,6 +12,15 @@ int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit
 
 }  // namespace
 
+llvm::Expected<Rows> rows_from(const Problem& p, std::optional<int64_t> first_row) {
+  if (!first_row) return longest_rows(p);
+  if (p.op != Op::kDecode || *first_row < 0 || *first_row >= p.T)
+    return make_error(ErrorKind::kBadRequest,
+                      "first_row=" + llvm::Twine(*first_row) + " with " + to_string(p) +
+                          "; allowed are the rows 0 to T-1 of decode; leave it out for the longest rows");
+  return Rows{*first_row, std::min(p.rows, p.T - *first_row)};
+}
+
 llvm::Error Workbench::allocate(int64_t bytes, cuda::CUdeviceptr& out) {
   const auto result = device_->api().cuMemAlloc(&out, static_cast<cuda::size_type>(bytes));
   if (result != cuda::CUDA_SUCCESS) {

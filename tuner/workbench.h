@@ -23,6 +23,10 @@ struct WorkbenchOptions {
   std::optional<Rows> rows;  // decode: of every run; the longest ones when not named
 };
 
+// The rows of a run that begins at `first_row`: as many as the problem has, fewer at the end of its tokens.
+// Without it the longest ones. Error: a bad request, for a row outside the tokens or another op.
+llvm::Expected<Rows> rows_from(const Problem& problem, std::optional<int64_t> first_row);
+
 class Workbench {
  public:
   // Allocates in the device's context and uploads the inputs to every set. Errors: device (memory).

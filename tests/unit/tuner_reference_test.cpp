@@ -303,5 +303,44 @@ TEST(Numbers, RoundToNearestEvenAndBack) {
   EXPECT_EQ(float_to_bf16(1 + 0x1p-8F + 0x1p-16F), 0x3f81);
 }
 
+// The numbers of a tensor depend on its places alone, so the rows of decode are those of forward; beyond the
+// tokens that they read, x is poison.
+TEST(Reference, DecodeIsRowsOfForward) {
+  for (const char* rest : {"dtype=f32,B=2,H=2,T=12,D=5,K=3,diag=-2,epilogue=bias+silu+gate",
+                           "dtype=f16,B=2,T=16,D=8,layout=bdt,fill=upper,diag=2"}) {
+    const Problem whole = llvm::cantFail(parse_problem(std::string("forward,") + rest));
+    const TensorList list = tensors_of(whole);
+    HostBuffers inputs = make_inputs(whole, list, 5);
+    for (const Rows rows : {Rows{0, 3}, Rows{5, 1}, Rows{whole.T - 3, 3}}) {
+      Problem few = whole;
+      few.op = Op::kDecode, few.rows = 3;
+      const TensorList few_list = tensors_of(few, 0, rows);
+      HostBuffers few_inputs = make_inputs(few, few_list, 5);
+      // The gate holds the rows only: the same numbers at other places.
+      if (const Tensor* gate = few_list.find(Role::kGate)) {
+        const Tensor& from = *list.find(Role::kGate);
+        const auto at = static_cast<size_t>(gate - few_list.tensors.data());
+        for (int64_t b = 0; b < few.B; ++b)
+          for (int64_t h = 0; h < few.H; ++h)
+            for (int64_t t = rows.first; t < rows.first + rows.count; ++t)
+              for (int64_t d = 0; d < few.D; ++d)
+                store_element(gate->dtype, few_inputs[at].data() + gate->offset_bytes,
+                              activation_index(few, *gate, b, h, t, d),
+                              load_element(from.dtype, inputs[at].data() + from.offset_bytes,
+                                           activation_index(whole, from, b, h, t, d)));
+      }
+      const Reference reference(whole, list, inputs), of_rows(few, few_list, few_inputs);
+      const auto& expected = reference.expected(Role::kY);
+      const auto& got = of_rows.expected(Role::kY);
+      const size_t columns = reference.columns().size();
+      ASSERT_EQ(got.size(), static_cast<size_t>(few.H * rows.count) * columns);
+      for (size_t i = 0; i < got.size(); ++i) {
+        const auto row = static_cast<size_t>(of_rows.rows()[i / columns]);
+        EXPECT_EQ(got[i], expected[row * columns + i % columns]) << rest << " row " << row;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace trigen

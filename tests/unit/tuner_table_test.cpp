@@ -39,6 +39,19 @@ TEST(TableList, ReadsTablesRowsAndFigures) {
   EXPECT_EQ(groups[1].rows[1].asked, 0);
 }
 
+TEST(TableList, RowsOfDecodeAreRowsOfTheirOwn) {
+  const auto groups = parse(
+      "[a] x\ndecode,dtype=f16,B=1,T=8,D=8 | over=copy\ndecode,dtype=f16,B=1,T=8,D=8 | over=copy "
+      "first_row=3\n");
+  EXPECT_FALSE(groups[0].rows[0].first_row.has_value());
+  EXPECT_EQ(groups[0].rows[1].first_row, 3);
+  EXPECT_EQ(groups[0].rows[1].text(), "decode,dtype=f16,B=1,T=8,D=8 at row 3");
+  EXPECT_EQ(short_label(groups[0].rows[1].text()), "1,8,8 f16 at row 3");
+  EXPECT_EQ(llvm::cantFail(problems_of(groups)).size(), 1U) << "one plan serves both";
+  EXPECT_THAT(refusal("[a] x\ndecode | first_row=-1\n"),
+              HasSubstr("'first_row=-1'; first_row is a row of decode"));
+}
+
 TEST(TableList, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(refusal(""), HasSubstr("no table"));
   EXPECT_THAT(refusal("forward,B=1\n"), HasSubstr("line 1: a row before the first [table]"));
