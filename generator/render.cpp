@@ -1,5 +1,6 @@
 // The emitted source of a candidate: preamble, include, entries.
 #include <algorithm>
+#include <mutex>
 #include <set>
 #include <vector>
 
@@ -164,25 +165,28 @@ void collect_includes(llvm::StringRef name, std::set<std::string>& seen) {
 std::string hex(llvm::SHA256& hash) { return llvm::toHex(hash.final(), /*LowerCase=*/true); }
 
 // SHA-256 over a template and everything that it includes: names, sizes and texts, in the order of the names.
+std::string digest_of(llvm::StringRef root) {
+  std::set<std::string> closure;
+  collect_includes(root, closure);
+  if (closure.empty()) return "missing";
+  llvm::SHA256 hash;
+  for (const TemplateFile& part : template_files()) {  // sorted by name
+    if (!closure.count(part.name.str())) continue;
+    hash.update((part.name + "\n" + std::to_string(part.text.size()) + "\n").str());
+    hash.update(part.text);
+  }
+  return hex(hash);
+}
+
+// Made once for each template that is asked for (the texts never change in a process): a process that runs
+// one family does not pay for the others.
 llvm::StringRef template_digest(llvm::StringRef root) {
-  // Made once for all templates: the texts never change in a process.
-  static const llvm::StringMap<std::string> digests = [] {
-    llvm::StringMap<std::string> made;
-    for (const TemplateFile& file : template_files()) {
-      std::set<std::string> closure;
-      collect_includes(file.name, closure);
-      llvm::SHA256 hash;
-      for (const TemplateFile& part : template_files()) {  // sorted by name
-        if (!closure.count(part.name.str())) continue;
-        hash.update((part.name + "\n" + std::to_string(part.text.size()) + "\n").str());
-        hash.update(part.text);
-      }
-      made[file.name] = hex(hash);
-    }
-    return made;
-  }();
-  const auto found = digests.find(root);
-  return found == digests.end() ? llvm::StringRef("missing") : llvm::StringRef(found->second);
+  static std::mutex mutex;
+  static llvm::StringMap<std::string> digests;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto [at, fresh] = digests.try_emplace(root);
+  if (fresh) at->second = digest_of(root);
+  return at->second;  // entries stay where they are
 }
 
 }  // namespace
