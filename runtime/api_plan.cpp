@@ -1,21 +1,77 @@
 // The C boundary: runtimes and plans.
+#include <array>
+#include <atomic>
 #include <map>
 #include <tuple>
+#include <unordered_map>
 
 #include "runtime/api.h"
 
 using namespace trigen;
 using namespace trigen::api;
 
+namespace {
+
+// A plan that was made, with the texts that trigen_plan_describe hands out.
+struct Resolved {
+  std::shared_ptr<const Plan> plan;
+  std::string problem, candidate;
+};
+
+// A request as it comes: the caller's structure, the ordinal, and the context that was current. The same
+// request finds the same plan without a text being made or a device being asked.
+struct Request {
+  std::array<uint64_t, 16> words{};  // of the problem, field by field
+  int ordinal = 0;
+  cuda::CUcontext current = nullptr;
+  bool operator==(const Request&) const = default;
+
+  Request(const trigen_problem& p, int ordinal_, cuda::CUcontext current_)
+      : ordinal(ordinal_), current(current_) {
+    const auto pair = [](int a, int b) {
+      return static_cast<uint64_t>(static_cast<uint32_t>(a)) << 32 | static_cast<uint32_t>(b);
+    };
+    words = {p.struct_size,
+             pair(p.op, p.dtype),
+             pair(p.wdtype, p.math),
+             pair(p.layout, p.fill),
+             static_cast<uint64_t>(p.B),
+             static_cast<uint64_t>(p.H),
+             static_cast<uint64_t>(p.T),
+             static_cast<uint64_t>(p.D),
+             static_cast<uint64_t>(p.K),
+             static_cast<uint64_t>(p.pad),
+             static_cast<uint64_t>(p.diag),
+             pair(static_cast<int>(p.align), static_cast<int>(p.walign)),
+             pair(p.bias, p.activation),
+             pair(p.pre, p.gate),
+             pair(p.residual, p.accumulate),
+             pair(p.zero_outside, static_cast<int>((p.align | p.walign) >> 32 != 0))};
+  }
+};
+static_assert(sizeof(trigen_problem) == 136, "a field of trigen_problem is missing in Request");
+
+struct RequestHash {
+  size_t operator()(const Request& request) const {
+    uint64_t hash = static_cast<uint64_t>(request.ordinal) ^ reinterpret_cast<uintptr_t>(request.current);
+    for (const uint64_t word : request.words) hash = (hash ^ word ^ hash >> 29) * 0x9e3779b97f4a7c15ull;
+    return static_cast<size_t>(hash ^ hash >> 32);
+  }
+};
+
+}  // namespace
+
 struct trigen_runtime {
   Store::Options store_options;
   PlanOptions plan_options;
   std::string driver;
+  std::atomic<const DriverApi*> api{nullptr};  // of the driver, once a plan was asked for
 
   std::mutex mutex;  // guards what follows
   std::unique_ptr<Store> store;
   // Problem text, device, context: a plan made once serves every later request.
-  std::map<std::tuple<std::string, const Device*, cuda::CUcontext>, std::shared_ptr<const Plan>> plans;
+  std::map<std::tuple<std::string, const Device*, cuda::CUcontext>, std::shared_ptr<const Resolved>> plans;
+  std::unordered_map<Request, std::shared_ptr<const Resolved>, RequestHash> requests;
 
   Store& open_store() {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -25,8 +81,8 @@ struct trigen_runtime {
 };
 
 struct trigen_plan {
-  std::shared_ptr<const Plan> plan;
-  std::string problem, candidate;  // for describe
+  std::shared_ptr<const Resolved> resolved;
+  const Plan* plan = nullptr;  // resolved's
 };
 
 namespace {
@@ -48,26 +104,50 @@ llvm::Expected<const Device*> find_device(const trigen_runtime& runtime, int ord
   return Device::open(**driver, device);
 }
 
-llvm::Expected<std::shared_ptr<const Plan>> make_plan(trigen_runtime& runtime, const trigen_problem* given,
-                                                      int ordinal) {
+llvm::Expected<std::shared_ptr<const Resolved>> make_plan(trigen_runtime& runtime,
+                                                          const trigen_problem* given, int ordinal) {
   auto problem = problem_of(given);
   if (!problem) return problem.takeError();
   auto device = find_device(runtime, ordinal);
   if (!device) return device.takeError();
+  cuda::CUcontext current = nullptr;  // before a primary context is made
+  const bool known = (*device)->api().cuCtxGetCurrent(&current) == cuda::CUDA_SUCCESS;
   auto context = (*device)->context();
   if (!context) return context.takeError();
   const auto key = std::make_tuple(to_string(*problem), *device, *context);
+  const auto keep = [&](const std::shared_ptr<const Resolved>& resolved) {
+    if (known) runtime.requests.insert_or_assign(Request(*given, ordinal, current), resolved);
+    runtime.api.store(&(*device)->api(), std::memory_order_release);
+    return resolved;
+  };
   {
     const std::lock_guard<std::mutex> lock(runtime.mutex);
     const auto found = runtime.plans.find(key);
-    if (found != runtime.plans.end()) return found->second;
+    if (found != runtime.plans.end()) return keep(found->second);
   }
   // Made outside the lock: other problems need not wait for this compile. Two threads that ask for one
   // problem at once share its compile through the cache's lease, and the first to finish gives the plan.
   auto plan = Plan::create(*problem, **device, runtime.open_store(), runtime.plan_options);
   if (!plan) return plan.takeError();
+  auto resolved = std::make_shared<Resolved>();
+  resolved->problem = to_string((*plan)->problem());
+  resolved->candidate = describe((*plan)->resolution().candidate);
+  resolved->plan = std::move(*plan);
   const std::lock_guard<std::mutex> lock(runtime.mutex);
-  return runtime.plans.emplace(key, *plan).first->second;
+  return keep(runtime.plans.emplace(key, std::move(resolved)).first->second);
+}
+
+// The plan of a request that was answered before; null for any other.
+std::shared_ptr<const Resolved> find_plan(trigen_runtime& runtime, const trigen_problem* given, int ordinal) {
+  const DriverApi* api = runtime.api.load(std::memory_order_acquire);
+  cuda::CUcontext current = nullptr;
+  if (api == nullptr || given == nullptr || given->struct_size != sizeof(trigen_problem) ||
+      api->cuCtxGetCurrent(&current) != cuda::CUDA_SUCCESS)
+    return nullptr;
+  const Request request(*given, ordinal, current);
+  const std::lock_guard<std::mutex> lock(runtime.mutex);
+  const auto found = runtime.requests.find(request);
+  return found == runtime.requests.end() ? nullptr : found->second;
 }
 
 }  // namespace
@@ -126,13 +206,14 @@ trigen_status trigen_plan_create(trigen_runtime* runtime, const trigen_problem* 
   if (runtime == nullptr)
     return set_error(TRIGEN_BAD_REQUEST, "runtime is null; make one with trigen_runtime_create");
   return guarded([&] {
-    auto made = make_plan(*runtime, problem, device);
-    if (!made) return give(made.takeError());
-    auto handle = std::make_unique<trigen_plan>();
-    handle->problem = to_string((*made)->problem());
-    handle->candidate = describe((*made)->resolution().candidate);
-    handle->plan = std::move(*made);
-    *plan = handle.release();
+    auto resolved = find_plan(*runtime, problem, device);
+    if (!resolved) {
+      auto made = make_plan(*runtime, problem, device);
+      if (!made) return give(made.takeError());
+      resolved = std::move(*made);
+    }
+    const Plan* pointer = resolved->plan.get();
+    *plan = new trigen_plan{std::move(resolved), pointer};
     return TRIGEN_OK;
   });
 }
@@ -153,10 +234,10 @@ trigen_status trigen_plan_describe(const trigen_plan* plan, trigen_plan_info* in
                                              "; set it to sizeof(trigen_plan_info)");
   const Resolution& resolution = plan->plan->resolution();
   const Device& device = plan->plan->executable().device();
-  info->problem = plan->problem.c_str();
+  info->problem = plan->resolved->problem.c_str();
   info->device = device.info().name.c_str();
   info->target = resolution.candidate.target->name.data();
-  info->candidate = plan->candidate.c_str();
+  info->candidate = plan->resolved->candidate.c_str();
   info->provenance = resolution.provenance == Provenance::kMeasured ? "measured" : "predicted";
   info->match = name_of(resolution.match);
   info->difference = resolution.difference.c_str();

@@ -246,6 +246,82 @@ TEST_F(PlanTest, TwoDevices) {
   EXPECT_THAT(trigen_last_error(), HasSubstr("does not exist: this driver shows devices 0 to "));
 }
 
+// Requests that were answered before are found by their fields, not by their text: each field must tell them
+// apart.
+TEST_F(PlanTest, ARepeatedRequestIsFoundByEveryField) {
+  trigen_runtime* shared = runtime(options());
+  const char* texts[] = {kForward,
+                         "forward,dtype=f32,B=3,T=20,D=12",
+                         "forward,dtype=f32,B=2,T=20,D=12,align=4",
+                         "forward,dtype=f32,B=2,T=20,D=12,diag=1",
+                         "forward,dtype=f32,B=2,T=20,D=12,epilogue=bias",
+                         "grad_input,dtype=f32,B=2,T=20,D=12"};
+  for (int round = 0; round < 3; ++round) {
+    for (const char* text : texts) {
+      trigen_problem problem;
+      ASSERT_EQ(trigen_problem_parse(text, &problem), TRIGEN_OK);
+      char canonical[256];
+      ASSERT_EQ(trigen_problem_format(&problem, canonical, sizeof canonical, nullptr), TRIGEN_OK);
+      EXPECT_THAT(info(plan(shared, text)).problem, StrEq(canonical)) << "round " << round;
+    }
+  }
+  // a bad field is refused, however often a good one was answered
+  trigen_problem problem;
+  ASSERT_EQ(trigen_problem_parse(kForward, &problem), TRIGEN_OK);
+  for (int round = 0; round < 2; ++round) {
+    trigen_problem bad = problem;
+    bad.op = 99;
+    trigen_plan* none = nullptr;
+    EXPECT_EQ(trigen_plan_create(shared, &bad, 0, &none), TRIGEN_BAD_REQUEST);
+    bad = problem;
+    bad.struct_size = 8;
+    EXPECT_EQ(trigen_plan_create(shared, &bad, 0, &none), TRIGEN_BAD_REQUEST);
+    EXPECT_EQ(none, nullptr);
+  }
+}
+
+TEST_F(PlanTest, ARepeatedRequestFollowsTheCurrentContext) {
+  if (driver().device_count() < 2) GTEST_SKIP() << "[SKIP] one device only";
+  trigen_runtime* shared = runtime(options());
+  for (int round = 0; round < 2; ++round) {
+    for (int ordinal = 0; ordinal < 2; ++ordinal) {
+      const ContextScope scope(api(),
+                               llvm::cantFail(llvm::cantFail(Device::open(driver(), ordinal))->context()));
+      EXPECT_EQ(info(plan(shared, kForward, TRIGEN_CURRENT_DEVICE)).device_ordinal, ordinal);
+      EXPECT_EQ(info(plan(shared, kForward, 1 - ordinal)).device_ordinal, 1 - ordinal);
+    }
+  }
+}
+
+TEST_F(PlanTest, ManyThreadsAskAtOnce) {
+  trigen_runtime* shared = runtime(options());
+  const char* texts[] = {kForward, "forward,dtype=f32,B=5,T=20,D=12", "forward,dtype=f32,B=6,T=20,D=12"};
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 8; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int i = 0; i < 300; ++i) {
+        const int which = (i + thread) % 3;
+        trigen_problem problem;
+        trigen_plan* made = nullptr;
+        if (trigen_problem_parse(texts[which], &problem) != TRIGEN_OK ||
+            trigen_plan_create(shared, &problem, 0, &made) != TRIGEN_OK) {
+          ++wrong;
+          continue;
+        }
+        trigen_plan_info described{};
+        described.struct_size = sizeof described;
+        trigen_plan_describe(made, &described);
+        const std::string batch = "B=" + std::to_string(which == 0 ? 2 : 4 + which) + ",";
+        if (std::string(described.problem).find(batch) == std::string::npos) ++wrong;
+        trigen_plan_destroy(made);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
 TEST_F(PlanTest, HostPointersAreRefusedByName) {
   Forward forward;
   trigen_plan* made = plan(runtime(options()), kForward);
