@@ -1,0 +1,151 @@
+// What a cold process with a warm cache pays from an existing context to its first launch, through
+// libtrigen.so. Each start is a process of its own:
+//
+//   start_bench [--starts N] [--device SPEC] [problem]     (9, the first device, forward bf16 32,512,1024)
+//
+// prints one line of JSON: medians in milliseconds of making the runtime, making the plan and the first run's
+// return, and their sum, which is what 5 ms are asked of; whether NVRTC was mapped (it must not be); the
+// kernel. Then the host time of asking for the same plan again (trigen_plan_create and _destroy of a problem
+// that is resolved already), in microseconds, of which 1 is asked. The cache is TRIGEN_CACHE's or the user's;
+// compiling is forbidden. On the emulated device (--device emulated:sm_90a) the figures are those of this
+// host without a driver, and the line says so.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "trigen/trigen.h"
+#include "tuner/workbench.h"
+
+namespace trigen {
+namespace {
+
+double now_ms() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+bool nvrtc_is_mapped() {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);)
+    if (line.find("libnvrtc") != std::string::npos) return true;
+  return false;
+}
+
+int fail(const std::string& text) {
+  std::fprintf(stderr, "start_bench: %s\n", text.c_str());
+  return 1;
+}
+
+// One start. Prints "runtime plan run lookup nvrtc emulated kernel"; the driver, the context and the tensors
+// are there first.
+int start(const std::string& spec, const std::string& text) {
+  auto device = Device::open(spec);
+  if (!device) return fail(take_error(device.takeError()).message);
+  auto problem = parse_problem(text);
+  if (!problem) return fail(take_error(problem.takeError()).message);
+  auto bench = Workbench::create(**device, *problem);
+  if (!bench) return fail(take_error(bench.takeError()).message);
+  const ContextScope scope((*device)->api(), (*bench)->context());
+  constexpr int64_t kWorkspace = 64 << 20;  // more than the first choice of any problem here needs
+  auto args = (*bench)->args(0, kWorkspace);
+  if (!args) return fail(take_error(args.takeError()).message);
+
+  const double before = now_ms();
+  trigen_runtime_options options = TRIGEN_RUNTIME_OPTIONS_INIT;
+  options.no_jit = 1;
+  const std::string driver = (*device)->info().emulated ? spec : "";
+  if (!driver.empty()) options.driver = driver.c_str();
+  trigen_runtime* runtime = nullptr;
+  if (trigen_runtime_create(&options, &runtime) != TRIGEN_OK) return fail(trigen_last_error());
+  const double made_runtime = now_ms();
+  trigen_problem parsed;
+  trigen_plan* plan = nullptr;
+  if (trigen_problem_parse(text.c_str(), &parsed) != TRIGEN_OK ||
+      trigen_plan_create(runtime, &parsed, TRIGEN_CURRENT_DEVICE, &plan) != TRIGEN_OK)
+    return fail(trigen_last_error());
+  const double made_plan = now_ms();
+  if (trigen_plan_run(plan, &*args, (*bench)->stream()) != TRIGEN_OK) return fail(trigen_last_error());
+  const double launched = now_ms();
+  if (auto error = (*bench)->synchronize()) return fail(take_error(std::move(error)).message);
+
+  trigen_plan_info info{};
+  info.struct_size = sizeof info;
+  trigen_plan_describe(plan, &info);
+  constexpr int kLookups = 20000;
+  const double lookups = now_ms();
+  for (int i = 0; i < kLookups; ++i) {
+    trigen_plan* again = nullptr;
+    if (trigen_plan_create(runtime, &parsed, TRIGEN_CURRENT_DEVICE, &again) != TRIGEN_OK)
+      return fail(trigen_last_error());
+    trigen_plan_destroy(again);
+  }
+  const double lookup = (now_ms() - lookups) / kLookups;
+  std::printf("%.6f %.6f %.6f %.9f %d %d %s,%s\n", made_runtime - before, made_plan - made_runtime,
+              launched - made_plan, lookup, nvrtc_is_mapped() ? 1 : 0, (*device)->info().emulated ? 1 : 0,
+              info.candidate, info.provenance);
+  trigen_plan_destroy(plan);
+  trigen_runtime_destroy(runtime);
+  return 0;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+int measure(const std::string& self, const std::string& spec, const std::string& text, int starts) {
+  std::vector<double> stages[5];  // runtime, plan, run, sum, lookup
+  int mapped = 0;
+  int emulated = 0;
+  std::string kernel;
+  for (int i = 0; i < starts + 1; ++i) {  // the first warms the page cache
+    std::FILE* child = ::popen(("'" + self + "' --one '" + spec + "' '" + text + "'").c_str(), "r");
+    if (child == nullptr) return fail("popen failed");
+    char line[1024] = "";
+    char* got = std::fgets(line, sizeof line, child);
+    if (::pclose(child) != 0 || got == nullptr) return fail("a start failed");
+    std::istringstream fields(line);
+    double values[5];
+    fields >> values[0] >> values[1] >> values[2] >> values[4] >> mapped >> emulated >> kernel;
+    values[3] = values[0] + values[1] + values[2];
+    for (int s = 0; s < 5 && i > 0; ++s) stages[s].push_back(values[s]);
+  }
+  std::printf(
+      "{\"problem\": \"%s\", \"kernel\": \"%s\", \"emulated\": %s, \"starts\": %d, \"runtime_ms\": %.3f, "
+      "\"plan_ms\": %.3f, "
+      "\"first_run_ms\": %.3f, \"context_to_launch_ms\": %.3f, \"asked_ms\": 5, \"nvrtc_mapped\": %s, "
+      "\"lookup_us\": %.3f, "
+      "\"asked_us\": 1}\n",
+      text.c_str(), kernel.c_str(), emulated != 0 ? "true" : "false", starts, median(stages[0]),
+      median(stages[1]), median(stages[2]), median(stages[3]), mapped != 0 ? "true" : "false",
+      median(stages[4]) * 1e3);
+  return mapped != 0 ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace trigen
+
+int main(int argc, char** argv) {
+  std::string spec;
+  std::string problem = "forward,dtype=bf16,B=32,T=512,D=1024";
+  int starts = 9;
+  if (argc == 4 && std::strcmp(argv[1], "--one") == 0) return trigen::start(argv[2], argv[3]);
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--starts" && i + 1 < argc)
+      starts = std::max(1, std::atoi(argv[++i]));
+    else if (word == "--device" && i + 1 < argc)
+      spec = argv[++i];
+    else if (!word.empty() && word[0] != '-')
+      problem = word;
+    else
+      return trigen::fail("unknown option " + word + "; allowed are --starts N, --device SPEC and a problem");
+  }
+  return trigen::measure(argv[0], spec, problem, starts);
+}
