@@ -21,7 +21,7 @@ struct Resolved {
 // A request as it comes: the caller's structure, the ordinal, and the context that was current. The same
 // request finds the same plan without a text being made or a device being asked.
 struct Request {
-  std::array<uint64_t, 16> words{};  // of the problem, field by field
+  std::array<uint64_t, 17> words{};  // of the problem, field by field
   int ordinal = 0;
   cuda::CUcontext current = nullptr;
   bool operator==(const Request&) const = default;
@@ -41,6 +41,7 @@ struct Request {
              static_cast<uint64_t>(p.D),
              static_cast<uint64_t>(p.K),
              static_cast<uint64_t>(p.pad),
+             static_cast<uint64_t>(p.rows),
              static_cast<uint64_t>(p.diag),
              pair(static_cast<int>(p.align), static_cast<int>(p.walign)),
              pair(p.bias, p.activation),
@@ -49,7 +50,7 @@ struct Request {
              pair(p.zero_outside, static_cast<int>((p.align | p.walign) >> 32 != 0))};
   }
 };
-static_assert(sizeof(trigen_problem) == 136, "a field of trigen_problem is missing in Request");
+static_assert(sizeof(trigen_problem) == 144, "a field of trigen_problem is missing in Request");
 
 struct RequestHash {
   size_t operator()(const Request& request) const {

@@ -53,6 +53,7 @@ std::optional<FoundRecord> find_record(const std::string& problem, const Device&
       continue;
     best = std::move(found);
     *target = candidate;
+    if (best->record.provenance == Provenance::kMeasured) break;  // an older target's does not come before it
   }
   return best;
 }

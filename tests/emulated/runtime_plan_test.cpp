@@ -255,7 +255,9 @@ TEST_F(PlanTest, ARepeatedRequestIsFoundByEveryField) {
                          "forward,dtype=f32,B=2,T=20,D=12,align=4",
                          "forward,dtype=f32,B=2,T=20,D=12,diag=1",
                          "forward,dtype=f32,B=2,T=20,D=12,epilogue=bias",
-                         "grad_input,dtype=f32,B=2,T=20,D=12"};
+                         "grad_input,dtype=f32,B=2,T=20,D=12",
+                         "decode,dtype=f32,B=2,T=20,D=12",
+                         "decode,dtype=f32,B=2,T=20,D=12,rows=3"};
   for (int round = 0; round < 3; ++round) {
     for (const char* text : texts) {
       trigen_problem problem;
