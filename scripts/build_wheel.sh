@@ -13,6 +13,11 @@ if [[ ! -e $build/libtrigen.so ]]; then
   cmake --build "$build" --target libtrigen.so trigen_program   # the file: with Ninja, `trigen` is the program
 fi
 
+"$python" -c 'import setuptools, sys; sys.exit(int(setuptools.__version__.split(".")[0]) < 61)' || {
+  echo "build_wheel: $python has no setuptools of version 61 or later, which pyproject.toml needs; pip install -U setuptools wheel" >&2
+  exit 1
+}
+
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 cp -r python "$stage/package"

@@ -151,6 +151,21 @@ def test_a_dense_layer_is_found_out_and_everything_put_back():
     assert list(report.converted) == ["blocks.0.conv"] and model.blocks[0].causal
 
 
+def test_an_expanded_pair_is_two_square_mixers():
+    """What the refusal of a rectangular weight says: masked by torch.tril, the tokens beyond T between the two layers reach no output."""
+    torch.manual_seed(0)
+    first, second = nn.Conv1d(T, 2 * T, 1).double(), nn.Conv1d(2 * T, T, 1).double()
+    for layer in (first, second):
+        layer.weight.data = torch.tril(layer.weight.data.squeeze(-1)).unsqueeze(-1)
+    with pytest.raises(ValueError, match=r"\[16, 8, 1\]: 16 output tokens and 8 input tokens"):
+        tt.triangular_conv1d(torch.zeros(1, T, D).double(), first.weight)
+    one, two = tt.TriangularConv1d(T, activation="gelu").double(), tt.TriangularConv1d(T).double()
+    one.load_state_dict({"weight": first.weight[:T], "bias": first.bias[:T]})
+    two.load_state_dict({"weight": second.weight[:, :T], "bias": second.bias})
+    x = torch.randn(2, T, D).double()
+    torch.testing.assert_close(two(one(x)), second(nn.functional.gelu(first(x))))
+
+
 def test_what_is_left_alone_and_why():
     model = nn.Sequential()
     model.strided = nn.Conv1d(T, T, 3, stride=2, padding=1)

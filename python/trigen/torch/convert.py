@@ -51,7 +51,8 @@ def _refusal(module: nn.Module, tokens: Optional[int]) -> Optional[str]:
     if tokens is not None and tokens not in (rows, columns, rows // getattr(module, "groups", 1)):
         return f"its size is {rows} x {columns}, not tokens={tokens}"
     if rows != columns:
-        return f"its weight is {rows} x {columns}, not square"
+        return (f"its weight is {rows} x {columns}, not square; allowed: as many output tokens as input tokens (of an expanded pair, "
+                f"tril(T x eT) after tril(eT x T), only weight[:T] and weight[:, :T] have an effect: make it two square mixers of those)")
     if isinstance(module, nn.Linear):
         return None
     for name, value, allowed in (("stride", module.stride[0], 1), ("dilation", module.dilation[0], 1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from torch.utils.flop_counter import register_flop_formula
+from torch.utils.flop_counter import flop_registry, register_flop_formula
 
 from . import ops
 
@@ -38,3 +38,8 @@ def grad_input_flop(grad, weight, residual=None, pad=0, layout="btd", fill="lowe
 def grad_weight_flop(grad, x, weight_size, weight_dtype=None, bias=False, pad=0, layout="btd", fill="lower", diag=0, *rest, out_shape=None,
                      **keywords):
     return _count(x, weight_size, layout, fill, diag)
+
+
+for _operator in (ops._forward, ops._forward_pre, ops._grad_input, ops._grad_weight):
+    if _operator.overloadpacket not in flop_registry:  # PyTorch 2.4 files the formula under the overload, and looks under the packet
+        flop_registry[_operator.overloadpacket] = flop_registry[_operator]
