@@ -19,7 +19,7 @@ namespace trigen {
 // A tensor that a launch passes as a tensor map after Params, for the bulk tensor copies of sm_90 and later.
 // Made anew by the runtime for every run: 4 axes, boxes of 64 x 64 elements, 128-byte swizzle.
 //   kX, kY  Params::x, y    (d, t, h, b)
-//   kW      Params::w       (s, t, 1, h)
+//   kW      Params::w       (s, t, 1, h); 32 x 64 elements where W is f32
 enum class MappedTensor : int { kX, kY, kW };
 
 // One kernel launch of a plan.

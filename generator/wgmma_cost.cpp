@@ -104,18 +104,30 @@ Load product_work(const Model& m) {
   return w;
 }
 
+// Shifting dy by taps: up to 32 reads of a word from shared memory for every 64 x 64 panel and thread, beside
+// the products' own. Not measured.
+constexpr double kShiftShare = 0.1;
+
 Load weight_work(const Model& m) {
   const Problem& p = m.p;
-  const auto depth = static_cast<int>(p.B * ((p.D + 63) / 64));
-  const Shares s(static_cast<int>(p.T), static_cast<int>(p.diag), p.fill == Fill::kLower, depth,
-                 std::max(1, m.c.split_k), m.target.sms, m.c.tile_n);
-  const double wide = m.step(m.c.tile_n), narrow = m.step(128), tile = kTileSeconds * m.c.tile_n / 256;
+  const Shares s(Cut{.T = static_cast<int>(p.T),
+                     .diag = static_cast<int>(p.diag),
+                     .lower = p.fill == Fill::kLower,
+                     .depth = static_cast<int>(p.B * ((p.D + 63) / 64)),
+                     .split = std::max(1, m.c.split_k),
+                     .blocks = m.target.sms,
+                     .tile_n = m.c.tile_n,
+                     .copies = static_cast<int>(p.H * p.K),
+                     .every_row = p.epilogue.bias});
+  const double slower = p.K > 1 ? 1 + kShiftShare : 1, depth = s.depth;
+  const double wide = slower * m.step(m.c.tile_n), narrow = slower * m.step(128);
+  const double tile = kTileSeconds * m.c.tile_n / 256;
   const auto rounds = [](int n, int each) { return (n + each - 1) / each; };  // whole ones
   Load w;
   double parts = 0;
   if (s.whole > 0) w.longest += rounds(s.whole, s.blocks) * (depth * wide + tile);
   if (s.parts() > 0) {
-    const int part = rounds(depth, s.split);
+    const int part = rounds(s.depth, s.split);
     w.longest += rounds(s.parts(), s.blocks) * (part * wide + tile);
     if (s.split > 1) parts += static_cast<double>(s.parts()) * s.wide_sums() * 4;
   }
@@ -124,11 +136,9 @@ Load weight_work(const Model& m) {
     parts += (s.sharers() + s.narrow) * static_cast<double>(kNarrowSums) * 4;
   }
   w.mean = (s.wide * (depth * wide + tile) + s.narrow * (depth * narrow + kTileSeconds)) / s.blocks;
-  w.longest = static_cast<double>(p.H) * std::max(w.longest, w.mean);
-  w.mean *= static_cast<double>(p.H);
-  parts *= static_cast<double>(p.H);
+  w.longest = std::max(w.longest, w.mean);
   w.dram_bytes = count_work(p).min_bytes + parts / 2;
-  w.feed_bytes = static_cast<double>(p.H) * depth * 128 * (s.wide * (128.0 + m.c.tile_n) + s.narrow * 256.0);
+  w.feed_bytes = depth * 128 * (s.wide * (128.0 + m.c.tile_n) + s.narrow * 256.0);
   w.reduce_s = m.c.split_k > 1 || m.c.tile_n > 128 ? kReduceSeconds + parts / kPartBytes : 0;
   return w;
 }

@@ -9,7 +9,8 @@ namespace trigen::wgmma_sm90 {
 inline constexpr int kPanel = 64;             // elements of one 128-byte swizzled row, 16-bit types
 inline constexpr int kPanelBytes = 64 * 128;  // 64 rows of 128 bytes: a box of the copy engine
 inline constexpr int kSharedLimit = 232448;   // bytes a block may use on sm_90
-inline constexpr int kBarrierBytes = 256;     // at the end of shared memory
+inline constexpr int kBarrierBytes = 512;     // at the end of shared memory: barriers, then kOnesBytes
+inline constexpr int kOnesBytes = 256;        // grad_weight with grad_bias: a 16 x 8 tile of ones
 
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) {
   return c.tile_m / 64;
@@ -99,13 +100,27 @@ TRIGEN_HOST_DEVICE constexpr int section_columns(const Config& c, int rows, int 
 }
 
 inline constexpr int kNarrowSums = 128 * 128;  // f32 values of a narrow part of grad_weight in the workspace
+inline constexpr int kBiasSums = 128;          // f32 values of a part's grad_bias in the workspace
 inline constexpr int kReduceBlocks = 8;        // blocks of the reduction for each block of the product
 inline constexpr int kReduceThreads = 256;
 inline constexpr int kReduceSharedBytes = 4608;
 
+// What grad_weight's tiles are cut from.
+struct Cut {
+  int T, diag;
+  bool lower;
+  int depth;       // k blocks of a tile
+  int split;       // parts of a tile, at most
+  int blocks;      // that share the work
+  int tile_n;      // 128 or 256
+  int copies;      // triangles: heads * taps, the taps of a head in a row
+  bool every_row;  // row tiles that no triangle touches get one column of 128: grad_bias is summed beside it
+};
+
 // How the blocks of grad_weight share its tiles. Row tiles of 128 t; each row's span of columns is cut into
 // wide tiles of tile_n = 256 s and, where 128 are left over, a narrow one of 128. (With tile_n = 128 no tile
-// is narrow: every one has as many parts, which suits few tokens.) Tiles are few and deep (k = B * D), so:
+// is narrow: every one has as many parts, which suits few tokens.) Tiles of all heads and taps are counted
+// together, those of one place in a row. They are few and deep (k = B * D), so:
 //   - whole rounds of wide tiles go one to a block;
 //   - the wide tiles that are left are cut into split_k equal parts of k, one part to a block: blocks that
 //   work at the same
@@ -116,36 +131,39 @@ inline constexpr int kReduceSharedBytes = 4608;
 struct Shares {
   int rows = 0;  // row tiles; as many columns of 128
   int diag = 0;
-  bool lower = true;
+  bool lower = true, every_row = false;
   int depth = 0;             // k blocks of a tile
   int unit = 2;              // columns of 128 in a wide tile: 2, or 1
-  int wide = 0, narrow = 0;  // tiles
+  int copies = 1;            // triangles
+  int wide = 0, narrow = 0;  // tiles of all copies
   int whole = 0;             // wide tiles that no one shares: a multiple of `blocks`, or all when split is 1
   int split = 1;             // parts of the others, none of them empty
   int blocks = 1;
 
   Shares() = default;
-  TRIGEN_HOST_DEVICE constexpr Shares(int T, int d, bool is_lower, int k_blocks, int parts, int grid,
-                                      int tile_n)
-      : rows(schedule::ceil_div(T, 128)),
-        diag(d),
-        lower(is_lower),
-        depth(k_blocks),
-        split(schedule::min(parts, k_blocks)),
-        blocks(grid) {
-    unit = tile_n / 128;
-    wide = before(false, rows);
-    narrow = before(true, rows);
+  TRIGEN_HOST_DEVICE constexpr explicit Shares(const Cut& c)
+      : rows(schedule::ceil_div(c.T, 128)),
+        diag(c.diag),
+        lower(c.lower),
+        every_row(c.every_row),
+        depth(c.depth),
+        unit(c.tile_n / 128),
+        copies(c.copies),
+        split(schedule::min(c.split, c.depth)),
+        blocks(c.blocks) {
+    wide = before(false, rows) * copies;
+    narrow = before(true, rows) * copies;
     whole = split == 1 ? wide : wide / blocks * blocks;
   }
   // The span of row tile `row`, in columns of 128: [first, first + span). Lower spans begin at column 0,
   // upper ones end at the last column.
   TRIGEN_HOST_DEVICE constexpr int span(int row) const {
     const int open = lower ? row + 1 + ((127 + diag) >> 7) : rows - row - (diag >> 7);
-    return schedule::min(schedule::max(open, 0), rows);
+    return schedule::min(schedule::max(open, every_row ? 1 : 0), rows);
   }
   TRIGEN_HOST_DEVICE constexpr int first(int row) const { return lower ? 0 : rows - span(row); }
-  // Wide (narrow) tiles of all rows before `row`. Spans are consecutive numbers, held between 0 and `rows`.
+  // Wide (narrow) tiles of all rows before `row`, of one copy. Spans are consecutive numbers, held between 0
+  // (1) and `rows`.
   TRIGEN_HOST_DEVICE constexpr int before(bool is_narrow, int row) const {
     const int begin = lower ? 1 + ((127 + diag) >> 7) : rows - (diag >> 7) - row + 1, end = begin + row;
     // Tiles of spans 0 to n - 1.
@@ -156,10 +174,11 @@ struct Shares {
               high = schedule::min(schedule::max(end, 0), rows + 1);
     const int full =
         schedule::max(end, rows + 1) - schedule::max(begin, rows + 1);  // spans that were cut to `rows`
+    const int raised = every_row ? schedule::min(end, 1) - schedule::min(begin, 1) : 0;  // from 0 to 1
     return up_to(schedule::max(high, 1)) - up_to(schedule::max(low, 1)) +
-           full * (is_narrow ? rows % unit : rows / unit);
+           full * (is_narrow ? rows % unit : rows / unit) + (is_narrow == (unit == 2) ? raised : 0);
   }
-  // Wide tile `index` in row order, or narrow tile `index`. `column` counts 128s.
+  // Wide tile `index` of a copy in row order, or narrow tile `index`. `column` counts 128s.
   TRIGEN_HOST_DEVICE constexpr void locate(bool is_narrow, int index, int& row, int& column) const {
     int low = 0, high = rows;  // before(low) <= index < before(high)
     while (high - low > 1) {
@@ -186,21 +205,28 @@ struct Shares {
   TRIGEN_HOST_DEVICE constexpr int owner(int at) const {
     return static_cast<int>(((at + 1ll) * sharers() - 1) / length());
   }
-  // Workspace of one head, in f32 values: the parts, then two narrow sums for each block (a share that began
-  // in an earlier block, one that a later block ends).
-  TRIGEN_HOST_DEVICE constexpr long long workspace() const {
-    return static_cast<long long>(parts()) * wide_sums() + 2ll * blocks * kNarrowSums;
+  // Incomplete sums are numbered: the parts, then two narrow ones for each block (a share that began in an
+  // earlier block, one that a later block ends). Where sum `number` lies in the workspace, in f32 values, its
+  // part of grad_bias, and the end.
+  TRIGEN_HOST_DEVICE constexpr int narrow_number(int b, bool from_start) const {
+    return parts() + 2 * b + (from_start ? 1 : 0);
   }
-  TRIGEN_HOST_DEVICE constexpr long long narrow_slot(int b, bool from_start) const {
-    return static_cast<long long>(parts()) * wide_sums() + (2ll * b + (from_start ? 1 : 0)) * kNarrowSums;
+  TRIGEN_HOST_DEVICE constexpr long long slot(int number) const {
+    return static_cast<long long>(schedule::min(number, parts())) * wide_sums() +
+           static_cast<long long>(schedule::max(number - parts(), 0)) * kNarrowSums;
+  }
+  TRIGEN_HOST_DEVICE constexpr long long bias_slot(int number) const {
+    return slot(parts() + 2 * blocks) + static_cast<long long>(number) * kBiasSums;
+  }
+  TRIGEN_HOST_DEVICE constexpr long long workspace() const {
+    return every_row ? bias_slot(parts() + 2 * blocks) : slot(parts() + 2 * blocks);
   }
 };
 
-// One piece of work: k blocks [begin, end) of a tile. slot < 0: the whole sum, written to dW; else it goes to
-// the workspace.
+// One piece of work: k blocks [begin, end) of a tile of one copy. number < 0: the whole sum, written to dW;
+// else it goes to the workspace.
 struct Piece {
-  int row = 0, column = 0, begin = 0, end = 0;
-  long long slot = -1;
+  int copy = 0, row = 0, column = 0, begin = 0, end = 0, number = -1;
   bool narrow = false;
 };
 
@@ -211,36 +237,38 @@ struct Pieces {
   TRIGEN_HOST_DEVICE constexpr Pieces(const Shares& s, int b)
       : shares(s), block(b), part(b), at(s.bound(b)), stop(s.bound(b + 1)), tile(b) {}
   TRIGEN_HOST_DEVICE constexpr bool next(Piece& piece) {
+    int index = 0;
+    piece.narrow = false;
+    piece.begin = 0;
+    piece.end = shares.depth;
+    piece.number = -1;
     if (part < shares.parts()) {
-      const int index = part / shares.split, which = part - index * shares.split;
-      piece.narrow = false;
+      const int rest = part / shares.split, which = part - rest * shares.split;
+      index = shares.whole + rest;
       piece.begin = shares.part_begin(which);
       piece.end = shares.part_begin(which + 1);
-      piece.slot = static_cast<long long>(part) * shares.wide_sums();
-      shares.locate(false, shares.whole + index, piece.row, piece.column);
+      piece.number = part;
       part += shares.blocks;
-      return true;
-    }
-    if (at < stop) {
-      const int index = at / shares.depth, start = index * shares.depth;
-      const int until = schedule::min(stop, start + shares.depth);
+    } else if (at < stop) {
+      index = at / shares.depth;
+      const int start = index * shares.depth, until = schedule::min(stop, start + shares.depth);
       piece.narrow = true;
       piece.begin = at - start;
       piece.end = until - start;
       // At most two shares of a block are incomplete: one that began in an earlier block, one that a later
       // block ends.
-      piece.slot = at == start && until == start + shares.depth ? -1 : shares.narrow_slot(block, at == start);
-      shares.locate(true, index, piece.row, piece.column);
+      if (at != start || until != start + shares.depth)
+        piece.number = shares.narrow_number(block, at == start);
       at = until;
-      return true;
+    } else if (tile < shares.whole) {
+      index = tile;
+      tile += shares.blocks;
+    } else {
+      return false;
     }
-    if (tile >= shares.whole) return false;
-    piece.narrow = false;
-    piece.begin = 0;
-    piece.end = shares.depth;
-    piece.slot = -1;
-    shares.locate(false, tile, piece.row, piece.column);
-    tile += shares.blocks;
+    const int place = index / shares.copies;
+    piece.copy = index - place * shares.copies;
+    shares.locate(piece.narrow, place, piece.row, piece.column);
     return true;
   }
 };

@@ -25,13 +25,20 @@ uint32_t grid_of(const Problem& p, const Target& target, const Config& c) {
 
 geometry::Shares shares_of(const Problem& p, const Target& target, const Config& c) {
   const auto depth = static_cast<int>(p.B * schedule::ceil_div(static_cast<int>(p.D), geometry::kPanel));
-  return {static_cast<int>(p.T),
-          static_cast<int>(p.diag),
-          p.fill == Fill::kLower,
-          depth,
-          c.split_k,
-          static_cast<int>(grid_of(p, target, c)),
-          c.tile_n};
+  return geometry::Shares(geometry::Cut{.T = static_cast<int>(p.T),
+                                        .diag = static_cast<int>(p.diag),
+                                        .lower = p.fill == Fill::kLower,
+                                        .depth = depth,
+                                        .split = c.split_k,
+                                        .blocks = static_cast<int>(grid_of(p, target, c)),
+                                        .tile_n = c.tile_n,
+                                        .copies = static_cast<int>(p.H * p.K),
+                                        .every_row = p.epilogue.bias});
+}
+
+// dW leaves through the copy engine where it is aligned for that (8), else in pairs or single elements.
+int weight_vector(const Problem& p) {
+  return p.walign >= 16 ? 8 : p.walign >= 2 * element_size(p.wdtype) ? 2 : 1;
 }
 
 class WgmmaSm90 final : public Family {
@@ -62,6 +69,9 @@ class WgmmaSm90 final : public Family {
     if (c.cluster != 1 && (c.cluster != 2 || c.tile_m != 128 || p.op == Op::kGradWeight))
       return text("cluster=" + llvm::Twine(c.cluster) + ": " + name() +
                   " takes 1, or 2 for forward and grad_input with tile_m=128; try cluster=1");
+    if (p.K > 1 && c.stages < 3)
+      return text("stages=" + llvm::Twine(c.stages) +
+                  ": taps hold two stages and wait for a third; try stages=3");
     if (c.stages < 2 || c.stages > 12)
       return text("stages=" + llvm::Twine(c.stages) + ": " + name() + " takes 2 to 12");
     if (geometry::store_panels(c) < 1)
@@ -74,7 +84,11 @@ class WgmmaSm90 final : public Family {
       return text("split_k=" + llvm::Twine(c.split_k) + " is for grad_weight only; try split_k=1");
     if (c.split_k < 1 || c.split_k > 65535)
       return text("split_k=" + llvm::Twine(c.split_k) + " is outside 1 to 65535");
-    if (c.vec_a != 8 || c.vec_b != 8 || c.vec_c != 8)
+    const bool output = p.op != Op::kGradWeight ? c.vec_c == 8 : c.vec_c == 8 || c.vec_c == 2 || c.vec_c == 1;
+    if (p.op == Op::kGradWeight && output && c.vec_c > weight_vector(p))
+      return text("vec_c=" + llvm::Twine(c.vec_c) + ": walign=" + llvm::Twine(p.walign) + " allows " +
+                  llvm::Twine(weight_vector(p)));
+    if (c.vec_a != 8 || c.vec_b != 8 || !output)
       return text("vec=" + llvm::Twine(c.vec_a) + "x" + llvm::Twine(c.vec_b) + "x" + llvm::Twine(c.vec_c) +
                   ": the copy engine moves 16 bytes; try vec=8x8x8");
     if (c.blocks != 1)
@@ -92,6 +106,7 @@ class WgmmaSm90 final : public Family {
     if (p.op == Op::kGradWeight) {
       for (auto [tile_n, stages] : {std::pair{256, 4}, {256, 3}, {128, 6}, {128, 5}}) {
         Config c = config(128, tile_n, stages, 1);
+        c.vec_c = weight_vector(p);
         // One part for every block, half as many, twice as many, and what fills whole rounds of blocks best.
         const geometry::Shares shares = shares_of(p, target, c);
         const int left = shares.wide % shares.blocks;
@@ -143,7 +158,9 @@ class WgmmaSm90 final : public Family {
 
   std::optional<Config> generic_config(const Problem& p, const Target& target) const override {
     if (!serves(target) || reject_problem(p)) return std::nullopt;
+    if (p.K > 1) return std::nullopt;  // one source for all sizes has one tap
     Config c = config(128, 256, 4, 1);
+    if (p.op == Op::kGradWeight) c.vec_c = weight_vector(p);
     if (p.op == Op::kGradWeight)
       c.split_k = p.T <= 512 ? 33 : p.T <= 1024 ? 8 : p.T <= 2048 ? 2 : 1;
     else
@@ -171,9 +188,9 @@ class WgmmaSm90 final : public Family {
         break;
       case Op::kDecode:
         break;  // rejected
-      // Only tiles of x's own type leave through the copy engine.
+      // Single taps whose rows are aligned leave through the copy engine.
       case Op::kGradWeight:
-        product.maps = {Tensor::kY, Tensor::kX, p.wdtype == p.dtype ? Tensor::kW : Tensor::kX};
+        product.maps = {Tensor::kY, Tensor::kX, c.vec_c == 8 && p.K == 1 ? Tensor::kW : Tensor::kX};
         break;
     }
     plan.launches.push_back(std::move(product));
@@ -185,7 +202,7 @@ class WgmmaSm90 final : public Family {
                                .cluster = 1,
                                .shared_bytes = geometry::kReduceSharedBytes,
                                .maps = {}});
-      plan.workspace_bytes = 4 * p.H * shares_of(p, target, c).workspace();
+      plan.workspace_bytes = 4 * shares_of(p, target, c).workspace();
     }
     return plan;
   }
@@ -215,19 +232,19 @@ class WgmmaSm90 final : public Family {
     if (p.op != Op::kGradWeight && p.wdtype != p.dtype) return no("reads W in x's own type, wdtype is f32");
     if (p.layout != Layout::kBTD)
       return no("reads features that are contiguous, layout=bdt has contiguous tokens");
-    if (p.K != 1 || p.pad != 0)
+    if (p.op != Op::kGradWeight && (p.K != 1 || p.pad != 0))
       return no("makes K=1 with pad=0: the copy engine cannot shift by single elements");
-    if (p.align < 16 || p.walign < 16)
+    if (p.align < 16 || (p.walign < 16 && p.op != Op::kGradWeight))
       return no("copies 16-byte pieces, align=" + llvm::Twine(p.align) +
                 " and walign=" + llvm::Twine(p.walign) + " do not give them");
     const Epilogue& e = p.epilogue;
-    if (p.op == Op::kGradWeight && (e.bias || e.zero_outside))
-      return no(e.bias ? "does not make grad_bias" : "does not write zeros outside the triangle");
     if ((e.pre || e.gate || e.residual) && p.D % 2 != 0)
       return no("reads and writes pairs of features, D is odd");
-    // The narrow tiles' k blocks are counted in 32 bits (Shares).
-    if (p.op == Op::kGradWeight && p.B * ((p.D + 63) / 64) * ((p.T + 127) / 128) > (int64_t{1} << 30))
-      return no("counts at most 2^30 blocks of dW's depth");
+    // Tiles, parts and the narrow tiles' k blocks are counted in 32 bits (Shares).
+    const auto rows = static_cast<double>((p.T + 127) / 128), copies = static_cast<double>(p.H * p.K);
+    const auto depth = static_cast<double>(p.B * ((p.D + 63) / 64));
+    if (p.op == Op::kGradWeight && copies * rows * std::max(rows, depth) > double{1 << 30})
+      return no("counts at most 2^30 tiles of dW and 2^30 blocks of their depth");
     return std::nullopt;
   }
 };

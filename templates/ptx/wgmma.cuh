@@ -32,6 +32,14 @@ __device__ __forceinline__ unsigned long long descriptor(unsigned shared, unsign
          static_cast<unsigned long long>(1024 >> 4) << 32 | 1ull << 62;
 }
 
+// The same for an operand without a swizzle: core matrices of 8 rows of 16 bytes, 128 bytes each, those of
+// the next 8 k `along_k` bytes further (leading offset, K-major).
+__device__ __forceinline__ unsigned long long descriptor_plain(unsigned shared, unsigned along_k) {
+  return static_cast<unsigned long long>((shared & 0x3FFFF) >> 4) |
+         static_cast<unsigned long long>(along_k >> 4) << 16 |
+         static_cast<unsigned long long>(128 >> 4) << 32;
+}
+
 // The lists of sum registers, as PTX operands and as asm constraints.
 
 #define TRIGEN_SUMS_0                                                                                    \
@@ -116,6 +124,25 @@ __device__ __forceinline__ void wgmma_rs(float (&sum)[kN / 2], const unsigned (&
     if constexpr (kN == 192) TRIGEN_RS(192, "f16", 96, 97, 98, 99, 100, 101, 102);
     if constexpr (kN == 256) TRIGEN_RS(256, "f16", 128, 129, 130, 131, 132, 133, 134);
   }
+}
+
+// Eight columns, both operands K-major.
+template <DType kType>
+__device__ __forceinline__ void wgmma_ss_n8(float (&sum)[4], unsigned long long a, unsigned long long b,
+                                            int keep) {
+#define TRIGEN_SS_N8(TYPE)                                       \
+  asm volatile(                                                  \
+      "{\n.reg .pred keep;\nsetp.ne.b32 keep, %6, 0;\n"          \
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32." TYPE "." TYPE \
+      " {%0, %1, %2, %3}, %4, %5, keep, 1, "                     \
+      "1, 0, 0;\n}"                                              \
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])   \
+      : "l"(a), "l"(b), "r"(keep))
+  if constexpr (kType == DType::kBF16)
+    TRIGEN_SS_N8("bf16");
+  else
+    TRIGEN_SS_N8("f16");
+#undef TRIGEN_SS_N8
 }
 
 #undef TRIGEN_SS

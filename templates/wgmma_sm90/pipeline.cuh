@@ -25,7 +25,7 @@ struct Geometry {
 
   static_assert(C.shape.dtype != DType::kF32 && C.shape.layout == Layout::kBTD,
                 "16-bit data, features contiguous");
-  static_assert(C.shape.K <= 1 && C.shape.pad == 0,
+  static_assert(C.shape.op == Op::kGradWeight || (C.shape.K <= 1 && C.shape.pad == 0),
                 "one tap: the copy engine cannot shift by single elements");
   static_assert(c.tile_m == 64 || c.tile_m == 128, "one or two warpgroups of 64 rows");
   static_assert(c.tile_n == 64 || c.tile_n == 128 || c.tile_n == 192 || c.tile_n == 256,

@@ -10,15 +10,52 @@ struct ReduceItem {
   const float4* source;  // the tile's first part
   long long second;      // from the first part to the second, in float4
   long long stride;      // from there on to the next
-  int count, row, column, head, position, log;
+  int count, row, column, copy, position, log;
 };
 struct ReduceShared {
   float4 partial[kReduceThreads];
-  Shares shares;
+  Shares shares;  // 44 bytes: the members leave no gaps, which wide loads would read
+  int wide_items;
   ReduceItem item;
-  int wide_items, items;
+  int tile_items, items;
 };
 static_assert(sizeof(ReduceShared) <= kReduceSharedBytes, "the host asks for this much");
+
+// The incomplete sums of a tile, by number: `first`, then `second` and every `stride`th. None where one block
+// wrote it whole.
+struct Parts {
+  int first = 0, second = 0, stride = 1, count = 0;
+  __device__ __forceinline__ Parts(const Shares& s, bool narrow, int tile) {
+    if (narrow) {
+      const int from = s.owner(tile * s.depth);
+      count = s.owner((tile + 1) * s.depth - 1) - from + 1;
+      first = s.narrow_number(from, true);
+      second = s.narrow_number(from + 1, false);
+      stride = 2;
+      if (count == 1) count = 0;
+    } else if (tile >= s.whole) {
+      count = s.split;
+      first = (tile - s.whole) * s.split;
+      second = first + 1;
+    }
+  }
+  __device__ __forceinline__ int number(int i) const { return i == 0 ? first : second + (i - 1) * stride; }
+};
+
+// grad_bias of a row tile of one head, from the parts of its first tile. One thread for each of the 128 rows.
+template <Kernel C>
+__device__ __forceinline__ void reduce_bias(const Params& p, const Shares& shares, int head, int row,
+                                            int tokens, int thread) {
+  const bool narrow = shares.span(row) < shares.unit;
+  const int tap = kTaps<C> == 1 ? 0 : C.shape.pad;
+  const Parts parts(shares, narrow, shares.before(narrow, row) * shares.copies + head * kTaps<C> + tap);
+  if (parts.count == 0 || thread >= kBiasSums) return;
+  const float* const from = static_cast<const float*>(p.workspace) + thread;
+  float sum = from[shares.bias_slot(parts.first)];
+#pragma unroll 8
+  for (int i = 1; i < parts.count; ++i) sum += from[shares.bias_slot(parts.number(i))];
+  write_bias<C>(p, head, tokens, 128 * row + thread, sum);
+}
 
 // 256 threads; the grid is kReduceBlocks times that of run_grad_weight. With few parts a thread adds kRun
 // quadruples of sums; with many, 2 to 8 threads take consecutive runs of a quadruple's parts, and their sums
@@ -43,42 +80,41 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
     return log ? positions / kReduceThreads << log : positions / (kRun * kReduceThreads);
   };
   if (threadIdx.x == 0) {
-    shares = shares_of<C>(p, tokens, features, diag, static_cast<int>(gridDim.x) / kReduceBlocks);
+    shares = shares_of<C>(p, tokens, features, heads, diag, static_cast<int>(gridDim.x) / kReduceBlocks);
     here.wide_items = (shares.wide - shares.whole) * cut(false, spread(shares.split));
-    here.items = here.wide_items +
-                 (shares.narrow ? shares.narrow * cut(true, spread(shares.sharers() / shares.narrow)) : 0);
+    here.tile_items =
+        here.wide_items +
+        (shares.narrow ? shares.narrow * cut(true, spread(shares.sharers() / shares.narrow)) : 0);
+    here.items = here.tile_items + (C.shape.bias ? heads * shares.rows : 0);
   }
   __syncthreads();
-  const int wide_items = here.wide_items, items = here.items;
+  const int wide_items = here.wide_items, tile_items = here.tile_items, items = here.items;
   ptx::wait_for_launches_before();
-  for (int all = static_cast<int>(blockIdx.x); all < heads * items; all += static_cast<int>(gridDim.x)) {
+  for (int all = static_cast<int>(blockIdx.x); all < items; all += static_cast<int>(gridDim.x)) {
+    if (C.shape.bias && all >= tile_items) {
+      const int head = (all - tile_items) / shares.rows, row = all - tile_items - head * shares.rows;
+      reduce_bias<C>(p, shares, head, row, tokens, static_cast<int>(threadIdx.x));
+      continue;
+    }
     if (threadIdx.x == 0) {
-      item.head = all / items;
-      int index = all - item.head * items;
-      const bool narrow = index >= wide_items;
-      if (narrow) index -= wide_items;
+      const bool narrow = all >= wide_items;
+      const int index = narrow ? all - wide_items : all;
       item.log = spread(narrow ? shares.sharers() / shares.narrow : shares.split);
-      const int each = cut(narrow, item.log), tile = index / each;
-      item.position = (index - tile * each) * (item.log ? kReduceThreads >> item.log : kRun * kReduceThreads);
-      const float4* base = reinterpret_cast<const float4*>(static_cast<const float*>(p.workspace) +
-                                                           item.head * shares.workspace());
-      if (narrow) {
-        const int first = shares.owner(tile * shares.depth);
-        item.count = shares.owner((tile + 1) * shares.depth - 1) - first + 1;
-        item.source = base + shares.narrow_slot(first, true) / 4;
-        item.second = (shares.narrow_slot(first + 1, false) - shares.narrow_slot(first, true)) / 4;
-        item.stride = 2 * kNarrowSums / 4;
-        if (item.count == 1) item.count = 0;  // was written whole
-      } else {
-        item.count = shares.split;
-        item.source = base + static_cast<long long>(tile) * shares.split * (kSums / 4);
-        item.second = item.stride = kSums / 4;
-      }
-      shares.locate(narrow, narrow ? tile : shares.whole + tile, item.row, item.column);
+      const int each = cut(narrow, item.log), tile = index / each + (narrow ? 0 : shares.whole);
+      item.position = index % each * (item.log ? kReduceThreads >> item.log : kRun * kReduceThreads);
+      const Parts parts(shares, narrow, tile);
+      item.count = parts.count;
+      item.source =
+          reinterpret_cast<const float4*>(static_cast<const float*>(p.workspace) + shares.slot(parts.first));
+      item.second = (shares.slot(parts.second) - shares.slot(parts.first)) / 4;
+      item.stride = (narrow ? kNarrowSums : kSums) / 4 * parts.stride;
+      item.copy = tile % shares.copies;
+      shares.locate(narrow, tile / shares.copies, item.row, item.column);
     }
     __syncthreads();
     const ReduceItem now = item;
     const int thread = static_cast<int>(threadIdx.x);
+    const int head = now.copy / kTaps<C>, tap = now.copy - head * kTaps<C>;
     const auto part = [&](int i) {
       return i == 0 ? now.source : now.source + now.second + (i - 1) * now.stride;
     };
@@ -89,8 +125,8 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
       const int warp = position / 32 % 8, lane = position % 32;  // of run_grad_weight
       const int r = 128 * now.row + 16 * warp + lane / 4,
                 c = 128 * now.column + 8 * (position / 256) + lane % 4 * 2;
-      write_pair<C>(p, now.head, tokens, diag, r, c, sum.x, sum.y);
-      write_pair<C>(p, now.head, tokens, diag, r + 8, c, sum.z, sum.w);
+      write_pair<C>(p, head, tap, tokens, diag, r, c, sum.x, sum.y);
+      write_pair<C>(p, head, tap, tokens, diag, r + 8, c, sum.z, sum.w);
     };
     if (now.count > 0 && now.log == 0) {
       float4 sum[kRun];

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <tuple>
 #include <vector>
 
 #include "templates/wgmma_sm90.h"
@@ -93,10 +94,12 @@ TEST(Deal, SectionsHaveWorkForTheMachine) {
 }
 
 // Adds up what all blocks do: for each tile of 128 x 128, its k blocks.
-void check_shares(int T, int diag, bool lower, int depth, int split, int blocks, int tile_n) {
+void check_shares(int T, int diag, bool lower, int depth, int split, int blocks, int tile_n, int copies = 1,
+                  bool every_row = false) {
   SCOPED_TRACE(testing::Message() << "T " << T << " diag " << diag << " lower " << lower << " depth " << depth
-                                  << " split " << split << " blocks " << blocks);
-  const Shares shares(T, diag, lower, depth, split, blocks, tile_n);
+                                  << " split " << split << " blocks " << blocks << " tile_n " << tile_n
+                                  << " copies " << copies << " every row " << every_row);
+  const Shares shares(Cut{T, diag, lower, depth, split, blocks, tile_n, copies, every_row});
   const int unit = tile_n / 128;
   int wide = 0, narrow = 0;
   for (int row = 0; row < shares.rows; ++row) {
@@ -105,23 +108,28 @@ void check_shares(int T, int diag, bool lower, int depth, int split, int blocks,
     wide += shares.span(row) / unit;
     narrow += shares.span(row) % unit;
   }
-  EXPECT_EQ(shares.wide, wide);
-  EXPECT_EQ(shares.narrow, narrow);
-  std::map<std::pair<int, int>, std::vector<int>> done;
-  std::map<long long, long long> slots;  // begin -> end in the workspace
+  EXPECT_EQ(shares.wide, wide * copies);
+  EXPECT_EQ(shares.narrow, narrow * copies);
+  std::map<std::tuple<int, int, int>, std::vector<int>> done;  // copy, row, column
+  std::map<long long, long long> slots;                        // begin -> end in the workspace
   for (int b = 0; b < blocks; ++b) {
     Pieces pieces(shares, b);
     int narrow_slots = 0;
     for (Piece piece; pieces.next(piece);) {
       ASSERT_LT(piece.begin, piece.end);
       for (int half = 0; half < (piece.narrow ? 1 : unit); ++half) {
-        auto& times = done[{piece.row, piece.column + half}];
+        auto& times = done[{piece.copy, piece.row, piece.column + half}];
         times.resize(depth);
         for (int k = piece.begin; k < piece.end; ++k) ++times[k];
       }
-      if (piece.slot >= 0) {
-        const long long end = piece.slot + (piece.narrow ? kNarrowSums : shares.wide_sums());
-        EXPECT_TRUE(slots.emplace(piece.slot, end).second) << "two parts in one place";
+      if (piece.number >= 0) {
+        const long long slot = shares.slot(piece.number);
+        EXPECT_TRUE(slots.emplace(slot, slot + (piece.narrow ? kNarrowSums : shares.wide_sums())).second)
+            << "two parts in one place";
+        if (every_row) {
+          const long long bias = shares.bias_slot(piece.number);
+          EXPECT_TRUE(slots.emplace(bias, bias + kBiasSums).second) << "two parts in one place";
+        }
         narrow_slots += piece.narrow;
       } else {
         EXPECT_EQ(piece.begin, 0);
@@ -142,12 +150,14 @@ void check_shares(int T, int diag, bool lower, int depth, int split, int blocks,
       // The corner of the tile that lies deepest in the triangle.
       const bool touched = lower ? kept(fill, 128 * row + 127, 128 * column, diag)
                                  : kept(fill, 128 * row, 128 * column + 127, diag);
-      const auto found = done.find({row, column});
-      if (touched) {
-        ASSERT_NE(found, done.end()) << "tile " << row << ", " << column;
+      for (int copy = 0; copy < copies; ++copy) {
+        const auto found = done.find({copy, row, column});
+        if (touched || (every_row && column == shares.first(row))) {
+          ASSERT_NE(found, done.end()) << "tile " << row << ", " << column;
+        }
+        if (found == done.end()) continue;
+        for (int times : found->second) EXPECT_EQ(times, 1) << "tile " << row << ", " << column;
       }
-      if (found == done.end()) continue;
-      for (int times : found->second) EXPECT_EQ(times, 1) << "tile " << row << ", " << column;
     }
   // The reduction finds the same blocks that left parts.
   for (int tile = 0; tile < shares.narrow; ++tile) {
@@ -156,7 +166,7 @@ void check_shares(int T, int diag, bool lower, int depth, int split, int blocks,
     EXPECT_GT(shares.bound(first + 1), tile * depth);
     EXPECT_GE(shares.bound(end + 1), (tile + 1) * depth);
     for (int b = first; end > first && b <= end; ++b)
-      EXPECT_TRUE(slots.count(shares.narrow_slot(b, b == first)));
+      EXPECT_TRUE(slots.count(shares.slot(shares.narrow_number(b, b == first))));
   }
 }
 
@@ -167,7 +177,8 @@ TEST(Shares, EveryKBlockOfEveryTileOnce) {
   std::mt19937 random(2);
   for (int i = 0; i < 300; ++i)
     check_shares(1 + random() % 3000, static_cast<int>(random() % 1500) - 700, random() % 2,
-                 1 + random() % 70, 1 + random() % 40, 1 + random() % 140, random() % 2 ? 128 : 256);
+                 1 + random() % 70, 1 + random() % 40, 1 + random() % 140, random() % 2 ? 128 : 256,
+                 1 + random() % 5, random() % 2);
 }
 
 TEST(Geometry, SharedMemoryAsTheConfigsSay) {
@@ -176,7 +187,7 @@ TEST(Geometry, SharedMemoryAsTheConfigsSay) {
   c.cluster = c.blocks = 1;
   EXPECT_EQ(stage_bytes(c), (128 + 256) * 64 * 2);
   EXPECT_EQ(store_panels(c), 2);
-  EXPECT_EQ(shared_bytes(c), 4 * 49152 + 2 * 2 * 8192 + 256);
+  EXPECT_EQ(shared_bytes(c), 4 * 49152 + 2 * 2 * 8192 + 512);
   EXPECT_LE(shared_bytes(c), kSharedLimit);
   EXPECT_EQ(threads(c), 384);
 }
