@@ -20,6 +20,20 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
+// The compiler keeps what it computes with these registers on its side of this point. Without it, arithmetic
+// on sums may rise above the wait for them and that on A's registers may sink below the fence: ptxas then
+// adds fences of its own and runs the products one after the other (C7514, C7520).
+template <int kCount>
+__device__ __forceinline__ void pin(float (&v)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(v[i])::"memory");
+}
+template <int kCount>
+__device__ __forceinline__ void pin(unsigned (&v)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(v[i])::"memory");
+}
+
 // Matrix descriptor of an operand in 128-byte swizzled panels (section 9.7.15.5.1: start, leading and stride
 // byte offsets in units of 16 bytes; swizzle mode 1 is 128 bytes). Panels must start on 1024 bytes.
 //   K-major:  rows of 64 elements along k; 8 rows are 1024 bytes (stride offset); the leading offset is not

@@ -106,6 +106,8 @@ __device__ __forceinline__ void multiply_piece(float (&sum)[kN / 2], float (&bia
     at.advance();
   }
   ptx::wgmma_wait<0>();
+  ptx::pin(sum);
+  if constexpr (kBias) ptx::pin(bias);
   if (held >= 0) ring.release(held, lane);
 }
 

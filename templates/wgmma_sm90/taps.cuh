@@ -83,8 +83,9 @@ struct ShiftedRows {
   }
 };
 
-// The k blocks of one piece: 64 rows by kN columns. A's registers are double-buffered: wgmma reads them until
-// its group is complete.
+// The k blocks of one piece: 64 rows by kN columns. A's registers are free again once their products are
+// complete (ptxas runs all products one after the other where a second set of them is written meanwhile,
+// C7513); the other warpgroup multiplies while this one reads.
 template <Kernel C, int kN>
 __device__ __forceinline__ void multiply_shifted(float (&sum)[kN / 2], const Ring<Geometry<C>>& ring,
                                                  RingPosition<C.config.stages>& at, const Piece& piece,
@@ -93,9 +94,7 @@ __device__ __forceinline__ void multiply_shifted(float (&sum)[kN / 2], const Rin
   const int batch_blocks = (features + kPanel - 1) / kPanel;
   int feature = piece.begin % batch_blocks * kPanel;
   ShiftedRows rows(shift.rest, threadIdx.x / 32 % 4, lane);
-  int held = -1;
-  unsigned a[2][4][4];
-  const auto step = [&](unsigned(&now)[4][4], int block) {
+  for (int block = piece.begin; block < piece.end; ++block) {
     if (shift.needs_before(block == piece.begin, feature)) {
       if (shift.loads_before(block == piece.begin, feature)) {
         ptx::mbarrier_wait(ring.full(at.stage), at.parity);
@@ -107,26 +106,23 @@ __device__ __forceinline__ void multiply_shifted(float (&sum)[kN / 2], const Rin
       }
     }
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
-    rows.load(now, ring.a(at.stage) + group * kPanelBytes);
+    unsigned a[4][4];
+    rows.load(a, ring.a(at.stage) + group * kPanelBytes);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) ptx::pin(a[i]);
     const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      ptx::wgmma_rs<C.shape.dtype, kN, 0>(sum, now[i], b + 2 * i, (block - piece.begin) | i);
+      ptx::wgmma_rs<C.shape.dtype, kN, 0>(sum, a[i], b + 2 * i, (block - piece.begin) | i);
     ptx::wgmma_commit();
-    ptx::wgmma_wait<1>();
-    if (held >= 0) ring.release(held, lane);
-    held = at.stage;
+    ptx::wgmma_wait<0>();
+    ring.release(at.stage, lane);
     at.advance();
     feature += kPanel;
     if (feature >= features) feature = 0;
-  };
-  for (int block = piece.begin; block < piece.end; block += 2) {
-    step(a[0], block);
-    if (block + 1 < piece.end) step(a[1], block + 1);
   }
-  ptx::wgmma_wait<0>();
-  if (held >= 0) ring.release(held, lane);
+  ptx::pin(sum);
 }
 
 }  // namespace trigen::wgmma_sm90

@@ -93,7 +93,8 @@ __device__ __forceinline__ void write_bias(const Params& p, int head, int tokens
 
 // Stages 32 columns of f32, whose 16 sums a thread begin at `sum`, and stores them. keep(row, column):
 // whether an element of the panel keeps its value; else it is zero. Odd rows store their groups of 8 columns
-// in another order, so that 16 lanes reach every bank once.
+// in another order, so that 16 lanes reach every bank once. (The sums are moved
+// first: stored from where they are, ptxas runs the products one after the other, C7520.)
 template <Kernel C, class Keep>
 __device__ __forceinline__ void store_f32(OutputPanels<C>& output, const float* sum, const TensorMap& map,
                                           int c0, int c1, int c3, const Keep& keep) {
@@ -112,9 +113,11 @@ __device__ __forceinline__ void store_f32(OutputPanels<C>& output, const float* 
       unsigned v[2];
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const float value = odd ? sum[4 * (j ^ 2) + 2 * i + e] : sum[4 * j + 2 * i + e];
+        unsigned here, there;
+        asm volatile("mov.b32 %0, %1;" : "=r"(here) : "f"(sum[4 * j + 2 * i + e]));
+        asm volatile("mov.b32 %0, %1;" : "=r"(there) : "f"(sum[4 * (j ^ 2) + 2 * i + e]));
         const bool kept = keep(static_cast<int>(row) + 8 * i, static_cast<int>(8 * group + lane % 4 * 2) + e);
-        v[e] = kept ? __float_as_uint(value) : 0u;
+        v[e] = !kept ? 0u : odd ? there : here;
       }
       // 128-byte swizzle: 16-byte chunk ^ row % 8.
       const unsigned chunk = (2 * group + lane % 4 / 2) ^ (row & 7);

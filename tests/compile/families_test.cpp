@@ -164,6 +164,34 @@ TEST_P(FirstChoice, DoesNotSpill) {
   }
 }
 
+// ptxas reports where it runs wgmma instructions one after the other: right, but at a fraction of the speed.
+// Every kind of epilogue with the first and the last of the family's tiles in turn.
+TEST(Wgmma, ProductsAreNotSerialised) {
+  const Target* target = value_of(find_target("sm_90a"));
+  auto nvrtc = Nvrtc::choose(*target);
+  if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
+  const Family* family = value_of(find_family("wgmma_sm90"));
+  int compiled = 0;
+  for (const char* sizes : {",B=32,T=1024,D=1024", ",B=32,H=2,T=511,D=512", ",B=8,T=512,D=1024,K=4"})
+    for (const char* wdtype : {"", ",wdtype=f32"})
+      for (const char* epilogue : {"", ",epilogue=bias", ",epilogue=bias+zero_outside",
+                                   ",epilogue=zero_outside", ",epilogue=bias+accumulate"}) {
+        const Problem problem =
+            value_of(parse_problem(std::string("grad_weight,dtype=bf16") + sizes + wdtype + epilogue));
+        const auto configs = family->configs(problem, *target);
+        ASSERT_FALSE(configs.empty()) << to_string(problem);
+        const Candidate candidate{problem, target, family, compiled % 2 ? configs.front() : configs.back(),
+                                  false};
+        SCOPED_TRACE(describe(candidate) + " " + to_string(problem));
+        auto binary = compile(candidate, **nvrtc);
+        ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
+        EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
+        EXPECT_EQ(resources_of(*binary).spill_bytes, 0);
+        ++compiled;
+      }
+  EXPECT_EQ(compiled, 30);
+}
+
 std::vector<const Target*> every_target() {
   std::vector<const Target*> out;
   for (const Target& target : targets()) out.push_back(&target);
