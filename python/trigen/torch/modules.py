@@ -11,7 +11,7 @@ from typing import Optional, Union
 import torch
 from torch import nn
 
-from . import plain
+from . import decoding, plain
 from .functional import resolve_padding, triangular_conv1d
 
 ACTIVATION_NAMES = {nn.GELU: "gelu", nn.SiLU: "silu", nn.Identity: None}
@@ -138,7 +138,8 @@ class TriangularConv1d(nn.Module):
     def decode(self, x: torch.Tensor, cache: DecodeCache, gate: Optional[torch.Tensor] = None,
                residual: Optional[torch.Tensor] = None) -> torch.Tensor:
         """The outputs of the next n tokens x[B, n, H*D] (n = 1: single-token decoding; n > 1: a prompt, or a chunk), given the
-        cache's tokens; x is added to the cache. Equal to the same rows of forward over all tokens. No gradients."""
+        cache's tokens; x is added to the cache. Equal to the same rows of forward over all tokens. No gradients. On a GPU a kernel
+        reads the cache's tokens once (the op decode); elsewhere, and for what it does not take, plain torch does."""
         if x.dim() != 3 or x.shape[0] != cache.inputs.shape[0] or x.shape[2] != cache.inputs.shape[2]:
             raise ValueError(f"x has shape {list(x.shape)}; allowed beside this cache: [{cache.inputs.shape[0]}, n, {cache.inputs.shape[2]}]")
         begin, end = cache.length, cache.length + x.shape[1]
@@ -150,10 +151,15 @@ class TriangularConv1d(nn.Module):
             if begin == 0 and end > 1:
                 seen = cache.inputs[:, :end] if x.dtype != cache.inputs.dtype else x
                 return self(seen, gate, residual)
+            if cache.inputs.is_cuda:
+                y = decoding.rows(cache.inputs, self.weight, self.bias, gate, residual, self.heads, self.kernel_size, begin, end,
+                                  self.pad, self.diagonal, self.activation or "none")
+                if y is not None:
+                    return y
             return self._rows(cache.inputs[:, :end], begin, end, gate, residual)
 
     def _rows(self, seen, begin, end, gate, residual):
-        """Rows [begin, end) over the prefix of inputs, in plain torch: a weighted sum of the cache, bound by reading it."""
+        """Rows [begin, end) over the prefix of inputs, in plain torch."""
         batch, _, features = seen.shape
         compute = plain.compute_dtype(seen.dtype)
         weight = self.weight.reshape(self.heads, self.tokens, self.tokens, self.kernel_size)[:, begin:end, :end]
