@@ -2,15 +2,16 @@
 # Runs the tests of the Python package, on any machine; those that need what is not here say [SKIP] and why.
 # Usage: scripts/test_python.sh [--install] [pytest arguments]
 #   --install   makes build/python-venv with pytest, NumPy, PyTorch and what the wheel's test needs, and uses it
-#   PYTHON=...  the interpreter (default: build/python-venv when it is there, else python3)
+#   PYTHON=...  the interpreter (default: build/python-venv when it is there, else python3); with --install, the one to make that from
 #   TRIGEN_TORCH=torch==2.4.0  the PyTorch that --install installs (default: torch)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=build/python-venv
 if [[ ${1:-} == --install ]]; then
   shift
-  [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet pytest numpy matplotlib setuptools wheel "${TRIGEN_TORCH:-torch}"
+  [[ -x $venv/bin/python ]] || "${PYTHON:-python3}" -m venv "$venv"
+  PYTHON=$venv/bin/python
+  "$venv/bin/pip" install --quiet --upgrade pytest numpy matplotlib setuptools wheel "${TRIGEN_TORCH:-torch}"
 fi
 python=${PYTHON:-}
 [[ -n $python ]] || { [[ -x $venv/bin/python ]] && python=$venv/bin/python || python=python3; }
