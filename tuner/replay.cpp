@@ -12,14 +12,16 @@ namespace {
 
 constexpr int kQuickSamples = 5, kFinalRounds = 31;
 
-// A normal distribution's quartiles are 0.6745 standard deviations from its median.
+// Times spread on a logarithmic scale, so that none becomes negative. A normal distribution's quartiles are
+// 0.6745 standard deviations from its median.
 double sample(const RecordedCandidate& row, double truth, uint64_t seed, uint64_t stream, uint64_t index,
               double noise) {
-  const double sigma =
-      row.upper_us > row.lower_us && row.us > 0 ? (row.upper_us - row.lower_us) / (2 * 0.6745 * row.us) : 0;
+  const double sigma = row.lower_us > 0 && row.upper_us > row.lower_us
+                           ? std::log(row.upper_us / row.lower_us) / (2 * 0.6745)
+                           : 0;
   double sum = 0;  // of twelve uniform numbers: variance 4 with random_value's range of (-1, 1)
   for (uint64_t i = 0; i < 12; ++i) sum += random_value(seed, stream, index * 12 + i, 1);
-  return truth * 1e-6 * (1 + noise * sigma * sum / 2);
+  return truth * 1e-6 * std::exp(noise * sigma * sum / 2);
 }
 
 // Finals run on a warmer device than quick samples: quick medians are scaled by what the finalists gained or
