@@ -38,6 +38,7 @@ def prepare(arm, model, tokens, compile_what):
             block.mixer = NoMixing()
     if "compiled" not in arm:
         return model
+    torch._dynamo.reset()
     if compile_what == "model":
         return torch.compile(model, dynamic=False)
     for block in model.blocks:
@@ -103,6 +104,4 @@ def bench_model(report, shape, layers, precision, device, compiled=True, compile
             del model, run, optimiser, loss, losses
             if device == "cuda":
                 torch.cuda.empty_cache()
-        if kind:
-            torch._dynamo.reset()
 

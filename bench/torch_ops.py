@@ -34,7 +34,7 @@ import torch
 import torch.nn.functional as F
 from torch_clock import Report, parameters_of
 from torch_model import bench_model
-from torch_step import PRECISIONS, bench_step, step_problems
+from torch_step import PRECISIONS, WrongArm, bench_step, step_problems
 
 import trigen
 import trigen.torch as tt
@@ -146,7 +146,7 @@ def main():
         shapes = [parameters_of(shape) for shape in SHAPES.get(options.shapes, options.shapes).split(";")]
     except ValueError as error:
         parser.error(str(error))
-    compiled = not options.no_compiled
+    compiled, status = not options.no_compiled, 0
     if "call" in parts and options.device == "cuda":
         bench_call(report)
     for precision in precisions:
@@ -154,12 +154,16 @@ def main():
             tune_step(report, shapes, precision, options.device, options.tune)
         if "step" in parts:
             for shape in shapes:
-                bench_step(report, shape, precision, options.device, options.rounds, compiled=compiled, chain=not options.no_chain)
+                try:
+                    bench_step(report, shape, precision, options.device, options.rounds, compiled=compiled, chain=not options.no_chain)
+                except WrongArm as error:
+                    report.add(part="step", shape=str(shape), precision=precision, error=str(error))
+                    status = 1
         if "model" in parts:
             for shape in shapes:
                 bench_model(report, shape, options.layers, precision, options.device, compiled, options.compile, steps=options.steps,
                             vocabulary=8192 if options.device == "cuda" else 64)
-    return 0
+    return status
 
 
 if __name__ == "__main__":

@@ -77,6 +77,10 @@ def arms_of(K, H, compiled):
     return {**plain, "trigen": tt.triangular_conv1d}
 
 
+class WrongArm(Exception):
+    """trigen does not run, or an arm computes something else."""
+
+
 class Arm:
     """A mixer with parameters of its own (one arm replaces its weight's memory); `count` of them for the chain."""
 
@@ -84,6 +88,12 @@ class Arm:
         self.mixer = mixer
         self.layers = [(torch.nn.Parameter(weight.clone()), torch.nn.Parameter(bias.clone())) for _ in range(count)]
         self.leaves = [parameter for layer in self.layers for parameter in layer]
+        self.held = []
+
+    def hold(self):
+        """Keeps the memory that the parameters have now: a graph captured next reads it at every replay, also when an arm has put
+        other memory in its place."""
+        self.held += [leaf.data for leaf in self.leaves]
 
 
 def bench_step(report, shape, precision, device, rounds=15, repeats=8, compiled=True, chain=True):
@@ -134,7 +144,7 @@ def bench_step(report, shape, precision, device, rounds=15, repeats=8, compiled=
             for _ in range(3):
                 got = step(arm, xs[0])
         except trigen.TrigenError as error:
-            raise SystemExit(f"{name}: {error}")
+            raise WrongArm(f"{name}: {error}") from error
         except RuntimeError as error:  # a peer that this PyTorch cannot run or compile here
             refused[name] = str(error).splitlines()[0][:200]
             del arms[name]
@@ -143,8 +153,12 @@ def bench_step(report, shape, precision, device, rounds=15, repeats=8, compiled=
         expected = expected or got
         worst = max(float((one - two).norm() / two.norm()) for one, two in zip(got, expected))
         if not worst < 2e-2:
-            raise SystemExit(f"{name} disagrees with the first arm by {worst:.2g} (relative norm); no time is reported for wrong numbers")
+            raise WrongArm(f"{name} disagrees with the first arm by {worst:.2g} (relative norm); no time is reported for wrong numbers")
         differences[name] = worst
+
+    def over(arm, call, inputs):
+        for x in inputs:
+            call(arm, x)
 
     clock = Clock(device)
     turns = -(-repeats // rotation)
@@ -152,15 +166,14 @@ def bench_step(report, shape, precision, device, rounds=15, repeats=8, compiled=
     for name, arm in arms.items():
         if device == "cuda":
             for kind, call in (("graph", step), ("forward_graph", forward)):
-                graph, refusal = capture(lambda: [call(arm, x) and None for x in xs], lambda: [call(arm, x) and None for x in xs[:3]])
+                graph, refusal = capture(lambda: over(arm, call, xs), lambda: (over(arm, call, xs[:3]), arm.hold()))
                 if graph is None:
                     refused[f"{name}, {kind}"] = refusal[:200]
                 else:
                     graphs[name, kind] = graph
 
     def eager(arm, call, count):
-        for number in range(count):
-            call(arm, xs[number % rotation])
+        over(arm, call, (xs[number % rotation] for number in range(count)))
 
     for round_number in range(rounds + 1):
         for name, arm in arms.items():
