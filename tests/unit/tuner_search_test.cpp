@@ -9,6 +9,7 @@
 #include "generator/candidate.h"
 #include "generator/cost.h"
 #include "tuner/numbers.h"
+#include "tuner/text.h"
 
 namespace trigen {
 namespace {
@@ -20,7 +21,7 @@ using testing::HasSubstr;
 std::vector<SearchPoint> apart(size_t count) {
   std::vector<SearchPoint> out;
   for (size_t i = 0; i < count; ++i) {
-    SearchPoint point{std::string("f").append(std::to_string(i)), {}, 1e-6 * static_cast<double>(100 + i)};
+    SearchPoint point{format("f%zu", i), {}, 1e-6 * static_cast<double>(100 + i)};
     out.push_back(point);
   }
   return out;
