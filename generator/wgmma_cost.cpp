@@ -40,9 +40,11 @@ struct Model {
 
   // One k block of a whole tile of `columns`.
   double step(double columns) const {
-    const double products = c.tile_m * columns * 64;
+    const double products = c.tile_m * columns * 64, sharers = std::max(1, c.cluster);
     const double tensor = 2 * products / (target.mma16_flops / target.sms * kTensorShare);
-    const double feed = 128 * (c.tile_m / static_cast<double>(std::max(1, c.cluster)) + columns) / kFeedBytes;
+    const bool shares_b = p.op == Op::kGradWeight;  // else A
+    const double feed =
+        128 * (c.tile_m / (shares_b ? 1 : sharers) + columns / (shares_b ? sharers : 1)) / kFeedBytes;
     // The copy engine moves 16 bytes at least; shorter vectors would go through threads.
     const double shorter = c.vec_a < 8 || c.vec_b < 8 ? 2 : 1;
     return slower * shorter * soft_max(std::max(tensor, feed), kLatencySeconds / std::max(1, c.stages - 1));
@@ -110,13 +112,15 @@ constexpr double kShiftShare = 0.1;
 
 Load weight_work(const Model& m) {
   const Problem& p = m.p;
+  const int pair = std::max(1, m.c.cluster);  // blocks of a cluster share x; what follows is for one of them
   const Shares s(Cut{.T = static_cast<int>(p.T),
                      .diag = static_cast<int>(p.diag),
                      .lower = p.fill == Fill::kLower,
                      .depth = static_cast<int>(p.B * ((p.D + 63) / 64)),
                      .split = std::max(1, m.c.split_k),
-                     .blocks = m.target.sms,
+                     .blocks = m.target.sms / pair,
                      .tile_n = m.c.tile_n,
+                     .cluster = pair,
                      .copies = static_cast<int>(p.H * p.K),
                      .every_row = p.epilogue.bias});
   const double slower = p.K > 1 ? 1 + kShiftShare : 1, depth = s.depth;
@@ -138,7 +142,7 @@ Load weight_work(const Model& m) {
   w.mean = (s.wide * (depth * wide + tile) + s.narrow * (depth * narrow + kTileSeconds)) / s.blocks;
   w.longest = std::max(w.longest, w.mean);
   w.dram_bytes = count_work(p).min_bytes + parts / 2;
-  w.feed_bytes = depth * 128 * (s.wide * (128.0 + m.c.tile_n) + s.narrow * 256.0);
+  w.feed_bytes = depth * 128 * (s.wide * (128.0 * pair + m.c.tile_n) + s.narrow * 256.0);
   w.reduce_s = m.c.split_k > 1 || m.c.tile_n > 128 ? kReduceSeconds + parts / kPartBytes : 0;
   return w;
 }

@@ -100,7 +100,6 @@ TRIGEN_HOST_DEVICE constexpr int section_columns(const Config& c, int rows, int 
 }
 
 inline constexpr int kNarrowSums = 128 * 128;  // f32 values of a narrow part of grad_weight in the workspace
-inline constexpr int kBiasSums = 128;          // f32 values of a part's grad_bias in the workspace
 inline constexpr int kReduceBlocks = 8;        // blocks of the reduction for each block of the product
 inline constexpr int kReduceThreads = 256;
 inline constexpr int kReduceSharedBytes = 4608;
@@ -113,6 +112,7 @@ struct Cut {
   int split;       // parts of a tile, at most
   int blocks;      // that share the work
   int tile_n;      // 128 or 256
+  int cluster;     // 1, or 2: two blocks work on 256 rows by tile_n = 256, "block" below means such a pair
   int copies;      // triangles: heads * taps, the taps of a head in a row
   bool every_row;  // row tiles that no triangle touches get one column of 128: grad_bias is summed beside it
 };
@@ -120,7 +120,8 @@ struct Cut {
 // How the blocks of grad_weight share its tiles. Row tiles of 128 t; each row's span of columns is cut into
 // wide tiles of tile_n = 256 s and, where 128 are left over, a narrow one of 128. (With tile_n = 128 no tile
 // is narrow: every one has as many parts, which suits few tokens.) Tiles of all heads and taps are counted
-// together, those of one place in a row. They are few and deep (k = B * D), so:
+// together, those of one place in a row. (Pairs of blocks have row tiles of 256 and square tiles of 256 only:
+// both read the same x, which is loaded once.) They are few and deep (k = B * D), so:
 //   - whole rounds of wide tiles go one to a block;
 //   - the wide tiles that are left are cut into split_k equal parts of k, one part to a block: blocks that
 //   work at the same
@@ -129,11 +130,12 @@ struct Cut {
 // Incomplete sums go to the workspace in f32; a second kernel adds them in a fixed order: the same bits every
 // run.
 struct Shares {
-  int rows = 0;  // row tiles; as many columns of 128
+  int edge = 128;  // 128, or 256 for pairs of blocks
+  int rows = 0;    // row tiles; as many columns of `edge`
   int diag = 0;
   bool lower = true, every_row = false;
   int depth = 0;             // k blocks of a tile
-  int unit = 2;              // columns of 128 in a wide tile: 2, or 1
+  int unit = 2;              // columns of `edge` in a wide tile: 2, or 1
   int copies = 1;            // triangles
   int wide = 0, narrow = 0;  // tiles of all copies
   int whole = 0;             // wide tiles that no one shares: a multiple of `blocks`, or all when split is 1
@@ -142,12 +144,13 @@ struct Shares {
 
   Shares() = default;
   TRIGEN_HOST_DEVICE constexpr explicit Shares(const Cut& c)
-      : rows(schedule::ceil_div(c.T, 128)),
+      : edge(128 * c.cluster),
+        rows(schedule::ceil_div(c.T, edge)),
         diag(c.diag),
         lower(c.lower),
         every_row(c.every_row),
         depth(c.depth),
-        unit(c.tile_n / 128),
+        unit(c.tile_n / edge),
         copies(c.copies),
         split(schedule::min(c.split, c.depth)),
         blocks(c.blocks) {
@@ -155,17 +158,21 @@ struct Shares {
     narrow = before(true, rows) * copies;
     whole = split == 1 ? wide : wide / blocks * blocks;
   }
-  // The span of row tile `row`, in columns of 128: [first, first + span). Lower spans begin at column 0,
+  // `diag` in whole edges: rounded down, and that of a tile's last row.
+  TRIGEN_HOST_DEVICE constexpr int shift() const { return edge == 128 ? 7 : 8; }
+  TRIGEN_HOST_DEVICE constexpr int low_edge() const { return diag >> shift(); }
+  TRIGEN_HOST_DEVICE constexpr int high_edge() const { return (edge - 1 + diag) >> shift(); }
+  // The span of row tile `row`, in columns of `edge`: [first, first + span). Lower spans begin at column 0,
   // upper ones end at the last column.
   TRIGEN_HOST_DEVICE constexpr int span(int row) const {
-    const int open = lower ? row + 1 + ((127 + diag) >> 7) : rows - row - (diag >> 7);
+    const int open = lower ? row + 1 + high_edge() : rows - row - low_edge();
     return schedule::min(schedule::max(open, every_row ? 1 : 0), rows);
   }
   TRIGEN_HOST_DEVICE constexpr int first(int row) const { return lower ? 0 : rows - span(row); }
   // Wide (narrow) tiles of all rows before `row`, of one copy. Spans are consecutive numbers, held between 0
   // (1) and `rows`.
   TRIGEN_HOST_DEVICE constexpr int before(bool is_narrow, int row) const {
-    const int begin = lower ? 1 + ((127 + diag) >> 7) : rows - (diag >> 7) - row + 1, end = begin + row;
+    const int begin = lower ? 1 + high_edge() : rows - low_edge() - row + 1, end = begin + row;
     // Tiles of spans 0 to n - 1.
     const auto up_to = [&](int n) {
       return unit == 1 ? (is_narrow ? 0 : n * (n - 1) / 2) : is_narrow ? n / 2 : (n - 1) * (n - 1) / 4;
@@ -178,7 +185,7 @@ struct Shares {
     return up_to(schedule::max(high, 1)) - up_to(schedule::max(low, 1)) +
            full * (is_narrow ? rows % unit : rows / unit) + (is_narrow == (unit == 2) ? raised : 0);
   }
-  // Wide tile `index` of a copy in row order, or narrow tile `index`. `column` counts 128s.
+  // Wide tile `index` of a copy in row order, or narrow tile `index`. `column` counts edges.
   TRIGEN_HOST_DEVICE constexpr void locate(bool is_narrow, int index, int& row, int& column) const {
     int low = 0, high = rows;  // before(low) <= index < before(high)
     while (high - low > 1) {
@@ -189,7 +196,7 @@ struct Shares {
     column = first(row) + (is_narrow ? span(row) - 1 : unit * (index - before(false, row)));
   }
   TRIGEN_HOST_DEVICE constexpr int wide_sums() const {
-    return unit * kNarrowSums;
+    return unit * edge * edge;
   }  // f32 values of a wide part
   TRIGEN_HOST_DEVICE constexpr int parts() const { return (wide - whole) * split; }
   TRIGEN_HOST_DEVICE constexpr int part_begin(int part) const {
@@ -216,7 +223,7 @@ struct Shares {
            static_cast<long long>(schedule::max(number - parts(), 0)) * kNarrowSums;
   }
   TRIGEN_HOST_DEVICE constexpr long long bias_slot(int number) const {
-    return slot(parts() + 2 * blocks) + static_cast<long long>(number) * kBiasSums;
+    return slot(parts() + 2 * blocks) + static_cast<long long>(number) * edge;
   }
   TRIGEN_HOST_DEVICE constexpr long long workspace() const {
     return every_row ? bias_slot(parts() + 2 * blocks) : slot(parts() + 2 * blocks);

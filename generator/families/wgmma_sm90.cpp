@@ -30,8 +30,9 @@ geometry::Shares shares_of(const Problem& p, const Target& target, const Config&
                                         .lower = p.fill == Fill::kLower,
                                         .depth = depth,
                                         .split = c.split_k,
-                                        .blocks = static_cast<int>(grid_of(p, target, c)),
+                                        .blocks = static_cast<int>(grid_of(p, target, c)) / c.cluster,
                                         .tile_n = c.tile_n,
+                                        .cluster = c.cluster,
                                         .copies = static_cast<int>(p.H * p.K),
                                         .every_row = p.epilogue.bias});
 }
@@ -66,9 +67,9 @@ class WgmmaSm90 final : public Family {
     if (c.warps_m != c.tile_m / 16 || c.warps_n != 1)
       return text("warps=" + llvm::Twine(c.warps_m) + "x" + llvm::Twine(c.warps_n) +
                   ": a warpgroup multiplies 64 rows; try warps=" + llvm::Twine(c.tile_m / 16) + "x1");
-    if (c.cluster != 1 && (c.cluster != 2 || c.tile_m != 128 || p.op == Op::kGradWeight))
+    if (c.cluster != 1 && (c.cluster != 2 || c.tile_m != 128 || (p.op == Op::kGradWeight && c.tile_n != 256)))
       return text("cluster=" + llvm::Twine(c.cluster) + ": " + name() +
-                  " takes 1, or 2 for forward and grad_input with tile_m=128; try cluster=1");
+                  " takes 1, or 2 with tile_m=128 (grad_weight: and tile_n=256); try cluster=1");
     if (p.K > 1 && c.stages < 3)
       return text("stages=" + llvm::Twine(c.stages) +
                   ": taps hold two stages and wait for a third; try stages=3");
@@ -104,8 +105,13 @@ class WgmmaSm90 final : public Family {
       if (!reject(p, target, c)) out.push_back(c);
     };
     if (p.op == Op::kGradWeight) {
-      for (auto [tile_n, stages] : {std::pair{256, 4}, {256, 3}, {128, 6}, {128, 5}}) {
-        Config c = config(128, tile_n, stages, 1);
+      constexpr struct {
+        int tile_n, stages, cluster;
+      } kWeightTiles[] = {{256, 4, 1}, {256, 3, 1}, {128, 6, 1}, {128, 5, 1}, {256, 4, 2}};
+      for (const auto& t : kWeightTiles) {
+        // Pairs of blocks share x where a row tile of 256 is not mostly empty.
+        if (t.cluster > 1 && p.T <= 128) continue;
+        Config c = config(128, t.tile_n, t.stages, t.cluster);
         c.vec_c = weight_vector(p);
         // One part for every block, half as many, twice as many, and what fills whole rounds of blocks best.
         const geometry::Shares shares = shares_of(p, target, c);

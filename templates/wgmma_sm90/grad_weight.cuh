@@ -22,6 +22,7 @@ __device__ __forceinline__ Shares shares_of(const Params& p, int tokens, int fea
                     .split = C.config.split_k,
                     .blocks = blocks,
                     .tile_n = C.config.tile_n,
+                    .cluster = C.config.cluster,
                     .copies = heads * kTaps<C>,
                     .every_row = C.shape.bias});
 }
@@ -36,13 +37,14 @@ __device__ __forceinline__ bool sums_bias(const Shares& shares, const Piece& pie
 // The loading thread.
 template <Kernel C>
 __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, const Shares& shares,
-                                                 int features, const TensorMap& map_dy,
+                                                 int features, int rank, const TensorMap& map_dy,
                                                  const TensorMap& map_x) {
+  constexpr int kCluster = C.config.cluster, kPanels = C.config.tile_n / kPanel;
   const int batch_blocks = (features + kPanel - 1) / kPanel;
   RingPosition<C.config.stages> at;
-  Pieces pieces(shares, static_cast<int>(blockIdx.x));
+  Pieces pieces(shares, static_cast<int>(blockIdx.x) / kCluster);
   for (Piece piece; pieces.next(piece);) {
-    const int panels = piece.narrow ? 2 : C.config.tile_n / kPanel;
+    const int panels = piece.narrow ? 2 : kPanels;
     const int head = piece.copy / kTaps<C>;
     const Shift shift(kTaps<C> == 1 ? 0 : piece.copy - head * kTaps<C> - C.shape.pad);
     int batch = piece.begin / batch_blocks;
@@ -51,10 +53,10 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
 #pragma unroll
       for (int i = 0; i < 2; ++i)
         ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_dy, ring.full(at.stage), from,
-                      128 * piece.row + 64 * i, head, batch);
+                      kEdge<C> * piece.row + 128 * rank + 64 * i, head, batch);
     };
     for (int block = piece.begin; block < piece.end; ++block) {
-      if (kTaps < C >> 1 && shift.loads_before(block == piece.begin, feature)) {
+      if (kShifts<C> && shift.loads_before(block == piece.begin, feature)) {
         ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
         ptx::mbarrier_arrive_expect(ring.full(at.stage), 2 * kPanelBytes);
         load_dy(feature - shift.vectors - kPanel);
@@ -64,11 +66,20 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
       const unsigned full = ring.full(at.stage);
       ptx::mbarrier_arrive_expect(full, (2 + panels) * kPanelBytes);
       load_dy(feature - shift.vectors);
+      if constexpr (kCluster == 1) {
 #pragma unroll
-      for (int i = 0; i < C.config.tile_n / kPanel; ++i)
-        if (i < panels)
-          ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, full, feature, 128 * piece.column + 64 * i,
-                        head, batch);
+        for (int i = 0; i < kPanels; ++i)
+          if (i < panels)
+            ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, full, feature,
+                          128 * piece.column + 64 * i, head, batch);
+      } else {  // each block loads its half of x for both
+#pragma unroll
+        for (int j = 0; j < kPanels / kCluster; ++j) {
+          const int i = rank * (kPanels / kCluster) + j;
+          ptx::tma_load_multicast(ring.b(at.stage) + i * kPanelBytes, map_x, full, 3, feature,
+                                  kEdge<C> * piece.column + 64 * i, head, batch);
+        }
+      }
       at.advance();
       feature += kPanel;
       if (feature >= features) {
@@ -120,7 +131,7 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_n / 2],
   constexpr int kN = C.config.tile_n;
   auto& half = reinterpret_cast<float(&)[64]>(sum);
   const bool narrow = kN == 256 && piece.narrow;
-  if constexpr (kTaps < C >> 1 && !kBias) {
+  if constexpr (kShifts<C> && !kBias) {
     const Shift shift(tap - C.shape.pad);
     if (narrow)
       multiply_shifted<C, 128>(half, ring, at, piece, features, shift, group, lane);
@@ -138,7 +149,7 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_n / 2],
 template <Kernel C>
 __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring<Geometry<C>>& ring,
                                                      const Shares& shares, int tokens, int features, int diag,
-                                                     unsigned group, const TensorMap& map_dw) {
+                                                     int rank, unsigned group, const TensorMap& map_dw) {
   constexpr Shape s = C.shape;
   // A whole tile inside the triangle needs no mask, and one with zeros outside writes every element: they go
   // out through shared memory and the copy engine.
@@ -149,11 +160,12 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
   OutputPanels<C> output(ring, group);
   constexpr int kN = C.config.tile_n;
   float sum[kN / 2];
-  Pieces pieces(shares, static_cast<int>(blockIdx.x));
+  Pieces pieces(shares, static_cast<int>(blockIdx.x) / C.config.cluster);
   for (Piece piece; pieces.next(piece);) {
     const int head = piece.copy / kTaps<C>, tap = piece.copy - head * kTaps<C>;
     const bool with_bias = sums_bias<C>(shares, piece, tap);
     float bias[4];
+    const int first_row = kEdge<C> * piece.row + 128 * rank, first_column = kEdge<C> * piece.column;
     if (s.bias && with_bias)
       multiply_tile<C, s.bias>(sum, bias, ring, at, piece, features, tap, group, lane);
     else
@@ -162,35 +174,36 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
 #pragma unroll
       for (int i = 0; i < 2; ++i)
         if (piece.number >= 0)
-          static_cast<float*>(p.workspace)[shares.bias_slot(piece.number) + line + 8 * i] = bias[2 * i];
+          static_cast<float*>(p.workspace)[shares.bias_slot(piece.number) + 128 * rank + line + 8 * i] =
+              bias[2 * i];
         else
-          write_bias<C>(p, head, tokens, 128 * piece.row + line + 8 * i, bias[2 * i]);
+          write_bias<C>(p, head, tokens, first_row + line + 8 * i, bias[2 * i]);
     }
 
     const int width = kN == 256 && !piece.narrow ? 256 : 128;
-    const bool inside = s.fill == Fill::kLower ? 128 * piece.column + width - 1 <= 128 * piece.row + diag
-                                               : 128 * piece.column >= 128 * piece.row + 127 + diag;
+    const bool inside = s.fill == Fill::kLower ? first_column + width - 1 <= first_row + diag
+                                               : first_column >= first_row + 127 + diag;
     // In the panel whose first column is `column`.
     const auto keeps = [&](int column, int row_of_panel, int column_of_panel) {
       return !s.zero_outside || inside ||
-             in_triangle<C>(128 * piece.row + 64 * static_cast<int>(group) + row_of_panel,
-                            column + column_of_panel, diag);
+             in_triangle<C>(first_row + 64 * static_cast<int>(group) + row_of_panel, column + column_of_panel,
+                            diag);
     };
     if (piece.number >= 0) {
       // 16 bytes a thread, one thread after the other, as reduce_grad_weight reads them.
       float4* to = reinterpret_cast<float4*>(static_cast<float*>(p.workspace) + shares.slot(piece.number)) +
-                   threadIdx.x;
+                   rank * (128 * kN / 4) + threadIdx.x;
 #pragma unroll
       for (int i = 0; i < kN / 8; ++i)
         if (i < 16 || !piece.narrow)
           to[i * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
     } else if (kStaged && (inside || s.zero_outside)) {
       constexpr int kColumns = s.wdtype == DType::kF32 ? 32 : 64;  // of a panel
-      const int row = 128 * piece.row + 64 * static_cast<int>(group);
+      const int row = first_row + 64 * static_cast<int>(group);
 #pragma unroll
       for (int i = 0; i < kN / kColumns; ++i) {
         if (i >= 128 / kColumns && piece.narrow) continue;
-        const int column = 128 * piece.column + kColumns * i;
+        const int column = first_column + kColumns * i;
         if constexpr (s.wdtype == DType::kF32) {
           store_f32<C>(output, sum + kColumns / 2 * i, map_dw, column, row, head,
                        [&](int r, int c) { return keeps(column, r, c); });
@@ -206,8 +219,8 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
         }
       }
     } else {
-      const int row = 128 * piece.row + line;
-      const int column = 128 * piece.column + static_cast<int>(lane % 4 * 2);
+      const int row = first_row + line;
+      const int column = first_column + static_cast<int>(lane % 4 * 2);
 #pragma unroll
       for (int i = 0; i < kN / 8; ++i) {
         if (i < 16 || !piece.narrow) {
@@ -225,14 +238,16 @@ __device__ __forceinline__ void run_grad_weight(const Params& p, const TensorMap
                                                 const TensorMap& map_x, const TensorMap& map_dw) {
   using G = Geometry<C>;
   static_assert(
-      C.config.tile_m == 128 && (C.config.tile_n == 128 || C.config.tile_n == 256) && G::kCluster == 1,
+      C.config.tile_m == 128 && (C.config.tile_n == 256 || (C.config.tile_n == 128 && G::kCluster == 1)),
       "the tiles that Shares cuts");
   static_assert(C.config.split_k >= 1, "1: no tile is shared but the narrow ones");
   const int tokens = C.shape.T ? C.shape.T : p.T;
   const int features = C.shape.D ? C.shape.D : p.D;
   const int heads = C.shape.H ? C.shape.H : p.H;
   const int diag = C.shape.T ? C.shape.diag : p.diag;
-  const Shares shares = shares_of<C>(p, tokens, features, heads, diag, static_cast<int>(gridDim.x));
+  const Shares shares =
+      shares_of<C>(p, tokens, features, heads, diag, static_cast<int>(gridDim.x) / G::kCluster);
+  const int rank = G::kCluster == 1 ? 0 : static_cast<int>(ptx::cluster_rank());
   if constexpr (C.shape.bias) {
     extern __shared__ __align__(1024) unsigned char wgmma_shared[];
     if (threadIdx.x < kOnesBytes / 4)
@@ -245,15 +260,16 @@ __device__ __forceinline__ void run_grad_weight(const Params& p, const TensorMap
   if (group == G::kConsumers) {
     ptx::release_registers<load_registers(C.config)>();
     const int warp = static_cast<int>(threadIdx.x / 32) - 4 * G::kConsumers;
-    if (threadIdx.x == 128 * G::kConsumers) load_grad_weight<C>(ring, shares, features, map_dy, map_x);
+    if (threadIdx.x == 128 * G::kConsumers) load_grad_weight<C>(ring, shares, features, rank, map_dy, map_x);
     // The warps that have nothing to load write what no tile covers.
     if (C.shape.zero_outside && warp > 0)
       write_zeros<C>(p, shares, heads, tokens, static_cast<int>(blockIdx.x) * 3 + warp - 1,
                      static_cast<int>(gridDim.x) * 3, static_cast<int>(threadIdx.x % 32));
   } else {
     ptx::claim_registers<sum_registers(C.config)>();
-    multiply_grad_weight<C>(p, ring, shares, tokens, features, diag, group, map_dw);
+    multiply_grad_weight<C>(p, ring, shares, tokens, features, diag, rank, group, map_dw);
   }
+  if constexpr (G::kCluster > 1) ptx::cluster_sync();  // no block may leave while a peer still writes into it
 }
 
 }  // namespace trigen::wgmma_sm90

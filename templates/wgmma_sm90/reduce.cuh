@@ -14,10 +14,9 @@ struct ReduceItem {
 };
 struct ReduceShared {
   float4 partial[kReduceThreads];
-  Shares shares;  // 44 bytes: the members leave no gaps, which wide loads would read
-  int wide_items;
+  Shares shares;  // 48 bytes: the members leave no gaps, which wide loads would read
   ReduceItem item;
-  int tile_items, items;
+  int wide_items, tile_items, items, unused;
 };
 static_assert(sizeof(ReduceShared) <= kReduceSharedBytes, "the host asks for this much");
 
@@ -42,19 +41,19 @@ struct Parts {
   __device__ __forceinline__ int number(int i) const { return i == 0 ? first : second + (i - 1) * stride; }
 };
 
-// grad_bias of a row tile of one head, from the parts of its first tile. One thread for each of the 128 rows.
+// grad_bias of a row tile of one head, from the parts of its first tile. One thread for each of the rows.
 template <Kernel C>
 __device__ __forceinline__ void reduce_bias(const Params& p, const Shares& shares, int head, int row,
                                             int tokens, int thread) {
   const bool narrow = shares.span(row) < shares.unit;
   const int tap = kTaps<C> == 1 ? 0 : C.shape.pad;
   const Parts parts(shares, narrow, shares.before(narrow, row) * shares.copies + head * kTaps<C> + tap);
-  if (parts.count == 0 || thread >= kBiasSums) return;
+  if (parts.count == 0 || thread >= kEdge<C>) return;
   const float* const from = static_cast<const float*>(p.workspace) + thread;
   float sum = from[shares.bias_slot(parts.first)];
 #pragma unroll 8
   for (int i = 1; i < parts.count; ++i) sum += from[shares.bias_slot(parts.number(i))];
-  write_bias<C>(p, head, tokens, 128 * row + thread, sum);
+  write_bias<C>(p, head, tokens, kEdge<C> * row + thread, sum);
 }
 
 // 256 threads; the grid is kReduceBlocks times that of run_grad_weight. With few parts a thread adds kRun
@@ -62,7 +61,7 @@ __device__ __forceinline__ void reduce_bias(const Params& p, const Shares& share
 // are then added in order.
 template <Kernel C>
 __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
-  constexpr int kRun = 4, kSums = 128 * C.config.tile_n;
+  constexpr int kRun = 4, kSums = kEdge<C> * C.config.tile_n;
   const int tokens = C.shape.T ? C.shape.T : p.T;
   const int features = C.shape.D ? C.shape.D : p.D;
   const int heads = C.shape.H ? C.shape.H : p.H;
@@ -80,11 +79,13 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
     return log ? positions / kReduceThreads << log : positions / (kRun * kReduceThreads);
   };
   if (threadIdx.x == 0) {
-    shares = shares_of<C>(p, tokens, features, heads, diag, static_cast<int>(gridDim.x) / kReduceBlocks);
+    shares = shares_of<C>(p, tokens, features, heads, diag,
+                          static_cast<int>(gridDim.x) / (kReduceBlocks * C.config.cluster));
     here.wide_items = (shares.wide - shares.whole) * cut(false, spread(shares.split));
     here.tile_items =
         here.wide_items +
         (shares.narrow ? shares.narrow * cut(true, spread(shares.sharers() / shares.narrow)) : 0);
+    here.unused = 0;
     here.items = here.tile_items + (C.shape.bias ? heads * shares.rows : 0);
   }
   __syncthreads();
@@ -122,9 +123,11 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
       sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
     };
     const auto write = [&](int position, const float4& sum) {
-      const int warp = position / 32 % 8, lane = position % 32;  // of run_grad_weight
-      const int r = 128 * now.row + 16 * warp + lane / 4,
-                c = 128 * now.column + 8 * (position / 256) + lane % 4 * 2;
+      // of run_grad_weight
+      constexpr int kBlock = 128 * C.config.tile_n / 4;
+      const int warp = position / 32 % 8, lane = position % 32, rank = position / kBlock;
+      const int r = kEdge<C> * now.row + 128 * rank + 16 * warp + lane / 4,
+                c = kEdge<C> * now.column + 8 * (position % kBlock / 256) + lane % 4 * 2;
       write_pair<C>(p, head, tap, tokens, diag, r, c, sum.x, sum.y);
       write_pair<C>(p, head, tap, tokens, diag, r + 8, c, sum.z, sum.w);
     };

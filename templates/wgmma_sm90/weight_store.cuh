@@ -11,6 +11,12 @@ namespace trigen::wgmma_sm90 {
 // A generic kernel (K = 0) has one tap.
 template <Kernel C>
 inline constexpr int kTaps = C.shape.K > 1 ? C.shape.K : 1;
+template <Kernel C>
+inline constexpr bool kShifts = kTaps<C> != 1;
+
+// Rows of a tile, and columns that `Piece::column` counts.
+template <Kernel C>
+inline constexpr int kEdge = 128 * C.config.cluster;
 
 template <Kernel C>
 __device__ __forceinline__ bool in_triangle(int row, int column, int diag) {
@@ -73,9 +79,9 @@ __device__ __forceinline__ void write_zeros(const Params& p, const Shares& share
   const long long rows = static_cast<long long>(heads) * tokens;
   for (long long all = warp; all < rows; all += warps) {
     const long long head = all / tokens, row = all - head * tokens;
-    const int tile = static_cast<int>(row / 128), first = shares.first(tile);
-    const int begin = C.shape.fill == Fill::kLower ? schedule::min(128 * shares.span(tile), tokens) : 0;
-    const int end = C.shape.fill == Fill::kLower ? tokens : schedule::min(128 * first, tokens);
+    const int tile = static_cast<int>(row / kEdge<C>), first = shares.first(tile);
+    const int begin = C.shape.fill == Fill::kLower ? schedule::min(kEdge<C> * shares.span(tile), tokens) : 0;
+    const int end = C.shape.fill == Fill::kLower ? tokens : schedule::min(kEdge<C> * first, tokens);
     if (begin < end)
       fill_zeros<kW>(static_cast<Storage<kW>*>(p.w) +
                          (head * p.w_head + row * p.w_row + static_cast<long long>(begin) * kTaps<C>),

@@ -26,3 +26,22 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     set_tests_properties(emulated.random.${target} PROPERTIES LABELS emulated TIMEOUT 900 SKIP_REGULAR_EXPRESSION "no compiler here makes")
   endforeach()
 endif()
+
+# Tiles that small problems are not given: row tiles of 256 by pairs of blocks, many parts, single elements of dW.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(config 256x64:4:3:8:2 256x64:3:2:1:2 256x64:4:5:2:1 128x64:5:7:8:1)
+    string(REPLACE ":" ";" part ${config})
+    list(GET part 0 tile)
+    list(GET part 1 stages)
+    list(GET part 2 split)
+    list(GET part 3 vec)
+    list(GET part 4 cluster)
+    string(REPLACE ":" "_" name ${config})
+    add_test(NAME emulated.grad_weight.${name}
+             COMMAND trigen_program verify --device emulated:sm_90a --problems ${CMAKE_CURRENT_SOURCE_DIR}/problems_grad_weight.txt
+                     --family wgmma_sm90 --config tile=128x${tile},warps=8x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
+    set_tests_properties(emulated.grad_weight.${name} PROPERTIES LABELS emulated TIMEOUT 900
+                         ENVIRONMENT TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-grad_weight-${name}.db
+                         SKIP_REGULAR_EXPRESSION "no compiler here makes")
+  endforeach()
+endif()

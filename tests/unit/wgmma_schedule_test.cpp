@@ -93,14 +93,15 @@ TEST(Deal, SectionsHaveWorkForTheMachine) {
   EXPECT_EQ(section_columns(c, 8, 64, 132), 64);
 }
 
-// Adds up what all blocks do: for each tile of 128 x 128, its k blocks.
+// Adds up what all blocks do: for each tile of 128 x 128 (256 x 256 for pairs of blocks), its k blocks.
 void check_shares(int T, int diag, bool lower, int depth, int split, int blocks, int tile_n, int copies = 1,
-                  bool every_row = false) {
+                  bool every_row = false, int cluster = 1) {
   SCOPED_TRACE(testing::Message() << "T " << T << " diag " << diag << " lower " << lower << " depth " << depth
                                   << " split " << split << " blocks " << blocks << " tile_n " << tile_n
-                                  << " copies " << copies << " every row " << every_row);
-  const Shares shares(Cut{T, diag, lower, depth, split, blocks, tile_n, copies, every_row});
-  const int unit = tile_n / 128;
+                                  << " cluster " << cluster << " copies " << copies << " every row "
+                                  << every_row);
+  const Shares shares(Cut{T, diag, lower, depth, split, blocks, tile_n, cluster, copies, every_row});
+  const int edge = 128 * cluster, unit = tile_n / edge;
   int wide = 0, narrow = 0;
   for (int row = 0; row < shares.rows; ++row) {
     EXPECT_EQ(shares.before(false, row), wide) << "row " << row;
@@ -128,7 +129,7 @@ void check_shares(int T, int diag, bool lower, int depth, int split, int blocks,
             << "two parts in one place";
         if (every_row) {
           const long long bias = shares.bias_slot(piece.number);
-          EXPECT_TRUE(slots.emplace(bias, bias + kBiasSums).second) << "two parts in one place";
+          EXPECT_TRUE(slots.emplace(bias, bias + edge).second) << "two parts in one place";
         }
         narrow_slots += piece.narrow;
       } else {
@@ -148,8 +149,8 @@ void check_shares(int T, int diag, bool lower, int depth, int split, int blocks,
   for (int row = 0; row < shares.rows; ++row)
     for (int column = 0; column < shares.rows; ++column) {
       // The corner of the tile that lies deepest in the triangle.
-      const bool touched = lower ? kept(fill, 128 * row + 127, 128 * column, diag)
-                                 : kept(fill, 128 * row, 128 * column + 127, diag);
+      const bool touched = lower ? kept(fill, edge * row + edge - 1, edge * column, diag)
+                                 : kept(fill, edge * row, edge * column + edge - 1, diag);
       for (int copy = 0; copy < copies; ++copy) {
         const auto found = done.find({copy, row, column});
         if (touched || (every_row && column == shares.first(row))) {
@@ -175,10 +176,12 @@ TEST(Shares, EveryKBlockOfEveryTileOnce) {
     for (int split : {1, 2, 8, 33, 132})
       for (int tile_n : {128, 256}) check_shares(T, 0, true, 64, split, 132, tile_n);
   std::mt19937 random(2);
-  for (int i = 0; i < 300; ++i)
+  for (int i = 0; i < 300; ++i) {
+    const int cluster = 1 + random() % 2;
     check_shares(1 + random() % 3000, static_cast<int>(random() % 1500) - 700, random() % 2,
-                 1 + random() % 70, 1 + random() % 40, 1 + random() % 140, random() % 2 ? 128 : 256,
-                 1 + random() % 5, random() % 2);
+                 1 + random() % 70, 1 + random() % 40, 1 + random() % 140,
+                 cluster == 2 || random() % 2 ? 256 : 128, 1 + random() % 5, random() % 2, cluster);
+  }
 }
 
 TEST(Geometry, SharedMemoryAsTheConfigsSay) {
