@@ -7,7 +7,7 @@
 namespace trigen {
 namespace {
 
-constexpr double kBar = 22, kGap = 18, kLeft = 56, kHeight = 190, kTop = 46, kLabels = 96, kRight = 24;
+constexpr double kBar = 22, kGap = 18, kLeft = 100, kHeight = 190, kTop = 46, kLabels = 96, kRight = 24;
 
 struct Panel {
   const TableResult* first = nullptr;
@@ -89,7 +89,10 @@ std::string draw_bar(const TableResult& r, double x, double base, double scale) 
                x, base - r.got * scale, kBar - 3, r.got * scale, color_of(op), missed ? "0.45" : "1") +
            escaped(r.problem + ": " + format("%.2f", r.got) + ", " + to_string(r.verdict())) +
            "</title></rect>\n";
-    out += text_at(x + (kBar - 3) / 2, base - r.got * scale - 3, "text-anchor=\"middle\" font-size=\"9\"",
+    // at the bar's foot, where no mark is
+    out += text_at(x + (kBar - 3) / 2, base - 5,
+                   missed ? "text-anchor=\"middle\" font-size=\"8.5\""
+                          : "text-anchor=\"middle\" font-size=\"8.5\" fill=\"white\"",
                    format("%.2f", r.got));
   } else {
     out += text_at(x + (kBar - 3) / 2, base - 3, "text-anchor=\"middle\" font-size=\"9\" fill=\"#718096\"",
@@ -133,7 +136,7 @@ std::string draw_panel(const Panel& panel, double top) {
                    format("%.2f", tick));
   }
   const std::string axis = panel.first->at_most ? "time / peer's time" : "peer's time / time";
-  out += format("<text transform=\"translate(14 %.1f) rotate(-90)\" text-anchor=\"middle\" font-size=\"10\">",
+  out += format("<text transform=\"translate(58 %.1f) rotate(-90)\" text-anchor=\"middle\" font-size=\"10\">",
                 base - kHeight / 2) +
          escaped(axis) + "</text>\n";
   double x = kLeft + kGap / 2;
@@ -161,7 +164,8 @@ std::string figure(double value, bool at_most) {
 std::string plot_svg(const std::vector<TableResult>& results) {
   const std::vector<Panel> panels = panels_of(results);
   double width = 420;
-  for (const Panel& panel : panels) width = std::max(width, panel.width());
+  for (const Panel& panel : panels)
+    width = std::max({width, panel.width(), kLeft + 8.2 * static_cast<double>(panel.first->title.size())});
   const double panel_height = kTop + kHeight + kLabels;
   const double height = 28 + static_cast<double>(panels.size()) * panel_height;
   std::string out = format(
