@@ -58,7 +58,7 @@ class Launch(NamedTuple):
 _PLAIN = Launch()
 _UNUSED = bytes(24)
 _launches: Dict[tuple, Launch] = {}
-_both: Dict[tuple, Tuple[Launch, Launch]] = {}  # grad_input and grad_weight of one backward pass
+_both: Dict[tuple, Tuple[Launch, ...]] = {}  # grad_input and grad_weight of one backward pass; () where each goes its own way
 _run = None  # trigen_plan_run, once the library is loaded
 _warned = set()
 _fallback = os.environ.get("TRIGEN_FALLBACK", "error")
@@ -419,25 +419,30 @@ def grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="b
 
 
 def gradients(grad, x, weight, bias, options):
-    """(dx, dW, dbias or None): grad_input and grad_weight of one backward pass by one lookup. bias: the forward's, for its shape, or
-    None. options as run_forward's. What is not the usual case (copies, prefixes, plain torch, recording) goes through the two
-    functions above."""
+    """(dx, dW, dbias or None): grad_input and grad_weight of one backward pass by one lookup, and one copy of what needs one. bias: the
+    forward's, for its shape, or None. options as run_forward's. Prefixes, plain torch and recording go through the two functions
+    above."""
     if x.dtype is _FLOAT32:
         options = (*options[:5], resolve_math(options[5], _FLOAT32))
     grad_pointer, x_pointer, weight_pointer = grad.data_ptr(), x.data_ptr(), weight.data_ptr()
     key = (grad.shape, grad.stride(), grad.dtype, grad.get_device(), x.shape, x.stride(), x.dtype, x.get_device(), weight.shape, weight.stride(),
            weight.dtype, weight.get_device(), options, bias is None, grad_pointer & 15, x_pointer & 15, weight_pointer & 15)
     both = _both.get(key)
-    if both is None or recording.active is not None or (bias is not None and not bias.is_contiguous()):
+    if both is None:
+        pad, layout, fill, diag, _, math = options
+        first = grad_input_launch(grad, weight, None, pad, layout, fill, diag, math)
+        second = grad_weight_launch(grad, x, tuple(weight.shape), weight.dtype, bias is not None, pad, layout, fill, diag, math)
+        usual = first.handle and second.handle and first.like_x and weight.is_contiguous() and not second.bias_tokens
+        both = _both[key] = (first, second) if usual or first.copies or second.copies else ()
+    if not both or recording.active is not None or (bias is not None and not bias.is_contiguous()):
         pad, layout, fill, diag, _, math = options
         dx = grad_input(grad, weight, None, pad, layout, fill, diag, math)
         dw, db = grad_weight(grad, x, weight.shape, weight.dtype, bias is not None, pad, layout, fill, diag, math)
-        first = grad_input_launch(grad, weight, None, pad, layout, fill, diag, math)
-        second = grad_weight_launch(grad, x, tuple(weight.shape), weight.dtype, bias is not None, pad, layout, fill, diag, math)
-        if first.handle and second.handle and first.like_x and weight.is_contiguous() and not second.bias_tokens:
-            _both[key] = first, second
         return dx, dw, None if bias is None else db
     first, second = both
+    if not first.handle or not second.handle:
+        return gradients(_contiguous(grad) if 0 in first.copies or 0 in second.copies else grad, _contiguous(x) if 1 in second.copies else x,
+                         _contiguous(weight) if 1 in first.copies else weight, bias, options)
     stream = _raw_stream(x.get_device())
     dx = _empty_like(grad)
     workspace, size = 0, first.workspace
