@@ -150,19 +150,36 @@ class Block {
            (kTokensContiguous ? d * p_.x.row : static_cast<long long>(d));
   }
 
-  // The weights of tokens [from, from + kChunk), zero where none takes part.
+  // The weights of the tokens from `from` on that a chunk holds, zero where none takes part. Several loads of
+  // a thread are in flight: nothing is summed before they are there.
   __device__ __forceinline__ void stage(int from, int tap) const {
+    constexpr int kLoads = 4;
     const auto* w = static_cast<const Storage<kW>*>(p_.w) + head_ * p_.w_head;
-    for (int i = thread_; i < kRows * kChunk * kTaps; i += kThreads<C>) {
-      const int r = i / (kChunk * kTaps), rest = i % (kChunk * kTaps);
-      const int token = rest / kTaps, j = rest % kTaps, s_ = from + token;
-      float v = 0.0f;
-      if (r < count_ && s_ >= first_token_ && s_ < tokens_.end && tap + j < z_.K && inside(r, s_)) {
-        v = to_float<kW>(w[t(r) * p_.w_row + static_cast<long long>(s_) * z_.K + tap + j]);
-        // Wider weights are rounded to x's type, as forward does.
-        if constexpr (kW != kD) v = to_float<kD>(from_float<kD>(v));
+    const int count = schedule::min(kChunk, round_up(tokens_.end - from, kStep)) * kTaps;
+#pragma unroll 1
+    for (int r = 0; r < kRows; ++r) {
+      const auto* row = w + t(r) * p_.w_row + tap;
+      for (int i = thread_; i < count; i += kLoads * kThreads<C>) {
+        Raw<kW, 1> raw[kLoads];
+#pragma unroll
+        for (int e = 0; e < kLoads; ++e) {
+          const int at = i + e * kThreads<C>, token = from + at / kTaps, j = at % kTaps;
+          const bool used = at < count && r < count_ && token >= first_token_ && token < tokens_.end &&
+                            tap + j < z_.K && inside(r, token);
+          raw[e].clear();
+          if (used) ptx::load_global_nc<kBytes<kW>>(raw[e].w, row + static_cast<long long>(token) * z_.K + j);
+        }
+#pragma unroll
+        for (int e = 0; e < kLoads; ++e) {
+          const int at = i + e * kThreads<C>, token = at / kTaps, j = at % kTaps;
+          float v = to_float<kW>(raw[e].get(0));
+          // Wider weights are rounded to x's type, as forward does.
+          if constexpr (kW != kD) v = to_float<kD>(from_float<kD>(v));
+          if (at < count)
+            weights_[kTokensContiguous ? (r * kTaps + j) * kChunk + token : (token * kRows + r) * kTaps + j] =
+                v;
+        }
       }
-      weights_[kTokensContiguous ? (r * kTaps + j) * kChunk + token : (token * kRows + r) * kTaps + j] = v;
     }
   }
 
@@ -178,18 +195,23 @@ class Block {
 #pragma unroll
     for (int i = 0; i < (kTokensContiguous ? kAtOnce : 1); ++i) offset[i] = feature(f + i, tap);
     const bool one_chunk = tokens_.end - tokens_.begin <= kChunk;
+    // One step ahead of the sums: the first loads are on their way while the weights are staged.
+    Raw<kD, kVec> x[kAtOnce];
+    int at = tokens_.begin + wm * (kStep / c.warps_m);
+    load(x, offset, at + (kTokensContiguous ? lane * kVec : 0));
     for (int from = tokens_.begin; from < tokens_.end; from += kChunk) {
       if (pass == 0 || !one_chunk) {
         __syncthreads();
         stage(from, tap);
         __syncthreads();
       }
-      const int end = schedule::min(tokens_.end - from, kChunk);
-      for (int at = wm * (kStep / c.warps_m); at < end; at += kStep) {
+      const int end = schedule::min(tokens_.end - from, kChunk) + from;
+      for (; at < end; at += kStep) {
         if constexpr (kTokensContiguous)
-          add_features(sum, offset, from + at + lane * kVec, weights_ + at + lane * kVec);
+          add_features(sum, x, at + lane * kVec, weights_ + (at - from) + lane * kVec);
         else
-          add_tokens(sum, offset[0], from + at, weights_ + at * kSums);
+          add_tokens(sum, x, at, weights_ + (at - from) * kSums);
+        load(x, offset, at + kStep + (kTokensContiguous ? lane * kVec : 0));
       }
     }
     float* const to = sums_ + wm * kSums * c.tile_n + f;
@@ -211,18 +233,30 @@ class Block {
     }
   }
 
-  // btd: tokens [token, token + kAtOnce) of one vector of features.
-  __device__ __forceinline__ void add_tokens(float (&sum)[kSums][kVec], long long offset, int token,
-                                             const float* weights) const {
-    Raw<kD, kVec> x[kAtOnce];
-    const auto* from = static_cast<const Storage<kD>*>(p_.x.data) + offset + token * p_.x.row;
+  // btd: tokens [token, token + kAtOnce) of one vector of features. bdt: tokens [token, token + kVec) of
+  // kAtOnce features. Zero beyond this split's tokens and the tile's features, where nothing is read.
+  template <int kOffsets>
+  __device__ __forceinline__ void load(Raw<kD, kVec> (&x)[kAtOnce], const long long (&offset)[kOffsets],
+                                       int token) const {
+    const auto* from = static_cast<const Storage<kD>*>(p_.x.data);
+    if constexpr (kTokensContiguous) {
+      from += token;
+    } else {
+      from += offset[0] + token * p_.x.row;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      x[i].clear();
+      const int last = kTokensContiguous ? token : token + i;
+      if (offset[kTokensContiguous ? i : 0] >= 0 && last < tokens_.end)
+        ptx::load_global_nc<kVec * kBytes<kD>>(x[i].w, from + (kTokensContiguous ? offset[i] : i * p_.x.row));
+    }
+  }
+
+  __device__ __forceinline__ void add_tokens(float (&sum)[kSums][kVec], const Raw<kD, kVec> (&x)[kAtOnce],
+                                             int token, const float* weights) const {
     const bool whole = token >= common_.begin && token + kAtOnce <= schedule::min(common_.end, tokens_.end);
     if (whole) {
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        x[i].clear();
-        if (offset >= 0) ptx::load_global_nc<kVec * kBytes<kD>>(x[i].w, from + i * p_.x.row);
-      }
 #pragma unroll
       for (int i = 0; i < kAtOnce * kSums; i += 4) {
         float w[4];
@@ -234,12 +268,6 @@ class Block {
             sum[(i + e) % kSums][v] += w[e] * to_float<kD>(x[(i + e) / kSums].get(v));
       }
     } else {
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        x[i].clear();
-        if (offset >= 0 && token + i < tokens_.end)
-          ptx::load_global_nc<kVec * kBytes<kD>>(x[i].w, from + i * p_.x.row);
-      }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i)
 #pragma unroll
@@ -254,18 +282,9 @@ class Block {
     }
   }
 
-  // bdt: tokens [token, token + kVec) of kAtOnce features.
   __device__ __forceinline__ void add_features(float (&sum)[kSums][kAtOnce],
-                                               const long long (&offset)[kAtOnce], int token,
+                                               const Raw<kD, kVec> (&x)[kAtOnce], int token,
                                                const float* weights) const {
-    Raw<kD, kVec> x[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      x[i].clear();
-      if (offset[i] >= 0 && token < tokens_.end)
-        ptx::load_global_nc<kVec * kBytes<kD>>(
-            x[i].w, static_cast<const Storage<kD>*>(p_.x.data) + offset[i] + token);
-    }
     const bool whole = token >= common_.begin && token + kVec <= schedule::min(common_.end, tokens_.end);
 #pragma unroll
     for (int q = 0; q < kSums; ++q) {

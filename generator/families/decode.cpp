@@ -183,6 +183,10 @@ class Decode final : public Family {
     int taps = static_cast<int>(std::min<int64_t>(p.K, 16));
     const int wide = tile_m * (btd ? vec : tile_k);
     while (taps > 1 && taps * wide > 64) taps = (taps + 1) / 2;
+    // Half of the registers are loads in flight: told that 128 are free, the compiler does not trade them for
+    // warps.
+    const int words = std::max(1, static_cast<int>(vec * element_size(p.dtype) / 4)), loads = tile_k * words;
+    const bool many = loads >= 64 && 40 + taps * wide + loads <= 116;
     return {.tile_m = tile_m,
             .tile_n = btd ? 32 * warps_n * vec : warps_n * tile_k * passes,
             .tile_k = tile_k,
@@ -195,7 +199,7 @@ class Decode final : public Family {
             .vec_b = vec,
             .vec_c = btd ? vec : 1,
             .cluster = 0,
-            .blocks = 0};
+            .blocks = many ? std::max(1, 16 / (warps_m * warps_n)) : 0};
   }
 };
 
