@@ -213,8 +213,10 @@ trigen_status trigen_plan_create(trigen_runtime* runtime, const trigen_problem* 
       if (!made) return give(made.takeError());
       resolved = std::move(*made);
     }
-    const Plan* pointer = resolved->plan.get();
-    *plan = new trigen_plan{std::move(resolved), pointer};
+    auto handle = std::make_unique<trigen_plan>();
+    handle->plan = resolved->plan.get();
+    handle->resolved = std::move(resolved);
+    *plan = handle.release();
     return TRIGEN_OK;
   });
 }

@@ -129,7 +129,8 @@ std::string draw_panel(const Panel& panel, double top) {
     legend += 26 + 6.2 * static_cast<double>(op.size());
   }
   const double step = most > 6 ? 1 : most > 2.6 ? 0.5 : 0.25;
-  for (double tick = 0; tick <= most * 1.05; tick += step) {
+  for (int number = 0; number * step <= most * 1.05; ++number) {
+    const double tick = number * step;
     out += line_at(kLeft, base - tick * scale, right, base - tick * scale,
                    tick == 1 ? "stroke=\"#4a5568\" stroke-dasharray=\"4 3\"" : "stroke=\"#e2e8f0\"");
     out += text_at(kLeft - 6, base - tick * scale + 3, "text-anchor=\"end\" font-size=\"9\"",
@@ -207,9 +208,12 @@ std::string tables_text(const std::vector<TableResult>& results) {
                  ? ""
                  : r->kernel + (r->provenance.find("predicted") != std::string::npos ? ", predicted" : "")});
         const std::string note = r->note.substr(0, r->note.find('\n'));
-        const std::string line =
-            (r->note.empty() || note.find("cublas is not") == 0 ? "" : label + " " + op_of(*r) + ": ") + note;
-        if (!note.empty() && notes.find(line) == std::string::npos) notes += "  " + line + "\n";
+        std::string line;
+        if (!r->note.empty() && note.find("cublas is not") != 0)
+          line.append(label).append(" ").append(op_of(*r)).append(": ");
+        line += note;
+        if (!note.empty() && notes.find(line) == std::string::npos)
+          notes.append("  ").append(line).append("\n");
       }
     }
     std::vector<size_t> widths(cells[0].size());

@@ -142,7 +142,7 @@ std::vector<TableResult> latest(const std::vector<TableResult>& results) {
 std::string short_label(const std::string& problem) {
   if (const size_t at = problem.find(" at row "); at != std::string::npos)
     return short_label(problem.substr(0, at)) + problem.substr(at);
-  const std::string first = problem.substr(0, problem.find(" + "));
+  std::string first = problem.substr(0, problem.find(" + "));
   auto parsed = parse_problem(first);
   if (!parsed) {
     llvm::consumeError(parsed.takeError());

@@ -229,6 +229,7 @@ llvm::Error run(const TableRow& row, const Device& device, Store& store, const T
   auto peers = peers_of(members);
   if (!peers) return peers.takeError();
   std::vector<std::pair<const Member*, LaunchOn>> own;
+  own.reserve(members.size());
   for (const Member& member : members) own.emplace_back(&member, member.launch);
   std::vector<Arm> arms{{"trigen", in_sequence(std::move(own))}};
   arms.insert(arms.end(), std::make_move_iterator(peers->begin()), std::make_move_iterator(peers->end()));
