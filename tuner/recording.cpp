@@ -117,7 +117,7 @@ llvm::Expected<Recording> parse_recording(llvm::StringRef text) {
 std::string file_name(const Recording& recording) {
   std::string name = recording.target + "-" + recording.problem + ".txt";
   std::replace(name.begin(), name.end(), ',', '-');
-  std::replace(name.begin(), name.end(), '+', '.');
+  for (const char c : {'=', '+'}) std::replace(name.begin(), name.end(), c, '.');
   return name;
 }
 

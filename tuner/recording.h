@@ -45,7 +45,7 @@ Recording recording_of(const TuneReport& report, const std::string& date);
 std::string to_string(const Recording& recording);
 // Errors: bad request, with the line's number.
 llvm::Expected<Recording> parse_recording(llvm::StringRef text);
-// "forward-dtype=bf16-B=32-...sm_90a.txt": a file's name for it.
+// "sm_90a-forward-dtype.bf16-B.32-....txt": a file's name for it, of letters, digits, '.', '_' and '-' alone.
 std::string file_name(const Recording& recording);
 
 }  // namespace trigen

@@ -35,7 +35,7 @@ TEST(Recording, RoundTrip) {
   EXPECT_TRUE(read.exhaustive());
   EXPECT_EQ(read.rows[3].outcome, "not built");
   EXPECT_FALSE(read.rows[2].timed());
-  EXPECT_EQ(file_name(read), "sm_80-forward-dtype=f16-B=1-H=1-T=64-D=64-K=1-pad=0.txt");
+  EXPECT_EQ(file_name(read), "sm_80-forward-dtype.f16-B.1-H.1-T.64-D.64-K.1-pad.0.txt");
 }
 
 TEST(Recording, OfAReport) {
