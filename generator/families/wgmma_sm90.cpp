@@ -247,9 +247,10 @@ class WgmmaSm90 final : public Family {
     if ((e.pre || e.gate || e.residual) && p.D % 2 != 0)
       return no("reads and writes pairs of features, D is odd");
     // Tiles, parts and the narrow tiles' k blocks are counted in 32 bits (Shares).
-    const auto rows = static_cast<double>((p.T + 127) / 128), copies = static_cast<double>(p.H * p.K);
-    const auto depth = static_cast<double>(p.B * ((p.D + 63) / 64));
-    if (p.op == Op::kGradWeight && copies * rows * std::max(rows, depth) > double{1 << 30})
+    const int64_t rows = (p.T + 127) / 128, most = std::max(rows, p.B * ((p.D + 63) / 64));
+    if (p.op == Op::kGradWeight &&
+        static_cast<double>(p.H * p.K) * static_cast<double>(rows) * static_cast<double>(most) >
+            double{1 << 30})
       return no("counts at most 2^30 tiles of dW and 2^30 blocks of their depth");
     return std::nullopt;
   }
