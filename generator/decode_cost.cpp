@@ -64,9 +64,9 @@ Prediction predict_decode(const Candidate& candidate, const DeviceModel& device,
   r.dram_s = (work.min_bytes + x * (groups * rounds * inside - 1) * again + parts) /
              (device.dram_bytes_per_s * kDramEfficiency);
   // What the loads in flight allow: an SM has one set of them every latency.
-  const double vectors = p.layout == Layout::kBTD ? length / decode::step_tokens(p.layout, c)
-                                                  : std::ceil(length / decode::step_tokens(p.layout, c)) *
-                                                        (c.tile_n / (c.warps_n * c.tile_k));
+  const double turns = length / decode::step_tokens(p.layout, c);
+  const int passes = c.tile_n / (c.warps_n * c.tile_k);  // bdt: of a warp over the tile's features
+  const double vectors = p.layout == Layout::kBTD ? turns : std::ceil(turns) * passes;
   const double steps = std::max(1.0, std::ceil(vectors / c.split_k)) * rounds;
   r.l2_s = waves * (kBlockSeconds + steps * kLatencySeconds);
   const double elements = x / static_cast<double>(element_size(p.dtype)) * groups * rounds;
