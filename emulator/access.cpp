@@ -80,7 +80,7 @@ Place global_place(Warp& warp, uint64_t address, uint32_t bytes, uint32_t align,
                "offset " + std::to_string(address - allocation->base) + " of an allocation of " +
                    std::to_string(allocation->bytes) +
                    (allocation->is_const ? " B of constants" : " B that is marked read-only"));
-  return {host_pointer(address), nullptr, 0, allocation->whole ? nullptr : memory->written(address)};
+  return {host_pointer(address), nullptr, 0, allocation->whole ? nullptr : memory->written(address), true};
 }
 
 Place place(Warp& warp, Space space, uint64_t address, uint32_t bytes, Access access, uint32_t lane) {
@@ -145,6 +145,17 @@ void report_race(Warp& warp, const RaceHit& hit, uint32_t offset, uint32_t lane,
               "shared offset " + std::to_string(offset) + " " + what + " with no barrier in between");
 }
 
+static void report_global_race(Warp& warp, uint64_t address, int64_t other, uint32_t lane, bool writes) {
+  const bool clusters = warp.block->cluster->blocks.size() > 1;
+  warp.report(
+      Fault::kGlobalRace, lane,
+      "address " + hex(address) + (writes ? " is written here and" : " is read here and written") +
+          (writes ? " accessed" : "") + " by " +
+          (other == GlobalRaces::kSeveral ? "several others"
+                                          : (clusters ? "cluster " : "block ") + std::to_string(other)) +
+          " of this launch; nothing orders the two");
+}
+
 void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane) {
   if (place.written != nullptr && warp.block->launch->options->check_uninitialised) {
     for (uint32_t i = 0; i < bytes; ++i)
@@ -161,6 +172,11 @@ void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane) {
                                           clocks.now(warp.agent));
     if (hit.kind != RaceKind::kNone) report_race(warp, hit, place.offset, lane, false);
   }
+  if (place.global && warp.block->launch->global_races != nullptr) {
+    const uint64_t address = reinterpret_cast<uint64_t>(place.at);
+    int64_t other = warp.block->launch->global_races->read(address, bytes, warp.block->cluster->number);
+    if (other >= 0) report_global_race(warp, address, other, lane, false);
+  }
 }
 
 void store_bytes(Warp& warp, const Place& place, const void* value, uint32_t bytes, uint32_t lane) {
@@ -171,6 +187,12 @@ void store_bytes(Warp& warp, const Place& place, const void* value, uint32_t byt
         place.shared->race.write(place.offset, bytes, warp.agent, lane, clocks.of(warp.agent), now, now);
     bool same = hit.agent == warp.agent && std::memcmp(place.at, value, bytes) == 0;
     if (hit.kind != RaceKind::kNone && !same) report_race(warp, hit, place.offset, lane, true);
+  }
+  if (place.global && warp.block->launch->global_races != nullptr) {
+    const uint64_t address = reinterpret_cast<uint64_t>(place.at);
+    int64_t other = warp.block->launch->global_races->write(address, static_cast<const uint8_t*>(value),
+                                                            bytes, warp.block->cluster->number);
+    if (other >= 0) report_global_race(warp, address, other, lane, true);
   }
   std::memcpy(place.at, value, bytes);
   if (place.written != nullptr) std::memset(place.written, 1, bytes);

@@ -14,6 +14,7 @@ struct Place {
   Block* shared = nullptr;
   uint32_t offset = 0;         // in that block's shared memory
   uint8_t* written = nullptr;  // its flags of written bytes, nullptr where nobody keeps any
+  bool global = false;
 };
 
 /// The address of every lane in `mask`: slot (32-bit when odd, else 64-bit) + offset.

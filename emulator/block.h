@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "emulator/global_race.h"
 #include "emulator/memory.h"
 #include "emulator/options.h"
 #include "emulator/race.h"
@@ -71,6 +72,7 @@ struct AsyncTask {
 
 struct Cluster {
   LaunchContext* launch = nullptr;
+  uint64_t number = 0;  // in the grid
   uint32_t id[3] = {0, 0, 0};
   std::deque<Block> blocks;
   Clocks clocks;
@@ -111,6 +113,7 @@ struct LaunchContext {
   uint32_t multiprocessors = 1;
   uint64_t grid_id = 0;
   bool host_registered = false;
+  GlobalRaces* global_races = nullptr;  // not checked where it is nullptr
 };
 
 enum class WarpState : uint8_t { kFinished, kProgress, kBlocked, kSpinning };

@@ -136,6 +136,7 @@ void atomic(Warp& warp, const Inst& inst, uint32_t mask) {
 
 void decode_atomic(Decoder& decoder, Inst& inst) {
   inst.cls = InstClass::kAtomic;
+  decoder.program().orders_blocks = true;
   const bool returns = decoder.opcode() == "atom";
   if (decoder.take("async")) decoder.fail("red.async is not supported");
   decoder.ignore(

@@ -14,7 +14,7 @@ void load(Warp& warp, const Inst& inst, uint32_t mask) {
   count_access(warp, inst.space, addresses, mask, bytes, false);
   for_lanes(mask, [&](int lane) {
     Place from = place(warp, inst.space, addresses[lane], bytes, Access::kLoad, static_cast<uint32_t>(lane));
-    if (from.written != nullptr) note_read(warp, from, bytes, static_cast<uint32_t>(lane));
+    if (from.written != nullptr || from.global) note_read(warp, from, bytes, static_cast<uint32_t>(lane));
     for (uint32_t i = 0; i < inst.vec; ++i) {
       uint64_t value = 0;
       std::memcpy(&value, from.at + i * width, width);
@@ -84,8 +84,9 @@ bool is_cache_hint(const std::string& modifier) {
 void decode_access(Decoder& decoder, Inst& inst) {
   const bool is_load = decoder.opcode() == "ld" || decoder.opcode() == "ldu";
   inst.cls = is_load ? InstClass::kLoad : InstClass::kStore;
-  decoder.ignore({"weak", "volatile", "relaxed", "acquire", "release", "mmio", "cta", "cluster", "gpu", "sys",
-                  "ca", "cg", "cs", "cv", "lu", "wb", "wt", "nc"});
+  for (const char* ordered : {"volatile", "relaxed", "acquire", "release", "mmio"})
+    decoder.program().orders_blocks = decoder.take(ordered) || decoder.program().orders_blocks;
+  decoder.ignore({"weak", "cta", "cluster", "gpu", "sys", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "nc"});
   Space space = take_space(decoder);
   bool hint = false;
   for (const std::string& modifier : decoder.modifiers()) hint = hint || modifier == "L2::cache_hint";

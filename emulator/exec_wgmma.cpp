@@ -229,6 +229,10 @@ void product_async(Warp& warp, const Inst& inst, uint32_t mask) {
   product.b_descriptor = warp.lanes<uint64_t>(inst.op[2])[0];
   product.accumulate = inst.op[3] == kNoSlot || (warp.predicate(inst.op[3]) & 1) != 0;
   product.group = warp.products_committed;
+  if (!warp.products_fenced) {
+    warp.products_fenced = true;  // one report is enough
+    warp.report(Fault::kAsyncHazard, 0, "the warp's first warpgroup product comes without wgmma.fence");
+  }
   product.view = async_view(warp);
   if (warp.index % 4 == 0) {
     ++warp.counters->matrix_operations;
@@ -243,7 +247,7 @@ void product_async(Warp& warp, const Inst& inst, uint32_t mask) {
   warp.products.push_back(std::move(product));
 }
 
-void fence(Warp&, const Inst&, uint32_t) {}
+void fence(Warp& warp, const Inst&, uint32_t) { warp.products_fenced = true; }
 
 void commit(Warp& warp, const Inst&, uint32_t) { ++warp.products_committed; }
 

@@ -15,6 +15,7 @@ constexpr size_t kResident = 64;  // clusters that a host thread keeps begun at 
 std::unique_ptr<Cluster> make_cluster(LaunchContext& launch, uint64_t number) {
   auto cluster = std::make_unique<Cluster>();
   cluster->launch = &launch;
+  cluster->number = number;
   const uint32_t* size = launch.cluster;
   const uint32_t count[3] = {launch.grid[0] / size[0], launch.grid[1] / size[1], launch.grid[2] / size[2]};
   cluster->id[0] = static_cast<uint32_t>(number % count[0]);
@@ -45,6 +46,10 @@ std::unique_ptr<Cluster> make_cluster(LaunchContext& launch, uint64_t number) {
 Fault run_grid(LaunchContext& launch, Counters* counters) {
   const uint64_t clusters = static_cast<uint64_t>(launch.grid[0]) * launch.grid[1] * launch.grid[2] /
                             (launch.cluster[0] * launch.cluster[1] * launch.cluster[2]);
+  std::unique_ptr<GlobalRaces> races;
+  if (launch.options->check_races && clusters > 1 && !launch.program->orders_blocks)
+    races = std::make_unique<GlobalRaces>(launch.memories);
+  launch.global_races = races.get();
   std::atomic<uint64_t> next{0};
   std::atomic<bool> stop{false};
   std::mutex mutex;

@@ -58,6 +58,8 @@ class DeviceMemory {
   bool is_written(uint64_t address, uint64_t bytes) const;
   uint64_t capacity() const { return capacity_; }
   uint64_t used() const { return used_; }
+  uint64_t base() const { return base_; }
+  uint64_t reserved() const { return reserved_; }
 
  private:
   static constexpr int kGranuleShift = 8;

@@ -37,7 +37,8 @@ const char* fault_name(Fault fault) {
                                       "barrier deadlock",
                                       "bad instruction",
                                       "trap",
-                                      "asynchronous hazard"};
+                                      "asynchronous hazard",
+                                      "global memory race"};
   return names[static_cast<int>(fault)];
 }
 

@@ -20,6 +20,7 @@ enum class Fault : uint8_t {
   kBadInstruction,
   kTrap,
   kAsyncHazard,
+  kGlobalRace,
   kCount
 };
 

@@ -148,6 +148,62 @@ TEST(Fault, SharedRaceWithinWarpNeedsSyncwarp) {
   device.run(ptx("bar.warp.sync -1;"), 1, 32, 0);
 }
 
+// `body` for blocks of one thread: %r1 is the block, %r2 is 7, %d1 is p0, %d3 the block's own word there, %p1
+// holds in block 3.
+std::string blocks_ptx(const std::string& body) {
+  return kernel_ptx(
+      "sm_70", {"u64"},
+      "mov.u32 %r1, %ctaid.x;\nmov.u32 %r2, 7;\nld.param.u64 %d1, [p0];\nmul.wide.u32 %d2, %r1, "
+      "4;\nadd.u64 %d3, %d1, %d2;\nsetp.eq.u32 %p1, %r1, 3;\n" +
+          body);
+}
+
+TEST(Fault, GlobalRaceBetweenBlocks) {
+  struct Case {
+    const char *body, *instruction;  // nullptr: no race
+  };
+  const Case cases[] = {
+      {"st.global.u32 [%d1], %r1;", "st.global.u32"},  // other values at one address
+      {"st.global.u32 [%d3], %r1;\n@%p1 ld.global.u32 %r3, [%d1];", "ld.global.u32"},  // another block's word
+      {"ld.global.u32 %r3, [%d1];\n@%p1 st.global.u32 [%d1], %r1;", "st.global.u32"},  // others have read it
+      {"st.global.u8 [%d1], %r1;", "st.global.u8"},                                    // one byte
+      {"st.global.u32 [%d3], %r1;\nld.global.u32 %r3, [%d3];", nullptr},               // its own word
+      {"cvt.u64.u32 %d4, %r1;\nadd.u64 %d4, %d1, %d4;\nst.global.u8 [%d4], %r1;",
+       nullptr},                                    // bytes side by side
+      {"st.global.u32 [%d1], %r2;", nullptr},       // the same value from all
+      {"red.global.add.u32 [%d1], %r1;", nullptr},  // atomics
+  };
+  for (const Case& c : cases) {
+    // One host thread runs the blocks in order, so the later access, which reports, is known.
+    Device device("sm_70", "threads=1");
+    std::string ptx = blocks_ptx(c.body);
+    device.load(ptx);
+    CUresult result = device.launch(4, 1, 0, device.put(std::vector<uint32_t>(4, 100)));
+    nlohmann::json reports = device.reports();
+    if (c.instruction == nullptr) {
+      EXPECT_EQ(result, CUDA_SUCCESS) << c.body << reports.dump(1);
+      continue;
+    }
+    EXPECT_EQ(result, CUDA_ERROR_LAUNCH_FAILED) << c.body;
+    ASSERT_EQ(reports.size(), 1u) << c.body << reports.dump(1);
+    EXPECT_EQ(reports[0]["fault"], "global memory race");
+    EXPECT_EQ(reports[0]["line"], line_of(ptx, c.instruction)) << c.body;
+    EXPECT_THAT(reports[0]["detail"].get<std::string>(), HasSubstr("nothing orders the two"));
+  }
+}
+
+TEST(Fault, GlobalRaceIsFoundByAnyNumberOfHostThreads) {
+  for (const char* options : {"threads=1", "threads=2", "threads=7"}) {
+    Device device("sm_70", options);
+    device.load(blocks_ptx("st.global.u32 [%d3], %r1;\n@%p1 ld.global.u32 %r3, [%d1];"));
+    EXPECT_EQ(device.launch(4, 1, 0, device.put(std::vector<uint32_t>(4, 100))), CUDA_ERROR_LAUNCH_FAILED);
+    ASSERT_GE(device.reports().size(), 1u);  // both accesses report where they meet
+    EXPECT_EQ(device.reports()[0]["fault"], "global memory race");
+  }
+  Device device("sm_70", "checks=-races");
+  device.run(blocks_ptx("st.global.u32 [%d1], %r1;"), 4, 1, 0, device.put(std::vector<uint32_t>(4, 100)));
+}
+
 TEST(Fault, CollectiveWithMissingLanes) {
   Device device("sm_70");
   std::string ptx = kernel_ptx("sm_70", {},

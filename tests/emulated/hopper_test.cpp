@@ -250,6 +250,20 @@ TEST(Hopper, WarpgroupProduct) {
   }
 }
 
+TEST(Hopper, WarpgroupProductNeedsItsFence) {
+  std::string ptx = product("fence.proxy.async.shared::cta;", "wgmma.wait_group.sync.aligned 0;");
+  const std::string fence = "wgmma.fence.sync.aligned;";
+  ptx.erase(ptx.find(fence), fence.size());
+  Device device("sm_90a");
+  device.load(ptx);
+  EXPECT_EQ(device.launch(1, 128, 0, device.put(std::vector<uint16_t>(64 * 16, bf16(1))),
+                          device.put(std::vector<uint16_t>(8 * 16, bf16(1))), device.allocate(2048)),
+            CUDA_ERROR_LAUNCH_FAILED);
+  ASSERT_EQ(device.reports().size(), 1u) << device.reports().dump(1);
+  EXPECT_EQ(device.reports()[0]["fault"], "asynchronous hazard");
+  EXPECT_THAT(device.reports()[0]["detail"].get<std::string>(), HasSubstr("without wgmma.fence"));
+}
+
 TEST(Hopper, WarpgroupProductNeedsTheArchitecture) {
   Device device("sm_90");
   CUmodule module = nullptr;

@@ -1,0 +1,59 @@
+#include "emulator/global_race.h"
+
+#include <sys/mman.h>
+
+#include <new>
+
+namespace trigen::emulator {
+
+GlobalRaces::GlobalRaces(const std::vector<DeviceMemory*>& memories) {
+  for (const DeviceMemory* memory : memories) {
+    void* cells = mmap(nullptr, memory->reserved() * sizeof(Cell), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (cells == MAP_FAILED) throw std::bad_alloc();
+    shadows_.push_back({memory, static_cast<Cell*>(cells)});
+  }
+}
+
+GlobalRaces::~GlobalRaces() {
+  for (Shadow& shadow : shadows_) munmap(shadow.cells, shadow.memory->reserved() * sizeof(Cell));
+}
+
+GlobalRaces::Cell* GlobalRaces::cells_of(uint64_t address) const {
+  for (const Shadow& shadow : shadows_)
+    if (shadow.memory->contains(address)) return shadow.cells + (address - shadow.memory->base());
+  return nullptr;
+}
+
+int64_t GlobalRaces::read(uint64_t address, uint32_t bytes, uint64_t cluster) {
+  const uint32_t mine = static_cast<uint32_t>(cluster) + 1;
+  Cell* cells = cells_of(address);
+  if (cells == nullptr) return -1;
+  int64_t other = -1;
+  for (uint32_t i = 0; i < bytes; ++i) {
+    uint32_t reader = cells[i].reader.load();
+    // Its own mark first, then the look at the writer: write() does both the other way round.
+    while (reader != mine && reader != ~0u &&
+           !cells[i].reader.compare_exchange_weak(reader, reader == 0 ? mine : ~0u)) {
+    }
+    const uint32_t writer = cells[i].writer.load();
+    if (writer != 0 && writer != mine) other = static_cast<int64_t>(writer) - 1;
+  }
+  return other;
+}
+
+int64_t GlobalRaces::write(uint64_t address, const uint8_t* value, uint32_t bytes, uint64_t cluster) {
+  const uint32_t mine = static_cast<uint32_t>(cluster) + 1;
+  Cell* cells = cells_of(address);
+  if (cells == nullptr) return -1;
+  int64_t other = -1;
+  for (uint32_t i = 0; i < bytes; ++i) {
+    const uint32_t writer = cells[i].writer.exchange(mine), reader = cells[i].reader.load();
+    if (writer != 0 && writer != mine && host_pointer(address)[i] != value[i])
+      other = static_cast<int64_t>(writer) - 1;
+    if (reader != 0 && reader != mine) other = static_cast<int64_t>(reader) - 1;
+  }
+  return other;
+}
+
+}  // namespace trigen::emulator
