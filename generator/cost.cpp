@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "generator/decode_cost.h"
+#include "generator/limits.h"
 #include "generator/makespan.h"
 #include "generator/wgmma_cost.h"
 #include "llvm/ADT/SmallVector.h"
@@ -12,8 +13,6 @@
 namespace trigen {
 namespace {
 
-constexpr double kLaunchSeconds = 2.5e-6;     // an empty kernel in a graph
-constexpr double kNextLaunchSeconds = 2e-6;   // one more kernel behind it
 constexpr double kLatencyCycles = 600;        // a global load under load
 constexpr double kSyncCycles = 30;            // one barrier per step
 constexpr double kBlockCycles = 800;          // start of a block and its first loads
@@ -30,10 +29,6 @@ constexpr double kMmaSyncPerCycle = 1230;  // mma.sync multiply-adds of one SM o
 constexpr double kUsableL2 = 0.7;          // the share of the L2 that a panel can keep
 
 double ceil_div(double a, double b) { return std::ceil(a / b); }
-// Near their crossing two limits slow each other down.
-double soft_max(double a, double b, double c = 0) {
-  return std::pow(std::pow(a, 4) + std::pow(b, 4) + std::pow(c, 4), 0.25);
-}
 
 struct Model {
   const Problem& p;
@@ -119,12 +114,7 @@ Occupancy occupancy(const Model& m, const Candidate& candidate, const std::optio
   registers = (registers + 7) / 8 * 8;  // registers are given to warps in units of 256
   int64_t shared = candidate.family->shared_bytes(candidate.problem, candidate.config);
   if (resources) shared += resources->static_shared;
-  const int64_t by_registers = m.target.registers_per_sm / std::max<int64_t>(1, registers * m.threads());
-  const int64_t by_shared =
-      m.target.shared_per_sm / std::max<int64_t>(1, shared + m.target.reserved_shared_per_block);
-  const int64_t by_threads = m.target.max_threads_per_sm / m.threads();
-  o.blocks = static_cast<int>(
-      std::clamp<int64_t>(std::min({by_registers, by_shared, by_threads}), 1, m.target.max_blocks_per_sm));
+  o.blocks = resident_blocks(m.target, registers, m.threads(), shared);
   return o;
 }
 
@@ -174,7 +164,7 @@ double step_cycles(const Model& m, int blocks, double spill_bytes) {
   // Registers hold one tile on its way, shared memory stages - 1.
   const double in_flight = m.a_staged() || m.b_staged() ? 1 : std::max(1, c.stages - 1);
   // A stage more hides a little more, even where the loads are hidden on average.
-  return soft_max(blocks * issue + kSyncCycles, kLatencyCycles / in_flight);
+  return soft_max({blocks * issue + kSyncCycles, kLatencyCycles / in_flight});
 }
 
 // Cycles of a block outside its main loop: start, first loads, output.
@@ -336,17 +326,8 @@ Prediction predict(const Candidate& candidate, const DeviceModel& device,
   const double scale = device.sms * device.clock_hz / (m.target.sms * m.target.clock_hz);
   r.l2_s = s.l2_bytes / (m.target.l2_bytes_per_s * scale);
   r.fixed_s = kLaunchSeconds + reduction_seconds(m);
-  r.seconds = r.fixed_s + soft_max(finish, r.dram_s, r.l2_s);
-
-  r.limiter = m.simt() ? "fma" : "tensor";
-  double most = r.compute_s;
-  const auto limit = [&](double seconds, const char* name) {
-    if (seconds > most) most = seconds, r.limiter = name;
-  };
-  limit(r.tail_s, "tail");
-  limit(r.dram_s, "dram");
-  limit(r.l2_s, "l2");
-  limit(r.fixed_s, "launch");
+  r.seconds = r.fixed_s + soft_max({finish, r.dram_s, r.l2_s});
+  name_limiter(r, m.simt() ? "fma" : "tensor");
   return r;
 }
 

@@ -3,20 +3,17 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/limits.h"
 #include "templates/decode.h"
 
 namespace trigen {
 namespace {
 
-constexpr double kLaunchSeconds = 2.5e-6;      // an empty kernel in a graph
-constexpr double kNextLaunchSeconds = 2e-6;    // one more kernel behind it
 constexpr double kLatencySeconds = 0.7e-6;     // of loads under load
 constexpr double kBlockSeconds = 1.5e-6;       // weights, first loads, sums, output
 constexpr double kDramEfficiency = 0.95;       // of long reads
 constexpr double kInstructionsPerElement = 1;  // conversion, beside a multiply-add for each row and tap
 constexpr double kLanes = 128;                 // of one SM
-
-double soft_max(double a, double b) { return std::pow(std::pow(a, 4) + std::pow(b, 4), 0.25); }
 
 int blocks_per_sm(const Candidate& candidate, const std::optional<Resources>& resources) {
   const Config& c = candidate.config;
@@ -27,12 +24,8 @@ int blocks_per_sm(const Candidate& candidate, const std::optional<Resources>& re
                       c.tile_k * std::max<int64_t>(1, c.vec_b * size / 4) + (btd ? 0 : 2 * c.tile_k);
   if (resources && resources->registers > 0) registers = resources->registers;
   registers = (std::min<int64_t>(registers, 255) + 7) / 8 * 8;
-  const int64_t shared =
-      candidate.family->shared_bytes(candidate.problem, c) + target.reserved_shared_per_block;
-  const int64_t by_registers = target.registers_per_sm / (registers * decode::threads(c));
-  const int64_t most = std::min(
-      {by_registers, target.shared_per_sm / shared, int64_t{target.max_threads_per_sm} / decode::threads(c)});
-  return static_cast<int>(std::clamp<int64_t>(most, 1, target.max_blocks_per_sm));
+  return resident_blocks(target, registers, decode::threads(c),
+                         candidate.family->shared_bytes(candidate.problem, c));
 }
 
 }  // namespace
@@ -76,12 +69,8 @@ Prediction predict_decode(const Candidate& candidate, const DeviceModel& device,
   r.tail_s = r.dram_s * std::max(0.0, std::min(1.0, device.sms / blocks) - 0.5) * 0.5;
   r.fixed_s = kLaunchSeconds + (c.split_k > 1 ? kNextLaunchSeconds : 0);
   const double spills = resources && resources->spill_bytes > 0 ? 1.3 : 1;
-  r.seconds = r.fixed_s + r.tail_s + spills * soft_max(soft_max(r.dram_s, r.compute_s), r.l2_s);
-  r.limiter = "dram";
-  double most = r.dram_s;
-  for (auto [seconds, name] :
-       {std::pair{r.compute_s, "fma"}, {r.l2_s, "l2"}, {r.tail_s, "tail"}, {r.fixed_s, "launch"}})
-    if (seconds > most) most = seconds, r.limiter = name;
+  r.seconds = r.fixed_s + r.tail_s + spills * soft_max({r.dram_s, r.compute_s, r.l2_s});
+  name_limiter(r, "fma");
   return r;
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "generator/families/tile_family.h"
+#include "generator/limits.h"
 #include "templates/wgmma_sm90.h"
 
 namespace trigen {
@@ -13,18 +14,15 @@ namespace {
 
 using namespace wgmma_sm90;
 
-constexpr double kLaunchSeconds = 2.5e-6;  // an empty kernel in a graph
-constexpr double kStartSeconds = 2e-6;     // first loads and last stores, which nothing overlaps
-constexpr double kTensorShare = 0.8;       // of the datasheet's rate: the power limit on random data
-constexpr double kFeedBytes = 70e9;        // per second from the L2 into one SM
-constexpr double kLatencySeconds = 1e-6;   // of a load under load
-constexpr double kTileSeconds = 1.5e-6;    // of an output tile of 128 x 256: drain, conversion, stores
-constexpr double kReduceSeconds = 6e-6;    // the second kernel with nothing to add
-constexpr double kPartBytes = 5e12;        // per second: partial sums through the L2
+constexpr double kStartSeconds = 2e-6;    // first loads and last stores, which nothing overlaps
+constexpr double kTensorShare = 0.8;      // of the datasheet's rate: the power limit on random data
+constexpr double kFeedBytes = 70e9;       // per second from the L2 into one SM
+constexpr double kLatencySeconds = 1e-6;  // of a load under load
+constexpr double kTileSeconds = 1.5e-6;   // of an output tile of 128 x 256: drain, conversion, stores
+constexpr double kReduceSeconds = 6e-6;   // the second kernel with nothing to add
+constexpr double kPartBytes = 5e12;       // per second: partial sums through the L2
 constexpr double kDramEfficiency = 0.92;
 constexpr double kUsableL2 = 0.5;
-
-double soft_max(double a, double b) { return std::pow(std::pow(a, 4) + std::pow(b, 4), 0.25); }
 
 struct Load {
   double longest = 0, mean = 0;  // seconds of the busiest cluster or block, and of all on average
@@ -47,7 +45,7 @@ struct Model {
         128 * (c.tile_m / (shares_b ? 1 : sharers) + columns / (shares_b ? sharers : 1)) / kFeedBytes;
     // The copy engine moves 16 bytes at least; shorter vectors would go through threads.
     const double shorter = c.vec_a < 8 || c.vec_b < 8 ? 2 : 1;
-    return slower * shorter * soft_max(std::max(tensor, feed), kLatencySeconds / std::max(1, c.stages - 1));
+    return slower * shorter * soft_max({std::max(tensor, feed), kLatencySeconds / std::max(1, c.stages - 1)});
   }
   double tile() const {
     const Epilogue& e = p.epilogue;
@@ -164,12 +162,8 @@ Prediction predict_wgmma_sm90(const Candidate& candidate, const DeviceModel& dev
   r.dram_s = w.dram_bytes / (device.dram_bytes_per_s * kDramEfficiency);
   r.l2_s = w.feed_bytes / (kFeedBytes * device.sms);
   r.fixed_s = kLaunchSeconds + kStartSeconds + w.reduce_s;
-  r.seconds = r.fixed_s + soft_max(r.compute_s + r.tail_s, r.dram_s);
-  r.limiter = "tensor";
-  double most = r.compute_s;
-  for (auto [seconds, name] :
-       {std::pair{r.tail_s, "tail"}, {r.dram_s, "dram"}, {r.l2_s, "l2"}, {r.fixed_s, "launch"}})
-    if (seconds > most) most = seconds, r.limiter = name;
+  r.seconds = r.fixed_s + soft_max({r.compute_s + r.tail_s, r.dram_s});
+  name_limiter(r, "tensor");
   return r;
 }
 
