@@ -11,6 +11,7 @@ measurement ends.
 Parts
     call    host time of one call, in microseconds, on a tensor so small that the GPU never makes the host wait: torch.mm, an operator
             of torch.library that does nothing, and trigen's operator, functional form, module and bare plan
+    host    host time of an eager step, piece by piece: autocast, one launch, autograd's hand-over, a derivative that launches nothing
     step    forward and both gradients of one token mixer under autocast with float32 weights (or in float32): masked conv1d, tril + matmul,
             for taps unfold + matmul, for heads the loop and einsum, the best of them compiled, trigen. Eager, eager with autograd
             on the calling thread, one of a chain of eight, CUDA graph, forward alone as a graph
@@ -33,6 +34,7 @@ import time
 import torch
 import torch.nn.functional as F
 from torch_clock import Report, parameters_of
+from torch_host import bench_host
 from torch_model import bench_model
 from torch_step import PRECISIONS, WrongArm, bench_step, step_problems
 
@@ -134,7 +136,7 @@ def main():
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     options = parser.parse_args()
     parts, precisions = options.parts.split(","), options.precision.split(",")
-    for what, given, allowed in (("part", parts, ("call", "step", "model")), ("precision", precisions, tuple(PRECISIONS))):
+    for what, given, allowed in (("part", parts, ("call", "host", "step", "model")), ("precision", precisions, tuple(PRECISIONS))):
         unknown = sorted(set(given) - set(allowed))
         if unknown:
             parser.error(f"unknown {what} {', '.join(unknown)}; allowed: {', '.join(allowed)}")
@@ -149,6 +151,8 @@ def main():
     compiled, status = not options.no_compiled, 0
     if "call" in parts and options.device == "cuda":
         bench_call(report)
+    if "host" in parts and options.device == "cuda":
+        bench_host(report)
     for precision in precisions:
         if options.tune:
             tune_step(report, shapes, precision, options.device, options.tune)

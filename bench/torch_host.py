@@ -1,0 +1,109 @@
+"""Part `host` of torch_ops.py: where the host time of an eager training step goes. Tensors so small that the GPU never makes the host wait."""
+
+import time
+
+import torch
+import torch.nn.functional as F
+from torch_clock import median
+
+import trigen.torch as tt
+from trigen.torch import cuda
+
+
+class Floor(torch.autograd.Function):
+    """The least that a derivative written in Python costs: the same tensors kept and returned, nothing checked, nothing launched."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias):
+        ctx.save_for_backward(x, weight)
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return torch.empty_like(grad), torch.empty_like(weight), torch.empty(weight.shape[0], device=weight.device)
+
+
+def host_arms(tokens, features):
+    """{name: (call, whether it has a backward pass)}."""
+    device, short = "cuda", torch.bfloat16
+    x, dy = (torch.randn(1, tokens, features, device=device, dtype=short) for _ in range(2))
+    weight, bias = torch.randn(tokens, tokens, 1, device=device), torch.randn(tokens, device=device)
+    narrow, narrow_bias = weight.to(short), bias.to(short)
+    leaves = xg, wg, bg = [tensor.clone().requires_grad_() for tensor in (x, weight, bias)]
+    narrow_leaves = [tensor.clone().requires_grad_() for tensor in (x, narrow, narrow_bias)]
+    square = wg.detach().squeeze(-1).to(short).requires_grad_()
+    mixer = tt.triangular_conv1d
+    seed = torch.zeros(1, 1, device=device)
+    seed_in = torch.zeros(1, 1, device=device, requires_grad=True)
+    seed_out = seed_in.view(1, 1)
+    options = (0, "btd", "lower", 0, "none", "default")
+
+    def autocast():
+        with torch.autocast(device, short):
+            pass
+
+    def under_autocast(call):
+        def run():
+            with torch.autocast(device, short):
+                return call()
+        return run
+
+    def step(call, given):
+        def run():
+            with torch.autocast(device, short):
+                y = call(*given)
+            return torch.autograd.grad(y, given, dy)
+        return run
+
+    def launch():
+        """The bare C call of forward, on memory that is there already."""
+        status = cuda._run(plan.handle, packed, stream)
+        assert status == 0
+
+    with torch.no_grad():
+        mixer(x, narrow, narrow_bias)
+    plan = next(launch for launch in cuda._launches.values() if launch.handle and launch.text.startswith("forward"))
+    y = torch.empty_like(x)
+    scratch = torch.empty(max(1, plan.workspace), dtype=torch.uint8, device=device)
+    packed = cuda._pack(cuda._ARGS_SIZE, x.data_ptr(), plan.x, y.data_ptr(), plan.y, 0, bytes(24), 0, bytes(24), 0, bytes(24), narrow.data_ptr(),
+                        plan.weight, narrow_bias.data_ptr(), scratch.data_ptr() if plan.workspace else 0, plan.workspace)
+    stream = torch.cuda.current_stream().cuda_stream
+    return {
+        "torch.empty_like": (lambda: torch.empty_like(x), False),
+        "weight.to(bfloat16)": (lambda: weight.to(short), False),
+        "x.copy_ (one kernel of PyTorch's)": (lambda: y.copy_(dy), False),
+        "trigen_plan_run": (launch, False),
+        "autocast": (autocast, False),
+        "forward, no gradients, 16-bit weights": (torch.no_grad()(lambda: mixer(x, narrow, narrow_bias)), False),
+        "forward, no gradients, f32 weights": (torch.no_grad()(lambda: mixer(x, weight, bias)), False),
+        "forward under autocast": (under_autocast(lambda: mixer(xg, wg, bg)), False),
+        "both gradients, 16-bit weights": (torch.no_grad()(lambda: cuda.gradients(dy, x, narrow, narrow_bias, options)), False),
+        "both gradients, f32 weights": (torch.no_grad()(lambda: cuda.gradients(dy, x, weight, bias, options)), False),
+        "autograd.grad of a view": (lambda: torch.autograd.grad(seed_out, (seed_in,), seed, retain_graph=True), True),
+        "step, a function that launches nothing": (step(Floor.apply, leaves), True),
+        "step, torch.matmul, 16-bit weight": (step(lambda x, w: torch.matmul(w, x), (xg, square)), True),
+        "step, conv1d": (step(lambda x, w, b: F.conv1d(x, w, b), leaves), True),
+        "step, trigen, 16-bit weights": (step(mixer, narrow_leaves), True),
+        "step, trigen": (step(mixer, leaves), True),
+    }
+
+
+def bench_host(report, tokens=128, features=64, rounds=15, calls=100):
+    """One line: microseconds of the host for each arm; of those with a backward pass also with autograd on the calling thread."""
+    arms = host_arms(tokens, features)
+    samples = {name: ([], []) for name in arms}
+    for round_number in range(rounds + 2):
+        for name, (call, backward) in arms.items():
+            for inline in (False, True)[: 1 + backward]:
+                torch.cuda.synchronize()
+                with torch.autograd.set_multithreading_enabled(not inline):
+                    began = time.perf_counter()
+                    for _ in range(calls):
+                        call()
+                    elapsed = time.perf_counter() - began
+                if round_number >= 2:
+                    samples[name][inline].append(1e6 * elapsed / calls)
+    torch.cuda.synchronize()
+    report.add(part="host", shape=f"B=1 T={tokens} D={features} bf16", host_us={name: median(one) for name, (one, _) in samples.items()},
+               inline_us={name: median(two) for name, (_, two) in samples.items() if two})
