@@ -62,6 +62,7 @@ _launches: Dict[tuple, Launch] = {}
 _both: Dict[tuple, Tuple[Launch, ...]] = {}  # grad_input and grad_weight of one backward pass; () where each goes its own way
 _run = None  # trigen_plan_run, once the library is loaded
 _warned = set()
+_forget = []  # what else holds launches: called before plans are destroyed
 _fallback = os.environ.get("TRIGEN_FALLBACK", "error")
 
 
@@ -79,6 +80,8 @@ def set_fallback(policy: str) -> str:
 def forget_plans() -> None:
     """Drops every plan, after waiting for its device: the next call of each combination looks into the cache again (after tuning)."""
     made = [launch.plan for launch in list(_launches.values()) if launch.plan is not None]
+    for forget in _forget:
+        forget()
     _both.clear()
     _launches.clear()
     for index in {plan.describe().device_ordinal for plan in made}:

@@ -4,6 +4,7 @@
 - In plain eager mode it goes straight to the implementation, inside one autograd.Function where a gradient is wanted: PyTorch's
   dispatch of an operator written in Python, with its derivative, costs more host time than the kernel launch (bench/torch_ops.py
   shows both). Both ways run the same code below this file, and tests compare them.
+- A combination that ran this way before and that a GPU serves in the usual way is known (known.py): one check in C, then the launch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Optional, Union
 
 import torch
 
-from . import cuda, ops
+from .. import recording
+from . import cuda, known, ops
 
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 _C = torch._C
@@ -21,6 +23,8 @@ _functorch = getattr(_C._functorch, "peek_interpreter_stack", lambda: None)
 _tracing = _C._get_tracing_state
 _grad_enabled = torch.is_grad_enabled
 _compiling = torch.compiler.is_compiling
+_autocast_dtype = torch.get_autocast_dtype
+_calls = known._calls
 _any_autocast = getattr(_C, "_is_any_autocast_enabled", lambda: True)
 
 
@@ -51,21 +55,52 @@ class _TriangularConv(torch.autograd.Function):
     def backward(ctx, grad):
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias, needs_residual, _ = ctx.needs_input_grad
-        bias, options = ctx.given
-        direct = _direct(grad, weight) and not _grad_enabled()
-        dx = dw = db = None
-        if direct and needs_x and needs_weight and grad.is_cuda:
-            dx, dw, db = cuda.gradients(grad, x, weight, bias if needs_bias else None, options)
-        else:
-            pad, layout, fill, diag, _, math = options
-            grad_input, grad_weight = _gradient_kernels(x) if direct else (ops._grad_input, ops._grad_weight)
-            if needs_x:
-                dx = grad_input(grad, weight, None, pad, layout, fill, diag, math)
-            if needs_weight:
-                dw, db = grad_weight(grad, x, weight.shape, weight.dtype, needs_bias, pad, layout, fill, diag, math)
-            elif needs_bias:
-                db = ops.bias_gradient(grad, bias.shape, bias.dtype, layout)
-        return dx, dw, db if needs_bias else None, grad if needs_residual else None, None
+        dx, dw, db = _linear_gradients(grad, x, weight, *ctx.given, needs_x, needs_weight, needs_bias)
+        return dx, dw, db, grad if needs_residual else None, None
+
+
+class _KnownConv(torch.autograd.Function):
+    """W x + bias of a known call. The weight that forward rounded is kept for backward, beside the weight itself, whose version PyTorch checks."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, call):
+        y, narrow = known.forward(call, x, weight, bias)
+        ctx.save_for_backward(x, weight, narrow)
+        ctx.given = bias, call
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight, narrow = ctx.saved_tensors
+        bias, call = ctx.given
+        needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        usual = needs_x and needs_weight and not _grad_enabled()
+        if usual:
+            wanted = bias if needs_bias else None
+            got = known.gradients(call, grad, x, weight, wanted, narrow)
+            if got is not None:
+                return (*got, None)
+        got = _linear_gradients(grad, x, weight, bias, call.options, needs_x, needs_weight, needs_bias)
+        if usual and _direct(grad, weight):
+            known.learn_gradients(call, grad, x, weight, wanted)
+        return (*got, None)
+
+
+def _linear_gradients(grad, x, weight, bias, options, needs_x, needs_weight, needs_bias):
+    """(dx, dW, dbias) of W x + bias, None for what is not wanted."""
+    direct = _direct(grad, weight) and not _grad_enabled()
+    if direct and needs_x and needs_weight and grad.is_cuda:
+        return cuda.gradients(grad, x, weight, bias if needs_bias else None, options)
+    dx = dw = db = None
+    pad, layout, fill, diag, _, math = options
+    grad_input, grad_weight = _gradient_kernels(x) if direct else (ops._grad_input, ops._grad_weight)
+    if needs_x:
+        dx = grad_input(grad, weight, None, pad, layout, fill, diag, math)
+    if needs_weight:
+        dw, db = grad_weight(grad, x, weight.shape, weight.dtype, needs_bias, pad, layout, fill, diag, math)
+    elif needs_bias:
+        db = ops.bias_gradient(grad, bias.shape, bias.dtype, layout)
+    return dx, dw, db if needs_bias else None
 
 
 class _TriangularConvEpilogue(torch.autograd.Function):
@@ -113,7 +148,8 @@ def _gradients(needs, grad, x, weight, bias, gate, pre, pad, layout, fill, diag,
 
 
 # torch.autograd.Function.apply looks for functorch's transforms and tensors first; _direct has done that by the time these are called.
-_apply, _apply_epilogue = (super(torch.autograd.Function, function).apply for function in (_TriangularConv, _TriangularConvEpilogue))
+_apply, _apply_epilogue, _apply_known = (super(torch.autograd.Function, function).apply
+                                         for function in (_TriangularConv, _TriangularConvEpilogue, _KnownConv))
 
 
 def resolve_padding(padding: Union[int, str], taps: int) -> int:
@@ -158,14 +194,32 @@ def triangular_conv1d(
     Errors: ValueError, TypeError (arguments); trigen.TrigenError (libtrigen). Runs on the current stream of x's device and does not
     synchronise.
     """
+    key = None
+    if gate is None and residual is None and not _compiling():
+        key = (x.shape, padding, layout, fill, diagonal, activation, math, bias is None)
+        for call in _calls.get(key, ()):
+            if (call.check(x, weight) if bias is None else call.check(x, weight, bias)) and call.grad_mode is _grad_enabled():
+                if (x.data_ptr() | weight.data_ptr()) & 15 or recording.active is not None or (
+                        call.autocast is not None and call.autocast is not _autocast_dtype("cuda")):
+                    break
+                return _apply_known(x, weight, bias, call) if call.wants else known.forward(call, x, weight, bias)[0]
     pad = padding if type(padding) is int else resolve_padding(padding, 1 if weight.dim() == 2 else weight.shape[-1])
     options = (pad, layout, fill, diagonal, activation or "none", math)
     if _compiling() or not _direct(x, weight):
         return _dispatched(x, weight, bias, gate, residual, options)
+    given, autocast = x, None
     if _any_autocast():
         device = "cuda" if x.is_cuda else "cpu"
         if torch.is_autocast_enabled(device):
-            x, weight, bias, gate, residual = ops.autocast_tensors(torch.get_autocast_dtype(device), x, weight, bias, gate, residual)
+            autocast = _autocast_dtype(device)
+            x, weight, bias, gate, residual = ops.autocast_tensors(autocast, x, weight, bias, gate, residual)
+    y = _eager(x, weight, bias, gate, residual, options)
+    if key is not None and x.is_cuda and x is given and recording.active is None:
+        known.learn(key, x, weight, bias, options, autocast)
+    return y
+
+
+def _eager(x, weight, bias, gate, residual, options):
     if _grad_enabled() and (x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
                             or (gate is not None and gate.requires_grad) or (residual is not None and residual.requires_grad)):
         if gate is None and options[4] == "none":

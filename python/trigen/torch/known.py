@@ -1,0 +1,193 @@
+"""Calls of the functional form whose combination of shapes, strides, dtypes and modes was met before: one check in C, then the launch.
+
+The check is torch._dynamo's TensorGuards, which compares type, dispatch keys with everything that watches them (autocast, dispatch modes,
+functorch, tracing, inference mode), dtype, device, requires_grad, sizes and strides of several tensors in a quarter of a microsecond; reading the
+same from Python takes a few. It is no public interface: works() tries each of those differences once, and where one goes unnoticed, or the class is
+not there, nothing is ever known and every call takes the way of functional.py.
+
+Only the usual calls are learned: contiguous bias and outputs, aligned pointers, no copies, no gate, no residual, no activation whose input
+has to be kept, a kernel for all of it. Any thread may look up; entries are immutable and lists are replaced, never changed.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Optional, Tuple
+
+import torch
+
+from .. import recording
+from . import arguments, cuda
+
+_grad_enabled = torch.is_grad_enabled
+_SHAPES, _VARIANTS = 4096, 8  # how many shapes are remembered, and how many calls that differ otherwise for each
+_UNUSED = bytes(24)
+_calls: Dict[tuple, Tuple["Call", ...]] = {}
+
+
+def _guard(*tensors):
+    """The check of these tensors under the modes of now."""
+    return torch._C._dynamo.guards.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+
+
+def works() -> bool:
+    """Whether the check tells apart all that a call depends on."""
+    global _works
+    if _works is None:
+        try:
+            _works = _try_guard()
+        except Exception:  # a private interface: whatever it does instead, the usual way remains
+            _works = False
+    return _works
+
+
+_works: Optional[bool] = None
+
+
+def _try_guard() -> bool:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    class Other(torch.Tensor):
+        pass
+
+    one, two = torch.zeros(2, 3, 3), torch.zeros(2, 3, 3)  # two: one tensor given twice never passes
+    check = _guard(one, two)
+    if not (check(one, two) and check(torch.ones(2, 3, 3), one)):
+        return False
+    differ = (torch.zeros(3, 3, 3), torch.zeros(2, 3), one.transpose(1, 2), one.double(), one.to("meta"), one.clone().requires_grad_(),
+              one.as_subclass(Other), torch.nn.Parameter(one, requires_grad=False))
+    if any(check(two, other) or check(other, two) for other in differ):
+        return False
+    passed = []  # in each of these modes, the check made outside
+    with torch.autocast("cpu", torch.bfloat16):
+        passed.append(check(one, two))
+        inside = _guard(one, two)
+        if not inside(one, two):
+            return False
+    passed.append(inside(one, two))
+    with torch.inference_mode():
+        passed.append(check(one, two))
+    with Watch():
+        passed.append(check(one, two))
+    torch.func.vmap(lambda row: (passed.append(check(one, two)), row)[1])(one)
+    torch.jit.trace(lambda value: (passed.append(check(one, two)), value + 1)[1], (one,), check_trace=False)
+    return len(passed) >= 6 and not any(passed)
+
+
+class Call:
+    """One combination: what forward launches, and the pairs of launches that its backward passes met."""
+
+    __slots__ = ("check", "grad_mode", "autocast", "wants", "options", "dtype", "index", "launch", "handle", "workspace", "x", "y", "weight", "narrow",
+                 "backward")
+
+    def __init__(self, tensors, options, launch, autocast):
+        x = tensors[0]
+        self.check, self.grad_mode, self.autocast = _guard(*tensors), _grad_enabled(), autocast
+        self.wants = self.grad_mode and any(tensor.requires_grad for tensor in tensors)
+        self.options, self.dtype, self.index, self.launch = options, x.dtype, x.get_device(), launch
+        self.handle, self.workspace, self.narrow = launch.handle, launch.workspace, launch.narrow
+        self.x, self.y, self.weight = launch.x, launch.y, launch.weight
+        self.backward = ()
+
+
+def forget() -> None:
+    _calls.clear()
+
+
+cuda._forget.append(forget)
+
+
+def learn(key, x, weight, bias, options, autocast) -> None:
+    """Remembers a call that has just run on a GPU, when it is a usual one. autocast: its dtype, or None where it is off."""
+    if (x.dtype is torch.float32 and options[5] == "default") or not works():  # float32 asks for the process's precision at each call
+        return
+    before = _calls.get(key, ())
+    pointers = x.data_ptr() | weight.data_ptr()
+    if len(before) == _VARIANTS or pointers & 15 or (bias is not None and not bias.is_contiguous()):
+        return
+    launch = cuda.forward_launch(x, weight, bias, None, None, options, False, x.data_ptr(), weight.data_ptr())
+    if not launch.handle or launch.copies or launch.bias_tokens or not launch.like_x:
+        return
+    if len(_calls) >= _SHAPES:
+        _calls.clear()
+    call = Call((x, weight) if bias is None else (x, weight, bias), options, launch, autocast)
+    if not call.wants or options[4] == "none":
+        _calls[key] = (*before, call)
+
+
+def forward(call: Call, x, weight, bias):
+    """(y, the rounded weight or None)."""
+    narrow = None
+    if call.narrow:
+        weight = narrow = cuda._narrowed(weight, call.dtype)
+        if bias is not None:
+            bias = cuda._narrowed(bias, call.dtype)
+    y = cuda._empty_like(x)
+    size = call.workspace
+    if size:
+        scratch = cuda._empty(size, dtype=torch.uint8, device=x.device)
+    status = cuda._run(
+        call.handle,
+        cuda._pack(cuda._ARGS_SIZE, x.data_ptr(), call.x, y.data_ptr(), call.y, 0, _UNUSED, 0, _UNUSED, 0, _UNUSED, weight.data_ptr(), call.weight,
+                   0 if bias is None else bias.data_ptr(), scratch.data_ptr() if size else 0, size),
+        cuda._raw_stream(call.index),
+    )
+    if status:
+        cuda._launch_error(status, call.launch)
+    return y, narrow
+
+
+class _Pair:
+    """grad_input and grad_weight of one backward pass."""
+
+    __slots__ = ("check", "first", "second", "workspace")
+
+    def __init__(self, tensors, first, second):
+        self.check, self.first, self.second = _guard(*tensors), first, second
+        self.workspace = max(first.workspace, second.workspace)  # one after the other on one stream, so in one memory
+
+
+def learn_gradients(call: Call, grad, x, weight, bias) -> None:
+    """Remembers the pair of a backward pass that has just run, when it is a usual one. bias: the forward's, or None where no gradient of it is wanted."""
+    before = call.backward
+    if len(before) == _VARIANTS or (grad.data_ptr() | x.data_ptr() | weight.data_ptr()) & 15 or not weight.is_contiguous():
+        return
+    pad, layout, fill, diag, _, math = call.options
+    first = cuda.grad_input_launch(grad, weight, None, pad, layout, fill, diag, math)
+    second = cuda.grad_weight_launch(grad, x, tuple(weight.shape), weight.dtype, bias is not None, pad, layout, fill, diag, math)
+    if first.handle and second.handle and not (first.copies or second.copies or second.bias_tokens) and first.like_x and first.narrow == call.narrow:
+        call.backward = (*before, (bias is None, _Pair((grad, x, weight), first, second)))
+
+
+def gradients(call: Call, grad, x, weight, bias, narrow):
+    """(dx, dW, dbias or None), or None where this backward pass is a new one."""
+    for bare, pair in call.backward:
+        if bare is (bias is None) and pair.check(grad, x, weight):
+            break
+    else:
+        return None
+    grad_pointer, x_pointer = grad.data_ptr(), x.data_ptr()
+    if (grad_pointer | x_pointer) & 15 or recording.active is not None:
+        return None
+    run, pack, args_size = cuda._run, cuda._pack, cuda._ARGS_SIZE
+    first, second, size, workspace = pair.first, pair.second, pair.workspace, 0
+    stream = cuda._raw_stream(call.index)
+    dx = cuda._empty_like(grad)
+    if size:
+        scratch = cuda._empty(size, dtype=torch.uint8, device=x.device)
+        workspace = scratch.data_ptr()
+    status = run(first.handle, pack(args_size, dx.data_ptr(), first.y, grad_pointer, first.x, 0, _UNUSED, 0, _UNUSED, 0, _UNUSED,
+                                    (narrow if call.narrow else weight).data_ptr(), first.weight, 0, workspace, size), stream)
+    if status:
+        cuda._launch_error(status, first)
+    dw, db = cuda._empty_like(weight), None
+    if bias is not None:
+        db = cuda._empty_like(bias)
+    status = run(second.handle, pack(args_size, x_pointer, second.x, grad_pointer, second.residual, 0, _UNUSED, 0, _UNUSED, 0, _UNUSED,
+                                     dw.data_ptr(), second.weight, 0 if db is None else db.data_ptr(), workspace, size), stream)
+    if status:
+        cuda._launch_error(status, second)
+    return dx, dw, db
