@@ -1,4 +1,4 @@
-"""Part `host` of torch_ops.py: where the host time of an eager training step goes. Tensors so small that the GPU never makes the host wait."""
+"""Part `host` of torch_ops.py: where the host time of an eager training step goes. Few enough calls at a time that the GPU never makes the host wait."""
 
 import time
 
@@ -24,10 +24,10 @@ class Floor(torch.autograd.Function):
         return torch.empty_like(grad), torch.empty_like(weight), torch.empty(weight.shape[0], device=weight.device)
 
 
-def host_arms(tokens, features):
+def host_arms(batch, tokens, features):
     """{name: (call, whether it has a backward pass)}."""
     device, short = "cuda", torch.bfloat16
-    x, dy = (torch.randn(1, tokens, features, device=device, dtype=short) for _ in range(2))
+    x, dy = (torch.randn(batch, tokens, features, device=device, dtype=short) for _ in range(2))
     weight, bias = torch.randn(tokens, tokens, 1, device=device), torch.randn(tokens, device=device)
     narrow, narrow_bias = weight.to(short), bias.to(short)
     leaves = xg, wg, bg = [tensor.clone().requires_grad_() for tensor in (x, weight, bias)]
@@ -89,9 +89,9 @@ def host_arms(tokens, features):
     }
 
 
-def bench_host(report, tokens=128, features=64, rounds=15, calls=100):
+def bench_host(report, batch=1, tokens=128, features=64, rounds=15, calls=100):
     """One line: microseconds of the host for each arm; of those with a backward pass also with autograd on the calling thread."""
-    arms = host_arms(tokens, features)
+    arms = host_arms(batch, tokens, features)
     samples = {name: ([], []) for name in arms}
     for round_number in range(rounds + 2):
         for name, (call, backward) in arms.items():
@@ -105,5 +105,5 @@ def bench_host(report, tokens=128, features=64, rounds=15, calls=100):
                 if round_number >= 2:
                     samples[name][inline].append(1e6 * elapsed / calls)
     torch.cuda.synchronize()
-    report.add(part="host", shape=f"B=1 T={tokens} D={features} bf16", host_us={name: median(one) for name, (one, _) in samples.items()},
+    report.add(part="host", shape=f"B={batch} T={tokens} D={features} bf16", host_us={name: median(one) for name, (one, _) in samples.items()},
                inline_us={name: median(two) for name, (_, two) in samples.items() if two})

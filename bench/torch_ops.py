@@ -153,6 +153,7 @@ def main():
         bench_call(report)
     if "host" in parts and options.device == "cuda":
         bench_host(report)
+        bench_host(report, *shapes[0][:3], calls=16)
     for precision in precisions:
         if options.tune:
             tune_step(report, shapes, precision, options.device, options.tune)

@@ -11,6 +11,7 @@ has to be kept, a kernel for all of it. Any thread may look up; entries are immu
 
 from __future__ import annotations
 
+import warnings
 from typing import Dict, Optional, Tuple
 
 import torch
@@ -34,7 +35,9 @@ def works() -> bool:
     global _works
     if _works is None:
         try:
-            _works = _try_guard()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                _works = _try_guard()
         except Exception:  # a private interface: whatever it does instead, the usual way remains
             _works = False
     return _works
@@ -73,8 +76,9 @@ def _try_guard() -> bool:
     with Watch():
         passed.append(check(one, two))
     torch.func.vmap(lambda row: (passed.append(check(one, two)), row)[1])(one)
-    torch.jit.trace(lambda value: (passed.append(check(one, two)), value + 1)[1], (one,), check_trace=False)
-    return len(passed) >= 6 and not any(passed)
+    if hasattr(torch.jit, "trace"):
+        torch.jit.trace(lambda value: (passed.append(check(one, two)), value + 1)[1], (one,), check_trace=False)
+    return len(passed) >= 5 and not any(passed)
 
 
 class Call:

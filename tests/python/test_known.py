@@ -1,0 +1,186 @@
+"""Known calls (trigen/torch/known.py): on the emulated device, where the functional form takes CPU tensors that lie in its memory."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
+
+import trigen
+import trigen.torch as tt
+from test_cuda_path import TOLERANCE, device, make  # noqa: F401
+from trigen.torch import cuda, functional, known
+
+KEY = ("same", "btd", "lower", 0, None, "default")
+OPTIONS = (0, "btd", "lower", 0, "none", "default")
+
+pytestmark = pytest.mark.skipif(not known.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known")
+
+
+@pytest.fixture(params=["any", "hopper"])
+def learned(device, monkeypatch, request):  # noqa: F811
+    """Learns a call as a CUDA tensor's first call does; (function that learns, tensors). On a Hopper the weight is rounded ahead."""
+    monkeypatch.setattr(cuda, "_is_hopper", lambda index: request.param == "hopper")
+    narrowed = cuda._narrowed
+    monkeypatch.setattr(cuda, "_narrowed", lambda tensor, to: device.put(narrowed(tensor.detach(), to)))
+    known.forget()
+
+    def learn(x, weight, bias, autocast=None):
+        known.learn((x.shape, *KEY, bias is None), x, weight, bias, OPTIONS, autocast)
+
+    yield learn
+    known.forget()
+
+
+def leaves_of(device, **case):  # noqa: F811
+    x, dy, _, poisoned, bias = make(**{"B": 2, "n": 24, "D": 16, "dtype": torch.bfloat16, "wdtype": torch.float32, **case})
+    leaves = [device.put(tensor).requires_grad_() for tensor in (x, poisoned, bias)]
+    return leaves, device.put(dy)
+
+
+class Usual(Exception):
+    """The call is not known."""
+
+
+def refuse_the_usual_way(monkeypatch):
+    def usual(*_):
+        raise Usual
+
+    for name in ("_eager", "_dispatched", "_linear_gradients"):
+        monkeypatch.setattr(functional, name, usual)
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_a_known_step_has_the_numbers_of_the_usual_one(device, learned, monkeypatch, with_bias):  # noqa: F811
+    (x, weight, bias), dy = leaves_of(device)
+    leaves = (x, weight, bias) if with_bias else (x, weight)
+    bias = bias if with_bias else None
+    want = [cuda.run_forward(x.detach(), weight.detach(), None if bias is None else bias.detach(), None, None, OPTIONS, False)[0],
+            *cuda.gradients(dy, x.detach(), weight.detach(), None if bias is None else bias.detach(), OPTIONS)]
+    learned(x, weight, bias)
+    y = tt.triangular_conv1d(x, weight, bias)
+    assert type(y.grad_fn).__name__ == "_KnownConvBackward"
+    torch.autograd.grad(y, leaves, dy)  # learns the pair
+    refuse_the_usual_way(monkeypatch)
+    y = tt.triangular_conv1d(x, weight, bias)
+    got = [y, *torch.autograd.grad(y, leaves, dy)]
+    for one, two in zip(got, want):
+        assert torch.equal(one, two)
+    assert all(one.dtype == two.dtype and one.shape == two.shape for one, two in zip(got[1:], leaves))
+    with torch.no_grad(), pytest.raises(Usual):  # another call: nothing to record
+        tt.triangular_conv1d(x, weight, bias)
+
+
+def test_what_differs_is_not_known(device, learned, monkeypatch):  # noqa: F811
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    class Other(torch.Tensor):
+        pass
+
+    (x, weight, bias), _ = leaves_of(device)
+    learned(x, weight, bias)
+    refuse_the_usual_way(monkeypatch)
+    call = tt.triangular_conv1d
+    call(x, weight, bias)
+    wide, odd = torch.randn(2, 24, 32).bfloat16()[..., ::2], torch.empty(2 * 24 * 16 + 1).bfloat16()[1:].view(2, 24, 16)
+    for given in ((x[:1], weight, bias), (x[:, :23], weight, bias), (x.half(), weight, bias), (x.detach(), weight, bias), (wide, weight, bias),
+                  (odd.requires_grad_(), weight, bias), (x, weight.squeeze(-1), bias), (x, weight.bfloat16(), bias), (x, weight, bias[:8]),
+                  (x, weight.detach(), bias), (x, weight, None), (x.as_subclass(Other), weight, bias), (x, weight, bias.double())):
+        with pytest.raises(Usual):
+            call(*given)
+    transposed = device.put(weight.detach()).requires_grad_()
+    call(x, transposed, bias)
+    transposed.data = transposed.data.transpose(0, 1)
+    with pytest.raises(Usual):
+        call(x, transposed, bias)
+    for options in (dict(fill="upper"), dict(diagonal=1), dict(layout="bdt"), dict(padding=0), dict(activation="gelu"), dict(gate=x), dict(residual=x)):
+        with pytest.raises(Usual):
+            call(x, weight, bias, **options)
+    for mode in (torch.no_grad(), torch.inference_mode(), torch.autocast("cpu", torch.bfloat16), Watch()):
+        with mode, pytest.raises(Usual):
+            call(x, weight, bias)
+    with pytest.raises(Usual):
+        torch.func.vmap(lambda row: call(row, weight, bias))(x.unsqueeze(0))
+    with trigen.record(), pytest.raises(Usual):
+        call(x, weight, bias)
+    call(x, weight, bias)
+
+
+def test_autocast_is_known_by_its_dtype(device, learned, monkeypatch):  # noqa: F811
+    (x, weight, bias), _ = leaves_of(device)
+    dtypes = {"cuda": torch.bfloat16}
+    monkeypatch.setattr(functional, "_autocast_dtype", lambda device_type: dtypes.get(device_type, torch.bfloat16))
+    with torch.autocast("cpu", torch.bfloat16):
+        learned(x, weight, bias, torch.bfloat16)
+        refuse_the_usual_way(monkeypatch)
+        tt.triangular_conv1d(x, weight, bias)
+        dtypes["cuda"] = torch.float16
+        with pytest.raises(Usual):
+            tt.triangular_conv1d(x, weight, bias)
+
+
+def test_weights_that_change_are_seen(device, learned):  # noqa: F811
+    (x, weight, bias), dy = leaves_of(device)
+    learned(x, weight, bias)
+    one = tt.triangular_conv1d(x, weight, bias).detach().clone()
+    with torch.no_grad():
+        bias.zero_()
+        weight.mul_(2)  # as an optimiser writes
+    two = tt.triangular_conv1d(x, weight, bias).detach().clone()
+    weight.data.mul_(2)  # which counts no version
+    three = tt.triangular_conv1d(x, weight, bias)
+    assert not torch.equal(one, two)
+    torch.testing.assert_close(three.detach().clone(), 2 * two, rtol=0, atol=0)  # doubling is exact
+    with torch.no_grad():
+        weight.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(three, (x, weight, bias), dy)
+
+
+def test_second_derivatives_single_gradients_and_two_backward_passes(device, learned):  # noqa: F811
+    (x, weight, bias), dy = leaves_of(device)
+    weight = device.put(torch.nan_to_num(weight.detach())).requires_grad_()
+    learned(x, weight, bias)
+    y = tt.triangular_conv1d(x, weight, bias)
+    first = torch.autograd.grad(y, (x, weight, bias), dy, retain_graph=True)
+    second = torch.autograd.grad(y, (x, weight, bias), dy, retain_graph=True)  # the known pair
+    for one, two in zip(first, second):
+        torch.testing.assert_close(one, two, **TOLERANCE[torch.bfloat16])
+    (alone,) = torch.autograd.grad(y, (bias,), dy, retain_graph=True)
+    torch.testing.assert_close(alone, first[2], rtol=1e-2, atol=1e-2)
+    (dx,) = torch.autograd.grad(y, (x,), dy, create_graph=True)
+    (through,) = torch.autograd.grad(dx.float().square().sum(), (weight,))
+    double = weight.detach().double().requires_grad_()
+    (want,) = torch.autograd.grad((double.squeeze(-1).tril().t() @ dy.double()).square().sum(), (double,))
+    torch.testing.assert_close(through.double(), want, rtol=5e-2, atol=5e-1)
+
+
+def test_forgotten_plans_are_not_known(device, learned):  # noqa: F811
+    (x, weight, bias), _ = leaves_of(device)
+    learned(x, weight, bias)
+    assert known._calls
+    for forget in cuda._forget:
+        forget()
+    assert not known._calls
+
+
+def test_how_much_is_remembered(device, learned, monkeypatch):  # noqa: F811
+    (x, weight, bias), _ = leaves_of(device)
+    monkeypatch.setattr(known, "_VARIANTS", 2)
+    monkeypatch.setattr(known, "_SHAPES", 1)
+    for given in (x, x.detach(), x.detach()):
+        learned(given, weight, bias)
+    assert [len(calls) for calls in known._calls.values()] == [2]
+    learned(device.put(x.detach()[:1]), weight, bias)
+    assert [len(calls) for calls in known._calls.values()] == [1]
+
+
+def test_a_guard_that_misses_something_is_not_used(monkeypatch):
+    monkeypatch.setattr(known, "_works", None)
+    monkeypatch.setattr(known, "_guard", lambda *tensors: lambda *others: True)
+    assert not known.works()
+    monkeypatch.setattr(known, "_works", None)
+    monkeypatch.setattr(known, "_guard", lambda *tensors: 1 / 0)
+    assert not known.works()
