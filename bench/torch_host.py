@@ -33,6 +33,7 @@ def host_arms(batch, tokens, features):
     leaves = xg, wg, bg = [tensor.clone().requires_grad_() for tensor in (x, weight, bias)]
     narrow_leaves = [tensor.clone().requires_grad_() for tensor in (x, narrow, narrow_bias)]
     square = wg.detach().squeeze(-1).to(short).requires_grad_()
+    square_too = square.detach().clone().requires_grad_()
     mixer = tt.triangular_conv1d
     seed = torch.zeros(1, 1, device=device)
     seed_in = torch.zeros(1, 1, device=device, requires_grad=True)
@@ -79,6 +80,9 @@ def host_arms(batch, tokens, features):
         "forward, no gradients, 16-bit weights": (torch.no_grad()(lambda: mixer(x, narrow, narrow_bias)), False),
         "forward, no gradients, f32 weights": (torch.no_grad()(lambda: mixer(x, weight, bias)), False),
         "forward under autocast": (under_autocast(lambda: mixer(xg, wg, bg)), False),
+        "forward, gradients recorded, 16-bit weights": (lambda: mixer(*narrow_leaves), False),
+        "forward, a function that launches nothing": (lambda: Floor.apply(*leaves), False),
+        "torch.mm, gradients recorded": (lambda: torch.mm(square, square_too), False),
         "both gradients, 16-bit weights": (torch.no_grad()(lambda: cuda.gradients(dy, x, narrow, narrow_bias, options)), False),
         "both gradients, f32 weights": (torch.no_grad()(lambda: cuda.gradients(dy, x, weight, bias, options)), False),
         "autograd.grad of a view": (lambda: torch.autograd.grad(seed_out, (seed_in,), seed, retain_graph=True), True),

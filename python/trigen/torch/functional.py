@@ -24,7 +24,7 @@ _tracing = _C._get_tracing_state
 _grad_enabled = torch.is_grad_enabled
 _compiling = torch.compiler.is_compiling
 _autocast_dtype = torch.get_autocast_dtype
-_calls = known._calls
+_calls, _run_known = known._calls, known.forward
 _any_autocast = getattr(_C, "_is_any_autocast_enabled", lambda: True)
 
 
@@ -62,27 +62,21 @@ class _TriangularConv(torch.autograd.Function):
 class _KnownConv(torch.autograd.Function):
     """W x + bias of a known call. The weight that forward rounded is kept for backward, beside the weight itself, whose version PyTorch checks."""
 
-    @staticmethod
-    def forward(ctx, x, weight, bias, call):
-        y, narrow = known.forward(call, x, weight, bias)
-        ctx.save_for_backward(x, weight, narrow)
-        ctx.given = bias, call
-        return y
+    forward = staticmethod(known.forward)
 
     @staticmethod
     def backward(ctx, grad):
         x, weight, narrow = ctx.saved_tensors
-        bias, call = ctx.given
+        call = ctx.call
         needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
         usual = needs_x and needs_weight and not _grad_enabled()
         if usual:
-            wanted = bias if needs_bias else None
-            got = known.gradients(call, grad, x, weight, wanted, narrow)
+            got = known.gradients(call, grad, x, weight, needs_bias, narrow)
             if got is not None:
                 return (*got, None)
-        got = _linear_gradients(grad, x, weight, bias, call.options, needs_x, needs_weight, needs_bias)
+        got = _linear_gradients(grad, x, weight, call.bias, call.options, needs_x, needs_weight, needs_bias)
         if usual and _direct(grad, weight):
-            known.learn_gradients(call, grad, x, weight, wanted)
+            known.learn_gradients(call, grad, x, weight, needs_bias)
         return (*got, None)
 
 
@@ -202,7 +196,7 @@ def triangular_conv1d(
                 if (x.data_ptr() | weight.data_ptr()) & 15 or recording.active is not None or (
                         call.autocast is not None and call.autocast is not _autocast_dtype("cuda")):
                     break
-                return _apply_known(x, weight, bias, call) if call.wants else known.forward(call, x, weight, bias)[0]
+                return _apply_known(x, weight, bias, call) if call.wants else _run_known(None, x, weight, bias, call)
     pad = padding if type(padding) is int else resolve_padding(padding, 1 if weight.dim() == 2 else weight.shape[-1])
     options = (pad, layout, fill, diagonal, activation or "none", math)
     if _compiling() or not _direct(x, weight):
@@ -213,8 +207,11 @@ def triangular_conv1d(
         if torch.is_autocast_enabled(device):
             autocast = _autocast_dtype(device)
             x, weight, bias, gate, residual = ops.autocast_tensors(autocast, x, weight, bias, gate, residual)
+            if x is not given and key is not None:  # after a norm, say; what is left may be known
+                return triangular_conv1d(x, weight, bias, padding=padding, layout=layout, fill=fill, diagonal=diagonal,
+                                         activation=activation, math=math)
     y = _eager(x, weight, bias, gate, residual, options)
-    if key is not None and x.is_cuda and x is given and recording.active is None:
+    if key is not None and x.is_cuda and recording.active is None:
         known.learn(key, x, weight, bias, options, autocast)
     return y
 

@@ -22,6 +22,7 @@ from . import arguments, cuda
 _grad_enabled = torch.is_grad_enabled
 _SHAPES, _VARIANTS = 4096, 8  # how many shapes are remembered, and how many calls that differ otherwise for each
 _UNUSED = bytes(24)
+_pack, _ARGS_SIZE = cuda._pack, cuda._ARGS_SIZE
 _calls: Dict[tuple, Tuple["Call", ...]] = {}
 
 
@@ -84,8 +85,8 @@ def _try_guard() -> bool:
 class Call:
     """One combination: what forward launches, and the pairs of launches that its backward passes met."""
 
-    __slots__ = ("check", "grad_mode", "autocast", "wants", "options", "dtype", "index", "launch", "handle", "workspace", "x", "y", "weight", "narrow",
-                 "backward")
+    __slots__ = ("check", "grad_mode", "autocast", "wants", "options", "dtype", "index", "launch", "handle", "workspace", "x", "y", "weight", "bias",
+                 "narrow", "backward")
 
     def __init__(self, tensors, options, launch, autocast):
         x = tensors[0]
@@ -94,6 +95,7 @@ class Call:
         self.options, self.dtype, self.index, self.launch = options, x.dtype, x.get_device(), launch
         self.handle, self.workspace, self.narrow = launch.handle, launch.workspace, launch.narrow
         self.x, self.y, self.weight = launch.x, launch.y, launch.weight
+        self.bias = cuda._empty_like(tensors[2].detach()) if len(tensors) == 3 else None  # what grad_bias looks like
         self.backward = ()
 
 
@@ -122,76 +124,83 @@ def learn(key, x, weight, bias, options, autocast) -> None:
         _calls[key] = (*before, call)
 
 
-def forward(call: Call, x, weight, bias):
-    """(y, the rounded weight or None)."""
-    narrow = None
+def forward(ctx, x, weight, bias, call: Call):
+    """y of a known call. ctx: that of the autograd.Function that calls this, which keeps what gradients() needs, or None."""
+    narrow, bias_pointer, workspace = None, 0, 0
     if call.narrow:
-        weight = narrow = cuda._narrowed(weight, call.dtype)
+        narrow = cuda._narrowed(weight, call.dtype)
         if bias is not None:
             bias = cuda._narrowed(bias, call.dtype)
+    if ctx is not None:
+        ctx.save_for_backward(x, weight, narrow)
+        ctx.call = call
+    if bias is not None:
+        bias_pointer = bias.data_ptr()
     y = cuda._empty_like(x)
     size = call.workspace
     if size:
         scratch = cuda._empty(size, dtype=torch.uint8, device=x.device)
+        workspace = scratch.data_ptr()
     status = cuda._run(
         call.handle,
-        cuda._pack(cuda._ARGS_SIZE, x.data_ptr(), call.x, y.data_ptr(), call.y, 0, _UNUSED, 0, _UNUSED, 0, _UNUSED, weight.data_ptr(), call.weight,
-                   0 if bias is None else bias.data_ptr(), scratch.data_ptr() if size else 0, size),
+        _pack(_ARGS_SIZE, x.data_ptr(), call.x, y.data_ptr(), call.y, 0, _UNUSED, 0, _UNUSED, 0, _UNUSED,
+              (weight if narrow is None else narrow).data_ptr(), call.weight, bias_pointer, workspace, size),
         cuda._raw_stream(call.index),
     )
     if status:
         cuda._launch_error(status, call.launch)
-    return y, narrow
+    return y
 
 
 class _Pair:
     """grad_input and grad_weight of one backward pass."""
 
-    __slots__ = ("check", "first", "second", "workspace")
+    __slots__ = ("check", "needs_bias", "first", "second", "workspace")
 
-    def __init__(self, tensors, first, second):
-        self.check, self.first, self.second = _guard(*tensors), first, second
+    def __init__(self, tensors, needs_bias, first, second):
+        self.check, self.needs_bias, self.first, self.second = _guard(*tensors), needs_bias, first, second
         self.workspace = max(first.workspace, second.workspace)  # one after the other on one stream, so in one memory
 
 
-def learn_gradients(call: Call, grad, x, weight, bias) -> None:
-    """Remembers the pair of a backward pass that has just run, when it is a usual one. bias: the forward's, or None where no gradient of it is wanted."""
+def learn_gradients(call: Call, grad, x, weight, needs_bias) -> None:
+    """Remembers the pair of a backward pass that has just run, when it is a usual one."""
     before = call.backward
     if len(before) == _VARIANTS or (grad.data_ptr() | x.data_ptr() | weight.data_ptr()) & 15 or not weight.is_contiguous():
         return
     pad, layout, fill, diag, _, math = call.options
     first = cuda.grad_input_launch(grad, weight, None, pad, layout, fill, diag, math)
-    second = cuda.grad_weight_launch(grad, x, tuple(weight.shape), weight.dtype, bias is not None, pad, layout, fill, diag, math)
+    second = cuda.grad_weight_launch(grad, x, tuple(weight.shape), weight.dtype, needs_bias, pad, layout, fill, diag, math)
     if first.handle and second.handle and not (first.copies or second.copies or second.bias_tokens) and first.like_x and first.narrow == call.narrow:
-        call.backward = (*before, (bias is None, _Pair((grad, x, weight), first, second)))
+        call.backward = (*before, _Pair((grad, x, weight), needs_bias, first, second))
 
 
-def gradients(call: Call, grad, x, weight, bias, narrow):
+def gradients(call: Call, grad, x, weight, needs_bias, narrow):
     """(dx, dW, dbias or None), or None where this backward pass is a new one."""
-    for bare, pair in call.backward:
-        if bare is (bias is None) and pair.check(grad, x, weight):
+    for pair in call.backward:
+        if pair.needs_bias is needs_bias and pair.check(grad, x, weight):
             break
     else:
         return None
     grad_pointer, x_pointer = grad.data_ptr(), x.data_ptr()
     if (grad_pointer | x_pointer) & 15 or recording.active is not None:
         return None
-    run, pack, args_size = cuda._run, cuda._pack, cuda._ARGS_SIZE
+    run = cuda._run
     first, second, size, workspace = pair.first, pair.second, pair.workspace, 0
     stream = cuda._raw_stream(call.index)
     dx = cuda._empty_like(grad)
     if size:
         scratch = cuda._empty(size, dtype=torch.uint8, device=x.device)
         workspace = scratch.data_ptr()
-    status = run(first.handle, pack(args_size, dx.data_ptr(), first.y, grad_pointer, first.x, 0, _UNUSED, 0, _UNUSED, 0, _UNUSED,
-                                    (narrow if call.narrow else weight).data_ptr(), first.weight, 0, workspace, size), stream)
+    status = run(first.handle, _pack(_ARGS_SIZE, dx.data_ptr(), first.y, grad_pointer, first.x, 0, _UNUSED, 0, _UNUSED, 0, _UNUSED,
+                                     (weight if narrow is None else narrow).data_ptr(), first.weight, 0, workspace, size), stream)
     if status:
         cuda._launch_error(status, first)
-    dw, db = cuda._empty_like(weight), None
-    if bias is not None:
-        db = cuda._empty_like(bias)
-    status = run(second.handle, pack(args_size, x_pointer, second.x, grad_pointer, second.residual, 0, _UNUSED, 0, _UNUSED, 0, _UNUSED,
-                                     dw.data_ptr(), second.weight, 0 if db is None else db.data_ptr(), workspace, size), stream)
+    dw, db, db_pointer = cuda._empty_like(weight), None, 0
+    if needs_bias:
+        db = cuda._empty_like(call.bias)
+        db_pointer = db.data_ptr()
+    status = run(second.handle, _pack(_ARGS_SIZE, x_pointer, second.x, grad_pointer, second.residual, 0, _UNUSED, 0, _UNUSED, 0, _UNUSED,
+                                      dw.data_ptr(), second.weight, db_pointer, workspace, size), stream)
     if status:
         cuda._launch_error(status, second)
     return dx, dw, db
