@@ -1,5 +1,5 @@
 """Trains a small masked mixer language model twice, in plain PyTorch and with trigen, from the same weights on the same batches, and
-checks that the losses agree step by step. Prints tokens/s of both (and of torch.compile where asked); writes two pictures.
+checks that the losses agree step by step. Prints tokens/s of both (and of both under torch.compile where asked); writes two pictures.
 
     python examples/python/train_mixer.py                          # CPU or GPU, whatever is here; a minute
     python examples/python/train_mixer.py --tokens 512 --features 1024 --layers 8 --batch 32      # a GPU
@@ -119,7 +119,7 @@ def draw(folder: Path, losses, seconds, what: str):
 
     folder.mkdir(parents=True, exist_ok=True)
     figure, (top, bottom) = plt.subplots(2, 1, figsize=(7, 6), sharex=True, height_ratios=(3, 1))
-    for (name, values), style in zip(losses.items(), ("-", "--", ":")):
+    for (name, values), style in zip(losses.items(), ("-", "--", ":", "-.")):
         top.plot(values, style, label=name)
     top.set_ylabel("loss (nats per character)")
     top.set_title(what)
@@ -133,7 +133,7 @@ def draw(folder: Path, losses, seconds, what: str):
     figure.tight_layout()
     figure.savefig(folder / "loss.png", dpi=120)
     figure, axes = plt.subplots(figsize=(6, 4))
-    bars = axes.bar(list(seconds), [1e3 * value for value in seconds.values()], color=["#888888", "#4477aa", "#66ccee"][: len(seconds)])
+    bars = axes.bar(list(seconds), [1e3 * value for value in seconds.values()], color=["#888888", "#4477aa", "#bbbbbb", "#66ccee"][: len(seconds)])
     axes.bar_label(bars, fmt="%.2f")
     axes.set_ylabel("milliseconds a training step")
     axes.set_title(what)
@@ -154,7 +154,7 @@ def main(arguments=None) -> int:
     parser.add_argument("--rate", type=float, default=1e-3, help="learning rate of AdamW")
     parser.add_argument("--tolerance", type=float, help="relative difference of losses that is allowed (default by dtype)")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=None,
-                        help="also train the plain model under torch.compile (default: on a GPU)")
+                        help="also train both models under torch.compile (default: on a GPU)")
     parser.add_argument("--out", type=Path, help="folder for pictures")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     options = parser.parse_args(arguments)
@@ -172,7 +172,8 @@ def main(arguments=None) -> int:
                                   example_inputs=(batches[0],))
     assert len(report.converted) == options.layers, str(report)
     if options.compile or (options.compile is None and device.type == "cuda"):
-        models["compiled"] = torch.compile(copy.deepcopy(plain))
+        models["plain compiled"] = torch.compile(copy.deepcopy(plain))
+        models["trigen compiled"] = torch.compile(copy.deepcopy(models["trigen"]))
 
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     if not options.json:
@@ -182,9 +183,10 @@ def main(arguments=None) -> int:
     for name, model in models.items():
         losses[name], seconds[name], memory[name] = train(model, batches, dtype, device, options.rate)
         if not options.json:
-            print(f"  {name:9} {1e3 * seconds[name]:8.2f} ms/step   {tokens / seconds[name]:12,.0f} tokens/s", flush=True)
+            print(f"  {name:15} {1e3 * seconds[name]:8.2f} ms/step   {tokens / seconds[name]:12,.0f} tokens/s", flush=True)
     worst = {name: max(abs(a - b) / abs(b) for a, b in zip(values, losses["plain"])) for name, values in losses.items()}
-    agrees = worst["trigen"] <= tolerance
+    parts = max(value for name, value in worst.items() if name.startswith("trigen"))
+    agrees = parts <= tolerance
     learns = losses["trigen"][-1] < 0.7 * losses["trigen"][0]
     result = {
         "device": where, "dtype": str(dtype), "tokens": options.tokens, "features": options.features, "layers": options.layers,
@@ -197,11 +199,11 @@ def main(arguments=None) -> int:
         print(json.dumps(result))
     else:
         for name, arm in result["arms"].items():
-            print(f"  {name:9} loss {arm['first_loss']:.4f} -> {arm['last_loss']:.4f}   {arm['peak_bytes'] / 2**20:8.0f} MiB   parts from plain by {arm['worst_relative_difference']:.1e}")
+            print(f"  {name:15} loss {arm['first_loss']:.4f} -> {arm['last_loss']:.4f}   {arm['peak_bytes'] / 2**20:8.0f} MiB   parts from plain by {arm['worst_relative_difference']:.1e}")
     if options.out:
         draw(options.out, losses, seconds, f"masked mixer, T={options.tokens} D={options.features} x{options.layers}, {where}, {dtype}".replace("torch.", ""))
     if not agrees:
-        print(f"the losses part by {worst['trigen']:.2g} (relative); allowed: {tolerance:.2g}", file=sys.stderr)
+        print(f"the losses part by {parts:.2g} (relative); allowed: {tolerance:.2g}", file=sys.stderr)
     if not learns:
         print("the model did not learn: the last loss is above 0.7 of the first", file=sys.stderr)
     return 0 if agrees and learns else 1

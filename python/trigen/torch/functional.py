@@ -191,7 +191,11 @@ def triangular_conv1d(
     key = None
     if gate is None and residual is None and not _compiling():
         key = (x.shape, padding, layout, fill, diagonal, activation, math, bias is None)
-        for call in _calls.get(key, ()):
+        try:
+            calls = _calls.get(key, ())
+        except TypeError:  # an option that is no option: refused by name below
+            key, calls = None, ()
+        for call in calls:
             if (call.check(x, weight) if bias is None else call.check(x, weight, bias)) and call.grad_mode is _grad_enabled():
                 if (x.data_ptr() | weight.data_ptr()) & 15 or recording.active is not None or (
                         call.autocast is not None and call.autocast is not _autocast_dtype("cuda")):
