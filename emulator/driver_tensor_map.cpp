@@ -92,6 +92,8 @@ TRIGEN_ENTRY CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataTy
   if (map == nullptr || reinterpret_cast<uint64_t>(map) % 64 != 0)
     return refuse("the map is not aligned to 64 bytes");
   if (rank < 1 || rank > 5) return refuse("rank " + std::to_string(rank) + ", allowed are 1 to 5");
+  if (type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ || type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ)
+    return fail(CUDA_ERROR_NOT_SUPPORTED, "tensor maps that flush subnormals are not supported");
   if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE)
     return fail(CUDA_ERROR_NOT_SUPPORTED, "interleaved tensor maps are not supported");
   if (reinterpret_cast<uint64_t>(global_address) % 16 != 0)

@@ -5,9 +5,11 @@
 // They land as late as allowed: copies into shared memory when no thread can go on without them, copies out
 // of shared memory when their thread waits for the group.
 #include <algorithm>
+#include <cmath>
 
 #include "emulator/async.h"
 #include "emulator/exec.h"
+#include "emulator/real16.h"
 #include "emulator/tensor_map.h"
 
 namespace trigen::emulator {
@@ -219,6 +221,18 @@ void fill_outside(const TensorMap& map, uint8_t* row, uint32_t bytes) {
   }
 }
 
+// Maps of tf32 round what they load to nearest even; infinities and NaN stay as they are.
+void round_loaded(const TensorMap& map, uint8_t* row, uint32_t bytes) {
+  if (map.type != cuda::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32) return;
+  for (uint32_t i = 0; i < bytes; i += 4) {
+    float value;
+    std::memcpy(&value, row + i, 4);
+    if (!std::isfinite(value)) continue;
+    const uint32_t bits = f32_to_tf32(value, Rounding::kNearest);
+    std::memcpy(row + i, &bits, 4);
+  }
+}
+
 uint32_t swizzled(const TensorMap& map, uint32_t address) {
   return (address & ~kSharedOffsetMask) | swizzle_address(address & kSharedOffsetMask, map.swizzle);
 }
@@ -276,6 +290,7 @@ void copy_tensor(Warp& warp, const Inst& inst, uint32_t mask) {
         if (first != end)
           read_global(issue, address + first * map.element_bytes, row.data() + first * map.element_bytes,
                       (end - first) * map.element_bytes);
+        round_loaded(map, row.data(), static_cast<uint32_t>(row.size()));
         for (uint32_t rank : ranks)
           for (uint32_t i = 0; i < row.size(); i += 16)
             write_chunk(issue, swizzled(map, in_block(shared, rank) + offset + i), row.data() + i, 16);
