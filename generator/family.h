@@ -17,14 +17,29 @@
 namespace trigen {
 
 // A tensor that a launch passes as a tensor map after Params, for the bulk tensor copies of sm_90 and later.
-// Made anew by the runtime for every run: 4 axes, boxes of 64 x 64 elements, 128-byte swizzle.
-//   kX, kY  Params::x, y    (d, t, h, b)
-//   kW      Params::w       (s, t, 1, h); 32 x 64 elements where W is f32
-enum class MappedTensor : int { kX, kY, kW };
+// Made anew by the runtime for every run: 4 axes, boxes of 64 rows of 128 bytes (64 elements of 16 bits, 32
+// of f32), 128-byte swizzle.
+//   kX, kY        Params::x, y          (d, t, h, b)
+//   kW            Params::w             (s, t, 1, h)
+//   kTransposedW  Params::workspace     (t, s, 1, h), f32: W's transpose (templates/wgmma_tf32_sm90.h)
+// The others are of f32 tensors, and loads through them round to tf32:
+//   kRoundedX, kRoundedY, kRoundedW     as above
+//   kRoundedStepX, kRoundedStepY        with boxes of 32 rows: one step along k of 32
+enum class MappedTensor : int {
+  kX,
+  kY,
+  kW,
+  kTransposedW,
+  kRoundedX,
+  kRoundedY,
+  kRoundedW,
+  kRoundedStepX,
+  kRoundedStepY
+};
 
 // One kernel launch of a plan.
 struct Launch {
-  std::string entry;  // extern "C" name in the binary: entry_name(op) or kReduceEntry
+  std::string entry;  // extern "C" name in the binary: entry_name(op), or what another launch is called
   uint32_t grid[3] = {1, 1, 1};
   uint32_t block[3] = {1, 1, 1};
   uint32_t cluster = 1;
@@ -34,14 +49,16 @@ struct Launch {
 
 // Everything a plan needs to know to run a candidate once it is compiled.
 struct LaunchPlan {
-  // In stream order; grad_weight with split_k > 1 has a second one, the reduction.
+  // In stream order: what prepares the workspace, the op, the reduction of split_k > 1.
   std::vector<Launch> launches;
   int64_t workspace_bytes = 0;
 };
 
 // "trigen_forward", "trigen_grad_input", "trigen_grad_weight", "trigen_decode".
 llvm::StringRef entry_name(Op op);
-inline constexpr llvm::StringLiteral kReduceEntry = "trigen_reduce";  // second launch of split_k > 1
+// "trigen_" + the name of the template's function.
+inline constexpr llvm::StringLiteral kReduceEntry = "trigen_reduce";        // after split_k > 1
+inline constexpr llvm::StringLiteral kTransposeEntry = "trigen_transpose";  // W into the workspace, first
 
 class Family {
  public:

@@ -139,9 +139,15 @@ std::string config_text(const Config& c) {
 }
 
 std::string entry_text(const Candidate& candidate, const Launch& launch) {
-  const bool reduce = launch.entry == kReduceEntry;
+  // The op itself is run(), trigen_reduce is reduce().
+  llvm::StringRef function = launch.entry;
+  const bool run = function == entry_name(candidate.problem.op);
+  if (run)
+    function = "run";
+  else
+    function.consume_front("trigen_");
   std::string bounds = std::to_string(launch.block[0] * launch.block[1] * launch.block[2]);
-  if (!reduce && candidate.config.blocks > 0) bounds += ", " + std::to_string(candidate.config.blocks);
+  if (run && candidate.config.blocks > 0) bounds += ", " + std::to_string(candidate.config.blocks);
   std::string text = "\nextern \"C\" __global__ void __launch_bounds__(", arguments = "p";
   text += bounds + ")\n" + launch.entry + "(const __grid_constant__ trigen::Params p";
   for (size_t i = 0; i < launch.maps.size(); ++i) {
@@ -149,7 +155,7 @@ std::string entry_text(const Candidate& candidate, const Launch& launch) {
     text += ",\n    const __grid_constant__ trigen::TensorMap " + map;
     arguments += ", " + map;
   }
-  text += ") {\n  trigen::" + candidate.family->name().str() + (reduce ? "::reduce" : "::run");
+  text += ") {\n  trigen::" + candidate.family->name().str() + "::" + function.str();
   return text + "<kKernel>(" + arguments + ");\n}\n";
 }
 
@@ -219,7 +225,7 @@ Source render(const Candidate& candidate) {
                 "\"\n\nconstexpr trigen::Kernel kKernel{\n" + shape_text(candidate) +
                 config_text(candidate.config) + "};\n";
   for (const Launch& launch : plan.launches) source.text += entry_text(candidate, launch);
-  source.entry = plan.launches.front().entry;
+  source.entry = entry_name(candidate.problem.op).str();
   llvm::SHA256 hash;
   hash.update(source.text);
   hash.update(template_digest(candidate.family->template_file()));

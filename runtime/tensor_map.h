@@ -7,9 +7,9 @@
 
 namespace trigen {
 
-// 4 axes, boxes of 64 x 64 elements, 128-byte swizzle, zeros outside. Host work only: no context, no
-// allocation, no lock. Pointers and strides must be multiples of 16 bytes. `dtype`: of x and y (16-bit),
-// `wdtype`: of W; f32 has boxes of 32 x 64.
+// 4 axes, boxes as MappedTensor says, 128-byte swizzle, zeros outside. Host work only: no context, no
+// allocation, no lock. Pointers and strides must be multiples of 16 bytes. `dtype`: of x and y, `wdtype`: of
+// W.
 cuda::CUresult encode_tensor_map(const DriverApi& api, MappedTensor tensor, DType dtype, DType wdtype,
                                  const Params& params, cuda::CUtensorMap* map);
 

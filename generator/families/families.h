@@ -6,6 +6,7 @@
 namespace trigen {
 
 const Family& wgmma_sm90_family();
+const Family& wgmma_tf32_sm90_family();
 const Family& simt_family();
 const Family& mma_sm70_family();
 const Family& mma_sm75_family();

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "params.h"
-#include "ptx/wgmma.cuh"
+#include "ptx/wgmma_tf32.cuh"
 #include "wgmma_sm90/pipeline.cuh"
 #include "wgmma_sm90/taps.cuh"
 #include "wgmma_sm90/triangle.cuh"
@@ -12,13 +12,17 @@
 
 namespace trigen::wgmma_sm90 {
 
+// Elements of k in a block: a 128-byte swizzled row.
+template <Kernel C>
+inline constexpr int kDepth = 128 / kBytes<C.shape.dtype>;
+
 template <Kernel C>
 __device__ __forceinline__ Shares shares_of(const Params& p, int tokens, int features, int heads, int diag,
                                             int blocks) {
   return Shares(Cut{.T = tokens,
                     .diag = diag,
                     .lower = C.shape.fill == Fill::kLower,
-                    .depth = p.B * ((features + kPanel - 1) / kPanel),
+                    .depth = p.B * schedule::ceil_div(features, kDepth<C>),
                     .split = C.config.split_k,
                     .blocks = blocks,
                     .tile_n = C.config.tile_n,
@@ -40,7 +44,7 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
                                                  int features, int rank, const TensorMap& map_dy,
                                                  const TensorMap& map_x) {
   constexpr int kCluster = C.config.cluster, kPanels = C.config.tile_n / kPanel;
-  const int batch_blocks = (features + kPanel - 1) / kPanel;
+  const int batch_blocks = schedule::ceil_div(features, kDepth<C>);
   RingPosition<C.config.stages> at;
   Pieces pieces(shares, static_cast<int>(blockIdx.x) / kCluster);
   for (Piece piece; pieces.next(piece);) {
@@ -48,7 +52,7 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
     const int head = piece.copy / kTaps<C>;
     const Shift shift(kTaps<C> == 1 ? 0 : piece.copy - head * kTaps<C> - C.shape.pad);
     int batch = piece.begin / batch_blocks;
-    int feature = (piece.begin - batch * batch_blocks) * kPanel;
+    int feature = (piece.begin - batch * batch_blocks) * kDepth<C>;
     const auto load_dy = [&](int from) {
 #pragma unroll
       for (int i = 0; i < 2; ++i)
@@ -81,7 +85,7 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
         }
       }
       at.advance();
-      feature += kPanel;
+      feature += kDepth<C>;
       if (feature >= features) {
         feature = 0;
         ++batch;
@@ -107,8 +111,13 @@ __device__ __forceinline__ void multiply_piece(float (&sum)[kN / 2], float (&bia
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      ptx::wgmma_ss<C.shape.dtype, kN, 0, 0>(sum, a + 2 * i, b + 2 * i, block | i);
-      if constexpr (kBias) ptx::wgmma_ss_n8<C.shape.dtype>(bias, a + 2 * i, ones, block | i);
+      if constexpr (C.shape.dtype == DType::kF32) {
+        ptx::wgmma_tf32_ss<kN>(sum, a + 2 * i, b + 2 * i, block | i);
+        if constexpr (kBias) ptx::wgmma_tf32_ss_n8(bias, a + 2 * i, ones, block | i);
+      } else {
+        ptx::wgmma_ss<C.shape.dtype, kN, 0, 0>(sum, a + 2 * i, b + 2 * i, block | i);
+        if constexpr (kBias) ptx::wgmma_ss_n8<C.shape.dtype>(bias, a + 2 * i, ones, block | i);
+      }
     }
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
@@ -252,7 +261,7 @@ __device__ __forceinline__ void run_grad_weight(const Params& p, const TensorMap
     extern __shared__ __align__(1024) unsigned char wgmma_shared[];
     if (threadIdx.x < kOnesBytes / 4)
       reinterpret_cast<unsigned*>(wgmma_shared + G::kSharedBytes - kOnesBytes)[threadIdx.x] =
-          pack<C.shape.dtype>(1.0f, 1.0f);
+          C.shape.dtype == DType::kF32 ? __float_as_uint(1.0f) : pack<C.shape.dtype>(1.0f, 1.0f);
     ptx::fence_async_shared();
   }
   const Ring<G> ring = start<C>(map_dy, map_x, map_dw);

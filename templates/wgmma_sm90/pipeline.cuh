@@ -22,15 +22,18 @@ struct Geometry {
   static constexpr int kStageBytes = stage_bytes(c);
   static constexpr int kStorePanels = store_panels(c);
   static constexpr int kSharedBytes = shared_bytes(c);
+  static constexpr int kReleasingWarps = 4 * kConsumers;  // of a block, for every stage
 
-  static_assert(C.shape.dtype != DType::kF32 && C.shape.layout == Layout::kBTD,
-                "16-bit data, features contiguous");
+  static_assert(C.shape.layout == Layout::kBTD, "features contiguous");
+  static_assert(C.shape.dtype != DType::kF32 ||
+                    (C.shape.op == Op::kGradWeight && C.shape.math == Math::kTF32 && C.shape.K <= 1),
+                "16-bit data; grad_weight of one tap takes f32, too, multiplied as tf32");
   static_assert(C.shape.op == Op::kGradWeight || (C.shape.K <= 1 && C.shape.pad == 0),
                 "one tap: the copy engine cannot shift by single elements");
   static_assert(c.tile_m == 64 || c.tile_m == 128, "one or two warpgroups of 64 rows");
   static_assert(c.tile_n == 64 || c.tile_n == 128 || c.tile_n == 192 || c.tile_n == 256,
                 "panels of 64 columns, 256 at most");
-  static_assert(c.tile_k == 64, "one 128-byte swizzled row of 16-bit elements");
+  static_assert(c.tile_k == (C.shape.dtype == DType::kF32 ? 32 : 64), "one 128-byte swizzled row");
   static_assert(c.warps_m == 4 * kConsumers && c.warps_n == 1, "a warpgroup is 4 warps along m");
   static_assert(kStages >= 2 && kStages <= 12, "a ring has at least two stages");
   static_assert(kCluster == 1 || kCluster == 2, "column tiles that share the row tile of W");
@@ -72,7 +75,7 @@ struct Ring {
   __device__ __forceinline__ void init() const {
     for (int stage = 0; stage < G::kStages; ++stage) {
       ptx::mbarrier_init(full(stage), 1);
-      ptx::mbarrier_init(empty(stage), 4 * G::kConsumers * G::kCluster);
+      ptx::mbarrier_init(empty(stage), G::kReleasingWarps * G::kCluster);
     }
     ptx::mbarrier_fence_init();
   }

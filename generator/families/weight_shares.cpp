@@ -1,0 +1,39 @@
+#include "generator/families/weight_shares.h"
+
+#include <algorithm>
+
+namespace trigen {
+
+using namespace wgmma_sm90;
+
+Shares weight_shares(const Problem& p, const Config& c, int grid) {
+  const auto features = static_cast<int>(128 / element_size(p.dtype));
+  return Shares(Cut{.T = static_cast<int>(p.T),
+                    .diag = static_cast<int>(p.diag),
+                    .lower = p.fill == Fill::kLower,
+                    .depth = static_cast<int>(p.B * schedule::ceil_div(static_cast<int>(p.D), features)),
+                    .split = std::max(1, c.split_k),
+                    .blocks = grid / std::max(1, c.cluster),
+                    .tile_n = c.tile_n,
+                    .cluster = std::max(1, c.cluster),
+                    .copies = static_cast<int>(p.H * p.K),
+                    .every_row = p.epilogue.bias});
+}
+
+std::set<int> weight_splits(const Shares& shares) {
+  const int left = shares.wide % shares.blocks;
+  const int all = left > 0 ? std::max(1, shares.blocks / left) : 1;
+  std::set<int> splits = {1, std::max(1, all / 2), all, 2 * all};
+  double best = 0;
+  int fullest = 1;
+  for (int split = all + 1; left > 0 && split <= 4 * all; ++split) {
+    const int rounds = schedule::ceil_div(left * split, shares.blocks);
+    const double filled = static_cast<double>(left) * split / (static_cast<double>(rounds) * shares.blocks);
+    if (filled > best + 1e-9) best = filled, fullest = split;
+  }
+  splits.insert(fullest);
+  splits.erase(splits.upper_bound(shares.depth), splits.end());
+  return splits;
+}
+
+}  // namespace trigen

@@ -1,0 +1,18 @@
+// How the warpgroup families share the tiles of grad_weight: what templates/wgmma_sm90.h needs for a problem.
+#pragma once
+
+#include <set>
+
+#include "generator/family.h"
+#include "templates/wgmma_sm90.h"
+
+namespace trigen {
+
+// `grid`: thread blocks of the launch. The depth is counted in blocks of 128 bytes of features.
+wgmma_sm90::Shares weight_shares(const Problem& problem, const Config& config, int grid);
+
+// split_k values worth a try: one part for every block, half as many, twice as many, and what fills whole
+// rounds of blocks best.
+std::set<int> weight_splits(const wgmma_sm90::Shares& shares);
+
+}  // namespace trigen

@@ -1,0 +1,29 @@
+// Family wgmma_tf32_sm90: f32 data multiplied as tf32 on Hopper's warpgroup matrix instructions (sm_90a). The
+// copy engine fills a ring of shared-memory stages and rounds to tf32 on the way. Blocks are persistent.
+//
+// The kernels take three tensor maps after Params: forward and grad_input W (or its transpose), x or dy, y or
+// dx; grad_weight dy, x, dW.
+#pragma once
+
+#include "wgmma_sm90/grad_weight.cuh"
+#include "wgmma_sm90/reduce.cuh"
+#include "wgmma_tf32_sm90/product.cuh"
+#include "wgmma_tf32_sm90/transpose.cuh"
+
+namespace trigen::wgmma_tf32_sm90 {
+
+template <Kernel C>
+__device__ __forceinline__ void run(const Params& p, const TensorMap& a, const TensorMap& b,
+                                    const TensorMap& output) {
+  if constexpr (C.shape.op == Op::kGradWeight)
+    wgmma_sm90::run_grad_weight<C>(p, a, b, output);
+  else
+    run_product<C>(p, a, b, output);
+}
+
+template <Kernel C>
+__device__ __forceinline__ void reduce(const Params& p) {
+  wgmma_sm90::reduce_grad_weight<C>(p);
+}
+
+}  // namespace trigen::wgmma_tf32_sm90

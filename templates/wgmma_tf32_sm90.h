@@ -1,0 +1,68 @@
+// Sizes of the wgmma_tf32_sm90 kernels that host and kernel agree on. Plain C++, like config.h. grad_weight
+// has those of wgmma_sm90.h.
+#pragma once
+
+#include "config.h"
+#include "schedule.h"
+#include "wgmma_sm90.h"
+
+namespace trigen::wgmma_tf32_sm90 {
+
+using wgmma_sm90::kBarrierBytes;
+using wgmma_sm90::kPanelBytes;
+using wgmma_sm90::kSharedLimit;
+
+// forward and grad_input are multiplied transposed, features by tokens: tile_m tokens in panels of 64,
+// tile_n features, 64 for each multiplying warpgroup. A step along k is 32 elements, one 128-byte swizzled
+// row.
+inline constexpr int kStep = 32;
+inline constexpr int kGroupFeatures = 64;
+inline constexpr int kPanelTokens = 64;
+inline constexpr int kMaskingWarps = 2;  // zero the other triangle's elements of W in shared memory
+
+TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return c.tile_n / kGroupFeatures; }
+TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + 1); }
+TRIGEN_HOST_DEVICE constexpr int token_panels(const Config& c) { return c.tile_m / kPanelTokens; }
+TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) {
+  return (consumers(c) + token_panels(c)) * kPanelBytes;
+}
+// Output panels of 64 tokens by 32 features that each pair of warps can stage: what the ring leaves, at most
+// all that it makes of a tile. 0: too many stages.
+TRIGEN_HOST_DEVICE constexpr int store_panels(const Config& c) {
+  const int room = kSharedLimit - kBarrierBytes - c.stages * stage_bytes(c);
+  return room < 0 ? 0 : schedule::min(token_panels(c), room / (2 * consumers(c) * kPanelBytes));
+}
+TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
+  return c.stages * stage_bytes(c) + 2 * consumers(c) * store_panels(c) * kPanelBytes + kBarrierBytes;
+}
+TRIGEN_HOST_DEVICE constexpr int load_registers(const Config&) { return 40; }
+TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 232; }
+
+// Feature tiles of one head, in units of a cluster: panels of 64 features, those of all batches in a row.
+TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
+  return schedule::ceil_div(B * schedule::ceil_div(D, kGroupFeatures), consumers(c) * c.cluster);
+}
+
+// What of k belongs to the tokens [first, first + 64) of a panel: `active` steps of 32, the first `whole` of
+// them without any element of the other triangle. Lower counts steps from k = 0 up, upper from the last one
+// down.
+struct StepReach {
+  int whole = 0, active = 0;
+  TRIGEN_HOST_DEVICE constexpr StepReach(Fill fill, int first, int diag, int steps) {
+    if (fill == Fill::kLower) {  // kept: k <= token + diag
+      active = schedule::min(schedule::max(((first + 63 + diag) >> 5) + 1, 0), steps);
+      whole = schedule::min(schedule::max(((first + diag - 31) >> 5) + 1, 0), active);
+    } else {  // kept: k >= token + diag
+      active = schedule::min(schedule::max(steps - ((first + diag) >> 5), 0), steps);
+      whole = schedule::min(schedule::max(steps - ((first + 63 + diag + 31) >> 5), 0), active);
+    }
+  }
+};
+
+// grad_input reads W's transpose from the workspace: f32, rounded to tf32, zeros where the triangle ends;
+// [head][s][t] with rows of this many elements. Blocks of 64 x 64 outside the triangle are not written.
+TRIGEN_HOST_DEVICE constexpr int transposed_pitch(int T) { return schedule::ceil_div(T, 4) * 4; }
+inline constexpr int kTransposeEdge = 64;
+inline constexpr int kTransposeThreads = 256;
+
+}  // namespace trigen::wgmma_tf32_sm90

@@ -1,0 +1,100 @@
+// The shared memory of forward and grad_input, the rules that their configs obey, and which panels of tokens
+// take part in which steps along k.
+#pragma once
+
+#include "config.h"
+#include "wgmma_sm90/pipeline.cuh"
+#include "wgmma_tf32_sm90.h"
+
+namespace trigen::wgmma_tf32_sm90 {
+
+using wgmma_sm90::Deal;
+using wgmma_sm90::product_fill;
+using wgmma_sm90::Ring;
+using wgmma_sm90::RingPosition;
+
+// A stage holds a step of x (32 tokens by 64 features for each multiplying warpgroup, in two boxes of 32
+// features), then one of W (32 columns of 64 rows for each panel of tokens).
+template <Kernel C>
+struct Geometry {
+  static constexpr Config c = C.config;
+  static constexpr int kConsumers = consumers(c);
+  static constexpr int kPanels = token_panels(c);
+  static constexpr int kStages = c.stages;
+  static constexpr int kCluster = c.cluster;
+  static constexpr int kBytesA = kConsumers * kPanelBytes;
+  static constexpr int kStageBytes = stage_bytes(c);
+  static constexpr int kStorePanels = store_panels(c);
+  static constexpr int kSharedBytes = shared_bytes(c);
+  // W's transpose comes with zeros in it; forward reads W itself, whose other triangle may hold anything.
+  static constexpr bool kMasks = C.shape.op == Op::kForward;
+  static constexpr int kReleasingWarps = 4 * kConsumers + (kMasks ? kMaskingWarps : 0);
+
+  static_assert(C.shape.dtype == DType::kF32 && C.shape.math == Math::kTF32 &&
+                    C.shape.wdtype == DType::kF32 && C.shape.layout == Layout::kBTD,
+                "f32 data multiplied as tf32, features contiguous");
+  static_assert(C.shape.K <= 1 && C.shape.pad == 0, "one tap");
+  static_assert(c.tile_n == 64 || c.tile_n == 128, "one or two warpgroups of 64 features");
+  static_assert(c.tile_m == 64 || c.tile_m == 128 || c.tile_m == 192 || c.tile_m == 256,
+                "panels of 64 tokens, 256 at most");
+  static_assert(c.tile_k == kStep, "one 128-byte swizzled row of f32");
+  static_assert(c.warps_m == 1 && c.warps_n == 4 * kConsumers, "a warpgroup is 4 warps along the features");
+  static_assert(kStages >= 2 && kStages <= 12, "a ring has at least two stages");
+  static_assert(kCluster == 1 || kCluster == 2, "feature tiles that share the row tile of W");
+  static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");
+  static_assert(3 * 8 * kStages <= kBarrierBytes, "three barriers a stage");
+  static_assert(c.blocks == 1, "registers are handed out for one block on an SM");
+};
+
+// One tile's tokens: `steps` along k in all, the first `whole` with all panels and nothing of the other
+// triangle.
+template <Kernel C>
+struct TokenTile {
+  static constexpr Fill kFill = product_fill(C.shape);
+  static constexpr int kPanels = token_panels(C.config);
+  int first, diag, all;  // first token; the product's diagonal; steps of the whole of k
+  int steps, whole;
+
+  __device__ __forceinline__ TokenTile(int row, int product_diag, int all_steps)
+      : first(row * C.config.tile_m), diag(product_diag), all(all_steps) {
+    const int last = first + kPanelTokens * (kPanels - 1);
+    const bool lower = kFill == Fill::kLower;
+    steps = StepReach(kFill, lower ? last : first, diag, all).active;
+    whole = StepReach(kFill, lower ? first : last, diag, all).whole;
+  }
+  // The element of k with which step `step` begins.
+  __device__ __forceinline__ int k(int step) const {
+    return kStep * (kFill == Fill::kLower ? step : all - 1 - step);
+  }
+  // How many panels take part in `step`: the last ones for lower, the first ones for upper.
+  __device__ __forceinline__ int panels(int step) const {
+    int count = 0;
+#pragma unroll
+    for (int i = 0; i < kPanels; ++i)
+      count += step < StepReach(kFill, first + kPanelTokens * i, diag, all).active ? 1 : 0;
+    return count;
+  }
+  __device__ __forceinline__ static int first_panel(int count) {
+    return kFill == Fill::kLower ? kPanels - count : 0;
+  }
+  // Whether any step has a weight for panel `panel`.
+  __device__ __forceinline__ bool any(int panel) const {
+    return StepReach(kFill, first + kPanelTokens * panel, diag, all).active > 0;
+  }
+};
+
+// A tile's features: 64 of one (batch, head) for each multiplying warpgroup.
+struct FeaturePanels {
+  int of_batch, units_of_head;
+  template <class G>
+  __device__ __forceinline__ int first(int column, int& head, unsigned rank) const {
+    head = column / units_of_head;
+    return ((column - head * units_of_head) * G::kCluster + static_cast<int>(rank)) * G::kConsumers;
+  }
+  __device__ __forceinline__ void locate(int panel, int& batch, int& feature) const {
+    batch = panel / of_batch;
+    feature = (panel - batch * of_batch) * kGroupFeatures;
+  }
+};
+
+}  // namespace trigen::wgmma_tf32_sm90

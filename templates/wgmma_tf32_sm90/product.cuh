@@ -1,0 +1,282 @@
+// forward and grad_input, multiplied transposed, features by tokens:
+//
+//   forward     y^T[d, t]  = sum over s in the triangle of x^T[d, s] W^T[s, t]    B = W
+//   grad_input  dx^T[d, s] = sum over t in the triangle of dy^T[d, t] W[t, s]     B = W's transpose
+//   (workspace)
+//
+// wgmma takes tf32 operands along k only. W is that as it lies (its transpose for grad_input); x and dy are
+// not, so they go through registers as A: 64 features of each multiplying warpgroup by 8 of k. Blocks are
+// persistent. In the warpgroup that loads, one warp asks the copy engine; forward has two more that zero the
+// other triangle's elements of W in shared memory, ahead of the warpgroups that multiply.
+#pragma once
+
+#include "params.h"
+#include "ptx/wgmma_tf32.cuh"
+#include "wgmma_tf32_sm90/geometry.cuh"
+#include "wgmma_tf32_sm90/store.cuh"
+
+namespace trigen::wgmma_tf32_sm90 {
+
+// What the warps of a block share: the order of tiles and the sizes.
+struct Task {
+  Deal deal;
+  FeaturePanels columns;
+  int tokens, features, diag, steps;
+  unsigned rank;
+};
+
+// The barrier that says that a stage's W is masked.
+template <class G>
+__device__ __forceinline__ unsigned masked(const Ring<G>& ring, int stage) {
+  return ring.barriers + 8 * (2 * G::kStages + stage);
+}
+
+// The loading thread.
+template <Kernel C>
+__device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Task task, const TensorMap& map_w,
+                                             const TensorMap& map_in) {
+  using G = Geometry<C>;
+  RingPosition<G::kStages> at;
+  for (int row, column; task.deal.next(row, column);) {
+    const TokenTile<C> tile(row, task.diag, task.steps);
+    int head, batch[G::kConsumers], feature[G::kConsumers];
+    const int panel = task.columns.template first<G>(column, head, task.rank);
+#pragma unroll
+    for (int i = 0; i < G::kConsumers; ++i) task.columns.locate(panel + i, batch[i], feature[i]);
+    for (int step = 0; step < tile.steps; ++step) {
+      const int k = tile.k(step), count = step < tile.whole ? G::kPanels : tile.panels(step);
+      const int begin = TokenTile<C>::first_panel(count);
+      ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
+      const unsigned full = ring.full(at.stage);
+      ptx::mbarrier_arrive_expect(full, G::kBytesA + count * kPanelBytes);
+#pragma unroll
+      for (int i = 0; i < G::kPanels; ++i) {
+        if (i < begin || i >= begin + count) continue;
+        const unsigned target = ring.b(at.stage) + i * kPanelBytes;
+        if constexpr (G::kCluster == 1)
+          ptx::tma_load(target, map_w, full, k, tile.first + kPanelTokens * i, 0, head);
+        else if (static_cast<unsigned>(i % 2) == task.rank)  // each block loads half of W for both
+          ptx::tma_load_multicast(target, map_w, full, 3, k, tile.first + kPanelTokens * i, 0, head);
+      }
+#pragma unroll
+      for (int i = 0; i < 2 * G::kConsumers; ++i)
+        ptx::tma_load(ring.a(at.stage) + i * (kPanelBytes / 2), map_in, full, feature[i / 2] + 32 * (i % 2),
+                      k, head, batch[i / 2]);
+      at.advance();
+    }
+  }
+}
+
+// One masking warp: rows `lane` + 32 * `part` of every panel that the triangle's edge crosses.
+template <Kernel C>
+__device__ __forceinline__ void mask_product(const Ring<Geometry<C>>& ring, Task task, unsigned part,
+                                             unsigned lane) {
+  using G = Geometry<C>;
+  constexpr Fill kFill = TokenTile<C>::kFill;
+  RingPosition<G::kStages> at;
+  for (int row, column; task.deal.next(row, column);) {
+    const TokenTile<C> tile(row, task.diag, task.steps);
+    for (int step = 0; step < tile.steps; ++step) {
+      ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+      if (step >= tile.whole) {
+#pragma unroll
+        for (int i = 0; i < G::kPanels; ++i) {
+          const StepReach reach(kFill, tile.first + kPanelTokens * i, tile.diag, tile.all);
+          if (step < reach.whole || step >= reach.active) continue;
+          const unsigned line = 32 * part + lane;
+          // Kept: columns up to `edge` of the step (lower), from `edge` on (upper).
+          const int edge = tile.first + kPanelTokens * i + static_cast<int>(line) + tile.diag - tile.k(step);
+          const unsigned base = ring.b(at.stage) + i * kPanelBytes + line * 128;
+#pragma unroll
+          for (int chunk = 0; chunk < 8; ++chunk) {
+            const unsigned address = base + ((chunk ^ (line & 7)) << 4);
+            constexpr unsigned kZeros[4] = {};
+            const int over = edge - 4 * chunk;  // of the chunk's first column
+            if (kFill == Fill::kLower ? over < 0 : over > 3) {
+              ptx::store_shared<16>(address, kZeros);
+            } else {
+#pragma unroll
+              for (int e = 0; e < 4; ++e)
+                if (kFill == Fill::kLower ? e > over : e < over)
+                  ptx::store_shared<4>(address + 4 * e, kZeros);
+            }
+          }
+        }
+        ptx::fence_async_shared();
+        __syncwarp();
+        if (lane == 0) ptx::mbarrier_arrive(masked(ring, at.stage));
+      }
+      ring.release(at.stage, lane);
+      at.advance();
+    }
+  }
+}
+
+// A of one step: 64 features by 32 of k, for four products of 8.
+__device__ __forceinline__ void load_features(unsigned (&a)[4][4], unsigned low, unsigned high) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    unsigned here[2], there[2];  // k lane % 4 and + 4, features of rows r and r + 8
+    ptx::load_shared<8>(here, low + 1024 * i);
+    ptx::load_shared<8>(there, high + 1024 * i);
+    a[i][0] = here[0], a[i][1] = here[1], a[i][2] = there[0], a[i][3] = there[1];
+  }
+}
+
+// One step with `kCount` panels of tokens.
+template <Kernel C, int kCount>
+__device__ __forceinline__ void multiply_step(float (&sum)[C.config.tile_m / 2], const unsigned (&a)[4][4],
+                                              unsigned b, int keep) {
+  constexpr int kFirst = TokenTile<C>::kFill == Fill::kLower ? token_panels(C.config) - kCount : 0;
+  auto& part = reinterpret_cast<float(&)[32 * kCount]>(sum[32 * kFirst]);
+  const unsigned long long from = ptx::descriptor(b + kFirst * kPanelBytes, kPanelBytes);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) ptx::wgmma_tf32_rs<64 * kCount>(part, a[i], from + 2 * i, keep | i);
+}
+
+// One multiplying warpgroup.
+template <Kernel C>
+__device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geometry<C>>& ring, Task task,
+                                                 unsigned group, const TensorMap& map_out) {
+  using G = Geometry<C>;
+  constexpr int kPanels = G::kPanels;
+  const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  const FeatureLane own(warp, lane);
+  // Of this thread in a stage: x's rows lane % 4 and + 4.
+  const unsigned a_panel = group * kPanelBytes + warp / 2 * (kPanelBytes / 2);
+  const unsigned a_low = a_panel + own.offset(lane % 4), a_high = a_panel + own.offset(lane % 4 + 4);
+  RingPosition<G::kStages> at;
+  unsigned mask_parity = 0;  // bit `stage`: of the next wait for masked(stage)
+  OutputPanels<C> output(ring, static_cast<int>(2 * group + warp / 2));
+  float sum[C.config.tile_m / 2];
+  unsigned a0[4][4], a1[4][4];
+
+  for (int row, column; task.deal.next(row, column);) {
+    const TokenTile<C> tile(row, task.diag, task.steps);
+    int held = -1;  // the stage that the newest unfinished group of products reads
+    const auto load = [&](unsigned(&a)[4][4]) {
+      ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+      load_features(a, ring.a(at.stage) + a_low, ring.a(at.stage) + a_high);
+    };
+    // Products of one step, whose A is in `a`; then the next step's A goes into `next`.
+    const auto advance = [&](int step, unsigned(&next)[4][4]) {
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<1>();
+      if (held >= 0) ring.release(held, lane);
+      held = at.stage;
+      at.advance();
+      if (step + 1 < tile.steps) load(next);
+    };
+    const auto whole = [&](int step, unsigned(&a)[4][4], unsigned(&next)[4][4]) {
+      ptx::wgmma_fence();
+      multiply_step<C, kPanels>(sum, a, ring.b(at.stage), step);
+      advance(step, next);
+    };
+    const auto edge = [&](int step, unsigned(&a)[4][4], unsigned(&next)[4][4]) {
+      if (G::kMasks && step >= tile.whole) {
+        ptx::mbarrier_wait(masked(ring, at.stage), mask_parity >> at.stage & 1);
+        mask_parity ^= 1u << at.stage;
+      }
+      const int count = tile.panels(step);
+      const unsigned b = ring.b(at.stage);
+      ptx::wgmma_fence();
+      if (count == 1) multiply_step<C, 1>(sum, a, b, step);
+      if constexpr (kPanels >= 2)
+        if (count == 2) multiply_step<C, 2>(sum, a, b, step);
+      if constexpr (kPanels >= 3)
+        if (count == 3) multiply_step<C, 3>(sum, a, b, step);
+      if constexpr (kPanels >= 4)
+        if (count == 4) multiply_step<C, 4>(sum, a, b, step);
+      advance(step, next);
+    };
+    if (tile.steps > 0) load(a0);
+    int step = 0;
+    for (; step + 1 < tile.whole; step += 2) {
+      whole(step, a0, a1);
+      whole(step + 1, a1, a0);
+    }
+    for (; step < tile.steps; step += 2) {
+      edge(step, a0, a1);
+      if (step + 1 < tile.steps) edge(step + 1, a1, a0);
+    }
+    ptx::wgmma_wait<0>();
+    ptx::pin(sum);
+    if (held >= 0) ring.release(held, lane);
+
+    int head, batch, feature;
+    const int panel = task.columns.template first<G>(column, head, task.rank) + static_cast<int>(group);
+    task.columns.locate(panel, batch, feature);
+    feature += static_cast<int>(32 * (warp / 2));
+    const TokenEpilogue<C> finish{p, head, batch, task.tokens, task.features, feature + own.feature()};
+#pragma unroll
+    for (int i = 0; i < kPanels; ++i) {
+      const int first = tile.first + kPanelTokens * i;
+      const bool any = tile.any(i);  // else the products left no sum
+      output.store(sum + 32 * i, map_out, feature, first, head, batch, own, [&](int token, float(&v)[2]) {
+        if (!any) v[0] = v[1] = 0.0f;
+        float bias = 0.0f;
+        if constexpr (C.shape.bias)
+          if (first + token < task.tokens)
+            bias =
+                static_cast<const float*>(p.bias)[static_cast<long long>(head) * task.tokens + first + token];
+        finish(first + token, bias, v);
+      });
+    }
+  }
+  output.finish();
+}
+
+template <Kernel C>
+__device__ __forceinline__ void run_product(const Params& p, const TensorMap& map_w, const TensorMap& map_in,
+                                            const TensorMap& map_out) {
+  using G = Geometry<C>;
+  Task task;
+  task.tokens = C.shape.T ? C.shape.T : p.T;
+  task.features = C.shape.D ? C.shape.D : p.D;
+  const int heads = C.shape.H ? C.shape.H : p.H;
+  // In terms of the output's tokens and k: lower keeps k <= token + diag, upper keeps k >= token + diag.
+  task.diag = (C.shape.op == Op::kGradInput ? -1 : 1) * (C.shape.T ? C.shape.diag : p.diag);
+  task.steps = schedule::ceil_div(task.tokens, kStep);
+  task.rank = G::kCluster == 1 ? 0 : ptx::cluster_rank();
+  task.columns = {schedule::ceil_div(task.features, kGroupFeatures),
+                  column_units(C.config, p.B, task.features)};
+  const int columns = heads * task.columns.units_of_head;
+  const int rows = wgmma_sm90::row_tiles(C.config, task.tokens);
+  const int clusters = static_cast<int>(gridDim.x) / G::kCluster;
+  task.deal = {.rows = rows,
+               .columns = columns,
+               .section = wgmma_sm90::section_columns(C.config, rows, columns, clusters),
+               .clusters = clusters,
+               .cluster = static_cast<int>(blockIdx.x) / G::kCluster,
+               .longest_last = product_fill(C.shape) == Fill::kLower};
+
+  extern __shared__ __align__(1024) unsigned char wgmma_shared[];
+  const unsigned base = ptx::shared_address(wgmma_shared);
+  const Ring<G> ring{base, base + G::kSharedBytes - kBarrierBytes};
+  if (threadIdx.x == 0) {
+    if constexpr (G::kMasks)
+      for (int stage = 0; stage < G::kStages; ++stage) ptx::mbarrier_init(masked(ring, stage), kMaskingWarps);
+    ring.init();
+    ptx::tma_prefetch(map_w);
+    ptx::tma_prefetch(map_in);
+    ptx::tma_prefetch(map_out);
+  }
+  if constexpr (G::kCluster > 1)
+    ptx::cluster_sync();
+  else
+    __syncthreads();
+
+  const unsigned group = threadIdx.x / 128;
+  if (group == G::kConsumers) {
+    ptx::release_registers<load_registers(C.config)>();
+    const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    if (threadIdx.x == 128 * G::kConsumers) load_product<C>(ring, task, map_w, map_in);
+    if (G::kMasks && warp >= 1 && warp <= kMaskingWarps) mask_product<C>(ring, task, warp - 1, lane);
+  } else {
+    ptx::claim_registers<sum_registers(C.config)>();
+    multiply_product<C>(p, ring, task, group, map_out);
+  }
+  if constexpr (G::kCluster > 1) ptx::cluster_sync();  // no block may leave while a peer still writes into it
+}
+
+}  // namespace trigen::wgmma_tf32_sm90

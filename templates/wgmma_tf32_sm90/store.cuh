@@ -1,0 +1,106 @@
+// From sums to global memory, through shared memory and the copy engine: panels of 64 tokens by 32 features,
+// staged by pairs of warps. With forward's and grad_input's epilogue: y = act(sum + bias) * gate + residual,
+// dx = sum + residual.
+#pragma once
+
+#include "epilogue.cuh"
+#include "params.h"
+#include "wgmma_sm90/store.cuh"
+#include "wgmma_tf32_sm90/geometry.cuh"
+
+namespace trigen::wgmma_tf32_sm90 {
+
+// Which features a thread has. The 16 rows of a warp's fragment are features in another order: rows r and r +
+// 8 are two neighbours, so that they are loaded and stored as one word of 8 bytes, and the 16-byte chunks of
+// a swizzled row that the warp reaches are c, c ^ 5, c + 1, (c + 1) ^ 5: chunks that differ in bit 2 fall on
+// different banks for four consecutive tokens (loads of x), and such that differ in bit 0 for every other
+// one (stores).
+struct FeatureLane {
+  unsigned chunk, half;  // of the swizzled row; which 8 bytes of it
+  __device__ __forceinline__ FeatureLane(unsigned warp, unsigned lane) {
+    const unsigned row = lane / 4;
+    chunk = (2 * (warp % 2) + row / 4) ^ (row / 2 % 2 * 5);
+    half = row % 2;
+  }
+  __device__ __forceinline__ int feature() const { return static_cast<int>(4 * chunk + 2 * half); }  // of 32
+  // Byte offset in row `row` of a swizzled panel.
+  __device__ __forceinline__ unsigned offset(unsigned row) const {
+    return row * 128 + ((chunk ^ (row & 7)) << 4) + half * 8;
+  }
+};
+
+// What becomes of two neighbouring features' sums of one token.
+template <Kernel C>
+struct TokenEpilogue {
+  static constexpr Shape s = C.shape;
+  const Params& p;
+  int head, batch, tokens, features, feature;
+
+  __device__ __forceinline__ void operator()(int token, float bias, float (&v)[2]) const {
+    const bool inside = token < tokens && feature < features && batch < p.B;
+    const auto at = [&](const Activations& t) {
+      return reinterpret_cast<float2*>(static_cast<float*>(t.data) +
+                                       (batch * t.batch + head * t.head + token * t.row + feature));
+    };
+    if constexpr (s.bias) v[0] += bias, v[1] += bias;
+    if constexpr (s.pre)
+      if (inside) *at(p.pre) = make_float2(v[0], v[1]);
+    v[0] = wgmma_sm90::activate_16bit<s.act>(v[0]), v[1] = wgmma_sm90::activate_16bit<s.act>(v[1]);
+    if constexpr (s.gate)
+      if (inside) {
+        const float2 g = *at(p.gate);
+        v[0] *= g.x, v[1] *= g.y;
+      }
+    if constexpr (s.residual)
+      if (inside) {
+        const float2 r = *at(p.residual);
+        v[0] += r.x, v[1] += r.y;
+      }
+  }
+};
+
+// The staging panels of one pair of warps, used in turn.
+template <Kernel C>
+struct OutputPanels {
+  using G = Geometry<C>;
+  unsigned base;
+  int pair, slot = 0;
+
+  __device__ __forceinline__ OutputPanels(const Ring<G>& ring, int p)
+      : base(ring.base + G::kStages * G::kStageBytes + p * G::kStorePanels * kPanelBytes), pair(p) {}
+
+  // Stores 64 tokens, whose 32 sums a thread begin at `sum`. finish(token of the panel, pair of values).
+  template <class Finish>
+  __device__ __forceinline__ void store(const float* sum, const TensorMap& map, int feature, int token,
+                                        int head, int batch, const FeatureLane& own, const Finish& finish) {
+    const bool leader = threadIdx.x % 64 == 0;
+    const unsigned lane = threadIdx.x % 32;
+    if (leader) ptx::tma_store_wait_read<G::kStorePanels - 1>();
+    ptx::named_barrier(1 + pair, 64);
+    const unsigned target = base + slot * kPanelBytes;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const unsigned row = 8 * j + lane % 4 * 2 + i;
+        float v[2] = {sum[4 * j + i], sum[4 * j + 2 + i]};
+        finish(static_cast<int>(row), v);
+        const unsigned words[2] = {__float_as_uint(v[0]), __float_as_uint(v[1])};
+        ptx::store_shared<8>(target + own.offset(row), words);
+      }
+    }
+    ptx::fence_async_shared();
+    ptx::named_barrier(1 + pair, 64);
+    if (leader) {
+      ptx::tma_store(map, target, feature, token, head, batch);
+      ptx::tma_store_commit();
+    }
+    slot = slot + 1 == G::kStorePanels ? 0 : slot + 1;
+  }
+  // The last stores read shared memory: wait for them before the block ends.
+  __device__ __forceinline__ void finish() const {
+    if (threadIdx.x % 64 == 0) ptx::tma_store_wait();
+  }
+};
+
+}  // namespace trigen::wgmma_tf32_sm90
