@@ -47,7 +47,8 @@ struct Geometry {
 };
 
 // One tile's tokens: `steps` along k in all, the first `whole` with all panels and nothing of the other
-// triangle.
+// triangle. Panel 0 is the one with the longest rows, the last one for lower: a step takes the first few
+// panels. (Products of the last few sums make ptxas run out of registers, C7511.)
 template <Kernel C>
 struct TokenTile {
   static constexpr Fill kFill = product_fill(C.shape);
@@ -57,29 +58,26 @@ struct TokenTile {
 
   __device__ __forceinline__ TokenTile(int row, int product_diag, int all_steps)
       : first(row * C.config.tile_m), diag(product_diag), all(all_steps) {
-    const int last = first + kPanelTokens * (kPanels - 1);
-    const bool lower = kFill == Fill::kLower;
-    steps = StepReach(kFill, lower ? last : first, diag, all).active;
-    whole = StepReach(kFill, lower ? first : last, diag, all).whole;
+    steps = reach(0).active;
+    whole = reach(kPanels - 1).whole;
+  }
+  // The first token of panel `panel`, and its part of k.
+  __device__ __forceinline__ int token(int panel) const {
+    return first + kPanelTokens * (kFill == Fill::kLower ? kPanels - 1 - panel : panel);
+  }
+  __device__ __forceinline__ StepReach reach(int panel) const {
+    return StepReach(kFill, token(panel), diag, all);
   }
   // The element of k with which step `step` begins.
   __device__ __forceinline__ int k(int step) const {
     return kStep * (kFill == Fill::kLower ? step : all - 1 - step);
   }
-  // How many panels take part in `step`: the last ones for lower, the first ones for upper.
+  // How many panels take part in `step`.
   __device__ __forceinline__ int panels(int step) const {
     int count = 0;
 #pragma unroll
-    for (int i = 0; i < kPanels; ++i)
-      count += step < StepReach(kFill, first + kPanelTokens * i, diag, all).active ? 1 : 0;
+    for (int i = 0; i < kPanels; ++i) count += step < reach(i).active ? 1 : 0;
     return count;
-  }
-  __device__ __forceinline__ static int first_panel(int count) {
-    return kFill == Fill::kLower ? kPanels - count : 0;
-  }
-  // Whether any step has a weight for panel `panel`.
-  __device__ __forceinline__ bool any(int panel) const {
-    return StepReach(kFill, first + kPanelTokens * panel, diag, all).active > 0;
   }
 };
 

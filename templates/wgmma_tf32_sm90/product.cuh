@@ -45,18 +45,17 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Task
     for (int i = 0; i < G::kConsumers; ++i) task.columns.locate(panel + i, batch[i], feature[i]);
     for (int step = 0; step < tile.steps; ++step) {
       const int k = tile.k(step), count = step < tile.whole ? G::kPanels : tile.panels(step);
-      const int begin = TokenTile<C>::first_panel(count);
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       const unsigned full = ring.full(at.stage);
       ptx::mbarrier_arrive_expect(full, G::kBytesA + count * kPanelBytes);
 #pragma unroll
       for (int i = 0; i < G::kPanels; ++i) {
-        if (i < begin || i >= begin + count) continue;
+        if (i >= count) continue;
         const unsigned target = ring.b(at.stage) + i * kPanelBytes;
         if constexpr (G::kCluster == 1)
-          ptx::tma_load(target, map_w, full, k, tile.first + kPanelTokens * i, 0, head);
+          ptx::tma_load(target, map_w, full, k, tile.token(i), 0, head);
         else if (static_cast<unsigned>(i % 2) == task.rank)  // each block loads half of W for both
-          ptx::tma_load_multicast(target, map_w, full, 3, k, tile.first + kPanelTokens * i, 0, head);
+          ptx::tma_load_multicast(target, map_w, full, 3, k, tile.token(i), 0, head);
       }
 #pragma unroll
       for (int i = 0; i < 2 * G::kConsumers; ++i)
@@ -81,11 +80,11 @@ __device__ __forceinline__ void mask_product(const Ring<Geometry<C>>& ring, Task
       if (step >= tile.whole) {
 #pragma unroll
         for (int i = 0; i < G::kPanels; ++i) {
-          const StepReach reach(kFill, tile.first + kPanelTokens * i, tile.diag, tile.all);
+          const StepReach reach = tile.reach(i);
           if (step < reach.whole || step >= reach.active) continue;
           const unsigned line = 32 * part + lane;
           // Kept: columns up to `edge` of the step (lower), from `edge` on (upper).
-          const int edge = tile.first + kPanelTokens * i + static_cast<int>(line) + tile.diag - tile.k(step);
+          const int edge = tile.token(i) + static_cast<int>(line) + tile.diag - tile.k(step);
           const unsigned base = ring.b(at.stage) + i * kPanelBytes + line * 128;
 #pragma unroll
           for (int chunk = 0; chunk < 8; ++chunk) {
@@ -123,15 +122,27 @@ __device__ __forceinline__ void load_features(unsigned (&a)[4][4], unsigned low,
   }
 }
 
-// One step with `kCount` panels of tokens.
+// One step with the first `kCount` panels of tokens.
 template <Kernel C, int kCount>
 __device__ __forceinline__ void multiply_step(float (&sum)[C.config.tile_m / 2], const unsigned (&a)[4][4],
                                               unsigned b, int keep) {
-  constexpr int kFirst = TokenTile<C>::kFill == Fill::kLower ? token_panels(C.config) - kCount : 0;
-  auto& part = reinterpret_cast<float(&)[32 * kCount]>(sum[32 * kFirst]);
-  const unsigned long long from = ptx::descriptor(b + kFirst * kPanelBytes, kPanelBytes);
+  auto& part = reinterpret_cast<float(&)[32 * kCount]>(sum);
+  const unsigned long long from = ptx::descriptor(b, kPanelBytes);
 #pragma unroll
   for (int i = 0; i < 4; ++i) ptx::wgmma_tf32_rs<64 * kCount>(part, a[i], from + 2 * i, keep | i);
+}
+
+// One step with `count` panels of tokens, waited for.
+template <Kernel C, int kCount>
+__device__ __forceinline__ void multiply_edge(float (&sum)[C.config.tile_m / 2], const unsigned (&a)[4][4],
+                                              unsigned b, int count, int keep) {
+  if constexpr (kCount > 1)
+    if (count < kCount) return multiply_edge<C, kCount - 1>(sum, a, b, count, keep);
+  ptx::wgmma_fence();
+  multiply_step<C, kCount>(sum, a, b, keep);
+  ptx::wgmma_commit();
+  ptx::wgmma_wait<0>();
+  ptx::pin(sum);
 }
 
 // One multiplying warpgroup.
@@ -158,8 +169,10 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
       ptx::mbarrier_wait(ring.full(at.stage), at.parity);
       load_features(a, ring.a(at.stage) + a_low, ring.a(at.stage) + a_high);
     };
-    // Products of one step, whose A is in `a`; then the next step's A goes into `next`.
-    const auto advance = [&](int step, unsigned(&next)[4][4]) {
+    // Products of one step, whose A is in `a`; the next step's goes into `next` meanwhile.
+    const auto whole = [&](int step, unsigned(&a)[4][4], unsigned(&next)[4][4]) {
+      ptx::wgmma_fence();
+      multiply_step<C, kPanels>(sum, a, ring.b(at.stage), step);
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();
       if (held >= 0) ring.release(held, lane);
@@ -167,41 +180,25 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
       at.advance();
       if (step + 1 < tile.steps) load(next);
     };
-    const auto whole = [&](int step, unsigned(&a)[4][4], unsigned(&next)[4][4]) {
-      ptx::wgmma_fence();
-      multiply_step<C, kPanels>(sum, a, ring.b(at.stage), step);
-      advance(step, next);
-    };
-    const auto edge = [&](int step, unsigned(&a)[4][4], unsigned(&next)[4][4]) {
-      if (G::kMasks && step >= tile.whole) {
-        ptx::mbarrier_wait(masked(ring, at.stage), mask_parity >> at.stage & 1);
-        mask_parity ^= 1u << at.stage;
-      }
-      const int count = tile.panels(step);
-      const unsigned b = ring.b(at.stage);
-      ptx::wgmma_fence();
-      if (count == 1) multiply_step<C, 1>(sum, a, b, step);
-      if constexpr (kPanels >= 2)
-        if (count == 2) multiply_step<C, 2>(sum, a, b, step);
-      if constexpr (kPanels >= 3)
-        if (count == 3) multiply_step<C, 3>(sum, a, b, step);
-      if constexpr (kPanels >= 4)
-        if (count == 4) multiply_step<C, 4>(sum, a, b, step);
-      advance(step, next);
-    };
     if (tile.steps > 0) load(a0);
     int step = 0;
     for (; step + 1 < tile.whole; step += 2) {
       whole(step, a0, a1);
       whole(step + 1, a1, a0);
     }
-    for (; step < tile.steps; step += 2) {
-      edge(step, a0, a1);
-      if (step + 1 < tile.steps) edge(step + 1, a1, a0);
-    }
     ptx::wgmma_wait<0>();
     ptx::pin(sum);
     if (held >= 0) ring.release(held, lane);
+    for (; step < tile.steps; ++step) {
+      if (G::kMasks && step >= tile.whole) {
+        ptx::mbarrier_wait(masked(ring, at.stage), mask_parity >> at.stage & 1);
+        mask_parity ^= 1u << at.stage;
+      }
+      multiply_edge<C, kPanels>(sum, a0, ring.b(at.stage), tile.panels(step), step);
+      ring.release(at.stage, lane);
+      at.advance();
+      if (step + 1 < tile.steps) load(a0);
+    }
 
     int head, batch, feature;
     const int panel = task.columns.template first<G>(column, head, task.rank) + static_cast<int>(group);
@@ -210,8 +207,8 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     const TokenEpilogue<C> finish{p, head, batch, task.tokens, task.features, feature + own.feature()};
 #pragma unroll
     for (int i = 0; i < kPanels; ++i) {
-      const int first = tile.first + kPanelTokens * i;
-      const bool any = tile.any(i);  // else the products left no sum
+      const int first = tile.token(i);
+      const bool any = tile.reach(i).active > 0;  // else the products left no sum
       output.store(sum + 32 * i, map_out, feature, first, head, batch, own, [&](int token, float(&v)[2]) {
         if (!any) v[0] = v[1] = 0.0f;
         float bias = 0.0f;

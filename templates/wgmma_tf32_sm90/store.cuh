@@ -70,6 +70,8 @@ struct OutputPanels {
       : base(ring.base + G::kStages * G::kStageBytes + p * G::kStorePanels * kPanelBytes), pair(p) {}
 
   // Stores 64 tokens, whose 32 sums a thread begin at `sum`. finish(token of the panel, pair of values).
+  // (The bits are moved by hand: NVRTC would move them where the products end, and ptxas then runs those one
+  // after the other, C7514.)
   template <class Finish>
   __device__ __forceinline__ void store(const float* sum, const TensorMap& map, int feature, int token,
                                         int head, int batch, const FeatureLane& own, const Finish& finish) {
@@ -85,7 +87,9 @@ struct OutputPanels {
         const unsigned row = 8 * j + lane % 4 * 2 + i;
         float v[2] = {sum[4 * j + i], sum[4 * j + 2 + i]};
         finish(static_cast<int>(row), v);
-        const unsigned words[2] = {__float_as_uint(v[0]), __float_as_uint(v[1])};
+        unsigned words[2];
+        asm volatile("mov.b32 %0, %1;" : "=r"(words[0]) : "f"(v[0]));
+        asm volatile("mov.b32 %0, %1;" : "=r"(words[1]) : "f"(v[1]));
         ptx::store_shared<8>(target + own.offset(row), words);
       }
     }
