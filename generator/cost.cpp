@@ -303,7 +303,8 @@ DeviceModel model_of(const Target& target) {
 
 Prediction predict(const Candidate& candidate, const DeviceModel& device,
                    const std::optional<Resources>& resources) {
-  if (candidate.family->name() == "wgmma_sm90") return predict_wgmma_sm90(candidate, device, resources);
+  if (candidate.family->name() == "wgmma_sm90" || candidate.family->name() == "wgmma_tf32_sm90")
+    return predict_wgmma_sm90(candidate, device, resources);
   if (candidate.family->name() == "decode") return predict_decode(candidate, device, resources);
   const Model m{candidate.problem, candidate.config, *candidate.target, device, candidate.family->name()};
   const Occupancy o = occupancy(m, candidate, resources);

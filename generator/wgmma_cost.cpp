@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "generator/families/tile_family.h"
 #include "generator/limits.h"
-#include "templates/wgmma_sm90.h"
+#include "templates/wgmma_tf32_sm90.h"
 
 namespace trigen {
 namespace {
@@ -38,15 +39,19 @@ struct Model {
 
   // One k block of a whole tile of `columns`.
   double step(double columns) const {
-    const double products = c.tile_m * columns * 64, sharers = std::max(1, c.cluster);
-    const double tensor = 2 * products / (target.mma16_flops / target.sms * kTensorShare);
+    const bool wide = p.dtype == DType::kF32;  // a rate measured, not of the datasheet
+    const double products = c.tile_m * columns * depth(), sharers = std::max(1, c.cluster);
+    const double rate = wide ? target.tf32_flops : target.mma16_flops * kTensorShare;
+    const double tensor = 2 * products / (rate / target.sms);
     const bool shares_b = p.op == Op::kGradWeight;  // else A
     const double feed =
         128 * (c.tile_m / (shares_b ? 1 : sharers) + columns / (shares_b ? sharers : 1)) / kFeedBytes;
     // The copy engine moves 16 bytes at least; shorter vectors would go through threads.
-    const double shorter = c.vec_a < 8 || c.vec_b < 8 ? 2 : 1;
+    const double shorter = !wide && (c.vec_a < 8 || c.vec_b < 8) ? 2 : 1;
     return slower * shorter * soft_max({std::max(tensor, feed), kLatencySeconds / std::max(1, c.stages - 1)});
   }
+  // Elements of a k block: 128 bytes.
+  double depth() const { return 128.0 / static_cast<double>(element_size(p.dtype)); }
   double tile() const {
     const Epilogue& e = p.epilogue;
     const double activation = e.act == Activation::kGELU ? 1.5 : e.act == Activation::kSiLU ? 0.75 : 0;
@@ -104,6 +109,56 @@ Load product_work(const Model& m) {
   return w;
 }
 
+// Clusters stand for all by a few.
+constexpr int kSamples = 8;
+
+// forward and grad_input of wgmma_tf32_sm90: features by tokens, steps of 32 along k that panels of 64 tokens
+// take part in. grad_input transposes W first.
+Load transposed_work(const Model& m) {
+  const Problem& p = m.p;
+  const Config& c = m.c;
+  const Fill fill = product_fill(kernel_shape(p));
+  const int rows = row_tiles(c, static_cast<int>(p.T)), steps = static_cast<int>((p.T + 31) / 32);
+  const int columns =
+      static_cast<int>(p.H) * wgmma_tf32_sm90::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
+  const int clusters = static_cast<int>(
+      std::min<int64_t>(std::max(1, m.target.sms / std::max(1, c.cluster)), int64_t{rows} * columns));
+  const int section = section_columns(c, rows, columns, clusters);
+  const int diag = static_cast<int>(p.op == Op::kGradInput ? -p.diag : p.diag),
+            panels = wgmma_tf32_sm90::token_panels(c);
+  const double step = m.step(c.tile_n), tile = m.tile();
+  std::vector<double> depth(static_cast<size_t>(rows), 0.0);  // whole steps
+  for (int row = 0; row < rows; ++row)
+    for (int i = 0; i < panels; ++i)
+      depth[static_cast<size_t>(row)] +=
+          static_cast<double>(wgmma_tf32_sm90::StepReach(fill, row * c.tile_m + 64 * i, diag, steps).active) /
+          panels;
+  Load w;
+  double all = 0;
+  for (double d : depth) all += d;
+  w.mean = (all * step + rows * tile) * columns / clusters;
+  for (int i = 0; i < kSamples; ++i) {
+    const int cluster = i * (clusters - 1) / (kSamples - 1);
+    Deal deal{rows, columns, section, clusters, cluster, fill == Fill::kLower};
+    double own = 0;
+    for (int row = 0, column = 0; deal.next(row, column);)
+      own += depth[static_cast<size_t>(row)] * step + tile;
+    w.longest = std::max(w.longest, own);
+  }
+  const double width = static_cast<double>(section) * c.cluster * c.tile_n,
+               panel = static_cast<double>(p.T) * width * 4;
+  const double missed =
+      std::clamp(panel / (static_cast<double>(m.device.l2_bytes) * kUsableL2) - 1, 0.0, 1.0);
+  const double rows_at_once = std::max(1.0, static_cast<double>(clusters) / section);
+  const double walks = std::max(0.0, all * 32 / static_cast<double>(p.T) / rows_at_once - 1);
+  w.dram_bytes = count_work(p).min_bytes + missed * walks * panel * columns / section;
+  w.feed_bytes = all * columns * c.cluster * 128 * (c.tile_m / static_cast<double>(c.cluster) + c.tile_n);
+  if (p.op == Op::kGradInput)
+    w.reduce_s = kNextLaunchSeconds + 4.0 * static_cast<double>(p.H * p.T) * static_cast<double>(p.T) /
+                                          (m.device.dram_bytes_per_s * kDramEfficiency);
+  return w;
+}
+
 // Shifting dy by taps: up to 32 reads of a word from shared memory for every 64 x 64 panel and thread, beside
 // the products' own. Not measured.
 constexpr double kShiftShare = 0.1;
@@ -114,7 +169,7 @@ Load weight_work(const Model& m) {
   const Shares s(Cut{.T = static_cast<int>(p.T),
                      .diag = static_cast<int>(p.diag),
                      .lower = p.fill == Fill::kLower,
-                     .depth = static_cast<int>(p.B * ((p.D + 63) / 64)),
+                     .depth = static_cast<int>(p.B * std::ceil(static_cast<double>(p.D) / m.depth())),
                      .split = std::max(1, m.c.split_k),
                      .blocks = m.target.sms / pair,
                      .tile_n = m.c.tile_n,
@@ -151,7 +206,9 @@ Prediction predict_wgmma_sm90(const Candidate& candidate, const DeviceModel& dev
                               const std::optional<Resources>& resources) {
   const double slower = resources && resources->spill_bytes > 0 ? 1.2 + resources->spill_bytes / 1000.0 : 1;
   const Model m{candidate.problem, candidate.config, *candidate.target, device, slower};
-  const Load w = candidate.problem.op == Op::kGradWeight ? weight_work(m) : product_work(m);
+  const Load w = candidate.problem.op == Op::kGradWeight  ? weight_work(m)
+                 : candidate.problem.dtype == DType::kF32 ? transposed_work(m)
+                                                          : product_work(m);
   // The grid is made for the target's SMs.
   const double scale =
       std::max(1.0, static_cast<double>(m.target.sms) / device.sms) * m.target.clock_hz / device.clock_hz;

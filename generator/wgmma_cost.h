@@ -1,5 +1,5 @@
-// The cost model of family wgmma_sm90, whose persistent blocks and copy engine the general model does not
-// know. Internal to generator/.
+// The cost model of families wgmma_sm90 and wgmma_tf32_sm90, whose persistent blocks and copy engine the
+// general model does not know. Internal to generator/.
 #pragma once
 
 #include "generator/cost.h"

@@ -98,6 +98,39 @@ extern "C" __global__ void wgmma_reduce(const __grid_constant__ trigen::Params p
   trigen::wgmma_sm90::reduce<kWgmmaWeight>(p);
 }
 
+#include "wgmma_tf32_sm90.cuh"
+
+namespace {
+constexpr trigen::Shape kTf32Forward{.op = trigen::Op::kForward,
+                                     .dtype = trigen::DType::kF32,
+                                     .wdtype = trigen::DType::kF32,
+                                     .math = trigen::Math::kTF32,
+                                     .bias = true};
+constexpr trigen::Kernel kTf32{.shape = kTf32Forward,
+                               .config = {.tile_m = 256,
+                                          .tile_n = 128,
+                                          .tile_k = 32,
+                                          .warps_m = 1,
+                                          .warps_n = 8,
+                                          .stages = 4,
+                                          .split_k = 1,
+                                          .vec_a = 4,
+                                          .vec_b = 4,
+                                          .vec_c = 4,
+                                          .cluster = 2,
+                                          .blocks = 1}};
+}  // namespace
+
+extern "C" __global__ void wgmma_tf32_forward(const __grid_constant__ trigen::Params p,
+                                              const __grid_constant__ trigen::TensorMap a,
+                                              const __grid_constant__ trigen::TensorMap b,
+                                              const __grid_constant__ trigen::TensorMap c) {
+  trigen::wgmma_tf32_sm90::run<kTf32>(p, a, b, c);
+}
+extern "C" __global__ void wgmma_tf32_transpose(const __grid_constant__ trigen::Params p) {
+  trigen::wgmma_tf32_sm90::transpose<kTf32>(p);
+}
+
 #include "decode.cuh"
 
 namespace {

@@ -1,6 +1,8 @@
 // Every family for every target that it serves, and the model's first choices.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "generator/cost.h"
 #include "generator/problem_lists.h"
 #include "runtime/compile.h"
@@ -191,6 +193,40 @@ TEST(Wgmma, ProductsAreNotSerialised) {
         ++compiled;
       }
   EXPECT_EQ(compiled, 30);
+}
+
+TEST(WgmmaTf32, ProductsAreNotSerialised) {
+  const Target* target = value_of(find_target("sm_90a"));
+  auto nvrtc = Nvrtc::choose(*target);
+  if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
+  const Family* family = value_of(find_family("wgmma_tf32_sm90"));
+  std::set<std::string> tiles;
+  for (const char* start :
+       {"forward", "forward,fill=upper", "grad_input", "grad_input,fill=upper", "grad_weight"})
+    for (const char* epilogue : {"", ",epilogue=residual", ",epilogue=bias", ",epilogue=bias+gelu+pre+gate",
+                                 ",epilogue=bias+accumulate", ",epilogue=bias+zero_outside"}) {
+      auto problem = parse_problem(std::string(start) + ",dtype=f32,math=tf32,B=8,T=2000,D=1024" + epilogue);
+      if (!problem) {  // no such epilogue
+        llvm::consumeError(problem.takeError());
+        continue;
+      }
+      int tried = 0;
+      for (const Config& config : family->configs(*problem, *target)) {
+        // One config of every tile; without an epilogue all of them, with one the first two.
+        const std::string tile = std::string(start) + epilogue + std::to_string(config.tile_m) + "x" +
+                                 std::to_string(config.tile_n) + ":" + std::to_string(config.cluster);
+        if ((*epilogue && tried >= 2) || !tiles.insert(tile).second) continue;
+        const Candidate candidate{*problem, target, family, config, false};
+        SCOPED_TRACE(describe(candidate) + " " + to_string(*problem));
+        auto binary = compile(candidate, **nvrtc);
+        ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
+        EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
+        EXPECT_EQ(resources_of(*binary).spill_bytes, 0);
+        ++tried;
+      }
+      EXPECT_GT(tried, 0) << to_string(*problem);
+    }
+  EXPECT_GT(tiles.size(), 50u);
 }
 
 std::vector<const Target*> every_target() {

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "templates/wgmma_sm90.h"
+#include "templates/wgmma_tf32_sm90.h"
 
 namespace trigen::wgmma_sm90 {
 namespace {
@@ -38,6 +38,32 @@ TEST(Reach, CountsTheBlocksThatHaveAWeight) {
           }
           EXPECT_EQ(reach.whole, whole) << "blocks " << blocks << " diag " << diag << " first " << first;
           EXPECT_EQ(reach.active, active) << "blocks " << blocks << " diag " << diag << " first " << first;
+        }
+}
+
+TEST(StepReach, CountsTheStepsThatHaveAWeight) {
+  using wgmma_tf32_sm90::kPanelTokens;
+  using wgmma_tf32_sm90::kStep;
+  for (Fill fill : {Fill::kLower, Fill::kUpper})
+    for (int steps : {1, 2, 5, 18})
+      for (int diag : {-700, -130, -65, -64, -63, -33, -32, -31, -3, 0, 1, 5, 31, 32, 33, 63, 64, 200, 700})
+        for (int first = 0; first < kStep * steps; first += kPanelTokens) {
+          const wgmma_tf32_sm90::StepReach reach(fill, first, diag, steps);
+          int whole = 0, active = 0;
+          for (int i = 0; i < steps; ++i) {
+            const int k = kStep * (fill == Fill::kLower ? i : steps - 1 - i);
+            int inside = 0;
+            for (int r = 0; r < kPanelTokens; ++r)
+              for (int c = 0; c < kStep; ++c) inside += kept(fill, first + r, k + c, diag);
+            if (inside == kPanelTokens * kStep) {
+              EXPECT_EQ(whole++, i);
+            }
+            if (inside > 0) {
+              EXPECT_EQ(active++, i);
+            }
+          }
+          EXPECT_EQ(reach.whole, whole) << "steps " << steps << " diag " << diag << " first " << first;
+          EXPECT_EQ(reach.active, active) << "steps " << steps << " diag " << diag << " first " << first;
         }
 }
 

@@ -1,0 +1,19 @@
+// trigen emit --arch sm_90a --candidate wgmma_tf32_sm90:tile=256x128x32,warps=1x8,stages=4,splitk=1,raster=16,vec=4x4x4,cluster=2,blocks=1 forward,dtype=f32,B=1,H=1,T=2048,D=1024,K=1,pad=0,math=tf32,epilogue=bias+gelu
+#include "wgmma_tf32_sm90.cuh"
+
+constexpr trigen::Kernel kKernel{
+    .shape = {.op = trigen::Op::kForward, .dtype = trigen::DType::kF32, .wdtype = trigen::DType::kF32,
+        .math = trigen::Math::kTF32, .layout = trigen::Layout::kBTD, .fill = trigen::Fill::kLower, .T = 2048,
+        .D = 1024, .H = 1, .K = 1, .pad = 0, .diag = 0, .bias = true, .act = trigen::Activation::kGELU,
+        .pre = false, .gate = false, .residual = false, .accumulate = false, .zero_outside = false},
+    .config = {.tile_m = 256, .tile_n = 128, .tile_k = 32, .warps_m = 1, .warps_n = 8, .stages = 4,
+        .split_k = 1, .raster = 16, .vec_a = 4, .vec_b = 4, .vec_c = 4, .cluster = 2, .blocks = 1},
+};
+
+extern "C" __global__ void __launch_bounds__(384, 1)
+trigen_forward(const __grid_constant__ trigen::Params p,
+    const __grid_constant__ trigen::TensorMap map0,
+    const __grid_constant__ trigen::TensorMap map1,
+    const __grid_constant__ trigen::TensorMap map2) {
+  trigen::wgmma_tf32_sm90::run<kKernel>(p, map0, map1, map2);
+}
