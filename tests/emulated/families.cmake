@@ -45,3 +45,35 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
                          SKIP_REGULAR_EXPRESSION "no compiler here makes")
   endforeach()
 endif()
+
+# wgmma_tf32_sm90, which small problems are not given: tiles of forward and grad_input (tokens x features, stages, blocks of a
+# cluster), and of grad_weight (the last two: parts, elements of a store).
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  set(runs)
+  foreach(tile 256x128:4:1 256x128:4:2 192x128:4:1 128x128:5:2 64x128:8:1 256x64:5:2 128x64:8:1)
+    list(APPEND runs forward:${tile}:4x4x4 grad_input:${tile}:1x4x4)
+  endforeach()
+  foreach(run ${runs} grad_weight:128x256:4:1:3:8 grad_weight:128x256:3:2:1:8 grad_weight:128x128:6:1:5:1)
+    string(REPLACE ":" ";" part ${run})
+    list(GET part 0 op)
+    list(GET part 1 tile)
+    list(GET part 2 stages)
+    list(GET part 3 cluster)
+    list(GET part 4 last)
+    if(op STREQUAL grad_weight)
+      list(GET part 5 vec)
+      set(rest "warps=8x1,stages=${stages},splitk=${last},vec=4x4x${vec}")
+    else()
+      string(REGEX REPLACE ".*x" "" features ${tile})
+      math(EXPR warps "${features} / 16")
+      set(rest "warps=1x${warps},stages=${stages},splitk=1,vec=${last}")
+    endif()
+    string(REPLACE ":" "_" name ${op}.${tile}_${stages}_${cluster})
+    add_test(NAME emulated.tf32.${name}
+             COMMAND trigen_program verify --device emulated:sm_90a --problems ${CMAKE_CURRENT_SOURCE_DIR}/problems_tf32_${op}.txt
+                     --family wgmma_tf32_sm90 --config tile=${tile}x32,${rest},cluster=${cluster},blocks=1)
+    set_tests_properties(emulated.tf32.${name} PROPERTIES LABELS emulated TIMEOUT 900
+                         ENVIRONMENT TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-tf32-${name}.db
+                         SKIP_REGULAR_EXPRESSION "no compiler here makes")
+  endforeach()
+endif()
