@@ -72,7 +72,7 @@ def bench_call(report, rounds=25, calls=300):
     weight = torch.randn(tokens, tokens, 1, device=device, dtype=torch.bfloat16)
     bias = torch.randn(tokens, device=device, dtype=torch.bfloat16)
     xg, wg, bg = (t.clone().requires_grad_() for t in (x, weight, bias))
-    ag = a.clone().requires_grad_()
+    ag, bg_too = (t.clone().requires_grad_() for t in (a, b))
     keep, nothing, nothing_autograd = nothing_operators()
     rest = (None, None, 0, "btd", "lower", 0, "none", "default")
     functional, operator = tt.triangular_conv1d, tt.forward
@@ -84,7 +84,7 @@ def bench_call(report, rounds=25, calls=300):
     stream = torch.cuda.current_stream().cuda_stream
     tensors = dict(x=trigen.DeviceTensor(x.data_ptr()), y=trigen.DeviceTensor(y.data_ptr()), w=weight.data_ptr(), bias=bias.data_ptr(),
                    stream=stream)
-    with_grad = {"torch.mm": lambda: torch.mm(ag, b), "nothing operator with derivative": lambda: nothing_autograd(xg, wg, bg, *rest),
+    with_grad = {"torch.mm": lambda: torch.mm(ag, bg_too), "torch.mm, one factor's gradient": lambda: torch.mm(ag, b), "nothing operator with derivative": lambda: nothing_autograd(xg, wg, bg, *rest),
                  "trigen functional": lambda: functional(xg, wg, bg), "trigen operator": lambda: operator(xg, wg, bg, *rest),
                  "conv1d": lambda: F.conv1d(xg, wg, bg)}
     no_grad = {"torch.mm": lambda: torch.mm(a, b), "torch.empty": lambda: torch.empty(x.shape, dtype=x.dtype, device=device),

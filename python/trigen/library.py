@@ -65,7 +65,9 @@ class CPlanInfo(_c.Structure):
 ARGS = struct.Struct("29q")
 # The same block with the strides of a tensor as bytes made beforehand: half the values to convert in each run. No rows: not for decode.
 ARGS_PREPARED = struct.Struct("qq24sq24sq24sq24sq24sq16sqqq16x")
-assert ARGS_PREPARED.size == ARGS.size
+# The same again for a run without pre, gate and residual: the strides of the second tensor and all that those three hold are one value.
+ARGS_USUAL = struct.Struct("qq24sq120sq16sqqq16x")
+assert ARGS_PREPARED.size == ARGS_USUAL.size == ARGS.size
 OPS = {"forward": 0, "grad_input": 1, "grad_weight": 2, "decode": 3}
 DTYPES = {"f16": 0, "bf16": 1, "f32": 2}
 MATHS = {"default": 0, "simt": 1, "tf32": 2}

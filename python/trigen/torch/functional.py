@@ -66,18 +66,18 @@ class _KnownConv(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        x, weight, narrow = ctx.saved_tensors
+        x, weight, *narrow = ctx.saved_tensors
         call = ctx.call
-        needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        needs_x, needs_weight, needs_bias, _, _, _ = ctx.needs_input_grad
         usual = needs_x and needs_weight and not _grad_enabled()
         if usual:
-            got = known.gradients(call, grad, x, weight, needs_bias, narrow)
+            got = known.gradients(call, grad, x, weight, narrow[0] if narrow else weight, needs_bias)
             if got is not None:
-                return (*got, None)
+                return (*got, None, None, None)
         got = _linear_gradients(grad, x, weight, call.bias, call.options, needs_x, needs_weight, needs_bias)
         if usual and _direct(grad, weight):
             known.learn_gradients(call, grad, x, weight, needs_bias)
-        return (*got, None)
+        return (*got, None, None, None)
 
 
 def _linear_gradients(grad, x, weight, bias, options, needs_x, needs_weight, needs_bias):
@@ -197,10 +197,13 @@ def triangular_conv1d(
             key, calls = None, ()
         for call in calls:
             if (call.check(x, weight) if bias is None else call.check(x, weight, bias)) and call.grad_mode is _grad_enabled():
-                if (x.data_ptr() | weight.data_ptr()) & 15 or recording.active is not None or (
+                x_pointer, weight_pointer = x.data_ptr(), weight.data_ptr()
+                if (x_pointer | weight_pointer) & 15 or recording.active is not None or (
                         call.autocast is not None and call.autocast is not _autocast_dtype("cuda")):
                     break
-                return _apply_known(x, weight, bias, call) if call.wants else _run_known(None, x, weight, bias, call)
+                if call.wants:
+                    return _apply_known(x, weight, bias, call, x_pointer, weight_pointer)
+                return _run_known(None, x, weight, bias, call, x_pointer, weight_pointer)
     pad = padding if type(padding) is int else resolve_padding(padding, 1 if weight.dim() == 2 else weight.shape[-1])
     options = (pad, layout, fill, diagonal, activation or "none", math)
     if _compiling() or not _direct(x, weight):

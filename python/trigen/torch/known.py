@@ -16,13 +16,13 @@ from typing import Dict, Optional, Tuple
 
 import torch
 
-from .. import recording
+from .. import library, recording
 from . import arguments, cuda
 
 _grad_enabled = torch.is_grad_enabled
 _SHAPES, _VARIANTS = 4096, 8  # how many shapes are remembered, and how many calls that differ otherwise for each
-_UNUSED = bytes(24)
-_pack, _ARGS_SIZE = cuda._pack, cuda._ARGS_SIZE
+_REST = bytes(96)  # no pre, gate or residual
+_pack, _ARGS_SIZE = library.ARGS_USUAL.pack, cuda._ARGS_SIZE
 _calls: Dict[tuple, Tuple["Call", ...]] = {}
 
 
@@ -85,16 +85,16 @@ def _try_guard() -> bool:
 class Call:
     """One combination: what forward launches, and the pairs of launches that its backward passes met."""
 
-    __slots__ = ("check", "grad_mode", "autocast", "wants", "options", "dtype", "index", "launch", "handle", "workspace", "x", "y", "weight", "bias",
-                 "narrow", "backward")
+    __slots__ = ("check", "grad_mode", "autocast", "wants", "options", "dtype", "index", "launch", "run", "handle", "workspace", "x", "y", "weight",
+                 "bias", "narrow", "backward")
 
     def __init__(self, tensors, options, launch, autocast):
         x = tensors[0]
         self.check, self.grad_mode, self.autocast = _guard(*tensors), _grad_enabled(), autocast
         self.wants = self.grad_mode and any(tensor.requires_grad for tensor in tensors)
         self.options, self.dtype, self.index, self.launch = options, x.dtype, x.get_device(), launch
-        self.handle, self.workspace, self.narrow = launch.handle, launch.workspace, launch.narrow
-        self.x, self.y, self.weight = launch.x, launch.y, launch.weight
+        self.run, self.handle, self.workspace, self.narrow = cuda._run, launch.handle, launch.workspace, launch.narrow
+        self.x, self.y, self.weight = launch.x, launch.y + _REST, launch.weight
         self.bias = cuda._empty_like(tensors[2].detach()) if len(tensors) == 3 else None  # what grad_bias looks like
         self.backward = ()
 
@@ -124,15 +124,19 @@ def learn(key, x, weight, bias, options, autocast) -> None:
         _calls[key] = (*before, call)
 
 
-def forward(ctx, x, weight, bias, call: Call):
+def forward(ctx, x, weight, bias, call: Call, x_pointer: int, weight_pointer: int):
     """y of a known call. ctx: that of the autograd.Function that calls this, which keeps what gradients() needs, or None."""
-    narrow, bias_pointer, workspace = None, 0, 0
+    bias_pointer = workspace = 0
     if call.narrow:
         narrow = cuda._narrowed(weight, call.dtype)
+        weight_pointer = narrow.data_ptr()
         if bias is not None:
             bias = cuda._narrowed(bias, call.dtype)
     if ctx is not None:
-        ctx.save_for_backward(x, weight, narrow)
+        if call.narrow:
+            ctx.save_for_backward(x, weight, narrow)
+        else:
+            ctx.save_for_backward(x, weight)
         ctx.call = call
     if bias is not None:
         bias_pointer = bias.data_ptr()
@@ -141,12 +145,8 @@ def forward(ctx, x, weight, bias, call: Call):
     if size:
         scratch = cuda._empty(size, dtype=torch.uint8, device=x.device)
         workspace = scratch.data_ptr()
-    status = cuda._run(
-        call.handle,
-        _pack(_ARGS_SIZE, x.data_ptr(), call.x, y.data_ptr(), call.y, 0, _UNUSED, 0, _UNUSED, 0, _UNUSED,
-              (weight if narrow is None else narrow).data_ptr(), call.weight, bias_pointer, workspace, size),
-        cuda._raw_stream(call.index),
-    )
+    status = call.run(call.handle, _pack(_ARGS_SIZE, x_pointer, call.x, y.data_ptr(), call.y, weight_pointer, call.weight, bias_pointer, workspace,
+                                         size), cuda._raw_stream(call.index))
     if status:
         cuda._launch_error(status, call.launch)
     return y
@@ -155,11 +155,12 @@ def forward(ctx, x, weight, bias, call: Call):
 class _Pair:
     """grad_input and grad_weight of one backward pass."""
 
-    __slots__ = ("check", "needs_bias", "first", "second", "workspace")
+    __slots__ = ("check", "needs_bias", "first", "second", "workspace", "grad", "second_grad")
 
     def __init__(self, tensors, needs_bias, first, second):
         self.check, self.needs_bias, self.first, self.second = _guard(*tensors), needs_bias, first, second
         self.workspace = max(first.workspace, second.workspace)  # one after the other on one stream, so in one memory
+        self.grad, self.second_grad = first.x + _REST, second.residual + _REST
 
 
 def learn_gradients(call: Call, grad, x, weight, needs_bias) -> None:
@@ -174,8 +175,8 @@ def learn_gradients(call: Call, grad, x, weight, needs_bias) -> None:
         call.backward = (*before, _Pair((grad, x, weight), needs_bias, first, second))
 
 
-def gradients(call: Call, grad, x, weight, needs_bias, narrow):
-    """(dx, dW, dbias or None), or None where this backward pass is a new one."""
+def gradients(call: Call, grad, x, weight, narrow, needs_bias: bool):
+    """(dx, dW, dbias or None), or None where this backward pass is a new one. narrow: the weight that forward rounded, or the weight."""
     for pair in call.backward:
         if pair.needs_bias is needs_bias and pair.check(grad, x, weight):
             break
@@ -184,23 +185,22 @@ def gradients(call: Call, grad, x, weight, needs_bias, narrow):
     grad_pointer, x_pointer = grad.data_ptr(), x.data_ptr()
     if (grad_pointer | x_pointer) & 15 or recording.active is not None:
         return None
-    run = cuda._run
-    first, second, size, workspace = pair.first, pair.second, pair.workspace, 0
+    run, first, second, size, workspace = call.run, pair.first, pair.second, pair.workspace, 0
     stream = cuda._raw_stream(call.index)
     dx = cuda._empty_like(grad)
     if size:
         scratch = cuda._empty(size, dtype=torch.uint8, device=x.device)
         workspace = scratch.data_ptr()
-    status = run(first.handle, _pack(_ARGS_SIZE, dx.data_ptr(), first.y, grad_pointer, first.x, 0, _UNUSED, 0, _UNUSED, 0, _UNUSED,
-                                     (weight if narrow is None else narrow).data_ptr(), first.weight, 0, workspace, size), stream)
+    status = run(first.handle, _pack(_ARGS_SIZE, dx.data_ptr(), first.y, grad_pointer, pair.grad, narrow.data_ptr(), first.weight, 0, workspace,
+                                     size), stream)
     if status:
         cuda._launch_error(status, first)
     dw, db, db_pointer = cuda._empty_like(weight), None, 0
     if needs_bias:
         db = cuda._empty_like(call.bias)
         db_pointer = db.data_ptr()
-    status = run(second.handle, _pack(_ARGS_SIZE, x_pointer, second.x, grad_pointer, second.residual, 0, _UNUSED, 0, _UNUSED, 0, _UNUSED,
-                                      dw.data_ptr(), second.weight, db_pointer, workspace, size), stream)
+    status = run(second.handle, _pack(_ARGS_SIZE, x_pointer, second.x, grad_pointer, pair.second_grad, dw.data_ptr(), second.weight, db_pointer,
+                                      workspace, size), stream)
     if status:
         cuda._launch_error(status, second)
     return dx, dw, db
