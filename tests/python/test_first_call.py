@@ -1,0 +1,98 @@
+"""What a first call does: availability and its reasons, the first-choice and the generic kernel at once, warnings once, TRIGEN_NO_JIT, cache order."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
+
+import trigen
+from emulated import TARGET
+from test_cuda_path import device, make  # noqa: F401
+from trigen.torch import cuda
+
+
+def driver(folder, init: int, count: int):
+    """A libcuda.so that answers cuInit and cuDeviceGetCount so."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("[SKIP] no C compiler to make a driver library with")
+    source, file = folder / "driver.c", folder / f"libcuda_{init}_{count}.so"
+    source.write_text(f"int cuInit(unsigned flags) {{ return {init}; }}\nint cuDeviceGetCount(int* count) {{ *count = {count}; return 0; }}\n")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", file, source], check=True)
+    return str(file)
+
+
+def test_availability_says_why_not(monkeypatch, library, tmp_path):
+    for chosen, reason in ((str(tmp_path / "none.so"), "no NVIDIA driver here"), (driver(tmp_path, 100, 0), "the NVIDIA driver finds no device"),
+                           (driver(tmp_path, 999, 0), r"cuInit returned 999\); run nvidia-smi"), (driver(tmp_path, 0, 0), "check CUDA_VISIBLE_DEVICES")):
+        monkeypatch.setenv("TRIGEN_DRIVER", chosen)
+        answer = trigen.is_available()
+        assert not answer and answer.reason in repr(answer)
+        assert re.search(reason, answer.reason), answer.reason
+    for chosen in (driver(tmp_path, 0, 2), "emulated:sm_80"):
+        monkeypatch.setenv("TRIGEN_DRIVER", chosen)
+        answer = trigen.is_available()
+        assert answer and repr(answer) == "trigen is available" and answer.reason == ""
+
+
+def test_an_untuned_problem_is_said_once_not_per_call(device, library, monkeypatch, tmp_path):  # noqa: F811
+    runtime = library.Runtime(driver=f"emulated:{TARGET}", layers=[tmp_path / "cache.db"])
+    monkeypatch.setattr(library, "_shared", runtime)
+    monkeypatch.setattr(cuda, "_warned", set())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for tokens in (8, 16):
+            x, _, _, weight, bias = make(n=tokens, D=16)
+            for _ in range(2):
+                cuda.forward(*map(device.put, (x, weight, bias)))
+    said = [str(one.message) for one in caught if issubclass(one.category, trigen.TrigenWarning)]
+    assert len(said) == 1 and "the cache has no tuned kernel for a problem of this run; the model's first choice runs instead" in said[0]
+    infos = cuda.plans()
+    assert [(info.provenance, info.match, info.binary_from) for info in infos] == [("predicted", "none", "compiled")] * 2
+    runtime.close()
+
+
+def test_the_generic_kernel_serves_every_shape_by_one_compile(device, library, monkeypatch, tmp_path):  # noqa: F811
+    """miss="generic": the second shape needs no compiler."""
+    cache = tmp_path / "cache.db"
+    x, _, weight, poisoned, bias = make(n=24, D=16)
+    runtime = library.Runtime(driver=f"emulated:{TARGET}", layers=[cache], miss="generic")
+    monkeypatch.setattr(library, "_shared", runtime)
+    first = cuda.forward(*map(device.put, (x, poisoned, bias))).clone()
+    torch.testing.assert_close(first, torch.tril(weight.squeeze(-1).float()).matmul(x.float()).add(bias.float()[:, None]).half(), rtol=4e-3, atol=4e-3)
+    generic = cuda.plans()[0].candidate
+    runtime.close()
+    runtime = library.Runtime(driver=f"emulated:{TARGET}", layers=[cache], miss="generic", no_jit=True)
+    monkeypatch.setattr(library, "_shared", runtime)
+    x, _, weight, poisoned, bias = make(n=40, D=8, B=3)
+    got = cuda.forward(*map(device.put, (x, poisoned, bias))).clone()
+    torch.testing.assert_close(got, torch.tril(weight.squeeze(-1).float()).matmul(x.float()).add(bias.float()[:, None]).half(), rtol=4e-3, atol=4e-3)
+    assert cuda.plans()[1].candidate == generic and cuda.plans()[1].binary_from == "cache"
+    runtime.close()
+
+
+NO_JIT = """
+import trigen
+runtime = trigen.Runtime(driver="emulated:%s")
+try:
+    runtime.plan("forward,dtype=f16,B=1,T=8,D=8", 0)
+except trigen.CacheMiss as error:
+    print("miss:", error)
+"""
+
+
+def test_no_jit_and_the_cache_of_the_environment(emulated, library, repository, tmp_path):  # noqa: F811
+    """TRIGEN_NO_JIT and TRIGEN_CACHE as a program of its own meets them."""
+    environment = {**os.environ, "PYTHONPATH": str(repository / "python"), "TRIGEN_NO_JIT": "1", "TRIGEN_CACHE": str(tmp_path / "named.db"),
+                   "XDG_CACHE_HOME": str(tmp_path / "user")}
+    done = subprocess.run([sys.executable, "-c", NO_JIT % TARGET], env=environment, capture_output=True, text=True)
+    assert done.stdout.startswith("miss: the cache has no kernel for forward,dtype=f16,B=1,H=1,T=8,D=8,K=1,pad=0"), done.stdout + done.stderr
+    assert "compiling is forbidden (TRIGEN_NO_JIT)" in done.stdout
+    assert f"looked in {tmp_path}/named.db, {tmp_path}/user/trigen/cache.db" in done.stdout
+
