@@ -1,6 +1,7 @@
 """Part `model` of torch_ops.py: training steps of a masked mixer language model, end to end."""
 
 import copy
+import gc
 import importlib.util
 import statistics
 import time
@@ -61,6 +62,7 @@ def bench_model(report, shape, layers, precision, device, compiled=True, compile
     for kind in kinds:
         for name in ("no mixing", "plain", "trigen"):
             arm = kind + name
+            before = torch.cuda.memory_allocated() if device == "cuda" else 0
             model = copy.deepcopy(original).to(device)
             began = time.perf_counter()
             run = prepare(arm, model, T, compile_what)
@@ -90,7 +92,7 @@ def bench_model(report, shape, layers, precision, device, compiled=True, compile
                         step_ms=round(step_ms, 3), tokens_per_s=round(1e3 * B * T / step_ms), first_steps_s=round(first, 2),
                         compiled=compile_what if kind else None)
             if device == "cuda":
-                line["peak_GiB"] = round(torch.cuda.max_memory_allocated() / 2**30, 3)
+                line["peak_GiB"] = round((torch.cuda.max_memory_allocated() - before) / 2**30, 3)
             if name != "no mixing":
                 mixing = step_ms - milliseconds[kind + "no mixing"]
                 line.update(mixing_ms=round(mixing, 3), mixing_share=round(mixing / step_ms, 3), first_loss=round(losses_of[arm][0], 4),
@@ -102,6 +104,8 @@ def bench_model(report, shape, layers, precision, device, compiled=True, compile
                 line.update(plain_mixing_over_trigen=round(base / mixing, 3) if mixing > 0 else None)
             report.add(**line)
             del model, run, optimiser, loss, losses
+            torch._dynamo.reset()  # what was compiled holds the model that it was compiled for
+            gc.collect()
             if device == "cuda":
                 torch.cuda.empty_cache()
 
