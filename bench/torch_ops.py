@@ -22,7 +22,7 @@ accumulation into .grad. Casts of the weight that an arm needs under autocast ar
 the weight between steps). On a GPU each backward pass wakes autograd's device thread and is waited for: a cost of the pass, not of the
 operator, that a model pays once for all its layers. `eager` has it in full, `eager_chain` an eighth, `eager_inline` none.
 
-Medians over interleaved rounds; inputs rotate through more memory than the L2 holds. Ratios are the best other arm's time over trigen's:
+Medians over interleaved rounds; a sample of eager steps is 32 of them, between which nothing waits, as in training; inputs rotate through more memory than the L2 holds. Ratios are the best other arm's time over trigen's:
 above 1 trigen is faster.
 """
 
@@ -127,7 +127,7 @@ def main():
     parser.add_argument("--precision", default="bfloat16", help=f"of the parts step and model: {', '.join(PRECISIONS)}, or several with commas")
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--shapes", default="mixer", help=f"{', '.join(SHAPES)}, or B,T,D[,K[,H]];... (parts step and model; the model takes B,T,D)")
-    parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds of the part step")
+    parser.add_argument("--rounds", type=int, default=11, help="interleaved rounds of the part step")
     parser.add_argument("--steps", type=int, default=10, help="measured steps of each model")
     parser.add_argument("--tune", metavar="BUDGET", help="tune the step's problems first, so long for each (20s, 1m)")
     parser.add_argument("--no-compiled", action="store_true", help="no arms under torch.compile")

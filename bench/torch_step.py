@@ -96,7 +96,7 @@ class Arm:
         self.held += [leaf.data for leaf in self.leaves]
 
 
-def bench_step(report, shape, precision, device, rounds=15, repeats=8, compiled=True, chain=True):
+def bench_step(report, shape, precision, device, rounds=15, repeats=32, compiled=True, chain=True):
     """One line: for each arm microseconds of a step in eager mode, the same with autograd on the calling thread, a step within a chain of
     eight (eager), a step as a CUDA graph, forward alone as a graph, and gradients, the difference of the two."""
     B, T, D, K, H = shape
@@ -181,7 +181,7 @@ def bench_step(report, shape, precision, device, rounds=15, repeats=8, compiled=
             with torch.autograd.set_multithreading_enabled(False):
                 measured["eager_inline"] = clock(lambda: eager(arm, step, turns * rotation)) / (turns * rotation)
             if chain and (round_number == 0 or round_number % 2):
-                measured["eager_chain"] = clock(lambda: eager(arm, step_chain, 2)) / (2 * CHAIN)
+                measured["eager_chain"] = clock(lambda: eager(arm, step_chain, 4)) / (4 * CHAIN)
             for kind in ("graph", "forward_graph"):
                 if (name, kind) in graphs:
                     measured[kind] = clock(graphs[name, kind].replay) / rotation
