@@ -179,8 +179,8 @@ def test_how_much_is_remembered(device, learned, monkeypatch):  # noqa: F811
 
 def test_a_guard_that_misses_something_is_not_used(monkeypatch):
     monkeypatch.setattr(known, "_works", None)
-    monkeypatch.setattr(known, "_guard", lambda *tensors: lambda *others: True)
+    monkeypatch.setattr(known, "guard", lambda *tensors: lambda *others: True)
     assert not known.works()
     monkeypatch.setattr(known, "_works", None)
-    monkeypatch.setattr(known, "_guard", lambda *tensors: 1 / 0)
+    monkeypatch.setattr(known, "guard", lambda *tensors: 1 / 0)
     assert not known.works()

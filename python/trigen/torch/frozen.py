@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import torch
 
-from . import cuda
+from .. import library
+from . import cuda, known
 from .modules import TriangularConv1d
+
+_pack = library.ARGS_USUAL.pack
 
 
 class FrozenMixer:
@@ -20,6 +23,7 @@ class FrozenMixer:
         self._like = (example.shape, example.stride(), example.dtype, example.get_device())
         self._low = example.data_ptr() & 15
         self._launch = None
+        self._check = known.guard(example.detach()) if known.works() else lambda x: False
         with torch.no_grad():
             module(example)
             if example.is_cuda:
@@ -37,10 +41,33 @@ class FrozenMixer:
         if launch.bias_tokens and bias is not None:
             bias = bias[:, : launch.bias_tokens].contiguous()
         self._launch, self._weight, self._bias = launch, weight, bias
-        self._shape, self._dtype, self._device, self._index = example.shape, example.dtype, example.device, example.get_device()
-        self._after = (0, bytes(24)) * 3 + (weight.data_ptr(), launch.weight, 0 if bias is None else bias.data_ptr())
+        self._index, self._scratch = example.get_device(), known.scratch(launch.workspace, example.device)
+        self._rest = launch.y + bytes(96)  # no pre, gate or residual
+        self._after = weight.data_ptr(), launch.weight, 0 if bias is None else bias.data_ptr()
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if not self._check(x):
+            self._refuse(x)
+        launch, pointer = self._launch, x.data_ptr()
+        if launch is None or pointer & 15 != self._low:
+            with torch.no_grad():
+                return self._module(x)
+        y = cuda._empty_like(x) if launch.like_x else cuda._empty(x.shape, dtype=x.dtype, device=x.device)
+        workspace = 0
+        if launch.workspace:
+            scratch = cuda._empty_like(self._scratch)
+            workspace = scratch.data_ptr()
+        status = cuda._run(
+            launch.handle,
+            _pack(cuda._ARGS_SIZE, pointer, launch.x, y.data_ptr(), self._rest, *self._after, workspace, launch.workspace),
+            cuda._raw_stream(self._index),
+        )
+        if status:
+            cuda._launch_error(status, launch)
+        return y
+
+    def _refuse(self, x) -> None:
+        """Raises, unless x is what the plan was made for after all (under autocast, say, which changes nothing here)."""
         if (x.shape, x.stride(), x.dtype, x.get_device()) != self._like:
             shape, stride, dtype, _ = self._like
             raise ValueError(
@@ -50,23 +77,6 @@ class FrozenMixer:
         if x.requires_grad and torch.is_grad_enabled():
             raise ValueError(f"x (shape {list(x.shape)}) requires grad; a frozen plan has no derivative; allowed: torch.no_grad(), x.detach(), "
                              f"or the module itself")
-        launch = self._launch
-        if launch is None or x.data_ptr() & 15 != self._low:
-            with torch.no_grad():
-                return self._module(x)
-        y = cuda._empty(self._shape, dtype=self._dtype, device=self._device)
-        workspace = 0
-        if launch.workspace:
-            scratch = cuda._empty(launch.workspace, dtype=torch.uint8, device=self._device)
-            workspace = scratch.data_ptr()
-        status = cuda._run(
-            launch.handle,
-            cuda._pack(cuda._ARGS_SIZE, x.data_ptr(), launch.x, y.data_ptr(), launch.y, *self._after, workspace, launch.workspace),
-            cuda._raw_stream(self._index),
-        )
-        if status:
-            cuda._launch_error(status, launch)
-        return y
 
 
 def freeze(module: TriangularConv1d, example: torch.Tensor) -> FrozenMixer:

@@ -26,7 +26,7 @@ _pack, _ARGS_SIZE = library.ARGS_USUAL.pack, cuda._ARGS_SIZE
 _calls: Dict[tuple, Tuple["Call", ...]] = {}
 
 
-def _guard(*tensors):
+def guard(*tensors):
     """The check of these tensors under the modes of now."""
     return torch._C._dynamo.guards.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
 
@@ -58,7 +58,7 @@ def _try_guard() -> bool:
         pass
 
     one, two = torch.zeros(2, 3, 3), torch.zeros(2, 3, 3)  # two: one tensor given twice never passes
-    check = _guard(one, two)
+    check = guard(one, two)
     if not (check(one, two) and check(torch.ones(2, 3, 3), one)):
         return False
     differ = (torch.zeros(3, 3, 3), torch.zeros(2, 3), one.transpose(1, 2), one.double(), one.to("meta"), one.clone().requires_grad_(),
@@ -68,7 +68,7 @@ def _try_guard() -> bool:
     passed = []  # in each of these modes, the check made outside
     with torch.autocast("cpu", torch.bfloat16):
         passed.append(check(one, two))
-        inside = _guard(one, two)
+        inside = guard(one, two)
         if not inside(one, two):
             return False
     passed.append(inside(one, two))
@@ -82,7 +82,7 @@ def _try_guard() -> bool:
     return len(passed) >= 5 and not any(passed)
 
 
-def _scratch(size: int, device):
+def scratch(size: int, device):
     """What torch.empty_like makes a workspace from in half the time of torch.empty: a byte that looks like that many."""
     return torch.empty(1, dtype=torch.uint8, device=device).expand(size) if size else None
 
@@ -95,11 +95,11 @@ class Call:
 
     def __init__(self, tensors, options, launch, autocast):
         x = tensors[0]
-        self.check, self.grad_mode, self.autocast = _guard(*tensors), _grad_enabled(), autocast
+        self.check, self.grad_mode, self.autocast = guard(*tensors), _grad_enabled(), autocast
         self.wants = self.grad_mode and any(tensor.requires_grad for tensor in tensors)
         self.options, self.dtype, self.index, self.launch = options, x.dtype, x.get_device(), launch
         self.run, self.handle, self.workspace, self.narrow = cuda._run, launch.handle, launch.workspace, launch.narrow
-        self.scratch = _scratch(self.workspace, x.device)
+        self.scratch = scratch(self.workspace, x.device)
         self.x, self.y, self.weight = launch.x, launch.y + _REST, launch.weight
         self.bias = cuda._empty_like(tensors[2].detach()) if len(tensors) == 3 else None  # what grad_bias looks like
         self.backward = ()
@@ -164,9 +164,9 @@ class _Pair:
     __slots__ = ("check", "needs_bias", "first", "second", "workspace", "scratch", "grad", "second_grad")
 
     def __init__(self, tensors, needs_bias, first, second):
-        self.check, self.needs_bias, self.first, self.second = _guard(*tensors), needs_bias, first, second
+        self.check, self.needs_bias, self.first, self.second = guard(*tensors), needs_bias, first, second
         self.workspace = max(first.workspace, second.workspace)  # one after the other on one stream, so in one memory
-        self.scratch = _scratch(self.workspace, tensors[0].device)
+        self.scratch = scratch(self.workspace, tensors[0].device)
         self.grad, self.second_grad = first.x + _REST, second.residual + _REST
 
 
