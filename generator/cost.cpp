@@ -8,6 +8,7 @@
 #include "generator/limits.h"
 #include "generator/makespan.h"
 #include "generator/wgmma_cost.h"
+#include "generator/wgmma_taps_cost.h"
 #include "llvm/ADT/SmallVector.h"
 
 namespace trigen {
@@ -303,6 +304,8 @@ DeviceModel model_of(const Target& target) {
 
 Prediction predict(const Candidate& candidate, const DeviceModel& device,
                    const std::optional<Resources>& resources) {
+  if (candidate.family->name() == "wgmma_taps_sm90")
+    return predict_wgmma_taps_sm90(candidate, device, resources);
   if (candidate.family->name() == "wgmma_sm90" || candidate.family->name() == "wgmma_tf32_sm90")
     return predict_wgmma_sm90(candidate, device, resources);
   if (candidate.family->name() == "decode") return predict_decode(candidate, device, resources);

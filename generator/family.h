@@ -22,6 +22,8 @@ namespace trigen {
 //   kX, kY        Params::x, y          (d, t, h, b)
 //   kW            Params::w             (s, t, 1, h)
 //   kTransposedW  Params::workspace     (t, s, 1, h), f32: W's transpose (templates/wgmma_tf32_sm90.h)
+//   kPackedW      Params::workspace     (s, t, j, h), x's type, as the packing launch left it
+//   (templates/pack.h)
 // The others are of f32 tensors, and loads through them round to tf32:
 //   kRoundedX, kRoundedY, kRoundedW     as above
 //   kRoundedStepX, kRoundedStepY        with boxes of 32 rows: one step along k of 32
@@ -34,7 +36,8 @@ enum class MappedTensor : int {
   kRoundedY,
   kRoundedW,
   kRoundedStepX,
-  kRoundedStepY
+  kRoundedStepY,
+  kPackedW
 };
 
 // One kernel launch of a plan.
@@ -59,6 +62,7 @@ llvm::StringRef entry_name(Op op);
 // "trigen_" + the name of the template's function.
 inline constexpr llvm::StringLiteral kReduceEntry = "trigen_reduce";        // after split_k > 1
 inline constexpr llvm::StringLiteral kTransposeEntry = "trigen_transpose";  // W into the workspace, first
+inline constexpr llvm::StringLiteral kPackEntry = "trigen_pack_weights";    // W into the workspace, first
 
 class Family {
  public:

@@ -30,7 +30,13 @@ Problem RandomProblem::next_small(bool tf32) {
   if (count_work(p).dense_flop > 4e7) p.B = p.H = 1;
   rest(p);
   if (plain) {
-    p.K = 1, p.pad = 0, p.layout = Layout::kBTD;
+    p.layout = Layout::kBTD;
+    if (coin()) {
+      p.K = 1, p.pad = 0;
+    } else {  // Hopper's taps
+      if (coin()) p.K = 1 + pick(32), p.pad = pick(p.K);
+      p.epilogue.pre = p.epilogue.gate = p.epilogue.residual = false;
+    }
     set_contiguous_alignment(p);
   }
   return p;

@@ -47,7 +47,7 @@ struct Model {
     const double feed =
         128 * (c.tile_m / (shares_b ? 1 : sharers) + columns / (shares_b ? sharers : 1)) / kFeedBytes;
     // The copy engine moves 16 bytes at least; shorter vectors would go through threads.
-    const double shorter = !wide && (c.vec_a < 8 || c.vec_b < 8) ? 2 : 1;
+    const double shorter = !wide && c.vec_b < 8 ? 2 : 1;
     return slower * shorter * soft_max({std::max(tensor, feed), kLatencySeconds / std::max(1, c.stages - 1)});
   }
   // Elements of a k block: 128 bytes.
@@ -59,6 +59,17 @@ struct Model {
            (1 + activation + 0.5 * (e.pre + e.gate + e.residual));
   }
 };
+
+// The launch that packs W ahead of the product (templates/pack.h): its bytes pass through the L2. Not
+// measured.
+constexpr double kPackBytes = 2.5e12;  // per second
+
+double pack_seconds(const Problem& p) {
+  if (p.op == Op::kGradWeight || (p.wdtype == p.dtype && p.walign >= 16)) return 0;
+  const double weights =
+      static_cast<double>(p.H * p.K) * static_cast<double>(p.T) * static_cast<double>(p.T) / 2;
+  return kNextLaunchSeconds + weights * (2 + static_cast<double>(element_size(p.wdtype))) / kPackBytes;
+}
 
 Load product_work(const Model& m) {
   const Problem& p = m.p;
@@ -218,7 +229,7 @@ Prediction predict_wgmma_sm90(const Candidate& candidate, const DeviceModel& dev
   r.tail_s = std::max(0.0, w.longest - w.mean) * scale;
   r.dram_s = w.dram_bytes / (device.dram_bytes_per_s * kDramEfficiency);
   r.l2_s = w.feed_bytes / (kFeedBytes * device.sms);
-  r.fixed_s = kLaunchSeconds + kStartSeconds + w.reduce_s;
+  r.fixed_s = kLaunchSeconds + kStartSeconds + w.reduce_s + pack_seconds(candidate.problem);
   r.seconds = r.fixed_s + soft_max({r.compute_s + r.tail_s, r.dram_s});
   name_limiter(r, "tensor");
   return r;

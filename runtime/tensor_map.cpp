@@ -1,5 +1,6 @@
 #include "runtime/tensor_map.h"
 
+#include "templates/pack.h"
 #include "templates/wgmma_tf32_sm90.h"
 
 namespace trigen {
@@ -7,6 +8,18 @@ namespace trigen {
 using namespace cuda;
 
 namespace {
+
+CUresult encode_packed(const DriverApi& api, DType dtype, const Params& params, CUtensorMap* map) {
+  const auto T = static_cast<unsigned long long>(params.T), K = static_cast<unsigned long long>(params.K);
+  const unsigned long long extents[4] = {T, T, K, static_cast<unsigned long long>(params.H)};
+  const unsigned long long row = 2ull * packing::pitch(params.T);
+  const unsigned long long strides[3] = {row, row * T, row * T * K};
+  const unsigned box[4] = {64, 64, 1, 1}, steps[4] = {1, 1, 1, 1};
+  return api.cuTensorMapEncodeTiled(
+      map, dtype == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4,
+      params.workspace, extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
 
 // What a MappedTensor says.
 struct Mapping {
@@ -32,6 +45,7 @@ Mapping mapping_of(MappedTensor tensor) {
       return {.weights = false, .transposed = false, .rounded = true, .x = true, .rows = 32};
     case MappedTensor::kRoundedStepY:
       return {.weights = false, .transposed = false, .rounded = true, .x = false, .rows = 32};
+    case MappedTensor::kPackedW:  // encode_packed
     case MappedTensor::kW:
       break;
   }
@@ -42,6 +56,7 @@ Mapping mapping_of(MappedTensor tensor) {
 
 CUresult encode_tensor_map(const DriverApi& api, MappedTensor tensor, DType dtype, DType wdtype,
                            const Params& params, CUtensorMap* map) {
+  if (tensor == MappedTensor::kPackedW) return encode_packed(api, dtype, params, map);
   const Mapping m = mapping_of(tensor);
   const Activations& a = m.x ? params.x : params.y;
   const auto T = static_cast<unsigned long long>(params.T), H = static_cast<unsigned long long>(params.H);

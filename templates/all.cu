@@ -88,6 +88,9 @@ extern "C" __global__ void wgmma_forward(const __grid_constant__ trigen::Params 
                                          const __grid_constant__ trigen::TensorMap c) {
   trigen::wgmma_sm90::run<kWgmmaForward>(p, a, b, c);
 }
+extern "C" __global__ void wgmma_pack(const __grid_constant__ trigen::Params p) {
+  trigen::wgmma_sm90::pack_weights<kWgmmaForward>(p);
+}
 extern "C" __global__ void wgmma_weight(const __grid_constant__ trigen::Params p,
                                         const __grid_constant__ trigen::TensorMap a,
                                         const __grid_constant__ trigen::TensorMap b,
@@ -160,4 +163,37 @@ extern "C" __global__ void decode_run(const __grid_constant__ trigen::Params p) 
 }
 extern "C" __global__ void decode_reduce(const __grid_constant__ trigen::Params p) {
   trigen::decode::reduce<kDecode>(p);
+}
+
+#include "wgmma_taps_sm90.cuh"
+
+namespace {
+constexpr trigen::Kernel kWgmmaTaps{.shape = {.op = trigen::Op::kForward,
+                                              .dtype = trigen::DType::kBF16,
+                                              .wdtype = trigen::DType::kF32,
+                                              .T = 512,
+                                              .D = 1024,
+                                              .H = 1,
+                                              .K = 4,
+                                              .pad = 1,
+                                              .bias = true},
+                                    .config = {.tile_m = 256,
+                                               .tile_n = 128,
+                                               .tile_k = 64,
+                                               .warps_m = 1,
+                                               .warps_n = 8,
+                                               .stages = 4,
+                                               .split_k = 1,
+                                               .vec_a = 4,
+                                               .vec_b = 8,
+                                               .vec_c = 8,
+                                               .cluster = 1,
+                                               .blocks = 1}};
+}  // namespace
+
+extern "C" __global__ void wgmma_taps_forward(const __grid_constant__ trigen::Params p,
+                                              const __grid_constant__ trigen::TensorMap a,
+                                              const __grid_constant__ trigen::TensorMap b,
+                                              const __grid_constant__ trigen::TensorMap c) {
+  trigen::wgmma_taps_sm90::run<kWgmmaTaps>(p, a, b, c);
 }

@@ -23,7 +23,7 @@ struct Params {
   long long w_head;              // stride of h in elements
   long long w_row;               // stride of t in elements, >= T*K
   void* bias;                    // forward: bias[h,t] (read); grad_weight: grad_bias (written)
-  void* workspace;               // split_k partial sums, f32, 16-byte aligned
+  void* workspace;               // split_k partial sums, f32, or packed weights; 16-byte aligned
   int B, H, T, D, K, pad, diag;  // every size, also those that are compiled in
   // decode: the rows t in [first_row, first_row + rows) are made. y, pre, gate and residual hold these rows
   // only: their row 0 is t = first_row. 0 for the other ops.

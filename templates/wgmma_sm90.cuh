@@ -6,6 +6,7 @@
 // dy, y or dx; grad_weight: dy, x, dW), all 4-dimensional boxes of 64 x 64 elements with 128-byte swizzle.
 #pragma once
 
+#include "pack.cuh"
 #include "wgmma_sm90/grad_weight.cuh"
 #include "wgmma_sm90/product.cuh"
 #include "wgmma_sm90/reduce.cuh"
@@ -20,6 +21,9 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& a, const T
   else
     run_product<C>(p, a, b, output);
 }
+
+// The launch before a product whose W the copy engine cannot take: f32, or rows that are not aligned.
+using packing::pack_weights;
 
 template <Kernel C>
 __device__ __forceinline__ void reduce(const Params& p) {

@@ -5,8 +5,12 @@
 
 namespace trigen {
 
+// The launch that packs W into the workspace (templates/pack.h) ahead of a product that takes kPackedW.
+Launch pack_launch(const Problem& problem);
+
 const Family& wgmma_sm90_family();
 const Family& wgmma_tf32_sm90_family();
+const Family& wgmma_taps_sm90_family();
 const Family& simt_family();
 const Family& mma_sm70_family();
 const Family& mma_sm75_family();

@@ -5,6 +5,7 @@
 #include "generator/families/families.h"
 #include "generator/families/tile_family.h"
 #include "llvm/ADT/Twine.h"
+#include "templates/pack.h"
 #include "templates/wgmma_sm90.h"
 
 namespace trigen {
@@ -40,6 +41,14 @@ geometry::Shares shares_of(const Problem& p, const Target& target, const Config&
 // dW leaves through the copy engine where it is aligned for that (8), else in pairs or single elements.
 int weight_vector(const Problem& p) {
   return p.walign >= 16 ? 8 : p.walign >= 2 * element_size(p.wdtype) ? 2 : 1;
+}
+
+// The copy engine takes 16-bit weights in rows of 16 bytes; others are packed first.
+bool packs(const Problem& p) { return p.op != Op::kGradWeight && (p.wdtype != p.dtype || p.walign < 16); }
+
+// Elements of one access to W: of the packing launch, or of the copy engine (8).
+int read_vector(const Problem& p) {
+  return packs(p) ? static_cast<int>(std::min<int64_t>(p.walign, 16) / element_size(p.wdtype)) : 8;
 }
 
 class WgmmaSm90 final : public Family {
@@ -89,7 +98,10 @@ class WgmmaSm90 final : public Family {
     if (p.op == Op::kGradWeight && output && c.vec_c > weight_vector(p))
       return text("vec_c=" + llvm::Twine(c.vec_c) + ": walign=" + llvm::Twine(p.walign) + " allows " +
                   llvm::Twine(weight_vector(p)));
-    if (c.vec_a != 8 || c.vec_b != 8 || !output)
+    if (packs(p) && (c.vec_a < 1 || c.vec_a > read_vector(p) || (c.vec_a & (c.vec_a - 1)) != 0))
+      return text("vec_a=" + llvm::Twine(c.vec_a) + ": walign=" + llvm::Twine(p.walign) + " allows 1 to " +
+                  llvm::Twine(read_vector(p)) + ", powers of two; try vec_a=" + llvm::Twine(read_vector(p)));
+    if ((!packs(p) && c.vec_a != 8) || c.vec_b != 8 || !output)
       return text("vec=" + llvm::Twine(c.vec_a) + "x" + llvm::Twine(c.vec_b) + "x" + llvm::Twine(c.vec_c) +
                   ": the copy engine moves 16 bytes; try vec=8x8x8");
     if (c.blocks != 1)
@@ -146,6 +158,7 @@ class WgmmaSm90 final : public Family {
       if (t.tile_n > 64 && t.tile_n / 128 >= panels) continue;
       for (int cluster : {1, 2}) {
         Config c = config(t.tile_m, t.tile_n, t.stages, cluster);
+        c.vec_a = read_vector(p);
         const int rows = geometry::row_tiles(c, static_cast<int>(p.T)),
                   clusters = std::max(1, target.sms / cluster);
         const int64_t columns = p.H * geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
@@ -167,6 +180,7 @@ class WgmmaSm90 final : public Family {
     if (p.K > 1) return std::nullopt;  // one source for all sizes has one tap
     Config c = config(128, 256, 4, 1);
     if (p.op == Op::kGradWeight) c.vec_c = weight_vector(p);
+    c.vec_a = read_vector(p);
     if (p.op == Op::kGradWeight)
       c.split_k = p.T <= 512 ? 33 : p.T <= 1024 ? 8 : p.T <= 2048 ? 2 : 1;
     else
@@ -185,12 +199,17 @@ class WgmmaSm90 final : public Family {
                    .cluster = static_cast<uint32_t>(c.cluster),
                    .shared_bytes = static_cast<uint32_t>(geometry::shared_bytes(c)),
                    .maps = {}};
+    const Tensor weights = packs(p) ? Tensor::kPackedW : Tensor::kW;
+    if (packs(p)) {
+      plan.launches.push_back(pack_launch(p));
+      plan.workspace_bytes = packing::workspace_bytes(static_cast<int>(p.T), 1, static_cast<int>(p.H));
+    }
     switch (p.op) {
       case Op::kForward:
-        product.maps = {Tensor::kW, Tensor::kX, Tensor::kY};
+        product.maps = {weights, Tensor::kX, Tensor::kY};
         break;
       case Op::kGradInput:
-        product.maps = {Tensor::kW, Tensor::kY, Tensor::kX};
+        product.maps = {weights, Tensor::kY, Tensor::kX};
         break;
       case Op::kDecode:
         break;  // rejected
@@ -235,14 +254,12 @@ class WgmmaSm90 final : public Family {
     const auto no = [&](const llvm::Twine& why) { return text(name() + " " + why + "; use another family"); };
     if (p.op == Op::kDecode) return no("makes whole products, not the rows of decode");
     if (p.dtype == DType::kF32) return no("multiplies 16-bit data");
-    if (p.op != Op::kGradWeight && p.wdtype != p.dtype) return no("reads W in x's own type, wdtype is f32");
     if (p.layout != Layout::kBTD)
       return no("reads features that are contiguous, layout=bdt has contiguous tokens");
     if (p.op != Op::kGradWeight && (p.K != 1 || p.pad != 0))
       return no("makes K=1 with pad=0: the copy engine cannot shift by single elements");
-    if (p.align < 16 || (p.walign < 16 && p.op != Op::kGradWeight))
-      return no("copies 16-byte pieces, align=" + llvm::Twine(p.align) +
-                " and walign=" + llvm::Twine(p.walign) + " do not give them");
+    if (p.align < 16)
+      return no("copies 16-byte pieces of x and y, align=" + llvm::Twine(p.align) + " does not give them");
     const Epilogue& e = p.epilogue;
     if ((e.pre || e.gate || e.residual) && p.D % 2 != 0)
       return no("reads and writes pairs of features, D is odd");

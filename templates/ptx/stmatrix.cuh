@@ -12,4 +12,12 @@ __device__ __forceinline__ void stmatrix_x4(unsigned shared, unsigned r0, unsign
                : "memory");
 }
 
+// The matrices' transposes: lane l holds elements 2 * (l % 4), +1 of column l / 4.
+__device__ __forceinline__ void stmatrix_x4_trans(unsigned shared, unsigned r0, unsigned r1, unsigned r2,
+                                                  unsigned r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared),
+               "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+               : "memory");
+}
+
 }  // namespace trigen::ptx

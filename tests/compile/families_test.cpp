@@ -229,6 +229,34 @@ TEST(WgmmaTf32, ProductsAreNotSerialised) {
   EXPECT_GT(tiles.size(), 50u);
 }
 
+// Every tile of wgmma_taps_sm90, with what changes its sums and its epilogue.
+TEST(Wgmma, TapsAreNotSerialised) {
+  const Target* target = value_of(find_target("sm_90a"));
+  auto nvrtc = Nvrtc::choose(*target);
+  if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
+  const Family* family = value_of(find_family("wgmma_taps_sm90"));
+  std::set<std::string> seen;
+  for (const char* text : {"forward,dtype=bf16,B=32,T=512,D=1024,K=4,epilogue=bias+gelu",
+                           "grad_input,dtype=f16,wdtype=f32,B=32,H=2,T=511,D=512,K=16,pad=15",
+                           "forward,dtype=f16,B=8,T=1000,D=1024,K=3,fill=upper,diag=5,epilogue=bias"}) {
+    const Problem problem = value_of(parse_problem(text));
+    for (const Config& config : family->configs(problem, *target)) {
+      if (config.raster > 0) continue;
+      const Candidate candidate{problem, target, family, config, false};
+      SCOPED_TRACE(describe(candidate) + " " + to_string(problem));
+      if (!seen.insert(std::to_string(config.tile_m) + "x" + std::to_string(config.tile_n) + " " +
+                       std::to_string(config.cluster) + " " + text)
+               .second)
+        continue;
+      auto binary = compile(candidate, **nvrtc);
+      ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
+      EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
+      EXPECT_EQ(resources_of(*binary).spill_bytes, 0);
+    }
+  }
+  EXPECT_GE(seen.size(), 30u);
+}
+
 std::vector<const Target*> every_target() {
   std::vector<const Target*> out;
   for (const Target& target : targets()) out.push_back(&target);

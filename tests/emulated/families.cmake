@@ -77,3 +77,21 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
                          SKIP_REGULAR_EXPRESSION "no compiler here makes")
   endforeach()
 endif()
+
+# Taps on wide tiles: products of four widths in one tile, pairs of blocks that share the weights.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(config 256x128:8:3:1 256x128:8:4:2 128x64:4:3:1)
+    string(REPLACE ":" ";" part ${config})
+    list(GET part 0 tile)
+    list(GET part 1 warps)
+    list(GET part 2 stages)
+    list(GET part 3 cluster)
+    string(REPLACE ":" "_" name ${config})
+    add_test(NAME emulated.taps.${name}
+             COMMAND trigen_program verify --device emulated:sm_90a --limit 2e8 --problems ${CMAKE_CURRENT_SOURCE_DIR}/problems_taps.txt
+                     --family wgmma_taps_sm90 --config tile=${tile}x64,warps=1x${warps},stages=${stages},splitk=1,vec=1x8x8,cluster=${cluster},blocks=1)
+    set_tests_properties(emulated.taps.${name} PROPERTIES LABELS emulated TIMEOUT 900
+                         ENVIRONMENT TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-taps-${name}.db
+                         SKIP_REGULAR_EXPRESSION "no compiler here makes")
+  endforeach()
+endif()

@@ -1,0 +1,90 @@
+// The launch that packs W (pack.h). Grid: blocks of 64 columns, blocks of block_rows rows, heads.
+#pragma once
+
+#include "pack.h"
+#include "params.h"
+#include "ptx/memory.cuh"
+#include "types.cuh"
+
+namespace trigen::packing {
+
+// A generic kernel (K = 0) has one tap.
+template <Kernel C>
+__device__ __forceinline__ void pack_weights(const Params& p) {
+  constexpr Shape s = C.shape;
+  constexpr int kTaps = s.K > 1 ? s.K : 1;
+  constexpr int kRows = warp_rows(kTaps), kVec = C.config.vec_a;
+  constexpr int kWeights = kEdge * kTaps;  // of one row in a block
+  using Read = Raw<s.wdtype, kVec>;
+  const int tokens = s.T ? s.T : p.T;
+  const int diag = s.T ? s.diag : p.diag;
+  const int column = static_cast<int>(blockIdx.x) * kEdge;
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  const int row = static_cast<int>(blockIdx.y) * block_rows(kTaps) + warp * kRows;
+  const long long head = blockIdx.z;
+  const auto touches = [&](int edge) {  // the square of `edge` rows and columns around
+    const int low = row / edge * edge, left = column / edge * edge;
+    return s.fill == Fill::kLower ? left <= low + edge - 1 + diag : left + edge - 1 >= low + diag;
+  };
+  if (row >= tokens || !touches(written_edge(kTaps))) return;
+
+  extern __shared__ __align__(16) unsigned char packed_shared[];
+  auto* const own = reinterpret_cast<unsigned short*>(packed_shared) + warp * kRows * kTaps * kTapPitch;
+  const auto* const from = static_cast<const Storage<s.wdtype>*>(p.w) +
+                           (head * p.w_head + row * p.w_row + static_cast<long long>(column) * kTaps);
+  const int available = touches(kEdge) ? (tokens - column) * kTaps : 0;  // weights of a row from here on
+  // Every vector of the warp's rows, one after the other.
+  constexpr int kVectors = kRows * kWeights / kVec, kTurns = (kVectors + 31) / 32;
+  constexpr int kAtOnce = kTurns < 8 ? kTurns : 8;
+#pragma unroll 1
+  for (int turn = 0; turn < kTurns; turn += kAtOnce) {
+    Read read[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int vector = (turn + i) * 32 + lane, r = vector / (kWeights / kVec),
+                at = (vector - r * (kWeights / kVec)) * kVec;
+      read[i].clear();
+      if (r >= kRows || row + r >= tokens || at >= available) continue;
+      const auto* const source = from + r * p.w_row + at;
+      if (at + kVec <= available) {
+        ptx::load_global_nc<kVec * kBytes<s.wdtype>>(read[i].w, source);
+      } else {
+#pragma unroll
+        for (int e = 0; e < kVec; ++e)
+          if (at + e < available) read[i].set(e, source[e]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int vector = (turn + i) * 32 + lane, r = vector / (kWeights / kVec),
+                at = (vector - r * (kWeights / kVec)) * kVec;
+      if (r >= kRows) continue;
+#pragma unroll
+      for (int e = 0; e < kVec; ++e) {
+        const int token = (at + e) / kTaps, tap = at + e - token * kTaps;
+        const int over = row + r + diag - column - token;
+        const bool keeps = s.fill == Fill::kLower ? over >= 0 : over <= 0;
+        unsigned short v;
+        if constexpr (s.wdtype == s.dtype)
+          v = read[i].get(e);
+        else
+          v = from_float<s.dtype>(to_float<s.wdtype>(read[i].get(e)));
+        own[(r * kTaps + tap) * kTapPitch + token] = keeps ? v : static_cast<unsigned short>(0);
+      }
+    }
+  }
+  __syncwarp();
+  auto* const to = static_cast<unsigned short*>(p.workspace);
+  const long long width = pitch(tokens);
+#pragma unroll 4
+  for (int piece = lane; piece < kRows * kTaps * 8; piece += 32) {
+    const int line = piece / 8, r = line / kTaps, tap = line - r * kTaps;
+    unsigned v[4];
+    ptx::load_shared<16>(v, ptx::shared_address(own + line * kTapPitch) + piece % 8 * 16);
+    if (row + r < tokens)
+      ptx::store_global<16>(to + (((head * kTaps + tap) * tokens + row + r) * width + column + piece % 8 * 8),
+                            v);
+  }
+}
+
+}  // namespace trigen::packing

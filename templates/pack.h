@@ -1,0 +1,35 @@
+// Weights packed for the copy engine by a launch of their own, ahead of the product: sizes that host and
+// kernel agree on. Plain C++, like config.h.
+//
+// W[h, t, s, j] becomes P[h][j][t][pitch] of x's 16-bit type in the workspace: tap-major, rows of 16-byte
+// multiples. Outside the triangle P is zero in the squares of written_edge that touch it, and not written in
+// the others.
+#pragma once
+
+#include "config.h"
+#include "schedule.h"
+
+namespace trigen::packing {
+
+inline constexpr int kEdge = 64;      // rows and columns of a block
+inline constexpr int kThreads = 256;  // 8 warps, each with its own rows
+inline constexpr int kWarps = kThreads / 32;
+
+// wgmma_sm90's tiles of 128 rows read the squares of 128 that touch the triangle, wgmma_taps_sm90 those
+// of 64.
+TRIGEN_HOST_DEVICE constexpr int written_edge(int taps) { return taps == 1 ? 2 * kEdge : kEdge; }
+// Rows that a warp reads at once: of all taps about 2048 weights.
+TRIGEN_HOST_DEVICE constexpr int warp_rows(int taps) {
+  return taps <= 4 ? 8 : taps <= 8 ? 4 : taps <= 16 ? 2 : 1;
+}
+TRIGEN_HOST_DEVICE constexpr int block_rows(int taps) { return kWarps * warp_rows(taps); }
+TRIGEN_HOST_DEVICE constexpr int pitch(int T) { return schedule::ceil_div(T, kEdge) * kEdge; }
+// A warp's rows in shared memory: 16-bit elements, a row's taps one after the other. 8 more elements keep the
+// taps off each other's banks.
+inline constexpr int kTapPitch = kEdge + 8;
+TRIGEN_HOST_DEVICE constexpr int shared_bytes(int taps) { return block_rows(taps) * taps * kTapPitch * 2; }
+TRIGEN_HOST_DEVICE constexpr long long workspace_bytes(int T, int taps, int heads) {
+  return 2ll * heads * taps * T * pitch(T);
+}
+
+}  // namespace trigen::packing

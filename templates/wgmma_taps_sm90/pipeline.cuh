@@ -1,0 +1,130 @@
+// Shared memory of a wgmma_taps_sm90 kernel, its barriers, and the work that all of its warps walk alike.
+#pragma once
+
+#include "config.h"
+#include "wgmma_sm90/pipeline.cuh"
+#include "wgmma_taps_sm90.h"
+
+namespace trigen::wgmma_taps_sm90 {
+
+template <Kernel C>
+struct Geometry {
+  static constexpr Config c = C.config;
+  static constexpr Shape s = C.shape;
+  static constexpr int kConsumers = consumers(c);
+  static constexpr int kPanels = panels(c);
+  static constexpr int kStages = c.stages;
+  static constexpr int kReleasingWarps = 4 * kConsumers;
+  static constexpr int kCluster = c.cluster;
+  static constexpr int kBytesA = 0;  // wgmma_sm90::Ring: a stage holds weights alone
+  static constexpr int kStageBytes = stage_bytes(c);
+  static constexpr int kFeatures = features(s, c);
+  static constexpr int kInputPanels = input_panels(s, c);
+  static constexpr int kTransposedBytes = transposed_bytes(s, c);
+  static constexpr int kStorePanels = store_panels(s, c);
+  static constexpr int kSharedBytes = shared_bytes(s, c);
+  static constexpr int kOutput = kStages * kStageBytes;  // offsets in shared memory
+  static constexpr int kInput = kOutput + kConsumers * kStorePanels * kPanelBytes;
+  static constexpr int kTransposed = kInput + kInputPanels * kPanelBytes;
+
+  static_assert(s.dtype != DType::kF32 && s.layout == Layout::kBTD, "16-bit data, features contiguous");
+  static_assert(s.op == Op::kForward || s.op == Op::kGradInput, "dW has another shape");
+  static_assert(s.T > 0 && s.K > 1, "sizes are compiled in");
+  static_assert(c.tile_m % 64 == 0 && c.tile_m >= 64 && c.tile_m <= 256, "panels of 64 tokens, 256 at most");
+  static_assert(c.tile_n == 64 || c.tile_n == 128, "one or two warpgroups of 64 features");
+  static_assert(kStages >= 2 && kStages <= 16, "a ring has at least two stages");
+  static_assert(kCluster == 1 || kCluster == 2, "column tiles that share the weights");
+  static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");
+  static_assert(8 * (2 * kStages + 5) <= kBarrierBytes, "the barriers fit");
+};
+
+// The ring of weight tiles, and the barriers of the input: `loaded` completes when a block has landed,
+// ready[i] when it lies transposed in buffer i, done[i] when every consumer warp has let go of that.
+template <Kernel C>
+struct Shared : wgmma_sm90::Ring<Geometry<C>> {
+  using G = Geometry<C>;
+  __device__ __forceinline__ unsigned input(int panel) const {
+    return this->base + G::kInput + panel * kPanelBytes;
+  }
+  __device__ __forceinline__ unsigned transposed(int buffer) const {
+    return this->base + G::kTransposed + buffer * G::kTransposedBytes;
+  }
+  __device__ __forceinline__ unsigned loaded() const { return this->barriers + 16 * G::kStages; }
+  __device__ __forceinline__ unsigned ready(int buffer) const { return loaded() + 8 + 8 * buffer; }
+  __device__ __forceinline__ unsigned done(int buffer) const { return loaded() + 24 + 8 * buffer; }
+
+  __device__ __forceinline__ void init() const {
+    ptx::mbarrier_init(loaded(), 1);
+    for (int i = 0; i < 2; ++i) {
+      ptx::mbarrier_init(ready(i), 1);
+      ptx::mbarrier_init(done(i), 4 * G::kConsumers);
+    }
+    wgmma_sm90::Ring<G>::init();
+  }
+  __device__ __forceinline__ void release_input(int buffer, unsigned lane) const {
+    if (lane == 0) ptx::mbarrier_arrive(done(buffer));
+  }
+};
+
+// What every warp needs to know of the problem.
+template <Kernel C>
+struct Work {
+  using G = Geometry<C>;
+  static constexpr Fill kFill = wgmma_sm90::product_fill(C.shape);
+  static constexpr int kTokens = C.shape.T, kBlocks = schedule::ceil_div(kTokens, kPanel);
+  // In terms of (row, k): lower keeps k <= row + diag, upper keeps k >= row + diag.
+  static constexpr int kDiag = (C.shape.op == Op::kGradInput ? -1 : 1) * C.shape.diag;
+  static constexpr int kRows = schedule::ceil_div(kTokens, C.config.tile_m);
+  // 64-token panels of the last row tile.
+  static constexpr int kLastPanels = kBlocks - (kRows - 1) * G::kPanels;
+  static constexpr int kFeatureTiles = schedule::ceil_div(C.shape.D, C.config.tile_n);
+
+  wgmma_sm90::Deal deal;
+  int head_units, rank;
+
+  __device__ __forceinline__ explicit Work(const Params& p)
+      : head_units(column_units(C.config, p.B, C.shape.D)),
+        rank(G::kCluster == 1 ? 0 : static_cast<int>(ptx::cluster_rank())) {
+    const int columns = C.shape.H * head_units, clusters = static_cast<int>(gridDim.x) / G::kCluster;
+    deal = {.rows = kRows,
+            .columns = columns,
+            .section = wgmma_sm90::section_columns(C.config, kRows, columns, clusters),
+            .clusters = clusters,
+            .cluster = static_cast<int>(blockIdx.x) / G::kCluster,
+            .longest_last = kFill == Fill::kLower};
+  }
+
+  static __device__ __forceinline__ int valid_panels(int row) {
+    return kLastPanels < G::kPanels && row == kRows - 1 ? kLastPanels : G::kPanels;
+  }
+  // A tile's panels are numbered by their k blocks, the one with the most first: place 0 is the last panel of
+  // lower and the first one of upper. Those that take part in a step are [0, width) then.
+  static __device__ __forceinline__ int panel_at(int row, int place) {
+    return kFill == Fill::kLower ? valid_panels(row) - 1 - place : place;
+  }
+  // k blocks of a panel: the first ones in the order of the walk, which ends at the diagonal.
+  static __device__ __forceinline__ int active(int row, int place) {
+    return wgmma_sm90::Reach(kFill, row * C.config.tile_m + panel_at(row, place) * kPanel, kDiag, kBlocks)
+        .active;
+  }
+  // Of the whole tile.
+  static __device__ __forceinline__ int steps(int row) { return active(row, 0); }
+  static __device__ __forceinline__ int width(int row, int step) {
+    int width = valid_panels(row);
+    while (width > 0 && active(row, width - 1) <= step) --width;
+    return width;
+  }
+  // First token of step `step`.
+  static __device__ __forceinline__ int token(int step) {
+    return kPanel * (kFill == Fill::kLower ? step : kBlocks - 1 - step);
+  }
+  // Column unit `column` of this block.
+  __device__ __forceinline__ void locate(int column, int& head, int& batch, int& feature) const {
+    head = column / head_units;
+    const int tile = (column - head * head_units) * G::kCluster + rank;
+    batch = tile / kFeatureTiles;
+    feature = (tile - batch * kFeatureTiles) * C.config.tile_n;
+  }
+};
+
+}  // namespace trigen::wgmma_taps_sm90

@@ -1,0 +1,218 @@
+// The product: one warp loads the weights' tiles, each multiplying warpgroup sums 64 features by tile_m
+// tokens and stores them.
+#pragma once
+
+#include "epilogue.cuh"
+#include "params.h"
+#include "ptx/wgmma.cuh"
+#include "types.cuh"
+#include "wgmma_sm90/store.cuh"
+#include "wgmma_taps_sm90/pipeline.cuh"
+#include "wgmma_taps_sm90/transpose.cuh"
+
+namespace trigen::wgmma_taps_sm90 {
+
+// The tap whose input rows begin `place` after those of the tap furthest to the left.
+template <Kernel C>
+__device__ __forceinline__ int tap_at(int place) {
+  return C.shape.op == Op::kGradInput ? C.shape.K - 1 - place : place;
+}
+
+// The loading thread.
+template <Kernel C>
+__device__ __forceinline__ void load_weights(const Shared<C>& shared, const Work<C>& work,
+                                             const TensorMap& map_w) {
+  using G = Geometry<C>;
+  constexpr bool kTransposed = C.shape.op == Op::kGradInput;
+  wgmma_sm90::RingPosition<G::kStages> at;
+  for (Steps<C> now(work); now.next();) {
+    int head, batch, feature;
+    work.locate(now.column, head, batch, feature);
+    const int width = work.width(now.row, now.step), k = work.token(now.step),
+              row = now.row * C.config.tile_m;
+    for (int place = 0; place < C.shape.K; ++place) {
+      const int tap = tap_at<C>(place);
+      ptx::mbarrier_wait(shared.empty(at.stage), at.parity ^ 1);
+      const unsigned full = shared.full(at.stage);
+      ptx::mbarrier_arrive_expect(full, width * kPanelBytes);
+#pragma unroll
+      for (int i = 0; i < G::kPanels; ++i) {
+        if (i >= width) continue;
+        const int m = row + kPanel * work.panel_at(now.row, i);
+        const unsigned to = shared.b(at.stage) + i * kPanelBytes;
+        if constexpr (G::kCluster == 1)
+          ptx::tma_load(to, map_w, full, kTransposed ? m : k, kTransposed ? k : m, tap, head);
+        else if (i % 2 == work.rank)  // each block loads half of the panels for both
+          ptx::tma_load_multicast(to, map_w, full, 3, kTransposed ? m : k, kTransposed ? k : m, tap, head);
+      }
+      at.advance();
+    }
+  }
+}
+
+// Where a multiplying warpgroup stands: in the ring, and how many blocks of the input it has used.
+template <Kernel C>
+struct Position {
+  wgmma_sm90::RingPosition<C.config.stages> at;
+  unsigned inputs = 0;
+  int keep = 0;  // 0: the next product starts the sums
+};
+
+// `steps` steps that kCount panels take part in.
+template <Kernel C, int kCount>
+__device__ __forceinline__ void multiply_steps(float (&all)[C.config.tile_m / 2], const Shared<C>& shared,
+                                               Position<C>& now, int steps, unsigned group, unsigned lane) {
+  using G = Geometry<C>;
+  constexpr bool kTransposed = C.shape.op == Op::kGradInput;
+  constexpr int kStepA = 2 * G::kFeatures, kStepB = kTransposed ? 2048 >> 4 : 32 >> 4;  // of 16 tokens
+  if (steps <= 0) return;
+  auto& sum = reinterpret_cast<float(&)[32 * kCount]>(all);
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step) {
+    ptx::mbarrier_wait(shared.ready(now.inputs % 2), now.inputs / 2 % 2);
+    unsigned long long a = ptx::descriptor_plain(
+        shared.transposed(now.inputs % 2) + (64 * group + extra_left(C.shape)) * 16, 16 * G::kFeatures);
+#pragma unroll 1
+    for (int place = 0; place < C.shape.K; ++place) {
+      ptx::mbarrier_wait(shared.full(now.at.stage), now.at.parity);
+      const unsigned long long b = ptx::descriptor(shared.b(now.at.stage), kPanelBytes);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        ptx::wgmma_ss<C.shape.dtype, 64 * kCount, 0, kTransposed>(sum, a + i * kStepA, b + i * kStepB,
+                                                                  now.keep | i);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<1>();
+      // What the group before this one read is free.
+      if (step > 0 || place > 0) shared.release(now.at.stage == 0 ? G::kStages - 1 : now.at.stage - 1, lane);
+      if (step > 0 && place == 0) shared.release_input((now.inputs + 1) % 2, lane);
+      now.at.advance();
+      now.keep = 1;
+      ++a;  // one feature further
+    }
+    ++now.inputs;
+  }
+  // The next products have another shape: only those of one shape may follow each other without a wait.
+  ptx::wgmma_wait<0>();
+  shared.release(now.at.stage == 0 ? G::kStages - 1 : now.at.stage - 1, lane);
+  shared.release_input((now.inputs + 1) % 2, lane);
+}
+
+// All steps of a row tile from `done` on, kCount panels or fewer wide.
+template <Kernel C, int kCount>
+__device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_m / 2], const Shared<C>& shared,
+                                              Position<C>& now, int row, int done, unsigned group,
+                                              unsigned lane) {
+  if constexpr (kCount > 0) {
+    const int until =
+        Work<C>::valid_panels(row) < kCount ? 0 : schedule::max(Work<C>::active(row, kCount - 1), done);
+    multiply_steps<C, kCount>(sum, shared, now, until - done, group, lane);
+    multiply_tile<C, kCount - 1>(sum, shared, now, row, until, group, lane);
+  }
+}
+
+// One multiplying warpgroup.
+template <Kernel C>
+__device__ __forceinline__ void multiply(const Params& p, const Shared<C>& shared, const Work<C>& work,
+                                         unsigned group, const TensorMap& map_out) {
+  using G = Geometry<C>;
+  using W = Work<C>;
+  constexpr Shape s = C.shape;
+  constexpr bool kEmptyRows = s.fill == Fill::kLower ? s.diag < 0 : s.diag > 0;
+  const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  const bool leader = threadIdx.x % 128 == 0;
+  wgmma_sm90::Deal deal = work.deal;
+  Position<C> now;
+  int slot = 0;
+  float sum[C.config.tile_m / 2];
+  for (int row, column; deal.next(row, column);) {
+    now.keep = 0;
+    multiply_tile<C, G::kPanels>(sum, shared, now, row, 0, group, lane);
+    ptx::pin(sum);
+    int head, batch, feature;
+    work.locate(column, head, batch, feature);
+    feature += 64 * static_cast<int>(group);
+    const int valid = W::valid_panels(row);
+    if (feature >= s.D) continue;
+#pragma unroll
+    for (int i = 0; i < G::kPanels; ++i) {
+      if (i >= valid) continue;
+      const int first = row * C.config.tile_m + kPanel * W::panel_at(row, i);
+      // Rows without any weight have no sum.
+      const bool any = !kEmptyRows || W::active(row, i) > 0;
+      unsigned word[16];
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        float bias[2] = {};
+        if constexpr (s.bias) {
+          const auto* from =
+              static_cast<const Storage<s.wdtype>*>(p.bias) + static_cast<long long>(head) * s.T;
+          const int token = first + 8 * j + static_cast<int>(lane % 4 * 2);
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
+            if (token + e < s.T) bias[e] = to_float<s.wdtype>(from[token + e]);
+        }
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {  // rows + 8 * r
+          float v[2];
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
+            v[e] =
+                wgmma_sm90::activate_16bit<s.act>((any ? sum[32 * i + 4 * j + 2 * r + e] : 0.0f) + bias[e]);
+          word[2 * j + r] = wgmma_sm90::pack<s.dtype>(v[0], v[1]);
+        }
+      }
+      if (leader) ptx::tma_store_wait_read<G::kStorePanels - 1>();
+      ptx::named_barrier(1 + group, 128);
+      const unsigned target = shared.base + G::kOutput + (group * G::kStorePanels + slot) * kPanelBytes;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {  // 16 tokens; a warp has 16 of the panel's features
+        const unsigned line = 16 * j + lane / 16 * 8 + lane % 8, chunk = 2 * warp + lane / 8 % 2;
+        ptx::stmatrix_x4_trans(target + line * 128 + ((chunk ^ (line & 7)) << 4), word[4 * j],
+                               word[4 * j + 1], word[4 * j + 2], word[4 * j + 3]);
+      }
+      ptx::fence_async_shared();
+      ptx::named_barrier(1 + group, 128);
+      if (leader) {
+        ptx::tma_store(map_out, target, feature, first, head, batch);
+        ptx::tma_store_commit();
+      }
+      slot = slot + 1 == G::kStorePanels ? 0 : slot + 1;
+    }
+  }
+  if (leader) ptx::tma_store_wait();
+}
+
+template <Kernel C>
+__device__ __forceinline__ void run_product(const Params& p, const TensorMap& map_w, const TensorMap& map_in,
+                                            const TensorMap& map_out) {
+  using G = Geometry<C>;
+  extern __shared__ __align__(1024) unsigned char taps_shared[];
+  const unsigned base = ptx::shared_address(taps_shared);
+  const Shared<C> shared{{base, base + G::kSharedBytes - kBarrierBytes}};
+  if (threadIdx.x == 0) {
+    shared.init();
+    ptx::tma_prefetch(map_w);
+    ptx::tma_prefetch(map_in);
+    ptx::tma_prefetch(map_out);
+  }
+  if constexpr (G::kCluster > 1)
+    ptx::cluster_sync();
+  else
+    __syncthreads();
+  const Work<C> work(p);
+  const unsigned group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  if (group == G::kConsumers) {
+    ptx::release_registers<load_registers(C.config)>();
+    if (warp > 0)
+      transpose_input<C>(shared, work, warp - 1, lane, map_in);
+    else if (lane == 0)
+      load_weights<C>(shared, work, map_w);
+  } else {
+    ptx::claim_registers<sum_registers(C.config)>();
+    multiply<C>(p, shared, work, group, map_out);
+  }
+  if constexpr (G::kCluster > 1) ptx::cluster_sync();  // no block may leave while a peer still writes into it
+}
+
+}  // namespace trigen::wgmma_taps_sm90

@@ -1,0 +1,80 @@
+// The input: 64 tokens by the features of a tile and of its taps' reach, through the copy engine, then
+// transposed by three warps.
+#pragma once
+
+#include "params.h"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/stmatrix.cuh"
+#include "wgmma_taps_sm90/pipeline.cuh"
+
+namespace trigen::wgmma_taps_sm90 {
+
+// The steps of a block's tiles, one after the other.
+template <Kernel C>
+struct Steps {
+  const Work<C>& work;
+  wgmma_sm90::Deal deal;
+  int row = 0, column = 0, step = -1, steps = 0;
+  __device__ __forceinline__ explicit Steps(const Work<C>& w) : work(w), deal(w.deal) {}
+  __device__ __forceinline__ bool next() {
+    while (++step >= steps) {
+      if (!deal.next(row, column)) return false;
+      steps = work.steps(row);
+      step = -1;
+    }
+    return true;
+  }
+};
+
+// One thread.
+template <Kernel C>
+__device__ __forceinline__ void load_input(const Shared<C>& shared, const Work<C>& work, const Steps<C>& at,
+                                           const TensorMap& map_in) {
+  using G = Geometry<C>;
+  int head, batch, feature;
+  work.locate(at.column, head, batch, feature);
+  const int first = feature - reach_left(C.shape) - extra_left(C.shape), token = work.token(at.step);
+  ptx::mbarrier_arrive_expect(shared.loaded(), G::kInputPanels * kPanelBytes);
+#pragma unroll
+  for (int i = 0; i < G::kInputPanels; ++i)
+    ptx::tma_load(shared.input(i), map_in, shared.loaded(), first + i * kPanel, token, head, batch);
+}
+
+// Three warps, `warp` 0 to 2.
+template <Kernel C>
+__device__ __forceinline__ void transpose_input(const Shared<C>& shared, const Work<C>& work, unsigned warp,
+                                                unsigned lane, const TensorMap& map_in) {
+  using G = Geometry<C>;
+  constexpr int kChunks = G::kFeatures / 8, kUnits = 2 * kChunks;  // of 8 features by 32 tokens
+  const bool leader = warp == 0 && lane == 0;
+  Steps<C> now(work), ahead(work);
+  if (leader && ahead.next()) load_input<C>(shared, work, ahead, map_in);
+  int buffer = 0;
+  unsigned parity = 0, loaded = 0;
+  while (now.next()) {
+    ptx::mbarrier_wait(shared.loaded(), loaded);
+    ptx::mbarrier_wait(shared.done(buffer), parity ^ 1);
+    const unsigned to = shared.transposed(buffer);
+#pragma unroll 4
+    for (unsigned unit = warp; unit < kUnits; unit += 3) {
+      const unsigned chunk = unit / 2, half = unit % 2;
+      unsigned word[4];
+      // 128-byte swizzle: 16-byte chunk ^ row % 8.
+      ptx::ldmatrix_x4_trans(
+          word, shared.input(chunk / 8) + (32 * half + lane) * 128 + (((chunk % 8) ^ (lane % 8)) << 4));
+      ptx::stmatrix_x4(to + ((4 * half + lane / 8) * G::kFeatures + 8 * chunk + lane % 8) * 16, word[0],
+                       word[1], word[2], word[3]);
+    }
+    ptx::fence_async_shared();
+    ptx::named_barrier(3, 96);
+    if (leader) {
+      ptx::mbarrier_arrive(shared.ready(buffer));
+      if (ahead.next()) load_input<C>(shared, work, ahead, map_in);
+    }
+    loaded ^= 1;
+    buffer ^= 1;
+    if (buffer == 0) parity ^= 1;
+  }
+}
+
+}  // namespace trigen::wgmma_taps_sm90
