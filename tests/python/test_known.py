@@ -157,13 +157,21 @@ def test_second_derivatives_single_gradients_and_two_backward_passes(device, lea
     torch.testing.assert_close(through.double(), want, rtol=5e-2, atol=5e-1)
 
 
-def test_forgotten_plans_are_not_known(device, learned):  # noqa: F811
-    (x, weight, bias), _ = leaves_of(device)
+def test_forgotten_plans_are_not_known(device, learned, monkeypatch):  # noqa: F811
+    (x, weight, bias), dy = leaves_of(device)
     learned(x, weight, bias)
-    assert known._calls
-    for forget in cuda._forget:
-        forget()
+    want = torch.autograd.grad(tt.triangular_conv1d(x, weight, bias), (x, weight, bias), dy)
+    y = tt.triangular_conv1d(x, weight, bias)
+    (calls,) = known._calls.values()
+    assert calls[0].backward
+    for launch in cuda._launches.values():  # a plan that was destroyed is used by nothing
+        launch.plan.destroy()
+    cuda._launches.clear()
+    monkeypatch.setattr(cuda.library, "close_shared_runtime", lambda: None)
+    cuda.forget_plans()
     assert not known._calls
+    for one, two in zip(torch.autograd.grad(y, (x, weight, bias), dy), want):
+        torch.testing.assert_close(one, two, **TOLERANCE[torch.bfloat16])
 
 
 def test_how_much_is_remembered(device, learned, monkeypatch):  # noqa: F811

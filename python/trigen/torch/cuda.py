@@ -63,6 +63,7 @@ _both: Dict[tuple, Tuple[Launch, ...]] = {}  # grad_input and grad_weight of one
 _run = None  # trigen_plan_run, once the library is loaded
 _warned = set()
 _forget = []  # what else holds launches: called before plans are destroyed
+generation = 0  # how often plans were destroyed: handles of an earlier one are not to be run
 _fallback = os.environ.get("TRIGEN_FALLBACK", "error")
 
 
@@ -79,7 +80,9 @@ def set_fallback(policy: str) -> str:
 
 def forget_plans() -> None:
     """Drops every plan, after waiting for its device: the next call of each combination looks into the cache again (after tuning)."""
+    global generation
     made = [launch.plan for launch in list(_launches.values()) if launch.plan is not None]
+    generation += 1
     for forget in _forget:
         forget()
     _both.clear()

@@ -22,7 +22,7 @@ class FrozenMixer:
         self._module = module
         self._like = (example.shape, example.stride(), example.dtype, example.get_device())
         self._low = example.data_ptr() & 15
-        self._launch = None
+        self._launch, self._generation = None, cuda.generation
         self._check = known.guard(example.detach()) if known.works() else lambda x: False
         with torch.no_grad():
             module(example)
@@ -40,7 +40,8 @@ class FrozenMixer:
             return
         if launch.bias_tokens and bias is not None:
             bias = bias[:, : launch.bias_tokens].contiguous()
-        self._launch, self._weight, self._bias = launch, weight, bias
+        self._launch, self._weight, self._bias, self._generation = launch, weight, bias, cuda.generation
+        self._low = example.data_ptr() & 15
         self._index, self._scratch = example.get_device(), known.scratch(launch.workspace, example.device)
         self._rest = launch.y + bytes(96)  # no pre, gate or residual
         self._after = weight.data_ptr(), launch.weight, 0 if bias is None else bias.data_ptr()
@@ -48,6 +49,9 @@ class FrozenMixer:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if not self._check(x):
             self._refuse(x)
+        if self._generation != cuda.generation and self._launch is not None:
+            self._launch = None
+            self._bind(x)
         launch, pointer = self._launch, x.data_ptr()
         if launch is None or pointer & 15 != self._low:
             with torch.no_grad():

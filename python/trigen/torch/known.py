@@ -91,7 +91,7 @@ class Call:
     """One combination: what forward launches, and the pairs of launches that its backward passes met."""
 
     __slots__ = ("check", "grad_mode", "autocast", "wants", "options", "dtype", "index", "launch", "run", "handle", "workspace", "scratch", "x", "y", "weight",
-                 "bias", "narrow", "backward")
+                 "bias", "narrow", "backward", "generation")
 
     def __init__(self, tensors, options, launch, autocast):
         x = tensors[0]
@@ -102,7 +102,7 @@ class Call:
         self.scratch = scratch(self.workspace, x.device)
         self.x, self.y, self.weight = launch.x, launch.y + _REST, launch.weight
         self.bias = cuda._empty_like(tensors[2].detach()) if len(tensors) == 3 else None  # what grad_bias looks like
-        self.backward = ()
+        self.backward, self.generation = (), cuda.generation
 
 
 def forget() -> None:
@@ -173,7 +173,7 @@ class _Pair:
 def learn_gradients(call: Call, grad, x, weight, needs_bias) -> None:
     """Remembers the pair of a backward pass that has just run, when it is a usual one."""
     before = call.backward
-    if len(before) == _VARIANTS or (grad.data_ptr() | x.data_ptr() | weight.data_ptr()) & 15 or not weight.is_contiguous():
+    if call.generation != cuda.generation or len(before) == _VARIANTS or (grad.data_ptr() | x.data_ptr() | weight.data_ptr()) & 15 or not weight.is_contiguous():
         return
     pad, layout, fill, diag, _, math = call.options
     first = cuda.grad_input_launch(grad, weight, None, pad, layout, fill, diag, math)
@@ -190,7 +190,7 @@ def gradients(call: Call, grad, x, weight, narrow, needs_bias: bool):
     else:
         return None
     grad_pointer, x_pointer = grad.data_ptr(), x.data_ptr()
-    if (grad_pointer | x_pointer) & 15 or recording.active is not None:
+    if (grad_pointer | x_pointer) & 15 or recording.active is not None or call.generation != cuda.generation:
         return None
     run, first, second, size, workspace = call.run, pair.first, pair.second, pair.workspace, 0
     stream = cuda._raw_stream(call.index)

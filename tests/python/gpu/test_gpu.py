@@ -210,6 +210,8 @@ def test_frozen():
         assert torch.equal(frozen(x), mixer(x))
         mixer.weight.mul_(2)
         assert torch.equal(frozen(x), mixer(x))
+        tt.forget_plans()  # after tuning, say
+        assert torch.equal(frozen(x), mixer(x))
     with pytest.raises(ValueError, match="requires grad; a frozen plan has no derivative"):
         frozen(x.clone().requires_grad_())
     odd = torch.empty(4 * 128 * 64 + 1, device="cuda", dtype=x.dtype)[1:].view_as(x).copy_(x)
