@@ -58,6 +58,21 @@ class Clock:
         return 1e3 * self.begin.elapsed_time(self.end)
 
 
+class Floor(torch.autograd.Function):
+    """The least that a derivative written in Python costs: the same tensors kept and returned, nothing checked, nothing launched."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias):
+        ctx.save_for_backward(x, weight)
+        ctx.bias = bias.detach()
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return torch.empty_like(grad), torch.empty_like(weight), torch.empty_like(ctx.bias)
+
+
 def capture(run, warm):
     """(a CUDA graph of run, "") or (None, why there is none)."""
     stream = torch.cuda.Stream()

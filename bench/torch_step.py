@@ -4,7 +4,7 @@ import contextlib
 
 import torch
 import torch.nn.functional as F
-from torch_clock import Clock, capture, median
+from torch_clock import Clock, Floor, capture, median
 
 import trigen
 import trigen.torch as tt
@@ -77,6 +77,10 @@ def arms_of(K, H, compiled):
     return {**plain, "trigen": tt.triangular_conv1d}
 
 
+# What no operator goes below in eager mode: the step around an operator that launches nothing. No arms: nothing is compared with them.
+FLOORS = {"a Python derivative that launches nothing": Floor.apply, "a view, with the gradient of x alone": lambda x, weight, bias: x.view_as(x)}
+
+
 class WrongArm(Exception):
     """trigen does not run, or an arm computes something else."""
 
@@ -89,6 +93,7 @@ class Arm:
         self.layers = [(torch.nn.Parameter(weight.clone()), torch.nn.Parameter(bias.clone())) for _ in range(count)]
         self.leaves = [parameter for layer in self.layers for parameter in layer]
         self.held = []
+        self.is_floor = mixer in FLOORS.values()
 
     def hold(self):
         """Keeps the memory that the parameters have now: a graph captured next reads it at every replay, also when an arm has put
@@ -98,7 +103,8 @@ class Arm:
 
 def bench_step(report, shape, precision, device, rounds=15, repeats=32, compiled=True, chain=True):
     """One line: for each arm microseconds of a step in eager mode, the same with autograd on the calling thread, a step within a chain of
-    eight (eager), a step as a CUDA graph, forward alone as a graph, and gradients, the difference of the two."""
+    eight (eager), a step as a CUDA graph, forward alone as a graph, and gradients, the difference of the two; beside them, what a step costs
+    around an operator that launches nothing."""
     B, T, D, K, H = shape
     torch._dynamo.reset()  # a function is compiled for a few shapes at most
     autocast, dtype, matmul = PRECISIONS[precision]
@@ -127,7 +133,7 @@ def bench_step(report, shape, precision, device, rounds=15, repeats=32, compiled
     def step(arm, x):
         with context():
             y = arm.mixer(x, *arm.layers[0])
-        return torch.autograd.grad(y, (x, *arm.layers[0]), dy)
+        return torch.autograd.grad(y, (x, *arm.layers[0]), dy, allow_unused=arm.is_floor)
 
     def step_chain(arm, x):
         with context():
@@ -175,12 +181,14 @@ def bench_step(report, shape, precision, device, rounds=15, repeats=32, compiled
     def eager(arm, call, count):
         over(arm, call, (xs[number % rotation] for number in range(count)))
 
+    floors = {name: Arm(mixer, weight, bias, 1) for name, mixer in FLOORS.items()}
+    times.update({name: {} for name in floors})
     for round_number in range(rounds + 1):
-        for name, arm in arms.items():
+        for name, arm in {**arms, **floors}.items():
             measured = {"eager": clock(lambda: eager(arm, step, turns * rotation)) / (turns * rotation)}
             with torch.autograd.set_multithreading_enabled(False):
                 measured["eager_inline"] = clock(lambda: eager(arm, step, turns * rotation)) / (turns * rotation)
-            if chain and (round_number == 0 or round_number % 2):
+            if chain and not arm.is_floor and (round_number == 0 or round_number % 2):
                 measured["eager_chain"] = clock(lambda: eager(arm, step_chain, 4)) / (4 * CHAIN)
             for kind in ("graph", "forward_graph"):
                 if (name, kind) in graphs:
@@ -201,6 +209,7 @@ def bench_step(report, shape, precision, device, rounds=15, repeats=32, compiled
             ratios[kind] = round(best / table["trigen"][kind], 3)
     report.add(part="step", shape=f"B={B} T={T} D={D}" + (f" K={K}" if K > 1 else "") + (f" H={H}" if H > 1 else ""), precision=precision,
                weights="float32", unit="us a step", rotation=rotation, arms=table, best_other_over_trigen=ratios,
+               floors={name: {kind: median(values) for kind, values in times[name].items()} for name in floors},
                **({"refused": refused} if refused else {}),
                plans=[f"{info.problem} {info.candidate} {info.provenance} {info.match}" for info in tt.plans()])
     if device == "cuda":

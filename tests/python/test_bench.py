@@ -27,6 +27,7 @@ def test_step_of_every_kind(repository, shape, peers):
         assert line["precision"] == precision and set(line["arms"]) == peers | {"trigen"} and "refused" not in line
         for arm in line["arms"].values():
             assert arm["difference"] < 2e-2 and {"eager", "eager_inline", "eager_chain"} < set(arm)
+        assert len(line["floors"]) == 2 and all(set(floor) == {"eager", "eager_inline"} for floor in line["floors"].values())
         assert set(line["best_other_over_trigen"]) == {"eager", "eager_inline", "eager_chain"}
 
 
