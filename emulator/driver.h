@@ -122,6 +122,7 @@ struct Device {
   ReportLog log;
   std::map<std::string, std::pair<uint64_t, Counters>> counters;  // by kernel: launches, sums
   uint64_t launches = 0;
+  std::vector<uint64_t> selected;  // clusters that launches run; empty: all
 };
 
 struct Driver {

@@ -137,6 +137,7 @@ CUresult run(const Request& request) {
   launch.grid_id = ++device.launches;
   auto& [launches, counters] = device.counters[launch.program->name];
   ++launches;
+  launch.selected = &device.selected;
   Fault fault = run_grid(launch, &counters);
   for (const Report& report : log.all()) {
     if (state.options.print_reports)

@@ -44,8 +44,13 @@ std::unique_ptr<Cluster> make_cluster(LaunchContext& launch, uint64_t number) {
 }  // namespace
 
 Fault run_grid(LaunchContext& launch, Counters* counters) {
-  const uint64_t clusters = static_cast<uint64_t>(launch.grid[0]) * launch.grid[1] * launch.grid[2] /
-                            (launch.cluster[0] * launch.cluster[1] * launch.cluster[2]);
+  const uint64_t all = static_cast<uint64_t>(launch.grid[0]) * launch.grid[1] * launch.grid[2] /
+                       (launch.cluster[0] * launch.cluster[1] * launch.cluster[2]);
+  std::vector<uint64_t> chosen;
+  for (const uint64_t number : *launch.selected)
+    if (number < all) chosen.push_back(number);
+  const bool sample = !launch.selected->empty();
+  const uint64_t clusters = sample ? chosen.size() : all;
   std::unique_ptr<GlobalRaces> races;
   if (launch.options->check_races && clusters > 1 && !launch.program->orders_blocks)
     races = std::make_unique<GlobalRaces>(launch.memories);
@@ -61,7 +66,7 @@ Fault run_grid(LaunchContext& launch, Counters* counters) {
       std::unique_ptr<Cluster> cluster;
       uint64_t number = begun.size() < kResident ? next.fetch_add(1) : clusters;
       if (number < clusters) {
-        cluster = make_cluster(launch, number);
+        cluster = make_cluster(launch, sample ? chosen[number] : number);
       } else if (!begun.empty()) {
         cluster = std::move(begun.front());
         begun.pop_front();
@@ -84,7 +89,7 @@ Fault run_grid(LaunchContext& launch, Counters* counters) {
   };
   uint64_t threads = launch.options->threads > 0 ? static_cast<uint64_t>(launch.options->threads)
                                                  : std::max(1u, std::thread::hardware_concurrency());
-  threads = std::min(threads, clusters);
+  threads = std::min(threads, std::max<uint64_t>(clusters, 1));
   std::vector<std::thread> others;
   for (uint64_t i = 1; i < threads; ++i) others.emplace_back(work);
   work();
