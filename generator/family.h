@@ -64,6 +64,15 @@ inline constexpr llvm::StringLiteral kReduceEntry = "trigen_reduce";        // a
 inline constexpr llvm::StringLiteral kTransposeEntry = "trigen_transpose";  // W into the workspace, first
 inline constexpr llvm::StringLiteral kPackEntry = "trigen_pack_weights";    // W into the workspace, first
 
+// A thread block (a cluster where there are such) of the plan's first launch that is counted for all of its
+// kind (generator/counts.h): which one, and its work.
+struct Sample {
+  int64_t batch = 1;     // B of the problem whose block it is
+  uint64_t cluster = 0;  // its number in the grid, x fastest
+  double steps = 0;      // of the main loop, as the cost model counts them
+  double tiles = 0;      // of the output
+};
+
 class Family {
  public:
   virtual ~Family() = default;
@@ -83,6 +92,9 @@ class Family {
   virtual LaunchPlan launch_plan(const Problem& problem, const Target& target,
                                  const Config& config) const = 0;
   virtual int64_t shared_bytes(const Problem& problem, const Config& config) const = 0;
+  // Blocks with little work that tell what a step and a tile cost: two that differ by whole steps alone, away
+  // from the edges where there are such; one where all blocks do the same; none: the kernels are not counted.
+  virtual std::vector<Sample> samples(const Problem&, const Target&, const Config&) const { return {}; }
 };
 
 llvm::ArrayRef<const Family*> families();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "runtime/device.h"
 
@@ -18,6 +19,10 @@ class EmulatedDevice {
   void reset_counters() const { reset_(ordinal_); }
   // JSON of the launches since then.
   std::string counters() const;
+  // Later launches run these clusters of their grids alone (numbered x fastest); none: all of them again.
+  void select_clusters(const std::vector<uint64_t>& numbers) const;
+  // Forgets the faults found, and the error that they left in the context.
+  void clear_reports() const { clear_reports_(ordinal_); }
   // A kernel that writes to the allocation at `address` fails from now on.
   void make_read_only(cuda::CUdeviceptr address) const { set_read_only_(address, 1); }
   // The bytes count as never written: a kernel that reads them before it writes them fails.
@@ -29,6 +34,8 @@ class EmulatedDevice {
   int ordinal_ = 0;
   unsigned long long (*counters_)(int device, char* buffer, unsigned long long size) = nullptr;
   void (*reset_)(int device) = nullptr;
+  int (*select_clusters_)(int device, const unsigned long long* numbers, unsigned long long count) = nullptr;
+  void (*clear_reports_)(int device) = nullptr;
   int (*set_read_only_)(unsigned long long address, int read_only) = nullptr;
   int (*forget_)(unsigned long long address, unsigned long long bytes) = nullptr;
 };

@@ -36,6 +36,8 @@ class TileFamily : public Family {
   std::optional<Config> generic_config(const Problem& problem, const Target& target) const override;
   LaunchPlan launch_plan(const Problem& problem, const Target& target, const Config& config) const override;
   int64_t shared_bytes(const Problem& problem, const Config& config) const override;
+  std::vector<Sample> samples(const Problem& problem, const Target& target,
+                              const Config& config) const override;
 
  protected:
   // Why this family cannot multiply these dtypes on this target.

@@ -4,6 +4,7 @@
 
 #include "generator/families/families.h"
 #include "generator/families/tile_family.h"
+#include "generator/families/wgmma_samples.h"
 #include "llvm/ADT/Twine.h"
 #include "templates/pack.h"
 #include "templates/wgmma_sm90.h"
@@ -230,6 +231,10 @@ class WgmmaSm90 final : public Family {
       plan.workspace_bytes = 4 * shares_of(p, target, c).workspace();
     }
     return plan;
+  }
+
+  std::vector<Sample> samples(const Problem& p, const Target& target, const Config& c) const override {
+    return wgmma_samples(*this, p, target, c);
   }
 
  private:

@@ -1,0 +1,99 @@
+// Which clusters of wgmma_sm90's kernels stand for all.
+#include <algorithm>
+
+#include "generator/families/tile_family.h"
+#include "generator/families/wgmma_samples.h"
+#include "templates/wgmma_sm90.h"
+
+namespace trigen {
+namespace {
+
+using namespace wgmma_sm90;
+
+// Two of the clusters with one whole tile, those with the fewest steps.
+std::vector<Sample> product_samples(const Family& family, const Problem& p, const Target& target,
+                                    const Config& c) {
+  Problem small = p;
+  const int64_t features = (p.D + kPanel - 1) / kPanel, wanted = int64_t{panels(c)} * c.cluster;
+  small.B = std::clamp<int64_t>((wanted + features - 1) / features, 1, p.B);
+  const Shape shape = kernel_shape(p);
+  const int rows = row_tiles(c, static_cast<int>(p.T)), groups = consumers(c);
+  const int columns =
+      static_cast<int>(p.H) * column_units(c, static_cast<int>(small.B), static_cast<int>(p.D));
+  const int clusters =
+      static_cast<int>(family.launch_plan(small, target, c).launches.front().grid[0]) / c.cluster;
+  const int section = section_columns(c, rows, columns, clusters), blocks = static_cast<int>((p.T + 63) / 64);
+  const int diag = static_cast<int>(p.op == Op::kGradInput ? -p.diag : p.diag);
+  std::vector<Sample> found;
+  for (int cluster = 0; cluster < clusters; ++cluster) {
+    Deal deal{rows, columns, section, clusters, cluster, product_fill(shape) == Fill::kLower};
+    Sample sample{small.B, static_cast<uint64_t>(cluster), 0, 0};
+    bool whole = true;
+    for (int row = 0, column = 0; deal.next(row, column); ++sample.tiles) {
+      for (int g = 0; g < groups; ++g)
+        sample.steps +=
+            static_cast<double>(Reach(product_fill(shape), row * c.tile_m + 64 * g, diag, blocks).active) /
+            groups;
+      // The last column of a head and the last row may be cut off.
+      whole = whole && (row + 1) * c.tile_m <= p.T && column == 0;
+    }
+    if (sample.tiles == 1 && sample.steps > 0 && whole) found.push_back(sample);
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Sample& a, const Sample& b) { return a.steps < b.steps; });
+  found.erase(std::unique(found.begin(), found.end(),
+                          [](const Sample& a, const Sample& b) { return a.steps == b.steps; }),
+              found.end());
+  if (found.size() > 2) found.resize(2);
+  return found;
+}
+
+// A block with wide tiles or parts of them alone, at two depths.
+std::vector<Sample> weight_samples(const Family& family, const Problem& p, const Target& target,
+                                   const Config& c) {
+  const auto sample_of = [&](int64_t batch, int block) {
+    Problem small = p;
+    small.B = batch;
+    const int pair = std::max(1, c.cluster);
+    const Shares shares(
+        Cut{.T = static_cast<int>(p.T),
+            .diag = static_cast<int>(p.diag),
+            .lower = p.fill == Fill::kLower,
+            .depth = static_cast<int>(batch * ((p.D + kPanel - 1) / kPanel)),
+            .split = c.split_k,
+            .blocks = static_cast<int>(family.launch_plan(small, target, c).launches.front().grid[0]) / pair,
+            .tile_n = c.tile_n,
+            .cluster = pair,
+            .copies = static_cast<int>(p.H * p.K),
+            .every_row = p.epilogue.bias});
+    Sample sample{batch, static_cast<uint64_t>(block), 0, 0};
+    if (block >= shares.blocks) return sample;
+    Pieces pieces(shares, block);
+    for (Piece piece; pieces.next(piece); ++sample.tiles) {
+      if (piece.narrow) return Sample{};
+      sample.steps += piece.end - piece.begin;
+    }
+    return sample;
+  };
+  const int64_t features = (p.D + kPanel - 1) / kPanel;
+  const int64_t few =
+      std::clamp<int64_t>((2 * int64_t{std::max(1, c.split_k)} + features - 1) / features, 1, p.B);
+  const int64_t more = std::min(2 * few, p.B);
+  for (int block = 0; block < target.sms; ++block) {
+    const Sample a = sample_of(few, block), b = sample_of(more, block);
+    if (a.tiles == 0 || a.tiles != b.tiles) continue;
+    if (a.steps < b.steps) return {a, b};
+    return {a};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<Sample> wgmma_samples(const Family& family, const Problem& p, const Target& target,
+                                  const Config& c) {
+  return p.op == Op::kGradWeight ? weight_samples(family, p, target, c)
+                                 : product_samples(family, p, target, c);
+}
+
+}  // namespace trigen

@@ -1,0 +1,12 @@
+// Family::samples of kernels whose persistent blocks share tiles as templates/wgmma_sm90.h says. Internal to
+// generator/families/.
+#pragma once
+
+#include "generator/family.h"
+
+namespace trigen {
+
+std::vector<Sample> wgmma_samples(const Family& family, const Problem& problem, const Target& target,
+                                  const Config& config);
+
+}  // namespace trigen
