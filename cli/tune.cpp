@@ -32,7 +32,7 @@ struct Tune {
   std::string record;
   std::vector<std::string> replays;
   int jobs = 0;
-  bool force = false, no_resume = false, json = false, verbose = false, no_device = false;
+  bool force = false, no_counts = false, no_resume = false, json = false, verbose = false, no_device = false;
   uint64_t seed = 20240912;
 
   void print_details(const TuneReport& report) const {
@@ -42,12 +42,13 @@ struct Tune {
     for (size_t i = 0; i < report.candidates.size(); ++i) {
       const CandidateReport& row = report.candidates[i];
       if (row.outcome == Outcome::kNotTried) continue;
-      table.add(
-          {std::to_string(i + 1), row.candidate, to_string(row.outcome), format_seconds(row.predicted_s),
-           row.quick.empty() ? "" : format_seconds(summarize(row.quick).median),
-           row.finals.empty() ? "" : format_seconds(summarize(row.finals).median),
-           row.resources.registers > 0 ? std::to_string(row.resources.registers) : "",
-           row.tolerance > 0 ? format("%.1e", row.error) : "", row.note.substr(0, row.note.find('\n'))});
+      table.add({std::to_string(i + 1), row.candidate, to_string(row.outcome),
+                 format_seconds(row.predicted_s) + (row.counts ? " counted" : ""),
+                 row.quick.empty() ? "" : format_seconds(summarize(row.quick).median),
+                 row.finals.empty() ? "" : format_seconds(summarize(row.finals).median),
+                 row.resources.registers > 0 ? std::to_string(row.resources.registers) : "",
+                 row.tolerance > 0 ? format("%.1e", row.error) : "",
+                 row.note.substr(0, row.note.find('\n'))});
     }
     table.print();
     std::printf("%s; %.1f s\n\n", report.stop_reason.c_str(), report.elapsed_s);
@@ -58,7 +59,7 @@ struct Tune {
         {"problem", "target", "choice", ">time", ">quartiles", "provenance", ">of ceiling", ">error"});
     for (const TuneReport& r : reports) {
       const bool measured = r.provenance == Provenance::kMeasured;
-      std::string provenance = measured ? "measured" : "predicted";
+      std::string provenance = measured ? "measured" : r.counted ? "predicted, counted" : "predicted";
       if (measured && r.kept) provenance += " before";
       if (!r.complete) provenance += ", interrupted";
       table.add({r.problem, r.target, r.chosen, format_seconds(r.seconds),
@@ -159,6 +160,7 @@ struct Tune {
       options.search.finalists = 16;  // what is best is decided in turn, not by times that are a minute apart
     }
     options.predict_candidates = std::max<size_t>(1, top);
+    options.count = !no_counts;
     options.family = choice->family;
     options.config = choice->config;
     options.force = force;
@@ -260,6 +262,8 @@ void add_tune(CLI::App& app, Commands& commands) {
                   "no tuning: the search on recordings, and what it would have chosen")
       ->type_name("FILE");
   sub->add_option("--top", tune->top, "without a device: candidates to compile, by the model's order (8)");
+  sub->add_flag("--no-counts", tune->no_counts,
+                "without a device: rank by the model's estimates, not by what the emulated device counts");
   sub->add_option("-j,--jobs", tune->jobs, "compiling threads, 0 for one per CPU (0)");
   sub->add_option("--seed", tune->seed, "of the random inputs");
   sub->add_flag("--no-device", tune->no_device, "predict, even where a device is at hand");

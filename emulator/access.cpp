@@ -204,8 +204,18 @@ AsyncView async_view(Warp& warp) {
   return {{clock, clock + clocks.agents()}, clocks.fenced(warp.agent)};
 }
 
-uint32_t bank_wavefronts(const uint32_t* offsets, uint32_t mask, uint32_t bytes, uint32_t* least) {
-  const uint32_t group = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;
+// Do lanes i and i ^ apart have the same address, wherever both are active?
+static bool paired(const uint32_t* offsets, uint32_t mask, uint32_t apart) {
+  for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+    const auto lane = static_cast<uint32_t>(__builtin_ctz(rest));
+    if ((mask >> (lane ^ apart) & 1) != 0 && offsets[lane] != offsets[lane ^ apart]) return false;
+  }
+  return true;
+}
+
+uint32_t bank_wavefronts(const uint32_t* offsets, uint32_t mask, uint32_t bytes, bool load, uint32_t* least) {
+  uint32_t group = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;
+  if (load && group < 32 && (paired(offsets, mask, 1) || paired(offsets, mask, 2))) group *= 2;
   const uint32_t words = std::max(1u, bytes / 4);
   uint32_t total = 0, groups = 0;
   for (uint32_t begin = 0; begin < 32; begin += group) {
@@ -255,7 +265,7 @@ void count_access(Warp& warp, Space space, const uint64_t* addresses, uint32_t m
       for_lanes(mask, [&](int lane) {
         offsets[lane] = static_cast<uint32_t>(addresses[lane]) & kSharedOffsetMask;
       });
-      uint32_t waves = bank_wavefronts(offsets, mask, bytes, &least);
+      uint32_t waves = bank_wavefronts(offsets, mask, bytes, !store, &least);
       (store ? counters.shared_store_requests : counters.shared_load_requests) += 1;
       (store ? counters.shared_store_wavefronts : counters.shared_load_wavefronts) += waves;
       (store ? counters.shared_store_conflicts : counters.shared_load_conflicts) += waves - least;

@@ -38,8 +38,11 @@ void report_race(Warp& warp, const RaceHit& hit, uint32_t offset, uint32_t lane,
 /// What an asynchronous operation that this warp issues now may rely on.
 AsyncView async_view(Warp& warp);
 
-/// Passes over the 32 banks of 4 bytes for one request: lanes of 8 and 16 bytes go in half and quarter warps.
-uint32_t bank_wavefronts(const uint32_t* offsets, uint32_t mask, uint32_t bytes, uint32_t* least);
+/// Passes over the 32 banks of 4 bytes for one request: lanes of 8 and 16 bytes go in half and quarter warps,
+/// and a load's in whole and half warps when lanes i and i ^ 1 (or i and i ^ 2) of all pairs have the same
+/// address (https://forums.developer.nvidia.com/t/unexpected-shared-memory-bank-conflict/77228, said there of
+/// 7.x).
+uint32_t bank_wavefronts(const uint32_t* offsets, uint32_t mask, uint32_t bytes, bool load, uint32_t* least);
 /// Distinct 32-byte sectors.
 uint32_t sector_count(const uint64_t* addresses, uint32_t mask, uint32_t bytes);
 void count_access(Warp& warp, Space space, const uint64_t* addresses, uint32_t mask, uint32_t bytes,

@@ -37,6 +37,7 @@ struct Model {
   const Target& target;
   const DeviceModel& device;
   llvm::StringRef family;
+  const Counts* counts = nullptr;  // null: estimates
 
   bool simt() const { return family == "simt"; }
   int warps() const { return std::max(1, c.warps_m * c.warps_n); }
@@ -156,6 +157,18 @@ double step_cycles(const Model& m, int blocks, double spill_bytes) {
     compute += issue_slots / kIssuesPerCycle;
   else
     load = std::max(load, issue_slots / kIssuesPerCycle);
+  if (m.counts != nullptr) {
+    const BlockCounts& step = m.counts->step;
+    const double issue = step.instructions / kIssuesPerCycle;
+    shared = step.shared_wavefronts;
+    load = step.load_sectors * BlockCounts::kSectorBytes / kSharedBytesPerCycle;
+    if (m.simt()) {
+      compute = std::max(products / m.peak_per_cycle() / std::min(1.0, resident / kIssuesPerCycle), issue);
+    } else {
+      compute = step.matrix_flops / 2 / rate;
+      load = std::max(load, issue);
+    }
+  }
   const double longest = std::max({compute, shared, load});
   // Half of the spills in the loop.
   const double spills =
@@ -168,10 +181,21 @@ double step_cycles(const Model& m, int blocks, double spill_bytes) {
   return soft_max({blocks * issue + kSyncCycles, kLatencyCycles / in_flight});
 }
 
+// Bytes between L1 and L2: whole sectors, of stores too (partly filled ones showed in an H200's times). A
+// tile's steps across the diagonal load less of W than whole ones, which showed in no time.
+double traffic(const BlockCounts& block) {
+  return (std::max(0.0, block.load_sectors) + block.store_sectors) * BlockCounts::kSectorBytes;
+}
+
 // Cycles of a block outside its main loop: start, first loads, output.
 double block_cycles(const Model& m) {
   const double elements = static_cast<double>(m.c.tile_m) * m.c.tile_n;
   const double per_cycle = m.target.l2_bytes_per_s / (m.target.sms * m.target.clock_hz);
+  if (m.counts != nullptr) {
+    const BlockCounts& tile = m.counts->tile;
+    return kBlockCycles +
+           std::max({traffic(tile) / per_cycle, tile.shared_wavefronts, tile.instructions / kIssuesPerCycle});
+  }
   const double vec = std::max(1, m.c.vec_c);
   return kBlockCycles + std::max(elements * m.c_bytes() / per_cycle,
                                  elements / vec / kLanesPerCycle * kInstructionsPerAccess);
@@ -303,15 +327,19 @@ DeviceModel model_of(const Target& target) {
 }
 
 Prediction predict(const Candidate& candidate, const DeviceModel& device,
-                   const std::optional<Resources>& resources) {
+                   const std::optional<Resources>& resources, const std::optional<Counts>& counts) {
   if (candidate.family->name() == "wgmma_taps_sm90")
     return predict_wgmma_taps_sm90(candidate, device, resources);
   if (candidate.family->name() == "wgmma_sm90" || candidate.family->name() == "wgmma_tf32_sm90")
-    return predict_wgmma_sm90(candidate, device, resources);
+    return predict_wgmma_sm90(candidate, device, resources, counts);
   if (candidate.family->name() == "decode") return predict_decode(candidate, device, resources);
-  const Model m{candidate.problem, candidate.config, *candidate.target, device, candidate.family->name()};
+  const Model m{candidate.problem,        candidate.config,           *candidate.target, device,
+                candidate.family->name(), counts ? &*counts : nullptr};
   const Occupancy o = occupancy(m, candidate, resources);
   Schedule s = m.weight() ? weight_schedule(m) : product_schedule(m);
+  if (counts) {
+    s.l2_bytes = s.steps * traffic(counts->step) + s.blocks * traffic(counts->tile);
+  }
 
   // A grid smaller than the machine leaves one block on an SM.
   const int blocks =

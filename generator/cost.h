@@ -8,6 +8,7 @@
 #include <string>
 
 #include "generator/candidate.h"
+#include "generator/counts.h"
 
 namespace trigen {
 
@@ -34,7 +35,10 @@ struct Prediction {
   int blocks_per_sm = 0;
   std::string limiter;  // "tensor", "fma", "dram", "l2", "tail", "launch"
 };
+// `counts` take the place of the model's own estimates of instructions, shared memory, tensor work and
+// traffic.
 Prediction predict(const Candidate& candidate, const DeviceModel& device,
-                   const std::optional<Resources>& resources = std::nullopt);
+                   const std::optional<Resources>& resources = std::nullopt,
+                   const std::optional<Counts>& counts = std::nullopt);
 
 }  // namespace trigen

@@ -8,11 +8,12 @@ namespace trigen {
 
 // Of one thread block; the mean of a cluster's.
 struct BlockCounts {
+  static constexpr double kSectorBytes = 32;
   double instructions = 0;  // warp instructions of every class but moves, which the machine code has few of
   double matrix_operations = 0;  // mma of a warp, wgmma of a warpgroup
   double matrix_flops = 0;       // a multiply-add counts two
   double float_instructions = 0;
-  double load_sectors = 0;  // of 32 bytes, of global loads; cp.async counts, bulk copies do not
+  double load_sectors = 0;  // of 32 bytes, of global loads of every kind, bulk copies included
   double store_sectors = 0;
   double bulk_bytes = 0;
   double shared_wavefronts = 0;  // passes over the banks; wgmma's own reads do not count

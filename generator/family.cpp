@@ -19,6 +19,12 @@ llvm::StringRef entry_name(Op op) {
   return "invalid";
 }
 
+const Launch& product_launch(const LaunchPlan& plan, Op op) {
+  for (const Launch& launch : plan.launches)
+    if (launch.entry == entry_name(op)) return launch;
+  return plan.launches.front();
+}
+
 llvm::Expected<const Family*> find_family(llvm::StringRef name) {
   llvm::SmallVector<llvm::StringRef, 16> names;
   for (const Family* family : families()) {

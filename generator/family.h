@@ -57,6 +57,8 @@ struct LaunchPlan {
   int64_t workspace_bytes = 0;
 };
 
+// The launch that multiplies: others may come before it (packing W) and after it (a reduction).
+const Launch& product_launch(const LaunchPlan& plan, Op op);
 // "trigen_forward", "trigen_grad_input", "trigen_grad_weight", "trigen_decode".
 llvm::StringRef entry_name(Op op);
 // "trigen_" + the name of the template's function.
@@ -64,7 +66,7 @@ inline constexpr llvm::StringLiteral kReduceEntry = "trigen_reduce";        // a
 inline constexpr llvm::StringLiteral kTransposeEntry = "trigen_transpose";  // W into the workspace, first
 inline constexpr llvm::StringLiteral kPackEntry = "trigen_pack_weights";    // W into the workspace, first
 
-// A thread block (a cluster where there are such) of the plan's first launch that is counted for all of its
+// A thread block (a cluster where there are such) of the plan's product_launch that is counted for all of its
 // kind (generator/counts.h): which one, and its work.
 struct Sample {
   int64_t batch = 1;     // B of the problem whose block it is

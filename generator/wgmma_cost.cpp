@@ -35,7 +35,8 @@ struct Model {
   const Config& c;
   const Target& target;
   const DeviceModel& device;
-  double slower;  // spills
+  double slower;                   // spills
+  const Counts* counts = nullptr;  // null: estimates
 
   // One k block of a whole tile of `columns`.
   double step(double columns) const {
@@ -44,19 +45,26 @@ struct Model {
     const double rate = wide ? target.tf32_flops : target.mma16_flops * kTensorShare;
     const double tensor = 2 * products / (rate / target.sms);
     const bool shares_b = p.op == Op::kGradWeight;  // else A
-    const double feed =
+    double feed =
         128 * (c.tile_m / (shares_b ? 1 : sharers) + columns / (shares_b ? sharers : 1)) / kFeedBytes;
+    double shared = 0;  // what threads move in shared memory beside the products' own reads
+    if (counts != nullptr && columns == c.tile_n) {
+      feed = counts->step.load_sectors * BlockCounts::kSectorBytes / kFeedBytes;
+      shared = counts->step.shared_wavefronts / target.clock_hz;
+    }
     // The copy engine moves 16 bytes at least; shorter vectors would go through threads.
     const double shorter = !wide && c.vec_b < 8 ? 2 : 1;
-    return slower * shorter * soft_max({std::max(tensor, feed), kLatencySeconds / std::max(1, c.stages - 1)});
+    return slower * shorter *
+           soft_max({std::max({tensor, feed, shared}), kLatencySeconds / std::max(1, c.stages - 1)});
   }
   // Elements of a k block: 128 bytes.
   double depth() const { return 128.0 / static_cast<double>(element_size(p.dtype)); }
   double tile() const {
     const Epilogue& e = p.epilogue;
     const double activation = e.act == Activation::kGELU ? 1.5 : e.act == Activation::kSiLU ? 0.75 : 0;
-    return kTileSeconds * c.tile_m * c.tile_n / 32768 *
-           (1 + activation + 0.5 * (e.pre + e.gate + e.residual));
+    const double conflicts = counts != nullptr ? counts->tile.shared_conflicts / target.clock_hz : 0;
+    return conflicts + kTileSeconds * c.tile_m * c.tile_n / 32768 *
+                           (1 + activation + 0.5 * (e.pre + e.gate + e.residual));
   }
 };
 
@@ -214,9 +222,11 @@ Load weight_work(const Model& m) {
 }  // namespace
 
 Prediction predict_wgmma_sm90(const Candidate& candidate, const DeviceModel& device,
-                              const std::optional<Resources>& resources) {
+                              const std::optional<Resources>& resources,
+                              const std::optional<Counts>& counts) {
   const double slower = resources && resources->spill_bytes > 0 ? 1.2 + resources->spill_bytes / 1000.0 : 1;
-  const Model m{candidate.problem, candidate.config, *candidate.target, device, slower};
+  const Model m{candidate.problem,          candidate.config, *candidate.target, device, slower,
+                counts ? &*counts : nullptr};
   const Load w = candidate.problem.op == Op::kGradWeight  ? weight_work(m)
                  : candidate.problem.dtype == DType::kF32 ? transposed_work(m)
                                                           : product_work(m);

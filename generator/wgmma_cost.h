@@ -7,6 +7,6 @@
 namespace trigen {
 
 Prediction predict_wgmma_sm90(const Candidate& candidate, const DeviceModel& device,
-                              const std::optional<Resources>& resources);
+                              const std::optional<Resources>& resources, const std::optional<Counts>& counts);
 
 }  // namespace trigen

@@ -77,7 +77,7 @@ llvm::Expected<BlockCounts> Counter::run(const Candidate& candidate, const Binar
     return error;
   }
   const json all = json::parse(emulated_.counters().c_str(), nullptr, false);
-  const Launch& launch = (*plan)->executable().launch_plan().launches.front();
+  const Launch& launch = product_launch((*plan)->executable().launch_plan(), small.problem.op);
   if (!all.is_object() || !all.contains("kernels") || !all["kernels"].contains(launch.entry))
     return make_error(ErrorKind::kDevice, device_.driver().path() + " did not count " + launch.entry +
                                               "; use the emulated device of this release");

@@ -196,8 +196,9 @@ void Session::store_choice(size_t index, Provenance provenance) {
   report_.tolerance = row.tolerance;
   report_.limiter =
       predict(candidates_[index], provenance == Provenance::kMeasured ? device_->model() : model_of(target_),
-              row.resources.registers > 0 ? std::optional(row.resources) : std::nullopt)
+              row.resources.registers > 0 ? std::optional(row.resources) : std::nullopt, row.counts)
           .limiter;
+  report_.counted = row.counts.has_value();
   report_.elapsed_s = elapsed();
   Record record = record_of(index);
   record.provenance = provenance;

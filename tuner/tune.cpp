@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "tuner/ceiling.h"
+#include "tuner/counting.h"
 #include "tuner/evidence.h"
 #include "tuner/session.h"
 #include "tuner/text.h"
@@ -22,42 +23,98 @@ llvm::Expected<std::vector<Candidate>> candidates_for(const Problem& problem, co
   return list_candidates(problem, target, options.family);
 }
 
-// Compiles the first few by the model, ranks them with the compiler's report, and keeps the first that does
-// not spill.
+// The first few candidates that differ in more than `raster`, the order of their tiles: it leaves the
+// kernel's code and counts as they are, and the model's order among them too.
+std::vector<size_t> distinct_kernels(const std::vector<Candidate>& candidates, size_t wanted) {
+  std::vector<size_t> chosen;
+  for (size_t i = 0; i < candidates.size() && chosen.size() < wanted; ++i) {
+    const auto same = [&](size_t j) {
+      Config config = candidates[j].config;
+      config.raster = candidates[i].config.raster;
+      return candidates[j].family == candidates[i].family && config == candidates[i].config;
+    };
+    if (std::none_of(chosen.begin(), chosen.end(), same)) chosen.push_back(i);
+  }
+  return chosen;
+}
+
+// Counts what the kernels of the compiled candidates do, and predicts again. All of them or none: a count and
+// an estimate do not compare.
+void count_candidates(Session& session, const std::vector<Binary>& binaries) {
+  TuneReport& report = session.report();
+  const auto give_up = [&](const std::string& why) {
+    for (CandidateReport& row : report.candidates) row.counts.reset();
+    report.notes.push_back("predictions rest on the model's estimates: " + why);
+  };
+  auto counter = Counter::open(session.target());
+  if (!counter) return give_up(take_error(counter.takeError()).message);
+  size_t done = 0;
+  const size_t total = static_cast<size_t>(
+      std::count_if(report.candidates.begin(), report.candidates.end(),
+                    [](const CandidateReport& row) { return row.outcome == Outcome::kRanked; }));
+  for (size_t i = 0; i < report.candidates.size() && !session.cancelled(); ++i) {
+    CandidateReport& row = report.candidates[i];
+    if (row.outcome != Outcome::kRanked) continue;
+    session.show("counting", done++, total, 0, "");
+    auto counts = (*counter)->count(session.candidates()[i], binaries[i]);
+    if (!counts) {
+      row.outcome = Outcome::kFailed;
+      row.note = take_error(counts.takeError()).message;
+      continue;
+    }
+    if (!*counts) return give_up("blocks of " + row.candidate + " cannot be counted alone");
+    row.counts = **counts;
+  }
+  if (session.cancelled()) return give_up("interrupted");
+  const DeviceModel model = model_of(session.target());
+  for (size_t i = 0; i < report.candidates.size(); ++i) {
+    CandidateReport& row = report.candidates[i];
+    if (row.counts)
+      row.predicted_s = predict(session.candidates()[i], model, row.resources, row.counts).seconds;
+  }
+}
+
+// Compiles the first few by the model, ranks them with the compiler's report and what the emulated device
+// counts, and keeps the first that does not spill.
 llvm::Error predict_choice(Session& session) {
   const TuneOptions& options = session.options();
   TuneReport& report = session.report();
   auto& candidates = session.candidates();
   const DeviceModel model = model_of(session.target());
   std::vector<Binary> binaries(candidates.size());
-  size_t next = 0;
+  size_t tried = 0;
   size_t good = 0;
-  while (next < candidates.size() && good == 0 && !session.cancelled()) {
-    const size_t count = std::min(options.predict_candidates, candidates.size() - next);
+  std::vector<size_t> batch = distinct_kernels(candidates, options.predict_candidates);
+  while (!batch.empty() && good == 0 && !session.cancelled()) {
+    std::vector<Candidate> work;
+    for (const size_t i : batch) work.push_back(candidates[i]);
     BuildAllOptions build = options.build;
     build.cancel = options.cancel;
     size_t done = 0;
-    build_all(llvm::ArrayRef(candidates).slice(next, count), session.store(), build,
-              [&](size_t index, llvm::Expected<BuiltBinary> built) {
-                const size_t at = next + index;
-                CandidateReport& row = report.candidates[at];
-                if (!built) {
-                  row.outcome = session.cancelled() ? Outcome::kNotTried : Outcome::kNotBuilt;
-                  row.note = take_error(built.takeError()).message;
-                } else {
-                  binaries[at] = std::move(built->binary);
-                  row.resources = resources_of(binaries[at]);
-                  const Prediction prediction = predict(candidates[at], model, row.resources);
-                  row.predicted_s = prediction.seconds;
-                  row.outcome = row.resources.spill_bytes > 0 ? Outcome::kSpilled : Outcome::kRanked;
-                  good += row.outcome == Outcome::kRanked ? 1 : 0;
-                  session.note_cache(built->cache_problem);
-                }
-                session.show("compiling", ++done, count, 0, "");
-                return !session.cancelled();
-              });
-    next += count;
+    build_all(work, session.store(), build, [&](size_t index, llvm::Expected<BuiltBinary> built) {
+      const size_t at = batch[index];
+      CandidateReport& row = report.candidates[at];
+      if (!built) {
+        row.outcome = session.cancelled() ? Outcome::kNotTried : Outcome::kNotBuilt;
+        row.note = take_error(built.takeError()).message;
+      } else {
+        binaries[at] = std::move(built->binary);
+        row.resources = resources_of(binaries[at]);
+        row.predicted_s = predict(candidates[at], model, row.resources).seconds;
+        row.outcome = row.resources.spill_bytes > 0 ? Outcome::kSpilled : Outcome::kRanked;
+        good += row.outcome == Outcome::kRanked ? 1 : 0;
+        session.note_cache(built->cache_problem);
+      }
+      session.show("compiling", ++done, batch.size(), 0, "");
+      return !session.cancelled();
+    });
+    tried += batch.size();
+    // none of them will do: on along the model's order
+    batch.clear();
+    for (size_t i = 0; i < candidates.size() && batch.size() < options.predict_candidates; ++i)
+      if (report.candidates[i].outcome == Outcome::kNotTried) batch.push_back(i);
   }
+  if (options.count && good > 1) count_candidates(session, binaries);
   // the best rank, a spilling one only when there is nothing else; ties keep the model's first order
   std::optional<size_t> chosen;
   for (const Outcome wanted : {Outcome::kRanked, Outcome::kSpilled}) {
@@ -68,7 +125,9 @@ llvm::Error predict_choice(Session& session) {
     if (chosen) break;
   }
   if (!chosen) return session.nothing_works();
-  report.stop_reason = format("ranked %zu compiled candidates of %zu", next, candidates.size());
+  report.stop_reason =
+      format("ranked %zu compiled candidates of %zu%s", tried, candidates.size(),
+             report.candidates[*chosen].counts ? ", by what the emulated device counted" : "");
   session.choose_predicted(*chosen, binaries[*chosen]);
   return llvm::Error::success();
 }

@@ -21,7 +21,7 @@ std::vector<Sample> product_samples(const Family& family, const Problem& p, cons
   const int columns =
       static_cast<int>(p.H) * column_units(c, static_cast<int>(small.B), static_cast<int>(p.D));
   const int clusters =
-      static_cast<int>(family.launch_plan(small, target, c).launches.front().grid[0]) / c.cluster;
+      static_cast<int>(product_launch(family.launch_plan(small, target, c), p.op).grid[0]) / c.cluster;
   const int section = section_columns(c, rows, columns, clusters), blocks = static_cast<int>((p.T + 63) / 64);
   const int diag = static_cast<int>(p.op == Op::kGradInput ? -p.diag : p.diag);
   std::vector<Sample> found;
@@ -48,42 +48,49 @@ std::vector<Sample> product_samples(const Family& family, const Problem& p, cons
   return found;
 }
 
-// A block with wide tiles or parts of them alone, at two depths.
+// A block with wide tiles or parts of them alone, or with as much of the narrow ones, at two depths.
 std::vector<Sample> weight_samples(const Family& family, const Problem& p, const Target& target,
                                    const Config& c) {
   const auto sample_of = [&](int64_t batch, int block) {
     Problem small = p;
     small.B = batch;
     const int pair = std::max(1, c.cluster);
-    const Shares shares(
-        Cut{.T = static_cast<int>(p.T),
-            .diag = static_cast<int>(p.diag),
-            .lower = p.fill == Fill::kLower,
-            .depth = static_cast<int>(batch * ((p.D + kPanel - 1) / kPanel)),
-            .split = c.split_k,
-            .blocks = static_cast<int>(family.launch_plan(small, target, c).launches.front().grid[0]) / pair,
-            .tile_n = c.tile_n,
-            .cluster = pair,
-            .copies = static_cast<int>(p.H * p.K),
-            .every_row = p.epilogue.bias});
+    const Shares shares(Cut{
+        .T = static_cast<int>(p.T),
+        .diag = static_cast<int>(p.diag),
+        .lower = p.fill == Fill::kLower,
+        .depth = static_cast<int>(batch * ((p.D + kPanel - 1) / kPanel)),
+        .split = c.split_k,
+        .blocks = static_cast<int>(product_launch(family.launch_plan(small, target, c), p.op).grid[0]) / pair,
+        .tile_n = c.tile_n,
+        .cluster = pair,
+        .copies = static_cast<int>(p.H * p.K),
+        .every_row = p.epilogue.bias});
     Sample sample{batch, static_cast<uint64_t>(block), 0, 0};
-    if (block >= shares.blocks) return sample;
+    int narrow = 0;
+    if (block >= shares.blocks) return std::pair{sample, narrow};
     Pieces pieces(shares, block);
     for (Piece piece; pieces.next(piece); ++sample.tiles) {
-      if (piece.narrow) return Sample{};
-      sample.steps += piece.end - piece.begin;
+      const int steps = piece.end - piece.begin;
+      if (piece.narrow) narrow += steps;
+      sample.steps += piece.narrow ? 0.5 * steps : steps;
+      sample.tiles -= piece.narrow ? 0.5 : 0;
     }
-    return sample;
+    return std::pair{sample, narrow};
   };
   const int64_t features = (p.D + kPanel - 1) / kPanel;
   const int64_t few =
       std::clamp<int64_t>((2 * int64_t{std::max(1, c.split_k)} + features - 1) / features, 1, p.B);
   const int64_t more = std::min(2 * few, p.B);
-  for (int block = 0; block < target.sms; ++block) {
-    const Sample a = sample_of(few, block), b = sample_of(more, block);
-    if (a.tiles == 0 || a.tiles != b.tiles) continue;
-    if (a.steps < b.steps) return {a, b};
-    return {a};
+  for (const bool wide_alone : {true, false}) {
+    for (int block = 0; block < target.sms; ++block) {
+      const auto [a, narrow_of_a] = sample_of(few, block);
+      const auto [b, narrow_of_b] = sample_of(more, block);
+      if (a.steps <= narrow_of_a || a.tiles != b.tiles || narrow_of_a != narrow_of_b) continue;
+      if (wide_alone && narrow_of_a > 0) continue;
+      if (a.steps < b.steps) return {a, b};
+      return {a};
+    }
   }
   return {};
 }

@@ -21,14 +21,34 @@ TEST(Counters, BankConflicts) {
   struct Case {
     int words, stride, wavefronts, conflicts;
   };
-  const Case cases[] = {{1, 4, 1, 0}, {1, 8, 2, 1},  {1, 128, 32, 31}, {1, 132, 1, 0},   {1, 0, 1, 0},
-                        {2, 8, 2, 0}, {2, 16, 4, 2}, {4, 16, 4, 0},    {4, 128, 32, 28}, {4, 144, 4, 0}};
+  const Case cases[] = {{1, 4, 1, 0}, {1, 8, 2, 1},  {1, 128, 32, 31}, {1, 132, 1, 0},
+                        {1, 0, 1, 0}, {2, 8, 2, 0},  {2, 16, 4, 2},    {2, 0, 1, 0},
+                        {4, 0, 2, 0}, {4, 16, 4, 0}, {4, 128, 32, 28}, {4, 144, 4, 0}};
   for (const Case& c : cases) {
     nlohmann::json counters = shared_load(c.words, c.stride);
     EXPECT_EQ(counters["shared_load_wavefronts"], c.wavefronts) << c.words << " words, stride " << c.stride;
     EXPECT_EQ(counters["shared_load_conflicts"], c.conflicts) << c.words << " words, stride " << c.stride;
     EXPECT_EQ(counters["shared_load_bytes"], 32 * 4 * c.words);
   }
+}
+
+// Vector loads of which pairs of lanes share addresses take half of the passes: lanes i and i ^ 1, or i and i
+// ^ 2.
+TEST(Counters, PairedLanesLoadTogether) {
+  const auto wavefronts = [](const std::string& lane) {
+    Device device("sm_70", "checks=none");
+    device.run(kernel_ptx("sm_70", {},
+                          "mov.u32 %r1, %tid.x;\nmov.u32 %r2, s;\n" + lane +
+                              "mad.lo.u32 %r3, %r1, 16, %r2;\nld.shared.v4.u32 {%r4,%r5,%r6,%r7}, [%r3];",
+                          ".shared .align 16 .b8 s[512];"),
+               1, 32, 0);
+    EXPECT_EQ(device.counters()["shared_load_conflicts"], 0);
+    return device.counters()["shared_load_wavefronts"].get<int>();
+  };
+  EXPECT_EQ(wavefronts("shr.u32 %r1, %r1, 1;\n"), 2);  // 0 0 1 1 2 2 ...
+  EXPECT_EQ(wavefronts("shr.u32 %r4, %r1, 2;\nand.b32 %r1, %r1, 1;\nmad.lo.u32 %r1, %r4, 2, %r1;\n"),
+            2);                                        // 0 1 0 1 2 3 2 3 ...
+  EXPECT_EQ(wavefronts("and.b32 %r1, %r1, 3;\n"), 4);  // 0 1 2 3 0 1 2 3 ...
 }
 
 TEST(Counters, GlobalSectors) {
