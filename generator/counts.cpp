@@ -20,8 +20,8 @@ Counts solve(const std::vector<Sample>& samples, const std::vector<BlockCounts>&
   const double determinant = a.steps * b.tiles - b.steps * a.tiles;
   for (const auto field : kBlockCounts) {
     const double of_a = counted.front().*field, of_b = counted.back().*field;
-    out.step.*field = (of_a * b.tiles - of_b * a.tiles) / determinant;
-    out.tile.*field = (a.steps * of_b - b.steps * of_a) / determinant;
+    out.step.*field = (of_a * b.tiles - of_b * a.tiles) / determinant + 0.0;  // no -0
+    out.tile.*field = (a.steps * of_b - b.steps * of_a) / determinant + 0.0;
   }
   return out;
 }

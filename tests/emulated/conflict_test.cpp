@@ -1,0 +1,213 @@
+// Bank conflicts of every family's kernels, counted on the emulated device, against what each may have. No
+// result is wrong by a conflict, so nothing else here would notice one: the second half breaks a layout on
+// purpose, by one edit of a template, and shows that the same limit refuses it. A process holds one emulated
+// target, so run them by ctest (-R Conflicts), each in a process of its own.
+#include <gmock/gmock.h>
+
+#include "generator/candidate.h"
+#include "generator/error.h"
+#include "runtime/nvrtc.h"
+#include "tuner/profile.h"
+
+namespace trigen {
+namespace {
+
+struct Kernel {
+  const char *name, *target, *problem, *candidate;
+  int64_t loads = 0, stores = 0;  // conflicts: wavefronts above the least, of all launches
+};
+
+struct Edit {
+  const char *kernel, *file, *from, *to;
+};
+
+void PrintTo(const Kernel& kernel, std::ostream* out) { *out << kernel.candidate << ' ' << kernel.problem; }
+void PrintTo(const Edit& edit, std::ostream* out) { *out << edit.file; }
+
+constexpr const char* kHalf = "forward,dtype=f16,B=2,T=256,D=64";
+
+// The known conflicts: mma_sm70 stores its sums into the output slice two rows of a quad pair at a time, and
+// simt transposes the tile that has k along its rows, four words 4 banks apart.
+const Kernel kKernels[] = {
+    {"mma_sm70_forward", "sm_70", kHalf,
+     "mma_sm70:tile=64x64x64,warps=2x2,stages=2,splitk=1,vec=8x8x8,blocks=2", 0, 1024},
+    {"mma_sm70_narrow", "sm_70", kHalf,
+     "mma_sm70:tile=64x64x32,warps=2x2,stages=2,splitk=1,vec=8x8x8,blocks=2", 0, 1024},
+    {"mma_sm70_grad_weight", "sm_70", "grad_weight,dtype=f16,B=2,T=256,D=64",
+     "mma_sm70:tile=64x64x64,warps=2x2,stages=2,splitk=1,raster=8,vec=8x8x8,blocks=2", 0, 1280},
+    {"mma_sm75_forward", "sm_75", kHalf,
+     "mma_sm75:tile=64x64x64,warps=2x2,stages=2,splitk=1,vec=8x8x8,blocks=2"},
+    {"mma_sm75_grad_weight", "sm_75", "grad_weight,dtype=f16,B=2,T=256,D=64",
+     "mma_sm75:tile=64x64x64,warps=2x2,stages=2,splitk=1,raster=8,vec=8x8x8,blocks=2"},
+    {"mma_sm80_forward", "sm_80", "forward,dtype=bf16,B=2,T=256,D=64",
+     "mma_sm80:tile=64x64x64,warps=2x2,stages=4,splitk=1,vec=8x8x8,blocks=4"},
+    {"mma_sm80_narrow", "sm_80", "forward,dtype=bf16,B=2,T=256,D=64",
+     "mma_sm80:tile=64x64x32,warps=2x2,stages=4,splitk=1,vec=8x8x8,blocks=4"},
+    {"mma_sm80_grad_input_bdt", "sm_80", "grad_input,dtype=bf16,B=2,T=256,D=64,layout=bdt",
+     "mma_sm80:tile=64x64x64,warps=2x2,stages=4,splitk=1,vec=8x8x8,blocks=4"},
+    {"mma_sm80_grad_weight", "sm_80", "grad_weight,dtype=bf16,B=2,T=256,D=64",
+     "mma_sm80:tile=64x64x64,warps=2x2,stages=4,splitk=1,raster=8,vec=8x8x8,blocks=4"},
+    {"mma_sm80_tf32_forward", "sm_80", "forward,dtype=f32,math=tf32,B=2,T=256,D=64",
+     "mma_sm80:tile=64x64x32,warps=2x2,stages=4,splitk=1,vec=4x4x4,blocks=2"},
+    {"mma_sm80_tf32_grad_input", "sm_80", "grad_input,dtype=f32,math=tf32,B=2,T=256,D=64",
+     "mma_sm80:tile=64x64x32,warps=2x2,stages=4,splitk=1,vec=4x4x4,blocks=2"},
+    {"simt_forward", "sm_70", "forward,dtype=f32,B=2,T=256,D=64",
+     "simt:tile=64x32x16,warps=2x2,stages=2,splitk=1,vec=4x4x4,blocks=4", 0, 6144},
+    {"simt_grad_weight", "sm_70", "grad_weight,dtype=f32,B=2,T=256,D=64",
+     "simt:tile=64x32x16,warps=2x2,stages=2,splitk=1,raster=8,vec=4x4x4,blocks=4", 0, 8960},
+    {"wgmma_sm90_forward", "sm_90a", "forward,dtype=bf16,B=2,T=256,D=64,epilogue=bias+gelu",
+     "wgmma_sm90:tile=128x64x64,warps=8x1,stages=6,splitk=1,vec=8x8x8,cluster=2,blocks=1"},
+    {"wgmma_sm90_grad_weight", "sm_90a", "grad_weight,dtype=bf16,B=2,T=256,D=64",
+     "wgmma_sm90:tile=128x128x64,warps=8x1,stages=6,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
+    {"wgmma_tf32_sm90_forward", "sm_90a", "forward,dtype=f32,math=tf32,B=2,T=256,D=64",
+     "wgmma_tf32_sm90:tile=128x64x32,warps=1x4,stages=8,splitk=1,vec=4x4x4,cluster=1,blocks=1"},
+    {"wgmma_tf32_sm90_grad_input", "sm_90a", "grad_input,dtype=f32,math=tf32,B=2,T=256,D=64",
+     "wgmma_tf32_sm90:tile=128x64x32,warps=1x4,stages=8,splitk=1,vec=1x4x4,cluster=1,blocks=1"},
+    {"wgmma_taps_sm90_forward", "sm_90a", "forward,dtype=bf16,B=2,T=256,D=64,K=4,pad=1",
+     "wgmma_taps_sm90:tile=128x64x64,warps=1x4,stages=8,splitk=1,vec=8x8x8,cluster=2,blocks=1"},
+};
+
+// Each leaves the layout one that conflicts, and most of them leave the results right.
+const Edit kEdits[] = {
+    {"mma_sm70_forward", "swizzle.cuh", "mix = row & 7;", "mix = 0;"},
+    {"mma_sm70_narrow", "swizzle.cuh", "mix = (row >> 1) & 3;", "mix = row & 3;"},
+    {"mma_sm75_forward", "swizzle.cuh", "mix = row & 7;", "mix = row & 3;"},
+    {"mma_sm70_grad_weight", "schedule.h", "kSlicePadColumns = 8", "kSlicePadColumns = 0"},
+    {"mma_sm80_forward", "swizzle.cuh", "mix = row & 7;", "mix = 0;"},
+    {"mma_sm80_narrow", "swizzle.cuh", "mix = (row >> 1) & 3;", "mix = 0;"},
+    {"mma_sm80_grad_input_bdt", "schedule.h", "kSlicePadRows = 4", "kSlicePadRows = 0"},
+    {"mma_sm80_tf32_grad_input", "swizzle.cuh", "mix = (row & 3) << 1;", "mix = row & 3;"},
+    {"simt_forward", "schedule.h", "kSimtPad = 4", "kSimtPad = 0"},
+    {"wgmma_sm90_forward", "wgmma_sm90/store.cuh", "^ (line & 7)) << 4", "^ (line & 3)) << 4"},
+    {"wgmma_tf32_sm90_forward", "wgmma_tf32_sm90/store.cuh", "^ (row / 2 % 2 * 5)", "^ (row / 2 % 2 * 4)"},
+    {"wgmma_taps_sm90_forward", "wgmma_taps_sm90/transpose.cuh", "^ (lane % 8)) << 4", ") << 4"},
+};
+
+// A candidate's PTX, with one template edited where `edit` is not null: the edited text is there once, or the
+// test is out of date. No machine code: the emulated device runs PTX.
+llvm::Expected<Binary> compile_ptx(const Candidate& candidate, const Nvrtc& nvrtc, const Edit* edit) {
+  std::vector<std::string> texts;
+  std::vector<const char*> text_pointers, names;
+  bool found = edit == nullptr;
+  for (const TemplateFile& file : template_files()) {
+    std::string text = file.text.str();
+    if (edit != nullptr && file.name == edit->file) {
+      const size_t at = text.find(edit->from);
+      found = at != std::string::npos && text.find(edit->from, at + 1) == std::string::npos;
+      if (found) text.replace(at, std::string(edit->from).size(), edit->to);
+    }
+    texts.push_back(std::move(text));
+    names.push_back(file.name.data());
+  }
+  if (!found)
+    return make_error(ErrorKind::kInternal,
+                      std::string(edit->file) + " does not have '" + edit->from + "' once; mend the test");
+  for (const std::string& text : texts) text_pointers.push_back(text.c_str());
+  const Nvrtc::Api& api = nvrtc.api();
+  const Target& target = *candidate.target;
+  const Source source = render(candidate);
+  void* program = nullptr;
+  api.nvrtcCreateProgram(&program, source.text.c_str(), "kernel.cu", static_cast<int>(names.size()),
+                         text_pointers.data(), names.data());
+  const std::string arch = "--gpu-architecture=compute_" + target.name.drop_front(3).str();
+  const char* options[] = {arch.c_str(), "--std=c++20"};
+  const int result = api.nvrtcCompileProgram(program, 2, options);
+  Binary binary;
+  size_t size = 0;
+  if (result == 0 && api.nvrtcGetPTXSize(program, &size) == 0 && size > 0) {
+    binary.ptx.resize(size);
+    api.nvrtcGetPTX(program, binary.ptx.data());
+    while (!binary.ptx.empty() && binary.ptx.back() == '\0') binary.ptx.pop_back();
+  }
+  api.nvrtcDestroyProgram(&program);
+  if (result != 0) return make_error(ErrorKind::kBuild, api.nvrtcGetErrorString(result));
+  binary.candidate = describe(candidate);
+  binary.problem = to_string(candidate.problem);
+  const LaunchPlan plan = candidate.family->launch_plan(candidate.problem, target, candidate.config);
+  for (const Launch& launch : plan.launches) binary.entry += (binary.entry.empty() ? "" : " ") + launch.entry;
+  return binary;
+}
+
+struct Conflicts {
+  int64_t requests = 0, loads = 0, stores = 0;
+};
+
+// Of a whole run of the problem, every launch.
+llvm::Expected<Conflicts> count(const Candidate& candidate, Binary binary) {
+  auto device = Device::open("emulated:" + candidate.target->name.str());
+  if (!device) return device.takeError();
+  auto bench = Workbench::create(**device, candidate.problem);
+  if (!bench) return bench.takeError();
+  Resolution resolution;
+  resolution.candidate = candidate;
+  resolution.binary = std::move(binary);
+  PlanOptions options;
+  options.target = candidate.target->name.str();
+  auto plan = Plan::create(**device, std::move(resolution), options, LoadFrom::kPtx);
+  if (!plan) return plan.takeError();
+  auto kernels = profile(**plan, **bench);
+  if (!kernels) return kernels.takeError();
+  Conflicts out;
+  for (const KernelProfile& kernel : *kernels) {
+    out.requests += kernel.counters["shared_load_requests"].get<int64_t>() +
+                    kernel.counters["shared_store_requests"].get<int64_t>();
+    out.loads += kernel.counters["shared_load_conflicts"].get<int64_t>();
+    out.stores += kernel.counters["shared_store_conflicts"].get<int64_t>();
+  }
+  return out;
+}
+
+bool allowed(const Kernel& kernel, const Conflicts& conflicts) {
+  return conflicts.loads <= kernel.loads && conflicts.stores <= kernel.stores;
+}
+
+llvm::Expected<Candidate> candidate_of(const Kernel& kernel) {
+  const Target* target = llvm::cantFail(find_target(kernel.target));
+  return parse_candidate(llvm::cantFail(parse_problem(kernel.problem)), *target, kernel.candidate);
+}
+
+#define NEEDS_COMPILER(target)        \
+  auto nvrtc = Nvrtc::choose(target); \
+  if (!nvrtc) GTEST_SKIP() << "[SKIP] " << take_error(nvrtc.takeError()).message
+
+class InKernels : public testing::TestWithParam<Kernel> {};
+
+TEST_P(InKernels, AreNoMoreThanAllowed) {
+  auto candidate = candidate_of(GetParam());
+  ASSERT_TRUE(static_cast<bool>(candidate)) << take_error(candidate.takeError()).message;
+  NEEDS_COMPILER(*candidate->target);
+  auto binary = compile_ptx(*candidate, **nvrtc, nullptr);
+  ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
+  auto conflicts = count(*candidate, std::move(*binary));
+  ASSERT_TRUE(static_cast<bool>(conflicts)) << take_error(conflicts.takeError()).message;
+  EXPECT_GT(conflicts->requests, 0);
+  EXPECT_LE(conflicts->loads, GetParam().loads);
+  EXPECT_LE(conflicts->stores, GetParam().stores);
+}
+INSTANTIATE_TEST_SUITE_P(Conflicts, InKernels, testing::ValuesIn(kKernels),
+                         [](const auto& info) { return info.param.name; });
+
+class AfterEdits : public testing::TestWithParam<Edit> {};
+
+TEST_P(AfterEdits, AreRefused) {
+  const Edit& edit = GetParam();
+  const Kernel* kernel = nullptr;
+  for (const Kernel& k : kKernels)
+    if (k.name == std::string(edit.kernel)) kernel = &k;
+  ASSERT_NE(kernel, nullptr) << edit.kernel;
+  auto candidate = candidate_of(*kernel);
+  ASSERT_TRUE(static_cast<bool>(candidate)) << take_error(candidate.takeError()).message;
+  NEEDS_COMPILER(*candidate->target);
+  auto binary = compile_ptx(*candidate, **nvrtc, &edit);
+  ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
+  auto conflicts = count(*candidate, std::move(*binary));
+  ASSERT_TRUE(static_cast<bool>(conflicts)) << take_error(conflicts.takeError()).message;
+  EXPECT_FALSE(allowed(*kernel, *conflicts))
+      << edit.file << ": '" << edit.to << "' for '" << edit.from << "' leaves " << conflicts->loads
+      << " conflicts of loads and " << conflicts->stores << " of stores, as many as are allowed";
+}
+INSTANTIATE_TEST_SUITE_P(Conflicts, AfterEdits, testing::ValuesIn(kEdits),
+                         [](const auto& info) { return info.param.kernel; });
+
+}  // namespace
+}  // namespace trigen
