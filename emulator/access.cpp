@@ -80,7 +80,9 @@ Place global_place(Warp& warp, uint64_t address, uint32_t bytes, uint32_t align,
                "offset " + std::to_string(address - allocation->base) + " of an allocation of " +
                    std::to_string(allocation->bytes) +
                    (allocation->is_const ? " B of constants" : " B that is marked read-only"));
-  return {host_pointer(address), nullptr, 0, allocation->whole ? nullptr : memory->written(address), true};
+  return {host_pointer(address), nullptr,
+          0,                     allocation->whole ? nullptr : memory->written(address),
+          true,                  allocation->read_only || allocation->is_const};
 }
 
 Place place(Warp& warp, Space space, uint64_t address, uint32_t bytes, Access access, uint32_t lane) {
@@ -117,35 +119,47 @@ Place place(Warp& warp, Space space, uint64_t address, uint32_t bytes, Access ac
   }
 }
 
-void report_race(Warp& warp, const RaceHit& hit, uint32_t offset, uint32_t lane, bool writes) {
-  uint32_t warps = static_cast<uint32_t>(warp.block->warps.size());
-  std::string other = hit.agent == warp.block->cluster->clocks.async_agent()
-                          ? "the asynchronous copy unit"
-                          : "warp " + std::to_string(hit.agent % warps) + " lane " +
-                                std::to_string(hit.lane) +
-                                (warp.block->cluster->blocks.size() > 1
-                                     ? " of block rank " + std::to_string(hit.agent / warps)
-                                     : "");
-  std::string what;
-  if (hit.kind == RaceKind::kProxy) {
-    warp.report(Fault::kAsyncHazard, lane,
-                "shared offset " + std::to_string(offset) + " was written by " + other +
-                    " with ordinary stores and is read by the asynchronous proxy without fence.proxy.async "
-                    "in between");
-    return;
-  }
-  if (hit.kind == RaceKind::kReadAfterWrite)
-    what = "is read after a write by " + other;
-  else if (hit.kind == RaceKind::kWriteAfterRead)
-    what = "is written after a read by " + other;
-  else
-    what = "is written after a write by " + other;
-  (void)writes;
-  warp.report(Fault::kSharedRace, lane,
-              "shared offset " + std::to_string(offset) + " " + what + " with no barrier in between");
+Accessor accessor_of(Warp& warp, uint32_t lane) {
+  Clocks& clocks = warp.block->cluster->clocks;
+  const uint32_t now = clocks.now(warp.agent);
+  return {warp.agent, lane, clocks.of(warp.agent), now, now};
 }
 
-static void report_global_race(Warp& warp, uint64_t address, int64_t other, uint32_t lane, bool writes) {
+namespace {
+
+std::string name_of(const Warp& warp, const RaceHit& hit) {
+  const uint32_t warps = static_cast<uint32_t>(warp.block->warps.size());
+  if (hit.agent == warp.block->cluster->clocks.async_agent()) return "the asynchronous copy unit";
+  return std::string(hit.atomic ? "an atomic of " : "") + "warp " + std::to_string(hit.agent % warps) +
+         (hit.lane < 32 ? " lane " + std::to_string(hit.lane) : std::string()) +
+         (warp.block->cluster->blocks.size() > 1 ? " of block rank " + std::to_string(hit.agent / warps)
+                                                 : std::string());
+}
+
+std::string text_of(const Warp& warp, const RaceHit& hit) {
+  const std::string what = hit.kind == RaceKind::kReadAfterWrite    ? "is read after a write by "
+                           : hit.kind == RaceKind::kWriteAfterRead ? "is written after a read by "
+                                                                    : "is written after a write by ";
+  return what + name_of(warp, hit) + " with no barrier in between";
+}
+
+// Global memory that several threads of this cluster touch; the clusters among themselves have GlobalRaces.
+template <class Note>
+void note_global(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane, const Note& note) {
+  const uint64_t address = reinterpret_cast<uint64_t>(place.at);
+  for (uint32_t done = 0; done < bytes;) {
+    const uint32_t offset = static_cast<uint32_t>((address + done) % PagedRaces::kPage);
+    const uint32_t part = std::min(bytes - done, PagedRaces::kPage - offset);
+    const RaceHit hit = note(warp.block->cluster->global_races.page(address + done), offset, part);
+    if (hit.kind != RaceKind::kNone) {
+      warp.report(Fault::kGlobalRace, lane, "address " + hex(address) + " " + text_of(warp, hit));
+      return;
+    }
+    done += part;
+  }
+}
+
+void report_global_race(Warp& warp, uint64_t address, int64_t other, uint32_t lane, bool writes) {
   const bool clusters = warp.block->cluster->blocks.size() > 1;
   warp.report(
       Fault::kGlobalRace, lane,
@@ -156,46 +170,86 @@ static void report_global_race(Warp& warp, uint64_t address, int64_t other, uint
           " of this launch; nothing orders the two");
 }
 
+}  // namespace
+
+void report_race(Warp& warp, const RaceHit& hit, uint32_t offset, uint32_t lane) {
+  if (hit.kind == RaceKind::kNone) return;
+  const std::string where = "shared offset " + std::to_string(offset) + " ";
+  if (hit.kind == RaceKind::kProxy)
+    warp.report(Fault::kAsyncHazard, lane,
+                where + "was written by " + name_of(warp, hit) +
+                    " with ordinary stores and is read by the asynchronous proxy without fence.proxy.async "
+                    "in between");
+  else
+    warp.report(Fault::kSharedRace, lane, where + text_of(warp, hit));
+}
+
+void note_unwritten(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane) {
+  if (place.written == nullptr || !warp.block->launch->options->check_uninitialised) return;
+  for (uint32_t i = 0; i < bytes; ++i)
+    if (place.written[i] == 0) {
+      warp.report(Fault::kUninitialised, lane,
+                  place.shared != nullptr ? "shared offset " + std::to_string(place.offset + i)
+                                          : "address " + hex(reinterpret_cast<uint64_t>(place.at) + i));
+      return;
+    }
+}
+
 void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane) {
-  if (place.written != nullptr && warp.block->launch->options->check_uninitialised) {
-    for (uint32_t i = 0; i < bytes; ++i)
-      if (place.written[i] == 0) {
-        warp.report(Fault::kUninitialised, lane,
-                    place.shared != nullptr ? "shared offset " + std::to_string(place.offset + i)
-                                            : "address " + hex(reinterpret_cast<uint64_t>(place.at) + i));
-        break;
-      }
-  }
-  if (place.shared != nullptr && place.shared->race.enabled()) {
-    Clocks& clocks = warp.block->cluster->clocks;
-    RaceHit hit = place.shared->race.read(place.offset, bytes, warp.agent, lane, clocks.of(warp.agent),
-                                          clocks.now(warp.agent));
-    if (hit.kind != RaceKind::kNone) report_race(warp, hit, place.offset, lane, false);
-  }
-  if (place.global && warp.block->launch->global_races != nullptr) {
-    const uint64_t address = reinterpret_cast<uint64_t>(place.at);
-    int64_t other = warp.block->launch->global_races->read(address, bytes, warp.block->cluster->number);
+  note_unwritten(warp, place, bytes, lane);
+  if (place.shared != nullptr && place.shared->race.enabled())
+    report_race(warp, place.shared->race.read(place.offset, bytes, accessor_of(warp, lane)), place.offset,
+                lane);
+  if (!place.global || place.constant) return;
+  const uint64_t address = reinterpret_cast<uint64_t>(place.at);
+  if (GlobalRaces* races = warp.block->launch->global_races) {
+    const int64_t other = races->read(address, bytes, warp.block->cluster->number);
     if (other >= 0) report_global_race(warp, address, other, lane, false);
   }
+  if (warp.block->cluster->check_global)
+    note_global(warp, place, bytes, lane, [&](RaceShadow& page, uint32_t offset, uint32_t part) {
+      return page.read(offset, part, accessor_of(warp, lane));
+    });
 }
 
 void store_bytes(Warp& warp, const Place& place, const void* value, uint32_t bytes, uint32_t lane) {
   if (place.shared != nullptr && place.shared->race.enabled()) {
-    Clocks& clocks = warp.block->cluster->clocks;
-    const uint32_t now = clocks.now(warp.agent);
-    RaceHit hit =
-        place.shared->race.write(place.offset, bytes, warp.agent, lane, clocks.of(warp.agent), now, now);
-    bool same = hit.agent == warp.agent && std::memcmp(place.at, value, bytes) == 0;
-    if (hit.kind != RaceKind::kNone && !same) report_race(warp, hit, place.offset, lane, true);
+    const RaceHit hit = place.shared->race.write(place.offset, bytes, accessor_of(warp, lane));
+    const bool same = hit.agent == warp.agent && std::memcmp(place.at, value, bytes) == 0;
+    if (!same) report_race(warp, hit, place.offset, lane);
   }
-  if (place.global && warp.block->launch->global_races != nullptr) {
+  if (place.global) {
     const uint64_t address = reinterpret_cast<uint64_t>(place.at);
-    int64_t other = warp.block->launch->global_races->write(address, static_cast<const uint8_t*>(value),
-                                                            bytes, warp.block->cluster->number);
-    if (other >= 0) report_global_race(warp, address, other, lane, true);
+    if (GlobalRaces* races = warp.block->launch->global_races) {
+      const int64_t other =
+          races->write(address, static_cast<const uint8_t*>(value), bytes, warp.block->cluster->number);
+      if (other >= 0) report_global_race(warp, address, other, lane, true);
+    }
+    if (warp.block->cluster->check_global)
+      note_global(warp, place, bytes, lane, [&](RaceShadow& page, uint32_t offset, uint32_t part) {
+        RaceHit hit = page.write(offset, part, accessor_of(warp, lane));
+        if (std::memcmp(place.at, value, bytes) == 0 && hit.kind == RaceKind::kWriteAfterWrite) hit = {};
+        return hit;
+      });
   }
   std::memcpy(place.at, value, bytes);
   if (place.written != nullptr) std::memset(place.written, 1, bytes);
+}
+
+void note_atomic(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane) {
+  if (place.shared != nullptr && place.shared->race.enabled())
+    report_race(warp, place.shared->race.atomic(place.offset, bytes, accessor_of(warp, lane)), place.offset,
+                lane);
+  if (!place.global) return;
+  const uint64_t address = reinterpret_cast<uint64_t>(place.at);
+  if (GlobalRaces* races = warp.block->launch->global_races) {
+    const int64_t other = races->atomic(address, bytes, warp.block->cluster->number);
+    if (other >= 0) report_global_race(warp, address, other, lane, true);
+  }
+  if (warp.block->cluster->check_global)
+    note_global(warp, place, bytes, lane, [&](RaceShadow& page, uint32_t offset, uint32_t part) {
+      return page.atomic(offset, part, accessor_of(warp, lane));
+    });
 }
 
 AsyncView async_view(Warp& warp) {

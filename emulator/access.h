@@ -15,6 +15,7 @@ struct Place {
   uint32_t offset = 0;         // in that block's shared memory
   uint8_t* written = nullptr;  // its flags of written bytes, nullptr where nobody keeps any
   bool global = false;
+  bool constant = false;  // global memory that no kernel may write
 };
 
 /// The address of every lane in `mask`: slot (32-bit when odd, else 64-bit) + offset.
@@ -28,12 +29,19 @@ Place shared_place(Warp& warp, uint32_t address, uint32_t bytes, uint32_t align,
 /// Global memory of `bytes` bytes aligned to `align`.
 Place global_place(Warp& warp, uint64_t address, uint32_t bytes, uint32_t align, Access access,
                    uint32_t lane);
-/// Reports a read of bytes that nobody wrote and a race of the read; call after place().
+/// A lane of the warp, and what it knows now.
+Accessor accessor_of(Warp& warp, uint32_t lane);
+/// Reports a read of bytes that nobody wrote.
+void note_unwritten(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane);
+/// The same, and a race of the read; call after place().
 void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane);
 /// Copies `value` to the place, marks it written and reports a race. Lanes that write the same value do not
 /// race.
 void store_bytes(Warp& warp, const Place& place, const void* value, uint32_t bytes, uint32_t lane);
-void report_race(Warp& warp, const RaceHit& hit, uint32_t offset, uint32_t lane, bool writes);
+/// Reports what an access to shared memory at `offset` ran into, if anything.
+void report_race(Warp& warp, const RaceHit& hit, uint32_t offset, uint32_t lane);
+/// Reports a race of an atomic; call before it changes the bytes.
+void note_atomic(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane);
 
 /// What an asynchronous operation that this warp issues now may rely on.
 AsyncView async_view(Warp& warp);

@@ -82,6 +82,8 @@ struct Cluster {
   uint64_t instructions = 0;
   uint64_t random_state = 1;
   Counters counters;
+  PagedRaces global_races;  // among this cluster's threads
+  bool check_global = false;
 
   /// Runs until the cluster ends (true), or until `quantum` warp instructions are done or nothing can go on
   /// without another cluster (false). Throws LaunchAbort.

@@ -22,9 +22,8 @@ void carry_out(Warp& warp, AsyncCopy& copy, uint32_t lanes) {
     }
     Place to = shared_place(warp, static_cast<uint32_t>(copy.target[lane]), copy.bytes, copy.bytes, lane);
     if (to.shared->race.enabled()) {
-      RaceHit hit = to.shared->race.write(to.offset, copy.bytes, warp.agent, lane, copy.clock.data(),
-                                          copy.tick, clocks.now(warp.agent));
-      if (hit.kind != RaceKind::kNone) report_race(warp, hit, to.offset, lane, true);
+      const Accessor by{warp.agent, lane, copy.clock.data(), copy.tick, clocks.now(warp.agent)};
+      report_race(warp, to.shared->race.write(to.offset, copy.bytes, by), to.offset, lane);
     }
     std::memcpy(to.at, value, copy.bytes);
     std::memset(to.written, 1, copy.bytes);

@@ -118,7 +118,8 @@ void atomic(Warp& warp, const Inst& inst, uint32_t mask) {
     const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
     const uint64_t address = lane_address(warp, inst.op[1], inst.imm, lane);
     Place at = place(warp, inst.space, address, bytes, Access::kAtomic, lane);
-    if (at.written != nullptr && at.shared == nullptr) note_read(warp, at, bytes, lane);
+    note_unwritten(warp, at, bytes, lane);
+    note_atomic(warp, at, bytes, lane);
     std::unique_lock<std::mutex> lock;
     if (at.shared == nullptr) lock = std::unique_lock<std::mutex>(stripe(address));
     for (uint32_t i = 0; i < inst.vec; ++i) {
@@ -136,11 +137,12 @@ void atomic(Warp& warp, const Inst& inst, uint32_t mask) {
 
 void decode_atomic(Decoder& decoder, Inst& inst) {
   inst.cls = InstClass::kAtomic;
-  decoder.program().orders_blocks = true;
+  for (const char* ordered : {"acquire", "release", "acq_rel"})
+    decoder.program().orders_threads = decoder.take(ordered) || decoder.program().orders_threads;
   const bool returns = decoder.opcode() == "atom";
   if (decoder.take("async")) decoder.fail("red.async is not supported");
   decoder.ignore(
-      {"relaxed", "acquire", "release", "acq_rel", "weak", "cta", "cluster", "gpu", "sys", "noftz"});
+      {"relaxed", "weak", "cta", "cluster", "gpu", "sys", "noftz"});
   int space = decoder.take_any({"global", "shared", "shared::cta", "shared::cluster"});
   decoder.ignore_matching([](const std::string& m) { return m.rfind("L2::", 0) == 0; });
   int op = decoder.take_any({"add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"});

@@ -39,10 +39,9 @@ void write_chunk(const Issue& issue, uint32_t address, const uint8_t* value, uin
   Place to = shared_place(warp, address, bytes, 1, issue.lane);
   Clocks& clocks = warp.block->cluster->clocks;
   if (to.shared->race.enabled()) {
-    RaceHit hit = to.shared->race.write(to.offset, bytes, clocks.async_agent(), 0, issue.view.clock.data(), 0,
-                                        clocks.now(clocks.async_agent()));
     // The issuing thread's own earlier reads and writes are ordered before the copy.
-    if (hit.kind != RaceKind::kNone) report_race(warp, hit, to.offset, issue.lane, true);
+    const Accessor by{clocks.async_agent(), 0, issue.view.clock.data(), 0, clocks.now(clocks.async_agent())};
+    report_race(warp, to.shared->race.write(to.offset, bytes, by), to.offset, issue.lane);
   }
   std::memcpy(to.at, value, bytes);
   std::memset(to.written, 1, bytes);
@@ -57,10 +56,11 @@ void read_chunk(const Issue& issue, uint32_t address, uint8_t* value, uint32_t b
         warp.report(Fault::kUninitialised, issue.lane, "shared offset " + std::to_string(from.offset + i));
         break;
       }
-  if (from.shared->race.enabled()) {
-    RaceHit hit = from.shared->race.async_read(from.offset, bytes, warp.agent, issue.view);
-    if (hit.kind != RaceKind::kNone) report_race(warp, hit, from.offset, issue.lane, false);
-  }
+  // The read lasts until the issuing thread has waited for it, which is when this runs at the latest.
+  if (from.shared->race.enabled())
+    report_race(warp,
+                from.shared->race.async_read(from.offset, bytes, accessor_of(warp, issue.lane), issue.view),
+                from.offset, issue.lane);
   std::memcpy(value, from.at, bytes);
 }
 

@@ -234,8 +234,10 @@ void decode_fence(Decoder& decoder, Inst& inst) {
     else if (decoder.take_any({"alias", "tensormap::generic"}) < 0)
       decoder.fail("this proxy is not known");
   }
+  const bool inits = decoder.take("mbarrier_init");
+  if (decoder.opcode() == "membar" || (!inits && inst.fn == nothing)) decoder.program().orders_threads = true;
   decoder.ignore({"sc", "acq_rel", "acquire", "release", "cta", "cluster", "gpu", "sys", "global",
-                  "shared::cta", "shared::cluster", "shared", "mbarrier_init", "gl",
+                  "shared::cta", "shared::cluster", "shared", "gl",
                   "sync_restrict::shared::cta", "sync_restrict::shared::cluster"});
 }
 

@@ -98,10 +98,7 @@ void invalidate(Warp& warp, const Inst& inst, uint32_t mask) {
 // Other warps' arrivals must see the init: the race check takes the object's creation as a write.
 void note_use(Warp& warp, const Place& at, uint32_t lane) {
   if (!at.shared->race.enabled()) return;
-  Clocks& clocks = warp.block->cluster->clocks;
-  RaceHit hit =
-      at.shared->race.read(at.offset, 8, warp.agent, lane, clocks.of(warp.agent), clocks.now(warp.agent));
-  if (hit.kind != RaceKind::kNone) report_race(warp, hit, at.offset, lane, false);
+  report_race(warp, at.shared->race.read(at.offset, 8, accessor_of(warp, lane)), at.offset, lane);
 }
 
 // aux: 1 expect_tx, 2 drop, 4 no_complete, 8 count given, 16 relaxed, 32 returns the state.

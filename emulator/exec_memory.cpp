@@ -85,7 +85,7 @@ void decode_access(Decoder& decoder, Inst& inst) {
   const bool is_load = decoder.opcode() == "ld" || decoder.opcode() == "ldu";
   inst.cls = is_load ? InstClass::kLoad : InstClass::kStore;
   for (const char* ordered : {"volatile", "relaxed", "acquire", "release", "mmio"})
-    decoder.program().orders_blocks = decoder.take(ordered) || decoder.program().orders_blocks;
+    decoder.program().orders_threads = decoder.take(ordered) || decoder.program().orders_threads;
   decoder.ignore({"weak", "cta", "cluster", "gpu", "sys", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "nc"});
   Space space = take_space(decoder);
   bool hint = false;

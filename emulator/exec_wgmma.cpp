@@ -93,10 +93,10 @@ struct Reader {
                           " is read by wgmma");
           break;
         }
-    if (from.shared->race.enabled()) {
-      RaceHit hit = from.shared->race.async_read(from.offset, 16, warp.agent, product.view);
-      if (hit.kind != RaceKind::kNone) report_race(warp, hit, from.offset, lane, false);
-    }
+    // The read lasts until the warp has waited for the product, which is when this runs at the latest.
+    if (from.shared->race.enabled())
+      report_race(warp, from.shared->race.async_read(from.offset, 16, accessor_of(warp, Accessor::kManyLanes), product.view),
+                  from.offset, lane);
     std::memcpy(value, from.at, 16);
   }
 };
@@ -253,10 +253,12 @@ void commit(Warp& warp, const Inst&, uint32_t) { ++warp.products_committed; }
 
 void wait(Warp& warp, const Inst& inst, uint32_t) {
   size_t done = 0;
+  const bool any = !warp.products.empty();
   while (done < warp.products.size() && static_cast<int64_t>(warp.products[done].group) + inst.imm <
                                             static_cast<int64_t>(warp.products_committed))
     multiply_out(warp, warp.products[done++]);
   warp.products.erase(warp.products.begin(), warp.products.begin() + static_cast<std::ptrdiff_t>(done));
+  if (any) warp.block->cluster->clocks.tick(warp.agent);  // what the warp does from here on comes after their reads
 }
 
 void decode_wgmma(Decoder& decoder, Inst& inst) {

@@ -25,19 +25,25 @@ GlobalRaces::Cell* GlobalRaces::cells_of(uint64_t address) const {
   return nullptr;
 }
 
+// One cluster's number, or ~0 for several.
+void GlobalRaces::mark(std::atomic<uint32_t>& who, uint32_t mine) {
+  uint32_t found = who.load();
+  while (found != mine && found != ~0u && !who.compare_exchange_weak(found, found == 0 ? mine : ~0u)) {
+  }
+}
+
 int64_t GlobalRaces::read(uint64_t address, uint32_t bytes, uint64_t cluster) {
   const uint32_t mine = static_cast<uint32_t>(cluster) + 1;
   Cell* cells = cells_of(address);
   if (cells == nullptr) return -1;
   int64_t other = -1;
   for (uint32_t i = 0; i < bytes; ++i) {
-    uint32_t reader = cells[i].reader.load();
-    // Its own mark first, then the look at the writer: write() does both the other way round.
-    while (reader != mine && reader != ~0u &&
-           !cells[i].reader.compare_exchange_weak(reader, reader == 0 ? mine : ~0u)) {
-    }
+    // Its own mark first, then the look at the others', as everywhere here: the later of two sees the earlier.
+    mark(cells[i].reader, mine);
     const uint32_t writer = cells[i].writer.load();
     if (writer != 0 && writer != mine) other = static_cast<int64_t>(writer) - 1;
+    const uint32_t changer = cells[i].atomic.load();
+    if (changer != 0 && changer != mine) other = static_cast<int64_t>(changer) - 1;
   }
   return other;
 }
@@ -52,6 +58,21 @@ int64_t GlobalRaces::write(uint64_t address, const uint8_t* value, uint32_t byte
     if (writer != 0 && writer != mine && host_pointer(address)[i] != value[i])
       other = static_cast<int64_t>(writer) - 1;
     if (reader != 0 && reader != mine) other = static_cast<int64_t>(reader) - 1;
+    const uint32_t changer = cells[i].atomic.load();
+    if (changer != 0 && changer != mine) other = static_cast<int64_t>(changer) - 1;
+  }
+  return other;
+}
+
+int64_t GlobalRaces::atomic(uint64_t address, uint32_t bytes, uint64_t cluster) {
+  const uint32_t mine = static_cast<uint32_t>(cluster) + 1;
+  Cell* cells = cells_of(address);
+  if (cells == nullptr) return -1;
+  int64_t other = -1;
+  for (uint32_t i = 0; i < bytes; ++i) {
+    mark(cells[i].atomic, mine);
+    for (const uint32_t found : {cells[i].writer.load(), cells[i].reader.load()})
+      if (found != 0 && found != mine) other = static_cast<int64_t>(found) - 1;
   }
   return other;
 }

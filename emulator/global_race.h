@@ -24,17 +24,20 @@ class GlobalRaces {
   /// Call before `value` is copied to `address`: the number of another cluster that read one of the bytes, or
   /// wrote another value there; kSeveral for more readers than one, -1 for no race.
   int64_t write(uint64_t address, const uint8_t* value, uint32_t bytes, uint64_t cluster);
+  /// An atomic, which races with plain accesses alone; like write().
+  int64_t atomic(uint64_t address, uint32_t bytes, uint64_t cluster);
   static constexpr int64_t kSeveral = 0xfffffffe;
 
  private:
   // Cluster number + 1, 0 for nobody.
   struct Cell {
-    std::atomic<uint32_t> writer, reader;
+    std::atomic<uint32_t> writer, reader, atomic;
   };
   struct Shadow {
     const DeviceMemory* memory;
     Cell* cells;  // one for each byte; pages that nobody touches cost nothing
   };
+  static void mark(std::atomic<uint32_t>& who, uint32_t mine);
   Cell* cells_of(uint64_t address) const;
   std::vector<Shadow> shadows_;
 };

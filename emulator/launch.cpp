@@ -27,6 +27,7 @@ std::unique_ptr<Cluster> make_cluster(LaunchContext& launch, uint64_t number) {
   const uint32_t blocks = size[0] * size[1] * size[2];
   const uint32_t warps = (launch.threads[0] * launch.threads[1] * launch.threads[2] + 31) / 32;
   cluster->clocks.resize(blocks * warps);
+  cluster->check_global = launch.options->check_races && !launch.program->orders_threads;
   cluster->cluster_arrived.assign(static_cast<size_t>(blocks) * warps, 0);
   for (uint32_t rank = 0; rank < blocks; ++rank) {
     Block& block = cluster->blocks.emplace_back();
@@ -52,7 +53,7 @@ Fault run_grid(LaunchContext& launch, Counters* counters) {
   const bool sample = !launch.selected->empty();
   const uint64_t clusters = sample ? chosen.size() : all;
   std::unique_ptr<GlobalRaces> races;
-  if (launch.options->check_races && clusters > 1 && !launch.program->orders_blocks)
+  if (launch.options->check_races && clusters > 1 && !launch.program->orders_threads)
     races = std::make_unique<GlobalRaces>(launch.memories);
   launch.global_races = races.get();
   std::atomic<uint64_t> next{0};

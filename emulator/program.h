@@ -147,7 +147,7 @@ struct Program {
   uint32_t max_threads = 1024;
   uint32_t required_threads[3] = {0, 0, 0};
   uint32_t required_cluster[3] = {0, 0, 0};
-  bool orders_blocks = false;      // has atomics or ordered accesses, which may order blocks
+  bool orders_threads = false;     // has ordered accesses, or fences beside atomics: they may order threads
   uint32_t register_estimate = 0;  // live 32-bit registers a thread, a rough guess: real ones come from ptxas
 };
 

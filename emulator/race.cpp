@@ -4,97 +4,180 @@
 
 namespace trigen::emulator {
 
-void Clocks::resize(uint32_t warps) {
-  agents_ = warps + 1;
-  clocks_.assign(static_cast<size_t>(agents_) * agents_, 0);
-  fences_.assign(static_cast<size_t>(agents_) * agents_, 0);
-  for (uint32_t agent = 0; agent < agents_; ++agent) of(agent)[agent] = 1;
-}
-
-void Clocks::join(uint32_t agent, const std::vector<uint32_t>& other) {
-  uint32_t* mine = of(agent);
-  for (uint32_t i = 0; i < agents_ && i < other.size(); ++i) mine[i] = std::max(mine[i], other[i]);
-}
-
-void Clocks::join_into(std::vector<uint32_t>& target, uint32_t agent) {
-  target.resize(agents_, 0);
-  const uint32_t* mine = of(agent);
-  for (uint32_t i = 0; i < agents_; ++i) target[i] = std::max(target[i], mine[i]);
-}
-
-void Clocks::proxy_fence(uint32_t agent) {
-  std::copy(of(agent), of(agent) + agents_, fences_.begin() + static_cast<std::ptrdiff_t>(agent) * agents_);
-  tick(agent);
-}
-
-std::vector<uint32_t> Clocks::fenced(uint32_t agent) const {
-  std::vector<uint32_t> view(agents_);
-  for (uint32_t i = 0; i < agents_; ++i)
-    view[i] = std::max(fences_[i * agents_ + i], fences_[agent * agents_ + i]);
-  return view;
-}
-
 void RaceShadow::reset(uint32_t bytes, bool enabled) {
   enabled_ = enabled;
-  cells_.assign(enabled ? (bytes + 1) / 2 : 0, Cell{});
+  shift_ = 2;
+  cells_.assign(enabled ? (bytes + 3) / 4 : 0, Cell{});
+  more_.clear();
+  free_.clear();
 }
 
-RaceHit RaceShadow::read(uint32_t offset, uint32_t bytes, uint32_t agent, uint32_t lane,
-                         const uint32_t* clock, uint32_t now) {
-  RaceHit hit;
-  if (bytes < 2 || (now >> kTickBits) != 0) return hit;
-  uint32_t mine = pack(agent, lane, now);
-  for (uint32_t i = offset / 2; i < (offset + bytes) / 2; ++i) {
-    Cell& cell = cells_[i];
-    if (!before(cell.writer, agent, lane, clock, now) && hit.kind == RaceKind::kNone)
-      hit = {RaceKind::kReadAfterWrite, agent_of(cell.writer), lane_of(cell.writer)};
-    if (cell.readers[0] == mine) continue;
-    // Keeps the last readers of up to three agents. Readers that lie before this one need no more keeping.
-    int place = -1;
-    for (int r = 0; r < 3 && place < 0; ++r)
-      if (cell.readers[r] == 0 || (agent_of(cell.readers[r]) == agent)) place = r;
-    for (int r = 0; r < 3 && place < 0; ++r)
-      if (before(cell.readers[r], agent, lane, clock, now)) place = r;
-    if (place < 0) {
-      cell.readers[2] = cell.readers[1];
-      cell.readers[1] = cell.readers[0];
-      place = 0;
+void RaceShadow::refine(uint32_t offset, uint32_t bytes) {
+  while (shift_ > 0 && ((offset | bytes) & ((1u << shift_) - 1)) != 0) {
+    std::vector<Cell> halves;
+    halves.reserve(2 * cells_.size());
+    for (const Cell& cell : cells_) {
+      halves.push_back(cell);
+      Cell other = cell;  // lists have one owner
+      if (other.readers[2] >= kMore) {
+        std::vector<uint64_t> list = more_[other.readers[2] & ~kMore];
+        other.readers[2] = kMore | more_.size();
+        more_.push_back(std::move(list));
+      }
+      halves.push_back(other);
     }
-    cell.readers[place] = mine;
+    cells_ = std::move(halves);
+    --shift_;
   }
-  return hit;
 }
 
-RaceHit RaceShadow::write(uint32_t offset, uint32_t bytes, uint32_t agent, uint32_t lane,
-                          const uint32_t* clock, uint32_t now, uint32_t stamp) {
-  RaceHit hit;
-  if (bytes < 2 || (stamp >> kTickBits) != 0) return hit;
-  uint32_t mine = pack(agent, lane, stamp);
-  for (uint32_t i = offset / 2; i < (offset + bytes) / 2; ++i) {
-    Cell& cell = cells_[i];
-    if (hit.kind == RaceKind::kNone) {
-      if (!before(cell.writer, agent, lane, clock, now))
-        hit = {RaceKind::kWriteAfterWrite, agent_of(cell.writer), lane_of(cell.writer)};
-      for (uint32_t reader : cell.readers)
-        if (hit.kind == RaceKind::kNone && !before(reader, agent, lane, clock, now))
-          hit = {RaceKind::kWriteAfterRead, agent_of(reader), lane_of(reader)};
+void RaceShadow::clear_readers(Cell& cell) {
+  if (cell.readers[2] >= kMore) {
+    const auto index = static_cast<uint32_t>(cell.readers[2] & ~kMore);
+    more_[index].clear();
+    free_.push_back(index);
+  }
+  cell.readers[0] = cell.readers[1] = cell.readers[2] = 0;
+}
+
+// One entry an agent: its latest read, or all lanes' where several read in one tick.
+void RaceShadow::add_reader(Cell& cell, uint64_t mine, const Accessor& by) {
+  auto joined = [&](uint64_t& reader) {
+    if (reader == mine) return true;
+    if (agent_of(reader) != by.agent || is_atomic(reader) != is_atomic(mine)) return false;
+    uint64_t latest = tick_of(reader) > tick_of(mine) ? reader : mine;
+    if (tick_of(reader) == tick_of(mine))
+      latest = (mine & ~(uint64_t{0x7f} << 32)) | static_cast<uint64_t>(Accessor::kManyLanes) << 32;
+    reader = latest;
+    return true;
+  };
+  uint64_t* place = nullptr;
+  const bool more = cell.readers[2] >= kMore;
+  for (uint64_t* reader = cell.readers; reader < cell.readers + (more ? 2 : 3); ++reader) {
+    if (*reader != 0 && joined(*reader)) return;
+    // A reader that lies before this one needs no more keeping: what is ordered after this one is after it, too.
+    if (place == nullptr && before(*reader, by)) place = reader;
+  }
+  if (more) {
+    for (uint64_t& reader : more_[cell.readers[2] & ~kMore]) {
+      if (joined(reader)) return;
+      if (place == nullptr && before(reader, by)) place = &reader;
     }
-    cell = Cell{mine, {0, 0, 0}};
   }
-  return hit;
+  if (place != nullptr) {
+    *place = mine;
+    return;
+  }
+  if (!more) {
+    uint32_t index = static_cast<uint32_t>(more_.size());
+    if (free_.empty()) {
+      more_.emplace_back();
+    } else {
+      index = free_.back();
+      free_.pop_back();
+    }
+    more_[index].push_back(cell.readers[2]);
+    cell.readers[2] = kMore | index;
+  }
+  more_[cell.readers[2] & ~kMore].push_back(mine);
 }
 
-RaceHit RaceShadow::async_read(uint32_t offset, uint32_t bytes, uint32_t agent, const AsyncView& view) {
+uint64_t RaceShadow::unordered_reader(const Cell& cell, const Accessor& by, bool atomics_too,
+                                      bool plain_too) const {
+  auto counts = [&](uint64_t reader) {
+    return reader != 0 && (is_atomic(reader) ? atomics_too : plain_too) && !before(reader, by);
+  };
+  for (const uint64_t reader : cell.readers) {
+    if (reader < kMore) {
+      if (counts(reader)) return reader;
+      continue;
+    }
+    for (const uint64_t further : more_[reader & ~kMore])
+      if (counts(further)) return further;
+  }
+  return 0;
+}
+
+RaceHit RaceShadow::read(uint32_t offset, uint32_t bytes, const Accessor& by) {
+  refine(offset, bytes);
+  RaceHit found;
+  const uint64_t mine = pack(by, false);
+  for (uint32_t i = offset >> shift_; i < (offset + bytes) >> shift_; ++i) {
+    Cell& cell = cells_[i];
+    if (found.kind == RaceKind::kNone && !before(cell.writer, by))
+      found = hit(RaceKind::kReadAfterWrite, cell.writer);
+    if (found.kind == RaceKind::kNone && is_atomic(cell.writer))
+      if (const uint64_t other = unordered_reader(cell, by, true, false))
+        found = hit(RaceKind::kReadAfterWrite, other);
+    if (cell.readers[0] != mine) add_reader(cell, mine, by);
+  }
+  return found;
+}
+
+RaceHit RaceShadow::write(uint32_t offset, uint32_t bytes, const Accessor& by) {
+  refine(offset, bytes);
+  RaceHit found;
+  const uint64_t mine = pack(by, false);
+  for (uint32_t i = offset >> shift_; i < (offset + bytes) >> shift_; ++i) {
+    Cell& cell = cells_[i];
+    if (found.kind == RaceKind::kNone) {
+      if (!before(cell.writer, by))
+        found = hit(RaceKind::kWriteAfterWrite, cell.writer);
+      else if (const uint64_t other = unordered_reader(cell, by, true, true))
+        found = hit(is_atomic(other) ? RaceKind::kWriteAfterWrite : RaceKind::kWriteAfterRead, other);
+    }
+    cell.writer = mine;
+    clear_readers(cell);
+  }
+  return found;
+}
+
+// Kept among the readers as well: the next atomic takes the writer's place.
+RaceHit RaceShadow::atomic(uint32_t offset, uint32_t bytes, const Accessor& by) {
+  refine(offset, bytes);
+  RaceHit found;
+  const uint64_t mine = pack(by, true);
+  for (uint32_t i = offset >> shift_; i < (offset + bytes) >> shift_; ++i) {
+    Cell& cell = cells_[i];
+    if (found.kind == RaceKind::kNone) {
+      if (!is_atomic(cell.writer) && !before(cell.writer, by))
+        found = hit(RaceKind::kWriteAfterWrite, cell.writer);
+      else if (const uint64_t other = unordered_reader(cell, by, false, true))
+        found = hit(RaceKind::kWriteAfterRead, other);
+    }
+    cell.writer = mine;
+    add_reader(cell, mine, by);
+  }
+  return found;
+}
+
+RaceHit RaceShadow::async_read(uint32_t offset, uint32_t bytes, const Accessor& by, const AsyncView& view) {
+  refine(offset, bytes);
+  RaceHit found;
   const uint32_t async = static_cast<uint32_t>(view.clock.size()) - 1;
-  for (uint32_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) {
-    uint32_t writer = cells_[i].writer;
-    if (writer == 0) continue;
-    uint32_t other = agent_of(writer), tick = tick_of(writer);
-    if (other != agent && view.clock[other] < tick)
-      return {RaceKind::kReadAfterWrite, other, lane_of(writer)};
-    if (other != async && view.fenced[other] < tick) return {RaceKind::kProxy, other, lane_of(writer)};
+  const uint64_t mine = pack(by, false);
+  for (uint32_t i = offset >> shift_; i < (offset + bytes) >> shift_; ++i) {
+    Cell& cell = cells_[i];
+    if (const uint64_t writer = cell.writer; writer != 0 && found.kind == RaceKind::kNone) {
+      const uint32_t other = agent_of(writer), tick = tick_of(writer);
+      if (other != by.agent && view.clock[other] < tick)
+        found = hit(RaceKind::kReadAfterWrite, writer);
+      else if (other != async && view.fenced[other] < tick)
+        found = hit(RaceKind::kProxy, writer);
+    }
+    if (cell.readers[0] != mine) add_reader(cell, mine, by);
   }
-  return {};
+  return found;
+}
+
+RaceShadow& PagedRaces::page(uint64_t address) {
+  const uint64_t number = address / kPage;
+  if (number != last_) {
+    last_page_ = &pages_[number];
+    last_ = number;
+    if (!last_page_->enabled()) last_page_->reset(kPage, true);
+  }
+  return *last_page_;
 }
 
 }  // namespace trigen::emulator

@@ -1,44 +1,15 @@
-// Happens-before between the warps of a cluster, and what is known of every shared-memory granule: who wrote
-// it last, who read it since. Vector clocks after Flanagan and Freund, "FastTrack", 2009; an agent is a warp,
-// lanes are told apart too.
+// What is known of every byte of a memory that the threads of a cluster share: who wrote it last, who read it
+// since, and whether the clocks order that before the next access.
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <memory>
+#include <unordered_map>
 #include <vector>
 
+#include "emulator/clocks.h"
+
 namespace trigen::emulator {
-
-// clock[a][b]: the last tick of agent b that agent a knows to lie before its own next access.
-class Clocks {
- public:
-  /// One agent per warp, and a last one for the asynchronous copy unit.
-  void resize(uint32_t warps);
-  uint32_t agents() const { return agents_; }
-  uint32_t async_agent() const { return agents_ - 1; }
-  uint32_t* of(uint32_t agent) { return clocks_.data() + static_cast<size_t>(agent) * agents_; }
-  uint32_t now(uint32_t agent) { return of(agent)[agent]; }
-  /// Begins a new tick: later accesses of the agent are told apart from earlier ones.
-  void tick(uint32_t agent) { ++of(agent)[agent]; }
-  void join(uint32_t agent, const std::vector<uint32_t>& other);
-  void join_into(std::vector<uint32_t>& target, uint32_t agent);
-  /// fence.proxy.async: what the agent knows of becomes visible to the asynchronous proxy.
-  void proxy_fence(uint32_t agent);
-  /// For every agent, the last tick whose writes the asynchronous proxy sees when `agent` starts an operation
-  /// now: fenced by the writer, or by `agent` after it had seen them.
-  std::vector<uint32_t> fenced(uint32_t agent) const;
-
- private:
-  uint32_t agents_ = 0;
-  std::vector<uint32_t> clocks_;
-  std::vector<uint32_t> fences_;
-};
-
-// What an asynchronous operation may rely on: fixed when it is issued, however late it runs.
-struct AsyncView {
-  std::vector<uint32_t> clock;   // what the issuing warp knew
-  std::vector<uint32_t> fenced;  // Clocks::fenced
-};
 
 enum class RaceKind : uint8_t { kNone, kReadAfterWrite, kWriteAfterRead, kWriteAfterWrite, kProxy };
 
@@ -46,48 +17,79 @@ struct RaceHit {
   RaceKind kind = RaceKind::kNone;
   uint32_t agent = 0;
   uint32_t lane = 0;
+  bool atomic = false;  // the other access was an atomic
 };
 
-// Granules of two bytes. Accesses of one byte are not checked (another byte of the granule may belong to
-// somebody else).
+// Who accesses, and what it knows.
+struct Accessor {
+  uint32_t agent = 0;
+  uint32_t lane = 0;                // kManyLanes: an access of the whole warp
+  const uint32_t* clock = nullptr;  // Clocks::of, or a copy from when an asynchronous operation was issued
+  uint32_t now = 0;                 // of the agent itself: its accesses before this tick are ordered
+  uint32_t stamp = 0;               // later accesses compare with it; after `now` for what lands later
+  static constexpr uint32_t kManyLanes = 32;
+};
+
+// Cells of four bytes, until the first access that is not made of whole cells: then of two, or of one.
 class RaceShadow {
  public:
   void reset(uint32_t bytes, bool enabled);
   bool enabled() const { return enabled_; }
-  /// `clock`: what the accessing agent knows (Clocks::of, or a copy taken when an asynchronous operation was
-  /// issued).
-  RaceHit read(uint32_t offset, uint32_t bytes, uint32_t agent, uint32_t lane, const uint32_t* clock,
-               uint32_t now);
-  /// `stamp`: the tick that later accesses compare with; after `now` for copies that land later than they
-  /// were issued.
-  RaceHit write(uint32_t offset, uint32_t bytes, uint32_t agent, uint32_t lane, const uint32_t* clock,
-                uint32_t now, uint32_t stamp);
-  /// A read by the asynchronous proxy on behalf of `agent`: writes by ordinary stores need a proxy fence in
-  /// between.
-  RaceHit async_read(uint32_t offset, uint32_t bytes, uint32_t agent, const AsyncView& view);
+  RaceHit read(uint32_t offset, uint32_t bytes, const Accessor& by);
+  RaceHit write(uint32_t offset, uint32_t bytes, const Accessor& by);
+  /// An atomic: no race with another one, whatever the order.
+  RaceHit atomic(uint32_t offset, uint32_t bytes, const Accessor& by);
+  /// A read by the asynchronous proxy for by.agent, which issued it with `view`: writes by ordinary stores
+  /// need a proxy fence in between.
+  RaceHit async_read(uint32_t offset, uint32_t bytes, const Accessor& by, const AsyncView& view);
 
  private:
-  static constexpr uint32_t kTickBits = 18, kLaneBits = 5;
+  // One access in 64 bits, 0 for none: agent + 1, atomic or not, lane, tick.
   struct Cell {
-    uint32_t writer = 0;
-    uint32_t readers[3] = {0, 0, 0};
+    uint64_t writer = 0;
+    uint64_t readers[3] = {0, 0, 0};  // the last of these may name a list of more
   };
-  static uint32_t pack(uint32_t agent, uint32_t lane, uint32_t tick) {
-    return (agent << (kTickBits + kLaneBits)) | (lane << kTickBits) | tick;
+  static uint64_t pack(const Accessor& by, bool atomic) {
+    return static_cast<uint64_t>(by.agent + 1) << 40 | static_cast<uint64_t>(atomic) << 39 |
+           static_cast<uint64_t>(by.lane) << 32 | by.stamp;
   }
-  static uint32_t agent_of(uint32_t packed) { return packed >> (kTickBits + kLaneBits); }
-  static uint32_t lane_of(uint32_t packed) { return (packed >> kTickBits) & 31; }
-  static uint32_t tick_of(uint32_t packed) { return packed & ((1u << kTickBits) - 1); }
-  // Does the access `packed` lie before everything that (agent, lane) does from now on?
-  static bool before(uint32_t packed, uint32_t agent, uint32_t lane, const uint32_t* clock, uint32_t now) {
+  static uint32_t agent_of(uint64_t packed) { return static_cast<uint32_t>(packed >> 40) - 1; }
+  static bool is_atomic(uint64_t packed) { return (packed >> 39 & 1) != 0; }
+  static uint32_t lane_of(uint64_t packed) { return packed >> 32 & 0x7f; }
+  static uint32_t tick_of(uint64_t packed) { return static_cast<uint32_t>(packed); }
+  static constexpr uint64_t kMore = uint64_t{0xffffff} << 40;  // a reader slot: below it the list's index
+  static RaceHit hit(RaceKind kind, uint64_t other) {
+    return {kind, agent_of(other), lane_of(other), is_atomic(other)};
+  }
+  // Does the access `packed` lie before everything that the accessor does from now on?
+  static bool before(uint64_t packed, const Accessor& by) {
     if (packed == 0) return true;
-    uint32_t other = agent_of(packed);
-    if (other != agent) return clock[other] >= tick_of(packed);
-    return lane_of(packed) == lane || tick_of(packed) < now;
+    const uint32_t other = agent_of(packed);
+    if (other != by.agent) return by.clock[other] >= tick_of(packed);
+    return lane_of(packed) == by.lane || tick_of(packed) < by.now;
   }
+  void refine(uint32_t offset, uint32_t bytes);
+  void add_reader(Cell& cell, uint64_t mine, const Accessor& by);
+  uint64_t unordered_reader(const Cell& cell, const Accessor& by, bool atomics_too, bool plain_too) const;
+  void clear_readers(Cell& cell);
 
   bool enabled_ = false;
+  uint32_t shift_ = 2;  // a cell is 1 << shift_ bytes
   std::vector<Cell> cells_;
+  std::vector<std::vector<uint64_t>> more_;  // further readers of a cell
+  std::vector<uint32_t> free_;               // lists of more_ that no cell names
+};
+
+// The same for global memory, page by page where the cluster touches it.
+class PagedRaces {
+ public:
+  static constexpr uint32_t kPage = 4096;
+  RaceShadow& page(uint64_t address);
+
+ private:
+  std::unordered_map<uint64_t, RaceShadow> pages_;
+  uint64_t last_ = ~uint64_t{0};
+  RaceShadow* last_page_ = nullptr;
 };
 
 }  // namespace trigen::emulator

@@ -1,0 +1,37 @@
+#include "emulator/clocks.h"
+
+#include <algorithm>
+
+namespace trigen::emulator {
+
+void Clocks::resize(uint32_t warps) {
+  agents_ = warps + 1;
+  clocks_.assign(static_cast<size_t>(agents_) * agents_, 0);
+  fences_.assign(static_cast<size_t>(agents_) * agents_, 0);
+  for (uint32_t agent = 0; agent < agents_; ++agent) of(agent)[agent] = 1;
+}
+
+void Clocks::join(uint32_t agent, const std::vector<uint32_t>& other) {
+  uint32_t* mine = of(agent);
+  for (uint32_t i = 0; i < agents_ && i < other.size(); ++i) mine[i] = std::max(mine[i], other[i]);
+}
+
+void Clocks::join_into(std::vector<uint32_t>& target, uint32_t agent) {
+  target.resize(agents_, 0);
+  const uint32_t* mine = of(agent);
+  for (uint32_t i = 0; i < agents_; ++i) target[i] = std::max(target[i], mine[i]);
+}
+
+void Clocks::proxy_fence(uint32_t agent) {
+  std::copy(of(agent), of(agent) + agents_, fences_.begin() + static_cast<std::ptrdiff_t>(agent) * agents_);
+  tick(agent);
+}
+
+std::vector<uint32_t> Clocks::fenced(uint32_t agent) const {
+  std::vector<uint32_t> view(agents_);
+  for (uint32_t i = 0; i < agents_; ++i)
+    view[i] = std::max(fences_[i * agents_ + i], fences_[agent * agents_ + i]);
+  return view;
+}
+
+}  // namespace trigen::emulator
