@@ -31,4 +31,10 @@ Place mbarrier_place(Warp& warp, uint64_t address, uint32_t lane, Mbarrier* stat
 void mbarrier_update(Warp& warp, const Place& place, Mbarrier state, uint32_t arrivals, int64_t bytes,
                      uint32_t lane, const uint32_t* clock);
 
+/// fence.mbarrier_init, fence.proxy.async: the asynchronous proxy sees the mbarriers that the warp has
+/// initialised.
+void fence_mbarrier_inits(Warp& warp);
+/// Reports an mbarrier that the asynchronous proxy may not see initialised.
+void need_fenced_init(Warp& warp, const Place& place, uint32_t lane);
+
 }  // namespace trigen::emulator

@@ -133,6 +133,7 @@ void start_block(Block& block) {
     warp.counters = &block.cluster->counters;
     warp.registers = base + stride * i;
     warp.index = i;
+    warp.register_uses.resize(program.product_registers);
     warp.agent = block.rank * warp_count + i;
     uint32_t lanes = std::min(32u, thread_count - i * 32);
     warp.valid = lanes == 32 ? kFullMask : (1u << lanes) - 1;
@@ -213,9 +214,31 @@ void Cluster::finish_bulk_stores() {
       }
 }
 
+namespace {
+// Counts this host thread among the busy ones.
+class Busy {
+ public:
+  explicit Busy(std::atomic<int>& count) : count_(count) { set(true); }
+  ~Busy() { set(false); }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+  void set(bool busy) {
+    if (busy != busy_) count_ += busy ? 1 : -1;
+    busy_ = busy;
+  }
+
+ private:
+  std::atomic<int>& count_;
+  bool busy_ = false;
+};
+}  // namespace
+
 bool Cluster::run(uint64_t quantum) {
   constexpr uint64_t kSlice = 20000;    // warp instructions before the next warp has its turn
   constexpr uint64_t kSpinLength = 64;  // a loop around a failed test is shorter than this
+  constexpr uint32_t kIdlePasses = 64;  // before another cluster gets a turn
+  constexpr uint32_t kIdleTurns = 20;   // before the launch is given up
+  Busy busy(launch->busy);
   while (true) {
     bool progress = false, spinning = false, alive = false;
     for (Block& block : blocks)
@@ -239,17 +262,24 @@ bool Cluster::run(uint64_t quantum) {
       finish_bulk_stores();
       return true;
     }
+    if (!progress && !tasks.empty()) {
+      run_one_task();
+      progress = true;
+    }
     if (progress) {
       idle_passes_ = 0;
-    } else if (!tasks.empty()) {
-      run_one_task();
-      idle_passes_ = 0;
+      busy.set(true);
+      launch->progress.fetch_add(1, std::memory_order_relaxed);
     } else if (!spinning) {
       report_deadlock();
-    } else if (++idle_passes_ % 64 == 0) {
-      // Everybody spins: another cluster may have to do something first. The launch gives up when that never
-      // helps.
-      if (idle_passes_ > 64 * 1000) report_deadlock();
+    } else {
+      // Everybody spins: another cluster may have to do something first.
+      busy.set(false);
+      if (++idle_passes_ % kIdlePasses != 0) continue;
+      const uint64_t now = launch->progress.load();
+      if (now != seen_progress_ || launch->busy.load() != 0) idle_turns_ = 0;
+      seen_progress_ = now;
+      if (++idle_turns_ > kIdleTurns) report_deadlock();
       return false;
     }
     if (quantum == 0) return false;

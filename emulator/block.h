@@ -2,6 +2,7 @@
 // none is asked for).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -39,8 +40,10 @@ struct Barrier {
   std::vector<uint32_t> last_clock;
 };
 
-// What arrivals at an mbarrier make known to those who wait for its phase.
+// What arrivals at an mbarrier make known to those who wait for its phase, and who initialised it.
 struct MbarrierClocks {
+  uint32_t init_agent = 0;
+  bool init_fenced = false;         // by fence.mbarrier_init or fence.proxy.async of that agent
   std::vector<uint32_t> current;    // of the phase that runs
   std::vector<uint32_t> completed;  // of the phase before
 };
@@ -94,11 +97,13 @@ struct Cluster {
 
  private:
   uint32_t idle_passes_ = 0;
+  uint32_t idle_turns_ = 0;     // without progress anywhere
+  uint64_t seen_progress_ = 0;  // of the launch
   void report_deadlock();
   void finish_bulk_stores();
 };
 
-// What a launch's blocks share. Read-only while it runs, apart from the log.
+// What a launch's blocks share. Read-only while it runs, apart from the log and the signs of life.
 struct LaunchContext {
   const Program* program = nullptr;
   const Options* options = nullptr;
@@ -117,6 +122,9 @@ struct LaunchContext {
   uint64_t grid_id = 0;
   bool host_registered = false;
   GlobalRaces* global_races = nullptr;  // not checked where it is nullptr
+  // Clusters that wait for others give up when nobody does anything any more.
+  std::atomic<uint64_t> progress{0};  // turns in which some cluster did something
+  std::atomic<int> busy{0};           // host threads whose cluster does something now
 };
 
 enum class WarpState : uint8_t { kFinished, kProgress, kBlocked, kSpinning };

@@ -284,6 +284,7 @@ std::unique_ptr<Program> Decoder::decode(const Function& kernel) {
         kernel.required_threads[0] * kernel.required_threads[1] * kernel.required_threads[2];
   finish_constants();
   order_blocks(program);
+  find_product_registers(program);
   return std::move(program_);
 }
 

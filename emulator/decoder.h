@@ -63,8 +63,9 @@ class Decoder {
   /// Decodes [base+offset]: inst.op[slot_index] = address slot (64-bit) and inst.imm = offset.
   void address(const Operand& operand, Inst& inst, int slot_index, Space space);
   uint32_t address_slot(const Operand& operand, Space space, int64_t* offset);
-  /// Keeps a list of slots alive as long as the program and hangs it on the instruction.
-  void set_list(Inst& inst, std::vector<uint32_t> slots);
+  /// Keeps a list of slots alive as long as the program and hangs it on the instruction. `written`: its
+  /// first slots, which the instruction writes.
+  void set_list(Inst& inst, std::vector<uint32_t> slots, uint32_t written = 0);
   uint32_t label(const std::string& name);
   const std::vector<std::string>& branch_targets(const std::string& name) const;
   void label_list(const std::string& name, Inst& inst);

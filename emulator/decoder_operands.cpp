@@ -305,10 +305,11 @@ void Decoder::address(const Operand& operand, Inst& inst, int slot_index, Space 
   inst.op[slot_index] = address_slot(operand, inst.space, &inst.imm);
 }
 
-void Decoder::set_list(Inst& inst, std::vector<uint32_t> slots) {
+void Decoder::set_list(Inst& inst, std::vector<uint32_t> slots, uint32_t written) {
   program_->lists.push_back(std::move(slots));
   inst.list = program_->lists.back().data();
   inst.list_count = static_cast<uint32_t>(program_->lists.back().size());
+  inst.list_written = written;
 }
 
 uint32_t Decoder::label(const std::string& name) {

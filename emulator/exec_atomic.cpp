@@ -174,7 +174,7 @@ void decode_atomic(Decoder& decoder, Inst& inst) {
                                : Space::kShared);
   add(decoder.operand(next++), false);
   if (op == static_cast<int>(AtomicOp::kCas)) add(decoder.operand(next), false);
-  decoder.set_list(inst, slots);
+  decoder.set_list(inst, slots, returns ? inst.vec : 0u);
   inst.fn = atomic;
 }
 

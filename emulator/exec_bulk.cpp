@@ -79,6 +79,7 @@ void complete_bytes(const Issue& issue, uint32_t address, uint64_t bytes) {
   Clocks& clocks = issue.warp->block->cluster->clocks;
   Mbarrier state;
   Place at = mbarrier_place(*issue.warp, address, issue.lane, &state);
+  need_fenced_init(*issue.warp, at, issue.lane);
   std::vector<uint32_t> clock(clocks.agents(), 0);
   clock[clocks.async_agent()] = clocks.now(clocks.async_agent());
   mbarrier_update(*issue.warp, at, state, 0, -static_cast<int64_t>(bytes), issue.lane, clock.data());

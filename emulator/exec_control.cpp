@@ -1,4 +1,5 @@
 // Branches, exit, block and cluster barriers, fences, and instructions that only pass time.
+#include "emulator/async.h"
 #include "emulator/exec.h"
 
 namespace trigen::emulator {
@@ -221,7 +222,12 @@ void decode_barrier(Decoder& decoder, Inst& inst) {
 
 void nothing(Warp&, const Inst&, uint32_t) {}
 
-void proxy_fence(Warp& warp, const Inst&, uint32_t) { warp.block->cluster->clocks.proxy_fence(warp.agent); }
+void proxy_fence(Warp& warp, const Inst&, uint32_t) {
+  warp.block->cluster->clocks.proxy_fence(warp.agent);
+  fence_mbarrier_inits(warp);
+}
+
+void init_fence(Warp& warp, const Inst&, uint32_t) { fence_mbarrier_inits(warp); }
 
 void decode_fence(Decoder& decoder, Inst& inst) {
   inst.cls = InstClass::kBarrier;
@@ -235,6 +241,7 @@ void decode_fence(Decoder& decoder, Inst& inst) {
       decoder.fail("this proxy is not known");
   }
   const bool inits = decoder.take("mbarrier_init");
+  if (inits) inst.fn = init_fence;
   if (decoder.opcode() == "membar" || (!inits && inst.fn == nothing)) decoder.program().orders_threads = true;
   decoder.ignore({"sc", "acq_rel", "acquire", "release", "cta", "cluster", "gpu", "sys", "global",
                   "shared::cta", "shared::cluster", "shared", "gl",

@@ -85,7 +85,7 @@ void decode_matrix_access(Decoder& decoder, Inst& inst) {
   else
     slots.push_back(is_load ? decoder.dest_of(data, Type::kB32) : decoder.source_of(data, Type::kB32));
   if (slots.size() != inst.vec) decoder.fail("the number of registers differs from the number of matrices");
-  decoder.set_list(inst, slots);
+  decoder.set_list(inst, slots, is_load ? inst.vec : 0u);
   inst.op[1] = decoder.address_slot(where, Space::kShared, &inst.imm);
   inst.fn = is_load ? load_matrix : store_matrix;
 }

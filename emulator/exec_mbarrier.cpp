@@ -63,6 +63,22 @@ void mbarrier_update(Warp& warp, const Place& place, Mbarrier state, uint32_t ar
   state.store(place.at);
 }
 
+void fence_mbarrier_inits(Warp& warp) {
+  for (Block& block : warp.block->cluster->blocks)
+    for (auto& [offset, clocks] : block.mbarrier_clocks)
+      if (clocks.init_agent == warp.agent) clocks.init_fenced = true;
+}
+
+void need_fenced_init(Warp& warp, const Place& place, uint32_t lane) {
+  MbarrierClocks& clocks = place.shared->mbarrier_clocks[place.offset];
+  if (clocks.init_fenced || !warp.block->launch->options->check_races) return;
+  clocks.init_fenced = true;  // one report is enough
+  warp.report(Fault::kAsyncHazard, lane,
+              "the mbarrier at shared offset " + std::to_string(place.offset) +
+                  " was initialised without fence.mbarrier_init (or fence.proxy.async) after it, and the "
+                  "asynchronous copy unit completes on it");
+}
+
 namespace {
 
 // op[1]: address, op[2]: count or state, op[3]: destination (state or predicate). imm: offset.
@@ -80,7 +96,7 @@ void init(Warp& warp, const Inst& inst, uint32_t mask) {
     uint8_t bits[8];
     state.store(bits);
     store_bytes(warp, at, bits, 8, lane);
-    at.shared->mbarrier_clocks.erase(at.offset);
+    at.shared->mbarrier_clocks[at.offset] = MbarrierClocks{warp.agent, false, {}, {}};
   });
 }
 

@@ -124,7 +124,7 @@ void decode_access(Decoder& decoder, Inst& inst) {
     if (inst.vec != 1) decoder.fail("a vector of registers is needed");
     add(data);
   }
-  decoder.set_list(inst, slots);
+  decoder.set_list(inst, slots, is_load ? inst.vec : 0u);
   // A parameter at a constant address is the same for all lanes.
   const bool constant = (inst.op[1] & kConstantFlag) != 0;
   inst.fn = !is_load ? store : inst.space == Space::kParam && constant ? load_param : load;

@@ -226,7 +226,7 @@ void decode_mma(Decoder& decoder, Inst& inst) {
       slots.push_back(i == 0 ? decoder.dest_of(*element, Type::kB32)
                              : decoder.source_of(*element, i == 3 ? Type::kF32 : Type::kB32));
   }
-  decoder.set_list(inst, slots);
+  decoder.set_list(inst, slots, static_cast<uint32_t>(expected[0]));
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ void decode_move(Decoder& decoder, Inst& inst) {
       slots.push_back(&vector == &target ? decoder.dest_of(element, part_type)
                                          : decoder.source_of(element, part_type));
     inst.reg_width = static_cast<uint8_t>(part);
-    decoder.set_list(inst, slots);
+    decoder.set_list(inst, slots, &vector == &target ? static_cast<uint32_t>(slots.size()) : 0u);
   };
   if (from.kind == Operand::Kind::kVector) {
     inst.op[0] = decoder.dest(0, type);

@@ -229,10 +229,8 @@ void product_async(Warp& warp, const Inst& inst, uint32_t mask) {
   product.b_descriptor = warp.lanes<uint64_t>(inst.op[2])[0];
   product.accumulate = inst.op[3] == kNoSlot || (warp.predicate(inst.op[3]) & 1) != 0;
   product.group = warp.products_committed;
-  if (!warp.products_fenced) {
-    warp.products_fenced = true;  // one report is enough
-    warp.report(Fault::kAsyncHazard, 0, "the warp's first warpgroup product comes without wgmma.fence");
-  }
+  const std::string wrong = use_product_registers(warp, inst);
+  if (!wrong.empty()) warp.report(Fault::kAsyncHazard, 0, wrong);
   product.view = async_view(warp);
   if (warp.index % 4 == 0) {
     ++warp.counters->matrix_operations;
@@ -245,9 +243,10 @@ void product_async(Warp& warp, const Inst& inst, uint32_t mask) {
     return;
   }
   warp.products.push_back(std::move(product));
+  mark_pending_registers(warp);
 }
 
-void fence(Warp& warp, const Inst&, uint32_t) { warp.products_fenced = true; }
+void fence(Warp& warp, const Inst&, uint32_t) { fence_product_registers(warp); }
 
 void commit(Warp& warp, const Inst&, uint32_t) { ++warp.products_committed; }
 
@@ -258,7 +257,9 @@ void wait(Warp& warp, const Inst& inst, uint32_t) {
                                             static_cast<int64_t>(warp.products_committed))
     multiply_out(warp, warp.products[done++]);
   warp.products.erase(warp.products.begin(), warp.products.begin() + static_cast<std::ptrdiff_t>(done));
-  if (any) warp.block->cluster->clocks.tick(warp.agent);  // what the warp does from here on comes after their reads
+  if (!any) return;
+  mark_pending_registers(warp);
+  warp.block->cluster->clocks.tick(warp.agent);  // what the warp does from here on comes after their reads
 }
 
 void decode_wgmma(Decoder& decoder, Inst& inst) {
@@ -309,7 +310,8 @@ void decode_wgmma(Decoder& decoder, Inst& inst) {
   } else {
     inst.op[1] = decoder.source(1, Type::kB64);
   }
-  decoder.set_list(inst, slots);
+  decoder.set_list(inst, slots, static_cast<uint32_t>(half ? n / 4 : n / 2));
+  inst.product = true;
   inst.op[2] = decoder.source(2, Type::kB64);
   inst.op[3] = decoder.predicate(3);
   if (decoder.operand(4).integer == -1) inst.aux |= kNegateA;
@@ -326,29 +328,10 @@ void decode_wgmma(Decoder& decoder, Inst& inst) {
 
 }  // namespace
 
-// Called before every instruction while products are in flight: their accumulators must not be touched. A
-// plain move is what the compiler puts between products; the assembler makes it wait, and so does this.
-void check_accumulators(Warp& warp, const Inst& inst) {
-  if (inst.cls == InstClass::kMatrix || inst.cls == InstClass::kControl || inst.cls == InstClass::kBarrier)
-    return;
-  auto pending = [&](uint32_t slot) {
-    if (slot == kNoSlot) return false;
-    for (const PendingProduct& product : warp.products) {
-      const uint32_t count = product.inst->list_count - ((product.inst->aux & kARegisters) != 0 ? 4 : 0);
-      if (std::find(product.inst->list, product.inst->list + count, slot) != product.inst->list + count)
-        return true;
-    }
-    return false;
-  };
-  bool touched = false;
-  for (uint32_t slot : inst.op) touched = touched || pending(slot);
-  for (uint32_t i = 0; i < inst.list_count; ++i) touched = touched || pending(inst.list[i]);
-  if (!touched) return;
-  if (inst.cls != InstClass::kMove)
-    warp.report(Fault::kAsyncHazard, 0,
-                "an accumulator of a warpgroup product is used before wgmma.wait_group");
+void finish_products(Warp& warp) {
   for (const PendingProduct& product : warp.products) multiply_out(warp, product);
   warp.products.clear();
+  mark_pending_registers(warp);
 }
 
 void register_wgmma(OpcodeTable& table) { table["wgmma"] = decode_wgmma; }

@@ -10,8 +10,6 @@
 
 namespace trigen::emulator {
 
-void check_accumulators(Warp& warp, const Inst& inst);
-
 namespace {
 
 uint32_t order_at(const Program& program, uint32_t pc) {
@@ -135,7 +133,7 @@ WarpState run_warp(Warp& warp, uint64_t& quantum) {
       exec &= inst.guard_negated ? ~guard : guard;
     }
     warp.inst = &inst;
-    if (!warp.products.empty()) check_accumulators(warp, inst);
+    if (inst.touches != nullptr && !inst.product && exec != 0) touch_product_registers(warp, inst);
     if (exec != 0 && inst.flow != Flow::kCollective && inst.flow != Flow::kBlocking) {
       ++counters.warp_instructions[static_cast<int>(inst.cls)];
       counters.thread_instructions += static_cast<uint64_t>(__builtin_popcount(exec));

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "emulator/product_registers.h"
 #include "emulator/ptx_ast.h"
 
 namespace trigen::emulator {
@@ -58,9 +59,11 @@ struct Inst {
   uint32_t op[8] = {kNoSlot, kNoSlot, kNoSlot, kNoSlot, kNoSlot, kNoSlot, kNoSlot, kNoSlot};
   const uint32_t* list = nullptr;  // long operand lists (vectors, matrix fragments)
   uint32_t list_count = 0;
+  uint32_t list_written = 0;  // the first of them that the instruction writes
   uint32_t guard = kNoSlot;
   bool guard_negated = false;
-  bool leader = false;  // first instruction of a basic block
+  bool leader = false;   // first instruction of a basic block
+  bool product = false;  // wgmma.mma_async; list: accumulators, which it writes, then A's registers
   Flow flow = Flow::kNext;
   InstClass cls = InstClass::kOther;
   uint8_t width = 0;      // bytes of one element in memory
@@ -73,6 +76,7 @@ struct Inst {
   uint64_t aux = 0;
   int line = 0;
   uint32_t text = 0;  // index into Program::texts
+  const std::vector<Touch>* touches = nullptr;  // of registers that products use
 };
 
 enum class Special : uint8_t {
@@ -138,7 +142,9 @@ struct Program {
   uint32_t constant_begin = 0;     // the constant slots are [constant_begin, register_bytes)
   std::vector<uint8_t> constants;  // their image
   std::vector<SpecialSlot> specials;
-  uint32_t static_shared = 0;   // bytes of static shared memory
+  std::deque<std::vector<Touch>> touches;
+  uint32_t product_registers = 0;  // Touch::index is below
+  uint32_t static_shared = 0;      // bytes of static shared memory
   uint32_t dynamic_align = 16;  // alignment of the extern shared arrays
   uint32_t shared_base = 0;     // address of the first byte of a block's shared memory
   uint32_t local_bytes = 0;     // per thread

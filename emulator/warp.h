@@ -79,7 +79,8 @@ struct Warp {
   uint64_t copy_sequence = 0;
   std::vector<PendingProduct> products;
   uint32_t products_committed = 0;
-  bool products_fenced = false;  // by a wgmma.fence so far
+  bool products_fenced = false;            // by a wgmma.fence so far
+  std::vector<RegisterUse> register_uses;  // of products, by Touch::index
   std::vector<BulkStore> bulk_stores;
   uint32_t bulk_committed[32] = {};  // cp.async.bulk groups committed, per lane
 
