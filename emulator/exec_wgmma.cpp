@@ -144,7 +144,9 @@ void multiply_out(Warp& warp, const PendingProduct& product) {
   const uint32_t k_count = kind == Input::kTF32 ? 8 : 16;
   const bool half = (inst.aux & kHalfAccumulator) != 0;
   float a[16 * 16];
-  std::vector<float> b(n_count * k_count);
+  thread_local std::vector<float> b;
+  thread_local std::vector<double> b_columns, c;  // [k][n], [m][n]
+  b.resize(n_count * k_count);
   Reader reader{warp, product};
   if ((inst.aux & kARegisters) != 0) {
     for (uint32_t i = 0; i < 4; ++i)
@@ -167,11 +169,11 @@ void multiply_out(Warp& warp, const PendingProduct& product) {
   read_operand(reader, product.b_descriptor, kind, (inst.aux & kBTransposed) != 0, 0, n_count, b.data(),
                k_count);
   const double sign = ((inst.aux & kNegateA) != 0) != ((inst.aux & kNegateB) != 0) ? -1.0 : 1.0;
-  std::vector<double> b_columns(k_count * n_count);  // [k][n]
+  b_columns.resize(k_count * n_count);
   for (uint32_t n = 0; n < n_count; ++n)
     for (uint32_t k = 0; k < k_count; ++k)
       b_columns[k * n_count + n] = static_cast<double>(b[n * k_count + k]);
-  std::vector<double> c(16 * n_count, 0.0);
+  c.assign(16 * n_count, 0.0);
   // Register i of a lane: columns 8 * (i / 4) + 2 * pair + (i & 1), row group + 8 for i & 2; f16 packs two of
   // them.
   const uint32_t registers = half ? n_count / 4 : n_count / 2;

@@ -6,17 +6,17 @@ namespace trigen::emulator {
 
 void RaceShadow::reset(uint32_t bytes, bool enabled) {
   enabled_ = enabled;
-  shift_ = 2;
-  cells_.assign(enabled ? (bytes + 3) / 4 : 0, Cell{});
+  regions_.assign(enabled ? (bytes >> kRegionShift) + 1 : 0, Region{});
   more_.clear();
   free_.clear();
 }
 
-void RaceShadow::refine(uint32_t offset, uint32_t bytes) {
-  while (shift_ > 0 && ((offset | bytes) & ((1u << shift_) - 1)) != 0) {
+void RaceShadow::refine(Region& region, uint32_t parts) {
+  if (region.cells.empty()) region.cells.resize(size_t{1} << (kRegionShift - region.shift));
+  while (region.shift > 0 && (parts & ((1u << region.shift) - 1)) != 0) {
     std::vector<Cell> halves;
-    halves.reserve(2 * cells_.size());
-    for (const Cell& cell : cells_) {
+    halves.reserve(2 * region.cells.size());
+    for (const Cell& cell : region.cells) {
       halves.push_back(cell);
       Cell other = cell;  // lists have one owner
       if (other.readers[2] >= kMore) {
@@ -26,8 +26,21 @@ void RaceShadow::refine(uint32_t offset, uint32_t bytes) {
       }
       halves.push_back(other);
     }
-    cells_ = std::move(halves);
-    --shift_;
+    region.cells = std::move(halves);
+    --region.shift;
+  }
+}
+
+template <class F>
+void RaceShadow::for_cells(uint32_t offset, uint32_t bytes, const F& body) {
+  constexpr uint32_t kRegion = 1u << kRegionShift;
+  for (const uint32_t end = offset + bytes; offset < end;) {
+    const uint32_t part = std::min(end - offset, kRegion - offset % kRegion), inside = offset % kRegion;
+    Region& region = regions_[offset >> kRegionShift];
+    if (region.cells.empty() || ((inside | part) & ((1u << region.shift) - 1)) != 0)
+      refine(region, inside | part);
+    for (uint32_t i = inside >> region.shift; i < (inside + part) >> region.shift; ++i) body(region.cells[i]);
+    offset += part;
   }
 }
 
@@ -99,27 +112,23 @@ uint64_t RaceShadow::unordered_reader(const Cell& cell, const Accessor& by, bool
 }
 
 RaceHit RaceShadow::read(uint32_t offset, uint32_t bytes, const Accessor& by) {
-  refine(offset, bytes);
   RaceHit found;
   const uint64_t mine = pack(by, false);
-  for (uint32_t i = offset >> shift_; i < (offset + bytes) >> shift_; ++i) {
-    Cell& cell = cells_[i];
+  for_cells(offset, bytes, [&](Cell& cell) {
     if (found.kind == RaceKind::kNone && !before(cell.writer, by))
       found = hit(RaceKind::kReadAfterWrite, cell.writer);
     if (found.kind == RaceKind::kNone && is_atomic(cell.writer))
       if (const uint64_t other = unordered_reader(cell, by, true, false))
         found = hit(RaceKind::kReadAfterWrite, other);
     if (cell.readers[0] != mine) add_reader(cell, mine, by);
-  }
+  });
   return found;
 }
 
 RaceHit RaceShadow::write(uint32_t offset, uint32_t bytes, const Accessor& by) {
-  refine(offset, bytes);
   RaceHit found;
   const uint64_t mine = pack(by, false);
-  for (uint32_t i = offset >> shift_; i < (offset + bytes) >> shift_; ++i) {
-    Cell& cell = cells_[i];
+  for_cells(offset, bytes, [&](Cell& cell) {
     if (found.kind == RaceKind::kNone) {
       if (!before(cell.writer, by))
         found = hit(RaceKind::kWriteAfterWrite, cell.writer);
@@ -128,17 +137,15 @@ RaceHit RaceShadow::write(uint32_t offset, uint32_t bytes, const Accessor& by) {
     }
     cell.writer = mine;
     clear_readers(cell);
-  }
+  });
   return found;
 }
 
 // Kept among the readers as well: the next atomic takes the writer's place.
 RaceHit RaceShadow::atomic(uint32_t offset, uint32_t bytes, const Accessor& by) {
-  refine(offset, bytes);
   RaceHit found;
   const uint64_t mine = pack(by, true);
-  for (uint32_t i = offset >> shift_; i < (offset + bytes) >> shift_; ++i) {
-    Cell& cell = cells_[i];
+  for_cells(offset, bytes, [&](Cell& cell) {
     if (found.kind == RaceKind::kNone) {
       if (!is_atomic(cell.writer) && !before(cell.writer, by))
         found = hit(RaceKind::kWriteAfterWrite, cell.writer);
@@ -147,17 +154,15 @@ RaceHit RaceShadow::atomic(uint32_t offset, uint32_t bytes, const Accessor& by) 
     }
     cell.writer = mine;
     add_reader(cell, mine, by);
-  }
+  });
   return found;
 }
 
 RaceHit RaceShadow::async_read(uint32_t offset, uint32_t bytes, const Accessor& by, const AsyncView& view) {
-  refine(offset, bytes);
   RaceHit found;
   const uint32_t async = static_cast<uint32_t>(view.clock.size()) - 1;
   const uint64_t mine = pack(by, false);
-  for (uint32_t i = offset >> shift_; i < (offset + bytes) >> shift_; ++i) {
-    Cell& cell = cells_[i];
+  for_cells(offset, bytes, [&](Cell& cell) {
     if (const uint64_t writer = cell.writer; writer != 0 && found.kind == RaceKind::kNone) {
       const uint32_t other = agent_of(writer), tick = tick_of(writer);
       if (other != by.agent && view.clock[other] < tick)
@@ -166,7 +171,7 @@ RaceHit RaceShadow::async_read(uint32_t offset, uint32_t bytes, const Accessor& 
         found = hit(RaceKind::kProxy, writer);
     }
     if (cell.readers[0] != mine) add_reader(cell, mine, by);
-  }
+  });
   return found;
 }
 

@@ -30,7 +30,8 @@ struct Accessor {
   static constexpr uint32_t kManyLanes = 32;
 };
 
-// Cells of four bytes, until the first access that is not made of whole cells: then of two, or of one.
+// Cells of 16 bytes, until the first access to their region that is not made of whole cells: then the region has
+// cells of eight bytes, four, two, or one.
 class RaceShadow {
  public:
   void reset(uint32_t bytes, bool enabled);
@@ -68,14 +69,20 @@ class RaceShadow {
     if (other != by.agent) return by.clock[other] >= tick_of(packed);
     return lane_of(packed) == by.lane || tick_of(packed) < by.now;
   }
-  void refine(uint32_t offset, uint32_t bytes);
+  struct Region {
+    uint32_t shift = 4;  // a cell is 1 << shift bytes
+    std::vector<Cell> cells;
+  };
+  static constexpr uint32_t kRegionShift = 10;
+  void refine(Region& region, uint32_t parts);
+  template <class F>
+  void for_cells(uint32_t offset, uint32_t bytes, const F& body);
   void add_reader(Cell& cell, uint64_t mine, const Accessor& by);
   uint64_t unordered_reader(const Cell& cell, const Accessor& by, bool atomics_too, bool plain_too) const;
   void clear_readers(Cell& cell);
 
   bool enabled_ = false;
-  uint32_t shift_ = 2;  // a cell is 1 << shift_ bytes
-  std::vector<Cell> cells_;
+  std::vector<Region> regions_;
   std::vector<std::vector<uint64_t>> more_;  // further readers of a cell
   std::vector<uint32_t> free_;               // lists of more_ that no cell names
 };
