@@ -22,6 +22,7 @@ from torch import nn
 
 from .arguments import SHORT_DTYPES
 from .modules import TriangularConv1d, TriangularLinear
+from .precision import full_precision
 
 
 class Report(NamedTuple):
@@ -104,17 +105,15 @@ def _candidates(model: nn.Module, select: Optional[Callable]) -> List[Tuple[nn.M
 def _outputs(model: nn.Module, inputs: Sequence) -> List[torch.Tensor]:
     """Outputs in evaluation mode, in full precision: two float32 products that each round to TF32 would differ by more than a layer that
     is not masked at all may."""
-    state, precision = torch.get_rng_state(), torch.get_float32_matmul_precision()
+    state = torch.get_rng_state()
     training = [module for module in model.modules() if module.training]
     model.eval()
-    torch.set_float32_matmul_precision("highest")
     try:
-        with torch.no_grad(), torch.backends.cudnn.flags(enabled=False, allow_tf32=False):
+        with torch.no_grad(), full_precision():
             result = model(**inputs) if isinstance(inputs, dict) else model(*inputs)
     finally:
         for module in training:
             module.training = True
-        torch.set_float32_matmul_precision(precision)
         torch.set_rng_state(state)
     flat: List[torch.Tensor] = []
 

@@ -22,6 +22,7 @@ import torch
 
 from .. import errors, library, problem as problem_text, recording
 from . import arguments, plain
+from .precision import tf32_is_allowed
 
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
     lambda device: torch.cuda.current_stream(device).cuda_stream
@@ -155,7 +156,7 @@ def resolve_math(math: str, dtype: torch.dtype) -> str:
         return "default"
     if math != "default":
         return math
-    return "simt" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    return "tf32" if tf32_is_allowed() else "simt"
 
 
 def make_problem(op, dtype, wdtype, sizes, pad, layout, fill, diag, math, align, walign, **epilogue) -> library.CProblem:
