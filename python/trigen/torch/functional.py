@@ -14,7 +14,7 @@ from typing import Optional, Union
 import torch
 
 from .. import recording
-from . import cuda, known, ops
+from . import cuda, known, ops, precision
 
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 _C = torch._C
@@ -24,7 +24,7 @@ _tracing = _C._get_tracing_state
 _grad_enabled = torch.is_grad_enabled
 _compiling = torch.compiler.is_compiling
 _autocast_dtype = torch.get_autocast_dtype
-_calls, _run_known = known._calls, known.forward
+_calls, _run_known, _tf32_is_allowed = known._calls, known.forward, precision.tf32_is_allowed
 _any_autocast = getattr(_C, "_is_any_autocast_enabled", lambda: True)
 
 
@@ -197,6 +197,8 @@ def triangular_conv1d(
             key, calls = None, ()
         for call in calls:
             if (call.check(x, weight) if bias is None else call.check(x, weight, bias)) and call.grad_mode is _grad_enabled():
+                if call.tf32 is not None and call.tf32 is not _tf32_is_allowed():
+                    continue
                 x_pointer, weight_pointer = x.data_ptr(), weight.data_ptr()
                 if (x_pointer | weight_pointer) & 15 or recording.active is not None or (
                         call.autocast is not None and call.autocast is not _autocast_dtype("cuda")):

@@ -18,6 +18,7 @@ import torch
 
 from .. import library, recording
 from . import arguments, cuda
+from .precision import tf32_is_allowed
 
 _grad_enabled = torch.is_grad_enabled
 _SHAPES, _VARIANTS = 4096, 8  # how many shapes are remembered, and how many calls that differ otherwise for each
@@ -88,14 +89,15 @@ def scratch(size: int, device):
 
 
 class Call:
-    """One combination: what forward launches, and the pairs of launches that its backward passes met."""
+    """One combination: what forward launches, and the pairs of launches that its backward passes met. tf32: what the process's switches must
+    allow for float32 of math="default", else None; options hold what they came to."""
 
-    __slots__ = ("check", "grad_mode", "autocast", "wants", "options", "dtype", "index", "launch", "run", "handle", "workspace", "scratch", "x", "y", "weight",
-                 "bias", "narrow", "backward", "generation")
+    __slots__ = ("check", "grad_mode", "autocast", "tf32", "wants", "options", "dtype", "index", "launch", "run", "handle", "workspace", "scratch", "x", "y",
+                 "weight", "bias", "narrow", "backward", "generation")
 
-    def __init__(self, tensors, options, launch, autocast):
+    def __init__(self, tensors, options, launch, autocast, tf32):
         x = tensors[0]
-        self.check, self.grad_mode, self.autocast = guard(*tensors), _grad_enabled(), autocast
+        self.check, self.grad_mode, self.autocast, self.tf32 = guard(*tensors), _grad_enabled(), autocast, tf32
         self.wants = self.grad_mode and any(tensor.requires_grad for tensor in tensors)
         self.options, self.dtype, self.index, self.launch = options, x.dtype, x.get_device(), launch
         self.run, self.handle, self.workspace, self.narrow = cuda._run, launch.handle, launch.workspace, launch.narrow
@@ -114,8 +116,12 @@ cuda._forget.append(forget)
 
 def learn(key, x, weight, bias, options, autocast) -> None:
     """Remembers a call that has just run on a GPU, when it is a usual one. autocast: its dtype, or None where it is off."""
-    if (x.dtype is torch.float32 and options[5] == "default") or not works():  # float32 asks for the process's precision at each call
+    if not works():
         return
+    tf32 = None
+    if x.dtype is torch.float32 and options[5] == "default":
+        tf32 = tf32_is_allowed()
+        options = (*options[:5], cuda.resolve_math("default", x.dtype))
     before = _calls.get(key, ())
     pointers = x.data_ptr() | weight.data_ptr()
     if len(before) == _VARIANTS or pointers & 15 or (bias is not None and not bias.is_contiguous()):
@@ -125,7 +131,7 @@ def learn(key, x, weight, bias, options, autocast) -> None:
         return
     if len(_calls) >= _SHAPES:
         _calls.clear()
-    call = Call((x, weight) if bias is None else (x, weight, bias), options, launch, autocast)
+    call = Call((x, weight) if bias is None else (x, weight, bias), options, launch, autocast, tf32)
     if not call.wants or options[4] == "none":
         _calls[key] = (*before, call)
 
