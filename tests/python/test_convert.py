@@ -133,6 +133,71 @@ def test_models_compute_and_train_the_same(style):
     torch.testing.assert_close(model(tokens), twin(tokens))
 
 
+class BidirectionalBlock(nn.Module):
+    """One convolution reads the tokens before and at a row, the other one those after the next."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.reverse = nn.Conv1d(T, T, 1), nn.Conv1d(T, T, 1)
+
+    def forward(self, x):
+        self.conv.weight.data = torch.tril(self.conv.weight.squeeze(-1)).unsqueeze(-1)
+        self.reverse.weight.data = torch.triu(self.reverse.weight.squeeze(-1), diagonal=2).unsqueeze(-1)
+        return self.conv(x) + self.reverse(x) + x
+
+
+class UnprojectedHeads(nn.Module):
+    """Each head mixes all features; their outputs are put side by side."""
+
+    def __init__(self, heads=3):
+        super().__init__()
+        self.convs = nn.ModuleList([nn.Conv1d(T, T, 1) for _ in range(heads)])
+        self.out = nn.Linear(heads * D, D)
+
+    def forward(self, x):
+        for conv in self.convs:
+            conv.weight.data = torch.tril(conv.weight.squeeze(-1)).unsqueeze(-1)
+        return self.out(torch.cat([conv(x) for conv in self.convs], dim=2)) + x
+
+
+class ParallelSum(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList([nn.Conv1d(T, T, 1) for _ in range(4)])
+
+    def forward(self, x):
+        for conv in self.convs:
+            conv.weight.data = torch.tril(conv.weight.squeeze(-1)).unsqueeze(-1)
+        return sum(nn.functional.gelu(conv(x)) for conv in self.convs) + x
+
+
+@pytest.mark.parametrize("block,count", [(UnprojectedHeads, 3), (ParallelSum, 4)])
+def test_other_arrangements_of_the_same_mixer(block, count):
+    torch.manual_seed(2)
+    model, tokens = Model(block(), block()), torch.randint(VOCABULARY, (3, T))
+    want = model(tokens)
+    report = tt.convert(model, tokens=T, example_inputs=(tokens,))
+    assert len(report.converted) == 2 * count
+    torch.testing.assert_close(model(tokens), want)
+
+
+def test_both_triangles_in_two_calls():
+    torch.manual_seed(3)
+    model, tokens = Model(BidirectionalBlock()), torch.randint(VOCABULARY, (3, T))
+    want = model(tokens)
+    with pytest.raises(tt.ConversionError, match=r"lower triangle: choose with select=, or another fill= or diagonal=, among blocks.0.conv, blocks.0.reverse"):
+        tt.convert(model, tokens=T, example_inputs=(tokens,))
+    assert type(model.blocks[0].conv) is type(model.blocks[0].reverse) is nn.Conv1d
+    tt.convert(model, example_inputs=(tokens,), select=lambda name, module: name.endswith(".conv"))
+    with pytest.raises(tt.ConversionError, match=r"upper triangle \(diagonal=4\)"):
+        tt.convert(model, tokens=T, example_inputs=(tokens,), select=lambda name, module: name.endswith(".reverse"), fill="upper", diagonal=4)
+    report = tt.convert(model, tokens=T, example_inputs=(tokens,), select=lambda name, module: name.endswith(".reverse"), fill="upper", diagonal=2)
+    assert list(report.converted) == ["blocks.0.reverse"] and "fill=upper, diagonal=2" in str(report)
+    torch.testing.assert_close(model(tokens), want)
+    with pytest.raises(ValueError, match="fill='tril' is not known; allowed: lower, upper"):
+        tt.convert(model, tokens=T, fill="tril")
+
+
 def test_a_dense_layer_is_found_out_and_everything_put_back():
     class Dense(nn.Module):
         def __init__(self):

@@ -20,7 +20,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
-from .arguments import SHORT_DTYPES
+from .arguments import FILLS, SHORT_DTYPES
 from .modules import TriangularConv1d, TriangularLinear
 from .precision import full_precision
 
@@ -71,14 +71,14 @@ def _refusal(module: nn.Module, tokens: Optional[int]) -> Optional[str]:
     return None
 
 
-def _replacement(module: nn.Module) -> nn.Module:
+def _replacement(module: nn.Module, fill: str, diagonal: int) -> nn.Module:
     """A triangular module that shares the parameters' memory."""
-    bias = module.bias is not None
+    options = dict(bias=module.bias is not None, fill=fill, diagonal=diagonal, device="meta", dtype=module.weight.dtype)
     if isinstance(module, nn.Linear):
-        new = TriangularLinear(module.in_features, bias=bias, device="meta", dtype=module.weight.dtype)
+        new = TriangularLinear(module.in_features, **options)
     else:
         tokens, taps, heads = module.in_channels // module.groups, module.kernel_size[0], module.groups
-        new = TriangularConv1d(tokens, taps, heads, bias, device="meta", dtype=module.weight.dtype)
+        new = TriangularConv1d(tokens, taps, heads, **options)
     for name in ("weight", "bias"):
         old = getattr(module, name)
         if old is not None:
@@ -143,7 +143,8 @@ def _difference(before: List[torch.Tensor], after: List[torch.Tensor]) -> float:
 
 
 def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[Callable[[str, nn.Module], bool]] = None,
-            example_inputs=None, unmask: Sequence[str] = (), tolerance: Optional[float] = None) -> Report:
+            example_inputs=None, unmask: Sequence[str] = (), tolerance: Optional[float] = None, fill: str = "lower",
+            diagonal: int = 0) -> Report:
     """Replaces masked mixers in place and returns what it did.
 
     tokens          T; None takes every square nn.Conv1d and nn.Linear that `select` lets through (then give select or example_inputs)
@@ -153,12 +154,16 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
                     ConversionError is raised. Where the owner masks its weight
                     in forward, this also zeroes the old weight's other triangle, as any forward of it does
     unmask          names of flags that switch the masking in the owners, to be set to False (see above)
+    fill, diagonal  the triangle that the owners' masks leave: torch.tril(weight, diagonal) is "lower", torch.triu(weight, diagonal) is
+                    "upper". A model with both is converted in two calls, with select
 
     Parameters stay the same objects (grouped convolutions excepted, whose weight gets another shape over the same memory: make the
     optimiser afterwards); parametrised or hooked modules are left alone and reported.
     """
     if tokens is None and select is None and example_inputs is None:
         raise ValueError("give tokens, select or example_inputs: nothing else tells a token mixer from another square layer")
+    if fill not in FILLS:
+        raise ValueError(f"fill={fill!r} is not known; allowed: {', '.join(FILLS)}")
     if tolerance is None:
         short = any(parameter.dtype in SHORT_DTYPES for parameter in model.parameters())
         tolerance = 3e-2 if short or torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu") else 1e-3
@@ -173,7 +178,7 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
         if reason is not None:
             report.skipped[name] = reason
             continue
-        new = made.get(id(module)) or _replacement(module)
+        new = made.get(id(module)) or _replacement(module, fill, diagonal)
         made[id(module)] = new
         setattr(owner, attribute, new)
         undo.append(lambda owner=owner, attribute=attribute, module=module: setattr(owner, attribute, module))
@@ -195,7 +200,7 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
             _undo(undo)
             raise ConversionError(
                 f"outputs differ by {worst:.2g} (relative) after conversion; allowed: {tolerance:.2g}; a replaced layer is not masked "
-                f"to its lower triangle: choose with select= among {', '.join(report.converted)}"
+                f"to its {fill} triangle{f' (diagonal={diagonal})' if diagonal else ''}: choose with select=, or another fill= or diagonal=, among {', '.join(report.converted)}"
             )
     return report
 
