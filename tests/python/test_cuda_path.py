@@ -178,29 +178,6 @@ def test_a_short_prefix_beyond_the_corner(device, n, fill, diag):
     torch.testing.assert_close((dw.clone(), db.clone()), want)
 
 
-@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16))
-def test_hopper_rounds_float32_weights_first(device, monkeypatch, dtype):
-    x, dy, weight, poisoned, bias = make(B=2, n=24, D=16, T=32, dtype=dtype, wdtype=torch.float32)
-    usual = cuda.forward(*map(device.put, (x, poisoned, bias)))
-    monkeypatch.setattr(cuda, "_launches", {})
-    monkeypatch.setattr(cuda, "_both", {})
-    monkeypatch.setattr(cuda, "_is_hopper", lambda index: True)
-    narrowed = cuda._narrowed
-    monkeypatch.setattr(cuda, "_narrowed", lambda tensor, to: device.put(narrowed(tensor, to)))
-    on_x, on_weight, on_bias, on_dy = map(device.put, (x, poisoned, bias, dy))
-    y = cuda.forward(on_x, on_weight, on_bias)
-    assert y.dtype == dtype
-    torch.testing.assert_close(y, usual, **TOLERANCE[dtype])
-    dx, dw, db = cuda.gradients(on_dy, on_x, on_weight, on_bias, (0, "btd", "lower", 0, "none", "default"))
-    assert dw.dtype == db.dtype == torch.float32
-    alone = cuda.grad_input(on_dy, on_weight)
-    assert torch.equal(dx, alone)
-    sizes = cuda.arguments.check_activations(x, weight.shape, "btd")
-    torch.testing.assert_close(dx, tt.plain.grad_input(dy, weight, None, sizes, 0, "btd", "lower", 0), **TOLERANCE[dtype])
-    texts = [launch.text for launch in cuda._launches.values()]
-    assert sum("wdtype=f32" in text for text in texts) == 1  # grad_weight
-
-
 def test_a_known_combination_is_one_lookup(device, monkeypatch):
     x, _, _, poisoned, bias = make(n=16, D=16)
     there = [device.put(tensor) for tensor in (x, poisoned, bias)]

@@ -15,12 +15,9 @@ OPTIONS = (0, "btd", "lower", 0, "none", "default")
 pytestmark = pytest.mark.skipif(not known.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known")
 
 
-@pytest.fixture(params=["any", "hopper"])
-def learned(device, monkeypatch, request):  # noqa: F811
-    """Learns a call as a CUDA tensor's first call does; (function that learns, tensors). On a Hopper the weight is rounded ahead."""
-    monkeypatch.setattr(cuda, "_is_hopper", lambda index: request.param == "hopper")
-    narrowed = cuda._narrowed
-    monkeypatch.setattr(cuda, "_narrowed", lambda tensor, to: device.put(narrowed(tensor.detach(), to)))
+@pytest.fixture()
+def learned(device):  # noqa: F811
+    """Learns a call as a CUDA tensor's first call does; (function that learns, tensors)."""
     known.forget()
 
     def learn(x, weight, bias, autocast=None):

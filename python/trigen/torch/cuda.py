@@ -51,7 +51,6 @@ class Launch(NamedTuple):
     y: bytes = bytes(24)
     weight: bytes = bytes(16)
     like_x: bool = False  # the first operand is contiguous: outputs are made by empty_like
-    narrow: bool = False  # the kernel takes the weight and the bias in x's dtype: they are rounded to it for every call
     bias_tokens: int = 0  # > 0: bias is [H, T] and only so many tokens of each head are used
     text: str = ""
     plan: Optional[library.Plan] = None  # keeps the handle alive
@@ -194,23 +193,8 @@ def _plan(problem, device: int) -> Optional[library.Plan]:
     return plan
 
 
-def _is_hopper(device: int) -> bool:
-    return device >= 0 and torch.cuda.get_device_capability(device)[0] == 9
-
-
-def _narrowed(tensor, dtype):
-    return tensor.to(dtype, memory_format=torch.contiguous_format)
-
-
-def _narrows(operands, sizes, weight, wdtype, pad, layout, device) -> bool:
-    """Hopper's copy engine feeds the tensor cores with 16-bit weights only, at sizes of 16 bytes. Rounding a float32 weight first reads
-    and writes it once (1.5 MB at 512 tokens) and halves the product's time; the other kernels round the same values as they load them."""
-    return (weight is not None and wdtype == _FLOAT32 and operands[0][2].dtype in (torch.float16, torch.bfloat16) and sizes.K == 1
-            and pad == 0 and layout == "btd" and sizes.T % 8 == 0 and sizes.D % 8 == 0 and _is_hopper(device))
-
-
 def _make(op, operands, sizes, weight, wdtype, pad, layout, fill, diag, math, epilogue, device, pointers, weight_pointer,
-          bias_tokens=0, narrow=True) -> Launch:
+          bias_tokens=0) -> Launch:
     """operands: (position, name, tensor or None) of what is read and has x's shape; outputs are contiguous."""
     dtype = operands[0][2].dtype
     diag = problem_text.effective_diagonal(fill, diag, sizes.n)
@@ -222,10 +206,7 @@ def _make(op, operands, sizes, weight, wdtype, pad, layout, fill, diag, math, ep
             strides[name] = activation_strides(tensor, sizes, layout)
             if strides[name] is None:
                 copies.append(position)
-    narrow = narrow and _narrows(operands, sizes, weight, wdtype, pad, layout, device)
-    if narrow:
-        wdtype, weight_pointer = dtype, 0
-    if weight is not None and not narrow:
+    if weight is not None:
         wstrides = weight_strides(weight, sizes)
         if wstrides is None:
             copies.append(1)
@@ -245,7 +226,7 @@ def _make(op, operands, sizes, weight, wdtype, pad, layout, fill, diag, math, ep
     blocks = {name: struct.pack("3q", *triple) for name, triple in strides.items()}
     return Launch(plan.handle, plan.workspace_size, (), blocks.get("x", _UNUSED), blocks.get("gate", _UNUSED),
                   blocks.get("residual", _UNUSED), struct.pack("3q", *out), struct.pack("2q", *wstrides),
-                  operands[0][2].is_contiguous(), narrow, bias_tokens, library.format_problem(made), plan)
+                  operands[0][2].is_contiguous(), bias_tokens, library.format_problem(made), plan)
 
 
 def _launch_error(status: int, launch: Launch) -> None:
@@ -263,16 +244,16 @@ def _key_of(tensor):
 # ---- operators ----------------------------------------------------------------------------------------------------------
 
 
-def forward_launch(x, weight, bias, gate, residual, options, want_pre, x_pointer, weight_pointer, narrow=True) -> Launch:
+def forward_launch(x, weight, bias, gate, residual, options, want_pre, x_pointer, weight_pointer) -> Launch:
     """The launch of this combination, made when it is new. options: (pad, layout, fill, diag, activation, math); math is resolved
-    already. narrow: whether the caller can round the weight (Launch.narrow)."""
+    already."""
     low = x_pointer
     rest = None
     if gate is not None or residual is not None:
         rest = _key_of(gate), _key_of(residual)
         low |= (0 if gate is None else gate.data_ptr()) | (0 if residual is None else residual.data_ptr())
     key = (x.shape, x.stride(), x.dtype, x.get_device(), weight.shape, weight.stride(), weight.dtype, weight.get_device(), options, want_pre,
-           None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.get_device()), rest, low & 15, weight_pointer & 15, narrow)
+           None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.get_device()), rest, low & 15, weight_pointer & 15)
     launch = _launches.get(key)
     if launch is None:
         pad, layout, fill, diag, activation, math = options
@@ -282,7 +263,6 @@ def forward_launch(x, weight, bias, gate, residual, options, want_pre, x_pointer
             diag, math, dict(bias=bias is not None, activation=library.ACTIVATIONS[activation], gate=gate is not None,
                              pre=want_pre, residual=residual is not None),
             x.get_device(), low & 15, weight_pointer & 15, sizes.n if sizes.H > 1 and sizes.n < sizes.T else 0,
-            narrow,
         )
     return launch
 
@@ -309,11 +289,6 @@ def run_forward(x, weight, bias, gate, residual, options, want_pre):
     if not launch.handle:
         sizes = arguments.check_activations(x, weight.shape, options[1])
         return plain.forward(x, weight, bias, gate, residual, sizes, *options[:5])
-    if launch.narrow:
-        weight = _narrowed(weight, dtype)
-        weight_pointer = weight.data_ptr()
-        if bias is not None:
-            bias = _narrowed(bias, dtype)
     bias_pointer = 0
     if bias is not None:
         if launch.bias_tokens:
@@ -380,8 +355,6 @@ def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", d
     if not launch.handle:
         sizes = arguments.check_activations(grad, weight.shape, layout, "grad")
         return plain.grad_input(grad, weight, residual, sizes, pad, layout, fill, diag)
-    if launch.narrow:
-        weight = _narrowed(weight, grad.dtype)
     dx = _empty_like(grad) if launch.like_x else _empty(grad.shape, dtype=grad.dtype, device=grad.device)
     workspace, size = 0, launch.workspace
     if size:
@@ -478,9 +451,6 @@ def gradients(grad, x, weight, bias, options):
         return gradients(_contiguous(grad) if 0 in first.copies or 0 in second.copies else grad, _contiguous(x) if 1 in second.copies else x,
                          _contiguous(weight) if 1 in first.copies else weight, bias, options)
     stream = _raw_stream(x.get_device())
-    if first.narrow:
-        narrow = _narrowed(weight, grad.dtype)
-        weight_pointer = narrow.data_ptr()
     dx = _empty_like(grad)
     workspace, size = 0, first.workspace
     if size:

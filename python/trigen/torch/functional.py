@@ -60,18 +60,18 @@ class _TriangularConv(torch.autograd.Function):
 
 
 class _KnownConv(torch.autograd.Function):
-    """W x + bias of a known call. The weight that forward rounded is kept for backward, beside the weight itself, whose version PyTorch checks."""
+    """W x + bias of a known call."""
 
     forward = staticmethod(known.forward)
 
     @staticmethod
     def backward(ctx, grad):
-        x, weight, *narrow = ctx.saved_tensors
+        x, weight = ctx.saved_tensors
         call = ctx.call
         needs_x, needs_weight, needs_bias, _, _, _ = ctx.needs_input_grad
         usual = needs_x and needs_weight and not _grad_enabled()
         if usual:
-            got = known.gradients(call, grad, x, weight, narrow[0] if narrow else weight, needs_bias)
+            got = known.gradients(call, grad, x, weight, needs_bias)
             if got is not None:
                 return (*got, None, None, None)
         got = _linear_gradients(grad, x, weight, call.bias, call.options, needs_x, needs_weight, needs_bias)

@@ -93,14 +93,14 @@ class Call:
     allow for float32 of math="default", else None; options hold what they came to."""
 
     __slots__ = ("check", "grad_mode", "autocast", "tf32", "wants", "options", "dtype", "index", "launch", "run", "handle", "workspace", "scratch", "x", "y",
-                 "weight", "bias", "narrow", "backward", "generation")
+                 "weight", "bias", "backward", "generation")
 
     def __init__(self, tensors, options, launch, autocast, tf32):
         x = tensors[0]
         self.check, self.grad_mode, self.autocast, self.tf32 = guard(*tensors), _grad_enabled(), autocast, tf32
         self.wants = self.grad_mode and any(tensor.requires_grad for tensor in tensors)
         self.options, self.dtype, self.index, self.launch = options, x.dtype, x.get_device(), launch
-        self.run, self.handle, self.workspace, self.narrow = cuda._run, launch.handle, launch.workspace, launch.narrow
+        self.run, self.handle, self.workspace = cuda._run, launch.handle, launch.workspace
         self.scratch = scratch(self.workspace, x.device)
         self.x, self.y, self.weight = launch.x, launch.y + _REST, launch.weight
         self.bias = cuda._empty_like(tensors[2].detach()) if len(tensors) == 3 else None  # what grad_bias looks like
@@ -139,16 +139,8 @@ def learn(key, x, weight, bias, options, autocast) -> None:
 def forward(ctx, x, weight, bias, call: Call, x_pointer: int, weight_pointer: int):
     """y of a known call. ctx: that of the autograd.Function that calls this, which keeps what gradients() needs, or None."""
     bias_pointer = workspace = 0
-    if call.narrow:
-        narrow = cuda._narrowed(weight, call.dtype)
-        weight_pointer = narrow.data_ptr()
-        if bias is not None:
-            bias = cuda._narrowed(bias, call.dtype)
     if ctx is not None:
-        if call.narrow:
-            ctx.save_for_backward(x, weight, narrow)
-        else:
-            ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(x, weight)
         ctx.call = call
     if bias is not None:
         bias_pointer = bias.data_ptr()
@@ -184,12 +176,12 @@ def learn_gradients(call: Call, grad, x, weight, needs_bias) -> None:
     pad, layout, fill, diag, _, math = call.options
     first = cuda.grad_input_launch(grad, weight, None, pad, layout, fill, diag, math)
     second = cuda.grad_weight_launch(grad, x, tuple(weight.shape), weight.dtype, needs_bias, pad, layout, fill, diag, math)
-    if first.handle and second.handle and not (first.copies or second.copies or second.bias_tokens) and first.like_x and first.narrow == call.narrow:
+    if first.handle and second.handle and not (first.copies or second.copies or second.bias_tokens) and first.like_x:
         call.backward = (*before, _Pair((grad, x, weight), needs_bias, first, second))
 
 
-def gradients(call: Call, grad, x, weight, narrow, needs_bias: bool):
-    """(dx, dW, dbias or None), or None where this backward pass is a new one. narrow: the weight that forward rounded, or the weight."""
+def gradients(call: Call, grad, x, weight, needs_bias: bool):
+    """(dx, dW, dbias or None), or None where this backward pass is a new one."""
     for pair in call.backward:
         if pair.needs_bias is needs_bias and pair.check(grad, x, weight):
             break
@@ -204,7 +196,7 @@ def gradients(call: Call, grad, x, weight, narrow, needs_bias: bool):
     if size:
         scratch = cuda._empty_like(pair.scratch)
         workspace = scratch.data_ptr()
-    status = run(first.handle, _pack(_ARGS_SIZE, dx.data_ptr(), first.y, grad_pointer, pair.grad, narrow.data_ptr(), first.weight, 0, workspace,
+    status = run(first.handle, _pack(_ARGS_SIZE, dx.data_ptr(), first.y, grad_pointer, pair.grad, weight.data_ptr(), first.weight, 0, workspace,
                                      size), stream)
     if status:
         cuda._launch_error(status, first)
