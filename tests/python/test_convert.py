@@ -196,6 +196,9 @@ def test_both_triangles_in_two_calls():
     torch.testing.assert_close(model(tokens), want)
     with pytest.raises(ValueError, match="fill='tril' is not known; allowed: lower, upper"):
         tt.convert(model, tokens=T, fill="tril")
+    with pytest.raises(ValueError, match="math='fp8' is not known; allowed: default, simt, tf32"):
+        tt.convert(model, tokens=T, math="fp8")
+    assert tt.convert(ParallelSum(), tokens=T, math="simt").converted["convs.0"].math == "simt"
 
 
 def test_a_dense_layer_is_found_out_and_everything_put_back():

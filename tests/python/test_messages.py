@@ -80,6 +80,11 @@ def test_modules():
         tt.TriangularConv1d(0)
     with pytest.raises(ValueError, match=r"padding=4; allowed: 'same', 'causal' or 0 to kernel_size-1 = 2"):
         tt.TriangularConv1d(4, 3, padding=4)
+    for name, value, allowed in (("layout", "tbd", "btd, bdt"), ("fill", "tril", "lower, upper"), ("math", "fp8", "default, simt, tf32")):
+        with pytest.raises(ValueError, match=f"{name}='{value}' is not known; allowed: {allowed}"):
+            tt.TriangularConv1d(4, **{name: value})
+    with pytest.raises(ValueError, match="diagonal=1.5; allowed: an integer"):
+        tt.TriangularConv1d(4, diagonal=1.5)
     with pytest.raises(ValueError, match="activation='tanh' has no kernel; allowed: None, 'gelu', 'silu'"):
         tt.TriangularConv1d(4, activation="tanh")
     with pytest.raises(ValueError, match="approximate='tanh'"):

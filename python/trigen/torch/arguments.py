@@ -14,10 +14,12 @@ from typing import NamedTuple, Optional, Sequence
 
 import torch
 
+from .. import library
+
 LAYOUTS = ("btd", "bdt")
 FILLS = ("lower", "upper")
 ACTIVATIONS = ("none", "gelu", "silu")
-MATHS = ("default", "simt", "tf32")
+MATHS = tuple(library.MATHS)
 SHORT_DTYPES = (torch.float16, torch.bfloat16)
 DTYPES = SHORT_DTYPES + (torch.float32, torch.float64)
 # The largest size or flattened coordinate that the kernels index: 2^31 less one tile.

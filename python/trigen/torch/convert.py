@@ -20,7 +20,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
-from .arguments import FILLS, SHORT_DTYPES
+from .arguments import FILLS, MATHS, SHORT_DTYPES
 from .modules import TriangularConv1d, TriangularLinear
 from .precision import full_precision
 
@@ -71,9 +71,9 @@ def _refusal(module: nn.Module, tokens: Optional[int]) -> Optional[str]:
     return None
 
 
-def _replacement(module: nn.Module, fill: str, diagonal: int) -> nn.Module:
+def _replacement(module: nn.Module, fill: str, diagonal: int, math: str) -> nn.Module:
     """A triangular module that shares the parameters' memory."""
-    options = dict(bias=module.bias is not None, fill=fill, diagonal=diagonal, device="meta", dtype=module.weight.dtype)
+    options = dict(bias=module.bias is not None, fill=fill, diagonal=diagonal, math=math, device="meta", dtype=module.weight.dtype)
     if isinstance(module, nn.Linear):
         new = TriangularLinear(module.in_features, **options)
     else:
@@ -144,7 +144,7 @@ def _difference(before: List[torch.Tensor], after: List[torch.Tensor]) -> float:
 
 def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[Callable[[str, nn.Module], bool]] = None,
             example_inputs=None, unmask: Sequence[str] = (), tolerance: Optional[float] = None, fill: str = "lower",
-            diagonal: int = 0) -> Report:
+            diagonal: int = 0, math: str = "default") -> Report:
     """Replaces masked mixers in place and returns what it did.
 
     tokens          T; None takes every square nn.Conv1d and nn.Linear that `select` lets through (then give select or example_inputs)
@@ -156,14 +156,16 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
     unmask          names of flags that switch the masking in the owners, to be set to False (see above)
     fill, diagonal  the triangle that the owners' masks leave: torch.tril(weight, diagonal) is "lower", torch.triu(weight, diagonal) is
                     "upper". A model with both is converted in two calls, with select
+    math            how the mixers multiply float32 (TriangularConv1d's); the comparison of outputs takes it too
 
     Parameters stay the same objects (grouped convolutions excepted, whose weight gets another shape over the same memory: make the
     optimiser afterwards); parametrised or hooked modules are left alone and reported.
     """
     if tokens is None and select is None and example_inputs is None:
         raise ValueError("give tokens, select or example_inputs: nothing else tells a token mixer from another square layer")
-    if fill not in FILLS:
-        raise ValueError(f"fill={fill!r} is not known; allowed: {', '.join(FILLS)}")
+    for name, value, allowed in (("fill", fill, FILLS), ("math", math, MATHS)):
+        if value not in allowed:
+            raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}")
     if tolerance is None:
         short = any(parameter.dtype in SHORT_DTYPES for parameter in model.parameters())
         tolerance = 3e-2 if short or torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu") else 1e-3
@@ -178,7 +180,7 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
         if reason is not None:
             report.skipped[name] = reason
             continue
-        new = made.get(id(module)) or _replacement(module, fill, diagonal)
+        new = made.get(id(module)) or _replacement(module, fill, diagonal, math)
         made[id(module)] = new
         setattr(owner, attribute, new)
         undo.append(lambda owner=owner, attribute=attribute, module=module: setattr(owner, attribute, module))

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from . import decoding, plain
+from .arguments import FILLS, LAYOUTS, MATHS
 from .functional import resolve_padding, triangular_conv1d
 
 ACTIVATION_NAMES = {nn.GELU: "gelu", nn.SiLU: "silu", nn.Identity: None}
@@ -53,6 +54,7 @@ class TriangularConv1d(nn.Module):
     padding      "same" (nn.Conv1d's: (K-1)//2 on the left), "causal" (K-1) or the features of padding on the left
     layout       "btd": x[B, tokens, features], or "bdt": x[B, features, tokens]
     fill, diagonal   the triangle: lower is s <= t + diagonal, upper is s >= t + diagonal
+    math         how float32 is multiplied: as triangular_conv1d's
 
     Parameters: weight [T, T, K] and bias [T] as nn.Conv1d has them; with heads > 1 [H, T, T, K] and [H, T]. Loading also takes
     nn.Linear's [T, T], grouped nn.Conv1d's [H*T, T, K] / [H*T], and nn.ModuleList's "0.weight", "1.weight", ...; with
@@ -88,6 +90,11 @@ class TriangularConv1d(nn.Module):
         self.pad = resolve_padding(padding, kernel_size)
         if not 0 <= self.pad < kernel_size:
             raise ValueError(f"padding={padding!r}; allowed: 'same', 'causal' or 0 to kernel_size-1 = {kernel_size - 1}")
+        for name, value, allowed in (("layout", layout, LAYOUTS), ("fill", fill, FILLS), ("math", math, MATHS)):
+            if value not in allowed:
+                raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}")
+        if isinstance(diagonal, bool) or not isinstance(diagonal, int):
+            raise ValueError(f"diagonal={diagonal!r}; allowed: an integer")
         self.layout, self.fill, self.diagonal, self.math = layout, fill, diagonal, math
         self.split_heads = split_heads
         head_shape = (heads,) if heads > 1 else ()
