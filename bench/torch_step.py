@@ -1,6 +1,7 @@
 """Part `step` of torch_ops.py: forward and gradients of one token mixer, every arm in one run."""
 
 import contextlib
+import functools
 
 import torch
 import torch.nn.functional as F
@@ -61,7 +62,13 @@ def heads_loop_conv(x, weight, bias):
     return torch.cat([conv(part, triangle(w), b) for part, w, b in zip(x.chunk(weight.shape[0], 2), weight, bias)], 2)
 
 
-def arms_of(K, H, compiled):
+def mixers_of(precision):
+    """{name: function}: trigen, for float32 also with its other ways to full precision."""
+    others = {f"trigen {math}": functools.partial(tt.triangular_conv1d, math=math) for math in sorted(set(trigen.library.MATHS) - {"default", "simt", "tf32"})}
+    return {"trigen": tt.triangular_conv1d, **(others if precision == "f32" else {})}
+
+
+def arms_of(K, H, compiled, precision):
     """{name: function}: what models of this kind run today, and trigen."""
     if H > 1:
         plain = {"loop of conv1d": heads_loop_conv} if K > 1 else {"loop of matmul": heads_loop, "einsum": heads_einsum}
@@ -74,7 +81,7 @@ def arms_of(K, H, compiled):
                        "tril + matmul": tril_matmul}, tril_matmul
     if compiled and best is not None:
         plain[f"compiled {best.__name__}"] = torch.compile(best, dynamic=False)
-    return {**plain, "trigen": tt.triangular_conv1d}
+    return {**plain, **mixers_of(precision)}
 
 
 # What no operator goes below in eager mode: the step around an operator that launches nothing. No arms: nothing is compared with them.
@@ -142,7 +149,7 @@ def bench_step(report, shape, precision, device, rounds=15, repeats=32, compiled
                 y = arm.mixer(y, *layer)
         return torch.autograd.grad(y, (x, *arm.leaves), dy)
 
-    arms = {name: Arm(mixer, weight, bias, CHAIN if chain else 1) for name, mixer in arms_of(K, H, compiled).items()}
+    arms = {name: Arm(mixer, weight, bias, CHAIN if chain else 1) for name, mixer in arms_of(K, H, compiled, precision).items()}
     mask = triangle(torch.ones_like(weight))
     expected, differences, refused = None, {}, {}
     for name, arm in list(arms.items()):
@@ -204,7 +211,7 @@ def bench_step(report, shape, precision, device, rounds=15, repeats=32, compiled
         table[name] = {**row, "difference": float(f"{differences[name]:.2g}")}
     ratios = {}
     for kind in table["trigen"]:
-        best = min((row[kind] for name, row in table.items() if name != "trigen" and kind in row), default=None)
+        best = min((row[kind] for name, row in table.items() if not name.startswith("trigen") and kind in row), default=None)
         if kind != "difference" and best is not None:
             ratios[kind] = round(best / table["trigen"][kind], 3)
     report.add(part="step", shape=f"B={B} T={T} D={D}" + (f" K={K}" if K > 1 else "") + (f" H={H}" if H > 1 else ""), precision=precision,
@@ -226,7 +233,8 @@ def step_problems(shapes, precision, device):
             head = (H,) if H > 1 else ()
             weight = torch.zeros(*head, T, T, K, device=device, requires_grad=True)
             bias = torch.zeros(*head, T, device=device, requires_grad=True)
-            with torch.autocast(device, autocast) if autocast else contextlib.nullcontext():
-                y = tt.triangular_conv1d(x, weight, bias)
-            torch.autograd.grad(y, (x, weight, bias), torch.ones_like(y))
+            for mixer in mixers_of(precision).values():
+                with torch.autocast(device, autocast) if autocast else contextlib.nullcontext():
+                    y = mixer(x, weight, bias)
+                torch.autograd.grad(y, (x, weight, bias), torch.ones_like(y))
     return seen
