@@ -99,6 +99,14 @@ def test_modules():
         mixer.decode(torch.zeros(2, 1, 2), cache)
     with pytest.raises(ValueError, match=r"x has 5 tokens after 0 in the cache; allowed: 4 in all"):
         mixer.decode(torch.zeros(1, 5, 2), cache)
+    two = mixer.new_cache(2, 2)
+    mixer.decode(torch.zeros(2, 1, 2), two)
+    for name in ("gate", "residual"):
+        with pytest.raises(ValueError, match=rf"{name} has shape \[1, 1, 2\]; allowed: x's shape \[2, 1, 2\]"):
+            mixer.decode(torch.zeros(2, 1, 2), two, **{name: torch.ones(1, 1, 2)})  # which would broadcast
+    with pytest.raises(ValueError, match=r"x \(shape \[2, 1, 2\]\) is on meta while the cache is on cpu"):
+        mixer.decode(torch.zeros(2, 1, 2, device="meta"), two)
+    assert two.length == 1
     with pytest.raises(ValueError, match="give tokens, select or example_inputs"):
         tt.convert(mixer)
     with pytest.raises(ValueError, match="policy='maybe' is not known; allowed: error, plain"):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from . import decoding, plain
-from .arguments import FILLS, LAYOUTS, MATHS
+from .arguments import FILLS, LAYOUTS, MATHS, check_device
 from .functional import resolve_padding, triangular_conv1d
 
 ACTIVATION_NAMES = {nn.GELU: "gelu", nn.SiLU: "silu", nn.Identity: None}
@@ -149,6 +149,13 @@ class TriangularConv1d(nn.Module):
         reads the cache's tokens once (the op decode); elsewhere, and for what it does not take, plain torch does."""
         if x.dim() != 3 or x.shape[0] != cache.inputs.shape[0] or x.shape[2] != cache.inputs.shape[2]:
             raise ValueError(f"x has shape {list(x.shape)}; allowed beside this cache: [{cache.inputs.shape[0]}, n, {cache.inputs.shape[2]}]")
+        check_device("x", x, cache.inputs, "the cache")
+        check_device("weight", self.weight, x)
+        for name, tensor in (("gate", gate), ("residual", residual)):
+            if tensor is not None:
+                if tensor.shape != x.shape:
+                    raise ValueError(f"{name} has shape {list(tensor.shape)}; allowed: x's shape {list(x.shape)}")
+                check_device(name, tensor, x)
         begin, end = cache.length, cache.length + x.shape[1]
         if end > self.tokens:
             raise ValueError(f"x has {x.shape[1]} tokens after {begin} in the cache; allowed: {self.tokens} in all")
