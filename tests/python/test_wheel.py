@@ -4,9 +4,11 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -52,3 +54,33 @@ def test_it_works_where_pip_puts_it(wheel, tmp_path):
         pytest.skip("[SKIP] this wheel was built without the program")
     done = subprocess.run([sys.executable, "-m", "trigen", "version"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and "0.1.0" in done.stdout, done.stderr
+
+
+def other_pythons():
+    """Interpreters of this machine from 3.9 on, one of each version, this one left out."""
+    places = [shutil.which(f"python3.{minor}") for minor in range(9, 20)]
+    places += sorted(str(file) for file in Path.home().glob(".pyenv/versions/3.*/bin/python3"))
+    found = {}
+    for place in filter(None, places):
+        asked = subprocess.run([place, "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True, text=True)
+        version = tuple(map(int, asked.stdout.split())) if asked.returncode == 0 else ()
+        if version >= (3, 9) and version != sys.version_info[:2]:
+            found.setdefault(version, place)
+    return found
+
+
+def test_other_pythons_load_it(wheel, tmp_path):
+    site = tmp_path / "site"
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-compile", "--target", str(site), str(wheel)], check=True)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("TRIGEN_", "PYTHON"))}
+    code = "import trigen; print(trigen.format_problem(trigen.parse_problem('forward,dtype=f16,B=1,T=5,D=3'))); trigen.is_available()"
+    pythons = other_pythons()
+    if not pythons:
+        pytest.skip("[SKIP] no other Python of 3.9 or later on this machine")
+    for version, python in pythons.items():
+        done = subprocess.run([python, "-B", "-c", code], cwd=tmp_path, env={**environment, "PYTHONPATH": str(site)}, capture_output=True, text=True)
+        assert done.returncode == 0 and done.stdout.startswith("forward,dtype=f16,B=1,H=1,T=5,D=3,K=1,pad=0"), (version, done.stdout, done.stderr)
+        sources = [str(file) for file in site.rglob("trigen/**/*.py")]
+        done = subprocess.run([python, "-B", "-c", "import sys; [compile(open(f).read(), f, 'exec') for f in sys.argv[1:]]", *sources], capture_output=True,
+                              text=True, env=environment)
+        assert len(sources) > 15 and done.returncode == 0, (version, done.stderr)
