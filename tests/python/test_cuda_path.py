@@ -80,6 +80,53 @@ def test_three_operators(device, case):
     assert all(info.target == TARGET and info.provenance == "predicted" for info in infos)
 
 
+MODULES = {
+    "TriangularConv1d": lambda: (tt.TriangularConv1d(12, 3, heads=2, activation="gelu"), torch.randn(2, 12, 8), {}),
+    "with a residual": lambda: (tt.TriangularConv1d(12), torch.randn(2, 12, 8), {"residual": torch.randn(2, 12, 8)}),
+    "a prefix": lambda: (tt.TriangularConv1d(12, heads=2), torch.randn(2, 7, 8), {}),
+    "TriangularLinear": lambda: (tt.TriangularLinear(12), torch.randn(2, 5, 12), {}),
+    "TriangularLinear, other ranks and a prefix": lambda: (tt.TriangularLinear(12, activation="silu"), torch.randn(2, 3, 2, 9), {}),
+    "CausalSpatialGatingUnit": lambda: (tt.CausalSpatialGatingUnit(16, 12), torch.randn(2, 12, 16), {}),
+    "CausalSpatialGatingUnit with heads": lambda: (tt.CausalSpatialGatingUnit(16, 12, heads=2, activation="gelu", init_eps=3.0), torch.randn(2, 9, 16), {}),
+    "no bias, no batch": lambda: (tt.TriangularConv1d(12, bias=False, padding="causal"), torch.randn(12, 8), {}),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_run_with_the_weights_they_have(device, monkeypatch, name):
+    """Every module's own shapes of weight and bias, forward and gradients, through the CUDA implementation."""
+    from trigen.torch import functional
+
+    torch.manual_seed(1)
+    module, x, given = MODULES[name]()
+    x.requires_grad_()
+
+    def everything():
+        y = module(x, **given)
+        with torch.no_grad():
+            again = module(x, **given)
+        dy = torch.randn(y.shape, generator=torch.Generator().manual_seed(2))
+        return y, again, *torch.autograd.grad(y, (x, *module.parameters()), dy)
+
+    want, ran = everything(), []
+
+    def there(tensors):
+        return [device.put(tensor.detach()) if isinstance(tensor, torch.Tensor) else tensor for tensor in tensors]
+
+    def through(kernel):
+        def run(*arguments):
+            ran.append(kernel.__name__)
+            got = kernel(*there(arguments))
+            return tuple(None if one is None else one.clone() for one in got) if isinstance(got, tuple) else got.clone()
+        return run
+
+    monkeypatch.setattr(functional, "_forward_kernel", through(cuda.run_forward))
+    monkeypatch.setattr(functional, "_gradient_kernels", lambda x: (through(cuda.grad_input), through(cuda.grad_weight)))
+    for one, two in zip(everything(), want):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
+    assert ran == ["run_forward", "run_forward", "grad_input", "grad_weight"] and len(tt.plans()) >= 3
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_both_gradients_by_one_lookup(device, case):
     """The backward pass of eager mode: the first call makes the launches, the second one finds them together."""

@@ -127,7 +127,7 @@ def weight_strides(weight, sizes: arguments.Sizes):
     strides, shape = list(weight.stride()), list(weight.shape)
     if weight.dim() == 2:
         strides, shape = strides + [1], shape + [1]
-    if weight.dim() == 3:
+    if len(shape) == 3:
         strides, shape = [0] + strides, [1] + shape
     head, row, column, tap = strides
     if (shape[3] > 1 and tap != 1) or (shape[2] > 1 and column != shape[3]):
