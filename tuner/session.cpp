@@ -1,6 +1,7 @@
 #include "tuner/session.h"
 
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -139,10 +140,25 @@ void Session::note_cache(const std::string& problem) {
   report_.notes.push_back("the cache was not written: " + problem);
 }
 
+llvm::Error budget_spent(llvm::StringRef problem, double budget_s, double inputs_s, double compile_s) {
+  // a dozen candidates at least make a choice, and the finals take their share
+  const int advised = 10 * std::max(1, static_cast<int>(std::ceil(4 * std::max(inputs_s, compile_s) / 10)));
+  const std::string compiled =
+      compile_s > 0 ? format("its compile took %.1f s", compile_s) : "it was not compiled";
+  return make_error(
+      ErrorKind::kBadRequest,
+      format("the budget of %g s ended before the first candidate of %s was measured: %s, inputs and "
+             "reference %.1f s beside it; allow more, for example --budget %ds",
+             budget_s, problem.str().c_str(), compiled.c_str(), inputs_s, advised));
+}
+
 llvm::Error Session::nothing_works() const {
   if (cancelled())
     return make_error(ErrorKind::kDevice,
                       "interrupted before any candidate of " + report_.problem + " was done");
+  const bool out_of_time = device_ != nullptr && !search_.in_time(elapsed());
+  if (out_of_time && search_.tried_count() == 0)
+    return budget_spent(report_.problem, options_.search.budget_s, inputs_s_, first_build_s_);
   // one reason for all of them (no compiler for the target, say) is said once
   const auto tried = [](const CandidateReport& row) { return row.outcome != Outcome::kNotTried; };
   const auto first = std::find_if(report_.candidates.begin(), report_.candidates.end(), tried);
@@ -160,6 +176,9 @@ llvm::Error Session::nothing_works() const {
     if (++shown > 4) break;
     text += "\n  " + row.candidate + ": " + to_string(row.outcome) + ", " + row.note.substr(0, 600);
   }
+  if (out_of_time)
+    text += format("\nthe budget of %g s was spent after %zu of %zu candidates; allow more with --budget",
+                   options_.search.budget_s, search_.tried_count(), candidates_.size());
   return make_error(kind, text);
 }
 
@@ -454,6 +473,17 @@ llvm::Error Session::search_batches(std::unique_ptr<BuildQueue> queue, std::vect
     batch = search_.next(elapsed());
     queue = std::make_unique<BuildQueue>(candidates_, batch, store_, options_.build);
   }
+  // Out of time before the first: its build is waited for, to say what one takes. The cache keeps it.
+  while (search_.tried_count() == 0 && !batch.empty() && !stopped && !cancelled() && first_build_s_ == 0) {
+    auto built = queue->take(batch.front(), stopped);
+    if (!built) continue;
+    first_build_s_ = elapsed();
+    if (!*built) {
+      report_.candidates[batch.front()].outcome = Outcome::kNotBuilt;
+      report_.candidates[batch.front()].note = take_error(built->takeError()).message;
+      search_.failed(batch.front());
+    }
+  }
   queue.reset();
   report_.stop_reason = cancelled() ? format("interrupted after %zu of %zu candidates", search_.tried_count(),
                                              candidates_.size())
@@ -476,11 +506,13 @@ llvm::Error Session::measure() {
   resume();
   // compiling starts first: making inputs and the reference takes its time
   std::vector<size_t> batch = search_.next(elapsed());
+  if (batch.empty() && search_.tried_count() == 0) batch.push_back(0);  // no time at all: what would it take?
   auto queue = std::make_unique<BuildQueue>(candidates_, batch, store_, options_.build);
   auto bench = Workbench::create(*device_, problem_, bench_options);
   if (!bench) return bench.takeError();
   bench_ = std::move(*bench);
   reference_ = std::make_unique<Reference>(problem_, bench_->list(), bench_->inputs());
+  inputs_s_ = elapsed();
   if (auto error = search_batches(std::move(queue), std::move(batch))) return error;
   if (!search_.any()) return nothing_works();
   if (cancelled()) {

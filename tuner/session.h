@@ -14,6 +14,10 @@ namespace trigen {
 
 class BuildQueue;  // session.cpp
 
+// The error of a tune whose budget ended before its first candidate was measured: what that took so far, and
+// what to allow. compile_s 0: it was not compiled yet.
+llvm::Error budget_spent(llvm::StringRef problem, double budget_s, double inputs_s, double compile_s);
+
 class Session {
  public:
   Session(const Problem& problem, const Target& target, const Device* device, Store& store,
@@ -70,6 +74,7 @@ class Session {
   std::vector<Timed> timed_;
   std::vector<BinaryKey> keys_;  // of built candidates
   bool cache_noted_ = false;
+  double inputs_s_ = 0, first_build_s_ = 0;  // when inputs and reference, and the first build, were there
 };
 
 }  // namespace trigen

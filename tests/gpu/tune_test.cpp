@@ -1,6 +1,8 @@
 // Measurement and the whole tune on the device.
 #include "tuner/tune.h"
 
+#include <gmock/gmock.h>
+
 #include "gpu.h"
 #include "tuner/compare.h"
 #include "tuner/cublas.h"
@@ -72,6 +74,18 @@ TEST_F(Tune, AnInterruptedTuneKeepsItsSamplesAndGoesOn) {
   size_t resumed = 0;
   for (const CandidateReport& row : whole->candidates) resumed += row.resumed ? 1 : 0;
   EXPECT_EQ(resumed, samples.size());
+}
+
+TEST_F(Tune, ABudgetTooShortForOneCandidateSaysWhatOneTakes) {
+  const Problem problem = parse("forward,dtype=bf16,B=8,T=512,D=512,epilogue=bias");
+  TuneOptions short_of_time = options();
+  short_of_time.search.budget_s = 1e-3;
+  auto report = tune(problem, device_->target(), device_, *store_, short_of_time);
+  ASSERT_FALSE(static_cast<bool>(report));
+  EXPECT_THAT(
+      take_error(report.takeError()).message,
+      testing::AllOf(testing::HasSubstr("the budget of 0.001 s ended before the first candidate of forward"),
+                     testing::HasSubstr("its compile took"), testing::HasSubstr("--budget")));
 }
 
 TEST_F(Tune, MoreWorkTakesLonger) {

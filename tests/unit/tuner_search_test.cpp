@@ -8,7 +8,9 @@
 
 #include "generator/candidate.h"
 #include "generator/cost.h"
+#include "generator/error.h"
 #include "tuner/numbers.h"
+#include "tuner/session.h"
 #include "tuner/text.h"
 
 namespace trigen {
@@ -204,6 +206,20 @@ TEST(Walk, FindsWhatTheModelDoesNotKnow) {
     EXPECT_LT(worst, 0.05) << problem;
     EXPECT_LE(worst, order_alone + 0.02) << problem;
   }
+}
+
+// Found, needed, and what to allow instead.
+TEST(Budget, TooShortForOneCandidateSaysWhatOneTakes) {
+  const auto text = [](double inputs_s, double compile_s) {
+    return take_error(budget_spent("forward,dtype=f16", 1.5, inputs_s, compile_s)).message;
+  };
+  EXPECT_EQ(
+      text(0.8, 6.25),
+      "the budget of 1.5 s ended before the first candidate of forward,dtype=f16 was measured: its compile "
+      "took 6.2 s, inputs and reference 0.8 s beside it; allow more, for example --budget 30s");
+  EXPECT_THAT(text(40, 0),
+              HasSubstr("it was not compiled, inputs and reference 40.0 s beside it; allow more, "
+                        "for example --budget 160s"));
 }
 
 }  // namespace
