@@ -226,17 +226,23 @@ std::vector<Config> TileFamily::configs(const Problem& p, const Target& target) 
         // Splits that just fill one, two, three or four waves of the model device, with 8 steps in each part
         // at least.
         const int64_t steps = schedule::ceil_div(schedule::product_depth(p.op, z), c.tile_k);
-        c.raster = 1;  // groups of one row have no tiles outside the triangle
+        // Blocks without those outside the triangle, which only end early: groups of one row have none.
+        c.raster = 1;
         const int64_t blocks = std::max<int64_t>(1, int64_t{schedule::tile_count(shape, c, z)} * p.H);
-        c.raster = 8;
         const int64_t slots = int64_t{target.sms} * std::max(1, c.blocks);
-        int last = 0;
-        for (int64_t wave : {0, 1, 2, 3, 4}) {
-          const int64_t split =
-              std::clamp<int64_t>(wave * slots / blocks, 1, std::max<int64_t>(1, steps / 8));
-          if (split == last) continue;
-          c.split_k = last = static_cast<int>(split);
-          if (!reject(p, target, c)) out.push_back(c);
+        // Several waves of tiles: their order decides what the L2 keeps. Else groups of one row as well:
+        // their grid has no blocks without work (generator/cost.cpp says what these cost).
+        const std::initializer_list<int> waves = {8, 4, 16}, one = {8, 1};
+        for (int raster : blocks > slots ? waves : one) {
+          c.raster = raster;
+          int last = 0;
+          for (int64_t wave : {0, 1, 2, 3, 4}) {
+            const int64_t split =
+                std::clamp<int64_t>(wave * slots / blocks, 1, std::max<int64_t>(1, steps / 8));
+            if (split == last) continue;
+            c.split_k = last = static_cast<int>(split);
+            if (!reject(p, target, c)) out.push_back(c);
+          }
         }
       } else {
         // Sections as wide as the product, and narrower ones where there is something to narrow.
