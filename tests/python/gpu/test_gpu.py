@@ -63,6 +63,49 @@ def test_numbers_against_double(case, epilogue):
     assert got[2].reshape(-1, T, T, case.get("K", 1))[:, outside].count_nonzero() == 0
 
 
+MODULES = {
+    "linear": (lambda: tt.TriangularLinear(96, activation="silu"), (2, 3, 40, 96)), "linear, prefix": (lambda: tt.TriangularLinear(96), (4, 40, 72)),
+    "gating unit": (lambda: tt.CausalSpatialGatingUnit(128, 96, heads=2, init_eps=3.0), (4, 96, 128)),
+    "gating unit, gelu, prefix": (lambda: tt.CausalSpatialGatingUnit(128, 96, activation="gelu", init_eps=3.0), (4, 72, 128)),
+    "heads and taps": (lambda: tt.TriangularConv1d(96, 4, heads=2, activation="gelu"), (4, 96, 128)), "no batch": (lambda: tt.TriangularConv1d(96), (96, 64)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_against_double(name, dtype):
+    """In float32, and under autocast; three times, so that the later calls are known ones."""
+    make_module, shape = MODULES[name]
+    torch.manual_seed(4)
+    module = make_module()
+    twin, x = copy.deepcopy(module).double(), torch.randn(shape)
+    want = twin(x.double())
+    dy = torch.randn(want.shape, dtype=torch.float64)
+    want = [want, *torch.autograd.grad(want, list(twin.parameters()), dy)]
+    module.cuda()
+    for _ in range(3):
+        with torch.autocast("cuda", torch.bfloat16, enabled=dtype is torch.bfloat16):
+            y = module(x.cuda())
+        got = [y, *torch.autograd.grad(y, list(module.parameters()), dy.cuda().to(y.dtype))]
+        for one, two in zip(got, want):
+            error = float((one.cpu().double() - two).norm() / two.norm().clamp_min(1e-30))
+            assert error < TOLERANCE[dtype], error
+
+
+def test_float32_follows_pytorchs_switches():
+    x, weight, bias = make(dtype=torch.float32, n=256, D=128)[:3]
+    exact = tt.triangular_conv1d(x.double(), weight.double(), bias.double())
+    before = torch.get_float32_matmul_precision()
+    try:
+        for precision, least, most in (("highest", 0, 1e-6), ("high", 1e-5, 2e-3), ("highest", 0, 1e-6)):
+            torch.set_float32_matmul_precision(precision)
+            for _ in range(3):
+                error = float((tt.triangular_conv1d(x, weight, bias) - exact).norm() / exact.norm())
+                assert least <= error < most, (precision, error)
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def test_same_bits_every_run():
     tensors = make(B=8, n=512, D=128, wdtype=torch.float32)
     runs = []
