@@ -255,7 +255,7 @@ void add_tune(CLI::App& app, Commands& commands) {
                   "candidates to compile and time at most, beside the tenth of all; 0 for all of them (64)");
   sub->add_option("--share", tune->share, "part of all candidates to try at most (0.1)")
       ->check(CLI::Range(0.0, 1.0));
-  sub->add_flag("--exhaustive", tune->exhaustive, "time every legal candidate, as --candidates 0");
+  sub->add_flag("--exhaustive", tune->exhaustive, "time every candidate (300 at most), as --candidates 0");
   sub->add_option("--record", tune->record, "folder for recordings of what was measured, a file a problem")
       ->type_name("FOLDER");
   sub->add_option("--replay", tune->replays,
