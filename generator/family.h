@@ -48,6 +48,9 @@ struct Launch {
   uint32_t cluster = 1;
   uint32_t shared_bytes = 0;                     // dynamic shared memory
   llvm::SmallVector<MappedTensor, 3> maps = {};  // in the order of the kernel's parameters, 3 at most
+  // May start before the launch ahead of it has ended: its kernel waits for that one's writes by itself
+  // (griddepcontrol, sm_90 and later). Not of the first launch.
+  bool early = false;
 };
 
 // Everything a plan needs to know to run a candidate once it is compiled.

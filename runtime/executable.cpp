@@ -164,6 +164,7 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
     step.cluster = launch.cluster;
     step.shared_bytes = launch.shared_bytes;
     step.maps = launch.maps;
+    step.early = launch.early;
     if (!launch.maps.empty() && api.cuTensorMapEncodeTiled == nullptr)
       return make_error(
           ErrorKind::kDevice,
@@ -185,7 +186,7 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
                                      static_cast<int>(launch.shared_bytes)),
               "cuFuncSetAttribute(max dynamic shared = " + std::to_string(launch.shared_bytes) + ")", what))
         return error;
-    if ((launch.cluster > 1 || !launch.maps.empty()) && api.cuLaunchKernelEx == nullptr)
+    if ((launch.cluster > 1 || launch.early || !launch.maps.empty()) && api.cuLaunchKernelEx == nullptr)
       return make_error(ErrorKind::kDevice,
                         what + ": driver " + driver.version() +
                             " has no cuLaunchKernelEx, which clusters need; update it to 11.8 or newer");
@@ -230,15 +231,17 @@ CUresult Executable::launch_mapped(const Step& step, const Params& params, CUstr
     if (result != CUDA_SUCCESS) return result;
     arguments[i + 1] = &maps[i];
   }
-  return launch_cluster(step, arguments, stream);
+  return launch_with_attributes(step, arguments, stream);
 }
 
-CUresult Executable::launch_cluster(const Step& step, void** arguments, CUstream stream) const {
-  CUlaunchAttribute attribute{};
-  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-  attribute.value.clusterDim.x = step.cluster;
-  attribute.value.clusterDim.y = 1;
-  attribute.value.clusterDim.z = 1;
+CUresult Executable::launch_with_attributes(const Step& step, void** arguments, CUstream stream) const {
+  CUlaunchAttribute attributes[2]{};
+  attributes[0].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attributes[0].value.clusterDim.x = step.cluster;
+  attributes[0].value.clusterDim.y = 1;
+  attributes[0].value.clusterDim.z = 1;
+  attributes[1].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  attributes[1].value.programmaticStreamSerializationAllowed = 1;
   CUlaunchConfig config{};
   config.gridDimX = step.grid[0];
   config.gridDimY = step.grid[1];
@@ -248,8 +251,8 @@ CUresult Executable::launch_cluster(const Step& step, void** arguments, CUstream
   config.blockDimZ = step.block[2];
   config.sharedMemBytes = step.shared_bytes;
   config.hStream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = step.early ? 2 : 1;
   return api_->cuLaunchKernelEx(&config, step.function, arguments, nullptr);
 }
 

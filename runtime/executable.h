@@ -36,8 +36,8 @@ class Executable {
     void* arguments[] = {const_cast<Params*>(&params)};
     for (const Step& step : steps_) {
       const auto result = !step.maps.empty() ? launch_mapped(step, params, stream)
-                          : step.cluster > 1
-                              ? launch_cluster(step, arguments, stream)
+                          : step.cluster > 1 || step.early
+                              ? launch_with_attributes(step, arguments, stream)
                               : api_->cuLaunchKernel(step.function, step.grid[0], step.grid[1], step.grid[2],
                                                      step.block[0], step.block[1], step.block[2],
                                                      step.shared_bytes, stream, arguments, nullptr);
@@ -50,11 +50,12 @@ class Executable {
   struct Step {
     cuda::CUfunction function = nullptr;
     uint32_t grid[3], block[3], cluster = 1, shared_bytes = 0;
+    bool early = false;
     llvm::SmallVector<MappedTensor, 3> maps;
   };
   // With tensor maps after Params, made on the stack for this run.
   cuda::CUresult launch_mapped(const Step& step, const Params& params, cuda::CUstream stream) const;
-  cuda::CUresult launch_cluster(const Step& step, void** arguments, cuda::CUstream stream) const;
+  cuda::CUresult launch_with_attributes(const Step& step, void** arguments, cuda::CUstream stream) const;
 
   Candidate candidate_;
   LaunchPlan plan_;

@@ -10,10 +10,10 @@ using namespace cuda;
 namespace {
 
 CUresult encode_packed(const DriverApi& api, DType dtype, const Params& params, CUtensorMap* map) {
-  const auto T = static_cast<unsigned long long>(params.T), K = static_cast<unsigned long long>(params.K);
+  const auto T = static_cast<unsigned long long>(packing::pitch(params.T)),
+             K = static_cast<unsigned long long>(params.K);
   const unsigned long long extents[4] = {T, T, K, static_cast<unsigned long long>(params.H)};
-  const unsigned long long row = 2ull * packing::pitch(params.T);
-  const unsigned long long strides[3] = {row, row * T, row * T * K};
+  const unsigned long long strides[3] = {2 * T, 2 * T * T, 2 * T * T * K};
   const unsigned box[4] = {64, 64, 1, 1}, steps[4] = {1, 1, 1, 1};
   return api.cuTensorMapEncodeTiled(
       map, dtype == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4,

@@ -3,6 +3,7 @@
 
 #include "pack.h"
 #include "params.h"
+#include "ptx/cluster.cuh"
 #include "ptx/memory.cuh"
 #include "types.cuh"
 
@@ -11,6 +12,7 @@ namespace trigen::packing {
 // A generic kernel (K = 0) has one tap.
 template <Kernel C>
 __device__ __forceinline__ void pack_weights(const Params& p) {
+  ptx::let_next_launch_start();  // it waits for what is written here where it reads that
   constexpr Shape s = C.shape;
   constexpr int kTaps = s.K > 1 ? s.K : 1;
   constexpr int kRows = warp_rows(kTaps), kVec = C.config.vec_a;
@@ -26,7 +28,8 @@ __device__ __forceinline__ void pack_weights(const Params& p) {
     const int low = row / edge * edge, left = column / edge * edge;
     return s.fill == Fill::kLower ? left <= low + edge - 1 + diag : left + edge - 1 >= low + diag;
   };
-  if (row >= tokens || !touches(written_edge(kTaps))) return;
+  const long long width = pitch(tokens);
+  if (row >= width || !touches(written_edge(kTaps))) return;
 
   extern __shared__ __align__(16) unsigned char packed_shared[];
   auto* const own = reinterpret_cast<unsigned short*>(packed_shared) + warp * kRows * kTaps * kTapPitch;
@@ -69,21 +72,21 @@ __device__ __forceinline__ void pack_weights(const Params& p) {
           v = read[i].get(e);
         else
           v = from_float<s.dtype>(to_float<s.wdtype>(read[i].get(e)));
-        own[(r * kTaps + tap) * kTapPitch + token] = keeps ? v : static_cast<unsigned short>(0);
+        constexpr bool kBackwards = flips(s) && s.op == Op::kGradInput;
+        own[(r * kTaps + tap) * kTapPitch + (kBackwards ? kEdge - 1 - token : token)] =
+            keeps ? v : static_cast<unsigned short>(0);
       }
     }
   }
   __syncwarp();
   auto* const to = static_cast<unsigned short*>(p.workspace);
-  const long long width = pitch(tokens);
 #pragma unroll 4
   for (int piece = lane; piece < kRows * kTaps * 8; piece += 32) {
-    const int line = piece / 8, r = line / kTaps, tap = line - r * kTaps;
+    const int line = piece / 8, tap = line % kTaps, r = row + line / kTaps;
+    const int to_row = flips(s) && s.op == Op::kForward ? r ^ (kEdge - 1) : r;
     unsigned v[4];
     ptx::load_shared<16>(v, ptx::shared_address(own + line * kTapPitch) + piece % 8 * 16);
-    if (row + r < tokens)
-      ptx::store_global<16>(to + (((head * kTaps + tap) * tokens + row + r) * width + column + piece % 8 * 8),
-                            v);
+    ptx::store_global<16>(to + (((head * kTaps + tap) * width + to_row) * width + column + piece % 8 * 8), v);
   }
 }
 

@@ -1,9 +1,9 @@
 // Weights packed for the copy engine by a launch of their own, ahead of the product: sizes that host and
 // kernel agree on. Plain C++, like config.h.
 //
-// W[h, t, s, j] becomes P[h][j][t][pitch] of x's 16-bit type in the workspace: tap-major, rows of 16-byte
-// multiples. Outside the triangle P is zero in the squares of written_edge that touch it, and not written in
-// the others.
+// W[h, t, s, j] becomes P[h][j][pitch][pitch] of x's 16-bit type in the workspace: tap-major, tokens padded
+// to whole blocks with zeros. Outside the triangle P is zero in the squares of written_edge that touch it,
+// and not written in the others.
 #pragma once
 
 #include "config.h"
@@ -18,6 +18,12 @@ inline constexpr int kWarps = kThreads / 32;
 // wgmma_sm90's tiles of 128 rows read the squares of 128 that touch the triangle, wgmma_taps_sm90 those
 // of 64.
 TRIGEN_HOST_DEVICE constexpr int written_edge(int taps) { return taps == 1 ? 2 * kEdge : kEdge; }
+// wgmma_taps_sm90 multiplies a diagonal block's columns from its first one up to those that 16 tokens of k
+// reach: where the product's triangle is a lower one, the tokens of the output run backwards in every 64.
+// These are P's rows in forward, its columns in grad_input.
+TRIGEN_HOST_DEVICE constexpr bool flips(const Shape& s) {
+  return s.K > 1 && (s.op == Op::kGradInput) == (s.fill == Fill::kUpper);
+}
 // Rows that a warp reads at once: of all taps about 2048 weights.
 TRIGEN_HOST_DEVICE constexpr int warp_rows(int taps) {
   return taps <= 4 ? 8 : taps <= 8 ? 4 : taps <= 16 ? 2 : 1;
@@ -29,7 +35,7 @@ TRIGEN_HOST_DEVICE constexpr int pitch(int T) { return schedule::ceil_div(T, kEd
 inline constexpr int kTapPitch = kEdge + 8;
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(int taps) { return block_rows(taps) * taps * kTapPitch * 2; }
 TRIGEN_HOST_DEVICE constexpr long long workspace_bytes(int T, int taps, int heads) {
-  return 2ll * heads * taps * T * pitch(T);
+  return 2ll * heads * taps * pitch(T) * pitch(T);
 }
 
 }  // namespace trigen::packing

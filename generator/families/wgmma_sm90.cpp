@@ -203,6 +203,7 @@ class WgmmaSm90 final : public Family {
     const Tensor weights = packs(p) ? Tensor::kPackedW : Tensor::kW;
     if (packs(p)) {
       plan.launches.push_back(pack_launch(p));
+      product.early = true;
       plan.workspace_bytes = packing::workspace_bytes(static_cast<int>(p.T), 1, static_cast<int>(p.H));
     }
     switch (p.op) {

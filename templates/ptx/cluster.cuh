@@ -20,6 +20,12 @@ __device__ __forceinline__ void named_barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// Lets the launch after this one start as soon as every block of this one has come here or ended
+// (griddepcontrol).
+__device__ __forceinline__ void let_next_launch_start() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
 // Waits until the launches before this one, which it may have been allowed to overlap, have ended and their
 // writes are visible (griddepcontrol). Returns at once where the launch was not allowed to.
 __device__ __forceinline__ void wait_for_launches_before() {

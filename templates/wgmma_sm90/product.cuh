@@ -40,6 +40,7 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Deal
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   constexpr Fill kFill = product_fill(C.shape);
+  if constexpr (C.config.vec_a < 8) ptx::wait_for_launches_before();  // W is being packed
   RingPosition<G::kStages> at;
   for (int row, column; deal.next(row, column);) {
     int head;

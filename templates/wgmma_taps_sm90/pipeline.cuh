@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config.h"
+#include "pack.h"
 #include "wgmma_sm90/pipeline.cuh"
 #include "wgmma_taps_sm90.h"
 
@@ -71,6 +72,7 @@ template <Kernel C>
 struct Work {
   using G = Geometry<C>;
   static constexpr Fill kFill = wgmma_sm90::product_fill(C.shape);
+  static constexpr bool kFlipped = packing::flips(C.shape);  // a panel's tokens run backwards
   static constexpr int kTokens = C.shape.T, kBlocks = schedule::ceil_div(kTokens, kPanel);
   // In terms of (row, k): lower keeps k <= row + diag, upper keeps k >= row + diag.
   static constexpr int kDiag = (C.shape.op == Op::kGradInput ? -1 : 1) * C.shape.diag;

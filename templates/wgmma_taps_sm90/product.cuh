@@ -5,6 +5,7 @@
 #include "epilogue.cuh"
 #include "params.h"
 #include "ptx/wgmma.cuh"
+#include "ptx/wgmma_widths.cuh"
 #include "types.cuh"
 #include "wgmma_sm90/store.cuh"
 #include "wgmma_taps_sm90/pipeline.cuh"
@@ -24,6 +25,7 @@ __device__ __forceinline__ void load_weights(const Shared<C>& shared, const Work
                                              const TensorMap& map_w) {
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
+  ptx::wait_for_launches_before();  // the weights are being packed
   wgmma_sm90::RingPosition<G::kStages> at;
   for (Steps<C> now(work); now.next();) {
     int head, batch, feature;
@@ -58,56 +60,91 @@ struct Position {
   int keep = 0;  // 0: the next product starts the sums
 };
 
-// `steps` steps that kCount panels take part in.
-template <Kernel C, int kCount>
-__device__ __forceinline__ void multiply_steps(float (&all)[C.config.tile_m / 2], const Shared<C>& shared,
-                                               Position<C>& now, int steps, unsigned group, unsigned lane) {
-  using G = Geometry<C>;
-  constexpr bool kTransposed = C.shape.op == Op::kGradInput;
-  constexpr int kStepA = 2 * G::kFeatures, kStepB = kTransposed ? 2048 >> 4 : 32 >> 4;  // of 16 tokens
-  if (steps <= 0) return;
-  auto& sum = reinterpret_cast<float(&)[32 * kCount]>(all);
-#pragma unroll 1
-  for (int step = 0; step < steps; ++step) {
-    ptx::mbarrier_wait(shared.ready(now.inputs % 2), now.inputs / 2 % 2);
-    unsigned long long a = ptx::descriptor_plain(
-        shared.transposed(now.inputs % 2) + (64 * group + extra_left(C.shape)) * 16, 16 * G::kFeatures);
-#pragma unroll 1
-    for (int place = 0; place < C.shape.K; ++place) {
-      ptx::mbarrier_wait(shared.full(now.at.stage), now.at.parity);
-      const unsigned long long b = ptx::descriptor(shared.b(now.at.stage), kPanelBytes);
-      ptx::wgmma_fence();
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        ptx::wgmma_ss<C.shape.dtype, 64 * kCount, 0, kTransposed>(sum, a + i * kStepA, b + i * kStepB,
-                                                                  now.keep | i);
-      ptx::wgmma_commit();
-      ptx::wgmma_wait<1>();
-      // What the group before this one read is free.
-      if (step > 0 || place > 0) shared.release(now.at.stage == 0 ? G::kStages - 1 : now.at.stage - 1, lane);
-      if (step > 0 && place == 0) shared.release_input((now.inputs + 1) % 2, lane);
-      now.at.advance();
-      now.keep = 1;
-      ++a;  // one feature further
-    }
-    ++now.inputs;
-  }
-  // The next products have another shape: only those of one shape may follow each other without a wait.
-  ptx::wgmma_wait<0>();
-  shared.release(now.at.stage == 0 ? G::kStages - 1 : now.at.stage - 1, lane);
-  shared.release_input((now.inputs + 1) % 2, lane);
+// A diagonal block's 16 tokens along k number `kPart` in the order of the walk, and the columns they reach.
+template <Kernel C, int kCount, int kPart>
+__device__ __forceinline__ void multiply_part(float (&sum)[32 * kCount], unsigned long long a,
+                                              unsigned long long b, int keep) {
+  constexpr int kTransposed = C.shape.op == Op::kGradInput, kStepA = 2 * Geometry<C>::kFeatures,
+                kStepB = kTransposed ? 2048 >> 4 : 32 >> 4;  // of 16 tokens
+  constexpr int kAt = Work<C>::kFill == Fill::kLower ? kPart : 3 - kPart;
+  ptx::wgmma_fence();
+  ptx::wgmma_ss_width<C.shape.dtype, 64 * kCount - 16 * kPart, kTransposed>(
+      sum, a + kAt * kStepA, b + kAt * kStepB, kPart == 0 ? keep : 1);
 }
 
-// All steps of a row tile from `done` on, kCount panels or fewer wide.
+// The products of one tap in one step. kDiagonal: the last panel's block crosses the diagonal, and of every
+// 16 tokens along k only the columns that they reach are multiplied. Panels are packed so that these come
+// first.
+template <Kernel C, int kCount, bool kDiagonal>
+__device__ __forceinline__ void multiply_tap(float (&all)[C.config.tile_m / 2], unsigned long long a,
+                                             unsigned long long b, int keep) {
+  constexpr int kTransposed = C.shape.op == Op::kGradInput, kStepA = 2 * Geometry<C>::kFeatures,
+                kStepB = kTransposed ? 2048 >> 4 : 32 >> 4;
+  auto& sum = reinterpret_cast<float(&)[32 * kCount]>(all);
+  if constexpr (kDiagonal) {
+    multiply_part<C, kCount, 0>(sum, a, b, keep);
+    multiply_part<C, kCount, 1>(sum, a, b, keep);
+    multiply_part<C, kCount, 2>(sum, a, b, keep);
+    multiply_part<C, kCount, 3>(sum, a, b, keep);
+  } else {
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      ptx::wgmma_ss<C.shape.dtype, 64 * kCount, 0, kTransposed>(sum, a + i * kStepA, b + i * kStepB,
+                                                                keep | i);
+  }
+  ptx::wgmma_commit();
+}
+
+// One step, all taps.
+template <Kernel C, int kCount, bool kDiagonal>
+__device__ __forceinline__ void multiply_step(float (&sum)[C.config.tile_m / 2], const Shared<C>& shared,
+                                              Position<C>& now, unsigned group, unsigned lane) {
+  using G = Geometry<C>;
+  const bool follows = now.keep != 0;  // the tile's products before are under way
+  ptx::mbarrier_wait(shared.ready(now.inputs % 2), now.inputs / 2 % 2);
+  unsigned long long a = ptx::descriptor_plain(
+      shared.transposed(now.inputs % 2) + (64 * group + extra_left(C.shape)) * 16, 16 * G::kFeatures);
+#pragma unroll 1
+  for (int place = 0; place < C.shape.K; ++place) {
+    ptx::mbarrier_wait(shared.full(now.at.stage), now.at.parity);
+    multiply_tap<C, kCount, kDiagonal>(sum, a, ptx::descriptor(shared.b(now.at.stage), kPanelBytes),
+                                       now.keep);
+    ptx::wgmma_wait<1>();
+    // What the group before this one read is free.
+    if (follows || place > 0) shared.release(now.at.stage == 0 ? G::kStages - 1 : now.at.stage - 1, lane);
+    if (follows && place == 0) shared.release_input((now.inputs + 1) % 2, lane);
+    now.at.advance();
+    now.keep = 1;
+    ++a;  // one feature further
+  }
+  ++now.inputs;
+}
+
+// All steps of a row tile from `done` on, kCount panels or fewer wide. wgmma's fence orders products of one
+// width behind those of another on the same sums: nothing is waited for in between.
 template <Kernel C, int kCount>
 __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_m / 2], const Shared<C>& shared,
                                               Position<C>& now, int row, int done, unsigned group,
                                               unsigned lane) {
+  using G = Geometry<C>;
   if constexpr (kCount > 0) {
     const int until =
         Work<C>::valid_panels(row) < kCount ? 0 : schedule::max(Work<C>::active(row, kCount - 1), done);
-    multiply_steps<C, kCount>(sum, shared, now, until - done, group, lane);
+    // The last of them is then the last panel's own block.
+    constexpr bool kDiagonal = C.shape.diag == 0;
+    if (done < until) {
+#pragma unroll 1
+      for (int step = done; step < until - kDiagonal; ++step)
+        multiply_step<C, kCount, false>(sum, shared, now, group, lane);
+      if constexpr (kDiagonal) multiply_step<C, kCount, true>(sum, shared, now, group, lane);
+    }
     multiply_tile<C, kCount - 1>(sum, shared, now, row, until, group, lane);
+  } else {
+    ptx::wgmma_wait<0>();
+    if (now.keep == 0) return;
+    shared.release(now.at.stage == 0 ? G::kStages - 1 : now.at.stage - 1, lane);
+    shared.release_input((now.inputs + 1) % 2, lane);
   }
 }
 
@@ -147,10 +184,12 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
         if constexpr (s.bias) {
           const auto* from =
               static_cast<const Storage<s.wdtype>*>(p.bias) + static_cast<long long>(head) * s.T;
-          const int token = first + 8 * j + static_cast<int>(lane % 4 * 2);
 #pragma unroll
-          for (int e = 0; e < 2; ++e)
-            if (token + e < s.T) bias[e] = to_float<s.wdtype>(from[token + e]);
+          for (int e = 0; e < 2; ++e) {
+            const int own = 8 * j + static_cast<int>(lane % 4 * 2) + e,
+                      token = first + (W::kFlipped ? 63 - own : own);
+            if (token < s.T) bias[e] = to_float<s.wdtype>(from[token]);
+          }
         }
 #pragma unroll
         for (int r = 0; r < 2; ++r) {  // rows + 8 * r
@@ -167,7 +206,8 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
       const unsigned target = shared.base + G::kOutput + (group * G::kStorePanels + slot) * kPanelBytes;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {  // 16 tokens; a warp has 16 of the panel's features
-        const unsigned line = 16 * j + lane / 16 * 8 + lane % 8, chunk = 2 * warp + lane / 8 % 2;
+        const unsigned own = 16 * j + lane / 16 * 8 + lane % 8, line = W::kFlipped ? 63 - own : own;
+        const unsigned chunk = 2 * warp + lane / 8 % 2;
         ptx::stmatrix_x4_trans(target + line * 128 + ((chunk ^ (line & 7)) << 4), word[4 * j],
                                word[4 * j + 1], word[4 * j + 2], word[4 * j + 3]);
       }
