@@ -21,12 +21,40 @@ constexpr double kStepSeconds = 0.1e-6;   // the input's next block, and product
 constexpr double kTileSeconds = 1.5e-6;   // of an output tile of 128 x 256: drain, conversion, stores
 constexpr double kPackBytes = 2.5e12;     // per second
 constexpr double kDramEfficiency = 0.92;
+constexpr double kWeightShare = 0.65;  // grad_weight: of the datasheet's rate, B is read at half of its own
+constexpr double kPartBytes = 3e12;    // per second, of incomplete sums
+
+// grad_weight: every block of the triangle and group of taps has as many steps, shared evenly.
+Prediction predict_weight(const Candidate& candidate, const DeviceModel& device,
+                          const std::optional<Resources>& resources) {
+  const Problem& p = candidate.problem;
+  const Target& target = *candidate.target;
+  const weight::Shares shares(kernel_shape(p), static_cast<int>(p.B), target.sms);
+  const double slower = resources && resources->spill_bytes > 0 ? 1.2 + resources->spill_bytes / 1000.0 : 1;
+  const double step =
+      2.0 * kPanel * kPanel * kPanel * weight::kGroupTaps / (target.mma16_flops / target.sms * kWeightShare);
+  const double scale =
+      std::max(1.0, static_cast<double>(target.sms) / device.sms) * target.clock_hz / device.clock_hz;
+  const double steps = static_cast<double>(shares.items) * shares.depth;
+  Prediction r;
+  r.blocks_per_sm = 1;
+  r.compute_s = slower * steps / shares.blocks * step * scale;
+  r.dram_s = count_work(p).min_bytes / (device.dram_bytes_per_s * kDramEfficiency);
+  r.l2_s = steps * 2 * kPanelBytes / (kFeedBytes * device.sms);
+  r.fixed_s = kLaunchSeconds + kStartSeconds;
+  if (shares.rest() > 0)
+    r.fixed_s += kNextLaunchSeconds + 2.0 * static_cast<double>(shares.workspace_bytes()) / kPartBytes;
+  r.seconds = r.fixed_s + soft_max({r.compute_s, r.dram_s});
+  name_limiter(r, "tensor");
+  return r;
+}
 
 }  // namespace
 
 Prediction predict_wgmma_taps_sm90(const Candidate& candidate, const DeviceModel& device,
                                    const std::optional<Resources>& resources) {
   const Problem& p = candidate.problem;
+  if (p.op == Op::kGradWeight) return predict_weight(candidate, device, resources);
   const Config& c = candidate.config;
   const Target& target = *candidate.target;
   const Shape shape = kernel_shape(p);

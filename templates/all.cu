@@ -197,3 +197,37 @@ extern "C" __global__ void wgmma_taps_forward(const __grid_constant__ trigen::Pa
                                               const __grid_constant__ trigen::TensorMap c) {
   trigen::wgmma_taps_sm90::run<kWgmmaTaps>(p, a, b, c);
 }
+
+namespace {
+constexpr trigen::Kernel kWgmmaTapsWeight{.shape = {.op = trigen::Op::kGradWeight,
+                                                    .dtype = trigen::DType::kBF16,
+                                                    .wdtype = trigen::DType::kF32,
+                                                    .T = 512,
+                                                    .D = 1024,
+                                                    .H = 1,
+                                                    .K = 8,
+                                                    .pad = 3,
+                                                    .bias = true,
+                                                    .zero_outside = true},
+                                          .config = {.tile_m = 64,
+                                                     .tile_n = 512,
+                                                     .tile_k = 64,
+                                                     .warps_m = 4,
+                                                     .warps_n = 2,
+                                                     .stages = 6,
+                                                     .split_k = 1,
+                                                     .vec_a = 8,
+                                                     .vec_b = 8,
+                                                     .vec_c = 4,
+                                                     .cluster = 1,
+                                                     .blocks = 1}};
+}  // namespace
+
+extern "C" __global__ void wgmma_taps_weight(const __grid_constant__ trigen::Params p,
+                                             const __grid_constant__ trigen::TensorMap dy,
+                                             const __grid_constant__ trigen::TensorMap x) {
+  trigen::wgmma_taps_sm90::run<kWgmmaTapsWeight>(p, dy, x);
+}
+extern "C" __global__ void wgmma_taps_reduce(const __grid_constant__ trigen::Params p) {
+  trigen::wgmma_taps_sm90::reduce<kWgmmaTapsWeight>(p);
+}

@@ -1,5 +1,5 @@
-// Family wgmma_taps_sm90: forward and grad_input with several taps, 16-bit data, on Hopper's warpgroup matrix
-// instructions (sm_90a).
+// Family wgmma_taps_sm90: several taps, 16-bit data, on Hopper's warpgroup matrix instructions (sm_90a).
+// Forward and grad_input as below; grad_weight in weight.cuh.
 //
 //   forward     y[d, t]  = sum over s, j of x[d + j - pad, s] P_j[t, s]     A = x^T,  B = P_j   (K-major)
 //   grad_input  dx[d, s] = sum over t, j of dy[d - j + pad, t] P_j[t, s]    A = dy^T, B = P_j^T (MN-major)
@@ -8,14 +8,17 @@
 // 64 tokens is transposed once in shared memory, [8 tokens][feature][token], where a row is 16 bytes and the
 // rows of all features lie one after the other: the descriptor of a tap's operand is the first tap's with a
 // start 16 bytes further. The copy engine's zeros outside 0 <= d < D are the padding. P_j are W's taps as the
-// launch before packed them (pack.h), zero outside the triangle.
+// launch before packed them (pack.h), zero outside the triangle. In the blocks that cross the diagonal every
+// 16 tokens of k multiply only the columns that they reach.
 //
 // Two warpgroups multiply 64 features by tile_m tokens each; of a third one, a warp loads P_j and three
-// transpose. The kernels take three tensor maps after Params: packed W, the input, the output.
+// transpose. The launch begins while W is still being packed: only the warp that loads P_j waits for that.
+// The kernels take three tensor maps after Params: packed W, the input, the output.
 #pragma once
 
 #include "pack.cuh"
 #include "wgmma_taps_sm90/product.cuh"
+#include "wgmma_taps_sm90/weight.cuh"
 
 namespace trigen::wgmma_taps_sm90 {
 
@@ -26,5 +29,15 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& weights, c
 }
 
 using packing::pack_weights;
+
+// grad_weight: dy, x.
+template <Kernel C>
+__device__ __forceinline__ void run(const Params& p, const TensorMap& dy, const TensorMap& x) {
+  weight::run<C>(p, dy, x);
+}
+template <Kernel C>
+__device__ __forceinline__ void reduce(const Params& p) {
+  weight::reduce<C>(p);
+}
 
 }  // namespace trigen::wgmma_taps_sm90

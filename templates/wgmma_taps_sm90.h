@@ -57,4 +57,115 @@ TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
   return schedule::ceil_div(B * schedule::ceil_div(D, c.tile_n), c.cluster);
 }
 
+// grad_weight: a block of 64 t by 64 s and kGroupTaps taps, four to a warpgroup.
+namespace weight {
+
+inline constexpr int kGroupTaps = 8;
+inline constexpr int kConsumers = 2;
+inline constexpr int kThreads = 128 * (kConsumers + 1);
+inline constexpr int kTransposed = 3;  // buffers of x, transposed
+// Features of x that the taps of a group and 64 of dy reach, from a multiple of 8 on.
+inline constexpr int kFeatures = 64 + 16;
+inline constexpr int kTransposedBytes = 128 * kFeatures;
+inline constexpr int kSums = 64 * 64 * kGroupTaps;  // f32 values of a part in the workspace
+inline constexpr int kReduceThreads = 256;
+inline constexpr int kReduceBlocks = 4;  // of the reduction for each block of the product
+inline constexpr int kSlices = 8;        // columns of a block in units of 8: the items of the reduction
+
+TRIGEN_HOST_DEVICE constexpr int groups(int taps) { return schedule::ceil_div(taps, kGroupTaps); }
+// A stage holds a panel of dy and one of x.
+TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
+  return c.stages * 2 * kPanelBytes + kTransposed * kTransposedBytes + kBarrierBytes;
+}
+
+// How the thread blocks share the triangle's blocks. Items are counted by place in the triangle, a place's
+// groups of taps in a row. Whole rounds of items go one to a thread block; the k steps (64 features of one
+// batch element) of those that are left are laid end to end, and every thread block takes an equal share.
+// Incomplete sums go to the workspace in f32, a second kernel adds them in a fixed order.
+struct Shares {
+  Fill fill;
+  int diag, rows;  // rows of 64
+  int taps;        // groups of taps
+  int depth;       // k steps of an item
+  int blocks;      // thread blocks
+  int places = 0;  // of one head
+  int items = 0, whole = 0;
+
+  TRIGEN_HOST_DEVICE constexpr Shares(const Shape& s, int B, int blocks)
+      : fill(s.fill),
+        diag(s.diag),
+        rows(schedule::ceil_div(s.T, kPanel)),
+        taps(groups(s.K)),
+        depth(B * schedule::ceil_div(s.D, kPanel)),
+        blocks(blocks) {
+    for (int row = 0; row < rows; ++row) places += span(row);
+    items = places * taps * s.H;
+    whole = items / blocks * blocks;
+  }
+  TRIGEN_HOST_DEVICE constexpr int span(int row) const {
+    return wgmma_sm90::Reach(fill, kPanel * row, diag, rows).active;
+  }
+  TRIGEN_HOST_DEVICE constexpr int rest() const { return items - whole; }
+  TRIGEN_HOST_DEVICE constexpr int length() const { return rest() * depth; }
+  TRIGEN_HOST_DEVICE constexpr int sharers() const { return schedule::min(blocks, length()); }
+  TRIGEN_HOST_DEVICE constexpr int bound(int b) const {
+    return b >= sharers() ? length() : static_cast<int>(static_cast<long long>(length()) * b / sharers());
+  }
+  TRIGEN_HOST_DEVICE constexpr int owner(int at) const {
+    return static_cast<int>(((at + 1ll) * sharers() - 1) / length());
+  }
+  // Where a thread block's incomplete sum lies: it has one that ends an item and one that begins one.
+  TRIGEN_HOST_DEVICE static constexpr long long slot(int block, bool begins) {
+    return (2ll * block + (begins ? 1 : 0)) * kSums;
+  }
+  // And its part of grad_bias.
+  TRIGEN_HOST_DEVICE constexpr long long bias_slot(int block, bool begins) const {
+    return slot(blocks, false) + (2ll * block + (begins ? 1 : 0)) * kPanel;
+  }
+  TRIGEN_HOST_DEVICE constexpr long long workspace_bytes() const {
+    return rest() == 0 ? 0 : 4 * bias_slot(blocks, false);
+  }
+  // Whether grad_bias of a row is summed beside this block: its first one.
+  TRIGEN_HOST_DEVICE constexpr bool sums_bias(int row, int column, int group) const {
+    return group == 0 && column == (fill == Fill::kLower ? 0 : rows - span(row));
+  }
+  TRIGEN_HOST_DEVICE constexpr void locate(int item, int& head, int& row, int& column, int& group) const {
+    group = item % taps;
+    item /= taps;
+    head = item / places;
+    item -= head * places;
+    row = 0;
+    for (int width = span(0); item >= width; width = span(++row)) item -= width;
+    column = fill == Fill::kLower ? item : rows - span(row) + item;
+  }
+};
+
+// One piece of work: k steps [begin, end) of an item.
+struct Piece {
+  int item = 0, begin = 0, end = 0;
+};
+
+// What thread block `block` does, in order.
+struct Pieces {
+  const Shares& shares;
+  int tile, at, stop;
+  TRIGEN_HOST_DEVICE constexpr Pieces(const Shares& s, int block)
+      : shares(s), tile(block), at(s.bound(block)), stop(s.bound(block + 1)) {}
+  TRIGEN_HOST_DEVICE constexpr bool next(Piece& piece) {
+    if (tile < shares.whole) {
+      piece = {tile, 0, shares.depth};
+      tile += shares.blocks;
+      return true;
+    }
+    if (at >= stop) return false;
+    const int index = at / shares.depth, start = index * shares.depth;
+    const int until = schedule::min(stop, start + shares.depth);
+    piece = {shares.whole + index, at - start, until - start};
+    at = until;
+    return true;
+  }
+};
+
+}  // namespace weight
+
 }  // namespace trigen::wgmma_taps_sm90

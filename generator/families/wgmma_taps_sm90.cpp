@@ -39,12 +39,14 @@ class WgmmaTapsSm90 final : public Family {
   llvm::StringRef template_file() const override { return "wgmma_taps_sm90.cuh"; }
   bool serves(const Target& target) const override { return target.wgmma; }
   int64_t shared_bytes(const Problem& p, const Config& c) const override {
+    if (p.op == Op::kGradWeight) return geometry::weight::shared_bytes(c);
     return geometry::shared_bytes(kernel_shape(p), c);
   }
 
   std::optional<std::string> reject(const Problem& p, const Target& target, const Config& c) const override {
     if (!serves(target)) return text(name() + " does not run on " + target.name + "; it needs sm_90a");
     if (auto why = reject_problem(p)) return why;
+    if (p.op == Op::kGradWeight) return reject_weight(p, c);
     if (c.tile_m % 64 != 0 || c.tile_m < 64 || c.tile_m > 256)
       return text("tile_m=" + llvm::Twine(c.tile_m) + ": " + name() +
                   " takes 64, 128, 192 or 256 tokens; try 256");
@@ -86,6 +88,10 @@ class WgmmaTapsSm90 final : public Family {
   std::vector<Config> configs(const Problem& p, const Target& target) const override {
     std::vector<Config> out;
     if (!serves(target) || reject_problem(p)) return out;
+    if (p.op == Op::kGradWeight) {
+      for (int stages : {6, 10}) out.push_back(weight_config(p, stages));
+      return out;
+    }
     constexpr struct {
       int tile_m, tile_n, stages;
     } kTiles[] = {{256, 128, 4}, {256, 128, 3}, {192, 128, 4}, {192, 128, 5}, {128, 128, 7},
@@ -117,6 +123,26 @@ class WgmmaTapsSm90 final : public Family {
   LaunchPlan launch_plan(const Problem& p, const Target& target, const Config& c) const override {
     const bool forward = p.op == Op::kForward;
     LaunchPlan plan;
+    if (p.op == Op::kGradWeight) {
+      const auto blocks = static_cast<uint32_t>(target.sms);
+      plan.launches.push_back({.entry = entry_name(p.op).str(),
+                               .grid = {blocks, 1, 1},
+                               .block = {geometry::weight::kThreads, 1, 1},
+                               .cluster = 1,
+                               .shared_bytes = static_cast<uint32_t>(shared_bytes(p, c)),
+                               .maps = {MappedTensor::kY, MappedTensor::kX}});
+      const geometry::weight::Shares shares(kernel_shape(p), static_cast<int>(p.B), target.sms);
+      plan.workspace_bytes = shares.workspace_bytes();
+      if (shares.rest() > 0)
+        plan.launches.push_back({.entry = kReduceEntry.str(),
+                                 .grid = {blocks * geometry::weight::kReduceBlocks, 1, 1},
+                                 .block = {geometry::weight::kReduceThreads, 1, 1},
+                                 .cluster = 1,
+                                 .shared_bytes = 0,
+                                 .maps = {},
+                                 .early = true});
+      return plan;
+    }
     plan.launches.push_back(pack_launch(p));
     plan.launches.push_back({.entry = entry_name(p.op).str(),
                              .grid = {grid_of(p, target, c), 1, 1},
@@ -124,13 +150,43 @@ class WgmmaTapsSm90 final : public Family {
                              .cluster = static_cast<uint32_t>(c.cluster),
                              .shared_bytes = static_cast<uint32_t>(shared_bytes(p, c)),
                              .maps = {MappedTensor::kPackedW, forward ? MappedTensor::kX : MappedTensor::kY,
-                                      forward ? MappedTensor::kY : MappedTensor::kX}});
+                                      forward ? MappedTensor::kY : MappedTensor::kX},
+                             .early = true});
     plan.workspace_bytes =
         packing::workspace_bytes(static_cast<int>(p.T), static_cast<int>(p.K), static_cast<int>(p.H));
     return plan;
   }
 
  private:
+  static Config weight_config(const Problem& p, int stages) {
+    return {.tile_m = 64,
+            .tile_n = 64 * geometry::weight::kGroupTaps,
+            .tile_k = 64,
+            .warps_m = 4,
+            .warps_n = geometry::weight::kConsumers,
+            .stages = stages,
+            .split_k = 1,
+            .raster = 0,
+            .vec_a = 8,
+            .vec_b = 8,
+            .vec_c = weight_vector(p),
+            .cluster = 1,
+            .blocks = 1};
+  }
+
+  // Taps of one store: four where they lie together and aligned.
+  static int weight_vector(const Problem& p) {
+    return p.K % 4 == 0 && p.walign >= 4 * element_size(p.wdtype) ? 4 : 1;
+  }
+
+  std::optional<std::string> reject_weight(const Problem& p, const Config& c) const {
+    const Config own = weight_config(p, c.stages);
+    if (c.stages < 3 || c.stages > 12)
+      return text("stages=" + llvm::Twine(c.stages) + ": grad_weight of " + name() + " takes 3 to 12; try 6");
+    if (!(c == own)) return text("grad_weight of " + name() + " has one tile; try " + to_string(own));
+    return std::nullopt;
+  }
+
   static Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster) {
     return {.tile_m = tile_m,
             .tile_n = tile_n,
@@ -150,8 +206,9 @@ class WgmmaTapsSm90 final : public Family {
   // What this family does not make, whatever the config.
   std::optional<std::string> reject_problem(const Problem& p) const {
     const auto no = [&](const llvm::Twine& why) { return text(name() + " " + why + "; use another family"); };
-    if (p.op != Op::kForward && p.op != Op::kGradInput)
-      return no("makes forward and grad_input, not " + to_string(p.op));
+    if (p.op == Op::kDecode) return no("makes whole products, not the rows of decode");
+    if (p.op == Op::kGradWeight && p.K <= 4)
+      return no("sums dW of eight taps at once, K=" + llvm::Twine(p.K) + " would waste half of them");
     if (p.K < 2 || p.K > 32) return no("makes 2 to 32 taps, K=" + llvm::Twine(p.K));
     if (p.pad < 0 || p.pad >= p.K)
       return no("loads features around the output's, pad=" + llvm::Twine(p.pad) + " is outside 0 to K-1");
@@ -161,6 +218,9 @@ class WgmmaTapsSm90 final : public Family {
     if (p.align < 16)
       return no("copies 16-byte pieces of x and y, align=" + llvm::Twine(p.align) + " does not give them");
     const Epilogue& e = p.epilogue;
+    if (p.op == Op::kGradWeight && e.bias && (p.fill == Fill::kLower ? p.diag < 0 : p.diag > 0))
+      return no("sums grad_bias beside a row's first block, diag=" + llvm::Twine(p.diag) +
+                " leaves rows without");
     if (e.pre || e.gate || e.residual)
       return no("adds bias and activates; pre, gate and residual are read and written by features");
     return std::nullopt;

@@ -54,6 +54,15 @@ __device__ __forceinline__ unsigned long long descriptor_plain(unsigned shared, 
          static_cast<unsigned long long>(128 >> 4) << 32;
 }
 
+// MN-major without a swizzle: core matrices of 8 k by 8 elements of m or n (16 bytes), 128 bytes each. The
+// next 8 k are 128 bytes further, so that k runs on through them in steps of 16 bytes (leading offset); the
+// next 8 of m or n `along_mn` bytes (stride offset).
+__device__ __forceinline__ unsigned long long descriptor_plain_mn(unsigned shared, unsigned along_mn) {
+  return static_cast<unsigned long long>((shared & 0x3FFFF) >> 4) |
+         static_cast<unsigned long long>(128 >> 4) << 16 |
+         static_cast<unsigned long long>(along_mn >> 4) << 32;
+}
+
 // The lists of sum registers, as PTX operands and as asm constraints.
 
 #define TRIGEN_SUMS_0                                                                                    \

@@ -94,4 +94,13 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
                          ENVIRONMENT TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-taps-${name}.db
                          SKIP_REGULAR_EXPRESSION "no compiler here makes")
   endforeach()
+  # With the model's choice.
+  foreach(list weight odd)
+    add_test(NAME emulated.taps.${list}
+             COMMAND trigen_program verify --device emulated:sm_90a --limit 2e8 --family wgmma_taps_sm90
+                     --problems ${CMAKE_CURRENT_SOURCE_DIR}/problems_taps_${list}.txt)
+    set_tests_properties(emulated.taps.${list} PROPERTIES LABELS emulated TIMEOUT 900
+                         ENVIRONMENT TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-taps-${list}.db
+                         SKIP_REGULAR_EXPRESSION "no compiler here makes")
+  endforeach()
 endif()
