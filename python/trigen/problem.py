@@ -7,6 +7,9 @@ from __future__ import annotations
 from typing import Iterable, Optional
 
 
+ELEMENT = {"f16": 2, "bf16": 2, "f32": 4}  # bytes
+
+
 def dividing_power(value: int, limit: int = 16) -> int:
     """The largest power of two, at most limit, that divides value."""
     power = 1
@@ -20,6 +23,11 @@ def contiguous_alignment(element: int, layout: str, T: int, D: int) -> int:
     return dividing_power((D if layout == "btd" else T) * element)
 
 
+def contiguous_weight_alignment(element: int, T: int, K: int) -> int:
+    """The same of a contiguous weight's pointer and rows."""
+    return min(16, dividing_power(T) * dividing_power(K) * element)
+
+
 def effective_diagonal(fill: str, diag: int, T: int) -> Optional[int]:
     """The diagonal offset that problems accept for the same triangle: beyond the corners everything is inside (the corner's offset), or
     nothing is (None: there is no problem to solve). A prefix of few tokens meets both."""
@@ -31,7 +39,11 @@ def effective_diagonal(fill: str, diag: int, T: int) -> Optional[int]:
 
 def text(op: str, dtype: str, B: int, H: int, T: int, D: int, K: int, pad: int, *, layout: str = "btd", fill: str = "lower",
          diag: int = 0, wdtype: str = "", math: str = "", align: int = 0, walign: int = 0, epilogue: Iterable[str] = ()) -> str:
-    """One problem. wdtype "" or dtype, math "" or "simt", and alignments of 0 (contiguous) are defaults and not printed."""
+    """One problem. wdtype "" or dtype, math "" or "simt", and alignments of 0 or of contiguous tensors are defaults and not printed."""
+    if align == contiguous_alignment(ELEMENT[dtype], layout, T, D):
+        align = 0
+    if walign == contiguous_weight_alignment(ELEMENT[wdtype or dtype], T, K):
+        walign = 0
     parts = [op, f"dtype={dtype}", f"B={B}", f"H={H}", f"T={T}", f"D={D}", f"K={K}", f"pad={pad}"]
     if layout != "btd":
         parts.append(f"layout={layout}")

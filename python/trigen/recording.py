@@ -5,16 +5,14 @@
     seen.save("problems.txt")      # a problem list: `trigen tune --problems problems.txt`
     seen.tune()
 
-Recording is per process, not per thread (PyTorch runs backward passes in threads of its own). It works on a CPU too: the list then
-has the alignments of contiguous tensors. Under CUDA graphs only the capture is seen, since a replay calls no operator.
+Recording is per process, not per thread (PyTorch runs backward passes in threads of its own). It works on a CPU too: the
+list is the one that a GPU would have given. Under CUDA graphs only the capture is seen, since a replay calls no operator.
 """
 
 from __future__ import annotations
 
 import threading
 from typing import Dict, List, Optional
-
-from . import problem
 
 # The recorder that operators report to, or None. Operators read it once per call.
 active: Optional["Recorder"] = None
@@ -68,35 +66,3 @@ class Recorder:
 def record() -> Recorder:
     """A context manager that records problems; nested ones see what inner ones see."""
     return Recorder()
-
-
-# ---- called by the operators. Tensors come as anything with a dtype; sizes as torch.arguments.Sizes ------------------------
-
-_NAMES = {"torch.float16": "f16", "torch.bfloat16": "bf16", "torch.float32": "f32"}
-
-
-def _add(op, dtype, wdtype, sizes, pad, layout, fill, diag, math, epilogue) -> None:
-    name, wname = _NAMES.get(str(dtype)), _NAMES.get(str(wdtype))
-    recorder = active
-    if name is None or wname is None or recorder is None:
-        return  # no kernel serves it: plain torch does
-    diag = problem.effective_diagonal(fill, diag, sizes.n)
-    if diag is None:
-        return
-    recorder.add(problem.text(op, name, sizes.B, sizes.H, sizes.n, sizes.D, sizes.K, pad, layout=layout, fill=fill, diag=diag,
-                              wdtype=wname, math=math if name == "f32" else "", epilogue=epilogue))
-
-
-def forward(x, weight, bias, gate, residual, sizes, pad, layout, fill, diag, activation, math, pre) -> None:
-    pre = pre and (activation != "none" or gate is not None)
-    epilogue = ("bias" if bias is not None else "", activation if activation != "none" else "", "pre" if pre else "",
-                "gate" if gate is not None else "", "residual" if residual is not None else "")
-    _add("forward", x.dtype, weight.dtype, sizes, pad, layout, fill, diag, math, epilogue)
-
-
-def grad_input(grad, weight, residual, sizes, pad, layout, fill, diag, math) -> None:
-    _add("grad_input", grad.dtype, weight.dtype, sizes, pad, layout, fill, diag, math, ("residual" if residual is not None else "",))
-
-
-def grad_weight(x, weight_dtype, bias, sizes, pad, layout, fill, diag, math) -> None:
-    _add("grad_weight", x.dtype, weight_dtype, sizes, pad, layout, fill, diag, math, ("bias" if bias else "", "zero_outside"))

@@ -80,6 +80,43 @@ def test_three_operators(device, case):
     assert all(info.target == TARGET and info.provenance == "predicted" for info in infos)
 
 
+RECORDED = {
+    **CASES, "prefix of a better aligned weight": dict(n=5, T=8, dtype=torch.bfloat16, wdtype=torch.float32), "nothing inside": dict(n=6, diag=-6),
+    "wide slices": dict(n=12, D=12, view=lambda x: torch.cat([x, x], -1)[..., : x.shape[-1]]), "every second feature": dict(view=lambda x: x.repeat_interleave(2, -1)[..., ::2]),
+    "odd addresses": dict(view=lambda x: torch.cat([x[:1], x]).flatten()[x[0].numel() - 1 : -1].view(x.shape)), "tf32": dict(dtype=torch.float32, precision="high"),
+    "a transposed weight": dict(n=16, weight=lambda w: w.transpose(0, 1).contiguous().transpose(0, 1)), "diagonal": dict(n=6, diag=9),
+}
+
+
+@pytest.mark.parametrize("case", RECORDED)
+def test_a_cpu_records_what_a_gpu_does(device, case):
+    """Alignments, precision, diagonals, epilogues: the same texts from the plain implementation and from the CUDA one's plans."""
+    options = dict(RECORDED[case])
+    view, change, diag = options.pop("view", lambda x: x), options.pop("weight", lambda w: w), options.pop("diag", 0)
+    precision, before = options.pop("precision", "highest"), torch.get_float32_matmul_precision()
+    layout, taps = options.get("layout", "btd"), options.get("K", 1)
+    x, dy, weight, _, bias = make(**options)
+    x, dy, gate, weight, bias = (device.put(tensor) for tensor in (view(x), view(dy), view(x + 1), change(weight), bias))
+    pad = (taps - 1) // 2
+    torch.set_float32_matmul_precision(precision)
+    seen = []
+    try:
+        for forward, forward_pre, grad_input, grad_weight in ((cuda.forward, cuda.forward_pre, cuda.grad_input, cuda.grad_weight), (
+                ops._plain_forward, ops._plain_forward_pre, ops._plain_grad_input, ops._plain_grad_weight)):
+            with trigen.record() as recorder:
+                forward(x, weight, bias, None, None, pad, layout, "lower", diag)
+                forward(x, weight, None, gate, x, pad, layout, "lower", diag, "silu")
+                forward_pre(x, weight, bias, gate, None, pad, layout, "lower", diag, "gelu")
+                forward_pre(x, weight, bias, None, x, pad, layout, "lower", diag)
+                grad_input(dy, weight, x, pad, layout, "lower", diag)
+                grad_weight(dy, x, weight.shape, weight.dtype, True, pad, layout, "lower", diag)
+                grad_weight(dy, x, weight.shape, weight.dtype, False, pad, layout, "lower", diag)
+            seen.append(recorder.counts)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert seen[0] == seen[1] and (len(seen[0]) == 6 or case == "nothing inside" and not seen[0]), (seen[0], seen[1])
+
+
 MODULES = {
     "TriangularConv1d": lambda: (tt.TriangularConv1d(12, 3, heads=2, activation="gelu"), torch.randn(2, 12, 8), {}),
     "with a residual": lambda: (tt.TriangularConv1d(12), torch.randn(2, 12, 8), {"residual": torch.randn(2, 12, 8)}),

@@ -46,7 +46,7 @@ def test_autocast_prefix_layouts_and_what_has_no_kernel():
         with torch.autocast("cpu", torch.bfloat16):
             mixer(torch.randn(3, 6, 5))
         mixer.double()(torch.randn(3, 6, 5).double())
-    assert seen.problems == ["forward,dtype=bf16,B=3,H=1,T=5,D=6,K=1,pad=0,layout=bdt,fill=upper,diag=1,wdtype=f32,epilogue=bias"]
+    assert seen.problems == ["forward,dtype=bf16,B=3,H=1,T=5,D=6,K=1,pad=0,layout=bdt,fill=upper,diag=1,wdtype=f32,walign=16,epilogue=bias"]
 
 
 def test_tune_hands_over_what_the_model_meets(monkeypatch, tmp_path):

@@ -395,7 +395,7 @@ def grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="b
             tensors[position] = _contiguous(tensors[position])
         return grad_weight(*tensors, weight_size, weight_dtype, bias, pad, layout, fill, diag, math)
     if recording.active is not None:
-        _record("grad_weight", launch, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math)
+        _record("grad_weight", launch, grad, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math)
     if not launch.handle:
         sizes = arguments.check_activations(x, weight_size, layout)
         return plain.grad_weight(grad, x, weight_size, weight_dtype, bias, sizes, pad, layout, fill, diag)
@@ -480,17 +480,10 @@ def gradients(grad, x, weight, bias, options):
 
 
 def _record(op, launch: Launch, *inputs) -> None:
-    """The problem of this call, as its plan has it, or from the sizes where plain torch serves it."""
+    """The problem of this call, as its plan has it, or as a plan would where plain torch serves it."""
+    from . import recorded
+
     if launch.text:
         recording.active.add(launch.text)
-    elif op == "forward":
-        x, weight, bias, gate, residual, *options = inputs
-        sizes = arguments.check_activations(x, weight.shape, options[1])
-        recording.forward(x, weight, bias, gate, residual, sizes, *options)
-    elif op == "grad_input":
-        grad, weight, residual, *options = inputs
-        recording.grad_input(grad, weight, residual, arguments.check_activations(grad, weight.shape, options[1]), *options)
     else:
-        x, weight_size, weight_dtype, bias, *options = inputs
-        recording.grad_weight(x, weight_dtype, bias, arguments.check_activations(x, weight_size, options[1]), *options)
-
+        getattr(recorded, op)(*inputs)
