@@ -38,13 +38,15 @@ def effective_diagonal(fill: str, diag: int, T: int) -> Optional[int]:
 
 
 def text(op: str, dtype: str, B: int, H: int, T: int, D: int, K: int, pad: int, *, layout: str = "btd", fill: str = "lower",
-         diag: int = 0, wdtype: str = "", math: str = "", align: int = 0, walign: int = 0, epilogue: Iterable[str] = ()) -> str:
+         diag: int = 0, wdtype: str = "", math: str = "", align: int = 0, walign: int = 0, epilogue: Iterable[str] = (), rows: int = 1) -> str:
     """One problem. wdtype "" or dtype, math "" or "simt", and alignments of 0 or of contiguous tensors are defaults and not printed."""
     if align == contiguous_alignment(ELEMENT[dtype], layout, T, D):
         align = 0
     if walign == contiguous_weight_alignment(ELEMENT[wdtype or dtype], T, K):
         walign = 0
     parts = [op, f"dtype={dtype}", f"B={B}", f"H={H}", f"T={T}", f"D={D}", f"K={K}", f"pad={pad}"]
+    if rows != 1:
+        parts.append(f"rows={rows}")
     if layout != "btd":
         parts.append(f"layout={layout}")
     if fill != "lower":

@@ -13,7 +13,7 @@ import trigen.torch as tt
 from reference import forward, in_triangle
 from test_cuda_path import TOLERANCE, device  # noqa: F401 (a fixture)
 from trigen import library as library_module
-from trigen.torch import cuda, decoding
+from trigen.torch import cuda, decoding, recorded
 
 
 def put(emulated, array):
@@ -113,6 +113,12 @@ def test_decoding_follows_forward(device, case, dtype, wdtype, epilogue):  # noq
         got = decoding.rows(device.put(seen), weight, bias, *extra, mixer.heads, mixer.kernel_size, begin, end, mixer.pad, mixer.diagonal,
                             mixer.activation or "none")
         assert got.shape == (2, n, 16) and got.dtype == dtype
+        there = device.put(seen)
+        with trigen.record() as on_gpu:
+            decoding.rows(there, weight, bias, *extra, mixer.heads, mixer.kernel_size, begin, end, mixer.pad, mixer.diagonal, mixer.activation or "none")
+        with trigen.record() as on_cpu:
+            recorded.decode(there, weight, bias, *extra, mixer.heads, mixer.kernel_size, n, mixer.pad, mixer.diagonal, mixer.activation or "none")
+        assert on_gpu.counts == on_cpu.counts and len(on_gpu.counts) == 1
         torch.testing.assert_close(got.clone(), want[:, rows], **TOLERANCE[dtype])
         begin = end
     texts = [info.problem for info in tt.plans()]
@@ -141,3 +147,13 @@ def test_decoding_is_recorded(device):  # noqa: F811
             decoding.rows(x, weight, None, None, None, 1, 1, t, t + 1, 0, 0, "none")
     assert seen.counts == {"decode,dtype=f32,B=1,H=1,T=8,D=8,K=1,pad=0": 3}
     assert len(cuda._launches) == 1
+    mixer = tt.TriangularConv1d(150, 3, heads=2)
+    cache = mixer.new_cache(2, 8)
+    with trigen.record() as seen:  # a CPU's
+        for n in (5, 1, 1, 3, 100):
+            mixer.decode(torch.randn(2, n, 8), cache)
+    assert seen.counts == {"forward,dtype=f32,B=2,H=2,T=5,D=4,K=3,pad=1,walign=8,epilogue=bias": 1, "decode,dtype=f32,B=2,H=2,T=150,D=4,K=3,pad=1,epilogue=bias": 2,
+                           "decode,dtype=f32,B=2,H=2,T=150,D=4,K=3,pad=1,rows=4,epilogue=bias": 1,
+                           "decode,dtype=f32,B=2,H=2,T=150,D=4,K=3,pad=1,rows=64,epilogue=bias": 2}
+    for text in seen.problems:
+        assert trigen.format_problem(trigen.parse_problem(text)) == text

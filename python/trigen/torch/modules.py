@@ -11,7 +11,8 @@ from typing import Optional, Union
 import torch
 from torch import nn
 
-from . import decoding, plain
+from .. import recording
+from . import decoding, plain, recorded
 from .arguments import FILLS, LAYOUTS, MATHS, check_device
 from .functional import resolve_padding, triangular_conv1d
 
@@ -170,6 +171,9 @@ class TriangularConv1d(nn.Module):
                                   self.pad, self.diagonal, self.activation or "none")
                 if y is not None:
                     return y
+            elif recording.active is not None:
+                recorded.decode(cache.inputs, self.weight, self.bias, gate, residual, self.heads, self.kernel_size, end - begin, self.pad,
+                                self.diagonal, self.activation or "none")
             return self._rows(cache.inputs[:, :end], begin, end, gate, residual)
 
     def _rows(self, seen, begin, end, gate, residual):

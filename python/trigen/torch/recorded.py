@@ -4,7 +4,7 @@ of these shapes, strides and addresses, so that a list recorded on one machine t
 from __future__ import annotations
 
 from .. import problem, recording
-from . import arguments, cuda
+from . import arguments, cuda, decoding
 
 
 def _contiguous_first(tensors, sizes, layout):
@@ -53,3 +53,29 @@ def grad_weight(grad, x, weight_size, weight_dtype, bias, pad, layout, fill, dia
     sizes = arguments.check_activations(x, weight_size, layout)
     _add("grad_weight", (x, grad), sizes, None, weight_dtype, pad, layout, fill, diag, math,
          ("bias" if bias else "", "zero_outside" if sizes.n == sizes.T else ""))
+
+
+def decode(inputs, weight, bias, gate, residual, heads: int, taps: int, rows: int, pad: int, diagonal: int, activation: str) -> None:
+    """Of decoding.rows: as many problems as it runs for so many rows."""
+    batch, tokens, features = inputs.shape
+    sizes = arguments.Sizes(batch, heads, tokens, features // heads, taps, tokens)
+    diagonal = problem.effective_diagonal("lower", diagonal, tokens)
+    strides, wstrides = cuda.activation_strides(inputs, sizes, "btd"), cuda.weight_strides(weight, sizes)
+    if diagonal is None or strides is None or wstrides is None or recording.active is None:
+        return
+    epilogue = ("bias" if bias is not None else "", activation if activation != "none" else "", "gate" if gate is not None else "",
+                "residual" if residual is not None else "")
+    for first in range(0, rows, decoding.MOST_ROWS):
+        count = min(decoding.MOST_ROWS, rows - first)
+        if not decoding.serves(inputs, weight, bias, *(None if one is None else one[:, first : first + count] for one in (gate, residual)), count):
+            return
+        low = inputs.data_ptr()
+        for tensor in (gate, residual):
+            if tensor is not None:
+                tensor, few = tensor[:, first : first + count], sizes._replace(n=count, T=count)
+                apart = cuda.activation_strides(tensor, few, "btd") or cuda.activation_strides(tensor.contiguous(), few, "btd")
+                low |= (0 if cuda.activation_strides(tensor, few, "btd") is None else tensor.data_ptr()) | (apart[0] | apart[1] | apart[2]) * tensor.element_size()
+        recording.active.add(problem.text(
+            "decode", cuda._NAME[inputs.dtype], batch, heads, tokens, sizes.D, taps, pad, rows=decoding._capacity(count, tokens), diag=diagonal,
+            wdtype=cuda._NAME[weight.dtype], align=cuda._alignment(cuda._ELEMENT[inputs.dtype], low & 15, [features, sizes.D, *strides]),
+            walign=cuda._alignment(cuda._ELEMENT[weight.dtype], weight.data_ptr() & 15, wstrides), epilogue=epilogue))
