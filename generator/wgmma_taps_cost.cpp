@@ -13,15 +13,19 @@ namespace {
 
 using namespace wgmma_taps_sm90;
 
-constexpr double kStartSeconds = 3e-6;    // first loads and last stores, which nothing overlaps
-constexpr double kTensorShare = 0.8;      // of the datasheet's rate: the power limit on random data
-constexpr double kFeedBytes = 70e9;       // per second from the L2 into one SM
-constexpr double kLatencySeconds = 1e-6;  // of a load under load
-constexpr double kStepSeconds = 0.1e-6;   // the input's next block, and products of another width
-constexpr double kTileSeconds = 1.5e-6;   // of an output tile of 128 x 256: drain, conversion, stores
-constexpr double kPackBytes = 2.5e12;     // per second
+constexpr double kStartSeconds = 2e-6;      // first loads and last stores, which nothing overlaps
+constexpr double kTensorShare = 1.0;        // of the ceiling, at the power limit
+constexpr double kDiagonalShare = 0.68;     // of a block's time, where it crosses the diagonal
+constexpr double kReadShare = 1.1;          // of the time that shared memory needs for a product's operands
+constexpr double kAloneShare = 1.15;        // one warpgroup: no other one multiplies while it waits
+constexpr double kInputSeconds = 0.85e-6;   // to transpose a block of the input; as long again to load it
+constexpr double kFeedBytes = 70e9;         // per second from the L2 into one SM
+constexpr double kLatencySeconds = 0.5e-6;  // of a load under load
+constexpr double kStepSeconds = 0.1e-6;     // the input's next block, and products of another width
+constexpr double kTileSeconds = 2e-6;       // of an output tile of 128 x 256: drain, conversion, stores
+constexpr double kPackBytes = 2.5e12;       // per second
 constexpr double kDramEfficiency = 0.92;
-constexpr double kWeightShare = 0.65;  // grad_weight: of the datasheet's rate, B is read at half of its own
+constexpr double kWeightShare = 0.80;  // grad_weight: of the datasheet's rate, B is read at half of its own
 constexpr double kPartBytes = 3e12;    // per second, of incomplete sums
 
 // grad_weight: every block of the triangle and group of taps has as many steps, shared evenly.
@@ -43,7 +47,7 @@ Prediction predict_weight(const Candidate& candidate, const DeviceModel& device,
   r.l2_s = steps * 2 * kPanelBytes / (kFeedBytes * device.sms);
   r.fixed_s = kLaunchSeconds + kStartSeconds;
   if (shares.rest() > 0)
-    r.fixed_s += kNextLaunchSeconds + 2.0 * static_cast<double>(shares.workspace_bytes()) / kPartBytes;
+    r.fixed_s += kNextLaunchSeconds + 8.0 * weight::kSums * (shares.rest() + shares.sharers()) / kPartBytes;
   r.seconds = r.fixed_s + soft_max({r.compute_s, r.dram_s});
   name_limiter(r, "tensor");
   return r;
@@ -72,22 +76,29 @@ Prediction predict_wgmma_taps_sm90(const Candidate& candidate, const DeviceModel
                                                                   : 0;
   const double tile = kTileSeconds * c.tile_m * c.tile_n / 32768 * (1 + activation);
   double feed_bytes = 0;
+  // One block of 64 tokens by 64 by the tile's features, of one tap.
+  const double feed = static_cast<double>(kPanelBytes) / std::max(1, c.cluster) / kFeedBytes;
+  const double latency = kLatencySeconds / std::max(1, c.stages - 1) / panels(c);
+  // A product of n columns takes n / 2 cycles, and its operands n / 4 + 16 to read.
+  const double reads = kReadShare * (c.tile_m / 4.0 + 20) / (c.tile_m / 2.0);
+  const double multiply = slower * 2.0 * kPanel * kPanel * c.tile_n / rate * std::max(1.0, reads) *
+                          (consumers(c) == 1 ? kAloneShare : 1);
+  const double block = soft_max({std::max(multiply, feed), latency});
+  const double input = input_buffers(shape, c) > 1 ? kInputSeconds : 2 * kInputSeconds;
   const auto seconds = [&](int row) {
+    std::vector<int> active;
+    for (int panel = 0; panel < panels(c) && row * c.tile_m + kPanel * panel < tokens; ++panel)
+      active.push_back(wgmma_sm90::Reach(fill, row * c.tile_m + kPanel * panel, diag, blocks).active);
     double sum = tile;
-    int most = 0;
-    for (int panel = 0; panel < panels(c); ++panel) {
-      const int first = row * c.tile_m + kPanel * panel;
-      if (first >= tokens) continue;
-      const int active = wgmma_sm90::Reach(fill, first, diag, blocks).active;
-      most = std::max(most, active);
-      // One block of 64 tokens by 64 by the tile's features, of every tap.
-      const double tensor = 2.0 * kPanel * kPanel * c.tile_n / rate;
-      const double feed = static_cast<double>(kPanelBytes) / std::max(1, c.cluster) / kFeedBytes;
-      const double latency = kLatencySeconds / std::max(1, c.stages - 1) / panels(c);
-      sum += slower * active * static_cast<double>(p.K) * soft_max({std::max(tensor, feed), latency});
-      feed_bytes += static_cast<double>(active) * static_cast<double>(p.K) * kPanelBytes * columns;
+    for (int step = 0, most = *std::max_element(active.begin(), active.end()); step < most; ++step) {
+      double count = 0;
+      for (int reach : active) {
+        feed_bytes += reach > step ? static_cast<double>(p.K) * kPanelBytes * columns : 0;
+        count += reach <= step ? 0 : diag == 0 && reach == step + 1 ? kDiagonalShare : 1;
+      }
+      sum += std::max(count * static_cast<double>(p.K) * block, input) + kStepSeconds;
     }
-    return sum + most * kStepSeconds;
+    return sum;
   };
   std::vector<double> row_seconds;
   double mean = 0, longest = 0;
@@ -116,7 +127,7 @@ Prediction predict_wgmma_taps_sm90(const Candidate& candidate, const DeviceModel
   r.tail_s = (longest - mean) * scale;
   r.dram_s = count_work(p).min_bytes / (device.dram_bytes_per_s * kDramEfficiency);
   r.l2_s = feed_bytes / (kFeedBytes * device.sms);
-  r.fixed_s = kLaunchSeconds + kStartSeconds + kNextLaunchSeconds +
+  r.fixed_s = kLaunchSeconds + kStartSeconds +
               weights * (2 + static_cast<double>(element_size(p.wdtype))) / kPackBytes;
   r.seconds = r.fixed_s + soft_max({r.compute_s + r.tail_s, r.dram_s});
   name_limiter(r, "tensor");

@@ -35,8 +35,17 @@ TRIGEN_HOST_DEVICE constexpr int input_panels(const Shape& s, const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int transposed_bytes(const Shape& s, const Config& c) {
   return 128 * features(s, c);
 }
+TRIGEN_HOST_DEVICE constexpr int input_bytes(const Shape& s, const Config& c, int buffers) {
+  return buffers * input_panels(s, c) * kPanelBytes + 2 * transposed_bytes(s, c);
+}
+// Blocks of the input that are loaded ahead, as they come: two where the weights and an output panel of each
+// warpgroup leave the room.
+TRIGEN_HOST_DEVICE constexpr int input_buffers(const Shape& s, const Config& c) {
+  const int rest = kSharedLimit - kBarrierBytes - c.stages * stage_bytes(c) - input_bytes(s, c, 2);
+  return rest >= consumers(c) * kPanelBytes ? 2 : 1;
+}
 TRIGEN_HOST_DEVICE constexpr int input_bytes(const Shape& s, const Config& c) {
-  return input_panels(s, c) * kPanelBytes + 2 * transposed_bytes(s, c);
+  return input_bytes(s, c, input_buffers(s, c));
 }
 
 // Output panels that each multiplying warpgroup can stage. 0: too many stages.

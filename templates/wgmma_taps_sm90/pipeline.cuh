@@ -21,12 +21,13 @@ struct Geometry {
   static constexpr int kStageBytes = stage_bytes(c);
   static constexpr int kFeatures = features(s, c);
   static constexpr int kInputPanels = input_panels(s, c);
+  static constexpr int kInputBuffers = input_buffers(s, c);
   static constexpr int kTransposedBytes = transposed_bytes(s, c);
   static constexpr int kStorePanels = store_panels(s, c);
   static constexpr int kSharedBytes = shared_bytes(s, c);
   static constexpr int kOutput = kStages * kStageBytes;  // offsets in shared memory
   static constexpr int kInput = kOutput + kConsumers * kStorePanels * kPanelBytes;
-  static constexpr int kTransposed = kInput + kInputPanels * kPanelBytes;
+  static constexpr int kTransposed = kInput + kInputBuffers * kInputPanels * kPanelBytes;
 
   static_assert(s.dtype != DType::kF32 && s.layout == Layout::kBTD, "16-bit data, features contiguous");
   static_assert(s.op == Op::kForward || s.op == Op::kGradInput, "dW has another shape");
@@ -36,27 +37,29 @@ struct Geometry {
   static_assert(kStages >= 2 && kStages <= 16, "a ring has at least two stages");
   static_assert(kCluster == 1 || kCluster == 2, "column tiles that share the weights");
   static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");
-  static_assert(8 * (2 * kStages + 5) <= kBarrierBytes, "the barriers fit");
+  static_assert(8 * (2 * kStages + 6) <= kBarrierBytes, "the barriers fit");
 };
 
-// The ring of weight tiles, and the barriers of the input: `loaded` completes when a block has landed,
+// The ring of weight tiles, and the barriers of the input: loaded[i] completes when a block has landed,
 // ready[i] when it lies transposed in buffer i, done[i] when every consumer warp has let go of that.
 template <Kernel C>
 struct Shared : wgmma_sm90::Ring<Geometry<C>> {
   using G = Geometry<C>;
-  __device__ __forceinline__ unsigned input(int panel) const {
-    return this->base + G::kInput + panel * kPanelBytes;
+  __device__ __forceinline__ unsigned input(int buffer, int panel) const {
+    return this->base + G::kInput + (buffer * G::kInputPanels + panel) * kPanelBytes;
   }
   __device__ __forceinline__ unsigned transposed(int buffer) const {
     return this->base + G::kTransposed + buffer * G::kTransposedBytes;
   }
-  __device__ __forceinline__ unsigned loaded() const { return this->barriers + 16 * G::kStages; }
-  __device__ __forceinline__ unsigned ready(int buffer) const { return loaded() + 8 + 8 * buffer; }
-  __device__ __forceinline__ unsigned done(int buffer) const { return loaded() + 24 + 8 * buffer; }
+  __device__ __forceinline__ unsigned loaded(int buffer) const {
+    return this->barriers + 16 * G::kStages + 8 * buffer;
+  }
+  __device__ __forceinline__ unsigned ready(int buffer) const { return loaded(2 + buffer); }
+  __device__ __forceinline__ unsigned done(int buffer) const { return loaded(4 + buffer); }
 
   __device__ __forceinline__ void init() const {
-    ptx::mbarrier_init(loaded(), 1);
     for (int i = 0; i < 2; ++i) {
+      ptx::mbarrier_init(loaded(i), 1);
       ptx::mbarrier_init(ready(i), 1);
       ptx::mbarrier_init(done(i), 4 * G::kConsumers);
     }

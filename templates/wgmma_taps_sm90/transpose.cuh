@@ -29,15 +29,16 @@ struct Steps {
 // One thread.
 template <Kernel C>
 __device__ __forceinline__ void load_input(const Shared<C>& shared, const Work<C>& work, const Steps<C>& at,
-                                           const TensorMap& map_in) {
+                                           int buffer, const TensorMap& map_in) {
   using G = Geometry<C>;
   int head, batch, feature;
   work.locate(at.column, head, batch, feature);
   const int first = feature - reach_left(C.shape) - extra_left(C.shape), token = work.token(at.step);
-  ptx::mbarrier_arrive_expect(shared.loaded(), G::kInputPanels * kPanelBytes);
+  ptx::mbarrier_arrive_expect(shared.loaded(buffer), G::kInputPanels * kPanelBytes);
 #pragma unroll
   for (int i = 0; i < G::kInputPanels; ++i)
-    ptx::tma_load(shared.input(i), map_in, shared.loaded(), first + i * kPanel, token, head, batch);
+    ptx::tma_load(shared.input(buffer, i), map_in, shared.loaded(buffer), first + i * kPanel, token, head,
+                  batch);
 }
 
 // Three warps, `warp` 0 to 2.
@@ -48,11 +49,13 @@ __device__ __forceinline__ void transpose_input(const Shared<C>& shared, const W
   constexpr int kChunks = G::kFeatures / 8, kUnits = 2 * kChunks;  // of 8 features by 32 tokens
   const bool leader = warp == 0 && lane == 0;
   Steps<C> now(work), ahead(work);
-  if (leader && ahead.next()) load_input<C>(shared, work, ahead, map_in);
+  if (leader)
+    for (int i = 0; i < G::kInputBuffers && ahead.next(); ++i) load_input<C>(shared, work, ahead, i, map_in);
   int buffer = 0;
-  unsigned parity = 0, loaded = 0;
+  unsigned parity = 0;
+  wgmma_sm90::RingPosition<G::kInputBuffers> from;
   while (now.next()) {
-    ptx::mbarrier_wait(shared.loaded(), loaded);
+    ptx::mbarrier_wait(shared.loaded(from.stage), from.parity);
     ptx::mbarrier_wait(shared.done(buffer), parity ^ 1);
     const unsigned to = shared.transposed(buffer);
 #pragma unroll 4
@@ -60,8 +63,8 @@ __device__ __forceinline__ void transpose_input(const Shared<C>& shared, const W
       const unsigned chunk = unit / 2, half = unit % 2;
       unsigned word[4];
       // 128-byte swizzle: 16-byte chunk ^ row % 8.
-      ptx::ldmatrix_x4_trans(
-          word, shared.input(chunk / 8) + (32 * half + lane) * 128 + (((chunk % 8) ^ (lane % 8)) << 4));
+      ptx::ldmatrix_x4_trans(word, shared.input(from.stage, chunk / 8) + (32 * half + lane) * 128 +
+                                       (((chunk % 8) ^ (lane % 8)) << 4));
       ptx::stmatrix_x4(to + ((4 * half + lane / 8) * G::kFeatures + 8 * chunk + lane % 8) * 16, word[0],
                        word[1], word[2], word[3]);
     }
@@ -69,9 +72,9 @@ __device__ __forceinline__ void transpose_input(const Shared<C>& shared, const W
     ptx::named_barrier(3, 96);
     if (leader) {
       ptx::mbarrier_arrive(shared.ready(buffer));
-      if (ahead.next()) load_input<C>(shared, work, ahead, map_in);
+      if (ahead.next()) load_input<C>(shared, work, ahead, from.stage, map_in);
     }
-    loaded ^= 1;
+    from.advance();
     buffer ^= 1;
     if (buffer == 0) parity ^= 1;
   }
