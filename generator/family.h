@@ -20,6 +20,7 @@ namespace trigen {
 // Made anew by the runtime for every run: 4 axes, boxes of 64 rows of 128 bytes (64 elements of 16 bits, 32
 // of f32), 128-byte swizzle.
 //   kX, kY        Params::x, y          (d, t, h, b)
+//   kPre, kGate, kResidual              Params' fields of these names, as kX
 //   kW            Params::w             (s, t, 1, h)
 //   kTransposedW  Params::workspace     (t, s, 1, h), f32: W's transpose (templates/wgmma_tf32_sm90.h)
 //   kPackedW      Params::workspace     (s, t, j, h), x's type, as the packing launch left it
@@ -37,8 +38,12 @@ enum class MappedTensor : int {
   kRoundedW,
   kRoundedStepX,
   kRoundedStepY,
-  kPackedW
+  kPackedW,
+  kPre,
+  kGate,
+  kResidual
 };
+inline constexpr int kMostMaps = 6;  // of a launch
 
 // One kernel launch of a plan.
 struct Launch {
@@ -46,8 +51,8 @@ struct Launch {
   uint32_t grid[3] = {1, 1, 1};
   uint32_t block[3] = {1, 1, 1};
   uint32_t cluster = 1;
-  uint32_t shared_bytes = 0;                     // dynamic shared memory
-  llvm::SmallVector<MappedTensor, 3> maps = {};  // in the order of the kernel's parameters, 3 at most
+  uint32_t shared_bytes = 0;                             // dynamic shared memory
+  llvm::SmallVector<MappedTensor, kMostMaps> maps = {};  // in the order of the kernel's parameters
   // May start before the launch ahead of it has ended: its kernel waits for that one's writes by itself
   // (griddepcontrol, sm_90 and later). Not of the first launch.
   bool early = false;

@@ -222,8 +222,8 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
 }
 
 CUresult Executable::launch_mapped(const Step& step, const Params& params, CUstream stream) const {
-  CUtensorMap maps[3];
-  void* arguments[4] = {const_cast<Params*>(&params)};
+  CUtensorMap maps[kMostMaps];
+  void* arguments[1 + kMostMaps] = {const_cast<Params*>(&params)};
   const Problem& problem = candidate_.problem;
   for (size_t i = 0; i < step.maps.size(); ++i) {
     const CUresult result =

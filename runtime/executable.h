@@ -51,7 +51,7 @@ class Executable {
     cuda::CUfunction function = nullptr;
     uint32_t grid[3], block[3], cluster = 1, shared_bytes = 0;
     bool early = false;
-    llvm::SmallVector<MappedTensor, 3> maps;
+    llvm::SmallVector<MappedTensor, kMostMaps> maps;
   };
   // With tensor maps after Params, made on the stack for this run.
   cuda::CUresult launch_mapped(const Step& step, const Params& params, cuda::CUstream stream) const;

@@ -27,11 +27,21 @@ struct Mapping {
   unsigned rows;  // of a box
 };
 
+const Activations& activations_of(MappedTensor tensor, bool x, const Params& params) {
+  if (tensor == MappedTensor::kPre) return params.pre;
+  if (tensor == MappedTensor::kGate) return params.gate;
+  if (tensor == MappedTensor::kResidual) return params.residual;
+  return x ? params.x : params.y;
+}
+
 Mapping mapping_of(MappedTensor tensor) {
   switch (tensor) {
     case MappedTensor::kX:
       return {.weights = false, .transposed = false, .rounded = false, .x = true, .rows = 64};
     case MappedTensor::kY:
+    case MappedTensor::kPre:
+    case MappedTensor::kGate:
+    case MappedTensor::kResidual:
       return {.weights = false, .transposed = false, .rounded = false, .x = false, .rows = 64};
     case MappedTensor::kTransposedW:
       return {.weights = true, .transposed = true, .rounded = false, .x = false, .rows = 64};
@@ -58,7 +68,7 @@ CUresult encode_tensor_map(const DriverApi& api, MappedTensor tensor, DType dtyp
                            const Params& params, CUtensorMap* map) {
   if (tensor == MappedTensor::kPackedW) return encode_packed(api, dtype, params, map);
   const Mapping m = mapping_of(tensor);
-  const Activations& a = m.x ? params.x : params.y;
+  const Activations& a = activations_of(tensor, m.x, params);
   const auto T = static_cast<unsigned long long>(params.T), H = static_cast<unsigned long long>(params.H);
   const unsigned long long extents[4] = {m.weights ? T : static_cast<unsigned long long>(params.D), T,
                                          m.weights ? 1 : H,

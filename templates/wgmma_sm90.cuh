@@ -3,7 +3,8 @@
 // Blocks are persistent.
 //
 // The kernels take three tensor maps after Params: A's, B's and the output's (forward, grad_input: W, x or
-// dy, y or dx; grad_weight: dy, x, dW), all 4-dimensional boxes of 64 x 64 elements with 128-byte swizzle.
+// dy, y or dx; grad_weight: dy, x, dW), then those of pre, gate and residual where the problem has them, all
+// 4-dimensional boxes of 64 x 64 elements with 128-byte swizzle.
 #pragma once
 
 #include "pack.cuh"
@@ -13,13 +14,22 @@
 
 namespace trigen::wgmma_sm90 {
 
-template <Kernel C>
+template <Kernel C, class... Operands>
 __device__ __forceinline__ void run(const Params& p, const TensorMap& a, const TensorMap& b,
-                                    const TensorMap& output) {
-  if constexpr (C.shape.op == Op::kGradWeight)
+                                    const TensorMap& output, const Operands&... operands) {
+  if constexpr (C.shape.op == Op::kGradWeight) {
     run_grad_weight<C>(p, a, b, output);
-  else
-    run_product<C>(p, a, b, output);
+  } else {
+    constexpr Shape s = C.shape;
+    static_assert(sizeof...(operands) == s.pre + s.gate + s.residual,
+                  "a map for each tensor of the epilogue");
+    const TensorMap* const maps[] = {&operands..., nullptr};
+    run_product<C>(p, a, b,
+                   OutputMaps{.output = &output,
+                              .pre = s.pre ? maps[0] : nullptr,
+                              .gate = s.gate ? maps[s.pre] : nullptr,
+                              .residual = s.residual ? maps[s.pre + s.gate] : nullptr});
+  }
 }
 
 // The launch before a product whose W the copy engine cannot take: f32, or rows that are not aligned.

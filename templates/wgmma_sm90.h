@@ -20,14 +20,22 @@ TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) { return c.tile_n / kPa
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) {
   return (consumers(c) + panels(c)) * kPanelBytes;
 }
+// An epilogue with tensors of the output's shape: they pass through shared memory beside the output.
+TRIGEN_HOST_DEVICE constexpr bool exchanges(const Shape& s) { return s.pre || s.gate || s.residual; }
+// Buffers of kPanelBytes for each output panel: residual and gate come into them, the output and pre leave
+// from the same ones.
+TRIGEN_HOST_DEVICE constexpr int panel_buffers(const Shape& s) {
+  return s.pre || (s.gate && s.residual) ? 2 : 1;
+}
 // Output panels that each multiplying warpgroup can stage: what the ring leaves, at most its whole tile. 0:
 // too many stages.
-TRIGEN_HOST_DEVICE constexpr int store_panels(const Config& c) {
+TRIGEN_HOST_DEVICE constexpr int store_panels(const Shape& s, const Config& c) {
   const int room = kSharedLimit - kBarrierBytes - c.stages * stage_bytes(c);
-  return room < 0 ? 0 : schedule::min(panels(c), room / (consumers(c) * kPanelBytes));
+  return room < 0 ? 0 : schedule::min(panels(c), room / (consumers(c) * panel_buffers(s) * kPanelBytes));
 }
-TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
-  return c.stages * stage_bytes(c) + consumers(c) * store_panels(c) * kPanelBytes + kBarrierBytes;
+TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Shape& s, const Config& c) {
+  return c.stages * stage_bytes(c) + consumers(c) * store_panels(s, c) * panel_buffers(s) * kPanelBytes +
+         kBarrierBytes;
 }
 // setmaxnreg: the registers that the loading warpgroup keeps and that each multiplying one gets, in units
 // of 8.

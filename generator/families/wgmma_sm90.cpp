@@ -57,7 +57,9 @@ class WgmmaSm90 final : public Family {
   llvm::StringRef name() const override { return "wgmma_sm90"; }
   llvm::StringRef template_file() const override { return "wgmma_sm90.cuh"; }
   bool serves(const Target& target) const override { return target.wgmma; }
-  int64_t shared_bytes(const Problem&, const Config& c) const override { return geometry::shared_bytes(c); }
+  int64_t shared_bytes(const Problem& p, const Config& c) const override {
+    return geometry::shared_bytes(kernel_shape(p), c);
+  }
 
   std::optional<std::string> reject(const Problem& p, const Target& target, const Config& c) const override {
     if (!serves(target)) return text(name() + " does not run on " + target.name + "; it needs sm_90a");
@@ -85,7 +87,7 @@ class WgmmaSm90 final : public Family {
                   ": taps hold two stages and wait for a third; try stages=3");
     if (c.stages < 2 || c.stages > 12)
       return text("stages=" + llvm::Twine(c.stages) + ": " + name() + " takes 2 to 12");
-    if (geometry::store_panels(c) < 1)
+    if (geometry::store_panels(kernel_shape(p), c) < 1)
       return text("stages=" + llvm::Twine(c.stages) + " of " + llvm::Twine(geometry::stage_bytes(c)) +
                   " B leave too little of " + llvm::Twine(geometry::kSharedLimit) +
                   " B of shared memory to stage the output; try " +
@@ -198,7 +200,7 @@ class WgmmaSm90 final : public Family {
                    .grid = {grid, 1, 1},
                    .block = {static_cast<uint32_t>(geometry::threads(c)), 1, 1},
                    .cluster = static_cast<uint32_t>(c.cluster),
-                   .shared_bytes = static_cast<uint32_t>(geometry::shared_bytes(c)),
+                   .shared_bytes = static_cast<uint32_t>(shared_bytes(p, c)),
                    .maps = {}};
     const Tensor weights = packs(p) ? Tensor::kPackedW : Tensor::kW;
     if (packs(p)) {
@@ -220,6 +222,9 @@ class WgmmaSm90 final : public Family {
         product.maps = {Tensor::kY, Tensor::kX, c.vec_c == 8 && p.K == 1 ? Tensor::kW : Tensor::kX};
         break;
     }
+    if (p.epilogue.pre) product.maps.push_back(Tensor::kPre);
+    if (p.epilogue.gate) product.maps.push_back(Tensor::kGate);
+    if (p.epilogue.residual) product.maps.push_back(Tensor::kResidual);
     plan.launches.push_back(std::move(product));
     // With tiles of one width, none of them shared, there is nothing to add.
     if (p.op == Op::kGradWeight && (c.split_k > 1 || c.tile_n > 128)) {

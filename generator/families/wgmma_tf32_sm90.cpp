@@ -35,7 +35,7 @@ class WgmmaTf32Sm90 final : public Family {
   llvm::StringRef template_file() const override { return "wgmma_tf32_sm90.cuh"; }
   bool serves(const Target& target) const override { return target.wgmma; }
   int64_t shared_bytes(const Problem& p, const Config& c) const override {
-    return is_weight(p) ? wgmma_sm90::shared_bytes(c) : geometry::shared_bytes(c);
+    return is_weight(p) ? wgmma_sm90::shared_bytes(kernel_shape(p), c) : geometry::shared_bytes(c);
   }
 
   std::optional<std::string> reject(const Problem& p, const Target& target, const Config& c) const override {
@@ -47,7 +47,7 @@ class WgmmaTf32Sm90 final : public Family {
                   ": a swizzled row of shared memory holds 32 elements of f32; try 32");
     if (c.stages < 2 || c.stages > 12)
       return text("stages=" + llvm::Twine(c.stages) + ": " + name() + " takes 2 to 12");
-    if ((is_weight(p) ? wgmma_sm90::store_panels(c) : geometry::store_panels(c)) < 1)
+    if ((is_weight(p) ? wgmma_sm90::store_panels(kernel_shape(p), c) : geometry::store_panels(c)) < 1)
       return text("stages=" + llvm::Twine(c.stages) + " of " +
                   llvm::Twine(is_weight(p) ? wgmma_sm90::stage_bytes(c) : geometry::stage_bytes(c)) +
                   " B leave too little of " + llvm::Twine(geometry::kSharedLimit) +

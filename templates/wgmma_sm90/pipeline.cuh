@@ -20,8 +20,8 @@ struct Geometry {
   static constexpr int kCluster = c.cluster;
   static constexpr int kBytesA = kConsumers * kPanelBytes;
   static constexpr int kStageBytes = stage_bytes(c);
-  static constexpr int kStorePanels = store_panels(c);
-  static constexpr int kSharedBytes = shared_bytes(c);
+  static constexpr int kStorePanels = store_panels(C.shape, c), kPanelBuffers = panel_buffers(C.shape);
+  static constexpr int kSharedBytes = shared_bytes(C.shape, c);
   static constexpr int kReleasingWarps = 4 * kConsumers;  // of a block, for every stage
 
   static_assert(C.shape.layout == Layout::kBTD, "features contiguous");
@@ -90,6 +90,24 @@ struct Ring {
   }
 };
 
+// Barriers of the staging panels of a warpgroup, behind the ring's: the epilogue's operands have landed in
+// one (or it is free), its output is in it.
+template <Kernel C>
+struct PanelBarriers {
+  using G = Geometry<C>;
+  unsigned barriers;
+  __device__ __forceinline__ PanelBarriers(const Ring<G>& ring, unsigned group)
+      : barriers(ring.empty(G::kStages) + 16 * G::kStorePanels * group) {}
+  __device__ __forceinline__ unsigned fetched(int slot) const { return barriers + 16 * slot; }
+  __device__ __forceinline__ unsigned staged(int slot) const { return barriers + 16 * slot + 8; }
+  __device__ __forceinline__ void init() const {
+    for (int slot = 0; slot < G::kStorePanels; ++slot) {
+      ptx::mbarrier_init(fetched(slot), 1);
+      ptx::mbarrier_init(staged(slot), 4);  // warps
+    }
+  }
+};
+
 // Barriers and maps made ready; every thread of the block calls it first.
 template <Kernel C>
 __device__ __forceinline__ Ring<Geometry<C>> start(const TensorMap& m0, const TensorMap& m1,
@@ -99,6 +117,8 @@ __device__ __forceinline__ Ring<Geometry<C>> start(const TensorMap& m0, const Te
   const unsigned base = ptx::shared_address(wgmma_shared);
   const Ring<G> ring{base, base + G::kSharedBytes - kBarrierBytes};
   if (threadIdx.x == 0) {
+    if constexpr (exchanges(C.shape))
+      for (unsigned group = 0; group < G::kConsumers; ++group) PanelBarriers<C>(ring, group).init();
     ring.init();
     ptx::tma_prefetch(m0);
     ptx::tma_prefetch(m1);

@@ -12,25 +12,13 @@
 #include "params.h"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/wgmma.cuh"
+#include "wgmma_sm90/epilogue_panels.cuh"
+#include "wgmma_sm90/panels.cuh"
 #include "wgmma_sm90/pipeline.cuh"
 #include "wgmma_sm90/store.cuh"
 #include "wgmma_sm90/triangle.cuh"
 
 namespace trigen::wgmma_sm90 {
-
-// A tile's first panel in its head, and the panels of the whole tensor.
-struct Panels {
-  int batch_panels, head_units;
-  template <class G>
-  __device__ __forceinline__ int first(int column, int& head, unsigned rank) const {
-    head = column / head_units;
-    return ((column - head * head_units) * G::kCluster + static_cast<int>(rank)) * G::kPanels;
-  }
-  __device__ __forceinline__ void locate(int panel, int& batch, int& feature) const {
-    batch = panel / batch_panels;
-    feature = (panel - batch * batch_panels) * kPanel;
-  }
-};
 
 // The loading thread.
 template <Kernel C>
@@ -108,9 +96,8 @@ __device__ __forceinline__ void load_masked(unsigned (&a)[4][4], unsigned source
 // One multiplying warpgroup.
 template <Kernel C>
 __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geometry<C>>& ring, Deal deal,
-                                                 const Panels& panels, int tokens, int features, int diag,
-                                                 int blocks, unsigned rank, unsigned group,
-                                                 const TensorMap& map_out) {
+                                                 const Panels& panels, int tokens, int diag, int blocks,
+                                                 unsigned rank, unsigned group, const TensorMap& map_out) {
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   constexpr Fill kFill = product_fill(C.shape);
@@ -123,7 +110,13 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
       C.shape.T == 0 || (C.shape.fill == Fill::kLower ? C.shape.diag < 0 : C.shape.diag > 0);
   const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   RingPosition<G::kStages> at;
-  OutputPanels<C> output(ring, group);
+  constexpr bool kExchanges = exchanges(C.shape);
+  auto output = [&] {
+    if constexpr (kExchanges)
+      return ExchangedPanels<C>(ring, group);
+    else
+      return OutputPanels<C>(ring, group);
+  }();
   float sum[kN / 2];
 
   for (int row, column; deal.next(row, column);) {
@@ -173,24 +166,26 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     int head;
     const int panel = panels.first<G>(column, head, rank);
     // Rows without any weight have no sum. (Zeros written into `sum` would make the compiler keep it twice.)
-    const RowEpilogue<C> finish(p, head, tokens, features, first + static_cast<int>(16 * warp + lane / 4),
+    const RowEpilogue<C> finish(p, head, tokens, first + static_cast<int>(16 * warp + lane / 4),
                                 !kEmptyRows || reach.active > 0);
 #pragma unroll
     for (int i = 0; i < G::kPanels; ++i) {
-      int batch, feature;
-      panels.locate(panel + i, batch, feature);
-      output.store(sum + 32 * i, map_out, feature, first, head, batch,
-                   [&](const float* v, int column_of_panel, unsigned(&r)[2]) {
-                     finish(v, batch, feature + column_of_panel, r);
-                   });
+      if constexpr (kExchanges) {
+        output.store(sum + 32 * i, finish);
+      } else {
+        int batch, feature;
+        panels.locate(panel + i, batch, feature);
+        output.store(sum + 32 * i, map_out, feature, first, head, batch,
+                     [&](const float* v, int, unsigned(&r)[2]) { finish(v, nullptr, nullptr, r, nullptr); });
+      }
     }
   }
-  output.finish();
+  if constexpr (!kExchanges) output.finish();
 }
 
 template <Kernel C>
 __device__ __forceinline__ void run_product(const Params& p, const TensorMap& map_w, const TensorMap& map_in,
-                                            const TensorMap& map_out) {
+                                            const OutputMaps& maps) {
   using G = Geometry<C>;
   const int tokens = C.shape.T ? C.shape.T : p.T;
   const int features = C.shape.D ? C.shape.D : p.D;
@@ -208,16 +203,21 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
                   .clusters = clusters,
                   .cluster = static_cast<int>(blockIdx.x) / G::kCluster,
                   .longest_last = product_fill(C.shape) == Fill::kLower};
-  const Ring<G> ring = start<C>(map_w, map_in, map_out);
+  const Ring<G> ring = start<C>(map_w, map_in, *maps.output);
 
   const unsigned group = threadIdx.x / 128;
   if (group == G::kConsumers) {
     ptx::release_registers<load_registers(C.config)>();
     if (threadIdx.x == 128 * G::kConsumers)
       load_product<C>(ring, deal, panels, diag, blocks, rank, map_w, map_in);
+    if constexpr (exchanges(C.shape)) {  // one of the next warps for each multiplying warpgroup
+      const unsigned thread = threadIdx.x - 128 * G::kConsumers;
+      if (thread % 32 == 0 && thread > 0 && thread <= 32 * G::kConsumers)
+        move_panels<C>(ring, deal, panels, rank, thread / 32 - 1, maps);
+    }
   } else {
     ptx::claim_registers<sum_registers(C.config)>();
-    multiply_product<C>(p, ring, deal, panels, tokens, features, diag, blocks, rank, group, map_out);
+    multiply_product<C>(p, ring, deal, panels, tokens, diag, blocks, rank, group, *maps.output);
   }
   if constexpr (G::kCluster > 1) ptx::cluster_sync();  // no block may leave while a peer still writes into it
 }

@@ -195,9 +195,8 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
         for (int r = 0; r < 2; ++r) {  // rows + 8 * r
           float v[2];
 #pragma unroll
-          for (int e = 0; e < 2; ++e)
-            v[e] =
-                wgmma_sm90::activate_16bit<s.act>((any ? sum[32 * i + 4 * j + 2 * r + e] : 0.0f) + bias[e]);
+          for (int e = 0; e < 2; ++e) v[e] = (any ? sum[32 * i + 4 * j + 2 * r + e] : 0.0f) + bias[e];
+          wgmma_sm90::activate_pair<s.act, s.dtype>(v[0], v[1]);
           word[2 * j + r] = wgmma_sm90::pack<s.dtype>(v[0], v[1]);
         }
       }

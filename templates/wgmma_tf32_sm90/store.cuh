@@ -45,7 +45,7 @@ struct TokenEpilogue {
     if constexpr (s.bias) v[0] += bias, v[1] += bias;
     if constexpr (s.pre)
       if (inside) *at(p.pre) = make_float2(v[0], v[1]);
-    v[0] = wgmma_sm90::activate_16bit<s.act>(v[0]), v[1] = wgmma_sm90::activate_16bit<s.act>(v[1]);
+    wgmma_sm90::activate_pair<s.act, s.dtype>(v[0], v[1]);
     if constexpr (s.gate)
       if (inside) {
         const float2 g = *at(p.gate);

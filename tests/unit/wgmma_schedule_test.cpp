@@ -215,9 +215,9 @@ TEST(Geometry, SharedMemoryAsTheConfigsSay) {
   c.tile_m = 128, c.tile_n = 256, c.tile_k = 64, c.warps_m = 8, c.warps_n = 1, c.stages = 4,
   c.cluster = c.blocks = 1;
   EXPECT_EQ(stage_bytes(c), (128 + 256) * 64 * 2);
-  EXPECT_EQ(store_panels(c), 2);
-  EXPECT_EQ(shared_bytes(c), 4 * 49152 + 2 * 2 * 8192 + 512);
-  EXPECT_LE(shared_bytes(c), kSharedLimit);
+  EXPECT_EQ(store_panels(Shape{}, c), 2);
+  EXPECT_EQ(shared_bytes(Shape{}, c), 4 * 49152 + 2 * 2 * 8192 + 512);
+  EXPECT_LE(shared_bytes(Shape{}, c), kSharedLimit);
   EXPECT_EQ(threads(c), 384);
 }
 

@@ -1,0 +1,111 @@
+// The activations of Hopper's epilogue on every finite number of 16 bits: W is the identity, so y is
+// act(x) rounded once. On the emulated device, and (with TRIGEN_TEST_GPU) on this machine's GPU.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "generator/families/families.h"
+#include "runtime/compile.h"
+#include "runtime/plan.h"
+#include "tuner/numbers.h"
+#include "tuner/reference.h"
+#include "tuner/workbench.h"
+
+namespace trigen {
+namespace {
+
+struct Bounds {
+  double half_unit;              // rounding to the type, relative to the result
+  double relative;               // the approximation where v > -2, relative to the result
+  double below_minus_2, beyond;  // absolute, for v in [-3, -2], and below -3
+};
+// GELU: from the polynomials' errors in double precision (templates/wgmma_sm90/store.cuh), and two units in
+// the last place of f32 for the arithmetic. SiLU: the special-function unit's alone.
+constexpr double kUnit = 0x1p-23;
+Bounds bounds_of(DType type, Activation act) {
+  const double half = type == DType::kBF16 ? 0x1p-8 : 0x1p-11;
+  if (act == Activation::kSiLU) return {half, 8 * kUnit, 0x1p-26, 0x1p-26};
+  return type == DType::kBF16 ? Bounds{half, 0x1p-13, 1.3e-5, 1.1e-6} : Bounds{half, 0x1p-18, 5e-7, 2e-7};
+}
+
+class Activations : public testing::TestWithParam<const char*> {};
+
+TEST_P(Activations, AreWithinTheirBounds) {
+#ifdef TRIGEN_TEST_GPU
+  auto found = Device::open("");
+  if (!found) GTEST_SKIP() << "[SKIP] " << take_error(found.takeError()).message;
+  if (!(*found)->target().wgmma) GTEST_SKIP() << "[SKIP] no sm_90a here";
+  const Device* device = *found;
+#else
+  const Device* device = llvm::cantFail(Device::open(*llvm::cantFail(Driver::load_emulated("sm_90a")), 0));
+#endif
+  auto nvrtc = Nvrtc::choose(device->target());
+  if (!nvrtc) GTEST_SKIP() << "[SKIP] " << take_error(nvrtc.takeError()).message;
+  const Problem p = llvm::cantFail(parse_problem(GetParam()));
+  const Family& family = wgmma_sm90_family();
+  const Candidate candidate{p, &device->target(), &family, family.configs(p, device->target()).front(),
+                            false};
+  auto binary = compile(candidate, **nvrtc);
+  ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
+  Resolution resolution;
+  resolution.candidate = candidate;
+  resolution.binary = *binary;
+  auto plan = Plan::create(*device, resolution, {}, LoadFrom::kAuto);
+  ASSERT_TRUE(static_cast<bool>(plan)) << take_error(plan.takeError()).message;
+
+  auto bench = llvm::cantFail(Workbench::create(*device, p));
+  const ContextScope scope(device->api(), bench->context());
+  const auto put = [&](Role role, const std::vector<uint16_t>& values) {
+    ASSERT_EQ(device->api().cuMemcpyHtoD(reinterpret_cast<cuda::CUdeviceptr>(bench->data(0, role)),
+                                         values.data(), 2 * values.size()),
+              cuda::CUDA_SUCCESS);
+  };
+  constexpr int kNumbers = 1 << 16;
+  ASSERT_EQ(p.B * p.T * p.D, kNumbers);
+  std::vector<uint16_t> x(kNumbers), w(static_cast<size_t>(p.T * p.T)), y(kNumbers);
+  for (int i = 0; i < kNumbers; ++i) {
+    x[static_cast<size_t>(i)] = static_cast<uint16_t>(i);
+    if (!std::isfinite(load_element(p.dtype, x.data(), i))) x[static_cast<size_t>(i)] = 0;
+  }
+  for (int64_t t = 0; t < p.T; ++t)
+    for (int64_t s = 0; s < p.T; ++s)
+      store_element(p.dtype, w.data(), t * p.T + s, s > t ? NAN : s == t ? 1.0f : 0.0f);
+  put(Role::kX, x);
+  put(Role::kW, w);
+  const trigen_args args = llvm::cantFail(bench->args(0, (*plan)->workspace_bytes()));
+  auto error = (*plan)->run(args, bench->stream());
+  ASSERT_FALSE(static_cast<bool>(error)) << take_error(std::move(error)).message;
+  llvm::cantFail(bench->synchronize());
+  ASSERT_EQ(device->api().cuMemcpyDtoH(
+                y.data(), reinterpret_cast<cuda::CUdeviceptr>(bench->data(0, Role::kY)), 2 * y.size()),
+            cuda::CUDA_SUCCESS);
+
+  const Bounds bounds = bounds_of(p.dtype, p.epilogue.act);
+  const double least = p.dtype == DType::kF16 ? 0x1p-25 : 0x1p-126;  // half a subnormal; f32's flushed ones
+  double worst = 0;
+  int wrong = 0;
+  for (int i = 0; i < kNumbers; ++i) {
+    const double v = load_element(p.dtype, x.data(), i), expected = activate(p.epilogue.act, v);
+    const double of_result = std::abs(expected) * (bounds.half_unit + bounds.relative);
+    const double allowed = least + (v > -2 ? of_result
+                                           : std::abs(expected) * bounds.half_unit +
+                                                 (v >= -3 ? bounds.below_minus_2 : bounds.beyond));
+    const double off = std::abs(load_element(p.dtype, y.data(), i) - expected);
+    worst = std::max(worst, off / allowed);
+    if (!(off <= allowed) && ++wrong <= 5)
+      ADD_FAILURE() << "of " << v << ": " << load_element(p.dtype, y.data(), i) << " instead of " << expected
+                    << ", off by " << off << ", allowed " << allowed;
+  }
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GT(worst, 0.5);  // the bounds mean something
+}
+
+INSTANTIATE_TEST_SUITE_P(Problems, Activations,
+                         testing::Values("forward,dtype=bf16,B=16,T=64,D=64,epilogue=gelu",
+                                         "forward,dtype=f16,B=16,T=64,D=64,epilogue=gelu",
+                                         "forward,dtype=bf16,B=16,T=64,D=64,epilogue=silu",
+                                         "forward,dtype=f16,B=16,T=64,D=64,epilogue=silu"));
+
+}  // namespace
+}  // namespace trigen
