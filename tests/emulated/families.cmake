@@ -104,3 +104,21 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
                          SKIP_REGULAR_EXPRESSION "no compiler here makes")
   endforeach()
 endif()
+
+# Residual, gate and pre beside the output: buffers used again inside a tile (4 stages, and none to spare), pairs of blocks, small tiles that a block has several of.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(config 128x256:8:4:1 128x256:8:3:2 128x128:8:5:2 64x64:4:12:1)
+    string(REPLACE ":" ";" part ${config})
+    list(GET part 0 tile)
+    list(GET part 1 warps)
+    list(GET part 2 stages)
+    list(GET part 3 cluster)
+    string(REPLACE ":" "_" name ${config})
+    add_test(NAME emulated.exchange.${name}
+             COMMAND trigen_program verify --device emulated:sm_90a --limit 3e8 --problems ${CMAKE_CURRENT_SOURCE_DIR}/problems_exchange.txt
+                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x8x8,cluster=${cluster},blocks=1)
+    set_tests_properties(emulated.exchange.${name} PROPERTIES LABELS emulated TIMEOUT 900
+                         ENVIRONMENT TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-exchange-${name}.db
+                         SKIP_REGULAR_EXPRESSION "no compiler here makes")
+  endforeach()
+endif()
