@@ -12,13 +12,13 @@
 
 namespace trigen::wgmma_sm90 {
 
-// activate() of two values with few instructions: one thread has up to 128 values to do for every tile. Both
-// activations are v / (1 + 2^t): SiLU with t = -v log2(e); GELU with t = log2 of (1 - Phi(v)) / Phi(v), an
-// odd function of v, here v times a polynomial in v^2. The special-function unit makes 2^t, and one
-// reciprocal for both values, whose product must stay finite: v is held above `least`, where t = 60 and the
-// result is nothing. Above zero t falls without end and the result is v. Errors of GELU against erf's in
-// double precision, 0 < v relative, -2 < v < 0 relative, anywhere absolute (|v| < 1, else relative): for bf16
-// 2^-14, 2^-13, 1.7e-5; else 2^-20, 2^-18, 3e-7 (tests/emulated/activation_test.cpp).
+// activate() of two values with few instructions, for outputs of 16 bits: one thread has up to 128 values to
+// do for every tile. Both activations are v / (1 + 2^t): SiLU with t = -v log2(e); GELU with t = log2 of (1 -
+// Phi(v)) / Phi(v), an odd function of v, here v times a polynomial in v^2. The special-function unit makes
+// 2^t, and one reciprocal for both values, whose product must stay finite: v is held above `least`, where t =
+// 60 and the result is nothing. Above zero t falls without end and the result is v. Errors of GELU against
+// erf's in double precision, 0 < v relative, -2 < v < 0 relative, anywhere absolute (|v| < 1, else relative):
+// for bf16 2^-14, 2^-13, 1.7e-5; for f16 2^-20, 2^-18, 3e-7 (tests/emulated/activation_test.cpp).
 template <Activation A, DType kType>
 __device__ __forceinline__ void activate_pair(float& low, float& high) {
   if constexpr (A != Activation::kNone) {
