@@ -151,8 +151,12 @@ __device__ __forceinline__ void store_vector(const Params& p, const Sizes& z, in
     auto* to = static_cast<float*>(p.workspace) +
                ((static_cast<long long>(blockIdx.z) * z.H + head) * z.T + row) * pitch + column;
 #pragma unroll
-    for (int i = 0; i < kVec; i += 4)
-      *reinterpret_cast<float4*>(to + i) = make_float4(v[i], v[i + 1], v[i + 2], v[i + 3]);
+    for (int i = 0; i < kVec; i += 4) {
+      // By instruction: NVRTC 12.9 and 13.0 split every other assignment of a float4 into four stores.
+      const unsigned w[4] = {__float_as_uint(v[i]), __float_as_uint(v[i + 1]), __float_as_uint(v[i + 2]),
+                             __float_as_uint(v[i + 3])};
+      ptx::store_global<16>(to + i, w);
+    }
   } else {
     store_weights<C>(p, z, head, row, column, v);
   }
