@@ -294,6 +294,30 @@ TEST_F(Program, ProfileCountsExactlyAndFindsNoBankConflicts) {
   EXPECT_EQ(counters["local_bytes"], 0);
 }
 
+TEST_F(Program, ProfileFindsNoBankConflictsInTransposedTf32) {
+  NEEDS_COMPILER("sm_90a");
+  for (const char* op : {"forward", "grad_input"}) {
+    const bool forward = std::string(op) == "forward";
+    const Finished done =
+        run({"profile", std::string(op) + ",dtype=f32,math=tf32,B=1,T=256,D=128", "--json", "--arch",
+             "sm_90a", "--candidate",
+             std::string("wgmma_tf32_sm90:tile=256x128x32,warps=1x8,stages=4,splitk=1,vec=") +
+                 (forward ? "4" : "1") + "x4x4,cluster=1,blocks=1"});
+    if (done.err.find("no emulated device") != std::string::npos) GTEST_SKIP() << "[SKIP] " << done.err;
+    ASSERT_EQ(done.code, 0) << done.err;
+    const nlohmann::json out = nlohmann::json::parse(done.out);
+    ASSERT_EQ(out["kernels"].size(), forward ? 1u : 2u);  // W is transposed first
+    const nlohmann::json& counters = out["kernels"].back();
+    // panels of 64 tokens take part in 2, 4, 6 and 8 steps of 32
+    EXPECT_EQ(counters["matrix_flops"], 2 * (2 + 4 + 6 + 8) * 64 * 32 * 128);
+    EXPECT_EQ(counters["async_copy_bytes"], ((2 + 4 + 6 + 8) * 64 + 8 * 128) * 32 * 4);
+    EXPECT_EQ(counters["shared_load_requests"], 8 * 8 * 8);  // steps, warps, words of 8 bytes
+    EXPECT_EQ(counters["shared_load_conflicts"], 0);
+    EXPECT_EQ(counters["shared_store_conflicts"], 0);
+    EXPECT_EQ(counters["local_bytes"], 0);
+  }
+}
+
 TEST_F(Program, InterruptKeepsWhatIsDone) {
   NEEDS_COMPILER("sm_70");
   const pid_t child = start({"tune", "--no-device", "--arch", "sm_70", "--list", "mixers"});
