@@ -19,12 +19,13 @@ namespace trigen {
 // A tensor that a launch passes as a tensor map after Params, for the bulk tensor copies of sm_90 and later.
 // Made anew by the runtime for every run: 4 axes, boxes of 64 rows of 128 bytes (64 elements of 16 bits, 32
 // of f32), 128-byte swizzle.
-//   kX, kY        Params::x, y          (d, t, h, b)
+//   kX, kY           Params::x, y       (d, t, h, b)
 //   kPre, kGate, kResidual              Params' fields of these names, as kX
-//   kW            Params::w             (s, t, 1, h)
-//   kTransposedW  Params::workspace     (t, s, 1, h), f32: W's transpose (templates/wgmma_tf32_sm90.h)
-//   kPackedW      Params::workspace     (s, t, j, h), x's type, as the packing launch left it
-//   (templates/pack.h)
+//   kW               Params::w          (s, t, 1, h)
+//   kPackedRoundedW  Params::workspace, f32: W (s, t, 1, h) or its transpose (t, s, 1, h), as the launch
+//                    before wrote it (templates/wgmma_tf32_sm90.h)
+//   kPackedW         Params::workspace  (s, t, j, h), x's type, as the packing launch left it
+//                    (templates/pack.h)
 // The others are of f32 tensors, and loads through them round to tf32:
 //   kRoundedX, kRoundedY, kRoundedW     as above
 //   kRoundedStepX, kRoundedStepY        with boxes of 32 rows: one step along k of 32
@@ -32,7 +33,7 @@ enum class MappedTensor : int {
   kX,
   kY,
   kW,
-  kTransposedW,
+  kPackedRoundedW,
   kRoundedX,
   kRoundedY,
   kRoundedW,
@@ -70,9 +71,8 @@ const Launch& product_launch(const LaunchPlan& plan, Op op);
 // "trigen_forward", "trigen_grad_input", "trigen_grad_weight", "trigen_decode".
 llvm::StringRef entry_name(Op op);
 // "trigen_" + the name of the template's function.
-inline constexpr llvm::StringLiteral kReduceEntry = "trigen_reduce";        // after split_k > 1
-inline constexpr llvm::StringLiteral kTransposeEntry = "trigen_transpose";  // W into the workspace, first
-inline constexpr llvm::StringLiteral kPackEntry = "trigen_pack_weights";    // W into the workspace, first
+inline constexpr llvm::StringLiteral kReduceEntry = "trigen_reduce";      // after split_k > 1
+inline constexpr llvm::StringLiteral kPackEntry = "trigen_pack_weights";  // W into the workspace, first
 
 // A thread block (a cluster where there are such) of the plan's product_launch that is counted for all of its
 // kind (generator/counts.h): which one, and its work.

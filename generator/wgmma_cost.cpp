@@ -132,7 +132,7 @@ Load product_work(const Model& m) {
 constexpr int kSamples = 8;
 
 // forward and grad_input of wgmma_tf32_sm90: features by tokens, steps of 32 along k that panels of 64 tokens
-// take part in. grad_input transposes W first.
+// take part in. Some pack W first.
 Load transposed_work(const Model& m) {
   const Problem& p = m.p;
   const Config& c = m.c;
@@ -172,7 +172,7 @@ Load transposed_work(const Model& m) {
   const double walks = std::max(0.0, all * 32 / static_cast<double>(p.T) / rows_at_once - 1);
   w.dram_bytes = count_work(p).min_bytes + missed * walks * panel * columns / section;
   w.feed_bytes = all * columns * c.cluster * 128 * (c.tile_m / static_cast<double>(c.cluster) + c.tile_n);
-  if (p.op == Op::kGradInput)
+  if (wgmma_tf32_sm90::packs(p.op, c))
     w.reduce_s = kNextLaunchSeconds + 4.0 * static_cast<double>(p.H * p.T) * static_cast<double>(p.T) /
                                           (m.device.dram_bytes_per_s * kDramEfficiency);
   return w;

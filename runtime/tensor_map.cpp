@@ -23,7 +23,7 @@ CUresult encode_packed(const DriverApi& api, DType dtype, const Params& params, 
 
 // What a MappedTensor says.
 struct Mapping {
-  bool weights, transposed, rounded, x;
+  bool weights, packed, rounded, x;
   unsigned rows;  // of a box
 };
 
@@ -37,29 +37,29 @@ const Activations& activations_of(MappedTensor tensor, bool x, const Params& par
 Mapping mapping_of(MappedTensor tensor) {
   switch (tensor) {
     case MappedTensor::kX:
-      return {.weights = false, .transposed = false, .rounded = false, .x = true, .rows = 64};
+      return {.weights = false, .packed = false, .rounded = false, .x = true, .rows = 64};
     case MappedTensor::kY:
     case MappedTensor::kPre:
     case MappedTensor::kGate:
     case MappedTensor::kResidual:
-      return {.weights = false, .transposed = false, .rounded = false, .x = false, .rows = 64};
-    case MappedTensor::kTransposedW:
-      return {.weights = true, .transposed = true, .rounded = false, .x = false, .rows = 64};
+      return {.weights = false, .packed = false, .rounded = false, .x = false, .rows = 64};
+    case MappedTensor::kPackedRoundedW:
+      return {.weights = true, .packed = true, .rounded = false, .x = false, .rows = 64};
     case MappedTensor::kRoundedX:
-      return {.weights = false, .transposed = false, .rounded = true, .x = true, .rows = 64};
+      return {.weights = false, .packed = false, .rounded = true, .x = true, .rows = 64};
     case MappedTensor::kRoundedY:
-      return {.weights = false, .transposed = false, .rounded = true, .x = false, .rows = 64};
+      return {.weights = false, .packed = false, .rounded = true, .x = false, .rows = 64};
     case MappedTensor::kRoundedW:
-      return {.weights = true, .transposed = false, .rounded = true, .x = false, .rows = 64};
+      return {.weights = true, .packed = false, .rounded = true, .x = false, .rows = 64};
     case MappedTensor::kRoundedStepX:
-      return {.weights = false, .transposed = false, .rounded = true, .x = true, .rows = 32};
+      return {.weights = false, .packed = false, .rounded = true, .x = true, .rows = 32};
     case MappedTensor::kRoundedStepY:
-      return {.weights = false, .transposed = false, .rounded = true, .x = false, .rows = 32};
+      return {.weights = false, .packed = false, .rounded = true, .x = false, .rows = 32};
     case MappedTensor::kPackedW:  // encode_packed
     case MappedTensor::kW:
       break;
   }
-  return {.weights = true, .transposed = false, .rounded = false, .x = false, .rows = 64};
+  return {.weights = true, .packed = false, .rounded = false, .x = false, .rows = 64};
 }
 
 }  // namespace
@@ -78,8 +78,8 @@ CUresult encode_tensor_map(const DriverApi& api, MappedTensor tensor, DType dtyp
   const auto bytes = [&](long long elements) {
     return static_cast<unsigned long long>(elements) * (wide ? 4 : 2);
   };
-  const long long pitch = m.transposed ? wgmma_tf32_sm90::transposed_pitch(params.T) : params.w_row;
-  const long long w_head = m.transposed ? pitch * params.T : params.w_head;
+  const long long pitch = m.packed ? wgmma_tf32_sm90::packed_pitch(params.T) : params.w_row;
+  const long long w_head = m.packed ? pitch * params.T : params.w_head;
   // The stride of an axis with one element is never used, but must be legal: that of the axis before it.
   const unsigned long long row = bytes(m.weights ? pitch : a.row);
   const unsigned long long third = !m.weights && H > 1 ? bytes(a.head) : row;
@@ -92,9 +92,9 @@ CUresult encode_tensor_map(const DriverApi& api, MappedTensor tensor, DType dtyp
                                     : type == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                                                            : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
                                     4,
-                                    m.transposed ? params.workspace
-                                    : m.weights  ? params.w
-                                                 : a.data,
+                                    m.packed    ? params.workspace
+                                    : m.weights ? params.w
+                                                : a.data,
                                     extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                                     CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                                     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);

@@ -130,8 +130,8 @@ extern "C" __global__ void wgmma_tf32_forward(const __grid_constant__ trigen::Pa
                                               const __grid_constant__ trigen::TensorMap c) {
   trigen::wgmma_tf32_sm90::run<kTf32>(p, a, b, c);
 }
-extern "C" __global__ void wgmma_tf32_transpose(const __grid_constant__ trigen::Params p) {
-  trigen::wgmma_tf32_sm90::transpose<kTf32>(p);
+extern "C" __global__ void wgmma_tf32_pack_weights(const __grid_constant__ trigen::Params p) {
+  trigen::wgmma_tf32_sm90::pack_weights<kTf32>(p);
 }
 
 #include "decode.cuh"

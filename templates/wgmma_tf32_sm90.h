@@ -59,10 +59,15 @@ struct StepReach {
   }
 };
 
-// grad_input reads W's transpose from the workspace: f32, rounded to tf32, zeros where the triangle ends;
-// [head][s][t] with rows of this many elements. Blocks of 64 x 64 outside the triangle are not written.
-TRIGEN_HOST_DEVICE constexpr int transposed_pitch(int T) { return schedule::ceil_div(T, 4) * 4; }
-inline constexpr int kTransposeEdge = 64;
-inline constexpr int kTransposeThreads = 256;
+// Whether a launch before the product packs W into the workspace: its transpose for grad_input, W itself
+// where its rows are not aligned (vec_a = 1). f32, rounded to tf32, zeros where the triangle ends;
+// [head][t][s]
+// ([head][s][t]) with rows of packed_pitch elements. Blocks of 64 x 64 outside the triangle are not written.
+TRIGEN_HOST_DEVICE constexpr bool packs(Op op, const Config& c) {
+  return op == Op::kGradInput || (op == Op::kForward && c.vec_a == 1);
+}
+TRIGEN_HOST_DEVICE constexpr int packed_pitch(int T) { return schedule::ceil_div(T, 4) * 4; }
+inline constexpr int kPackEdge = 64;
+inline constexpr int kPackThreads = 256;
 
 }  // namespace trigen::wgmma_tf32_sm90

@@ -20,6 +20,10 @@ bool is_weight(const Problem& p) { return p.op == Op::kGradWeight; }
 // dW leaves through the copy engine where it is aligned for that (8), else in pairs or single elements.
 int weight_vector(const Problem& p) { return p.walign >= 16 ? 8 : p.walign >= 8 ? 2 : 1; }
 
+// Elements of one access to W: forward's copy engine takes aligned rows alone, the launch that packs W single
+// elements.
+int matrix_vector(const Problem& p) { return p.op == Op::kGradInput || p.walign < 16 ? 1 : 4; }
+
 // Blocks are persistent: one on every SM, fewer when there is less to do.
 uint32_t grid_of(const Problem& p, const Target& target, const Config& c) {
   const int64_t clusters = std::max(1, target.sms / c.cluster);
@@ -135,21 +139,23 @@ class WgmmaTf32Sm90 final : public Family {
                    .cluster = static_cast<uint32_t>(c.cluster),
                    .shared_bytes = static_cast<uint32_t>(shared_bytes(p, c)),
                    .maps = {}};
-    const auto blocks =
-        static_cast<uint32_t>((p.T + geometry::kTransposeEdge - 1) / geometry::kTransposeEdge);
+    if (geometry::packs(p.op, c)) {
+      const auto blocks = static_cast<uint32_t>((p.T + geometry::kPackEdge - 1) / geometry::kPackEdge);
+      plan.launches.push_back({.entry = kPackEntry.str(),
+                               .grid = {blocks, blocks, static_cast<uint32_t>(p.H)},
+                               .block = {geometry::kPackThreads, 1, 1},
+                               .cluster = 1,
+                               .shared_bytes = 0,
+                               .maps = {}});
+      plan.workspace_bytes = 4 * p.H * p.T * int64_t{geometry::packed_pitch(static_cast<int>(p.T))};
+    }
     switch (p.op) {
       case Op::kForward:
-        product.maps = {Tensor::kRoundedW, Tensor::kRoundedStepX, Tensor::kY};
+        product.maps = {geometry::packs(p.op, c) ? Tensor::kPackedRoundedW : Tensor::kRoundedW,
+                        Tensor::kRoundedStepX, Tensor::kY};
         break;
       case Op::kGradInput:
-        plan.launches.push_back({.entry = kTransposeEntry.str(),
-                                 .grid = {blocks, blocks, static_cast<uint32_t>(p.H)},
-                                 .block = {geometry::kTransposeThreads, 1, 1},
-                                 .cluster = 1,
-                                 .shared_bytes = 0,
-                                 .maps = {}});
-        plan.workspace_bytes = 4 * p.H * p.T * int64_t{geometry::transposed_pitch(static_cast<int>(p.T))};
-        product.maps = {Tensor::kTransposedW, Tensor::kRoundedStepY, Tensor::kX};
+        product.maps = {Tensor::kPackedRoundedW, Tensor::kRoundedStepY, Tensor::kX};
         break;
       case Op::kGradWeight:
         product.maps = {Tensor::kRoundedY, Tensor::kRoundedX, c.vec_c == 8 ? Tensor::kW : Tensor::kRoundedX};
@@ -181,7 +187,7 @@ class WgmmaTf32Sm90 final : public Family {
             .stages = stages,
             .split_k = 1,
             .raster = 0,
-            .vec_a = p.op == Op::kGradInput ? 1 : 4,
+            .vec_a = matrix_vector(p),
             .vec_b = 4,
             .vec_c = 4,
             .cluster = cluster,
@@ -211,9 +217,8 @@ class WgmmaTf32Sm90 final : public Family {
     if (p.layout != Layout::kBTD)
       return no("reads features that are contiguous, layout=bdt has contiguous tokens");
     if (p.K != 1 || p.pad != 0) return no("makes K=1 with pad=0");
-    if (p.align < 16 || (p.walign < 16 && p.op == Op::kForward))
-      return no("copies 16-byte pieces, align=" + llvm::Twine(p.align) +
-                " and walign=" + llvm::Twine(p.walign) + " do not give them");
+    if (p.align < 16)
+      return no("copies 16-byte pieces, align=" + llvm::Twine(p.align) + " does not give them");
     const Epilogue& e = p.epilogue;
     if ((e.pre || e.gate || e.residual) && p.D % 2 != 0)
       return no("reads and writes pairs of features, D is odd");
@@ -222,8 +227,8 @@ class WgmmaTf32Sm90 final : public Family {
     if (is_weight(p) &&
         static_cast<double>(p.H) * static_cast<double>(rows) * static_cast<double>(most) > double{1 << 30})
       return no("counts at most 2^30 tiles of dW and 2^30 blocks of their depth");
-    if (p.op == Op::kGradInput && (p.T > 65535 * 64 || p.H > 65535))
-      return no("transposes W by a grid of at most 65535 heads and blocks of 64 tokens");
+    if (!is_weight(p) && matrix_vector(p) == 1 && (p.T > 65535 * geometry::kPackEdge || p.H > 65535))
+      return no("packs W by a grid of at most 65535 heads and as many blocks of 64 tokens");
     return std::nullopt;
   }
   std::optional<std::string> reject_product_tile(const Config& c) const {
@@ -253,7 +258,7 @@ class WgmmaTf32Sm90 final : public Family {
     return std::nullopt;
   }
   std::optional<std::string> reject_vectors(const Problem& p, const Config& c) const {
-    const int a = p.op == Op::kGradInput ? 1 : 4;
+    const int a = is_weight(p) ? 4 : matrix_vector(p);
     const bool output = is_weight(p) ? c.vec_c == 8 || c.vec_c == 2 || c.vec_c == 1 : c.vec_c == 4;
     if (is_weight(p) && output && c.vec_c > weight_vector(p))
       return text("vec_c=" + llvm::Twine(c.vec_c) + ": walign=" + llvm::Twine(p.walign) + " allows " +

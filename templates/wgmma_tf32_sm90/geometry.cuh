@@ -26,8 +26,8 @@ struct Geometry {
   static constexpr int kStageBytes = stage_bytes(c);
   static constexpr int kStorePanels = store_panels(c);
   static constexpr int kSharedBytes = shared_bytes(c);
-  // W's transpose comes with zeros in it; forward reads W itself, whose other triangle may hold anything.
-  static constexpr bool kMasks = C.shape.op == Op::kForward;
+  // A packed W comes with zeros in it; the other triangle of W itself may hold anything.
+  static constexpr bool kMasks = !packs(C.shape.op, c);
   static constexpr int kReleasingWarps = 4 * kConsumers + (kMasks ? kMaskingWarps : 0);
 
   static_assert(C.shape.dtype == DType::kF32 && C.shape.math == Math::kTF32 &&

@@ -11,8 +11,8 @@ constexpr trigen::Kernel kKernel{
 };
 
 extern "C" __global__ void __launch_bounds__(256)
-trigen_transpose(const __grid_constant__ trigen::Params p) {
-  trigen::wgmma_tf32_sm90::transpose<kKernel>(p);
+trigen_pack_weights(const __grid_constant__ trigen::Params p) {
+  trigen::wgmma_tf32_sm90::pack_weights<kKernel>(p);
 }
 
 extern "C" __global__ void __launch_bounds__(384, 1)

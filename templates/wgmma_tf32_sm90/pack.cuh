@@ -1,0 +1,53 @@
+// The launch before products that cannot read W as it lies: W (forward, rows that are not 16-byte aligned) or
+// its transpose (grad_input) into the workspace, rounded to tf32, with zeros where the triangle ends.
+#pragma once
+
+#include "params.h"
+#include "ptx/convert.cuh"
+#include "wgmma_tf32_sm90.h"
+
+namespace trigen::wgmma_tf32_sm90 {
+
+// kPackThreads threads; one block of the grid for each 64 x 64 block of W: x counts s, y counts t, z heads.
+template <Kernel C>
+__device__ __forceinline__ void pack_weights(const Params& p) {
+  constexpr int kEdge = kPackEdge, kRows = kPackThreads / 32;
+  constexpr bool kLower = C.shape.fill == Fill::kLower, kTransposed = C.shape.op == Op::kGradInput;
+  __shared__ float tile[kEdge][kEdge + 1];
+  const int tokens = C.shape.T ? C.shape.T : p.T, diag = C.shape.T ? C.shape.diag : p.diag;
+  const int t0 = static_cast<int>(blockIdx.y) * kEdge, s0 = static_cast<int>(blockIdx.x) * kEdge;
+  const int head = static_cast<int>(blockIdx.z);
+  if (kLower ? s0 > t0 + kEdge - 1 + diag : s0 + kEdge - 1 < t0 + diag) return;
+  const int pitch = packed_pitch(tokens);
+  const auto* from = static_cast<const float*>(p.w) + head * p.w_head;
+  auto* to = static_cast<float*>(p.workspace) + static_cast<long long>(head) * tokens * pitch;
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+#pragma unroll
+  for (int i = 0; i < kEdge / kRows; ++i) {
+    const int row = warp + kRows * i, t = t0 + row;
+#pragma unroll
+    for (int j = 0; j < kEdge / 32; ++j) {
+      const int column = lane + 32 * j, s = s0 + column;
+      const bool kept = t < tokens && s < tokens && (kLower ? s <= t + diag : s >= t + diag);
+      const float v = __uint_as_float(ptx::f32_to_tf32(kept ? __float_as_uint(from[t * p.w_row + s]) : 0));
+      if constexpr (kTransposed)
+        tile[row][column] = v;
+      else if (t < tokens && s < pitch)
+        to[static_cast<long long>(t) * pitch + s] = v;
+    }
+  }
+  if constexpr (kTransposed) {
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kEdge / kRows; ++i) {
+      const int column = warp + kRows * i, s = s0 + column;
+#pragma unroll
+      for (int j = 0; j < kEdge / 32; ++j) {
+        const int row = lane + 32 * j, t = t0 + row;
+        if (s < tokens && t < pitch) to[static_cast<long long>(s) * pitch + t] = tile[row][column];
+      }
+    }
+  }
+}
+
+}  // namespace trigen::wgmma_tf32_sm90
