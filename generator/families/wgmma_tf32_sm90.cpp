@@ -91,13 +91,15 @@ class WgmmaTf32Sm90 final : public Family {
     }
     constexpr struct {
       int tokens, features, stages;
-    } kTiles[] = {{256, 128, 4}, {256, 128, 3}, {192, 128, 5}, {128, 128, 6},
-                  {128, 128, 5}, {64, 128, 8},  {256, 64, 5},  {128, 64, 8}};
+    } kTiles[] = {{256, 128, 4}, {192, 128, 4}, {128, 128, 6}, {64, 128, 8}, {128, 64, 8}, {64, 64, 8}};
     const int64_t panels = p.B * ((p.D + 63) / 64);  // of one head
+    // Smaller tiles than 128 x 128 lose by 30 % and more where there are enough of these for the machine.
+    const bool few = (p.T + 127) / 128 * p.H * ((panels + 1) / 2) < target.sms;
     for (const auto& t : kTiles) {
       // A tile more than twice as large as the product only adds waste.
       if (t.tokens > 64 && t.tokens >= 2 * p.T) continue;
       if (t.features > 64 && panels == 1) continue;
+      if (t.tokens * t.features < 128 * 128 && !few && p.T > 64 && panels > 1) continue;
       for (int cluster : {1, 2}) {
         Config c = product_config(p, t.tokens, t.features, t.stages, cluster);
         const int rows = wgmma_sm90::row_tiles(c, static_cast<int>(p.T)),

@@ -212,18 +212,21 @@ TEST(WgmmaTf32, ProductsAreNotSerialised) {
   for (const char* start :
        {"forward", "forward,fill=upper", "grad_input", "grad_input,fill=upper", "grad_weight"})
     for (const char* epilogue : {"", ",epilogue=residual", ",epilogue=bias", ",epilogue=bias+gelu+pre+gate",
-                                 ",epilogue=bias+accumulate", ",epilogue=bias+zero_outside"}) {
-      auto problem = parse_problem(std::string(start) + ",dtype=f32,math=tf32,B=8,T=2000,D=1024" + epilogue);
+                                 ",epilogue=bias+accumulate", ",epilogue=bias+zero_outside", ",T=200"}) {
+      // The last one is too small for the large tiles.
+      const bool small = llvm::StringRef(epilogue).startswith(",T");
+      auto problem = parse_problem(std::string(start) + ",dtype=f32,math=tf32,D=1024" +
+                                   (small ? ",B=1" : ",B=8,T=2000") + epilogue);
       if (!problem) {  // no such epilogue
         llvm::consumeError(problem.takeError());
         continue;
       }
       int tried = 0;
       for (const Config& config : family->configs(*problem, *target)) {
-        // One config of every tile; without an epilogue all of them, with one the first two.
+        // One config of every tile: without an epilogue all of them, with one the first two.
         const std::string tile = std::string(start) + epilogue + std::to_string(config.tile_m) + "x" +
                                  std::to_string(config.tile_n) + ":" + std::to_string(config.cluster);
-        if ((*epilogue && tried >= 2) || !tiles.insert(tile).second) continue;
+        if ((*epilogue && !small && tried >= 2) || !tiles.insert(tile).second) continue;
         const Candidate candidate{*problem, target, family, config, false};
         SCOPED_TRACE(describe(candidate) + " " + to_string(*problem));
         auto binary = compile(candidate, **nvrtc);
@@ -234,7 +237,7 @@ TEST(WgmmaTf32, ProductsAreNotSerialised) {
       }
       EXPECT_GT(tried, 0) << to_string(*problem);
     }
-  EXPECT_GT(tiles.size(), 50u);
+  EXPECT_GT(tiles.size(), 45u);
 }
 
 // Every tile of wgmma_taps_sm90, with what changes its sums and its epilogue.
