@@ -87,7 +87,7 @@ void ProblemOptions::add_to(CLI::App& app) {
       {"--fill", "fill", "lower (default) or upper"},
       {"--diag", "diag", "diagonal offset of the fill (0)"},
       {"--wdtype", "wdtype", "type of the weights: dtype (default) or f32"},
-      {"--math", "math", "for f32: simt (default) or tf32"},
+      {"--math", "math", "for f32: simt (default), tf32 or f16x3"},
       {"--align", "align", "bytes that activations' pointers and strides are multiples of"},
       {"--walign", "walign", "bytes that the weights' pointer and strides are multiples of"},
       {"--epilogue", "epilogue", "sum of bias, gelu|silu, pre, gate, residual, accumulate, zero_outside"},

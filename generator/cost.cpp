@@ -9,6 +9,7 @@
 #include "generator/limits.h"
 #include "generator/makespan.h"
 #include "generator/wgmma_cost.h"
+#include "generator/wgmma_split_cost.h"
 #include "generator/wgmma_taps_cost.h"
 #include "llvm/ADT/SmallVector.h"
 
@@ -338,6 +339,8 @@ Prediction predict(const Candidate& candidate, const DeviceModel& device,
     return predict_wgmma_taps_sm90(candidate, device, resources);
   if (candidate.family->name() == "wgmma_sm90" || candidate.family->name() == "wgmma_tf32_sm90")
     return predict_wgmma_sm90(candidate, device, resources, counts);
+  if (candidate.family->name() == "wgmma_split_sm90")
+    return predict_wgmma_split_sm90(candidate, device, resources);
   if (candidate.family->name() == "decode") return predict_decode(candidate, device, resources);
   const Model m{candidate.problem,        candidate.config,           *candidate.target, device,
                 candidate.family->name(), counts ? &*counts : nullptr};

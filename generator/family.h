@@ -73,6 +73,7 @@ llvm::StringRef entry_name(Op op);
 // "trigen_" + the name of the template's function.
 inline constexpr llvm::StringLiteral kReduceEntry = "trigen_reduce";      // after split_k > 1
 inline constexpr llvm::StringLiteral kPackEntry = "trigen_pack_weights";  // W into the workspace, first
+inline constexpr llvm::StringLiteral kSplitEntry = "trigen_split";        // operands into planes, first
 
 // A thread block (a cluster where there are such) of the plan's product_launch that is counted for all of its
 // kind (generator/counts.h): which one, and its work.

@@ -26,7 +26,7 @@ inline constexpr Named<Op> kOps[] = {{"forward", Op::kForward},
 inline constexpr Named<DType> kDTypes[] = {
     {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"f32", DType::kF32}};
 inline constexpr Named<Math> kMaths[] = {
-    {"default", Math::kDefault}, {"simt", Math::kSimt}, {"tf32", Math::kTF32}};
+    {"default", Math::kDefault}, {"simt", Math::kSimt}, {"tf32", Math::kTF32}, {"f16x3", Math::kF16x3}};
 inline constexpr Named<Layout> kLayouts[] = {{"btd", Layout::kBTD}, {"bdt", Layout::kBDT}};
 inline constexpr Named<Fill> kFills[] = {{"lower", Fill::kLower}, {"upper", Fill::kUpper}};
 inline constexpr Named<Activation> kActivations[] = {

@@ -20,8 +20,8 @@
 //   decode,dtype=bf16,B=256,H=1,T=512,D=1024,K=1,pad=0,rows=4
 //
 // Defaults: H=1, K=1, pad=(K-1)/2 ('same' of nn.Conv1d), rows=1 (decode only), layout=btd, fill=lower,
-// diag=0, wdtype=dtype, math=simt for f32, align and walign as contiguous tensors have them, no epilogue. op,
-// dtype, B, T and D have none.
+// diag=0, wdtype=dtype, math=simt for f32 (or tf32, or f16x3: docs/decisions/0042), align and walign as
+// contiguous tensors have them, no epilogue. op, dtype, B, T and D have none.
 //
 // Order of the keys: dtype B H T D K pad rows layout fill diag wdtype math align walign epilogue. The
 // epilogue is a sum of

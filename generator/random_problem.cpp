@@ -9,7 +9,10 @@ Problem RandomProblem::kind() {
   p.op = static_cast<Op>(pick(4));
   p.dtype = static_cast<DType>(pick(3));
   p.wdtype = p.dtype != DType::kF32 && coin() ? DType::kF32 : p.dtype;
-  if (p.dtype == DType::kF32) p.math = p.op == Op::kDecode || coin() ? Math::kSimt : Math::kTF32;
+  if (p.dtype == DType::kF32) {
+    constexpr Math kMaths[] = {Math::kSimt, Math::kTF32, Math::kF16x3};
+    p.math = p.op == Op::kDecode ? Math::kSimt : kMaths[pick(3)];
+  }
   return p;
 }
 

@@ -58,7 +58,7 @@ llvm::StringRef cpp_name(DType dtype) {
   return names[static_cast<int>(dtype)];
 }
 llvm::StringRef cpp_name(Math math) {
-  constexpr llvm::StringLiteral names[] = {"Default", "Simt", "TF32"};
+  constexpr llvm::StringLiteral names[] = {"Default", "Simt", "TF32", "F16x3"};
   return names[static_cast<int>(math)];
 }
 llvm::StringRef cpp_name(Activation act) {

@@ -79,7 +79,7 @@ bool known(const Problem& p) {
   const auto in = [](auto value, int count) {
     return static_cast<int>(value) >= 0 && static_cast<int>(value) < count;
   };
-  return in(p.op, 4) && in(p.dtype, 3) && in(p.wdtype, 3) && in(p.math, 3) && in(p.layout, 2) &&
+  return in(p.op, 4) && in(p.dtype, 3) && in(p.wdtype, 3) && in(p.math, 4) && in(p.layout, 2) &&
          in(p.fill, 2) && in(p.epilogue.act, 3);
 }
 
@@ -88,10 +88,11 @@ llvm::Error check_types(const Problem& p) {
     return bad("wdtype=" + to_string(p.wdtype) + " with dtype=" + to_string(p.dtype) + "; allowed are " +
                to_string(p.dtype) + (p.dtype == DType::kF32 ? "" : " and f32") + "; convert the weights");
   if (p.dtype == DType::kF32 && p.math == Math::kDefault)
-    return bad("math=default with dtype=f32; allowed are simt and tf32; choose simt for full f32 accuracy");
-  if (p.op == Op::kDecode && p.math == Math::kTF32)
     return bad(
-        "math=tf32 with decode; it reads more than it multiplies and has math=simt only; leave math out");
+        "math=default with dtype=f32; allowed are simt, tf32 and f16x3; choose simt for full f32 accuracy");
+  if (p.op == Op::kDecode && p.math != Math::kSimt && p.dtype == DType::kF32)
+    return bad("math=" + to_string(p.math) +
+               " with decode; it reads more than it multiplies and has math=simt only; leave math out");
   if (p.dtype != DType::kF32 && p.math != Math::kDefault)
     return bad("math=" + to_string(p.math) + " with dtype=" + to_string(p.dtype) +
                "; it chooses how f32 is multiplied; leave it out");

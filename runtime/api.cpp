@@ -81,7 +81,8 @@ llvm::Expected<Problem> problem_of(const trigen_problem* problem) {
   if (llvm::Error e = check_enum("wdtype", problem->wdtype, 3, "TRIGEN_F16, TRIGEN_BF16 and TRIGEN_F32"))
     return e;
   if (llvm::Error e =
-          check_enum("math", problem->math, 3, "TRIGEN_MATH_DEFAULT, TRIGEN_MATH_SIMT and TRIGEN_MATH_TF32"))
+          check_enum("math", problem->math, 4,
+                     "TRIGEN_MATH_DEFAULT, TRIGEN_MATH_SIMT, TRIGEN_MATH_TF32 and TRIGEN_MATH_F16X3"))
     return e;
   if (llvm::Error e = check_enum("layout", problem->layout, 2, "TRIGEN_BTD and TRIGEN_BDT")) return e;
   if (llvm::Error e = check_enum("fill", problem->fill, 2, "TRIGEN_LOWER and TRIGEN_UPPER")) return e;

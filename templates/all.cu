@@ -134,6 +134,46 @@ extern "C" __global__ void wgmma_tf32_pack_weights(const __grid_constant__ trige
   trigen::wgmma_tf32_sm90::pack_weights<kTf32>(p);
 }
 
+#include "wgmma_split_sm90.cuh"
+
+namespace {
+constexpr trigen::Config kSplitConfig{.tile_m = 128,
+                                      .tile_n = 128,
+                                      .tile_k = 64,
+                                      .warps_m = 8,
+                                      .warps_n = 1,
+                                      .stages = 3,
+                                      .split_k = 2,
+                                      .vec_a = 4,
+                                      .vec_b = 4,
+                                      .vec_c = 2,
+                                      .cluster = 1,
+                                      .blocks = 1};
+constexpr trigen::Kernel kSplitForward{.shape = {.op = trigen::Op::kForward,
+                                                 .dtype = trigen::DType::kF32,
+                                                 .wdtype = trigen::DType::kF32,
+                                                 .math = trigen::Math::kF16x3},
+                                       .config = kSplitConfig};
+constexpr trigen::Kernel kSplitWeight{.shape = {.op = trigen::Op::kGradWeight,
+                                                .dtype = trigen::DType::kF32,
+                                                .wdtype = trigen::DType::kF32,
+                                                .math = trigen::Math::kF16x3},
+                                      .config = kSplitConfig};
+}  // namespace
+
+extern "C" __global__ void split_split(const __grid_constant__ trigen::Params p) {
+  trigen::wgmma_split_sm90::split<kSplitForward>(p);
+}
+extern "C" __global__ void split_forward(const __grid_constant__ trigen::Params p) {
+  trigen::wgmma_split_sm90::run<kSplitForward>(p);
+}
+extern "C" __global__ void split_weight(const __grid_constant__ trigen::Params p) {
+  trigen::wgmma_split_sm90::run<kSplitWeight>(p);
+}
+extern "C" __global__ void split_reduce(const __grid_constant__ trigen::Params p) {
+  trigen::wgmma_split_sm90::reduce<kSplitWeight>(p);
+}
+
 #include "decode.cuh"
 
 namespace {

@@ -10,8 +10,9 @@ namespace trigen {
 // decode is forward for a few rows t that each run names (Params::first_row, rows).
 enum class Op : int { kForward = 0, kGradInput = 1, kGradWeight = 2, kDecode = 3 };
 enum class DType : int { kF16 = 0, kBF16 = 1, kF32 = 2 };
-// How f32 data is multiplied. 16-bit data has one way only (products exact, sums in f32) and says kDefault.
-enum class Math : int { kDefault = 0, kSimt = 1, kTF32 = 2 };
+// How f32 data is multiplied: by FP32 units, rounded to tf32, or as three products of f16 planes, which keeps
+// f32's accuracy. 16-bit data has one way only (products exact, sums in f32) and says kDefault.
+enum class Math : int { kDefault = 0, kSimt = 1, kTF32 = 2, kF16x3 = 3 };
 // btd: x[B,T,H*D], a head is a slice of the last axis. bdt: x[B,H*D,T].
 enum class Layout : int { kBTD = 0, kBDT = 1 };
 // lower: W[t,s] takes part where s <= t + diag. upper: where s >= t + diag.

@@ -12,6 +12,7 @@ Ceiling ceiling_of(const Problem& problem, const Target& target, const DeviceMod
     rate = target.mma16_flops;
   if (problem.dtype == DType::kF32 && problem.math == Math::kTF32 && target.tf32_mma)
     rate = target.tf32_flops;
+  if (problem.math == Math::kF16x3 && target.wgmma) rate = target.mma16_flops / 3;
   if (device.sms > 0 && device.clock_hz > 0 && target.sms > 0 && target.clock_hz > 0) {
     rate *= (device.sms * device.clock_hz) / (target.sms * target.clock_hz);
   }

@@ -11,6 +11,7 @@ Launch pack_launch(const Problem& problem);
 const Family& wgmma_sm90_family();
 const Family& wgmma_tf32_sm90_family();
 const Family& wgmma_taps_sm90_family();
+const Family& wgmma_split_sm90_family();
 const Family& simt_family();
 const Family& mma_sm70_family();
 const Family& mma_sm75_family();

@@ -70,7 +70,7 @@ ARGS_USUAL = struct.Struct("qq24sq120sq16sqqq16x")
 assert ARGS_PREPARED.size == ARGS_USUAL.size == ARGS.size
 OPS = {"forward": 0, "grad_input": 1, "grad_weight": 2, "decode": 3}
 DTYPES = {"f16": 0, "bf16": 1, "f32": 2}
-MATHS = {"default": 0, "simt": 1, "tf32": 2}
+MATHS = {"default": 0, "simt": 1, "tf32": 2, "f16x3": 3}
 LAYOUTS = {"btd": 0, "bdt": 1}
 FILLS = {"lower": 0, "upper": 1}
 ACTIVATIONS = {"none": 0, "gelu": 1, "silu": 2}

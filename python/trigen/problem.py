@@ -55,8 +55,8 @@ def text(op: str, dtype: str, B: int, H: int, T: int, D: int, K: int, pad: int, 
         parts.append(f"diag={diag}")
     if wdtype and wdtype != dtype:
         parts.append(f"wdtype={wdtype}")
-    if math == "tf32":
-        parts.append("math=tf32")
+    if math in ("tf32", "f16x3"):
+        parts.append(f"math={math}")
     if align:
         parts.append(f"align={align}")
     if walign:

@@ -108,4 +108,10 @@ __device__ __forceinline__ void load_shared(unsigned* w, unsigned address) {
   }
 }
 
+__device__ __forceinline__ unsigned load_shared_byte(unsigned address) {
+  unsigned v;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
+
 }  // namespace trigen::ptx

@@ -8,6 +8,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     endif()
     if(target STREQUAL sm_90a)
       string(APPEND problems "," ${CMAKE_CURRENT_SOURCE_DIR}/problems_sm90a.txt)
+      string(APPEND problems "," ${CMAKE_CURRENT_SOURCE_DIR}/problems_split.txt)
     endif()
     add_test(NAME emulated.families.${target}
              COMMAND ${CMAKE_COMMAND} -DTRIGEN=$<TARGET_FILE:trigen_program> -DARCH=${target}

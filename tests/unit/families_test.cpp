@@ -76,6 +76,60 @@ TEST(Families, DecodeRefusalsNameTheRule) {
             "vec_c=2: the features of bdt are not contiguous; try vec_c=1");
 }
 
+TEST(Families, SplitRefusalsNameTheRule) {
+  constexpr const char* kSplit = "forward,dtype=f32,B=8,T=2048,D=1024,math=f16x3";
+  constexpr const char* kTile = "tile=128x128x64,warps=8x1,stages=3,splitk=1,vec=4x4x2,cluster=1,blocks=1";
+  const auto split = [](const char* text, const char* config) {
+    return refusal("wgmma_split_sm90", "sm_90a", text, config);
+  };
+  EXPECT_EQ(split(kSplit, kTile), "");
+  EXPECT_EQ(refusal("wgmma_split_sm90", "sm_80", kSplit, kTile),
+            "wgmma_split_sm90 does not run on sm_80; it needs sm_90a");
+  EXPECT_EQ(split(kForward, kTile),
+            "wgmma_split_sm90 splits f32 data, dtype=bf16 needs no split; use another family");
+  EXPECT_EQ(
+      split("forward,dtype=f32,B=8,T=2048,D=1024", kTile),
+      "wgmma_split_sm90 multiplies planes of f16, math=simt asks for something else; use another family");
+  EXPECT_THAT(split("forward,dtype=f32,B=8,T=2048,D=1024,K=4,math=f16x3", kTile),
+              HasSubstr("makes K=1 with pad=0"));
+  EXPECT_THAT(split("forward,dtype=f32,B=8,T=2048,D=1024,layout=bdt,math=f16x3", kTile),
+              HasSubstr("layout=bdt has contiguous tokens"));
+  EXPECT_THAT(split(kSplit, "tile=128x256x64,warps=8x1,stages=2,splitk=1,vec=4x4x2,cluster=1,blocks=1"),
+              HasSubstr("try 128x128x64"));
+  EXPECT_THAT(split(kSplit, "tile=128x128x64,warps=8x1,stages=4,splitk=1,vec=4x4x2,cluster=1,blocks=1"),
+              HasSubstr("try stages=3"));
+  EXPECT_THAT(split(kSplit, "tile=128x128x64,warps=8x1,stages=3,splitk=2,vec=4x4x2,cluster=1,blocks=1"),
+              HasSubstr("try split_k=1"));
+  EXPECT_THAT(split("forward,dtype=f32,B=8,T=2047,D=1023,math=f16x3", kTile), HasSubstr("allow 1 or 1x1x1"));
+  EXPECT_THAT(split(kSplit, "tile=128x128x64,warps=8x1,stages=3,splitk=1,vec=4x4x2,cluster=2,blocks=1"),
+              HasSubstr("try cluster=1,blocks=1"));
+}
+
+// Whatever this family takes, it has configs for, each of them legal, and the workspace holds both operands.
+TEST(Families, SplitConfigsAreLegal) {
+  const Family& family = *llvm::cantFail(find_family("wgmma_split_sm90"));
+  const Target& target = *llvm::cantFail(find_target("sm_90a"));
+  RandomProblem random(21);
+  int served = 0;
+  for (int i = 0; i < 4000; ++i) {
+    Problem p = random.next();
+    if (p.math != Math::kF16x3) continue;
+    if (i % 2 == 0) p.K = 1, p.pad = 0, p.layout = Layout::kBTD;
+    const auto generic = family.generic_config(p, target);
+    const auto configs = family.configs(p, target);
+    EXPECT_EQ(generic.has_value(), !configs.empty()) << to_string(p);
+    if (!generic) continue;
+    ++served;
+    for (const Config& config : configs)
+      EXPECT_EQ(family.reject(p, target, config).value_or(""), "") << to_string(p) << to_string(config);
+    const LaunchPlan plan = family.launch_plan(p, target, configs.front());
+    EXPECT_GE(plan.workspace_bytes, 4 * p.B * p.H * p.T * p.D) << to_string(p);
+    EXPECT_EQ(plan.launches[0].entry, "trigen_split");
+    EXPECT_EQ(plan.launches[1].entry, entry_name(p.op));
+  }
+  EXPECT_GT(served, 100);
+}
+
 TEST(Families, WidestVectorsFollowAlignmentAndContiguity) {
   const auto widest = [](const char* text) {
     const Vectors v = widest_vectors(problem(text));

@@ -157,7 +157,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"forward,dtype=f16,B=1,T=8,D=8,math=tf32",
                 "math=tf32 with dtype=f16; it chooses how f32 is multiplied; leave it out"},
         BadText{"forward,dtype=f32,B=1,T=8,D=8,math=default",
-                "math=default with dtype=f32; allowed are simt and tf32; choose simt for full f32 accuracy"},
+                "math=default with dtype=f32; allowed are simt, tf32 and f16x3; choose simt for full f32 "
+                "accuracy"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,rows=2",
                 "rows=2 with forward; only decode makes a few rows; leave rows out"},
         BadText{"decode,dtype=f16,B=1,T=8,D=8,rows=9",

@@ -150,7 +150,7 @@ def _alignment(element: int, pointers: int, strides) -> int:
 
 
 def resolve_math(math: str, dtype: torch.dtype) -> str:
-    """float32 follows PyTorch's own switch for matrix products unless the caller says simt or tf32."""
+    """float32 follows PyTorch's own switch for matrix products unless the caller says simt, f16x3 or tf32."""
     if dtype != torch.float32:
         return "default"
     if math != "default":

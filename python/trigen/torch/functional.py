@@ -180,7 +180,8 @@ def triangular_conv1d(
     gate, residual   like x
     fill       "lower": s <= t + diagonal; "upper": s >= t + diagonal
     activation None, "gelu" (exact) or "silu"
-    math       float32 only: "simt" (full precision), "tf32", or "default": as PyTorch's switches for matrix products say
+    math       float32 only: "simt" (full precision), "f16x3" (the same on Hopper's tensor cores), "tf32", or "default":
+               as PyTorch's switches for matrix products say
 
     dtypes: float16, bfloat16, float32 (x, gate, residual, y); weight and bias have x's dtype, or float32 beside 16-bit x. float64
     runs in plain torch. Returns y, contiguous, like x. Inputs need not be contiguous (docs/pytorch.md says which are copied).

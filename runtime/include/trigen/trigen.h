@@ -72,8 +72,15 @@ typedef enum trigen_op {
   TRIGEN_DECODE = 3
 } trigen_op;
 typedef enum trigen_dtype { TRIGEN_F16 = 0, TRIGEN_BF16 = 1, TRIGEN_F32 = 2 } trigen_dtype;
-/* How f32 data is multiplied. 16-bit data: TRIGEN_MATH_DEFAULT. */
-typedef enum trigen_math { TRIGEN_MATH_DEFAULT = 0, TRIGEN_MATH_SIMT = 1, TRIGEN_MATH_TF32 = 2 } trigen_math;
+/* How f32 data is multiplied: SIMT and F16X3 at full accuracy (F16X3: three products of f16 planes on
+   Hopper's tensor cores, what SIMT does elsewhere), TF32 rounded to 11 bits. 16-bit data:
+   TRIGEN_MATH_DEFAULT. */
+typedef enum trigen_math {
+  TRIGEN_MATH_DEFAULT = 0,
+  TRIGEN_MATH_SIMT = 1,
+  TRIGEN_MATH_TF32 = 2,
+  TRIGEN_MATH_F16X3 = 3
+} trigen_math;
 /* btd: x[B,T,H*D]; bdt: x[B,H*D,T]. */
 typedef enum trigen_layout { TRIGEN_BTD = 0, TRIGEN_BDT = 1 } trigen_layout;
 typedef enum trigen_fill { TRIGEN_LOWER = 0, TRIGEN_UPPER = 1 } trigen_fill;

@@ -1,0 +1,68 @@
+// Sizes of the wgmma_split_sm90 kernels that host and kernel agree on: the workspace and shared memory. Plain
+// C++, like config.h. Tile order and the shares of grad_weight are those of wgmma_sm90.h.
+#pragma once
+
+#include "config.h"
+#include "schedule.h"
+#include "wgmma_sm90.h"
+
+namespace trigen::wgmma_split_sm90 {
+
+using wgmma_sm90::kPanel;
+using wgmma_sm90::kPanelBytes;
+using wgmma_sm90::kSharedLimit;
+
+// A box is 64 x 64 elements of an operand, whose planes lie one after the other in the workspace, each as
+// shared memory wants it (rows of 128 bytes, swizzled). 64 vectors of 64 elements along k, the product's
+// depth, have a scale each: a power of two, as the exponent byte of its f32.
+inline constexpr int kPlanes = 2;
+inline constexpr int kBoxBytes = kPlanes * kPanelBytes;
+inline constexpr int kScaleBytes = 64;
+inline constexpr int kSplitThreads = 256;
+inline constexpr int kSplitSharedBytes = kSplitThreads / 32 * 64 * 4;  // the largest of 64 columns by warp
+inline constexpr int kReduceThreads = 256;
+inline constexpr int kBarrierBytes = 256;
+
+TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return c.tile_m / 64; }
+TRIGEN_HOST_DEVICE constexpr int boxes(const Config& c) { return (c.tile_m + c.tile_n) / 64; }
+TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + 1); }
+TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) { return boxes(c) * kBoxBytes; }
+TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
+  return c.stages * (stage_bytes(c) + boxes(c) * kScaleBytes) + kBarrierBytes;
+}
+inline constexpr int kLoadRegisters = 56, kSumRegisters = 224;
+
+// What a run has in the workspace, in bytes from its start. A and B are the product's operands: W and x (or
+// dy), or dy and x for grad_weight.
+struct Workspace {
+  int blocks = 0, panels = 0;  // of 64 tokens; of 64 features
+  long long a_boxes = 0, b_boxes = 0;
+  long long a = 0, b = 0, a_scales = 0, b_scales = 0;
+  long long row_sums = 0;  // grad_weight with grad_bias: [h][b, panel][token] f32, sums of 64 features of dy
+  long long parts = 0;     // grad_weight: incomplete sums, f32
+  long long end = 0;
+
+  TRIGEN_HOST_DEVICE constexpr Workspace(Op op, bool bias, int B, int H, int T, int D, long long part_floats)
+      : blocks(schedule::ceil_div(T, kPanel)), panels(schedule::ceil_div(D, kPanel)) {
+    const long long activations = static_cast<long long>(B) * H * blocks * panels;
+    a_boxes = op == Op::kGradWeight ? activations : static_cast<long long>(H) * blocks * blocks;
+    b_boxes = activations;
+    b = a + a_boxes * kBoxBytes;
+    a_scales = b + b_boxes * kBoxBytes;
+    b_scales = a_scales + a_boxes * kScaleBytes;
+    row_sums = b_scales + b_boxes * kScaleBytes;
+    const bool sums = op == Op::kGradWeight && bias;
+    parts = row_sums + (sums ? activations * kPanel * 4 : 0);
+    end = parts + part_floats * 4;
+  }
+  TRIGEN_HOST_DEVICE constexpr long long boxes() const { return a_boxes + b_boxes; }
+  // Boxes of [b, h, t, d] and of W; the family sees to it that they can be counted in 32 bits.
+  TRIGEN_HOST_DEVICE constexpr int activation(int H, int batch, int head, int block, int panel) const {
+    return ((batch * H + head) * blocks + block) * panels + panel;
+  }
+  TRIGEN_HOST_DEVICE constexpr int weight(int head, int row, int column) const {
+    return (head * blocks + row) * blocks + column;
+  }
+};
+
+}  // namespace trigen::wgmma_split_sm90

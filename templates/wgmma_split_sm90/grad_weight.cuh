@@ -1,0 +1,181 @@
+// grad_weight on the planes that the first launch wrote: A = dy, B = x, both K-major, k = (b, d) in blocks of
+// 64 features. wgmma_sm90.h (Shares) says which block works on what, with tiles of 128 x 128 of which none is
+// narrow. grad_bias comes from the row sums that the first launch left.
+#pragma once
+
+#include "params.h"
+#include "wgmma_sm90/weight_store.cuh"
+#include "wgmma_split_sm90/pipeline.cuh"
+
+namespace trigen::wgmma_split_sm90 {
+
+struct WeightSizes {
+  int tokens, features, heads, diag, depth;
+  template <class P>
+  __device__ __forceinline__ static WeightSizes of(const Shape& s, const P& p) {
+    const int d = s.T ? s.D : p.D;
+    return {s.T ? s.T : p.T, d, s.T ? s.H : p.H, s.T ? s.diag : p.diag, p.B * schedule::ceil_div(d, kPanel)};
+  }
+};
+
+template <Kernel C>
+__device__ __forceinline__ wgmma_sm90::Shares shares_of(const WeightSizes& z, int blocks) {
+  return wgmma_sm90::Shares(wgmma_sm90::Cut{.T = z.tokens,
+                                            .diag = z.diag,
+                                            .lower = C.shape.fill == Fill::kLower,
+                                            .depth = z.depth,
+                                            .split = C.config.split_k,
+                                            .blocks = blocks,
+                                            .tile_n = C.config.tile_n,
+                                            .cluster = 1,
+                                            .copies = z.heads,
+                                            .every_row = false});
+}
+
+// The loading thread. Boxes beyond the last token: any, their sums are not stored.
+template <Kernel C>
+__device__ __forceinline__ void load_grad_weight(const BoxLoader<C>& loader, const wgmma_sm90::Shares& shares,
+                                                 int heads) {
+  using G = Geometry<C>;
+  const Workspace& ws = loader.ws;
+  wgmma_sm90::RingPosition<G::kStages> at;
+  wgmma_sm90::Pieces pieces(shares, static_cast<int>(blockIdx.x));
+  for (wgmma_sm90::Piece piece; pieces.next(piece);) {
+    const int batch = piece.begin / ws.panels;
+    int panel = piece.begin - batch * ws.panels;
+    int a[G::kConsumers], b[G::kPanels];
+#pragma unroll
+    for (int i = 0; i < G::kConsumers; ++i)
+      a[i] = ws.activation(heads, batch, piece.copy, schedule::min(2 * piece.row + i, ws.blocks - 1), panel);
+#pragma unroll
+    for (int i = 0; i < G::kPanels; ++i)
+      b[i] =
+          ws.activation(heads, batch, piece.copy, schedule::min(2 * piece.column + i, ws.blocks - 1), panel);
+    int ahead = 0;  // boxes from there to this block's
+    for (int k = piece.begin; k < piece.end; ++k) {
+      ptx::mbarrier_wait(loader.ring.empty(at.stage), at.parity ^ 1);
+      ptx::mbarrier_arrive_expect(loader.ring.full(at.stage),
+                                  (G::kConsumers + G::kPanels) * (kBoxBytes + kScaleBytes));
+#pragma unroll
+      for (int i = 0; i < G::kConsumers; ++i) loader.load_a(at.stage, i, a[i] + ahead);
+#pragma unroll
+      for (int i = 0; i < G::kPanels; ++i) loader.load_b(at.stage, i, b[i] + ahead);
+      ++ahead;
+      if (++panel == ws.panels) panel = 0, ahead += (heads * ws.blocks - 1) * ws.panels;
+      at.advance();
+    }
+  }
+}
+
+// One multiplying warpgroup.
+template <Kernel C>
+__device__ __forceinline__ void multiply_grad_weight(const Params& p, const SplitRing<Geometry<C>>& ring,
+                                                     const wgmma_sm90::Shares& shares, const WeightSizes& z,
+                                                     float4* parts, unsigned group) {
+  using G = Geometry<C>;
+  Multiplier<C, 0, 0> multiplier(ring, group);
+  // Between two pieces only where the walk stands is kept.
+  int part = static_cast<int>(blockIdx.x), tile = part;
+  for (;;) {
+    wgmma_sm90::Pieces pieces(shares, static_cast<int>(blockIdx.x));
+    wgmma_sm90::Piece piece;
+    pieces.part = part, pieces.tile = tile;
+    if (!pieces.next(piece)) break;
+    part = pieces.part, tile = pieces.tile;
+    multiplier.multiply(piece.end - piece.begin, 0);
+    const float(&sum)[G::kSums] = multiplier.sum;
+    if (piece.number >= 0) {
+      float4* to = parts + shares.slot(piece.number) / 4 + threadIdx.x;
+#pragma unroll
+      for (int i = 0; i < G::kSums / 4; ++i)
+        to[i * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
+      continue;
+    }
+    const int row =
+        128 * piece.row + static_cast<int>(64 * group + 16 * multiplier.warp + multiplier.lane / 4);
+    const int column = 128 * piece.column + static_cast<int>(multiplier.lane % 4 * 2);
+#pragma unroll
+    for (int i = 0; i < G::kSums / 4; ++i) {
+      wgmma_sm90::write_pair<C>(p, piece.copy, 0, z.tokens, z.diag, row, column + 8 * i, sum[4 * i],
+                                sum[4 * i + 1]);
+      wgmma_sm90::write_pair<C>(p, piece.copy, 0, z.tokens, z.diag, row + 8, column + 8 * i, sum[4 * i + 2],
+                                sum[4 * i + 3]);
+    }
+  }
+}
+
+// grad_bias of every `threads`th row from `thread` on: the sums of 64 features in order.
+template <Kernel C>
+__device__ __forceinline__ void add_row_sums(const Params& p, const float* sums, const WeightSizes& z,
+                                             int blocks, int thread, int threads) {
+  const long long rows = static_cast<long long>(z.heads) * z.tokens, pitch = 64ll * blocks;
+  for (long long all = thread; all < rows; all += threads) {
+    const auto head = static_cast<int>(all / z.tokens), row = static_cast<int>(all % z.tokens);
+    const float* from = sums + head * z.depth * pitch + row;
+    float sum = 0;
+#pragma unroll 8
+    for (int k = 0; k < z.depth; ++k) sum += from[k * pitch];
+    wgmma_sm90::write_bias<C>(p, head, z.tokens, row, sum);
+  }
+}
+
+template <Kernel C>
+__device__ __forceinline__ void run_grad_weight(const Params& p) {
+  using G = Geometry<C>;
+  const WeightSizes z = WeightSizes::of(C.shape, p);
+  const Workspace ws(C.shape.op, C.shape.bias, p.B, z.heads, z.tokens, z.features, 0);
+  const SplitRing<G> ring = start<C>(shares_of<C>(z, static_cast<int>(gridDim.x)));
+  const auto& shares = shared_plan<C, wgmma_sm90::Shares>();
+  auto* const workspace = static_cast<unsigned char*>(p.workspace);
+  const unsigned group = threadIdx.x / 128;
+  ptx::wait_for_launches_before();
+  if (group == G::kConsumers) {
+    ptx::release_registers<kLoadRegisters>();
+    const int other = static_cast<int>(threadIdx.x) - 128 * G::kConsumers - 32;  // threads that load nothing
+    if (threadIdx.x == 128 * G::kConsumers) load_grad_weight<C>({ring, workspace, ws}, shares, z.heads);
+    if (C.shape.zero_outside && other >= 0)
+      wgmma_sm90::write_zeros<C>(p, shares, z.heads, z.tokens, static_cast<int>(blockIdx.x) * 3 + other / 32,
+                                 static_cast<int>(gridDim.x) * 3, other % 32);
+    if (C.shape.bias && other >= 0)
+      add_row_sums<C>(p, reinterpret_cast<const float*>(workspace + ws.row_sums), z, ws.blocks,
+                      static_cast<int>(blockIdx.x) * 96 + other, static_cast<int>(gridDim.x) * 96);
+  } else {
+    ptx::claim_registers<kSumRegisters>();
+    multiply_grad_weight<C>(p, ring, shares, z, reinterpret_cast<float4*>(workspace + ws.parts), group);
+  }
+}
+
+// The launch after it: adds the parts of every shared tile, in order. kReduceThreads threads; the grid has
+// kReduceBlocks blocks for each of the product's.
+template <Kernel C>
+__device__ __forceinline__ void reduce_grad_weight(const Params& p) {
+  constexpr int kQuads = 128 * 128 / 4;  // of a part
+  const WeightSizes z = WeightSizes::of(C.shape, p);
+  const wgmma_sm90::Shares shares = shares_of<C>(z, static_cast<int>(gridDim.x) / wgmma_sm90::kReduceBlocks);
+  const Workspace ws(C.shape.op, C.shape.bias, p.B, z.heads, z.tokens, z.features, 0);
+  const auto* parts =
+      reinterpret_cast<const float4*>(static_cast<const unsigned char*>(p.workspace) + ws.parts);
+  const int tiles = shares.wide - shares.whole;
+  ptx::wait_for_launches_before();
+  for (int item = static_cast<int>(blockIdx.x); item < tiles * (kQuads / kReduceThreads);
+       item += static_cast<int>(gridDim.x)) {
+    const int tile = item / (kQuads / kReduceThreads), group = item % (kQuads / kReduceThreads);
+    const float4* from =
+        parts + static_cast<long long>(tile) * shares.split * kQuads + group * kReduceThreads + threadIdx.x;
+    float4 sum = from[0];
+#pragma unroll 4
+    for (int i = 1; i < shares.split; ++i) {
+      const float4 v = from[static_cast<long long>(i) * kQuads];
+      sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+    }
+    const int all = tile + shares.whole, copy = all % shares.copies;
+    int row, column;
+    shares.locate(false, all / shares.copies, row, column);
+    const auto warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+    const int r = 128 * row + 16 * warp + lane / 4, c = 128 * column + 8 * group + lane % 4 * 2;
+    wgmma_sm90::write_pair<C>(p, copy, 0, z.tokens, z.diag, r, c, sum.x, sum.y);
+    wgmma_sm90::write_pair<C>(p, copy, 0, z.tokens, z.diag, r + 8, c, sum.z, sum.w);
+  }
+}
+
+}  // namespace trigen::wgmma_split_sm90

@@ -1,0 +1,215 @@
+// The ring of stages and what a multiplying warpgroup does with one: three products of planes in f16, summed
+// by the tensor core over 64 elements of k, then scaled and added to the sums proper in registers.
+#pragma once
+
+#include "config.h"
+#include "ptx/bulk.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/wgmma.cuh"
+#include "wgmma_sm90/pipeline.cuh"
+#include "wgmma_split_sm90.h"
+
+namespace trigen::wgmma_split_sm90 {
+
+template <Kernel C>
+struct Geometry {
+  static constexpr Config c = C.config;
+  static constexpr int kConsumers = consumers(c);
+  static constexpr int kPanels = c.tile_n / kPanel;
+  static constexpr int kStages = c.stages;
+  static constexpr int kCluster = 1;
+  static constexpr int kPlaneA = kConsumers * kPanelBytes;  // bytes from one plane of a stage to the next
+  static constexpr int kPlaneB = kPanels * kPanelBytes;
+  static constexpr int kBytesA = kPlanes * kPlaneA;
+  static constexpr int kStageBytes = stage_bytes(c);
+  static constexpr int kSharedBytes = shared_bytes(c);
+  static constexpr int kSums = c.tile_n / 2;  // of a thread
+
+  static_assert(C.shape.dtype == DType::kF32 && C.shape.wdtype == DType::kF32 &&
+                    C.shape.math == Math::kF16x3 && C.shape.layout == Layout::kBTD,
+                "f32 data, features contiguous");
+  static_assert(C.shape.K <= 1 && C.shape.pad == 0, "one tap");
+  static_assert(c.tile_m == 128 && c.tile_n == 128 && c.tile_k == 64,
+                "two warpgroups with three sets of 64 sums a thread");
+  static_assert(c.warps_m == 4 * kConsumers && c.warps_n == 1, "a warpgroup is 4 warps along m");
+  static_assert(kStages >= 2 && kSharedBytes <= kSharedLimit, "two or three stages");
+  static_assert(16 * kStages <= kBarrierBytes, "two barriers a stage");
+  static_assert(c.cluster == 1 && c.blocks == 1, "registers are handed out for one block on an SM");
+};
+
+template <class G>
+struct SplitRing : wgmma_sm90::Ring<G> {
+  unsigned scales;  // shared address of stage 0's: A's boxes, then B's
+  __device__ __forceinline__ unsigned scales_a(int stage) const {
+    return scales + stage * (G::kConsumers + G::kPanels) * kScaleBytes;
+  }
+  __device__ __forceinline__ unsigned scales_b(int stage) const {
+    return scales_a(stage) + G::kConsumers * kScaleBytes;
+  }
+};
+
+// What all warps of the block share besides the ring: the second half of the barriers' bytes. Registers that
+// hold it while a tile is multiplied would be registers that sums lack.
+template <Kernel C, class T>
+__device__ __forceinline__ T& shared_plan() {
+  static_assert(16 * C.config.stages <= kBarrierBytes / 2 && sizeof(T) <= kBarrierBytes / 2,
+                "barriers and plan have half each");
+  extern __shared__ __align__(1024) unsigned char split_shared[];
+  return *reinterpret_cast<T*>(split_shared + Geometry<C>::kSharedBytes - kBarrierBytes / 2);
+}
+
+// Barriers and plan made ready; every thread of the block calls it first.
+template <Kernel C, class T>
+__device__ __forceinline__ SplitRing<Geometry<C>> start(const T& plan) {
+  using G = Geometry<C>;
+  extern __shared__ __align__(1024) unsigned char split_shared[];
+  const unsigned base = ptx::shared_address(split_shared);
+  const SplitRing<G> ring{{base, base + G::kSharedBytes - kBarrierBytes}, base + G::kStages * G::kStageBytes};
+  T& shared = shared_plan<C, T>();
+  // Gaps between members too: wide loads read them.
+  if (threadIdx.x < sizeof(T) / 4) reinterpret_cast<unsigned*>(&shared)[threadIdx.x] = 0;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    shared = plan;
+    ring.init();
+  }
+  __syncthreads();
+  return ring;
+}
+
+// What the loading thread asks for: box number i of A (B) from where it lies in the workspace.
+template <Kernel C>
+struct BoxLoader {
+  using G = Geometry<C>;
+  const SplitRing<G>& ring;
+  const unsigned char* workspace;
+  const Workspace& ws;
+
+  __device__ __forceinline__ void load_a(int stage, int i, int box) const {
+    const unsigned char* from = workspace + ws.a + static_cast<long long>(box) * kBoxBytes;
+#pragma unroll
+    for (int plane = 0; plane < kPlanes; ++plane)
+      ptx::bulk_load(ring.a(stage) + plane * G::kPlaneA + i * kPanelBytes, from + plane * kPanelBytes,
+                     kPanelBytes, ring.full(stage));
+    ptx::bulk_load(ring.scales_a(stage) + i * kScaleBytes,
+                   workspace + ws.a_scales + static_cast<long long>(box) * kScaleBytes, kScaleBytes,
+                   ring.full(stage));
+  }
+  __device__ __forceinline__ void load_b(int stage, int i, int box) const {
+    const unsigned char* from = workspace + ws.b + static_cast<long long>(box) * kBoxBytes;
+#pragma unroll
+    for (int plane = 0; plane < kPlanes; ++plane)
+      ptx::bulk_load(ring.b(stage) + plane * G::kPlaneB + i * kPanelBytes, from + plane * kPanelBytes,
+                     kPanelBytes, ring.full(stage));
+    ptx::bulk_load(ring.scales_b(stage) + i * kScaleBytes,
+                   workspace + ws.b_scales + static_cast<long long>(box) * kScaleBytes, kScaleBytes,
+                   ring.full(stage));
+  }
+};
+
+// One multiplying warpgroup over the stages of a tile. Two sets of block sums take turns: the products of one
+// stage run while the sums of the stage before are scaled and added.
+template <Kernel C, int kTransposeA, int kTransposeB>
+struct Multiplier {
+  using G = Geometry<C>;
+  static constexpr int kStepA = kTransposeA ? 2048 >> 4 : 32 >> 4;  // 16 elements of k, in descriptor units
+  static constexpr int kStepB = kTransposeB ? 2048 >> 4 : 32 >> 4;
+  const SplitRing<G>& ring;
+  wgmma_sm90::RingPosition<G::kStages> at;
+  unsigned group, warp, lane;
+  float sum[G::kSums];
+  float even[G::kSums], odd[G::kSums];
+
+  __device__ __forceinline__ Multiplier(const SplitRing<G>& r, unsigned g)
+      : ring(r), group(g), warp(threadIdx.x / 32 % 4), lane(threadIdx.x % 32) {}
+
+  // The products of this stage, smallest first.
+  __device__ __forceinline__ void issue(float (&part)[G::kSums]) {
+    constexpr int kN = C.config.tile_n;
+    ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+    const unsigned long long a = ptx::descriptor(ring.a(at.stage) + group * kPanelBytes, kPanelBytes);
+    const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      ptx::wgmma_ss<DType::kF16, kN, kTransposeA, kTransposeB>(part, a + (G::kPlaneA >> 4) + i * kStepA,
+                                                               b + i * kStepB, i);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      ptx::wgmma_ss<DType::kF16, kN, kTransposeA, kTransposeB>(part, a + i * kStepA,
+                                                               b + (G::kPlaneB >> 4) + i * kStepB, 1);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      ptx::wgmma_ss<DType::kF16, kN, kTransposeA, kTransposeB>(part, a + i * kStepA, b + i * kStepB, 1);
+    ptx::wgmma_commit();
+  }
+
+  // The stage is let go; sum += part, scaled.
+  __device__ __forceinline__ void add(float (&part)[G::kSums], int stage) {
+    ptx::pin(part);
+    const unsigned from_a = ring.scales_a(stage) + group * kScaleBytes + 16 * warp + lane / 4;
+    const float row0 = scale(from_a), row1 = scale(from_a + 8);
+    unsigned bytes[G::kPanels][4];
+#pragma unroll
+    for (int i = 0; i < G::kPanels; ++i)
+      ptx::load_shared<16>(bytes[i], ring.scales_b(stage) + i * kScaleBytes + lane % 4 * 16);
+    __syncwarp();
+    ring.release(stage, lane);
+#pragma unroll
+    for (int i = 0; i < G::kPanels; ++i)
+#pragma unroll
+      for (int n = 0; n < 16; ++n) {
+        const float column = __uint_as_float((bytes[i][n / 4] >> (n % 4 * 8) & 0xff) << 23);
+        const int at_sum = 32 * i + n / 2 * 4 + n % 2;
+        sum[at_sum] = fmaf(part[at_sum], row0 * column, sum[at_sum]);
+        sum[at_sum + 2] = fmaf(part[at_sum + 2], row1 * column, sum[at_sum + 2]);
+      }
+  }
+  __device__ __forceinline__ static float scale(unsigned address) {
+    return __uint_as_float(ptx::load_shared_byte(address) << 23);
+  }
+
+  // `count` stages of products, then `skipped` ones that only the other warpgroup multiplies.
+  __device__ __forceinline__ void multiply(int count, int skipped) {
+#pragma unroll
+    for (int i = 0; i < G::kSums; ++i) sum[i] = 0.0f;
+    if (count > 0) {
+      issue(even);
+      int held = at.stage;
+      at.advance();
+      int left = count - 1;
+      for (; left >= 2; left -= 2) {
+        issue(odd);
+        ptx::wgmma_wait<1>();
+        add(even, held);
+        held = at.stage;
+        at.advance();
+        issue(even);
+        ptx::wgmma_wait<1>();
+        add(odd, held);
+        held = at.stage;
+        at.advance();
+      }
+      if (left == 1) {
+        issue(odd);
+        ptx::wgmma_wait<1>();
+        add(even, held);
+        held = at.stage;
+        at.advance();
+        ptx::wgmma_wait<0>();
+        add(odd, held);
+      } else {
+        ptx::wgmma_wait<0>();
+        add(even, held);
+      }
+    }
+    for (int i = 0; i < skipped; ++i) {
+      ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+      ring.release(at.stage, lane);
+      at.advance();
+    }
+  }
+};
+
+}  // namespace trigen::wgmma_split_sm90

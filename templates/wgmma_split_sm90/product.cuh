@@ -1,0 +1,196 @@
+// forward and grad_input: as wgmma_sm90's product.cuh, on the planes that the first launch wrote. Masked
+// weights are zeros there, so that whole blocks are multiplied.
+//
+//   forward     A = W, K-major;    B = x, MN-major
+//   grad_input  A = W^T, MN-major; B = dy, MN-major
+#pragma once
+
+#include "epilogue.cuh"
+#include "params.h"
+#include "wgmma_split_sm90/pipeline.cuh"
+
+namespace trigen::wgmma_split_sm90 {
+
+// The tiles of this block, and their blocks of k.
+template <Kernel C>
+struct ProductTiles {
+  using G = Geometry<C>;
+  static constexpr Fill kFill = wgmma_sm90::product_fill(C.shape);
+  int tokens, features, heads, diag, blocks, batch_panels, head_units;
+
+  __device__ __forceinline__ explicit ProductTiles(const Params& p)
+      : tokens(C.shape.T ? C.shape.T : p.T),
+        features(C.shape.D ? C.shape.D : p.D),
+        heads(C.shape.H ? C.shape.H : p.H),
+        diag((C.shape.op == Op::kGradInput ? -1 : 1) * (C.shape.T ? C.shape.diag : p.diag)),
+        blocks(schedule::ceil_div(tokens, kPanel)),
+        batch_panels(schedule::ceil_div(features, kPanel)),
+        head_units(wgmma_sm90::column_units(C.config, p.B, features)) {}
+  __device__ __forceinline__ wgmma_sm90::Deal deal() const {
+    const int columns = heads * head_units, rows = wgmma_sm90::row_tiles(C.config, tokens);
+    const auto clusters = static_cast<int>(gridDim.x);
+    return {.rows = rows,
+            .columns = columns,
+            .section = wgmma_sm90::section_columns(C.config, rows, columns, clusters),
+            .clusters = clusters,
+            .cluster = static_cast<int>(blockIdx.x),
+            .longest_last = kFill == Fill::kLower};
+  }
+  // Blocks of k that 64 rows meet; none where all of them are beyond the last token.
+  __device__ __forceinline__ int active(int row, int group) const {
+    const int first = row * C.config.tile_m + 64 * group;
+    return first < tokens ? wgmma_sm90::Reach(kFill, first, diag, blocks).active : 0;
+  }
+  __device__ __forceinline__ int longest(int row) const {
+    int most = 0;
+#pragma unroll
+    for (int i = 0; i < G::kConsumers; ++i) most = schedule::max(most, active(row, i));
+    return most;
+  }
+};
+
+// The loading thread.
+template <Kernel C>
+__device__ __forceinline__ void load_product(const BoxLoader<C>& loader, const ProductTiles<C>& tiles,
+                                             int batches) {
+  using G = Geometry<C>;
+  const Workspace& ws = loader.ws;
+  wgmma_sm90::RingPosition<G::kStages> at;
+  wgmma_sm90::Deal deal = shared_plan<C, wgmma_sm90::Deal>();
+  for (int row, column; deal.next(row, column);) {
+    const int head = column / tiles.head_units;
+    const int panel = (column - head * tiles.head_units) * G::kPanels;
+    const int total = tiles.longest(row);
+    int active[G::kConsumers];
+#pragma unroll
+    for (int i = 0; i < G::kConsumers; ++i) active[i] = tiles.active(row, i);
+    for (int block = 0; block < total; ++block) {
+      const int k = ProductTiles<C>::kFill == Fill::kLower ? block : tiles.blocks - 1 - block;
+      int count = G::kPanels;
+#pragma unroll
+      for (int i = 0; i < G::kConsumers; ++i) count += block < active[i];
+      ptx::mbarrier_wait(loader.ring.empty(at.stage), at.parity ^ 1);
+      ptx::mbarrier_arrive_expect(loader.ring.full(at.stage), count * (kBoxBytes + kScaleBytes));
+#pragma unroll
+      for (int i = 0; i < G::kConsumers; ++i)
+        if (block < active[i]) {
+          const int m = G::kConsumers * row + i;
+          loader.load_a(at.stage, i,
+                        C.shape.op == Op::kForward ? ws.weight(head, m, k) : ws.weight(head, k, m));
+        }
+#pragma unroll
+      for (int i = 0; i < G::kPanels; ++i) {
+        // Beyond the last batch: any box, its sums are not stored.
+        const int own = schedule::min(panel + i, batches * tiles.batch_panels - 1),
+                  batch = own / tiles.batch_panels;
+        loader.load_b(at.stage, i,
+                      ws.activation(tiles.heads, batch, head, k, own - batch * tiles.batch_panels));
+      }
+      at.advance();
+    }
+  }
+}
+
+// Sums of features `feature`, + 1 of one row become outputs.
+template <Kernel C>
+__device__ __forceinline__ void store_pair(const Params& p, int head, int batch, int row, int feature,
+                                           int features, float bias, float low, float high) {
+  constexpr Shape s = C.shape;
+  float v[2] = {low, high};
+  const auto at = [&](const Activations& t) {
+    return static_cast<float*>(t.data) + (batch * t.batch + head * t.head + row * t.row + feature);
+  };
+  constexpr bool kPairs = C.config.vec_c > 1;
+  const int count = kPairs || feature + 1 < features ? 2 : 1;
+  const auto read = [&](const Activations& t, float(&w)[2]) {
+    if constexpr (kPairs) {
+      const float2 pair = *reinterpret_cast<const float2*>(at(t));
+      w[0] = pair.x, w[1] = pair.y;
+    } else {
+      w[0] = at(t)[0], w[1] = count > 1 ? at(t)[1] : 0.0f;
+    }
+  };
+  const auto write = [&](const Activations& t) {
+    if constexpr (kPairs) {
+      *reinterpret_cast<float2*>(at(t)) = make_float2(v[0], v[1]);
+    } else {
+      at(t)[0] = v[0];
+      if (count > 1) at(t)[1] = v[1];
+    }
+  };
+  if constexpr (s.bias) v[0] += bias, v[1] += bias;
+  if constexpr (s.pre) write(p.pre);
+  v[0] = activate<s.act>(v[0]), v[1] = activate<s.act>(v[1]);
+  float w[2];
+  if constexpr (s.gate) {
+    read(p.gate, w);
+    v[0] *= w[0], v[1] *= w[1];
+  }
+  if constexpr (s.residual) {
+    read(p.residual, w);
+    v[0] += w[0], v[1] += w[1];
+  }
+  write(s.op == Op::kForward ? p.y : p.x);
+}
+
+// One multiplying warpgroup.
+template <Kernel C>
+__device__ __forceinline__ void multiply_product(const Params& p, const SplitRing<Geometry<C>>& ring,
+                                                 const ProductTiles<C>& tiles, unsigned group) {
+  using G = Geometry<C>;
+  Multiplier<C, C.shape.op == Op::kGradInput, 1> multiplier(ring, group);
+  // Between two tiles only where the deal stands is kept.
+  int start = 0, round = 0, backwards = 1;
+  for (int row, column;;) {
+    wgmma_sm90::Deal deal = shared_plan<C, wgmma_sm90::Deal>();
+    deal.start = start, deal.round = round, deal.backwards = backwards;
+    if (!deal.next(row, column)) break;
+    start = deal.start, round = deal.round, backwards = deal.backwards;
+    const int active = tiles.active(row, static_cast<int>(group));
+    multiplier.multiply(active, tiles.longest(row) - active);
+    const int head = column / tiles.head_units;
+    const int panel = (column - head * tiles.head_units) * G::kPanels;
+    const int first =
+        row * C.config.tile_m + static_cast<int>(64 * group + 16 * multiplier.warp + multiplier.lane / 4);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int t = first + 8 * i;
+      if (t >= tiles.tokens) continue;
+      float bias = 0;
+      if constexpr (C.shape.bias)
+        bias = static_cast<const float*>(p.bias)[static_cast<long long>(head) * tiles.tokens + t];
+#pragma unroll
+      for (int j = 0; j < G::kPanels; ++j) {
+        const int batch = (panel + j) / tiles.batch_panels;
+        const int feature =
+            (panel + j - batch * tiles.batch_panels) * kPanel + static_cast<int>(multiplier.lane % 4 * 2);
+        if (batch >= p.B) continue;
+#pragma unroll
+        for (int n = 0; n < 8; ++n)
+          if (feature + 8 * n < tiles.features)
+            store_pair<C>(p, head, batch, t, feature + 8 * n, tiles.features, bias,
+                          multiplier.sum[32 * j + 4 * n + 2 * i], multiplier.sum[32 * j + 4 * n + 2 * i + 1]);
+      }
+    }
+  }
+}
+
+template <Kernel C>
+__device__ __forceinline__ void run_product(const Params& p) {
+  using G = Geometry<C>;
+  const ProductTiles<C> tiles(p);
+  const SplitRing<G> ring = start<C>(tiles.deal());
+  const Workspace ws(C.shape.op, C.shape.bias, p.B, tiles.heads, tiles.tokens, tiles.features, 0);
+  const unsigned group = threadIdx.x / 128;
+  ptx::wait_for_launches_before();
+  if (group == G::kConsumers) {
+    ptx::release_registers<kLoadRegisters>();
+    if (threadIdx.x == 128 * G::kConsumers)
+      load_product<C>({ring, static_cast<const unsigned char*>(p.workspace), ws}, tiles, p.B);
+  } else {
+    ptx::claim_registers<kSumRegisters>();
+    multiply_product<C>(p, ring, tiles, group);
+  }
+}
+
+}  // namespace trigen::wgmma_split_sm90
