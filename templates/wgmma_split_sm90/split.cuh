@@ -1,6 +1,6 @@
 // The first launch: f32 operands become planes of f16. With s a power of two that is one for 64 elements
-// along k, v s = v0 + v1, v0 = f16(v s), v1 = f16(v s - v0): 11 bits each and their signs, which is all of
-// v's 24 where |v| is at least 2^-16 of the largest of the 64, and an error below 2^-40 of the largest
+// along k, v s = v0 + v1, v0 = f16(v s), v1 = f16(v s - v0): 11 bits each and v1's sign, which is 23 of
+// v's 24 where |v| is at least 2^-16 of the largest of the 64, and an error below 2^-39 of the largest
 // elsewhere. Masked weights and what lies outside the tensor are zeros. A value that is not finite is v0
 // alone.
 #pragma once
