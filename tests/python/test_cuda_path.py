@@ -164,6 +164,32 @@ def test_modules_run_with_the_weights_they_have(device, monkeypatch, name):
     assert ran == ["run_forward", "run_forward", "grad_input", "grad_weight"] and len(tt.plans()) >= 3
 
 
+@pytest.mark.parametrize("math", ["default", "simt", "f16x3", "tf32"])
+@pytest.mark.parametrize("highest", [True, False])
+def test_float32_is_multiplied_as_asked(device, math, highest):
+    """A [T, T] matrix of float32 weights: what the problem says, and the accuracy that goes with it."""
+    x, dy, weight, poisoned, bias = make(dtype=torch.float32, n=72, D=40, B=1)
+    weight, poisoned = weight[..., 0], poisoned[..., 0]
+    there = [device.put(tensor) for tensor in (x, dy, poisoned, bias)]
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest" if highest else "high")
+    try:
+        given = (0, "btd", "lower", 0, "none", math)
+        y = cuda.forward(there[0], there[2], there[3], None, None, *given)
+        dx, dw, db = cuda.gradients(there[1], there[0], there[2], there[3], given)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    rounded = math == "tf32" or (math == "default" and not highest)
+    said = "math=tf32" if rounded else "math=f16x3" if math == "f16x3" else "pad=0"
+    assert all(said in info.problem and ("math" in info.problem) == ("math" in said) for info in tt.plans())
+    exact = [tensor.double() for tensor in (x, dy, weight, bias)]
+    want = (ops._plain_forward(exact[0], exact[2], exact[3], None, None, 0, "btd"), ops._plain_grad_input(exact[1], exact[2], None, 0, "btd"),
+            *ops._plain_grad_weight(exact[1], exact[0], weight.shape, torch.float64, True, 0, "btd"))
+    errors = [float((got.double() - one).abs().max() / one.square().mean().sqrt()) for got, one in zip((y, dx, dw, db), want)]
+    assert all(error < (5e-3 if rounded else 2e-6) for error in errors), errors
+    assert not rounded or all(error > 1e-5 for error in errors[:3]), errors  # tf32 has 11 bits
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_both_gradients_by_one_lookup(device, case):
     """The backward pass of eager mode: the first call makes the launches, the second one finds them together."""

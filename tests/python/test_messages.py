@@ -33,7 +33,7 @@ FORWARD = [
     (dict(layout="tbd"), ValueError, r"layout='tbd' is not known; allowed: btd, bdt"),
     (dict(fill="diagonal"), ValueError, r"fill='diagonal' is not known; allowed: lower, upper"),
     (dict(activation="relu"), ValueError, r"activation='relu' is not known; allowed: none, gelu, silu"),
-    (dict(math="fp8"), ValueError, r"math='fp8' is not known; allowed: default, simt, tf32"),
+    (dict(math="fp8"), ValueError, r"math='fp8' is not known; allowed: default, simt, tf32, f16x3"),
     (dict(weight=W.to("meta")), ValueError, r"weight \(shape \[4, 4, 3\]\) is on meta while x is on cpu; allowed: one device"),
 ]
 
