@@ -18,6 +18,7 @@ struct Geometry {
   static constexpr int kConsumers = consumers(c);
   static constexpr int kPanels = c.tile_n / kPanel;
   static constexpr int kStages = c.stages;
+  static constexpr int kReleasingWarps = 4 * kConsumers;
   static constexpr int kCluster = 1;
   static constexpr int kPlaneA = kConsumers * kPanelBytes;  // bytes from one plane of a stage to the next
   static constexpr int kPlaneB = kPanels * kPanelBytes;

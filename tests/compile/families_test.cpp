@@ -271,40 +271,42 @@ TEST(Wgmma, TapsAreNotSerialised) {
     }
   }
   EXPECT_GE(seen.size(), 30u);
-  TEST(WgmmaSplit, ProductsAreNotSerialised) {
-    const Target* target = value_of(find_target("sm_90a"));
-    auto nvrtc = Nvrtc::choose(*target);
-    if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
-    const Family* family = value_of(find_family("wgmma_split_sm90"));
-    for (const char* text :
-         {"forward,dtype=f32,B=16,T=1024,D=1024,math=f16x3",
-          "forward,dtype=f32,B=2,H=2,T=511,D=513,math=f16x3,epilogue=bias+gelu+pre+gate+residual",
-          "grad_input,dtype=f32,B=8,T=2048,D=1024,math=f16x3,epilogue=residual",
-          "grad_weight,dtype=f32,B=8,T=1024,D=1024,math=f16x3",
-          "grad_weight,dtype=f32,B=8,T=1023,D=1023,math=f16x3,epilogue=bias+accumulate+zero_outside"}) {
-      const Problem problem = value_of(parse_problem(text));
-      for (const bool generic : {false, true}) {
-        const auto configs = family->configs(problem, *target);
-        ASSERT_FALSE(configs.empty()) << text;
-        const Config config = generic ? *family->generic_config(problem, *target) : configs.front();
-        const Candidate candidate{problem, target, family, config, generic};
-        SCOPED_TRACE(describe(candidate) + " " + text);
-        auto binary = compile(candidate, **nvrtc);
-        ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
-        EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
-        // Sizes that come at run time cost a few bytes.
-        EXPECT_LE(resources_of(*binary).spill_bytes, generic ? 256 : 0);
-      }
+}
+
+TEST(WgmmaSplit, ProductsAreNotSerialised) {
+  const Target* target = value_of(find_target("sm_90a"));
+  auto nvrtc = Nvrtc::choose(*target);
+  if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
+  const Family* family = value_of(find_family("wgmma_split_sm90"));
+  for (const char* text :
+       {"forward,dtype=f32,B=16,T=1024,D=1024,math=f16x3",
+        "forward,dtype=f32,B=2,H=2,T=511,D=513,math=f16x3,epilogue=bias+gelu+pre+gate+residual",
+        "grad_input,dtype=f32,B=8,T=2048,D=1024,math=f16x3,epilogue=residual",
+        "grad_weight,dtype=f32,B=8,T=1024,D=1024,math=f16x3",
+        "grad_weight,dtype=f32,B=8,T=1023,D=1023,math=f16x3,epilogue=bias+accumulate+zero_outside"}) {
+    const Problem problem = value_of(parse_problem(text));
+    for (const bool generic : {false, true}) {
+      const auto configs = family->configs(problem, *target);
+      ASSERT_FALSE(configs.empty()) << text;
+      const Config config = generic ? *family->generic_config(problem, *target) : configs.front();
+      const Candidate candidate{problem, target, family, config, generic};
+      SCOPED_TRACE(describe(candidate) + " " + text);
+      auto binary = compile(candidate, **nvrtc);
+      ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
+      EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
+      // Sizes that come at run time cost a few bytes.
+      EXPECT_LE(resources_of(*binary).spill_bytes, generic ? 256 : 0);
     }
   }
+}
 
-  std::vector<const Target*> every_target() {
-    std::vector<const Target*> out;
-    for (const Target& target : targets()) out.push_back(&target);
-    return out;
-  }
-  INSTANTIATE_TEST_SUITE_P(All, FirstChoice, ::testing::ValuesIn(every_target()),
-                           [](const auto& info) { return name_of(info.param->name); });
+std::vector<const Target*> every_target() {
+  std::vector<const Target*> out;
+  for (const Target& target : targets()) out.push_back(&target);
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(All, FirstChoice, ::testing::ValuesIn(every_target()),
+                         [](const auto& info) { return name_of(info.param->name); });
 
 }  // namespace
 }  // namespace trigen

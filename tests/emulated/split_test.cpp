@@ -313,10 +313,11 @@ TEST_F(SplitTest, NonFiniteValuesStayInTheirSums) {
     for (int t = 0; t < kT; ++t)
       for (int d = 0; d < kD; ++d) {
         const float found = out[t * kD + d];
-        if (d == kFeature && t >= kToken)
+        if (d == kFeature && t >= kToken) {
           ASSERT_FALSE(std::isfinite(found)) << t;
-        else if (d != kFeature || t < kToken / kBlock * kBlock)
+        } else if (d != kFeature || t < kToken / kBlock * kBlock) {
           ASSERT_EQ(found, before[t * kD + d]) << t << "," << d;
+        }
       }
   }
 }
