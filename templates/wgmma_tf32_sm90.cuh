@@ -7,8 +7,8 @@
 
 #include "wgmma_sm90/grad_weight.cuh"
 #include "wgmma_sm90/reduce.cuh"
-#include "wgmma_tf32_sm90/product.cuh"
 #include "wgmma_tf32_sm90/pack.cuh"
+#include "wgmma_tf32_sm90/product.cuh"
 
 namespace trigen::wgmma_tf32_sm90 {
 
