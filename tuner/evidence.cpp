@@ -99,9 +99,12 @@ std::string report_json(const TuneReport& report) {
   return dump(out, 2);
 }
 
-bool is_complete(const std::string& evidence) {
+bool is_complete(const std::string& evidence, size_t candidates) {
   const json value = json::parse(evidence, nullptr, false);
-  return value.is_object() && value.value("complete", false);
+  if (!value.is_object() || !value.value("complete", false)) return false;
+  const auto considered = value.find("considered");
+  return considered != value.end() && considered->is_number_unsigned() &&
+         considered->get<size_t>() >= candidates;
 }
 
 std::string sample_of(const CandidateReport& row) { return dump(row_json(row), -1); }

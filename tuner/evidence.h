@@ -11,7 +11,9 @@ namespace trigen {
 // Of a whole tune:
 // {"complete":..,"date":..,"seconds":..,"quartiles":[..],"candidates":[{"candidate":..,"outcome":..,..}]}.
 std::string evidence_of(const TuneReport& report);
-bool is_complete(const std::string& evidence);
+// Not interrupted, and the choice among as many candidates at least: a tune of one config or family answers
+// a narrower question.
+bool is_complete(const std::string& evidence, size_t candidates);
 
 // Of one candidate, for the samples of an unfinished tune.
 std::string sample_of(const CandidateReport& row);

@@ -276,7 +276,7 @@ bool Session::keep_existing() {
   const DeviceInfo& info = device_->info();
   const auto found = store_.find_record(report_.problem, report_.target, info.name, info.sms, info.driver);
   if (!found || found->match != Match::kExact || found->record.provenance != Provenance::kMeasured ||
-      !is_complete(found->record.evidence)) {
+      !is_complete(found->record.evidence, candidates_.size())) {
     return false;
   }
   for (size_t i = 0; i < candidates_.size(); ++i) {

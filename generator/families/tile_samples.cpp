@@ -28,8 +28,8 @@ std::vector<Sample> product_samples(const Problem& p, const Config& c) {
   const size_t full = static_cast<size_t>(std::max(1, z.T / c.tile_m));
   of_row.resize(full);
   // Rows this far apart cross the diagonal alike.
-  const size_t period =
-      static_cast<size_t>(std::lcm(c.tile_m * std::max(1, z.K), c.tile_k) / (c.tile_m * std::max(1, z.K)));
+  const int depth = std::max(1, c.tile_m * z.K);
+  const auto period = static_cast<size_t>(std::lcm(depth, c.tile_k) / depth);
   const auto fewer = [](const Sample& a, const Sample& b) { return a.steps < b.steps; };
   std::optional<std::pair<Sample, Sample>> best;
   for (size_t i = 0; i + period < full; ++i) {

@@ -50,11 +50,13 @@ TEST(Sample, DamagedTextIsNotASample) {
 TEST(Evidence, CompleteOnlyWhenItSaysSo) {
   TuneReport report;
   report.problem = "forward,dtype=f16,B=1,H=1,T=1,D=1,K=1,pad=0";
-  EXPECT_TRUE(is_complete(evidence_of(report)));
+  EXPECT_TRUE(is_complete(evidence_of(report), report.candidates.size()));
+  EXPECT_FALSE(is_complete(evidence_of(report), report.candidates.size() + 1))
+      << "a tune of one config chose among one";
   report.complete = false;
-  EXPECT_FALSE(is_complete(evidence_of(report)));
-  EXPECT_FALSE(is_complete("not json"));
-  EXPECT_FALSE(is_complete(""));
+  EXPECT_FALSE(is_complete(evidence_of(report), 0));
+  EXPECT_FALSE(is_complete("not json", 0));
+  EXPECT_FALSE(is_complete("", 0));
 }
 
 }  // namespace
