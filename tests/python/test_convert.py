@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 
 from torch import nn
 
+import trigen
 import trigen.torch as tt
 
 T, D, VOCABULARY = 8, 12, 20
@@ -271,3 +272,11 @@ def test_sixteen_bit_models_have_their_own_tolerance():
     model = Model(FlatBlock(1))
     with torch.autocast("cpu", torch.bfloat16):
         assert len(tt.convert(model, tokens=T, example_inputs=(tokens,), unmask=("causal",)).converted) == 1
+
+
+def test_a_converted_model_multiplies_float32_as_asked():
+    with trigen.record() as seen:
+        model = ParallelSum()
+        tt.convert(model, tokens=T, math="f16x3")
+        model(torch.randn(2, T, D))
+    assert seen.counts == {f"forward,dtype=f32,B=2,H=1,T={T},D={D},K=1,pad=0,math=f16x3,epilogue=bias": 4}
