@@ -1,6 +1,7 @@
 // f32 and f64 arithmetic. IEEE operations round as asked; approximations are computed correctly rounded from
-// double, which lies inside the error that the PTX ISA states for each (ex2 2 ulp, lg2 2^-22, rcp 1 ulp,
-// rsqrt 2^-22.9, tanh 2^-11 ...).
+// double, which lies inside the error that the PTX ISA states for each ("Floating Point Instructions": ex2 2
+// ulp, lg2 2^-22, rcp 1 ulp, sqrt 2^-23, rsqrt 2^-22.9, tanh 2^-11, div 2 ulp, sin and cos 2^-20.5; all of
+// them, with their ranges, in tests/emulated/approximations.h).
 #include <cfenv>
 
 #include "emulator/exec.h"
@@ -42,6 +43,15 @@ struct Div {
   template <class T>
   static T apply(T a, T b, T) {
     return a / b;
+  }
+};
+// div.approx: a divisor beyond 2^126 has no reciprocal, so the quotient is 0, or NaN of an infinity.
+struct DivApprox {
+  template <class T>
+  static T apply(T a, T b, T) {
+    if (!(std::fabs(b) > static_cast<T>(0x1p126)) || !std::isfinite(b)) return a / b;
+    if (!std::isfinite(a)) return static_cast<T>(quiet_nan());
+    return std::copysign(static_cast<T>(0), std::signbit(a) != std::signbit(b) ? T{-1} : T{1});
   }
 };
 struct Min {
@@ -226,7 +236,8 @@ void decode_arithmetic(Decoder& decoder, Inst& inst) {
   if (decode_half_arithmetic(decoder, inst, type)) return;
   if (type != Type::kF32 && type != Type::kF64) decoder.fail("this type is not supported here");
   const std::string& op = decoder.opcode();
-  decoder.ignore({"approx", "full"});
+  const bool approx = decoder.take("approx");
+  decoder.ignore({"full"});
   int mode = decoder.take_any({"rn", "rz", "rm", "rp"});
   bool ftz = decoder.take("ftz"), sat = decoder.take("sat");
   if (op == "add")
@@ -237,6 +248,8 @@ void decode_arithmetic(Decoder& decoder, Inst& inst) {
     select<Mul>(decoder, inst, type, 2, mode, ftz, sat);
   else if (op == "fma" || op == "mad")
     select<Fma>(decoder, inst, type, 3, mode, ftz, sat);
+  else if (op == "div" && approx)
+    select<DivApprox>(decoder, inst, type, 2, mode, ftz, sat);
   else if (op == "div")
     select<Div>(decoder, inst, type, 2, mode, ftz, sat);
   else if (op == "min" || op == "max") {
