@@ -1,0 +1,199 @@
+// Every family over op x data type x layout x taps x epilogue, with odd sizes, on the emulated device against
+// the double-precision reference. Each cell either runs and is right, or is one that `missing` names with its
+// reason; a family that begins to serve such a cell, or stops to serve another, fails here.
+#include <gtest/gtest.h>
+
+#include "runtime/compile.h"
+#include "tuner/selection.h"
+#include "tuner/verify.h"
+
+namespace trigen {
+namespace {
+
+struct Cell {
+  std::string op, type, layout, epilogue;
+  int taps = 1;
+
+  // Sizes are no multiple of a tile's; `copies`: rows of x and y come in 16-byte pieces, as the copy engine
+  // needs.
+  std::string problem(bool copies) const {
+    std::string text = op + (type == "tf32" ? ",dtype=f32,math=tf32" : ",dtype=" + type) +
+                       ",layout=" + layout + ",K=" + std::to_string(taps);
+    text += copies ? ",B=2,T=133,D=40" : op == "decode" ? ",B=3,T=67,D=33,rows=3" : ",B=3,T=67,D=33";
+    if (copies && type == "tf32") text += ",align=16,walign=16";
+    return epilogue.empty() ? text : text + ",epilogue=" + epilogue;
+  }
+};
+
+std::vector<Cell> all_cells() {
+  const std::vector<std::string> forward = {"", "bias", "bias+gelu+pre", "bias+silu+gate+residual"};
+  const std::vector<std::pair<std::string, std::vector<std::string>>> ops = {
+      {"forward", forward},
+      {"grad_input", {"", "residual"}},
+      {"grad_weight", {"", "bias", "bias+accumulate", "bias+zero_outside"}},
+      {"decode", forward}};
+  std::vector<Cell> cells;
+  for (const auto& [op, epilogues] : ops)
+    for (const char* type : {"f16", "bf16", "f32", "tf32"})
+      for (const char* layout : {"btd", "bdt"})
+        for (const int taps : {1, 4})
+          for (const std::string& epilogue : epilogues)
+            if (op != "decode" || type != std::string("tf32"))  // no such problem
+              cells.push_back({op, type, layout, epilogue, taps});
+  return cells;
+}
+
+bool one_of(const std::string& text, std::initializer_list<const char*> list) {
+  for (const char* each : list)
+    if (text == each) return true;
+  return false;
+}
+
+// What a family is not made for; "" for the cells that it serves. A family without an entry fails.
+std::string missing(const std::string& family, const Cell& cell) {
+  const bool sixteen = one_of(cell.type, {"f16", "bf16"}),
+             product = one_of(cell.op, {"forward", "grad_input"});
+  const bool contiguous = cell.layout == "btd";
+  if (family == "decode")
+    return cell.op != "decode"   ? "makes decode only"
+           : cell.type == "tf32" ? "has no matrix instructions"
+                                 : "";
+  if (cell.op == "decode") return "makes whole products";
+  if (family == "simt") return cell.type == "tf32" ? "has no matrix instructions" : "";
+  if (one_of(family, {"mma_sm70", "mma_sm75"})) return cell.type == "f16" ? "" : "multiplies f16";
+  if (family == "mma_sm80") return cell.type == "f32" ? "multiplies f16, bf16 and tf32" : "";
+  if (family == "wgmma_sm90")
+    return !sixteen                   ? "multiplies f16 and bf16"
+           : !contiguous              ? "reads contiguous features"
+           : product && cell.taps > 1 ? "has taps in grad_weight only"
+                                      : "";
+  if (family == "wgmma_tf32_sm90")
+    return cell.type != "tf32" ? "multiplies tf32"
+           : !contiguous       ? "reads contiguous features"
+           : cell.taps > 1     ? "has one tap"
+                               : "";
+  if (family == "wgmma_taps_sm90")
+    return !sixteen                              ? "multiplies f16 and bf16"
+           : !product                            ? "makes forward and grad_input"
+           : !contiguous                         ? "reads contiguous features"
+           : cell.taps < 2                       ? "has two taps or more"
+           : one_of(cell.epilogue, {"", "bias"}) ? ""
+                                                 : "adds and activates only: no pre, gate or residual";
+  return "?";
+}
+
+// The first target that has the family's instructions.
+const Target* home_of(const Family& family) {
+  for (const char* name : {"sm_70", "sm_75", "sm_80", "sm_90a"}) {
+    auto target = find_target(name);
+    if (!target) {
+      ADD_FAILURE() << llvm::toString(target.takeError());
+      return nullptr;
+    }
+    if (family.serves(**target) && (family.name() != "decode" || (*target)->name == "sm_80")) return *target;
+  }
+  return nullptr;
+}
+
+struct Served {
+  Cell cell;
+  Candidate candidate;
+  std::optional<Binary> binary;
+  std::string failure;
+};
+
+// "" or what was wrong.
+std::string check(const Device& device, const Served& run) {
+  for (const Rows& rows : rows_to_check(run.candidate.problem)) {
+    WorkbenchOptions options;
+    options.rows = rows;
+    auto bench = Workbench::create(device, run.candidate.problem, options);
+    if (!bench) return llvm::toString(bench.takeError());
+    const Reference reference(run.candidate.problem, (*bench)->list(), (*bench)->inputs(), {});
+    Resolution resolution;
+    resolution.candidate = run.candidate;
+    resolution.binary = *run.binary;
+    PlanOptions plan_options;
+    plan_options.target = run.candidate.target->name.str();
+    auto plan = Plan::create(device, std::move(resolution), plan_options, LoadFrom::kPtx);
+    if (!plan) return llvm::toString(plan.takeError());
+    auto result = verify(**plan, **bench, reference);
+    if (!result) return llvm::toString(result.takeError());
+    if (!result->ok) return result->failure;
+  }
+  return "";
+}
+
+class Matrix : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Matrix, EveryCellRunsOrIsNamed) {
+  const std::string& name = GetParam();
+  auto found = find_family(name);
+  ASSERT_TRUE(static_cast<bool>(found)) << llvm::toString(found.takeError());
+  const Family& family = **found;
+  const Target* target = home_of(family);
+  ASSERT_NE(target, nullptr) << name << " serves no target of the list";
+  auto device = Device::open("emulated:sm_90a");  // runs every older target's PTX, too
+  ASSERT_TRUE(static_cast<bool>(device)) << llvm::toString(device.takeError());
+  auto store = Store::open({});
+  const bool copies = name.rfind("wgmma", 0) == 0;
+
+  std::vector<Served> runs;
+  std::map<std::string, int> unsupported;
+  for (const Cell& cell : all_cells()) {
+    const std::string text = cell.problem(copies), why = missing(name, cell);
+    ASSERT_NE(why, "?") << name << " has no entry in the list of what families do not serve";
+    auto problem = parse_problem(text);
+    ASSERT_TRUE(static_cast<bool>(problem)) << text << ": " << llvm::toString(problem.takeError());
+    Selection selection;
+    selection.family = &family;
+    auto selected = select(*problem, *target, nullptr, *store, selection);
+    if (why.empty() && selected) {
+      runs.push_back({cell, selected->front(), std::nullopt, ""});
+    } else if (why.empty()) {
+      ADD_FAILURE() << text << ": " << name << " does not serve it: " << llvm::toString(selected.takeError());
+    } else {
+      EXPECT_FALSE(static_cast<bool>(selected))
+          << text << ": " << name << " serves it now, the list says: " << why;
+      if (!selected) llvm::consumeError(selected.takeError());
+      ++unsupported[why];
+    }
+  }
+  ASSERT_FALSE(runs.empty());
+
+  std::vector<Candidate> candidates;
+  for (const Served& run : runs) candidates.push_back(run.candidate);
+  build_all(candidates, *store, {}, [&](size_t index, llvm::Expected<BuiltBinary> built) {
+    if (built)
+      runs[index].binary = std::move(built->binary);
+    else
+      runs[index].failure = llvm::toString(built.takeError());
+    return true;
+  });
+  if (runs.front().failure.find("no compiler here makes") != std::string::npos)
+    GTEST_SKIP() << runs.front().failure;
+
+  std::map<std::string, int> right;
+  for (Served& run : runs) {
+    if (run.failure.empty()) run.failure = check(**device, run);
+    EXPECT_EQ(run.failure, "") << to_string(run.candidate.problem) << " " << describe(run.candidate);
+    if (run.failure.empty())
+      ++right[run.cell.op + " " + run.cell.type + " " + run.cell.layout +
+              " K=" + std::to_string(run.cell.taps)];
+  }
+  std::printf("%s on %s, %s:\n", name.c_str(), target->name.data(), copies ? "T=133, D=40" : "T=67, D=33");
+  for (const auto& [row, count] : right) std::printf("  %-28s %d epilogues\n", row.c_str(), count);
+  for (const auto& [why, count] : unsupported) std::printf("  %d cells not served: %s\n", count, why.c_str());
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> names;
+  for (const Family* family : families()) names.push_back(family->name().str());
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Matrix, ::testing::ValuesIn(names()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace trigen
