@@ -55,7 +55,8 @@ TEST_P(Mutation, IsFound) {
     }
     EXPECT_LE(survived, most) << kind << " can be taken away unnoticed:" << names;
     if (all) {
-      EXPECT_EQ(survived, most) << kind << ": more were expected to be redundant; mutations.txt is out of date";
+      EXPECT_EQ(survived, most) << kind
+                                << ": more were expected to be redundant; mutations.txt is out of date";
     }
   }
   for (const auto& [kind, count] : subject.keeps)

@@ -199,8 +199,8 @@ llvm::Expected<std::unique_ptr<Patient>> Patient::create(const Subject& subject,
     run.candidate.target = run.target.get();
     run.candidate.problem.B = wanted.batch;
     if (render(run.candidate).text != render(candidate).text)
-      return make_error(ErrorKind::kBadRequest, "B=" + std::to_string(wanted.batch) +
-                                                    " is another kernel: " + describe(candidate));
+      return make_error(ErrorKind::kBadRequest,
+                        "B=" + std::to_string(wanted.batch) + " is another kernel: " + describe(candidate));
     auto bench = Workbench::create(device, run.candidate.problem);
     if (!bench) return bench.takeError();
     run.bench = std::move(*bench);
