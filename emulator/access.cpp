@@ -80,9 +80,12 @@ Place global_place(Warp& warp, uint64_t address, uint32_t bytes, uint32_t align,
                "offset " + std::to_string(address - allocation->base) + " of an allocation of " +
                    std::to_string(allocation->bytes) +
                    (allocation->is_const ? " B of constants" : " B that is marked read-only"));
-  return {host_pointer(address), nullptr,
-          0,                     allocation->whole ? nullptr : memory->written(address),
-          true,                  allocation->read_only || allocation->is_const};
+  return {host_pointer(address),
+          nullptr,
+          0,
+          allocation->whole ? nullptr : memory->written(address),
+          true,
+          allocation->read_only || allocation->is_const};
 }
 
 Place place(Warp& warp, Space space, uint64_t address, uint32_t bytes, Access access, uint32_t lane) {
@@ -137,9 +140,9 @@ std::string name_of(const Warp& warp, const RaceHit& hit) {
 }
 
 std::string text_of(const Warp& warp, const RaceHit& hit) {
-  const std::string what = hit.kind == RaceKind::kReadAfterWrite    ? "is read after a write by "
+  const std::string what = hit.kind == RaceKind::kReadAfterWrite   ? "is read after a write by "
                            : hit.kind == RaceKind::kWriteAfterRead ? "is written after a read by "
-                                                                    : "is written after a write by ";
+                                                                   : "is written after a write by ";
   return what + name_of(warp, hit) + " with no barrier in between";
 }
 
@@ -195,6 +198,19 @@ void note_unwritten(Warp& warp, const Place& place, uint32_t bytes, uint32_t lan
     }
 }
 
+void note_launch_before(Warp& warp, const uint32_t* clock, uint64_t address, uint32_t bytes, uint32_t lane,
+                        bool writes) {
+  const GlobalRaces* before = warp.block->launch->before;
+  if (before == nullptr) return;
+  for (const auto& [agent, tick] : warp.block->cluster->launch_waits)
+    if (clock[agent] >= tick) return;
+  if (writes ? before->touched(address, bytes) : before->wrote(address, bytes))
+    warp.report(Fault::kAsyncHazard, lane,
+                "address " + hex(address) +
+                    (writes ? " is written here and accessed" : " is read here and written") +
+                    " by the launch before, which may still run; griddepcontrol.wait comes first");
+}
+
 void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane) {
   note_unwritten(warp, place, bytes, lane);
   if (place.shared != nullptr && place.shared->race.enabled())
@@ -202,6 +218,7 @@ void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane) {
                 lane);
   if (!place.global || place.constant) return;
   const uint64_t address = reinterpret_cast<uint64_t>(place.at);
+  note_launch_before(warp, warp.block->cluster->clocks.of(warp.agent), address, bytes, lane, false);
   if (GlobalRaces* races = warp.block->launch->global_races) {
     const int64_t other = races->read(address, bytes, warp.block->cluster->number);
     if (other >= 0) report_global_race(warp, address, other, lane, false);
@@ -220,6 +237,7 @@ void store_bytes(Warp& warp, const Place& place, const void* value, uint32_t byt
   }
   if (place.global) {
     const uint64_t address = reinterpret_cast<uint64_t>(place.at);
+    note_launch_before(warp, warp.block->cluster->clocks.of(warp.agent), address, bytes, lane, true);
     if (GlobalRaces* races = warp.block->launch->global_races) {
       const int64_t other =
           races->write(address, static_cast<const uint8_t*>(value), bytes, warp.block->cluster->number);
@@ -242,6 +260,7 @@ void note_atomic(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane) 
                 lane);
   if (!place.global) return;
   const uint64_t address = reinterpret_cast<uint64_t>(place.at);
+  note_launch_before(warp, warp.block->cluster->clocks.of(warp.agent), address, bytes, lane, true);
   if (GlobalRaces* races = warp.block->launch->global_races) {
     const int64_t other = races->atomic(address, bytes, warp.block->cluster->number);
     if (other >= 0) report_global_race(warp, address, other, lane, true);

@@ -86,6 +86,8 @@ struct Cluster {
   uint64_t random_state = 1;
   Counters counters;
   PagedRaces global_races;  // among this cluster's threads
+  std::vector<std::pair<uint32_t, uint32_t>>
+      launch_waits;  // griddepcontrol.wait: by which agent, at which tick
   bool check_global = false;
 
   /// Runs until the cluster ends (true), or until `quantum` warp instructions are done or nothing can go on
@@ -122,6 +124,7 @@ struct LaunchContext {
   uint64_t grid_id = 0;
   bool host_registered = false;
   GlobalRaces* global_races = nullptr;  // not checked where it is nullptr
+  const GlobalRaces* before = nullptr;  // of the launch before, where this one may overlap it
   // Clusters that wait for others give up when nobody does anything any more.
   std::atomic<uint64_t> progress{0};  // turns in which some cluster did something
   std::atomic<int> busy{0};           // host threads whose cluster does something now

@@ -122,6 +122,8 @@ struct Device {
   ReportLog log;
   std::map<std::string, std::pair<uint64_t, Counters>> counters;  // by kernel: launches, sums
   uint64_t launches = 0;
+  std::unique_ptr<GlobalRaces> last_launch;  // what it did with global memory, until something waits for it
+  const cuda::CUstream_st* last_stream = nullptr;
   std::vector<uint64_t> selected;  // clusters that launches run; empty: all
 };
 
@@ -134,6 +136,10 @@ struct Driver {
   std::list<std::unique_ptr<cuda::Capture>> captures;
   unsigned long long next_id = 1;
 
+  /// Every launch has ended: the next ones overlap none of them.
+  void settle() {
+    for (const auto& each : devices) each->last_launch.reset();
+  }
   Device* device(int ordinal) {
     return ordinal >= 0 && ordinal < static_cast<int>(devices.size())
                ? devices[static_cast<size_t>(ordinal)].get()

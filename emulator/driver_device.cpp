@@ -274,6 +274,7 @@ TRIGEN_ENTRY CUresult cuCtxSynchronize() {
   std::lock_guard lock(driver().mutex);
   CUctx_st* context = nullptr;
   if (CUresult error = current_context(&context)) return error;
+  driver().settle();
   return refuse_during_capture("cuCtxSynchronize");
 }
 

@@ -14,6 +14,8 @@ struct Request {
   CUfunc_st* function = nullptr;
   uint32_t grid[3], threads[3], cluster[3] = {1, 1, 1};
   bool explicit_cluster = false;
+  bool overlaps = false;  // may begin before the stream's launch before it has ended
+  const CUstream_st* stream = nullptr;
   uint32_t shared = 0;
   std::vector<uint8_t> parameters;
 };
@@ -135,6 +137,14 @@ CUresult run(const Request& request) {
   launch.shared_bytes = launch.program->static_shared + request.shared;
   launch.multiprocessors = static_cast<uint32_t>(device.model->multiprocessors);
   launch.grid_id = ++device.launches;
+  std::unique_ptr<GlobalRaces> before = std::move(device.last_launch);
+  // Two tables for each device's memory: addresses run out beyond eight.
+  if (!request.overlaps || device.last_stream != request.stream || launch.memories.size() > 8) before.reset();
+  launch.before = before.get();
+  device.last_stream = request.stream;
+  if (state.options.check_races)
+    device.last_launch = std::make_unique<GlobalRaces>(launch.memories, !launch.program->orders_threads);
+  launch.global_races = device.last_launch.get();
   auto& [launches, counters] = device.counters[launch.program->name];
   ++launches;
   launch.selected = &device.selected;
@@ -168,6 +178,7 @@ CUresult launch(Request request, CUstream handle, void** parameters, void** extr
   if (CUresult error = check_request(request)) return error;
   if (CUresult error = read_parameters(*request.function->program, parameters, extra, &request.parameters))
     return error;
+  request.stream = stream;
   return submit(stream, [request = std::move(request)] { return run(request); });
 }
 
@@ -220,6 +231,8 @@ TRIGEN_ENTRY CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction 
       request.cluster[1] = attribute.value.clusterDim.y;
       request.cluster[2] = attribute.value.clusterDim.z;
       request.explicit_cluster = true;
+    } else if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) {
+      request.overlaps = attribute.value.programmaticStreamSerializationAllowed != 0;
     }  // the others change when and where a kernel runs, not what it computes
   }
   return launch(std::move(request), config->hStream, parameters, extra);

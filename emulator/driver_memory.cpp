@@ -32,6 +32,7 @@ CUresult check_range(uint64_t address, size_type bytes, bool host_allowed, Devic
 
 CUresult copy(uint64_t target, uint64_t source, size_type bytes) {
   if (bytes == 0) return CUDA_SUCCESS;
+  driver().settle();
   Device *to = nullptr, *from = nullptr;
   if (CUresult error = check_range(target, bytes, true, &to, "the copy's target")) return error;
   if (CUresult error = check_range(source, bytes, true, &from, "the copy's source")) return error;
@@ -67,6 +68,7 @@ CUresult copy_later(uint64_t target, uint64_t source, size_type bytes, CUstream 
 
 template <class T>
 CUresult fill(uint64_t target, T value, size_type count) {
+  driver().settle();
   if (count == 0) return CUDA_SUCCESS;
   Device* device = nullptr;
   if (CUresult error = check_range(target, count * sizeof(T), false, &device, "the fill's target"))
@@ -97,6 +99,7 @@ CUresult fill_later(uint64_t target, T value, size_type count, CUstream handle) 
 }
 
 CUresult copy_2d(const CUDA_MEMCPY2D& c) {
+  driver().settle();
   if (c.srcMemoryType == CU_MEMORYTYPE_ARRAY || c.dstMemoryType == CU_MEMORYTYPE_ARRAY)
     return fail(CUDA_ERROR_NOT_SUPPORTED, "the emulated device has no arrays");
   uint64_t source =

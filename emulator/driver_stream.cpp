@@ -102,6 +102,7 @@ TRIGEN_ENTRY CUresult cuStreamSynchronize(CUstream handle) {
   std::lock_guard lock(driver().mutex);
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
+  driver().settle();
   return refuse_capturing(stream, "cuStreamSynchronize");
 }
 
@@ -109,6 +110,7 @@ TRIGEN_ENTRY CUresult cuStreamDestroy_v2(CUstream handle) {
   std::lock_guard lock(driver().mutex);
   if (driver().streams.erase(handle) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not a stream");
   if (handle->capture != nullptr && handle->capture->origin == handle) drop_capture(handle->capture);
+  driver().settle();
   delete handle;
   return CUDA_SUCCESS;
 }
@@ -182,7 +184,11 @@ TRIGEN_ENTRY CUresult cuEventQuery(CUevent event) {
   return current_context(&context);
 }
 
-TRIGEN_ENTRY CUresult cuEventSynchronize(CUevent event) { return cuEventQuery(event); }
+TRIGEN_ENTRY CUresult cuEventSynchronize(CUevent event) {
+  std::lock_guard lock(driver().mutex);
+  driver().settle();
+  return cuEventQuery(event);
+}
 
 TRIGEN_ENTRY CUresult cuEventDestroy_v2(CUevent event) {
   std::lock_guard lock(driver().mutex);

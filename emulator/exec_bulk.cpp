@@ -67,11 +67,13 @@ void read_chunk(const Issue& issue, uint32_t address, uint8_t* value, uint32_t b
 void read_global(const Issue& issue, uint64_t address, uint8_t* value, uint32_t bytes) {
   Place from = global_place(*issue.warp, address, bytes, 1, Access::kLoad, issue.lane);
   note_read(*issue.warp, from, bytes, issue.lane);
+  note_launch_before(*issue.warp, issue.view.clock.data(), address, bytes, issue.lane, false);
   std::memcpy(value, from.at, bytes);
 }
 
 void write_global(const Issue& issue, uint64_t address, const uint8_t* value, uint32_t bytes) {
   Place to = global_place(*issue.warp, address, bytes, 1, Access::kStore, issue.lane);
+  note_launch_before(*issue.warp, issue.view.clock.data(), address, bytes, issue.lane, true);
   store_bytes(*issue.warp, to, value, bytes, issue.lane);
 }
 

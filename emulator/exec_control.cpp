@@ -244,8 +244,8 @@ void decode_fence(Decoder& decoder, Inst& inst) {
   if (inits) inst.fn = init_fence;
   if (decoder.opcode() == "membar" || (!inits && inst.fn == nothing)) decoder.program().orders_threads = true;
   decoder.ignore({"sc", "acq_rel", "acquire", "release", "cta", "cluster", "gpu", "sys", "global",
-                  "shared::cta", "shared::cluster", "shared", "gl",
-                  "sync_restrict::shared::cta", "sync_restrict::shared::cluster"});
+                  "shared::cta", "shared::cluster", "shared", "gl", "sync_restrict::shared::cta",
+                  "sync_restrict::shared::cluster"});
 }
 
 void yield(Warp& warp, const Inst&, uint32_t) { warp.spin = true; }
@@ -256,12 +256,19 @@ void decode_nanosleep(Decoder& decoder, Inst& inst) {
   inst.fn = yield;
 }
 
-// griddepcontrol: the emulated device runs one launch after the other, so there is nothing to wait for.
+// griddepcontrol: the emulated device runs one launch after the other; what a thread knows after the wait
+// counts.
+void wait_for_launches(Warp& warp, const Inst&, uint32_t) {
+  Cluster& cluster = *warp.block->cluster;
+  if (warp.block->launch->before == nullptr) return;
+  cluster.clocks.tick(warp.agent);
+  cluster.launch_waits.emplace_back(warp.agent, cluster.clocks.now(warp.agent));
+}
+
 void decode_griddepcontrol(Decoder& decoder, Inst& inst) {
   decoder.require_target(90);
-  decoder.ignore({"wait", "launch_dependents"});
   inst.cls = InstClass::kControl;
-  inst.fn = nothing;
+  inst.fn = decoder.take_any({"wait", "launch_dependents"}) == 0 ? wait_for_launches : nothing;
 }
 
 // setmaxnreg: registers are not a limit here; the count's form is checked.

@@ -1,5 +1,5 @@
 // Races in global memory between the clusters of one launch: nothing orders them, unless the kernel has
-// atomics.
+// atomics. And between a launch and the one before it, where they may overlap.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,8 @@ namespace trigen::emulator {
 // race is seen by the later of its two accesses, whichever that is.
 class GlobalRaces {
  public:
-  explicit GlobalRaces(const std::vector<DeviceMemory*>& memories);
+  /// `checks`: look for races inside this launch; without it the bytes that it writes are remembered alone.
+  GlobalRaces(const std::vector<DeviceMemory*>& memories, bool checks);
   ~GlobalRaces();
   GlobalRaces(const GlobalRaces&) = delete;
   GlobalRaces& operator=(const GlobalRaces&) = delete;
@@ -28,18 +29,23 @@ class GlobalRaces {
   int64_t atomic(uint64_t address, uint32_t bytes, uint64_t cluster);
   static constexpr int64_t kSeveral = 0xfffffffe;
 
+  /// What the launch did with any of the bytes; reads are known only with `checks`.
+  bool wrote(uint64_t address, uint32_t bytes) const;
+  bool touched(uint64_t address, uint32_t bytes) const;
+
  private:
   // Cluster number + 1, 0 for nobody.
   struct Cell {
     std::atomic<uint32_t> writer, reader, atomic;
   };
   struct Shadow {
-    const DeviceMemory* memory;
-    Cell* cells;  // one for each byte; pages that nobody touches cost nothing
+    uint64_t base, bytes;  // of a device's memory
+    Cell* cells;           // one for each byte; pages that nobody touches cost nothing
   };
   static void mark(std::atomic<uint32_t>& who, uint32_t mine);
   Cell* cells_of(uint64_t address) const;
   std::vector<Shadow> shadows_;
+  bool checks_;
 };
 
 }  // namespace trigen::emulator

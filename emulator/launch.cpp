@@ -52,10 +52,6 @@ Fault run_grid(LaunchContext& launch, Counters* counters) {
     if (number < all) chosen.push_back(number);
   const bool sample = !launch.selected->empty();
   const uint64_t clusters = sample ? chosen.size() : all;
-  std::unique_ptr<GlobalRaces> races;
-  if (launch.options->check_races && clusters > 1 && !launch.program->orders_threads)
-    races = std::make_unique<GlobalRaces>(launch.memories);
-  launch.global_races = races.get();
   std::atomic<uint64_t> next{0};
   std::atomic<bool> stop{false};
   std::mutex mutex;

@@ -264,6 +264,60 @@ TEST(Hopper, WarpgroupProductNeedsItsFence) {
   EXPECT_THAT(device.reports()[0]["detail"].get<std::string>(), HasSubstr("without wgmma.fence"));
 }
 
+// The second of two launches may begin before the first has ended: what the first wrote is there after
+// griddepcontrol.wait, for the thread that waited and those that a barrier tells of it.
+TEST(Hopper, OverlappingLaunchesWait) {
+  const std::string fill =
+      kernel_ptx("sm_90", {"u64", "u64"},
+                 "mov.u32 %r1, %tid.x;\nmul.wide.u32 %d1, %r1, 4;\nld.param.u64 %d2, [p0];\n"
+                 "add.u64 %d2, %d2, %d1;\nst.global.u32 [%d2], %r1;");
+  const auto pass_on = [](const std::string& before, const std::string& after) {
+    return kernel_ptx("sm_90", {"u64", "u64"},
+                      "mov.u32 %r1, %tid.x;\nmul.wide.u32 %d1, %r1, 4;\nld.param.u64 %d2, [p0];\n"
+                      "ld.param.u64 %d3, [p1];\nadd.u64 %d2, %d2, %d1;\nadd.u64 %d3, %d3, %d1;\n"
+                      "setp.ge.u32 %p1, %r1, 32;\n" +
+                          before + "\nld.global.u32 %r2, [%d2];\n" + after + "\nst.global.u32 [%d3], %r2;");
+  };
+  const struct {
+    const char *before, *after;
+    bool overlaps, right;
+  } cases[] = {
+      {"griddepcontrol.wait;", "", true, true},
+      {"", "", false, true},
+      {"", "", true, false},
+      {"griddepcontrol.launch_dependents;", "", true, false},
+      {"", "griddepcontrol.wait;", true, false},
+      // The first warp waits, the second learns of it at the barrier, or does not.
+      {"@!%p1 griddepcontrol.wait;\nbar.sync 0;", "", true, true},
+      {"@!%p1 griddepcontrol.wait;", "", true, false},
+  };
+  for (const auto& each : cases) {
+    Device device("sm_90");
+    CUdeviceptr between = device.allocate(256), out = device.allocate(256);
+    void* arguments[] = {&between, &out};
+    CUmodule first = nullptr;
+    CUfunction function = nullptr;
+    ASSERT_EQ(cuModuleLoadData(&first, fill.c_str()), CUDA_SUCCESS) << Device::error();
+    ASSERT_EQ(cuModuleGetFunction(&function, first, "k"), CUDA_SUCCESS);
+    device.load(pass_on(each.before, each.after));
+    ASSERT_EQ(cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, nullptr, arguments, nullptr), CUDA_SUCCESS);
+    CUlaunchAttribute attribute = {};
+    attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute.value.programmaticStreamSerializationAllowed = each.overlaps ? 1 : 0;
+    const CUlaunchConfig config = {1, 1, 1, 64, 1, 1, 0, nullptr, &attribute, 1};
+    ASSERT_EQ(cuLaunchKernelEx(&config, device.function(), arguments, nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSynchronize(), each.right ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED)
+        << each.before << each.after;
+    if (!each.right) {
+      ASSERT_FALSE(device.reports().empty());
+      EXPECT_EQ(device.reports()[0]["fault"], "asynchronous hazard");
+      EXPECT_THAT(device.reports()[0]["detail"].get<std::string>(),
+                  HasSubstr("griddepcontrol.wait comes first"));
+    }
+    cuModuleUnload(first);
+  }
+}
+
 TEST(Hopper, WarpgroupProductNeedsTheArchitecture) {
   Device device("sm_90");
   CUmodule module = nullptr;
