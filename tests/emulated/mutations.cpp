@@ -35,6 +35,7 @@ const char* const kKinds[] = {"bar.warp.sync",
                               "wgmma.wait_group",
                               "fence.proxy.async",
                               "fence.mbarrier_init",
+                              "griddepcontrol.wait",
                               "fence.acq_rel",
                               "fence.sc",
                               "membar"};
