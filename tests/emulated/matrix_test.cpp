@@ -10,6 +10,9 @@
 namespace trigen {
 namespace {
 
+// f32 data that matrix instructions multiply as something narrower.
+bool splits(const std::string& type) { return type == "tf32" || type == "f16x3"; }
+
 struct Cell {
   std::string op, type, layout, epilogue;
   int taps = 1;
@@ -17,7 +20,7 @@ struct Cell {
   // Sizes are no multiple of a tile's; `copies`: rows of x and y come in 16-byte pieces, as the copy engine
   // needs.
   std::string problem(bool copies) const {
-    std::string text = op + (type == "tf32" ? ",dtype=f32,math=tf32" : ",dtype=" + type) +
+    std::string text = op + (splits(type) ? ",dtype=f32,math=" + type : ",dtype=" + type) +
                        ",layout=" + layout + ",K=" + std::to_string(taps);
     text += copies ? ",B=2,T=133,D=40" : op == "decode" ? ",B=3,T=67,D=33,rows=3" : ",B=3,T=67,D=33";
     if (copies && type == "tf32") text += ",align=16,walign=16";
@@ -38,7 +41,7 @@ std::vector<Cell> all_cells() {
       for (const char* layout : {"btd", "bdt"})
         for (const int taps : {1, 4})
           for (const std::string& epilogue : epilogues)
-            if (op != "decode" || type != std::string("tf32"))  // no such problem
+            if (op != "decode" || !splits(type))  // no such problem
               cells.push_back({op, type, layout, epilogue, taps});
   return cells;
 }
@@ -59,9 +62,9 @@ std::string missing(const std::string& family, const Cell& cell) {
            : cell.type == "tf32" ? "has no matrix instructions"
                                  : "";
   if (cell.op == "decode") return "makes whole products";
-  if (family == "simt") return cell.type == "tf32" ? "has no matrix instructions" : "";
+  if (family == "simt") return splits(cell.type) ? "has no matrix instructions" : "";
   if (one_of(family, {"mma_sm70", "mma_sm75"})) return cell.type == "f16" ? "" : "multiplies f16";
-  if (family == "mma_sm80") return cell.type == "f32" ? "multiplies f16, bf16 and tf32" : "";
+  if (family == "mma_sm80") return sixteen || cell.type == "tf32" ? "" : "multiplies f16, bf16 and tf32";
   if (family == "wgmma_sm90")
     return !sixteen                   ? "multiplies f16 and bf16"
            : !contiguous              ? "reads contiguous features"
@@ -72,6 +75,11 @@ std::string missing(const std::string& family, const Cell& cell) {
            : !contiguous       ? "reads contiguous features"
            : cell.taps > 1     ? "has one tap"
                                : "";
+  if (family == "wgmma_split_sm90")
+    return cell.type != "f16x3" ? "multiplies f32 as planes of f16"
+           : !contiguous        ? "reads contiguous features"
+           : cell.taps > 1      ? "has one tap"
+                                : "";
   if (family == "wgmma_taps_sm90")
     return !sixteen                              ? "multiplies f16 and bf16"
            : !product                            ? "makes forward and grad_input"
