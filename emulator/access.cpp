@@ -52,6 +52,11 @@ Place shared_place(Warp& warp, uint32_t address, uint32_t bytes, uint32_t align,
   return {block->shared.data() + offset, block, offset, block->shared_written.data() + offset};
 }
 
+void note_remote(Warp& warp, Block* target, uint32_t agent, uint32_t lane) {
+  if (target == warp.block || !target->race.enabled()) return;
+  target->remote[agent] = {warp.block->cluster->clocks.now(agent), &warp, warp.inst, lane};
+}
+
 Place global_place(Warp& warp, uint64_t address, uint32_t bytes, uint32_t align, Access access,
                    uint32_t lane) {
   const LaunchContext& launch = *warp.block->launch;
@@ -90,8 +95,11 @@ Place global_place(Warp& warp, uint64_t address, uint32_t bytes, uint32_t align,
 
 Place place(Warp& warp, Space space, uint64_t address, uint32_t bytes, Access access, uint32_t lane) {
   switch (space_of(space, address)) {
-    case Space::kShared:
-      return shared_place(warp, static_cast<uint32_t>(address), bytes, bytes, lane);
+    case Space::kShared: {
+      const Place found = shared_place(warp, static_cast<uint32_t>(address), bytes, bytes, lane);
+      note_remote(warp, found.shared, warp.agent, lane);
+      return found;
+    }
     case Space::kLocal: {
       uint64_t offset = address & ((uint64_t{1} << kWindowShift) - 1);
       uint32_t size = warp.program->local_bytes;

@@ -214,6 +214,22 @@ void Cluster::finish_bulk_stores() {
       }
 }
 
+// A block has ended when its warps have; what none of them knew of at its end may come too late.
+void Cluster::check_exits() {
+  for (Block& block : blocks)
+    for (const auto& [agent, access] : block.remote) {
+      const bool known = std::any_of(block.warps.begin(), block.warps.end(),
+                                     [&, agent = agent, tick = access.tick](const Warp& warp) {
+                                       return clocks.of(warp.agent)[agent] >= tick;
+                                     });
+      if (known) continue;
+      access.warp->inst = access.inst;
+      access.warp->report(Fault::kUseAfterFree, access.lane,
+                          "shared memory of block rank " + std::to_string(block.rank) +
+                              ", which may have exited: nothing tells it of this access before its end");
+    }
+}
+
 namespace {
 // Counts this host thread among the busy ones.
 class Busy {
@@ -260,6 +276,7 @@ bool Cluster::run(uint64_t quantum) {
     if (!alive) {
       while (!tasks.empty()) run_one_task();
       finish_bulk_stores();
+      check_exits();
       return true;
     }
     if (!progress && !tasks.empty()) {

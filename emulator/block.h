@@ -48,6 +48,14 @@ struct MbarrierClocks {
   std::vector<uint32_t> completed;  // of the phase before
 };
 
+// An access to a block's shared memory by another block's thread, or by the asynchronous copy unit.
+struct RemoteAccess {
+  uint32_t tick = 0;
+  Warp* warp = nullptr;
+  const Inst* inst = nullptr;
+  uint32_t lane = 0;
+};
+
 struct Block {
   Cluster* cluster = nullptr;
   LaunchContext* launch = nullptr;
@@ -61,6 +69,7 @@ struct Block {
   Barrier barriers[16];
   RaceShadow race;
   std::unordered_map<uint32_t, MbarrierClocks> mbarrier_clocks;  // by shared offset
+  std::unordered_map<uint32_t, RemoteAccess> remote;             // the last of every agent
 
   uint8_t* shared_at(uint32_t address);
   uint32_t alive_threads() const;
@@ -103,6 +112,7 @@ struct Cluster {
   uint64_t seen_progress_ = 0;  // of the launch
   void report_deadlock();
   void finish_bulk_stores();
+  void check_exits();
 };
 
 // What a launch's blocks share. Read-only while it runs, apart from the log and the signs of life.

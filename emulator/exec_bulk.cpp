@@ -38,6 +38,7 @@ void write_chunk(const Issue& issue, uint32_t address, const uint8_t* value, uin
   Warp& warp = *issue.warp;
   Place to = shared_place(warp, address, bytes, 1, issue.lane);
   Clocks& clocks = warp.block->cluster->clocks;
+  note_remote(warp, to.shared, clocks.async_agent(), issue.lane);
   if (to.shared->race.enabled()) {
     // The issuing thread's own earlier reads and writes are ordered before the copy.
     const Accessor by{clocks.async_agent(), 0, issue.view.clock.data(), 0, clocks.now(clocks.async_agent())};
@@ -82,6 +83,7 @@ void complete_bytes(const Issue& issue, uint32_t address, uint64_t bytes) {
   Mbarrier state;
   Place at = mbarrier_place(*issue.warp, address, issue.lane, &state);
   need_fenced_init(*issue.warp, at, issue.lane);
+  note_remote(*issue.warp, at.shared, clocks.async_agent(), issue.lane);
   std::vector<uint32_t> clock(clocks.agents(), 0);
   clock[clocks.async_agent()] = clocks.now(clocks.async_agent());
   mbarrier_update(*issue.warp, at, state, 0, -static_cast<int64_t>(bytes), issue.lane, clock.data());

@@ -113,6 +113,7 @@ void invalidate(Warp& warp, const Inst& inst, uint32_t mask) {
 
 // Other warps' arrivals must see the init: the race check takes the object's creation as a write.
 void note_use(Warp& warp, const Place& at, uint32_t lane) {
+  note_remote(warp, at.shared, warp.agent, lane);
   if (!at.shared->race.enabled()) return;
   report_race(warp, at.shared->race.read(at.offset, 8, accessor_of(warp, lane)), at.offset, lane);
 }

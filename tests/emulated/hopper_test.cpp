@@ -264,6 +264,20 @@ TEST(Hopper, WarpgroupProductNeedsItsFence) {
   EXPECT_THAT(device.reports()[0]["detail"].get<std::string>(), HasSubstr("without wgmma.fence"));
 }
 
+// A block whose shared memory a peer reads must not end before it knows of the read.
+TEST(Hopper, BlocksStayWhilePeersRead) {
+  const std::string barrier = "barrier.cluster.arrive;\nbarrier.cluster.wait;";
+  std::string ptx = neighbours(barrier);
+  ptx.erase(ptx.rfind(barrier), barrier.size());
+  Device device("sm_90");
+  device.load(ptx);
+  CUdeviceptr out = device.allocate(32);
+  EXPECT_EQ(launch_cluster(device, 8, 4, 1, {&out}), CUDA_ERROR_ILLEGAL_ADDRESS);
+  ASSERT_FALSE(device.reports().empty());
+  EXPECT_EQ(device.reports()[0]["fault"], "use after free");
+  EXPECT_THAT(device.reports()[0]["instruction"].get<std::string>(), HasSubstr("ld.shared::cluster"));
+}
+
 // The second of two launches may begin before the first has ended: what the first wrote is there after
 // griddepcontrol.wait, for the thread that waited and those that a barrier tells of it.
 TEST(Hopper, OverlappingLaunchesWait) {
