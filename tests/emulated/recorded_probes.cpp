@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 
+#include "approximations.h"
 #include "tuner/numbers.h"
 
 namespace trigen::recorded {
@@ -98,11 +99,20 @@ Probe f32_ternary(const std::string& op) {
                         " %f3, %f0, %f1, %f2;\nmov.b32 %o0, %f3;",
                     3, tuples(3));
 }
-Probe approximate(const std::string& op, const std::string& target, double relative, double absolute) {
-  Probe probe = f32_unary(op, target);
+
+// The emulated device's own rounding, and results that are subnormal in one and flushed in the other.
+constexpr double kOwn = 0x1p-24, kTiny = 0x1p-126;
+
+// An instruction of approximations.h, all of its ranges together.
+Probe approximate(const std::string& op) {
+  Probe probe;
+  for (const testing::Approximation& a : testing::kApproximations) {
+    if (op != a.op) continue;
+    if (probe.name.empty()) probe = f32_unary(op, a.target);
+    probe.relative = std::max(probe.relative, a.ulp * 0x1p-23 + a.relative + kOwn);
+    probe.absolute = std::max(probe.absolute, a.absolute + kTiny);
+  }
   probe.result = Probe::Result::kF32;
-  probe.relative = relative;
-  probe.absolute = absolute;
   return probe;
 }
 
@@ -196,24 +206,20 @@ std::vector<Probe> all_probes() {
   probes.push_back(word_probe("fma.rn.f16x2", "sm_70", "fma.rn.f16x2 %o0, %a0, %a1, %a2;", 3, tuples(3)));
   probes.push_back(word_probe("fma.rn.bf16x2", "sm_80", "fma.rn.bf16x2 %o0, %a0, %a1, %a2;", 3, tuples(3)));
 
-  // Approximations; the emulated device rounds the exact value (2^-24), so the bound is the ISA's own and
-  // that. A result that is subnormal in one may be flushed in the other: 2^-126.
-  const double own = 0x1p-24, tiny = 0x1p-126;
-  probes.push_back(approximate("ex2.approx.f32", "sm_70", 2 * 0x1p-23 + own, tiny));       // ex2: 2 ulp
-  probes.push_back(approximate("ex2.approx.ftz.f32", "sm_70", 2 * 0x1p-23 + own, tiny));   // ex2: 2 ulp
-  probes.push_back(approximate("rcp.approx.f32", "sm_70", 0x1p-23 + own, tiny));           // rcp: 1 ulp
-  probes.push_back(approximate("rcp.approx.ftz.f32", "sm_70", 0x1p-23 + own, tiny));       // rcp: 1 ulp
-  probes.push_back(approximate("rsqrt.approx.f32", "sm_70", 0x1p-22 * 0.54 + own, tiny));  // rsqrt: 2^-22.9
-  probes.push_back(approximate("sqrt.approx.f32", "sm_70", 0x1p-23 + own, tiny));          // sqrt: 2^-23
-  probes.push_back(approximate("lg2.approx.f32", "sm_70", 0x1p-22 + own, 0x1p-22));        // lg2: 2^-22
-  probes.push_back(approximate("tanh.approx.f32", "sm_75", 0x1p-11 + own, tiny));          // tanh: 2^-11
-  {
-    Probe probe = f32_binary("div.full.f32", "sm_70");  // div: 2 ulp in the range 2^-126 .. 2^126
+  // Approximations; the emulated device rounds the exact value, so the bound is the ISA's own and that.
+  for (const char* op : {"ex2.approx.f32", "ex2.approx.ftz.f32", "rcp.approx.f32", "rcp.approx.ftz.f32",
+                         "rsqrt.approx.f32", "sqrt.approx.f32", "lg2.approx.f32", "tanh.approx.f32"})
+    probes.push_back(approximate(op));
+  for (const char* op : {"div.full.f32", "div.approx.f32", "div.approx.ftz.f32"}) {
+    Probe probe = f32_binary(op, "sm_70");
     probe.result = Probe::Result::kF32;
-    probe.relative = 2 * 0x1p-23 + own;
-    probe.absolute = tiny;
-    for (size_t i = 1; i < probe.inputs.size(); i += 2)  // divisors beyond 2^126 are outside that range
-      if ((probe.inputs[i] & 0x7fffffffu) == 0x7f7fffffu) probe.inputs[i] = 0x40000000;
+    probe.relative = testing::kDivisionUlp * 0x1p-23 + kOwn;
+    probe.absolute = kTiny;
+    for (size_t i = 1; i < probe.inputs.size(); i += 2) {  // what no bound is stated for
+      const uint32_t size = probe.inputs[i] & 0x7fffffffu;
+      if (std::string(op) == "div.full.f32" ? size == 0x7f7fffffu : size > 0 && size < 0x00800000u)
+        probe.inputs[i] = 0x40000000;
+    }
     probes.push_back(probe);
   }
 
