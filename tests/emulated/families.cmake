@@ -122,6 +122,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
                          ENVIRONMENT TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-exchange-${name}.db
                          SKIP_REGULAR_EXPRESSION "no compiler here makes")
   endforeach()
+endif()
 
 # Every family over op x data type x layout x taps x epilogue; says which cells a family does not serve.
 if(TARGET trigen_emulator AND TARGET trigen_tuner)
