@@ -37,7 +37,7 @@ std::vector<Cell> all_cells() {
       {"decode", forward}};
   std::vector<Cell> cells;
   for (const auto& [op, epilogues] : ops)
-    for (const char* type : {"f16", "bf16", "f32", "tf32"})
+    for (const char* type : {"f16", "bf16", "f32", "tf32", "f16x3"})
       for (const char* layout : {"btd", "bdt"})
         for (const int taps : {1, 4})
           for (const std::string& epilogue : epilogues)
