@@ -1,5 +1,5 @@
-// Happens-before between the warps of a cluster. Vector clocks after Flanagan and Freund, "FastTrack", 2009; an
-// agent is a warp.
+// Happens-before between the warps of a cluster. Vector clocks after Flanagan and Freund, "FastTrack", 2009;
+// an agent is a warp.
 #pragma once
 
 #include <cstddef>

@@ -141,8 +141,7 @@ void decode_atomic(Decoder& decoder, Inst& inst) {
     decoder.program().orders_threads = decoder.take(ordered) || decoder.program().orders_threads;
   const bool returns = decoder.opcode() == "atom";
   if (decoder.take("async")) decoder.fail("red.async is not supported");
-  decoder.ignore(
-      {"relaxed", "weak", "cta", "cluster", "gpu", "sys", "noftz"});
+  decoder.ignore({"relaxed", "weak", "cta", "cluster", "gpu", "sys", "noftz"});
   int space = decoder.take_any({"global", "shared", "shared::cta", "shared::cluster"});
   decoder.ignore_matching([](const std::string& m) { return m.rfind("L2::", 0) == 0; });
   int op = decoder.take_any({"add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"});

@@ -95,7 +95,9 @@ struct Reader {
         }
     // The read lasts until the warp has waited for the product, which is when this runs at the latest.
     if (from.shared->race.enabled())
-      report_race(warp, from.shared->race.async_read(from.offset, 16, accessor_of(warp, Accessor::kManyLanes), product.view),
+      report_race(warp,
+                  from.shared->race.async_read(from.offset, 16, accessor_of(warp, Accessor::kManyLanes),
+                                               product.view),
                   from.offset, lane);
     std::memcpy(value, from.at, 16);
   }

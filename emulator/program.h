@@ -75,7 +75,7 @@ struct Inst {
   int64_t imm = 0;      // address offset, or what the handler wants
   uint64_t aux = 0;
   int line = 0;
-  uint32_t text = 0;  // index into Program::texts
+  uint32_t text = 0;                            // index into Program::texts
   const std::vector<Touch>* touches = nullptr;  // of registers that products use
 };
 
@@ -145,9 +145,9 @@ struct Program {
   std::deque<std::vector<Touch>> touches;
   uint32_t product_registers = 0;  // Touch::index is below
   uint32_t static_shared = 0;      // bytes of static shared memory
-  uint32_t dynamic_align = 16;  // alignment of the extern shared arrays
-  uint32_t shared_base = 0;     // address of the first byte of a block's shared memory
-  uint32_t local_bytes = 0;     // per thread
+  uint32_t dynamic_align = 16;     // alignment of the extern shared arrays
+  uint32_t shared_base = 0;        // address of the first byte of a block's shared memory
+  uint32_t local_bytes = 0;        // per thread
   uint32_t parameter_bytes = 0;
   std::vector<ParameterLayout> parameters;
   uint32_t max_threads = 1024;

@@ -68,7 +68,8 @@ void RaceShadow::add_reader(Cell& cell, uint64_t mine, const Accessor& by) {
   const bool more = cell.readers[2] >= kMore;
   for (uint64_t* reader = cell.readers; reader < cell.readers + (more ? 2 : 3); ++reader) {
     if (*reader != 0 && joined(*reader)) return;
-    // A reader that lies before this one needs no more keeping: what is ordered after this one is after it, too.
+    // A reader that lies before this one needs no more keeping: what is ordered after this one is after it,
+    // too.
     if (place == nullptr && before(*reader, by)) place = reader;
   }
   if (more) {

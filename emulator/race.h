@@ -30,8 +30,8 @@ struct Accessor {
   static constexpr uint32_t kManyLanes = 32;
 };
 
-// Cells of 16 bytes, until the first access to their region that is not made of whole cells: then the region has
-// cells of eight bytes, four, two, or one.
+// Cells of 16 bytes, until the first access to their region that is not made of whole cells: then the region
+// has cells of eight bytes, four, two, or one.
 class RaceShadow {
  public:
   void reset(uint32_t bytes, bool enabled);
