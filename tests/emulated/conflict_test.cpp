@@ -27,7 +27,8 @@ void PrintTo(const Edit& edit, std::ostream* out) { *out << edit.file; }
 constexpr const char* kHalf = "forward,dtype=f16,B=2,T=256,D=64";
 
 // The known conflicts: mma_sm70 stores its sums into the output slice two rows of a quad pair at a time, and
-// simt transposes the tile that has k along its rows, four words 4 banks apart.
+// simt transposes the tile that has k along its rows, four words 4 banks apart. wgmma_split_sm90's first launch
+// stores the largest of its columns 4 banks apart.
 const Kernel kKernels[] = {
     {"mma_sm70_forward", "sm_70", kHalf,
      "mma_sm70:tile=64x64x64,warps=2x2,stages=2,splitk=1,vec=8x8x8,blocks=2", 0, 1024},
@@ -63,6 +64,10 @@ const Kernel kKernels[] = {
      "wgmma_tf32_sm90:tile=128x64x32,warps=1x4,stages=8,splitk=1,vec=4x4x4,cluster=1,blocks=1"},
     {"wgmma_tf32_sm90_grad_input", "sm_90a", "grad_input,dtype=f32,math=tf32,B=2,T=256,D=64",
      "wgmma_tf32_sm90:tile=128x64x32,warps=1x4,stages=8,splitk=1,vec=1x4x4,cluster=1,blocks=1"},
+    {"wgmma_split_sm90_forward", "sm_90a", "forward,dtype=f32,math=f16x3,B=2,T=256,D=64",
+     "wgmma_split_sm90:tile=128x128x64,warps=8x1,stages=3,splitk=1,vec=4x4x2,cluster=1,blocks=1", 0, 256},
+    {"wgmma_split_sm90_grad_weight", "sm_90a", "grad_weight,dtype=f32,math=f16x3,B=2,T=256,D=64",
+     "wgmma_split_sm90:tile=128x128x64,warps=8x1,stages=3,splitk=2,vec=4x4x2,cluster=1,blocks=1"},
     {"wgmma_taps_sm90_forward", "sm_90a", "forward,dtype=bf16,B=2,T=256,D=64,K=4,pad=1",
      "wgmma_taps_sm90:tile=128x64x64,warps=1x4,stages=8,splitk=1,vec=8x8x8,cluster=2,blocks=1"},
 };
