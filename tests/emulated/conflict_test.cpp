@@ -27,8 +27,8 @@ void PrintTo(const Edit& edit, std::ostream* out) { *out << edit.file; }
 constexpr const char* kHalf = "forward,dtype=f16,B=2,T=256,D=64";
 
 // The known conflicts: mma_sm70 stores its sums into the output slice two rows of a quad pair at a time, and
-// simt transposes the tile that has k along its rows, four words 4 banks apart. wgmma_split_sm90's first launch
-// stores the largest of its columns 4 banks apart.
+// simt transposes the tile that has k along its rows, four words 4 banks apart. wgmma_split_sm90's first
+// launch stores the largest of its columns 4 banks apart.
 const Kernel kKernels[] = {
     {"mma_sm70_forward", "sm_70", kHalf,
      "mma_sm70:tile=64x64x64,warps=2x2,stages=2,splitk=1,vec=8x8x8,blocks=2", 0, 1024},
