@@ -55,8 +55,11 @@ struct Launch {
   uint32_t shared_bytes = 0;                             // dynamic shared memory
   llvm::SmallVector<MappedTensor, kMostMaps> maps = {};  // in the order of the kernel's parameters
   // May start before the launch ahead of it has ended: its kernel waits for that one's writes by itself
-  // (griddepcontrol, sm_90 and later). Not of the first launch.
+  // (griddepcontrol, sm_90 and later).
   bool early = false;
+  // Threads of a block that the registers are shared out for, where they are more than `block` has: what is
+  // left on an SM takes blocks of the next launch. 0: as many as `block` has.
+  uint32_t register_threads = 0;
 };
 
 // Everything a plan needs to know to run a candidate once it is compiled.

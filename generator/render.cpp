@@ -146,7 +146,8 @@ std::string entry_text(const Candidate& candidate, const Launch& launch) {
     function = "run";
   else
     function.consume_front("trigen_");
-  std::string bounds = std::to_string(launch.block[0] * launch.block[1] * launch.block[2]);
+  std::string bounds =
+      std::to_string(std::max(launch.block[0] * launch.block[1] * launch.block[2], launch.register_threads));
   if (run && candidate.config.blocks > 0) bounds += ", " + std::to_string(candidate.config.blocks);
   std::string text = "\nextern \"C\" __global__ void __launch_bounds__(", arguments = "p";
   text += bounds + ")\n" + launch.entry + "(const __grid_constant__ trigen::Params p";

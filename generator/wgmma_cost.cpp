@@ -44,9 +44,14 @@ struct Model {
     const double products = c.tile_m * columns * depth(), sharers = std::max(1, c.cluster);
     const double rate = wide ? target.tf32_flops : target.mma16_flops * kTensorShare;
     const double tensor = 2 * products / (rate / target.sms);
-    const bool shares_b = p.op == Op::kGradWeight;  // else A
-    double feed =
-        128 * (c.tile_m / (shares_b ? 1 : sharers) + columns / (shares_b ? sharers : 1)) / kFeedBytes;
+    const bool weight = p.op == Op::kGradWeight, square = squares(p.op, c);
+    const double a = c.tile_m / (square   ? 2
+                                 : weight ? 1
+                                          : sharers),
+                 b = columns / (square   ? 2
+                                : weight ? sharers
+                                         : 1);
+    double feed = 128 * (a + b) / kFeedBytes;
     double shared = 0;  // what threads move in shared memory beside the products' own reads
     if (counts != nullptr && columns == c.tile_n) {
       feed = counts->step.load_sectors * BlockCounts::kSectorBytes / kFeedBytes;
@@ -184,7 +189,7 @@ constexpr double kShiftShare = 0.1;
 
 Load weight_work(const Model& m) {
   const Problem& p = m.p;
-  const int pair = std::max(1, m.c.cluster);  // blocks of a cluster share x; what follows is for one of them
+  const int pair = std::max(1, m.c.cluster);  // blocks that share x; what follows is for one of them
   const Shares s(Cut{.T = static_cast<int>(p.T),
                      .diag = static_cast<int>(p.diag),
                      .lower = p.fill == Fill::kLower,
@@ -192,9 +197,10 @@ Load weight_work(const Model& m) {
                      .split = std::max(1, m.c.split_k),
                      .blocks = m.target.sms / pair,
                      .tile_n = m.c.tile_n,
-                     .cluster = pair,
+                     .edge = edge_of(p.op, m.c),
                      .copies = static_cast<int>(p.H * p.K),
-                     .every_row = p.epilogue.bias});
+                     .every_row = p.epilogue.bias,
+                     .interleaves = p.K == 1});
   const double slower = p.K > 1 ? 1 + kShiftShare : 1, depth = s.depth;
   const double wide = slower * m.step(m.c.tile_n), narrow = slower * m.step(128);
   const double tile = kTileSeconds * m.c.tile_n / 256;
@@ -214,7 +220,8 @@ Load weight_work(const Model& m) {
   w.mean = (s.wide * (depth * wide + tile) + s.narrow * (depth * narrow + kTileSeconds)) / s.blocks;
   w.longest = std::max(w.longest, w.mean);
   w.dram_bytes = count_work(p).min_bytes + parts / 2;
-  w.feed_bytes = depth * 128 * (s.wide * (128.0 * pair + m.c.tile_n) + s.narrow * 256.0);
+  w.feed_bytes =
+      depth * 128 * (s.wide * (squares(p.op, m.c) ? 512.0 : 128.0 * pair + m.c.tile_n) + s.narrow * 256.0);
   w.reduce_s = m.c.split_k > 1 || m.c.tile_n > 128 ? kReduceSeconds + parts / kPartBytes : 0;
   return w;
 }

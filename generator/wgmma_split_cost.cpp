@@ -62,7 +62,7 @@ Load weight_work(const Problem& p, const Config& c, int sms, double step) {
                                              .split = c.split_k,
                                              .blocks = sms,
                                              .tile_n = c.tile_n,
-                                             .cluster = 1,
+                                             .edge = 128,
                                              .copies = static_cast<int>(p.H),
                                              .every_row = false});
   const auto rounds = [](int n, int each) { return (n + each - 1) / each; };

@@ -27,20 +27,41 @@ TRIGEN_HOST_DEVICE constexpr bool exchanges(const Shape& s) { return s.pre || s.
 TRIGEN_HOST_DEVICE constexpr int panel_buffers(const Shape& s) {
   return s.pre || (s.gate && s.residual) ? 2 : 1;
 }
+// grad_weight by tiles of 128 x 128 in parts leaves room on its SM for a block of the reduction, which is
+// ready to begin when the last part is written: registers for 512 threads and 5 KB of shared memory.
+TRIGEN_HOST_DEVICE constexpr bool admits_reduction(const Config& c) {
+  return c.split_k > 1 && c.tile_n == 128;
+}
+TRIGEN_HOST_DEVICE constexpr int register_threads(const Config& c) {
+  return admits_reduction(c) ? 512 : threads(c);
+}
 // Output panels that each multiplying warpgroup can stage: what the ring leaves, at most its whole tile. 0:
 // too many stages.
 TRIGEN_HOST_DEVICE constexpr int store_panels(const Shape& s, const Config& c) {
   const int room = kSharedLimit - kBarrierBytes - c.stages * stage_bytes(c);
-  return room < 0 ? 0 : schedule::min(panels(c), room / (consumers(c) * panel_buffers(s) * kPanelBytes));
+  return room < 0 ? 0
+                  : schedule::min(admits_reduction(c) ? 1 : panels(c),
+                                  room / (consumers(c) * panel_buffers(s) * kPanelBytes));
 }
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Shape& s, const Config& c) {
   return c.stages * stage_bytes(c) + consumers(c) * store_panels(s, c) * panel_buffers(s) * kPanelBytes +
          kBarrierBytes;
 }
+// grad_weight with clusters. tile_n = 256: two blocks work on 256 rows and share x. tile_n = 128: four work
+// on 256 x 256, two share dy and two x.
+TRIGEN_HOST_DEVICE constexpr bool squares(Op op, const Config& c) {
+  return op == Op::kGradWeight && c.cluster == 4;
+}
+// Rows, and columns of a square, that the blocks of one cluster work on.
+TRIGEN_HOST_DEVICE constexpr int edge_of(Op op, const Config& c) {
+  return op == Op::kGradWeight && c.cluster > 1 ? 256 : 128;
+}
 // setmaxnreg: the registers that the loading warpgroup keeps and that each multiplying one gets, in units
 // of 8.
 TRIGEN_HOST_DEVICE constexpr int load_registers(const Config&) { return 40; }
-TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 232; }
+TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) {
+  return admits_reduction(c) ? 168 : consumers(c) == 1 ? 240 : 232;
+}
 
 // Column tiles of one head, in units of a cluster: panels of 64 features, those of all batches in a row.
 TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
@@ -118,22 +139,23 @@ struct Cut {
   bool lower;
   int depth;       // k blocks of a tile
   int split;       // parts of a tile, at most
-  int blocks;      // that share the work
-  int tile_n;      // 128 or 256
-  int cluster;     // 1, or 2: two blocks work on 256 rows by tile_n = 256, "block" below means such a pair
+  int blocks;      // that share the work: clusters, "block" below means all blocks of one
+  int tile_n;      // of a block: 128 or 256
+  int edge;        // edge_of
   int copies;      // triangles: heads * taps, the taps of a head in a row
   bool every_row;  // row tiles that no triangle touches get one column of 128: grad_bias is summed beside it
+  bool interleaves = false;  // parts take every split-th k block, not consecutive ones
 };
 
 // How the blocks of grad_weight share its tiles. Row tiles of 128 t; each row's span of columns is cut into
 // wide tiles of tile_n = 256 s and, where 128 are left over, a narrow one of 128. (With tile_n = 128 no tile
 // is narrow: every one has as many parts, which suits few tokens.) Tiles of all heads and taps are counted
-// together, those of one place in a row. (Pairs of blocks have row tiles of 256 and square tiles of 256 only:
-// both read the same x, which is loaded once.) They are few and deep (k = B * D), so:
+// together, those of one place in a row. (Clusters have row tiles of 256 and square tiles of 256 only.) They
+// are few and deep (k = B * D), so:
 //   - whole rounds of wide tiles go one to a block;
 //   - the wide tiles that are left are cut into split_k equal parts of k, one part to a block: blocks that
-//   work at the same
-//     time then read the same k, which keeps x and dy in L2;
+//   work at the same time then read the same k, which keeps x and dy in L2; a part takes every split_k-th k
+//   block, so that the parts together read whole rows of memory at a time;
 //   - the narrow tiles' k blocks are laid end to end and every block takes an equal share of them.
 // Incomplete sums go to the workspace in f32; a second kernel adds them in a fixed order: the same bits every
 // run.
@@ -141,8 +163,8 @@ struct Shares {
   int edge = 128;  // 128, or 256 for pairs of blocks
   int rows = 0;    // row tiles; as many columns of `edge`
   int diag = 0;
-  bool lower = true, every_row = false;
-  int depth = 0;             // k blocks of a tile
+  bool lower = true, every_row = false, interleaves = false, unused = false;  // four: no gap (reduce.cuh)
+  int depth = 0;                                                              // k blocks of a tile
   int unit = 2;              // columns of `edge` in a wide tile: 2, or 1
   int copies = 1;            // triangles
   int wide = 0, narrow = 0;  // tiles of all copies
@@ -152,13 +174,14 @@ struct Shares {
 
   Shares() = default;
   TRIGEN_HOST_DEVICE constexpr explicit Shares(const Cut& c)
-      : edge(128 * c.cluster),
+      : edge(c.edge),
         rows(schedule::ceil_div(c.T, edge)),
         diag(c.diag),
         lower(c.lower),
         every_row(c.every_row),
+        interleaves(c.interleaves),
         depth(c.depth),
-        unit(c.tile_n / edge),
+        unit(schedule::max(c.tile_n / edge, 1)),
         copies(c.copies),
         split(schedule::min(c.split, c.depth)),
         blocks(c.blocks) {
@@ -243,6 +266,7 @@ struct Shares {
 struct Piece {
   int copy = 0, row = 0, column = 0, begin = 0, end = 0, number = -1;
   bool narrow = false;
+  int origin = 0, step = 1;  // k block i of the piece is k block origin + i * step of the tile
 };
 
 // What block `block` does, in order.
@@ -254,14 +278,22 @@ struct Pieces {
   TRIGEN_HOST_DEVICE constexpr bool next(Piece& piece) {
     int index = 0;
     piece.narrow = false;
+    piece.origin = 0;
+    piece.step = 1;
     piece.begin = 0;
     piece.end = shares.depth;
     piece.number = -1;
     if (part < shares.parts()) {
       const int rest = part / shares.split, which = part - rest * shares.split;
       index = shares.whole + rest;
-      piece.begin = shares.part_begin(which);
-      piece.end = shares.part_begin(which + 1);
+      if (shares.interleaves) {
+        piece.origin = which;
+        piece.step = shares.split;
+        piece.end = schedule::ceil_div(shares.depth - which, shares.split);
+      } else {
+        piece.begin = shares.part_begin(which);
+        piece.end = shares.part_begin(which + 1);
+      }
       piece.number = part;
       part += shares.blocks;
     } else if (at < stop) {

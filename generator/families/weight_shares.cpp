@@ -15,9 +15,10 @@ Shares weight_shares(const Problem& p, const Config& c, int grid) {
                     .split = std::max(1, c.split_k),
                     .blocks = grid / std::max(1, c.cluster),
                     .tile_n = c.tile_n,
-                    .cluster = std::max(1, c.cluster),
+                    .edge = edge_of(p.op, c),
                     .copies = static_cast<int>(p.H * p.K),
-                    .every_row = p.epilogue.bias});
+                    .every_row = p.epilogue.bias,
+                    .interleaves = p.K == 1});
 }
 
 std::set<int> weight_splits(const Shares& shares) {

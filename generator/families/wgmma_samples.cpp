@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "generator/families/tile_family.h"
+#include "generator/families/weight_shares.h"
 #include "generator/families/wgmma_samples.h"
 #include "templates/wgmma_sm90.h"
 
@@ -54,18 +55,8 @@ std::vector<Sample> weight_samples(const Family& family, const Problem& p, const
   const auto sample_of = [&](int64_t batch, int block) {
     Problem small = p;
     small.B = batch;
-    const int pair = std::max(1, c.cluster);
-    const Shares shares(Cut{
-        .T = static_cast<int>(p.T),
-        .diag = static_cast<int>(p.diag),
-        .lower = p.fill == Fill::kLower,
-        .depth = static_cast<int>(batch * ((p.D + kPanel - 1) / kPanel)),
-        .split = c.split_k,
-        .blocks = static_cast<int>(product_launch(family.launch_plan(small, target, c), p.op).grid[0]) / pair,
-        .tile_n = c.tile_n,
-        .cluster = pair,
-        .copies = static_cast<int>(p.H * p.K),
-        .every_row = p.epilogue.bias});
+    const Shares shares = weight_shares(
+        small, c, static_cast<int>(product_launch(family.launch_plan(small, target, c), p.op).grid[0]));
     Sample sample{batch, static_cast<uint64_t>(block), 0, 0};
     int narrow = 0;
     if (block >= shares.blocks) return std::pair{sample, narrow};

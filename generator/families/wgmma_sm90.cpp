@@ -4,6 +4,7 @@
 
 #include "generator/families/families.h"
 #include "generator/families/tile_family.h"
+#include "generator/families/weight_shares.h"
 #include "generator/families/wgmma_samples.h"
 #include "llvm/ADT/Twine.h"
 #include "templates/pack.h"
@@ -16,9 +17,17 @@ namespace geometry = wgmma_sm90;
 
 std::string text(const llvm::Twine& t) { return t.str(); }
 
+// Clusters that run at the same time, one block on an SM. The blocks of a cluster share a group of SMs, and
+// what is left of a group stays empty: an H200 of 132 SMs takes 30 clusters of 4
+// (cuOccupancyMaxActiveClusters).
+int clusters_at_once(const Target& target, int cluster) {
+  const int all = std::max(1, target.sms / cluster);
+  return cluster < 4 ? all : std::max(1, all * 30 / 33);
+}
+
 // Blocks are persistent: one on every SM, fewer when there is less to do.
 uint32_t grid_of(const Problem& p, const Target& target, const Config& c) {
-  const int64_t clusters = std::max(1, target.sms / c.cluster);
+  const int64_t clusters = clusters_at_once(target, c.cluster);
   if (p.op == Op::kGradWeight) return static_cast<uint32_t>(clusters * c.cluster);
   const int64_t units = int64_t{geometry::row_tiles(c, static_cast<int>(p.T))} * p.H *
                         geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
@@ -26,17 +35,7 @@ uint32_t grid_of(const Problem& p, const Target& target, const Config& c) {
 }
 
 geometry::Shares shares_of(const Problem& p, const Target& target, const Config& c) {
-  const auto depth = static_cast<int>(p.B * schedule::ceil_div(static_cast<int>(p.D), geometry::kPanel));
-  return geometry::Shares(geometry::Cut{.T = static_cast<int>(p.T),
-                                        .diag = static_cast<int>(p.diag),
-                                        .lower = p.fill == Fill::kLower,
-                                        .depth = depth,
-                                        .split = c.split_k,
-                                        .blocks = static_cast<int>(grid_of(p, target, c)) / c.cluster,
-                                        .tile_n = c.tile_n,
-                                        .cluster = c.cluster,
-                                        .copies = static_cast<int>(p.H * p.K),
-                                        .every_row = p.epilogue.bias});
+  return weight_shares(p, c, static_cast<int>(grid_of(p, target, c)));
 }
 
 // dW leaves through the copy engine where it is aligned for that (8), else in pairs or single elements.
@@ -79,9 +78,13 @@ class WgmmaSm90 final : public Family {
     if (c.warps_m != c.tile_m / 16 || c.warps_n != 1)
       return text("warps=" + llvm::Twine(c.warps_m) + "x" + llvm::Twine(c.warps_n) +
                   ": a warpgroup multiplies 64 rows; try warps=" + llvm::Twine(c.tile_m / 16) + "x1");
-    if (c.cluster != 1 && (c.cluster != 2 || c.tile_m != 128 || (p.op == Op::kGradWeight && c.tile_n != 256)))
-      return text("cluster=" + llvm::Twine(c.cluster) + ": " + name() +
-                  " takes 1, or 2 with tile_m=128 (grad_weight: and tile_n=256); try cluster=1");
+    const bool weight = p.op == Op::kGradWeight;
+    if (c.cluster != 1 && (c.tile_m != 128 || c.cluster != (weight && c.tile_n == 128 ? 4 : 2)))
+      return text("cluster=" + llvm::Twine(c.cluster) + ": " + name() + " takes " +
+                  (!weight           ? "1, or 2 with tile_m=128"
+                   : c.tile_n == 128 ? "1 or 4 with tile_n=128"
+                                     : "1 or 2 with tile_n=256") +
+                  "; try cluster=1");
     if (p.K > 1 && c.stages < 3)
       return text("stages=" + llvm::Twine(c.stages) +
                   ": taps hold two stages and wait for a third; try stages=3");
@@ -122,26 +125,17 @@ class WgmmaSm90 final : public Family {
     if (p.op == Op::kGradWeight) {
       constexpr struct {
         int tile_n, stages, cluster;
-      } kWeightTiles[] = {{256, 4, 1}, {256, 3, 1}, {128, 6, 1}, {128, 5, 1}, {256, 4, 2}};
+      } kWeightTiles[] = {{256, 4, 1}, {128, 6, 1}, {256, 4, 2}, {128, 6, 4}};
       for (const auto& t : kWeightTiles) {
-        // Pairs of blocks share x where a row tile of 256 is not mostly empty.
+        // Clusters share loads where a row tile of 256 is not mostly empty.
         if (t.cluster > 1 && p.T <= 128) continue;
         Config c = config(128, t.tile_n, t.stages, t.cluster);
         c.vec_c = weight_vector(p);
-        // One part for every block, half as many, twice as many, and what fills whole rounds of blocks best.
         const geometry::Shares shares = shares_of(p, target, c);
-        const int left = shares.wide % shares.blocks;
-        const int all = left > 0 ? std::max(1, shares.blocks / left) : 1;
-        std::set<int> splits = {1, std::max(1, all / 2), all, 2 * all};
-        double best = 0;
-        int fullest = 1;
-        for (int split = all + 1; left > 0 && split <= 4 * all; ++split) {
-          const int rounds = schedule::ceil_div(left * split, shares.blocks);
-          const double filled =
-              static_cast<double>(left) * split / (static_cast<double>(rounds) * shares.blocks);
-          if (filled > best + 1e-9) best = filled, fullest = split;
-        }
-        splits.insert(fullest);
+        std::set<int> splits = weight_splits(shares);
+        // A block less than fills the machine often beats a last round that few have.
+        if (geometry::squares(p.op, c))
+          for (int split : std::set<int>(splits)) splits.insert(std::max(1, split - 1));
         for (int split : splits) {
           if (split > shares.depth) continue;
           c.split_k = split;
@@ -201,7 +195,9 @@ class WgmmaSm90 final : public Family {
                    .block = {static_cast<uint32_t>(geometry::threads(c)), 1, 1},
                    .cluster = static_cast<uint32_t>(c.cluster),
                    .shared_bytes = static_cast<uint32_t>(shared_bytes(p, c)),
-                   .maps = {}};
+                   .maps = {},
+                   .early = p.op == Op::kGradWeight,
+                   .register_threads = static_cast<uint32_t>(geometry::register_threads(c))};
     const Tensor weights = packs(p) ? Tensor::kPackedW : Tensor::kW;
     if (packs(p)) {
       plan.launches.push_back(pack_launch(p));
@@ -233,7 +229,9 @@ class WgmmaSm90 final : public Family {
                                .block = {geometry::kReduceThreads, 1, 1},
                                .cluster = 1,
                                .shared_bytes = geometry::kReduceSharedBytes,
-                               .maps = {}});
+                               .maps = {},
+                               .early = geometry::admits_reduction(c),
+                               .register_threads = geometry::admits_reduction(c) ? 1024u : 0u});
       plan.workspace_bytes = 4 * shares_of(p, target, c).workspace();
     }
     return plan;

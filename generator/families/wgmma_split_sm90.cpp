@@ -33,7 +33,7 @@ wgmma_sm90::Shares shares_of(const Problem& p, const Target& target, const Confi
                                             .split = c.split_k,
                                             .blocks = static_cast<int>(grid_of(p, target, c)),
                                             .tile_n = c.tile_n,
-                                            .cluster = 1,
+                                            .edge = 128,
                                             .copies = static_cast<int>(p.H),
                                             .every_row = false});
 }

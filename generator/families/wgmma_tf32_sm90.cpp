@@ -141,6 +141,10 @@ class WgmmaTf32Sm90 final : public Family {
                    .cluster = static_cast<uint32_t>(c.cluster),
                    .shared_bytes = static_cast<uint32_t>(shared_bytes(p, c)),
                    .maps = {}};
+    if (is_weight(p)) {
+      product.early = true;
+      product.register_threads = static_cast<uint32_t>(wgmma_sm90::register_threads(c));
+    }
     if (geometry::packs(p.op, c)) {
       const auto blocks = static_cast<uint32_t>((p.T + geometry::kPackEdge - 1) / geometry::kPackEdge);
       plan.launches.push_back({.entry = kPackEntry.str(),
@@ -173,7 +177,9 @@ class WgmmaTf32Sm90 final : public Family {
                                .block = {wgmma_sm90::kReduceThreads, 1, 1},
                                .cluster = 1,
                                .shared_bytes = wgmma_sm90::kReduceSharedBytes,
-                               .maps = {}});
+                               .maps = {},
+                               .early = wgmma_sm90::admits_reduction(c),
+                               .register_threads = wgmma_sm90::admits_reduction(c) ? 1024u : 0u});
       plan.workspace_bytes = 4 * weight_shares(p, c, static_cast<int>(grid)).workspace();
     }
     return plan;

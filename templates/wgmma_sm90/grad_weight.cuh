@@ -26,16 +26,31 @@ __device__ __forceinline__ Shares shares_of(const Params& p, int tokens, int fea
                     .split = C.config.split_k,
                     .blocks = blocks,
                     .tile_n = C.config.tile_n,
-                    .cluster = C.config.cluster,
+                    .edge = kEdge<C>,
                     .copies = heads * kTaps<C>,
-                    .every_row = C.shape.bias});
+                    .every_row = C.shape.bias,
+                    .interleaves = kTaps<C> == 1});
 }
+
+// Where a block of a cluster works in a tile of kEdge rows, in units of 128: squares of 2 x 2 blocks, pairs
+// below each other.
+template <Kernel C>
+struct Place {
+  int row, column;
+  __device__ __forceinline__ explicit Place(int rank)
+      : row(Geometry<C>::kSquares       ? rank / 2
+            : Geometry<C>::kCluster > 1 ? rank
+                                        : 0),
+        column(Geometry<C>::kSquares ? rank % 2 : 0) {}
+};
 
 // Whether grad_bias is summed beside this piece: that of the first tile of its row, and the tap that does not
 // shift dy.
 template <Kernel C>
-__device__ __forceinline__ bool sums_bias(const Shares& shares, const Piece& piece, int tap) {
-  return C.shape.bias && piece.column == shares.first(piece.row) && (kTaps<C> == 1 || tap == C.shape.pad);
+__device__ __forceinline__ bool sums_bias(const Shares& shares, const Piece& piece, const Place<C>& place,
+                                          int tap) {
+  return C.shape.bias && place.column == 0 && piece.column == shares.first(piece.row) &&
+         (kTaps<C> == 1 || tap == C.shape.pad);
 }
 
 // The loading thread.
@@ -43,21 +58,32 @@ template <Kernel C>
 __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, const Shares& shares,
                                                  int features, int rank, const TensorMap& map_dy,
                                                  const TensorMap& map_x) {
-  constexpr int kCluster = C.config.cluster, kPanels = C.config.tile_n / kPanel;
+  using G = Geometry<C>;
+  constexpr int kCluster = G::kCluster, kPanels = C.config.tile_n / kPanel;
+  const Place<C> place(rank);
   const int batch_blocks = schedule::ceil_div(features, kDepth<C>);
   RingPosition<C.config.stages> at;
-  Pieces pieces(shares, static_cast<int>(blockIdx.x) / kCluster);
+  Pieces pieces(shares, static_cast<int>(blockIdx.x) / C.config.cluster);
   for (Piece piece; pieces.next(piece);) {
     const int panels = piece.narrow ? 2 : kPanels;
     const int head = piece.copy / kTaps<C>;
     const Shift shift(kTaps<C> == 1 ? 0 : piece.copy - head * kTaps<C> - C.shape.pad);
-    int batch = piece.begin / batch_blocks;
-    int feature = (piece.begin - batch * batch_blocks) * kDepth<C>;
+    const int start = piece.origin + piece.begin * piece.step, step_batches = piece.step / batch_blocks,
+              step_features = (piece.step - step_batches * batch_blocks) * kDepth<C>;
+    int batch = start / batch_blocks;
+    int feature = (start - batch * batch_blocks) * kDepth<C>;
     const auto load_dy = [&](int from) {
+      const int row = kEdge<C> * piece.row + 128 * place.row;
+      if constexpr (G::kSquares) {  // each block loads its half of dy for both of its row
+        ptx::tma_load_multicast(ring.a(at.stage) + place.column * kPanelBytes, map_dy, ring.full(at.stage),
+                                static_cast<unsigned short>(3 << 2 * place.row), from,
+                                row + 64 * place.column, head, batch);
+      } else {
 #pragma unroll
-      for (int i = 0; i < 2; ++i)
-        ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_dy, ring.full(at.stage), from,
-                      kEdge<C> * piece.row + 128 * rank + 64 * i, head, batch);
+        for (int i = 0; i < 2; ++i)
+          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_dy, ring.full(at.stage), from, row + 64 * i,
+                        head, batch);
+      }
     };
     for (int block = piece.begin; block < piece.end; ++block) {
       if (kShifts<C> && shift.loads_before(block == piece.begin, feature)) {
@@ -76,6 +102,10 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
           if (i < panels)
             ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, full, feature,
                           128 * piece.column + 64 * i, head, batch);
+      } else if constexpr (G::kSquares) {  // and its half of x for both of its column
+        ptx::tma_load_multicast(ring.b(at.stage) + place.row * kPanelBytes, map_x, full,
+                                static_cast<unsigned short>(5 << place.column), feature,
+                                kEdge<C> * piece.column + 128 * place.column + 64 * place.row, head, batch);
       } else {  // each block loads its half of x for both
 #pragma unroll
         for (int j = 0; j < kPanels / kCluster; ++j) {
@@ -85,9 +115,10 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
         }
       }
       at.advance();
-      feature += kDepth<C>;
-      if (feature >= features) {
-        feature = 0;
+      batch += step_batches;
+      feature += step_features;
+      if (feature >= batch_blocks * kDepth<C>) {
+        feature -= batch_blocks * kDepth<C>;
         ++batch;
       }
     }
@@ -131,6 +162,24 @@ __device__ __forceinline__ void multiply_piece(float (&sum)[kN / 2], float (&bia
   if (held >= 0) ring.release(held, lane);
 }
 
+// Lets go of a piece's stages.
+template <Kernel C>
+__device__ __forceinline__ void drop_piece(const Ring<Geometry<C>>& ring, RingPosition<C.config.stages>& at,
+                                           const Piece& piece, int features, int tap, unsigned lane) {
+  const int batch_blocks = (features + kPanel - 1) / kPanel;
+  const Shift shift(kTaps<C> == 1 ? 0 : tap - C.shape.pad);
+  int feature = piece.begin % batch_blocks * kPanel;
+  for (int block = piece.begin; block < piece.end; ++block) {
+    for (int i = kShifts<C> && shift.loads_before(block == piece.begin, feature) ? 0 : 1; i < 2; ++i) {
+      ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+      ring.release(at.stage, lane);
+      at.advance();
+    }
+    feature += kPanel;
+    if (feature >= features) feature = 0;
+  }
+}
+
 // A whole piece, wide or narrow. With kBias its tap does not shift.
 template <Kernel C, bool kBias>
 __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_n / 2], float (&bias)[4],
@@ -159,10 +208,8 @@ template <Kernel C>
 __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring<Geometry<C>>& ring,
                                                      const Shares& shares, int tokens, int features, int diag,
                                                      int rank, unsigned group, const TensorMap& map_dw) {
+  using G = Geometry<C>;
   constexpr Shape s = C.shape;
-  // A whole tile inside the triangle needs no mask, and one with zeros outside writes every element: they go
-  // out through shared memory and the copy engine.
-  constexpr bool kStaged = !s.accumulate && kTaps<C> == 1 && C.config.vec_c == 8;
   const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int line = static_cast<int>(64 * group + 16 * warp + lane / 4);  // of the tile
   RingPosition<C.config.stages> at;
@@ -170,11 +217,20 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
   constexpr int kN = C.config.tile_n;
   float sum[kN / 2];
   Pieces pieces(shares, static_cast<int>(blockIdx.x) / C.config.cluster);
+  const Place<C> place(rank);
   for (Piece piece; pieces.next(piece);) {
     const int head = piece.copy / kTaps<C>, tap = piece.copy - head * kTaps<C>;
-    const bool with_bias = sums_bias<C>(shares, piece, tap);
+    const bool with_bias = sums_bias<C>(shares, piece, place, tap);
     float bias[4];
-    const int first_row = kEdge<C> * piece.row + 128 * rank, first_column = kEdge<C> * piece.column;
+    const int first_row = kEdge<C> * piece.row + 128 * place.row,
+              first_column = kEdge<C> * piece.column + 128 * place.column;
+    const auto is_touched = [&](int column) {
+      return kEdge<C> == 128 || touched<C>(first_row, column, tokens, diag);
+    };
+    if (G::kSquares && !with_bias && !is_touched(first_column) && (piece.number >= 0 || !s.zero_outside)) {
+      drop_piece<C>(ring, at, piece, features, tap, lane);
+      continue;
+    }
     if (s.bias && with_bias)
       multiply_tile<C, s.bias>(sum, bias, ring, at, piece, features, tap, group, lane);
     else
@@ -183,59 +239,28 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
 #pragma unroll
       for (int i = 0; i < 2; ++i)
         if (piece.number >= 0)
-          static_cast<float*>(p.workspace)[shares.bias_slot(piece.number) + 128 * rank + line + 8 * i] =
+          static_cast<float*>(p.workspace)[shares.bias_slot(piece.number) + 128 * place.row + line + 8 * i] =
               bias[2 * i];
         else
           write_bias<C>(p, head, tokens, first_row + line + 8 * i, bias[2 * i]);
     }
 
-    const int width = kN == 256 && !piece.narrow ? 256 : 128;
-    const bool inside = s.fill == Fill::kLower ? first_column + width - 1 <= first_row + diag
-                                               : first_column >= first_row + 127 + diag;
-    // In the panel whose first column is `column`.
-    const auto keeps = [&](int column, int row_of_panel, int column_of_panel) {
-      return !s.zero_outside || inside ||
-             in_triangle<C>(first_row + 64 * static_cast<int>(group) + row_of_panel, column + column_of_panel,
-                            diag);
-    };
+    constexpr int kWidth = G::kSquares ? 256 : kN;  // of a part
     if (piece.number >= 0) {
       // 16 bytes a thread, one thread after the other, as reduce_grad_weight reads them.
       float4* to = reinterpret_cast<float4*>(static_cast<float*>(p.workspace) + shares.slot(piece.number)) +
-                   rank * (128 * kN / 4) + threadIdx.x;
+                   place.row * (32 * kWidth) + place.column * (32 * 128) + threadIdx.x;
 #pragma unroll
       for (int i = 0; i < kN / 8; ++i)
-        if (i < 16 || !piece.narrow)
+        if ((i < 16 || !piece.narrow) && is_touched(first_column + i / 16 * 128))
           to[i * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
-    } else if (kStaged && (inside || s.zero_outside)) {
-      constexpr int kColumns = s.wdtype == DType::kF32 ? 32 : 64;  // of a panel
-      const int row = first_row + 64 * static_cast<int>(group);
-#pragma unroll
-      for (int i = 0; i < kN / kColumns; ++i) {
-        if (i >= 128 / kColumns && piece.narrow) continue;
-        const int column = first_column + kColumns * i;
-        if constexpr (s.wdtype == DType::kF32) {
-          store_f32<C>(output, sum + kColumns / 2 * i, map_dw, column, row, head,
-                       [&](int r, int c) { return keeps(column, r, c); });
-        } else {
-          output.store(sum + kColumns / 2 * i, map_dw, column, row, 0, head,
-                       [&](const float* v, int c, unsigned(&r)[2]) {
-                         const int own = static_cast<int>(16 * warp + lane / 4);
-#pragma unroll
-                         for (int j = 0; j < 2; ++j)
-                           r[j] = pack<s.dtype>(keeps(column, own + 8 * j, c) ? v[2 * j] : 0.0f,
-                                                keeps(column, own + 8 * j, c + 1) ? v[2 * j + 1] : 0.0f);
-                       });
-        }
-      }
     } else {
-      const int row = first_row + line;
-      const int column = first_column + static_cast<int>(lane % 4 * 2);
+      // Panels of 64 columns.
 #pragma unroll
-      for (int i = 0; i < kN / 8; ++i) {
-        if (i < 16 || !piece.narrow) {
-          write_pair<C>(p, head, tap, tokens, diag, row, column + 8 * i, sum[4 * i], sum[4 * i + 1]);
-          write_pair<C>(p, head, tap, tokens, diag, row + 8, column + 8 * i, sum[4 * i + 2], sum[4 * i + 3]);
-        }
+      for (int i = 0; i < kN / 64; ++i) {
+        if (i >= 2 && piece.narrow) continue;
+        store_panel<C>(p, output, sum + 32 * i, map_dw, head, tap, tokens, diag,
+                       first_row + 64 * static_cast<int>(group), first_column + 64 * i);
       }
     }
   }
@@ -246,17 +271,17 @@ template <Kernel C>
 __device__ __forceinline__ void run_grad_weight(const Params& p, const TensorMap& map_dy,
                                                 const TensorMap& map_x, const TensorMap& map_dw) {
   using G = Geometry<C>;
-  static_assert(
-      C.config.tile_m == 128 && (C.config.tile_n == 256 || (C.config.tile_n == 128 && G::kCluster == 1)),
-      "the tiles that Shares cuts");
+  static_assert(C.config.tile_m == 128 && ((C.config.tile_n == 256 && G::kCluster <= 2) ||
+                                           (C.config.tile_n == 128 && (G::kCluster == 1 || G::kSquares))),
+                "the tiles that Shares cuts");
   static_assert(C.config.split_k >= 1, "1: no tile is shared but the narrow ones");
   const int tokens = C.shape.T ? C.shape.T : p.T;
   const int features = C.shape.D ? C.shape.D : p.D;
   const int heads = C.shape.H ? C.shape.H : p.H;
   const int diag = C.shape.T ? C.shape.diag : p.diag;
   const Shares shares =
-      shares_of<C>(p, tokens, features, heads, diag, static_cast<int>(gridDim.x) / G::kCluster);
-  const int rank = G::kCluster == 1 ? 0 : static_cast<int>(ptx::cluster_rank());
+      shares_of<C>(p, tokens, features, heads, diag, static_cast<int>(gridDim.x) / C.config.cluster);
+  const int rank = C.config.cluster == 1 ? 0 : static_cast<int>(ptx::cluster_rank());
   if constexpr (C.shape.bias) {
     extern __shared__ __align__(1024) unsigned char wgmma_shared[];
     if (threadIdx.x < kOnesBytes / 4)
@@ -265,6 +290,8 @@ __device__ __forceinline__ void run_grad_weight(const Params& p, const TensorMap
     ptx::fence_async_shared();
   }
   const Ring<G> ring = start<C>(map_dy, map_x, map_dw);
+  if constexpr (admits_reduction(C.config)) ptx::let_next_launch_start();
+  ptx::wait_for_launches_before();
   const unsigned group = threadIdx.x / 128;
   if (group == G::kConsumers) {
     ptx::release_registers<load_registers(C.config)>();

@@ -18,6 +18,8 @@ struct Geometry {
   static constexpr int kPanels = panels(c);
   static constexpr int kStages = c.stages;
   static constexpr int kCluster = c.cluster;
+  static constexpr bool kSquares = squares(C.shape.op, c);
+  static constexpr int kReleases = kSquares ? 3 : kCluster;  // blocks whose copies fill a block's stages
   static constexpr int kBytesA = kConsumers * kPanelBytes;
   static constexpr int kStageBytes = stage_bytes(c);
   static constexpr int kStorePanels = store_panels(C.shape, c), kPanelBuffers = panel_buffers(C.shape);
@@ -36,12 +38,14 @@ struct Geometry {
   static_assert(c.tile_k == (C.shape.dtype == DType::kF32 ? 32 : 64), "one 128-byte swizzled row");
   static_assert(c.warps_m == 4 * kConsumers && c.warps_n == 1, "a warpgroup is 4 warps along m");
   static_assert(kStages >= 2 && kStages <= 12, "a ring has at least two stages");
-  static_assert(kCluster == 1 || kCluster == 2, "column tiles that share the row tile of W");
-  static_assert(kConsumers >= kCluster, "each block of a cluster loads its share of W's row tile");
+  static_assert(kCluster == 1 || kCluster == 2 || (kSquares && kCluster == 4),
+                "column tiles that share the row tile of W; squares of 2 x 2 blocks");
+  static_assert(kSquares || kConsumers >= kCluster,
+                "each block of a cluster loads its share of W's row tile");
   static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");
   static_assert(c.blocks == 1, "registers are handed out for one block on an SM");
   static_assert(load_registers(c) + kConsumers * sum_registers(c) <=
-                    (kConsumers + 1) * (65536 / threads(c) / 8 * 8),
+                    (kConsumers + 1) * (65536 / register_threads(c) / 8 * 8),
                 "setmaxnreg hands out no more registers than the block started with");
 };
 
@@ -75,7 +79,7 @@ struct Ring {
   __device__ __forceinline__ void init() const {
     for (int stage = 0; stage < G::kStages; ++stage) {
       ptx::mbarrier_init(full(stage), 1);
-      ptx::mbarrier_init(empty(stage), G::kReleasingWarps * G::kCluster);
+      ptx::mbarrier_init(empty(stage), G::kReleasingWarps * G::kReleases);
     }
     ptx::mbarrier_fence_init();
   }
@@ -84,6 +88,8 @@ struct Ring {
   __device__ __forceinline__ void release(int stage, unsigned lane) const {
     if constexpr (G::kCluster == 1) {
       if (lane == 0) ptx::mbarrier_arrive(empty(stage));
+    } else if constexpr (G::kSquares) {  // this block, the other of its row, the other of its column
+      if (lane < 3) ptx::mbarrier_arrive_cluster(empty(stage), ptx::cluster_rank() ^ lane);
     } else {
       if (lane < G::kCluster) ptx::mbarrier_arrive_cluster(empty(stage), lane);
     }

@@ -5,21 +5,6 @@
 
 namespace trigen::wgmma_sm90 {
 
-// In shared memory: what one thread works out for the block.
-struct ReduceItem {
-  const float4* source;  // the tile's first part
-  long long second;      // from the first part to the second, in float4
-  long long stride;      // from there on to the next
-  int count, row, column, copy, position, log;
-};
-struct ReduceShared {
-  float4 partial[kReduceThreads];
-  Shares shares;  // 48 bytes: the members leave no gaps, which wide loads would read
-  ReduceItem item;
-  int wide_items, tile_items, items, unused;
-};
-static_assert(sizeof(ReduceShared) <= kReduceSharedBytes, "the host asks for this much");
-
 // The incomplete sums of a tile, by number: `first`, then `second` and every `stride`th. None where one block
 // wrote it whole.
 struct Parts {
@@ -41,6 +26,22 @@ struct Parts {
   __device__ __forceinline__ int number(int i) const { return i == 0 ? first : second + (i - 1) * stride; }
 };
 
+// In shared memory: what one thread works out for the block.
+struct ReduceItem {
+  const float4* source;  // the tile's first part
+  long long second;      // from the first part to the second, in float4
+  long long stride;      // from there on to the next
+  Parts parts;
+  int row, column, copy, position, log;
+};
+struct ReduceShared {
+  float4 partial[kReduceThreads];
+  Shares shares;  // these members leave no gaps, which wide loads would read
+  int wide_items, tile_items, items, wide_log, narrow_log;
+  ReduceItem item;
+};
+static_assert(sizeof(ReduceShared) <= kReduceSharedBytes, "the host asks for this much");
+
 // grad_bias of a row tile of one head, from the parts of its first tile. One thread for each of the rows.
 template <Kernel C>
 __device__ __forceinline__ void reduce_bias(const Params& p, const Shares& shares, int head, int row,
@@ -56,12 +57,13 @@ __device__ __forceinline__ void reduce_bias(const Params& p, const Shares& share
   write_bias<C>(p, head, tokens, kEdge<C> * row + thread, sum);
 }
 
-// 256 threads; the grid is kReduceBlocks times that of run_grad_weight. With few parts a thread adds kRun
-// quadruples of sums; with many, 2 to 8 threads take consecutive runs of a quadruple's parts, and their sums
-// are then added in order.
+// 256 threads; the grid is kReduceBlocks times that of run_grad_weight. What a block does at a time, an item:
+// `log` < 0: a thread adds the parts of 2^-log quadruples of sums. Else 2^log threads take consecutive runs
+// of a quadruple's parts, and their sums are then added in order.
 template <Kernel C>
 __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
-  constexpr int kRun = 4, kSums = kEdge<C> * C.config.tile_n;
+  constexpr int kWidth = Geometry<C>::kSquares ? 256 : C.config.tile_n;  // of a tile
+  constexpr int kRun = 4, kSums = kEdge<C> * kWidth;
   const int tokens = C.shape.T ? C.shape.T : p.T;
   const int features = C.shape.D ? C.shape.D : p.D;
   const int heads = C.shape.H ? C.shape.H : p.H;
@@ -70,41 +72,50 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
   ReduceShared& here = *reinterpret_cast<ReduceShared*>(wgmma_shared);
   Shares& shares = here.shares;
   ReduceItem& item = here.item;
-  // log2 of the threads that share a sum, so that each adds about 8 parts and every item is under way at
-  // once.
-  const auto spread = [](int parts) { return parts > 64 ? 3 : parts > 32 ? 2 : parts > 12 ? 1 : 0; };
-  // Items of a tile: one covers kRun * 256 positions, or 256 / 2^log.
+  // Items of a tile.
   const auto cut = [](bool narrow, int log) {
     const int positions = (narrow ? kNarrowSums : kSums) / 4;
-    return log ? positions / kReduceThreads << log : positions / (kRun * kReduceThreads);
+    return log < 0 ? positions / (kRun * kReduceThreads) : positions / kReduceThreads << log;
+  };
+  // The one of -2, 0, 1, 2, 3 that takes the fewest rounds of loads, an item's start counted as 12.
+  const auto spread = [&](int parts, int tiles, bool narrow) {
+    long long least = 1ll << 60;
+    int best = 0;
+    for (int log = -2; log <= 3; ++log) {
+      if (log == -1) continue;
+      const long long items = static_cast<long long>(tiles) * cut(narrow, log);
+      const int loads = log < 0 ? parts * kRun : (parts + (1 << log) - 1) >> log;
+      const long long cost = (items + gridDim.x - 1) / gridDim.x * (loads + 12);
+      if (cost < least) least = cost, best = log;
+    }
+    return best;
   };
   if (threadIdx.x == 0) {
     shares = shares_of<C>(p, tokens, features, heads, diag,
                           static_cast<int>(gridDim.x) / (kReduceBlocks * C.config.cluster));
-    here.wide_items = (shares.wide - shares.whole) * cut(false, spread(shares.split));
-    here.tile_items =
-        here.wide_items +
-        (shares.narrow ? shares.narrow * cut(true, spread(shares.sharers() / shares.narrow)) : 0);
-    here.unused = 0;
+    here.wide_log = spread(shares.split, shares.wide - shares.whole, false);
+    here.narrow_log = shares.narrow ? spread(shares.sharers() / shares.narrow, shares.narrow, true) : 0;
+    here.wide_items = (shares.wide - shares.whole) * cut(false, here.wide_log);
+    here.tile_items = here.wide_items + shares.narrow * cut(true, here.narrow_log);
     here.items = here.tile_items + (C.shape.bias ? heads * shares.rows : 0);
   }
   __syncthreads();
   const int wide_items = here.wide_items, tile_items = here.tile_items, items = here.items;
-  ptx::wait_for_launches_before();
   for (int all = static_cast<int>(blockIdx.x); all < items; all += static_cast<int>(gridDim.x)) {
     if (C.shape.bias && all >= tile_items) {
       const int head = (all - tile_items) / shares.rows, row = all - tile_items - head * shares.rows;
+      ptx::wait_for_launches_before();
       reduce_bias<C>(p, shares, head, row, tokens, static_cast<int>(threadIdx.x));
       continue;
     }
     if (threadIdx.x == 0) {
       const bool narrow = all >= wide_items;
       const int index = narrow ? all - wide_items : all;
-      item.log = spread(narrow ? shares.sharers() / shares.narrow : shares.split);
+      item.log = narrow ? here.narrow_log : here.wide_log;
       const int each = cut(narrow, item.log), tile = index / each + (narrow ? 0 : shares.whole);
-      item.position = index % each * (item.log ? kReduceThreads >> item.log : kRun * kReduceThreads);
+      item.position = index % each * (item.log < 0 ? kRun * kReduceThreads : kReduceThreads >> item.log);
       const Parts parts(shares, narrow, tile);
-      item.count = parts.count;
+      item.parts = parts;
       item.source =
           reinterpret_cast<const float4*>(static_cast<const float*>(p.workspace) + shares.slot(parts.first));
       item.second = (shares.slot(parts.second) - shares.slot(parts.first)) / 4;
@@ -114,6 +125,7 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
     }
     __syncthreads();
     const ReduceItem now = item;
+    ptx::wait_for_launches_before();  // what came before is worked out meanwhile
     const int thread = static_cast<int>(threadIdx.x);
     const int head = now.copy / kTaps<C>, tap = now.copy - head * kTaps<C>;
     const auto part = [&](int i) {
@@ -122,32 +134,44 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
     const auto add = [](float4& sum, const float4& v) {
       sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
     };
+    // Quarters of 256 x 256 outside the triangle have no parts; zeros may be asked for there.
+    const auto is_touched = [&](int position) {
+      constexpr int kBlock = 128 * kWidth / 4;
+      return kEdge<C> == 128 ||
+             touched<C>(kEdge<C> * now.row + position / kBlock * 128,
+                        kEdge<C> * now.column + position % kBlock / 4096 * 128, tokens, diag);
+    };
     const auto write = [&](int position, const float4& sum) {
       // of run_grad_weight
-      constexpr int kBlock = 128 * C.config.tile_n / 4;
+      constexpr int kBlock = 128 * kWidth / 4;
       const int warp = position / 32 % 8, lane = position % 32, rank = position / kBlock;
       const int r = kEdge<C> * now.row + 128 * rank + 16 * warp + lane / 4,
                 c = kEdge<C> * now.column + 8 * (position % kBlock / 256) + lane % 4 * 2;
       write_pair<C>(p, head, tap, tokens, diag, r, c, sum.x, sum.y);
       write_pair<C>(p, head, tap, tokens, diag, r + 8, c, sum.z, sum.w);
     };
-    if (now.count > 0 && now.log == 0) {
+    if (now.parts.count > 0 && !is_touched(now.position)) {
+      if constexpr (C.shape.zero_outside)
+        for (int i = 0; i < (now.log < 0 ? kRun : 1); ++i)
+          if (const int each = now.log < 0 ? kReduceThreads : kReduceThreads >> now.log; thread < each)
+            write(now.position + each * i + thread, make_float4(0, 0, 0, 0));
+    } else if (now.parts.count > 0 && now.log < 0) {
       float4 sum[kRun];
 #pragma unroll
       for (int j = 0; j < kRun; ++j) sum[j] = part(0)[now.position + kReduceThreads * j + thread];
-#pragma unroll 4
-      for (int i = 1; i < now.count; ++i)
+#pragma unroll 2
+      for (int i = 1; i < now.parts.count; ++i)
 #pragma unroll
         for (int j = 0; j < kRun; ++j) add(sum[j], part(i)[now.position + kReduceThreads * j + thread]);
 #pragma unroll
       for (int j = 0; j < kRun; ++j) write(now.position + kReduceThreads * j + thread, sum[j]);
-    } else if (now.count > 0) {
+    } else if (now.parts.count > 0) {
       const int width = kReduceThreads >> now.log, run = thread / width,
                 position = now.position + thread % width;
       float4 sum = make_float4(0, 0, 0, 0);
-      const int end = now.count * (run + 1) >> now.log;
+      const int end = now.parts.count * (run + 1) >> now.log;
 #pragma unroll 8
-      for (int i = now.count * run >> now.log; i < end; ++i) add(sum, part(i)[position]);
+      for (int i = now.parts.count * run >> now.log; i < end; ++i) add(sum, part(i)[position]);
       here.partial[thread] = sum;
       __syncthreads();
       if (run == 0) {

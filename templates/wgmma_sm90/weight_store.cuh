@@ -16,11 +16,19 @@ inline constexpr bool kShifts = kTaps<C> != 1;
 
 // Rows of a tile, and columns that `Piece::column` counts.
 template <Kernel C>
-inline constexpr int kEdge = 128 * C.config.cluster;
+inline constexpr int kEdge = edge_of(C.shape.op, C.config);
 
 template <Kernel C>
 __device__ __forceinline__ bool in_triangle(int row, int column, int diag) {
   return C.shape.fill == Fill::kLower ? column <= row + diag : column >= row + diag;
+}
+
+// Whether any of the 128 x 128 elements from (row, column) on lies in the matrix and in the triangle. Of
+// tiles of 256 x 256 only such quarters are added up.
+template <Kernel C>
+__device__ __forceinline__ bool touched(int row, int column, int tokens, int diag) {
+  return row < tokens && column < tokens &&
+         (C.shape.fill == Fill::kLower ? column <= row + 127 + diag : column + 127 >= row + diag);
 }
 
 // Writes dW[row, column, tap] and dW[row, column + 1, tap] where they lie in the matrix and in the triangle,
@@ -137,6 +145,45 @@ __device__ __forceinline__ void store_f32(OutputPanels<C>& output, const float* 
     ptx::tma_store_commit();
   }
   output.slot = output.slot + 1 == G::kStorePanels ? 0 : output.slot + 1;
+}
+
+// 64 rows and columns of dW from (row, column) on, whose 32 sums a thread begin at `sum`. A panel inside the
+// triangle needs no mask, and one with zeros outside writes every element: they go out through shared memory
+// and the copy engine.
+template <Kernel C>
+__device__ __forceinline__ void store_panel(const Params& p, OutputPanels<C>& output, const float* sum,
+                                            const TensorMap& map, int head, int tap, int tokens, int diag,
+                                            int row, int column) {
+  constexpr Shape s = C.shape;
+  constexpr bool kStaged = !s.accumulate && kTaps<C> == 1 && C.config.vec_c == 8;
+  const bool inside = s.fill == Fill::kLower ? column + 63 <= row + diag : column >= row + 63 + diag;
+  const int lane = static_cast<int>(threadIdx.x % 32),
+            own = static_cast<int>(threadIdx.x / 32 % 4 * 16) + lane / 4;
+  const auto keeps = [&](int own_row, int own_column) {
+    return !s.zero_outside || inside || in_triangle<C>(row + own_row, column + own_column, diag);
+  };
+  if (kStaged && (inside || s.zero_outside)) {
+    if constexpr (s.wdtype == DType::kF32) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        store_f32<C>(output, sum + 16 * i, map, column + 32 * i, row, head,
+                     [&](int r, int c) { return keeps(r, 32 * i + c); });
+    } else {
+      output.store(sum, map, column, row, 0, head, [&](const float* v, int c, unsigned(&r)[2]) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+          r[j] = pack<s.dtype>(keeps(own + 8 * j, c) ? v[2 * j] : 0.0f,
+                               keeps(own + 8 * j, c + 1) ? v[2 * j + 1] : 0.0f);
+      });
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int c = column + 8 * i + lane % 4 * 2;
+      write_pair<C>(p, head, tap, tokens, diag, row + own, c, sum[4 * i], sum[4 * i + 1]);
+      write_pair<C>(p, head, tap, tokens, diag, row + own + 8, c, sum[4 * i + 2], sum[4 * i + 3]);
+    }
+  }
 }
 
 }  // namespace trigen::wgmma_sm90

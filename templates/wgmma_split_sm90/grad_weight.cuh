@@ -27,7 +27,7 @@ __device__ __forceinline__ wgmma_sm90::Shares shares_of(const WeightSizes& z, in
                                             .split = C.config.split_k,
                                             .blocks = blocks,
                                             .tile_n = C.config.tile_n,
-                                            .cluster = 1,
+                                            .edge = 128,
                                             .copies = z.heads,
                                             .every_row = false});
 }

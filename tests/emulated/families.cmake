@@ -28,9 +28,9 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
-# Tiles that small problems are not given: row tiles of 256 by pairs of blocks, many parts, single elements of dW.
+# Tiles that small problems are not given: row tiles of 256 by pairs and squares of blocks, many parts, single elements of dW.
 if(TARGET trigen_emulator AND TARGET trigen_program)
-  foreach(config 256x64:4:3:8:2 256x64:3:2:1:2 256x64:4:5:2:1 128x64:5:7:8:1)
+  foreach(config 256x64:4:3:8:2 256x64:3:2:1:2 256x64:4:5:2:1 128x64:5:7:8:1 128x64:6:4:8:4 128x64:6:1:2:4)
     string(REPLACE ":" ";" part ${config})
     list(GET part 0 tile)
     list(GET part 1 stages)

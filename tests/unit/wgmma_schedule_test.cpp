@@ -119,15 +119,17 @@ TEST(Deal, SectionsHaveWorkForTheMachine) {
   EXPECT_EQ(section_columns(c, 8, 64, 132), 64);
 }
 
-// Adds up what all blocks do: for each tile of 128 x 128 (256 x 256 for pairs of blocks), its k blocks.
+// Adds up what all blocks do: for each tile of 128 x 128 (256 x 256 for pairs and squares of blocks), its k
+// blocks.
 void check_shares(int T, int diag, bool lower, int depth, int split, int blocks, int tile_n, int copies = 1,
-                  bool every_row = false, int cluster = 1) {
+                  bool every_row = false, int edge = 128, bool interleaves = false) {
   SCOPED_TRACE(testing::Message() << "T " << T << " diag " << diag << " lower " << lower << " depth " << depth
                                   << " split " << split << " blocks " << blocks << " tile_n " << tile_n
-                                  << " cluster " << cluster << " copies " << copies << " every row "
-                                  << every_row);
-  const Shares shares(Cut{T, diag, lower, depth, split, blocks, tile_n, cluster, copies, every_row});
-  const int edge = 128 * cluster, unit = tile_n / edge;
+                                  << " edge " << edge << " copies " << copies << " every row " << every_row
+                                  << " interleaves " << interleaves);
+  const Shares shares(
+      Cut{T, diag, lower, depth, split, blocks, tile_n, edge, copies, every_row, interleaves});
+  const int unit = std::max(tile_n / edge, 1);
   int wide = 0, narrow = 0;
   for (int row = 0; row < shares.rows; ++row) {
     EXPECT_EQ(shares.before(false, row), wide) << "row " << row;
@@ -147,7 +149,11 @@ void check_shares(int T, int diag, bool lower, int depth, int split, int blocks,
       for (int half = 0; half < (piece.narrow ? 1 : unit); ++half) {
         auto& times = done[{piece.copy, piece.row, piece.column + half}];
         times.resize(depth);
-        for (int k = piece.begin; k < piece.end; ++k) ++times[k];
+        for (int i = piece.begin; i < piece.end; ++i) {
+          const int k = piece.origin + i * piece.step;
+          ASSERT_LT(k, depth);
+          ++times[k];
+        }
       }
       if (piece.number >= 0) {
         const long long slot = shares.slot(piece.number);
@@ -200,13 +206,16 @@ void check_shares(int T, int diag, bool lower, int depth, int split, int blocks,
 TEST(Shares, EveryKBlockOfEveryTileOnce) {
   for (int T : {64, 128, 256, 512, 1000, 1024, 2048, 4096})
     for (int split : {1, 2, 8, 33, 132})
-      for (int tile_n : {128, 256}) check_shares(T, 0, true, 64, split, 132, tile_n);
+      for (int tile_n : {128, 256}) {
+        check_shares(T, 0, true, 64, split, 132, tile_n);
+        check_shares(T, 0, true, 64, split, 132, tile_n, 1, true, 128, true);
+      }
   std::mt19937 random(2);
   for (int i = 0; i < 300; ++i) {
-    const int cluster = 1 + random() % 2;
+    const int edge = 128 << random() % 2, tile_n = 128 << random() % 2;
     check_shares(1 + random() % 3000, static_cast<int>(random() % 1500) - 700, random() % 2,
-                 1 + random() % 70, 1 + random() % 40, 1 + random() % 140,
-                 cluster == 2 || random() % 2 ? 256 : 128, 1 + random() % 5, random() % 2, cluster);
+                 1 + random() % 70, 1 + random() % 40, 1 + random() % 140, tile_n, 1 + random() % 5,
+                 random() % 2, edge, random() % 2);
   }
 }
 
@@ -219,6 +228,31 @@ TEST(Geometry, SharedMemoryAsTheConfigsSay) {
   EXPECT_EQ(shared_bytes(Shape{}, c), 4 * 49152 + 2 * 2 * 8192 + 512);
   EXPECT_LE(shared_bytes(Shape{}, c), kSharedLimit);
   EXPECT_EQ(threads(c), 384);
+}
+
+TEST(Geometry, WhatTheBlocksOfAClusterShare) {
+  Config c{};
+  c.tile_m = 128, c.tile_n = 128, c.tile_k = 64, c.stages = 6, c.cluster = 1, c.split_k = 9;
+  EXPECT_FALSE(squares(Op::kGradWeight, c));
+  EXPECT_EQ(edge_of(Op::kGradWeight, c), 128);
+  c.cluster = 4;
+  EXPECT_TRUE(squares(Op::kGradWeight, c));
+  EXPECT_FALSE(squares(Op::kForward, c));
+  EXPECT_EQ(edge_of(Op::kGradWeight, c), 256);
+  c.tile_n = 256, c.cluster = 2;
+  EXPECT_FALSE(squares(Op::kGradWeight, c));
+  EXPECT_EQ(edge_of(Op::kGradWeight, c), 256);
+}
+
+TEST(Geometry, AReductionFitsBesideTheProduct) {
+  Config c{};
+  c.tile_m = 128, c.tile_n = 128, c.tile_k = 64, c.stages = 6, c.cluster = 4, c.split_k = 9;
+  // Registers for 512 threads, 256 of them the reduction's with 64 each; 1 KB a block is the system's.
+  EXPECT_EQ(register_threads(c), 512);
+  EXPECT_LE(load_registers(c) + 2 * sum_registers(c), 3 * 128);
+  EXPECT_LE(shared_bytes(Shape{}, c) + 1024 + kReduceSharedBytes + 1024, 228 << 10);
+  c.split_k = 1;
+  EXPECT_EQ(register_threads(c), 384);
 }
 
 }  // namespace
