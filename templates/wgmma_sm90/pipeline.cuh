@@ -19,7 +19,6 @@ struct Geometry {
   static constexpr int kStages = c.stages;
   static constexpr int kCluster = c.cluster;
   static constexpr bool kSquares = squares(C.shape.op, c);
-  static constexpr int kReleases = kSquares ? 3 : kCluster;  // blocks whose copies fill a block's stages
   static constexpr int kBytesA = kConsumers * kPanelBytes;
   static constexpr int kStageBytes = stage_bytes(c);
   static constexpr int kStorePanels = store_panels(C.shape, c), kPanelBuffers = panel_buffers(C.shape);
@@ -66,6 +65,8 @@ struct RingPosition {
 // consumer warp of the cluster that reads (a share of) this stage has let go of it.
 template <class G>
 struct Ring {
+  static constexpr bool kSquares = requires { requires G::kSquares; };  // other families have none
+  static constexpr int kReleases = kSquares ? 3 : G::kCluster;          // blocks whose copies fill a stage
   unsigned base;      // shared address of stage 0
   unsigned barriers;  // shared address of full[0]; empty[0] follows full[kStages - 1]
 
@@ -79,7 +80,7 @@ struct Ring {
   __device__ __forceinline__ void init() const {
     for (int stage = 0; stage < G::kStages; ++stage) {
       ptx::mbarrier_init(full(stage), 1);
-      ptx::mbarrier_init(empty(stage), G::kReleasingWarps * G::kReleases);
+      ptx::mbarrier_init(empty(stage), G::kReleasingWarps * kReleases);
     }
     ptx::mbarrier_fence_init();
   }
@@ -88,7 +89,7 @@ struct Ring {
   __device__ __forceinline__ void release(int stage, unsigned lane) const {
     if constexpr (G::kCluster == 1) {
       if (lane == 0) ptx::mbarrier_arrive(empty(stage));
-    } else if constexpr (G::kSquares) {  // this block, the other of its row, the other of its column
+    } else if constexpr (kSquares) {  // this block, the other of its row, the other of its column
       if (lane < 3) ptx::mbarrier_arrive_cluster(empty(stage), ptx::cluster_rank() ^ lane);
     } else {
       if (lane < G::kCluster) ptx::mbarrier_arrive_cluster(empty(stage), lane);
