@@ -62,7 +62,7 @@ std::string missing(const std::string& family, const Cell& cell) {
            : cell.type == "tf32" ? "has no matrix instructions"
                                  : "";
   if (cell.op == "decode") return "makes whole products";
-  if (family == "simt") return splits(cell.type) ? "has no matrix instructions" : "";
+  if (family == "simt") return cell.type == "tf32" ? "has no matrix instructions" : "";  // f16x3 as f32
   if (one_of(family, {"mma_sm70", "mma_sm75"})) return cell.type == "f16" ? "" : "multiplies f16";
   if (family == "mma_sm80") return sixteen || cell.type == "tf32" ? "" : "multiplies f16, bf16 and tf32";
   if (family == "wgmma_sm90")
