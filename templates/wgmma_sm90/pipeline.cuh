@@ -67,7 +67,7 @@ template <class G>
 struct Ring {
   static constexpr bool kSquares = requires { requires G::kSquares; };  // other families have none
   static constexpr int kReleases = kSquares ? 3 : G::kCluster;          // blocks whose copies fill a stage
-  unsigned base;      // shared address of stage 0
+  unsigned base;                                                        // shared address of stage 0
   unsigned barriers;  // shared address of full[0]; empty[0] follows full[kStages - 1]
 
   __device__ __forceinline__ unsigned a(int stage) const { return base + stage * G::kStageBytes; }
