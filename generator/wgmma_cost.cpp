@@ -17,11 +17,13 @@ using namespace wgmma_sm90;
 
 constexpr double kStartSeconds = 2e-6;    // first loads and last stores, which nothing overlaps
 constexpr double kTensorShare = 0.8;      // of the datasheet's rate: the power limit on random data
-constexpr double kFeedBytes = 70e9;       // per second from the L2 into one SM
+constexpr double kTensorMost = 0.93;      // of it, where few SMs work
+constexpr double kFeedBytes = 70e9;       // per second from the L2 into one SM, all SMs at work
+constexpr double kFeedWidth = 64;         // bytes a clock into one SM, however few work
 constexpr double kLatencySeconds = 1e-6;  // of a load under load
 constexpr double kTileSeconds = 1.5e-6;   // of an output tile of 128 x 256: drain, conversion, stores
-constexpr double kReduceSeconds = 6e-6;   // the second kernel with nothing to add
-constexpr double kPartBytes = 5e12;       // per second: partial sums through the L2
+constexpr double kReduceSeconds = 4e-6;   // the second kernel with nothing to add
+constexpr double kPartBytes = 2e12;       // per second: partial sums through the L2
 constexpr double kDramEfficiency = 0.92;
 constexpr double kUsableL2 = 0.5;
 
@@ -37,12 +39,15 @@ struct Model {
   const DeviceModel& device;
   double slower;                   // spills
   const Counts* counts = nullptr;  // null: estimates
+  double busy = 1;  // share of the SMs that work: they divide power and the L2 among themselves
 
   // One k block of a whole tile of `columns`.
   double step(double columns) const {
     const bool wide = p.dtype == DType::kF32;  // a rate measured, not of the datasheet
     const double products = c.tile_m * columns * depth(), sharers = std::max(1, c.cluster);
-    const double rate = wide ? target.tf32_flops : target.mma16_flops * kTensorShare;
+    const double rate =
+        wide ? target.tf32_flops : target.mma16_flops * std::min(kTensorMost, kTensorShare / busy);
+    const double fed = std::min(kFeedWidth * target.clock_hz, kFeedBytes / busy);
     const double tensor = 2 * products / (rate / target.sms);
     const bool weight = p.op == Op::kGradWeight, square = squares(p.op, c);
     const double a = c.tile_m / (square   ? 2
@@ -51,10 +56,10 @@ struct Model {
                  b = columns / (square   ? 2
                                 : weight ? sharers
                                          : 1);
-    double feed = 128 * (a + b) / kFeedBytes;
+    double feed = 128 * (a + b) / fed;
     double shared = 0;  // what threads move in shared memory beside the products' own reads
     if (counts != nullptr && columns == c.tile_n) {
-      feed = counts->step.load_sectors * BlockCounts::kSectorBytes / kFeedBytes;
+      feed = counts->step.load_sectors * BlockCounts::kSectorBytes / fed;
       shared = counts->step.shared_wavefronts / target.clock_hz;
     }
     // The copy engine moves 16 bytes at least; shorter vectors would go through threads.
@@ -187,7 +192,7 @@ Load transposed_work(const Model& m) {
 // the products' own. Not measured.
 constexpr double kShiftShare = 0.1;
 
-Load weight_work(const Model& m) {
+Load weight_work(Model m) {
   const Problem& p = m.p;
   const int pair = std::max(1, m.c.cluster);  // blocks that share x; what follows is for one of them
   const Shares s(Cut{.T = static_cast<int>(p.T),
@@ -201,6 +206,7 @@ Load weight_work(const Model& m) {
                      .copies = static_cast<int>(p.H * p.K),
                      .every_row = p.epilogue.bias,
                      .interleaves = p.K == 1});
+  if (s.whole == 0 && s.narrow == 0) m.busy = std::min(1.0, static_cast<double>(s.parts()) / s.blocks);
   const double slower = p.K > 1 ? 1 + kShiftShare : 1, depth = s.depth;
   const double wide = slower * m.step(m.c.tile_n), narrow = slower * m.step(128);
   const double tile = kTileSeconds * m.c.tile_n / 256;
