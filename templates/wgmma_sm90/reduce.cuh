@@ -181,6 +181,8 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
     }
     __syncthreads();
   }
+  // A block without items waits, too: this launch must not end, and let the stream go on, before the product.
+  ptx::wait_for_launches_before();
 }
 
 }  // namespace trigen::wgmma_sm90
