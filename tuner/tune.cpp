@@ -87,6 +87,7 @@ llvm::Error predict_choice(Session& session) {
   std::vector<size_t> batch = distinct_kernels(candidates, options.predict_candidates);
   while (!batch.empty() && good == 0 && !session.cancelled()) {
     std::vector<Candidate> work;
+    work.reserve(batch.size());
     for (const size_t i : batch) work.push_back(candidates[i]);
     BuildAllOptions build = options.build;
     build.cancel = options.cancel;
