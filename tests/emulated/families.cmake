@@ -28,6 +28,17 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# One `trigen verify` on the emulated Hopper: emulated.<name> of problems_<list>.txt, with a cache of its own; what follows are more
+# options of verify (--family, --config).
+function(add_verify_test name list)
+  string(REPLACE "." "-" cache ${name})
+  add_test(NAME emulated.${name}
+           COMMAND trigen_program verify --device emulated:sm_90a --problems ${CMAKE_CURRENT_SOURCE_DIR}/problems_${list}.txt ${ARGN})
+  set_tests_properties(emulated.${name} PROPERTIES LABELS emulated TIMEOUT 900
+                       ENVIRONMENT TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-${cache}.db
+                       SKIP_REGULAR_EXPRESSION "no compiler here makes")
+endfunction()
+
 # Tiles that small problems are not given: row tiles of 256 by pairs and squares of blocks, many parts, single elements of dW.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(config 256x64:4:3:8:2 256x64:3:2:1:2 256x64:4:5:2:1 128x64:5:7:8:1 128x64:6:4:8:4 128x64:6:1:2:4)
@@ -38,12 +49,8 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     list(GET part 3 vec)
     list(GET part 4 cluster)
     string(REPLACE ":" "_" name ${config})
-    add_test(NAME emulated.grad_weight.${name}
-             COMMAND trigen_program verify --device emulated:sm_90a --problems ${CMAKE_CURRENT_SOURCE_DIR}/problems_grad_weight.txt
-                     --family wgmma_sm90 --config tile=128x${tile},warps=8x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
-    set_tests_properties(emulated.grad_weight.${name} PROPERTIES LABELS emulated TIMEOUT 900
-                         ENVIRONMENT TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-grad_weight-${name}.db
-                         SKIP_REGULAR_EXPRESSION "no compiler here makes")
+    add_verify_test(grad_weight.${name} grad_weight
+                    --family wgmma_sm90 --config tile=128x${tile},warps=8x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
   endforeach()
 endif()
 
@@ -70,12 +77,8 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
       set(rest "warps=1x${warps},stages=${stages},splitk=1,vec=${last}")
     endif()
     string(REPLACE ":" "_" name ${op}.${tile}_${stages}_${cluster})
-    add_test(NAME emulated.tf32.${name}
-             COMMAND trigen_program verify --device emulated:sm_90a --problems ${CMAKE_CURRENT_SOURCE_DIR}/problems_tf32_${op}.txt
-                     --family wgmma_tf32_sm90 --config tile=${tile}x32,${rest},cluster=${cluster},blocks=1)
-    set_tests_properties(emulated.tf32.${name} PROPERTIES LABELS emulated TIMEOUT 900
-                         ENVIRONMENT TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-tf32-${name}.db
-                         SKIP_REGULAR_EXPRESSION "no compiler here makes")
+    add_verify_test(tf32.${name} tf32_${op}
+                    --family wgmma_tf32_sm90 --config tile=${tile}x32,${rest},cluster=${cluster},blocks=1)
   endforeach()
 endif()
 
@@ -88,21 +91,13 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     list(GET part 2 stages)
     list(GET part 3 cluster)
     string(REPLACE ":" "_" name ${config})
-    add_test(NAME emulated.taps.${name}
-             COMMAND trigen_program verify --device emulated:sm_90a --limit 2e8 --problems ${CMAKE_CURRENT_SOURCE_DIR}/problems_taps.txt
-                     --family wgmma_taps_sm90 --config tile=${tile}x64,warps=1x${warps},stages=${stages},splitk=1,vec=1x8x8,cluster=${cluster},blocks=1)
-    set_tests_properties(emulated.taps.${name} PROPERTIES LABELS emulated TIMEOUT 900
-                         ENVIRONMENT TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-taps-${name}.db
-                         SKIP_REGULAR_EXPRESSION "no compiler here makes")
+    add_verify_test(taps.${name} taps
+                    --limit 2e8 --family wgmma_taps_sm90 --config tile=${tile}x64,warps=1x${warps},stages=${stages},splitk=1,vec=1x8x8,cluster=${cluster},blocks=1)
   endforeach()
   # With the model's choice.
   foreach(list weight odd)
-    add_test(NAME emulated.taps.${list}
-             COMMAND trigen_program verify --device emulated:sm_90a --limit 2e8 --family wgmma_taps_sm90
-                     --problems ${CMAKE_CURRENT_SOURCE_DIR}/problems_taps_${list}.txt)
-    set_tests_properties(emulated.taps.${list} PROPERTIES LABELS emulated TIMEOUT 900
-                         ENVIRONMENT TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-taps-${list}.db
-                         SKIP_REGULAR_EXPRESSION "no compiler here makes")
+    add_verify_test(taps.${list} taps_${list}
+                    --limit 2e8 --family wgmma_taps_sm90)
   endforeach()
 endif()
 
@@ -115,12 +110,8 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     list(GET part 2 stages)
     list(GET part 3 cluster)
     string(REPLACE ":" "_" name ${config})
-    add_test(NAME emulated.exchange.${name}
-             COMMAND trigen_program verify --device emulated:sm_90a --limit 3e8 --problems ${CMAKE_CURRENT_SOURCE_DIR}/problems_exchange.txt
-                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x8x8,cluster=${cluster},blocks=1)
-    set_tests_properties(emulated.exchange.${name} PROPERTIES LABELS emulated TIMEOUT 900
-                         ENVIRONMENT TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-exchange-${name}.db
-                         SKIP_REGULAR_EXPRESSION "no compiler here makes")
+    add_verify_test(exchange.${name} exchange
+                    --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x8x8,cluster=${cluster},blocks=1)
   endforeach()
 endif()
 
