@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "generator/families/tile_family.h"
+#include "generator/families/weight_shares.h"
 #include "generator/limits.h"
 #include "templates/wgmma_tf32_sm90.h"
 
@@ -195,17 +196,7 @@ constexpr double kShiftShare = 0.1;
 Load weight_work(Model m) {
   const Problem& p = m.p;
   const int pair = std::max(1, m.c.cluster);  // blocks that share x; what follows is for one of them
-  const Shares s(Cut{.T = static_cast<int>(p.T),
-                     .diag = static_cast<int>(p.diag),
-                     .lower = p.fill == Fill::kLower,
-                     .depth = static_cast<int>(p.B * std::ceil(static_cast<double>(p.D) / m.depth())),
-                     .split = std::max(1, m.c.split_k),
-                     .blocks = m.target.sms / pair,
-                     .tile_n = m.c.tile_n,
-                     .edge = edge_of(p.op, m.c),
-                     .copies = static_cast<int>(p.H * p.K),
-                     .every_row = p.epilogue.bias,
-                     .interleaves = p.K == 1});
+  const Shares s = weight_shares(p, m.c, m.target.sms);
   if (s.whole == 0 && s.narrow == 0) m.busy = std::min(1.0, static_cast<double>(s.parts()) / s.blocks);
   const double slower = p.K > 1 ? 1 + kShiftShare : 1, depth = s.depth;
   const double wide = slower * m.step(m.c.tile_n), narrow = slower * m.step(128);

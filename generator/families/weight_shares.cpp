@@ -21,6 +21,14 @@ Shares weight_shares(const Problem& p, const Config& c, int grid) {
                     .interleaves = p.K == 1});
 }
 
+std::optional<std::string> too_many_shares(const Problem& p, int features) {
+  const int64_t row_tiles = (p.T + 127) / 128, blocks = (p.D + features - 1) / features;
+  const auto rows = static_cast<double>(row_tiles),
+             depth = static_cast<double>(p.B) * static_cast<double>(blocks);
+  if (static_cast<double>(p.H * p.K) * rows * std::max(rows, depth) <= double{1 << 30}) return std::nullopt;
+  return "counts at most 2^30 tiles of dW and 2^30 blocks of their depth";
+}
+
 std::set<int> weight_splits(const Shares& shares) {
   const int left = shares.wide % shares.blocks;
   const int all = left > 0 ? std::max(1, shares.blocks / left) : 1;

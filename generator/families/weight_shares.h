@@ -1,7 +1,9 @@
 // How the warpgroup families share the tiles of grad_weight: what templates/wgmma_sm90.h needs for a problem.
 #pragma once
 
+#include <optional>
 #include <set>
+#include <string>
 
 #include "generator/family.h"
 #include "templates/wgmma_sm90.h"
@@ -10,6 +12,10 @@ namespace trigen {
 
 // `grid`: thread blocks of the launch. The depth is counted in blocks of 128 bytes of features.
 wgmma_sm90::Shares weight_shares(const Problem& problem, const Config& config, int grid);
+
+// Why Shares cannot count a problem's tiles, parts and k blocks of `features` elements in 32 bits, worded as
+// what a family does; nullopt where it can.
+std::optional<std::string> too_many_shares(const Problem& problem, int features);
 
 // split_k values worth a try: one part for every block, half as many, twice as many, and what fills whole
 // rounds of blocks best.

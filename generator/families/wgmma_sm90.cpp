@@ -272,12 +272,8 @@ class WgmmaSm90 final : public Family {
     const Epilogue& e = p.epilogue;
     if ((e.pre || e.gate || e.residual) && p.D % 2 != 0)
       return no("reads and writes pairs of features, D is odd");
-    // Tiles, parts and the narrow tiles' k blocks are counted in 32 bits (Shares).
-    const int64_t rows = (p.T + 127) / 128, most = std::max(rows, p.B * ((p.D + 63) / 64));
-    if (p.op == Op::kGradWeight &&
-        static_cast<double>(p.H * p.K) * static_cast<double>(rows) * static_cast<double>(most) >
-            double{1 << 30})
-      return no("counts at most 2^30 tiles of dW and 2^30 blocks of their depth");
+    if (p.op == Op::kGradWeight)
+      if (const auto why = too_many_shares(p, 64)) return no(*why);
     return std::nullopt;
   }
 };

@@ -190,19 +190,16 @@ class WgmmaSplitSm90 final : public Family {
     if (p.layout != Layout::kBTD)
       return no("reads features that are contiguous, layout=bdt has contiguous tokens");
     if (p.K != 1 || p.pad != 0) return no("makes K=1 with pad=0");
-    // Boxes are blocks of the first launch's grid; tiles and their depth are counted in 32 bits.
+    // Boxes are blocks of the first launch's grid.
     constexpr double kMost = (int64_t{1} << 31) - 1;
-    const int64_t token_blocks = (p.T + 63) / 64, feature_panels = (p.D + 63) / 64,
-                  row_tiles = (p.T + 127) / 128;
-    const auto blocks = static_cast<double>(token_blocks), panels = static_cast<double>(feature_panels),
-               rows = static_cast<double>(row_tiles);
+    const int64_t token_blocks = (p.T + 63) / 64, feature_panels = (p.D + 63) / 64;
+    const auto blocks = static_cast<double>(token_blocks), panels = static_cast<double>(feature_panels);
     const double activations = static_cast<double>(p.B * p.H) * blocks * panels;
     if ((p.op == Op::kGradWeight ? 2 * activations
                                  : activations + static_cast<double>(p.H) * blocks * blocks) > kMost)
       return no("counts at most 2^31 boxes of 64 x 64 elements");
-    if (p.op == Op::kGradWeight &&
-        static_cast<double>(p.H) * rows * std::max(rows, static_cast<double>(p.B) * panels) > double{1 << 30})
-      return no("counts at most 2^30 tiles of dW and 2^30 blocks of their depth");
+    if (p.op == Op::kGradWeight)
+      if (const auto why = too_many_shares(p, geometry::kPanel)) return no(*why);
     return std::nullopt;
   }
 };

@@ -230,11 +230,8 @@ class WgmmaTf32Sm90 final : public Family {
     const Epilogue& e = p.epilogue;
     if ((e.pre || e.gate || e.residual) && p.D % 2 != 0)
       return no("reads and writes pairs of features, D is odd");
-    // Tiles, parts and the narrow tiles' k blocks are counted in 32 bits (Shares).
-    const int64_t rows = (p.T + 127) / 128, most = std::max(rows, p.B * ((p.D + 31) / 32));
-    if (is_weight(p) &&
-        static_cast<double>(p.H) * static_cast<double>(rows) * static_cast<double>(most) > double{1 << 30})
-      return no("counts at most 2^30 tiles of dW and 2^30 blocks of their depth");
+    if (is_weight(p))
+      if (const auto why = too_many_shares(p, 32)) return no(*why);
     if (!is_weight(p) && matrix_vector(p) == 1 && (p.T > 65535 * geometry::kPackEdge || p.H > 65535))
       return no("packs W by a grid of at most 65535 heads and as many blocks of 64 tokens");
     return std::nullopt;
