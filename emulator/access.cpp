@@ -206,17 +206,21 @@ void note_unwritten(Warp& warp, const Place& place, uint32_t bytes, uint32_t lan
     }
 }
 
+bool knows_of_wait(const Cluster& cluster, const uint32_t* clock) {
+  for (const auto& [agent, tick] : cluster.launch_waits)
+    if (clock[agent] >= tick) return true;
+  return false;
+}
+
 void note_launch_before(Warp& warp, const uint32_t* clock, uint64_t address, uint32_t bytes, uint32_t lane,
                         bool writes) {
-  const GlobalRaces* before = warp.block->launch->before;
-  if (before == nullptr) return;
-  for (const auto& [agent, tick] : warp.block->cluster->launch_waits)
-    if (clock[agent] >= tick) return;
+  const LaunchesBefore* before = warp.block->launch->before;
+  if (before == nullptr || knows_of_wait(*warp.block->cluster, clock)) return;
   if (writes ? before->touched(address, bytes) : before->wrote(address, bytes))
     warp.report(Fault::kAsyncHazard, lane,
                 "address " + hex(address) +
                     (writes ? " is written here and accessed" : " is read here and written") +
-                    " by the launch before, which may still run; griddepcontrol.wait comes first");
+                    " by a launch before, which may still run; griddepcontrol.wait comes first");
 }
 
 void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane) {

@@ -38,8 +38,10 @@ Accessor accessor_of(Warp& warp, uint32_t lane);
 void note_unwritten(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane);
 /// The same, and a race of the read; call after place().
 void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane);
-/// Reports an access, with what its thread knew when it began (`clock`), to bytes of the launch before that
-/// may still run.
+/// Does a thread that knows of `clock` know of a griddepcontrol.wait?
+bool knows_of_wait(const Cluster& cluster, const uint32_t* clock);
+/// Reports an access, with what its thread knew when it began (`clock`), to bytes of a launch before that may
+/// still run.
 void note_launch_before(Warp& warp, const uint32_t* clock, uint64_t address, uint32_t bytes, uint32_t lane,
                         bool writes);
 /// Copies `value` to the place, marks it written and reports a race. Lanes that write the same value do not

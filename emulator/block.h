@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "emulator/global_race.h"
+#include "emulator/launches_before.h"
 #include "emulator/memory.h"
 #include "emulator/options.h"
 #include "emulator/race.h"
@@ -134,7 +135,10 @@ struct LaunchContext {
   uint64_t grid_id = 0;
   bool host_registered = false;
   GlobalRaces* global_races = nullptr;  // not checked where it is nullptr
-  const GlobalRaces* before = nullptr;  // of the launch before, where this one may overlap it
+  const LaunchesBefore* before = nullptr;  // the launches that this one may overlap; nullptr: none
+  // What its threads did about those: some thread waited for their end; some let the next launch start without
+  // knowing of such a wait.
+  std::atomic<bool> waited{false}, let_go{false};
   // Clusters that wait for others give up when nobody does anything any more.
   std::atomic<uint64_t> progress{0};  // turns in which some cluster did something
   std::atomic<int> busy{0};           // host threads whose cluster does something now

@@ -122,7 +122,7 @@ struct Device {
   ReportLog log;
   std::map<std::string, std::pair<uint64_t, Counters>> counters;  // by kernel: launches, sums
   uint64_t launches = 0;
-  std::unique_ptr<GlobalRaces> last_launch;  // what it did with global memory, until something waits for it
+  LaunchesBefore running;                    // what an early launch may overlap, until something waits for it
   const cuda::CUstream_st* last_stream = nullptr;
   std::vector<uint64_t> selected;  // clusters that launches run; empty: all
 };
@@ -138,7 +138,7 @@ struct Driver {
 
   /// Every launch has ended: the next ones overlap none of them.
   void settle() {
-    for (const auto& each : devices) each->last_launch.reset();
+    for (const auto& each : devices) each->running.clear();
   }
   Device* device(int ordinal) {
     return ordinal >= 0 && ordinal < static_cast<int>(devices.size())

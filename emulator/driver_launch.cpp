@@ -115,6 +115,27 @@ CUresult error_of(Fault fault) {
   }
 }
 
+// What the next launch may overlap, now that this one has begun. It starts once all of this one's blocks let it:
+// where one of them does so after a wait, or at its end, what was before this one has ended by then.
+void follow(LaunchContext& launch, std::unique_ptr<GlobalRaces> own, LaunchesBefore* running, ReportLog* log) {
+  const bool selected = !launch.selected->empty();
+  if (launch.before != nullptr && !launch.waited && !selected && log->size() == 0) {
+    Report report;
+    report.fault = Fault::kAsyncHazard;
+    report.kernel = launch.program->name;
+    report.detail =
+        "no thread of it waited for the launches before, which it may overlap: a launch that waits for this one "
+        "does not know that those have ended; griddepcontrol.wait comes first";
+    log->add(report);
+  }
+  if (launch.before == nullptr || (launch.waited && !launch.let_go)) running->clear();
+  // Four launches are followed: each has a table of every device's memory, and addresses run out beyond
+  // sixteen.
+  if (own != nullptr) running->launches.push_back(std::move(own));
+  const size_t most = std::min<size_t>(4, 16 / launch.memories.size() - 1);
+  while (running->launches.size() > most) running->launches.erase(running->launches.begin());
+}
+
 // A launch itself succeeds; its faults show at the next call, as on a GPU.
 CUresult run(const Request& request) {
   Driver& state = driver();
@@ -137,18 +158,19 @@ CUresult run(const Request& request) {
   launch.shared_bytes = launch.program->static_shared + request.shared;
   launch.multiprocessors = static_cast<uint32_t>(device.model->multiprocessors);
   launch.grid_id = ++device.launches;
-  std::unique_ptr<GlobalRaces> before = std::move(device.last_launch);
-  // Two tables for each device's memory: addresses run out beyond eight.
-  if (!request.overlaps || device.last_stream != request.stream || launch.memories.size() > 8) before.reset();
-  launch.before = before.get();
+  LaunchesBefore& running = device.running;
+  if (!state.options.check_races || !request.overlaps || (device.last_stream != request.stream && !running.anything)) running.clear();
+  if (!running.empty()) launch.before = &running;
   device.last_stream = request.stream;
+  std::unique_ptr<GlobalRaces> own;
   if (state.options.check_races)
-    device.last_launch = std::make_unique<GlobalRaces>(launch.memories, !launch.program->orders_threads);
-  launch.global_races = device.last_launch.get();
+    own = std::make_unique<GlobalRaces>(launch.memories, !launch.program->orders_threads);
+  launch.global_races = own.get();
   auto& [launches, counters] = device.counters[launch.program->name];
   ++launches;
   launch.selected = &device.selected;
   Fault fault = run_grid(launch, &counters);
+  follow(launch, std::move(own), &running, &log);
   for (const Report& report : log.all()) {
     if (state.options.print_reports)
       std::fprintf(stderr, "trigen emulator: %s%s\n", to_string(report).c_str(),

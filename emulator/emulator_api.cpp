@@ -103,6 +103,14 @@ TRIGEN_ENTRY void trigen_emulator_clear_reports(int ordinal) {
   device->primary.sticky = trigen::cuda::CUDA_SUCCESS;
 }
 
+TRIGEN_ENTRY int trigen_emulator_assume_busy(int ordinal) {
+  std::lock_guard lock(driver().mutex);
+  Device* device = driver().device(ordinal);
+  if (device == nullptr) return -1;
+  device->running.anything = true;
+  return 0;
+}
+
 TRIGEN_ENTRY int trigen_emulator_set_read_only(unsigned long long address, int read_only) {
   std::lock_guard lock(driver().mutex);
   Device* device = nullptr;

@@ -33,6 +33,11 @@ unsigned long long trigen_emulator_reports(int device, char* buffer, unsigned lo
 /// Forgets the reports and the sticky error that a failed launch left in the device's context.
 void trigen_emulator_clear_reports(int device);
 
+/// The next launch counts as one behind launches of its stream that may have done anything, to all of the
+/// device's memory, and may still run if it is an early one (programmatic dependent launch). Until something
+/// waits for the device, or the next launch. -1: unknown device.
+int trigen_emulator_assume_busy(int device);
+
 /// Marks the allocation that holds the address as read-only for kernels (1) or not (0). -1: no such
 /// allocation.
 int trigen_emulator_set_read_only(unsigned long long address, int read_only);

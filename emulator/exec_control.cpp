@@ -263,12 +263,18 @@ void wait_for_launches(Warp& warp, const Inst&, uint32_t) {
   if (warp.block->launch->before == nullptr) return;
   cluster.clocks.tick(warp.agent);
   cluster.launch_waits.emplace_back(warp.agent, cluster.clocks.now(warp.agent));
+  warp.block->launch->waited = true;
+}
+
+void let_launches_start(Warp& warp, const Inst&, uint32_t) {
+  Cluster& cluster = *warp.block->cluster;
+  if (!knows_of_wait(cluster, cluster.clocks.of(warp.agent))) warp.block->launch->let_go = true;
 }
 
 void decode_griddepcontrol(Decoder& decoder, Inst& inst) {
   decoder.require_target(90);
   inst.cls = InstClass::kControl;
-  inst.fn = decoder.take_any({"wait", "launch_dependents"}) == 0 ? wait_for_launches : nothing;
+  inst.fn = decoder.take_any({"wait", "launch_dependents"}) == 0 ? wait_for_launches : let_launches_start;
 }
 
 // setmaxnreg: registers are not a limit here; the count's form is checked.

@@ -164,7 +164,8 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
     step.cluster = launch.cluster;
     step.shared_bytes = launch.shared_bytes;
     step.maps = launch.maps;
-    step.early = launch.early;
+    // Older drivers do not capture such launches; without the attribute griddepcontrol.wait returns at once.
+    step.early = launch.early && driver.cuda_version() >= 12030;
     if (!launch.maps.empty() && api.cuTensorMapEncodeTiled == nullptr)
       return make_error(
           ErrorKind::kDevice,

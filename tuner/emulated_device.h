@@ -23,6 +23,9 @@ class EmulatedDevice {
   void select_clusters(const std::vector<uint64_t>& numbers) const;
   // Forgets the faults found, and the error that they left in the context.
   void clear_reports() const { clear_reports_(ordinal_); }
+  // The next launch counts as one behind others that may have done anything and may still run, where it may
+  // overlap them.
+  void assume_busy() const { assume_busy_(ordinal_); }
   // A kernel that writes to the allocation at `address` fails from now on.
   void make_read_only(cuda::CUdeviceptr address) const { set_read_only_(address, 1); }
   // The bytes count as never written: a kernel that reads them before it writes them fails.
@@ -36,6 +39,7 @@ class EmulatedDevice {
   void (*reset_)(int device) = nullptr;
   int (*select_clusters_)(int device, const unsigned long long* numbers, unsigned long long count) = nullptr;
   void (*clear_reports_)(int device) = nullptr;
+  int (*assume_busy_)(int device) = nullptr;
   int (*set_read_only_)(unsigned long long address, int read_only) = nullptr;
   int (*forget_)(unsigned long long address, unsigned long long bytes) = nullptr;
 };

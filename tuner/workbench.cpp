@@ -155,7 +155,10 @@ llvm::Error Workbench::poison() {
     if (auto error = device_->driver().check(result, "cuMemsetD8Async")) return error;
   }
   if (auto error = synchronize()) return error;
-  if (emulated_ && workspace_bytes_ > 0) emulated_->forget(workspace_, workspace_bytes_);
+  if (emulated_) {
+    if (workspace_bytes_ > 0) emulated_->forget(workspace_, workspace_bytes_);
+    emulated_->assume_busy();
+  }
   return llvm::Error::success();
 }
 

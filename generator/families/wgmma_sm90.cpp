@@ -196,12 +196,11 @@ class WgmmaSm90 final : public Family {
                    .cluster = static_cast<uint32_t>(c.cluster),
                    .shared_bytes = static_cast<uint32_t>(shared_bytes(p, c)),
                    .maps = {},
-                   .early = p.op == Op::kGradWeight,
+                   .early = true,
                    .register_threads = static_cast<uint32_t>(geometry::register_threads(c))};
     const Tensor weights = packs(p) ? Tensor::kPackedW : Tensor::kW;
     if (packs(p)) {
       plan.launches.push_back(pack_launch(p));
-      product.early = true;
       plan.workspace_bytes = packing::workspace_bytes(static_cast<int>(p.T), 1, static_cast<int>(p.H));
     }
     switch (p.op) {

@@ -28,7 +28,6 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Deal
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   constexpr Fill kFill = product_fill(C.shape);
-  if constexpr (C.config.vec_a < 8) ptx::wait_for_launches_before();  // W is being packed
   RingPosition<G::kStages> at;
   for (int row, column; deal.next(row, column);) {
     int head;
@@ -204,6 +203,10 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
                   .cluster = static_cast<int>(blockIdx.x) / G::kCluster,
                   .longest_last = product_fill(C.shape) == Fill::kLower};
   const Ring<G> ring = start<C>(map_w, map_in, *maps.output);
+  // Every thread waits, for what packs W and for what the stream ran before: some read operands, some write the
+  // output. Only then may the next launch start: it knows of this one's wait for those before.
+  ptx::wait_for_launches_before();
+  ptx::let_next_launch_start();
 
   const unsigned group = threadIdx.x / 128;
   if (group == G::kConsumers) {
