@@ -1,0 +1,233 @@
+// Plans one behind the other in a stream, each of which reads what those before it wrote and overwrites what
+// they read: their launches may start early (Launch::early), their results may not change. With copies,
+// events and a second stream in between, and captured into a graph. On the emulated sm_90a, which reports an
+// access that does not wait, and (with TRIGEN_TEST_GPU) on this machine's GPU.
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "../unit/runtime_testing.h"
+#include "generator/candidate.h"
+#include "runtime/compile.h"
+#include "runtime/plan.h"
+
+namespace trigen {
+namespace {
+
+#ifdef TRIGEN_TEST_GPU
+constexpr bool kOnGpu = true;
+constexpr int kB = 32, kT = 512, kD = 1024, kTurns = 8;
+#else
+constexpr bool kOnGpu = false;
+constexpr int kB = 3, kT = 136, kD = 72, kTurns = 1;
+#endif
+
+const Driver* find_driver() {
+  static const Driver* const driver = []() -> const Driver* {
+    auto loaded = kOnGpu ? Driver::load() : Driver::load_emulated("sm_90a");
+    if (loaded) return *loaded;
+    llvm::consumeError(loaded.takeError());
+    return nullptr;
+  }();
+  return driver;
+}
+
+#define ASSERT_CUDA(call) ASSERT_EQ((call), cuda::CUDA_SUCCESS)
+
+// What stands between two plans of a stream.
+enum class Between { kWait, kNothing, kCopy, kOtherStream };
+
+// y = W x; x = W^T y; W2 = the gradient of W from both; z = W2 x: the order of a training step.
+class Step {
+ public:
+  explicit Step(const std::string& kind) : kind_(kind) {}
+  const DriverApi& api() const { return find_driver()->api(); }
+  cuda::CUstream stream() const { return stream_; }
+
+  void prepare(Store& store) {
+    device_ = llvm::cantFail(Device::open(*find_driver(), 0));
+    context_ = llvm::cantFail(device_->context());
+    scope_ = std::make_unique<ContextScope>(api(), context_);
+    ASSERT_CUDA(api().cuStreamCreate(&stream_, cuda::CU_STREAM_NON_BLOCKING));
+    ASSERT_CUDA(api().cuStreamCreate(&other_, cuda::CU_STREAM_NON_BLOCKING));
+    ASSERT_CUDA(api().cuEventCreate(&event_, 0));
+    ASSERT_CUDA(api().cuEventCreate(&back_, 0));
+    for (const char* op : {"forward", "grad_input", "grad_weight"}) {
+      auto problem = parse_problem(std::string(op) + kind_ + ",B=" + std::to_string(kB) +
+                                   ",T=" + std::to_string(kT) + ",D=" + std::to_string(kD));
+      ASSERT_TRUE(static_cast<bool>(problem)) << take_error(problem.takeError()).message;
+      std::vector<Candidate> candidates;
+      for (const char* name : {"wgmma_sm90", "wgmma_taps_sm90"}) {
+        auto listed = list_candidates(*problem, device_->target(), llvm::cantFail(find_family(name)));
+        if (listed)
+          candidates.insert(candidates.end(), listed->begin(), listed->end());
+        else
+          llvm::consumeError(listed.takeError());
+      }
+      ASSERT_FALSE(candidates.empty()) << to_string(*problem);
+      auto built = build(candidates.front(), store);
+      ASSERT_TRUE(static_cast<bool>(built)) << take_error(built.takeError()).message;
+      Resolution resolution;
+      resolution.candidate = candidates.front();
+      resolution.binary = built->binary;
+      auto plan = Plan::create(*device_, resolution);
+      ASSERT_TRUE(static_cast<bool>(plan)) << take_error(plan.takeError()).message;
+      plans_.push_back(*plan);
+    }
+    problem_ = plans_[0]->problem();
+    const size_t weights = static_cast<size_t>(kT) * kT * static_cast<size_t>(problem_.K);
+    const bool wide = problem_.wdtype == DType::kF32;
+    sizes_ = {2ul * kB * kT * kD, 2ul * kB * kT * kD, 2ul * kB * kT * kD, weights * (wide ? 4 : 2),
+              weights * (wide ? 4 : 2)};
+    int64_t workspace = 256;
+    for (const auto& plan : plans_) workspace = std::max(workspace, plan->workspace_bytes());
+    workspace_bytes_ = static_cast<size_t>(workspace);
+    sizes_.push_back(workspace_bytes_);
+    ASSERT_CUDA(api().cuMemAlloc(&scratch_, *std::max_element(sizes_.begin(), sizes_.end())));
+    std::mt19937 random(7);
+    for (const size_t size : sizes_) {
+      const size_t which = memory_.size();
+      ASSERT_CUDA(api().cuMemAlloc(&memory_.emplace_back(), size));
+      ASSERT_CUDA(api().cuMemAlloc(&first_.emplace_back(), size));
+      // Small integers for x, eighths for W: 0x3f80 is 1 in bf16, 0x3e00 an eighth.
+      std::vector<uint16_t> values(size / 2, 0);
+      const bool is_w = which == kW;
+      for (size_t i = 0; i < values.size(); ++i) {
+        if ((which != kX && !is_w) || (is_w && wide && i % 2 == 0)) continue;  // the low half of an f32
+        const unsigned pick = random() % 3;
+        values[i] =
+            static_cast<uint16_t>(pick == 0 ? 0 : (is_w ? 0x3e00 : 0x3f80) | (pick == 1 ? 0x8000 : 0));
+      }
+      ASSERT_CUDA(api().cuMemcpyHtoD(first_.back(), values.data(), size));
+    }
+  }
+  ~Step() {
+    if (device_ == nullptr) return;
+    api().cuStreamSynchronize(stream_);
+    for (const auto& list : {memory_, first_})
+      for (const cuda::CUdeviceptr pointer : list) api().cuMemFree(pointer);
+    api().cuMemFree(scratch_);
+    api().cuEventDestroy(event_);
+    api().cuEventDestroy(back_);
+    api().cuStreamDestroy(stream_);
+    api().cuStreamDestroy(other_);
+  }
+
+  // Copies everything's first values and runs the step, without waiting for the end.
+  void enqueue(Between between) {
+    for (size_t i = 0; i < memory_.size(); ++i)
+      ASSERT_CUDA(api().cuMemcpyDtoDAsync(memory_[i], first_[i], sizes_[i], stream_));
+    run(0, kX, kW, kY, between);
+    run(1, kX, kW, kY, between);
+    run(2, kX, kW2, kY, between);
+    run(0, kX, kW2, kZ, between);
+  }
+  std::vector<std::vector<std::byte>> results() {
+    EXPECT_EQ(api().cuStreamSynchronize(stream_), cuda::CUDA_SUCCESS);
+    std::vector<std::vector<std::byte>> out;
+    for (size_t i = 0; i < kWorkspace; ++i) {
+      out.emplace_back(sizes_[i]);
+      EXPECT_EQ(api().cuMemcpyDtoH(out[i].data(), memory_[i], sizes_[i]), cuda::CUDA_SUCCESS);
+    }
+    return out;
+  }
+
+ private:
+  enum { kX, kY, kZ, kW, kW2, kWorkspace };
+
+  void run(size_t plan, int x, int w, int y, Between between) {
+    trigen_args args = TRIGEN_ARGS_INIT;
+    const auto at = [&](int i) { return std::bit_cast<void*>(memory_[static_cast<size_t>(i)]); };
+    args.x.data = at(x);
+    args.y.data = at(y);
+    args.w = at(w);
+    args.workspace = at(kWorkspace);
+    args.workspace_size = workspace_bytes_;
+    llvm::Error error = plans_[plan]->run(args, stream_);
+    ASSERT_FALSE(static_cast<bool>(error)) << take_error(std::move(error)).message;
+    const cuda::CUdeviceptr made = memory_[static_cast<size_t>(plan == 0 ? y : plan == 1 ? x : w)];
+    const size_t bytes = plan == 2 ? sizes_[kW] : sizes_[kX];
+    switch (between) {
+      case Between::kWait:
+        ASSERT_CUDA(api().cuStreamSynchronize(stream_));
+        break;
+      case Between::kNothing:
+        break;
+      case Between::kCopy:  // out of the result and back into it
+        ASSERT_CUDA(api().cuMemcpyDtoDAsync(scratch_, made, bytes, stream_));
+        ASSERT_CUDA(api().cuMemsetD8Async(made, 0xff, bytes, stream_));
+        ASSERT_CUDA(api().cuMemcpyDtoDAsync(made, scratch_, bytes, stream_));
+        break;
+      case Between::kOtherStream:
+        ASSERT_CUDA(api().cuEventRecord(event_, stream_));
+        ASSERT_CUDA(api().cuStreamWaitEvent(other_, event_, 0));
+        ASSERT_CUDA(api().cuMemcpyDtoDAsync(scratch_, made, bytes, other_));
+        ASSERT_CUDA(api().cuMemsetD8Async(made, 0xff, bytes, other_));
+        ASSERT_CUDA(api().cuMemcpyDtoDAsync(made, scratch_, bytes, other_));
+        ASSERT_CUDA(api().cuEventRecord(back_, other_));
+        ASSERT_CUDA(api().cuStreamWaitEvent(stream_, back_, 0));
+        break;
+    }
+  }
+
+  std::string kind_;
+  Problem problem_;
+  const Device* device_ = nullptr;
+  cuda::CUcontext context_ = nullptr;
+  std::unique_ptr<ContextScope> scope_;
+  cuda::CUstream stream_ = nullptr, other_ = nullptr;
+  cuda::CUevent event_ = nullptr, back_ = nullptr;
+  std::vector<std::shared_ptr<const Plan>> plans_;
+  std::vector<size_t> sizes_;
+  size_t workspace_bytes_ = 0;
+  cuda::CUdeviceptr scratch_ = 0;
+  std::vector<cuda::CUdeviceptr> memory_, first_;
+};
+
+class Overlap : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (find_driver() == nullptr)
+      GTEST_SKIP() << "[SKIP] " << probe_driver(kOnGpu ? "" : "emulated:sm_90a").text;
+    const Device& device = *llvm::cantFail(Device::open(*find_driver(), 0));
+    if (device.target().name != "sm_90a" && device.target().name != "sm_90")
+      GTEST_SKIP() << "[SKIP] " << device.info().name << " is no Hopper";
+    if (trigen::testing::real_nvrtc("sm_90a") == nullptr)
+      GTEST_SKIP() << "[SKIP] no NVRTC that makes sm_90a; set TRIGEN_NVRTC";
+  }
+};
+
+TEST_P(Overlap, ChangesNoResult) {
+  auto store = Store::open({});
+  Step step(GetParam());
+  ASSERT_NO_FATAL_FAILURE(step.prepare(*store));
+  ASSERT_NO_FATAL_FAILURE(step.enqueue(Between::kWait));
+  const auto expected = step.results();
+  for (const Between between : {Between::kNothing, Between::kCopy, Between::kOtherStream}) {
+    for (int turn = 0; turn < kTurns; ++turn) ASSERT_NO_FATAL_FAILURE(step.enqueue(between));
+    EXPECT_TRUE(step.results() == expected) << static_cast<int>(between);
+  }
+  for (const Between between : {Between::kNothing, Between::kCopy, Between::kOtherStream}) {
+    cuda::CUgraph graph = nullptr;
+    cuda::CUgraphExec executable = nullptr;
+    ASSERT_CUDA(step.api().cuStreamBeginCapture(step.stream(), cuda::CU_STREAM_CAPTURE_MODE_GLOBAL));
+    for (int turn = 0; turn < kTurns; ++turn) ASSERT_NO_FATAL_FAILURE(step.enqueue(between));
+    ASSERT_CUDA(step.api().cuStreamEndCapture(step.stream(), &graph));
+    ASSERT_CUDA(step.api().cuGraphInstantiateWithFlags(&executable, graph, 0));
+    for (int replay = 0; replay < 2; ++replay)
+      ASSERT_CUDA(step.api().cuGraphLaunch(executable, step.stream()));
+    EXPECT_TRUE(step.results() == expected) << "captured, " << static_cast<int>(between);
+    step.api().cuGraphExecDestroy(executable);
+    step.api().cuGraphDestroy(graph);
+  }
+}
+
+// Weights that are read as they lie, and those that a launch packs first.
+INSTANTIATE_TEST_SUITE_P(
+    Hopper, Overlap, ::testing::Values(",dtype=bf16", ",dtype=bf16,wdtype=f32", ",dtype=bf16,K=3,pad=1"),
+    [](const auto& info) {
+      return std::string(info.index == 0 ? "AsTheyLie" : info.index == 1 ? "Packed" : "Taps");
+    });
+
+}  // namespace
+}  // namespace trigen
