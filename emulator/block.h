@@ -134,10 +134,10 @@ struct LaunchContext {
   uint32_t multiprocessors = 1;
   uint64_t grid_id = 0;
   bool host_registered = false;
-  GlobalRaces* global_races = nullptr;  // not checked where it is nullptr
+  GlobalRaces* global_races = nullptr;     // not checked where it is nullptr
   const LaunchesBefore* before = nullptr;  // the launches that this one may overlap; nullptr: none
-  // What its threads did about those: some thread waited for their end; some let the next launch start without
-  // knowing of such a wait.
+  // What its threads did about those: some thread waited for their end; some let the next launch start
+  // without knowing of such a wait.
   std::atomic<bool> waited{false}, let_go{false};
   // Clusters that wait for others give up when nobody does anything any more.
   std::atomic<uint64_t> progress{0};  // turns in which some cluster did something

@@ -122,7 +122,7 @@ struct Device {
   ReportLog log;
   std::map<std::string, std::pair<uint64_t, Counters>> counters;  // by kernel: launches, sums
   uint64_t launches = 0;
-  LaunchesBefore running;                    // what an early launch may overlap, until something waits for it
+  LaunchesBefore running;  // what an early launch may overlap, until something waits for it
   const cuda::CUstream_st* last_stream = nullptr;
   std::vector<uint64_t> selected;  // clusters that launches run; empty: all
 };

@@ -115,16 +115,18 @@ CUresult error_of(Fault fault) {
   }
 }
 
-// What the next launch may overlap, now that this one has begun. It starts once all of this one's blocks let it:
-// where one of them does so after a wait, or at its end, what was before this one has ended by then.
-void follow(LaunchContext& launch, std::unique_ptr<GlobalRaces> own, LaunchesBefore* running, ReportLog* log) {
+// What the next launch may overlap, now that this one has begun. It starts once all of this one's blocks let
+// it: where one of them does so after a wait, or at its end, what was before this one has ended by then.
+void follow(LaunchContext& launch, std::unique_ptr<GlobalRaces> own, LaunchesBefore* running,
+            ReportLog* log) {
   const bool selected = !launch.selected->empty();
   if (launch.before != nullptr && !launch.waited && !selected && log->size() == 0) {
     Report report;
     report.fault = Fault::kAsyncHazard;
     report.kernel = launch.program->name;
     report.detail =
-        "no thread of it waited for the launches before, which it may overlap: a launch that waits for this one "
+        "no thread of it waited for the launches before, which it may overlap: a launch that waits for this "
+        "one "
         "does not know that those have ended; griddepcontrol.wait comes first";
     log->add(report);
   }
@@ -159,7 +161,9 @@ CUresult run(const Request& request) {
   launch.multiprocessors = static_cast<uint32_t>(device.model->multiprocessors);
   launch.grid_id = ++device.launches;
   LaunchesBefore& running = device.running;
-  if (!state.options.check_races || !request.overlaps || (device.last_stream != request.stream && !running.anything)) running.clear();
+  if (!state.options.check_races || !request.overlaps ||
+      (device.last_stream != request.stream && !running.anything))
+    running.clear();
   if (!running.empty()) launch.before = &running;
   device.last_stream = request.stream;
   std::unique_ptr<GlobalRaces> own;

@@ -1,5 +1,5 @@
-// The launches that an early one may overlap (programmatic dependent launch): those whose end nothing has waited
-// for when it begins. PTX ISA, griddepcontrol.
+// The launches that an early one may overlap (programmatic dependent launch): those whose end nothing has
+// waited for when it begins. PTX ISA, griddepcontrol.
 #pragma once
 
 #include <memory>

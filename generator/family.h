@@ -55,8 +55,9 @@ struct Launch {
   uint32_t shared_bytes = 0;                             // dynamic shared memory
   llvm::SmallVector<MappedTensor, kMostMaps> maps = {};  // in the order of the kernel's parameters
   // May start before the launch ahead of it has ended, a first launch before what the stream ran ahead of the
-  // plan (griddepcontrol, sm_90 and later). Every thread that touches global memory waits for that first, and some
-  // thread of the launch in any case: whatever comes behind a launch takes it that those before it have ended.
+  // plan (griddepcontrol, sm_90 and later). Every thread that touches global memory waits for that first, and
+  // some thread of the launch in any case: whatever comes behind a launch takes it that those before it have
+  // ended.
   bool early = false;
   // Threads of a block that the registers are shared out for, where they are more than `block` has: what is
   // left on an SM takes blocks of the next launch. 0: as many as `block` has.

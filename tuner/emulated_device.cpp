@@ -30,7 +30,8 @@ llvm::Expected<EmulatedDevice> EmulatedDevice::of(const Device& device) {
     ::dlclose(handle);  // the driver keeps it loaded
   }
   if (out.counters_ == nullptr || out.reset_ == nullptr || out.select_clusters_ == nullptr ||
-      out.clear_reports_ == nullptr || out.assume_busy_ == nullptr || out.set_read_only_ == nullptr || out.forget_ == nullptr) {
+      out.clear_reports_ == nullptr || out.assume_busy_ == nullptr || out.set_read_only_ == nullptr ||
+      out.forget_ == nullptr) {
     return make_error(ErrorKind::kDevice,
                       path + " lacks entries of trigen_emulator_*; use the emulated device of this release");
   }

@@ -13,7 +13,8 @@ Launch pack_launch(const Problem& p) {
           .block = {packing::kThreads, 1, 1},
           .cluster = 1,
           .shared_bytes = static_cast<uint32_t>(packing::shared_bytes(taps)),
-          .maps = {}};
+          .maps = {},
+          .early = true};
 }
 
 }  // namespace trigen

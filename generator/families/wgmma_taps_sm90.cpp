@@ -130,7 +130,8 @@ class WgmmaTapsSm90 final : public Family {
                                .block = {geometry::weight::kThreads, 1, 1},
                                .cluster = 1,
                                .shared_bytes = static_cast<uint32_t>(shared_bytes(p, c)),
-                               .maps = {MappedTensor::kY, MappedTensor::kX}});
+                               .maps = {MappedTensor::kY, MappedTensor::kX},
+                               .early = true});
       const geometry::weight::Shares shares(kernel_shape(p), static_cast<int>(p.B), target.sms);
       plan.workspace_bytes = shares.workspace_bytes();
       if (shares.rest() > 0)

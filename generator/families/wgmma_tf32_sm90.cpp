@@ -140,11 +140,9 @@ class WgmmaTf32Sm90 final : public Family {
                    .block = {threads, 1, 1},
                    .cluster = static_cast<uint32_t>(c.cluster),
                    .shared_bytes = static_cast<uint32_t>(shared_bytes(p, c)),
-                   .maps = {}};
-    if (is_weight(p)) {
-      product.early = true;
-      product.register_threads = static_cast<uint32_t>(wgmma_sm90::register_threads(c));
-    }
+                   .maps = {},
+                   .early = true};
+    if (is_weight(p)) product.register_threads = static_cast<uint32_t>(wgmma_sm90::register_threads(c));
     if (geometry::packs(p.op, c)) {
       const auto blocks = static_cast<uint32_t>((p.T + geometry::kPackEdge - 1) / geometry::kPackEdge);
       plan.launches.push_back({.entry = kPackEntry.str(),
@@ -152,7 +150,8 @@ class WgmmaTf32Sm90 final : public Family {
                                .block = {geometry::kPackThreads, 1, 1},
                                .cluster = 1,
                                .shared_bytes = 0,
-                               .maps = {}});
+                               .maps = {},
+                               .early = true});
       plan.workspace_bytes = 4 * p.H * p.T * int64_t{geometry::packed_pitch(static_cast<int>(p.T))};
     }
     switch (p.op) {

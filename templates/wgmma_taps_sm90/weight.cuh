@@ -303,13 +303,14 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
   extern __shared__ __align__(1024) unsigned char taps_shared[];
   const unsigned base = ptx::shared_address(taps_shared);
   const Shared<C> shared{base, base + static_cast<unsigned>(shared_bytes(C.config)) - kBarrierBytes};
-  ptx::let_next_launch_start();  // the reduction waits for what is written here
   if (threadIdx.x == 0) {
     shared.init();
     ptx::tma_prefetch(map_dy);
     ptx::tma_prefetch(map_x);
   }
   __syncthreads();
+  ptx::wait_for_launches_before();
+  ptx::let_next_launch_start();  // the reduction waits for what is written here
   const Shares shares(C.shape, p.B, static_cast<int>(gridDim.x));
   const unsigned group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   if (group == kConsumers) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "params.h"
+#include "ptx/cluster.cuh"
 #include "ptx/convert.cuh"
 #include "wgmma_tf32_sm90.h"
 
@@ -17,6 +18,8 @@ __device__ __forceinline__ void pack_weights(const Params& p) {
   const int tokens = C.shape.T ? C.shape.T : p.T, diag = C.shape.T ? C.shape.diag : p.diag;
   const int t0 = static_cast<int>(blockIdx.y) * kEdge, s0 = static_cast<int>(blockIdx.x) * kEdge;
   const int head = static_cast<int>(blockIdx.z);
+  ptx::wait_for_launches_before();
+  ptx::let_next_launch_start();
   if (kLower ? s0 > t0 + kEdge - 1 + diag : s0 + kEdge - 1 < t0 + diag) return;
   const int pitch = packed_pitch(tokens);
   const auto* from = static_cast<const float*>(p.w) + head * p.w_head;

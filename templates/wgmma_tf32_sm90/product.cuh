@@ -262,6 +262,8 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
     ptx::cluster_sync();
   else
     __syncthreads();
+  ptx::wait_for_launches_before();
+  ptx::let_next_launch_start();
 
   const unsigned group = threadIdx.x / 128;
   if (group == G::kConsumers) {

@@ -332,6 +332,59 @@ TEST(Hopper, OverlappingLaunchesWait) {
   }
 }
 
+// Three launches, of which the later two may start early: the third overlaps the first where the second lets
+// it start before its own wait. And a first launch overlaps what the stream may have run before it.
+TEST(Hopper, EarlyLaunchesOverlapThoseFurtherBack) {
+  const std::string fill =
+      kernel_ptx("sm_90", {"u64"}, "mov.u32 %r1, 7;\nld.param.u64 %d2, [p0];\nst.global.u32 [%d2], %r1;");
+  const std::string read = "ld.param.u64 %d2, [p0];\nld.global.u32 %r2, [%d2];\n",
+                    wait = "griddepcontrol.wait;\n", trigger = "griddepcontrol.launch_dependents;\n";
+  const struct {
+    bool after_fill;  // else after anything
+    std::string second, third, fault;
+  } cases[] = {
+      {true, wait + trigger, read + wait, ""},
+      {true, trigger + wait, read + wait, "griddepcontrol.wait comes first"},
+      {true, trigger + wait, wait + read, ""},
+      {true, trigger, wait + read, "no thread of it waited"},
+      {true, wait, read + wait, ""},
+      {false, wait + trigger, read + wait, ""},
+      {false, trigger + wait, read + wait, "griddepcontrol.wait comes first"},
+      {false, read + wait, wait, "griddepcontrol.wait comes first"},
+      {false, wait + read, wait, ""},
+  };
+  for (const auto& each : cases) {
+    Device device("sm_90");
+    CUdeviceptr word = device.put(std::vector<int>{1});
+    void* arguments[] = {&word};
+    std::vector<CUmodule> modules;
+    const auto launch = [&](const std::string& ptx, bool early) {
+      CUfunction function = nullptr;
+      if (cuModuleLoadData(&modules.emplace_back(), ptx.c_str()) != CUDA_SUCCESS) return;  // after a fault
+      EXPECT_EQ(cuModuleGetFunction(&function, modules.back(), "k"), CUDA_SUCCESS);
+      CUlaunchAttribute attribute = {};
+      attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+      attribute.value.programmaticStreamSerializationAllowed = early ? 1 : 0;
+      const CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, nullptr, &attribute, 1};
+      cuLaunchKernelEx(&config, function, arguments, nullptr);
+    };
+    if (each.after_fill)
+      launch(fill, false);
+    else
+      EXPECT_EQ(trigen_emulator_assume_busy(0), 0);
+    launch(kernel_ptx("sm_90", {"u64"}, each.second), true);
+    launch(kernel_ptx("sm_90", {"u64"}, each.third), true);
+    EXPECT_EQ(cuCtxSynchronize(), each.fault.empty() ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED)
+        << each.second << each.third;
+    if (!each.fault.empty()) {
+      ASSERT_FALSE(device.reports().empty());
+      EXPECT_EQ(device.reports()[0]["fault"], "asynchronous hazard");
+      EXPECT_THAT(device.reports()[0]["detail"].get<std::string>(), HasSubstr(each.fault));
+    }
+    for (CUmodule module : modules) cuModuleUnload(module);
+  }
+}
+
 TEST(Hopper, WarpgroupProductNeedsTheArchitecture) {
   Device device("sm_90");
   CUmodule module = nullptr;
