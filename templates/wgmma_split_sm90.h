@@ -21,6 +21,7 @@ inline constexpr int kScaleBytes = 64;
 inline constexpr int kSplitThreads = 256;
 inline constexpr int kSplitSharedBytes = kSplitThreads / 32 * 64 * 4;  // the largest of 64 columns by warp
 inline constexpr int kReduceThreads = 256;
+inline constexpr int kReduceBlocks = 8;  // of the reduction for each block of the product
 inline constexpr int kBarrierBytes = 256;
 
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return c.tile_m / 64; }

@@ -224,7 +224,7 @@ class WgmmaSm90 final : public Family {
     // With tiles of one width, none of them shared, there is nothing to add.
     if (p.op == Op::kGradWeight && (c.split_k > 1 || c.tile_n > 128)) {
       plan.launches.push_back({.entry = kReduceEntry.str(),
-                               .grid = {grid * geometry::kReduceBlocks, 1, 1},
+                               .grid = {grid * geometry::reduce_blocks(c), 1, 1},
                                .block = {geometry::kReduceThreads, 1, 1},
                                .cluster = 1,
                                .shared_bytes = geometry::kReduceSharedBytes,

@@ -148,7 +148,7 @@ class WgmmaSplitSm90 final : public Family {
                              .maps = {}});
     if (shares)
       plan.launches.push_back({.entry = kReduceEntry.str(),
-                               .grid = {grid * wgmma_sm90::kReduceBlocks, 1, 1},
+                               .grid = {grid * geometry::kReduceBlocks, 1, 1},
                                .block = {geometry::kReduceThreads, 1, 1},
                                .cluster = 1,
                                .shared_bytes = 0,

@@ -172,7 +172,7 @@ class WgmmaTf32Sm90 final : public Family {
     // With tiles of one width, none of them shared, there is nothing to add.
     if (is_weight(p) && (c.split_k > 1 || c.tile_n > 128)) {
       plan.launches.push_back({.entry = kReduceEntry.str(),
-                               .grid = {grid * wgmma_sm90::kReduceBlocks, 1, 1},
+                               .grid = {grid * wgmma_sm90::reduce_blocks(c), 1, 1},
                                .block = {wgmma_sm90::kReduceThreads, 1, 1},
                                .cluster = 1,
                                .shared_bytes = wgmma_sm90::kReduceSharedBytes,

@@ -57,7 +57,7 @@ __device__ __forceinline__ void reduce_bias(const Params& p, const Shares& share
   write_bias<C>(p, head, tokens, kEdge<C> * row + thread, sum);
 }
 
-// 256 threads; the grid is kReduceBlocks times that of run_grad_weight. What a block does at a time, an item:
+// 256 threads; the grid is reduce_blocks times that of run_grad_weight. What a block does at a time, an item:
 // `log` < 0: a thread adds the parts of 2^-log quadruples of sums. Else 2^log threads take consecutive runs
 // of a quadruple's parts, and their sums are then added in order.
 template <Kernel C>
@@ -69,6 +69,7 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
   const int heads = C.shape.H ? C.shape.H : p.H;
   const int diag = C.shape.T ? C.shape.diag : p.diag;
   extern __shared__ __align__(1024) unsigned char wgmma_shared[];
+  ptx::let_next_launch_start();  // it waits for the end of this one, which waits for the product's
   ReduceShared& here = *reinterpret_cast<ReduceShared*>(wgmma_shared);
   Shares& shares = here.shares;
   ReduceItem& item = here.item;
@@ -92,7 +93,7 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
   };
   if (threadIdx.x == 0) {
     shares = shares_of<C>(p, tokens, features, heads, diag,
-                          static_cast<int>(gridDim.x) / (kReduceBlocks * C.config.cluster));
+                          static_cast<int>(gridDim.x) / (reduce_blocks(C.config) * C.config.cluster));
     here.wide_log = spread(shares.split, shares.wide - shares.whole, false);
     here.narrow_log = shares.narrow ? spread(shares.sharers() / shares.narrow, shares.narrow, true) : 0;
     here.wide_items = (shares.wide - shares.whole) * cut(false, here.wide_log);

@@ -151,7 +151,7 @@ template <Kernel C>
 __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
   constexpr int kQuads = 128 * 128 / 4;  // of a part
   const WeightSizes z = WeightSizes::of(C.shape, p);
-  const wgmma_sm90::Shares shares = shares_of<C>(z, static_cast<int>(gridDim.x) / wgmma_sm90::kReduceBlocks);
+  const wgmma_sm90::Shares shares = shares_of<C>(z, static_cast<int>(gridDim.x) / kReduceBlocks);
   const Workspace ws(C.shape.op, C.shape.bias, p.B, z.heads, z.tokens, z.features, 0);
   const auto* parts =
       reinterpret_cast<const float4*>(static_cast<const unsigned char*>(p.workspace) + ws.parts);
