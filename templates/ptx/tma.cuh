@@ -43,14 +43,6 @@ __device__ __forceinline__ void tma_load_multicast(unsigned shared, const Tensor
       : "memory");
 }
 
-// Asks the L2 for one box of global memory. What another thread writes there meanwhile is not missed: the L2
-// is where all of a device's multiprocessors meet.
-__device__ __forceinline__ void tma_prefetch_box(const TensorMap& map, int c0, int c1, int c2, int c3) {
-  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(c0),
-               "r"(c1), "r"(c2), "r"(c3)
-               : "memory");
-}
-
 // Stores one box; what lies outside the tensor is dropped. Belongs to the thread's current bulk group.
 __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned shared, int c0, int c1, int c2,
                                           int c3) {

@@ -16,10 +16,6 @@ namespace trigen::wgmma_sm90 {
 template <Kernel C>
 inline constexpr int kDepth = 128 / kBytes<C.shape.dtype>;
 
-// k blocks that the loading thread asks the L2 for while earlier launches still run.
-template <Kernel C>
-inline constexpr int kPrefetched = kShifts<C> ? 0 : kPrefetchedBlocks;
-
 template <Kernel C>
 __device__ __forceinline__ Shares shares_of(const Params& p, int tokens, int features, int heads, int diag,
                                             int blocks) {
@@ -57,129 +53,74 @@ __device__ __forceinline__ bool sums_bias(const Shares& shares, const Piece& pie
          (kTaps<C> == 1 || tap == C.shape.pad);
 }
 
-// The boxes of one k block that a block of a cluster asks for: box(where in the operand's stage, row of the
-// operand, blocks that get it; 0: itself). Those of a square load half of dy for both of their row and half
-// of x for both of their column, a pair loads half of x each.
-template <Kernel C, class Box>
-__device__ __forceinline__ void for_boxes_of_dy(const Piece& piece, const Place<C>& place, const Box& box) {
-  const int row = kEdge<C> * piece.row + 128 * place.row;
-  if constexpr (Geometry<C>::kSquares) {
-    box(place.column * kPanelBytes, row + 64 * place.column, 3 << 2 * place.row);
-  } else {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) box(i * kPanelBytes, row + 64 * i, 0);
-  }
-}
-template <Kernel C, class Box>
-__device__ __forceinline__ void for_boxes_of_x(const Piece& piece, const Place<C>& place, const Box& box) {
-  using G = Geometry<C>;
-  constexpr int kPanels = C.config.tile_n / kPanel;
-  if constexpr (G::kSquares) {
-    box(place.row * kPanelBytes, kEdge<C> * piece.column + 128 * place.column + 64 * place.row,
-        5 << place.column);
-  } else if constexpr (G::kCluster == 1) {
-    const int panels = piece.narrow ? 2 : kPanels;
-#pragma unroll
-    for (int i = 0; i < kPanels; ++i)
-      if (i < panels) box(i * kPanelBytes, 128 * piece.column + 64 * i, 0);
-  } else {
-#pragma unroll
-    for (int j = 0; j < kPanels / G::kCluster; ++j) {
-      const int i = place.row * (kPanels / G::kCluster) + j;
-      box(i * kPanelBytes, kEdge<C> * piece.column + 64 * i, 3);
-    }
-  }
-}
-
-// Where the k blocks of a piece lie: `step` blocks apart.
-template <Kernel C>
-struct Walk {
-  int batch_blocks, step_batches, step_features;
-  int batch, feature;  // of the k block at hand
-  __device__ __forceinline__ Walk(const Piece& piece, int features)
-      : batch_blocks(schedule::ceil_div(features, kDepth<C>)),
-        step_batches(piece.step / batch_blocks),
-        step_features((piece.step - step_batches * batch_blocks) * kDepth<C>) {
-    const int start = piece.origin + piece.begin * piece.step;
-    batch = start / batch_blocks;
-    feature = (start - batch * batch_blocks) * kDepth<C>;
-  }
-  __device__ __forceinline__ void advance() {
-    batch += step_batches;
-    feature += step_features;
-    if (feature >= batch_blocks * kDepth<C>) {
-      feature -= batch_blocks * kDepth<C>;
-      ++batch;
-    }
-  }
-};
-
-// The loading thread, before the launches ahead have ended: asks the L2 for the first k blocks of its first
-// piece. That reads nothing, so that it does not matter whether those launches have written x and dy by then.
-template <Kernel C>
-__device__ __forceinline__ void prefetch_grad_weight(const Shares& shares, int features, int rank,
-                                                     const TensorMap& map_dy, const TensorMap& map_x) {
-  const Place<C> place(rank);
-  Pieces pieces(shares, static_cast<int>(blockIdx.x) / C.config.cluster);
-  Piece piece;
-  if (!pieces.next(piece)) return;
-  const int head = piece.copy / kTaps<C>;
-  Walk<C> at(piece, features);
-  for (int block = piece.begin; block < schedule::min(piece.end, piece.begin + kPrefetched<C>); ++block) {
-    for_boxes_of_dy<C>(piece, place, [&](int, int row, int) {
-      ptx::tma_prefetch_box(map_dy, at.feature, row, head, at.batch);
-    });
-    for_boxes_of_x<C>(piece, place, [&](int, int row, int) {
-      ptx::tma_prefetch_box(map_x, at.feature, row, head, at.batch);
-    });
-    at.advance();
-  }
-}
-
 // The loading thread.
 template <Kernel C>
 __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, const Shares& shares,
                                                  int features, int rank, const TensorMap& map_dy,
                                                  const TensorMap& map_x) {
   using G = Geometry<C>;
-  constexpr int kPanels = C.config.tile_n / kPanel;
+  constexpr int kCluster = G::kCluster, kPanels = C.config.tile_n / kPanel;
   const Place<C> place(rank);
+  const int batch_blocks = schedule::ceil_div(features, kDepth<C>);
   RingPosition<C.config.stages> at;
   Pieces pieces(shares, static_cast<int>(blockIdx.x) / C.config.cluster);
   for (Piece piece; pieces.next(piece);) {
     const int panels = piece.narrow ? 2 : kPanels;
     const int head = piece.copy / kTaps<C>;
     const Shift shift(kTaps<C> == 1 ? 0 : piece.copy - head * kTaps<C> - C.shape.pad);
-    Walk<C> k(piece, features);
+    const int start = piece.origin + piece.begin * piece.step, step_batches = piece.step / batch_blocks,
+              step_features = (piece.step - step_batches * batch_blocks) * kDepth<C>;
+    int batch = start / batch_blocks;
+    int feature = (start - batch * batch_blocks) * kDepth<C>;
     const auto load_dy = [&](int from) {
-      for_boxes_of_dy<C>(piece, place, [&](int offset, int row, int blocks) {
-        if constexpr (G::kSquares)
-          ptx::tma_load_multicast(ring.a(at.stage) + offset, map_dy, ring.full(at.stage),
-                                  static_cast<unsigned short>(blocks), from, row, head, k.batch);
-        else
-          ptx::tma_load(ring.a(at.stage) + offset, map_dy, ring.full(at.stage), from, row, head, k.batch);
-      });
+      const int row = kEdge<C> * piece.row + 128 * place.row;
+      if constexpr (G::kSquares) {  // each block loads its half of dy for both of its row
+        ptx::tma_load_multicast(ring.a(at.stage) + place.column * kPanelBytes, map_dy, ring.full(at.stage),
+                                static_cast<unsigned short>(3 << 2 * place.row), from,
+                                row + 64 * place.column, head, batch);
+      } else {
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_dy, ring.full(at.stage), from, row + 64 * i,
+                        head, batch);
+      }
     };
     for (int block = piece.begin; block < piece.end; ++block) {
-      if (kShifts<C> && shift.loads_before(block == piece.begin, k.feature)) {
+      if (kShifts<C> && shift.loads_before(block == piece.begin, feature)) {
         ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
         ptx::mbarrier_arrive_expect(ring.full(at.stage), 2 * kPanelBytes);
-        load_dy(k.feature - shift.vectors - kPanel);
+        load_dy(feature - shift.vectors - kPanel);
         at.advance();
       }
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       const unsigned full = ring.full(at.stage);
       ptx::mbarrier_arrive_expect(full, (2 + panels) * kPanelBytes);
-      load_dy(k.feature - shift.vectors);
-      for_boxes_of_x<C>(piece, place, [&](int offset, int row, int blocks) {
-        if constexpr (G::kCluster > 1)
-          ptx::tma_load_multicast(ring.b(at.stage) + offset, map_x, full, static_cast<unsigned short>(blocks),
-                                  k.feature, row, head, k.batch);
-        else
-          ptx::tma_load(ring.b(at.stage) + offset, map_x, full, k.feature, row, head, k.batch);
-      });
+      load_dy(feature - shift.vectors);
+      if constexpr (kCluster == 1) {
+#pragma unroll
+        for (int i = 0; i < kPanels; ++i)
+          if (i < panels)
+            ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, full, feature,
+                          128 * piece.column + 64 * i, head, batch);
+      } else if constexpr (G::kSquares) {  // and its half of x for both of its column
+        ptx::tma_load_multicast(ring.b(at.stage) + place.row * kPanelBytes, map_x, full,
+                                static_cast<unsigned short>(5 << place.column), feature,
+                                kEdge<C> * piece.column + 128 * place.column + 64 * place.row, head, batch);
+      } else {  // each block loads its half of x for both
+#pragma unroll
+        for (int j = 0; j < kPanels / kCluster; ++j) {
+          const int i = rank * (kPanels / kCluster) + j;
+          ptx::tma_load_multicast(ring.b(at.stage) + i * kPanelBytes, map_x, full, 3, feature,
+                                  kEdge<C> * piece.column + 64 * i, head, batch);
+        }
+      }
       at.advance();
-      k.advance();
+      batch += step_batches;
+      feature += step_features;
+      if (feature >= batch_blocks * kDepth<C>) {
+        feature -= batch_blocks * kDepth<C>;
+        ++batch;
+      }
     }
   }
 }
@@ -350,8 +291,6 @@ __device__ __forceinline__ void run_grad_weight(const Params& p, const TensorMap
   }
   const Ring<G> ring = start<C>(map_dy, map_x, map_dw);
   if constexpr (admits_reduction(C.config)) ptx::let_next_launch_start();
-  if (kPrefetched < C >> 0 && threadIdx.x == 128 * G::kConsumers)
-    prefetch_grad_weight<C>(shares, features, rank, map_dy, map_x);
   ptx::wait_for_launches_before();
   const unsigned group = threadIdx.x / 128;
   if (group == G::kConsumers) {

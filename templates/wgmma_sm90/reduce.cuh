@@ -29,10 +29,10 @@ struct Parts {
 // In shared memory: what one thread works out for the block.
 struct ReduceItem {
   const float4* source;  // the tile's first part
-  long long second;      // from the first part to the second, in float4
-  long long stride;      // from there on to the next
+  int second;            // from the first part to the second, in float4
+  int stride;            // from there on to the next
   Parts parts;
-  int row, column, copy, position, log;
+  int row, column, copy, position, log, unused;
 };
 struct ReduceShared {
   float4 partial[kReduceThreads];
@@ -63,7 +63,8 @@ __device__ __forceinline__ void reduce_bias(const Params& p, const Shares& share
 template <Kernel C>
 __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
   constexpr int kWidth = Geometry<C>::kSquares ? 256 : C.config.tile_n;  // of a tile
-  constexpr int kRun = 4, kSums = kEdge<C> * kWidth;
+  constexpr int kRun = 2, kLoads = 4;  // quadruples of a thread; loads that are under way at a time
+  constexpr int kSums = kEdge<C> * kWidth;
   const int tokens = C.shape.T ? C.shape.T : p.T;
   const int features = C.shape.D ? C.shape.D : p.D;
   const int heads = C.shape.H ? C.shape.H : p.H;
@@ -78,15 +79,16 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
     const int positions = (narrow ? kNarrowSums : kSums) / 4;
     return log < 0 ? positions / (kRun * kReduceThreads) : positions / kReduceThreads << log;
   };
-  // The one of -2, 0, 1, 2, 3 that takes the fewest rounds of loads, an item's start counted as 12.
+  // The one of -1, 0, 1, 2, 3 that takes the least time: rounds of kLoads loads, an item's start counted
+  // as 12.
   const auto spread = [&](int parts, int tiles, bool narrow) {
     long long least = 1ll << 60;
     int best = 0;
-    for (int log = -2; log <= 3; ++log) {
-      if (log == -1) continue;
+    for (int log = -1; log <= 3; ++log) {
       const long long items = static_cast<long long>(tiles) * cut(narrow, log);
       const int loads = log < 0 ? parts * kRun : (parts + (1 << log) - 1) >> log;
-      const long long cost = (items + gridDim.x - 1) / gridDim.x * (loads + 12);
+      const long long cost =
+          (items + gridDim.x - 1) / gridDim.x * (schedule::ceil_div(loads, kLoads) * kLoads + 12);
       if (cost < least) least = cost, best = log;
     }
     return best;
@@ -119,7 +121,7 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
       item.parts = parts;
       item.source =
           reinterpret_cast<const float4*>(static_cast<const float*>(p.workspace) + shares.slot(parts.first));
-      item.second = (shares.slot(parts.second) - shares.slot(parts.first)) / 4;
+      item.second = (narrow ? kNarrowSums : kSums) / 4 * (parts.second - parts.first);
       item.stride = (narrow ? kNarrowSums : kSums) / 4 * parts.stride;
       item.copy = tile % shares.copies;
       shares.locate(narrow, tile / shares.copies, item.row, item.column);
@@ -129,9 +131,7 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
     ptx::wait_for_launches_before();  // what came before is worked out meanwhile
     const int thread = static_cast<int>(threadIdx.x);
     const int head = now.copy / kTaps<C>, tap = now.copy - head * kTaps<C>;
-    const auto part = [&](int i) {
-      return i == 0 ? now.source : now.source + now.second + (i - 1) * now.stride;
-    };
+    const auto part = [&](int i) { return now.source + (i == 0 ? 0 : now.second + (i - 1) * now.stride); };
     const auto add = [](float4& sum, const float4& v) {
       sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
     };
@@ -157,13 +157,17 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
           if (const int each = now.log < 0 ? kReduceThreads : kReduceThreads >> now.log; thread < each)
             write(now.position + each * i + thread, make_float4(0, 0, 0, 0));
     } else if (now.parts.count > 0 && now.log < 0) {
-      float4 sum[kRun];
+      float4 sum[kRun] = {};
+      for (int i = 0; i < now.parts.count; i += kLoads / kRun) {
+        float4 v[kLoads];
 #pragma unroll
-      for (int j = 0; j < kRun; ++j) sum[j] = part(0)[now.position + kReduceThreads * j + thread];
-#pragma unroll 2
-      for (int i = 1; i < now.parts.count; ++i)
+        for (int j = 0; j < kLoads; ++j)
+          if (i + j / kRun < now.parts.count)
+            v[j] = part(i + j / kRun)[now.position + kReduceThreads * (j % kRun) + thread];
 #pragma unroll
-        for (int j = 0; j < kRun; ++j) add(sum[j], part(i)[now.position + kReduceThreads * j + thread]);
+        for (int j = 0; j < kLoads; ++j)
+          if (i + j / kRun < now.parts.count) add(sum[j % kRun], v[j]);
+      }
 #pragma unroll
       for (int j = 0; j < kRun; ++j) write(now.position + kReduceThreads * j + thread, sum[j]);
     } else if (now.parts.count > 0) {
@@ -171,8 +175,15 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
                 position = now.position + thread % width;
       float4 sum = make_float4(0, 0, 0, 0);
       const int end = now.parts.count * (run + 1) >> now.log;
-#pragma unroll 8
-      for (int i = now.parts.count * run >> now.log; i < end; ++i) add(sum, part(i)[position]);
+      for (int i = now.parts.count * run >> now.log; i < end; i += kLoads) {
+        float4 v[kLoads];
+#pragma unroll
+        for (int j = 0; j < kLoads; ++j)
+          if (i + j < end) v[j] = part(i + j)[position];
+#pragma unroll
+        for (int j = 0; j < kLoads; ++j)
+          if (i + j < end) add(sum, v[j]);
+      }
       here.partial[thread] = sum;
       __syncthreads();
       if (run == 0) {
