@@ -29,10 +29,9 @@ struct Parts {
 // In shared memory: what one thread works out for the block.
 struct ReduceItem {
   const float4* source;  // the tile's first part
-  int second;            // from the first part to the second, in float4
-  int stride;            // from there on to the next
+  int size;              // of a part, in float4
   Parts parts;
-  int row, column, copy, position, log, unused;
+  int row, column, copy, position, log;
 };
 struct ReduceShared {
   float4 partial[kReduceThreads];
@@ -121,8 +120,7 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
       item.parts = parts;
       item.source =
           reinterpret_cast<const float4*>(static_cast<const float*>(p.workspace) + shares.slot(parts.first));
-      item.second = (narrow ? kNarrowSums : kSums) / 4 * (parts.second - parts.first);
-      item.stride = (narrow ? kNarrowSums : kSums) / 4 * parts.stride;
+      item.size = (narrow ? kNarrowSums : kSums) / 4;
       item.copy = tile % shares.copies;
       shares.locate(narrow, tile / shares.copies, item.row, item.column);
     }
@@ -131,7 +129,7 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
     ptx::wait_for_launches_before();  // what came before is worked out meanwhile
     const int thread = static_cast<int>(threadIdx.x);
     const int head = now.copy / kTaps<C>, tap = now.copy - head * kTaps<C>;
-    const auto part = [&](int i) { return now.source + (i == 0 ? 0 : now.second + (i - 1) * now.stride); };
+    const auto part = [&](int i) { return now.source + now.size * (now.parts.number(i) - now.parts.first); };
     const auto add = [](float4& sum, const float4& v) {
       sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
     };
