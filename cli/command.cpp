@@ -36,7 +36,9 @@ const std::atomic<bool>& catch_interrupts() {
 llvm::Expected<double> parse_duration(const std::string& name, const std::string& text) {
   llvm::StringRef rest = text;
   double unit = 1;
-  if (rest.consume_back("m"))
+  if (rest.consume_back("ms"))
+    unit = 1e-3;
+  else if (rest.consume_back("m"))
     unit = 60;
   else if (rest.consume_back("h"))
     unit = 3600;
@@ -45,7 +47,7 @@ llvm::Expected<double> parse_duration(const std::string& name, const std::string
   double value = 0;
   if (rest.getAsDouble(value) || !(value > 0) || value * unit > 1e7) {
     return make_error(ErrorKind::kBadRequest,
-                      name + " '" + text + "'; allowed are times such as 60s, 2m or 1h; give one");
+                      name + " '" + text + "'; allowed are times such as 1500ms, 60s, 2m or 1h; give one");
   }
   return value * unit;
 }

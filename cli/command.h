@@ -40,7 +40,7 @@ void remark(const std::string& text);
 // Set by the first Ctrl-C (SIGINT) or SIGTERM after this call; the second one ends the program at once.
 const std::atomic<bool>& catch_interrupts();
 
-// "60", "60s", "2m", "1.5h" -> seconds. `name` is what the error calls it.
+// "60", "60s", "1500ms", "2m", "1.5h" -> seconds. `name` is what the error calls it.
 llvm::Expected<double> parse_duration(const std::string& name, const std::string& text);
 
 }  // namespace trigen::cli
