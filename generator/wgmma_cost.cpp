@@ -23,8 +23,12 @@ constexpr double kFeedBytes = 70e9;       // per second from the L2 into one SM,
 constexpr double kFeedWidth = 64;         // bytes a clock into one SM, however few work
 constexpr double kLatencySeconds = 1e-6;  // of a load under load
 constexpr double kTileSeconds = 1.5e-6;   // of an output tile of 128 x 256: drain, conversion, stores
-constexpr double kReduceSeconds = 4e-6;   // the second kernel with nothing to add
-constexpr double kPartBytes = 2e12;       // per second: partial sums through the L2
+constexpr double kReduceSeconds =
+    2e-6;  // the second kernel with nothing to add: its blocks wait beside the product
+constexpr double kPartBytes = 2e12;  // per second: partial sums through the L2
+// Of the requests of grad_weight's product to the L2, what its reads of DRAM take longer for: blocks of one
+// row tile ask for the same rows at nearly the same time, before they have come.
+constexpr double kRequestShare = 0.35;
 constexpr double kDramEfficiency = 0.92;
 constexpr double kUsableL2 = 0.5;
 
@@ -196,8 +200,9 @@ constexpr double kShiftShare = 0.1;
 Load weight_work(Model m) {
   const Problem& p = m.p;
   const int pair = std::max(1, m.c.cluster);  // blocks that share x; what follows is for one of them
-  const Shares s = weight_shares(p, m.c, m.target.sms);
-  if (s.whole == 0 && s.narrow == 0) m.busy = std::min(1.0, static_cast<double>(s.parts()) / s.blocks);
+  const Shares s = weight_shares(p, m.c, clusters_at_once(m.target, pair) * pair);
+  if (s.whole == 0 && s.narrow == 0)
+    m.busy = std::min(1.0, static_cast<double>(std::min(s.parts(), s.blocks)) * pair / m.target.sms);
   const double slower = p.K > 1 ? 1 + kShiftShare : 1, depth = s.depth;
   const double wide = slower * m.step(m.c.tile_n), narrow = slower * m.step(128);
   const double tile = kTileSeconds * m.c.tile_n / 256;
@@ -243,6 +248,7 @@ Prediction predict_wgmma_sm90(const Candidate& candidate, const DeviceModel& dev
   r.tail_s = std::max(0.0, w.longest - w.mean) * scale;
   r.dram_s = w.dram_bytes / (device.dram_bytes_per_s * kDramEfficiency);
   r.l2_s = w.feed_bytes / (kFeedBytes * device.sms);
+  if (candidate.problem.op == Op::kGradWeight) r.dram_s += kRequestShare * r.l2_s;
   r.fixed_s = kLaunchSeconds + kStartSeconds + w.reduce_s + pack_seconds(candidate.problem);
   r.seconds = r.fixed_s + soft_max({r.compute_s + r.tail_s, r.dram_s});
   name_limiter(r, "tensor");

@@ -6,6 +6,11 @@ namespace trigen {
 
 using namespace wgmma_sm90;
 
+int clusters_at_once(const Target& target, int cluster) {
+  const int all = std::max(1, target.sms / cluster);
+  return cluster < 4 ? all : std::max(1, all * 30 / 33);
+}
+
 Shares weight_shares(const Problem& p, const Config& c, int grid) {
   const auto features = static_cast<int>(128 / element_size(p.dtype));
   return Shares(Cut{.T = static_cast<int>(p.T),

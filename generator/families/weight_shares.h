@@ -10,6 +10,11 @@
 
 namespace trigen {
 
+// Clusters that run at the same time, one block on an SM. The blocks of a cluster share a group of SMs, and
+// what is left of a group stays empty: an H200 of 132 SMs takes 30 clusters of 4
+// (cuOccupancyMaxActiveClusters).
+int clusters_at_once(const Target& target, int cluster);
+
 // `grid`: thread blocks of the launch. The depth is counted in blocks of 128 bytes of features.
 wgmma_sm90::Shares weight_shares(const Problem& problem, const Config& config, int grid);
 

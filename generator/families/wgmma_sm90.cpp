@@ -17,14 +17,6 @@ namespace geometry = wgmma_sm90;
 
 std::string text(const llvm::Twine& t) { return t.str(); }
 
-// Clusters that run at the same time, one block on an SM. The blocks of a cluster share a group of SMs, and
-// what is left of a group stays empty: an H200 of 132 SMs takes 30 clusters of 4
-// (cuOccupancyMaxActiveClusters).
-int clusters_at_once(const Target& target, int cluster) {
-  const int all = std::max(1, target.sms / cluster);
-  return cluster < 4 ? all : std::max(1, all * 30 / 33);
-}
-
 // Blocks are persistent: one on every SM, fewer when there is less to do.
 uint32_t grid_of(const Problem& p, const Target& target, const Config& c) {
   const int64_t clusters = clusters_at_once(target, c.cluster);
