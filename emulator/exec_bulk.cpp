@@ -274,8 +274,12 @@ void copy_tensor(Warp& warp, const Inst& inst, uint32_t mask) {
           if (first == end) return;
           for (uint32_t i = 0; i < row.size(); i += 16)
             read_chunk(issue, swizzled(map, shared + offset + i), row.data() + i, 16);
-          write_global(issue, address + first * map.element_bytes, row.data() + first * map.element_bytes,
-                       (end - first) * map.element_bytes);
+          // Whole pieces of 16 bytes, those that reach past the last element too (an H200 overwrote the gap
+          // after rows of 65 floats, 2026-11-21).
+          const uint64_t from = address + first * map.element_bytes,
+                         inside = address + end * map.element_bytes;
+          const uint64_t to = std::min<uint64_t>((inside + 15) / 16 * 16, address + row.size());
+          write_global(issue, from, row.data() + first * map.element_bytes, static_cast<uint32_t>(to - from));
         });
       };
       if (warp.block->launch->options->async == AsyncOrder::kEarly)

@@ -23,6 +23,10 @@ struct Vectors {
 };
 Vectors widest_vectors(const Problem& problem);
 
+// Are rows of n elements whole pieces of 16 bytes? A store of the copy engine writes such pieces: one that
+// reaches past a row's last element overwrites what lies between rows (H200, 2026-11-21).
+inline bool whole_pieces(int64_t n, DType type) { return n * element_size(type) % 16 == 0; }
+
 class TileFamily : public Family {
  public:
   // Block tile, warps, and the blocks of one SM that the registers are to leave room for.

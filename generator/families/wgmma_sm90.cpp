@@ -30,9 +30,10 @@ geometry::Shares shares_of(const Problem& p, const Target& target, const Config&
   return weight_shares(p, c, static_cast<int>(grid_of(p, target, c)));
 }
 
-// dW leaves through the copy engine where it is aligned for that (8), else in pairs or single elements.
+// dW leaves through the copy engine where it is aligned for that and its rows are whole pieces of 16 bytes
+// (8), else in pairs or single elements.
 int weight_vector(const Problem& p) {
-  return p.walign >= 16 ? 8 : p.walign >= 2 * element_size(p.wdtype) ? 2 : 1;
+  return p.walign >= 16 && whole_pieces(p.T, p.wdtype) ? 8 : p.walign >= 2 * element_size(p.wdtype) ? 2 : 1;
 }
 
 // The copy engine takes 16-bit weights in rows of 16 bytes; others are packed first.
@@ -260,9 +261,8 @@ class WgmmaSm90 final : public Family {
       return no("makes K=1 with pad=0: the copy engine cannot shift by single elements");
     if (p.align < 16)
       return no("copies 16-byte pieces of x and y, align=" + llvm::Twine(p.align) + " does not give them");
-    const Epilogue& e = p.epilogue;
-    if ((e.pre || e.gate || e.residual) && p.D % 2 != 0)
-      return no("reads and writes pairs of features, D is odd");
+    if (p.op != Op::kGradWeight && !whole_pieces(p.D, p.dtype))
+      return no("writes 16-byte pieces, D=" + llvm::Twine(p.D) + " ends inside one");
     if (p.op == Op::kGradWeight)
       if (const auto why = too_many_shares(p, 64)) return no(*why);
     return std::nullopt;

@@ -218,6 +218,8 @@ class WgmmaTapsSm90 final : public Family {
       return no("reads features that are contiguous, layout=bdt has contiguous tokens");
     if (p.align < 16)
       return no("copies 16-byte pieces of x and y, align=" + llvm::Twine(p.align) + " does not give them");
+    if (p.op != Op::kGradWeight && !whole_pieces(p.D, p.dtype))
+      return no("writes 16-byte pieces, D=" + llvm::Twine(p.D) + " ends inside one");
     const Epilogue& e = p.epilogue;
     if (p.op == Op::kGradWeight && e.bias && (p.fill == Fill::kLower ? p.diag < 0 : p.diag > 0))
       return no("sums grad_bias beside a row's first block, diag=" + llvm::Twine(p.diag) +

@@ -17,8 +17,11 @@ std::string text(const llvm::Twine& t) { return t.str(); }
 
 bool is_weight(const Problem& p) { return p.op == Op::kGradWeight; }
 
-// dW leaves through the copy engine where it is aligned for that (8), else in pairs or single elements.
-int weight_vector(const Problem& p) { return p.walign >= 16 ? 8 : p.walign >= 8 ? 2 : 1; }
+// dW leaves through the copy engine where it is aligned for that and its rows are whole pieces of 16 bytes
+// (8), else in pairs or single elements.
+int weight_vector(const Problem& p) {
+  return p.walign >= 16 && whole_pieces(p.T, p.wdtype) ? 8 : p.walign >= 8 ? 2 : 1;
+}
 
 // Elements of one access to W: forward's copy engine takes aligned rows alone, the launch that packs W single
 // elements.
@@ -226,9 +229,8 @@ class WgmmaTf32Sm90 final : public Family {
     if (p.K != 1 || p.pad != 0) return no("makes K=1 with pad=0");
     if (p.align < 16)
       return no("copies 16-byte pieces, align=" + llvm::Twine(p.align) + " does not give them");
-    const Epilogue& e = p.epilogue;
-    if ((e.pre || e.gate || e.residual) && p.D % 2 != 0)
-      return no("reads and writes pairs of features, D is odd");
+    if (!is_weight(p) && !whole_pieces(p.D, p.dtype))
+      return no("writes 16-byte pieces, D=" + llvm::Twine(p.D) + " ends inside one");
     if (is_weight(p))
       if (const auto why = too_many_shares(p, 32)) return no(*why);
     if (!is_weight(p) && matrix_vector(p) == 1 && (p.T > 65535 * geometry::kPackEdge || p.H > 65535))

@@ -105,6 +105,43 @@ TEST(Hopper, TensorCopyWithoutWaitIsFound) {
   tensor_copy("async=late", CU_TENSOR_MAP_SWIZZLE_NONE, 0, 0, false, CUDA_ERROR_LAUNCH_FAILED);
 }
 
+// A row of `width` floats at a pitch of 64, stored from a box of 32 of ones.
+std::vector<float> stored_row(unsigned long long width) {
+  Device device("sm_90");
+  CUdeviceptr out = device.put(std::vector<float>(64, 0.0f));
+  CUtensorMap map;
+  unsigned long long dims[] = {width, 1}, strides[] = {256};
+  unsigned box[] = {32, 1}, ones[] = {1, 1};
+  EXPECT_EQ(
+      cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, reinterpret_cast<void*>(out), dims,
+                             strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+                             CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+      CUDA_SUCCESS)
+      << Device::error();
+  device.load(
+      ".version 8.6\n.target sm_90\n.address_size 64\n.shared .align 128 .b8 s[128];\n"
+      ".visible .entry k(.param .align 64 .b8 p0[128]) {\n.reg .pred %p<2>;\n.reg .b32 %r<8>;\n.reg .b64 "
+      "%d<4>;\nmov.u32 %r1, %tid.x;\nmov.u32 %r2, s;\nmad.lo.u32 %r3, %r1, 4, %r2;\nmov.b32 %r4, "
+      "0x3f800000;\nst.shared.b32 [%r3], %r4;\nfence.proxy.async.shared::cta;\nbar.sync 0;\nsetp.ne.u32 "
+      "%p1, %r1, 0;\n@%p1 bra END;\nmov.b64 %d1, p0;\ncvta.param.u64 %d2, %d1;\nmov.b32 %r5, 0;\n"
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%d2, {%r5, %r5}], [%r2];\n"
+      "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\nEND:\nret;\n}\n");
+  void* arguments[] = {&map};
+  EXPECT_EQ(cuLaunchKernel(device.function(), 1, 1, 1, 32, 1, 1, 0, nullptr, arguments, nullptr),
+            CUDA_SUCCESS)
+      << Device::error();
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS) << device.reports().dump(1);
+  return device.get<float>(out, 64);
+}
+
+TEST(Hopper, TensorStoresWriteWholePieces) {
+  for (const auto& [width, written] : {std::pair{16, 16}, {17, 20}, {19, 20}, {20, 20}, {31, 32}}) {
+    const std::vector<float> row = stored_row(static_cast<unsigned long long>(width));
+    for (int i = 0; i < 64; ++i)
+      EXPECT_EQ(row[static_cast<size_t>(i)], i < written ? 1.0f : 0.0f) << width << ": " << i;
+  }
+}
+
 TEST(Hopper, TensorMapsAreChecked) {
   Device device("sm_90");
   CUdeviceptr in = device.allocate(4096);
