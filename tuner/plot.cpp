@@ -1,7 +1,11 @@
 #include "tuner/plot.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
 
+#include "llvm/ADT/StringExtras.h"
 #include "tuner/text.h"
 
 namespace trigen {
@@ -195,7 +199,7 @@ std::string tables_text(const std::vector<TableResult>& results) {
     out += (out.empty() ? "" : "\n") + panel.first->table + ": " + panel.first->title + "\n";
     std::vector<std::vector<std::string>> cells{
         {"problem", "op", "time", "peer", "its time", "asked", "got", "verdict", "kernel"}};
-    std::string notes;
+    std::map<std::string, std::vector<std::string>> notes;  // and the rows that have them
     for (const auto& [label, rows] : panel.groups) {
       for (const TableResult* r : rows) {
         std::string asked = figure(r->asked, r->at_most);
@@ -208,12 +212,7 @@ std::string tables_text(const std::vector<TableResult>& results) {
                  ? ""
                  : r->kernel + (r->provenance.find("predicted") != std::string::npos ? ", predicted" : "")});
         const std::string note = r->note.substr(0, r->note.find('\n'));
-        std::string line;
-        if (!r->note.empty() && note.find("cublas is not") != 0)
-          line.append(label).append(" ").append(op_of(*r)).append(": ");
-        line += note;
-        if (!note.empty() && notes.find(line) == std::string::npos)
-          notes.append("  ").append(line).append("\n");
+        if (!note.empty()) notes[note].push_back(label + " " + op_of(*r));
       }
     }
     std::vector<size_t> widths(cells[0].size());
@@ -226,7 +225,14 @@ std::string tables_text(const std::vector<TableResult>& results) {
       line.erase(line.find_last_not_of(' ') + 1);
       out += line + "\n";
     }
-    out += notes;
+    for (const auto& [note, rows] : notes) {
+      std::string of;
+      if (rows.size() > 3)
+        of = format("%zu of %zu rows: ", rows.size(), cells.size() - 1);
+      else if (note.find("cublas is not") != 0)
+        of = llvm::join(rows, ", ") + ": ";
+      out.append("  ").append(of).append(note).append("\n");
+    }
   }
   return out;
 }
