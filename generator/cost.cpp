@@ -20,7 +20,7 @@ namespace {
 // through registers. Fitted to what an H200 took (tests/data/recordings).
 constexpr double kCopyCycles = 2300, kStagedCycles = 1500;
 constexpr double kSyncCycles = 30;            // one barrier per step
-constexpr double kBlockCycles = 800;          // start of a block and its first loads
+constexpr double kBlockCycles = 1800;         // start of a block and its first loads
 constexpr double kSharedBytesPerCycle = 128;  // of one SM
 constexpr double kLocalBytesPerCycle = 64;    // L1, for spills
 // Of the loop, for any spill. More than the traffic of a few spills costs: a choice that nobody has measured
@@ -30,6 +30,8 @@ constexpr double kLanesPerCycle = 32;         // load and store units of one SM
 constexpr double kInstructionsPerAccess = 6;  // address, predicate, access, shared store
 constexpr double kIssuesPerCycle = 4;         // schedulers of one SM
 constexpr double kDramEfficiency = 0.92;
+constexpr double kPartsEfficiency =
+    0.6;  // parts of grad_weight read pieces of 128 bytes, far from each other
 constexpr double kMmaSyncPerCycle = 1230;  // mma.sync multiply-adds of one SM on sm_90, 16-bit
 constexpr double kUsableL2 = 0.7;          // the share of the L2 that a panel can keep
 
@@ -365,7 +367,8 @@ Prediction predict(const Candidate& candidate, const DeviceModel& device,
   r.blocks_per_sm = o.blocks;
   r.compute_s = (s.steps * step_s + s.blocks * block_s) / static_cast<double>(slots);
   r.tail_s = std::max(0.0, finish - r.compute_s);
-  r.dram_s = s.dram_bytes / (device.dram_bytes_per_s * kDramEfficiency);
+  const double efficiency = m.weight() && m.c.split_k > 1 ? kPartsEfficiency : kDramEfficiency;
+  r.dram_s = s.dram_bytes / (device.dram_bytes_per_s * efficiency);
   const double scale = device.sms * device.clock_hz / (m.target.sms * m.target.clock_hz);
   r.l2_s = s.l2_bytes / (m.target.l2_bytes_per_s * scale);
   r.fixed_s = kLaunchSeconds + reduction_seconds(m);

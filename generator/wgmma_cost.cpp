@@ -16,7 +16,7 @@ namespace {
 
 using namespace wgmma_sm90;
 
-constexpr double kStartSeconds = 2e-6;    // first loads and last stores, which nothing overlaps
+constexpr double kStartSeconds = 1e-6;    // first loads and last stores, which nothing overlaps
 constexpr double kTensorShare = 0.8;      // of the datasheet's rate: the power limit on random data
 constexpr double kTensorMost = 0.93;      // of it, where few SMs work
 constexpr double kFeedBytes = 70e9;       // per second from the L2 into one SM, all SMs at work
@@ -31,6 +31,9 @@ constexpr double kPartBytes = 2e12;  // per second: partial sums through the L2
 constexpr double kRequestShare = 0.35;
 constexpr double kDramEfficiency = 0.92;
 constexpr double kUsableL2 = 0.5;
+// Of a panel as large as the L2, what a walk over it finds missing there: a share that grows with the panel.
+constexpr double kMissFloor = 0.15;
+constexpr double kClusterSeconds = 0.8e-6;  // clusters meet before their first load and at their end
 
 struct Load {
   double longest = 0, mean = 0;  // seconds of the busiest cluster or block, and of all on average
@@ -77,21 +80,26 @@ struct Model {
   double tile() const {
     const Epilogue& e = p.epilogue;
     const double activation = e.act == Activation::kGELU ? 1.5 : e.act == Activation::kSiLU ? 0.75 : 0;
+    // Buffers for a part of the tile: what comes in waits for what leaves.
+    const Shape shape = kernel_shape(p);
+    const double waits = exchanges(shape) && p.dtype != DType::kF32
+                             ? 0.5 * (1 - static_cast<double>(store_panels(shape, c)) / panels(c))
+                             : 0;
     const double conflicts = counts != nullptr ? counts->tile.shared_conflicts / target.clock_hz : 0;
     return conflicts + kTileSeconds * c.tile_m * c.tile_n / 32768 *
-                           (1 + activation + 0.5 * (e.pre + e.gate + e.residual));
+                           (1 + activation + waits + 0.5 * (e.pre + e.gate + e.residual));
   }
 };
 
-// The launch that packs W ahead of the product (templates/pack.h): its bytes pass through the L2. Not
-// measured.
-constexpr double kPackBytes = 2.5e12;  // per second
+// The launch that packs W ahead of the product (templates/pack.h), which starts meanwhile: its bytes pass
+// through the L2.
+constexpr double kPackSeconds = 0.6e-6, kPackBytes = 2.5e12;  // per second
 
 double pack_seconds(const Problem& p) {
   if (p.op == Op::kGradWeight || (p.wdtype == p.dtype && p.walign >= 16)) return 0;
   const double weights =
       static_cast<double>(p.H * p.K) * static_cast<double>(p.T) * static_cast<double>(p.T) / 2;
-  return kNextLaunchSeconds + weights * (2 + static_cast<double>(element_size(p.wdtype))) / kPackBytes;
+  return kPackSeconds + weights * (2 + static_cast<double>(element_size(p.wdtype))) / kPackBytes;
 }
 
 Load product_work(const Model& m) {
@@ -133,8 +141,7 @@ Load product_work(const Model& m) {
   // DRAM: every byte once, and a section's panel again for every walk over it that the L2 does not keep.
   const double width = static_cast<double>(section) * m.c.cluster * m.c.tile_n,
                panel = static_cast<double>(p.T) * width * 2;
-  const double missed =
-      std::clamp(panel / (static_cast<double>(m.device.l2_bytes) * kUsableL2) - 1, 0.0, 1.0);
+  const double missed = std::clamp(panel / static_cast<double>(m.device.l2_bytes) - kMissFloor, 0.0, 1.0);
   const double rows_at_once = std::max(1.0, static_cast<double>(clusters) / section);
   const double walks = std::max(0.0, depth / static_cast<double>(p.T) / rows_at_once - 1);
   w.dram_bytes = count_work(p).min_bytes + missed * walks * panel * columns / section;
@@ -249,7 +256,8 @@ Prediction predict_wgmma_sm90(const Candidate& candidate, const DeviceModel& dev
   r.dram_s = w.dram_bytes / (device.dram_bytes_per_s * kDramEfficiency);
   r.l2_s = w.feed_bytes / (kFeedBytes * device.sms);
   if (candidate.problem.op == Op::kGradWeight) r.dram_s += kRequestShare * r.l2_s;
-  r.fixed_s = kLaunchSeconds + kStartSeconds + w.reduce_s + pack_seconds(candidate.problem);
+  r.fixed_s = kLaunchSeconds + kStartSeconds + (candidate.config.cluster > 1 ? kClusterSeconds : 0) +
+              w.reduce_s + pack_seconds(candidate.problem);
   r.seconds = r.fixed_s + soft_max({r.compute_s + r.tail_s, r.dram_s});
   name_limiter(r, "tensor");
   return r;
