@@ -93,7 +93,7 @@ struct Model {
 
 // The launch that packs W ahead of the product (templates/pack.h), which starts meanwhile: its bytes pass
 // through the L2.
-constexpr double kPackSeconds = 0.6e-6, kPackBytes = 2.5e12;  // per second
+constexpr double kPackSeconds = 0.6e-6, kPackBytes = 6e12;  // per second
 
 double pack_seconds(const Problem& p) {
   if (p.op == Op::kGradWeight || (p.wdtype == p.dtype && p.walign >= 16)) return 0;
