@@ -64,7 +64,7 @@ struct Model {
                  b = columns / (square   ? 2
                                 : weight ? sharers
                                          : 1);
-    double feed = 128 * (a + b) / fed;
+    double feed = 128 * (a * (reads_f32_weights(kernel_shape(p), c) ? 2 : 1) + b) / fed;
     double shared = 0;  // what threads move in shared memory beside the products' own reads
     if (counts != nullptr && columns == c.tile_n) {
       feed = counts->step.load_sectors * BlockCounts::kSectorBytes / fed;
@@ -95,8 +95,8 @@ struct Model {
 // through the L2.
 constexpr double kPackSeconds = 0.6e-6, kPackBytes = 6e12;  // per second
 
-double pack_seconds(const Problem& p) {
-  if (p.op == Op::kGradWeight || (p.wdtype == p.dtype && p.walign >= 16)) return 0;
+double pack_seconds(const Problem& p, const Config& c) {
+  if (p.dtype == DType::kF32 || !packs(kernel_shape(p), c)) return 0;  // f32 data: transposed_work
   const double weights =
       static_cast<double>(p.H * p.K) * static_cast<double>(p.T) * static_cast<double>(p.T) / 2;
   return kPackSeconds + weights * (2 + static_cast<double>(element_size(p.wdtype))) / kPackBytes;
@@ -146,7 +146,8 @@ Load product_work(const Model& m) {
   const double walks = std::max(0.0, depth / static_cast<double>(p.T) / rows_at_once - 1);
   w.dram_bytes = count_work(p).min_bytes + missed * walks * panel * columns / section;
   w.feed_bytes =
-      depth / 64 * columns * m.c.cluster * 128 * (m.c.tile_m / static_cast<double>(m.c.cluster) + m.c.tile_n);
+      depth / 64 * columns * m.c.cluster * 128 *
+      (m.c.tile_m * (reads_f32_weights(shape, m.c) ? 2 : 1) / static_cast<double>(m.c.cluster) + m.c.tile_n);
   return w;
 }
 
@@ -257,7 +258,7 @@ Prediction predict_wgmma_sm90(const Candidate& candidate, const DeviceModel& dev
   r.l2_s = w.feed_bytes / (kFeedBytes * device.sms);
   if (candidate.problem.op == Op::kGradWeight) r.dram_s += kRequestShare * r.l2_s;
   r.fixed_s = kLaunchSeconds + kStartSeconds + (candidate.config.cluster > 1 ? kClusterSeconds : 0) +
-              w.reduce_s + pack_seconds(candidate.problem);
+              w.reduce_s + pack_seconds(candidate.problem, candidate.config);
   r.seconds = r.fixed_s + soft_max({r.compute_s + r.tail_s, r.dram_s});
   name_limiter(r, "tensor");
   return r;

@@ -17,8 +17,20 @@ TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) {
 }  // warpgroups that multiply
 TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + 1); }
 TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) { return c.tile_n / kPanel; }
-TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) {
-  return (consumers(c) + panels(c)) * kPanelBytes;
+// forward and grad_input: a launch before the product packs W (pack.h) and reads vec_a elements at a time, or
+// (vec_a = 8) the copy engine reads W itself, 16-bit or f32. f32 weights become 16-bit ones in the kernel
+// (weights_f32.cuh).
+TRIGEN_HOST_DEVICE constexpr bool packs(const Shape& s, const Config& c) {
+  return s.op != Op::kGradWeight && c.vec_a < 8;
+}
+TRIGEN_HOST_DEVICE constexpr bool reads_f32_weights(const Shape& s, const Config& c) {
+  return s.op != Op::kGradWeight && s.dtype != DType::kF32 && s.wdtype == DType::kF32 && !packs(s, c);
+}
+TRIGEN_HOST_DEVICE constexpr int rows_bytes(const Shape& s, const Config& c) {  // A's in a stage
+  return consumers(c) * (reads_f32_weights(s, c) ? 2 : 1) * kPanelBytes;
+}
+TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Shape& s, const Config& c) {
+  return rows_bytes(s, c) + panels(c) * kPanelBytes;
 }
 // An epilogue with tensors of the output's shape: they pass through shared memory beside the output.
 TRIGEN_HOST_DEVICE constexpr bool exchanges(const Shape& s) { return s.pre || s.gate || s.residual; }
@@ -38,13 +50,13 @@ TRIGEN_HOST_DEVICE constexpr int register_threads(const Config& c) {
 // Output panels that each multiplying warpgroup can stage: what the ring leaves, at most its whole tile. 0:
 // too many stages.
 TRIGEN_HOST_DEVICE constexpr int store_panels(const Shape& s, const Config& c) {
-  const int room = kSharedLimit - kBarrierBytes - c.stages * stage_bytes(c);
+  const int room = kSharedLimit - kBarrierBytes - c.stages * stage_bytes(s, c);
   return room < 0 ? 0
                   : schedule::min(admits_reduction(c) ? 1 : panels(c),
                                   room / (consumers(c) * panel_buffers(s) * kPanelBytes));
 }
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Shape& s, const Config& c) {
-  return c.stages * stage_bytes(c) + consumers(c) * store_panels(s, c) * panel_buffers(s) * kPanelBytes +
+  return c.stages * stage_bytes(s, c) + consumers(c) * store_panels(s, c) * panel_buffers(s) * kPanelBytes +
          kBarrierBytes;
 }
 // grad_weight with clusters. tile_n = 256: two blocks work on 256 rows and share x. tile_n = 128: four work

@@ -6,6 +6,7 @@
 #include "generator/families/tile_family.h"
 #include "generator/families/weight_shares.h"
 #include "generator/families/wgmma_samples.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/Twine.h"
 #include "templates/pack.h"
 #include "templates/wgmma_sm90.h"
@@ -36,12 +37,20 @@ int weight_vector(const Problem& p) {
   return p.walign >= 16 && whole_pieces(p.T, p.wdtype) ? 8 : p.walign >= 2 * element_size(p.wdtype) ? 2 : 1;
 }
 
-// The copy engine takes 16-bit weights in rows of 16 bytes; others are packed first.
-bool packs(const Problem& p) { return p.op != Op::kGradWeight && (p.wdtype != p.dtype || p.walign < 16); }
-
-// Elements of one access to W: of the packing launch, or of the copy engine (8).
-int read_vector(const Problem& p) {
-  return packs(p) ? static_cast<int>(std::min<int64_t>(p.walign, 16) / element_size(p.wdtype)) : 8;
+// The copy engine reads W, 16-bit or f32, in rows of 16 bytes (Config::vec_a = 8). A launch of its own packs
+// f32 weights and those that are not aligned (vec_a: elements of one access). Aligned f32 weights allow both.
+bool may_read(const Problem& p) { return p.op == Op::kGradWeight || p.walign >= 16; }
+bool may_pack(const Problem& p) { return p.op != Op::kGradWeight && (p.wdtype != p.dtype || p.walign < 16); }
+bool packs(const Problem& p, const Config& c) { return geometry::packs(kernel_shape(p), c); }
+int pack_vector(const Problem& p) {  // at most
+  return static_cast<int>(std::min<int64_t>(p.walign, 16) / element_size(p.wdtype));
+}
+// What configs() tries for vec_a.
+std::vector<int> weight_reads(const Problem& p) {
+  std::vector<int> reads;
+  if (may_read(p)) reads.push_back(8);
+  if (may_pack(p)) reads.push_back(pack_vector(p));
+  return reads;
 }
 
 class WgmmaSm90 final : public Family {
@@ -84,9 +93,9 @@ class WgmmaSm90 final : public Family {
     if (c.stages < 2 || c.stages > 12)
       return text("stages=" + llvm::Twine(c.stages) + ": " + name() + " takes 2 to 12");
     if (geometry::store_panels(kernel_shape(p), c) < 1)
-      return text("stages=" + llvm::Twine(c.stages) + " of " + llvm::Twine(geometry::stage_bytes(c)) +
-                  " B leave too little of " + llvm::Twine(geometry::kSharedLimit) +
-                  " B of shared memory to stage the output; try " +
+      return text("stages=" + llvm::Twine(c.stages) + " of " +
+                  llvm::Twine(geometry::stage_bytes(kernel_shape(p), c)) + " B leave too little of " +
+                  llvm::Twine(geometry::kSharedLimit) + " B of shared memory to stage the output; try " +
                   (c.stages > 2 ? "stages=" + llvm::Twine(c.stages - 1) : llvm::Twine("a smaller tile_n")));
     if (c.raster < 0) return text("raster=" + llvm::Twine(c.raster) + " is negative; 0 is one section");
     if (p.op != Op::kGradWeight && c.split_k > 1)
@@ -97,10 +106,16 @@ class WgmmaSm90 final : public Family {
     if (p.op == Op::kGradWeight && output && c.vec_c > weight_vector(p))
       return text("vec_c=" + llvm::Twine(c.vec_c) + ": walign=" + llvm::Twine(p.walign) + " allows " +
                   llvm::Twine(weight_vector(p)));
-    if (packs(p) && (c.vec_a < 1 || c.vec_a > read_vector(p) || (c.vec_a & (c.vec_a - 1)) != 0))
+    if (c.vec_a == 8 && !may_read(p))
+      return text("vec_a=8: the copy engine reads rows of 16 bytes, walign=" + llvm::Twine(p.walign) +
+                  "; try vec_a=" + llvm::Twine(pack_vector(p)));
+    if (c.vec_a != 8 && may_pack(p) &&
+        (c.vec_a < 1 || c.vec_a > pack_vector(p) || (c.vec_a & (c.vec_a - 1)) != 0))
       return text("vec_a=" + llvm::Twine(c.vec_a) + ": walign=" + llvm::Twine(p.walign) + " allows 1 to " +
-                  llvm::Twine(read_vector(p)) + ", powers of two; try vec_a=" + llvm::Twine(read_vector(p)));
-    if ((!packs(p) && c.vec_a != 8) || c.vec_b != 8 || !output)
+                  llvm::Twine(pack_vector(p)) + ", powers of two" +
+                  (may_read(p) ? ", and 8 without a packing launch" : "") +
+                  "; try vec_a=" + llvm::Twine(weight_reads(p).front()));
+    if ((c.vec_a != 8 && !may_pack(p)) || c.vec_b != 8 || !output)
       return text("vec=" + llvm::Twine(c.vec_a) + "x" + llvm::Twine(c.vec_b) + "x" + llvm::Twine(c.vec_c) +
                   ": the copy engine moves 16 bytes; try vec=8x8x8");
     if (c.blocks != 1)
@@ -142,13 +157,13 @@ class WgmmaSm90 final : public Family {
     } kTiles[] = {{128, 256, 4}, {128, 256, 3}, {128, 192, 4}, {128, 128, 5},
                   {128, 128, 6}, {128, 64, 6},  {64, 256, 4},  {64, 128, 6}};
     const int64_t panels = p.B * ((p.D + 63) / 64);  // of one head
+    const Shape shape = kernel_shape(p);
     for (const auto& t : kTiles) {
       // A tile more than twice as large as the product only adds waste.
       if (t.tile_m > 64 && p.T <= 64) continue;
       if (t.tile_n > 64 && t.tile_n / 128 >= panels) continue;
       for (int cluster : {1, 2}) {
         Config c = config(t.tile_m, t.tile_n, t.stages, cluster);
-        c.vec_a = read_vector(p);
         const int rows = geometry::row_tiles(c, static_cast<int>(p.T)),
                   clusters = std::max(1, target.sms / cluster);
         const int64_t columns = p.H * geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
@@ -158,7 +173,14 @@ class WgmmaSm90 final : public Family {
           // Narrower sections than one round would be widened by the kernel.
           if (raster > 0 && (raster >= columns || raster < clusters / rows)) continue;
           c.raster = raster;
-          add(c);
+          for (int read : weight_reads(p)) {
+            Config own = c;
+            own.vec_a = read;
+            // f32 weights take more of a stage: as many stages as there is room for.
+            if (geometry::reads_f32_weights(shape, own))
+              while (own.stages > 2 && geometry::store_panels(shape, own) < 1) --own.stages;
+            if (llvm::find(out, own) == out.end()) add(own);
+          }
         }
       }
     }
@@ -170,7 +192,7 @@ class WgmmaSm90 final : public Family {
     if (p.K > 1) return std::nullopt;  // one source for all sizes has one tap
     Config c = config(128, 256, 4, 1);
     if (p.op == Op::kGradWeight) c.vec_c = weight_vector(p);
-    c.vec_a = read_vector(p);
+    c.vec_a = weight_reads(p).back();
     if (p.op == Op::kGradWeight)
       c.split_k = p.T <= 512 ? 33 : p.T <= 1024 ? 8 : p.T <= 2048 ? 2 : 1;
     else
@@ -191,8 +213,8 @@ class WgmmaSm90 final : public Family {
                    .maps = {},
                    .early = true,
                    .register_threads = static_cast<uint32_t>(geometry::register_threads(c))};
-    const Tensor weights = packs(p) ? Tensor::kPackedW : Tensor::kW;
-    if (packs(p)) {
+    const Tensor weights = packs(p, c) ? Tensor::kPackedW : Tensor::kW;
+    if (packs(p, c)) {
       plan.launches.push_back(pack_launch(p));
       plan.workspace_bytes = packing::workspace_bytes(static_cast<int>(p.T), 1, static_cast<int>(p.H));
     }

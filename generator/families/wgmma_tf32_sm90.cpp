@@ -56,7 +56,7 @@ class WgmmaTf32Sm90 final : public Family {
       return text("stages=" + llvm::Twine(c.stages) + ": " + name() + " takes 2 to 12");
     if ((is_weight(p) ? wgmma_sm90::store_panels(kernel_shape(p), c) : geometry::store_panels(c)) < 1)
       return text("stages=" + llvm::Twine(c.stages) + " of " +
-                  llvm::Twine(is_weight(p) ? wgmma_sm90::stage_bytes(c) : geometry::stage_bytes(c)) +
+                  llvm::Twine(is_weight(p) ? wgmma_sm90::stage_bytes(kernel_shape(p), c) : geometry::stage_bytes(c)) +
                   " B leave too little of " + llvm::Twine(geometry::kSharedLimit) +
                   " B of shared memory to stage the output; try " +
                   (c.stages > 2 ? "stages=" + llvm::Twine(c.stages - 1) : llvm::Twine("a smaller tile")));

@@ -19,8 +19,9 @@ struct Geometry {
   static constexpr int kStages = c.stages;
   static constexpr int kCluster = c.cluster;
   static constexpr bool kSquares = squares(C.shape.op, c);
-  static constexpr int kBytesA = kConsumers * kPanelBytes;
-  static constexpr int kStageBytes = stage_bytes(c);
+  static constexpr int kBytesA = rows_bytes(C.shape, c);
+  static constexpr int kStageBytes = stage_bytes(C.shape, c);
+  static constexpr bool kF32Weights = reads_f32_weights(C.shape, c);
   static constexpr int kStorePanels = store_panels(C.shape, c), kPanelBuffers = panel_buffers(C.shape);
   static constexpr int kSharedBytes = shared_bytes(C.shape, c);
   static constexpr int kReleasingWarps = 4 * kConsumers;  // of a block, for every stage

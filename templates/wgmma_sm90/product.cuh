@@ -17,6 +17,7 @@
 #include "wgmma_sm90/pipeline.cuh"
 #include "wgmma_sm90/store.cuh"
 #include "wgmma_sm90/triangle.cuh"
+#include "wgmma_sm90/weights_f32.cuh"
 
 namespace trigen::wgmma_sm90 {
 
@@ -42,7 +43,14 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Deal
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       const unsigned full = ring.full(at.stage);
       ptx::mbarrier_arrive_expect(full, G::kStageBytes);
-      if constexpr (G::kCluster == 1) {
+      if constexpr (G::kF32Weights) {
+#pragma unroll
+        for (int i = 0; i < G::kConsumers / G::kCluster; ++i) {
+          const int own = i + static_cast<int>(rank);
+          load_f32_weights<C>(ring.a(at.stage) + own * 2 * kPanelBytes, map_w, full, first + 64 * own, k,
+                              head);
+        }
+      } else if constexpr (G::kCluster == 1) {
 #pragma unroll
         for (int i = 0; i < G::kConsumers; ++i) {
           const int m = first + 64 * i;
@@ -92,18 +100,64 @@ __device__ __forceinline__ void load_masked(unsigned (&a)[4][4], unsigned source
   }
 }
 
-// One multiplying warpgroup.
+// The k blocks of one tile for one multiplying warpgroup. On return the products are complete and their
+// stages released. `edge`: the warpgroup's first row + diag.
 template <Kernel C>
-__device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geometry<C>>& ring, Deal deal,
-                                                 const Panels& panels, int tokens, int diag, int blocks,
-                                                 unsigned rank, unsigned group, const TensorMap& map_out) {
-  using G = Geometry<C>;
+__device__ __forceinline__ void multiply_weights(float (&sum)[C.config.tile_n / 2],
+                                                 const Ring<Geometry<C>>& ring,
+                                                 RingPosition<C.config.stages>& at, const Reach& reach,
+                                                 int edge, int blocks, unsigned group, unsigned warp,
+                                                 unsigned lane) {
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   constexpr Fill kFill = product_fill(C.shape);
   constexpr DType kType = C.shape.dtype;
   constexpr int kN = C.config.tile_n;
   constexpr int kStepA = kTransposed ? 2048 >> 4 : 32 >> 4;  // 16 elements of k, in units of the descriptor
   constexpr int kStepB = 2048 >> 4;
+  int held = -1;  // the stage that the newest unfinished group of products reads
+  for (int block = 0; block < reach.whole; ++block) {
+    ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+    const unsigned long long a = ptx::descriptor(ring.a(at.stage) + group * kPanelBytes, kPanelBytes);
+    const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      ptx::wgmma_ss<kType, kN, kTransposed, 1>(sum, a + i * kStepA, b + i * kStepB, block | i);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<1>();
+    if (held >= 0) ring.release(held, lane);
+    held = at.stage;
+    at.advance();
+  }
+  for (int block = reach.whole; block < reach.active; ++block) {
+    const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);
+    ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+    unsigned a[4][4];
+    load_masked<C>(a, ring.a(at.stage) + group * kPanelBytes, edge - k, warp, lane);
+    const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) ptx::wgmma_rs<kType, kN, 1>(sum, a[i], b + i * kStepB, block | i);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<1>();
+    if (held >= 0) ring.release(held, lane);
+    held = -1;
+    ptx::wgmma_wait<0>();  // the next block overwrites A's registers
+    ring.release(at.stage, lane);
+    at.advance();
+  }
+  ptx::wgmma_wait<0>();
+  if (held >= 0) ring.release(held, lane);
+}
+
+// One multiplying warpgroup.
+template <Kernel C>
+__device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geometry<C>>& ring, Deal deal,
+                                                 const Panels& panels, int tokens, int diag, int blocks,
+                                                 unsigned rank, unsigned group, const TensorMap& map_out) {
+  using G = Geometry<C>;
+  constexpr Fill kFill = product_fill(C.shape);
+  constexpr int kN = C.config.tile_n;
   // Known at compile time for the usual triangles: every row has a weight.
   constexpr bool kEmptyRows =
       C.shape.T == 0 || (C.shape.fill == Fill::kLower ? C.shape.diag < 0 : C.shape.diag > 0);
@@ -122,40 +176,10 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     const int first = row * C.config.tile_m + 64 * static_cast<int>(group);
     const int total = longest_reach<C>(row * C.config.tile_m, diag, blocks).active;
     const Reach reach(kFill, first, diag, blocks);
-    int held = -1;  // the stage that the newest unfinished group of products reads
-    for (int block = 0; block < reach.whole; ++block) {
-      ptx::mbarrier_wait(ring.full(at.stage), at.parity);
-      const unsigned long long a = ptx::descriptor(ring.a(at.stage) + group * kPanelBytes, kPanelBytes);
-      const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
-      ptx::wgmma_fence();
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        ptx::wgmma_ss<kType, kN, kTransposed, 1>(sum, a + i * kStepA, b + i * kStepB, block | i);
-      ptx::wgmma_commit();
-      ptx::wgmma_wait<1>();
-      if (held >= 0) ring.release(held, lane);
-      held = at.stage;
-      at.advance();
-    }
-    for (int block = reach.whole; block < reach.active; ++block) {
-      const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);
-      ptx::mbarrier_wait(ring.full(at.stage), at.parity);
-      unsigned a[4][4];
-      load_masked<C>(a, ring.a(at.stage) + group * kPanelBytes, first + diag - k, warp, lane);
-      const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
-      ptx::wgmma_fence();
-#pragma unroll
-      for (int i = 0; i < 4; ++i) ptx::wgmma_rs<kType, kN, 1>(sum, a[i], b + i * kStepB, block | i);
-      ptx::wgmma_commit();
-      ptx::wgmma_wait<1>();
-      if (held >= 0) ring.release(held, lane);
-      held = -1;
-      ptx::wgmma_wait<0>();  // the next block overwrites A's registers
-      ring.release(at.stage, lane);
-      at.advance();
-    }
-    ptx::wgmma_wait<0>();
-    if (held >= 0) ring.release(held, lane);
+    if constexpr (G::kF32Weights)
+      multiply_f32_weights<C>(sum, ring, at, reach, first + diag, blocks, group, warp, lane);
+    else
+      multiply_weights<C>(sum, ring, at, reach, first + diag, blocks, group, warp, lane);
     for (int block = reach.active; block < total; ++block) {  // only the other warpgroup multiplies these
       ptx::mbarrier_wait(ring.full(at.stage), at.parity);
       ring.release(at.stage, lane);

@@ -223,11 +223,29 @@ TEST(Geometry, SharedMemoryAsTheConfigsSay) {
   Config c{};
   c.tile_m = 128, c.tile_n = 256, c.tile_k = 64, c.warps_m = 8, c.warps_n = 1, c.stages = 4,
   c.cluster = c.blocks = 1;
-  EXPECT_EQ(stage_bytes(c), (128 + 256) * 64 * 2);
+  EXPECT_EQ(stage_bytes(Shape{}, c), (128 + 256) * 64 * 2);
   EXPECT_EQ(store_panels(Shape{}, c), 2);
   EXPECT_EQ(shared_bytes(Shape{}, c), 4 * 49152 + 2 * 2 * 8192 + 512);
   EXPECT_LE(shared_bytes(Shape{}, c), kSharedLimit);
   EXPECT_EQ(threads(c), 384);
+}
+
+TEST(Geometry, F32WeightsTakeTwiceTheRoomUnlessTheyArePacked) {
+  Config c{};
+  c.tile_m = 128, c.tile_n = 256, c.tile_k = 64, c.stages = 3, c.cluster = c.blocks = 1, c.vec_a = 8;
+  Shape shape{};
+  EXPECT_FALSE(reads_f32_weights(shape, c));
+  shape.wdtype = DType::kF32;
+  EXPECT_TRUE(reads_f32_weights(shape, c));
+  EXPECT_EQ(stage_bytes(shape, c), (2 * 128 + 256) * 64 * 2);
+  EXPECT_EQ(store_panels(shape, c), 2);
+  EXPECT_LE(shared_bytes(shape, c), kSharedLimit);
+  c.vec_a = 4;
+  EXPECT_TRUE(packs(shape, c));
+  EXPECT_FALSE(reads_f32_weights(shape, c));
+  EXPECT_EQ(stage_bytes(shape, c), (128 + 256) * 64 * 2);
+  shape.op = Op::kGradWeight, c.vec_a = 8;
+  EXPECT_FALSE(reads_f32_weights(shape, c));
 }
 
 TEST(Geometry, WhatTheBlocksOfAClusterShare) {

@@ -1,0 +1,146 @@
+// forward and grad_input with W in f32 beside 16-bit data (wgmma_sm90.h, reads_f32_weights): the ring holds W
+// as it is, and each multiplying warp rounds its own rows on the way to the registers that wgmma reads A
+// from: to nearest, ties to even, as the launch that packs W does.
+//
+// 64 x 64 weights are two boxes of 32 x 64, one after the other, rows of 128 bytes with the 128-byte swizzle:
+//   forward     box j holds k 32 j to 32 j + 31 (columns of W), its lines are the rows
+//   grad_input  box j holds rows 32 j to 32 j + 31 (columns of W), its lines are k
+#pragma once
+
+#include "ptx/memory.cuh"
+#include "ptx/wgmma.cuh"
+#include "wgmma_sm90/pipeline.cuh"
+#include "wgmma_sm90/triangle.cuh"
+
+namespace trigen::wgmma_sm90 {
+
+// The loading thread: weights of 64 rows from m on and k to k + 63; into all blocks of a cluster.
+template <Kernel C>
+__device__ __forceinline__ void load_f32_weights(unsigned target, const TensorMap& map, unsigned full, int m,
+                                                 int k, int head) {
+  constexpr bool kTransposed = C.shape.op == Op::kGradInput;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const int column = (kTransposed ? m : k) + 32 * j, row = kTransposed ? k : m;
+    if constexpr (C.config.cluster == 1)
+      ptx::tma_load(target + j * kPanelBytes, map, full, column, row, 0, head);
+    else
+      ptx::tma_load_multicast(target + j * kPanelBytes, map, full, 3, column, row, 0, head);
+  }
+}
+
+// What a thread reads of 64 x 64 weights as A's fragments, two m64k16 steps at a time. All banks are used
+// once: forward reads two words of k together, 8 bytes of 4 lines in one pass. A line and the next one have
+// the same pair of chunks there, so threads of odd lines read the two steps in the other order and swap them.
+// grad_input reads one word of every second line.
+template <Kernel C>
+struct F32Fragments {
+  static constexpr bool kTransposed = C.shape.op == Op::kGradInput;
+  static constexpr bool kLower = product_fill(C.shape) == Fill::kLower;
+  unsigned offset[2][2];  // bytes; forward: [step][k + 8], grad_input: [row + 8][k + 1]
+  int own;                // row - k of the thread's first element
+  bool odd;
+
+  __device__ __forceinline__ F32Fragments(unsigned warp, unsigned lane)
+      : own(static_cast<int>(16 * warp + lane / 4 - lane % 4 * 2)), odd(lane / 4 % 2) {
+#pragma unroll
+    for (unsigned i = 0; i < 2; ++i) {
+#pragma unroll
+      for (unsigned j = 0; j < 2; ++j) {
+        if constexpr (kTransposed) {
+          const unsigned line = lane % 4 * 2 + j, chunk = warp % 2 * 4 + 2 * i + lane / 16;
+          offset[i][j] = warp / 2 * kPanelBytes + line * 128 + ((chunk ^ line) << 4) + lane / 4 % 4 * 4;
+        } else {
+          const unsigned line = lane / 4, chunk = 4 * (i ^ (odd ? 1u : 0u)) + 2 * j + lane % 4 / 2;
+          offset[i][j] = (16 * warp + line) * 128 + ((chunk ^ line) << 4) + lane % 2 * 8;
+        }
+      }
+    }
+  }
+
+  // Steps 2 half and 2 half + 1 of the block at `source`.
+  __device__ __forceinline__ void load(unsigned (&a)[2][4], unsigned source, int half) const {
+    unsigned raw[2][4][2];  // [step][rows + 8 * (j % 2), k + 8 * (j / 2)][k, k + 1]
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if constexpr (kTransposed) {
+          const unsigned lines = source + (32 * half + 16 * i + j / 2 * 8) * 128;
+          ptx::load_shared<4>(&raw[i][j][0], lines + offset[j % 2][0]);
+          ptx::load_shared<4>(&raw[i][j][1], lines + offset[j % 2][1]);
+        } else {
+          ptx::load_shared<8>(raw[i][j], source + half * kPanelBytes + j % 2 * 1024 + offset[i][j / 2]);
+        }
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const unsigned first =
+                         pack<C.shape.dtype>(__uint_as_float(raw[0][j][0]), __uint_as_float(raw[0][j][1])),
+                     second =
+                         pack<C.shape.dtype>(__uint_as_float(raw[1][j][0]), __uint_as_float(raw[1][j][1]));
+      a[0][j] = !kTransposed && odd ? second : first;
+      a[1][j] = !kTransposed && odd ? first : second;
+    }
+  }
+
+  // What lies outside the triangle becomes zero, whatever it was. `edge`: the block's first row + diag - its
+  // first k.
+  __device__ __forceinline__ void mask(unsigned (&a)[2][4], int half, int edge) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int over = own + edge + j % 2 * 8 - 32 * half - 16 * i - j / 2 * 8;
+        if constexpr (kLower)
+          a[i][j] &= (over >= 0 ? 0xFFFFu : 0) | (over >= 1 ? 0xFFFF0000u : 0);
+        else
+          a[i][j] &= (over <= 0 ? 0xFFFFu : 0) | (over <= 1 ? 0xFFFF0000u : 0);
+      }
+    }
+  }
+};
+
+// The k blocks of one tile for one multiplying warpgroup, all but the last without a wait for their own
+// products: half of a block is read and rounded while the products of the half before run. On return the
+// products are complete and their stages released.
+template <Kernel C>
+__device__ __forceinline__ void multiply_f32_weights(float (&sum)[C.config.tile_n / 2],
+                                                     const Ring<Geometry<C>>& ring,
+                                                     RingPosition<C.config.stages>& at, const Reach& reach,
+                                                     int edge, int blocks, unsigned group, unsigned warp,
+                                                     unsigned lane) {
+  constexpr Fill kFill = product_fill(C.shape);
+  constexpr int kStepB = 2048 >> 4;
+  const F32Fragments<C> fragments(warp, lane);
+  int held = -1;  // the stage that unfinished products read
+  unsigned a[2][2][4];
+  for (int block = 0; block < reach.active; ++block) {
+    const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);
+    ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+    const unsigned source = ring.a(at.stage) + group * 2 * kPanelBytes;
+    const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      fragments.load(a[half], source, half);
+      if (block >= reach.whole) fragments.mask(a[half], half, edge - k);
+      ptx::pin(a[half][0]);
+      ptx::pin(a[half][1]);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        ptx::wgmma_rs<C.shape.dtype, C.config.tile_n, 1>(sum, a[half][i], b + (2 * half + i) * kStepB,
+                                                         block | half | i);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<1>();  // the half before: its registers are written next
+      if (half == 0 && held >= 0) ring.release(held, lane);
+    }
+    held = at.stage;
+    at.advance();
+  }
+  ptx::wgmma_wait<0>();
+  if (held >= 0) ring.release(held, lane);
+}
+
+}  // namespace trigen::wgmma_sm90
