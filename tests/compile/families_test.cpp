@@ -205,6 +205,44 @@ TEST(Wgmma, ProductsAreNotSerialised) {
   EXPECT_EQ(compiled, 30);
 }
 
+// f32 weights go through registers, two sets in turn: every tile, and the source for all sizes.
+TEST(Wgmma, ProductsWithF32WeightsAreNotSerialised) {
+  const Target* target = value_of(find_target("sm_90a"));
+  auto nvrtc = Nvrtc::choose(*target);
+  if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
+  const Family* family = value_of(find_family("wgmma_sm90"));
+  int compiled = 0;
+  for (const char* text :
+       {"forward,dtype=f16,B=32,T=1024,D=1024,wdtype=f32,epilogue=bias",
+        "forward,dtype=bf16,B=8,H=2,T=1000,D=1024,wdtype=f32,epilogue=bias+gelu+gate+residual",
+        "forward,dtype=bf16,B=32,T=512,D=512,fill=upper,diag=2,wdtype=f32",
+        "grad_input,dtype=bf16,B=32,T=1024,D=1024,wdtype=f32,epilogue=residual",
+        "grad_input,dtype=f16,B=8,H=4,T=1000,D=256,fill=upper,diag=-5,wdtype=f32"}) {
+    const Problem problem = value_of(parse_problem(text));
+    std::set<std::string> tiles;
+    for (const Config& config : family->configs(problem, *target)) {
+      if (config.vec_a != 8 ||
+          !tiles
+               .insert(std::to_string(config.tile_m) + "x" + std::to_string(config.tile_n) + ":" +
+                       std::to_string(config.cluster))
+               .second)
+        continue;
+      for (const bool generic : {false, true}) {
+        if (generic && config.tile_n != 256) continue;
+        const Candidate candidate{problem, target, family, config, generic};
+        SCOPED_TRACE(describe(candidate) + " " + text);
+        auto binary = compile(candidate, **nvrtc);
+        ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
+        EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
+        EXPECT_EQ(resources_of(*binary).spill_bytes, 0);
+        ++compiled;
+      }
+    }
+    EXPECT_GE(tiles.size(), 8u) << text;
+  }
+  EXPECT_GE(compiled, 45);
+}
+
 TEST(WgmmaTf32, ProductsAreNotSerialised) {
   const Target* target = value_of(find_target("sm_90a"));
   auto nvrtc = Nvrtc::choose(*target);

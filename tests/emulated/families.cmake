@@ -115,6 +115,20 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# f32 weights that the product reads itself.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(config 128x256:8:3:1 128x128:8:2:2 64x256:4:3:1 64x64:4:8:1)
+    string(REPLACE ":" ";" part ${config})
+    list(GET part 0 tile)
+    list(GET part 1 warps)
+    list(GET part 2 stages)
+    list(GET part 3 cluster)
+    string(REPLACE ":" "_" name ${config})
+    add_verify_test(f32_weights.${name} f32_weights
+                    --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x8x8,cluster=${cluster},blocks=1)
+  endforeach()
+endif()
+
 # Every family over op x data type x layout x taps x epilogue; says which cells a family does not serve.
 if(TARGET trigen_emulator AND TARGET trigen_tuner)
   trigen_test(emulated matrix_test DEPENDS trigen_tuner TIMEOUT 600
