@@ -55,11 +55,12 @@ class WgmmaTf32Sm90 final : public Family {
     if (c.stages < 2 || c.stages > 12)
       return text("stages=" + llvm::Twine(c.stages) + ": " + name() + " takes 2 to 12");
     if ((is_weight(p) ? wgmma_sm90::store_panels(kernel_shape(p), c) : geometry::store_panels(c)) < 1)
-      return text("stages=" + llvm::Twine(c.stages) + " of " +
-                  llvm::Twine(is_weight(p) ? wgmma_sm90::stage_bytes(kernel_shape(p), c) : geometry::stage_bytes(c)) +
-                  " B leave too little of " + llvm::Twine(geometry::kSharedLimit) +
-                  " B of shared memory to stage the output; try " +
-                  (c.stages > 2 ? "stages=" + llvm::Twine(c.stages - 1) : llvm::Twine("a smaller tile")));
+      return text(
+          "stages=" + llvm::Twine(c.stages) + " of " +
+          llvm::Twine(is_weight(p) ? wgmma_sm90::stage_bytes(kernel_shape(p), c) : geometry::stage_bytes(c)) +
+          " B leave too little of " + llvm::Twine(geometry::kSharedLimit) +
+          " B of shared memory to stage the output; try " +
+          (c.stages > 2 ? "stages=" + llvm::Twine(c.stages - 1) : llvm::Twine("a smaller tile")));
     if (c.raster < 0) return text("raster=" + llvm::Twine(c.raster) + " is negative; 0 is one section");
     if (!is_weight(p) && c.split_k > 1)
       return text("split_k=" + llvm::Twine(c.split_k) + " is for grad_weight only; try split_k=1");

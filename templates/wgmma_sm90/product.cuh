@@ -227,8 +227,8 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
                   .cluster = static_cast<int>(blockIdx.x) / G::kCluster,
                   .longest_last = product_fill(C.shape) == Fill::kLower};
   const Ring<G> ring = start<C>(map_w, map_in, *maps.output);
-  // Every thread waits, for what packs W and for what the stream ran before: some read operands, some write the
-  // output. Only then may the next launch start: it knows of this one's wait for those before.
+  // Every thread waits, for what packs W and for what the stream ran before: some read operands, some write
+  // the output. Only then may the next launch start: it knows of this one's wait for those before.
   ptx::wait_for_launches_before();
   ptx::let_next_launch_start();
 
