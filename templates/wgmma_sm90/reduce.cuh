@@ -73,21 +73,23 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
   ReduceShared& here = *reinterpret_cast<ReduceShared*>(wgmma_shared);
   Shares& shares = here.shares;
   ReduceItem& item = here.item;
-  // Items of a tile.
+  // Items of a tile, as a power of two.
+  static_assert(kRun == 2 && kNarrowSums == 128 * 128 && kReduceThreads == 256, "powers of two");
   const auto cut = [](bool narrow, int log) {
-    const int positions = (narrow ? kNarrowSums : kSums) / 4;
-    return log < 0 ? positions / (kRun * kReduceThreads) : positions / kReduceThreads << log;
+    return (narrow || kSums == kNarrowSums ? 4 : kSums == 2 * kNarrowSums ? 5 : 6) + log;
   };
+  static_assert(kSums == kNarrowSums || kSums == 2 * kNarrowSums || kSums == 4 * kNarrowSums);
   // The one of -1, 0, 1, 2, 3 that takes the least time: rounds of kLoads loads, an item's start counted
-  // as 12.
+  // as 12. Without divisions of 64 bits: where a block starts after the product has ended, all wait for this.
   const auto spread = [&](int parts, int tiles, bool narrow) {
-    long long least = 1ll << 60;
+    float least = 1e30f;
     int best = 0;
+#pragma unroll
     for (int log = -1; log <= 3; ++log) {
-      const long long items = static_cast<long long>(tiles) * cut(narrow, log);
+      const int items = schedule::min(tiles, 1 << 20) << cut(narrow, log);
       const int loads = log < 0 ? parts * kRun : (parts + (1 << log) - 1) >> log;
-      const long long cost =
-          (items + gridDim.x - 1) / gridDim.x * (schedule::ceil_div(loads, kLoads) * kLoads + 12);
+      const float cost = static_cast<float>(schedule::ceil_div(items, static_cast<int>(gridDim.x))) *
+                         static_cast<float>(schedule::ceil_div(loads, kLoads) * kLoads + 12);
       if (cost < least) least = cost, best = log;
     }
     return best;
@@ -97,8 +99,8 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
                           static_cast<int>(gridDim.x) / (reduce_blocks(C.config) * C.config.cluster));
     here.wide_log = spread(shares.split, shares.wide - shares.whole, false);
     here.narrow_log = shares.narrow ? spread(shares.sharers() / shares.narrow, shares.narrow, true) : 0;
-    here.wide_items = (shares.wide - shares.whole) * cut(false, here.wide_log);
-    here.tile_items = here.wide_items + shares.narrow * cut(true, here.narrow_log);
+    here.wide_items = (shares.wide - shares.whole) << cut(false, here.wide_log);
+    here.tile_items = here.wide_items + (shares.narrow << cut(true, here.narrow_log));
     here.items = here.tile_items + (C.shape.bias ? heads * shares.rows : 0);
   }
   __syncthreads();
@@ -114,8 +116,9 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
       const bool narrow = all >= wide_items;
       const int index = narrow ? all - wide_items : all;
       item.log = narrow ? here.narrow_log : here.wide_log;
-      const int each = cut(narrow, item.log), tile = index / each + (narrow ? 0 : shares.whole);
-      item.position = index % each * (item.log < 0 ? kRun * kReduceThreads : kReduceThreads >> item.log);
+      const int each = cut(narrow, item.log), tile = (index >> each) + (narrow ? 0 : shares.whole);
+      item.position =
+          (index & ((1 << each) - 1)) * (item.log < 0 ? kRun * kReduceThreads : kReduceThreads >> item.log);
       const Parts parts(shares, narrow, tile);
       item.parts = parts;
       item.source =
