@@ -59,6 +59,9 @@ struct Launch {
   // some thread of the launch in any case: whatever comes behind a launch takes it that those before it have
   // ended.
   bool early = false;
+  // Sees x, y and what has their shape as the launch kPackActivationsEntry left them in the workspace, and
+  // the workspace behind that.
+  bool packed = false;
   // Threads of a block that the registers are shared out for, where they are more than `block` has: what is
   // left on an SM takes blocks of the next launch. 0: as many as `block` has.
   uint32_t register_threads = 0;
@@ -78,7 +81,9 @@ llvm::StringRef entry_name(Op op);
 // "trigen_" + the name of the template's function.
 inline constexpr llvm::StringLiteral kReduceEntry = "trigen_reduce";      // after split_k > 1
 inline constexpr llvm::StringLiteral kPackEntry = "trigen_pack_weights";  // W into the workspace, first
-inline constexpr llvm::StringLiteral kSplitEntry = "trigen_split";        // operands into planes, first
+inline constexpr llvm::StringLiteral kPackActivationsEntry = "trigen_pack_activations";      // first
+inline constexpr llvm::StringLiteral kUnpackActivationsEntry = "trigen_unpack_activations";  // last
+inline constexpr llvm::StringLiteral kSplitEntry = "trigen_split";  // operands into planes, first
 
 // A thread block (a cluster where there are such) of the plan's product_launch that is counted for all of its
 // kind (generator/counts.h): which one, and its work.

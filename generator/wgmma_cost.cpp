@@ -9,6 +9,7 @@
 #include "generator/families/tile_family.h"
 #include "generator/families/weight_shares.h"
 #include "generator/limits.h"
+#include "templates/pack_activations.h"
 #include "templates/wgmma_tf32_sm90.h"
 
 namespace trigen {
@@ -70,10 +71,7 @@ struct Model {
       feed = counts->step.load_sectors * BlockCounts::kSectorBytes / fed;
       shared = counts->step.shared_wavefronts / target.clock_hz;
     }
-    // The copy engine moves 16 bytes at least; shorter vectors would go through threads.
-    const double shorter = !wide && c.vec_b < 8 ? 2 : 1;
-    return slower * shorter *
-           soft_max({std::max({tensor, feed, shared}), kLatencySeconds / std::max(1, c.stages - 1)});
+    return slower * soft_max({std::max({tensor, feed, shared}), kLatencySeconds / std::max(1, c.stages - 1)});
   }
   // Elements of a k block: 128 bytes.
   double depth() const { return 128.0 / static_cast<double>(element_size(p.dtype)); }
@@ -100,6 +98,18 @@ double pack_seconds(const Problem& p, const Config& c) {
   const double weights =
       static_cast<double>(p.H * p.K) * static_cast<double>(p.T) * static_cast<double>(p.T) / 2;
   return kPackSeconds + weights * (2 + static_cast<double>(element_size(p.wdtype))) / kPackBytes;
+}
+
+// The launches that copy activations into the workspace and back (templates/pack_activations.h): every byte
+// is read and written, from and to DRAM.
+double copy_seconds(const Problem& p, const Config& c, const DeviceModel& device) {
+  const Shape shape = kernel_shape(p);
+  if (!packing::packs_activations(shape, c)) return 0;
+  const double bytes = 2 * packing::Slots(shape).count * static_cast<double>(p.B * p.H) *
+                       static_cast<double>(p.T) * static_cast<double>(p.D) *
+                       static_cast<double>(element_size(p.dtype));
+  return (packing::unpacks(shape) ? 2 : 1) * kNextLaunchSeconds +
+         bytes / (device.dram_bytes_per_s * kDramEfficiency);
 }
 
 Load product_work(const Model& m) {
@@ -258,7 +268,8 @@ Prediction predict_wgmma_sm90(const Candidate& candidate, const DeviceModel& dev
   r.l2_s = w.feed_bytes / (kFeedBytes * device.sms);
   if (candidate.problem.op == Op::kGradWeight) r.dram_s += kRequestShare * r.l2_s;
   r.fixed_s = kLaunchSeconds + kStartSeconds + (candidate.config.cluster > 1 ? kClusterSeconds : 0) +
-              w.reduce_s + pack_seconds(candidate.problem, candidate.config);
+              w.reduce_s + pack_seconds(candidate.problem, candidate.config) +
+              copy_seconds(candidate.problem, candidate.config, device);
   r.seconds = r.fixed_s + soft_max({r.compute_s + r.tail_s, r.dram_s});
   name_limiter(r, "tensor");
   return r;

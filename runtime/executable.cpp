@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "runtime/tensor_map.h"
+#include "templates/pack_activations.h"
 
 namespace trigen {
 
@@ -166,6 +167,8 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
     step.maps = launch.maps;
     // Older drivers do not capture such launches; without the attribute griddepcontrol.wait returns at once.
     step.early = launch.early && driver.cuda_version() >= 12030;
+    step.packed = launch.packed;
+    executable->packs_ = executable->packs_ || launch.packed;
     if (!launch.maps.empty() && api.cuTensorMapEncodeTiled == nullptr)
       return make_error(
           ErrorKind::kDevice,
@@ -220,6 +223,12 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
   if (executable->steps_.empty())
     return make_error(ErrorKind::kInternal, what + ": the launch plan is empty");
   return std::shared_ptr<const Executable>(std::move(executable));
+}
+
+CUresult Executable::launch_packed(const Params& params, CUstream stream) const {
+  const Epilogue& e = candidate_.problem.epilogue;
+  const packing::Slots slots(e.pre, e.gate, e.residual);
+  return launch_steps(params, packing::packed_params(params, slots, candidate_.problem.dtype), stream);
 }
 
 CUresult Executable::launch_mapped(const Step& step, const Params& params, CUstream stream) const {

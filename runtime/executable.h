@@ -33,8 +33,22 @@ class Executable {
   // no sync; safe under stream capture and from several threads. Params must be checked already
   // (arguments.h).
   cuda::CUresult launch(const Params& params, cuda::CUstream stream) const {
-    void* arguments[] = {const_cast<Params*>(&params)};
+    if (packs_) return launch_packed(params, stream);
+    return launch_steps(params, params, stream);
+  }
+
+ private:
+  struct Step {
+    cuda::CUfunction function = nullptr;
+    uint32_t grid[3], block[3], cluster = 1, shared_bytes = 0;
+    bool early = false, packed = false;
+    llvm::SmallVector<MappedTensor, kMostMaps> maps;
+  };
+  // `packed`: what Launch::packed says.
+  cuda::CUresult launch_steps(const Params& own, const Params& packed, cuda::CUstream stream) const {
     for (const Step& step : steps_) {
+      const Params& params = step.packed ? packed : own;
+      void* arguments[] = {const_cast<Params*>(&params)};
       const auto result = !step.maps.empty() ? launch_mapped(step, params, stream)
                           : step.cluster > 1 || step.early
                               ? launch_with_attributes(step, arguments, stream)
@@ -45,14 +59,7 @@ class Executable {
     }
     return cuda::CUDA_SUCCESS;
   }
-
- private:
-  struct Step {
-    cuda::CUfunction function = nullptr;
-    uint32_t grid[3], block[3], cluster = 1, shared_bytes = 0;
-    bool early = false;
-    llvm::SmallVector<MappedTensor, kMostMaps> maps;
-  };
+  cuda::CUresult launch_packed(const Params& params, cuda::CUstream stream) const;
   // With tensor maps after Params, made on the stack for this run.
   cuda::CUresult launch_mapped(const Step& step, const Params& params, cuda::CUstream stream) const;
   cuda::CUresult launch_with_attributes(const Step& step, void** arguments, cuda::CUstream stream) const;
@@ -63,7 +70,7 @@ class Executable {
   const DriverApi* api_ = nullptr;
   cuda::CUcontext context_ = nullptr;
   std::vector<Step> steps_;
-  bool from_ptx_ = false;
+  bool from_ptx_ = false, packs_ = false;
   std::shared_ptr<void> module_;
 };
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "pack.cuh"
+#include "pack_activations.cuh"
 #include "wgmma_sm90/grad_weight.cuh"
 #include "wgmma_sm90/product.cuh"
 #include "wgmma_sm90/reduce.cuh"
@@ -34,6 +35,9 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& a, const T
 
 // The launch before a product whose W is packed: rows that are not aligned, or f32 where that is quicker.
 using packing::pack_weights;
+// Those around it where it cannot take the activations.
+using packing::pack_activations;
+using packing::unpack_activations;
 
 template <Kernel C>
 __device__ __forceinline__ void reduce(const Params& p) {

@@ -8,6 +8,16 @@ namespace trigen {
 // The launch that packs W into the workspace (templates/pack.h) ahead of a product that takes kPackedW.
 Launch pack_launch(const Problem& problem);
 
+// Activations that the copy engine cannot take are copied into the workspace and back by launches of their
+// own (templates/pack_activations.h), as the config says.
+bool packs_activations(const Problem& problem, const Config& config);
+// Not rows of 16-byte pieces along the features.
+bool needs_packed_activations(const Problem& problem);
+// What keeps those launches from serving the problem: "copies at most ...".
+std::optional<std::string> too_many_to_pack(const Problem& problem);
+// Puts them around the launches of a plan, whose workspace they move behind their own.
+void pack_activations(const Problem& problem, LaunchPlan& plan);
+
 const Family& wgmma_sm90_family();
 const Family& wgmma_tf32_sm90_family();
 const Family& wgmma_taps_sm90_family();

@@ -53,6 +53,9 @@ std::vector<int> weight_reads(const Problem& p) {
   return reads;
 }
 
+// Elements of one access to activations: of the copy engine, or single ones of the launches that pack them.
+int activation_vector(const Problem& p) { return needs_packed_activations(p) ? 1 : 8; }
+
 class WgmmaSm90 final : public Family {
  public:
   llvm::StringRef name() const override { return "wgmma_sm90"; }
@@ -102,7 +105,9 @@ class WgmmaSm90 final : public Family {
       return text("split_k=" + llvm::Twine(c.split_k) + " is for grad_weight only; try split_k=1");
     if (c.split_k < 1 || c.split_k > 65535)
       return text("split_k=" + llvm::Twine(c.split_k) + " is outside 1 to 65535");
-    const bool output = p.op != Op::kGradWeight ? c.vec_c == 8 : c.vec_c == 8 || c.vec_c == 2 || c.vec_c == 1;
+    const int activation = activation_vector(p);
+    const bool output =
+        p.op != Op::kGradWeight ? c.vec_c == activation : c.vec_c == 8 || c.vec_c == 2 || c.vec_c == 1;
     if (p.op == Op::kGradWeight && output && c.vec_c > weight_vector(p))
       return text("vec_c=" + llvm::Twine(c.vec_c) + ": walign=" + llvm::Twine(p.walign) + " allows " +
                   llvm::Twine(weight_vector(p)));
@@ -115,9 +120,13 @@ class WgmmaSm90 final : public Family {
                   llvm::Twine(pack_vector(p)) + ", powers of two" +
                   (may_read(p) ? ", and 8 without a packing launch" : "") +
                   "; try vec_a=" + llvm::Twine(weight_reads(p).front()));
-    if ((c.vec_a != 8 && !may_pack(p)) || c.vec_b != 8 || !output)
-      return text("vec=" + llvm::Twine(c.vec_a) + "x" + llvm::Twine(c.vec_b) + "x" + llvm::Twine(c.vec_c) +
-                  ": the copy engine moves 16 bytes; try vec=8x8x8");
+    const int a = p.op == Op::kGradWeight ? activation : may_pack(p) ? c.vec_a : 8;
+    if (c.vec_a != a || c.vec_b != activation || !output)
+      return text(
+          "vec=" + llvm::Twine(c.vec_a) + "x" + llvm::Twine(c.vec_b) + "x" + llvm::Twine(c.vec_c) +
+          ": the copy engine moves 16 bytes, and what it cannot take is packed by elements; try vec=" +
+          llvm::Twine(a) + "x" + llvm::Twine(activation) + "x" +
+          llvm::Twine(p.op == Op::kGradWeight ? weight_vector(p) : activation));
     if (c.blocks != 1)
       return text("blocks=" + llvm::Twine(c.blocks) +
                   ": registers are handed out for one block on an SM; try blocks=1");
@@ -137,8 +146,7 @@ class WgmmaSm90 final : public Family {
       for (const auto& t : kWeightTiles) {
         // Clusters share loads where a row tile of 256 is not mostly empty.
         if (t.cluster > 1 && p.T <= 128) continue;
-        Config c = config(128, t.tile_n, t.stages, t.cluster);
-        c.vec_c = weight_vector(p);
+        Config c = config(p, 128, t.tile_n, t.stages, t.cluster);
         const geometry::Shares shares = shares_of(p, target, c);
         std::set<int> splits = weight_splits(shares);
         // A block less than fills the machine often beats a last round that few have.
@@ -163,7 +171,7 @@ class WgmmaSm90 final : public Family {
       if (t.tile_m > 64 && p.T <= 64) continue;
       if (t.tile_n > 64 && t.tile_n / 128 >= panels) continue;
       for (int cluster : {1, 2}) {
-        Config c = config(t.tile_m, t.tile_n, t.stages, cluster);
+        Config c = config(p, t.tile_m, t.tile_n, t.stages, cluster);
         const int rows = geometry::row_tiles(c, static_cast<int>(p.T)),
                   clusters = std::max(1, target.sms / cluster);
         const int64_t columns = p.H * geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
@@ -190,9 +198,8 @@ class WgmmaSm90 final : public Family {
   std::optional<Config> generic_config(const Problem& p, const Target& target) const override {
     if (!serves(target) || reject_problem(p)) return std::nullopt;
     if (p.K > 1) return std::nullopt;  // one source for all sizes has one tap
-    Config c = config(128, 256, 4, 1);
-    if (p.op == Op::kGradWeight) c.vec_c = weight_vector(p);
-    c.vec_a = weight_reads(p).back();
+    Config c = config(p, 128, 256, 4, 1);
+    if (p.op != Op::kGradWeight) c.vec_a = weight_reads(p).back();
     if (p.op == Op::kGradWeight)
       c.split_k = p.T <= 512 ? 33 : p.T <= 1024 ? 8 : p.T <= 2048 ? 2 : 1;
     else
@@ -248,15 +255,19 @@ class WgmmaSm90 final : public Family {
                                .register_threads = geometry::admits_reduction(c) ? 1024u : 0u});
       plan.workspace_bytes = 4 * shares_of(p, target, c).workspace();
     }
+    if (packs_activations(p, c)) pack_activations(p, plan);
     return plan;
   }
 
   std::vector<Sample> samples(const Problem& p, const Target& target, const Config& c) const override {
+    if (packs_activations(p, c)) return {};  // several launches' work
     return wgmma_samples(*this, p, target, c);
   }
 
  private:
-  static Config config(int tile_m, int tile_n, int stages, int cluster) {
+  static Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster) {
+    const bool weight = p.op == Op::kGradWeight;
+    const int activation = activation_vector(p);
     return {.tile_m = tile_m,
             .tile_n = tile_n,
             .tile_k = 64,
@@ -265,9 +276,9 @@ class WgmmaSm90 final : public Family {
             .stages = stages,
             .split_k = 1,
             .raster = 0,
-            .vec_a = 8,
-            .vec_b = 8,
-            .vec_c = 8,
+            .vec_a = weight ? activation : 8,
+            .vec_b = activation,
+            .vec_c = weight ? weight_vector(p) : activation,
             .cluster = cluster,
             .blocks = 1};
   }
@@ -277,14 +288,10 @@ class WgmmaSm90 final : public Family {
     const auto no = [&](const llvm::Twine& why) { return text(name() + " " + why + "; use another family"); };
     if (p.op == Op::kDecode) return no("makes whole products, not the rows of decode");
     if (p.dtype == DType::kF32) return no("multiplies 16-bit data");
-    if (p.layout != Layout::kBTD)
-      return no("reads features that are contiguous, layout=bdt has contiguous tokens");
     if (p.op != Op::kGradWeight && (p.K != 1 || p.pad != 0))
       return no("makes K=1 with pad=0: the copy engine cannot shift by single elements");
-    if (p.align < 16)
-      return no("copies 16-byte pieces of x and y, align=" + llvm::Twine(p.align) + " does not give them");
-    if (p.op != Op::kGradWeight && !whole_pieces(p.D, p.dtype))
-      return no("writes 16-byte pieces, D=" + llvm::Twine(p.D) + " ends inside one");
+    if (needs_packed_activations(p))
+      if (const auto why = too_many_to_pack(p)) return no(*why);
     if (p.op == Op::kGradWeight)
       if (const auto why = too_many_shares(p, 64)) return no(*why);
     return std::nullopt;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config.h"
+#include "pack_activations.h"
 #include "ptx/cluster.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
@@ -26,7 +27,8 @@ struct Geometry {
   static constexpr int kSharedBytes = shared_bytes(C.shape, c);
   static constexpr int kReleasingWarps = 4 * kConsumers;  // of a block, for every stage
 
-  static_assert(C.shape.layout == Layout::kBTD, "features contiguous");
+  static_assert(C.shape.layout == Layout::kBTD || packing::packs_activations(C.shape, C.config),
+                "features contiguous");
   static_assert(C.shape.dtype != DType::kF32 ||
                     (C.shape.op == Op::kGradWeight && C.shape.math == Math::kTF32 && C.shape.K <= 1),
                 "16-bit data; grad_weight of one tap takes f32, too, multiplied as tf32");

@@ -1,0 +1,83 @@
+// Activations packed for the copy engine: sizes that host and kernel agree on. Plain C++, like config.h.
+//
+// Where x, y and what has their shape are not rows of 16-byte pieces along the features (odd D, pointers or
+// strides that are not aligned, layout bdt), a launch copies what the product reads into the workspace, and
+// another one copies what it writes back. In between the product works on slots at the start of the
+// workspace, one for each tensor, btd whatever the problem's layout: [B][H][T][pitch].
+#pragma once
+
+#include "config.h"
+#include "params.h"
+#include "schedule.h"
+
+namespace trigen::packing {
+
+inline constexpr int kLineBytes = 128;    // rows of a slot begin at multiples of it
+inline constexpr int kCopyThreads = 256;  // of both launches
+inline constexpr int kCopyWarps = kCopyThreads / 32;
+inline constexpr int kTileEdge = 64;  // bdt: rows and columns of what a block transposes
+inline constexpr int kSteps = 8;      // btd: a warp copies that many times its own width of a row
+
+TRIGEN_HOST_DEVICE constexpr int size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+// The config says so by a vector of x (dy) that is shorter than the copy engine's.
+TRIGEN_HOST_DEVICE constexpr bool packs_activations(const Shape& s, const Config& c) {
+  return c.vec_b * size_of(s.dtype) < 16;
+}
+// Does the product write activations?
+TRIGEN_HOST_DEVICE constexpr bool unpacks(const Shape& s) { return s.op != Op::kGradWeight; }
+
+// The number of each tensor's slot; -1: the problem has no such tensor.
+struct Slots {
+  int x = 0, y = 1, pre = -1, gate = -1, residual = -1, count = 2;
+  TRIGEN_HOST_DEVICE constexpr Slots(bool has_pre, bool has_gate, bool has_residual) {
+    if (has_pre) pre = count++;
+    if (has_gate) gate = count++;
+    if (has_residual) residual = count++;
+  }
+  TRIGEN_HOST_DEVICE constexpr explicit Slots(const Shape& s) : Slots(s.pre, s.gate, s.residual) {}
+};
+
+TRIGEN_HOST_DEVICE constexpr long long row_pitch(int D, DType dtype) {
+  const int line = kLineBytes / size_of(dtype);
+  return static_cast<long long>(schedule::ceil_div(D, line)) * line;
+}
+TRIGEN_HOST_DEVICE constexpr long long slot_bytes(int B, int H, int T, int D, DType dtype) {
+  return static_cast<long long>(B) * H * T * row_pitch(D, dtype) * size_of(dtype);
+}
+
+TRIGEN_HOST_DEVICE inline Activations slot_of(const Params& p, int slot, DType dtype) {
+  const long long pitch = row_pitch(p.D, dtype);
+  return {static_cast<char*>(p.workspace) + slot * slot_bytes(p.B, p.H, p.T, p.D, dtype), pitch * p.T * p.H,
+          pitch * p.T, pitch};
+}
+// What the launches between the two copies are given: the slots, and the workspace behind them.
+inline Params packed_params(const Params& p, const Slots& slots, DType dtype) {
+  Params packed = p;
+  packed.x = slot_of(p, slots.x, dtype);
+  packed.y = slot_of(p, slots.y, dtype);
+  if (slots.pre >= 0) packed.pre = slot_of(p, slots.pre, dtype);
+  if (slots.gate >= 0) packed.gate = slot_of(p, slots.gate, dtype);
+  if (slots.residual >= 0) packed.residual = slot_of(p, slots.residual, dtype);
+  packed.workspace = static_cast<char*>(p.workspace) + slots.count * slot_bytes(p.B, p.H, p.T, p.D, dtype);
+  return packed;
+}
+
+// Elements that a warp copies at once: one word for each thread.
+TRIGEN_HOST_DEVICE constexpr int warp_width(DType dtype) { return 128 / size_of(dtype); }
+// btd: pieces that a row is cut into, one for a warp.
+TRIGEN_HOST_DEVICE constexpr int row_pieces(int D, DType dtype) {
+  return schedule::ceil_div(D, kSteps * warp_width(dtype));
+}
+// Blocks of the launch for one tensor.
+TRIGEN_HOST_DEVICE constexpr long long copy_blocks(const Shape& s, int B, int H, int T, int D) {
+  const long long heads = static_cast<long long>(B) * H;
+  if (s.layout == Layout::kBDT)
+    return heads * schedule::ceil_div(T, kTileEdge) * schedule::ceil_div(D, kTileEdge);
+  return (heads * T * row_pieces(D, s.dtype) + kCopyWarps - 1) / kCopyWarps;
+}
+// The transposed tile in words; one more in a row keeps its columns off each other's banks.
+TRIGEN_HOST_DEVICE constexpr int copy_shared_bytes(const Shape& s) {
+  return s.layout == Layout::kBDT ? kTileEdge * (kTileEdge * size_of(s.dtype) / 4 + 1) * 4 : 0;
+}
+
+}  // namespace trigen::packing
