@@ -19,6 +19,9 @@ namespace {
 // A step's loads under load, from the first request to the last byte in shared memory: by cp.async and
 // through registers. Fitted to what an H200 took (tests/data/recordings).
 constexpr double kCopyCycles = 2300, kStagedCycles = 1500;
+// Where a thread loads single elements through registers: as many at a time, and what each such round takes.
+// mma_sm80 on an H200: 105 us for 16,512,1025, 249 us for 64,511,512 of layout bdt.
+constexpr double kSinglesAtOnce = 8, kSinglesCycles = 1500;
 constexpr double kSyncCycles = 30;            // one barrier per step
 constexpr double kBlockCycles = 1800;         // start of a block and its first loads
 constexpr double kSharedBytesPerCycle = 128;  // of one SM
@@ -183,7 +186,12 @@ double step_cycles(const Model& m, int blocks, double spill_bytes) {
   const double issue = hidden * (resident + 1) / resident;  // few warps leave gaps
   // Registers hold one tile on its way, shared memory stages - 1.
   const bool staged = m.a_staged() || m.b_staged();
-  const double latency = staged ? kStagedCycles : kCopyCycles / std::max(1, c.stages - 1);
+  double latency = staged ? kStagedCycles : kCopyCycles / std::max(1, c.stages - 1);
+  const auto rounds = [&](bool through_registers, double elements, int vec) {
+    return through_registers && vec == 1 ? std::ceil(elements / m.threads() / kSinglesAtOnce) : 0;
+  };
+  if (m.copies())
+    latency += kSinglesCycles * (rounds(m.a_staged(), a, c.vec_a) + rounds(m.b_staged(), b, c.vec_b));
   // A stage more hides a little more, even where the loads are hidden on average.
   return soft_max({blocks * issue + kSyncCycles, latency});
 }

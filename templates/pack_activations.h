@@ -51,7 +51,7 @@ TRIGEN_HOST_DEVICE inline Activations slot_of(const Params& p, int slot, DType d
           pitch * p.T, pitch};
 }
 // What the launches between the two copies are given: the slots, and the workspace behind them.
-inline Params packed_params(const Params& p, const Slots& slots, DType dtype) {
+TRIGEN_HOST_DEVICE inline Params packed_params(const Params& p, const Slots& slots, DType dtype) {
   Params packed = p;
   packed.x = slot_of(p, slots.x, dtype);
   packed.y = slot_of(p, slots.y, dtype);
