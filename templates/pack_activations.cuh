@@ -12,7 +12,7 @@ namespace trigen::packing {
 
 // Word `lane` of a run of `count` elements from `from` on, in two steps, so that a warp has many loads under
 // way. Of 16-bit types a word has the elements 2 * lane and + 1; where the run begins in the middle of a word
-// of memory, neighbours make it of two. What lies behind the run is not read; its value is any.
+// of memory, neighbours make it of two. What lies behind the run is not read, and zero here.
 template <DType kType>
 struct RunLoad {
   unsigned word = 0, first = 0;
@@ -65,8 +65,14 @@ __device__ __forceinline__ Storage<kType>* element(const Activations& t, long lo
   return static_cast<Storage<kType>*>(t.data) + (batch * t.batch + head * t.head + row * t.row + column);
 }
 
+// Of a slot's rows, an even number of features is written: kernels read pairs. The last may be a zero.
+template <bool kInto>
+__device__ __forceinline__ int written(int features) {
+  return kInto ? features + features % 2 : features;
+}
+
 // One tensor, features contiguous on both sides: every warp a piece of a row.
-template <Kernel C>
+template <Kernel C, bool kInto>
 __device__ __forceinline__ void copy_rows(const Activations& from, const Activations& to, int B, int heads,
                                           int tokens, int features) {
   constexpr DType kType = C.shape.dtype;
@@ -78,7 +84,8 @@ __device__ __forceinline__ void copy_rows(const Activations& from, const Activat
             head = static_cast<int>(both - static_cast<long long>(batch) * heads);
   if (batch >= B) return;
   const int column = static_cast<int>(index - all * pieces) * (kSteps * kWidth),
-            lane = static_cast<int>(threadIdx.x % 32), count = features - column;
+            lane = static_cast<int>(threadIdx.x % 32), count = features - column,
+            stored = written<kInto>(features) - column;
   const auto* const source = element<kType>(from, batch, head, token, column);
   auto* const target = element<kType>(to, batch, head, token, column);
   RunLoad<kType> load[kSteps];
@@ -88,12 +95,12 @@ __device__ __forceinline__ void copy_rows(const Activations& from, const Activat
 #pragma unroll
   for (int i = 0; i < kSteps; ++i)
     store_run<kType>(target + i * kWidth, load[i].take(source + i * kWidth, lane),
-                     schedule::min(count - i * kWidth, kWidth), lane);
+                     schedule::min(stored - i * kWidth, kWidth), lane);
 }
 
 // One tensor, transposed: a block has kTileEdge rows of `from`, whose columns become rows of `to`. `rows` and
 // `columns`: of the whole of `from`, of one head.
-template <Kernel C>
+template <Kernel C, bool kInto>
 __device__ __forceinline__ void copy_tile(const Activations& from, const Activations& to, int B, int heads,
                                           int rows, int columns) {
   constexpr DType kType = C.shape.dtype;
@@ -141,6 +148,7 @@ __device__ __forceinline__ void copy_tile(const Activations& from, const Activat
     }
   }
   __syncthreads();
+  const int stored = written<kInto>(rows);
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const int line = warp * kRows + i;
@@ -149,7 +157,7 @@ __device__ __forceinline__ void copy_tile(const Activations& from, const Activat
     for (int run = 0; run < kRuns; ++run)
       store_run<kType>(element<kType>(to, batch, head, column + line, row + run * kWidth),
                        copied_shared[line * kPitch + run * 32 + lane],
-                       schedule::min(rows - row - run * kWidth, kWidth), lane);
+                       schedule::min(stored - row - run * kWidth, kWidth), lane);
   }
 }
 
@@ -160,9 +168,9 @@ __device__ __forceinline__ void copy_activations(const Params& p, const Activati
   const Activations inside = slot_of(p, slot, C.shape.dtype);
   const Activations &from = kInto ? outside : inside, &to = kInto ? inside : outside;
   if constexpr (C.shape.layout == Layout::kBTD)
-    copy_rows<C>(from, to, p.B, heads, tokens, features);
+    copy_rows<C, kInto>(from, to, p.B, heads, tokens, features);
   else
-    copy_tile<C>(from, to, p.B, heads, kInto ? features : tokens, kInto ? tokens : features);
+    copy_tile<C, kInto>(from, to, p.B, heads, kInto ? features : tokens, kInto ? tokens : features);
 }
 
 // What the product reads: of forward x, gate, residual; of grad_input dy, residual; of grad_weight x, dy.

@@ -5,6 +5,7 @@
 // dx; grad_weight dy, x, dW.
 #pragma once
 
+#include "pack_activations.cuh"
 #include "wgmma_sm90/grad_weight.cuh"
 #include "wgmma_sm90/reduce.cuh"
 #include "wgmma_tf32_sm90/pack.cuh"
@@ -20,6 +21,10 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& a, const T
   else
     run_product<C>(p, a, b, output);
 }
+
+// The launches around products that the copy engine cannot feed.
+using packing::pack_activations;
+using packing::unpack_activations;
 
 template <Kernel C>
 __device__ __forceinline__ void reduce(const Params& p) {

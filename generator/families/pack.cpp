@@ -24,8 +24,7 @@ bool packs_activations(const Problem& p, const Config& c) {
 }
 
 bool needs_packed_activations(const Problem& p) {
-  return p.align < 16 || p.layout != Layout::kBTD ||
-         (p.op != Op::kGradWeight && !whole_pieces(p.D, p.dtype));
+  return p.align < 16 || p.layout != Layout::kBTD || (p.op != Op::kGradWeight && !whole_pieces(p.D, p.dtype));
 }
 
 std::optional<std::string> too_many_to_pack(const Problem& p) {
@@ -49,12 +48,12 @@ void pack_activations(const Problem& p, LaunchPlan& plan) {
               .block = {packing::kCopyThreads, 1, 1},
               .cluster = 1,
               .shared_bytes = static_cast<uint32_t>(packing::copy_shared_bytes(shape)),
-              .maps = {}};
+              .maps = {},
+              .early = true};
   plan.launches.insert(plan.launches.begin(), copy);
   if (written > 0) {
     copy.entry = kUnpackActivationsEntry.str();
     copy.grid[1] = static_cast<uint32_t>(written);
-    copy.early = true;
     plan.launches.push_back(copy);
   }
   plan.workspace_bytes += tensors * packing::slot_bytes(B, H, T, D, p.dtype);

@@ -27,6 +27,9 @@ int weight_vector(const Problem& p) {
 // elements.
 int matrix_vector(const Problem& p) { return p.op == Op::kGradInput || p.walign < 16 ? 1 : 4; }
 
+// Elements of one access to activations: of the copy engine, or single ones of the launches that pack them.
+int activation_vector(const Problem& p) { return needs_packed_activations(p) ? 1 : 4; }
+
 // Blocks are persistent: one on every SM, fewer when there is less to do.
 uint32_t grid_of(const Problem& p, const Target& target, const Config& c) {
   const int64_t clusters = std::max(1, target.sms / c.cluster);
@@ -185,6 +188,7 @@ class WgmmaTf32Sm90 final : public Family {
                                .register_threads = wgmma_sm90::admits_reduction(c) ? 1024u : 0u});
       plan.workspace_bytes = 4 * weight_shares(p, c, static_cast<int>(grid)).workspace();
     }
+    if (packs_activations(p, c)) pack_activations(p, plan);
     return plan;
   }
 
@@ -199,8 +203,8 @@ class WgmmaTf32Sm90 final : public Family {
             .split_k = 1,
             .raster = 0,
             .vec_a = matrix_vector(p),
-            .vec_b = 4,
-            .vec_c = 4,
+            .vec_b = activation_vector(p),
+            .vec_c = activation_vector(p),
             .cluster = cluster,
             .blocks = 1};
   }
@@ -213,8 +217,8 @@ class WgmmaTf32Sm90 final : public Family {
             .stages = stages,
             .split_k = 1,
             .raster = 0,
-            .vec_a = 4,
-            .vec_b = 4,
+            .vec_a = activation_vector(p),
+            .vec_b = activation_vector(p),
             .vec_c = weight_vector(p),
             .cluster = cluster,
             .blocks = 1};
@@ -225,13 +229,9 @@ class WgmmaTf32Sm90 final : public Family {
     const auto no = [&](const llvm::Twine& why) { return text(name() + " " + why + "; use another family"); };
     if (p.op == Op::kDecode) return no("makes whole products, not the rows of decode");
     if (p.dtype != DType::kF32 || p.math != Math::kTF32) return no("multiplies f32 data with math=tf32");
-    if (p.layout != Layout::kBTD)
-      return no("reads features that are contiguous, layout=bdt has contiguous tokens");
     if (p.K != 1 || p.pad != 0) return no("makes K=1 with pad=0");
-    if (p.align < 16)
-      return no("copies 16-byte pieces, align=" + llvm::Twine(p.align) + " does not give them");
-    if (!is_weight(p) && !whole_pieces(p.D, p.dtype))
-      return no("writes 16-byte pieces, D=" + llvm::Twine(p.D) + " ends inside one");
+    if (needs_packed_activations(p))
+      if (const auto why = too_many_to_pack(p)) return no(*why);
     if (is_weight(p))
       if (const auto why = too_many_shares(p, 32)) return no(*why);
     if (!is_weight(p) && matrix_vector(p) == 1 && (p.T > 65535 * geometry::kPackEdge || p.H > 65535))
@@ -265,15 +265,17 @@ class WgmmaTf32Sm90 final : public Family {
     return std::nullopt;
   }
   std::optional<std::string> reject_vectors(const Problem& p, const Config& c) const {
-    const int a = is_weight(p) ? 4 : matrix_vector(p);
-    const bool output = is_weight(p) ? c.vec_c == 8 || c.vec_c == 2 || c.vec_c == 1 : c.vec_c == 4;
+    const int activation = activation_vector(p), a = is_weight(p) ? activation : matrix_vector(p);
+    const bool output = is_weight(p) ? c.vec_c == 8 || c.vec_c == 2 || c.vec_c == 1 : c.vec_c == activation;
     if (is_weight(p) && output && c.vec_c > weight_vector(p))
       return text("vec_c=" + llvm::Twine(c.vec_c) + ": walign=" + llvm::Twine(p.walign) + " allows " +
                   llvm::Twine(weight_vector(p)));
-    if (c.vec_a != a || c.vec_b != 4 || !output)
-      return text("vec=" + llvm::Twine(c.vec_a) + "x" + llvm::Twine(c.vec_b) + "x" + llvm::Twine(c.vec_c) +
-                  ": the copy engine moves 16 bytes; try vec=" + llvm::Twine(a) + "x4x" +
-                  (is_weight(p) ? llvm::Twine(weight_vector(p)) : llvm::Twine(4)));
+    if (c.vec_a != a || c.vec_b != activation || !output)
+      return text(
+          "vec=" + llvm::Twine(c.vec_a) + "x" + llvm::Twine(c.vec_b) + "x" + llvm::Twine(c.vec_c) +
+          ": the copy engine moves 16 bytes, and what it cannot take is packed by elements; try vec=" +
+          llvm::Twine(a) + "x" + llvm::Twine(activation) + "x" +
+          llvm::Twine(is_weight(p) ? weight_vector(p) : activation));
     return std::nullopt;
   }
 };

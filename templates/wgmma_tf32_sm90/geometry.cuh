@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config.h"
+#include "pack_activations.h"
 #include "wgmma_sm90/pipeline.cuh"
 #include "wgmma_tf32_sm90.h"
 
@@ -31,7 +32,8 @@ struct Geometry {
   static constexpr int kReleasingWarps = 4 * kConsumers + (kMasks ? kMaskingWarps : 0);
 
   static_assert(C.shape.dtype == DType::kF32 && C.shape.math == Math::kTF32 &&
-                    C.shape.wdtype == DType::kF32 && C.shape.layout == Layout::kBTD,
+                    C.shape.wdtype == DType::kF32 &&
+                    (C.shape.layout == Layout::kBTD || packing::packs_activations(C.shape, C.config)),
                 "f32 data multiplied as tf32, features contiguous");
   static_assert(C.shape.K <= 1 && C.shape.pad == 0, "one tap");
   static_assert(c.tile_n == 64 || c.tile_n == 128, "one or two warpgroups of 64 features");
