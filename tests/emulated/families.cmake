@@ -129,6 +129,12 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# Activations copied into the workspace and back.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  add_verify_test(copied copied --family wgmma_sm90)
+  add_verify_test(copied.tf32 copied_tf32 --family wgmma_tf32_sm90)
+endif()
+
 # Every family over op x data type x layout x taps x epilogue; says which cells a family does not serve.
 if(TARGET trigen_emulator AND TARGET trigen_tuner)
   trigen_test(emulated matrix_test DEPENDS trigen_tuner TIMEOUT 600

@@ -67,14 +67,10 @@ std::string missing(const std::string& family, const Cell& cell) {
   if (family == "mma_sm80") return sixteen || cell.type == "tf32" ? "" : "multiplies f16, bf16 and tf32";
   if (family == "wgmma_sm90")
     return !sixteen                   ? "multiplies f16 and bf16"
-           : !contiguous              ? "reads contiguous features"
            : product && cell.taps > 1 ? "has taps in grad_weight only"
                                       : "";
   if (family == "wgmma_tf32_sm90")
-    return cell.type != "tf32" ? "multiplies tf32"
-           : !contiguous       ? "reads contiguous features"
-           : cell.taps > 1     ? "has one tap"
-                               : "";
+    return cell.type != "tf32" ? "multiplies tf32" : cell.taps > 1 ? "has one tap" : "";
   if (family == "wgmma_split_sm90")
     return cell.type != "f16x3" ? "multiplies f32 as planes of f16"
            : !contiguous        ? "reads contiguous features"
