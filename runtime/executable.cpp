@@ -236,8 +236,8 @@ CUresult Executable::launch_mapped(const Step& step, const Params& params, CUstr
   void* arguments[1 + kMostMaps] = {const_cast<Params*>(&params)};
   const Problem& problem = candidate_.problem;
   for (size_t i = 0; i < step.maps.size(); ++i) {
-    const CUresult result =
-        encode_tensor_map(*api_, step.maps[i], problem.dtype, problem.wdtype, params, &maps[i]);
+    const CUresult result = encode_tensor_map(*api_, step.maps[i], problem.dtype, problem.wdtype,
+                                              step.packed ? Layout::kBTD : problem.layout, params, &maps[i]);
     if (result != CUDA_SUCCESS) return result;
     arguments[i + 1] = &maps[i];
   }

@@ -65,13 +65,14 @@ Mapping mapping_of(MappedTensor tensor) {
 }  // namespace
 
 CUresult encode_tensor_map(const DriverApi& api, MappedTensor tensor, DType dtype, DType wdtype,
-                           const Params& params, CUtensorMap* map) {
+                           Layout layout, const Params& params, CUtensorMap* map) {
   if (tensor == MappedTensor::kPackedW) return encode_packed(api, dtype, params, map);
   const Mapping m = mapping_of(tensor);
   const Activations& a = activations_of(tensor, m.x, params);
   const auto T = static_cast<unsigned long long>(params.T), H = static_cast<unsigned long long>(params.H);
-  const unsigned long long extents[4] = {m.weights ? T : static_cast<unsigned long long>(params.D), T,
-                                         m.weights ? 1 : H,
+  const auto D = static_cast<unsigned long long>(params.D);
+  const bool tokens = layout == Layout::kBDT && !m.weights;  // contiguous
+  const unsigned long long extents[4] = {m.weights || tokens ? T : D, tokens ? D : T, m.weights ? 1 : H,
                                          m.weights ? H : static_cast<unsigned long long>(params.B)};
   const DType type = m.weights ? wdtype : dtype;
   const bool wide = type == DType::kF32;

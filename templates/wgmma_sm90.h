@@ -26,6 +26,10 @@ TRIGEN_HOST_DEVICE constexpr bool packs(const Shape& s, const Config& c) {
 TRIGEN_HOST_DEVICE constexpr bool reads_f32_weights(const Shape& s, const Config& c) {
   return s.op != Op::kGradWeight && s.dtype != DType::kF32 && s.wdtype == DType::kF32 && !packs(s, c);
 }
+// layout bdt as it lies, K-major as the product's B; what is staged of the output is transposed.
+TRIGEN_HOST_DEVICE constexpr bool contiguous_tokens(const Shape& s, const Config& c) {
+  return s.layout == Layout::kBDT && c.vec_b == 8;
+}
 TRIGEN_HOST_DEVICE constexpr int rows_bytes(const Shape& s, const Config& c) {  // A's in a stage
   return consumers(c) * (reads_f32_weights(s, c) ? 2 : 1) * kPanelBytes;
 }

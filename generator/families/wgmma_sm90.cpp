@@ -54,7 +54,14 @@ std::vector<int> weight_reads(const Problem& p) {
 }
 
 // Elements of one access to activations: of the copy engine, or single ones of the launches that pack them.
-int activation_vector(const Problem& p) { return needs_packed_activations(p) ? 1 : 8; }
+// Contiguous tokens are read and written as they lie in rows of 16-byte pieces, where nothing but the output
+// has x's shape.
+bool reads_tokens(const Problem& p) {
+  return p.layout == Layout::kBDT && p.op != Op::kGradWeight && p.align >= 16 && whole_pieces(p.T, p.dtype) &&
+         !geometry::exchanges(kernel_shape(p));
+}
+bool packs_any(const Problem& p) { return needs_packed_activations(p) && !reads_tokens(p); }
+int activation_vector(const Problem& p) { return packs_any(p) ? 1 : 8; }
 
 class WgmmaSm90 final : public Family {
  public:
@@ -290,7 +297,7 @@ class WgmmaSm90 final : public Family {
     if (p.dtype == DType::kF32) return no("multiplies 16-bit data");
     if (p.op != Op::kGradWeight && (p.K != 1 || p.pad != 0))
       return no("makes K=1 with pad=0: the copy engine cannot shift by single elements");
-    if (needs_packed_activations(p))
+    if (packs_any(p))
       if (const auto why = too_many_to_pack(p)) return no(*why);
     if (p.op == Op::kGradWeight)
       if (const auto why = too_many_shares(p, 64)) return no(*why);

@@ -20,6 +20,10 @@ struct Geometry {
   static constexpr int kStages = c.stages;
   static constexpr int kCluster = c.cluster;
   static constexpr bool kSquares = squares(C.shape.op, c);
+  static constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
+  static constexpr int kMajorB = kTokens ? 0 : 1;  // forward, grad_input: 0 is K-major
+  static constexpr int kStepB =
+      kTokens ? 32 >> 4 : 2048 >> 4;  // 16 elements of k, in units of the descriptor
   static constexpr int kBytesA = rows_bytes(C.shape, c);
   static constexpr int kStageBytes = stage_bytes(C.shape, c);
   static constexpr bool kF32Weights = reads_f32_weights(C.shape, c);
@@ -27,8 +31,9 @@ struct Geometry {
   static constexpr int kSharedBytes = shared_bytes(C.shape, c);
   static constexpr int kReleasingWarps = 4 * kConsumers;  // of a block, for every stage
 
-  static_assert(C.shape.layout == Layout::kBTD || packing::packs_activations(C.shape, C.config),
-                "features contiguous");
+  static_assert(C.shape.layout == Layout::kBTD || packing::packs_activations(C.shape, C.config) ||
+                    (C.shape.op != Op::kGradWeight && !exchanges(C.shape)),
+                "features contiguous, or tokens without other tensors than the output");
   static_assert(C.shape.dtype != DType::kF32 ||
                     (C.shape.op == Op::kGradWeight && C.shape.math == Math::kTF32 && C.shape.K <= 1),
                 "16-bit data; grad_weight of one tap takes f32, too, multiplied as tf32");

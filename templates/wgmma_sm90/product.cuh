@@ -64,7 +64,8 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Deal
       }
 #pragma unroll
       for (int i = 0; i < G::kPanels; ++i)
-        ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_in, full, feature[i], k, head, batch[i]);
+        ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_in, full, G::kTokens ? k : feature[i],
+                      G::kTokens ? feature[i] : k, head, batch[i]);
       at.advance();
     }
   }
@@ -113,7 +114,7 @@ __device__ __forceinline__ void multiply_weights(float (&sum)[C.config.tile_n / 
   constexpr DType kType = C.shape.dtype;
   constexpr int kN = C.config.tile_n;
   constexpr int kStepA = kTransposed ? 2048 >> 4 : 32 >> 4;  // 16 elements of k, in units of the descriptor
-  constexpr int kStepB = 2048 >> 4;
+  constexpr int kStepB = Geometry<C>::kStepB, kMajorB = Geometry<C>::kMajorB;
   int held = -1;  // the stage that the newest unfinished group of products reads
   for (int block = 0; block < reach.whole; ++block) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
@@ -122,7 +123,7 @@ __device__ __forceinline__ void multiply_weights(float (&sum)[C.config.tile_n / 
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      ptx::wgmma_ss<kType, kN, kTransposed, 1>(sum, a + i * kStepA, b + i * kStepB, block | i);
+      ptx::wgmma_ss<kType, kN, kTransposed, kMajorB>(sum, a + i * kStepA, b + i * kStepB, block | i);
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
     if (held >= 0) ring.release(held, lane);
@@ -137,7 +138,7 @@ __device__ __forceinline__ void multiply_weights(float (&sum)[C.config.tile_n / 
     const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < 4; ++i) ptx::wgmma_rs<kType, kN, 1>(sum, a[i], b + i * kStepB, block | i);
+    for (int i = 0; i < 4; ++i) ptx::wgmma_rs<kType, kN, kMajorB>(sum, a[i], b + i * kStepB, block | i);
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
     if (held >= 0) ring.release(held, lane);
@@ -198,7 +199,8 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
       } else {
         int batch, feature;
         panels.locate(panel + i, batch, feature);
-        output.store(sum + 32 * i, map_out, feature, first, head, batch,
+        output.store(sum + 32 * i, map_out, G::kTokens ? first : feature, G::kTokens ? feature : first, head,
+                     batch,
                      [&](const float* v, int, unsigned(&r)[2]) { finish(v, nullptr, nullptr, r, nullptr); });
       }
     }

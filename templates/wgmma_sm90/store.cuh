@@ -105,7 +105,8 @@ struct OutputPanels {
       : base(ring.base + G::kStages * G::kStageBytes + g * G::kStorePanels * kPanelBytes), group(g) {}
 
   // Stores 64 columns, whose 32 sums a thread begin at `sum`. finish(four sums, column, words): the two words
-  // of columns `column`, + 1 in rows lane / 4 and lane / 4 + 8 of the warp.
+  // of columns `column`, + 1 in rows lane / 4 and lane / 4 + 8 of the warp. With contiguous tokens the
+  // columns are the rows of what is stored.
   template <class Finish>
   __device__ __forceinline__ void store(const float* sum, const TensorMap& map, int c0, int c1, int c2,
                                         int c3, const Finish& finish) {
@@ -120,8 +121,13 @@ struct OutputPanels {
       finish(sum + 8 * j, 16 * j + lane % 4 * 2, left);
       finish(sum + 8 * j + 4, 16 * j + 8 + lane % 4 * 2, right);
       // 128-byte swizzle: 16-byte chunk ^ row % 8.
-      ptx::stmatrix_x4(target + line * 128 + (((2 * j + lane / 16) ^ (line & 7)) << 4), left[0], left[1],
-                       right[0], right[1]);
+      if constexpr (G::kTokens)
+        ptx::stmatrix_x4_trans(target + (16 * j + lane % 8 + lane / 16 * 8) * 128 +
+                                   (((2 * warp + lane / 8 % 2) ^ (lane & 7)) << 4),
+                               left[0], left[1], right[0], right[1]);
+      else
+        ptx::stmatrix_x4(target + line * 128 + (((2 * j + lane / 16) ^ (line & 7)) << 4), left[0], left[1],
+                         right[0], right[1]);
     }
     ptx::fence_async_shared();
     ptx::named_barrier(1 + group, 128);

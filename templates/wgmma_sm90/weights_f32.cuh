@@ -112,7 +112,7 @@ __device__ __forceinline__ void multiply_f32_weights(float (&sum)[C.config.tile_
                                                      int edge, int blocks, unsigned group, unsigned warp,
                                                      unsigned lane) {
   constexpr Fill kFill = product_fill(C.shape);
-  constexpr int kStepB = 2048 >> 4;
+  constexpr int kStepB = Geometry<C>::kStepB;
   const F32Fragments<C> fragments(warp, lane);
   int held = -1;  // the stage that unfinished products read
   unsigned a[2][2][4];
@@ -130,8 +130,8 @@ __device__ __forceinline__ void multiply_f32_weights(float (&sum)[C.config.tile_
       ptx::wgmma_fence();
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        ptx::wgmma_rs<C.shape.dtype, C.config.tile_n, 1>(sum, a[half][i], b + (2 * half + i) * kStepB,
-                                                         block | half | i);
+        ptx::wgmma_rs<C.shape.dtype, C.config.tile_n, Geometry<C>::kMajorB>(
+            sum, a[half][i], b + (2 * half + i) * kStepB, block | half | i);
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();  // the half before: its registers are written next
       if (half == 0 && held >= 0) ring.release(held, lane);
