@@ -19,7 +19,7 @@ namespace trigen {
 // A tensor that a launch passes as a tensor map after Params, for the bulk tensor copies of sm_90 and later.
 // Made anew by the runtime for every run: 4 axes, boxes of 64 rows of 128 bytes (64 elements of 16 bits, 32
 // of f32), 128-byte swizzle.
-//   kX, kY           Params::x, y       (d, t, h, b)
+//   kX, kY           Params::x, y       (d, t, h, b); bdt as it lies: (t, d, h, b)
 //   kPre, kGate, kResidual              Params' fields of these names, as kX
 //   kW               Params::w          (s, t, 1, h)
 //   kPackedRoundedW  Params::workspace, f32: W (s, t, 1, h) or its transpose (t, s, 1, h), as the launch

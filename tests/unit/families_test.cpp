@@ -130,6 +130,54 @@ TEST(Families, SplitConfigsAreLegal) {
   EXPECT_GT(served, 100);
 }
 
+// Launches that copy activations stand around those that see the copies; their slots are whole lines, in
+// front of the rest of the workspace.
+TEST(Families, ActivationsArePackedWhereTheCopyEngineCannotTakeThem) {
+  const Target& target = *llvm::cantFail(find_target("sm_90a"));
+  const auto entries = [&](const char* family_name, const char* text, int64_t slots) {
+    const Problem p = problem(text);
+    const Family& family = *llvm::cantFail(find_family(family_name));
+    const auto configs = family.configs(p, target);
+    if (configs.empty()) return std::string("none");
+    const LaunchPlan plan = family.launch_plan(p, target, configs.front());
+    std::string list;
+    for (const Launch& launch : plan.launches) {
+      EXPECT_EQ(launch.packed,
+                slots > 0 && launch.entry != kPackActivationsEntry && launch.entry != kUnpackActivationsEntry)
+          << text << launch.entry;
+      list += (list.empty() ? "" : " ") + launch.entry.substr(sizeof("trigen_") - 1);
+    }
+    EXPECT_GE(plan.workspace_bytes, slots) << text;
+    EXPECT_LE(plan.workspace_bytes, slots + (int64_t{32} << 20)) << text;
+    return list;
+  };
+  constexpr int64_t kSlot = int64_t{16} * 512 * 1088 * 2;
+  EXPECT_EQ(entries("wgmma_sm90", "forward,dtype=f16,B=16,T=512,D=1024", 0), "forward");
+  EXPECT_EQ(entries("wgmma_sm90", "forward,dtype=f16,B=16,T=512,D=1025", 2 * kSlot),
+            "pack_activations forward unpack_activations");
+  EXPECT_EQ(entries("wgmma_sm90", "forward,dtype=f16,B=16,T=511,D=1025,epilogue=pre+gate+residual",
+                    5 * (kSlot / 512 * 511)),
+            "pack_activations pack_weights forward unpack_activations");
+  EXPECT_EQ(entries("wgmma_sm90", "grad_weight,dtype=f16,B=16,T=512,D=1025", 2 * kSlot),
+            "pack_activations grad_weight reduce");
+  EXPECT_EQ(entries("wgmma_sm90", "forward,dtype=f16,B=16,T=512,D=1088,align=8", 2 * kSlot),
+            "pack_activations forward unpack_activations");
+  // Rows of features may be read, not written, where they end inside 16 bytes.
+  EXPECT_EQ(entries("wgmma_sm90", "forward,dtype=f16,B=16,T=512,D=1084,align=16", 2 * kSlot),
+            "pack_activations forward unpack_activations");
+  // bdt lies as the product takes it where tokens come in 16-byte pieces and nothing else has x's shape.
+  EXPECT_EQ(entries("wgmma_sm90", "forward,dtype=f16,B=16,T=512,D=1025,layout=bdt", 0), "forward");
+  EXPECT_EQ(
+      entries("wgmma_sm90", "grad_input,dtype=f16,B=16,T=511,D=1025,layout=bdt", 2 * (kSlot / 512 * 511)),
+      "pack_activations pack_weights grad_input unpack_activations");
+  EXPECT_EQ(
+      entries("wgmma_sm90", "grad_input,dtype=f16,B=16,T=512,D=1025,layout=bdt,epilogue=residual", 3 * kSlot),
+      "pack_activations grad_input unpack_activations");
+  EXPECT_EQ(entries("wgmma_tf32_sm90", "grad_input,dtype=f32,B=16,T=512,D=1025,math=tf32",
+                    2 * (kSlot / 1088 * 1056 * 2)),
+            "pack_activations pack_weights grad_input unpack_activations");
+}
+
 TEST(Families, WidestVectorsFollowAlignmentAndContiguity) {
   const auto widest = [](const char* text) {
     const Vectors v = widest_vectors(problem(text));
