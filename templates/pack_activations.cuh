@@ -71,6 +71,22 @@ __device__ __forceinline__ int written(int features) {
   return kInto ? features + features % 2 : features;
 }
 
+// kSteps runs, of which `count` elements are there and `stored` are written. kWhole: all, and one more behind
+// them, so that nothing has to be compared.
+template <DType kType, bool kWhole>
+__device__ __forceinline__ void copy_piece(const Storage<kType>* source, Storage<kType>* target, int count,
+                                           int stored, int lane) {
+  constexpr int kWidth = warp_width(kType);
+  RunLoad<kType> load[kSteps];
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i)
+    load[i].issue(source + i * kWidth, kWhole ? kWidth + 1 : schedule::min(count - i * kWidth, kWidth), lane);
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i)
+    store_run<kType>(target + i * kWidth, load[i].take(source + i * kWidth, lane),
+                     kWhole ? kWidth : schedule::min(stored - i * kWidth, kWidth), lane);
+}
+
 // One tensor, features contiguous on both sides: every warp a piece of a row.
 template <Kernel C, bool kInto>
 __device__ __forceinline__ void copy_rows(const Activations& from, const Activations& to, int B, int heads,
@@ -88,77 +104,131 @@ __device__ __forceinline__ void copy_rows(const Activations& from, const Activat
             stored = written<kInto>(features) - column;
   const auto* const source = element<kType>(from, batch, head, token, column);
   auto* const target = element<kType>(to, batch, head, token, column);
-  RunLoad<kType> load[kSteps];
-#pragma unroll
-  for (int i = 0; i < kSteps; ++i)
-    load[i].issue(source + i * kWidth, schedule::min(count - i * kWidth, kWidth), lane);
-#pragma unroll
-  for (int i = 0; i < kSteps; ++i)
-    store_run<kType>(target + i * kWidth, load[i].take(source + i * kWidth, lane),
-                     schedule::min(stored - i * kWidth, kWidth), lane);
+  if (count > kSteps * kWidth)
+    copy_piece<kType, true>(source, target, count, stored, lane);
+  else
+    copy_piece<kType, false>(source, target, count, stored, lane);
 }
 
+// A block's tile of a transposed tensor.
+struct TilePlace {
+  int batch, head, row, column;
+  __device__ __forceinline__ TilePlace(int heads, int rows, int columns) {
+    const int across = schedule::ceil_div(columns, kTileEdge), down = schedule::ceil_div(rows, kTileEdge);
+    const long long both = blockIdx.x / (static_cast<long long>(across) * down);
+    const int tile = static_cast<int>(blockIdx.x - both * across * down);
+    batch = static_cast<int>(both / heads);
+    head = static_cast<int>(both - static_cast<long long>(batch) * heads);
+    row = tile / across * kTileEdge;
+    column = tile % across * kTileEdge;
+  }
+};
+
 // One tensor, transposed: a block has kTileEdge rows of `from`, whose columns become rows of `to`. `rows` and
-// `columns`: of the whole of `from`, of one head.
+// `columns`: of the whole of `from`, of one head. 16-bit elements: rows of shared memory hold the words of
+// memory as they lie, so that element c of a row is half word c, or c + 1 where the row begins inside a word.
 template <Kernel C, bool kInto>
 __device__ __forceinline__ void copy_tile(const Activations& from, const Activations& to, int B, int heads,
                                           int rows, int columns) {
   constexpr DType kType = C.shape.dtype;
-  constexpr bool kWide = kType == DType::kF32;
-  constexpr int kWidth = warp_width(kType), kRows = kTileEdge / kCopyWarps, kRuns = kTileEdge / kWidth;
-  constexpr int kPitch = kTileEdge / (kWide ? 1 : 2) + 1;  // words of a row in shared memory
+  constexpr int kRows = kTileEdge / kCopyWarps, kPitch = kTileEdge / 2 + 1;  // words
   extern __shared__ __align__(16) unsigned copied_shared[];
-  const int across = schedule::ceil_div(columns, kTileEdge), down = schedule::ceil_div(rows, kTileEdge);
-  const long long both = blockIdx.x / (static_cast<long long>(across) * down);
-  const int tile = static_cast<int>(blockIdx.x - both * across * down),
-            batch = static_cast<int>(both / heads),
-            head = static_cast<int>(both - static_cast<long long>(batch) * heads);
-  if (batch >= B) return;
-  const int row = tile / across * kTileEdge, column = tile % across * kTileEdge;
-  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  auto* const halves = reinterpret_cast<unsigned short*>(copied_shared);
+  const TilePlace tile(heads, rows, columns);
+  if (tile.batch >= B) return;
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32),
+            line = warp * kRows;  // of the tile
+  const auto shift = RunLoad<kType>::shift;
+  const Storage<kType>* const source = element<kType>(from, tile.batch, tile.head, tile.row, tile.column);
+  const int count = columns - tile.column, least = tile.column > 0 ? -1 : 0;
+  unsigned word[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const auto* const own = source + (line + r) * from.row;
+    const int at = 2 * lane - shift(own);
+    word[r] = 0;
+    if (tile.row + line + r >= rows) continue;
+    if (at >= least && at + 1 < count) {
+      ptx::load_global<4>(&word[r], own + at);
+    } else if (at >= 0 && at < count) {
+      ptx::load_global<2>(&word[r], own + at);
+    } else if (at == -1) {
+      ptx::load_global<2>(&word[r], own);
+      word[r] <<= 16;
+    }
+  }
+  // The last element of a row that begins inside a word, one row for each of the first lanes.
+  unsigned last = 0;
+  const auto* const mine = source + (line + lane % kRows) * from.row;
+  const bool has_last = lane < kRows && shift(mine);
+  if (has_last && tile.row + line + lane < rows && kTileEdge <= count)
+    ptx::load_global<2>(&last, mine + kTileEdge - 1);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) copied_shared[(line + r) * kPitch + lane] = word[r];
+  if (has_last) copied_shared[(line + lane) * kPitch + kPitch - 1] = last;
+  __syncthreads();
 
-  RunLoad<kType> load[kRows][kRuns];
-  const auto source = [&](int r, int run) {
-    return element<kType>(from, batch, head, row + warp * kRows + r, column + run * kWidth);
+  // `line` is now a column of the tile. A lane makes words of rows 2 * lane and + 1, one more where the row
+  // of `to` begins inside a word. Half of the lanes read the second one first: 32 rows, 32 banks.
+  const int end = schedule::min(written<kInto>(rows) - tile.row, kTileEdge), swaps = lane / 16;
+  Storage<kType>* const target = element<kType>(to, tile.batch, tile.head, tile.column, tile.row);
+  const auto at = [&](int row, int c) {
+    return (row * kPitch * 2) + c + (kInto ? shift(source + row * from.row) : 0);
   };
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    auto* const own = target + (line + i) * to.row;
+    const int row = 2 * lane + (kInto ? 0 : shift(own)), next = schedule::min(row + 1, kTileEdge - 1);
+    if (tile.column + line + i >= columns) continue;
+    const unsigned one = halves[at(swaps ? next : row, line + i)],
+                   other = halves[at(swaps ? row : next, line + i)];
+    const unsigned both = __byte_perm(one, other, swaps ? 0x1054 : 0x5410);
+    if (row + 1 < end)
+      ptx::store_global<4>(own + row, &both);
+    else if (row < end)
+      ptx::store_global<2>(own + row, &both);
+  }
+  if constexpr (!kInto) {  // the first element of such rows
+    auto* const own = target + (line + lane % kRows) * to.row;
+    if (lane < kRows && shift(own) && tile.column + line + lane < columns) {
+      const unsigned first = halves[at(0, line + lane)];
+      ptx::store_global<2>(own, &first);
+    }
+  }
+}
+
+// f32: a run of a row is a word for each lane.
+template <Kernel C, bool kInto>
+__device__ __forceinline__ void copy_wide_tile(const Activations& from, const Activations& to, int B,
+                                               int heads, int rows, int columns) {
+  constexpr DType kType = C.shape.dtype;
+  constexpr int kRows = kTileEdge / kCopyWarps, kRuns = kTileEdge / 32, kPitch = kTileEdge + 1;  // words
+  extern __shared__ __align__(16) unsigned copied_shared[];
+  const TilePlace tile(heads, rows, columns);
+  if (tile.batch >= B) return;
+  const int line = static_cast<int>(threadIdx.x / 32) * kRows, lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
 #pragma unroll
-    for (int run = 0; run < kRuns; ++run)
-      if (row + warp * kRows + r < rows)
-        load[r][run].issue(source(r, run), schedule::min(columns - column - run * kWidth, kWidth), lane);
-  if constexpr (kWide) {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r)
-#pragma unroll
-      for (int run = 0; run < kRuns; ++run)
-        copied_shared[(run * kWidth + lane) * kPitch + warp * kRows + r] = load[r][run].word;
-  } else {
-    // Two rows at once: words of two columns become words of two rows. Half of the lanes write their even
-    // column first, so that 32 columns reach 32 banks.
-    const int odd = lane / 16;
-#pragma unroll
-    for (int r = 0; r < kRows; r += 2) {
-      const unsigned low = load[r][0].take(source(r, 0), lane),
-                     high = load[r + 1][0].take(source(r + 1, 0), lane);
-      const unsigned even_column = (low & 0xFFFF) | high << 16, odd_column = low >> 16 | (high & 0xFFFF0000);
-      unsigned* const at = copied_shared + 2 * lane * kPitch + (warp * kRows + r) / 2;
-      at[odd * kPitch] = odd ? odd_column : even_column;
-      at[(1 - odd) * kPitch] = odd ? even_column : odd_column;
+    for (int run = 0; run < kRuns; ++run) {
+      const int column = 32 * run + lane;
+      unsigned word = 0;
+      if (tile.row + line + r < rows && tile.column + column < columns)
+        ptx::load_global<4>(
+            &word, element<kType>(from, tile.batch, tile.head, tile.row + line + r, tile.column + column));
+      copied_shared[column * kPitch + line + r] = word;
     }
-  }
   __syncthreads();
-  const int stored = written<kInto>(rows);
 #pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-    const int line = warp * kRows + i;
-    if (column + line >= columns) continue;
+  for (int i = 0; i < kRows; ++i)
 #pragma unroll
-    for (int run = 0; run < kRuns; ++run)
-      store_run<kType>(element<kType>(to, batch, head, column + line, row + run * kWidth),
-                       copied_shared[line * kPitch + run * 32 + lane],
-                       schedule::min(stored - row - run * kWidth, kWidth), lane);
-  }
+    for (int run = 0; run < kRuns; ++run) {
+      const int row = 32 * run + lane;
+      if (tile.column + line + i < columns && tile.row + row < written<kInto>(rows))
+        ptx::store_global<4>(
+            element<kType>(to, tile.batch, tile.head, tile.column + line + i, tile.row + row),
+            &copied_shared[(line + i) * kPitch + row]);
+    }
 }
 
 template <Kernel C, bool kInto>
@@ -169,6 +239,8 @@ __device__ __forceinline__ void copy_activations(const Params& p, const Activati
   const Activations &from = kInto ? outside : inside, &to = kInto ? inside : outside;
   if constexpr (C.shape.layout == Layout::kBTD)
     copy_rows<C, kInto>(from, to, p.B, heads, tokens, features);
+  else if constexpr (C.shape.dtype == DType::kF32)
+    copy_wide_tile<C, kInto>(from, to, p.B, heads, kInto ? features : tokens, kInto ? tokens : features);
   else
     copy_tile<C, kInto>(from, to, p.B, heads, kInto ? features : tokens, kInto ? tokens : features);
 }
