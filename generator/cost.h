@@ -18,6 +18,9 @@ struct Resources {
   int spill_bytes = 0;  // spill stores + loads
   int stack_bytes = 0;
   int static_shared = 0;  // bytes
+  // More than a few registers that a loop can do without: what nobody has measured should not spill so much.
+  bool spills() const { return spill_bytes > kFewSpills; }
+  static constexpr int kFewSpills = 32;
 };
 
 // The device to predict for: the target's model device, or one that was queried.

@@ -68,7 +68,7 @@ Prediction predict_decode(const Candidate& candidate, const DeviceModel& device,
   // The last wave leaves SMs idle.
   r.tail_s = r.dram_s * std::max(0.0, std::min(1.0, device.sms / blocks) - 0.5) * 0.5;
   r.fixed_s = kLaunchSeconds + (c.split_k > 1 ? kNextLaunchSeconds : 0);
-  const double spills = resources && resources->spill_bytes > 0 ? 1.3 : 1;
+  const double spills = resources && resources->spills() ? 1.3 : 1;
   r.seconds = r.fixed_s + r.tail_s + spills * soft_max({r.dram_s, r.compute_s, r.l2_s});
   name_limiter(r, "fma");
   return r;

@@ -251,7 +251,7 @@ Load weight_work(Model m) {
 Prediction predict_wgmma_sm90(const Candidate& candidate, const DeviceModel& device,
                               const std::optional<Resources>& resources,
                               const std::optional<Counts>& counts) {
-  const double slower = resources && resources->spill_bytes > 0 ? 1.2 + resources->spill_bytes / 1000.0 : 1;
+  const double slower = resources && resources->spills() ? 1.2 + resources->spill_bytes / 1000.0 : 1;
   const Model m{candidate.problem,          candidate.config, *candidate.target, device, slower,
                 counts ? &*counts : nullptr};
   const Load w = candidate.problem.op == Op::kGradWeight  ? weight_work(m)

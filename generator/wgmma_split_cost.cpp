@@ -85,7 +85,7 @@ Prediction predict_wgmma_split_sm90(const Candidate& candidate, const DeviceMode
   const Target& target = *candidate.target;
   double step = 3.0 * 2 * c.tile_m * c.tile_n * 64 / (target.mma16_flops / target.sms * kTensorShare);
   if (c.stages < 3) step *= kTwoStages;
-  if (resources && resources->spill_bytes > 0) step *= 1.2 + resources->spill_bytes / 1000.0;
+  if (resources && resources->spills()) step *= 1.2 + resources->spill_bytes / 1000.0;
   const Load w =
       p.op == Op::kGradWeight ? weight_work(p, c, target.sms, step) : product_work(p, c, target.sms, step);
   const double scale =

@@ -34,7 +34,7 @@ Prediction predict_weight(const Candidate& candidate, const DeviceModel& device,
   const Problem& p = candidate.problem;
   const Target& target = *candidate.target;
   const weight::Shares shares(kernel_shape(p), static_cast<int>(p.B), target.sms);
-  const double slower = resources && resources->spill_bytes > 0 ? 1.2 + resources->spill_bytes / 1000.0 : 1;
+  const double slower = resources && resources->spills() ? 1.2 + resources->spill_bytes / 1000.0 : 1;
   const double step =
       2.0 * kPanel * kPanel * kPanel * weight::kGroupTaps / (target.mma16_flops / target.sms * kWeightShare);
   const double scale =
@@ -69,7 +69,7 @@ Prediction predict_wgmma_taps_sm90(const Candidate& candidate, const DeviceModel
   const int clusters = static_cast<int>(
       std::min<int64_t>(std::max(1, target.sms / std::max(1, c.cluster)), int64_t{rows} * columns));
   const int diag = static_cast<int>(p.op == Op::kGradInput ? -p.diag : p.diag);
-  const double slower = resources && resources->spill_bytes > 0 ? 1.2 + resources->spill_bytes / 1000.0 : 1;
+  const double slower = resources && resources->spills() ? 1.2 + resources->spill_bytes / 1000.0 : 1;
   const double rate = target.mma16_flops / target.sms * kTensorShare;
   const double activation = p.epilogue.act == Activation::kGELU   ? 1.5
                             : p.epilogue.act == Activation::kSiLU ? 0.75

@@ -5,7 +5,7 @@
 //   so that the global latency
 //                 passes under the arithmetic between the two
 //   cut           staged; vectors whose features are shifted are cut out of the two aligned vectors that they
-//   overlap batched       single 16-bit elements, too many registers to stage: store() moves them eight at a
+//   overlap batched       single 16-bit elements, too many registers to stage: store() moves them sixteen at a
 //   time
 //
 // Layout gives the place of an element: byte(strided, contiguous), and kVectors when vectors along the
@@ -44,7 +44,7 @@ class Loader {
   static constexpr int kPasses = kPassR * kPassC;
   static constexpr bool kCut = Operand::kCutsVectors;
   static_assert(!kAsync || (!kCut && kTaps == 1), "cp.async neither shifts nor spreads");
-  static constexpr bool kBatched = !kAsync && kVec * kBytes<kDType> < 4 && kPasses > 8;
+  static constexpr bool kBatched = !kAsync && kVec * kBytes<kDType> < 4 && kPasses > 16;
   // Rows that stay the same for all tiles: of a linear operand the first address stands for all; else the
   // coordinates are kept while they are few, and decoded again where they would take too many registers.
   static constexpr bool kKeepsFirst = Operand::kContiguousIsK && Operand::kLinear;
@@ -143,7 +143,7 @@ class Loader {
 
  private:
   static constexpr int kColumns = kChunks > kThreads ? kThreads : kChunks;
-  static constexpr int kBatch = 8;
+  static constexpr int kBatch = 16;
   static_assert(!kBatched || kPasses % kBatch == 0, "passes are powers of two");
 
   // What the vectors of one tile share.

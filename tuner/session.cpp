@@ -461,7 +461,7 @@ llvm::Error Session::search_batches(std::unique_ptr<BuildQueue> queue, std::vect
       note_cache(binary.cache_problem);
       row.resources = resources_of(binary.binary);
       row.predicted_s = predict(candidates_[index], device_->model(), row.resources).seconds;
-      if (row.resources.spill_bytes > 0) {
+      if (row.resources.spills()) {
         row.outcome = Outcome::kSpilled;
         search_.failed(index);
         spilled.emplace_back(index, std::move(binary.binary));

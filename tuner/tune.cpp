@@ -102,7 +102,7 @@ llvm::Error predict_choice(Session& session) {
         binaries[at] = std::move(built->binary);
         row.resources = resources_of(binaries[at]);
         row.predicted_s = predict(candidates[at], model, row.resources).seconds;
-        row.outcome = row.resources.spill_bytes > 0 ? Outcome::kSpilled : Outcome::kRanked;
+        row.outcome = row.resources.spills() ? Outcome::kSpilled : Outcome::kRanked;
         good += row.outcome == Outcome::kRanked ? 1 : 0;
         session.note_cache(built->cache_problem);
       }

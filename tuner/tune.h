@@ -19,7 +19,7 @@ namespace trigen {
 enum class Outcome {
   kNotTried,  // the search stopped before it
   kNotBuilt,  // the compiler refused it; note has the text
-  kSpilled,   // registers spill to memory: passed over
+  kSpilled,   // more than a few registers spill to memory: passed over
   kWrong,     // its result is not the reference's: never chosen; note says where
   kFailed,    // the device refused or broke off the run
   kRanked,    // compiled and ranked by the model with the compiler's report

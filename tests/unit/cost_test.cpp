@@ -110,7 +110,7 @@ TEST(CostModel, FirstChoicesLeaveRoomForRegisters) {
       // Sums alone take tile_m * tile_n / threads registers.
       const Config& c = candidate.config;
       EXPECT_LE(c.tile_m * c.tile_n / (32 * c.warps_m * c.warps_n), 128);
-      EXPECT_LT(unreported, seconds_of(candidate, Resources{.registers = 255, .spill_bytes = 16}));
+      EXPECT_LT(unreported, seconds_of(candidate, Resources{.registers = 255, .spill_bytes = 48}));
     });
 }
 
