@@ -24,12 +24,13 @@ constexpr double kFeedBytes = 70e9;       // per second from the L2 into one SM,
 constexpr double kFeedWidth = 64;         // bytes a clock into one SM, however few work
 constexpr double kLatencySeconds = 1e-6;  // of a load under load
 constexpr double kTileSeconds = 1.5e-6;   // of an output tile of 128 x 256: drain, conversion, stores
+constexpr double kEnoughSms = 0.7;        // share of the SMs that keeps the memory busy
 constexpr double kReduceSeconds =
     2e-6;  // the second kernel with nothing to add: its blocks wait beside the product
 constexpr double kPartBytes = 2e12;  // per second: partial sums through the L2
 // Of the requests of grad_weight's product to the L2, what its reads of DRAM take longer for: blocks of one
 // row tile ask for the same rows at nearly the same time, before they have come.
-constexpr double kRequestShare = 0.35;
+constexpr double kRequestShare = 0.4;
 constexpr double kDramEfficiency = 0.92;
 constexpr double kUsableL2 = 0.5;
 // Of a panel as large as the L2, what a walk over it finds missing there: a share that grows with the panel.
@@ -239,7 +240,8 @@ Load weight_work(Model m) {
   }
   w.mean = (s.wide * (depth * wide + tile) + s.narrow * (depth * narrow + kTileSeconds)) / s.blocks;
   w.longest = std::max(w.longest, w.mean);
-  w.dram_bytes = count_work(p).min_bytes + parts / 2;
+  // Few SMs ask for less at a time.
+  w.dram_bytes = (count_work(p).min_bytes + parts / 2) * std::sqrt(std::max(1.0, kEnoughSms / m.busy));
   w.feed_bytes =
       depth * 128 * (s.wide * (squares(p.op, m.c) ? 512.0 : 128.0 * pair + m.c.tile_n) + s.narrow * 256.0);
   w.reduce_s = m.c.split_k > 1 || m.c.tile_n > 128 ? kReduceSeconds + parts / kPartBytes : 0;

@@ -54,13 +54,10 @@ class MmaSm80 final : public TileFamily {
         t.tile_k = tile_k;
         out.push_back(t);
       }
-    // Short contexts: rows that a taller tile would leave empty are rows of other blocks' loads in flight.
-    if (p.T <= 32)
+    // Short contexts: rows that a taller tile leaves empty are other blocks' loads in flight.
+    if (p.T <= 32 && p.op != Op::kGradWeight)
       for (int tile_k : {unit, 2 * unit})
-        for (TileChoice t : {TileChoice{32, 128, 0, 1, 4, 4},
-                             {32, 256, 0, 1, 4, 2},
-                             {32, 64, 0, 1, 2, 8},
-                             {32, 32, 0, 1, 2, 8}}) {
+        for (TileChoice t : {TileChoice{32, 128, 0, 1, 4, 4}, {32, 256, 0, 1, 4, 2}, {32, 64, 0, 1, 2, 8}}) {
           t.tile_k = tile_k;
           out.push_back(t);
         }

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# compute-sanitizer's tools over every kernel family on this machine's Hopper: the emulated device's problem lists (tests/emulated),
+# each with its family, tiles that small problems are not given among them. About a minute on 16 cores. Fails where a result is wrong or a tool reports.
+# Usage: scripts/sanitize.sh [tools...]     (memcheck racecheck initcheck synccheck)
+# Environment: TRIGEN_PROGRAM (build/trigen), COMPUTE_SANITIZER, TRIGEN_CACHE (build/sanitize/kernels.db). Logs: build/sanitize.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+program=${TRIGEN_PROGRAM:-build/trigen}
+sanitizer=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)}
+[ -x "$sanitizer" ] || { echo "sanitize: no compute-sanitizer on the path or under /usr/local/cuda; name it in COMPUTE_SANITIZER" >&2; exit 2; }
+logs=build/sanitize
+mkdir -p "$logs" && rm -f "$logs"/*.log
+export TRIGEN_CACHE=${TRIGEN_CACHE:-$logs/kernels.db}
+tools=("$@")
+[ $# -gt 0 ] || tools=(memcheck racecheck initcheck synccheck)
+
+# name, list, options of `trigen verify`
+runs='all problems --families all --generic
+gaps sm90a --families all
+wgmma_sm90 exchange --limit 3e8 --family wgmma_sm90 --config tile=128x256x64,warps=8x1,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1
+wgmma_sm90_pairs exchange --limit 3e8 --family wgmma_sm90 --config tile=128x128x64,warps=8x1,stages=5,splitk=1,vec=8x8x8,cluster=2,blocks=1
+grad_weight grad_weight --family wgmma_sm90 --config tile=128x128x64,warps=8x1,stages=5,splitk=7,vec=8x8x8,cluster=1,blocks=1
+grad_weight_pairs grad_weight --family wgmma_sm90 --config tile=128x256x64,warps=8x1,stages=4,splitk=3,vec=8x8x8,cluster=2,blocks=1
+grad_weight_squares grad_weight --family wgmma_sm90 --config tile=128x128x64,warps=8x1,stages=6,splitk=4,vec=8x8x8,cluster=4,blocks=1
+wgmma_taps_sm90 taps --limit 2e8 --family wgmma_taps_sm90 --config tile=256x128x64,warps=1x8,stages=4,splitk=1,vec=1x8x8,cluster=2,blocks=1
+wgmma_taps_sm90_odd taps_odd --limit 2e8 --family wgmma_taps_sm90
+wgmma_taps_sm90_weight taps_weight --limit 2e8 --family wgmma_taps_sm90
+wgmma_tf32_sm90_forward tf32_forward --family wgmma_tf32_sm90
+wgmma_tf32_sm90_packed tf32_packed --family wgmma_tf32_sm90 --config tile=256x128x32,warps=1x8,stages=4,splitk=1,vec=1x4x4,cluster=2,blocks=1
+wgmma_tf32_sm90_grad_input tf32_grad_input --family wgmma_tf32_sm90
+wgmma_tf32_sm90_grad_weight tf32_grad_weight --family wgmma_tf32_sm90
+wgmma_split_sm90 split --family wgmma_split_sm90'
+
+check() { # name tool list options...
+  local name=$1 tool=$2 list=$3 log=$logs/$2.$1.log result=passed
+  shift 3
+  "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 10 "$program" verify --no-jit --problems "tests/emulated/problems${list:+_$list}.txt" "$@" >"$log" 2>&1 || result=failed
+  # Racecheck takes a bulk copy for a store of the thread that asks for it and does not follow the mbarrier that says when it has come
+  # (copies by tensor maps it leaves out): scales of wgmma_split_sm90 that a later stage overwrites. The emulated device follows both.
+  if [ "$result $name $tool" = "failed wgmma_split_sm90 racecheck" ] && grep -q ' 0 failed' "$log"; then result="passed (known reports)"; fi
+  echo "$tool $name: $result; $(grep -E 'passed, ' "$log" | tail -1)"
+  [ "$result" != failed ] || touch "$logs/failed"
+}
+
+rm -f "$logs/failed"
+while read -r name list options; do
+  [ "$list" != problems ] || list=
+  # shellcheck disable=SC2086
+  "$program" verify --build-only --arch sm_90a --problems "tests/emulated/problems${list:+_$list}.txt" $options >"$logs/build.$name.log" 2>&1 || echo "sanitize: not built, see $logs/build.$name.log" >&2
+done <<<"$runs"
+for tool in "${tools[@]}"; do
+  while read -r name list options; do
+    [ "$list" != problems ] || list=
+    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+    # shellcheck disable=SC2086
+    check "$name" "$tool" "$list" $options &
+  done <<<"$runs"
+done
+wait
+if [ -e "$logs/failed" ]; then echo "sanitize: failed; logs in $logs" >&2; exit 1; fi
