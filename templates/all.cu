@@ -91,6 +91,25 @@ extern "C" __global__ void wgmma_forward(const __grid_constant__ trigen::Params 
 extern "C" __global__ void wgmma_pack(const __grid_constant__ trigen::Params p) {
   trigen::wgmma_sm90::pack_weights<kWgmmaForward>(p);
 }
+namespace {
+constexpr trigen::Kernel kWgmmaCopied{.shape = {.op = trigen::Op::kForward,
+                                                .dtype = trigen::DType::kBF16,
+                                                .wdtype = trigen::DType::kBF16,
+                                                .layout = trigen::Layout::kBDT,
+                                                .T = 511,
+                                                .D = 512,
+                                                .H = 1,
+                                                .K = 1,
+                                                .pre = true},
+                                      .config = {.vec_a = 1, .vec_b = 1, .vec_c = 1}};
+}  // namespace
+
+extern "C" __global__ void wgmma_pack_activations(const __grid_constant__ trigen::Params p) {
+  trigen::wgmma_sm90::pack_activations<kWgmmaCopied>(p);
+}
+extern "C" __global__ void wgmma_unpack_activations(const __grid_constant__ trigen::Params p) {
+  trigen::wgmma_sm90::unpack_activations<kWgmmaCopied>(p);
+}
 extern "C" __global__ void wgmma_weight(const __grid_constant__ trigen::Params p,
                                         const __grid_constant__ trigen::TensorMap a,
                                         const __grid_constant__ trigen::TensorMap b,
