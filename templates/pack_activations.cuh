@@ -245,6 +245,12 @@ __device__ __forceinline__ void copy_activations(const Params& p, const Activati
     copy_tile<C, kInto>(from, to, p.B, heads, kInto ? features : tokens, kInto ? tokens : features);
 }
 
+// A tensor of the call and its slot.
+struct Tensor {
+  Activations outside;
+  int slot;
+};
+
 // What the product reads: of forward x, gate, residual; of grad_input dy, residual; of grad_weight x, dy.
 template <Kernel C>
 __device__ __forceinline__ void pack_activations(const Params& p) {
@@ -253,15 +259,12 @@ __device__ __forceinline__ void pack_activations(const Params& p) {
   ptx::wait_for_launches_before();
   ptx::let_next_launch_start();
   const int which = static_cast<int>(blockIdx.y);
-  if (which == 0)
-    copy_activations<C, true>(p, s.op == Op::kGradInput ? p.y : p.x,
-                              s.op == Op::kGradInput ? kSlots.y : kSlots.x);
-  else if (s.op == Op::kGradWeight)
-    copy_activations<C, true>(p, p.y, kSlots.y);
-  else if (s.gate && which == 1)
-    copy_activations<C, true>(p, p.gate, kSlots.gate);
-  else
-    copy_activations<C, true>(p, p.residual, kSlots.residual);
+  Tensor tensor = s.op == Op::kGradInput ? Tensor{.outside = p.y, .slot = kSlots.y}
+                                         : Tensor{.outside = p.x, .slot = kSlots.x};
+  if (s.op == Op::kGradWeight && which == 1) tensor = {.outside = p.y, .slot = kSlots.y};
+  if (s.gate && which == 1) tensor = {.outside = p.gate, .slot = kSlots.gate};
+  if (s.residual && which == 1 + s.gate) tensor = {.outside = p.residual, .slot = kSlots.residual};
+  copy_activations<C, true>(p, tensor.outside, tensor.slot);
 }
 
 // What it writes: y and pre, dx.
@@ -271,11 +274,10 @@ __device__ __forceinline__ void unpack_activations(const Params& p) {
   constexpr Slots kSlots(s);
   ptx::wait_for_launches_before();
   ptx::let_next_launch_start();
-  if (blockIdx.y == 0)
-    copy_activations<C, false>(p, s.op == Op::kGradInput ? p.x : p.y,
-                               s.op == Op::kGradInput ? kSlots.x : kSlots.y);
-  else
-    copy_activations<C, false>(p, p.pre, kSlots.pre);
+  Tensor tensor = s.op == Op::kGradInput ? Tensor{.outside = p.x, .slot = kSlots.x}
+                                         : Tensor{.outside = p.y, .slot = kSlots.y};
+  if (s.pre && blockIdx.y == 1) tensor = {.outside = p.pre, .slot = kSlots.pre};
+  copy_activations<C, false>(p, tensor.outside, tensor.slot);
 }
 
 }  // namespace trigen::packing
