@@ -36,8 +36,15 @@ TRIGEN_HOST_DEVICE constexpr int rows_bytes(const Shape& s, const Config& c) {  
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Shape& s, const Config& c) {
   return rows_bytes(s, c) + panels(c) * kPanelBytes;
 }
-// An epilogue with tensors of the output's shape: they pass through shared memory beside the output.
-TRIGEN_HOST_DEVICE constexpr bool exchanges(const Shape& s) { return s.pre || s.gate || s.residual; }
+// A residual that nothing but bias comes before is a part of the product: one more block of k, whose A is the
+// identity.
+TRIGEN_HOST_DEVICE constexpr bool multiplies_residual(const Shape& s) {
+  return s.residual && s.act == Activation::kNone && !s.pre && !s.gate;
+}
+// An epilogue with other tensors of the output's shape: they pass through shared memory beside the output.
+TRIGEN_HOST_DEVICE constexpr bool exchanges(const Shape& s) {
+  return s.pre || s.gate || (s.residual && !multiplies_residual(s));
+}
 // Buffers of kPanelBytes for each output panel: residual and gate come into them, the output and pre leave
 // from the same ones.
 TRIGEN_HOST_DEVICE constexpr int panel_buffers(const Shape& s) {

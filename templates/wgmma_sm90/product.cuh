@@ -25,7 +25,7 @@ namespace trigen::wgmma_sm90 {
 template <Kernel C>
 __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Deal deal, const Panels& panels,
                                              int diag, int blocks, unsigned rank, const TensorMap& map_w,
-                                             const TensorMap& map_in) {
+                                             const TensorMap& map_in, const TensorMap* map_residual) {
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   constexpr Fill kFill = product_fill(C.shape);
@@ -37,6 +37,20 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Deal
     int batch[G::kPanels], feature[G::kPanels];
 #pragma unroll
     for (int i = 0; i < G::kPanels; ++i) panels.locate(panel + i, batch[i], feature[i]);
+    if constexpr (multiplies_residual(C.shape)) {  // a stage for each warpgroup's 64 rows
+#pragma unroll 1
+      for (int group = 0; group < G::kConsumers; ++group) {
+        ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
+        const unsigned full = ring.full(at.stage);
+        ptx::mbarrier_arrive_expect(full, G::kPanels * kPanelBytes);
+#pragma unroll
+        for (int i = 0; i < G::kPanels; ++i)
+          ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, *map_residual, full,
+                        G::kTokens ? first + 64 * group : feature[i],
+                        G::kTokens ? feature[i] : first + 64 * group, head, batch[i]);
+        at.advance();
+      }
+    }
     const int active = longest_reach<C>(first, diag, blocks).active;
     for (int block = 0; block < active; ++block) {
       const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);
@@ -102,20 +116,21 @@ __device__ __forceinline__ void load_masked(unsigned (&a)[4][4], unsigned source
 }
 
 // The k blocks of one tile for one multiplying warpgroup. On return the products are complete and their
-// stages released. `edge`: the warpgroup's first row + diag.
+// stages released. `edge`: the warpgroup's first row + diag; `held`: the stage that the newest unfinished group
+// of products reads, whose sums are kept, or -1.
 template <Kernel C>
 __device__ __forceinline__ void multiply_weights(float (&sum)[C.config.tile_n / 2],
                                                  const Ring<Geometry<C>>& ring,
                                                  RingPosition<C.config.stages>& at, const Reach& reach,
                                                  int edge, int blocks, unsigned group, unsigned warp,
-                                                 unsigned lane) {
+                                                 unsigned lane, int held) {
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   constexpr Fill kFill = product_fill(C.shape);
   constexpr DType kType = C.shape.dtype;
   constexpr int kN = C.config.tile_n;
   constexpr int kStepA = kTransposed ? 2048 >> 4 : 32 >> 4;  // 16 elements of k, in units of the descriptor
   constexpr int kStepB = Geometry<C>::kStepB, kMajorB = Geometry<C>::kMajorB;
-  int held = -1;  // the stage that the newest unfinished group of products reads
+  constexpr int kKeep = multiplies_residual(C.shape);
   for (int block = 0; block < reach.whole; ++block) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     const unsigned long long a = ptx::descriptor(ring.a(at.stage) + group * kPanelBytes, kPanelBytes);
@@ -123,7 +138,7 @@ __device__ __forceinline__ void multiply_weights(float (&sum)[C.config.tile_n / 
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      ptx::wgmma_ss<kType, kN, kTransposed, kMajorB>(sum, a + i * kStepA, b + i * kStepB, block | i);
+      ptx::wgmma_ss<kType, kN, kTransposed, kMajorB>(sum, a + i * kStepA, b + i * kStepB, kKeep | block | i);
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
     if (held >= 0) ring.release(held, lane);
@@ -138,7 +153,8 @@ __device__ __forceinline__ void multiply_weights(float (&sum)[C.config.tile_n / 
     const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < 4; ++i) ptx::wgmma_rs<kType, kN, kMajorB>(sum, a[i], b + i * kStepB, block | i);
+    for (int i = 0; i < 4; ++i)
+      ptx::wgmma_rs<kType, kN, kMajorB>(sum, a[i], b + i * kStepB, kKeep | block | i);
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
     if (held >= 0) ring.release(held, lane);
@@ -149,6 +165,43 @@ __device__ __forceinline__ void multiply_weights(float (&sum)[C.config.tile_n / 
   }
   ptx::wgmma_wait<0>();
   if (held >= 0) ring.release(held, lane);
+}
+
+// The residual's 64 rows of each multiplying warpgroup, a stage each: the warpgroup's own ones become its sums, as
+// the product of the identity and them. The stage that this unfinished product reads.
+template <Kernel C>
+__device__ __forceinline__ int multiply_residual(float (&sum)[C.config.tile_n / 2], const Ring<Geometry<C>>& ring,
+                                                 RingPosition<C.config.stages>& at, unsigned group,
+                                                 unsigned warp, unsigned lane) {
+  constexpr DType kType = C.shape.dtype;
+  constexpr unsigned kOne = kType == DType::kBF16 ? 0x3F80 : 0x3C00;
+  const unsigned row = lane / 4, k = lane % 4 * 2;
+  const unsigned diagonal = row == k ? kOne : row == k + 1 ? kOne << 16 : 0;
+  int held = -1;
+#pragma unroll
+  for (unsigned owner = 0; owner < Geometry<C>::kConsumers; ++owner) {
+    ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+    if (owner == group) {
+      const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
+      unsigned a[4][4];
+#pragma unroll
+      for (unsigned i = 0; i < 4; ++i) {  // rows and k of 16 i to 16 i + 15: warp i's
+        a[i][0] = a[i][3] = warp == i ? diagonal : 0;
+        a[i][1] = a[i][2] = 0;
+        ptx::pin(a[i]);
+      }
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        ptx::wgmma_rs<kType, C.config.tile_n, Geometry<C>::kMajorB>(sum, a[i], b + i * Geometry<C>::kStepB, i);
+      ptx::wgmma_commit();
+      held = at.stage;
+    } else {
+      ring.release(at.stage, lane);
+    }
+    at.advance();
+  }
+  return held;
 }
 
 // One multiplying warpgroup.
@@ -177,10 +230,13 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     const int first = row * C.config.tile_m + 64 * static_cast<int>(group);
     const int total = longest_reach<C>(row * C.config.tile_m, diag, blocks).active;
     const Reach reach(kFill, first, diag, blocks);
+    int held = -1;
+    if constexpr (multiplies_residual(C.shape))
+      held = multiply_residual<C>(sum, ring, at, group, warp, lane);
     if constexpr (G::kF32Weights)
-      multiply_f32_weights<C>(sum, ring, at, reach, first + diag, blocks, group, warp, lane);
+      multiply_f32_weights<C>(sum, ring, at, reach, first + diag, blocks, group, warp, lane, held);
     else
-      multiply_weights<C>(sum, ring, at, reach, first + diag, blocks, group, warp, lane);
+      multiply_weights<C>(sum, ring, at, reach, first + diag, blocks, group, warp, lane, held);
     for (int block = reach.active; block < total; ++block) {  // only the other warpgroup multiplies these
       ptx::mbarrier_wait(ring.full(at.stage), at.parity);
       ring.release(at.stage, lane);
@@ -191,7 +247,7 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     const int panel = panels.first<G>(column, head, rank);
     // Rows without any weight have no sum. (Zeros written into `sum` would make the compiler keep it twice.)
     const RowEpilogue<C> finish(p, head, tokens, first + static_cast<int>(16 * warp + lane / 4),
-                                !kEmptyRows || reach.active > 0);
+                                !kEmptyRows || multiplies_residual(C.shape) || reach.active > 0);
 #pragma unroll
     for (int i = 0; i < G::kPanels; ++i) {
       if constexpr (kExchanges) {
@@ -238,7 +294,7 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
   if (group == G::kConsumers) {
     ptx::release_registers<load_registers(C.config)>();
     if (threadIdx.x == 128 * G::kConsumers)
-      load_product<C>(ring, deal, panels, diag, blocks, rank, map_w, map_in);
+      load_product<C>(ring, deal, panels, diag, blocks, rank, map_w, map_in, maps.residual);
     if constexpr (exchanges(C.shape)) {  // one of the next warps for each multiplying warpgroup
       const unsigned thread = threadIdx.x - 128 * G::kConsumers;
       if (thread % 32 == 0 && thread > 0 && thread <= 32 * G::kConsumers)

@@ -85,7 +85,7 @@ struct RowEpilogue {
         low *= to_float<kType>(static_cast<unsigned short>(gate[i]));
         high *= to_float<kType>(static_cast<unsigned short>(gate[i] >> 16));
       }
-      if constexpr (s.residual) {
+      if constexpr (s.residual && !multiplies_residual(s)) {
         low += to_float<kType>(static_cast<unsigned short>(residual[i]));
         high += to_float<kType>(static_cast<unsigned short>(residual[i] >> 16));
       }

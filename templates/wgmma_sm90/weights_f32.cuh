@@ -104,17 +104,17 @@ struct F32Fragments {
 
 // The k blocks of one tile for one multiplying warpgroup, all but the last without a wait for their own
 // products: half of a block is read and rounded while the products of the half before run. On return the
-// products are complete and their stages released.
+// products are complete and their stages released. `held`: as for multiply_weights.
 template <Kernel C>
 __device__ __forceinline__ void multiply_f32_weights(float (&sum)[C.config.tile_n / 2],
                                                      const Ring<Geometry<C>>& ring,
                                                      RingPosition<C.config.stages>& at, const Reach& reach,
                                                      int edge, int blocks, unsigned group, unsigned warp,
-                                                     unsigned lane) {
+                                                     unsigned lane, int held) {
   constexpr Fill kFill = product_fill(C.shape);
   constexpr int kStepB = Geometry<C>::kStepB;
   const F32Fragments<C> fragments(warp, lane);
-  int held = -1;  // the stage that unfinished products read
+  constexpr int kKeep = multiplies_residual(C.shape);
   unsigned a[2][2][4];
   for (int block = 0; block < reach.active; ++block) {
     const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);
@@ -131,7 +131,7 @@ __device__ __forceinline__ void multiply_f32_weights(float (&sum)[C.config.tile_
 #pragma unroll
       for (int i = 0; i < 2; ++i)
         ptx::wgmma_rs<C.shape.dtype, C.config.tile_n, Geometry<C>::kMajorB>(
-            sum, a[half][i], b + (2 * half + i) * kStepB, block | half | i);
+            sum, a[half][i], b + (2 * half + i) * kStepB, kKeep | block | half | i);
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();  // the half before: its registers are written next
       if (half == 0 && held >= 0) ring.release(held, lane);
