@@ -199,6 +199,12 @@ __device__ __forceinline__ int multiply_residual(float (&sum)[C.config.tile_n / 
     } else {
       ring.release(at.stage, lane);
     }
+    // The other warpgroups' stages and the first one of weights come before this one is let go of.
+    if (Geometry<C>::kStages <= Geometry<C>::kConsumers && held >= 0) {
+      ptx::wgmma_wait<0>();
+      ring.release(held, lane);
+      held = -1;
+    }
     at.advance();
   }
   return held;
