@@ -86,7 +86,8 @@ struct Model {
                              : 0;
     const double conflicts = counts != nullptr ? counts->tile.shared_conflicts / target.clock_hz : 0;
     return conflicts + kTileSeconds * c.tile_m * c.tile_n / 32768 *
-                           (1 + activation + waits + 0.5 * (e.pre + e.gate + e.residual));
+                           (1 + activation + waits +
+                            0.5 * (e.pre + e.gate + (e.residual && !multiplies_residual(shape))));
   }
 };
 
@@ -123,7 +124,7 @@ Load product_work(const Model& m) {
       static_cast<int>(std::min<int64_t>(std::max(1, m.target.sms / std::max(1, m.c.cluster)), units));
   const int section = section_columns(m.c, rows, columns, clusters);
   const int diag = static_cast<int>(p.op == Op::kGradInput ? -p.diag : p.diag), groups = consumers(m.c);
-  const double step = m.step(m.c.tile_n), tile = m.tile();
+  const double step = m.step(m.c.tile_n), tile = m.tile() + (multiplies_residual(shape) ? step : 0);
   const auto seconds = [&](int row) {
     double active = 0;
     for (int g = 0; g < groups; ++g)

@@ -39,7 +39,7 @@ TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Shape& s, const Config& c) {
 // A residual that nothing but bias comes before is a part of the product: one more block of k, whose A is the
 // identity.
 TRIGEN_HOST_DEVICE constexpr bool multiplies_residual(const Shape& s) {
-  return s.residual && s.act == Activation::kNone && !s.pre && !s.gate;
+  return s.dtype != DType::kF32 && s.residual && s.act == Activation::kNone && !s.pre && !s.gate;
 }
 // An epilogue with other tensors of the output's shape: they pass through shared memory beside the output.
 TRIGEN_HOST_DEVICE constexpr bool exchanges(const Shape& s) {

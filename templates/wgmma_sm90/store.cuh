@@ -1,6 +1,6 @@
 // From sums to global memory, through shared memory and the copy engine: panels of 64 x 64 elements that each
 // warpgroup stages on its own. With forward's and grad_input's epilogue: y = act(sum + bias) * gate +
-// residual, dx = sum + residual.
+// residual. A residual that nothing but bias comes before is in the sum already (product.cuh).
 #pragma once
 
 #include "epilogue.cuh"
