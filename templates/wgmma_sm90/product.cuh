@@ -116,8 +116,8 @@ __device__ __forceinline__ void load_masked(unsigned (&a)[4][4], unsigned source
 }
 
 // The k blocks of one tile for one multiplying warpgroup. On return the products are complete and their
-// stages released. `edge`: the warpgroup's first row + diag; `held`: the stage that the newest unfinished group
-// of products reads, whose sums are kept, or -1.
+// stages released. `edge`: the warpgroup's first row + diag; `held`: the stage that the newest unfinished
+// group of products reads, whose sums are kept, or -1.
 template <Kernel C>
 __device__ __forceinline__ void multiply_weights(float (&sum)[C.config.tile_n / 2],
                                                  const Ring<Geometry<C>>& ring,
@@ -167,10 +167,11 @@ __device__ __forceinline__ void multiply_weights(float (&sum)[C.config.tile_n / 
   if (held >= 0) ring.release(held, lane);
 }
 
-// The residual's 64 rows of each multiplying warpgroup, a stage each: the warpgroup's own ones become its sums, as
-// the product of the identity and them. The stage that this unfinished product reads.
+// The residual's 64 rows of each multiplying warpgroup, a stage each: the warpgroup's own ones become its
+// sums, as the product of the identity and them. The stage that this unfinished product reads.
 template <Kernel C>
-__device__ __forceinline__ int multiply_residual(float (&sum)[C.config.tile_n / 2], const Ring<Geometry<C>>& ring,
+__device__ __forceinline__ int multiply_residual(float (&sum)[C.config.tile_n / 2],
+                                                 const Ring<Geometry<C>>& ring,
                                                  RingPosition<C.config.stages>& at, unsigned group,
                                                  unsigned warp, unsigned lane) {
   constexpr DType kType = C.shape.dtype;
@@ -237,8 +238,7 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     const int total = longest_reach<C>(row * C.config.tile_m, diag, blocks).active;
     const Reach reach(kFill, first, diag, blocks);
     int held = -1;
-    if constexpr (multiplies_residual(C.shape))
-      held = multiply_residual<C>(sum, ring, at, group, warp, lane);
+    if constexpr (multiplies_residual(C.shape)) held = multiply_residual<C>(sum, ring, at, group, warp, lane);
     if constexpr (G::kF32Weights)
       multiply_f32_weights<C>(sum, ring, at, reach, first + diag, blocks, group, warp, lane, held);
     else
