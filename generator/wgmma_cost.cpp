@@ -78,7 +78,7 @@ struct Model {
   double depth() const { return 128.0 / static_cast<double>(element_size(p.dtype)); }
   double tile() const {
     const Epilogue& e = p.epilogue;
-    const double activation = e.act == Activation::kGELU ? 1.5 : e.act == Activation::kSiLU ? 0.75 : 0;
+    const double activation = e.act == Activation::kGELU ? 1 : e.act == Activation::kSiLU ? 0.5 : 0;
     // Buffers for a part of the tile: what comes in waits for what leaves.
     const Shape shape = kernel_shape(p);
     const double waits = exchanges(shape) && p.dtype != DType::kF32
