@@ -194,7 +194,8 @@ __device__ __forceinline__ int multiply_residual(float (&sum)[C.config.tile_n / 
       ptx::wgmma_fence();
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        ptx::wgmma_rs<kType, C.config.tile_n, Geometry<C>::kMajorB>(sum, a[i], b + i * Geometry<C>::kStepB, i);
+        ptx::wgmma_rs<kType, C.config.tile_n, Geometry<C>::kMajorB>(sum, a[i], b + i * Geometry<C>::kStepB,
+                                                                    i);
       ptx::wgmma_commit();
       held = at.stage;
     } else {
