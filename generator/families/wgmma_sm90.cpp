@@ -55,7 +55,7 @@ std::vector<int> weight_reads(const Problem& p) {
 
 // Elements of one access to activations: of the copy engine, or single ones of the launches that pack them.
 // Contiguous tokens are read and written as they lie in rows of 16-byte pieces, where nothing but the output
-// has x's shape.
+// and a multiplied residual has x's shape.
 bool reads_tokens(const Problem& p) {
   return p.layout == Layout::kBDT && p.op != Op::kGradWeight && p.align >= 16 && whole_pieces(p.T, p.dtype) &&
          !geometry::exchanges(kernel_shape(p));

@@ -165,14 +165,17 @@ TEST(Families, ActivationsArePackedWhereTheCopyEngineCannotTakeThem) {
   // Rows of features may be read, not written, where they end inside 16 bytes.
   EXPECT_EQ(entries("wgmma_sm90", "forward,dtype=f16,B=16,T=512,D=1084,align=16", 2 * kSlot),
             "pack_activations forward unpack_activations");
-  // bdt lies as the product takes it where tokens come in 16-byte pieces and nothing else has x's shape.
+  // bdt lies as the product takes it where tokens come in 16-byte pieces and nothing else has x's shape, but
+  // a residual that is multiplied.
   EXPECT_EQ(entries("wgmma_sm90", "forward,dtype=f16,B=16,T=512,D=1025,layout=bdt", 0), "forward");
   EXPECT_EQ(
       entries("wgmma_sm90", "grad_input,dtype=f16,B=16,T=511,D=1025,layout=bdt", 2 * (kSlot / 512 * 511)),
       "pack_activations pack_weights grad_input unpack_activations");
-  EXPECT_EQ(
-      entries("wgmma_sm90", "grad_input,dtype=f16,B=16,T=512,D=1025,layout=bdt,epilogue=residual", 3 * kSlot),
-      "pack_activations grad_input unpack_activations");
+  EXPECT_EQ(entries("wgmma_sm90", "forward,dtype=f16,B=16,T=512,D=1025,layout=bdt,epilogue=gelu+residual",
+                    3 * kSlot),
+            "pack_activations forward unpack_activations");
+  EXPECT_EQ(entries("wgmma_sm90", "grad_input,dtype=f16,B=16,T=512,D=1025,layout=bdt,epilogue=residual", 0),
+            "grad_input");
   EXPECT_EQ(entries("wgmma_tf32_sm90", "grad_input,dtype=f32,B=16,T=512,D=1025,math=tf32",
                     2 * (kSlot / 1088 * 1056 * 2)),
             "pack_activations pack_weights grad_input unpack_activations");
