@@ -49,10 +49,10 @@ __device__ __forceinline__ void reduce_bias(const Params& p, const Shares& share
   const int tap = kTaps<C> == 1 ? 0 : C.shape.pad;
   const Parts parts(shares, narrow, shares.before(narrow, row) * shares.copies + head * kTaps<C> + tap);
   if (parts.count == 0 || thread >= kEdge<C>) return;
-  const float* const from = static_cast<const float*>(p.workspace) + thread;
-  float sum = from[shares.bias_slot(parts.first)];
+  const float* const from = static_cast<const float*>(p.workspace) + shares.bias_slot(parts.first) + thread;
+  float sum = from[0];
 #pragma unroll 8
-  for (int i = 1; i < parts.count; ++i) sum += from[shares.bias_slot(parts.number(i))];
+  for (int i = 1; i < parts.count; ++i) sum += from[kEdge<C> * (parts.number(i) - parts.first)];
   write_bias<C>(p, head, tokens, kEdge<C> * row + thread, sum);
 }
 
@@ -104,17 +104,17 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
     here.items = here.tile_items + (C.shape.bias ? heads * shares.rows : 0);
   }
   __syncthreads();
-  const int wide_items = here.wide_items, tile_items = here.tile_items, items = here.items;
-  for (int all = static_cast<int>(blockIdx.x); all < items; all += static_cast<int>(gridDim.x)) {
-    if (C.shape.bias && all >= tile_items) {
-      const int head = (all - tile_items) / shares.rows, row = all - tile_items - head * shares.rows;
+  for (int all = static_cast<int>(blockIdx.x); all < here.items; all += static_cast<int>(gridDim.x)) {
+    if (C.shape.bias && all >= here.tile_items) {
+      const int head = (all - here.tile_items) / shares.rows,
+                row = all - here.tile_items - head * shares.rows;
       ptx::wait_for_launches_before();
       reduce_bias<C>(p, shares, head, row, tokens, static_cast<int>(threadIdx.x));
       continue;
     }
     if (threadIdx.x == 0) {
-      const bool narrow = all >= wide_items;
-      const int index = narrow ? all - wide_items : all;
+      const bool narrow = all >= here.wide_items;
+      const int index = narrow ? all - here.wide_items : all;
       item.log = narrow ? here.narrow_log : here.wide_log;
       const int each = cut(narrow, item.log), tile = (index >> each) + (narrow ? 0 : shares.whole);
       item.position =
@@ -128,7 +128,7 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
       shares.locate(narrow, tile / shares.copies, item.row, item.column);
     }
     __syncthreads();
-    const ReduceItem now = item;
+    const ReduceItem& now = item;
     ptx::wait_for_launches_before();  // what came before is worked out meanwhile
     const int thread = static_cast<int>(threadIdx.x);
     const int head = now.copy / kTaps<C>, tap = now.copy - head * kTaps<C>;
