@@ -62,7 +62,8 @@ __device__ __forceinline__ void reduce_bias(const Params& p, const Shares& share
 template <Kernel C>
 __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
   constexpr int kWidth = Geometry<C>::kSquares ? 256 : C.config.tile_n;  // of a tile
-  constexpr int kRun = 2, kLoads = 4;  // quadruples of a thread; loads that are under way at a time
+  // Quadruples of a thread; loads that are under way at a time (with taps, more than two would spill).
+  constexpr int kRun = 2, kLoads = kShifts<C> ? 2 : 4;
   constexpr int kSums = kEdge<C> * kWidth;
   const int tokens = C.shape.T ? C.shape.T : p.T;
   const int features = C.shape.D ? C.shape.D : p.D;
