@@ -33,6 +33,18 @@ struct ReduceItem {
   Parts parts;
   int row, column, copy, position, log;
 };
+// A thread's own copy of it; in kernels that would spill it is read where it lies.
+template <bool kCopied>
+struct Held {
+  using Type = ReduceItem;
+};
+template <>
+struct Held<false> {
+  using Type = ReduceItem&;
+};
+template <Kernel C>
+using HeldItem = typename Held<!C.shape.bias && !kShifts<C>>::Type;
+
 struct ReduceShared {
   float4 partial[kReduceThreads];
   Shares shares;  // these members leave no gaps, which wide loads would read
@@ -129,7 +141,7 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
       shares.locate(narrow, tile / shares.copies, item.row, item.column);
     }
     __syncthreads();
-    const ReduceItem& now = item;
+    const HeldItem<C> now = item;
     ptx::wait_for_launches_before();  // what came before is worked out meanwhile
     const int thread = static_cast<int>(threadIdx.x);
     const int head = now.copy / kTaps<C>, tap = now.copy - head * kTaps<C>;
