@@ -154,10 +154,7 @@ TRIGEN_HOST_DEVICE constexpr int section_columns(const Config& c, int rows, int 
 inline constexpr int kNarrowSums = 128 * 128;  // f32 values of a narrow part of grad_weight in the workspace
 // Blocks of the reduction for each block of the product. Where one of them fits beside the product's, they
 // are to begin at once when it ends, and to leave room for the launch after them.
-TRIGEN_HOST_DEVICE constexpr int reduce_blocks(const Config& c) {
-  return admits_reduction(c) && c.split_k <= 16 ? 4 : 8;
-}
-inline constexpr int kPrefetchedBlocks = 6;  // k blocks that the L2 is asked for before the product may begin
+TRIGEN_HOST_DEVICE constexpr int reduce_blocks(const Config& c) { return admits_reduction(c) ? 4 : 8; }
 inline constexpr int kReduceThreads = 256;
 inline constexpr int kReduceSharedBytes = 4608;
 
