@@ -20,6 +20,14 @@ __device__ __forceinline__ void tma_prefetch(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
+// Asks for one box in the L2. Nobody is given a value, so this may come ahead of griddepcontrol.wait: what
+// the launch before still writes lands in the L2, too.
+__device__ __forceinline__ void tma_prefetch_box(const TensorMap& map, int c0, int c1, int c2, int c3) {
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(c0),
+               "r"(c1), "r"(c2), "r"(c3)
+               : "memory");
+}
+
 // Loads one box whose first element is (c0, c1, c2, c3), innermost coordinate first, and completes on
 // `barrier`. Elements outside the tensor arrive as zeros and count as bytes all the same; coordinates may be
 // negative.

@@ -15,6 +15,7 @@
 #include "wgmma_sm90/epilogue_panels.cuh"
 #include "wgmma_sm90/panels.cuh"
 #include "wgmma_sm90/pipeline.cuh"
+#include "wgmma_sm90/prefetch.cuh"
 #include "wgmma_sm90/store.cuh"
 #include "wgmma_sm90/triangle.cuh"
 #include "wgmma_sm90/weights_f32.cuh"
@@ -292,23 +293,27 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
                   .cluster = static_cast<int>(blockIdx.x) / G::kCluster,
                   .longest_last = product_fill(C.shape) == Fill::kLower};
   const Ring<G> ring = start<C>(map_w, map_in, *maps.output);
-  // Every thread waits, for what packs W and for what the stream ran before: some read operands, some write
-  // the output. Only then may the next launch start: it knows of this one's wait for those before.
-  ptx::wait_for_launches_before();
-  ptx::let_next_launch_start();
-
+  // Each thread that reads operands or writes outputs waits, for what packs W and for what the stream ran
+  // before. Only then may the next launch start: it knows of this one's wait for those before.
   const unsigned group = threadIdx.x / 128;
   if (group == G::kConsumers) {
     ptx::release_registers<load_registers(C.config)>();
-    if (threadIdx.x == 128 * G::kConsumers)
+    if (threadIdx.x == 128 * G::kConsumers) {
+      prefetch_first<C>(deal, panels, diag, blocks, rank, map_w, map_in);
+      ptx::wait_for_launches_before();
       load_product<C>(ring, deal, panels, diag, blocks, rank, map_w, map_in, maps.residual);
+    }
     if constexpr (exchanges(C.shape)) {  // one of the next warps for each multiplying warpgroup
       const unsigned thread = threadIdx.x - 128 * G::kConsumers;
-      if (thread % 32 == 0 && thread > 0 && thread <= 32 * G::kConsumers)
+      if (thread % 32 == 0 && thread > 0 && thread <= 32 * G::kConsumers) {
+        ptx::wait_for_launches_before();
         move_panels<C>(ring, deal, panels, rank, thread / 32 - 1, maps);
+      }
     }
   } else {
     ptx::claim_registers<sum_registers(C.config)>();
+    ptx::wait_for_launches_before();
+    ptx::let_next_launch_start();
     multiply_product<C>(p, ring, deal, panels, tokens, diag, blocks, rank, group, *maps.output);
   }
   if constexpr (G::kCluster > 1) ptx::cluster_sync();  // no block may leave while a peer still writes into it

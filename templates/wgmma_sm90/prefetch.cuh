@@ -1,0 +1,49 @@
+// The first stages of forward's and grad_input's first tile, asked for in the L2 while what the stream ran
+// before this launch ends.
+#pragma once
+
+#include "ptx/tma.cuh"
+#include "wgmma_sm90/panels.cuh"
+#include "wgmma_sm90/pipeline.cuh"
+#include "wgmma_sm90/triangle.cuh"
+
+namespace trigen::wgmma_sm90 {
+
+// Blocks of k. Short products gain by the whole ring (T=256: 20.5 us without, 20.1 with one block, 19.8 with
+// four); at T=1024 four cost 2 % and one nothing, for the launch before still needs the memory (H200,
+// 2026-11-21).
+template <Kernel C>
+constexpr int kPrefetchedBlocks = C.shape.T > 0 && C.shape.T <= 512 ? C.config.stages : 1;
+
+// The loading thread, ahead of griddepcontrol.wait: no value is read. `deal` is a copy.
+template <Kernel C>
+__device__ __forceinline__ void prefetch_first(Deal deal, const Panels& panels, int diag, int blocks,
+                                               unsigned rank, const TensorMap& map_w,
+                                               const TensorMap& map_in) {
+  using G = Geometry<C>;
+  constexpr bool kTransposed = C.shape.op == Op::kGradInput;
+  int row, column, head;
+  if (!deal.next(row, column)) return;
+  const int panel = panels.first<G>(column, head, rank);
+  const int first = row * C.config.tile_m;
+  const int count = schedule::min(kPrefetchedBlocks<C>, longest_reach<C>(first, diag, blocks).active);
+#pragma unroll 1
+  for (int block = 0; block < count; ++block) {
+    const int k = kPanel * (product_fill(C.shape) == Fill::kLower ? block : blocks - 1 - block);
+#pragma unroll
+    for (int i = 0; i < G::kPanels; ++i) {
+      int batch, feature;
+      panels.locate(panel + i, batch, feature);
+      ptx::tma_prefetch_box(map_in, feature, k, head, batch);
+    }
+    if constexpr (!G::kF32Weights) {
+#pragma unroll
+      for (int i = 0; i < G::kConsumers / G::kCluster; ++i) {  // a cluster's blocks share them
+        const int m = first + 64 * (i + static_cast<int>(rank));
+        ptx::tma_prefetch_box(map_w, kTransposed ? m : k, kTransposed ? k : m, 0, head);
+      }
+    }
+  }
+}
+
+}  // namespace trigen::wgmma_sm90
