@@ -19,6 +19,12 @@ __device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
                : "memory");
 }
 
+__device__ __forceinline__ void mbarrier_arrive(unsigned barrier, unsigned count) {
+  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0], %1;\n}" ::"r"(barrier),
+               "r"(count)
+               : "memory");
+}
+
 // Arrives on the barrier at the same shared offset in block `rank` of the cluster.
 __device__ __forceinline__ void mbarrier_arrive_cluster(unsigned barrier, unsigned rank) {
   asm volatile(

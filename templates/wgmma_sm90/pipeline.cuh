@@ -93,6 +93,11 @@ struct Ring {
     ptx::mbarrier_fence_init();
   }
 
+  // The loading thread lets go of the stage that it fills for the warps that will not read it. Only it knows
+  // that all have let go of what was in the stage before.
+  __device__ __forceinline__ void release_unread(int stage, int warps) const {
+    ptx::mbarrier_arrive(empty(stage), static_cast<unsigned>(warps));
+  }
   // Called by all lanes of a consumer warp once its reads of the stage are complete.
   __device__ __forceinline__ void release(int stage, unsigned lane) const {
     if constexpr (G::kCluster == 1) {

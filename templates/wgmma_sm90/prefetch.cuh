@@ -13,7 +13,7 @@ namespace trigen::wgmma_sm90 {
 // four); at T=1024 four cost 2 % and one nothing, for the launch before still needs the memory (H200,
 // 2026-11-21).
 template <Kernel C>
-constexpr int kPrefetchedBlocks = C.shape.T > 0 && C.shape.T <= 512 ? C.config.stages : 1;
+constexpr int kFirstBlocks = C.shape.T > 0 && C.shape.T <= 512 ? C.config.stages : 1;
 
 // The loading thread, ahead of griddepcontrol.wait: no value is read. `deal` is a copy.
 template <Kernel C>
@@ -26,7 +26,7 @@ __device__ __forceinline__ void prefetch_first(Deal deal, const Panels& panels, 
   if (!deal.next(row, column)) return;
   const int panel = panels.first<G>(column, head, rank);
   const int first = row * C.config.tile_m;
-  const int count = schedule::min(kPrefetchedBlocks<C>, longest_reach<C>(first, diag, blocks).active);
+  const int count = schedule::min(kFirstBlocks<C>, longest_reach<C>(first, diag, blocks).active);
 #pragma unroll 1
   for (int block = 0; block < count; ++block) {
     const int k = kPanel * (product_fill(C.shape) == Fill::kLower ? block : blocks - 1 - block);

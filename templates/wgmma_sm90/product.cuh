@@ -22,6 +22,11 @@
 
 namespace trigen::wgmma_sm90 {
 
+// Blocks of k that only the other warpgroup multiplies: A's rows are not loaded for them and the loading
+// thread lets go of them. (In a cluster each block would have to know that the other one's stage is free.)
+template <Kernel C>
+constexpr bool kSkips = C.config.cluster == 1 && consumers(C.config) > 1;
+
 // The loading thread.
 template <Kernel C>
 __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Deal deal, const Panels& panels,
@@ -53,21 +58,31 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Deal
       }
     }
     const int active = longest_reach<C>(first, diag, blocks).active;
+    int actives[G::kConsumers];
+#pragma unroll
+    for (int i = 0; i < G::kConsumers; ++i) actives[i] = Reach(kFill, first + 64 * i, diag, blocks).active;
     for (int block = 0; block < active; ++block) {
       const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       const unsigned full = ring.full(at.stage);
-      ptx::mbarrier_arrive_expect(full, G::kStageBytes);
+      const auto unread = [&](int group) { return kSkips<C> && block >= actives[group]; };
+      int skipped = 0;
+#pragma unroll
+      for (int i = 0; i < G::kConsumers; ++i) skipped += unread(i) ? 1 : 0;
+      ptx::mbarrier_arrive_expect(full, G::kStageBytes - skipped * (G::kBytesA / G::kConsumers));
+      if (kSkips<C> && skipped > 0) ring.release_unread(at.stage, 4 * skipped);
       if constexpr (G::kF32Weights) {
 #pragma unroll
         for (int i = 0; i < G::kConsumers / G::kCluster; ++i) {
           const int own = i + static_cast<int>(rank);
+          if (unread(own)) continue;
           load_f32_weights<C>(ring.a(at.stage) + own * 2 * kPanelBytes, map_w, full, first + 64 * own, k,
                               head);
         }
       } else if constexpr (G::kCluster == 1) {
 #pragma unroll
         for (int i = 0; i < G::kConsumers; ++i) {
+          if (unread(i)) continue;
           const int m = first + 64 * i;
           ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_w, full, kTransposed ? m : k,
                         kTransposed ? k : m, 0, head);
@@ -246,8 +261,10 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     else
       multiply_weights<C>(sum, ring, at, reach, first + diag, blocks, group, warp, lane, held);
     for (int block = reach.active; block < total; ++block) {  // only the other warpgroup multiplies these
-      ptx::mbarrier_wait(ring.full(at.stage), at.parity);
-      ring.release(at.stage, lane);
+      if constexpr (!kSkips<C>) {
+        ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+        ring.release(at.stage, lane);
+      }
       at.advance();
     }
 
