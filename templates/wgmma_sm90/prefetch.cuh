@@ -34,7 +34,7 @@ __device__ __forceinline__ void prefetch_first(Deal deal, const Panels& panels, 
     for (int i = 0; i < G::kPanels; ++i) {
       int batch, feature;
       panels.locate(panel + i, batch, feature);
-      ptx::tma_prefetch_box(map_in, feature, k, head, batch);
+      ptx::tma_prefetch_box(map_in, G::kTokens ? k : feature, G::kTokens ? feature : k, head, batch);
     }
     if constexpr (!G::kF32Weights) {
 #pragma unroll
