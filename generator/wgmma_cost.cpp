@@ -27,6 +27,9 @@ constexpr double kTileSeconds = 1.5e-6;   // of an output tile of 128 x 256: dra
 constexpr double kEnoughSms = 0.7;        // share of the SMs that keeps the memory busy
 constexpr double kReduceSeconds =
     2e-6;  // the second kernel with nothing to add: its blocks wait beside the product
+// f32 weights that the product rounds itself. Twice the bytes, which the blocks of a row tile read together;
+// and products wait for them where nothing else is in the way.
+constexpr double kF32Feed = 1.3, kF32Products = 1.12;
 constexpr double kPartBytes = 2e12;  // per second: partial sums through the L2
 // Of the requests of grad_weight's product to the L2, what its reads of DRAM take longer for: blocks of one
 // row tile ask for the same rows at nearly the same time, before they have come.
@@ -57,8 +60,9 @@ struct Model {
     const double products = c.tile_m * columns * depth(), sharers = std::max(1, c.cluster);
     const double rate =
         wide ? target.tf32_flops : target.mma16_flops * std::min(kTensorMost, kTensorShare / busy);
+    const bool f32_weights = reads_f32_weights(kernel_shape(p), c);
     const double fed = std::min(kFeedWidth * target.clock_hz, kFeedBytes / busy);
-    const double tensor = 2 * products / (rate / target.sms);
+    const double tensor = 2 * products / (rate / target.sms) * (f32_weights ? kF32Products : 1);
     const bool weight = p.op == Op::kGradWeight, square = squares(p.op, c);
     const double a = c.tile_m / (square   ? 2
                                  : weight ? 1
@@ -66,7 +70,7 @@ struct Model {
                  b = columns / (square   ? 2
                                 : weight ? sharers
                                          : 1);
-    double feed = 128 * (a * (reads_f32_weights(kernel_shape(p), c) ? 2 : 1) + b) / fed;
+    double feed = 128 * (a * (f32_weights ? kF32Feed : 1) + b) / fed;
     double shared = 0;  // what threads move in shared memory beside the products' own reads
     if (counts != nullptr && columns == c.tile_n) {
       feed = counts->step.load_sectors * BlockCounts::kSectorBytes / fed;
