@@ -1,12 +1,13 @@
-// Moves one operand's tiles from global to shared memory, with zeros where elements do not take part. Three
-// ways, chosen at compile time:
-//   asynchronous  cp.async of 4, 8 or 16 bytes (sm_80+, same dtype on both sides, vectors contiguous in
-//   shared memory) staged        global -> registers in load(), registers -> (convert) -> shared in store(),
-//   so that the global latency
-//                 passes under the arithmetic between the two
-//   cut           staged; vectors whose features are shifted are cut out of the two aligned vectors that they
-//   overlap batched       single 16-bit elements, too many registers to stage: store() moves them sixteen at a
-//   time
+// Moves one operand's tiles from global to shared memory, with zeros where elements do not take part. One of
+// four ways, chosen at compile time:
+//
+// - asynchronous: cp.async of 4, 8 or 16 bytes (sm_80+, same dtype on both sides, vectors contiguous in
+// shared
+//   memory);
+// - staged: global -> registers in load(), registers -> (convert) -> shared in store(), so that the global
+//   latency passes under the arithmetic between the two;
+// - cut: staged; vectors whose features are shifted are cut out of the two aligned ones that they overlap;
+// - batched: single 16-bit elements, too many registers to stage: store() moves them sixteen at a time.
 //
 // Layout gives the place of an element: byte(strided, contiguous), and kVectors when vectors along the
 // contiguous axis stay together. W that is wider than x is rounded to x's dtype on the way.

@@ -69,5 +69,10 @@ TRIGEN_HOST_DEVICE constexpr bool packs(Op op, const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int packed_pitch(int T) { return schedule::ceil_div(T, 4) * 4; }
 inline constexpr int kPackEdge = 64;
 inline constexpr int kPackThreads = 256;
+// What the packing launch transposes through: a block with a column to spare, so that columns do not share a
+// bank.
+TRIGEN_HOST_DEVICE constexpr int pack_shared_bytes(Op op) {
+  return op == Op::kGradInput ? 4 * kPackEdge * (kPackEdge + 1) : 0;
+}
 
 }  // namespace trigen::wgmma_tf32_sm90

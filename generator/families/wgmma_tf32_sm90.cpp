@@ -156,7 +156,7 @@ class WgmmaTf32Sm90 final : public Family {
                                .grid = {blocks, blocks, static_cast<uint32_t>(p.H)},
                                .block = {geometry::kPackThreads, 1, 1},
                                .cluster = 1,
-                               .shared_bytes = 0,
+                               .shared_bytes = static_cast<uint32_t>(geometry::pack_shared_bytes(p.op)),
                                .maps = {},
                                .early = true});
       plan.workspace_bytes = 4 * p.H * p.T * int64_t{geometry::packed_pitch(static_cast<int>(p.T))};

@@ -14,7 +14,8 @@ template <Kernel C>
 __device__ __forceinline__ void pack_weights(const Params& p) {
   constexpr int kEdge = kPackEdge, kRows = kPackThreads / 32;
   constexpr bool kLower = C.shape.fill == Fill::kLower, kTransposed = C.shape.op == Op::kGradInput;
-  __shared__ float tile[kEdge][kEdge + 1];
+  extern __shared__ __align__(16) unsigned char tf32_packed_shared[];
+  auto* tile = reinterpret_cast<float(*)[kEdge + 1]>(tf32_packed_shared);
   const int tokens = C.shape.T ? C.shape.T : p.T, diag = C.shape.T ? C.shape.diag : p.diag;
   const int t0 = static_cast<int>(blockIdx.y) * kEdge, s0 = static_cast<int>(blockIdx.x) * kEdge;
   const int head = static_cast<int>(blockIdx.z);
