@@ -12,10 +12,7 @@ namespace trigen::packing {
 // A generic kernel (K = 0) has one tap.
 template <Kernel C>
 __device__ __forceinline__ void pack_weights(const Params& p) {
-  // In this order: the next launch then begins when those before this one have ended, and waits for what is
-  // written here only where it reads that.
-  ptx::wait_for_launches_before();
-  ptx::let_next_launch_start();
+  ptx::let_next_launch_start();  // it waits for what is written here where it reads that
   constexpr Shape s = C.shape;
   constexpr int kTaps = s.K > 1 ? s.K : 1;
   constexpr int kRows = warp_rows(kTaps), kVec = C.config.vec_a;
