@@ -10,25 +10,18 @@
 #include "generator/candidate.h"
 #include "runtime/compile.h"
 #include "runtime/plan.h"
+#include "test_driver.h"
 
 namespace trigen {
 namespace {
 
-#ifdef TRIGEN_TEST_GPU
-constexpr bool kOnGpu = true;
-constexpr int kB = 32, kT = 512, kD = 1024, kTurns = 8;
-#else
-constexpr bool kOnGpu = false;
-constexpr int kB = 3, kT = 136, kD = 72, kTurns = 1;
-#endif
+using trigen::testing::kOnGpu;
+using trigen::testing::load_test_driver;
+
+constexpr int kB = kOnGpu ? 32 : 3, kT = kOnGpu ? 512 : 136, kD = kOnGpu ? 1024 : 72, kTurns = kOnGpu ? 8 : 1;
 
 const Driver* find_driver() {
-  static const Driver* const driver = []() -> const Driver* {
-    auto loaded = kOnGpu ? Driver::load() : Driver::load_emulated("sm_90a");
-    if (loaded) return *loaded;
-    llvm::consumeError(loaded.takeError());
-    return nullptr;
-  }();
+  static const Driver* const driver = load_test_driver("sm_90a");
   return driver;
 }
 

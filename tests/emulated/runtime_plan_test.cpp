@@ -11,6 +11,7 @@
 #include "cache/store.h"
 #include "runtime/compile.h"
 #include "runtime/device.h"
+#include "test_driver.h"
 
 namespace trigen {
 namespace {
@@ -24,20 +25,14 @@ using trigen::testing::Variable;
 
 constexpr const char* kForward = "forward,dtype=f32,B=2,T=20,D=12";
 
-#ifdef TRIGEN_TEST_GPU
-constexpr bool kOnGpu = true;
-#else
-constexpr bool kOnGpu = false;
-#endif
+using trigen::testing::kOnGpu;
+using trigen::testing::load_test_driver;
 
 // The driver that libtrigen.so uses too: one library in the process. Null on a machine without a GPU.
 const Driver* find_driver() {
-  static const Driver* const driver = []() -> const Driver* {
+  static const Driver* const driver = [] {
     if (!kOnGpu) ::setenv("TRIGEN_EMULATED_DEVICES", "2", 1);
-    auto loaded = kOnGpu ? Driver::load() : Driver::load_emulated("sm_70");
-    if (loaded) return *loaded;
-    llvm::consumeError(loaded.takeError());
-    return nullptr;
+    return load_test_driver("sm_70");
   }();
   return driver;
 }

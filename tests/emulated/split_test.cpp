@@ -12,6 +12,7 @@
 #include "generator/candidate.h"
 #include "runtime/compile.h"
 #include "runtime/device.h"
+#include "test_driver.h"
 
 namespace trigen {
 namespace {
@@ -20,19 +21,11 @@ using ::testing::HasSubstr;
 using trigen::testing::Folder;
 using Values = std::vector<float>;
 
-#ifdef TRIGEN_TEST_GPU
-constexpr bool kOnGpu = true;
-#else
-constexpr bool kOnGpu = false;
-#endif
+using trigen::testing::kOnGpu;
+using trigen::testing::load_test_driver;
 
 const Driver* find_driver() {
-  static const Driver* const driver = []() -> const Driver* {
-    auto loaded = kOnGpu ? Driver::load() : Driver::load_emulated("sm_90a");
-    if (loaded) return *loaded;
-    llvm::consumeError(loaded.takeError());
-    return nullptr;
-  }();
+  static const Driver* const driver = load_test_driver("sm_90a");
   return driver;
 }
 
