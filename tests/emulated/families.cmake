@@ -101,30 +101,18 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
-# Residual, gate and pre beside the output: buffers used again inside a tile (4 stages, and none to spare), pairs of blocks, small tiles that a block has several of.
+# wgmma_sm90's tiles. exchange: residual, gate and pre beside the output, buffers used again inside a tile (4 stages, and none to spare),
+# pairs of blocks, small tiles that a block has several of. f32_weights: those that the product reads itself.
 if(TARGET trigen_emulator AND TARGET trigen_program)
-  foreach(config 128x256:8:4:1 128x256:8:3:2 128x128:8:5:2 64x64:4:12:1)
-    string(REPLACE ":" ";" part ${config})
-    list(GET part 0 tile)
-    list(GET part 1 warps)
-    list(GET part 2 stages)
-    list(GET part 3 cluster)
-    string(REPLACE ":" "_" name ${config})
-    add_verify_test(exchange.${name} exchange
-                    --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x8x8,cluster=${cluster},blocks=1)
-  endforeach()
-endif()
-
-# f32 weights that the product reads itself.
-if(TARGET trigen_emulator AND TARGET trigen_program)
-  foreach(config 128x256:8:3:1 128x128:8:2:2 64x256:4:3:1 64x64:4:8:1)
-    string(REPLACE ":" ";" part ${config})
-    list(GET part 0 tile)
-    list(GET part 1 warps)
-    list(GET part 2 stages)
-    list(GET part 3 cluster)
-    string(REPLACE ":" "_" name ${config})
-    add_verify_test(f32_weights.${name} f32_weights
+  foreach(run exchange:128x256:8:4:1 exchange:128x256:8:3:2 exchange:128x128:8:5:2 exchange:64x64:4:12:1
+              f32_weights:128x256:8:3:1 f32_weights:128x128:8:2:2 f32_weights:64x256:4:3:1 f32_weights:64x64:4:8:1)
+    string(REPLACE ":" ";" part ${run})
+    list(GET part 0 list)
+    list(GET part 1 tile)
+    list(GET part 2 warps)
+    list(GET part 3 stages)
+    list(GET part 4 cluster)
+    add_verify_test(${list}.${tile}_${warps}_${stages}_${cluster} ${list}
                     --limit 3e8 --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=1,vec=8x8x8,cluster=${cluster},blocks=1)
   endforeach()
 endif()
