@@ -117,18 +117,7 @@ __device__ __forceinline__ void load_masked(unsigned (&a)[4][4], unsigned source
     else
       ptx::ldmatrix_x4(a[i], address);
   }
-  const int own = edge + static_cast<int>(16 * warp + lane / 4 - lane % 4 * 2);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {  // rows + 8 * (j % 2), k + 8 * (j / 2)
-      const int over = own + j % 2 * 8 - 16 * i - j / 2 * 8;
-      if constexpr (product_fill(C.shape) == Fill::kLower)
-        a[i][j] &= (over >= 0 ? 0xFFFFu : 0) | (over >= 1 ? 0xFFFF0000u : 0);
-      else
-        a[i][j] &= (over <= 0 ? 0xFFFFu : 0) | (over <= 1 ? 0xFFFF0000u : 0);
-    }
-  }
+  mask_fragments<product_fill(C.shape)>(a, edge + static_cast<int>(16 * warp + lane / 4 - lane % 4 * 2));
 }
 
 // The k blocks of one tile for one multiplying warpgroup. On return the products are complete and their

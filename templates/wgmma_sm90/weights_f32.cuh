@@ -36,7 +36,6 @@ __device__ __forceinline__ void load_f32_weights(unsigned target, const TensorMa
 template <Kernel C>
 struct F32Fragments {
   static constexpr bool kTransposed = C.shape.op == Op::kGradInput;
-  static constexpr bool kLower = product_fill(C.shape) == Fill::kLower;
   unsigned offset[2][2];  // bytes; forward: [step][k + 8], grad_input: [row + 8][k + 1]
   int own;                // row - k of the thread's first element
   bool odd;
@@ -84,22 +83,6 @@ struct F32Fragments {
       a[1][j] = !kTransposed && odd ? first : second;
     }
   }
-
-  // What lies outside the triangle becomes zero, whatever it was. `edge`: the block's first row + diag - its
-  // first k.
-  __device__ __forceinline__ void mask(unsigned (&a)[2][4], int half, int edge) const {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int over = own + edge + j % 2 * 8 - 32 * half - 16 * i - j / 2 * 8;
-        if constexpr (kLower)
-          a[i][j] &= (over >= 0 ? 0xFFFFu : 0) | (over >= 1 ? 0xFFFF0000u : 0);
-        else
-          a[i][j] &= (over <= 0 ? 0xFFFFu : 0) | (over <= 1 ? 0xFFFF0000u : 0);
-      }
-    }
-  }
 };
 
 // The k blocks of one tile for one multiplying warpgroup, all but the last without a wait for their own
@@ -124,7 +107,7 @@ __device__ __forceinline__ void multiply_f32_weights(float (&sum)[C.config.tile_
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       fragments.load(a[half], source, half);
-      if (block >= reach.whole) fragments.mask(a[half], half, edge - k);
+      if (block >= reach.whole) mask_fragments<kFill>(a[half], fragments.own + edge - k - 32 * half);
       ptx::pin(a[half][0]);
       ptx::pin(a[half][1]);
       ptx::wgmma_fence();
