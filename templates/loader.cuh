@@ -1,9 +1,8 @@
 // Moves one operand's tiles from global to shared memory, with zeros where elements do not take part. One of
 // four ways, chosen at compile time:
 //
-// - asynchronous: cp.async of 4, 8 or 16 bytes (sm_80+, same dtype on both sides, vectors contiguous in
-// shared
-//   memory);
+// - asynchronous: cp.async of 4, 8 or 16 bytes (sm_80+, same dtype on both sides, vectors together in
+//   shared memory);
 // - staged: global -> registers in load(), registers -> (convert) -> shared in store(), so that the global
 //   latency passes under the arithmetic between the two;
 // - cut: staged; vectors whose features are shifted are cut out of the two aligned ones that they overlap;

@@ -8,15 +8,15 @@ namespace trigen {
 
 Launch pack_launch(const Problem& p) {
   const int tokens = static_cast<int>(p.T), taps = static_cast<int>(p.K);
-  return {
-      .entry = kPackEntry.str(),
-      .grid = {static_cast<uint32_t>(schedule::ceil_div(tokens, packing::kEdge)),
-               static_cast<uint32_t>(packing::pitch(tokens) / packing::block_rows(taps)),
-               static_cast<uint32_t>(p.H)},
-      .block = {packing::kThreads, 1, 1},
-      .cluster = 1,
-      .shared_bytes = static_cast<uint32_t>(packing::shared_bytes(taps)),
-      .maps = {}};  // not early: its few blocks would crowd onto the first SMs that the launch ahead leaves
+  // Not early: its few blocks would crowd onto the first SMs that the launch ahead leaves.
+  return {.entry = kPackEntry.str(),
+          .grid = {static_cast<uint32_t>(schedule::ceil_div(tokens, packing::kEdge)),
+                   static_cast<uint32_t>(packing::pitch(tokens) / packing::block_rows(taps)),
+                   static_cast<uint32_t>(p.H)},
+          .block = {packing::kThreads, 1, 1},
+          .cluster = 1,
+          .shared_bytes = static_cast<uint32_t>(packing::shared_bytes(taps)),
+          .maps = {}};
 }
 
 bool packs_activations(const Problem& p, const Config& c) {
