@@ -6,8 +6,6 @@ find_package(LLVM REQUIRED CONFIG)
 message(STATUS "LLVM ${LLVM_PACKAGE_VERSION} in ${LLVM_DIR}")
 add_library(trigen_llvm INTERFACE)
 target_include_directories(trigen_llvm SYSTEM INTERFACE ${LLVM_INCLUDE_DIRS})
-separate_arguments(llvm_definitions NATIVE_COMMAND "${LLVM_DEFINITIONS}")
-target_compile_options(trigen_llvm INTERFACE ${llvm_definitions})
 target_link_libraries(trigen_llvm INTERFACE LLVMSupport)
 
 # SQLite, from the static archive, so that libtrigen.so carries its own hidden copy.

@@ -3,9 +3,27 @@ include_guard()
 # trigen_options(<target>): warnings, sanitizers and section flags that every target of the project shares.
 function(trigen_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-unused-parameter -ffunction-sections -fdata-sections)
+  # GCC 12 warns of the standard library's own strings where it reads them from a precompiled header.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds>)
   if(TRIGEN_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
     target_link_options(${target} PRIVATE -fsanitize=address,undefined)
+  endif()
+endfunction()
+
+# The headers from outside the project that most sources include, parsed once and not by each of some 200 sources (which took three
+# quarters of their time). None of the project's own: a change of one would build everything again.
+set(TRIGEN_PRECOMPILED
+  <algorithm> <array> <atomic> <cmath> <cstdint> <cstdio> <cstdlib> <cstring> <fstream> <functional> <map> <memory> <mutex> <optional>
+  <set> <sstream> <string> <thread> <utility> <vector>
+  <llvm/ADT/ArrayRef.h> <llvm/ADT/SmallVector.h> <llvm/ADT/StringExtras.h> <llvm/ADT/StringRef.h> <llvm/ADT/Twine.h>
+  <llvm/Support/Error.h>)
+
+# trigen_precompiled(<target> <from>): <target> uses <from>'s precompiled headers; both must be compiled with the same options.
+function(trigen_precompiled target from)
+  if(TRIGEN_PCH)
+    target_precompile_headers(${target} REUSE_FROM ${from})
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)  # ccache follows the headers
   endif()
 endfunction()
 
@@ -17,4 +35,5 @@ function(trigen_library folder)
   target_include_directories(trigen_${folder} PUBLIC ${CMAKE_SOURCE_DIR})
   target_link_libraries(trigen_${folder} PUBLIC ${ARG_DEPENDS})
   trigen_options(trigen_${folder})
+  trigen_precompiled(trigen_${folder} trigen_headers)
 endfunction()

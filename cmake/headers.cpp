@@ -1,0 +1,1 @@
+// What the precompiled headers are made beside (CMakeLists.txt, tests/CMakeLists.txt).
