@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "check/workbench.h"
 #include "trigen/trigen.h"
-#include "tuner/workbench.h"
 
 namespace trigen {
 namespace {

@@ -1,15 +1,15 @@
 // trigen bench: times kernels as the runtime would run them, beside cuBLAS.
 #include <cstdio>
 
+#include "check/text.h"
 #include "cli/bench_tables.h"
 #include "cli/command.h"
 #include "cli/problem_options.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
+#include "peers/compare.h"
+#include "peers/cublas.h"
 #include "runtime/compile.h"
-#include "tuner/compare.h"
-#include "tuner/cublas.h"
-#include "tuner/text.h"
 
 namespace trigen::cli {
 namespace {

@@ -8,9 +8,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "check/text.h"
 #include "cli/command.h"
-#include "tuner/plot.h"
-#include "tuner/text.h"
+#include "peers/plot.h"
 
 namespace trigen::cli {
 namespace {

@@ -4,13 +4,13 @@
 #include <string>
 
 #include "llvm/Support/Error.h"
+#include "peers/table_run.h"
 #include "runtime/device.h"
-#include "tuner/table_run.h"
 
 namespace trigen::cli {
 
 struct BenchTables {
-  std::string list;                 // file of tuner/table_list.h's format
+  std::string list;                 // file of peers/table_list.h's format
   std::string only;                 // names of tables, by commas, in this order; "" = all
   std::string out = "build/bench";  // folder of <list's stem>.jsonl and .svg
   double limit_s = 0;               // stop starting rows after so long; 0 = never

@@ -3,6 +3,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "check/text.h"
 #include "cli/command.h"
 #include "cli/problem_options.h"
 #include "cli/table.h"
@@ -10,7 +11,6 @@
 #include "llvm/Support/Endian.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
-#include "tuner/text.h"
 
 namespace trigen::cli {
 namespace {

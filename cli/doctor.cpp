@@ -4,11 +4,11 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "check/text.h"
 #include "cli/command.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
-#include "tuner/cublas.h"
-#include "tuner/text.h"
+#include "peers/cublas.h"
 
 namespace trigen::cli {
 namespace {

@@ -2,13 +2,13 @@
 #include <cstdio>
 #include <fstream>
 
+#include "check/text.h"
 #include "cli/command.h"
 #include "cli/problem_options.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
 #include "generator/cost.h"
 #include "runtime/compile.h"
-#include "tuner/text.h"
 
 namespace trigen::cli {
 namespace {

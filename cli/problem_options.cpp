@@ -7,7 +7,7 @@
 
 #include "generator/error.h"
 #include "generator/problem_lists.h"
-#include "tuner/table_list.h"
+#include "peers/table_list.h"
 
 namespace trigen::cli {
 namespace {

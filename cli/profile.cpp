@@ -2,14 +2,14 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "check/profile.h"
+#include "check/selection.h"
+#include "check/text.h"
 #include "cli/command.h"
 #include "cli/problem_options.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
 #include "runtime/compile.h"
-#include "tuner/profile.h"
-#include "tuner/selection.h"
-#include "tuner/text.h"
 
 namespace trigen::cli {
 namespace {

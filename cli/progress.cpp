@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "tuner/text.h"
+#include "check/text.h"
 
 namespace trigen::cli {
 

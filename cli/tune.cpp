@@ -6,6 +6,7 @@
 #include <fstream>
 #include <set>
 
+#include "check/text.h"
 #include "cli/command.h"
 #include "cli/problem_options.h"
 #include "cli/progress.h"
@@ -14,7 +15,6 @@
 #include "tuner/evidence.h"
 #include "tuner/replay.h"
 #include "tuner/statistics.h"
-#include "tuner/text.h"
 #include "tuner/tune.h"
 
 namespace trigen::cli {

@@ -4,15 +4,15 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "check/selection.h"
+#include "check/text.h"
+#include "check/verify.h"
 #include "cli/command.h"
 #include "cli/problem_options.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
 #include "generator/random_problem.h"
 #include "runtime/compile.h"
-#include "tuner/selection.h"
-#include "tuner/text.h"
-#include "tuner/verify.h"
 
 namespace trigen::cli {
 namespace {

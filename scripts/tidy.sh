@@ -8,6 +8,6 @@ cmake --preset tidy -DCMAKE_CXX_COMPILER=clang++-14 -DCMAKE_C_COMPILER=clang-14 
   || { cat build-tidy/configure.log; exit 1; }
 files=("$@")
 if [[ ${#files[@]} == 0 ]]; then
-  mapfile -t files < <(git ls-files 'generator/*.cpp' 'cache/*.cpp' 'runtime/*.cpp' 'tuner/*.cpp' 'cli/*.cpp' 'emulator/*.cpp')
+  mapfile -t files < <(git ls-files 'generator/*.cpp' 'cache/*.cpp' 'runtime/*.cpp' 'check/*.cpp' 'tuner/*.cpp' 'peers/*.cpp' 'cli/*.cpp' 'emulator/*.cpp')
 fi
 printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -n 1 clang-tidy-14 --quiet -p build-tidy 2>/dev/null

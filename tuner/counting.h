@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "cache/store.h"
+#include "check/emulated_device.h"
+#include "check/workbench.h"
 #include "generator/counts.h"
-#include "tuner/emulated_device.h"
-#include "tuner/workbench.h"
 
 namespace trigen {
 

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "check/text.h"
 #include "generator/error.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/Twine.h"
 #include "tuner/statistics.h"
-#include "tuner/text.h"
 
 namespace trigen {
 namespace {

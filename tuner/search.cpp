@@ -5,8 +5,8 @@
 #include <set>
 #include <tuple>
 
+#include "check/text.h"
 #include "tuner/statistics.h"
-#include "tuner/text.h"
 
 namespace trigen {
 namespace {

@@ -7,10 +7,10 @@
 #include <mutex>
 #include <thread>
 
+#include "check/text.h"
+#include "check/verify.h"
 #include "tuner/ceiling.h"
 #include "tuner/evidence.h"
-#include "tuner/text.h"
-#include "tuner/verify.h"
 
 namespace trigen {
 // Built candidates on their way from the compiling threads to the measuring one, which takes them in its own

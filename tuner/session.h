@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
+#include "check/reference.h"
+#include "check/workbench.h"
 #include "tuner/measure.h"
-#include "tuner/reference.h"
 #include "tuner/tune.h"
-#include "tuner/workbench.h"
 
 namespace trigen {
 

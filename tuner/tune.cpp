@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <chrono>
 
+#include "check/text.h"
+#include "check/verify.h"
 #include "tuner/ceiling.h"
 #include "tuner/counting.h"
 #include "tuner/evidence.h"
 #include "tuner/session.h"
-#include "tuner/text.h"
-#include "tuner/verify.h"
 
 namespace trigen {
 namespace {

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "check/numbers.h"
+#include "check/reference.h"
+#include "check/workbench.h"
 #include "generator/families/families.h"
 #include "runtime/compile.h"
 #include "runtime/plan.h"
-#include "tuner/numbers.h"
-#include "tuner/reference.h"
-#include "tuner/workbench.h"
 
 namespace trigen {
 namespace {

@@ -4,10 +4,10 @@
 // target, so run them by ctest (-R Conflicts), each in a process of its own.
 #include <gmock/gmock.h>
 
+#include "check/profile.h"
 #include "generator/candidate.h"
 #include "generator/error.h"
 #include "runtime/nvrtc.h"
-#include "tuner/profile.h"
 
 namespace trigen {
 namespace {

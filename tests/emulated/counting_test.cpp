@@ -5,9 +5,9 @@
 
 #include <cmath>
 
+#include "check/profile.h"
 #include "generator/error.h"
 #include "runtime/compile.h"
-#include "tuner/profile.h"
 
 namespace trigen {
 namespace {

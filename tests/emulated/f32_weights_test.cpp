@@ -3,10 +3,10 @@
 // Outside the triangle W is NaN. On the emulated device, and (with TRIGEN_TEST_GPU) on this machine's GPU.
 #include <gtest/gtest.h>
 
+#include "check/workbench.h"
 #include "generator/families/families.h"
 #include "runtime/compile.h"
 #include "runtime/plan.h"
-#include "tuner/workbench.h"
 
 namespace trigen {
 namespace {

@@ -124,8 +124,8 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
 endif()
 
 # Every family over op x data type x layout x taps x epilogue; says which cells a family does not serve.
-if(TARGET trigen_emulator AND TARGET trigen_tuner)
-  trigen_test(emulated matrix_test DEPENDS trigen_tuner TIMEOUT 600
+if(TARGET trigen_emulator AND TARGET trigen_check)
+  trigen_test(emulated matrix_test DEPENDS trigen_check TIMEOUT 600
               PROPERTIES ENVIRONMENT TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-matrix.db)
   add_dependencies(emulated_matrix_test trigen_emulator)
 endif()

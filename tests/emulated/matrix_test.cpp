@@ -3,9 +3,9 @@
 // reason; a family that begins to serve such a cell, or stops to serve another, fails here.
 #include <gtest/gtest.h>
 
+#include "check/selection.h"
+#include "check/verify.h"
 #include "runtime/compile.h"
-#include "tuner/selection.h"
-#include "tuner/verify.h"
 
 namespace trigen {
 namespace {

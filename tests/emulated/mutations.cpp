@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "check/selection.h"
 #include "runtime/compile.h"
-#include "tuner/selection.h"
 
 namespace trigen::mutations {
 namespace {

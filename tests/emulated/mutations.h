@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "check/workbench.h"
 #include "runtime/plan.h"
-#include "tuner/workbench.h"
 
 namespace trigen::mutations {
 

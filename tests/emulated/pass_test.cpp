@@ -1,13 +1,13 @@
 // The elementwise pass that stands for "cuBLAS and separate kernels": its numbers on the emulated device,
 // since a peer that computes something else is no peer.
-#include "tuner/pass.h"
+#include "peers/pass.h"
 
 #include <gmock/gmock.h>
 
 #include <cmath>
 
-#include "tuner/numbers.h"
-#include "tuner/reference.h"
+#include "check/numbers.h"
+#include "check/reference.h"
 
 namespace trigen {
 namespace {

@@ -6,10 +6,10 @@
 #include <fstream>
 #include <sstream>
 
+#include "check/selection.h"
 #include "recorded_corpus.h"
 #include "recorded_probes.h"
 #include "runtime/compile.h"
-#include "tuner/selection.h"
 
 namespace trigen::recorded {
 namespace {

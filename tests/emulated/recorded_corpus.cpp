@@ -7,11 +7,11 @@
 #include <map>
 #include <sstream>
 
+#include "check/numbers.h"
+#include "check/operands.h"
+#include "check/workbench.h"
 #include "generator/candidate.h"
 #include "runtime/plan.h"
-#include "tuner/numbers.h"
-#include "tuner/operands.h"
-#include "tuner/workbench.h"
 
 namespace trigen::recorded {
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "check/tensors.h"
 #include "generator/error.h"
 #include "runtime/device.h"
-#include "tuner/tensors.h"
 
 namespace trigen::recorded {
 

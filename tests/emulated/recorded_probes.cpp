@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "approximations.h"
-#include "tuner/numbers.h"
+#include "check/numbers.h"
 
 namespace trigen::recorded {
 namespace {

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "check/numbers.h"
 #include "recorded_corpus.h"
 #include "recorded_probes.h"
-#include "tuner/numbers.h"
 
 namespace trigen::recorded {
 namespace {

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 
 #include "gpu.h"
-#include "tuner/compare.h"
-#include "tuner/cublas.h"
+#include "peers/compare.h"
+#include "peers/cublas.h"
 #include "tuner/evidence.h"
 #include "tuner/measure.h"
 

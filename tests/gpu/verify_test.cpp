@@ -1,9 +1,9 @@
 // Every family against the reference on the device, its own machine code and the PTX of older targets.
-#include "tuner/verify.h"
+#include "check/verify.h"
 
+#include "check/selection.h"
 #include "gpu.h"
 #include "runtime/compile.h"
-#include "tuner/selection.h"
 
 namespace trigen {
 namespace {

@@ -4,11 +4,11 @@
 
 #include <fstream>
 
+#include "check/text.h"
 #include "cli/problem_options.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "generator/error.h"
-#include "tuner/text.h"
 
 namespace trigen::cli {
 namespace {

@@ -6,12 +6,12 @@
 
 #include <set>
 
+#include "check/numbers.h"
+#include "check/text.h"
 #include "generator/candidate.h"
 #include "generator/cost.h"
 #include "generator/error.h"
-#include "tuner/numbers.h"
 #include "tuner/session.h"
-#include "tuner/text.h"
 
 namespace trigen {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tuner/numbers.h"
+#include "check/numbers.h"
 
 namespace trigen {
 namespace {

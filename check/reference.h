@@ -1,0 +1,78 @@
+// The operation in double precision on the CPU: the judge of every kernel.
+//
+// Small problems are checked in full. Big ones (more than kFullWork multiply-adds) are checked twice over: a
+// sample of outputs (first and last rows, both sides of tile borders, first and last columns, random ones;
+// fixed seed) element by element, and all outputs at once by random signed sums (check/projection.h) where
+// the epilogue is linear.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "check/projection.h"
+#include "check/tensors.h"
+#include "check/tolerance.h"
+#include "generator/problem.h"
+
+namespace trigen {
+
+inline constexpr double kFullWork = 1.0e9;  // multiply-adds: about half a second of one core
+
+// What a check found. Errors are relative; limit and error say which gate was the worst.
+struct CheckResult {
+  bool ok = false;
+  double error = 0;        // ||out - ref|| / ||ref||, the worst of the output tensors
+  double tolerance = 0;    // its limit
+  double max_error = 0;    // the largest |out - ref| in units of its own limit: over 1 fails
+  int64_t checked = 0;     // elements compared one by one
+  int64_t outputs = 0;     // elements that the problem writes
+  bool projected = false;  // signed sums over all outputs were compared, too
+  std::string failure;     // the first thing that is wrong, with its place; empty when ok
+};
+
+struct ReferenceOptions {
+  bool full = false;    // element by element whatever it costs
+  bool sample = false;  // sample even a small problem
+};
+
+class Reference {
+ public:
+  // Computes the expected values from the inputs, which must outlive the reference. Multithreaded.
+  Reference(const Problem& problem, const TensorList& list, const HostBuffers& inputs,
+            const ReferenceOptions& options = {});
+
+  // Compares the outputs of one run that started from `inputs` (outputs poisoned): values inside, poison or
+  // zeros outside the triangle of dW, poison in gaps between rows.
+  CheckResult check(const HostBuffers& after) const;
+
+  // The expected value of sampled element i of a role, for tests: order rows x columns, see rows() and
+  // columns().
+  const std::vector<double>& expected(Role role) const;
+  const std::vector<int64_t>& rows() const { return rows_; }  // h * T + t (forward, grad_weight) or h * T + s
+  const std::vector<int64_t>& columns() const { return columns_; }  // b * D + d, or s * K + j (grad_weight)
+  bool full() const { return full_; }
+
+ private:
+  void choose_samples(const ReferenceOptions& options);
+  void compute();
+  void apply_epilogue();
+  bool inside(int64_t row, int64_t column) const;
+  int64_t index(const Tensor& tensor, int64_t row, int64_t column) const;
+
+  Problem problem_;
+  TensorList list_;
+  const HostBuffers* inputs_;
+  bool full_ = true;
+  std::vector<int64_t> rows_, columns_;
+  std::vector<double> main_;  // y, dx or dW
+  std::vector<double> pre_;   // the value before the activation
+  std::vector<double> bias_;  // grad_bias, all h * T + t
+  Projection projection_;
+};
+
+// The activations as the kernels define them: GELU with erf (torch.nn.GELU's default), SiLU x / (1 +
+// exp(-x)).
+double activate(Activation act, double value);
+
+}  // namespace trigen

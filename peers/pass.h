@@ -1,0 +1,33 @@
+// One elementwise pass over a product's output: what a program does today for the epilogue that cuBLAS lacks.
+// The peer at its best: a single kernel for all terms, 16 bytes an access, in place.
+#pragma once
+
+#include <memory>
+
+#include "check/workbench.h"
+
+namespace trigen {
+
+class EpiloguePass {
+ public:
+  // For forward problems in btd with dense rows of a multiple of 8 elements, 16-bit data, no pre-activation.
+  // Compiles a PTX text of its own through the driver (no NVRTC). Errors: unsupported, device.
+  static llvm::Expected<std::unique_ptr<EpiloguePass>> create(Workbench& bench);
+  ~EpiloguePass();
+  EpiloguePass(const EpiloguePass&) = delete;
+  EpiloguePass& operator=(const EpiloguePass&) = delete;
+  // y = act(y + bias) * gate + residual on a set of the workbench; GELU by tanh.approx, the cheapest there
+  // is.
+  llvm::Error run(int set, cuda::CUstream stream) const;
+
+ private:
+  explicit EpiloguePass(Workbench& bench) : bench_(bench) {}
+  Workbench& bench_;
+  cuda::CUmodule module_ = nullptr;
+  cuda::CUfunction function_ = nullptr;
+};
+
+// The pass's PTX for a problem, for tests.
+std::string epilogue_pass_ptx(const Problem& problem);
+
+}  // namespace trigen

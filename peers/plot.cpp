@@ -1,0 +1,240 @@
+#include "peers/plot.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "check/text.h"
+#include "llvm/ADT/StringExtras.h"
+
+namespace trigen {
+namespace {
+
+constexpr double kBar = 22, kGap = 18, kLeft = 100, kHeight = 190, kTop = 46, kLabels = 96, kRight = 24;
+
+struct Panel {
+  const TableResult* first = nullptr;
+  std::vector<std::pair<std::string, std::vector<const TableResult*>>> groups;  // by label
+  size_t bars = 0;
+  double width() const {
+    return kLeft + static_cast<double>(bars) * kBar + static_cast<double>(groups.size()) * kGap + kRight;
+  }
+};
+
+std::string op_of(const TableResult& result) {
+  if (result.problem.find(" + ") != std::string::npos) return "step";
+  return result.problem.substr(0, result.problem.find(','));
+}
+
+const char* color_of(const std::string& op) {
+  if (op == "forward") return "#2b6cb0";
+  if (op == "grad_input") return "#c05621";
+  if (op == "grad_weight") return "#2f855a";
+  if (op == "decode") return "#805ad5";
+  return "#4a5568";
+}
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string text_at(double x, double y, const char* more, const std::string& text) {
+  return format("<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, more) + escaped(text) + "</text>\n";
+}
+
+std::string line_at(double x1, double y1, double x2, double y2, const char* more) {
+  return format("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" %s/>\n", x1, y1, x2, y2, more);
+}
+
+std::vector<Panel> panels_of(const std::vector<TableResult>& results) {
+  std::vector<Panel> panels;
+  for (const TableResult& result : results) {
+    auto panel = std::find_if(panels.begin(), panels.end(),
+                              [&](const Panel& p) { return p.first->table == result.table; });
+    if (panel == panels.end()) {
+      panels.push_back({&result, {}, 0});
+      panel = panels.end() - 1;
+    }
+    const std::string label = short_label(result.problem);
+    auto group = std::find_if(panel->groups.begin(), panel->groups.end(),
+                              [&](const auto& g) { return g.first == label; });
+    if (group == panel->groups.end()) {
+      panel->groups.push_back({label, {}});
+      group = panel->groups.end() - 1;
+    }
+    group->second.push_back(&result);
+    ++panel->bars;
+  }
+  return panels;
+}
+
+std::string draw_bar(const TableResult& r, double x, double base, double scale) {
+  std::string out;
+  const std::string op = op_of(r);
+  if (r.got > 0) {
+    const bool missed = r.verdict() == Verdict::kMissed;
+    out += format(
+               "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\" "
+               "fill-opacity=\"%s\"><title>",
+               x, base - r.got * scale, kBar - 3, r.got * scale, color_of(op), missed ? "0.45" : "1") +
+           escaped(r.problem + ": " + format("%.2f", r.got) + ", " + to_string(r.verdict())) +
+           "</title></rect>\n";
+    // at the bar's foot, where no mark is
+    out += text_at(x + (kBar - 3) / 2, base - 5,
+                   missed ? "text-anchor=\"middle\" font-size=\"8.5\""
+                          : "text-anchor=\"middle\" font-size=\"8.5\" fill=\"white\"",
+                   format("%.2f", r.got));
+  } else {
+    out += text_at(x + (kBar - 3) / 2, base - 3, "text-anchor=\"middle\" font-size=\"9\" fill=\"#718096\"",
+                   r.ran ? "runs" : "-");
+  }
+  if (r.asked > 0)
+    out += line_at(x - 1, base - r.asked * scale, x + kBar - 2, base - r.asked * scale,
+                   "stroke=\"#1a202c\" stroke-width=\"2.5\"");
+  if (r.stretch > 0)
+    out += line_at(x - 1, base - r.stretch * scale, x + kBar - 2, base - r.stretch * scale,
+                   "stroke=\"#1a202c\" stroke-width=\"0.8\"");
+  return out;
+}
+
+std::string draw_panel(const Panel& panel, double top) {
+  double most = 1.2;
+  std::vector<std::string> ops;
+  for (const auto& [label, rows] : panel.groups) {
+    for (const TableResult* r : rows) {
+      most = std::max({most, r->got, r->asked, r->stretch});
+      if (std::find(ops.begin(), ops.end(), op_of(*r)) == ops.end()) ops.push_back(op_of(*r));
+    }
+  }
+  const double base = top + kTop + kHeight;
+  const double scale = kHeight / (most * 1.08);
+  const double right = panel.width() - kRight;
+  std::string out = text_at(kLeft, top + 16, "font-size=\"13\" font-weight=\"bold\"",
+                            panel.first->title.empty() ? panel.first->table : panel.first->title);
+  double legend = kLeft;
+  for (const std::string& op : ops) {
+    out += format("<rect x=\"%.1f\" y=\"%.1f\" width=\"9\" height=\"9\" fill=\"%s\"/>\n", legend, top + 24,
+                  color_of(op));
+    out += text_at(legend + 13, top + 32, "font-size=\"10\"", op);
+    legend += 26 + 6.2 * static_cast<double>(op.size());
+  }
+  const double step = most > 6 ? 1 : most > 2.6 ? 0.5 : 0.25;
+  for (int number = 0; number * step <= most * 1.05; ++number) {
+    const double tick = number * step;
+    out += line_at(kLeft, base - tick * scale, right, base - tick * scale,
+                   tick == 1 ? "stroke=\"#4a5568\" stroke-dasharray=\"4 3\"" : "stroke=\"#e2e8f0\"");
+    out += text_at(kLeft - 6, base - tick * scale + 3, "text-anchor=\"end\" font-size=\"9\"",
+                   format("%.2f", tick));
+  }
+  const std::string axis = panel.first->at_most ? "time / peer's time" : "peer's time / time";
+  out += format("<text transform=\"translate(58 %.1f) rotate(-90)\" text-anchor=\"middle\" font-size=\"10\">",
+                base - kHeight / 2) +
+         escaped(axis) + "</text>\n";
+  double x = kLeft + kGap / 2;
+  for (const auto& [label, rows] : panel.groups) {
+    const double begin = x;
+    for (const TableResult* r : rows) {
+      out += draw_bar(*r, x, base, scale);
+      x += kBar;
+    }
+    out +=
+        format("<text transform=\"translate(%.1f %.1f) rotate(-35)\" text-anchor=\"end\" font-size=\"10\">",
+               (begin + x) / 2 + 4, base + 14) +
+        escaped(label) + "</text>\n";
+    x += kGap;
+  }
+  return out;
+}
+
+std::string figure(double value, bool at_most) {
+  return value > 0 ? format("%s%.2f", at_most ? "<= " : "", value) : "-";
+}
+
+}  // namespace
+
+std::string plot_svg(const std::vector<TableResult>& results) {
+  const std::vector<Panel> panels = panels_of(results);
+  double width = 420;
+  for (const Panel& panel : panels)
+    width = std::max({width, panel.width(), kLeft + 8.2 * static_cast<double>(panel.first->title.size())});
+  const double panel_height = kTop + kHeight + kLabels;
+  const double height = 28 + static_cast<double>(panels.size()) * panel_height;
+  std::string out = format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
+      "viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\">\n"
+      "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+      width, height, width, height);
+  if (!results.empty()) {
+    std::string libraries;
+    for (const TableResult& r : results)
+      if (!r.library.empty() && libraries.find(r.library) == std::string::npos) libraries += ", " + r.library;
+    out += text_at(kLeft, 18, "font-size=\"11\" fill=\"#4a5568\"",
+                   results[0].device + ", driver " + results[0].driver + libraries);
+  }
+  double top = 28;
+  for (const Panel& panel : panels) {
+    out += draw_panel(panel, top);
+    top += panel_height;
+  }
+  return out + "</svg>\n";
+}
+
+std::string tables_text(const std::vector<TableResult>& results) {
+  std::string out;
+  for (const Panel& panel : panels_of(results)) {
+    out += (out.empty() ? "" : "\n") + panel.first->table + ": " + panel.first->title + "\n";
+    std::vector<std::vector<std::string>> cells{
+        {"problem", "op", "time", "peer", "its time", "asked", "got", "verdict", "kernel"}};
+    std::map<std::string, std::vector<std::string>> notes;  // and the rows that have them
+    for (const auto& [label, rows] : panel.groups) {
+      for (const TableResult* r : rows) {
+        std::string asked = figure(r->asked, r->at_most);
+        if (r->stretch > 0) asked += format(" (%.2f)", r->stretch);
+        cells.push_back(
+            {label, op_of(*r), r->seconds > 0 ? format_seconds(r->seconds) : "-", r->peer,
+             r->peer_seconds > 0 ? format_seconds(r->peer_seconds) : "-", asked,
+             r->got > 0 ? format("%.3f", r->got) : "-", to_string(r->verdict()),
+             r->kernel.empty()
+                 ? ""
+                 : r->kernel + (r->provenance.find("predicted") != std::string::npos ? ", predicted" : "")});
+        const std::string note = r->note.substr(0, r->note.find('\n'));
+        if (!note.empty()) notes[note].push_back(label + " " + op_of(*r));
+      }
+    }
+    std::vector<size_t> widths(cells[0].size());
+    for (const auto& row : cells)
+      for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+    for (const auto& row : cells) {
+      std::string line;
+      for (size_t c = 0; c < row.size(); ++c)
+        line += row[c] + std::string(widths[c] - row[c].size() + 2, ' ');
+      line.erase(line.find_last_not_of(' ') + 1);
+      out += line + "\n";
+    }
+    for (const auto& [note, rows] : notes) {
+      std::string of;
+      if (rows.size() > 3)
+        of = format("%zu of %zu rows: ", rows.size(), cells.size() - 1);
+      else if (note.find("cublas is not") != 0)
+        of = llvm::join(rows, ", ") + ": ";
+      out.append("  ").append(of).append(note).append("\n");
+    }
+  }
+  return out;
+}
+
+}  // namespace trigen

@@ -1,0 +1,52 @@
+// What one row of a benchmark table gave, as one line of JSON, and tables of such rows for people.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "peers/table_list.h"
+
+namespace trigen {
+
+struct TableArm {
+  std::string name;
+  double median_s = 0, lower_s = 0, upper_s = 0;  // quartiles
+};
+
+enum class Verdict { kMet, kStretch, kMissed, kMeasured, kRuns, kMissing };
+// "met", "met (stretch)", "missed", "measured" (nothing was asked), "runs" (checked where no time can be
+// measured), "missing" (note says what)
+const char* to_string(Verdict verdict);
+
+struct TableResult {
+  std::string table, title;
+  std::string problem;  // TableRow::text()
+  std::string over;     // the peer's kind
+  double asked = 0, stretch = 0;
+  bool at_most = false;
+  bool ran = false;                      // trigen's kernels ran and were right
+  double got = 0;                        // the figure asked for, median of the rounds' ratios; 0: none
+  double seconds = 0, peer_seconds = 0;  // medians
+  std::string peer;                      // the fastest peer arm
+  std::string kernel, provenance;        // of trigen, joined by " + "
+  std::string device, driver, library;
+  std::vector<TableArm> arms;
+  int rounds = 0;
+  std::string note;
+  Verdict verdict() const;
+};
+
+TableResult result_of(const TableGroup& group, const TableRow& row);  // what the list says, nothing measured
+
+std::string to_json_line(const TableResult& result);  // without a newline
+// Null for a line that is not one (a broken last line after a time-out).
+std::optional<TableResult> read_json_line(const std::string& line);
+// The last result of each row counts, in the order of first appearance: results of several runs and programs
+// may be appended to one file.
+std::vector<TableResult> latest(const std::vector<TableResult>& results);
+
+// "16,1024,1024 K=8 bias+gelu": the sizes, and what is not the default.
+std::string short_label(const std::string& problem);
+
+}  // namespace trigen

@@ -1,0 +1,346 @@
+// The reference against the definition written as plain loops, and the checks against planted defects.
+#include "check/reference.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "check/numbers.h"
+
+namespace trigen {
+namespace {
+
+using testing::HasSubstr;
+
+Problem parse(const std::string& text) {
+  auto problem = parse_problem(text);
+  EXPECT_TRUE(static_cast<bool>(problem)) << text;
+  return *problem;
+}
+
+struct Case {
+  Problem problem;
+  TensorList list;
+  HostBuffers inputs;
+  explicit Case(const std::string& text, int gap = 0, uint64_t seed = 7)
+      : problem(parse(text)), list(tensors_of(problem, gap)), inputs(make_inputs(problem, list, seed)) {}
+  double at(Role role, int64_t index) const {
+    const Tensor& t = *list.find(role);
+    return load_element(t.dtype, data(inputs, role), index);
+  }
+  static const std::byte* offset(const HostBuffers& buffers, const TensorList& list, Role role) {
+    const Tensor* t = list.find(role);
+    return buffers[static_cast<size_t>(t - list.tensors.data())].data() + t->offset_bytes;
+  }
+  const std::byte* data(const HostBuffers& buffers, Role role) const { return offset(buffers, list, role); }
+  std::byte* data(HostBuffers& buffers, Role role) const {
+    return const_cast<std::byte*>(offset(buffers, list, role));
+  }
+  double activation(Role role, int64_t b, int64_t h, int64_t t, int64_t d) const {
+    if (d < 0 || d >= problem.D) return 0;
+    return at(role, activation_index(problem, *list.find(role), b, h, t, d));
+  }
+  double weight(int64_t h, int64_t t, int64_t s, int64_t j) const {
+    const double w = at(Role::kW, weight_index(problem, *list.find(Role::kW), h, t, s, j));
+    return round_to(problem.dtype, static_cast<float>(w));
+  }
+};
+
+// The definition in templates/params.h's words, term by term.
+double define(const Case& c, Role role, int64_t h, int64_t row, int64_t column) {
+  const Problem& p = c.problem;
+  double sum = 0;
+  if (p.op == Op::kGradWeight) {
+    if (role == Role::kBias) {
+      for (int64_t b = 0; b < p.B; ++b)
+        for (int64_t d = 0; d < p.D; ++d) sum += c.activation(Role::kY, b, h, row, d);
+      return sum + (p.epilogue.accumulate ? c.at(Role::kBias, h * p.T + row) : 0);
+    }
+    const int64_t s = column / p.K;
+    const int64_t j = column % p.K;
+    for (int64_t b = 0; b < p.B; ++b)
+      for (int64_t d = 0; d < p.D; ++d)
+        sum += c.activation(Role::kY, b, h, row, d) * c.activation(Role::kX, b, h, s, d + j - p.pad);
+    return sum + (p.epilogue.accumulate
+                      ? c.at(Role::kW, weight_index(p, *c.list.find(Role::kW), h, row, s, j))
+                      : 0);
+  }
+  const int64_t b = column / p.D;
+  const int64_t d = column % p.D;
+  for (int64_t other = 0; other < p.T; ++other) {
+    const int64_t t = p.op == Op::kForward ? row : other;
+    const int64_t s = p.op == Op::kForward ? other : row;
+    if (!(p.fill == Fill::kLower ? s <= t + p.diag : s >= t + p.diag)) continue;
+    for (int64_t j = 0; j < p.K; ++j) {
+      sum += c.weight(h, t, s, j) * (p.op == Op::kForward ? c.activation(Role::kX, b, h, s, d + j - p.pad)
+                                                          : c.activation(Role::kY, b, h, t, d - j + p.pad));
+    }
+  }
+  if (p.epilogue.bias) sum += c.at(Role::kBias, h * p.T + row);
+  if (role == Role::kPre) return sum;
+  if (p.epilogue.act == Activation::kGELU) sum = sum * 0.5 * (1 + std::erf(sum / std::sqrt(2.0)));
+  if (p.epilogue.act == Activation::kSiLU) sum = sum * (1 / (1 + std::exp(-sum)));
+  if (p.epilogue.gate) sum *= c.activation(Role::kGate, b, h, row, d);
+  if (p.epilogue.residual) sum += c.activation(Role::kResidual, b, h, row, d);
+  return sum;
+}
+
+// The buffers that a right kernel leaves: the definition, rounded to the output's format.
+HostBuffers right_outputs(const Case& c) {
+  const Problem& p = c.problem;
+  HostBuffers out = c.inputs;
+  for (const Tensor& t : c.list.tensors) {
+    if (!t.written) continue;
+    std::byte* data = c.data(out, t.role);
+    for (int64_t h = 0; h < p.H; ++h) {
+      for (int64_t row = 0; row < p.T; ++row) {
+        if (t.role == Role::kBias) {
+          store_element(t.dtype, data, h * p.T + row, static_cast<float>(define(c, t.role, h, row, 0)));
+          continue;
+        }
+        const int64_t columns = t.role == Role::kW ? p.T * p.K : p.B * p.D;
+        for (int64_t column = 0; column < columns; ++column) {
+          if (t.role != Role::kW) {
+            store_element(t.dtype, data, activation_index(p, t, column / p.D, h, row, column % p.D),
+                          static_cast<float>(define(c, t.role, h, row, column)));
+            continue;
+          }
+          const int64_t at = weight_index(p, t, h, row, column / p.K, column % p.K);
+          if (in_triangle(p, row, column / p.K)) {
+            store_element(t.dtype, data, at, static_cast<float>(define(c, t.role, h, row, column)));
+          } else if (p.epilogue.zero_outside) {
+            store_element(t.dtype, data, at, 0);
+          }
+        }
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> variants() {
+  std::vector<std::string> list;
+  for (const char* op : {"forward", "grad_input", "grad_weight"}) {
+    const std::string name = op;
+    for (const char* sizes :
+         {"B=2,H=1,T=5,D=7,K=1", "B=1,H=3,T=9,D=4,K=3,pad=2", "B=3,H=2,T=4,D=6,K=4", "B=1,H=1,T=1,D=1,K=1"}) {
+      const std::string base = name + "," + sizes;
+      list.push_back(base + ",dtype=f32");
+      list.push_back(base + ",dtype=bf16,layout=bdt");
+      list.push_back(base + ",dtype=f16,wdtype=f32");
+      if (base.find("T=1,") == std::string::npos) {
+        list.push_back(base + ",dtype=f16,fill=upper,diag=1");
+        list.push_back(base + ",dtype=f32,math=tf32,diag=-2,layout=bdt");
+        list.push_back(base + ",dtype=bf16,fill=upper,diag=-1,align=4,walign=2");
+      }
+      if (name == "forward") {
+        list.push_back(base + ",dtype=f16,epilogue=bias+gelu+pre+gate+residual");
+        list.push_back(base + ",dtype=f32,layout=bdt,epilogue=bias+silu");
+        list.push_back(base + ",dtype=bf16,epilogue=residual");
+      } else if (name == "grad_input") {
+        list.push_back(base + ",dtype=bf16,epilogue=residual");
+      } else {
+        list.push_back(base + ",dtype=bf16,wdtype=f32,epilogue=bias+accumulate");
+        list.push_back(base + ",dtype=f16,layout=bdt,epilogue=bias+zero_outside");
+        list.push_back(base + ",dtype=f32,fill=upper,epilogue=accumulate+zero_outside");
+      }
+    }
+  }
+  return list;
+}
+
+class Variant : public testing::TestWithParam<std::string> {};
+
+TEST_P(Variant, EqualsTheDefinition) {
+  const Case c(GetParam(), 1);
+  const Reference reference(c.problem, c.list, c.inputs);
+  ASSERT_TRUE(reference.full());
+  for (const Tensor& t : c.list.tensors) {
+    if (!t.written || t.role == Role::kBias) continue;
+    const auto& values = reference.expected(t.role);
+    const size_t columns = reference.columns().size();
+    for (size_t i = 0; i < values.size(); ++i) {
+      const int64_t row = reference.rows()[i / columns];
+      const int64_t column = reference.columns()[i % columns];
+      if (t.role == Role::kW && !in_triangle(c.problem, row % c.problem.T, column / c.problem.K)) continue;
+      const double want = define(c, t.role, row / c.problem.T, row % c.problem.T, column);
+      ASSERT_NEAR(values[i], want, 1e-12 * (1 + std::fabs(want))) << row << ' ' << column;
+    }
+  }
+  const CheckResult good = reference.check(right_outputs(c));
+  EXPECT_TRUE(good.ok) << good.failure;
+  EXPECT_LT(good.error, good.tolerance);
+}
+
+TEST_P(Variant, UnwrittenOutputsFail) {
+  const Case c(GetParam());
+  const Reference reference(c.problem, c.list, c.inputs);
+  if (c.problem.epilogue.accumulate) return;  // the old values are numbers; WrongElementFails covers them
+  const CheckResult result = reference.check(c.inputs);
+  bool any = c.problem.op != Op::kGradWeight;
+  for (int64_t t = 0; t < c.problem.T; ++t)
+    for (int64_t s = 0; s < c.problem.T; ++s)
+      any = any || in_triangle(c.problem, t, s) || c.problem.epilogue.zero_outside;
+  EXPECT_EQ(result.ok, !any && !c.problem.epilogue.bias) << result.failure;
+}
+
+TEST_P(Variant, SampleAndSignedSumsAgreeWithARightKernel) {
+  const Case c(GetParam(), 1);
+  ReferenceOptions options;
+  options.sample = true;
+  const Reference reference(c.problem, c.list, c.inputs, options);
+  const CheckResult result = reference.check(right_outputs(c));
+  EXPECT_TRUE(result.ok) << result.failure;
+  EXPECT_EQ(result.projected, Projection::applies(c.problem));
+}
+
+INSTANTIATE_TEST_SUITE_P(Reference, Variant, testing::ValuesIn(variants()), [](const auto& info) {
+  std::string name = info.param;
+  for (char& ch : name)
+    if (std::isalnum(static_cast<unsigned char>(ch)) == 0) ch = '_';
+  return name;
+});
+
+TEST(Check, SeesOneWrongElementAnywhere) {
+  for (const char* text : {"forward,dtype=bf16,B=2,H=2,T=40,D=24", "grad_input,dtype=f16,B=2,H=1,T=33,D=17",
+                           "grad_weight,dtype=bf16,wdtype=f32,B=2,H=1,T=40,D=24,K=2"}) {
+    const Case c(text);
+    ReferenceOptions sampled;
+    sampled.sample = true;
+    const Reference full(c.problem, c.list, c.inputs);
+    const Reference quick(c.problem, c.list, c.inputs, sampled);
+    const HostBuffers right = right_outputs(c);
+    const Role role = c.problem.op == Op::kForward     ? Role::kY
+                      : c.problem.op == Op::kGradInput ? Role::kX
+                                                       : Role::kW;
+    const Tensor& t = *c.list.find(role);
+    int64_t tried = 0;
+    for (int64_t i = 0; i < t.elements; i += 37) {
+      HostBuffers wrong = right;
+      const float old = load_element(t.dtype, c.data(right, role), i);
+      if (std::isnan(old)) continue;  // outside the triangle
+      store_element(t.dtype, c.data(wrong, role), i, old + 4);
+      ++tried;
+      EXPECT_FALSE(full.check(wrong).ok) << text << " element " << i;
+      EXPECT_FALSE(quick.check(wrong).ok) << text << " element " << i;
+    }
+    EXPECT_GT(tried, 20);
+  }
+}
+
+TEST(Check, SaysWhereAndWhat) {
+  const Case c("grad_weight,dtype=f32,B=1,T=6,D=5");
+  const Reference reference(c.problem, c.list, c.inputs);
+  HostBuffers out = right_outputs(c);
+  const Tensor& w = *c.list.find(Role::kW);
+  store_element(DType::kF32, c.data(out, Role::kW), weight_index(c.problem, w, 0, 2, 4, 0), 1);
+  EXPECT_THAT(reference.check(out).failure,
+              HasSubstr("dW[h=0,t=2,s=4,j=0] is outside the triangle and was written"));
+  out = right_outputs(c);
+  store_element(DType::kF32, c.data(out, Role::kW), weight_index(c.problem, w, 0, 3, 1, 0), NAN);
+  EXPECT_THAT(reference.check(out).failure, HasSubstr("dW[h=0,t=3,s=1,j=0] is nan or was never written"));
+  out = right_outputs(c);
+  store_element(DType::kF32, c.data(out, Role::kW), weight_index(c.problem, w, 0, 3, 1, 0), 100);
+  EXPECT_THAT(reference.check(out).failure, HasSubstr("dW[h=0,t=3,s=1,j=0] is 100"));
+}
+
+TEST(Check, SeesAMissingProductOfOneTerm) {
+  // one of 257 products left out in every output: what a kernel that drops the last step of an odd size does
+  const Case c("forward,dtype=bf16,B=1,T=257,D=9");
+  const Reference reference(c.problem, c.list, c.inputs);
+  HostBuffers out = right_outputs(c);
+  const Tensor& y = *c.list.find(Role::kY);
+  for (int64_t d = 0; d < 9; ++d) {
+    const int64_t at = activation_index(c.problem, y, 0, 0, 256, d);
+    const double missing = c.weight(0, 256, 256, 0) * c.activation(Role::kX, 0, 0, 256, d);
+    store_element(y.dtype, c.data(out, Role::kY), at,
+                  static_cast<float>(define(c, Role::kY, 0, 256, d) - missing));
+  }
+  EXPECT_FALSE(reference.check(out).ok);
+}
+
+TEST(Check, SeesWritesIntoGaps) {
+  const Case c("forward,dtype=bf16,B=2,T=8,D=8", 1);
+  const Reference reference(c.problem, c.list, c.inputs);
+  HostBuffers out = right_outputs(c);
+  ASSERT_TRUE(reference.check(out).ok);
+  const Tensor& y = *c.list.find(Role::kY);
+  store_element(y.dtype, c.data(out, Role::kY), activation_index(c.problem, y, 1, 0, 3, 0) + 8, 0);
+  EXPECT_THAT(reference.check(out).failure, HasSubstr("gap after row b=1 h=0 t=3 was written"));
+}
+
+TEST(Inputs, MaskedWeightsAndGapsAreNaN) {
+  const Case c("forward,dtype=f16,B=1,T=7,D=3,K=2,pad=0,fill=upper,diag=1", 1);
+  const Tensor& w = *c.list.find(Role::kW);
+  for (int64_t t = 0; t < 7; ++t) {
+    for (int64_t s = 0; s < 7; ++s) {
+      EXPECT_EQ(std::isnan(c.at(Role::kW, weight_index(c.problem, w, 0, t, s, 1))), s < t + 1);
+    }
+  }
+  const HostBuffers again = make_inputs(c.problem, c.list, 7);
+  EXPECT_EQ(again, c.inputs);
+  EXPECT_NE(make_inputs(c.problem, c.list, 8), c.inputs);
+}
+
+TEST(Numbers, RoundToNearestEvenAndBack) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    const float value = f16_to_float(half);
+    if (std::isnan(value)) continue;
+    ASSERT_EQ(float_to_f16(value), half);
+    const float brain = bf16_to_float(half);
+    if (!std::isnan(brain)) {
+      ASSERT_EQ(float_to_bf16(brain), half);
+    }
+  }
+  EXPECT_EQ(float_to_f16(1 + 0x1p-11F), 0x3c00);             // tie to even
+  EXPECT_EQ(float_to_f16(1 + 0x1p-11F + 0x1p-20F), 0x3c01);  // above the tie
+  EXPECT_EQ(float_to_f16(65519), 0x7bff);
+  EXPECT_EQ(float_to_f16(65520), 0x7c00);
+  EXPECT_EQ(float_to_f16(0x1p-25F), 0);  // tie with zero
+  EXPECT_EQ(float_to_f16(0x1.8p-25F), 1);
+  EXPECT_EQ(float_to_bf16(1 + 0x1p-8F), 0x3f80);
+  EXPECT_EQ(float_to_bf16(1 + 0x1p-8F + 0x1p-16F), 0x3f81);
+}
+
+// The numbers of a tensor depend on its places alone, so the rows of decode are those of forward; beyond the
+// tokens that they read, x is poison.
+TEST(Reference, DecodeIsRowsOfForward) {
+  for (const char* rest : {"dtype=f32,B=2,H=2,T=12,D=5,K=3,diag=-2,epilogue=bias+silu+gate",
+                           "dtype=f16,B=2,T=16,D=8,layout=bdt,fill=upper,diag=2"}) {
+    const Problem whole = llvm::cantFail(parse_problem(std::string("forward,") + rest));
+    const TensorList list = tensors_of(whole);
+    HostBuffers inputs = make_inputs(whole, list, 5);
+    for (const Rows rows : {Rows{0, 3}, Rows{5, 1}, Rows{whole.T - 3, 3}}) {
+      Problem few = whole;
+      few.op = Op::kDecode, few.rows = 3;
+      const TensorList few_list = tensors_of(few, 0, rows);
+      HostBuffers few_inputs = make_inputs(few, few_list, 5);
+      // The gate holds the rows only: the same numbers at other places.
+      if (const Tensor* gate = few_list.find(Role::kGate)) {
+        const Tensor& from = *list.find(Role::kGate);
+        const auto at = static_cast<size_t>(gate - few_list.tensors.data());
+        for (int64_t b = 0; b < few.B; ++b)
+          for (int64_t h = 0; h < few.H; ++h)
+            for (int64_t t = rows.first; t < rows.first + rows.count; ++t)
+              for (int64_t d = 0; d < few.D; ++d)
+                store_element(gate->dtype, few_inputs[at].data() + gate->offset_bytes,
+                              activation_index(few, *gate, b, h, t, d),
+                              load_element(from.dtype, inputs[at].data() + from.offset_bytes,
+                                           activation_index(whole, from, b, h, t, d)));
+      }
+      const Reference reference(whole, list, inputs), of_rows(few, few_list, few_inputs);
+      const auto& expected = reference.expected(Role::kY);
+      const auto& got = of_rows.expected(Role::kY);
+      const size_t columns = reference.columns().size();
+      ASSERT_EQ(got.size(), static_cast<size_t>(few.H * rows.count) * columns);
+      for (size_t i = 0; i < got.size(); ++i) {
+        const auto row = static_cast<size_t>(of_rows.rows()[i / columns]);
+        EXPECT_EQ(got[i], expected[row * columns + i % columns]) << rest << " row " << row;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trigen
