@@ -108,10 +108,7 @@ struct Bench {
     build_options.no_jit = options.no_jit;
     auto built = build(list->front(), store, build_options);
     if (!built) return built.takeError();
-    Resolution resolution;
-    resolution.candidate = list->front();
-    resolution.binary = std::move(built->binary);
-    return Plan::create(*device, std::move(resolution), options);
+    return Plan::of(list->front(), std::move(built->binary), *device, LoadFrom::kAuto, options);
   }
 
   llvm::Error make(const Kind& kind, Store& store, Arm& arm) const {

@@ -166,12 +166,7 @@ struct Profile {
     auto built = build(*candidate, *store, build_options);
     if (!built) return built.takeError();
     if (!built->cache_problem.empty()) log_cache(built->cache_problem);
-    Resolution resolution;
-    resolution.candidate = *candidate;
-    resolution.binary = std::move(built->binary);
-    PlanOptions plan_options;
-    plan_options.target = (*target)->name.str();
-    auto plan = Plan::create(device, std::move(resolution), plan_options, LoadFrom::kPtx);
+    auto plan = Plan::of(*candidate, std::move(built->binary), device, LoadFrom::kPtx);
     if (!plan) return plan.takeError();
     auto bench = Workbench::create(device, *problem);
     if (!bench) return bench.takeError();

@@ -125,7 +125,7 @@ struct Verify {
   }
 
   // False when the device's context is broken and nothing can run any more.
-  bool check(Work& work, const Target& target, const Device* device) {
+  bool check(Work& work, const Device* device) {
     const std::string text = to_string(work.problem);
     auto fail = [&](const std::string& candidate, const std::string& why) {
       ++failed;
@@ -151,7 +151,7 @@ struct Verify {
     std::vector<Outcome> outcomes(work.candidates.size());
     bool alive = true;
     for (const Rows& rows : rows_to_check(work.problem))
-      if (alive) alive = check_rows(work, target, *device, rows, outcomes);
+      if (alive) alive = check_rows(work, *device, rows, outcomes);
     for (size_t i = 0; i < outcomes.size(); ++i) {
       const Outcome& outcome = outcomes[i];
       if (!work.binaries[i] || (!outcome.result && outcome.error.empty())) continue;
@@ -186,7 +186,7 @@ struct Verify {
   };
 
   // False when the device's context is broken and nothing can run any more.
-  bool check_rows(const Work& work, const Target& target, const Device& device, const Rows& rows,
+  bool check_rows(const Work& work, const Device& device, const Rows& rows,
                   std::vector<Outcome>& outcomes) const {
     const std::string where = work.problem.op == Op::kDecode
                                   ? format("rows %lld to %lld: ", static_cast<long long>(rows.first),
@@ -209,13 +209,8 @@ struct Verify {
       Outcome& outcome = outcomes[i];
       if (!work.binaries[i] || !outcome.error.empty()) continue;
       const auto start = std::chrono::steady_clock::now();
-      Resolution resolution;
-      resolution.candidate = work.candidates[i];
-      resolution.binary = *work.binaries[i];
-      PlanOptions plan_options;
-      plan_options.target = target.name.str();
       auto plan =
-          Plan::create(device, std::move(resolution), plan_options, ptx ? LoadFrom::kPtx : LoadFrom::kAuto);
+          Plan::of(work.candidates[i], *work.binaries[i], device, ptx ? LoadFrom::kPtx : LoadFrom::kAuto);
       if (!plan) {
         outcome.error = where + take_error(plan.takeError()).message;
         continue;
@@ -312,7 +307,7 @@ struct Verify {
     build_list(works, *store, interrupted);
     for (Work& work : works) {
       if (interrupted.load()) break;
-      if (check(work, **target, device)) continue;
+      if (check(work, device)) continue;
       remark(
           "error: that kernel broke the device's context, the rest of the list cannot run in this process; "
           "leave the problem out, or name it alone");

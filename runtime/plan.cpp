@@ -30,11 +30,20 @@ llvm::Expected<std::shared_ptr<const Plan>> Plan::create(const Problem& problem,
                                                          Store& store, const PlanOptions& options) {
   auto resolution = resolve(problem, device, store, options);
   if (!resolution) return resolution.takeError();
-  return create(device, std::move(*resolution), options);
+  return load(std::move(*resolution), device, LoadFrom::kAuto, options);
 }
 
-llvm::Expected<std::shared_ptr<const Plan>> Plan::create(const Device& device, Resolution resolution,
-                                                         const PlanOptions& options, LoadFrom from) {
+llvm::Expected<std::shared_ptr<const Plan>> Plan::of(const Candidate& candidate, Binary binary,
+                                                     const Device& device, LoadFrom from,
+                                                     const PlanOptions& options) {
+  Resolution resolution;
+  resolution.candidate = candidate;
+  resolution.binary = std::move(binary);
+  return load(std::move(resolution), device, from, options);
+}
+
+llvm::Expected<std::shared_ptr<const Plan>> Plan::load(Resolution resolution, const Device& device,
+                                                       LoadFrom from, const PlanOptions& options) {
   auto context = device.context();
   if (!context) return context.takeError();
   auto executable = Executable::load(device, *context, resolution.candidate, resolution.binary, from);

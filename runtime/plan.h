@@ -46,10 +46,11 @@ class Plan {
  public:
   static llvm::Expected<std::shared_ptr<const Plan>> create(const Problem& problem, const Device& device,
                                                             Store& store, const PlanOptions& options = {});
-  // A plan for one given candidate and its binary: what the tuner and `trigen verify` use.
-  static llvm::Expected<std::shared_ptr<const Plan>> create(const Device& device, Resolution resolution,
-                                                            const PlanOptions& options = {},
-                                                            LoadFrom from = LoadFrom::kAuto);
+  // A plan for one given candidate and its binary, whatever the cache says: what the tuner and `trigen
+  // verify` use.
+  static llvm::Expected<std::shared_ptr<const Plan>> of(const Candidate& candidate, Binary binary,
+                                                        const Device& device, LoadFrom from = LoadFrom::kAuto,
+                                                        const PlanOptions& options = {});
   const Problem& problem() const { return resolution_.candidate.problem; }
   const Resolution& resolution() const { return resolution_; }
   const Executable& executable() const { return *executable_; }
@@ -61,6 +62,8 @@ class Plan {
 
  private:
   Plan() = default;
+  static llvm::Expected<std::shared_ptr<const Plan>> load(Resolution resolution, const Device& device,
+                                                          LoadFrom from, const PlanOptions& options);
   Resolution resolution_;
   std::shared_ptr<const Executable> executable_;
   PlanOptions options_;

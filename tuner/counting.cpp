@@ -49,12 +49,7 @@ llvm::Expected<BlockCounts> Counter::run(const Candidate& candidate, const Binar
     if (!made) return made.takeError();
     bench = std::move(*made);
   }
-  Resolution resolution;
-  resolution.candidate = small;
-  resolution.binary = binary;
-  PlanOptions options;
-  options.target = candidate.target->name.str();
-  auto plan = Plan::create(device_, std::move(resolution), options, LoadFrom::kPtx);
+  auto plan = Plan::of(small, binary, device_, LoadFrom::kPtx);
   if (!plan) return plan.takeError();
   auto args = bench->args(0, (*plan)->workspace_bytes());
   if (!args) return args.takeError();

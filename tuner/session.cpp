@@ -250,12 +250,7 @@ llvm::Error Session::check_emulated() {
   auto bench = Workbench::create(*device_, problem_, bench_options);
   if (!bench) return bench.takeError();
   const Reference reference(problem_, (*bench)->list(), (*bench)->inputs());
-  Resolution resolution;
-  resolution.candidate = candidates_[index];
-  resolution.binary = built->binary;
-  PlanOptions plan_options;
-  plan_options.target = target_.name.str();
-  auto plan = Plan::create(*device_, std::move(resolution), plan_options, LoadFrom::kAuto);
+  auto plan = Plan::of(candidates_[index], std::move(built->binary), *device_);
   if (!plan) return plan.takeError();
   auto result = verify(**plan, **bench, reference);
   if (!result) return result.takeError();
@@ -356,10 +351,7 @@ llvm::Error Session::try_candidate(size_t index, const Binary& binary) {
     }
     return llvm::Error::success();
   };
-  Resolution resolution;
-  resolution.candidate = candidates_[index];
-  resolution.binary = binary;
-  auto plan = Plan::create(*device_, std::move(resolution), PlanOptions{}, LoadFrom::kAuto);
+  auto plan = Plan::of(candidates_[index], binary, *device_);
   if (!plan) return device_error(plan.takeError());
   auto checked = verify(**plan, *bench_, *reference_);
   if (!checked) return device_error(checked.takeError());
@@ -383,10 +375,7 @@ llvm::Error Session::run_finals() {
     if (timed_[i].graph == nullptr) {  // resumed: load and capture it again
       auto built = build(candidates_[i], store_, options_.build);
       if (!built) return built.takeError();
-      Resolution resolution;
-      resolution.candidate = candidates_[i];
-      resolution.binary = std::move(built->binary);
-      auto plan = Plan::create(*device_, std::move(resolution), PlanOptions{}, LoadFrom::kAuto);
+      auto plan = Plan::of(candidates_[i], std::move(built->binary), *device_);
       if (!plan) return plan.takeError();
       auto checked = verify(**plan, *bench_, *reference_);
       if (!checked) return checked.takeError();

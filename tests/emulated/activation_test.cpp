@@ -48,10 +48,7 @@ TEST_P(Activations, AreWithinTheirBounds) {
                             false};
   auto binary = compile(candidate, **nvrtc);
   ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
-  Resolution resolution;
-  resolution.candidate = candidate;
-  resolution.binary = *binary;
-  auto plan = Plan::create(*device, resolution, {}, LoadFrom::kAuto);
+  auto plan = Plan::of(candidate, *binary, *device);
   ASSERT_TRUE(static_cast<bool>(plan)) << take_error(plan.takeError()).message;
 
   auto bench = llvm::cantFail(Workbench::create(*device, p));

@@ -149,12 +149,7 @@ llvm::Expected<Conflicts> count(const Candidate& candidate, Binary binary) {
   if (!device) return device.takeError();
   auto bench = Workbench::create(**device, candidate.problem);
   if (!bench) return bench.takeError();
-  Resolution resolution;
-  resolution.candidate = candidate;
-  resolution.binary = std::move(binary);
-  PlanOptions options;
-  options.target = candidate.target->name.str();
-  auto plan = Plan::create(**device, std::move(resolution), options, LoadFrom::kPtx);
+  auto plan = Plan::of(candidate, std::move(binary), **device, LoadFrom::kPtx);
   if (!plan) return plan.takeError();
   auto kernels = profile(**plan, **bench);
   if (!kernels) return kernels.takeError();

@@ -54,10 +54,7 @@ TEST_P(Extended, FromTwoBlocksIsExact) {
 
   const Device* device = llvm::cantFail(Device::open("emulated:" + target->name.str()));
   auto bench = llvm::cantFail(Workbench::create(*device, candidate.problem));
-  Resolution resolution;
-  resolution.candidate = candidate;
-  resolution.binary = binary;
-  auto plan = llvm::cantFail(Plan::create(*device, std::move(resolution), {}, LoadFrom::kPtx));
+  auto plan = llvm::cantFail(Plan::of(candidate, binary, *device, LoadFrom::kPtx));
   const auto kernels = llvm::cantFail(profile(*plan, *bench));
   ASSERT_EQ(kernels.size(), 1u);
   const auto& own = kernels[0].counters;

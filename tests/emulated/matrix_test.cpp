@@ -114,12 +114,7 @@ std::string check(const Device& device, const Served& run) {
     auto bench = Workbench::create(device, run.candidate.problem, options);
     if (!bench) return llvm::toString(bench.takeError());
     const Reference reference(run.candidate.problem, (*bench)->list(), (*bench)->inputs(), {});
-    Resolution resolution;
-    resolution.candidate = run.candidate;
-    resolution.binary = *run.binary;
-    PlanOptions plan_options;
-    plan_options.target = run.candidate.target->name.str();
-    auto plan = Plan::create(device, std::move(resolution), plan_options, LoadFrom::kPtx);
+    auto plan = Plan::of(run.candidate, *run.binary, device, LoadFrom::kPtx);
     if (!plan) return llvm::toString(plan.takeError());
     auto result = verify(**plan, **bench, reference);
     if (!result) return llvm::toString(result.takeError());

@@ -217,15 +217,11 @@ llvm::Expected<std::vector<std::byte>> Patient::outputs(Run& run, const std::str
   const EmulatorEntries emulator(device_->driver().path());
   emulator.configure(("reports=quiet async=" + order).c_str());
   emulator.clear(0);
-  Resolution resolution;
-  resolution.candidate = run.candidate;
-  resolution.binary = binary_;
-  resolution.binary.ptx = ptx;
-  resolution.binary.key.source_hash += '/';  // modules are shared by their key
-  resolution.binary.key.source_hash += std::to_string(loads_++);
-  PlanOptions options;
-  options.target = run.target->name.str();
-  auto plan = Plan::create(*device_, std::move(resolution), options, LoadFrom::kPtx);
+  Binary binary = binary_;
+  binary.ptx = ptx;
+  binary.key.source_hash += '/';  // modules are shared by their key
+  binary.key.source_hash += std::to_string(loads_++);
+  auto plan = Plan::of(run.candidate, std::move(binary), *device_, LoadFrom::kPtx);
   if (!plan) return plan.takeError();
   auto args = run.bench->args(0, (*plan)->workspace_bytes());
   if (!args) return args.takeError();

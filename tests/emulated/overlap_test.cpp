@@ -60,10 +60,7 @@ class Step {
       ASSERT_FALSE(candidates.empty()) << to_string(*problem);
       auto built = build(candidates.front(), store);
       ASSERT_TRUE(static_cast<bool>(built)) << take_error(built.takeError()).message;
-      Resolution resolution;
-      resolution.candidate = candidates.front();
-      resolution.binary = built->binary;
-      auto plan = Plan::create(*device_, resolution);
+      auto plan = Plan::of(candidates.front(), built->binary, *device_);
       ASSERT_TRUE(static_cast<bool>(plan)) << take_error(plan.takeError()).message;
       plans_.push_back(*plan);
     }

@@ -138,14 +138,11 @@ llvm::Expected<KernelRun> run_kernel(const Device& device, const json& kernel, D
   auto candidate = parse_candidate(*problem, **target, kernel["candidate"].get<std::string>());
   if (!candidate) return candidate.takeError();
   run.family = candidate->family->name().str();
-  Resolution resolution;
-  resolution.candidate = *candidate;
-  resolution.binary.key = {kernel["source_hash"], target_name, kernel["compiler"], ""};
-  resolution.binary.entry = kernel["entry"];
-  resolution.binary.ptx = with_params_of_today(unpack_ptx(kernel["ptx"]));
-  PlanOptions options;
-  options.target = target_name;
-  auto plan = Plan::create(device, std::move(resolution), options, LoadFrom::kPtx);
+  Binary binary;
+  binary.key = {kernel["source_hash"], target_name, kernel["compiler"], ""};
+  binary.entry = kernel["entry"];
+  binary.ptx = with_params_of_today(unpack_ptx(kernel["ptx"]));
+  auto plan = Plan::of(*candidate, std::move(binary), device, LoadFrom::kPtx);
   if (!plan) return plan.takeError();
 
   WorkbenchOptions bench_options;

@@ -13,13 +13,6 @@
 
 namespace trigen {
 
-inline Resolution resolution_of(const Candidate& candidate, const Binary& binary) {
-  Resolution resolution;
-  resolution.candidate = candidate;
-  resolution.binary = binary;
-  return resolution;
-}
-
 // A cache file of its own for each test, and the device; skips with the reason where there is none.
 class Gpu : public testing::Test {
  protected:

@@ -100,7 +100,7 @@ TEST_F(Tune, MoreWorkTakesLonger) {
     auto bench = Workbench::create(*device_, problem, bench_options);
     EXPECT_TRUE(static_cast<bool>(bench));
     EXPECT_GE((*bench)->sets() * (*bench)->bytes_per_set(), device_->info().l2_bytes);
-    auto plan = Plan::create(*device_, resolution_of(list->front(), built->binary));
+    auto plan = Plan::of(list->front(), built->binary, *device_);
     EXPECT_TRUE(static_cast<bool>(plan));
     auto launch = launcher(**bench, std::shared_ptr<const Executable>(*plan, &(*plan)->executable()));
     EXPECT_TRUE(static_cast<bool>(launch));

@@ -56,9 +56,7 @@ class Verify : public Gpu {
         for (size_t i = 0; i < candidates->size(); ++i) {
           const Candidate& candidate = (*candidates)[i];
           if (binaries[i].cubin.empty()) continue;  // failed above
-          PlanOptions plan_options;
-          plan_options.target = target.name.str();
-          auto plan = Plan::create(*device_, resolution_of(candidate, binaries[i]), plan_options, from);
+          auto plan = Plan::of(candidate, binaries[i], *device_, from);
           ASSERT_TRUE(static_cast<bool>(plan)) << take_error(plan.takeError()).message;
           auto result = verify(**plan, **bench, reference);
           ASSERT_TRUE(static_cast<bool>(result)) << take_error(result.takeError()).message;
@@ -105,7 +103,7 @@ TEST_F(Verify, AWrongKernelIsSeen) {
   auto bench = Workbench::create(*device_, *lower);
   ASSERT_TRUE(static_cast<bool>(bench));
   const Reference reference(*lower, (*bench)->list(), (*bench)->inputs());
-  auto plan = Plan::create(*device_, resolution_of(right->front(), built->binary));
+  auto plan = Plan::of(right->front(), built->binary, *device_);
   ASSERT_TRUE(static_cast<bool>(plan)) << take_error(plan.takeError()).message;
   auto result = verify(**plan, **bench, reference);
   ASSERT_TRUE(static_cast<bool>(result));
