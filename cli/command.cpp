@@ -16,7 +16,9 @@ int report(llvm::Error error) {
   const ErrorText text = take_error(std::move(error));
   std::fflush(stdout);
   std::fprintf(stderr, "trigen: error: %s\n", text.message.c_str());
-  return text.kind == ErrorKind::kBadRequest ? kBadRequest : kFailure;
+  return text.kind == ErrorKind::kBadRequest   ? kBadRequest
+         : text.kind == ErrorKind::kNoCompiler ? kNoCompiler
+                                               : kFailure;
 }
 
 void remark(const std::string& text) {

@@ -1,8 +1,8 @@
 // What the subcommands share: registration, exit codes, errors on stderr.
 //
-// Exit codes: 0 done; 1 the request was right but failed (a wrong result, no compiler, no device, a damaged
-// cache); 2 the request itself is wrong (arguments, problem text, unknown target); 130 interrupted, what was
-// measured is kept.
+// Exit codes: 0 done; 1 the request was right but failed (a wrong result, no device, a damaged cache); 2 the
+// request itself is wrong (arguments, problem text, unknown target); 3 no compiler here makes the target, and
+// nothing else failed; 130 interrupted, what was measured is kept.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,7 +14,7 @@
 
 namespace trigen::cli {
 
-inline constexpr int kDone = 0, kFailure = 1, kBadRequest = 2, kInterrupted = 130;
+inline constexpr int kDone = 0, kFailure = 1, kBadRequest = 2, kNoCompiler = 3, kInterrupted = 130;
 
 struct Command {
   CLI::App* app;

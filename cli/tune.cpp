@@ -191,6 +191,7 @@ struct Tune {
     std::vector<std::string> notes;
     int failures = 0;
     int unstored = 0;
+    bool no_compiler = false;
     for (size_t i = 0; i < list->size() && !interrupted.load(); ++i) {
       display.begin(i);
       auto report = tune((*list)[i], **target, device, *store, options);
@@ -200,10 +201,10 @@ struct Tune {
         if (interrupted.load()) break;
         remark("error: " + text.message);
         ++failures;
-        // the other problems would meet the same lack
-        if (text.kind == ErrorKind::kBuild &&
-            text.message.find("no compiler here makes") != std::string::npos)
+        if (text.kind == ErrorKind::kNoCompiler) {  // the other problems would meet the same lack
+          no_compiler = true;
           break;
+        }
         continue;
       }
       for (const std::string& note : report->notes) {
@@ -234,6 +235,7 @@ struct Tune {
     }
     if (unstored > 0)
       remark(format("error: %d of %zu choices could not be stored", unstored, reports.size()));
+    if (no_compiler && failures + unstored == 1) return kNoCompiler;
     return failures + unstored > 0 ? kFailure : kDone;
   }
 };

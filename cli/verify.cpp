@@ -30,6 +30,7 @@ struct Verify {
 
   json rows = json::array();
   int passed = 0, failed = 0, skipped = 0;
+  int no_compiler = 0;  // of those that failed
 
   void line(const char* status, const std::string& problem, const std::string& candidate,
             const CheckResult* result, const std::string& note, double seconds) {
@@ -67,8 +68,8 @@ struct Verify {
     Problem problem;
     std::vector<Candidate> candidates;
     std::vector<std::optional<Binary>> binaries;
-    std::vector<std::string> failures;  // why there is no binary
-    std::string refused;                // why there is no candidate; `skip`: that is as it should be
+    std::vector<ErrorText> failures;  // why there is no binary
+    std::string refused;              // why there is no candidate; `skip`: that is as it should be
     bool skip = false;
   };
 
@@ -115,7 +116,7 @@ struct Verify {
       Work& work = list[place[index].first];
       const size_t at = place[index].second;
       if (!built) {
-        work.failures[at] = take_error(built.takeError()).message;
+        work.failures[at] = take_error(built.takeError());
       } else {
         if (!built->cache_problem.empty()) log_cache(built->cache_problem);
         work.binaries[at] = std::move(built->binary);
@@ -141,7 +142,10 @@ struct Verify {
       return true;
     }
     for (size_t i = 0; i < work.candidates.size(); ++i) {
-      if (!work.binaries[i]) fail(describe(work.candidates[i]), work.failures[i]);
+      if (!work.binaries[i]) {
+        fail(describe(work.candidates[i]), work.failures[i].message);
+        no_compiler += work.failures[i].kind == ErrorKind::kNoCompiler ? 1 : 0;
+      }
       if (!work.binaries[i] || !build_only) continue;
       ++passed;
       line("built", text, describe(work.candidates[i]), nullptr, "", 0);
@@ -326,6 +330,7 @@ struct Verify {
       std::printf("%d %s, %d failed, %d skipped\n", passed, build_only ? "built" : "passed", failed, skipped);
     }
     if (interrupted.load()) return kInterrupted;
+    if (no_compiler > 0 && no_compiler == failed) return kNoCompiler;
     return failed > 0 || passed == 0 ? kFailure : kDone;
   }
 };

@@ -14,10 +14,11 @@ namespace trigen {
 enum class ErrorKind : int {
   kBadRequest = 1,   // the caller's argument or text
   kUnsupported = 2,  // a correct request that nothing here can serve
-  kBuild = 3,        // the compiler is missing or refused a source
+  kBuild = 3,        // the compiler does not load, or refused a source
   kDevice = 4,       // driver or GPU
   kCache = 5,        // a cache file
   kInternal = 6,     // a defect of trigen
+  kNoCompiler = 7,   // no compiler of this machine makes the target
 };
 
 class TrigenError : public llvm::ErrorInfo<TrigenError> {

@@ -142,6 +142,8 @@ const char* trigen_status_name(trigen_status status) noexcept {
       return "cache error";
     case TRIGEN_INTERNAL_ERROR:
       return "internal error";
+    case TRIGEN_NO_COMPILER:
+      return "no compiler";
   }
   return "unknown status";
 }

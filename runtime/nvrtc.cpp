@@ -206,7 +206,7 @@ llvm::Expected<const Nvrtc*> Nvrtc::choose(const Target& target, int newest_cuda
   text += (files.empty() ? "; " : "next step: ") + install;
   text +=
       named.empty() ? ", or name one in TRIGEN_NVRTC" : ", or change TRIGEN_NVRTC, which excludes all others";
-  return make_error(ErrorKind::kBuild, text);
+  return make_error(ErrorKind::kNoCompiler, text);
 }
 
 std::vector<NvrtcFinding> list_nvrtc(const NvrtcSearch& search) {

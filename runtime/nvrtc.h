@@ -41,8 +41,8 @@ class Nvrtc {
   static llvm::Expected<const Nvrtc*> load(const NvrtcFile& file);
   // The newest one on this machine that can make `target`, among find_nvrtc(). Files are opened newest first
   // and only until one fits. `newest_cuda` (12090; 0 = any): one that is no newer than the driver is taken
-  // first, since a driver may refuse what a newer release made. The error lists what was found, what each can
-  // make, and what to install.
+  // first, since a driver may refuse what a newer release made. Error: no compiler, with a list of what was
+  // found, what each can make, and what to install.
   static llvm::Expected<const Nvrtc*> choose(const Target& target, int newest_cuda = 0);
   // Did this process open any NVRTC through this class?
   static bool any_loaded();

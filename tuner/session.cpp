@@ -165,7 +165,7 @@ llvm::Error Session::nothing_works() const {
   if (first != report_.candidates.end() && first->outcome == Outcome::kNotBuilt &&
       std::all_of(first, report_.candidates.end(),
                   [&](const CandidateReport& row) { return !tried(row) || row.note == first->note; })) {
-    return make_error(ErrorKind::kBuild, first->note);
+    return make_error(first->kind, first->note);
   }
   std::string text = "no candidate of " + report_.problem + " works on " + report_.target + ":";
   size_t shown = 0;
@@ -329,6 +329,15 @@ llvm::Error Session::time_candidate(size_t index, std::shared_ptr<const Plan> pl
   return llvm::Error::success();
 }
 
+void Session::not_built(size_t index, llvm::Error error) {
+  CandidateReport& row = report_.candidates[index];
+  ErrorText text = take_error(std::move(error));
+  row.outcome = Outcome::kNotBuilt;
+  row.kind = text.kind;
+  row.note = std::move(text.message);
+  search_.failed(index);
+}
+
 llvm::Error Session::try_candidate(size_t index, const Binary& binary) {
   CandidateReport& row = report_.candidates[index];
   keys_[index] = binary.key;
@@ -441,9 +450,7 @@ llvm::Error Session::search_batches(std::unique_ptr<BuildQueue> queue, std::vect
       ++at;
       CandidateReport& row = report_.candidates[index];
       if (!*built) {
-        row.outcome = Outcome::kNotBuilt;
-        row.note = take_error(built->takeError()).message;
-        search_.failed(index);
+        not_built(index, built->takeError());
         continue;
       }
       BuiltBinary& binary = **built;
@@ -467,11 +474,7 @@ llvm::Error Session::search_batches(std::unique_ptr<BuildQueue> queue, std::vect
     auto built = queue->take(batch.front(), stopped);
     if (!built) continue;
     first_build_s_ = elapsed();
-    if (!*built) {
-      report_.candidates[batch.front()].outcome = Outcome::kNotBuilt;
-      report_.candidates[batch.front()].note = take_error(built->takeError()).message;
-      search_.failed(batch.front());
-    }
+    if (!*built) not_built(batch.front(), built->takeError());
   }
   queue.reset();
   report_.stop_reason = cancelled() ? format("interrupted after %zu of %zu candidates", search_.tried_count(),

@@ -53,6 +53,7 @@ class Session {
   // else works.
   llvm::Error search_batches(std::unique_ptr<BuildQueue> first, std::vector<size_t> batch);
   // Checks and times one built candidate; fills its row. Device errors that end everything are returned.
+  void not_built(size_t index, llvm::Error error);
   llvm::Error try_candidate(size_t index, const Binary& binary);
   llvm::Error time_candidate(size_t index, std::shared_ptr<const Plan> plan);
   llvm::Error run_finals();

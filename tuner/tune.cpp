@@ -97,7 +97,9 @@ llvm::Error predict_choice(Session& session) {
       CandidateReport& row = report.candidates[at];
       if (!built) {
         row.outcome = session.cancelled() ? Outcome::kNotTried : Outcome::kNotBuilt;
-        row.note = take_error(built.takeError()).message;
+        ErrorText text = take_error(built.takeError());
+        row.kind = text.kind;
+        row.note = std::move(text.message);
       } else {
         binaries[at] = std::move(built->binary);
         row.resources = resources_of(binaries[at]);

@@ -32,6 +32,7 @@ const char* to_string(Outcome outcome);
 struct CandidateReport {
   std::string candidate;  // family:config
   Outcome outcome = Outcome::kNotTried;
+  ErrorKind kind = ErrorKind::kBuild;  // kNotBuilt: of the error whose text note has
   double ranked_s = 0;     // by the model before anything was compiled: what the order was made of
   double predicted_s = 0;  // with the compiler's report once it is compiled
   Resources resources;

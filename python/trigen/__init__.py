@@ -4,14 +4,15 @@
 """
 
 from ._version import __version__
-from .errors import (BadRequest, BuildError, CacheMiss, DeviceError, InternalError, LibraryMissing, TrigenError,
-                     TrigenWarning, Unsupported)
+from .errors import (BadRequest, BuildError, CacheMiss, DeviceError, InternalError, LibraryMissing, NoCompiler,
+                     TrigenError, TrigenWarning, Unsupported)
 from .library import Availability, DeviceTensor, Plan, PlanInfo, Runtime, configure, format_problem, is_available, parse_problem
 from .recording import Recorder, record
 from .tuning import TuneResult, program, tune, tune_problems
 
 __all__ = [
-    "__version__", "Availability", "BadRequest", "BuildError", "CacheMiss", "DeviceError", "DeviceTensor", "InternalError", "LibraryMissing", "Plan", "PlanInfo",
+    "__version__", "Availability", "BadRequest", "BuildError", "CacheMiss", "DeviceError", "DeviceTensor", "InternalError", "LibraryMissing",
+    "NoCompiler", "Plan", "PlanInfo",
     "Recorder", "Runtime", "TrigenError", "TrigenWarning", "TuneResult", "Unsupported", "configure", "format_problem",
     "is_available", "parse_problem", "program", "record", "tune", "tune_problems",
 ]

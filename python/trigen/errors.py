@@ -18,7 +18,11 @@ class Unsupported(TrigenError, NotImplementedError):
 
 
 class BuildError(TrigenError):
-    """No compiler for the target, or a compile that failed."""
+    """A compile that failed, or no compiler for the target (NoCompiler)."""
+
+
+class NoCompiler(BuildError):
+    """No NVRTC of this machine makes the target."""
 
 
 class DeviceError(TrigenError):
@@ -44,6 +48,7 @@ BY_STATUS = {
     4: DeviceError,
     5: CacheMiss,
     6: InternalError,
+    7: NoCompiler,
 }
 
 

@@ -103,7 +103,6 @@ struct Served {
   Cell cell;
   Candidate candidate;
   std::optional<Binary> binary;
-  std::string failure;
 };
 
 // "" or what was wrong.
@@ -148,7 +147,7 @@ TEST_P(Matrix, EveryCellRunsOrIsNamed) {
     selection.family = &family;
     auto selected = select(*problem, *target, nullptr, *store, selection);
     if (why.empty() && selected) {
-      runs.push_back({cell, selected->front(), std::nullopt, ""});
+      runs.push_back({cell, selected->front(), std::nullopt});
     } else if (why.empty()) {
       ADD_FAILURE() << text << ": " << name << " does not serve it: " << llvm::toString(selected.takeError());
     } else {
@@ -160,23 +159,24 @@ TEST_P(Matrix, EveryCellRunsOrIsNamed) {
   }
   ASSERT_FALSE(runs.empty());
 
+  std::vector<ErrorText> failures(runs.size());
   std::vector<Candidate> candidates;
   for (const Served& run : runs) candidates.push_back(run.candidate);
   build_all(candidates, *store, {}, [&](size_t index, llvm::Expected<BuiltBinary> built) {
     if (built)
       runs[index].binary = std::move(built->binary);
     else
-      runs[index].failure = llvm::toString(built.takeError());
+      failures[index] = take_error(built.takeError());
     return true;
   });
-  if (runs.front().failure.find("no compiler here makes") != std::string::npos)
-    GTEST_SKIP() << runs.front().failure;
+  if (failures.front().kind == ErrorKind::kNoCompiler) GTEST_SKIP() << failures.front().message;
 
   std::map<std::string, int> right;
-  for (Served& run : runs) {
-    if (run.failure.empty()) run.failure = check(**device, run);
-    EXPECT_EQ(run.failure, "") << to_string(run.candidate.problem) << " " << describe(run.candidate);
-    if (run.failure.empty())
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const Served& run = runs[i];
+    const std::string failure = run.binary ? check(**device, run) : failures[i].message;
+    EXPECT_EQ(failure, "") << to_string(run.candidate.problem) << " " << describe(run.candidate);
+    if (failure.empty())
       ++right[run.cell.op + " " + run.cell.type + " " + run.cell.layout +
               " K=" + std::to_string(run.cell.taps)];
   }

@@ -39,7 +39,7 @@ llvm::Expected<std::vector<Subject>> read_subjects(const std::string& path);
 // A subject that is compiled and has run once: its own results are what the others are compared with.
 class Patient {
  public:
-  // Errors: those of the compiler and the device; "no compiler here makes sm_70".
+  // Errors: those of the compiler and the device; no compiler for the subject's target.
   static llvm::Expected<std::unique_ptr<Patient>> create(const Subject& subject, const Device& device,
                                                          Store& store);
   const std::string& ptx() const { return ptx_; }

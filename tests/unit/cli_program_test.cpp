@@ -195,8 +195,11 @@ TEST_F(Program, ArchThatNoCompilerMakes) {
     GTEST_SKIP() << "[SKIP] no NVRTC 13 or newer here; every one found makes sm_70 (TRIGEN_TEST_NVRTC13 "
                     "names a folder)";
   const Finished done = run({"tune", "--arch", "sm_70", kProblem}, {"TRIGEN_NVRTC=" + newer});
-  EXPECT_EQ(done.code, 1);
+  EXPECT_EQ(done.code, 3);
   EXPECT_THAT(done.err, AllOf(HasSubstr("no compiler here makes sm_70"), HasSubstr("12.9")));
+  const Finished built =
+      run({"verify", "--build-only", "--arch", "sm_70", kProblem}, {"TRIGEN_NVRTC=" + newer});
+  EXPECT_EQ(built.code, 3) << built.out;
   const Finished doctor = run({"doctor"}, {"TRIGEN_NVRTC=" + newer});
   EXPECT_THAT(doctor.out, HasSubstr("no compiler here"));
 }

@@ -108,6 +108,7 @@ TEST(Errors, AreTextsOfTheThread) {
 TEST(Errors, EveryStatusHasAName) {
   EXPECT_THAT(trigen_status_name(TRIGEN_OK), StrEq("ok"));
   EXPECT_THAT(trigen_status_name(TRIGEN_CACHE_ERROR), StrEq("cache error"));
+  EXPECT_THAT(trigen_status_name(TRIGEN_NO_COMPILER), StrEq("no compiler"));
   EXPECT_THAT(trigen_status_name(static_cast<trigen_status>(99)), StrEq("unknown status"));
 }
 

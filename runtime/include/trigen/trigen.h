@@ -59,10 +59,11 @@ typedef enum trigen_status {
   TRIGEN_OK = 0,
   TRIGEN_BAD_REQUEST = 1,  /* the caller: a wrong problem, argument or option */
   TRIGEN_UNSUPPORTED = 2,  /* no kernel of this version serves that problem on that device */
-  TRIGEN_BUILD_ERROR = 3,  /* no compiler for the target, or a compile that failed */
+  TRIGEN_BUILD_ERROR = 3,  /* a compile that failed */
   TRIGEN_DEVICE_ERROR = 4, /* driver, device, or a failed launch */
   TRIGEN_CACHE_ERROR = 5,  /* a cache miss where compiling is forbidden */
-  TRIGEN_INTERNAL_ERROR = 6
+  TRIGEN_INTERNAL_ERROR = 6,
+  TRIGEN_NO_COMPILER = 7 /* no NVRTC of this machine makes the target */
 } trigen_status;
 
 typedef enum trigen_op {
