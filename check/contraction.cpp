@@ -7,22 +7,20 @@
 namespace trigen {
 namespace {
 
-constexpr int64_t kWidth = Contraction::kWidth;
-
 void multiply(const double* a, const double* panel, int64_t count, double* out) {
-  double sums[kWidth] = {};
+  double sums[kPanelWidth] = {};
   for (int64_t k = 0; k < count; ++k) {
     const double factor = a[k];
-    for (int64_t c = 0; c < kWidth; ++c) sums[c] += factor * panel[k * kWidth + c];
+    for (int64_t c = 0; c < kPanelWidth; ++c) sums[c] += factor * panel[k * kPanelWidth + c];
   }
-  for (int64_t c = 0; c < kWidth; ++c) out[c] += sums[c];
+  for (int64_t c = 0; c < kPanelWidth; ++c) out[c] += sums[c];
 }
 
 }  // namespace
 
 std::vector<double> contract(const Contraction& p) {
-  const int64_t panels = (p.columns + kWidth - 1) / kWidth;
-  std::vector<double> sums(static_cast<size_t>(p.rows * panels * kWidth));  // [panel][row][kWidth]
+  const int64_t panels = (p.columns + kPanelWidth - 1) / kPanelWidth;
+  std::vector<double> sums(static_cast<size_t>(p.rows * panels * kPanelWidth));  // [panel][row][kPanelWidth]
   // 32 MiB of coefficients at a time, and at most 1 MiB of panel per thread
   const int64_t step = std::clamp<int64_t>((int64_t{4} << 20) / std::max<int64_t>(1, p.rows), 256, 8192);
   std::vector<double> a(static_cast<size_t>(p.rows * std::min(step, p.depth)));
@@ -40,15 +38,15 @@ std::vector<double> contract(const Contraction& p) {
       }
     });
     parallel_for(panels, 1, [&](int64_t begin, int64_t end) {
-      std::vector<double> panel(static_cast<size_t>((k1 - k0) * kWidth));
+      std::vector<double> panel(static_cast<size_t>((k1 - k0) * kPanelWidth));
       for (int64_t index = begin; index < end; ++index) {
-        p.panel(index * kWidth, k0, k1, panel.data());
+        p.panel(index * kPanelWidth, k0, k1, panel.data());
         for (int64_t row = 0; row < p.rows; ++row) {
           const auto [first, last] = part(row);
           if (first >= last) continue;
           multiply(&a[static_cast<size_t>(row * (k1 - k0) + first - k0)],
-                   &panel[static_cast<size_t>((first - k0) * kWidth)], last - first,
-                   &sums[static_cast<size_t>((index * p.rows + row) * kWidth)]);
+                   &panel[static_cast<size_t>((first - k0) * kPanelWidth)], last - first,
+                   &sums[static_cast<size_t>((index * p.rows + row) * kPanelWidth)]);
         }
       }
     });
@@ -57,7 +55,7 @@ std::vector<double> contract(const Contraction& p) {
   for (int64_t row = 0; row < p.rows; ++row) {
     for (int64_t c = 0; c < p.columns; ++c) {
       out[static_cast<size_t>(row * p.columns + c)] =
-          sums[static_cast<size_t>((c / kWidth * p.rows + row) * kWidth + c % kWidth)];
+          sums[static_cast<size_t>((c / kPanelWidth * p.rows + row) * kPanelWidth + c % kPanelWidth)];
     }
   }
   return out;

@@ -10,15 +10,15 @@
 
 namespace trigen {
 
-struct Contraction {
-  static constexpr int64_t kWidth = 16;  // columns of a panel
+inline constexpr int64_t kPanelWidth = 16;  // columns of a panel
 
+struct Contraction {
   int64_t rows = 0, columns = 0, depth = 0;
   // The k that take part in a row: [first, last).
   std::function<std::pair<int64_t, int64_t>(int64_t row)> range;
   // Writes coefficients k0 <= k < k1 of a row to out[k - k0]; asked only for k in the row's range.
   std::function<void(int64_t row, int64_t k0, int64_t k1, double* out)> coefficients;
-  // Writes out[(k - k0) * kWidth + (c - c0)] for k0 <= k < k1, c0 <= c < min(c0 + kWidth, columns).
+  // Writes out[(k - k0) * kPanelWidth + (c - c0)] for k0 <= k < k1, c0 <= c < min(c0 + kPanelWidth, columns).
   std::function<void(int64_t c0, int64_t k0, int64_t k1, double* out)> panel;
 };
 

@@ -14,7 +14,6 @@
 namespace trigen {
 namespace {
 
-constexpr int64_t kWidth = Contraction::kWidth;
 constexpr double kWork = 5.0e8;  // multiply-adds that the expected sums may take
 constexpr uint64_t kSignSeed = 0x7369676e;
 
@@ -97,14 +96,14 @@ void Projection::compute_by_columns(const HostBuffers& inputs) {
       operands.coefficients(h, row, k0, k1, out);
     };
     c.panel = [&](int64_t g0, int64_t k0, int64_t k1, double* out) {
-      std::fill(out, out + (k1 - k0) * kWidth, 0.0);
+      std::fill(out, out + (k1 - k0) * kPanelWidth, 0.0);
       std::vector<double> one(static_cast<size_t>(k1 - k0));
-      for (int64_t i = 0; i < kWidth && g0 + i < segments_; ++i) {
+      for (int64_t i = 0; i < kPanelWidth && g0 + i < segments_; ++i) {
         const int64_t first = (g0 + i) * segment_;
         for (int64_t column = first; column < std::min(first + segment_, columns); ++column) {
           operands.column(h, column, k0, k1, one.data(), 1);
           const double v = sign(column);
-          for (int64_t k = 0; k < k1 - k0; ++k) out[k * kWidth + i] += v * one[static_cast<size_t>(k)];
+          for (int64_t k = 0; k < k1 - k0; ++k) out[k * kPanelWidth + i] += v * one[static_cast<size_t>(k)];
         }
       }
     };
@@ -153,11 +152,11 @@ void Projection::compute_by_tokens(const HostBuffers& inputs) {
       operands.coefficients(h, row, k0, k1, out);
     };
     c.panel = [&](int64_t g0, int64_t k0, int64_t k1, double* out) {
-      std::fill(out, out + (k1 - k0) * kWidth, 0.0);
-      for (int64_t i = 0; i < kWidth && g0 + i < segments_; ++i) {
+      std::fill(out, out + (k1 - k0) * kPanelWidth, 0.0);
+      for (int64_t i = 0; i < kPanelWidth && g0 + i < segments_; ++i) {
         const int64_t first = (g0 + i) * segment_;
         for (int64_t s = first; s < std::min(first + segment_, p.T); ++s)
-          add_token(h, s, k0, k1, out + i, kWidth);
+          add_token(h, s, k0, k1, out + i, kPanelWidth);
       }
     };
     const auto whole = contract(c);

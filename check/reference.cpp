@@ -12,7 +12,6 @@
 namespace trigen {
 namespace {
 
-constexpr int64_t kWidth = Contraction::kWidth;
 constexpr uint64_t kSampleSeed = 0x7269676e;  // fixed: two runs check the same places
 
 // Sorted distinct positions in [0, size): both ends, both sides of tile borders, and random ones up to
@@ -132,11 +131,11 @@ void Reference::compute() {
       operands.coefficients(h, rows_[begin + static_cast<size_t>(row)] % problem_.T, k0, k1, out);
     };
     c.panel = [&](int64_t c0, int64_t k0, int64_t k1, double* out) {
-      for (int64_t i = 0; i < kWidth; ++i) {
+      for (int64_t i = 0; i < kPanelWidth; ++i) {
         if (c0 + i < columns) {
-          operands.column(h, columns_[static_cast<size_t>(c0 + i)], k0, k1, out + i, kWidth);
+          operands.column(h, columns_[static_cast<size_t>(c0 + i)], k0, k1, out + i, kPanelWidth);
         } else {
-          for (int64_t k = k0; k < k1; ++k) out[(k - k0) * kWidth + i] = 0;
+          for (int64_t k = k0; k < k1; ++k) out[(k - k0) * kPanelWidth + i] = 0;
         }
       }
     };

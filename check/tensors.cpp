@@ -9,8 +9,6 @@
 namespace trigen {
 namespace {
 
-int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
-
 Tensor place(Role role, DType dtype, int64_t align, bool read, bool written) {
   Tensor t;
   t.role = role;

@@ -17,6 +17,8 @@ namespace trigen {
 enum class Role : int { kX = 0, kY = 1, kW = 2, kBias = 3, kPre = 4, kGate = 5, kResidual = 6 };
 const char* to_string(Role role);
 
+inline int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
 // One tensor in a buffer of its own. Strides and counts are in elements. Activations are indexed (b,h,t,d),
 // weights (h,t,s,j), bias (h,t). The innermost axis has stride 1.
 struct Tensor {

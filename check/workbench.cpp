@@ -8,7 +8,6 @@ namespace trigen {
 namespace {
 
 constexpr int kMaxSets = 256;
-int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace
 

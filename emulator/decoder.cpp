@@ -29,8 +29,6 @@ const OpcodeTable& opcode_table() {
   return table;
 }
 
-uint64_t align_up(uint64_t value, uint64_t align) { return (value + align - 1) / align * align; }
-
 }  // namespace
 
 Decoder::Decoder(const ModuleAst& module, const SymbolTable& symbols, int target, int device,

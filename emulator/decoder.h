@@ -16,6 +16,7 @@ class Decoder;
 // Provisional slot of a constant, until the register count is known.
 inline constexpr uint32_t kConstantFlag = 0x80000000u;
 using DecodeFn = void (*)(Decoder& decoder, Inst& inst);
+inline uint64_t align_up(uint64_t value, uint64_t align) { return (value + align - 1) / align * align; }
 using OpcodeTable = std::unordered_map<std::string, DecodeFn>;
 
 class Decoder {

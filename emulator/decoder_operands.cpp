@@ -7,8 +7,6 @@
 namespace trigen::emulator {
 namespace {
 
-uint64_t align_up(uint64_t value, uint64_t align) { return (value + align - 1) / align * align; }
-
 struct SpecialName {
   const char* name;
   Special what;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string>
 
 #include "emulator/block.h"
 #include "emulator/decoder.h"
@@ -33,6 +34,17 @@ void exec_ternary(Warp& warp, const Inst& inst, uint32_t mask) {
   const A* b = warp.lanes<A>(inst.op[2]);
   const A* c = warp.lanes<A>(inst.op[3]);
   for_lanes(mask, [=](int lane) { d[lane] = F(a[lane], b[lane], c[lane]); });
+}
+
+// The handler of what needs no action here.
+inline void exec_nothing(Warp&, const Inst&, uint32_t) {}
+
+// An instruction that the whole warp executes together: `what` names it ("a matrix product").
+inline void need_whole_warp(Warp& warp, uint32_t mask, const char* what) {
+  if (mask != kFullMask)
+    warp.abort(Fault::kMissingLanes, static_cast<uint32_t>(__builtin_ctz(mask)),
+               "lane " + std::to_string(__builtin_ctz(~mask)) + " does not take part in " + what +
+                   " of the whole warp");
 }
 
 // A lane mask from a per-lane test.

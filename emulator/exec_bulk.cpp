@@ -330,8 +330,6 @@ void wait(Warp& warp, const Inst& inst, uint32_t mask) {
   warp.bulk_stores = std::move(later);
 }
 
-void nothing(Warp&, const Inst&, uint32_t) {}
-
 }  // namespace
 
 void decode_bulk(Decoder& decoder, Inst& inst) {
@@ -351,7 +349,7 @@ void decode_bulk(Decoder& decoder, Inst& inst) {
   const bool hint = decoder.take("L2::cache_hint"), multicast = decoder.take("multicast::cluster");
   if (prefetch) {
     decoder.ignore_matching([](const std::string&) { return true; });
-    inst.fn = nothing;
+    inst.fn = exec_nothing;
     return;
   }
   // The first of the two spaces is the target's.

@@ -220,8 +220,6 @@ void decode_barrier(Decoder& decoder, Inst& inst) {
 // --- fences, hints
 // ----------------------------------------------------------------------------------------------------
 
-void nothing(Warp&, const Inst&, uint32_t) {}
-
 void proxy_fence(Warp& warp, const Inst&, uint32_t) {
   warp.block->cluster->clocks.proxy_fence(warp.agent);
   fence_mbarrier_inits(warp);
@@ -231,7 +229,7 @@ void init_fence(Warp& warp, const Inst&, uint32_t) { fence_mbarrier_inits(warp);
 
 void decode_fence(Decoder& decoder, Inst& inst) {
   inst.cls = InstClass::kBarrier;
-  inst.fn = nothing;
+  inst.fn = exec_nothing;
   if (decoder.take("proxy")) {
     decoder.require_target(70);
     // async, optionally with the space: the one that matters to bulk copies and warpgroup products.
@@ -242,7 +240,8 @@ void decode_fence(Decoder& decoder, Inst& inst) {
   }
   const bool inits = decoder.take("mbarrier_init");
   if (inits) inst.fn = init_fence;
-  if (decoder.opcode() == "membar" || (!inits && inst.fn == nothing)) decoder.program().orders_threads = true;
+  if (decoder.opcode() == "membar" || (!inits && inst.fn == exec_nothing))
+    decoder.program().orders_threads = true;
   decoder.ignore({"sc", "acq_rel", "acquire", "release", "cta", "cluster", "gpu", "sys", "global",
                   "shared::cta", "shared::cluster", "shared", "gl", "sync_restrict::shared::cta",
                   "sync_restrict::shared::cluster"});
@@ -288,12 +287,12 @@ void decode_setmaxnreg(Decoder& decoder, Inst& inst) {
     decoder.fail("the register count must be a multiple of 8 from 24 to 256");
   inst.cls = InstClass::kControl;
   inst.flow = Flow::kCollective;
-  inst.fn = nothing;
+  inst.fn = exec_nothing;
 }
 
 void decode_hint(Decoder& decoder, Inst& inst) {
   decoder.ignore_matching([](const std::string&) { return true; });
-  inst.fn = nothing;
+  inst.fn = exec_nothing;
 }
 
 }  // namespace

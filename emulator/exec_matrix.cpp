@@ -6,17 +6,9 @@
 namespace trigen::emulator {
 namespace {
 
-void need_whole_warp(Warp& warp, uint32_t mask) {
-  if (mask != kFullMask) {
-    uint32_t missing = static_cast<uint32_t>(__builtin_ctz(~mask));
-    warp.abort(Fault::kMissingLanes, static_cast<uint32_t>(__builtin_ctz(mask)),
-               "lane " + std::to_string(missing) + " does not take part in an instruction of the whole warp");
-  }
-}
-
 // list: registers, one per matrix; op[1]: address; vec: matrices; aux: transposed.
 void load_matrix(Warp& warp, const Inst& inst, uint32_t mask) {
-  need_whole_warp(warp, mask);
+  need_whole_warp(warp, mask, "an instruction");
   const uint32_t count = inst.vec;
   const uint32_t users = count == 4 ? kFullMask : (1u << (8 * count)) - 1;
   uint64_t addresses[32];
@@ -41,7 +33,7 @@ void load_matrix(Warp& warp, const Inst& inst, uint32_t mask) {
 }
 
 void store_matrix(Warp& warp, const Inst& inst, uint32_t mask) {
-  need_whole_warp(warp, mask);
+  need_whole_warp(warp, mask, "an instruction");
   const uint32_t count = inst.vec;
   const uint32_t users = count == 4 ? kFullMask : (1u << (8 * count)) - 1;
   uint64_t addresses[32];
@@ -91,7 +83,7 @@ void decode_matrix_access(Decoder& decoder, Inst& inst) {
 }
 
 void transpose_matrix(Warp& warp, const Inst& inst, uint32_t mask) {
-  need_whole_warp(warp, mask);
+  need_whole_warp(warp, mask, "an instruction");
   uint32_t* d = warp.lanes<uint32_t>(inst.op[1]);
   const uint32_t* a = warp.lanes<uint32_t>(inst.op[2]);
   uint16_t m[8][8] = {};

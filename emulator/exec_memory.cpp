@@ -7,7 +7,7 @@ namespace {
 
 // list: destination registers; op[1]: address; width, vec: of memory; reg_width: of the registers; aux:
 // sign-extend.
-void load(Warp& warp, const Inst& inst, uint32_t mask) {
+void load_lanes(Warp& warp, const Inst& inst, uint32_t mask) {
   uint64_t addresses[32];
   lane_addresses(warp, inst.op[1], inst.imm, mask, addresses);
   const uint32_t width = inst.width, bytes = width * inst.vec, reg = inst.reg_width;
@@ -24,7 +24,7 @@ void load(Warp& warp, const Inst& inst, uint32_t mask) {
   });
 }
 
-void store(Warp& warp, const Inst& inst, uint32_t mask) {
+void store_lanes(Warp& warp, const Inst& inst, uint32_t mask) {
   uint64_t addresses[32];
   lane_addresses(warp, inst.op[1], inst.imm, mask, addresses);
   const uint32_t width = inst.width, bytes = width * inst.vec, reg = inst.reg_width;
@@ -127,10 +127,8 @@ void decode_access(Decoder& decoder, Inst& inst) {
   decoder.set_list(inst, slots, is_load ? inst.vec : 0u);
   // A parameter at a constant address is the same for all lanes.
   const bool constant = (inst.op[1] & kConstantFlag) != 0;
-  inst.fn = !is_load ? store : inst.space == Space::kParam && constant ? load_param : load;
+  inst.fn = !is_load ? store_lanes : inst.space == Space::kParam && constant ? load_param : load_lanes;
 }
-
-void nothing(Warp&, const Inst&, uint32_t) {}
 
 // prefetch, applypriority, discard and createpolicy move no data; a bad prefetch address is no error on the
 // machine either.
@@ -139,7 +137,7 @@ void decode_prefetch(Decoder& decoder, Inst& inst) {
   decoder.ignore_matching(is_cache_hint);
   int64_t offset;
   decoder.address_slot(decoder.operand(0), Space::kGeneric, &offset);
-  inst.fn = nothing;
+  inst.fn = exec_nothing;
 }
 
 void zero64(Warp& warp, const Inst& inst, uint32_t mask) {

@@ -8,20 +8,8 @@
 namespace trigen::emulator {
 namespace {
 
-enum class Input : uint8_t { kF16, kBF16, kTF32 };
-
-inline float input16(Input kind, uint16_t bits) {
-  return kind == Input::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
-}
 // tf32 operands: the machine ignores the lower 13 bits.
 inline float input_tf32(uint32_t bits) { return std::bit_cast<float>(bits & 0xffffe000u); }
-
-void need_whole_warp(Warp& warp, uint32_t mask) {
-  if (mask != kFullMask)
-    warp.abort(Fault::kMissingLanes, static_cast<uint32_t>(__builtin_ctz(mask)),
-               "lane " + std::to_string(__builtin_ctz(~mask)) +
-                   " does not take part in a matrix product of the whole warp");
-}
 
 template <int kM, int kN, int kK>
 void multiply(const float (&a)[kM][kK], const float (&b)[kK][kN], double (&c)[kM][kN]) {
@@ -36,7 +24,7 @@ void multiply(const float (&a)[kM][kK], const float (&b)[kK][kN], double (&c)[kM
 // m16n8: lane = 4 * group + pair; the fragments' rows and columns follow from group and pair.
 template <int kK, bool kSingles>
 void mma_m16n8(Warp& warp, const Inst& inst, uint32_t mask) {
-  need_whole_warp(warp, mask);
+  need_whole_warp(warp, mask, "a matrix product");
   const Input kind = static_cast<Input>(inst.imm);
   const bool c16 = (inst.aux & 1) != 0, d16 = (inst.aux & 2) != 0;
   constexpr int kA = kSingles ? kK / 2 : kK / 4, kB = kSingles ? kK / 4 : kK / 8;  // registers
@@ -99,7 +87,7 @@ void mma_m16n8(Warp& warp, const Inst& inst, uint32_t mask) {
 // m8n8k4: four products at once, one per quad pair (lanes 4q..4q+3 with 4q+16..4q+19).
 // aux: bits 0, 1 as above; bit 2: A is column-major; bit 3: B is column-major.
 void mma_m8n8k4(Warp& warp, const Inst& inst, uint32_t mask) {
-  need_whole_warp(warp, mask);
+  need_whole_warp(warp, mask, "a matrix product");
   const bool c16 = (inst.aux & 1) != 0, d16 = (inst.aux & 2) != 0, a_col = (inst.aux & 4) != 0,
              b_col = (inst.aux & 8) != 0;
   const int d_count = d16 ? 4 : 8;

@@ -12,8 +12,6 @@
 namespace trigen::emulator {
 namespace {
 
-enum class Input : uint8_t { kF16, kBF16, kTF32 };
-
 // inst.aux of wgmma.mma_async: N, then flags.
 constexpr uint64_t kNMask = 0x1ff;
 constexpr uint64_t kHalfAccumulator = 1 << 9;

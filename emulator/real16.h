@@ -14,6 +14,12 @@ enum class Rounding : uint8_t { kNearest, kZero, kDown, kUp, kNearestAway };
 inline float f16_to_f32(uint16_t bits) { return _cvtsh_ss(bits); }
 inline float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
+// What tensor cores multiply.
+enum class Input : uint8_t { kF16, kBF16, kTF32 };
+inline float input16(Input kind, uint16_t bits) {
+  return kind == Input::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+}
+
 inline constexpr uint16_t kF16Nan = 0x7fff;
 inline constexpr uint16_t kBF16Nan = 0x7fff;
 
