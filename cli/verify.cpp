@@ -100,7 +100,8 @@ struct Verify {
   }
 
   // Everything that the list needs is compiled at once, on all cores, before the first kernel runs.
-  void build_list(std::vector<Work>& list, Store& store, const std::atomic<bool>& interrupted) const {
+  void build_list(std::vector<Work>& list, const Device* device, Store& store,
+                  const std::atomic<bool>& interrupted) const {
     std::vector<Candidate> all;
     std::vector<std::pair<size_t, size_t>> place;
     for (size_t w = 0; w < list.size(); ++w) {
@@ -112,6 +113,7 @@ struct Verify {
     BuildAllOptions options;
     options.no_jit = no_jit;
     options.cancel = &interrupted;
+    if (device != nullptr && !build_only) options.code = code_for(*device);
     build_all(all, store, options, [&](size_t index, llvm::Expected<BuiltBinary> built) {
       Work& work = list[place[index].first];
       const size_t at = place[index].second;
@@ -308,7 +310,7 @@ struct Verify {
       if (interrupted.load()) break;
       works.push_back(prepare(problem, **target, device, *store, selection));
     }
-    build_list(works, *store, interrupted);
+    build_list(works, device, *store, interrupted);
     for (Work& work : works) {
       if (interrupted.load()) break;
       if (check(work, device)) continue;

@@ -3,6 +3,8 @@
 #include <mutex>
 #include <thread>
 
+#include "runtime/device.h"
+
 namespace trigen {
 namespace {
 
@@ -28,8 +30,13 @@ std::string shortened(llvm::StringRef log) {
   return log.take_front(kLimit).str() + "\n... (" + std::to_string(log.size() - kLimit) + " more bytes)";
 }
 
+// "sm_90a", or "compute_90a" for PTX alone.
+std::string architecture(const Target& target, Code code) {
+  return code == Code::kPtx ? "compute" + target.name.drop_front(2).str() : target.name.str();
+}
+
 llvm::Expected<Binary> compile_source(const Candidate& candidate, const Source& source, const Nvrtc& nvrtc,
-                                      const std::atomic<bool>* cancel) {
+                                      const std::atomic<bool>* cancel, Code code) {
   if (cancel != nullptr && cancel->load()) return cancelled(candidate);
   const Target& target = *candidate.target;
   if (!nvrtc.makes(target))
@@ -42,7 +49,7 @@ llvm::Expected<Binary> compile_source(const Candidate& candidate, const Source& 
     header_texts.push_back(file.text.data());
     header_names.push_back(file.name.data());
   }
-  const std::string name = source.entry + ".cu", option_text = compile_options(target);
+  const std::string name = source.entry + ".cu", option_text = compile_options(target, code);
   llvm::SmallVector<llvm::StringRef, 8> words;
   llvm::StringRef(option_text).split(words, ' ', -1, false);
   std::vector<std::string> options;
@@ -76,20 +83,20 @@ llvm::Expected<Binary> compile_source(const Candidate& candidate, const Source& 
   binary.log = text_of(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog);
   while (!binary.log.empty() && binary.log.back() == '\0') binary.log.pop_back();
   if (result == 0) {
-    binary.cubin = text_of(api.nvrtcGetCUBINSize, api.nvrtcGetCUBIN);
+    if (code == Code::kCubinAndPtx) binary.cubin = text_of(api.nvrtcGetCUBINSize, api.nvrtcGetCUBIN);
     binary.ptx = text_of(api.nvrtcGetPTXSize, api.nvrtcGetPTX);
     while (!binary.ptx.empty() && binary.ptx.back() == '\0') binary.ptx.pop_back();
   }
   api.nvrtcDestroyProgram(&program);
   if (result == kCancelled) return cancelled(candidate);
-  if (result != 0 || binary.cubin.empty() || binary.ptx.empty())
+  if (result != 0 || binary.ptx.empty() || (code == Code::kCubinAndPtx && binary.cubin.empty()))
     return make_error(ErrorKind::kBuild,
                       "compile failed: " + named(candidate) + " with " + nvrtc.name() + " (" +
                           nvrtc.file().path + "), options " + option_text + ": " +
                           (result != 0 ? api.nvrtcGetErrorString(result) : "no code came out") + "\n" +
                           shortened(binary.log) + "\nprint the source with: " + emit_command(candidate));
 
-  binary.key = binary_key(source, target, nvrtc);
+  binary.key = binary_key(source, target, nvrtc, code);
   binary.candidate = describe(candidate);
   binary.problem = to_string(candidate.problem);
   binary.source = source.text;
@@ -119,33 +126,39 @@ llvm::Error forbidden(const Candidate& candidate, Store& store) {
 
 }  // namespace
 
-std::string compile_options(const Target& target) {
-  return "--gpu-architecture=" + target.name.str() + " --std=c++20 --ptxas-options=-v";
+Code code_for(const Device& device) { return device.info().emulated ? Code::kPtx : Code::kCubinAndPtx; }
+
+std::string compile_options(const Target& target, Code code) {
+  const char* report = code == Code::kPtx ? "" : " --ptxas-options=-v";
+  return "--gpu-architecture=" + architecture(target, code) + " --std=c++20" + report;
 }
 
-BinaryKey binary_key(const Source& source, const Target& target, const Nvrtc& nvrtc) {
+BinaryKey binary_key(const Source& source, const Target& target, const Nvrtc& nvrtc, Code code) {
   BinaryKey key;
   key.source_hash = source.hash;
-  key.arch = target.name.str();
+  key.arch = architecture(target, code);
   key.compiler = nvrtc.name();
-  key.options = compile_options(target);
+  key.options = compile_options(target, code);
   return key;
 }
 
-BinaryKey binary_key(const Candidate& candidate, const Nvrtc& nvrtc) {
-  return binary_key(render(candidate), *candidate.target, nvrtc);
+BinaryKey binary_key(const Candidate& candidate, const Nvrtc& nvrtc, Code code) {
+  return binary_key(render(candidate), *candidate.target, nvrtc, code);
 }
 
 llvm::Expected<Binary> compile(const Candidate& candidate, const Nvrtc& nvrtc,
-                               const std::atomic<bool>* cancel) {
-  return compile_source(candidate, render(candidate), nvrtc, cancel);
+                               const std::atomic<bool>* cancel, Code code) {
+  return compile_source(candidate, render(candidate), nvrtc, cancel, code);
 }
 
 llvm::Expected<BuiltBinary> build(const Candidate& candidate, Store& store, const BuildOptions& options) {
   const Source source = render(candidate);
   BuiltBinary built;
   if (options.any_compiler) {
-    if (auto found = store.find_binary_any_compiler(source.hash, candidate.target->name)) {
+    auto found = store.find_binary_any_compiler(source.hash, candidate.target->name);
+    if (!found && options.code == Code::kPtx)
+      found = store.find_binary_any_compiler(source.hash, architecture(*candidate.target, options.code));
+    if (found) {
       built.binary = std::move(*found);
       return built;
     }
@@ -157,7 +170,7 @@ llvm::Expected<BuiltBinary> build(const Candidate& candidate, Store& store, cons
     if (!chosen) return with_prefix(chosen.takeError(), to_string(candidate.problem));
     nvrtc = *chosen;
   }
-  const BinaryKey key = binary_key(source, *candidate.target, *nvrtc);
+  const BinaryKey key = binary_key(source, *candidate.target, *nvrtc, options.code);
   if (auto found = store.find_binary(key)) {
     built.binary = std::move(*found);
     return built;
@@ -173,7 +186,7 @@ llvm::Expected<BuiltBinary> build(const Candidate& candidate, Store& store, cons
     }
   }
   // The owner compiles; so does whoever waited in vain: a second compile costs less than no kernel.
-  auto binary = compile_source(candidate, source, *nvrtc, options.cancel);
+  auto binary = compile_source(candidate, source, *nvrtc, options.cancel, options.code);
   if (!binary) return binary.takeError();
   built.binary = std::move(*binary);
   built.origin = BinaryOrigin::kCompiled;

@@ -12,19 +12,28 @@
 
 namespace trigen {
 
+class Device;
+
+// What is made of a source. PTX alone is all that an emulated device runs, and takes half the time; its keys
+// name the virtual architecture (compute_70), so that no GPU is given such a binary from the cache.
+enum class Code { kCubinAndPtx, kPtx };
+Code code_for(const Device& device);
+
 // The compiler's options for a target in canonical form: "--gpu-architecture=sm_70 --std=c++20 ...". Part of
 // the key.
-std::string compile_options(const Target& target);
-BinaryKey binary_key(const Candidate& candidate, const Nvrtc& nvrtc);
-BinaryKey binary_key(const Source& source, const Target& target, const Nvrtc& nvrtc);
+std::string compile_options(const Target& target, Code code = Code::kCubinAndPtx);
+BinaryKey binary_key(const Candidate& candidate, const Nvrtc& nvrtc, Code code = Code::kCubinAndPtx);
+BinaryKey binary_key(const Source& source, const Target& target, const Nvrtc& nvrtc,
+                     Code code = Code::kCubinAndPtx);
 
 // Always compiles. Build errors carry the problem, family, config, target, compiler, its log, and the command
 // that prints the source. `cancel` (may be null) is looked at during the compile (NVRTC 12.8 and later), else
 // before it.
 llvm::Expected<Binary> compile(const Candidate& candidate, const Nvrtc& nvrtc,
-                               const std::atomic<bool>* cancel = nullptr);
+                               const std::atomic<bool>* cancel = nullptr, Code code = Code::kCubinAndPtx);
 
 struct BuildOptions {
+  Code code = Code::kCubinAndPtx;  // kPtx: a cached binary with a cubin does as well
   const Nvrtc* nvrtc =
       nullptr;          // null: Nvrtc::choose(target, newest_cuda), only when something must be compiled
   int newest_cuda = 0;  // the driver's CUDA version, where the binary is to run here

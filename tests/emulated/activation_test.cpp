@@ -46,7 +46,7 @@ TEST_P(Activations, AreWithinTheirBounds) {
   const Family& family = wgmma_sm90_family();
   const Candidate candidate{p, &device->target(), &family, family.configs(p, device->target()).front(),
                             false};
-  auto binary = compile(candidate, **nvrtc);
+  auto binary = compile(candidate, **nvrtc, nullptr, code_for(*device));
   ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
   auto plan = Plan::of(candidate, *binary, *device);
   ASSERT_TRUE(static_cast<bool>(plan)) << take_error(plan.takeError()).message;

@@ -44,7 +44,7 @@ TEST_P(Extended, FromTwoBlocksIsExact) {
   if (!nvrtc) GTEST_SKIP() << "[SKIP] " << take_error(nvrtc.takeError()).message;
   const Candidate candidate =
       llvm::cantFail(parse_candidate(llvm::cantFail(parse_problem(whole.problem)), *target, whole.candidate));
-  const Binary binary = llvm::cantFail(compile(candidate, **nvrtc));
+  const Binary binary = llvm::cantFail(compile(candidate, **nvrtc, nullptr, Code::kPtx));
   auto counter = Counter::open(*target);
   ASSERT_TRUE(static_cast<bool>(counter)) << take_error(counter.takeError()).message;
   auto counts = (*counter)->count(candidate, binary);

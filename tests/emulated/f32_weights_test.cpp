@@ -36,7 +36,8 @@ class F32Weights : public testing::TestWithParam<const char*> {
     const Candidate candidate{p, &device_->target(), &wgmma_sm90_family(), config, generic};
     Outcome out;
     out.launches = candidate.family->launch_plan(p, device_->target(), config).launches.size();
-    auto plan = llvm::cantFail(Plan::of(candidate, llvm::cantFail(compile(candidate, *nvrtc_)), *device_));
+    auto plan = llvm::cantFail(Plan::of(
+        candidate, llvm::cantFail(compile(candidate, *nvrtc_, nullptr, code_for(*device_))), *device_));
     auto bench = llvm::cantFail(Workbench::create(*device_, p));
     const trigen_args args = llvm::cantFail(bench->args(0, plan->workspace_bytes()));
     llvm::cantFail(bench->poison());

@@ -162,7 +162,9 @@ TEST_P(Matrix, EveryCellRunsOrIsNamed) {
   std::vector<ErrorText> failures(runs.size());
   std::vector<Candidate> candidates;
   for (const Served& run : runs) candidates.push_back(run.candidate);
-  build_all(candidates, *store, {}, [&](size_t index, llvm::Expected<BuiltBinary> built) {
+  BuildAllOptions options;
+  options.code = Code::kPtx;
+  build_all(candidates, *store, options, [&](size_t index, llvm::Expected<BuiltBinary> built) {
     if (built)
       runs[index].binary = std::move(built->binary);
     else

@@ -186,7 +186,9 @@ llvm::Expected<std::unique_ptr<Patient>> Patient::create(const Subject& subject,
     if (!selected) return selected.takeError();
     candidate = selected->front();
   }
-  auto built = build(candidate, store);
+  BuildOptions options;
+  options.code = Code::kPtx;
+  auto built = build(candidate, store, options);
   if (!built) return built.takeError();
   std::unique_ptr<Patient> patient(new Patient);
   patient->device_ = &device;

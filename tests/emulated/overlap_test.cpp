@@ -58,7 +58,9 @@ class Step {
           llvm::consumeError(listed.takeError());
       }
       ASSERT_FALSE(candidates.empty()) << to_string(*problem);
-      auto built = build(candidates.front(), store);
+      BuildOptions options;
+      options.code = code_for(*device_);
+      auto built = build(candidates.front(), store, options);
       ASSERT_TRUE(static_cast<bool>(built)) << take_error(built.takeError()).message;
       auto plan = Plan::of(candidates.front(), built->binary, *device_);
       ASSERT_TRUE(static_cast<bool>(plan)) << take_error(plan.takeError()).message;

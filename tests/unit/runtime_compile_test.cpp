@@ -125,6 +125,39 @@ TEST(Build, CompilesOnceAndThenTakesTheCache) {
   EXPECT_EQ(larger->origin == BinaryOrigin::kCache, hash == render(candidate).hash);
 }
 
+// What the emulated device runs is the PTX that a GPU's binary has beside its cubin, byte for byte.
+TEST(Compile, PtxAloneIsTheSamePtx) {
+  TRIGEN_NEEDS_NVRTC();
+  for (const char* target : {"sm_70", "sm_80", "sm_90a"}) {
+    const Candidate candidate = first_candidate(target, "forward,dtype=f16,B=2,T=64,D=64");
+    auto whole = compile(candidate, *real_nvrtc());
+    auto alone = compile(candidate, *real_nvrtc(), nullptr, Code::kPtx);
+    ASSERT_TRUE(static_cast<bool>(whole)) << error_of(std::move(whole));
+    ASSERT_TRUE(static_cast<bool>(alone)) << error_of(std::move(alone));
+    EXPECT_EQ(alone->ptx, whole->ptx) << target;
+    EXPECT_EQ(alone->cubin, "");
+    EXPECT_EQ(alone->key.arch, "compute" + llvm::StringRef(target).drop_front(2).str());
+  }
+}
+
+TEST(Build, PtxAloneServesNoGpu) {
+  TRIGEN_NEEDS_NVRTC();
+  Folder folder;
+  auto store = open_store(folder);
+  const Candidate candidate = first_candidate();
+  BuildOptions ptx;
+  ptx.code = Code::kPtx;
+  auto alone = build(candidate, *store, ptx);
+  ASSERT_TRUE(static_cast<bool>(alone)) << error_of(std::move(alone));
+  EXPECT_EQ(build(candidate, *store, ptx)->origin, BinaryOrigin::kCache);
+  auto whole = build(candidate, *store);
+  ASSERT_TRUE(static_cast<bool>(whole)) << error_of(std::move(whole));
+  EXPECT_EQ(whole->origin, BinaryOrigin::kCompiled);
+  EXPECT_NE(whole->binary.cubin, "");
+  // Where the whole binary is at hand, it does for the emulated device too.
+  EXPECT_NE(build(candidate, *store, ptx)->binary.cubin, "");
+}
+
 TEST(Build, ACacheThatCannotBeWrittenIsNoError) {
   TRIGEN_NEEDS_NVRTC();
   Folder folder;
