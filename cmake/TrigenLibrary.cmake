@@ -27,6 +27,12 @@ function(trigen_precompiled target from)
   endif()
 endfunction()
 
+# trigen_unity(<target>): where TRIGEN_UNITY asks for it, up to 16 of the target's sources are one translation unit. Names of a
+# source's own (anonymous namespaces) must not meet in it.
+function(trigen_unity target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${TRIGEN_UNITY} UNITY_BUILD_BATCH_SIZE 16)
+endfunction()
+
 # trigen_library(<folder> SOURCES <file>... DEPENDS <target>...)
 # A static library trigen_<folder>. Its headers are included from the project's root: #include "generator/problem.h".
 function(trigen_library folder)
@@ -36,4 +42,5 @@ function(trigen_library folder)
   target_link_libraries(trigen_${folder} PUBLIC ${ARG_DEPENDS})
   trigen_options(trigen_${folder})
   trigen_precompiled(trigen_${folder} trigen_headers)
+  trigen_unity(trigen_${folder})
 endfunction()
