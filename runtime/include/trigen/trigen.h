@@ -231,12 +231,14 @@ typedef struct trigen_tensor {
  *   forward:     x, w read; y written; bias, gate, residual read and pre written where the problem has them
  *   grad_input:  y (= dy), w read; x (= dx) written; residual read where the problem has it
  *   grad_weight: x, y (= dy) read; w (= dW) written, bias (= grad_bias) written where the problem has it
- *   decode:      as forward. x has all T tokens of the problem (the capacity of a sequence); only those that
- * the rows reach are used: tokens to first_row + rows - 1 + diag for a lower fill, the rest may hold
- *                anything. y, pre, gate and residual have `rows` tokens: their token 0 is row first_row. To
- * write rows in place of a [B,T,H*D] tensor, pass its address at row first_row and its strides Outputs must
- * not overlap each other, the inputs or the workspace, with one exception: residual and gate may be the same
- * view as y (forward), residual the same view as x (grad_input). */
+ *   decode:      as forward. x has all T tokens of the problem (the capacity of a sequence). Only those
+ *                that the rows reach are used, tokens to first_row + rows - 1 + diag for a lower fill; the
+ *                rest may hold anything. y, pre, gate and residual have `rows` tokens: their token 0 is row
+ *                first_row. To write rows in place of a [B,T,H*D] tensor, pass its address at row first_row
+ *                and its strides.
+ *
+ * Outputs must not overlap each other, the inputs or the workspace, with one exception: residual and gate may
+ * be the same view as y (forward), residual the same view as x (grad_input). */
 typedef struct trigen_args {
   size_t struct_size; /* sizeof(trigen_args) */
   trigen_tensor x, y, pre, gate, residual;
