@@ -65,6 +65,7 @@ int start(const std::string& spec, const std::string& text) {
   if (trigen_runtime_create(&options, &runtime) != TRIGEN_OK) return fail(trigen_last_error());
   const double made_runtime = now_ms();
   trigen_problem parsed;
+  parsed.struct_size = sizeof parsed;
   trigen_plan* plan = nullptr;
   if (trigen_problem_parse(text.c_str(), &parsed) != TRIGEN_OK ||
       trigen_plan_create(runtime, &parsed, TRIGEN_CURRENT_DEVICE, &plan) != TRIGEN_OK)

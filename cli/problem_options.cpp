@@ -6,7 +6,9 @@
 #include <sstream>
 
 #include "generator/error.h"
+#include "generator/problem_fields.h"
 #include "generator/problem_lists.h"
+#include "llvm/ADT/StringExtras.h"
 #include "peers/table_list.h"
 
 namespace trigen::cli {
@@ -68,35 +70,26 @@ void ProblemOptions::add_to(CLI::App& app) {
       ->group(group)
       ->type_name("NAME")
       ->allow_extra_args(false);
-  app.add_option("--op", op_, "forward, grad_input, grad_weight, decode")->group(group);
-  struct Spec {
-    const char* name;
-    const char* key;
-    const char* help;
+  const auto fields = problem_fields();
+  flags_.reserve(fields.size() + 1);
+  const auto add = [&](llvm::StringRef key, const std::string& flags, const std::string& help) {
+    flags_.push_back({key.str(), "", nullptr});
+    flags_.back().option = app.add_option(flags, flags_.back().value, help)->group(group);
   };
-  static constexpr Spec kSpecs[] = {
-      {"--dtype", "dtype", "f16, bf16, f32: type of x and y"},
-      {"-B,--batch", "B", "batch size"},
-      {"-H,--heads", "H", "heads (1)"},
-      {"-T,--tokens", "T", "tokens"},
-      {"-D,--features", "D", "features of one head"},
-      {"-K,--taps", "K", "taps (1)"},
-      {"--pad", "pad", "left padding of the taps ((K-1)/2)"},
-      {"--decode-rows", "rows", "decode: the most rows of one run (1)"},
-      {"--layout", "layout", "btd (default) or bdt"},
-      {"--fill", "fill", "lower (default) or upper"},
-      {"--diag", "diag", "diagonal offset of the fill (0)"},
-      {"--wdtype", "wdtype", "type of the weights: dtype (default) or f32"},
-      {"--math", "math", "for f32: simt (default), tf32 or f16x3"},
-      {"--align", "align", "bytes that activations' pointers and strides are multiples of"},
-      {"--walign", "walign", "bytes that the weights' pointer and strides are multiples of"},
-      {"--epilogue", "epilogue", "sum of bias, gelu|silu, pre, gate, residual, accumulate, zero_outside"},
-  };
-  flags_.reserve(std::size(kSpecs));
-  for (const Spec& spec : kSpecs) {
-    flags_.push_back({spec.key, "", nullptr});
-    flags_.back().option = app.add_option(spec.name, flags_.back().value, spec.help)->group(group);
+  std::string parts;  // of the epilogue: "bias, gelu|silu, pre ..."
+  for (const ProblemField& field : fields) {
+    if (field.place == ProblemField::kFirst) app.add_option(field.flags, op_, field.help)->group(group);
+    if (field.place == ProblemField::kKey) add(field.key, field.flags, field.help);
+    if (field.place != ProblemField::kPart) continue;
+    parts += parts.empty() ? "" : ", ";
+    if (field.kind == ProblemField::kFlag) {
+      parts += field.key;
+    } else {
+      const auto names = names_of(*field.names);
+      parts += llvm::join(names.begin() + 1, names.end(), "|");
+    }
   }
+  add("epilogue", "--epilogue", "sum of " + parts);
 }
 
 llvm::Expected<std::vector<Problem>> ProblemOptions::problems(llvm::StringRef fallback) const {
@@ -122,7 +115,7 @@ llvm::Expected<std::vector<Problem>> ProblemOptions::problems(llvm::StringRef fa
   for (const Flag& flag : flags_) {
     if (flag.option == nullptr || flag.option->count() == 0) continue;
     any = true;
-    text += std::string(",") + flag.key + "=" + flag.value;
+    text += "," + flag.key + "=" + flag.value;
   }
   if (any) {
     if (op_.empty()) {

@@ -26,7 +26,7 @@ class ProblemOptions {
  private:
   std::vector<std::string> texts_, files_, lists_;
   struct Flag {
-    const char* key;  // of the text form
+    std::string key;  // of the text form
     std::string value;
     CLI::Option* option = nullptr;
   };

@@ -24,7 +24,7 @@ static float next_number(void) {
 
 int main(void) {
   trigen_runtime* runtime = NULL;
-  trigen_problem problem;
+  trigen_problem problem = {.struct_size = sizeof(trigen_problem)};
   trigen_plan* plan = NULL;
   trigen_plan_info info = {.struct_size = sizeof(trigen_plan_info)};
   trigen_args args = TRIGEN_ARGS_INIT;

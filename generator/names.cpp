@@ -36,14 +36,21 @@ std::string did_you_mean(llvm::StringRef token, llvm::ArrayRef<llvm::StringRef> 
   return best.empty() ? "" : ("; did you mean '" + best + "'?").str();
 }
 
-std::string one_of(llvm::ArrayRef<llvm::StringRef> names) {
+namespace {
+
+std::string joined(llvm::ArrayRef<llvm::StringRef> names, llvm::StringRef last) {
   std::string out;
   for (size_t i = 0; i < names.size(); ++i) {
-    if (i > 0) out += i + 1 == names.size() ? " or " : ", ";
+    if (i > 0) out += i + 1 == names.size() ? last.str() : ", ";
     out += names[i].str();
   }
   return out;
 }
+
+}  // namespace
+
+std::string one_of(llvm::ArrayRef<llvm::StringRef> names) { return joined(names, " or "); }
+std::string all_of(llvm::ArrayRef<llvm::StringRef> names) { return joined(names, " and "); }
 
 llvm::Expected<int64_t> parse_integer(llvm::StringRef key, llvm::StringRef token) {
   llvm::StringRef digits = token;

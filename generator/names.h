@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <string>
 
 #include "llvm/ADT/ArrayRef.h"
@@ -13,36 +14,47 @@
 
 namespace trigen {
 
-template <class E>
-struct Named {
-  llvm::StringLiteral name;
-  E value;
+// The names of an enumeration's value: in the text forms, and of its C++ enumerator (without the k).
+struct EnumName {
+  llvm::StringLiteral text, cpp;
+};
+struct Enumeration {
+  llvm::StringLiteral type;         // in C++
+  llvm::StringLiteral prefix;       // of the enumerators in trigen.h, which go on with the text in capitals
+  llvm::ArrayRef<EnumName> values;  // by value
 };
 
-inline constexpr Named<Op> kOps[] = {{"forward", Op::kForward},
-                                     {"grad_input", Op::kGradInput},
-                                     {"grad_weight", Op::kGradWeight},
-                                     {"decode", Op::kDecode}};
-inline constexpr Named<DType> kDTypes[] = {
-    {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"f32", DType::kF32}};
-inline constexpr Named<Math> kMaths[] = {
-    {"default", Math::kDefault}, {"simt", Math::kSimt}, {"tf32", Math::kTF32}, {"f16x3", Math::kF16x3}};
-inline constexpr Named<Layout> kLayouts[] = {{"btd", Layout::kBTD}, {"bdt", Layout::kBDT}};
-inline constexpr Named<Fill> kFills[] = {{"lower", Fill::kLower}, {"upper", Fill::kUpper}};
-inline constexpr Named<Activation> kActivations[] = {
-    {"none", Activation::kNone}, {"gelu", Activation::kGELU}, {"silu", Activation::kSiLU}};
+inline constexpr EnumName kOpNames[] = {
+    {"forward", "Forward"}, {"grad_input", "GradInput"}, {"grad_weight", "GradWeight"}, {"decode", "Decode"}};
+inline constexpr EnumName kDTypeNames[] = {{"f16", "F16"}, {"bf16", "BF16"}, {"f32", "F32"}};
+inline constexpr EnumName kMathNames[] = {
+    {"default", "Default"}, {"simt", "Simt"}, {"tf32", "TF32"}, {"f16x3", "F16x3"}};
+inline constexpr EnumName kLayoutNames[] = {{"btd", "BTD"}, {"bdt", "BDT"}};
+inline constexpr EnumName kFillNames[] = {{"lower", "Lower"}, {"upper", "Upper"}};
+inline constexpr EnumName kActivationNames[] = {{"none", "None"}, {"gelu", "GELU"}, {"silu", "SiLU"}};
 
-template <class E, size_t N>
-llvm::StringRef name_of(const Named<E> (&table)[N], E value) {
-  for (const Named<E>& entry : table)
-    if (entry.value == value) return entry.name;
-  return "invalid";
+inline constexpr Enumeration kOps = {"Op", "TRIGEN_", kOpNames};
+inline constexpr Enumeration kDTypes = {"DType", "TRIGEN_", kDTypeNames};
+inline constexpr Enumeration kMaths = {"Math", "TRIGEN_MATH_", kMathNames};
+inline constexpr Enumeration kLayouts = {"Layout", "TRIGEN_", kLayoutNames};
+inline constexpr Enumeration kFills = {"Fill", "TRIGEN_", kFillNames};
+inline constexpr Enumeration kActivations = {"Activation", "TRIGEN_ACT_", kActivationNames};
+static_assert(std::size(kOpNames) == static_cast<size_t>(Op::kDecode) + 1);
+static_assert(std::size(kDTypeNames) == static_cast<size_t>(DType::kF32) + 1);
+static_assert(std::size(kMathNames) == static_cast<size_t>(Math::kF16x3) + 1);
+static_assert(std::size(kLayoutNames) == static_cast<size_t>(Layout::kBDT) + 1);
+static_assert(std::size(kFillNames) == static_cast<size_t>(Fill::kUpper) + 1);
+static_assert(std::size(kActivationNames) == static_cast<size_t>(Activation::kSiLU) + 1);
+
+template <class E>
+llvm::StringRef name_of(const Enumeration& enumeration, E value) {
+  const auto at = static_cast<size_t>(value);
+  return at < enumeration.values.size() ? llvm::StringRef(enumeration.values[at].text) : "invalid";
 }
 
-template <class E, size_t N>
-llvm::SmallVector<llvm::StringRef, 16> names_of(const Named<E> (&table)[N]) {
+inline llvm::SmallVector<llvm::StringRef, 16> names_of(const Enumeration& enumeration) {
   llvm::SmallVector<llvm::StringRef, 16> names;
-  for (const Named<E>& entry : table) names.push_back(entry.name);
+  for (const EnumName& name : enumeration.values) names.push_back(name.text);
   return names;
 }
 
@@ -50,8 +62,9 @@ llvm::SmallVector<llvm::StringRef, 16> names_of(const Named<E> (&table)[N]) {
 std::string quoted(llvm::StringRef token);
 // "; did you mean 'dtype'?" when one of the names is close to the token, else "".
 std::string did_you_mean(llvm::StringRef token, llvm::ArrayRef<llvm::StringRef> names);
-// "a, b or c".
+// "a, b or c"; "a, b and c".
 std::string one_of(llvm::ArrayRef<llvm::StringRef> names);
+std::string all_of(llvm::ArrayRef<llvm::StringRef> names);
 // Decimal with an optional sign; the whole token. Errors name the key.
 llvm::Expected<int64_t> parse_integer(llvm::StringRef key, llvm::StringRef token);
 

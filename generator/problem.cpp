@@ -1,90 +1,71 @@
 #include "generator/problem.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "generator/error.h"
 #include "generator/names.h"
+#include "generator/problem_fields.h"
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/ADT/StringSwitch.h"
+#include "llvm/ADT/StringExtras.h"
 
 namespace trigen {
 namespace {
 
-constexpr llvm::StringRef kKeys[] = {"dtype", "B",     "H",      "T",       "D",    "K",
-                                     "pad",   "rows",  "layout", "fill",    "diag", "wdtype",
-                                     "math",  "align", "walign", "epilogue"};
 constexpr llvm::StringLiteral kExample = "forward,dtype=bf16,B=32,T=512,D=1024";
 
 llvm::Error bad(const llvm::Twine& message) { return make_error(ErrorKind::kBadRequest, message); }
 
-template <class E, size_t N>
-llvm::Error parse_name(const Named<E> (&table)[N], llvm::StringRef key, llvm::StringRef text, E& value) {
-  for (const Named<E>& entry : table) {
-    if (entry.name == text) {
-      value = entry.value;
-      return llvm::Error::success();
-    }
-  }
-  const auto names = names_of(table);
-  return bad(key + "=" + quoted(text) + " is unknown; allowed are " + one_of(names) +
-             did_you_mean(text, names));
+constexpr llvm::StringLiteral kEpilogue = "epilogue";
+
+// The rows of the table that are key=value, then the sum of the others.
+llvm::SmallVector<llvm::StringRef, 24> keys() {
+  llvm::SmallVector<llvm::StringRef, 24> keys;
+  for (const ProblemField& field : problem_fields())
+    if (field.place == ProblemField::kKey) keys.push_back(field.key);
+  keys.push_back(kEpilogue);
+  return keys;
 }
 
-llvm::Error parse_epilogue(llvm::StringRef text, Epilogue& epilogue) {
-  const llvm::StringRef names[] = {"bias", "gelu",     "silu",       "pre",
-                                   "gate", "residual", "accumulate", "zero_outside"};
+llvm::Error parse_epilogue(llvm::StringRef text, Problem& problem) {
   llvm::SmallVector<llvm::StringRef, 8> parts;
   text.split(parts, '+');
   for (llvm::StringRef part : parts) {
-    if (part == "gelu" || part == "silu") {
-      if (epilogue.act != Activation::kNone)
-        return bad("epilogue has two activations, " + to_string(epilogue.act) + " and " + part +
-                   "; name one");
-      epilogue.act = part == "gelu" ? Activation::kGELU : Activation::kSiLU;
-      continue;
+    bool found = false;
+    for (const ProblemField& field : problem_fields()) {
+      if (field.place != ProblemField::kPart) continue;
+      int64_t value = field.kind == ProblemField::kFlag && field.key == part ? 1 : 0;
+      if (field.kind == ProblemField::kName)
+        for (size_t i = 1; i < field.names->values.size(); ++i)
+          if (field.names->values[i].text == part) value = static_cast<int64_t>(i);
+      if (value == 0) continue;
+      found = true;
+      const int64_t before = field.get(problem);
+      if (before != 0 && field.kind == ProblemField::kName)
+        return bad("epilogue has two activations, " + field.text(before) + " and " + part + "; name one");
+      if (before != 0) return bad("epilogue has " + quoted(part) + " twice; name it once");
+      field.set(problem, value);
     }
-    bool* flag = llvm::StringSwitch<bool*>(part)
-                     .Case("bias", &epilogue.bias)
-                     .Case("pre", &epilogue.pre)
-                     .Case("gate", &epilogue.gate)
-                     .Case("residual", &epilogue.residual)
-                     .Case("accumulate", &epilogue.accumulate)
-                     .Case("zero_outside", &epilogue.zero_outside)
-                     .Default(nullptr);
-    if (!flag)
-      return bad("epilogue part " + quoted(part) + " is unknown; allowed are " + one_of(names) +
-                 ", joined by '+'" + did_you_mean(part, names));
-    if (*flag) return bad("epilogue has " + quoted(part) + " twice; name it once");
-    *flag = true;
+    const auto words = epilogue_words();
+    if (!found)
+      return bad("epilogue part " + quoted(part) + " is unknown; allowed are " + one_of(words) +
+                 ", joined by '+'" + did_you_mean(part, words));
   }
   return llvm::Error::success();
 }
 
-llvm::Error parse_value(const Field& field, Problem& problem) {
-  if (field.key == "dtype") return parse_name(kDTypes, field.key, field.value, problem.dtype);
-  if (field.key == "wdtype") return parse_name(kDTypes, field.key, field.value, problem.wdtype);
-  if (field.key == "layout") return parse_name(kLayouts, field.key, field.value, problem.layout);
-  if (field.key == "fill") return parse_name(kFills, field.key, field.value, problem.fill);
-  if (field.key == "math") return parse_name(kMaths, field.key, field.value, problem.math);
-  if (field.key == "epilogue") return parse_epilogue(field.value, problem.epilogue);
-  int64_t* size = llvm::StringSwitch<int64_t*>(field.key)
-                      .Case("B", &problem.B)
-                      .Case("H", &problem.H)
-                      .Case("T", &problem.T)
-                      .Case("D", &problem.D)
-                      .Case("K", &problem.K)
-                      .Case("pad", &problem.pad)
-                      .Case("rows", &problem.rows)
-                      .Case("diag", &problem.diag)
-                      .Case("align", &problem.align)
-                      .Case("walign", &problem.walign)
-                      .Default(nullptr);
-  if (!size)
-    return make_error(ErrorKind::kInternal, "key " + field.key + " is listed and not parsed; report this");
-  auto value = parse_integer(field.key, field.value);
-  if (!value) return value.takeError();
-  *size = *value;
+llvm::Error parse_value(const ProblemField& field, llvm::StringRef text, Problem& problem) {
+  if (field.kind != ProblemField::kName) {
+    auto value = parse_integer(field.key, text);
+    if (!value) return value.takeError();
+    field.set(problem, *value);
+    return llvm::Error::success();
+  }
+  const auto names = names_of(*field.names);
+  const auto* found = llvm::find(names, text);
+  if (found == names.end())
+    return bad(field.key + "=" + quoted(text) + " is unknown; allowed are " + one_of(names) +
+               did_you_mean(text, names));
+  field.set(problem, found - names.begin());
   return llvm::Error::success();
 }
 
@@ -117,46 +98,46 @@ llvm::Expected<Problem> parse_problem(llvm::StringRef text) {
   if (fields->empty()) return bad(llvm::Twine("empty problem; write one as ") + kExample);
 
   Problem problem;
+  const llvm::ArrayRef<ProblemField> rows = problem_fields();
   const Field& first = fields->front();
-  const auto ops = names_of(kOps);
   if (first.has_value)
     return bad("the problem starts with " + quoted(first.key) +
-               "; the first field is the op: " + one_of(ops));
-  if (llvm::Error error = parse_name(kOps, "op", first.key, problem.op)) return error;
+               "; the first field is the op: " + one_of(names_of(kOps)));
+  if (llvm::Error error = parse_value(rows.front(), first.key, problem)) return error;
 
-  bool given[std::size(kKeys)] = {};
-  const auto is_given = [&](llvm::StringRef key) {
-    return given[llvm::find(kKeys, key) - std::begin(kKeys)];
-  };
+  const auto allowed = keys();
+  llvm::SmallVector<llvm::StringRef, 24> given;
   for (const Field& field : llvm::ArrayRef<Field>(*fields).drop_front()) {
     const auto at = [&] { return " at column " + std::to_string(field.column); };
-    const auto known = llvm::find(kKeys, field.key);
-    if (known == std::end(kKeys))
-      return bad("unknown key " + quoted(field.key) + at() + "; allowed are " + one_of(kKeys) +
-                 did_you_mean(field.key, kKeys));
+    if (!llvm::is_contained(allowed, field.key))
+      return bad("unknown key " + quoted(field.key) + at() + "; allowed are " + one_of(allowed) +
+                 did_you_mean(field.key, allowed));
     if (!field.has_value || field.value.empty())
       return bad("key '" + field.key + "'" + at() + " has no value; write " + field.key + "=value");
-    bool& seen = given[known - std::begin(kKeys)];
-    if (seen) return bad("key '" + field.key + "'" + at() + " is given twice; give it once");
-    seen = true;
-
-    if (llvm::Error error = parse_value(field, problem))
+    if (llvm::is_contained(given, field.key))
+      return bad("key '" + field.key + "'" + at() + " is given twice; give it once");
+    given.push_back(field.key);
+    const auto* row = llvm::find_if(rows, [&](const ProblemField& f) { return f.key == field.key; });
+    if (llvm::Error error = field.key == kEpilogue ? parse_epilogue(field.value, problem)
+                                                   : parse_value(*row, field.value, problem))
       return with_suffix(std::move(error), " (column " + llvm::Twine(field.column) + ")");
   }
 
-  std::string missing;
-  for (llvm::StringRef key :
-       {llvm::StringRef("dtype"), llvm::StringRef("B"), llvm::StringRef("T"), llvm::StringRef("D")})
-    if (!is_given(key)) missing += (missing.empty() ? llvm::Twine(key) : ", " + key).str();
+  llvm::SmallVector<llvm::StringRef, 8> missing, needed;
+  for (const ProblemField& row : rows) {
+    if (row.place != ProblemField::kKey) continue;
+    const bool is_given = llvm::is_contained(given, row.key);
+    const int64_t fallback = row.fallback(problem);
+    if (fallback == ProblemField::kNoValue) {
+      needed.push_back(row.key);
+      if (!is_given) missing.push_back(row.key);
+    } else if (!is_given) {
+      row.set(problem, fallback);
+    }
+  }
   if (!missing.empty())
-    return bad("the problem has no " + missing + "; dtype, B, T and D have no default: " + kExample);
-  if (!is_given("wdtype")) problem.wdtype = problem.dtype;
-  if (!is_given("math")) problem.math = problem.dtype == DType::kF32 ? Math::kSimt : Math::kDefault;
-  if (!is_given("pad") && problem.K > 0) problem.pad = (problem.K - 1) / 2;
-  Problem contiguous = problem;
-  if (problem.T > 0 && problem.D > 0 && problem.K > 0) set_contiguous_alignment(contiguous);
-  if (!is_given("align")) problem.align = contiguous.align;
-  if (!is_given("walign")) problem.walign = contiguous.walign;
+    return bad("the problem has no " + llvm::join(missing, ", ") + "; " + all_of(needed) +
+               " have no default: " + kExample);
   if (llvm::Error error = validate(problem)) return error;
   return problem;
 }
@@ -176,48 +157,28 @@ llvm::Expected<std::vector<Problem>> parse_problem_list(llvm::StringRef text) {
 }
 
 std::string to_string(const Problem& problem) {
-  std::string text = to_string(problem.op).str();
-  const auto add = [&](llvm::StringRef key, const llvm::Twine& value) {
-    text += ("," + key + "=" + value).str();
-  };
-  add("dtype", to_string(problem.dtype));
-  add("B", llvm::Twine(problem.B));
-  add("H", llvm::Twine(problem.H));
-  add("T", llvm::Twine(problem.T));
-  add("D", llvm::Twine(problem.D));
-  add("K", llvm::Twine(problem.K));
-  add("pad", llvm::Twine(problem.pad));
-  if (problem.rows != 1) add("rows", llvm::Twine(problem.rows));
-  if (problem.layout != Layout::kBTD) add("layout", to_string(problem.layout));
-  if (problem.fill != Fill::kLower) add("fill", to_string(problem.fill));
-  if (problem.diag != 0) add("diag", llvm::Twine(problem.diag));
-  if (problem.wdtype != problem.dtype) add("wdtype", to_string(problem.wdtype));
-  const Math usual = problem.dtype == DType::kF32 ? Math::kSimt : Math::kDefault;
-  if (problem.math != usual) add("math", to_string(problem.math));
-  Problem contiguous = problem;
-  if (problem.T > 0 && problem.D > 0 && problem.K > 0) set_contiguous_alignment(contiguous);
-  if (problem.align != contiguous.align) add("align", llvm::Twine(problem.align));
-  if (problem.walign != contiguous.walign) add("walign", llvm::Twine(problem.walign));
+  std::string text;
+  for (const ProblemField& field : problem_fields()) {
+    const int64_t value = field.get(problem);
+    if (field.place == ProblemField::kFirst) text = field.text(value);
+    if (field.place == ProblemField::kKey && (field.always || value != field.fallback(problem)))
+      text += ("," + field.key + "=" + field.text(value)).str();
+  }
   const std::string epilogue = to_string(problem.epilogue);
-  if (!epilogue.empty()) add("epilogue", epilogue);
+  if (!epilogue.empty()) text += ("," + kEpilogue + "=" + epilogue).str();
   return text;
 }
 
 std::string to_string(const Epilogue& epilogue) {
-  std::string text;
-  const auto add = [&](bool on, llvm::StringRef name) {
-    if (!on) return;
-    if (!text.empty()) text += '+';
-    text += name;
-  };
-  add(epilogue.bias, "bias");
-  add(epilogue.act != Activation::kNone, to_string(epilogue.act));
-  add(epilogue.pre, "pre");
-  add(epilogue.gate, "gate");
-  add(epilogue.residual, "residual");
-  add(epilogue.accumulate, "accumulate");
-  add(epilogue.zero_outside, "zero_outside");
-  return text;
+  Problem problem;
+  problem.epilogue = epilogue;
+  llvm::SmallVector<std::string, 8> parts;
+  for (const ProblemField& field : problem_fields()) {
+    const int64_t value = field.get(problem);
+    if (field.place == ProblemField::kPart && value != 0)
+      parts.push_back(field.kind == ProblemField::kFlag ? field.key.str() : field.text(value));
+  }
+  return llvm::join(parts, "+");
 }
 
 int64_t element_size(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }

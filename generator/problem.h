@@ -19,12 +19,10 @@
 //   grad_weight,dtype=f32,B=8,H=1,T=2048,D=1024,K=1,pad=0,math=tf32,epilogue=bias+accumulate
 //   decode,dtype=bf16,B=256,H=1,T=512,D=1024,K=1,pad=0,rows=4
 //
-// Defaults: H=1, K=1, pad=(K-1)/2 ('same' of nn.Conv1d), rows=1 (decode only), layout=btd, fill=lower,
-// diag=0, wdtype=dtype, math=simt for f32 (or tf32, or f16x3: docs/decisions/0042), align and walign as
-// contiguous tensors have them, no epilogue. op, dtype, B, T and D have none.
-//
-// Order of the keys: dtype B H T D K pad rows layout fill diag wdtype math align walign epilogue. The
-// epilogue is a sum of
+// Keys, their order, defaults and ranges are the rows of problem_fields.def: H=1, K=1, pad=(K-1)/2 ('same' of
+// nn.Conv1d), layout=btd, fill=lower, wdtype=dtype, math=simt for f32 (or tf32, or f16x3:
+// docs/decisions/0042), align and walign as contiguous tensors have them, no epilogue. op, dtype, B, T and D
+// have no default. The epilogue is a sum of
 //
 //   forward, decode   bias gelu|silu pre gate residual (pre needs an activation or a gate)
 //   grad_input   residual

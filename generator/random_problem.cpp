@@ -2,16 +2,18 @@
 
 #include <algorithm>
 
+#include "generator/names.h"
+
 namespace trigen {
 
 Problem RandomProblem::kind() {
   Problem p;
-  p.op = static_cast<Op>(pick(4));
-  p.dtype = static_cast<DType>(pick(3));
+  p.op = static_cast<Op>(pick(kOps.values.size()));
+  p.dtype = static_cast<DType>(pick(kDTypes.values.size()));
   p.wdtype = p.dtype != DType::kF32 && coin() ? DType::kF32 : p.dtype;
   if (p.dtype == DType::kF32) {
-    constexpr Math kMaths[] = {Math::kSimt, Math::kTF32, Math::kF16x3};
-    p.math = p.op == Op::kDecode ? Math::kSimt : kMaths[pick(3)];
+    const int64_t maths = kMaths.values.size() - 1;  // all but the default, which is not f32's
+    p.math = p.op == Op::kDecode ? Math::kSimt : static_cast<Math>(1 + pick(maths));
   }
   return p;
 }
@@ -59,7 +61,7 @@ void RandomProblem::rest(Problem& p) {
     case Op::kForward:
     case Op::kDecode:
       e.bias = coin();
-      e.act = static_cast<Activation>(pick(3));
+      e.act = static_cast<Activation>(pick(kActivations.values.size()));
       e.gate = coin();
       e.pre = (e.gate || e.act != Activation::kNone) && coin();
       e.residual = coin();

@@ -1,11 +1,13 @@
 // The emitted source of a candidate: preamble, include, entries.
 #include <algorithm>
+#include <cstddef>
 #include <mutex>
 #include <set>
 #include <vector>
 
 #include "generator/candidate.h"
-#include "generator/names.h"
+#include "generator/problem_fields.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/SHA256.h"
@@ -44,28 +46,6 @@ Problem source_problem(const Candidate& candidate) {
   return p;
 }
 
-std::string enumerator(llvm::StringRef type, llvm::StringRef name) {
-  return ("trigen::" + type + "::k" + name).str();
-}
-
-// The C++ enumerators, which are not the names of the text form.
-llvm::StringRef cpp_name(Op op) {
-  constexpr llvm::StringLiteral names[] = {"Forward", "GradInput", "GradWeight", "Decode"};
-  return names[static_cast<int>(op)];
-}
-llvm::StringRef cpp_name(DType dtype) {
-  constexpr llvm::StringLiteral names[] = {"F16", "BF16", "F32"};
-  return names[static_cast<int>(dtype)];
-}
-llvm::StringRef cpp_name(Math math) {
-  constexpr llvm::StringLiteral names[] = {"Default", "Simt", "TF32", "F16x3"};
-  return names[static_cast<int>(math)];
-}
-llvm::StringRef cpp_name(Activation act) {
-  constexpr llvm::StringLiteral names[] = {"None", "GELU", "SiLU"};
-  return names[static_cast<int>(act)];
-}
-
 // One designated initialiser, wrapped to the line width of the project.
 class Initialiser {
  public:
@@ -94,29 +74,52 @@ class Initialiser {
   bool first_ = true;
 };
 
+// A field of the problem that is compiled into kernels: a member of Shape has its name.
+struct ShapeMember {
+  const ProblemField* field;
+  llvm::StringRef name;
+  size_t offset;
+};
+constexpr size_t kNoMember = ~size_t{0};
+
+#define TRIGEN_MEMBER(member)                           \
+  {nullptr, #member, []<class S>(S*) -> size_t {        \
+     if constexpr (requires(S shape) { shape.member; }) \
+       return offsetof(S, member);                      \
+     else                                               \
+       return kNoMember;                                \
+   }(static_cast<Shape*>(nullptr))},
+#define TRIGEN_NAME(key, ...) TRIGEN_MEMBER(key)
+#define TRIGEN_SIZE(key, ...) TRIGEN_MEMBER(key)
+#define TRIGEN_PART(key, ...) TRIGEN_MEMBER(key)
+#define TRIGEN_PART_NAME(key, member, ...) TRIGEN_MEMBER(member)
+
+// In the order of Shape's declaration, which designated initialisers keep.
+std::vector<ShapeMember> list_shape_members() {
+  std::vector<ShapeMember> members = {
+#include "generator/problem_fields.def"
+  };
+  for (size_t i = 0; i < members.size(); ++i) members[i].field = &problem_fields()[i];
+  llvm::erase_if(members, [](const ShapeMember& member) { return member.offset == kNoMember; });
+  llvm::sort(members, [](const ShapeMember& a, const ShapeMember& b) { return a.offset < b.offset; });
+  return members;
+}
+
 std::string shape_text(const Candidate& candidate) {
-  const Problem& p = candidate.problem;
-  const bool sizes = !candidate.generic;
+  static const std::vector<ShapeMember> members = list_shape_members();
   Initialiser shape("shape");
-  shape.add("op", enumerator("Op", cpp_name(p.op)));
-  shape.add("dtype", enumerator("DType", cpp_name(p.dtype)));
-  shape.add("wdtype", enumerator("DType", cpp_name(p.wdtype)));
-  shape.add("math", enumerator("Math", cpp_name(p.math)));
-  shape.add("layout", enumerator("Layout", p.layout == Layout::kBTD ? "BTD" : "BDT"));
-  shape.add("fill", enumerator("Fill", p.fill == Fill::kLower ? "Lower" : "Upper"));
-  shape.add("T", sizes ? p.T : int64_t{0});
-  shape.add("D", sizes ? p.D : int64_t{0});
-  shape.add("H", sizes ? p.H : int64_t{0});
-  shape.add("K", sizes ? p.K : int64_t{0});
-  shape.add("pad", sizes ? p.pad : int64_t{0});
-  shape.add("diag", sizes ? p.diag : int64_t{0});
-  shape.add("bias", p.epilogue.bias);
-  shape.add("act", enumerator("Activation", cpp_name(p.epilogue.act)));
-  shape.add("pre", p.epilogue.pre);
-  shape.add("gate", p.epilogue.gate);
-  shape.add("residual", p.epilogue.residual);
-  shape.add("accumulate", p.epilogue.accumulate);
-  shape.add("zero_outside", p.epilogue.zero_outside);
+  for (const ShapeMember& member : members) {
+    const ProblemField& field = *member.field;
+    const int64_t value = field.get(candidate.problem);
+    if (field.kind == ProblemField::kName) {
+      const EnumName& name = field.names->values[static_cast<size_t>(value)];
+      shape.add(member.name, ("trigen::" + field.names->type + "::k" + name.cpp).str());
+    } else if (field.kind == ProblemField::kFlag) {
+      shape.add(member.name, value != 0);
+    } else {
+      shape.add(member.name, candidate.generic ? int64_t{0} : value);  // 0: taken from Params at run time
+    }
+  }
   return shape.finish();
 }
 

@@ -2,19 +2,13 @@
 #include <initializer_list>
 
 #include "generator/error.h"
-#include "generator/problem.h"
+#include "generator/problem_fields.h"
+#include "llvm/ADT/STLExtras.h"
 
 namespace trigen {
 namespace {
 
 llvm::Error bad(const llvm::Twine& message) { return make_error(ErrorKind::kBadRequest, message); }
-
-llvm::Error check_range(llvm::StringRef name, int64_t value, int64_t low, int64_t high,
-                        llvm::StringRef hint) {
-  if (value >= low && value <= high) return llvm::Error::success();
-  return bad(name + "=" + llvm::Twine(value) + "; allowed are " + llvm::Twine(low) + " to " +
-             llvm::Twine(high) + "; " + hint);
-}
 
 // factors > 0. The product, or -1 when it passes `limit`.
 int64_t product(std::initializer_list<int64_t> factors, int64_t limit) {
@@ -27,31 +21,16 @@ int64_t product(std::initializer_list<int64_t> factors, int64_t limit) {
 }
 
 llvm::Error check_sizes(const Problem& p) {
-  struct Size {
-    llvm::StringLiteral name;
-    int64_t value;
-    llvm::StringLiteral hint;
-  };
-  const Size sizes[] = {{"B", p.B, "give the batch size"},
-                        {"H", p.H, "give the number of heads, 1 for none"},
-                        {"T", p.T, "give the number of tokens"},
-                        {"D", p.D, "give the features of one head"},
-                        {"K", p.K, "give the number of taps, 1 for a plain product"}};
-  for (const Size& size : sizes)
-    if (llvm::Error error = check_range(size.name, size.value, 1, kMaxCoordinate, size.hint)) return error;
-  if (llvm::Error error = check_range("pad", p.pad, 0, p.K - 1, "give 0 to K-1, (K-1)/2 for 'same'"))
-    return error;
-  if (p.op != Op::kDecode && p.rows != 1)
-    return bad("rows=" + llvm::Twine(p.rows) + " with " + to_string(p.op) +
-               "; only decode makes a few rows; leave rows out");
-  if (p.op == Op::kDecode)
-    if (llvm::Error error = check_range("rows", p.rows, 1, std::min(p.T, kMaxDecodeRows),
-                                        "the most rows of one run; use forward for more"))
-      return error;
-  if (llvm::Error error =
-          check_range("diag", p.diag, 1 - p.T, p.T - 1,
-                      "outside that the triangle is empty or everything; use a dense product"))
-    return error;
+  for (const ProblemField& field : problem_fields()) {
+    if (field.kind != ProblemField::kSize) continue;
+    const int64_t value = field.get(p), low = field.low(p), high = field.high(p);
+    if (!field.takes(p.op) && value != field.fallback(p))
+      return bad(field.key + "=" + llvm::Twine(value) + " with " + to_string(p.op) + "; " + field.elsewhere +
+                 "; leave " + field.key + " out");
+    if (field.takes(p.op) && low != ProblemField::kNoValue && (value < low || value > high))
+      return bad(field.key + "=" + llvm::Twine(value) + "; allowed are " + llvm::Twine(low) + " to " +
+                 llvm::Twine(high) + "; " + field.hint);
+  }
 
   struct Product {
     llvm::StringLiteral name;
@@ -76,11 +55,9 @@ llvm::Error check_sizes(const Problem& p) {
 }
 
 bool known(const Problem& p) {
-  const auto in = [](auto value, int count) {
-    return static_cast<int>(value) >= 0 && static_cast<int>(value) < count;
-  };
-  return in(p.op, 4) && in(p.dtype, 3) && in(p.wdtype, 3) && in(p.math, 4) && in(p.layout, 2) &&
-         in(p.fill, 2) && in(p.epilogue.act, 3);
+  return llvm::all_of(problem_fields(), [&](const ProblemField& field) {
+    return field.kind != ProblemField::kName || field.knows(field.get(p));
+  });
 }
 
 llvm::Error check_types(const Problem& p) {
@@ -113,36 +90,13 @@ llvm::Error check_types(const Problem& p) {
 }
 
 llvm::Error check_epilogue(const Problem& p) {
-  Epilogue allowed;
-  switch (p.op) {
-    case Op::kForward:
-    case Op::kDecode:
-      allowed = {.bias = true, .act = p.epilogue.act, .pre = true, .gate = true, .residual = true};
-      break;
-    case Op::kGradInput:
-      allowed = {.residual = true};
-      break;
-    case Op::kGradWeight:
-      allowed = {.bias = true, .accumulate = true, .zero_outside = true};
-      break;
-  }
+  Problem refused;
+  for (const ProblemField& field : problem_fields())
+    if (field.place == ProblemField::kPart && !field.takes(p.op)) field.set(refused, field.get(p));
+  if (refused.epilogue != Epilogue{})
+    return bad("epilogue " + to_string(refused.epilogue) + " with " + to_string(p.op) + "; allowed are " +
+               all_of(epilogue_words(bit(p.op))) + "; compute the rest outside");
   const Epilogue& e = p.epilogue;
-  Epilogue refused;
-  refused.bias = e.bias && !allowed.bias;
-  refused.act = allowed.act == e.act ? Activation::kNone : e.act;
-  refused.pre = e.pre && !allowed.pre;
-  refused.gate = e.gate && !allowed.gate;
-  refused.residual = e.residual && !allowed.residual;
-  refused.accumulate = e.accumulate && !allowed.accumulate;
-  refused.zero_outside = e.zero_outside && !allowed.zero_outside;
-  if (refused != Epilogue{}) {
-    llvm::StringRef list = p.op == Op::kForward || p.op == Op::kDecode
-                               ? "bias, gelu, silu, pre, gate and residual"
-                           : p.op == Op::kGradInput ? "residual"
-                                                    : "bias, accumulate and zero_outside";
-    return bad("epilogue " + to_string(refused) + " with " + to_string(p.op) + "; allowed are " + list +
-               "; compute the rest outside");
-  }
   if (e.pre && e.act == Activation::kNone && !e.gate)
     return bad(
         "epilogue pre without an activation or a gate stores the output twice; allowed is pre with gelu, "

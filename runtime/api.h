@@ -7,9 +7,9 @@
 #include <string>
 
 #include "generator/error.h"
-#include "generator/problem.h"
 #include "runtime/include/trigen/trigen.h"
 #include "runtime/plan.h"
+#include "runtime/problem_struct.h"
 
 namespace trigen::api {
 
@@ -27,8 +27,5 @@ trigen_status guarded(Body&& body) noexcept {
     return set_error(TRIGEN_INTERNAL_ERROR, "unexpected exception");
   }
 }
-
-// A valid problem, or what is wrong with the structure.
-llvm::Expected<Problem> problem_of(const trigen_problem* problem);
 
 }  // namespace trigen::api

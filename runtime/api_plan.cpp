@@ -1,5 +1,4 @@
 // The C boundary: runtimes and plans.
-#include <array>
 #include <atomic>
 #include <map>
 #include <tuple>
@@ -21,41 +20,20 @@ struct Resolved {
 // A request as it comes: the caller's structure, the ordinal, and the context that was current. The same
 // request finds the same plan without a text being made or a device being asked.
 struct Request {
-  std::array<uint64_t, 17> words{};  // of the problem, field by field
+  ProblemWords words{};
   int ordinal = 0;
   cuda::CUcontext current = nullptr;
   bool operator==(const Request&) const = default;
 
-  Request(const trigen_problem& p, int ordinal_, cuda::CUcontext current_)
-      : ordinal(ordinal_), current(current_) {
-    const auto pair = [](int a, int b) {
-      return static_cast<uint64_t>(static_cast<uint32_t>(a)) << 32 | static_cast<uint32_t>(b);
-    };
-    words = {p.struct_size,
-             pair(p.op, p.dtype),
-             pair(p.wdtype, p.math),
-             pair(p.layout, p.fill),
-             static_cast<uint64_t>(p.B),
-             static_cast<uint64_t>(p.H),
-             static_cast<uint64_t>(p.T),
-             static_cast<uint64_t>(p.D),
-             static_cast<uint64_t>(p.K),
-             static_cast<uint64_t>(p.pad),
-             static_cast<uint64_t>(p.rows),
-             static_cast<uint64_t>(p.diag),
-             pair(static_cast<int>(p.align), static_cast<int>(p.walign)),
-             pair(p.bias, p.activation),
-             pair(p.pre, p.gate),
-             pair(p.residual, p.accumulate),
-             pair(p.zero_outside, static_cast<int>((p.align | p.walign) >> 32 != 0))};
-  }
+  Request(const trigen_problem& problem, int ordinal_, cuda::CUcontext current_)
+      : words(words_of(problem)), ordinal(ordinal_), current(current_) {}
 };
-static_assert(sizeof(trigen_problem) == 144, "a field of trigen_problem is missing in Request");
 
 struct RequestHash {
   size_t operator()(const Request& request) const {
     uint64_t hash = static_cast<uint64_t>(request.ordinal) ^ reinterpret_cast<uintptr_t>(request.current);
-    for (const uint64_t word : request.words) hash = (hash ^ word ^ hash >> 29) * 0x9e3779b97f4a7c15ull;
+    for (const int64_t word : request.words)
+      hash = (hash ^ static_cast<uint64_t>(word) ^ hash >> 29) * 0x9e3779b97f4a7c15ull;
     return static_cast<size_t>(hash ^ hash >> 32);
   }
 };

@@ -10,27 +10,18 @@ is loaded at first use, not at import.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import struct
 import threading
 from pathlib import Path
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from . import errors
+from . import errors, fields
+from .fields import CProblem
 
 _c = ctypes
 _pointer = _c.c_void_p
-
-
-class CProblem(_c.Structure):
-    """trigen_problem."""
-
-    _fields_ = (
-        [("struct_size", _c.c_size_t)]
-        + [(name, _c.c_int) for name in ("op", "dtype", "wdtype", "math", "layout", "fill")]
-        + [(name, _c.c_int64) for name in ("B", "H", "T", "D", "K", "pad", "rows", "diag", "align", "walign")]
-        + [(name, _c.c_int) for name in ("bias", "activation", "pre", "gate", "residual", "accumulate", "zero_outside")]
-    )
 
 
 class CRuntimeOptions(_c.Structure):
@@ -68,12 +59,8 @@ ARGS_PREPARED = struct.Struct("qq24sq24sq24sq24sq24sq16sqqq16x")
 # The same again for a run without pre, gate and residual: the strides of the second tensor and all that those three hold are one value.
 ARGS_USUAL = struct.Struct("qq24sq120sq16sqqq16x")
 assert ARGS_PREPARED.size == ARGS_USUAL.size == ARGS.size
-OPS = {"forward": 0, "grad_input": 1, "grad_weight": 2, "decode": 3}
-DTYPES = {"f16": 0, "bf16": 1, "f32": 2}
-MATHS = {"default": 0, "simt": 1, "tf32": 2, "f16x3": 3}
-LAYOUTS = {"btd": 0, "bdt": 1}
-FILLS = {"lower": 0, "upper": 1}
-ACTIVATIONS = {"none": 0, "gelu": 1, "silu": 2}
+OPS, DTYPES, MATHS = (fields.numbers(name) for name in ("op", "dtype", "math"))
+LAYOUTS, FILLS, ACTIVATIONS = (fields.numbers(name) for name in ("layout", "fill", "activation"))
 MISS = {"first_choice": 0, "generic": 1, "error": 2}
 CURRENT_DEVICE = -1
 
@@ -121,6 +108,7 @@ def _declare(library: _c.CDLL) -> None:
         "trigen_version_string": (_c.c_char_p, []),
         "trigen_status_name": (_c.c_char_p, [_c.c_int]),
         "trigen_last_error": (_c.c_char_p, []),
+        "trigen_problem_fields": (_c.c_char_p, []),
         "trigen_problem_parse": (_c.c_int, [_c.c_char_p, _c.POINTER(CProblem)]),
         "trigen_problem_format": (_c.c_int, [_c.POINTER(CProblem), _c.c_char_p, _c.c_size_t, _c.POINTER(_c.c_size_t)]),
         "trigen_runtime_create": (_c.c_int, [_c.POINTER(CRuntimeOptions), _c.POINTER(_pointer)]),
@@ -142,6 +130,10 @@ def _declare(library: _c.CDLL) -> None:
             f"{library._name} is version {library.trigen_version_string().decode()}; this package needs {VERSION[0]}.{VERSION[1]}; "
             f"install both from one wheel"
         )
+    differences = fields.differences(json.loads(library.trigen_problem_fields()))
+    if differences:
+        raise errors.LibraryMissing(
+            f"{library._name} has other problems than this package: " + "; ".join(differences) + "; install both from one wheel")
 
 
 def check(status: int) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Iterable, Optional
 
+from . import fields
 
 ELEMENT = {"f16": 2, "bf16": 2, "f32": 4}  # bytes
 
@@ -40,27 +41,13 @@ def effective_diagonal(fill: str, diag: int, T: int) -> Optional[int]:
 def text(op: str, dtype: str, B: int, H: int, T: int, D: int, K: int, pad: int, *, layout: str = "btd", fill: str = "lower",
          diag: int = 0, wdtype: str = "", math: str = "", align: int = 0, walign: int = 0, epilogue: Iterable[str] = (), rows: int = 1) -> str:
     """One problem. wdtype "" or dtype, math "" or "simt", and alignments of 0 or of contiguous tensors are defaults and not printed."""
-    if align == contiguous_alignment(ELEMENT[dtype], layout, T, D):
-        align = 0
-    if walign == contiguous_weight_alignment(ELEMENT[wdtype or dtype], T, K):
-        walign = 0
-    parts = [op, f"dtype={dtype}", f"B={B}", f"H={H}", f"T={T}", f"D={D}", f"K={K}", f"pad={pad}"]
-    if rows != 1:
-        parts.append(f"rows={rows}")
-    if layout != "btd":
-        parts.append(f"layout={layout}")
-    if fill != "lower":
-        parts.append(f"fill={fill}")
-    if diag:
-        parts.append(f"diag={diag}")
-    if wdtype and wdtype != dtype:
-        parts.append(f"wdtype={wdtype}")
-    if math in ("tf32", "f16x3"):
-        parts.append(f"math={math}")
-    if align:
-        parts.append(f"align={align}")
-    if walign:
-        parts.append(f"walign={walign}")
+    usual = dict(rows=1, layout="btd", fill="lower", diag=0, wdtype=dtype, math="simt" if dtype == "f32" else "default",
+                 align=contiguous_alignment(ELEMENT[dtype], layout, T, D),
+                 walign=contiguous_weight_alignment(ELEMENT[wdtype or dtype], T, K))
+    given = dict(dtype=dtype, B=B, H=H, T=T, D=D, K=K, pad=pad, rows=rows, layout=layout, fill=fill, diag=diag,
+                 wdtype=wdtype or dtype, math=math if math in ("tf32", "f16x3") else usual["math"],
+                 align=align or usual["align"], walign=walign or usual["walign"])
+    parts = [op] + [f"{key}={given[key]}" for key in fields.KEYS if fields.BY_NAME[key].always or given[key] != usual[key]]
     epilogue = [part for part in epilogue if part]
     if epilogue:
         parts.append("epilogue=" + "+".join(epilogue))

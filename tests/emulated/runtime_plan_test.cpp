@@ -136,6 +136,7 @@ class PlanTest : public ::testing::Test {
   }
   trigen_status try_plan(trigen_runtime* runtime, const char* text, int device, trigen_plan** plan) {
     trigen_problem problem;
+    problem.struct_size = sizeof problem;
     EXPECT_EQ(trigen_problem_parse(text, &problem), TRIGEN_OK) << trigen_last_error();
     const trigen_status status = trigen_plan_create(runtime, &problem, device, plan);
     if (*plan != nullptr) plans_.push_back(*plan);
@@ -256,6 +257,7 @@ TEST_F(PlanTest, ARepeatedRequestIsFoundByEveryField) {
   for (int round = 0; round < 3; ++round) {
     for (const char* text : texts) {
       trigen_problem problem;
+      problem.struct_size = sizeof problem;
       ASSERT_EQ(trigen_problem_parse(text, &problem), TRIGEN_OK);
       char canonical[256];
       ASSERT_EQ(trigen_problem_format(&problem, canonical, sizeof canonical, nullptr), TRIGEN_OK);
@@ -264,6 +266,7 @@ TEST_F(PlanTest, ARepeatedRequestIsFoundByEveryField) {
   }
   // a bad field is refused, however often a good one was answered
   trigen_problem problem;
+  problem.struct_size = sizeof problem;
   ASSERT_EQ(trigen_problem_parse(kForward, &problem), TRIGEN_OK);
   for (int round = 0; round < 2; ++round) {
     trigen_problem bad = problem;
@@ -300,6 +303,7 @@ TEST_F(PlanTest, ManyThreadsAskAtOnce) {
       for (int i = 0; i < 300; ++i) {
         const int which = (i + thread) % 3;
         trigen_problem problem;
+        problem.struct_size = sizeof problem;
         trigen_plan* made = nullptr;
         if (trigen_problem_parse(texts[which], &problem) != TRIGEN_OK ||
             trigen_plan_create(shared, &problem, 0, &made) != TRIGEN_OK) {

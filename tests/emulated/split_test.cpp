@@ -143,6 +143,7 @@ class SplitTest : public ::testing::Test {
       EXPECT_EQ(trigen_runtime_create(&options, &runtime_), TRIGEN_OK) << trigen_last_error();
     }
     trigen_problem request;
+    request.struct_size = sizeof request;
     EXPECT_EQ(trigen_problem_parse(text.c_str(), &request), TRIGEN_OK) << trigen_last_error();
     trigen_plan* found = nullptr;
     EXPECT_EQ(trigen_plan_create(runtime_, &request, 0, &found), TRIGEN_OK) << trigen_last_error();

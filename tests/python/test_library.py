@@ -1,6 +1,7 @@
 """The C interface through ctypes, without torch and without a device."""
 
 import ctypes
+import json
 import re
 import subprocess
 import sys
@@ -43,6 +44,26 @@ def test_structures_are_the_headers(repository, library):
                           ("ACT_", library.ACTIVATIONS), ("MISS_", library.MISS)):
         for name, value in names.items():
             assert re.search(rf"TRIGEN_{prefix}{name.upper()} = {value}\b", header), name
+
+
+def test_the_fields_are_compared_whole_at_load(library, monkeypatch):
+    from trigen import fields
+
+    theirs = json.loads(library.load().trigen_problem_fields())
+    assert fields.differences(theirs) == []
+    for change, text in (
+        (lambda rows: rows[0]["values"].append("solve"), "op is .*solve.* there and"),
+        (lambda rows: rows[3].update(offset=0), "H is "),
+        (lambda rows: rows.append(dict(name="decay", bytes=4, offset=140, place="key", values=[])), "decay is .* there and missing here"),
+        (lambda rows: rows.pop(), "zero_outside is missing there and"),
+        (lambda rows: rows.insert(1, rows.pop(2)), "the size or the order is another"),
+    ):
+        other = json.loads(json.dumps(theirs))
+        change(other["fields"])
+        monkeypatch.setattr(library.json, "loads", lambda _, other=other: other)
+        with pytest.raises(trigen.LibraryMissing, match=f"has other problems than this package: {text}.*install both from one wheel"):
+            library._declare(library.load())
+        monkeypatch.undo()
 
 
 def test_problem_text_round_trip(library):

@@ -6,6 +6,8 @@
 #include <trigen/trigen.h>
 
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 #include <fstream>
 #include <set>
 #include <string>
@@ -17,8 +19,15 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StrEq;
 
-trigen_problem parsed(const char* text) {
+trigen_problem empty_problem() {
   trigen_problem problem;
+  std::memset(&problem, 0x5a, sizeof problem);  // what a caller's stack may hold
+  problem.struct_size = sizeof problem;
+  return problem;
+}
+
+trigen_problem parsed(const char* text) {
+  trigen_problem problem = empty_problem();
   EXPECT_EQ(trigen_problem_parse(text, &problem), TRIGEN_OK) << trigen_last_error();
   return problem;
 }
@@ -56,10 +65,11 @@ std::string library_path() {
 TEST(Library, ExportsItsOwnNamesAlone) {
   const std::set<std::string> names = exported_symbols(library_path());
   const std::set<std::string> expected = {
-      "trigen_last_error",    "trigen_plan_create",         "trigen_plan_describe",   "trigen_plan_destroy",
-      "trigen_plan_run",      "trigen_plan_workspace_size", "trigen_problem_format",  "trigen_problem_init",
-      "trigen_problem_parse", "trigen_runtime_create",      "trigen_runtime_destroy", "trigen_status_name",
-      "trigen_version",       "trigen_version_string"};
+      "trigen_last_error",     "trigen_plan_create",    "trigen_plan_describe",
+      "trigen_plan_destroy",   "trigen_plan_run",       "trigen_plan_workspace_size",
+      "trigen_problem_fields", "trigen_problem_format", "trigen_problem_init",
+      "trigen_problem_parse",  "trigen_runtime_create", "trigen_runtime_destroy",
+      "trigen_status_name",    "trigen_version",        "trigen_version_string"};
   EXPECT_EQ(names, expected);
 }
 
@@ -95,7 +105,7 @@ TEST(Version, LibraryAndHeaderAgree) {
 }
 
 TEST(Errors, AreTextsOfTheThread) {
-  trigen_problem problem;
+  trigen_problem problem = empty_problem();
   ASSERT_EQ(trigen_problem_parse("backward,dtype=bf16", &problem), TRIGEN_BAD_REQUEST);
   const std::string here = trigen_last_error();
   EXPECT_THAT(here, HasSubstr("backward"));
@@ -119,10 +129,52 @@ TEST(Problem, TextAndStructureAgree) {
         "forward,dtype=f16,B=16,H=4,T=257,D=256,K=4,pad=1,layout=bdt,fill=upper,diag=2,wdtype=f32,epilogue="
         "bias+gelu"})
     EXPECT_EQ(text_of(parsed(text)), text);
-  trigen_problem made;
+  trigen_problem made = empty_problem();
   ASSERT_EQ(trigen_problem_init(&made, TRIGEN_FORWARD, TRIGEN_F32, 2, 48, 40), TRIGEN_OK)
       << trigen_last_error();
   EXPECT_EQ(text_of(made), text_of(parsed("forward,dtype=f32,B=2,T=48,D=40")));
+}
+
+// A default that depends on another field follows when that one is changed later, as in the text.
+TEST(Problem, PaddingFollowsTheTapsUntilItIsGiven) {
+  trigen_problem problem = empty_problem();
+  ASSERT_EQ(trigen_problem_init(&problem, TRIGEN_FORWARD, TRIGEN_BF16, 2, 48, 40), TRIGEN_OK);
+  EXPECT_EQ(problem.pad, TRIGEN_PAD_SAME);
+  problem.K = 4;
+  EXPECT_EQ(text_of(problem), text_of(parsed("forward,dtype=bf16,B=2,T=48,D=40,K=4")));
+  EXPECT_THAT(text_of(problem), HasSubstr("K=4,pad=1"));
+  problem.pad = 0;
+  EXPECT_THAT(text_of(problem), HasSubstr("K=4,pad=0"));
+  EXPECT_EQ(parsed("forward,dtype=bf16,B=2,T=48,D=40,K=4").pad, 1) << "parsed: the value itself";
+}
+
+// A caller of an older header has a shorter structure: nothing is written to it.
+TEST(Problem, AStructureOfAnotherVersionIsRefusedUntouched) {
+  for (const size_t size : {size_t{0}, sizeof(trigen_problem) - 8, sizeof(trigen_problem) + 8}) {
+    alignas(trigen_problem) unsigned char bytes[sizeof(trigen_problem) + 8], before[sizeof bytes];
+    std::memset(bytes, 0x5a, sizeof bytes);
+    std::memcpy(bytes, &size, sizeof size);
+    std::memcpy(before, bytes, sizeof bytes);
+    auto* problem = reinterpret_cast<trigen_problem*>(bytes);
+    EXPECT_EQ(trigen_problem_parse("forward,dtype=bf16,B=2,T=48,D=40", problem), TRIGEN_BAD_REQUEST);
+    EXPECT_THAT(trigen_last_error(), AllOf(HasSubstr("struct_size " + std::to_string(size)),
+                                           HasSubstr("set it to sizeof(trigen_problem)")));
+    EXPECT_EQ(trigen_problem_init(problem, TRIGEN_FORWARD, TRIGEN_BF16, 2, 48, 40), TRIGEN_BAD_REQUEST);
+    EXPECT_THAT(trigen_last_error(), HasSubstr("struct_size " + std::to_string(size)));
+    EXPECT_EQ(std::memcmp(before, bytes, sizeof bytes), 0);
+  }
+}
+
+TEST(Problem, ItsFieldsAreDescribedForOtherLanguages) {
+  const std::string text = trigen_problem_fields();
+  EXPECT_THAT(text, testing::StartsWith("{\"struct_size\":" + std::to_string(sizeof(trigen_problem))));
+  EXPECT_THAT(
+      text,
+      AllOf(
+          HasSubstr(R"({"name":"dtype","bytes":4,"offset":12,"place":"key","values":["f16","bf16","f32"]})"),
+          HasSubstr(R"({"name":"pad","bytes":8,"offset":)" + std::to_string(offsetof(trigen_problem, pad)) +
+                    R"(,"place":"key","values":[]})"),
+          HasSubstr(R"("name":"zero_outside","bytes":4)")));
 }
 
 TEST(Problem, FormatSaysHowMuchItNeedsAndNeverWritesBeyond) {

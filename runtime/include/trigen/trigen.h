@@ -11,7 +11,8 @@
  * never read.
  *
  *   trigen_runtime* runtime;   trigen_runtime_create(NULL, &runtime);
- *   trigen_problem  problem;   trigen_problem_parse("forward,dtype=bf16,B=32,T=512,D=1024", &problem);
+ *   trigen_problem  problem;   problem.struct_size = sizeof problem;
+ *   trigen_problem_parse("forward,dtype=bf16,B=32,T=512,D=1024", &problem);
  *   trigen_plan*    plan;      trigen_plan_create(runtime, &problem, 0, &plan);
  *   trigen_args args = TRIGEN_ARGS_INIT;   args.x = x;  args.w = w;  args.y = y;
  *   trigen_plan_run(plan, &args, stream);
@@ -111,18 +112,23 @@ TRIGEN_API const char* trigen_last_error(void) TRIGEN_NOEXCEPT;
 
 /* ---- problems ---- */
 
-/* What to compute. Fill it with trigen_problem_init or trigen_problem_parse, then change fields. */
+/* As trigen_problem.pad: (K-1)/2, the 'same' padding of nn.Conv1d. */
+#define TRIGEN_PAD_SAME (-1)
+
+/* What to compute. Set struct_size, fill the rest with trigen_problem_init or trigen_problem_parse, then
+ * change fields. */
 typedef struct trigen_problem {
-  size_t struct_size; /* sizeof(trigen_problem) */
+  size_t struct_size; /* sizeof(trigen_problem), set by the caller before any call */
   int op;             /* trigen_op */
   int dtype;          /* trigen_dtype of x, y, pre, gate, residual and their gradients */
   int wdtype;         /* trigen_dtype of w, bias and their gradients: dtype, or f32 while dtype is 16-bit */
   int math;           /* trigen_math */
   int layout;         /* trigen_layout */
   int fill;           /* trigen_fill */
-  int64_t B, H, T, D, K, pad; /* batch, heads, tokens, features of a head, taps, left padding of the taps */
-  int64_t rows; /* decode: the most rows of one run, 1 to 64 and to T. 1, or 0 for 1, elsewhere */
-  int64_t diag; /* diagonal offset of the fill */
+  int64_t B, H, T, D, K; /* batch, heads, tokens, features of a head, taps */
+  int64_t pad;           /* left padding of the taps: 0 to K-1, or TRIGEN_PAD_SAME */
+  int64_t rows;          /* decode: the most rows of one run, 1 to 64 and to T. 1, or 0 for 1, elsewhere */
+  int64_t diag;          /* diagonal offset of the fill */
   /* Bytes that every pointer is a multiple of, and every stride too: 16, 8, 4 or 2. 0: as contiguous tensors
    * have it whose pointers are multiples of 16. */
   int64_t align;    /* x, y and what has their shape */
@@ -136,8 +142,9 @@ typedef struct trigen_problem {
   int zero_outside; /* grad_weight: write zeros outside the triangle (else it is never touched) */
 } trigen_problem;
 
-/* Defaults for everything else: H=1, K=1, pad=0, rows=1, btd, lower, diag=0, wdtype=dtype, contiguous
- * alignment, no epilogue. */
+/* Defaults for everything else, those of the text form: H=1, K=1, pad=TRIGEN_PAD_SAME, one row, btd, lower,
+ * diag=0, wdtype=dtype, math of the dtype (f32: simt), contiguous alignment, no epilogue. A K that is changed
+ * afterwards so gives the problem that the text with that K gives. */
 TRIGEN_API trigen_status trigen_problem_init(trigen_problem* problem, trigen_op op, trigen_dtype dtype,
                                              int64_t B, int64_t T, int64_t D) TRIGEN_NOEXCEPT;
 /* From text: "forward,dtype=bf16,B=32,T=512,D=1024,K=4,epilogue=bias+gelu". Errors name the token and what is
@@ -147,6 +154,12 @@ TRIGEN_API trigen_status trigen_problem_parse(const char* text, trigen_problem* 
  * NULL) is the size that holds all of it. */
 TRIGEN_API trigen_status trigen_problem_format(const trigen_problem* problem, char* buffer, size_t size,
                                                size_t* needed) TRIGEN_NOEXCEPT;
+
+/* trigen_problem and the text form, described for other languages, which compare their own view with it: JSON
+ * {"struct_size":144,"fields":[{"name":"op","bytes":4,"offset":8,"place":"first","values":["forward",...]},...]},
+ * the fields in the order of the text form; place is "first", "key" or "part" (of epilogue=). Never NULL;
+ * valid while the library is loaded. */
+TRIGEN_API const char* trigen_problem_fields(void) TRIGEN_NOEXCEPT;
 
 /* ---- runtime: cache layers, policy, plans made so far ---- */
 
@@ -231,12 +244,14 @@ typedef struct trigen_tensor {
  *   forward:     x, w read; y written; bias, gate, residual read and pre written where the problem has them
  *   grad_input:  y (= dy), w read; x (= dx) written; residual read where the problem has it
  *   grad_weight: x, y (= dy) read; w (= dW) written, bias (= grad_bias) written where the problem has it
- *   decode:      as forward. x has all T tokens of the problem (the capacity of a sequence); only those that
- * the rows reach are used: tokens to first_row + rows - 1 + diag for a lower fill, the rest may hold
- *                anything. y, pre, gate and residual have `rows` tokens: their token 0 is row first_row. To
- * write rows in place of a [B,T,H*D] tensor, pass its address at row first_row and its strides Outputs must
- * not overlap each other, the inputs or the workspace, with one exception: residual and gate may be the same
- * view as y (forward), residual the same view as x (grad_input). */
+ *   decode:      as forward. x has all T tokens of the problem (the capacity of a sequence). Only those
+ *                that the rows reach are used, tokens to first_row + rows - 1 + diag for a lower fill; the
+ *                rest may hold anything. y, pre, gate and residual have `rows` tokens: their token 0 is row
+ *                first_row. To write rows in place of a [B,T,H*D] tensor, pass its address at row first_row
+ *                and its strides.
+ *
+ * Outputs must not overlap each other, the inputs or the workspace, with one exception: residual and gate may
+ * be the same view as y (forward), residual the same view as x (grad_input). */
 typedef struct trigen_args {
   size_t struct_size; /* sizeof(trigen_args) */
   trigen_tensor x, y, pre, gate, residual;

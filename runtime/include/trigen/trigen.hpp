@@ -44,10 +44,14 @@ inline void check(trigen_status status) {
 // A problem by text or by sizes; every field of the C structure may be changed.
 class Problem : public trigen_problem {
  public:
-  Problem(const char* text) : trigen_problem() { check(trigen_problem_parse(text, this)); }
+  Problem(const char* text) : trigen_problem() {
+    struct_size = sizeof(trigen_problem);
+    check(trigen_problem_parse(text, this));
+  }
   Problem(const std::string& text) : Problem(text.c_str()) {}
   Problem(trigen_op operation, trigen_dtype type, int64_t batch, int64_t tokens, int64_t features)
       : trigen_problem() {
+    struct_size = sizeof(trigen_problem);
     check(trigen_problem_init(this, operation, type, batch, tokens, features));
   }
   // The canonical text.

@@ -1,0 +1,75 @@
+"""The fields of a problem, one row each: Python's view of the table in generator/problem_fields.def. The C structure, the numbers of
+names and the canonical text follow from it; loading libtrigen compares all of it with the library's own description."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Dict, List, NamedTuple, Tuple
+
+
+class Field(NamedTuple):
+    name: str
+    place: str = "key"  # of the text form: "first" (the op), "key", or "part" (of epilogue=)
+    values: Tuple[str, ...] = ()  # of an enumeration, by number
+    always: bool = False  # printed where it is the default, too
+
+    @property
+    def type(self):
+        return ctypes.c_int if self.values or self.place == "part" else ctypes.c_int64
+
+
+_DTYPES = ("f16", "bf16", "f32")
+
+# In the order of the C structure.
+FIELDS = (
+    Field("op", "first", ("forward", "grad_input", "grad_weight", "decode")),
+    Field("dtype", values=_DTYPES, always=True),
+    Field("wdtype", values=_DTYPES),
+    Field("math", values=("default", "simt", "tf32", "f16x3")),
+    Field("layout", values=("btd", "bdt")),
+    Field("fill", values=("lower", "upper")),
+    *(Field(name, always=True) for name in ("B", "H", "T", "D", "K", "pad")),
+    *(Field(name) for name in ("rows", "diag", "align", "walign")),
+    Field("bias", "part"),
+    Field("activation", "part", ("none", "gelu", "silu")),
+    *(Field(name, "part") for name in ("pre", "gate", "residual", "accumulate", "zero_outside")),
+)
+BY_NAME: Dict[str, Field] = {field.name: field for field in FIELDS}
+# In the order of the text form; epilogue= comes last.
+KEYS = ("dtype", "B", "H", "T", "D", "K", "pad", "rows", "layout", "fill", "diag", "wdtype", "math", "align", "walign")
+
+
+def numbers(name: str) -> Dict[str, int]:
+    """Of the names of an enumeration."""
+    return {value: number for number, value in enumerate(BY_NAME[name].values)}
+
+
+class CProblem(ctypes.Structure):
+    """trigen_problem."""
+
+    _fields_ = [("struct_size", ctypes.c_size_t)] + [(field.name, field.type) for field in FIELDS]
+
+
+def description() -> dict:
+    """What trigen_problem_fields() of a library with the same fields says."""
+    parts = [field.name for field in FIELDS if field.place == "part"]
+    return {
+        "struct_size": ctypes.sizeof(CProblem),
+        "fields": [
+            {"name": name, "bytes": ctypes.sizeof(BY_NAME[name].type), "offset": getattr(CProblem, name).offset,
+             "place": BY_NAME[name].place, "values": list(BY_NAME[name].values)}
+            for name in ("op", *KEYS, *parts)
+        ],
+    }
+
+
+def differences(theirs: dict) -> List[str]:
+    """What another description has otherwise, a sentence a field; empty when it is the same."""
+    ours = description()
+    here = {row["name"]: row for row in ours["fields"]}
+    there = {row["name"]: row for row in theirs["fields"]}
+    found = [f"{name} is {there.get(name, 'missing')} there and {here.get(name, 'missing')} here"
+             for name in {**here, **there} if here.get(name) != there.get(name)]
+    if not found and ours != theirs:
+        found = [f"the size or the order is another: {theirs['struct_size']} bytes, {', '.join(there)}"]
+    return found
