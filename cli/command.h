@@ -24,6 +24,7 @@ using Commands = std::vector<Command>;
 
 // One function per subcommand, each in its own file.
 void add_tune(CLI::App& app, Commands& commands);
+void add_model(CLI::App& app, Commands& commands);
 void add_emit(CLI::App& app, Commands& commands);
 void add_verify(CLI::App& app, Commands& commands);
 void add_profile(CLI::App& app, Commands& commands);

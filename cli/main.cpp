@@ -23,6 +23,7 @@ int run(int argc, char** argv) {
   add_verify(app, commands);
   add_bench(app, commands);
   add_profile(app, commands);
+  add_model(app, commands);
   add_emit(app, commands);
   add_cache(app, commands);
   add_doctor(app, commands);

@@ -1,5 +1,6 @@
 // trigen tune: find and store the best kernel for each problem.
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
+#include "runtime/build_ahead.h"
 #include "tuner/evidence.h"
 #include "tuner/replay.h"
 #include "tuner/statistics.h"
@@ -29,7 +31,8 @@ struct Tune {
   size_t candidates = 64, top = 8;
   double share = 0.1;
   bool exhaustive = false;
-  std::string record;
+  std::string record, role = "fit";
+  size_t sample = 0;
   std::vector<std::string> replays;
   int jobs = 0;
   bool force = false, no_counts = false, no_resume = false, json = false, verbose = false, no_device = false;
@@ -70,8 +73,15 @@ struct Tune {
     table.print();
   }
 
+  SampleOptions sample_options() const {
+    SampleOptions options;
+    options.first = std::min(options.first, sample);
+    options.drawn = sample - options.first;
+    return options;
+  }
+
   // One file a problem in the folder, as soon as it is measured.
-  llvm::Error write_recording(const TuneReport& report) const {
+  llvm::Error write_recording(const TuneReport& report, const std::string& role_of) const {
     if (record.empty() || report.provenance != Provenance::kMeasured || report.kept)
       return llvm::Error::success();
     char date[32];
@@ -79,7 +89,9 @@ struct Tune {
     std::tm utc{};
     gmtime_r(&now, &utc);
     std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    const Recording recording = recording_of(report, date);
+    Recording recording = recording_of(report, date);
+    recording.role = role_of;
+    if (sample > 0) recording.sample = to_string(sample_options());
     std::error_code error;
     std::filesystem::create_directories(record, error);
     const std::string path = (std::filesystem::path(record) / file_name(recording)).string();
@@ -98,30 +110,56 @@ struct Tune {
     SearchOptions search;
     search.max_tried = candidates;
     search.share = share;
-    for (const std::string& path : replays) {
-      std::ifstream file(path);
-      const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-      auto recording = parse_recording(text);
-      if (!recording) return with_prefix(recording.takeError(), path);
+    auto recordings = read_recordings(replays);
+    if (!recordings) return recordings.takeError();
+    for (const Recording& recording : *recordings) {
       std::vector<double> regrets;
       std::set<size_t> choices;
       ReplayResult last;
       for (uint64_t draw = 0; draw < 16; ++draw) {
-        auto result = replay(*recording, search, seed + draw);
-        if (!result) return with_prefix(result.takeError(), path);
+        auto result = replay(recording, search, seed + draw);
+        if (!result) return with_prefix(result.takeError(), recording.problem);
         regrets.push_back(result->regret);
         choices.insert(result->chosen);
         last = *result;
       }
       const Summary summary = summarize(regrets);
       table.add(
-          {recording->problem + " " + recording->target + (recording->exhaustive() ? "" : ", not exhaustive"),
-           std::to_string(recording->rows.size()), std::to_string(last.tried), percent(last.share),
+          {recording.problem + " " + recording.target + (recording.exhaustive() ? "" : ", not exhaustive"),
+           std::to_string(recording.rows.size()), std::to_string(last.tried), percent(last.share),
            format("%.1f %%", 100 * summary.maximum), format("%.1f %%", 100 * summary.median),
            std::to_string(choices.size()), last.reason});
     }
     table.print();
     return kDone;
+  }
+
+  std::vector<std::string> roles_of(const std::vector<Problem>& list) const {
+    std::vector<std::string> roles(list.size(), role);
+    const auto sizes = [](const Problem& p) { return std::array{p.B, p.H, p.T, p.D, p.K}; };
+    bool check = false;
+    for (size_t i = 0; role == "alternate" && i < list.size(); ++i) {
+      if (i > 0 && sizes(list[i]) != sizes(list[i - 1])) check = !check;
+      roles[i] = check ? "check" : "fit";
+    }
+    return roles;
+  }
+
+  // Samples of many problems take as long as their compiling, so that goes on while the device measures.
+  static std::unique_ptr<BuildAhead> build_ahead(const std::vector<Problem>& list, const Target& target,
+                                                 Store& store, TuneOptions& options) {
+    std::vector<Candidate> work;
+    for (const Problem& problem : list) {
+      auto all = rank_candidates(problem, target, options.family);
+      if (!all) {  // tune() says so when its turn comes
+        llvm::consumeError(all.takeError());
+        continue;
+      }
+      for (const size_t i : draw_sample(*all, *options.sample)) work.push_back((*all)[i]);
+    }
+    auto ahead = std::make_unique<BuildAhead>(std::move(work), store, options.build);
+    options.build.threads = 2;  // they wait for the others' leases
+    return ahead;
   }
 
   llvm::Expected<int> run_all() {
@@ -154,10 +192,14 @@ struct Tune {
     }
     options.search.max_tried = candidates;
     options.search.share = share;
-    options.search.exhaustive = exhaustive || candidates == 0;
+    options.search.exhaustive = exhaustive || candidates == 0 || sample > 0;
     if (options.search.exhaustive) {
-      if (budget.empty()) options.search.budget_s = 0;
+      if (budget.empty() && sample == 0) options.search.budget_s = 0;
       options.search.finalists = 16;  // what is best is decided in turn, not by times that are a minute apart
+    }
+    if (sample > 0) {
+      options.sample = sample_options();
+      options.search.finalists = 8;
     }
     options.predict_candidates = std::max<size_t>(1, top);
     options.count = !no_counts;
@@ -185,6 +227,10 @@ struct Tune {
                     (*target)->name.data(), how.c_str()));
     }
 
+    const std::vector<std::string> roles = roles_of(*list);
+    std::unique_ptr<BuildAhead> ahead;
+    if (sample > 0 && device != nullptr && !device->info().emulated)
+      ahead = build_ahead(*list, **target, *store, options);
     ProgressDisplay display = make_progress(list->size());
     options.progress = [&](const TuneProgress& progress) { display.show(progress); };
     std::vector<TuneReport> reports;
@@ -211,7 +257,7 @@ struct Tune {
         if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
       }
       unstored += report->stored ? 0 : 1;
-      if (auto error = write_recording(*report)) return error;
+      if (auto error = write_recording(*report, roles[i])) return error;
       reports.push_back(std::move(*report));
     }
     display.clear();
@@ -258,6 +304,14 @@ void add_tune(CLI::App& app, Commands& commands) {
   sub->add_option("--share", tune->share, "part of all candidates to try at most (0.1)")
       ->check(CLI::Range(0.0, 1.0));
   sub->add_flag("--exhaustive", tune->exhaustive, "time every candidate (300 at most), as --candidates 0");
+  sub->add_option(
+      "--sample", tune->sample,
+      "no search: time the model's first 12 and a draw over families and tiles, so many in all, and "
+      "compile ahead over all problems; for --record");
+  sub->add_option("--role", tune->role,
+                  "of the recordings: fit (the default), check, or alternate: fit and check in turn, and all "
+                  "problems of the same sizes in a row alike")
+      ->check(CLI::IsMember({"fit", "check", "alternate"}));
   sub->add_option("--record", tune->record, "folder for recordings of what was measured, a file a problem")
       ->type_name("FOLDER");
   sub->add_option("--replay", tune->replays,

@@ -60,13 +60,16 @@ llvm::Expected<Candidate> make_candidate(const Problem& problem, const Target& t
   return Candidate{problem, &target, &family, config, false};
 }
 
-llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, const Target& target,
-                                                       const Family* only) {
+namespace {
+
+struct Ranked {
+  Candidate candidate;
+  double seconds;
+};
+
+llvm::Expected<std::vector<Ranked>> ranked_candidates(const Problem& problem, const Target& target,
+                                                      const Family* only) {
   if (llvm::Error error = validate(problem)) return error;
-  struct Ranked {
-    Candidate candidate;
-    double seconds;
-  };
   std::vector<Ranked> ranked;
   const DeviceModel device = model_of(target);
   for (const Family* family : families()) {
@@ -81,11 +84,31 @@ llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, c
   // Stable: equal predictions keep the families' fixed order.
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const Ranked& a, const Ranked& b) { return a.seconds < b.seconds; });
-  ranked.resize(worth_a_try(ranked.size(), [&](size_t i) { return ranked[i].seconds; }));
+  return ranked;
+}
+
+std::vector<Candidate> first_candidates(const std::vector<Ranked>& ranked, size_t count) {
   std::vector<Candidate> candidates;
-  candidates.reserve(ranked.size());
-  for (const Ranked& r : ranked) candidates.push_back(r.candidate);
+  candidates.reserve(count);
+  for (size_t i = 0; i < count; ++i) candidates.push_back(ranked[i].candidate);
   return candidates;
+}
+
+}  // namespace
+
+llvm::Expected<std::vector<Candidate>> rank_candidates(const Problem& problem, const Target& target,
+                                                       const Family* family) {
+  auto ranked = ranked_candidates(problem, target, family);
+  if (!ranked) return ranked.takeError();
+  return first_candidates(*ranked, ranked->size());
+}
+
+llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, const Target& target,
+                                                       const Family* family) {
+  auto ranked = ranked_candidates(problem, target, family);
+  if (!ranked) return ranked.takeError();
+  return first_candidates(*ranked,
+                          worth_a_try(ranked->size(), [&](size_t i) { return (*ranked)[i].seconds; }));
 }
 
 llvm::Expected<Candidate> generic_candidate(const Problem& problem, const Target& target) {

@@ -1,6 +1,9 @@
 #include "tuner/recording.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "check/text.h"
 #include "generator/error.h"
@@ -32,12 +35,12 @@ Recording recording_of(const TuneReport& report, const std::string& date) {
   out.target = report.target;
   out.device = report.device + ", " + std::to_string(report.sms) + " SMs, driver " + report.driver;
   out.date = date;
-  out.candidates = report.candidates.size();
+  out.candidates = std::max(report.space, report.candidates.size());
   for (size_t i = 0; i < report.candidates.size(); ++i) {
     const CandidateReport& row = report.candidates[i];
     if (row.outcome == Outcome::kNotTried) continue;
     RecordedCandidate recorded;
-    recorded.rank = i + 1;
+    recorded.rank = row.rank > 0 ? row.rank : i + 1;
     recorded.outcome = to_string(row.outcome);
     if (!row.quick.empty()) {
       const Summary summary = summarize(row.quick);
@@ -57,6 +60,8 @@ Recording recording_of(const TuneReport& report, const std::string& date) {
 std::string to_string(const Recording& recording) {
   std::string out = "trigen recording 1\nproblem " + recording.problem + "\ntarget " + recording.target +
                     "\ndevice " + recording.device + "\ndate " + recording.date + "\n" +
+                    (recording.role == "fit" ? "" : "role " + recording.role + "\n") +
+                    (recording.sample.empty() ? "" : "sample " + recording.sample + "\n") +
                     format("candidates %zu\n", recording.candidates) +
                     "# rank outcome us lower upper finals_us predicted_us registers candidate\n";
   for (const RecordedCandidate& row : recording.rows) {
@@ -67,51 +72,131 @@ std::string to_string(const Recording& recording) {
   return out;
 }
 
-llvm::Expected<Recording> parse_recording(llvm::StringRef text) {
-  Recording out;
+namespace {
+
+// One line of a recording behind the first; false: it says nothing that a recording has.
+bool read_header(llvm::StringRef key, llvm::StringRef value, Recording& out) {
+  for (const auto& [name, field] : {std::pair("problem", &out.problem), std::pair("target", &out.target),
+                                    std::pair("device", &out.device), std::pair("date", &out.date),
+                                    std::pair("role", &out.role), std::pair("sample", &out.sample)}) {
+    if (key != name) continue;
+    *field = value.str();
+    return true;
+  }
+  return false;
+}
+
+bool read_row(llvm::StringRef line, RecordedCandidate& row) {
+  llvm::SmallVector<llvm::StringRef, 9> fields;
+  line.split(fields, ' ', -1, false);
+  if (fields.size() != 9 || fields[0].getAsInteger(10, row.rank) || row.rank == 0 ||
+      !read_micro(fields[2], row.us) || !read_micro(fields[3], row.lower_us) ||
+      !read_micro(fields[4], row.upper_us) || !read_micro(fields[5], row.finals_us) ||
+      !read_micro(fields[6], row.predicted_us) || fields[7].getAsInteger(10, row.registers))
+    return false;
+  row.outcome = fields[1].str();
+  std::replace(row.outcome.begin(), row.outcome.end(), '_', ' ');
+  row.candidate = fields[8].str();
+  return true;
+}
+
+}  // namespace
+
+llvm::Expected<std::vector<Recording>> parse_recordings(llvm::StringRef text) {
+  constexpr llvm::StringLiteral kFirst = "trigen recording 1";
+  std::vector<Recording> all;
   int number = 0;
   const auto bad = [&](const llvm::Twine& what) {
     return make_error(ErrorKind::kBadRequest, "line " + llvm::Twine(number) + ": " + what);
   };
+  const auto lacks = [&] {
+    const Recording& r = all.back();
+    return r.problem.empty() || r.rows.empty() || r.candidates < r.rows.size();
+  };
+  constexpr llvm::StringLiteral kLacks =
+      "the recording that ends here lacks its problem, its rows or their count";
   while (!text.empty()) {
     llvm::StringRef line;
     std::tie(line, text) = text.split('\n');
     ++number;
     line = line.trim();
-    if (number == 1 && line != "trigen recording 1")
-      return bad("'" + line + "'; allowed is 'trigen recording 1'");
-    if (number == 1 || line.empty() || line.front() == '#') continue;
-    const auto [key, value] = line.split(' ');
-    if (key == "problem") {
-      out.problem = value.str();
-    } else if (key == "target") {
-      out.target = value.str();
-    } else if (key == "device") {
-      out.device = value.str();
-    } else if (key == "date") {
-      out.date = value.str();
-    } else if (key == "candidates") {
-      if (value.getAsInteger(10, out.candidates)) return bad("'" + value + "' is no number of candidates");
-    } else {
-      llvm::SmallVector<llvm::StringRef, 9> fields;
-      line.split(fields, ' ', -1, false);
-      RecordedCandidate row;
-      if (fields.size() != 9 || fields[0].getAsInteger(10, row.rank) || row.rank == 0 ||
-          !read_micro(fields[2], row.us) || !read_micro(fields[3], row.lower_us) ||
-          !read_micro(fields[4], row.upper_us) || !read_micro(fields[5], row.finals_us) ||
-          !read_micro(fields[6], row.predicted_us) || fields[7].getAsInteger(10, row.registers))
-        return bad("a row has rank, outcome, six numbers (or -) and the candidate");
-      if (!out.rows.empty() && row.rank <= out.rows.back().rank) return bad("ranks must grow");
-      row.outcome = fields[1].str();
-      std::replace(row.outcome.begin(), row.outcome.end(), '_', ' ');
-      row.candidate = fields[8].str();
-      out.rows.push_back(std::move(row));
+    if (line == kFirst) {
+      if (!all.empty() && lacks()) return bad(kLacks);
+      all.emplace_back();
+      continue;
     }
+    if (all.empty()) return bad("'" + line + "'; allowed is '" + kFirst + "'");
+    if (line.empty() || line.front() == '#') continue;
+    Recording& out = all.back();
+    const auto [key, value] = line.split(' ');
+    if (read_header(key, value, out)) {
+      if (out.role != "fit" && out.role != "check")
+        return bad("role '" + out.role + "'; allowed are fit and check");
+      continue;
+    }
+    if (key == "candidates") {
+      if (value.getAsInteger(10, out.candidates)) return bad("'" + value + "' is no number of candidates");
+      continue;
+    }
+    RecordedCandidate row;
+    if (!read_row(line, row)) return bad("a row has rank, outcome, six numbers (or -) and the candidate");
+    if (!out.rows.empty() && row.rank <= out.rows.back().rank) return bad("ranks must grow");
+    out.rows.push_back(std::move(row));
   }
-  if (out.problem.empty() || out.rows.empty() || out.candidates < out.rows.size()) {
-    return make_error(ErrorKind::kBadRequest, "the recording lacks its problem, its rows or their count");
+  if (all.empty())
+    return make_error(ErrorKind::kBadRequest, "the file is empty; allowed is '" + kFirst + "'");
+  if (lacks()) return bad(kLacks);
+  return all;
+}
+
+llvm::Expected<Recording> parse_recording(llvm::StringRef text) {
+  auto all = parse_recordings(text);
+  if (!all) return all.takeError();
+  if (all->size() != 1)
+    return make_error(ErrorKind::kBadRequest,
+                      format("%zu recordings in one file; allowed here is one", all->size()));
+  return std::move(all->front());
+}
+
+llvm::Expected<std::vector<Recording>> read_recordings(const std::vector<std::string>& paths) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (!fs::is_directory(path, error)) {
+      files.push_back(path);
+      continue;
+    }
+    std::vector<std::string> found;
+    for (const auto& entry : fs::recursive_directory_iterator(path, error))
+      if (entry.path().extension() == ".txt") found.push_back(entry.path().string());
+    std::sort(found.begin(), found.end());
+    files.insert(files.end(), found.begin(), found.end());
   }
-  return out;
+  std::vector<Recording> all;
+  for (const std::string& path : files) {
+    std::ifstream file(path);
+    if (!file) return make_error(ErrorKind::kBadRequest, "cannot read the recording " + path);
+    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    auto some = parse_recordings(text);
+    if (!some) return with_prefix(some.takeError(), path);
+    std::move(some->begin(), some->end(), std::back_inserter(all));
+  }
+  if (all.empty())
+    return make_error(ErrorKind::kBadRequest, "no recordings there; name files or folders with .txt files");
+  return all;
+}
+
+std::vector<double> settled_us(const Recording& recording) {
+  std::vector<double> ratios;
+  for (const RecordedCandidate& row : recording.rows)
+    if (row.timed() && row.finals_us > 0) ratios.push_back(row.finals_us / row.us);
+  const double scale = ratios.empty() ? 1 : summarize(ratios).median;
+  std::vector<double> us;
+  us.reserve(recording.rows.size());
+  for (const RecordedCandidate& row : recording.rows)
+    us.push_back(row.finals_us > 0 ? row.finals_us : row.us * scale);
+  return us;
 }
 
 std::string file_name(const Recording& recording) {

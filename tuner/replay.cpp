@@ -24,24 +24,6 @@ double sample(const RecordedCandidate& row, double truth, uint64_t seed, uint64_
   return truth * 1e-6 * std::exp(noise * sigma * sum / 2);
 }
 
-// Finals run on a warmer device than quick samples: quick medians are scaled by what the finalists gained or
-// lost.
-class Truth {
- public:
-  explicit Truth(const Recording& recording) {
-    std::vector<double> ratios;
-    for (const RecordedCandidate& row : recording.rows)
-      if (row.timed() && row.finals_us > 0) ratios.push_back(row.finals_us / row.us);
-    if (!ratios.empty()) scale_ = summarize(ratios).median;
-  }
-  double operator()(const RecordedCandidate& row) const {
-    return row.finals_us > 0 ? row.finals_us : row.us * scale_;
-  }
-
- private:
-  double scale_ = 1;
-};
-
 llvm::Expected<std::vector<SearchPoint>> points_of(const Recording& recording) {
   std::vector<SearchPoint> points;
   for (const RecordedCandidate& row : recording.rows) {
@@ -61,7 +43,7 @@ llvm::Expected<ReplayResult> replay(const Recording& recording, SearchOptions op
   if (!points) return points.takeError();
   options.budget_s = 0;
   const auto& rows = recording.rows;
-  const Truth truth_of(recording);
+  const std::vector<double> truth = settled_us(recording);
   Search search(std::move(*points), options);
   ReplayResult out;
   for (auto batch = search.next(0); !batch.empty(); batch = search.next(0)) {
@@ -84,14 +66,14 @@ llvm::Expected<ReplayResult> replay(const Recording& recording, SearchOptions op
   for (const size_t i : finalists) {
     std::vector<double> samples;
     for (uint64_t s = 0; s < kFinalRounds; ++s)
-      samples.push_back(sample(rows[i], truth_of(rows[i]), seed, 2 * i + 1, s, noise));
+      samples.push_back(sample(rows[i], truth[i], seed, 2 * i + 1, s, noise));
     finals.push_back(std::move(samples));
   }
   out.chosen = finalists[choose(finals).winner];
   out.best = out.chosen;
   for (size_t i = 0; i < rows.size(); ++i)
-    if (rows[i].timed() && truth_of(rows[i]) < truth_of(rows[out.best])) out.best = i;
-  out.regret = truth_of(rows[out.chosen]) / truth_of(rows[out.best]) - 1;
+    if (rows[i].timed() && truth[i] < truth[out.best]) out.best = i;
+  out.regret = truth[out.chosen] / truth[out.best] - 1;
   out.tried = out.order.size();
   out.share = static_cast<double>(out.tried) / static_cast<double>(rows.size());
   out.reason = search.reason(0);

@@ -198,6 +198,7 @@ Record Session::record_of(size_t index) const {
 }
 
 void Session::store_sample(size_t index) {
+  if (options_.sample) return;  // not checked yet: nothing for another tune to go on with
   Record record = record_of(index);
   const CandidateReport& row = report_.candidates[index];
   record.provenance = Provenance::kMeasured;
@@ -362,19 +363,35 @@ llvm::Error Session::try_candidate(size_t index, const Binary& binary) {
   };
   auto plan = Plan::of(candidates_[index], binary, *device_);
   if (!plan) return device_error(plan.takeError());
-  auto checked = verify(**plan, *bench_, *reference_);
-  if (!checked) return device_error(checked.takeError());
-  row.error = checked->error;
-  row.tolerance = checked->tolerance;
-  if (!checked->ok) {
-    fail(Outcome::kWrong, checked->failure);
-    return llvm::Error::success();
+  if (!options_.sample) {
+    auto checked = verify(**plan, *bench_, *reference_);
+    if (!checked) return device_error(checked.takeError());
+    row.error = checked->error;
+    row.tolerance = checked->tolerance;
+    if (!checked->ok) {
+      fail(Outcome::kWrong, checked->failure);
+      return llvm::Error::success();
+    }
   }
   if (auto error = time_candidate(index, std::move(*plan))) return device_error(std::move(error));
   row.outcome = Outcome::kTimed;
   search_.timed(index, summarize(row.quick).median);
   store_sample(index);
   return llvm::Error::success();
+}
+
+llvm::Expected<bool> Session::check_finalist(size_t index) {
+  CandidateReport& row = report_.candidates[index];
+  auto checked = verify(*timed_[index].plan, *bench_, *reference_);
+  if (!checked) return checked.takeError();
+  row.error = checked->error;
+  row.tolerance = checked->tolerance;
+  if (!checked->ok) {
+    row.outcome = Outcome::kWrong;
+    row.note = checked->failure;
+    timed_[index] = {};
+  }
+  return checked->ok;
 }
 
 llvm::Error Session::run_finals() {
@@ -395,6 +412,10 @@ llvm::Error Session::run_finals() {
       }
       if (auto error = time_candidate(i, std::move(*plan))) return error;
       if (timed_[i].graph == nullptr) continue;
+    } else if (options_.sample) {
+      auto right = check_finalist(i);
+      if (!right) return right.takeError();
+      if (!*right) continue;
     }
     report_.candidates[i].outcome = Outcome::kFinalist;
   }
@@ -507,6 +528,8 @@ llvm::Error Session::measure() {
   inputs_s_ = elapsed();
   if (auto error = search_batches(std::move(queue), std::move(batch))) return error;
   if (!search_.any()) return nothing_works();
+  if (cancelled() && options_.sample)
+    return make_error(ErrorKind::kDevice, "interrupted before a choice of the sample was checked");
   if (cancelled()) {
     // no finals: the first in the fixed order within the noise of the best quick time
     size_t chosen = search_.best();

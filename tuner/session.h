@@ -56,6 +56,8 @@ class Session {
   void not_built(size_t index, llvm::Error error);
   llvm::Error try_candidate(size_t index, const Binary& binary);
   llvm::Error time_candidate(size_t index, std::shared_ptr<const Plan> plan);
+  // Of a sample, whose candidates are timed first and of which the best alone are checked.
+  llvm::Expected<bool> check_finalist(size_t index);
   llvm::Error run_finals();
   void store_sample(size_t index);
   void store_choice(size_t index, Provenance provenance);

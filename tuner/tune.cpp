@@ -13,14 +13,25 @@
 namespace trigen {
 namespace {
 
+// `ranks` and `space` (how many there are) are set for a sample alone.
 llvm::Expected<std::vector<Candidate>> candidates_for(const Problem& problem, const Target& target,
-                                                      const TuneOptions& options) {
+                                                      const TuneOptions& options, std::vector<size_t>& ranks,
+                                                      size_t& space) {
   if (options.config && options.family != nullptr) {
     auto one = make_candidate(problem, target, *options.family, *options.config);
     if (!one) return one.takeError();
     return std::vector<Candidate>{*one};
   }
-  return list_candidates(problem, target, options.family);
+  if (!options.sample) return list_candidates(problem, target, options.family);
+  auto all = rank_candidates(problem, target, options.family);
+  if (!all) return all.takeError();
+  std::vector<Candidate> chosen;
+  for (const size_t i : draw_sample(*all, *options.sample)) {
+    ranks.push_back(i + 1);
+    chosen.push_back((*all)[i]);
+  }
+  space = all->size();
+  return chosen;
 }
 
 // The first few candidates that differ in more than `raster`, the order of their tiles: it leaves the
@@ -166,11 +177,15 @@ llvm::Expected<TuneReport> tune(const Problem& problem, const Target& target, co
   if (auto error = validate(problem)) return error;
   const bool real = device != nullptr && !device->info().emulated;
   const bool measured = real && device->runs_cubin_of(target);
-  auto candidates = candidates_for(problem, target, options);
+  std::vector<size_t> ranks;
+  size_t space = 0;
+  auto candidates = candidates_for(problem, target, options, ranks, space);
   if (!candidates) return candidates.takeError();
 
   Session session(problem, target, device, store, options, std::move(*candidates));
   TuneReport& report = session.report();
+  report.space = space;
+  for (size_t i = 0; i < ranks.size(); ++i) report.candidates[i].rank = ranks[i];
   if (measured) {
     if (session.keep_existing()) return report;
     if (auto error = session.measure()) return error;

@@ -11,6 +11,7 @@
 #include "cache/store.h"
 #include "runtime/compile.h"
 #include "runtime/device.h"
+#include "tuner/sample.h"
 #include "tuner/search.h"
 
 namespace trigen {
@@ -31,6 +32,7 @@ const char* to_string(Outcome outcome);
 
 struct CandidateReport {
   std::string candidate;  // family:config
+  size_t rank = 0;        // in the model's order of all of them, from 1
   Outcome outcome = Outcome::kNotTried;
   ErrorKind kind = ErrorKind::kBuild;  // kNotBuilt: of the error whose text note has
   double ranked_s = 0;     // by the model before anything was compiled: what the order was made of
@@ -63,6 +65,7 @@ struct TuneReport {
   std::string stop_reason;
   double elapsed_s = 0;
   std::vector<CandidateReport> candidates;  // in the model's order
+  size_t space = 0;                         // legal ones; more than `candidates` in a sample
   std::vector<std::string> notes;           // what the user must know: why predicted, drift, cache trouble
   double share_of_ceiling() const { return seconds > 0 ? ceiling_s / seconds : 0; }
 };
@@ -84,7 +87,9 @@ struct TuneOptions {
   int finals_rounds = 31;
   const Family* family = nullptr;
   std::optional<Config> config;  // with family: this one candidate
-  bool force = false;            // measure again although a measured record is there
+  // These of all legal candidates instead of a search, for recordings: all are timed, the finalists checked.
+  std::optional<SampleOptions> sample;
+  bool force = false;  // measure again although a measured record is there
   bool resume = true;
   uint64_t seed = 20240912;
   double emulated_work = 3.0e7;  // multiply-adds: the largest problem that is checked on an emulated device
@@ -96,6 +101,7 @@ struct TuneOptions {
 // `device` may be null (no device at hand). Measures when the device runs the target's machine code, else
 // predicts and says so. The record is stored before it returns; a cache that cannot be written is a note.
 // Errors: no legal candidate, no compiler for the target, every candidate failed.
+// With `sample` the record is the best of the sample alone.
 llvm::Expected<TuneReport> tune(const Problem& problem, const Target& target, const Device* device,
                                 Store& store, const TuneOptions& options);
 

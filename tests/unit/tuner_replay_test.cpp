@@ -38,6 +38,20 @@ TEST(Recording, RoundTrip) {
   EXPECT_EQ(file_name(read), "sm_80-forward-dtype.f16-B.1-H.1-T.64-D.64-K.1-pad.0.txt");
 }
 
+TEST(Recording, SeveralInOneFileWithTheirRoles) {
+  Recording second = small();
+  second.role = "check";
+  second.sample = "the first 3 and 1 drawn, seed 1";
+  const std::string text = to_string(small()) + to_string(second);
+  const auto read = llvm::cantFail(parse_recordings(text));
+  ASSERT_EQ(read.size(), 2U);
+  EXPECT_EQ(to_string(read[0]) + to_string(read[1]), text);
+  EXPECT_EQ(read[0].role, "fit");
+  EXPECT_EQ(read[1].role, "check");
+  EXPECT_EQ(read[1].sample, second.sample);
+  EXPECT_THAT(take_error(parse_recording(text).takeError()).message, HasSubstr("2 recordings in one file"));
+}
+
 TEST(Recording, OfAReport) {
   TuneReport report;
   report.problem = "p";
@@ -74,6 +88,11 @@ TEST(Recording, DamageIsNamedWithItsLine) {
   EXPECT_THAT(refusal(text + "2 timed 1 1 1 - 1 0 f:stages=2\n"), HasSubstr("ranks must grow"));
   EXPECT_THAT(refusal(text + "5 timed -1 1 1 - 1 0 f:stages=2\n"), HasSubstr("line 12"));
   EXPECT_THAT(refusal("trigen recording 1\nproblem p\n"), HasSubstr("lacks"));
+  EXPECT_THAT(refusal("trigen recording 1\nproblem p\n" + text),
+              HasSubstr("line 3: the recording that ends here"));
+  EXPECT_THAT(refusal("trigen recording 1\nrole test\n"),
+              HasSubstr("line 2: role 'test'; allowed are fit and check"));
+  EXPECT_THAT(refusal(""), HasSubstr("empty"));
 }
 
 TEST(Replay, ChoosesTheFastestOfASmallSpace) {
