@@ -22,9 +22,9 @@ struct Candidate {
 llvm::Expected<Candidate> make_candidate(const Problem& problem, const Target& target, const Family& family,
                                          const Config& config);
 // The legal candidates of every family that serves the target, best first by the cost model
-// (generator/cost.h): kMostCandidates at most, and where there are more than kFewCandidates none that the
-// model finds hopeless. `family` limits the list to one family. Error when nothing is legal: every family's
-// reason is in the text.
+// (generator/cost/cost.h): kMostCandidates at most, and where there are more than kFewCandidates none that
+// the model finds hopeless. `family` limits the list to one family. Error when nothing is legal: every
+// family's reason is in the text.
 inline constexpr size_t kFewCandidates = 60, kMostCandidates = 300;
 llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, const Target& target,
                                                        const Family* family = nullptr);

@@ -231,7 +231,7 @@ std::vector<Config> TileFamily::configs(const Problem& p, const Target& target) 
         const int64_t blocks = std::max<int64_t>(1, int64_t{schedule::tile_count(shape, c, z)} * p.H);
         const int64_t slots = int64_t{target.sms} * std::max(1, c.blocks);
         // Several waves of tiles: their order decides what the L2 keeps. Else groups of one row as well:
-        // their grid has no blocks without work (generator/cost.cpp says what these cost).
+        // their grid has no blocks without work (generator/cost/cost.cpp says what these cost).
         const std::initializer_list<int> waves = {8, 4, 16}, one = {8, 1};
         for (int raster : blocks > slots ? waves : one) {
           c.raster = raster;

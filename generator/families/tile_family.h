@@ -42,6 +42,7 @@ class TileFamily : public Family {
   int64_t shared_bytes(const Problem& problem, const Config& config) const override;
   std::vector<Sample> samples(const Problem& problem, const Target& target,
                               const Config& config) const override;
+  Work work(const Problem& problem, const Target& target, const Config& config, int sms) const override;
 
  protected:
   // Why this family cannot multiply these dtypes on this target.
@@ -55,6 +56,8 @@ class TileFamily : public Family {
   virtual int fragment_registers(const Problem& problem, const Config& config) const = 0;
   // Addresses, predicates, loop state: read off the compiler's reports.
   virtual int address_registers(const Problem&, const Config&) const { return 48; }
+  // What multiplies: tensor cores, unless a family says otherwise.
+  virtual Unit unit(const Problem& problem) const;
   // Are operands copied with cp.async where their vectors allow it?
   virtual bool asynchronous() const { return false; }
   virtual std::vector<TileChoice> tiles(const Problem& problem, const Target& target) const = 0;
@@ -63,6 +66,8 @@ class TileFamily : public Family {
 
  private:
   int staging_registers(const Problem& problem, const Config& config) const;
+  int64_t estimated_registers(const Problem& problem, const Config& config, const Step& step) const;
+  Step step_of(const Problem& problem, const Config& config) const;
 };
 
 }  // namespace trigen

@@ -1,4 +1,4 @@
-#include "generator/cost.h"
+#include "generator/cost/cost.h"
 
 #include <gmock/gmock.h>
 
@@ -162,7 +162,7 @@ TEST(CostModel, NeverBeatsTheMachine) {
   for (const Target& target : targets())
     for (const Problem& problem : *core) {
       SCOPED_TRACE(target.name.str() + " " + to_string(problem));
-      const Work work = count_work(problem);
+      const Totals work = count_work(problem);
       const double bound = std::max(work.triangle_flop / std::max(target.mma16_flops, target.fp32_flops),
                                     work.min_bytes / target.dram_bytes_per_s);
       const std::vector<Candidate> candidates = candidates_of(problem, target);
