@@ -23,6 +23,7 @@ struct Access {
   double element_bytes = 0;  // in global memory
   bool staged = false;       // through registers, not by cp.async
   bool converted = false;    // to another type on the way
+  int pieces = 1;            // aligned vectors that one is cut out of
 };
 
 // One turn of a block's main loop. A loop may have several kinds of them.

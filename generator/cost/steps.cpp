@@ -63,7 +63,7 @@ Parts estimated_parts(const CostInput& in, const Step& step, double rate) {
   for (const Access* access : {&step.a, &step.b}) {
     const double vector = std::max(1, access->vector), accesses = access->elements / vector / 32;
     const bool packed = vector * access->element_bytes < 4;  // no cp.async below 4 bytes: through registers
-    issue_slots += accesses * in.loop.access * (packed ? 2 : 1);
+    issue_slots += accesses * access->pieces * in.loop.access * (packed ? 2 : 1);
     if (access->converted) issue_slots += access->elements * in.loop.conversion / 32;
     out.load += std::max(accesses * 32 / device.access_lanes,
                          access->elements * access->element_bytes / device.shared_bytes);

@@ -21,21 +21,18 @@ int widest(int64_t element, int64_t bytes, int64_t align, int64_t extent) {
 
 bool unshifted(const Problem& p) { return p.K == 1 && p.pad == 0; }
 
-// Features shifted by taps or padding: 16-byte vectors are cut out of two aligned ones where features are
-// contiguous.
-bool cuts_vectors(const Problem& p, int vec) {
-  return !unshifted(p) && p.layout == Layout::kBTD && vec * element_size(p.dtype) == 16;
-}
-
-// grad_input with taps: vectors of W hold the taps of a token, which tile_k must be a multiple of.
-bool spreads_taps(const Problem& p) {
-  return p.op == Op::kGradInput && (p.K == 2 || p.K == 4 || p.K == 8 || p.K == 16);
-}
-
 // The bytes of one vector of W: 16 once it is rounded to x's dtype.
 int64_t weight_vector_bytes(const Problem& p) { return 16 * element_size(p.wdtype) / element_size(p.dtype); }
 
 }  // namespace
+
+bool cuts_vectors(const Problem& p, int vec) {
+  return !unshifted(p) && p.layout == Layout::kBTD && vec * element_size(p.dtype) == 16;
+}
+
+bool spreads_taps(const Problem& p) {
+  return p.op == Op::kGradInput && (p.K == 2 || p.K == 4 || p.K == 8 || p.K == 16);
+}
 
 Shape kernel_shape(const Problem& p) {
   return {.op = p.op,

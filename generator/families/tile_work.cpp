@@ -152,14 +152,15 @@ Step TileFamily::step_of(const Problem& p, const Config& c) const {
   // slots each.
   const double tm = warp_m / 8, tn = warp_n / 4;
   if (fma) step.issue_share = tm * tn / (tm * tn + 0.5 * (tm + tn) + 3);
-  // Through registers instead of cp.async: the family has none, the vector is too short for it, or the dtype
-  // changes.
+  // Through registers instead of cp.async: the family has none, the vector is too short for it, the dtype
+  // changes, or taps are shifted or spread.
   const bool converted = o.a_bytes != o.b_bytes;
   const auto through_registers = [&](int vec, double bytes) { return !asynchronous() || vec * bytes < 4; };
   step.a = {static_cast<double>(c.tile_m) * c.tile_k, c.vec_a, o.a_bytes,
-            through_registers(c.vec_a, o.a_bytes) || converted, converted};
+            through_registers(c.vec_a, o.a_bytes) || converted || spreads_taps(p), converted};
   step.b = {static_cast<double>(c.tile_n) * c.tile_k, c.vec_b, o.b_bytes,
-            through_registers(c.vec_b, o.b_bytes), false};
+            through_registers(c.vec_b, o.b_bytes) || cuts_vectors(p, c.vec_b), false};
+  if (cuts_vectors(p, c.vec_b)) step.b.pieces = 2;
   return step;
 }
 
