@@ -7,7 +7,7 @@
 #include "cli/problem_options.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
-#include "generator/cost.h"
+#include "generator/cost/cost.h"
 #include "runtime/compile.h"
 
 namespace trigen::cli {

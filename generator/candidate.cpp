@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "generator/cost.h"
+#include "generator/cost/cost.h"
 #include "generator/error.h"
 #include "generator/names.h"
 

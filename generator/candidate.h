@@ -22,7 +22,7 @@ struct Candidate {
 llvm::Expected<Candidate> make_candidate(const Problem& problem, const Target& target, const Family& family,
                                          const Config& config);
 // The legal candidates of every family that serves the target, best first by the cost model
-// (generator/cost.h); equal predictions keep the families' fixed order. `family` limits them to one family.
+// (generator/cost/cost.h); equal predictions keep the families' fixed order. `family` limits them to one family.
 // Error when nothing is legal: every family's reason is in the text.
 llvm::Expected<std::vector<Candidate>> rank_candidates(const Problem& problem, const Target& target,
                                                        const Family* family = nullptr);

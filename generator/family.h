@@ -10,6 +10,7 @@
 
 #include "generator/problem.h"
 #include "generator/target.h"
+#include "generator/work.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
@@ -45,6 +46,8 @@ enum class MappedTensor : int {
   kResidual
 };
 inline constexpr int kMostMaps = 6;  // of a launch
+// Elements from row to row of kPackedRoundedW: whole pieces of 16 bytes, as TMA asks.
+constexpr int packed_rounded_pitch(int tokens) { return (tokens + 3) / 4 * 4; }
 
 // One kernel launch of a plan.
 struct Launch {
@@ -86,7 +89,7 @@ inline constexpr llvm::StringLiteral kUnpackActivationsEntry = "trigen_unpack_ac
 inline constexpr llvm::StringLiteral kSplitEntry = "trigen_split";  // operands into planes, first
 
 // A thread block (a cluster where there are such) of the plan's product_launch that is counted for all of its
-// kind (generator/counts.h): which one, and its work.
+// kind (generator/cost/counts.h): which one, and its work.
 struct Sample {
   int64_t batch = 1;     // B of the problem whose block it is
   uint64_t cluster = 0;  // its number in the grid, x fastest
@@ -113,6 +116,9 @@ class Family {
   virtual LaunchPlan launch_plan(const Problem& problem, const Target& target,
                                  const Config& config) const = 0;
   virtual int64_t shared_bytes(const Problem& problem, const Config& config) const = 0;
+  // What the launches do, for the cost model: counted by the code that the kernels run. `sms`: of the device,
+  // whose SMs share the walk of a grid that is dealt block by block; persistent grids are the target's.
+  virtual Work work(const Problem& problem, const Target& target, const Config& config, int sms) const = 0;
   // Blocks with little work that tell what a step and a tile cost: two that differ by whole steps alone, away
   // from the edges where there are such; one where all blocks do the same; none: the kernels are not counted.
   virtual std::vector<Sample> samples(const Problem&, const Target&, const Config&) const { return {}; }

@@ -99,13 +99,13 @@ inline constexpr int64_t kMaxDecodeRows = 64;  // more rows of one run are forwa
 void set_contiguous_alignment(Problem& problem);
 
 // Exact counts for one problem; multiply-adds count as two operations.
-struct Work {
+struct Totals {
   double triangle_flop;  // products inside the triangle only, without those with x's zero padding
   double dense_flop;     // what a masked dense product does
   double min_bytes;      // every input read once (triangle of W only), every output written once
 };
-Work count_work(const Problem& problem);
-Work count_work(const Problem& problem, Rows rows);  // of a run of decode
+Totals count_work(const Problem& problem);
+Totals count_work(const Problem& problem, Rows rows);  // of a run of decode
 
 int64_t element_size(DType dtype);  // bytes
 llvm::StringRef to_string(Op op);

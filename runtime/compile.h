@@ -7,7 +7,7 @@
 
 #include "cache/store.h"
 #include "generator/candidate.h"
-#include "generator/cost.h"
+#include "generator/cost/cost.h"
 #include "runtime/nvrtc.h"
 
 namespace trigen {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "generator/cost.h"
+#include "generator/cost/cost.h"
 #include "generator/target.h"
 #include "runtime/driver.h"
 

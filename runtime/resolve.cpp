@@ -1,5 +1,5 @@
 // From a problem to a candidate and its binary: the record in the cache, or the policy for a miss.
-#include "generator/cost.h"
+#include "generator/cost/cost.h"
 #include "runtime/paths.h"
 #include "runtime/plan.h"
 

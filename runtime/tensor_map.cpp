@@ -1,7 +1,6 @@
 #include "runtime/tensor_map.h"
 
 #include "templates/pack.h"
-#include "templates/wgmma_tf32_sm90.h"
 
 namespace trigen {
 
@@ -79,7 +78,7 @@ CUresult encode_tensor_map(const DriverApi& api, MappedTensor tensor, DType dtyp
   const auto bytes = [&](long long elements) {
     return static_cast<unsigned long long>(elements) * (wide ? 4 : 2);
   };
-  const long long pitch = m.packed ? wgmma_tf32_sm90::packed_pitch(params.T) : params.w_row;
+  const long long pitch = m.packed ? packed_rounded_pitch(params.T) : params.w_row;
   const long long w_head = m.packed ? pitch * params.T : params.w_head;
   // The stride of an axis with one element is never used, but must be legal: that of the axis before it.
   const unsigned long long row = bytes(m.weights ? pitch : a.row);

@@ -1,7 +1,7 @@
 // The time that no kernel can beat: the larger of arithmetic and memory traffic at the device's full rates.
 #pragma once
 
-#include "generator/cost.h"
+#include "generator/cost/cost.h"
 
 namespace trigen {
 

@@ -9,7 +9,7 @@
 #include "cache/store.h"
 #include "check/emulated_device.h"
 #include "check/workbench.h"
-#include "generator/counts.h"
+#include "generator/cost/counts.h"
 
 namespace trigen {
 

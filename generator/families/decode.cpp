@@ -1,6 +1,7 @@
 #include "templates/decode.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "generator/families/families.h"
 #include "generator/families/tile_family.h"
@@ -167,6 +168,8 @@ class Decode final : public Family {
     return plan;
   }
 
+  Work work(const Problem& p, const Target& target, const Config& c, int sms) const override;
+
  private:
   struct Tiles {
     int64_t count, blocks;  // along x; all of one split
@@ -202,6 +205,48 @@ class Decode final : public Family {
             .blocks = many ? std::max(1, 16 / (warps_m * warps_n)) : 0};
   }
 };
+
+// Of the rows that read the most tokens.
+Work Decode::work(const Problem& p, const Target& target, const Config& c, int) const {
+  const LaunchPlan plan = launch_plan(p, target, c);
+  const Launch& launch = plan.launches.front();
+  const bool btd = p.layout == Layout::kBTD;
+  const int64_t size = element_size(p.dtype);
+  const Tokens tokens = tokens_of_rows(p, longest_rows(p));
+  const double length = static_cast<double>(tokens.last - tokens.first);
+  const double elements = static_cast<double>(p.B * p.H * p.D) * length;
+  // x once for every group of rows, and for every group of taps that one pass has no registers for.
+  const double rounds = std::ceil(static_cast<double>(p.K) / c.stages),
+               times = geometry::row_groups(c, static_cast<int>(p.rows)) * rounds;
+  // Overlapping tiles read their seams twice.
+  const double seams =
+      p.K == 1 || p.D <= c.tile_n ? 1 : static_cast<double>(c.tile_n) / (c.tile_n - c.stages);
+
+  Work work{.rates = "stream", .unit = Unit::kFp32, .steps = {Step{}}};
+  work.threads = geometry::threads(c);
+  work.registers = 40 + geometry::sums_per_feature(c) * (btd ? c.vec_b : c.tile_k) +
+                   c.tile_k * std::max<int64_t>(1, c.vec_b * size / 4) + (btd ? 0 : 2 * c.tile_k);
+  work.shared_bytes = shared_bytes(p, c);
+  work.blocks = c.blocks;
+  // Vectors that a warp loads one after the other.
+  const double turns = length / geometry::step_tokens(p.layout, c);
+  const int passes = c.tile_n / (c.warps_n * c.tile_k);  // bdt: of a warp over the tile's features
+  const double vectors = btd ? turns : std::ceil(turns) * passes;
+  const double steps = std::max(1.0, std::ceil(vectors / c.split_k)) * rounds;
+  const auto blocks = int64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
+  work.runs.push_back({{steps}, 1, blocks});
+  work.grid = static_cast<double>(blocks);
+  work.all = {{steps * work.grid}, work.grid, blocks};
+
+  const double x = elements * static_cast<double>(size);
+  work.memory_bytes = count_work(p).min_bytes + static_cast<double>(plan.workspace_bytes);
+  work.rereads = {{x, x * (times * seams - 1)}};
+  work.l2_bytes = x * times * seams;
+  work.instructions =
+      elements * times * (1 + geometry::sums_per_feature(c));  // a conversion, and its products
+  if (c.split_k > 1) work.passes.push_back({"add_rows"});
+  return work;
+}
 
 }  // namespace
 

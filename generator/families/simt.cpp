@@ -19,6 +19,7 @@ class Simt final : public TileFamily {
   schedule::Footprint footprint(const Shape& shape, const Config& config) const override {
     return schedule::simt_footprint(shape, config);
   }
+  Unit unit(const Problem&) const override { return Unit::kFp32; }
   int fragment_registers(const Problem&, const Config& c) const override {
     return 2 * (c.tile_m / (8 * c.warps_m) + c.tile_n / (4 * c.warps_n));
   }

@@ -21,21 +21,18 @@ int widest(int64_t element, int64_t bytes, int64_t align, int64_t extent) {
 
 bool unshifted(const Problem& p) { return p.K == 1 && p.pad == 0; }
 
-// Features shifted by taps or padding: 16-byte vectors are cut out of two aligned ones where features are
-// contiguous.
-bool cuts_vectors(const Problem& p, int vec) {
-  return !unshifted(p) && p.layout == Layout::kBTD && vec * element_size(p.dtype) == 16;
-}
-
-// grad_input with taps: vectors of W hold the taps of a token, which tile_k must be a multiple of.
-bool spreads_taps(const Problem& p) {
-  return p.op == Op::kGradInput && (p.K == 2 || p.K == 4 || p.K == 8 || p.K == 16);
-}
-
 // The bytes of one vector of W: 16 once it is rounded to x's dtype.
 int64_t weight_vector_bytes(const Problem& p) { return 16 * element_size(p.wdtype) / element_size(p.dtype); }
 
 }  // namespace
+
+bool cuts_vectors(const Problem& p, int vec) {
+  return !unshifted(p) && p.layout == Layout::kBTD && vec * element_size(p.dtype) == 16;
+}
+
+bool spreads_taps(const Problem& p) {
+  return p.op == Op::kGradInput && (p.K == 2 || p.K == 4 || p.K == 8 || p.K == 16);
+}
 
 Shape kernel_shape(const Problem& p) {
   return {.op = p.op,
@@ -231,7 +228,7 @@ std::vector<Config> TileFamily::configs(const Problem& p, const Target& target) 
         const int64_t blocks = std::max<int64_t>(1, int64_t{schedule::tile_count(shape, c, z)} * p.H);
         const int64_t slots = int64_t{target.sms} * std::max(1, c.blocks);
         // Several waves of tiles: their order decides what the L2 keeps. Else groups of one row as well:
-        // their grid has no blocks without work (generator/cost.cpp says what these cost).
+        // their grid has no blocks without work (generator/cost/cost.cpp says what these cost).
         const std::initializer_list<int> waves = {8, 4, 16}, one = {8, 1};
         for (int raster : blocks > slots ? waves : one) {
           c.raster = raster;

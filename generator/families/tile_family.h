@@ -23,6 +23,12 @@ struct Vectors {
 };
 Vectors widest_vectors(const Problem& problem);
 
+// Features shifted by taps or padding: 16-byte vectors are cut out of two aligned ones where features are
+// contiguous.
+bool cuts_vectors(const Problem& problem, int vec);
+// grad_input with taps: vectors of W hold the taps of a token, which tile_k must be a multiple of.
+bool spreads_taps(const Problem& problem);
+
 // Are rows of n elements whole pieces of 16 bytes? A store of the copy engine writes such pieces: one that
 // reaches past a row's last element overwrites what lies between rows (H200, 2026-11-21).
 inline bool whole_pieces(int64_t n, DType type) { return n * element_size(type) % 16 == 0; }
@@ -42,6 +48,7 @@ class TileFamily : public Family {
   int64_t shared_bytes(const Problem& problem, const Config& config) const override;
   std::vector<Sample> samples(const Problem& problem, const Target& target,
                               const Config& config) const override;
+  Work work(const Problem& problem, const Target& target, const Config& config, int sms) const override;
 
  protected:
   // Why this family cannot multiply these dtypes on this target.
@@ -55,6 +62,8 @@ class TileFamily : public Family {
   virtual int fragment_registers(const Problem& problem, const Config& config) const = 0;
   // Addresses, predicates, loop state: read off the compiler's reports.
   virtual int address_registers(const Problem&, const Config&) const { return 48; }
+  // What multiplies: tensor cores, unless a family says otherwise.
+  virtual Unit unit(const Problem& problem) const;
   // Are operands copied with cp.async where their vectors allow it?
   virtual bool asynchronous() const { return false; }
   virtual std::vector<TileChoice> tiles(const Problem& problem, const Target& target) const = 0;
@@ -63,6 +72,8 @@ class TileFamily : public Family {
 
  private:
   int staging_registers(const Problem& problem, const Config& config) const;
+  int64_t estimated_registers(const Problem& problem, const Config& config, const Step& step) const;
+  Step step_of(const Problem& problem, const Config& config) const;
 };
 
 }  // namespace trigen

@@ -1,7 +1,7 @@
 // Which clusters of wgmma_sm90's kernels stand for all.
 #include <algorithm>
 
-#include "generator/families/tile_family.h"
+#include "generator/families/persistent_work.h"
 #include "generator/families/weight_shares.h"
 #include "generator/families/wgmma_samples.h"
 #include "templates/wgmma_sm90.h"
@@ -17,24 +17,18 @@ std::vector<Sample> product_samples(const Family& family, const Problem& p, cons
   Problem small = p;
   const int64_t features = (p.D + kPanel - 1) / kPanel, wanted = int64_t{panels(c)} * c.cluster;
   small.B = std::clamp<int64_t>((wanted + features - 1) / features, 1, p.B);
-  const Shape shape = kernel_shape(p);
-  const int rows = row_tiles(c, static_cast<int>(p.T)), groups = consumers(c);
-  const int columns =
-      static_cast<int>(p.H) * column_units(c, static_cast<int>(small.B), static_cast<int>(p.D));
-  const int clusters =
-      static_cast<int>(product_launch(family.launch_plan(small, target, c), p.op).grid[0]) / c.cluster;
-  const int section = section_columns(c, rows, columns, clusters), blocks = static_cast<int>((p.T + 63) / 64);
-  const int diag = static_cast<int>(p.op == Op::kGradInput ? -p.diag : p.diag);
+  const ProductWalk walk(
+      p, c, row_tiles(c, static_cast<int>(p.T)),
+      static_cast<int>(p.H) * column_units(c, static_cast<int>(small.B), static_cast<int>(p.D)),
+      static_cast<int>(product_launch(family.launch_plan(small, target, c), p.op).grid[0]) / c.cluster);
+  const std::vector<Run> tiles = reached_tiles(walk, c, static_cast<int>(p.T));
   std::vector<Sample> found;
-  for (int cluster = 0; cluster < clusters; ++cluster) {
-    Deal deal{rows, columns, section, clusters, cluster, product_fill(shape) == Fill::kLower};
+  for (int cluster = 0; cluster < walk.clusters; ++cluster) {
+    Deal deal = walk.deal(cluster);
     Sample sample{small.B, static_cast<uint64_t>(cluster), 0, 0};
     bool whole = true;
     for (int row = 0, column = 0; deal.next(row, column); ++sample.tiles) {
-      for (int g = 0; g < groups; ++g)
-        sample.steps +=
-            static_cast<double>(Reach(product_fill(shape), row * c.tile_m + 64 * g, diag, blocks).active) /
-            groups;
+      sample.steps += tiles[static_cast<size_t>(row)].steps[0];
       // The last column of a head and the last row may be cut off.
       whole = whole && (row + 1) * c.tile_m <= p.T && column == 0;
     }

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "generator/families/families.h"
+#include "generator/families/persistent_work.h"
 #include "generator/families/tile_family.h"
 #include "generator/families/weight_shares.h"
 #include "generator/families/wgmma_samples.h"
@@ -270,6 +271,7 @@ class WgmmaSm90 final : public Family {
     if (packs_activations(p, c)) return {};  // several launches' work
     return wgmma_samples(*this, p, target, c);
   }
+  Work work(const Problem& p, const Target& target, const Config& c, int sms) const override;
 
  private:
   static Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster) {
@@ -304,6 +306,49 @@ class WgmmaSm90 final : public Family {
     return std::nullopt;
   }
 };
+
+Work WgmmaSm90::work(const Problem& p, const Target& target, const Config& c, int) const {
+  const int grid = static_cast<int>(grid_of(p, target, c));
+  if (p.op == Op::kGradWeight) return shared_weight_work(p, target, c, grid);
+  const Shape shape = kernel_shape(p);
+  const ProductWalk walk(
+      p, c, geometry::row_tiles(c, static_cast<int>(p.T)),
+      static_cast<int>(p.H) * geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D)),
+      grid / c.cluster);
+  const bool f32_weights = geometry::reads_f32_weights(shape, c);
+  const bool residual = geometry::multiplies_residual(shape);
+  const double rows = c.tile_m * (f32_weights ? 2.0 : 1.0);  // of 128 bytes, of A in a stage
+  const Epilogue& e = p.epilogue;
+  Work work{.rates = "ring",
+            .steps = {{.products = static_cast<double>(c.tile_m) * c.tile_n * geometry::kPanel,
+                       .feed_bytes = 128 * (rows / c.cluster + c.tile_n),
+                       .f32_bytes = f32_weights ? 128 * rows / c.cluster : 0}},
+            .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n,
+                     .act = e.act,
+                     .exchanged = e.pre + e.gate + (e.residual && !residual)},
+            .stages = c.stages,
+            .cluster = c.cluster};
+  // Buffers for a part of the tile: what comes in waits for what leaves.
+  if (geometry::exchanges(shape))
+    work.tile.waits = 1 - static_cast<double>(geometry::store_panels(shape, c)) / geometry::panels(c);
+  std::vector<Run> tiles = reached_tiles(walk, c, static_cast<int>(p.T));
+  double steps = 0;
+  for (Run& tile : tiles) {
+    steps += tile.steps[0];
+    tile.steps[0] += residual ? 1 : 0;  // multiplied as one more block of k
+  }
+  put_product(work, walk, tiles);
+  const double width = static_cast<double>(walk.section) * c.cluster * c.tile_n;
+  work.rereads = {panel_reread(p, walk, width, steps * geometry::kPanel)};
+  work.memory_bytes = count_work(p).min_bytes;
+  work.l2_bytes = steps * walk.columns * c.cluster * work.steps[0].feed_bytes;
+  if (packs(p, c)) {
+    const double weights = static_cast<double>(p.H * p.T) * static_cast<double>(p.T) / 2;
+    work.passes.push_back({"pack", weights * (2 + static_cast<double>(element_size(p.wdtype)))});
+  }
+  put_copies(work, p, c);
+  return work;
+}
 
 }  // namespace
 

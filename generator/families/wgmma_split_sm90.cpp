@@ -5,6 +5,7 @@
 #include <set>
 
 #include "generator/families/families.h"
+#include "generator/families/persistent_work.h"
 #include "generator/families/tile_family.h"
 #include "generator/families/weight_shares.h"
 #include "llvm/ADT/Twine.h"
@@ -156,6 +157,8 @@ class WgmmaSplitSm90 final : public Family {
     return plan;
   }
 
+  Work work(const Problem& p, const Target& target, const Config& c, int sms) const override;
+
  private:
   static Config with_vectors(const Problem& p, Config c) {
     const bool weight = p.op == Op::kGradWeight;
@@ -203,6 +206,42 @@ class WgmmaSplitSm90 final : public Family {
     return std::nullopt;
   }
 };
+
+// Three products of planes for each block of k, after a launch that reads every operand once and writes as
+// many bytes.
+Work WgmmaSplitSm90::work(const Problem& p, const Target& target, const Config& c, int) const {
+  const int grid = static_cast<int>(grid_of(p, target, c));
+  const bool weight = p.op == Op::kGradWeight;
+  Work work{.rates = "planes",
+            .steps = {{.products = 3.0 * c.tile_m * c.tile_n * geometry::kPanel,
+                       .feed_bytes = static_cast<double>(geometry::stage_bytes(c))}},
+            .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n},
+            .stages = c.stages};
+  const double activation = static_cast<double>(p.B * p.H * p.T * p.D) * 4,
+               matrix = static_cast<double>(p.H * p.T) * static_cast<double>(p.T) / 2 * 4;
+  work.passes.push_back({"split", 0, 2 * (weight ? 2 * activation : activation + matrix)});
+  work.memory_bytes = count_work(p).min_bytes;  // the planes are as many bytes
+  if (weight) {
+    const wgmma_sm90::Shares s = shares_of(p, target, c);
+    put_weight_shares(work, s);
+    work.l2_bytes = work.all.steps[0] * work.steps[0].feed_bytes;
+    if (c.split_k > 1)
+      work.passes.push_back({"add_planes", static_cast<double>(s.parts()) * s.wide_sums() * 4});
+    return work;
+  }
+  const ProductWalk walk(
+      p, c, wgmma_sm90::row_tiles(c, static_cast<int>(p.T)),
+      static_cast<int>(p.H) * wgmma_sm90::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D)),
+      grid);
+  const std::vector<Run> tiles = reached_tiles(walk, c, static_cast<int>(p.T));
+  put_product(work, walk, tiles);
+  double steps = 0;
+  for (const Run& tile : tiles) steps += tile.steps[0];
+  work.rereads = {
+      panel_reread(p, walk, static_cast<double>(walk.section) * c.tile_n, steps * geometry::kPanel)};
+  work.l2_bytes = work.all.steps[0] * work.steps[0].feed_bytes;
+  return work;
+}
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "generator/families/families.h"
+#include "generator/families/persistent_work.h"
 #include "generator/families/tile_family.h"
 #include "llvm/ADT/Twine.h"
 #include "templates/pack.h"
@@ -158,6 +159,8 @@ class WgmmaTapsSm90 final : public Family {
     return plan;
   }
 
+  Work work(const Problem& p, const Target& target, const Config& c, int sms) const override;
+
  private:
   static Config weight_config(const Problem& p, int stages) {
     return {.tile_m = 64,
@@ -229,6 +232,109 @@ class WgmmaTapsSm90 final : public Family {
     return std::nullopt;
   }
 };
+
+// Steps of forward and grad_input: blocks of 64 tokens of the input, by which panels of the output tile they
+// reach.
+class TapSteps {
+ public:
+  TapSteps(const Problem& p, const Config& c) : c_(c), taps_(static_cast<double>(p.K)) {
+    const bool two = geometry::input_buffers(kernel_shape(p), c) > 1;
+    transposes_ = two ? 1 : 2;  // one buffer: the next block's loads wait for it
+  }
+  // The kind of a step that `whole` panels take part in, and `crossing` ones with their diagonal block.
+  size_t kind(int whole, int crossing) {
+    const std::pair<int, int> key{whole, crossing};
+    const auto found = std::find(keys_.begin(), keys_.end(), key);
+    if (found != keys_.end()) return static_cast<size_t>(found - keys_.begin());
+    keys_.push_back(key);
+    // A diagonal block's columns begin with the first that 16 tokens of k reach: 16, 32, 48 and 64 of 64.
+    const double blocks = taps_ * (whole + 0.625 * crossing), loaded = taps_ * (whole + crossing);
+    // A product of n columns takes n / 2 cycles, and its operands n / 4 + 20 to read.
+    steps.push_back({.products = blocks * geometry::kPanel * geometry::kPanel * c_.tile_n,
+                     .feed_bytes = loaded * geometry::kPanelBytes / c_.cluster,
+                     .loads = loaded / geometry::panels(c_),
+                     .operand_reads = (c_.tile_m / 4.0 + 20) / (c_.tile_m / 2.0),
+                     .transposes = transposes_});
+    return keys_.size() - 1;
+  }
+  std::vector<Step> steps;
+
+ private:
+  const Config& c_;
+  double taps_, transposes_ = 1;
+  std::vector<std::pair<int, int>> keys_;
+};
+
+// grad_weight: every block of the triangle and group of taps has as many steps, shared evenly.
+Work tap_weight_work(const Problem& p, const Target& target, const Config& c) {
+  namespace weight = geometry::weight;
+  const weight::Shares s(kernel_shape(p), static_cast<int>(p.B), target.sms);
+  constexpr double kPanel = geometry::kPanel;
+  Work work{.rates = "taps_weight",
+            .steps = {{.products = kPanel * kPanel * kPanel * weight::kGroupTaps,
+                       .feed_bytes = 2.0 * geometry::kPanelBytes}},
+            .tile = {.elements = weight::kSums},
+            .stages = c.stages};
+  put_runs(work, s.blocks, few_pieces(s.items, s.blocks), [&](int block) {
+    Run own{.steps = {0.0}};
+    weight::Pieces pieces(s, block);
+    for (weight::Piece piece; pieces.next(piece); ++own.tiles) own.steps[0] += piece.end - piece.begin;
+    return own;
+  });
+  work.all.steps = {static_cast<double>(s.items) * s.depth};
+  work.all.tiles = s.whole + (s.rest() > 0 ? s.rest() + s.sharers() : 0);
+  work.memory_bytes = count_work(p).min_bytes;
+  work.l2_bytes = work.all.steps[0] * work.steps[0].feed_bytes;
+  if (s.rest() > 0) work.passes.push_back({"add_shares", 4.0 * weight::kSums * (s.rest() + s.sharers())});
+  return work;
+}
+
+Work WgmmaTapsSm90::work(const Problem& p, const Target& target, const Config& c, int) const {
+  if (p.op == Op::kGradWeight) return tap_weight_work(p, target, c);
+  const ProductWalk walk(
+      p, c, row_tiles(p, c),
+      static_cast<int>(p.H) * geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D)),
+      static_cast<int>(grid_of(p, target, c)) / c.cluster);
+  Work work{.rates = "taps",
+            .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n, .act = p.epilogue.act},
+            .stages = c.stages,
+            .warpgroups = geometry::consumers(c),
+            .cluster = c.cluster};
+  const int tokens = static_cast<int>(p.T), blocks = schedule::ceil_div(tokens, geometry::kPanel);
+  TapSteps steps(p, c);
+  std::vector<Run> tiles;
+  for (int row = 0; row < walk.rows; ++row) {
+    llvm::SmallVector<wgmma_sm90::Reach, 4> reach;
+    int most = 0;
+    for (int first = row * c.tile_m; first < std::min((row + 1) * c.tile_m, tokens);
+         first += geometry::kPanel) {
+      reach.push_back({walk.fill, first, walk.diag, blocks});
+      most = std::max(most, reach.back().active);
+    }
+    Run tile{.tiles = 1};
+    for (int step = 0; step < most; ++step) {
+      int whole = 0, crossing = 0;
+      for (const wgmma_sm90::Reach& r : reach) {
+        // Of a diagonal that begins in a block's corner, one block of a panel's reach is left out in part.
+        const bool corner = walk.diag == 0 && r.active == step + 1;
+        (corner ? crossing : whole) += r.active > step ? 1 : 0;
+      }
+      const size_t kind = steps.kind(whole, crossing);
+      tile.steps.resize(steps.steps.size(), 0.0);
+      tile.steps[kind] += 1;
+    }
+    tiles.push_back(std::move(tile));
+  }
+  work.steps = std::move(steps.steps);
+  put_product(work, walk, tiles);
+  for (size_t kind = 0; kind < work.steps.size(); ++kind)
+    work.l2_bytes += work.all.steps[kind] * c.cluster * work.steps[kind].feed_bytes;
+  work.memory_bytes = count_work(p).min_bytes;
+  const double weights =
+      static_cast<double>(p.H * p.K) * static_cast<double>(p.T) * static_cast<double>(p.T) / 2;
+  work.passes.push_back({"pack_taps", weights * (2 + static_cast<double>(element_size(p.wdtype)))});
+  return work;
+}
 
 }  // namespace
 

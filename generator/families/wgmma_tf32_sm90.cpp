@@ -3,6 +3,7 @@
 #include <set>
 
 #include "generator/families/families.h"
+#include "generator/families/persistent_work.h"
 #include "generator/families/tile_family.h"
 #include "generator/families/weight_shares.h"
 #include "llvm/ADT/Twine.h"
@@ -12,6 +13,9 @@ namespace trigen {
 namespace {
 
 namespace geometry = wgmma_tf32_sm90;
+
+static_assert(geometry::packed_pitch(1) == packed_rounded_pitch(1) &&
+              geometry::packed_pitch(1024) == packed_rounded_pitch(1024));
 
 std::string text(const llvm::Twine& t) { return t.str(); }
 
@@ -192,6 +196,8 @@ class WgmmaTf32Sm90 final : public Family {
     return plan;
   }
 
+  Work work(const Problem& p, const Target& target, const Config& c, int sms) const override;
+
  private:
   static Config product_config(const Problem& p, int tokens, int features, int stages, int cluster) {
     return {.tile_m = tokens,
@@ -279,6 +285,47 @@ class WgmmaTf32Sm90 final : public Family {
     return std::nullopt;
   }
 };
+
+// forward and grad_input: features by tokens, steps of 32 along k that panels of 64 tokens take part in.
+Work WgmmaTf32Sm90::work(const Problem& p, const Target& target, const Config& c, int) const {
+  const int grid = static_cast<int>(grid_of(p, target, c));
+  if (is_weight(p)) return shared_weight_work(p, target, c, grid);
+  const ProductWalk walk(
+      p, c, wgmma_sm90::row_tiles(c, static_cast<int>(p.T)),
+      static_cast<int>(p.H) * geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D)),
+      grid / c.cluster);
+  const Epilogue& e = p.epilogue;
+  Work work{.rates = "ring_tf32",
+            .unit = Unit::kTensorTf32,
+            .steps = {{.products = static_cast<double>(c.tile_m) * c.tile_n * geometry::kStep,
+                       .feed_bytes = 128 * (static_cast<double>(c.tile_m) / c.cluster + c.tile_n)}},
+            .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n,
+                     .act = e.act,
+                     .exchanged = e.pre + e.gate + e.residual},
+            .stages = c.stages,
+            .cluster = c.cluster};
+  std::vector<Run> tiles;
+  const int steps = schedule::ceil_div(static_cast<int>(p.T), geometry::kStep),
+            panels = geometry::token_panels(c);
+  double all = 0;
+  for (int row = 0; row < walk.rows; ++row) {
+    double active = 0;
+    for (int panel = 0; panel < panels; ++panel)
+      active += geometry::StepReach(walk.fill, row * c.tile_m + 64 * panel, walk.diag, steps).active;
+    active /= panels;
+    all += active;
+    tiles.push_back({{active}, 1});
+  }
+  put_product(work, walk, tiles);
+  const double width = static_cast<double>(walk.section) * c.cluster * c.tile_n;
+  work.rereads = {panel_reread(p, walk, width, all * geometry::kStep)};
+  work.memory_bytes = count_work(p).min_bytes;
+  work.l2_bytes = all * walk.columns * c.cluster * work.steps[0].feed_bytes;
+  if (geometry::packs(p.op, c))  // half of W is read, half of a copy written
+    work.passes.push_back({"transpose", 0, 4.0 * static_cast<double>(p.H * p.T) * static_cast<double>(p.T)});
+  put_copies(work, p, c);
+  return work;
+}
 
 }  // namespace
 

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "generator/cost.h"
+#include "generator/cost/cost.h"
 #include "generator/problem_lists.h"
 #include "runtime/compile.h"
 

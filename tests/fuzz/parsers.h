@@ -35,7 +35,7 @@ inline std::optional<std::string> check_problem(llvm::StringRef text) {
   if (!again) return canonical + " does not parse again: " + take_error(again.takeError()).message;
   if (!(*again == *problem)) return canonical + " parses to another problem";
   if (to_string(*again) != canonical) return canonical + " is not canonical";
-  const Work work = count_work(*problem);
+  const Totals work = count_work(*problem);
   if (!(work.triangle_flop > 0 && work.triangle_flop <= work.dense_flop && work.min_bytes > 0))
     return canonical + " has impossible work counts";
   return std::nullopt;

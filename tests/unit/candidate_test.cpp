@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "generator/cost.h"
+#include "generator/cost/cost.h"
 #include "generator/error.h"
 #include "generator/problem_lists.h"
 #include "generator/random_problem.h"

@@ -1,4 +1,4 @@
-#include "generator/cost.h"
+#include "generator/cost/cost.h"
 
 #include <gmock/gmock.h>
 
@@ -156,13 +156,38 @@ TEST(CostModel, FewerSmsAndSlowerMemoryTakeLonger) {
   });
 }
 
+TEST(CostModel, PersistentGridsTakeWholeWaves) {
+  // A grid for 132 SMs on the 114 of an H100 PCIe: the last blocks start when the first ones end.
+  const Problem problem = problem_of("forward,dtype=bf16,B=8,T=4096,D=2048");
+  size_t persistent = 0;
+  for (const Candidate& candidate : candidates_of(problem, target_of("sm_90a"))) {
+    const Work work =
+        candidate.family->work(candidate.problem, *candidate.target, candidate.config, candidate.target->sms);
+    if (work.loop != Loop::kStreamed || work.grid * work.cluster != 132) continue;
+    SCOPED_TRACE(describe(candidate));
+    DeviceModel device = model_of(*candidate.target);
+    const auto blocks_s = [&](int sms) {
+      device.sms = sms;
+      const Prediction p = predict(candidate, device);
+      return p.compute_s + p.tail_s;
+    };
+    const double one_wave = blocks_s(132), two_waves = blocks_s(114);
+    EXPECT_GT(two_waves, 1.8 * one_wave);
+    EXPECT_LT(two_waves, 2.05 * one_wave);
+    EXPECT_NEAR(blocks_s(66), 2 * one_wave, 0.05 * one_wave);
+    EXPECT_NEAR(blocks_s(200), one_wave, 1e-9);
+    ++persistent;
+  }
+  EXPECT_GT(persistent, 10U);
+}
+
 TEST(CostModel, NeverBeatsTheMachine) {
   auto core = parse_problem_list(core_problem_list());
   ASSERT_TRUE(static_cast<bool>(core));
   for (const Target& target : targets())
     for (const Problem& problem : *core) {
       SCOPED_TRACE(target.name.str() + " " + to_string(problem));
-      const Work work = count_work(problem);
+      const Totals work = count_work(problem);
       const double bound = std::max(work.triangle_flop / std::max(target.mma16_flops, target.fp32_flops),
                                     work.min_bytes / target.dram_bytes_per_s);
       const std::vector<Candidate> candidates = candidates_of(problem, target);

@@ -1,4 +1,4 @@
-#include "generator/makespan.h"
+#include "generator/cost/makespan.h"
 
 #include <gtest/gtest.h>
 

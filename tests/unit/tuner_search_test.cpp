@@ -9,7 +9,7 @@
 #include "check/numbers.h"
 #include "check/text.h"
 #include "generator/candidate.h"
-#include "generator/cost.h"
+#include "generator/cost/cost.h"
 #include "generator/error.h"
 #include "tuner/session.h"
 

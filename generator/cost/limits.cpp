@@ -1,4 +1,4 @@
-#include "generator/limits.h"
+#include "generator/cost/limits.h"
 
 #include <algorithm>
 #include <cmath>

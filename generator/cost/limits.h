@@ -1,15 +1,12 @@
-// What the cost models share: how limits add up, how many blocks an SM holds, and which limit is the largest.
-// Internal to generator/.
+// How limits add up, how many blocks an SM holds, and which limit is the largest. Internal to
+// generator/cost/.
 #pragma once
 
 #include <initializer_list>
 
-#include "generator/cost.h"
+#include "generator/cost/cost.h"
 
 namespace trigen {
-
-inline constexpr double kLaunchSeconds = 2.5e-6;    // an empty kernel in a graph
-inline constexpr double kNextLaunchSeconds = 2e-6;  // one more kernel behind it
 
 // The largest, and more near a crossing: there two limits slow each other down.
 double soft_max(std::initializer_list<double> limits);

@@ -1,5 +1,5 @@
 // The finish time of thread blocks that start in order on a number of slots, each as soon as a slot is free:
-// how the hardware hands out a grid. Internal to generator/.
+// how the hardware hands out a grid. Internal to generator/cost/.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "generator/counts.h"
+#include "generator/cost/counts.h"
 
 namespace trigen {
 

@@ -1,14 +1,15 @@
-// The cost model: predicts the time of a candidate without running it. It ranks; it does not promise.
-// Terms: work in the triangle at tile granularity, waves and the tail, shared-memory and tensor throughput,
-// DRAM and L2 traffic, occupancy from the compiler's resource report where there is one (else from the
-// config).
+// The cost model: predicts the time of a candidate without running it. It ranks; it does not promise. One
+// engine reads what a family counts of its kernels (generator/work.h) and a device's rates
+// (generator/rates.h); docs/cost-model.md has the formulas.
 #pragma once
 
 #include <optional>
 #include <string>
 
 #include "generator/candidate.h"
-#include "generator/counts.h"
+#include "generator/cost/counts.h"
+#include "generator/rates.h"
+#include "generator/work.h"
 
 namespace trigen {
 
@@ -29,6 +30,7 @@ struct DeviceModel {
   double clock_hz = 0;
   int64_t l2_bytes = 0;
   double dram_bytes_per_s = 0;
+  const Rates* rates = nullptr;  // what a table says beside these
 };
 DeviceModel model_of(const Target& target);
 
@@ -38,8 +40,11 @@ struct Prediction {
   int blocks_per_sm = 0;
   std::string limiter;  // "tensor", "fma", "dram", "l2", "tail", "launch"
 };
-// `counts` take the place of the model's own estimates of instructions, shared memory, tensor work and
+// `counts` take the place of the work's own estimates of instructions, shared memory, tensor work and
 // traffic.
+Prediction predict(const Work& work, const Target& target, const DeviceModel& device,
+                   const std::optional<Resources>& resources = std::nullopt,
+                   const std::optional<Counts>& counts = std::nullopt);
 Prediction predict(const Candidate& candidate, const DeviceModel& device,
                    const std::optional<Resources>& resources = std::nullopt,
                    const std::optional<Counts>& counts = std::nullopt);

@@ -52,7 +52,7 @@ Tokens tokens_of_rows(const Problem& p, Rows rows) {
   return first < last ? Tokens{first, last} : Tokens{};
 }
 
-Work count_work(const Problem& p, Rows rows) {
+Totals count_work(const Problem& p, Rows rows) {
   const double B = static_cast<double>(p.B), H = static_cast<double>(p.H), D = static_cast<double>(p.D),
                K = static_cast<double>(p.K), count = static_cast<double>(rows.count);
   const double element = static_cast<double>(element_size(p.dtype)),
@@ -62,7 +62,7 @@ Work count_work(const Problem& p, Rows rows) {
     pairs += static_cast<double>(row_tokens(p, t));
   const Tokens read = tokens_of_rows(p, rows);
   const Epilogue& e = p.epilogue;
-  Work work{};
+  Totals work{};
   work.triangle_flop = 2 * B * H * pairs * tap_products(p.D, p.K, p.pad);
   work.dense_flop = 2 * B * H * count * static_cast<double>(p.T) * K * D;
   work.min_bytes = B * H * static_cast<double>(read.last - read.first) * D * element +
@@ -71,13 +71,13 @@ Work count_work(const Problem& p, Rows rows) {
   return work;
 }
 
-Work count_work(const Problem& p) {
+Totals count_work(const Problem& p) {
   if (p.op == Op::kDecode) return count_work(p, longest_rows(p));
   // lower: t - s >= -diag. upper: s - t >= diag, the same count with the roles of t and s exchanged.
   const double triangle = pairs_from(p.T, p.fill == Fill::kLower ? -p.diag : p.diag);
   const double B = static_cast<double>(p.B), H = static_cast<double>(p.H), T = static_cast<double>(p.T);
   const double D = static_cast<double>(p.D), K = static_cast<double>(p.K);
-  Work work{};
+  Totals work{};
   work.triangle_flop = 2 * B * H * triangle * tap_products(p.D, p.K, p.pad);
   work.dense_flop = 2 * B * H * T * T * K * D;
 

@@ -1,0 +1,128 @@
+// docs/cost-model.md explains the model; the numbers stand in generator/rates/.
+#include "generator/cost/cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "generator/cost/limits.h"
+#include "generator/cost/makespan.h"
+#include "generator/cost/steps.h"
+
+namespace trigen {
+namespace {
+
+// What of the bytes of a reread the memory has to give.
+double missed(const CostInput& in, const Reread& reread) {
+  const double room = static_cast<double>(in.device.l2_bytes) * in.loop.usable_l2;
+  return std::clamp(reread.set / room - in.loop.l2_floor, in.loop.l2_hit, 1.0);
+}
+
+double memory_seconds(const CostInput& in, double l2_seconds) {
+  double bytes = in.work.memory_bytes;
+  for (const Reread& reread : in.work.rereads) bytes += missed(in, reread) * reread.bytes;
+  // Few SMs ask for less at a time.
+  if (in.loop.enough_sms > 0) bytes *= std::sqrt(std::max(1.0, in.loop.enough_sms / in.work.busy));
+  return bytes / (in.device.dram_bytes_per_s * in.loop.memory_share) + in.loop.requests * l2_seconds;
+}
+
+double pass_seconds(const CostInput& in, const Pass& pass) {
+  const PassRates& rates = in.device.rates->pass(pass.rates);
+  const double memory = in.device.dram_bytes_per_s * rates.memory_share;
+  const double rate = rates.bytes_per_s > 0 ? rates.bytes_per_s
+                      : pass.bytes < static_cast<double>(in.device.l2_bytes) * rates.fits
+                          ? in.target.l2_bytes_per_s * rates.l2_share
+                          : memory;
+  return pass.launches * rates.start + pass.bytes / rate + pass.memory_bytes / memory;
+}
+
+// The blocks' finish on the device's SMs, with perfect balance and as they are dealt.
+struct Finish {
+  double balanced = 0, seconds = 0;
+};
+
+Finish finish_of(const CostInput& in, const Occupancy& resident) {
+  const Work& work = in.work;
+  // A grid smaller than the machine leaves one block on an SM. Blocks without work count: they end at once,
+  // but those dealt after them have found their SM by then (H200, 2026-11-21: 108 of a grid's 192 blocks had
+  // work, and took 1.8 times as long where two fitted on an SM).
+  const int blocks = static_cast<int>(
+      std::clamp(std::ceil(work.grid / in.device.sms), 1.0, static_cast<double>(resident.blocks)));
+  llvm::SmallVector<double, 8> steps;
+  for (const Step& step : work.steps) steps.push_back(step_seconds(in, step, blocks, resident.spill_bytes));
+  const double tile = tile_seconds(in);
+  const auto seconds = [&](const Run& run) {
+    double sum = run.tiles * tile;
+    for (size_t kind = 0; kind < steps.size(); ++kind) sum += run.steps[kind] * steps[kind];
+    return sum;
+  };
+  llvm::SmallVector<BlockRun, 64> runs;
+  for (const Run& run : work.runs) runs.push_back({seconds(run), run.count});
+  // Persistent grids are made for the target's SMs: on a device with fewer their last blocks start late.
+  const int64_t slots = std::max<int64_t>(1, int64_t{in.device.sms} * blocks / std::max(1, work.cluster));
+  Finish out;
+  const double sharers = work.loop == Loop::kStreamed
+                             ? std::min<double>(static_cast<double>(slots), work.grid)
+                             : static_cast<double>(slots);
+  out.balanced = seconds(work.all) / std::max(1.0, sharers);
+  out.seconds = std::max(makespan(runs, work.repeats, slots), out.balanced);
+  return out;
+}
+
+double l2_seconds(const CostInput& in) {
+  const Work& work = in.work;
+  if (work.loop == Loop::kStreamed) return work.l2_bytes / (in.rates.feed * in.device.sms);
+  double bytes = work.l2_bytes;
+  if (in.counts != nullptr)
+    bytes = work.all.steps.front() * traffic(in.counts->step) + work.all.tiles * traffic(in.counts->tile);
+  const double scale = in.device.sms * in.device.clock_hz / (in.target.sms * in.target.clock_hz);
+  return bytes / (in.target.l2_bytes_per_s * scale);
+}
+
+}  // namespace
+
+DeviceModel model_of(const Target& target) {
+  return {target.sms, target.clock_hz, target.l2_bytes, target.dram_bytes_per_s, &rates_of(target)};
+}
+
+Prediction predict(const Work& work, const Target& target, const DeviceModel& device,
+                   const std::optional<Resources>& resources, const std::optional<Counts>& counts) {
+  const CostInput in{work,
+                     target,
+                     device,
+                     device.rates->loop(work.rates),
+                     device.rates->device(),
+                     resources ? &*resources : nullptr,
+                     counts ? &*counts : nullptr};
+  const Occupancy resident = occupancy(in);
+  const Finish finish = finish_of(in, resident);
+
+  Prediction r;
+  r.blocks_per_sm = resident.blocks;
+  r.compute_s = finish.balanced;
+  r.tail_s = finish.seconds - finish.balanced;
+  r.l2_s = l2_seconds(in);
+  r.dram_s = memory_seconds(in, r.l2_s);
+  r.fixed_s = in.rates.launch + in.loop.start + (work.cluster > 1 ? in.loop.cluster : 0);
+  for (const Pass& pass : work.passes) r.fixed_s += pass_seconds(in, pass);
+  // Streamed loops are fed by the L2 step by step; the others ask it for whole tiles at a time.
+  double limit = soft_max({finish.seconds, r.dram_s, work.loop == Loop::kStreamed ? 0 : r.l2_s});
+  if (work.instructions > 0) {  // loads wait in turns; arithmetic is beside them
+    r.compute_s = spill_factor(in) * work.instructions * in.loop.instruction /
+                  (in.rates.lanes * device.sms * device.clock_hz);
+    r.l2_s = finish.seconds;
+    r.tail_s = in.loop.idle_tail * r.dram_s * std::clamp(device.sms / work.grid - 0.5, 0.0, 0.5);
+    limit = soft_max({r.dram_s, r.compute_s, r.l2_s}) + r.tail_s;
+  }
+  r.seconds = r.fixed_s + limit;
+  name_limiter(r, work.unit == Unit::kFp32 ? "fma" : "tensor");
+  return r;
+}
+
+Prediction predict(const Candidate& candidate, const DeviceModel& device,
+                   const std::optional<Resources>& resources, const std::optional<Counts>& counts) {
+  const Target& target = *candidate.target;
+  return predict(candidate.family->work(candidate.problem, target, candidate.config, device.sms), target,
+                 device, resources, counts);
+}
+
+}  // namespace trigen

@@ -1,0 +1,200 @@
+#include "generator/cost/steps.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "generator/cost/limits.h"
+
+namespace trigen {
+namespace {
+
+constexpr double kTileElements = 128.0 * 256;  // what LoopRates::tile is of
+
+// Multiply-adds a second of one SM, with as many at work as the work says.
+double products_per_s(const CostInput& in) {
+  const LoopRates& loop = in.loop;
+  const Target& target = in.target;
+  const double sms = target.sms, busy = in.work.busy;
+  switch (in.work.unit) {
+    case Unit::kFp32:
+      return target.fp32_flops / 2 / sms;
+    case Unit::kTensor16:
+      return target.mma16_flops / 2 / sms * std::min(loop.tensor_most, loop.tensor_share / busy);
+    case Unit::kTensorTf32:
+      return target.tf32_flops / 2 / sms * std::min(loop.tf32_most, loop.tf32_share / busy);
+  }
+  return 1;
+}
+
+double streamed_seconds(const CostInput& in, const Step& step) {
+  const Work& work = in.work;
+  const LoopRates& loop = in.loop;
+  double tensor = step.products / products_per_s(in) * std::max(1.0, loop.reads * step.operand_reads);
+  if (step.f32_bytes > 0) tensor *= loop.f32_products;
+  if (work.warpgroups == 1) tensor *= loop.alone;
+  const double fed = std::min(in.rates.feed_width * in.target.clock_hz, in.rates.feed / work.busy);
+  // Of f32 weights, twice the bytes: the second half comes with what other blocks of the row tile read.
+  double feed = (step.feed_bytes - step.f32_bytes * (1 - loop.f32_feed / 2)) / fed;
+  double shared = 0;  // what threads move in shared memory beside the products' own reads
+  if (in.counts != nullptr && &step == &work.steps.front()) {
+    feed = in.counts->step.load_sectors * BlockCounts::kSectorBytes / fed;
+    shared = in.counts->step.shared_wavefronts / in.target.clock_hz;
+  }
+  const double latency = step.loads * loop.latency / std::max(1, work.stages - 1);
+  double seconds = spill_factor(in) * (step.shifts ? loop.shift : 1) *
+                   soft_max({std::max({tensor, feed, shared}), latency});
+  if (step.transposes > 0) seconds = std::max(seconds, step.transposes * loop.transpose);
+  // The target's rates are those of its clock.
+  return (seconds + loop.step) * in.target.clock_hz / in.device.clock_hz;
+}
+
+// Parts of one step, in cycles of one SM.
+struct Parts {
+  double products = 0, shared = 0, load = 0;
+  double longest() const { return std::max({products, shared, load}); }
+  double sum() const { return products + shared + load; }
+};
+
+Parts estimated_parts(const CostInput& in, const Step& step, double rate) {
+  const DeviceRates& device = in.rates;
+  Parts out{.products = step.products / (rate * step.issue_share),
+            .shared = step.shared_bytes / device.shared_bytes};
+  double issue_slots = 0;
+  for (const Access* access : {&step.a, &step.b}) {
+    const double vector = std::max(1, access->vector), accesses = access->elements / vector / 32;
+    const bool packed = vector * access->element_bytes < 4;  // no cp.async below 4 bytes: through registers
+    issue_slots += accesses * access->pieces * in.loop.access * (packed ? 2 : 1);
+    if (access->converted) issue_slots += access->elements * in.loop.conversion / 32;
+    out.load += std::max(accesses * 32 / device.access_lanes,
+                         access->elements * access->element_bytes / device.shared_bytes);
+  }
+  // FFMA fills the issue slots itself; tensor instructions leave them free.
+  if (in.work.unit == Unit::kFp32)
+    out.products += issue_slots / device.issues;
+  else
+    out.load = std::max(out.load, issue_slots / device.issues);
+  return out;
+}
+
+// `full` is the unit's rate without the loop's own instructions, which are counted.
+Parts counted_parts(const CostInput& in, const Step& step, double rate, double full) {
+  const BlockCounts& counted = in.counts->step;
+  const double issue = counted.instructions / in.rates.issues;
+  Parts out{.shared = counted.shared_wavefronts,
+            .load = counted.load_sectors * BlockCounts::kSectorBytes / in.rates.shared_bytes};
+  if (in.work.unit == Unit::kFp32) {
+    out.products = std::max(step.products / full, issue);
+  } else {
+    out.products = counted.matrix_flops / 2 / rate;
+    out.load = std::max(out.load, issue);
+  }
+  return out;
+}
+
+// Cycles from a step's first request to its last byte, of which the stages in flight hide their share.
+double load_latency(const CostInput& in, const Step& step) {
+  const LoopRates& loop = in.loop;
+  // Registers hold one tile on its way, shared memory stages - 1.
+  if (!step.a.staged && !step.b.staged) return loop.copy_latency / std::max(1, in.work.stages - 1);
+  double latency = loop.staged_latency;
+  // Where a thread of a loop with cp.async loads single elements through registers.
+  for (const Access* access : {&step.a, &step.b})
+    if (access->staged && access->vector == 1 && in.work.asynchronous)
+      latency += loop.singles * std::ceil(access->elements / in.work.threads / loop.singles_at_once);
+  return latency;
+}
+
+double interleaved_cycles(const CostInput& in, const Step& step, int blocks, double spill_bytes) {
+  const LoopRates& loop = in.loop;
+  const double resident = static_cast<double>(blocks) * in.work.threads / 32;
+  const double enough = std::min(1.0, resident / in.rates.issues);
+  // mma.sync reaches less than the tensor cores can.
+  double cap = in.rates.tensor_cap / (in.work.unit == Unit::kTensorTf32 ? 2 : 1);
+  if (in.work.unit == Unit::kFp32 || cap <= 0) cap = INFINITY;
+  const double share = in.work.unit == Unit::kTensor16     ? loop.tensor_share
+                       : in.work.unit == Unit::kTensorTf32 ? loop.tf32_share
+                                                           : 1;
+  const double full = std::min(products_per_s(in) / in.target.clock_hz, cap * share), rate = full * enough;
+  const Parts parts =
+      in.counts == nullptr ? estimated_parts(in, step, rate) : counted_parts(in, step, rate, full * enough);
+  const double longest = parts.longest();
+  // Half of the spills in the loop.
+  const double spills =
+      spill_bytes > 0 ? spill_bytes * in.work.threads / in.rates.local_bytes / 2 + loop.spill * longest : 0;
+  const double hidden = longest + loop.overlap * (parts.sum() - longest) + spills;
+  const double issue = hidden * (resident + 1) / resident;  // few warps leave gaps
+  // A stage more hides a little more, even where the loads are hidden on average.
+  return soft_max({blocks * issue + loop.sync, load_latency(in, step)});
+}
+
+double interleaved_tile_cycles(const CostInput& in) {
+  const TileEnd& tile = in.work.tile;
+  const double per_cycle = in.target.l2_bytes_per_s / (in.target.sms * in.target.clock_hz);
+  if (in.counts != nullptr) {
+    const BlockCounts& counted = in.counts->tile;
+    return in.loop.block + std::max({traffic(counted) / per_cycle, counted.shared_wavefronts,
+                                     counted.instructions / in.rates.issues});
+  }
+  const double accesses = tile.elements / std::max(1, tile.vector);
+  return in.loop.block +
+         std::max(tile.elements * tile.bytes / per_cycle, accesses / in.rates.access_lanes * in.loop.access);
+}
+
+double streamed_tile_seconds(const CostInput& in) {
+  const TileEnd& tile = in.work.tile;
+  const LoopRates& loop = in.loop;
+  const double activation = tile.act == Activation::kGELU   ? loop.gelu
+                            : tile.act == Activation::kSiLU ? loop.silu
+                                                            : 0;
+  const double conflicts = in.counts != nullptr ? in.counts->tile.shared_conflicts / in.target.clock_hz : 0;
+  const double seconds = conflicts + loop.block_start +
+                         loop.tile * tile.elements / kTileElements *
+                             (1 + activation + loop.waits * tile.waits + loop.exchange * tile.exchanged);
+  return seconds * in.target.clock_hz / in.device.clock_hz;
+}
+
+}  // namespace
+
+Occupancy occupancy(const CostInput& in) {
+  const Work& work = in.work;
+  if (work.registers == 0) return {};
+  const int64_t most = in.target.registers_per_sm / work.threads / std::max(1, work.blocks);
+  const int64_t limit = std::clamp<int64_t>(most / 8 * 8, 16, 255);
+  Occupancy out;
+  int64_t registers = work.registers;
+  if (in.resources != nullptr && in.resources->registers > 0) {
+    registers = in.resources->registers;
+    out.spill_bytes = in.resources->spill_bytes;
+  } else {
+    // Close to the limit the compiler may or may not spill: a guess that keeps such configs behind safe ones.
+    constexpr int64_t kSafe = 8;
+    out.spill_bytes = static_cast<double>(std::max<int64_t>(0, registers - (limit - kSafe))) * 16;
+    registers = std::min(registers, limit);
+  }
+  registers = (registers + 7) / 8 * 8;  // registers are given to warps in units of 256
+  const int64_t own = in.resources != nullptr ? in.resources->static_shared : 0;
+  out.blocks = resident_blocks(in.target, registers, work.threads, work.shared_bytes + own);
+  return out;
+}
+
+double step_seconds(const CostInput& in, const Step& step, int blocks, double spill_bytes) {
+  return in.work.loop == Loop::kStreamed
+             ? streamed_seconds(in, step)
+             : interleaved_cycles(in, step, blocks, spill_bytes) / in.device.clock_hz;
+}
+
+double tile_seconds(const CostInput& in) {
+  return in.work.loop == Loop::kStreamed ? streamed_tile_seconds(in)
+                                         : interleaved_tile_cycles(in) / in.device.clock_hz;
+}
+
+double spill_factor(const CostInput& in) {
+  if (in.resources == nullptr || !in.resources->spills()) return 1;
+  return in.loop.spills + (in.loop.spilled_bytes > 0 ? in.resources->spill_bytes / in.loop.spilled_bytes : 0);
+}
+
+double traffic(const BlockCounts& block) {
+  return (std::max(0.0, block.load_sectors) + block.store_sectors) * BlockCounts::kSectorBytes;
+}
+
+}  // namespace trigen

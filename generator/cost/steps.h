@@ -1,0 +1,36 @@
+// The time of a step and of a tile's end, from what they do and a device's rates. Internal to
+// generator/cost/.
+#pragma once
+
+#include "generator/cost/cost.h"
+
+namespace trigen {
+
+// What every formula reads.
+struct CostInput {
+  const Work& work;
+  const Target& target;
+  const DeviceModel& device;
+  const LoopRates& loop;
+  const DeviceRates& rates;
+  const Resources* resources = nullptr;  // null: not compiled
+  const Counts* counts = nullptr;        // null: estimates
+};
+
+struct Occupancy {
+  int blocks = 1;          // on one SM
+  double spill_bytes = 0;  // of a thread
+};
+Occupancy occupancy(const CostInput& in);
+
+// Seconds of one step of a kind, where `blocks` blocks share an SM.
+double step_seconds(const CostInput& in, const Step& step, int blocks, double spill_bytes);
+// Seconds of a block for each whole output tile, outside its steps.
+double tile_seconds(const CostInput& in);
+// Times as long as without spills (streamed loops).
+double spill_factor(const CostInput& in);
+// Bytes between L1 and L2: whole sectors, of stores too (partly filled ones showed in an H200's times). A
+// tile's steps across the diagonal load less of W than whole ones, which showed in no time.
+double traffic(const BlockCounts& block);
+
+}  // namespace trigen

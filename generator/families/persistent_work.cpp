@@ -1,0 +1,128 @@
+#include "generator/families/persistent_work.h"
+
+#include <algorithm>
+
+#include "generator/families/tile_family.h"
+#include "generator/families/weight_shares.h"
+#include "templates/pack_activations.h"
+
+namespace trigen {
+
+using namespace wgmma_sm90;
+
+int product_diag(const Problem& p) { return static_cast<int>(p.op == Op::kGradInput ? -p.diag : p.diag); }
+
+ProductWalk::ProductWalk(const Problem& p, const Config& c, int rows, int columns, int clusters)
+    : rows(rows),
+      columns(columns),
+      section(section_columns(c, rows, columns, clusters)),
+      clusters(clusters),
+      fill(product_fill(kernel_shape(p))),
+      diag(product_diag(p)) {}
+
+Deal ProductWalk::deal(int cluster) const {
+  return {rows, columns, section, clusters, cluster, fill == Fill::kLower};
+}
+
+void add(Run& sum, const Run& run, double times) {
+  sum.steps.resize(std::max(sum.steps.size(), run.steps.size()), 0.0);
+  for (size_t kind = 0; kind < run.steps.size(); ++kind) sum.steps[kind] += times * run.steps[kind];
+  sum.tiles += times * run.tiles;
+}
+
+std::vector<int> sample_blocks(int blocks) {
+  std::vector<int> out = {0, 1, blocks / 8, blocks / 4, blocks / 2, 3 * blocks / 4, blocks - 2, blocks - 1};
+  for (int& block : out) block = std::clamp(block, 0, blocks - 1);
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+std::vector<Run> reached_tiles(const ProductWalk& walk, const Config& c, int tokens) {
+  const int blocks = schedule::ceil_div(tokens, kPanel), groups = consumers(c);
+  std::vector<Run> tiles;
+  tiles.reserve(static_cast<size_t>(walk.rows));
+  for (int row = 0; row < walk.rows; ++row) {
+    double active = 0;
+    for (int group = 0; group < groups; ++group)
+      active += Reach(walk.fill, row * c.tile_m + 64 * group, walk.diag, blocks).active;
+    tiles.push_back({{active / groups}, 1});
+  }
+  return tiles;
+}
+
+void put_product(Work& work, const ProductWalk& walk, const std::vector<Run>& tiles) {
+  for (const Run& tile : tiles) add(work.all, tile, walk.columns);
+  put_runs(work, walk.clusters, false, [&](int cluster) {
+    Run own;
+    Deal deal = walk.deal(cluster);
+    for (int row = 0, column = 0; deal.next(row, column);) add(own, tiles[static_cast<size_t>(row)]);
+    return own;
+  });
+}
+
+Reread panel_reread(const Problem& p, const ProductWalk& walk, double columns, double depth) {
+  const double panel = static_cast<double>(p.T) * columns * static_cast<double>(element_size(p.dtype));
+  const double walks = std::max(0.0, depth / static_cast<double>(p.T) / walk.rows_at_once() - 1);
+  return {panel, walks * panel * walk.columns / walk.section};
+}
+
+void put_copies(Work& work, const Problem& p, const Config& c) {
+  const Shape shape = kernel_shape(p);
+  if (!packing::packs_activations(shape, c)) return;
+  const double bytes = 2 * packing::Slots(shape).count * static_cast<double>(p.B * p.H) *
+                       static_cast<double>(p.T) * static_cast<double>(p.D) *
+                       static_cast<double>(element_size(p.dtype));
+  work.passes.push_back({"copy", 0, bytes, packing::unpacks(shape) ? 2 : 1});
+}
+
+void put_weight_shares(Work& work, const Shares& s) {
+  const int64_t pieces = int64_t{s.whole} + s.parts() + s.narrow + s.blocks;
+  put_runs(work, s.blocks, few_pieces(pieces, s.blocks), [&](int block) {
+    Run own{.steps = {0.0, 0.0}};
+    Pieces pieces(s, block);
+    for (Piece piece; pieces.next(piece);) {
+      own.steps[piece.narrow ? 1 : 0] += piece.end - piece.begin;
+      own.tiles += piece.narrow ? 0.5 : 1;
+    }
+    return own;
+  });
+  const double depth = s.depth;
+  work.all.steps = {s.wide * depth, s.narrow * depth};
+  work.all.steps.resize(work.steps.size());  // tiles of one width have one kind
+  work.all.tiles = s.whole + s.parts() + (s.narrow > 0 ? 0.5 * (s.narrow + s.sharers()) : 0);
+}
+
+Work shared_weight_work(const Problem& p, const Target& target, const Config& c, int grid) {
+  const int sharers = std::max(1, c.cluster);
+  const bool square = squares(p.op, c);
+  const Shares s = weight_shares(p, c, grid);
+  const double lines = 128 / static_cast<double>(element_size(p.dtype));  // elements of a k block
+  Work work{.rates = "ring_weight",
+            .unit = p.dtype == DType::kF32 ? Unit::kTensorTf32 : Unit::kTensor16,
+            .stages = c.stages,
+            .cluster = sharers};
+  // Blocks of a cluster share x, those of a square both operands: what follows is for one of them.
+  for (const double columns : {static_cast<double>(c.tile_n), 128.0}) {
+    const double a = square ? c.tile_m / 2.0 : c.tile_m, b = columns / (square ? 2 : sharers);
+    work.steps.push_back(
+        {.products = c.tile_m * columns * lines, .feed_bytes = 128 * (a + b), .shifts = p.K > 1});
+  }
+  work.tile.elements = static_cast<double>(c.tile_m) * c.tile_n;
+  put_weight_shares(work, s);
+  if (s.whole == 0 && s.narrow == 0)
+    work.busy = std::min(1.0, static_cast<double>(std::min(s.parts(), s.blocks)) * sharers / target.sms);
+
+  double parts = s.split > 1 ? static_cast<double>(s.parts()) * s.wide_sums() * 4 : 0;
+  if (s.narrow > 0) parts += static_cast<double>(s.sharers() + s.narrow) * kNarrowSums * 4;
+  // Parts are written beside the product, mostly into the L2.
+  work.memory_bytes = count_work(p).min_bytes + parts / 2;
+  work.l2_bytes =
+      s.depth * 128.0 * (s.wide * (square ? 512.0 : 128.0 * sharers + c.tile_n) + s.narrow * 256.0);
+  // With tiles of one width, none of them shared, there is nothing to add.
+  if (c.split_k > 1 || c.tile_n > 128) work.passes.push_back({"add_parts", parts});
+  put_copies(work, p, c);
+  return work;
+}
+
+}  // namespace trigen

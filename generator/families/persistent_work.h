@@ -1,0 +1,75 @@
+// What the persistent warpgroup families count alike: the walk of a product's tiles and the shares of
+// grad_weight, by the code that their kernels run (templates/wgmma_sm90.h). Internal to generator/families/.
+#pragma once
+
+#include <vector>
+
+#include "generator/family.h"
+#include "generator/work.h"
+#include "templates/wgmma_sm90.h"
+
+namespace trigen {
+
+// The diagonal as the rows of the product see it: grad_input multiplies by W's transpose.
+int product_diag(const Problem& problem);
+
+// How `clusters` clusters share a product's tiles.
+struct ProductWalk {
+  int rows, columns, section, clusters;  // row tiles; column units of all heads; those in a section
+  Fill fill;
+  int diag;
+
+  ProductWalk(const Problem& problem, const Config& config, int rows, int columns, int clusters);
+  wgmma_sm90::Deal deal(int cluster) const;
+  // Rows of tiles that are worked on at the same time.
+  double rows_at_once() const { return std::max(1.0, static_cast<double>(clusters) / section); }
+};
+
+// `times` times as much more.
+void add(Run& sum, const Run& run, double times = 1);
+// Of `blocks` persistent blocks, some that stand for all, in order; each for those up to the next.
+std::vector<int> sample_blocks(int blocks);
+
+// The runs and grid of `blocks` persistent blocks, each what own(block) says; `exact`: of every one of them,
+// else of those that stand for all.
+template <class Own>
+void put_runs(Work& work, int blocks, bool exact, const Own& own) {
+  const std::vector<int> walked = exact ? std::vector<int>() : sample_blocks(blocks);
+  const int count = exact ? blocks : static_cast<int>(walked.size());
+  for (int i = 0; i < count; ++i) {
+    const int first = exact ? i : walked[static_cast<size_t>(i)];
+    const int next = exact ? i + 1 : i + 1 < count ? walked[static_cast<size_t>(i) + 1] : blocks;
+    Run run = own(first);
+    run.steps.resize(work.steps.size(), 0.0);
+    run.count = next - first;
+    Run* last = work.runs.empty() ? nullptr : &work.runs.back();
+    if (last != nullptr && last->steps == run.steps && last->tiles == run.tiles)
+      last->count += run.count;
+    else
+      work.runs.push_back(std::move(run));
+  }
+  work.all.count = blocks;
+  work.grid = blocks;
+}
+// Tiles and parts that are few enough to walk one by one.
+inline bool few_pieces(int64_t pieces, int blocks) { return pieces <= int64_t{16} * blocks; }
+// Of each row tile: the blocks of 64 along k that its warpgroups of 64 rows reach, on average, and one output
+// tile.
+std::vector<Run> reached_tiles(const ProductWalk& walk, const Config& config, int tokens);
+// The runs, sums and grid of a product whose every row tile is `tiles[row]`.
+void put_product(Work& work, const ProductWalk& walk, const std::vector<Run>& tiles);
+// A section's panel of the other operand, `columns` elements wide, again for every walk over it that the L2
+// does not keep. `depth`: tokens along k of all row tiles.
+Reread panel_reread(const Problem& problem, const ProductWalk& walk, double columns, double depth);
+// What the launches that copy activations into the workspace and back read and write
+// (templates/pack_activations.h), where the config asks for them.
+void put_copies(Work& work, const Problem& problem, const Config& config);
+
+// The runs, sums and grid of grad_weight's shares. Steps of kind 0 are those of wide tiles, of kind 1 those
+// of narrow ones.
+void put_weight_shares(Work& work, const wgmma_sm90::Shares& shares);
+// grad_weight by the shares of templates/wgmma_sm90.h on a grid of `grid` thread blocks: wgmma_sm90's tiles,
+// of 16-bit or f32 operands.
+Work shared_weight_work(const Problem& problem, const Target& target, const Config& config, int grid);
+
+}  // namespace trigen

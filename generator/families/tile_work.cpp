@@ -1,0 +1,191 @@
+// What the blocks of the tile families do, by the schedule that their kernels run (templates/schedule.h).
+#include <algorithm>
+#include <cmath>
+
+#include "generator/families/tile_family.h"
+#include "generator/work.h"
+
+namespace trigen {
+namespace {
+
+using schedule::Range;
+
+double ceil_div(double a, double b) { return std::ceil(a / b); }
+
+struct Operands {
+  double a_bytes, b_bytes;  // of an element in global memory
+  double c_bytes;           // of an element of the output, with what is read and written beside it
+  double columns;           // of the product
+};
+
+Operands operands_of(const Problem& p, const Config& c) {
+  const auto activation = static_cast<double>(element_size(p.dtype)),
+             weight = static_cast<double>(element_size(p.wdtype));
+  const Epilogue& e = p.epilogue;
+  if (p.op == Op::kGradWeight)
+    return {activation, activation, c.split_k > 1 ? 4 : weight * (1 + e.accumulate),
+            static_cast<double>(p.T * p.K)};
+  return {weight, activation, activation * (1 + e.pre + e.gate + e.residual), static_cast<double>(p.B * p.D)};
+}
+
+// forward and grad_input: column sections, each longest row first; heads one after the other.
+void put_product(Work& work, const Problem& p, const Config& c, const Operands& o, int sms) {
+  const schedule::Sizes z = kernel_sizes(p);
+  const int rows = schedule::ceil_div(z.T, c.tile_m);
+  const auto columns = static_cast<int64_t>(ceil_div(o.columns, c.tile_n));
+  const int64_t width = c.raster > 0 ? std::min<int64_t>(c.raster, columns) : columns;
+  const int64_t sections = (columns + width - 1) / width;
+  double depth = 0, steps = 0;
+  work.runs.reserve(static_cast<size_t>(rows));
+  for (int rank = 0; rank < rows; ++rank) {
+    const int row = schedule::long_rows_last(p.op, p.fill) ? rows - 1 - rank : rank;
+    const Range k = schedule::row_tile_depth(p.op, p.fill, z, row, c.tile_m);
+    const double own = schedule::ceil_div(k.end - k.begin, c.tile_k);
+    depth += k.end - k.begin;
+    steps += own;
+    work.runs.push_back({{own}, 1, width});
+  }
+  work.repeats = sections * p.H;
+  work.all.count = rows * columns * p.H;
+  work.all.steps = {steps * static_cast<double>(columns * p.H)};
+  work.all.tiles = work.grid = static_cast<double>(work.all.count);
+
+  // Every block loads its A and B tiles through the L2.
+  const double tile_bytes = c.tile_k * (c.tile_m * o.a_bytes + c.tile_n * o.b_bytes);
+  const double output = static_cast<double>(p.T) * o.columns * static_cast<double>(p.H) * o.c_bytes;
+  work.l2_bytes = work.all.steps[0] * tile_bytes + output;
+
+  // Again what the L2 cannot keep: W for every section, the panel of a section for every wave.
+  const double weights = depth * c.tile_m * o.a_bytes;
+  const double panel = static_cast<double>(p.T) * static_cast<double>(width) * c.tile_n * o.b_bytes;
+  const double rows_at_once = std::max(1.0, static_cast<double>(sms) / static_cast<double>(width));
+  const double panel_walks = std::max(0.0, static_cast<double>(rows) / 2 / rows_at_once - 1);
+  work.rereads = {{weights + panel, weights * static_cast<double>((sections - 1) * p.H)},
+                  {panel, panel_walks * panel * static_cast<double>(sections * p.H)}};
+}
+
+// grad_weight: equal blocks, groups of `raster` row tiles; the parts of k one after the other.
+void put_weight(Work& work, const Problem& p, const Config& c, const Operands& o, int sms) {
+  const Shape shape = kernel_shape(p);
+  const schedule::Sizes z = kernel_sizes(p);
+  const int rows = schedule::ceil_div(z.T, c.tile_m), splits = std::max(1, c.split_k);
+  int64_t tiles = 0;
+  for (int row = 0; row < rows; ++row) {
+    const Range own = schedule::row_tile_columns(p.fill, z, row, c.tile_m, c.tile_n,
+                                                 schedule::every_tile(shape, c), shape.bias);
+    tiles += own.end - own.begin;
+  }
+  const int64_t blocks = tiles * p.H;
+  work.all.count = blocks * splits;
+  work.all.steps = {0.0};
+  for (int split = 0; split < splits; ++split) {
+    const Range k = schedule::split_depth(c, z.B * z.D, split);
+    const double steps = schedule::ceil_div(k.end - k.begin, c.tile_k);
+    if (work.runs.empty() || work.runs.back().steps[0] != steps)
+      work.runs.push_back({{steps}, 1, blocks});
+    else
+      work.runs.back().count += blocks;
+    work.all.steps[0] += steps * static_cast<double>(blocks);
+  }
+  work.all.tiles = static_cast<double>(work.all.count);
+  work.grid = static_cast<double>(schedule::tile_count(shape, c, z)) * static_cast<double>(splits * p.H);
+
+  const double tile_bytes = c.tile_k * (c.tile_m * o.a_bytes + c.tile_n * o.b_bytes);
+  work.l2_bytes = work.all.steps[0] * tile_bytes + work.all.tiles * c.tile_m * c.tile_n * o.c_bytes;
+
+  // The blocks of a wave walk the depth together, so they read their rows of dy and x once. A wave that
+  // holds a rectangle of `raster` rows needs tiles / raster columns.
+  const double depth = static_cast<double>(p.B * p.D);
+  const double activation = static_cast<double>(p.T) * depth * o.b_bytes * static_cast<double>(p.H);
+  const double group = schedule::group_rows(z, c), all = static_cast<double>(tiles);
+  const double wave = std::max(1.0, std::min(static_cast<double>(sms) / splits, all));
+  const double wave_rows = std::min(group, wave), wave_columns = std::max(1.0, wave / wave_rows);
+  const double row_bytes = c.tile_m * depth * o.a_bytes,
+               column_bytes = c.tile_n / static_cast<double>(p.K) * depth * o.b_bytes;
+  const double streamed =
+      all / wave * (wave_rows * row_bytes + wave_columns * column_bytes) * static_cast<double>(p.H);
+  work.rereads = {{2 * activation, std::max(0.0, streamed - 2 * activation)}};
+
+  if (splits > 1) {  // the second kernel reads every part and writes dW
+    const double T = static_cast<double>(p.T), elements = T * T / 2 * static_cast<double>(p.K * p.H);
+    work.passes.push_back(
+        {"add_splits", elements * 4 * splits, elements * static_cast<double>(element_size(p.wdtype))});
+  }
+}
+
+}  // namespace
+
+// Registers of a thread, as NVRTC 12.9 reports for the families; within 10 percent over their tiles.
+int64_t TileFamily::estimated_registers(const Problem& p, const Config& c, const Step& step) const {
+  const double threads = 32.0 * c.warps_m * c.warps_n;
+  const double sums = static_cast<double>(c.tile_m) * c.tile_n / threads;
+  const auto staged = [](const Access& access) {
+    return access.staged ? access.elements * access.element_bytes / 4 : 0;
+  };
+  // Two sets of fragments, each for one step of the instruction.
+  const double warp_m = static_cast<double>(c.tile_m) / c.warps_m,
+               warp_n = static_cast<double>(c.tile_n) / c.warps_n;
+  const double fragments = unit(p) == Unit::kFp32 ? 2 * (warp_m / 8 + warp_n / 4) : (warp_m + warp_n) * 0.5;
+  double rest = 48;  // addresses and such
+  if (unit(p) == Unit::kTensorTf32) rest += 20;
+  if (p.K > 1) rest += 6;
+  if (p.op == Op::kGradWeight && p.epilogue.bias) rest += 16;
+  rest += 3 * (p.epilogue.pre + p.epilogue.gate + p.epilogue.residual);
+  return static_cast<int64_t>(sums + (staged(step.a) + staged(step.b)) / threads + fragments + rest);
+}
+
+Unit TileFamily::unit(const Problem& p) const {
+  return p.dtype == DType::kF32 ? Unit::kTensorTf32 : Unit::kTensor16;
+}
+
+Step TileFamily::step_of(const Problem& p, const Config& c) const {
+  const Operands o = operands_of(p, c);
+  const bool fma = unit(p) == Unit::kFp32;
+  const double warp_m = static_cast<double>(c.tile_m) / std::max(1, c.warps_m),
+               warp_n = static_cast<double>(c.tile_n) / std::max(1, c.warps_n);
+  const double stored_bytes = fma ? 4 : o.b_bytes;  // of an element in shared memory
+  Step step{.products = static_cast<double>(c.tile_m) * c.tile_n * c.tile_k};
+  // Fragments of every warp, and the store of the tile.
+  step.shared_bytes = c.tile_k * stored_bytes *
+                      (c.warps_m * c.warps_n * (warp_m + warp_n) + static_cast<double>(c.tile_m + c.tile_n));
+  // Per step of k a thread issues tm*tn multiply-adds and (tm+tn)/4 shared loads of 16 bytes, two issue
+  // slots each.
+  const double tm = warp_m / 8, tn = warp_n / 4;
+  if (fma) step.issue_share = tm * tn / (tm * tn + 0.5 * (tm + tn) + 3);
+  // Through registers instead of cp.async: the family has none, the vector is too short for it, the dtype
+  // changes, or taps are shifted or spread.
+  const bool converted = o.a_bytes != o.b_bytes;
+  const auto through_registers = [&](int vec, double bytes) { return !asynchronous() || vec * bytes < 4; };
+  step.a = {static_cast<double>(c.tile_m) * c.tile_k, c.vec_a, o.a_bytes,
+            through_registers(c.vec_a, o.a_bytes) || converted || spreads_taps(p), converted};
+  step.b = {static_cast<double>(c.tile_n) * c.tile_k, c.vec_b, o.b_bytes,
+            through_registers(c.vec_b, o.b_bytes) || cuts_vectors(p, c.vec_b), false};
+  if (cuts_vectors(p, c.vec_b)) step.b.pieces = 2;
+  return step;
+}
+
+Work TileFamily::work(const Problem& p, const Target&, const Config& c, int sms) const {
+  const Operands o = operands_of(p, c);
+  const bool weight = p.op == Op::kGradWeight;
+  const Step step = step_of(p, c);
+  Work work{
+      .loop = Loop::kInterleaved,
+      .rates = weight && c.split_k > 1 ? llvm::StringLiteral("tiles_parts") : llvm::StringLiteral("tiles"),
+      .unit = unit(p),
+      .steps = {step},
+      .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n, .bytes = o.c_bytes, .vector = c.vec_c},
+      .stages = c.stages,
+      .asynchronous = asynchronous(),
+      .threads = 32 * std::max(1, c.warps_m * c.warps_n),
+      .registers = estimated_registers(p, c, step),
+      .shared_bytes = shared_bytes(p, c),
+      .blocks = c.blocks};
+  work.memory_bytes = count_work(p).min_bytes;
+  if (weight)
+    put_weight(work, p, c, o, sms);
+  else
+    put_product(work, p, c, o, sms);
+  return work;
+}
+
+}  // namespace trigen

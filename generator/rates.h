@@ -1,0 +1,122 @@
+// What things take on a device: the numbers of the cost model (docs/cost-model.md) that no data sheet of the
+// target gives (generator/target.h). They are data, one text table for each device in generator/rates/,
+// embedded:
+//
+//   # comment
+//   [loop ring]                 a section: [device], [loop NAME], [pass NAME], or [loop NAME : OTHER], which
+//   begins as OTHER latency 1 us fitted sm_90a-grad_weight-....txt name value unit kind source
+//
+// The kind is `datasheet` (the source is a document), `fitted` (a recording in tests/data/recordings, or the
+// document with the times) or `assumed` (nobody measured it; the source says why that much). A family names
+// sections in its Work (generator/work.h), so a new one brings its rates as lines here.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "generator/target.h"
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
+
+namespace trigen {
+
+// [device]
+struct DeviceRates {
+  double launch = 0;        // seconds: an empty kernel in a graph
+  double feed = 0;          // byte/s from the L2 into one SM, all SMs at work
+  double feed_width = 0;    // bytes a cycle into one SM, however few work
+  double shared_bytes = 0;  // bytes a cycle of one SM's shared memory
+  double local_bytes = 0;   // bytes a cycle of one SM's L1, for spills
+  double issues = 0;        // instructions of warps a cycle and SM
+  double access_lanes = 0;  // lanes a cycle and SM of loads and stores
+  double lanes = 0;         // of arithmetic
+  double tensor_cap = 0;    // 16-bit multiply-adds a cycle and SM that mma.sync reaches at most
+};
+
+// [loop NAME]. Times that are 0 and factors that are 1 are what the loop does not have.
+struct LoopRates {
+  // Of the unit's rate (generator/target.h), what the main loop reaches: with all SMs at work, and at most
+  // where few divide the power among themselves.
+  double tensor_share = 1, tensor_most = 1, tf32_share = 1, tf32_most = 1;
+  double f32_products = 1;  // times as long, where weights are rounded on their way
+  double f32_feed = 1;  // of the bytes of a 16-bit operand, what one of f32 costs that blocks read together
+  double shift = 1;     // times as long, where threads shift an operand for taps
+  double alone = 1;     // times as long, where one warpgroup multiplies alone
+  double reads = 0;     // times the time that the operands' reads take of the tensor core
+  double spills = 1, spilled_bytes = 0;  // times as long: spills + bytes / spilled_bytes
+  double latency = 0;                    // seconds of a load under load
+  double step = 0;                       // seconds of each step beside its parts
+  double transpose = 0;                  // seconds to transpose a block of the input, and again to load it
+  double tile = 0;                       // seconds of an output tile of 128 x 256: drain, conversion, stores
+  double block_start = 0;                // seconds of an output tile of any size
+  double gelu = 0, silu = 0, exchange = 0, waits = 0;  // of a tile's time, more for each of these
+  double start = 0;    // seconds of first loads and last stores, which nothing overlaps
+  double cluster = 0;  // seconds: clusters meet before their first load and at their end
+  // The memory: its share of the data sheet's rate; of the L2, what a panel may fill; of that, what misses
+  // nothing; the time of a byte from the L2 instead.
+  double memory_share = 1, usable_l2 = 1, l2_floor = 1, l2_hit = 0;
+  double requests = 0;     // of the time of the requests to the L2, what reads of the memory take longer for
+  double enough_sms = 0;   // share of the SMs that keeps the memory busy
+  double idle_tail = 0;    // of the memory's time, what the last wave leaves unused
+  double instruction = 1;  // times an instruction's own slot
+  // Interleaved loops, in cycles.
+  double copy_latency = 0,
+         staged_latency = 0;  // of a step's loads, first request to last byte: cp.async; registers
+  double singles = 0, singles_at_once = 1;  // a round of single elements through registers; elements of one
+  double sync = 0, block = 0;               // a barrier; start of a block and its first loads
+  double overlap = 0;                       // of the shorter parts of a step, what adds to the longest
+  double spill = 0;                         // of a step, for any spill
+  double access = 0;                        // instructions: address, predicate, access, shared store
+  double conversion = 0;                    // instructions of one converted element
+};
+
+// [pass NAME]
+struct PassRates {
+  double start = 0;         // seconds of each launch
+  double bytes_per_s = 0;   // through the L2; 0: as the next two say
+  double l2_share = 0;      // of the L2's rate, for bytes that fit there
+  double fits = 0;          // the share of the L2 that these may fill
+  double memory_share = 1;  // of the memory's rate, for the others
+};
+
+struct Rate {
+  enum class Kind : int { kDatasheet, kFitted, kAssumed };
+  std::string section, name;  // "loop ring", "latency"
+  double value = 0;           // in the unit
+  std::string unit = "";
+  Kind kind = Kind::kDatasheet;
+  std::string source = "";
+};
+
+class Rates {
+ public:
+  // Errors: bad request, with the line's number.
+  static llvm::Expected<Rates> parse(llvm::StringRef text);
+
+  const DeviceRates& device() const { return device_; }
+  // Sections that the table lacks are a mistake of a family, not a user's: the empty section.
+  const LoopRates& loop(llvm::StringRef name) const;
+  const PassRates& pass(llvm::StringRef name) const;
+  bool has_loop(llvm::StringRef name) const { return loops_.count(name.str()) > 0; }
+  bool has_pass(llvm::StringRef name) const { return passes_.count(name.str()) > 0; }
+  // Every line, in order.
+  llvm::ArrayRef<Rate> all() const { return all_; }
+
+ private:
+  DeviceRates device_;
+  std::map<std::string, LoopRates, std::less<>> loops_;
+  std::map<std::string, PassRates, std::less<>> passes_;
+  std::vector<Rate> all_;
+};
+
+struct RatesFile {
+  llvm::StringLiteral name;  // "h200.txt": a model device, lower case
+  llvm::StringLiteral text;
+};
+llvm::ArrayRef<RatesFile> rates_files();
+// The table of the target's model device; where it has none, the H200's, the one device that was measured.
+const Rates& rates_of(const Target& target);
+
+}  // namespace trigen
