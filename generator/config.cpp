@@ -28,8 +28,6 @@ constexpr Key kKeys[] = {
 };
 static_assert(sizeof(Config) == 13 * sizeof(int), "a field of Config is missing in kKeys");
 
-llvm::Error bad(const llvm::Twine& message) { return make_error(ErrorKind::kBadRequest, message); }
-
 }  // namespace
 
 std::string to_string(const Config& config) {
@@ -53,7 +51,7 @@ llvm::Expected<Config> parse_config(llvm::StringRef text) {
   auto fields = split_fields("config", text);
   if (!fields) return fields.takeError();
   if (fields->empty())
-    return bad("empty config; write one as tile=128x128x32,warps=2x2,stages=3,splitk=1,vec=8x8x8");
+    return bad_request("empty config; write one as tile=128x128x32,warps=2x2,stages=3,splitk=1,vec=8x8x8");
   llvm::SmallVector<llvm::StringRef, 8> names;
   for (const Key& key : kKeys) names.push_back(key.name);
 
@@ -63,24 +61,25 @@ llvm::Expected<Config> parse_config(llvm::StringRef text) {
     const std::string at = " at column " + std::to_string(field.column);
     const Key* key = llvm::find_if(kKeys, [&](const Key& k) { return k.name == field.key; });
     if (key == std::end(kKeys))
-      return bad("unknown config key " + quoted(field.key) + at + "; allowed are " + one_of(names) +
-                 did_you_mean(field.key, names));
+      return bad_request("unknown config key " + quoted(field.key) + at + "; allowed are " + one_of(names) +
+                         did_you_mean(field.key, names));
     bool& seen = given[key - std::begin(kKeys)];
-    if (seen) return bad("config key '" + field.key + "'" + at + " is given twice; give it once");
+    if (seen) return bad_request("config key '" + field.key + "'" + at + " is given twice; give it once");
     seen = true;
     llvm::SmallVector<llvm::StringRef, 4> parts;
     field.value.split(parts, 'x');
     if (!field.has_value || static_cast<int>(parts.size()) != key->count)
-      return bad("config key '" + field.key + "'" + at + " has " + quoted(field.value) + "; allowed " +
-                 (key->count == 1 ? "is one number, as in " + key->name + "=2"
-                                  : "are " + std::to_string(key->count) + " numbers, as in " + key->name +
-                                        (key->count == 2 ? "=2x2" : "=128x128x32")));
+      return bad_request("config key '" + field.key + "'" + at + " has " + quoted(field.value) +
+                         "; allowed " +
+                         (key->count == 1 ? "is one number, as in " + key->name + "=2"
+                                          : "are " + std::to_string(key->count) + " numbers, as in " +
+                                                key->name + (key->count == 2 ? "=2x2" : "=128x128x32")));
     for (int i = 0; i < key->count; ++i) {
       auto value = parse_integer(field.key, parts[i]);
       if (!value) return value.takeError();
       if (*value < 0 || *value > key->largest)
-        return bad(field.key + "=" + llvm::Twine(*value) + at + "; allowed are 0 to " +
-                   llvm::Twine(key->largest));
+        return bad_request(field.key + "=" + llvm::Twine(*value) + at + "; allowed are 0 to " +
+                           llvm::Twine(key->largest));
       config.*(key->fields[i]) = static_cast<int>(*value);
     }
   }

@@ -36,6 +36,9 @@ class TrigenError : public llvm::ErrorInfo<TrigenError> {
 };
 
 llvm::Error make_error(ErrorKind kind, const llvm::Twine& message);
+inline llvm::Error bad_request(const llvm::Twine& message) {
+  return make_error(ErrorKind::kBadRequest, message);
+}
 
 // The kind and text of an error, which is consumed. Several joined errors give the first kind and all texts,
 // one per line; an error of another class is kInternal.

@@ -13,8 +13,6 @@ namespace {
 
 constexpr llvm::StringLiteral kExample = "forward,dtype=bf16,B=32,T=512,D=1024";
 
-llvm::Error bad(const llvm::Twine& message) { return make_error(ErrorKind::kBadRequest, message); }
-
 constexpr llvm::StringLiteral kEpilogue = "epilogue";
 
 // The rows of the table that are key=value, then the sum of the others.
@@ -41,14 +39,15 @@ llvm::Error parse_epilogue(llvm::StringRef text, Problem& problem) {
       found = true;
       const int64_t before = field.get(problem);
       if (before != 0 && field.kind == ProblemField::kName)
-        return bad("epilogue has two activations, " + field.text(before) + " and " + part + "; name one");
-      if (before != 0) return bad("epilogue has " + quoted(part) + " twice; name it once");
+        return bad_request("epilogue has two activations, " + field.text(before) + " and " + part +
+                           "; name one");
+      if (before != 0) return bad_request("epilogue has " + quoted(part) + " twice; name it once");
       field.set(problem, value);
     }
     const auto words = epilogue_words();
     if (!found)
-      return bad("epilogue part " + quoted(part) + " is unknown; allowed are " + one_of(words) +
-                 ", joined by '+'" + did_you_mean(part, words));
+      return bad_request("epilogue part " + quoted(part) + " is unknown; allowed are " + one_of(words) +
+                         ", joined by '+'" + did_you_mean(part, words));
   }
   return llvm::Error::success();
 }
@@ -63,8 +62,8 @@ llvm::Error parse_value(const ProblemField& field, llvm::StringRef text, Problem
   const auto names = names_of(*field.names);
   const auto* found = llvm::find(names, text);
   if (found == names.end())
-    return bad(field.key + "=" + quoted(text) + " is unknown; allowed are " + one_of(names) +
-               did_you_mean(text, names));
+    return bad_request(field.key + "=" + quoted(text) + " is unknown; allowed are " + one_of(names) +
+                       did_you_mean(text, names));
   field.set(problem, found - names.begin());
   return llvm::Error::success();
 }
@@ -95,14 +94,14 @@ void set_contiguous_alignment(Problem& problem) {
 llvm::Expected<Problem> parse_problem(llvm::StringRef text) {
   auto fields = split_fields("problem", text);
   if (!fields) return fields.takeError();
-  if (fields->empty()) return bad(llvm::Twine("empty problem; write one as ") + kExample);
+  if (fields->empty()) return bad_request(llvm::Twine("empty problem; write one as ") + kExample);
 
   Problem problem;
   const llvm::ArrayRef<ProblemField> rows = problem_fields();
   const Field& first = fields->front();
   if (first.has_value)
-    return bad("the problem starts with " + quoted(first.key) +
-               "; the first field is the op: " + one_of(names_of(kOps)));
+    return bad_request("the problem starts with " + quoted(first.key) +
+                       "; the first field is the op: " + one_of(names_of(kOps)));
   if (llvm::Error error = parse_value(rows.front(), first.key, problem)) return error;
 
   const auto allowed = keys();
@@ -110,12 +109,12 @@ llvm::Expected<Problem> parse_problem(llvm::StringRef text) {
   for (const Field& field : llvm::ArrayRef<Field>(*fields).drop_front()) {
     const auto at = [&] { return " at column " + std::to_string(field.column); };
     if (!llvm::is_contained(allowed, field.key))
-      return bad("unknown key " + quoted(field.key) + at() + "; allowed are " + one_of(allowed) +
-                 did_you_mean(field.key, allowed));
+      return bad_request("unknown key " + quoted(field.key) + at() + "; allowed are " + one_of(allowed) +
+                         did_you_mean(field.key, allowed));
     if (!field.has_value || field.value.empty())
-      return bad("key '" + field.key + "'" + at() + " has no value; write " + field.key + "=value");
+      return bad_request("key '" + field.key + "'" + at() + " has no value; write " + field.key + "=value");
     if (llvm::is_contained(given, field.key))
-      return bad("key '" + field.key + "'" + at() + " is given twice; give it once");
+      return bad_request("key '" + field.key + "'" + at() + " is given twice; give it once");
     given.push_back(field.key);
     const auto* row = llvm::find_if(rows, [&](const ProblemField& f) { return f.key == field.key; });
     if (llvm::Error error = field.key == kEpilogue ? parse_epilogue(field.value, problem)
@@ -136,8 +135,8 @@ llvm::Expected<Problem> parse_problem(llvm::StringRef text) {
     }
   }
   if (!missing.empty())
-    return bad("the problem has no " + llvm::join(missing, ", ") + "; " + all_of(needed) +
-               " have no default: " + kExample);
+    return bad_request("the problem has no " + llvm::join(missing, ", ") + "; " + all_of(needed) +
+                       " have no default: " + kExample);
   if (llvm::Error error = validate(problem)) return error;
   return problem;
 }

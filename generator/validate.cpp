@@ -8,8 +8,6 @@
 namespace trigen {
 namespace {
 
-llvm::Error bad(const llvm::Twine& message) { return make_error(ErrorKind::kBadRequest, message); }
-
 // factors > 0. The product, or -1 when it passes `limit`.
 int64_t product(std::initializer_list<int64_t> factors, int64_t limit) {
   int64_t result = 1;
@@ -25,11 +23,11 @@ llvm::Error check_sizes(const Problem& p) {
     if (field.kind != ProblemField::kSize) continue;
     const int64_t value = field.get(p), low = field.low(p), high = field.high(p);
     if (!field.takes(p.op) && value != field.fallback(p))
-      return bad(field.key + "=" + llvm::Twine(value) + " with " + to_string(p.op) + "; " + field.elsewhere +
-                 "; leave " + field.key + " out");
+      return bad_request(field.key + "=" + llvm::Twine(value) + " with " + to_string(p.op) + "; " +
+                         field.elsewhere + "; leave " + field.key + " out");
     if (field.takes(p.op) && low != ProblemField::kNoValue && (value < low || value > high))
-      return bad(field.key + "=" + llvm::Twine(value) + "; allowed are " + llvm::Twine(low) + " to " +
-                 llvm::Twine(high) + "; " + field.hint);
+      return bad_request(field.key + "=" + llvm::Twine(value) + "; allowed are " + llvm::Twine(low) + " to " +
+                         llvm::Twine(high) + "; " + field.hint);
   }
 
   struct Product {
@@ -44,13 +42,13 @@ llvm::Error check_sizes(const Problem& p) {
   };
   for (const Product& c : coordinates)
     if (c.value < 0)
-      return bad(c.name + " is larger than " + llvm::Twine(kMaxCoordinate) +
-                 ", what the kernels' 32-bit tile coordinates allow; " + c.hint);
+      return bad_request(c.name + " is larger than " + llvm::Twine(kMaxCoordinate) +
+                         ", what the kernels' 32-bit tile coordinates allow; " + c.hint);
   const int64_t max_bytes = int64_t{1} << 62;
   if (product({p.B, p.H, p.T, p.D, element_size(p.dtype)}, max_bytes) < 0)
-    return bad("B*H*T*D elements pass 2^62 bytes; allowed are fewer, split the batch");
+    return bad_request("B*H*T*D elements pass 2^62 bytes; allowed are fewer, split the batch");
   if (product({p.H, p.T, p.T, p.K, element_size(p.wdtype)}, max_bytes) < 0)
-    return bad("H*T*T*K weights pass 2^62 bytes; allowed are fewer, split the heads");
+    return bad_request("H*T*T*K weights pass 2^62 bytes; allowed are fewer, split the heads");
   return llvm::Error::success();
 }
 
@@ -62,17 +60,19 @@ bool known(const Problem& p) {
 
 llvm::Error check_types(const Problem& p) {
   if (p.wdtype != p.dtype && (p.dtype == DType::kF32 || p.wdtype != DType::kF32))
-    return bad("wdtype=" + to_string(p.wdtype) + " with dtype=" + to_string(p.dtype) + "; allowed are " +
-               to_string(p.dtype) + (p.dtype == DType::kF32 ? "" : " and f32") + "; convert the weights");
+    return bad_request("wdtype=" + to_string(p.wdtype) + " with dtype=" + to_string(p.dtype) +
+                       "; allowed are " + to_string(p.dtype) + (p.dtype == DType::kF32 ? "" : " and f32") +
+                       "; convert the weights");
   if (p.dtype == DType::kF32 && p.math == Math::kDefault)
-    return bad(
+    return bad_request(
         "math=default with dtype=f32; allowed are simt, tf32 and f16x3; choose simt for full f32 accuracy");
   if (p.op == Op::kDecode && p.math != Math::kSimt && p.dtype == DType::kF32)
-    return bad("math=" + to_string(p.math) +
-               " with decode; it reads more than it multiplies and has math=simt only; leave math out");
+    return bad_request(
+        "math=" + to_string(p.math) +
+        " with decode; it reads more than it multiplies and has math=simt only; leave math out");
   if (p.dtype != DType::kF32 && p.math != Math::kDefault)
-    return bad("math=" + to_string(p.math) + " with dtype=" + to_string(p.dtype) +
-               "; it chooses how f32 is multiplied; leave it out");
+    return bad_request("math=" + to_string(p.math) + " with dtype=" + to_string(p.dtype) +
+                       "; it chooses how f32 is multiplied; leave it out");
   struct Alignment {
     llvm::StringLiteral name;
     int64_t value;
@@ -80,11 +80,11 @@ llvm::Error check_types(const Problem& p) {
   };
   for (const Alignment& a : {Alignment{"align", p.align, p.dtype}, Alignment{"walign", p.walign, p.wdtype}}) {
     if (a.value != 16 && a.value != 8 && a.value != 4 && a.value != 2)
-      return bad(a.name + "=" + llvm::Twine(a.value) + "; allowed are 16, 8, 4 and 2 bytes");
+      return bad_request(a.name + "=" + llvm::Twine(a.value) + "; allowed are 16, 8, 4 and 2 bytes");
     if (a.value < element_size(a.dtype))
-      return bad(a.name + "=" + llvm::Twine(a.value) + " with " + to_string(a.dtype) +
-                 " elements; allowed are " + llvm::Twine(element_size(a.dtype)) +
-                 " to 16 bytes; align pointers and strides to their elements");
+      return bad_request(a.name + "=" + llvm::Twine(a.value) + " with " + to_string(a.dtype) +
+                         " elements; allowed are " + llvm::Twine(element_size(a.dtype)) +
+                         " to 16 bytes; align pointers and strides to their elements");
   }
   return llvm::Error::success();
 }
@@ -94,11 +94,11 @@ llvm::Error check_epilogue(const Problem& p) {
   for (const ProblemField& field : problem_fields())
     if (field.place == ProblemField::kPart && !field.takes(p.op)) field.set(refused, field.get(p));
   if (refused.epilogue != Epilogue{})
-    return bad("epilogue " + to_string(refused.epilogue) + " with " + to_string(p.op) + "; allowed are " +
-               all_of(epilogue_words(bit(p.op))) + "; compute the rest outside");
+    return bad_request("epilogue " + to_string(refused.epilogue) + " with " + to_string(p.op) +
+                       "; allowed are " + all_of(epilogue_words(bit(p.op))) + "; compute the rest outside");
   const Epilogue& e = p.epilogue;
   if (e.pre && e.act == Activation::kNone && !e.gate)
-    return bad(
+    return bad_request(
         "epilogue pre without an activation or a gate stores the output twice; allowed is pre with gelu, "
         "silu or "
         "gate; leave pre out");
@@ -109,7 +109,7 @@ llvm::Error check_epilogue(const Problem& p) {
 
 llvm::Error validate(const Problem& problem) {
   if (!known(problem))
-    return bad(
+    return bad_request(
         "an enumeration of the problem has a value that does not exist; allowed are those of "
         "templates/config.h");
   if (llvm::Error error = check_sizes(problem)) return error;

@@ -27,8 +27,6 @@ struct View {
 
 std::string hex(uintptr_t value) { return "0x" + llvm::utohexstr(value, true); }
 
-llvm::Error bad(const std::string& text) { return make_error(ErrorKind::kBadRequest, text); }
-
 void sort_axes(View& view) {
   for (int i = 1; i < view.count; ++i)
     for (int j = i; j > 0 && view.axes[j].stride > view.axes[j - 1].stride; --j)
@@ -42,11 +40,11 @@ llvm::Error measure(View& view) {
     int64_t step = 0;
     if (__builtin_mul_overflow(view.axes[i].stride, view.axes[i].extent - 1, &step) ||
         __builtin_add_overflow(last, step, &last))
-      return bad(std::string(view.name) + " has a stride of " + std::to_string(view.axes[i].stride) +
-                 " elements, and its size overflows 64 bits");
+      return bad_request(std::string(view.name) + " has a stride of " + std::to_string(view.axes[i].stride) +
+                         " elements, and its size overflows 64 bits");
   }
   if (__builtin_mul_overflow(last + 1, view.element, &view.bytes))
-    return bad(std::string(view.name) + "'s size overflows 64 bits");
+    return bad_request(std::string(view.name) + "'s size overflows 64 bits");
   return llvm::Error::success();
 }
 
@@ -117,9 +115,9 @@ class Binder {
     params_.w_row = args.w_row != 0 ? args.w_row : problem_.T * problem_.K;
     params_.w_head = args.w_head != 0 ? args.w_head : problem_.T * params_.w_row;
     if (params_.w_row < problem_.T * problem_.K && problem_.T > 1)
-      return bad("w_row is " + std::to_string(params_.w_row) + ", a row of " + name +
-                 " has T*K=" + std::to_string(problem_.T * problem_.K) +
-                 " elements; pass at least that, or 0 for contiguous");
+      return bad_request("w_row is " + std::to_string(params_.w_row) + ", a row of " + name +
+                         " has T*K=" + std::to_string(problem_.T * problem_.K) +
+                         " elements; pass at least that, or 0 for contiguous");
     View& view = add(name, use, args.w, element_size(problem_.wdtype), problem_.T * problem_.K);
     if (llvm::Error error = axis(view, "w_row", params_.w_row, problem_.T, problem_.walign)) return error;
     if (llvm::Error error = axis(view, "w_head", params_.w_head, problem_.H, problem_.walign)) return error;
@@ -139,11 +137,11 @@ class Binder {
     params_.workspace = nullptr;
     if (needed == 0) return llvm::Error::success();
     if (args.workspace == nullptr)
-      return bad("workspace is null, the plan needs " + std::to_string(needed) +
-                 " bytes of device memory; allocate trigen_plan_workspace_size bytes");
+      return bad_request("workspace is null, the plan needs " + std::to_string(needed) +
+                         " bytes of device memory; allocate trigen_plan_workspace_size bytes");
     if (static_cast<uint64_t>(args.workspace_size) < static_cast<uint64_t>(needed))
-      return bad("workspace has " + std::to_string(args.workspace_size) + " bytes, the plan needs " +
-                 std::to_string(needed) + "; allocate trigen_plan_workspace_size bytes");
+      return bad_request("workspace has " + std::to_string(args.workspace_size) + " bytes, the plan needs " +
+                         std::to_string(needed) + "; allocate trigen_plan_workspace_size bytes");
     params_.workspace = args.workspace;
     View& view = add("workspace", Use::kWritten, args.workspace, 1, needed);
     return finish(view, 16, nullptr);
@@ -156,18 +154,18 @@ class Binder {
       const View& output = views_[i];
       if (output.use != Use::kWritten) continue;
       if (overlaps_itself(output))
-        return bad(std::string(output.name) +
-                   " overlaps itself: its strides give one address to several elements; pass larger "
-                   "strides, or 0 for contiguous");
+        return bad_request(std::string(output.name) +
+                           " overlaps itself: its strides give one address to several elements; pass larger "
+                           "strides, or 0 for contiguous");
       for (int j = 0; j < count_; ++j) {
         const View& other = views_[j];
         if (j == i || (other.use == Use::kWritten && j < i) || !overlap(output, other)) continue;
         if (in_place(output, other)) continue;
-        return bad(std::string(output.name) + " overlaps " + other.name + ": " + output.name + " is [" +
-                   hex(output.begin) + ", " + hex(output.begin + output.bytes) + "), " + other.name +
-                   " is [" + hex(other.begin) + ", " + hex(other.begin + other.bytes) + "); give " +
-                   output.name + " memory of its own" +
-                   (is_residual(other) ? ", or exactly the same view" : ""));
+        return bad_request(std::string(output.name) + " overlaps " + other.name + ": " + output.name +
+                           " is [" + hex(output.begin) + ", " + hex(output.begin + output.bytes) + "), " +
+                           other.name + " is [" + hex(other.begin) + ", " + hex(other.begin + other.bytes) +
+                           "); give " + output.name + " memory of its own" +
+                           (is_residual(other) ? ", or exactly the same view" : ""));
       }
     }
     return llvm::Error::success();
@@ -183,10 +181,10 @@ class Binder {
 
   llvm::Error presence(const char* name, Use use, const void* data) const {
     if (use == Use::kUnused && data != nullptr)
-      return bad(std::string(name) + " is given, but the problem has no use for it: " + to_string(problem_) +
-                 "; pass null, or add it to the problem's epilogue");
+      return bad_request(std::string(name) + " is given, but the problem has no use for it: " +
+                         to_string(problem_) + "; pass null, or add it to the problem's epilogue");
     if (use != Use::kUnused && data == nullptr)
-      return bad(std::string(name) + " is null; the problem needs it: " + to_string(problem_));
+      return bad_request(std::string(name) + " is null; the problem needs it: " + to_string(problem_));
     return llvm::Error::success();
   }
 
@@ -205,25 +203,27 @@ class Binder {
   llvm::Error axis(View& view, const char* axis_name, int64_t stride, int64_t extent, int64_t align) const {
     if (extent == 1) return llvm::Error::success();
     if (stride < 1 || stride > INT64_MAX / 16)
-      return bad(std::string(view.name) + "'s " + axis_name + " stride is " + std::to_string(stride) +
-                 "; pass a positive number of elements that fits an address space, or 0 for contiguous");
+      return bad_request(
+          std::string(view.name) + "'s " + axis_name + " stride is " + std::to_string(stride) +
+          "; pass a positive number of elements that fits an address space, or 0 for contiguous");
     if ((stride * view.element & (align - 1)) != 0)  // align is a power of two
-      return bad(std::string(view.name) + "'s " + axis_name + " stride is " + std::to_string(stride) +
-                 " elements (" + std::to_string(stride * view.element) +
-                 " bytes), the problem promises multiples of " + std::to_string(align) +
-                 " bytes; make the plan with a smaller " +
-                 (align == problem_.walign && axis_name[0] == 'w' ? "walign" : "align"));
+      return bad_request(std::string(view.name) + "'s " + axis_name + " stride is " + std::to_string(stride) +
+                         " elements (" + std::to_string(stride * view.element) +
+                         " bytes), the problem promises multiples of " + std::to_string(align) +
+                         " bytes; make the plan with a smaller " +
+                         (align == problem_.walign && axis_name[0] == 'w' ? "walign" : "align"));
     view.axes[view.count++] = {stride, extent};
     return llvm::Error::success();
   }
 
   llvm::Error finish(View& view, int64_t align, const char* field) const {
     if ((view.begin & static_cast<uintptr_t>(align - 1)) != 0)
-      return bad(std::string(view.name) + " is at " + hex(view.begin) + ", " + std::to_string(align) +
-                 "-byte alignment is needed; " +
-                 (field == nullptr
-                      ? std::string("pass an aligned pointer")
-                      : std::string("pass an aligned pointer, or make the plan with a smaller ") + field));
+      return bad_request(
+          std::string(view.name) + " is at " + hex(view.begin) + ", " + std::to_string(align) +
+          "-byte alignment is needed; " +
+          (field == nullptr
+               ? std::string("pass an aligned pointer")
+               : std::string("pass an aligned pointer, or make the plan with a smaller ") + field));
     sort_axes(view);
     return measure(view);
   }
@@ -238,18 +238,20 @@ class Binder {
 llvm::Error check_rows(const Problem& problem, const trigen_args& args) {
   if (problem.op != Op::kDecode) {
     if (args.first_row == 0 && args.rows == 0) return llvm::Error::success();
-    return bad("first_row=" + std::to_string(args.first_row) + " and rows=" + std::to_string(args.rows) +
-               " are given, but the problem makes all rows: " + to_string(problem) +
-               "; pass 0, or make a plan for decode");
+    return bad_request("first_row=" + std::to_string(args.first_row) +
+                       " and rows=" + std::to_string(args.rows) +
+                       " are given, but the problem makes all rows: " + to_string(problem) +
+                       "; pass 0, or make a plan for decode");
   }
   if (args.rows < 1 || args.rows > problem.rows)
-    return bad("rows is " + std::to_string(args.rows) + "; this plan makes 1 to " +
-               std::to_string(problem.rows) +
-               " rows a run; make the plan with a larger rows, or use several runs or forward");
+    return bad_request("rows is " + std::to_string(args.rows) + "; this plan makes 1 to " +
+                       std::to_string(problem.rows) +
+                       " rows a run; make the plan with a larger rows, or use several runs or forward");
   if (args.first_row < 0 || args.first_row > problem.T - args.rows)
-    return bad("first_row is " + std::to_string(args.first_row) + " for " + std::to_string(args.rows) +
-               " rows; allowed are 0 to " + std::to_string(problem.T - args.rows) +
-               ", the problem has T=" + std::to_string(problem.T) + " tokens");
+    return bad_request("first_row is " + std::to_string(args.first_row) + " for " +
+                       std::to_string(args.rows) + " rows; allowed are 0 to " +
+                       std::to_string(problem.T - args.rows) +
+                       ", the problem has T=" + std::to_string(problem.T) + " tokens");
   return llvm::Error::success();
 }
 
@@ -258,9 +260,9 @@ llvm::Error check_rows(const Problem& problem, const trigen_args& args) {
 llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, const trigen_args& args,
                            Params& params) {
   if (args.struct_size != sizeof(trigen_args))
-    return bad("trigen_args has struct_size " + std::to_string(args.struct_size) + ", this library's is " +
-               std::to_string(sizeof(trigen_args)) +
-               "; start from TRIGEN_ARGS_INIT, and build against this version's header");
+    return bad_request("trigen_args has struct_size " + std::to_string(args.struct_size) +
+                       ", this library's is " + std::to_string(sizeof(trigen_args)) +
+                       "; start from TRIGEN_ARGS_INIT, and build against this version's header");
   const Epilogue& epilogue = problem.epilogue;
   const auto read_if = [](bool condition) { return condition ? Use::kRead : Use::kUnused; };
   if (llvm::Error e = check_rows(problem, args)) return e;
@@ -329,15 +331,16 @@ llvm::Error check_pointers(const Device& device, const trigen_args& args, SeenPo
     const CUresult result = device.api().cuPointerGetAttributes(3, wanted, values, address);
     const auto here = [&] { return "device " + std::to_string(device.info().ordinal); };
     if (result != CUDA_SUCCESS || memory == 0)
-      return bad(std::string(name) + " (" + hex(address) +
-                 ") is not device memory: it is a host pointer, or was freed; pass memory of " + here());
+      return bad_request(std::string(name) + " (" + hex(address) +
+                         ") is not device memory: it is a host pointer, or was freed; pass memory of " +
+                         here());
     if (managed == 0 && memory == CU_MEMORYTYPE_HOST)
-      return bad(std::string(name) + " (" + hex(address) +
-                 ") is page-locked host memory; copy it to memory of " + here());
+      return bad_request(std::string(name) + " (" + hex(address) +
+                         ") is page-locked host memory; copy it to memory of " + here());
     if (managed == 0 && ordinal != device.info().ordinal)
-      return bad(std::string(name) + " (" + hex(address) + ") is memory of device " +
-                 std::to_string(ordinal) + ", the plan is for " + here() +
-                 "; copy it there, or make a plan for device " + std::to_string(ordinal));
+      return bad_request(std::string(name) + " (" + hex(address) + ") is memory of device " +
+                         std::to_string(ordinal) + ", the plan is for " + here() +
+                         "; copy it there, or make a plan for device " + std::to_string(ordinal));
     if (slot != nullptr) slot->store(pointer, std::memory_order_relaxed);
   }
   return llvm::Error::success();

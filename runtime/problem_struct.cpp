@@ -9,8 +9,6 @@
 namespace trigen {
 namespace {
 
-llvm::Error bad(const llvm::Twine& text) { return make_error(ErrorKind::kBadRequest, text); }
-
 // Where a field lies in trigen_problem: an int or an int64_t.
 struct Member {
   size_t offset, size;
@@ -66,12 +64,13 @@ std::string enumerators(const ProblemField& field) {
 }  // namespace
 
 llvm::Error check_struct_size(const trigen_problem* problem) {
-  if (problem == nullptr) return bad("trigen_problem is null");
+  if (problem == nullptr) return bad_request("trigen_problem is null");
   if (problem->struct_size == sizeof(trigen_problem)) return llvm::Error::success();
-  return bad("trigen_problem has struct_size " + llvm::Twine(problem->struct_size) + ", this library's is " +
-             llvm::Twine(sizeof(trigen_problem)) +
-             "; set it to sizeof(trigen_problem) of this version's header, then call trigen_problem_init or "
-             "trigen_problem_parse");
+  return bad_request(
+      "trigen_problem has struct_size " + llvm::Twine(problem->struct_size) + ", this library's is " +
+      llvm::Twine(sizeof(trigen_problem)) +
+      "; set it to sizeof(trigen_problem) of this version's header, then call trigen_problem_init or "
+      "trigen_problem_parse");
 }
 
 llvm::Expected<Problem> problem_of(const trigen_problem* problem) {
@@ -82,8 +81,8 @@ llvm::Expected<Problem> problem_of(const trigen_problem* problem) {
     const ProblemField& field = fields[i];
     const int64_t value = read(*problem, kMembers[i]);
     if (field.kind == ProblemField::kName && !field.knows(value))
-      return bad("trigen_problem." + field.key + " is " + llvm::Twine(value) + "; allowed are " +
-                 enumerators(field));
+      return bad_request("trigen_problem." + field.key + " is " + llvm::Twine(value) + "; allowed are " +
+                         enumerators(field));
     const bool unset = value == field.unset && value != ProblemField::kNoValue;
     field.set(result, unset ? field.fallback(result) : value);
   }

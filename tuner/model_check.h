@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "generator/cost.h"
+#include "generator/cost/cost.h"
 #include "tuner/recording.h"
 
 namespace trigen {

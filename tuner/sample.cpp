@@ -6,7 +6,7 @@
 
 #include "check/numbers.h"
 #include "check/text.h"
-#include "generator/cost.h"
+#include "generator/cost/cost.h"
 #include "llvm/Support/xxhash.h"
 
 namespace trigen {
