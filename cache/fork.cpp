@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -77,8 +78,16 @@ Operation::~Operation() {
 int open_lock_descriptor(const std::string& path, int flags, int mode) {
   Gate& g = gate();
   std::lock_guard<std::mutex> lock(g.mutex);
-  int descriptor = ::open(path.c_str(), flags | O_CLOEXEC, mode);
-  if (descriptor >= 0) g.descriptors.insert(descriptor);
+  // O_NONBLOCK: opening a FIFO would wait for its other end.
+  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, mode);
+  if (descriptor < 0) return -1;
+  struct stat facts = {};
+  if (::fstat(descriptor, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+    ::close(descriptor);
+    errno = ENXIO;
+    return -1;
+  }
+  g.descriptors.insert(descriptor);
   return descriptor;
 }
 

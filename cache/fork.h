@@ -24,8 +24,8 @@ class Operation {
   bool allowed_;
 };
 
-// Opens with O_CLOEXEC and registers the descriptor, atomically with respect to fork(). -1 and errno on
-// failure.
+// Opens a regular file with O_CLOEXEC and registers the descriptor, atomically with respect to fork(). -1 and
+// errno on failure; ENXIO for what is no regular file, which is never waited for.
 int open_lock_descriptor(const std::string& path, int flags, int mode);
 // Closes and forgets it; nothing in a process that did not open it (the child's copy is closed already).
 void close_lock_descriptor(int descriptor, int owner_pid);
