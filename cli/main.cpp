@@ -1,9 +1,12 @@
 // The trigen program.
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
 
 #include "cli/command.h"
+#include "generator/names.h"
 
 namespace {
 
@@ -35,7 +38,8 @@ int run(int argc, char** argv) {
       known += (known.empty() ? "" : ", ") + sub->get_name();
     }
     if (!found) {
-      std::fprintf(stderr, "trigen: error: unknown command '%s'; allowed are %s\n", argv[1], known.c_str());
+      std::fprintf(stderr, "trigen: error: unknown command %s; allowed are %s\n",
+                   trigen::quoted(argv[1]).c_str(), known.c_str());
       return kBadRequest;
     }
   }
@@ -46,7 +50,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForAllHelp& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "trigen: error: %s; `trigen --help` lists what is allowed\n", error.what());
+    std::fprintf(stderr, "trigen: error: %s; `trigen --help` lists what is allowed\n",
+                 trigen::printable(error.what(), /*lines=*/true).c_str());
     return kBadRequest;
   }
   for (const Command& command : commands) {
@@ -59,7 +64,12 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return run(argc, argv);
+    const int code = run(argc, argv);
+    // A full disk or a closed pipe: what was asked for is not there, whatever the command thinks.
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    std::fprintf(stderr, "trigen: error: standard output could not be written (%s); its text is cut\n",
+                 std::strerror(errno));
+    return code == trigen::cli::kDone ? trigen::cli::kFailure : code;
   } catch (const std::exception& error) {  // out of memory, or a defect
     std::fprintf(stderr, "trigen: error: %s\n", error.what());
   } catch (...) {
