@@ -185,6 +185,10 @@ struct Tune {
                     (*target)->name.data(), how.c_str()));
     }
 
+    // What cannot be stored is better known before hours of measuring than after them.
+    for (const LayerInfo& layer : store->layers())
+      if (layer.user_layer && !layer.problem.empty())
+        remark("warning: no choice can be stored: " + layer.problem);
     ProgressDisplay display = make_progress(list->size());
     options.progress = [&](const TuneProgress& progress) { display.show(progress); };
     std::vector<TuneReport> reports;
