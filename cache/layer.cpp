@@ -190,6 +190,10 @@ bool Layer::is_locked_layer() const { return plan_.user || ::access(lock_path().
 
 // Before anything is made or opened: who else may put files here, and what did they?
 Verdict Layer::check_place() const {
+  constexpr size_t kLongestPath = 500;  // SQLite's VFS ends at 512 bytes, "-journal" and all
+  if (plan_.path.size() > kLongestPath)
+    return verdict(Health::kFailed, "its path has " + std::to_string(plan_.path.size()) + " bytes, at most " +
+                                        std::to_string(kLongestPath) + " are allowed");
   const FilePart part = is_locked_layer() ? FilePart::kLayer : FilePart::kShipped;
   std::string reason = distrust_of_folder(folder_of(plan_.path), part);
   if (reason.empty()) reason = distrust_of_companions(plan_.path);

@@ -31,9 +31,9 @@ class LayeredStore final : public Store {
  public:
   explicit LayeredStore(const Options& options)
       : patience_(options.busy_ms),
-        log_(options.log                          ? options.log
-             : !environment("TRIGEN_LOG").empty() ? log_to_stderr
-                                                  : std::function<void(const std::string&)>()) {
+        log_(options.log                      ? options.log
+             : environment_flag("TRIGEN_LOG") ? log_to_stderr
+                                              : std::function<void(const std::string&)>()) {
     for (LayerPlan& plan : plan_layers(options.layers))
       layers_.push_back(std::make_unique<Layer>(std::move(plan), options.read_only, &patience_, &log_));
   }

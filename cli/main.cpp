@@ -15,6 +15,7 @@ int run(int argc, char** argv) {
   CLI::App app{"trigen: generates, tunes and runs triangular convolutions on NVIDIA GPUs"};
   app.name("trigen");
   app.require_subcommand(1);
+  app.set_version_flag("--version", "trigen " TRIGEN_VERSION_TEXT);
   app.footer(
       "Problems are text: forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0. `trigen COMMAND --help` has "
       "the "
@@ -49,6 +50,8 @@ int run(int argc, char** argv) {
     return app.exit(help);
   } catch (const CLI::CallForAllHelp& help) {
     return app.exit(help);
+  } catch (const CLI::CallForVersion& version) {
+    return app.exit(version);
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "trigen: error: %s; `trigen --help` lists what is allowed\n",
                  trigen::printable(error.what(), /*lines=*/true).c_str());

@@ -82,9 +82,4 @@ std::string distrust_of_search(const std::string& path) {
   return cache::distrust_of_library(path, {library_directory(), program_directory()});
 }
 
-bool environment_flag(const char* name) {
-  const std::string value = llvm::StringRef(environment(name)).trim().lower();
-  return value == "1" || value == "true" || value == "yes" || value == "on";
-}
-
 }  // namespace trigen

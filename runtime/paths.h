@@ -25,7 +25,5 @@ std::vector<std::string> split_path_list(llvm::StringRef text);
 // Why a library that was searched for is not to be loaded, "" when it may: it or a folder above it belongs to
 // somebody else, or everybody may write there.
 std::string distrust_of_search(const std::string& path);
-// "1", "true", "yes", "on" (any case).
-bool environment_flag(const char* name);
 
 }  // namespace trigen

@@ -206,7 +206,12 @@ TEST(CacheTrust, FoldersAbove) {
   ASSERT_EQ(chmod(victim.folder.path().c_str(), 0777), 0);
   EXPECT_EQ(refused(victim, "folder '" + victim.folder.path() + "' may be written by everybody (mode 0777)"),
             "");
-  // Nothing is made there either.
+  // Nothing is made there either, nor for a path that SQLite could not open.
+  const std::string longer = victim.folder / "place/" + std::string(200, 'a') + "/" + std::string(200, 'b') +
+                             "/" + std::string(100, 'c');
+  EXPECT_NE(message(open_store({longer})->put_binary(sample_binary(1))).find("at most 500 are allowed"),
+            std::string::npos);
+  EXPECT_FALSE(fs::exists(victim.folder / "place/" + std::string(200, 'a')));
   auto store = open_store({victim.folder / "new/sub/cache.db"}, 200);
   EXPECT_FALSE(store->find_binary(sample_binary(1).key));
   EXPECT_EQ(store.log(), "") << "a file that is not there is an ordinary miss";

@@ -110,6 +110,7 @@ TEST_F(Program, HelpListsTheCommands) {
         << command;
   }
   EXPECT_THAT(run({"version"}).out, HasSubstr("trigen 0."));
+  EXPECT_EQ(run({"--version"}).out, run({"version"}).out);
 }
 
 struct Bad {
