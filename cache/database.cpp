@@ -1,11 +1,9 @@
 #include "cache/database.h"
 
-#include <fcntl.h>
 #include <sqlite3.h>
 
-#include <cstdarg>
+#include <cerrno>
 #include <cstring>
-#include <mutex>
 
 namespace trigen::cache {
 namespace {
@@ -37,39 +35,6 @@ std::string to_uri(const std::string& path, OpenMode mode) {
       return uri + "?mode=ro&immutable=1";
   }
   return uri;
-}
-
-// SQLite's locks on the file are POSIX record locks: they belong to the process, so that another copy of
-// SQLite in it neither sees them (it would take our journal for a dead process's and roll our transaction
-// back under us) nor leaves them alone (its close() drops them). Locks of the open file description have
-// neither fault and conflict with every other program's as the plain ones do. SQLite lets its system calls be
-// replaced; this is its fcntl() in our copy.
-//
-// Its bookkeeping assumes that any descriptor of the process may release what another one took. That holds
-// here because a connection lives for one operation, a writer's operation is alone (the layer's lock file),
-// and a reader's lock goes with its descriptor at the latest.
-int fcntl_with_description_locks(int descriptor, int command, ...) {
-  va_list arguments;
-  va_start(arguments, command);
-  int result;
-  if (command == F_SETLK || command == F_GETLK) {
-    auto* range = va_arg(arguments, struct flock*);
-    range->l_pid = 0;  // required, and SQLite leaves it as it was
-    result = ::fcntl(descriptor, command == F_SETLK ? F_OFD_SETLK : F_OFD_GETLK, range);
-  } else {
-    result = ::fcntl(descriptor, command, va_arg(arguments, long));
-  }
-  va_end(arguments);
-  return result;
-}
-
-void replace_fcntl_once() {
-  static std::once_flag done;
-  std::call_once(done, [] {
-    if (sqlite3_initialize() != SQLITE_OK) return;
-    if (sqlite3_vfs* vfs = sqlite3_vfs_find(nullptr); vfs != nullptr && vfs->iVersion >= 3)
-      vfs->xSetSystemCall(vfs, "fcntl", reinterpret_cast<sqlite3_syscall_ptr>(fcntl_with_description_locks));
-  });
 }
 
 struct Limit {
@@ -115,6 +80,7 @@ Database::~Database() { close(); }
 void Database::close() {
   sqlite3_close_v2(handle_);
   handle_ = nullptr;
+  guard_.leave();
 }
 
 SqlStatus Database::status(int code) const {
@@ -123,6 +89,11 @@ SqlStatus Database::status(int code) const {
   status.code = code;
   status.text = handle_ != nullptr ? sqlite3_errmsg(handle_) : sqlite3_errstr(code);
   const int primary = code & 0xff;
+  if (!guard_.refusal().empty()) {
+    status.text = guard_.refusal();
+    status.refused = true;
+    return status;
+  }
   if (handle_ != nullptr && (primary == SQLITE_CANTOPEN || primary == SQLITE_IOERR || primary == SQLITE_FULL))
     status.error = sqlite3_system_errno(handle_);
   // A failed COMMIT leaves no errno there; the file remembers its own.
@@ -133,11 +104,29 @@ SqlStatus Database::status(int code) const {
 
 SqlStatus Database::open(const std::string& path, OpenMode mode, int busy_ms) {
   close();
-  replace_fcntl_once();
+  replace_system_calls();
+  guard_.enter(path, mode == OpenMode::kImmutable ? FilePart::kShipped : FilePart::kLayer);
   const int flags = (mode == OpenMode::kReadWrite ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY) |
                     SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   int code = sqlite3_open_v2(to_uri(path, mode).c_str(), &handle_, flags, nullptr);
   if (code != SQLITE_OK) return status(code);
+  return harden(busy_ms);
+}
+
+SqlStatus Database::open_image(std::string image) {
+  close();
+  replace_system_calls();
+  image_ = std::move(image);
+  int code = sqlite3_open_v2(":memory:", &handle_,
+                             SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, nullptr);
+  if (code == SQLITE_OK)
+    code = sqlite3_deserialize(handle_, "main", reinterpret_cast<unsigned char*>(image_.data()),
+                               static_cast<sqlite3_int64>(image_.size()),
+                               static_cast<sqlite3_int64>(image_.size()), SQLITE_DESERIALIZE_READONLY);
+  return code == SQLITE_OK ? harden(0) : status(code);
+}
+
+SqlStatus Database::harden(int busy_ms) {
   for (const Limit& limit : kLimits) sqlite3_limit(handle_, limit.id, limit.value);
   for (const Switch& one : kSwitches) sqlite3_db_config(handle_, one.id, one.value, nullptr);
   sqlite3_busy_timeout(handle_, busy_ms);
@@ -214,6 +203,8 @@ std::string Statement::bytes(int type) {
   const void* data = sqlite3_column_blob(statement_, column);
   const int size = sqlite3_column_bytes(statement_, column);
   bytes_read_ += size;
+  if (allowed_bytes_ >= 0) allowed_bytes_ -= size;
+  if (spent()) return {};
   return data == nullptr ? std::string()
                          : std::string(static_cast<const char*>(data), static_cast<size_t>(size));
 }

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
+#include "cache/guard.h"
 #include "llvm/ADT/StringRef.h"
 
 struct sqlite3;
@@ -16,6 +18,7 @@ struct SqlStatus {
   int code = 0;   // SQLite's extended result code
   int error = 0;  // errno of the failed system call, 0 if none
   std::string text;
+  bool refused = false;  // by the guard: text says which file is not to be trusted
   bool ok() const { return code == 0; }
   int primary() const { return code & 0xff; }
 };
@@ -45,6 +48,8 @@ class Database {
   // Hardened: no extensions, triggers, views or double-quoted strings, defensive, schema not trusted, lowered
   // limits.
   SqlStatus open(const std::string& path, OpenMode mode, int busy_ms);
+  // The same for a database in memory, to be read.
+  SqlStatus open_image(std::string image);
   void close();
   SqlStatus run(const char* sql);
   SqlStatus status(int code) const;
@@ -52,7 +57,10 @@ class Database {
   sqlite3* handle() const { return handle_; }
 
  private:
+  SqlStatus harden(int busy_ms);
   sqlite3* handle_ = nullptr;
+  Guard guard_;
+  std::string image_;
 };
 
 // Parameters and columns count from 1 and 0, as SQLite's do; bind() and the readers step through them in
@@ -79,6 +87,9 @@ class Statement {
   int64_t integer();
   double real();
   int64_t bytes_read() const { return bytes_read_; }  // of the row's texts and blobs so far
+  // Of all rows together: texts and blobs past it are read as "", so that their rows' digests do not fit.
+  void allow_bytes(int64_t bytes) { allowed_bytes_ = bytes; }
+  bool spent() const { return allowed_bytes_ < 0; }
 
  private:
   std::string bytes(int type);
@@ -88,6 +99,7 @@ class Statement {
   int parameter_ = 0;
   int column_ = 0;
   int64_t bytes_read_ = 0;
+  int64_t allowed_bytes_ = std::numeric_limits<int64_t>::max();
 };
 
 }  // namespace trigen::cache

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,12 +16,19 @@ namespace trigen::cache {
 namespace {
 
 constexpr std::chrono::seconds kForkWait{2};
+constexpr std::chrono::milliseconds kCallWait{100};
+thread_local int calls_of_this_thread =
+    0;  // one that forks or calls again inside a call must not wait for it
 
 struct Gate {
   std::mutex mutex;
   std::condition_variable idle;
-  int active = 0;
+  int active = 0;     // operations
   bool torn = false;  // this process was forked in the middle of an operation
+  int calls = 0;
+  bool calls_torn = false;
+  bool forking = false;
+  std::condition_variable forked;
   std::set<int> descriptors;
   std::set<std::string> process_leases;
 };
@@ -30,19 +38,30 @@ Gate& gate();
 void before_fork() {
   Gate& g = gate();
   std::unique_lock<std::mutex> lock(g.mutex);
+  g.forking = true;
+  g.idle.wait_for(lock, kCallWait, [&g] { return g.calls == calls_of_this_thread && g.active == 0; });
   g.idle.wait_for(lock, kForkWait, [&g] { return g.active == 0; });
   lock.release();  // held until after the fork
 }
 
-void after_fork_in_parent() { gate().mutex.unlock(); }
+void after_fork_in_parent() {
+  Gate& g = gate();
+  g.forking = false;
+  g.mutex.unlock();
+  g.forked.notify_all();
+}
 
 void after_fork_in_child() {
   Gate& g = gate();
   // Other threads are gone, and with them whatever they did to the mutex and the condition: make both anew.
   new (&g.mutex) std::mutex;
   new (&g.idle) std::condition_variable;
+  new (&g.forked) std::condition_variable;
   if (g.active != 0) g.torn = true;
+  if (g.calls != calls_of_this_thread) g.calls_torn = true;
   g.active = 0;
+  g.calls = calls_of_this_thread;
+  g.forking = false;
   // The parent's locks stay the parent's: close() of an inherited descriptor leaves its description locked.
   for (int descriptor : g.descriptors) ::close(descriptor);
   g.descriptors.clear();
@@ -74,11 +93,36 @@ Operation::~Operation() {
   if (g.active > 0 && --g.active == 0) g.idle.notify_all();
 }
 
+Call::Call() {
+  Gate& g = gate();
+  std::unique_lock<std::mutex> lock(g.mutex);
+  if (calls_of_this_thread == 0) g.forked.wait(lock, [&g] { return !g.forking; });
+  allowed_ = !g.calls_torn;
+  ++g.calls;
+  ++calls_of_this_thread;
+}
+
+Call::~Call() {
+  Gate& g = gate();
+  std::lock_guard<std::mutex> lock(g.mutex);
+  --g.calls;
+  --calls_of_this_thread;
+  if (g.forking) g.idle.notify_all();
+}
+
 int open_lock_descriptor(const std::string& path, int flags, int mode) {
   Gate& g = gate();
   std::lock_guard<std::mutex> lock(g.mutex);
-  int descriptor = ::open(path.c_str(), flags | O_CLOEXEC, mode);
-  if (descriptor >= 0) g.descriptors.insert(descriptor);
+  // O_NONBLOCK: opening a FIFO would wait for its other end.
+  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, mode);
+  if (descriptor < 0) return -1;
+  struct stat facts = {};
+  if (::fstat(descriptor, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+    ::close(descriptor);
+    errno = ENXIO;
+    return -1;
+  }
+  g.descriptors.insert(descriptor);
   return descriptor;
 }
 

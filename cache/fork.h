@@ -24,8 +24,24 @@ class Operation {
   bool allowed_;
 };
 
-// Opens with O_CLOEXEC and registers the descriptor, atomically with respect to fork(). -1 and errno on
-// failure.
+// Held around a call of the C interface that takes locks of the runtime, the generator or the driver: fork()
+// lets no new one begin and waits a moment for those under way (kCallWait; they may compile for seconds). A
+// child made in the middle of one would wait for ever on what that call's thread had locked: allowed() is
+// false there for ever, and the interface says so.
+class Call {
+ public:
+  Call();
+  ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  bool allowed() const { return allowed_; }
+
+ private:
+  bool allowed_;
+};
+
+// Opens a regular file with O_CLOEXEC and registers the descriptor, atomically with respect to fork(). -1 and
+// errno on failure; ENXIO for what is no regular file, which is never waited for.
 int open_lock_descriptor(const std::string& path, int flags, int mode);
 // Closes and forgets it; nothing in a process that did not open it (the child's copy is closed already).
 void close_lock_descriptor(int descriptor, int owner_pid);

@@ -11,7 +11,9 @@
 
 #include "cache/filesystem.h"
 #include "cache/fork.h"
+#include "cache/journal.h"
 #include "cache/row.h"
+#include "cache/trust.h"
 #include "generator/error.h"
 
 namespace trigen::cache {
@@ -48,8 +50,17 @@ void Log::once(const std::string& line) {
   sink_(line);
 }
 
-Layer::Layer(LayerPlan plan, bool read_only, int busy_ms, Log* log)
-    : plan_(std::move(plan)), read_only_(read_only), busy_ms_(std::max(busy_ms, 1)), log_(log) {}
+Layer::Layer(LayerPlan plan, bool read_only, Patience* patience, Log* log)
+    : plan_(std::move(plan)), read_only_(read_only), patience_(patience), log_(log) {}
+
+void Layer::remember(const Verdict& v, Clock::time_point since) {
+  const bool locked = v.health == Health::kLocked;
+  if (locked)
+    patience_->met_lock(since);
+  else if (met_lock_)
+    patience_->met_none();
+  met_lock_ = locked;
+}
 
 Verdict Layer::verdict(Health health, const std::string& detail) const {
   const std::string cache = "cache '" + plan_.path + "'";
@@ -78,7 +89,8 @@ Verdict Layer::verdict(Health health, const std::string& detail) const {
       v.text = cache + " is damaged" + why + "; it is not used; " + another;
       break;
     case Health::kLocked:
-      v.text = cache + " is locked by another program" + why + ", waited " + std::to_string(busy_ms_) +
+      v.text = cache + " is locked by another program" + why + " for longer than " +
+               std::to_string(patience_->busy_ms()) +
                " ms; locks last milliseconds; end the program that keeps it or " + another;
       break;
     case Health::kDenied:
@@ -86,6 +98,13 @@ Verdict Layer::verdict(Health health, const std::string& detail) const {
                "; file and folder must be yours" +
                (plan_.user ? " and writable" : " or root's and readable") + "; correct the permissions or " +
                another;
+      break;
+    case Health::kDistrust:
+      v.text = cache + " is not trusted" + why +
+               "; nothing was touched; whoever may write a cache, its folder or a file beside it can change "
+               "kernels and have files deleted, so they must be yours or root's alone: correct owner and "
+               "mode, use a folder of mode 0700, or list the folder in " +
+               kTrustedFolders;
       break;
     case Health::kReadOnly:
       v.text = cache + " is read-only" + why +
@@ -99,6 +118,10 @@ Verdict Layer::verdict(Health health, const std::string& detail) const {
       break;
     case Health::kFailed:
       v.text = cache + " cannot be used" + why + "; it needs a local file system that works; " + another;
+      break;
+    case Health::kInterrupted:
+      v.text = cache + " has the journal of a writer that died, and cannot be read behind it" + why +
+               "; any put of a process that may write it repairs it, or " + another;
       break;
     case Health::kForked:
       v.text = cache +
@@ -131,6 +154,7 @@ Verdict Layer::from_errno(int error) const {
 
 Verdict Layer::judge(const SqlStatus& status) const {
   if (status.ok()) return {};
+  if (status.refused) return verdict(Health::kDistrust, status.text);
   const std::string system = status.error != 0 ? errno_text(status.error) : "";
   const std::string detail = status.text + (system.empty() ? "" : ", " + system);
   switch (status.primary()) {
@@ -142,6 +166,7 @@ Verdict Layer::judge(const SqlStatus& status) const {
     case SQLITE_NOTADB:
       return verdict(Health::kDamaged, detail);
     case SQLITE_READONLY:
+      if (status.code == SQLITE_READONLY_ROLLBACK) return verdict(Health::kInterrupted, detail);
       return verdict(Health::kReadOnly, detail);
     case SQLITE_FULL:
       return verdict(Health::kFull, detail);
@@ -159,27 +184,42 @@ Verdict Layer::judge(const SqlStatus& status) const {
   }
 }
 
-// Before SQLite sees it: is it there, a file, and ours to trust?
+// A layer without a lock file beside it is a shipped one: nobody writes it, and SQLite need not lock it
+// either.
+bool Layer::is_locked_layer() const { return plan_.user || ::access(lock_path().c_str(), F_OK) == 0; }
+
+// Before anything is made or opened: who else may put files here, and what did they?
+Verdict Layer::check_place() const {
+  constexpr size_t kLongestPath = 500;  // SQLite's VFS ends at 512 bytes, "-journal" and all
+  if (plan_.path.size() > kLongestPath)
+    return verdict(Health::kFailed, "its path has " + std::to_string(plan_.path.size()) + " bytes, at most " +
+                                        std::to_string(kLongestPath) + " are allowed");
+  const FilePart part = is_locked_layer() ? FilePart::kLayer : FilePart::kShipped;
+  std::string reason = distrust_of_folder(folder_of(plan_.path), part);
+  if (reason.empty()) reason = distrust_of_companions(plan_.path);
+  return reason.empty() ? Verdict() : verdict(Health::kDistrust, reason);
+}
+
+// Before SQLite sees it: is it there and a file? Whose it is, the guard asks of the opened one.
 Verdict Layer::check_file() const {
   struct stat file = {};
   if (::stat(plan_.path.c_str(), &file) != 0) return from_errno(errno == ENOTDIR ? ENOENT : errno);
   if (!S_ISREG(file.st_mode))
     return verdict(Health::kForeign, S_ISDIR(file.st_mode) ? "a folder" : "not a regular file");
-  if (plan_.by_default) {
-    if (file.st_uid != ::geteuid() && file.st_uid != 0)
-      return verdict(Health::kDenied, "it belongs to uid " + std::to_string(file.st_uid));
-    if ((file.st_mode & S_IWOTH) != 0) return verdict(Health::kDenied, "everybody may write to it");
-  }
   if (file.st_size == 0) return verdict(Health::kEmpty, "");
   return {};
 }
 
 Verdict Layer::open_checked(Database& database, OpenMode mode, Clock::time_point deadline) const {
-  SqlStatus status = database.open(plan_.path, mode, left_ms(deadline));
+  return check_opened(database, database.open(plan_.path, mode, left_ms(deadline)));
+}
+
+Verdict Layer::check_opened(Database& database, SqlStatus status) const {
   if (!status.ok() && status.primary() != SQLITE_NOTADB && status.primary() != SQLITE_CORRUPT)
     return judge(status);
   // The first read: takes SQLite's lock, rolls an interrupted transaction back, and meets truncation.
-  const std::string schema = found_schema(database, status);
+  std::string what;
+  const SchemaFit fit = fit_schema(database, status, what);
   const bool unreadable = status.primary() == SQLITE_CORRUPT || status.primary() == SQLITE_NOTADB;
   if (!status.ok() && !unreadable) return judge(status);
   const FileHeader header = database.header();
@@ -196,18 +236,26 @@ Verdict Layer::open_checked(Database& database, OpenMode mode, Clock::time_point
                                      ", this trigen reads schema " + std::to_string(kSchemaVersion));
   } else if (unreadable) {
     v = judge(status);
-  } else if (schema != expected_schema()) {
-    v = verdict(Health::kDamaged, "its tables are not those of schema " + std::to_string(kSchemaVersion));
+  } else if (fit != SchemaFit::kOurs) {
+    // Without its tables nothing can be stored in it; with a stranger's besides it may be somebody's work.
+    v = verdict(fit == SchemaFit::kLacks ? Health::kDamaged : Health::kForeign, what);
   }
   if (header.sqlite && header.application_id == kApplicationId) v.schema = header.user_version;
   return v;
 }
 
+Verdict Layer::open_behind_journal(Database& database) const {
+  std::string image;
+  const FilePart part = is_locked_layer() ? FilePart::kLayer : FilePart::kShipped;
+  const std::string reason = read_behind_journal(plan_.path, part, image);
+  if (!reason.empty()) return verdict(Health::kInterrupted, reason);
+  return check_opened(database, database.open_image(std::move(image)));
+}
+
 Verdict Layer::try_read(Work work, Clock::time_point deadline) const {
   if (Verdict v = check_file(); !v.healthy()) return v;
-  // A layer without a lock file beside it is a shipped one: nobody writes it, and SQLite need not lock it
-  // either.
-  const bool locked = plan_.user || ::access(lock_path().c_str(), F_OK) == 0;
+  if (Verdict v = check_place(); !v.healthy()) return v;
+  const bool locked = is_locked_layer();
   OpenMode mode = locked ? OpenMode::kReadOnly : OpenMode::kImmutable;
   RangeLock lock;
   if (locked) {
@@ -229,6 +277,10 @@ Verdict Layer::try_read(Work work, Clock::time_point deadline) const {
   if (!operation.allowed()) return verdict(Health::kForked, "");
   Database database;
   Verdict v = open_checked(database, mode, deadline);
+  // A dead writer's journal that this process may not roll back.
+  if (v.health == Health::kInterrupted ||
+      (mode == OpenMode::kReadWrite && (v.health == Health::kReadOnly || v.health == Health::kDenied)))
+    v = open_behind_journal(database);
   if (!v.healthy()) return v;
   const uint32_t schema = v.schema;
   v = judge(work(database));
@@ -238,8 +290,9 @@ Verdict Layer::try_read(Work work, Clock::time_point deadline) const {
 
 bool Layer::read(Work work) {
   for (int attempt = 0; attempt < 2; ++attempt) {
-    const Clock::time_point until = deadline();
+    const Clock::time_point since = Clock::now(), until = patience_->deadline(/*put=*/false);
     const Verdict v = try_read(work, until);
+    remember(v, since);
     if (v.healthy()) return true;
     if (v.absent()) return false;
     if (v.health == Health::kDamaged && stores() && attempt == 0) {
@@ -252,9 +305,16 @@ bool Layer::read(Work work) {
   return false;
 }
 
-Verdict Layer::inspect(Work work) { return try_read(work, deadline()); }
+Verdict Layer::inspect(Work work) {
+  const Clock::time_point since = Clock::now();
+  const Verdict v = try_read(work, patience_->deadline(/*put=*/false));
+  remember(v, since);
+  return v;
+}
 
-Verdict Layer::make_folder() const {
+Verdict Layer::prepare() const {
+  if (Verdict v = check_file(); !v.healthy() && !v.absent()) return v;
+  if (Verdict v = check_place(); !v.healthy()) return v;
   const int error = make_folders(folder_of(plan_.path));
   if (error == 0) return {};
   // A folder that cannot be made because something on the way is missing or no folder.
@@ -305,8 +365,8 @@ llvm::Error Layer::write(Work work) {
   if (!stores())
     return make_error(ErrorKind::kCache,
                       "cache '" + plan_.path + "' was opened for reading only; open it for writing to store");
-  const Clock::time_point until = deadline();
-  Verdict v = make_folder();
+  const Clock::time_point since = Clock::now(), until = patience_->deadline(/*put=*/true);
+  Verdict v = prepare();
   for (int attempt = 0; v.healthy() && attempt < 2; ++attempt) {
     RangeLock lock;
     int error = 0;
@@ -328,6 +388,7 @@ llvm::Error Layer::write(Work work) {
     set_aside(v.text);
     v = {};
   }
+  remember(v, since);
   keep_write_problem(v.text);
   if (v.healthy()) return llvm::Error::success();
   log_->once(v.text);
@@ -407,7 +468,7 @@ LayerInfo Layer::info() {
   LayerInfo info;
   info.path = plan_.path;
   info.user_layer = plan_.user;
-  const Verdict v = inspect([&](Database& database) {
+  Verdict v = inspect([&](Database& database) {
     Statement count(database, "SELECT (SELECT count(*) FROM binaries),(SELECT count(*) FROM records)");
     if (count.step()) {
       info.binaries = count.integer();
@@ -415,6 +476,8 @@ LayerInfo Layer::info() {
     }
     return count.status();
   });
+  if (v.absent() && stores())
+    if (const Verdict place = check_place(); !place.healthy()) v = place;
   struct stat file = {};
   info.exists = ::stat(plan_.path.c_str(), &file) == 0;
   info.bytes = info.exists ? static_cast<int64_t>(file.st_size) : 0;

@@ -1,6 +1,7 @@
 // One layer: a cache file, how it is opened, what can be wrong with it, and what is done about that.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <set>
@@ -8,6 +9,7 @@
 
 #include "cache/database.h"
 #include "cache/lock.h"
+#include "cache/patience.h"
 #include "cache/store.h"
 #include "llvm/ADT/STLExtras.h"
 
@@ -27,17 +29,19 @@ class Log {
 
 enum class Health {
   kHealthy,
-  kMissing,   // no such file: an ordinary miss
-  kEmpty,     // no bytes: as good as missing
-  kForeign,   // not a cache of ours; never touched
-  kSchema,    // of another schema version; never touched
-  kDamaged,   // ours, and SQLite cannot read it
-  kLocked,    // somebody kept it longer than we wait
-  kDenied,    // permissions or ownership
-  kReadOnly,  // file system or file
-  kFull,      // disk, quota or file size limit
-  kFailed,    // another system call failed
-  kForked,    // this process is the child of a fork in the middle of an operation
+  kMissing,      // no such file: an ordinary miss
+  kEmpty,        // no bytes: as good as missing
+  kForeign,      // not a cache of ours; never touched
+  kSchema,       // of another schema version; never touched
+  kDamaged,      // ours, and SQLite cannot read it
+  kLocked,       // somebody kept it longer than we wait
+  kDenied,       // permissions
+  kDistrust,     // others may write it, its folder or what lies beside it; nothing is touched
+  kReadOnly,     // file system or file
+  kFull,         // disk, quota or file size limit
+  kFailed,       // another system call failed
+  kInterrupted,  // a writer died in a put and this reader can neither roll back nor look behind its journal
+  kForked,       // this process is the child of a fork in the middle of an operation
 };
 
 struct Verdict {
@@ -61,7 +65,7 @@ class Layer {
  public:
   using Work = llvm::function_ref<SqlStatus(Database&)>;
 
-  Layer(LayerPlan plan, bool read_only, int busy_ms, Log* log);
+  Layer(LayerPlan plan, bool read_only, Patience* patience, Log* log);
 
   // Opens, checks, runs `work`, closes. False when the layer cannot be read: that is logged, and a damaged
   // user layer is set aside.
@@ -76,14 +80,18 @@ class Layer {
   std::string lock_path() const { return plan_.path + ".lock"; }
   bool user() const { return plan_.user; }
   bool stores() const { return plan_.user && !read_only_; }
-  // Makes the user layer's folder, 0700.
-  Verdict make_folder() const;
-  Clock::time_point deadline() const { return Clock::now() + std::chrono::milliseconds(busy_ms_); }
+  // Healthy when a file may be made or written here: looks who else may, then makes the folder, 0700.
+  Verdict prepare() const;
 
  private:
   Verdict open_checked(Database& database, OpenMode mode, Clock::time_point deadline) const;
+  bool is_locked_layer() const;
+  Verdict check_place() const;
   Verdict check_file() const;
+  Verdict check_opened(Database& database, SqlStatus opened) const;
+  Verdict open_behind_journal(Database& database) const;
   Verdict try_read(Work work, Clock::time_point deadline) const;
+  void remember(const Verdict& v, Clock::time_point since);
   Verdict try_write(Work work, Clock::time_point deadline) const;
   Verdict create_file() const;
   SqlStatus create_schema(Database& database) const;
@@ -98,7 +106,8 @@ class Layer {
 
   const LayerPlan plan_;
   const bool read_only_;
-  const int busy_ms_;
+  Patience* const patience_;
+  std::atomic<bool> met_lock_{false};  // the last time somebody asked
   Log* const log_;
   std::mutex mutex_;
   std::string write_problem_;  // of the last put, empty when it went well

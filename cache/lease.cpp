@@ -31,7 +31,7 @@ class ProcessLease final : public Store::Lease {
 
 std::unique_ptr<Store::Lease> try_lease(const Layer* layer, const BinaryKey& key) {
   const std::string digest = key.digest();
-  if (layer != nullptr && layer->stores() && layer->make_folder().healthy()) {
+  if (layer != nullptr && layer->stores() && layer->prepare().healthy()) {
     RangeLock lock;
     int error = 0;
     switch (lock.acquire(layer->lock_path(), lease_byte(digest), LockKind::kExclusive, /*create=*/true,

@@ -31,6 +31,10 @@ std::string difference(const Record& record, const DeviceQuery& query) {
   return text;
 }
 
+bool is_better(const Record& a, const Record& b, const DeviceQuery& query) {
+  return std::make_pair(rank(a, query), a.stored_at) > std::make_pair(rank(b, query), b.stored_at);
+}
+
 void keep_better(std::optional<FoundRecord>& best, Record record, const DeviceQuery& query,
                  const std::string& layer) {
   if (best) {

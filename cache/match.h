@@ -18,6 +18,8 @@ struct DeviceQuery {
 // record".
 std::string difference(const Record& record, const DeviceQuery& query);
 
+// Whether `a` answers the query better than `b`, of the same layer: of equals the newer one.
+bool is_better(const Record& a, const Record& b, const DeviceQuery& query);
 // Replaces `best` by `record` when that answers `query` better; of equals the earlier layer's stays, within a
 // layer the newer one wins.
 void keep_better(std::optional<FoundRecord>& best, Record record, const DeviceQuery& query,

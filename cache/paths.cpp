@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
+#include <filesystem>
 #include <vector>
 
+#include "cache/environment.h"
 #include "cache/filesystem.h"
 #include "cache/layer.h"
 #include "cache/store.h"
@@ -18,11 +20,6 @@ namespace {
 
 constexpr char kSystemFolder[] = "/usr/share/trigen";
 
-std::string environment(const char* name) {
-  const char* value = ::secure_getenv(name);
-  return value == nullptr ? std::string() : std::string(value);
-}
-
 // Absolute, and through symbolic links as far as it exists: SQLite and the lock file must agree on the place.
 std::string resolve(const std::string& path) {
   std::string absolute = path;
@@ -32,11 +29,10 @@ std::string resolve(const std::string& path) {
   }
   char real[PATH_MAX];
   if (::realpath(absolute.c_str(), real) != nullptr) return real;
-  if (::realpath(folder_of(absolute).c_str(), real) != nullptr) {
-    const std::string name = absolute.substr(absolute.rfind('/') + 1);
-    return std::string(real) == "/" ? "/" + name : std::string(real) + "/" + name;
-  }
-  return absolute;
+  const std::string there = existing_folder(folder_of(absolute));
+  if (::realpath(there.c_str(), real) == nullptr) return absolute;
+  const std::string rest = absolute.substr(std::min(absolute.size(), there.size()));
+  return std::filesystem::path(std::string(real) + "/" + rest).lexically_normal().string();
 }
 
 std::string home() {

@@ -2,12 +2,15 @@
 
 #include <zstd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <ctime>
 #include <limits>
 
 #include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/SHA256.h"
 
@@ -126,24 +129,32 @@ const char* const kRecordColumns =
     "problem,arch,device,sms,driver,candidate,source_hash,binary_arch,compiler,options,provenance,median_us,"
     "error,stored_at,digest,evidence";
 
-std::string expected_schema() {
+SchemaFit fit_schema(Database& database, SqlStatus& status, std::string& what) {
   // sqlite_schema keeps the text of each statement as it was given.
-  std::string text;
-  llvm::StringRef rest = kCreateSchema;
-  while (!rest.empty()) {
-    auto [statement, tail] = rest.split(';');
-    text += statement.str() + ";";
-    rest = tail;
+  llvm::SmallVector<llvm::StringRef, 8> missing;
+  llvm::StringRef(kCreateSchema).split(missing, ';', -1, /*KeepEmpty=*/false);
+  SchemaFit fit = SchemaFit::kOurs;
+  Statement select(database, "SELECT sql,type,name FROM sqlite_schema WHERE sql IS NOT NULL");
+  select.allow_bytes(kMostTextBytes);
+  while (select.step()) {
+    const std::string sql = select.text(), type = select.text(), name = select.text();
+    if (auto* const ours = llvm::find(missing, sql); ours != missing.end()) {
+      missing.erase(ours);
+      continue;
+    }
+    const bool statistics = type == "table" && llvm::StringRef(name).startswith("sqlite_stat");
+    const bool index = type == "index" && llvm::StringRef(sql).startswith_insensitive("create index");
+    if (statistics || index) continue;
+    fit = SchemaFit::kHolds;
+    what = "it holds a " + type.substr(0, 16) + " '" + name.substr(0, 64) + "' that trigen did not make";
   }
-  return text;
-}
-
-std::string found_schema(Database& database, SqlStatus& status) {
-  std::string text;
-  Statement select(database, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid");
-  while (select.step()) text += select.text() + ";";
   status = select.status();
-  return text;
+  for (llvm::StringRef statement : missing) {
+    if (!statement.startswith("CREATE TABLE")) continue;
+    what = "its tables are not those of schema " + std::to_string(kSchemaVersion);
+    return SchemaFit::kLacks;
+  }
+  return fit;
 }
 
 std::string pack(llvm::StringRef bytes) {
@@ -155,10 +166,10 @@ std::string pack(llvm::StringRef bytes) {
   return packed;
 }
 
-std::optional<std::string> unpack(llvm::StringRef packed) {
+std::optional<std::string> unpack(llvm::StringRef packed, int64_t most) {
   const unsigned long long size = ZSTD_getFrameContentSize(packed.data(), packed.size());
   if (size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR ||
-      size > static_cast<unsigned long long>(kMaxFieldBytes))
+      size > static_cast<unsigned long long>(most))
     return std::nullopt;
   std::string bytes(size, '\0');
   const size_t got = ZSTD_decompress(bytes.data(), bytes.size(), packed.data(), packed.size());
@@ -166,7 +177,7 @@ std::optional<std::string> unpack(llvm::StringRef packed) {
   return bytes;
 }
 
-RowState read_binary(Statement& row, Binary& b, std::string& name) {
+RowState read_binary(Statement& row, Unpack what, Binary& b, std::string& name, int64_t& cubin_bytes) {
   const std::string key = row.text();
   name = "binary " + key.substr(0, 16);
   b = {};
@@ -193,17 +204,20 @@ RowState read_binary(Statement& row, Binary& b, std::string& name) {
   b.stack_bytes = static_cast<int>(stack);
   b.static_shared = static_cast<int>(shared);
   if (digest != binary_digest(b, packed) || key != b.key.digest()) return RowState::kDamaged;
-  auto cubin = unpack(packed.cubin), ptx = unpack(packed.ptx), source = unpack(packed.source),
-       log = unpack(packed.log);
-  if (!cubin || !ptx || !source || !log) return RowState::kDamaged;
+  const unsigned long long size = ZSTD_getFrameContentSize(packed.cubin.data(), packed.cubin.size());
+  if (size > static_cast<unsigned long long>(kMostCodeBytes)) return RowState::kDamaged;  // or no frame
+  cubin_bytes = static_cast<int64_t>(size);
+  if (what == Unpack::kNothing) return RowState::kGood;
+  auto cubin = unpack(packed.cubin, kMostCodeBytes), ptx = unpack(packed.ptx, kMostCodeBytes);
+  if (!cubin || !ptx) return RowState::kDamaged;
   b.cubin = std::move(*cubin);
   b.ptx = std::move(*ptx);
-  b.source = std::move(*source);
-  b.log = std::move(*log);
+  b.source = unpack(packed.source, kMostTextBytes).value_or("");
+  b.log = unpack(packed.log, kMostTextBytes).value_or("");
   return RowState::kGood;
 }
 
-RowState read_record(Statement& row, bool sample, Record& r, std::string& name) {
+RowState read_record(Statement& row, Unpack what, bool sample, Record& r, std::string& name) {
   r = {};
   r.problem = row.text();
   r.arch = row.text();
@@ -221,15 +235,14 @@ RowState read_record(Statement& row, bool sample, Record& r, std::string& name) 
   r.stored_at = row.integer();
   const std::string digest = row.blob();
   const std::string evidence = row.blob();
-  name = std::string(sample ? "sample" : "record") + " of " + r.problem + " on " + r.arch;
+  name = std::string(sample ? "sample" : "record") + " of " + r.problem.substr(0, 200) + " on " +
+         r.arch.substr(0, 20);
   if (!fits_int(sms) || provenance < 0 || provenance > static_cast<int>(Provenance::kMeasured))
     return RowState::kDamaged;
   r.sms = static_cast<int>(sms);
   r.provenance = static_cast<Provenance>(provenance);
   if (digest != record_digest(r, sample, evidence)) return RowState::kDamaged;
-  auto text = unpack(evidence);
-  if (!text) return RowState::kDamaged;
-  r.evidence = std::move(*text);
+  if (what == Unpack::kAll) r.evidence = unpack(evidence, kMostTextBytes).value_or("");
   return RowState::kGood;
 }
 
@@ -241,6 +254,9 @@ std::string refuse_binary(const Binary& b) {
   if (bytes > kMaxFieldBytes / 2)
     return "a binary of " + std::to_string(bytes) + " B, at most " + std::to_string(kMaxFieldBytes / 2) +
            " B are stored; compile without debug information";
+  if (static_cast<int64_t>(std::max(b.source.size(), b.log.size())) > kMostTextBytes)
+    return "a binary with a source or log of more than " + std::to_string(kMostTextBytes) +
+           " B, which is the most that is stored; compile without debug information";
   return {};
 }
 
@@ -248,9 +264,9 @@ std::string refuse_record(const Record& r) {
   if (r.problem.empty() || r.arch.empty()) return "a record needs a problem and an arch";
   if (std::isnan(r.median_us) || std::isnan(r.error))
     return "a record's median_us and error must be numbers, found nan";
-  if (static_cast<int64_t>(r.evidence.size()) > kMaxFieldBytes / 2)
+  if (static_cast<int64_t>(r.evidence.size()) > kMostTextBytes)
     return "evidence of " + std::to_string(r.evidence.size()) + " B, at most " +
-           std::to_string(kMaxFieldBytes / 2) + " B are stored; keep fewer samples";
+           std::to_string(kMostTextBytes) + " B are stored; keep fewer samples";
   return {};
 }
 
@@ -283,7 +299,7 @@ SqlStatus put_record_row(Database& database, const Record& r) {
     Record found;
     std::string name;
     while (select.step())
-      if (read_record(select, false, found, name) == RowState::kGood &&
+      if (read_record(select, Unpack::kNothing, false, found, name) == RowState::kGood &&
           found.provenance == Provenance::kMeasured)
         return {};
     if (!select.status().ok()) return select.status();

@@ -11,15 +11,23 @@ namespace trigen::cache {
 
 constexpr uint32_t kApplicationId = 0x54726747;  // "TrgG" at offset 68 of the file
 constexpr uint32_t kSchemaVersion = 1;           // user_version
-// The statements that make an empty file a layer, and what sqlite_schema says afterwards, in one text.
+// The statements that make an empty file a layer.
 extern const char* const kCreateSchema;
-std::string expected_schema();
-std::string found_schema(Database& database, SqlStatus& status);
+// What a file's schema is beside those statements. Other tools add indexes and sqlite_stat tables, drop
+// indexes and change the order (VACUUM), which harms nothing.
+enum class SchemaFit {
+  kOurs,
+  kLacks,
+  kHolds
+};  // kLacks, kHolds: `what` names a table or object of a stranger
+SchemaFit fit_schema(Database& database, SqlStatus& status, std::string& what);
 
-// zstd, level 3, with the size in the frame. unpack: nullopt when it is no frame or would exceed
-// kMaxFieldBytes.
+// The most that code (cubin, PTX) and texts (source, log, evidence) may have unpacked: a frame of 2 KB can
+// stand for 64 MiB.
+constexpr int64_t kMostCodeBytes = int64_t{32} << 20, kMostTextBytes = int64_t{1} << 20;
+// zstd, level 3, with the size in the frame. unpack: nullopt when it is no frame or would exceed `most`.
 std::string pack(llvm::StringRef bytes);
-std::optional<std::string> unpack(llvm::StringRef packed);
+std::optional<std::string> unpack(llvm::StringRef packed, int64_t most);
 
 enum class RowState { kNone, kGood, kDamaged };
 
@@ -27,10 +35,12 @@ enum class RowState { kNone, kGood, kDamaged };
 extern const char* const kBinaryColumns;
 extern const char* const kRecordColumns;
 
+enum class Unpack { kNothing, kAll };
 // Reads the row that the statement stands on. kDamaged: the digest or a field does not fit; `name` says which
-// row.
-RowState read_binary(Statement& row, Binary& binary, std::string& name);
-RowState read_record(Statement& row, bool sample, Record& record, std::string& name);
+// row. A source, log or evidence that does not unpack is "": the row is good for what it is looked up for.
+// Without unpacking, `cubin_bytes` has the size that the cubin's frame names.
+RowState read_binary(Statement& row, Unpack what, Binary& binary, std::string& name, int64_t& cubin_bytes);
+RowState read_record(Statement& row, Unpack what, bool sample, Record& record, std::string& name);
 
 // A text saying what cannot be stored, empty when all can.
 std::string refuse_binary(const Binary& binary);

@@ -1,21 +1,27 @@
 #include "cache/store.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
 
+#include "cache/environment.h"
 #include "cache/fork.h"
 #include "cache/layer.h"
 #include "cache/lease.h"
 #include "cache/match.h"
 #include "cache/row.h"
 #include "generator/error.h"
+#include "generator/names.h"
 
 namespace trigen {
 namespace cache {
 namespace {
 
-void log_to_stderr(const std::string& line) { std::fprintf(stderr, "trigen: %s\n", line.c_str()); }
+// What one look-up may cost, whatever a stranger's file holds.
+constexpr int64_t kMostRecords = 1024, kLookUpBytes = kMaxFieldBytes;
+
+void log_to_stderr(const std::string& line) { std::fprintf(stderr, "trigen: %s\n", printable(line).c_str()); }
 
 std::string select(const char* columns, const char* table, const char* where) {
   return std::string("SELECT ") + columns + " FROM " + table + where;
@@ -24,11 +30,12 @@ std::string select(const char* columns, const char* table, const char* where) {
 class LayeredStore final : public Store {
  public:
   explicit LayeredStore(const Options& options)
-      : log_(options.log                                ? options.log
-             : ::secure_getenv("TRIGEN_LOG") != nullptr ? log_to_stderr
-                                                        : std::function<void(const std::string&)>()) {
+      : patience_(options.busy_ms),
+        log_(options.log                      ? options.log
+             : environment_flag("TRIGEN_LOG") ? log_to_stderr
+                                              : std::function<void(const std::string&)>()) {
     for (LayerPlan& plan : plan_layers(options.layers))
-      layers_.push_back(std::make_unique<Layer>(std::move(plan), options.read_only, options.busy_ms, &log_));
+      layers_.push_back(std::make_unique<Layer>(std::move(plan), options.read_only, &patience_, &log_));
   }
 
   std::optional<Binary> find_binary(const BinaryKey& key) override {
@@ -63,10 +70,9 @@ class LayeredStore final : public Store {
     for (auto& layer : layers_) {
       layer->read([&](Database& database) {
         Statement rows(database, select(kBinaryColumns, "binaries", " ORDER BY rowid").c_str());
-        each_binary(*layer, rows, [&](Binary& binary, int64_t stored_bytes) {
+        each_binary(*layer, rows, Unpack::kNothing, [&](Binary& binary, int64_t cubin_bytes) {
           list.push_back({std::move(binary.key), std::move(binary.candidate), std::move(binary.problem),
-                          static_cast<int64_t>(binary.cubin.size()), stored_bytes, binary.stored_at,
-                          layer->path()});
+                          cubin_bytes, rows.bytes_read(), binary.stored_at, layer->path()});
           return true;
         });
         return rows.status();
@@ -80,8 +86,8 @@ class LayeredStore final : public Store {
     const DeviceQuery query{device.str(), sms, driver.str()};
     std::optional<FoundRecord> best;
     for (auto& layer : layers_)
-      for (Record& record : records(*layer, "records", " WHERE problem=? AND arch=?", {problem, arch}))
-        keep_better(best, std::move(record), query, layer->path());
+      if (std::optional<Record> record = best_record(*layer, problem, arch, query))
+        keep_better(best, std::move(*record), query, layer->path());
     return best;
   }
 
@@ -94,9 +100,22 @@ class LayeredStore final : public Store {
   std::vector<FoundRecord> list_records() override {
     std::vector<FoundRecord> list;
     for (auto& layer : layers_)
-      for (Record& record : records(*layer, "records", " ORDER BY problem,arch,device,sms,driver", {}))
+      for (Record& record :
+           records(*layer, "records", " ORDER BY problem,arch,device,sms,driver", {}, Unpack::kNothing))
         list.push_back({std::move(record), Match::kNone, layer->path(), ""});
     return list;
+  }
+
+  std::string find_evidence(const FoundRecord& found) override {
+    const Record& r = found.record;
+    for (auto& layer : layers_) {
+      if (layer->path() != found.layer) continue;
+      for (Record& record :
+           records(*layer, "records", " WHERE problem=? AND arch=? AND device=? AND driver=?",
+                   {r.problem, r.arch, r.device, r.driver}, Unpack::kAll))
+        if (record.sms == r.sms) return record.evidence;
+    }
+    return {};
   }
 
   llvm::Error put_sample(const Record& sample) override {
@@ -110,7 +129,7 @@ class LayeredStore final : public Store {
     for (auto& layer : layers_)
       if (layer->user())
         return records(*layer, "samples", " WHERE problem=? AND arch=? AND device=? ORDER BY rowid",
-                       {problem, arch, device});
+                       {problem, arch, device}, Unpack::kAll);
     return {};
   }
 
@@ -156,14 +175,16 @@ class LayeredStore final : public Store {
         std::string name;
         Statement binaries(database, select(kBinaryColumns, "binaries", "").c_str());
         Binary binary;
+        int64_t cubin_bytes = 0;
         while (binaries.step())
-          if (read_binary(binaries, binary, name) == RowState::kDamaged)
+          if (read_binary(binaries, Unpack::kAll, binary, name, cubin_bytes) == RowState::kDamaged)
             lines.push_back(prefix + damaged(name));
         for (const char* table : {"records", "samples"}) {
           Statement rows(database, select(kRecordColumns, table, "").c_str());
           Record record;
           while (rows.step())
-            if (read_record(rows, table == std::string("samples"), record, name) == RowState::kDamaged)
+            if (read_record(rows, Unpack::kNothing, table == std::string("samples"), record, name) ==
+                RowState::kDamaged)
               lines.push_back(prefix + damaged(name));
           if (!rows.status().ok()) return rows.status();
         }
@@ -199,16 +220,17 @@ class LayeredStore final : public Store {
                       "set TRIGEN_CACHE to a file");
   }
 
-  // Calls `use(binary, bytes on disk)` for every good row until it returns false.
+  // Calls `use(binary, its cubin's bytes)` for every good row until it returns false.
   template <typename Use>
-  void each_binary(const Layer& layer, Statement& rows, Use use) {
+  void each_binary(const Layer& layer, Statement& rows, Unpack what, Use use) {
     Binary binary;
     std::string name;
-    while (rows.step()) {
-      const RowState state = read_binary(rows, binary, name);
+    int64_t cubin_bytes = 0;
+    while (!rows.spent() && rows.step()) {
+      const RowState state = read_binary(rows, what, binary, name, cubin_bytes);
       if (state == RowState::kDamaged)
         say_damaged(layer, name);
-      else if (!use(binary, rows.bytes_read()))
+      else if (!use(binary, cubin_bytes))
         return;
     }
   }
@@ -220,8 +242,9 @@ class LayeredStore final : public Store {
     layer.read([&](Database& database) {
       found.reset();
       Statement rows(database, sql.c_str());
+      rows.allow_bytes(kLookUpBytes);
       for (llvm::StringRef value : values) rows.bind_text(value);
-      each_binary(layer, rows, [&](Binary& binary, int64_t) {
+      each_binary(layer, rows, Unpack::kAll, [&](Binary& binary, int64_t) {
         found = std::move(binary);
         return false;
       });
@@ -230,8 +253,61 @@ class LayeredStore final : public Store {
     return found;
   }
 
+  // The best record of one layer: ranked by the small columns that decide, then read whole and checked, from
+  // the best on.
+  std::optional<Record> best_record(Layer& layer, llvm::StringRef problem, llvm::StringRef arch,
+                                    const DeviceQuery& query) {
+    struct Row {
+      Record decides;
+      int64_t id, evidence_bytes;
+    };
+    std::optional<Record> best;
+    layer.read([&](Database& database) {
+      best.reset();
+      std::vector<Row> list;
+      Statement rows(database,
+                     "SELECT rowid,device,sms,driver,provenance,stored_at,length(evidence) FROM records "
+                     "WHERE problem=? AND arch=? LIMIT ?");
+      rows.allow_bytes(kMostTextBytes);
+      rows.bind_text(problem).bind_text(arch).bind_int(kMostRecords);
+      while (rows.step()) {
+        Row row = {};
+        row.id = rows.integer();
+        row.decides.device = rows.text();
+        row.decides.sms = static_cast<int>(rows.integer());
+        row.decides.driver = rows.text();
+        row.decides.provenance = static_cast<Provenance>(rows.integer());
+        row.decides.stored_at = rows.integer();
+        row.evidence_bytes = rows.integer();
+        list.push_back(std::move(row));
+      }
+      if (!rows.status().ok()) return rows.status();
+      std::stable_sort(list.begin(), list.end(),
+                       [&](const Row& a, const Row& b) { return is_better(a.decides, b.decides, query); });
+      int64_t left = kLookUpBytes;
+      const std::string sql = select(kRecordColumns, "records", " WHERE rowid=?");
+      for (const Row& row : list) {
+        // A text packs to less than its size and 1 KB.
+        if (row.evidence_bytes > kMostTextBytes + 1024 || (left -= row.evidence_bytes) < 0) continue;
+        Statement one(database, sql.c_str());
+        one.allow_bytes(2 * kMostTextBytes);
+        one.bind_int(row.id);
+        Record record;
+        std::string name;
+        if (!one.step()) return one.status();
+        if (read_record(one, Unpack::kAll, false, record, name) == RowState::kGood) {
+          best = std::move(record);
+          break;
+        }
+        say_damaged(layer, name);
+      }
+      return SqlStatus{};
+    });
+    return best;
+  }
+
   std::vector<Record> records(Layer& layer, const char* table, const char* where,
-                              std::initializer_list<llvm::StringRef> values) {
+                              std::initializer_list<llvm::StringRef> values, Unpack what) {
     const bool samples = table == std::string("samples");
     std::vector<Record> list;
     const std::string sql = select(kRecordColumns, table, where);
@@ -241,17 +317,21 @@ class LayeredStore final : public Store {
       for (llvm::StringRef value : values) rows.bind_text(value);
       Record record;
       std::string name;
-      while (rows.step()) {
-        if (read_record(rows, samples, record, name) == RowState::kGood)
+      int64_t unpacked = 0;
+      while (unpacked < kLookUpBytes && rows.step()) {
+        if (read_record(rows, what, samples, record, name) == RowState::kGood) {
+          unpacked += static_cast<int64_t>(record.evidence.size());
           list.push_back(std::move(record));
-        else
+        } else {
           say_damaged(layer, name);
+        }
       }
       return rows.status();
     });
     return list;
   }
 
+  Patience patience_;
   Log log_;
   std::vector<std::unique_ptr<Layer>> layers_;
 };

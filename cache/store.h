@@ -96,7 +96,8 @@ class Store {
     std::vector<std::string> layers;
     // The first one is the user layer, which puts go to; every other one is only read.
     bool read_only = false;
-    int busy_ms = 5000;  // the longest wait of one operation for other processes, milliseconds
+    int busy_ms =
+        5000;  // the longest wait for other processes, milliseconds: of a plan's operations together
     std::function<void(const std::string&)>
         log;  // one line per problem; default: stderr when TRIGEN_LOG is set
   };
@@ -121,7 +122,10 @@ class Store {
   // measured record removes the predicted ones of its device and of no device; a predicted one is dropped
   // (success) where a measured one of the same device exists.
   virtual llvm::Error put_record(const Record& record) = 0;
+  // Without their evidence.
   virtual std::vector<FoundRecord> list_records() = 0;
+  // "" when the row is gone, damaged, or its evidence is none that a put would take.
+  virtual std::string find_evidence(const FoundRecord& record) = 0;
 
   // Samples of an unfinished tune, so that it can resume: opaque JSON per (problem, arch, device, candidate).
   virtual llvm::Error put_sample(const Record& sample) = 0;

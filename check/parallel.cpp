@@ -6,13 +6,13 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/paths.h"
+
 namespace trigen {
 
 int threads() {
-  if (const char* text = std::getenv("TRIGEN_THREADS")) {
-    const int wanted = std::atoi(text);
-    if (wanted > 0) return std::min(wanted, 256);
-  }
+  if (const int wanted = std::atoi(environment("TRIGEN_THREADS").c_str()); wanted > 0)
+    return std::min(wanted, 256);
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 

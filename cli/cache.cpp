@@ -1,4 +1,5 @@
 // trigen cache: what the cache files hold.
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include "cli/problem_options.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
+#include "generator/names.h"
 #include "llvm/Support/Endian.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
@@ -40,6 +42,60 @@ std::string when(int64_t seconds) {
   char text[32];
   std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &utc);
   return text;
+}
+
+// Evidence is whatever somebody's file holds: nothing of it is taken for granted, and brackets in brackets,
+// for each of which the JSON library calls itself once more, are counted first. Null when it is not readable.
+json parse_evidence(llvm::StringRef text) {
+  constexpr int kDeepest = 32;  // trigen writes 4
+  int depth = 0;
+  bool quoted = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (quoted && c == '\\') ++at;
+    if (c == '"') quoted = !quoted;
+    if (quoted) continue;
+    depth += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
+    if (depth > kDeepest) return {};
+  }
+  json value = json::parse(text.begin(), text.end(), nullptr, false);
+  return value.is_object() ? value : json();
+}
+
+std::string text_of(const json& row, const char* key) {
+  const auto found = row.find(key);
+  return found != row.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+// The number, or the median of the numbers; -1 when there is none.
+double number_of(const json& row, const char* key) {
+  const auto found = row.find(key);
+  if (found == row.end()) return -1;
+  if (found->is_number()) return found->get<double>();
+  std::vector<double> values;
+  if (found->is_array())
+    for (const json& each : *found)
+      if (each.is_number()) values.push_back(each.get<double>());
+  std::sort(values.begin(), values.end());
+  return values.empty() ? -1 : values[values.size() / 2];
+}
+
+// What a tune tried; "" when the evidence has no such list.
+std::string candidates_of(const json& evidence) {
+  const auto list = evidence.find("candidates");
+  if (list == evidence.end() || !list->is_array()) return {};
+  Table table({"  tried", "outcome", ">time", ">error", "note"});
+  for (const json& row : *list) {
+    if (!row.is_object()) continue;
+    double us = number_of(row, "finals_us");
+    if (us < 0) us = number_of(row, "quick_us");
+    const double predicted = std::max(number_of(row, "predicted_us"), 0.0), error = number_of(row, "error");
+    const std::string note = text_of(row, "note");
+    table.add({"  " + text_of(row, "candidate"), text_of(row, "outcome"),
+               us >= 0 ? format_seconds(us * 1e-6) : format_seconds(predicted * 1e-6) + " (model)",
+               error >= 0 ? format("%.1e", error) : "-", note.substr(0, note.find('\n'))});
+  }
+  return table.text();
 }
 
 const char* name_of(Provenance provenance) {
@@ -85,7 +141,7 @@ int list_all(const TargetOptions& where, bool binaries, bool as_json) {
                                 {"stored_at", r.record.stored_at},
                                 {"layer", r.layer}});
     }
-    std::printf("%s\n", out.dump(2, ' ', false, json::error_handler_t::replace).c_str());
+    std::printf("%s\n", out.dump(2, ' ', true, json::error_handler_t::replace).c_str());
     return health(layers);
   }
   Table files({"cache file", "role", ">records", ">binaries", ">size", "state"});
@@ -133,7 +189,8 @@ int show(const ProblemOptions& problems, const TargetOptions& where, bool as_jso
   for (const FoundRecord& r : store->list_records()) {
     if (r.record.problem != text || (*target != nullptr && r.record.arch != (*target)->name)) continue;
     ++found;
-    const json evidence = json::parse(r.record.evidence, nullptr, false);
+    const std::string evidence_text = store->find_evidence(r);
+    const json evidence = parse_evidence(evidence_text);
     if (as_json) {
       out.push_back({{"problem", r.record.problem},
                      {"arch", r.record.arch},
@@ -148,23 +205,23 @@ int show(const ProblemOptions& problems, const TargetOptions& where, bool as_jso
                      {"error", r.record.error},
                      {"stored_at", r.record.stored_at},
                      {"layer", r.layer},
-                     {"evidence", evidence.is_discarded() ? json() : evidence}});
+                     {"evidence", evidence}});
       continue;
     }
     const auto binary = store->find_binary(r.record.binary);
     std::printf("%s\n", r.record.problem.c_str());
-    std::printf("  target      %s\n", r.record.arch.c_str());
+    std::printf("  target      %s\n", printable(r.record.arch).c_str());
     if (r.record.device.empty()) {
       std::printf("  device      none: predicted by the model\n");
     } else {
-      std::printf("  device      %s, %d multiprocessors, driver %s\n", r.record.device.c_str(), r.record.sms,
-                  r.record.driver.c_str());
+      std::printf("  device      %s, %d multiprocessors, driver %s\n", printable(r.record.device).c_str(),
+                  r.record.sms, printable(r.record.driver).c_str());
     }
-    std::printf("  choice      %s\n", r.record.candidate.c_str());
+    std::printf("  choice      %s\n", printable(r.record.candidate).c_str());
     std::printf("  time        %s, %s\n", format_seconds(r.record.median_us * 1e-6).c_str(),
                 name_of(r.record.provenance));
     if (r.record.error > 0) std::printf("  error       %.2e\n", r.record.error);
-    std::printf("  compiler    %s\n", r.record.binary.compiler.c_str());
+    std::printf("  compiler    %s\n", printable(r.record.binary.compiler).c_str());
     if (binary) {
       std::printf("  binary      %s: %s of machine code, %d registers, %d B spilled\n",
                   binary->key.digest().substr(0, 12).c_str(),
@@ -174,30 +231,14 @@ int show(const ProblemOptions& problems, const TargetOptions& where, bool as_jso
     } else {
       std::printf("  binary      not in the cache (damaged or never stored); `trigen tune` makes it again\n");
     }
-    std::printf("  stored      %s in %s\n", when(r.record.stored_at).c_str(), r.layer.c_str());
-    if (evidence.is_object() && evidence.contains("candidates")) {
-      Table table({"  tried", "outcome", ">time", ">error", "note"});
-      for (const json& row : evidence["candidates"]) {
-        auto median = [&](const char* key) {
-          if (!row.contains(key) || !row[key].is_array() || row[key].empty()) return -1.0;
-          std::vector<double> values = row[key].get<std::vector<double>>();
-          std::sort(values.begin(), values.end());
-          return values[values.size() / 2];
-        };
-        double us = median("finals_us");
-        if (us < 0) us = median("quick_us");
-        const std::string note = row.value("note", "");
-        table.add({"  " + row.value("candidate", ""), row.value("outcome", ""),
-                   us >= 0 ? format_seconds(us * 1e-6)
-                           : format_seconds(row.value("predicted_us", 0.0) * 1e-6) + " (model)",
-                   row.contains("error") ? format("%.1e", row.value("error", 0.0)) : "-",
-                   note.substr(0, note.find('\n'))});
-      }
-      table.print();
-    }
+    std::printf("  stored      %s in %s\n", when(r.record.stored_at).c_str(), printable(r.layer).c_str());
+    if (evidence.is_object())
+      std::fputs(candidates_of(evidence).c_str(), stdout);
+    else
+      std::printf("  evidence    is not readable; `trigen tune --force` makes it again\n");
     std::printf("\n");
   }
-  if (as_json) std::printf("%s\n", out.dump(2, ' ', false, json::error_handler_t::replace).c_str());
+  if (as_json) std::printf("%s\n", out.dump(2, ' ', true, json::error_handler_t::replace).c_str());
   const int state = health(store->layers());
   if (found == 0 && !as_json) {
     remark("no record of " + text + (*target != nullptr ? " for " + (*target)->name.str() : "") +
@@ -210,7 +251,7 @@ int show(const ProblemOptions& problems, const TargetOptions& where, bool as_jso
 int verify_all(const TargetOptions& where) {
   auto store = where.open_store(true);
   const auto damage = store->verify();
-  for (const std::string& line : damage) std::printf("%s\n", line.c_str());
+  for (const std::string& line : damage) std::printf("%s\n", printable(line).c_str());
   if (damage.empty()) std::printf("every row of every cache file has its digest\n");
   return damage.empty() ? kDone : kFailure;
 }

@@ -3,6 +3,8 @@
 #include <csignal>
 #include <cstdio>
 
+#include "generator/names.h"
+
 namespace trigen::cli {
 namespace {
 
@@ -15,7 +17,7 @@ extern "C" void on_interrupt(int) { interrupted.store(true); }
 int report(llvm::Error error) {
   const ErrorText text = take_error(std::move(error));
   std::fflush(stdout);
-  std::fprintf(stderr, "trigen: error: %s\n", text.message.c_str());
+  std::fprintf(stderr, "trigen: error: %s\n", printable(text.message, /*lines=*/true).c_str());
   return text.kind == ErrorKind::kBadRequest   ? kBadRequest
          : text.kind == ErrorKind::kNoCompiler ? kNoCompiler
                                                : kFailure;
@@ -23,7 +25,7 @@ int report(llvm::Error error) {
 
 void remark(const std::string& text) {
   std::fflush(stdout);
-  std::fprintf(stderr, "trigen: %s\n", text.c_str());
+  std::fprintf(stderr, "trigen: %s\n", printable(text, /*lines=*/true).c_str());
 }
 
 const std::atomic<bool>& catch_interrupts() {

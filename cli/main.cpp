@@ -1,9 +1,12 @@
 // The trigen program.
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
 
 #include "cli/command.h"
+#include "generator/names.h"
 
 namespace {
 
@@ -12,6 +15,7 @@ int run(int argc, char** argv) {
   CLI::App app{"trigen: generates, tunes and runs triangular convolutions on NVIDIA GPUs"};
   app.name("trigen");
   app.require_subcommand(1);
+  app.set_version_flag("--version", "trigen " TRIGEN_VERSION_TEXT);
   app.footer(
       "Problems are text: forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0. `trigen COMMAND --help` has "
       "the "
@@ -36,7 +40,8 @@ int run(int argc, char** argv) {
       known += (known.empty() ? "" : ", ") + sub->get_name();
     }
     if (!found) {
-      std::fprintf(stderr, "trigen: error: unknown command '%s'; allowed are %s\n", argv[1], known.c_str());
+      std::fprintf(stderr, "trigen: error: unknown command %s; allowed are %s\n",
+                   trigen::quoted(argv[1]).c_str(), known.c_str());
       return kBadRequest;
     }
   }
@@ -46,8 +51,11 @@ int run(int argc, char** argv) {
     return app.exit(help);
   } catch (const CLI::CallForAllHelp& help) {
     return app.exit(help);
+  } catch (const CLI::CallForVersion& version) {
+    return app.exit(version);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "trigen: error: %s; `trigen --help` lists what is allowed\n", error.what());
+    std::fprintf(stderr, "trigen: error: %s; `trigen --help` lists what is allowed\n",
+                 trigen::printable(error.what(), /*lines=*/true).c_str());
     return kBadRequest;
   }
   for (const Command& command : commands) {
@@ -60,7 +68,12 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return run(argc, argv);
+    const int code = run(argc, argv);
+    // A full disk or a closed pipe: what was asked for is not there, whatever the command thinks.
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    std::fprintf(stderr, "trigen: error: standard output could not be written (%s); its text is cut\n",
+                 std::strerror(errno));
+    return code == trigen::cli::kDone ? trigen::cli::kFailure : code;
   } catch (const std::exception& error) {  // out of memory, or a defect
     std::fprintf(stderr, "trigen: error: %s\n", error.what());
   } catch (...) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "generator/names.h"
+
 namespace trigen::cli {
 
 Table::Table(std::vector<std::string> headings) {
@@ -15,6 +17,8 @@ Table::Table(std::vector<std::string> headings) {
 
 void Table::add(std::vector<std::string> cells) {
   cells.resize(headings_.size());
+  // Cells come from cache files and the environment: what a terminal would obey is shown instead.
+  for (std::string& cell : cells) cell = printable(cell);
   rows_.push_back(std::move(cells));
 }
 

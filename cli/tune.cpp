@@ -22,7 +22,7 @@
 namespace trigen::cli {
 namespace {
 
-std::string percent(double share) { return share > 0 ? format("%.0f %%", 100 * share) : "-"; }
+std::string percent_or_dash(double share) { return share > 0 ? format("%.0f %%", 100 * share) : "-"; }
 
 struct Tune {
   ProblemOptions problems;
@@ -67,7 +67,7 @@ struct Tune {
       if (!r.complete) provenance += ", interrupted";
       table.add({r.problem, r.target, r.chosen, format_seconds(r.seconds),
                  measured && !r.kept ? format_seconds(r.lower_s) + " - " + format_seconds(r.upper_s) : "-",
-                 provenance, percent(r.share_of_ceiling()),
+                 provenance, percent_or_dash(r.share_of_ceiling()),
                  r.tolerance > 0 || r.error > 0 ? format("%.1e", r.error) : "-"});
     }
     table.print();
@@ -126,7 +126,7 @@ struct Tune {
       const Summary summary = summarize(regrets);
       table.add(
           {recording.problem + " " + recording.target + (recording.exhaustive() ? "" : ", not exhaustive"),
-           std::to_string(recording.rows.size()), std::to_string(last.tried), percent(last.share),
+           std::to_string(recording.rows.size()), std::to_string(last.tried), percent_or_dash(last.share),
            format("%.1f %%", 100 * summary.maximum), format("%.1f %%", 100 * summary.median),
            std::to_string(choices.size()), last.reason});
     }
@@ -227,6 +227,10 @@ struct Tune {
                     (*target)->name.data(), how.c_str()));
     }
 
+    // What cannot be stored is better known before hours of measuring than after them.
+    for (const LayerInfo& layer : store->layers())
+      if (layer.user_layer && !layer.problem.empty())
+        remark("warning: no choice can be stored: " + layer.problem);
     const std::vector<std::string> roles = roles_of(*list);
     std::unique_ptr<BuildAhead> ahead;
     if (sample > 0 && device != nullptr && !device->info().emulated)

@@ -1,12 +1,29 @@
 #include "emulator/driver.h"
 
+#include <pthread.h>
+
+#include <new>
+
 namespace trigen::emulator {
 
 using namespace cuda;
 
+namespace {
+
+// A child of fork() has no other thread: a lock that one of them held would never be given back. trigen makes
+// no plan across a fork (cache/fork.h), so what such a thread did was a copy or a launch, which is not in the
+// child; its counts may be.
+void after_fork_in_child() { new (&driver().mutex) std::recursive_mutex; }
+
+}  // namespace
+
 Driver& driver() {
-  static Driver* state =
-      new Driver;  // lives as long as the process: other libraries' destructors may still call in
+  // Lives as long as the process: other libraries' destructors may still call in.
+  static Driver* const state = [] {
+    auto* const made = new Driver;
+    ::pthread_atfork(nullptr, nullptr, after_fork_in_child);
+    return made;
+  }();
   return *state;
 }
 

@@ -85,7 +85,7 @@ Options options_from_environment() {
     std::string name = "TRIGEN_EMULATED_";
     for (const char* c = key; *c != 0; ++c)
       name += static_cast<char>(std::toupper(static_cast<unsigned char>(*c)));
-    const char* value = std::getenv(name.c_str());
+    const char* value = ::secure_getenv(name.c_str());
     if (value == nullptr || *value == 0) continue;
     std::string error = apply_one(key, value, &options);
     if (!error.empty())

@@ -4,6 +4,7 @@
 
 #include "generator/error.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/ConvertUTF.h"
 
 namespace trigen {
 
@@ -18,6 +19,23 @@ std::string quoted(llvm::StringRef token) {
   }
   if (token.size() > kShown) out += "...";
   return out + "'";
+}
+
+std::string printable(llvm::StringRef text, bool lines) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const size_t length = std::min<size_t>(llvm::getNumBytesForUTF8(byte), text.size() - at);
+    const auto* const start = reinterpret_cast<const llvm::UTF8*>(text.data() + at);
+    // U+0080 to U+009F, the second set of control characters, are C2 80 to C2 9F.
+    const bool plain = length == 1 ? llvm::isPrint(text[at]) || (lines && (byte == '\n' || byte == '\t'))
+                                   : llvm::isLegalUTF8Sequence(start, start + length) &&
+                                         !(byte == 0xC2 && static_cast<unsigned char>(text[at + 1]) < 0xA0);
+    const llvm::StringRef part = text.substr(at, plain ? length : 1);
+    out += plain ? part.str() : "\\x" + llvm::toHex(part, /*LowerCase=*/true);
+    at += part.size();
+  }
+  return out;
 }
 
 std::string did_you_mean(llvm::StringRef token, llvm::ArrayRef<llvm::StringRef> names) {

@@ -12,6 +12,7 @@
 #include "check/parallel.h"
 #include "check/text.h"
 #include "runtime/nvrtc.h"
+#include "runtime/paths.h"
 
 namespace trigen {
 namespace {
@@ -35,7 +36,7 @@ std::string folder_of(const std::string& path) {
 // Files that may be cuBLAS, newest major first within a folder.
 std::vector<std::string> places() {
   std::vector<std::string> out;
-  if (const char* named = std::getenv("TRIGEN_CUBLAS"); named != nullptr && *named != '\0') return {named};
+  if (const std::string named = environment("TRIGEN_CUBLAS"); !named.empty()) return {named};
   std::set<std::string> folders;
   auto add_folder = [&](const std::string& folder) {
     if (!folders.insert(folder).second) return;
@@ -45,6 +46,7 @@ std::vector<std::string> places() {
     NvrtcSearch search;
     search.use_environment = environment;
     for (const NvrtcFile& file : find_nvrtc(search)) {
+      if (!file.distrust.empty()) continue;
       const std::string folder = folder_of(file.path);
       add_folder(folder);
       add_folder(folder +
@@ -63,7 +65,14 @@ llvm::Expected<const CublasLibrary*> CublasLibrary::load() {
   const std::lock_guard<std::mutex> lock(mutex);
   if (loaded != nullptr) return loaded;
   std::string tried;
+  const bool named = !environment("TRIGEN_CUBLAS").empty();
   for (const std::string& path : places()) {
+    if (const std::string real = real_path(path); !named && path[0] == '/' && !real.empty()) {
+      if (const std::string reason = distrust_of_search(real); !reason.empty()) {
+        tried += "\n  " + path + ": not taken, " + reason;
+        continue;
+      }
+    }
     // libcublas.so names libcublasLt.so by its soname only: open the one beside it first
     const size_t at = path.find("libcublas.so");
     if (at != std::string::npos && path.find('/') != std::string::npos) {
@@ -72,7 +81,7 @@ llvm::Expected<const CublasLibrary*> CublasLibrary::load() {
     }
     void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
-      if (path.find('/') == std::string::npos || std::getenv("TRIGEN_CUBLAS") != nullptr) {
+      if (path.find('/') == std::string::npos || named) {
         const char* why = ::dlerror();
         tried += "\n  " + path + ": " + (why != nullptr ? why : "not found");
       }

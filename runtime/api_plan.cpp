@@ -4,6 +4,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "cache/fork.h"
 #include "runtime/api.h"
 
 using namespace trigen;
@@ -185,6 +186,12 @@ trigen_status trigen_plan_create(trigen_runtime* runtime, const trigen_problem* 
   if (runtime == nullptr)
     return set_error(TRIGEN_BAD_REQUEST, "runtime is null; make one with trigen_runtime_create");
   return guarded([&] {
+    const cache::Call call;
+    if (!call.allowed())
+      return set_error(
+          TRIGEN_BAD_REQUEST,
+          "this process was forked while another thread was making a plan, whose locks stay held "
+          "here; fork when no plan is being made, or start the process with exec");
     auto resolved = find_plan(*runtime, problem, device);
     if (!resolved) {
       auto made = make_plan(*runtime, problem, device);

@@ -118,7 +118,7 @@ std::string find_emulator() {
        {library_directory(), program_directory(), library_directory() + "/../lib",
         program_directory() + "/../lib", program_directory() + "/.."}) {
     const std::string path = directory + "/libtrigen_emulator.so";
-    if (path_exists(path)) return real_path(path);
+    if (path_exists(path) && distrust_of_search(real_path(path)).empty()) return real_path(path);
   }
   return "";
 }
@@ -174,6 +174,12 @@ Outcome DriverLoader::load(const std::string& path, const std::string& emulated_
   std::string unusable;  // a file that exists and does not load
   for (const std::string& file : files) {
     finding.tried.push_back(file);
+    if (path.empty() && file[0] == '/' && path_exists(file)) {
+      if (const std::string reason = distrust_of_search(real_path(file)); !reason.empty()) {
+        if (unusable.empty()) unusable = file + " is not taken, " + reason + "; name it in TRIGEN_DRIVER";
+        continue;
+      }
+    }
     // RTLD_GLOBAL would offer its cu* names to everything that is loaded later, the emulated ones too.
     handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle != nullptr) break;

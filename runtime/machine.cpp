@@ -46,12 +46,12 @@ MachineFacts read_machine(llvm::StringRef root) {
   const std::string environment = read_text(base + "/proc/1/environ");
   facts.container =
       path_exists(base + "/.dockerenv") || path_exists(base + "/run/.containerenv") ||
-      path_exists(base + "/.singularity.d") || std::getenv("container") != nullptr ||
-      std::getenv("KUBERNETES_SERVICE_HOST") != nullptr ||
+      path_exists(base + "/.singularity.d") || ::secure_getenv("container") != nullptr ||
+      ::secure_getenv("KUBERNETES_SERVICE_HOST") != nullptr ||
       environment.find("container=") != std::string::npos || groups.find("/docker") != std::string::npos ||
       groups.find("kubepods") != std::string::npos || groups.find("libpod") != std::string::npos;
-  if (const char* visible = std::getenv("NVIDIA_VISIBLE_DEVICES")) facts.visible = visible;
-  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
+  if (const char* visible = ::secure_getenv("NVIDIA_VISIBLE_DEVICES")) facts.visible = visible;
+  if (const char* visible = ::secure_getenv("CUDA_VISIBLE_DEVICES")) {
     facts.cuda_visible = visible;
     facts.cuda_visible_set = true;
   }

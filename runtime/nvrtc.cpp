@@ -78,8 +78,11 @@ struct NvrtcTable {
 
   const Entry& load(const NvrtcFile& file) {
     const std::lock_guard<std::mutex> lock(mutex);
-    auto [found, fresh] = entries.try_emplace(file.path);
-    if (fresh) {
+    // The same file may be named, too, and is trusted then.
+    auto [found, fresh] = entries.try_emplace(file.path + (file.distrust.empty() ? "" : "\n"));
+    if (fresh && !file.distrust.empty()) {
+      found->second.problem = "not taken, " + file.distrust + "; name it in TRIGEN_NVRTC to take it";
+    } else if (fresh) {
       auto nvrtc = open(file);
       if (nvrtc)
         found->second.nvrtc = std::move(*nvrtc);

@@ -15,7 +15,8 @@ struct NvrtcFile {
   std::string path;    // absolute, links resolved (one entry per real file)
   std::string origin;  // why it was looked at: "TRIGEN_NVRTC", "loaded in this process", "beside libtrigen",
                        // "python wheel", ...
-  int major = 0, minor = 0;  // from the file names; minor -1 when they do not say
+  int major = 0, minor = 0;   // from the file names; minor -1 when they do not say
+  std::string distrust = {};  // why it is not opened (somebody else's place), "" when it may be
 };
 
 struct NvrtcSearch {

@@ -39,11 +39,13 @@ std::string join(const std::string& directory, llvm::StringRef name) {
 class Finder {
  public:
   void add_file(const std::string& path, const std::string& origin) {
+    if (!named_ && (path.empty() || path[0] != '/')) return;  // of whatever folder somebody stands in
     const std::string real = real_path(path);
     if (real.empty() || is_directory(real) || !seen_.insert(real).second) return;
     NvrtcFile file;
     file.path = real;
     file.origin = origin;
+    if (!named_) file.distrust = distrust_of_search(real);
     std::tie(file.major, file.minor) = version_after_so(file_name(real));
     // The builtins beside it carry the toolkit's version: libnvrtc.so.12 + libnvrtc-builtins.so.12.9.
     std::pair<int, int> builtins{-1, -1};
@@ -87,11 +89,14 @@ class Finder {
     add_toolkit(folder, origin);
     add_site(folder, origin);
   }
+  // What comes from here on was named by the user or is loaded already: nobody else chose it.
+  void take_as_named(bool named) { named_ = named; }
   std::vector<NvrtcFile> take() { return std::move(files_); }
 
  private:
   std::vector<NvrtcFile> files_;
   std::set<std::string> seen_;
+  bool named_ = false;
 };
 
 // Directories of the loader's configuration, as far as plain lines name them.
@@ -130,6 +135,7 @@ std::vector<NvrtcFile> find_nvrtc(const NvrtcSearch& search) {
     return search.use_environment ? environment(name) : std::string();
   };
   if (const std::string named = variable("TRIGEN_NVRTC"); !named.empty()) {
+    finder.take_as_named(true);
     for (const std::string& path : split_path_list(named))
       if (is_directory(path))
         finder.add_folder(path, "TRIGEN_NVRTC");
@@ -137,7 +143,9 @@ std::vector<NvrtcFile> find_nvrtc(const NvrtcSearch& search) {
         finder.add_file(path, "TRIGEN_NVRTC");
     return finder.take();
   }
+  finder.take_as_named(true);
   if (search.use_process) ::dl_iterate_phdr(visit_object, &finder);
+  finder.take_as_named(false);
   for (const std::string& directory : search.beside) {
     finder.add_folder(directory + "/nvrtc", "beside trigen");
     finder.add_folder(directory + "/../nvrtc", "beside trigen");

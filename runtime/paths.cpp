@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "cache/trust.h"
 #include "llvm/ADT/SmallVector.h"
 
 namespace trigen {
@@ -77,14 +78,8 @@ std::vector<std::string> split_path_list(llvm::StringRef text) {
   return result;
 }
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-bool environment_flag(const char* name) {
-  const std::string value = llvm::StringRef(environment(name)).trim().lower();
-  return value == "1" || value == "true" || value == "yes" || value == "on";
+std::string distrust_of_search(const std::string& path) {
+  return cache::distrust_of_library(path, {library_directory(), program_directory()});
 }
 
 }  // namespace trigen

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/environment.h"
 #include "llvm/ADT/StringRef.h"
 
 namespace trigen {
@@ -21,8 +22,8 @@ const std::string& library_directory();
 const std::string& program_directory();
 // "a:b:c" -> {a, b, c}, without empty parts.
 std::vector<std::string> split_path_list(llvm::StringRef text);
-std::string environment(const char* name);  // "" when unset
-// "1", "true", "yes", "on" (any case).
-bool environment_flag(const char* name);
+// Why a library that was searched for is not to be loaded, "" when it may: it or a folder above it belongs to
+// somebody else, or everybody may write there.
+std::string distrust_of_search(const std::string& path);
 
 }  // namespace trigen

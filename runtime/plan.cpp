@@ -48,6 +48,9 @@ llvm::Expected<std::shared_ptr<const Plan>> Plan::load(Resolution resolution, co
   if (!context) return context.takeError();
   auto executable = Executable::load(device, *context, resolution.candidate, resolution.binary, from);
   if (!executable) return executable.takeError();
+  // The module has them. Plans that differ in the batch size share it, and would keep 200 KB each.
+  for (std::string Binary::*blob : {&Binary::cubin, &Binary::ptx, &Binary::source, &Binary::log})
+    std::string().swap(resolution.binary.*blob);
   std::shared_ptr<Plan> plan(new Plan);
   plan->resolution_ = std::move(resolution);
   plan->executable_ = std::move(*executable);

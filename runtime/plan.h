@@ -52,6 +52,7 @@ class Plan {
                                                         const Device& device, LoadFrom from = LoadFrom::kAuto,
                                                         const PlanOptions& options = {});
   const Problem& problem() const { return resolution_.candidate.problem; }
+  // Its binary has its key and its resources only; cubin, PTX, source and log are dropped once it is loaded.
   const Resolution& resolution() const { return resolution_; }
   const Executable& executable() const { return *executable_; }
   int64_t workspace_bytes() const { return executable_->workspace_bytes(); }

@@ -101,7 +101,8 @@ std::string report_json(const TuneReport& report) {
 
 bool is_complete(const std::string& evidence, size_t candidates) {
   const json value = json::parse(evidence, nullptr, false);
-  if (!value.is_object() || !value.value("complete", false)) return false;
+  const auto complete = value.find("complete");
+  if (!value.is_object() || complete == value.end() || *complete != true) return false;
   const auto considered = value.find("considered");
   return considered != value.end() && considered->is_number_unsigned() &&
          considered->get<size_t>() >= candidates;

@@ -129,6 +129,11 @@ llvm::Error predict_choice(Session& session) {
       if (report.candidates[i].outcome == Outcome::kNotTried) batch.push_back(i);
   }
   if (options.count && good > 1) count_candidates(session, binaries);
+  // The best of those that happened to be ready is no choice: without a record plans take the model's first.
+  if (session.cancelled())
+    return make_error(ErrorKind::kDevice, llvm::Twine("interrupted before the candidates of ") +
+                                              report.problem +
+                                              " were all compiled and counted; no choice was stored");
   // the best rank, a spilling one only when there is nothing else; ties keep the model's first order
   std::optional<size_t> chosen;
   for (const Outcome wanted : {Outcome::kRanked, Outcome::kSpilled}) {

@@ -6,8 +6,11 @@
 #include <thread>
 
 #include <fcntl.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
 
 #include "tests/fault/child.h"
+#include "tests/fault/journal.h"
 #include "tests/unit/cache_testing.h"
 
 namespace trigen {
@@ -69,6 +72,79 @@ TEST(CacheCrash, KilledInThePutLoop) {
   EXPECT_EQ(message(store->put_binary(sample_binary(7))), "");
   EXPECT_THAT(store->verify(), IsEmpty());
   EXPECT_FALSE(fs::exists(path + ".corrupt-1"));
+}
+
+// Killed in a put after its pages reached the file: whoever may not roll back reads what was there before.
+TEST(CacheCrash, ReadersWithoutPermissionSeeBehindADeadWritersJournal) {
+  CacheFolder folder;
+  const std::string path = folder / "cache.db", journal = path + "-journal";
+  const Binary before = sample_binary(1, 60000);
+  for (unsigned n : {1u, 2u}) ASSERT_EQ(message(open_store({path})->put_binary(sample_binary(n, 60000))), "");
+  Child writer([&](const std::function<void()>& say) -> std::string {
+    sqlite3* db = nullptr;
+    sqlite3_open(path.c_str(), &db);
+    // A cache of ten pages: the transaction's pages are written to the file, their old ones to the journal.
+    if (sqlite3_exec(db,
+                     "PRAGMA cache_size=10; BEGIN; UPDATE binaries SET cubin=zeroblob(200000); "
+                     "UPDATE binaries SET ptx=zeroblob(300000); DELETE FROM records",
+                     nullptr, nullptr, nullptr) != SQLITE_OK)
+      return sqlite3_errmsg(db);
+    say();
+    pause();
+    return "";
+  });
+  ASSERT_TRUE(writer.wait_for_word());
+  writer.kill_now();
+  ASSERT_GT(fs::file_size(journal), 512u);
+  const std::string torn = testing::slurp(path), torn_journal = testing::slurp(journal);
+  ASSERT_EQ(chmod(folder.path().c_str(), 0755), 0);
+  for (const std::string& each : {path, journal}) ASSERT_EQ(chmod(each.c_str(), 0644), 0);
+
+  const auto reads = [&](const testing::OpenStore& store) -> std::string {
+    const auto found = store->find_binary(before.key);
+    if (!found || found->cubin != before.cubin) return "missed: " + store.log();
+    if (store->list_binaries().size() != 2 || !store->verify().empty()) return "not whole";
+    for (const LayerInfo& layer : store->layers())
+      if (!layer.problem.empty() && layer.problem.find("read-only") == std::string::npos)
+        return layer.problem;
+    return store.log();
+  };
+  EXPECT_EQ(reads(open_store({path}, 200, /*read_only=*/true)), "");
+  EXPECT_EQ(reads(open_store({folder / "user.db", path}, 200)), "") << "as a second layer";
+  Child other([&](const std::function<void()>&) -> std::string {
+    if (geteuid() == 0 && (setgid(65533) != 0 || setuid(65533) != 0)) return "cannot drop root's uid";
+    return reads(open_store({path}, 200));
+  });
+  if (geteuid() == 0) {
+    EXPECT_EQ(other.join(), "") << "as the user layer of a uid that may only read";
+  }
+  EXPECT_TRUE(testing::slurp(path) == torn && testing::slurp(journal) == torn_journal)
+      << "readers touched it";
+  // Damaged beyond reading: a text of its own, and no rename.
+  testing::spill(journal, torn_journal.substr(0, 20) + std::string(8, '\xff') + torn_journal.substr(28));
+  auto blind = open_store({path}, 200, /*read_only=*/true);
+  EXPECT_FALSE(blind->find_binary(before.key));
+  EXPECT_THAT(blind.log(),
+              ::testing::HasSubstr("has the journal of a writer that died, and cannot be read behind"));
+  // Any other damage: the right bytes or none.
+  uint64_t state = 7;
+  for (int round = 0; round < 60; ++round) {
+    std::string damaged = torn_journal;
+    for (int i = 0; i < 1 + round % 4; ++i) {
+      state = state * 6364136223846793005ull + 1442695040888963407ull;
+      const size_t range = round % 2 == 0 ? 32 : damaged.size();
+      damaged[(state >> 20) % range] = static_cast<char>(state >> 56);
+    }
+    if (round % 5 == 4) damaged.resize((state >> 20) % damaged.size());
+    testing::spill(journal, damaged);
+    const auto found = open_store({path}, 200, /*read_only=*/true)->find_binary(before.key);
+    ASSERT_TRUE(!found || found->cubin == before.cubin) << round;
+  }
+  testing::spill(journal, torn_journal);
+  auto owner = open_store({path}, 200);
+  EXPECT_TRUE(owner->find_binary(before.key)) << "rolls back: " << owner.log();
+  EXPECT_FALSE(fs::exists(journal));
+  EXPECT_THAT(owner->verify(), IsEmpty());
 }
 
 // A process that dies while it makes the file leaves nothing that stops the next one.

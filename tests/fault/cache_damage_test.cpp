@@ -1,10 +1,11 @@
 // Damaged, foreign and newer files: a miss and one line that helps, never a wrong binary, never a crash.
 #include <gmock/gmock.h>
 #include <sqlite3.h>
+#include <sys/resource.h>
 
-#include <fstream>
-#include <iterator>
-
+#include "cache/row.h"
+#include "tests/fault/child.h"
+#include "tests/fault/journal.h"
 #include "tests/unit/cache_testing.h"
 
 namespace trigen {
@@ -22,15 +23,8 @@ using testing::open_store;
 using testing::sample_binary;
 using testing::sample_record;
 using ::testing::SizeIs;
-
-std::string slurp(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-void spill(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-}
+using testing::slurp;
+using testing::spill;
 
 // A cache with three binaries and two records.
 std::string healthy_file(const std::string& path) {
@@ -261,10 +255,77 @@ TEST(CacheDamage, TriggersAndViewsOfAStrangerAreNotRun) {
   healthy_file(path);
   run_sql(path, "CREATE TRIGGER t AFTER INSERT ON binaries BEGIN DELETE FROM records; END");
   auto store = open_store({path});
-  EXPECT_FALSE(store->find_binary(sample_binary(1).key)) << "a schema that is not ours is damage";
-  EXPECT_THAT(store.log(), HasSubstr("its tables are not those of schema 1"));
-  EXPECT_EQ(message(store->put_binary(sample_binary(1))), "");
-  EXPECT_TRUE(fs::exists(path + ".corrupt-1"));
+  const std::string before = slurp(path);
+  EXPECT_FALSE(store->find_binary(sample_binary(1).key)) << "a schema that is not ours is not read";
+  EXPECT_THAT(store.log(), HasSubstr("it holds a trigger 't' that trigen did not make"));
+  EXPECT_THAT(message(store->put_binary(sample_binary(1))), HasSubstr("left alone"));
+  EXPECT_FALSE(fs::exists(path + ".corrupt-1")) << "it may be somebody's work, and nothing is damaged";
+  EXPECT_TRUE(slurp(path) == before);
+}
+
+// What database browsers and administrators do to any SQLite file.
+TEST(CacheDamage, MaintenanceByOtherToolsIsNoDamage) {
+  for (const char* sql :
+       {"VACUUM", "ANALYZE", "REINDEX", "CREATE INDEX by_device ON records(device)",
+        "DROP INDEX binaries_by_source", "PRAGMA auto_vacuum=FULL; VACUUM", "ANALYZE; VACUUM; ANALYZE"}) {
+    CacheFolder folder;
+    const std::string path = folder / "cache.db";
+    healthy_file(path);
+    run_sql(path, sql);
+    auto store = open_store({path});
+    EXPECT_TRUE(store->find_binary(sample_binary(1).key)) << sql;
+    EXPECT_TRUE(store->find_binary_any_compiler("source2", "sm_80")) << sql;
+    EXPECT_EQ(message(store->put_binary(sample_binary(4))), "") << sql;
+    EXPECT_THAT(store->verify(), IsEmpty()) << sql;
+    EXPECT_THAT(*store.lines, IsEmpty()) << sql;
+    EXPECT_FALSE(fs::exists(path + ".corrupt-1")) << sql;
+  }
+}
+
+// Frames of 3 KB that stand for 32 MiB each, in rows whose digests fit.
+TEST(CacheDamage, FramesThatUnpackToMuchCostLittle) {
+  CacheFolder folder;
+  const std::string path = folder / "cache.db";
+  healthy_file(path);
+  Record bomb = sample_record(Provenance::kMeasured, "A100", 108, "580");
+  Binary binary = sample_binary(9);
+  {
+    cache::Database database;
+    ASSERT_TRUE(database.open(path, cache::OpenMode::kReadWrite, 100).ok());
+    bomb.evidence.assign(size_t{32} << 20, ' ');
+    for (int n = 0; n < 12; ++n) {
+      bomb.driver = std::to_string(n);
+      ASSERT_TRUE(cache::put_record_row(database, bomb).ok());
+    }
+    binary.source.assign(size_t{32} << 20, ' ');
+    binary.log = binary.source;
+    ASSERT_TRUE(cache::put_binary_row(database, binary).ok());
+  }
+  EXPECT_LT(fs::file_size(path), 400000u);
+  testing::Child child([&](const std::function<void()>&) -> std::string {
+    // The process's peak begins with this much of its own.
+    rusage before = {}, after = {};
+    getrusage(RUSAGE_SELF, &before);
+    auto store = open_store({path});
+    const auto found = store->find_record(bomb.problem, "sm_80", "A100", 108, "7");
+    if (!found || found->record.driver != "7" || !found->record.evidence.empty()) return "record";
+    if (store->list_records().size() != 13) return "list";
+    if (!store->find_evidence(*found).empty()) return "evidence";
+    const auto kernel = store->find_binary(binary.key);
+    if (!kernel || kernel->cubin != binary.cubin || !kernel->source.empty() || !kernel->log.empty())
+      return "binary";
+    if (store->list_binaries().size() != 4 || !store->verify().empty()) return "verify";
+    getrusage(RUSAGE_SELF, &after);
+    const long grown_kb = after.ru_maxrss - before.ru_maxrss;
+    return grown_kb < 16 << 10 ? store.log() : "grew by " + std::to_string(grown_kb) + " KB";
+  });
+  EXPECT_EQ(child.join(), "");
+  // And none of them is taken.
+  auto store = open_store({path});
+  EXPECT_THAT(message(store->put_record(bomb)), HasSubstr("at most 1048576 B are stored"));
+  binary.source.resize(size_t{2} << 20);
+  binary.log.clear();
+  EXPECT_THAT(message(store->put_binary(binary)), HasSubstr("more than 1048576 B"));
 }
 
 TEST(CacheDamage, WalFileOfAStrangerIsReadAndTurnedBack) {

@@ -123,7 +123,7 @@ TEST(CacheDenied, DefaultLayerOfAnotherUserIsNotTrusted) {
   auto store = open_store({});
   unsetenv("XDG_CACHE_HOME");
   EXPECT_FALSE(store->find_binary(sample_binary(1).key));
-  EXPECT_TRUE(has(store.log(), {path, "it belongs to uid 4242"})) << store.log();
+  EXPECT_TRUE(has(store.log(), {path, "belongs to uid 4242"})) << store.log();
 }
 
 // A mount of this process's own, in a child so that nothing stays behind. "skip" where mounting is not
@@ -142,7 +142,7 @@ std::string on_tmpfs(const std::string& folder, const char* options,
 TEST(CacheDenied, ReadOnlyFileSystem) {
   CacheFolder folder;
   const std::string path = folder / "cache.db";
-  const std::string result = on_tmpfs(folder.path(), "size=4m", [&]() -> std::string {
+  const std::string result = on_tmpfs(folder.path(), "size=4m,mode=0700", [&]() -> std::string {
     if (std::string error = message(open_store({path})->put_binary(sample_binary(1))); !error.empty())
       return error;
     for (bool with_lock_file : {true, false}) {
@@ -221,7 +221,7 @@ std::string fill_until_error(const std::string& path) {
 TEST(CacheDenied, FullDisk) {
   CacheFolder folder;
   const std::string path = folder / "cache.db";
-  const std::string result = on_tmpfs(folder.path(), "size=1m", [&]() -> std::string {
+  const std::string result = on_tmpfs(folder.path(), "size=1m,mode=0700", [&]() -> std::string {
     if (std::string problem = fill_until_error(path); !problem.empty()) return problem;
     // With room again, the next put works.
     if (mount("none", folder.path().c_str(), nullptr, MS_REMOUNT, "size=4m") != 0) return "cannot remount";
@@ -236,7 +236,7 @@ TEST(CacheDenied, FullDisk) {
 TEST(CacheDenied, DiskFullFromTheStart) {
   CacheFolder folder;
   const std::string path = folder / "cache.db";
-  const std::string result = on_tmpfs(folder.path(), "size=160k", [&]() -> std::string {
+  const std::string result = on_tmpfs(folder.path(), "size=160k,mode=0700", [&]() -> std::string {
     const int hog = open((folder / "hog").c_str(), O_WRONLY | O_CREAT, 0600);
     const std::string block(1024, 'x');
     while (write(hog, block.data(), block.size()) > 0) {

@@ -16,6 +16,8 @@
 #include <sstream>
 #include <thread>
 
+#include "cache/store.h"
+#include "generator/problem.h"
 #include "runtime/nvrtc.h"
 
 namespace trigen {
@@ -108,6 +110,7 @@ TEST_F(Program, HelpListsTheCommands) {
         << command;
   }
   EXPECT_THAT(run({"version"}).out, HasSubstr("trigen 0."));
+  EXPECT_EQ(run({"--version"}).out, run({"version"}).out);
 }
 
 struct Bad {
@@ -364,6 +367,52 @@ TEST_F(Program, CorruptCacheIsSaidAndLeftAlone) {
   EXPECT_THAT(tune.out, HasSubstr(":tile="));
   EXPECT_THAT(tune.err, AllOf(HasSubstr("the cache was not written"), HasSubstr("could not be stored")));
   EXPECT_EQ(slurp(cache_), std::string(5000, 'x'));
+}
+
+// Records of a stranger, digests and all.
+TEST_F(Program, HostileRecordsAreShownAndHarmNothing) {
+  const std::string text = "forward,dtype=f16,B=2,H=1,T=64,D=64,K=1,pad=0";
+  Record record;
+  record.arch = "sm_70";
+  record.candidate = "simt:\x1b[2J";
+  const std::string deep(400000, '[');
+  for (
+      const std::string& evidence :
+      {deep, R"({"a":)" + deep + std::string(400000, ']') + "}",
+       std::string(
+           R"({"candidates":[1,{"note":[1],"quick_us":["x",{}],"error":"x","candidate":7,"finals_us":{}}]})"),
+       std::string(R"({"candidates":{"x":1}})"), std::string("[1]"), std::string("\x1b]52;c;x\x07")}) {
+    Store::Options options;
+    options.layers = {cache_};
+    auto store = Store::open(options);
+    record.device = "GPU \x1b]52;c;x\x07";
+    record.evidence = evidence;
+    record.provenance = Provenance::kMeasured;
+    record.binary = {"hash", "sm_70", "nvrtc \x1b[31m", ""};
+    auto parsed = parse_problem(text);
+    ASSERT_TRUE(static_cast<bool>(parsed));
+    record.problem = to_string(*parsed);
+    ASSERT_FALSE(static_cast<bool>(store->put_record(record)));
+    for (const std::vector<std::string>& arguments :
+         std::vector<std::vector<std::string>>{{"cache", "show", text},
+                                               {"cache", "show", "--json", text},
+                                               {"cache", "ls"},
+                                               {"cache", "ls", "--json"}}) {
+      const Finished shown = run(arguments);
+      EXPECT_EQ(shown.code, 0) << shown.err << evidence.substr(0, 80);
+      EXPECT_THAT(shown.out, AllOf(HasSubstr("simt:"), Not(HasSubstr("\x1b"))));
+      EXPECT_THAT(shown.err, Not(HasSubstr("json")));
+    }
+  }
+}
+
+TEST_F(Program, FullStandardOutputIsAFailure) {
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"version"}, {"--help"}, {"cache", "ls", "--json"}, {"emit", kProblem, "--arch", "sm_70"}}) {
+    const Finished full = run(arguments, {}, [] { (void)!std::freopen("/dev/full", "w", stdout); });
+    EXPECT_EQ(full.code, 1) << arguments[0];
+    EXPECT_THAT(full.err, HasSubstr("standard output could not be written (No space left on device)"));
+  }
 }
 
 TEST_F(Program, UnreadableCacheIsSaid) {

@@ -15,6 +15,13 @@ namespace {
 
 using testing::HasSubstr;
 
+TEST(Table, ShowsWhatATerminalWouldObey) {
+  Table table({"device"});
+  table.add({"\x1b]52;c;cm0gLXJm\x07 na\xc3\xafve \xe2\x82\xac\xc2\x9b 2J\xff\n\x7f"});
+  EXPECT_EQ(table.text(),
+            "device\n\\x1b]52;c;cm0gLXJm\\x07 na\xc3\xafve \xe2\x82\xac\\xc2\\x9b 2J\\xff\\x0a\\x7f\n");
+}
+
 TEST(Table, AlignsColumns) {
   Table table({"name", ">us"});
   table.add({"a", "12.5"});

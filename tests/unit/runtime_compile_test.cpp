@@ -264,11 +264,11 @@ TEST(BuildAll, ACancelReachesEveryCandidate) {
 }
 
 TEST(Environment, NoJitWords) {
-  for (const char* word : {"1", "true", "YES", " on "}) {
+  for (const char* word : {"1", "true", "YES", " on ", "2", "maybe"}) {
     const Variable variable("TRIGEN_NO_JIT", word);
     EXPECT_TRUE(no_jit_from_environment()) << word;
   }
-  for (const char* word : {"0", "", "false", "no"}) {
+  for (const char* word : {"0", "", "false", "no", "Off"}) {
     const Variable variable("TRIGEN_NO_JIT", word);
     EXPECT_FALSE(no_jit_from_environment()) << word;
   }

@@ -94,6 +94,49 @@ TEST(FindNvrtc, LooksIntoEnvironments) {
   EXPECT_THAT(paths(find_nvrtc(search)), ElementsAre(in_venv, conda_wheel, conda, user, toolkit, loader));
 }
 
+TEST(FindNvrtc, RelativePlacesAreNotSearched) {
+  Folder folder;
+  folder.write("lib/python3.11/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.99");
+  folder.write("lib64/libnvrtc.so.99");
+  folder.write("python3");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  const Variable named("TRIGEN_NVRTC", nullptr), venv("VIRTUAL_ENV", "."), prefix("CONDA_PREFIX", "."),
+      base("PYTHONUSERBASE", "."), cuda("CUDA_HOME", "."), other("CUDA_PATH", "./"), path("PATH", "."),
+      python("PYTHONPATH", "lib/python3.11/site-packages"), library("LD_LIBRARY_PATH", "lib64");
+  NvrtcSearch search = empty_search();
+  search.use_environment = true;
+  EXPECT_THAT(find_nvrtc(search), IsEmpty());
+  std::filesystem::current_path(before);
+}
+
+TEST(FindNvrtc, PlacesOfOthersAreFoundAndNotTaken) {
+  Folder toolkit;
+  const std::string library = toolkit.write("lib64/libnvrtc.so.99");
+  NvrtcSearch search = empty_search();
+  search.toolkits = {toolkit.path()};
+  const auto distrust = [&] {
+    const auto files = find_nvrtc(search);
+    return files.size() == 1 ? files[0].distrust : "not found";
+  };
+  EXPECT_EQ(distrust(), "");
+  ASSERT_EQ(chmod((toolkit / "lib64").c_str(), 0777), 0);
+  EXPECT_THAT(distrust(), HasSubstr("everybody may write to '" + (toolkit / "lib64") + "' (mode 0777)"));
+  EXPECT_THAT(error_of(Nvrtc::load(find_nvrtc(search)[0])),
+              AllOf(HasSubstr("not taken"), HasSubstr("name it in TRIGEN_NVRTC")));
+  const Variable named("TRIGEN_NVRTC", library);
+  search.use_environment = true;
+  EXPECT_EQ(distrust(), "") << "a named one is the user's choice";
+  search.use_environment = false;
+  ASSERT_EQ(chmod((toolkit / "lib64").c_str(), 0755), 0);
+  if (geteuid() != 0) return;
+  ASSERT_EQ(chown(library.c_str(), 4242, 4242), 0);
+  EXPECT_THAT(distrust(), HasSubstr("libnvrtc.so.99' belongs to uid 4242"));
+  ASSERT_EQ(chown(library.c_str(), 0, 0), 0);
+  ASSERT_EQ(chown(toolkit.path().c_str(), 4242, 4242), 0);
+  EXPECT_THAT(distrust(), HasSubstr("' belongs to uid 4242"));
+}
+
 TEST(FindNvrtc, TrigenNvrtcExcludesAllOthers) {
   Folder folder;
   const std::string named = folder.write("mine/libnvrtc.so.12");

@@ -29,7 +29,9 @@
  *
  * Environment: TRIGEN_CACHE (cache file), TRIGEN_NO_JIT=1 (never compile), TRIGEN_NVRTC (compiler library),
  * TRIGEN_DRIVER (driver library), TRIGEN_TARGET (target to make plans for), TRIGEN_LOG=1 (cache problems to
- * stderr), CUDA_LAUNCH_BLOCKING=1 (wait after each run). Read when a runtime is created.
+ * stderr), TRIGEN_TRUSTED_FOLDERS (folders whose caches are used although others may write there, see
+ * docs/cache-format.md), CUDA_LAUNCH_BLOCKING=1 (wait after each run). Read when a runtime is created; not at
+ * all in programs with privileges that their caller lacks.
  */
 #ifndef TRIGEN_TRIGEN_H
 #define TRIGEN_TRIGEN_H

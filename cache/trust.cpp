@@ -1,0 +1,160 @@
+#include "cache/trust.h"
+
+#include <grp.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <vector>
+
+#include "cache/environment.h"
+#include "cache/filesystem.h"
+
+namespace trigen::cache {
+namespace {
+
+// A user namespace shows the files of every id that it does not map as the overflow id's
+// (user_namespaces(7)): root's, where a container maps its user alone (Apptainer).
+bool is_hidden(uid_t uid) {
+  constexpr uid_t kOverflow = 65534;  // /proc/sys/kernel/overflowuid, changed by nobody
+  if (uid != kOverflow) return false;
+  std::FILE* const map = std::fopen("/proc/self/uid_map", "re");
+  if (map == nullptr) return false;
+  unsigned long inside = 0, outside = 0, count = 0;
+  bool mapped = false;
+  while (std::fscanf(map, "%lu %lu %lu", &inside, &outside, &count) == 3)
+    mapped = mapped || (kOverflow >= inside && kOverflow - inside < count);
+  std::fclose(map);
+  return !mapped;
+}
+
+bool is_ours(uid_t uid) { return uid == 0 || uid == ::geteuid(); }
+
+// Root's group counts as root. A user-private group (named as its user and without other members) counts as
+// its user: distributions that make such groups let umask 002 write folders of mode 0775.
+bool is_own_group(gid_t gid) {
+  if (gid == 0) return true;
+  std::vector<char> user_text(16 << 10), group_text(64 << 10);
+  passwd user = {};
+  passwd* found_user = nullptr;
+  if (::getpwuid_r(::geteuid(), &user, user_text.data(), user_text.size(), &found_user) != 0 ||
+      found_user == nullptr || user.pw_gid != gid)
+    return false;
+  group entry = {};
+  group* found = nullptr;
+  if (::getgrgid_r(gid, &entry, group_text.data(), group_text.size(), &found) != 0 || found == nullptr)
+    return false;
+  if (std::strcmp(entry.gr_name, user.pw_name) != 0) return false;
+  for (char** member = entry.gr_mem; *member != nullptr; ++member)
+    if (std::strcmp(*member, user.pw_name) != 0) return false;
+  return true;
+}
+
+std::string mode_text(mode_t mode) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%04o", static_cast<unsigned>(mode) & 07777u);
+  return text;
+}
+
+// `path` (may be null) for access control lists, whose mask the group's bits show.
+std::string writers_besides_us(const struct stat& facts, const char* path) {
+  if ((facts.st_mode & S_IWOTH) != 0) return "everybody";
+  if ((facts.st_mode & S_IWGRP) == 0) return {};
+  if (!is_own_group(facts.st_gid)) return "group " + std::to_string(facts.st_gid);
+  if (path != nullptr && ::lgetxattr(path, "system.posix_acl_access", nullptr, 0) > 0)
+    return "others by its access control list";
+  return {};
+}
+
+std::string judge_folder(const std::string& path, bool own, FilePart part) {
+  struct stat facts = {};
+  if (::lstat(path.c_str(), &facts) != 0) return {};  // no way in: whatever comes next fails, too
+  const std::string name = "folder '" + path + "' ";
+  if (!is_ours(facts.st_uid) && !((!own || part == FilePart::kShipped) && is_hidden(facts.st_uid)))
+    return name + "belongs to uid " + std::to_string(facts.st_uid);
+  if (!own && (facts.st_mode & S_ISVTX) != 0) return {};
+  if (const std::string writers = writers_besides_us(facts, path.c_str()); !writers.empty())
+    return name + "may be written by " + writers + " (mode " + mode_text(facts.st_mode) + ")";
+  return {};
+}
+
+bool named_as_trusted(const std::string& folder) {
+  const std::string list = environment(kTrustedFolders);
+  for (size_t at = 0; at < list.size();) {
+    const size_t end = std::min(list.find(':', at), list.size());
+    char real[PATH_MAX];
+    if (list[at] == '/' && ::realpath(list.substr(at, end - at).c_str(), real) != nullptr && folder == real)
+      return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string distrust_of_file(const struct stat& file, FilePart part) {
+  if (!S_ISREG(file.st_mode)) return "is not a regular file";
+  if (!is_ours(file.st_uid) && !(part == FilePart::kShipped && is_hidden(file.st_uid)))
+    return "belongs to uid " + std::to_string(file.st_uid);
+  if (const std::string writers = writers_besides_us(file, nullptr); !writers.empty())
+    return writers + " may write to it (mode " + mode_text(file.st_mode) + ")";
+  if (part == FilePart::kBeside && file.st_nlink > 1) return "has another name, too (a hard link)";
+  return {};
+}
+
+std::string distrust_of_journal(int descriptor) {
+  // SQLite file format, section 3: a journal that ends in this is one of several files' transaction.
+  constexpr unsigned char kMagic[] = {0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7};
+  struct stat facts = {};
+  unsigned char end[sizeof kMagic] = {};
+  if (::fstat(descriptor, &facts) != 0 || facts.st_size < 16) return {};
+  if (::pread(descriptor, end, sizeof end, facts.st_size - static_cast<off_t>(sizeof end)) != sizeof end)
+    return "cannot be read to its end";
+  return std::memcmp(end, kMagic, sizeof end) == 0
+             ? "names a super-journal, which trigen never writes and SQLite would delete"
+             : "";
+}
+
+std::string distrust_of_folder(const std::string& folder, FilePart part) {
+  std::string at = existing_folder(folder);
+  char real[PATH_MAX];
+  if (::realpath(at.c_str(), real) == nullptr) return {};
+  if (at != real) return "folder '" + at + "' has become a link";
+  for (bool own = at == folder;; own = false) {
+    if (named_as_trusted(at)) return {};
+    if (std::string reason = judge_folder(at, own, part); !reason.empty()) return reason;
+    if (at.size() <= 1) return {};
+    at = folder_of(at);
+  }
+}
+
+std::string distrust_of_library(const std::string& path, llvm::ArrayRef<std::string> code) {
+  if (path.empty() || path[0] != '/') return "'" + path + "' is not an absolute path";
+  std::set<std::string> above_code;
+  std::set<uid_t> owners;
+  for (const std::string& folder : code)
+    for (std::string at = folder; at.size() > 1 && above_code.insert(at).second; at = folder_of(at)) {
+      struct stat facts = {};
+      if (::lstat(at.c_str(), &facts) == 0) owners.insert(facts.st_uid);
+    }
+  const std::string own_folder = folder_of(path);
+  for (std::string at = path;; at = folder_of(at)) {
+    struct stat facts = {};
+    if (above_code.count(at) != 0) return {};
+    if (::lstat(at.c_str(), &facts) != 0) return "'" + at + "' cannot be looked at";
+    if (!is_ours(facts.st_uid) && !is_hidden(facts.st_uid) && owners.count(facts.st_uid) == 0)
+      return "'" + at + "' belongs to uid " + std::to_string(facts.st_uid);
+    const bool sticky_above = at.size() < own_folder.size() && (facts.st_mode & S_ISVTX) != 0;
+    if ((facts.st_mode & S_IWOTH) != 0 && !S_ISLNK(facts.st_mode) && !sticky_above)
+      return "everybody may write to '" + at + "' (mode " + mode_text(facts.st_mode) + ")";
+    if (at.size() <= 1) return {};
+  }
+}
+
+}  // namespace trigen::cache

@@ -1,0 +1,38 @@
+// Who may have put a file here. SQLite believes what lies beside a database: a journal is written back into
+// it and the file that it names as its super-journal is deleted, so whoever may make files in a layer's
+// folder owns the layer and the user's files. Every reason is "" for "trusted", else words that follow a
+// path.
+#pragma once
+
+#include <string>
+
+#include "llvm/ADT/ArrayRef.h"
+
+struct stat;
+
+namespace trigen::cache {
+
+// Folders (separated by ':') that the user trusts although others may write to them; nothing above them is
+// looked at. For volumes of containers, which are often of mode 0777.
+constexpr char kTrustedFolders[] = "TRIGEN_TRUSTED_FOLDERS";
+
+enum class FilePart {
+  kLayer,    // a cache file
+  kShipped,  // a cache file that is only read and has no journal
+  kBeside,   // its journal, write-ahead log or shared memory: one link, never of an unknown owner
+};
+std::string distrust_of_file(const struct stat& file, FilePart part);
+// A journal that names a super-journal, which trigen never writes: SQLite would delete that file.
+std::string distrust_of_journal(int descriptor);
+
+// "folder '/tmp' may be written by everybody (mode 1777)". The folder itself must be the user's or root's and
+// writable by nobody else; one above it may be sticky, because there nobody can move another's folder away.
+// A folder that is not there yet is judged by those above it.
+std::string distrust_of_folder(const std::string& folder, FilePart part);
+
+// For libraries that are searched for, not named: the file and the folders above it must belong to the user
+// or root and not be writable by everybody. Folders above `code` (those of the running program and library)
+// and their owners are trusted, because who may write there has this process already.
+std::string distrust_of_library(const std::string& path, llvm::ArrayRef<std::string> code);
+
+}  // namespace trigen::cache
