@@ -6,6 +6,7 @@
 #include "generator/cost/cost.h"
 #include "generator/problem_lists.h"
 #include "runtime/compile.h"
+#include "tests/thorough.h"
 
 namespace trigen {
 namespace {
@@ -131,7 +132,8 @@ TEST_P(FamilyOnTarget, Compiles) {
     const auto configs = family->configs(problem, *target);
     if (c.generic ? !generic : !generic && configs.empty())
       continue;  // a problem that this family does not take here, or only without a generic kernel
-    if (index++ % shares(*family) != share % shares(*family)) continue;
+    const int turn = index++;
+    if (turn % shares(*family) != share % shares(*family) || !takes(turn / shares(*family), 2)) continue;
     if (c.generic) {
       check({problem, target, family, *generic, true}, **nvrtc, true);
     } else {
@@ -165,7 +167,9 @@ TEST_P(FirstChoice, DoesNotSpill) {
     problems.insert(problems.begin(), value_of(parse_problem(more)));
   }
   problems.resize(std::min<size_t>(problems.size(), 11));
+  int index = 0;
   for (const Problem& problem : problems) {
+    if (!takes(index++, 2)) continue;
     auto candidates = list_candidates(problem, *target);
     if (!candidates) {  // tf32 before sm_80
       EXPECT_EQ(problem.math, Math::kTF32) << take_error(candidates.takeError()).message;
@@ -183,7 +187,7 @@ TEST(Wgmma, ProductsAreNotSerialised) {
   auto nvrtc = Nvrtc::choose(*target);
   if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
   const Family* family = value_of(find_family("wgmma_sm90"));
-  int compiled = 0;
+  int index = 0;
   for (const char* sizes : {",B=32,T=1024,D=1024", ",B=32,H=2,T=511,D=512", ",B=8,T=512,D=1024,K=4"})
     for (const char* wdtype : {"", ",wdtype=f32"})
       for (const char* epilogue : {"", ",epilogue=bias", ",epilogue=bias+zero_outside",
@@ -194,15 +198,15 @@ TEST(Wgmma, ProductsAreNotSerialised) {
         ASSERT_FALSE(configs.empty()) << to_string(problem);
         // 256 columns, 128, and 256 by pairs of blocks.
         const size_t last = configs.size() - 1;
-        const Candidate candidate{problem, target, family, configs[compiled % 3 * last / 2], false};
+        const Candidate candidate{problem, target, family, configs[index % 3 * last / 2], false};
+        if (!takes(index++, 4)) continue;
         SCOPED_TRACE(describe(candidate) + " " + to_string(problem));
         auto binary = compile(candidate, **nvrtc);
         ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
         EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
         EXPECT_EQ(resources_of(*binary).spill_bytes, 0);
-        ++compiled;
       }
-  EXPECT_EQ(compiled, 30);
+  EXPECT_EQ(index, 30);
 }
 
 // f32 weights go through registers, two sets in turn: every tile, and the source for all sizes.
@@ -229,13 +233,13 @@ TEST(Wgmma, ProductsWithF32WeightsAreNotSerialised) {
         continue;
       for (const bool generic : {false, true}) {
         if (generic && config.tile_n != 256) continue;
+        if (!takes(compiled++, 5)) continue;
         const Candidate candidate{problem, target, family, config, generic};
         SCOPED_TRACE(describe(candidate) + " " + text);
         auto binary = compile(candidate, **nvrtc);
         ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
         EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
         EXPECT_EQ(resources_of(*binary).spill_bytes, 0);
-        ++compiled;
       }
     }
     EXPECT_GE(tiles.size(), 8u) << text;
@@ -267,13 +271,14 @@ TEST(WgmmaTf32, ProductsAreNotSerialised) {
         const std::string tile = std::string(start) + epilogue + std::to_string(config.tile_m) + "x" +
                                  std::to_string(config.tile_n) + ":" + std::to_string(config.cluster);
         if ((*epilogue && !small && tried >= 2) || !tiles.insert(tile).second) continue;
+        ++tried;
+        if (!takes(static_cast<int>(tiles.size()), 4)) continue;
         const Candidate candidate{*problem, target, family, config, false};
         SCOPED_TRACE(describe(candidate) + " " + to_string(*problem));
         auto binary = compile(candidate, **nvrtc);
         ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
         EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
         EXPECT_EQ(resources_of(*binary).spill_bytes, 0);
-        ++tried;
       }
       EXPECT_GT(tried, 0) << to_string(*problem);
     }
@@ -302,6 +307,7 @@ TEST(Wgmma, TapsAreNotSerialised) {
                        std::to_string(config.cluster) + " " + text)
                .second)
         continue;
+      if (!takes(static_cast<int>(seen.size()), 4)) continue;
       auto binary = compile(candidate, **nvrtc);
       ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
       EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
@@ -316,6 +322,7 @@ TEST(WgmmaSplit, ProductsAreNotSerialised) {
   auto nvrtc = Nvrtc::choose(*target);
   if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
   const Family* family = value_of(find_family("wgmma_split_sm90"));
+  int index = 0;
   for (const char* text :
        {"forward,dtype=f32,B=16,T=1024,D=1024,math=f16x3",
         "forward,dtype=f32,B=2,H=2,T=511,D=513,math=f16x3,epilogue=bias+gelu+pre+gate+residual",
@@ -324,6 +331,7 @@ TEST(WgmmaSplit, ProductsAreNotSerialised) {
         "grad_weight,dtype=f32,B=8,T=1023,D=1023,math=f16x3,epilogue=bias+accumulate+zero_outside"}) {
     const Problem problem = value_of(parse_problem(text));
     for (const bool generic : {false, true}) {
+      if (!takes(index++, 3)) continue;
       const auto configs = family->configs(problem, *target);
       ASSERT_FALSE(configs.empty()) << text;
       const Config config = generic ? *family->generic_config(problem, *target) : configs.front();
