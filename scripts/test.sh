@@ -1,19 +1,38 @@
 #!/usr/bin/env bash
-# Sets up, builds and passes the tests: format check, release build with every ctest label, sanitizer build of the host
-# tests, clang-tidy. Works with or without a GPU (tests that need one say [SKIP] and why). Idempotent.
-# Usage: scripts/test.sh [--fast]   (--fast: release build and its C++ tests only)
+# Sets up, builds and passes the tests: format check, release build with every ctest label, Python, sanitizer build of the host
+# tests, clang-tidy. Works with or without a GPU (tests that need one say [SKIP] and why). Idempotent. Ends with each step's minutes.
+# Usage: scripts/test.sh [--fast | --all]
+#   --fast  release build and its C++ tests only
+#   --all   every case of the sweeps (a run without it takes a fixed part of each: tests/README.md), and clang-tidy source by source
 # PyTorch's tests run where torch is; CI=true or TRIGEN_TEST_TORCH=1 installs it into build/python-venv (several GB from PyPI).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-fast=${1:-}
+mode=${1:-}
+case $mode in '' | --fast | --all) ;; *)
+  echo "test.sh: found '$mode'; allowed are --fast and --all" >&2
+  exit 2
+  ;;
+esac
 jobs=$(nproc)
-say() { printf '\n==> %s (%s)\n' "$*" "$(date +%T)"; }
+steps=() step='' since=$SECONDS
+say() {
+  [[ -z $step ]] || steps+=("$(printf '%4d min %02d s  %s' $(((SECONDS - since) / 60)) $(((SECONDS - since) % 60)) "$step")")
+  step=$* since=$SECONDS
+  printf '\n==> %s (%s)\n' "$*" "$(date +%T)"
+}
+finish() {
+  say "all checks passed"
+  printf '%s\n' "${steps[@]}"
+  exit 0
+}
 
+say "packages"
 scripts/setup.sh --dev
 launcher=$(command -v ccache || true)
-options=(${launcher:+-DCMAKE_CXX_COMPILER_LAUNCHER=$launcher} ${launcher:+-DCMAKE_C_COMPILER_LAUNCHER=$launcher})
+options=(-DTRIGEN_UNITY=ON ${launcher:+-DCMAKE_CXX_COMPILER_LAUNCHER=$launcher -DCMAKE_C_COMPILER_LAUNCHER=$launcher})
+export CCACHE_SLOPPINESS=pch_defines,time_macros  # or ccache takes nothing that uses precompiled headers
 
-if [[ $fast != --fast ]]; then
+if [[ $mode != --fast ]]; then
   say "clang-format"
   git ls-files '*.h' '*.hpp' '*.cpp' '*.c' '*.cuh' '*.cu' | xargs clang-format-14 --dry-run --Werror
 fi
@@ -24,8 +43,13 @@ say "tests"
 export TRIGEN_TEST_NVRTC13=$PWD/build/nvrtc13
 # A checkout may belong to another uid than the tests' (containers of CI), or lie where everybody may write.
 export TRIGEN_TRUSTED_FOLDERS=$PWD
-ctest --test-dir build --output-on-failure -j "$jobs"
-[[ $fast == --fast ]] && exit 0
+some=(-LE '^all$')
+if [[ $mode == --all ]]; then
+  export TRIGEN_TEST_ALL=1
+  some=()
+fi
+ctest --test-dir build --output-on-failure -j "$jobs" ${some[@]+"${some[@]}"}
+[[ $mode != --fast ]] || finish
 
 say "Python"
 if [[ -n ${CI:-} || -n ${TRIGEN_TEST_TORCH:-} ]]; then
@@ -37,11 +61,16 @@ fi
 say "address and undefined-behaviour sanitizers: build"
 mkdir -p build-asan
 cmake --preset asan -DTRIGEN_BENCH=OFF "${options[@]}" >build-asan/configure.log || { cat build-asan/configure.log; exit 1; }
-cmake --build --preset asan
+cmake --build --preset asan --target tests_unit tests_golden tests_fault tests_fuzz
 say "address and undefined-behaviour sanitizers: tests"
 ln -sfn ../build/nvrtc build-asan/nvrtc
 ctest --test-dir build-asan --output-on-failure -j "$jobs" -L 'unit|golden|fault|fuzz'
 
 say "clang-tidy"
-scripts/tidy.sh
-say "all checks passed"
+if [[ $mode == --all ]]; then
+  git ls-files 'generator/*.cpp' 'cache/*.cpp' 'runtime/*.cpp' 'check/*.cpp' 'tuner/*.cpp' 'peers/*.cpp' 'cli/*.cpp' 'emulator/*.cpp' |
+    xargs scripts/tidy.sh
+else
+  scripts/tidy.sh
+fi
+finish
