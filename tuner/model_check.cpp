@@ -27,15 +27,6 @@ std::vector<double> ranks_of(llvm::ArrayRef<double> values) {
   return ranks;
 }
 
-// The share `part` of the sorted values, interpolated as summarize() does quartiles.
-double quantile(std::vector<double> values, double part) {
-  std::sort(values.begin(), values.end());
-  const double at = part * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<size_t>(at);
-  const size_t above = std::min(below + 1, values.size() - 1);
-  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
-}
-
 class LossList {
  public:
   void add(double loss, const std::string& problem) {
@@ -47,7 +38,9 @@ class LossList {
   }
   Losses figures() const {
     if (losses_.empty()) return {};
-    return {losses_.size(), quantile(losses_, 0.5), quantile(losses_, 0.9), worst_, worst_problem_};
+    std::vector<double> sorted = losses_;
+    std::sort(sorted.begin(), sorted.end());
+    return {sorted.size(), quantile(sorted, 0.5), quantile(sorted, 0.9), worst_, worst_problem_};
   }
 
  private:

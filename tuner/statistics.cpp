@@ -4,16 +4,13 @@
 #include <cmath>
 
 namespace trigen {
-namespace {
 
-double quantile(const std::vector<double>& sorted, double q) {
-  const double at = q * static_cast<double>(sorted.size() - 1);
+double quantile(llvm::ArrayRef<double> sorted, double part) {
+  const double at = part * static_cast<double>(sorted.size() - 1);
   const auto low = static_cast<size_t>(at);
   const size_t high = std::min(low + 1, sorted.size() - 1);
   return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
 }
-
-}  // namespace
 
 Summary summarize(llvm::ArrayRef<double> samples) {
   Summary s;

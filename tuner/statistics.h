@@ -9,6 +9,9 @@
 
 namespace trigen {
 
+// The share `part` (0 to 1) of values sorted upwards, by linear interpolation; at least one value.
+double quantile(llvm::ArrayRef<double> sorted, double part);
+
 struct Summary {
   size_t count = 0;
   double median = 0, lower = 0, upper = 0;  // quartiles, by linear interpolation
