@@ -1,10 +1,12 @@
-// trigen model: the cost model held against recordings.
+// trigen model: the cost model held against recordings, and its rates fitted to them.
 #include <cstdio>
+#include <fstream>
+#include <optional>
 
+#include "check/text.h"
 #include "cli/command.h"
 #include "cli/table.h"
-#include "tuner/model_check.h"
-#include "check/text.h"
+#include "tuner/model_fit.h"
 
 namespace trigen::cli {
 namespace {
@@ -13,6 +15,8 @@ std::string percent(double share) { return format("%.1f %%", 100 * share); }
 
 struct Model {
   std::vector<std::string> paths;
+  std::string output, start;
+  FitOptions fit_options;
   std::string role;
   bool json = false, verbose = false;
 
@@ -41,7 +45,7 @@ struct Model {
     table.print();
   }
 
-  llvm::Expected<int> check() const {
+  llvm::Expected<std::vector<RecordedSpace>> spaces_there() const {
     auto recordings = read_recordings(paths);
     if (!recordings) return recordings.takeError();
     std::vector<RecordedSpace> spaces;
@@ -50,7 +54,58 @@ struct Model {
       if (!space) return with_prefix(space.takeError(), recording.problem);
       spaces.push_back(std::move(*space));
     }
-    const ModelFigures figures = check_model(spaces, role, true);
+    return spaces;
+  }
+
+  // The table to begin with: the file that was named, else the embedded one of the recordings' device.
+  llvm::Expected<std::string> first_table(const RecordedSpace& space) const {
+    if (start.empty()) {
+      const std::string name = space.target->model_device.lower() + ".txt";
+      for (const RatesFile& file : rates_files())
+        if (file.name == name) return file.text.str();
+      return make_error(ErrorKind::kBadRequest, "no table of rates is " + name + "; name one with --rates");
+    }
+    std::ifstream file(start);
+    if (!file) return make_error(ErrorKind::kBadRequest, "cannot read " + start);
+    return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  }
+
+  llvm::Expected<int> fit() {
+    auto spaces = spaces_there();
+    if (!spaces) return spaces.takeError();
+    auto table = first_table(spaces->front());
+    if (!table) return table.takeError();
+    fit_options.progress = [](int sweep, double objective) {
+      remark(format("sweep %d: objective %.4f", sweep + 1, objective));
+    };
+    auto fitted = fit_rates(*table, *spaces, fit_options);
+    if (!fitted) return fitted.takeError();
+    Table changes({"section", "rate", ">before", ">after", "unit"});
+    for (const FittedRate& r : fitted->changes)
+      changes.add({r.section, r.name, format("%.3g", r.before), format("%.3g", r.after), r.unit});
+    changes.print();
+    std::printf("objective %.4f before, %.4f after\n", fitted->before, fitted->after);
+    if (output.empty()) return kDone;
+    std::ofstream file(output, std::ios::trunc);
+    file << fitted->table;
+    file.close();
+    if (!file) return make_error(ErrorKind::kBadRequest, "cannot write " + output + "; name another file");
+    return kDone;
+  }
+
+  llvm::Expected<int> check() const {
+    auto there = spaces_there();
+    if (!there) return there.takeError();
+    const std::vector<RecordedSpace>& spaces = *there;
+    std::optional<Rates> others;
+    if (!start.empty()) {
+      auto text = first_table(spaces.front());
+      if (!text) return text.takeError();
+      auto rates = Rates::parse(*text);
+      if (!rates) return with_prefix(rates.takeError(), start);
+      others = std::move(*rates);
+    }
+    const ModelFigures figures = check_model(spaces, role, !others, others ? &*others : nullptr);
     if (figures.choices.empty())
       return make_error(ErrorKind::kBadRequest, "no recording there has the role " + role);
     if (json) {
@@ -66,6 +121,7 @@ struct Model {
                  percent(losses.worst), losses.worst_problem});
     std::printf("\n");
     table.print();
+    if (others) return kDone;
     std::printf("the first of all legal candidates is among the recorded ones for %zu of %zu problems\n",
                 figures.recorded, figures.choices.size());
     return kDone;
@@ -75,7 +131,8 @@ struct Model {
 }  // namespace
 
 void add_model(CLI::App& app, Commands& commands) {
-  CLI::App* sub = app.add_subcommand("model", "hold the cost model against recordings of a device");
+  CLI::App* sub =
+      app.add_subcommand("model", "hold the cost model against recordings of a device, or fit it to them");
   sub->require_subcommand(1);
   auto model = std::make_shared<Model>();
   CLI::App* check = sub->add_subcommand(
@@ -85,10 +142,26 @@ void add_model(CLI::App& app, Commands& commands) {
       ->type_name("PATH");
   check->add_option("--role", model->role, "of the recordings that count: fit or check (all)")
       ->check(CLI::IsMember({"fit", "check"}));
+  check->add_option("--rates", model->start, "another table than the embedded one of the device")
+      ->type_name("FILE");
   check->add_flag("-v,--verbose", model->verbose, "print every problem's choice");
   check->add_flag("--json", model->json, "figures as JSON on standard output");
   commands.push_back({check, [model] {
                         auto code = model->check();
+                        return code ? *code : report(code.takeError());
+                      }});
+  CLI::App* fit = sub->add_subcommand(
+      "fit",
+      "fit the device's rates (generator/rates/) to the recordings of role fit, and print what changed");
+  fit->add_option("recordings", model->paths, "files, or folders with them (tests/data)")
+      ->required()
+      ->type_name("PATH");
+  fit->add_option("--rates", model->start, "table of rates to begin with (the embedded one of the device)")
+      ->type_name("FILE");
+  fit->add_option("-o,--output", model->output, "file for the fitted table")->type_name("FILE");
+  fit->add_option("--sweeps", model->fit_options.sweeps, "over all rates, at most (6)");
+  commands.push_back({fit, [model] {
+                        auto code = model->fit();
                         return code ? *code : report(code.takeError());
                       }});
 }

@@ -130,6 +130,7 @@ llvm::Expected<RecordedSpace> space_of(const Recording& recording) {
   out.target = *target;
   out.role = recording.role;
   out.device = recording.device;
+  out.file = recording.file;
   out.whole = recording.exhaustive();
   const std::map<std::string, size_t> order = fixed_order(out.problem, *out.target);
   const std::vector<double> us = settled_us(recording);
@@ -139,6 +140,7 @@ llvm::Expected<RecordedSpace> space_of(const Recording& recording) {
     if (!candidate) return candidate.takeError();
     RecordedSpace::Row row;
     row.candidate = *candidate;
+    row.work = candidate->family->work(out.problem, *out.target, candidate->config, out.target->sms);
     row.us = us[i];
     row.text = recording.rows[i].candidate;
     const auto found = order.find(row.text);
@@ -150,12 +152,13 @@ llvm::Expected<RecordedSpace> space_of(const Recording& recording) {
   return out;
 }
 
-std::vector<double> predicted_us(const RecordedSpace& space) {
-  const DeviceModel device = model_of(*space.target);
+std::vector<double> predicted_us(const RecordedSpace& space, const Rates* rates) {
+  DeviceModel device = model_of(*space.target);
+  if (rates != nullptr) device.rates = rates;
   std::vector<double> out;
   out.reserve(space.rows.size());
   for (const RecordedSpace::Row& row : space.rows)
-    out.push_back(predict(row.candidate, device).seconds * 1e6);
+    out.push_back(predict(row.work, *space.target, device).seconds * 1e6);
   return out;
 }
 
@@ -172,14 +175,14 @@ double rank_correlation(llvm::ArrayRef<double> a, llvm::ArrayRef<double> b) {
   return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : 0;
 }
 
-ModelFigures check_model(const std::vector<RecordedSpace>& spaces, const std::string& role,
-                         bool whole_order) {
+ModelFigures check_model(const std::vector<RecordedSpace>& spaces, const std::string& role, bool whole_order,
+                         const Rates* rates) {
   ModelFigures out;
   std::map<std::pair<std::string, Op>, Gathered> gathered;
   LossList untuned, untuned_8;
   for (const RecordedSpace& space : spaces) {
     if (!role.empty() && space.role != role) continue;
-    const std::vector<double> predicted = predicted_us(space);
+    const std::vector<double> predicted = predicted_us(space, rates);
     std::map<std::string, std::vector<size_t>> by_family;
     std::vector<size_t> all;
     for (size_t i = 0; i < space.rows.size(); ++i) {

@@ -17,21 +17,22 @@ namespace trigen {
 struct RecordedSpace {
   struct Row {
     Candidate candidate;
+    Work work;
     double us = 0;     // settled_us; rows without a time are left out
     size_t order = 0;  // the families' fixed order, which decides between equal predictions
     std::string text;
   };
   Problem problem;
   const Target* target = nullptr;
-  std::string role, device;
+  std::string role, device, file;
   bool whole = false;  // every candidate was tried
   std::vector<Row> rows;
 };
 // Errors: a problem, target or candidate that is none today, or nothing was timed.
 llvm::Expected<RecordedSpace> space_of(const Recording& recording);
 
-// Today's predictions of a space's rows, in microseconds.
-std::vector<double> predicted_us(const RecordedSpace& space);
+// Predictions of a space's rows, in microseconds, with today's rates or with others.
+std::vector<double> predicted_us(const RecordedSpace& space, const Rates* rates = nullptr);
 
 // Over problems, each the time of a choice over the best time of its rows, less 1.
 struct Losses {
@@ -66,9 +67,9 @@ struct ModelFigures {
   size_t recorded = 0;  // problems whose first choice of all legal candidates is among the rows
 };
 // `role`: fit or check, "" for all. `whole_order`: also look for today's first choice among all legal
-// candidates (ModelFigures::recorded), which predicts every one of them.
+// candidates (ModelFigures::recorded), which predicts every one of them. `rates`: others than today's.
 ModelFigures check_model(const std::vector<RecordedSpace>& spaces, const std::string& role = "",
-                         bool whole_order = false);
+                         bool whole_order = false, const Rates* rates = nullptr);
 
 // 1 for the same order, -1 for the reverse, 0 where either is constant; equal values share their mean rank.
 double rank_correlation(llvm::ArrayRef<double> a, llvm::ArrayRef<double> b);

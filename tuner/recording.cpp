@@ -180,6 +180,7 @@ llvm::Expected<std::vector<Recording>> read_recordings(const std::vector<std::st
     const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
     auto some = parse_recordings(text);
     if (!some) return with_prefix(some.takeError(), path);
+    for (Recording& recording : *some) recording.file = path;
     std::move(some->begin(), some->end(), std::back_inserter(all));
   }
   if (all.empty())
