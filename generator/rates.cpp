@@ -67,6 +67,7 @@ constexpr Key<LoopRates> kLoopKeys[] = {
     {"silu", &LoopRates::silu, Dimension::kCount},
     {"exchange", &LoopRates::exchange, Dimension::kCount},
     {"waits", &LoopRates::waits, Dimension::kCount},
+    {"exchange_wait", &LoopRates::exchange_wait, Dimension::kTime},
     {"start", &LoopRates::start, Dimension::kTime},
     {"cluster", &LoopRates::cluster, Dimension::kTime},
     {"memory_share", &LoopRates::memory_share, Dimension::kCount},
@@ -87,9 +88,12 @@ constexpr Key<LoopRates> kLoopKeys[] = {
     {"spill", &LoopRates::spill, Dimension::kCount},
     {"access", &LoopRates::access, Dimension::kCount},
     {"conversion", &LoopRates::conversion, Dimension::kCount},
+    {"activation", &LoopRates::activation, Dimension::kCount},
+    {"exchange_access", &LoopRates::exchange_access, Dimension::kCycles},
 };
 constexpr Key<PassRates> kPassKeys[] = {
     {"start", &PassRates::start, Dimension::kTime},
+    {"part", &PassRates::part, Dimension::kTime},
     {"bytes_per_s", &PassRates::bytes_per_s, Dimension::kBytesPerTime},
     {"l2_share", &PassRates::l2_share, Dimension::kCount},
     {"fits", &PassRates::fits, Dimension::kCount},

@@ -52,8 +52,9 @@ struct LoopRates {
   double tile = 0;                       // seconds of an output tile of 128 x 256: drain, conversion, stores
   double block_start = 0;                // seconds of an output tile of any size
   double gelu = 0, silu = 0, exchange = 0, waits = 0;  // of a tile's time, more for each of these
-  double start = 0;    // seconds of first loads and last stores, which nothing overlaps
-  double cluster = 0;  // seconds: clusters meet before their first load and at their end
+  double exchange_wait = 0;  // seconds of a tile, of any size, for each tensor that passes beside it
+  double start = 0;          // seconds of first loads and last stores, which nothing overlaps
+  double cluster = 0;        // seconds: clusters meet before their first load and at their end
   // The memory: its share of the data sheet's rate; of the L2, what a panel may fill; of that, what misses
   // nothing; the time of a byte from the L2 instead.
   double memory_share = 1, usable_l2 = 1, l2_floor = 1, l2_hit = 0;
@@ -70,11 +71,14 @@ struct LoopRates {
   double spill = 0;                         // of a step, for any spill
   double access = 0;                        // instructions: address, predicate, access, shared store
   double conversion = 0;                    // instructions of one converted element
+  double activation = 0;                    // instructions of one element's GELU; SiLU takes half
+  double exchange_access = 0;               // each access of a thread to a tensor beside the output
 };
 
 // [pass NAME]
 struct PassRates {
   double start = 0;         // seconds of each launch
+  double part = 0;          // seconds of each part that a thread adds after another
   double bytes_per_s = 0;   // through the L2; 0: as the next two say
   double l2_share = 0;      // of the L2's rate, for bytes that fit there
   double fits = 0;          // the share of the L2 that these may fill

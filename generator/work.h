@@ -31,7 +31,7 @@ struct Step {
   double products = 0;  // multiply-adds of the block, without what the kernel leaves out across the diagonal
   double feed_bytes = 0;     // from the L2 into the SM
   double f32_bytes = 0;      // of these, weights that become 16-bit ones in the kernel
-  double loads = 1;          // stages that are filled for it
+  double loads = 1;          // stages that are filled for it, or loads of its threads
   double operand_reads = 0;  // of the tensor core's time, what it takes to read its operands
   bool shifts = false;       // threads shift an operand in shared memory, for taps
   double transposes =
@@ -64,6 +64,7 @@ struct Pass {
   double bytes = 0;           // read and written, through the L2 or memory as the section says
   double memory_bytes = 0;    // of global memory in any case
   int launches = 1;
+  int parts = 0;  // that a thread adds one after the other
 };
 
 // Bytes that are read again, and from memory where the L2 has not kept them.

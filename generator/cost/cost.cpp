@@ -32,7 +32,8 @@ double pass_seconds(const CostInput& in, const Pass& pass) {
                       : pass.bytes < static_cast<double>(in.device.l2_bytes) * rates.fits
                           ? in.target.l2_bytes_per_s * rates.l2_share
                           : memory;
-  return pass.launches * rates.start + pass.bytes / rate + pass.memory_bytes / memory;
+  return pass.launches * rates.start + pass.parts * rates.part + pass.bytes / rate +
+         pass.memory_bytes / memory;
 }
 
 // The blocks' finish on the device's SMs, with perfect balance and as they are dealt.

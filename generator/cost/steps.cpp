@@ -130,13 +130,17 @@ double interleaved_cycles(const CostInput& in, const Step& step, int blocks, dou
 double interleaved_tile_cycles(const CostInput& in) {
   const TileEnd& tile = in.work.tile;
   const double per_cycle = in.target.l2_bytes_per_s / (in.target.sms * in.target.clock_hz);
+  const double accesses = tile.elements / std::max(1, tile.vector);
+  // What comes in beside the sums waits for its way, a few accesses at a time.
+  const double exchange = in.loop.exchange_access * tile.exchanged * accesses / in.work.threads;
   if (in.counts != nullptr) {
     const BlockCounts& counted = in.counts->tile;
-    return in.loop.block + std::max({traffic(counted) / per_cycle, counted.shared_wavefronts,
-                                     counted.instructions / in.rates.issues});
+    return in.loop.block + exchange +
+           std::max({traffic(counted) / per_cycle, counted.shared_wavefronts,
+                     counted.instructions / in.rates.issues});
   }
-  const double accesses = tile.elements / std::max(1, tile.vector);
-  return in.loop.block +
+  const double activation = tile.act == Activation::kGELU ? 1 : tile.act == Activation::kSiLU ? 0.5 : 0;
+  return in.loop.block + exchange + activation * in.loop.activation * tile.elements / (32 * in.rates.issues) +
          std::max(tile.elements * tile.bytes / per_cycle, accesses / in.rates.access_lanes * in.loop.access);
 }
 
@@ -147,7 +151,7 @@ double streamed_tile_seconds(const CostInput& in) {
                             : tile.act == Activation::kSiLU ? loop.silu
                                                             : 0;
   const double conflicts = in.counts != nullptr ? in.counts->tile.shared_conflicts / in.target.clock_hz : 0;
-  const double seconds = conflicts + loop.block_start +
+  const double seconds = conflicts + loop.block_start + loop.exchange_wait * tile.exchanged +
                          loop.tile * tile.elements / kTileElements *
                              (1 + activation + loop.waits * tile.waits + loop.exchange * tile.exchanged);
   return seconds * in.target.clock_hz / in.device.clock_hz;

@@ -222,7 +222,9 @@ Work Decode::work(const Problem& p, const Target& target, const Config& c, int) 
   const double seams =
       p.K == 1 || p.D <= c.tile_n ? 1 : static_cast<double>(c.tile_n) / (c.tile_n - c.stages);
 
-  Work work{.rates = "stream", .unit = Unit::kFp32, .steps = {Step{}}};
+  // A step's loads are issued one after the other, and its products follow them: eight elements to a load.
+  const double loads = std::max(1, c.vec_b) * c.tile_k * (1 + geometry::sums_per_feature(c)) / 16.0;
+  Work work{.rates = "stream", .unit = Unit::kFp32, .steps = {Step{.loads = loads}}};
   work.threads = geometry::threads(c);
   work.registers = 40 + geometry::sums_per_feature(c) * (btd ? c.vec_b : c.tile_k) +
                    c.tile_k * std::max<int64_t>(1, c.vec_b * size / 4) + (btd ? 0 : 2 * c.tile_k);

@@ -108,8 +108,13 @@ void put_weight(Work& work, const Problem& p, const Config& c, const Operands& o
 
   if (splits > 1) {  // the second kernel reads every part and writes dW
     const double T = static_cast<double>(p.T), elements = T * T / 2 * static_cast<double>(p.K * p.H);
-    work.passes.push_back(
-        {"add_splits", elements * 4 * splits, elements * static_cast<double>(element_size(p.wdtype))});
+    // Of a block's row, by its busiest thread: its vectors, and the bias.
+    const int turns =
+        schedule::ceil_div(z.T * z.K, schedule::kReduceThreads * std::max(1, c.vec_c)) + shape.bias;
+    work.passes.push_back({.rates = "add_splits",
+                           .bytes = elements * 4 * splits,
+                           .memory_bytes = elements * static_cast<double>(element_size(p.wdtype)),
+                           .parts = turns * splits});
   }
 }
 
@@ -173,7 +178,11 @@ Work TileFamily::work(const Problem& p, const Target&, const Config& c, int sms)
       .rates = weight && c.split_k > 1 ? llvm::StringLiteral("tiles_parts") : llvm::StringLiteral("tiles"),
       .unit = unit(p),
       .steps = {step},
-      .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n, .bytes = o.c_bytes, .vector = c.vec_c},
+      .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n,
+               .bytes = o.c_bytes,
+               .vector = c.vec_c,
+               .act = p.epilogue.act,
+               .exchanged = p.epilogue.pre + p.epilogue.gate + p.epilogue.residual},
       .stages = c.stages,
       .asynchronous = asynchronous(),
       .threads = 32 * std::max(1, c.warps_m * c.warps_n),
