@@ -95,25 +95,25 @@ struct Bound {
   double rank, error;
 };
 constexpr Bound kBounds[] = {
-    {"decode", "decode", 8, 0.60, 0.11},
-    {"mma_sm80", "forward", 34, 0.54, 0.11},
-    {"mma_sm80", "grad_input", 30, 0.59, 0.11},
-    {"mma_sm80", "grad_weight", 35, 0.63, 0.13},
-    {"simt", "forward", 33, 0.53, 0.16},
-    {"simt", "grad_input", 32, 0.46, 0.14},
-    {"simt", "grad_weight", 33, 0.48, 0.18},
-    {"wgmma_sm90", "forward", 17, 0.63, 0.10},
-    {"wgmma_sm90", "grad_input", 16, 0.69, 0.10},
-    {"wgmma_sm90", "grad_weight", 26, 0.79, 0.16},
-    {"wgmma_split_sm90", "forward", 8, 0.51, 0.10},
-    {"wgmma_split_sm90", "grad_input", 8, 0.54, 0.08},
-    {"wgmma_split_sm90", "grad_weight", 8, 0.74, 0.14},
-    {"wgmma_taps_sm90", "forward", 8, 0.66, 0.13},
-    {"wgmma_taps_sm90", "grad_input", 8, 0.63, 0.18},
-    {"wgmma_taps_sm90", "grad_weight", 4, 0, 0.26},
-    {"wgmma_tf32_sm90", "forward", 8, 0.66, 0.15},
-    {"wgmma_tf32_sm90", "grad_input", 8, 0.66, 0.06},
-    {"wgmma_tf32_sm90", "grad_weight", 8, 0.80, 0.13},
+    {"decode", "decode", 11, 0.62, 0.10},
+    {"mma_sm80", "forward", 46, 0.54, 0.10},
+    {"mma_sm80", "grad_input", 42, 0.61, 0.11},
+    {"mma_sm80", "grad_weight", 47, 0.63, 0.14},
+    {"simt", "forward", 45, 0.60, 0.16},
+    {"simt", "grad_input", 44, 0.51, 0.14},
+    {"simt", "grad_weight", 45, 0.51, 0.16},
+    {"wgmma_sm90", "forward", 23, 0.63, 0.10},
+    {"wgmma_sm90", "grad_input", 22, 0.68, 0.11},
+    {"wgmma_sm90", "grad_weight", 35, 0.76, 0.15},
+    {"wgmma_split_sm90", "forward", 11, 0.61, 0.08},
+    {"wgmma_split_sm90", "grad_input", 11, 0.65, 0.04},
+    {"wgmma_split_sm90", "grad_weight", 11, 0.77, 0.12},
+    {"wgmma_taps_sm90", "forward", 11, 0.55, 0.11},
+    {"wgmma_taps_sm90", "grad_input", 11, 0.61, 0.14},
+    {"wgmma_taps_sm90", "grad_weight", 5, 0, 0.30},
+    {"wgmma_tf32_sm90", "forward", 11, 0.63, 0.18},
+    {"wgmma_tf32_sm90", "grad_input", 11, 0.71, 0.08},
+    {"wgmma_tf32_sm90", "grad_weight", 11, 0.83, 0.13},
 };
 
 TEST(ModelCheck, EveryFamilyKeepsItsOrderAndItsTimes) {
@@ -134,14 +134,14 @@ TEST(ModelCheck, EveryFamilyKeepsItsOrderAndItsTimes) {
 TEST(ModelCheck, UntunedChoicesKeepTheirLosses) {
   const std::vector<RecordedSpace> spaces = recorded_spaces();
   const ModelFigures check = check_model(spaces, "check");
-  EXPECT_EQ(check.untuned.problems, 64U);
-  EXPECT_LE(check.untuned.median, 0.04);
-  EXPECT_LE(check.untuned.nine_in_ten, 0.24);
+  EXPECT_EQ(check.untuned.problems, 87U);
+  EXPECT_LE(check.untuned.median, 0.03);
+  EXPECT_LE(check.untuned.nine_in_ten, 0.25);
   EXPECT_LE(check.untuned.worst, 1.0) << check.untuned.worst_problem;
   EXPECT_LE(check.untuned_8.nine_in_ten, 0.01);
   const ModelFigures fit = check_model(spaces, "fit");
   EXPECT_LE(fit.untuned.median, 0.01);
-  EXPECT_LE(fit.untuned.nine_in_ten, 0.1);
+  EXPECT_LE(fit.untuned.nine_in_ten, 0.11);
 }
 
 }  // namespace
