@@ -63,11 +63,10 @@ class CPlanInfo(_c.Structure):
 # trigen_args: struct_size; x, y, pre, gate, residual as (data, batch, head, row); w, w_head, w_row, bias, workspace, its size,
 # first_row, rows.
 ARGS = struct.Struct("29q")
-# The same block with the strides of a tensor as bytes made beforehand: half the values to convert in each run. No rows: not for decode.
-ARGS_PREPARED = struct.Struct("qq24sq24sq24sq24sq24sq16sqqq16x")
-# The same again for a run without pre, gate and residual: the strides of the second tensor and all that those three hold are one value.
-ARGS_USUAL = struct.Struct("qq24sq120sq16sqqq16x")
-assert ARGS_PREPARED.size == ARGS_USUAL.size == ARGS.size
+# The same block with what is no address made beforehand, as bytes: a third of the values to convert in each run. x and its strides; y; y's
+# strides, pre, gate and residual; w and its strides; bias, workspace, its size; the rows.
+ARGS_PREPARED = struct.Struct("qq24sq120sq16sqqq16s")
+assert ARGS_PREPARED.size == ARGS.size
 OPS = {"forward": 0, "grad_input": 1, "grad_weight": 2, "decode": 3}
 DTYPES = {"f16": 0, "bf16": 1, "f32": 2}
 MATHS = {"default": 0, "simt": 1, "tf32": 2, "f16x3": 3}

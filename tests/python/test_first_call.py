@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 import trigen
 from emulated import TARGET
 from test_cuda_path import device, make  # noqa: F401
-from trigen.torch import cuda
+from trigen.torch import cuda, launch
 
 
 def driver(folder, init: int, count: int):
@@ -44,7 +44,7 @@ def test_availability_says_why_not(monkeypatch, library, tmp_path):
 def test_an_untuned_problem_is_said_once_not_per_call(device, library, monkeypatch, tmp_path):  # noqa: F811
     runtime = library.Runtime(driver=f"emulated:{TARGET}", layers=[tmp_path / "cache.db"])
     monkeypatch.setattr(library, "_shared", runtime)
-    monkeypatch.setattr(cuda, "_warned", set())
+    monkeypatch.setattr(launch, "_warned", set())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for tokens in (8, 16):
@@ -53,7 +53,7 @@ def test_an_untuned_problem_is_said_once_not_per_call(device, library, monkeypat
                 cuda.forward(*map(device.put, (x, weight, bias)))
     said = [str(one.message) for one in caught if issubclass(one.category, trigen.TrigenWarning)]
     assert len(said) == 1 and "the cache has no tuned kernel for a problem of this run; the model's first choice runs instead" in said[0]
-    infos = cuda.plans()
+    infos = launch.plans()
     assert [(info.provenance, info.match, info.binary_from) for info in infos] == [("predicted", "none", "compiled")] * 2
     runtime.close()
 
@@ -66,14 +66,14 @@ def test_the_generic_kernel_serves_every_shape_by_one_compile(device, library, m
     monkeypatch.setattr(library, "_shared", runtime)
     first = cuda.forward(*map(device.put, (x, poisoned, bias))).clone()
     torch.testing.assert_close(first, torch.tril(weight.squeeze(-1).float()).matmul(x.float()).add(bias.float()[:, None]).half(), rtol=4e-3, atol=4e-3)
-    generic = cuda.plans()[0].candidate
+    generic = launch.plans()[0].candidate
     runtime.close()
     runtime = library.Runtime(driver=f"emulated:{TARGET}", layers=[cache], miss="generic", no_jit=True)
     monkeypatch.setattr(library, "_shared", runtime)
     x, _, weight, poisoned, bias = make(n=40, D=8, B=3)
     got = cuda.forward(*map(device.put, (x, poisoned, bias))).clone()
     torch.testing.assert_close(got, torch.tril(weight.squeeze(-1).float()).matmul(x.float()).add(bias.float()[:, None]).half(), rtol=4e-3, atol=4e-3)
-    assert cuda.plans()[1].candidate == generic and cuda.plans()[1].binary_from == "cache"
+    assert launch.plans()[1].candidate == generic and launch.plans()[1].binary_from == "cache"
     runtime.close()
 
 

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 import trigen
 import trigen.torch as tt
 from test_cuda_path import TOLERANCE, device, make  # noqa: F401
-from trigen.torch import cuda, functional, known
+from trigen.torch import cuda, functional, known, launch
 
 KEY = ("same", "btd", "lower", 0, None, "default")
 OPTIONS = (0, "btd", "lower", 0, "none", "default")
@@ -186,11 +186,11 @@ def test_forgotten_plans_are_not_known(device, learned, monkeypatch):  # noqa: F
     y = tt.triangular_conv1d(x, weight, bias)
     (calls,) = known._calls.values()
     assert calls[0].backward
-    for launch in cuda._launches.values():  # a plan that was destroyed is used by nothing
-        launch.plan.destroy()
-    cuda._launches.clear()
-    monkeypatch.setattr(cuda.library, "close_shared_runtime", lambda: None)
-    cuda.forget_plans()
+    for one in launch.launches.values():  # a plan that was destroyed is used by nothing
+        one.plan.destroy()
+    launch.launches.clear()
+    monkeypatch.setattr(launch.library, "close_shared_runtime", lambda: None)
+    launch.forget_plans()
     assert not known._calls
     for one, two in zip(torch.autograd.grad(y, (x, weight, bias), dy), want):
         torch.testing.assert_close(one, two, **TOLERANCE[torch.bfloat16])

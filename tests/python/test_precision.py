@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 
-from trigen.torch import cuda
+from trigen.torch import precision
 
 OLD_HIGH, OLD_HIGHEST = "torch.set_float32_matmul_precision('high')", "torch.set_float32_matmul_precision('highest')"
 ALLOWED, FORBIDDEN = "torch.backends.cuda.matmul.allow_tf32 = True", "torch.backends.cuda.matmul.allow_tf32 = False"
@@ -26,14 +26,14 @@ CODE = """
 import json, os, sys
 import torch
 import trigen.torch as tt
-from trigen.torch import cuda, precision
+from trigen.torch import precision
 
 def report(switches):
     exec(switches)
-    print(cuda.resolve_math("default", torch.float32))
+    print(precision.resolve_math("default", torch.float32, -1))
     with precision.full_precision():
-        print(cuda.resolve_math("default", torch.float32))
-    print(cuda.resolve_math("default", torch.float32))
+        print(precision.resolve_math("default", torch.float32, -1))
+    print(precision.resolve_math("default", torch.float32, -1))
     model = torch.nn.Sequential(torch.nn.Conv1d(4, 4, 1))
     with torch.no_grad():
         model[0].weight.copy_(model[0].weight.squeeze(-1).tril().unsqueeze(-1))
@@ -72,5 +72,5 @@ def test_every_switch(reports, switches, math):
 
 def test_a_call_decides_for_itself():
     for math in ("simt", "tf32"):
-        assert cuda.resolve_math(math, torch.float32) == math
-        assert cuda.resolve_math(math, torch.bfloat16) == "default"
+        assert precision.resolve_math(math, torch.float32, -1) == math
+        assert precision.resolve_math(math, torch.bfloat16, -1) == "default"

@@ -62,7 +62,7 @@ class _TriangularConv(torch.autograd.Function):
 class _KnownConv(torch.autograd.Function):
     """W x + bias of a known call."""
 
-    forward = staticmethod(known.forward)
+    forward = staticmethod(known.recorded_forward)
 
     @staticmethod
     def backward(ctx, grad):
@@ -206,7 +206,7 @@ def triangular_conv1d(
                     break
                 if call.wants:
                     return _apply_known(x, weight, bias, call, x_pointer, weight_pointer)
-                return _run_known(None, x, weight, bias, call, x_pointer, weight_pointer)
+                return _run_known(x, weight, bias, call, x_pointer, weight_pointer)
     pad = padding if type(padding) is int else resolve_padding(padding, 1 if weight.dim() == 2 else weight.shape[-1])
     options = (pad, layout, fill, diagonal, activation or "none", math)
     if _compiling() or not _direct(x, weight):

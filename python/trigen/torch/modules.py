@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from .. import recording
-from . import decoding, plain, recorded
+from . import decoding, plain
 from .arguments import FILLS, LAYOUTS, MATHS, check_device
 from .functional import resolve_padding, triangular_conv1d
 
@@ -172,7 +172,7 @@ class TriangularConv1d(nn.Module):
                 if y is not None:
                     return y
             elif recording.active is not None:
-                recorded.decode(cache.inputs, self.weight, self.bias, gate, residual, self.heads, self.kernel_size, end - begin, self.pad,
+                decoding.record(cache.inputs, self.weight, self.bias, gate, residual, self.heads, self.kernel_size, end - begin, self.pad,
                                 self.diagonal, self.activation or "none")
             return self._rows(cache.inputs[:, :end], begin, end, gate, residual)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import torch
 
 from .. import recording
-from . import arguments, cuda, plain, recorded
+from . import arguments, cuda, plain, problems
 
 _OPTIONS = 'int pad=0, str layout="btd", str fill="lower", int diag=0'
 _FORWARD = f"(Tensor x, Tensor weight, Tensor? bias=None, Tensor? gate=None, Tensor? residual=None, {_OPTIONS}, " \
@@ -50,7 +50,7 @@ def _plain_forward(x, weight, bias=None, gate=None, residual=None, pad=0, layout
                    activation="none", math="default"):
     sizes = arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
     if recording.active is not None:
-        recorded.forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, False)
+        problems.record(problems.forward(sizes, x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, False))
     return plain.forward(x, weight, bias, gate, residual, sizes, pad, layout, fill, diag, activation)[0]
 
 
@@ -58,7 +58,7 @@ def _plain_forward_pre(x, weight, bias=None, gate=None, residual=None, pad=0, la
                        activation="none", math="default"):
     sizes = arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
     if recording.active is not None:
-        recorded.forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, True)
+        problems.record(problems.forward(sizes, x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, True))
     y, pre = plain.forward(x, weight, bias, gate, residual, sizes, pad, layout, fill, diag, activation)
     return y, pre.clone() if pre.data_ptr() == y.data_ptr() else pre
 
@@ -66,14 +66,14 @@ def _plain_forward_pre(x, weight, bias=None, gate=None, residual=None, pad=0, la
 def _plain_grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, math="default"):
     sizes = arguments.check_grad_input(grad, weight, residual, pad, layout, fill, math)
     if recording.active is not None:
-        recorded.grad_input(grad, weight, residual, pad, layout, fill, diag, math)
+        problems.record(problems.grad_input(sizes, grad, weight, residual, pad, layout, fill, diag, math))
     return plain.grad_input(grad, weight, residual, sizes, pad, layout, fill, diag)
 
 
 def _plain_grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="btd", fill="lower", diag=0, math="default"):
     sizes = arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, math)
     if recording.active is not None:
-        recorded.grad_weight(grad, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math)
+        problems.record(problems.grad_weight(sizes, grad, x, weight_dtype, bias, pad, layout, fill, diag, math))
     return plain.grad_weight(grad, x, weight_size, weight_dtype, bias, sizes, pad, layout, fill, diag)
 
 

@@ -40,6 +40,15 @@ else:
         return torch.get_float32_matmul_precision() != "highest"
 
 
+def resolve_math(math: str, dtype: torch.dtype, device: int) -> str:
+    """float32 follows PyTorch's own switch for matrix products unless the caller says simt, f16x3 or tf32. device: its index, -1 for a CPU."""
+    if dtype != torch.float32:
+        return "default"
+    if math != "default":
+        return math
+    return "tf32" if tf32_is_allowed() else "simt"
+
+
 @contextlib.contextmanager
 def full_precision():
     """float32 products in full precision, and convolutions, which then are such products."""
