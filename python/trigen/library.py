@@ -10,6 +10,7 @@ is loaded at first use, not at import.
 from __future__ import annotations
 
 import ctypes
+import inspect
 import os
 import struct
 import threading
@@ -231,6 +232,11 @@ class Plan:
             self._library.trigen_plan_destroy(handle)
 
 
+def _check_miss(miss: str) -> None:
+    if miss not in MISS:
+        raise ValueError(f"miss={miss!r} is not known; allowed: {', '.join(MISS)}")
+
+
 class Runtime:
     """Cache layers, compile policy and the plans made so far (trigen_runtime).
 
@@ -242,8 +248,7 @@ class Runtime:
     def __init__(self, *, layers: Optional[Sequence[str]] = None, read_only: bool = False, miss: str = "first_choice",
                  no_jit: bool = False, skip_pointer_checks: bool = False, target: Optional[str] = None,
                  driver: Optional[str] = None):
-        if miss not in MISS:
-            raise ValueError(f"miss={miss!r} is not known; allowed: {', '.join(MISS)}")
+        _check_miss(miss)
         self._library = load()
         self.handle = None
         options = CRuntimeOptions(struct_size=_c.sizeof(CRuntimeOptions), read_only=read_only, miss=MISS[miss], no_jit=no_jit,
@@ -277,6 +282,11 @@ _shared_options: dict = {}
 def configure(**options) -> None:
     """Options (as of Runtime) for the runtime that the operators use. Before the first operator on a GPU."""
     global _shared_options
+    allowed = inspect.signature(Runtime).parameters
+    for name in options:
+        if name not in allowed:
+            raise TypeError(f"configure has no option {name!r}; allowed: {', '.join(allowed)}")
+    _check_miss(options.get("miss", "first_choice"))
     with _lock:
         if _shared is not None:
             raise RuntimeError("trigen is in use already; call trigen.configure before the first operator on a GPU")

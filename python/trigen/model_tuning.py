@@ -10,18 +10,25 @@ from . import recording, tuning
 def tune(model, example_inputs, *, backward: bool = True, **options) -> tuning.TuneResult:
     """Runs model(*example_inputs) once (and its backward pass), records the problems it meets, and tunes them.
 
-    example_inputs: a tuple or dict. Run it as training runs: under torch.autocast, on the GPU, in training mode. Gradients are
+    example_inputs: a tensor, a tuple or a dict. Run it as training runs: under torch.autocast, on the GPU, in training mode. Gradients are
     computed and thrown away: .grad stays as it is. options as of tune_problems."""
     import torch
 
     with recording.record() as seen:
         with torch.set_grad_enabled(backward):
-            result = model(**example_inputs) if isinstance(example_inputs, dict) else model(*example_inputs)
+            result = call(model, example_inputs)
             if backward:
                 _backward(result, model, torch)
     tuned = tuning.tune_problems(seen.problems, **options)
     _forget_plans()
     return tuned
+
+
+def call(model, example_inputs):
+    """model(x), model(*tuple) or model(**dict)."""
+    if isinstance(example_inputs, dict):
+        return model(**example_inputs)
+    return model(*example_inputs) if isinstance(example_inputs, (tuple, list)) else model(example_inputs)
 
 
 def _backward(result, model, torch) -> None:

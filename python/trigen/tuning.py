@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import List, NamedTuple, Optional, Sequence
@@ -57,9 +58,23 @@ def tune_problems(problems: Sequence[str], *, arch: Optional[str] = None, budget
         command += ["--cache", layer]
     command += list(options)
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE if quiet else None, text=True)
+        status, output, progress = _run(command, quiet)
     finally:
         os.unlink(file.name)
-    if done.returncode != 0:
-        raise errors.TrigenError(f"`{' '.join(command)}` failed with {done.returncode}: {(done.stderr or done.stdout or '').strip()[-2000:]}")
-    return TuneResult(list(problems), command, done.stdout)
+    if status != 0:
+        reason = (progress.strip() or output.strip())[-2000:] or "it said nothing; run it by hand"
+        raise errors.TrigenError(f"`{' '.join(command)}` failed with {status}: {reason}")
+    return TuneResult(list(problems), command, output)
+
+
+def _run(command: Sequence[str], quiet: bool):
+    """(status, standard output, standard error), the latter also shown as it comes unless quiet."""
+    with tempfile.TemporaryFile("w+") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace") as process:
+        progress = []
+        for line in process.stderr:
+            progress.append(line)
+            if not quiet:
+                print(line, end="", file=sys.stderr, flush=True)
+        process.wait()
+        output.seek(0)
+        return process.returncode, output.read(), "".join(progress)

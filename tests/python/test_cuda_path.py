@@ -7,21 +7,22 @@ torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 
 import trigen
 import trigen.torch as tt
-from emulated import TARGET
-from trigen.torch import cuda, launch, ops
+from emulated import HAS_TF32, TARGET
+from trigen.torch import cuda, launch, ops, precision
 
 TOLERANCE = {torch.float32: dict(rtol=1e-5, atol=1e-5), torch.float16: dict(rtol=4e-3, atol=4e-3), torch.bfloat16: dict(rtol=3e-2, atol=3e-2)}
 
 
 @pytest.fixture()
 def device(emulated, monkeypatch):
-    """The emulated device behind launch.py: its allocator instead of PyTorch's, the default stream."""
+    """The emulated device behind launch.py: its allocator instead of PyTorch's, the default stream, its target's TF32."""
     monkeypatch.setattr(launch, "empty", emulated.empty)
     monkeypatch.setattr(launch, "empty_like", lambda tensor: emulated.empty(tensor.shape, tensor.dtype))
     monkeypatch.setattr(launch, "zeros", emulated.zeros)
     monkeypatch.setattr(launch, "contiguous", lambda tensor: emulated.put(torch.Tensor.contiguous(tensor)))
     monkeypatch.setattr(launch, "raw_stream", lambda index: 0)
     monkeypatch.setattr(launch, "is_capturing", lambda: False)
+    monkeypatch.setattr(precision, "has_tf32", lambda index: HAS_TF32)
     forget()
     yield emulated
     forget()
@@ -99,12 +100,12 @@ def test_a_cpu_records_what_a_gpu_does(device, case):
     """Alignments, precision, diagonals, epilogues: the same texts from the plain implementation and from the CUDA one's plans."""
     options = dict(RECORDED[case])
     view, change, diag = options.pop("view", lambda x: x), options.pop("weight", lambda w: w), options.pop("diag", 0)
-    precision, before = options.pop("precision", "highest"), torch.get_float32_matmul_precision()
+    precision_asked, before = options.pop("precision", "highest"), torch.get_float32_matmul_precision()
     layout, taps = options.get("layout", "btd"), options.get("K", 1)
     x, dy, weight, _, bias = make(**options)
     x, dy, gate, weight, bias = (device.put(tensor) for tensor in (view(x), view(dy), view(x + 1), change(weight), bias))
     pad = (taps - 1) // 2
-    torch.set_float32_matmul_precision(precision)
+    torch.set_float32_matmul_precision(precision_asked)
     seen = []
     try:
         for forward, forward_pre, grad_input, grad_weight in ((cuda.forward, cuda.forward_pre, cuda.grad_input, cuda.grad_weight), (
@@ -118,6 +119,7 @@ def test_a_cpu_records_what_a_gpu_does(device, case):
                 grad_weight(dy, x, weight.shape, weight.dtype, True, pad, layout, "lower", diag)
                 grad_weight(dy, x, weight.shape, weight.dtype, False, pad, layout, "lower", diag)
             seen.append(recorder.counts)
+            assert all("math=tf32" in text for text in recorder.problems) == (precision_asked == "high" and HAS_TF32) or case == "nothing inside"
     finally:
         torch.set_float32_matmul_precision(before)
     assert seen[0] == seen[1] and (len(seen[0]) == 6 or case == "nothing inside" and not seen[0]), (seen[0], seen[1])
@@ -178,14 +180,18 @@ def test_float32_is_multiplied_as_asked(device, math, highest):
     weight, poisoned = weight[..., 0], poisoned[..., 0]
     there = [device.put(tensor) for tensor in (x, dy, poisoned, bias)]
     before = torch.get_float32_matmul_precision()
+    given = (0, "btd", "lower", 0, "none", math)
+    if math == "tf32" and not HAS_TF32:  # by name: an error that says why, not other numbers than asked for
+        with pytest.raises(trigen.Unsupported, match="math=tf32"):
+            cuda.forward(there[0], there[2], there[3], None, None, *given)
+        return
     torch.set_float32_matmul_precision("highest" if highest else "high")
     try:
-        given = (0, "btd", "lower", 0, "none", math)
         y = cuda.forward(there[0], there[2], there[3], None, None, *given)
         dx, dw, db = cuda.gradients(there[1], there[0], there[2], there[3], given)
     finally:
         torch.set_float32_matmul_precision(before)
-    rounded = math == "tf32" or (math == "default" and not highest)
+    rounded = HAS_TF32 and (math == "tf32" or (math == "default" and not highest))
     said = "math=tf32" if rounded else "math=f16x3" if math == "f16x3" else "pad=0"
     assert all(said in info.problem and ("math" in info.problem) == ("math" in said) for info in tt.plans())
     exact = [tensor.double() for tensor in (x, dy, weight, bias)]
@@ -372,7 +378,7 @@ def test_float64_runs_plain_and_misses_follow_the_policy(device, library, monkey
         cuda.forward(*there)
     before = tt.set_fallback("plain")
     try:
-        launch._warned.clear()
+        trigen.errors.said.clear()
         with pytest.warns(trigen.TrigenWarning, match="plain torch operations run instead of a trigen kernel"):
             y = cuda.forward(*there)
         torch.testing.assert_close(y, plain_forward(x, weight, bias))
@@ -389,6 +395,14 @@ def test_float64_runs_plain_and_misses_follow_the_policy(device, library, monkey
 
 def plain_forward(x, weight, bias):
     return ops._plain_forward(x, weight, bias)
+
+
+def test_an_empty_batch_runs_no_kernel(device):
+    x, dy, weight, _, bias = make(B=1, n=8, D=8)
+    x, dy = x[:0], dy[:0]
+    assert cuda.forward(x, weight, bias).shape == cuda.grad_input(dy, weight).shape == (0, 8, 8)
+    dx, dw, db = cuda.gradients(dy, x, weight, bias, (0, "btd", "lower", 0, "none", "default"))
+    assert dx.shape == x.shape and dw.shape == weight.shape and not dw.any() and not db.any() and not tt.plans()
 
 
 def test_capture_refuses_a_new_combination(device, monkeypatch):

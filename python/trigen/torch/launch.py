@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import struct
-import warnings
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Tuple
 
 import torch
 
@@ -122,7 +121,6 @@ launches: Dict[tuple, Launch] = {}
 forgetters: List = []  # what else holds launches: called before plans are destroyed
 generation = 0  # how often plans were destroyed: launches of an earlier one are not to be run
 _fallback = os.environ.get("TRIGEN_FALLBACK", "error")
-_warned = set()
 
 
 def make(call: problems.Call, bias_tokens: int = 0) -> Launch:
@@ -186,19 +184,27 @@ def _plan(text: str, device: int) -> Optional[library.Plan]:
     except (errors.LibraryMissing, errors.Unsupported, errors.BuildError, errors.CacheMiss) as error:
         if _fallback != "plain":
             raise
-        warn_once(type(error).__name__, f"plain torch operations run instead of a trigen kernel: {error}")
+        errors.warn_once(type(error).__name__, f"plain torch operations run instead of a trigen kernel: {error}")
         return None
     _run = library.load().trigen_plan_run
-    if plan.describe().match == "none":
-        warn_once(
-            "untuned",
-            "the cache has no tuned kernel for a problem of this run; the model's first choice runs instead "
-            "(trigen.tune(model, inputs) tunes them; this is said once)",
-        )
+    for cause, said in notes(plan.describe()):
+        errors.warn_once(cause, said)
     return plan
 
 
-def warn_once(cause: str, text: str) -> None:
-    if cause not in _warned:
-        _warned.add(cause)
-        warnings.warn(text, errors.TrigenWarning, stacklevel=4)
+def notes(info: library.PlanInfo) -> List[Tuple[str, str]]:
+    """(cause, text) of what the user of a plan should know: each cause is said once in a process."""
+    found = []
+    if info.provenance != "measured":
+        found.append(("untuned", f"the cache has no tuned kernel for {info.problem}: the model's choice runs, which was not measured "
+                                 f"(trigen.tune(model, inputs) tunes it and others like it; this is said once)"))
+    elif info.match != "exact":
+        found.append(("near", f"the tuned kernel for {info.problem} was measured elsewhere than on this {info.device}: {info.difference} "
+                              f"(trigen.tune(model, inputs) measures here; this is said once)"))
+    simt = info.candidate.startswith("simt")
+    if simt and "dtype=bf16" in info.problem.split(",") and info.target in ("sm_70", "sm_75"):
+        found.append(("bf16", f"bfloat16 runs without tensor cores on {info.target}, which has none for it: several times slower than float16, "
+                              f"which they take (this is said once)"))
+    if simt and "math=f16x3" in info.problem.split(","):
+        found.append(("f16x3", f"math='f16x3' has tensor-core kernels on Hopper alone: {info.target} runs it as 'simt' (this is said once)"))
+    return found

@@ -16,6 +16,7 @@ float32 then).
 from __future__ import annotations
 
 import torch
+from torch.autograd import forward_ad
 
 from .. import recording
 from . import arguments, cuda, plain, problems
@@ -253,6 +254,26 @@ def _autocast(operator, device_type, key):
     LIBRARY.impl(operator, kernel, key)
 
 
+# ---- forward mode -------------------------------------------------------------------------------------------------------
+
+
+class _Checked:
+    """The library as register_autograd sees it: the kernel that PyTorch makes for the derivative drops tangents in silence, so it is not to
+    meet any. triangular_conv1d has them (transforms.py)."""
+
+    @staticmethod
+    def impl(name, kernel, *arguments, **options):
+        def checked(keyset, *inputs, **keywords):
+            if forward_ad._current_level >= 0:
+                for tensor in (*inputs, *keywords.values()):
+                    if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
+                        raise NotImplementedError(f"torch.ops.trigen.{name.rpartition('::')[2]} has no forward-mode derivative; allowed: trigen.torch.triangular_conv1d "
+                                                  f"and the modules, outside torch.compile")
+            return kernel(keyset, *inputs, **keywords)
+
+        LIBRARY.impl(name, checked, *arguments, **options)
+
+
 # ---- registration -------------------------------------------------------------------------------------------------------
 
 for _name, _plain_kernel, _cuda_kernel, _fake_kernel, _setup, _backward in (
@@ -264,7 +285,7 @@ for _name, _plain_kernel, _cuda_kernel, _fake_kernel, _setup, _backward in (
     LIBRARY.impl(_name, _plain_kernel, "CompositeExplicitAutograd")
     LIBRARY.impl(_name, _cuda_kernel, "CUDA")
     torch.library.register_fake(f"trigen::{_name}", _fake_kernel, lib=LIBRARY)
-    torch.library.register_autograd(f"trigen::{_name}", _backward, setup_context=_setup, lib=LIBRARY)
+    torch.library.register_autograd(f"trigen::{_name}", _backward, setup_context=_setup, lib=_Checked)
 for _operator in (_forward, _forward_pre):
     _autocast(_operator, "cpu", "AutocastCPU")
     _autocast(_operator, "cuda", "AutocastCUDA")

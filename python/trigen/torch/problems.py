@@ -40,7 +40,7 @@ class Call(NamedTuple):
 class Problem(NamedTuple):
     """What a kernel has to solve for a call. Strides are in elements: batch, head and row; of the weight head and row."""
 
-    text: str = ""  # canonical; "": no kernel takes it (float64, a triangle without an entry)
+    text: str = ""  # canonical; "": no kernel takes it (float64, a triangle without an entry, an empty batch)
     copies: Tuple[int, ...] = ()  # positions of the tensors that are copied first; text and strides are those of the copies
     strides: Dict[str, Tuple[int, int, int]] = {}  # of each tensor that is read
     out: Tuple[int, int, int] = (0, 0, 0)  # of what has x's shape and is written
@@ -97,7 +97,7 @@ def problem_of(call: Call) -> Problem:
     """What a GPU solves for these tensors. Of a tensor that has to be copied, the copy's strides and an aligned address."""
     sizes, dtype = call.sizes, call.reads[0][2].dtype
     diag = problem_text.effective_diagonal(call.fill, call.diag, sizes.n)
-    if dtype not in ELEMENT or call.weight_dtype not in ELEMENT or diag is None:
+    if dtype not in ELEMENT or call.weight_dtype not in ELEMENT or diag is None or sizes.B == 0:
         return Problem()
     out = contiguous_strides(sizes, call.layout)
     strides, copies, pointers = {}, [], 0
