@@ -33,14 +33,13 @@ class NoPlan:
 def load(package: Path):
     """The functional form of that tree, reading is_cpu where it says is_cuda, and launching nothing."""
     sys.path.insert(0, str(package))
-    cuda, functional = (importlib.import_module(f"trigen.torch.{name}") for name in ("cuda", "functional"))
+    launch, functional = (importlib.import_module(f"trigen.torch.{name}") for name in ("launch", "functional"))
     source = Path(functional.__file__).read_text()
     source = source.replace("x.is_cuda or x.is_cpu", "x.is_cpu").replace(".is_cuda", ".is_cpu").replace('"cuda"', '"cpu"')
     exec(compile(source, functional.__file__, "exec"), functional.__dict__)
     nothing = ctypes.CDLL(None).toascii
     nothing.restype, nothing.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    cuda._run, cuda._plan, cuda._raw_stream = nothing, lambda problem, device: NoPlan, lambda device: 0
-    importlib.import_module("trigen.library").format_problem = lambda problem: ""
+    launch._run, launch._plan, launch.raw_stream = nothing, lambda text, device: NoPlan, lambda device: 0
     return functional.triangular_conv1d
 
 

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch_clock import Floor, median
 
 import trigen.torch as tt
-from trigen.torch import cuda
+from trigen import library
+from trigen.torch import cuda, launch
 
 
 def host_arms(batch, tokens, features):
@@ -43,25 +44,26 @@ def host_arms(batch, tokens, features):
             return torch.autograd.grad(y, given, dy)
         return run
 
-    def launch():
+    def bare():
         """The bare C call of forward, on memory that is there already."""
-        status = cuda._run(plan.handle, packed, stream)
+        status = launch._run(plan.handle, packed, stream)
         assert status == 0
 
     with torch.no_grad():
         mixer(x, narrow, narrow_bias)
-    plan = next(launch for launch in cuda._launches.values()
-                if launch.text.startswith(f"forward,dtype=bf16,B={batch},H=1,T={tokens},D={features},"))
+    plan = next(one for one in launch.launches.values()
+                if one.text.startswith(f"forward,dtype=bf16,B={batch},H=1,T={tokens},D={features},"))
     y = torch.empty_like(x)
     scratch = torch.empty(max(1, plan.workspace), dtype=torch.uint8, device=device)
-    packed = cuda._pack(cuda._ARGS_SIZE, x.data_ptr(), plan.x, y.data_ptr(), plan.y, 0, bytes(24), 0, bytes(24), 0, bytes(24), narrow.data_ptr(),
-                        plan.weight, narrow_bias.data_ptr(), scratch.data_ptr() if plan.workspace else 0, plan.workspace)
+    # Strides of zero: contiguous.
+    packed = library.ARGS.pack(library.ARGS.size, x.data_ptr(), 0, 0, 0, y.data_ptr(), *[0] * 15, narrow.data_ptr(), 0, 0, narrow_bias.data_ptr(),
+                               scratch.data_ptr() if plan.workspace else 0, plan.workspace, 0, 0)
     stream = torch.cuda.current_stream().cuda_stream
     return {
         "torch.empty_like": (lambda: torch.empty_like(x), False),
         "weight.to(bfloat16)": (lambda: weight.to(short), False),
         "x.copy_ (one kernel of PyTorch's)": (lambda: y.copy_(dy), False),
-        "trigen_plan_run": (launch, False),
+        "trigen_plan_run": (bare, False),
         "autocast": (autocast, False),
         "forward, no gradients, 16-bit weights": (torch.no_grad()(lambda: mixer(x, narrow, narrow_bias)), False),
         "forward, no gradients, f32 weights": (torch.no_grad()(lambda: mixer(x, weight, bias)), False),

@@ -79,7 +79,7 @@ def bench_call(report, rounds=25, calls=300):
     mixer = tt.TriangularConv1d(tokens, device=device, dtype=torch.bfloat16)
     frozen = tt.freeze(mixer, x)
     functional(x, weight, bias)
-    plan = next(launch.plan for launch in tt.cuda._launches.values() if launch.plan is not None)
+    plan = next(one.plan for one in tt.launch.launches.values() if one.plan is not None)
     y = torch.empty_like(x)
     stream = torch.cuda.current_stream().cuda_stream
     tensors = dict(x=trigen.DeviceTensor(x.data_ptr()), y=trigen.DeviceTensor(y.data_ptr()), w=weight.data_ptr(), bias=bias.data_ptr(),

@@ -4,6 +4,8 @@ Wrong tensors given to an operator raise the built-in ``ValueError`` (shape, siz
 wrong kind of object) with the argument's name, its shape and what is allowed; the classes here carry what libtrigen reports.
 """
 
+import warnings
+
 
 class TrigenError(RuntimeError):
     """Base of every error that libtrigen reports."""
@@ -54,3 +56,12 @@ BY_STATUS = {
 
 class TrigenWarning(UserWarning):
     """Given once per process and cause, never per call."""
+
+
+said = set()  # causes
+
+
+def warn_once(cause: str, text: str) -> None:
+    if cause not in said:
+        said.add(cause)
+        warnings.warn(text, TrigenWarning, stacklevel=4)

@@ -10,6 +10,7 @@ is loaded at first use, not at import.
 from __future__ import annotations
 
 import ctypes
+import inspect
 import json
 import os
 import struct
@@ -54,11 +55,10 @@ class CPlanInfo(_c.Structure):
 # trigen_args: struct_size; x, y, pre, gate, residual as (data, batch, head, row); w, w_head, w_row, bias, workspace, its size,
 # first_row, rows.
 ARGS = struct.Struct("29q")
-# The same block with the strides of a tensor as bytes made beforehand: half the values to convert in each run. No rows: not for decode.
-ARGS_PREPARED = struct.Struct("qq24sq24sq24sq24sq24sq16sqqq16x")
-# The same again for a run without pre, gate and residual: the strides of the second tensor and all that those three hold are one value.
-ARGS_USUAL = struct.Struct("qq24sq120sq16sqqq16x")
-assert ARGS_PREPARED.size == ARGS_USUAL.size == ARGS.size
+# The same block with what is no address made beforehand, as bytes: a third of the values to convert in each run. x and its strides; y; y's
+# strides, pre, gate and residual; w and its strides; bias, workspace, its size; the rows.
+ARGS_PREPARED = struct.Struct("qq24sq120sq16sqqq16s")
+assert ARGS_PREPARED.size == ARGS.size
 OPS, DTYPES, MATHS = (fields.numbers(name) for name in ("op", "dtype", "math"))
 LAYOUTS, FILLS, ACTIVATIONS = (fields.numbers(name) for name in ("layout", "fill", "activation"))
 MISS = {"first_choice": 0, "generic": 1, "error": 2}
@@ -224,6 +224,11 @@ class Plan:
             self._library.trigen_plan_destroy(handle)
 
 
+def _check_miss(miss: str) -> None:
+    if miss not in MISS:
+        raise ValueError(f"miss={miss!r} is not known; allowed: {', '.join(MISS)}")
+
+
 class Runtime:
     """Cache layers, compile policy and the plans made so far (trigen_runtime).
 
@@ -235,8 +240,7 @@ class Runtime:
     def __init__(self, *, layers: Optional[Sequence[str]] = None, read_only: bool = False, miss: str = "first_choice",
                  no_jit: bool = False, skip_pointer_checks: bool = False, target: Optional[str] = None,
                  driver: Optional[str] = None):
-        if miss not in MISS:
-            raise ValueError(f"miss={miss!r} is not known; allowed: {', '.join(MISS)}")
+        _check_miss(miss)
         self._library = load()
         self.handle = None
         options = CRuntimeOptions(struct_size=_c.sizeof(CRuntimeOptions), read_only=read_only, miss=MISS[miss], no_jit=no_jit,
@@ -270,6 +274,11 @@ _shared_options: dict = {}
 def configure(**options) -> None:
     """Options (as of Runtime) for the runtime that the operators use. Before the first operator on a GPU."""
     global _shared_options
+    allowed = inspect.signature(Runtime).parameters
+    for name in options:
+        if name not in allowed:
+            raise TypeError(f"configure has no option {name!r}; allowed: {', '.join(allowed)}")
+    _check_miss(options.get("miss", "first_choice"))
     with _lock:
         if _shared is not None:
             raise RuntimeError("trigen is in use already; call trigen.configure before the first operator on a GPU")

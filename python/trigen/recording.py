@@ -14,6 +14,8 @@ from __future__ import annotations
 import threading
 from typing import Dict, List, Optional
 
+from . import tuning
+
 # The recorder that operators report to, or None. Operators read it once per call.
 active: Optional["Recorder"] = None
 
@@ -47,8 +49,6 @@ class Recorder:
 
     def tune(self, **options):
         """Tunes what was recorded; options as trigen.tune_problems."""
-        from . import tuning
-
         return tuning.tune_problems(self.problems, **options)
 
     def __enter__(self) -> "Recorder":

@@ -7,11 +7,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import List, NamedTuple, Optional, Sequence
 
-from . import errors, library, recording
+from . import errors, library
 
 
 class TuneResult(NamedTuple):
@@ -57,54 +58,23 @@ def tune_problems(problems: Sequence[str], *, arch: Optional[str] = None, budget
         command += ["--cache", layer]
     command += list(options)
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE if quiet else None, text=True)
+        status, output, progress = _run(command, quiet)
     finally:
         os.unlink(file.name)
-    if done.returncode != 0:
-        raise errors.TrigenError(f"`{' '.join(command)}` failed with {done.returncode}: {(done.stderr or done.stdout or '').strip()[-2000:]}")
-    return TuneResult(list(problems), command, done.stdout)
+    if status != 0:
+        reason = (progress.strip() or output.strip())[-2000:] or "it said nothing; run it by hand"
+        raise errors.TrigenError(f"`{' '.join(command)}` failed with {status}: {reason}")
+    return TuneResult(list(problems), command, output)
 
 
-def tune(model, example_inputs, *, backward: bool = True, **options) -> TuneResult:
-    """Runs model(*example_inputs) once (and its backward pass), records the problems it meets, and tunes them.
-
-    example_inputs: a tuple or dict. Run it as training runs: under torch.autocast, on the GPU, in training mode. Gradients are
-    computed and thrown away: .grad stays as it is. options as of tune_problems."""
-    import torch
-
-    with recording.record() as seen:
-        with torch.set_grad_enabled(backward):
-            result = model(**example_inputs) if isinstance(example_inputs, dict) else model(*example_inputs)
-            if backward:
-                _backward(result, model, torch)
-    tuned = tune_problems(seen.problems, **options)
-    _forget_plans()
-    return tuned
-
-
-def _backward(result, model, torch) -> None:
-    outputs = [value for value in _tensors(result, torch) if value.requires_grad]
-    parameters = [p for p in getattr(model, "parameters", lambda: [])() if p.requires_grad]
-    if outputs and parameters:
-        loss = sum(value.float().sum() for value in outputs)
-        torch.autograd.grad(loss, parameters, allow_unused=True)
-
-
-def _tensors(value, torch):
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _tensors(part, torch)
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            yield from _tensors(part, torch)
-
-
-def _forget_plans() -> None:
-    """Plans made before tuning are dropped, so that the next call takes the tuned ones."""
-    import sys
-
-    torch_part = sys.modules.get("trigen.torch.cuda")
-    if torch_part is not None:
-        torch_part.forget_plans()
+def _run(command: Sequence[str], quiet: bool):
+    """(status, standard output, standard error), the latter also shown as it comes unless quiet."""
+    with tempfile.TemporaryFile("w+") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace") as process:
+        progress = []
+        for line in process.stderr:
+            progress.append(line)
+            if not quiet:
+                print(line, end="", file=sys.stderr, flush=True)
+        process.wait()
+        output.seek(0)
+        return process.returncode, output.read(), "".join(progress)

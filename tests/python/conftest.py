@@ -48,8 +48,8 @@ def pytest_configure(config):
 
 
 @pytest.fixture(scope="session")
-def emulated(library, tmp_path_factory):
-    """The emulated device, with the operators' runtime on it (a cache of its own)."""
+def emulated_device(library, tmp_path_factory):
+    """(the emulated device, a function that makes the operators' runtime on it, with a cache of its own)."""
     import emulated as module
 
     file = module.emulator_file(library.load()._name)
@@ -59,10 +59,22 @@ def emulated(library, tmp_path_factory):
     cache = os.environ.get("TRIGEN_TEST_CACHE", str(tmp_path_factory.mktemp("cache") / "cache.db"))
     from trigen import NoCompiler
 
-    library._shared = library.Runtime(driver=f"emulated:{module.TARGET}", layers=[cache])
+    def runtime():
+        return library.Runtime(driver=f"emulated:{module.TARGET}", layers=[cache])
+
+    library._shared = runtime()
     try:
         library._shared.plan("forward,dtype=f32,B=1,T=8,D=8", 0).destroy()
     except NoCompiler as error:
         pytest.skip(f"[SKIP] {error}")
-    yield device
+    yield device, runtime
     library.close_shared_runtime()
+
+
+@pytest.fixture()
+def emulated(emulated_device, library):
+    """The emulated device, with the operators' runtime on it whatever the tests before did with theirs."""
+    device, runtime = emulated_device
+    if library._shared is None:
+        library._shared = runtime()
+    return device

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 TARGET = os.environ.get("TRIGEN_TEST_TARGET", "sm_80")
+HAS_TF32 = int(TARGET[3:].rstrip("a")) >= 80  # from Ampere on
 
 
 def emulator_file(library_file: str):

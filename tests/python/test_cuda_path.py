@@ -7,24 +7,31 @@ torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 
 import trigen
 import trigen.torch as tt
-from emulated import TARGET
-from trigen.torch import cuda, ops
+from emulated import HAS_TF32, TARGET
+from trigen.torch import cuda, launch, ops, precision
 
 TOLERANCE = {torch.float32: dict(rtol=1e-5, atol=1e-5), torch.float16: dict(rtol=4e-3, atol=4e-3), torch.bfloat16: dict(rtol=3e-2, atol=3e-2)}
 
 
 @pytest.fixture()
 def device(emulated, monkeypatch):
-    """The emulated device behind cuda.py: its allocator instead of PyTorch's, the default stream."""
-    monkeypatch.setattr(cuda, "_empty", emulated.empty)
-    monkeypatch.setattr(cuda, "_empty_like", lambda tensor: emulated.empty(tensor.shape, tensor.dtype))
-    monkeypatch.setattr(cuda, "_zeros", emulated.zeros)
-    monkeypatch.setattr(cuda, "_contiguous", lambda tensor: emulated.put(torch.Tensor.contiguous(tensor)))
-    monkeypatch.setattr(cuda, "_raw_stream", lambda index: 0)
-    monkeypatch.setattr(cuda, "_is_capturing", lambda: False)
-    monkeypatch.setattr(cuda, "_launches", {})
-    monkeypatch.setattr(cuda, "_both", {})
-    return emulated
+    """The emulated device behind launch.py: its allocator instead of PyTorch's, the default stream, its target's TF32."""
+    monkeypatch.setattr(launch, "empty", emulated.empty)
+    monkeypatch.setattr(launch, "empty_like", lambda tensor: emulated.empty(tensor.shape, tensor.dtype))
+    monkeypatch.setattr(launch, "zeros", emulated.zeros)
+    monkeypatch.setattr(launch, "contiguous", lambda tensor: emulated.put(torch.Tensor.contiguous(tensor)))
+    monkeypatch.setattr(launch, "raw_stream", lambda index: 0)
+    monkeypatch.setattr(launch, "is_capturing", lambda: False)
+    monkeypatch.setattr(precision, "has_tf32", lambda index: HAS_TF32)
+    forget()
+    yield emulated
+    forget()
+
+
+def forget():
+    """Launches are of the emulated device and of one test."""
+    launch.launches.clear()
+    cuda._both.clear()
 
 
 def make(B=2, H=1, n=24, D=16, K=1, T=None, layout="btd", dtype=torch.float16, wdtype=None, seed=0):
@@ -93,12 +100,12 @@ def test_a_cpu_records_what_a_gpu_does(device, case):
     """Alignments, precision, diagonals, epilogues: the same texts from the plain implementation and from the CUDA one's plans."""
     options = dict(RECORDED[case])
     view, change, diag = options.pop("view", lambda x: x), options.pop("weight", lambda w: w), options.pop("diag", 0)
-    precision, before = options.pop("precision", "highest"), torch.get_float32_matmul_precision()
+    precision_asked, before = options.pop("precision", "highest"), torch.get_float32_matmul_precision()
     layout, taps = options.get("layout", "btd"), options.get("K", 1)
     x, dy, weight, _, bias = make(**options)
     x, dy, gate, weight, bias = (device.put(tensor) for tensor in (view(x), view(dy), view(x + 1), change(weight), bias))
     pad = (taps - 1) // 2
-    torch.set_float32_matmul_precision(precision)
+    torch.set_float32_matmul_precision(precision_asked)
     seen = []
     try:
         for forward, forward_pre, grad_input, grad_weight in ((cuda.forward, cuda.forward_pre, cuda.grad_input, cuda.grad_weight), (
@@ -112,6 +119,7 @@ def test_a_cpu_records_what_a_gpu_does(device, case):
                 grad_weight(dy, x, weight.shape, weight.dtype, True, pad, layout, "lower", diag)
                 grad_weight(dy, x, weight.shape, weight.dtype, False, pad, layout, "lower", diag)
             seen.append(recorder.counts)
+            assert all("math=tf32" in text for text in recorder.problems) == (precision_asked == "high" and HAS_TF32) or case == "nothing inside"
     finally:
         torch.set_float32_matmul_precision(before)
     assert seen[0] == seen[1] and (len(seen[0]) == 6 or case == "nothing inside" and not seen[0]), (seen[0], seen[1])
@@ -172,14 +180,18 @@ def test_float32_is_multiplied_as_asked(device, math, highest):
     weight, poisoned = weight[..., 0], poisoned[..., 0]
     there = [device.put(tensor) for tensor in (x, dy, poisoned, bias)]
     before = torch.get_float32_matmul_precision()
+    given = (0, "btd", "lower", 0, "none", math)
+    if math == "tf32" and not HAS_TF32:  # by name: an error that says why, not other numbers than asked for
+        with pytest.raises(trigen.Unsupported, match="math=tf32"):
+            cuda.forward(there[0], there[2], there[3], None, None, *given)
+        return
     torch.set_float32_matmul_precision("highest" if highest else "high")
     try:
-        given = (0, "btd", "lower", 0, "none", math)
         y = cuda.forward(there[0], there[2], there[3], None, None, *given)
         dx, dw, db = cuda.gradients(there[1], there[0], there[2], there[3], given)
     finally:
         torch.set_float32_matmul_precision(before)
-    rounded = math == "tf32" or (math == "default" and not highest)
+    rounded = HAS_TF32 and (math == "tf32" or (math == "default" and not highest))
     said = "math=tf32" if rounded else "math=f16x3" if math == "f16x3" else "pad=0"
     assert all(said in info.problem and ("math" in info.problem) == ("math" in said) for info in tt.plans())
     exact = [tensor.double() for tensor in (x, dy, weight, bias)]
@@ -201,7 +213,7 @@ def test_both_gradients_by_one_lookup(device, case):
     want = ops._plain_grad_input(dy, weight, None, *given[:2]), *ops._plain_grad_weight(dy, x, weight.shape, weight.dtype, True, *given[:2])
     first, second = cuda.gradients(*there, given), cuda.gradients(*there, given)
     (together,) = cuda._both.values()
-    assert len(together) == (0 if x.shape[1 if layout == "btd" else 2] < weight.shape[-2] else 2)  # prefixes go their own way
+    assert isinstance(together, launch.Pair) != (x.shape[1 if layout == "btd" else 2] < weight.shape[-2])  # prefixes go their own way
     tolerance = dict(rtol=TOLERANCE[x.dtype]["rtol"], atol=TOLERANCE[x.dtype]["atol"] * 8)
     for got in (first, second):
         for one, two in zip(got, want):
@@ -223,8 +235,8 @@ def test_gradients_of_other_strides_are_copied_once(device, monkeypatch):
     given = (0, "btd", "lower", 0, "none", "default")
     there = [device.put(tensor) for tensor in (dy, x, poisoned, bias)]
     want = ops._plain_grad_input(dy, weight), *ops._plain_grad_weight(dy, x, weight.shape, weight.dtype, True)
-    copied, contiguous = [], cuda._contiguous
-    monkeypatch.setattr(cuda, "_contiguous", lambda tensor: copied.append(tensor.shape) or contiguous(tensor))
+    copied, contiguous = [], launch.contiguous
+    monkeypatch.setattr(launch, "contiguous", lambda tensor: copied.append(tensor.shape) or contiguous(tensor))
     for position in range(3):
         other = device.put(there[position].transpose(0, 1).transpose(1, 2).contiguous()).transpose(1, 2).transpose(0, 1)
         assert not other.is_contiguous() and torch.equal(other.isnan(), there[position].isnan())
@@ -245,7 +257,7 @@ def test_epilogues_in_one_kernel(device, activation):
     want, want_pre = ops._plain_forward_pre(x, weight, bias, gate, residual, 0, activation=activation)
     torch.testing.assert_close(y.clone(), want, **TOLERANCE[x.dtype])
     torch.testing.assert_close(pre.clone(), want_pre, **TOLERANCE[x.dtype])
-    assert cuda.plans()[0].problem.endswith(f"epilogue=bias+{activation}+pre+gate+residual")
+    assert tt.plans()[0].problem.endswith(f"epilogue=bias+{activation}+pre+gate+residual")
 
 
 def test_strides_are_used_where_possible_and_copied_elsewhere(device):
@@ -262,13 +274,13 @@ def test_strides_are_used_where_possible_and_copied_elsewhere(device):
     odd = device.put(odd)[..., 1:]  # pointer and stride are multiples of 2 bytes only
     transposed = device.put(x.transpose(1, 2).contiguous()).transpose(1, 2)
     for view, copied in ((sliced, False), (swapped, False), (odd, False), (transposed, True)):
-        before = dict(cuda._launches)
+        before = dict(launch.launches)
         got = cuda.forward(view, w)
         assert got.is_contiguous()
         torch.testing.assert_close(got.clone(), want, **TOLERANCE[x.dtype])
-        made = [launch for key, launch in cuda._launches.items() if key not in before]
-        assert any(launch.copies for launch in made) == copied
-    texts = [info.problem for info in cuda.plans()]
+        made = [one for key, one in launch.launches.items() if key not in before]
+        assert any(one.copies for one in made) == copied
+    texts = [info.problem for info in tt.plans()]
     assert sum("align=2" in text for text in texts) == 1
     expanded = device.put(x[:1]).expand(2, -1, -1)
     torch.testing.assert_close(cuda.forward(expanded, w).clone(), ops._plain_forward(x[:1].repeat(2, 1, 1), weight),
@@ -297,7 +309,7 @@ def test_a_known_combination_is_one_lookup(device, monkeypatch):
         raise AssertionError("a known combination was checked or planned again")
 
     monkeypatch.setattr(cuda.arguments, "check_forward", unexpected)
-    monkeypatch.setattr(cuda, "_make", unexpected)
+    monkeypatch.setattr(launch, "make", unexpected)
     assert torch.equal(cuda.forward(*there).clone(), first.clone())  # the same bits
     other = [device.put(tensor) for tensor in (x, poisoned, bias)]
     assert torch.equal(cuda.forward(*other).clone(), first.clone())
@@ -340,7 +352,7 @@ def test_a_training_step_through_the_functional_form(device, monkeypatch):
     got = step()
     for one, two in zip(got, want):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
-    assert len(cuda.plans()) == 3
+    assert len(tt.plans()) == 3
 
 
 def test_recording_has_the_plans_texts(device):
@@ -350,7 +362,7 @@ def test_recording_has_the_plans_texts(device):
         cuda.forward(there[0], there[2], there[3])
         cuda.forward(there[0][..., 1:9], there[2], there[3])
         cuda.grad_weight(there[1], there[0], poisoned.shape, poisoned.dtype, True)
-    assert set(seen.problems) == {info.problem for info in cuda.plans()}
+    assert set(seen.problems) == {info.problem for info in tt.plans()}
     assert [text for text in seen.problems if "align=2" in text]
 
 
@@ -358,7 +370,7 @@ def test_float64_runs_plain_and_misses_follow_the_policy(device, library, monkey
     x, _, weight, poisoned, bias = make(n=8, D=8)
     torch.testing.assert_close(cuda.forward(x.double(), poisoned.double(), bias.double()),
                                ops._plain_forward(x.double(), weight.double(), bias.double()))
-    assert not cuda.plans()
+    assert not tt.plans()
     there = [device.put(tensor) for tensor in (x, poisoned, bias)]
     runtime = library.Runtime(driver=f"emulated:{TARGET}", layers=[tmp_path / "empty.db"], no_jit=True)
     monkeypatch.setattr(library, "_shared", runtime)
@@ -366,7 +378,7 @@ def test_float64_runs_plain_and_misses_follow_the_policy(device, library, monkey
         cuda.forward(*there)
     before = tt.set_fallback("plain")
     try:
-        cuda._warned.clear()
+        trigen.errors.said.clear()
         with pytest.warns(trigen.TrigenWarning, match="plain torch operations run instead of a trigen kernel"):
             y = cuda.forward(*there)
         torch.testing.assert_close(y, plain_forward(x, weight, bias))
@@ -385,15 +397,23 @@ def plain_forward(x, weight, bias):
     return ops._plain_forward(x, weight, bias)
 
 
+def test_an_empty_batch_runs_no_kernel(device):
+    x, dy, weight, _, bias = make(B=1, n=8, D=8)
+    x, dy = x[:0], dy[:0]
+    assert cuda.forward(x, weight, bias).shape == cuda.grad_input(dy, weight).shape == (0, 8, 8)
+    dx, dw, db = cuda.gradients(dy, x, weight, bias, (0, "btd", "lower", 0, "none", "default"))
+    assert dx.shape == x.shape and dw.shape == weight.shape and not dw.any() and not db.any() and not tt.plans()
+
+
 def test_capture_refuses_a_new_combination(device, monkeypatch):
     x, _, _, poisoned, _ = make(n=8, D=16)
     there = [device.put(tensor) for tensor in (x, poisoned)]
-    monkeypatch.setattr(cuda, "_is_capturing", lambda: True)
+    monkeypatch.setattr(launch, "is_capturing", lambda: True)
     with pytest.raises(RuntimeError, match="the stream is capturing a graph and this combination of shapes has no plan yet"):
         cuda.forward(*there)
-    monkeypatch.setattr(cuda, "_is_capturing", lambda: False)
+    monkeypatch.setattr(launch, "is_capturing", lambda: False)
     cuda.forward(*there)
-    monkeypatch.setattr(cuda, "_is_capturing", lambda: True)
+    monkeypatch.setattr(launch, "is_capturing", lambda: True)
     cuda.forward(*there)  # known: nothing but the launch
 
 

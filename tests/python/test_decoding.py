@@ -13,7 +13,7 @@ import trigen.torch as tt
 from reference import forward, in_triangle
 from test_cuda_path import TOLERANCE, device  # noqa: F401 (a fixture)
 from trigen import library as library_module
-from trigen.torch import cuda, decoding, recorded
+from trigen.torch import decoding, launch
 
 
 def put(emulated, array):
@@ -117,7 +117,7 @@ def test_decoding_follows_forward(device, case, dtype, wdtype, epilogue):  # noq
         with trigen.record() as on_gpu:
             decoding.rows(there, weight, bias, *extra, mixer.heads, mixer.kernel_size, begin, end, mixer.pad, mixer.diagonal, mixer.activation or "none")
         with trigen.record() as on_cpu:
-            recorded.decode(there, weight, bias, *extra, mixer.heads, mixer.kernel_size, n, mixer.pad, mixer.diagonal, mixer.activation or "none")
+            decoding.record(there, weight, bias, *extra, mixer.heads, mixer.kernel_size, n, mixer.pad, mixer.diagonal, mixer.activation or "none")
         assert on_gpu.counts == on_cpu.counts and len(on_gpu.counts) == 1
         torch.testing.assert_close(got.clone(), want[:, rows], **TOLERANCE[dtype])
         begin = end
@@ -146,7 +146,7 @@ def test_decoding_is_recorded(device):  # noqa: F811
         for t in range(3):
             decoding.rows(x, weight, None, None, None, 1, 1, t, t + 1, 0, 0, "none")
     assert seen.counts == {"decode,dtype=f32,B=1,H=1,T=8,D=8,K=1,pad=0": 3}
-    assert len(cuda._launches) == 1
+    assert len(launch.launches) == 1
     mixer = tt.TriangularConv1d(150, 3, heads=2)
     cache = mixer.new_cache(2, 8)
     with trigen.record() as seen:  # a CPU's

@@ -1,5 +1,6 @@
 """What a first call does: availability and its reasons, the first-choice and the generic kernel at once, warnings once, TRIGEN_NO_JIT, cache order."""
 
+import json
 import os
 import re
 import shutil
@@ -14,7 +15,8 @@ torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 import trigen
 from emulated import TARGET
 from test_cuda_path import device, make  # noqa: F401
-from trigen.torch import cuda
+from trigen import library as library_module
+from trigen.torch import cuda, launch
 
 
 def driver(folder, init: int, count: int):
@@ -44,7 +46,7 @@ def test_availability_says_why_not(monkeypatch, library, tmp_path):
 def test_an_untuned_problem_is_said_once_not_per_call(device, library, monkeypatch, tmp_path):  # noqa: F811
     runtime = library.Runtime(driver=f"emulated:{TARGET}", layers=[tmp_path / "cache.db"])
     monkeypatch.setattr(library, "_shared", runtime)
-    monkeypatch.setattr(cuda, "_warned", set())
+    monkeypatch.setattr(trigen.errors, "said", set())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for tokens in (8, 16):
@@ -52,10 +54,69 @@ def test_an_untuned_problem_is_said_once_not_per_call(device, library, monkeypat
             for _ in range(2):
                 cuda.forward(*map(device.put, (x, weight, bias)))
     said = [str(one.message) for one in caught if issubclass(one.category, trigen.TrigenWarning)]
-    assert len(said) == 1 and "the cache has no tuned kernel for a problem of this run; the model's first choice runs instead" in said[0]
-    infos = cuda.plans()
+    assert len(said) == 1 and "the cache has no tuned kernel for forward,dtype=f16,B=2,H=1,T=8,D=16,K=1,pad=0,epilogue=bias: the model's choice runs, which was not measured" in said[0]
+    infos = launch.plans()
     assert [(info.provenance, info.match, info.binary_from) for info in infos] == [("predicted", "none", "compiled")] * 2
     runtime.close()
+
+
+SECOND = """
+import json, warnings, sys
+sys.path.insert(0, {tests!r})
+import test_cuda_path, emulated, torch, trigen
+from trigen import library
+from trigen.torch import cuda, launch
+device = emulated.EmulatedDevice(emulated.emulator_file(library.load()._name))
+launch.empty_like, launch.empty = lambda tensor: device.empty(tensor.shape, tensor.dtype), device.empty
+launch.raw_stream, launch.is_capturing = lambda index: 0, lambda: False
+library._shared = library.Runtime(driver="emulated:{target}", layers=[{cache!r}])
+x, _, _, weight, bias = test_cuda_path.make(n=8, D=16)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for rows in (2, 1, 2):
+        cuda.forward(*map(device.put, (x[:rows], weight, bias)))
+print(json.dumps([[str(one.message) for one in caught], [info.binary_from for info in launch.plans()]]))
+"""
+
+
+def test_every_process_that_runs_untuned_says_so(emulated, repository, tmp_path):  # noqa: F811
+    """The first one stores the model's choice; the next ones find it there, as untuned as before."""
+    code = SECOND.format(tests=str(repository / "tests/python"), target=TARGET, cache=str(tmp_path / "cache.db"))
+    for origin in ("compiled", "cache"):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(repository / "python")})
+        assert done.returncode == 0, done.stderr
+        said, origins = json.loads(done.stdout)
+        assert origins[0] == origin and len(said) == 1 and "the cache has no tuned kernel for forward,dtype=f16,B=2" in said[0], (said, origins)
+
+
+INFO = library_module.PlanInfo("forward,dtype=bf16,B=2,T=8", "V100", "sm_70", "simt:tile=64x64x16", "measured", "exact", "", "", "cache", "", 1.0, 0, False, 0)
+
+
+def test_what_a_user_of_a_plan_is_told():
+    """Near and slow choices, each by a cause of its own; nothing about a tuned kernel that is where it was tuned."""
+    def told(**change):
+        return dict(launch.notes(INFO._replace(**change)))
+
+    tensor_cores = dict(candidate="mma_sm80:tile=64x64x32", target="sm_80")
+    assert not told(**tensor_cores)
+    near = told(match="near", difference="GPU V100-PCIE, not V100", **tensor_cores)
+    assert list(near) == ["near"] and "measured elsewhere than on this V100: GPU V100-PCIE, not V100" in near["near"]
+    assert list(told(provenance="predicted", match="near", **tensor_cores)) == ["untuned"]
+    for target in ("sm_70", "sm_75"):
+        assert f"bfloat16 runs without tensor cores on {target}" in told(target=target)["bf16"]
+    assert not told(problem="forward,dtype=f16,B=2,T=8") and not told(target="sm_86")
+    assert "sm_80 runs it as 'simt'" in told(problem="forward,dtype=f32,B=2,T=8,math=f16x3", target="sm_80")["f16x3"]
+
+
+def test_bfloat16_without_tensor_cores_is_said(device, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(trigen.errors, "said", {"untuned"})
+    x, _, _, weight, bias = make(n=16, D=16, dtype=torch.bfloat16)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for rows in (2, 1):
+            cuda.forward(*map(device.put, (x[:rows], weight, bias)))
+    said = [str(one.message) for one in caught if issubclass(one.category, trigen.TrigenWarning)]
+    assert len(said) == (TARGET in ("sm_70", "sm_75")) and all("bfloat16 runs without tensor cores" in text for text in said)
 
 
 def test_the_generic_kernel_serves_every_shape_by_one_compile(device, library, monkeypatch, tmp_path):  # noqa: F811
@@ -66,14 +127,14 @@ def test_the_generic_kernel_serves_every_shape_by_one_compile(device, library, m
     monkeypatch.setattr(library, "_shared", runtime)
     first = cuda.forward(*map(device.put, (x, poisoned, bias))).clone()
     torch.testing.assert_close(first, torch.tril(weight.squeeze(-1).float()).matmul(x.float()).add(bias.float()[:, None]).half(), rtol=4e-3, atol=4e-3)
-    generic = cuda.plans()[0].candidate
+    generic = launch.plans()[0].candidate
     runtime.close()
     runtime = library.Runtime(driver=f"emulated:{TARGET}", layers=[cache], miss="generic", no_jit=True)
     monkeypatch.setattr(library, "_shared", runtime)
     x, _, weight, poisoned, bias = make(n=40, D=8, B=3)
     got = cuda.forward(*map(device.put, (x, poisoned, bias))).clone()
     torch.testing.assert_close(got, torch.tril(weight.squeeze(-1).float()).matmul(x.float()).add(bias.float()[:, None]).half(), rtol=4e-3, atol=4e-3)
-    assert cuda.plans()[1].candidate == generic and cuda.plans()[1].binary_from == "cache"
+    assert launch.plans()[1].candidate == generic and launch.plans()[1].binary_from == "cache"
     runtime.close()
 
 

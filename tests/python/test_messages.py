@@ -15,7 +15,7 @@ W2 = torch.zeros(2, 4, 4, 3)
 FORWARD = [
     (dict(x=X[0]), ValueError, r"x has shape \[4, 6\]; allowed: rank 3, \[batch, tokens, features\]"),
     (dict(x=X.transpose(1, 2)), ValueError, r"x has 6 tokens \(shape \[2, 6, 4\], layout=btd\) while weight has shape \[4, 4, 3\]; allowed: at most 4"),
-    (dict(x=X[:, :0]), ValueError, r"x has shape \[2, 0, 6\]; every size must be at least 1"),
+    (dict(x=X[:, :0]), ValueError, r"x has shape \[2, 0, 6\]; every size but the batch's must be at least 1"),
     (dict(weight=torch.zeros(4)), ValueError, r"weight has shape \[4\]; allowed: \[T, T\], \[T, T, K\] or \[heads, T, T, K\]"),
     (dict(weight=torch.zeros(8, 4, 1)), ValueError, r"weight has shape \[8, 4, 1\]: 8 output tokens and 4 input tokens; allowed: a square"),
     (dict(weight=torch.zeros(4, 4, 4, 3)), ValueError, r"x has 6 features \(shape \[2, 4, 6\]\) while weight has 4 heads; allowed: a multiple of 4"),

@@ -100,7 +100,7 @@ def test_meta_and_deepcopy():
 
 @pytest.mark.parametrize("heads,taps", [(1, 1), (2, 3)])
 def test_prefix(heads, taps):
-    mixer = tt.TriangularConv1d(8, taps, heads, activation="gelu")
+    mixer = tt.TriangularConv1d(8, taps, heads=heads, activation="gelu")
     x, gate = torch.randn(2, 8, 6), torch.randn(2, 8, 6)
     want = mixer(x, gate)
     for n in (1, 5, 8):
@@ -113,7 +113,7 @@ def test_prefix(heads, taps):
 @pytest.mark.parametrize("heads,taps,padding", [(1, 1, "same"), (2, 3, "same"), (2, 4, "causal")])
 @pytest.mark.parametrize("epilogue", [False, True])
 def test_decoding_follows_forward(heads, taps, padding, epilogue):
-    mixer = tt.TriangularConv1d(8, taps, heads, activation="silu" if epilogue else None, padding=padding)
+    mixer = tt.TriangularConv1d(8, taps, heads=heads, activation="silu" if epilogue else None, padding=padding)
     x, gate = torch.randn(3, 8, 6), torch.randn(3, 8, 6)
     extra = dict(gate=gate, residual=x) if epilogue else {}
     want = mixer(x, **extra)

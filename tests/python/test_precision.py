@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 
-from trigen.torch import cuda
+from trigen.torch import precision
 
 OLD_HIGH, OLD_HIGHEST = "torch.set_float32_matmul_precision('high')", "torch.set_float32_matmul_precision('highest')"
 ALLOWED, FORBIDDEN = "torch.backends.cuda.matmul.allow_tf32 = True", "torch.backends.cuda.matmul.allow_tf32 = False"
@@ -26,21 +26,26 @@ CODE = """
 import json, os, sys
 import torch
 import trigen.torch as tt
-from trigen.torch import cuda, precision
+from trigen.torch import precision
 
-def report(switches):
-    exec(switches)
-    print(cuda.resolve_math("default", torch.float32))
-    with precision.full_precision():
-        print(cuda.resolve_math("default", torch.float32))
-    print(cuda.resolve_math("default", torch.float32))
+def convert():
     model = torch.nn.Sequential(torch.nn.Conv1d(4, 4, 1))
     with torch.no_grad():
         model[0].weight.copy_(model[0].weight.squeeze(-1).tril().unsqueeze(-1))
     tt.convert(model, tokens=4, example_inputs=(torch.randn(2, 4, 6),))
+    return model
+
+def report(switches):
+    exec(switches)
+    print(precision.resolve_math("default", torch.float32, -1))
+    with precision.full_precision():
+        print(precision.resolve_math("default", torch.float32, -1))
+    print(precision.resolve_math("default", torch.float32, -1))
+    model = convert()
     print(type(model[0]).__name__, torch.backends.cudnn.enabled, flush=True)
 
 torch.set_num_threads(1)
+convert()  # the first one makes PyTorch import 800 modules, which takes seconds; the copies below have them
 for switches in json.loads(sys.argv[1]):
     print("==", switches, flush=True)
     if os.fork() == 0:
@@ -72,5 +77,19 @@ def test_every_switch(reports, switches, math):
 
 def test_a_call_decides_for_itself():
     for math in ("simt", "tf32"):
-        assert cuda.resolve_math(math, torch.float32) == math
-        assert cuda.resolve_math(math, torch.bfloat16) == "default"
+        assert precision.resolve_math(math, torch.float32, -1) == math
+        assert precision.resolve_math(math, torch.bfloat16, -1) == "default"
+
+
+def test_a_gpu_without_tf32_multiplies_in_full_precision(monkeypatch):
+    """As PyTorch does there: V100 and T4 ignore the switch. Asked for by name, tf32 stays what it is, and no kernel takes it."""
+    capabilities = {0: (7, 0), 1: (7, 5), 2: (8, 0), 3: (9, 0)}
+    monkeypatch.setattr(precision, "has_tf32", precision.has_tf32.__wrapped__)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", capabilities.get)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert [precision.resolve_math("default", torch.float32, device) for device in (0, 1, 2, 3, -1)] == ["simt", "simt", "tf32", "tf32", "tf32"]
+        assert precision.resolve_math("tf32", torch.float32, 0) == "tf32"
+    finally:
+        torch.set_float32_matmul_precision(before)

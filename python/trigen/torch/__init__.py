@@ -2,10 +2,10 @@
 
 from . import flops, ops  # noqa: F401  (flops registers itself)
 from .convert import ConversionError, Report, convert
-from .cuda import forget_plans, plans, set_fallback
 from .frozen import FrozenMixer, freeze
 from .functional import triangular_conv1d
 from .gating import CausalSpatialGatingUnit
+from .launch import forget_plans, plans, set_fallback
 from .modules import DecodeCache, TriangularConv1d, TriangularLinear
 
 forward = ops._forward

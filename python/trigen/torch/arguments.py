@@ -10,11 +10,13 @@ Shapes (n <= T tokens are given; T is what the weight was made for):
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 from typing import NamedTuple, Optional, Sequence
 
 import torch
 
-from .. import library
+from .. import errors, library
 
 LAYOUTS = ("btd", "bdt")
 FILLS = ("lower", "upper")
@@ -24,6 +26,9 @@ SHORT_DTYPES = (torch.float16, torch.bfloat16)
 DTYPES = SHORT_DTYPES + (torch.float32, torch.float64)
 # The largest size or flattened coordinate that the kernels index: 2^31 less one tile.
 MAX_COORDINATE = 2**31 - 2**16
+
+
+_prefix_is_meant = contextvars.ContextVar("prefix_is_meant", default=False)
 
 
 class Sizes(NamedTuple):
@@ -81,6 +86,24 @@ def check_weight_size(size: Sequence[int], name: str = "weight"):
     return heads, rows, taps
 
 
+@contextlib.contextmanager
+def prefix_is_meant():
+    """Inside, fewer tokens than the weight's are no sign of a transposed tensor."""
+    token = _prefix_is_meant.set(True)
+    try:
+        yield
+    finally:
+        _prefix_is_meant.reset(token)
+
+
+def _warn_of_transposed(x, n: int, tokens: int, layout: str, name: str) -> None:
+    """Where nn.Conv1d(T, T, K) refuses a transposed tensor, a mixer takes it as a prefix."""
+    axes, other = ("[batch, tokens, features]", "bdt") if layout == "btd" else ("[batch, features, tokens]", "btd")
+    errors.warn_once("transposed", (
+        f"{name} has shape {_shape(x)}, taken as {axes} (layout={layout}): a prefix of {n} of weight's {tokens} tokens, with {tokens} features; if its "
+        f"axes are the other way round, transpose it or give layout={other!r} (this is said once)"))
+
+
 def check_activations(x, weight_size: Sequence[int], layout: str, name: str = "x") -> Sizes:
     heads, tokens, taps = check_weight_size(weight_size)
     if x.dim() != 3:
@@ -97,8 +120,10 @@ def check_activations(x, weight_size: Sequence[int], layout: str, name: str = "x
         )
     # A symbolic size (a dynamic axis under torch.compile) is not compared with bounds here, which would bind the graph to them: the
     # implementation sees the real one.
-    if any(isinstance(size, int) and size < 1 for size in (batch, n, features)):
-        raise ValueError(f"{name} has shape {_shape(x)}; every size must be at least 1")
+    if any(isinstance(size, int) and size < 1 for size in (n, features)):
+        raise ValueError(f"{name} has shape {_shape(x)}; every size but the batch's must be at least 1")
+    if isinstance(n, int) and isinstance(features, int) and n < tokens == features and not _prefix_is_meant.get():
+        _warn_of_transposed(x, n, tokens, layout, name)
     if features % heads != 0:
         raise ValueError(
             f"{name} has {features} features (shape {_shape(x)}) while weight has {heads} heads; allowed: a multiple of {heads}"

@@ -15,11 +15,12 @@ line by hand. Leaving it costs time and is otherwise harmless.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import nn
 
+from .. import model_tuning
 from .arguments import FILLS, MATHS, SHORT_DTYPES
 from .modules import TriangularConv1d, TriangularLinear
 from .precision import full_precision
@@ -78,7 +79,7 @@ def _replacement(module: nn.Module, fill: str, diagonal: int, math: str) -> nn.M
         new = TriangularLinear(module.in_features, **options)
     else:
         tokens, taps, heads = module.in_channels // module.groups, module.kernel_size[0], module.groups
-        new = TriangularConv1d(tokens, taps, heads, **options)
+        new = TriangularConv1d(tokens, taps, heads=heads, **options)
     for name in ("weight", "bias"):
         old = getattr(module, name)
         if old is not None:
@@ -110,7 +111,7 @@ def _outputs(model: nn.Module, inputs: Sequence) -> List[torch.Tensor]:
     model.eval()
     try:
         with torch.no_grad(), full_precision():
-            result = model(**inputs) if isinstance(inputs, dict) else model(*inputs)
+            result = model_tuning.call(model, inputs)
     finally:
         for module in training:
             module.training = True
@@ -143,17 +144,18 @@ def _difference(before: List[torch.Tensor], after: List[torch.Tensor]) -> float:
 
 
 def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[Callable[[str, nn.Module], bool]] = None,
-            example_inputs=None, unmask: Sequence[str] = (), tolerance: Optional[float] = None, fill: str = "lower",
+            example_inputs=None, unmask: Union[str, Sequence[str]] = (), tolerance: Optional[float] = None, fill: str = "lower",
             diagonal: int = 0, math: str = "default") -> Report:
     """Replaces masked mixers in place and returns what it did.
 
     tokens          T; None takes every square nn.Conv1d and nn.Linear that `select` lets through (then give select or example_inputs)
     select          select(name, module) -> bool
-    example_inputs  a tuple (or dict) for model(...): outputs in evaluation mode must agree within `tolerance`, relative to the
+    example_inputs  a tensor, tuple or dict for model(...): outputs in evaluation mode must agree within `tolerance`, relative to the
                     largest output (default 1e-3, or 3e-2 with 16-bit parameters or under autocast), else everything is put back and
                     ConversionError is raised. Where the owner masks its weight
                     in forward, this also zeroes the old weight's other triangle, as any forward of it does
-    unmask          names of flags that switch the masking in the owners, to be set to False (see above)
+    unmask          name or names of flags that switch the masking in the owners, to be set to False (see above). One that no owner of a
+                    converted mixer has is a ValueError
     fill, diagonal  the triangle that the owners' masks leave: torch.tril(weight, diagonal) is "lower", torch.triu(weight, diagonal) is
                     "upper". A model with both is converted in two calls, with select
     math            how the mixers multiply float32 (TriangularConv1d's); the comparison of outputs takes it too
@@ -166,6 +168,7 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
     for name, value, allowed in (("fill", fill, FILLS), ("math", math, MATHS)):
         if value not in allowed:
             raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}")
+    unmask = (unmask,) if isinstance(unmask, str) else tuple(unmask)
     if tolerance is None:
         short = any(parameter.dtype in SHORT_DTYPES for parameter in model.parameters())
         tolerance = 3e-2 if short or torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu") else 1e-3
@@ -185,13 +188,12 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
         setattr(owner, attribute, new)
         undo.append(lambda owner=owner, attribute=attribute, module=module: setattr(owner, attribute, module))
         report.converted[name] = new
-        for flag in unmask:
-            for holder_name, holder in _holders(model, name):
-                value = getattr(holder, flag, None)
-                if isinstance(value, bool) and value:
-                    setattr(holder, flag, False)
-                    undo.append(lambda holder=holder, flag=flag: setattr(holder, flag, True))
-                    report.unmasked.append(f"{holder_name}.{flag}" if holder_name else flag)
+        _unmask(model, name, unmask, report, undo)
+    try:
+        _check_unmask(model, unmask, report)
+    except ValueError:
+        _undo(undo)
+        raise
     if before is not None and report.converted:
         try:
             worst = _difference(before, _outputs(model, example_inputs))
@@ -205,6 +207,26 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
                 f"to its {fill} triangle{f' (diagonal={diagonal})' if diagonal else ''}: choose with select=, or another fill= or diagonal=, among {', '.join(report.converted)}"
             )
     return report
+
+
+def _unmask(model, name: str, flags: Sequence[str], report: Report, undo: List) -> None:
+    """Sets the owners' flags of a converted mixer to False."""
+    for holder_name, holder in _holders(model, name):
+        for flag in flags:
+            if getattr(holder, flag, None) is True:
+                setattr(holder, flag, False)
+                undo.append(lambda holder=holder, flag=flag: setattr(holder, flag, True))
+                report.unmasked.append(f"{holder_name}.{flag}" if holder_name else flag)
+
+
+def _check_unmask(model, flags: Sequence[str], report: Report) -> None:
+    """Every flag is one of some owner's; whether it was set is the owner's business."""
+    holders = [holder for name in report.converted for _, holder in _holders(model, name)]
+    for flag in flags:
+        if holders and not any(isinstance(getattr(holder, flag, None), bool) for holder in holders):
+            there = {name for holder in holders for name, value in vars(holder).items() if isinstance(value, bool) and name != "training"}
+            raise ValueError(f"unmask={flag!r} is no flag of an owner of {', '.join(report.converted)}; allowed: {', '.join(sorted(there)) or 'none'}; "
+                             f"the model was put back as it was")
 
 
 def _undo(steps: List[Callable[[], None]]) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import torch
 
-from .. import library
-from . import cuda, known
+from . import cuda, known, launch
 from .modules import TriangularConv1d
-
-_pack = library.ARGS_USUAL.pack
+from .precision import resolve_math
 
 
 class FrozenMixer:
@@ -22,7 +20,7 @@ class FrozenMixer:
         self._module = module
         self._like = (example.shape, example.stride(), example.dtype, example.get_device())
         self._low = example.data_ptr() & 15
-        self._launch, self._generation = None, cuda.generation
+        self._launch, self._generation = None, launch.generation
         self._check = known.guard(example.detach()) if known.works() else lambda x: False
         with torch.no_grad():
             module(example)
@@ -32,41 +30,29 @@ class FrozenMixer:
     def _bind(self, example) -> None:
         module = self._module
         weight, bias = module.weight, module.bias
-        math = cuda.resolve_math(module.math, example.dtype)
+        math = resolve_math(module.math, example.dtype, example.get_device())
         options = module.pad, module.layout, module.fill, module.diagonal, module.activation or "none", math
-        launch = cuda.forward_launch(example, weight, bias, None, None, options, False, example.data_ptr(), weight.data_ptr())
-        if not launch.handle:
+        found = cuda.forward_launch(example, weight, bias, None, None, options, False, example.data_ptr(), weight.data_ptr())
+        if not found.handle:
             return
-        if launch.bias_tokens and bias is not None:
-            bias = bias[:, : launch.bias_tokens].contiguous()
-        self._launch, self._weight, self._bias, self._generation = launch, weight, bias, cuda.generation
+        if found.bias_tokens and bias is not None:
+            bias = bias[:, : found.bias_tokens].contiguous()
+        self._launch, self._weight, self._bias, self._generation = found, weight, bias, launch.generation
         self._low = example.data_ptr() & 15
-        self._index, self._scratch = example.get_device(), known.scratch(launch.workspace, example.device)
-        self._rest = launch.y + bytes(96)  # no pre, gate or residual
-        self._after = weight.data_ptr(), launch.weight, 0 if bias is None else bias.data_ptr()
+        self._pointers = weight.data_ptr(), 0 if bias is None else bias.data_ptr()
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if not self._check(x):
             self._refuse(x)
-        if self._generation != cuda.generation and self._launch is not None:
+        if self._generation != launch.generation and self._launch is not None:
             self._launch = None
             self._bind(x)
-        launch, pointer = self._launch, x.data_ptr()
-        if launch is None or pointer & 15 != self._low:
+        found, pointer = self._launch, x.data_ptr()
+        if found is None or pointer & 15 != self._low:
             with torch.no_grad():
                 return self._module(x)
-        y = cuda._empty_like(x) if launch.like_x else cuda._empty(x.shape, dtype=x.dtype, device=x.device)
-        workspace = 0
-        if launch.workspace:
-            scratch = cuda._empty_like(self._scratch)
-            workspace = scratch.data_ptr()
-        status = cuda._run(
-            launch.handle,
-            _pack(cuda._ARGS_SIZE, pointer, launch.x, y.data_ptr(), self._rest, *self._after, workspace, launch.workspace),
-            cuda._raw_stream(self._index),
-        )
-        if status:
-            cuda._launch_error(status, launch)
+        y = launch.empty_like(x) if found.like_x else launch.empty(x.shape, dtype=x.dtype, device=x.device)
+        found.run(pointer, y.data_ptr(), *self._pointers)
         return y
 
     def _refuse(self, x) -> None:

@@ -1,6 +1,7 @@
 """The functional form. One call, any mode:
 
-- Under torch.compile, a dispatch mode, functorch or tracing, and for tensor subclasses, it is the operator torch.ops.trigen.forward.
+- Under torch.compile, a dispatch mode, functorch or tracing, and for tensor subclasses, it is the operator torch.ops.trigen.forward; where
+  forward mode or torch.func takes derivatives, it is transforms.py.
 - In plain eager mode it goes straight to the implementation, inside one autograd.Function where a gradient is wanted: PyTorch's
   dispatch of an operator written in Python, with its derivative, costs more host time than the kernel launch (bench/torch_ops.py
   shows both). Both ways run the same code below this file, and tests compare them.
@@ -12,9 +13,10 @@ from __future__ import annotations
 from typing import Optional, Union
 
 import torch
+from torch.autograd import forward_ad
 
 from .. import recording
-from . import cuda, known, ops, precision
+from . import cuda, known, ops, precision, transforms
 
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 _C = torch._C
@@ -31,7 +33,7 @@ _any_autocast = getattr(_C, "_is_any_autocast_enabled", lambda: True)
 def _direct(x, weight) -> bool:
     """True in plain eager mode: nothing but autograd and autocast is watching."""
     return (type(x) in _PLAIN_TYPES and type(weight) in _PLAIN_TYPES and _modes() == 0 and _functorch() is None
-            and _tracing() is None and (x.is_cuda or x.is_cpu))
+            and forward_ad._current_level < 0 and _tracing() is None and (x.is_cuda or x.is_cpu))
 
 
 def _forward_kernel(x, weight, bias, gate, residual, options, want_pre):
@@ -62,7 +64,7 @@ class _TriangularConv(torch.autograd.Function):
 class _KnownConv(torch.autograd.Function):
     """W x + bias of a known call."""
 
-    forward = staticmethod(known.forward)
+    forward = staticmethod(known.recorded_forward)
 
     @staticmethod
     def backward(ctx, grad):
@@ -201,12 +203,12 @@ def triangular_conv1d(
                 if call.tf32 is not None and call.tf32 is not _tf32_is_allowed():
                     continue
                 x_pointer, weight_pointer = x.data_ptr(), weight.data_ptr()
-                if (x_pointer | weight_pointer) & 15 or recording.active is not None or (
+                if (x_pointer | weight_pointer) & 15 or recording.active is not None or forward_ad._current_level >= 0 or (
                         call.autocast is not None and call.autocast is not _autocast_dtype("cuda")):
                     break
                 if call.wants:
                     return _apply_known(x, weight, bias, call, x_pointer, weight_pointer)
-                return _run_known(None, x, weight, bias, call, x_pointer, weight_pointer)
+                return _run_known(x, weight, bias, call, x_pointer, weight_pointer)
     pad = padding if type(padding) is int else resolve_padding(padding, 1 if weight.dim() == 2 else weight.shape[-1])
     options = (pad, layout, fill, diagonal, activation or "none", math)
     if _compiling() or not _direct(x, weight):
@@ -235,7 +237,14 @@ def _eager(x, weight, bias, gate, residual, options):
     return _forward_kernel(x, weight, bias, gate, residual, options, False)[0]
 
 
+def _autocast(x, *others):
+    device = "cuda" if x.is_cuda else "cpu"
+    return ops.autocast_tensors(_autocast_dtype(device), x, *others) if torch.is_autocast_enabled(device) else (x, *others)
+
+
 def _dispatched(x, weight, bias, gate, residual, options):
+    if not _compiling() and transforms.wanted():
+        return transforms.forward(*_autocast(x, weight, bias, gate, residual), options)
     keeps = options[4] != "none" or gate is not None
     if keeps and torch.is_grad_enabled():
         return ops._forward_pre(x, weight, bias, gate, residual, *options)[0]

@@ -16,14 +16,12 @@ from typing import Dict, Optional, Tuple
 
 import torch
 
-from .. import library, recording
-from . import arguments, cuda
-from .precision import tf32_is_allowed
+from .. import recording
+from . import cuda, launch
+from .precision import resolve_math, tf32_is_allowed
 
 _grad_enabled = torch.is_grad_enabled
 _SHAPES, _VARIANTS = 4096, 8  # how many shapes are remembered, and how many calls that differ otherwise for each
-_REST = bytes(96)  # no pre, gate or residual
-_pack, _ARGS_SIZE = library.ARGS_USUAL.pack, cuda._ARGS_SIZE
 _calls: Dict[tuple, Tuple["Call", ...]] = {}
 
 
@@ -83,35 +81,25 @@ def _try_guard() -> bool:
     return len(passed) >= 5 and not any(passed)
 
 
-def scratch(size: int, device):
-    """What torch.empty_like makes a workspace from in half the time of torch.empty: a byte that looks like that many."""
-    return torch.empty(1, dtype=torch.uint8, device=device).expand(size) if size else None
-
-
 class Call:
     """One combination: what forward launches, and the pairs of launches that its backward passes met. tf32: what the process's switches must
     allow for float32 of math="default", else None; options hold what they came to."""
 
-    __slots__ = ("check", "grad_mode", "autocast", "tf32", "wants", "options", "dtype", "index", "launch", "run", "handle", "workspace", "scratch", "x", "y",
-                 "weight", "bias", "backward", "generation")
+    __slots__ = ("check", "grad_mode", "autocast", "tf32", "wants", "options", "run", "bias", "backward", "generation")
 
-    def __init__(self, tensors, options, launch, autocast, tf32):
-        x = tensors[0]
+    def __init__(self, tensors, options, found: launch.Launch, autocast, tf32):
         self.check, self.grad_mode, self.autocast, self.tf32 = guard(*tensors), _grad_enabled(), autocast, tf32
         self.wants = self.grad_mode and any(tensor.requires_grad for tensor in tensors)
-        self.options, self.dtype, self.index, self.launch = options, x.dtype, x.get_device(), launch
-        self.run, self.handle, self.workspace = cuda._run, launch.handle, launch.workspace
-        self.scratch = scratch(self.workspace, x.device)
-        self.x, self.y, self.weight = launch.x, launch.y + _REST, launch.weight
-        self.bias = cuda._empty_like(tensors[2].detach()) if len(tensors) == 3 else None  # what grad_bias looks like
-        self.backward, self.generation = (), cuda.generation
+        self.options, self.run = options, found.run
+        self.bias = launch.empty_like(tensors[2].detach()) if len(tensors) == 3 else None  # what grad_bias looks like
+        self.backward, self.generation = (), launch.generation
 
 
 def forget() -> None:
     _calls.clear()
 
 
-cuda._forget.append(forget)
+launch.forgetters.append(forget)
 
 
 def learn(key, x, weight, bias, options, autocast) -> None:
@@ -121,63 +109,56 @@ def learn(key, x, weight, bias, options, autocast) -> None:
     tf32 = None
     if x.dtype is torch.float32 and options[5] == "default":
         tf32 = tf32_is_allowed()
-        options = (*options[:5], cuda.resolve_math("default", x.dtype))
+        options = (*options[:5], resolve_math("default", x.dtype, x.get_device()))
     before = _calls.get(key, ())
     pointers = x.data_ptr() | weight.data_ptr()
     if len(before) == _VARIANTS or pointers & 15 or (bias is not None and not bias.is_contiguous()):
         return
-    launch = cuda.forward_launch(x, weight, bias, None, None, options, False, x.data_ptr(), weight.data_ptr())
-    if not launch.handle or launch.copies or launch.bias_tokens or not launch.like_x:
+    found = cuda.forward_launch(x, weight, bias, None, None, options, False, x.data_ptr(), weight.data_ptr())
+    if not found.handle or found.bias_tokens or not found.like_x:
         return
     if len(_calls) >= _SHAPES:
         _calls.clear()
-    call = Call((x, weight) if bias is None else (x, weight, bias), options, launch, autocast, tf32)
+    call = Call((x, weight) if bias is None else (x, weight, bias), options, found, autocast, tf32)
     if not call.wants or options[4] == "none":
         _calls[key] = (*before, call)
 
 
-def forward(ctx, x, weight, bias, call: Call, x_pointer: int, weight_pointer: int):
-    """y of a known call. ctx: that of the autograd.Function that calls this, which keeps what gradients() needs, or None."""
-    bias_pointer = workspace = 0
-    if ctx is not None:
-        ctx.save_for_backward(x, weight)
-        ctx.call = call
-    if bias is not None:
-        bias_pointer = bias.data_ptr()
-    y = cuda._empty_like(x)
-    size = call.workspace
-    if size:
-        scratch = cuda._empty_like(call.scratch)
-        workspace = scratch.data_ptr()
-    status = call.run(call.handle, _pack(_ARGS_SIZE, x_pointer, call.x, y.data_ptr(), call.y, weight_pointer, call.weight, bias_pointer, workspace,
-                                         size), cuda._raw_stream(call.index))
-    if status:
-        cuda._launch_error(status, call.launch)
+def forward(x, weight, bias, call: Call, x_pointer: int, weight_pointer: int):
+    """y of a known call, without a derivative."""
+    y = launch.empty_like(x)
+    call.run(x_pointer, y.data_ptr(), weight_pointer, 0 if bias is None else bias.data_ptr())
+    return y
+
+
+def recorded_forward(ctx, x, weight, bias, call: Call, x_pointer: int, weight_pointer: int):
+    """The same as an autograd.Function's forward: ctx keeps what gradients() needs."""
+    ctx.save_for_backward(x, weight)
+    ctx.call = call
+    y = launch.empty_like(x)
+    call.run(x_pointer, y.data_ptr(), weight_pointer, 0 if bias is None else bias.data_ptr())
     return y
 
 
 class _Pair:
     """grad_input and grad_weight of one backward pass."""
 
-    __slots__ = ("check", "needs_bias", "first", "second", "workspace", "scratch", "grad", "second_grad")
+    __slots__ = ("check", "needs_bias", "run")
 
-    def __init__(self, tensors, needs_bias, first, second):
-        self.check, self.needs_bias, self.first, self.second = guard(*tensors), needs_bias, first, second
-        self.workspace = max(first.workspace, second.workspace)  # one after the other on one stream, so in one memory
-        self.scratch = scratch(self.workspace, tensors[0].device)
-        self.grad, self.second_grad = first.x + _REST, second.residual + _REST
+    def __init__(self, tensors, needs_bias, pair: launch.Pair):
+        self.check, self.needs_bias, self.run = guard(*tensors), needs_bias, pair.run
 
 
 def learn_gradients(call: Call, grad, x, weight, needs_bias) -> None:
     """Remembers the pair of a backward pass that has just run, when it is a usual one."""
     before = call.backward
-    if call.generation != cuda.generation or len(before) == _VARIANTS or (grad.data_ptr() | x.data_ptr() | weight.data_ptr()) & 15 or not weight.is_contiguous():
+    if call.generation != launch.generation or len(before) == _VARIANTS or (grad.data_ptr() | x.data_ptr() | weight.data_ptr()) & 15:
         return
     pad, layout, fill, diag, _, math = call.options
     first = cuda.grad_input_launch(grad, weight, None, pad, layout, fill, diag, math)
     second = cuda.grad_weight_launch(grad, x, tuple(weight.shape), weight.dtype, needs_bias, pad, layout, fill, diag, math)
-    if first.handle and second.handle and not (first.copies or second.copies or second.bias_tokens) and first.like_x:
-        call.backward = (*before, _Pair((grad, x, weight), needs_bias, first, second))
+    if cuda.pairs(first, second, weight):
+        call.backward = (*before, _Pair((grad, x, weight), needs_bias, launch.Pair(first, second)))
 
 
 def gradients(call: Call, grad, x, weight, needs_bias: bool):
@@ -188,24 +169,6 @@ def gradients(call: Call, grad, x, weight, needs_bias: bool):
     else:
         return None
     grad_pointer, x_pointer = grad.data_ptr(), x.data_ptr()
-    if (grad_pointer | x_pointer) & 15 or recording.active is not None or call.generation != cuda.generation:
+    if (grad_pointer | x_pointer) & 15 or recording.active is not None or call.generation != launch.generation:
         return None
-    run, first, second, size, workspace = call.run, pair.first, pair.second, pair.workspace, 0
-    stream = cuda._raw_stream(call.index)
-    dx = cuda._empty_like(grad)
-    if size:
-        scratch = cuda._empty_like(pair.scratch)
-        workspace = scratch.data_ptr()
-    status = run(first.handle, _pack(_ARGS_SIZE, dx.data_ptr(), first.y, grad_pointer, pair.grad, weight.data_ptr(), first.weight, 0, workspace,
-                                     size), stream)
-    if status:
-        cuda._launch_error(status, first)
-    dw, db, db_pointer = cuda._empty_like(weight), None, 0
-    if needs_bias:
-        db = cuda._empty_like(call.bias)
-        db_pointer = db.data_ptr()
-    status = run(second.handle, _pack(_ARGS_SIZE, x_pointer, second.x, grad_pointer, pair.second_grad, dw.data_ptr(), second.weight, db_pointer,
-                                      workspace, size), stream)
-    if status:
-        cuda._launch_error(status, second)
-    return dx, dw, db
+    return pair.run(grad, x_pointer, grad_pointer, weight, call.bias if needs_bias else None)

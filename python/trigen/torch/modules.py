@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from .. import recording
-from . import decoding, plain, recorded
-from .arguments import FILLS, LAYOUTS, MATHS, check_device
+from . import decoding, plain
+from .arguments import FILLS, LAYOUTS, MATHS, check_device, prefix_is_meant
 from .functional import resolve_padding, triangular_conv1d
 
 ACTIVATION_NAMES = {nn.GELU: "gelu", nn.SiLU: "silu", nn.Identity: None}
@@ -63,16 +63,18 @@ class TriangularConv1d(nn.Module):
     in checkpoints. Entries outside the triangle are kept as they were loaded, never read, and get a gradient of exactly zero.
 
     forward(x, gate=None, residual=None) returns act(W x + b) * gate + residual, like x. x may have rank 2 (no batch).
+
+    tokens and kernel_size alone may be given without their names: nn.Conv1d(T, T, K) becomes TriangularConv1d(T, K).
     """
 
     def __init__(
         self,
         tokens: int,
         kernel_size: int = 1,
+        *conv1d,
         heads: int = 1,
         bias: bool = True,
         activation=None,
-        *,
         padding: Union[int, str] = "same",
         layout: str = "btd",
         fill: str = "lower",
@@ -83,6 +85,12 @@ class TriangularConv1d(nn.Module):
         dtype=None,
     ):
         super().__init__()
+        if conv1d:  # nn.Conv1d(T, T, K) with another name would have T taps and K heads
+            given = ", ".join(map(repr, (tokens, kernel_size, *conv1d)))
+            raise TypeError(f"TriangularConv1d({given}) has {2 + len(conv1d)} arguments without a name; allowed: tokens and kernel_size, the others by "
+                            f"name; nn.Conv1d({given}) becomes TriangularConv1d({tokens!r}, {conv1d[0]!r})")
+        if not isinstance(bias, bool):  # nn.Linear(T, T) with another name
+            raise TypeError(f"bias={bias!r}; allowed: True or False; nn.Linear({tokens}, {tokens}) becomes TriangularLinear({tokens})")
         for name, value in (("tokens", tokens), ("kernel_size", kernel_size), ("heads", heads)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}={value!r}; allowed: an integer of at least 1")
@@ -165,14 +173,15 @@ class TriangularConv1d(nn.Module):
             cache.length = end
             if begin == 0 and end > 1:
                 seen = cache.inputs[:, :end] if x.dtype != cache.inputs.dtype else x
-                return self(seen, gate, residual)
+                with prefix_is_meant():
+                    return self(seen, gate, residual)
             if cache.inputs.is_cuda:
                 y = decoding.rows(cache.inputs, self.weight, self.bias, gate, residual, self.heads, self.kernel_size, begin, end,
                                   self.pad, self.diagonal, self.activation or "none")
                 if y is not None:
                     return y
             elif recording.active is not None:
-                recorded.decode(cache.inputs, self.weight, self.bias, gate, residual, self.heads, self.kernel_size, end - begin, self.pad,
+                decoding.record(cache.inputs, self.weight, self.bias, gate, residual, self.heads, self.kernel_size, end - begin, self.pad,
                                 self.diagonal, self.activation or "none")
             return self._rows(cache.inputs[:, :end], begin, end, gate, residual)
 
@@ -250,7 +259,7 @@ class TriangularLinear(TriangularConv1d):
 
     def __init__(self, tokens: int, bias: bool = True, activation=None, *, fill: str = "lower", diagonal: int = 0,
                  math: str = "default", device=None, dtype=None):
-        super().__init__(tokens, 1, 1, bias, activation, layout="bdt", fill=fill, diagonal=diagonal, math=math, device=device,
+        super().__init__(tokens, bias=bias, activation=activation, layout="bdt", fill=fill, diagonal=diagonal, math=math, device=device,
                          dtype=dtype)
 
     def _weight_shape(self):

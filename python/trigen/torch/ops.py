@@ -16,9 +16,10 @@ float32 then).
 from __future__ import annotations
 
 import torch
+from torch.autograd import forward_ad
 
 from .. import recording
-from . import arguments, cuda, plain, recorded
+from . import arguments, cuda, plain, problems
 
 _OPTIONS = 'int pad=0, str layout="btd", str fill="lower", int diag=0'
 _FORWARD = f"(Tensor x, Tensor weight, Tensor? bias=None, Tensor? gate=None, Tensor? residual=None, {_OPTIONS}, " \
@@ -50,7 +51,7 @@ def _plain_forward(x, weight, bias=None, gate=None, residual=None, pad=0, layout
                    activation="none", math="default"):
     sizes = arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
     if recording.active is not None:
-        recorded.forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, False)
+        problems.record(problems.forward(sizes, x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, False))
     return plain.forward(x, weight, bias, gate, residual, sizes, pad, layout, fill, diag, activation)[0]
 
 
@@ -58,7 +59,7 @@ def _plain_forward_pre(x, weight, bias=None, gate=None, residual=None, pad=0, la
                        activation="none", math="default"):
     sizes = arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
     if recording.active is not None:
-        recorded.forward(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, True)
+        problems.record(problems.forward(sizes, x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, True))
     y, pre = plain.forward(x, weight, bias, gate, residual, sizes, pad, layout, fill, diag, activation)
     return y, pre.clone() if pre.data_ptr() == y.data_ptr() else pre
 
@@ -66,14 +67,14 @@ def _plain_forward_pre(x, weight, bias=None, gate=None, residual=None, pad=0, la
 def _plain_grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, math="default"):
     sizes = arguments.check_grad_input(grad, weight, residual, pad, layout, fill, math)
     if recording.active is not None:
-        recorded.grad_input(grad, weight, residual, pad, layout, fill, diag, math)
+        problems.record(problems.grad_input(sizes, grad, weight, residual, pad, layout, fill, diag, math))
     return plain.grad_input(grad, weight, residual, sizes, pad, layout, fill, diag)
 
 
 def _plain_grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="btd", fill="lower", diag=0, math="default"):
     sizes = arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, math)
     if recording.active is not None:
-        recorded.grad_weight(grad, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math)
+        problems.record(problems.grad_weight(sizes, grad, x, weight_dtype, bias, pad, layout, fill, diag, math))
     return plain.grad_weight(grad, x, weight_size, weight_dtype, bias, sizes, pad, layout, fill, diag)
 
 
@@ -253,6 +254,26 @@ def _autocast(operator, device_type, key):
     LIBRARY.impl(operator, kernel, key)
 
 
+# ---- forward mode -------------------------------------------------------------------------------------------------------
+
+
+class _Checked:
+    """The library as register_autograd sees it: the kernel that PyTorch makes for the derivative drops tangents in silence, so it is not to
+    meet any. triangular_conv1d has them (transforms.py)."""
+
+    @staticmethod
+    def impl(name, kernel, *arguments, **options):
+        def checked(keyset, *inputs, **keywords):
+            if forward_ad._current_level >= 0:
+                for tensor in (*inputs, *keywords.values()):
+                    if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
+                        raise NotImplementedError(f"torch.ops.trigen.{name.rpartition('::')[2]} has no forward-mode derivative; allowed: trigen.torch.triangular_conv1d "
+                                                  f"and the modules, outside torch.compile")
+            return kernel(keyset, *inputs, **keywords)
+
+        LIBRARY.impl(name, checked, *arguments, **options)
+
+
 # ---- registration -------------------------------------------------------------------------------------------------------
 
 for _name, _plain_kernel, _cuda_kernel, _fake_kernel, _setup, _backward in (
@@ -264,7 +285,7 @@ for _name, _plain_kernel, _cuda_kernel, _fake_kernel, _setup, _backward in (
     LIBRARY.impl(_name, _plain_kernel, "CompositeExplicitAutograd")
     LIBRARY.impl(_name, _cuda_kernel, "CUDA")
     torch.library.register_fake(f"trigen::{_name}", _fake_kernel, lib=LIBRARY)
-    torch.library.register_autograd(f"trigen::{_name}", _backward, setup_context=_setup, lib=LIBRARY)
+    torch.library.register_autograd(f"trigen::{_name}", _backward, setup_context=_setup, lib=_Checked)
 for _operator in (_forward, _forward_pre):
     _autocast(_operator, "cpu", "AutocastCPU")
     _autocast(_operator, "cuda", "AutocastCUDA")

@@ -12,6 +12,7 @@ later ones were used.
 from __future__ import annotations
 
 import contextlib
+import functools
 
 import torch
 
@@ -38,6 +39,22 @@ else:
     def tf32_is_allowed() -> bool:
         """Whether float32 products on a GPU may round to TF32."""
         return torch.get_float32_matmul_precision() != "highest"
+
+
+@functools.lru_cache(maxsize=None)
+def has_tf32(device: int) -> bool:
+    """Whether that GPU multiplies TF32 (Ampere and later). True for -1, a CPU: what it records is for some GPU."""
+    return device < 0 or torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def resolve_math(math: str, dtype: torch.dtype, device: int) -> str:
+    """float32 follows PyTorch's own switch for matrix products unless the caller says simt, f16x3 or tf32. Like PyTorch, a GPU without
+    TF32 multiplies in full precision whatever the switch allows; asked for tf32 by name it refuses."""
+    if dtype != torch.float32:
+        return "default"
+    if math != "default":
+        return math
+    return "tf32" if tf32_is_allowed() and has_tf32(device) else "simt"
 
 
 @contextlib.contextmanager

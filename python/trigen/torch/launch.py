@@ -1,0 +1,210 @@
+"""Launches: what a known combination of shapes, strides and dtypes runs, and how it comes to its plan. Every run of a kernel from PyTorch is
+a Launch.run.
+
+Running builds no string, takes no lock, synchronises nothing and checks nothing. Memory comes from PyTorch's caching allocator (so
+also from a graph's pool). A combination met for the first time makes its plan: a lookup in the cache files, or one compile. Under
+stream capture that is refused before anything reaches the driver: run the model once before the capture, as PyTorch asks anyway.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import Dict, List, Optional, Tuple
+
+import torch
+
+from .. import errors, library, recording
+from . import problems
+
+# Where memory comes from and what a device is asked. Names of their own: the tests on the emulated device put its answers behind them.
+empty, empty_like, zeros, contiguous = torch.empty, torch.empty_like, torch.zeros, torch.Tensor.contiguous
+is_capturing = torch.cuda.is_current_stream_capturing
+raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (lambda device: torch.cuda.current_stream(device).cuda_stream)
+
+_pack, _SIZE = library.ARGS_PREPARED.pack, library.ARGS_PREPARED.size
+_pack_middle = struct.Struct("24sq24sq24sq24s").pack  # strides of the second tensor; pre, gate, residual with theirs
+_NONE, _ALL_ROWS = bytes(24), bytes(16)
+pack_strides, pack_rows = struct.Struct("3q").pack, struct.Struct("2q").pack
+_run = None  # trigen_plan_run, once the library is loaded
+
+
+class Launch:
+    """A plan, and its argument block but for the addresses. handle 0: plain torch serves it (float64, an empty triangle, the fallback), or
+    copies says which tensors, by position, to make contiguous first. Immutable; any thread may run it."""
+
+    __slots__ = ("handle", "index", "workspace", "scratch", "copies", "x", "y", "middle", "pre", "gate", "residual", "weight", "like_x",
+                 "bias_tokens", "text", "plan")
+
+    def __init__(self, problem: problems.Problem, plan: Optional[library.Plan] = None, call: Optional[problems.Call] = None, bias_tokens: int = 0):
+        self.text, self.copies, self.plan = problem.text, problem.copies, plan  # the plan keeps the handle alive
+        self.handle, self.workspace, self.bias_tokens = 0, 0, bias_tokens  # bias_tokens > 0: of a bias [H, T] so many of each head are used
+        if plan is None:
+            return
+        first = call.reads[0][2]
+        self.handle, self.index, self.workspace = plan.handle, first.get_device(), plan.workspace_size
+        self.scratch = bytes_like(self.workspace, first.device)
+        self.like_x = first.is_contiguous()  # outputs are made by empty_like
+        out = pack_strides(*problem.out)
+        own = {name: pack_strides(*strides) for name, strides in problem.strides.items()}
+        self.x, self.y = own.get("x", out), own.get("y", out)
+        self.pre = out if "pre" in call.epilogue else _NONE
+        self.gate, self.residual = own.get("gate", _NONE), own.get("residual", _NONE)
+        self.weight = struct.pack("2q", *problem.weight)
+        self.middle = self.y + bytes(96)  # no pre, gate or residual
+
+    def run(self, x: int, y: int, weight: int, bias: int = 0, middle: bytes = b"", workspace: int = 0, rows: bytes = _ALL_ROWS) -> None:
+        """Launches on the current stream of the launch's device. x, y, weight, bias: addresses, in trigen_args' roles (0: none). middle:
+        with_extras' bytes. workspace: memory of at least self.workspace bytes, or 0: run takes its own. rows: pack_rows(first, count)."""
+        size = self.workspace
+        if size and not workspace:
+            scratch = empty_like(self.scratch)
+            workspace = scratch.data_ptr()
+        status = _run(self.handle, _pack(_SIZE, x, self.x, y, middle or self.middle, weight, self.weight, bias, workspace, size, rows),
+                      raw_stream(self.index))
+        if status:
+            self._fail(status)
+
+    def with_extras(self, pre, gate, residual) -> bytes:
+        """The block's middle for these tensors, each of which may be None; their strides are the ones that the launch was made for."""
+        return _pack_middle(self.y, 0 if pre is None else pre.data_ptr(), self.pre, 0 if gate is None else gate.data_ptr(), self.gate,
+                            0 if residual is None else residual.data_ptr(), self.residual)
+
+    def _fail(self, status: int) -> None:
+        try:
+            library.check(status)
+        except errors.TrigenError as error:
+            text = str(error)
+            raise type(error)(text if self.text in text else f"{self.text}: {text}") from None
+
+
+class Pair:
+    """grad_input and grad_weight of one backward pass, one after the other on one stream, so with one workspace."""
+
+    __slots__ = ("first", "second", "scratch")
+
+    def __init__(self, first: Launch, second: Launch):
+        self.first, self.second = first, second
+        larger = first if first.workspace >= second.workspace else second
+        self.scratch = larger.scratch
+
+    def run(self, grad, x_pointer: int, grad_pointer: int, weight, bias):
+        """(dx, dW, dbias or None), like grad, weight and bias."""
+        dx, dw, workspace = empty_like(grad), empty_like(weight), 0
+        if self.scratch is not None:
+            scratch = empty_like(self.scratch)
+            workspace = scratch.data_ptr()
+        self.first.run(dx.data_ptr(), grad_pointer, weight.data_ptr(), 0, b"", workspace)
+        if bias is None:
+            self.second.run(x_pointer, grad_pointer, dw.data_ptr(), 0, b"", workspace)
+            return dx, dw, None
+        db = empty_like(bias)
+        self.second.run(x_pointer, grad_pointer, dw.data_ptr(), db.data_ptr(), b"", workspace)
+        return dx, dw, db
+
+
+def middle_of(y: bytes, gate, gate_strides, residual, residual_strides) -> bytes:
+    """with_extras for strides that only the run knows, (batch, head, row) each."""
+    gate_pointer, gate_packed = (0, _NONE) if gate is None else (gate.data_ptr(), pack_strides(*gate_strides))
+    pointer, packed = (0, _NONE) if residual is None else (residual.data_ptr(), pack_strides(*residual_strides))
+    return _pack_middle(y, 0, _NONE, gate_pointer, gate_packed, pointer, packed)
+
+
+def bytes_like(size: int, device):
+    """What empty_like makes a workspace from in half the time of empty: a byte that looks like that many. None for none."""
+    return torch.empty(1, dtype=torch.uint8, device=device).expand(size) if size else None
+
+
+# ---- every launch that was made ------------------------------------------------------------------------------------------
+
+launches: Dict[tuple, Launch] = {}
+forgetters: List = []  # what else holds launches: called before plans are destroyed
+generation = 0  # how often plans were destroyed: launches of an earlier one are not to be run
+_fallback = os.environ.get("TRIGEN_FALLBACK", "error")
+
+
+def make(call: problems.Call, bias_tokens: int = 0) -> Launch:
+    """Makes the plan, unless tensors have to be copied first."""
+    problem = problems.problem_of(call)
+    if problem.copies or not problem.text:
+        return Launch(problem)
+    return Launch(problem, _plan(problem.text, call.reads[0][2].get_device()), call, bias_tokens)
+
+
+def record(launch: Launch) -> None:
+    """Reports the launch's problem to the active recorder; also where plain torch serves what a kernel could."""
+    if launch.text:
+        recording.active.add(launch.text)
+
+
+def set_fallback(policy: str) -> str:
+    """What a GPU tensor does that no kernel can serve (no libtrigen.so, no compiler for a missing kernel, an unsupported device):
+    "error" raises (the default, or TRIGEN_FALLBACK), "plain" uses plain torch operations and warns once. Returns the policy
+    before. Combinations met already keep what they got."""
+    global _fallback
+    if policy not in ("error", "plain"):
+        raise ValueError(f"policy={policy!r} is not known; allowed: error, plain")
+    before, _fallback = _fallback, policy
+    return before
+
+
+def forget_plans() -> None:
+    """Drops every plan, after waiting for its device: the next call of each combination looks into the cache again (after tuning)."""
+    global generation
+    made = [launch.plan for launch in list(launches.values()) if launch.plan is not None]
+    generation += 1
+    for forget in forgetters:
+        forget()
+    launches.clear()
+    for index in {plan.describe().device_ordinal for plan in made}:
+        torch.cuda.synchronize(index)
+    for plan in made:
+        plan.destroy()
+    library.close_shared_runtime()
+
+
+def plans() -> List[library.PlanInfo]:
+    """PlanInfo of every plan made so far."""
+    return [launch.plan.describe() for launch in list(launches.values()) if launch.plan is not None]
+
+
+# ---- making a plan -------------------------------------------------------------------------------------------------------
+
+
+def _plan(text: str, device: int) -> Optional[library.Plan]:
+    """The plan, or None where plain torch shall serve."""
+    global _run
+    if is_capturing():
+        raise RuntimeError(
+            "the stream is capturing a graph and this combination of shapes has no plan yet; allowed: combinations that ran before; "
+            "run the model once on the same shapes before the capture"
+        )
+    try:
+        plan = library.shared_runtime().plan(text, device)
+    except (errors.LibraryMissing, errors.Unsupported, errors.BuildError, errors.CacheMiss) as error:
+        if _fallback != "plain":
+            raise
+        errors.warn_once(type(error).__name__, f"plain torch operations run instead of a trigen kernel: {error}")
+        return None
+    _run = library.load().trigen_plan_run
+    for cause, said in notes(plan.describe()):
+        errors.warn_once(cause, said)
+    return plan
+
+
+def notes(info: library.PlanInfo) -> List[Tuple[str, str]]:
+    """(cause, text) of what the user of a plan should know: each cause is said once in a process."""
+    found = []
+    if info.provenance != "measured":
+        found.append(("untuned", f"the cache has no tuned kernel for {info.problem}: the model's choice runs, which was not measured "
+                                 f"(trigen.tune(model, inputs) tunes it and others like it; this is said once)"))
+    elif info.match != "exact":
+        found.append(("near", f"the tuned kernel for {info.problem} was measured elsewhere than on this {info.device}: {info.difference} "
+                              f"(trigen.tune(model, inputs) measures here; this is said once)"))
+    simt = info.candidate.startswith("simt")
+    if simt and "dtype=bf16" in info.problem.split(",") and info.target in ("sm_70", "sm_75"):
+        found.append(("bf16", f"bfloat16 runs without tensor cores on {info.target}, which has none for it: several times slower than float16, "
+                              f"which they take (this is said once)"))
+    if simt and "math=f16x3" in info.problem.split(","):
+        found.append(("f16x3", f"math='f16x3' has tensor-core kernels on Hopper alone: {info.target} runs it as 'simt' (this is said once)"))
+    return found
