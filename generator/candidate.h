@@ -22,8 +22,8 @@ struct Candidate {
 llvm::Expected<Candidate> make_candidate(const Problem& problem, const Target& target, const Family& family,
                                          const Config& config);
 // The legal candidates of every family that serves the target, best first by the cost model
-// (generator/cost/cost.h); equal predictions keep the families' fixed order. `family` limits them to one family.
-// Error when nothing is legal: every family's reason is in the text.
+// (generator/cost/cost.h); equal predictions keep the families' fixed order. `family` limits them to one
+// family. Error when nothing is legal: every family's reason is in the text.
 llvm::Expected<std::vector<Candidate>> rank_candidates(const Problem& problem, const Target& target,
                                                        const Family* family = nullptr);
 // Those of them that a search may meet: kMostCandidates at most, and where there are more than kFewCandidates

@@ -26,9 +26,18 @@ constexpr Key kKeys[] = {
     {"cluster", {&Config::cluster, nullptr, nullptr}, 1, 16},
     {"blocks", {&Config::blocks, nullptr, nullptr}, 1, 32},
 };
-static_assert(sizeof(Config) == 13 * sizeof(int), "a field of Config is missing in kKeys");
+// Keys of two words, left out where they say direct.
+struct Path {
+  llvm::StringLiteral name;
+  Access Config::*field;
+};
+constexpr Path kPaths[] = {{"weights", &Config::weights}, {"activations", &Config::activations}};
+static_assert(sizeof(Config) == 15 * sizeof(int), "a field of Config is missing in kKeys and kPaths");
+constexpr llvm::StringLiteral kAccesses[] = {"direct", "packed"};  // by Access
 
 }  // namespace
+
+llvm::StringRef to_string(Access access) { return kAccesses[static_cast<int>(access)]; }
 
 std::string to_string(const Config& config) {
   std::string text;
@@ -44,6 +53,9 @@ std::string to_string(const Config& config) {
       separator = 'x';
     }
   }
+  for (const Path& path : kPaths)
+    if (config.*path.field != Access::kDirect)
+      text += ((text.empty() ? "" : ",") + path.name + "=" + to_string(config.*path.field)).str();
   return text;
 }
 
@@ -54,18 +66,28 @@ llvm::Expected<Config> parse_config(llvm::StringRef text) {
     return bad_request("empty config; write one as tile=128x128x32,warps=2x2,stages=3,splitk=1,vec=8x8x8");
   llvm::SmallVector<llvm::StringRef, 8> names;
   for (const Key& key : kKeys) names.push_back(key.name);
+  for (const Path& path : kPaths) names.push_back(path.name);
 
   Config config{};
-  bool given[std::size(kKeys)] = {};
+  bool given[std::size(kKeys) + std::size(kPaths)] = {};
   for (const Field& field : *fields) {
     const std::string at = " at column " + std::to_string(field.column);
     const Key* key = llvm::find_if(kKeys, [&](const Key& k) { return k.name == field.key; });
-    if (key == std::end(kKeys))
+    const Path* path = llvm::find_if(kPaths, [&](const Path& k) { return k.name == field.key; });
+    if (key == std::end(kKeys) && path == std::end(kPaths))
       return bad_request("unknown config key " + quoted(field.key) + at + "; allowed are " + one_of(names) +
                          did_you_mean(field.key, names));
-    bool& seen = given[key - std::begin(kKeys)];
+    bool& seen = given[key - std::begin(kKeys) + (path - std::begin(kPaths)) % std::size(kPaths)];
     if (seen) return bad_request("config key '" + field.key + "'" + at + " is given twice; give it once");
     seen = true;
+    if (path != std::end(kPaths)) {
+      const auto* access = llvm::find(kAccesses, field.value);
+      if (access == std::end(kAccesses))
+        return bad_request("config key '" + field.key + "'" + at + " has " + quoted(field.value) +
+                           "; allowed are direct or packed, as in " + path->name + "=packed");
+      config.*path->field = static_cast<Access>(access - std::begin(kAccesses));
+      continue;
+    }
     llvm::SmallVector<llvm::StringRef, 4> parts;
     field.value.split(parts, 'x');
     if (!field.has_value || static_cast<int>(parts.size()) != key->count)
@@ -87,10 +109,12 @@ llvm::Expected<Config> parse_config(llvm::StringRef text) {
 }
 
 bool operator==(const Config& a, const Config& b) {
-  return llvm::all_of(kKeys, [&](const Key& key) {
-    return llvm::all_of(llvm::makeArrayRef(key.fields, key.count),
-                        [&](int Config::*field) { return a.*field == b.*field; });
-  });
+  return llvm::all_of(kKeys,
+                      [&](const Key& key) {
+                        return llvm::all_of(llvm::makeArrayRef(key.fields, key.count),
+                                            [&](int Config::*field) { return a.*field == b.*field; });
+                      }) &&
+         llvm::all_of(kPaths, [&](const Path& path) { return a.*path.field == b.*path.field; });
 }
 
 }  // namespace trigen

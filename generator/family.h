@@ -10,6 +10,7 @@
 
 #include "generator/problem.h"
 #include "generator/target.h"
+#include "generator/tensor_map.h"
 #include "generator/work.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/SmallVector.h"
@@ -17,37 +18,9 @@
 
 namespace trigen {
 
-// A tensor that a launch passes as a tensor map after Params, for the bulk tensor copies of sm_90 and later.
-// Made anew by the runtime for every run: 4 axes, boxes of 64 rows of 128 bytes (64 elements of 16 bits, 32
-// of f32), 128-byte swizzle.
-//   kX, kY           Params::x, y       (d, t, h, b); bdt as it lies: (t, d, h, b)
-//   kPre, kGate, kResidual              Params' fields of these names, as kX
-//   kW               Params::w          (s, t, 1, h)
-//   kPackedRoundedW  Params::workspace, f32: W (s, t, 1, h) or its transpose (t, s, 1, h), as the launch
-//                    before wrote it (templates/wgmma_tf32_sm90.h)
-//   kPackedW         Params::workspace  (s, t, j, h), x's type, as the packing launch left it
-//                    (templates/pack.h)
-// The others are of f32 tensors, and loads through them round to tf32:
-//   kRoundedX, kRoundedY, kRoundedW     as above
-//   kRoundedStepX, kRoundedStepY        with boxes of 32 rows: one step along k of 32
-enum class MappedTensor : int {
-  kX,
-  kY,
-  kW,
-  kPackedRoundedW,
-  kRoundedX,
-  kRoundedY,
-  kRoundedW,
-  kRoundedStepX,
-  kRoundedStepY,
-  kPackedW,
-  kPre,
-  kGate,
-  kResidual
-};
-inline constexpr int kMostMaps = 6;  // of a launch
-// Elements from row to row of kPackedRoundedW: whole pieces of 16 bytes, as TMA asks.
-constexpr int packed_rounded_pitch(int tokens) { return (tokens + 3) / 4 * 4; }
+struct Params;  // templates/params.h
+
+inline constexpr int kMostMaps = 6;  // of a launch, after Params
 
 // One kernel launch of a plan.
 struct Launch {
@@ -55,8 +28,8 @@ struct Launch {
   uint32_t grid[3] = {1, 1, 1};
   uint32_t block[3] = {1, 1, 1};
   uint32_t cluster = 1;
-  uint32_t shared_bytes = 0;                             // dynamic shared memory
-  llvm::SmallVector<MappedTensor, kMostMaps> maps = {};  // in the order of the kernel's parameters
+  uint32_t shared_bytes = 0;                              // dynamic shared memory
+  llvm::SmallVector<TensorMapSpec, kMostMaps> maps = {};  // in the order of the kernel's parameters
   // May start before the launch ahead of it has ended, a first launch before what the stream ran ahead of the
   // plan (griddepcontrol, sm_90 and later). Every thread that touches global memory waits for that first, and
   // some thread of the launch in any case: whatever comes behind a launch takes it that those before it have
@@ -76,6 +49,9 @@ struct LaunchPlan {
   std::vector<Launch> launches;
   int64_t workspace_bytes = 0;
 };
+
+// What launches are given that see the copies of activations (Launch::packed).
+Params packed_params(const Problem& problem, const Params& params);
 
 // The launch that multiplies: others may come before it (packing W) and after it (a reduction).
 const Launch& product_launch(const LaunchPlan& plan, Op op);
@@ -127,8 +103,9 @@ class Family {
 llvm::ArrayRef<const Family*> families();
 llvm::Expected<const Family*> find_family(llvm::StringRef name);  // error lists the known names
 
-// Config text: "tile=128x128x32,warps=2x2,stages=4,splitk=1,raster=8,vec=8x8x8,blocks=1". Unused fields are
-// left out.
+// Config text: "tile=128x128x32,warps=2x2,stages=4,splitk=1,raster=8,vec=8x8x8,blocks=1". Unused fields
+// and weights=direct, activations=direct are left out.
+llvm::StringRef to_string(Access access);  // direct, packed
 std::string to_string(const Config& config);
 llvm::Expected<Config> parse_config(llvm::StringRef text);
 bool operator==(const Config& a, const Config& b);

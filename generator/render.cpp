@@ -138,6 +138,8 @@ std::string config_text(const Config& c) {
   config.add("vec_c", int64_t{c.vec_c});
   config.add("cluster", int64_t{c.cluster});
   config.add("blocks", int64_t{c.blocks});
+  if (c.weights == Access::kPacked) config.add("weights", llvm::StringRef("trigen::Access::kPacked"));
+  if (c.activations == Access::kPacked) config.add("activations", llvm::StringRef("trigen::Access::kPacked"));
   return config.finish();
 }
 

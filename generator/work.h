@@ -17,7 +17,7 @@ namespace trigen {
 enum class Unit : int { kFp32, kTensor16, kTensorTf32 };
 
 // One operand's tile on its way from global to shared memory by a block's own threads.
-struct Access {
+struct TileLoad {
   double elements = 0;       // of the tile
   int vector = 1;            // elements of one access
   double element_bytes = 0;  // in global memory
@@ -38,7 +38,7 @@ struct Step {
       0;  // times that other warps load or transpose a block of the input, one after the other
   double shared_bytes = 0;  // read and written in shared memory, where the block's threads do both
   double issue_share = 1;   // of the issue slots, those that multiply (Unit::kFp32)
-  Access a = {}, b = {};
+  TileLoad a = {}, b = {};
 };
 
 // The end of an output tile.

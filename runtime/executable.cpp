@@ -4,7 +4,6 @@
 #include <mutex>
 
 #include "runtime/tensor_map.h"
-#include "templates/pack_activations.h"
 
 namespace trigen {
 
@@ -226,18 +225,14 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
 }
 
 CUresult Executable::launch_packed(const Params& params, CUstream stream) const {
-  const Epilogue& e = candidate_.problem.epilogue;
-  const packing::Slots slots(e.pre, e.gate, e.residual);
-  return launch_steps(params, packing::packed_params(params, slots, candidate_.problem.dtype), stream);
+  return launch_steps(params, packed_params(candidate_.problem, params), stream);
 }
 
 CUresult Executable::launch_mapped(const Step& step, const Params& params, CUstream stream) const {
   CUtensorMap maps[kMostMaps];
   void* arguments[1 + kMostMaps] = {const_cast<Params*>(&params)};
-  const Problem& problem = candidate_.problem;
   for (size_t i = 0; i < step.maps.size(); ++i) {
-    const CUresult result = encode_tensor_map(*api_, step.maps[i], problem.dtype, problem.wdtype,
-                                              step.packed ? Layout::kBTD : problem.layout, params, &maps[i]);
+    const CUresult result = encode_tensor_map(*api_, step.maps[i], params, &maps[i]);
     if (result != CUDA_SUCCESS) return result;
     arguments[i + 1] = &maps[i];
   }

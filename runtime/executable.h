@@ -42,7 +42,7 @@ class Executable {
     cuda::CUfunction function = nullptr;
     uint32_t grid[3], block[3], cluster = 1, shared_bytes = 0;
     bool early = false, packed = false;
-    llvm::SmallVector<MappedTensor, kMostMaps> maps;
+    llvm::SmallVector<TensorMapSpec, kMostMaps> maps;
   };
   // `packed`: what Launch::packed says.
   cuda::CUresult launch_steps(const Params& own, const Params& packed, cuda::CUstream stream) const {

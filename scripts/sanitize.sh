@@ -29,7 +29,7 @@ wgmma_taps_sm90 taps --limit 2e8 --family wgmma_taps_sm90 --config tile=256x128x
 wgmma_taps_sm90_odd taps_odd --limit 2e8 --family wgmma_taps_sm90
 wgmma_taps_sm90_weight taps_weight --limit 2e8 --family wgmma_taps_sm90
 wgmma_tf32_sm90_forward tf32_forward --family wgmma_tf32_sm90
-wgmma_tf32_sm90_packed tf32_packed --family wgmma_tf32_sm90 --config tile=256x128x32,warps=1x8,stages=4,splitk=1,vec=1x4x4,cluster=2,blocks=1
+wgmma_tf32_sm90_packed tf32_packed --family wgmma_tf32_sm90 --config tile=256x128x32,warps=1x8,stages=4,splitk=1,vec=1x4x4,cluster=2,blocks=1,weights=packed
 wgmma_tf32_sm90_grad_input tf32_grad_input --family wgmma_tf32_sm90
 wgmma_tf32_sm90_grad_weight tf32_grad_weight --family wgmma_tf32_sm90
 wgmma_split_sm90 split --family wgmma_split_sm90'

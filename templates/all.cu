@@ -101,7 +101,11 @@ constexpr trigen::Kernel kWgmmaCopied{.shape = {.op = trigen::Op::kForward,
                                                 .H = 1,
                                                 .K = 1,
                                                 .pre = true},
-                                      .config = {.vec_a = 1, .vec_b = 1, .vec_c = 1}};
+                                      .config = {.vec_a = 1,
+                                                 .vec_b = 1,
+                                                 .vec_c = 1,
+                                                 .weights = trigen::Access::kPacked,
+                                                 .activations = trigen::Access::kPacked}};
 }  // namespace
 
 extern "C" __global__ void wgmma_pack_activations(const __grid_constant__ trigen::Params p) {

@@ -18,6 +18,8 @@ enum class Layout : int { kBTD = 0, kBDT = 1 };
 // lower: W[t,s] takes part where s <= t + diag. upper: where s >= t + diag.
 enum class Fill : int { kLower = 0, kUpper = 1 };
 enum class Activation : int { kNone = 0, kGELU = 1, kSiLU = 2 };
+// How a product finds an operand in memory: as it lies, or in the workspace, as a launch ahead of it left it.
+enum class Access : int { kDirect = 0, kPacked = 1 };
 
 // The part of a problem that is compiled into a kernel. T, D, H, K equal to 0 mean "taken from Params at run
 // time"; then pad and diag are taken from there too. B always is a run-time value.
@@ -60,6 +62,10 @@ struct Config {
   int cluster;  // thread blocks of a cluster (sm_90 and later)
   int blocks;   // thread blocks on one SM that the register budget must allow (__launch_bounds__), 0 =
                 // compiler's choice
+  // Where a family has both ways.
+  Access weights =
+      Access::kDirect;  // forward, grad_input: W. vec_a: elements of one access by whoever reads it
+  Access activations = Access::kDirect;  // x, y and what has their shape; packed ones are copied back, too
 };
 
 struct Kernel {

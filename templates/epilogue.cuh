@@ -6,20 +6,13 @@
 // along the output's contiguous axis whatever the matrix instruction's register layout is.
 #pragma once
 
+#include "activation.cuh"
 #include "operand.cuh"
 #include "ptx/memory.cuh"
 #include "schedule.h"
 #include "types.cuh"
 
 namespace trigen {
-
-template <Activation A>
-__device__ __forceinline__ float activate(float v) {
-  if constexpr (A == Activation::kGELU)
-    return 0.5f * v * (1.0f + erff(v * 0.70710678118654752f));  // nn.GELU: erf form
-  if constexpr (A == Activation::kSiLU) return v / (1.0f + __expf(-v));
-  return v;
-}
 
 template <int kVec>
 __device__ __forceinline__ void read_floats(float (&v)[kVec], const float* from) {

@@ -19,9 +19,8 @@ inline constexpr int kTileEdge = 64;  // bdt: rows and columns of what a block t
 inline constexpr int kSteps = 8;      // btd: a warp copies that many times its own width of a row
 
 TRIGEN_HOST_DEVICE constexpr int size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
-// The config says so by a vector of x (dy) that is shorter than the copy engine's.
-TRIGEN_HOST_DEVICE constexpr bool packs_activations(const Shape& s, const Config& c) {
-  return c.vec_b * size_of(s.dtype) < 16;
+TRIGEN_HOST_DEVICE constexpr bool packs_activations(const Shape&, const Config& c) {
+  return c.activations == Access::kPacked;
 }
 // Does the product write activations?
 TRIGEN_HOST_DEVICE constexpr bool unpacks(const Shape& s) { return s.op != Op::kGradWeight; }

@@ -33,6 +33,12 @@ __device__ __forceinline__ Storage<D> from_float(float v) {
   if constexpr (D == DType::kF32) return v;
 }
 
+// Two values as one word of 16-bit elements.
+template <DType kType>
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  return kType == DType::kBF16 ? ptx::f32x2_to_bf16x2(low, high) : ptx::f32x2_to_f16x2(low, high);
+}
+
 // N elements of one dtype as 32-bit words (a lone 16-bit element sits in the low half of one).
 template <DType D, int N>
 struct Raw {

@@ -9,9 +9,9 @@
 
 #include "pack.cuh"
 #include "pack_activations.cuh"
-#include "wgmma_sm90/grad_weight.cuh"
+#include "persistent/grad_weight.cuh"
+#include "persistent/reduce.cuh"
 #include "wgmma_sm90/product.cuh"
-#include "wgmma_sm90/reduce.cuh"
 
 namespace trigen::wgmma_sm90 {
 
@@ -19,7 +19,7 @@ template <Kernel C, class... Operands>
 __device__ __forceinline__ void run(const Params& p, const TensorMap& a, const TensorMap& b,
                                     const TensorMap& output, const Operands&... operands) {
   if constexpr (C.shape.op == Op::kGradWeight) {
-    run_grad_weight<C>(p, a, b, output);
+    persistent::weight::run<C>(p, a, b, output);
   } else {
     constexpr Shape s = C.shape;
     static_assert(sizeof...(operands) == s.pre + s.gate + s.residual,
@@ -39,9 +39,6 @@ using packing::pack_weights;
 using packing::pack_activations;
 using packing::unpack_activations;
 
-template <Kernel C>
-__device__ __forceinline__ void reduce(const Params& p) {
-  reduce_grad_weight<C>(p);
-}
+using persistent::weight::reduce;
 
 }  // namespace trigen::wgmma_sm90

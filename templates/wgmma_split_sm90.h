@@ -1,16 +1,18 @@
 // Sizes of the wgmma_split_sm90 kernels that host and kernel agree on: the workspace and shared memory. Plain
-// C++, like config.h. Tile order and the shares of grad_weight are those of wgmma_sm90.h.
+// C++, like config.h. Tile order and the shares of grad_weight are those of persistent/.
 #pragma once
 
 #include "config.h"
+#include "persistent/deal.h"
+#include "persistent/shares.h"
+#include "persistent/sizes.h"
 #include "schedule.h"
-#include "wgmma_sm90.h"
 
 namespace trigen::wgmma_split_sm90 {
 
-using wgmma_sm90::kPanel;
-using wgmma_sm90::kPanelBytes;
-using wgmma_sm90::kSharedLimit;
+using persistent::kPanel;
+using persistent::kPanelBytes;
+using persistent::kSharedLimit;
 
 // A box is 64 x 64 elements of an operand, whose planes lie one after the other in the workspace, each as
 // shared memory wants it (rows of 128 bytes, swizzled). 64 vectors of 64 elements along k, the product's
@@ -32,6 +34,10 @@ TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
   return c.stages * (stage_bytes(c) + boxes(c) * kScaleBytes) + kBarrierBytes;
 }
 inline constexpr int kLoadRegisters = 56, kSumRegisters = 224;
+// Column tiles of one head.
+TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
+  return persistent::panel_units(c.tile_n / kPanel, B, D);
+}
 
 // What a run has in the workspace, in bytes from its start. A and B are the product's operands: W and x (or
 // dy), or dy and x for grad_weight.

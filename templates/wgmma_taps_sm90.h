@@ -3,14 +3,17 @@
 #pragma once
 
 #include "config.h"
-#include "wgmma_sm90.h"
+#include "persistent/deal.h"
+#include "persistent/reach.h"
+#include "persistent/sizes.h"
 
 namespace trigen::wgmma_taps_sm90 {
 
-using wgmma_sm90::kBarrierBytes;
-using wgmma_sm90::kPanel;
-using wgmma_sm90::kPanelBytes;
-using wgmma_sm90::kSharedLimit;
+using persistent::kPanel;
+using persistent::kPanelBytes;
+using persistent::kSharedLimit;
+
+inline constexpr int kBarrierBytes = 512;  // at the end of shared memory
 
 // Warpgroups that multiply: 64 features each.
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return c.tile_n / 64; }
@@ -57,7 +60,7 @@ TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Shape& s, const Config& c) {
   return c.stages * stage_bytes(c) + input_bytes(s, c) + consumers(c) * store_panels(s, c) * kPanelBytes +
          kBarrierBytes;
 }
-// setmaxnreg, as in wgmma_sm90; the warps that transpose need more than those that only load.
+// setmaxnreg; the warps that transpose need more than those that only load.
 TRIGEN_HOST_DEVICE constexpr int load_registers(const Config&) { return 56; }
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 224; }
 
@@ -112,7 +115,7 @@ struct Shares {
     whole = items / blocks * blocks;
   }
   TRIGEN_HOST_DEVICE constexpr int span(int row) const {
-    return wgmma_sm90::Reach(fill, kPanel * row, diag, rows).active;
+    return persistent::Reach(fill, kPanel * row, diag, rows).active;
   }
   TRIGEN_HOST_DEVICE constexpr int rest() const { return items - whole; }
   TRIGEN_HOST_DEVICE constexpr int length() const { return rest() * depth; }

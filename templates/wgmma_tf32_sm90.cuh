@@ -6,8 +6,8 @@
 #pragma once
 
 #include "pack_activations.cuh"
-#include "wgmma_sm90/grad_weight.cuh"
-#include "wgmma_sm90/reduce.cuh"
+#include "persistent/grad_weight.cuh"
+#include "persistent/reduce.cuh"
 #include "wgmma_tf32_sm90/pack.cuh"
 #include "wgmma_tf32_sm90/product.cuh"
 
@@ -17,7 +17,7 @@ template <Kernel C>
 __device__ __forceinline__ void run(const Params& p, const TensorMap& a, const TensorMap& b,
                                     const TensorMap& output) {
   if constexpr (C.shape.op == Op::kGradWeight)
-    wgmma_sm90::run_grad_weight<C>(p, a, b, output);
+    persistent::weight::run<C>(p, a, b, output);
   else
     run_product<C>(p, a, b, output);
 }
@@ -26,9 +26,6 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& a, const T
 using packing::pack_activations;
 using packing::unpack_activations;
 
-template <Kernel C>
-__device__ __forceinline__ void reduce(const Params& p) {
-  wgmma_sm90::reduce_grad_weight<C>(p);
-}
+using persistent::weight::reduce;
 
 }  // namespace trigen::wgmma_tf32_sm90

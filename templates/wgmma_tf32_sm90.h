@@ -1,16 +1,18 @@
 // Sizes of the wgmma_tf32_sm90 kernels that host and kernel agree on. Plain C++, like config.h. grad_weight
-// has those of wgmma_sm90.h.
+// has those of persistent/grad_weight.h.
 #pragma once
 
 #include "config.h"
+#include "persistent/deal.h"
+#include "persistent/sizes.h"
 #include "schedule.h"
-#include "wgmma_sm90.h"
 
 namespace trigen::wgmma_tf32_sm90 {
 
-using wgmma_sm90::kBarrierBytes;
-using wgmma_sm90::kPanelBytes;
-using wgmma_sm90::kSharedLimit;
+using persistent::kPanelBytes;
+using persistent::kSharedLimit;
+
+inline constexpr int kBarrierBytes = 512;  // at the end of shared memory
 
 // forward and grad_input are multiplied transposed, features by tokens: tile_m tokens in panels of 64,
 // tile_n features, 64 for each multiplying warpgroup. A step along k is 32 elements, one 128-byte swizzled
@@ -38,9 +40,10 @@ TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int load_registers(const Config&) { return 40; }
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 232; }
 
-// Feature tiles of one head, in units of a cluster: panels of 64 features, those of all batches in a row.
+// Feature tiles of one head.
 TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
-  return schedule::ceil_div(B * schedule::ceil_div(D, kGroupFeatures), consumers(c) * c.cluster);
+  static_assert(kGroupFeatures == persistent::kPanel);
+  return persistent::panel_units(consumers(c) * c.cluster, B, D);
 }
 
 // What of k belongs to the tokens [first, first + 64) of a panel: `active` steps of 32, the first `whole` of
@@ -60,11 +63,11 @@ struct StepReach {
 };
 
 // Whether a launch before the product packs W into the workspace: its transpose for grad_input, W itself
-// where its rows are not aligned (vec_a = 1). f32, rounded to tf32, zeros where the triangle ends;
+// where its rows are not aligned. f32, rounded to tf32, zeros where the triangle ends;
 // [head][t][s]
 // ([head][s][t]) with rows of packed_pitch elements. Blocks of 64 x 64 outside the triangle are not written.
 TRIGEN_HOST_DEVICE constexpr bool packs(Op op, const Config& c) {
-  return op == Op::kGradInput || (op == Op::kForward && c.vec_a == 1);
+  return op == Op::kGradInput || (op == Op::kForward && c.weights == Access::kPacked);
 }
 TRIGEN_HOST_DEVICE constexpr int packed_pitch(int T) { return schedule::ceil_div(T, 4) * 4; }
 inline constexpr int kPackEdge = 64;

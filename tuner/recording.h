@@ -40,7 +40,7 @@ struct RecordedCandidate {
 struct Recording {
   std::string problem, target, device, date;
   std::string role = "fit", sample;
-  std::string file;  // that it was read from
+  std::string file;       // that it was read from
   size_t candidates = 0;  // of the whole space; fewer rows: it was not exhaustive
   std::vector<RecordedCandidate> rows;
   bool exhaustive() const { return rows.size() == candidates; }

@@ -60,7 +60,7 @@ Parts estimated_parts(const CostInput& in, const Step& step, double rate) {
   Parts out{.products = step.products / (rate * step.issue_share),
             .shared = step.shared_bytes / device.shared_bytes};
   double issue_slots = 0;
-  for (const Access* access : {&step.a, &step.b}) {
+  for (const TileLoad* access : {&step.a, &step.b}) {
     const double vector = std::max(1, access->vector), accesses = access->elements / vector / 32;
     const bool packed = vector * access->element_bytes < 4;  // no cp.async below 4 bytes: through registers
     issue_slots += accesses * access->pieces * in.loop.access * (packed ? 2 : 1);
@@ -98,7 +98,7 @@ double load_latency(const CostInput& in, const Step& step) {
   if (!step.a.staged && !step.b.staged) return loop.copy_latency / std::max(1, in.work.stages - 1);
   double latency = loop.staged_latency;
   // Where a thread of a loop with cp.async loads single elements through registers.
-  for (const Access* access : {&step.a, &step.b})
+  for (const TileLoad* access : {&step.a, &step.b})
     if (access->staged && access->vector == 1 && in.work.asynchronous)
       latency += loop.singles * std::ceil(access->elements / in.work.threads / loop.singles_at_once);
   return latency;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/families/config_keys.h"
 #include "generator/families/families.h"
 #include "generator/families/tile_family.h"
 #include "llvm/ADT/Twine.h"
@@ -58,6 +59,7 @@ class Decode final : public Family {
     if (c.raster != 0 || c.cluster != 0)
       return text(name() + " has no use for raster and cluster; leave them out");
     if (c.vec_a != 1) return text("vec_a=" + llvm::Twine(c.vec_a) + ": weights are read singly; try vec_a=1");
+    if (auto why = reject_keys(name(), direct_keys(c))) return why;
     if (c.vec_b > widest_vector(p))
       return text("vec_b=" + llvm::Twine(c.vec_b) + ": align=" + llvm::Twine(p.align) + " and " +
                   (btd ? "D=" + llvm::Twine(p.D) : "T=" + llvm::Twine(p.T)) + " allow vectors of " +

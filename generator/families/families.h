@@ -5,9 +5,6 @@
 
 namespace trigen {
 
-// The launch that packs W into the workspace (templates/pack.h) ahead of a product that takes kPackedW.
-Launch pack_launch(const Problem& problem);
-
 // Activations that the copy engine cannot take are copied into the workspace and back by launches of their
 // own (templates/pack_activations.h), as the config says.
 bool packs_activations(const Problem& problem, const Config& config);

@@ -5,10 +5,11 @@
 #include "generator/families/tile_family.h"
 #include "generator/families/weight_shares.h"
 #include "templates/pack_activations.h"
+#include "templates/persistent/grad_weight.h"
 
 namespace trigen {
 
-using namespace wgmma_sm90;
+using namespace persistent;
 
 int product_diag(const Problem& p) { return static_cast<int>(p.op == Op::kGradInput ? -p.diag : p.diag); }
 
@@ -39,7 +40,7 @@ std::vector<int> sample_blocks(int blocks) {
 }
 
 std::vector<Run> reached_tiles(const ProductWalk& walk, const Config& c, int tokens) {
-  const int blocks = schedule::ceil_div(tokens, kPanel), groups = consumers(c);
+  const int blocks = schedule::ceil_div(tokens, kPanel), groups = c.tile_m / 64;
   std::vector<Run> tiles;
   tiles.reserve(static_cast<size_t>(walk.rows));
   for (int row = 0; row < walk.rows; ++row) {
@@ -95,7 +96,7 @@ void put_weight_shares(Work& work, const Shares& s) {
 
 Work shared_weight_work(const Problem& p, const Target& target, const Config& c, int grid) {
   const int sharers = std::max(1, c.cluster);
-  const bool square = squares(p.op, c);
+  const bool square = weight::squares(c);
   const Shares s = weight_shares(p, c, grid);
   const double lines = 128 / static_cast<double>(element_size(p.dtype));  // elements of a k block
   Work work{.rates = "ring_weight",

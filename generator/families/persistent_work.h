@@ -1,12 +1,13 @@
 // What the persistent warpgroup families count alike: the walk of a product's tiles and the shares of
-// grad_weight, by the code that their kernels run (templates/wgmma_sm90.h). Internal to generator/families/.
+// grad_weight, by the code that their kernels run (templates/persistent/). Internal to generator/families/.
 #pragma once
 
 #include <vector>
 
 #include "generator/family.h"
 #include "generator/work.h"
-#include "templates/wgmma_sm90.h"
+#include "templates/persistent/deal.h"
+#include "templates/persistent/shares.h"
 
 namespace trigen {
 
@@ -20,7 +21,7 @@ struct ProductWalk {
   int diag;
 
   ProductWalk(const Problem& problem, const Config& config, int rows, int columns, int clusters);
-  wgmma_sm90::Deal deal(int cluster) const;
+  persistent::Deal deal(int cluster) const;
   // Rows of tiles that are worked on at the same time.
   double rows_at_once() const { return std::max(1.0, static_cast<double>(clusters) / section); }
 };
@@ -67,9 +68,9 @@ void put_copies(Work& work, const Problem& problem, const Config& config);
 
 // The runs, sums and grid of grad_weight's shares. Steps of kind 0 are those of wide tiles, of kind 1 those
 // of narrow ones.
-void put_weight_shares(Work& work, const wgmma_sm90::Shares& shares);
-// grad_weight by the shares of templates/wgmma_sm90.h on a grid of `grid` thread blocks: wgmma_sm90's tiles,
-// of 16-bit or f32 operands.
+void put_weight_shares(Work& work, const persistent::Shares& shares);
+// grad_weight by the shares of templates/persistent/shares.h on a grid of `grid` thread blocks: wgmma_sm90's
+// tiles, of 16-bit or f32 operands.
 Work shared_weight_work(const Problem& problem, const Target& target, const Config& config, int grid);
 
 }  // namespace trigen

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "generator/families/config_keys.h"
 #include "llvm/ADT/Twine.h"
 
 namespace trigen {
@@ -132,10 +133,10 @@ std::optional<std::string> TileFamily::reject(const Problem& p, const Target& ta
   if (c.tile_k % depth_unit(p) != 0)
     return text("tile_k=" + llvm::Twine(c.tile_k) + " is not a multiple of " + llvm::Twine(depth_unit(p)) +
                 "; try " + llvm::Twine(depth_unit(p)));
-  if (c.cluster > 1)
-    return text("cluster=" + llvm::Twine(c.cluster) + ": " + name() +
-                " does not use clusters; try cluster=1");
-  if (c.raster < 0) return text("raster=" + llvm::Twine(c.raster) + " is negative; 0 is one section");
+  std::vector<ConfigKey> keys = direct_keys(c);
+  keys.push_back({"cluster", c.cluster, {0, 1}, false, text(name() + " does not use clusters")});
+  keys.push_back(raster_key(c));
+  if (auto why = reject_keys(name(), keys)) return why;
 
   const std::vector<int> allowed = stages(p);
   if (std::find(allowed.begin(), allowed.end(), c.stages) == allowed.end())
@@ -159,10 +160,7 @@ std::optional<std::string> TileFamily::reject(const Problem& p, const Target& ta
                 " registers for sums and about " + llvm::Twine(rest) + " for the rest, " +
                 llvm::Twine(registers) + " are there; try more warps, a smaller tile or fewer blocks");
 
-  if (p.op != Op::kGradWeight && c.split_k > 1)
-    return text("split_k=" + llvm::Twine(c.split_k) + " is for grad_weight only; try split_k=1");
-  if (c.split_k < 0 || c.split_k > 65535)
-    return text("split_k=" + llvm::Twine(c.split_k) + " is outside 1 to 65535");
+  if (auto why = reject_keys(name(), split_key(p, c, 0))) return why;
   const Vectors v = widest_vectors(p);
   for (auto [key, found, most] :
        {std::tuple{"vec_a", c.vec_a, v.a}, {"vec_b", c.vec_b, v.b}, {"vec_c", c.vec_c, v.c}})

@@ -124,7 +124,7 @@ void put_weight(Work& work, const Problem& p, const Config& c, const Operands& o
 int64_t TileFamily::estimated_registers(const Problem& p, const Config& c, const Step& step) const {
   const double threads = 32.0 * c.warps_m * c.warps_n;
   const double sums = static_cast<double>(c.tile_m) * c.tile_n / threads;
-  const auto staged = [](const Access& access) {
+  const auto staged = [](const TileLoad& access) {
     return access.staged ? access.elements * access.element_bytes / 4 : 0;
   };
   // Two sets of fragments, each for one step of the instruction.

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "templates/persistent/grad_weight.h"
+
 namespace trigen {
 
-using namespace wgmma_sm90;
+using namespace persistent;
 
 int clusters_at_once(const Target& target, int cluster) {
   const int all = std::max(1, target.sms / cluster);
@@ -20,7 +22,7 @@ Shares weight_shares(const Problem& p, const Config& c, int grid) {
                     .split = std::max(1, c.split_k),
                     .blocks = grid / std::max(1, c.cluster),
                     .tile_n = c.tile_n,
-                    .edge = edge_of(p.op, c),
+                    .edge = weight::edge_of(c),
                     .copies = static_cast<int>(p.H * p.K),
                     .every_row = p.epilogue.bias,
                     .interleaves = p.K == 1});

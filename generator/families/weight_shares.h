@@ -1,4 +1,5 @@
-// How the warpgroup families share the tiles of grad_weight: what templates/wgmma_sm90.h needs for a problem.
+// How the warpgroup families share the tiles of grad_weight: what templates/persistent/shares.h needs for a
+// problem.
 #pragma once
 
 #include <optional>
@@ -6,7 +7,7 @@
 #include <string>
 
 #include "generator/family.h"
-#include "templates/wgmma_sm90.h"
+#include "templates/persistent/shares.h"
 
 namespace trigen {
 
@@ -16,7 +17,7 @@ namespace trigen {
 int clusters_at_once(const Target& target, int cluster);
 
 // `grid`: thread blocks of the launch. The depth is counted in blocks of 128 bytes of features.
-wgmma_sm90::Shares weight_shares(const Problem& problem, const Config& config, int grid);
+persistent::Shares weight_shares(const Problem& problem, const Config& config, int grid);
 
 // Why Shares cannot count a problem's tiles, parts and k blocks of `features` elements in 32 bits, worded as
 // what a family does; nullopt where it can.
@@ -24,6 +25,6 @@ std::optional<std::string> too_many_shares(const Problem& problem, int features)
 
 // split_k values worth a try: one part for every block, half as many, twice as many, and what fills whole
 // rounds of blocks best.
-std::set<int> weight_splits(const wgmma_sm90::Shares& shares);
+std::set<int> weight_splits(const persistent::Shares& shares);
 
 }  // namespace trigen

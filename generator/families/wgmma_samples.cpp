@@ -9,6 +9,7 @@
 namespace trigen {
 namespace {
 
+using namespace persistent;
 using namespace wgmma_sm90;
 
 // Two of the clusters with one whole tile, those with the fewest steps.

@@ -1,4 +1,4 @@
-// Family::samples of kernels whose persistent blocks share tiles as templates/wgmma_sm90.h says. Internal to
+// Family::samples of kernels whose persistent blocks share tiles as templates/persistent/ says. Internal to
 // generator/families/.
 #pragma once
 

@@ -1,282 +1,154 @@
+#include "templates/wgmma_sm90.h"
+
 #include <algorithm>
-#include <numeric>
-#include <set>
 
 #include "generator/families/families.h"
+#include "generator/families/persistent_family.h"
 #include "generator/families/persistent_work.h"
 #include "generator/families/tile_family.h"
 #include "generator/families/weight_shares.h"
+#include "generator/families/weights.h"
 #include "generator/families/wgmma_samples.h"
-#include "llvm/ADT/STLExtras.h"
-#include "llvm/ADT/Twine.h"
-#include "templates/pack.h"
-#include "templates/wgmma_sm90.h"
+#include "templates/persistent/grad_weight.h"
 
 namespace trigen {
 namespace {
 
 namespace geometry = wgmma_sm90;
+namespace weight = persistent::weight;
 
 std::string text(const llvm::Twine& t) { return t.str(); }
+bool is_weight(const Problem& p) { return p.op == Op::kGradWeight; }
 
-// Blocks are persistent: one on every SM, fewer when there is less to do.
-uint32_t grid_of(const Problem& p, const Target& target, const Config& c) {
-  const int64_t clusters = clusters_at_once(target, c.cluster);
-  if (p.op == Op::kGradWeight) return static_cast<uint32_t>(clusters * c.cluster);
-  const int64_t units = int64_t{geometry::row_tiles(c, static_cast<int>(p.T))} * p.H *
-                        geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
-  return static_cast<uint32_t>(std::min(clusters, units) * c.cluster);
+// TMA reads W, 16-bit or f32, in rows of 16 bytes. A launch of its own packs f32 weights and those that are
+// not aligned. Aligned f32 weights allow both.
+bool may_read(const Problem& p) { return is_weight(p) || p.walign >= 16; }
+bool may_pack(const Problem& p) { return !is_weight(p) && (p.wdtype != p.dtype || p.walign < 16); }
+std::vector<Access> weight_paths(const Problem& p) {  // worth a try
+  std::vector<Access> paths;
+  if (may_read(p)) paths.push_back(Access::kDirect);
+  if (may_pack(p)) paths.push_back(Access::kPacked);
+  return paths;
 }
-
-geometry::Shares shares_of(const Problem& p, const Target& target, const Config& c) {
-  return weight_shares(p, c, static_cast<int>(grid_of(p, target, c)));
-}
-
-// dW leaves through the copy engine where it is aligned for that and its rows are whole pieces of 16 bytes
-// (8), else in pairs or single elements.
-int weight_vector(const Problem& p) {
-  return p.walign >= 16 && whole_pieces(p.T, p.wdtype) ? 8 : p.walign >= 2 * element_size(p.wdtype) ? 2 : 1;
-}
-
-// The copy engine reads W, 16-bit or f32, in rows of 16 bytes (Config::vec_a = 8). A launch of its own packs
-// f32 weights and those that are not aligned (vec_a: elements of one access). Aligned f32 weights allow both.
-bool may_read(const Problem& p) { return p.op == Op::kGradWeight || p.walign >= 16; }
-bool may_pack(const Problem& p) { return p.op != Op::kGradWeight && (p.wdtype != p.dtype || p.walign < 16); }
-bool packs(const Problem& p, const Config& c) { return geometry::packs(kernel_shape(p), c); }
-int pack_vector(const Problem& p) {  // at most
-  return static_cast<int>(std::min<int64_t>(p.walign, 16) / element_size(p.wdtype));
-}
-// What configs() tries for vec_a.
-std::vector<int> weight_reads(const Problem& p) {
-  std::vector<int> reads;
-  if (may_read(p)) reads.push_back(8);
-  if (may_pack(p)) reads.push_back(pack_vector(p));
-  return reads;
-}
-
-// Elements of one access to activations: of the copy engine, or single ones of the launches that pack them.
 // Contiguous tokens are read and written as they lie in rows of 16-byte pieces, where nothing but the output
 // and a multiplied residual has x's shape.
 bool reads_tokens(const Problem& p) {
-  return p.layout == Layout::kBDT && p.op != Op::kGradWeight && p.align >= 16 && whole_pieces(p.T, p.dtype) &&
+  return p.layout == Layout::kBDT && !is_weight(p) && p.align >= 16 && whole_pieces(p.T, p.dtype) &&
          !geometry::exchanges(kernel_shape(p));
 }
-bool packs_any(const Problem& p) { return needs_packed_activations(p) && !reads_tokens(p); }
-int activation_vector(const Problem& p) { return packs_any(p) ? 1 : 8; }
+Access activation_path(const Problem& p) {
+  return needs_packed_activations(p) && !reads_tokens(p) ? Access::kPacked : Access::kDirect;
+}
+// Elements of one access to activations: TMA's, or single ones of the launches that pack them.
+int activation_vector(Access path) { return path == Access::kPacked ? 1 : 8; }
 
-class WgmmaSm90 final : public Family {
+class WgmmaSm90 final : public PersistentFamily {
  public:
   llvm::StringRef name() const override { return "wgmma_sm90"; }
   llvm::StringRef template_file() const override { return "wgmma_sm90.cuh"; }
-  bool serves(const Target& target) const override { return target.wgmma; }
   int64_t shared_bytes(const Problem& p, const Config& c) const override {
-    return geometry::shared_bytes(kernel_shape(p), c);
+    return is_weight(p) ? weight::shared_bytes(c) : geometry::shared_bytes(kernel_shape(p), c);
   }
-
-  std::optional<std::string> reject(const Problem& p, const Target& target, const Config& c) const override {
-    if (!serves(target)) return text(name() + " does not run on " + target.name + "; it needs sm_90a");
-    if (auto why = reject_problem(p)) return why;
-    if (c.tile_m != 128 && (c.tile_m != 64 || p.op == Op::kGradWeight))
-      return text("tile_m=" + llvm::Twine(c.tile_m) + ": " + name() +
-                  " takes 64 (forward, grad_input) or 128; try 128");
-    if (p.op == Op::kGradWeight ? c.tile_n != 128 && c.tile_n != 256
-                                : c.tile_n % 64 != 0 || c.tile_n < 64 || c.tile_n > 256)
-      return text(
-          "tile_n=" + llvm::Twine(c.tile_n) + ": " + name() +
-          (p.op == Op::kGradWeight ? " takes 128 or 256 for grad_weight" : " takes 64, 128, 192 or 256") +
-          "; try 256");
-    if (c.tile_k != 64)
-      return text("tile_k=" + llvm::Twine(c.tile_k) +
-                  ": a swizzled row of shared memory holds 64 elements; try 64");
-    if (c.warps_m != c.tile_m / 16 || c.warps_n != 1)
-      return text("warps=" + llvm::Twine(c.warps_m) + "x" + llvm::Twine(c.warps_n) +
-                  ": a warpgroup multiplies 64 rows; try warps=" + llvm::Twine(c.tile_m / 16) + "x1");
-    const bool weight = p.op == Op::kGradWeight;
-    if (c.cluster != 1 && (c.tile_m != 128 || c.cluster != (weight && c.tile_n == 128 ? 4 : 2)))
-      return text("cluster=" + llvm::Twine(c.cluster) + ": " + name() + " takes " +
-                  (!weight           ? "1, or 2 with tile_m=128"
-                   : c.tile_n == 128 ? "1 or 4 with tile_n=128"
-                                     : "1 or 2 with tile_n=256") +
-                  "; try cluster=1");
-    if (p.K > 1 && c.stages < 3)
-      return text("stages=" + llvm::Twine(c.stages) +
-                  ": taps hold two stages and wait for a third; try stages=3");
-    if (c.stages < 2 || c.stages > 12)
-      return text("stages=" + llvm::Twine(c.stages) + ": " + name() + " takes 2 to 12");
-    if (geometry::store_panels(kernel_shape(p), c) < 1)
-      return text("stages=" + llvm::Twine(c.stages) + " of " +
-                  llvm::Twine(geometry::stage_bytes(kernel_shape(p), c)) + " B leave too little of " +
-                  llvm::Twine(geometry::kSharedLimit) + " B of shared memory to stage the output; try " +
-                  (c.stages > 2 ? "stages=" + llvm::Twine(c.stages - 1) : llvm::Twine("a smaller tile_n")));
-    if (c.raster < 0) return text("raster=" + llvm::Twine(c.raster) + " is negative; 0 is one section");
-    if (p.op != Op::kGradWeight && c.split_k > 1)
-      return text("split_k=" + llvm::Twine(c.split_k) + " is for grad_weight only; try split_k=1");
-    if (c.split_k < 1 || c.split_k > 65535)
-      return text("split_k=" + llvm::Twine(c.split_k) + " is outside 1 to 65535");
-    const int activation = activation_vector(p);
-    const bool output =
-        p.op != Op::kGradWeight ? c.vec_c == activation : c.vec_c == 8 || c.vec_c == 2 || c.vec_c == 1;
-    if (p.op == Op::kGradWeight && output && c.vec_c > weight_vector(p))
-      return text("vec_c=" + llvm::Twine(c.vec_c) + ": walign=" + llvm::Twine(p.walign) + " allows " +
-                  llvm::Twine(weight_vector(p)));
-    if (c.vec_a == 8 && !may_read(p))
-      return text("vec_a=8: the copy engine reads rows of 16 bytes, walign=" + llvm::Twine(p.walign) +
-                  "; try vec_a=" + llvm::Twine(pack_vector(p)));
-    if (c.vec_a != 8 && may_pack(p) &&
-        (c.vec_a < 1 || c.vec_a > pack_vector(p) || (c.vec_a & (c.vec_a - 1)) != 0))
-      return text("vec_a=" + llvm::Twine(c.vec_a) + ": walign=" + llvm::Twine(p.walign) + " allows 1 to " +
-                  llvm::Twine(pack_vector(p)) + ", powers of two" +
-                  (may_read(p) ? ", and 8 without a packing launch" : "") +
-                  "; try vec_a=" + llvm::Twine(weight_reads(p).front()));
-    const int a = p.op == Op::kGradWeight ? activation : may_pack(p) ? c.vec_a : 8;
-    if (c.vec_a != a || c.vec_b != activation || !output)
-      return text(
-          "vec=" + llvm::Twine(c.vec_a) + "x" + llvm::Twine(c.vec_b) + "x" + llvm::Twine(c.vec_c) +
-          ": the copy engine moves 16 bytes, and what it cannot take is packed by elements; try vec=" +
-          llvm::Twine(a) + "x" + llvm::Twine(activation) + "x" +
-          llvm::Twine(p.op == Op::kGradWeight ? weight_vector(p) : activation));
-    if (c.blocks != 1)
-      return text("blocks=" + llvm::Twine(c.blocks) +
-                  ": registers are handed out for one block on an SM; try blocks=1");
-    return std::nullopt;
-  }
-
-  std::vector<Config> configs(const Problem& p, const Target& target) const override {
-    std::vector<Config> out;
-    if (!serves(target) || reject_problem(p)) return out;
-    const auto add = [&](const Config& c) {
-      if (!reject(p, target, c)) out.push_back(c);
-    };
-    if (p.op == Op::kGradWeight) {
-      constexpr struct {
-        int tile_n, stages, cluster;
-      } kWeightTiles[] = {{256, 4, 1}, {128, 6, 1}, {256, 4, 2}, {128, 6, 4}};
-      for (const auto& t : kWeightTiles) {
-        // Clusters share loads where a row tile of 256 is not mostly empty.
-        if (t.cluster > 1 && p.T <= 128) continue;
-        Config c = config(p, 128, t.tile_n, t.stages, t.cluster);
-        const geometry::Shares shares = shares_of(p, target, c);
-        std::set<int> splits = weight_splits(shares);
-        // A block less than fills the machine often beats a last round that few have.
-        if (geometry::squares(p.op, c))
-          for (int split : std::set<int>(splits)) splits.insert(std::max(1, split - 1));
-        for (int split : splits) {
-          if (split > shares.depth) continue;
-          c.split_k = split;
-          add(c);
-        }
-      }
-      return out;
-    }
-    constexpr struct {
-      int tile_m, tile_n, stages;
-    } kTiles[] = {{128, 256, 4}, {128, 256, 3}, {128, 192, 4}, {128, 128, 5},
-                  {128, 128, 6}, {128, 64, 6},  {64, 256, 4},  {64, 128, 6}};
-    const int64_t panels = p.B * ((p.D + 63) / 64);  // of one head
-    const Shape shape = kernel_shape(p);
-    for (const auto& t : kTiles) {
-      // A tile more than twice as large as the product only adds waste.
-      if (t.tile_m > 64 && p.T <= 64) continue;
-      if (t.tile_n > 64 && t.tile_n / 128 >= panels) continue;
-      for (int cluster : {1, 2}) {
-        Config c = config(p, t.tile_m, t.tile_n, t.stages, cluster);
-        const int rows = geometry::row_tiles(c, static_cast<int>(p.T)),
-                  clusters = std::max(1, target.sms / cluster);
-        const int64_t columns = p.H * geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
-        // Sections that fill whole rounds of the machine, and round numbers.
-        const int even = clusters / std::gcd(clusters, rows);
-        for (int raster : std::set<int>{0, 8, 16, 32, even, 2 * even}) {
-          // Narrower sections than one round would be widened by the kernel.
-          if (raster > 0 && (raster >= columns || raster < clusters / rows)) continue;
-          c.raster = raster;
-          for (int read : weight_reads(p)) {
-            Config own = c;
-            own.vec_a = read;
-            // f32 weights take more of a stage: as many stages as there is room for.
-            if (geometry::reads_f32_weights(shape, own))
-              while (own.stages > 2 && geometry::store_panels(shape, own) < 1) --own.stages;
-            if (llvm::find(out, own) == out.end()) add(own);
-          }
-        }
-      }
-    }
-    return out;
-  }
-
-  std::optional<Config> generic_config(const Problem& p, const Target& target) const override {
-    if (!serves(target) || reject_problem(p)) return std::nullopt;
-    if (p.K > 1) return std::nullopt;  // one source for all sizes has one tap
-    Config c = config(p, 128, 256, 4, 1);
-    if (p.op != Op::kGradWeight) c.vec_a = weight_reads(p).back();
-    if (p.op == Op::kGradWeight)
-      c.split_k = p.T <= 512 ? 33 : p.T <= 1024 ? 8 : p.T <= 2048 ? 2 : 1;
-    else
-      c.raster = 16;
-    if (reject(p, target, c)) return std::nullopt;
-    return c;
-  }
-
-  LaunchPlan launch_plan(const Problem& p, const Target& target, const Config& c) const override {
-    using Tensor = MappedTensor;
-    LaunchPlan plan;
-    const uint32_t grid = grid_of(p, target, c);
-    Launch product{.entry = entry_name(p.op).str(),
-                   .grid = {grid, 1, 1},
-                   .block = {static_cast<uint32_t>(geometry::threads(c)), 1, 1},
-                   .cluster = static_cast<uint32_t>(c.cluster),
-                   .shared_bytes = static_cast<uint32_t>(shared_bytes(p, c)),
-                   .maps = {},
-                   .early = true,
-                   .register_threads = static_cast<uint32_t>(geometry::register_threads(c))};
-    const Tensor weights = packs(p, c) ? Tensor::kPackedW : Tensor::kW;
-    if (packs(p, c)) {
-      plan.launches.push_back(pack_launch(p));
-      plan.workspace_bytes = packing::workspace_bytes(static_cast<int>(p.T), 1, static_cast<int>(p.H));
-    }
-    switch (p.op) {
-      case Op::kForward:
-        product.maps = {weights, Tensor::kX, Tensor::kY};
-        break;
-      case Op::kGradInput:
-        product.maps = {weights, Tensor::kY, Tensor::kX};
-        break;
-      case Op::kDecode:
-        break;  // rejected
-      // Single taps whose rows are aligned leave through the copy engine.
-      case Op::kGradWeight:
-        product.maps = {Tensor::kY, Tensor::kX, c.vec_c == 8 && p.K == 1 ? Tensor::kW : Tensor::kX};
-        break;
-    }
-    if (p.epilogue.pre) product.maps.push_back(Tensor::kPre);
-    if (p.epilogue.gate) product.maps.push_back(Tensor::kGate);
-    if (p.epilogue.residual) product.maps.push_back(Tensor::kResidual);
-    plan.launches.push_back(std::move(product));
-    // With tiles of one width, none of them shared, there is nothing to add.
-    if (p.op == Op::kGradWeight && (c.split_k > 1 || c.tile_n > 128)) {
-      plan.launches.push_back({.entry = kReduceEntry.str(),
-                               .grid = {grid * geometry::reduce_blocks(c), 1, 1},
-                               .block = {geometry::kReduceThreads, 1, 1},
-                               .cluster = 1,
-                               .shared_bytes = geometry::kReduceSharedBytes,
-                               .maps = {},
-                               .early = geometry::admits_reduction(c),
-                               .register_threads = geometry::admits_reduction(c) ? 1024u : 0u});
-      plan.workspace_bytes = 4 * shares_of(p, target, c).workspace();
-    }
-    if (packs_activations(p, c)) pack_activations(p, plan);
-    return plan;
-  }
-
   std::vector<Sample> samples(const Problem& p, const Target& target, const Config& c) const override {
     if (packs_activations(p, c)) return {};  // several launches' work
     return wgmma_samples(*this, p, target, c);
   }
+
   Work work(const Problem& p, const Target& target, const Config& c, int sms) const override;
+
+ protected:
+  std::optional<std::string> refuse(const Problem& p) const override {
+    if (p.dtype == DType::kF32) return "multiplies 16-bit data";
+    if (!is_weight(p) && (p.K != 1 || p.pad != 0))
+      return "makes K=1 with pad=0: TMA cannot shift by single elements";
+    if (activation_path(p) == Access::kPacked)
+      if (auto why = too_many_to_pack(p)) return why;
+    if (is_weight(p)) return too_many_shares(p, 64);
+    return std::nullopt;
+  }
+
+  std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
+    std::vector<ConfigKey> keys;
+    if (is_weight(p)) {
+      // Taps hold two stages and wait for a third.
+      keys = tiled_weight::keys(
+          p, c, c.tile_n == 128 ? std::initializer_list<int>{1, 4} : std::initializer_list<int>{1, 2},
+          p.K > 1 ? 3 : 2);
+    } else {
+      keys = {{"tile_m", c.tile_m, {64, 128}},
+              {"tile_n", c.tile_n, {64, 128, 192, 256}},
+              {"tile_k", c.tile_k, {64}, false, "a swizzled row of shared memory holds 64 elements"},
+              {"warps_m", c.warps_m, {c.tile_m / 16}, false, "a warpgroup multiplies 64 rows"},
+              {"warps_n", c.warps_n, {1}, false, "a warpgroup is 4 warps along m"},
+              {"cluster", c.cluster, {1}},
+              {"stages", c.stages, {2, 12}, true}};
+      if (c.tile_m == 128) keys[5].allowed.push_back(2);
+    }
+    keys.push_back(raster_key(c));
+    keys.push_back(split_key(p, c));
+    ConfigKey weights =
+        access_key("weights", c.weights, weight_paths(p),
+                   "TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed");
+    keys.push_back(weights);
+    keys.push_back(access_key("activations", c.activations, {activation_path(p)},
+                              "what TMA cannot take is packed, and nothing else"));
+    const int activation = activation_vector(c.activations);
+    keys.push_back(c.weights == Access::kPacked
+                       ? read_key(p, c)
+                       : vector_key("vec_a", c.vec_a, is_weight(p) ? activation : 8));
+    keys.push_back(vector_key("vec_b", c.vec_b, activation));
+    keys.push_back(is_weight(p) ? tiled_weight::output_key(p, c) : vector_key("vec_c", c.vec_c, activation));
+    keys.push_back(blocks_key(c));
+    return keys;
+  }
+
+  int stage_bytes(const Problem& p, const Config& c) const override {
+    return is_weight(p) ? weight::stage_bytes(c) : geometry::stage_bytes(kernel_shape(p), c);
+  }
+  bool fits(const Problem& p, const Config& c) const override {
+    return (is_weight(p) ? weight::store_panels(c) : geometry::store_panels(kernel_shape(p), c)) >= 1;
+  }
+  int threads(const Problem& p, const Config& c) const override {
+    return is_weight(p) ? weight::kThreads : geometry::threads(c);
+  }
+  int column_units(const Problem& p, const Config& c) const override {
+    return geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
+  }
+
+  std::vector<Config> space(const Problem& p, const Target& target) const override {
+    return is_weight(p) ? weight_space(p, target) : product_space(p, target);
+  }
+  std::optional<Config> any_size(const Problem& p) const override {
+    if (p.K > 1) return std::nullopt;  // one source for all sizes has one tap
+    Config c = config(p, 128, 256, 4, 1);
+    return is_weight(p) ? c : with_weights(p, c, weight_paths(p).back());
+  }
+
+  void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
+                    LaunchPlan& plan) const override {
+    if (is_weight(p)) {
+      // Single taps whose rows are aligned leave by TMA; else nothing looks at the third map.
+      const TensorMapSpec x = activation_map(p, MapSource::kX);
+      product.maps = {activation_map(p, MapSource::kY), x, c.vec_c == 8 && p.K == 1 ? weights_map(p) : x};
+      tiled_weight::add_launches(p, c, std::move(product), plan);
+      return;
+    }
+    const WeightOperand weights = c.weights == Access::kPacked ? packed_weights(p) : direct_weights(p);
+    prepare_weights(weights, plan);
+    const bool forward = p.op == Op::kForward, tokens = geometry::contiguous_tokens(kernel_shape(p), c);
+    const auto map = [&](MapSource source) { return activation_map(p, source, tokens); };
+    product.maps = {weights.map, map(forward ? MapSource::kX : MapSource::kY),
+                    map(forward ? MapSource::kY : MapSource::kX)};
+    if (p.epilogue.pre) product.maps.push_back(map(MapSource::kPre));
+    if (p.epilogue.gate) product.maps.push_back(map(MapSource::kGate));
+    if (p.epilogue.residual) product.maps.push_back(map(MapSource::kResidual));
+    plan.launches.push_back(std::move(product));
+  }
 
  private:
   static Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster) {
-    const bool weight = p.op == Op::kGradWeight;
-    const int activation = activation_vector(p);
+    const Access activations = activation_path(p);
+    const int activation = activation_vector(activations);
     return {.tile_m = tile_m,
             .tile_n = tile_n,
             .tile_k = 64,
@@ -285,36 +157,68 @@ class WgmmaSm90 final : public Family {
             .stages = stages,
             .split_k = 1,
             .raster = 0,
-            .vec_a = weight ? activation : 8,
+            .vec_a = is_weight(p) ? activation : 8,
             .vec_b = activation,
-            .vec_c = weight ? weight_vector(p) : activation,
+            .vec_c = is_weight(p) ? tiled_weight::output_vector(p) : activation,
             .cluster = cluster,
-            .blocks = 1};
+            .blocks = 1,
+            .weights = Access::kDirect,
+            .activations = activations};
+  }
+  static Config with_weights(const Problem& p, Config c, Access path) {
+    c.weights = path;
+    c.vec_a = path == Access::kDirect ? 8 : most_read(p);
+    return c;
   }
 
-  // What this family does not make, whatever the config.
-  std::optional<std::string> reject_problem(const Problem& p) const {
-    const auto no = [&](const llvm::Twine& why) { return text(name() + " " + why + "; use another family"); };
-    if (p.op == Op::kDecode) return no("makes whole products, not the rows of decode");
-    if (p.dtype == DType::kF32) return no("multiplies 16-bit data");
-    if (p.op != Op::kGradWeight && (p.K != 1 || p.pad != 0))
-      return no("makes K=1 with pad=0: the copy engine cannot shift by single elements");
-    if (packs_any(p))
-      if (const auto why = too_many_to_pack(p)) return no(*why);
-    if (p.op == Op::kGradWeight)
-      if (const auto why = too_many_shares(p, 64)) return no(*why);
-    return std::nullopt;
+  std::vector<Config> weight_space(const Problem& p, const Target& target) const {
+    constexpr struct {
+      int tile_n, stages, cluster;
+    } kTiles[] = {{256, 4, 1}, {128, 6, 1}, {256, 4, 2}, {128, 6, 4}};
+    std::vector<Config> out;
+    for (const auto& t : kTiles) {
+      // Clusters share loads where a row tile of 256 is not mostly empty.
+      if (t.cluster > 1 && p.T <= 128) continue;
+      const Config c = config(p, 128, t.tile_n, t.stages, t.cluster);
+      const auto shares = weight_shares(p, c, static_cast<int>(grid(p, target, c)));
+      llvm::append_range(out, tiled_weight::with_splits(c, shares));
+    }
+    return out;
+  }
+
+  std::vector<Config> product_space(const Problem& p, const Target& target) const {
+    constexpr struct {
+      int tile_m, tile_n, stages;
+    } kTiles[] = {{128, 256, 4}, {128, 256, 3}, {128, 192, 4}, {128, 128, 5},
+                  {128, 128, 6}, {128, 64, 6},  {64, 256, 4},  {64, 128, 6}};
+    std::vector<Config> out;
+    const int64_t panels = p.B * ((p.D + 63) / 64);  // of one head
+    const Shape shape = kernel_shape(p);
+    for (const auto& t : kTiles) {
+      // A tile more than twice as large as the product only adds waste.
+      if (t.tile_m > 64 && p.T <= 64) continue;
+      if (t.tile_n > 64 && t.tile_n / 128 >= panels) continue;
+      for (int cluster : {1, 2})
+        for (const Config& c :
+             with_sections(p, target, config(p, t.tile_m, t.tile_n, t.stages, cluster), {8, 16, 32}, 2))
+          for (Access path : weight_paths(p)) {
+            Config own = with_weights(p, c, path);
+            // f32 weights take more of a stage: as many stages as there is room for.
+            if (geometry::reads_f32_weights(shape, own))
+              while (own.stages > 2 && geometry::store_panels(shape, own) < 1) --own.stages;
+            out.push_back(own);
+          }
+    }
+    return out;
   }
 };
 
 Work WgmmaSm90::work(const Problem& p, const Target& target, const Config& c, int) const {
-  const int grid = static_cast<int>(grid_of(p, target, c));
-  if (p.op == Op::kGradWeight) return shared_weight_work(p, target, c, grid);
+  const int blocks = static_cast<int>(grid(p, target, c));
+  if (p.op == Op::kGradWeight) return shared_weight_work(p, target, c, blocks);
   const Shape shape = kernel_shape(p);
-  const ProductWalk walk(
-      p, c, geometry::row_tiles(c, static_cast<int>(p.T)),
-      static_cast<int>(p.H) * geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D)),
-      grid / c.cluster);
+  const ProductWalk walk(p, c, row_tiles(p, c), static_cast<int>(p.H) * column_units(p, c),
+                         blocks / c.cluster);
   const bool f32_weights = geometry::reads_f32_weights(shape, c);
   const bool residual = geometry::multiplies_residual(shape);
   const double rows = c.tile_m * (f32_weights ? 2.0 : 1.0);  // of 128 bytes, of A in a stage
@@ -342,7 +246,7 @@ Work WgmmaSm90::work(const Problem& p, const Target& target, const Config& c, in
   work.rereads = {panel_reread(p, walk, width, steps * geometry::kPanel)};
   work.memory_bytes = count_work(p).min_bytes;
   work.l2_bytes = steps * walk.columns * c.cluster * work.steps[0].feed_bytes;
-  if (packs(p, c)) {
+  if (geometry::packs(shape, c)) {
     const double weights = static_cast<double>(p.H * p.T) * static_cast<double>(p.T) / 2;
     work.passes.push_back({"pack", weights * (2 + static_cast<double>(element_size(p.wdtype)))});
   }

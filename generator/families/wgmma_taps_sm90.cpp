@@ -1,14 +1,10 @@
 #include "templates/wgmma_taps_sm90.h"
 
-#include <algorithm>
-#include <numeric>
-#include <set>
-
 #include "generator/families/families.h"
+#include "generator/families/persistent_family.h"
 #include "generator/families/persistent_work.h"
 #include "generator/families/tile_family.h"
-#include "llvm/ADT/Twine.h"
-#include "templates/pack.h"
+#include "generator/families/weights.h"
 
 namespace trigen {
 namespace {
@@ -16,123 +12,121 @@ namespace {
 namespace geometry = wgmma_taps_sm90;
 
 std::string text(const llvm::Twine& t) { return t.str(); }
+bool is_weight(const Problem& p) { return p.op == Op::kGradWeight; }
 
-int row_tiles(const Problem& p, const Config& c) {
-  return schedule::ceil_div(static_cast<int>(p.T), c.tile_m);
-}
+// Taps of one store to dW: four where they lie together and aligned.
+int weight_vector(const Problem& p) { return p.K % 4 == 0 && p.walign >= 4 * element_size(p.wdtype) ? 4 : 1; }
 
-// Blocks are persistent: one on every SM, fewer when there is less to do.
-uint32_t grid_of(const Problem& p, const Target& target, const Config& c) {
-  const int64_t clusters = std::max(1, target.sms / c.cluster);
-  const int64_t units = int64_t{row_tiles(p, c)} * p.H *
-                        geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
-  return static_cast<uint32_t>(std::min(clusters, units) * c.cluster);
-}
-
-// Elements of one access to W by the launch that packs it.
-int read_vector(const Problem& p) {
-  return static_cast<int>(std::min<int64_t>(p.walign, 16) / element_size(p.wdtype));
-}
-
-class WgmmaTapsSm90 final : public Family {
+class WgmmaTapsSm90 final : public PersistentFamily {
  public:
   llvm::StringRef name() const override { return "wgmma_taps_sm90"; }
   llvm::StringRef template_file() const override { return "wgmma_taps_sm90.cuh"; }
-  bool serves(const Target& target) const override { return target.wgmma; }
   int64_t shared_bytes(const Problem& p, const Config& c) const override {
-    if (p.op == Op::kGradWeight) return geometry::weight::shared_bytes(c);
-    return geometry::shared_bytes(kernel_shape(p), c);
+    return is_weight(p) ? geometry::weight::shared_bytes(c) : geometry::shared_bytes(kernel_shape(p), c);
   }
 
-  std::optional<std::string> reject(const Problem& p, const Target& target, const Config& c) const override {
-    if (!serves(target)) return text(name() + " does not run on " + target.name + "; it needs sm_90a");
-    if (auto why = reject_problem(p)) return why;
-    if (p.op == Op::kGradWeight) return reject_weight(p, c);
-    if (c.tile_m % 64 != 0 || c.tile_m < 64 || c.tile_m > 256)
-      return text("tile_m=" + llvm::Twine(c.tile_m) + ": " + name() +
-                  " takes 64, 128, 192 or 256 tokens; try 256");
-    if (c.tile_n != 64 && c.tile_n != 128)
-      return text("tile_n=" + llvm::Twine(c.tile_n) + ": " + name() + " takes 64 or 128 features; try 128");
-    if (c.tile_k != 64)
-      return text("tile_k=" + llvm::Twine(c.tile_k) +
-                  ": a swizzled row of shared memory holds 64 elements; try 64");
-    if (c.warps_m != 1 || c.warps_n != c.tile_n / 16)
-      return text("warps=" + llvm::Twine(c.warps_m) + "x" + llvm::Twine(c.warps_n) +
-                  ": a warpgroup multiplies 64 features; try warps=1x" + llvm::Twine(c.tile_n / 16));
-    if (c.cluster != 1 && (c.cluster != 2 || c.tile_m < 128))
-      return text("cluster=" + llvm::Twine(c.cluster) + ": " + name() +
-                  " takes 1, or 2 with tile_m=128 or more; try cluster=1");
-    if (c.stages < 2 || c.stages > 16)
-      return text("stages=" + llvm::Twine(c.stages) + ": " + name() + " takes 2 to 16");
-    const Shape shape = kernel_shape(p);
-    if (geometry::store_panels(shape, c) < 1)
-      return text("stages=" + llvm::Twine(c.stages) + " of " + llvm::Twine(geometry::stage_bytes(c)) +
-                  " B and the input's " + llvm::Twine(geometry::input_bytes(shape, c)) +
-                  " B leave too little of " + llvm::Twine(geometry::kSharedLimit) +
-                  " B of shared memory to stage the output; try " +
-                  (c.stages > 2 ? "stages=" + llvm::Twine(c.stages - 1) : llvm::Twine("a smaller tile_m")));
-    if (c.raster < 0) return text("raster=" + llvm::Twine(c.raster) + " is negative; 0 is one section");
-    if (c.split_k != 1)
-      return text("split_k=" + llvm::Twine(c.split_k) + " is for grad_weight only; try split_k=1");
-    if (c.vec_a < 1 || c.vec_a > read_vector(p) || (c.vec_a & (c.vec_a - 1)) != 0)
-      return text("vec_a=" + llvm::Twine(c.vec_a) + ": walign=" + llvm::Twine(p.walign) + " allows 1 to " +
-                  llvm::Twine(read_vector(p)) + ", powers of two; try vec_a=" + llvm::Twine(read_vector(p)));
-    if (c.vec_b != 8 || c.vec_c != 8)
-      return text("vec=" + llvm::Twine(c.vec_a) + "x" + llvm::Twine(c.vec_b) + "x" + llvm::Twine(c.vec_c) +
-                  ": the copy engine moves 16 bytes; try vec=" + llvm::Twine(c.vec_a) + "x8x8");
-    if (c.blocks != 1)
-      return text("blocks=" + llvm::Twine(c.blocks) +
-                  ": registers are handed out for one block on an SM; try blocks=1");
+  Work work(const Problem& p, const Target& target, const Config& c, int sms) const override;
+
+ protected:
+  std::optional<std::string> refuse(const Problem& p) const override {
+    const auto no = [](const llvm::Twine& why) { return why.str(); };
+    if (is_weight(p) && p.K <= 4)
+      return no("sums dW of eight taps at once, K=" + llvm::Twine(p.K) + " would waste half of them");
+    if (p.K < 2 || p.K > 32) return no("makes 2 to 32 taps, K=" + llvm::Twine(p.K));
+    if (p.pad < 0 || p.pad >= p.K)
+      return no("loads features around the output's, pad=" + llvm::Twine(p.pad) + " is outside 0 to K-1");
+    if (p.dtype == DType::kF32) return no("multiplies 16-bit data");
+    if (p.layout != Layout::kBTD)
+      return no("reads features that are contiguous, layout=bdt has contiguous tokens");
+    if (p.align < 16)
+      return no("copies 16-byte pieces of x and y, align=" + llvm::Twine(p.align) + " does not give them");
+    if (!is_weight(p) && !whole_pieces(p.D, p.dtype))
+      return no("writes 16-byte pieces, D=" + llvm::Twine(p.D) + " ends inside one");
+    const Epilogue& e = p.epilogue;
+    if (is_weight(p) && e.bias && (p.fill == Fill::kLower ? p.diag < 0 : p.diag > 0))
+      return no("sums grad_bias beside a row's first block, diag=" + llvm::Twine(p.diag) +
+                " leaves rows without");
+    if (e.pre || e.gate || e.residual)
+      return no("adds bias and activates; pre, gate and residual are read and written by features");
     return std::nullopt;
   }
 
-  std::vector<Config> configs(const Problem& p, const Target& target) const override {
-    std::vector<Config> out;
-    if (!serves(target) || reject_problem(p)) return out;
-    if (p.op == Op::kGradWeight) {
-      for (int stages : {6, 10}) out.push_back(weight_config(p, stages));
-      return out;
+  std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
+    std::vector<ConfigKey> keys;
+    if (is_weight(p)) {
+      const std::string one = "grad_weight has one tile, of 64 x 64 and 8 taps";
+      keys = {{"tile_m", c.tile_m, {64}, false, one},
+              {"tile_n", c.tile_n, {64 * geometry::weight::kGroupTaps}, false, one},
+              {"tile_k", c.tile_k, {64}, false, one},
+              {"warps_m", c.warps_m, {4}, false, one},
+              {"warps_n", c.warps_n, {geometry::weight::kConsumers}, false, one},
+              {"cluster", c.cluster, {1}, false, one},
+              {"stages", c.stages, {3, 12}, true},
+              {"split_k", c.split_k, {1}, false, "blocks share what whole rounds leave; no parts are cut"},
+              {"raster", c.raster, {0}, false, "is for forward and grad_input only"}};
+    } else {
+      keys = {{"tile_m", c.tile_m, {64, 128, 192, 256}},
+              {"tile_n", c.tile_n, {64, 128}},
+              {"tile_k", c.tile_k, {64}, false, "a swizzled row of shared memory holds 64 elements"},
+              {"warps_m", c.warps_m, {1}, false, "a warpgroup is 4 warps along the features"},
+              {"warps_n", c.warps_n, {c.tile_n / 16}, false, "a warpgroup multiplies 64 features"},
+              {"cluster", c.cluster, {1}},
+              {"stages", c.stages, {2, 16}, true},
+              split_key(p, c),
+              raster_key(c)};
+      if (c.tile_m >= 128) keys[5].allowed.push_back(2);
     }
+    keys.push_back(
+        access_key("weights", c.weights, {Access::kDirect}, "is no choice here, taps are always packed"));
+    keys.push_back(access_key("activations", c.activations, {Access::kDirect}, "TMA reads them as they lie"));
+    keys.push_back(is_weight(p) ? vector_key("vec_a", c.vec_a, 8) : read_key(p, c));
+    keys.push_back(vector_key("vec_b", c.vec_b, 8));
+    keys.push_back(is_weight(p) ? ConfigKey{"vec_c", c.vec_c, {weight_vector(p)}}
+                                : vector_key("vec_c", c.vec_c, 8));
+    keys.push_back(blocks_key(c));
+    return keys;
+  }
+
+  int stage_bytes(const Problem& p, const Config& c) const override {
+    return is_weight(p) ? 2 * geometry::kPanelBytes : geometry::stage_bytes(c);
+  }
+  bool fits(const Problem& p, const Config& c) const override {
+    return is_weight(p) || geometry::store_panels(kernel_shape(p), c) >= 1;
+  }
+  int threads(const Problem& p, const Config& c) const override {
+    return is_weight(p) ? geometry::weight::kThreads : geometry::threads(c);
+  }
+  int column_units(const Problem& p, const Config& c) const override {
+    return geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
+  }
+
+  std::vector<Config> space(const Problem& p, const Target& target) const override {
+    if (is_weight(p)) return {weight_config(p, 6), weight_config(p, 10)};
     constexpr struct {
       int tile_m, tile_n, stages;
     } kTiles[] = {{256, 128, 4}, {256, 128, 3}, {192, 128, 4}, {192, 128, 5}, {128, 128, 7},
                   {128, 128, 6}, {256, 64, 4},  {128, 64, 8},  {64, 128, 8}};
+    std::vector<Config> out;
     for (const auto& t : kTiles) {
       // A tile more than twice as large as the product only adds waste.
       if (t.tile_m > 64 && p.T <= t.tile_m / 2) continue;
       if (t.tile_n > 64 && p.D <= 64) continue;
-      for (int cluster : {1, 2}) {
-        Config c = config(p, t.tile_m, t.tile_n, t.stages, cluster);
-        const int rows = row_tiles(p, c), clusters = std::max(1, target.sms / cluster);
-        const int64_t columns = p.H * geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
-        // Sections that fill whole rounds of the machine, and one section.
-        const int even = clusters / std::gcd(clusters, rows);
-        for (int raster : std::set<int>{0, even, 2 * even}) {
-          // Narrower sections than one round would be widened by the kernel.
-          if (raster > 0 && (raster >= columns || raster < clusters / rows)) continue;
-          c.raster = raster;
-          if (!reject(p, target, c)) out.push_back(c);
-        }
-      }
+      for (int cluster : {1, 2})
+        llvm::append_range(out,
+                           with_sections(p, target, config(p, t.tile_m, t.tile_n, t.stages, cluster), {}, 2));
     }
     return out;
   }
-
   // One source for all sizes has one tap.
-  std::optional<Config> generic_config(const Problem&, const Target&) const override { return std::nullopt; }
+  std::optional<Config> any_size(const Problem&) const override { return std::nullopt; }
 
-  LaunchPlan launch_plan(const Problem& p, const Target& target, const Config& c) const override {
-    const bool forward = p.op == Op::kForward;
-    LaunchPlan plan;
-    if (p.op == Op::kGradWeight) {
-      const auto blocks = static_cast<uint32_t>(target.sms);
-      plan.launches.push_back({.entry = entry_name(p.op).str(),
-                               .grid = {blocks, 1, 1},
-                               .block = {geometry::weight::kThreads, 1, 1},
-                               .cluster = 1,
-                               .shared_bytes = static_cast<uint32_t>(shared_bytes(p, c)),
-                               .maps = {MappedTensor::kY, MappedTensor::kX},
-                               .early = true});
+  void add_launches(const Problem& p, const Target& target, const Config&, Launch product,
+                    LaunchPlan& plan) const override {
+    const TensorMapSpec x = activation_map(p, MapSource::kX), y = activation_map(p, MapSource::kY);
+    if (is_weight(p)) {
+      const uint32_t blocks = product.grid[0];
+      product.maps = {y, x};
+      plan.launches.push_back(std::move(product));
       const geometry::weight::Shares shares(kernel_shape(p), static_cast<int>(p.B), target.sms);
       plan.workspace_bytes = shares.workspace_bytes();
       if (shares.rest() > 0)
@@ -143,23 +137,14 @@ class WgmmaTapsSm90 final : public Family {
                                  .shared_bytes = 0,
                                  .maps = {},
                                  .early = true});
-      return plan;
+      return;
     }
-    plan.launches.push_back(pack_launch(p));
-    plan.launches.push_back({.entry = entry_name(p.op).str(),
-                             .grid = {grid_of(p, target, c), 1, 1},
-                             .block = {static_cast<uint32_t>(geometry::threads(c)), 1, 1},
-                             .cluster = static_cast<uint32_t>(c.cluster),
-                             .shared_bytes = static_cast<uint32_t>(shared_bytes(p, c)),
-                             .maps = {MappedTensor::kPackedW, forward ? MappedTensor::kX : MappedTensor::kY,
-                                      forward ? MappedTensor::kY : MappedTensor::kX},
-                             .early = true});
-    plan.workspace_bytes =
-        packing::workspace_bytes(static_cast<int>(p.T), static_cast<int>(p.K), static_cast<int>(p.H));
-    return plan;
+    const bool forward = p.op == Op::kForward;
+    const WeightOperand weights = packed_weights(p);
+    prepare_weights(weights, plan);
+    product.maps = {weights.map, forward ? x : y, forward ? y : x};
+    plan.launches.push_back(std::move(product));
   }
-
-  Work work(const Problem& p, const Target& target, const Config& c, int sms) const override;
 
  private:
   static Config weight_config(const Problem& p, int stages) {
@@ -178,19 +163,6 @@ class WgmmaTapsSm90 final : public Family {
             .blocks = 1};
   }
 
-  // Taps of one store: four where they lie together and aligned.
-  static int weight_vector(const Problem& p) {
-    return p.K % 4 == 0 && p.walign >= 4 * element_size(p.wdtype) ? 4 : 1;
-  }
-
-  std::optional<std::string> reject_weight(const Problem& p, const Config& c) const {
-    const Config own = weight_config(p, c.stages);
-    if (c.stages < 3 || c.stages > 12)
-      return text("stages=" + llvm::Twine(c.stages) + ": grad_weight of " + name() + " takes 3 to 12; try 6");
-    if (!(c == own)) return text("grad_weight of " + name() + " has one tile; try " + to_string(own));
-    return std::nullopt;
-  }
-
   static Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster) {
     return {.tile_m = tile_m,
             .tile_n = tile_n,
@@ -200,36 +172,11 @@ class WgmmaTapsSm90 final : public Family {
             .stages = stages,
             .split_k = 1,
             .raster = 0,
-            .vec_a = read_vector(p),
+            .vec_a = most_read(p),
             .vec_b = 8,
             .vec_c = 8,
             .cluster = cluster,
             .blocks = 1};
-  }
-
-  // What this family does not make, whatever the config.
-  std::optional<std::string> reject_problem(const Problem& p) const {
-    const auto no = [&](const llvm::Twine& why) { return text(name() + " " + why + "; use another family"); };
-    if (p.op == Op::kDecode) return no("makes whole products, not the rows of decode");
-    if (p.op == Op::kGradWeight && p.K <= 4)
-      return no("sums dW of eight taps at once, K=" + llvm::Twine(p.K) + " would waste half of them");
-    if (p.K < 2 || p.K > 32) return no("makes 2 to 32 taps, K=" + llvm::Twine(p.K));
-    if (p.pad < 0 || p.pad >= p.K)
-      return no("loads features around the output's, pad=" + llvm::Twine(p.pad) + " is outside 0 to K-1");
-    if (p.dtype == DType::kF32) return no("multiplies 16-bit data");
-    if (p.layout != Layout::kBTD)
-      return no("reads features that are contiguous, layout=bdt has contiguous tokens");
-    if (p.align < 16)
-      return no("copies 16-byte pieces of x and y, align=" + llvm::Twine(p.align) + " does not give them");
-    if (p.op != Op::kGradWeight && !whole_pieces(p.D, p.dtype))
-      return no("writes 16-byte pieces, D=" + llvm::Twine(p.D) + " ends inside one");
-    const Epilogue& e = p.epilogue;
-    if (p.op == Op::kGradWeight && e.bias && (p.fill == Fill::kLower ? p.diag < 0 : p.diag > 0))
-      return no("sums grad_bias beside a row's first block, diag=" + llvm::Twine(p.diag) +
-                " leaves rows without");
-    if (e.pre || e.gate || e.residual)
-      return no("adds bias and activates; pre, gate and residual are read and written by features");
-    return std::nullopt;
   }
 };
 
@@ -291,10 +238,8 @@ Work tap_weight_work(const Problem& p, const Target& target, const Config& c) {
 
 Work WgmmaTapsSm90::work(const Problem& p, const Target& target, const Config& c, int) const {
   if (p.op == Op::kGradWeight) return tap_weight_work(p, target, c);
-  const ProductWalk walk(
-      p, c, row_tiles(p, c),
-      static_cast<int>(p.H) * geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D)),
-      static_cast<int>(grid_of(p, target, c)) / c.cluster);
+  const ProductWalk walk(p, c, row_tiles(p, c), static_cast<int>(p.H) * column_units(p, c),
+                         static_cast<int>(grid(p, target, c)) / c.cluster);
   Work work{.rates = "taps",
             .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n, .act = p.epilogue.act},
             .stages = c.stages,
@@ -304,17 +249,17 @@ Work WgmmaTapsSm90::work(const Problem& p, const Target& target, const Config& c
   TapSteps steps(p, c);
   std::vector<Run> tiles;
   for (int row = 0; row < walk.rows; ++row) {
-    llvm::SmallVector<wgmma_sm90::Reach, 4> reach;
+    llvm::SmallVector<persistent::Reach, 4> reach;
     int most = 0;
     for (int first = row * c.tile_m; first < std::min((row + 1) * c.tile_m, tokens);
          first += geometry::kPanel) {
-      reach.push_back({walk.fill, first, walk.diag, blocks});
+      reach.emplace_back(walk.fill, first, walk.diag, blocks);
       most = std::max(most, reach.back().active);
     }
     Run tile{.tiles = 1};
     for (int step = 0; step < most; ++step) {
       int whole = 0, crossing = 0;
-      for (const wgmma_sm90::Reach& r : reach) {
+      for (const persistent::Reach& r : reach) {
         // Of a diagonal that begins in a block's corner, one block of a panel's reach is left out in part.
         const bool corner = walk.diag == 0 && r.active == step + 1;
         (corner ? crossing : whole) += r.active > step ? 1 : 0;

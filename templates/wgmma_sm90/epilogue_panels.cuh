@@ -4,12 +4,14 @@
 // multiplying warpgroup moves its panels, so that no warp that multiplies waits for the copy engine's reads.
 #pragma once
 
+#include "persistent/panels.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/stmatrix.cuh"
-#include "wgmma_sm90/panels.cuh"
 #include "wgmma_sm90/pipeline.cuh"
 
 namespace trigen::wgmma_sm90 {
+
+using persistent::Panels;
 
 // The maps behind those of A and B. Null where the problem has no such tensor.
 struct OutputMaps {
@@ -28,6 +30,10 @@ struct ExchangeBuffers {
   __device__ __forceinline__ unsigned panel(int slot) const { return base + slot * kBytes; }
 };
 
+struct PanelPlace {
+  int feature, row, head, batch;
+};
+
 // The panels of one multiplying warpgroup in the order in which it stores them.
 template <Kernel C>
 struct PanelWalk {
@@ -44,7 +50,7 @@ struct PanelWalk {
       if (!deal.next(row, column)) return false;
       index = 0;
     }
-    const int panel = panels.first<G>(column, place.head, rank) + index++;
+    const int panel = panels.first<G::kCluster, G::kPanels>(column, place.head, rank) + index++;
     panels.locate(panel, place.batch, place.feature);
     place.row = row * C.config.tile_m + 64 * static_cast<int>(group);
     return true;

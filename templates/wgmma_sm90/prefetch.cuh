@@ -2,12 +2,14 @@
 // before this launch ends.
 #pragma once
 
+#include "persistent/panels.cuh"
 #include "ptx/tma.cuh"
-#include "wgmma_sm90/panels.cuh"
 #include "wgmma_sm90/pipeline.cuh"
 #include "wgmma_sm90/triangle.cuh"
 
 namespace trigen::wgmma_sm90 {
+
+using persistent::Panels;
 
 // Blocks of k. Short products gain by the whole ring (T=256: 20.5 us without, 20.1 with one block, 19.8 with
 // four); at T=1024 four cost 2 % and one nothing, for the launch before still needs the memory (H200,
@@ -24,7 +26,7 @@ __device__ __forceinline__ void prefetch_first(Deal deal, const Panels& panels, 
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   int row, column, head;
   if (!deal.next(row, column)) return;
-  const int panel = panels.first<G>(column, head, rank);
+  const int panel = panels.first<G::kCluster, G::kPanels>(column, head, rank);
   const int first = row * C.config.tile_m;
   const int count = schedule::min(kFirstBlocks<C>, longest_reach<C>(first, diag, blocks).active);
 #pragma unroll 1

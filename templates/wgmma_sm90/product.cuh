@@ -1,8 +1,9 @@
 // forward and grad_input: one row tile of W (or of its transpose) times column panels of x (or dy).
 //
-//   forward     y[t, n]  = sum over s in the triangle of W[t, s] x[s, n]      A = W,   K-major;  B = x,
-//   MN-major grad_input  dx[s, n] = sum over t in the triangle of W[t, s] dy[t, n]     A = W^T, MN-major; B =
-//   dy, MN-major
+//   forward     y[t, n]  = sum over s in the triangle of W[t, s] x[s, n]
+//               A = W, K-major; B = x, MN-major
+//   grad_input  dx[s, n] = sum over t in the triangle of W[t, s] dy[t, n]
+//               A = W^T, MN-major; B = dy, MN-major
 //
 // n runs over panels of 64 features of one (batch, head); a tile's panels may come from different batches.
 // Blocks are persistent. One warp loads, each other warpgroup multiplies 64 rows and stops at its own
@@ -10,13 +11,14 @@
 #pragma once
 
 #include "params.h"
+#include "persistent/output_panels.cuh"
+#include "persistent/panels.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/wgmma.cuh"
+#include "wgmma_sm90/epilogue.cuh"
 #include "wgmma_sm90/epilogue_panels.cuh"
-#include "wgmma_sm90/panels.cuh"
 #include "wgmma_sm90/pipeline.cuh"
 #include "wgmma_sm90/prefetch.cuh"
-#include "wgmma_sm90/store.cuh"
 #include "wgmma_sm90/triangle.cuh"
 #include "wgmma_sm90/weights_f32.cuh"
 
@@ -38,7 +40,7 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Deal
   RingPosition<G::kStages> at;
   for (int row, column; deal.next(row, column);) {
     int head;
-    const int panel = panels.first<G>(column, head, rank);
+    const int panel = panels.first<G::kCluster, G::kPanels>(column, head, rank);
     const int first = row * C.config.tile_m;
     int batch[G::kPanels], feature[G::kPanels];
 #pragma unroll
@@ -235,7 +237,7 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     if constexpr (kExchanges)
       return ExchangedPanels<C>(ring, group);
     else
-      return OutputPanels<C>(ring, group);
+      return persistent::OutputPanels<G>(ring, group);
   }();
   float sum[kN / 2];
 
@@ -258,7 +260,7 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     }
 
     int head;
-    const int panel = panels.first<G>(column, head, rank);
+    const int panel = panels.first<G::kCluster, G::kPanels>(column, head, rank);
     // Rows without any weight have no sum. (Zeros written into `sum` would make the compiler keep it twice.)
     const RowEpilogue<C> finish(p, head, tokens, first + static_cast<int>(16 * warp + lane / 4),
                                 !kEmptyRows || multiplies_residual(C.shape) || reach.active > 0);
@@ -282,47 +284,41 @@ template <Kernel C>
 __device__ __forceinline__ void run_product(const Params& p, const TensorMap& map_w, const TensorMap& map_in,
                                             const OutputMaps& maps) {
   using G = Geometry<C>;
-  const int tokens = C.shape.T ? C.shape.T : p.T;
-  const int features = C.shape.D ? C.shape.D : p.D;
-  const int heads = C.shape.H ? C.shape.H : p.H;
-  // In terms of (row, k) of A: lower keeps k <= row + diag, upper keeps k >= row + diag.
-  const int diag = (C.shape.op == Op::kGradInput ? -1 : 1) * (C.shape.T ? C.shape.diag : p.diag);
-  const int blocks = (tokens + kPanel - 1) / kPanel;
-  const Panels panels{(features + kPanel - 1) / kPanel, column_units(C.config, p.B, features)};
-  const unsigned rank = G::kCluster == 1 ? 0 : ptx::cluster_rank();
-  const int columns = heads * panels.head_units, rows = row_tiles(C.config, tokens);
-  const int clusters = static_cast<int>(gridDim.x) / G::kCluster;
-  const Deal deal{.rows = rows,
-                  .columns = columns,
-                  .section = section_columns(C.config, rows, columns, clusters),
-                  .clusters = clusters,
-                  .cluster = static_cast<int>(blockIdx.x) / G::kCluster,
-                  .longest_last = product_fill(C.shape) == Fill::kLower};
-  const Ring<G> ring = start<C>(map_w, map_in, *maps.output);
+  const persistent::Extents<C> z(p);
+  const int blocks = (z.tokens + kPanel - 1) / kPanel;
+  const Panels panels{(z.features + kPanel - 1) / kPanel, column_units(C.config, p.B, z.features)};
+  const unsigned rank = persistent::rank_in_cluster<G>();
+  const Deal deal =
+      persistent::deal_of_block<C>(persistent::row_tiles(C.config, z.tokens), z.heads * panels.head_units);
+  const Ring<G> ring = persistent::ring_of_block<G>();
+  persistent::prepare<G>(
+      [&] {
+        if constexpr (exchanges(C.shape))
+          for (unsigned group = 0; group < G::kConsumers; ++group) PanelBarriers<C>(ring, group).init();
+        ring.init();
+      },
+      map_w, map_in, *maps.output);
   // Each thread that reads operands or writes outputs waits, for what packs W and for what the stream ran
   // before. Only then may the next launch start: it knows of this one's wait for those before.
-  const unsigned group = threadIdx.x / 128;
-  if (group == G::kConsumers) {
-    ptx::release_registers<load_registers(C.config)>();
-    if (threadIdx.x == 128 * G::kConsumers) {
-      prefetch_first<C>(deal, panels, diag, blocks, rank, map_w, map_in);
-      ptx::wait_for_launches_before();
-      load_product<C>(ring, deal, panels, diag, blocks, rank, map_w, map_in, maps.residual);
-    }
-    if constexpr (exchanges(C.shape)) {  // one of the next warps for each multiplying warpgroup
-      const unsigned thread = threadIdx.x - 128 * G::kConsumers;
-      if (thread % 32 == 0 && thread > 0 && thread <= 32 * G::kConsumers) {
+  persistent::split_roles<G>(
+      [&](unsigned thread) {
+        if (thread == 0) {
+          prefetch_first<C>(deal, panels, z.diag, blocks, rank, map_w, map_in);
+          ptx::wait_for_launches_before();
+          load_product<C>(ring, deal, panels, z.diag, blocks, rank, map_w, map_in, maps.residual);
+        }
+        if constexpr (exchanges(C.shape)) {  // one of the next warps for each multiplying warpgroup
+          if (thread % 32 == 0 && thread > 0 && thread <= 32 * G::kConsumers) {
+            ptx::wait_for_launches_before();
+            move_panels<C>(ring, deal, panels, rank, thread / 32 - 1, maps);
+          }
+        }
+      },
+      [&](unsigned group) {
         ptx::wait_for_launches_before();
-        move_panels<C>(ring, deal, panels, rank, thread / 32 - 1, maps);
-      }
-    }
-  } else {
-    ptx::claim_registers<sum_registers(C.config)>();
-    ptx::wait_for_launches_before();
-    ptx::let_next_launch_start();
-    multiply_product<C>(p, ring, deal, panels, tokens, diag, blocks, rank, group, *maps.output);
-  }
-  if constexpr (G::kCluster > 1) ptx::cluster_sync();  // no block may leave while a peer still writes into it
+        ptx::let_next_launch_start();
+        multiply_product<C>(p, ring, deal, panels, z.tokens, z.diag, blocks, rank, group, *maps.output);
+      });
 }
 
 }  // namespace trigen::wgmma_sm90

@@ -1,11 +1,13 @@
-// The longest rows of a tile, the mask of A's fragments, and the conversion of sums to 16-bit pairs.
+// The longest rows of a tile and the mask of A's fragments.
 #pragma once
 
 #include "config.h"
-#include "ptx/convert.cuh"
-#include "wgmma_sm90.h"
+#include "persistent/reach.h"
 
 namespace trigen::wgmma_sm90 {
+
+using persistent::product_fill;
+using persistent::Reach;
 
 // The reach of a row tile's longest rows: those of its last warpgroup for lower, of its first one for upper.
 template <Kernel C>
@@ -29,12 +31,6 @@ __device__ __forceinline__ void mask_fragments(unsigned (&a)[kSteps][4], int own
         a[i][j] &= (over <= 0 ? 0xFFFFu : 0) | (over <= 1 ? 0xFFFF0000u : 0);
     }
   }
-}
-
-// Two sums as one word of 16-bit elements.
-template <DType kType>
-__device__ __forceinline__ unsigned pack(float low, float high) {
-  return kType == DType::kBF16 ? ptx::f32x2_to_bf16x2(low, high) : ptx::f32x2_to_f16x2(low, high);
 }
 
 }  // namespace trigen::wgmma_sm90

@@ -1,26 +1,27 @@
 // grad_weight on the planes that the first launch wrote: A = dy, B = x, both K-major, k = (b, d) in blocks of
-// 64 features. wgmma_sm90.h (Shares) says which block works on what, with tiles of 128 x 128 of which none is
+// 64 features. persistent/shares.h says which block works on what, with tiles of 128 x 128 of which none is
 // narrow. grad_bias comes from the row sums that the first launch left.
 #pragma once
 
 #include "params.h"
-#include "wgmma_sm90/weight_store.cuh"
+#include "persistent/weight_store.cuh"
 #include "wgmma_split_sm90/pipeline.cuh"
 
 namespace trigen::wgmma_split_sm90 {
 
-struct WeightSizes {
-  int tokens, features, heads, diag, depth;
-  template <class P>
-  __device__ __forceinline__ static WeightSizes of(const Shape& s, const P& p) {
-    const int d = s.T ? s.D : p.D;
-    return {s.T ? s.T : p.T, d, s.T ? s.H : p.H, s.T ? s.diag : p.diag, p.B * schedule::ceil_div(d, kPanel)};
-  }
+using persistent::weight::write_bias;
+using persistent::weight::write_pair;
+
+template <Kernel C>
+struct WeightSizes : persistent::Extents<C> {
+  int depth;
+  __device__ __forceinline__ explicit WeightSizes(const Params& p)
+      : persistent::Extents<C>(p), depth(p.B * schedule::ceil_div(this->features, kPanel)) {}
 };
 
 template <Kernel C>
-__device__ __forceinline__ wgmma_sm90::Shares shares_of(const WeightSizes& z, int blocks) {
-  return wgmma_sm90::Shares(wgmma_sm90::Cut{.T = z.tokens,
+__device__ __forceinline__ persistent::Shares shares_of(const WeightSizes<C>& z, int blocks) {
+  return persistent::Shares(persistent::Cut{.T = z.tokens,
                                             .diag = z.diag,
                                             .lower = C.shape.fill == Fill::kLower,
                                             .depth = z.depth,
@@ -34,13 +35,13 @@ __device__ __forceinline__ wgmma_sm90::Shares shares_of(const WeightSizes& z, in
 
 // The loading thread. Boxes beyond the last token: any, their sums are not stored.
 template <Kernel C>
-__device__ __forceinline__ void load_grad_weight(const BoxLoader<C>& loader, const wgmma_sm90::Shares& shares,
+__device__ __forceinline__ void load_grad_weight(const BoxLoader<C>& loader, const persistent::Shares& shares,
                                                  int heads) {
   using G = Geometry<C>;
   const Workspace& ws = loader.ws;
-  wgmma_sm90::RingPosition<G::kStages> at;
-  wgmma_sm90::Pieces pieces(shares, static_cast<int>(blockIdx.x));
-  for (wgmma_sm90::Piece piece; pieces.next(piece);) {
+  persistent::RingPosition<G::kStages> at;
+  persistent::Pieces pieces(shares, static_cast<int>(blockIdx.x));
+  for (persistent::Piece piece; pieces.next(piece);) {
     const int batch = piece.begin / ws.panels;
     int panel = piece.begin - batch * ws.panels;
     int a[G::kConsumers], b[G::kPanels];
@@ -70,15 +71,15 @@ __device__ __forceinline__ void load_grad_weight(const BoxLoader<C>& loader, con
 // One multiplying warpgroup.
 template <Kernel C>
 __device__ __forceinline__ void multiply_grad_weight(const Params& p, const SplitRing<Geometry<C>>& ring,
-                                                     const wgmma_sm90::Shares& shares, const WeightSizes& z,
-                                                     float4* parts, unsigned group) {
+                                                     const persistent::Shares& shares,
+                                                     const WeightSizes<C>& z, float4* parts, unsigned group) {
   using G = Geometry<C>;
   Multiplier<C, 0, 0> multiplier(ring, group);
   // Between two pieces only where the walk stands is kept.
   int part = static_cast<int>(blockIdx.x), tile = part;
   for (;;) {
-    wgmma_sm90::Pieces pieces(shares, static_cast<int>(blockIdx.x));
-    wgmma_sm90::Piece piece;
+    persistent::Pieces pieces(shares, static_cast<int>(blockIdx.x));
+    persistent::Piece piece;
     pieces.part = part, pieces.tile = tile;
     if (!pieces.next(piece)) break;
     part = pieces.part, tile = pieces.tile;
@@ -96,17 +97,16 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Spli
     const int column = 128 * piece.column + static_cast<int>(multiplier.lane % 4 * 2);
 #pragma unroll
     for (int i = 0; i < G::kSums / 4; ++i) {
-      wgmma_sm90::write_pair<C>(p, piece.copy, 0, z.tokens, z.diag, row, column + 8 * i, sum[4 * i],
-                                sum[4 * i + 1]);
-      wgmma_sm90::write_pair<C>(p, piece.copy, 0, z.tokens, z.diag, row + 8, column + 8 * i, sum[4 * i + 2],
-                                sum[4 * i + 3]);
+      write_pair<C>(p, piece.copy, 0, z.tokens, z.diag, row, column + 8 * i, sum[4 * i], sum[4 * i + 1]);
+      write_pair<C>(p, piece.copy, 0, z.tokens, z.diag, row + 8, column + 8 * i, sum[4 * i + 2],
+                    sum[4 * i + 3]);
     }
   }
 }
 
 // grad_bias of every `threads`th row from `thread` on: the sums of 64 features in order.
 template <Kernel C>
-__device__ __forceinline__ void add_row_sums(const Params& p, const float* sums, const WeightSizes& z,
+__device__ __forceinline__ void add_row_sums(const Params& p, const float* sums, const WeightSizes<C>& z,
                                              int blocks, int thread, int threads) {
   const long long rows = static_cast<long long>(z.heads) * z.tokens, pitch = 64ll * blocks;
   for (long long all = thread; all < rows; all += threads) {
@@ -115,34 +115,34 @@ __device__ __forceinline__ void add_row_sums(const Params& p, const float* sums,
     float sum = 0;
 #pragma unroll 8
     for (int k = 0; k < z.depth; ++k) sum += from[k * pitch];
-    wgmma_sm90::write_bias<C>(p, head, z.tokens, row, sum);
+    write_bias<C>(p, head, z.tokens, row, sum);
   }
 }
 
 template <Kernel C>
 __device__ __forceinline__ void run_grad_weight(const Params& p) {
   using G = Geometry<C>;
-  const WeightSizes z = WeightSizes::of(C.shape, p);
+  const WeightSizes<C> z(p);
   const Workspace ws(C.shape.op, C.shape.bias, p.B, z.heads, z.tokens, z.features, 0);
   const SplitRing<G> ring = start<C>(shares_of<C>(z, static_cast<int>(gridDim.x)));
-  const auto& shares = shared_plan<C, wgmma_sm90::Shares>();
+  const auto& shares = shared_plan<C, persistent::Shares>();
   auto* const workspace = static_cast<unsigned char*>(p.workspace);
-  const unsigned group = threadIdx.x / 128;
   ptx::wait_for_launches_before();
-  if (group == G::kConsumers) {
-    ptx::release_registers<kLoadRegisters>();
-    const int other = static_cast<int>(threadIdx.x) - 128 * G::kConsumers - 32;  // threads that load nothing
-    if (threadIdx.x == 128 * G::kConsumers) load_grad_weight<C>({ring, workspace, ws}, shares, z.heads);
-    if (C.shape.zero_outside && other >= 0)
-      wgmma_sm90::write_zeros<C>(p, shares, z.heads, z.tokens, static_cast<int>(blockIdx.x) * 3 + other / 32,
-                                 static_cast<int>(gridDim.x) * 3, other % 32);
-    if (C.shape.bias && other >= 0)
-      add_row_sums<C>(p, reinterpret_cast<const float*>(workspace + ws.row_sums), z, ws.blocks,
-                      static_cast<int>(blockIdx.x) * 96 + other, static_cast<int>(gridDim.x) * 96);
-  } else {
-    ptx::claim_registers<kSumRegisters>();
-    multiply_grad_weight<C>(p, ring, shares, z, reinterpret_cast<float4*>(workspace + ws.parts), group);
-  }
+  persistent::split_roles<G>(
+      [&](unsigned thread) {
+        const int other = static_cast<int>(thread) - 32;  // threads that load nothing
+        if (thread == 0) load_grad_weight<C>({ring, workspace, ws}, shares, z.heads);
+        if (C.shape.zero_outside && other >= 0)
+          persistent::weight::write_zeros<C>(p, shares, z.heads, z.tokens,
+                                             static_cast<int>(blockIdx.x) * 3 + other / 32,
+                                             static_cast<int>(gridDim.x) * 3, other % 32);
+        if (C.shape.bias && other >= 0)
+          add_row_sums<C>(p, reinterpret_cast<const float*>(workspace + ws.row_sums), z, ws.blocks,
+                          static_cast<int>(blockIdx.x) * 96 + other, static_cast<int>(gridDim.x) * 96);
+      },
+      [&](unsigned group) {
+        multiply_grad_weight<C>(p, ring, shares, z, reinterpret_cast<float4*>(workspace + ws.parts), group);
+      });
 }
 
 // The launch after it: adds the parts of every shared tile, in order. kReduceThreads threads; the grid has
@@ -150,8 +150,8 @@ __device__ __forceinline__ void run_grad_weight(const Params& p) {
 template <Kernel C>
 __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
   constexpr int kQuads = 128 * 128 / 4;  // of a part
-  const WeightSizes z = WeightSizes::of(C.shape, p);
-  const wgmma_sm90::Shares shares = shares_of<C>(z, static_cast<int>(gridDim.x) / kReduceBlocks);
+  const WeightSizes<C> z(p);
+  const persistent::Shares shares = shares_of<C>(z, static_cast<int>(gridDim.x) / kReduceBlocks);
   const Workspace ws(C.shape.op, C.shape.bias, p.B, z.heads, z.tokens, z.features, 0);
   const auto* parts =
       reinterpret_cast<const float4*>(static_cast<const unsigned char*>(p.workspace) + ws.parts);
@@ -173,8 +173,8 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
     shares.locate(false, all / shares.copies, row, column);
     const auto warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
     const int r = 128 * row + 16 * warp + lane / 4, c = 128 * column + 8 * group + lane % 4 * 2;
-    wgmma_sm90::write_pair<C>(p, copy, 0, z.tokens, z.diag, r, c, sum.x, sum.y);
-    wgmma_sm90::write_pair<C>(p, copy, 0, z.tokens, z.diag, r + 8, c, sum.z, sum.w);
+    write_pair<C>(p, copy, 0, z.tokens, z.diag, r, c, sum.x, sum.y);
+    write_pair<C>(p, copy, 0, z.tokens, z.diag, r + 8, c, sum.z, sum.w);
   }
 }
 

@@ -3,28 +3,33 @@
 #pragma once
 
 #include "config.h"
+#include "persistent/roles.cuh"
 #include "ptx/bulk.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/wgmma.cuh"
-#include "wgmma_sm90/pipeline.cuh"
 #include "wgmma_split_sm90.h"
 
 namespace trigen::wgmma_split_sm90 {
 
+template <Config c>
+inline constexpr persistent::Warpgroups kWarpgroups{.consumers = consumers(c),
+                                                    .load_registers = kLoadRegisters,
+                                                    .sum_registers = kSumRegisters,
+                                                    .register_threads = threads(c)};
+
 template <Kernel C>
-struct Geometry {
+struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static constexpr Config c = C.config;
-  static constexpr int kConsumers = consumers(c);
+  using Base = persistent::Geometry<c, kWarpgroups<c>>;
+  using Base::kCluster, Base::kConsumers, Base::kStages;
   static constexpr int kPanels = c.tile_n / kPanel;
-  static constexpr int kStages = c.stages;
-  static constexpr int kReleasingWarps = 4 * kConsumers;
-  static constexpr int kCluster = 1;
   static constexpr int kPlaneA = kConsumers * kPanelBytes;  // bytes from one plane of a stage to the next
   static constexpr int kPlaneB = kPanels * kPanelBytes;
   static constexpr int kBytesA = kPlanes * kPlaneA;
   static constexpr int kStageBytes = stage_bytes(c);
   static constexpr int kSharedBytes = shared_bytes(c);
+  static constexpr int kBarrierBytes = wgmma_split_sm90::kBarrierBytes;
   static constexpr int kSums = c.tile_n / 2;  // of a thread
 
   static_assert(C.shape.dtype == DType::kF32 && C.shape.wdtype == DType::kF32 &&
@@ -34,13 +39,13 @@ struct Geometry {
   static_assert(c.tile_m == 128 && c.tile_n == 128 && c.tile_k == 64,
                 "two warpgroups with three sets of 64 sums a thread");
   static_assert(c.warps_m == 4 * kConsumers && c.warps_n == 1, "a warpgroup is 4 warps along m");
-  static_assert(kStages >= 2 && kSharedBytes <= kSharedLimit, "two or three stages");
+  static_assert(kSharedBytes <= kSharedLimit, "two or three stages");
   static_assert(16 * kStages <= kBarrierBytes, "two barriers a stage");
-  static_assert(c.cluster == 1 && c.blocks == 1, "registers are handed out for one block on an SM");
+  static_assert(kCluster == 1, "blocks share nothing");
 };
 
 template <class G>
-struct SplitRing : wgmma_sm90::Ring<G> {
+struct SplitRing : persistent::Ring<G> {
   unsigned scales;  // shared address of stage 0's: A's boxes, then B's
   __device__ __forceinline__ unsigned scales_a(int stage) const {
     return scales + stage * (G::kConsumers + G::kPanels) * kScaleBytes;
@@ -56,26 +61,23 @@ template <Kernel C, class T>
 __device__ __forceinline__ T& shared_plan() {
   static_assert(16 * C.config.stages <= kBarrierBytes / 2 && sizeof(T) <= kBarrierBytes / 2,
                 "barriers and plan have half each");
-  extern __shared__ __align__(1024) unsigned char split_shared[];
-  return *reinterpret_cast<T*>(split_shared + Geometry<C>::kSharedBytes - kBarrierBytes / 2);
+  return *reinterpret_cast<T*>(persistent::shared_memory() + Geometry<C>::kSharedBytes - kBarrierBytes / 2);
 }
 
 // Barriers and plan made ready; every thread of the block calls it first.
 template <Kernel C, class T>
 __device__ __forceinline__ SplitRing<Geometry<C>> start(const T& plan) {
   using G = Geometry<C>;
-  extern __shared__ __align__(1024) unsigned char split_shared[];
-  const unsigned base = ptx::shared_address(split_shared);
-  const SplitRing<G> ring{{base, base + G::kSharedBytes - kBarrierBytes}, base + G::kStages * G::kStageBytes};
+  const persistent::Ring<G> base = persistent::ring_of_block<G>();
+  const SplitRing<G> ring{base, base.base + G::kStages * G::kStageBytes};
   T& shared = shared_plan<C, T>();
   // Gaps between members too: wide loads read them.
   if (threadIdx.x < sizeof(T) / 4) reinterpret_cast<unsigned*>(&shared)[threadIdx.x] = 0;
   __syncthreads();
-  if (threadIdx.x == 0) {
+  persistent::prepare<G>([&] {
     shared = plan;
     ring.init();
-  }
-  __syncthreads();
+  });
   return ring;
 }
 
@@ -117,7 +119,7 @@ struct Multiplier {
   static constexpr int kStepA = kTransposeA ? 2048 >> 4 : 32 >> 4;  // 16 elements of k, in descriptor units
   static constexpr int kStepB = kTransposeB ? 2048 >> 4 : 32 >> 4;
   const SplitRing<G>& ring;
-  wgmma_sm90::RingPosition<G::kStages> at;
+  persistent::RingPosition<G::kStages> at;
   unsigned group, warp, lane;
   float sum[G::kSums];
   float even[G::kSums], odd[G::kSums];

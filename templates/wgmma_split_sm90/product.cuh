@@ -5,7 +5,7 @@
 //   grad_input  A = W^T, MN-major; B = dy, MN-major
 #pragma once
 
-#include "epilogue.cuh"
+#include "activation.cuh"
 #include "params.h"
 #include "wgmma_split_sm90/pipeline.cuh"
 
@@ -13,33 +13,24 @@ namespace trigen::wgmma_split_sm90 {
 
 // The tiles of this block, and their blocks of k.
 template <Kernel C>
-struct ProductTiles {
+struct ProductTiles : persistent::Extents<C> {
   using G = Geometry<C>;
-  static constexpr Fill kFill = wgmma_sm90::product_fill(C.shape);
-  int tokens, features, heads, diag, blocks, batch_panels, head_units;
+  static constexpr Fill kFill = persistent::product_fill(C.shape);
+  int blocks, batch_panels, head_units;
 
   __device__ __forceinline__ explicit ProductTiles(const Params& p)
-      : tokens(C.shape.T ? C.shape.T : p.T),
-        features(C.shape.D ? C.shape.D : p.D),
-        heads(C.shape.H ? C.shape.H : p.H),
-        diag((C.shape.op == Op::kGradInput ? -1 : 1) * (C.shape.T ? C.shape.diag : p.diag)),
-        blocks(schedule::ceil_div(tokens, kPanel)),
-        batch_panels(schedule::ceil_div(features, kPanel)),
-        head_units(wgmma_sm90::column_units(C.config, p.B, features)) {}
-  __device__ __forceinline__ wgmma_sm90::Deal deal() const {
-    const int columns = heads * head_units, rows = wgmma_sm90::row_tiles(C.config, tokens);
-    const auto clusters = static_cast<int>(gridDim.x);
-    return {.rows = rows,
-            .columns = columns,
-            .section = wgmma_sm90::section_columns(C.config, rows, columns, clusters),
-            .clusters = clusters,
-            .cluster = static_cast<int>(blockIdx.x),
-            .longest_last = kFill == Fill::kLower};
+      : persistent::Extents<C>(p),
+        blocks(schedule::ceil_div(this->tokens, kPanel)),
+        batch_panels(schedule::ceil_div(this->features, kPanel)),
+        head_units(column_units(C.config, p.B, this->features)) {}
+  __device__ __forceinline__ persistent::Deal deal() const {
+    return persistent::deal_of_block<C>(persistent::row_tiles(C.config, this->tokens),
+                                        this->heads * head_units);
   }
   // Blocks of k that 64 rows meet; none where all of them are beyond the last token.
   __device__ __forceinline__ int active(int row, int group) const {
     const int first = row * C.config.tile_m + 64 * group;
-    return first < tokens ? wgmma_sm90::Reach(kFill, first, diag, blocks).active : 0;
+    return first < this->tokens ? persistent::Reach(kFill, first, this->diag, blocks).active : 0;
   }
   __device__ __forceinline__ int longest(int row) const {
     int most = 0;
@@ -55,8 +46,8 @@ __device__ __forceinline__ void load_product(const BoxLoader<C>& loader, const P
                                              int batches) {
   using G = Geometry<C>;
   const Workspace& ws = loader.ws;
-  wgmma_sm90::RingPosition<G::kStages> at;
-  wgmma_sm90::Deal deal = shared_plan<C, wgmma_sm90::Deal>();
+  persistent::RingPosition<G::kStages> at;
+  persistent::Deal deal = shared_plan<C, persistent::Deal>();
   for (int row, column; deal.next(row, column);) {
     const int head = column / tiles.head_units;
     const int panel = (column - head * tiles.head_units) * G::kPanels;
@@ -142,7 +133,7 @@ __device__ __forceinline__ void multiply_product(const Params& p, const SplitRin
   // Between two tiles only where the deal stands is kept.
   int start = 0, round = 0, backwards = 1;
   for (int row, column;;) {
-    wgmma_sm90::Deal deal = shared_plan<C, wgmma_sm90::Deal>();
+    persistent::Deal deal = shared_plan<C, persistent::Deal>();
     deal.start = start, deal.round = round, deal.backwards = backwards;
     if (!deal.next(row, column)) break;
     start = deal.start, round = deal.round, backwards = deal.backwards;
@@ -181,16 +172,13 @@ __device__ __forceinline__ void run_product(const Params& p) {
   const ProductTiles<C> tiles(p);
   const SplitRing<G> ring = start<C>(tiles.deal());
   const Workspace ws(C.shape.op, C.shape.bias, p.B, tiles.heads, tiles.tokens, tiles.features, 0);
-  const unsigned group = threadIdx.x / 128;
   ptx::wait_for_launches_before();
-  if (group == G::kConsumers) {
-    ptx::release_registers<kLoadRegisters>();
-    if (threadIdx.x == 128 * G::kConsumers)
-      load_product<C>({ring, static_cast<const unsigned char*>(p.workspace), ws}, tiles, p.B);
-  } else {
-    ptx::claim_registers<kSumRegisters>();
-    multiply_product<C>(p, ring, tiles, group);
-  }
+  persistent::split_roles<G>(
+      [&](unsigned thread) {
+        if (thread == 0)
+          load_product<C>({ring, static_cast<const unsigned char*>(p.workspace), ws}, tiles, p.B);
+      },
+      [&](unsigned group) { multiply_product<C>(p, ring, tiles, group); });
 }
 
 }  // namespace trigen::wgmma_split_sm90

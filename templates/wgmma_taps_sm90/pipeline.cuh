@@ -3,21 +3,25 @@
 
 #include "config.h"
 #include "pack.h"
-#include "wgmma_sm90/pipeline.cuh"
+#include "persistent/roles.cuh"
 #include "wgmma_taps_sm90.h"
 
 namespace trigen::wgmma_taps_sm90 {
 
+template <Config c>
+inline constexpr persistent::Warpgroups kWarpgroups{.consumers = consumers(c),
+                                                    .load_registers = load_registers(c),
+                                                    .sum_registers = sum_registers(c),
+                                                    .register_threads = threads(c)};
+
 template <Kernel C>
-struct Geometry {
+struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static constexpr Config c = C.config;
   static constexpr Shape s = C.shape;
-  static constexpr int kConsumers = consumers(c);
+  using Base = persistent::Geometry<c, kWarpgroups<c>>;
+  using Base::kCluster, Base::kConsumers, Base::kStages;
   static constexpr int kPanels = panels(c);
-  static constexpr int kStages = c.stages;
-  static constexpr int kReleasingWarps = 4 * kConsumers;
-  static constexpr int kCluster = c.cluster;
-  static constexpr int kBytesA = 0;  // wgmma_sm90::Ring: a stage holds weights alone
+  static constexpr int kBytesA = 0;  // a stage holds weights alone
   static constexpr int kStageBytes = stage_bytes(c);
   static constexpr int kFeatures = features(s, c);
   static constexpr int kInputPanels = input_panels(s, c);
@@ -25,6 +29,7 @@ struct Geometry {
   static constexpr int kTransposedBytes = transposed_bytes(s, c);
   static constexpr int kStorePanels = store_panels(s, c);
   static constexpr int kSharedBytes = shared_bytes(s, c);
+  static constexpr int kBarrierBytes = wgmma_taps_sm90::kBarrierBytes;
   static constexpr int kOutput = kStages * kStageBytes;  // offsets in shared memory
   static constexpr int kInput = kOutput + kConsumers * kStorePanels * kPanelBytes;
   static constexpr int kTransposed = kInput + kInputBuffers * kInputPanels * kPanelBytes;
@@ -34,7 +39,6 @@ struct Geometry {
   static_assert(s.T > 0 && s.K > 1, "sizes are compiled in");
   static_assert(c.tile_m % 64 == 0 && c.tile_m >= 64 && c.tile_m <= 256, "panels of 64 tokens, 256 at most");
   static_assert(c.tile_n == 64 || c.tile_n == 128, "one or two warpgroups of 64 features");
-  static_assert(kStages >= 2 && kStages <= 16, "a ring has at least two stages");
   static_assert(kCluster == 1 || kCluster == 2, "column tiles that share the weights");
   static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");
   static_assert(8 * (2 * kStages + 6) <= kBarrierBytes, "the barriers fit");
@@ -43,7 +47,7 @@ struct Geometry {
 // The ring of weight tiles, and the barriers of the input: loaded[i] completes when a block has landed,
 // ready[i] when it lies transposed in buffer i, done[i] when every consumer warp has let go of that.
 template <Kernel C>
-struct Shared : wgmma_sm90::Ring<Geometry<C>> {
+struct Shared : persistent::Ring<Geometry<C>> {
   using G = Geometry<C>;
   __device__ __forceinline__ unsigned input(int buffer, int panel) const {
     return this->base + G::kInput + (buffer * G::kInputPanels + panel) * kPanelBytes;
@@ -63,7 +67,7 @@ struct Shared : wgmma_sm90::Ring<Geometry<C>> {
       ptx::mbarrier_init(ready(i), 1);
       ptx::mbarrier_init(done(i), 4 * G::kConsumers);
     }
-    wgmma_sm90::Ring<G>::init();
+    persistent::Ring<G>::init();
   }
   __device__ __forceinline__ void release_input(int buffer, unsigned lane) const {
     if (lane == 0) ptx::mbarrier_arrive(done(buffer));
@@ -74,7 +78,7 @@ struct Shared : wgmma_sm90::Ring<Geometry<C>> {
 template <Kernel C>
 struct Work {
   using G = Geometry<C>;
-  static constexpr Fill kFill = wgmma_sm90::product_fill(C.shape);
+  static constexpr Fill kFill = persistent::product_fill(C.shape);
   static constexpr bool kFlipped = packing::flips(C.shape);  // a panel's tokens run backwards
   static constexpr int kTokens = C.shape.T, kBlocks = schedule::ceil_div(kTokens, kPanel);
   // In terms of (row, k): lower keeps k <= row + diag, upper keeps k >= row + diag.
@@ -84,19 +88,13 @@ struct Work {
   static constexpr int kLastPanels = kBlocks - (kRows - 1) * G::kPanels;
   static constexpr int kFeatureTiles = schedule::ceil_div(C.shape.D, C.config.tile_n);
 
-  wgmma_sm90::Deal deal;
+  persistent::Deal deal;
   int head_units, rank;
 
   __device__ __forceinline__ explicit Work(const Params& p)
       : head_units(column_units(C.config, p.B, C.shape.D)),
-        rank(G::kCluster == 1 ? 0 : static_cast<int>(ptx::cluster_rank())) {
-    const int columns = C.shape.H * head_units, clusters = static_cast<int>(gridDim.x) / G::kCluster;
-    deal = {.rows = kRows,
-            .columns = columns,
-            .section = wgmma_sm90::section_columns(C.config, kRows, columns, clusters),
-            .clusters = clusters,
-            .cluster = static_cast<int>(blockIdx.x) / G::kCluster,
-            .longest_last = kFill == Fill::kLower};
+        rank(static_cast<int>(persistent::rank_in_cluster<G>())) {
+    deal = persistent::deal_of_block<C>(kRows, C.shape.H * head_units);
   }
 
   static __device__ __forceinline__ int valid_panels(int row) {
@@ -109,7 +107,7 @@ struct Work {
   }
   // k blocks of a panel: the first ones in the order of the walk, which ends at the diagonal.
   static __device__ __forceinline__ int active(int row, int place) {
-    return wgmma_sm90::Reach(kFill, row * C.config.tile_m + panel_at(row, place) * kPanel, kDiag, kBlocks)
+    return persistent::Reach(kFill, row * C.config.tile_m + panel_at(row, place) * kPanel, kDiag, kBlocks)
         .active;
   }
   // Of the whole tile.

@@ -2,12 +2,13 @@
 // tokens and stores them.
 #pragma once
 
-#include "epilogue.cuh"
+#include "activation.cuh"
 #include "params.h"
+#include "persistent/staging.cuh"
+#include "ptx/stmatrix.cuh"
 #include "ptx/wgmma.cuh"
 #include "ptx/wgmma_widths.cuh"
 #include "types.cuh"
-#include "wgmma_sm90/store.cuh"
 #include "wgmma_taps_sm90/pipeline.cuh"
 #include "wgmma_taps_sm90/transpose.cuh"
 
@@ -26,7 +27,7 @@ __device__ __forceinline__ void load_weights(const Shared<C>& shared, const Work
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   ptx::wait_for_launches_before();  // the weights are being packed
-  wgmma_sm90::RingPosition<G::kStages> at;
+  persistent::RingPosition<G::kStages> at;
   for (Steps<C> now(work); now.next();) {
     int head, batch, feature;
     work.locate(now.column, head, batch, feature);
@@ -55,7 +56,7 @@ __device__ __forceinline__ void load_weights(const Shared<C>& shared, const Work
 // Where a multiplying warpgroup stands: in the ring, and how many blocks of the input it has used.
 template <Kernel C>
 struct Position {
-  wgmma_sm90::RingPosition<C.config.stages> at;
+  persistent::RingPosition<C.config.stages> at;
   unsigned inputs = 0;
   int keep = 0;  // 0: the next product starts the sums
 };
@@ -157,10 +158,10 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
   constexpr Shape s = C.shape;
   constexpr bool kEmptyRows = s.fill == Fill::kLower ? s.diag < 0 : s.diag > 0;
   const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-  const bool leader = threadIdx.x % 128 == 0;
-  wgmma_sm90::Deal deal = work.deal;
+  persistent::Deal deal = work.deal;
   Position<C> now;
-  int slot = 0;
+  persistent::Staging<G::kStorePanels, 128> staging(
+      shared.base + G::kOutput + group * G::kStorePanels * kPanelBytes, 1 + group);
   float sum[C.config.tile_m / 2];
   for (int row, column; deal.next(row, column);) {
     now.keep = 0;
@@ -196,13 +197,11 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
           float v[2];
 #pragma unroll
           for (int e = 0; e < 2; ++e) v[e] = (any ? sum[32 * i + 4 * j + 2 * r + e] : 0.0f) + bias[e];
-          wgmma_sm90::activate_pair<s.act, s.dtype>(v[0], v[1]);
-          word[2 * j + r] = wgmma_sm90::pack<s.dtype>(v[0], v[1]);
+          activate_pair<s.act, s.dtype>(v[0], v[1]);
+          word[2 * j + r] = pack<s.dtype>(v[0], v[1]);
         }
       }
-      if (leader) ptx::tma_store_wait_read<G::kStorePanels - 1>();
-      ptx::named_barrier(1 + group, 128);
-      const unsigned target = shared.base + G::kOutput + (group * G::kStorePanels + slot) * kPanelBytes;
+      const unsigned target = staging.claim();
 #pragma unroll
       for (int j = 0; j < 4; ++j) {  // 16 tokens; a warp has 16 of the panel's features
         const unsigned own = 16 * j + lane / 16 * 8 + lane % 8, line = W::kFlipped ? 63 - own : own;
@@ -210,48 +209,28 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
         ptx::stmatrix_x4_trans(target + line * 128 + ((chunk ^ (line & 7)) << 4), word[4 * j],
                                word[4 * j + 1], word[4 * j + 2], word[4 * j + 3]);
       }
-      ptx::fence_async_shared();
-      ptx::named_barrier(1 + group, 128);
-      if (leader) {
-        ptx::tma_store(map_out, target, feature, first, head, batch);
-        ptx::tma_store_commit();
-      }
-      slot = slot + 1 == G::kStorePanels ? 0 : slot + 1;
+      staging.send(map_out, target, feature, first, head, batch);
     }
   }
-  if (leader) ptx::tma_store_wait();
+  staging.finish();
 }
 
 template <Kernel C>
 __device__ __forceinline__ void run_product(const Params& p, const TensorMap& map_w, const TensorMap& map_in,
                                             const TensorMap& map_out) {
   using G = Geometry<C>;
-  extern __shared__ __align__(1024) unsigned char taps_shared[];
-  const unsigned base = ptx::shared_address(taps_shared);
-  const Shared<C> shared{{base, base + G::kSharedBytes - kBarrierBytes}};
-  if (threadIdx.x == 0) {
-    shared.init();
-    ptx::tma_prefetch(map_w);
-    ptx::tma_prefetch(map_in);
-    ptx::tma_prefetch(map_out);
-  }
-  if constexpr (G::kCluster > 1)
-    ptx::cluster_sync();
-  else
-    __syncthreads();
+  const Shared<C> shared{persistent::ring_of_block<G>()};
+  persistent::prepare<G>([&] { shared.init(); }, map_w, map_in, map_out);
   const Work<C> work(p);
-  const unsigned group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-  if (group == G::kConsumers) {
-    ptx::release_registers<load_registers(C.config)>();
-    if (warp > 0)
-      transpose_input<C>(shared, work, warp - 1, lane, map_in);
-    else if (lane == 0)
-      load_weights<C>(shared, work, map_w);
-  } else {
-    ptx::claim_registers<sum_registers(C.config)>();
-    multiply<C>(p, shared, work, group, map_out);
-  }
-  if constexpr (G::kCluster > 1) ptx::cluster_sync();  // no block may leave while a peer still writes into it
+  persistent::split_roles<G>(
+      [&](unsigned) {
+        const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+        if (warp > 0)
+          transpose_input<C>(shared, work, warp - 1, lane, map_in);
+        else if (lane == 0)
+          load_weights<C>(shared, work, map_w);
+      },
+      [&](unsigned group) { multiply<C>(p, shared, work, group, map_out); });
 }
 
 }  // namespace trigen::wgmma_taps_sm90

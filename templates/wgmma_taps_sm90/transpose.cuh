@@ -13,7 +13,7 @@ namespace trigen::wgmma_taps_sm90 {
 template <Kernel C>
 struct Steps {
   const Work<C>& work;
-  wgmma_sm90::Deal deal;
+  persistent::Deal deal;
   int row = 0, column = 0, step = -1, steps = 0;
   __device__ __forceinline__ explicit Steps(const Work<C>& w) : work(w), deal(w.deal) {}
   __device__ __forceinline__ bool next() {
@@ -53,7 +53,7 @@ __device__ __forceinline__ void transpose_input(const Shared<C>& shared, const W
     for (int i = 0; i < G::kInputBuffers && ahead.next(); ++i) load_input<C>(shared, work, ahead, i, map_in);
   int buffer = 0;
   unsigned parity = 0;
-  wgmma_sm90::RingPosition<G::kInputBuffers> from;
+  persistent::RingPosition<G::kInputBuffers> from;
   while (now.next()) {
     ptx::mbarrier_wait(shared.loaded(from.stage), from.parity);
     ptx::mbarrier_wait(shared.done(buffer), parity ^ 1);

@@ -6,18 +6,19 @@
 #pragma once
 
 #include "params.h"
+#include "persistent/roles.cuh"
+#include "persistent/weight_store.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/stmatrix.cuh"
 #include "ptx/wgmma.cuh"
 #include "types.cuh"
-#include "wgmma_sm90/pipeline.cuh"
-#include "wgmma_sm90/triangle.cuh"
-#include "wgmma_sm90/weight_store.cuh"
 #include "wgmma_taps_sm90.h"
 
 namespace trigen::wgmma_taps_sm90::weight {
 
-using wgmma_sm90::RingPosition;
+using persistent::RingPosition;
+using persistent::weight::fill_zeros;
+using persistent::weight::write_bias;
 
 // Barriers: panels of dy and of x have landed and are free again; x lies transposed, is used up.
 template <Kernel C>
@@ -58,6 +59,18 @@ struct Work {
   static constexpr int kSteps = schedule::ceil_div(C.shape.D, kPanel);  // of one batch element
   // The first tap of a group reads `kExtra` features to the right of a multiple of 8.
   static constexpr int kExtra = (8 - C.shape.pad % 8) % 8;
+};
+
+template <Config c>
+inline constexpr persistent::Warpgroups kWarpgroups{.consumers = kConsumers,
+                                                    .load_registers = load_registers(c),
+                                                    .sum_registers = sum_registers(c),
+                                                    .register_threads = kThreads};
+template <Kernel C>
+struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
+  static_assert(C.shape.dtype != DType::kF32 && C.shape.layout == Layout::kBTD,
+                "16-bit data, features contiguous");
+  static_assert(C.shape.T > 0 && C.shape.K > 1, "sizes are compiled in");
 };
 
 // One thread. In a batch element x has one panel more than dy: the last one's taps reach into it.
@@ -156,8 +169,7 @@ __device__ __forceinline__ void write_taps(const Params& p, int head, int row, i
   if constexpr (kVector && kW == DType::kF32) {
     *reinterpret_cast<float4*>(to) = make_float4(v[0], v[1], v[2], v[3]);
   } else if constexpr (kVector) {
-    *reinterpret_cast<uint2*>(to) =
-        make_uint2(wgmma_sm90::pack<kW>(v[0], v[1]), wgmma_sm90::pack<kW>(v[2], v[3]));
+    *reinterpret_cast<uint2*>(to) = make_uint2(pack<kW>(v[0], v[1]), pack<kW>(v[2], v[3]));
   } else {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
@@ -191,10 +203,9 @@ __device__ __forceinline__ void write_zeros(const Params& p, const Shares& share
     const int begin = s.fill == Fill::kLower ? kPanel * span : 0;
     const int end = s.fill == Fill::kLower ? s.T : schedule::min(kPanel * (shares.rows - span), s.T);
     if (begin < end)
-      wgmma_sm90::fill_zeros<s.wdtype>(
-          static_cast<Storage<s.wdtype>*>(p.w) +
-              (head * p.w_head + row * p.w_row + static_cast<long long>(begin) * s.K),
-          static_cast<long long>(end - begin) * s.K, lane);
+      fill_zeros<s.wdtype>(static_cast<Storage<s.wdtype>*>(p.w) +
+                               (head * p.w_head + row * p.w_row + static_cast<long long>(begin) * s.K),
+                           static_cast<long long>(end - begin) * s.K, lane);
   }
 }
 
@@ -271,7 +282,7 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
             static_cast<float*>(p.workspace)[shares.bias_slot(static_cast<int>(blockIdx.x), begins) + own] =
                 v;
           else if (lane % 4 == 0)
-            wgmma_sm90::write_bias<C>(p, head, C.shape.T, kPanel * row + own, v);
+            write_bias<C>(p, head, C.shape.T, kPanel * row + own, v);
         }
       }
     }
@@ -297,33 +308,25 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
 
 template <Kernel C>
 __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, const TensorMap& map_x) {
-  static_assert(C.shape.dtype != DType::kF32 && C.shape.layout == Layout::kBTD,
-                "16-bit data, features contiguous");
-  static_assert(C.shape.T > 0 && C.shape.K > 1, "sizes are compiled in");
-  extern __shared__ __align__(1024) unsigned char taps_shared[];
-  const unsigned base = ptx::shared_address(taps_shared);
+  const unsigned base = ptx::shared_address(persistent::shared_memory());
   const Shared<C> shared{base, base + static_cast<unsigned>(shared_bytes(C.config)) - kBarrierBytes};
-  if (threadIdx.x == 0) {
-    shared.init();
-    ptx::tma_prefetch(map_dy);
-    ptx::tma_prefetch(map_x);
-  }
-  __syncthreads();
+  persistent::prepare<Geometry<C>>([&] { shared.init(); }, map_dy, map_x);
   ptx::wait_for_launches_before();
   ptx::let_next_launch_start();  // the reduction waits for what is written here
   const Shares shares(C.shape, p.B, static_cast<int>(gridDim.x));
-  const unsigned group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-  if (group == kConsumers) {
-    ptx::release_registers<load_registers(C.config)>();
-    if (warp > 0)
-      transpose<C>(shared, shares, warp - 1, lane);
-    else if (lane == 0)
-      load<C>(shared, shares, map_dy, map_x);
-  } else {
-    ptx::claim_registers<sum_registers(C.config)>();
-    if constexpr (C.shape.zero_outside) write_zeros<C>(p, shares);  // while the first panels are on their way
-    multiply<C>(p, shared, shares, group);
-  }
+  persistent::split_roles<Geometry<C>>(
+      [&](unsigned) {
+        const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+        if (warp > 0)
+          transpose<C>(shared, shares, warp - 1, lane);
+        else if (lane == 0)
+          load<C>(shared, shares, map_dy, map_x);
+      },
+      [&](unsigned group) {
+        if constexpr (C.shape.zero_outside)
+          write_zeros<C>(p, shares);  // while the first panels are on their way
+        multiply<C>(p, shared, shares, group);
+      });
 }
 
 // The second kernel: adds the parts of every shared item, 8 columns at a time.
@@ -359,7 +362,7 @@ __device__ __forceinline__ void reduce(const Params& p) {
         const auto* const from = static_cast<const float*>(p.workspace) + thread;
         float v = from[shares.bias_slot(first, true)];
         for (int block = first + 1; block <= last; ++block) v += from[shares.bias_slot(block, false)];
-        wgmma_sm90::write_bias<C>(p, head, C.shape.T, kPanel * row + thread, v);
+        write_bias<C>(p, head, C.shape.T, kPanel * row + thread, v);
       }
     }
     write_slice<C>(p, head, row, column, group, slice, thread, [&](int tap, int e) {

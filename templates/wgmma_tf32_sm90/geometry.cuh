@@ -4,29 +4,35 @@
 
 #include "config.h"
 #include "pack_activations.h"
-#include "wgmma_sm90/pipeline.cuh"
+#include "persistent/roles.cuh"
 #include "wgmma_tf32_sm90.h"
 
 namespace trigen::wgmma_tf32_sm90 {
 
-using wgmma_sm90::Deal;
-using wgmma_sm90::product_fill;
-using wgmma_sm90::Ring;
-using wgmma_sm90::RingPosition;
+using persistent::Deal;
+using persistent::product_fill;
+using persistent::Ring;
+using persistent::RingPosition;
+
+template <Config c>
+inline constexpr persistent::Warpgroups kWarpgroups{.consumers = consumers(c),
+                                                    .load_registers = load_registers(c),
+                                                    .sum_registers = sum_registers(c),
+                                                    .register_threads = threads(c)};
 
 // A stage holds a step of x (32 tokens by 64 features for each multiplying warpgroup, in two boxes of 32
 // features), then one of W (32 columns of 64 rows for each panel of tokens).
 template <Kernel C>
-struct Geometry {
+struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static constexpr Config c = C.config;
-  static constexpr int kConsumers = consumers(c);
+  using Base = persistent::Geometry<c, kWarpgroups<c>>;
+  using Base::kCluster, Base::kConsumers, Base::kStages;
   static constexpr int kPanels = token_panels(c);
-  static constexpr int kStages = c.stages;
-  static constexpr int kCluster = c.cluster;
   static constexpr int kBytesA = kConsumers * kPanelBytes;
   static constexpr int kStageBytes = stage_bytes(c);
   static constexpr int kStorePanels = store_panels(c);
   static constexpr int kSharedBytes = shared_bytes(c);
+  static constexpr int kBarrierBytes = wgmma_tf32_sm90::kBarrierBytes;
   // A packed W comes with zeros in it; the other triangle of W itself may hold anything.
   static constexpr bool kMasks = !packs(C.shape.op, c);
   static constexpr int kReleasingWarps = 4 * kConsumers + (kMasks ? kMaskingWarps : 0);
@@ -41,11 +47,9 @@ struct Geometry {
                 "panels of 64 tokens, 256 at most");
   static_assert(c.tile_k == kStep, "one 128-byte swizzled row of f32");
   static_assert(c.warps_m == 1 && c.warps_n == 4 * kConsumers, "a warpgroup is 4 warps along the features");
-  static_assert(kStages >= 2 && kStages <= 12, "a ring has at least two stages");
   static_assert(kCluster == 1 || kCluster == 2, "feature tiles that share the row tile of W");
   static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");
   static_assert(3 * 8 * kStages <= kBarrierBytes, "three barriers a stage");
-  static_assert(c.blocks == 1, "registers are handed out for one block on an SM");
 };
 
 // One tile's tokens: `steps` along k in all, the first `whole` with all panels and nothing of the other
@@ -80,20 +84,6 @@ struct TokenTile {
 #pragma unroll
     for (int i = 0; i < kPanels; ++i) count += step < reach(i).active ? 1 : 0;
     return count;
-  }
-};
-
-// A tile's features: 64 of one (batch, head) for each multiplying warpgroup.
-struct FeaturePanels {
-  int of_batch, units_of_head;
-  template <class G>
-  __device__ __forceinline__ int first(int column, int& head, unsigned rank) const {
-    head = column / units_of_head;
-    return ((column - head * units_of_head) * G::kCluster + static_cast<int>(rank)) * G::kConsumers;
-  }
-  __device__ __forceinline__ void locate(int panel, int& batch, int& feature) const {
-    batch = panel / of_batch;
-    feature = (panel - batch * of_batch) * kGroupFeatures;
   }
 };
 

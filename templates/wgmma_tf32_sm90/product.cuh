@@ -11,6 +11,7 @@
 #pragma once
 
 #include "params.h"
+#include "persistent/panels.cuh"
 #include "ptx/wgmma_tf32.cuh"
 #include "wgmma_tf32_sm90/geometry.cuh"
 #include "wgmma_tf32_sm90/store.cuh"
@@ -20,7 +21,7 @@ namespace trigen::wgmma_tf32_sm90 {
 // What the warps of a block share: the order of tiles and the sizes.
 struct Task {
   Deal deal;
-  FeaturePanels columns;
+  persistent::Panels columns;  // of a block's tile: 64 features for each multiplying warpgroup
   int tokens, features, diag, steps;
   unsigned rank;
 };
@@ -40,7 +41,7 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Task
   for (int row, column; task.deal.next(row, column);) {
     const TokenTile<C> tile(row, task.diag, task.steps);
     int head, batch[G::kConsumers], feature[G::kConsumers];
-    const int panel = task.columns.template first<G>(column, head, task.rank);
+    const int panel = task.columns.template first<G::kCluster, G::kConsumers>(column, head, task.rank);
 #pragma unroll
     for (int i = 0; i < G::kConsumers; ++i) task.columns.locate(panel + i, batch[i], feature[i]);
     for (int step = 0; step < tile.steps; ++step) {
@@ -201,7 +202,8 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     }
 
     int head, batch, feature;
-    const int panel = task.columns.template first<G>(column, head, task.rank) + static_cast<int>(group);
+    const int panel = task.columns.template first<G::kCluster, G::kConsumers>(column, head, task.rank) +
+                      static_cast<int>(group);
     task.columns.locate(panel, batch, feature);
     feature += static_cast<int>(32 * (warp / 2));
     const TokenEpilogue<C> finish{p, head, batch, task.tokens, task.features, feature + own.feature()};
@@ -227,55 +229,34 @@ template <Kernel C>
 __device__ __forceinline__ void run_product(const Params& p, const TensorMap& map_w, const TensorMap& map_in,
                                             const TensorMap& map_out) {
   using G = Geometry<C>;
+  const persistent::Extents<C> z(p);
   Task task;
-  task.tokens = C.shape.T ? C.shape.T : p.T;
-  task.features = C.shape.D ? C.shape.D : p.D;
-  const int heads = C.shape.H ? C.shape.H : p.H;
-  // In terms of the output's tokens and k: lower keeps k <= token + diag, upper keeps k >= token + diag.
-  task.diag = (C.shape.op == Op::kGradInput ? -1 : 1) * (C.shape.T ? C.shape.diag : p.diag);
-  task.steps = schedule::ceil_div(task.tokens, kStep);
-  task.rank = G::kCluster == 1 ? 0 : ptx::cluster_rank();
-  task.columns = {schedule::ceil_div(task.features, kGroupFeatures),
-                  column_units(C.config, p.B, task.features)};
-  const int columns = heads * task.columns.units_of_head;
-  const int rows = wgmma_sm90::row_tiles(C.config, task.tokens);
-  const int clusters = static_cast<int>(gridDim.x) / G::kCluster;
-  task.deal = {.rows = rows,
-               .columns = columns,
-               .section = wgmma_sm90::section_columns(C.config, rows, columns, clusters),
-               .clusters = clusters,
-               .cluster = static_cast<int>(blockIdx.x) / G::kCluster,
-               .longest_last = product_fill(C.shape) == Fill::kLower};
-
-  extern __shared__ __align__(1024) unsigned char wgmma_shared[];
-  const unsigned base = ptx::shared_address(wgmma_shared);
-  const Ring<G> ring{base, base + G::kSharedBytes - kBarrierBytes};
-  if (threadIdx.x == 0) {
-    if constexpr (G::kMasks)
-      for (int stage = 0; stage < G::kStages; ++stage) ptx::mbarrier_init(masked(ring, stage), kMaskingWarps);
-    ring.init();
-    ptx::tma_prefetch(map_w);
-    ptx::tma_prefetch(map_in);
-    ptx::tma_prefetch(map_out);
-  }
-  if constexpr (G::kCluster > 1)
-    ptx::cluster_sync();
-  else
-    __syncthreads();
+  task.tokens = z.tokens;
+  task.features = z.features;
+  task.diag = z.diag;
+  task.steps = schedule::ceil_div(z.tokens, kStep);
+  task.rank = persistent::rank_in_cluster<G>();
+  task.columns = {schedule::ceil_div(z.features, kGroupFeatures), column_units(C.config, p.B, z.features)};
+  task.deal = persistent::deal_of_block<C>(persistent::row_tiles(C.config, z.tokens),
+                                           z.heads * task.columns.head_units);
+  const Ring<G> ring = persistent::ring_of_block<G>();
+  persistent::prepare<G>(
+      [&] {
+        if constexpr (G::kMasks)
+          for (int stage = 0; stage < G::kStages; ++stage)
+            ptx::mbarrier_init(masked(ring, stage), kMaskingWarps);
+        ring.init();
+      },
+      map_w, map_in, map_out);
   ptx::wait_for_launches_before();
   ptx::let_next_launch_start();
-
-  const unsigned group = threadIdx.x / 128;
-  if (group == G::kConsumers) {
-    ptx::release_registers<load_registers(C.config)>();
-    const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-    if (threadIdx.x == 128 * G::kConsumers) load_product<C>(ring, task, map_w, map_in);
-    if (G::kMasks && warp >= 1 && warp <= kMaskingWarps) mask_product<C>(ring, task, warp - 1, lane);
-  } else {
-    ptx::claim_registers<sum_registers(C.config)>();
-    multiply_product<C>(p, ring, task, group, map_out);
-  }
-  if constexpr (G::kCluster > 1) ptx::cluster_sync();  // no block may leave while a peer still writes into it
+  persistent::split_roles<G>(
+      [&](unsigned thread) {
+        const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+        if (thread == 0) load_product<C>(ring, task, map_w, map_in);
+        if (G::kMasks && warp >= 1 && warp <= kMaskingWarps) mask_product<C>(ring, task, warp - 1, lane);
+      },
+      [&](unsigned group) { multiply_product<C>(p, ring, task, group, map_out); });
 }
 
 }  // namespace trigen::wgmma_tf32_sm90

@@ -3,9 +3,9 @@
 // dx = sum + residual.
 #pragma once
 
-#include "epilogue.cuh"
+#include "activation.cuh"
 #include "params.h"
-#include "wgmma_sm90/store.cuh"
+#include "persistent/staging.cuh"
 #include "wgmma_tf32_sm90/geometry.cuh"
 
 namespace trigen::wgmma_tf32_sm90 {
@@ -28,27 +28,6 @@ struct FeatureLane {
     return row * 128 + ((chunk ^ (row & 7)) << 4) + half * 8;
   }
 };
-
-// activate() with few instructions and few registers. GELU: v * erfc(-v / sqrt(2)) / 2 by
-// Abramowitz and Stegun 7.1.26 (absolute error of erfc 1.5e-7), taken on the side where erfc is small, so
-// that no bits cancel.
-template <Activation A>
-__device__ __forceinline__ float activate_fast(float v) {
-  if constexpr (A == Activation::kGELU) {
-    const float x = fabsf(v) * 0.70710678118654752f;
-    const float t = __fdividef(1.0f, fmaf(0.3275911f, x, 1.0f));
-    float tail = fmaf(1.061405429f, t, -1.453152027f);
-    tail = fmaf(tail, t, 1.421413741f);
-    tail = fmaf(tail, t, -0.284496736f);
-    tail = fmaf(tail, t, 0.254829592f);
-    tail *= 0.5f * t * __expf(-x * x);  // erfc(x) / 2
-    return v * (v < 0.0f ? tail : 1.0f - tail);
-  } else if constexpr (A == Activation::kSiLU) {
-    return __fdividef(v, 1.0f + __expf(-v));
-  } else {
-    return v;
-  }
-}
 
 // What becomes of two neighbouring features' sums of one token.
 template <Kernel C>
@@ -82,13 +61,12 @@ struct TokenEpilogue {
 
 // The staging panels of one pair of warps, used in turn.
 template <Kernel C>
-struct OutputPanels {
+struct OutputPanels : persistent::Staging<Geometry<C>::kStorePanels, 64> {
   using G = Geometry<C>;
-  unsigned base;
-  int pair, slot = 0;
+  using Staging = persistent::Staging<G::kStorePanels, 64>;
 
-  __device__ __forceinline__ OutputPanels(const Ring<G>& ring, int p)
-      : base(ring.base + G::kStages * G::kStageBytes + p * G::kStorePanels * kPanelBytes), pair(p) {}
+  __device__ __forceinline__ OutputPanels(const Ring<G>& ring, int pair)
+      : Staging(ring.base + G::kStages * G::kStageBytes + pair * G::kStorePanels * kPanelBytes, 1 + pair) {}
 
   // Stores 64 tokens, whose 32 sums a thread begin at `sum`. finish(token of the panel, pair of values).
   // (The bits are moved by hand: NVRTC would move them where the products end, and ptxas then runs those one
@@ -96,11 +74,7 @@ struct OutputPanels {
   template <class Finish>
   __device__ __forceinline__ void store(const float* sum, const TensorMap& map, int feature, int token,
                                         int head, int batch, const FeatureLane& own, const Finish& finish) {
-    const bool leader = threadIdx.x % 64 == 0;
-    const unsigned lane = threadIdx.x % 32;
-    if (leader) ptx::tma_store_wait_read<G::kStorePanels - 1>();
-    ptx::named_barrier(1 + pair, 64);
-    const unsigned target = base + slot * kPanelBytes;
+    const unsigned lane = threadIdx.x % 32, target = this->claim();
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
 #pragma unroll
@@ -114,17 +88,7 @@ struct OutputPanels {
         ptx::store_shared<8>(target + own.offset(row), words);
       }
     }
-    ptx::fence_async_shared();
-    ptx::named_barrier(1 + pair, 64);
-    if (leader) {
-      ptx::tma_store(map, target, feature, token, head, batch);
-      ptx::tma_store_commit();
-    }
-    slot = slot + 1 == G::kStorePanels ? 0 : slot + 1;
-  }
-  // The last stores read shared memory: wait for them before the block ends.
-  __device__ __forceinline__ void finish() const {
-    if (threadIdx.x % 64 == 0) ptx::tma_store_wait();
+    this->send(map, target, feature, token, head, batch);
   }
 };
 

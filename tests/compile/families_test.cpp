@@ -225,7 +225,7 @@ TEST(Wgmma, ProductsWithF32WeightsAreNotSerialised) {
     const Problem problem = value_of(parse_problem(text));
     std::set<std::string> tiles;
     for (const Config& config : family->configs(problem, *target)) {
-      if (config.vec_a != 8 ||
+      if (config.weights != Access::kDirect ||
           !tiles
                .insert(std::to_string(config.tile_m) + "x" + std::to_string(config.tile_n) + ":" +
                        std::to_string(config.cluster))

@@ -20,7 +20,7 @@ struct Bounds {
   double relative;               // the approximation where v > -2, relative to the result
   double below_minus_2, beyond;  // absolute, for v in [-3, -2], and below -3
 };
-// GELU: from the polynomials' errors in double precision (templates/wgmma_sm90/store.cuh), and two units in
+// GELU: from the polynomials' errors in double precision (templates/activation.cuh), and two units in
 // the last place of f32 for the arithmetic. SiLU: the special-function unit's alone.
 constexpr double kUnit = 0x1p-23;
 Bounds bounds_of(DType type, Activation act) {

@@ -87,7 +87,7 @@ const Edit kEdits[] = {
     {"mma_sm80_grad_input_bdt", "schedule.h", "kSlicePadRows = 4", "kSlicePadRows = 0"},
     {"mma_sm80_tf32_grad_input", "swizzle.cuh", "mix = (row & 3) << 1;", "mix = row & 3;"},
     {"simt_forward", "schedule.h", "kSimtPad = 4", "kSimtPad = 0"},
-    {"wgmma_sm90_forward", "wgmma_sm90/store.cuh", "^ (line & 7)) << 4", "^ (line & 3)) << 4"},
+    {"wgmma_sm90_forward", "persistent/output_panels.cuh", "^ (line & 7)) << 4", "^ (line & 3)) << 4"},
     {"wgmma_sm90_f32_forward", "wgmma_sm90/weights_f32.cuh", "(i ^ (odd ? 1u : 0u))",
      "(i ^ (odd ? 0u : 0u))"},
     {"wgmma_tf32_sm90_forward", "wgmma_tf32_sm90/store.cuh", "^ (row / 2 % 2 * 5)", "^ (row / 2 % 2 * 4)"},

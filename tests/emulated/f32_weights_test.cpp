@@ -65,7 +65,8 @@ TEST_P(F32Weights, HaveTheBitsOfPackedOnes) {
                     .vec_b = 8,
                     .vec_c = 8,
                     .cluster = 1,
-                    .blocks = 1};
+                    .blocks = 1,
+                    .weights = Access::kPacked};
   const Outcome packed = run(p, base);
   EXPECT_EQ(packed.launches, 2u);
   ASSERT_FALSE(packed.output.empty());
@@ -77,6 +78,7 @@ TEST_P(F32Weights, HaveTheBitsOfPackedOnes) {
     own.tile_m = tile.m, own.tile_n = tile.n, own.stages = tile.stages, own.cluster = tile.cluster;
     own.warps_m = tile.m / 16;
     own.vec_a = 8;
+    own.weights = Access::kDirect;
     const auto why = wgmma_sm90_family().reject(p, device_->target(), own);
     ASSERT_FALSE(why.has_value()) << *why;
     const Outcome read = run(p, own, tile.m == 64);

@@ -32,6 +32,23 @@ TEST(Config, PrintsTheDocumentedForm) {
   EXPECT_TRUE(*again == config);
 }
 
+TEST(Config, PathsArePrintedWhereTheyAreNotDirect) {
+  Config config{};
+  config.stages = 3;
+  EXPECT_EQ(to_string(config), "stages=3");
+  config.weights = Access::kPacked;
+  EXPECT_EQ(to_string(config), "stages=3,weights=packed");
+  config.activations = Access::kPacked;
+  EXPECT_EQ(to_string(config), "stages=3,weights=packed,activations=packed");
+  EXPECT_FALSE(*parse_config("stages=3,weights=packed") == config);
+  EXPECT_EQ(to_string(*parse_config("weights=direct,stages=3,activations=direct")), "stages=3");
+  EXPECT_EQ(
+      error_of("stages=3,weights=copied"),
+      "config key 'weights' at column 10 has 'copied'; allowed are direct or packed, as in weights=packed");
+  EXPECT_EQ(error_of("weights=packed,weights=direct"),
+            "config key 'weights' at column 16 is given twice; give it once");
+}
+
 TEST(Config, RoundTripsRandomConfigs) {
   RandomProblem random(11);
   for (int i = 0; i < 5000; ++i) {
@@ -44,6 +61,8 @@ TEST(Config, RoundTripsRandomConfigs) {
     set(16, {&config.stages, &config.cluster});
     set(65535, {&config.split_k, &config.raster});
     set(64, {&config.vec_a, &config.vec_b, &config.vec_c});
+    if (random.coin()) config.weights = Access::kPacked;
+    if (random.coin()) config.activations = Access::kPacked;
     if (to_string(config).empty()) continue;
     auto again = parse_config(to_string(config));
     ASSERT_TRUE(static_cast<bool>(again)) << to_string(config) << take_error(again.takeError()).message;
@@ -55,8 +74,7 @@ TEST(Config, ErrorsSayWhatIsAllowed) {
   EXPECT_EQ(error_of(""), "empty config; write one as tile=128x128x32,warps=2x2,stages=3,splitk=1,vec=8x8x8");
   EXPECT_EQ(error_of("tiles=1x1x1"),
             "unknown config key 'tiles' at column 1; allowed are tile, warps, stages, splitk, raster, vec, "
-            "cluster or "
-            "blocks; did you mean 'tile'?");
+            "cluster, blocks, weights or activations; did you mean 'tile'?");
   EXPECT_EQ(error_of("stages=3,tile=128x128"),
             "config key 'tile' at column 10 has '128x128'; allowed are 3 numbers, as in tile=128x128x32");
   EXPECT_EQ(error_of("warps=2"),

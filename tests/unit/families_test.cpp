@@ -76,6 +76,66 @@ TEST(Families, DecodeRefusalsNameTheRule) {
             "vec_c=2: the features of bdt are not contiguous; try vec_c=1");
 }
 
+// Paths have names of their own: a config that another version wrote with widths alone is refused with the
+// word that it lacks.
+TEST(Families, PathsOfOperandsAreRefusedByName) {
+  const std::string tile = "tile=128x256x64,warps=8x1,stages=4,splitk=1,";
+  const auto wgmma = [&](const char* text, const char* rest) {
+    return refusal("wgmma_sm90", "sm_90a", text, (tile + rest).c_str());
+  };
+  constexpr const char* kUnaligned = "forward,dtype=bf16,B=4,T=512,D=1024,walign=4";
+  constexpr const char* kF32 = "forward,dtype=bf16,B=4,T=512,D=1024,wdtype=f32";
+  EXPECT_EQ(wgmma(kUnaligned, "vec=2x8x8,cluster=1,blocks=1,weights=packed"), "");
+  EXPECT_EQ(wgmma(kUnaligned, "vec=2x8x8,cluster=1,blocks=1"),
+            "weights=direct: TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed; try "
+            "weights=packed");
+  EXPECT_EQ(wgmma(kUnaligned, "vec=4x8x8,cluster=1,blocks=1,weights=packed"),
+            "vec_a=4: walign=4 allows 1 to 2, powers of two; try vec_a=2");
+  EXPECT_EQ(wgmma(kForward, "vec=4x8x8,cluster=1,blocks=1,weights=packed"),
+            "weights=packed: TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed; try "
+            "weights=direct");
+  // Both ways: f32 weights that are aligned.
+  EXPECT_EQ(wgmma(kF32, "vec=4x8x8,cluster=1,blocks=1,weights=packed"), "");
+  EXPECT_EQ(refusal("wgmma_sm90", "sm_90a", kF32,
+                    "tile=128x128x64,warps=8x1,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1"),
+            "");
+  EXPECT_THAT(wgmma(kF32, "vec=4x8x8,cluster=1,blocks=1"), HasSubstr("try vec_a=8"));
+  EXPECT_EQ(wgmma("forward,dtype=bf16,B=4,T=512,D=1023", "vec=8x1x1,cluster=1,blocks=1"),
+            "activations=direct: what TMA cannot take is packed, and nothing else; try activations=packed");
+  EXPECT_EQ(
+      refusal("wgmma_taps_sm90", "sm_90a", "forward,dtype=bf16,B=4,T=512,D=1024,K=4",
+              "tile=256x128x64,warps=1x8,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1,weights=packed"),
+      "weights=packed is no choice here, taps are always packed; try weights=direct");
+  EXPECT_EQ(refusal("mma_sm80", "sm_80", kForward,
+                    "tile=128x128x32,warps=2x2,stages=3,splitk=1,vec=8x8x8,activations=packed"),
+            "activations=packed is no choice here, the kernel reads operands as they lie; try "
+            "activations=direct");
+  EXPECT_THAT(refusal("decode", "sm_70", "decode,dtype=bf16,B=32,T=512,D=1024",
+                      "tile=1x1024x8,warps=2x4,stages=1,splitk=1,vec=1x8x8,weights=packed"),
+              HasSubstr("weights=packed is no choice here"));
+}
+
+// One table of keys: the value, what is allowed, what to try.
+TEST(Families, KeysOfPersistentFamiliesAreRefusedByTheirTables) {
+  const auto wgmma = [&](const char* config) { return refusal("wgmma_sm90", "sm_90a", kForward, config); };
+  EXPECT_EQ(wgmma("tile=96x256x64,warps=6x1,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1"),
+            "tile_m=96: wgmma_sm90 takes 64 or 128; try tile_m=128");
+  EXPECT_EQ(wgmma("tile=128x256x64,warps=4x2,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1"),
+            "warps_m=4: a warpgroup multiplies 64 rows; try warps_m=8");
+  EXPECT_EQ(wgmma("tile=64x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x8,cluster=2,blocks=1"),
+            "cluster=2: wgmma_sm90 takes 1; try cluster=1");
+  EXPECT_EQ(wgmma("tile=128x256x64,warps=8x1,stages=13,splitk=1,vec=8x8x8,cluster=1,blocks=1"),
+            "stages=13: wgmma_sm90 takes 2 to 12; try stages=12");
+  EXPECT_EQ(
+      wgmma("tile=128x256x64,warps=8x1,stages=5,splitk=1,vec=8x8x8,cluster=1,blocks=1"),
+      "stages=5 of 49152 B leave too little of 232448 B of shared memory to stage the output; try stages=4");
+  EXPECT_EQ(wgmma("tile=128x256x64,warps=8x1,stages=4,splitk=2,vec=8x8x8,cluster=1,blocks=1"),
+            "split_k=2 is for grad_weight only; try split_k=1");
+  EXPECT_EQ(refusal("wgmma_tf32_sm90", "sm_90a", "grad_weight,dtype=f32,B=4,T=512,D=1024,math=tf32",
+                    "tile=128x128x32,warps=8x1,stages=4,splitk=2,vec=4x4x8,cluster=2,blocks=1"),
+            "cluster=2: wgmma_tf32_sm90 takes 1; try cluster=1");
+}
+
 TEST(Families, SplitRefusalsNameTheRule) {
   constexpr const char* kSplit = "forward,dtype=f32,B=8,T=2048,D=1024,math=f16x3";
   constexpr const char* kTile = "tile=128x128x64,warps=8x1,stages=3,splitk=1,vec=4x4x2,cluster=1,blocks=1";
@@ -95,14 +155,14 @@ TEST(Families, SplitRefusalsNameTheRule) {
   EXPECT_THAT(split("forward,dtype=f32,B=8,T=2048,D=1024,layout=bdt,math=f16x3", kTile),
               HasSubstr("layout=bdt has contiguous tokens"));
   EXPECT_THAT(split(kSplit, "tile=128x256x64,warps=8x1,stages=2,splitk=1,vec=4x4x2,cluster=1,blocks=1"),
-              HasSubstr("try 128x128x64"));
+              HasSubstr("there are registers for the sums of tile=128x128x64; try tile_n=128"));
   EXPECT_THAT(split(kSplit, "tile=128x128x64,warps=8x1,stages=4,splitk=1,vec=4x4x2,cluster=1,blocks=1"),
               HasSubstr("try stages=3"));
   EXPECT_THAT(split(kSplit, "tile=128x128x64,warps=8x1,stages=3,splitk=2,vec=4x4x2,cluster=1,blocks=1"),
               HasSubstr("try split_k=1"));
   EXPECT_THAT(split("forward,dtype=f32,B=8,T=2047,D=1023,math=f16x3", kTile), HasSubstr("allow 1 or 1x1x1"));
   EXPECT_THAT(split(kSplit, "tile=128x128x64,warps=8x1,stages=3,splitk=1,vec=4x4x2,cluster=2,blocks=1"),
-              HasSubstr("try cluster=1,blocks=1"));
+              HasSubstr("blocks share nothing; try cluster=1"));
 }
 
 // Whatever this family takes, it has configs for, each of them legal, and the workspace holds both operands.

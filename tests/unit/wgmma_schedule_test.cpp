@@ -1,4 +1,4 @@
-// How wgmma_sm90's kernels share their work: every piece once, none twice, and evenly.
+// How the persistent kernels share their work: every piece once, none twice, and evenly.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,10 +7,14 @@
 #include <tuple>
 #include <vector>
 
+#include "templates/persistent/grad_weight.h"
+#include "templates/wgmma_sm90.h"
 #include "templates/wgmma_tf32_sm90.h"
 
-namespace trigen::wgmma_sm90 {
+namespace trigen::persistent {
 namespace {
+
+using namespace wgmma_sm90;
 
 bool kept(Fill fill, int row, int k, int diag) {
   return fill == Fill::kLower ? k <= row + diag : k >= row + diag;
@@ -232,7 +236,7 @@ TEST(Geometry, SharedMemoryAsTheConfigsSay) {
 
 TEST(Geometry, F32WeightsTakeTwiceTheRoomUnlessTheyArePacked) {
   Config c{};
-  c.tile_m = 128, c.tile_n = 256, c.tile_k = 64, c.stages = 3, c.cluster = c.blocks = 1, c.vec_a = 8;
+  c.tile_m = 128, c.tile_n = 256, c.tile_k = 64, c.stages = 3, c.cluster = c.blocks = 1;
   Shape shape{};
   EXPECT_FALSE(reads_f32_weights(shape, c));
   shape.wdtype = DType::kF32;
@@ -240,38 +244,37 @@ TEST(Geometry, F32WeightsTakeTwiceTheRoomUnlessTheyArePacked) {
   EXPECT_EQ(stage_bytes(shape, c), (2 * 128 + 256) * 64 * 2);
   EXPECT_EQ(store_panels(shape, c), 2);
   EXPECT_LE(shared_bytes(shape, c), kSharedLimit);
-  c.vec_a = 4;
+  c.weights = Access::kPacked;
   EXPECT_TRUE(packs(shape, c));
   EXPECT_FALSE(reads_f32_weights(shape, c));
   EXPECT_EQ(stage_bytes(shape, c), (128 + 256) * 64 * 2);
-  shape.op = Op::kGradWeight, c.vec_a = 8;
+  shape.op = Op::kGradWeight, c.weights = Access::kDirect;
   EXPECT_FALSE(reads_f32_weights(shape, c));
 }
 
 TEST(Geometry, WhatTheBlocksOfAClusterShare) {
   Config c{};
   c.tile_m = 128, c.tile_n = 128, c.tile_k = 64, c.stages = 6, c.cluster = 1, c.split_k = 9;
-  EXPECT_FALSE(squares(Op::kGradWeight, c));
-  EXPECT_EQ(edge_of(Op::kGradWeight, c), 128);
+  EXPECT_FALSE(weight::squares(c));
+  EXPECT_EQ(weight::edge_of(c), 128);
   c.cluster = 4;
-  EXPECT_TRUE(squares(Op::kGradWeight, c));
-  EXPECT_FALSE(squares(Op::kForward, c));
-  EXPECT_EQ(edge_of(Op::kGradWeight, c), 256);
+  EXPECT_TRUE(weight::squares(c));
+  EXPECT_EQ(weight::edge_of(c), 256);
   c.tile_n = 256, c.cluster = 2;
-  EXPECT_FALSE(squares(Op::kGradWeight, c));
-  EXPECT_EQ(edge_of(Op::kGradWeight, c), 256);
+  EXPECT_FALSE(weight::squares(c));
+  EXPECT_EQ(weight::edge_of(c), 256);
 }
 
 TEST(Geometry, AReductionFitsBesideTheProduct) {
   Config c{};
   c.tile_m = 128, c.tile_n = 128, c.tile_k = 64, c.stages = 6, c.cluster = 4, c.split_k = 9;
   // Registers for 512 threads, 256 of them the reduction's with 64 each; 1 KB a block is the system's.
-  EXPECT_EQ(register_threads(c), 512);
-  EXPECT_LE(load_registers(c) + 2 * sum_registers(c), 3 * 128);
-  EXPECT_LE(shared_bytes(Shape{}, c) + 1024 + kReduceSharedBytes + 1024, 228 << 10);
+  EXPECT_EQ(weight::register_threads(c), 512);
+  EXPECT_LE(weight::kLoadRegisters + 2 * weight::sum_registers(c), 3 * 128);
+  EXPECT_LE(weight::shared_bytes(c) + 1024 + weight::kReduceSharedBytes + 1024, 228 << 10);
   c.split_k = 1;
-  EXPECT_EQ(register_threads(c), 384);
+  EXPECT_EQ(weight::register_threads(c), 384);
 }
 
 }  // namespace
-}  // namespace trigen::wgmma_sm90
+}  // namespace trigen::persistent

@@ -1,23 +1,8 @@
-#include "templates/pack.h"
-
+#include "templates/pack_activations.h"
 #include "generator/families/families.h"
 #include "generator/families/tile_family.h"
-#include "templates/pack_activations.h"
 
 namespace trigen {
-
-Launch pack_launch(const Problem& p) {
-  const int tokens = static_cast<int>(p.T), taps = static_cast<int>(p.K);
-  // Not early: its few blocks would crowd onto the first SMs that the launch ahead leaves.
-  return {.entry = kPackEntry.str(),
-          .grid = {static_cast<uint32_t>(schedule::ceil_div(tokens, packing::kEdge)),
-                   static_cast<uint32_t>(packing::pitch(tokens) / packing::block_rows(taps)),
-                   static_cast<uint32_t>(p.H)},
-          .block = {packing::kThreads, 1, 1},
-          .cluster = 1,
-          .shared_bytes = static_cast<uint32_t>(packing::shared_bytes(taps)),
-          .maps = {}};
-}
 
 bool packs_activations(const Problem& p, const Config& c) {
   return packing::packs_activations(kernel_shape(p), c);
@@ -34,6 +19,11 @@ std::optional<std::string> too_many_to_pack(const Problem& p) {
       static_cast<double>(p.B * p.H) * static_cast<double>(p.T) * (static_cast<double>(p.D) / 4096 + 1);
   if (blocks <= kMost) return std::nullopt;
   return "copies at most 2^31 rows of x and y into the workspace";
+}
+
+Params packed_params(const Problem& p, const Params& params) {
+  const Epilogue& e = p.epilogue;
+  return packing::packed_params(params, packing::Slots(e.pre, e.gate, e.residual), p.dtype);
 }
 
 void pack_activations(const Problem& p, LaunchPlan& plan) {

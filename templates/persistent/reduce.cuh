@@ -1,9 +1,9 @@
 // The second kernel of grad_weight: adds the parts of every shared tile.
 #pragma once
 
-#include "wgmma_sm90/grad_weight.cuh"
+#include "persistent/grad_weight.cuh"
 
-namespace trigen::wgmma_sm90 {
+namespace trigen::persistent::weight {
 
 // The incomplete sums of a tile, by number: `first`, then `second` and every `stride`th. None where one block
 // wrote it whole.
@@ -68,22 +68,19 @@ __device__ __forceinline__ void reduce_bias(const Params& p, const Shares& share
   write_bias<C>(p, head, tokens, kEdge<C> * row + thread, sum);
 }
 
-// 256 threads; the grid is reduce_blocks times that of run_grad_weight. What a block does at a time, an item:
+// 256 threads; the grid is reduce_blocks times that of run. What a block does at a time, an item:
 // `log` < 0: a thread adds the parts of 2^-log quadruples of sums. Else 2^log threads take consecutive runs
 // of a quadruple's parts, and their sums are then added in order.
 template <Kernel C>
-__device__ __forceinline__ void reduce_grad_weight(const Params& p) {
+__device__ __forceinline__ void reduce(const Params& p) {
   constexpr int kWidth = Geometry<C>::kSquares ? 256 : C.config.tile_n;  // of a tile
   // Quadruples of a thread; loads that are under way at a time (with taps, more than two would spill).
   constexpr int kRun = 2, kLoads = kShifts<C> ? 2 : 4;
   constexpr int kSums = kEdge<C> * kWidth;
-  const int tokens = C.shape.T ? C.shape.T : p.T;
-  const int features = C.shape.D ? C.shape.D : p.D;
-  const int heads = C.shape.H ? C.shape.H : p.H;
-  const int diag = C.shape.T ? C.shape.diag : p.diag;
-  extern __shared__ __align__(1024) unsigned char wgmma_shared[];
+  const Extents<C> z(p);
+  const int tokens = z.tokens, heads = z.heads, diag = z.diag;
   ptx::let_next_launch_start();  // it waits for the end of this one, which waits for the product's
-  ReduceShared& here = *reinterpret_cast<ReduceShared*>(wgmma_shared);
+  ReduceShared& here = *reinterpret_cast<ReduceShared*>(shared_memory());
   Shares& shares = here.shares;
   ReduceItem& item = here.item;
   // Items of a tile, as a power of two.
@@ -108,8 +105,7 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
     return best;
   };
   if (threadIdx.x == 0) {
-    shares = shares_of<C>(p, tokens, features, heads, diag,
-                          static_cast<int>(gridDim.x) / (reduce_blocks(C.config) * C.config.cluster));
+    shares = shares_of<C>(p, z, static_cast<int>(gridDim.x) / (reduce_blocks(C.config) * C.config.cluster));
     here.wide_log = spread(shares.split, shares.wide - shares.whole, false);
     here.narrow_log = shares.narrow ? spread(shares.sharers() / shares.narrow, shares.narrow, true) : 0;
     here.wide_items = (shares.wide - shares.whole) << cut(false, here.wide_log);
@@ -157,7 +153,7 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
                         kEdge<C> * now.column + position % kBlock / 4096 * 128, tokens, diag);
     };
     const auto write = [&](int position, const float4& sum) {
-      // of run_grad_weight
+      // of run
       constexpr int kBlock = 128 * kWidth / 4;
       const int warp = position / 32 % 8, lane = position % 32, rank = position / kBlock;
       const int r = kEdge<C> * now.row + 128 * rank + 16 * warp + lane / 4,
@@ -211,4 +207,4 @@ __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
   ptx::wait_for_launches_before();
 }
 
-}  // namespace trigen::wgmma_sm90
+}  // namespace trigen::persistent::weight

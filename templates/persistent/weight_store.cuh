@@ -1,12 +1,12 @@
-// grad_weight's outputs: dW from registers or through shared memory and the copy engine, zeros outside the
-// triangle, grad_bias.
+// grad_weight's outputs from registers: dW, zeros outside the triangle, grad_bias.
 #pragma once
 
 #include "params.h"
+#include "persistent/grad_weight.h"
+#include "ptx/memory.cuh"
 #include "types.cuh"
-#include "wgmma_sm90/store.cuh"
 
-namespace trigen::wgmma_sm90 {
+namespace trigen::persistent::weight {
 
 // A generic kernel (K = 0) has one tap.
 template <Kernel C>
@@ -16,7 +16,7 @@ inline constexpr bool kShifts = kTaps<C> != 1;
 
 // Rows of a tile, and columns that `Piece::column` counts.
 template <Kernel C>
-inline constexpr int kEdge = edge_of(C.shape.op, C.config);
+inline constexpr int kEdge = edge_of(C.config);
 
 template <Kernel C>
 __device__ __forceinline__ bool in_triangle(int row, int column, int diag) {
@@ -105,85 +105,4 @@ __device__ __forceinline__ void write_bias(const Params& p, int head, int tokens
   *to = from_float<kW>(v + (C.shape.accumulate ? to_float<kW>(*to) : 0.0f));
 }
 
-// Stages 32 columns of f32, whose 16 sums a thread begin at `sum`, and stores them. keep(row, column):
-// whether an element of the panel keeps its value; else it is zero. Odd rows store their groups of 8 columns
-// in another order, so that 16 lanes reach every bank once. (The sums are moved
-// first: stored from where they are, ptxas runs the products one after the other, C7520.)
-template <Kernel C, class Keep>
-__device__ __forceinline__ void store_f32(OutputPanels<C>& output, const float* sum, const TensorMap& map,
-                                          int c0, int c1, int c3, const Keep& keep) {
-  using G = Geometry<C>;
-  const bool leader = threadIdx.x % 128 == 0;
-  const unsigned lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
-  if (leader) ptx::tma_store_wait_read<G::kStorePanels - 1>();
-  ptx::named_barrier(1 + output.group, 128);
-  const unsigned target = output.base + output.slot * kPanelBytes;
-  const bool odd = row & 1;
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const unsigned group = odd ? j ^ 2 : j;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      unsigned v[2];
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        unsigned here, there;
-        asm volatile("mov.b32 %0, %1;" : "=r"(here) : "f"(sum[4 * j + 2 * i + e]));
-        asm volatile("mov.b32 %0, %1;" : "=r"(there) : "f"(sum[4 * (j ^ 2) + 2 * i + e]));
-        const bool kept = keep(static_cast<int>(row) + 8 * i, static_cast<int>(8 * group + lane % 4 * 2) + e);
-        v[e] = !kept ? 0u : odd ? there : here;
-      }
-      // 128-byte swizzle: 16-byte chunk ^ row % 8.
-      const unsigned chunk = (2 * group + lane % 4 / 2) ^ (row & 7);
-      ptx::store_shared<8>(target + (row + 8 * i) * 128 + (chunk << 4) + lane % 2 * 8, v);
-    }
-  }
-  ptx::fence_async_shared();
-  ptx::named_barrier(1 + output.group, 128);
-  if (leader) {
-    ptx::tma_store(map, target, c0, c1, 0, c3);
-    ptx::tma_store_commit();
-  }
-  output.slot = output.slot + 1 == G::kStorePanels ? 0 : output.slot + 1;
-}
-
-// 64 rows and columns of dW from (row, column) on, whose 32 sums a thread begin at `sum`. A panel inside the
-// triangle needs no mask, and one with zeros outside writes every element: they go out through shared memory
-// and the copy engine.
-template <Kernel C>
-__device__ __forceinline__ void store_panel(const Params& p, OutputPanels<C>& output, const float* sum,
-                                            const TensorMap& map, int head, int tap, int tokens, int diag,
-                                            int row, int column) {
-  constexpr Shape s = C.shape;
-  constexpr bool kStaged = !s.accumulate && kTaps<C> == 1 && C.config.vec_c == 8;
-  const bool inside = s.fill == Fill::kLower ? column + 63 <= row + diag : column >= row + 63 + diag;
-  const int lane = static_cast<int>(threadIdx.x % 32),
-            own = static_cast<int>(threadIdx.x / 32 % 4 * 16) + lane / 4;
-  const auto keeps = [&](int own_row, int own_column) {
-    return !s.zero_outside || inside || in_triangle<C>(row + own_row, column + own_column, diag);
-  };
-  if (kStaged && (inside || s.zero_outside)) {
-    if constexpr (s.wdtype == DType::kF32) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i)
-        store_f32<C>(output, sum + 16 * i, map, column + 32 * i, row, head,
-                     [&](int r, int c) { return keeps(r, 32 * i + c); });
-    } else {
-      output.store(sum, map, column, row, 0, head, [&](const float* v, int c, unsigned(&r)[2]) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j)
-          r[j] = pack<s.dtype>(keeps(own + 8 * j, c) ? v[2 * j] : 0.0f,
-                               keeps(own + 8 * j, c + 1) ? v[2 * j + 1] : 0.0f);
-      });
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int c = column + 8 * i + lane % 4 * 2;
-      write_pair<C>(p, head, tap, tokens, diag, row + own, c, sum[4 * i], sum[4 * i + 1]);
-      write_pair<C>(p, head, tap, tokens, diag, row + own + 8, c, sum[4 * i + 2], sum[4 * i + 3]);
-    }
-  }
-}
-
-}  // namespace trigen::wgmma_sm90
+}  // namespace trigen::persistent::weight

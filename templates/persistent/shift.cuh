@@ -3,11 +3,11 @@
 // shared memory to the registers that wgmma reads A from.
 #pragma once
 
+#include "persistent/weight_geometry.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/wgmma.cuh"
-#include "wgmma_sm90/pipeline.cuh"
 
-namespace trigen::wgmma_sm90 {
+namespace trigen::persistent::weight {
 
 // q = vectors + rest: `vectors` a multiple of 8, 0 <= rest < 8.
 struct Shift {
@@ -125,4 +125,4 @@ __device__ __forceinline__ void multiply_shifted(float (&sum)[kN / 2], const Rin
   ptx::pin(sum);
 }
 
-}  // namespace trigen::wgmma_sm90
+}  // namespace trigen::persistent::weight

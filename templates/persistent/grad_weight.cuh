@@ -1,33 +1,30 @@
 // grad_weight: dW[t, s, j] = sum over (b, d) of dy[b, t, d] x[b, s, d + j - pad], for (t, s) in the triangle,
-// and grad_bias[t] = sum over (b, d) of dy[b, t, d]. Both operands are K-major. wgmma_sm90.h (Shares) says
-// which block works on what; taps.cuh how taps shift dy.
+// and grad_bias[t] = sum over (b, d) of dy[b, t, d]. Both operands are K-major. shares.h says
+// which block works on what; shift.cuh how taps shift dy.
 #pragma once
 
 #include "params.h"
+#include "persistent/shift.cuh"
+#include "persistent/weight_panels.cuh"
 #include "ptx/wgmma_tf32.cuh"
-#include "wgmma_sm90/pipeline.cuh"
-#include "wgmma_sm90/taps.cuh"
-#include "wgmma_sm90/triangle.cuh"
-#include "wgmma_sm90/weight_store.cuh"
 
-namespace trigen::wgmma_sm90 {
+namespace trigen::persistent::weight {
 
 // Elements of k in a block: a 128-byte swizzled row.
 template <Kernel C>
 inline constexpr int kDepth = 128 / kBytes<C.shape.dtype>;
 
 template <Kernel C>
-__device__ __forceinline__ Shares shares_of(const Params& p, int tokens, int features, int heads, int diag,
-                                            int blocks) {
-  return Shares(Cut{.T = tokens,
-                    .diag = diag,
+__device__ __forceinline__ Shares shares_of(const Params& p, const Extents<C>& z, int blocks) {
+  return Shares(Cut{.T = z.tokens,
+                    .diag = z.diag,
                     .lower = C.shape.fill == Fill::kLower,
-                    .depth = p.B * schedule::ceil_div(features, kDepth<C>),
+                    .depth = p.B * schedule::ceil_div(z.features, kDepth<C>),
                     .split = C.config.split_k,
                     .blocks = blocks,
                     .tile_n = C.config.tile_n,
                     .edge = kEdge<C>,
-                    .copies = heads * kTaps<C>,
+                    .copies = z.heads * kTaps<C>,
                     .every_row = C.shape.bias,
                     .interleaves = kTaps<C> == 1});
 }
@@ -213,7 +210,7 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
   const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int line = static_cast<int>(64 * group + 16 * warp + lane / 4);  // of the tile
   RingPosition<C.config.stages> at;
-  OutputPanels<C> output(ring, group);
+  OutputPanels<G> output(ring, group);
   constexpr int kN = C.config.tile_n;
   float sum[kN / 2];
   Pieces pieces(shares, static_cast<int>(blockIdx.x) / C.config.cluster);
@@ -247,7 +244,7 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
 
     constexpr int kWidth = G::kSquares ? 256 : kN;  // of a part
     if (piece.number >= 0) {
-      // 16 bytes a thread, one thread after the other, as reduce_grad_weight reads them.
+      // 16 bytes a thread, one thread after the other, as reduce.cuh reads them.
       float4* to = reinterpret_cast<float4*>(static_cast<float*>(p.workspace) + shares.slot(piece.number)) +
                    place.row * (32 * kWidth) + place.column * (32 * 128) + threadIdx.x;
 #pragma unroll
@@ -268,44 +265,34 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
 }
 
 template <Kernel C>
-__device__ __forceinline__ void run_grad_weight(const Params& p, const TensorMap& map_dy,
-                                                const TensorMap& map_x, const TensorMap& map_dw) {
+__device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, const TensorMap& map_x,
+                                    const TensorMap& map_dw) {
   using G = Geometry<C>;
-  static_assert(C.config.tile_m == 128 && ((C.config.tile_n == 256 && G::kCluster <= 2) ||
-                                           (C.config.tile_n == 128 && (G::kCluster == 1 || G::kSquares))),
-                "the tiles that Shares cuts");
-  static_assert(C.config.split_k >= 1, "1: no tile is shared but the narrow ones");
-  const int tokens = C.shape.T ? C.shape.T : p.T;
-  const int features = C.shape.D ? C.shape.D : p.D;
-  const int heads = C.shape.H ? C.shape.H : p.H;
-  const int diag = C.shape.T ? C.shape.diag : p.diag;
-  const Shares shares =
-      shares_of<C>(p, tokens, features, heads, diag, static_cast<int>(gridDim.x) / C.config.cluster);
-  const int rank = C.config.cluster == 1 ? 0 : static_cast<int>(ptx::cluster_rank());
+  const Extents<C> z(p);
+  const Shares shares = shares_of<C>(p, z, static_cast<int>(gridDim.x) / C.config.cluster);
+  const auto rank = static_cast<int>(rank_in_cluster<G>());
   if constexpr (C.shape.bias) {
-    extern __shared__ __align__(1024) unsigned char wgmma_shared[];
     if (threadIdx.x < kOnesBytes / 4)
-      reinterpret_cast<unsigned*>(wgmma_shared + G::kSharedBytes - kOnesBytes)[threadIdx.x] =
+      reinterpret_cast<unsigned*>(shared_memory() + G::kSharedBytes - kOnesBytes)[threadIdx.x] =
           C.shape.dtype == DType::kF32 ? __float_as_uint(1.0f) : pack<C.shape.dtype>(1.0f, 1.0f);
     ptx::fence_async_shared();
   }
-  const Ring<G> ring = start<C>(map_dy, map_x, map_dw);
+  const Ring<G> ring = ring_of_block<G>();
+  prepare<G>([&] { ring.init(); }, map_dy, map_x, map_dw);
   if constexpr (admits_reduction(C.config)) ptx::let_next_launch_start();
   ptx::wait_for_launches_before();
-  const unsigned group = threadIdx.x / 128;
-  if (group == G::kConsumers) {
-    ptx::release_registers<load_registers(C.config)>();
-    const int warp = static_cast<int>(threadIdx.x / 32) - 4 * G::kConsumers;
-    if (threadIdx.x == 128 * G::kConsumers) load_grad_weight<C>(ring, shares, features, rank, map_dy, map_x);
-    // The warps that have nothing to load write what no tile covers.
-    if (C.shape.zero_outside && warp > 0)
-      write_zeros<C>(p, shares, heads, tokens, static_cast<int>(blockIdx.x) * 3 + warp - 1,
-                     static_cast<int>(gridDim.x) * 3, static_cast<int>(threadIdx.x % 32));
-  } else {
-    ptx::claim_registers<sum_registers(C.config)>();
-    multiply_grad_weight<C>(p, ring, shares, tokens, features, diag, rank, group, map_dw);
-  }
-  if constexpr (G::kCluster > 1) ptx::cluster_sync();  // no block may leave while a peer still writes into it
+  split_roles<G>(
+      [&](unsigned thread) {
+        const int warp = static_cast<int>(thread / 32);
+        if (thread == 0) load_grad_weight<C>(ring, shares, z.features, rank, map_dy, map_x);
+        // The warps that have nothing to load write what no tile covers.
+        if (C.shape.zero_outside && warp > 0)
+          write_zeros<C>(p, shares, z.heads, z.tokens, static_cast<int>(blockIdx.x) * 3 + warp - 1,
+                         static_cast<int>(gridDim.x) * 3, static_cast<int>(threadIdx.x % 32));
+      },
+      [&](unsigned group) {
+        multiply_grad_weight<C>(p, ring, shares, z.tokens, z.features, z.diag, rank, group, map_dw);
+      });
 }
 
-}  // namespace trigen::wgmma_sm90
+}  // namespace trigen::persistent::weight

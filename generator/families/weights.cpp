@@ -1,0 +1,62 @@
+#include "generator/families/weights.h"
+
+#include "templates/pack.h"
+#include "templates/wgmma_tf32_sm90.h"
+
+namespace trigen {
+
+WeightOperand direct_weights(const Problem& p) {
+  return {.map = weights_map(p), .prepare = std::nullopt, .workspace_bytes = 0};
+}
+
+WeightOperand packed_weights(const Problem& p) {
+  const int tokens = static_cast<int>(p.T), taps = static_cast<int>(p.K), heads = static_cast<int>(p.H);
+  WeightOperand weights = direct_weights(p);
+  TensorMapSpec& map = weights.map;  // (s, t, j, h)
+  const int64_t pitch = packing::pitch(tokens);
+  map.source = MapSource::kWorkspace;
+  map.element = map_element(p.dtype);
+  map.columns = packing::kEdge;
+  map.extents[0] = map.extents[1] = pitch;
+  map.extents[2] = p.K;
+  map.strides[0] = 2 * pitch;
+  map.strides[1] = 2 * pitch * pitch;
+  map.strides[2] = 2 * pitch * pitch * p.K;
+  // Not early: its few blocks would crowd onto the first SMs that the launch ahead leaves.
+  weights.prepare = Launch{.entry = kPackEntry.str(),
+                           .grid = {static_cast<uint32_t>(schedule::ceil_div(tokens, packing::kEdge)),
+                                    static_cast<uint32_t>(packing::pitch(tokens) / packing::block_rows(taps)),
+                                    static_cast<uint32_t>(heads)},
+                           .block = {packing::kThreads, 1, 1},
+                           .cluster = 1,
+                           .shared_bytes = static_cast<uint32_t>(packing::shared_bytes(taps)),
+                           .maps = {}};
+  weights.workspace_bytes = packing::workspace_bytes(tokens, taps, heads);
+  return weights;
+}
+
+WeightOperand packed_tf32_weights(const Problem& p) {
+  namespace tf32 = wgmma_tf32_sm90;
+  WeightOperand weights = direct_weights(p);
+  const int64_t pitch = tf32::packed_pitch(static_cast<int>(p.T));
+  weights.map.source = MapSource::kWorkspace;  // rounded already
+  weights.map.strides[0] = weights.map.strides[1] = 4 * pitch;
+  weights.map.strides[2] = 4 * pitch * p.T;
+  const auto blocks = static_cast<uint32_t>((p.T + tf32::kPackEdge - 1) / tf32::kPackEdge);
+  weights.prepare = Launch{.entry = kPackEntry.str(),
+                           .grid = {blocks, blocks, static_cast<uint32_t>(p.H)},
+                           .block = {tf32::kPackThreads, 1, 1},
+                           .cluster = 1,
+                           .shared_bytes = static_cast<uint32_t>(tf32::pack_shared_bytes(p.op)),
+                           .maps = {},
+                           .early = true};
+  weights.workspace_bytes = 4 * p.H * p.T * pitch;
+  return weights;
+}
+
+void prepare_weights(const WeightOperand& weights, LaunchPlan& plan) {
+  if (weights.prepare) plan.launches.push_back(*weights.prepare);
+  plan.workspace_bytes += weights.workspace_bytes;
+}
+
+}  // namespace trigen

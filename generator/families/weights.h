@@ -1,0 +1,29 @@
+// W as a product's operand: how the product finds it in memory, and the launch ahead of the product that puts
+// it there. docs/weights.md says what another kind of W touches. Internal to generator/families/.
+#pragma once
+
+#include <optional>
+
+#include "generator/family.h"
+
+namespace trigen {
+
+struct WeightOperand {
+  TensorMapSpec map;              // the product's
+  std::optional<Launch> prepare;  // none: the product reads W as it lies
+  int64_t workspace_bytes = 0;    // that `prepare` fills, from the start of the workspace on
+};
+
+// As it lies.
+WeightOperand direct_weights(const Problem& problem);
+// Tap-major, of x's 16-bit type, tokens padded to whole blocks, zeros next to the triangle
+// (templates/pack.h).
+WeightOperand packed_weights(const Problem& problem);
+// f32 that `map` and a launch of blocks of 64 x 64 make of W (templates/wgmma_tf32_sm90.h): W itself in
+// aligned rows, or its transpose.
+WeightOperand packed_tf32_weights(const Problem& problem);
+
+// The launch ahead of the product and its workspace.
+void prepare_weights(const WeightOperand& weights, LaunchPlan& plan);
+
+}  // namespace trigen

@@ -1,0 +1,39 @@
+// Tensor maps as data: what a launch reads and writes by bulk tensor copies (TMA, sm_90 and later). A family
+// says which; the runtime makes them anew for every run, from the call's pointers and strides.
+#pragma once
+
+#include <cstdint>
+
+#include "generator/problem.h"
+
+namespace trigen {
+
+// Whose memory: a field of Params.
+enum class MapSource : int { kX, kY, kPre, kGate, kResidual, kWeights, kWorkspace };
+enum class MapElement : int { kF16, kBF16, kF32, kTF32 };  // kTF32: f32 that loads round to tf32
+
+struct TensorMapSpec {
+  MapSource source = MapSource::kX;
+  MapElement element = MapElement::kF16;
+  int64_t extents[4] = {1, 1, 1, 1};  // elements, innermost axis first
+  // Bytes from element to element of axes 1 to 3: what a launch wrote into the workspace. All zero: as the
+  // call says, (row, head, batch) of activations, (row, -, head) of W.
+  int64_t strides[3] = {0, 0, 0};
+  int columns = 64, rows = 64;  // of a box, along the two innermost axes
+  int swizzle_bytes = 128;      // also a box's row
+};
+
+int64_t element_size(MapElement element);  // bytes
+MapElement map_element(DType dtype);
+
+// x, y and what has their shape: (d, t, h, b), or (t, d, h, b) with contiguous tokens. Boxes of 64 rows of
+// 128 bytes.
+TensorMapSpec activation_map(const Problem& problem, MapSource source, bool contiguous_tokens = false);
+// W or dW as it lies: (s, t, 1, h).
+TensorMapSpec weights_map(const Problem& problem);
+// Loads round f32 to tf32.
+TensorMapSpec rounded(TensorMapSpec map);
+// Boxes of `rows` rows.
+TensorMapSpec with_rows(TensorMapSpec map, int rows);
+
+}  // namespace trigen

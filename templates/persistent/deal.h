@@ -1,0 +1,68 @@
+// Who makes which tile of forward and grad_input. Plain C++, like config.h.
+#pragma once
+
+#include "config.h"
+#include "persistent/reach.h"
+#include "persistent/sizes.h"
+#include "schedule.h"
+
+namespace trigen::persistent {
+
+TRIGEN_HOST_DEVICE constexpr int row_tiles(const Config& c, int T) { return schedule::ceil_div(T, c.tile_m); }
+// Column tiles of one head, in units of a cluster, which has `panels` panels of 64 features; those of all
+// batches in a row.
+TRIGEN_HOST_DEVICE constexpr int panel_units(int panels, int B, int D) {
+  return schedule::ceil_div(B * schedule::ceil_div(D, kPanel), panels);
+}
+
+// The tile order, the same for loader and consumers: sections of columns that fit L2; inside a section the
+// longest rows come first and are dealt to the clusters forwards and backwards in turn, so that each gets
+// long and short ones. Every section is dealt afresh: a deal that ran on across sections gave some clusters
+// the long rows of all (up to 1.9x the ideal time).
+struct Deal {
+  int rows, columns, section;  // row tiles; column units of all heads; column units in a section
+  int clusters, cluster;       // how many there are, which one this is
+  bool longest_last;           // the last row is the longest one
+  int start = 0, round = 0, backwards = 1;
+
+  // The next tile of this cluster; false at the end.
+  TRIGEN_HOST_DEVICE constexpr bool next(int& row, int& column) {
+    while (start < columns) {
+      const int width = schedule::min(section, columns - start);
+      while (round < width * rows) {
+        backwards ^= 1;
+        const int unit = round + (backwards ? clusters - 1 - cluster : cluster);
+        round += clusters;
+        if (unit < width * rows) {
+          const int r = unit / width;
+          column = start + unit - r * width;
+          row = longest_last ? rows - 1 - r : r;
+          return true;
+        }
+      }
+      start += section;
+      round = 0;
+    }
+    return false;
+  }
+};
+
+// Column units in a section: what the config says, but work for (nearly) every cluster. One column more than
+// a round holds would cost a second round for a few tiles.
+TRIGEN_HOST_DEVICE constexpr int section_columns(const Config& c, int rows, int columns, int clusters) {
+  const int section = c.raster > 0 ? schedule::max(c.raster, schedule::max(clusters / rows, 1)) : columns;
+  return schedule::min(section, columns);
+}
+
+// The walk of cluster `cluster` over the tiles of a product.
+TRIGEN_HOST_DEVICE constexpr Deal deal_of(const Shape& s, const Config& c, int rows, int columns,
+                                          int clusters, int cluster) {
+  return {.rows = rows,
+          .columns = columns,
+          .section = section_columns(c, rows, columns, clusters),
+          .clusters = clusters,
+          .cluster = cluster,
+          .longest_last = product_fill(s) == Fill::kLower};
+}
+
+}  // namespace trigen::persistent

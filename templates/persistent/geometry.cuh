@@ -1,0 +1,35 @@
+// What a kernel of persistent blocks says of itself at compile time, for ring, roles and staging. A family
+// derives its own Geometry and adds
+//   kBytesA, kStageBytes   of a stage: A's share and both operands'
+//   kSharedBytes, kBarrierBytes   of the block: all shared memory, and what of it lies at the end for
+//   barriers
+// and the rules that its configs obey.
+#pragma once
+
+#include "config.h"
+
+namespace trigen::persistent {
+
+// Warpgroups that multiply, and registers by setmaxnreg: what the loading warpgroup keeps and what each
+// multiplying one gets, in units of 8. `register_threads`: those that the registers are shared out for.
+struct Warpgroups {
+  int consumers, load_registers, sum_registers, register_threads;
+};
+
+template <Config c, Warpgroups kGroups>
+struct Geometry {
+  static constexpr int kConsumers = kGroups.consumers;
+  static constexpr int kLoadRegisters = kGroups.load_registers, kSumRegisters = kGroups.sum_registers;
+  static constexpr int kStages = c.stages;
+  static constexpr int kCluster = c.cluster;
+  static constexpr bool kSquares = false;                 // clusters of 2 x 2 blocks (grad_weight.cuh)
+  static constexpr int kReleasingWarps = 4 * kConsumers;  // of a block, for every stage
+
+  static_assert(kStages >= 2, "a ring has at least two stages");
+  static_assert(c.blocks == 1, "registers are handed out for one block on an SM");
+  static_assert(kLoadRegisters + kConsumers * kSumRegisters <=
+                    (kConsumers + 1) * (65536 / kGroups.register_threads / 8 * 8),
+                "setmaxnreg hands out no more registers than the block started with");
+};
+
+}  // namespace trigen::persistent

@@ -1,0 +1,53 @@
+// Sizes of grad_weight by tiles of 128 t by 128 or 256 s (grad_weight.cuh), which families of 16-bit and of
+// f32 data share. Plain C++, like config.h; shares.h says who sums what.
+#pragma once
+
+#include "config.h"
+#include "persistent/shares.h"
+#include "persistent/sizes.h"
+#include "schedule.h"
+
+namespace trigen::persistent::weight {
+
+inline constexpr int kBarrierBytes = 512;  // at the end of shared memory: barriers, then kOnesBytes
+inline constexpr int kOnesBytes = 256;     // grad_bias: a 16 x 8 tile of ones, the last of them
+
+inline constexpr int kConsumers = 2;  // warpgroups that multiply, 64 rows each
+inline constexpr int kThreads = 128 * (kConsumers + 1);
+TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) { return c.tile_n / kPanel; }
+TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) {
+  return (kConsumers + panels(c)) * kPanelBytes;
+}
+// Tiles of 128 x 128 in parts: the product leaves room on its SM for a block of the reduction, which is
+// ready to begin when the last part is written: registers for 512 threads and 5 KB of shared memory.
+TRIGEN_HOST_DEVICE constexpr bool admits_reduction(const Config& c) {
+  return c.split_k > 1 && c.tile_n == 128;
+}
+TRIGEN_HOST_DEVICE constexpr int register_threads(const Config& c) {
+  return admits_reduction(c) ? 512 : kThreads;
+}
+// Output panels that each multiplying warpgroup can stage: what the ring leaves, at most its whole tile. 0:
+// too many stages.
+TRIGEN_HOST_DEVICE constexpr int store_panels(const Config& c) {
+  const int room = kSharedLimit - kBarrierBytes - c.stages * stage_bytes(c);
+  return room < 0 ? 0 : schedule::min(admits_reduction(c) ? 1 : panels(c), room / (kConsumers * kPanelBytes));
+}
+TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
+  return c.stages * stage_bytes(c) + kConsumers * store_panels(c) * kPanelBytes + kBarrierBytes;
+}
+// Clusters. tile_n = 256: two blocks work on 256 rows and share x. tile_n = 128: four work on 256 x 256, two
+// share dy and two x.
+TRIGEN_HOST_DEVICE constexpr bool squares(const Config& c) { return c.cluster == 4; }
+// Rows, and columns of a square, that the blocks of one cluster work on.
+TRIGEN_HOST_DEVICE constexpr int edge_of(const Config& c) { return c.cluster > 1 ? 256 : 128; }
+// setmaxnreg, in units of 8.
+inline constexpr int kLoadRegisters = 40;
+TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return admits_reduction(c) ? 168 : 232; }
+
+// Blocks of the reduction for each block of the product. Where one of them fits beside the product's, they
+// are to begin at once when it ends, and to leave room for the launch after them.
+TRIGEN_HOST_DEVICE constexpr int reduce_blocks(const Config& c) { return admits_reduction(c) ? 4 : 8; }
+inline constexpr int kReduceThreads = 256;
+inline constexpr int kReduceSharedBytes = 4608;
+
+}  // namespace trigen::persistent::weight

@@ -1,0 +1,45 @@
+// 64 x 64 sums of 16-bit output that a warpgroup stages on its own, on the way from registers to global
+// memory.
+#pragma once
+
+#include "persistent/ring.cuh"
+#include "persistent/staging.cuh"
+#include "ptx/stmatrix.cuh"
+
+namespace trigen::persistent {
+
+// The staging panels of one multiplying warpgroup, used in turn.
+// G::kTokens: the output's tokens are contiguous, not its features.
+template <class G>
+struct OutputPanels : Staging<G::kStorePanels, 128> {
+  __device__ __forceinline__ OutputPanels(const Ring<G>& ring, unsigned group)
+      : Staging<G::kStorePanels, 128>(
+            ring.base + G::kStages * G::kStageBytes + group * G::kStorePanels * kPanelBytes, 1 + group) {}
+
+  // Stores 64 columns, whose 32 sums a thread begin at `sum`. finish(four sums, column, words): the two words
+  // of columns `column`, + 1 in rows lane / 4 and lane / 4 + 8 of the warp. With contiguous tokens the
+  // columns are the rows of what is stored.
+  template <class Finish>
+  __device__ __forceinline__ void store(const float* sum, const TensorMap& map, int c0, int c1, int c2,
+                                        int c3, const Finish& finish) {
+    const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, line = 16 * warp + lane % 16;
+    const unsigned target = this->claim();
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      unsigned left[2], right[2];
+      finish(sum + 8 * j, 16 * j + lane % 4 * 2, left);
+      finish(sum + 8 * j + 4, 16 * j + 8 + lane % 4 * 2, right);
+      // 128-byte swizzle: 16-byte chunk ^ row % 8.
+      if constexpr (G::kTokens)
+        ptx::stmatrix_x4_trans(target + (16 * j + lane % 8 + lane / 16 * 8) * 128 +
+                                   (((2 * warp + lane / 8 % 2) ^ (lane & 7)) << 4),
+                               left[0], left[1], right[0], right[1]);
+      else
+        ptx::stmatrix_x4(target + line * 128 + (((2 * j + lane / 16) ^ (line & 7)) << 4), left[0], left[1],
+                         right[0], right[1]);
+    }
+    this->send(map, target, c0, c1, c2, c3);
+  }
+};
+
+}  // namespace trigen::persistent

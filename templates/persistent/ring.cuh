@@ -1,0 +1,63 @@
+// The ring of shared-memory stages between the loading warp and the multiplying warpgroups.
+#pragma once
+
+#include "persistent/geometry.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/mbarrier.cuh"
+
+namespace trigen::persistent {
+
+// Where a loader or consumer stands in the ring.
+template <int kStages>
+struct RingPosition {
+  int stage = 0;
+  unsigned parity = 0;
+  __device__ __forceinline__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// Barriers of the ring: full[stage] completes when a stage's bytes have landed, empty[stage] when every
+// consumer warp of the cluster that reads (a share of) this stage has let go of it.
+template <class G>
+struct Ring {
+  static constexpr int kReleases = G::kSquares ? 3 : G::kCluster;  // blocks whose copies fill a stage
+  unsigned base;                                                   // shared address of stage 0
+  unsigned barriers;  // shared address of full[0]; empty[0] follows full[kStages - 1]
+
+  __device__ __forceinline__ unsigned a(int stage) const { return base + stage * G::kStageBytes; }
+  __device__ __forceinline__ unsigned b(int stage) const {
+    return base + stage * G::kStageBytes + G::kBytesA;
+  }
+  __device__ __forceinline__ unsigned full(int stage) const { return barriers + 8 * stage; }
+  __device__ __forceinline__ unsigned empty(int stage) const { return barriers + 8 * (G::kStages + stage); }
+
+  __device__ __forceinline__ void init() const {
+    for (int stage = 0; stage < G::kStages; ++stage) {
+      ptx::mbarrier_init(full(stage), 1);
+      ptx::mbarrier_init(empty(stage), G::kReleasingWarps * kReleases);
+    }
+    ptx::mbarrier_fence_init();
+  }
+
+  // The loading thread lets go of the stage that it fills for the warps that will not read it. Only it knows
+  // that all have let go of what was in the stage before.
+  __device__ __forceinline__ void release_unread(int stage, int warps) const {
+    ptx::mbarrier_arrive(empty(stage), static_cast<unsigned>(warps));
+  }
+  // Called by all lanes of a consumer warp once its reads of the stage are complete.
+  __device__ __forceinline__ void release(int stage, unsigned lane) const {
+    if constexpr (G::kCluster == 1) {
+      if (lane == 0) ptx::mbarrier_arrive(empty(stage));
+    } else if constexpr (G::kSquares) {  // this block, the other of its row, the other of its column
+      if (lane < 3) ptx::mbarrier_arrive_cluster(empty(stage), ptx::cluster_rank() ^ lane);
+    } else {
+      if (lane < G::kCluster) ptx::mbarrier_arrive_cluster(empty(stage), lane);
+    }
+  }
+};
+
+}  // namespace trigen::persistent

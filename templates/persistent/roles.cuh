@@ -1,0 +1,76 @@
+// How a persistent block begins and divides its work: barriers and tensor maps are made ready, then the last
+// warpgroup gives registers up and loads while the others take them and multiply.
+#pragma once
+
+#include "params.h"
+#include "persistent/deal.h"
+#include "persistent/ring.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/tma.cuh"
+
+namespace trigen::persistent {
+
+__device__ __forceinline__ unsigned char* shared_memory() {
+  extern __shared__ __align__(1024) unsigned char persistent_shared[];
+  return persistent_shared;
+}
+
+// Where the ring of a block lies.
+template <class G>
+__device__ __forceinline__ Ring<G> ring_of_block() {
+  const unsigned base = ptx::shared_address(shared_memory());
+  return {base, base + G::kSharedBytes - G::kBarrierBytes};
+}
+
+// Every thread of the block calls it first. init(): one thread makes the barriers.
+template <class G, class Init, class... Maps>
+__device__ __forceinline__ void prepare(const Init& init, const Maps&... maps) {
+  if (threadIdx.x == 0) {
+    init();
+    (ptx::tma_prefetch(maps), ...);
+  }
+  if constexpr (G::kCluster > 1)
+    ptx::cluster_sync();
+  else
+    __syncthreads();
+}
+
+// load(thread): the threads of the last warpgroup, from 0 on. multiply(group): the other ones.
+template <class G, class Load, class Multiply>
+__device__ __forceinline__ void split_roles(const Load& load, const Multiply& multiply) {
+  const unsigned group = threadIdx.x / 128;
+  if (group == G::kConsumers) {
+    ptx::release_registers<G::kLoadRegisters>();
+    load(threadIdx.x - 128 * G::kConsumers);
+  } else {
+    ptx::claim_registers<G::kSumRegisters>();
+    multiply(group);
+  }
+  if constexpr (G::kCluster > 1) ptx::cluster_sync();  // no block may leave while a peer still writes into it
+}
+
+// A problem's sizes, compiled in or given at run time.
+template <Kernel C>
+struct Extents {
+  int tokens, features, heads;
+  int diag;  // of the product, in terms of (row, k): lower keeps k <= row + diag, upper keeps k >= row + diag
+  __device__ __forceinline__ explicit Extents(const Params& p)
+      : tokens(C.shape.T ? C.shape.T : p.T),
+        features(C.shape.D ? C.shape.D : p.D),
+        heads(C.shape.H ? C.shape.H : p.H),
+        diag((C.shape.op == Op::kGradInput ? -1 : 1) * (C.shape.T ? C.shape.diag : p.diag)) {}
+};
+
+// This block's walk over the tiles.
+template <Kernel C>
+__device__ __forceinline__ Deal deal_of_block(int rows, int columns) {
+  return deal_of(C.shape, C.config, rows, columns, static_cast<int>(gridDim.x) / C.config.cluster,
+                 static_cast<int>(blockIdx.x) / C.config.cluster);
+}
+// This block's number in its cluster.
+template <class G>
+__device__ __forceinline__ unsigned rank_in_cluster() {
+  return G::kCluster == 1 ? 0 : ptx::cluster_rank();
+}
+
+}  // namespace trigen::persistent

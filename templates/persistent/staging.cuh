@@ -1,0 +1,43 @@
+// Staging panels on the way from registers to global memory: `kThreads` threads write a panel to shared
+// memory together, one of them asks for the copy from there. `kSlots` panels are used in turn.
+#pragma once
+
+#include "persistent/sizes.h"
+#include "ptx/cluster.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/tma.cuh"
+
+namespace trigen::persistent {
+
+template <int kSlots, int kThreads>
+struct Staging {
+  unsigned base, barrier;  // shared address of the first panel; the threads' named barrier
+  int slot = 0;
+
+  __device__ __forceinline__ Staging(unsigned first_panel, unsigned named_barrier)
+      : base(first_panel), barrier(named_barrier) {}
+  __device__ __forceinline__ static bool leads() { return threadIdx.x % kThreads == 0; }
+
+  // The next panel, once the copy out of it has read it.
+  __device__ __forceinline__ unsigned claim() const {
+    if (leads()) ptx::tma_store_wait_read<kSlots - 1>();
+    ptx::named_barrier(barrier, kThreads);
+    return base + slot * kPanelBytes;
+  }
+  // Sends the panel that claim() gave, now written.
+  __device__ __forceinline__ void send(const TensorMap& map, unsigned panel, int c0, int c1, int c2, int c3) {
+    ptx::fence_async_shared();
+    ptx::named_barrier(barrier, kThreads);
+    if (leads()) {
+      ptx::tma_store(map, panel, c0, c1, c2, c3);
+      ptx::tma_store_commit();
+    }
+    slot = slot + 1 == kSlots ? 0 : slot + 1;
+  }
+  // The last copies read shared memory: wait for them before the block ends.
+  __device__ __forceinline__ void finish() const {
+    if (leads()) ptx::tma_store_wait();
+  }
+};
+
+}  // namespace trigen::persistent

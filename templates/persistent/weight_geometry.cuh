@@ -1,0 +1,46 @@
+// The shared memory of grad_weight's kernel and the rules that its config obeys.
+#pragma once
+
+#include "config.h"
+#include "pack_activations.h"
+#include "persistent/grad_weight.h"
+#include "persistent/roles.cuh"
+
+namespace trigen::persistent::weight {
+
+template <Config c>
+inline constexpr Warpgroups kWarpgroups{.consumers = kConsumers,
+                                        .load_registers = kLoadRegisters,
+                                        .sum_registers = sum_registers(c),
+                                        .register_threads = register_threads(c)};
+
+template <Kernel C>
+struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
+  static constexpr Config c = C.config;
+  using Base = persistent::Geometry<c, kWarpgroups<c>>;
+  using Base::kCluster, Base::kStages;
+  static constexpr int kPanels = panels(c);
+  static constexpr bool kSquares = squares(c);
+  static constexpr bool kTokens = false;
+  static constexpr int kBytesA = weight::kConsumers * kPanelBytes;
+  static constexpr int kStageBytes = stage_bytes(c);
+  static constexpr int kStorePanels = store_panels(c);
+  static constexpr int kSharedBytes = shared_bytes(c);
+  static constexpr int kBarrierBytes = weight::kBarrierBytes;
+
+  static_assert(C.shape.op == Op::kGradWeight, "sums dW");
+  static_assert(C.shape.layout == Layout::kBTD || packing::packs_activations(C.shape, C.config),
+                "features contiguous");
+  static_assert(C.shape.dtype != DType::kF32 || (C.shape.math == Math::kTF32 && C.shape.K <= 1),
+                "16-bit data; f32 of one tap, multiplied as tf32");
+  static_assert(c.tile_m == 128 && ((c.tile_n == 256 && kCluster <= 2) ||
+                                    (c.tile_n == 128 && (kCluster == 1 || kCluster == 4))),
+                "the tiles that Shares cuts");
+  static_assert(c.tile_k == (C.shape.dtype == DType::kF32 ? 32 : 64), "one 128-byte swizzled row");
+  static_assert(c.warps_m == 4 * weight::kConsumers && c.warps_n == 1, "a warpgroup is 4 warps along m");
+  static_assert(kStages <= 12, "the barriers fit");
+  static_assert(c.split_k >= 1, "1: no tile is shared but the narrow ones");
+  static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");
+};
+
+}  // namespace trigen::persistent::weight

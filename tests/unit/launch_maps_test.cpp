@@ -1,0 +1,83 @@
+// The tensor maps that launches carry as data, and the launches that prepare W for them.
+#include <gmock/gmock.h>
+
+#include "generator/error.h"
+#include "generator/family.h"
+
+namespace trigen {
+namespace {
+
+const Target& hopper() { return *llvm::cantFail(find_target("sm_90a")); }
+
+LaunchPlan plan_of(const char* family_name, const char* text) {
+  const Problem p = llvm::cantFail(parse_problem(text));
+  const Family& family = *llvm::cantFail(find_family(family_name));
+  const auto configs = family.configs(p, hopper());
+  EXPECT_FALSE(configs.empty()) << text;
+  return configs.empty() ? LaunchPlan{} : family.launch_plan(p, hopper(), configs.front());
+}
+
+std::string say(const TensorMapSpec& map) {
+  const char* const sources[] = {"x", "y", "pre", "gate", "residual", "w", "workspace"};
+  const char* const elements[] = {"f16", "bf16", "f32", "tf32"};
+  std::string text = std::string(sources[static_cast<int>(map.source)]) + " " +
+                     elements[static_cast<int>(map.element)] + " " + std::to_string(map.extents[0]);
+  for (int i = 1; i < 4; ++i) text += "," + std::to_string(map.extents[i]);
+  text += " box " + std::to_string(map.columns) + "x" + std::to_string(map.rows);
+  if (map.source == MapSource::kWorkspace)
+    text += " strides " + std::to_string(map.strides[0]) + "," + std::to_string(map.strides[1]) + "," +
+            std::to_string(map.strides[2]);
+  return text;
+}
+
+std::vector<std::string> maps_of(const char* family, const char* text) {
+  std::vector<std::string> maps;
+  for (const Launch& launch : plan_of(family, text).launches)
+    for (const TensorMapSpec& map : launch.maps) maps.push_back(say(map));
+  return maps;
+}
+
+using ::testing::ElementsAre;
+
+TEST(TensorMaps, SayWhoseElementsLieWhere) {
+  EXPECT_THAT(maps_of("wgmma_sm90", "forward,dtype=bf16,B=4,H=2,T=512,D=192,epilogue=gate"),
+              ElementsAre("w bf16 512,512,1,2 box 64x64", "x bf16 192,512,2,4 box 64x64",
+                          "y bf16 192,512,2,4 box 64x64", "gate bf16 192,512,2,4 box 64x64"));
+  EXPECT_THAT(maps_of("wgmma_sm90", "grad_input,dtype=f16,B=4,T=512,D=192,wdtype=f32"),
+              ElementsAre("w f32 512,512,1,1 box 32x64", "y f16 192,512,1,4 box 64x64",
+                          "x f16 192,512,1,4 box 64x64"));
+  EXPECT_THAT(maps_of("wgmma_tf32_sm90", "forward,dtype=f32,B=4,T=512,D=192,math=tf32"),
+              ElementsAre("w tf32 512,512,1,1 box 32x64", "x tf32 192,512,1,4 box 32x32",
+                          "y f32 192,512,1,4 box 32x64"));
+}
+
+// Contiguous tokens are the innermost axis; copies of activations are features again.
+TEST(TensorMaps, FollowTheLayoutThatTheProductSees) {
+  EXPECT_THAT(maps_of("wgmma_sm90", "forward,dtype=bf16,B=4,T=512,D=192,layout=bdt"),
+              ElementsAre("w bf16 512,512,1,1 box 64x64", "x bf16 512,192,1,4 box 64x64",
+                          "y bf16 512,192,1,4 box 64x64"));
+  EXPECT_THAT(maps_of("wgmma_sm90", "grad_weight,dtype=bf16,B=4,T=512,D=192,layout=bdt"),
+              ElementsAre("y bf16 192,512,1,4 box 64x64", "x bf16 192,512,1,4 box 64x64",
+                          "w bf16 512,512,1,1 box 64x64"));
+}
+
+// What a launch made of W lies in the workspace, padded; its size is what the launch is given.
+TEST(TensorMaps, OfPreparedWeightsCoverWhatTheirLaunchWrites) {
+  const auto check = [](const char* family, const char* text, const char* map) {
+    const LaunchPlan plan = plan_of(family, text);
+    ASSERT_GE(plan.launches.size(), 2u);
+    EXPECT_EQ(plan.launches[0].entry, kPackEntry);
+    const TensorMapSpec& weights = plan.launches[1].maps[0];
+    EXPECT_EQ(say(weights), map);
+    EXPECT_EQ(plan.workspace_bytes, weights.strides[2] * weights.extents[3]);
+  };
+  check("wgmma_sm90", "forward,dtype=bf16,B=4,H=3,T=500,D=192,walign=2",
+        "workspace bf16 512,512,1,3 box 64x64 strides 1024,524288,524288");
+  check("wgmma_taps_sm90", "forward,dtype=f16,B=4,H=3,T=130,D=192,K=3",
+        "workspace f16 192,192,3,3 box 64x64 strides 384,73728,221184");
+  check("wgmma_tf32_sm90", "grad_input,dtype=f32,B=4,H=3,T=130,D=192,math=tf32",
+        "workspace f32 130,130,1,3 box 32x64 strides 528,528,68640");
+}
+
+}  // namespace
+}  // namespace trigen
