@@ -6,7 +6,7 @@
 //
 // wgmma takes tf32 operands along k only. W is that as it lies (its transpose for grad_input); x and dy are
 // not, so they go through registers as A: 64 features of each multiplying warpgroup by 8 of k. Blocks are
-// persistent. In the warpgroup that loads, one warp asks the copy engine; forward has two more that zero the
+// persistent. In the warpgroup that loads, one warp asks TMA; forward has two more that zero the
 // other triangle's elements of W in shared memory, ahead of the warpgroups that multiply.
 #pragma once
 
