@@ -13,7 +13,7 @@
 //
 // Two warpgroups multiply 64 features by tile_m tokens each; of a third one, a warp loads P_j and three
 // transpose. The launch begins while W is still being packed: only the warp that loads P_j waits for that.
-// The kernels take three tensor maps after Params: packed W, the input, the output.
+// The kernels take tensor maps after Params: packed W, the input, the output; grad_weight dy and x.
 #pragma once
 
 #include "pack.cuh"
