@@ -13,32 +13,30 @@ namespace trigen {
 //   element:   |out - ref|              <=  1.01 u_out |ref| + floor + 8 sum_error * rms(ref)
 //
 // with
-//   u_out      unit roundoff of the output's format: bf16 2^-8, f16 2^-11, f32 2^-24 (IEEE 754-2019; N.
-//   Higham, Accuracy and
-//              Stability of Numerical Algorithms, section 2.2). The rounding errors of an output that is
-//              rounded once lie in
-//              [-u, u] times the value: their root mean square is about 0.4 u, so 0.6 u_out is the share of
-//              `relative`.
-//   sum_error  relative error of a sum of n products, root mean square, for products of random sign:
-//              simt: n roundings to nearest of f32, sqrt(n) 2^-24 (Higham and Mary 2019, SIAM J. Sci. Comput.
-//              41(5)); tensor cores add to their f32 sum with truncation, once per instruction of at least 4
-//              products (Fasi, Higham, Mikaitis, Pranesh 2021, PeerJ CS 7:e330), which shrinks sums by up to
-//              (n / 4) 2^-23 half of the time: n 2^-26 + sqrt(n) 2^-23.
-//   tf32       operands keep 11 significant bits: rounded to nearest each is off by up to 2^-11, cut off by
-//   up to 2^-10. One
-//              product's error has a root mean square below 2^-10, and errors of random sign do not grow
-//              relative to the sum; 2^-10 enters sum_error. (Measured for tf32 products: 3e-4.)
-//   activation the device's erff and __expf are off by a few units in the last place (CUDA C++ Programming
-//   Guide, mathematical
-//              functions): 2^-21 enters sum_error.
-//   f32 weights with 16-bit data: the weights are rounded when they are loaded, in the reference too: no
-//   term. floor      half of the smallest subnormal of an f16 output, 2^-25, else 0.
+//   u_out      unit roundoff of the output's format: bf16 2^-8, f16 2^-11, f32 2^-24 (IEEE 754-2019;
+//              N. Higham, Accuracy and Stability of Numerical Algorithms, section 2.2). The rounding errors
+//              of an output that is rounded once lie in [-u, u] times the value: their root mean square is
+//              about 0.4 u, so 0.6 u_out is the share of `relative`.
+//   sum_error  relative error of a sum of n products, root mean square, for products of random sign: what
+//              adds to it
+//     simt        n roundings to nearest of f32, sqrt(n) 2^-24 (Higham and Mary 2019, SIAM J. Sci. Comput.
+//                 41(5))
+//     tensor core adds to its f32 sum with truncation, once per instruction of at least 4 products (Fasi,
+//                 Higham, Mikaitis, Pranesh 2021, PeerJ CS 7:e330), which shrinks sums by up to (n / 4) 2^-23
+//                 half of the time: n 2^-26 + sqrt(n) 2^-23
+//     tf32        operands keep 11 significant bits: rounded to nearest each is off by up to 2^-11, cut off
+//                 by up to 2^-10. One product's error has a root mean square below 2^-10, and errors of
+//                 random sign do not grow relative to the sum: 2^-10. (Measured for tf32 products: 3e-4.)
+//     activation  the device's erff and __expf are off by a few units in the last place (CUDA C++ Programming
+//                 Guide, mathematical functions): 2^-21
+//     f32 weights with 16-bit data: rounded when they are loaded, in the reference too: no term
+//   floor      half of the smallest subnormal of an f16 output, 2^-25, else 0
 //
 // relative = 0.6 u_out + sum_error; with fewer than 256 outputs, where a root mean square has not settled,
 // u_out + sum_error.
 //
-// This is tight enough to see one product in n left out, which costs sqrt(1/n): with bf16 (0.0024) up to n =
-// 170 000.
+// This is tight enough to see one product in n left out, which costs sqrt(1/n): with bf16 (0.0024) up to
+// n = 170 000.
 struct Tolerance {
   double relative = 0;
   double output_roundoff = 0;  // u_out

@@ -1,9 +1,10 @@
 // The problems of a command line: the same for every subcommand that takes problems.
 //
-//   trigen verify "forward,dtype=bf16,B=32,T=512,D=1024" ...      text form, any number
-//   trigen verify --problems FILE                                 one per line; "core" and "mixers" are
-//   shipped lists trigen verify --list core                                     the shipped lists by name
-//   alone trigen verify --op forward --dtype bf16 -B 32 -T 512 -D 1024  flags, one problem
+//   trigen verify "forward,dtype=bf16,B=32,T=512,D=1024" ...            text form, any number
+//   trigen verify --problems FILE                                       one per line; "core" and "mixers" are
+//                                                                       shipped lists
+//   trigen verify --list core                                           the shipped lists by name alone
+//   trigen verify --op forward --dtype bf16 -B 32 -T 512 -D 1024        flags, one problem
 #pragma once
 
 #include <CLI/CLI.hpp>

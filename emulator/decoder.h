@@ -24,8 +24,7 @@ class Decoder {
   Decoder(const ModuleAst& module, const SymbolTable& symbols, int target, int device, bool arch_specific);
   std::unique_ptr<Program> decode(const Function& kernel);
 
-  // --- for decode functions
-  // -------------------------------------------------------------------------------------------
+  // --- for decode functions --------------------------------------------------------------------------------
   const std::string& opcode() const { return statement_->opcode; }
   const std::vector<std::string>& modifiers() const { return statement_->modifiers; }
   size_t operand_count() const { return statement_->operands.size(); }

@@ -196,8 +196,7 @@ TRIGEN_ENTRY CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice devic
   return CUDA_SUCCESS;
 }
 
-// --- contexts
-// ---------------------------------------------------------------------------------------------------------
+// --- contexts ----------------------------------------------------------------------------------------------
 
 TRIGEN_ENTRY CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   std::lock_guard lock(driver().mutex);

@@ -145,8 +145,7 @@ TRIGEN_ENTRY CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void*
   });
 }
 
-// --- events
-// -----------------------------------------------------------------------------------------------------------
+// --- events ------------------------------------------------------------------------------------------------
 
 TRIGEN_ENTRY CUresult cuEventCreate(CUevent* event, unsigned flags) {
   std::lock_guard lock(driver().mutex);
@@ -207,8 +206,7 @@ TRIGEN_ENTRY CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUe
   return CUDA_SUCCESS;
 }
 
-// --- capture and graphs
-// -----------------------------------------------------------------------------------------------
+// --- capture and graphs ------------------------------------------------------------------------------------
 
 TRIGEN_ENTRY CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
   std::lock_guard lock(driver().mutex);

@@ -36,8 +36,7 @@ void decode_trap(Decoder&, Inst& inst) {
   inst.fn = trap;
 }
 
-// --- block barriers
-// ---------------------------------------------------------------------------------------------------
+// --- block barriers ----------------------------------------------------------------------------------------
 
 enum class BarrierMode : uint8_t { kSync, kArrive, kRedPopc, kRedAnd, kRedOr };
 
@@ -128,8 +127,7 @@ void block_barrier(Warp& warp, const Inst& inst, uint32_t mask) {
 
 void warp_sync(Warp& warp, const Inst&, uint32_t) { warp.block->cluster->clocks.tick(warp.agent); }
 
-// --- cluster barriers
-// -------------------------------------------------------------------------------------------------
+// --- cluster barriers --------------------------------------------------------------------------------------
 
 // barrier.cluster.arrive: every thread of every block once per phase; wait: until all have.
 void cluster_arrive(Warp& warp, const Inst& inst, uint32_t mask) {
@@ -217,8 +215,7 @@ void decode_barrier(Decoder& decoder, Inst& inst) {
   inst.fn = block_barrier;
 }
 
-// --- fences, hints
-// ----------------------------------------------------------------------------------------------------
+// --- fences, hints -----------------------------------------------------------------------------------------
 
 void proxy_fence(Warp& warp, const Inst&, uint32_t) {
   warp.block->cluster->clocks.proxy_fence(warp.agent);

@@ -23,8 +23,7 @@ struct Token {
 };
 
 /// Splits PTX text. Comments are dropped. An opcode with its modifiers ("ld.global.u32") is one word, and so
-/// is
-/// "%tid.x" and "L1::no_allocate". Throws PtxError on a character that PTX does not have.
+/// is "%tid.x" and "L1::no_allocate". Throws PtxError on a character that PTX does not have.
 std::vector<Token> tokenize(const std::string& text);
 
 }  // namespace trigen::emulator

@@ -24,9 +24,9 @@
 // docs/decisions/0042), align and walign as contiguous tensors have them, no epilogue. op, dtype, B, T and D
 // have no default. The epilogue is a sum of
 //
-//   forward, decode   bias gelu|silu pre gate residual (pre needs an activation or a gate)
-//   grad_input   residual
-//   grad_weight  bias accumulate zero_outside
+//   forward, decode  bias gelu|silu pre gate residual (pre needs an activation or a gate)
+//   grad_input       residual
+//   grad_weight      bias accumulate zero_outside
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,9 @@
 //
 //   # comment
 //   [loop ring]                 a section: [device], [loop NAME], [pass NAME], or [loop NAME : OTHER], which
-//   begins as OTHER latency 1 us fitted sm_90a-grad_weight-....txt name value unit kind source
+//                               begins as OTHER
+//   latency  1  us  fitted  sm_90a-grad_weight-....txt
+//   name  value  unit  kind  source
 //
 // The kind is `datasheet` (the source is a document), `fitted` (a recording in tests/data/recordings, or the
 // document with the times) or `assumed` (nobody measured it; the source says why that much). A family names

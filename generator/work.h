@@ -75,7 +75,8 @@ struct Reread {
 
 // How the loop's loads and products meet.
 //   kStreamed     loads run ahead on their own (TMA; a thread's many loads): a step takes the longest of its
-//   parts kInterleaved  the warps that multiply also load, and several blocks share an SM
+//                 parts
+//   kInterleaved  the warps that multiply also load, and several blocks share an SM
 enum class Loop : int { kStreamed, kInterleaved };
 
 struct Work {

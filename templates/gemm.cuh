@@ -13,8 +13,8 @@
 //   sum_rows(accumulator, fragment)      grad_weight: adds A's rows to the accumulator's row sums
 //   stage(accumulator, slice, to)        one slice of accumulators -> shared memory (epilogue.cuh)
 //   stage_row_sums(accumulator, to)
-//   kDirect, each_vector(accumulator, f)  vectors of 8 straight from the registers, where the output allows
-//   it
+//   kDirect                              does the output allow what follows?
+//   each_vector(accumulator, f)          vectors of 8 straight from the registers
 #pragma once
 
 #include "epilogue.cuh"

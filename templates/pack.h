@@ -1,4 +1,4 @@
-// Weights packed for the copy engine by a launch of their own, ahead of the product: sizes that host and
+// Weights packed for TMA by a launch of their own, ahead of the product: sizes that host and
 // kernel agree on. Plain C++, like config.h.
 //
 // W[h, t, s, j] becomes P[h][j][pitch][pitch] of x's 16-bit type in the workspace: tap-major, tokens padded

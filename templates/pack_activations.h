@@ -1,4 +1,4 @@
-// Activations packed for the copy engine: sizes that host and kernel agree on. Plain C++, like config.h.
+// Activations packed for TMA: sizes that host and kernel agree on. Plain C++, like config.h.
 //
 // Where x, y and what has their shape are not rows of 16-byte pieces along the features (odd D, pointers or
 // strides that are not aligned, layout bdt), a launch copies what the product reads into the workspace, and

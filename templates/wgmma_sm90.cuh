@@ -1,4 +1,4 @@
-// Family wgmma_sm90: 16-bit data on Hopper's warpgroup matrix instructions (sm_90a). The copy engine fills a
+// Family wgmma_sm90: 16-bit data on Hopper's warpgroup matrix instructions (sm_90a). TMA fills a
 // ring of shared-memory stages, one warp asks it to, one or two warpgroups multiply straight from there.
 // Blocks are persistent.
 //

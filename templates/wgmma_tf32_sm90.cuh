@@ -1,5 +1,5 @@
-// Family wgmma_tf32_sm90: f32 data multiplied as tf32 on Hopper's warpgroup matrix instructions (sm_90a). The
-// copy engine fills a ring of shared-memory stages and rounds to tf32 on the way. Blocks are persistent.
+// Family wgmma_tf32_sm90: f32 data multiplied as tf32 on Hopper's warpgroup matrix instructions (sm_90a).
+// TMA fills a ring of shared-memory stages and rounds to tf32 on the way. Blocks are persistent.
 //
 // The kernels take three tensor maps after Params: forward and grad_input W (or its transpose), x or dy, y or
 // dx; grad_weight dy, x, dW.
@@ -22,7 +22,7 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& a, const T
     run_product<C>(p, a, b, output);
 }
 
-// The launches around products that the copy engine cannot feed.
+// The launches around products that TMA cannot feed.
 using packing::pack_activations;
 using packing::unpack_activations;
 

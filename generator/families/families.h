@@ -5,7 +5,7 @@
 
 namespace trigen {
 
-// Activations that the copy engine cannot take are copied into the workspace and back by launches of their
+// Activations that TMA cannot take are copied into the workspace and back by launches of their
 // own (templates/pack_activations.h), as the config says.
 bool packs_activations(const Problem& problem, const Config& config);
 // Not rows of 16-byte pieces along the features.

@@ -29,7 +29,7 @@ bool cuts_vectors(const Problem& problem, int vec);
 // grad_input with taps: vectors of W hold the taps of a token, which tile_k must be a multiple of.
 bool spreads_taps(const Problem& problem);
 
-// Are rows of n elements whole pieces of 16 bytes? A store of the copy engine writes such pieces: one that
+// Are rows of n elements whole pieces of 16 bytes? A store of TMA writes such pieces: one that
 // reaches past a row's last element overwrites what lies between rows (H200, 2026-11-21).
 inline bool whole_pieces(int64_t n, DType type) { return n * element_size(type) % 16 == 0; }
 

@@ -28,8 +28,8 @@ struct Cut {
 // are few and deep (k = B * D), so:
 //   - whole rounds of wide tiles go one to a block;
 //   - the wide tiles that are left are cut into split_k equal parts of k, one part to a block: blocks that
-//   work at the same time then read the same k, which keeps x and dy in L2; a part takes every split_k-th k
-//   block, so that the parts together read whole rows of memory at a time;
+//     work at the same time then read the same k, which keeps x and dy in L2; a part takes every split_k-th k
+//     block, so that the parts together read whole rows of memory at a time;
 //   - the narrow tiles' k blocks are laid end to end and every block takes an equal share of them.
 // Incomplete sums go to the workspace in f32; a second kernel adds them in a fixed order: the same bits every
 // run.

@@ -1,4 +1,4 @@
-// Taps of grad_weight: dW[t, s, j] = sum over d of dy[t, d - q] x[s, d] with q = j - pad. The copy engine
+// Taps of grad_weight: dW[t, s, j] = sum over d of dy[t, d - q] x[s, d] with q = j - pad. TMA
 // moves dy by whole vectors of 8 elements; the 0 to 7 elements that are left are shifted on the way from
 // shared memory to the registers that wgmma reads A from.
 #pragma once

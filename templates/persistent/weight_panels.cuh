@@ -1,4 +1,4 @@
-// grad_weight's outputs through shared memory and the copy engine.
+// grad_weight's outputs through shared memory and TMA.
 #pragma once
 
 #include "persistent/output_panels.cuh"
@@ -41,7 +41,7 @@ __device__ __forceinline__ void store_f32(OutputPanels<Geometry<C>>& output, con
 
 // 64 rows and columns of dW from (row, column) on, whose 32 sums a thread begin at `sum`. A panel inside the
 // triangle needs no mask, and one with zeros outside writes every element: they go out through shared memory
-// and the copy engine.
+// and TMA.
 template <Kernel C>
 __device__ __forceinline__ void store_panel(const Params& p, OutputPanels<Geometry<C>>& output,
                                             const float* sum, const TensorMap& map, int head, int tap,

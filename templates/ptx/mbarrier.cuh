@@ -9,7 +9,7 @@ __device__ __forceinline__ void mbarrier_init(unsigned barrier, unsigned arrival
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Makes initialised barriers visible to the other blocks of the cluster and to the copy engine.
+// Makes initialised barriers visible to the other blocks of the cluster and to TMA.
 __device__ __forceinline__ void mbarrier_fence_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -37,7 +37,7 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(unsigned barrier, unsign
       : "memory");
 }
 
-// Arrives once and announces `bytes` that the copy engine will deliver in this phase.
+// Arrives once and announces `bytes` that TMA will deliver in this phase.
 __device__ __forceinline__ void mbarrier_arrive_expect(unsigned barrier, unsigned bytes) {
   asm volatile(
       "{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n}" ::"r"(barrier),

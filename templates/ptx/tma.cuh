@@ -73,7 +73,7 @@ __device__ __forceinline__ void tma_store_wait_read() {
 // Waits until this thread's groups have written global memory.
 __device__ __forceinline__ void tma_store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-// Orders this thread's ordinary writes to shared memory before later reads by the copy engine and the tensor
+// Orders this thread's ordinary writes to shared memory before later reads by TMA and the tensor
 // cores.
 __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -36,10 +36,10 @@ __device__ __forceinline__ void pin(unsigned (&v)[kCount]) {
 
 // Matrix descriptor of an operand in 128-byte swizzled panels (section 9.7.15.5.1: start, leading and stride
 // byte offsets in units of 16 bytes; swizzle mode 1 is 128 bytes). Panels must start on 1024 bytes.
-//   K-major:  rows of 64 elements along k; 8 rows are 1024 bytes (stride offset); the leading offset is not
-//   used. MN-major: rows of 64 elements along m or n, one row per k; 8 rows are 1024 bytes (stride offset);
-//   the next 64 columns
-//             are `panel` bytes further (leading offset).
+//   K-major:   rows of 64 elements along k; 8 rows are 1024 bytes (stride offset); the leading offset is not
+//              used.
+//   MN-major:  rows of 64 elements along m or n, one row per k; 8 rows are 1024 bytes (stride offset); the
+//              next 64 columns are `panel` bytes further (leading offset).
 __device__ __forceinline__ unsigned long long descriptor(unsigned shared, unsigned panel) {
   return static_cast<unsigned long long>((shared & 0x3FFFF) >> 4) |
          static_cast<unsigned long long>(panel >> 4) << 16 |

@@ -1,7 +1,7 @@
 // Epilogues with tensors of the output's shape (but a residual alone: product.cuh): a panel's residual and
 // gate come into its staging buffers while the tile is still multiplied, the multiplying warpgroup combines
 // them in place with its sums, and the output and pre leave from the same buffers. One thread for each
-// multiplying warpgroup moves its panels, so that no warp that multiplies waits for the copy engine's reads.
+// multiplying warpgroup moves its panels, so that no warp that multiplies waits for TMA's reads.
 #pragma once
 
 #include "persistent/panels.cuh"

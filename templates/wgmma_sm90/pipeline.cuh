@@ -41,8 +41,7 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
                     !exchanges(C.shape),
                 "features contiguous, or tokens without other tensors than the output");
   static_assert(C.shape.dtype != DType::kF32, "16-bit data");
-  static_assert(C.shape.K <= 1 && C.shape.pad == 0,
-                "one tap: the copy engine cannot shift by single elements");
+  static_assert(C.shape.K <= 1 && C.shape.pad == 0, "one tap: TMA cannot shift by single elements");
   static_assert(c.tile_m == 64 || c.tile_m == 128, "one or two warpgroups of 64 rows");
   static_assert(c.tile_n == 64 || c.tile_n == 128 || c.tile_n == 192 || c.tile_n == 256,
                 "panels of 64 columns, 256 at most");

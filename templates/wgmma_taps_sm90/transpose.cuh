@@ -1,4 +1,4 @@
-// The input: 64 tokens by the features of a tile and of its taps' reach, through the copy engine, then
+// The input: 64 tokens by the features of a tile and of its taps' reach, through TMA, then
 // transposed by three warps.
 #pragma once
 

@@ -1,12 +1,12 @@
 // forward and grad_input, multiplied transposed, features by tokens:
 //
 //   forward     y^T[d, t]  = sum over s in the triangle of x^T[d, s] W^T[s, t]    B = W
-//   grad_input  dx^T[d, s] = sum over t in the triangle of dy^T[d, t] W[t, s]     B = W's transpose
-//   (workspace)
+//   grad_input  dx^T[d, s] = sum over t in the triangle of dy^T[d, t] W[t, s]     B = W's transpose, in
+//                                                                                 the workspace
 //
 // wgmma takes tf32 operands along k only. W is that as it lies (its transpose for grad_input); x and dy are
 // not, so they go through registers as A: 64 features of each multiplying warpgroup by 8 of k. Blocks are
-// persistent. In the warpgroup that loads, one warp asks the copy engine; forward has two more that zero the
+// persistent. In the warpgroup that loads, one warp asks TMA; forward has two more that zero the
 // other triangle's elements of W in shared memory, ahead of the warpgroups that multiply.
 #pragma once
 

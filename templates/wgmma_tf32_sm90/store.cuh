@@ -1,4 +1,4 @@
-// From sums to global memory, through shared memory and the copy engine: panels of 64 tokens by 32 features,
+// From sums to global memory, through shared memory and TMA: panels of 64 tokens by 32 features,
 // staged by pairs of warps. With forward's and grad_input's epilogue: y = act(sum + bias) * gate + residual,
 // dx = sum + residual.
 #pragma once

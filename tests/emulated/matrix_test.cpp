@@ -17,7 +17,7 @@ struct Cell {
   std::string op, type, layout, epilogue;
   int taps = 1;
 
-  // Sizes are no multiple of a tile's; `copies`: rows of x and y come in 16-byte pieces, as the copy engine
+  // Sizes are no multiple of a tile's; `copies`: rows of x and y come in 16-byte pieces, as TMA
   // needs.
   std::string problem(bool copies) const {
     std::string text = op + (splits(type) ? ",dtype=f32,math=" + type : ",dtype=" + type) +

@@ -189,8 +189,7 @@ std::vector<uint8_t> join(const HostBuffers& buffers) {
 //                       rounding unspecified ("Matrix multiply-accumulate operation using mma instruction",
 //                       "Asynchronous Warpgroup Level Matrix Instructions"); each of up to n additions may
 //                       truncate (2^-23), on each side
-//   2^-20 (1 + S)       activations: ex2.approx 2^-22.5 to 2 ulp, rcp.approx 1 ulp, a handful of fma after
-//                       them
+//   2^-20 (1 + S)       activations: ex2.approx 2^-22.5 to 2 ulp, rcp.approx 1 ulp, then a handful of fma
 //   2 u |value|         one rounding to the output's format can go to either neighbour
 // (S enters the activation's slope, at most 1.13, as a factor of 1.2.)
 std::vector<std::vector<double>> allowed_difference(const KernelRun& run, Data data) {

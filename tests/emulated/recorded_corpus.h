@@ -1,8 +1,9 @@
 // The recorded corpus: kernels as PTX, what they run on, and the bits that a GPU's run of them gave.
 //
 // One file, zstd over CBOR, so that a check needs neither compiler nor GPU:
-//   {device, driver, date, kernels: [{target, candidate, problem, entry, source_hash, compiler, ptx (packed),
-//   runs: {data: bytes}}],
+//   {device, driver, date,
+//    kernels: [{target, candidate, problem, entry, source_hash, compiler, ptx (packed),
+//               runs: {data: bytes}}],
 //    probes: {name: bytes}}
 #pragma once
 

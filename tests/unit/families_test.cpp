@@ -192,7 +192,7 @@ TEST(Families, SplitConfigsAreLegal) {
 
 // Launches that copy activations stand around those that see the copies; their slots are whole lines, in
 // front of the rest of the workspace.
-TEST(Families, ActivationsArePackedWhereTheCopyEngineCannotTakeThem) {
+TEST(Families, ActivationsArePackedWhereTmaCannotTakeThem) {
   const Target& target = *llvm::cantFail(find_target("sm_90a"));
   const auto entries = [&](const char* family_name, const char* text, int64_t slots) {
     const Problem p = problem(text);
