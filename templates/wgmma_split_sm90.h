@@ -33,7 +33,8 @@ TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) { return boxes(c) 
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
   return c.stages * (stage_bytes(c) + boxes(c) * kScaleBytes) + kBarrierBytes;
 }
-inline constexpr int kLoadRegisters = 56, kSumRegisters = 224;
+inline constexpr int kLoadRegisters = 56;
+TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 224; }
 // Column tiles of one head.
 TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
   return persistent::panel_units(c.tile_n / kPanel, B, D);

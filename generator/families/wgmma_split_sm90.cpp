@@ -62,12 +62,14 @@ class WgmmaSplitSm90 final : public PersistentFamily {
       if (most > 1) key.allowed.push_back(most);
       return key;
     };
-    return {{"tile_m", c.tile_m, {128}, false, registers},
+    ConfigKey rows{"tile_m", c.tile_m, {128}, false, "blocks share sums by tiles of 128 rows"};
+    if (!is_weight(p)) rows = {"tile_m", c.tile_m, {64, 128}, false, registers + " or 64x128x64"};
+    return {rows,
             {"tile_n", c.tile_n, {128}, false, registers},
             {"tile_k", c.tile_k, {64}, false, "a scale is that of 64 elements along k"},
-            {"warps_m", c.warps_m, {8}, false, "a warpgroup multiplies 64 rows"},
+            {"warps_m", c.warps_m, {c.tile_m / 16}, false, "a warpgroup multiplies 64 rows"},
             {"warps_n", c.warps_n, {1}, false, "a warpgroup is 4 warps along m"},
-            {"stages", c.stages, {2, 3}, true},
+            {"stages", c.stages, {2, most_stages(c.tile_m)}, true},
             raster_key(c),
             split_key(p, c),
             width("vec_a", c.vec_a, own.vec_a),
@@ -92,14 +94,17 @@ class WgmmaSplitSm90 final : public PersistentFamily {
 
   std::vector<Config> space(const Problem& p, const Target& target) const override {
     std::vector<Config> out;
-    for (int stages : {3, 2}) {
-      const Config c = config(p, stages);
-      llvm::append_range(out, is_weight(p) ? tiled_weight::with_splits(c, shares_of(p, target, c))
-                                           : with_sections(p, target, c, {8, 16, 32}, 1));
+    for (int rows : {128, 64}) {
+      if (rows == 64 && (is_weight(p) || !leaves_sms_idle(p, target))) continue;
+      for (int stages : {most_stages(rows), most_stages(rows) - 1}) {
+        const Config c = config(p, rows, stages);
+        llvm::append_range(out, is_weight(p) ? tiled_weight::with_splits(c, shares_of(p, target, c))
+                                             : with_sections(p, target, c, {8, 16, 32}, 1));
+      }
     }
     return out;
   }
-  std::optional<Config> any_size(const Problem& p) const override { return config(p, 3); }
+  std::optional<Config> any_size(const Problem& p) const override { return config(p, 128, most_stages(128)); }
 
   void add_launches(const Problem& p, const Target& target, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
@@ -135,11 +140,18 @@ class WgmmaSplitSm90 final : public PersistentFamily {
     const Config own = with_vectors(p, {});
     return text(llvm::Twine(own.vec_a) + "x" + llvm::Twine(own.vec_b) + "x" + llvm::Twine(own.vec_c));
   }
-  static Config config(const Problem& p, int stages) {
-    return with_vectors(p, {.tile_m = 128,
+  static int most_stages(int rows) { return rows == 64 ? 4 : 3; }
+  // Fewer tiles of 128 rows than SMs: half as many rows busy up to twice as many. Where tiles of 128 rows
+  // fill the machine, they read each box of x half as often.
+  bool leaves_sms_idle(const Problem& p, const Target& target) const {
+    const Config c = config(p, 128, most_stages(128));
+    return int64_t{row_tiles(p, c)} * p.H * column_units(p, c) < target.sms;
+  }
+  static Config config(const Problem& p, int rows, int stages) {
+    return with_vectors(p, {.tile_m = rows,
                             .tile_n = 128,
                             .tile_k = 64,
-                            .warps_m = 8,
+                            .warps_m = rows / 16,
                             .warps_n = 1,
                             .stages = stages,
                             .split_k = 1,
@@ -175,7 +187,8 @@ Work WgmmaSplitSm90::work(const Problem& p, const Target& target, const Config& 
             .steps = {{.products = 3.0 * c.tile_m * c.tile_n * geometry::kPanel,
                        .feed_bytes = static_cast<double>(geometry::stage_bytes(c))}},
             .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n},
-            .stages = c.stages};
+            .stages = c.stages,
+            .warpgroups = geometry::consumers(c)};
   const double activation = static_cast<double>(p.B * p.H * p.T * p.D) * 4,
                matrix = static_cast<double>(p.H * p.T) * static_cast<double>(p.T) / 2 * 4;
   work.passes.push_back({"split", 0, 2 * (weight ? 2 * activation : activation + matrix)});

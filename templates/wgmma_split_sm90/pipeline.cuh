@@ -15,7 +15,7 @@ namespace trigen::wgmma_split_sm90 {
 template <Config c>
 inline constexpr persistent::Warpgroups kWarpgroups{.consumers = consumers(c),
                                                     .load_registers = kLoadRegisters,
-                                                    .sum_registers = kSumRegisters,
+                                                    .sum_registers = sum_registers(c),
                                                     .register_threads = threads(c)};
 
 template <Kernel C>
@@ -36,10 +36,11 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
                     C.shape.math == Math::kF16x3 && C.shape.layout == Layout::kBTD,
                 "f32 data, features contiguous");
   static_assert(C.shape.K <= 1 && C.shape.pad == 0, "one tap");
-  static_assert(c.tile_m == 128 && c.tile_n == 128 && c.tile_k == 64,
-                "two warpgroups with three sets of 64 sums a thread");
+  static_assert(c.tile_n == 128 && c.tile_k == 64, "three sets of 64 sums a thread");
+  static_assert(c.tile_m == 128 || (c.tile_m == 64 && C.shape.op != Op::kGradWeight),
+                "two warpgroups, or one where no other block has parts of its tile");
   static_assert(c.warps_m == 4 * kConsumers && c.warps_n == 1, "a warpgroup is 4 warps along m");
-  static_assert(kSharedBytes <= kSharedLimit, "two or three stages");
+  static_assert(kSharedBytes <= kSharedLimit, "stages in all of shared memory");
   static_assert(16 * kStages <= kBarrierBytes, "two barriers a stage");
   static_assert(kCluster == 1, "blocks share nothing");
 };

@@ -346,6 +346,32 @@ TEST(WgmmaSplit, ProductsAreNotSerialised) {
   }
 }
 
+// Small products, which get tiles of 64 rows.
+TEST(WgmmaSplit, TilesOf64RowsAreNotSerialised) {
+  const Target* target = value_of(find_target("sm_90a"));
+  auto nvrtc = Nvrtc::choose(*target);
+  if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
+  const Family* family = value_of(find_family("wgmma_split_sm90"));
+  int index = 0;
+  for (const char* start : {"forward,epilogue=bias,B=1,T=1024,D=1024",
+                            "forward,epilogue=bias+gelu+pre+gate+residual,B=1,H=2,T=511,D=257,fill=upper",
+                            "grad_input,epilogue=residual,B=2,T=1000,D=512"}) {
+    const std::string text = std::string(start) + ",dtype=f32,math=f16x3";
+    const Problem problem = value_of(parse_problem(text));
+    for (const Config& config : family->configs(problem, *target)) {
+      if (config.tile_m != 64 || config.raster > 0) continue;
+      if (!takes(index++, 2)) continue;
+      const Candidate candidate{problem, target, family, config, false};
+      SCOPED_TRACE(describe(candidate) + " " + text);
+      auto binary = compile(candidate, **nvrtc);
+      ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
+      EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
+      EXPECT_EQ(resources_of(*binary).spill_bytes, 0);
+    }
+  }
+  EXPECT_EQ(index, 6) << "four stages and three of each problem";
+}
+
 std::vector<const Target*> every_target() {
   std::vector<const Target*> out;
   for (const Target& target : targets()) out.push_back(&target);

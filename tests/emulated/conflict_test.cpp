@@ -70,6 +70,8 @@ const Kernel kKernels[] = {
      "wgmma_tf32_sm90:tile=128x64x32,warps=1x4,stages=8,splitk=1,vec=1x4x4,cluster=1,blocks=1"},
     {"wgmma_split_sm90_forward", "sm_90a", "forward,dtype=f32,math=f16x3,B=2,T=256,D=64",
      "wgmma_split_sm90:tile=128x128x64,warps=8x1,stages=3,splitk=1,vec=4x4x2,cluster=1,blocks=1", 0, 256},
+    {"wgmma_split_sm90_rows64", "sm_90a", "forward,dtype=f32,math=f16x3,B=2,T=256,D=64",
+     "wgmma_split_sm90:tile=64x128x64,warps=4x1,stages=4,splitk=1,vec=4x4x2,cluster=1,blocks=1", 0, 256},
     {"wgmma_split_sm90_grad_weight", "sm_90a", "grad_weight,dtype=f32,math=f16x3,B=2,T=256,D=64",
      "wgmma_split_sm90:tile=128x128x64,warps=8x1,stages=3,splitk=2,vec=4x4x2,cluster=1,blocks=1"},
     {"wgmma_taps_sm90_forward", "sm_90a", "forward,dtype=bf16,B=2,T=256,D=64,K=4,pad=1",

@@ -127,6 +127,19 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# wgmma_split_sm90's two tiles: the model gives small problems rows of 64 alone. rows64: products only.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(run split:128:8:3 split:128:8:2 split_rows64:64:4:4 split_rows64:64:4:2)
+    string(REPLACE ":" ";" part ${run})
+    list(GET part 0 list)
+    list(GET part 1 rows)
+    list(GET part 2 warps)
+    list(GET part 3 stages)
+    add_verify_test(split.${rows}x128_${stages} ${list}
+                    --family wgmma_split_sm90 --config tile=${rows}x128x64,warps=${warps}x1,stages=${stages},splitk=1,vec=1x1x1,cluster=1,blocks=1)
+  endforeach()
+endif()
+
 # Activations copied into the workspace and back.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   add_verify_test(copied copied --family wgmma_sm90)

@@ -160,6 +160,16 @@ TEST(Families, SplitRefusalsNameTheRule) {
               HasSubstr("try stages=3"));
   EXPECT_THAT(split(kSplit, "tile=128x128x64,warps=8x1,stages=3,splitk=2,vec=4x4x2,cluster=1,blocks=1"),
               HasSubstr("try split_k=1"));
+  constexpr const char* kHalf = "tile=64x128x64,warps=4x1,stages=4,splitk=1,vec=4x4x2,cluster=1,blocks=1";
+  EXPECT_EQ(split(kSplit, kHalf), "");
+  EXPECT_THAT(split(kSplit, "tile=64x128x64,warps=4x1,stages=5,splitk=1,vec=4x4x2,cluster=1,blocks=1"),
+              HasSubstr("try stages=4"));
+  EXPECT_THAT(split(kSplit, "tile=64x128x64,warps=8x1,stages=4,splitk=1,vec=4x4x2,cluster=1,blocks=1"),
+              HasSubstr("a warpgroup multiplies 64 rows; try warps_m=4"));
+  EXPECT_THAT(split(kSplit, "tile=192x128x64,warps=12x1,stages=2,splitk=1,vec=4x4x2,cluster=1,blocks=1"),
+              HasSubstr("sums of tile=128x128x64 or 64x128x64; try tile_m=128"));
+  EXPECT_THAT(split("grad_weight,dtype=f32,B=8,T=2048,D=1024,math=f16x3", kHalf),
+              HasSubstr("blocks share sums by tiles of 128 rows; try tile_m=128"));
   EXPECT_THAT(split("forward,dtype=f32,B=8,T=2047,D=1023,math=f16x3", kTile), HasSubstr("allow 1 or 1x1x1"));
   EXPECT_THAT(split(kSplit, "tile=128x128x64,warps=8x1,stages=3,splitk=1,vec=4x4x2,cluster=2,blocks=1"),
               HasSubstr("blocks share nothing; try cluster=1"));
@@ -188,6 +198,24 @@ TEST(Families, SplitConfigsAreLegal) {
     EXPECT_EQ(plan.launches[1].entry, entry_name(p.op));
   }
   EXPECT_GT(served, 100);
+}
+
+// Rows of 64 are tried where tiles of 128 leave SMs idle, and nowhere else; the model then takes them where
+// they shorten the longest block.
+TEST(Families, SplitTilesOf64RowsAreForFewTiles) {
+  const Target& target = *llvm::cantFail(find_target("sm_90a"));
+  const auto first_rows = [&](const char* text) {
+    bool offered = false;
+    const auto ranked = llvm::cantFail(
+        rank_candidates(problem(text), target, llvm::cantFail(find_family("wgmma_split_sm90"))));
+    for (const Candidate& candidate : ranked) offered |= candidate.config.tile_m == 64;
+    return std::make_pair(offered, ranked.front().config.tile_m);
+  };
+  // 8 x 4 tiles of 128 rows, and 64 x 1 long ones.
+  EXPECT_EQ(first_rows("forward,dtype=f32,B=1,T=1024,D=512,math=f16x3"), std::make_pair(true, 64));
+  EXPECT_EQ(first_rows("grad_input,dtype=f32,B=1,T=8192,D=128,math=f16x3"), std::make_pair(true, 64));
+  EXPECT_EQ(first_rows("forward,dtype=f32,B=16,T=1024,D=1024,math=f16x3"), std::make_pair(false, 128));
+  EXPECT_EQ(first_rows("grad_weight,dtype=f32,B=1,T=1024,D=512,math=f16x3"), std::make_pair(false, 128));
 }
 
 // Launches that copy activations stand around those that see the copies; their slots are whole lines, in
