@@ -48,7 +48,7 @@ class WgmmaTapsSm90 final : public PersistentFamily {
                 " leaves rows without");
     if (e.pre || e.gate || e.residual)
       return no("adds bias and activates; pre, gate and residual are read and written by features");
-    return std::nullopt;
+    return is_weight(p) ? std::nullopt : too_many_to_pack_weights(p);
   }
 
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
