@@ -1,12 +1,16 @@
-// Sizes at the ends of what validate() takes: no family makes a launch that no device takes.
+// Sizes at the ends of what validate() takes: no family makes a launch that no device takes, and what the
+// kernels count in 32 bits is refused, not wrapped around.
 #include <gmock/gmock.h>
 
 #include <cmath>
 
 #include "generator/candidate.h"
+#include "generator/cost/cost.h"
 
 namespace trigen {
 namespace {
+
+using ::testing::HasSubstr;
 
 const Target& target_of(const char* name) { return *llvm::cantFail(find_target(name)); }
 Problem problem(const std::string& text) { return llvm::cantFail(parse_problem(text)); }
@@ -87,6 +91,51 @@ TEST(LaunchLimits, MoreHeadsThanAGridIsDeepArePacked) {
       EXPECT_GE(plan.launches.front().grid[0], 66000u) << text;
       ASSERT_NO_FATAL_FAILURE(expect_launchable(problem(text), target, *candidate.family, candidate.config));
     }
+  }
+}
+
+// A deal of 2^31 tiles would end at once, with nothing written and a negative time.
+TEST(LaunchLimits, MoreTilesThanAreCountedAreRefusedAndAnotherFamilyServes) {
+  const Target& target = target_of("sm_90a");
+  const Problem p = problem("forward,dtype=f16,B=1048576,H=4096,T=1,D=8");
+  const Family& wgmma = *llvm::cantFail(find_family("wgmma_sm90"));
+  const Config tile =
+      llvm::cantFail(parse_config("tile=64x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1"));
+  EXPECT_EQ(wgmma.reject(p, target, tile).value_or(""),
+            "wgmma_sm90 counts at most 2^30 tiles of 64 x 64, B=1048576, H=4096, T=1 and D=8 have more; use "
+            "another family");
+  EXPECT_TRUE(wgmma.configs(p, target).empty());
+  EXPECT_FALSE(wgmma.generic_config(p, target));
+  auto others = rank_candidates(p, target);
+  ASSERT_TRUE(bool(others)) << llvm::toString(others.takeError());
+  EXPECT_EQ(others->front().family->name(), "mma_sm80");
+
+  // The parts of dW that thread blocks share: 2^25 steps each.
+  const Family& taps = *llvm::cantFail(find_family("wgmma_taps_sm90"));
+  EXPECT_THAT(
+      taps.reject(problem("grad_weight,dtype=bf16,B=33554432,T=768,D=8,K=8"), target, Config{}).value_or(""),
+      HasSubstr("counts at most 2^30 blocks of 64 x 64 of dW, and 2^22 of their depth"));
+}
+
+TEST(LaunchLimits, PredictedTimesArePositive) {
+  for (const char* name : {"sm_70", "sm_80", "sm_90a"}) {
+    const Target& target = target_of(name);
+    const DeviceModel device = model_of(target);
+    for (const char* sizes : {"B=1048576,H=4096,T=1,D=8", "B=1048576,H=512,T=64,D=8",
+                              "B=8388608,H=1,T=1,D=128", "B=1,H=65536,T=1,D=32767", "B=1,H=1,T=1,D=1",
+                              "B=1,H=1,T=1048576,D=1", "B=4096,H=4096,T=4096,D=4096"})
+      for (const char* kind : {"forward,dtype=f16,", "grad_input,dtype=f16,", "grad_weight,dtype=f16,",
+                               "forward,dtype=f32,math=tf32,", "decode,dtype=f16,"})
+        for (const Family* family : families()) {
+          const Problem p = problem(std::string(kind) + sizes);
+          if (!family->serves(target)) continue;
+          const std::vector<Config> configs = family->configs(p, target);
+          if (configs.empty()) continue;
+          const double seconds =
+              predict(Candidate{p, &target, family, configs.front(), false}, device).seconds;
+          EXPECT_TRUE(std::isfinite(seconds) && seconds > 0)
+              << seconds << " s of " << family->name().str() << " for " << to_string(p);
+        }
   }
 }
 
