@@ -28,12 +28,12 @@ void remark(const std::string& text) {
   std::fprintf(stderr, "trigen: %s\n", printable(text, /*lines=*/true).c_str());
 }
 
-const std::atomic<bool>& catch_interrupts() {
+const std::atomic<bool>& catch_interrupts(bool terminations) {
   struct sigaction action {};
   action.sa_handler = on_interrupt;
   action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second one has its usual effect
   sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  if (terminations) sigaction(SIGTERM, &action, nullptr);
   return interrupted;
 }
 

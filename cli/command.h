@@ -39,7 +39,8 @@ int report(llvm::Error error);
 void remark(const std::string& text);
 
 // Set by the first Ctrl-C (SIGINT) or SIGTERM after this call; the second one ends the program at once.
-const std::atomic<bool>& catch_interrupts();
+// `terminations`: false leaves SIGTERM its usual effect, for work that ends late and leaves nothing to store.
+const std::atomic<bool>& catch_interrupts(bool terminations = true);
 
 // "60", "60s", "1500ms", "2m", "1.5h" -> seconds. `name` is what the error calls it.
 llvm::Expected<double> parse_duration(const std::string& name, const std::string& text);

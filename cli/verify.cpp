@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "check/memory.h"
 #include "check/selection.h"
 #include "check/text.h"
 #include "check/verify.h"
@@ -27,6 +28,7 @@ struct Verify {
   int gap = 0, random = 0;
   uint64_t seed = 20240912;
   double limit = 3.0e7;
+  double memory = 0;  // GB; 0: half of what is free
 
   json rows = json::array();
   int passed = 0, failed = 0, skipped = 0;
@@ -88,6 +90,9 @@ struct Verify {
     auto candidates = select(problem, target, emulated ? nullptr : device, store, selection);
     if (candidates) {
       work.candidates = std::move(*candidates);
+      if (emulated) work.refused = too_much_memory(work);
+      work.skip = !work.refused.empty();
+      if (work.skip) work.candidates.clear();
     } else {
       ErrorText text = take_error(candidates.takeError());
       work.skip = text.kind == ErrorKind::kUnsupported;  // no such kernel can be (tf32 on sm_70)
@@ -97,6 +102,18 @@ struct Verify {
     work.binaries.resize(work.candidates.size());
     work.failures.resize(work.candidates.size());
     return work;
+  }
+
+  // Why the emulated device would take too much of this machine; empty where it does not.
+  std::string too_much_memory(const Work& work) const {
+    int64_t workspace = 0;
+    for (const Candidate& c : work.candidates)
+      workspace = std::max(workspace, c.family->launch_plan(c.problem, *c.target, c.config).workspace_bytes);
+    const double needed = 1e-9 * emulated_bytes(work.problem, workspace, gap, full),
+                 most = memory > 0 ? memory : 1e-9 * available_memory() / 2;
+    if (needed <= most) return "";
+    return format("%.1f GB of memory; the emulated device takes %.1f, %s, --memory changes that", needed,
+                  most, memory > 0 ? "as asked" : "half of what is free");
   }
 
   // Everything that the list needs is compiled at once, on all cores, before the first kernel runs.
@@ -303,7 +320,8 @@ struct Verify {
                     : ptx || !device->runs_cubin_of(**target) ? ", from PTX"
                                                               : ""));
     }
-    const std::atomic<bool>& interrupted = catch_interrupts();
+    // One kernel may run for minutes on the emulated device; what was compiled is in the cache already.
+    const std::atomic<bool>& interrupted = catch_interrupts(/*terminations=*/false);
     auto store = where.open_store();
     std::vector<Work> works;
     for (const Problem& problem : list) {
@@ -365,6 +383,9 @@ void add_verify(CLI::App& app, Commands& commands) {
   sub->add_option("--seed", verify->seed, "of the random inputs and of --random (20240912)");
   sub->add_option("--limit", verify->limit,
                   "largest problem for the emulated device, in multiply-adds (3e7)");
+  sub->add_option("--memory", verify->memory,
+                  "most memory that the emulated device may take, in GB (half of what is free)")
+      ->check(CLI::PositiveNumber);
   sub->add_flag("--json", verify->as_json, "results as JSON on standard output");
   commands.push_back({sub, [verify] {
                         auto code = verify->run_all();

@@ -224,20 +224,23 @@ void note_launch_before(Warp& warp, const uint32_t* clock, uint64_t address, uin
 }
 
 void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane) {
+  note_read(warp, place, bytes, lane, accessor_of(warp, lane));
+}
+
+void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane, const Accessor& by) {
   note_unwritten(warp, place, bytes, lane);
   if (place.shared != nullptr && place.shared->race.enabled())
-    report_race(warp, place.shared->race.read(place.offset, bytes, accessor_of(warp, lane)), place.offset,
-                lane);
+    report_race(warp, place.shared->race.read(place.offset, bytes, by), place.offset, lane);
   if (!place.global || place.constant) return;
   const uint64_t address = reinterpret_cast<uint64_t>(place.at);
-  note_launch_before(warp, warp.block->cluster->clocks.of(warp.agent), address, bytes, lane, false);
+  note_launch_before(warp, by.clock, address, bytes, lane, false);
   if (GlobalRaces* races = warp.block->launch->global_races) {
     const int64_t other = races->read(address, bytes, warp.block->cluster->number);
     if (other >= 0) report_global_race(warp, address, other, lane, false);
   }
   if (warp.block->cluster->check_global)
     note_global(warp, place, bytes, lane, [&](RaceShadow& page, uint32_t offset, uint32_t part) {
-      return page.read(offset, part, accessor_of(warp, lane));
+      return page.read(offset, part, by);
     });
 }
 

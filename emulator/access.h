@@ -38,6 +38,8 @@ Accessor accessor_of(Warp& warp, uint32_t lane);
 void note_unwritten(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane);
 /// The same, and a race of the read; call after place().
 void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane);
+/// A read that `lane` asked for and `by` makes.
+void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane, const Accessor& by);
 /// Does a thread that knows of `clock` know of a griddepcontrol.wait?
 bool knows_of_wait(const Cluster& cluster, const uint32_t* clock);
 /// Reports an access, with what its thread knew when it began (`clock`), to bytes of a launch before that may

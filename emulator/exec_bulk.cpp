@@ -65,10 +65,13 @@ void read_chunk(const Issue& issue, uint32_t address, uint8_t* value, uint32_t b
   std::memcpy(value, from.at, bytes);
 }
 
+// The read is the asynchronous copy unit's: it has seen what the issuing thread knew, and is known to have
+// ended to those who wait for the copy's mbarrier, not to the thread that issued it.
 void read_global(const Issue& issue, uint64_t address, uint8_t* value, uint32_t bytes) {
   Place from = global_place(*issue.warp, address, bytes, 1, Access::kLoad, issue.lane);
-  note_read(*issue.warp, from, bytes, issue.lane);
-  note_launch_before(*issue.warp, issue.view.clock.data(), address, bytes, issue.lane, false);
+  Clocks& clocks = issue.warp->block->cluster->clocks;
+  const Accessor by{clocks.async_agent(), 0, issue.view.clock.data(), 0, clocks.now(clocks.async_agent())};
+  note_read(*issue.warp, from, bytes, issue.lane, by);
   std::memcpy(value, from.at, bytes);
 }
 

@@ -105,6 +105,43 @@ TEST(Hopper, TensorCopyWithoutWaitIsFound) {
   tensor_copy("async=late", CU_TENSOR_MAP_SWIZZLE_NONE, 0, 0, false, CUDA_ERROR_LAUNCH_FAILED);
 }
 
+// Warp 0 copies 512 bytes into shared memory and waits for them, warp 1 overwrites their source.
+std::string overwritten_source(bool waits) {
+  return kernel_ptx(
+      "sm_90", {"u64"},
+      "mov.u32 %r1, %tid.x;\nmov.u32 %r2, s;\nmov.u32 %r3, m;\nld.param.u64 %d1, [p0];\nsetp.ne.u32 %p1, "
+      "%r1, 0;\n@%p1 bra ISSUED;\nmbarrier.init.shared::cta.b64 [%r3], "
+      "1;\nfence.mbarrier_init.release.cluster;\nmbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 512;\n"
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%d1], 512, "
+      "[%r3];\nISSUED:\nbar.sync 0;\nsetp.ge.u32 %p2, %r1, 32;\n" +
+          std::string(waits ? "" : "@%p2 bra WRITE;\n") +
+          "L:\nmbarrier.try_wait.parity.shared::cta.b64 %p3, [%r3], 0;\n@!%p3 bra L;\n@!%p2 bra END;\n"
+          "WRITE:\nsub.u32 %r4, %r1, 32;\nmul.wide.u32 %d2, %r4, 16;\nadd.u64 %d2, %d1, %d2;\n"
+          "st.global.v4.u32 [%d2], {%r1, %r1, %r1, %r1};\nEND:",
+      ".shared .align 128 .b8 s[512];\n.shared .align 8 .b8 m[8];");
+}
+
+// A bulk copy's read of global memory has ended for whoever has waited for its mbarrier, and for nobody else:
+// a barrier behind the thread that issued it says nothing.
+TEST(Hopper, ABulkCopysSourceIsFreeOnceItsBarrierIsWaitedFor) {
+  for (const char* options : {"async=late", "async=early", "async=random:3"})
+    for (bool waits : {true, false}) {
+      Device device("sm_90", options);
+      CUdeviceptr data = device.put(std::vector<uint32_t>(128, 7));
+      device.load(overwritten_source(waits));
+      const CUresult result = device.launch(1, 64, 0, data);
+      const nlohmann::json reports = device.reports();
+      if (waits) {
+        EXPECT_EQ(result, CUDA_SUCCESS) << options << reports.dump(1);
+        EXPECT_EQ(device.get<uint32_t>(data, 128)[127], 63u);
+        continue;
+      }
+      EXPECT_EQ(result, CUDA_ERROR_LAUNCH_FAILED) << options;
+      ASSERT_GE(reports.size(), 1u) << options;
+      EXPECT_EQ(reports[0]["fault"], "global memory race") << options;
+    }
+}
+
 // A row of `width` floats at a pitch of 64, stored from a box of 32 of ones.
 std::vector<float> stored_row(unsigned long long width) {
   Device device("sm_90");

@@ -252,6 +252,28 @@ TEST_F(Program, TheEmulatedDeviceChecksAndNeverTimes) {
   EXPECT_THAT(big.out, AllOf(HasSubstr("SKIP"), HasSubstr("--limit")));
 }
 
+// Few multiply-adds, but 140 000 planes of 64 x 64 elements in the workspace.
+TEST_F(Program, TheEmulatedDeviceTakesNoMoreMemoryThanItMay) {
+  const Finished done = run({"verify", "--device", "emulated:sm_90a", "--memory", "1",
+                             "forward,dtype=f32,B=1,H=70000,T=2,D=8,math=f16x3"});
+  if (done.err.find("no emulated device") != std::string::npos) GTEST_SKIP() << "[SKIP] " << done.err;
+  EXPECT_EQ(done.code, 1) << done.err;  // nothing was verified
+  EXPECT_THAT(done.out, AllOf(HasSubstr("SKIP"), HasSubstr("GB of memory"), HasSubstr("--memory")));
+}
+
+TEST_F(Program, ATerminationEndsAVerificationAtOnce) {
+  NEEDS_COMPILER("sm_70");
+  const pid_t child = start(
+      {"verify", "--device", "emulated:sm_70", "--limit", "1e12", "forward,dtype=f32,B=16,T=1024,D=512"});
+  std::this_thread::sleep_for(std::chrono::seconds(5));
+  ::kill(child, SIGTERM);
+  const auto sent = std::chrono::steady_clock::now();
+  const Finished done = finish(child);
+  if (done.err.find("no emulated device") != std::string::npos) GTEST_SKIP() << "[SKIP] " << done.err;
+  EXPECT_EQ(done.code, 128 + SIGTERM) << done.err;
+  EXPECT_LT(std::chrono::steady_clock::now() - sent, std::chrono::seconds(10));
+}
+
 TEST_F(Program, RandomProblemsNameTheirSeed) {
   NEEDS_COMPILER("sm_80");
   const std::vector<std::string> request = {"verify",   "--random",      "3", "--seed", "7",
