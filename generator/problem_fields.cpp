@@ -25,6 +25,7 @@ constexpr ProblemField::Place place_of(std::string_view key) {
 }
 
 // clang-format off
+// NOLINTBEGIN(bugprone-macro-parentheses): rows of a table, not expressions
 #define TRIGEN_ROW(key_, kind_, place_) \
   .key = llvm::StringLiteral(#key_), .kind = ProblemField::kind_, .place = place_
 #define TRIGEN_MEMBER(member)                                             \
@@ -37,7 +38,7 @@ constexpr ProblemField::Place place_of(std::string_view key) {
    .unset = unset_, .flags = flags_, .help = help_, TRIGEN_MEMBER(key_),                                \
    .fallback = TRIGEN_VALUE(fallback_), .low = kNone, .high = kNone},
 #define TRIGEN_SIZE(key_, ops_, elsewhere_, print_, fallback_, unset_, low_, high_, hint_, flags_, help_) \
-  {TRIGEN_ROW(key_, kSize, ProblemField::kKey), .ops = ops_, .elsewhere = elsewhere_, .always = print_, \
+  {TRIGEN_ROW(key_, kSize, ProblemField::kKey), .ops = ops_, .always = print_, .elsewhere = elsewhere_, \
    .unset = unset_, .hint = hint_, .flags = flags_, .help = help_, TRIGEN_MEMBER(key_),                 \
    .fallback = TRIGEN_VALUE(fallback_), .low = TRIGEN_VALUE(low_), .high = TRIGEN_VALUE(high_)},
 #define TRIGEN_PART(key_, ops_)                                                                         \
@@ -51,6 +52,7 @@ constexpr ProblemField::Place place_of(std::string_view key) {
 constexpr ProblemField kFields[] = {
 #include "generator/problem_fields.def"
 };
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace
 

@@ -20,8 +20,8 @@ struct ProblemField {
   Place place;
   const Enumeration* names = nullptr;  // kName
   unsigned ops = ~0u;                  // bit(op): those that take another value than the default
-  llvm::StringRef elsewhere = {};      // what the other ops are told
   bool always = false;                 // printed where it has its default, too
+  llvm::StringRef elsewhere = {};      // what the other ops are told
   int64_t unset = kNoValue;            // trigen_problem: stands for the default; kNoValue: nothing does
   llvm::StringRef hint = {};           // of the range
   const char *flags = nullptr, *help = nullptr;  // of the command line; null for the parts of the epilogue
@@ -38,6 +38,7 @@ struct ProblemField {
   std::string text(int64_t value) const;
 };
 
+// NOLINTBEGIN(bugprone-macro-parentheses): terms of a sum
 inline constexpr size_t kProblemFields = 0
 #define TRIGEN_NAME(...) +1
 #define TRIGEN_SIZE(...) +1
@@ -45,6 +46,7 @@ inline constexpr size_t kProblemFields = 0
 #define TRIGEN_PART_NAME(...) +1
 #include "generator/problem_fields.def"
     ;
+// NOLINTEND(bugprone-macro-parentheses)
 // In the order of the text form; a default depends on fields before its own alone.
 llvm::ArrayRef<ProblemField> problem_fields();
 

@@ -82,6 +82,7 @@ struct ShapeMember {
 };
 constexpr size_t kNoMember = ~size_t{0};
 
+// NOLINTBEGIN(bugprone-macro-parentheses): rows of a table, not expressions
 #define TRIGEN_MEMBER(member)                           \
   {nullptr, #member, []<class S>(S*) -> size_t {        \
      if constexpr (requires(S shape) { shape.member; }) \
@@ -99,6 +100,7 @@ std::vector<ShapeMember> list_shape_members() {
   std::vector<ShapeMember> members = {
 #include "generator/problem_fields.def"
   };
+  // NOLINTEND(bugprone-macro-parentheses)
   for (size_t i = 0; i < members.size(); ++i) members[i].field = &problem_fields()[i];
   llvm::erase_if(members, [](const ShapeMember& member) { return member.offset == kNoMember; });
   llvm::sort(members, [](const ShapeMember& a, const ShapeMember& b) { return a.offset < b.offset; });

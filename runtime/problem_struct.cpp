@@ -14,6 +14,7 @@ struct Member {
   size_t offset, size;
 };
 
+// NOLINTBEGIN(bugprone-macro-parentheses): rows of a table, not expressions
 #define TRIGEN_MEMBER(key) {offsetof(trigen_problem, key), sizeof(trigen_problem::key)},
 #define TRIGEN_NAME(key, ...) TRIGEN_MEMBER(key)
 #define TRIGEN_SIZE(key, ...) TRIGEN_MEMBER(key)
@@ -22,6 +23,7 @@ struct Member {
 constexpr Member kMembers[] = {
 #include "generator/problem_fields.def"
 };
+// NOLINTEND(bugprone-macro-parentheses)
 
 constexpr size_t size_of_members() {
   size_t size = sizeof(trigen_problem::struct_size);
