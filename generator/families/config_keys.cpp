@@ -63,11 +63,12 @@ std::vector<ConfigKey> direct_keys(const Config& c) {
 std::optional<std::string> reject_keys(llvm::StringRef family, llvm::ArrayRef<ConfigKey> keys) {
   for (const ConfigKey& key : keys) {
     if (is_allowed(key)) continue;
-    const std::string name = key.name.str(), next = spelled(key, nearest(key));
-    const std::string why = key.why.empty() ? family.str() + " takes " + list_of(key) : key.why;
+    const std::string why = key.why.empty() ? (family + " takes " + list_of(key)).str() : key.why;
     // A reason may go on from the value: "split_k=4 is for grad_weight only".
-    return name + "=" + spelled(key, key.found) + (llvm::StringRef(why).startswith("is ") ? " " : ": ") +
-           why + "; try " + name + "=" + next;
+    return (llvm::Twine(key.name) + "=" + spelled(key, key.found) +
+            (llvm::StringRef(why).startswith("is ") ? " " : ": ") + why + "; try " + key.name + "=" +
+            spelled(key, nearest(key)))
+        .str();
   }
   return std::nullopt;
 }

@@ -23,7 +23,8 @@ constexpr double kMostTiles = 1 << 30;
 
 std::optional<std::string> too_many_tiles(const Problem& p) {
   const auto edges = [](int64_t extent) {
-    return static_cast<double>((extent + kSmallestTile - 1) / kSmallestTile);
+    const int64_t tiles = (extent + kSmallestTile - 1) / kSmallestTile;
+    return static_cast<double>(tiles);
   };
   const double tiles = edges(p.T) * edges(p.D) * static_cast<double>(p.B) * static_cast<double>(p.H);
   if (tiles <= kMostTiles) return std::nullopt;

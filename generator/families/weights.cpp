@@ -11,10 +11,11 @@ namespace {
 double packed_blocks(const Problem& p) {
   namespace tf32 = wgmma_tf32_sm90;
   const int tokens = static_cast<int>(p.T), taps = static_cast<int>(p.K);
-  const double edges = schedule::ceil_div(tokens, tf32::kPackEdge);
-  const double of_head = p.dtype == DType::kF32
-                             ? edges * edges
-                             : double{packing::column_blocks(tokens)} * packing::row_blocks(tokens, taps);
+  const int edge = schedule::ceil_div(tokens, tf32::kPackEdge);
+  const double edges = edge;
+  const double of_head = p.dtype == DType::kF32 ? edges * edges
+                                                : static_cast<double>(packing::column_blocks(tokens)) *
+                                                      packing::row_blocks(tokens, taps);
   return of_head * static_cast<double>(p.H);
 }
 

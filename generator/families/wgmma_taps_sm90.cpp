@@ -24,7 +24,8 @@ int weight_vector(const Problem& p) { return p.K % 4 == 0 && p.walign >= 4 * ele
 std::optional<std::string> too_many_pieces(const Problem& p) {
   constexpr double kMost = 1 << 30, kMostShared = 256;
   const auto panels = [](int64_t extent) {
-    return static_cast<double>((extent + geometry::kPanel - 1) / geometry::kPanel);
+    const int64_t count = (extent + geometry::kPanel - 1) / geometry::kPanel;
+    return static_cast<double>(count);
   };
   const double rows = panels(p.T), depth = panels(p.D) * static_cast<double>(p.B),
                items =
