@@ -44,8 +44,6 @@ class PersistentFamily : public Family {
   virtual void add_launches(const Problem& problem, const Target& target, const Config& config,
                             Launch product, LaunchPlan& plan) const = 0;
 
-  // refuse(), and products of more tiles than the kernels count.
-  std::optional<std::string> refusal(const Problem& problem) const;
   // Blocks of the product: one on every SM, fewer when there is less to do.
   uint32_t grid(const Problem& problem, const Target& target, const Config& config) const;
   // `config` with every raster worth a try: one section, `round` numbers of columns, and sections that fill 1

@@ -27,7 +27,7 @@ bool may_pack(const Problem& p) { return !is_weight(p) && (p.wdtype != p.dtype |
 std::vector<Access> weight_paths(const Problem& p) {  // worth a try
   std::vector<Access> paths;
   if (may_read(p)) paths.push_back(Access::kDirect);
-  if (may_pack(p) && !too_many_to_pack_weights(p)) paths.push_back(Access::kPacked);
+  if (may_pack(p)) paths.push_back(Access::kPacked);
   return paths;
 }
 // Contiguous tokens are read and written as they lie in rows of 16-byte pieces, where nothing but the output
@@ -64,7 +64,6 @@ class WgmmaSm90 final : public PersistentFamily {
     if (activation_path(p) == Access::kPacked)
       if (auto why = too_many_to_pack(p)) return why;
     if (is_weight(p)) return too_many_shares(p, 64);
-    if (weight_paths(p).empty()) return too_many_to_pack_weights(p);
     return std::nullopt;
   }
 

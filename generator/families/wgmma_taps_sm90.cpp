@@ -1,7 +1,5 @@
 #include "templates/wgmma_taps_sm90.h"
 
-#include <algorithm>
-
 #include "generator/families/families.h"
 #include "generator/families/persistent_family.h"
 #include "generator/families/persistent_work.h"
@@ -18,21 +16,6 @@ bool is_weight(const Problem& p) { return p.op == Op::kGradWeight; }
 
 // Taps of one store to dW: four where they lie together and aligned.
 int weight_vector(const Problem& p) { return p.K % 4 == 0 && p.walign >= 4 * element_size(p.wdtype) ? 4 : 1; }
-
-// Shares counts dW's items, and the k steps of those that thread blocks share, fewer than there are SMs, in
-// 32 bits.
-std::optional<std::string> too_many_pieces(const Problem& p) {
-  constexpr double kMost = 1 << 30, kMostShared = 256;
-  const auto panels = [](int64_t extent) {
-    const int64_t count = (extent + geometry::kPanel - 1) / geometry::kPanel;
-    return static_cast<double>(count);
-  };
-  const double rows = panels(p.T), depth = panels(p.D) * static_cast<double>(p.B),
-               items =
-                   rows * rows * static_cast<double>(p.H) * geometry::weight::groups(static_cast<int>(p.K));
-  if (items <= kMost && std::min(items, kMostShared) * depth <= kMost) return std::nullopt;
-  return "counts at most 2^30 blocks of 64 x 64 of dW, and 2^22 of their depth";
-}
 
 class WgmmaTapsSm90 final : public PersistentFamily {
  public:
@@ -65,7 +48,7 @@ class WgmmaTapsSm90 final : public PersistentFamily {
                 " leaves rows without");
     if (e.pre || e.gate || e.residual)
       return no("adds bias and activates; pre, gate and residual are read and written by features");
-    return is_weight(p) ? too_many_pieces(p) : too_many_to_pack_weights(p);
+    return std::nullopt;
   }
 
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
