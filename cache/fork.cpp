@@ -78,6 +78,10 @@ Gate& gate() {
   return *instance;
 }
 
+// Made when the library is loaded: a child of a fork() beside the first call of another thread would wait for
+// ever on the guard of the static object that the call was about to make.
+[[maybe_unused]] const Gate& made_at_load = gate();
+
 }  // namespace
 
 Operation::Operation() {
