@@ -231,9 +231,10 @@ void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane, co
   note_unwritten(warp, place, bytes, lane);
   if (place.shared != nullptr && place.shared->race.enabled())
     report_race(warp, place.shared->race.read(place.offset, bytes, by), place.offset, lane);
-  if (!place.global || place.constant) return;
+  if (!place.global) return;
   const uint64_t address = reinterpret_cast<uint64_t>(place.at);
   note_launch_before(warp, by.clock, address, bytes, lane, false);
+  if (place.constant) return;
   if (GlobalRaces* races = warp.block->launch->global_races) {
     const int64_t other = races->read(address, bytes, warp.block->cluster->number);
     if (other >= 0) report_global_race(warp, address, other, lane, false);
