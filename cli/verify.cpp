@@ -25,7 +25,7 @@ struct Verify {
   TargetOptions where;
   std::string families;
   bool generic = false, no_jit = false, full = false, as_json = false, build_only = false, ptx = false;
-  int gap = 0, random = 0;
+  int gap = 0, random = 0, samples = 0;
   uint64_t seed = 20240912;
   double limit = 3.0e7;
   double memory = 0;  // GB; 0: half of what is free
@@ -73,24 +73,29 @@ struct Verify {
     std::vector<ErrorText> failures;  // why there is no binary
     std::string refused;              // why there is no candidate; `skip`: that is as it should be
     bool skip = false;
+    std::string name, part;  // the problem, and how much of its batch the kernels run on
   };
 
   Work prepare(const Problem& problem, const Target& target, const Device* device, Store& store,
                const Selection& selection) const {
     Work work;
     work.problem = problem;
+    work.name = to_string(problem);
+    if (samples > 0) work.problem.B = std::min<int64_t>(problem.B, samples);
     const bool emulated = device != nullptr && device->info().emulated;
-    const double products = count_work(problem).dense_flop / 2;
+    const double products = count_work(work.problem).dense_flop / 2;
     if (emulated && products > limit) {
       work.skip = true;
       work.refused =
-          format("%.1e multiply-adds; the emulated device takes %.0e, --limit changes that", products, limit);
+          format("%.1e multiply-adds; the emulated device takes %.0e, --limit and --samples change that",
+                 products, limit);
       return work;
     }
     auto candidates = select(problem, target, emulated ? nullptr : device, store, selection);
     if (candidates) {
       work.candidates = std::move(*candidates);
-      if (emulated) work.refused = too_much_memory(work);
+      if (work.problem.B < problem.B) take_part(problem, work);
+      if (emulated && work.refused.empty()) work.refused = too_much_memory(work);
       work.skip = !work.refused.empty();
       if (work.skip) work.candidates.clear();
     } else {
@@ -102,6 +107,19 @@ struct Verify {
     work.binaries.resize(work.candidates.size());
     work.failures.resize(work.candidates.size());
     return work;
+  }
+
+  // The kernels of `problem` on a part of its batch: what they are made of does not know B.
+  static void take_part(const Problem& problem, Work& work) {
+    const auto samples = static_cast<long long>(work.problem.B), all = static_cast<long long>(problem.B);
+    work.part = format("on %lld of %lld samples", samples, all);
+    for (Candidate& candidate : work.candidates) {
+      const std::string whole = render(candidate).text;
+      candidate.problem.B = work.problem.B;
+      if (render(candidate).text != whole)
+        work.refused = format("%s is another kernel for %lld of the %lld samples; leave --samples out",
+                              describe(candidate).c_str(), samples, all);
+    }
   }
 
   // Why the emulated device would take too much of this machine; empty where it does not.
@@ -146,7 +164,7 @@ struct Verify {
 
   // False when the device's context is broken and nothing can run any more.
   bool check(Work& work, const Device* device) {
-    const std::string text = to_string(work.problem);
+    const std::string& text = work.name;
     auto fail = [&](const std::string& candidate, const std::string& why) {
       ++failed;
       line("FAIL", text, candidate, nullptr, why, 0);
@@ -184,8 +202,8 @@ struct Verify {
         continue;
       }
       (outcome.result->ok ? passed : failed) += 1;
-      line(outcome.result->ok ? "ok" : "FAIL", text, name, &*outcome.result, outcome.result->failure,
-           outcome.seconds);
+      const std::string note = outcome.result->failure.empty() ? work.part : outcome.result->failure;
+      line(outcome.result->ok ? "ok" : "FAIL", text, name, &*outcome.result, note, outcome.seconds);
     }
     return alive;
   }
@@ -383,6 +401,9 @@ void add_verify(CLI::App& app, Commands& commands) {
   sub->add_option("--seed", verify->seed, "of the random inputs and of --random (20240912)");
   sub->add_option("--limit", verify->limit,
                   "largest problem for the emulated device, in multiply-adds (3e7)");
+  sub->add_option("--samples", verify->samples,
+                  "run on at most this many samples of the batch, with the whole problem's kernels")
+      ->check(CLI::Range(1, 1000000000));
   sub->add_option("--memory", verify->memory,
                   "most memory that the emulated device may take, in GB (half of what is free)")
       ->check(CLI::PositiveNumber);

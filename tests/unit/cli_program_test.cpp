@@ -249,7 +249,11 @@ TEST_F(Program, TheEmulatedDeviceChecksAndNeverTimes) {
   EXPECT_THAT(bench.err, HasSubstr("no time to measure"));
   const Finished big = run({"verify", "--device", "emulated:sm_70", "forward,dtype=f16,B=32,T=512,D=1024"});
   EXPECT_EQ(big.code, 1);  // nothing was verified
-  EXPECT_THAT(big.out, AllOf(HasSubstr("SKIP"), HasSubstr("--limit")));
+  EXPECT_THAT(big.out, AllOf(HasSubstr("SKIP"), HasSubstr("--limit"), HasSubstr("--samples")));
+  const std::string large = "forward,dtype=f16,B=4096,H=1,T=64,D=64,K=1,pad=0";
+  const Finished part = run({"verify", "--device", "emulated:sm_70", "--samples", "2", large});
+  EXPECT_EQ(part.code, 0) << part.err;
+  EXPECT_THAT(part.out, AllOf(HasSubstr(large), HasSubstr("all outputs  on 2 of 4096 samples")));
 }
 
 // Few multiply-adds, but 140 000 planes of 64 x 64 elements in the workspace.
