@@ -126,6 +126,22 @@ SqlStatus Database::open_image(std::string image) {
   return code == SQLITE_OK ? harden(0) : status(code);
 }
 
+SqlStatus Database::open_memory() {
+  close();
+  const int code = sqlite3_open_v2(
+      ":memory:", &handle_, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, nullptr);
+  return code == SQLITE_OK ? harden(0) : status(code);
+}
+
+SqlStatus Database::image(std::string& bytes) const {
+  sqlite3_int64 size = 0;
+  unsigned char* const data = sqlite3_serialize(handle_, "main", &size, 0);
+  if (data == nullptr) return status(SQLITE_NOMEM);
+  bytes.assign(reinterpret_cast<const char*>(data), static_cast<size_t>(size));
+  sqlite3_free(data);
+  return {};
+}
+
 SqlStatus Database::harden(int busy_ms) {
   for (const Limit& limit : kLimits) sqlite3_limit(handle_, limit.id, limit.value);
   for (const Switch& one : kSwitches) sqlite3_db_config(handle_, one.id, one.value, nullptr);

@@ -1,5 +1,6 @@
 #include "cache/filesystem.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -7,6 +8,8 @@
 
 #include <cctype>
 #include <cerrno>
+#include <climits>
+#include <cstdlib>
 #include <system_error>
 
 namespace trigen::cache {
@@ -43,6 +46,42 @@ std::string existing_folder(const std::string& folder) {
   struct stat status = {};
   while (at.size() > 1 && (::stat(at.c_str(), &status) != 0 || !S_ISDIR(status.st_mode))) at = folder_of(at);
   return at;
+}
+
+const std::string& code_folder() {
+  static const std::string* const folder = [] {
+    Dl_info info{};
+    char real[PATH_MAX];
+    // dladdr names the program as it was called, which need not be a path.
+    const bool found = ::dladdr(reinterpret_cast<void*>(&code_folder), &info) != 0 &&
+                       info.dli_fname != nullptr && ::realpath(info.dli_fname, real) != nullptr;
+    if (!found && ::realpath("/proc/self/exe", real) == nullptr) return new std::string();
+    return new std::string(folder_of(real));
+  }();
+  return *folder;
+}
+
+int write_whole_file(const std::string& path, const std::string& bytes, int mode) {
+  std::string part = folder_of(path) + "/.trigen-XXXXXX";
+  const int descriptor = ::mkostemp(part.data(), O_CLOEXEC);
+  if (descriptor < 0) return errno;
+  int error = 0;
+  for (size_t at = 0; error == 0 && at < bytes.size();) {
+    const ssize_t wrote = ::write(descriptor, bytes.data() + at, bytes.size() - at);
+    if (wrote >= 0)
+      at += static_cast<size_t>(wrote);
+    else if (errno != EINTR)
+      error = errno;
+  }
+  if (error == 0 && (::fchmod(descriptor, static_cast<mode_t>(mode)) != 0 || ::fsync(descriptor) != 0))
+    error = errno;
+  if (::close(descriptor) != 0 && error == 0) error = errno;  // where a quota is met as late as this
+  if (error == 0 && ::rename(part.c_str(), path.c_str()) != 0) error = errno;
+  if (error != 0)
+    ::unlink(part.c_str());
+  else
+    sync_folder(folder_of(path));
+  return error;
 }
 
 int make_folders(const std::string& folder) {

@@ -9,6 +9,11 @@ std::string errno_text(int error);  // lower case, as libc words it
 std::string folder_of(const std::string& path);
 // The folder itself, or the nearest one above it that exists.
 std::string existing_folder(const std::string& folder);
+// Of the library or program that holds this code; "" when unknown. Links resolved.
+const std::string& code_folder();
+// Writes a whole file under another name beside it, syncs it and renames it into place, so that everybody sees
+// the old file or the new one. 0 or errno; a failure leaves nothing behind.
+int write_whole_file(const std::string& path, const std::string& bytes, int mode);
 // mkdir -p with mode 0700 for what is made; 0 or errno.
 int make_folders(const std::string& folder);
 void sync_folder(const std::string& folder);

@@ -50,6 +50,8 @@ void Log::once(const std::string& line) {
   sink_(line);
 }
 
+bool is_bundle(llvm::StringRef path) { return path.endswith(".trigen"); }
+
 Layer::Layer(LayerPlan plan, bool read_only, Patience* patience, Log* log)
     : plan_(std::move(plan)), read_only_(read_only), patience_(patience), log_(log) {}
 
@@ -186,7 +188,9 @@ Verdict Layer::judge(const SqlStatus& status) const {
 
 // A layer without a lock file beside it is a shipped one: nobody writes it, and SQLite need not lock it
 // either.
-bool Layer::is_locked_layer() const { return plan_.user || ::access(lock_path().c_str(), F_OK) == 0; }
+bool Layer::is_locked_layer() const {
+  return !is_bundle(plan_.path) && (plan_.user || ::access(lock_path().c_str(), F_OK) == 0);
+}
 
 // Before anything is made or opened: who else may put files here, and what did they?
 Verdict Layer::check_place() const {
@@ -205,7 +209,8 @@ Verdict Layer::check_file() const {
   struct stat file = {};
   if (::stat(plan_.path.c_str(), &file) != 0) return from_errno(errno == ENOTDIR ? ENOENT : errno);
   if (!S_ISREG(file.st_mode))
-    return verdict(Health::kForeign, S_ISDIR(file.st_mode) ? "a folder" : "not a regular file");
+    return verdict(Health::kForeign,
+                   S_ISDIR(file.st_mode) ? "a folder without *.trigen or *.db" : "not a regular file");
   if (file.st_size == 0) return verdict(Health::kEmpty, "");
   return {};
 }
@@ -219,18 +224,22 @@ Verdict Layer::check_opened(Database& database, SqlStatus status) const {
     return judge(status);
   // The first read: takes SQLite's lock, rolls an interrupted transaction back, and meets truncation.
   std::string what;
-  const SchemaFit fit = fit_schema(database, status, what);
+  const bool bundle = is_bundle(plan_.path);
+  const SchemaFit fit = fit_schema(database, bundle, status, what);
   const bool unreadable = status.primary() == SQLITE_CORRUPT || status.primary() == SQLITE_NOTADB;
   if (!status.ok() && !unreadable) return judge(status);
   const FileHeader header = database.header();
+  const uint32_t ours = bundle ? kBundleId : kApplicationId;
   Verdict v;
   if (header.size == 0) {
     v = verdict(Health::kEmpty, "");
   } else if (!header.sqlite) {
     v = verdict(plan_.by_default && plan_.user ? Health::kDamaged : Health::kForeign, "no SQLite header");
-  } else if (header.application_id != kApplicationId) {
-    v = verdict(Health::kForeign, "a SQLite file with application id " + hex(header.application_id) +
-                                      ", not " + hex(kApplicationId));
+  } else if (!bundle && header.application_id == kBundleId) {
+    v = verdict(Health::kForeign, "a bundle, whose name ends in .trigen");
+  } else if (header.application_id != ours) {
+    v = verdict(Health::kForeign,
+                "a SQLite file with application id " + hex(header.application_id) + ", not " + hex(ours));
   } else if (header.user_version != kSchemaVersion) {
     v = verdict(Health::kSchema, "schema " + std::to_string(header.user_version) +
                                      ", this trigen reads schema " + std::to_string(kSchemaVersion));
@@ -240,7 +249,7 @@ Verdict Layer::check_opened(Database& database, SqlStatus status) const {
     // Without its tables nothing can be stored in it; with a stranger's besides it may be somebody's work.
     v = verdict(fit == SchemaFit::kLacks ? Health::kDamaged : Health::kForeign, what);
   }
-  if (header.sqlite && header.application_id == kApplicationId) v.schema = header.user_version;
+  if (header.sqlite && header.application_id == ours) v.schema = header.user_version;
   return v;
 }
 

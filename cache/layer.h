@@ -58,8 +58,13 @@ struct LayerPlan {
   bool by_default = false;  // trigen chose the path, nobody named it
 };
 
-// The layers that Options::layers stands for; its first one is the user layer.
+// A bundle by its name, *.trigen: one immutable file, which is never locked, written or journalled.
+bool is_bundle(llvm::StringRef path);
+
+// The layers that Options::layers stands for; the first one that is no bundle is the user layer.
 std::vector<LayerPlan> plan_layers(const std::vector<std::string>& named);
+// The installation prefixes that a folder of code lies below, nearest first: what is above "lib" or "bin".
+std::vector<std::string> prefixes_of(llvm::StringRef folder);
 
 class Layer {
  public:

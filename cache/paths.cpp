@@ -1,6 +1,7 @@
 // Which files are layers, in which order.
 #include <dirent.h>
 #include <pwd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "cache/filesystem.h"
 #include "cache/layer.h"
 #include "cache/store.h"
+#include "llvm/ADT/SmallVector.h"
 
 namespace trigen {
 namespace cache {
@@ -54,37 +56,71 @@ std::string user_path() {
   return folder.empty() ? std::string() : folder + "/.cache/trigen/cache.db";
 }
 
-std::vector<std::string> system_paths() {
+// The layers that lie in a folder: bundles and cache files, by name.
+std::vector<std::string> layers_in(const std::string& folder) {
   std::vector<std::string> paths;
-  if (DIR* folder = ::opendir(kSystemFolder)) {
-    while (const dirent* entry = ::readdir(folder)) {
+  if (DIR* open = ::opendir(folder.c_str())) {
+    while (const dirent* entry = ::readdir(open)) {
       const llvm::StringRef name = entry->d_name;
-      if (name.endswith(".db") && !name.startswith("."))
-        paths.push_back(std::string(kSystemFolder) + "/" + name.str());
+      if ((name.endswith(".db") || name.endswith(".trigen")) && !name.startswith("."))
+        paths.push_back(folder + "/" + name.str());
     }
-    ::closedir(folder);
+    ::closedir(open);
   }
   std::sort(paths.begin(), paths.end());
   return paths;
 }
 
+bool is_folder(const std::string& path) {
+  struct stat facts = {};
+  return ::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode);
+}
+
+// "a:b": empty parts name nothing.
+std::vector<std::string> split_list(llvm::StringRef list) {
+  llvm::SmallVector<llvm::StringRef, 4> parts;
+  list.split(parts, ':', -1, /*KeepEmpty=*/false);
+  return {parts.begin(), parts.end()};
+}
+
 }  // namespace
+
+std::vector<std::string> prefixes_of(llvm::StringRef folder) {
+  std::vector<std::string> prefixes;
+  for (std::string at = folder.str(); at.size() > 1; at = folder_of(at)) {
+    const llvm::StringRef name = llvm::StringRef(at).drop_front(at.rfind('/') + 1);
+    if (name == "lib" || name == "lib32" || name == "lib64" || name == "bin")
+      prefixes.push_back(folder_of(at) == "/" ? "" : folder_of(at));
+  }
+  return prefixes;
+}
 
 std::vector<LayerPlan> plan_layers(const std::vector<std::string>& named) {
   std::vector<LayerPlan> plan;
-  auto add = [&plan](const std::string& path, bool user, bool by_default) {
+  bool user = false;
+  const auto add = [&](const std::string& path, bool writable, bool by_default) {
     const std::string resolved = resolve(path);
     for (const LayerPlan& there : plan)
       if (there.path == resolved) return;
-    plan.push_back({resolved, user, by_default});
+    const bool ours = writable && !user && !is_bundle(resolved);
+    user = user || ours;
+    plan.push_back({resolved, ours, by_default});
   };
   if (!named.empty()) {
-    for (const std::string& path : named) add(path, plan.empty(), false);
+    for (const std::string& path : named) add(path, true, false);
     return plan;
   }
-  if (std::string file = environment("TRIGEN_CACHE"); !file.empty()) add(file, true, false);
-  if (std::string file = user_path(); !file.empty()) add(file, plan.empty(), true);
-  for (const std::string& file : system_paths()) add(file, false, true);
+  for (const std::string& path : split_list(environment("TRIGEN_CACHE"))) {
+    const std::vector<std::string> inside = is_folder(path) ? layers_in(path) : std::vector<std::string>();
+    for (const std::string& file : inside) add(file, false, false);
+    if (inside.empty()) add(path, !is_folder(path), false);
+  }
+  if (std::string file = user_path(); !file.empty()) add(file, true, true);
+  std::vector<std::string> shipped = prefixes_of(code_folder());
+  for (std::string& prefix : shipped) prefix += "/share/trigen";
+  shipped.emplace_back(kSystemFolder);
+  for (const std::string& folder : shipped)
+    for (const std::string& file : layers_in(folder)) add(file, false, true);
   return plan;
 }
 

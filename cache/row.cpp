@@ -50,10 +50,6 @@ class Digest {
   llvm::SHA256 hash_;
 };
 
-struct PackedBinary {
-  std::string source, cubin, ptx, log;
-};
-
 std::string binary_digest(const Binary& b, const PackedBinary& packed) {
   Digest digest("trigen binary 1");
   digest.add(b.key.source_hash).add(b.key.arch).add(b.key.compiler).add(b.key.options);
@@ -78,26 +74,12 @@ bool fits_int(int64_t value) {
 }
 
 SqlStatus insert_record(Database& database, const char* table, const Record& record, bool sample) {
-  Record row = record;
-  if (row.stored_at == 0) row.stored_at = std::time(nullptr);
-  row.median_us += 0.0;  // -0.0 is stored as 0.0
-  row.error += 0.0;
-  const std::string evidence = pack(row.evidence);
-  const std::string digest = record_digest(row, sample, evidence);
-  const std::string sql = std::string("INSERT OR REPLACE INTO ") + table + " (" + kRecordColumns +
-                          ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
-  Statement insert(database, sql.c_str());
-  insert.bind_text(row.problem)
-      .bind_text(row.arch)
-      .bind_text(row.device)
-      .bind_int(row.sms)
-      .bind_text(row.driver);
-  insert.bind_text(row.candidate).bind_text(row.binary.source_hash).bind_text(row.binary.arch);
-  insert.bind_text(row.binary.compiler).bind_text(row.binary.options);
-  insert.bind_int(static_cast<int>(row.provenance)).bind_real(row.median_us).bind_real(row.error);
-  insert.bind_int(row.stored_at).bind_blob(digest).bind_blob(evidence);
-  insert.step();
-  return insert.status();
+  RecordRow row{record, pack(record.evidence), ""};
+  if (row.record.stored_at == 0) row.record.stored_at = std::time(nullptr);
+  row.record.median_us += 0.0;  // -0.0 is stored as 0.0
+  row.record.error += 0.0;
+  row.digest = record_digest(row.record, sample, row.evidence);
+  return insert_record_row(database, table, row);
 }
 
 }  // namespace
@@ -122,6 +104,12 @@ const char* const kCreateSchema =
     "error REAL NOT NULL,stored_at INTEGER NOT NULL,digest BLOB NOT NULL,evidence BLOB NOT NULL,"
     "PRIMARY KEY(problem,arch,device,candidate)) STRICT;";
 
+// What was asked for and what answers it ("measured", "predicted", "none"); who made the bundle.
+const char* const kCreateBundleSchema =
+    "CREATE TABLE coverage(arch TEXT NOT NULL,problem TEXT NOT NULL,answer TEXT NOT NULL,"
+    "PRIMARY KEY(arch,problem)) STRICT;"
+    "CREATE TABLE meta(key TEXT PRIMARY KEY,value TEXT NOT NULL) STRICT;";
+
 const char* const kBinaryColumns =
     "key,source_hash,arch,compiler,options,candidate,problem,entry,registers,spill_bytes,stack_bytes,"
     "static_shared,stored_at,digest,cubin,ptx,source,log";
@@ -129,10 +117,11 @@ const char* const kRecordColumns =
     "problem,arch,device,sms,driver,candidate,source_hash,binary_arch,compiler,options,provenance,median_us,"
     "error,stored_at,digest,evidence";
 
-SchemaFit fit_schema(Database& database, SqlStatus& status, std::string& what) {
+SchemaFit fit_schema(Database& database, bool bundle, SqlStatus& status, std::string& what) {
   // sqlite_schema keeps the text of each statement as it was given.
   llvm::SmallVector<llvm::StringRef, 8> missing;
   llvm::StringRef(kCreateSchema).split(missing, ';', -1, /*KeepEmpty=*/false);
+  if (bundle) llvm::StringRef(kCreateBundleSchema).split(missing, ';', -1, /*KeepEmpty=*/false);
   SchemaFit fit = SchemaFit::kOurs;
   Statement select(database, "SELECT sql,type,name FROM sqlite_schema WHERE sql IS NOT NULL");
   select.allow_bytes(kMostTextBytes);
@@ -177,10 +166,11 @@ std::optional<std::string> unpack(llvm::StringRef packed, int64_t most) {
   return bytes;
 }
 
-RowState read_binary(Statement& row, Unpack what, Binary& b, std::string& name, int64_t& cubin_bytes) {
+RowState read_binary_row(Statement& row, BinaryRow& out, std::string& name) {
   const std::string key = row.text();
   name = "binary " + key.substr(0, 16);
-  b = {};
+  out = {};
+  Binary& b = out.binary;
   b.key.source_hash = row.text();
   b.key.arch = row.text();
   b.key.compiler = row.text();
@@ -191,19 +181,26 @@ RowState read_binary(Statement& row, Unpack what, Binary& b, std::string& name, 
   const int64_t registers = row.integer(), spills = row.integer(), stack = row.integer(),
                 shared = row.integer();
   b.stored_at = row.integer();
-  const std::string digest = row.blob();
-  PackedBinary packed;
-  packed.cubin = row.blob();
-  packed.ptx = row.blob();
-  packed.source = row.blob();
-  packed.log = row.blob();
+  out.digest = row.blob();
+  out.packed.cubin = row.blob();
+  out.packed.ptx = row.blob();
+  out.packed.source = row.blob();
+  out.packed.log = row.blob();
   if (!fits_int(registers) || !fits_int(spills) || !fits_int(stack) || !fits_int(shared))
     return RowState::kDamaged;
   b.registers = static_cast<int>(registers);
   b.spill_bytes = static_cast<int>(spills);
   b.stack_bytes = static_cast<int>(stack);
   b.static_shared = static_cast<int>(shared);
-  if (digest != binary_digest(b, packed) || key != b.key.digest()) return RowState::kDamaged;
+  return out.digest == binary_digest(b, out.packed) && key == b.key.digest() ? RowState::kGood
+                                                                             : RowState::kDamaged;
+}
+
+RowState read_binary(Statement& row, Unpack what, Binary& b, std::string& name, int64_t& cubin_bytes) {
+  BinaryRow read;
+  if (read_binary_row(row, read, name) != RowState::kGood) return RowState::kDamaged;
+  b = std::move(read.binary);
+  const PackedBinary& packed = read.packed;
   const unsigned long long size = ZSTD_getFrameContentSize(packed.cubin.data(), packed.cubin.size());
   if (size > static_cast<unsigned long long>(kMostCodeBytes)) return RowState::kDamaged;  // or no frame
   cubin_bytes = static_cast<int64_t>(size);
@@ -217,8 +214,9 @@ RowState read_binary(Statement& row, Unpack what, Binary& b, std::string& name, 
   return RowState::kGood;
 }
 
-RowState read_record(Statement& row, Unpack what, bool sample, Record& r, std::string& name) {
-  r = {};
+RowState read_record_row(Statement& row, bool sample, RecordRow& out, std::string& name) {
+  out = {};
+  Record& r = out.record;
   r.problem = row.text();
   r.arch = row.text();
   r.device = row.text();
@@ -233,17 +231,53 @@ RowState read_record(Statement& row, Unpack what, bool sample, Record& r, std::s
   r.median_us = row.real();
   r.error = row.real();
   r.stored_at = row.integer();
-  const std::string digest = row.blob();
-  const std::string evidence = row.blob();
+  out.digest = row.blob();
+  out.evidence = row.blob();
   name = std::string(sample ? "sample" : "record") + " of " + r.problem.substr(0, 200) + " on " +
          r.arch.substr(0, 20);
   if (!fits_int(sms) || provenance < 0 || provenance > static_cast<int>(Provenance::kMeasured))
     return RowState::kDamaged;
   r.sms = static_cast<int>(sms);
   r.provenance = static_cast<Provenance>(provenance);
-  if (digest != record_digest(r, sample, evidence)) return RowState::kDamaged;
-  if (what == Unpack::kAll) r.evidence = unpack(evidence, kMostTextBytes).value_or("");
-  return RowState::kGood;
+  return out.digest == record_digest(r, sample, out.evidence) ? RowState::kGood : RowState::kDamaged;
+}
+
+RowState read_record(Statement& row, Unpack what, bool sample, Record& r, std::string& name) {
+  RecordRow read;
+  const RowState state = read_record_row(row, sample, read, name);
+  r = std::move(read.record);
+  if (state == RowState::kGood && what == Unpack::kAll)
+    r.evidence = unpack(read.evidence, kMostTextBytes).value_or("");
+  return state;
+}
+
+SqlStatus insert_binary_row(Database& database, const BinaryRow& row) {
+  const Binary& b = row.binary;
+  const std::string key = b.key.digest();
+  const std::string sql = std::string("INSERT OR REPLACE INTO binaries (") + kBinaryColumns +
+                          ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+  Statement insert(database, sql.c_str());
+  insert.bind_text(key).bind_text(b.key.source_hash).bind_text(b.key.arch).bind_text(b.key.compiler);
+  insert.bind_text(b.key.options).bind_text(b.candidate).bind_text(b.problem).bind_text(b.entry);
+  insert.bind_int(b.registers).bind_int(b.spill_bytes).bind_int(b.stack_bytes).bind_int(b.static_shared);
+  insert.bind_int(b.stored_at).bind_blob(row.digest).bind_blob(row.packed.cubin).bind_blob(row.packed.ptx);
+  insert.bind_blob(row.packed.source).bind_blob(row.packed.log);
+  insert.step();
+  return insert.status();
+}
+
+SqlStatus insert_record_row(Database& database, const char* table, const RecordRow& row) {
+  const Record& r = row.record;
+  const std::string sql = std::string("INSERT OR REPLACE INTO ") + table + " (" + kRecordColumns +
+                          ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+  Statement insert(database, sql.c_str());
+  insert.bind_text(r.problem).bind_text(r.arch).bind_text(r.device).bind_int(r.sms).bind_text(r.driver);
+  insert.bind_text(r.candidate).bind_text(r.binary.source_hash).bind_text(r.binary.arch);
+  insert.bind_text(r.binary.compiler).bind_text(r.binary.options);
+  insert.bind_int(static_cast<int>(r.provenance)).bind_real(r.median_us).bind_real(r.error);
+  insert.bind_int(r.stored_at).bind_blob(row.digest).bind_blob(row.evidence);
+  insert.step();
+  return insert.status();
 }
 
 std::string refuse_binary(const Binary& b) {
@@ -271,21 +305,12 @@ std::string refuse_record(const Record& r) {
 }
 
 SqlStatus put_binary_row(Database& database, const Binary& binary) {
-  Binary b = binary;
-  if (b.stored_at == 0) b.stored_at = std::time(nullptr);
-  const PackedBinary packed{pack(b.source), pack(b.cubin), pack(b.ptx), pack(b.log)};
-  const std::string key = b.key.digest();
-  const std::string digest = binary_digest(b, packed);
-  const std::string sql = std::string("INSERT OR REPLACE INTO binaries (") + kBinaryColumns +
-                          ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
-  Statement insert(database, sql.c_str());
-  insert.bind_text(key).bind_text(b.key.source_hash).bind_text(b.key.arch).bind_text(b.key.compiler);
-  insert.bind_text(b.key.options).bind_text(b.candidate).bind_text(b.problem).bind_text(b.entry);
-  insert.bind_int(b.registers).bind_int(b.spill_bytes).bind_int(b.stack_bytes).bind_int(b.static_shared);
-  insert.bind_int(b.stored_at).bind_blob(digest).bind_blob(packed.cubin).bind_blob(packed.ptx);
-  insert.bind_blob(packed.source).bind_blob(packed.log);
-  insert.step();
-  return insert.status();
+  BinaryRow row;
+  row.packed = {pack(binary.source), pack(binary.cubin), pack(binary.ptx), pack(binary.log)};
+  row.binary = binary;
+  if (row.binary.stored_at == 0) row.binary.stored_at = std::time(nullptr);
+  row.digest = binary_digest(row.binary, row.packed);
+  return insert_binary_row(database, row);
 }
 
 SqlStatus put_record_row(Database& database, const Record& r) {

@@ -10,9 +10,11 @@
 namespace trigen::cache {
 
 constexpr uint32_t kApplicationId = 0x54726747;  // "TrgG" at offset 68 of the file
+constexpr uint32_t kBundleId = 0x54726742;       // "TrgB": a bundle, which is never written to again
 constexpr uint32_t kSchemaVersion = 1;           // user_version
-// The statements that make an empty file a layer.
+// The statements that make an empty file a layer, and those that a bundle has besides.
 extern const char* const kCreateSchema;
+extern const char* const kCreateBundleSchema;
 // What a file's schema is beside those statements. Other tools add indexes and sqlite_stat tables, drop
 // indexes and change the order (VACUUM), which harms nothing.
 enum class SchemaFit {
@@ -20,7 +22,7 @@ enum class SchemaFit {
   kLacks,
   kHolds
 };  // kLacks, kHolds: `what` names a table or object of a stranger
-SchemaFit fit_schema(Database& database, SqlStatus& status, std::string& what);
+SchemaFit fit_schema(Database& database, bool bundle, SqlStatus& status, std::string& what);
 
 // The most that code (cubin, PTX) and texts (source, log, evidence) may have unpacked: a frame of 2 KB can
 // stand for 64 MiB.
@@ -30,6 +32,20 @@ std::string pack(llvm::StringRef bytes);
 std::optional<std::string> unpack(llvm::StringRef packed, int64_t most);
 
 enum class RowState { kNone, kGood, kDamaged };
+
+struct PackedBinary {
+  std::string source, cubin, ptx, log;
+};
+// Rows as they lie in a file: blobs packed, digests checked. `binary` and `record` have no contents.
+struct BinaryRow {
+  Binary binary;
+  PackedBinary packed;
+  std::string digest;
+};
+struct RecordRow {
+  Record record;
+  std::string evidence, digest;
+};
 
 // The columns of a SELECT, in the order in which put_* binds them.
 extern const char* const kBinaryColumns;
@@ -41,6 +57,12 @@ enum class Unpack { kNothing, kAll };
 // Without unpacking, `cubin_bytes` has the size that the cubin's frame names.
 RowState read_binary(Statement& row, Unpack what, Binary& binary, std::string& name, int64_t& cubin_bytes);
 RowState read_record(Statement& row, Unpack what, bool sample, Record& record, std::string& name);
+// The same rows as they lie there.
+RowState read_binary_row(Statement& row, BinaryRow& binary, std::string& name);
+RowState read_record_row(Statement& row, bool sample, RecordRow& record, std::string& name);
+// Put back byte for byte, in place of a row with the same key.
+SqlStatus insert_binary_row(Database& database, const BinaryRow& row);
+SqlStatus insert_record_row(Database& database, const char* table, const RecordRow& row);
 
 // A text saying what cannot be stored, empty when all can.
 std::string refuse_binary(const Binary& binary);

@@ -91,10 +91,11 @@ struct LayerInfo {
 class Store {
  public:
   struct Options {
-    // In lookup order. Empty: TRIGEN_CACHE (a file), then $XDG_CACHE_HOME/trigen/cache.db, then
-    // /usr/share/trigen/*.db.
+    // In lookup order. Empty: TRIGEN_CACHE (a list), then $XDG_CACHE_HOME/trigen/cache.db, then what
+    // share/trigen holds below the library's prefix and below /usr (docs/cache-format.md).
     std::vector<std::string> layers;
-    // The first one is the user layer, which puts go to; every other one is only read.
+    // The first one that is no bundle (*.trigen) is the user layer, which puts go to; the others are only
+    // read.
     bool read_only = false;
     int busy_ms =
         5000;  // the longest wait for other processes, milliseconds: of a plan's operations together

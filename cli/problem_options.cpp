@@ -55,9 +55,10 @@ llvm::Expected<std::vector<Problem>> read_file(const std::string& path) {
 
 }  // namespace
 
-void ProblemOptions::add_to(CLI::App& app) {
+void ProblemOptions::add_to(CLI::App& app, bool positional) {
   const char* group = "Problems";
-  app.add_option("problem", texts_, "problems in text form: \"forward,dtype=bf16,B=32,T=512,D=1024\"")
+  app.add_option(positional ? "problem" : "--problem", texts_,
+                 "problems in text form: \"forward,dtype=bf16,B=32,T=512,D=1024\"")
       ->group(group);
   app.add_option(
          "--problems", files_,
@@ -90,6 +91,12 @@ void ProblemOptions::add_to(CLI::App& app) {
     }
   }
   add("epilogue", "--epilogue", "sum of " + parts);
+}
+
+bool ProblemOptions::any() const {
+  const auto given = [](const Flag& flag) { return flag.option != nullptr && flag.option->count() > 0; };
+  return !texts_.empty() || !files_.empty() || !lists_.empty() || !op_.empty() ||
+         std::any_of(flags_.begin(), flags_.end(), given);
 }
 
 llvm::Expected<std::vector<Problem>> ProblemOptions::problems(llvm::StringRef fallback) const {

@@ -17,7 +17,8 @@ namespace trigen::cli {
 
 class ProblemOptions {
  public:
-  void add_to(CLI::App& app);
+  void add_to(CLI::App& app, bool positional = true);
+  bool any() const;  // something was named
   // Everything that was named, in that order: texts, files, lists, flags. `fallback` (a shipped list's name)
   // when nothing was; without one that is an error.
   llvm::Expected<std::vector<Problem>> problems(llvm::StringRef fallback = "") const;

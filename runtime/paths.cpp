@@ -1,7 +1,6 @@
 #include "runtime/paths.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "cache/filesystem.h"
 #include "cache/trust.h"
 #include "llvm/ADT/SmallVector.h"
 
@@ -51,15 +51,8 @@ std::vector<std::string> list_directory(const std::string& path) {
 }
 
 const std::string& library_directory() {
-  static const std::string* const directory = [] {
-    Dl_info info{};
-    std::string path;
-    if (::dladdr(reinterpret_cast<void*>(&library_directory), &info) != 0 && info.dli_fname != nullptr)
-      path = real_path(info.dli_fname);
-    // dladdr names the program as it was called, which need not be a path.
-    return new std::string(path.empty() ? program_directory() : parent_path(path));
-  }();
-  return *directory;
+  const std::string& folder = cache::code_folder();
+  return folder.empty() ? program_directory() : folder;
 }
 
 const std::string& program_directory() {

@@ -271,6 +271,32 @@ TEST(CachePaths, OrderIsVariableThenUserThenSystem) {
   EXPECT_THAT(without_system(default_layers()), ElementsAre(folder / "xdg/trigen/cache.db"));
 }
 
+TEST(CachePaths, TheVariableIsAListOfFilesAndFolders) {
+  Environment environment;
+  CacheFolder folder;
+  setenv("XDG_CACHE_HOME", (folder / "xdg").c_str(), 1);
+  std::filesystem::create_directory(folder / "bundles");
+  for (const char* name : {"b.trigen", "a.trigen", "old.db", "notes.txt", ".trigen-half"})
+    std::ofstream(folder / "bundles/" + name) << "x";
+  setenv("TRIGEN_CACHE",
+         ((folder / "core.trigen") + "::" + (folder / "bundles") + ":" + (folder / "mine.db")).c_str(), 1);
+  EXPECT_THAT(without_system(default_layers()),
+              ElementsAre(folder / "core.trigen", folder / "bundles/a.trigen", folder / "bundles/b.trigen",
+                          folder / "bundles/old.db", folder / "mine.db", folder / "xdg/trigen/cache.db"));
+  const auto user_layer = [] {
+    for (const LayerInfo& layer : open_store({})->layers())
+      if (layer.user_layer) return layer.path;
+    return std::string();
+  };
+  EXPECT_EQ(user_layer(), folder / "mine.db") << "neither a bundle nor what lies in a folder";
+  setenv("TRIGEN_CACHE", (folder / "bundles").c_str(), 1);
+  EXPECT_EQ(user_layer(), folder / "xdg/trigen/cache.db");
+  std::filesystem::create_directory(folder / "empty");
+  setenv("TRIGEN_CACHE", (folder / "empty").c_str(), 1);
+  EXPECT_EQ(user_layer(), folder / "xdg/trigen/cache.db");
+  EXPECT_THAT(open_store({})->layers().at(0).problem, HasSubstr("a folder without *.trigen or *.db"));
+}
+
 TEST(CachePaths, DefaultsArePutToAndOthersAreNotTrusted) {
   Environment environment;
   CacheFolder folder;

@@ -1,0 +1,78 @@
+#include "cache/bundle.h"
+
+#include "cache/filesystem.h"
+#include "cache/layer.h"
+#include "generator/error.h"
+#include "llvm/Support/Endian.h"
+
+namespace trigen::cache {
+namespace {
+
+SqlStatus fill(Database& database, const Contents& contents, const std::map<std::string, std::string>& meta) {
+  // secure_delete: what b-tree pages leave free is zeroed, not what memory held.
+  const std::string create = std::string("PRAGMA page_size=4096;PRAGMA secure_delete=ON;BEGIN;") +
+                             kCreateSchema + kCreateBundleSchema +
+                             "PRAGMA application_id=" + std::to_string(kBundleId) +
+                             ";PRAGMA user_version=" + std::to_string(kSchemaVersion);
+  SqlStatus status = database.run(create.c_str());
+  for (const auto& [key, row] : contents.binaries)
+    if (status.ok()) status = insert_binary_row(database, row);
+  for (const auto& [key, row] : contents.records)
+    if (status.ok()) status = insert_record_row(database, "records", row);
+  for (const auto& [arch, problem] : contents.asked) {
+    if (!status.ok()) break;
+    Statement insert(database, "INSERT INTO coverage(arch,problem,answer) VALUES (?,?,?)");
+    insert.bind_text(arch).bind_text(problem).bind_text(contents.answer(arch, problem));
+    insert.step();
+    status = insert.status();
+  }
+  for (const auto& [key, value] : meta) {
+    if (!status.ok()) break;
+    Statement insert(database, "INSERT INTO meta(key,value) VALUES (?,?)");
+    insert.bind_text(key).bind_text(value);
+    insert.step();
+    status = insert.status();
+  }
+  return status.ok() ? database.run("COMMIT") : status;
+}
+
+// Fields of the header that say how the file came about (SQLite file format, section 1.3): the change counter
+// and the counter at which the size is valid must be equal, the version of the writing library is information.
+void normalise_header(std::string& image) {
+  constexpr size_t kChangeCounter = 24, kValidFor = 92, kLibrary = 96;
+  constexpr uint32_t kOldestLibrary = 3037000;  // the first with STRICT tables
+  llvm::support::endian::write32be(image.data() + kChangeCounter, 1);
+  llvm::support::endian::write32be(image.data() + kValidFor, 1);
+  llvm::support::endian::write32be(image.data() + kLibrary, kOldestLibrary);
+}
+
+}  // namespace
+
+llvm::Expected<std::string> bundle_image(const Contents& contents,
+                                         const std::map<std::string, std::string>& meta) {
+  Database database;
+  std::string image;
+  SqlStatus status = database.open_memory();
+  if (status.ok()) status = fill(database, contents, meta);
+  if (status.ok()) status = database.image(image);
+  if (!status.ok() || image.size() < 100)
+    return make_error(ErrorKind::kCache,
+                      "the bundle cannot be made (" + status.text + "); export fewer problems or archs");
+  normalise_header(image);
+  return image;
+}
+
+llvm::Error write_bundle(const std::string& path, const Contents& contents,
+                         const std::map<std::string, std::string>& meta) {
+  if (!is_bundle(path))
+    return make_error(ErrorKind::kBadRequest,
+                      "'" + path + "' is no name for a bundle; end it in .trigen, by which layers are known");
+  auto image = bundle_image(contents, meta);
+  if (!image) return image.takeError();
+  if (const int error = write_whole_file(path, *image, 0644))
+    return make_error(ErrorKind::kCache, "the bundle '" + path + "' cannot be written (" + errno_text(error) +
+                                             "); nothing was left there; name a writable folder with room");
+  return llvm::Error::success();
+}
+
+}  // namespace trigen::cache

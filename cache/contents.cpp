@@ -1,0 +1,188 @@
+#include "cache/contents.h"
+
+#include <limits>
+
+#include "cache/layer.h"
+#include "generator/error.h"
+
+namespace trigen::cache {
+namespace {
+
+// Numbers of a text in their order: "nvrtc 12.9.86" -> {12, 9, 86}. What is newer compares greater.
+std::vector<uint64_t> version_numbers(llvm::StringRef text) {
+  std::vector<uint64_t> numbers;
+  while (!text.empty()) {
+    text = text.drop_until([](char c) { return c >= '0' && c <= '9'; });
+    const llvm::StringRef digits = text.take_while([](char c) { return c >= '0' && c <= '9'; });
+    uint64_t number = 0;
+    if (!digits.empty() && !digits.getAsInteger(10, number)) numbers.push_back(number);
+    text = text.drop_front(digits.size());
+  }
+  return numbers;
+}
+
+// The rules of docs/cache-format.md, "Merging", in their order; the digest makes the order total.
+bool is_better(const RecordRow& a, const RecordRow& b) {
+  const Record &ours = a.record, &theirs = b.record;
+  if (ours.provenance != theirs.provenance) return ours.provenance == Provenance::kMeasured;
+  const auto rank = [](const RecordRow& row) {
+    const std::string evidence = unpack(row.evidence, kMostTextBytes).value_or("");
+    const int model = row.record.provenance == Provenance::kMeasured ? 0 : model_version_of(evidence);
+    return std::make_tuple(!evidence.empty(), model, version_numbers(row.record.binary.compiler),
+                           row.record.stored_at, row.digest);
+  };
+  return rank(a) > rank(b);
+}
+
+bool is_better(const BinaryRow& a, const BinaryRow& b) {
+  return std::make_tuple(a.binary.stored_at, a.digest) > std::make_tuple(b.binary.stored_at, b.digest);
+}
+
+template <typename Map, typename Row>
+void keep_better(Map& map, const typename Map::key_type& key, Row row) {
+  const auto [there, fresh] = map.try_emplace(key);
+  if (fresh || is_better(row, there->second)) there->second = std::move(row);
+}
+
+}  // namespace
+
+RecordKey key_of(const Record& r) { return {r.problem, r.arch, r.device, r.sms, r.driver}; }
+
+void Contents::add(BinaryRow row) {
+  const std::string key = row.binary.key.digest();
+  keep_better(binaries, key, std::move(row));
+}
+
+void Contents::add(RecordRow row) {
+  const RecordKey key = key_of(row.record);
+  keep_better(records, key, std::move(row));
+}
+
+void Contents::add(const Contents& other) {
+  for (const auto& [key, row] : other.binaries) keep_better(binaries, key, row);
+  for (const auto& [key, row] : other.records) keep_better(records, key, row);
+  asked.insert(other.asked.begin(), other.asked.end());
+  damaged.insert(damaged.end(), other.damaged.begin(), other.damaged.end());
+  drop_outdated_predictions();
+}
+
+void Contents::drop_outdated_predictions() {
+  // Problem, arch and device that a measurement is of; "" is in it where any device's is.
+  std::set<std::tuple<std::string, std::string, std::string>> measured;
+  for (const auto& [key, row] : records) {
+    if (row.record.provenance != Provenance::kMeasured) continue;
+    for (const std::string& device : {row.record.device, std::string()})
+      measured.insert({row.record.problem, row.record.arch, device});
+  }
+  for (auto at = records.begin(); at != records.end();) {
+    const Record& r = at->second.record;
+    const bool outdated =
+        r.provenance == Provenance::kPredicted && measured.count({r.problem, r.arch, r.device}) != 0;
+    at = outdated ? records.erase(at) : std::next(at);
+  }
+}
+
+void Contents::select(const std::vector<std::string>& archs, const std::vector<std::string>& problems) {
+  const std::set<std::string> of_archs(archs.begin(), archs.end()),
+      of_problems(problems.begin(), problems.end());
+  const auto wanted = [&](const std::string& arch, const std::string& problem) {
+    return (of_archs.empty() || of_archs.count(arch) != 0) &&
+           (of_problems.empty() || of_problems.count(problem) != 0);
+  };
+  std::set<std::string> there = of_archs;
+  for (auto at = records.begin(); at != records.end();) {
+    const Record& r = at->second.record;
+    const bool keep = wanted(r.arch, r.problem);
+    if (keep) there.insert(r.arch);
+    at = keep ? std::next(at) : records.erase(at);
+  }
+  for (auto at = asked.begin(); at != asked.end();)
+    at = wanted(at->first, at->second) ? std::next(at) : asked.erase(at);
+  for (const std::string& arch : there)
+    for (const std::string& problem : of_problems) asked.emplace(arch, problem);
+}
+
+void Contents::keep_what_runs(std::vector<std::string>& left_out) {
+  std::set<std::string> named;
+  for (auto at = records.begin(); at != records.end();) {
+    const Record& r = at->second.record;
+    const std::string key = r.binary.digest();
+    if (binaries.count(key) != 0) {
+      named.insert(key);
+      ++at;
+      continue;
+    }
+    left_out.push_back("record of " + r.problem + " on " + r.arch + ": its binary is not in the cache");
+    at = records.erase(at);
+  }
+  for (auto at = binaries.begin(); at != binaries.end();)
+    at = named.count(at->first) != 0 ? std::next(at) : binaries.erase(at);
+}
+
+const char* Contents::answer(const std::string& arch, const std::string& problem) const {
+  const char* best = "none";
+  for (auto at = records.lower_bound({problem, arch, "", std::numeric_limits<int>::min(), ""});
+       at != records.end() && at->second.record.problem == problem && at->second.record.arch == arch; ++at) {
+    if (at->second.record.provenance == Provenance::kMeasured) return "measured";
+    best = "predicted";
+  }
+  return best;
+}
+
+int model_version_of(llvm::StringRef evidence) {
+  // Inside a JSON string the quotes would be escaped, so this is a key; the tuner's and the runtime's evidence
+  // has it once.
+  constexpr llvm::StringLiteral kKey = "\"model\":";
+  const size_t at = evidence.find(kKey);
+  int version = 0;
+  if (at == llvm::StringRef::npos) return 0;
+  const llvm::StringRef digits = evidence.substr(at + kKey.size()).ltrim(' ').take_while(llvm::isDigit);
+  return digits.getAsInteger(10, version) ? 0 : version;
+}
+
+SqlStatus read_contents(Database& database, bool bundle, Contents& contents) {
+  std::string name;
+  const auto damaged = [&] { contents.damaged.push_back(name + " is damaged (its SHA-256 does not match)"); };
+  Statement binaries(database, (std::string("SELECT ") + kBinaryColumns + " FROM binaries").c_str());
+  for (BinaryRow row; binaries.step();) {
+    if (read_binary_row(binaries, row, name) == RowState::kGood)
+      contents.add(std::move(row));
+    else
+      damaged();
+  }
+  if (!binaries.status().ok()) return binaries.status();
+  Statement records(database, (std::string("SELECT ") + kRecordColumns + " FROM records").c_str());
+  for (RecordRow row; records.step();) {
+    if (read_record_row(records, /*sample=*/false, row, name) == RowState::kGood)
+      contents.add(std::move(row));
+    else
+      damaged();
+  }
+  if (!records.status().ok()) return records.status();
+  if (!bundle) {
+    for (const auto& [key, row] : contents.records)
+      contents.asked.emplace(row.record.arch, row.record.problem);
+    return {};
+  }
+  Statement asked(database, "SELECT arch,problem FROM coverage");
+  while (asked.step()) {
+    std::string arch = asked.text();
+    contents.asked.emplace(std::move(arch), asked.text());
+  }
+  return asked.status();
+}
+
+llvm::Expected<Contents> read_contents(const std::string& path) {
+  Patience patience(Store::Options().busy_ms);
+  Log log({});
+  Layer layer(plan_layers({path}).front(), /*read_only=*/true, &patience, &log);
+  Contents contents;
+  const Verdict v = layer.inspect([&](Database& database) {
+    contents = {};
+    return read_contents(database, is_bundle(layer.path()), contents);
+  });
+  if (v.healthy()) return contents;
+  return make_error(ErrorKind::kCache, v.absent() ? v.text + "; name a cache file or a bundle" : v.text);
+}
+
+}  // namespace trigen::cache

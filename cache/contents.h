@@ -1,0 +1,50 @@
+// The rows of whole cache files in memory: for export, import, merge, diff and gc. Rows stay as they lie in
+// the file, packed and digested, so that what is copied has the same bytes everywhere.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "cache/row.h"
+
+namespace trigen::cache {
+
+// Problem, arch, device, SMs, driver.
+using RecordKey = std::tuple<std::string, std::string, std::string, int, std::string>;
+RecordKey key_of(const Record& record);
+
+struct Contents {
+  std::map<std::string, BinaryRow> binaries;  // by BinaryKey::digest()
+  std::map<RecordKey, RecordRow> records;
+  // Arch and problem: what a bundle was made for, answered or not; of a cache file what it has records of.
+  std::set<std::pair<std::string, std::string>> asked;
+  std::vector<std::string> damaged;  // rows that were left out, in words
+
+  // A row that is there already stays when it is the better one of the two (docs/cache-format.md, "Merging").
+  void add(BinaryRow row);
+  void add(RecordRow row);
+  // Adds everything of another, then drops the predictions that a measurement outdates: a.add(b) and b.add(a)
+  // are the same, and so is any order and repetition of several.
+  void add(const Contents& other);
+  void drop_outdated_predictions();
+  // The records of these archs and problems alone (an empty list: of all); these are what was asked for.
+  void select(const std::vector<std::string>& archs, const std::vector<std::string>& problems);
+  // The binaries that a record names, and the records whose binary is here; `left_out` names the others.
+  void keep_what_runs(std::vector<std::string>& left_out);
+  // "measured", "predicted" or "none".
+  const char* answer(const std::string& arch, const std::string& problem) const;
+};
+
+// The version of the cost model that a record's evidence names, 0 when it names none.
+int model_version_of(llvm::StringRef evidence);
+
+// Reads every row of an open cache file.
+SqlStatus read_contents(Database& database, bool bundle, Contents& contents);
+// Reads one file under the rules of a layer; an error where it is not there or cannot be used.
+llvm::Expected<Contents> read_contents(const std::string& path);
+
+}  // namespace trigen::cache

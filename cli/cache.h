@@ -1,0 +1,31 @@
+// What the verbs of `trigen cache` share; one file each, cache_<verb>.cpp.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/target_options.h"
+
+namespace trigen::cli {
+
+void add_cache_coverage(CLI::App& cache, Commands& commands);
+void add_cache_diff(CLI::App& cache, Commands& commands);
+void add_cache_export(CLI::App& cache, Commands& commands);
+void add_cache_import(CLI::App& cache, Commands& commands);
+void add_cache_list(CLI::App& cache, Commands& commands);
+void add_cache_merge(CLI::App& cache, Commands& commands);
+void add_cache_path(CLI::App& cache, Commands& commands);
+void add_cache_show(CLI::App& cache, Commands& commands);
+void add_cache_upkeep(CLI::App& cache, Commands& commands);
+void add_cache_verify(CLI::App& cache, Commands& commands);
+
+// "2026-01-02 10:30", in UTC; "-" for 0.
+std::string when(int64_t seconds);
+const char* name_of(Provenance provenance);
+// Exit code of a look at the layers: failure when one of them is damaged or cannot be read.
+int health(const std::vector<LayerInfo>& layers);
+// "sm_70,sm_80" and repetitions -> names of targets, each known.
+llvm::Expected<std::vector<std::string>> parse_archs(const std::vector<std::string>& texts);
+
+}  // namespace trigen::cli

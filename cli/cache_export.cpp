@@ -1,0 +1,164 @@
+// trigen cache export, import, merge: bundles made, taken in, and made of several.
+#include <cstdio>
+
+#include "cache/bundle.h"
+#include "cache/upkeep.h"
+#include "check/text.h"
+#include "cli/cache.h"
+#include "cli/problem_options.h"
+
+namespace trigen::cli {
+namespace {
+
+const std::map<std::string, std::string> kMadeBy = {{"made_by", "trigen " TRIGEN_VERSION_TEXT}};
+
+// Damaged rows: an error, unless they are to be left out.
+llvm::Error judge_damage(const std::vector<std::string>& damaged, bool skip) {
+  for (const std::string& line : damaged) remark("warning: " + line);
+  if (damaged.empty() || skip) return llvm::Error::success();
+  return make_error(ErrorKind::kCache,
+                    "found " + std::to_string(damaged.size()) +
+                        " damaged rows, and wrote nothing; put them again (`trigen tune`), or "
+                        "leave them out with --skip-damaged");
+}
+
+std::string counts_of(const cache::Contents& contents) {
+  return format("%zu records, %zu binaries", contents.records.size(), contents.binaries.size());
+}
+
+llvm::Expected<int> write(const std::string& path, const cache::Contents& contents) {
+  if (llvm::Error error = cache::write_bundle(path, contents, kMadeBy)) return error;
+  size_t unanswered = 0;
+  for (const auto& [arch, problem] : contents.asked)
+    if (contents.answer(arch, problem) == llvm::StringRef("none")) {
+      if (++unanswered <= 10) remark("warning: no record of " + problem + " for " + arch);
+    }
+  std::printf("%s: %s, %zu of %zu asked problems answered\n", path.c_str(), counts_of(contents).c_str(),
+              contents.asked.size() - unanswered, contents.asked.size());
+  return unanswered == 0 ? kDone : kFailure;
+}
+
+struct Export {
+  ProblemOptions problems;
+  TargetOptions where;
+  std::vector<std::string> archs;
+  std::string out;
+  bool skip_damaged = false;
+
+  llvm::Expected<cache::Contents> everything() const {
+    cache::Contents all;
+    for (const LayerInfo& layer : where.open_store(true)->layers()) {
+      if (!layer.exists) continue;
+      auto one = cache::read_contents(layer.path);
+      if (!one) return one.takeError();
+      all.add(*one);
+    }
+    return all;
+  }
+
+  llvm::Expected<int> run() const {
+    auto names = parse_archs(archs);
+    if (!names) return names.takeError();
+    std::vector<std::string> texts;
+    if (problems.any()) {
+      auto list = problems.problems();
+      if (!list) return list.takeError();
+      for (const Problem& problem : *list) texts.push_back(to_string(problem));
+    }
+    auto all = everything();
+    if (!all) return all.takeError();
+    if (llvm::Error error = judge_damage(all->damaged, skip_damaged)) return error;
+    all->select(*names, texts);
+    std::vector<std::string> left_out;
+    all->keep_what_runs(left_out);
+    for (const std::string& line : left_out) remark("warning: left out: " + line);
+    if (all->records.empty())
+      return make_error(ErrorKind::kCache,
+                        "no record to export, and wrote nothing; `trigen tune` makes some, `trigen cache ls` "
+                        "lists what is there");
+    return write(out, *all);
+  }
+};
+
+struct Merge {
+  std::vector<std::string> inputs;
+  std::string out;
+  bool skip_damaged = false;
+
+  llvm::Expected<int> run() const {
+    cache::Contents all;
+    for (const std::string& path : inputs) {
+      auto one = cache::read_contents(path);
+      if (!one) return one.takeError();
+      all.add(*one);
+    }
+    if (llvm::Error error = judge_damage(all.damaged, skip_damaged)) return error;
+    if (llvm::Error error = cache::write_bundle(out, all, kMadeBy)) return error;
+    std::printf("%s: %s of %zu files\n", out.c_str(), counts_of(all).c_str(), inputs.size());
+    return kDone;
+  }
+};
+
+struct Import {
+  std::vector<std::string> inputs;
+  TargetOptions where;
+  bool skip_damaged = false;
+
+  llvm::Expected<int> run() const {
+    cache::Contents all;
+    for (const std::string& path : inputs) {
+      auto one = cache::read_contents(path);
+      if (!one) return one.takeError();
+      all.add(*one);
+    }
+    if (llvm::Error error = judge_damage(all.damaged, skip_damaged)) return error;
+    auto report = cache::import_contents(where.caches, all);
+    if (!report) return report.takeError();
+    std::printf("%s: took %lld records and %lld binaries; %lld rows were there, as good or better\n",
+                report->layer.c_str(), static_cast<long long>(report->records),
+                static_cast<long long>(report->binaries), static_cast<long long>(report->known));
+    return kDone;
+  }
+};
+
+template <typename Verb>
+void push(Commands& commands, CLI::App* app, std::shared_ptr<Verb> verb) {
+  app->add_flag("--skip-damaged", verb->skip_damaged, "leave damaged rows out instead of failing");
+  commands.push_back({app, [verb] {
+                        auto code = verb->run();
+                        return code ? *code : report(code.takeError());
+                      }});
+}
+
+}  // namespace
+
+void add_cache_export(CLI::App& cache, Commands& commands) {
+  auto verb = std::make_shared<Export>();
+  CLI::App* app = cache.add_subcommand("export", "write records and their binaries as one bundle, *.trigen");
+  app->add_option("out", verb->out, "the bundle, NAME.trigen")->required();
+  app->add_option("--arch,--target", verb->archs, "targets, separated by commas (all that are there)")
+      ->group("Target")
+      ->allow_extra_args(false);
+  verb->problems.add_to(*app, /*positional=*/false);
+  verb->where.add_cache(*app);
+  push(commands, app, verb);
+}
+
+void add_cache_import(CLI::App& cache, Commands& commands) {
+  auto verb = std::make_shared<Import>();
+  CLI::App* app =
+      cache.add_subcommand("import", "take bundles and cache files into the file that is written");
+  app->add_option("files", verb->inputs, "bundles or cache files")->required();
+  verb->where.add_cache(*app);
+  push(commands, app, verb);
+}
+
+void add_cache_merge(CLI::App& cache, Commands& commands) {
+  auto verb = std::make_shared<Merge>();
+  CLI::App* app = cache.add_subcommand("merge", "make one bundle of bundles and cache files");
+  app->add_option("files", verb->inputs, "bundles or cache files, in any order")->required();
+  app->add_option("-o,--output", verb->out, "the bundle, NAME.trigen")->required();
+  push(commands, app, verb);
+}
+
+}  // namespace trigen::cli
