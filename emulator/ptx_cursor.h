@@ -23,16 +23,25 @@ class PtxCursor {
     return true;
   }
   void expect(const char* text) {
-    if (!accept(text)) fail(std::string("expected '") + text + "', found '" + peek().text + "'");
+    if (!accept(text)) fail(std::string("expected '") + text + "', found " + found());
+  }
+  /// Up to this word and past it.
+  void skip_past(const char* text) {
+    for (; !accept(text); next())
+      if (peek().kind == Token::Kind::kEnd) expect(text);
   }
   [[noreturn]] void fail(const std::string& what) const { throw PtxError(peek().line, what); }
+  /// The next word, for messages.
+  std::string found() const {
+    return peek().kind == Token::Kind::kEnd ? "the end of the text" : "'" + peek().text + "'";
+  }
   std::string word() {
-    if (peek().kind != Token::Kind::kWord) fail("expected a name, found '" + peek().text + "'");
+    if (peek().kind != Token::Kind::kWord) fail("expected a name, found " + found());
     return next().text;
   }
   int64_t integer() {
     bool minus = accept("-");
-    if (peek().kind != Token::Kind::kInteger) fail("expected a number, found '" + peek().text + "'");
+    if (peek().kind != Token::Kind::kInteger) fail("expected a number, found " + found());
     int64_t value = next().integer;
     return minus ? -value : value;
   }

@@ -52,12 +52,12 @@ class Parser : private PtxCursor {
       next();
       while (accept(",")) integer();
     } else if (head == ".section") {
-      while (!peek().is("{")) next();
-      while (!accept("}")) next();
+      skip_past("{");
+      skip_past("}");
     } else if (head == ".loc") {
       skip_loc();
     } else if (head == ".pragma") {
-      while (!accept(";")) next();
+      skip_past(";");
     } else if (accept(";")) {
     } else {
       parse_declaration();
@@ -165,7 +165,7 @@ class Parser : private PtxCursor {
       function.explicit_cluster = true;
     else if (item == ".blocksareclusters" || item == ".noreturn") {
     } else if (item == ".pragma") {
-      while (!accept(";")) next();
+      skip_past(";");
     } else
       fail("unknown directive '" + item + "' of a function");
   }
@@ -199,7 +199,7 @@ class Parser : private PtxCursor {
     }
     if (head == ".loc") return skip_loc();
     if (head == ".pragma") {
-      while (!accept(";")) next();
+      skip_past(";");
       return;
     }
     if (accept(";")) return;
@@ -221,7 +221,7 @@ class Parser : private PtxCursor {
       return;
     }
     if (peek().is(".callprototype")) {
-      while (!accept(";")) next();
+      skip_past(";");
       return;
     }
     function_->statements.push_back(statement);
@@ -335,7 +335,7 @@ class Parser : private PtxCursor {
       operand.integer = token.integer;
       return operand;
     }
-    if (minus) fail("a minus sign stands before '" + peek().text + "'");
+    if (minus) fail("a minus sign stands before " + found());
     return parse_word_operand();
   }
 
@@ -355,7 +355,7 @@ class Parser : private PtxCursor {
     statement.modifiers.assign(parts.begin() + 1, parts.end());
     while (!peek().is(";")) {
       statement.operands.push_back(parse_operand());
-      if (!accept(",") && !peek().is(";")) fail("expected ',' or ';', found '" + peek().text + "'");
+      if (!accept(",") && !peek().is(";")) fail("expected ',' or ';', found " + found());
     }
     statement.text = text_.substr(begin, peek().begin - begin);
     for (char& c : statement.text)

@@ -82,7 +82,7 @@ Variable parse_variable(PtxCursor& at) {
       vector = item == ".v2" ? 2 : 4;
     } else if (item == ".attribute") {
       at.expect("(");
-      while (!at.accept(")")) at.next();
+      at.skip_past(")");
     } else {
       type = parse_type(item.substr(1));
       if (type == Type::kNone) at.fail("unknown type '" + item + "' in a declaration");
