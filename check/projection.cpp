@@ -80,6 +80,34 @@ Projection::Sums Projection::sum_row(const Tensor& tensor, const void* data, int
   return out;
 }
 
+std::vector<double> Projection::contract_segments(const Operands& operands, int64_t h, int64_t columns,
+                                                  const AddColumns& add) const {
+  Contraction c;
+  c.rows = problem_.T;
+  c.columns = segments_;
+  c.depth = operands.depth();
+  c.range = [&](int64_t row) { return operands.range(row); };
+  c.coefficients = [&](int64_t row, int64_t k0, int64_t k1, double* out) {
+    operands.coefficients(h, row, k0, k1, out);
+  };
+  c.panel = [&](int64_t g0, int64_t k0, int64_t k1, double* out) {
+    std::fill(out, out + (k1 - k0) * kPanelWidth, 0.0);
+    for (int64_t i = 0; i < kPanelWidth && g0 + i < segments_; ++i) {
+      const int64_t first = (g0 + i) * segment_;
+      add(first, std::min(first + segment_, columns), k0, k1, out + i, kPanelWidth);
+    }
+  };
+  return contract(c);
+}
+
+void Projection::each_segment(const std::function<void(int64_t row, int64_t segment, double& out)>& body) {
+  parallel_for(problem_.H * problem_.T, 4, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)
+      for (int64_t g = 0; g < segments_; ++g)
+        body(row, g, expected_[static_cast<size_t>(row * segments_ + g)]);
+  });
+}
+
 void Projection::compute_by_columns(const HostBuffers& inputs) {
   const Problem& p = problem_;
   const Operands operands(p, list_, inputs);
@@ -87,79 +115,42 @@ void Projection::compute_by_columns(const HostBuffers& inputs) {
   const Tensor* residual = p.epilogue.residual ? list_.find(Role::kResidual) : nullptr;
   const int64_t columns = p.B * p.D;
   for (int64_t h = 0; h < p.H; ++h) {
-    Contraction c;
-    c.rows = p.T;
-    c.columns = segments_;
-    c.depth = operands.depth();
-    c.range = [&](int64_t row) { return operands.range(row); };
-    c.coefficients = [&](int64_t row, int64_t k0, int64_t k1, double* out) {
-      operands.coefficients(h, row, k0, k1, out);
-    };
-    c.panel = [&](int64_t g0, int64_t k0, int64_t k1, double* out) {
-      std::fill(out, out + (k1 - k0) * kPanelWidth, 0.0);
+    const auto add = [&](int64_t first, int64_t last, int64_t k0, int64_t k1, double* q, int64_t stride) {
       std::vector<double> one(static_cast<size_t>(k1 - k0));
-      for (int64_t i = 0; i < kPanelWidth && g0 + i < segments_; ++i) {
-        const int64_t first = (g0 + i) * segment_;
-        for (int64_t column = first; column < std::min(first + segment_, columns); ++column) {
-          operands.column(h, column, k0, k1, one.data(), 1);
-          const double v = sign(column);
-          for (int64_t k = 0; k < k1 - k0; ++k) out[k * kPanelWidth + i] += v * one[static_cast<size_t>(k)];
-        }
+      for (int64_t column = first; column < last; ++column) {
+        operands.column(h, column, k0, k1, one.data(), 1);
+        const double v = sign(column);
+        for (int64_t k = 0; k < k1 - k0; ++k) q[k * stride] += v * one[static_cast<size_t>(k)];
       }
     };
-    const auto sums = contract(c);
+    const auto sums = contract_segments(operands, h, columns, add);
     std::copy(sums.begin(), sums.end(), expected_.begin() + h * p.T * segments_);
   }
-  parallel_for(p.H * p.T, 4, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      for (int64_t g = 0; g < segments_; ++g) {
-        double& out = expected_[static_cast<size_t>(row * segments_ + g)];
-        if (bias != nullptr) {
-          double signs = 0;
-          for (int64_t c = g * segment_; c < std::min((g + 1) * segment_, columns); ++c) signs += sign(c);
-          out += signs * load_element(bias->dtype, data_of(list_, *bias, inputs), row);
-        }
-        if (residual != nullptr) {
-          out += sum_row(*residual, data_of(list_, *residual, inputs), row, g).sum;
-        }
-      }
+  each_segment([&](int64_t row, int64_t g, double& out) {
+    if (bias != nullptr) {
+      double signs = 0;
+      for (int64_t c = g * segment_; c < std::min((g + 1) * segment_, columns); ++c) signs += sign(c);
+      out += signs * load_element(bias->dtype, data_of(list_, *bias, inputs), row);
     }
+    if (residual != nullptr) out += sum_row(*residual, data_of(list_, *residual, inputs), row, g).sum;
   });
 }
 
 void Projection::compute_by_tokens(const HostBuffers& inputs) {
   const Problem& p = problem_;
   const Operands operands(p, list_, inputs);
-  const Tensor& dw = *list_.find(Role::kW);
-  // q += the signed columns of token s
-  auto add_token = [&](int64_t h, int64_t s, int64_t k0, int64_t k1, double* q, int64_t stride) {
-    for (int64_t j = 0; j < p.K; ++j) {
-      const double v = sign(s * p.K + j);
-      for (int64_t k = k0; k < k1; ++k) {
-        q[(k - k0) * stride] += v * operands.activation(k / p.D, h, s, k % p.D + j - p.pad);
-      }
-    }
-  };
   const bool lower = p.fill == Fill::kLower;
   for (int64_t h = 0; h < p.H; ++h) {
-    // segments that lie wholly inside a row's part of the triangle
-    Contraction c;
-    c.rows = p.T;
-    c.columns = segments_;
-    c.depth = operands.depth();
-    c.range = [&](int64_t row) { return operands.range(row); };
-    c.coefficients = [&](int64_t row, int64_t k0, int64_t k1, double* out) {
-      operands.coefficients(h, row, k0, k1, out);
-    };
-    c.panel = [&](int64_t g0, int64_t k0, int64_t k1, double* out) {
-      std::fill(out, out + (k1 - k0) * kPanelWidth, 0.0);
-      for (int64_t i = 0; i < kPanelWidth && g0 + i < segments_; ++i) {
-        const int64_t first = (g0 + i) * segment_;
-        for (int64_t s = first; s < std::min(first + segment_, p.T); ++s)
-          add_token(h, s, k0, k1, out + i, kPanelWidth);
+    const auto add = [&](int64_t first, int64_t last, int64_t k0, int64_t k1, double* q, int64_t stride) {
+      for (int64_t column = first * p.K; column < last * p.K; ++column) {
+        const int64_t s = column / p.K, j = column % p.K;
+        const double v = sign(column);
+        for (int64_t k = k0; k < k1; ++k)
+          q[(k - k0) * stride] += v * operands.activation(k / p.D, h, s, k % p.D + j - p.pad);
       }
     };
-    const auto whole = contract(c);
+    // segments that lie wholly inside a row's part of the triangle
+    const auto whole = contract_segments(operands, h, p.T, add);
     for (int64_t t = 0; t < p.T; ++t) {
       for (int64_t g = 0; g < segments_; ++g) {
         const int64_t last = std::min((g + 1) * segment_, p.T) - 1;
@@ -169,33 +160,35 @@ void Projection::compute_by_tokens(const HostBuffers& inputs) {
         }
       }
     }
-    // the segment that a row's border cuts: token by token, each row taken when its last token is in
-    parallel_for(segments_, 1, [&](int64_t begin, int64_t end) {
-      std::vector<double> q(static_cast<size_t>(operands.depth()));
-      std::vector<double> dy(q.size());
-      for (int64_t g = begin; g < end; ++g) {
-        std::fill(q.begin(), q.end(), 0.0);
-        const int64_t first = g * segment_;
-        const int64_t last = std::min(first + segment_, p.T) - 1;
-        for (int64_t i = 0; i <= last - first; ++i) {
-          const int64_t s = lower ? first + i : last - i;
-          add_token(h, s, 0, operands.depth(), q.data(), 1);
-          const int64_t t = s - p.diag;
-          if (t < 0 || t >= p.T) continue;
-          operands.coefficients(h, t, 0, operands.depth(), dy.data());
-          double sum = 0;
-          for (size_t k = 0; k < q.size(); ++k) sum += q[k] * dy[k];
-          expected_[static_cast<size_t>((h * p.T + t) * segments_ + g)] = sum;
-        }
-      }
-    });
+    add_border_segments(operands, h, add);
   }
   if (!p.epilogue.accumulate) return;
-  parallel_for(p.H * p.T, 4, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      for (int64_t g = 0; g < segments_; ++g) {
-        expected_[static_cast<size_t>(row * segments_ + g)] +=
-            sum_row(dw, data_of(list_, dw, inputs), row, g).sum;
+  const Tensor& dw = *list_.find(Role::kW);
+  each_segment([&](int64_t row, int64_t g, double& out) {
+    out += sum_row(dw, data_of(list_, dw, inputs), row, g).sum;
+  });
+}
+
+void Projection::add_border_segments(const Operands& operands, int64_t h, const AddColumns& add) {
+  const Problem& p = problem_;
+  const bool lower = p.fill == Fill::kLower;
+  // token by token, each row taken when its last token is in
+  parallel_for(segments_, 1, [&](int64_t begin, int64_t end) {
+    std::vector<double> q(static_cast<size_t>(operands.depth()));
+    std::vector<double> dy(q.size());
+    for (int64_t g = begin; g < end; ++g) {
+      std::fill(q.begin(), q.end(), 0.0);
+      const int64_t first = g * segment_;
+      const int64_t last = std::min(first + segment_, p.T) - 1;
+      for (int64_t i = 0; i <= last - first; ++i) {
+        const int64_t s = lower ? first + i : last - i;
+        add(s, s + 1, 0, operands.depth(), q.data(), 1);
+        const int64_t t = s - p.diag;
+        if (t < 0 || t >= p.T) continue;
+        operands.coefficients(h, t, 0, operands.depth(), dy.data());
+        double sum = 0;
+        for (size_t k = 0; k < q.size(); ++k) sum += q[k] * dy[k];
+        expected_[static_cast<size_t>((h * p.T + t) * segments_ + g)] = sum;
       }
     }
   });

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@
 #include "generator/problem.h"
 
 namespace trigen {
+
+class Operands;
 
 class Projection {
  public:
@@ -36,8 +39,18 @@ class Projection {
   Result check(const HostBuffers& after) const;
 
  private:
+  // Adds columns [first, last) (tokens with all their taps, of grad_weight), times their signs, to
+  // q[(k - k0) * stride] for k0 <= k < k1.
+  using AddColumns =
+      std::function<void(int64_t first, int64_t last, int64_t k0, int64_t k1, double* q, int64_t stride)>;
+  // The signed sums of a head's segments of `columns` columns: [t][segment].
+  std::vector<double> contract_segments(const Operands& operands, int64_t h, int64_t columns,
+                                        const AddColumns& add) const;
+  void each_segment(const std::function<void(int64_t row, int64_t segment, double& out)>& body);
   void compute_by_columns(const HostBuffers& inputs);
   void compute_by_tokens(const HostBuffers& inputs);
+  // Of grad_weight, the segment of each row that the triangle's border cuts.
+  void add_border_segments(const Operands& operands, int64_t h, const AddColumns& add);
   double sign(int64_t column) const;
   // Of one segment of a row of the main output.
   struct Sums {

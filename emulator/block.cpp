@@ -182,6 +182,7 @@ void Cluster::report_deadlock() {
           if (collective) fault = Fault::kMissingLanes;
         }
       }
+  if (blamed == nullptr) return;  // it is called while warps are left
   const Inst& inst = blamed->program->code[blamed->fragment().pc];
   blamed->inst = &inst;
   uint32_t mask = blamed->fragment().mask;

@@ -145,6 +145,54 @@ T mad24_lo(T a, T b, T c) {
   return add(mul24_lo(a, b), c);
 }
 
+// mul.wide and mad.wide: sums of twice the width.
+void decode_wide(Decoder& decoder, Inst& inst, Type type, bool mad) {
+  const Type wide = type == Type::kU16   ? Type::kU32
+                    : type == Type::kS16 ? Type::kS32
+                    : type == Type::kU32 ? Type::kU64
+                                         : Type::kS64;
+  inst.op[0] = decoder.dest(0, wide);
+  inst.op[1] = decoder.source(1, type);
+  inst.op[2] = decoder.source(2, type);
+  if (mad) inst.op[3] = decoder.source(3, wide);
+  switch (type) {
+    case Type::kU16:
+      inst.fn = mad ? mad_wide<uint16_t> : mul_wide<uint16_t>;
+      return;
+    case Type::kS16:
+      inst.fn = mad ? mad_wide<int16_t> : mul_wide<int16_t>;
+      return;
+    case Type::kU32:
+      inst.fn = mad ? mad_wide<uint32_t> : mul_wide<uint32_t>;
+      return;
+    case Type::kS32:
+      inst.fn = mad ? mad_wide<int32_t> : mul_wide<int32_t>;
+      return;
+    default:
+      decoder.fail("this type has no wide product");
+  }
+}
+
+void decode_product(Decoder& decoder, Inst& inst, Type type, bool mad) {
+  if (decoder.take("wide")) return decode_wide(decoder, inst, type, mad);
+  const bool high = decoder.take("hi");
+  if (!high) decoder.take("lo");
+  decode_same(decoder, inst, type, mad ? 3 : 2);
+  if (mad)
+    inst.fn = high ? SELECT_INT(decoder, type, mad_hi, exec_ternary)
+                   : SELECT_INT(decoder, type, mad_lo, exec_ternary);
+  else
+    inst.fn = high ? SELECT_INT(decoder, type, mul_hi, exec_binary)
+                   : SELECT_INT(decoder, type, mul_lo, exec_binary);
+}
+
+ExecFn absolute_of(const Decoder& decoder, Type type) {
+  if (type == Type::kS16) return exec_unary<int16_t, int16_t, absolute<int16_t>>;
+  if (type == Type::kS32) return exec_unary<int32_t, int32_t, absolute<int32_t>>;
+  if (type == Type::kS64) return exec_unary<int64_t, int64_t, absolute<int64_t>>;
+  decoder.fail("this type has no absolute value");
+}
+
 }  // namespace
 
 // add, sub, mul, mad, div, rem, min, max, abs and neg also have real forms: exec_float.cpp and exec_half.cpp
@@ -152,48 +200,9 @@ T mad24_lo(T a, T b, T c) {
 void decode_integer_arithmetic(Decoder& decoder, Inst& inst, Type type) {
   inst.cls = InstClass::kInteger;
   const std::string& op = decoder.opcode();
-  int sources = op == "mad" || op == "sad" || op == "mad24" ? 3 : op == "abs" || op == "neg" ? 1 : 2;
-  if (op == "mul" || op == "mad") {
-    if (decoder.take("wide")) {
-      Type wide = type == Type::kU16   ? Type::kU32
-                  : type == Type::kS16 ? Type::kS32
-                  : type == Type::kU32 ? Type::kU64
-                                       : Type::kS64;
-      inst.op[0] = decoder.dest(0, wide);
-      inst.op[1] = decoder.source(1, type);
-      inst.op[2] = decoder.source(2, type);
-      if (op == "mad") inst.op[3] = decoder.source(3, wide);
-      bool mad = op == "mad";
-      switch (type) {
-        case Type::kU16:
-          inst.fn = mad ? mad_wide<uint16_t> : mul_wide<uint16_t>;
-          return;
-        case Type::kS16:
-          inst.fn = mad ? mad_wide<int16_t> : mul_wide<int16_t>;
-          return;
-        case Type::kU32:
-          inst.fn = mad ? mad_wide<uint32_t> : mul_wide<uint32_t>;
-          return;
-        case Type::kS32:
-          inst.fn = mad ? mad_wide<int32_t> : mul_wide<int32_t>;
-          return;
-        default:
-          decoder.fail("this type has no wide product");
-      }
-    }
-    bool high = decoder.take("hi");
-    if (!high) decoder.take("lo");
-    decode_same(decoder, inst, type, sources);
-    if (op == "mul")
-      inst.fn = high ? SELECT_INT(decoder, type, mul_hi, exec_binary)
-                     : SELECT_INT(decoder, type, mul_lo, exec_binary);
-    else
-      inst.fn = high ? SELECT_INT(decoder, type, mad_hi, exec_ternary)
-                     : SELECT_INT(decoder, type, mad_lo, exec_ternary);
-    return;
-  }
-  bool saturate = decoder.take("sat");
-  decode_same(decoder, inst, type, sources);
+  if (op == "mul" || op == "mad") return decode_product(decoder, inst, type, op == "mad");
+  const bool saturate = decoder.take("sat");
+  decode_same(decoder, inst, type, op == "abs" || op == "neg" ? 1 : 2);
   if (op == "add")
     inst.fn =
         saturate ? exec_binary<int32_t, int32_t, add_saturated> : SELECT_INT(decoder, type, add, exec_binary);
@@ -210,13 +219,9 @@ void decode_integer_arithmetic(Decoder& decoder, Inst& inst, Type type) {
     inst.fn = SELECT_INT(decoder, type, maximum, exec_binary);
   else if (op == "neg")
     inst.fn = SELECT_INT(decoder, type, negate, exec_unary);
-  else if (op == "abs") {
-    inst.fn = type == Type::kS16   ? exec_unary<int16_t, int16_t, absolute<int16_t>>
-              : type == Type::kS32 ? exec_unary<int32_t, int32_t, absolute<int32_t>>
-              : type == Type::kS64 ? exec_unary<int64_t, int64_t, absolute<int64_t>>
-                                   : nullptr;
-    if (inst.fn == nullptr) decoder.fail("this type has no absolute value");
-  } else
+  else if (op == "abs")
+    inst.fn = absolute_of(decoder, type);
+  else
     decoder.fail("this instruction has no integer form");
   if (saturate && type != Type::kS32) decoder.fail("only s32 saturates");
 }

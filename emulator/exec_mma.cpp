@@ -144,77 +144,88 @@ void mma_m8n8k4(Warp& warp, const Inst& inst, uint32_t mask) {
   warp.counters->matrix_flops += 4u * 2 * 8 * 8 * 4;
 }
 
+// Do A and B lie by columns? The two layouts stand in order: the first "row" or "col" is A's.
+std::pair<bool, bool> take_layouts(Decoder& decoder) {
+  bool columns[2] = {false, false};
+  int found = 0;
+  for (const std::string& modifier : decoder.modifiers())
+    if ((modifier == "row" || modifier == "col") && found < 2) columns[found++] = modifier == "col";
+  if (found != 2) decoder.fail("the layouts of A and B are missing");
+  for (const char* layout : {"row", "row", "col", "col"}) decoder.take(layout);
+  return {columns[0], columns[1]};
+}
+
+Input input_of(const Decoder& decoder, Type type) {
+  if (type == Type::kF16) return Input::kF16;
+  if (type == Type::kBF16) return Input::kBF16;
+  if (type == Type::kTF32) return Input::kTF32;
+  decoder.fail("this input type is not supported");
+}
+
+// 16 x 8 sums.
+ExecFn mma_m16n8_of(const Decoder& decoder, int k, bool singles) {
+  if (k == 4 && singles) return mma_m16n8<4, true>;
+  if (k == 8) return singles ? mma_m16n8<8, true> : mma_m16n8<8, false>;
+  if (k == 16 && !singles) return mma_m16n8<16, false>;
+  decoder.fail("this shape does not exist for the type");
+}
+
+// The registers of an operand, `count` of them.
+std::vector<const Operand*> registers_of(const Decoder& decoder, size_t index, size_t count) {
+  const Operand& operand = decoder.operand(index);
+  std::vector<const Operand*> registers;
+  if (operand.kind == Operand::Kind::kVector)
+    for (const Operand& element : operand.elements) registers.push_back(&element);
+  else
+    registers.push_back(&operand);
+  if (registers.size() != count)
+    decoder.fail("operand " + std::to_string(index + 1) + " needs " + std::to_string(count) + " registers");
+  return registers;
+}
+
 void decode_mma(Decoder& decoder, Inst& inst) {
   inst.cls = InstClass::kMatrix;
   inst.flow = Flow::kCollective;
   decoder.ignore({"sync", "aligned"});
-  int shape = decoder.take_any({"m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16"});
+  const int shape = decoder.take_any({"m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16"});
   if (shape < 0) decoder.fail("this shape is not supported");
-  int layouts[2] = {0, 0};
-  // The two layouts stand in order: the first "row" or "col" is A's.
-  int found = 0;
-  for (const std::string& modifier : decoder.modifiers())
-    if ((modifier == "row" || modifier == "col") && found < 2) layouts[found++] = modifier == "col" ? 1 : 0;
-  if (found != 2) decoder.fail("the layouts of A and B are missing");
-  decoder.take("row");
-  decoder.take("row");
-  decoder.take("col");
-  decoder.take("col");
-  Type d = decoder.take_type(), a = decoder.take_type(), b = decoder.take_type(), c = decoder.take_type();
+  const bool quads = shape == 0;
+  const size_t k = quads ? 4 : size_t{2} << shape;
+  const auto [a_columns, b_columns] = take_layouts(decoder);
+  const Type d = decoder.take_type(), a = decoder.take_type(), b = decoder.take_type(),
+             c = decoder.take_type();
   if (a != b) decoder.fail("A and B have different types, which is not supported");
-  bool d16 = d == Type::kF16, c16 = c == Type::kF16;
+  const bool d16 = d == Type::kF16, c16 = c == Type::kF16, singles = a == Type::kTF32;
   if ((!d16 && d != Type::kF32) || (!c16 && c != Type::kF32))
     decoder.fail("this accumulator type is not supported");
-  if (a == Type::kF16)
-    inst.imm = static_cast<int64_t>(Input::kF16);
-  else if (a == Type::kBF16)
-    inst.imm = static_cast<int64_t>(Input::kBF16);
-  else if (a == Type::kTF32)
-    inst.imm = static_cast<int64_t>(Input::kTF32);
-  else
-    decoder.fail("this input type is not supported");
-  bool single = a == Type::kTF32;
+  inst.imm = static_cast<int64_t>(input_of(decoder, a));
   inst.aux = (c16 ? 1u : 0u) | (d16 ? 2u : 0u);
-  if (shape == 0) {
+  if (quads) {
     if (a != Type::kF16) decoder.fail("m8n8k4 takes f16 here");
     decoder.require_target(70);
-    inst.aux |= (layouts[0] == 1 ? 4u : 0u) | (layouts[1] == 1 ? 8u : 0u);
+    inst.aux |= (a_columns ? 4u : 0u) | (b_columns ? 8u : 0u);
     inst.fn = mma_m8n8k4;
   } else {
-    if (layouts[0] != 0 || layouts[1] != 1) decoder.fail("this shape needs .row.col");
-    decoder.require_target(shape == 2 && a == Type::kF16 ? 75 : 80);
-    if (shape == 1 && single)
-      inst.fn = mma_m16n8<4, true>;
-    else if (shape == 2)
-      inst.fn = single ? mma_m16n8<8, true> : mma_m16n8<8, false>;
-    else if (shape == 3 && !single)
-      inst.fn = mma_m16n8<16, false>;
-    else
-      decoder.fail("this shape does not exist for the type");
+    if (a_columns || !b_columns) decoder.fail("this shape needs .row.col");
+    decoder.require_target(k == 8 && a == Type::kF16 ? 75 : 80);
+    inst.fn = mma_m16n8_of(decoder, static_cast<int>(k), singles);
   }
+  // Registers of D, A, B and C. Those of sums hold one f32 or two f16, those of A and B one tf32 or two halves.
+  const size_t sums = quads ? 8 : 4;
+  const size_t counts[4] = {d16 ? sums / 2 : sums,
+                            quads     ? 2
+                            : singles ? k / 2
+                                      : k / 4,
+                            quads     ? 2
+                            : singles ? k / 4
+                                      : k / 8,
+                            c16 ? sums / 2 : sums};
   std::vector<uint32_t> slots;
-  const size_t k_registers = shape == 0 ? 2 : shape == 1 ? 2 : shape == 2 ? (single ? 4u : 2u) : 4;
-  const size_t expected[4] = {d16 ? (shape == 0 ? 4u : 2u) : (shape == 0 ? 8u : 4u), k_registers,
-                              shape == 0   ? 2u
-                              : shape == 1 ? 1u
-                              : shape == 2 ? (single ? 2u : 1u)
-                                           : 2u,
-                              c16 ? (shape == 0 ? 4u : 2u) : (shape == 0 ? 8u : 4u)};
-  for (size_t i = 0; i < 4; ++i) {
-    const Operand& operand = decoder.operand(i);
-    std::vector<const Operand*> elements;
-    if (operand.kind == Operand::Kind::kVector)
-      for (const Operand& element : operand.elements) elements.push_back(&element);
-    else
-      elements.push_back(&operand);
-    if (elements.size() != expected[i])
-      decoder.fail("operand " + std::to_string(i + 1) + " needs " + std::to_string(expected[i]) +
-                   " registers");
-    for (const Operand* element : elements)
-      slots.push_back(i == 0 ? decoder.dest_of(*element, Type::kB32)
-                             : decoder.source_of(*element, i == 3 ? Type::kF32 : Type::kB32));
-  }
-  decoder.set_list(inst, slots, static_cast<uint32_t>(expected[0]));
+  for (size_t i = 0; i < 4; ++i)
+    for (const Operand* reg : registers_of(decoder, i, counts[i]))
+      slots.push_back(i == 0 ? decoder.dest_of(*reg, Type::kB32)
+                             : decoder.source_of(*reg, i == 3 ? Type::kF32 : Type::kB32));
+  decoder.set_list(inst, slots, static_cast<uint32_t>(counts[0]));
 }
 
 }  // namespace

@@ -104,29 +104,106 @@ void branch_table(Warp& warp, const Inst& inst, uint32_t active, uint32_t exec) 
   }
 }
 
+void count(Warp& warp, const Inst& inst, uint32_t exec) {
+  ++warp.counters->warp_instructions[static_cast<int>(inst.cls)];
+  warp.counters->thread_instructions += static_cast<uint64_t>(__builtin_popcount(exec));
+}
+
+// What follows runs the instruction at which the current fragment stands, for `exec` of its `active` lanes. True
+// when another fragment's turn may have come.
+
+bool run_exit(Warp& warp, uint32_t exec) {
+  Fragment& here = warp.fragment();
+  warp.exited |= exec;
+  here.mask &= ~exec;
+  if (here.mask != 0) ++here.pc;
+  return here.mask == 0;
+}
+
+// Runs when all lanes that the instruction names stand here.
+bool run_collective(Warp& warp, const Inst& inst, uint32_t active, uint32_t exec) {
+  if (exec == 0) {
+    ++warp.fragment().pc;
+    return false;
+  }
+  const uint32_t members = inst.op[0] == kNoSlot
+                               ? warp.alive()
+                               : warp.lanes<uint32_t>(inst.op[0])[__builtin_ctz(exec)] & warp.alive();
+  if ((members & ~exec) != 0) {  // somebody is not here yet
+    if (exec != active) split(warp, warp.fragment().pc + 1, active & ~exec);
+    warp.fragment().wait = Fragment::Wait::kCollective;
+    merge(warp);  // perhaps the others stand here already
+    return true;
+  }
+  count(warp, inst, exec);
+  inst.fn(warp, inst, exec);
+  ++warp.fragment().pc;
+  return false;
+}
+
+// The handler says whether it is done or is to be called again.
+bool run_blocking(Warp& warp, const Inst& inst, uint32_t active, uint32_t exec) {
+  if (exec == 0) {
+    ++warp.fragment().pc;
+    return false;
+  }
+  if (exec != active) split(warp, warp.fragment().pc + 1, active & ~exec);
+  warp.wait = false;
+  inst.fn(warp, inst, exec);
+  Fragment& after = warp.fragment();
+  if (warp.wait) {
+    after.wait = Fragment::Wait::kBlocked;
+    return true;
+  }
+  count(warp, inst, exec);
+  after.stage = 0;
+  ++after.pc;
+  return false;
+}
+
+bool run_instruction(Warp& warp, const Inst& inst, uint32_t active, uint32_t exec) {
+  switch (inst.flow) {
+    case Flow::kNext:
+      if (exec != 0) inst.fn(warp, inst, exec);
+      ++warp.fragment().pc;
+      return false;
+    case Flow::kBranch:
+      branch(warp, active, exec, inst.target);
+      return exec != 0 && exec != active;
+    case Flow::kBranchTable:
+      if (exec == 0)
+        ++warp.fragment().pc;
+      else
+        branch_table(warp, inst, active, exec);
+      return true;
+    case Flow::kExit:
+      return run_exit(warp, exec);
+    case Flow::kCollective:
+      return run_collective(warp, inst, active, exec);
+    case Flow::kBlocking:
+      return run_blocking(warp, inst, active, exec);
+  }
+  return false;
+}
+
 }  // namespace
 
 WarpState run_warp(Warp& warp, uint64_t& quantum) {
-  const Program& program = *warp.program;
-  const Inst* code = program.code.data();
-  Counters& counters = *warp.counters;
+  const Inst* code = warp.program->code.data();
   bool progress = false;
   for (Fragment& fragment : warp.fragments)  // blocked handlers look again
     if (fragment.wait == Fragment::Wait::kBlocked) fragment.wait = Fragment::Wait::kNone;
   merge(warp);
   if (warp.fragments.empty()) return WarpState::kFinished;
   if (!choose(warp)) return WarpState::kBlocked;
-  uint32_t blocked = 0;  // fragments found blocked since the last progress
   while (true) {
-    Fragment& fragment = warp.fragments[warp.current];
-    const Inst& inst = code[fragment.pc];
+    const Inst& inst = code[warp.fragment().pc];
     if (inst.leader && warp.fragments.size() > 1) {
       merge(warp);
       choose(warp);
       if (warp.fragment().pc != static_cast<uint32_t>(&inst - code)) continue;
     }
-    Fragment& here = warp.fragment();
-    uint32_t active = here.mask;
+    const uint32_t active = warp.fragment().mask;
     uint32_t exec = active;
     if (inst.guard != kNoSlot) {
       uint32_t guard = warp.predicate(inst.guard);
@@ -134,88 +211,13 @@ WarpState run_warp(Warp& warp, uint64_t& quantum) {
     }
     warp.inst = &inst;
     if (inst.touches != nullptr && !inst.product && exec != 0) touch_product_registers(warp, inst);
-    if (exec != 0 && inst.flow != Flow::kCollective && inst.flow != Flow::kBlocking) {
-      ++counters.warp_instructions[static_cast<int>(inst.cls)];
-      counters.thread_instructions += static_cast<uint64_t>(__builtin_popcount(exec));
-    }
-    bool switch_fragment = false;
-    switch (inst.flow) {
-      case Flow::kNext:
-        if (exec != 0) inst.fn(warp, inst, exec);
-        ++here.pc;
-        break;
-      case Flow::kBranch:
-        branch(warp, active, exec, inst.target);
-        switch_fragment = exec != 0 && exec != active;
-        break;
-      case Flow::kBranchTable:
-        if (exec == 0)
-          ++here.pc;
-        else
-          branch_table(warp, inst, active, exec);
-        switch_fragment = true;
-        break;
-      case Flow::kExit:
-        if (exec != 0) {
-          warp.exited |= exec;
-          here.mask &= ~exec;
-          switch_fragment = here.mask == 0;
-        }
-        if (here.mask != 0) ++here.pc;
-        break;
-      case Flow::kCollective: {
-        if (exec == 0) {
-          ++here.pc;
-          break;
-        }
-        uint32_t members = inst.op[0] == kNoSlot
-                               ? warp.alive()
-                               : warp.lanes<uint32_t>(inst.op[0])[__builtin_ctz(exec)] & warp.alive();
-        if ((members & ~exec) != 0) {  // somebody is not here yet
-          if (exec != active) {
-            uint32_t skip = active & ~exec;
-            split(warp, here.pc + 1, skip);
-          }
-          warp.fragment().wait = Fragment::Wait::kCollective;
-          merge(warp);  // perhaps the others stand here already
-          switch_fragment = true;
-          break;
-        }
-        ++counters.warp_instructions[static_cast<int>(inst.cls)];
-        counters.thread_instructions += static_cast<uint64_t>(__builtin_popcount(exec));
-        inst.fn(warp, inst, exec);
-        ++here.pc;
-        break;
-      }
-      case Flow::kBlocking: {
-        if (exec == 0) {
-          ++here.pc;
-          break;
-        }
-        if (exec != active) {
-          split(warp, here.pc + 1, active & ~exec);
-        }
-        warp.wait = false;
-        inst.fn(warp, inst, exec);
-        Fragment& after = warp.fragment();
-        if (warp.wait) {
-          after.wait = Fragment::Wait::kBlocked;
-          ++blocked;
-          switch_fragment = true;
-        } else {
-          ++counters.warp_instructions[static_cast<int>(inst.cls)];
-          counters.thread_instructions += static_cast<uint64_t>(__builtin_popcount(exec));
-          after.stage = 0;
-          ++after.pc;
-        }
-        break;
-      }
-    }
+    if (exec != 0 && inst.flow != Flow::kCollective && inst.flow != Flow::kBlocking) count(warp, inst, exec);
+    const bool switches = run_instruction(warp, inst, active, exec);
     if (!warp.wait || inst.flow != Flow::kBlocking) {
       progress = progress || !warp.spin;
       if (quantum > 0) --quantum;
     }
-    if (switch_fragment) {
+    if (switches) {
       merge(warp);
       if (warp.fragments.empty()) return WarpState::kFinished;
       if (!choose(warp)) return progress ? WarpState::kProgress : WarpState::kBlocked;

@@ -43,10 +43,11 @@ uint64_t DeviceMemory::allocate(uint64_t bytes) {
   Allocation* record = nullptr;
   if (offset + room + kGap > reserved_) {
     for (auto it = graveyard_.begin(); it != graveyard_.end(); ++it) {  // the oldest one that is large enough
-      if ((*it)->bytes < bytes) continue;
+      if ((*it)->room < room) continue;
       record = *it;
       graveyard_.erase(it);
       offset = record->base - base_;
+      room = record->room;
       break;
     }
     if (record == nullptr) return 0;
@@ -61,6 +62,7 @@ uint64_t DeviceMemory::allocate(uint64_t bytes) {
   *record = Allocation{};
   record->base = base_ + offset;
   record->bytes = bytes;
+  record->room = room;
   record->id = next_id_++;
   record->device = device_;
   used_ += room;
@@ -72,7 +74,7 @@ bool DeviceMemory::free(uint64_t address) {
   Allocation* record = find(address);
   if (record == nullptr || record->freed || record->base != address) return false;
   record->freed = true;
-  uint64_t room = (record->bytes + kAlign - 1) / kAlign * kAlign;
+  const uint64_t room = record->room;
   used_ -= room;
   // Gives the pages back to the host; they read as zeros and as never written if handed out again.
   constexpr uint64_t kPage = 4096;

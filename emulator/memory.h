@@ -21,6 +21,7 @@ inline uint8_t* host_pointer(uint64_t address) {
 struct Allocation {
   uint64_t base = 0;
   uint64_t bytes = 0;
+  uint64_t room = 0;  // of its place, which keeps its size whoever gets it next
   uint32_t id = 0;
   int device = 0;
   bool freed = false;

@@ -1,5 +1,6 @@
 #include "emulator/ptx_lexer.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <cstring>
@@ -23,7 +24,11 @@ Token read_number(const std::string& text, size_t& at, int line) {
   if (begin[0] == '0' && (begin[1] == 'f' || begin[1] == 'F' || begin[1] == 'd' || begin[1] == 'D')) {
     // 0f<8 hex digits> or 0d<16 hex digits>: the bits of an IEEE number.
     bool single = begin[1] == 'f' || begin[1] == 'F';
-    std::string digits(begin + 2, single ? 8 : 16);
+    const std::string digits = text.substr(at + 2, single ? 8 : 16);
+    if (digits.size() != (single ? 8 : 16) ||
+        digits.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos)
+      throw PtxError(line, "'" + text.substr(at, 2) + "' needs " + (single ? "8" : "16") +
+                               " hexadecimal digits, found '" + digits + "'");
     uint64_t bits = std::strtoull(digits.c_str(), nullptr, 16);
     token.kind = Token::Kind::kFloat;
     if (single) {
@@ -100,6 +105,7 @@ std::vector<Token> tokenize(const std::string& text) {
       token.line = line;
       token.begin = at++;
       while (at < text.size() && text[at] != '"') token.text += text[at++];
+      if (at == text.size()) throw PtxError(token.line, "a string is not closed");
       token.end = ++at;
       tokens.push_back(token);
     } else if (std::strchr(",;[]{}()!|@+-*<>=:", c) != nullptr && c != 0) {

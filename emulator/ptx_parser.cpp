@@ -1,9 +1,6 @@
-#include <algorithm>
-#include <cstring>
 #include <map>
 
-#include "emulator/ptx_ast.h"
-#include "emulator/ptx_lexer.h"
+#include "emulator/ptx_variable.h"
 
 namespace trigen::emulator {
 
@@ -21,9 +18,9 @@ std::vector<std::string> split_dots(const std::string& word) {
   return parts;
 }
 
-class Parser {
+class Parser : private PtxCursor {
  public:
-  explicit Parser(const std::string& text) : text_(text), tokens_(tokenize(text)) {}
+  explicit Parser(const std::string& text) : PtxCursor(tokenize(text)), text_(text) {}
 
   ModuleAst parse() {
     while (peek().kind != Token::Kind::kEnd) parse_module_item();
@@ -36,28 +33,6 @@ class Parser {
     std::map<std::string, int> registers;                      // name -> index
     std::map<std::string, std::pair<Type, int64_t>> families;  // "%r" -> type, count (from %r<100>)
   };
-
-  const Token& peek(size_t ahead = 0) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }
-  const Token& next() { return tokens_[at_ < tokens_.size() - 1 ? at_++ : at_]; }
-  bool accept(const char* text) {
-    if (!peek().is(text)) return false;
-    next();
-    return true;
-  }
-  void expect(const char* text) {
-    if (!accept(text)) fail(std::string("expected '") + text + "', found '" + peek().text + "'");
-  }
-  [[noreturn]] void fail(const std::string& what) const { throw PtxError(peek().line, what); }
-  std::string word() {
-    if (peek().kind != Token::Kind::kWord) fail("expected a name, found '" + peek().text + "'");
-    return next().text;
-  }
-  int64_t integer() {
-    bool minus = accept("-");
-    if (peek().kind != Token::Kind::kInteger) fail("expected a number, found '" + peek().text + "'");
-    int64_t value = next().integer;
-    return minus ? -value : value;
-  }
 
   void parse_module_item() {
     const std::string& head = peek().text;
@@ -77,12 +52,12 @@ class Parser {
       next();
       while (accept(",")) integer();
     } else if (head == ".section") {
-      while (!peek().is("{")) next();
-      while (!accept("}")) next();
+      skip_past("{");
+      skip_past("}");
     } else if (head == ".loc") {
       skip_loc();
     } else if (head == ".pragma") {
-      while (!accept(";")) next();
+      skip_past(";");
     } else if (accept(";")) {
     } else {
       parse_declaration();
@@ -121,110 +96,11 @@ class Parser {
     if (peek().is(".entry") || peek().is(".func")) {
       parse_function();
     } else {
-      Variable variable = parse_variable();
+      Variable variable = parse_variable(*this);
       variable.is_extern = is_extern;
       module_.variables.push_back(variable);
       expect(";");
     }
-  }
-
-  Space parse_space(const std::string& text) {
-    if (text == ".global") return Space::kGlobal;
-    if (text == ".shared") return Space::kShared;
-    if (text == ".local") return Space::kLocal;
-    if (text == ".const") return Space::kConst;
-    if (text == ".param") return Space::kParam;
-    fail("expected a state space, found '" + text + "'");
-  }
-
-  // .space [.align n] [.type] [.ptr ...] name [dims] [= init]
-  Variable parse_variable() {
-    Variable variable;
-    variable.space = parse_space(word());
-    Type type = Type::kNone;
-    uint64_t vector = 1;
-    bool align_given = false;
-    while (peek().text.size() > 1 && peek().text[0] == '.') {
-      std::string item = word();
-      if (item == ".align") {
-        uint64_t align = static_cast<uint64_t>(integer());
-        if (!align_given) variable.align = align;
-        align_given = true;
-      } else if (item == ".ptr") {
-        while (peek().text.size() > 1 && peek().text[0] == '.') {
-          if (word() == ".align") integer();  // describes what it points at, not the parameter itself
-        }
-        break;
-      } else if (item == ".v2" || item == ".v4") {
-        vector = item == ".v2" ? 2 : 4;
-      } else if (item == ".attribute") {
-        expect("(");
-        while (!accept(")")) next();
-      } else {
-        type = parse_type(item.substr(1));
-        if (type == Type::kNone) fail("unknown type '" + item + "' in a declaration");
-      }
-    }
-    variable.name = word();
-    uint64_t element = static_cast<uint64_t>(type_bytes(type)) * vector;
-    uint64_t count = 1;
-    while (accept("[")) {
-      if (accept("]")) {
-        count = 0;
-        break;
-      }
-      count *= static_cast<uint64_t>(integer());
-      expect("]");
-    }
-    variable.bytes = element * count;
-    if (!align_given) variable.align = element;
-    if (accept("=")) parse_initialiser(variable, type);
-    return variable;
-  }
-
-  void append_value(Variable& variable, Type type) {
-    bool minus = accept("-");
-    const Token& token = next();
-    int bytes = type_bytes(type);
-    uint64_t bits = 0;
-    if (token.kind == Token::Kind::kInteger) {
-      bits = static_cast<uint64_t>(minus ? -token.integer : token.integer);
-      if (type == Type::kF32) {
-        float value = static_cast<float>(static_cast<int64_t>(bits));
-        std::memcpy(&bits, &value, 4);
-      }
-    } else if (token.kind == Token::Kind::kFloat) {
-      double real = minus ? -token.real : token.real;
-      if (type == Type::kF64)
-        std::memcpy(&bits, &real, 8);
-      else if (type == Type::kF32) {
-        float value = static_cast<float>(real);
-        std::memcpy(&bits, &value, 4);
-      } else
-        bits = static_cast<uint64_t>(token.integer);
-    } else {
-      fail("initial value '" + token.text +
-           "' is not a number; addresses in initial values are not supported");
-    }
-    for (int i = 0; i < bytes; ++i) variable.init.push_back(static_cast<uint8_t>(bits >> (8 * i)));
-  }
-
-  void parse_initialiser(Variable& variable, Type type) {
-    if (accept("{")) {
-      int depth = 1;
-      while (depth > 0) {
-        if (accept("{"))
-          ++depth;
-        else if (accept("}"))
-          --depth;
-        else if (!accept(","))
-          append_value(variable, type);
-      }
-    } else {
-      append_value(variable, type);
-    }
-    if (variable.bytes == 0) variable.bytes = variable.init.size();
-    variable.init.resize(variable.bytes, 0);
   }
 
   std::vector<Variable> parse_parameters() {
@@ -232,7 +108,7 @@ class Parser {
     if (!accept("(")) return parameters;
     while (!accept(")")) {
       if (peek().is(".reg")) fail("register parameters of functions are not supported");
-      parameters.push_back(parse_variable());
+      parameters.push_back(parse_variable(*this));
       accept(",");
     }
     return parameters;
@@ -289,7 +165,7 @@ class Parser {
       function.explicit_cluster = true;
     else if (item == ".blocksareclusters" || item == ".noreturn") {
     } else if (item == ".pragma") {
-      while (!accept(";")) next();
+      skip_past(";");
     } else
       fail("unknown directive '" + item + "' of a function");
   }
@@ -315,7 +191,7 @@ class Parser {
     const std::string head = peek().text;
     if (head == ".reg") return parse_registers();
     if (head == ".shared" || head == ".local" || head == ".param" || head == ".const" || head == ".global") {
-      Variable variable = parse_variable();
+      Variable variable = parse_variable(*this);
       variable.scope = scope;
       function_->variables.push_back(variable);
       expect(";");
@@ -323,7 +199,7 @@ class Parser {
     }
     if (head == ".loc") return skip_loc();
     if (head == ".pragma") {
-      while (!accept(";")) next();
+      skip_past(";");
       return;
     }
     if (accept(";")) return;
@@ -345,7 +221,7 @@ class Parser {
       return;
     }
     if (peek().is(".callprototype")) {
-      while (!accept(";")) next();
+      skip_past(";");
       return;
     }
     function_->statements.push_back(statement);
@@ -459,7 +335,7 @@ class Parser {
       operand.integer = token.integer;
       return operand;
     }
-    if (minus) fail("a minus sign stands before '" + peek().text + "'");
+    if (minus) fail("a minus sign stands before " + found());
     return parse_word_operand();
   }
 
@@ -479,7 +355,7 @@ class Parser {
     statement.modifiers.assign(parts.begin() + 1, parts.end());
     while (!peek().is(";")) {
       statement.operands.push_back(parse_operand());
-      if (!accept(",") && !peek().is(";")) fail("expected ',' or ';', found '" + peek().text + "'");
+      if (!accept(",") && !peek().is(";")) fail("expected ',' or ';', found " + found());
     }
     statement.text = text_.substr(begin, peek().begin - begin);
     for (char& c : statement.text)
@@ -489,8 +365,6 @@ class Parser {
   }
 
   const std::string& text_;
-  std::vector<Token> tokens_;
-  size_t at_ = 0;
   ModuleAst module_;
   Function* function_ = nullptr;
   std::vector<Scope> scopes_;

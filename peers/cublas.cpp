@@ -65,11 +65,14 @@ llvm::Expected<const CublasLibrary*> CublasLibrary::load() {
   const std::lock_guard<std::mutex> lock(mutex);
   if (loaded != nullptr) return loaded;
   std::string tried;
+  const auto note = [&](const std::string& path, const std::string& why) {
+    tried.append("\n  ").append(path).append(": ").append(why);
+  };
   const bool named = !environment("TRIGEN_CUBLAS").empty();
   for (const std::string& path : places()) {
     if (const std::string real = real_path(path); !named && path[0] == '/' && !real.empty()) {
       if (const std::string reason = distrust_of_search(real); !reason.empty()) {
-        tried += "\n  " + path + ": not taken, " + reason;
+        note(path, "not taken, " + reason);
         continue;
       }
     }
@@ -83,7 +86,7 @@ llvm::Expected<const CublasLibrary*> CublasLibrary::load() {
     if (library == nullptr) {
       if (path.find('/') == std::string::npos || named) {
         const char* why = ::dlerror();
-        tried += "\n  " + path + ": " + (why != nullptr ? why : "not found");
+        note(path, why != nullptr ? why : "not found");
       }
       continue;
     }
@@ -101,7 +104,7 @@ llvm::Expected<const CublasLibrary*> CublasLibrary::load() {
     find(made->api_.gemm, "cublasGemmStridedBatchedEx");
     find(made->api_.strmm, "cublasStrmm_v2");
     if (!complete) {
-      tried += "\n  " + path + ": lacks entries of cuBLAS 11.2 or newer";
+      note(path, "lacks entries of cuBLAS 11.2 or newer");
       delete made;
       continue;
     }

@@ -2,73 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <condition_variable>
-#include <map>
-#include <mutex>
-#include <thread>
 
 #include "check/text.h"
 #include "check/verify.h"
+#include "tuner/build_queue.h"
 #include "tuner/ceiling.h"
-#include "tuner/evidence.h"
 
 namespace trigen {
-// Built candidates on their way from the compiling threads to the measuring one, which takes them in its own
-// order.
-class BuildQueue {
- public:
-  // `indices` are positions in `candidates`, which stays alive until the queue is destroyed.
-  BuildQueue(const std::vector<Candidate>& candidates, std::vector<size_t> indices, Store& store,
-             BuildAllOptions options)
-      : indices_(std::move(indices)) {
-    for (const size_t i : indices_) work_.push_back(candidates[i]);
-    options.cancel = &stop_;
-    thread_ = std::thread([this, &store, options] {
-      build_all(work_, store, options, [this](size_t i, llvm::Expected<BuiltBinary> built) {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        built_.emplace(indices_[i], std::move(built));
-        ready_.notify_one();
-        return !stop_.load();
-      });
-      const std::lock_guard<std::mutex> lock(mutex_);
-      finished_ = true;
-      ready_.notify_one();
-    });
-  }
-  ~BuildQueue() {
-    stop();
-    thread_.join();
-    for (auto& [index, built] : built_) {
-      if (!built) llvm::consumeError(built.takeError());
-    }
-  }
-  BuildQueue(const BuildQueue&) = delete;
-  BuildQueue& operator=(const BuildQueue&) = delete;
-  void stop() { stop_.store(true); }
-  // Waits up to 50 ms; nullopt when it is not there yet. `over` when it will never come (a stopped queue).
-  std::optional<llvm::Expected<BuiltBinary>> take(size_t index, bool& over) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    ready_.wait_for(lock, std::chrono::milliseconds(50),
-                    [&] { return built_.count(index) > 0 || finished_; });
-    const auto found = built_.find(index);
-    over = found == built_.end() && finished_;
-    if (found == built_.end()) return std::nullopt;
-    std::optional<llvm::Expected<BuiltBinary>> out(std::move(found->second));
-    built_.erase(found);
-    return out;
-  }
-
- private:
-  std::vector<size_t> indices_;
-  std::vector<Candidate> work_;
-  std::map<size_t, llvm::Expected<BuiltBinary>> built_;
-  std::mutex mutex_;
-  std::condition_variable ready_;
-  std::atomic<bool> stop_{false};
-  bool finished_ = false;
-  std::thread thread_;
-};
-
 namespace {
 
 std::vector<SearchPoint> points_of(const std::vector<Candidate>& candidates, const DeviceModel& model) {
@@ -133,13 +73,6 @@ void Session::show(const char* phase, size_t done, size_t total, double best_s, 
   options_.progress(p);
 }
 
-void Session::note_cache(const std::string& problem) {
-  if (problem.empty() || cache_noted_) return;
-  cache_noted_ = true;
-  report_.stored = false;
-  report_.notes.push_back("the cache was not written: " + problem);
-}
-
 llvm::Error budget_spent(llvm::StringRef problem, double budget_s, double inputs_s, double compile_s) {
   // a dozen candidates at least make a choice, and the finals take their share
   const int advised = 10 * std::max(1, static_cast<int>(std::ceil(4 * std::max(inputs_s, compile_s) / 10)));
@@ -182,58 +115,6 @@ llvm::Error Session::nothing_works() const {
   return make_error(kind, text);
 }
 
-Record Session::record_of(size_t index) const {
-  Record record;
-  record.problem = report_.problem;
-  record.arch = report_.target;
-  record.candidate = report_.candidates[index].candidate;
-  record.binary = keys_[index];
-  record.error = report_.candidates[index].error;
-  if (device_ != nullptr && !device_->info().emulated && device_->runs_cubin_of(target_)) {
-    record.device = device_->info().name;
-    record.sms = device_->info().sms;
-    record.driver = device_->info().driver;
-  }
-  return record;
-}
-
-void Session::store_sample(size_t index) {
-  if (options_.sample) return;  // not checked yet: nothing for another tune to go on with
-  Record record = record_of(index);
-  const CandidateReport& row = report_.candidates[index];
-  record.provenance = Provenance::kMeasured;
-  record.median_us = summarize(row.quick).median * 1e6;
-  record.evidence = sample_of(row);
-  if (auto error = store_.put_sample(record)) note_cache(take_error(std::move(error)).message);
-}
-
-void Session::store_choice(size_t index, Provenance provenance) {
-  CandidateReport& row = report_.candidates[index];
-  row.outcome = Outcome::kChosen;
-  report_.provenance = provenance;
-  report_.chosen = row.candidate;
-  report_.error = row.error;
-  report_.tolerance = row.tolerance;
-  report_.limiter =
-      predict(candidates_[index], provenance == Provenance::kMeasured ? device_->model() : model_of(target_),
-              row.resources.registers > 0 ? std::optional(row.resources) : std::nullopt, row.counts)
-          .limiter;
-  report_.counted = row.counts.has_value();
-  report_.elapsed_s = elapsed();
-  Record record = record_of(index);
-  record.provenance = provenance;
-  record.median_us = report_.seconds * 1e6;
-  record.evidence = evidence_of(report_);
-  if (auto error = store_.put_record(record)) note_cache(take_error(std::move(error)).message);
-}
-
-void Session::choose_predicted(size_t index, const Binary& binary) {
-  keys_[index] = binary.key;
-  report_.seconds = report_.candidates[index].predicted_s;
-  report_.complete = !cancelled();
-  store_choice(index, Provenance::kPredicted);
-}
-
 llvm::Error Session::check_emulated() {
   if (count_work(problem_).triangle_flop / 2 > options_.emulated_work) {
     report_.notes.push_back(
@@ -265,58 +146,6 @@ llvm::Error Session::check_emulated() {
   report_.notes.push_back(
       format("checked on the emulated device: error %.1e, allowed %.1e", result->error, result->tolerance));
   return llvm::Error::success();
-}
-
-bool Session::keep_existing() {
-  if (options_.force || options_.config) return false;
-  const DeviceInfo& info = device_->info();
-  const auto found = store_.find_record(report_.problem, report_.target, info.name, info.sms, info.driver);
-  if (!found || found->match != Match::kExact || found->record.provenance != Provenance::kMeasured ||
-      !is_complete(found->record.evidence, candidates_.size())) {
-    return false;
-  }
-  for (size_t i = 0; i < candidates_.size(); ++i) {
-    if (report_.candidates[i].candidate != found->record.candidate) continue;
-    if (render(candidates_[i]).hash != found->record.binary.source_hash)
-      return false;  // the kernel has changed since
-    report_.kept = true;
-    report_.device = info.name;
-    report_.driver = info.driver;
-    report_.sms = info.sms;
-    report_.provenance = Provenance::kMeasured;
-    report_.chosen = found->record.candidate;
-    report_.seconds = report_.lower_s = report_.upper_s = found->record.median_us * 1e-6;
-    report_.error = found->record.error;
-    report_.candidates[i].outcome = Outcome::kChosen;
-    report_.stop_reason = "measured before";
-    report_.notes.push_back("kept the measurement in " + found->layer + "; --force measures again");
-    return true;
-  }
-  return false;
-}
-
-void Session::resume() {
-  if (!options_.resume || options_.force) return;
-  size_t taken = 0;
-  for (const Record& sample : store_.find_samples(report_.problem, report_.target, device_->info().name)) {
-    if (sample.driver != device_->info().driver || sample.sms != device_->info().sms) continue;
-    for (size_t i = 0; i < candidates_.size(); ++i) {
-      CandidateReport& row = report_.candidates[i];
-      if (row.candidate != sample.candidate || row.resumed) continue;
-      if (render(candidates_[i]).hash != sample.binary.source_hash || !read_sample(sample.evidence, row))
-        continue;
-      row.resumed = true;
-      keys_[i] = sample.binary;
-      ++taken;
-      if (row.outcome == Outcome::kTimed) {
-        search_.timed(i, summarize(row.quick).median);
-      } else {
-        search_.failed(i);
-      }
-    }
-  }
-  if (taken > 0)
-    report_.notes.push_back(format("resumed: %zu candidates were measured before the interruption", taken));
 }
 
 llvm::Error Session::time_candidate(size_t index, std::shared_ptr<const Plan> plan) {

@@ -12,7 +12,7 @@
 
 namespace trigen {
 
-class BuildQueue;  // session.cpp
+class BuildQueue;
 
 // The error of a tune whose budget ended before its first candidate was measured: what that took so far, and
 // what to allow. compile_s 0: it was not compiled yet.

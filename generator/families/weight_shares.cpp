@@ -1,6 +1,7 @@
 #include "generator/families/weight_shares.h"
 
 #include <algorithm>
+#include <set>
 
 #include "templates/persistent/grad_weight.h"
 
@@ -36,6 +37,9 @@ std::optional<std::string> too_many_shares(const Problem& p, int features) {
   return "counts at most 2^30 tiles of dW and 2^30 blocks of their depth";
 }
 
+namespace {
+
+// One part for every block, half as many, twice as many, and what fills whole rounds of blocks best.
 std::set<int> weight_splits(const Shares& shares) {
   const int left = shares.wide % shares.blocks;
   const int all = left > 0 ? std::max(1, shares.blocks / left) : 1;
@@ -50,6 +54,22 @@ std::set<int> weight_splits(const Shares& shares) {
   splits.insert(fullest);
   splits.erase(splits.upper_bound(shares.depth), splits.end());
   return splits;
+}
+
+}  // namespace
+
+std::vector<Config> with_splits(Config c, const Shares& shares) {
+  std::vector<Config> out;
+  std::set<int> splits = weight_splits(shares);
+  // A block less than fills the machine often beats a last round that few have.
+  if (weight::squares(c))
+    for (int split : std::set<int>(splits)) splits.insert(std::max(1, split - 1));
+  for (int split : splits) {
+    if (split > shares.depth) continue;
+    c.split_k = split;
+    out.push_back(c);
+  }
+  return out;
 }
 
 }  // namespace trigen

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <optional>
-#include <set>
 #include <string>
+#include <vector>
 
 #include "generator/family.h"
 #include "templates/persistent/shares.h"
@@ -23,8 +23,7 @@ persistent::Shares weight_shares(const Problem& problem, const Config& config, i
 // what a family does; nullopt where it can.
 std::optional<std::string> too_many_shares(const Problem& problem, int features);
 
-// split_k values worth a try: one part for every block, half as many, twice as many, and what fills whole
-// rounds of blocks best.
-std::set<int> weight_splits(const persistent::Shares& shares);
+// `config` with every split_k worth a try.
+std::vector<Config> with_splits(Config config, const persistent::Shares& shares);
 
 }  // namespace trigen

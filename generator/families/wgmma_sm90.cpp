@@ -6,28 +6,22 @@
 #include "generator/families/persistent_family.h"
 #include "generator/families/persistent_work.h"
 #include "generator/families/tile_family.h"
+#include "generator/families/tiled_weight.h"
 #include "generator/families/weight_shares.h"
 #include "generator/families/weights.h"
 #include "generator/families/wgmma_samples.h"
-#include "templates/persistent/grad_weight.h"
 
 namespace trigen {
 namespace {
 
 namespace geometry = wgmma_sm90;
-namespace weight = persistent::weight;
-
-std::string text(const llvm::Twine& t) { return t.str(); }
-bool is_weight(const Problem& p) { return p.op == Op::kGradWeight; }
 
 // TMA reads W, 16-bit or f32, in rows of 16 bytes. A launch of its own packs f32 weights and those that are
 // not aligned. Aligned f32 weights allow both.
-bool may_read(const Problem& p) { return is_weight(p) || p.walign >= 16; }
-bool may_pack(const Problem& p) { return !is_weight(p) && (p.wdtype != p.dtype || p.walign < 16); }
 std::vector<Access> weight_paths(const Problem& p) {  // worth a try
   std::vector<Access> paths;
-  if (may_read(p)) paths.push_back(Access::kDirect);
-  if (may_pack(p)) paths.push_back(Access::kPacked);
+  if (p.walign >= 16) paths.push_back(Access::kDirect);
+  if (p.wdtype != p.dtype || p.walign < 16) paths.push_back(Access::kPacked);
   return paths;
 }
 // Contiguous tokens are read and written as they lie in rows of 16-byte pieces, where nothing but the output
@@ -42,151 +36,46 @@ Access activation_path(const Problem& p) {
 // Elements of one access to activations: TMA's, or single ones of the launches that pack them.
 int activation_vector(Access path) { return path == Access::kPacked ? 1 : 8; }
 
-class WgmmaSm90 final : public PersistentFamily {
+class Product final : public PersistentKernel {
  public:
-  llvm::StringRef name() const override { return "wgmma_sm90"; }
-  llvm::StringRef template_file() const override { return "wgmma_sm90.cuh"; }
-  int64_t shared_bytes(const Problem& p, const Config& c) const override {
-    return is_weight(p) ? weight::shared_bytes(c) : geometry::shared_bytes(kernel_shape(p), c);
-  }
-  std::vector<Sample> samples(const Problem& p, const Target& target, const Config& c) const override {
-    if (packs_activations(p, c)) return {};  // several launches' work
-    return wgmma_samples(*this, p, target, c);
-  }
-
-  Work work(const Problem& p, const Target& target, const Config& c, int sms) const override;
-
- protected:
-  std::optional<std::string> refuse(const Problem& p) const override {
-    if (p.dtype == DType::kF32) return "multiplies 16-bit data";
-    if (!is_weight(p) && (p.K != 1 || p.pad != 0))
-      return "makes K=1 with pad=0: TMA cannot shift by single elements";
-    if (activation_path(p) == Access::kPacked)
-      if (auto why = too_many_to_pack(p)) return why;
-    if (is_weight(p)) return too_many_shares(p, 64);
-    return std::nullopt;
-  }
-
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
-    std::vector<ConfigKey> keys;
-    if (is_weight(p)) {
-      // Taps hold two stages and wait for a third.
-      keys = tiled_weight::keys(
-          p, c, c.tile_n == 128 ? std::initializer_list<int>{1, 4} : std::initializer_list<int>{1, 2},
-          p.K > 1 ? 3 : 2);
-    } else {
-      keys = {{"tile_m", c.tile_m, {64, 128}},
-              {"tile_n", c.tile_n, {64, 128, 192, 256}},
-              {"tile_k", c.tile_k, {64}, false, "a swizzled row of shared memory holds 64 elements"},
-              {"warps_m", c.warps_m, {c.tile_m / 16}, false, "a warpgroup multiplies 64 rows"},
-              {"warps_n", c.warps_n, {1}, false, "a warpgroup is 4 warps along m"},
-              {"cluster", c.cluster, {1}},
-              {"stages", c.stages, {2, 12}, true}};
-      if (c.tile_m == 128) keys[5].allowed.push_back(2);
-    }
-    keys.push_back(raster_key(c));
-    keys.push_back(split_key(p, c));
-    ConfigKey weights =
-        access_key("weights", c.weights, weight_paths(p),
-                   "TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed");
-    keys.push_back(weights);
-    keys.push_back(access_key("activations", c.activations, {activation_path(p)},
-                              "what TMA cannot take is packed, and nothing else"));
+    ConfigKey cluster{"cluster", c.cluster, {1}};
+    if (c.tile_m == 128) cluster.allowed.push_back(2);
     const int activation = activation_vector(c.activations);
-    keys.push_back(c.weights == Access::kPacked
-                       ? read_key(p, c)
-                       : vector_key("vec_a", c.vec_a, is_weight(p) ? activation : 8));
-    keys.push_back(vector_key("vec_b", c.vec_b, activation));
-    keys.push_back(is_weight(p) ? tiled_weight::output_key(p, c) : vector_key("vec_c", c.vec_c, activation));
-    keys.push_back(blocks_key(c));
-    return keys;
+    return {{"tile_m", c.tile_m, {64, 128}},
+            {"tile_n", c.tile_n, {64, 128, 192, 256}},
+            {"tile_k", c.tile_k, {64}, false, "a swizzled row of shared memory holds 64 elements"},
+            {"warps_m", c.warps_m, {c.tile_m / 16}, false, "a warpgroup multiplies 64 rows"},
+            {"warps_n", c.warps_n, {1}, false, "a warpgroup is 4 warps along m"},
+            cluster,
+            {"stages", c.stages, {2, 12}, true},
+            raster_key(c),
+            split_key(p, c),
+            access_key("weights", c.weights, weight_paths(p),
+                       "TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed"),
+            access_key("activations", c.activations, {activation_path(p)},
+                       "what TMA cannot take is packed, and nothing else"),
+            c.weights == Access::kPacked ? read_key(p, c) : vector_key("vec_a", c.vec_a, 8),
+            vector_key("vec_b", c.vec_b, activation),
+            vector_key("vec_c", c.vec_c, activation),
+            blocks_key(c)};
   }
 
   int stage_bytes(const Problem& p, const Config& c) const override {
-    return is_weight(p) ? weight::stage_bytes(c) : geometry::stage_bytes(kernel_shape(p), c);
+    return geometry::stage_bytes(kernel_shape(p), c);
   }
   bool fits(const Problem& p, const Config& c) const override {
-    return (is_weight(p) ? weight::store_panels(c) : geometry::store_panels(kernel_shape(p), c)) >= 1;
+    return geometry::store_panels(kernel_shape(p), c) >= 1;
   }
-  int threads(const Problem& p, const Config& c) const override {
-    return is_weight(p) ? weight::kThreads : geometry::threads(c);
+  int64_t shared_bytes(const Problem& p, const Config& c) const override {
+    return geometry::shared_bytes(kernel_shape(p), c);
   }
+  int threads(const Problem&, const Config& c) const override { return geometry::threads(c); }
   int column_units(const Problem& p, const Config& c) const override {
     return geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
   }
 
   std::vector<Config> space(const Problem& p, const Target& target) const override {
-    return is_weight(p) ? weight_space(p, target) : product_space(p, target);
-  }
-  std::optional<Config> any_size(const Problem& p) const override {
-    if (p.K > 1) return std::nullopt;  // one source for all sizes has one tap
-    Config c = config(p, 128, 256, 4, 1);
-    return is_weight(p) ? c : with_weights(p, c, weight_paths(p).back());
-  }
-
-  void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
-                    LaunchPlan& plan) const override {
-    if (is_weight(p)) {
-      // Single taps whose rows are aligned leave by TMA; else nothing looks at the third map.
-      const TensorMapSpec x = activation_map(p, MapSource::kX);
-      product.maps = {activation_map(p, MapSource::kY), x, c.vec_c == 8 && p.K == 1 ? weights_map(p) : x};
-      tiled_weight::add_launches(p, c, std::move(product), plan);
-      return;
-    }
-    const WeightOperand weights = c.weights == Access::kPacked ? packed_weights(p) : direct_weights(p);
-    prepare_weights(weights, plan);
-    const bool forward = p.op == Op::kForward, tokens = geometry::contiguous_tokens(kernel_shape(p), c);
-    const auto map = [&](MapSource source) { return activation_map(p, source, tokens); };
-    product.maps = {weights.map, map(forward ? MapSource::kX : MapSource::kY),
-                    map(forward ? MapSource::kY : MapSource::kX)};
-    if (p.epilogue.pre) product.maps.push_back(map(MapSource::kPre));
-    if (p.epilogue.gate) product.maps.push_back(map(MapSource::kGate));
-    if (p.epilogue.residual) product.maps.push_back(map(MapSource::kResidual));
-    plan.launches.push_back(std::move(product));
-  }
-
- private:
-  static Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster) {
-    const Access activations = activation_path(p);
-    const int activation = activation_vector(activations);
-    return {.tile_m = tile_m,
-            .tile_n = tile_n,
-            .tile_k = 64,
-            .warps_m = tile_m / 16,
-            .warps_n = 1,
-            .stages = stages,
-            .split_k = 1,
-            .raster = 0,
-            .vec_a = is_weight(p) ? activation : 8,
-            .vec_b = activation,
-            .vec_c = is_weight(p) ? tiled_weight::output_vector(p) : activation,
-            .cluster = cluster,
-            .blocks = 1,
-            .weights = Access::kDirect,
-            .activations = activations};
-  }
-  static Config with_weights(const Problem& p, Config c, Access path) {
-    c.weights = path;
-    c.vec_a = path == Access::kDirect ? 8 : most_read(p);
-    return c;
-  }
-
-  std::vector<Config> weight_space(const Problem& p, const Target& target) const {
-    constexpr struct {
-      int tile_n, stages, cluster;
-    } kTiles[] = {{256, 4, 1}, {128, 6, 1}, {256, 4, 2}, {128, 6, 4}};
-    std::vector<Config> out;
-    for (const auto& t : kTiles) {
-      // Clusters share loads where a row tile of 256 is not mostly empty.
-      if (t.cluster > 1 && p.T <= 128) continue;
-      const Config c = config(p, 128, t.tile_n, t.stages, t.cluster);
-      const auto shares = weight_shares(p, c, static_cast<int>(grid(p, target, c)));
-      llvm::append_range(out, tiled_weight::with_splits(c, shares));
-    }
-    return out;
-  }
-
-  std::vector<Config> product_space(const Problem& p, const Target& target) const {
     constexpr struct {
       int tile_m, tile_n, stages;
     } kTiles[] = {{128, 256, 4}, {128, 256, 3}, {128, 192, 4}, {128, 128, 5},
@@ -211,11 +100,55 @@ class WgmmaSm90 final : public PersistentFamily {
     }
     return out;
   }
+  std::optional<Config> any_size(const Problem& p) const override {
+    return with_weights(p, config(p, 128, 256, 4, 1), weight_paths(p).back());
+  }
+
+  void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
+                    LaunchPlan& plan) const override {
+    const WeightOperand weights = c.weights == Access::kPacked ? packed_weights(p) : direct_weights(p);
+    prepare_weights(weights, plan);
+    const bool forward = p.op == Op::kForward, tokens = geometry::contiguous_tokens(kernel_shape(p), c);
+    const auto map = [&](MapSource source) { return activation_map(p, source, tokens); };
+    product.maps = {weights.map, map(forward ? MapSource::kX : MapSource::kY),
+                    map(forward ? MapSource::kY : MapSource::kX)};
+    if (p.epilogue.pre) product.maps.push_back(map(MapSource::kPre));
+    if (p.epilogue.gate) product.maps.push_back(map(MapSource::kGate));
+    if (p.epilogue.residual) product.maps.push_back(map(MapSource::kResidual));
+    plan.launches.push_back(std::move(product));
+  }
+
+  Work work(const Problem& p, const Target& target, const Config& c) const override;
+
+ private:
+  static Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster) {
+    const Access activations = activation_path(p);
+    const int activation = activation_vector(activations);
+    return {.tile_m = tile_m,
+            .tile_n = tile_n,
+            .tile_k = 64,
+            .warps_m = tile_m / 16,
+            .warps_n = 1,
+            .stages = stages,
+            .split_k = 1,
+            .raster = 0,
+            .vec_a = 8,
+            .vec_b = activation,
+            .vec_c = activation,
+            .cluster = cluster,
+            .blocks = 1,
+            .weights = Access::kDirect,
+            .activations = activations};
+  }
+  static Config with_weights(const Problem& p, Config c, Access path) {
+    c.weights = path;
+    c.vec_a = path == Access::kDirect ? 8 : most_read(p);
+    return c;
+  }
 };
 
-Work WgmmaSm90::work(const Problem& p, const Target& target, const Config& c, int) const {
+Work Product::work(const Problem& p, const Target& target, const Config& c) const {
   const int blocks = static_cast<int>(grid(p, target, c));
-  if (p.op == Op::kGradWeight) return shared_weight_work(p, target, c, blocks);
   const Shape shape = kernel_shape(p);
   const ProductWalk walk(p, c, row_tiles(p, c), static_cast<int>(p.H) * column_units(p, c),
                          blocks / c.cluster);
@@ -253,6 +186,38 @@ Work WgmmaSm90::work(const Problem& p, const Target& target, const Config& c, in
   put_copies(work, p, c);
   return work;
 }
+
+constexpr TiledWeight::Tile kWeightTiles[] = {{256, 4, 1}, {128, 6, 1}, {256, 4, 2}, {128, 6, 4}};
+
+class WgmmaSm90 final : public PersistentFamily {
+ public:
+  llvm::StringRef name() const override { return "wgmma_sm90"; }
+  llvm::StringRef template_file() const override { return "wgmma_sm90.cuh"; }
+  std::vector<Sample> samples(const Problem& p, const Target& target, const Config& c) const override {
+    if (packs_activations(p, c)) return {};  // several launches' work
+    return wgmma_samples(*this, p, target, c);
+  }
+
+ protected:
+  std::optional<std::string> refuse(const Problem& p) const override {
+    if (p.dtype == DType::kF32) return "multiplies 16-bit data";
+    if (!is_weight(p) && (p.K != 1 || p.pad != 0))
+      return "makes K=1 with pad=0: TMA cannot shift by single elements";
+    if (activation_path(p) == Access::kPacked)
+      if (auto why = too_many_to_pack(p)) return why;
+    if (is_weight(p)) return too_many_shares(p, 64);
+    return std::nullopt;
+  }
+
+  const PersistentKernel& kernel(Op op) const override {
+    if (op == Op::kGradWeight) return weight_;
+    return product_;
+  }
+
+ private:
+  Product product_;
+  TiledWeight weight_{kWeightTiles};
+};
 
 }  // namespace
 

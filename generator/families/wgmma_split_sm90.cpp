@@ -12,7 +12,6 @@ namespace {
 namespace geometry = wgmma_split_sm90;
 
 std::string text(const llvm::Twine& t) { return t.str(); }
-bool is_weight(const Problem& p) { return p.op == Op::kGradWeight; }
 
 geometry::Workspace workspace_of(const Problem& p, long long part_floats) {
   return geometry::Workspace(p.op, p.epilogue.bias, static_cast<int>(p.B), static_cast<int>(p.H),
@@ -24,34 +23,8 @@ geometry::Workspace workspace_of(const Problem& p, long long part_floats) {
 int read_vector(int64_t align, int64_t size) { return align >= 16 && size % 4 == 0 ? 4 : 1; }
 int write_vector(int64_t align, int64_t size) { return align >= 8 && size % 2 == 0 ? 2 : 1; }
 
-class WgmmaSplitSm90 final : public PersistentFamily {
+class Planes final : public PersistentKernel {
  public:
-  llvm::StringRef name() const override { return "wgmma_split_sm90"; }
-  llvm::StringRef template_file() const override { return "wgmma_split_sm90.cuh"; }
-  int64_t shared_bytes(const Problem&, const Config& c) const override { return geometry::shared_bytes(c); }
-
-  Work work(const Problem& p, const Target& target, const Config& c, int sms) const override;
-
- protected:
-  std::optional<std::string> refuse(const Problem& p) const override {
-    if (p.dtype != DType::kF32)
-      return text("splits f32 data, dtype=" + to_string(p.dtype) + " needs no split");
-    if (p.math != Math::kF16x3)
-      return text("multiplies planes of f16, math=" + to_string(p.math) + " asks for something else");
-    if (p.layout != Layout::kBTD)
-      return "reads features that are contiguous, layout=bdt has contiguous tokens";
-    if (p.K != 1 || p.pad != 0) return "makes K=1 with pad=0";
-    // Boxes are blocks of the first launch's grid.
-    constexpr double kMost = (int64_t{1} << 31) - 1;
-    const int64_t token_blocks = (p.T + 63) / 64, feature_panels = (p.D + 63) / 64;
-    const auto blocks = static_cast<double>(token_blocks), panels = static_cast<double>(feature_panels);
-    const double activations = static_cast<double>(p.B * p.H) * blocks * panels;
-    if ((is_weight(p) ? 2 * activations : activations + static_cast<double>(p.H) * blocks * blocks) > kMost)
-      return "counts at most 2^31 boxes of 64 x 64 elements";
-    if (is_weight(p)) return too_many_shares(p, geometry::kPanel);
-    return std::nullopt;
-  }
-
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
     const std::string registers = "there are registers for the sums of tile=128x128x64",
                       widths = text("sizes, align=" + llvm::Twine(p.align) + " and walign=" +
@@ -87,6 +60,7 @@ class WgmmaSplitSm90 final : public PersistentFamily {
   bool fits(const Problem&, const Config& c) const override {
     return geometry::shared_bytes(c) <= geometry::kSharedLimit;
   }
+  int64_t shared_bytes(const Problem&, const Config& c) const override { return geometry::shared_bytes(c); }
   int threads(const Problem&, const Config& c) const override { return geometry::threads(c); }
   int column_units(const Problem& p, const Config& c) const override {
     return geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
@@ -98,7 +72,7 @@ class WgmmaSplitSm90 final : public PersistentFamily {
       if (rows == 64 && (is_weight(p) || !leaves_sms_idle(p, target))) continue;
       for (int stages : {most_stages(rows), most_stages(rows) - 1}) {
         const Config c = config(p, rows, stages);
-        llvm::append_range(out, is_weight(p) ? tiled_weight::with_splits(c, shares_of(p, target, c))
+        llvm::append_range(out, is_weight(p) ? with_splits(c, shares_of(p, target, c))
                                              : with_sections(p, target, c, {8, 16, 32}, 1));
       }
     }
@@ -128,6 +102,8 @@ class WgmmaSplitSm90 final : public PersistentFamily {
                                .shared_bytes = 0,
                                .maps = {}});
   }
+
+  Work work(const Problem& p, const Target& target, const Config& c) const override;
 
  private:
   static Config with_vectors(const Problem& p, Config c) {
@@ -180,7 +156,7 @@ class WgmmaSplitSm90 final : public PersistentFamily {
 
 // Three products of planes for each block of k, after a launch that reads every operand once and writes as
 // many bytes.
-Work WgmmaSplitSm90::work(const Problem& p, const Target& target, const Config& c, int) const {
+Work Planes::work(const Problem& p, const Target& target, const Config& c) const {
   const int blocks = static_cast<int>(grid(p, target, c));
   const bool weight = p.op == Op::kGradWeight;
   Work work{.rates = "planes",
@@ -212,6 +188,36 @@ Work WgmmaSplitSm90::work(const Problem& p, const Target& target, const Config& 
   work.l2_bytes = work.all.steps[0] * work.steps[0].feed_bytes;
   return work;
 }
+
+class WgmmaSplitSm90 final : public PersistentFamily {
+ public:
+  llvm::StringRef name() const override { return "wgmma_split_sm90"; }
+  llvm::StringRef template_file() const override { return "wgmma_split_sm90.cuh"; }
+
+ protected:
+  std::optional<std::string> refuse(const Problem& p) const override {
+    if (p.dtype != DType::kF32)
+      return text("splits f32 data, dtype=" + to_string(p.dtype) + " needs no split");
+    if (p.math != Math::kF16x3)
+      return text("multiplies planes of f16, math=" + to_string(p.math) + " asks for something else");
+    if (p.layout != Layout::kBTD)
+      return "reads features that are contiguous, layout=bdt has contiguous tokens";
+    if (p.K != 1 || p.pad != 0) return "makes K=1 with pad=0";
+    // Boxes are blocks of the first launch's grid.
+    constexpr double kMost = (int64_t{1} << 31) - 1;
+    const int64_t token_blocks = (p.T + 63) / 64, feature_panels = (p.D + 63) / 64;
+    const auto blocks = static_cast<double>(token_blocks), panels = static_cast<double>(feature_panels);
+    const double activations = static_cast<double>(p.B * p.H) * blocks * panels;
+    if ((is_weight(p) ? 2 * activations : activations + static_cast<double>(p.H) * blocks * blocks) > kMost)
+      return "counts at most 2^31 boxes of 64 x 64 elements";
+    if (is_weight(p)) return too_many_shares(p, geometry::kPanel);
+    return std::nullopt;
+  }
+  const PersistentKernel& kernel(Op) const override { return planes_; }
+
+ private:
+  Planes planes_;
+};
 
 }  // namespace
 

@@ -11,97 +11,44 @@ namespace {
 
 namespace geometry = wgmma_taps_sm90;
 
-std::string text(const llvm::Twine& t) { return t.str(); }
-bool is_weight(const Problem& p) { return p.op == Op::kGradWeight; }
-
 // Taps of one store to dW: four where they lie together and aligned.
 int weight_vector(const Problem& p) { return p.K % 4 == 0 && p.walign >= 4 * element_size(p.wdtype) ? 4 : 1; }
 
-class WgmmaTapsSm90 final : public PersistentFamily {
+class Product final : public PersistentKernel {
  public:
-  llvm::StringRef name() const override { return "wgmma_taps_sm90"; }
-  llvm::StringRef template_file() const override { return "wgmma_taps_sm90.cuh"; }
-  int64_t shared_bytes(const Problem& p, const Config& c) const override {
-    return is_weight(p) ? geometry::weight::shared_bytes(c) : geometry::shared_bytes(kernel_shape(p), c);
-  }
-
-  Work work(const Problem& p, const Target& target, const Config& c, int sms) const override;
-
- protected:
-  std::optional<std::string> refuse(const Problem& p) const override {
-    const auto no = [](const llvm::Twine& why) { return why.str(); };
-    if (is_weight(p) && p.K <= 4)
-      return no("sums dW of eight taps at once, K=" + llvm::Twine(p.K) + " would waste half of them");
-    if (p.K < 2 || p.K > 32) return no("makes 2 to 32 taps, K=" + llvm::Twine(p.K));
-    if (p.pad < 0 || p.pad >= p.K)
-      return no("loads features around the output's, pad=" + llvm::Twine(p.pad) + " is outside 0 to K-1");
-    if (p.dtype == DType::kF32) return no("multiplies 16-bit data");
-    if (p.layout != Layout::kBTD)
-      return no("reads features that are contiguous, layout=bdt has contiguous tokens");
-    if (p.align < 16)
-      return no("copies 16-byte pieces of x and y, align=" + llvm::Twine(p.align) + " does not give them");
-    if (!is_weight(p) && !whole_pieces(p.D, p.dtype))
-      return no("writes 16-byte pieces, D=" + llvm::Twine(p.D) + " ends inside one");
-    const Epilogue& e = p.epilogue;
-    if (is_weight(p) && e.bias && (p.fill == Fill::kLower ? p.diag < 0 : p.diag > 0))
-      return no("sums grad_bias beside a row's first block, diag=" + llvm::Twine(p.diag) +
-                " leaves rows without");
-    if (e.pre || e.gate || e.residual)
-      return no("adds bias and activates; pre, gate and residual are read and written by features");
-    return std::nullopt;
-  }
-
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
-    std::vector<ConfigKey> keys;
-    if (is_weight(p)) {
-      const std::string one = "grad_weight has one tile, of 64 x 64 and 8 taps";
-      keys = {{"tile_m", c.tile_m, {64}, false, one},
-              {"tile_n", c.tile_n, {64 * geometry::weight::kGroupTaps}, false, one},
-              {"tile_k", c.tile_k, {64}, false, one},
-              {"warps_m", c.warps_m, {4}, false, one},
-              {"warps_n", c.warps_n, {geometry::weight::kConsumers}, false, one},
-              {"cluster", c.cluster, {1}, false, one},
-              {"stages", c.stages, {3, 12}, true},
-              {"split_k", c.split_k, {1}, false, "blocks share what whole rounds leave; no parts are cut"},
-              {"raster", c.raster, {0}, false, "is for forward and grad_input only"}};
-    } else {
-      keys = {{"tile_m", c.tile_m, {64, 128, 192, 256}},
-              {"tile_n", c.tile_n, {64, 128}},
-              {"tile_k", c.tile_k, {64}, false, "a swizzled row of shared memory holds 64 elements"},
-              {"warps_m", c.warps_m, {1}, false, "a warpgroup is 4 warps along the features"},
-              {"warps_n", c.warps_n, {c.tile_n / 16}, false, "a warpgroup multiplies 64 features"},
-              {"cluster", c.cluster, {1}},
-              {"stages", c.stages, {2, 16}, true},
-              split_key(p, c),
-              raster_key(c)};
-      if (c.tile_m >= 128) keys[5].allowed.push_back(2);
-    }
-    keys.push_back(
-        access_key("weights", c.weights, {Access::kDirect}, "is no choice here, taps are always packed"));
-    keys.push_back(access_key("activations", c.activations, {Access::kDirect}, "TMA reads them as they lie"));
-    keys.push_back(is_weight(p) ? vector_key("vec_a", c.vec_a, 8) : read_key(p, c));
-    keys.push_back(vector_key("vec_b", c.vec_b, 8));
-    keys.push_back(is_weight(p) ? ConfigKey{"vec_c", c.vec_c, {weight_vector(p)}}
-                                : vector_key("vec_c", c.vec_c, 8));
-    keys.push_back(blocks_key(c));
-    return keys;
+    ConfigKey cluster{"cluster", c.cluster, {1}};
+    if (c.tile_m >= 128) cluster.allowed.push_back(2);
+    return {{"tile_m", c.tile_m, {64, 128, 192, 256}},
+            {"tile_n", c.tile_n, {64, 128}},
+            {"tile_k", c.tile_k, {64}, false, "a swizzled row of shared memory holds 64 elements"},
+            {"warps_m", c.warps_m, {1}, false, "a warpgroup is 4 warps along the features"},
+            {"warps_n", c.warps_n, {c.tile_n / 16}, false, "a warpgroup multiplies 64 features"},
+            cluster,
+            {"stages", c.stages, {2, 16}, true},
+            split_key(p, c),
+            raster_key(c),
+            access_key("weights", c.weights, {Access::kDirect}, "is no choice here, taps are always packed"),
+            access_key("activations", c.activations, {Access::kDirect}, "TMA reads them as they lie"),
+            read_key(p, c),
+            vector_key("vec_b", c.vec_b, 8),
+            vector_key("vec_c", c.vec_c, 8),
+            blocks_key(c)};
   }
 
-  int stage_bytes(const Problem& p, const Config& c) const override {
-    return is_weight(p) ? 2 * geometry::kPanelBytes : geometry::stage_bytes(c);
-  }
+  int stage_bytes(const Problem&, const Config& c) const override { return geometry::stage_bytes(c); }
   bool fits(const Problem& p, const Config& c) const override {
-    return is_weight(p) || geometry::store_panels(kernel_shape(p), c) >= 1;
+    return geometry::store_panels(kernel_shape(p), c) >= 1;
   }
-  int threads(const Problem& p, const Config& c) const override {
-    return is_weight(p) ? geometry::weight::kThreads : geometry::threads(c);
+  int64_t shared_bytes(const Problem& p, const Config& c) const override {
+    return geometry::shared_bytes(kernel_shape(p), c);
   }
+  int threads(const Problem&, const Config& c) const override { return geometry::threads(c); }
   int column_units(const Problem& p, const Config& c) const override {
     return geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
   }
 
   std::vector<Config> space(const Problem& p, const Target& target) const override {
-    if (is_weight(p)) return {weight_config(p, 6), weight_config(p, 10)};
     constexpr struct {
       int tile_m, tile_n, stages;
     } kTiles[] = {{256, 128, 4}, {256, 128, 3}, {192, 128, 4}, {192, 128, 5}, {128, 128, 7},
@@ -120,25 +67,9 @@ class WgmmaTapsSm90 final : public PersistentFamily {
   // One source for all sizes has one tap.
   std::optional<Config> any_size(const Problem&) const override { return std::nullopt; }
 
-  void add_launches(const Problem& p, const Target& target, const Config&, Launch product,
+  void add_launches(const Problem& p, const Target&, const Config&, Launch product,
                     LaunchPlan& plan) const override {
     const TensorMapSpec x = activation_map(p, MapSource::kX), y = activation_map(p, MapSource::kY);
-    if (is_weight(p)) {
-      const uint32_t blocks = product.grid[0];
-      product.maps = {y, x};
-      plan.launches.push_back(std::move(product));
-      const geometry::weight::Shares shares(kernel_shape(p), static_cast<int>(p.B), target.sms);
-      plan.workspace_bytes = shares.workspace_bytes();
-      if (shares.rest() > 0)
-        plan.launches.push_back({.entry = kReduceEntry.str(),
-                                 .grid = {blocks * geometry::weight::kReduceBlocks, 1, 1},
-                                 .block = {geometry::weight::kReduceThreads, 1, 1},
-                                 .cluster = 1,
-                                 .shared_bytes = 0,
-                                 .maps = {},
-                                 .early = true});
-      return;
-    }
     const bool forward = p.op == Op::kForward;
     const WeightOperand weights = packed_weights(p);
     prepare_weights(weights, plan);
@@ -146,23 +77,9 @@ class WgmmaTapsSm90 final : public PersistentFamily {
     plan.launches.push_back(std::move(product));
   }
 
- private:
-  static Config weight_config(const Problem& p, int stages) {
-    return {.tile_m = 64,
-            .tile_n = 64 * geometry::weight::kGroupTaps,
-            .tile_k = 64,
-            .warps_m = 4,
-            .warps_n = geometry::weight::kConsumers,
-            .stages = stages,
-            .split_k = 1,
-            .raster = 0,
-            .vec_a = 8,
-            .vec_b = 8,
-            .vec_c = weight_vector(p),
-            .cluster = 1,
-            .blocks = 1};
-  }
+  Work work(const Problem& p, const Target& target, const Config& c) const override;
 
+ private:
   static Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster) {
     return {.tile_m = tile_m,
             .tile_n = tile_n,
@@ -176,6 +93,78 @@ class WgmmaTapsSm90 final : public PersistentFamily {
             .vec_b = 8,
             .vec_c = 8,
             .cluster = cluster,
+            .blocks = 1};
+  }
+};
+
+// grad_weight: blocks share the tiles of 64 t by 64 s and 8 taps that whole rounds leave.
+class TapWeight final : public PersistentKernel {
+ public:
+  std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
+    const std::string one = "grad_weight has one tile, of 64 x 64 and 8 taps";
+    return {
+        {"tile_m", c.tile_m, {64}, false, one},
+        {"tile_n", c.tile_n, {64 * geometry::weight::kGroupTaps}, false, one},
+        {"tile_k", c.tile_k, {64}, false, one},
+        {"warps_m", c.warps_m, {4}, false, one},
+        {"warps_n", c.warps_n, {geometry::weight::kConsumers}, false, one},
+        {"cluster", c.cluster, {1}, false, one},
+        {"stages", c.stages, {3, 12}, true},
+        {"split_k", c.split_k, {1}, false, "blocks share what whole rounds leave; no parts are cut"},
+        {"raster", c.raster, {0}, false, "is for forward and grad_input only"},
+        access_key("weights", c.weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
+        access_key("activations", c.activations, {Access::kDirect}, "TMA reads them as they lie"),
+        vector_key("vec_a", c.vec_a, 8),
+        vector_key("vec_b", c.vec_b, 8),
+        {"vec_c", c.vec_c, {weight_vector(p)}},
+        blocks_key(c)};
+  }
+
+  int stage_bytes(const Problem&, const Config&) const override { return 2 * geometry::kPanelBytes; }
+  bool fits(const Problem&, const Config&) const override { return true; }
+  int64_t shared_bytes(const Problem&, const Config& c) const override {
+    return geometry::weight::shared_bytes(c);
+  }
+  int threads(const Problem&, const Config&) const override { return geometry::weight::kThreads; }
+
+  std::vector<Config> space(const Problem& p, const Target&) const override {
+    return {config(p, 6), config(p, 10)};
+  }
+  std::optional<Config> any_size(const Problem&) const override { return std::nullopt; }
+
+  void add_launches(const Problem& p, const Target& target, const Config&, Launch product,
+                    LaunchPlan& plan) const override {
+    const uint32_t blocks = product.grid[0];
+    product.maps = {activation_map(p, MapSource::kY), activation_map(p, MapSource::kX)};
+    plan.launches.push_back(std::move(product));
+    const geometry::weight::Shares shares(kernel_shape(p), static_cast<int>(p.B), target.sms);
+    plan.workspace_bytes = shares.workspace_bytes();
+    if (shares.rest() > 0)
+      plan.launches.push_back({.entry = kReduceEntry.str(),
+                               .grid = {blocks * geometry::weight::kReduceBlocks, 1, 1},
+                               .block = {geometry::weight::kReduceThreads, 1, 1},
+                               .cluster = 1,
+                               .shared_bytes = 0,
+                               .maps = {},
+                               .early = true});
+  }
+
+  Work work(const Problem& p, const Target& target, const Config& c) const override;
+
+ private:
+  static Config config(const Problem& p, int stages) {
+    return {.tile_m = 64,
+            .tile_n = 64 * geometry::weight::kGroupTaps,
+            .tile_k = 64,
+            .warps_m = 4,
+            .warps_n = geometry::weight::kConsumers,
+            .stages = stages,
+            .split_k = 1,
+            .raster = 0,
+            .vec_a = 8,
+            .vec_b = 8,
+            .vec_c = weight_vector(p),
+            .cluster = 1,
             .blocks = 1};
   }
 };
@@ -236,8 +225,7 @@ Work tap_weight_work(const Problem& p, const Target& target, const Config& c) {
   return work;
 }
 
-Work WgmmaTapsSm90::work(const Problem& p, const Target& target, const Config& c, int) const {
-  if (p.op == Op::kGradWeight) return tap_weight_work(p, target, c);
+Work Product::work(const Problem& p, const Target& target, const Config& c) const {
   const ProductWalk walk(p, c, row_tiles(p, c), static_cast<int>(p.H) * column_units(p, c),
                          static_cast<int>(grid(p, target, c)) / c.cluster);
   Work work{.rates = "taps",
@@ -280,6 +268,49 @@ Work WgmmaTapsSm90::work(const Problem& p, const Target& target, const Config& c
   work.passes.push_back({"pack_taps", weights * (2 + static_cast<double>(element_size(p.wdtype)))});
   return work;
 }
+
+Work TapWeight::work(const Problem& p, const Target& target, const Config& c) const {
+  return tap_weight_work(p, target, c);
+}
+
+class WgmmaTapsSm90 final : public PersistentFamily {
+ public:
+  llvm::StringRef name() const override { return "wgmma_taps_sm90"; }
+  llvm::StringRef template_file() const override { return "wgmma_taps_sm90.cuh"; }
+
+ protected:
+  std::optional<std::string> refuse(const Problem& p) const override {
+    const auto no = [](const llvm::Twine& why) { return why.str(); };
+    if (is_weight(p) && p.K <= 4)
+      return no("sums dW of eight taps at once, K=" + llvm::Twine(p.K) + " would waste half of them");
+    if (p.K < 2 || p.K > 32) return no("makes 2 to 32 taps, K=" + llvm::Twine(p.K));
+    if (p.pad < 0 || p.pad >= p.K)
+      return no("loads features around the output's, pad=" + llvm::Twine(p.pad) + " is outside 0 to K-1");
+    if (p.dtype == DType::kF32) return no("multiplies 16-bit data");
+    if (p.layout != Layout::kBTD)
+      return no("reads features that are contiguous, layout=bdt has contiguous tokens");
+    if (p.align < 16)
+      return no("copies 16-byte pieces of x and y, align=" + llvm::Twine(p.align) + " does not give them");
+    if (!is_weight(p) && !whole_pieces(p.D, p.dtype))
+      return no("writes 16-byte pieces, D=" + llvm::Twine(p.D) + " ends inside one");
+    const Epilogue& e = p.epilogue;
+    if (is_weight(p) && e.bias && (p.fill == Fill::kLower ? p.diag < 0 : p.diag > 0))
+      return no("sums grad_bias beside a row's first block, diag=" + llvm::Twine(p.diag) +
+                " leaves rows without");
+    if (e.pre || e.gate || e.residual)
+      return no("adds bias and activates; pre, gate and residual are read and written by features");
+    return std::nullopt;
+  }
+
+  const PersistentKernel& kernel(Op op) const override {
+    if (op == Op::kGradWeight) return weight_;
+    return product_;
+  }
+
+ private:
+  Product product_;
+  TapWeight weight_;
+};
 
 }  // namespace
 

@@ -4,17 +4,14 @@
 #include "generator/families/persistent_family.h"
 #include "generator/families/persistent_work.h"
 #include "generator/families/tile_family.h"
+#include "generator/families/tiled_weight.h"
 #include "generator/families/weight_shares.h"
 #include "generator/families/weights.h"
-#include "templates/persistent/grad_weight.h"
 
 namespace trigen {
 namespace {
 
 namespace geometry = wgmma_tf32_sm90;
-namespace weight = persistent::weight;
-
-bool is_weight(const Problem& p) { return p.op == Op::kGradWeight; }
 
 // TMA takes forward's aligned rows; a launch packs others, and always transposes grad_input's W.
 Access weight_path(const Problem& p) {
@@ -28,86 +25,65 @@ Access activation_path(const Problem& p) {
 int weight_vector(const Problem& p) { return packs(p) ? 1 : 4; }
 int activation_vector(const Problem& p) { return needs_packed_activations(p) ? 1 : 4; }
 
-class WgmmaTf32Sm90 final : public PersistentFamily {
+class Product final : public PersistentKernel {
  public:
-  llvm::StringRef name() const override { return "wgmma_tf32_sm90"; }
-  llvm::StringRef template_file() const override { return "wgmma_tf32_sm90.cuh"; }
-  int64_t shared_bytes(const Problem& p, const Config& c) const override {
-    return is_weight(p) ? weight::shared_bytes(c) : geometry::shared_bytes(c);
-  }
-
-  Work work(const Problem& p, const Target& target, const Config& c, int sms) const override;
-
- protected:
-  std::optional<std::string> refuse(const Problem& p) const override {
-    if (p.dtype != DType::kF32 || p.math != Math::kTF32) return "multiplies f32 data with math=tf32";
-    if (p.K != 1 || p.pad != 0) return "makes K=1 with pad=0";
-    if (needs_packed_activations(p))
-      if (auto why = too_many_to_pack(p)) return why;
-    if (is_weight(p)) return too_many_shares(p, 32);
-    if (packs(p) && (p.T > 65535 * geometry::kPackEdge || p.H > 65535))
-      return "packs W by a grid of at most 65535 heads and as many blocks of 64 tokens";
-    return std::nullopt;
-  }
-
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
-    std::vector<ConfigKey> keys;
-    if (is_weight(p)) {
-      keys = tiled_weight::keys(p, c, {1}, 2);
-      if (c.tile_n == 256) keys[5].allowed.push_back(2);
-    } else {
-      keys = {
-          {"tile_m", c.tile_m, {64, 128, 192, 256}},
-          {"tile_n", c.tile_n, {64, 128}},
-          {"tile_k", c.tile_k, {geometry::kStep}, false, "a swizzled row of shared memory holds 32 elements"},
-          {"warps_m", c.warps_m, {1}, false, "a warpgroup is 4 warps along the features"},
-          {"warps_n", c.warps_n, {c.tile_n / 16}, false, "a warpgroup multiplies 64 features"},
-          {"cluster", c.cluster, {1, 2}},
-          {"stages", c.stages, {2, 12}, true}};
-    }
-    keys.push_back(raster_key(c));
-    keys.push_back(split_key(p, c));
-    keys.push_back(access_key("weights", c.weights, {weight_path(p)},
-                              "forward's rows that are not of 16 bytes are packed, and nothing else"));
-    keys.push_back(access_key("activations", c.activations, {activation_path(p)},
-                              "what TMA cannot take is packed, and nothing else"));
     const int activation = activation_vector(p);
-    keys.push_back(vector_key("vec_a", c.vec_a, is_weight(p) ? activation : weight_vector(p)));
-    keys.push_back(vector_key("vec_b", c.vec_b, activation));
-    keys.push_back(is_weight(p) ? tiled_weight::output_key(p, c) : vector_key("vec_c", c.vec_c, activation));
-    keys.push_back(blocks_key(c));
-    return keys;
+    return {
+        {"tile_m", c.tile_m, {64, 128, 192, 256}},
+        {"tile_n", c.tile_n, {64, 128}},
+        {"tile_k", c.tile_k, {geometry::kStep}, false, "a swizzled row of shared memory holds 32 elements"},
+        {"warps_m", c.warps_m, {1}, false, "a warpgroup is 4 warps along the features"},
+        {"warps_n", c.warps_n, {c.tile_n / 16}, false, "a warpgroup multiplies 64 features"},
+        {"cluster", c.cluster, {1, 2}},
+        {"stages", c.stages, {2, 12}, true},
+        raster_key(c),
+        split_key(p, c),
+        access_key("weights", c.weights, {weight_path(p)},
+                   "forward's rows that are not of 16 bytes are packed, and nothing else"),
+        access_key("activations", c.activations, {activation_path(p)},
+                   "what TMA cannot take is packed, and nothing else"),
+        vector_key("vec_a", c.vec_a, weight_vector(p)),
+        vector_key("vec_b", c.vec_b, activation),
+        vector_key("vec_c", c.vec_c, activation),
+        blocks_key(c)};
   }
 
-  int stage_bytes(const Problem& p, const Config& c) const override {
-    return is_weight(p) ? weight::stage_bytes(c) : geometry::stage_bytes(c);
-  }
-  bool fits(const Problem& p, const Config& c) const override {
-    return (is_weight(p) ? weight::store_panels(c) : geometry::store_panels(c)) >= 1;
-  }
-  int threads(const Problem& p, const Config& c) const override {
-    return is_weight(p) ? weight::kThreads : geometry::threads(c);
-  }
+  int stage_bytes(const Problem&, const Config& c) const override { return geometry::stage_bytes(c); }
+  bool fits(const Problem&, const Config& c) const override { return geometry::store_panels(c) >= 1; }
+  int64_t shared_bytes(const Problem&, const Config& c) const override { return geometry::shared_bytes(c); }
+  int threads(const Problem&, const Config& c) const override { return geometry::threads(c); }
   int column_units(const Problem& p, const Config& c) const override {
     return geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
   }
 
   std::vector<Config> space(const Problem& p, const Target& target) const override {
-    return is_weight(p) ? weight_space(p, target) : product_space(p, target);
+    constexpr struct {
+      int tokens, features, stages;
+    } kTiles[] = {{256, 128, 4}, {192, 128, 4}, {128, 128, 6}, {64, 128, 8}, {128, 64, 8}, {64, 64, 8}};
+    std::vector<Config> out;
+    const int64_t panels = p.B * ((p.D + 63) / 64);  // of one head
+    // Smaller tiles than 128 x 128 lose by 30 % and more where there are enough of these for the machine.
+    const bool few = (p.T + 127) / 128 * p.H * ((panels + 1) / 2) < target.sms;
+    for (const auto& t : kTiles) {
+      // A tile more than twice as large as the product only adds waste.
+      if (t.tokens > 64 && t.tokens >= 2 * p.T) continue;
+      if (t.features > 64 && panels == 1) continue;
+      if (t.tokens * t.features < 128 * 128 && !few && p.T > 64 && panels > 1) continue;
+      for (int cluster : {1, 2}) {
+        const Config c = config(p, t.tokens, t.features, t.stages, cluster);
+        const int64_t units = p.H * column_units(p, c) * row_tiles(p, c);
+        if (cluster > 1 && units * 2 < target.sms / cluster) continue;
+        llvm::append_range(out, with_sections(p, target, c, {16, 32}, 2));
+      }
+    }
+    return out;
   }
-  std::optional<Config> any_size(const Problem& p) const override {
-    return is_weight(p) ? weight_config(p, 256, 4, 1) : product_config(p, 256, 128, 4, 1);
-  }
+  std::optional<Config> any_size(const Problem& p) const override { return config(p, 256, 128, 4, 1); }
 
   void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
     const TensorMapSpec x = activation_map(p, MapSource::kX), y = activation_map(p, MapSource::kY);
-    if (is_weight(p)) {
-      // Aligned rows leave by TMA; else nothing looks at the third map.
-      product.maps = {rounded(y), rounded(x), c.vec_c == 8 ? weights_map(p) : rounded(x)};
-      tiled_weight::add_launches(p, c, std::move(product), plan);
-      return;
-    }
     const bool packs = geometry::packs(p.op, c), forward = p.op == Op::kForward;
     const WeightOperand weights = packs ? packed_tf32_weights(p) : direct_weights(p);
     prepare_weights(weights, plan);
@@ -116,8 +92,10 @@ class WgmmaTf32Sm90 final : public PersistentFamily {
     plan.launches.push_back(std::move(product));
   }
 
+  Work work(const Problem& p, const Target& target, const Config& c) const override;
+
  private:
-  static Config product_config(const Problem& p, int tokens, int features, int stages, int cluster) {
+  static Config config(const Problem& p, int tokens, int features, int stages, int cluster) {
     return {.tile_m = tokens,
             .tile_n = features,
             .tile_k = geometry::kStep,
@@ -134,66 +112,11 @@ class WgmmaTf32Sm90 final : public PersistentFamily {
             .weights = weight_path(p),
             .activations = activation_path(p)};
   }
-  static Config weight_config(const Problem& p, int columns, int stages, int cluster) {
-    return {.tile_m = 128,
-            .tile_n = columns,
-            .tile_k = geometry::kStep,
-            .warps_m = 8,
-            .warps_n = 1,
-            .stages = stages,
-            .split_k = 1,
-            .raster = 0,
-            .vec_a = activation_vector(p),
-            .vec_b = activation_vector(p),
-            .vec_c = tiled_weight::output_vector(p),
-            .cluster = cluster,
-            .blocks = 1,
-            .weights = weight_path(p),
-            .activations = activation_path(p)};
-  }
-
-  std::vector<Config> weight_space(const Problem& p, const Target& target) const {
-    constexpr struct {
-      int tile_n, stages, cluster;
-    } kTiles[] = {{256, 4, 1}, {256, 3, 1}, {128, 6, 1}, {128, 5, 1}, {256, 4, 2}};
-    std::vector<Config> out;
-    for (const auto& t : kTiles) {
-      if (t.cluster > 1 && p.T <= 128) continue;
-      const Config c = weight_config(p, t.tile_n, t.stages, t.cluster);
-      const auto shares = weight_shares(p, c, static_cast<int>(grid(p, target, c)));
-      llvm::append_range(out, tiled_weight::with_splits(c, shares));
-    }
-    return out;
-  }
-
-  std::vector<Config> product_space(const Problem& p, const Target& target) const {
-    constexpr struct {
-      int tokens, features, stages;
-    } kTiles[] = {{256, 128, 4}, {192, 128, 4}, {128, 128, 6}, {64, 128, 8}, {128, 64, 8}, {64, 64, 8}};
-    std::vector<Config> out;
-    const int64_t panels = p.B * ((p.D + 63) / 64);  // of one head
-    // Smaller tiles than 128 x 128 lose by 30 % and more where there are enough of these for the machine.
-    const bool few = (p.T + 127) / 128 * p.H * ((panels + 1) / 2) < target.sms;
-    for (const auto& t : kTiles) {
-      // A tile more than twice as large as the product only adds waste.
-      if (t.tokens > 64 && t.tokens >= 2 * p.T) continue;
-      if (t.features > 64 && panels == 1) continue;
-      if (t.tokens * t.features < 128 * 128 && !few && p.T > 64 && panels > 1) continue;
-      for (int cluster : {1, 2}) {
-        const Config c = product_config(p, t.tokens, t.features, t.stages, cluster);
-        const int64_t units = p.H * column_units(p, c) * row_tiles(p, c);
-        if (cluster > 1 && units * 2 < target.sms / cluster) continue;
-        llvm::append_range(out, with_sections(p, target, c, {16, 32}, 2));
-      }
-    }
-    return out;
-  }
 };
 
 // forward and grad_input: features by tokens, steps of 32 along k that panels of 64 tokens take part in.
-Work WgmmaTf32Sm90::work(const Problem& p, const Target& target, const Config& c, int) const {
+Work Product::work(const Problem& p, const Target& target, const Config& c) const {
   const int blocks = static_cast<int>(grid(p, target, c));
-  if (is_weight(p)) return shared_weight_work(p, target, c, blocks);
   const ProductWalk walk(p, c, row_tiles(p, c), static_cast<int>(p.H) * column_units(p, c),
                          blocks / c.cluster);
   const Epilogue& e = p.epilogue;
@@ -228,6 +151,36 @@ Work WgmmaTf32Sm90::work(const Problem& p, const Target& target, const Config& c
   put_copies(work, p, c);
   return work;
 }
+
+constexpr TiledWeight::Tile kWeightTiles[] = {
+    {256, 4, 1}, {256, 3, 1}, {128, 6, 1}, {128, 5, 1}, {256, 4, 2}};
+
+class WgmmaTf32Sm90 final : public PersistentFamily {
+ public:
+  llvm::StringRef name() const override { return "wgmma_tf32_sm90"; }
+  llvm::StringRef template_file() const override { return "wgmma_tf32_sm90.cuh"; }
+
+ protected:
+  std::optional<std::string> refuse(const Problem& p) const override {
+    if (p.dtype != DType::kF32 || p.math != Math::kTF32) return "multiplies f32 data with math=tf32";
+    if (p.K != 1 || p.pad != 0) return "makes K=1 with pad=0";
+    if (needs_packed_activations(p))
+      if (auto why = too_many_to_pack(p)) return why;
+    if (is_weight(p)) return too_many_shares(p, 32);
+    if (packs(p) && (p.T > 65535 * geometry::kPackEdge || p.H > 65535))
+      return "packs W by a grid of at most 65535 heads and as many blocks of 64 tokens";
+    return std::nullopt;
+  }
+
+  const PersistentKernel& kernel(Op op) const override {
+    if (op == Op::kGradWeight) return weight_;
+    return product_;
+  }
+
+ private:
+  Product product_;
+  TiledWeight weight_{kWeightTiles};
+};
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include "check/reference.h"
 #include "check/workbench.h"
 #include "generator/families/families.h"
+#include "hopper_testing.h"
 #include "runtime/compile.h"
 #include "runtime/plan.h"
 
@@ -29,33 +30,23 @@ Bounds bounds_of(DType type, Activation act) {
   return type == DType::kBF16 ? Bounds{half, 0x1p-13, 1.3e-5, 1.1e-6} : Bounds{half, 0x1p-18, 5e-7, 2e-7};
 }
 
-class Activations : public testing::TestWithParam<const char*> {};
+class Activations : public trigen::testing::HopperTest<const char*> {};
 
 TEST_P(Activations, AreWithinTheirBounds) {
-#ifdef TRIGEN_TEST_GPU
-  auto found = Device::open("");
-  if (!found) GTEST_SKIP() << "[SKIP] " << take_error(found.takeError()).message;
-  if (!(*found)->target().wgmma) GTEST_SKIP() << "[SKIP] no sm_90a here";
-  const Device* device = *found;
-#else
-  const Device* device = llvm::cantFail(Device::open(*llvm::cantFail(Driver::load_emulated("sm_90a")), 0));
-#endif
-  auto nvrtc = Nvrtc::choose(device->target());
-  if (!nvrtc) GTEST_SKIP() << "[SKIP] " << take_error(nvrtc.takeError()).message;
   const Problem p = llvm::cantFail(parse_problem(GetParam()));
   const Family& family = wgmma_sm90_family();
-  const Candidate candidate{p, &device->target(), &family, family.configs(p, device->target()).front(),
+  const Candidate candidate{p, &device_->target(), &family, family.configs(p, device_->target()).front(),
                             false};
-  auto binary = compile(candidate, **nvrtc, nullptr, code_for(*device));
+  auto binary = compile(candidate, *nvrtc_, nullptr, code_for(*device_));
   ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
-  auto plan = Plan::of(candidate, *binary, *device);
+  auto plan = Plan::of(candidate, *binary, *device_);
   ASSERT_TRUE(static_cast<bool>(plan)) << take_error(plan.takeError()).message;
 
-  auto bench = llvm::cantFail(Workbench::create(*device, p));
-  const ContextScope scope(device->api(), bench->context());
+  auto bench = llvm::cantFail(Workbench::create(*device_, p));
+  const ContextScope scope(device_->api(), bench->context());
   const auto put = [&](Role role, const std::vector<uint16_t>& values) {
-    ASSERT_EQ(device->api().cuMemcpyHtoD(reinterpret_cast<cuda::CUdeviceptr>(bench->data(0, role)),
-                                         values.data(), 2 * values.size()),
+    ASSERT_EQ(device_->api().cuMemcpyHtoD(reinterpret_cast<cuda::CUdeviceptr>(bench->data(0, role)),
+                                          values.data(), 2 * values.size()),
               cuda::CUDA_SUCCESS);
   };
   constexpr int kNumbers = 1 << 16;
@@ -74,7 +65,7 @@ TEST_P(Activations, AreWithinTheirBounds) {
   auto error = (*plan)->run(args, bench->stream());
   ASSERT_FALSE(static_cast<bool>(error)) << take_error(std::move(error)).message;
   llvm::cantFail(bench->synchronize());
-  ASSERT_EQ(device->api().cuMemcpyDtoH(
+  ASSERT_EQ(device_->api().cuMemcpyDtoH(
                 y.data(), reinterpret_cast<cuda::CUdeviceptr>(bench->data(0, Role::kY)), 2 * y.size()),
             cuda::CUDA_SUCCESS);
 
@@ -99,10 +90,10 @@ TEST_P(Activations, AreWithinTheirBounds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Problems, Activations,
-                         testing::Values("forward,dtype=bf16,B=16,T=64,D=64,epilogue=gelu",
-                                         "forward,dtype=f16,B=16,T=64,D=64,epilogue=gelu",
-                                         "forward,dtype=bf16,B=16,T=64,D=64,epilogue=silu",
-                                         "forward,dtype=f16,B=16,T=64,D=64,epilogue=silu"));
+                         ::testing::Values("forward,dtype=bf16,B=16,T=64,D=64,epilogue=gelu",
+                                           "forward,dtype=f16,B=16,T=64,D=64,epilogue=gelu",
+                                           "forward,dtype=bf16,B=16,T=64,D=64,epilogue=silu",
+                                           "forward,dtype=f16,B=16,T=64,D=64,epilogue=silu"));
 
 }  // namespace
 }  // namespace trigen

@@ -5,28 +5,15 @@
 
 #include "check/workbench.h"
 #include "generator/families/families.h"
+#include "hopper_testing.h"
 #include "runtime/compile.h"
 #include "runtime/plan.h"
 
 namespace trigen {
 namespace {
 
-class F32Weights : public testing::TestWithParam<const char*> {
+class F32Weights : public trigen::testing::HopperTest<const char*> {
  protected:
-  void SetUp() override {
-#ifdef TRIGEN_TEST_GPU
-    auto found = Device::open("");
-    if (!found) GTEST_SKIP() << "[SKIP] " << take_error(found.takeError()).message;
-    if (!(*found)->target().wgmma) GTEST_SKIP() << "[SKIP] no sm_90a here";
-    device_ = *found;
-#else
-    device_ = llvm::cantFail(Device::open(*llvm::cantFail(Driver::load_emulated("sm_90a")), 0));
-#endif
-    auto nvrtc = Nvrtc::choose(device_->target());
-    if (!nvrtc) GTEST_SKIP() << "[SKIP] " << take_error(nvrtc.takeError()).message;
-    nvrtc_ = *nvrtc;
-  }
-
   // The launches of a plan, and what it leaves in the output.
   struct Outcome {
     size_t launches = 0;
@@ -46,9 +33,6 @@ class F32Weights : public testing::TestWithParam<const char*> {
       if (!buffer.empty()) out.output.insert(out.output.end(), buffer.begin(), buffer.end());
     return out;
   }
-
-  const Device* device_ = nullptr;
-  const Nvrtc* nvrtc_ = nullptr;
 };
 
 TEST_P(F32Weights, HaveTheBitsOfPackedOnes) {
@@ -89,7 +73,7 @@ TEST_P(F32Weights, HaveTheBitsOfPackedOnes) {
 
 INSTANTIATE_TEST_SUITE_P(
     Problems, F32Weights,
-    testing::Values(
+    ::testing::Values(
         "forward,dtype=f16,B=3,T=196,D=72,wdtype=f32,epilogue=bias",
         "forward,dtype=bf16,B=2,H=2,T=260,D=40,wdtype=f32,fill=upper,diag=70",
         "forward,dtype=bf16,B=2,T=260,D=64,wdtype=f32,diag=-70,epilogue=bias+gelu+residual",

@@ -6,6 +6,7 @@
 
 #include "check/verify.h"
 #include "generator/candidate.h"
+#include "hopper_testing.h"
 #include "runtime/compile.h"
 #include "runtime/plan.h"
 
@@ -17,24 +18,7 @@ struct Case {
   const char* problem;
 };
 
-class InPlace : public testing::TestWithParam<Case> {
- protected:
-  void SetUp() override {
-#ifdef TRIGEN_TEST_GPU
-    auto found = Device::open("");
-    if (!found) GTEST_SKIP() << "[SKIP] " << take_error(found.takeError()).message;
-    if (!(*found)->target().wgmma) GTEST_SKIP() << "[SKIP] no sm_90a here";
-    device_ = *found;
-#else
-    device_ = llvm::cantFail(Device::open(*llvm::cantFail(Driver::load_emulated("sm_90a")), 0));
-#endif
-    auto nvrtc = Nvrtc::choose(device_->target());
-    if (!nvrtc) GTEST_SKIP() << "[SKIP] " << take_error(nvrtc.takeError()).message;
-    nvrtc_ = *nvrtc;
-  }
-  const Device* device_ = nullptr;
-  const Nvrtc* nvrtc_ = nullptr;
-};
+class InPlace : public trigen::testing::HopperTest<Case> {};
 
 TEST_P(InPlace, TheResidualIsReadBeforeItIsOverwritten) {
   const Problem p = llvm::cantFail(parse_problem(GetParam().problem));
@@ -68,12 +52,12 @@ TEST_P(InPlace, TheResidualIsReadBeforeItIsOverwritten) {
 // threads that write.
 INSTANTIATE_TEST_SUITE_P(
     Problems, InPlace,
-    testing::Values(Case{"wgmma_sm90", "forward,dtype=bf16,B=3,T=200,D=72,epilogue=bias+residual"},
-                    Case{"wgmma_sm90", "grad_input,dtype=bf16,B=3,T=200,D=72,epilogue=residual"},
-                    Case{"wgmma_sm90", "forward,dtype=f16,B=2,T=136,D=72,epilogue=gelu+pre+gate+residual"},
-                    Case{"wgmma_sm90", "grad_input,dtype=f16,B=2,T=136,D=71,epilogue=residual"},
-                    Case{"mma_sm80", "forward,dtype=bf16,B=2,T=136,D=72,epilogue=bias+residual"},
-                    Case{"mma_sm80", "grad_input,dtype=bf16,B=2,T=136,D=72,epilogue=residual"}));
+    ::testing::Values(Case{"wgmma_sm90", "forward,dtype=bf16,B=3,T=200,D=72,epilogue=bias+residual"},
+                      Case{"wgmma_sm90", "grad_input,dtype=bf16,B=3,T=200,D=72,epilogue=residual"},
+                      Case{"wgmma_sm90", "forward,dtype=f16,B=2,T=136,D=72,epilogue=gelu+pre+gate+residual"},
+                      Case{"wgmma_sm90", "grad_input,dtype=f16,B=2,T=136,D=71,epilogue=residual"},
+                      Case{"mma_sm80", "forward,dtype=bf16,B=2,T=136,D=72,epilogue=bias+residual"},
+                      Case{"mma_sm80", "grad_input,dtype=bf16,B=2,T=136,D=72,epilogue=residual"}));
 
 }  // namespace
 }  // namespace trigen

@@ -8,20 +8,15 @@
 #include "generator/error.h"
 #include "generator/problem_lists.h"
 #include "generator/random_problem.h"
+#include "problem_testing.h"
 
 namespace trigen {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
+using trigen::testing::problem_of;
+using trigen::testing::target_of;
 
-Problem problem_of(const std::string& text) {
-  auto problem = parse_problem(text);
-  if (problem) return *problem;
-  ADD_FAILURE() << take_error(problem.takeError()).message;
-  return {};
-}
-
-const Target& target_of(llvm::StringRef name) { return **find_target(name); }
 const Family& family_of(llvm::StringRef name) { return **find_family(name); }
 
 template <class T>
@@ -47,8 +42,8 @@ TEST(Candidate, IllegalConfigsSayWhy) {
   const ErrorText error = error_of(make_candidate(problem, target_of("sm_70"), family_of("simt"), narrow));
   EXPECT_EQ(error.kind, ErrorKind::kUnsupported);
   EXPECT_THAT(error.message,
-              testing::StartsWith("simt:tile=48x0x0 cannot make forward,dtype=f16,B=2,H=1,T=64,D=64,K=1,"
-                                  "pad=0 for sm_70: "));
+              ::testing::StartsWith("simt:tile=48x0x0 cannot make forward,dtype=f16,B=2,H=1,T=64,D=64,K=1,"
+                                    "pad=0 for sm_70: "));
   EXPECT_THAT(error.message, HasSubstr("48"));
 }
 
@@ -146,7 +141,7 @@ TEST(Candidate, EveryProblemHasAGenericOneOnEveryTarget) {
       auto generic = generic_candidate(problem, target);
       ASSERT_TRUE(static_cast<bool>(generic)) << take_error(generic.takeError()).message;
       EXPECT_TRUE(generic->generic);
-      EXPECT_THAT(describe(*generic), testing::EndsWith(",generic"));
+      EXPECT_THAT(describe(*generic), ::testing::EndsWith(",generic"));
     }
 }
 

@@ -5,18 +5,13 @@
 
 #include "generator/error.h"
 #include "generator/problem_lists.h"
+#include "problem_testing.h"
 
 namespace trigen {
 namespace {
 
-Problem problem_of(const std::string& text) {
-  auto problem = parse_problem(text);
-  if (problem) return *problem;
-  ADD_FAILURE() << take_error(problem.takeError()).message;
-  return {};
-}
-
-const Target& target_of(llvm::StringRef name) { return **find_target(name); }
+using trigen::testing::problem_of;
+using trigen::testing::target_of;
 
 std::vector<Candidate> candidates_of(const Problem& problem, const Target& target,
                                      const Family* family = nullptr) {

@@ -5,18 +5,13 @@
 #include "generator/candidate.h"
 #include "generator/error.h"
 #include "generator/random_problem.h"
+#include "problem_testing.h"
 
 namespace trigen {
 namespace {
 
-using testing::HasSubstr;
-
-Problem problem_of(llvm::StringRef text) {
-  auto problem = parse_problem(text);
-  if (problem) return *problem;
-  ADD_FAILURE() << take_error(problem.takeError()).message;
-  return {};
-}
+using ::testing::HasSubstr;
+using trigen::testing::problem_of;
 
 std::vector<Candidate> candidates_of(const Problem& problem, const Target& target) {
   auto list = list_candidates(problem, target);
@@ -50,7 +45,7 @@ Source emit(llvm::StringRef command) {
 TEST(Templates, IncludeOnlyEachOther) {
   std::set<std::string> names;
   for (const TemplateFile& file : template_files()) names.insert(file.name.str());
-  EXPECT_THAT(names, testing::IsSupersetOf({"config.h", "params.h"}));
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"config.h", "params.h"}));
   for (const Family* family : families()) EXPECT_EQ(names.count(family->template_file().str()), 1u);
   for (const TemplateFile& file : template_files()) {
     for (llvm::StringRef included : included_files(file.text))
@@ -63,7 +58,7 @@ TEST(Templates, IncludesAreFoundInAnyDress) {
   EXPECT_THAT(
       included_files(
           "#include \"a.h\"\n  # include  \"b/c.cuh\" // why\n// #include \"d\"\n#include <e>\nint x;"),
-      testing::ElementsAre("a.h", "b/c.cuh"));
+      ::testing::ElementsAre("a.h", "b/c.cuh"));
 }
 
 TEST(Render, TheFirstLineIsTheCommandThatPrintsItAgain) {

@@ -10,16 +10,12 @@
 #include "generator/error.h"
 #include "generator/random_problem.h"
 #include "generator/rates.h"
+#include "problem_testing.h"
 
 namespace trigen {
 namespace {
 
-Problem problem_of(const std::string& text) {
-  auto problem = parse_problem(text);
-  if (problem) return *problem;
-  ADD_FAILURE() << take_error(problem.takeError()).message;
-  return {};
-}
+using trigen::testing::problem_of;
 
 // Calls `body` with every config of every family for problems of each op and kind, on targets that have each
 // family.
@@ -63,7 +59,7 @@ void for_each_work(const Body& body) {
           const Candidate candidate{problem, &target, family, config, false};
           SCOPED_TRACE(target.name.str() + " " + to_string(problem) + " " + describe(candidate));
           body(candidate, family->work(problem, target, config, target.sms));
-          if (testing::Test::HasFailure()) return;
+          if (::testing::Test::HasFailure()) return;
         }
       }
   }

@@ -1,0 +1,116 @@
+#include "check/stray.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cmath>
+#include <mutex>
+
+#include "check/numbers.h"
+#include "check/parallel.h"
+#include "check/text.h"
+
+namespace trigen {
+namespace {
+
+bool all_poison(const std::byte* data, int64_t bytes) {
+  return std::all_of(data, data + bytes, [](std::byte b) { return b == std::byte{kPoison}; });
+}
+
+// What several threads find: the first that says so.
+class Finding {
+ public:
+  void report(std::string text) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (text_.empty()) text_ = std::move(text);
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::mutex mutex_;
+  std::string text_;
+};
+
+std::string find_in_bias(const Problem& p, const Tensor& t, const std::byte* data) {
+  for (int64_t i = 0; i < t.elements; ++i)
+    if (std::isnan(load_element(t.dtype, data, i)))
+      return format("grad_bias[h=%" PRId64 ",t=%" PRId64 "] is nan or was never written", i / p.T, i % p.T);
+  return "";
+}
+
+// What is wrong with element `at` of dW; null when nothing is.
+const char* fault_of_weight(const Problem& p, const Tensor& t, const std::byte* data, int64_t at,
+                            bool inside) {
+  const int64_t size = element_size(t.dtype);
+  const float value = load_element(t.dtype, data, at);
+  if (inside) return std::isnan(value) ? " is nan or was never written" : nullptr;
+  if (p.epilogue.zero_outside) return value == 0 ? nullptr : " is outside the triangle and not zero";
+  return all_poison(data + at * size, size) ? nullptr : " is outside the triangle and was written";
+}
+
+std::string find_in_weights(const Problem& p, const Tensor& t, const std::byte* data) {
+  const int64_t size = element_size(t.dtype), columns = p.T * p.K;
+  Finding found;
+  parallel_for(p.H * p.T, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t h = row / p.T, time = row % p.T, start = weight_index(p, t, h, time, 0, 0);
+      if (!all_poison(data + (start + columns) * size, (t.row - columns) * size))
+        found.report(format("dW: the gap after row h=%" PRId64 " t=%" PRId64 " was written", h, time));
+      for (int64_t column = 0; column < columns; ++column)
+        if (const char* fault =
+                fault_of_weight(p, t, data, start + column, in_triangle(p, time, column / p.K)))
+          found.report(place(p, t, row, column) + fault);
+    }
+  });
+  return found.take();
+}
+
+std::string find_in_activations(const Problem& p, const Tensor& t, const std::byte* data) {
+  const int64_t size = element_size(t.dtype);
+  const bool btd = p.layout == Layout::kBTD;
+  const int64_t outer = btd ? t.tokens : p.D, inner = btd ? p.D : t.tokens;
+  Finding found;
+  parallel_for(p.B * p.H * outer, std::max<int64_t>(1, 65536 / inner), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t b = i / (p.H * outer), h = i / outer % p.H, row = i % outer;
+      const int64_t start = b * t.batch + h * t.head + row * t.row;
+      for (int64_t e = 0; e < inner; ++e) {
+        if (!std::isnan(load_element(t.dtype, data, start + e))) continue;
+        const int64_t time = t.first_token + (btd ? row : e), d = btd ? e : row;
+        found.report(place(p, t, h * p.T + time, b * p.D + d) + " is nan or was never written");
+        break;
+      }
+      // up to the next head's slice, or the next row
+      const int64_t next = btd && p.H > 1 ? (h + 1 < p.H ? t.head : t.row - h * t.head) : t.row;
+      if (!all_poison(data + (start + inner) * size, (next - inner) * size))
+        found.report(format("%s: the gap after row b=%" PRId64 " h=%" PRId64 " %s=%" PRId64 " was written",
+                            to_string(t.role), b, h, btd ? "t" : "d", row));
+    }
+  });
+  return found.take();
+}
+
+}  // namespace
+
+std::string place(const Problem& p, const Tensor& t, int64_t row, int64_t column) {
+  const int64_t h = row / p.T;
+  if (t.role == Role::kW) {
+    return format("dW[h=%" PRId64 ",t=%" PRId64 ",s=%" PRId64 ",j=%" PRId64 "]", h, row % p.T, column / p.K,
+                  column % p.K);
+  }
+  const char* name = t.role == Role::kPre ? "pre" : p.op == Op::kGradInput ? "dx" : "y";
+  return format("%s[b=%" PRId64 ",h=%" PRId64 ",%s=%" PRId64 ",d=%" PRId64 "]", name, column / p.D, h,
+                p.op == Op::kGradInput ? "s" : "t", row % p.T, column % p.D);
+}
+
+std::string find_stray(const Problem& p, const Tensor& t, const std::byte* buffer) {
+  if (!all_poison(buffer, t.offset_bytes))
+    return format("%s: bytes before its start were written", to_string(t.role));
+  if (!all_poison(buffer + t.offset_bytes + t.bytes(), Tensor::kGuardBytes))
+    return format("%s: bytes behind its end were written", to_string(t.role));
+  const std::byte* data = buffer + t.offset_bytes;
+  if (t.role == Role::kBias) return find_in_bias(p, t, data);
+  if (t.role == Role::kW) return find_in_weights(p, t, data);
+  return find_in_activations(p, t, data);
+}
+
+}  // namespace trigen

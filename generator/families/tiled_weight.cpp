@@ -1,0 +1,142 @@
+#include "generator/families/tiled_weight.h"
+
+#include <set>
+
+#include "generator/families/families.h"
+#include "generator/families/persistent_work.h"
+#include "generator/families/tile_family.h"
+#include "generator/families/weight_shares.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/Twine.h"
+#include "templates/persistent/grad_weight.h"
+
+namespace trigen {
+namespace {
+
+namespace weight = persistent::weight;
+
+std::string text(const llvm::Twine& t) { return t.str(); }
+
+// Elements along k of a step: a swizzled row of shared memory.
+int step_depth(const Problem& p) { return static_cast<int>(128 / element_size(p.dtype)); }
+// Elements of one access to x and dy: TMA's, or single ones of the launches that pack them.
+Access activation_path(const Problem& p) {
+  return needs_packed_activations(p) ? Access::kPacked : Access::kDirect;
+}
+int activation_vector(const Problem& p) {
+  return needs_packed_activations(p) ? 1 : static_cast<int>(16 / element_size(p.dtype));
+}
+// dW leaves by TMA where it is aligned for that and its rows are whole pieces of 16 bytes (8), else in pairs
+// or single elements.
+int output_vector(const Problem& p) {
+  return p.walign >= 16 && whole_pieces(p.T, p.wdtype) ? 8 : p.walign >= 2 * element_size(p.wdtype) ? 2 : 1;
+}
+
+ConfigKey output_key(const Problem& p, const Config& c) {
+  ConfigKey key{"vec_c", c.vec_c, {1}};
+  for (int vec : {2, 8})
+    if (vec <= output_vector(p)) key.allowed.push_back(vec);
+  key.why = text("T=" + llvm::Twine(p.T) + " and walign=" + llvm::Twine(p.walign) + " allow " +
+                 llvm::Twine(output_vector(p)));
+  return key;
+}
+
+Config config_of(const Problem& p, const TiledWeight::Tile& tile) {
+  return {.tile_m = 128,
+          .tile_n = tile.tile_n,
+          .tile_k = step_depth(p),
+          .warps_m = 8,
+          .warps_n = 1,
+          .stages = tile.stages,
+          .split_k = 1,
+          .raster = 0,
+          .vec_a = activation_vector(p),
+          .vec_b = activation_vector(p),
+          .vec_c = output_vector(p),
+          .cluster = tile.cluster,
+          .blocks = 1,
+          .weights = Access::kDirect,
+          .activations = activation_path(p)};
+}
+
+}  // namespace
+
+std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) const {
+  std::set<int> clusters = {1};
+  for (const Tile& tile : tiles_)
+    if (tile.tile_n == c.tile_n) clusters.insert(tile.cluster);
+  const int depth = step_depth(p), activation = activation_vector(p);
+  return {{"tile_m", c.tile_m, {128}},
+          {"tile_n", c.tile_n, {128, 256}},
+          {"tile_k",
+           c.tile_k,
+           {depth},
+           false,
+           text("a swizzled row of shared memory holds " + llvm::Twine(depth) + " elements")},
+          {"warps_m", c.warps_m, {8}, false, "a warpgroup multiplies 64 rows"},
+          {"warps_n", c.warps_n, {1}, false, "a warpgroup is 4 warps along m"},
+          {"cluster", c.cluster, llvm::SmallVector<int, 12>(clusters.begin(), clusters.end())},
+          // Taps hold two stages and wait for a third.
+          {"stages", c.stages, {p.K > 1 ? 3 : 2, 12}, true},
+          raster_key(c),
+          split_key(p, c),
+          access_key("weights", c.weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
+          access_key("activations", c.activations, {activation_path(p)},
+                     "what TMA cannot take is packed, and nothing else"),
+          vector_key("vec_a", c.vec_a, activation),
+          vector_key("vec_b", c.vec_b, activation),
+          output_key(p, c),
+          blocks_key(c)};
+}
+
+int TiledWeight::stage_bytes(const Problem&, const Config& c) const { return weight::stage_bytes(c); }
+bool TiledWeight::fits(const Problem&, const Config& c) const { return weight::store_panels(c) >= 1; }
+int64_t TiledWeight::shared_bytes(const Problem&, const Config& c) const { return weight::shared_bytes(c); }
+int TiledWeight::threads(const Problem&, const Config&) const { return weight::kThreads; }
+
+std::vector<Config> TiledWeight::space(const Problem& p, const Target& target) const {
+  std::vector<Config> out;
+  for (const Tile& tile : tiles_) {
+    // Clusters share loads where a row tile of 256 is not mostly empty.
+    if (tile.cluster > 1 && p.T <= 128) continue;
+    const Config c = config_of(p, tile);
+    llvm::append_range(out, with_splits(c, weight_shares(p, c, static_cast<int>(grid(p, target, c)))));
+  }
+  return out;
+}
+
+std::optional<Config> TiledWeight::any_size(const Problem& p) const {
+  if (p.K > 1) return std::nullopt;  // one source for all sizes has one tap
+  return config_of(p, tiles_.front());
+}
+
+void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c, Launch product,
+                               LaunchPlan& plan) const {
+  const auto operand = [&](MapSource source) {
+    const TensorMapSpec map = activation_map(p, source);
+    return p.dtype == DType::kF32 ? rounded(map) : map;
+  };
+  // Single taps whose rows are aligned leave by TMA; else nothing looks at the third map.
+  product.maps = {operand(MapSource::kY), operand(MapSource::kX),
+                  c.vec_c == 8 && p.K == 1 ? weights_map(p) : operand(MapSource::kX)};
+  product.register_threads = static_cast<uint32_t>(weight::register_threads(c));
+  const uint32_t grid = product.grid[0];
+  plan.launches.push_back(std::move(product));
+  // With tiles of one width, none of them shared, there is nothing to add.
+  if (c.split_k == 1 && c.tile_n == 128) return;
+  plan.launches.push_back({.entry = kReduceEntry.str(),
+                           .grid = {grid * static_cast<uint32_t>(weight::reduce_blocks(c)), 1, 1},
+                           .block = {weight::kReduceThreads, 1, 1},
+                           .cluster = 1,
+                           .shared_bytes = weight::kReduceSharedBytes,
+                           .maps = {},
+                           .early = weight::admits_reduction(c),
+                           .register_threads = weight::admits_reduction(c) ? 1024u : 0u});
+  plan.workspace_bytes = 4 * weight_shares(p, c, static_cast<int>(grid)).workspace();
+}
+
+Work TiledWeight::work(const Problem& p, const Target& target, const Config& c) const {
+  return shared_weight_work(p, target, c, static_cast<int>(grid(p, target, c)));
+}
+
+}  // namespace trigen

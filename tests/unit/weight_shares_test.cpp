@@ -1,0 +1,92 @@
+// The split_k values that grad_weight's families try.
+#include "generator/families/weight_shares.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "problem_testing.h"
+#include "templates/schedule.h"
+
+namespace trigen {
+namespace {
+
+using trigen::testing::problem_of;
+using trigen::testing::target_of;
+
+constexpr Config kConfig = {.tile_m = 128,
+                            .tile_n = 256,
+                            .tile_k = 64,
+                            .warps_m = 8,
+                            .warps_n = 1,
+                            .stages = 4,
+                            .split_k = 1,
+                            .raster = 0,
+                            .vec_a = 8,
+                            .vec_b = 8,
+                            .vec_c = 8,
+                            .cluster = 1,
+                            .blocks = 1};
+
+std::vector<int> splits_of(const persistent::Shares& shares, const Config& config = kConfig) {
+  std::vector<int> out;
+  for (const Config& c : with_splits(config, shares)) {
+    EXPECT_TRUE(c.tile_n == config.tile_n && c.stages == config.stages) << "nothing else changes";
+    out.push_back(c.split_k);
+  }
+  return out;
+}
+double filled(const persistent::Shares& s, int split) {
+  const int left = s.wide % s.blocks, rounds = schedule::ceil_div(left * split, s.blocks);
+  return static_cast<double>(left) * split / (static_cast<double>(rounds) * s.blocks);
+}
+
+TEST(WeightSplits, AreDistinctInOrderAndNoDeeperThanTheSum) {
+  for (const char* text :
+       {"grad_weight,dtype=bf16,B=1,T=512,D=64", "grad_weight,dtype=bf16,B=32,T=512,D=1024",
+        "grad_weight,dtype=f16,B=2,H=3,T=1000,D=200", "grad_weight,dtype=bf16,B=64,T=8192,D=64",
+        "grad_weight,dtype=f32,B=4,T=300,D=100,math=tf32"})
+    for (const int grid : {1, 16, 132}) {
+      const persistent::Shares shares = weight_shares(problem_of(text), kConfig, grid);
+      const std::vector<int> splits = splits_of(shares);
+      ASSERT_FALSE(splits.empty());
+      EXPECT_EQ(splits.front(), 1) << text;
+      EXPECT_LE(splits.back(), shares.depth) << text;
+      EXPECT_TRUE(std::is_sorted(splits.begin(), splits.end()));
+      EXPECT_EQ(std::set<int>(splits.begin(), splits.end()).size(), splits.size()) << text;
+    }
+}
+
+// Among them is a split that leaves no more blocks without a part than any other up to four parts for each.
+TEST(WeightSplits, OneFillsTheMachineBest) {
+  for (const char* text :
+       {"grad_weight,dtype=bf16,B=32,T=512,D=1024", "grad_weight,dtype=bf16,B=32,T=1024,D=1024",
+        "grad_weight,dtype=bf16,B=16,H=5,T=700,D=512"}) {
+    const persistent::Shares shares = weight_shares(problem_of(text), kConfig, 132);
+    const int left = shares.wide % shares.blocks;
+    ASSERT_GT(left, 0);
+    const int all = shares.blocks / left;
+    double best = 0, tried = 0;
+    for (int split = 1; split <= std::min(4 * all, shares.depth); ++split)
+      best = std::max(best, filled(shares, split));
+    for (const int split : splits_of(shares)) tried = std::max(tried, filled(shares, split));
+    EXPECT_NEAR(tried, best, 1e-9) << text;
+  }
+}
+
+TEST(WeightSplits, ClustersThatDoNotFitTheGroupsOfSMsAreCountedAsTheyRun) {
+  const Target& hopper = target_of("sm_90a");
+  EXPECT_EQ(clusters_at_once(hopper, 1), 132);
+  EXPECT_EQ(clusters_at_once(hopper, 2), 66);
+  EXPECT_EQ(clusters_at_once(hopper, 4), 30) << "an H200's answer";
+}
+
+TEST(WeightShares, SizesThatTheKernelCannotCountAreRefused) {
+  EXPECT_EQ(too_many_shares(problem_of("grad_weight,dtype=bf16,B=1024,T=8192,D=4096"), 64), std::nullopt);
+  const auto why = too_many_shares(problem_of("grad_weight,dtype=bf16,B=1000000,H=64,T=8192,D=65536"), 64);
+  ASSERT_TRUE(why.has_value());
+  EXPECT_EQ(*why, "counts at most 2^30 tiles of dW and 2^30 blocks of their depth");
+}
+
+}  // namespace
+}  // namespace trigen
