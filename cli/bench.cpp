@@ -7,6 +7,7 @@
 #include "cli/problem_options.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
+#include "cli/terminal.h"
 #include "peers/compare.h"
 #include "peers/cublas.h"
 #include "runtime/compile.h"
@@ -95,7 +96,8 @@ struct Bench {
     const std::atomic<bool>& interrupted = catch_interrupts();
     options.cancel = &interrupted;
     auto store = where.open_store();
-    Table table({"problem", "arm", ">median", ">quartiles", ">/ trigen", ">of ceiling", ">error", "kernel"});
+    Table table(
+        {"=problem", "arm", ">median", "?>quartiles", ">/ trigen", "?>of ceiling", "?>error", "?kernel"});
     std::string out;
     std::string peer;
     int failures = 0;
@@ -119,11 +121,13 @@ struct Bench {
       std::printf("[%s\n]\n", out.c_str());
     } else {
       table.print();
-      std::printf(
-          "\n%s, driver %s%s%s; graph replays over rotating inputs larger than the L2, arms in turn, medians "
-          "of %d rounds\n",
-          (*device)->info().name.c_str(), (*device)->info().driver.c_str(), peer.empty() ? "" : ", ",
-          peer.c_str(), rounds);
+      std::printf("\n");
+      print_prose(
+          format("%s, driver %s%s%s; graph replays over rotating inputs larger than the L2, arms in turn, "
+                 "medians of "
+                 "%d rounds",
+                 (*device)->info().name.c_str(), (*device)->info().driver.c_str(), peer.empty() ? "" : ", ",
+                 peer.c_str(), rounds));
     }
     if (!missing.empty()) remark("note: " + missing);
     if (interrupted.load()) return kInterrupted;
@@ -134,7 +138,8 @@ struct Bench {
 }  // namespace
 
 void add_bench(CLI::App& app, Commands& commands) {
-  CLI::App* sub = app.add_subcommand("bench", "time kernels on this device, beside cuBLAS");
+  CLI::App* sub =
+      app.add_subcommand("bench", "time kernels on this device, beside cuBLAS")->group(kWorkGroup);
   auto bench = std::make_shared<Bench>();
   bench->problems.add_to(*sub);
   bench->where.add_arch(*sub);

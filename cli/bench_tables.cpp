@@ -10,6 +10,8 @@
 
 #include "check/text.h"
 #include "cli/command.h"
+#include "cli/result_tables.h"
+#include "cli/terminal.h"
 #include "peers/plot.h"
 
 namespace trigen::cli {
@@ -105,7 +107,7 @@ llvm::Expected<int> BenchTables::run(const Device& device, Store& store) const {
       results.push_back(std::move(result));
     }
     if (table.empty()) break;
-    std::printf("%s\n", tables_text(table).c_str());
+    std::printf("%s\n", tables_text(table, columns(stdout)).c_str());
     std::fflush(stdout);
     if (auto failed = write_file(stem + ".svg", plot_svg(latest(results)))) {
       std::fclose(lines);
@@ -130,7 +132,7 @@ llvm::Expected<int> render_tables(const std::vector<std::string>& files) {
                       files.front() + " holds no result; `trigen bench --tables` writes them");
   results = latest(results);
   std::printf("%s, driver %s\n\n%s", results[0].device.c_str(), results[0].driver.c_str(),
-              tables_text(results).c_str());
+              tables_text(results, columns(stdout)).c_str());
   std::filesystem::path drawing(files.front());
   drawing.replace_extension(".svg");
   if (auto error = write_file(drawing.string(), plot_svg(results))) return error;

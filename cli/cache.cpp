@@ -46,7 +46,8 @@ llvm::Expected<std::vector<std::string>> parse_archs(const std::vector<std::stri
 }
 
 void add_cache(CLI::App& app, Commands& commands) {
-  CLI::App* cache = app.add_subcommand("cache", "look into cache files; make, merge and check bundles");
+  CLI::App* cache = app.add_subcommand("cache", "look into cache files; make, merge and check bundles")
+                        ->group(kMachineGroup);
   cache->require_subcommand(1);
   add_cache_list(*cache, commands);
   add_cache_show(*cache, commands);

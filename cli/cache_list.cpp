@@ -54,7 +54,7 @@ int list_all(const TargetOptions& where, bool binaries, bool as_json) {
   files.print();
   if (!records.empty()) {
     std::printf("\n");
-    Table table({"problem", "target", "device", "choice", ">time", "provenance", "stored"});
+    Table table({"=problem", "target", "device", "=choice", ">time", "provenance", "?stored"});
     for (const FoundRecord& r : records) {
       table.add({r.record.problem, r.record.arch, r.record.device.empty() ? "-" : r.record.device,
                  r.record.candidate, format_seconds(r.record.median_us * 1e-6), name_of(r.record.provenance),
@@ -64,7 +64,7 @@ int list_all(const TargetOptions& where, bool binaries, bool as_json) {
   }
   if (binaries) {
     std::printf("\n");
-    Table table({"binary", "target", "compiler", "candidate", ">cubin", ">stored", "at"});
+    Table table({"binary", "target", "compiler", "=candidate", ">cubin", ">stored", "?at"});
     for (const BinaryInfo& b : store->list_binaries()) {
       table.add({b.key.digest().substr(0, 12), b.key.arch, b.key.compiler, b.candidate,
                  format_bytes(static_cast<double>(b.cubin_bytes)),

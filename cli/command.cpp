@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "cli/terminal.h"
 #include "generator/names.h"
 
 namespace trigen::cli {
@@ -12,21 +13,27 @@ std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "set in a signal handler");
 extern "C" void on_interrupt(int) { interrupted.store(true); }
 
+// "trigen: error: ..." with the word that says how bad it is in its colour.
+void say(llvm::StringRef text) {
+  std::string severity;
+  for (const auto& [word, style] : {std::pair("error:", Style::kBad), std::pair("warning:", Style::kWarning)})
+    if (text.consume_front(word)) severity = styled(stderr, style, word);
+  if (quiet() && severity.empty()) return;
+  std::fflush(stdout);
+  std::fprintf(stderr, "trigen: %s%s\n", severity.c_str(), printable(text, /*lines=*/true).c_str());
+}
+
 }  // namespace
 
 int report(llvm::Error error) {
   const ErrorText text = take_error(std::move(error));
-  std::fflush(stdout);
-  std::fprintf(stderr, "trigen: error: %s\n", printable(text.message, /*lines=*/true).c_str());
+  say("error: " + text.message);
   return text.kind == ErrorKind::kBadRequest   ? kBadRequest
          : text.kind == ErrorKind::kNoCompiler ? kNoCompiler
                                                : kFailure;
 }
 
-void remark(const std::string& text) {
-  std::fflush(stdout);
-  std::fprintf(stderr, "trigen: %s\n", printable(text, /*lines=*/true).c_str());
-}
+void remark(const std::string& text) { say(text); }
 
 const std::atomic<bool>& catch_interrupts(bool terminations) {
   struct sigaction action {};

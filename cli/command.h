@@ -1,8 +1,4 @@
 // What the subcommands share: registration, exit codes, errors on stderr.
-//
-// Exit codes: 0 done; 1 the request was right but failed (a wrong result, no device, a damaged cache); 2 the
-// request itself is wrong (arguments, problem text, unknown target); 3 no compiler here makes the target, and
-// nothing else failed; 130 interrupted, what was measured is kept.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,6 +11,25 @@
 namespace trigen::cli {
 
 inline constexpr int kDone = 0, kFailure = 1, kBadRequest = 2, kNoCompiler = 3, kInterrupted = 130;
+struct ExitCode {
+  int value;
+  const char* meaning;
+};
+inline constexpr ExitCode kExitCodes[] = {
+    {kDone, "done"},
+    {kFailure,
+     "the request was right but failed: a wrong result, nothing that could be verified, no device, a damaged "
+     "cache, output that could not be written"},
+    {kBadRequest, "the request itself is wrong: arguments, a problem's text, an unknown target"},
+    {kNoCompiler, "no compiler here makes the target, and nothing else failed"},
+    {kInterrupted, "interrupted by Ctrl-C or a termination; what was measured is kept"},
+};
+
+// Groups of the list of commands.
+inline constexpr const char* kWorkGroup = "Find, check and time kernels";
+inline constexpr const char* kLookGroup = "Look inside";
+inline constexpr const char* kMachineGroup = "This machine";
+inline constexpr const char* kHelpGroup = "Help";
 
 struct Command {
   CLI::App* app;
@@ -31,11 +46,14 @@ void add_profile(CLI::App& app, Commands& commands);
 void add_bench(CLI::App& app, Commands& commands);
 void add_cache(CLI::App& app, Commands& commands);
 void add_doctor(CLI::App& app, Commands& commands);
+void add_help(CLI::App& app, Commands& commands);
+void add_completion(CLI::App& app, Commands& commands);
 void add_version(CLI::App& app, Commands& commands);
 
 // Prints "trigen: error: ..." to stderr; the exit code that the error's kind stands for.
 int report(llvm::Error error);
-// A warning or remark on stderr, where it does not mix with tables and JSON.
+// A remark on stderr, where it does not mix with tables and JSON. --quiet leaves out those that do not start
+// with "error:" or "warning:".
 void remark(const std::string& text);
 
 // Set by the first Ctrl-C (SIGINT) or SIGTERM after this call; the second one ends the program at once.

@@ -141,7 +141,8 @@ void print_text(const Findings& f) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Commands& commands) {
-  CLI::App* sub = app.add_subcommand("doctor", "what this machine has, what is wrong, and what to do");
+  CLI::App* sub = app.add_subcommand("doctor", "what this machine has, what is wrong, and what to do")
+                      ->group(kMachineGroup);
   auto where = std::make_shared<TargetOptions>();
   auto as_json = std::make_shared<bool>(false);
   where->add_cache(*sub);

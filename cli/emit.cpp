@@ -7,6 +7,7 @@
 #include "cli/problem_options.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
+#include "cli/terminal.h"
 #include "generator/cost/cost.h"
 #include "runtime/compile.h"
 
@@ -105,8 +106,8 @@ struct Emit {
   }
 
   void print_ranking(const std::vector<Candidate>& list, const Target& target) const {
-    Table table({">rank", "candidate", ">predicted", "limit", ">compute", ">dram", ">l2", ">tail", ">fixed",
-                 ">blocks/sm", ">shared"});
+    Table table({">rank", "=candidate", ">predicted", "limit", "?>compute", "?>dram", "?>l2", "?>tail",
+                 "?>fixed", "?>blocks/sm", "?>shared"});
     const DeviceModel model = model_of(target);
     const size_t count = rows == 0 ? list.size() : std::min(rows, list.size());
     for (size_t i = 0; i < count; ++i) {
@@ -118,8 +119,9 @@ struct Emit {
            format_bytes(static_cast<double>(list[i].family->shared_bytes(list[i].problem, list[i].config)))});
     }
     table.print();
-    std::printf("\n%zu candidates; times are the model's for %s, before the compiler's report\n", list.size(),
-                target.model_device.data());
+    std::printf("\n");
+    print_prose(format("%zu candidates; times are the model's for %s, before the compiler's report",
+                       list.size(), target.model_device.data()));
   }
 
   int run() const {
@@ -150,7 +152,8 @@ struct Emit {
 
 void add_emit(CLI::App& app, Commands& commands) {
   CLI::App* sub =
-      app.add_subcommand("emit", "print a kernel's source, PTX or machine code, or explain the choice");
+      app.add_subcommand("emit", "print a kernel's source, PTX or machine code, or explain the choice")
+          ->group(kLookGroup);
   auto emit = std::make_shared<Emit>();
   emit->problems.add_to(*sub);
   emit->where.add_arch(*sub);

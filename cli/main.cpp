@@ -6,22 +6,108 @@
 #include <string>
 
 #include "cli/command.h"
+#include "cli/help.h"
+#include "cli/terminal.h"
 #include "generator/names.h"
+#include "llvm/ADT/StringExtras.h"
 
 namespace {
 
+using namespace trigen::cli;
+
+std::vector<llvm::StringRef> names_of_commands(const CLI::App& app) {
+  std::vector<llvm::StringRef> names;
+  for (const CLI::App* sub :
+       app.get_subcommands([](const CLI::App* sub) { return !sub->get_group().empty(); }))
+    if (!sub->get_name().empty()) names.push_back(sub->get_name());
+  return names;
+}
+
+int bad_request(const std::string& text) {
+  remark("error: " + text);
+  return kBadRequest;
+}
+
+// The words that name a command, checked before anything is parsed: "cache shwo" is said to lack shwo, not
+// to lack a subcommand. kDone when they do.
+int check_command(const CLI::App& program, int argc, char** argv) {
+  const CLI::App* at = &program;
+  std::string path = "trigen";
+  for (int i = 1; i <= argc; ++i) {
+    const auto known = names_of_commands(*at);
+    if (known.empty()) return kDone;
+    const llvm::StringRef word = i < argc ? argv[i] : "";
+    if (word.startswith("-")) return kDone;
+    if (word.empty())
+      return bad_request(path + " needs a command; allowed are " + trigen::all_of(known) + "; `" + path +
+                         " --help` explains them");
+    if (!llvm::is_contained(known, word))
+      return bad_request("unknown command " + trigen::quoted(word) +
+                         (at == &program ? std::string() : " of " + path) + "; allowed are " +
+                         trigen::all_of(known) + trigen::did_you_mean(word, known));
+    for (const CLI::App* sub :
+         at->get_subcommands([&](const CLI::App* sub) { return sub->get_name() == word; }))
+      at = sub;
+    path += " " + word.str();
+  }
+  return kDone;
+}
+
+// The command whose options were being parsed.
+const CLI::App& deepest(const CLI::App& app) {
+  const auto parsed = app.get_subcommands();
+  return parsed.empty() || parsed.front()->get_name().empty() ? app : deepest(*parsed.front());
+}
+
+std::string path_of(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app.get_name() : path_of(*app.get_parent()) + " " + app.get_name();
+}
+
+int refuse(const CLI::App& program, const CLI::ParseError& error) {
+  const CLI::App& app = deepest(program);
+  const std::string see = "; `" + path_of(app) + " --help` lists what is allowed";
+  const std::vector<std::string> extra = program.remaining(/*recurse=*/true);
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr || extra.empty())
+    return bad_request(trigen::printable(error.what(), /*lines=*/true) + see);
+  const llvm::StringRef word = llvm::StringRef(extra.front()).split('=').first;
+  if (!word.startswith("-")) return bad_request("unexpected argument " + trigen::quoted(word) + see);
+  const CommandText text = describe(app);
+  llvm::SmallVector<llvm::StringRef, 64> names;
+  for (const OptionText& option : text.options)
+    if (!option.argument) names.append(option.names.begin(), option.names.end());
+  return bad_request("unknown option " + trigen::quoted(word) + see + trigen::did_you_mean(word, names));
+}
+
+void add_output_options_to_all(CLI::App& app) {
+  for (CLI::App* sub : app.get_subcommands([](CLI::App* sub) { return !sub->get_name().empty(); })) {
+    const bool leaf = names_of_commands(*sub).empty();
+    if (leaf) add_output_options(*sub);
+    if (!leaf) add_output_options_to_all(*sub);
+  }
+}
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string /*name*/,
+                        CLI::AppFormatMode /*mode*/) const override {
+    CommandText text = describe(*app);
+    text.path = path_of(*app);
+    return help_text(text, prose_columns(stdout));
+  }
+};
+
 int run(int argc, char** argv) {
-  using namespace trigen::cli;
   CLI::App app{"trigen: generates, tunes and runs triangular convolutions on NVIDIA GPUs"};
   app.name("trigen");
   app.require_subcommand(1);
-  app.set_version_flag("--version", "trigen " TRIGEN_VERSION_TEXT);
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.set_help_flag("-h,--help", "this text");
+  app.set_version_flag("--version", "trigen " TRIGEN_VERSION_TEXT, "print the version");
   app.footer(
-      "Problems are text: forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0. `trigen COMMAND --help` has "
-      "the "
-      "rest.\n"
+      "A problem is a text: forward,dtype=bf16,B=32,T=512,D=1024. `trigen help problem` explains it, `trigen "
+      "help exit-codes` what the program returns, `trigen COMMAND --help` a command.\n"
       "Environment: TRIGEN_CACHE (cache file), TRIGEN_NVRTC (compiler), TRIGEN_DRIVER (driver library), "
-      "TRIGEN_NO_JIT=1.");
+      "TRIGEN_NO_JIT=1, NO_COLOR, COLUMNS.");
   Commands commands;
   add_tune(app, commands);
   add_verify(app, commands);
@@ -31,20 +117,15 @@ int run(int argc, char** argv) {
   add_emit(app, commands);
   add_cache(app, commands);
   add_doctor(app, commands);
+  add_help(app, commands);
+  add_completion(app, commands);
   add_version(app, commands);
-  if (argc > 1 && argv[1][0] != '-') {
-    std::string known;
-    bool found = false;
-    for (const CLI::App* sub : app.get_subcommands({})) {
-      found = found || sub->get_name() == argv[1];
-      known += (known.empty() ? "" : ", ") + sub->get_name();
-    }
-    if (!found) {
-      std::fprintf(stderr, "trigen: error: unknown command %s; allowed are %s\n",
-                   trigen::quoted(argv[1]).c_str(), known.c_str());
-      return kBadRequest;
-    }
+  add_output_options_to_all(app);
+  if (argc == 1) {
+    std::fputs(app.help().c_str(), stdout);
+    return kDone;
   }
+  if (const int code = check_command(app, argc, argv); code != kDone) return code;
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
@@ -54,9 +135,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForVersion& version) {
     return app.exit(version);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "trigen: error: %s; `trigen --help` lists what is allowed\n",
-                 trigen::printable(error.what(), /*lines=*/true).c_str());
-    return kBadRequest;
+    return refuse(app, error);
   }
   for (const Command& command : commands) {
     if (command.app->parsed()) return command.run();
@@ -73,11 +152,11 @@ int main(int argc, char** argv) {
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
     std::fprintf(stderr, "trigen: error: standard output could not be written (%s); its text is cut\n",
                  std::strerror(errno));
-    return code == trigen::cli::kDone ? trigen::cli::kFailure : code;
+    return code == kDone ? kFailure : code;
   } catch (const std::exception& error) {  // out of memory, or a defect
     std::fprintf(stderr, "trigen: error: %s\n", error.what());
   } catch (...) {
     std::fputs("trigen: error: unknown exception\n", stderr);
   }
-  return trigen::cli::kFailure;
+  return kFailure;
 }

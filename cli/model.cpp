@@ -21,8 +21,8 @@ struct Model {
   bool json = false, verbose = false;
 
   static void print_choices(const ModelFigures& figures) {
-    Table table(
-        {">loss", "role", ">chosen", ">predicted", ">best", "problem", "first choice", "best measured"});
+    Table table({">loss", "?role", ">chosen", "?>predicted", ">best", "=problem", "?=first choice",
+                 "?=best measured"});
     for (const UntunedChoice& c : figures.choices)
       table.add({percent(c.loss()), c.role, format_seconds(c.chosen_us * 1e-6),
                  format_seconds(c.predicted_us * 1e-6), format_seconds(c.best_us * 1e-6), c.problem, c.chosen,
@@ -32,8 +32,8 @@ struct Model {
   }
 
   static void print_families(const ModelFigures& figures) {
-    Table table({"family", "op", ">problems", ">candidates", ">rank", ">log error", ">bias", ">first: median",
-                 ">worst", ">first 8: median", ">worst"});
+    Table table({"family", "op", ">problems", "?>candidates", ">rank", "?>log error", "?>bias",
+                 ">first: median", ">worst", "?>first 8: median", "?>worst"});
     for (const FamilyFigures& f : figures.families) {
       // too few candidates a problem have no order
       const auto ordered = [&](const std::string& text) { return f.ranked > 0 ? text : "-"; };
@@ -132,7 +132,8 @@ struct Model {
 
 void add_model(CLI::App& app, Commands& commands) {
   CLI::App* sub =
-      app.add_subcommand("model", "hold the cost model against recordings of a device, or fit it to them");
+      app.add_subcommand("model", "hold the cost model against recordings of a device, or fit it to them")
+          ->group(kLookGroup);
   sub->require_subcommand(1);
   auto model = std::make_shared<Model>();
   CLI::App* check = sub->add_subcommand(

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iostream>
 #include <sstream>
 
 #include "generator/error.h"
@@ -20,7 +21,18 @@ llvm::Expected<std::vector<Problem>> shipped(llvm::StringRef name) {
   return parse_problem_list(*text);
 }
 
+llvm::Expected<std::vector<Problem>> read_standard_input() {
+  std::stringstream text;
+  text << std::cin.rdbuf();
+  auto list = parse_problem_list(text.str());
+  if (!list) return with_prefix(list.takeError(), "standard input");
+  if (list->empty())
+    return make_error(ErrorKind::kBadRequest, "standard input holds no problem; write one per line");
+  return list;
+}
+
 llvm::Expected<std::vector<Problem>> read_file(const std::string& path) {
+  if (path == "-") return read_standard_input();
   std::ifstream file(path);
   std::string tables;  // "bench/hopper.txt:shapes,step": of a list of tables
   if (const size_t colon = path.rfind(':'); !file && colon != std::string::npos) {
@@ -62,8 +74,8 @@ void ProblemOptions::add_to(CLI::App& app, bool positional) {
       ->group(group);
   app.add_option(
          "--problems", files_,
-         "file with one problem per line, '#' for comments (core, mixers: the shipped lists), or a list of "
-         "tables (bench/hopper.txt, bench/hopper.txt:shapes,step)")
+         "file with one problem per line, '#' for comments, - for standard input (core, mixers: the shipped "
+         "lists), or a list of tables (bench/hopper.txt, bench/hopper.txt:shapes,step)")
       ->group(group)
       ->type_name("FILE")
       ->allow_extra_args(false);
@@ -71,6 +83,7 @@ void ProblemOptions::add_to(CLI::App& app, bool positional) {
       ->group(group)
       ->type_name("NAME")
       ->allow_extra_args(false);
+  group = kProblemFlags;
   const auto fields = problem_fields();
   flags_.reserve(fields.size() + 1);
   const auto add = [&](llvm::StringRef key, const std::string& flags, const std::string& help) {
@@ -155,6 +168,13 @@ llvm::Expected<Problem> ProblemOptions::problem() const {
                       "this command takes one problem, found " + llvm::Twine(list->size()) + "; name one");
   }
   return list->front();
+}
+
+std::string short_problem(const std::string& text) {
+  auto problem = parse_problem(text);
+  if (problem) return short_text(*problem);
+  llvm::consumeError(problem.takeError());
+  return text;
 }
 
 }  // namespace trigen::cli

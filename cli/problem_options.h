@@ -1,8 +1,8 @@
 // The problems of a command line: the same for every subcommand that takes problems.
 //
 //   trigen verify "forward,dtype=bf16,B=32,T=512,D=1024" ...            text form, any number
-//   trigen verify --problems FILE                                       one per line; "core" and "mixers" are
-//                                                                       shipped lists
+//   trigen verify --problems FILE                                       one per line, "-" is standard input;
+//                                                                       "core" and "mixers" are shipped lists
 //   trigen verify --list core                                           the shipped lists by name alone
 //   trigen verify --op forward --dtype bf16 -B 32 -T 512 -D 1024        flags, one problem
 #pragma once
@@ -14,6 +14,9 @@
 #include "generator/problem.h"
 
 namespace trigen::cli {
+
+// The group of the flags that are a problem's keys: help explains them once, under `trigen help problem`.
+inline constexpr const char* kProblemFlags = "Problem in flags";
 
 class ProblemOptions {
  public:
@@ -35,5 +38,8 @@ class ProblemOptions {
   std::vector<Flag> flags_;
   std::string op_;
 };
+
+// A problem's text without the keys that have their defaults; other texts as they are.
+std::string short_problem(const std::string& text);
 
 }  // namespace trigen::cli

@@ -9,6 +9,7 @@
 #include "cli/problem_options.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
+#include "cli/terminal.h"
 #include "runtime/compile.h"
 
 namespace trigen::cli {
@@ -186,7 +187,8 @@ struct Profile {
       std::printf("%s\n%s, %s kernels on %s\n\n", to_string(*problem).c_str(), describe(*candidate).c_str(),
                   (*target)->name.data(), device.info().spec().c_str());
       print(*kernels);
-      std::printf("\n%s\n", kNote);
+      std::printf("\n");
+      print_prose(kNote);
     }
     return kDone;
   }
@@ -195,8 +197,10 @@ struct Profile {
 }  // namespace
 
 void add_profile(CLI::App& app, Commands& commands) {
-  CLI::App* sub = app.add_subcommand(
-      "profile", "count what a problem's kernels do, exactly, on the emulated device (no times)");
+  CLI::App* sub =
+      app.add_subcommand("profile",
+                         "count what a problem's kernels do, exactly, on the emulated device (no times)")
+          ->group(kLookGroup);
   auto profile = std::make_shared<Profile>();
   profile->problems.add_to(*sub);
   profile->where.add_arch(*sub);

@@ -1,14 +1,27 @@
 #include "cli/progress.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
 
 #include "check/text.h"
+#include "cli/problem_options.h"
+#include "cli/terminal.h"
+#include "generator/names.h"
 
 namespace trigen::cli {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point then) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
+}
+
+// One line of a terminal; `columns` 0: the whole text.
+std::string cut(std::string text, int columns) {
+  if (columns > 8 && text.size() > static_cast<size_t>(columns - 1))
+    text = text.substr(0, static_cast<size_t>(columns - 4)) + "...";
+  return text;
+}
+
+}  // namespace
 
 ProgressDisplay::ProgressDisplay(std::FILE* out, bool terminal, int columns, size_t problems)
     : out_(out), terminal_(terminal), columns_(columns), problems_(problems) {}
@@ -16,6 +29,8 @@ ProgressDisplay::ProgressDisplay(std::FILE* out, bool terminal, int columns, siz
 void ProgressDisplay::begin(size_t problem_index) {
   index_ = problem_index;
   last_phase_.clear();
+  begun_ = Clock::now();
+  if (!terminal_) last_ = begun_;
 }
 
 std::string ProgressDisplay::bar(const TuneProgress& p, size_t index, size_t problems, double eta_all_s,
@@ -26,25 +41,22 @@ std::string ProgressDisplay::bar(const TuneProgress& p, size_t index, size_t pro
       format("[%zu/%zu] %s%s %s %zu/%zu", index + 1, problems, std::string(filled, '#').c_str(),
              std::string(kWidth - filled, '.').c_str(), p.phase, p.done, p.total);
   if (p.best_s > 0) text += ", best " + format_seconds(p.best_s);
-  if (p.done > 0) text += format(", eta %.0f s", p.eta_s);
-  if (p.done > 0 && problems > 1) text += format(" (list %.0f s)", eta_all_s);
+  if (p.done > 0) text += ", " + format_duration(p.eta_s) + " left";
+  if (p.done > 0 && problems > 1) text += " (list " + format_duration(eta_all_s) + ")";
   if (p.best_s > 0 && !p.best.empty()) text += "  " + p.best;
-  text += "  " + p.problem;
-  if (columns > 8 && text.size() > static_cast<size_t>(columns - 1))
-    text = text.substr(0, static_cast<size_t>(columns - 4)) + "...";
-  return text;
+  text += "  " + short_problem(p.problem);
+  return cut(std::move(text), columns);
 }
 
 void ProgressDisplay::show(const TuneProgress& p) {
-  const auto now = std::chrono::steady_clock::now();
-  const bool new_phase = last_phase_ != p.phase;
-  const double since = std::chrono::duration<double>(now - last_).count();
-  if (!new_phase && since < (terminal_ ? 0.1 : 10.0)) return;
-  last_ = now;
+  if (quiet()) return;
+  constexpr double kRedraw = 0.1, kStillThere = 60;  // seconds
+  const bool new_phase = terminal_ && last_phase_ != p.phase;
+  if (!new_phase && seconds_since(last_) < (terminal_ ? kRedraw : kStillThere)) return;
+  last_ = Clock::now();
   last_phase_ = p.phase;
   // the rest of the list at the pace of the problems so far, this one counted as its estimate says
-  const double elapsed = std::chrono::duration<double>(now - start_).count();
-  const double each = (elapsed + p.eta_s) / static_cast<double>(index_ + 1);
+  const double each = (seconds_since(start_) + p.eta_s) / static_cast<double>(index_ + 1);
   const double eta_all = p.eta_s + each * static_cast<double>(problems_ - index_ - 1);
   if (terminal_) {
     std::fprintf(out_, "\r\033[K%s", bar(p, index_, problems_, eta_all, columns_).c_str());
@@ -62,12 +74,26 @@ void ProgressDisplay::clear() {
   drawn_ = false;
 }
 
+void ProgressDisplay::finish(const std::string& problem, const std::string& result,
+                             const std::string& choice) {
+  clear();
+  if (quiet()) return;
+  const size_t left = problems_ - index_ - 1;
+  std::string took = format_duration(seconds_since(begun_));
+  if (left > 0)
+    took +=
+        ", " +
+        format_duration(seconds_since(start_) / static_cast<double>(index_ + 1) * static_cast<double>(left)) +
+        " left";
+  const std::string text =
+      format("[%zu/%zu] %s  %s (%s)%s%s", index_ + 1, problems_, short_problem(problem).c_str(),
+             result.c_str(), took.c_str(), choice.empty() ? "" : "  ", choice.c_str());
+  std::fprintf(out_, "%s\n", cut(printable(text), terminal_ ? columns_ : 0).c_str());
+  std::fflush(out_);
+}
+
 ProgressDisplay make_progress(size_t problems) {
-  winsize size{};
-  int columns = 80;
-  const bool terminal = ::isatty(STDERR_FILENO) == 1;
-  if (terminal && ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) columns = size.ws_col;
-  return {stderr, terminal, columns, problems};
+  return {stderr, is_terminal(stderr) && !quiet(), columns(stderr), problems};
 }
 
 }  // namespace trigen::cli

@@ -1,4 +1,11 @@
-// Aligned tables for people.
+// Aligned tables for people, made to fit the width they have.
+//
+// A table that is too wide for the terminal becomes narrower without losing what tells its rows apart:
+//   1. problems leave their defaults out, and what all rows share (keys of problems and of candidates, whole
+//      columns of text) goes into a line above the table;
+//   2. columns that may be left out are, the last one first, and the line below the table names them;
+//   3. the widest column of text is broken at commas and spaces.
+// Output to a file or a pipe, and --wide, has everything in one line a row.
 #pragma once
 
 #include <string>
@@ -8,17 +15,25 @@ namespace trigen::cli {
 
 class Table {
  public:
-  // A heading that starts with '>' is for a column that is aligned to the right.
+  // Marks before a heading: '>' aligned to the right (numbers); '=' key=value lists, problems and candidates;
+  // '?' may be left out where the terminal is narrow. '?' comes first of two: "?>error".
   explicit Table(std::vector<std::string> headings);
   void add(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }
-  // Two spaces between columns, no trailing spaces, a final newline.
-  std::string text() const;
+  // At most `columns` wide (0: no limit) where the rules above can do that. Two spaces between columns, no
+  // trailing spaces, a final newline.
+  std::string text(int columns = 0) const;
+  // The same in lines; `heading` is the index of the line with the headings.
+  std::vector<std::string> lines(int columns, size_t& heading) const;
+  // On standard output, as wide as that is.
   void print() const;
 
  private:
-  std::vector<std::string> headings_;
-  std::vector<bool> right_;
+  struct Column {
+    std::string heading;
+    bool right = false, keys = false, optional = false;
+  };
+  std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
 };
 

@@ -10,22 +10,25 @@ namespace trigen::cli {
 void TargetOptions::add_arch(CLI::App& app) {
   std::string names;
   for (const Target& target : targets()) names += (names.empty() ? "" : ", ") + target.name.str();
-  app.add_option("--arch,--target", arch, "target: " + names)->group("Target");
+  app.add_option("--arch,--target", arch, "target: " + names)->group("Target")->type_name("TARGET");
 }
 
 void TargetOptions::add_device(CLI::App& app) {
   app.add_option("--device", device, "device: 0, cuda:0, or emulated:sm_70 (the CPU's; needs no GPU)")
-      ->group("Target");
+      ->group("Target")
+      ->type_name("DEVICE");
 }
 
 void TargetOptions::add_family(CLI::App& app) {
   std::string names;
   for (const Family* each : families()) names += (names.empty() ? "" : ", ") + each->name().str();
-  app.add_option("--family", family, "one family alone: " + names)->group("Target");
+  app.add_option("--family", family, "one family alone: " + names)->group("Target")->type_name("FAMILY");
   app.add_option("--config", config, "with --family, one config: tile=128x128x32,warps=2x2,stages=3")
-      ->group("Target");
+      ->group("Target")
+      ->type_name("CONFIG");
   app.add_option("--candidate", candidate, "family:config[,generic], as tables and errors print it")
-      ->group("Target");
+      ->group("Target")
+      ->type_name("CANDIDATE");
 }
 
 void TargetOptions::add_cache(CLI::App& app) {

@@ -40,8 +40,8 @@ struct Tune {
 
   void print_details(const TuneReport& report) const {
     std::printf("%s\n", report.problem.c_str());
-    Table table(
-        {">rank", "candidate", "outcome", ">predicted", ">quick", ">finals", ">registers", ">error", "note"});
+    Table table({">rank", "=candidate", "outcome", ">predicted", ">quick", ">finals", "?>registers",
+                 "?>error", "?note"});
     for (size_t i = 0; i < report.candidates.size(); ++i) {
       const CandidateReport& row = report.candidates[i];
       if (row.outcome == Outcome::kNotTried) continue;
@@ -57,17 +57,22 @@ struct Tune {
     std::printf("%s; %.1f s\n\n", report.stop_reason.c_str(), report.elapsed_s);
   }
 
+  static std::string provenance_of(const TuneReport& r) {
+    const bool measured = r.provenance == Provenance::kMeasured;
+    std::string provenance = measured ? "measured" : r.counted ? "predicted, counted" : "predicted";
+    if (measured && r.kept) provenance += " before";
+    if (!r.complete) provenance += ", interrupted";
+    return provenance;
+  }
+
   static void print_summary(const std::vector<TuneReport>& reports) {
     Table table(
-        {"problem", "target", "choice", ">time", ">quartiles", "provenance", ">of ceiling", ">error"});
+        {"=problem", "target", "=choice", ">time", "?>quartiles", "provenance", "?>of ceiling", "?>error"});
     for (const TuneReport& r : reports) {
       const bool measured = r.provenance == Provenance::kMeasured;
-      std::string provenance = measured ? "measured" : r.counted ? "predicted, counted" : "predicted";
-      if (measured && r.kept) provenance += " before";
-      if (!r.complete) provenance += ", interrupted";
       table.add({r.problem, r.target, r.chosen, format_seconds(r.seconds),
                  measured && !r.kept ? format_seconds(r.lower_s) + " - " + format_seconds(r.upper_s) : "-",
-                 provenance, percent_or_dash(r.share_of_ceiling()),
+                 provenance_of(r), percent_or_dash(r.share_of_ceiling()),
                  r.tolerance > 0 || r.error > 0 ? format("%.1e", r.error) : "-"});
     }
     table.print();
@@ -106,7 +111,8 @@ struct Tune {
 
   // The search on recordings: what it would have chosen, at what cost, over sixteen draws of the noise.
   llvm::Expected<int> run_replays() const {
-    Table table({"recording", ">rows", ">tried", ">share", ">worst regret", ">median", ">choices", "stop"});
+    Table table(
+        {"=recording", ">rows", ">tried", "?>share", ">worst regret", ">median", "?>choices", "?stop"});
     SearchOptions search;
     search.max_tried = candidates;
     search.share = share;
@@ -249,6 +255,7 @@ struct Tune {
       if (!report) {
         const ErrorText text = take_error(report.takeError());
         if (interrupted.load()) break;
+        display.finish(to_string((*list)[i]), "failed", "");
         remark("error: " + text.message);
         ++failures;
         if (text.kind == ErrorKind::kNoCompiler) {  // the other problems would meet the same lack
@@ -261,6 +268,8 @@ struct Tune {
         if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
       }
       unstored += report->stored ? 0 : 1;
+      display.finish(report->problem, format_seconds(report->seconds) + " " + provenance_of(*report),
+                     report->chosen);
       if (auto error = write_recording(*report, roles[i])) return error;
       reports.push_back(std::move(*report));
     }
@@ -294,7 +303,8 @@ struct Tune {
 
 void add_tune(CLI::App& app, Commands& commands) {
   CLI::App* sub =
-      app.add_subcommand("tune", "find the best kernels and store them (no problem named: the core list)");
+      app.add_subcommand("tune", "find the best kernels and store them (no problem named: the core list)")
+          ->group(kWorkGroup);
   auto tune = std::make_shared<Tune>();
   tune->problems.add_to(*sub);
   tune->where.add_arch(*sub);
@@ -302,7 +312,8 @@ void add_tune(CLI::App& app, Commands& commands) {
   tune->where.add_family(*sub);
   tune->where.add_cache(*sub);
   sub->add_option("--budget", tune->budget,
-                  "time for one problem, measuring: 60s, 2m (60s; none with --exhaustive)");
+                  "time for one problem, measuring: 60s, 2m (60s; none with --exhaustive)")
+      ->type_name("TIME");
   sub->add_option("--candidates", tune->candidates,
                   "candidates to compile and time at most, beside the tenth of all; 0 for all of them (64)");
   sub->add_option("--share", tune->share, "part of all candidates to try at most (0.1)")

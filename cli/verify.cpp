@@ -1,6 +1,7 @@
 // trigen verify: kernels against the double-precision reference, on the device or on the emulated one.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -10,15 +11,22 @@
 #include "check/verify.h"
 #include "cli/command.h"
 #include "cli/problem_options.h"
-#include "cli/table.h"
 #include "cli/target_options.h"
+#include "cli/terminal.h"
 #include "generator/random_problem.h"
+#include "llvm/ADT/STLExtras.h"
 #include "runtime/compile.h"
 
 namespace trigen::cli {
 namespace {
 
 using nlohmann::json;
+
+// 5.1e7 -> 6e7
+double one_digit_up(double value) {
+  const double power = std::pow(10, std::floor(std::log10(value)));
+  return std::ceil(value / power) * power;
+}
 
 struct Verify {
   ProblemOptions problems;
@@ -50,19 +58,42 @@ struct Verify {
       rows.push_back(std::move(row));
       return;
     }
-    std::string numbers;
-    if (result != nullptr) {
-      numbers = format(
-          "  error %.1e, allowed %.1e, worst element at %.0f %% of its limit, %s", result->error,
-          result->tolerance, 100 * result->max_error,
-          result->checked == result->outputs ? "all outputs"
-          : result->projected
-              ? format("%lld outputs and signed sums of all", static_cast<long long>(result->checked)).c_str()
-              : format("%lld outputs", static_cast<long long>(result->checked)).c_str());
-    }
-    std::printf("%-4s  %s  %s%s%s%s\n", status, problem.c_str(), candidate.c_str(), numbers.c_str(),
-                note.empty() ? "" : "  ", note.c_str());
+    std::fputs(text_line(status, problem, candidate, result, note).c_str(), stdout);
     std::fflush(stdout);
+  }
+
+  // One line a kernel in a file or a pipe; on a terminal what fits, and reasons in lines of their own.
+  static std::string text_line(const char* status, const std::string& problem, const std::string& candidate,
+                               const CheckResult* result, const std::string& note) {
+    const bool good = result != nullptr && result->ok;
+    const Style style = llvm::StringRef(status) == "FAIL"   ? Style::kBad
+                        : llvm::StringRef(status) == "SKIP" ? Style::kWarning
+                                                            : Style::kGood;
+    const std::string head = styled(stdout, style, format("%-5s", status));
+    const int width = columns(stdout);
+    if (width == 0) {
+      std::string numbers;
+      if (result != nullptr) {
+        numbers = format(
+            "  error %.1e, allowed %.1e, worst element at %.0f %% of its limit, %s", result->error,
+            result->tolerance, 100 * result->max_error,
+            result->checked == result->outputs ? "all outputs"
+            : result->projected
+                ? format("%lld outputs and signed sums of all", static_cast<long long>(result->checked))
+                      .c_str()
+                : format("%lld outputs", static_cast<long long>(result->checked)).c_str());
+      }
+      return head + " " + problem + "  " + candidate + numbers + (note.empty() ? "" : "  " + note) + "\n";
+    }
+    const std::string kernel = good ? candidate.substr(0, candidate.find(':')) : candidate;
+    std::string rest = short_problem(problem) + (candidate == "-" ? "" : "  " + kernel);
+    if (result != nullptr) rest += format("  error %.1e of %.1e", result->error, result->tolerance);
+    std::string out;
+    const size_t room = width > 26 ? static_cast<size_t>(width) - 6 : 20;
+    auto lines = wrap(rest, width_of(rest) <= room ? 0 : room);
+    if (!note.empty()) llvm::append_range(lines, wrap(note, room));
+    for (size_t i = 0; i < lines.size(); ++i) out += (i == 0 ? head + " " : "      ") + lines[i] + "\n";
+    return out;
   }
 
   // One problem of the list with the kernels that it will run.
@@ -86,9 +117,9 @@ struct Verify {
     const double products = count_work(work.problem).dense_flop / 2;
     if (emulated && products > limit) {
       work.skip = true;
-      work.refused =
-          format("%.1e multiply-adds; the emulated device takes %.0e, --limit and --samples change that",
-                 products, limit);
+      work.refused = format(
+          "%.1e multiply-adds; the emulated device takes %.0e; --limit %.0e takes these, --samples N a part",
+          products, limit, one_digit_up(products));
       return work;
     }
     auto candidates = select(problem, target, emulated ? nullptr : device, store, selection);
@@ -367,6 +398,9 @@ struct Verify {
     } else {
       std::printf("%d %s, %d failed, %d skipped\n", passed, build_only ? "built" : "passed", failed, skipped);
     }
+    if (passed + failed == 0 && skipped > 0 && !interrupted.load())
+      remark(format("error: nothing was verified: %s skipped, for the reason above",
+                    skipped == 1 ? "the one problem was" : format("all %d problems were", skipped).c_str()));
     if (interrupted.load()) return kInterrupted;
     if (no_compiler > 0 && no_compiler == failed) return kNoCompiler;
     return failed > 0 || passed == 0 ? kFailure : kDone;
@@ -376,7 +410,8 @@ struct Verify {
 }  // namespace
 
 void add_verify(CLI::App& app, Commands& commands) {
-  CLI::App* sub = app.add_subcommand("verify", "check kernels against the double-precision reference");
+  CLI::App* sub =
+      app.add_subcommand("verify", "check kernels against the double-precision reference")->group(kWorkGroup);
   auto verify = std::make_shared<Verify>();
   verify->problems.add_to(*sub);
   verify->where.add_arch(*sub);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "generator/error.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/ConvertUTF.h"
 
@@ -38,7 +39,22 @@ std::string printable(llvm::StringRef text, bool lines) {
   return out;
 }
 
+namespace {
+
+// What PyTorch, NumPy and CUDA call the values of the text forms.
+constexpr struct {
+  llvm::StringLiteral word, name;
+} kSynonyms[] = {{"float16", "f16"},         {"fp16", "f16"},       {"half", "f16"},
+                 {"bfloat16", "bf16"},       {"float32", "f32"},    {"fp32", "f32"},
+                 {"float", "f32"},           {"single", "f32"},     {"dx", "grad_input"},
+                 {"backward", "grad_input"}, {"dw", "grad_weight"}, {"swish", "silu"}};
+
+}  // namespace
+
 std::string did_you_mean(llvm::StringRef token, llvm::ArrayRef<llvm::StringRef> names) {
+  for (const auto& [word, name] : kSynonyms)
+    if (token.equals_insensitive(word) && llvm::is_contained(names, name))
+      return ("; did you mean '" + name + "'?").str();
   llvm::StringRef best;
   unsigned best_distance = ~0u;
   const unsigned allowed =

@@ -155,18 +155,25 @@ llvm::Expected<std::vector<Problem>> parse_problem_list(llvm::StringRef text) {
   return problems;
 }
 
-std::string to_string(const Problem& problem) {
+namespace {
+
+std::string text_of(const Problem& problem, bool defaults) {
   std::string text;
   for (const ProblemField& field : problem_fields()) {
     const int64_t value = field.get(problem);
     if (field.place == ProblemField::kFirst) text = field.text(value);
-    if (field.place == ProblemField::kKey && (field.always || value != field.fallback(problem)))
+    if (field.place == ProblemField::kKey && ((defaults && field.always) || value != field.fallback(problem)))
       text += ("," + field.key + "=" + field.text(value)).str();
   }
   const std::string epilogue = to_string(problem.epilogue);
   if (!epilogue.empty()) text += ("," + kEpilogue + "=" + epilogue).str();
   return text;
 }
+
+}  // namespace
+
+std::string to_string(const Problem& problem) { return text_of(problem, /*defaults=*/true); }
+std::string short_text(const Problem& problem) { return text_of(problem, /*defaults=*/false); }
 
 std::string to_string(const Epilogue& epilogue) {
   Problem problem;

@@ -74,6 +74,8 @@ llvm::Expected<Problem> parse_problem(llvm::StringRef text);
 llvm::Expected<std::vector<Problem>> parse_problem_list(llvm::StringRef text);
 // The canonical text. parse_problem(to_string(p)) == p for every valid p.
 std::string to_string(const Problem& problem);
+// The same without the keys that have their defaults, for people: it parses back to the same problem.
+std::string short_text(const Problem& problem);
 
 // Sizes in range, products that fit the kernels' 32-bit tile coordinates and 63-bit element offsets, dtype
 // and epilogue combinations that exist.

@@ -277,14 +277,47 @@ std::string known_names() {
 
 llvm::ArrayRef<Target> targets() { return kTargets; }
 
+namespace {
+
+// What people call a target: the names of GPUs and of their generations, lower case.
+constexpr struct {
+  llvm::StringLiteral word, target;
+} kNicknames[] = {
+    {"volta", "sm_70"},   {"v100", "sm_70"},     {"turing", "sm_75"},  {"t4", "sm_75"},
+    {"rtx2080", "sm_75"}, {"ampere", "sm_80"},   {"a100", "sm_80"},    {"a30", "sm_80"},
+    {"a10", "sm_86"},     {"a40", "sm_86"},      {"rtx3090", "sm_86"}, {"ada", "sm_89"},
+    {"l4", "sm_89"},      {"l40", "sm_89"},      {"l40s", "sm_89"},    {"rtx4090", "sm_89"},
+    {"hopper", "sm_90a"}, {"h100", "sm_90a"},    {"h200", "sm_90a"},   {"gh200", "sm_90a"},
+    {"b200", "sm_100"},   {"rtx5090", "sm_120"},
+};
+
+// "V100", "70", "7.0", "sm70", "compute_70", "RTX 4090" -> "; did you mean 'sm_70'?"
+std::string nickname_hint(llvm::StringRef name) {
+  std::string plain;
+  for (const char c : name.take_front(64).lower())
+    if (c != '_' && c != '-' && c != '.' && c != ' ') plain += c;
+  for (const auto& [word, target] : kNicknames)
+    if (plain == word) return ("; did you mean '" + target + "'?").str();
+  llvm::StringRef number = plain;
+  if (!number.consume_front("sm")) number.consume_front("compute");
+  for (const Target& target : kTargets)
+    if (!number.empty() && target.name.drop_front(3) == number)
+      return ("; did you mean '" + target.name + "'?").str();
+  return "";
+}
+
+}  // namespace
+
 llvm::Expected<const Target*> find_target(llvm::StringRef name) {
   llvm::SmallVector<llvm::StringRef, 16> names;
   for (const Target& target : kTargets) {
     if (target.name == name) return &target;
     names.push_back(target.name);
   }
+  const std::string hint = nickname_hint(name);
   return make_error(ErrorKind::kBadRequest, "unknown arch " + quoted(name) + "; allowed are " +
-                                                one_of(names) + did_you_mean(name, names));
+                                                one_of(names) +
+                                                (hint.empty() ? did_you_mean(name, names) : hint));
 }
 
 llvm::Expected<const Target*> target_for_capability(int major, int minor) {

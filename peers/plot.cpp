@@ -1,12 +1,10 @@
 #include "peers/plot.h"
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "check/text.h"
-#include "llvm/ADT/StringExtras.h"
 
 namespace trigen {
 namespace {
@@ -21,11 +19,6 @@ struct Panel {
     return kLeft + static_cast<double>(bars) * kBar + static_cast<double>(groups.size()) * kGap + kRight;
   }
 };
-
-std::string op_of(const TableResult& result) {
-  if (result.problem.find(" + ") != std::string::npos) return "step";
-  return result.problem.substr(0, result.problem.find(','));
-}
 
 const char* color_of(const std::string& op) {
   if (op == "forward") return "#2b6cb0";
@@ -160,10 +153,6 @@ std::string draw_panel(const Panel& panel, double top) {
   return out;
 }
 
-std::string figure(double value, bool at_most) {
-  return value > 0 ? format("%s%.2f", at_most ? "<= " : "", value) : "-";
-}
-
 }  // namespace
 
 std::string plot_svg(const std::vector<TableResult>& results) {
@@ -191,50 +180,6 @@ std::string plot_svg(const std::vector<TableResult>& results) {
     top += panel_height;
   }
   return out + "</svg>\n";
-}
-
-std::string tables_text(const std::vector<TableResult>& results) {
-  std::string out;
-  for (const Panel& panel : panels_of(results)) {
-    out += (out.empty() ? "" : "\n") + panel.first->table + ": " + panel.first->title + "\n";
-    std::vector<std::vector<std::string>> cells{
-        {"problem", "op", "time", "peer", "its time", "asked", "got", "verdict", "kernel"}};
-    std::map<std::string, std::vector<std::string>> notes;  // and the rows that have them
-    for (const auto& [label, rows] : panel.groups) {
-      for (const TableResult* r : rows) {
-        std::string asked = figure(r->asked, r->at_most);
-        if (r->stretch > 0) asked += format(" (%.2f)", r->stretch);
-        cells.push_back(
-            {label, op_of(*r), r->seconds > 0 ? format_seconds(r->seconds) : "-", r->peer,
-             r->peer_seconds > 0 ? format_seconds(r->peer_seconds) : "-", asked,
-             r->got > 0 ? format("%.3f", r->got) : "-", to_string(r->verdict()),
-             r->kernel.empty()
-                 ? ""
-                 : r->kernel + (r->provenance.find("predicted") != std::string::npos ? ", predicted" : "")});
-        const std::string note = r->note.substr(0, r->note.find('\n'));
-        if (!note.empty()) notes[note].push_back(label + " " + op_of(*r));
-      }
-    }
-    std::vector<size_t> widths(cells[0].size());
-    for (const auto& row : cells)
-      for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
-    for (const auto& row : cells) {
-      std::string line;
-      for (size_t c = 0; c < row.size(); ++c)
-        line += row[c] + std::string(widths[c] - row[c].size() + 2, ' ');
-      line.erase(line.find_last_not_of(' ') + 1);
-      out += line + "\n";
-    }
-    for (const auto& [note, rows] : notes) {
-      std::string of;
-      if (rows.size() > 3)
-        of = format("%zu of %zu rows: ", rows.size(), cells.size() - 1);
-      else if (note.find("cublas is not") != 0)
-        of = llvm::join(rows, ", ") + ": ";
-      out.append("  ").append(of).append(note).append("\n");
-    }
-  }
-  return out;
 }
 
 }  // namespace trigen

@@ -13,8 +13,4 @@ namespace trigen {
 // is 1. Rows without a figure keep their place and say so.
 std::string plot_svg(const std::vector<TableResult>& results);
 
-// Aligned text, one table after the other: problem, time, peer, its time, asked, got, verdict, kernel; notes
-// below.
-std::string tables_text(const std::vector<TableResult>& results);
-
 }  // namespace trigen

@@ -139,6 +139,11 @@ std::vector<TableResult> latest(const std::vector<TableResult>& results) {
   return out;
 }
 
+std::string op_of(const TableResult& result) {
+  if (result.problem.find(" + ") != std::string::npos) return "step";
+  return result.problem.substr(0, result.problem.find(','));
+}
+
 std::string short_label(const std::string& problem) {
   if (const size_t at = problem.find(" at row "); at != std::string::npos)
     return short_label(problem.substr(0, at)) + problem.substr(at);

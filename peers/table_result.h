@@ -48,5 +48,7 @@ std::vector<TableResult> latest(const std::vector<TableResult>& results);
 
 // "16,1024,1024 K=8 bias+gelu": the sizes, and what is not the default.
 std::string short_label(const std::string& problem);
+// "forward"; "step" for several problems in sequence.
+std::string op_of(const TableResult& result);
 
 }  // namespace trigen

@@ -28,4 +28,4 @@ say "the cache file"
 build/trigen cache ls
 say "one of its kernels (the low byte of e_flags is the architecture: 0x46 is 70)"
 build/trigen cache show "$(grep -m1 '^forward' problems/core.txt)"
-say "done. Next: build/trigen --help, and the tour in README.md. Use this cache with: export TRIGEN_CACHE=${TRIGEN_CACHE}"
+say "done. Next: build/trigen --help, and docs/how-to/look-inside.md. Use this cache with: export TRIGEN_CACHE=${TRIGEN_CACHE}"

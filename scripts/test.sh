@@ -59,6 +59,9 @@ else
   scripts/test_python.sh
 fi
 
+say "documentation"
+if [[ -n ${CI:-} ]]; then scripts/docs.sh --install; else scripts/docs.sh; fi
+
 say "address and undefined-behaviour sanitizers: build"
 mkdir -p build-asan
 cmake --preset asan -DTRIGEN_BENCH=OFF "${options[@]}" >build-asan/configure.log || { cat build-asan/configure.log; exit 1; }

@@ -18,7 +18,7 @@
 
 #include "cache/store.h"
 #include "generator/problem.h"
-#include "runtime/nvrtc.h"
+#include "tests/unit/cli_testing.h"
 
 namespace trigen {
 namespace {
@@ -26,77 +26,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-constexpr const char* kProblem = "forward,dtype=f16,B=2,T=64,D=64";
-
-struct Finished {
-  int code = -1;  // exit code, 128 + n for signal n
-  std::string out, err;
-};
-
-std::string slurp(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-// A folder of its own for each test: cache, home, captured output.
-class Program : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "/trigenXXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    char real[PATH_MAX];
-    folder_ = ::realpath(pattern.c_str(), real) != nullptr ? real : pattern;
-    cache_ = folder_ + "/cache.db";
-  }
-  void TearDown() override { (void)!std::system(("rm -rf '" + folder_ + "'").c_str()); }
-
-  // Starts the program; `setup` runs in the child before exec.
-  pid_t start(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {},
-              const std::function<void()>& setup = {}) {
-    const pid_t child = ::fork();
-    if (child != 0) return child;
-    (void)!std::freopen((folder_ + "/out").c_str(), "w", stdout);
-    (void)!std::freopen((folder_ + "/err").c_str(), "w", stderr);
-    ::setenv("TRIGEN_CACHE", cache_.c_str(), 1);
-    ::setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
-    ::unsetenv("TRIGEN_NO_JIT");
-    ::unsetenv("TRIGEN_LOG");
-    for (const std::string& entry : environment) ::putenv(const_cast<char*>(entry.c_str()));
-    std::vector<char*> argv{const_cast<char*>(TRIGEN_PROGRAM)};
-    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-    argv.push_back(nullptr);
-    if (setup) setup();
-    ::execv(TRIGEN_PROGRAM, argv.data());
-    ::_exit(127);
-  }
-  Finished finish(pid_t child) {
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    Finished done;
-    done.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    done.out = slurp(folder_ + "/out");
-    done.err = slurp(folder_ + "/err");
-    return done;
-  }
-  Finished run(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {},
-               const std::function<void()>& setup = {}) {
-    return finish(start(arguments, environment, setup));
-  }
-
-  std::string folder_, cache_;
-};
-
-// A test that compiles needs a compiler; without one it says so.
-#define NEEDS_COMPILER(name)                                                              \
-  do {                                                                                    \
-    auto target = find_target(name);                                                      \
-    ASSERT_TRUE(static_cast<bool>(target));                                               \
-    auto compiler = Nvrtc::choose(**target);                                              \
-    if (!compiler) GTEST_SKIP() << "[SKIP] " << take_error(compiler.takeError()).message; \
-  } while (false)
 
 TEST_F(Program, HelpListsTheCommands) {
   const Finished help = run({"--help"});
@@ -121,8 +50,22 @@ struct Bad {
 
 TEST_F(Program, BadRequestsSayWhatIsAllowed) {
   const std::vector<Bad> table = {
-      {{}, "subcommand is required"},
       {{"tun"}, "unknown command 'tun'; allowed are tune"},
+      {{"tun"}, "did you mean 'tune'?"},
+      {{"cache"}, "trigen cache needs a command; allowed are ls"},
+      {{"cache", "shwo"}, "unknown command 'shwo' of trigen cache; allowed are ls"},
+      {{"cache", "shwo"}, "did you mean 'show'?"},
+      {{"tune", "--bugdet", "3s"}, "unknown option '--bugdet'; `trigen tune --help` lists what is allowed"},
+      {{"tune", "--bugdet", "3s"}, "did you mean '--budget'?"},
+      {{"cache", "verify", "--bogus"}, "`trigen cache verify --help`"},
+      {{"version", "3"}, "unexpected argument '3'"},
+      {{"help", "tun"}, "no help on 'tun'; allowed are tune"},
+      {{"completion", "tcsh"}, "tcsh"},
+      {{"tune", "--arch", "V100", kProblem}, "did you mean 'sm_70'?"},
+      {{"tune", "--arch", "70", kProblem}, "did you mean 'sm_70'?"},
+      {{"tune", "--arch", "h200", kProblem}, "did you mean 'sm_90a'?"},
+      {{"tune", "--arch", "sm_70", "forward,dtype=float16,B=2,T=64,D=64"}, "did you mean 'f16'?"},
+      {{"tune", "--arch", "sm_70", "--problems", "-"}, "standard input holds no problem"},
       {{"tune", "--bogus"}, "--bogus"},
       {{"tune", "--arch", "sm_70", "forward,dtype=f16,B=2,T=0,D=64"}, "T=0; allowed are 1 to"},
       {{"tune", "--arch", "sm_70", "--op", "forward", "--dtype", "f16", "-B", "2", "-T", "0", "-D", "64"},
@@ -249,11 +192,13 @@ TEST_F(Program, TheEmulatedDeviceChecksAndNeverTimes) {
   EXPECT_THAT(bench.err, HasSubstr("no time to measure"));
   const Finished big = run({"verify", "--device", "emulated:sm_70", "forward,dtype=f16,B=32,T=512,D=1024"});
   EXPECT_EQ(big.code, 1);  // nothing was verified
-  EXPECT_THAT(big.out, AllOf(HasSubstr("SKIP"), HasSubstr("--limit"), HasSubstr("--samples")));
+  EXPECT_THAT(big.out,
+              AllOf(HasSubstr("SKIP"), HasSubstr("--limit 2e+10 takes these"), HasSubstr("--samples")));
   const std::string large = "forward,dtype=f16,B=4096,H=1,T=64,D=64,K=1,pad=0";
   const Finished part = run({"verify", "--device", "emulated:sm_70", "--samples", "2", large});
   EXPECT_EQ(part.code, 0) << part.err;
   EXPECT_THAT(part.out, AllOf(HasSubstr(large), HasSubstr("all outputs  on 2 of 4096 samples")));
+  EXPECT_THAT(big.err, HasSubstr("error: nothing was verified: the one problem was skipped"));
 }
 
 // Few multiply-adds, but 140 000 planes of 64 x 64 elements in the workspace.

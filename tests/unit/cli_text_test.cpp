@@ -3,17 +3,21 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <sstream>
 
 #include "check/text.h"
 #include "cli/problem_options.h"
 #include "cli/progress.h"
+#include "cli/result_tables.h"
 #include "cli/table.h"
+#include "cli/terminal.h"
 #include "generator/error.h"
 
 namespace trigen::cli {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(Table, ShowsWhatATerminalWouldObey) {
   Table table({"device"});
@@ -29,6 +33,78 @@ TEST(Table, AlignsColumns) {
   EXPECT_EQ(table.text(), "name      us\na       12.5\nlonger     1\n");
 }
 
+// Four rows as `tune` prints them, 150 columns wide.
+Table choices() {
+  Table table({"=problem", "target", "=choice", ">time", "?>quartiles", "?>error"});
+  for (const char* sizes : {"B=32,H=1,T=512", "B=16,H=1,T=1024", "B=8,H=4,T=2048"})
+    table.add({std::string("forward,dtype=bf16,") + sizes + ",D=1024,K=1,pad=0", "sm_80",
+               std::string("mma_sm80:tile=") + (sizes[2] == '8' ? "64x64x32" : "128x128x32") +
+                   ",warps=2x2,stages=4,splitk=1,vec=8x8x8",
+               "12.5 us", "12.3 us - 12.9 us", "1.2e-04"});
+  return table;
+}
+
+TEST(Table, WhatAllRowsShareGoesAboveThem) {
+  EXPECT_EQ(choices().text(80),
+            "all rows: problem forward,dtype=bf16,D=1024; target sm_80; choice\n"
+            "mma_sm80,warps=2x2,stages=4,splitk=1,vec=8x8x8\n"
+            "problem         choice              time          quartiles    error\n"
+            "B=32,T=512      tile=128x128x32  12.5 us  12.3 us - 12.9 us  1.2e-04\n"
+            "B=16,T=1024     tile=128x128x32  12.5 us  12.3 us - 12.9 us  1.2e-04\n"
+            "B=8,H=4,T=2048  tile=64x64x32    12.5 us  12.3 us - 12.9 us  1.2e-04\n");
+}
+
+TEST(Table, ColumnsThatAreLeftOutAreNamed) {
+  EXPECT_EQ(choices().text(50),
+            "all rows: problem forward,dtype=bf16,D=1024;\n"
+            "target sm_80; choice\n"
+            "mma_sm80,warps=2x2,stages=4,splitk=1,vec=8x8x8\n"
+            "problem         choice              time\n"
+            "B=32,T=512      tile=128x128x32  12.5 us\n"
+            "B=16,T=1024     tile=128x128x32  12.5 us\n"
+            "B=8,H=4,T=2048  tile=64x64x32    12.5 us\n"
+            "left out: quartiles, error; --wide shows\n"
+            "everything\n");
+}
+
+TEST(Table, NoRowIsWiderThanTheTerminal) {
+  for (const int columns : {40, 60, 80, 100, 120}) {
+    std::istringstream lines(choices().text(columns));
+    for (std::string line; std::getline(lines, line);)
+      EXPECT_LE(line.size(), static_cast<size_t>(columns)) << line;
+  }
+  Table one({"=problem", "note"});
+  one.add(
+      {"forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0,epilogue=bias+gelu", "a remark of several words"});
+  EXPECT_EQ(one.text(40),
+            "problem              note\n"
+            "forward,dtype=bf16,  a remark of several\n"
+            "B=32,T=512,D=1024,   words\n"
+            "epilogue=bias+gelu\n");
+}
+
+// In a file and with --wide: the texts that other commands take, whole.
+TEST(Table, WithoutALimitNothingIsShortened) {
+  EXPECT_THAT(choices().text(0), HasSubstr("forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0   sm_80"));
+}
+
+TEST(Terminal, WrapsAtSpacesAndInsideLongWordsAfterCommas) {
+  EXPECT_EQ(wrap("one two three", 7), (std::vector<std::string>{"one two", "three"}));
+  EXPECT_EQ(wrap("tile=64x64x32,warps=2x2,stages=4", 20),
+            (std::vector<std::string>{"tile=64x64x32,", "warps=2x2,stages=4"}));
+  EXPECT_EQ(wrap("na\xc3\xafve \xe2\x82\xac", 7), (std::vector<std::string>{"na\xc3\xafve \xe2\x82\xac"}));
+  EXPECT_EQ(wrap("aaaaaaaaaaaa", 5), (std::vector<std::string>{"aaaaa", "aaaaa", "aa"}));
+  EXPECT_EQ(wrap("", 5), (std::vector<std::string>{""}));
+}
+
+TEST(Terminal, DurationsInHoursAndMinutes) {
+  EXPECT_EQ(format_duration(0.4), "0 s");
+  EXPECT_EQ(format_duration(119), "119 s");
+  EXPECT_EQ(format_duration(120), "2 min");
+  EXPECT_EQ(format_duration(3688), "61 min");
+  EXPECT_EQ(format_duration(7200 + 300), "2 h 05 min");
+}
+
 TEST(Progress, BarShowsBestAndEta) {
   TuneProgress progress;
   progress.problem = "forward,dtype=f16,B=1,H=1,T=8,D=8,K=1,pad=0";
@@ -40,26 +116,98 @@ TEST(Progress, BarShowsBestAndEta) {
   progress.eta_s = 12;
   EXPECT_EQ(
       ProgressDisplay::bar(progress, 1, 3, 40, 0),
-      "[2/3] #####............... measuring 16/64, best 31.2 us, eta 12 s (list 40 s)  simt:tile=64x64x8  " +
-          progress.problem);
+      "[2/3] #####............... measuring 16/64, best 31.2 us, 12 s left (list 40 s)  simt:tile=64x64x8  "
+      "forward,dtype=f16,B=1,T=8,D=8");
   EXPECT_EQ(ProgressDisplay::bar(progress, 1, 3, 40, 60).size(), 59U);
 }
 
-TEST(Progress, PlainLinesHaveNoControlCharacters) {
+// A log: a line for each finished problem, nothing for phases, no control characters.
+TEST(Progress, ALogHasOneLineForEachFinishedProblem) {
   std::FILE* file = std::tmpfile();
   TuneProgress progress;
   progress.phase = "compiling";
   progress.total = 8;
   {
-    ProgressDisplay display(file, false, 80, 1);
+    ProgressDisplay display(file, false, 0, 2);
+    display.begin(0);
     for (progress.done = 0; progress.done < 8; ++progress.done) display.show(progress);
+    display.finish("forward,dtype=f16,B=1,H=1,T=8,D=8,K=1,pad=0", "12.5 us measured", "simt:tile=64x64x8");
   }
   std::rewind(file);
   std::string text(4096, '\0');
   text.resize(std::fread(text.data(), 1, text.size(), file));
   std::fclose(file);
-  EXPECT_EQ(text.find('\r'), std::string::npos);
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);  // one line for the phase, the rest is too soon
+  EXPECT_EQ(text,
+            "[1/2] forward,dtype=f16,B=1,T=8,D=8  12.5 us measured (0 s, 0 s left)  simt:tile=64x64x8\n");
+}
+
+TEST(Progress, ATerminalKeepsTheFinishedLineAndRemovesTheBar) {
+  std::FILE* file = std::tmpfile();
+  TuneProgress progress;
+  progress.phase = "compiling";
+  progress.total = 8;
+  {
+    ProgressDisplay display(file, true, 40, 1);
+    display.begin(0);
+    display.show(progress);
+    display.finish("forward,dtype=f16,B=1,H=1,T=8,D=8,K=1,pad=0", "12.5 us measured", "simt:tile=64x64x8");
+  }
+  std::rewind(file);
+  std::string text(4096, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  std::fclose(file);
+  EXPECT_THAT(text, testing::StartsWith("\r\033[K[1/1] ...."));
+  EXPECT_THAT(text, testing::EndsWith("\r\033[K[1/1] forward,dtype=f16,B=1,T=8,D=8 ...\n"));
+}
+
+TableResult measured(double got, double asked, double stretch, bool at_most) {
+  TableResult result;
+  result.table = "t";
+  result.title = "a < b & c";
+  result.problem = "forward,dtype=bf16,B=16,T=1024,D=1024";
+  result.over = "cublas";
+  result.ran = true;
+  result.got = got;
+  result.asked = asked;
+  result.stretch = stretch;
+  result.at_most = at_most;
+  result.seconds = 31e-6;
+  result.peer_seconds = 50e-6;
+  result.peer = "cublas flat";
+  result.kernel = "wgmma_sm90:tile=128x256x64";
+  result.device = "D";
+  result.driver = "1.2";
+  result.arms = {{"trigen", 31e-6, 30e-6, 32e-6}, {"cublas flat", 50e-6, 49e-6, 51e-6}};
+  result.rounds = 7;
+  return result;
+}
+
+TEST(ResultTables, TextHasAskedGotAndVerdict) {
+  TableResult lacking = measured(0, 1.5, 0, false);
+  lacking.problem = "grad_input,dtype=bf16,B=16,T=1024,D=1024";
+  lacking.ran = false;
+  lacking.note = "no kernel\nand a long tail";
+  const std::string text = tables_text({measured(1.6, 1.5, 1.75, false), lacking}, 0);
+  EXPECT_THAT(text, HasSubstr("t: a < b & c\n"));
+  EXPECT_THAT(text, HasSubstr("1.50 (1.75)  1.600  met"));
+  EXPECT_THAT(text, HasSubstr("missing"));
+  EXPECT_THAT(text, HasSubstr("no kernel\n"));
+  EXPECT_THAT(text, Not(HasSubstr("long tail")));
+}
+
+TEST(ResultTables, NotesOfManyRowsAreCounted) {
+  std::vector<TableResult> rows;
+  for (const char* tokens : {"256", "512", "1024", "2048", "4096"}) {
+    rows.push_back(measured(1.6, 1.5, 1.75, false));
+    rows.back().problem = std::string("forward,dtype=bf16,B=16,D=1024,T=") + tokens;
+    if (rows.size() > 1) rows.back().note = "the device slowed down meanwhile";
+  }
+  rows[0].note = "only here";
+  const std::string text = tables_text(rows, 0);
+  EXPECT_THAT(text, HasSubstr("4 of 5 rows: the device slowed down meanwhile\n"));
+  EXPECT_THAT(text, HasSubstr("16,256,1024 forward: only here\n"));
+  std::istringstream narrow(tables_text(rows, 60));
+  for (std::string line; std::getline(narrow, line);) EXPECT_LE(line.size(), 60u) << line;
 }
 
 TEST(Format, ThreeDigits) {

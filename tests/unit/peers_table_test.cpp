@@ -179,31 +179,5 @@ TEST(Plot, DrawsBarsMarksAndEscapes) {
   EXPECT_THAT(svg, HasSubstr("stroke-dasharray"));  // the line at 1
 }
 
-TEST(Plot, TextHasAskedGotAndVerdict) {
-  TableResult lacking = measured(0, 1.5, 0, false);
-  lacking.problem = "grad_input,dtype=bf16,B=16,T=1024,D=1024";
-  lacking.ran = false;
-  lacking.note = "no kernel\nand a long tail";
-  const std::string text = tables_text({measured(1.6, 1.5, 1.75, false), lacking});
-  EXPECT_THAT(text, HasSubstr("t: a < b & c\n"));
-  EXPECT_THAT(text, HasSubstr("1.50 (1.75)  1.600  met"));
-  EXPECT_THAT(text, HasSubstr("missing"));
-  EXPECT_THAT(text, HasSubstr("no kernel\n"));
-  EXPECT_THAT(text, Not(HasSubstr("long tail")));
-}
-
-TEST(Plot, NotesOfManyRowsAreCounted) {
-  std::vector<TableResult> rows;
-  for (const char* tokens : {"256", "512", "1024", "2048", "4096"}) {
-    rows.push_back(measured(1.6, 1.5, 1.75, false));
-    rows.back().problem = std::string("forward,dtype=bf16,B=16,D=1024,T=") + tokens;
-    if (rows.size() > 1) rows.back().note = "the device slowed down meanwhile";
-  }
-  rows[0].note = "only here";
-  const std::string text = tables_text(rows);
-  EXPECT_THAT(text, HasSubstr("4 of 5 rows: the device slowed down meanwhile\n"));
-  EXPECT_THAT(text, HasSubstr("16,256,1024 forward: only here\n"));
-}
-
 }  // namespace
 }  // namespace trigen

@@ -73,6 +73,9 @@ TEST(ProblemText, RoundTripsRandomProblems) {
         << to_string(problem) << ": " << take_error(again.takeError()).message;
     ASSERT_TRUE(*again == problem) << to_string(problem);
     ASSERT_EQ(to_string(*again), to_string(problem));
+    auto from_short = parse_problem(short_text(problem));
+    ASSERT_TRUE(static_cast<bool>(from_short)) << short_text(problem);
+    ASSERT_TRUE(*from_short == problem) << short_text(problem);
   }
 }
 

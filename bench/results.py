@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Draws the picture and fills the tables of the pages from the checked-in results; no figure on them is typed by hand.
+
+    bench/results.py            write docs/images/speed.svg and the tables between <!-- results: NAME --> and <!-- /results -->
+    bench/results.py --check    write nothing; 1 when a page or the picture is not what the results give
+
+The results are JSON lines as `trigen bench --tables` writes them, with the date of the run beside each. `trigen bench --render
+bench/results/FILE` shows all of them as tables in a terminal.
+"""
+import argparse
+import json
+import math
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench/results/h200-2026-11-21.jsonl"
+PICTURE = ROOT / "docs/images/speed.svg"
+PAGES = [ROOT / "README.md", ROOT / "docs/performance.md"]
+
+SERIES = [("forward", "#2b6cb0", ""), ("grad_input", "#c05621", "6 4"), ("grad_weight", "#2f855a", ""), ("training step", "#1a202c", "")]
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+
+
+def sizes(problem):
+    """"forward,dtype=bf16,B=32,T=512,D=1024" -> {"op": "forward", "dtype": "bf16", "B": "32", ...}"""
+    op, *keys = problem.split(" + ")[0].split(" at ")[0].split(",")
+    return {"op": op, **dict(key.split("=") for key in keys)}
+
+
+def times_as_fast(row):
+    """The peer's time over trigen's. Rows with a limit (asked_at_most) hold trigen's time over the peer's."""
+    return row["peer_us"] / row["us"] if "asked_at_most" in row else row["got"]
+
+
+def speed_points(rows):
+    """{series: [(T, times as fast)]}: the first shape of each length that is a power of two."""
+    points = {name: {} for name, _, _ in SERIES}
+    for row in rows:
+        if row["table"] not in ("shapes", "step"):
+            continue
+        p = sizes(row["problem"])
+        tokens = int(p["T"])
+        if tokens & (tokens - 1) == 0:
+            points["training step" if row["table"] == "step" else p["op"]].setdefault(tokens, times_as_fast(row))
+    return {name: sorted(of.items()) for name, of in points.items()}
+
+
+def text(x, y, content, more=""):
+    return f'<text x="{x:.0f}" y="{y:.0f}" {more}>{content}</text>'
+
+
+def picture(rows):
+    width, height, left, right, top, bottom = 720, 330, 60, 130, 44, 52
+    points = speed_points(rows)
+    lengths = sorted({t for of in points.values() for t, _ in of})
+    first, last = math.log2(lengths[0]), math.log2(lengths[-1])
+    def x(tokens):
+        return left + (width - left - right) * (math.log2(tokens) - first) / (last - first)
+    def y(ratio):
+        return height - bottom - (height - top - bottom) * ratio / 2.2
+    row = rows[0]
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+           'font-family="sans-serif" font-size="11">',
+           '<rect width="100%" height="100%" fill="white"/>',
+           text(left, 18, "Times as fast as the fastest cuBLAS product on weights that were masked beforehand", 'font-size="13" font-weight="bold"'),
+           text(left, 34, f'bf16, one {row["device"]}, driver {row["driver"]}, {row["library"]}, {row["date"]}', 'fill="#4a5568"')]
+    for tick in (0, 0.5, 1, 1.5, 2):
+        style = 'stroke="#4a5568" stroke-dasharray="4 3"' if tick in (1, 2) else 'stroke="#e2e8f0"'
+        out.append(f'<line x1="{left}" y1="{y(tick):.1f}" x2="{width - right}" y2="{y(tick):.1f}" {style}/>')
+        out.append(text(left - 8, y(tick) + 4, f"{tick:g}", 'text-anchor="end"'))
+    out.append(text(left + 6, y(2) - 5, "2: half of the dense product's multiply-adds", 'fill="#4a5568"'))
+    out.append(text(left + 6, y(1) + 14, "1: cuBLAS, dense", 'fill="#4a5568"'))
+    for tokens in lengths:
+        out.append(text(x(tokens), height - bottom + 18, str(tokens), 'text-anchor="middle"'))
+    out.append(text((left + width - right) / 2, height - 12, "tokens T (B T D from 16.8 to 33.6 million elements)", 'text-anchor="middle"'))
+    legend = top + 30
+    for name, color, dash in SERIES:
+        of = points[name]
+        dashes = f' stroke-dasharray="{dash}"' if dash else ""
+        line = " ".join(f"{x(t):.1f},{y(r):.1f}" for t, r in of)
+        out.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2.2"{dashes}/>')
+        for tokens, ratio in of:
+            out.append(f'<circle cx="{x(tokens):.1f}" cy="{y(ratio):.1f}" r="3.2" fill="{color}"><title>{name}, T={tokens}: '
+                       f'{ratio:.2f}</title></circle>')
+        out.append(f'<line x1="{width - right + 18}" y1="{legend - 4}" x2="{width - right + 40}" y2="{legend - 4}" stroke="{color}" '
+                   f'stroke-width="2.2"{dashes}/>')
+        out.append(text(width - right + 46, legend, name))
+        legend += 18
+    return "\n".join(out + ["</svg>"]) + "\n"
+
+
+def number(value):
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def table_of_shapes(rows):
+    """One row a shape: times as fast, and microseconds."""
+    shapes = {}
+    for row in rows:
+        if row["table"] == "shapes":
+            p = sizes(row["problem"])
+            shapes.setdefault(f'{p["B"]}, {p["T"]}, {p["D"]}', {})[p["op"]] = f'**{row["got"]:.2f}** ({number(row["us"])} us)'
+    ops = ("forward", "grad_input", "grad_weight")
+    return "\n".join(["| B, T, D | " + " | ".join(ops) + " |", "|---" * 4 + "|"] +
+                     [f"| {shape} | " + " | ".join(of[op] for op in ops) + " |" for shape, of in shapes.items()])
+
+
+def label(problem):
+    """What tells a row from the others of its table: "forward 16, 1024, 4x256, bias+gelu"."""
+    if " + " in problem:
+        p = sizes(problem)
+        return f'training step {p["B"]}, {p["T"]}, {p["D"]}'
+    p = sizes(problem)
+    features = f'{p["H"]}x{p["D"]}' if "H" in p else p["D"]
+    more = [f'K={p["K"]}'] if "K" in p else []
+    more += [p[key] for key in ("math", "epilogue") if key in p]
+    if p["dtype"] == "f32" and "math" not in p:
+        more.append("full precision, simt")
+    row = re.search(r" at row (\d+)", problem)
+    more += [f"row {row.group(1)} alone"] if row else []
+    return f'{p["op"]} {p["B"]}, {p["T"]}, {features}' + "".join(f", {part}" for part in more)
+
+
+def table_of(rows, names, last="times as fast", figure=lambda row: str(row["got"])):
+    lines = [f"| what | trigen | peer | {last} |", "|---|---|---|---|"]
+    for row in rows:
+        if row["table"] not in names:
+            continue
+        untuned = ", untuned" if row.get("provenance") == "predicted" else ""
+        lines.append(f'| {label(row["problem"])}{untuned} | {number(row["us"])} us | {row["peer"]} {number(row["peer_us"])} us | '
+                     f'**{figure(row)}** |')
+    return "\n".join(lines)
+
+
+def share(row):
+    return f'{row["got"]:.2f}'
+
+
+TABLES = {
+    "shapes": table_of_shapes,
+    "step": lambda rows: table_of(rows, ["step"], figure=lambda row: f"{times_as_fast(row):.2f}"),
+    "fused": lambda rows: table_of(rows, ["heads", "fused"]),
+    "taps": lambda rows: table_of(rows, ["taps"]),
+    "f32": lambda rows: table_of(rows, ["f32"]),
+    "decode": lambda rows: table_of(rows, ["decode"], "time over the copy's", share),
+    "epilogues": lambda rows: table_of(rows, ["epilogues"], "time over the plain call's", share),
+}
+
+
+def fill(page, rows):
+    def replace(match):
+        return f"{match.group(1)}\n\n{TABLES[match.group(2)](rows)}\n\n{match.group(3)}"
+    return re.sub(r"(<!-- results: (\w+) -->)\n.*?(<!-- /results -->)", replace, page, flags=re.S)
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--check", action="store_true", help="compare, write nothing")
+    check = arguments.parse_args().check
+    rows = read(RESULTS)
+    files = {PICTURE: picture(rows), **{page: fill(page.read_text(), rows) for page in PAGES}}
+    stale = [path for path, content in files.items() if not path.exists() or path.read_text() != content]
+    for path in stale:
+        if check:
+            print(f"{path.relative_to(ROOT)} is not what {RESULTS.relative_to(ROOT)} gives; run bench/results.py", file=sys.stderr)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(files[path])
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

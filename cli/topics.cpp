@@ -1,0 +1,62 @@
+// The pages of `trigen help` that are no command's.
+#include "check/text.h"
+#include "cli/command.h"
+#include "cli/help.h"
+#include "generator/names.h"
+#include "generator/problem_fields.h"
+#include "llvm/ADT/StringExtras.h"
+
+namespace trigen::cli {
+namespace {
+
+std::string problem_page() {
+  std::string out =
+      "A problem says what to compute. Its text is an op and key=value pairs, separated by commas, and is "
+      "the "
+      "same on the command line, in lists, logs, errors, caches, C and Python:\n"
+      "\n"
+      "  forward,dtype=bf16,B=32,T=512,D=1024\n"
+      "  forward,dtype=bf16,B=16,H=4,T=1024,D=256,layout=bdt,epilogue=bias+gelu\n"
+      "\n"
+      "y[b,h,t,d] = bias[h,t] + sum over s <= t, j < K of W[h,t,s,j] * x[b,h,s,d+j-pad]\n"
+      "\n"
+      "Where one problem is enough each key may be a flag, too: --op forward --dtype bf16 -B 32 -T 512 -D "
+      "1024.\n"
+      "\n";
+  for (const ProblemField& field : problem_fields()) {
+    if (field.place == ProblemField::kPart) continue;
+    out += "  " + field.key.str() + "\t" + field.help + " [" + field.flags + "]\n";
+  }
+  out +=
+      "  epilogue\tsum of " + llvm::join(epilogue_words(), ", ") +
+      "; of forward and decode: bias, gelu or silu, pre, gate, residual; of grad_input: residual; of "
+      "grad_weight: bias, accumulate, zero_outside [--epilogue]\n"
+      "\n"
+      "In parentheses: what a key that is left out stands for. Lists have one problem a line, '#' begins a "
+      "comment: --problems FILE, --problems - for standard input; core and mixers are shipped.\n";
+  return out;
+}
+
+std::string exit_codes_page() {
+  std::string out = "What the program returns, the same for every command:\n\n";
+  for (const ExitCode& code : kExitCodes) out += format("  %d\t%s\n", code.value, code.meaning);
+  out +=
+      "\n"
+      "verify: problems that are skipped, each with its reason, change nothing as long as one kernel passed "
+      "and "
+      "none failed. Where every problem was skipped nothing is known, which is 1 and said. bench: 1 where a "
+      "problem failed or a kernel's result was wrong; a figure that was asked for and missed is 0. doctor: 1 "
+      "where it finds an error, 0 with warnings alone.\n";
+  return out;
+}
+
+}  // namespace
+
+const std::vector<Topic>& topics() {
+  static const std::vector<Topic> all = {
+      {"problem", "the text of a problem: keys, defaults, flags", problem_page},
+      {"exit-codes", "what the program returns", exit_codes_page}};
+  return all;
+}
+
+}  // namespace trigen::cli

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Builds the documentation's site into build/site and checks every link; needs the built program (build/trigen), no network at run time.
+# Usage: scripts/docs.sh [--install] [--serve]
+#   --install   makes build/docs-venv with mkdocs and mkdocstrings (from PyPI), and uses it
+#   --serve     serves the pages at http://127.0.0.1:8000 and rebuilds what changes, instead of building once
+set -euo pipefail
+cd "$(dirname "$0")/.."
+venv=build/docs-venv
+if [[ ${1:-} == --install ]]; then
+  shift
+  [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
+  "$venv/bin/pip" install --quiet 'mkdocs==1.6.1' 'mkdocstrings==1.0.*' 'mkdocstrings-python==2.0.*'
+fi
+if [[ ! -x $venv/bin/mkdocs ]]; then
+  echo "[SKIP] documentation: no mkdocs in $venv; scripts/docs.sh --install makes it"
+  exit 0
+fi
+python3 bench/results.py --check
+if [[ ${1:-} == --serve ]]; then exec "$venv/bin/mkdocs" serve; fi
+exec "$venv/bin/mkdocs" build --strict

@@ -1,0 +1,138 @@
+"""What mkdocs cannot do by itself: pages made from the sources, and links that leave docs/.
+
+The command line's page comes from the program's parser, C's from the public header; Python's is mkdocstrings'. A link from a page to a
+file of the repository outside docs/ is checked and shown as that file's path, since the site does not hold the file.
+"""
+import os
+import pathlib
+import re
+import subprocess
+
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+
+
+def command_line():
+    program = pathlib.Path(os.environ.get("TRIGEN_PROGRAM", ROOT / "build/trigen"))
+    if not program.exists():
+        raise PluginError(f"no program at {program}, whose parser makes the command line's page; build trigen_program, or name one in TRIGEN_PROGRAM")
+    return subprocess.run([program, "help", "--format", "markdown"], check=True, capture_output=True, text=True).stdout
+
+
+def prose(comment):
+    """A block comment without its stars; text that is indented stays code."""
+    lines = re.sub(r"^/\*|\*/$", "", comment.strip()).split("\n")
+    lines = [re.sub(r"^( \* ?|   )", "", line).rstrip() if i else line.strip() for i, line in enumerate(lines)]
+    out, code = [], False
+    for line in lines:
+        indented = line.startswith("  ")
+        if indented != code and line:
+            out.append("")
+            code = indented
+        out.append("    " + line if indented else line.replace("<", "&lt;").replace("*", r"\*").replace("_", r"\_"))
+    return "\n".join(out).strip("\n")
+
+
+def header():
+    """trigen.h as a page: its comments are the text, its declarations the code between."""
+    source = (ROOT / "runtime/include/trigen/trigen.h").read_text()
+    first, rest = re.match(r"(/\*.*?\*/)\n(.*)", source, re.S).groups()
+    rest = rest[rest.index("/* Values are part"):rest.rindex("#ifdef __cplusplus")]
+    out = ["# The C interface", "", "`#include <trigen/trigen.h>`; what stays the same between versions: [the binary interface](../abi.md).",
+           "", prose(first), "", "## Types"]
+    # comments that begin a line are prose, the rest is code with its own comments
+    for part in re.split(r"(?m)^(/\*(?:[^*]|\*(?!/))*\*/)[ ]*\n", rest):
+        if not part.strip():
+            continue
+        section = re.match(r"/\* ---- (.*) ---- \*/", part)
+        if section:
+            out += ["", "## " + section.group(1).capitalize()]
+        elif part.startswith("/*"):
+            out += ["", prose(part)]
+        else:
+            code = part.strip("\n").replace("TRIGEN_API ", "").replace(" TRIGEN_NOEXCEPT", "")
+            out += ["", "```c", code, "```"]
+    return "\n".join(out) + "\n"
+
+
+def tracked_pages():
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], cwd=ROOT, check=True, capture_output=True,
+                            text=True).stdout
+    return [ROOT / name for name in listed.splitlines()]
+
+
+def without_code(text):
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"(?ms)^```.*?^```", "", text))
+
+
+def check_links():
+    """Every relative link of every page of the repository, README.md and the folders' own among them, leads to a file."""
+    broken = []
+    for page in tracked_pages():
+        if not page.exists():
+            continue
+        for _, target, _ in LINK.findall(without_code(page.read_text())):
+            generated = (page.parent / target).resolve() in GENERATED
+            if "://" not in target and not target.startswith("mailto:") and not generated and not (page.parent / target).exists():
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    if broken:
+        raise PluginError("links that lead nowhere:\n" + "\n".join(broken))
+
+
+GENERATED = {ROOT / "docs/reference/cli.md": command_line, ROOT / "docs/reference/c.md": header}
+
+
+def titled(path):
+    return {re.sub(r"^# *", "", path.read_text().split("\n", 1)[0]): str(path.relative_to(ROOT / "docs"))}
+
+
+def listed(nav):
+    for entry in nav:
+        value = next(iter(entry.values())) if isinstance(entry, dict) else entry
+        yield from listed(value) if isinstance(value, list) else [value]
+
+
+def on_config(config):
+    """Folders of the navigation become their pages; pages that stand nowhere go to How-to."""
+    docs = ROOT / "docs"
+    for section in config.nav:
+        entries = next(iter(section.values()))
+        for entry in entries if isinstance(entries, list) else []:
+            (name, value), = entry.items()
+            if isinstance(value, str) and value.endswith("/"):
+                pages = sorted((docs / value).glob("*.md"), key=lambda path: (path.name != "README.md", path.name))
+                entry[name] = [titled(path) for path in pages]
+    known = set(listed(config.nav))
+    other = [path for path in sorted(docs.rglob("*.md")) if str(path.relative_to(docs)) not in known]
+    next(s for s in config.nav if "How-to" in s)["How-to"] += [titled(path) for path in other]
+    return config
+
+
+def on_pre_build(config):
+    check_links()
+
+
+def on_files(files, config):
+    for path, make in GENERATED.items():
+        name = str(path.relative_to(ROOT / "docs"))
+        if files.get_file_from_path(name) is None:
+            files.append(File.generated(config, name, content=make()))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    folder = (ROOT / "docs" / page.file.src_uri).parent
+
+    def replace(match):
+        text, target, anchor = match.groups()
+        path = (folder / target).resolve()
+        if "://" in target or path.is_relative_to(ROOT / "docs"):
+            return match.group(0)
+        shown = f"`{path.relative_to(ROOT)}`"
+        return shown if text.strip("`") in str(path) else f"{text} ({shown})"
+
+    parts = re.split(r"(?ms)(^```.*?^```[^\n]*$)", markdown)
+    return "".join(part if part.startswith("```") else LINK.sub(replace, part) for part in parts)
