@@ -70,9 +70,13 @@ llvm::Expected<Resolution> from_record(const Problem& problem, const FoundRecord
   resolution.difference = found.difference;
   resolution.layer = found.layer;
   resolution.expected_us = record.median_us;
-  // The record's own binary, while this version's templates still make that source.
+  // The record's own binary, while this version's templates still make that source, compiled as this version
+  // does for that target: a row may name any other.
   if (record.binary.source_hash == render(*candidate).hash) {
-    if (auto binary = store.find_binary(record.binary)) {
+    if (!is_compiled_for(record.binary, target)) {
+      resolution.match = Match::kNear;
+      resolution.difference = "the record names a binary of other options than this version's";
+    } else if (auto binary = store.find_binary(record.binary)) {
       resolution.binary = std::move(*binary);
       return resolution;
     }
