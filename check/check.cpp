@@ -4,10 +4,10 @@
 #include <cmath>
 #include <mutex>
 
-#include "check/numbers.h"
 #include "check/parallel.h"
 #include "check/reference.h"
 #include "check/text.h"
+#include "numerics/numbers.h"
 
 namespace trigen {
 namespace {

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "check/numbers.h"
 #include "check/reference.h"
 #include "check/workbench.h"
 #include "generator/families/families.h"
+#include "numerics/numbers.h"
 #include "runtime/compile.h"
 #include "runtime/plan.h"
 
