@@ -37,26 +37,6 @@ struct ModuleTable {
   }
 };
 
-// Loading is not allowed while any stream of the process captures in the default mode; in relaxed mode, for
-// this thread and from driver 12.3 on, it is.
-class RelaxedCapture {
- public:
-  explicit RelaxedCapture(const DriverApi& api) : api_(api) {
-    if (api_.cuThreadExchangeStreamCaptureMode != nullptr)
-      exchanged_ = api_.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
-  }
-  ~RelaxedCapture() {
-    if (exchanged_) api_.cuThreadExchangeStreamCaptureMode(&mode_);
-  }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  const DriverApi& api_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-  bool exchanged_ = false;
-};
-
 // The next step for a refused image, by the driver's code.
 std::string load_advice(CUresult result, const Device& device, const Binary& binary) {
   if (result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
@@ -196,13 +176,42 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
 
   auto executable = std::make_shared<Executable>();
   executable->candidate_ = candidate;
-  executable->plan_ = candidate.family->launch_plan(candidate.problem, target, candidate.config);
   executable->device_ = &device;
   executable->api_ = &api;
   executable->context_ = context;
   executable->from_ptx_ = module->from_ptx;
   executable->module_ = module;
-  for (const Launch& launch : executable->plan_.launches) {
+  if (llvm::Error error = executable->find_functions(module->handle, what)) return error;
+  return std::shared_ptr<const Executable>(std::move(executable));
+}
+
+llvm::Expected<std::shared_ptr<const Executable>> Executable::again(const Executable& loaded,
+                                                                    const Candidate& candidate) {
+  auto executable = std::make_shared<Executable>(loaded);
+  executable->candidate_ = candidate;
+  executable->steps_.clear();
+  executable->packs_ = false;
+  const ContextScope scope(*loaded.api_, loaded.context_);
+  const std::string what = to_string(candidate.problem) + "; " + describe(candidate);
+  const auto module = std::static_pointer_cast<Module>(loaded.module_);
+  if (llvm::Error error = executable->find_functions(module->handle, what)) return error;
+  return std::shared_ptr<const Executable>(std::move(executable));
+}
+
+void Executable::forget(const BinaryKey& key) {
+  ModuleTable& table = ModuleTable::get();
+  const std::string digest = key.digest();
+  const std::lock_guard<std::mutex> lock(table.mutex);
+  for (auto at = table.modules.begin(); at != table.modules.end();)
+    at = std::get<1>(at->first) == digest ? table.modules.erase(at) : std::next(at);
+}
+
+llvm::Error Executable::find_functions(CUmodule module, const std::string& what) {
+  const Device& device = *device_;
+  const Driver& driver = device.driver();
+  const DriverApi& api = *api_;
+  plan_ = candidate_.family->launch_plan(candidate_.problem, *candidate_.target, candidate_.config);
+  for (const Launch& launch : plan_.launches) {
     if (const std::string refusal = refuse_geometry(launch, device.info()); !refusal.empty())
       return make_error(ErrorKind::kUnsupported, what + ": " + refusal + "; choose another config");
     Step step;
@@ -214,14 +223,14 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
     // Older drivers do not capture such launches; without the attribute griddepcontrol.wait returns at once.
     step.early = launch.early && driver.cuda_version() >= 12030;
     step.packed = launch.packed;
-    executable->packs_ = executable->packs_ || launch.packed;
+    packs_ = packs_ || launch.packed;
     if (!launch.maps.empty() && api.cuTensorMapEncodeTiled == nullptr)
       return make_error(
           ErrorKind::kDevice,
           what + ": driver " + driver.version() +
               " has no cuTensorMapEncodeTiled, which tensor maps need; update it to 12.0 or newer");
     if (llvm::Error error =
-            driver.check(api.cuModuleGetFunction(&step.function, module->handle, launch.entry.c_str()),
+            driver.check(api.cuModuleGetFunction(&step.function, module, launch.entry.c_str()),
                          "cuModuleGetFunction(" + launch.entry + ")",
                          what + "; the binary lacks the entry: remove it from the cache"))
       return error;
@@ -253,11 +262,10 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
       return make_error(ErrorKind::kCache, what + ": " + launch.entry + ": " + refusal);
     // Otherwise the first launch would load the code, which a capture may forbid.
     if (api.cuFuncLoad != nullptr) api.cuFuncLoad(step.function);
-    executable->steps_.push_back(step);
+    steps_.push_back(step);
   }
-  if (executable->steps_.empty())
-    return make_error(ErrorKind::kInternal, what + ": the launch plan is empty");
-  return std::shared_ptr<const Executable>(std::move(executable));
+  if (steps_.empty()) return make_error(ErrorKind::kInternal, what + ": the launch plan is empty");
+  return llvm::Error::success();
 }
 
 CUresult Executable::launch_packed(const Params& params, CUstream stream) const {

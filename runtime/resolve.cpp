@@ -168,6 +168,7 @@ PlanOptions plan_options_from_environment() {
   PlanOptions options;
   options.no_jit = no_jit_from_environment();
   options.target = environment("TRIGEN_TARGET");
+  options.canary = !environment_off("TRIGEN_CANARY");
   options.launch_blocking = environment_flag("CUDA_LAUNCH_BLOCKING");
   return options;
 }
