@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "cache/environment.h"
 #include "cache/layer.h"
 #include "generator/error.h"
 
@@ -172,10 +173,14 @@ SqlStatus read_contents(Database& database, bool bundle, Contents& contents) {
   return asked.status();
 }
 
-llvm::Expected<Contents> read_contents(const std::string& path) {
+llvm::Expected<Contents> read_contents(const std::string& path, bool to_run) {
   Patience patience(Store::Options().busy_ms);
   Log log({});
-  Layer layer(plan_layers({path}).front(), /*read_only=*/true, &patience, &log);
+  Signers signers;
+  signers.trusted = parse_trusted_keys(environment(kTrustedKeys));
+  LayerPlan plan = plan_layers({path}).front();
+  plan.own = plan.own && !to_run;
+  Layer layer(std::move(plan), /*read_only=*/true, &patience, &log, &signers);
   Contents contents;
   const Verdict v = layer.inspect([&](Database& database) {
     contents = {};

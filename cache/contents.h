@@ -44,7 +44,8 @@ int model_version_of(llvm::StringRef evidence);
 
 // Reads every row of an open cache file.
 SqlStatus read_contents(Database& database, bool bundle, Contents& contents);
-// Reads one file under the rules of a layer; an error where it is not there or cannot be used.
-llvm::Expected<Contents> read_contents(const std::string& path);
+// Reads one file under the rules of a layer; an error where it is not there or cannot be used. `to_run`: others
+// will run what it holds as if it were made here, so that no file is exempt from TRIGEN_TRUSTED_KEYS.
+llvm::Expected<Contents> read_contents(const std::string& path, bool to_run = false);
 
 }  // namespace trigen::cache

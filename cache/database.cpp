@@ -115,14 +115,21 @@ SqlStatus Database::open(const std::string& path, OpenMode mode, int busy_ms) {
 
 SqlStatus Database::open_image(std::string image) {
   close();
-  replace_system_calls();
   image_ = std::move(image);
+  return open_shared_image(image_);
+}
+
+SqlStatus Database::open_shared_image(const std::string& image) {
+  close();
+  replace_system_calls();
   int code = sqlite3_open_v2(":memory:", &handle_,
                              SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, nullptr);
   if (code == SQLITE_OK)
-    code = sqlite3_deserialize(handle_, "main", reinterpret_cast<unsigned char*>(image_.data()),
-                               static_cast<sqlite3_int64>(image_.size()),
-                               static_cast<sqlite3_int64>(image_.size()), SQLITE_DESERIALIZE_READONLY);
+    // Read only: SQLite writes nothing into it.
+    code = sqlite3_deserialize(
+        handle_, "main", const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(image.data())),
+        static_cast<sqlite3_int64>(image.size()), static_cast<sqlite3_int64>(image.size()),
+        SQLITE_DESERIALIZE_READONLY);
   return code == SQLITE_OK ? harden(0) : status(code);
 }
 

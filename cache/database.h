@@ -50,6 +50,8 @@ class Database {
   SqlStatus open(const std::string& path, OpenMode mode, int busy_ms);
   // The same for a database in memory, to be read.
   SqlStatus open_image(std::string image);
+  // The same for bytes that others read, too, and that stay as long as this does.
+  SqlStatus open_shared_image(const std::string& image);
   // An empty one in memory, to be filled; image() is its bytes as a file.
   SqlStatus open_memory();
   SqlStatus image(std::string& bytes) const;

@@ -15,10 +15,15 @@ inline std::string environment(const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
-// Set, and not to "0", "false", "no" or "off" (any case): who writes TRIGEN_NO_JIT=2 means it.
-inline bool environment_flag(const char* name) {
+// Set to "0", "false", "no" or "off" (any case).
+inline bool environment_off(const char* name) {
   const std::string value = llvm::StringRef(environment(name)).trim().lower();
-  return !value.empty() && value != "0" && value != "false" && value != "no" && value != "off";
+  return value == "0" || value == "false" || value == "no" || value == "off";
+}
+
+// Set, and to nothing of those: who writes TRIGEN_NO_JIT=2 means it.
+inline bool environment_flag(const char* name) {
+  return !llvm::StringRef(environment(name)).trim().empty() && !environment_off(name);
 }
 
 }  // namespace trigen

@@ -52,8 +52,8 @@ void Log::once(const std::string& line) {
 
 bool is_bundle(llvm::StringRef path) { return path.endswith(".trigen"); }
 
-Layer::Layer(LayerPlan plan, bool read_only, Patience* patience, Log* log)
-    : plan_(std::move(plan)), read_only_(read_only), patience_(patience), log_(log) {}
+Layer::Layer(LayerPlan plan, bool read_only, Patience* patience, Log* log, const Signers* signers)
+    : plan_(std::move(plan)), read_only_(read_only), patience_(patience), log_(log), signers_(signers) {}
 
 void Layer::remember(const Verdict& v, Clock::time_point since) {
   const bool locked = v.health == Health::kLocked;
@@ -107,6 +107,11 @@ Verdict Layer::verdict(Health health, const std::string& detail) const {
                "kernels and have files deleted, so they must be yours or root's alone: correct owner and "
                "mode, use a folder of mode 0700, or list the folder in " +
                kTrustedFolders;
+      break;
+    case Health::kUnsigned:
+      v.text = "cache '" + plan_.path + "' " + detail + "; it is not used, because " + kTrustedKeys +
+               " asks for signatures: sign it with `trigen cache sign --key K " + plan_.path +
+               "`, add its signer's public key there, or remove it";
       break;
     case Health::kReadOnly:
       v.text = cache + " is read-only" + why +
@@ -261,9 +266,39 @@ Verdict Layer::open_behind_journal(Database& database) const {
   return check_opened(database, database.open_image(std::move(image)));
 }
 
+// What this user's trigen wrote is signed by nobody: its owner and place (cache/trust.h) answer for it.
+bool Layer::must_be_signed() const {
+  if (!signers_->trusted.required) return false;
+  struct stat file = {};
+  return !plan_.own || (::stat(plan_.path.c_str(), &file) == 0 && file.st_uid != ::geteuid());
+}
+
+Verdict Layer::read_signed_file(Work work) const {
+  const FilePart part = is_locked_layer() ? FilePart::kLayer : FilePart::kShipped;
+  SignedFile::Bytes bytes;
+  std::string reason;
+  {
+    Operation operation;
+    if (!operation.allowed()) return verdict(Health::kForked, "");
+    bytes = signed_file_.read(plan_.path, part, signers_->trusted, reason);
+  }
+  if (bytes != nullptr && !plan_.user) reason = signed_file_.refuse_replay(plan_.path, *signers_);
+  if (!reason.empty()) return verdict(Health::kUnsigned, reason);
+  Operation operation;
+  if (!operation.allowed()) return verdict(Health::kForked, "");
+  Database database;
+  Verdict v = check_opened(database, database.open_shared_image(*bytes));
+  if (!v.healthy()) return v;
+  const uint32_t schema = v.schema;
+  v = judge(work(database));
+  v.schema = schema;
+  return v;
+}
+
 Verdict Layer::try_read(Work work, Clock::time_point deadline) const {
   if (Verdict v = check_file(); !v.healthy()) return v;
   if (Verdict v = check_place(); !v.healthy()) return v;
+  if (must_be_signed()) return read_signed_file(work);
   const bool locked = is_locked_layer();
   OpenMode mode = locked ? OpenMode::kReadOnly : OpenMode::kImmutable;
   RangeLock lock;

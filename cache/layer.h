@@ -10,6 +10,7 @@
 #include "cache/database.h"
 #include "cache/lock.h"
 #include "cache/patience.h"
+#include "cache/signed_file.h"
 #include "cache/store.h"
 #include "llvm/ADT/STLExtras.h"
 
@@ -37,6 +38,7 @@ enum class Health {
   kLocked,       // somebody kept it longer than we wait
   kDenied,       // permissions
   kDistrust,     // others may write it, its folder or what lies beside it; nothing is touched
+  kUnsigned,     // of nobody whose signature the user asks for
   kReadOnly,     // file system or file
   kFull,         // disk, quota or file size limit
   kFailed,       // another system call failed
@@ -56,6 +58,7 @@ struct LayerPlan {
   std::string path;
   bool user = false;        // puts go here
   bool by_default = false;  // trigen chose the path, nobody named it
+  bool own = false;         // where this user's trigen writes: what is the user's there needs no signature
 };
 
 // A bundle by its name, *.trigen: one immutable file, which is never locked, written or journalled.
@@ -70,7 +73,7 @@ class Layer {
  public:
   using Work = llvm::function_ref<SqlStatus(Database&)>;
 
-  Layer(LayerPlan plan, bool read_only, Patience* patience, Log* log);
+  Layer(LayerPlan plan, bool read_only, Patience* patience, Log* log, const Signers* signers);
 
   // Opens, checks, runs `work`, closes. False when the layer cannot be read: that is logged, and a damaged
   // user layer is set aside.
@@ -95,6 +98,8 @@ class Layer {
   Verdict check_file() const;
   Verdict check_opened(Database& database, SqlStatus opened) const;
   Verdict open_behind_journal(Database& database) const;
+  bool must_be_signed() const;
+  Verdict read_signed_file(Work work) const;
   Verdict try_read(Work work, Clock::time_point deadline) const;
   void remember(const Verdict& v, Clock::time_point since);
   Verdict try_write(Work work, Clock::time_point deadline) const;
@@ -114,6 +119,8 @@ class Layer {
   Patience* const patience_;
   std::atomic<bool> met_lock_{false};  // the last time somebody asked
   Log* const log_;
+  const Signers* const signers_;
+  mutable SignedFile signed_file_;
   std::mutex mutex_;
   std::string write_problem_;  // of the last put, empty when it went well
 };

@@ -104,7 +104,7 @@ std::vector<LayerPlan> plan_layers(const std::vector<std::string>& named) {
       if (there.path == resolved) return;
     const bool ours = writable && !user && !is_bundle(resolved);
     user = user || ours;
-    plan.push_back({resolved, ours, by_default});
+    plan.push_back({resolved, ours, by_default, ours || (writable && by_default)});
   };
   if (!named.empty()) {
     for (const std::string& path : named) add(path, true, false);

@@ -69,6 +69,13 @@ std::string record_digest(const Record& r, bool sample, llvm::StringRef packed_e
   return digest.finish();
 }
 
+std::string finding_digest(const Finding& f) {
+  Digest digest("trigen finding 1");
+  digest.add(static_cast<int64_t>(f.kind)).add(f.name).add(f.device).add(f.driver);
+  digest.add(f.value).add(f.text).add(f.stored_at);
+  return digest.finish();
+}
+
 bool fits_int(int64_t value) {
   return value >= std::numeric_limits<int>::min() && value <= std::numeric_limits<int>::max();
 }
@@ -110,6 +117,12 @@ const char* const kCreateBundleSchema =
     "PRIMARY KEY(arch,problem)) STRICT;"
     "CREATE TABLE meta(key TEXT PRIMARY KEY,value TEXT NOT NULL) STRICT;";
 
+const char* const kCreateFindings =
+    "CREATE TABLE findings(kind INTEGER NOT NULL,name TEXT NOT NULL,device TEXT NOT NULL,"
+    "driver TEXT NOT NULL,value INTEGER NOT NULL,text TEXT NOT NULL,stored_at INTEGER NOT NULL,digest BLOB "
+    "NOT NULL,"
+    "PRIMARY KEY(kind,name,device,driver)) STRICT";
+
 const char* const kBinaryColumns =
     "key,source_hash,arch,compiler,options,candidate,problem,entry,registers,spill_bytes,stack_bytes,"
     "static_shared,stored_at,digest,cubin,ptx,source,log";
@@ -131,6 +144,7 @@ SchemaFit fit_schema(Database& database, bool bundle, SqlStatus& status, std::st
       missing.erase(ours);
       continue;
     }
+    if (sql == kCreateFindings) continue;
     const bool statistics = type == "table" && llvm::StringRef(name).startswith("sqlite_stat");
     const bool index = type == "index" && llvm::StringRef(sql).startswith_insensitive("create index");
     if (statistics || index) continue;
@@ -200,6 +214,7 @@ RowState read_binary(Statement& row, Unpack what, Binary& b, std::string& name, 
   BinaryRow read;
   if (read_binary_row(row, read, name) != RowState::kGood) return RowState::kDamaged;
   b = std::move(read.binary);
+  b.digest = llvm::toHex(read.digest, /*LowerCase=*/true);
   const PackedBinary& packed = read.packed;
   const unsigned long long size = ZSTD_getFrameContentSize(packed.cubin.data(), packed.cubin.size());
   if (size > static_cast<unsigned long long>(kMostCodeBytes)) return RowState::kDamaged;  // or no frame
@@ -342,6 +357,40 @@ SqlStatus put_record_row(Database& database, const Record& r) {
 
 SqlStatus put_sample_row(Database& database, const Record& sample) {
   return insert_record(database, "samples", sample, true);
+}
+
+SqlStatus put_finding_row(Database& database, const Finding& finding) {
+  std::string create = kCreateFindings;
+  create.insert(create.find("findings"), "IF NOT EXISTS ");
+  if (SqlStatus status = database.run(create.c_str()); !status.ok()) return status;
+  Finding row = finding;
+  if (row.stored_at == 0) row.stored_at = std::time(nullptr);
+  const std::string digest = finding_digest(row);
+  Statement insert(database, "INSERT OR REPLACE INTO findings VALUES (?,?,?,?,?,?,?,?)");
+  insert.bind_int(static_cast<int>(row.kind)).bind_text(row.name).bind_text(row.device).bind_text(row.driver);
+  insert.bind_int(row.value).bind_text(row.text).bind_int(row.stored_at).bind_blob(digest);
+  insert.step();
+  return insert.status();
+}
+
+SqlStatus read_findings(Database& database, std::vector<Finding>& findings) {
+  findings.clear();
+  Statement table(database, "SELECT 1 FROM sqlite_schema WHERE name='findings'");
+  if (!table.step()) return table.status();
+  Statement rows(database, "SELECT * FROM findings ORDER BY stored_at,rowid");
+  rows.allow_bytes(kMaxFieldBytes);
+  while (!rows.spent() && rows.step()) {
+    Finding finding;
+    finding.kind = static_cast<FindingKind>(rows.integer());
+    finding.name = rows.text();
+    finding.device = rows.text();
+    finding.driver = rows.text();
+    finding.value = rows.integer();
+    finding.text = rows.text();
+    finding.stored_at = rows.integer();
+    if (rows.blob() == finding_digest(finding)) findings.push_back(std::move(finding));
+  }
+  return rows.status();
 }
 
 }  // namespace trigen::cache

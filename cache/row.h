@@ -15,6 +15,8 @@ constexpr uint32_t kSchemaVersion = 1;           // user_version
 // The statements that make an empty file a layer, and those that a bundle has besides.
 extern const char* const kCreateSchema;
 extern const char* const kCreateBundleSchema;
+// Findings, which a user layer has from the first one on.
+extern const char* const kCreateFindings;
 // What a file's schema is beside those statements. Other tools add indexes and sqlite_stat tables, drop
 // indexes and change the order (VACUUM), which harms nothing.
 enum class SchemaFit {
@@ -71,5 +73,8 @@ std::string refuse_record(const Record& record);
 SqlStatus put_binary_row(Database& database, const Binary& binary);
 SqlStatus put_record_row(Database& database, const Record& record);
 SqlStatus put_sample_row(Database& database, const Record& sample);
+SqlStatus put_finding_row(Database& database, const Finding& finding);
+// Those that have their digest; none where there is no such table.
+SqlStatus read_findings(Database& database, std::vector<Finding>& findings);
 
 }  // namespace trigen::cache

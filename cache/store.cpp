@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "cache/environment.h"
+#include "cache/findings.h"
 #include "cache/fork.h"
 #include "cache/layer.h"
 #include "cache/lease.h"
@@ -34,8 +35,24 @@ class LayeredStore final : public Store {
         log_(options.log                      ? options.log
              : environment_flag("TRIGEN_LOG") ? log_to_stderr
                                               : std::function<void(const std::string&)>()) {
+    signers_.trusted =
+        parse_trusted_keys(options.trusted_keys ? *options.trusted_keys : environment(kTrustedKeys));
     for (LayerPlan& plan : plan_layers(options.layers))
-      layers_.push_back(std::make_unique<Layer>(std::move(plan), options.read_only, &patience_, &log_));
+      layers_.push_back(
+          std::make_unique<Layer>(std::move(plan), options.read_only, &patience_, &log_, &signers_));
+    for (auto& layer : layers_)
+      if (layer->user()) findings_.keep_in(layer.get());
+    signers_.newest = [this](const std::string& name) {
+      const auto found = findings_.find(FindingKind::kSignature, name, "", "");
+      return found ? found->value : 0;
+    };
+    signers_.remember = [this](const std::string& name, int64_t timestamp) {
+      Finding finding;
+      finding.kind = FindingKind::kSignature;
+      finding.name = name;
+      finding.value = timestamp;
+      llvm::consumeError(findings_.put(finding));  // known to this process at least
+    };
   }
 
   std::optional<Binary> find_binary(const BinaryKey& key) override {
@@ -142,6 +159,14 @@ class LayeredStore final : public Store {
     });
   }
 
+  std::optional<Finding> find_finding(FindingKind kind, llvm::StringRef name, llvm::StringRef device,
+                                      llvm::StringRef driver) override {
+    return findings_.find(kind, name, device, driver);
+  }
+  llvm::Error put_finding(const Finding& finding) override { return findings_.put(finding); }
+  std::vector<Finding> list_findings() override { return findings_.list(); }
+  llvm::Error clear_findings(FindingKind kind) override { return findings_.clear(kind); }
+
   LeaseState lease(const BinaryKey& key, int wait_ms, std::unique_ptr<Lease>& lease) override {
     lease.reset();
     const Clock::time_point until = Clock::now() + std::chrono::milliseconds(wait_ms);
@@ -238,6 +263,7 @@ class LayeredStore final : public Store {
   std::optional<Binary> first_binary(Layer& layer, const char* where,
                                      std::initializer_list<llvm::StringRef> values) {
     std::optional<Binary> found;
+    const Findings::Marks marks = findings_.marks();  // outside the layer's operation
     const std::string sql = select(kBinaryColumns, "binaries", where);
     layer.read([&](Database& database) {
       found.reset();
@@ -245,11 +271,15 @@ class LayeredStore final : public Store {
       rows.allow_bytes(kLookUpBytes);
       for (llvm::StringRef value : values) rows.bind_text(value);
       each_binary(layer, rows, Unpack::kAll, [&](Binary& binary, int64_t) {
+        if (marks.quarantined.count(binary.digest) != 0) return true;
         found = std::move(binary);
         return false;
       });
       return rows.status();
     });
+    if (!found) return found;
+    found->layer = layer.path();
+    found->shipped = !layer.user() || marks.imported.count(found->digest) != 0;
     return found;
   }
 
@@ -333,6 +363,8 @@ class LayeredStore final : public Store {
 
   Patience patience_;
   Log log_;
+  Signers signers_;
+  Findings findings_;
   std::vector<std::unique_ptr<Layer>> layers_;
 };
 

@@ -39,6 +39,10 @@ struct Binary {
   std::string log;  // the compiler's log with the resource report
   int registers = 0, spill_bytes = 0, stack_bytes = 0, static_shared = 0;
   int64_t stored_at = 0;  // seconds since 1970; 0 in a put: now
+  // Of the row that it was read from, "" of a fresh one: its digest in hex, its layer, and whether it was made
+  // elsewhere: in another layer than the one that this store's puts go to, or imported into that.
+  std::string digest, layer;
+  bool shipped = false;
 };
 
 enum class Provenance : int { kPredicted = 0, kMeasured = 1 };  // stored: do not renumber
@@ -66,6 +70,18 @@ struct FoundRecord {
   Match match = Match::kNone;
   std::string layer;       // path
   std::string difference;  // for kNear: "driver 580.159 here, 575.57 in the record"
+};
+
+// What was found out here about what others made. Kept in the user layer, and in the store itself where that
+// takes none.
+enum class FindingKind : int { kSignature = 0, kCanary = 1, kImport = 2 };  // stored: do not renumber
+struct Finding {
+  FindingKind kind = FindingKind::kCanary;
+  std::string name;  // of a binary: its digest; of a signature: key and file, "32BF122E87FA8B9E/core.trigen"
+  std::string device, driver;  // canary: where it ran
+  int64_t value = 0;           // canary: 1 right, 0 wrong; signature: the newest timestamp that was met
+  std::string text;            // canary: what ran, out of which layer, and what was wrong
+  int64_t stored_at = 0;       // seconds since 1970; 0 in a put: now
 };
 
 // A binary without its contents, for lists.
@@ -99,6 +115,9 @@ class Store {
     bool read_only = false;
     int busy_ms =
         5000;  // the longest wait for other processes, milliseconds: of a plan's operations together
+    // Whose signatures layers need that this user's trigen did not write (cache/signature.h); default:
+    // TRIGEN_TRUSTED_KEYS.
+    std::optional<std::string> trusted_keys;
     std::function<void(const std::string&)>
         log;  // one line per problem; default: stderr when TRIGEN_LOG is set
   };
@@ -134,6 +153,14 @@ class Store {
                                            llvm::StringRef device) = 0;
   virtual llvm::Error clear_samples(llvm::StringRef problem, llvm::StringRef arch,
                                     llvm::StringRef device) = 0;
+
+  // A binary with a finding "wrong" of any device is not there for find_binary and lease from then on.
+  virtual std::optional<Finding> find_finding(FindingKind kind, llvm::StringRef name, llvm::StringRef device,
+                                              llvm::StringRef driver) = 0;
+  // An error says that this process alone knows it.
+  virtual llvm::Error put_finding(const Finding& finding) = 0;
+  virtual std::vector<Finding> list_findings() = 0;
+  virtual llvm::Error clear_findings(FindingKind kind) = 0;
 
   // Exactly one compile per key: the first caller over all processes gets the lease and compiles; the others
   // wait (at most `wait_ms`) and then look the binary up again. A crashed owner's lease ends with its

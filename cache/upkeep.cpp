@@ -4,6 +4,7 @@
 
 #include "cache/layer.h"
 #include "generator/error.h"
+#include "llvm/ADT/StringExtras.h"
 
 namespace trigen::cache {
 namespace {
@@ -14,7 +15,8 @@ class UserLayer {
   explicit UserLayer(const std::vector<std::string>& layers)
       : patience_(Store::Options().busy_ms), log_([](const std::string&) {}) {
     for (LayerPlan& plan : plan_layers(layers))
-      if (plan.user && !layer_) layer_.emplace(std::move(plan), /*read_only=*/false, &patience_, &log_);
+      if (plan.user && !layer_)
+        layer_.emplace(std::move(plan), /*read_only=*/false, &patience_, &log_, &signers_);
   }
   llvm::Expected<Layer*> get() {
     if (layer_) return &*layer_;
@@ -26,6 +28,7 @@ class UserLayer {
  private:
   Patience patience_;
   Log log_;
+  const Signers signers_;
   std::optional<Layer> layer_;
 };
 
@@ -56,6 +59,12 @@ llvm::Expected<ImportReport> import_contents(const std::vector<std::string>& lay
       const auto there = before.binaries.find(key);
       if (there != before.binaries.end() && there->second.digest == row.digest) continue;
       if (status.ok()) status = insert_binary_row(database, row);
+      // Its canary runs as that of any kernel which was made elsewhere.
+      Finding imported;
+      imported.kind = FindingKind::kImport;
+      imported.name = llvm::toHex(row.digest, /*LowerCase=*/true);
+      imported.text = row.binary.candidate;
+      if (status.ok()) status = put_finding_row(database, imported);
       ++report.binaries;
     }
     for (const auto& [key, row] : after.records) {

@@ -3,10 +3,11 @@
 #include <cinttypes>
 #include <cmath>
 
-#include "check/numbers.h"
+#include "check/parallel.h"
 #include "check/reference.h"
 #include "check/stray.h"
 #include "check/text.h"
+#include "numerics/numbers.h"
 
 namespace trigen {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "check/numbers.h"
 #include "check/parallel.h"
+#include "numerics/numbers.h"
 
 namespace trigen {
 

@@ -5,11 +5,11 @@
 #include <cmath>
 
 #include "check/contraction.h"
-#include "check/numbers.h"
 #include "check/operands.h"
 #include "check/parallel.h"
 #include "check/text.h"
-#include "check/tolerance.h"
+#include "numerics/numbers.h"
+#include "numerics/tolerance.h"
 
 namespace trigen {
 namespace {

@@ -5,9 +5,9 @@
 #include <set>
 
 #include "check/contraction.h"
-#include "check/numbers.h"
 #include "check/operands.h"
 #include "check/parallel.h"
+#include "numerics/numbers.h"
 
 namespace trigen {
 namespace {
@@ -42,18 +42,6 @@ std::vector<int64_t> all(int64_t size) {
 }
 
 }  // namespace
-
-double activate(Activation act, double value) {
-  switch (act) {
-    case Activation::kNone:
-      return value;
-    case Activation::kGELU:
-      return 0.5 * value * std::erfc(-value * 0.70710678118654752440);
-    case Activation::kSiLU:
-      return value / (1 + std::exp(-value));
-  }
-  return value;
-}
 
 Reference::Reference(const Problem& problem, const TensorList& list, const HostBuffers& inputs,
                      const ReferenceOptions& options)

@@ -12,8 +12,8 @@
 
 #include "check/projection.h"
 #include "check/tensors.h"
-#include "check/tolerance.h"
 #include "generator/problem.h"
+#include "numerics/tolerance.h"
 
 namespace trigen {
 
@@ -70,9 +70,5 @@ class Reference {
   std::vector<double> bias_;  // grad_bias, all h * T + t
   Projection projection_;
 };
-
-// The activations as the kernels define them: GELU with erf (torch.nn.GELU's default), SiLU x / (1 +
-// exp(-x)).
-double activate(Activation act, double value);
 
 }  // namespace trigen

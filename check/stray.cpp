@@ -5,9 +5,9 @@
 #include <cmath>
 #include <mutex>
 
-#include "check/numbers.h"
 #include "check/parallel.h"
 #include "check/text.h"
+#include "numerics/numbers.h"
 
 namespace trigen {
 namespace {

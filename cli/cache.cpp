@@ -56,6 +56,7 @@ void add_cache(CLI::App& app, Commands& commands) {
   add_cache_import(*cache, commands);
   add_cache_merge(*cache, commands);
   add_cache_verify(*cache, commands);
+  add_cache_trust(*cache, commands);
 }
 
 }  // namespace trigen::cli

@@ -17,6 +17,7 @@ void add_cache_list(CLI::App& cache, Commands& commands);
 void add_cache_merge(CLI::App& cache, Commands& commands);
 void add_cache_path(CLI::App& cache, Commands& commands);
 void add_cache_show(CLI::App& cache, Commands& commands);
+void add_cache_trust(CLI::App& cache, Commands& commands);  // keygen, sign, quarantine
 void add_cache_upkeep(CLI::App& cache, Commands& commands);
 void add_cache_verify(CLI::App& cache, Commands& commands);
 
@@ -25,6 +26,8 @@ std::string when(int64_t seconds);
 const char* name_of(Provenance provenance);
 // Exit code of a look at the layers: failure when one of them is damaged or cannot be read.
 int health(const std::vector<LayerInfo>& layers);
+// Checks the signatures of files with public keys as in TRIGEN_TRUSTED_KEYS; prints a line for each.
+int verify_signatures(const std::string& keys, const std::vector<std::string>& files);
 // "sm_70,sm_80" and repetitions -> names of targets, each known.
 llvm::Expected<std::vector<std::string>> parse_archs(const std::vector<std::string>& texts);
 

@@ -107,7 +107,7 @@ struct Import {
   llvm::Expected<int> run() const {
     cache::Contents all;
     for (const std::string& path : inputs) {
-      auto one = cache::read_contents(path);
+      auto one = cache::read_contents(path, /*to_run=*/true);
       if (!one) return one.takeError();
       all.add(*one);
     }

@@ -1,4 +1,4 @@
-// trigen cache verify: every row against its digest.
+// trigen cache verify: every row against its digest, files against their signatures.
 #include <cstdio>
 
 #include "cli/cache.h"
@@ -20,8 +20,16 @@ int verify_all(const TargetOptions& where) {
 void add_cache_verify(CLI::App& cache, Commands& commands) {
   auto where = std::make_shared<TargetOptions>();
   CLI::App* check = cache.add_subcommand("verify", "read every row and check its digest");
+  auto keys = std::make_shared<std::string>();
+  auto files = std::make_shared<std::vector<std::string>>();
   where->add_cache(*check);
-  commands.push_back({check, [=] { return verify_all(*where); }});
+  check->add_option("--keys", *keys, "check signatures: public keys or their files, separated by ':'")
+      ->type_name("KEYS");
+  check->add_option("files", *files, "with --keys: the signed files");
+  commands.push_back({check, [=] {
+                        if (!keys->empty() || !files->empty()) return verify_signatures(*keys, *files);
+                        return verify_all(*where);
+                      }});
 }
 
 }  // namespace trigen::cli

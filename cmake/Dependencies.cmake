@@ -22,6 +22,13 @@ add_library(trigen_zstd INTERFACE)
 target_include_directories(trigen_zstd SYSTEM INTERFACE ${ZSTD_INCLUDE})
 target_link_libraries(trigen_zstd INTERFACE ${ZSTD_STATIC})
 
+# libsodium, from the static archive: the signatures of cache files.
+find_path(SODIUM_INCLUDE sodium.h REQUIRED)
+find_library(SODIUM_STATIC NAMES libsodium.a REQUIRED)
+add_library(trigen_sodium INTERFACE)
+target_include_directories(trigen_sodium SYSTEM INTERFACE ${SODIUM_INCLUDE})
+target_link_libraries(trigen_sodium INTERFACE ${SODIUM_STATIC})
+
 find_path(CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
 add_library(trigen_cli11 INTERFACE)
 target_include_directories(trigen_cli11 SYSTEM INTERFACE ${CLI11_INCLUDE})

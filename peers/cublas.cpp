@@ -8,9 +8,9 @@
 #include <mutex>
 #include <set>
 
-#include "check/numbers.h"
 #include "check/parallel.h"
 #include "check/text.h"
+#include "numerics/numbers.h"
 #include "runtime/nvrtc.h"
 #include "runtime/paths.h"
 

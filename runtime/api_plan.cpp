@@ -159,6 +159,7 @@ trigen_status trigen_runtime_create(const trigen_runtime_options* options,
     made->plan_options.miss = static_cast<MissPolicy>(given.miss);
     if (given.no_jit != 0) made->plan_options.no_jit = true;
     if (given.skip_pointer_checks != 0) made->plan_options.check_pointers = false;
+    if (given.skip_canary != 0) made->plan_options.canary = false;
     if (given.target != nullptr) made->plan_options.target = given.target;
     if (!made->plan_options.target.empty()) {
       auto target = find_target(made->plan_options.target);

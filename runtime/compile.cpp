@@ -142,6 +142,12 @@ BinaryKey binary_key(const Source& source, const Target& target, const Nvrtc& nv
   return key;
 }
 
+bool is_compiled_for(const BinaryKey& key, const Target& target) {
+  for (const Code code : {Code::kCubinAndPtx, Code::kPtx})
+    if (key.arch == architecture(target, code) && key.options == compile_options(target, code)) return true;
+  return false;
+}
+
 BinaryKey binary_key(const Candidate& candidate, const Nvrtc& nvrtc, Code code) {
   return binary_key(render(candidate), *candidate.target, nvrtc, code);
 }

@@ -84,6 +84,26 @@ class ContextScope {
   bool pushed_ = false;
 };
 
+// Loading and allocating are not allowed while any stream of the process captures in the default mode; in
+// relaxed mode, for this thread and from driver 12.3 on, they are.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const DriverApi& api) : api_(api) {
+    if (api_.cuThreadExchangeStreamCaptureMode != nullptr)
+      exchanged_ = api_.cuThreadExchangeStreamCaptureMode(&mode_) == cuda::CUDA_SUCCESS;
+  }
+  ~RelaxedCapture() {
+    if (exchanged_) api_.cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  const DriverApi& api_;
+  cuda::CUstreamCaptureMode mode_ = cuda::CU_STREAM_CAPTURE_MODE_RELAXED;
+  bool exchanged_ = false;
+};
+
 // Every device of a driver, as far as each could be read. Devices that fail are left out, with the reason in
 // `problems`.
 std::vector<DeviceInfo> list_devices(const Driver& driver, std::vector<std::string>* problems = nullptr);

@@ -37,26 +37,6 @@ struct ModuleTable {
   }
 };
 
-// Loading is not allowed while any stream of the process captures in the default mode; in relaxed mode, for
-// this thread and from driver 12.3 on, it is.
-class RelaxedCapture {
- public:
-  explicit RelaxedCapture(const DriverApi& api) : api_(api) {
-    if (api_.cuThreadExchangeStreamCaptureMode != nullptr)
-      exchanged_ = api_.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
-  }
-  ~RelaxedCapture() {
-    if (exchanged_) api_.cuThreadExchangeStreamCaptureMode(&mode_);
-  }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  const DriverApi& api_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-  bool exchanged_ = false;
-};
-
 // The next step for a refused image, by the driver's code.
 std::string load_advice(CUresult result, const Device& device, const Binary& binary) {
   if (result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
@@ -71,6 +51,51 @@ std::string load_advice(CUresult result, const Device& device, const Binary& bin
     return "the cached binary is damaged or not one: remove it with `trigen cache`, and compile it anew";
   if (result == CUDA_ERROR_OUT_OF_MEMORY) return "free device memory and make the plan again";
   return "";
+}
+
+// A config is checked where it is parsed; this is the last look before a driver is given numbers that a file
+// had a part in. "" or what is out of range.
+std::string refuse_geometry(const Launch& launch, const DeviceInfo& device) {
+  constexpr uint32_t kMostGrid[] = {0x7fffffffu, 65535, 65535}, kMostBlock = 1024, kMostCluster = 16;
+  const std::string of = " of " + launch.entry + " is ";
+  uint64_t threads = 1;
+  for (int i = 0; i < 3; ++i) {
+    if (launch.grid[i] == 0 || launch.grid[i] > kMostGrid[i])
+      return "grid axis " + std::to_string(i) + of + std::to_string(launch.grid[i]) + "; allowed are 1 to " +
+             std::to_string(kMostGrid[i]);
+    if (launch.block[i] == 0 || launch.block[i] > kMostBlock || (threads *= launch.block[i]) > kMostBlock)
+      return "the block" + of + std::to_string(launch.block[0]) + "x" + std::to_string(launch.block[1]) +
+             "x" + std::to_string(launch.block[2]) + "; allowed are 1 to " + std::to_string(kMostBlock) +
+             " threads";
+  }
+  if (launch.cluster == 0 || launch.cluster > kMostCluster || launch.grid[0] % launch.cluster != 0)
+    return "the cluster" + of + std::to_string(launch.cluster) + " for a grid of " +
+           std::to_string(launch.grid[0]) + "; allowed are divisors of that up to " +
+           std::to_string(kMostCluster);
+  if (device.max_shared_per_block > 0 && launch.shared_bytes > device.max_shared_per_block)
+    return "shared memory" + of + std::to_string(launch.shared_bytes) + " B; the device allows " +
+           std::to_string(device.max_shared_per_block) + " B";
+  return {};
+}
+
+// A binary of another version, or a stranger's, may take other parameters: refuse it here, not with an illegal
+// access later. Drivers before CUDA 12.4 do not say what a function takes.
+std::string refuse_parameters(const DriverApi& api, CUfunction function, size_t maps) {
+  if (api.cuFuncGetParamInfo == nullptr) return {};
+  size_type offset = 0, bytes = 0;
+  if (api.cuFuncGetParamInfo(function, 0, &offset, &bytes) != CUDA_SUCCESS) return {};
+  const auto wrong = [](size_t index, size_type taken, size_t passed) {
+    return "the binary takes " + std::to_string(taken) + " bytes as parameter " + std::to_string(index) +
+           ", this version passes " + std::to_string(passed) + "; remove it from the cache";
+  };
+  if (bytes != sizeof(Params)) return wrong(0, bytes, sizeof(Params));
+  for (size_t i = 1; i <= maps + 1; ++i) {
+    bytes = 0;
+    const bool there = api.cuFuncGetParamInfo(function, i, &offset, &bytes) == CUDA_SUCCESS;
+    const size_t passed = i <= maps ? sizeof(CUtensorMap) : 0;
+    if ((there ? bytes : 0) != passed) return wrong(i, there ? bytes : 0, passed);
+  }
+  return {};
 }
 
 struct Image {
@@ -151,13 +176,44 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
 
   auto executable = std::make_shared<Executable>();
   executable->candidate_ = candidate;
-  executable->plan_ = candidate.family->launch_plan(candidate.problem, target, candidate.config);
   executable->device_ = &device;
   executable->api_ = &api;
   executable->context_ = context;
   executable->from_ptx_ = module->from_ptx;
   executable->module_ = module;
-  for (const Launch& launch : executable->plan_.launches) {
+  if (llvm::Error error = executable->find_functions(module->handle, what)) return error;
+  return std::shared_ptr<const Executable>(std::move(executable));
+}
+
+llvm::Expected<std::shared_ptr<const Executable>> Executable::again(const Executable& loaded,
+                                                                    const Candidate& candidate) {
+  auto executable = std::make_shared<Executable>(loaded);
+  executable->candidate_ = candidate;
+  executable->steps_.clear();
+  executable->packs_ = false;
+  const ContextScope scope(*loaded.api_, loaded.context_);
+  const std::string what = to_string(candidate.problem) + "; " + describe(candidate);
+  const auto module = std::static_pointer_cast<Module>(loaded.module_);
+  if (llvm::Error error = executable->find_functions(module->handle, what)) return error;
+  return std::shared_ptr<const Executable>(std::move(executable));
+}
+
+void Executable::forget(const BinaryKey& key) {
+  ModuleTable& table = ModuleTable::get();
+  const std::string digest = key.digest();
+  const std::lock_guard<std::mutex> lock(table.mutex);
+  for (auto at = table.modules.begin(); at != table.modules.end();)
+    at = std::get<1>(at->first) == digest ? table.modules.erase(at) : std::next(at);
+}
+
+llvm::Error Executable::find_functions(CUmodule module, const std::string& what) {
+  const Device& device = *device_;
+  const Driver& driver = device.driver();
+  const DriverApi& api = *api_;
+  plan_ = candidate_.family->launch_plan(candidate_.problem, *candidate_.target, candidate_.config);
+  for (const Launch& launch : plan_.launches) {
+    if (const std::string refusal = refuse_geometry(launch, device.info()); !refusal.empty())
+      return make_error(ErrorKind::kUnsupported, what + ": " + refusal + "; choose another config");
     Step step;
     std::copy(std::begin(launch.grid), std::end(launch.grid), step.grid);
     std::copy(std::begin(launch.block), std::end(launch.block), step.block);
@@ -167,22 +223,17 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
     // Older drivers do not capture such launches; without the attribute griddepcontrol.wait returns at once.
     step.early = launch.early && driver.cuda_version() >= 12030;
     step.packed = launch.packed;
-    executable->packs_ = executable->packs_ || launch.packed;
+    packs_ = packs_ || launch.packed;
     if (!launch.maps.empty() && api.cuTensorMapEncodeTiled == nullptr)
       return make_error(
           ErrorKind::kDevice,
           what + ": driver " + driver.version() +
               " has no cuTensorMapEncodeTiled, which tensor maps need; update it to 12.0 or newer");
     if (llvm::Error error =
-            driver.check(api.cuModuleGetFunction(&step.function, module->handle, launch.entry.c_str()),
+            driver.check(api.cuModuleGetFunction(&step.function, module, launch.entry.c_str()),
                          "cuModuleGetFunction(" + launch.entry + ")",
                          what + "; the binary lacks the entry: remove it from the cache"))
       return error;
-    if (launch.shared_bytes > device.info().max_shared_per_block && device.info().max_shared_per_block > 0)
-      return make_error(ErrorKind::kUnsupported, what + " needs " + std::to_string(launch.shared_bytes) +
-                                                     " B of shared memory, the device allows " +
-                                                     std::to_string(device.info().max_shared_per_block) +
-                                                     " B; choose another config");
     if (launch.shared_bytes > kSharedWithoutOptIn)
       if (llvm::Error error = driver.check(
               api.cuFuncSetAttribute(step.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
@@ -206,22 +257,15 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
       return make_error(ErrorKind::kDevice,
                         what + ": " + launch.entry + " allows " + std::to_string(threads) +
                             " threads in a block on this device, the plan has " + std::to_string(block));
-    // A binary of another version may take other parameters: refuse it here, not with an illegal access
-    // later.
-    size_type offset = 0, bytes = 0;
-    if (api.cuFuncGetParamInfo != nullptr &&
-        api.cuFuncGetParamInfo(step.function, 0, &offset, &bytes) == CUDA_SUCCESS && bytes != sizeof(Params))
-      return make_error(ErrorKind::kCache, what + ": the binary takes " + std::to_string(bytes) +
-                                               " bytes of parameters, this version "
-                                               "passes " +
-                                               std::to_string(sizeof(Params)) + "; remove it from the cache");
+    if (const std::string refusal = refuse_parameters(api, step.function, launch.maps.size());
+        !refusal.empty())
+      return make_error(ErrorKind::kCache, what + ": " + launch.entry + ": " + refusal);
     // Otherwise the first launch would load the code, which a capture may forbid.
     if (api.cuFuncLoad != nullptr) api.cuFuncLoad(step.function);
-    executable->steps_.push_back(step);
+    steps_.push_back(step);
   }
-  if (executable->steps_.empty())
-    return make_error(ErrorKind::kInternal, what + ": the launch plan is empty");
-  return std::shared_ptr<const Executable>(std::move(executable));
+  if (steps_.empty()) return make_error(ErrorKind::kInternal, what + ": the launch plan is empty");
+  return llvm::Error::success();
 }
 
 CUresult Executable::launch_packed(const Params& params, CUstream stream) const {

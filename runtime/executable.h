@@ -21,6 +21,11 @@ class Executable {
                                                                 const Candidate& candidate,
                                                                 const Binary& binary,
                                                                 LoadFrom from = LoadFrom::kAuto);
+  // The loaded binary of another one, whose candidate differs in the batch size alone.
+  static llvm::Expected<std::shared_ptr<const Executable>> again(const Executable& loaded,
+                                                                 const Candidate& candidate);
+  // Later loads of this key make a module of their own: what is loaded under it is wrong.
+  static void forget(const BinaryKey& key);
   ~Executable();
   const Candidate& candidate() const { return candidate_; }
   const Device& device() const { return *device_; }
@@ -44,6 +49,8 @@ class Executable {
     bool early = false, packed = false;
     llvm::SmallVector<TensorMapSpec, kMostMaps> maps;
   };
+  // Functions and geometry out of a loaded module.
+  llvm::Error find_functions(cuda::CUmodule module, const std::string& what);
   // `packed`: what Launch::packed says.
   cuda::CUresult launch_steps(const Params& own, const Params& packed, cuda::CUstream stream) const {
     for (const Step& step : steps_) {

@@ -1,5 +1,7 @@
 #include "runtime/plan.h"
 
+#include "runtime/canary.h"
+
 namespace trigen {
 
 using namespace cuda;
@@ -28,9 +30,24 @@ llvm::Error wrong_stream(const Executable& executable, CUstream stream, CUresult
 
 llvm::Expected<std::shared_ptr<const Plan>> Plan::create(const Problem& problem, const Device& device,
                                                          Store& store, const PlanOptions& options) {
-  auto resolution = resolve(problem, device, store, options);
-  if (!resolution) return resolution.takeError();
-  return load(std::move(*resolution), device, LoadFrom::kAuto, options);
+  // A kernel that its canary finds wrong is in quarantine then, and is not found again.
+  constexpr int kMostWrong = 8;
+  for (int wrong = 0; wrong < kMostWrong; ++wrong) {
+    auto resolution = resolve(problem, device, store, options);
+    if (!resolution) return resolution.takeError();
+    const bool canary = options.canary && needs_canary(*resolution, device, store);
+    auto plan = load(std::move(*resolution), device, LoadFrom::kAuto, options);
+    if (!plan || !canary) return plan;
+    const CanaryReport report = run_canary(**plan);
+    keep_finding(report, (*plan)->resolution(), device, store);
+    if (report.result != CanaryResult::kWrong) return plan;
+    Executable::forget((*plan)->resolution().binary.key);
+  }
+  return make_error(ErrorKind::kCache,
+                    "the canaries of " + std::to_string(kMostWrong) + " kernels for " + to_string(problem) +
+                        " failed on " + device.info().name +
+                        "; the device or the driver is at fault, or all these cache files are: "
+                        "`trigen cache quarantine` shows what was found");
 }
 
 llvm::Expected<std::shared_ptr<const Plan>> Plan::of(const Candidate& candidate, Binary binary,
@@ -57,6 +74,17 @@ llvm::Expected<std::shared_ptr<const Plan>> Plan::load(Resolution resolution, co
   plan->options_ = options;
   if (options.check_pointers) plan->seen_ = std::make_shared<SeenPointers>();
   return std::shared_ptr<const Plan>(std::move(plan));
+}
+
+llvm::Expected<std::shared_ptr<const Plan>> Plan::again(const Plan& plan, const Candidate& candidate,
+                                                        const PlanOptions& options) {
+  auto executable = Executable::again(plan.executable(), candidate);
+  if (!executable) return executable.takeError();
+  std::shared_ptr<Plan> made(new Plan);
+  made->resolution_.candidate = candidate;
+  made->executable_ = std::move(*executable);
+  made->options_ = options;
+  return std::shared_ptr<const Plan>(std::move(made));
 }
 
 llvm::Error Plan::run(const trigen_args& args, CUstream stream) const {

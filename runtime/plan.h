@@ -20,11 +20,12 @@ struct PlanOptions {
   std::string
       target;  // "" = the device's own; "sm_70": that target's kernels, from PTX where the device needs it
   bool no_jit = false;
+  bool canary = true;  // run kernels of other machines once before they are given out (runtime/canary.h)
   bool check_pointers = true;  // refuse pointers of the host and of other devices by name
   bool launch_blocking =
       false;  // CUDA_LAUNCH_BLOCKING=1: wait after each run and name the problem in the error
 };
-// TRIGEN_NO_JIT, TRIGEN_TARGET, CUDA_LAUNCH_BLOCKING.
+// TRIGEN_NO_JIT, TRIGEN_TARGET, TRIGEN_CANARY, CUDA_LAUNCH_BLOCKING.
 PlanOptions plan_options_from_environment();
 
 // A choice of kernel for a problem, before it is loaded.
@@ -51,6 +52,9 @@ class Plan {
   static llvm::Expected<std::shared_ptr<const Plan>> of(const Candidate& candidate, Binary binary,
                                                         const Device& device, LoadFrom from = LoadFrom::kAuto,
                                                         const PlanOptions& options = {});
+  // The loaded kernel of a plan for another candidate of its config: one that differs in the batch size.
+  static llvm::Expected<std::shared_ptr<const Plan>> again(const Plan& plan, const Candidate& candidate,
+                                                           const PlanOptions& options);
   const Problem& problem() const { return resolution_.candidate.problem; }
   // Its binary has its key and its resources only; cubin, PTX, source and log are dropped once it is loaded.
   const Resolution& resolution() const { return resolution_; }

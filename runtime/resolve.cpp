@@ -70,9 +70,13 @@ llvm::Expected<Resolution> from_record(const Problem& problem, const FoundRecord
   resolution.difference = found.difference;
   resolution.layer = found.layer;
   resolution.expected_us = record.median_us;
-  // The record's own binary, while this version's templates still make that source.
+  // The record's own binary, while this version's templates still make that source, compiled as this version
+  // does for that target: a row may name any other.
   if (record.binary.source_hash == render(*candidate).hash) {
-    if (auto binary = store.find_binary(record.binary)) {
+    if (!is_compiled_for(record.binary, target)) {
+      resolution.match = Match::kNear;
+      resolution.difference = "the record names a binary of other options than this version's";
+    } else if (auto binary = store.find_binary(record.binary)) {
       resolution.binary = std::move(*binary);
       return resolution;
     }
@@ -164,6 +168,7 @@ PlanOptions plan_options_from_environment() {
   PlanOptions options;
   options.no_jit = no_jit_from_environment();
   options.target = environment("TRIGEN_TARGET");
+  options.canary = !environment_off("TRIGEN_CANARY");
   options.launch_blocking = environment_flag("CUDA_LAUNCH_BLOCKING");
   return options;
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "check/numbers.h"
 #include "generator/error.h"
+#include "numerics/numbers.h"
 #include "tuner/statistics.h"
 
 namespace trigen {

@@ -4,10 +4,10 @@
 #include <map>
 #include <tuple>
 
-#include "check/numbers.h"
 #include "check/text.h"
 #include "generator/cost/cost.h"
 #include "llvm/Support/xxhash.h"
+#include "numerics/numbers.h"
 
 namespace trigen {
 namespace {

@@ -36,6 +36,7 @@ class CRuntimeOptions(_c.Structure):
         ("miss", _c.c_int),
         ("no_jit", _c.c_int),
         ("skip_pointer_checks", _c.c_int),
+        ("skip_canary", _c.c_int),
         ("target", _c.c_char_p),
         ("driver", _c.c_char_p),
     ]
@@ -234,18 +235,18 @@ class Runtime:
 
     layers: cache files in lookup order, None for the default order. miss: "first_choice", "generic" or "error". driver: a
     driver library or "emulated:sm_70"; None for the system's. target: e.g. "sm_70" for kernels of that target; None for the
-    device's own.
+    device's own. skip_canary: give kernels of other machines out unseen.
     """
 
     def __init__(self, *, layers: Optional[Sequence[str]] = None, read_only: bool = False, miss: str = "first_choice",
-                 no_jit: bool = False, skip_pointer_checks: bool = False, target: Optional[str] = None,
-                 driver: Optional[str] = None):
+                 no_jit: bool = False, skip_pointer_checks: bool = False, skip_canary: bool = False,
+                 target: Optional[str] = None, driver: Optional[str] = None):
         _check_miss(miss)
         self._library = load()
         self.handle = None
         options = CRuntimeOptions(struct_size=_c.sizeof(CRuntimeOptions), read_only=read_only, miss=MISS[miss], no_jit=no_jit,
-                                  skip_pointer_checks=skip_pointer_checks, target=target.encode() if target else None,
-                                  driver=driver.encode() if driver else None)
+                                  skip_pointer_checks=skip_pointer_checks, skip_canary=skip_canary,
+                                  target=target.encode() if target else None, driver=driver.encode() if driver else None)
         if layers is not None and len(layers) == 0:
             raise ValueError("layers is empty; allowed: cache files, or None for the default order")
         if layers is not None:

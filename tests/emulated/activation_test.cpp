@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "check/numbers.h"
 #include "check/reference.h"
 #include "check/workbench.h"
 #include "generator/families/families.h"
 #include "hopper_testing.h"
+#include "numerics/numbers.h"
 #include "runtime/compile.h"
 #include "runtime/plan.h"
 

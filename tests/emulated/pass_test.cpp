@@ -6,8 +6,8 @@
 
 #include <cmath>
 
-#include "check/numbers.h"
 #include "check/reference.h"
+#include "numerics/numbers.h"
 
 namespace trigen {
 namespace {

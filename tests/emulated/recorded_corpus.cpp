@@ -7,10 +7,10 @@
 #include <map>
 #include <sstream>
 
-#include "check/numbers.h"
 #include "check/operands.h"
 #include "check/workbench.h"
 #include "generator/candidate.h"
+#include "numerics/numbers.h"
 #include "runtime/plan.h"
 
 namespace trigen::recorded {

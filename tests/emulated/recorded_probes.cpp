@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "approximations.h"
-#include "check/numbers.h"
+#include "numerics/numbers.h"
 
 namespace trigen::recorded {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "check/numbers.h"
+#include "numerics/numbers.h"
 #include "recorded_corpus.h"
 #include "recorded_probes.h"
 

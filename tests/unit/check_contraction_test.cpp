@@ -5,8 +5,8 @@
 #include <atomic>
 #include <cmath>
 
-#include "check/numbers.h"
 #include "check/parallel.h"
+#include "numerics/numbers.h"
 
 namespace trigen {
 namespace {

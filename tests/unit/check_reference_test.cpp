@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "check/numbers.h"
+#include "numerics/numbers.h"
 
 namespace trigen {
 namespace {

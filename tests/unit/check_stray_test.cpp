@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "check/numbers.h"
+#include "numerics/numbers.h"
 
 namespace trigen {
 namespace {

@@ -1,12 +1,12 @@
 // What the tolerance must let pass and what it must not.
-#include "check/tolerance.h"
+#include "numerics/tolerance.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "check/memory.h"
-#include "check/numbers.h"
+#include "numerics/numbers.h"
 
 namespace trigen {
 namespace {

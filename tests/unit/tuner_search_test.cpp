@@ -6,11 +6,11 @@
 
 #include <set>
 
-#include "check/numbers.h"
 #include "check/text.h"
 #include "generator/candidate.h"
 #include "generator/cost/cost.h"
 #include "generator/error.h"
+#include "numerics/numbers.h"
 #include "tuner/session.h"
 
 namespace trigen {

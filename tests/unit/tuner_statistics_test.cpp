@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "check/numbers.h"
+#include "numerics/numbers.h"
 
 namespace trigen {
 namespace {

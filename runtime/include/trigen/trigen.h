@@ -175,13 +175,15 @@ typedef struct trigen_runtime_options {
   int no_jit;              /* never compile, as TRIGEN_NO_JIT=1 */
   int skip_pointer_checks; /* do not ask the driver who owns a pointer (saves up to a microsecond of host time
                               a run) */
-  const char* target;      /* "sm_70": kernels of that target, from PTX where the device needs it. NULL: the
+  int skip_canary; /* do not run kernels of other machines (of layers that this one does not write) once, on a
+                      small batch, before the first plan with them is given out; as TRIGEN_CANARY=0 */
+  const char* target; /* "sm_70": kernels of that target, from PTX where the device needs it. NULL: the
                               device's own */
   const char* driver; /* driver library, or "emulated:sm_70" for the emulated device. NULL: TRIGEN_DRIVER,
                          else libcuda */
 } trigen_runtime_options;
 #define TRIGEN_RUNTIME_OPTIONS_INIT \
-  { sizeof(trigen_runtime_options), NULL, 0, 0, 0, 0, 0, NULL, NULL }
+  { sizeof(trigen_runtime_options), NULL, 0, 0, 0, 0, 0, 0, NULL, NULL }
 
 /* options may be NULL. Opens no cache, driver or compiler yet. */
 TRIGEN_API trigen_status trigen_runtime_create(const trigen_runtime_options* options,

@@ -134,6 +134,7 @@ struct Options {
   trigen_miss_policy miss = TRIGEN_MISS_FIRST_CHOICE;
   bool no_jit = false;
   bool skip_pointer_checks = false;
+  bool skip_canary = false;
   std::string target;  // "" = the device's own
   std::string driver;  // "" = TRIGEN_DRIVER, else libcuda; "emulated:sm_70"
 };
@@ -149,6 +150,7 @@ class Runtime {
     given.miss = options.miss;
     given.no_jit = options.no_jit;
     given.skip_pointer_checks = options.skip_pointer_checks;
+    given.skip_canary = options.skip_canary;
     if (!options.target.empty()) given.target = options.target.c_str();
     if (!options.driver.empty()) given.driver = options.driver.c_str();
     trigen_runtime* runtime = nullptr;

@@ -55,4 +55,8 @@ inline float random_value(uint64_t seed, uint64_t stream, uint64_t index, float 
   return scale * ((static_cast<float>(step) + 0.5F) * 0x1p-15F);
 }
 
+// The activations as the kernels define them: GELU with erf (torch.nn.GELU's default), SiLU x / (1 +
+// exp(-x)).
+double activate(Activation act, double value);
+
 }  // namespace trigen

@@ -1,6 +1,7 @@
-#include "check/numbers.h"
+#include "numerics/numbers.h"
 
 #include <bit>
+#include <cmath>
 
 namespace trigen {
 
@@ -67,6 +68,18 @@ void store_element(DType dtype, void* data, int64_t index, float value) {
   }
   const uint16_t bits = dtype == DType::kBF16 ? float_to_bf16(value) : float_to_f16(value);
   std::memcpy(static_cast<char*>(data) + 2 * index, &bits, sizeof bits);
+}
+
+double activate(Activation act, double value) {
+  switch (act) {
+    case Activation::kNone:
+      return value;
+    case Activation::kGELU:
+      return 0.5 * value * std::erfc(-value * 0.70710678118654752440);
+    case Activation::kSiLU:
+      return value / (1 + std::exp(-value));
+  }
+  return value;
 }
 
 }  // namespace trigen

@@ -1,9 +1,9 @@
-#include "check/tolerance.h"
+#include "numerics/tolerance.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "check/numbers.h"
+#include "numerics/numbers.h"
 
 namespace trigen {
 

@@ -1,0 +1,45 @@
+// The findings of a store (cache/store.h): the user layer's, read once, and what came since.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "cache/layer.h"
+
+namespace trigen::cache {
+
+class Findings {
+ public:
+  // `user`: the layer that keeps them; null when there is none.
+  void keep_in(Layer* user) { user_ = user; }
+
+  std::optional<Finding> find(FindingKind kind, llvm::StringRef name, llvm::StringRef device,
+                              llvm::StringRef driver);
+  // Digests of binaries: those that are not to be used, and those that the layer holds but others made.
+  struct Marks {
+    std::set<std::string> quarantined, imported;
+  };
+  Marks marks();
+  llvm::Error put(const Finding& finding);
+  std::vector<Finding> list();
+  llvm::Error clear(FindingKind kind);
+
+ private:
+  using Key = std::tuple<FindingKind, std::string, std::string, std::string>;
+  void add(const Finding& finding);
+  // Calls `use` with the lock held and the layer's findings read; not in a process that was forked in the
+  // middle of an operation.
+  template <typename Use>
+  void with(Use use);
+
+  Layer* user_ = nullptr;
+  std::mutex mutex_;
+  bool loaded_ = false;
+  std::map<Key, Finding> known_;
+  Marks marks_;
+};
+
+}  // namespace trigen::cache

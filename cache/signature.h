@@ -1,0 +1,86 @@
+// Ed25519 signatures of files in minisign's format (https://jedisct1.github.io/minisign/, prehashed form): a
+// file FILE has its signature beside it as FILE.minisig, which Debian's minisign makes and verifies, too.
+//
+//   untrusted comment: anything
+//   base64 of "ED", 8 bytes that name the key, the signature of the file's BLAKE2b-512
+//   trusted comment: timestamp:SECONDS<tab>file:NAME<tab>hashed
+//   base64 of the signature of the signature above and of the trusted comment
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
+
+namespace trigen::cache {
+
+constexpr char kSignatureSuffix[] = ".minisig";
+
+using KeyNumber = std::array<unsigned char, 8>;
+std::string to_string(const KeyNumber& number);  // "32BF122E87FA8B9E", as minisign prints it
+
+struct PublicKey {
+  KeyNumber number{};
+  std::array<unsigned char, 32> point{};
+  int64_t oldest = 0;  // signatures with an earlier timestamp are refused: replays of what was withdrawn
+};
+
+// Overwritten when it goes.
+struct SecretKey {
+  KeyNumber number{};
+  std::array<unsigned char, 64> bytes{};
+  SecretKey() = default;
+  SecretKey(const SecretKey&) = default;
+  SecretKey& operator=(const SecretKey&) = default;
+  ~SecretKey();
+};
+
+struct Signature {
+  KeyNumber number{};
+  std::array<unsigned char, 64> of_file{}, of_comment{};
+  std::string comment;  // the trusted one
+  int64_t timestamp = -1;
+  std::string file;  // of the comment; "" and -1 when it lacks them
+};
+
+// "RW..." alone or the two lines of a .pub file; the two lines of a secret key without a password
+// (minisign -G -W); a .minisig's four lines. Errors say what is wrong with the text, without naming its file.
+llvm::Expected<PublicKey> parse_public_key(llvm::StringRef text);
+llvm::Expected<SecretKey> parse_secret_key(llvm::StringRef text);
+llvm::Expected<Signature> parse_signature(llvm::StringRef text);
+
+struct KeyPair {
+  std::string secret, open;  // the texts of the two files
+  KeyNumber number{};
+};
+KeyPair make_key_pair();
+// The text of the .minisig for a file of these bytes and this name (without folders).
+std::string sign(llvm::StringRef bytes, llvm::StringRef name, int64_t timestamp, const SecretKey& key);
+
+// "" when one of the keys signed these bytes under this name, else why not, in words that follow the file's
+// name.
+std::string refuse_signer(const Signature& signature, llvm::ArrayRef<PublicKey> keys);
+std::string refuse_signature(const Signature& signature, llvm::StringRef bytes, llvm::StringRef name,
+                             llvm::ArrayRef<PublicKey> keys);
+
+// The keys whose signatures a layer needs. Not required: anything that is not to be distrusted for other
+// reasons (cache/trust.h) is used.
+struct TrustedKeys {
+  bool required = false;
+  std::vector<PublicKey> keys;
+  std::string problem;  // an entry that is no key: then no signature is good
+};
+// Entries separated by ':', each a public key or a file that holds one, and after it, if wanted, '@' and the
+// oldest timestamp whose signatures count. "" requires nothing.
+constexpr char kTrustedKeys[] = "TRIGEN_TRUSTED_KEYS";
+TrustedKeys parse_trusted_keys(llvm::StringRef list);
+
+// At most `most` bytes of a regular file; "" when it was read, else why not.
+std::string read_file(const std::string& path, int64_t most, std::string& bytes);
+std::string read_descriptor(int descriptor, int64_t most, std::string& bytes);
+
+}  // namespace trigen::cache

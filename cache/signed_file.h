@@ -1,0 +1,47 @@
+// A layer that must be signed: read whole, once, and used from memory, so that what was verified is what is
+// used, whatever becomes of the file.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "cache/signature.h"
+#include "cache/trust.h"
+
+namespace trigen::cache {
+
+// Whose signatures count, and the newest ones that were met: by the names of key and file, a timestamp. An
+// older signature of both is a replay.
+struct Signers {
+  TrustedKeys trusted;
+  std::function<int64_t(const std::string& name)> newest = [](const std::string&) { return 0; };
+  std::function<void(const std::string& name, int64_t timestamp)> remember = [](const std::string&, int64_t) {
+  };
+};
+
+class SignedFile {
+ public:
+  using Bytes = std::shared_ptr<const std::string>;
+
+  // Null and why not, in words that follow the file's name. The answer stays, but for one about the system's
+  // errors. Held in an Operation (cache/fork.h).
+  Bytes read(const std::string& path, FilePart part, const TrustedKeys& trusted, std::string& reason);
+  // Of what was read: "" or why an older file must have been put back. Asks the signers, outside operations.
+  std::string refuse_replay(const std::string& path, const Signers& signers);
+
+ private:
+  std::mutex mutex_;
+  Bytes bytes_;
+  Signature signature_;  // set before bytes_, and not again
+  std::string refusal_;
+  std::atomic<bool> remembered_{false};
+};
+
+// The file and its signature, checked now. "" and both, or why not. `lasting`: no error of the system's.
+std::string read_signed(const std::string& path, FilePart part, const TrustedKeys& trusted,
+                        Signature& signature, std::string& bytes, bool& lasting);
+
+}  // namespace trigen::cache

@@ -1,0 +1,173 @@
+// trigen cache keygen, sign, verify --keys, quarantine: whose cache files are believed, which kernels are not.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+
+#include "cache/environment.h"
+#include "cache/filesystem.h"
+#include "cache/signed_file.h"
+#include "cli/cache.h"
+#include "cli/table.h"
+#include "generator/names.h"
+
+namespace trigen::cli {
+namespace {
+
+using namespace trigen::cache;
+
+constexpr int64_t kMostKeyBytes = 4 << 10, kMostSignedBytes = int64_t{1} << 30;
+
+// A new file; one that is there stays as it is.
+llvm::Error create_file(const std::string& path, const std::string& text, int mode) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  int error = descriptor < 0 ? errno : 0;
+  if (error == 0 && ::write(descriptor, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    error = errno != 0 ? errno : ENOSPC;
+  if (error == 0 && ::fsync(descriptor) != 0) error = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (error == 0) return llvm::Error::success();
+  if (descriptor >= 0) ::unlink(path.c_str());
+  return make_error(ErrorKind::kCache, quoted(path) + " cannot be made: " + errno_text(error) +
+                                           (error == EEXIST ? "; name another file or move it away" : ""));
+}
+
+llvm::Error replace_file(const std::string& path, const std::string& text) {
+  const std::string part = path + ".part-" + std::to_string(::getpid());
+  if (llvm::Error error = create_file(part, text, 0644)) return error;
+  if (::rename(part.c_str(), path.c_str()) == 0) return llvm::Error::success();
+  const int error = errno;
+  ::unlink(part.c_str());
+  return make_error(ErrorKind::kCache, quoted(path) + " cannot be replaced: " + errno_text(error));
+}
+
+int make_keys(const std::string& path) {
+  const KeyPair pair = make_key_pair();
+  if (llvm::Error error = create_file(path, pair.secret, 0600)) return report(std::move(error));
+  if (llvm::Error error = create_file(path + ".pub", pair.open, 0644)) {
+    ::unlink(path.c_str());
+    return report(std::move(error));
+  }
+  const llvm::StringRef open = llvm::StringRef(pair.open).split('\n').second.rtrim();
+  std::printf("key %s\n  secret  %s (has no password: whoever reads it signs as you)\n  public  %s.pub\n",
+              to_string(pair.number).c_str(), printable(path).c_str(), printable(path).c_str());
+  std::printf("whoever trusts it: export %s=%s\n", kTrustedKeys, open.str().c_str());
+  return kDone;
+}
+
+llvm::Expected<SecretKey> load_secret(const std::string& path) {
+  std::string text;
+  if (const std::string reason = read_file(path, kMostKeyBytes, text); !reason.empty())
+    return make_error(ErrorKind::kBadRequest, "key " + quoted(path) + " cannot be read: " + reason);
+  struct stat facts = {};
+  if (::stat(path.c_str(), &facts) == 0 && (facts.st_mode & 077) != 0)
+    return make_error(ErrorKind::kBadRequest, "key " + quoted(path) +
+                                                  " is open to others; let its owner alone read it: chmod "
+                                                  "600, and make a new one if others may have read it");
+  auto key = parse_secret_key(text);
+  if (!key)
+    return make_error(ErrorKind::kBadRequest, quoted(path) + " " + take_error(key.takeError()).message);
+  return key;
+}
+
+// Now, or as reproducible builds say it (https://reproducible-builds.org/specs/source-date-epoch/).
+int64_t timestamp() {
+  int64_t named = 0;
+  if (!llvm::StringRef(environment("SOURCE_DATE_EPOCH")).getAsInteger(10, named) && named >= 0) return named;
+  return std::time(nullptr);
+}
+
+int sign_files(const std::string& key_path, const std::vector<std::string>& files) {
+  auto key = load_secret(key_path);
+  if (!key) return report(key.takeError());
+  for (const std::string& path : files) {
+    std::string bytes;
+    if (const std::string reason = read_file(path, kMostSignedBytes, bytes); !reason.empty())
+      return report(make_error(ErrorKind::kBadRequest, quoted(path) + " cannot be read: " + reason));
+    const std::string name = path.substr(path.rfind('/') + 1);
+    if (printable(name) != name)
+      return report(make_error(ErrorKind::kBadRequest,
+                               quoted(path) + " has a name that no signature can carry; rename it"));
+    if (llvm::Error error = replace_file(path + kSignatureSuffix, sign(bytes, name, timestamp(), *key)))
+      return report(std::move(error));
+    std::printf("%s%s\n", printable(path).c_str(), kSignatureSuffix);
+  }
+  return kDone;
+}
+
+int show_quarantine(const TargetOptions& where, bool clear) {
+  auto store = where.open_store(/*read_only=*/!clear);
+  if (clear) {
+    if (llvm::Error error = store->clear_findings(FindingKind::kCanary)) return report(std::move(error));
+    std::printf("what canaries found is forgotten: each kernel of another machine runs one more\n");
+    return kDone;
+  }
+  Table table({"binary", "device", "driver", "finding"});
+  bool any = false;
+  for (const Finding& finding : store->list_findings()) {
+    if (finding.kind != FindingKind::kCanary || finding.value != 0) continue;
+    any = true;
+    table.add({finding.name.substr(0, 12), finding.device, finding.driver, finding.text});
+  }
+  if (any)
+    table.print();
+  else
+    std::printf("no kernel is in quarantine\n");
+  return kDone;
+}
+
+}  // namespace
+
+int verify_signatures(const std::string& keys, const std::vector<std::string>& files) {
+  Signers signers;
+  signers.trusted = parse_trusted_keys(keys);
+  if (!signers.trusted.problem.empty())
+    return report(make_error(ErrorKind::kBadRequest, signers.trusted.problem));
+  if (files.empty())
+    return report(make_error(ErrorKind::kBadRequest, "--keys checks the files that are named; name some"));
+  int code = kDone;
+  for (const std::string& named : files) {
+    char real[PATH_MAX];
+    const std::string path = ::realpath(named.c_str(), real) != nullptr ? real : named;
+    Signature signature;
+    std::string bytes;
+    bool lasting = false;
+    const std::string reason =
+        read_signed(path, FilePart::kShipped, signers.trusted, signature, bytes, lasting);
+    if (reason.empty()) {
+      std::printf("%s: signed with key %s: %s\n", printable(named).c_str(),
+                  to_string(signature.number).c_str(), printable(signature.comment).c_str());
+      continue;
+    }
+    std::printf("%s %s\n", printable(named).c_str(), printable(reason).c_str());
+    code = kFailure;
+  }
+  return code;
+}
+
+void add_cache_trust(CLI::App& cache, Commands& commands) {
+  auto key = std::make_shared<std::string>();
+  auto files = std::make_shared<std::vector<std::string>>();
+  auto where = std::make_shared<TargetOptions>();
+  auto clear = std::make_shared<bool>(false);
+  CLI::App* keygen = cache.add_subcommand("keygen", "make a key pair to sign cache files with");
+  keygen->add_option("--key", *key, "file of the secret key; the public one is FILE.pub")
+      ->required()
+      ->type_name("FILE");
+  commands.push_back({keygen, [=] { return make_keys(*key); }});
+  CLI::App* sign = cache.add_subcommand("sign", "sign files: FILE.minisig beside each (minisign's format)");
+  sign->add_option("--key", *key, "the secret key, without a password")->required()->type_name("FILE");
+  sign->add_option("files", *files, "bundles or cache files")->required();
+  commands.push_back({sign, [=] { return sign_files(*key, *files); }});
+  CLI::App* quarantine =
+      cache.add_subcommand("quarantine", "kernels of other machines that gave wrong results here");
+  where->add_cache(*quarantine);
+  quarantine->add_flag("--clear", *clear, "forget what was found");
+  commands.push_back({quarantine, [=] { return show_quarantine(*where, *clear); }});
+}
+
+}  // namespace trigen::cli

@@ -1,0 +1,38 @@
+// The canary: a kernel that was made on another machine runs once, on a small batch of its own problem, before
+// the first plan with it is given out here, and a sample of its outputs is compared with the double-precision
+// reference. A kernel that fails is in quarantine: the cache answers as if it were not there.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "runtime/plan.h"
+
+namespace trigen {
+
+enum class CanaryResult { kRight, kWrong, kSkipped };
+
+struct CanaryReport {
+  CanaryResult result = CanaryResult::kSkipped;
+  std::string text;  // what was wrong, or why none ran
+};
+
+// What this process's canaries said so far.
+struct CanaryCounts {
+  int64_t right = 0, wrong = 0, skipped = 0;
+};
+CanaryCounts canary_counts();
+
+// Was the binary read from a layer that somebody else wrote, and has no canary of it run well on such a device?
+bool needs_canary(const Resolution& resolution, const Device& device, Store& store);
+
+// Runs the plan's kernel, which is loaded, on tensors of its own: allocates, waits, frees; nothing of it stays.
+// Skipped while a stream of the caller's captures, where the device lacks the memory, and where it fails for
+// reasons of its own.
+CanaryReport run_canary(const Plan& plan);
+
+// Keeps what was found in the store; says once what is wrong and what comes next.
+void keep_finding(const CanaryReport& report, const Resolution& resolution, const Device& device,
+                  Store& store);
+
+}  // namespace trigen

@@ -1,0 +1,268 @@
+// The canary on the emulated device: right kernels of another machine pass it once, wrong ones never run for a
+// user, however their rows' digests fit.
+#include "runtime/canary.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "runtime/compile.h"
+#include "test_driver.h"
+#include "tests/unit/cache_testing.h"
+#include "tests/unit/runtime_testing.h"
+
+namespace trigen {
+namespace {
+
+using ::testing::AllOf;
+using testing::CacheFolder;
+using ::testing::HasSubstr;
+using testing::message;
+using testing::Variable;
+
+const Device* find_device() {
+  const Driver* driver = testing::load_test_driver("sm_70");
+  return driver == nullptr ? nullptr : llvm::cantFail(Device::open(*driver, 0));
+}
+
+class CanaryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    device_ = find_device();
+    if (device_ == nullptr) GTEST_SKIP() << "[SKIP] no such device";
+    if (testing::real_nvrtc() == nullptr)
+      GTEST_SKIP() << "[SKIP] no NVRTC that makes sm_70; set TRIGEN_NVRTC";
+  }
+
+  // Compiled once for all tests of the program.
+  static Binary compiled(const Candidate& candidate, const Device& device) {
+    static CacheFolder* const folder = new CacheFolder;  // the process's
+    static auto store = testing::open_store({*folder / "compiled.db"});
+    BuildOptions options;
+    options.code = code_for(device);
+    Binary binary = llvm::cantFail(build(candidate, *store.store, options)).binary;
+    binary.digest.clear();
+    return binary;
+  }
+  Binary compiled(const Candidate& candidate) const { return compiled(candidate, *device_); }
+  Candidate first(const std::string& text) const {
+    const Problem problem = llvm::cantFail(parse_problem(text));
+    return llvm::cantFail(list_candidates(problem, device_->target())).front();
+  }
+
+  // A layer of another machine with this kernel for the candidate, and a record that chooses it.
+  void ship(const Candidate& candidate, Binary binary, const Binary& code) const {
+    binary.ptx = code.ptx;
+    binary.cubin = code.cubin;
+    auto maker = testing::open_store({shipped_});
+    ASSERT_EQ(message(maker->put_binary(binary)), "");
+    Record record;
+    record.problem = to_string(candidate.problem);
+    record.arch = candidate.target->name.str();
+    record.device = device_->info().name;
+    record.sms = device_->info().sms;
+    record.driver = device_->info().driver;
+    record.candidate = describe(candidate);
+    record.binary = binary.key;
+    record.provenance = Provenance::kMeasured;
+    record.median_us = 12.5;
+    ASSERT_EQ(message(maker->put_record(record)), "");
+  }
+  void ship(const Candidate& candidate, const Binary& code) const {
+    ship(candidate, compiled(candidate), code);
+  }
+
+  struct Made {
+    std::shared_ptr<const Plan> plan;
+    std::string error, said;
+    CanaryCounts counts;  // of this plan alone
+  };
+  Made make(const Candidate& candidate, Store& store, const PlanOptions& options = {}) const {
+    const CanaryCounts before = canary_counts();
+    ::testing::internal::CaptureStderr();
+    auto plan = Plan::create(candidate.problem, *device_, store, options);
+    Made made;
+    made.said = ::testing::internal::GetCapturedStderr();
+    const CanaryCounts after = canary_counts();
+    made.counts = {after.right - before.right, after.wrong - before.wrong, after.skipped - before.skipped};
+    if (plan)
+      made.plan = std::move(*plan);
+    else
+      made.error = take_error(plan.takeError()).message;
+    return made;
+  }
+  Made make(const Candidate& candidate, const PlanOptions& options = {}) const {
+    auto store = testing::open_store({user_, shipped_});
+    return make(candidate, *store.store, options);
+  }
+
+  // The same kernel whose threads leave at once.
+  static Binary empty(Binary binary) {
+    for (size_t at = 0; (at = binary.ptx.find(".entry", at)) != std::string::npos; ++at) {
+      const size_t body = binary.ptx.find("{", binary.ptx.find(")", at));
+      binary.ptx.insert(body + 1, "\nret;\n");
+    }
+    return binary;
+  }
+
+  const Device* device_ = nullptr;
+  CacheFolder folder_;
+  std::string user_ = folder_ / "user.db", shipped_ = folder_ / "shipped.db";
+};
+
+constexpr const char* kForward = "forward,dtype=f32,B=5,T=40,D=24";
+
+TEST_F(CanaryTest, ARightKernelRunsOnceForADevice) {
+  const Candidate candidate = first(kForward);
+  ship(candidate, compiled(candidate));
+  auto store = testing::open_store({user_, shipped_});
+  Made made = make(candidate, *store.store);
+  ASSERT_NE(made.plan, nullptr) << made.error;
+  EXPECT_EQ(made.counts.right, 1);
+  EXPECT_EQ(made.said, "");
+  EXPECT_EQ(made.plan->resolution().match, Match::kExact);
+  EXPECT_EQ(make(candidate, *store.store).counts.right, 0) << "known to the store";
+  EXPECT_EQ(make(candidate).counts.right, 0) << "and to the next one: the user layer has it";
+  // Another driver is another matter; so is a store that cannot keep it.
+  auto read_only = testing::open_store({folder_ / "nowhere.db", shipped_}, 5000, /*read_only=*/true);
+  EXPECT_EQ(make(candidate, *read_only.store).counts.right, 1);
+  EXPECT_EQ(make(candidate, *read_only.store).counts.right, 0);
+  // The maker's own layer is this machine's: what it compiled is not from elsewhere.
+  auto own = testing::open_store({shipped_});
+  EXPECT_EQ(make(candidate, *own.store).counts.right, 0);
+}
+
+TEST_F(CanaryTest, AWrongKernelIsQuarantinedAndMadeAnew) {
+  const Candidate candidate = first(kForward), other = first("forward,dtype=f32,B=5,T=40,D=24,fill=upper");
+  ship(candidate, compiled(other));
+  Made made = make(candidate);
+  ASSERT_NE(made.plan, nullptr) << made.error;
+  EXPECT_EQ(made.counts.wrong, 1);
+  EXPECT_EQ(made.counts.right, 0);
+  EXPECT_EQ(made.plan->resolution().origin, BinaryOrigin::kCompiled);
+  EXPECT_THAT(made.said,
+              AllOf(HasSubstr("trigen: warning: kernel " + describe(candidate)),
+                    HasSubstr("of cache '" + shipped_ + "' is wrong on "),
+                    HasSubstr("sampled outputs are wrong: y["), HasSubstr("trigen cache quarantine")));
+  EXPECT_EQ(std::count(made.said.begin(), made.said.end(), '\n'), 1);
+  // What runs now is the kernel that was compiled here; nothing is said or run again.
+  made = make(candidate);
+  ASSERT_NE(made.plan, nullptr) << made.error;
+  EXPECT_EQ(made.counts.wrong + made.counts.right, 0);
+  EXPECT_EQ(made.said, "");
+  EXPECT_EQ(made.plan->resolution().origin, BinaryOrigin::kCache);
+  EXPECT_EQ(run_canary(*made.plan).result, CanaryResult::kRight);
+  auto store = testing::open_store({user_, shipped_});
+  const auto findings = store->list_findings();
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].value, 0);
+  EXPECT_THAT(findings[0].text, AllOf(HasSubstr(to_string(candidate.problem)), HasSubstr(shipped_)));
+}
+
+TEST_F(CanaryTest, WithoutACompilerTheNextChoiceIsTaken) {
+  const Candidate candidate = first(kForward);
+  const Candidate generic = llvm::cantFail(generic_candidate(candidate.problem, device_->target()));
+  ship(candidate, empty(compiled(candidate)));
+  PlanOptions options;
+  options.no_jit = true;
+  auto store = testing::open_store({folder_ / "nowhere.db", shipped_}, 5000, /*read_only=*/true);
+  Made made = make(candidate, *store.store, options);
+  EXPECT_EQ(made.plan, nullptr);
+  EXPECT_EQ(made.counts.wrong, 1);
+  EXPECT_THAT(made.error, HasSubstr("compiling is forbidden"));
+  EXPECT_THAT(made.said, HasSubstr("is nan, expected")) << "nothing was written";
+  EXPECT_THAT(made.said, HasSubstr("in quarantine for this process"));
+  // A generic kernel in the same layer serves, after a canary of its own.
+  {
+    auto maker = testing::open_store({shipped_});
+    ASSERT_EQ(message(maker->put_binary(compiled(generic))), "");
+  }
+  made = make(candidate, options);
+  ASSERT_NE(made.plan, nullptr) << made.error;
+  EXPECT_TRUE(made.plan->resolution().candidate.generic);
+  EXPECT_EQ(made.counts.wrong, 1);
+  EXPECT_EQ(made.counts.right, 1);
+}
+
+TEST_F(CanaryTest, EveryOpSeesAnEmptyKernelAndAnotherOnes) {
+  struct Case {
+    const char *text, *other;  // `other`: a problem whose kernel is wrong here
+  };
+  for (const Case& each :
+       {Case{"forward,dtype=f16,B=3,H=2,T=48,D=16,K=3,epilogue=bias+gelu+pre+gate+residual",
+             "forward,dtype=f16,B=3,H=2,T=48,D=16,K=3,diag=1,epilogue=bias+gelu+pre+gate+residual"},
+        Case{"forward,dtype=f16,B=3,T=48,D=16,layout=bdt,fill=upper",
+             "forward,dtype=f16,B=3,T=48,D=16,layout=bdt"},
+        Case{"grad_input,dtype=f16,B=3,T=48,D=16,epilogue=residual",
+             "grad_input,dtype=f16,B=3,T=48,D=16,diag=-1,epilogue=residual"},
+        Case{"grad_weight,dtype=f16,B=3,T=48,D=16,epilogue=bias+accumulate",
+             "grad_weight,dtype=f16,B=3,T=40,D=16,epilogue=bias+accumulate"},
+        Case{"decode,dtype=f16,B=3,T=48,D=16,rows=2,epilogue=bias",
+             "decode,dtype=f16,B=3,T=48,D=16,rows=2,diag=-1,epilogue=bias"}}) {
+    SCOPED_TRACE(each.text);
+    const Candidate candidate = first(each.text), other = first(each.other);
+    const auto verdict = [&](const Binary& code) {
+      auto plan = Plan::of(candidate, code, *device_);
+      EXPECT_TRUE(static_cast<bool>(plan)) << take_error(plan.takeError()).message;
+      const CanaryReport report = run_canary(**plan);
+      Executable::forget(code.key);
+      return report;
+    };
+    const CanaryReport right = verdict(compiled(candidate));
+    EXPECT_EQ(right.result, CanaryResult::kRight) << right.text;
+    EXPECT_EQ(verdict(empty(compiled(candidate))).result, CanaryResult::kWrong);
+    Binary planted = compiled(candidate);
+    planted.ptx = compiled(other).ptx;
+    const CanaryReport wrong = verdict(planted);
+    EXPECT_EQ(wrong.result, CanaryResult::kWrong) << describe(other);
+  }
+}
+
+TEST_F(CanaryTest, CanBeTurnedOff) {
+  const Candidate candidate = first(kForward);
+  ship(candidate, empty(compiled(candidate)));
+  const Variable off("TRIGEN_CANARY", "0");
+  const PlanOptions options = plan_options_from_environment();
+  const Made made = make(candidate, options);
+  ASSERT_NE(made.plan, nullptr) << made.error;
+  EXPECT_EQ(made.counts.wrong + made.counts.right + made.counts.skipped, 0);
+  Executable::forget(made.plan->resolution().binary.key);
+}
+
+// A plan that is made while a stream captures: the capture stays good, and holds nothing of the canary.
+TEST_F(CanaryTest, LeavesStreamCapturesAlone) {
+  const Candidate candidate = first(kForward);
+  ship(candidate, compiled(candidate));
+  const DriverApi& api = device_->api();
+  const ContextScope scope(api, llvm::cantFail(device_->context()));
+  for (const unsigned flags : {cuda::CU_STREAM_NON_BLOCKING, 0u}) {
+    cuda::CUstream stream = nullptr;
+    ASSERT_EQ(api.cuStreamCreate(&stream, flags), cuda::CUDA_SUCCESS);
+    ASSERT_EQ(api.cuStreamBeginCapture(stream, cuda::CU_STREAM_CAPTURE_MODE_GLOBAL), cuda::CUDA_SUCCESS);
+    auto store = testing::open_store({folder_ / "nowhere.db", shipped_}, 5000, /*read_only=*/true);
+    const Made made = make(candidate, *store.store);
+    EXPECT_NE(made.plan, nullptr) << made.error;
+    EXPECT_EQ(made.counts.wrong, 0);
+    cuda::CUgraph graph = nullptr;
+    EXPECT_EQ(api.cuStreamEndCapture(stream, &graph), cuda::CUDA_SUCCESS);
+    cuda::size_type nodes = 1;
+    EXPECT_EQ(api.cuGraphGetNodes(graph, nullptr, &nodes), cuda::CUDA_SUCCESS);
+    EXPECT_EQ(nodes, 0u);
+    api.cuGraphDestroy(graph);
+    api.cuStreamDestroy(stream);
+  }
+  // One that can be asked about: no canary at all.
+  ASSERT_EQ(api.cuStreamBeginCapture(cuda::kStreamPerThread, cuda::CU_STREAM_CAPTURE_MODE_GLOBAL),
+            cuda::CUDA_SUCCESS);
+  auto store = testing::open_store({folder_ / "nowhere.db", shipped_}, 5000, /*read_only=*/true);
+  const Made made = make(candidate, *store.store);
+  EXPECT_NE(made.plan, nullptr) << made.error;
+  EXPECT_EQ(made.counts.skipped, 1);
+  cuda::CUgraph graph = nullptr;
+  EXPECT_EQ(api.cuStreamEndCapture(cuda::kStreamPerThread, &graph), cuda::CUDA_SUCCESS);
+  api.cuGraphDestroy(graph);
+  EXPECT_EQ(make(candidate, *store.store).counts.right, 1) << "the next plan's";
+}
+
+}  // namespace
+}  // namespace trigen

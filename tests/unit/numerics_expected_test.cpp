@@ -1,0 +1,76 @@
+// Single outputs in double precision against the reference of the checks, which computes them as panels of
+// products: two ways to one number.
+#include "numerics/expected.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "check/reference.h"
+#include "generator/random_problem.h"
+
+namespace trigen {
+namespace {
+
+HostBuffers buffers_of(const TensorList& list, const PeriodicInputs& inputs) {
+  HostBuffers buffers;
+  for (const Tensor& t : list.tensors) {
+    auto& buffer = buffers.emplace_back(static_cast<size_t>(t.buffer_bytes()), std::byte{kPoison});
+    if (!t.read) continue;
+    const auto& period = inputs.bytes(t.role);
+    for (int64_t i = 0; i < t.bytes(); ++i)
+      buffer[static_cast<size_t>(t.offset_bytes + i)] = period[static_cast<size_t>(i) % period.size()];
+  }
+  return buffers;
+}
+
+TEST(NumericsExpected, IsTheReferencesNumber) {
+  RandomProblem random(31);
+  int64_t compared = 0, ops[4] = {};
+  for (int i = 0; i < 60; ++i) {
+    const Problem p = random.next_small();
+    SCOPED_TRACE(to_string(p));
+    const TensorList list = tensors_of(p);
+    const PeriodicInputs inputs(p, list);
+    const HostBuffers buffers = buffers_of(list, inputs);
+    const Reference reference(p, list, buffers, {.full = true});
+    const bool weight = p.op == Op::kGradWeight;
+    const auto columns = static_cast<int64_t>(reference.columns().size());
+    ++ops[static_cast<int>(p.op)];
+    for (const OutputPlace& o : sample_places(p, list, 24)) {
+      const int64_t row = o.h * p.T + o.row, column = weight ? o.column : o.b * p.D + o.column;
+      int64_t at = 0;
+      while (reference.rows()[static_cast<size_t>(at)] != row) ++at;
+      const auto index = static_cast<size_t>(at * columns + column);
+      const ExpectedOutput expected = expected_output(p, list, inputs, o);
+      const auto near = [&](double found, double right) {
+        EXPECT_NEAR(found, right, 1e-9 * (1 + std::fabs(right))) << to_string(p, o);
+        ++compared;
+      };
+      near(expected.value, reference.expected(weight ? Role::kW : Role::kY)[index]);
+      if (p.epilogue.pre) near(expected.pre, reference.expected(Role::kPre)[index]);
+      if (weight && p.epilogue.bias)
+        near(expected.bias, reference.expected(Role::kBias)[static_cast<size_t>(row)]);
+    }
+  }
+  EXPECT_GT(compared, 1000);
+  for (const int64_t count : ops) EXPECT_GT(count, 3);
+}
+
+// Rows that tiles end in, the ends of both axes, and every stretch of rows: what a kernel may leave out.
+TEST(NumericsExpected, TheSampleReachesEverywhere) {
+  const Problem p = llvm::cantFail(parse_problem("forward,dtype=bf16,B=2,H=3,T=4096,D=64"));
+  bool ends[2] = {}, heads[3] = {}, batches[2] = {};
+  int stretches[16] = {};
+  for (const OutputPlace& o : sample_places(p, tensors_of(p), 64)) {
+    ends[0] |= o.row == 0, ends[1] |= o.row == p.T - 1;
+    heads[o.h] = batches[o.b] = true;
+    ++stretches[o.row / 256];
+  }
+  EXPECT_TRUE(ends[0] && ends[1] && heads[0] && heads[1] && heads[2] && batches[0] && batches[1]);
+  for (const int count : stretches) EXPECT_GT(count, 0);
+}
+
+}  // namespace
+}  // namespace trigen
