@@ -1,26 +1,32 @@
 include_guard()
 find_package(Threads REQUIRED)
 
-# LLVM: ADT and Support only (StringRef, SmallVector, Expected, SHA256), linked statically.
-find_package(LLVM REQUIRED CONFIG)
-message(STATUS "LLVM ${LLVM_PACKAGE_VERSION} in ${LLVM_DIR}")
-add_library(trigen_llvm INTERFACE)
-target_include_directories(trigen_llvm SYSTEM INTERFACE ${LLVM_INCLUDE_DIRS})
-target_link_libraries(trigen_llvm INTERFACE LLVMSupport)
+option(TRIGEN_BUNDLED "Build LLVM's Support, SQLite and zstd from TRIGEN_SOURCES, in place of the installed ones" OFF)
+foreach(library llvm sqlite zstd)
+  add_library(trigen_${library} INTERFACE)
+endforeach()
+if(TRIGEN_BUNDLED)
+  include(${CMAKE_CURRENT_LIST_DIR}/Bundled.cmake)
+  target_link_libraries(trigen_llvm INTERFACE LLVMSupport)
+  target_link_libraries(trigen_sqlite INTERFACE trigen_sqlite_static Threads::Threads ${CMAKE_DL_LIBS} m)
+  target_link_libraries(trigen_zstd INTERFACE trigen_zstd_static)
+else()
+  # LLVM: ADT and Support only (StringRef, SmallVector, Expected, SHA256), linked statically.
+  find_package(LLVM REQUIRED CONFIG)
+  message(STATUS "LLVM ${LLVM_PACKAGE_VERSION} in ${LLVM_DIR}")
+  target_include_directories(trigen_llvm SYSTEM INTERFACE ${LLVM_INCLUDE_DIRS})
+  target_link_libraries(trigen_llvm INTERFACE LLVMSupport)
 
-# SQLite, from the static archive, so that libtrigen.so carries its own hidden copy.
-find_path(SQLITE_INCLUDE sqlite3.h REQUIRED)
-find_library(SQLITE_STATIC NAMES libsqlite3.a REQUIRED)
-add_library(trigen_sqlite INTERFACE)
-target_include_directories(trigen_sqlite SYSTEM INTERFACE ${SQLITE_INCLUDE})
-target_link_libraries(trigen_sqlite INTERFACE ${SQLITE_STATIC} Threads::Threads ${CMAKE_DL_LIBS} m)
-
-# zstd, from the static archive: the cache packs its blobs.
-find_path(ZSTD_INCLUDE zstd.h REQUIRED)
-find_library(ZSTD_STATIC NAMES libzstd.a REQUIRED)
-add_library(trigen_zstd INTERFACE)
-target_include_directories(trigen_zstd SYSTEM INTERFACE ${ZSTD_INCLUDE})
-target_link_libraries(trigen_zstd INTERFACE ${ZSTD_STATIC})
+  # SQLite and zstd (the cache packs its blobs), from the static archives, so that libtrigen.so carries its own hidden copies.
+  find_path(SQLITE_INCLUDE sqlite3.h REQUIRED)
+  find_library(SQLITE_STATIC NAMES libsqlite3.a REQUIRED)
+  target_include_directories(trigen_sqlite SYSTEM INTERFACE ${SQLITE_INCLUDE})
+  target_link_libraries(trigen_sqlite INTERFACE ${SQLITE_STATIC} Threads::Threads ${CMAKE_DL_LIBS} m)
+  find_path(ZSTD_INCLUDE zstd.h REQUIRED)
+  find_library(ZSTD_STATIC NAMES libzstd.a REQUIRED)
+  target_include_directories(trigen_zstd SYSTEM INTERFACE ${ZSTD_INCLUDE})
+  target_link_libraries(trigen_zstd INTERFACE ${ZSTD_STATIC})
+endif()
 
 # libsodium, from the static archive: the signatures of cache files.
 find_path(SODIUM_INCLUDE sodium.h REQUIRED)

@@ -98,9 +98,11 @@ TRIGEN_ENTRY CUresult cuInit(unsigned flags) {
   std::lock_guard lock(state.mutex);
   if (flags != 0) return fail(CUDA_ERROR_INVALID_VALUE, "cuInit takes no flags");
   if (state.initialised) return CUDA_SUCCESS;
+#ifdef __x86_64__
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
     return fail(CUDA_ERROR_SYSTEM_NOT_READY,
                 "the emulated device needs a processor with AVX2 (with F16C) and FMA");
+#endif
   const DeviceModel* model = find_device_model(state.options.target);
   if (model == nullptr)
     return fail(CUDA_ERROR_NO_DEVICE,

@@ -1,7 +1,9 @@
 // f16, bf16 and tf32 values and their roundings.
 #pragma once
 
+#ifdef __x86_64__
 #include <immintrin.h>
+#endif
 
 #include <bit>
 #include <cmath>
@@ -11,7 +13,11 @@ namespace trigen::emulator {
 
 enum class Rounding : uint8_t { kNearest, kZero, kDown, kUp, kNearestAway };
 
+#ifdef __x86_64__
 inline float f16_to_f32(uint16_t bits) { return _cvtsh_ss(bits); }
+#else
+inline float f16_to_f32(uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
+#endif
 inline float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 // What tensor cores multiply.
@@ -23,6 +29,7 @@ inline float input16(Input kind, uint16_t bits) {
 inline constexpr uint16_t kF16Nan = 0x7fff;
 inline constexpr uint16_t kBF16Nan = 0x7fff;
 
+#ifdef __x86_64__
 inline uint16_t f32_to_f16(float value, Rounding rounding = Rounding::kNearest) {
   if (value != value) return kF16Nan;
   switch (rounding) {
@@ -36,6 +43,21 @@ inline uint16_t f32_to_f16(float value, Rounding rounding = Rounding::kNearest) 
       return _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
   }
 }
+#else
+// Other processors convert to the nearest alone; the other roundings step back from it where it lies beyond the value.
+inline uint16_t f32_to_f16(float value, Rounding rounding = Rounding::kNearest) {
+  if (value != value) return kF16Nan;
+  const uint16_t bits = std::bit_cast<uint16_t>(static_cast<_Float16>(value));
+  const float near = f16_to_f32(bits);
+  const bool negative = (bits & 0x8000) != 0;
+  const bool above = near > value, below = near < value;
+  const bool towards_zero = negative ? below : above;  // the nearest is the longer one
+  const bool step_down = above && (rounding == Rounding::kDown || (rounding == Rounding::kZero && towards_zero));
+  const bool step_up = below && (rounding == Rounding::kUp || (rounding == Rounding::kZero && towards_zero));
+  if (!step_down && !step_up) return bits;
+  return static_cast<uint16_t>(step_down == negative ? bits + 1 : bits - 1);
+}
+#endif
 
 inline uint16_t f32_to_bf16(float value, Rounding rounding = Rounding::kNearest) {
   if (value != value) return kBF16Nan;

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Builds the wheel into dist/: the Python package with libtrigen.so (and the trigen program, where it is built) inside.
-# Measures the platform tag from the binaries' glibc symbols, and refuses a library that needs more than glibc.
+# Builds the wheel into dist/: the Python package with libtrigen.so, the emulated device and the trigen program inside.
+# Measures the platform tag from the binaries' glibc symbols, and refuses a binary that needs more than glibc.
 # Usage: scripts/build_wheel.sh [BUILD_DIR [DIST_DIR]]     (default: build and dist; targets are built when they are missing)
-#        PYTHON=... picks the interpreter (pip, setuptools and wheel must be there; nothing is downloaded)
+#        PYTHON=...    picks the interpreter (pip, setuptools and wheel must be there; nothing is downloaded)
+#        GLIBC=2.28    refuses binaries that need a later one (scripts/portable.sh makes such binaries)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}
@@ -10,7 +11,7 @@ dist=${2:-dist}
 python=${PYTHON:-python3}
 if [[ ! -e $build/libtrigen.so ]]; then
   [[ -e $build/CMakeCache.txt ]] || cmake -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTRIGEN_TESTS=OFF -DTRIGEN_BENCH=OFF
-  cmake --build "$build" --target libtrigen.so trigen_program   # the file: with Ninja, `trigen` is the program
+  cmake --build "$build" --target libtrigen.so trigen_emulator trigen_program   # the file: with Ninja, `trigen` is the program
 fi
 
 "$python" -c 'import setuptools, sys; sys.exit(int(setuptools.__version__.split(".")[0]) < 61)' || {
@@ -21,35 +22,53 @@ fi
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 cp -r python "$stage/package"
-cp LICENSE "$stage/package/"
+cp LICENSE THIRD_PARTY_NOTICES "$stage/package/"
 find "$stage/package" -name __pycache__ -type d -prune -exec rm -rf {} +
 rm -rf "$stage"/package/{build,*.egg-info}
-install -D -m 755 "$build/libtrigen.so" "$stage/package/trigen/lib/libtrigen.so"
-binaries=("$stage/package/trigen/lib/libtrigen.so")
-if [[ -x $build/trigen ]]; then
-  install -D -m 755 "$build/trigen" "$stage/package/trigen/bin/trigen"
-  binaries+=("$stage/package/trigen/bin/trigen")
-fi
-strip --strip-unneeded "${binaries[@]}"
+binaries=()
+for file in lib/libtrigen.so lib/libtrigen_emulator.so bin/trigen; do
+  [[ -e $build/${file##*/} ]] || continue
+  install -D -m 755 "$build/${file##*/}" "$stage/package/trigen/$file"
+  binaries+=("$stage/package/trigen/$file")
+done
+machine=$(readelf -h "${binaries[0]}" | awk -F: '/Machine/ {print $2}')
+case $machine in
+  *X86-64*) machine=x86_64 ;;
+  *AArch64*) machine=aarch64 ;;
+  *) echo "build_wheel: ${binaries[0]} is for$machine; allowed: x86-64 and AArch64" >&2; exit 1 ;;
+esac
+# What another machine's strip does not know was stripped where it was linked.
+[[ $machine != "$(uname -m)" ]] || strip --strip-unneeded "${binaries[@]}"
 
 newest=2.17
 for binary in "${binaries[@]}"; do
-  foreign=$(objdump -p "$binary" | awk '/NEEDED/ {print $2}' |
+  foreign=$(readelf -dW "$binary" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
     grep -vE '^(libc|libm|libdl|libpthread|librt|ld-linux-x86-64|ld-linux-aarch64)\.so' || true)
   if [[ -n $foreign ]]; then
     echo "build_wheel: ${binary##*/} needs ${foreign//$'\n'/ }; allowed: glibc's own libraries; link them statically" >&2
     exit 1
   fi
-  needed=$(objdump -T "$binary" | grep -o 'GLIBC_[0-9.]*' | cut -d_ -f2 | sort -V | tail -1)
+  needed=$(readelf -VW "$binary" | grep -o 'GLIBC_[0-9.]*' | cut -d_ -f2 | sort -V | tail -1)
   newest=$(printf '%s\n%s\n' "$newest" "$needed" | sort -V | tail -1)
+  if [[ -n ${GLIBC:-} && $(printf '%s\n%s\n' "$GLIBC" "$needed" | sort -V | tail -1) != "$GLIBC" ]]; then
+    echo "build_wheel: ${binary##*/} needs glibc $needed; allowed: $GLIBC; build it with scripts/portable.sh" >&2
+    exit 1
+  fi
+  case ${binary##*/} in
+    libtrigen.so) allowed='^trigen_' ;;
+    libtrigen_emulator.so) allowed='^(cu|trigen_emulator_)' ;;
+    *) continue ;;
+  esac
+  exported=$(readelf --dyn-syms -W "$binary" | awk '$7 != "UND" && $5 != "LOCAL" && NR > 3 {print $8}' | grep -vE "$allowed" | grep . || true)
+  if [[ -n $exported ]]; then
+    echo "build_wheel: ${binary##*/} exports ${exported//$'\n'/ }; allowed: $allowed" >&2
+    exit 1
+  fi
 done
-exported=$(nm -D --defined-only "${binaries[0]}" | awk '{print $3}' | grep -v '^trigen_' || true)
-if [[ -n $exported ]]; then
-  echo "build_wheel: libtrigen.so exports ${exported//$'\n'/ }; allowed: trigen_*" >&2
-  exit 1
-fi
+# A tag older than the asked one says more than was tried.
+[[ -z ${GLIBC:-} ]] || newest=$GLIBC
 
-export TRIGEN_WHEEL_PLATFORM="manylinux_${newest//./_}_$(uname -m)"
+export TRIGEN_WHEEL_PLATFORM="manylinux_${newest//./_}_$machine"
 mkdir -p "$dist"
 "$python" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$dist" "$stage/package"
 ls -l "$dist"/trigen-*-"$TRIGEN_WHEEL_PLATFORM".whl

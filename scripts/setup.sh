@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
 # Installs what building trigen needs: Debian 12 / Ubuntu 24.04 packages and NVIDIA's NVRTC wheel (into build/nvrtc).
-# Usage: scripts/setup.sh [--dev]   (--dev: also the test and lint tools)
+# Usage: scripts/setup.sh [--dev | --release]   (--dev: also the test and lint tools; --release: also what scripts/release.sh needs)
 # Idempotent; works as root or with sudo; needs no GPU and no CUDA toolkit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(cmake ninja-build g++ pkg-config ca-certificates zlib1g-dev libzstd-dev libsqlite3-dev libsodium-dev
           libcli11-dev nlohmann-json3-dev python3-pip python3-venv)
-if [[ ${1:-} == --dev ]]; then
+if [[ ${1:-} == --dev || ${1:-} == --release ]]; then
   packages+=(libgtest-dev libgmock-dev libbenchmark-dev minisign clang-14 clang-format-14 clang-tidy-14
-             zsh fish groff-base)  # read the completions and the man page, in a test
+             zsh fish groff-base  # read the completions and the man page, in a test
+             buildah skopeo mmdebstrap)
 fi
+# Sources of what a portable build compiles itself, and what runs aarch64's tests.
+if [[ ${1:-} == --release ]]; then packages+=(dpkg-dev tcl make xz-utils qemu-user-static patchelf); fi
 
 say() { printf '==> %s\n' "$*"; }
 as_root() {
@@ -60,4 +63,4 @@ install_wheel() {
 # NVRTC 12.9 is the one release that makes code for every target from sm_70 to sm_120. 90 MB; only the compiler, no toolkit.
 install_wheel nvrtc nvidia-cuda-nvrtc-cu12==12.9.86
 # A second version, without sm_70, for the tests that need two side by side.
-if [[ ${1:-} == --dev ]]; then install_wheel nvrtc13 nvidia-cuda-nvrtc==13.0.88; fi
+if [[ -n ${1:-} ]]; then install_wheel nvrtc13 nvidia-cuda-nvrtc==13.0.88; fi

@@ -3,8 +3,8 @@
 # tests, clang-tidy. Works with or without a GPU (tests that need one say [SKIP] and why). Idempotent. Ends with each step's minutes.
 # Usage: scripts/test.sh [--fast | --all]
 #   --fast  release build and its C++ tests only
-#   --all   every case of the sweeps (a run without it takes a fixed part of each: tests/README.md), and clang-tidy over every host
-#           source (a run without it: generator/)
+#   --all   every case of the sweeps (a run without it takes a fixed part of each: tests/README.md), clang-tidy over every host
+#           source (a run without it: generator/), and a release's artefacts (scripts/release.sh)
 # PyTorch's tests run where torch is; CI=true or TRIGEN_TEST_TORCH=1 installs it into build/python-venv (several GB from PyPI).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -38,7 +38,7 @@ if [[ $mode != --fast ]]; then
   git ls-files '*.h' '*.hpp' '*.cpp' '*.c' '*.cuh' '*.cu' | xargs clang-format-14 --dry-run --Werror
 fi
 say "release build"
-cmake --preset release -DTRIGEN_TESTS=ON -DTRIGEN_BENCH=ON "${options[@]}" >build/configure.log || { cat build/configure.log; exit 1; }
+cmake --preset release -DTRIGEN_TESTS=ON -DTRIGEN_BENCH=ON -DTRIGEN_PACKAGES=ON "${options[@]}" >build/configure.log || { cat build/configure.log; exit 1; }
 cmake --build --preset release
 say "tests"
 export TRIGEN_TEST_NVRTC13=$PWD/build/nvrtc13
@@ -61,6 +61,13 @@ fi
 
 say "documentation"
 if [[ -n ${CI:-} ]]; then scripts/docs.sh --install; else scripts/docs.sh; fi
+
+say "packages, wheel and images"
+scripts/test_packages.sh build
+if [[ $mode == --all ]]; then
+  say "release: wheels and packages for glibc 2.28"
+  scripts/release.sh
+fi
 
 say "address and undefined-behaviour sanitizers: build"
 mkdir -p build-asan

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from conftest import BUILD
+
 
 @pytest.fixture(scope="module")
 def wheel(repository, tmp_path_factory):
-    from conftest import BUILD
-
     if not (BUILD / "libtrigen.so").exists():
         pytest.skip(f"[SKIP] no {BUILD}/libtrigen.so")
     for name in ("pip", "setuptools", "wheel"):
@@ -38,8 +38,21 @@ def test_one_wheel_for_every_python(wheel):
     assert match, wheel.name
     assert int(match[1]) <= 35, "the wheel must install on Ubuntu 22.04 (glibc 2.35)"
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"trigen/lib/libtrigen.so", "trigen/torch/ops.py", "trigen/py.typed"} <= set(names)
+    assert {"trigen/lib/libtrigen.so", "trigen/lib/libtrigen_emulator.so", "trigen/torch/ops.py", "trigen/py.typed"} <= set(names)
     assert not [name for name in names if "libcuda" in name or "__pycache__" in name]
+
+
+def test_what_pypi_shows(wheel):
+    archive = zipfile.ZipFile(wheel)
+    names = archive.namelist()
+    (metadata,) = [name for name in names if name.endswith(".dist-info/METADATA")]
+    text = archive.read(metadata).decode()
+    assert "Provides-Extra: nvrtc" in text and "Provides-Extra: torch" in text and "Requires-Python: >=3.9" in text
+    required = re.findall(r"Requires-Dist: (.*)", text)
+    assert required and all("extra ==" in requirement for requirement in required), "what is required comes by extras alone"
+    assert "Classifier: Operating System :: POSIX :: Linux" in text and "pip install 'trigen[nvrtc]'" in text
+    for licence in ("LICENSE", "THIRD_PARTY_NOTICES"):
+        assert [name for name in names if ".dist-info/" in name and name.endswith(licence)], licence
 
 
 def test_it_works_where_pip_puts_it(wheel, tmp_path):
@@ -54,6 +67,13 @@ def test_it_works_where_pip_puts_it(wheel, tmp_path):
         pytest.skip("[SKIP] this wheel was built without the program")
     done = subprocess.run([sys.executable, "-m", "trigen", "version"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and "0.1.0" in done.stdout, done.stderr
+    # The emulated device is found beside the wheel's own library: nothing of this tree, no loader path.
+    nvrtc = BUILD / "nvrtc"
+    if not nvrtc.exists():
+        pytest.skip(f"[SKIP] no {nvrtc}")
+    done = subprocess.run([sys.executable, "-m", "trigen", "verify", "--device", "emulated:sm_70", "forward,dtype=f16,B=1,T=20,D=8"], cwd=tmp_path,
+                          env={**environment, "TRIGEN_NVRTC": str(nvrtc), "TRIGEN_CACHE": str(tmp_path / "cache.db")}, capture_output=True, text=True)
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
 
 def other_pythons():

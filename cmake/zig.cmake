@@ -1,0 +1,16 @@
+# Toolchain file: zig's C and C++ compilers (PyPI's ziglang; clang, libc++ and the symbol lists of every glibc in one wheel) for a
+# Linux of TRIGEN_ZIG_TARGET, such as x86_64-linux-gnu.2.28. TRIGEN_ZIG_TOOLS holds scripts that call them (scripts/portable.sh).
+set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES TRIGEN_ZIG_TARGET TRIGEN_ZIG_TOOLS)
+set(CMAKE_SYSTEM_NAME Linux)
+string(REGEX REPLACE "-.*" "" CMAKE_SYSTEM_PROCESSOR "${TRIGEN_ZIG_TARGET}")
+foreach(tool C=cc CXX=c++)
+  string(REPLACE "=" ";" tool ${tool})
+  list(GET tool 0 language)
+  list(GET tool 1 program)
+  set(CMAKE_${language}_COMPILER ${TRIGEN_ZIG_TOOLS}/zig-${program})
+endforeach()
+set(CMAKE_AR ${TRIGEN_ZIG_TOOLS}/zig-ar CACHE FILEPATH "")
+set(CMAKE_RANLIB ${TRIGEN_ZIG_TOOLS}/zig-ranlib CACHE FILEPATH "")
+# Stripped where they are linked: this machine's strip may not know the target, and libc++ comes with debug information.
+set(CMAKE_SHARED_LINKER_FLAGS_INIT -s)
+set(CMAKE_EXE_LINKER_FLAGS_INIT -s)

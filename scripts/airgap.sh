@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# One file that installs trigen where no network is: the wheel, NVRTC and bundles of tuned kernels, with an installer.
+# Usage: scripts/airgap.sh [-o ARCHIVE] WHEEL [BUNDLE...]      (default: dist/trigen-airgap-<machine>.tar)
+#        NVRTC=12.9.86 picks the compiler's version from PyPI; NVRTC= leaves it out (the bundles answer, or a plan fails)
+# There: tar xf ARCHIVE && trigen-airgap/install.sh [PYTHON]   (default: python3, of the environment that is to have it)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+archive=
+[[ ${1:-} != -o ]] || { archive=$2; shift 2; }
+[[ $# -gt 0 && -f $1 ]] || { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
+wheel=$1
+shift
+machine=${wheel##*_2_}
+machine=${machine#*_}
+machine=${machine%.whl}
+archive=${archive:-dist/trigen-airgap-$machine.tar}
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+folder=$stage/trigen-airgap
+mkdir "$folder"
+cp "$wheel" ${1+"$@"} "$folder/"
+version=${NVRTC-12.9.86}
+if [[ -n $version ]]; then
+  python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --platform "manylinux2014_$machine" \
+    --dest "$folder" "nvidia-cuda-nvrtc-cu12==$version"
+fi
+cat >"$folder/install.sh" <<'INSTALL'
+#!/bin/sh
+# Installs trigen, its compiler and its bundles from this folder into the environment of $1 (python3); needs no network.
+set -eu
+cd "$(dirname "$0")"
+python=${1:-python3}
+"$python" -m pip install --quiet --no-index --no-deps ./*.whl
+share=$("$python" -c 'import sys; print(sys.prefix)')/share/trigen
+mkdir -p "$share"
+for bundle in ./*.trigen; do
+  [ ! -e "$bundle" ] || install -m 644 "$bundle" "$share/"
+done
+"$python" -m trigen cache ls | tail -n 3
+echo "trigen is installed for $python; bundles are in $share"
+INSTALL
+chmod +x "$folder/install.sh"
+(cd "$folder" && sha256sum ./*.whl ./*.trigen 2>/dev/null >SHA256SUMS || true)
+mkdir -p "$(dirname "$archive")"
+tar -C "$stage" --owner=0 --group=0 --sort=name --mtime=@0 -cf "$archive" trigen-airgap
+ls -l "$archive"

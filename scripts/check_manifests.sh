@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Checks containers/ as far as no cluster is needed: Kubernetes' manifests against its schemas, the CDI file's structure, the Slurm script's
+# syntax, the apptainer definition's sections (test_packages.sh runs these two). Tools come from PyPI into build/manifest-venv.
+# Usage: scripts/check_manifests.sh [FOLDER]      FOLDER receives the apptainer definition as a Dockerfile
+set -euo pipefail
+cd "$(dirname "$0")/.."
+folder=${1:-build/manifests}
+mkdir -p "$folder"
+venv=build/manifest-venv
+if ! "$venv/bin/python" -c 'import kubernetes_validate, spython' 2>/dev/null; then
+  rm -rf "$venv"
+  python3 -m venv "$venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check kubernetes-validate==1.37.0 spython==0.3.14 || {
+    echo "[SKIP] manifests: PyPI does not answer"
+    exit 0
+  }
+fi
+"$venv/bin/kubernetes-validate" --strict --quiet containers/kubernetes/*.yaml
+# A misspelt field must be found, or the check is none.
+sed 's/readOnlyRootFilesystem/readOnlyRootFileSystem/' containers/kubernetes/cdi.yaml >"$folder/wrong.yaml"
+! "$venv/bin/kubernetes-validate" --strict --quiet "$folder/wrong.yaml" >/dev/null 2>&1 || { echo "check_manifests: a wrong field passed" >&2; exit 1; }
+"$venv/bin/python" - <<'PY'
+import json, re
+spec = json.load(open("containers/cdi/trigen-cache.json"))
+assert set(spec) == {"cdiVersion", "kind", "devices"} and re.fullmatch(r"[\w.-]+/[\w-]+", spec["kind"]), spec
+for device in spec["devices"]:
+    edits = device["containerEdits"]
+    assert set(device) == {"name", "containerEdits"} and set(edits) <= {"env", "mounts"}, device
+    assert all(set(mount) == {"hostPath", "containerPath", "options"} for mount in edits["mounts"]), edits
+    assert all("=" in variable for variable in edits["env"]), edits
+PY
+bash -n containers/slurm/tune.sbatch
+"$venv/bin/spython" recipe --force --parser singularity --writer docker containers/trigen.def "$folder/trigen.dockerfile" >/dev/null
+grep -q '^FROM python:3.12-slim' "$folder/trigen.dockerfile" || { cat "$folder/trigen.dockerfile" >&2; exit 1; }
+sed -i 's|^FROM python:3.12-slim|FROM localhost/trigen-base|' "$folder/trigen.dockerfile"

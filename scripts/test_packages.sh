@@ -1,0 +1,170 @@
+#!/usr/bin/env bash
+# Makes what users install (Debian packages, the wheel, images, the air-gap archive) of a build, and uses it: programs link and run with
+# the packages alone, images run plans as any uid on a read-only root without NVRTC, the manifests fit their schemas. On the emulated
+# device; two to three minutes. What needs root, buildah, mmdebstrap or PyPI and does not find it says [SKIP].
+# Usage: scripts/test_packages.sh [BUILD_DIR]      (default: build; its targets are there and were configured with -DTRIGEN_PACKAGES=ON)
+#        WHEEL=...  takes that wheel in place of making one;  AIRGAP=0 leaves the air-gap archive out
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=${1:-build}
+[[ -e $build/CPackConfig.cmake ]] || { echo "test_packages: no $build/CPackConfig.cmake; configure with -DTRIGEN_PACKAGES=ON" >&2; exit 1; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export TRIGEN_IMAGES=$work/images TRIGEN_LOG=
+unset TRIGEN_CACHE TRIGEN_DRIVER TRIGEN_LIBRARY TRIGEN_PROGRAM TRIGEN_NO_JIT
+nvrtc=$PWD/build/nvrtc
+since=$SECONDS
+say() { printf '%4d s  %s\n' $((SECONDS - since)) "$*"; }
+fail() { printf 'test_packages: %s\n' "$*" >&2; exit 1; }
+bytes() { stat -c %s "$1"; }
+# must_fail <text> <command>...: it fails, and says the text.
+must_fail() {
+  local text=$1 output
+  shift
+  if output=$("$@" 2>&1); then fail "succeeded: $*: $output"; fi
+  grep -qF "$text" <<<"$output" || fail "'$text' is not in: $output"
+}
+
+say "Debian packages"
+dist=$work/dist
+mkdir "$dist"
+(cd "$build" && cpack --config CPackConfig.cmake -B "$work/cpack" >"$work/cpack.log") || { cat "$work/cpack.log"; exit 1; }
+mv "$work"/cpack/*.deb "$dist/"
+root=$work/root
+for package in libtrigen0.1 libtrigen-dev trigen; do
+  deb=$(echo "$dist/${package}"_*.deb)
+  [[ $(dpkg-deb -f "$deb" Package) == "$package" && -n $(dpkg-deb -f "$deb" Version) ]] || fail "$deb: $(dpkg-deb -f "$deb")"
+  dpkg-deb -x "$deb" "$root"
+  [[ -s $root/usr/share/doc/$package/copyright && -s $root/usr/share/doc/$package/THIRD_PARTY_NOTICES ]] || fail "$deb has no licence"
+done
+strip --strip-unneeded -o "$work/stripped.so" "$root/usr/lib/libtrigen.so.0.1"
+(($(bytes "$work/stripped.so") <= 6000000)) || fail "libtrigen.so has $(bytes "$work/stripped.so") bytes; allowed: 6 MB"
+"$root/usr/bin/trigen" version >/dev/null
+cmake -S examples -B "$work/examples" -DCMAKE_PREFIX_PATH="$root/usr" >"$work/examples.log" 2>&1 || { cat "$work/examples.log"; exit 1; }
+cmake --build "$work/examples" --target example_forward >>"$work/examples.log" 2>&1 || { cat "$work/examples.log"; exit 1; }
+
+say "a bundle: the core list and the examples' problem, for three targets"
+export TRIGEN_CACHE=$work/cache.db
+for arch in sm_70 sm_80 sm_90a; do
+  TRIGEN_NVRTC=$nvrtc "$root/usr/bin/trigen" tune --list core --problems containers/problems.txt --arch $arch --top 1 --no-counts \
+    >"$work/tune.log" 2>&1 || { cat "$work/tune.log"; exit 1; }
+done
+bundle=$work/core.trigen
+"$root/usr/bin/trigen" cache export "$bundle" >/dev/null
+unset TRIGEN_CACHE
+
+say "the installed library on the emulated device, without NVRTC"
+device=$root/usr/lib/libtrigen_emulator.so
+run=(env -i HOME=/nowhere TRIGEN_NO_JIT=1 TRIGEN_NVRTC=/nowhere "TRIGEN_DRIVER=$device" "LD_LIBRARY_PATH=$root/usr/lib")
+"${run[@]}" "TRIGEN_CACHE=$bundle" "$work/examples/forward" >/dev/null
+must_fail TRIGEN_NO_JIT "${run[@]}" "$work/examples/forward"
+
+say "the wheel"
+if [[ -z ${WHEEL:-} ]]; then
+  scripts/build_wheel.sh "$build" "$dist" >/dev/null
+  WHEEL=$(echo "$dist"/trigen-*.whl)
+else
+  cp "$WHEEL" "$dist/"
+fi
+if [[ ${AIRGAP:-1} != 0 ]]; then
+  say "the air-gap archive, into an environment without a network"
+  scripts/airgap.sh -o "$work/airgap.tar" "$WHEEL" "$bundle" >/dev/null
+  tar -xf "$work/airgap.tar" -C "$work"
+  (cd "$work/trigen-airgap" && sha256sum --quiet -c SHA256SUMS)
+  python3 -m venv "$work/venv"
+  "$work/trigen-airgap/install.sh" "$work/venv/bin/python" >"$work/install.log" 2>&1 || { cat "$work/install.log"; exit 1; }
+  in_venv=(env -i HOME=/nowhere PATH=/usr/bin:/bin "$work/venv/bin/python")
+  emulator=$("${in_venv[@]}" -c 'import os, trigen; print(os.path.dirname(trigen.__file__) + "/lib/libtrigen_emulator.so")')
+  # The bundle in the environment's share/trigen answers; what it lacks the archive's NVRTC compiles.
+  "${in_venv[@]:0:3}" TRIGEN_NO_JIT=1 "TRIGEN_DRIVER=$emulator" "$work/venv/bin/python" examples/python/forward.py >/dev/null
+  "${in_venv[@]}" -m trigen verify --device emulated:sm_70 forward,dtype=f16,B=1,T=40,D=16 >/dev/null
+fi
+
+say "manifests, and the Slurm array's tasks one after the other"
+scripts/check_manifests.sh "$work/manifests"
+printf '# a list\n%s\n' forward,dtype=f16,B=1,T={16,24,40},D=16 >"$work/problems.txt"
+for task in 3 4; do
+  PATH=$root/usr/bin:$PATH TRIGEN_NVRTC=$nvrtc PROBLEMS=$work/problems.txt BUNDLES=$work/bundles DEVICE=emulated:sm_70 TUNE_OPTIONS="--no-device --no-counts --top 1" \
+    SLURM_ARRAY_TASK_ID=$task SLURM_ARRAY_TASK_COUNT=2 SLURM_ARRAY_TASK_MIN=3 bash containers/slurm/tune.sbatch >"$work/slurm.log" 2>&1 ||
+    { cat "$work/slurm.log"; exit 1; }
+done
+"$root/usr/bin/trigen" cache merge "$work"/bundles/*.trigen -o "$work/merged.trigen" | grep -q '3 records.* of 2 files' || fail "the tasks' bundles do not merge"
+
+for tool in buildah mmdebstrap skopeo unshare; do command -v $tool >/dev/null || missing=${missing:-}" $tool"; done
+[[ $(id -u) == 0 ]] || missing=${missing:-}" root"
+unshare -m true 2>/dev/null || missing=${missing:-}" mount-namespaces"
+if [[ -n ${missing:-} ]]; then
+  say "[SKIP] images: no$missing here"
+  exit 0
+fi
+
+say "the cache as an image"
+image() { scripts/image.sh "$@"; }
+image cache -o "$work/cache.oci" "$bundle" >"$work/first"
+image cache -o "$work/again.oci" "$bundle" >"$work/second"
+diff <(sed 's/ in .*//' "$work/first") <(sed 's/ in .*//' "$work/second") || fail "the same bundle gave two images"
+skopeo inspect "oci-archive:$work/cache.oci" >"$work/inspect.json"
+python3 - "$work/inspect.json" "$bundle" <<'PY'
+import hashlib, json, sys
+image = json.load(open(sys.argv[1]))
+labels, digest = image["Labels"], "sha256:" + hashlib.sha256(open(sys.argv[2], "rb").read()).hexdigest()
+assert len(image["Layers"]) == 1, image["Layers"]
+assert labels["trigen.arch"] == "sm_70,sm_80,sm_90a" and labels["trigen.digest"] == digest, labels
+assert int(labels["trigen.problems"]) >= 16 and labels["trigen.compiler"].startswith("nvrtc "), labels
+PY
+
+say "a slim base"
+image base python3 python3-pip >/dev/null
+cp "$work/examples/forward" examples/python/forward.py "$dist/"
+cp "$bundle" "$dist/core.trigen"
+buildah() { command buildah --root "$TRIGEN_IMAGES/root" --runroot "$TRIGEN_IMAGES/run" --storage-driver vfs "$@"; }
+base_container=$(buildah from trigen-base)
+size_of() { du -sb --exclude=proc --exclude=dev "$1" | cut -f1; }
+base_size=$(size_of "$(buildah mount "$base_container")")
+
+# used <image> <variable=value>... -- <command>...: runs it as uid 12345 on the image's root, read-only, with its environment.
+used() {
+  local image=$1 container mount variables=()
+  shift
+  container=$(buildah from "$image")
+  mount=$(buildah mount "$container")
+  while read -r variable; do variables+=("$variable"); done < <(buildah inspect --format '{{range .OCIv1.Config.Env}}{{println .}}{{end}}' "$image" | grep .)
+  while [[ $1 != -- ]]; do variables+=("$1"); shift; done
+  shift
+  local status=0
+  unshare -m bash -c 'set -e; root=$1; shift
+    mount --bind "$root" "$root"; mount --bind /proc "$root/proc"; mount --bind /dev "$root/dev"; mount -o remount,ro,bind "$root"
+    ! touch "$root/usr/written" 2>/dev/null
+    exec chroot --userspec=12345:12345 "$root" env -i "$@"' - "$mount" "${variables[@]}" "$@" || status=$?
+  buildah rm "$container" >/dev/null
+  return $status
+}
+for target in c python; do
+  say "the $target application's image"
+  image build -t "trigen-$target" -- --target $target --build-arg BASE=localhost/trigen-base --build-arg PYTHON_BASE=localhost/trigen-base \
+    --build-arg CACHE=localhost/trigen-cache -f containers/Dockerfile "$dist" >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
+  container=$(buildah from "trigen-$target")
+  added=$(($(size_of "$(buildah mount "$container")") - base_size))
+  buildah rm "$container" >/dev/null
+  say "it adds $((added / 1000)) kB to its base"
+  ((added <= 20000000)) || fail "the $target image adds $added bytes; allowed: 20 MB"
+done
+say "their programs: uid 12345, read-only root, no compiler"
+must_fail libnvrtc used trigen-python -- sh -c 'find / -xdev -name "libnvrtc*" -o -xdev -name nvcc | grep . || { echo no libnvrtc; exit 1; }'
+used trigen-c TRIGEN_DRIVER=/usr/lib/libtrigen_emulator.so -- forward >"$work/c.log"
+emulator=$(used trigen-python -- python3 -c 'import os, trigen; print(os.path.dirname(trigen.__file__) + "/lib/libtrigen_emulator.so")')
+for arch in sm_70 sm_80 sm_90a; do
+  used trigen-python "TRIGEN_DRIVER=$emulator" TRIGEN_EMULATED_TARGET=$arch -- python3 /usr/local/bin/forward.py >"$work/python.log"
+  grep -q "for $arch on" "$work/python.log" || fail "$(cat "$work/python.log")"
+done
+cat "$work/c.log" "$work/python.log"
+# Without the cache the same program fails at once and says what would help.
+must_fail TRIGEN_NO_JIT used trigen-python "TRIGEN_DRIVER=$emulator" TRIGEN_EMULATED_TARGET=sm_75 -- python3 /usr/local/bin/forward.py
+say "the apptainer definition, as the Dockerfile that spython makes of it"
+if [[ -e $work/manifests/trigen.dockerfile ]]; then
+  image build -t trigen-def -- -f "$work/manifests/trigen.dockerfile" "$dist" >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
+  used trigen-def "TRIGEN_DRIVER=$emulator" -- python3 /opt/forward.py >/dev/null
+  used trigen-def -- sh -e /tests.sh >"$work/def.log"
+  grep -q core.trigen "$work/def.log" || fail "$(cat "$work/def.log")"
+fi
+say "all passed"
