@@ -1,141 +1,198 @@
-// trigen doctor: driver, devices, compilers and caches of this machine, each problem with its next step.
-#include "runtime/doctor.h"
-
+// trigen doctor: what this machine is, what is wrong, why, and what to type.
+//
+// Exit codes: 0 nothing stands in the way; 1 an error does (with --problems: a problem that no cache serves);
+// 2 the request is wrong; 3 the only errors are missing compilers.
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "check/text.h"
 #include "cli/command.h"
-#include "cli/table.h"
+#include "cli/problem_options.h"
 #include "cli/target_options.h"
+#include "doctor/diagnose.h"
+#include "doctor/gather.h"
+#include "generator/names.h"
 #include "peers/cublas.h"
 
 namespace trigen::cli {
 namespace {
 
 using nlohmann::json;
+using namespace doctor;
 
-const char* name_of(Severity severity) {
-  switch (severity) {
-    case Severity::kError:
-      return "error";
-    case Severity::kWarning:
-      return "warning";
-    case Severity::kNote:
-      return "note";
-  }
-  return "note";
+struct DoctorOptions {
+  TargetOptions where;
+  ProblemOptions problems;
+  std::vector<std::string> archs;
+  std::string environment;
+  bool all = false, check = false, as_json = false;
+};
+
+void line(const char* name, const std::string& text) {
+  std::printf("%-11s %s\n", name, printable(text).c_str());
 }
 
-std::string arch_range(const std::vector<int>& archs) {
-  if (archs.empty()) return "-";
-  std::string out;
-  for (const int arch : archs) out += (out.empty() ? "sm_" : " ") + std::to_string(arch);
-  return out;
+void print_driver(const Environment& e) {
+  const DriverFinding& driver = e.driver;
+  if (driver.state != DriverState::kReady)
+    line("driver", "none that works");
+  else if (driver.emulated)
+    line("driver", "the emulated device, " + driver.path);
+  else
+    line("driver", format("%s, serves CUDA up to %d.%d, %d device%s, %s", driver.version.c_str(),
+                          driver.cuda_version / 1000, driver.cuda_version / 10 % 100, driver.device_count,
+                          driver.device_count == 1 ? "" : "s", driver.path.c_str()));
+  for (const DeviceFacts& device : e.devices)
+    line("device",
+         format("%s: %s, compute capability %d.%d, %d multiprocessors, %s", device.info.spec().c_str(),
+                device.info.name.c_str(), device.info.major, device.info.minor, device.info.sms,
+                format_bytes(static_cast<double>(device.info.memory_bytes)).c_str()));
 }
 
-void print_json(const Findings& f) {
-  json out = {{"version", f.version},
-              {"driver",
-               {{"path", f.driver.path},
-                {"version", f.driver.version},
-                {"cuda", f.driver.cuda_version},
-                {"devices", f.driver.device_count},
-                {"problem", f.driver.text}}},
-              {"devices", json::array()},
-              {"emulator", f.emulator},
-              {"nvrtc", json::array()},
-              {"targets", json::array()},
-              {"caches", json::array()},
-              {"no_jit", f.no_jit},
-              {"troubles", json::array()}};
-  for (const DeviceInfo& d : f.devices) {
-    out["devices"].push_back({{"spec", d.spec()},
-                              {"name", d.name},
-                              {"capability", format("%d.%d", d.major, d.minor)},
-                              {"sms", d.sms},
-                              {"memory_bytes", d.memory_bytes},
-                              {"l2_bytes", d.l2_bytes}});
+// One line for targets with one answer.
+void print_targets(const Diagnosis& diagnosis) {
+  std::string names;
+  for (size_t i = 0; i < diagnosis.targets.size(); ++i) {
+    const TargetAnswer& target = diagnosis.targets[i];
+    names += (names.empty() ? "" : " ") + target.target->name.str();
+    if (i + 1 < diagnosis.targets.size() && diagnosis.targets[i + 1].path == target.path &&
+        diagnosis.targets[i + 1].why == target.why)
+      continue;
+    line("compiler",
+         names + ": " +
+             (target.chosen.empty() ? "none here"
+                                    : target.chosen + ", " + target.why + " (" + target.path + ")"));
+    names.clear();
   }
-  for (const NvrtcFinding& n : f.nvrtc) {
-    out["nvrtc"].push_back({{"path", n.file.path},
-                            {"origin", n.file.origin},
-                            {"version", n.version},
-                            {"archs", n.archs},
-                            {"problem", n.problem}});
+}
+
+std::string state_of(const LayerInfo& layer) {
+  if (!layer.problem.empty()) return "unusable";
+  if (!layer.exists) return "not there yet";
+  return format("%lld records, %lld kernels, %s", static_cast<long long>(layer.records),
+                static_cast<long long>(layer.binaries),
+                format_bytes(static_cast<double>(layer.bytes)).c_str());
+}
+
+void print_facts(const Environment& e, const Diagnosis& diagnosis, bool recorded) {
+  std::printf("trigen %s\n\n", e.trigen.c_str());
+  print_driver(e);
+  print_targets(diagnosis);
+  line("compiling", e.no_jit ? "forbidden by TRIGEN_NO_JIT" : "allowed");
+  for (const TorchFacts& torch : e.torch)
+    line("pytorch", torch.version + (torch.cuda.empty() ? ", without CUDA" : ", CUDA " + torch.cuda) + ", " +
+                        torch.path);
+  line("glibc", e.glibc + " (this build needs " + e.glibc_needed + ")");
+  line("emulated", e.emulator.empty() ? "not installed" : e.emulator);
+  if (!recorded) {
+    std::string cublas = "not found (only `trigen bench` uses it)";
+    if (auto library = CublasLibrary::load())
+      cublas = (*library)->path();
+    else
+      llvm::consumeError(library.takeError());
+    line("cublas", cublas);
   }
-  for (const TargetFinding& t : f.targets)
-    out["targets"].push_back({{"target", t.target}, {"made_by", t.made_by}, {"chosen", t.chosen}});
-  for (const LayerInfo& l : f.caches) {
-    out["caches"].push_back({{"path", l.path},
-                             {"exists", l.exists},
-                             {"writable", l.writable},
-                             {"records", l.records},
-                             {"binaries", l.binaries},
-                             {"problem", l.problem}});
+  for (const LayerInfo& layer : e.caches)
+    line(layer.user_layer ? "cache" : "  below", layer.path + ": " + state_of(layer));
+  std::printf("\n");
+}
+
+void print_problems(const Environment& e) {
+  if (e.problems.empty()) return;
+  int served = 0;
+  for (const ProblemFacts& problem : e.problems) {
+    served += problem.match != "none" && problem.binary ? 1 : 0;
+    std::printf("%-5s %-8s %s%s\n", problem.match.c_str(), printable(problem.target).c_str(),
+                printable(problem.problem).c_str(),
+                problem.match != "none" && !problem.binary ? " (its kernel is missing)" : "");
   }
-  for (const Trouble& t : f.troubles) {
-    out["troubles"].push_back({{"severity", name_of(t.severity)},
-                               {"about", t.about},
-                               {"text", t.text},
-                               {"next_step", t.next_step}});
+  std::printf("%d of %zu problems are served without compiling\n\n", served, e.problems.size());
+}
+
+void print_findings(const Diagnosis& diagnosis, Severity least) {
+  bool any = false;
+  for (const Finding& f : diagnosis.findings) {
+    if (f.severity < least) continue;
+    any = any || f.severity != Severity::kNote;
+    std::printf("%s: %s: %s\n", name_of(f.severity), printable(f.about).c_str(), printable(f.what).c_str());
+    if (!f.why.empty()) std::printf("  why   %s\n", printable(f.why).c_str());
+    if (!f.type.empty()) std::printf("  next  %s\n", printable(f.type).c_str());
   }
+  if (!any) std::printf("nothing is wrong\n");
+}
+
+void print_json(const Environment& e, const Diagnosis& diagnosis) {
+  json out = {
+      {"environment", json::parse(to_json(e))}, {"targets", json::array()}, {"findings", json::array()}};
+  for (const TargetAnswer& t : diagnosis.targets)
+    out["targets"].push_back({{"target", t.target->name.str()},
+                              {"made_by", t.makers},
+                              {"chosen", t.chosen},
+                              {"path", t.path},
+                              {"why", t.why}});
+  for (const Finding& f : diagnosis.findings)
+    out["findings"].push_back({{"severity", name_of(f.severity)},
+                               {"id", f.id},
+                               {"about", f.about},
+                               {"what", f.what},
+                               {"why", f.why},
+                               {"type", f.type}});
   std::printf("%s\n", out.dump(2, ' ', false, json::error_handler_t::replace).c_str());
 }
 
-void print_text(const Findings& f) {
-  std::printf("trigen %s\n\n", f.version.c_str());
-  if (f.driver.state == DriverState::kReady) {
-    std::printf("driver      %s, CUDA %d.%d, %d device%s, %s\n", f.driver.version.c_str(),
-                f.driver.cuda_version / 1000, f.driver.cuda_version / 10 % 100, f.driver.device_count,
-                f.driver.device_count == 1 ? "" : "s", f.driver.path.c_str());
+int exit_code(Outcome outcome) {
+  return outcome == Outcome::kReady ? kDone : outcome == Outcome::kNoCompiler ? kNoCompiler : kFailure;
+}
+
+llvm::Expected<Environment> read_recorded(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file)
+    return make_error(ErrorKind::kBadRequest,
+                      "'" + path + "' cannot be read; write one with: trigen doctor --json > FILE");
+  return from_json(text.str());
+}
+
+int examine(const DoctorOptions& options) {
+  Question question;
+  for (const std::string& arch : options.archs) {
+    auto target = find_target(arch);
+    if (!target) return report(target.takeError());
+    question.targets.push_back(*target);
+  }
+  if (options.all)
+    for (const Target& target : targets()) question.targets.push_back(&target);
+  // An image is built without a GPU for the targets that it names; a job wants the GPU that is here.
+  question.here = options.check && question.targets.empty();
+  Environment environment;
+  if (!options.environment.empty()) {
+    auto recorded = read_recorded(options.environment);
+    if (!recorded) return report(recorded.takeError());
+    environment = std::move(*recorded);
   } else {
-    std::printf("driver      none that works\n");
+    auto store = options.where.open_store();  // nothing is put; what could be is told
+    environment = gather(*store);
+    if (options.problems.any()) {
+      auto problems = options.problems.problems();
+      if (!problems) return report(problems.takeError());
+      if (question.targets.empty() && environment.devices.empty())
+        return report(make_error(ErrorKind::kBadRequest,
+                                 "no device is here to look problems up for; name a target: --arch sm_70"));
+      environment.problems = look_up(environment, *problems, targets_asked(environment, question), *store);
+    }
   }
-  for (const DeviceInfo& d : f.devices) {
-    std::printf("device      %s: %s, compute capability %d.%d, %d multiprocessors, %s\n", d.spec().c_str(),
-                d.name.c_str(), d.major, d.minor, d.sms,
-                format_bytes(static_cast<double>(d.memory_bytes)).c_str());
-  }
-  std::printf("emulated    %s\n", f.emulator.empty() ? "not installed" : f.emulator.c_str());
-  std::string cublas = "not found (only `trigen bench` uses it)";
-  if (auto library = CublasLibrary::load()) {
-    cublas = (*library)->path();
+  const Diagnosis diagnosis = diagnose(environment, question);
+  if (options.as_json) {
+    print_json(environment, diagnosis);
   } else {
-    llvm::consumeError(library.takeError());
+    if (!options.check) print_facts(environment, diagnosis, !options.environment.empty());
+    if (!options.check) print_problems(environment);
+    print_findings(diagnosis, options.check ? Severity::kWarning : Severity::kNote);
   }
-  std::printf("cublas      %s\n", cublas.c_str());
-  std::printf("compiling   %s\n\n", f.no_jit ? "forbidden by TRIGEN_NO_JIT" : "allowed");
-  Table compilers({"compiler", "makes", "found by", "file"});
-  for (const NvrtcFinding& n : f.nvrtc) {
-    compilers.add({n.version.empty() ? "does not load" : "nvrtc " + n.version, arch_range(n.archs),
-                   n.file.origin, n.file.path});
-  }
-  if (!compilers.empty()) {
-    compilers.print();
-    std::printf("\n");
-  }
-  Table targets({"target", "compiled by"});
-  for (const TargetFinding& t : f.targets)
-    targets.add({t.target, t.chosen.empty() ? "no compiler here" : t.chosen});
-  targets.print();
-  std::printf("\n");
-  Table caches({"cache file, in order", "role", ">records", ">binaries", ">size", "state"});
-  for (const LayerInfo& l : f.caches) {
-    caches.add({l.path, l.user_layer ? "read and written" : "read", std::to_string(l.records),
-                std::to_string(l.binaries), format_bytes(static_cast<double>(l.bytes)),
-                !l.problem.empty() ? "unusable"
-                : !l.exists        ? "not there yet"
-                : l.note.empty()   ? "good"
-                                   : l.note});
-  }
-  caches.print();
-  std::printf("\n");
-  for (const Trouble& t : f.troubles) {
-    std::printf("%s: %s: %s\n", name_of(t.severity), t.about.c_str(), t.text.c_str());
-    if (!t.next_step.empty()) std::printf("  next step: %s\n", t.next_step.c_str());
-  }
-  if (f.troubles.empty()) std::printf("nothing is wrong\n");
+  return exit_code(outcome(diagnosis));
 }
 
 }  // namespace
@@ -143,23 +200,26 @@ void print_text(const Findings& f) {
 void add_doctor(CLI::App& app, Commands& commands) {
   CLI::App* sub = app.add_subcommand("doctor", "what this machine has, what is wrong, and what to do")
                       ->group(kMachineGroup);
-  auto where = std::make_shared<TargetOptions>();
-  auto as_json = std::make_shared<bool>(false);
-  where->add_cache(*sub);
-  sub->add_flag("--json", *as_json, "as JSON");
-  commands.push_back({sub, [where, as_json] {
-                        auto store = where->open_store();
-                        const Findings findings = examine(*store);
-                        if (*as_json) {
-                          print_json(findings);
-                        } else {
-                          print_text(findings);
-                        }
-                        for (const Trouble& t : findings.troubles) {
-                          if (t.severity == Severity::kError) return kFailure;
-                        }
-                        return kDone;
-                      }});
+  auto options = std::make_shared<DoctorOptions>();
+  options->where.add_cache(*sub);
+  sub->add_option("--arch,--target", options->archs,
+                  "targets to ask about (default: those of the devices here); may be given several times")
+      ->group("Target")
+      ->allow_extra_args(false)
+      ->delimiter(',');
+  sub->add_flag("--all", options->all, "ask about every target")->group("Target");
+  options->problems.add_to(*sub);
+  sub->add_flag("--check", options->check,
+                "warnings and errors alone, for scripts: without --arch a device must be usable here (job "
+                "prologues), with --arch none is asked for (image builds)");
+  sub->add_option("--environment", options->environment,
+                  "judge a machine that `trigen doctor --json` recorded")
+      ->type_name("FILE");
+  sub->add_flag("--json", options->as_json, "facts and findings as JSON");
+  sub->footer(
+      "Exit codes: 0 nothing stands in the way; 1 an error does (with problems: one that no cache serves); 2 "
+      "the request is wrong; 3 the only errors are missing compilers.");
+  commands.push_back({sub, [options] { return examine(*options); }});
 }
 
 }  // namespace trigen::cli

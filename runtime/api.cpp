@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "runtime/log.h"
+
 namespace trigen::api {
 namespace {
 
@@ -107,6 +109,36 @@ const char* trigen_problem_fields(void) noexcept {
   } catch (...) {  // no memory
     return "";
   }
+}
+
+trigen_status trigen_set_log(trigen_log_level level, trigen_log_fn fn, void* user) noexcept {
+  static_assert(static_cast<int>(LogLevel::kDebug) == TRIGEN_LOG_DEBUG);
+  if (level < TRIGEN_LOG_OFF || level > TRIGEN_LOG_DEBUG)
+    return set_error(TRIGEN_BAD_REQUEST, "level " + std::to_string(static_cast<int>(level)) +
+                                             "; allowed are TRIGEN_LOG_OFF (0) to TRIGEN_LOG_DEBUG (4)");
+  return guarded([&] {
+    set_log(static_cast<LogLevel>(level), fn, user);
+    return TRIGEN_OK;
+  });
+}
+
+trigen_status trigen_counters(trigen_counts* counts) noexcept {
+  if (counts == nullptr) return set_error(TRIGEN_BAD_REQUEST, "counts is null");
+  if (counts->struct_size != sizeof(trigen_counts))
+    return set_error(TRIGEN_BAD_REQUEST, "trigen_counts has struct_size " +
+                                             std::to_string(counts->struct_size) + ", this library's is " +
+                                             std::to_string(sizeof(trigen_counts)) +
+                                             "; set it to sizeof(trigen_counts)");
+  const Counters& now = counters();
+  counts->exact = now.exact;
+  counts->near = now.near;
+  counts->predicted = now.predicted;
+  counts->misses = now.misses;
+  counts->compiles = now.compiles;
+  counts->canaries = now.canaries;
+  counts->plan_ms = static_cast<double>(now.plan_ns) * 1e-6;
+  counts->compile_ms = static_cast<double>(now.compile_ns) * 1e-6;
+  return TRIGEN_OK;
 }
 
 }  // extern "C"

@@ -6,6 +6,7 @@
 
 #include "cache/fork.h"
 #include "runtime/api.h"
+#include "runtime/plan_log.h"
 
 using namespace trigen;
 using namespace trigen::api;
@@ -107,8 +108,10 @@ llvm::Expected<std::shared_ptr<const Resolved>> make_plan(trigen_runtime& runtim
   }
   // Made outside the lock: other problems need not wait for this compile. Two threads that ask for one
   // problem at once share its compile through the cache's lease, and the first to finish gives the plan.
+  PlanLog log(std::get<0>(key), **device);
   auto plan = Plan::create(*problem, **device, runtime.open_store(), runtime.plan_options);
-  if (!plan) return plan.takeError();
+  if (!plan) return log.failed(plan.takeError());
+  log.made((*plan)->resolution());
   auto resolved = std::make_shared<Resolved>();
   resolved->problem = to_string((*plan)->problem());
   resolved->candidate = describe((*plan)->resolution().candidate);
@@ -173,6 +176,7 @@ trigen_status trigen_runtime_create(const trigen_runtime_options* options,
       made->store_options.layers.push_back(given.layers[i]);
     }
     made->store_options.read_only = given.read_only != 0;
+    made->store_options.log = [](const std::string& line) { log_line(LogLevel::kWarning, line); };
     *runtime = made.release();
     return TRIGEN_OK;
   });

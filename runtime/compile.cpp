@@ -1,9 +1,11 @@
 #include "runtime/compile.h"
 
+#include <chrono>
 #include <mutex>
 #include <thread>
 
 #include "runtime/device.h"
+#include "runtime/log.h"
 
 namespace trigen {
 namespace {
@@ -68,7 +70,14 @@ llvm::Expected<Binary> compile_source(const Candidate& candidate, const Source& 
                                              ": nvrtcCreateProgram: " + api.nvrtcGetErrorString(result));
   if (cancel != nullptr && api.nvrtcSetFlowCallback != nullptr)
     api.nvrtcSetFlowCallback(program, cancel_callback, const_cast<std::atomic<bool>*>(cancel));
+  const auto began = std::chrono::steady_clock::now();
   result = api.nvrtcCompileProgram(program, static_cast<int>(option_pointers.size()), option_pointers.data());
+  const auto took = std::chrono::steady_clock::now() - began;
+  counters().compile_ns += std::chrono::nanoseconds(took).count();
+  counters().compiles += result == 0 ? 1 : 0;
+  if (log_wants(LogLevel::kDebug))
+    log_line(LogLevel::kDebug, "compile kernel=" + describe(candidate) + " target=" + target.name.str() +
+                                   " compiler=\"" + nvrtc.name() + "\" ms=" + milliseconds(took));
 
   const auto text_of = [&](auto size_entry, auto text_entry) {
     size_t size = 0;

@@ -11,7 +11,7 @@
 
 namespace trigen {
 
-std::string version_in(llvm::StringRef text);  // machine.cpp
+std::string kernel_driver_version(const std::string& base = "");  // machine.cpp
 
 namespace {
 
@@ -247,9 +247,8 @@ Outcome DriverLoader::load(const std::string& path, const std::string& emulated_
   }
 
   api.cuDriverGetVersion(&finding.cuda_version);
-  const MachineFacts machine = read_machine();
   finding.version = finding.emulated ? "emulated" : version_of_file(finding.path);
-  if (finding.version.empty()) finding.version = machine.kernel_driver;
+  if (finding.version.empty()) finding.version = kernel_driver_version();
   if (finding.version.empty())
     finding.version = "cuda " + std::to_string(finding.cuda_version / 1000) + "." +
                       std::to_string(finding.cuda_version % 1000 / 10);
@@ -268,6 +267,7 @@ Outcome DriverLoader::load(const std::string& path, const std::string& emulated_
     api.cuGetErrorName(result, &name);
     const std::string found = finding.path + " (" + finding.version + "): cuInit: " +
                               (name == nullptr ? "error " + std::to_string(result) : std::string(name));
+    const MachineFacts machine = read_machine();
     DriverState state = DriverState::kBroken;
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_NO_DEVICE)
       state =

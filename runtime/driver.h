@@ -75,15 +75,24 @@ DriverFinding probe_driver(llvm::StringRef path = "");
 // libtrigen_emulator.so beside this library or this program; "" when it is not there.
 std::string find_emulator();
 
+struct DeviceNode {
+  std::string path;     // "/dev/nvidiactl"
+  std::string mode;     // "0660 root:27"
+  std::string problem;  // why this process cannot open it: "permission denied"; "" when it can
+};
+
 // Facts about the machine that tell the states apart; from the file system below `root` and the environment.
 struct MachineFacts {
-  bool device_nodes = false;   // /dev/nvidia0 or /dev/dxg
-  bool control_node = false;   // /dev/nvidiactl
-  bool kernel_module = false;  // /proc/driver/nvidia/version
-  bool container = false;      // /.dockerenv, /run/.containerenv, container=..., or a container's cgroup
-  std::string kernel_driver;   // version of the kernel module, "580.159.03"
-  std::string visible;         // NVIDIA_VISIBLE_DEVICES, "" when unset
-  std::string cuda_visible;    // CUDA_VISIBLE_DEVICES
+  bool device_nodes = false;      // /dev/nvidia0 or /dev/dxg
+  bool control_node = false;      // /dev/nvidiactl
+  bool kernel_module = false;     // /proc/driver/nvidia/version
+  bool container = false;         // /.dockerenv, /run/.containerenv, container=..., or a container's cgroup
+  std::string runs_in;            // "docker", "podman", "apptainer", "kubernetes", "slurm" where it is known
+  bool wsl = false;               // Windows Subsystem for Linux
+  std::vector<DeviceNode> nodes;  // /dev/nvidia*, /dev/dxg
+  std::string kernel_driver;      // version of the kernel module, "580.159.03"
+  std::string visible;            // NVIDIA_VISIBLE_DEVICES, "" when unset
+  std::string cuda_visible;       // CUDA_VISIBLE_DEVICES
   bool cuda_visible_set = false;
 };
 MachineFacts read_machine(llvm::StringRef root = "/");

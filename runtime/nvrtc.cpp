@@ -161,11 +161,24 @@ llvm::Expected<const Nvrtc*> Nvrtc::load(const NvrtcFile& file) {
   return make_error(ErrorKind::kBuild, file.path + ": " + entry.problem);
 }
 
-bool Nvrtc::makes(const Target& target) const {
-  if (std::find(archs_.begin(), archs_.end(), target.compute_capability) == archs_.end()) return false;
+namespace {
+bool makes_target(const std::vector<int>& archs, int major, const Target& target) {
+  if (std::find(archs.begin(), archs.end(), target.compute_capability) == archs.end()) return false;
   // Architecture-specific targets came with their own releases: sm_90a in 12.0, sm_100a and sm_120a in 12.8.
   // A release that lists an architecture knows its 'a' form too, except for 11.8 and sm_90a.
-  return !target.name.endswith("a") || major_ >= 12;
+  return !target.name.endswith("a") || major >= 12;
+}
+}  // namespace
+
+bool Nvrtc::makes(const Target& target) const { return makes_target(archs_, major_, target); }
+
+bool NvrtcFinding::makes(const Target& target) const {
+  return problem.empty() && makes_target(archs, file.major, target);
+}
+
+int preference(int major, int minor, int newest_cuda) {
+  const int version = major * 1000 + std::max(0, minor) * 10;
+  return newest_cuda > 0 && version > newest_cuda ? -version : version;
 }
 
 llvm::Expected<const Nvrtc*> Nvrtc::choose(const Target& target, int newest_cuda) {
@@ -179,13 +192,9 @@ llvm::Expected<const Nvrtc*> Nvrtc::choose(const Target& target, int newest_cuda
   }
   const NvrtcSearch search = default_nvrtc_search();
   std::vector<NvrtcFile> files = find_nvrtc(search);
-  // Newest first; those that are newer than the driver after all others, oldest of them first.
-  const auto rank = [&](const NvrtcFile& file) {
-    const int version = file.major * 1000 + std::max(0, file.minor) * 10;
-    return newest_cuda > 0 && version > newest_cuda ? -version : version;
-  };
-  std::stable_sort(files.begin(), files.end(),
-                   [&](const NvrtcFile& a, const NvrtcFile& b) { return rank(a) > rank(b); });
+  std::stable_sort(files.begin(), files.end(), [&](const NvrtcFile& a, const NvrtcFile& b) {
+    return preference(a.major, a.minor, newest_cuda) > preference(b.major, b.minor, newest_cuda);
+  });
   for (const NvrtcFile& file : files) {
     const auto& entry = table.load(file);
     if (!entry.nvrtc || !entry.nvrtc->makes(target)) continue;
@@ -219,6 +228,8 @@ std::vector<NvrtcFinding> list_nvrtc(const NvrtcSearch& search) {
     NvrtcFinding finding;
     finding.file = file;
     if (entry.nvrtc) {
+      finding.file.major = entry.nvrtc->major();
+      finding.file.minor = entry.nvrtc->minor();
       finding.version = entry.nvrtc->version();
       finding.archs = entry.nvrtc->archs();
     } else {

@@ -34,6 +34,8 @@ NvrtcSearch default_nvrtc_search();
 // In search order; without duplicates. With TRIGEN_NVRTC set (files, or directories that hold one, separated
 // by ':'): those alone.
 std::vector<NvrtcFile> find_nvrtc(const NvrtcSearch& search = default_nvrtc_search());
+// The site-packages folders that it looks through, in that order; a folder may come twice.
+std::vector<std::string> python_sites(const NvrtcSearch& search = default_nvrtc_search());
 
 class Nvrtc {
  public:
@@ -91,7 +93,11 @@ struct NvrtcFinding {
   std::string version;  // empty when it did not load
   std::vector<int> archs;
   std::string problem;  // why it did not load
+  bool makes(const Target& target) const;
 };
+// The order in which a compiler is chosen, larger first: the newest; those that are newer than the driver
+// (`newest_cuda`, 0: any) after all others, the oldest of them first.
+int preference(int major, int minor, int newest_cuda);
 std::vector<NvrtcFinding> list_nvrtc(const NvrtcSearch& search = default_nvrtc_search());
 // "12.9.86 (/path): sm_50 ... sm_120" lines.
 std::string describe(const std::vector<NvrtcFinding>& findings);

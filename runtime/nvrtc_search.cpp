@@ -63,6 +63,7 @@ class Finder {
   }
   // A site-packages directory: NVIDIA's wheels, and what PyTorch brings itself.
   void add_site(const std::string& site, const std::string& origin) {
+    sites_.push_back(site);
     add_directory(site + "/nvidia/cuda_nvrtc/lib", origin);
     for (const std::string& name : list_directory(site + "/nvidia"))
       if (llvm::StringRef(name).startswith("cu1"))
@@ -92,8 +93,10 @@ class Finder {
   // What comes from here on was named by the user or is loaded already: nobody else chose it.
   void take_as_named(bool named) { named_ = named; }
   std::vector<NvrtcFile> take() { return std::move(files_); }
+  const std::vector<std::string>& sites() const { return sites_; }
 
  private:
+  std::vector<std::string> sites_;
   std::vector<NvrtcFile> files_;
   std::set<std::string> seen_;
   bool named_ = false;
@@ -129,20 +132,13 @@ NvrtcSearch default_nvrtc_search() {
   return search;
 }
 
-std::vector<NvrtcFile> find_nvrtc(const NvrtcSearch& search) {
-  Finder finder;
+namespace {
+
+// Everywhere but where TRIGEN_NVRTC names.
+void look_everywhere(const NvrtcSearch& search, Finder& finder) {
   const auto variable = [&](const char* name) {
     return search.use_environment ? environment(name) : std::string();
   };
-  if (const std::string named = variable("TRIGEN_NVRTC"); !named.empty()) {
-    finder.take_as_named(true);
-    for (const std::string& path : split_path_list(named))
-      if (is_directory(path))
-        finder.add_folder(path, "TRIGEN_NVRTC");
-      else
-        finder.add_file(path, "TRIGEN_NVRTC");
-    return finder.take();
-  }
   finder.take_as_named(true);
   if (search.use_process) ::dl_iterate_phdr(visit_object, &finder);
   finder.take_as_named(false);
@@ -193,7 +189,30 @@ std::vector<NvrtcFile> find_nvrtc(const NvrtcSearch& search) {
     finder.add_directory(directory, "LD_LIBRARY_PATH");
   if (search.use_system)
     for (const std::string& directory : loader_directories()) finder.add_directory(directory, "loader path");
+}
+
+}  // namespace
+
+std::vector<NvrtcFile> find_nvrtc(const NvrtcSearch& search) {
+  Finder finder;
+  const std::string named = search.use_environment ? environment("TRIGEN_NVRTC") : std::string();
+  if (named.empty()) {
+    look_everywhere(search, finder);
+    return finder.take();
+  }
+  finder.take_as_named(true);
+  for (const std::string& path : split_path_list(named))
+    if (is_directory(path))
+      finder.add_folder(path, "TRIGEN_NVRTC");
+    else
+      finder.add_file(path, "TRIGEN_NVRTC");
   return finder.take();
+}
+
+std::vector<std::string> python_sites(const NvrtcSearch& search) {
+  Finder finder;
+  look_everywhere(search, finder);
+  return finder.sites();
 }
 
 }  // namespace trigen

@@ -18,7 +18,7 @@ import threading
 from pathlib import Path
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from . import errors, fields
+from . import errors, fields, log
 from .fields import CProblem
 
 _c = ctypes
@@ -94,6 +94,7 @@ def load() -> _c.CDLL:
                     tried.append(str(error))
                     continue
                 _declare(library)
+                log.connect(library)
                 _library = library
                 break
             else:
@@ -119,6 +120,8 @@ def _declare(library: _c.CDLL) -> None:
         "trigen_plan_workspace_size": (_c.c_size_t, [_pointer]),
         "trigen_plan_describe": (_c.c_int, [_pointer, _c.POINTER(CPlanInfo)]),
         "trigen_plan_run": (_c.c_int, [_pointer, _c.c_char_p, _pointer]),
+        "trigen_set_log": (_c.c_int, [_c.c_int, log.FUNCTION, _pointer]),
+        "trigen_counters": (_c.c_int, [_c.POINTER(log.CCounts)]),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name, None)
@@ -159,6 +162,11 @@ def format_problem(problem: CProblem) -> str:
         buffer = _c.create_string_buffer(needed.value)
         check(load().trigen_problem_format(_c.byref(problem), buffer, len(buffer), None))
     return buffer.value.decode()
+
+
+def counters() -> log.Counters:
+    """What this process did so far: plans by answer, compiles, milliseconds."""
+    return log.read_counters(load())
 
 
 class PlanInfo(NamedTuple):

@@ -150,6 +150,36 @@ TEST_F(Program, ArchThatNoCompilerMakes) {
   EXPECT_THAT(doctor.out, HasSubstr("no compiler here"));
 }
 
+TEST_F(Program, DoctorsExitCodes) {
+  const std::string recorded = TRIGEN_SOURCE "/tests/data/environments/";
+  const auto judged = [&](const char* name, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"doctor", "--environment", recorded + name});
+    return run(more);
+  };
+  EXPECT_EQ(judged("wsl2.json").code, 0);
+  EXPECT_EQ(judged("v100_driver_550.json").code, 1);
+  EXPECT_EQ(judged("v100_nvrtc13_only.json").code, 3);
+  EXPECT_EQ(judged("no_such_file.json").code, 2);
+  EXPECT_EQ(run({"doctor", "--arch", "sm_71"}).code, 2);
+  // A login node is no fault; a job's prologue there is, and an image's build asks for no device.
+  EXPECT_EQ(judged("h200_container_no_gpus.json").code, 0);
+  EXPECT_EQ(judged("h200_container_no_gpus.json", {"--check"}).code, 1);
+  EXPECT_EQ(judged("h200_container_no_gpus.json", {"--check", "--arch", "sm_70"}).code, 0);
+  const Finished check = judged("v100_driver_535.json", {"--check"});
+  EXPECT_EQ(check.code, 0);
+  EXPECT_THAT(check.out,
+              AllOf(HasSubstr("warning: pytorch"), Not(HasSubstr("note:")), Not(HasSubstr("glibc"))));
+  // What it prints of a machine is what it reads of it.
+  const Finished json = run({"doctor", "--json", "--arch", "sm_70"});
+  const std::string copy = cache_ + ".json";
+  std::ofstream(copy) << json.out;
+  EXPECT_EQ(run({"doctor", "--json", "--arch", "sm_70", "--environment", copy}).out, json.out);
+  const Finished lookup = run({"doctor", "--arch", "sm_70", kProblem});
+  EXPECT_EQ(lookup.code, 1);
+  EXPECT_THAT(lookup.out,
+              AllOf(HasSubstr("0 of 1 problems are served"), HasSubstr("trigen tune --arch sm_70")));
+}
+
 TEST_F(Program, TuneWithoutADeviceSaysPredicted) {
   NEEDS_COMPILER("sm_70");
   const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", kProblem});

@@ -14,7 +14,7 @@ from typing import Dict, List, Optional, Tuple
 
 import torch
 
-from .. import errors, library, recording
+from .. import errors, library, log, recording
 from . import problems
 
 # Where memory comes from and what a device is asked. Names of their own: the tests on the emulated device put its answers behind them.
@@ -27,6 +27,7 @@ _pack_middle = struct.Struct("24sq24sq24sq24s").pack  # strides of the second te
 _NONE, _ALL_ROWS = bytes(24), bytes(16)
 pack_strides, pack_rows = struct.Struct("3q").pack, struct.Struct("2q").pack
 _run = None  # trigen_plan_run, once the library is loaded
+log.notices_are_said()  # by notes()
 
 
 class Launch:

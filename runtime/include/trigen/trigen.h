@@ -27,11 +27,9 @@
  * Threads: every function may be called from any thread. trigen_plan_run may run in many threads on one plan
  * at once.
  *
- * Environment: TRIGEN_CACHE (cache file), TRIGEN_NO_JIT=1 (never compile), TRIGEN_NVRTC (compiler library),
- * TRIGEN_DRIVER (driver library), TRIGEN_TARGET (target to make plans for), TRIGEN_LOG=1 (cache problems to
- * stderr), TRIGEN_TRUSTED_FOLDERS (folders whose caches are used although others may write there, see
- * docs/cache-format.md), CUDA_LAUNCH_BLOCKING=1 (wait after each run). Read when a runtime is created; not at
- * all in programs with privileges that their caller lacks.
+ * Environment: TRIGEN_CACHE (cache file), TRIGEN_NO_JIT=1 (never compile), TRIGEN_LOG=info (a line for each
+ * plan on stderr) and others: docs/environment.md. Read when a runtime is created (TRIGEN_LOG: when the library
+ * first logs); not at all in programs with privileges that their caller lacks.
  */
 #ifndef TRIGEN_TRIGEN_H
 #define TRIGEN_TRIGEN_H
@@ -282,6 +280,48 @@ typedef struct trigen_args {
  * itself show at the caller's next synchronisation, or here with CUDA_LAUNCH_BLOCKING=1. */
 TRIGEN_API trigen_status trigen_plan_run(const trigen_plan* plan, const trigen_args* args,
                                          void* stream) TRIGEN_NOEXCEPT;
+
+/* ---- seeing it work ---- */
+
+/* Values are part of the binary interface: do not renumber. A level includes those before it. */
+typedef enum trigen_log_level {
+  TRIGEN_LOG_OFF = 0,
+  TRIGEN_LOG_WARNING = 1, /* what is wrong though calls succeed: a cache that cannot be used */
+  TRIGEN_LOG_NOTICE = 2,  /* once in a process: the first untuned plan, the first near one */
+  TRIGEN_LOG_INFO = 3,    /* one line for each plan made */
+  TRIGEN_LOG_DEBUG = 4    /* and for each compile */
+} trigen_log_level;
+
+/* Takes one line without its end. The text is valid during the call. */
+typedef void (*trigen_log_fn)(trigen_log_level level, const char* line, void* user);
+
+/* Where lines of the process go, and which. fn NULL: to stderr, with "trigen: " before them. Until the first
+ * call: stderr, at the level that TRIGEN_LOG names, or TRIGEN_LOG_NOTICE. A line for a plan is
+ *
+ *   plan problem=forward,... device=cuda:0 answer=exact provenance=measured layer=/x/cache.db target=sm_90a
+ *        kernel=mma_sm90:tile=... code=cache ms=1.93
+ *
+ * with answer=exact, near or miss and code=cache or compiled; a value with a blank in it stands in quotes.
+ *
+ * Threads: fn is called on the threads that make plans, on several at once, while the library holds a lock of
+ * its log: fn calls no function of trigen. When trigen_set_log returns, no thread is in the fn before it, so
+ * that `user` may be freed. */
+TRIGEN_API trigen_status trigen_set_log(trigen_log_level level, trigen_log_fn fn, void* user) TRIGEN_NOEXCEPT;
+
+/* What this process did since it loaded the library. Every plan made is one of exact, near, predicted and
+ * misses; requests that an earlier plan of the runtime answered are not counted. */
+typedef struct trigen_counts {
+  size_t struct_size; /* sizeof(trigen_counts), set by the caller */
+  uint64_t exact;     /* plans from a record measured on such a device */
+  uint64_t near;      /* ... measured on another device, SM count or driver */
+  uint64_t predicted; /* ... that nobody measured: the cost model's choice, stored earlier */
+  uint64_t misses;    /* plans without a record: compiled, or the generic kernel */
+  uint64_t compiles;  /* kernels that NVRTC made in this process */
+  uint64_t canaries;  /* kernels of other machines that were tried before their first use */
+  double plan_ms;     /* spent making plans, compiling included */
+  double compile_ms;  /* spent in NVRTC, of all threads together */
+} trigen_counts;
+TRIGEN_API trigen_status trigen_counters(trigen_counts* counts) TRIGEN_NOEXCEPT;
 
 #ifdef __cplusplus
 } /* extern "C" */

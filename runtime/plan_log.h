@@ -1,0 +1,26 @@
+// What is said and counted of one plan.
+#pragma once
+
+#include <chrono>
+
+#include "runtime/log.h"
+#include "runtime/plan.h"
+
+namespace trigen {
+
+// Lives while the plan is made.
+class PlanLog {
+ public:
+  PlanLog(std::string problem, const Device& device)
+      : problem_(std::move(problem)), device_(device), began_(std::chrono::steady_clock::now()) {}
+  // Counts it and writes its line; says, once in a process, that a plan is untuned or near.
+  void made(const Resolution& resolution) const;
+  llvm::Error failed(llvm::Error error) const;
+
+ private:
+  const std::string problem_;
+  const Device& device_;
+  const std::chrono::steady_clock::time_point began_;
+};
+
+}  // namespace trigen
