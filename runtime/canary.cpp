@@ -11,6 +11,7 @@
 #include "numerics/expected.h"
 #include "numerics/numbers.h"
 #include "numerics/tolerance.h"
+#include "runtime/log.h"
 
 namespace trigen {
 
@@ -314,6 +315,7 @@ bool needs_canary(const Resolution& resolution, const Device& device, Store& sto
 CanaryReport run_canary(const Plan& plan) {
   CanaryReport report = run_uncounted(plan);
   ++counts[static_cast<int>(report.result)];
+  if (report.result != CanaryResult::kSkipped) ++counters().canaries;
   return report;
 }
 
