@@ -350,7 +350,9 @@ class Parser : private PtxCursor {
       statement.guard = find_register(name);
       if (statement.guard < 0) fail("unknown predicate '" + name + "'");
     }
-    std::vector<std::string> parts = split_dots(word());
+    const std::string name = word();
+    const std::vector<std::string> parts = split_dots(name);
+    if (parts.empty()) fail("expected an instruction, found '" + name + "'");
     statement.opcode = parts[0];
     statement.modifiers.assign(parts.begin() + 1, parts.end());
     while (!peek().is(";")) {

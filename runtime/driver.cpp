@@ -176,7 +176,8 @@ Outcome DriverLoader::load(const std::string& path, const std::string& emulated_
     finding.tried.push_back(file);
     if (path.empty() && file[0] == '/' && path_exists(file)) {
       if (const std::string reason = distrust_of_search(real_path(file)); !reason.empty()) {
-        if (unusable.empty()) unusable = file + " is not taken, " + reason + "; name it in TRIGEN_DRIVER";
+        if (unusable.empty())
+          unusable = (file + llvm::Twine(" is not taken, ") + reason + "; name it in TRIGEN_DRIVER").str();
         continue;
       }
     }

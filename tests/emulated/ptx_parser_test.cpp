@@ -196,6 +196,7 @@ TEST(PtxParser, LabelsBranchTargetsAndLinesOfTheSource) {
 TEST(PtxParser, RefusalsSayLineAndWhatWasFound) {
   EXPECT_EQ(refusal_of_body("mov.b32 %r1 %r2;"), "ptx line 5: expected ',' or ';', found '%r2'");
   EXPECT_EQ(refusal_of_body("@%p1 bra L;"), "ptx line 5: unknown predicate '%p1'");
+  EXPECT_EQ(refusal_of_body(". %r1;"), "ptx line 5: expected an instruction, found '.'");
   EXPECT_EQ(refusal_of_body(".reg .b33 %r<2>;"), "ptx line 5: unknown register type");
   EXPECT_EQ(refusal_of_body("mov.b32 -x, 1;"), "ptx line 5: a minus sign stands before 'x'");
   EXPECT_EQ(refusal(".address_size 32"), "ptx line 1: address size is not 64");

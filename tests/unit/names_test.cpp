@@ -16,11 +16,11 @@ std::string refusal(llvm::Expected<T> value) {
 }
 
 TEST(Names, QuotedTokensAreShortAndHarmless) {
-  EXPECT_EQ(quoted("dtype"), "'dtype'");
-  EXPECT_EQ(quoted("a\x1b[2J"), "'a\\x1b[2J'");
-  EXPECT_EQ(quoted(std::string(41, 'x')), "'" + std::string(40, 'x') + "...'");
-  EXPECT_EQ(quoted(std::string(40, 'x')), "'" + std::string(40, 'x') + "'");
-  EXPECT_EQ(quoted(llvm::StringRef("a\0b", 3)), "'a\\x00b'");
+  EXPECT_EQ(trigen::quoted("dtype"), "'dtype'");
+  EXPECT_EQ(trigen::quoted("a\x1b[2J"), "'a\\x1b[2J'");
+  EXPECT_EQ(trigen::quoted(std::string(41, 'x')), "'" + std::string(40, 'x') + "...'");
+  EXPECT_EQ(trigen::quoted(std::string(40, 'x')), "'" + std::string(40, 'x') + "'");
+  EXPECT_EQ(trigen::quoted(llvm::StringRef("a\0b", 3)), "'a\\x00b'");
 }
 
 // What a terminal would obey, in any disguise, is spelled out; other alphabets are not.
