@@ -7,10 +7,10 @@
 #include <cmath>
 #include <cstdio>
 
-#include "generator/names.h"
 #include "numerics/expected.h"
 #include "numerics/numbers.h"
 #include "numerics/tolerance.h"
+#include "runtime/log.h"
 
 namespace trigen {
 
@@ -27,7 +27,7 @@ std::atomic<int64_t> counts[3];  // by CanaryResult
 CanaryReport skipped(std::string why) { return {CanaryResult::kSkipped, std::move(why)}; }
 
 bool is_capture(CUresult result) {
-  return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_CAPTURED_EVENT;
+  return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 }
 
 // The canary's tensors in one allocation, and a stream of its own.
@@ -240,7 +240,10 @@ class Canary {
         if (std::fabs(found - s.expected) <= limit) continue;  // not so for NaN
         if (wrong++ == 0) {
           char text[96];
-          std::snprintf(text, sizeof text, " is %.7g, expected %.7g", found, s.expected);
+          if (std::isnan(found))
+            std::snprintf(text, sizeof text, " is nan or was never written, expected %.7g", s.expected);
+          else
+            std::snprintf(text, sizeof text, " is %.7g, expected %.7g", found, s.expected);
           first = s.place + text;
         }
       }
@@ -314,6 +317,7 @@ bool needs_canary(const Resolution& resolution, const Device& device, Store& sto
 CanaryReport run_canary(const Plan& plan) {
   CanaryReport report = run_uncounted(plan);
   ++counts[static_cast<int>(report.result)];
+  if (report.result != CanaryResult::kSkipped) ++counters().canaries;
   return report;
 }
 
@@ -331,14 +335,12 @@ void keep_finding(const CanaryReport& report, const Resolution& resolution, cons
   std::string problem;
   if (llvm::Error error = store.put_finding(finding)) problem = take_error(std::move(error)).message;
   if (report.result == CanaryResult::kRight) return;
-  std::fprintf(
-      stderr, "trigen: warning: %s\n",
-      printable("kernel " + what + " of cache '" + resolution.binary.layer + "' is wrong on " +
-                device.info().name + " (" + report.text + "); it is in quarantine" +
-                (problem.empty() ? "" : " for this process (" + problem + ")") +
-                " and another one is taken; `trigen cache quarantine` shows it, TRIGEN_CANARY=0 runs "
-                "kernels unseen; tell whoever made that file")
-          .c_str());
+  log_once(LogLevel::kWarning, finding.name,
+           "wrong: kernel " + what + " of cache '" + resolution.binary.layer + "' fails its canary on " +
+               device.info().name + " (" + report.text + "); it is in quarantine" +
+               (problem.empty() ? "" : " for this process (" + problem + ")") +
+               " and another one is taken; `trigen cache quarantine` shows it, TRIGEN_CANARY=0 runs kernels "
+               "unseen; tell whoever made that file");
 }
 
 }  // namespace trigen
