@@ -309,8 +309,8 @@ CanaryCounts canary_counts() {
 bool needs_canary(const Resolution& resolution, const Device& device, Store& store) {
   const Binary& binary = resolution.binary;
   if (!binary.shipped || binary.digest.empty()) return false;
-  const auto found =
-      store.find_finding(FindingKind::kCanary, binary.digest, device.info().name, device.info().driver);
+  const auto found = store.find_finding(cache::FindingKind::kCanary, binary.digest, device.info().name,
+                                        device.info().driver);
   return !found || found->value != 1;
 }
 
@@ -325,8 +325,8 @@ void keep_finding(const CanaryReport& report, const Resolution& resolution, cons
                   Store& store) {
   if (report.result == CanaryResult::kSkipped) return;
   const std::string what = describe(resolution.candidate) + " for " + to_string(resolution.candidate.problem);
-  Finding finding;
-  finding.kind = FindingKind::kCanary;
+  cache::Finding finding;
+  finding.kind = cache::FindingKind::kCanary;
   finding.name = resolution.binary.digest;
   finding.device = device.info().name;
   finding.driver = device.info().driver;

@@ -239,7 +239,7 @@ TEST_F(CanaryTest, LeavesStreamCapturesAlone) {
   ship(candidate, compiled(candidate));
   const DriverApi& api = device_->api();
   const ContextScope scope(api, llvm::cantFail(device_->context()));
-  for (const unsigned flags : {cuda::CU_STREAM_NON_BLOCKING, 0u}) {
+  for (const unsigned flags : {static_cast<unsigned>(cuda::CU_STREAM_NON_BLOCKING), 0u}) {
     cuda::CUstream stream = nullptr;
     ASSERT_EQ(api.cuStreamCreate(&stream, flags), cuda::CUDA_SUCCESS);
     ASSERT_EQ(api.cuStreamBeginCapture(stream, cuda::CU_STREAM_CAPTURE_MODE_GLOBAL), cuda::CUDA_SUCCESS);
