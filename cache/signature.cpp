@@ -246,7 +246,7 @@ std::string refuse_signature(const Signature& signature, llvm::StringRef bytes, 
     return "has a signature whose trusted comment lacks timestamp and file name, which show replays; sign "
            "without a comment of your own";
   if (signature.file != name)
-    return "was signed as " + quoted(signature.file) + "; give it that name or sign it anew";
+    return "was signed as " + trigen::quoted(signature.file) + "; give it that name or sign it anew";
   if (signature.timestamp < key.oldest)
     return "was signed at " + std::to_string(signature.timestamp) + ", of key " + to_string(key.number) +
            " only signatures from " + std::to_string(key.oldest) + " on are trusted";
@@ -273,7 +273,7 @@ TrustedKeys parse_trusted_keys(llvm::StringRef list) {
         const std::string what = take_error(key.takeError()).message;
         if (trusted.problem.empty())
           trusted.problem =
-              quoted(text) + " in " + kTrustedKeys + " " +
+              trigen::quoted(text) + " in " + kTrustedKeys + " " +
               (reason.empty() ? what : "is neither a public key nor a file that holds one (" + reason + ")");
         continue;
       }

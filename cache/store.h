@@ -74,6 +74,7 @@ struct FoundRecord {
 
 // What was found out here about what others made. Kept in the user layer, and in the store itself where that
 // takes none.
+namespace cache {
 enum class FindingKind : int { kSignature = 0, kCanary = 1, kImport = 2 };  // stored: do not renumber
 struct Finding {
   FindingKind kind = FindingKind::kCanary;
@@ -83,6 +84,7 @@ struct Finding {
   std::string text;            // canary: what ran, out of which layer, and what was wrong
   int64_t stored_at = 0;       // seconds since 1970; 0 in a put: now
 };
+}  // namespace cache
 
 // A binary without its contents, for lists.
 struct BinaryInfo {
@@ -155,12 +157,12 @@ class Store {
                                     llvm::StringRef device) = 0;
 
   // A binary with a finding "wrong" of any device is not there for find_binary and lease from then on.
-  virtual std::optional<Finding> find_finding(FindingKind kind, llvm::StringRef name, llvm::StringRef device,
-                                              llvm::StringRef driver) = 0;
+  virtual std::optional<cache::Finding> find_finding(cache::FindingKind kind, llvm::StringRef name,
+                                                     llvm::StringRef device, llvm::StringRef driver) = 0;
   // An error says that this process alone knows it.
-  virtual llvm::Error put_finding(const Finding& finding) = 0;
-  virtual std::vector<Finding> list_findings() = 0;
-  virtual llvm::Error clear_findings(FindingKind kind) = 0;
+  virtual llvm::Error put_finding(const cache::Finding& finding) = 0;
+  virtual std::vector<cache::Finding> list_findings() = 0;
+  virtual llvm::Error clear_findings(cache::FindingKind kind) = 0;
 
   // Exactly one compile per key: the first caller over all processes gets the lease and compiles; the others
   // wait (at most `wait_ms`) and then look the binary up again. A crashed owner's lease ends with its

@@ -128,8 +128,10 @@ int verify_signatures(const std::string& keys, const std::vector<std::string>& f
   signers.trusted = parse_trusted_keys(keys);
   if (!signers.trusted.problem.empty())
     return report(make_error(ErrorKind::kBadRequest, signers.trusted.problem));
-  if (files.empty())
-    return report(make_error(ErrorKind::kBadRequest, "--keys checks the files that are named; name some"));
+  if (keys.empty() || files.empty())
+    return report(
+        make_error(ErrorKind::kBadRequest,
+                   "signatures need --keys (public keys, or files that hold them) and files; name both"));
   int code = kDone;
   for (const std::string& named : files) {
     char real[PATH_MAX];

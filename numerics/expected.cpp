@@ -157,8 +157,9 @@ std::vector<OutputPlace> sample_places(const Problem& p, const TensorList& list,
   const auto random = [&](int64_t size) {
     return static_cast<int64_t>(random_bits(kSeed, 100, stream++) % static_cast<uint64_t>(size));
   };
-  for (int i = 0; i < count; ++i)  // one of each stretch of rows
-    add(begin + (end - begin) * i / count + random(std::max<int64_t>(1, (end - begin) / count)));
+  const int stretches = std::max(1, count - static_cast<int>(rows.size()));
+  for (int i = 0; i < stretches; ++i)
+    add(begin + (end - begin) * i / stretches + random(std::max<int64_t>(1, (end - begin) / stretches)));
 
   std::vector<OutputPlace> places;
   for (int i = 0; i < count; ++i) {

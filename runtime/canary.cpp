@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 
-#include "generator/names.h"
 #include "numerics/expected.h"
 #include "numerics/numbers.h"
 #include "numerics/tolerance.h"
@@ -28,7 +27,7 @@ std::atomic<int64_t> counts[3];  // by CanaryResult
 CanaryReport skipped(std::string why) { return {CanaryResult::kSkipped, std::move(why)}; }
 
 bool is_capture(CUresult result) {
-  return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_CAPTURED_EVENT;
+  return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 }
 
 // The canary's tensors in one allocation, and a stream of its own.
@@ -241,7 +240,10 @@ class Canary {
         if (std::fabs(found - s.expected) <= limit) continue;  // not so for NaN
         if (wrong++ == 0) {
           char text[96];
-          std::snprintf(text, sizeof text, " is %.7g, expected %.7g", found, s.expected);
+          if (std::isnan(found))
+            std::snprintf(text, sizeof text, " is nan or was never written, expected %.7g", s.expected);
+          else
+            std::snprintf(text, sizeof text, " is %.7g, expected %.7g", found, s.expected);
           first = s.place + text;
         }
       }
@@ -307,8 +309,8 @@ CanaryCounts canary_counts() {
 bool needs_canary(const Resolution& resolution, const Device& device, Store& store) {
   const Binary& binary = resolution.binary;
   if (!binary.shipped || binary.digest.empty()) return false;
-  const auto found =
-      store.find_finding(FindingKind::kCanary, binary.digest, device.info().name, device.info().driver);
+  const auto found = store.find_finding(cache::FindingKind::kCanary, binary.digest, device.info().name,
+                                        device.info().driver);
   return !found || found->value != 1;
 }
 
@@ -323,8 +325,8 @@ void keep_finding(const CanaryReport& report, const Resolution& resolution, cons
                   Store& store) {
   if (report.result == CanaryResult::kSkipped) return;
   const std::string what = describe(resolution.candidate) + " for " + to_string(resolution.candidate.problem);
-  Finding finding;
-  finding.kind = FindingKind::kCanary;
+  cache::Finding finding;
+  finding.kind = cache::FindingKind::kCanary;
   finding.name = resolution.binary.digest;
   finding.device = device.info().name;
   finding.driver = device.info().driver;
@@ -333,14 +335,12 @@ void keep_finding(const CanaryReport& report, const Resolution& resolution, cons
   std::string problem;
   if (llvm::Error error = store.put_finding(finding)) problem = take_error(std::move(error)).message;
   if (report.result == CanaryResult::kRight) return;
-  std::fprintf(
-      stderr, "trigen: warning: %s\n",
-      printable("kernel " + what + " of cache '" + resolution.binary.layer + "' is wrong on " +
-                device.info().name + " (" + report.text + "); it is in quarantine" +
-                (problem.empty() ? "" : " for this process (" + problem + ")") +
-                " and another one is taken; `trigen cache quarantine` shows it, TRIGEN_CANARY=0 runs "
-                "kernels unseen; tell whoever made that file")
-          .c_str());
+  log_once(LogLevel::kWarning, finding.name,
+           "wrong: kernel " + what + " of cache '" + resolution.binary.layer + "' fails its canary on " +
+               device.info().name + " (" + report.text + "); it is in quarantine" +
+               (problem.empty() ? "" : " for this process (" + problem + ")") +
+               " and another one is taken; `trigen cache quarantine` shows it, TRIGEN_CANARY=0 runs kernels "
+               "unseen; tell whoever made that file");
 }
 
 }  // namespace trigen

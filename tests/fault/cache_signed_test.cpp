@@ -226,7 +226,7 @@ TEST(CacheSigned, AnOlderFileThatIsPutBackIsRefused) {
   // Other readers of the user layer are not disturbed by what it remembers.
   EXPECT_TRUE(shipped.open()->verify().size() == 1);
   EXPECT_EQ(store->layers()[0].problem, "");
-  ASSERT_EQ(message(store->clear_findings(FindingKind::kSignature)), "");
+  ASSERT_EQ(message(store->clear_findings(cache::FindingKind::kSignature)), "");
   EXPECT_TRUE(shipped.open()->find_binary(sample_binary(1).key));
 }
 

@@ -455,5 +455,32 @@ TEST_F(Program, FullDiskIsSaid) {
   EXPECT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", kProblem}).code, 0);
 }
 
+TEST_F(Program, SignsAndVerifiesFiles) {
+  const std::string key = folder_ + "/team.key", file = folder_ + "/core.trigen";
+  std::ofstream(file) << "a bundle's bytes";
+  const Finished made = run({"cache", "keygen", "--key", key});
+  EXPECT_EQ(made.code, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("export TRIGEN_TRUSTED_KEYS=RW"));
+  EXPECT_THAT(run({"cache", "keygen", "--key", key}).err, HasSubstr("name another file"));
+  const Finished signing = run({"cache", "sign", "--key", key, file}, {"SOURCE_DATE_EPOCH=1700000000"});
+  EXPECT_EQ(signing.code, 0) << signing.err;
+  EXPECT_EQ(signing.out, file + ".minisig\n");
+  const Finished good = run({"cache", "verify", "--keys", key + ".pub", file});
+  EXPECT_EQ(good.code, 0) << good.out;
+  EXPECT_THAT(good.out, AllOf(HasSubstr("signed with key "), HasSubstr("timestamp:1700000000"),
+                              HasSubstr("file:core.trigen")));
+  EXPECT_THAT(run({"cache", "verify", "--keys", key + ".pub@1700000001", file}).out,
+              HasSubstr("only signatures from 1700000001 on are trusted"));
+  std::ofstream(file, std::ios::app) << "!";
+  const Finished changed = run({"cache", "verify", "--keys", key + ".pub", file});
+  EXPECT_EQ(changed.code, 1);
+  EXPECT_THAT(changed.out, HasSubstr("is not what key "));
+  EXPECT_THAT(run({"cache", "verify", file}).err, HasSubstr("need"));
+  EXPECT_THAT(run({"cache", "verify", "--keys", "nonsense", file}).err, HasSubstr("'nonsense'"));
+  ASSERT_EQ(::chmod(key.c_str(), 0640), 0);
+  EXPECT_THAT(run({"cache", "sign", "--key", key, file}).err, HasSubstr("is open to others"));
+  EXPECT_EQ(run({"cache", "quarantine"}).out, "no kernel is in quarantine\n");
+}
+
 }  // namespace
 }  // namespace trigen

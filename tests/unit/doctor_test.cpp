@@ -249,7 +249,8 @@ TEST(Variables, StandOnOnePage) {
       if (kind != ".cpp" && kind != ".h" && kind != ".py") continue;
       const std::string source = slurp(entry.path());
       for (const char* call : {"environment(\"TRIGEN_", "environment_flag(\"TRIGEN_", "environ.get(\"TRIGEN_",
-                               "environ[\"TRIGEN_", "variable(\"TRIGEN_", "kTrustedFolders[] = \"TRIGEN_"})
+                               "environ[\"TRIGEN_", "variable(\"TRIGEN_", "kTrustedFolders[] = \"TRIGEN_",
+                               "kTrustedKeys[] = \"TRIGEN_", "environment_off(\"TRIGEN_"})
         names_after(source, call, read);
     }
   // The emulated device makes its names of its options' keys.
