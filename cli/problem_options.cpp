@@ -160,12 +160,6 @@ llvm::Expected<std::vector<Problem>> ProblemOptions::problems(llvm::StringRef fa
   return out;
 }
 
-bool ProblemOptions::any() const {
-  return !texts_.empty() || !files_.empty() || !lists_.empty() || !op_.empty() ||
-         llvm::any_of(flags_,
-                      [](const Flag& flag) { return flag.option != nullptr && flag.option->count() > 0; });
-}
-
 llvm::Expected<Problem> ProblemOptions::problem() const {
   auto list = problems();
   if (!list) return list.takeError();

@@ -25,8 +25,6 @@ class ProblemOptions {
   // Everything that was named, in that order: texts, files, lists, flags. `fallback` (a shipped list's name)
   // when nothing was; without one that is an error.
   llvm::Expected<std::vector<Problem>> problems(llvm::StringRef fallback = "") const;
-  // Was any named?
-  bool any() const;
   // For subcommands that take exactly one.
   llvm::Expected<Problem> problem() const;
 
