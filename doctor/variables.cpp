@@ -7,6 +7,7 @@ namespace trigen::doctor {
 llvm::ArrayRef<const char*> known_variables() {
   static const char* const names[] = {
       "TRIGEN_CACHE",
+      "TRIGEN_CANARY",
       "TRIGEN_CUBLAS",
       "TRIGEN_DRIVER",
       "TRIGEN_EMULATED_ASYNC",
@@ -24,6 +25,7 @@ llvm::ArrayRef<const char*> known_variables() {
       "TRIGEN_TARGET",
       "TRIGEN_THREADS",
       "TRIGEN_TRUSTED_FOLDERS",
+      "TRIGEN_TRUSTED_KEYS",
   };
   return names;
 }
