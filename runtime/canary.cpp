@@ -7,10 +7,10 @@
 #include <cmath>
 #include <cstdio>
 
-#include "generator/names.h"
 #include "numerics/expected.h"
 #include "numerics/numbers.h"
 #include "numerics/tolerance.h"
+#include "runtime/log.h"
 
 namespace trigen {
 
@@ -331,14 +331,12 @@ void keep_finding(const CanaryReport& report, const Resolution& resolution, cons
   std::string problem;
   if (llvm::Error error = store.put_finding(finding)) problem = take_error(std::move(error)).message;
   if (report.result == CanaryResult::kRight) return;
-  std::fprintf(
-      stderr, "trigen: warning: %s\n",
-      printable("kernel " + what + " of cache '" + resolution.binary.layer + "' is wrong on " +
-                device.info().name + " (" + report.text + "); it is in quarantine" +
-                (problem.empty() ? "" : " for this process (" + problem + ")") +
-                " and another one is taken; `trigen cache quarantine` shows it, TRIGEN_CANARY=0 runs "
-                "kernels unseen; tell whoever made that file")
-          .c_str());
+  log_line(LogLevel::kWarning,
+           "kernel " + what + " of cache '" + resolution.binary.layer + "' is wrong on " +
+               device.info().name + " (" + report.text + "); it is in quarantine" +
+               (problem.empty() ? "" : " for this process (" + problem + ")") +
+               " and another one is taken; `trigen cache quarantine` shows it, TRIGEN_CANARY=0 runs kernels "
+               "unseen; tell whoever made that file");
 }
 
 }  // namespace trigen
