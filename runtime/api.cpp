@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "runtime/canary.h"
 #include "runtime/log.h"
 
 namespace trigen::api {
@@ -135,7 +136,8 @@ trigen_status trigen_counters(trigen_counts* counts) noexcept {
   counts->predicted = now.predicted;
   counts->misses = now.misses;
   counts->compiles = now.compiles;
-  counts->canaries = now.canaries;
+  const CanaryCounts canaries = canary_counts();
+  counts->canaries = static_cast<uint64_t>(canaries.right + canaries.wrong);
   counts->plan_ms = static_cast<double>(now.plan_ns) * 1e-6;
   counts->compile_ms = static_cast<double>(now.compile_ns) * 1e-6;
   return TRIGEN_OK;

@@ -13,7 +13,7 @@
 namespace trigen {
 namespace {
 
-struct Log {
+struct LogState {
   std::atomic<int> level{static_cast<int>(log_level_from_environment())};
   std::shared_mutex mutex;  // shared while a sink runs, so that a change waits for it
   trigen_log_fn sink = nullptr;
@@ -22,9 +22,9 @@ struct Log {
   std::set<std::string> said;
 };
 
-Log& log() {
-  static Log* const log = new Log;  // threads may outlive static destructors
-  return *log;
+LogState& log_state() {
+  static LogState* const state = new LogState;  // threads may outlive static destructors
+  return *state;
 }
 
 }  // namespace
@@ -40,20 +40,20 @@ LogLevel log_level_from_environment() {
 }
 
 bool log_wants(LogLevel level) {
-  return static_cast<int>(level) <= log().level.load(std::memory_order_relaxed);
+  return static_cast<int>(level) <= log_state().level.load(std::memory_order_relaxed);
 }
 
 void log_line(LogLevel level, const std::string& line) {
   if (!log_wants(level)) return;
   const cache::Call call;  // fork() waits for the lock to be given back
   if (!call.allowed()) return;
-  Log& to = log();
+  LogState& to = log_state();
   const std::shared_lock<std::shared_mutex> lock(to.mutex);
   const std::string text = printable(line);
   if (to.sink != nullptr)
     to.sink(static_cast<trigen_log_level>(level), text.c_str(), to.user);
   else
-    std::fprintf(stderr, "trigen: %s\n", text.c_str());
+    std::fprintf(stderr, "trigen: %s%s\n", level == LogLevel::kWarning ? "warning: " : "", text.c_str());
 }
 
 void log_once(LogLevel level, llvm::StringRef cause, const std::string& line) {
@@ -61,8 +61,8 @@ void log_once(LogLevel level, llvm::StringRef cause, const std::string& line) {
   {
     const cache::Call call;
     if (!call.allowed()) return;
-    const std::lock_guard<std::mutex> lock(log().once);
-    if (!log().said.insert(cause.str()).second) return;
+    const std::lock_guard<std::mutex> lock(log_state().once);
+    if (!log_state().said.insert(cause.str()).second) return;
   }
   log_line(level, line);
 }
@@ -70,7 +70,7 @@ void log_once(LogLevel level, llvm::StringRef cause, const std::string& line) {
 void set_log(LogLevel level, trigen_log_fn sink, void* user) {
   const cache::Call call;
   if (!call.allowed()) return;
-  Log& to = log();
+  LogState& to = log_state();
   const std::unique_lock<std::shared_mutex> lock(to.mutex);
   to.level = static_cast<int>(level);
   to.sink = sink;

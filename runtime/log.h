@@ -28,7 +28,7 @@ std::string milliseconds(std::chrono::nanoseconds time);  // "1.93"
 
 // What this process did since it began.
 struct Counters {
-  std::atomic<uint64_t> exact{0}, near{0}, predicted{0}, misses{0}, compiles{0}, canaries{0};
+  std::atomic<uint64_t> exact{0}, near{0}, predicted{0}, misses{0}, compiles{0};
   std::atomic<uint64_t> plan_ns{0}, compile_ns{0};
 };
 Counters& counters();

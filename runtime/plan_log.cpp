@@ -4,7 +4,7 @@ namespace trigen {
 namespace {
 
 // A value of a line: in quotes where it would end at a blank.
-std::string value(const std::string& text) {
+std::string logged(const std::string& text) {
   if (!text.empty() && text.find_first_of(" \"") == std::string::npos) return text;
   std::string quoted = "\"";
   for (const char c : text) quoted += c == '"' ? '\'' : c;
@@ -32,10 +32,10 @@ void PlanLog::made(const Resolution& resolution) const {
                                                                   : "miss";
     std::string line = "plan problem=" + problem_ + " device=" + spec + " answer=" + answer +
                        " provenance=" + (measured ? "measured" : "predicted");
-    if (!resolution.layer.empty()) line += " layer=" + value(resolution.layer);
-    if (!resolution.difference.empty()) line += " differs=" + value(resolution.difference);
+    if (!resolution.layer.empty()) line += " layer=" + logged(resolution.layer);
+    if (!resolution.difference.empty()) line += " differs=" + logged(resolution.difference);
     line += " target=" + resolution.candidate.target->name.str() +
-            " kernel=" + value(describe(resolution.candidate)) +
+            " kernel=" + logged(describe(resolution.candidate)) +
             " code=" + (resolution.origin == BinaryOrigin::kCompiled ? "compiled" : "cache") +
             " ms=" + milliseconds(took);
     log_line(LogLevel::kInfo, line);
@@ -56,7 +56,7 @@ llvm::Error PlanLog::failed(llvm::Error error) const {
   counters().plan_ns += std::chrono::nanoseconds(took).count();
   ErrorText text = take_error(std::move(error));
   log_line(LogLevel::kInfo, "plan problem=" + problem_ + " device=" + device_.info().spec() +
-                                " failed=" + value(text.message.substr(0, text.message.find('\n'))) +
+                                " failed=" + logged(text.message.substr(0, text.message.find('\n'))) +
                                 " ms=" + milliseconds(took));
   return make_error(text.kind, text.message);
 }

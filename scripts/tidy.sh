@@ -14,9 +14,9 @@ if [[ ${#files[@]} == 0 ]]; then
 import json
 for entry in json.load(open("build-tidy/compile_commands.json")):
     if entry["file"].endswith(".cpp") and "/build-tidy/" not in entry["file"] or "/Unity/" in entry["file"]:
-        print(entry["file"])' | grep -E '/(generator|numerics|cache|runtime|check|tuner|peers|cli|emulator)/')
+        print(entry["file"])' | grep -E '/(generator|numerics|cache|runtime|doctor|check|tuner|peers|cli|emulator)/')
   # What a unit includes is a header to clang-tidy: findings there count, and the analyzer follows its functions too.
-  options=(--header-filter='/(generator|numerics|cache|runtime|check|tuner|peers|cli|emulator)/.*\.(h|cpp)$'
+  options=(--header-filter='/(generator|numerics|cache|runtime|doctor|check|tuner|peers|cli|emulator)/.*\.(h|cpp)$'
            --checks=-bugprone-suspicious-include --extra-arg=-Xclang --extra-arg=-analyzer-opt-analyze-headers)
 fi
 printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -n 1 clang-tidy-14 --quiet -p build-tidy ${options[@]+"${options[@]}"} 2>/dev/null

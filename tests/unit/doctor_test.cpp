@@ -154,6 +154,30 @@ TEST(Files, ARootsDevicesKernelModuleAndToolkits) {
   EXPECT_THAT(environment.toolkits, ElementsAre("/usr/local/cuda-12.4"));
 }
 
+TEST(Nvml, IsAskedForWhatCudaDoesNotTell) {
+  const NvmlFacts facts = ask_nvml(NVML_LIBRARY);
+  EXPECT_EQ(facts.problem, "");
+  EXPECT_EQ(facts.driver, "550.54.14");
+  EXPECT_EQ(facts.cuda_version, 12040);
+  ASSERT_EQ(facts.devices.size(), 2u);
+  const NvmlDevice &v100 = facts.devices[0], &a100 = facts.devices[1];
+  EXPECT_EQ(v100.name, "Tesla V100-SXM2-32GB");
+  EXPECT_EQ(v100.pci, "0000:1a:00.0") << "as cuDeviceGetPCIBusId writes it";
+  EXPECT_FALSE(v100.mig);
+  EXPECT_EQ(v100.celsius, 87);
+  EXPECT_EQ(v100.processes, 2);
+  EXPECT_THAT(v100.slowdown, ElementsAre("power cap", "heat (hardware)"));
+  EXPECT_TRUE(a100.mig);
+  EXPECT_EQ(a100.mig_slices, 3);
+  EXPECT_EQ(a100.processes, -1) << "not told";
+  EXPECT_THAT(a100.slowdown, IsEmpty()) << "idle is none";
+}
+
+TEST(Nvml, MayBeMissingOrAnotherLibrary) {
+  EXPECT_THAT(ask_nvml("/nowhere/libnvidia-ml.so.1").problem, HasSubstr("no libnvidia-ml.so.1"));
+  EXPECT_EQ(ask_nvml("libm.so.6").problem, "lacks entries");
+}
+
 std::unique_ptr<Store> open_store(std::vector<std::string> layers) {
   Store::Options options;
   options.layers = std::move(layers);
@@ -241,16 +265,17 @@ TEST(Variables, StandOnOnePage) {
     }
   };
   names_after(text, "\n| `TRIGEN_", page);
-  for (const char* folder :
-       {"cache", "generator", "runtime", "check", "tuner", "peers", "cli", "emulator", "python/trigen"})
+  for (const char* folder : {"cache", "generator", "numerics", "runtime", "check", "tuner", "peers", "cli",
+                             "emulator", "python/trigen"})
     for (const auto& entry :
          std::filesystem::recursive_directory_iterator(std::string(TRIGEN_SOURCE "/") + folder)) {
       const std::string kind = entry.path().extension();
       if (kind != ".cpp" && kind != ".h" && kind != ".py") continue;
       const std::string source = slurp(entry.path());
-      for (const char* call : {"environment(\"TRIGEN_", "environment_flag(\"TRIGEN_", "environ.get(\"TRIGEN_",
-                               "environ[\"TRIGEN_", "variable(\"TRIGEN_", "kTrustedFolders[] = \"TRIGEN_",
-                               "kTrustedKeys[] = \"TRIGEN_", "environment_off(\"TRIGEN_"})
+      for (const char* call :
+           {"environment(\"TRIGEN_", "environment_off(\"TRIGEN_", "environment_flag(\"TRIGEN_",
+            "environ.get(\"TRIGEN_", "environ[\"TRIGEN_", "variable(\"TRIGEN_",
+            "kTrustedFolders[] = \"TRIGEN_", "kTrustedKeys[] = \"TRIGEN_"})
         names_after(source, call, read);
     }
   // The emulated device makes its names of its options' keys.
