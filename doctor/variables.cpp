@@ -7,6 +7,7 @@ namespace trigen::doctor {
 llvm::ArrayRef<const char*> known_variables() {
   static const char* const names[] = {
       "TRIGEN_CACHE",
+      "TRIGEN_CANARY",
       "TRIGEN_CUBLAS",
       "TRIGEN_DRIVER",
       "TRIGEN_EMULATED_ASYNC",
@@ -21,9 +22,11 @@ llvm::ArrayRef<const char*> known_variables() {
       "TRIGEN_NO_JIT",
       "TRIGEN_NVRTC",
       "TRIGEN_PROGRAM",
+      "TRIGEN_SPOOL",
       "TRIGEN_TARGET",
       "TRIGEN_THREADS",
       "TRIGEN_TRUSTED_FOLDERS",
+      "TRIGEN_TRUSTED_KEYS",
   };
   return names;
 }
