@@ -32,7 +32,7 @@ llvm::Error create_file(const std::string& path, const std::string& text, int mo
   if (descriptor >= 0) ::close(descriptor);
   if (error == 0) return llvm::Error::success();
   if (descriptor >= 0) ::unlink(path.c_str());
-  return make_error(ErrorKind::kCache, quoted(path) + " cannot be made: " + errno_text(error) +
+  return make_error(ErrorKind::kCache, trigen::quoted(path) + " cannot be made: " + errno_text(error) +
                                            (error == EEXIST ? "; name another file or move it away" : ""));
 }
 
@@ -42,7 +42,7 @@ llvm::Error replace_file(const std::string& path, const std::string& text) {
   if (::rename(part.c_str(), path.c_str()) == 0) return llvm::Error::success();
   const int error = errno;
   ::unlink(part.c_str());
-  return make_error(ErrorKind::kCache, quoted(path) + " cannot be replaced: " + errno_text(error));
+  return make_error(ErrorKind::kCache, trigen::quoted(path) + " cannot be replaced: " + errno_text(error));
 }
 
 int make_keys(const std::string& path) {
@@ -62,15 +62,16 @@ int make_keys(const std::string& path) {
 llvm::Expected<SecretKey> load_secret(const std::string& path) {
   std::string text;
   if (const std::string reason = read_file(path, kMostKeyBytes, text); !reason.empty())
-    return make_error(ErrorKind::kBadRequest, "key " + quoted(path) + " cannot be read: " + reason);
+    return make_error(ErrorKind::kBadRequest, "key " + trigen::quoted(path) + " cannot be read: " + reason);
   struct stat facts = {};
   if (::stat(path.c_str(), &facts) == 0 && (facts.st_mode & 077) != 0)
-    return make_error(ErrorKind::kBadRequest, "key " + quoted(path) +
+    return make_error(ErrorKind::kBadRequest, "key " + trigen::quoted(path) +
                                                   " is open to others; let its owner alone read it: chmod "
                                                   "600, and make a new one if others may have read it");
   auto key = parse_secret_key(text);
   if (!key)
-    return make_error(ErrorKind::kBadRequest, quoted(path) + " " + take_error(key.takeError()).message);
+    return make_error(ErrorKind::kBadRequest,
+                      trigen::quoted(path) + " " + take_error(key.takeError()).message);
   return key;
 }
 
@@ -87,11 +88,11 @@ int sign_files(const std::string& key_path, const std::vector<std::string>& file
   for (const std::string& path : files) {
     std::string bytes;
     if (const std::string reason = read_file(path, kMostSignedBytes, bytes); !reason.empty())
-      return report(make_error(ErrorKind::kBadRequest, quoted(path) + " cannot be read: " + reason));
+      return report(make_error(ErrorKind::kBadRequest, trigen::quoted(path) + " cannot be read: " + reason));
     const std::string name = path.substr(path.rfind('/') + 1);
     if (printable(name) != name)
       return report(make_error(ErrorKind::kBadRequest,
-                               quoted(path) + " has a name that no signature can carry; rename it"));
+                               trigen::quoted(path) + " has a name that no signature can carry; rename it"));
     if (llvm::Error error = replace_file(path + kSignatureSuffix, sign(bytes, name, timestamp(), *key)))
       return report(std::move(error));
     std::printf("%s%s\n", printable(path).c_str(), kSignatureSuffix);
