@@ -113,7 +113,7 @@ void print_problems(const Environment& e) {
 
 void print_findings(const Diagnosis& diagnosis, Severity least) {
   bool any = false;
-  for (const Finding& f : diagnosis.findings) {
+  for (const doctor::Finding& f : diagnosis.findings) {
     if (f.severity < least) continue;
     any = any || f.severity != Severity::kNote;
     std::printf("%s: %s: %s\n", name_of(f.severity), printable(f.about).c_str(), printable(f.what).c_str());
@@ -132,7 +132,7 @@ void print_json(const Environment& e, const Diagnosis& diagnosis) {
                               {"chosen", t.chosen},
                               {"path", t.path},
                               {"why", t.why}});
-  for (const Finding& f : diagnosis.findings)
+  for (const doctor::Finding& f : diagnosis.findings)
     out["findings"].push_back({{"severity", name_of(f.severity)},
                                {"id", f.id},
                                {"about", f.about},
