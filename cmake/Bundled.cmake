@@ -1,6 +1,6 @@
-# LLVM's Support, SQLite and zstd from their sources, with the compiler of this build: for a target whose distribution has none of them
+# LLVM's Support, SQLite, zstd and libsodium from their sources, with the compiler of this build: for a target whose distribution has none of them
 # (scripts/portable.sh: wheels and packages for an old glibc). TRIGEN_SOURCES is what scripts/portable_sources.sh unpacks: llvm/, sqlite/,
-# zstd/, and include/ with the libraries that are headers alone. Included by Dependencies.cmake in place of the search for installed ones.
+# zstd/, sodium/, and include/ with the libraries that are headers alone. Included by Dependencies.cmake in place of the search for installed ones.
 include_guard()
 set(CLI11_INCLUDE ${TRIGEN_SOURCES}/include CACHE PATH "")
 set(NLOHMANN_INCLUDE ${TRIGEN_SOURCES}/include CACHE PATH "")
@@ -42,7 +42,7 @@ set(support_sources
 list(TRANSFORM support_sources REPLACE "(.+)" "${TRIGEN_SOURCES}/llvm/lib/Support/\\1.cpp")
 file(STRINGS ${TRIGEN_SOURCES}/llvm/VERSION llvm_version)
 trigen_configure_llvm(${llvm_version})
-message(STATUS "LLVM ${llvm_version}, SQLite and zstd from ${TRIGEN_SOURCES}")
+message(STATUS "LLVM ${llvm_version}, SQLite, zstd and libsodium from ${TRIGEN_SOURCES}")
 add_library(LLVMSupport STATIC ${support_sources})
 target_include_directories(LLVMSupport SYSTEM PUBLIC ${CMAKE_BINARY_DIR}/bundled ${TRIGEN_SOURCES}/llvm/include)
 target_compile_definitions(LLVMSupport PRIVATE _GNU_SOURCE)
@@ -59,6 +59,26 @@ target_compile_definitions(trigen_sqlite_static PRIVATE
   SQLITE_THREADSAFE=1 SQLITE_OMIT_LOAD_EXTENSION HAVE_USLEEP=1 HAVE_FDATASYNC=1 HAVE_PREAD=1 HAVE_PWRITE=1 HAVE_GMTIME_R=1 HAVE_LOCALTIME_R=1
   HAVE_STRERROR_R=1 HAVE_MALLOC_USABLE_SIZE=1 HAVE_ISNAN=1)
 
-foreach(bundled LLVMSupport trigen_zstd_static trigen_sqlite_static)
+# Portable C alone: what is asked of libsodium is a signature a file.
+set(sodium_root ${TRIGEN_SOURCES}/sodium/src/libsodium)
+file(GLOB_RECURSE sodium_sources ${sodium_root}/*.c)
+file(STRINGS ${TRIGEN_SOURCES}/sodium/configure.ac sodium_versions REGEX "^(AC_INIT|SODIUM_LIBRARY_VERSION_M)")
+string(REGEX MATCH "AC_INIT\\(\\[libsodium\\],\\[([0-9.]+)\\]" found "${sodium_versions}")
+set(VERSION ${CMAKE_MATCH_1})
+string(REGEX MATCH "SODIUM_LIBRARY_VERSION_MAJOR=([0-9]+)" found "${sodium_versions}")
+set(SODIUM_LIBRARY_VERSION_MAJOR ${CMAKE_MATCH_1})
+string(REGEX MATCH "SODIUM_LIBRARY_VERSION_MINOR=([0-9]+)" found "${sodium_versions}")
+set(SODIUM_LIBRARY_VERSION_MINOR ${CMAKE_MATCH_1})
+configure_file(${sodium_root}/include/sodium/version.h.in ${CMAKE_BINARY_DIR}/bundled/sodium/version.h @ONLY)
+add_library(trigen_sodium_static STATIC ${sodium_sources})
+target_include_directories(trigen_sodium_static SYSTEM PUBLIC ${sodium_root}/include ${CMAKE_BINARY_DIR}/bundled
+                           PRIVATE ${sodium_root}/include/sodium ${CMAKE_BINARY_DIR}/bundled/sodium)
+target_compile_definitions(trigen_sodium_static
+  PUBLIC SODIUM_STATIC
+  PRIVATE CONFIGURED=1 _GNU_SOURCE NATIVE_LITTLE_ENDIAN=1 HAVE_TI_MODE=1 HAVE_PTHREAD=1 HAVE_WEAK_SYMBOLS=1 HAVE_ATOMIC_OPS=1 HAVE_C11_MEMORY_FENCES=1
+          HAVE_SYS_MMAN_H=1 HAVE_SYS_RANDOM_H=1 HAVE_GETRANDOM=1 HAVE_EXPLICIT_BZERO=1 HAVE_MMAP=1 HAVE_MLOCK=1 HAVE_MADVISE=1 HAVE_MPROTECT=1
+          HAVE_RAISE=1 HAVE_SYSCONF=1 HAVE_GETPID=1 HAVE_NANOSLEEP=1 HAVE_POSIX_MEMALIGN=1)
+
+foreach(bundled LLVMSupport trigen_zstd_static trigen_sqlite_static trigen_sodium_static)
   target_compile_options(${bundled} PRIVATE -w -ffunction-sections -fdata-sections)
 endforeach()

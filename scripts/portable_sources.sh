@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Fetches and unpacks what a portable build compiles from source (LLVM's Support, SQLite, zstd), from the source packages of this
+# Fetches and unpacks what a portable build compiles from source (LLVM's Support, SQLite, zstd, libsodium), from the source packages of this
 # distribution, whose signatures apt checks, into a folder that -DTRIGEN_SOURCES takes. 150 MB of download, half a minute. Idempotent.
 # Needs no root and leaves this machine's apt as it is.
 # Usage: scripts/portable_sources.sh [FOLDER]     (default: build-portable/sources)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-build-portable/sources}
-if [[ -e $folder/complete ]]; then
+if grep -q libsodium "$folder/complete" 2>/dev/null; then
   echo "portable_sources: $folder holds $(tr '\n' ' ' <"$folder/complete")"
   exit 0
 fi
@@ -28,7 +28,7 @@ done
 apt=(apt-get -qq -o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$work/parts" -o "Dir::State::Lists=$work/lists"
      -o "Dir::Cache=$work/cache" -o APT::Sandbox::User=)
 "${apt[@]}" update
-(cd "$work/archives" && "${apt[@]}" source --download-only llvm-toolchain-14 sqlite3 libzstd)
+(cd "$work/archives" && "${apt[@]}" source --download-only llvm-toolchain-14 sqlite3 libzstd libsodium)
 
 # Of LLVM a hundredth.
 tar -xJf "$work"/archives/llvm-toolchain-14_*.orig.tar.xz -C "$work" --wildcards '*/llvm/lib/Support/*' '*/llvm/include/*' '*/llvm/LICENSE.TXT'
@@ -36,10 +36,11 @@ mv "$work"/llvm-toolchain-*/llvm "$folder/llvm"
 version=$(cd "$work/archives" && echo llvm-toolchain-14_*.orig.tar.xz)
 version=${version#*_}
 echo "${version%.orig.tar.xz}" >"$folder/llvm/VERSION"
-for package in sqlite3 libzstd; do
+for package in sqlite3 libzstd libsodium; do
   (cd "$work" && dpkg-source --no-check -x archives/$package*.dsc "$package" >/dev/null)  # with the distribution's patches
 done
 mv "$work/libzstd" "$folder/zstd"
+mv "$work/libsodium" "$folder/sodium"
 mkdir "$work/amalgamation" "$folder/sqlite"
 (cd "$work/amalgamation" && ../sqlite3/configure --disable-tcl >configure.log && make sqlite3.c >make.log)
 cp "$work"/amalgamation/sqlite3.[ch] "$folder/sqlite/"
