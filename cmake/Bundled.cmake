@@ -59,21 +59,25 @@ target_compile_definitions(trigen_sqlite_static PRIVATE
   SQLITE_THREADSAFE=1 SQLITE_OMIT_LOAD_EXTENSION HAVE_USLEEP=1 HAVE_FDATASYNC=1 HAVE_PREAD=1 HAVE_PWRITE=1 HAVE_GMTIME_R=1 HAVE_LOCALTIME_R=1
   HAVE_STRERROR_R=1 HAVE_MALLOC_USABLE_SIZE=1 HAVE_ISNAN=1)
 
-# In C alone: what its configure script would find for one CPU is left out.
-file(STRINGS ${TRIGEN_SOURCES}/sodium/configure.ac sodium_lines REGEX "^AC_INIT|^SODIUM_LIBRARY_VERSION_M")
-string(REGEX REPLACE ".*\\[libsodium\\],\\[([0-9.]+)\\].*" "\\1" VERSION "${sodium_lines}")
-string(REGEX REPLACE ".*VERSION_MAJOR=([0-9]+).*" "\\1" SODIUM_LIBRARY_VERSION_MAJOR "${sodium_lines}")
-string(REGEX REPLACE ".*VERSION_MINOR=([0-9]+).*" "\\1" SODIUM_LIBRARY_VERSION_MINOR "${sodium_lines}")
-set(SODIUM_LIBRARY_MINIMAL_DEF "")
-set(sodium ${TRIGEN_SOURCES}/sodium/src/libsodium)
-configure_file(${sodium}/include/sodium/version.h.in ${CMAKE_BINARY_DIR}/bundled/sodium/version.h @ONLY)
-file(GLOB_RECURSE sodium_sources ${sodium}/*.c)
+# Portable C alone: what is asked of libsodium is a signature a file.
+set(sodium_root ${TRIGEN_SOURCES}/sodium/src/libsodium)
+file(GLOB_RECURSE sodium_sources ${sodium_root}/*.c)
+file(STRINGS ${TRIGEN_SOURCES}/sodium/configure.ac sodium_versions REGEX "^(AC_INIT|SODIUM_LIBRARY_VERSION_M)")
+string(REGEX MATCH "AC_INIT\\(\\[libsodium\\],\\[([0-9.]+)\\]" found "${sodium_versions}")
+set(VERSION ${CMAKE_MATCH_1})
+string(REGEX MATCH "SODIUM_LIBRARY_VERSION_MAJOR=([0-9]+)" found "${sodium_versions}")
+set(SODIUM_LIBRARY_VERSION_MAJOR ${CMAKE_MATCH_1})
+string(REGEX MATCH "SODIUM_LIBRARY_VERSION_MINOR=([0-9]+)" found "${sodium_versions}")
+set(SODIUM_LIBRARY_VERSION_MINOR ${CMAKE_MATCH_1})
+configure_file(${sodium_root}/include/sodium/version.h.in ${CMAKE_BINARY_DIR}/bundled/sodium/version.h @ONLY)
 add_library(trigen_sodium_static STATIC ${sodium_sources})
-target_include_directories(trigen_sodium_static SYSTEM PUBLIC ${CMAKE_BINARY_DIR}/bundled ${sodium}/include
-                                                PRIVATE ${CMAKE_BINARY_DIR}/bundled/sodium ${sodium}/include/sodium)
-target_compile_definitions(trigen_sodium_static PUBLIC SODIUM_STATIC PRIVATE
-  CONFIGURED=1 _GNU_SOURCE NATIVE_LITTLE_ENDIAN HAVE_PTHREAD HAVE_TI_MODE HAVE_WEAK_SYMBOLS HAVE_SYS_MMAN_H HAVE_MMAP HAVE_MLOCK HAVE_MPROTECT
-  HAVE_EXPLICIT_BZERO HAVE_SYS_RANDOM_H HAVE_GETRANDOM HAVE_POSIX_MEMALIGN HAVE_NANOSLEEP)
+target_include_directories(trigen_sodium_static SYSTEM PUBLIC ${sodium_root}/include ${CMAKE_BINARY_DIR}/bundled
+                           PRIVATE ${sodium_root}/include/sodium ${CMAKE_BINARY_DIR}/bundled/sodium)
+target_compile_definitions(trigen_sodium_static
+  PUBLIC SODIUM_STATIC
+  PRIVATE CONFIGURED=1 _GNU_SOURCE NATIVE_LITTLE_ENDIAN=1 HAVE_TI_MODE=1 HAVE_PTHREAD=1 HAVE_WEAK_SYMBOLS=1 HAVE_ATOMIC_OPS=1 HAVE_C11_MEMORY_FENCES=1
+          HAVE_SYS_MMAN_H=1 HAVE_SYS_RANDOM_H=1 HAVE_GETRANDOM=1 HAVE_EXPLICIT_BZERO=1 HAVE_MMAP=1 HAVE_MLOCK=1 HAVE_MADVISE=1 HAVE_MPROTECT=1
+          HAVE_RAISE=1 HAVE_SYSCONF=1 HAVE_GETPID=1 HAVE_NANOSLEEP=1 HAVE_POSIX_MEMALIGN=1)
 
 foreach(bundled LLVMSupport trigen_zstd_static trigen_sqlite_static trigen_sodium_static)
   target_compile_options(${bundled} PRIVATE -w -ffunction-sections -fdata-sections)

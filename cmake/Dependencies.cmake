@@ -27,6 +27,8 @@ else()
   find_library(ZSTD_STATIC NAMES libzstd.a REQUIRED)
   target_include_directories(trigen_zstd SYSTEM INTERFACE ${ZSTD_INCLUDE})
   target_link_libraries(trigen_zstd INTERFACE ${ZSTD_STATIC})
+
+  # libsodium, from the static archive: the signatures of cache files.
   find_path(SODIUM_INCLUDE sodium.h REQUIRED)
   find_library(SODIUM_STATIC NAMES libsodium.a REQUIRED)
   target_include_directories(trigen_sodium SYSTEM INTERFACE ${SODIUM_INCLUDE})

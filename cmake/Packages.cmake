@@ -28,21 +28,20 @@ set(library_package libtrigen${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME ${library_package})
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
 set(CPACK_COMPONENT_LIBRARY_DESCRIPTION
-"Triangular kernels for NVIDIA GPUs: the run-time library
- libtrigen.so finds, makes and launches tuned kernels for causal token mixing
- with learned weights. It needs NVIDIA's driver, and a filled cache or NVRTC; no
- CUDA toolkit. The emulated device executes the kernels' PTX on the CPU.")
+"libtrigen.so finds, makes and launches tuned kernels for causal token mixing
+with learned weights. It needs NVIDIA's driver, and a filled cache or NVRTC; no
+CUDA toolkit. The emulated device executes the kernels' PTX on the CPU.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libtrigen-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${library_package} (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})")
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
-"Triangular kernels for NVIDIA GPUs: headers
- The C interface and its C++ wrapper, with CMake's and pkg-config's files.")
+"The C interface of libtrigen.so and its C++ wrapper, with the files for CMake
+and pkg-config.")
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME trigen)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS ${library_package})
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION
-"Triangular kernels for NVIDIA GPUs: the program
- trigen tunes, checks, times and ships kernels, and says what a machine lacks.")
+"The trigen program tunes, checks, times and ships kernels, and says what a
+machine lacks.")
 if(TRIGEN_GLIBC)
   # Everything but glibc is inside. libc6 only: its libm, libdl and libpthread come with it.
   set(CPACK_DEBIAN_LIBRARY_PACKAGE_DEPENDS "libc6 (>= ${TRIGEN_GLIBC})")

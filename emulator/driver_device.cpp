@@ -1,4 +1,8 @@
 // Errors, initialisation, devices, contexts.
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 
@@ -10,6 +14,19 @@ using namespace trigen::emulator;
 namespace {
 
 constexpr unsigned long long kMemoryBytes = 16ull << 30;
+
+#ifdef __x86_64__
+// Asked of the processor itself: the library behind zig's __builtin_cpu_supports answers no on every one (0.17.1).
+bool has_vector_instructions() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  const unsigned wanted = bit_FMA | bit_F16C | bit_OSXSAVE | bit_AVX;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & wanted) != wanted) return false;
+  unsigned low = 0, high = 0;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  if ((low & 6) != 6) return false;  // the system keeps the wide registers
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & bit_AVX2) != 0;
+}
+#endif
 
 struct ErrorName {
   CUresult code;
@@ -99,7 +116,7 @@ TRIGEN_ENTRY CUresult cuInit(unsigned flags) {
   if (flags != 0) return fail(CUDA_ERROR_INVALID_VALUE, "cuInit takes no flags");
   if (state.initialised) return CUDA_SUCCESS;
 #ifdef __x86_64__
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+  if (!has_vector_instructions())
     return fail(CUDA_ERROR_SYSTEM_NOT_READY,
                 "the emulated device needs a processor with AVX2 (with F16C) and FMA");
 #endif

@@ -52,7 +52,8 @@ inline uint16_t f32_to_f16(float value, Rounding rounding = Rounding::kNearest) 
   const bool negative = (bits & 0x8000) != 0;
   const bool above = near > value, below = near < value;
   const bool towards_zero = negative ? below : above;  // the nearest is the longer one
-  const bool step_down = above && (rounding == Rounding::kDown || (rounding == Rounding::kZero && towards_zero));
+  const bool step_down =
+      above && (rounding == Rounding::kDown || (rounding == Rounding::kZero && towards_zero));
   const bool step_up = below && (rounding == Rounding::kUp || (rounding == Rounding::kZero && towards_zero));
   if (!step_down && !step_up) return bits;
   return static_cast<uint16_t>(step_down == negative ? bits + 1 : bits - 1);

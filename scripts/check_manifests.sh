@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Checks containers/ as far as no cluster is needed: Kubernetes' manifests against its schemas, the CDI file's structure, the Slurm script's
-# syntax, the apptainer definition's sections (test_packages.sh runs these two). Tools come from PyPI into build/manifest-venv.
+# syntax, the apptainer definition's sections (test_packages.sh runs these two). Tools come from PyPI into build/packaging-venv.
 # Usage: scripts/check_manifests.sh [FOLDER]      FOLDER receives the apptainer definition as a Dockerfile
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-build/manifests}
 mkdir -p "$folder"
-venv=build/manifest-venv
-if ! "$venv/bin/python" -c 'import kubernetes_validate, spython' 2>/dev/null; then
+venv=build/packaging-venv
+if ! "$venv/bin/python" -c 'import kubernetes_validate, spython, wheel' 2>/dev/null; then
   rm -rf "$venv"
   python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check kubernetes-validate==1.37.0 spython==0.3.14 || {
+  "$venv/bin/pip" install --quiet --disable-pip-version-check kubernetes-validate==1.37.0 spython==0.3.14 setuptools wheel || {
     echo "[SKIP] manifests: PyPI does not answer"
     exit 0
   }

@@ -25,6 +25,9 @@ must_fail() {
   grep -qF "$text" <<<"$output" || fail "'$text' is not in: $output"
 }
 
+say "manifests"
+scripts/check_manifests.sh "$work/manifests"
+
 say "Debian packages"
 dist=$work/dist
 mkdir "$dist"
@@ -61,7 +64,9 @@ must_fail TRIGEN_NO_JIT "${run[@]}" "$work/examples/forward"
 
 say "the wheel"
 if [[ -z ${WHEEL:-} ]]; then
-  scripts/build_wheel.sh "$build" "$dist" >/dev/null
+  python=build/packaging-venv/bin/python
+  [[ -x $python ]] || python=python3
+  PYTHON=$python scripts/build_wheel.sh "$build" "$dist" >/dev/null
   WHEEL=$(echo "$dist"/trigen-*.whl)
 else
   cp "$WHEEL" "$dist/"
@@ -80,11 +85,10 @@ if [[ ${AIRGAP:-1} != 0 ]]; then
   "${in_venv[@]}" -m trigen verify --device emulated:sm_70 forward,dtype=f16,B=1,T=40,D=16 >/dev/null
 fi
 
-say "manifests, and the Slurm array's tasks one after the other"
-scripts/check_manifests.sh "$work/manifests"
+say "the Slurm array's tasks, one after the other"
 printf '# a list\n%s\n' forward,dtype=f16,B=1,T={16,24,40},D=16 >"$work/problems.txt"
 for task in 3 4; do
-  PATH=$root/usr/bin:$PATH TRIGEN_NVRTC=$nvrtc PROBLEMS=$work/problems.txt BUNDLES=$work/bundles DEVICE=emulated:sm_70 TUNE_OPTIONS="--no-device --no-counts --top 1" \
+  PATH=$root/usr/bin:$PATH TRIGEN_NVRTC=$nvrtc PROBLEMS=$work/problems.txt BUNDLES=$work/bundles TUNE_OPTIONS="--arch sm_70 --no-counts --top 1" \
     SLURM_ARRAY_TASK_ID=$task SLURM_ARRAY_TASK_COUNT=2 SLURM_ARRAY_TASK_MIN=3 bash containers/slurm/tune.sbatch >"$work/slurm.log" 2>&1 ||
     { cat "$work/slurm.log"; exit 1; }
 done
