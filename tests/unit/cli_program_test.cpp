@@ -127,6 +127,12 @@ TEST_F(Program, ExplainShowsPredictionsAndRefusals) {
   EXPECT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(done.out, AllOf(HasSubstr("predicted"), HasSubstr(":tile="),
                               HasSubstr("candidates; times are the model's")));
+  const Finished json = run({"emit", "--arch", "sm_70", "--explain", "--json", "--rows", "3", kProblem});
+  const auto read = nlohmann::json::parse(json.out);
+  ASSERT_EQ(read["candidates"].size(), 3u) << json.err;
+  EXPECT_THAT(done.out, HasSubstr(read["candidates"][0]["candidate"].get<std::string>()));
+  EXPECT_GT(read["candidates"][0]["predicted_us"].get<double>(), 0);
+  EXPECT_EQ(read["refused"][0]["family"], "wgmma_sm90");
 }
 
 TEST_F(Program, ArchThatNoCompilerMakes) {
