@@ -28,7 +28,7 @@ int bad_request(const std::string& text) {
   return kBadRequest;
 }
 
-// The words that name a command, checked before anything is parsed: "cache shwo" is said to lack shwo, not
+// The words that name a command, checked before anything is parsed: "cache sho" is said to lack sho, not
 // to lack a subcommand. kDone when they do.
 int check_command(const CLI::App& program, int argc, char** argv) {
   const CLI::App* at = &program;
