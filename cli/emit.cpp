@@ -1,6 +1,7 @@
 // trigen emit: the source of a kernel, what the compiler makes of it, or why this one.
 #include <cstdio>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "check/text.h"
 #include "cli/command.h"
@@ -17,7 +18,7 @@ namespace {
 struct Emit {
   ProblemOptions problems;
   TargetOptions where;
-  bool ptx = false, cubin = false, log = false, explain = false, generic = false;
+  bool ptx = false, cubin = false, log = false, explain = false, generic = false, as_json = false;
   size_t rows = 20;
   std::string output;
 
@@ -70,39 +71,80 @@ struct Emit {
     return llvm::Error::success();
   }
 
-  llvm::Error explain_choice(const Problem& problem, const Target& target) const {
-    auto choice = where.choice();
-    if (!choice) return choice.takeError();
-    std::printf("%s on %s\n\n", to_string(problem).c_str(), target.name.data());
-    Table refused({"family", "why not"});
+  using Refusals = std::vector<std::pair<std::string, std::string>>;  // family, why not
+
+  Refusals refusals(const Problem& problem, const Target& target, const TargetOptions::Choice& choice) const {
+    Refusals out;
     for (const Family* family : families()) {
-      if (choice->family != nullptr && family != choice->family) continue;
+      if (choice.family != nullptr && family != choice.family) continue;
       std::optional<std::string> reason;
       if (!family->serves(target)) {
         reason = "does not run on " + target.name.str();
-      } else if (choice->config) {
-        reason = family->reject(problem, target, *choice->config);
+      } else if (choice.config) {
+        reason = family->reject(problem, target, *choice.config);
       } else if (family->configs(problem, target).empty()) {
         const auto config = family->generic_config(problem, target);
         reason = config ? family->reject(problem, target, *config).value_or("no config fits these sizes")
                         : std::string("has no kernel for this problem");
       }
-      if (reason) refused.add({family->name().str(), *reason});
+      if (reason) out.emplace_back(family->name().str(), *reason);
     }
-    if (!refused.empty()) {
-      refused.print();
-      std::printf("\n");
+    return out;
+  }
+
+  llvm::Error explain_choice(const Problem& problem, const Target& target) const {
+    auto choice = where.choice();
+    if (!choice) return choice.takeError();
+    const Refusals refused = refusals(problem, target, *choice);
+    if (!as_json) {
+      std::printf("%s on %s\n\n", to_string(problem).c_str(), target.name.data());
+      Table table({"family", "why not"});
+      for (const auto& [family, reason] : refused) table.add({family, reason});
+      if (!table.empty()) table.print();
+      if (!table.empty()) std::printf("\n");
     }
+    std::vector<Candidate> list;
     if (choice->config) {
       auto one = pick(problem, target);
       if (!one) return one.takeError();
-      print_ranking({*one}, target);
-      return llvm::Error::success();
+      list.push_back(std::move(*one));
+    } else {
+      auto all = list_candidates(problem, target, choice->family);
+      if (!all) return all.takeError();
+      list = std::move(*all);
     }
-    auto list = list_candidates(problem, target, choice->family);
-    if (!list) return list.takeError();
-    print_ranking(*list, target);
+    if (as_json)
+      print_json(problem, target, refused, list);
+    else
+      print_ranking(list, target);
     return llvm::Error::success();
+  }
+
+  void print_json(const Problem& problem, const Target& target, const Refusals& refused,
+                  const std::vector<Candidate>& list) const {
+    using nlohmann::ordered_json;
+    ordered_json out = {{"problem", to_string(problem)},
+                        {"target", target.name.str()},
+                        {"model_device", target.model_device.str()},
+                        {"refused", ordered_json::array()},
+                        {"candidates", ordered_json::array()}};
+    for (const auto& [family, reason] : refused)
+      out["refused"].push_back({{"family", family}, {"reason", reason}});
+    const DeviceModel model = model_of(target);
+    const size_t count = rows == 0 ? list.size() : std::min(rows, list.size());
+    for (size_t i = 0; i < count; ++i) {
+      const Prediction p = predict(list[i], model);
+      out["candidates"].push_back({{"candidate", describe(list[i])},
+                                   {"predicted_us", 1e6 * p.seconds},
+                                   {"limit", p.limiter},
+                                   {"compute_us", 1e6 * p.compute_s},
+                                   {"dram_us", 1e6 * p.dram_s},
+                                   {"l2_us", 1e6 * p.l2_s},
+                                   {"tail_us", 1e6 * p.tail_s},
+                                   {"fixed_us", 1e6 * p.fixed_s},
+                                   {"blocks_per_sm", p.blocks_per_sm}});
+    }
+    std::printf("%s\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace).c_str());
   }
 
   void print_ranking(const std::vector<Candidate>& list, const Target& target) const {
@@ -169,6 +211,7 @@ void add_emit(CLI::App& app, Commands& commands) {
   kind->require_option(0, 1);
   sub->add_flag("--generic", emit->generic, "the shape-generic kernel");
   sub->add_option("--rows", emit->rows, "with --explain: candidates to print, 0 for all (20)");
+  sub->add_flag("--json", emit->as_json, "with --explain: as JSON");
   sub->add_option("-o,--output", emit->output, "file, - for standard output");
   commands.push_back({sub, [emit] { return emit->run(); }});
 }

@@ -55,7 +55,9 @@ OptionText describe(const CLI::Option& option) {
   out.group = option.get_group();
   out.text = option.get_description();
   out.required = option.get_required();
+  out.many = option.get_items_expected_max() > 1;
   out.argument = !option.nonpositional();
+  if (out.required && !out.argument) out.text += " (required)";
   if (out.argument) {
     out.names = {option.get_name(true)};
     out.values = allowed_by_checks(option.get_type_name());
@@ -117,7 +119,8 @@ std::string usage(const CommandText& command) {
   for (const OptionText& option : command.options) {
     if (!option.argument) continue;
     std::string name = llvm::StringRef(option.names.front()).upper();
-    text += option.required ? " " + name + "..." : " [" + name + "...]";
+    if (option.many) name += "...";
+    text += option.required ? " " + name : " [" + name + "]";
   }
   return text;
 }

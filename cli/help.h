@@ -13,7 +13,7 @@ struct OptionText {
   std::string value;               // "FILE"; "" for flags
   std::string text;
   std::vector<std::string> values;  // all that are allowed, or worth completing; empty when free
-  bool argument = false, required = false;
+  bool argument = false, required = false, many = false;
 };
 
 struct CommandText {

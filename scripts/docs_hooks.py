@@ -85,6 +85,9 @@ def check_links():
 GENERATED = {ROOT / "docs/reference/cli.md": command_line, ROOT / "docs/reference/c.md": header}
 
 
+REFERENCE = ("reference/", "environment")  # of pages that the navigation does not name
+
+
 def titled(path):
     return {re.sub(r"^# *", "", path.read_text().split("\n", 1)[0]): str(path.relative_to(ROOT / "docs"))}
 
@@ -96,7 +99,7 @@ def listed(nav):
 
 
 def on_config(config):
-    """Folders of the navigation become their pages; pages that stand nowhere go to How-to."""
+    """Folders of the navigation become their pages; pages that stand nowhere go to How-to, or to Reference."""
     docs = ROOT / "docs"
     for section in config.nav:
         entries = next(iter(section.values()))
@@ -106,8 +109,11 @@ def on_config(config):
                 pages = sorted((docs / value).glob("*.md"), key=lambda path: (path.name != "README.md", path.name))
                 entry[name] = [titled(path) for path in pages]
     known = set(listed(config.nav))
-    other = [path for path in sorted(docs.rglob("*.md")) if str(path.relative_to(docs)) not in known]
-    next(s for s in config.nav if "How-to" in s)["How-to"] += [titled(path) for path in other]
+    for path in sorted(docs.rglob("*.md")):
+        name = str(path.relative_to(docs))
+        section = "Reference" if name.startswith(REFERENCE) else "How-to"
+        if name not in known:
+            next(s for s in config.nav if section in s)[section].append(titled(path))
     return config
 
 

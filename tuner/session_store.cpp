@@ -109,13 +109,11 @@ void Session::store_choice(size_t index, Provenance provenance) {
   if (auto error = store_.put_record(record)) note_cache(take_error(std::move(error)).message);
 }
 
-llvm::Error Session::choose_predicted(size_t index, const Binary& binary) {
-  if (auto error = check_emulated(index, binary)) return error;
+void Session::choose_predicted(size_t index, const Binary& binary) {
   keys_[index] = binary.key;
   report_.seconds = report_.candidates[index].predicted_s;
   report_.complete = !cancelled();
   store_choice(index, Provenance::kPredicted);
-  return llvm::Error::success();
 }
 
 }  // namespace trigen

@@ -147,7 +147,8 @@ llvm::Error predict_choice(Session& session) {
   report.stop_reason =
       format("ranked %zu compiled candidates of %zu%s", tried, candidates.size(),
              report.candidates[*chosen].counts ? ", by what the emulated device counted" : "");
-  return session.choose_predicted(*chosen, binaries[*chosen]);
+  session.choose_predicted(*chosen, binaries[*chosen]);
+  return llvm::Error::success();
 }
 
 }  // namespace
@@ -206,6 +207,9 @@ llvm::Expected<TuneReport> tune(const Problem& problem, const Target& target, co
                            target.name.str() + " device to measure it");
   }
   if (auto error = predict_choice(session)) return error;
+  if (device != nullptr && !real) {
+    if (auto error = session.check_emulated()) return error;
+  }
   return report;
 }
 

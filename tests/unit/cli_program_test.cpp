@@ -53,8 +53,8 @@ TEST_F(Program, BadRequestsSayWhatIsAllowed) {
       {{"tun"}, "unknown command 'tun'; allowed are tune"},
       {{"tun"}, "did you mean 'tune'?"},
       {{"cache"}, "trigen cache needs a command; allowed are ls"},
-      {{"cache", "shwo"}, "unknown command 'shwo' of trigen cache; allowed are ls"},
-      {{"cache", "shwo"}, "did you mean 'show'?"},
+      {{"cache", "sho"}, "unknown command 'sho' of trigen cache; allowed are ls"},
+      {{"cache", "sho"}, "did you mean 'show'?"},
       {{"tune", "--bugdet", "3s"}, "unknown option '--bugdet'; `trigen tune --help` lists what is allowed"},
       {{"tune", "--bugdet", "3s"}, "did you mean '--budget'?"},
       {{"cache", "verify", "--bogus"}, "`trigen cache verify --help`"},
@@ -127,6 +127,12 @@ TEST_F(Program, ExplainShowsPredictionsAndRefusals) {
   EXPECT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(done.out, AllOf(HasSubstr("predicted"), HasSubstr(":tile="),
                               HasSubstr("candidates; times are the model's")));
+  const Finished json = run({"emit", "--arch", "sm_70", "--explain", "--json", "--rows", "3", kProblem});
+  const auto read = nlohmann::json::parse(json.out);
+  ASSERT_EQ(read["candidates"].size(), 3u) << json.err;
+  EXPECT_THAT(done.out, HasSubstr(read["candidates"][0]["candidate"].get<std::string>()));
+  EXPECT_GT(read["candidates"][0]["predicted_us"].get<double>(), 0);
+  EXPECT_EQ(read["refused"][0]["family"], "wgmma_sm90");
 }
 
 TEST_F(Program, ArchThatNoCompilerMakes) {
@@ -223,7 +229,7 @@ TEST_F(Program, TheEmulatedDeviceChecksAndNeverTimes) {
   const Finished big = run({"verify", "--device", "emulated:sm_70", "forward,dtype=f16,B=32,T=512,D=1024"});
   EXPECT_EQ(big.code, 1);  // nothing was verified
   EXPECT_THAT(big.out,
-              AllOf(HasSubstr("SKIP"), HasSubstr("--limit 2e+10 takes these"), HasSubstr("--samples")));
+              AllOf(HasSubstr("SKIP"), HasSubstr("--limit 9e+09 takes these"), HasSubstr("--samples")));
   const std::string large = "forward,dtype=f16,B=4096,H=1,T=64,D=64,K=1,pad=0";
   const Finished part = run({"verify", "--device", "emulated:sm_70", "--samples", "2", large});
   EXPECT_EQ(part.code, 0) << part.err;
