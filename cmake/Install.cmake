@@ -10,6 +10,7 @@ if(TARGET trigen_emulator)
   install(TARGETS trigen_emulator LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
 endif()
 install(FILES ${CMAKE_SOURCE_DIR}/runtime/include/trigen/trigen.h ${CMAKE_SOURCE_DIR}/runtime/include/trigen/trigen.hpp
+  ${CMAKE_SOURCE_DIR}/runtime/include/trigen/trigen_xla.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trigen COMPONENT development)
 
 set(package_directory ${CMAKE_INSTALL_LIBDIR}/cmake/trigen)

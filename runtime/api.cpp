@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "runtime/api_error.h"
 #include "runtime/log.h"
 
 namespace trigen::api {
@@ -33,6 +34,8 @@ using namespace trigen;
 using namespace trigen::api;
 
 extern "C" {
+
+trigen_status trigen_fail(trigen_status status, const char* text) noexcept { return set_error(status, text); }
 
 int trigen_version(void) noexcept { return TRIGEN_VERSION; }
 
