@@ -1,5 +1,4 @@
-"""Tuning from Python, through the `trigen` program: libtrigen.so has no tuner in it, and an interrupted or failed tuning run leaves
-this process as it was.
+"""Tuning from Python, through the `trigen` program: an interrupted or failed tuning run leaves this process as it was.
 """
 
 from __future__ import annotations
