@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-jax = pytest.importorskip("jax", reason="[SKIP] jax is not installed")
+jax = pytest.importorskip("jax", "0.6", reason="[SKIP] jax 0.6 or later is not installed")
 
 import jax.numpy as jnp
 

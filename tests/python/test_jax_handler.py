@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-jax = pytest.importorskip("jax", reason="[SKIP] jax is not installed")
+jax = pytest.importorskip("jax", "0.6", reason="[SKIP] jax 0.6 or later is not installed")
 
 HERE = Path(__file__).resolve().parent
 # (theirs, ours, {their field: ours}); the structures' own names differ.
