@@ -150,7 +150,7 @@ def calls(repository, tmp_path_factory, library):
     cache = os.environ.get("TRIGEN_TEST_CACHE", str(folder / "cache.db"))
 
     def run(code):
-        environment = {**os.environ, "PYTHONPATH": str(repository / "python"), "JAX_PLATFORMS": "cpu"}
+        environment = {**os.environ, "PYTHONPATH": str(repository / "python"), "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
         done = subprocess.run([sys.executable, "-c", code, str(shim), str(emulator), cache, emulated.TARGET], capture_output=True, text=True, env=environment)
         if "NoCompiler" in done.stderr:
             pytest.skip("[SKIP] no compiler for the emulated target")
