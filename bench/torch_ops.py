@@ -75,7 +75,7 @@ def bench_call(report, rounds=25, calls=300):
     ag, bg_too = (t.clone().requires_grad_() for t in (a, b))
     keep, nothing, nothing_autograd = nothing_operators()
     rest = (None, None, 0, "btd", "lower", 0, "none", "default")
-    functional, operator = tt.triangular_conv1d, tt.forward
+    functional, operator = tt.triangular_conv1d, torch.ops.trigen.forward.default
     mixer = tt.TriangularConv1d(tokens, device=device, dtype=torch.bfloat16)
     frozen = tt.freeze(mixer, x)
     functional(x, weight, bias)

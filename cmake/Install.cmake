@@ -1,4 +1,5 @@
-# What an installation holds: libtrigen.so, the emulated device beside it, headers, find_package(trigen) and pkg-config files.
+# What an installation holds: libtrigen.so, libtrigen.a, the emulated device beside them, headers, find_package(trigen) and pkg-config
+# files, licences, the guides to the interface and the examples.
 include_guard()
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -9,9 +10,26 @@ install(TARGETS trigen EXPORT trigen-targets
 if(TARGET trigen_emulator)
   install(TARGETS trigen_emulator LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
 endif()
-install(FILES ${CMAKE_SOURCE_DIR}/runtime/include/trigen/trigen.h ${CMAKE_SOURCE_DIR}/runtime/include/trigen/trigen.hpp
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/runtime/include/trigen/
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trigen COMPONENT development)
 
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT library)
+if(EXISTS ${CMAKE_SOURCE_DIR}/THIRD_PARTY_NOTICES)
+  install(FILES ${CMAKE_SOURCE_DIR}/THIRD_PARTY_NOTICES DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT library)
+endif()
+install(FILES ${CMAKE_SOURCE_DIR}/docs/abi.md ${CMAKE_SOURCE_DIR}/docs/cache-format.md ${CMAKE_SOURCE_DIR}/docs/tutorials/c.md
+  DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development
+  PATTERN python EXCLUDE)
+
+# What a program that links libtrigen.a links with it: the C++ library, and what LLVM's Support names (zlib, where LLVM has it).
+set(TRIGEN_STATIC_LIBRARIES stdc++ m dl pthread)
+get_target_property(llvm_needs LLVMSupport INTERFACE_LINK_LIBRARIES)
+if(llvm_needs MATCHES "ZLIB|[/;]libz|(^|;)z(;|$)")
+  list(APPEND TRIGEN_STATIC_LIBRARIES z)
+endif()
+list(TRANSFORM TRIGEN_STATIC_LIBRARIES PREPEND -l OUTPUT_VARIABLE TRIGEN_STATIC_FLAGS)
+list(JOIN TRIGEN_STATIC_FLAGS " " TRIGEN_STATIC_FLAGS)
 set(package_directory ${CMAKE_INSTALL_LIBDIR}/cmake/trigen)
 install(EXPORT trigen-targets NAMESPACE trigen:: DESTINATION ${package_directory} COMPONENT development)
 configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/trigenConfig.cmake.in

@@ -9,12 +9,6 @@ enum { B = 2, T = 48, D = 40 };
 
 static float x[B][T][D], w[T][T], y[B][T][D];
 
-static void require(trigen_status status) {
-  if (status == TRIGEN_OK) return;
-  fprintf(stderr, "%s: %s\n", trigen_status_name(status), trigen_last_error());
-  exit(1);
-}
-
 /* Numbers in [-1, 1) that are the same everywhere. */
 static float next_number(void) {
   static unsigned state = 1;
@@ -23,7 +17,6 @@ static float next_number(void) {
 }
 
 int main(void) {
-  trigen_runtime* runtime = NULL;
   trigen_problem problem = {.struct_size = sizeof(trigen_problem)};
   trigen_plan* plan = NULL;
   trigen_plan_info info = {.struct_size = sizeof(trigen_plan_info)};
@@ -39,10 +32,9 @@ int main(void) {
   for (t = 0; t < T; ++t)
     for (s = 0; s < T; ++s) w[t][s] = s <= t ? next_number() : NAN;
 
-  require(trigen_runtime_create(NULL, &runtime));
-  require(trigen_problem_init(&problem, TRIGEN_FORWARD, TRIGEN_F32, B, T, D));
-  require(trigen_plan_create(runtime, &problem, TRIGEN_CURRENT_DEVICE, &plan));
-  require(trigen_plan_describe(plan, &info));
+  device_check(trigen_problem_init(&problem, TRIGEN_FORWARD, TRIGEN_F32, B, T, D));
+  device_check(trigen_plan_create(device_runtime, &problem, TRIGEN_CURRENT_DEVICE, &plan));
+  device_check(trigen_plan_describe(plan, &info));
   printf("%s\n  %s for %s on %s (%s, kernel from %s)\n", info.problem, info.candidate, info.target,
          info.device, info.provenance, info.binary_from);
 
@@ -53,7 +45,7 @@ int main(void) {
   args.workspace = device_allocate(args.workspace_size);
   device_upload(args.x.data, x, sizeof x);
   device_upload(args.w, w, sizeof w);
-  require(trigen_plan_run(plan, &args, NULL));
+  device_check(trigen_plan_run(plan, &args, NULL));
   device_download(y, args.y.data, sizeof y);
 
   for (b = 0; b < B; ++b)
@@ -69,7 +61,7 @@ int main(void) {
   device_free(args.y.data);
   device_free(args.workspace);
   trigen_plan_destroy(plan);
-  trigen_runtime_destroy(runtime);
+  trigen_runtime_destroy(device_runtime);
 
   /* f32 sums of up to 48 products of numbers up to 1: at most 48 roundings of 48 * 2^-24. */
   printf("largest difference from the CPU's sums: %.3g\n", worst);

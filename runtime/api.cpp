@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "runtime/api_error.h"
 #include "runtime/canary.h"
 #include "runtime/log.h"
 
@@ -34,6 +35,8 @@ using namespace trigen;
 using namespace trigen::api;
 
 extern "C" {
+
+trigen_status trigen_fail(trigen_status status, const char* text) noexcept { return set_error(status, text); }
 
 int trigen_version(void) noexcept { return TRIGEN_VERSION; }
 

@@ -17,6 +17,12 @@ trigen_status set_error(trigen_status status, std::string text) noexcept;
 // Success, or the error's status with its text kept for trigen_last_error.
 trigen_status give(llvm::Error error) noexcept;
 
+// What a runtime was made with; runtime/api_plan.cpp has its inside.
+llvm::Expected<const Device*> device_of(const trigen_runtime& runtime, int ordinal);
+Store& store_of(trigen_runtime& runtime);
+std::vector<std::string> layers_of(const trigen_runtime& runtime);  // empty: the default order
+bool no_jit_of(const trigen_runtime& runtime);
+
 template <typename Body>
 trigen_status guarded(Body&& body) noexcept {
   try {

@@ -258,3 +258,14 @@ trigen_status trigen_plan_run(const trigen_plan* plan, const trigen_args* args, 
 }
 
 }  // extern "C"
+
+namespace trigen::api {
+
+llvm::Expected<const Device*> device_of(const trigen_runtime& runtime, int ordinal) {
+  return find_device(runtime, ordinal);
+}
+Store& store_of(trigen_runtime& runtime) { return runtime.open_store(); }
+std::vector<std::string> layers_of(const trigen_runtime& runtime) { return runtime.store_options.layers; }
+bool no_jit_of(const trigen_runtime& runtime) { return runtime.plan_options.no_jit; }
+
+}  // namespace trigen::api

@@ -206,8 +206,8 @@ llvm::Expected<const Nvrtc*> Nvrtc::choose(const Target& target, int newest_cuda
   // The last release that knows the target decides what to install.
   const bool volta = target.compute_capability < 75;
   const std::string install =
-      volta ? "pip install 'nvidia-cuda-nvrtc-cu12==12.9.*' (the last NVRTC with " + target.name.str() + ")"
-            : "pip install 'nvidia-cuda-nvrtc-cu12==12.9.*'";
+      "install NVRTC 12.9" + (volta ? " (the last with " + target.name.str() + ")" : std::string()) +
+      ": the toolkit's package cuda-nvrtc-12-9, or pip install 'nvidia-cuda-nvrtc-cu12==12.9.*'";
   std::string text = "no compiler here makes " + target.name.str() + ": ";
   if (files.empty())
     text += named.empty() ? "no NVRTC was found (looked beside trigen, in python environments, toolkits and "

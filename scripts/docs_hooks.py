@@ -37,13 +37,20 @@ def prose(comment):
 
 
 def header():
-    """trigen.h as a page: its comments are the text, its declarations the code between."""
-    source = (ROOT / "runtime/include/trigen/trigen.h").read_text()
-    first, rest = re.match(r"(/\*.*?\*/)\n(.*)", source, re.S).groups()
-    rest = rest[rest.index("/* Values are part"):rest.rindex("#ifdef __cplusplus")]
-    out = ["# The C interface", "", "`#include <trigen/trigen.h>`; what stays the same between versions: [the binary interface](../abi.md).",
-           "", prose(first), "", "## Types"]
-    # comments that begin a line are prose, the rest is code with its own comments
+    """The C headers as a page: their comments are the text, their declarations the code between."""
+    out = ["# The C interface", "", "`#include <trigen/trigen.h>`; what stays the same between versions: [the binary interface](../abi.md)."]
+    for name, start, section in (("trigen.h", "/* Values are part", "Types"), ("trigen_memory.h", "/* Zero bytes", "trigen_memory.h"),
+                                 ("trigen_tune.h", "typedef struct trigen_tune_options", "trigen_tune.h"), ("trigen_xla.h", "/* The handler:", "trigen_xla.h")):
+        source = (ROOT / "runtime/include/trigen" / name).read_text()
+        first, rest = re.match(r"(/\*.*?\*/)\n(.*)", source, re.S).groups()
+        head = ["", prose(first), "", f"## {section}"] if name == "trigen.h" else ["", f"## {section}", "", prose(first)]
+        out += head + declarations(rest[rest.index(start):rest.rindex("#ifdef __cplusplus")])
+    return "\n".join(out) + "\n"
+
+
+def declarations(rest):
+    """Comments that begin a line are prose, the rest is code with its own comments."""
+    out = []
     for part in re.split(r"(?m)^(/\*(?:[^*]|\*(?!/))*\*/)[ ]*\n", rest):
         if not part.strip():
             continue
@@ -55,7 +62,7 @@ def header():
         else:
             code = part.strip("\n").replace("TRIGEN_API ", "").replace(" TRIGEN_NOEXCEPT", "")
             out += ["", "```c", code, "```"]
-    return "\n".join(out) + "\n"
+    return out
 
 
 def tracked_pages():

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests of the Python package, on any machine; those that need what is not here say [SKIP] and why.
 # Usage: scripts/test_python.sh [--install] [pytest arguments]
-#   --install   makes build/python-venv with pytest, NumPy, PyTorch and what the wheel's test needs, and uses it
+#   --install   makes build/python-venv with pytest, NumPy, PyTorch, JAX, mypy and what the wheel's test needs, and uses it
 #   PYTHON=...  the interpreter (default: build/python-venv when it is there, else python3); with --install, the one to make that from
 #   TRIGEN_TORCH=torch==2.4.0  the PyTorch that --install installs (default: torch)
 set -euo pipefail
@@ -11,7 +11,7 @@ if [[ ${1:-} == --install ]]; then
   shift
   [[ -x $venv/bin/python ]] || "${PYTHON:-python3}" -m venv "$venv"
   PYTHON=$venv/bin/python
-  "$venv/bin/pip" install --quiet --upgrade pytest numpy matplotlib setuptools wheel "${TRIGEN_TORCH:-torch}"
+  "$venv/bin/pip" install --quiet --upgrade pytest numpy matplotlib setuptools wheel mypy jax "${TRIGEN_TORCH:-torch}"
 fi
 python=${PYTHON:-}
 [[ -n $python ]] || { [[ -x $venv/bin/python ]] && python=$venv/bin/python || python=python3; }

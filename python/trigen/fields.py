@@ -49,6 +49,12 @@ class CProblem(ctypes.Structure):
 
     _fields_ = [("struct_size", ctypes.c_size_t)] + [(field.name, field.type) for field in FIELDS]
 
+    def __repr__(self) -> str:
+        named = ((field, getattr(self, field.name)) for field in FIELDS)
+        shown = (f"{field.name}={field.values[value] if 0 <= value < len(field.values) else value}"
+                 for field, value in named if field.always or field.name in ("op", "wdtype") or value)
+        return f"<trigen problem {', '.join(shown)}>"
+
 
 def description() -> dict:
     """What trigen_problem_fields() of a library with the same fields says."""

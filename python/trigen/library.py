@@ -16,10 +16,24 @@ import os
 import struct
 import threading
 from pathlib import Path
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import errors, fields, log
 from .fields import CProblem
+from .options import Miss
+
+if TYPE_CHECKING:
+    from typing_extensions import TypedDict, Unpack
+
+    class RuntimeOptions(TypedDict, total=False):
+        layers: Optional[Sequence[Union[str, os.PathLike[str]]]]
+        read_only: bool
+        miss: Miss
+        no_jit: bool
+        skip_pointer_checks: bool
+        skip_canary: bool
+        target: Optional[str]
+        driver: Optional[str]
 
 _c = ctypes
 _pointer = _c.c_void_p
@@ -148,6 +162,9 @@ def check(status: int) -> None:
 
 
 def parse_problem(text: str) -> CProblem:
+    """The problem of a text such as "forward,dtype=bf16,B=32,T=512,D=1024,epilogue=bias+gelu", with every default filled in: its fields are
+    attributes (problem.T, problem.bias; names of enumerations by number). BadRequest names the token that is wrong and what is allowed.
+    Needs libtrigen.so, no GPU."""
     problem = CProblem(struct_size=_c.sizeof(CProblem))
     check(load().trigen_problem_parse(text.encode(), _c.byref(problem)))
     return problem
@@ -203,12 +220,11 @@ NO_TENSOR = DeviceTensor()
 class Plan:
     """A problem resolved for one device. Keep it while runs are in flight; run() may be called from several threads."""
 
-    def __init__(self, runtime: "Runtime", problem: CProblem, device: int):
+    def __init__(self, runtime: "Runtime", problem: CProblem, device: int) -> None:
         self._library = load()
         handle = _pointer()
-        self.handle = None
         check(self._library.trigen_plan_create(runtime.handle, _c.byref(problem), device, _c.byref(handle)))
-        self.handle = handle.value
+        self.handle: Optional[int] = handle.value
         self.workspace_size: int = self._library.trigen_plan_workspace_size(self.handle)
 
     def run(self, *, x: DeviceTensor = NO_TENSOR, y: DeviceTensor = NO_TENSOR, pre: DeviceTensor = NO_TENSOR, gate: DeviceTensor = NO_TENSOR,
@@ -219,7 +235,14 @@ class Plan:
                            first_row, rows)
         check(self._library.trigen_plan_run(self.handle, packed, stream))
 
+    def __repr__(self) -> str:
+        if not self.handle:
+            return "<trigen.Plan, destroyed>"
+        info = self.describe()
+        return f"<trigen.Plan of {info.problem}: {info.candidate} for {info.target}, {info.provenance}, on device {info.device_ordinal}>"
+
     def describe(self) -> PlanInfo:
+        """What it runs and where that came from."""
         info = CPlanInfo(struct_size=_c.sizeof(CPlanInfo))
         check(self._library.trigen_plan_describe(self.handle, _c.byref(info)))
         texts = {name: (getattr(info, name) or b"").decode() for name in CPlanInfo.TEXTS}
@@ -238,6 +261,22 @@ def _check_miss(miss: str) -> None:
         raise ValueError(f"miss={miss!r} is not known; allowed: {', '.join(MISS)}")
 
 
+def runtime_options(*, layers: Optional[Sequence[Union[str, os.PathLike[str]]]] = None, read_only: bool = False, miss: Miss = "first_choice",
+                    no_jit: bool = False, skip_pointer_checks: bool = False, skip_canary: bool = False, target: Optional[str] = None,
+                    driver: Optional[str] = None) -> CRuntimeOptions:
+    """Options as trigen_runtime_create takes them."""
+    _check_miss(miss)
+    options = CRuntimeOptions(struct_size=_c.sizeof(CRuntimeOptions), read_only=read_only, miss=MISS[miss], no_jit=no_jit,
+                              skip_pointer_checks=skip_pointer_checks, skip_canary=skip_canary, target=target.encode() if target else None,
+                              driver=driver.encode() if driver else None)
+    if layers is not None and len(layers) == 0:
+        raise ValueError("layers is empty; allowed: cache files, or None for the default order")
+    if layers is not None:
+        array = (_c.c_char_p * len(layers))(*[os.fspath(layer).encode() for layer in layers])
+        options.layers, options.layer_count = array, len(layers)
+    return options
+
+
 class Runtime:
     """Cache layers, compile policy and the plans made so far (trigen_runtime).
 
@@ -246,29 +285,28 @@ class Runtime:
     device's own. skip_canary: give kernels of other machines out unseen.
     """
 
-    def __init__(self, *, layers: Optional[Sequence[str]] = None, read_only: bool = False, miss: str = "first_choice",
-                 no_jit: bool = False, skip_pointer_checks: bool = False, skip_canary: bool = False,
-                 target: Optional[str] = None, driver: Optional[str] = None):
-        _check_miss(miss)
+    def __init__(self, *, layers: Optional[Sequence[Union[str, os.PathLike[str]]]] = None, read_only: bool = False, miss: Miss = "first_choice",
+                 no_jit: bool = False, skip_pointer_checks: bool = False, skip_canary: bool = False, target: Optional[str] = None,
+                 driver: Optional[str] = None) -> None:
+        options = runtime_options(layers=layers, read_only=read_only, miss=miss, no_jit=no_jit, skip_pointer_checks=skip_pointer_checks,
+                                  skip_canary=skip_canary, target=target, driver=driver)
         self._library = load()
-        self.handle = None
-        options = CRuntimeOptions(struct_size=_c.sizeof(CRuntimeOptions), read_only=read_only, miss=MISS[miss], no_jit=no_jit,
-                                  skip_pointer_checks=skip_pointer_checks, skip_canary=skip_canary,
-                                  target=target.encode() if target else None, driver=driver.encode() if driver else None)
-        if layers is not None and len(layers) == 0:
-            raise ValueError("layers is empty; allowed: cache files, or None for the default order")
-        if layers is not None:
-            array = (_c.c_char_p * len(layers))(*[os.fspath(layer).encode() for layer in layers])
-            options.layers, options.layer_count = array, len(layers)
+        self._said = [f"{name}={value!r}" for name, value, usual in (
+            ("layers", layers and [os.fspath(layer) for layer in layers], None), ("read_only", read_only, False), ("miss", miss, "first_choice"),
+            ("no_jit", no_jit, False), ("target", target, None), ("driver", driver, None)) if value != usual]
         handle = _pointer()
         check(self._library.trigen_runtime_create(_c.byref(options), _c.byref(handle)))
-        self.handle = handle.value
+        self.handle: Optional[int] = handle.value
 
-    def plan(self, problem, device: int = CURRENT_DEVICE) -> Plan:
+    def __repr__(self) -> str:
+        return f"<trigen.Runtime({', '.join(self._said)}){'' if self.handle else ', closed'}>"
+
+    def plan(self, problem: Union[str, CProblem], device: int = CURRENT_DEVICE) -> Plan:
         """problem: canonical text or a CProblem. Slow the first time (a load, perhaps a compile), a lookup afterwards."""
         return Plan(self, parse_problem(problem) if isinstance(problem, str) else problem, device)
 
     def close(self) -> None:
+        """Releases it; plans that it made stay valid."""
         handle, self.handle = self.handle, None
         if handle is not None:
             self._library.trigen_runtime_destroy(handle)
@@ -280,7 +318,7 @@ _shared: Optional[Runtime] = None
 _shared_options: dict = {}
 
 
-def configure(**options) -> None:
+def configure(**options: Unpack[RuntimeOptions]) -> None:
     """Options (as of Runtime) for the runtime that the operators use. Before the first operator on a GPU."""
     global _shared_options
     allowed = inspect.signature(Runtime).parameters
@@ -292,6 +330,11 @@ def configure(**options) -> None:
         if _shared is not None:
             raise RuntimeError("trigen is in use already; call trigen.configure before the first operator on a GPU")
         _shared_options = dict(options)
+
+
+def configured_options() -> RuntimeOptions:
+    """The options given to configure."""
+    return {**_shared_options}
 
 
 def configured_layers() -> List[str]:
@@ -322,7 +365,7 @@ def close_shared_runtime() -> None:
 class Availability:
     """True or false, with the reason when false."""
 
-    def __init__(self, reason: str = ""):
+    def __init__(self, reason: str = "") -> None:
         self.reason = reason
 
     def __bool__(self) -> bool:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from typing import Any, Callable, Optional, Sequence
 
 from . import recording, tuning
 
 
-def tune(model, example_inputs, *, backward: bool = True, **options) -> tuning.TuneResult:
+def tune(model: Callable[..., Any], example_inputs: Any, *, backward: bool = True, arch: Optional[str] = None, budget: Optional[str] = None,
+         options: Sequence[str] = (), quiet: bool = False) -> tuning.TuneResult:
     """Runs model(*example_inputs) once (and its backward pass), records the problems it meets, and tunes them.
 
     example_inputs: a tensor, a tuple or a dict. Run it as training runs: under torch.autocast, on the GPU, in training mode. Gradients are
-    computed and thrown away: .grad stays as it is. options as of tune_problems."""
+    computed and thrown away: .grad stays as it is. arch, budget, options and quiet as of tune_problems."""
     import torch
 
     with recording.record() as seen:
@@ -19,7 +21,7 @@ def tune(model, example_inputs, *, backward: bool = True, **options) -> tuning.T
             result = call(model, example_inputs)
             if backward:
                 _backward(result, model, torch)
-    tuned = tuning.tune_problems(seen.problems, **options)
+    tuned = tuning.tune_problems(seen.problems, arch=arch, budget=budget, options=options, quiet=quiet)
     _forget_plans()
     return tuned
 

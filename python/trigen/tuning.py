@@ -1,5 +1,4 @@
-"""Tuning from Python, through the `trigen` program: libtrigen.so has no tuner in it, and an interrupted or failed tuning run leaves
-this process as it was.
+"""Tuning from Python, through the `trigen` program: an interrupted or failed tuning run leaves this process as it was.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import List, NamedTuple, Optional, Sequence
 
-from . import errors, library
+from . import errors, library, notebook
 
 
 class TuneResult(NamedTuple):
@@ -21,6 +20,15 @@ class TuneResult(NamedTuple):
     problems: List[str]
     command: List[str]
     output: str  # the program's standard output
+
+    def __str__(self) -> str:
+        return self.output.rstrip("\n")
+
+    def __repr__(self) -> str:
+        return f"<trigen.TuneResult of {len(self.problems)} problem{'' if len(self.problems) == 1 else 's'}; print() shows it>"
+
+    def _repr_html_(self) -> str:
+        return notebook.text(str(self))
 
 
 def program() -> str:

@@ -7,11 +7,7 @@ from .functional import triangular_conv1d
 from .gating import CausalSpatialGatingUnit
 from .launch import forget_plans, plans, set_fallback
 from .modules import DecodeCache, TriangularConv1d, TriangularLinear
-
-forward = ops._forward
-forward_pre = ops._forward_pre
-grad_input = ops._grad_input
-grad_weight = ops._grad_weight
+from .operators import forward, forward_pre, grad_input, grad_weight
 
 __all__ = [
     "CausalSpatialGatingUnit", "ConversionError", "DecodeCache", "FrozenMixer", "Report", "TriangularConv1d", "TriangularLinear", "convert",

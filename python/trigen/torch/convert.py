@@ -15,19 +15,20 @@ line by hand. Leaving it costs time and is otherwise harmless.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import nn
 
-from .. import model_tuning
+from .. import model_tuning, notebook
+from ..options import Fill, Math
 from .arguments import FILLS, MATHS, SHORT_DTYPES
 from .modules import TriangularConv1d, TriangularLinear
 from .precision import full_precision
 
 
 class Report(NamedTuple):
-    """What convert did: names of modules, and for those it left, why. str() is a table."""
+    """What convert did: names of modules, and for those it left, why. str() has a line for each converted one and one for each reason."""
 
     converted: Dict[str, nn.Module]
     skipped: Dict[str, str]
@@ -35,9 +36,20 @@ class Report(NamedTuple):
 
     def __str__(self) -> str:
         lines = [f"{name}: {type(module).__name__}({module.extra_repr()})" for name, module in self.converted.items()]
-        lines += [f"{name}: left as it is: {reason}" for name, reason in self.skipped.items()]
+        alike: Dict[str, List[str]] = {}
+        for name, reason in self.skipped.items():
+            alike.setdefault(reason, []).append(name)
+        lines += [f"{_some(names)}: left as {'it is' if len(names) == 1 else 'they are'}: {reason}" for reason, names in alike.items()]
         lines += [f"{name} = False" for name in self.unmasked]
         return "\n".join(lines) or "no nn.Conv1d(T, T, K) or nn.Linear(T, T) found"
+
+    def _repr_html_(self) -> str:
+        return notebook.text(str(self))
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    """The first of them, and how many more; Report.skipped has them all."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 class ConversionError(ValueError):
@@ -51,7 +63,9 @@ def _refusal(module: nn.Module, tokens: Optional[int]) -> Optional[str]:
     else:
         rows, columns = module.out_channels, module.in_channels
     if tokens is not None and tokens not in (rows, columns, rows // getattr(module, "groups", 1)):
-        return f"its size is {rows} x {columns}, not tokens={tokens}"
+        return f"another size than tokens={tokens}"
+    if rows != columns and isinstance(module, nn.Linear):
+        return "a weight that is not square"  # an ordinary layer of a model whose features are as many as its tokens
     if rows != columns:
         return (f"its weight is {rows} x {columns}, not square; allowed: as many output tokens as input tokens (of an expanded pair, "
                 f"tril(T x eT) after tril(eT x T), only weight[:T] and weight[:, :T] have an effect: make it two square mixers of those)")
@@ -144,8 +158,8 @@ def _difference(before: List[torch.Tensor], after: List[torch.Tensor]) -> float:
 
 
 def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[Callable[[str, nn.Module], bool]] = None,
-            example_inputs=None, unmask: Union[str, Sequence[str]] = (), tolerance: Optional[float] = None, fill: str = "lower",
-            diagonal: int = 0, math: str = "default") -> Report:
+            example_inputs: Any = None, unmask: Union[str, Sequence[str]] = (), tolerance: Optional[float] = None, fill: Fill = "lower",
+            diagonal: int = 0, math: Math = "default") -> Report:
     """Replaces masked mixers in place and returns what it did.
 
     tokens          T; None takes every square nn.Conv1d and nn.Linear that `select` lets through (then give select or example_inputs)

@@ -27,6 +27,11 @@ class FrozenMixer:
             if example.is_cuda:
                 self._bind(example)
 
+    def __repr__(self) -> str:
+        shape, _, dtype, device = self._like
+        how = self._launch.text if self._launch is not None else "plain torch operations"
+        return f"FrozenMixer({self._module!r}, x={list(shape)} {dtype} on {'the CPU' if device < 0 else f'GPU {device}'}: {how})"
+
     def _bind(self, example) -> None:
         module = self._module
         weight, bias = module.weight, module.bias

@@ -16,6 +16,7 @@ import torch
 from torch.autograd import forward_ad
 
 from .. import recording
+from ..options import Activation, Fill, Layout, Math, Padding
 from . import cuda, known, ops, precision, transforms
 
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
@@ -166,12 +167,12 @@ def triangular_conv1d(
     *,
     gate: Optional[torch.Tensor] = None,
     residual: Optional[torch.Tensor] = None,
-    padding: Union[int, str] = "same",
-    layout: str = "btd",
-    fill: str = "lower",
+    padding: Padding = "same",
+    layout: Layout = "btd",
+    fill: Fill = "lower",
     diagonal: int = 0,
-    activation: Optional[str] = None,
-    math: str = "default",
+    activation: Optional[Activation] = None,
+    math: Math = "default",
 ) -> torch.Tensor:
     """y[b,h,t,d] = act(bias[h,t] + sum over s in the triangle, j of W[h,t,s,j] x[b,h,s,d+j-pad]) * gate + residual
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from . import plain
 from .functional import triangular_conv1d
-from .modules import activation_name
+from .modules import ActivationLike, Device, activation_name
 
 
 class CausalSpatialGatingUnit(nn.Module):
@@ -25,7 +25,8 @@ class CausalSpatialGatingUnit(nn.Module):
     these names or under "proj." (the form with an nn.Conv1d inside). A causal mask among the buffers is accepted and dropped.
     """
 
-    def __init__(self, dim: int, tokens: int, heads: int = 1, activation=None, init_eps: float = 1e-3, device=None, dtype=None):
+    def __init__(self, dim: int, tokens: int, heads: int = 1, activation: ActivationLike = None, init_eps: float = 1e-3,
+                 device: Device = None, dtype: Optional[torch.dtype] = None) -> None:
         super().__init__()
         if dim % (2 * heads) != 0:
             raise ValueError(f"dim={dim} with heads={heads}; allowed: a multiple of 2 * heads")

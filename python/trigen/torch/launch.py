@@ -14,7 +14,8 @@ from typing import Dict, List, Optional, Tuple
 
 import torch
 
-from .. import errors, library, log, recording
+from .. import errors, library, log, notebook, recording
+from ..options import Fallback
 from . import problems
 
 # Where memory comes from and what a device is asked. Names of their own: the tests on the emulated device put its answers behind them.
@@ -121,7 +122,7 @@ def bytes_like(size: int, device):
 launches: Dict[tuple, Launch] = {}
 forgetters: List = []  # what else holds launches: called before plans are destroyed
 generation = 0  # how often plans were destroyed: launches of an earlier one are not to be run
-_fallback = os.environ.get("TRIGEN_FALLBACK", "error")
+_fallback: Fallback = os.environ.get("TRIGEN_FALLBACK", "error")  # type: ignore[assignment]
 
 
 def make(call: problems.Call, bias_tokens: int = 0) -> Launch:
@@ -138,7 +139,7 @@ def record(launch: Launch) -> None:
         recording.active.add(launch.text)
 
 
-def set_fallback(policy: str) -> str:
+def set_fallback(policy: Fallback) -> Fallback:
     """What a GPU tensor does that no kernel can serve (no libtrigen.so, no compiler for a missing kernel, an unsupported device):
     "error" raises (the default, or TRIGEN_FALLBACK), "plain" uses plain torch operations and warns once. Returns the policy
     before. Combinations met already keep what they got."""
@@ -164,9 +165,18 @@ def forget_plans() -> None:
     library.close_shared_runtime()
 
 
-def plans() -> List[library.PlanInfo]:
+class PlanList(List[library.PlanInfo]):
+    """A list of PlanInfo that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        return notebook.table(("problem", "kernel", "chosen", "us", "from"), (
+            (info.problem, info.candidate, info.provenance if info.match != "near" else f"{info.provenance}, {info.difference}",
+             f"{info.expected_us:.1f}" if info.expected_us else "", info.layer or info.binary_from) for info in self))
+
+
+def plans() -> PlanList:
     """PlanInfo of every plan made so far."""
-    return [launch.plan.describe() for launch in list(launches.values()) if launch.plan is not None]
+    return PlanList(launch.plan.describe() for launch in list(launches.values()) if launch.plan is not None)
 
 
 # ---- making a plan -------------------------------------------------------------------------------------------------------

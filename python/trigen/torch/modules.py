@@ -12,14 +12,17 @@ import torch
 from torch import nn
 
 from .. import recording
+from ..options import Activation, Fill, Layout, Math, Padding
 from . import decoding, plain
 from .arguments import FILLS, LAYOUTS, MATHS, check_device, prefix_is_meant
 from .functional import resolve_padding, triangular_conv1d
 
+ActivationLike = Union[Activation, nn.GELU, nn.SiLU, nn.Identity, None]
+Device = Union[torch.device, str, int, None]
 ACTIVATION_NAMES = {nn.GELU: "gelu", nn.SiLU: "silu", nn.Identity: None}
 
 
-def activation_name(activation) -> Optional[str]:
+def activation_name(activation: ActivationLike) -> Optional[Activation]:
     """None, "gelu" or "silu" of a name, a module or None."""
     if activation in (None, "none", "gelu", "silu"):
         return None if activation == "none" else activation
@@ -36,11 +39,16 @@ class DecodeCache:
 
     Owned by the caller, one for each mixer and batch of sequences. reset() starts new sequences in the same memory."""
 
-    def __init__(self, inputs: torch.Tensor):
+    def __init__(self, inputs: torch.Tensor) -> None:
         self.inputs = inputs
         self.length = 0
 
+    def __repr__(self) -> str:
+        batch, tokens, features = self.inputs.shape
+        return f"DecodeCache(batch={batch}, features={features}, {self.length} of {tokens} tokens, {self.inputs.dtype}, {self.inputs.device})"
+
     def reset(self) -> None:
+        """Starts new sequences in the same memory."""
         self.length = 0
 
 
@@ -71,19 +79,19 @@ class TriangularConv1d(nn.Module):
         self,
         tokens: int,
         kernel_size: int = 1,
-        *conv1d,
+        *conv1d: object,
         heads: int = 1,
         bias: bool = True,
-        activation=None,
-        padding: Union[int, str] = "same",
-        layout: str = "btd",
-        fill: str = "lower",
+        activation: ActivationLike = None,
+        padding: Padding = "same",
+        layout: Layout = "btd",
+        fill: Fill = "lower",
         diagonal: int = 0,
-        math: str = "default",
+        math: Math = "default",
         split_heads: bool = False,
-        device=None,
-        dtype=None,
-    ):
+        device: Device = None,
+        dtype: Optional[torch.dtype] = None,
+    ) -> None:
         super().__init__()
         if conv1d:  # nn.Conv1d(T, T, K) with another name would have T taps and K heads
             given = ", ".join(map(repr, (tokens, kernel_size, *conv1d)))
@@ -134,7 +142,7 @@ class TriangularConv1d(nn.Module):
         shaped = self.weight if self.weight.dim() == 2 else self.weight.movedim(-1, 0)
         shaped.masked_fill_(~mask, 0)
 
-    def forward(self, x: torch.Tensor, gate: Optional[torch.Tensor] = None, residual: Optional[torch.Tensor] = None):
+    def forward(self, x: torch.Tensor, gate: Optional[torch.Tensor] = None, residual: Optional[torch.Tensor] = None) -> torch.Tensor:
         if x.dim() == 2:
             batched = [None if tensor is None else tensor.unsqueeze(0) for tensor in (x, gate, residual)]
             return self(*batched).squeeze(0)
@@ -143,7 +151,7 @@ class TriangularConv1d(nn.Module):
 
     # ---- decoding -------------------------------------------------------------------------------------------------------
 
-    def new_cache(self, batch: int, features: int, device=None, dtype=None) -> DecodeCache:
+    def new_cache(self, batch: int, features: int, device: Device = None, dtype: Optional[torch.dtype] = None) -> DecodeCache:
         """A cache for `batch` sequences of `features` features; device and dtype default to the weight's (under autocast, give the
         dtype of the inputs)."""
         if (self.fill, self.layout) != ("lower", "btd") or self.diagonal > 0:
@@ -257,15 +265,15 @@ class TriangularLinear(TriangularConv1d):
 
     Parameters: weight [T, T], bias [T], as nn.Linear has them. x[..., n] with n <= T and any leading axes."""
 
-    def __init__(self, tokens: int, bias: bool = True, activation=None, *, fill: str = "lower", diagonal: int = 0,
-                 math: str = "default", device=None, dtype=None):
+    def __init__(self, tokens: int, bias: bool = True, activation: ActivationLike = None, *, fill: Fill = "lower", diagonal: int = 0,
+                 math: Math = "default", device: Device = None, dtype: Optional[torch.dtype] = None) -> None:
         super().__init__(tokens, bias=bias, activation=activation, layout="bdt", fill=fill, diagonal=diagonal, math=math, device=device,
                          dtype=dtype)
 
     def _weight_shape(self):
         return (self.tokens, self.tokens)
 
-    def forward(self, x: torch.Tensor, gate: Optional[torch.Tensor] = None, residual: Optional[torch.Tensor] = None):
+    def forward(self, x: torch.Tensor, gate: Optional[torch.Tensor] = None, residual: Optional[torch.Tensor] = None) -> torch.Tensor:
         if x.dim() == 3:
             return super().forward(x, gate, residual)
         shape = x.shape

@@ -34,78 +34,53 @@ class _Spec:
 
 
 class _Bilinear(torch.autograd.Function):
+    """product(a, b, spec). for_a, for_b: its derivative's way back, each of (outer gradient, a, b, spec)."""
+
     generate_vmap_rule = True
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        *ctx_tensors, ctx.spec = inputs
-        ctx.save_for_backward(*ctx_tensors)
-        ctx.save_for_forward(*ctx_tensors)
+        a, b, ctx.spec = inputs
+        ctx.save_for_backward(a, b)
+        ctx.save_for_forward(a, b)
+
+    @classmethod
+    def of(cls, product, for_a, for_b):
+        def backward(ctx, outer):
+            a, b = ctx.saved_tensors
+            return tuple(rule(outer, a, b, ctx.spec) if needed else None
+                         for rule, needed in zip((for_a, for_b), ctx.needs_input_grad)) + (None,)
+
+        def jvp(ctx, a_tangent, b_tangent, _):
+            a, b = ctx.saved_tensors
+            parts = [None if a_tangent is None else made.apply(a_tangent, b, ctx.spec),
+                     None if b_tangent is None else made.apply(a, b_tangent, ctx.spec)]
+            given = [part for part in parts if part is not None]
+            return sum(given[1:], given[0]) if given else None
+
+        made = type(product.__name__, (cls,), {"forward": staticmethod(product), "backward": staticmethod(backward), "jvp": staticmethod(jvp)})
+        return made
 
 
-def _sum(one, two):
-    return two if one is None else one if two is None else one + two
+def _product(x, weight, spec):
+    pad, layout, fill, diag, math = spec.options
+    return ops._forward(x, weight, None, None, None, pad, layout, fill, diag, "none", math)
 
 
-def _tangent(function, ctx, first, second):
-    """function(first', second) + function(first, second')."""
-    a, b = ctx.saved_tensors
-    return _sum(None if first is None else function(first, b, ctx.spec), None if second is None else function(a, second, ctx.spec))
+def _grad_input(grad, weight, spec):
+    return ops._grad_input(grad, weight, None, *spec.options)
 
 
-class _Forward(_Bilinear):
-    """y = W x"""
-
-    @staticmethod
-    def forward(x, weight, spec):
-        pad, layout, fill, diag, math = spec.options
-        return ops._forward(x, weight, None, None, None, pad, layout, fill, diag, "none", math)
-
-    @staticmethod
-    def backward(ctx, grad):
-        x, weight = ctx.saved_tensors
-        return (_GradInput.apply(grad, weight, ctx.spec) if ctx.needs_input_grad[0] else None,
-                _GradWeight.apply(grad, x, ctx.spec) if ctx.needs_input_grad[1] else None, None)
-
-    @staticmethod
-    def jvp(ctx, x, weight, _):
-        return _tangent(_Forward.apply, ctx, x, weight)
+def _grad_weight(grad, x, spec):
+    return ops._grad_weight(grad, x, spec.shape, spec.dtype, False, *spec.options)[0]
 
 
-class _GradInput(_Bilinear):
-    """dx = W^T grad"""
-
-    @staticmethod
-    def forward(grad, weight, spec):
-        return ops._grad_input(grad, weight, None, *spec.options)
-
-    @staticmethod
-    def backward(ctx, outer):
-        grad, weight = ctx.saved_tensors
-        return (_Forward.apply(outer, weight, ctx.spec) if ctx.needs_input_grad[0] else None,
-                _GradWeight.apply(grad, outer, ctx.spec) if ctx.needs_input_grad[1] else None, None)
-
-    @staticmethod
-    def jvp(ctx, grad, weight, _):
-        return _tangent(_GradInput.apply, ctx, grad, weight)
-
-
-class _GradWeight(_Bilinear):
-    """dW = grad x^T inside the triangle"""
-
-    @staticmethod
-    def forward(grad, x, spec):
-        return ops._grad_weight(grad, x, spec.shape, spec.dtype, False, *spec.options)[0]
-
-    @staticmethod
-    def backward(ctx, outer):
-        grad, x = ctx.saved_tensors
-        return (_Forward.apply(x, outer, ctx.spec) if ctx.needs_input_grad[0] else None,
-                _GradInput.apply(grad, outer, ctx.spec) if ctx.needs_input_grad[1] else None, None)
-
-    @staticmethod
-    def jvp(ctx, grad, x, _):
-        return _tangent(_GradWeight.apply, ctx, grad, x)
+_Forward = _Bilinear.of(_product, lambda outer, x, weight, spec: _GradInput.apply(outer, weight, spec),
+                        lambda outer, x, weight, spec: _GradWeight.apply(outer, x, spec))
+_GradInput = _Bilinear.of(_grad_input, lambda outer, grad, weight, spec: _Forward.apply(outer, weight, spec),
+                          lambda outer, grad, weight, spec: _GradWeight.apply(grad, outer, spec))
+_GradWeight = _Bilinear.of(_grad_weight, lambda outer, grad, x, spec: _Forward.apply(x, outer, spec),
+                           lambda outer, grad, x, spec: _GradInput.apply(grad, outer, spec))
 
 
 def forward(x, weight, bias, gate, residual, options):

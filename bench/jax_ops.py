@@ -1,0 +1,94 @@
+"""trigen.jax beside what people write in JAX today, jitted, all arms in one run and in turn. Prints one JSON object a line.
+
+    python bench/jax_ops.py                                        # the shapes of the mixers, forward and step
+    python bench/jax_ops.py --shapes "32,512,1024;8,2048,1024" --dtype bfloat16 --rounds 31
+    python bench/jax_ops.py --tune 10s                             # tunes the problems first, 10 s each
+    python bench/jax_ops.py --shapes 2,16,8 --rounds 2 --calls 2   # on a CPU: does the script work? no figures
+
+Arms: `tril` is jnp.tril(W) @ x, `dense` the same product without a mask (the time that cannot be had for masked weights), `trigen`. Parts:
+`forward`, and `step`: the value and both gradients for a given dy. One sample is --calls calls between which nothing waits, on inputs that
+take turns; medians over rounds. `ratio` is tril's time over the arm's: above 1 the arm is faster."""
+
+import argparse
+import json
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+
+import trigen
+import trigen.jax as tj
+
+SHAPES = "128,256,512;32,512,1024;16,1024,1024;8,2048,1024;4,4096,1024"
+
+
+def arms(part):
+    products = {"tril": lambda w, x: jnp.einsum("ts,bsd->btd", jnp.tril(w), x), "dense": lambda w, x: jnp.einsum("ts,bsd->btd", w, x),
+                "trigen": lambda w, x: tj.triangular_conv1d(x, w)}
+    if part == "forward":
+        return {name: jax.jit(lambda w, x, dy, f=f: f(w, x)) for name, f in products.items()}
+
+    def step(f):
+        def run(w, x, dy):
+            y, back = jax.vjp(f, w, x)
+            return y, back(dy)
+        return jax.jit(run)
+
+    return {name: step(f) for name, f in products.items()}
+
+
+def sample(function, sets, calls):
+    """Seconds a call."""
+    begin = time.perf_counter()
+    for call in range(calls):
+        result = function(*sets[call % len(sets)])
+    jax.block_until_ready(result)
+    return (time.perf_counter() - begin) / calls
+
+
+def bench(shape, dtype, part, arguments):
+    batch, tokens, features = shape
+    keys = jax.random.split(jax.random.key(0), 12)
+    sets = [(jnp.tril(jax.random.normal(keys[3 * i], (tokens, tokens), dtype)), *(jax.random.normal(keys[3 * i + j], (batch, tokens, features), dtype) for j in (1, 2)))
+            for i in range(4)]
+    functions = arms(part)
+    if arguments.tune:
+        with trigen.record() as seen:
+            jax.block_until_ready(functions["trigen"](*sets[0]))
+        seen.tune(budget=arguments.tune)
+        tj.forget_plans()
+        jax.clear_caches()
+        functions = arms(part)
+    results = {name: jax.block_until_ready(function(*sets[0])) for name, function in functions.items()}
+    for one, two in zip(jax.tree.leaves(results["tril"]), jax.tree.leaves(results["trigen"])):
+        worst = float(jnp.abs(jnp.tril(one).astype(jnp.float32) - jnp.tril(two).astype(jnp.float32)).max()) if one.ndim == 2 else float(
+            jnp.abs(one.astype(jnp.float32) - two.astype(jnp.float32)).max())
+        assert worst <= 0.05 * float(jnp.abs(one.astype(jnp.float32)).max()), f"trigen and tril differ by {worst}"
+    seconds = {name: [] for name in functions}
+    for _ in range(arguments.rounds):
+        for name, function in functions.items():
+            seconds[name].append(sample(function, sets, arguments.calls))
+    medians = {name: statistics.median(samples) for name, samples in seconds.items()}
+    for name, median in medians.items():
+        print(json.dumps({"part": part, "shape": shape, "dtype": jnp.dtype(dtype).name, "arm": name, "us": round(1e6 * median, 2),
+                          "ratio": round(medians["tril"] / median, 3)}), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", default=SHAPES, help="B,T,D;...")
+    parser.add_argument("--dtype", default="bfloat16", choices=("float16", "bfloat16", "float32"))
+    parser.add_argument("--parts", default="forward,step")
+    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--calls", type=int, default=32)
+    parser.add_argument("--tune", help="budget for each problem")
+    arguments = parser.parse_args()
+    print(json.dumps({"jax": jax.__version__, "trigen": trigen.__version__, "device": str(jax.devices()[0].device_kind), "platform": jax.default_backend()}))
+    for shape in arguments.shapes.split(";"):
+        for part in arguments.parts.split(","):
+            bench(tuple(map(int, shape.split(","))), jnp.dtype(arguments.dtype), part, arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,11 @@
+"""trigen in JAX: triangular_conv1d with gradients, batching, jit and shard_map. docs/jax.md is the guide."""
+
+import jax
+
+if tuple(map(int, jax.__version__.split(".")[:2])) < (0, 6):
+    raise ImportError(f"jax {jax.__version__} is here; trigen.jax needs 0.6 or later; pip install -U jax")
+
+from .functional import triangular_conv1d  # noqa: E402
+from .handler import forget_plans  # noqa: E402
+
+__all__ = ["forget_plans", "triangular_conv1d"]

@@ -1,0 +1,214 @@
+"""The functional form in JAX: checks, and derivatives of every order. The product is bilinear, so each of the three operations' derivatives
+are the three again."""
+
+from __future__ import annotations
+
+import functools
+from typing import Optional, Union
+
+import jax
+import jax.numpy as jnp
+
+from ..library import MATHS
+from ..options import Activation, Fill, Layout, Math, Padding
+from . import plain
+from .primitive import Spec, product, vary, varying
+
+_SHORT = ("float16", "bfloat16")
+
+
+# ---- derivatives ---------------------------------------------------------------------------------------------------------
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _conv(spec: Spec, x, weight, bias, gate, residual):
+    return product(spec, *_given(x, weight, bias, gate, residual))[0]
+
+
+def _given(*arrays):
+    return [array for array in arrays if array is not None]
+
+
+def _conv_forward(spec, x, weight, bias, gate, residual):
+    if spec.activation == "none" and not spec.gate:
+        return _conv(spec, x, weight, bias, gate, residual), (x, weight, None, None)
+    y, pre = _conv_pre(spec._replace(pre=True), x, weight, bias, gate, residual)
+    return y, (x, weight, gate, pre)
+
+
+def _conv_backward(spec, kept, dy):
+    return _gradients(spec, *kept, dy, None)
+
+
+_conv.defvjp(_conv_forward, _conv_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _conv_pre(spec: Spec, x, weight, bias, gate, residual):
+    """(y, the value before the activation)"""
+    return tuple(product(spec, *_given(x, weight, bias, gate, residual)))
+
+
+def _conv_pre_forward(spec, x, weight, bias, gate, residual):
+    y, pre = _conv_pre(spec, x, weight, bias, gate, residual)
+    return (y, pre), (x, weight, gate, pre)
+
+
+def _conv_pre_backward(spec, kept, gradients):
+    return _gradients(spec, *kept, *gradients)
+
+
+_conv_pre.defvjp(_conv_pre_forward, _conv_pre_backward)
+
+
+def _gradients(spec, x, weight, gate, pre, dy, dpre):
+    """Of x, weight, bias, gate and residual."""
+    dq, dgate = dy, None
+    if pre is not None:
+        wide = plain.compute_dtype(x.dtype)
+        value, back = jax.vjp(lambda q: plain.activate(q, spec.activation), pre.astype(wide))
+        slope = dy.astype(wide)
+        if gate is not None:
+            dgate = (slope * value).astype(x.dtype)
+            slope = slope * gate.astype(wide)
+        (slope,) = back(slope)
+        dq = (slope if dpre is None else slope + dpre.astype(wide)).astype(x.dtype)
+    bare = spec._replace(activation="none", gate=False, residual=False, pre=False)
+    dx = _grad_input(bare._replace(op="grad_input", bias=False), dq, weight)
+    dw, db = _grad_weight(bare._replace(op="grad_weight"), dq, x)
+    return dx, dw, db, dgate, dy if spec.residual else None
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _grad_input(spec: Spec, grad, weight):
+    return product(spec, grad, weight)[0]
+
+
+def _grad_input_backward(spec, kept, ddx):
+    grad, weight = kept
+    return _product(spec, ddx, weight), _grad_weight(spec._replace(op="grad_weight"), grad, ddx)[0]
+
+
+_grad_input.defvjp(lambda spec, grad, weight: (_grad_input(spec, grad, weight), (grad, weight)), _grad_input_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _grad_weight(spec: Spec, grad, x):
+    """(dW, grad_bias or None)"""
+    results = product(spec, grad, x)
+    return results[0], results[1] if spec.bias else None
+
+
+def _grad_weight_backward(spec, kept, gradients):
+    (grad, x), (ddw, ddb) = kept, gradients
+    dgrad = _product(spec, x, ddw)
+    if ddb is not None:
+        dgrad = dgrad + _spread(ddb, x, spec)
+    return dgrad, _grad_input(spec._replace(op="grad_input", bias=False), grad, ddw)
+
+
+_grad_weight.defvjp(lambda spec, grad, x: (_grad_weight(spec, grad, x), (grad, x)), _grad_weight_backward)
+
+
+def _product(spec, x, weight):
+    return _conv(spec._replace(op="forward", bias=False), x, weight, None, None, None)
+
+
+def _spread(bias, x, spec):
+    """bias[h, t] at every batch and feature of x."""
+    features = x.shape[2 if spec.layout == "btd" else 1] // spec.heads
+    wide = jnp.repeat(bias.astype(x.dtype), features, axis=0)  # [H*D, n]
+    return jnp.broadcast_to((wide.T if spec.layout == "btd" else wide)[None], x.shape)
+
+
+# ---- the public form -----------------------------------------------------------------------------------------------------
+
+
+def _one_of(name: str, value, allowed) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(map(str, allowed))}")
+
+
+def _check(x, weight, bias, extras, layout: str) -> None:
+    """What was found, what is allowed."""
+    if x.ndim != 3:
+        axes = "[batch, tokens, features]" if layout == "btd" else "[batch, features, tokens]"
+        raise ValueError(f"x has shape {list(x.shape)}; allowed: rank 3, {axes} (layout={layout}); jax.vmap adds axes")
+    if weight.ndim not in (2, 3, 4) or weight.shape[-2 if weight.ndim == 2 else -3] != weight.shape[-1 if weight.ndim == 2 else -2]:
+        raise ValueError(f"weight has shape {list(weight.shape)}; allowed: [T, T], [T, T, K] or [heads, T, T, K]")
+    tokens, heads = weight.shape[-2 if weight.ndim == 2 else -3], weight.shape[0] if weight.ndim == 4 else 1
+    n, features = (x.shape[1], x.shape[2]) if layout == "btd" else (x.shape[2], x.shape[1])
+    if not 1 <= n <= tokens:
+        raise ValueError(f"x has {n} tokens (shape {list(x.shape)}, layout={layout}) while weight has shape {list(weight.shape)}; allowed: 1 to {tokens}")
+    if features == 0 or features % heads:
+        raise ValueError(f"x has {features} features (shape {list(x.shape)}) while weight has {heads} heads; allowed: a multiple of {heads}")
+    name = x.dtype.name
+    if name not in (*_SHORT, "float32", "float64"):
+        raise TypeError(f"x has dtype {name}; allowed: float16, bfloat16, float32 (and float64, without a kernel)")
+    if weight.dtype != x.dtype and not (weight.dtype == jnp.float32 and name in _SHORT):
+        raise TypeError(f"weight has dtype {weight.dtype.name} while x has {name}; allowed beside it: {name}{' or float32' if name in _SHORT else ''}")
+    if bias is not None:
+        shape = (heads, tokens) if weight.ndim == 4 else (tokens,)
+        if bias.shape != shape or bias.dtype != weight.dtype:
+            raise ValueError(f"bias has shape {list(bias.shape)} and dtype {bias.dtype.name}; allowed: {list(shape)} of weight's dtype {weight.dtype.name}")
+    for what, extra in extras:
+        if extra is not None and (extra.shape, extra.dtype) != (x.shape, x.dtype):
+            raise ValueError(f"{what} has shape {list(extra.shape)} and dtype {extra.dtype.name}; allowed: x's {list(x.shape)} and {name}")
+
+
+def _resolve_math(math: str, dtype) -> str:
+    """float32 follows JAX's own switch, jax_default_matmul_precision, unless the caller says otherwise."""
+    if dtype != jnp.float32:
+        return "default"
+    if math != "default":
+        return math
+    return "simt" if jax.config.jax_default_matmul_precision in ("highest", "float32", "F32_F32_F32") else "tf32 where it is"
+
+
+def _same_axes(arrays):
+    """Under shard_map an array that all shards share is made one of each shard's own, so that its gradient is summed over them."""
+    axes = frozenset().union(*(varying(one) for one in arrays if one is not None))
+    return [None if one is None else vary(one, axes) for one in arrays]
+
+
+def triangular_conv1d(x: jax.typing.ArrayLike, weight: jax.typing.ArrayLike, bias: Optional[jax.typing.ArrayLike] = None, *,
+                      gate: Optional[jax.typing.ArrayLike] = None, residual: Optional[jax.typing.ArrayLike] = None, padding: Padding = "same",
+                      layout: Layout = "btd", fill: Fill = "lower", diagonal: int = 0, activation: Optional[Activation] = None,
+                      math: Math = "default") -> jax.Array:
+    """y[b,h,t,d] = act(bias[h,t] + sum over s in the triangle, j of W[h,t,s,j] x[b,h,s,d+j-pad]) * gate + residual
+
+    x          [B, n, H*D] (layout "btd") or [B, H*D, n] ("bdt"), n <= T: a prefix uses W[:, :n, :n]
+    weight     [T, T], [T, T, K] or [H, T, T, K]. What lies outside the triangle is never read; its gradient is exactly zero
+    bias       [T], or [H, T] beside a weight of rank 4
+    gate, residual   like x
+    padding    "same" ((K-1)//2 features on the left), "causal" (K-1) or that number
+    fill       "lower": s <= t + diagonal; "upper": s >= t + diagonal
+    activation None, "gelu" (exact) or "silu"
+    math       float32 only: "simt" (full precision), "f16x3" (the same on Hopper's tensor cores), "tf32", or "default":
+               as jax_default_matmul_precision says
+
+    dtypes: float16, bfloat16, float32; weight and bias have x's dtype, or float32 beside 16-bit x. float64 runs in lax operations. Gradients of
+    any order in reverse mode; jax.vmap, jax.jit and jax.shard_map. Under jit with sharded arrays and no shard_map XLA gathers the
+    operands on every device, as for any foreign call. On a GPU the kernel runs on XLA's stream and does not synchronise."""
+    for name, value, allowed in (("layout", layout, ("btd", "bdt")), ("fill", fill, ("lower", "upper")), ("activation", activation, (None, "none", "gelu", "silu")),
+                                 ("math", math, tuple(MATHS))):
+        _one_of(name, value, allowed)
+    x, weight = jnp.asarray(x), jnp.asarray(weight)
+    bias, gate, residual = (None if one is None else jnp.asarray(one) for one in (bias, gate, residual))
+    _check(x, weight, bias, (("gate", gate), ("residual", residual)), layout)
+    heads, taps = weight.shape[0] if weight.ndim == 4 else 1, 1 if weight.ndim == 2 else weight.shape[-1]
+    pad = resolve_padding(padding, taps)
+    tokens, n = weight.shape[-2 if weight.ndim == 2 else -3], x.shape[1 if layout == "btd" else 2]
+    weight = weight.reshape(heads, tokens, tokens, taps)[:, :n, :n]
+    if bias is not None:
+        bias = bias.reshape(heads, tokens)[:, :n]
+    spec = Spec("forward", heads, taps, pad, layout, fill, int(diagonal), _resolve_math(math, x.dtype), weight.dtype.name, activation or "none",
+                bias is not None, gate is not None, residual is not None)
+    return _conv(spec, *_same_axes([x, weight, bias, gate, residual]))
+
+
+def resolve_padding(padding: Union[int, str], taps: int) -> int:
+    pad = {"same": (taps - 1) // 2, "causal": taps - 1}.get(padding, padding) if not isinstance(padding, bool) else None
+    if not isinstance(pad, int) or not 0 <= pad < taps:
+        raise ValueError(f"padding={padding!r}; allowed: 'same', 'causal' or 0 to K-1 = {taps - 1}")
+    return pad

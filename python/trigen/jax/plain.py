@@ -1,0 +1,90 @@
+"""The three products in lax operations: every platform without kernels, float64, and the definition that kernels are tested against.
+
+Activations [B, n, H*D] (btd) or [B, H*D, n] (bdt), weight [H, n, n, K], bias [H, n]. As the kernels do: the weight is masked by index (its
+other triangle may hold anything, NaN included) and rounded to x's dtype; 16-bit data is summed in float32 and rounded once."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def compute_dtype(dtype):
+    return jnp.float32 if jnp.dtype(dtype).itemsize == 2 else dtype
+
+
+def activate(q, activation: str):
+    if activation == "gelu":
+        return jax.nn.gelu(q, approximate=False)
+    return jax.nn.silu(q) if activation == "silu" else q
+
+
+def triangle(n: int, fill: str, diag: int):
+    t, s = jnp.arange(n)[:, None], jnp.arange(n)[None, :]
+    return s <= t + diag if fill == "lower" else s >= t + diag
+
+
+def _heads_first(x, heads: int, layout: str):
+    """[B, H, n, D] in the dtype of sums."""
+    if layout == "btd":
+        x = x.reshape(*x.shape[:2], heads, x.shape[2] // heads).transpose(0, 2, 1, 3)
+    else:
+        x = x.reshape(x.shape[0], heads, x.shape[1] // heads, x.shape[2]).transpose(0, 1, 3, 2)
+    return x.astype(compute_dtype(x.dtype))
+
+
+def _heads_last(y, layout: str, dtype):
+    batch, heads, n, features = y.shape
+    if layout == "btd":
+        return y.transpose(0, 2, 1, 3).reshape(batch, n, heads * features).astype(dtype)
+    return y.transpose(0, 1, 3, 2).reshape(batch, heads * features, n).astype(dtype)
+
+
+def _masked(weight, dtype, fill: str, diag: int):
+    weight = weight.astype(dtype).astype(compute_dtype(dtype))
+    return jnp.where(triangle(weight.shape[1], fill, diag)[None, :, :, None], weight, 0)
+
+
+def _padded(x, left: int, right: int):
+    return jnp.pad(x, ((0, 0), (0, 0), (0, 0), (left, right)))
+
+
+def _sum(parts):
+    return sum(parts[1:], parts[0])
+
+
+def forward(x, weight, bias, gate, residual, *, pad, layout, fill, diag, activation):
+    """(y, the value before the activation)."""
+    heads, _, _, taps = weight.shape
+    masked, seen = _masked(weight, x.dtype, fill, diag), _heads_first(x, heads, layout)
+    features = seen.shape[-1]
+    seen = _padded(seen, pad, taps - 1 - pad)
+    q = _sum([jnp.einsum("hts,bhsd->bhtd", masked[..., j], seen[..., j : j + features], precision="highest") for j in range(taps)])
+    if bias is not None:
+        q = q + bias.astype(q.dtype)[None, :, :, None]
+    y = activate(q, activation)
+    if gate is not None:
+        y = y * _heads_first(gate, heads, layout)
+    if residual is not None:
+        y = y + _heads_first(residual, heads, layout)
+    return _heads_last(y, layout, x.dtype), _heads_last(q, layout, x.dtype)
+
+
+def grad_input(grad, weight, *, pad, layout, fill, diag):
+    heads, _, _, taps = weight.shape
+    masked, seen = _masked(weight, grad.dtype, fill, diag), _heads_first(grad, heads, layout)
+    features = seen.shape[-1]
+    seen = _padded(seen, taps - 1 - pad, pad)
+    dx = _sum([jnp.einsum("hts,bhtd->bhsd", masked[..., j], seen[..., taps - 1 - j : taps - 1 - j + features], precision="highest")
+               for j in range(taps)])
+    return _heads_last(dx, layout, grad.dtype)
+
+
+def grad_weight(grad, x, *, heads, taps, weight_dtype, pad, layout, fill, diag):
+    """(dW, zero outside the triangle; grad_bias)."""
+    grad, seen = _heads_first(grad, heads, layout), _heads_first(x, heads, layout)
+    features = seen.shape[-1]
+    seen = _padded(seen, pad, taps - 1 - pad)
+    dw = jnp.stack([jnp.einsum("bhtd,bhsd->hts", grad, seen[..., j : j + features], precision="highest") for j in range(taps)], -1)
+    dw = jnp.where(triangle(dw.shape[1], fill, diag)[None, :, :, None], dw, 0).astype(weight_dtype)
+    return dw, grad.sum((0, 3)).astype(weight_dtype)
