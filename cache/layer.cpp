@@ -432,6 +432,7 @@ llvm::Error Layer::write(Work work) {
     set_aside(v.text);
     v = {};
   }
+  index_.forget();
   remember(v, since);
   keep_write_problem(v.text);
   if (v.healthy()) return llvm::Error::success();

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cache/database.h"
+#include "cache/index.h"
 #include "cache/lock.h"
 #include "cache/patience.h"
 #include "cache/signed_file.h"
@@ -84,6 +85,7 @@ class Layer {
   llvm::Error write(Work work);
   LayerInfo info();
 
+  IndexKeeper& index() { return index_; }
   const std::string& path() const { return plan_.path; }
   std::string lock_path() const { return plan_.path + ".lock"; }
   bool user() const { return plan_.user; }
@@ -118,6 +120,7 @@ class Layer {
   const bool read_only_;
   Patience* const patience_;
   std::atomic<bool> met_lock_{false};  // the last time somebody asked
+  IndexKeeper index_;
   Log* const log_;
   const Signers* const signers_;
   mutable SignedFile signed_file_;

@@ -8,6 +8,7 @@
 #include "cache/environment.h"
 #include "cache/findings.h"
 #include "cache/fork.h"
+#include "cache/index.h"
 #include "cache/layer.h"
 #include "cache/lease.h"
 #include "cache/match.h"
@@ -58,6 +59,7 @@ class LayeredStore final : public Store {
   std::optional<Binary> find_binary(const BinaryKey& key) override {
     const std::string digest = key.digest();
     for (auto& layer : layers_) {
+      if (const auto index = index_of(*layer); index && index->binaries.count(digest) == 0) continue;
       std::optional<Binary> found = first_binary(*layer, " WHERE key=?", {digest});
       // A digest of another key's fields cannot come back here short of a broken SHA-256; compare all the
       // same.
@@ -69,6 +71,9 @@ class LayeredStore final : public Store {
   std::optional<Binary> find_binary_any_compiler(llvm::StringRef source_hash, llvm::StringRef arch) override {
     std::optional<Binary> best;
     for (auto& layer : layers_) {
+      if (const auto index = index_of(*layer);
+          index && index->sources.count(index_key(source_hash, arch)) == 0)
+        continue;
       std::optional<Binary> found = first_binary(
           *layer, " WHERE source_hash=? AND arch=? ORDER BY stored_at DESC, rowid DESC", {source_hash, arch});
       if (found && (!best || found->stored_at > best->stored_at)) best = std::move(found);
@@ -102,9 +107,12 @@ class LayeredStore final : public Store {
                                          llvm::StringRef device, int sms, llvm::StringRef driver) override {
     const DeviceQuery query{device.str(), sms, driver.str()};
     std::optional<FoundRecord> best;
-    for (auto& layer : layers_)
-      if (std::optional<Record> record = best_record(*layer, problem, arch, query))
-        keep_better(best, std::move(*record), query, layer->path());
+    for (auto& layer : layers_) {
+      const auto index = index_of(*layer);
+      std::optional<Record> record =
+          index ? best_indexed(*index, problem, arch, query) : best_record(*layer, problem, arch, query);
+      if (record) keep_better(best, std::move(*record), query, layer->path());
+    }
     return best;
   }
 
@@ -281,6 +289,22 @@ class LayeredStore final : public Store {
     found->layer = layer.path();
     found->shipped = !layer.user() || marks.imported.count(found->digest) != 0;
     return found;
+  }
+
+  std::shared_ptr<const Index> index_of(Layer& layer) {
+    return layer.index().get(layer, [&](const std::string& name) { say_damaged(layer, name); });
+  }
+
+  static std::optional<Record> best_indexed(const Index& index, llvm::StringRef problem, llvm::StringRef arch,
+                                            const DeviceQuery& query) {
+    const auto rows = index.records.find(index_key(problem, arch));
+    if (rows == index.records.end()) return std::nullopt;
+    const RecordRow* best = nullptr;
+    for (const RecordRow& row : rows->second)
+      if (best == nullptr || is_better(row.record, best->record, query)) best = &row;
+    Record record = best->record;
+    record.evidence = unpack(best->evidence, kMostTextBytes).value_or("");
+    return record;
   }
 
   // The best record of one layer: ranked by the small columns that decide, then read whole and checked, from

@@ -1,0 +1,53 @@
+// What a layer's file holds, in memory, for as long as the file stays as it is: which keys its binaries have,
+// and its records, each checked. A look-up in it costs a stat() of the file, where a connection costs 0.1 ms.
+#pragma once
+
+#include <ctime>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "cache/row.h"
+#include "llvm/ADT/STLExtras.h"
+
+namespace trigen::cache {
+
+class Layer;
+
+struct Index {
+  std::unordered_map<std::string, std::vector<RecordRow>> records;  // by index_key(problem, arch)
+  std::unordered_set<std::string> binaries;                         // BinaryKey::digest()
+  std::unordered_set<std::string> sources;                          // index_key(source hash, arch)
+};
+std::string index_key(llvm::StringRef first, llvm::StringRef second);
+
+// A file as stat() knows it. Every change of a file changes one of these, but for two within the clock tick
+// of the file system.
+struct FileIdentity {
+  uint64_t device = 0, inode = 0;
+  int64_t bytes = 0;
+  timespec modified = {}, changed = {};
+  static FileIdentity of(const std::string& path);  // inode 0: not there
+  bool operator==(const FileIdentity& other) const;
+};
+
+// One layer's index: made once a process has asked that file a few times, dropped when the file changes.
+class IndexKeeper {
+ public:
+  // Null: ask the file.
+  std::shared_ptr<const Index> get(Layer& layer, llvm::function_ref<void(const std::string&)> damaged);
+  // After a put of this process.
+  void forget();
+
+ private:
+  std::mutex mutex_;
+  FileIdentity file_;
+  int asked_ = 0;
+  bool refused_ = false, busy_ = false;
+  std::shared_ptr<const Index> index_;
+};
+
+}  // namespace trigen::cache
