@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <ctime>
@@ -13,6 +14,7 @@ namespace trigen::cache {
 namespace {
 
 // 65536 slots of two bytes, little endian: days since 1970 until the year 2149. A sparse file.
+constexpr unsigned long kOverlay = 0x794c7630;  // statfs(2): to open a file for writing there copies it up
 constexpr off_t kBytes = off_t{65536} * 2;
 
 off_t slot_of(const std::string& key) {
@@ -49,12 +51,17 @@ void begin_usage(const std::string& layer) {
 }
 
 void note_use(const std::string& layer, const std::string& key) {
-  const int descriptor = open_usage(layer, O_RDWR);
-  if (descriptor < 0) return;
   const int day = today();
+  int descriptor = open_usage(layer, O_RDONLY);
+  if (descriptor < 0) return;
+  struct statfs facts = {};
+  const bool noted = day <= 0 || day >= 65536 || read_slot(descriptor, slot_of(key)) == day ||
+                     ::fstatfs(descriptor, &facts) != 0 ||
+                     facts.f_type == static_cast<decltype(facts.f_type)>(kOverlay);
+  ::close(descriptor);
+  if (noted || (descriptor = open_usage(layer, O_RDWR)) < 0) return;
   const unsigned char bytes[2] = {static_cast<unsigned char>(day), static_cast<unsigned char>(day >> 8)};
-  if (day > 0 && day < 65536 && read_slot(descriptor, slot_of(key)) != day)
-    (void)!::pwrite(descriptor, bytes, sizeof bytes, slot_of(key));
+  (void)!::pwrite(descriptor, bytes, sizeof bytes, slot_of(key));
   ::close(descriptor);
 }
 

@@ -106,6 +106,12 @@ void ProblemOptions::add_to(CLI::App& app, bool positional) {
   add("epilogue", "--epilogue", "sum of " + parts);
 }
 
+bool ProblemOptions::any() const {
+  const auto given = [](const Flag& flag) { return flag.option != nullptr && flag.option->count() > 0; };
+  return !texts_.empty() || !files_.empty() || !lists_.empty() || !op_.empty() ||
+         std::any_of(flags_.begin(), flags_.end(), given);
+}
+
 llvm::Expected<std::vector<Problem>> ProblemOptions::problems(llvm::StringRef fallback) const {
   std::vector<Problem> out;
   auto append = [&](llvm::Expected<std::vector<Problem>> list) -> llvm::Error {

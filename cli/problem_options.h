@@ -21,6 +21,7 @@ inline constexpr const char* kProblemFlags = "Problem in flags";
 class ProblemOptions {
  public:
   void add_to(CLI::App& app, bool positional = true);
+  bool any() const;  // something was named
   // Everything that was named, in that order: texts, files, lists, flags. `fallback` (a shipped list's name)
   // when nothing was; without one that is an error.
   llvm::Expected<std::vector<Problem>> problems(llvm::StringRef fallback = "") const;
