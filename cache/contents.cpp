@@ -178,7 +178,7 @@ llvm::Expected<Contents> read_contents(const std::string& path, bool to_run) {
   Log log({});
   Signers signers;
   signers.trusted = parse_trusted_keys(environment(kTrustedKeys));
-  LayerPlan plan = plan_layers({path}).front();
+  LayerPlan plan = plan_reading(path);
   plan.own = plan.own && !to_run;
   Layer layer(std::move(plan), /*read_only=*/true, &patience, &log, &signers);
   Contents contents;

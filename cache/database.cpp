@@ -156,6 +156,13 @@ SqlStatus Database::harden(int busy_ms) {
   return run("PRAGMA mmap_size=0; PRAGMA cell_size_check=ON");
 }
 
+SqlStatus Database::vacuum() {
+  sqlite3_limit(handle_, SQLITE_LIMIT_ATTACHED, 1);  // the copy that it writes back
+  const SqlStatus status = run("PRAGMA synchronous=FULL;VACUUM");
+  sqlite3_limit(handle_, SQLITE_LIMIT_ATTACHED, 0);
+  return status;
+}
+
 SqlStatus Database::run(const char* sql) {
   return status(sqlite3_exec(handle_, sql, nullptr, nullptr, nullptr));
 }

@@ -57,6 +57,7 @@ class Database {
   SqlStatus image(std::string& bytes) const;
   void close();
   SqlStatus run(const char* sql);
+  SqlStatus vacuum();
   SqlStatus status(int code) const;
   FileHeader header() const;
   sqlite3* handle() const { return handle_; }

@@ -9,11 +9,14 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "cache/bundle.h"
 #include "cache/filesystem.h"
 #include "cache/fork.h"
 #include "cache/journal.h"
 #include "cache/row.h"
+#include "cache/spool.h"
 #include "cache/trust.h"
+#include "cache/usage.h"
 #include "generator/error.h"
 
 namespace trigen::cache {
@@ -154,8 +157,11 @@ Verdict Layer::from_errno(int error) const {
     case EDQUOT:
     case EFBIG:
       return verdict(Health::kFull, detail);
-    default:
-      return verdict(Health::kFailed, detail);
+    default: {
+      Verdict v = verdict(Health::kFailed, detail);
+      v.stale = error == ESTALE;
+      return v;
+    }
   }
 }
 
@@ -183,8 +189,10 @@ Verdict Layer::judge(const SqlStatus& status) const {
     case SQLITE_CANTOPEN:
     case SQLITE_IOERR: {
       const Verdict v = from_errno(status.error);
-      return v.health == Health::kMissing || v.health == Health::kFailed ? verdict(Health::kFailed, detail)
-                                                                         : v;
+      if (v.health != Health::kMissing && v.health != Health::kFailed) return v;
+      Verdict failed = verdict(Health::kFailed, detail);
+      failed.stale = v.stale;
+      return failed;
     }
     default:
       return verdict(Health::kFailed, detail);
@@ -194,7 +202,8 @@ Verdict Layer::judge(const SqlStatus& status) const {
 // A layer without a lock file beside it is a shipped one: nobody writes it, and SQLite need not lock it
 // either.
 bool Layer::is_locked_layer() const {
-  return !is_bundle(plan_.path) && (plan_.user || ::access(lock_path().c_str(), F_OK) == 0);
+  return !is_bundle(plan_.path) && !plan_.unlocked &&
+         (plan_.user || ::access(lock_path().c_str(), F_OK) == 0);
 }
 
 // Before anything is made or opened: who else may put files here, and what did they?
@@ -214,8 +223,9 @@ Verdict Layer::check_file() const {
   struct stat file = {};
   if (::stat(plan_.path.c_str(), &file) != 0) return from_errno(errno == ENOTDIR ? ENOENT : errno);
   if (!S_ISREG(file.st_mode))
-    return verdict(Health::kForeign,
-                   S_ISDIR(file.st_mode) ? "a folder without *.trigen or *.db" : "not a regular file");
+    return verdict(Health::kForeign, !S_ISDIR(file.st_mode) ? "not a regular file"
+                                     : plan_.user           ? "a folder"
+                                                            : "a folder without *.trigen or *.db");
   if (file.st_size == 0) return verdict(Health::kEmpty, "");
   return {};
 }
@@ -339,6 +349,7 @@ bool Layer::read(Work work) {
     remember(v, since);
     if (v.healthy()) return true;
     if (v.absent()) return false;
+    if (v.stale && attempt == 0) continue;  // look it up anew
     if (v.health == Health::kDamaged && stores() && attempt == 0) {
       if (recheck_and_set_aside(until)) return false;
       continue;  // somebody else did, or it was no damage after all
@@ -405,7 +416,26 @@ Verdict Layer::try_write(Work work, Clock::time_point deadline) const {
   return judge(status);
 }
 
+Verdict Layer::try_compact(int64_t& bytes, Clock::time_point deadline) const {
+  Operation operation;
+  if (!operation.allowed()) return verdict(Health::kForked, "");
+  Database database;
+  Verdict v = open_checked(database, OpenMode::kReadWrite, deadline);
+  if (!v.healthy()) return v;
+  v = judge(database.vacuum());
+  bytes = database.header().size;
+  return v;
+}
+
+llvm::Error Layer::compact(int64_t& bytes) {
+  return write_with([&](Clock::time_point until) { return try_compact(bytes, until); });
+}
+
 llvm::Error Layer::write(Work work) {
+  return write_with([&](Clock::time_point until) { return try_write(work, until); });
+}
+
+llvm::Error Layer::write_with(llvm::function_ref<Verdict(Clock::time_point)> attempt_once) {
   if (!stores())
     return make_error(ErrorKind::kCache,
                       "cache '" + plan_.path + "' was opened for reading only; open it for writing to store");
@@ -427,7 +457,7 @@ llvm::Error Layer::write(Work work) {
         v = verdict(Health::kFailed, "no locks here: " + errno_text(error));
         continue;
     }
-    v = try_write(work, until);
+    v = attempt_once(until);
     if (v.health != Health::kDamaged || attempt > 0) break;
     set_aside(v.text);
     v = {};
@@ -435,9 +465,43 @@ llvm::Error Layer::write(Work work) {
   index_.forget();
   remember(v, since);
   keep_write_problem(v.text);
-  if (v.healthy()) return llvm::Error::success();
+  if (v.healthy()) {
+    begin_usage(plan_.path);
+    unpublished_ = !plan_.stands_for.empty();
+    publish(/*now=*/false);
+    return llvm::Error::success();
+  }
   log_->once(v.text);
   return make_error(ErrorKind::kCache, v.text);
+}
+
+void Layer::publish(bool now) {
+  constexpr std::chrono::seconds kPublishEvery{10};
+  const Clock::time_point last{Clock::duration(published_)}, here = Clock::now();
+  if (!unpublished_ || (!now && published_ != 0 && here - last < kPublishEvery)) return;
+  published_ = here.time_since_epoch().count();
+  unpublished_ = false;
+  const std::optional<Spool> spool = spool_for(plan_.stands_for);
+  if (!spool) return;
+  // One process of the node at a time, so that an older reading never replaces a newer one.
+  RangeLock lock;
+  int error = 0;
+  lock.acquire(lock_path(), kPublishByte, LockKind::kExclusive, /*create=*/true,
+               here + std::chrono::seconds(5), error);
+  Contents contents;
+  const Verdict v = inspect([&](Database& database) {
+    contents = {};
+    return read_contents(database, /*bundle=*/false, contents);
+  });
+  std::string problem = v.text;
+  if (v.healthy()) {
+    auto image = bundle_image(contents, {{"made_by", "spool"}});
+    problem = image ? cache::publish(*spool, *image) : take_error(image.takeError()).message;
+  }
+  if (problem.empty()) return;
+  unpublished_ = true;  // once more when the store is closed
+  log_->once("what is put stays in '" + plan_.path + "' on this node, it cannot be published beside '" +
+             plan_.stands_for + "' (" + problem + ")");
 }
 
 // A reader met damage under a shared lock: look again alone, with a check of the whole file, before anything
@@ -533,6 +597,10 @@ LayerInfo Layer::info() {
     info.problem = verdict(Health::kReadOnly, "no permission to write, or a read-only file system").text;
   if (info.problem.empty()) info.problem = kept_write_problem();
   const std::string network = network_filesystem(existing_folder(folder_of(plan_.path)));
+  if (!plan_.stands_for.empty())
+    info.note = "stands in for '" + plan_.stands_for + "' on " +
+                network_filesystem(existing_folder(folder_of(plan_.stands_for))) + "; published in '" +
+                plan_.stands_for + ".d'";
   if (!network.empty() && plan_.user)
     info.note = "on " + network +
                 ", where locks between machines may not hold: set TRIGEN_CACHE to a file on a local disk";

@@ -51,6 +51,7 @@ struct Verdict {
   Health health = Health::kHealthy;
   std::string text;  // found, allowed, next step
   uint32_t schema = 0;
+  bool stale = false;  // a handle of a network file system whose file was replaced
   bool healthy() const { return health == Health::kHealthy; }
   bool absent() const { return health == Health::kMissing || health == Health::kEmpty; }
 };
@@ -60,6 +61,8 @@ struct LayerPlan {
   bool user = false;        // puts go here
   bool by_default = false;  // trigen chose the path, nobody named it
   bool own = false;         // where this user's trigen writes: what is the user's there needs no signature
+  bool unlocked = false;    // read without locks, though a lock file lies beside it: a network file system
+  std::string stands_for = {};  // of a spool: the user layer's own path (cache/spool.h)
 };
 
 // A bundle by its name, *.trigen: one immutable file, which is never locked, written or journalled.
@@ -67,6 +70,8 @@ bool is_bundle(llvm::StringRef path);
 
 // The layers that Options::layers stands for; the first one that is no bundle is the user layer.
 std::vector<LayerPlan> plan_layers(const std::vector<std::string>& named);
+// One file that is only read, whatever would be written in its stead.
+LayerPlan plan_reading(const std::string& path);
 // The installation prefixes that a folder of code lies below, nearest first: what is above "lib" or "bin".
 std::vector<std::string> prefixes_of(llvm::StringRef folder);
 
@@ -75,6 +80,9 @@ class Layer {
   using Work = llvm::function_ref<SqlStatus(Database&)>;
 
   Layer(LayerPlan plan, bool read_only, Patience* patience, Log* log, const Signers* signers);
+  ~Layer() { publish(/*now=*/true); }
+  Layer(const Layer&) = delete;
+  Layer& operator=(const Layer&) = delete;
 
   // Opens, checks, runs `work`, closes. False when the layer cannot be read: that is logged, and a damaged
   // user layer is set aside.
@@ -83,6 +91,8 @@ class Layer {
   Verdict inspect(Work work);
   // In one transaction, in a file that is made when it is not there.
   llvm::Error write(Work work);
+  // Writes the file anew without its free pages; its bytes after that.
+  llvm::Error compact(int64_t& bytes);
   LayerInfo info();
 
   IndexKeeper& index() { return index_; }
@@ -104,12 +114,16 @@ class Layer {
   Verdict read_signed_file(Work work) const;
   Verdict try_read(Work work, Clock::time_point deadline) const;
   void remember(const Verdict& v, Clock::time_point since);
+  llvm::Error write_with(llvm::function_ref<Verdict(Clock::time_point)> attempt);
   Verdict try_write(Work work, Clock::time_point deadline) const;
+  Verdict try_compact(int64_t& bytes, Clock::time_point deadline) const;
   Verdict create_file() const;
   SqlStatus create_schema(Database& database) const;
   Verdict judge(const SqlStatus& status) const;
   Verdict from_errno(int error) const;
   Verdict verdict(Health health, const std::string& detail) const;
+  // A spool's rows, where they were put since the last time: now, or when that is kPublishEvery ago.
+  void publish(bool now);
   bool recheck_and_set_aside(Clock::time_point deadline);
   void set_aside(const std::string& reason);
   bool may_write() const;
@@ -126,6 +140,8 @@ class Layer {
   mutable SignedFile signed_file_;
   std::mutex mutex_;
   std::string write_problem_;  // of the last put, empty when it went well
+  std::atomic<bool> unpublished_{false};
+  std::atomic<Clock::rep> published_{0};  // ticks
 };
 
 }  // namespace trigen::cache

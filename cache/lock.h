@@ -19,8 +19,10 @@ using Clock = std::chrono::steady_clock;
 enum class LockKind { kShared, kExclusive };
 enum class LockResult { kLocked, kBusy, kAbsent, kFailed };  // kAbsent: no lock file, and none may be made
 
-// Bytes of the lock file: 0 guards the layer, from kLeaseBase on one byte stands for one key.
+// Bytes of the lock file: 0 guards the layer, 1 a spool's publishing, from kLeaseBase on one byte stands for one
+// key.
 constexpr int64_t kLayerByte = 0;
+constexpr int64_t kPublishByte = 1;
 constexpr int64_t kLeaseBase = int64_t{1} << 40;
 int64_t lease_byte(const std::string& key_digest);
 

@@ -13,6 +13,7 @@
 #include "cache/environment.h"
 #include "cache/filesystem.h"
 #include "cache/layer.h"
+#include "cache/spool.h"
 #include "cache/store.h"
 #include "llvm/ADT/SmallVector.h"
 
@@ -95,6 +96,13 @@ std::vector<std::string> prefixes_of(llvm::StringRef folder) {
   return prefixes;
 }
 
+LayerPlan plan_reading(const std::string& path) {
+  LayerPlan plan{resolve(path)};
+  plan.own = !is_bundle(plan.path);
+  plan.unlocked = !network_filesystem(existing_folder(folder_of(plan.path))).empty();
+  return plan;
+}
+
 std::vector<LayerPlan> plan_layers(const std::vector<std::string>& named) {
   std::vector<LayerPlan> plan;
   bool user = false;
@@ -104,7 +112,16 @@ std::vector<LayerPlan> plan_layers(const std::vector<std::string>& named) {
       if (there.path == resolved) return;
     const bool ours = writable && !user && !is_bundle(resolved);
     user = user || ours;
-    plan.push_back({resolved, ours, by_default, ours || (writable && by_default)});
+    LayerPlan layer{resolved, ours, by_default, ours || (writable && by_default)};
+    if (const std::optional<Spool> spool = ours ? spool_for(resolved) : std::nullopt) {
+      LayerPlan local{spool->local, true, true, true};
+      local.stands_for = resolved;
+      plan.push_back(local);
+      for (const std::string& file : layers_in(spool->shared)) plan.push_back({file, false, true, true});
+      layer.user = false;
+      layer.unlocked = true;
+    }
+    plan.push_back(layer);
   };
   if (!named.empty()) {
     for (const std::string& path : named) add(path, true, false);

@@ -13,6 +13,7 @@
 #include "cache/lease.h"
 #include "cache/match.h"
 #include "cache/row.h"
+#include "cache/usage.h"
 #include "generator/error.h"
 #include "generator/names.h"
 
@@ -63,21 +64,28 @@ class LayeredStore final : public Store {
       std::optional<Binary> found = first_binary(*layer, " WHERE key=?", {digest});
       // A digest of another key's fields cannot come back here short of a broken SHA-256; compare all the
       // same.
-      if (found && found->key.digest() == digest) return found;
+      if (found && found->key.digest() == digest) {
+        if (layer->stores()) note_use(layer->path(), digest);
+        return found;
+      }
     }
     return std::nullopt;
   }
 
   std::optional<Binary> find_binary_any_compiler(llvm::StringRef source_hash, llvm::StringRef arch) override {
     std::optional<Binary> best;
+    const Layer* from = nullptr;
     for (auto& layer : layers_) {
       if (const auto index = index_of(*layer);
           index && index->sources.count(index_key(source_hash, arch)) == 0)
         continue;
       std::optional<Binary> found = first_binary(
           *layer, " WHERE source_hash=? AND arch=? ORDER BY stored_at DESC, rowid DESC", {source_hash, arch});
-      if (found && (!best || found->stored_at > best->stored_at)) best = std::move(found);
+      if (!found || (best && found->stored_at <= best->stored_at)) continue;
+      best = std::move(found);
+      from = layer.get();
     }
+    if (from != nullptr && from->stores()) note_use(from->path(), best->key.digest());
     return best;
   }
 

@@ -1,8 +1,10 @@
 #include "cache/upkeep.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "cache/layer.h"
+#include "cache/usage.h"
 #include "generator/error.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -38,6 +40,58 @@ SqlStatus erase_record(Database& database, const Record& r) {
   erase.bind_text(r.problem).bind_text(r.arch).bind_text(r.device).bind_int(r.sms).bind_text(r.driver);
   erase.step();
   return erase.status();
+}
+
+SqlStatus erase_binary(Database& database, const std::string& key) {
+  Statement erase(database, "DELETE FROM binaries WHERE key=?");
+  erase.bind_text(key);
+  erase.step();
+  return erase.status();
+}
+
+SqlStatus number(Database& database, const char* pragma, int64_t& value) {
+  Statement ask(database, pragma);
+  if (ask.step()) value = ask.integer();
+  return ask.status();
+}
+
+// Bytes that the file would have without its free pages.
+SqlStatus used_bytes(Database& database, int64_t& bytes) {
+  int64_t page = 0, pages = 0, unused = 0;
+  SqlStatus status = number(database, "PRAGMA page_size", page);
+  if (status.ok()) status = number(database, "PRAGMA page_count", pages);
+  if (status.ok()) status = number(database, "PRAGMA freelist_count", unused);
+  bytes = page * (pages - unused);
+  return status;
+}
+
+struct Use {
+  int64_t seconds;  // of the last look-up's day or of storing, whichever is later
+  std::string key;
+};
+
+SqlStatus list_uses(Database& database, const std::string& layer, std::vector<Use>& uses) {
+  Statement rows(database, "SELECT key,stored_at FROM binaries");
+  while (rows.step()) {
+    std::string key = rows.text();
+    const int64_t stored = rows.integer();
+    const int64_t used = int64_t{last_use(layer, key)} * 86400;
+    uses.push_back({std::max(stored, used), std::move(key)});
+  }
+  std::sort(uses.begin(), uses.end(), [](const Use& a, const Use& b) {
+    return std::tie(a.seconds, a.key) < std::tie(b.seconds, b.key);
+  });
+  return rows.status();
+}
+
+using ByBinary = std::multimap<std::string, const Record*>;
+
+ByBinary predictions_of(const Contents& contents) {
+  ByBinary predictions;
+  for (const auto& [key, row] : contents.records)
+    if (row.record.provenance == Provenance::kPredicted)
+      predictions.emplace(row.record.binary.digest(), &row.record);
+  return predictions;
 }
 
 }  // namespace
@@ -80,6 +134,72 @@ llvm::Expected<ImportReport> import_contents(const std::vector<std::string>& lay
   if (error) return error;
   report.known = static_cast<int64_t>(contents.binaries.size() + contents.records.size()) - report.binaries -
                  report.records;
+  return report;
+}
+
+llvm::Expected<int64_t> remove_records(const std::vector<std::string>& layers,
+                                       const std::vector<std::string>& problems,
+                                       const std::vector<std::string>& archs, std::string& path) {
+  UserLayer user(layers);
+  auto layer = user.get();
+  if (!layer) return layer.takeError();
+  path = (*layer)->path();
+  int64_t removed = 0;
+  llvm::Error error = (*layer)->write([&](Database& database) {
+    removed = 0;
+    Contents all;
+    SqlStatus status = read_contents(database, /*bundle=*/false, all);
+    Contents chosen = all;
+    chosen.select(archs, problems);
+    std::set<std::string> kept;
+    for (const auto& [key, row] : all.records)
+      if (chosen.records.count(key) == 0) kept.insert(row.record.binary.digest());
+    for (const auto& [key, row] : chosen.records) {
+      if (status.ok()) status = erase_record(database, row.record);
+      const std::string binary = row.record.binary.digest();
+      if (status.ok() && kept.count(binary) == 0) status = erase_binary(database, binary);
+      ++removed;
+    }
+    return status;
+  });
+  if (error) return error;
+  return removed;
+}
+
+llvm::Expected<CollectReport> collect(const std::vector<std::string>& layers, int64_t most_bytes) {
+  UserLayer user(layers);
+  auto layer = user.get();
+  if (!layer) return layer.takeError();
+  CollectReport report;
+  report.layer = (*layer)->path();
+  llvm::Error error = (*layer)->write([&](Database& database) {
+    report.binaries = report.records = 0;
+    Contents all;
+    std::vector<Use> uses;
+    SqlStatus status = read_contents(database, /*bundle=*/false, all);
+    if (status.ok()) status = list_uses(database, report.layer, uses);
+    if (status.ok()) status = used_bytes(database, report.bytes_before);
+    report.bytes_after = report.bytes_before;
+    const ByBinary predictions = predictions_of(all);
+    for (const Use& use : uses) {
+      if (!status.ok() || report.bytes_after <= most_bytes) break;
+      status = erase_binary(database, use.key);
+      for (auto [at, end] = predictions.equal_range(use.key); at != end && status.ok(); ++at) {
+        status = erase_record(database, *at->second);
+        ++report.records;
+      }
+      if (status.ok()) status = used_bytes(database, report.bytes_after);
+      ++report.binaries;
+    }
+    return status;
+  });
+  if (error) return error;
+  if (llvm::Error failed = (*layer)->compact(report.bytes_after)) return failed;
+  if (report.bytes_after > most_bytes)
+    return make_error(ErrorKind::kCache,
+                      "cache '" + report.layer + "' has " + std::to_string(report.bytes_after) +
+                          " B of measurements alone, more than " + std::to_string(most_bytes) +
+                          "; allow more, or remove some with `trigen cache rm`");
   return report;
 }
 

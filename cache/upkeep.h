@@ -19,4 +19,20 @@ struct ImportReport {
 llvm::Expected<ImportReport> import_contents(const std::vector<std::string>& layers,
                                              const Contents& contents);
 
+// Removes the records of these problems (an empty list: of all) and archs (likewise), and the binaries that only
+// they named. Returns how many records; what other layers have stays.
+llvm::Expected<int64_t> remove_records(const std::vector<std::string>& layers,
+                                       const std::vector<std::string>& problems,
+                                       const std::vector<std::string>& archs, std::string& layer);
+
+struct CollectReport {
+  std::string layer;
+  int64_t binaries = 0, records = 0;          // removed
+  int64_t bytes_before = 0, bytes_after = 0;  // of the file
+};
+// Removes binaries of the user layer, least recently used first, and the predictions that name them, until
+// the file has at most so many bytes, and gives the space back. Measurements stay: they cost time on a GPU,
+// and a plan compiles their kernel again.
+llvm::Expected<CollectReport> collect(const std::vector<std::string>& layers, int64_t most_bytes);
+
 }  // namespace trigen::cache

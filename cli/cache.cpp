@@ -52,11 +52,14 @@ void add_cache(CLI::App& app, Commands& commands) {
   add_cache_list(*cache, commands);
   add_cache_show(*cache, commands);
   add_cache_path(*cache, commands);
+  add_cache_coverage(*cache, commands);
+  add_cache_diff(*cache, commands);
   add_cache_export(*cache, commands);
   add_cache_import(*cache, commands);
   add_cache_merge(*cache, commands);
   add_cache_verify(*cache, commands);
   add_cache_trust(*cache, commands);
+  add_cache_upkeep(*cache, commands);
 }
 
 }  // namespace trigen::cli

@@ -11,6 +11,7 @@
 #include "llvm/Support/Endian.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
+#include "runtime/coverage.h"
 
 namespace trigen::cli {
 namespace {
@@ -152,6 +153,14 @@ int show(const ProblemOptions& problems, const TargetOptions& where, bool as_jso
   if (found == 0 && !as_json) {
     remark("no record of " + text + (*target != nullptr ? " for " + (*target)->name.str() : "") +
            "; `trigen tune \"" + text + "\"` makes one");
+    Coverage coverage(*store, std::nullopt);
+    for (const Target& each : targets()) {
+      if (*target != nullptr && *target != &each) continue;
+      std::string difference;
+      if (const FoundRecord* near = coverage.nearest(*problem, each, difference))
+        remark("the nearest record for " + each.name.str() + " is of " + near->record.problem + ": " +
+               difference);
+    }
     return kFailure;
   }
   return state;

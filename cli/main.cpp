@@ -106,7 +106,7 @@ int run(int argc, char** argv) {
   app.footer(
       "A problem is a text: forward,dtype=bf16,B=32,T=512,D=1024. `trigen help problem` explains it, `trigen "
       "help exit-codes` what the program returns, `trigen COMMAND --help` a command.\n"
-      "Environment: TRIGEN_CACHE (cache file), TRIGEN_NVRTC (compiler), TRIGEN_DRIVER (driver library), "
+      "Environment: TRIGEN_CACHE (cache files), TRIGEN_NVRTC (compiler), TRIGEN_DRIVER (driver library), "
       "TRIGEN_NO_JIT=1, NO_COLOR, COLUMNS.");
   Commands commands;
   add_tune(app, commands);

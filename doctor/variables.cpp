@@ -22,6 +22,7 @@ llvm::ArrayRef<const char*> known_variables() {
       "TRIGEN_NO_JIT",
       "TRIGEN_NVRTC",
       "TRIGEN_PROGRAM",
+      "TRIGEN_SPOOL",
       "TRIGEN_TARGET",
       "TRIGEN_THREADS",
       "TRIGEN_TRUSTED_FOLDERS",

@@ -15,6 +15,10 @@ namespace trigen {
 // renumber.
 enum class MissPolicy : int { kFirstChoice = 0, kGeneric = 1, kError = 2 };
 
+// How many of the model's choices are looked up where compiling is forbidden: one of them may have been stored
+// by an earlier run.
+constexpr size_t kChoicesWithoutJit = 16;
+
 struct PlanOptions {
   MissPolicy miss = MissPolicy::kFirstChoice;
   std::string

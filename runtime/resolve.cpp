@@ -1,14 +1,11 @@
 // From a problem to a candidate and its binary: the record in the cache, or the policy for a miss.
+#include "cache/contents.h"
 #include "generator/cost/cost.h"
 #include "runtime/paths.h"
 #include "runtime/plan.h"
 
 namespace trigen {
 namespace {
-
-// How many of the model's choices are looked up where compiling is forbidden: one of them may have been
-// stored by an earlier run.
-constexpr size_t kChoicesWithoutJit = 16;
 
 // The targets whose kernels the device runs as they are, best first: its own, then older ones of its major.
 llvm::Expected<std::vector<const Target*>> usable_targets(const Device& device, const std::string& asked) {
@@ -91,6 +88,12 @@ llvm::Expected<Resolution> from_record(const Problem& problem, const FoundRecord
   return resolution;
 }
 
+// Predicted by an older version of the model than this one.
+bool is_outdated(const Record& record) {
+  return record.provenance == Provenance::kPredicted &&
+         cache::model_version_of(record.evidence) < kModelVersion;
+}
+
 llvm::Expected<Resolution> from_candidate(const Candidate& candidate, Store& store, const Device& device,
                                           const PlanOptions& options) {
   auto built = build(candidate, store, build_options(device, options));
@@ -133,16 +136,8 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
           keep(resolution.takeError());
           continue;
         }
+        // No record is stored: nothing here has checked the choice. Its binary is, so that it is compiled once.
         llvm::consumeError(std::move(errors));
-        Record record;
-        record.problem = to_string(problem);
-        record.arch = target->name.str();
-        record.candidate = describe(resolution->candidate);
-        record.binary = resolution->binary.key;
-        record.median_us = resolution->expected_us;
-        record.evidence = R"({"by":"model","candidates":)" + std::to_string(candidates->size()) + "}";
-        // A cache that takes no record only costs time.
-        if (resolution->origin == BinaryOrigin::kCompiled) llvm::consumeError(store.put_record(record));
         return resolution;
       }
     }
@@ -182,6 +177,11 @@ llvm::Expected<Resolution> resolve(const Problem& problem, const Device& device,
   const Target* target = nullptr;
   std::string stale;
   if (auto found = find_record(text, device, store, *usable, &target)) {
+    if (is_outdated(found->record) && options.miss == MissPolicy::kFirstChoice && !options.no_jit) {
+      auto anew = by_policy(problem, device, store, options, *usable);
+      if (anew) return anew;
+      llvm::consumeError(anew.takeError());  // no compiler, say: the older choice is right, if slower
+    }
     auto resolution = from_record(problem, *found, *target, device, store, options);
     if (resolution) return resolution;
     // A record that cannot be used is a miss; its reason is worth keeping where the miss is an error.

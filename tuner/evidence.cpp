@@ -61,6 +61,7 @@ json whole(const TuneReport& report) {
   }
   return {{"complete", report.complete},
           {"date", today()},
+          {"model", kModelVersion},
           {"problem", report.problem},
           {"target", report.target},
           {"device", report.device},

@@ -115,33 +115,39 @@ llvm::Error Session::nothing_works() const {
   return make_error(kind, text);
 }
 
-llvm::Error Session::check_emulated() {
+llvm::Error Session::check_emulated(size_t index, const Binary& binary) {
+  const Device* device = device_;
+  if (device == nullptr && options_.count) {
+    auto emulated = Device::open("emulated:" + target_.name.str());
+    if (!emulated) {  // not installed: counting said so
+      llvm::consumeError(emulated.takeError());
+      return llvm::Error::success();
+    }
+    device = *emulated;
+  }
+  if (device == nullptr || !device->info().emulated) return llvm::Error::success();
   if (count_work(problem_).triangle_flop / 2 > options_.emulated_work) {
     report_.notes.push_back(
         "not checked: too big for the emulated device; `trigen verify` checks smaller problems there");
     return llvm::Error::success();
   }
-  const auto chosen =
-      std::find_if(report_.candidates.begin(), report_.candidates.end(),
-                   [](const CandidateReport& row) { return row.outcome == Outcome::kChosen; });
-  const auto index = static_cast<size_t>(chosen - report_.candidates.begin());
-  auto built = build(candidates_[index], store_, options_.build);
-  if (!built) return built.takeError();
+  CandidateReport& row = report_.candidates[index];
   WorkbenchOptions bench_options;
   bench_options.seed = options_.seed;
-  auto bench = Workbench::create(*device_, problem_, bench_options);
+  auto bench = Workbench::create(*device, problem_, bench_options);
   if (!bench) return bench.takeError();
   const Reference reference(problem_, (*bench)->list(), (*bench)->inputs());
-  auto plan = Plan::of(candidates_[index], std::move(built->binary), *device_);
+  auto plan = Plan::of(candidates_[index], binary, *device);
   if (!plan) return plan.takeError();
   auto result = verify(**plan, **bench, reference);
   if (!result) return result.takeError();
-  chosen->error = report_.error = result->error;
-  chosen->tolerance = report_.tolerance = result->tolerance;
+  row.error = result->error;
+  row.tolerance = result->tolerance;
   if (!result->ok) {
     return make_error(ErrorKind::kInternal,
-                      chosen->candidate + " gives a wrong result on the emulated device: " + result->failure +
-                          "; please report it with `trigen verify \"" + report_.problem + "\"`");
+                      row.candidate + " gives a wrong result on the emulated device: " + result->failure +
+                          "; it was not stored; please report it with `trigen verify \"" + report_.problem +
+                          "\"`");
   }
   report_.notes.push_back(
       format("checked on the emulated device: error %.1e, allowed %.1e", result->error, result->tolerance));

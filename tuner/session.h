@@ -37,9 +37,9 @@ class Session {
   // stop.
   bool keep_existing();
   llvm::Error measure();
-  void choose_predicted(size_t index, const Binary& binary);
-  // Runs the predicted choice on the emulated device when the problem is small enough.
-  llvm::Error check_emulated();
+  // Runs the predicted choice on the emulated device of the target, where there is one and the problem is small
+  // enough, and stores it: nothing that failed its check.
+  llvm::Error choose_predicted(size_t index, const Binary& binary);
   // The error when no candidate is left: every reason, shortened.
   llvm::Error nothing_works() const;
 
@@ -61,6 +61,7 @@ class Session {
   llvm::Error run_finals();
   void store_sample(size_t index);
   void store_choice(size_t index, Provenance provenance);
+  llvm::Error check_emulated(size_t index, const Binary& binary);
   Record record_of(size_t index) const;
 
   const Problem problem_;

@@ -109,11 +109,13 @@ void Session::store_choice(size_t index, Provenance provenance) {
   if (auto error = store_.put_record(record)) note_cache(take_error(std::move(error)).message);
 }
 
-void Session::choose_predicted(size_t index, const Binary& binary) {
+llvm::Error Session::choose_predicted(size_t index, const Binary& binary) {
+  if (auto error = check_emulated(index, binary)) return error;
   keys_[index] = binary.key;
   report_.seconds = report_.candidates[index].predicted_s;
   report_.complete = !cancelled();
   store_choice(index, Provenance::kPredicted);
+  return llvm::Error::success();
 }
 
 }  // namespace trigen

@@ -147,8 +147,7 @@ llvm::Error predict_choice(Session& session) {
   report.stop_reason =
       format("ranked %zu compiled candidates of %zu%s", tried, candidates.size(),
              report.candidates[*chosen].counts ? ", by what the emulated device counted" : "");
-  session.choose_predicted(*chosen, binaries[*chosen]);
-  return llvm::Error::success();
+  return session.choose_predicted(*chosen, binaries[*chosen]);
 }
 
 }  // namespace
@@ -207,9 +206,6 @@ llvm::Expected<TuneReport> tune(const Problem& problem, const Target& target, co
                            target.name.str() + " device to measure it");
   }
   if (auto error = predict_choice(session)) return error;
-  if (device != nullptr && !real) {
-    if (auto error = session.check_emulated()) return error;
-  }
   return report;
 }
 

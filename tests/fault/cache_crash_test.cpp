@@ -11,6 +11,7 @@
 
 #include "tests/fault/child.h"
 #include "tests/fault/journal.h"
+#include "tests/thorough.h"
 #include "tests/unit/cache_testing.h"
 
 namespace trigen {
@@ -33,7 +34,8 @@ TEST(CacheCrash, KilledInThePutLoop) {
   const std::string path = folder / "cache.db";
   unsigned acknowledged_in_all = 0;
   bool journal_seen = false;
-  for (unsigned round = 0; round < 40; ++round) {
+  const unsigned rounds = thorough() ? 1000 : 40;
+  for (unsigned round = 0; round < rounds; ++round) {
     int ends[2];
     ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
     Child child([&](const std::function<void()>&) -> std::string {
@@ -61,7 +63,7 @@ TEST(CacheCrash, KilledInThePutLoop) {
     auto store = open_store({path});
     for (unsigned each : acknowledged)
       ASSERT_TRUE(store->find_binary(sample_binary(each, 60000).key)) << round << store.log();
-    if (round % 8 == 7) {
+    if (round % (rounds / 5) == 7) {
       EXPECT_THAT(store->verify(), IsEmpty());
     }
     ASSERT_THAT(*store.lines, IsEmpty());

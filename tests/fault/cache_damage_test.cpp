@@ -241,6 +241,13 @@ TEST(CacheDamage, NewerSchemaIsLeftAlone) {
   EXPECT_EQ(open_store({folder / "cache.db"})->layers()[0].schema, 2);
 }
 
+TEST(CacheDamage, OlderSchemaIsLeftAlone) {
+  CacheFolder folder;
+  healthy_file(folder / "cache.db");
+  run_sql(folder / "cache.db", "PRAGMA user_version=0");
+  expect_left_alone(folder / "cache.db", "is of another version (schema 0, this trigen reads schema 1)");
+}
+
 TEST(CacheDamage, AFolderInItsPlace) {
   CacheFolder folder;
   fs::create_directory(folder / "cache.db");

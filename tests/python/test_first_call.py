@@ -80,7 +80,7 @@ print(json.dumps([[str(one.message) for one in caught], [info.binary_from for in
 
 
 def test_every_process_that_runs_untuned_says_so(emulated, repository, tmp_path):  # noqa: F811
-    """The first one stores the model's choice; the next ones find it there, as untuned as before."""
+    """The first one stores the kernel of the model's choice; the next ones find it there, as untuned as before."""
     code = SECOND.format(tests=str(repository / "tests/python"), target=TARGET, cache=str(tmp_path / "cache.db"))
     for origin in ("compiled", "cache"):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(repository / "python")})

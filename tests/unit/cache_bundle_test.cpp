@@ -6,6 +6,7 @@
 
 #include "cache/layer.h"
 #include "cache/upkeep.h"
+#include "tests/thorough.h"
 #include "tests/unit/cache_testing.h"
 
 namespace trigen::cache {
@@ -69,7 +70,7 @@ Contents merged(const Contents& a, const Contents& b) {
 
 TEST(CacheMerge, IsCommutativeAssociativeAndIdempotent) {
   std::mt19937 random(20261122);
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0, rounds = thorough() ? 200 : 12; round < rounds; ++round) {
     SCOPED_TRACE(round);
     CacheFolder folder;
     const Contents a = random_cache(random, folder / "a.db"), b = random_cache(random, folder / "b.db"),

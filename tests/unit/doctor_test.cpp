@@ -274,8 +274,7 @@ TEST(Variables, StandOnOnePage) {
       const std::string source = slurp(entry.path());
       for (const char* call :
            {"environment(\"TRIGEN_", "environment_off(\"TRIGEN_", "environment_flag(\"TRIGEN_",
-            "environ.get(\"TRIGEN_", "environ[\"TRIGEN_", "variable(\"TRIGEN_",
-            "kTrustedFolders[] = \"TRIGEN_", "kTrustedKeys[] = \"TRIGEN_"})
+            "environ.get(\"TRIGEN_", "environ[\"TRIGEN_", "variable(\"TRIGEN_", "[] = \"TRIGEN_"})
         names_after(source, call, read);
     }
   // The emulated device makes its names of its options' keys.

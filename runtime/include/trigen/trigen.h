@@ -27,7 +27,7 @@
  * Threads: every function may be called from any thread. trigen_plan_run may run in many threads on one plan
  * at once.
  *
- * Environment: TRIGEN_CACHE (cache file), TRIGEN_NO_JIT=1 (never compile), TRIGEN_LOG=info (a line for each
+ * Environment: TRIGEN_CACHE (cache files), TRIGEN_NO_JIT=1 (never compile), TRIGEN_LOG=info (a line for each
  * plan on stderr) and others: docs/environment.md. Read when a runtime is created (TRIGEN_LOG: when the library
  * first logs); not at all in programs with privileges that their caller lacks.
  */

@@ -1,0 +1,185 @@
+// trigen cache, as a platform engineer uses it: bundles made, merged, taken in, looked through and checked.
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "runtime/nvrtc.h"
+#include "tests/unit/cache_testing.h"
+
+namespace trigen {
+namespace {
+
+using ::testing::AllOf;
+using testing::CacheFolder;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kSmall = "forward,dtype=f16,B=2,T=64,D=64";
+constexpr const char* kLonger = "forward,dtype=f16,B=2,T=128,D=64";
+
+std::string slurp(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+struct Finished {
+  int code = -1;
+  std::string text;  // both outputs
+};
+
+// One cache with two predictions for sm_70, made once; each test has a folder of its own.
+class CacheProgram : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto target = find_target("sm_70");
+    auto compiler = Nvrtc::choose(**target);
+    if (!compiler) GTEST_SKIP() << "[SKIP] " << take_error(compiler.takeError()).message;
+    const Finished tuned = run(std::string("tune --no-device --no-counts --top 1 --arch sm_70 \"") + kSmall +
+                               "\" \"" + kLonger + "\"");
+    ASSERT_EQ(tuned.code, 0) << tuned.text;
+  }
+  Finished run(const std::string& arguments, const std::string& cache = "") const {
+    const std::string out = folder_ / "out";
+    const std::string command = "cd '" + folder_.path() + "' && TRIGEN_CACHE='" +
+                                (cache.empty() ? folder_ / "cache.db" : cache) + "' XDG_CACHE_HOME='" +
+                                folder_ / "xdg" + "' '" TRIGEN_PROGRAM "' " + arguments + " > '" + out +
+                                "' 2>&1";
+    Finished done;
+    done.code = WEXITSTATUS(std::system(command.c_str()));
+    done.text = slurp(out);
+    return done;
+  }
+  CacheFolder folder_;
+};
+
+TEST_F(CacheProgram, BundlesAreMadeMergedAndServe) {
+  const std::string one = std::string("--problem \"") + kSmall + "\" ",
+                    other = std::string("--problem \"") + kLonger + "\" ";
+  ASSERT_EQ(run("cache export all.trigen").code, 0);
+  ASSERT_EQ(run("cache export --arch sm_70 " + one + "one.trigen").code, 0);
+  ASSERT_EQ(run("cache export --arch sm_70 " + other + "other.trigen").code, 0);
+  ASSERT_EQ(run("cache merge one.trigen other.trigen -o ab.trigen").code, 0);
+  ASSERT_EQ(run("cache merge other.trigen cache.db one.trigen ab.trigen -o ba.trigen").code, 0);
+  EXPECT_TRUE(slurp(folder_ / "ab.trigen") == slurp(folder_ / "ba.trigen"));
+  EXPECT_TRUE(slurp(folder_ / "ab.trigen") == slurp(folder_ / "all.trigen"));
+  EXPECT_EQ(run("cache diff ab.trigen cache.db").code, 0);
+  const Finished differ = run("cache diff one.trigen ab.trigen");
+  EXPECT_EQ(differ.code, 1);
+  EXPECT_THAT(differ.text,
+              AllOf(HasSubstr(">  forward"), HasSubstr("binaries: 0 only in one.trigen, 1 only in")));
+
+  // Asked for and not there: the bundle is made, and the exit code says so.
+  const Finished lacking = run("cache export --arch sm_70,sm_80 " + one + "lacking.trigen");
+  EXPECT_EQ(lacking.code, 1);
+  EXPECT_THAT(lacking.text,
+              AllOf(HasSubstr("no record of forward"), HasSubstr("1 of 2 asked problems answered")));
+
+  // As a layer, and into another cache file; each needs no compiler.
+  EXPECT_EQ(run("cache coverage --arch sm_70 \"" + std::string(kSmall) + "\"", folder_ / "ab.trigen").code,
+            0);
+  const Finished taken = run("cache import ab.trigen", folder_ / "mine.db");
+  EXPECT_EQ(taken.code, 0);
+  EXPECT_THAT(taken.text, HasSubstr("took 2 records and 2 binaries"));
+  EXPECT_THAT(run("cache import ab.trigen one.trigen", folder_ / "mine.db").text,
+              HasSubstr("took 0 records and 0 binaries; 4 rows were there"));
+  EXPECT_EQ(run("cache diff ab.trigen mine.db").code, 0);
+}
+
+// An image, an environment or an overlay: <prefix>/bin/trigen and <prefix>/share/trigen/*.trigen, all read-only.
+TEST_F(CacheProgram, BundlesBelowThePrefixServeAnyUidWithoutHome) {
+  namespace fs = std::filesystem;
+  for (const char* sub : {"prefix", "prefix/bin", "prefix/share", "prefix/share/trigen"})
+    fs::create_directory(folder_ / sub);
+  ASSERT_EQ(run("cache export prefix/share/trigen/core.trigen").code, 0);
+  fs::copy(TRIGEN_PROGRAM, folder_ / "prefix/bin/trigen");
+  fs::permissions(folder_.path(), fs::perms(0755));
+  for (const auto& entry : fs::recursive_directory_iterator(folder_ / "prefix"))
+    fs::permissions(entry.path(),
+                    fs::perms(entry.is_directory() || entry.path().filename() == "trigen" ? 0555 : 0444));
+  const std::string as = ::getuid() == 0 ? "setpriv --reuid 54321 --regid 54321 --clear-groups " : "";
+  const std::string program = as + "env -i TRIGEN_NO_JIT=1 '" + folder_ / "prefix/bin/trigen" + "' cache ";
+  const auto shell = [&](const std::string& arguments) {
+    const int code = std::system((program + arguments + " > '" + folder_ / "out" + "' 2>&1").c_str());
+    return Finished{WEXITSTATUS(code), slurp(folder_ / "out")};
+  };
+  const Finished covered = shell(std::string("coverage --arch sm_70 \"") + kSmall + "\"");
+  EXPECT_EQ(covered.code, 0) << covered.text;
+  const Finished path = shell(std::string("path --arch sm_70 \"") + kSmall + "\"");
+  EXPECT_THAT(path.text, HasSubstr(folder_ / "prefix/share/trigen/core.trigen"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "prefix/share/trigen"), {}), 1)
+      << "nothing was made";
+  fs::permissions(folder_ / "prefix/share/trigen", fs::perms(0755));
+  fs::permissions(folder_ / "prefix/share", fs::perms(0755));
+  fs::permissions(folder_ / "prefix/bin", fs::perms(0755));
+}
+
+TEST_F(CacheProgram, CoverageSaysWhatRunsAndWhyNot) {
+  const std::string small = std::string("\"") + kSmall + "\"";
+  const Finished both = run("cache coverage --arch sm_70 " + small + " \"forward,dtype=f16,B=2,T=64,D=96\"");
+  EXPECT_EQ(both.code, 1);
+  EXPECT_THAT(both.text,
+              AllOf(HasSubstr("predicted, not measured"), HasSubstr("0 exact, 1 near, 1 none"),
+                    HasSubstr("no record; the nearest is forward,dtype=f16,B=2,H=1,T=64,D=64,K=1,pad=0: "
+                              "D 96 here, 64 in the record")));
+  EXPECT_EQ(run("cache coverage --arch sm_70 " + small).code, 0);
+  EXPECT_EQ(run("cache coverage --exact --arch sm_70 " + small).code, 1);
+  EXPECT_THAT(run("cache coverage --arch sm_70 --device-name V100 --sms 80 --driver 580.1 " + small).text,
+              HasSubstr("device V100 here, none in the record"));
+  const Finished other = run("cache coverage --arch sm_90a " + small);
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.text, HasSubstr("no record of any problem for sm_90a"));
+  EXPECT_EQ(run("cache coverage " + small).code, 2);
+
+  EXPECT_THAT(run("cache path --arch sm_70 " + small).text, HasSubstr(folder_ / "cache.db"));
+  EXPECT_EQ(run("cache path --arch sm_80 " + small).code, 1);
+  const Finished show = run("cache show --arch sm_70 \"forward,dtype=bf16,B=2,T=128,D=64\"");
+  EXPECT_EQ(show.code, 1);
+  EXPECT_THAT(show.text, HasSubstr("the nearest record for sm_70 is of forward,dtype=f16,B=2,H=1,T=128"));
+}
+
+TEST_F(CacheProgram, RebuildComparesEveryByte) {
+  const Finished same = run("cache verify --rebuild");
+  EXPECT_EQ(same.code, 0) << same.text;
+  EXPECT_THAT(same.text, HasSubstr("remade: 2 the same, byte for byte; 0 differ; 0 cannot"));
+  // The kernels of two problems swapped, each row with a digest that fits: `verify` alone cannot see it.
+  auto store = testing::open_store({folder_ / "cache.db"});
+  const auto list = store->list_binaries();
+  ASSERT_EQ(list.size(), 2u);
+  auto a = store->find_binary(list[0].key), b = store->find_binary(list[1].key);
+  ASSERT_TRUE(a && b);
+  std::swap(a->cubin, b->cubin);
+  ASSERT_EQ(testing::message(store->put_binary(*a)), "");
+  EXPECT_EQ(run("cache verify").code, 0);
+  const Finished swapped = run("cache verify --rebuild");
+  EXPECT_EQ(swapped.code, 1);
+  EXPECT_THAT(swapped.text,
+              AllOf(HasSubstr("differs: cubin, byte "), HasSubstr("1 the same, byte for byte; 1 differ")));
+}
+
+TEST_F(CacheProgram, RmAndGcTakeOut) {
+  const Finished removed = run(std::string("cache rm --arch sm_70 \"") + kSmall + "\"");
+  EXPECT_EQ(removed.code, 0);
+  EXPECT_THAT(removed.text, HasSubstr("removed 1 records"));
+  EXPECT_EQ(run(std::string("cache rm \"") + kSmall + "\"").code, 1) << "nothing there";
+  EXPECT_EQ(run("cache rm").code, 2);
+  EXPECT_EQ(run(std::string("cache coverage --arch sm_70 \"") + kLonger + "\"").code, 0);
+  EXPECT_THAT(run("cache gc --max-size 1M").text, HasSubstr("removed 0 binaries"));
+  EXPECT_THAT(run("cache gc --max-size 45K").text, HasSubstr("removed 1 binaries and 1 predictions"));
+  EXPECT_EQ(run("cache gc --max-size much").code, 2);
+  EXPECT_EQ(run("cache verify").code, 0);
+}
+
+TEST_F(CacheProgram, AChoiceOfAnOlderModelIsSaid) {
+  auto store = testing::open_store({folder_ / "cache.db"});
+  for (FoundRecord& found : store->list_records()) {
+    found.record.evidence = "{}";
+    ASSERT_EQ(testing::message(store->put_record(found.record)), "");
+  }
+  EXPECT_THAT(run(std::string("cache coverage --arch sm_70 \"") + kSmall + "\"").text,
+              HasSubstr("predicted by version 0 of the cost model"));
+}
+
+}  // namespace
+}  // namespace trigen

@@ -1,0 +1,53 @@
+// Records name the model's version; plans choose anew where an older one predicted. So a change of what the
+// model chooses must change its version, too.
+#include <gmock/gmock.h>
+
+#include "generator/candidate.h"
+#include "generator/cost/cost.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/SHA256.h"
+
+namespace trigen {
+namespace {
+
+constexpr const char* kProblems[] = {
+    "forward,dtype=f16,B=32,T=512,D=1024",
+    "forward,dtype=bf16,B=32,T=512,D=1024,K=4,epilogue=bias+gelu",
+    "grad_input,dtype=f16,B=16,T=1024,D=512",
+    "grad_weight,dtype=bf16,B=16,T=512,D=512,epilogue=bias",
+    "forward,dtype=f32,B=8,T=256,D=256,math=tf32",
+    "decode,dtype=bf16,B=64,T=512,D=1024,rows=2",
+};
+
+// The first three of each problem and target, as text.
+std::string choices() {
+  std::string text;
+  for (const char* problem_text : kProblems) {
+    auto problem = parse_problem(problem_text);
+    if (!problem) ADD_FAILURE() << llvm::toString(problem.takeError());
+    for (const char* name : {"sm_70", "sm_80", "sm_90a"}) {
+      auto candidates = list_candidates(*problem, **find_target(name));
+      if (!candidates) {
+        llvm::consumeError(candidates.takeError());
+        continue;
+      }
+      for (size_t i = 0; i < std::min<size_t>(3, candidates->size()); ++i)
+        text += std::string(problem_text) + " " + name + " " + describe((*candidates)[i]) + "\n";
+    }
+  }
+  return text;
+}
+
+TEST(ModelVersion, IsOfTheseChoices) {
+  const std::string text = choices();
+  const auto hash = llvm::SHA256::hash(llvm::arrayRefFromStringRef(text));
+  const std::string digest = llvm::toHex(llvm::ArrayRef<uint8_t>(hash), /*LowerCase=*/true).substr(0, 16);
+  EXPECT_EQ(kModelVersion, 1) << "put the digest of this version's choices below";
+  EXPECT_EQ(digest, "4d9c19d3a1cdccbc")
+      << "the model chooses otherwise than version " << kModelVersion
+      << " did: add one to kModelVersion (generator/cost/cost.h) and put the new digest here. It chooses:\n"
+      << text;
+}
+
+}  // namespace
+}  // namespace trigen
