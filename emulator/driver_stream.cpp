@@ -250,6 +250,11 @@ TRIGEN_ENTRY CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus
   std::lock_guard lock(driver().mutex);
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
+  // Of the legacy stream nothing can be said then, and the question does the capture no harm.
+  if (stream == &driver().device(stream->context->device)->default_stream)
+    for (auto& capture : driver().captures)
+      if ((capture->origin->flags & CU_STREAM_NON_BLOCKING) == 0)
+        return fail(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "a blocking stream captures");
   *status = stream->capture == nullptr ? CU_STREAM_CAPTURE_STATUS_NONE
             : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                        : CU_STREAM_CAPTURE_STATUS_ACTIVE;
