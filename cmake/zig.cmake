@@ -1,8 +1,11 @@
 # Toolchain file: zig's C and C++ compilers (PyPI's ziglang; clang, libc++ and the symbol lists of every glibc in one wheel) for a
 # Linux of TRIGEN_ZIG_TARGET, such as x86_64-linux-gnu.2.28. TRIGEN_ZIG_TOOLS holds scripts that call them (scripts/portable.sh).
 set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES TRIGEN_ZIG_TARGET TRIGEN_ZIG_TOOLS)
-set(CMAKE_SYSTEM_NAME Linux)
-string(REGEX REPLACE "-.*" "" CMAKE_SYSTEM_PROCESSOR "${TRIGEN_ZIG_TARGET}")
+string(REGEX REPLACE "-.*" "" machine "${TRIGEN_ZIG_TARGET}")
+if(NOT machine STREQUAL CMAKE_HOST_SYSTEM_PROCESSOR)  # else what is built runs here, and makes its man page
+  set(CMAKE_SYSTEM_NAME Linux)
+  set(CMAKE_SYSTEM_PROCESSOR ${machine})
+endif()
 foreach(tool C=cc CXX=c++)
   string(REPLACE "=" ";" tool ${tool})
   list(GET tool 0 language)

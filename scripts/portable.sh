@@ -14,7 +14,10 @@ case $machine in x86_64 | aarch64) ;; *)
 esac
 shift || true
 targets=("$@")
-[[ ${#targets[@]} -gt 0 ]] || targets=(libtrigen.so trigen_emulator trigen_program)
+if [[ ${#targets[@]} == 0 ]]; then
+  targets=(libtrigen.so trigen_emulator trigen_program)
+  [[ $machine != "$(uname -m)" ]] || targets+=(trigen_pages)
+fi
 glibc=${GLIBC:-2.28}
 root=$PWD/build-portable
 
