@@ -317,7 +317,6 @@ bool needs_canary(const Resolution& resolution, const Device& device, Store& sto
 CanaryReport run_canary(const Plan& plan) {
   CanaryReport report = run_uncounted(plan);
   ++counts[static_cast<int>(report.result)];
-  if (report.result != CanaryResult::kSkipped) ++counters().canaries;
   return report;
 }
 
