@@ -38,6 +38,7 @@ trigen_status trigen_memory_allocate(trigen_runtime* runtime, int device, size_t
   return in_context(runtime, device, "cuMemAlloc", [&](const DriverApi& api) {
     cuda::CUdeviceptr made = 0;
     const auto result = api.cuMemAlloc(&made, bytes);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): a device address, which the driver gives as an integer
     if (result == cuda::CUDA_SUCCESS) *pointer = reinterpret_cast<void*>(static_cast<uintptr_t>(made));
     return result;
   });

@@ -115,7 +115,7 @@ llvm::Error export_bundle(trigen_runtime& runtime, const std::string& bundle,
   all->keep_what_runs(left_out);
   for (const auto& [arch, problem] : all->asked)
     if (all->answer(arch, problem) == llvm::StringRef("none"))
-      return make_error(ErrorKind::kCache, "no record of " + problem + " for " + arch +
+      return make_error(ErrorKind::kCache, llvm::Twine("no record of ") + problem + " for " + arch +
                                                ", and wrote nothing; tune it (trigen_tune)");
   if (all->records.empty())
     return make_error(ErrorKind::kCache, "no record to export, and wrote nothing; trigen_tune makes some");
