@@ -55,13 +55,14 @@ std::string did_you_mean(llvm::StringRef token, llvm::ArrayRef<llvm::StringRef> 
   for (const auto& [word, name] : kSynonyms)
     if (token.equals_insensitive(word) && llvm::is_contained(names, name))
       return ("; did you mean '" + name + "'?").str();
+  token = token.take_front(64);  // no name is longer
   llvm::StringRef best;
   unsigned best_distance = ~0u;
   const unsigned allowed =
       token.size() < 3 ? 0 : std::max<unsigned>(1, static_cast<unsigned>(token.size()) / 3);
   for (llvm::StringRef name : names) {
     if (token.equals_insensitive(name)) return ("; did you mean '" + name + "'?").str();
-    const unsigned distance = token.take_front(64).edit_distance(name, true, allowed + 1);
+    const unsigned distance = token.edit_distance(name, true, allowed + 1);
     if (distance <= allowed && distance < best_distance) {
       best = name;
       best_distance = distance;

@@ -52,7 +52,7 @@ TEST(Names, PrintableTextHoldsNoControlCharacters) {
 
 TEST(Names, CloseNamesAreOffered) {
   const llvm::StringRef names[] = {"dtype", "wdtype", "layout", "fill"};
-  EXPECT_EQ(did_you_mean("dtpye", names), "; did you mean 'dtype'?");
+  EXPECT_EQ(did_you_mean("dtyp", names), "; did you mean 'dtype'?");
   EXPECT_EQ(did_you_mean("DTYPE", names), "; did you mean 'dtype'?");
   EXPECT_EQ(did_you_mean("layouts", names), "; did you mean 'layout'?");
   EXPECT_EQ(did_you_mean("x", names), "") << "too short to mean anything";

@@ -1,0 +1,146 @@
+// One problem's tune on the emulated device, which is never timed: what comes before the times, and what a
+// prediction is checked for. Times, resumed and kept tunes: tests/gpu/tune_test.cpp.
+#include "tuner/session.h"
+
+#include <gmock/gmock.h>
+
+#include "../unit/runtime_testing.h"
+
+namespace trigen {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr const char* kProblem = "forward,dtype=f32,B=2,T=20,D=12";
+
+class SessionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (trigen::testing::real_nvrtc(target().name.data()) == nullptr)
+      GTEST_SKIP() << "[SKIP] no NVRTC that makes " << target().name.str() << "; set TRIGEN_NVRTC";
+    auto driver = Driver::load_emulated(target().name);
+    if (!driver) GTEST_SKIP() << "[SKIP] " << take_error(driver.takeError()).message;
+    device_ = llvm::cantFail(Device::open(**driver, 0));
+    Store::Options layers;
+    layers.layers = {shared().path() + "/cache.db"};
+    store_ = Store::open(layers);
+    options_.search.exhaustive = true;
+    options_.build.code = code_for(*device_);
+  }
+  static const Target& target() { return *llvm::cantFail(find_target("sm_70")); }
+  // One folder for all tests: a kernel is compiled once.
+  static const trigen::testing::Folder& shared() {
+    static const trigen::testing::Folder folder;
+    return folder;
+  }
+  static const Problem& problem() {
+    static const Problem problem = llvm::cantFail(parse_problem(kProblem));
+    return problem;
+  }
+  // The model's first few.
+  static std::vector<Candidate> candidates(size_t count = 3) {
+    std::vector<Candidate> all = llvm::cantFail(list_candidates(problem(), target()));
+    EXPECT_GT(all.size(), count);
+    all.erase(all.begin() + static_cast<std::ptrdiff_t>(count), all.end());
+    return all;
+  }
+  Session session(std::vector<Candidate> list) {
+    return Session(problem(), target(), device_, *store_, options_, std::move(list));
+  }
+  const Device* device_ = nullptr;
+  std::unique_ptr<Store> store_;
+  TuneOptions options_;
+};
+
+std::string text_of(llvm::Error error) { return error ? take_error(std::move(error)).message : ""; }
+std::string outcome(const CandidateReport& row) { return to_string(row.outcome); }
+
+TEST_F(SessionTest, AnEmulatedDeviceIsNeverTimed) {
+  Session tune = session(candidates());
+  EXPECT_THAT(
+      text_of(tune.measure()),
+      AllOf(StartsWith("no candidate of forward,dtype=f32,B=2,H=1,T=20,D=12,K=1,pad=0 works on sm_70:"),
+            HasSubstr("failed, the emulated device has no time to measure")));
+  for (const CandidateReport& row : tune.report().candidates) {
+    EXPECT_EQ(outcome(row), "failed");
+    EXPECT_GT(row.tolerance, 0) << "checked before that";
+    EXPECT_LE(row.error, row.tolerance);
+    EXPECT_TRUE(row.quick.empty());
+  }
+  EXPECT_FALSE(store_->find_record(to_string(problem()), target().name, "", 0, "").has_value());
+}
+
+// The candidate's place in the cache holds a kernel of the other triangle, as a wrong kernel would.
+TEST_F(SessionTest, AWrongKernelIsNamedAndNeverChosen) {
+  const std::vector<Candidate> list = candidates(1);
+  Candidate other = list.front();
+  other.problem.fill = Fill::kUpper;
+  const Nvrtc& nvrtc = *trigen::testing::real_nvrtc(target().name.data());
+  Binary wrong = llvm::cantFail(compile(other, nvrtc, nullptr, options_.build.code));
+  const Binary right = llvm::cantFail(compile(list.front(), nvrtc, nullptr, options_.build.code));
+  wrong.key = right.key;
+  wrong.candidate = right.candidate;
+  ASSERT_EQ(text_of(store_->put_binary(wrong)), "");
+  Session tune = session(list);
+  EXPECT_THAT(text_of(tune.measure()),
+              HasSubstr(tune.report().candidates.front().candidate + ": wrong, y[b=0,h=0,t=0,d=0] is nan"));
+  Session predicted = session(list);
+  predicted.choose_predicted(0, wrong);
+  EXPECT_THAT(text_of(predicted.check_emulated()),
+              AllOf(HasSubstr(" gives a wrong result on the emulated device: "), HasSubstr("trigen verify")));
+  EXPECT_EQ(text_of(store_->put_binary(right)), "");
+}
+
+TEST_F(SessionTest, InterruptedBeforeTheFirstCandidate) {
+  const std::atomic<bool> cancel{true};
+  options_.cancel = &cancel;
+  Session tune = session(candidates());
+  EXPECT_THAT(text_of(tune.measure()), StartsWith("interrupted before any candidate of forward"));
+}
+
+TEST_F(SessionTest, ABudgetTooShortForOneCandidateSaysWhatOneTakes) {
+  options_.search.exhaustive = false;
+  options_.search.budget_s = 1e-6;
+  Session tune = session(candidates());
+  EXPECT_THAT(text_of(tune.measure()),
+              AllOf(StartsWith("the budget of 1e-06 s ended before the first candidate of forward"),
+                    HasSubstr("its compile took"), HasSubstr("--budget ")));
+}
+
+TEST_F(SessionTest, EveryCandidatesReasonIsNamed) {
+  const trigen::testing::Folder empty;
+  Store::Options layers;
+  layers.layers = {empty / "cache.db"};
+  const auto store = Store::open(layers);
+  options_.build.no_jit = true;
+  Session tune(problem(), target(), device_, *store, options_, candidates(5));
+  const std::string text = text_of(tune.measure());
+  size_t named = 0;
+  for (const CandidateReport& row : tune.report().candidates) {
+    EXPECT_EQ(outcome(row), "not built");
+    named += text.find("\n  " + row.candidate + ": not built, the cache has no kernel") != std::string::npos;
+  }
+  EXPECT_EQ(named, 4u) << "no more than can be read";
+}
+
+TEST_F(SessionTest, ThePredictedChoiceIsCheckedOnTheEmulatedDevice) {
+  Session tune = session(candidates(2));
+  const Binary binary = llvm::cantFail(build(tune.candidates()[1], *store_, options_.build)).binary;
+  tune.choose_predicted(1, binary);
+  EXPECT_EQ(tune.report().provenance, Provenance::kPredicted);
+  EXPECT_EQ(tune.report().seconds, tune.report().candidates[1].predicted_s);
+  ASSERT_EQ(text_of(tune.check_emulated()), "");
+  EXPECT_THAT(tune.report().notes, ::testing::Contains(StartsWith("checked on the emulated device: error ")));
+  EXPECT_LE(tune.report().error, tune.report().tolerance);
+
+  options_.emulated_work = 1;
+  Session large = session(candidates(2));
+  large.choose_predicted(1, binary);
+  ASSERT_EQ(text_of(large.check_emulated()), "");
+  EXPECT_THAT(large.report().notes, ::testing::Contains(StartsWith("not checked: too big")));
+}
+
+}  // namespace
+}  // namespace trigen
