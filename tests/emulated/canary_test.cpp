@@ -145,7 +145,7 @@ TEST_F(CanaryTest, AWrongKernelIsQuarantinedAndMadeAnew) {
   EXPECT_EQ(made.counts.right, 0);
   EXPECT_EQ(made.plan->resolution().origin, BinaryOrigin::kCompiled);
   EXPECT_THAT(made.said,
-              AllOf(HasSubstr("trigen: wrong: kernel " + describe(candidate)),
+              AllOf(HasSubstr("wrong: kernel " + describe(candidate)),
                     HasSubstr("of cache '" + shipped_ + "' fails its canary on "),
                     HasSubstr("sampled outputs are wrong: y["), HasSubstr("trigen cache quarantine")));
   EXPECT_EQ(std::count(made.said.begin(), made.said.end(), '\n'), 1);

@@ -7,6 +7,7 @@
 
 #include "../unit/runtime_testing.h"
 #include "cache/store.h"
+#include "generator/cost/cost.h"
 #include "runtime/device.h"
 #include "test_driver.h"
 
@@ -75,19 +76,28 @@ class Log : public ::testing::Test {
     trigen_runtime_destroy(runtime);
     return candidate;
   }
-  // The choice that is stored, as if it had been measured.
-  void measure(const std::string& driver) const {
+  // Stores the choice whose binary the cache has.
+  void store(Provenance provenance, const std::string& driver) const {
     Store::Options options;
     options.layers = {folder_ / "cache.db"};
     auto store = Store::open(options);
-    Record record = store->list_records().at(0).record;
-    const DeviceInfo& here =
-        llvm::cantFail(Device::open(*trigen::testing::load_test_driver("sm_70"), 0))->info();
-    record.device = here.name;
-    record.sms = here.sms;
-    record.driver = driver;
-    record.provenance = Provenance::kMeasured;
-    record.evidence.clear();
+    const auto binaries = store->list_binaries();
+    ASSERT_EQ(binaries.size(), 1u);
+    Record record;
+    record.problem = kProblem;
+    record.arch = "sm_70";
+    record.candidate = binaries[0].candidate;
+    record.binary = binaries[0].key;
+    record.provenance = provenance;
+    if (provenance == Provenance::kMeasured) {
+      const DeviceInfo& here =
+          llvm::cantFail(Device::open(*trigen::testing::load_test_driver("sm_70"), 0))->info();
+      record.device = here.name;
+      record.sms = here.sms;
+      record.driver = driver;
+    } else {
+      record.evidence = "{\"model\":" + std::to_string(kModelVersion) + "}";
+    }
     ASSERT_FALSE(static_cast<bool>(store->put_record(record)));
   }
 
@@ -118,13 +128,14 @@ TEST_F(Log, APlansLineAndCounterForEachAnswer) {
   EXPECT_THAT(lines_.of[TRIGEN_LOG_NOTICE][0],
               AllOf(StartsWith("untuned: "), HasSubstr(kProblem), HasSubstr("trigen tune --device")));
 
+  store(Provenance::kPredicted, "");
   plan(/*no_jit=*/false, /*times=*/3);  // one plan, found again; untuned is not said again
   EXPECT_THAT(lines_.of[TRIGEN_LOG_INFO].back(),
               AllOf(HasSubstr("answer=near provenance=predicted layer=" + (folder_ / "cache.db")),
                     HasSubstr("code=cache")));
   EXPECT_EQ(lines_.of[TRIGEN_LOG_NOTICE].size(), 1u);
 
-  measure("another");
+  store(Provenance::kMeasured, "another");
   plan();
   EXPECT_THAT(lines_.of[TRIGEN_LOG_INFO].back(),
               AllOf(HasSubstr("answer=near provenance=measured"),
@@ -132,7 +143,7 @@ TEST_F(Log, APlansLineAndCounterForEachAnswer) {
   ASSERT_EQ(lines_.of[TRIGEN_LOG_NOTICE].size(), 2u);
   EXPECT_THAT(lines_.of[TRIGEN_LOG_NOTICE][1],
               AllOf(StartsWith("near: "), HasSubstr("another in the record")));
-  measure("emulated");
+  store(Provenance::kMeasured, "emulated");
   plan();
   plan();
   EXPECT_THAT(lines_.of[TRIGEN_LOG_INFO].back(), HasSubstr("answer=exact provenance=measured"));

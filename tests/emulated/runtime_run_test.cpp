@@ -128,6 +128,7 @@ TEST_F(RunTest, AWorkspaceThatIsTooSmall) {
   record.problem = to_string(problem);
   record.arch = target.name.str();
   record.candidate = describe(*split);
+  record.provenance = Provenance::kMeasured;  // a prediction of no version would be chosen anew
   record.binary = built.binary.key;
   ASSERT_EQ(trigen::testing::error_of(cache->put_record(record)), "");
 

@@ -142,6 +142,7 @@ class SplitTest : public ::testing::Test {
       record.problem = to_string(problem);
       record.arch = device.target().name.str();
       record.candidate = describe(candidate);
+      record.provenance = Provenance::kMeasured;  // a prediction of no version would be chosen anew
       record.binary = llvm::cantFail(build(candidate, *store)).binary.key;
       EXPECT_EQ(trigen::testing::error_of(store->put_record(record)), "");
       break;
