@@ -18,7 +18,8 @@ struct Model {
   std::string output, start;
   FitOptions fit_options;
   std::string role;
-  bool json = false, verbose = false;
+  bool json = false, verbose = false, terms = false;
+  int folds = 0;
 
   static void print_choices(const ModelFigures& figures) {
     Table table({">loss", "?role", ">chosen", "?>predicted", ">best", "=problem", "?=first choice",
@@ -43,6 +44,34 @@ struct Model {
                  ordered(percent(f.first_8.median)), ordered(percent(f.first_8.worst))});
     }
     table.print();
+  }
+
+  static void print_losses(const std::vector<std::pair<std::string, Losses>>& rows) {
+    Table table({"over all families", ">problems", ">median", ">nine in ten", ">worst", "worst problem"});
+    for (const auto& [name, losses] : rows)
+      table.add({name, std::to_string(losses.problems), percent(losses.median), percent(losses.nine_in_ten),
+                 percent(losses.worst), losses.worst_problem});
+    table.print();
+  }
+
+  // Every recorded candidate of the problems, with what the model makes its time of.
+  static void print_terms(const std::vector<RecordedSpace>& spaces, const std::string& role,
+                          const Rates* rates) {
+    for (const RecordedSpace& space : spaces) {
+      if (!role.empty() && space.role != role) continue;
+      DeviceModel device = model_of(*space.target);
+      if (rates != nullptr) device.rates = rates;
+      std::printf("%s\n", to_string(space.problem).c_str());
+      Table table(
+          {">measured", ">predicted", ">blocks", ">tail", ">memory", ">l2", ">fixed", "us: candidate"});
+      const auto us = [](double seconds) { return format("%.1f", seconds * 1e6); };
+      for (const RecordedSpace::Row& row : space.rows) {
+        const Prediction p = predict(row.work, *space.target, device);
+        table.add({us(row.us * 1e-6), us(p.seconds), us(p.compute_s), us(p.tail_s), us(p.dram_s), us(p.l2_s),
+                   us(p.fixed_s), row.text});
+      }
+      table.print();
+    }
   }
 
   llvm::Expected<std::vector<RecordedSpace>> spaces_there() const {
@@ -78,6 +107,13 @@ struct Model {
     fit_options.progress = [](int sweep, double objective) {
       remark(format("sweep %d: objective %.4f", sweep + 1, objective));
     };
+    if (folds > 1) {
+      auto held = cross_validate(*table, *spaces, folds, fit_options);
+      if (!held) return held.takeError();
+      if (verbose) print_choices(*held);
+      print_losses({{format("untuned choice, %d folds", folds), held->untuned}});
+      return kDone;
+    }
     auto fitted = fit_rates(*table, *spaces, fit_options);
     if (!fitted) return fitted.takeError();
     Table changes({"section", "rate", ">before", ">after", "unit"});
@@ -105,6 +141,10 @@ struct Model {
       if (!rates) return with_prefix(rates.takeError(), start);
       others = std::move(*rates);
     }
+    if (terms) {
+      print_terms(spaces, role, others ? &*others : nullptr);
+      return kDone;
+    }
     const ModelFigures figures = check_model(spaces, role, !others, others ? &*others : nullptr);
     if (figures.choices.empty())
       return make_error(ErrorKind::kBadRequest, "no recording there has the role " + role);
@@ -114,13 +154,8 @@ struct Model {
     }
     if (verbose) print_choices(figures);
     print_families(figures);
-    Table table({"over all families", ">problems", ">median", ">nine in ten", ">worst", "worst problem"});
-    for (const auto& [name, losses] :
-         {std::pair("untuned choice", figures.untuned), std::pair("best of the first 8", figures.untuned_8)})
-      table.add({name, std::to_string(losses.problems), percent(losses.median), percent(losses.nine_in_ten),
-                 percent(losses.worst), losses.worst_problem});
     std::printf("\n");
-    table.print();
+    print_losses({{"untuned choice", figures.untuned}, {"best of the first 8", figures.untuned_8}});
     if (others) return kDone;
     std::printf("the first of all legal candidates is among the recorded ones for %zu of %zu problems\n",
                 figures.recorded, figures.choices.size());
@@ -146,6 +181,7 @@ void add_model(CLI::App& app, Commands& commands) {
   check->add_option("--rates", model->start, "another table than the embedded one of the device")
       ->type_name("FILE");
   check->add_flag("-v,--verbose", model->verbose, "print every problem's choice");
+  check->add_flag("--terms", model->terms, "print every candidate's time and what the model makes it of");
   check->add_flag("--json", model->json, "figures as JSON on standard output");
   commands.push_back({check, [model] {
                         auto code = model->check();
@@ -160,7 +196,13 @@ void add_model(CLI::App& app, Commands& commands) {
   fit->add_option("--rates", model->start, "table of rates to begin with (the embedded one of the device)")
       ->type_name("FILE");
   fit->add_option("-o,--output", model->output, "file for the fitted table")->type_name("FILE");
-  fit->add_option("--sweeps", model->fit_options.sweeps, "over all rates, at most (6)");
+  fit->add_option(
+         "--folds", model->folds,
+         "fit to all but one of so many parts of the role fit, each part in turn, and print what the "
+         "choices of the part left out lose; writes nothing")
+      ->type_name("N");
+  fit->add_flag("-v,--verbose", model->verbose, "with --folds: print every problem's choice");
+  fit->add_option("--sweeps", model->fit_options.sweeps, "over all rates, at most (20)");
   commands.push_back({fit, [model] {
                         auto code = model->fit();
                         return code ? *code : report(code.takeError());

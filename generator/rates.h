@@ -5,11 +5,11 @@
 //   # comment
 //   [loop ring]                 a section: [device], [loop NAME], [pass NAME], or [loop NAME : OTHER], which
 //                               begins as OTHER
-//   latency  1  us  fitted  sm_90a-grad_weight-....txt
+//   latency  1  us  fitted  tests/data/samples/h200_forward.txt: role fit
 //   name  value  unit  kind  source
 //
-// The kind is `datasheet` (the source is a document), `fitted` (a recording in tests/data/recordings, or the
-// document with the times) or `assumed` (nobody measured it; the source says why that much). A family names
+// The kind is `datasheet` (the source is a document), `fitted` (to the recordings named, by tuner/model_fit.h) or
+// `assumed` (no recording moves it; the source says why that much). A family names
 // sections in its Work (generator/work.h), so a new one brings its rates as lines here.
 #pragma once
 
@@ -35,6 +35,7 @@ struct DeviceRates {
   double access_lanes = 0;  // lanes a cycle and SM of loads and stores
   double lanes = 0;         // of arithmetic
   double tensor_cap = 0;    // 16-bit multiply-adds a cycle and SM that mma.sync reaches at most
+  bool operator==(const DeviceRates&) const = default;
 };
 
 // [loop NAME]. Times that are 0 and factors that are 1 are what the loop does not have.
@@ -43,18 +44,21 @@ struct LoopRates {
   // where few divide the power among themselves.
   double tensor_share = 1, tensor_most = 1, tf32_share = 1, tf32_most = 1;
   double f32_products = 1;  // times as long, where weights are rounded on their way
+  double feed_share = 1;    // of the device's feed
   double f32_feed = 1;  // of the bytes of a 16-bit operand, what one of f32 costs that blocks read together
-  double shift = 1;     // times as long, where threads shift an operand for taps
-  double alone = 1;     // times as long, where one warpgroup multiplies alone
-  double reads = 0;     // times the time that the operands' reads take of the tensor core
+  double split_lines = 1;  // of the bytes of a piece within a line of the L2, what one across two lines costs
+  double shift = 1;        // times as long, where threads shift an operand for taps
+  double alone = 1;        // times as long, where one warpgroup multiplies alone
+  double reads = 0;        // times the time that the operands' reads take of the tensor core
   double spills = 1, spilled_bytes = 0;  // times as long: spills + bytes / spilled_bytes
   double latency = 0;                    // seconds of a load under load
   double step = 0;                       // seconds of each step beside its parts
   double transpose = 0;                  // seconds to transpose a block of the input, and again to load it
-  double tile = 0;                       // seconds of an output tile of 128 x 256: drain, conversion, stores
-  double block_start = 0;                // seconds of an output tile of any size
+  double tile = 0;  // seconds of an output tile of 128 x 256, half to a warpgroup: drain, conversion, stores
+  double block_start = 0;                              // seconds of an output tile of any size
   double gelu = 0, silu = 0, exchange = 0, waits = 0;  // of a tile's time, more for each of these
   double exchange_wait = 0;  // seconds of a tile, of any size, for each tensor that passes beside it
+  double chained = 0;        // seconds of each load that a thread does one after the other beside the steps
   double start = 0;          // seconds of first loads and last stores, which nothing overlaps
   double cluster = 0;        // seconds: clusters meet before their first load and at their end
   // The memory: its share of the data sheet's rate; of the L2, what a panel may fill; of that, what misses
@@ -75,6 +79,7 @@ struct LoopRates {
   double conversion = 0;                    // instructions of one converted element
   double activation = 0;                    // instructions of one element's GELU; SiLU takes half
   double exchange_access = 0;               // each access of a thread to a tensor beside the output
+  bool operator==(const LoopRates&) const = default;
 };
 
 // [pass NAME]
@@ -85,6 +90,7 @@ struct PassRates {
   double l2_share = 0;      // of the L2's rate, for bytes that fit there
   double fits = 0;          // the share of the L2 that these may fill
   double memory_share = 1;  // of the memory's rate, for the others
+  bool operator==(const PassRates&) const = default;
 };
 
 struct Rate {

@@ -31,6 +31,7 @@ struct Step {
   double products = 0;  // multiply-adds of the block, without what the kernel leaves out across the diagonal
   double feed_bytes = 0;     // from the L2 into the SM
   double f32_bytes = 0;      // of these, weights that become 16-bit ones in the kernel
+  double split_bytes = 0;    // of these, pieces of 128 bytes that lie across two lines of the L2
   double loads = 1;          // stages that are filled for it, or loads of its threads
   double operand_reads = 0;  // of the tensor core's time, what it takes to read its operands
   bool shifts = false;       // threads shift an operand in shared memory, for taps
@@ -105,8 +106,13 @@ struct Work {
   double busy = 1;  // of the SMs, those that work, where parts of a sum leave some idle
 
   double memory_bytes = 0;  // of the product: all operands once, and what it writes
+  // Of these, what the first blocks read alone while the others wait for their turn: later ones find it in the
+  // L2. `first` has the sums of those blocks' steps and tiles; none: memory is read as evenly as blocks run.
+  double first_bytes = 0;
+  Run first = {.steps = {}, .tiles = 0, .count = 0};
   std::vector<Reread> rereads = {};
   double l2_bytes = 0;      // between SMs and L2, of the product
+  double chained = 0;       // loads that one thread does one after the other beside the steps
   double instructions = 0;  // of threads, that all blocks together issue beside `steps` (conversions, sums)
   std::vector<Pass> passes = {};
 };

@@ -175,11 +175,17 @@ double rank_correlation(llvm::ArrayRef<double> a, llvm::ArrayRef<double> b) {
   return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : 0;
 }
 
+Losses losses_of(llvm::ArrayRef<UntunedChoice> choices) {
+  LossList list;
+  for (const UntunedChoice& choice : choices) list.add(choice.loss(), choice.problem);
+  return list.figures();
+}
+
 ModelFigures check_model(const std::vector<RecordedSpace>& spaces, const std::string& role, bool whole_order,
                          const Rates* rates) {
   ModelFigures out;
   std::map<std::pair<std::string, Op>, Gathered> gathered;
-  LossList untuned, untuned_8;
+  LossList untuned_8;
   for (const RecordedSpace& space : spaces) {
     if (!role.empty() && space.role != role) continue;
     const std::vector<double> predicted = predicted_us(space, rates);
@@ -197,7 +203,6 @@ ModelFigures check_model(const std::vector<RecordedSpace>& spaces, const std::st
     out.choices.push_back({to_string(space.problem), space.role, space.rows[order[0]].text,
                            space.rows[best].text, space.rows[order[0]].us, space.rows[best].us,
                            predicted[order[0]]});
-    untuned.add(out.choices.back().loss(), out.choices.back().problem);
     untuned_8.add(loss_of_first(space, order, 8), out.choices.back().problem);
     out.recorded += whole_order && first_is_recorded(space) ? 1 : 0;
   }
@@ -216,7 +221,7 @@ ModelFigures check_model(const std::vector<RecordedSpace>& spaces, const std::st
     f.first_8 = g.first_8.figures();
     out.families.push_back(std::move(f));
   }
-  out.untuned = untuned.figures();
+  out.untuned = losses_of(out.choices);
   out.untuned_8 = untuned_8.figures();
   return out;
 }

@@ -59,6 +59,7 @@ struct UntunedChoice {
   double chosen_us = 0, best_us = 0, predicted_us = 0;
   double loss() const { return chosen_us / best_us - 1; }
 };
+Losses losses_of(llvm::ArrayRef<UntunedChoice> choices);
 
 struct ModelFigures {
   std::vector<FamilyFigures> families;  // in the order of their names, forward first

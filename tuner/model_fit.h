@@ -5,7 +5,7 @@
 //
 //   log(1 + loss)   loss of the model's choice, where candidates predicted within a few percent of each other
 //                   share the choice: a smooth stand-in for the first choice's loss
-//   error / 4       abs(log(predicted / measured)) of the candidates, each with the weight best / measured
+//   error x 1.5     abs(log(predicted / measured)) of the candidates, each with the weight best / measured
 //
 // A change must pay for itself (FitOptions::least), and the more the further a rate goes from where it began
 // (FitOptions::prior times the square of log(value / first)), so that rates which no recording speaks of stay
@@ -21,10 +21,11 @@
 namespace trigen {
 
 struct FitOptions {
-  int sweeps = 6;       // over all rates, at most; a sweep without a change is the last
+  int sweeps = 20;      // over all rates, at most; a sweep without a change is the last
   double least = 1e-4;  // that a change must gain
-  double prior = 1e-3;
-  double closeness = 0.03;  // predictions so close share the choice
+  double prior = 2e-4;
+  double closeness = 0.05;  // predictions so close share the choice
+  std::string first;        // the table with the first values, which `prior` holds to; empty: the one given
   std::function<void(int sweep, double objective)> progress;
 };
 
@@ -42,6 +43,11 @@ struct RatesFit {
 // Errors: a table that is none, no recording of role fit, or recordings of several devices.
 llvm::Expected<RatesFit> fit_rates(const std::string& table, const std::vector<RecordedSpace>& spaces,
                                    const FitOptions& options = {});
+// What the choices on problems lose that a fit has not seen, of role fit alone: these are dealt into `folds` by
+// their sizes, and each fold is predicted with the rates fitted to the others. Fills `choices` and `untuned`.
+// For judging a term of the model without a look at the check half.
+llvm::Expected<ModelFigures> cross_validate(const std::string& table, std::vector<RecordedSpace> spaces,
+                                            int folds, const FitOptions& options = {});
 // The objective on the spaces of role fit.
 double fit_objective(const Rates& rates, const std::vector<RecordedSpace>& spaces, const FitOptions& options);
 

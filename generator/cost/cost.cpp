@@ -17,12 +17,29 @@ double missed(const CostInput& in, const Reread& reread) {
   return std::clamp(reread.set / room - in.loop.l2_floor, in.loop.l2_hit, 1.0);
 }
 
-double memory_seconds(const CostInput& in, double l2_seconds) {
+// Of all the memory's bytes, and of those that the first blocks read alone.
+struct MemorySeconds {
+  double all = 0, first = 0;
+};
+
+MemorySeconds memory_seconds(const CostInput& in, double l2_seconds) {
   double bytes = in.work.memory_bytes;
   for (const Reread& reread : in.work.rereads) bytes += missed(in, reread) * reread.bytes;
+  double rate = in.device.dram_bytes_per_s * in.loop.memory_share;
   // Few SMs ask for less at a time.
-  if (in.loop.enough_sms > 0) bytes *= std::sqrt(std::max(1.0, in.loop.enough_sms / in.work.busy));
-  return bytes / (in.device.dram_bytes_per_s * in.loop.memory_share) + in.loop.requests * l2_seconds;
+  if (in.loop.enough_sms > 0) rate /= std::sqrt(std::max(1.0, in.loop.enough_sms / in.work.busy));
+  // Requests for what another block has asked for already, and what may not have come yet.
+  const double again = std::max(0.0, 1 - in.work.memory_bytes / std::max(1.0, in.work.l2_bytes));
+  return {bytes / rate + in.loop.requests * again * l2_seconds, in.work.first_bytes / rate};
+}
+
+// Blocks, memory and L2 beside each other: in two phases where the first blocks read what all others find in
+// the L2. What else the memory gives goes with the blocks' time.
+double product_seconds(double blocks, const MemorySeconds& memory, double l2, double first_share) {
+  if (first_share <= 0 || first_share >= 1) return soft_max({blocks, memory.all, l2});
+  const double even = memory.all - memory.first, rest = 1 - first_share;
+  return soft_max({first_share * blocks, first_share * even + memory.first, first_share * l2}) +
+         soft_max({rest * blocks, rest * even, rest * l2});
 }
 
 double pass_seconds(const CostInput& in, const Pass& pass) {
@@ -39,6 +56,7 @@ double pass_seconds(const CostInput& in, const Pass& pass) {
 // The blocks' finish on the device's SMs, with perfect balance and as they are dealt.
 struct Finish {
   double balanced = 0, seconds = 0;
+  double first_share = 0;  // of the blocks' time, that of Work::first
 };
 
 Finish finish_of(const CostInput& in, const Occupancy& resident) {
@@ -53,7 +71,7 @@ Finish finish_of(const CostInput& in, const Occupancy& resident) {
   const double tile = tile_seconds(in);
   const auto seconds = [&](const Run& run) {
     double sum = run.tiles * tile;
-    for (size_t kind = 0; kind < steps.size(); ++kind) sum += run.steps[kind] * steps[kind];
+    for (size_t kind = 0; kind < run.steps.size(); ++kind) sum += run.steps[kind] * steps[kind];
     return sum;
   };
   llvm::SmallVector<BlockRun, 64> runs;
@@ -64,7 +82,9 @@ Finish finish_of(const CostInput& in, const Occupancy& resident) {
   const double sharers = work.loop == Loop::kStreamed
                              ? std::min<double>(static_cast<double>(slots), work.grid)
                              : static_cast<double>(slots);
-  out.balanced = seconds(work.all) / std::max(1.0, sharers);
+  const double all = seconds(work.all);
+  out.balanced = all / std::max(1.0, sharers);
+  if (work.first_bytes > 0) out.first_share = seconds(work.first) / all;
   out.seconds = std::max(makespan(runs, work.repeats, slots), out.balanced);
   return out;
 }
@@ -102,11 +122,14 @@ Prediction predict(const Work& work, const Target& target, const DeviceModel& de
   r.compute_s = finish.balanced;
   r.tail_s = finish.seconds - finish.balanced;
   r.l2_s = l2_seconds(in);
-  r.dram_s = memory_seconds(in, r.l2_s);
+  const MemorySeconds memory = memory_seconds(in, r.l2_s);
+  r.dram_s = memory.all;
   r.fixed_s = in.rates.launch + in.loop.start + (work.cluster > 1 ? in.loop.cluster : 0);
   for (const Pass& pass : work.passes) r.fixed_s += pass_seconds(in, pass);
   // Streamed loops are fed by the L2 step by step; the others ask it for whole tiles at a time.
-  double limit = soft_max({finish.seconds, r.dram_s, work.loop == Loop::kStreamed ? 0 : r.l2_s});
+  double limit =
+      product_seconds(finish.seconds, memory, work.loop == Loop::kStreamed ? 0 : r.l2_s, finish.first_share);
+  limit = std::max(limit, work.chained * in.loop.chained);
   if (work.instructions > 0) {  // loads wait in turns; arithmetic is beside them
     r.compute_s = spill_factor(in) * work.instructions * in.loop.instruction /
                   (in.rates.lanes * device.sms * device.clock_hz);

@@ -8,7 +8,7 @@
 namespace trigen {
 namespace {
 
-constexpr double kTileElements = 128.0 * 256;  // what LoopRates::tile is of
+constexpr double kGroupElements = 128.0 * 256 / 2;  // of each warpgroup, what LoopRates::tile is of
 
 // Multiply-adds a second of one SM, with as many at work as the work says.
 double products_per_s(const CostInput& in) {
@@ -32,9 +32,12 @@ double streamed_seconds(const CostInput& in, const Step& step) {
   double tensor = step.products / products_per_s(in) * std::max(1.0, loop.reads * step.operand_reads);
   if (step.f32_bytes > 0) tensor *= loop.f32_products;
   if (work.warpgroups == 1) tensor *= loop.alone;
-  const double fed = std::min(in.rates.feed_width * in.target.clock_hz, in.rates.feed / work.busy);
+  const double fed =
+      std::min(in.rates.feed_width * in.target.clock_hz, loop.feed_share * in.rates.feed / work.busy);
   // Of f32 weights, twice the bytes: the second half comes with what other blocks of the row tile read.
-  double feed = (step.feed_bytes - step.f32_bytes * (1 - loop.f32_feed / 2)) / fed;
+  double feed = (step.feed_bytes - step.f32_bytes * (1 - loop.f32_feed / 2) +
+                 step.split_bytes * (loop.split_lines - 1)) /
+                fed;
   double shared = 0;  // what threads move in shared memory beside the products' own reads
   if (in.counts != nullptr && &step == &work.steps.front()) {
     feed = in.counts->step.load_sectors * BlockCounts::kSectorBytes / fed;
@@ -152,7 +155,7 @@ double streamed_tile_seconds(const CostInput& in) {
                                                             : 0;
   const double conflicts = in.counts != nullptr ? in.counts->tile.shared_conflicts / in.target.clock_hz : 0;
   const double seconds = conflicts + loop.block_start + loop.exchange_wait * tile.exchanged +
-                         loop.tile * tile.elements / kTileElements *
+                         loop.tile * tile.elements / (in.work.warpgroups * kGroupElements) *
                              (1 + activation + loop.waits * tile.waits + loop.exchange * tile.exchanged);
   return seconds * in.target.clock_hz / in.device.clock_hz;
 }

@@ -248,7 +248,8 @@ Work Decode::work(const Problem& p, const Target& target, const Config& c, int) 
   work.l2_bytes = x * times * seams;
   work.instructions =
       elements * times * (1 + geometry::sums_per_feature(c));  // a conversion, and its products
-  if (c.split_k > 1) work.passes.push_back({"add_rows"});
+  work.tile.elements = geometry::sum_floats(c);  // that warps hand to each other, and then write
+  if (c.split_k > 1) work.passes.push_back({.rates = "add_rows", .parts = c.split_k});
   return work;
 }
 

@@ -1,6 +1,7 @@
 #include "generator/families/persistent_work.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "generator/families/tile_family.h"
 #include "generator/families/weight_shares.h"
@@ -52,7 +53,29 @@ std::vector<Run> reached_tiles(const ProductWalk& walk, const Config& c, int tok
   return tiles;
 }
 
-void put_product(Work& work, const ProductWalk& walk, const std::vector<Run>& tiles) {
+Run first_rows(std::vector<Run> tiles, double rows_at_once, double columns) {
+  const auto length = [](const Run& run) { return std::accumulate(run.steps.begin(), run.steps.end(), 0.0); };
+  std::stable_sort(tiles.begin(), tiles.end(),
+                   [&](const Run& a, const Run& b) { return length(a) > length(b); });
+  Run out;
+  for (const Run& tile : tiles) {
+    if (rows_at_once <= 0) break;
+    add(out, tile, std::min(1.0, rows_at_once) * columns);
+    rows_at_once -= 1;
+  }
+  return out;
+}
+
+bool splits_lines(int64_t elements, DType dtype) { return elements * element_size(dtype) % 128 != 0; }
+
+bool activations_split_lines(const Problem& p, const Config& c) {
+  if (packing::packs_activations(kernel_shape(p), c)) return false;
+  return splits_lines(p.layout == Layout::kBTD ? p.D : p.T, p.dtype);
+}
+
+void put_product(Work& work, const Problem& p, const ProductWalk& walk, const std::vector<Run>& tiles) {
+  work.first = first_rows(tiles, walk.rows_at_once(), walk.columns);
+  work.first_bytes = static_cast<double>(p.B * p.H * p.T) * static_cast<double>(p.D * element_size(p.dtype));
   for (const Run& tile : tiles) add(work.all, tile, walk.columns);
   put_runs(work, walk.clusters, false, [&](int cluster) {
     Run own;
@@ -94,6 +117,28 @@ void put_weight_shares(Work& work, const Shares& s) {
   work.all.tiles = s.whole + s.parts() + (s.narrow > 0 ? 0.5 * (s.narrow + s.sharers()) : 0);
 }
 
+// Loads that a thread of the reduction waits for one after the other, in its busiest block: `reduce` in
+// templates/persistent/reduce.cuh, which deals the same way.
+int loads_of_reduction(const Shares& s, int grid) {
+  constexpr int kRun = 2, kLoads = 4, kStart = 12;
+  const auto least = [&](int parts, int tiles, bool narrow) {
+    int best = 0;
+    for (int log = -1; log <= 3; ++log) {
+      const int64_t whole = int64_t{tiles} * (narrow ? kNarrowSums : s.wide_sums()) / 1024;
+      const int64_t items = log < 0 ? whole / 2 : whole << log;
+      const int loads = log < 0 ? parts * kRun : schedule::ceil_div(parts, 1 << log);
+      const auto cost =
+          static_cast<int>((items + grid - 1) / grid) * (schedule::ceil_div(loads, kLoads) * kLoads + kStart);
+      if (log < 0 || cost < best) best = cost;
+    }
+    return best;
+  };
+  int loads = 0;
+  if (s.wide > s.whole) loads += least(s.split, s.wide - s.whole, false);
+  if (s.narrow > 0) loads += least(s.sharers() / s.narrow, s.narrow, true);
+  return loads;
+}
+
 Work shared_weight_work(const Problem& p, const Target& target, const Config& c, int grid) {
   const int sharers = std::max(1, c.cluster);
   const bool square = weight::squares(c);
@@ -104,10 +149,13 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
             .stages = c.stages,
             .cluster = sharers};
   // Blocks of a cluster share x, those of a square both operands: what follows is for one of them.
+  const bool split_lines = activations_split_lines(p, c);
   for (const double columns : {static_cast<double>(c.tile_n), 128.0}) {
     const double a = square ? c.tile_m / 2.0 : c.tile_m, b = columns / (square ? 2 : sharers);
-    work.steps.push_back(
-        {.products = c.tile_m * columns * lines, .feed_bytes = 128 * (a + b), .shifts = p.K > 1});
+    work.steps.push_back({.products = c.tile_m * columns * lines,
+                          .feed_bytes = 128 * (a + b),
+                          .split_bytes = split_lines ? 128 * (a + b) : 0,
+                          .shifts = p.K > 1});
   }
   work.tile.elements = static_cast<double>(c.tile_m) * c.tile_n;
   put_weight_shares(work, s);
@@ -121,7 +169,11 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
   work.l2_bytes =
       s.depth * 128.0 * (s.wide * (square ? 512.0 : 128.0 * sharers + c.tile_n) + s.narrow * 256.0);
   // With tiles of one width, none of them shared, there is nothing to add.
-  if (c.split_k > 1 || c.tile_n > 128) work.passes.push_back({"add_parts", parts});
+  if (c.split_k > 1 || c.tile_n > 128)
+    work.passes.push_back({.rates = weight::admits_reduction(c) ? llvm::StringLiteral("add_parts")
+                                                                : llvm::StringLiteral("add_parts_after"),
+                           .bytes = parts,
+                           .parts = loads_of_reduction(s, weight::reduce_blocks(c) * grid)});
   put_copies(work, p, c);
   return work;
 }

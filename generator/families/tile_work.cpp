@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/families/persistent_work.h"
 #include "generator/families/tile_family.h"
 #include "generator/work.h"
 
@@ -50,6 +51,12 @@ void put_product(Work& work, const Problem& p, const Config& c, const Operands& 
   work.all.steps = {steps * static_cast<double>(columns * p.H)};
   work.all.tiles = work.grid = static_cast<double>(work.all.count);
 
+  const double rows_at_once = std::max(1.0, static_cast<double>(sms) / static_cast<double>(width));
+  std::vector<Run> tiles = work.runs;
+  for (Run& tile : tiles) tile.count = 1;
+  work.first = first_rows(std::move(tiles), rows_at_once, static_cast<double>(columns * p.H));
+  work.first_bytes = static_cast<double>(p.T) * o.columns * static_cast<double>(p.H) * o.b_bytes;
+
   // Every block loads its A and B tiles through the L2.
   const double tile_bytes = c.tile_k * (c.tile_m * o.a_bytes + c.tile_n * o.b_bytes);
   const double output = static_cast<double>(p.T) * o.columns * static_cast<double>(p.H) * o.c_bytes;
@@ -58,7 +65,6 @@ void put_product(Work& work, const Problem& p, const Config& c, const Operands& 
   // Again what the L2 cannot keep: W for every section, the panel of a section for every wave.
   const double weights = depth * c.tile_m * o.a_bytes;
   const double panel = static_cast<double>(p.T) * static_cast<double>(width) * c.tile_n * o.b_bytes;
-  const double rows_at_once = std::max(1.0, static_cast<double>(sms) / static_cast<double>(width));
   const double panel_walks = std::max(0.0, static_cast<double>(rows) / 2 / rows_at_once - 1);
   work.rereads = {{weights + panel, weights * static_cast<double>((sections - 1) * p.H)},
                   {panel, panel_walks * panel * static_cast<double>(sections * p.H)}};

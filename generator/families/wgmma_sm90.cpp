@@ -155,26 +155,29 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
   const bool f32_weights = geometry::reads_f32_weights(shape, c);
   const bool residual = geometry::multiplies_residual(shape);
   const double rows = c.tile_m * (f32_weights ? 2.0 : 1.0);  // of 128 bytes, of A in a stage
+  const bool split_a = c.weights == Access::kDirect && splits_lines(p.T, p.wdtype),
+             split_b = activations_split_lines(p, c);
   const Epilogue& e = p.epilogue;
   Work work{.rates = "ring",
             .steps = {{.products = static_cast<double>(c.tile_m) * c.tile_n * geometry::kPanel,
                        .feed_bytes = 128 * (rows / c.cluster + c.tile_n),
-                       .f32_bytes = f32_weights ? 128 * rows / c.cluster : 0}},
+                       .f32_bytes = f32_weights ? 128 * rows / c.cluster : 0,
+                       .split_bytes = 128 * ((split_a ? rows / c.cluster : 0) + (split_b ? c.tile_n : 0))}},
             .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n,
                      .act = e.act,
                      .exchanged = e.pre + e.gate + (e.residual && !residual)},
             .stages = c.stages,
+            .warpgroups = c.tile_m / 64,
             .cluster = c.cluster};
-  // Buffers for a part of the tile: what comes in waits for what leaves.
-  if (geometry::exchanges(shape))
-    work.tile.waits = 1 - static_cast<double>(geometry::store_panels(shape, c)) / geometry::panels(c);
+  // Buffers for a part of the tile: what comes next waits for what leaves.
+  work.tile.waits = 1 - static_cast<double>(geometry::store_panels(shape, c)) / geometry::panels(c);
   std::vector<Run> tiles = reached_tiles(walk, c, static_cast<int>(p.T));
   double steps = 0;
   for (Run& tile : tiles) {
     steps += tile.steps[0];
     tile.steps[0] += residual ? 1 : 0;  // multiplied as one more block of k
   }
-  put_product(work, walk, tiles);
+  put_product(work, p, walk, tiles);
   const double width = static_cast<double>(walk.section) * c.cluster * c.tile_n;
   work.rereads = {panel_reread(p, walk, width, steps * geometry::kPanel)};
   work.memory_bytes = count_work(p).min_bytes;

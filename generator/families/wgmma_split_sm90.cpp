@@ -154,6 +154,12 @@ class Planes final : public PersistentKernel {
   }
 };
 
+// Parts that a thread of the reduction adds one after the other, in its busiest block.
+int loads_of_reduction(const persistent::Shares& s) {
+  const int items = (s.wide - s.whole) * s.wide_sums() / (4 * geometry::kReduceThreads);
+  return schedule::ceil_div(items, s.blocks * geometry::kReduceBlocks) * s.split;
+}
+
 // Three products of planes for each block of k, after a launch that reads every operand once and writes as
 // many bytes.
 Work Planes::work(const Problem& p, const Target& target, const Config& c) const {
@@ -165,22 +171,33 @@ Work Planes::work(const Problem& p, const Target& target, const Config& c) const
             .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n},
             .stages = c.stages,
             .warpgroups = geometry::consumers(c)};
-  const double activation = static_cast<double>(p.B * p.H * p.T * p.D) * 4,
-               matrix = static_cast<double>(p.H * p.T) * static_cast<double>(p.T) / 2 * 4;
-  work.passes.push_back({"split", 0, 2 * (weight ? 2 * activation : activation + matrix)});
+  // The planes are whole boxes of 64 x 64.
+  const auto split_bytes = [&](double tokens, double features) {
+    const double activation = static_cast<double>(p.B * p.H) * tokens * features * 4,
+                 matrix = static_cast<double>(p.H) * tokens * tokens / 2 * 4;
+    return weight ? 2 * activation : activation + matrix;
+  };
+  const auto whole = [](int64_t size) { return static_cast<double>((size + 63) / 64 * 64); };
+  work.passes.push_back({"split", 0,
+                         split_bytes(static_cast<double>(p.T), static_cast<double>(p.D)) +
+                             split_bytes(whole(p.T), whole(p.D))});
   work.memory_bytes = count_work(p).min_bytes;  // the planes are as many bytes
   if (weight) {
     const persistent::Shares s = shares_of(p, target, c);
+    // A row's grad_bias is added by one thread, from what the first launch left of each box.
+    if (p.epilogue.bias) work.chained = s.depth;
     put_weight_shares(work, s);
     work.l2_bytes = work.all.steps[0] * work.steps[0].feed_bytes;
     if (c.split_k > 1)
-      work.passes.push_back({"add_planes", static_cast<double>(s.parts()) * s.wide_sums() * 4});
+      work.passes.push_back({.rates = "add_planes",
+                             .bytes = static_cast<double>(s.parts()) * s.wide_sums() * 4,
+                             .parts = loads_of_reduction(s)});
     return work;
   }
   const ProductWalk walk(p, c, row_tiles(p, c), static_cast<int>(p.H) * column_units(p, c),
                          blocks / c.cluster);
   const std::vector<Run> tiles = reached_tiles(walk, c, static_cast<int>(p.T));
-  put_product(work, walk, tiles);
+  put_product(work, p, walk, tiles);
   double steps = 0;
   for (const Run& tile : tiles) steps += tile.steps[0];
   work.rereads = {

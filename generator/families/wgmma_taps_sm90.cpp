@@ -221,7 +221,13 @@ Work tap_weight_work(const Problem& p, const Target& target, const Config& c) {
   work.all.tiles = s.whole + (s.rest() > 0 ? s.rest() + s.sharers() : 0);
   work.memory_bytes = count_work(p).min_bytes;
   work.l2_bytes = work.all.steps[0] * work.steps[0].feed_bytes;
-  if (s.rest() > 0) work.passes.push_back({"add_shares", 4.0 * weight::kSums * (s.rest() + s.sharers())});
+  if (s.rest() > 0) {  // eight columns at a time, the parts of a thread one after the other
+    const int rounds =
+        schedule::ceil_div(s.rest() * geometry::weight::kSlices, s.blocks * weight::kReduceBlocks);
+    work.passes.push_back({.rates = "add_shares",
+                           .bytes = 4.0 * weight::kSums * (s.rest() + s.sharers()),
+                           .parts = rounds * schedule::ceil_div(s.sharers(), s.rest())});
+  }
   return work;
 }
 
@@ -259,7 +265,7 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
     tiles.push_back(std::move(tile));
   }
   work.steps = std::move(steps.steps);
-  put_product(work, walk, tiles);
+  put_product(work, p, walk, tiles);
   for (size_t kind = 0; kind < work.steps.size(); ++kind)
     work.l2_bytes += work.all.steps[kind] * c.cluster * work.steps[kind].feed_bytes;
   work.memory_bytes = count_work(p).min_bytes;

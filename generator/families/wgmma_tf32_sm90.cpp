@@ -120,14 +120,20 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
   const ProductWalk walk(p, c, row_tiles(p, c), static_cast<int>(p.H) * column_units(p, c),
                          blocks / c.cluster);
   const Epilogue& e = p.epilogue;
+  // A packed W has rows of whole pieces of 16 bytes, not of whole lines.
+  const bool split_w = splits_lines(geometry::packed_pitch(static_cast<int>(p.T)), p.dtype),
+             split_x = activations_split_lines(p, c);
+  const double tokens = static_cast<double>(c.tile_m) / c.cluster;  // rows of 128 bytes of W in a stage
   Work work{.rates = "ring_tf32",
             .unit = Unit::kTensorTf32,
             .steps = {{.products = static_cast<double>(c.tile_m) * c.tile_n * geometry::kStep,
-                       .feed_bytes = 128 * (static_cast<double>(c.tile_m) / c.cluster + c.tile_n)}},
+                       .feed_bytes = 128 * (tokens + c.tile_n),
+                       .split_bytes = 128 * ((split_w ? tokens : 0) + (split_x ? c.tile_n : 0))}},
             .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n,
                      .act = e.act,
                      .exchanged = e.pre + e.gate + e.residual},
             .stages = c.stages,
+            .warpgroups = c.tile_n / 64,
             .cluster = c.cluster};
   std::vector<Run> tiles;
   const int steps = schedule::ceil_div(static_cast<int>(p.T), geometry::kStep),
@@ -141,7 +147,7 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
     all += active;
     tiles.push_back({{active}, 1});
   }
-  put_product(work, walk, tiles);
+  put_product(work, p, walk, tiles);
   const double width = static_cast<double>(walk.section) * c.cluster * c.tile_n;
   work.rereads = {panel_reread(p, walk, width, all * geometry::kStep)};
   work.memory_bytes = count_work(p).min_bytes;

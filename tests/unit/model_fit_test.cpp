@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
+
 #include "generator/error.h"
 
 namespace trigen {
@@ -86,6 +88,36 @@ TEST(ModelFit, NeverLooksAtTheCheckHalf) {
   EXPECT_EQ(llvm::cantFail(fit_rates(table(), spaces, once)).table, without);
   EXPECT_THAT(take_error(fit_rates(table(), {spaces.back()}).takeError()).message,
               HasSubstr("no recording there has the role fit"));
+}
+
+TEST(ModelFit, FoldsPredictWhatTheyWereNotFittedTo) {
+  const Rates truth = llvm::cantFail(Rates::parse(table()));
+  FitOptions once;
+  once.sweeps = 1;
+  auto spaces = spaces_by(truth);
+  spaces.push_back(space_by(truth, "forward,dtype=bf16,B=16,T=1024,D=768", "check"));
+  const ModelFigures held = llvm::cantFail(cross_validate(table(), spaces, 2, once));
+  ASSERT_EQ(held.choices.size(), 2U) << "each problem of role fit once, none of the others";
+  EXPECT_NE(held.choices[0].problem, held.choices[1].problem);
+  EXPECT_LT(held.untuned.worst, 0.02) << "the table is the one that made the times";
+}
+
+// The embedded table is what the fit of bench/h200_first.txt to the recordings ends at: no single rate of it
+// would move again.
+TEST(ModelFit, TheEmbeddedTableIsFitted) {
+  std::vector<RecordedSpace> spaces;
+  for (const Recording& recording : llvm::cantFail(
+           read_recordings({TRIGEN_SOURCE "/tests/data/recordings", TRIGEN_SOURCE "/tests/data/samples"})))
+    if (recording.role == "fit") spaces.push_back(llvm::cantFail(space_of(recording)));
+  FitOptions once;
+  once.sweeps = 1;
+  std::ifstream first(TRIGEN_SOURCE "/bench/h200_first.txt");
+  ASSERT_TRUE(first);
+  once.first.assign(std::istreambuf_iterator<char>(first), {});
+  const RatesFit fit = llvm::cantFail(fit_rates(table(), spaces, once));
+  for (const FittedRate& rate : fit.changes)
+    ADD_FAILURE() << "[" << rate.section << "] " << rate.name << " is " << rate.before << ", the fit says "
+                  << rate.after;
 }
 
 }  // namespace

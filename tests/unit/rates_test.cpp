@@ -72,17 +72,25 @@ TEST(Rates, ErrorsNameTheLineAndWhatIsAllowed) {
 
 // What was fitted can be fitted again: its times are in the tree.
 TEST(Rates, EveryFittedRateNamesItsTimes) {
-  const std::filesystem::path source = TRIGEN_SOURCE, recordings = source / "tests/data/recordings";
+  const std::filesystem::path source = TRIGEN_SOURCE;
   ASSERT_FALSE(rates_files().empty());
   for (const RatesFile& file : rates_files()) {
     const Rates rates = rates_in(file.text);
     for (const Rate& rate : rates.all()) {
       SCOPED_TRACE(file.name.str() + " [" + rate.section + "] " + rate.name);
       if (rate.kind != Rate::Kind::kFitted) continue;
-      const std::string named = llvm::StringRef(rate.source).split(", ").first.split(": ").first.str();
-      EXPECT_TRUE(std::filesystem::is_regular_file(recordings / named) ||
-                  std::filesystem::is_regular_file(source / named))
-          << named;
+      // "FOLDER/FILE, FILE, FOLDER: role fit"
+      const auto [files, role] = llvm::StringRef(rate.source).split(": ");
+      EXPECT_EQ(role, "role fit");
+      llvm::SmallVector<llvm::StringRef, 8> names;
+      files.split(names, ", ");
+      std::filesystem::path folder;
+      for (const llvm::StringRef name : names) {
+        const std::filesystem::path path = name.contains('/') ? name.str() : (folder / name.str()).string();
+        folder = path.parent_path();
+        EXPECT_TRUE(llvm::StringRef(path.string()).startswith("tests/data/")) << path;
+        EXPECT_TRUE(std::filesystem::exists(source / path)) << path;
+      }
     }
   }
 }
