@@ -70,7 +70,7 @@ set(SODIUM_LIBRARY_VERSION_MAJOR ${CMAKE_MATCH_1})
 string(REGEX MATCH "SODIUM_LIBRARY_VERSION_MINOR=([0-9]+)" found "${sodium_versions}")
 set(SODIUM_LIBRARY_VERSION_MINOR ${CMAKE_MATCH_1})
 configure_file(${sodium_root}/include/sodium/version.h.in ${CMAKE_BINARY_DIR}/bundled/sodium/version.h @ONLY)
-configure_file(${sodium}/include/sodium/export.h ${CMAKE_BINARY_DIR}/bundled/sodium/export.h COPYONLY)  # which it includes
+configure_file(${sodium_root}/include/sodium/export.h ${CMAKE_BINARY_DIR}/bundled/sodium/export.h COPYONLY)  # which it includes
 add_library(trigen_sodium_static STATIC ${sodium_sources})
 target_include_directories(trigen_sodium_static SYSTEM PUBLIC ${sodium_root}/include ${CMAKE_BINARY_DIR}/bundled
                            PRIVATE ${sodium_root}/include/sodium ${CMAKE_BINARY_DIR}/bundled/sodium)

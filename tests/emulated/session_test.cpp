@@ -87,8 +87,7 @@ TEST_F(SessionTest, AWrongKernelIsNamedAndNeverChosen) {
   EXPECT_THAT(text_of(tune.measure()),
               HasSubstr(tune.report().candidates.front().candidate + ": wrong, y[b=0,h=0,t=0,d=0] is nan"));
   Session predicted = session(list);
-  predicted.choose_predicted(0, wrong);
-  EXPECT_THAT(text_of(predicted.check_emulated()),
+  EXPECT_THAT(text_of(predicted.choose_predicted(0, wrong)),
               AllOf(HasSubstr(" gives a wrong result on the emulated device: "), HasSubstr("trigen verify")));
   EXPECT_EQ(text_of(store_->put_binary(right)), "");
 }
@@ -128,17 +127,15 @@ TEST_F(SessionTest, EveryCandidatesReasonIsNamed) {
 TEST_F(SessionTest, ThePredictedChoiceIsCheckedOnTheEmulatedDevice) {
   Session tune = session(candidates(2));
   const Binary binary = llvm::cantFail(build(tune.candidates()[1], *store_, options_.build)).binary;
-  tune.choose_predicted(1, binary);
+  ASSERT_EQ(text_of(tune.choose_predicted(1, binary)), "");
   EXPECT_EQ(tune.report().provenance, Provenance::kPredicted);
   EXPECT_EQ(tune.report().seconds, tune.report().candidates[1].predicted_s);
-  ASSERT_EQ(text_of(tune.check_emulated()), "");
   EXPECT_THAT(tune.report().notes, ::testing::Contains(StartsWith("checked on the emulated device: error ")));
   EXPECT_LE(tune.report().error, tune.report().tolerance);
 
   options_.emulated_work = 1;
   Session large = session(candidates(2));
-  large.choose_predicted(1, binary);
-  ASSERT_EQ(text_of(large.check_emulated()), "");
+  ASSERT_EQ(text_of(large.choose_predicted(1, binary)), "");
   EXPECT_THAT(large.report().notes, ::testing::Contains(StartsWith("not checked: too big")));
 }
 

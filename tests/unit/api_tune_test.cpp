@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <string>
 
-#include "runtime/include/trigen/trigen_memory.h"
-#include "runtime/include/trigen/trigen_tune.h"
-#include "runtime/include/trigen/trigen_xla.h"
+#include <trigen/trigen_memory.h>
+#include <trigen/trigen_tune.h>
+#include <trigen/trigen_xla.h>
 
 namespace {
 
