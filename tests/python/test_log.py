@@ -47,11 +47,11 @@ def test_what_a_process_says(library, tmp_path):
     first = planned(tmp_path)
     assert first.stderr.count("untuned: ") == 1 and PROBLEM in first.stderr and "plan problem=" not in first.stderr
     assert "misses=1" in first.stdout and "compiles=1" in first.stdout and "canaries=0" in first.stdout
-    # The variable: a line a plan, with where it came from.
+    # The variable: a line a plan. The choice is the model's again, its binary is there.
     second = planned(tmp_path, TRIGEN_LOG="info")
     assert second.stderr.count(f"trigen: plan problem={PROBLEM}") == 1
-    assert f"layer={tmp_path / 'cache.db'}" in second.stderr and "code=cache" in second.stderr
-    assert "predicted=1" in second.stdout and "compiles=0" in second.stdout
+    assert "answer=miss provenance=predicted" in second.stderr and "code=cache" in second.stderr
+    assert "misses=1" in second.stdout and "compiles=0" in second.stdout
     assert planned(tmp_path, TRIGEN_LOG="off").stderr == ""
     # The program's own configuration of logging.
     mine = planned(tmp_path, "import logging; logging.basicConfig(level=logging.DEBUG, format='<%(name)s %(levelname)s> %(message)s')")

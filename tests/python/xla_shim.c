@@ -8,10 +8,11 @@
 #include "abi/xla_ffi.h"
 
 static void* (*call)(void*);
-static int (*set_current)(void*), (*allocate)(uint64_t*, size_t), (*release)(uint64_t), (*upload)(uint64_t, const void*, size_t),
-    (*download)(void*, uint64_t, size_t);
+static int (*set_current)(void*), (*allocate)(uint64_t*, size_t), (*release)(uint64_t),
+    (*upload)(uint64_t, const void*, size_t), (*download)(void*, uint64_t, size_t);
 static void* context;
-static int initialized, executed, api_size; /* api_size: what the handler is told XLA's functions are; 0: all */
+static int initialized, executed,
+    api_size; /* api_size: what the handler is told XLA's functions are; 0: all */
 
 int shim_open(const char* emulator, void* handler) {
   void* const driver = dlopen(emulator, RTLD_NOW);
@@ -75,7 +76,9 @@ void* shim_call(void* given) {
   for (int64_t i = 0; i < frame.results.size; ++i) {
     const xla_buffer* const theirs = ((xla_frame*)given)->results.values[i];
     const int workspace = theirs->dtype == XLA_U8;
-    if (!error && out[i].data && !workspace && download(theirs->data, (uint64_t)(uintptr_t)out[i].data, bytes_of(theirs))) abort();
+    if (!error && out[i].data && !workspace &&
+        download(theirs->data, (uint64_t)(uintptr_t)out[i].data, bytes_of(theirs)))
+      abort();
     if (out[i].data) release((uint64_t)(uintptr_t)out[i].data);
   }
   for (int64_t i = 0; i < frame.arguments.size; ++i)
