@@ -169,6 +169,7 @@ from trigen.library import Runtime
 Runtime(driver="emulated:sm_70").plan("forward,dtype=f32,B=1,T=9,D=9", 0)'
 say "the apptainer definition, as the Dockerfile that spython makes of it"
 if [[ -e $work/manifests/trigen.dockerfile ]]; then
+  sed -i "s/^HEALTHCHECK \/bin/HEALTHCHECK CMD \/bin/" "$work/manifests/trigen.dockerfile"  # what spython makes of %test lacks the word
   image build -t trigen-def -- -f "$work/manifests/trigen.dockerfile" "$dist" >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
   used trigen-def "TRIGEN_DRIVER=$emulator" -- python3 /opt/forward.py >/dev/null
   used trigen-def -- sh -e /tests.sh >"$work/def.log"
