@@ -17,7 +17,7 @@ namespace trigen::cache {
 namespace {
 
 // Two of these are held in memory at once; a cache of 1000 binaries has 40 MB.
-constexpr off_t kMostBytes = off_t{256} << 20;
+constexpr off_t kMostJournalBytes = off_t{256} << 20;
 
 // The whole file, through the guard; `facts` of the opened one.
 std::string read_whole(Guard& guard, const std::string& path, std::string& bytes, struct stat& facts) {
@@ -25,9 +25,9 @@ std::string read_whole(Guard& guard, const std::string& path, std::string& bytes
   if (descriptor < 0)
     return guard.refusal().empty() ? "'" + path + "': " + errno_text(errno) : guard.refusal();
   std::string reason;
-  if (::fstat(descriptor, &facts) != 0 || facts.st_size > kMostBytes) {
+  if (::fstat(descriptor, &facts) != 0 || facts.st_size > kMostJournalBytes) {
     reason = "'" + path + "' has " + std::to_string(facts.st_size) + " B, at most " +
-             std::to_string(kMostBytes) + " B are looked through";
+             std::to_string(kMostJournalBytes) + " B are looked through";
   } else {
     bytes.resize(static_cast<size_t>(facts.st_size));
     size_t got = 0;
@@ -59,7 +59,7 @@ bool play_back(llvm::StringRef journal, std::string& image) {
     if (at == 0) {
       pages = number(16), sector = number(20), page = number(24);
       if (!is_size(page, 512) || !is_size(sector, 32) ||
-          static_cast<uint64_t>(pages) * page > static_cast<uint64_t>(kMostBytes))
+          static_cast<uint64_t>(pages) * page > static_cast<uint64_t>(kMostJournalBytes))
         return false;
       image.resize(static_cast<size_t>(pages) * page, '\0');
     }
