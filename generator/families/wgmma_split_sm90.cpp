@@ -177,7 +177,10 @@ Work Planes::work(const Problem& p, const Target& target, const Config& c) const
                  matrix = static_cast<double>(p.H) * tokens * tokens / 2 * 4;
     return weight ? 2 * activation : activation + matrix;
   };
-  const auto whole = [](int64_t size) { return static_cast<double>((size + 63) / 64 * 64); };
+  const auto whole = [](int64_t size) {
+    const int64_t padded = (size + 63) / 64 * 64;
+    return static_cast<double>(padded);
+  };
   work.passes.push_back({"split", 0,
                          split_bytes(static_cast<double>(p.T), static_cast<double>(p.D)) +
                              split_bytes(whole(p.T), whole(p.D))});

@@ -121,7 +121,7 @@ TEST(Files, PyTorchsArchitecturesAreReadFromItsLibrary) {
              "cuda: Optional[str] = '12.8'\nhip: Optional[str] = None\n");
   root.write("a/torch/lib/libtorch_python.so",
              std::string(
-                 "\0sm_90\0sm_70 sm_75 sm_80x\0sm_70 sm_75 sm_80 compute_120\0sm_1 sm_2 sm_3 sm_4 sm_5", 82));
+                 "\0sm_90\0sm_70 sm_75 sm_80x\0sm_70 sm_75 sm_80 compute_120\0sm_1 sm_2 sm_3 sm_4 sm_5", 81));
   root.write("b/torch/version.py", "__version__ = '2.8.0+cpu'\ncuda: Optional[str] = None\n");
   root.link("c/torch", root / "a/torch");
   const std::vector<TorchFacts> found = find_torch({root / "a", root / "none", root / "b", root / "c"});
