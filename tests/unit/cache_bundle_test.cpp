@@ -232,7 +232,7 @@ TEST(CachePaths, PrefixesAreAboveLibAndBin) {
   EXPECT_THAT(prefixes_of("/sw/trigen/lib64"), ElementsAre("/sw/trigen"));
   EXPECT_THAT(prefixes_of("/conda/envs/a/bin"), ElementsAre("/conda/envs/a"));
   EXPECT_THAT(prefixes_of("/lib"), ElementsAre(""));
-  EXPECT_THAT(prefixes_of("/work/build"), ElementsAre());
+  EXPECT_THAT(prefixes_of("/src/build"), ElementsAre());
   EXPECT_THAT(prefixes_of("/opt/lib/x/lib"), ElementsAre("/opt/lib/x", "/opt"));
 }
 
