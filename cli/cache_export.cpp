@@ -59,16 +59,12 @@ struct Export {
   llvm::Expected<int> run() const {
     auto names = parse_archs(archs);
     if (!names) return names.takeError();
-    std::vector<std::string> texts;
-    if (problems.any()) {
-      auto list = problems.problems();
-      if (!list) return list.takeError();
-      for (const Problem& problem : *list) texts.push_back(to_string(problem));
-    }
+    auto texts = problems.texts();
+    if (!texts) return texts.takeError();
     auto all = everything();
     if (!all) return all.takeError();
     if (llvm::Error error = judge_damage(all->damaged, skip_damaged)) return error;
-    all->select(*names, texts);
+    all->select(*names, *texts);
     std::vector<std::string> left_out;
     all->keep_what_runs(left_out);
     for (const std::string& line : left_out) remark("warning: left out: " + line);

@@ -18,17 +18,13 @@ struct Remove {
   llvm::Expected<int> run() const {
     auto names = parse_archs(archs);
     if (!names) return names.takeError();
-    std::vector<std::string> texts;
-    if (problems.any()) {
-      auto list = problems.problems();
-      if (!list) return list.takeError();
-      for (const Problem& problem : *list) texts.push_back(to_string(problem));
-    } else if (!all) {
+    auto texts = problems.texts();
+    if (!texts) return texts.takeError();
+    if (texts->empty() && !all)
       return make_error(ErrorKind::kBadRequest,
                         "no problem is named; name some, or all of them with --all (and --arch)");
-    }
     std::string layer;
-    auto removed = cache::remove_records(where.caches, texts, *names, layer);
+    auto removed = cache::remove_records(where.caches, *texts, *names, layer);
     if (!removed) return removed.takeError();
     std::printf("%s: removed %lld records\n", layer.c_str(), static_cast<long long>(*removed));
     return *removed > 0 ? kDone : kFailure;

@@ -160,6 +160,15 @@ llvm::Expected<std::vector<Problem>> ProblemOptions::problems(llvm::StringRef fa
   return out;
 }
 
+llvm::Expected<std::vector<std::string>> ProblemOptions::texts() const {
+  std::vector<std::string> texts;
+  if (!any()) return texts;
+  auto list = problems();
+  if (!list) return list.takeError();
+  for (const Problem& problem : *list) texts.push_back(to_string(problem));
+  return texts;
+}
+
 llvm::Expected<Problem> ProblemOptions::problem() const {
   auto list = problems();
   if (!list) return list.takeError();

@@ -25,6 +25,8 @@ class ProblemOptions {
   // Everything that was named, in that order: texts, files, lists, flags. `fallback` (a shipped list's name)
   // when nothing was; without one that is an error.
   llvm::Expected<std::vector<Problem>> problems(llvm::StringRef fallback = "") const;
+  // Their canonical texts, none when none was named.
+  llvm::Expected<std::vector<std::string>> texts() const;
   // For subcommands that take exactly one.
   llvm::Expected<Problem> problem() const;
 
