@@ -5,6 +5,7 @@
 
 #include "generator/error.h"
 #include "peers/plot.h"
+#include "tests/unit/table_testing.h"
 
 namespace trigen {
 namespace {
@@ -90,28 +91,6 @@ TEST(TableList, GivesItsProblemsOnceWithThePlainOnes) {
   auto none = problems_of(groups, "c");
   ASSERT_FALSE(static_cast<bool>(none));
   EXPECT_THAT(take_error(none.takeError()).message, HasSubstr("no table c; the list has a, b"));
-}
-
-TableResult measured(double got, double asked, double stretch, bool at_most) {
-  TableResult result;
-  result.table = "t";
-  result.title = "a < b & c";
-  result.problem = "forward,dtype=bf16,B=16,T=1024,D=1024";
-  result.over = "cublas";
-  result.ran = true;
-  result.got = got;
-  result.asked = asked;
-  result.stretch = stretch;
-  result.at_most = at_most;
-  result.seconds = 31e-6;
-  result.peer_seconds = 50e-6;
-  result.peer = "cublas flat";
-  result.kernel = "wgmma_sm90:tile=128x256x64";
-  result.device = "D";
-  result.driver = "1.2";
-  result.arms = {{"trigen", 31e-6, 30e-6, 32e-6}, {"cublas flat", 50e-6, 49e-6, 51e-6}};
-  result.rounds = 7;
-  return result;
 }
 
 TEST(TableResult, Verdicts) {
