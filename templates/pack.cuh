@@ -1,4 +1,4 @@
-// The launch that packs W (pack.h). Grid: blocks of 64 columns, blocks of block_rows rows, heads.
+// The launch that packs W (pack.h).
 #pragma once
 
 #include "pack.h"
@@ -20,10 +20,12 @@ __device__ __forceinline__ void pack_weights(const Params& p) {
   using Read = Raw<s.wdtype, kVec>;
   const int tokens = s.T ? s.T : p.T;
   const int diag = s.T ? s.diag : p.diag;
-  const int column = static_cast<int>(blockIdx.x) * kEdge;
+  const int across = column_blocks(tokens), down = row_blocks(tokens, kTaps);
+  const int line = static_cast<int>(blockIdx.x) / across;
+  const int column = (static_cast<int>(blockIdx.x) - line * across) * kEdge;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  const int row = static_cast<int>(blockIdx.y) * block_rows(kTaps) + warp * kRows;
-  const long long head = blockIdx.z;
+  const long long head = line / down;
+  const int row = (line - static_cast<int>(head) * down) * block_rows(kTaps) + warp * kRows;
   const auto touches = [&](int edge) {  // the square of `edge` rows and columns around
     const int low = row / edge * edge, left = column / edge * edge;
     return s.fill == Fill::kLower ? left <= low + edge - 1 + diag : left + edge - 1 >= low + diag;

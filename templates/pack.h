@@ -30,6 +30,10 @@ TRIGEN_HOST_DEVICE constexpr int warp_rows(int taps) {
 }
 TRIGEN_HOST_DEVICE constexpr int block_rows(int taps) { return kWarps * warp_rows(taps); }
 TRIGEN_HOST_DEVICE constexpr int pitch(int T) { return schedule::ceil_div(T, kEdge) * kEdge; }
+// Blocks of kEdge columns and of block_rows rows of one head. The launch counts them along x, the one axis of
+// a grid that takes more than 65535: columns innermost, heads outermost.
+TRIGEN_HOST_DEVICE constexpr int column_blocks(int T) { return schedule::ceil_div(T, kEdge); }
+TRIGEN_HOST_DEVICE constexpr int row_blocks(int T, int taps) { return pitch(T) / block_rows(taps); }
 // A warp's rows in shared memory: 16-bit elements, a row's taps one after the other. 8 more elements keep the
 // taps off each other's banks.
 inline constexpr int kTapPitch = kEdge + 8;

@@ -13,12 +13,10 @@ bool needs_packed_activations(const Problem& p) {
 }
 
 std::optional<std::string> too_many_to_pack(const Problem& p) {
-  // Blocks of one launch, each for at least 8 rows, or 64 x 64 elements.
-  constexpr double kMost = (int64_t{1} << 31) - 1;
-  const double blocks =
-      static_cast<double>(p.B * p.H) * static_cast<double>(p.T) * (static_cast<double>(p.D) / 4096 + 1);
-  if (blocks <= kMost) return std::nullopt;
-  return "copies at most 2^31 rows of x and y into the workspace";
+  const int64_t blocks = packing::copy_blocks(kernel_shape(p), static_cast<int>(p.B), static_cast<int>(p.H),
+                                              static_cast<int>(p.T), static_cast<int>(p.D));
+  if (blocks <= kMostBlocks) return std::nullopt;
+  return "copies x and y into the workspace, by at most 2^31 thread blocks";
 }
 
 Params packed_params(const Problem& p, const Params& params) {

@@ -16,6 +16,22 @@ namespace {
 
 std::string text(const llvm::Twine& t) { return t.str(); }
 
+// The kernels count a product's tiles, and the rounds in which they are dealt, in 32 bits
+// (templates/persistent/deal.h): so many of the smallest leave room for a round more.
+constexpr int kSmallestTile = 64;
+constexpr double kMostTiles = 1 << 30;
+
+std::optional<std::string> too_many_tiles(const Problem& p) {
+  const auto edges = [](int64_t extent) {
+    const int64_t tiles = (extent + kSmallestTile - 1) / kSmallestTile;
+    return static_cast<double>(tiles);
+  };
+  const double tiles = edges(p.T) * edges(p.D) * static_cast<double>(p.B) * static_cast<double>(p.H);
+  if (tiles <= kMostTiles) return std::nullopt;
+  return text("counts at most 2^30 tiles of 64 x 64, B=" + llvm::Twine(p.B) + ", H=" + llvm::Twine(p.H) +
+              ", T=" + llvm::Twine(p.T) + " and D=" + llvm::Twine(p.D) + " have more");
+}
+
 // A split that suits all sizes: parts for every SM where there are few tiles.
 int any_split(const Problem& p) { return p.T <= 512 ? 33 : p.T <= 1024 ? 8 : p.T <= 2048 ? 2 : 1; }
 
@@ -68,12 +84,17 @@ ConfigKey PersistentKernel::read_key(const Problem& p, const Config& c) {
   return key;
 }
 
+std::optional<std::string> PersistentFamily::refusal(const Problem& p) const {
+  if (auto why = refuse(p)) return why;
+  return is_weight(p) ? std::nullopt : too_many_tiles(p);
+}
+
 std::optional<std::string> PersistentFamily::reject(const Problem& p, const Target& target,
                                                     const Config& c) const {
   if (!serves(target)) return text(name() + " does not run on " + target.name + "; it needs sm_90a");
   if (p.op == Op::kDecode)
     return text(name() + " makes whole products, not the rows of decode; use another family");
-  if (const auto why = refuse(p)) return text(name() + " " + *why + "; use another family");
+  if (const auto why = refusal(p)) return text(name() + " " + *why + "; use another family");
   const PersistentKernel& own = kernel(p.op);
   if (auto why = reject_keys(name(), own.keys(p, c))) return why;
   if (!own.fits(p, c))
@@ -86,14 +107,14 @@ std::optional<std::string> PersistentFamily::reject(const Problem& p, const Targ
 
 std::vector<Config> PersistentFamily::configs(const Problem& p, const Target& target) const {
   std::vector<Config> out;
-  if (!serves(target) || p.op == Op::kDecode || refuse(p)) return out;
+  if (!serves(target) || p.op == Op::kDecode || refusal(p)) return out;
   for (const Config& c : kernel(p.op).space(p, target))
     if (!llvm::is_contained(out, c) && !reject(p, target, c)) out.push_back(c);
   return out;
 }
 
 std::optional<Config> PersistentFamily::generic_config(const Problem& p, const Target& target) const {
-  if (!serves(target) || p.op == Op::kDecode || refuse(p)) return std::nullopt;
+  if (!serves(target) || p.op == Op::kDecode || refusal(p)) return std::nullopt;
   std::optional<Config> c = kernel(p.op).any_size(p);
   if (!c) return std::nullopt;
   if (is_weight(p))

@@ -72,6 +72,8 @@ class PersistentFamily : public Family {
   // What this family does not make, whatever the config: "makes K=1 with pad=0". nullopt: it makes the
   // problem.
   virtual std::optional<std::string> refuse(const Problem& problem) const = 0;
+  // refuse(), and products of more tiles than the kernels count.
+  std::optional<std::string> refusal(const Problem& problem) const;
   // What makes an op.
   virtual const PersistentKernel& kernel(Op op) const = 0;
 };

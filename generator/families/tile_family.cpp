@@ -25,6 +25,12 @@ bool unshifted(const Problem& p) { return p.K == 1 && p.pad == 0; }
 // The bytes of one vector of W: 16 once it is rounded to x's dtype.
 int64_t weight_vector_bytes(const Problem& p) { return 16 * element_size(p.wdtype) / element_size(p.dtype); }
 
+// The grid's x. (grad_weight makes about half of these.)
+int64_t most_tiles(const Problem& p, int tile_m, int tile_n) {
+  const int64_t columns = p.op == Op::kGradWeight ? p.T * p.K : p.B * p.D;
+  return (p.T + tile_m - 1) / tile_m * ((columns + tile_n - 1) / tile_n);
+}
+
 }  // namespace
 
 bool cuts_vectors(const Problem& p, int vec) {
@@ -176,7 +182,10 @@ std::optional<std::string> TileFamily::reject(const Problem& p, const Target& ta
     return text("vec_a=" + llvm::Twine(c.vec_a) + " holds the " + llvm::Twine(p.K) +
                 " taps of a token, of which tile_k=" + llvm::Twine(c.tile_k) +
                 " is no multiple; try tile_k=" + llvm::Twine(p.K) + " or vec_a=1");
-  if (p.H > 65535) return text("H=" + llvm::Twine(p.H) + " heads exceed a grid's 65535; split the call");
+  if (p.H > kMostBlocksAcross)
+    return text("H=" + llvm::Twine(p.H) + " heads exceed a grid's 65535; split the call");
+  if (const int64_t tiles = most_tiles(p, c.tile_m, c.tile_n); tiles > kMostBlocks)
+    return text(llvm::Twine(tiles) + " tiles exceed a grid's 2^31 - 1; try larger tiles or split the call");
   return std::nullopt;
 }
 
@@ -200,6 +209,7 @@ std::vector<Config> TileFamily::configs(const Problem& p, const Target& target) 
     // A tile more than twice as large as the product only adds waste.
     if (t.tile_m > 64 && t.tile_m >= 2 * p.T) continue;
     if (t.tile_n > 64 && t.tile_n >= 2 * columns) continue;
+    if (most_tiles(p, t.tile_m, t.tile_n) > kMostBlocks) continue;
     for (int stage : stages(p)) {
       // Two shallow stages hide too little, five deep ones gain nothing over four.
       const bool shallow = t.tile_k == depth_unit(p);

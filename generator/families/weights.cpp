@@ -1,9 +1,32 @@
 #include "generator/families/weights.h"
 
+#include "llvm/ADT/Twine.h"
 #include "templates/pack.h"
 #include "templates/wgmma_tf32_sm90.h"
 
 namespace trigen {
+namespace {
+
+// Of the launch: of either kind of packed W.
+double packed_blocks(const Problem& p) {
+  namespace tf32 = wgmma_tf32_sm90;
+  const int tokens = static_cast<int>(p.T), taps = static_cast<int>(p.K);
+  const int edge = schedule::ceil_div(tokens, tf32::kPackEdge);
+  const double edges = edge;
+  const double of_head = p.dtype == DType::kF32 ? edges * edges
+                                                : static_cast<double>(packing::column_blocks(tokens)) *
+                                                      packing::row_blocks(tokens, taps);
+  return of_head * static_cast<double>(p.H);
+}
+
+}  // namespace
+
+std::optional<std::string> too_many_to_pack_weights(const Problem& p) {
+  if (packed_blocks(p) <= kMostBlocks) return std::nullopt;
+  return ("packs W, at most 2^31 blocks of 64 columns; H=" + llvm::Twine(p.H) +
+          " heads of T=" + llvm::Twine(p.T) + " have more")
+      .str();
+}
 
 WeightOperand direct_weights(const Problem& p) {
   return {.map = weights_map(p), .prepare = std::nullopt, .workspace_bytes = 0};
@@ -24,9 +47,7 @@ WeightOperand packed_weights(const Problem& p) {
   map.strides[2] = 2 * pitch * pitch * p.K;
   // Not early: its few blocks would crowd onto the first SMs that the launch ahead leaves.
   weights.prepare = Launch{.entry = kPackEntry.str(),
-                           .grid = {static_cast<uint32_t>(schedule::ceil_div(tokens, packing::kEdge)),
-                                    static_cast<uint32_t>(packing::pitch(tokens) / packing::block_rows(taps)),
-                                    static_cast<uint32_t>(heads)},
+                           .grid = {static_cast<uint32_t>(packed_blocks(p)), 1, 1},
                            .block = {packing::kThreads, 1, 1},
                            .cluster = 1,
                            .shared_bytes = static_cast<uint32_t>(packing::shared_bytes(taps)),
@@ -42,9 +63,8 @@ WeightOperand packed_tf32_weights(const Problem& p) {
   weights.map.source = MapSource::kWorkspace;  // rounded already
   weights.map.strides[0] = weights.map.strides[1] = 4 * pitch;
   weights.map.strides[2] = 4 * pitch * p.T;
-  const auto blocks = static_cast<uint32_t>((p.T + tf32::kPackEdge - 1) / tf32::kPackEdge);
   weights.prepare = Launch{.entry = kPackEntry.str(),
-                           .grid = {blocks, blocks, static_cast<uint32_t>(p.H)},
+                           .grid = {static_cast<uint32_t>(packed_blocks(p)), 1, 1},
                            .block = {tf32::kPackThreads, 1, 1},
                            .cluster = 1,
                            .shared_bytes = static_cast<uint32_t>(tf32::pack_shared_bytes(p.op)),

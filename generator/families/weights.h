@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "generator/family.h"
 
@@ -22,6 +23,9 @@ WeightOperand packed_weights(const Problem& problem);
 // f32 that `map` and a launch of blocks of 64 x 64 make of W (templates/wgmma_tf32_sm90.h): W itself in
 // aligned rows, or its transpose.
 WeightOperand packed_tf32_weights(const Problem& problem);
+
+// Why one launch cannot pack W, worded as what a family does; nullopt where it can.
+std::optional<std::string> too_many_to_pack_weights(const Problem& problem);
 
 // The launch ahead of the product and its workspace.
 void prepare_weights(const WeightOperand& weights, LaunchPlan& plan);

@@ -21,7 +21,8 @@ namespace geometry = wgmma_sm90;
 std::vector<Access> weight_paths(const Problem& p) {  // worth a try
   std::vector<Access> paths;
   if (p.walign >= 16) paths.push_back(Access::kDirect);
-  if (p.wdtype != p.dtype || p.walign < 16) paths.push_back(Access::kPacked);
+  if ((p.wdtype != p.dtype || p.walign < 16) && !too_many_to_pack_weights(p))
+    paths.push_back(Access::kPacked);
   return paths;
 }
 // Contiguous tokens are read and written as they lie in rows of 16-byte pieces, where nothing but the output
@@ -209,6 +210,7 @@ class WgmmaSm90 final : public PersistentFamily {
     if (activation_path(p) == Access::kPacked)
       if (auto why = too_many_to_pack(p)) return why;
     if (is_weight(p)) return too_many_shares(p, 64);
+    if (weight_paths(p).empty()) return too_many_to_pack_weights(p);
     return std::nullopt;
   }
 

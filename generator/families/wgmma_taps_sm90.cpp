@@ -1,5 +1,7 @@
 #include "templates/wgmma_taps_sm90.h"
 
+#include <algorithm>
+
 #include "generator/families/families.h"
 #include "generator/families/persistent_family.h"
 #include "generator/families/persistent_work.h"
@@ -13,6 +15,21 @@ namespace geometry = wgmma_taps_sm90;
 
 // Taps of one store to dW: four where they lie together and aligned.
 int weight_vector(const Problem& p) { return p.K % 4 == 0 && p.walign >= 4 * element_size(p.wdtype) ? 4 : 1; }
+
+// Shares counts dW's items, and the k steps of those that thread blocks share, fewer than there are SMs, in
+// 32 bits.
+std::optional<std::string> too_many_pieces(const Problem& p) {
+  constexpr double kMost = 1 << 30, kMostShared = 256;
+  const auto panels = [](int64_t extent) {
+    const int64_t count = (extent + geometry::kPanel - 1) / geometry::kPanel;
+    return static_cast<double>(count);
+  };
+  const double rows = panels(p.T), depth = panels(p.D) * static_cast<double>(p.B),
+               items =
+                   rows * rows * static_cast<double>(p.H) * geometry::weight::groups(static_cast<int>(p.K));
+  if (items <= kMost && std::min(items, kMostShared) * depth <= kMost) return std::nullopt;
+  return "counts at most 2^30 blocks of 64 x 64 of dW, and 2^22 of their depth";
+}
 
 class Product final : public PersistentKernel {
  public:
@@ -305,7 +322,7 @@ class WgmmaTapsSm90 final : public PersistentFamily {
                 " leaves rows without");
     if (e.pre || e.gate || e.residual)
       return no("adds bias and activates; pre, gate and residual are read and written by features");
-    return std::nullopt;
+    return is_weight(p) ? too_many_pieces(p) : too_many_to_pack_weights(p);
   }
 
   const PersistentKernel& kernel(Op op) const override {

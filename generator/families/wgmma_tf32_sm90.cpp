@@ -173,9 +173,7 @@ class WgmmaTf32Sm90 final : public PersistentFamily {
     if (needs_packed_activations(p))
       if (auto why = too_many_to_pack(p)) return why;
     if (is_weight(p)) return too_many_shares(p, 32);
-    if (packs(p) && (p.T > 65535 * geometry::kPackEdge || p.H > 65535))
-      return "packs W by a grid of at most 65535 heads and as many blocks of 64 tokens";
-    return std::nullopt;
+    return packs(p) ? too_many_to_pack_weights(p) : std::nullopt;
   }
 
   const PersistentKernel& kernel(Op op) const override {

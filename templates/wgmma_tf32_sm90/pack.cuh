@@ -9,7 +9,8 @@
 
 namespace trigen::wgmma_tf32_sm90 {
 
-// kPackThreads threads; one block of the grid for each 64 x 64 block of W: x counts s, y counts t, z heads.
+// kPackThreads threads; one block of the grid for each 64 x 64 block of W, s innermost, heads outermost: all
+// along x, the one axis that takes more than 65535.
 template <Kernel C>
 __device__ __forceinline__ void pack_weights(const Params& p) {
   constexpr int kEdge = kPackEdge, kRows = kPackThreads / 32;
@@ -17,8 +18,9 @@ __device__ __forceinline__ void pack_weights(const Params& p) {
   extern __shared__ __align__(16) unsigned char tf32_packed_shared[];
   auto* tile = reinterpret_cast<float(*)[kEdge + 1]>(tf32_packed_shared);
   const int tokens = C.shape.T ? C.shape.T : p.T, diag = C.shape.T ? C.shape.diag : p.diag;
-  const int t0 = static_cast<int>(blockIdx.y) * kEdge, s0 = static_cast<int>(blockIdx.x) * kEdge;
-  const int head = static_cast<int>(blockIdx.z);
+  const int edges = schedule::ceil_div(tokens, kEdge), line = static_cast<int>(blockIdx.x) / edges;
+  const int head = line / edges, t0 = (line - head * edges) * kEdge,
+            s0 = (static_cast<int>(blockIdx.x) - line * edges) * kEdge;
   ptx::wait_for_launches_before();
   ptx::let_next_launch_start();
   if (kLower ? s0 > t0 + kEdge - 1 + diag : s0 + kEdge - 1 < t0 + diag) return;

@@ -1,6 +1,8 @@
 // Makes the recorded corpus, in two steps, since the machine with the GPU needs no compiler:
 //   record_corpus compile PROBLEMS CORPUS    here: kernels of the list as PTX (NVRTC)
 //   record_corpus run CORPUS [DEVICE]        there: runs everything on the device and stores the results
+// and, after a change to templates (NVRTC, no GPU):
+//   record_corpus sources CORPUS PROBLEMS SOURCES   which kernels are still what today's templates make
 #include <cstdio>
 #include <ctime>
 #include <fstream>
@@ -38,6 +40,44 @@ std::string strip(const std::string& ptx) {
   return out;
 }
 
+// `choice`: a family, whose first choice it is, or family:config, or family:generic.
+llvm::Expected<Candidate> candidate_of(const Problem& problem, const Target& target,
+                                       const std::string& choice, Store& store) {
+  const auto [name, config] = llvm::StringRef(choice).split(':');
+  if (!config.empty() && config != "generic") return parse_candidate(problem, target, choice);
+  auto family = find_family(name);
+  if (!family) return family.takeError();
+  if (config == "generic") {
+    const auto generic = (*family)->generic_config(problem, target);
+    if (!generic)
+      return make_error(ErrorKind::kUnsupported,
+                        choice + ": " + name.str() + " has no kernel for all sizes of " + to_string(problem));
+    return Candidate{problem, &target, *family, *generic, true};
+  }
+  Selection selection;
+  selection.family = *family;
+  auto selected = select(problem, target, nullptr, store, selection);
+  if (!selected) return selected.takeError();
+  return selected->front();
+}
+
+llvm::Expected<json> compile_kernel(const Candidate& candidate, Store& store) {
+  BuildOptions options;
+  options.code = Code::kPtx;
+  auto built = build(candidate, store, options);
+  if (!built) return built.takeError();
+  const std::string ptx = strip(built->binary.ptx), packed = pack_ptx(ptx);
+  if (unpack_ptx(packed) != ptx)
+    return make_error(ErrorKind::kInternal, "packing changed the PTX of " + describe(candidate));
+  return json{{"target", candidate.target->name.str()},
+              {"candidate", describe(candidate)},
+              {"problem", to_string(candidate.problem)},
+              {"entry", built->binary.entry},
+              {"source_hash", built->binary.key.source_hash},
+              {"compiler", built->binary.key.compiler},
+              {"ptx", packed}};
+}
+
 llvm::Expected<json> compile_line(const std::string& line, Store& store) {
   std::istringstream words(line);
   std::string target_name, choice, text;
@@ -46,46 +86,20 @@ llvm::Expected<json> compile_line(const std::string& line, Store& store) {
   if (!target) return target.takeError();
   auto problem = parse_problem(text);
   if (!problem) return problem.takeError();
-  Candidate candidate;
-  if (choice.find(':') != std::string::npos) {
-    auto parsed = parse_candidate(*problem, **target, choice);
-    if (!parsed) return parsed.takeError();
-    candidate = *parsed;
-  } else {
-    auto family = find_family(choice);
-    if (!family) return family.takeError();
-    Selection selection;
-    selection.family = *family;
-    auto selected = select(*problem, **target, nullptr, store, selection);
-    if (!selected) return selected.takeError();
-    candidate = selected->front();
-  }
-  auto built = build(candidate, store);
-  if (!built) return built.takeError();
-  const std::string ptx = strip(built->binary.ptx), packed = pack_ptx(ptx);
-  if (unpack_ptx(packed) != ptx)
-    return make_error(ErrorKind::kInternal, "packing changed the PTX of " + describe(candidate));
-  return json{{"target", target_name},
-              {"candidate", describe(candidate)},
-              {"problem", to_string(*problem)},
-              {"entry", built->binary.entry},
-              {"source_hash", built->binary.key.source_hash},
-              {"compiler", built->binary.key.compiler},
-              {"ptx", packed}};
+  auto candidate = candidate_of(*problem, **target, choice, store);
+  if (!candidate) return candidate.takeError();
+  return compile_kernel(*candidate, store);
 }
 
 llvm::Error compile_all(const std::string& list, const std::string& path) {
-  std::ifstream in(list);
-  if (!in) return make_error(ErrorKind::kBadRequest, list + ": cannot be read");
+  auto lines = load_lines(list);
+  if (!lines) return lines.takeError();
   auto store = Store::open({});
   json kernels = json::array();
-  for (std::string line; std::getline(in, line);) {
-    if (line.empty() || line[0] == '#') continue;
+  for (const std::string& line : *lines) {
     auto kernel = compile_line(line, *store);
     if (!kernel) return kernel.takeError();
-    std::printf("%s  %s  %s\n", (*kernel)["target"].get<std::string>().c_str(),
-                (*kernel)["candidate"].get<std::string>().c_str(),
-                (*kernel)["problem"].get<std::string>().c_str());
+    std::printf("%s\n", name_of(*kernel).c_str());
     kernels.push_back(std::move(*kernel));
   }
   return save_corpus(path, {{"kernels", std::move(kernels)}});
@@ -139,17 +153,81 @@ llvm::Error run_all(const std::string& path, const std::string& spec) {
   return llvm::Error::success();
 }
 
+// "current HASH" or "stale HASH": of what today's templates make of a recorded kernel.
+llvm::Expected<SourceLine> stand(const json& kernel, Store& store) {
+  SourceLine line{"stale", "-", name_of(kernel)};
+  auto hash = todays_hash(kernel);
+  if (!hash) {
+    std::fprintf(stderr, "%s\n", llvm::toString(hash.takeError()).c_str());
+    return line;
+  }
+  line.hash = *hash;
+  if (line.hash == kernel["source_hash"]) {
+    line.status = "current";
+    return line;
+  }
+  auto problem = parse_problem(kernel["problem"].get<std::string>());
+  if (!problem) return problem.takeError();
+  auto target = find_target(kernel["target"].get<std::string>());
+  if (!target) return target.takeError();
+  auto candidate = parse_candidate(*problem, **target, kernel["candidate"].get<std::string>());
+  if (!candidate) return candidate.takeError();
+  auto today = compile_kernel(*candidate, store);
+  if (!today) return today.takeError();
+  if ((*today)["compiler"] != kernel["compiler"])
+    return make_error(ErrorKind::kBuild, "the corpus was compiled by NVRTC " +
+                                             kernel["compiler"].get<std::string>() + ", here is " +
+                                             (*today)["compiler"].get<std::string>() +
+                                             "; name that one in TRIGEN_NVRTC");
+  if ((*today)["ptx"] == kernel["ptx"]) line.status = "current";
+  return line;
+}
+
+llvm::Error write_sources(const std::string& path, const std::string& list, const std::string& out) {
+  auto corpus = load_corpus(path);
+  if (!corpus) return corpus.takeError();
+  auto lines = load_lines(list);
+  if (!lines) return lines.takeError();
+  auto missing = missing_lines(*lines, *corpus);
+  if (!missing) return missing.takeError();
+  auto store = Store::open({});
+  std::string text =
+      "# What today's templates make of the recorded kernels (`record_corpus sources` writes this file):\n"
+      "# current or stale, the hash of today's source, target, candidate, problem; and what problems.txt "
+      "has\n"
+      "# and nobody recorded. Stale kernels are not compared with a GPU's answers.\n";
+  size_t current = 0;
+  for (const json& kernel : (*corpus)["kernels"]) {
+    auto line = stand(kernel, *store);
+    if (!line) return line.takeError();
+    current += line->is_current() ? 1 : 0;
+    text += line->status + " " + line->hash + " " + line->kernel + "\n";
+  }
+  for (const std::string& line : *missing) text += "missing - " + line + "\n";
+  std::ofstream file(out);
+  file << text;
+  file.close();
+  if (!file) return make_error(ErrorKind::kBadRequest, out + ": cannot be written");
+  std::printf("%zu current, %zu stale, %zu missing\n", current, (*corpus)["kernels"].size() - current,
+              missing->size());
+  return llvm::Error::success();
+}
+
 }  // namespace
 }  // namespace trigen::recorded
 
 int main(int argc, char** argv) {
+  using namespace trigen::recorded;
   const std::string verb = argc > 2 ? argv[1] : "";
-  llvm::Error error = verb == "compile" && argc == 4 ? trigen::recorded::compile_all(argv[2], argv[3])
-                      : verb == "run" && argc <= 4
-                          ? trigen::recorded::run_all(argv[2], argc == 4 ? argv[3] : "cuda:0")
-                          : trigen::make_error(trigen::ErrorKind::kBadRequest,
-                                               "use: record_corpus compile PROBLEMS CORPUS, or "
-                                               "record_corpus run CORPUS [DEVICE]");
+  const auto made = [&]() -> llvm::Error {
+    if (verb == "compile" && argc == 4) return compile_all(argv[2], argv[3]);
+    if (verb == "run" && argc <= 4) return run_all(argv[2], argc == 4 ? argv[3] : "cuda:0");
+    if (verb == "sources" && argc == 5) return write_sources(argv[2], argv[3], argv[4]);
+    return trigen::make_error(trigen::ErrorKind::kBadRequest,
+                              "use: record_corpus compile PROBLEMS CORPUS, record_corpus run CORPUS "
+                              "[DEVICE], or record_corpus sources CORPUS PROBLEMS SOURCES");
+  };
+  llvm::Error error = made();
   if (!error) return 0;
   std::fprintf(stderr, "%s\n", llvm::toString(std::move(error)).c_str());
   return 1;

@@ -8,7 +8,9 @@ if(TARGET trigen_emulator AND TARGET trigen_check)
   target_link_libraries(record_corpus PRIVATE trigen_recorded)
   trigen_options(record_corpus)
   trigen_test(emulated recorded_test DEPENDS trigen_recorded)
-  target_compile_definitions(emulated_recorded_test
-                             PRIVATE TRIGEN_CORPUS="${CMAKE_CURRENT_SOURCE_DIR}/recorded/h200.corpus")
+  set(recorded ${CMAKE_CURRENT_SOURCE_DIR}/recorded)
+  target_compile_definitions(emulated_recorded_test PRIVATE
+      TRIGEN_CORPUS="${recorded}/h200.corpus" TRIGEN_CORPUS_PROBLEMS="${recorded}/problems.txt"
+      TRIGEN_CORPUS_SOURCES="${recorded}/sources.txt")
   add_dependencies(emulated_recorded_test trigen_emulator)
 endif()

@@ -99,6 +99,69 @@ llvm::Error save_corpus(const std::string& path, const json& corpus) {
   return llvm::Error::success();
 }
 
+std::string name_of(const json& kernel) {
+  return kernel["target"].get<std::string>() + " " + kernel["candidate"].get<std::string>() + " " +
+         kernel["problem"].get<std::string>();
+}
+
+llvm::Expected<std::string> todays_hash(const json& kernel) {
+  auto problem = parse_problem(kernel["problem"].get<std::string>());
+  if (!problem) return problem.takeError();
+  auto target = find_target(kernel["target"].get<std::string>());
+  if (!target) return target.takeError();
+  auto candidate = parse_candidate(*problem, **target, kernel["candidate"].get<std::string>());
+  if (!candidate) return candidate.takeError();
+  return render(*candidate).hash;
+}
+
+llvm::Expected<std::vector<std::string>> load_lines(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) return bad_file(path, "cannot be read");
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);)
+    if (!line.empty() && line[0] != '#') lines.push_back(line);
+  return lines;
+}
+
+llvm::Expected<std::vector<SourceLine>> load_sources(const std::string& path) {
+  auto lines = load_lines(path);
+  if (!lines) return lines.takeError();
+  std::vector<SourceLine> sources;
+  for (const std::string& line : *lines) {
+    SourceLine source;
+    std::istringstream words(line);
+    words >> source.status >> source.hash >> std::ws;
+    std::getline(words, source.kernel);
+    sources.push_back(std::move(source));
+  }
+  return sources;
+}
+
+llvm::Expected<std::vector<std::string>> missing_lines(const std::vector<std::string>& lines,
+                                                       const json& corpus) {
+  std::vector<std::string> missing;
+  for (const std::string& line : lines) {
+    std::istringstream words(line);
+    std::string target, choice, text;
+    words >> target >> choice >> text;
+    auto problem = parse_problem(text);
+    if (!problem) return problem.takeError();
+    const llvm::StringRef wanted = choice;
+    const auto is_this = [&](const json& kernel) {
+      const auto made = kernel["candidate"].get<std::string>();
+      const llvm::StringRef candidate = made;
+      const bool fits =
+          wanted.endswith(":generic")
+              ? candidate.endswith(",generic") && candidate.split(':').first == wanted.split(':').first
+          : wanted.contains(':') ? candidate == wanted
+                                 : candidate.split(':').first == wanted;
+      return fits && kernel["target"] == target && kernel["problem"] == to_string(*problem);
+    };
+    if (std::none_of(corpus["kernels"].begin(), corpus["kernels"].end(), is_this)) missing.push_back(line);
+  }
+  return missing;
+}
+
 std::string pack_ptx(const std::string& ptx) {
   return map_registers(ptx, [](int64_t& last, const std::string& text) {
     const int64_t number = std::stoll(text), distance = number - last;

@@ -21,6 +21,24 @@ namespace trigen::recorded {
 llvm::Expected<nlohmann::json> load_corpus(const std::string& path);
 llvm::Error save_corpus(const std::string& path, const nlohmann::json& corpus);
 
+/// A kernel as sources.txt names it: target, candidate, problem.
+std::string name_of(const nlohmann::json& kernel);
+/// The hash of the source that today's templates make of it. Errors: they make none (a config that is refused).
+llvm::Expected<std::string> todays_hash(const nlohmann::json& kernel);
+
+/// A line of recorded/sources.txt: how a recorded kernel stands to today's templates. "current": its PTX is
+/// what they make, "stale": it was, "missing": a line of problems.txt that nobody recorded.
+struct SourceLine {
+  std::string status, hash, kernel;
+  bool is_current() const { return status == "current"; }
+};
+llvm::Expected<std::vector<SourceLine>> load_sources(const std::string& path);
+/// The lines of problems.txt, in order.
+llvm::Expected<std::vector<std::string>> load_lines(const std::string& path);
+/// Those of which the corpus holds no kernel.
+llvm::Expected<std::vector<std::string>> missing_lines(const std::vector<std::string>& lines,
+                                                       const nlohmann::json& corpus);
+
 /// PTX with every register's number written as the distance from the last one of its kind ("%r+1"), which
 /// compresses twice as well, and back.
 std::string pack_ptx(const std::string& ptx);
