@@ -177,19 +177,6 @@ std::string unpack_ptx(const std::string& packed) {
   });
 }
 
-namespace {
-
-// Params had 240 bytes when the corpus was recorded. Where it grows at its end only, those kernels read what
-// they always did: the declared size is what a launch copies.
-std::string with_params_of_today(std::string ptx) {
-  const std::string recorded = "_param_0[240]", today = "_param_0[" + std::to_string(sizeof(Params)) + "]";
-  for (size_t at = 0; (at = ptx.find(recorded, at)) != std::string::npos; at += today.size())
-    ptx.replace(at, recorded.size(), today);
-  return ptx;
-}
-
-}  // namespace
-
 llvm::Expected<KernelRun> run_kernel(const Device& device, const json& kernel, Data data) {
   KernelRun run;
   auto problem = parse_problem(kernel["problem"].get<std::string>());
@@ -204,7 +191,7 @@ llvm::Expected<KernelRun> run_kernel(const Device& device, const json& kernel, D
   Binary binary;
   binary.key = {kernel["source_hash"], target_name, kernel["compiler"], ""};
   binary.entry = kernel["entry"];
-  binary.ptx = with_params_of_today(unpack_ptx(kernel["ptx"]));
+  binary.ptx = unpack_ptx(kernel["ptx"]);
   auto plan = Plan::of(*candidate, std::move(binary), device, LoadFrom::kPtx);
   if (!plan) return plan.takeError();
 
