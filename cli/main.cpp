@@ -10,6 +10,7 @@
 #include "cli/terminal.h"
 #include "generator/names.h"
 #include "llvm/ADT/StringExtras.h"
+#include "tuner/worker/serve.h"
 
 namespace {
 
@@ -97,6 +98,9 @@ class HelpFormatter : public CLI::Formatter {
 };
 
 int run(int argc, char** argv) {
+  // not a command of the users'
+  if (argc == 3 && argv[1] == llvm::StringRef(trigen::worker::kCommand))
+    return trigen::worker::serve(std::atoi(argv[2]));
   CLI::App app{"trigen: generates, tunes and runs triangular convolutions on NVIDIA GPUs"};
   app.name("trigen");
   app.require_subcommand(1);

@@ -9,12 +9,14 @@
 
 #include "check/text.h"
 #include "cli/command.h"
+#include "cli/fleet_progress.h"
 #include "cli/problem_options.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
 #include "runtime/build_ahead.h"
 #include "tuner/evidence.h"
+#include "tuner/fleet.h"
 #include "tuner/replay.h"
 #include "tuner/statistics.h"
 #include "tuner/tune.h"
@@ -27,7 +29,8 @@ std::string percent_or_dash(double share) { return share > 0 ? format("%.0f %%",
 struct Tune {
   ProblemOptions problems;
   TargetOptions where;
-  std::string budget;
+  std::string budget, deadline, wait, objective = "time";
+  bool shared_ok = false;
   size_t candidates = 64, top = 8;
   double share = 0.1;
   bool exhaustive = false;
@@ -168,6 +171,120 @@ struct Tune {
     return ahead;
   }
 
+  static llvm::Error read_duration(const char* name, const std::string& text, double& seconds) {
+    if (text.empty()) return llvm::Error::success();
+    auto value = parse_duration(name, text);
+    if (!value) return value.takeError();
+    seconds = *value;
+    return llvm::Error::success();
+  }
+
+  // Null, with the reason in `why`, when no device was named and none is here.
+  llvm::Expected<std::unique_ptr<Fleet>> open_fleet(FleetOptions& fleet_options, std::string& why) const {
+    llvm::SmallVector<llvm::StringRef, 8> names;
+    llvm::StringRef(where.device).split(names, ',');
+    for (const llvm::StringRef name : names) fleet_options.devices.push_back(name.trim().str());
+    auto opened = Fleet::open(fleet_options);
+    if (opened || !where.device.empty()) return opened;
+    why = take_error(opened.takeError()).message;
+    return std::unique_ptr<Fleet>();
+  }
+
+  // What a list came to, problem by problem.
+  struct Results {
+    const Tune& tune;
+    const std::vector<Problem>& list;
+    const std::vector<std::string>& roles;
+    std::vector<TuneReport> reports = {};
+    std::vector<size_t> places = {};  // of the reports in the list
+    std::vector<std::string> notes = {};
+    int failures = 0, unstored = 0;
+    bool no_compiler = false;
+    llvm::Error error = llvm::Error::success();  // ends the list
+
+    using Say =
+        std::function<void(const std::string& problem, const std::string& result, const std::string& choice)>;
+    // False: on with no other problem.
+    bool add(size_t index, llvm::Expected<TuneReport> report, bool interrupted, const Say& say) {
+      if (!report) {
+        const ErrorText text = take_error(report.takeError());
+        if (interrupted) return false;
+        say(to_string(list[index]), "failed", "");
+        remark("error: " + text.message);
+        ++failures;
+        no_compiler = text.kind == ErrorKind::kNoCompiler;
+        return !no_compiler;  // the other problems would meet the same lack
+      }
+      for (const std::string& note : report->notes)
+        if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+      unstored += report->stored ? 0 : 1;
+      std::string result = format_seconds(report->seconds) + " " + provenance_of(*report);
+      if (report->joules > 0) result += format(", %.3g J", report->joules);
+      say(report->problem, result, report->chosen);
+      if (auto failed = tune.write_recording(*report, roles[index])) {
+        error = llvm::joinErrors(std::move(error), std::move(failed));
+        return false;
+      }
+      const auto at = std::upper_bound(places.begin(), places.end(), index) - places.begin();
+      places.insert(places.begin() + at, index);
+      reports.insert(reports.begin() + at, std::move(*report));
+      return true;
+    }
+  };
+
+  // Without a device.
+  static void predict_all(const std::vector<Problem>& list, const Target& target, Store& store,
+                          TuneOptions options, Results& results) {
+    ProgressDisplay display = make_progress(list.size());
+    options.progress = [&](const TuneProgress& progress) { display.show(progress); };
+    const auto say = [&](const std::string& problem, const std::string& result, const std::string& choice) {
+      display.finish(problem, result, choice);
+    };
+    for (size_t i = 0; i < list.size() && !options.cancel->load(); ++i) {
+      display.begin(i);
+      auto report = trigen::tune(list[i], target, nullptr, store, options);
+      display.clear();
+      if (!results.add(i, std::move(report), options.cancel->load(), say)) return;
+    }
+  }
+
+  static void run_fleet(Fleet& fleet, const std::vector<Problem>& list, Store& store,
+                        const TuneOptions& options, Results& results) {
+    const bool several = fleet.stations().size() > 1;
+    ProgressDisplay one = make_progress(list.size());
+    std::vector<std::string> names;
+    for (const Station& station : fleet.stations())
+      names.push_back(station.device->info().emulated
+                          ? format("%s/%d", station.name.c_str(), station.device->info().ordinal)
+                          : station.name);
+    FleetProgress all = make_fleet_progress(names, list.size() * fleet.kinds());
+    Fleet::Events events;
+    events.begin = [&](const Fleet::Item& item) {
+      several ? all.begin(item.station) : one.begin(item.problem);
+    };
+    events.show = [&](const Fleet::Item& item, const TuneProgress& progress) {
+      several ? all.show(item.station, progress) : one.show(progress);
+    };
+    events.lost = [&](const Fleet::Item& item, llvm::Error error) {
+      all.clear();
+      remark("warning: " + names[item.station] +
+             " takes no more problems: " + take_error(std::move(error)).message);
+    };
+    events.finish = [&](const Fleet::Item& item, llvm::Expected<TuneReport> report) {
+      several ? all.clear() : one.clear();
+      return results.add(
+          item.problem, std::move(report), options.cancel->load(),
+          [&](const std::string& problem, const std::string& result, const std::string& choice) {
+            several ? all.finish(item.station, problem, result, choice) : one.finish(problem, result, choice);
+          });
+    };
+    fleet.run(list, store, options, events);
+    const size_t begun = results.reports.size() + static_cast<size_t>(results.failures);
+    const size_t wanted = list.size() * fleet.kinds();
+    if (begun < wanted && !options.cancel->load() && !results.no_compiler)
+      remark(format("error: %zu of %zu problems were not begun", wanted - begun, wanted));
+  }
+
   llvm::Expected<int> run_all() {
     if (!replays.empty()) return run_replays();
     auto list = problems.problems("core");
@@ -182,13 +299,25 @@ struct Tune {
       if (!seconds) return seconds.takeError();
       options.search.budget_s = *seconds;
     }
+    FleetOptions fleet_options;
+    fleet_options.target = *target;
+    fleet_options.compile_threads = jobs;
+    fleet_options.watch.shared_ok = shared_ok;
+    if (auto error = read_duration("wait", wait, fleet_options.watch.wait_s)) return error;
+    if (auto error = read_duration("deadline", deadline, fleet_options.deadline_s)) return error;
+    const std::atomic<bool>& interrupted = catch_interrupts();
+    options.cancel = fleet_options.cancel = fleet_options.watch.cancel = &interrupted;
+    options.objective = objective == "energy" ? TuneObjective::kEnergy
+                        : objective == "edp"  ? TuneObjective::kEdp
+                                              : TuneObjective::kTime;
     std::string why = "not asked for";
-    const Device* device = nullptr;
+    std::unique_ptr<Fleet> fleet;
     if (!no_device) {
-      auto opened = where.open_device(why);
+      auto opened = open_fleet(fleet_options, why);
       if (!opened) return opened.takeError();
-      device = *opened;
+      fleet = std::move(*opened);
     }
+    const Device* device = fleet == nullptr ? nullptr : fleet->stations().front().device.get();
     if (*target == nullptr) {
       if (device == nullptr) {
         return make_error(ErrorKind::kBadRequest, "no target is named and no device is here (" + why +
@@ -216,14 +345,13 @@ struct Tune {
     options.seed = seed;
     options.build.threads = jobs;
     options.build.no_jit = no_jit_from_environment();
-    const std::atomic<bool>& interrupted = catch_interrupts();
-    options.cancel = &interrupted;
     auto store = where.open_store();
     if (!json) {
       const bool measured = device != nullptr && !device->info().emulated && device->runs_cubin_of(**target);
       std::string how = "no device here, so choices are predicted by the model";
       if (measured) {
         how = "measuring on " + device->info().name;
+        if (fleet->stations().size() > 1) how += format(" and %zu more", fleet->stations().size() - 1);
       } else if (device != nullptr && device->info().emulated) {
         how = "predicted by the model, checked on the emulated device where the problem is small enough";
       } else if (device != nullptr) {
@@ -241,39 +369,17 @@ struct Tune {
     std::unique_ptr<BuildAhead> ahead;
     if (sample > 0 && device != nullptr && !device->info().emulated)
       ahead = build_ahead(*list, **target, *store, options);
-    ProgressDisplay display = make_progress(list->size());
-    options.progress = [&](const TuneProgress& progress) { display.show(progress); };
-    std::vector<TuneReport> reports;
-    std::vector<std::string> notes;
-    int failures = 0;
-    int unstored = 0;
-    bool no_compiler = false;
-    for (size_t i = 0; i < list->size() && !interrupted.load(); ++i) {
-      display.begin(i);
-      auto report = tune((*list)[i], **target, device, *store, options);
-      display.clear();
-      if (!report) {
-        const ErrorText text = take_error(report.takeError());
-        if (interrupted.load()) break;
-        display.finish(to_string((*list)[i]), "failed", "");
-        remark("error: " + text.message);
-        ++failures;
-        if (text.kind == ErrorKind::kNoCompiler) {  // the other problems would meet the same lack
-          no_compiler = true;
-          break;
-        }
-        continue;
-      }
-      for (const std::string& note : report->notes) {
-        if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
-      }
-      unstored += report->stored ? 0 : 1;
-      display.finish(report->problem, format_seconds(report->seconds) + " " + provenance_of(*report),
-                     report->chosen);
-      if (auto error = write_recording(*report, roles[i])) return error;
-      reports.push_back(std::move(*report));
+    Results results{*this, *list, roles};
+    if (fleet == nullptr) {
+      predict_all(*list, **target, *store, options, results);
+    } else {
+      run_fleet(*fleet, *list, *store, options, results);
     }
-    display.clear();
+    if (results.error) return std::move(results.error);
+    std::vector<TuneReport>& reports = results.reports;
+    const std::vector<std::string>& notes = results.notes;
+    const int failures = results.failures, unstored = results.unstored;
+    const bool no_compiler = results.no_compiler;
     if (json) {
       std::string out = "[";
       for (size_t i = 0; i < reports.size(); ++i) out += (i > 0 ? ",\n" : "\n") + report_json(reports[i]);
@@ -309,11 +415,26 @@ void add_tune(CLI::App& app, Commands& commands) {
   tune->problems.add_to(*sub);
   tune->where.add_arch(*sub);
   tune->where.add_device(*sub);
+  sub->get_option("--device")
+      ->description(
+          "device: 0, cuda:0, several (0,1,2), all of them (all), or emulated:sm_70 (the CPU's; needs no "
+          "GPU)");
   tune->where.add_family(*sub);
   tune->where.add_cache(*sub);
   sub->add_option("--budget", tune->budget,
                   "time for one problem, measuring: 60s, 2m (60s; none with --exhaustive)")
       ->type_name("TIME");
+  sub->add_option("--deadline", tune->deadline,
+                  "how much longer than expected a candidate may keep the device before its worker is ended "
+                  "(5s; 60s on the emulated device)")
+      ->type_name("TIME");
+  sub->add_option("--wait", tune->wait, "how long to wait for a GPU that is busy or held down by heat (60s)")
+      ->type_name("TIME");
+  sub->add_flag("--shared-ok", tune->shared_ok, "measure although others use the GPU or it is held down");
+  sub->add_option(
+         "--objective", tune->objective,
+         "what the choice has least of: time, energy (of the whole GPU, a run), or edp, their product")
+      ->check(CLI::IsMember({"time", "energy", "edp"}));
   sub->add_option("--candidates", tune->candidates,
                   "candidates to compile and time at most, beside the tenth of all; 0 for all of them (64)");
   sub->add_option("--share", tune->share, "part of all candidates to try at most (0.1)")

@@ -2,7 +2,7 @@
 #include <dlfcn.h>
 
 #include "doctor/gather.h"
-#include "runtime/paths.h"
+#include "runtime/nvml.h"
 
 namespace trigen::doctor {
 namespace {
@@ -111,17 +111,7 @@ NvmlDevice read_device(const Nvml& nvml, NvmlHandle handle) {
 
 NvmlFacts ask_nvml(const std::string& path) {
   NvmlFacts facts;
-  const char* const places[] = {"libnvidia-ml.so.1", "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
-                                "/usr/lib64/libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1"};
-  void* library = nullptr;
-  for (const char* place : places) {
-    const std::string file = path.empty() ? place : path;
-    if (path.empty() && file[0] == '/' && path_exists(file) && !distrust_of_search(real_path(file)).empty())
-      continue;
-    library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-    facts.path = file;
-    if (library != nullptr || !path.empty()) break;
-  }
+  void* library = open_nvml(path, facts.path);
   if (library == nullptr) {
     facts.path.clear();
     facts.problem = "no libnvidia-ml.so.1 (in a container: NVIDIA_DRIVER_CAPABILITIES without utility)";

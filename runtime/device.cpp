@@ -39,6 +39,10 @@ llvm::Expected<DeviceInfo> read_info(const Driver& driver, int ordinal) {
   info.bus_bits = attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
   info.l2_bytes = attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
   info.max_shared_per_block = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+  char pci[32];
+  std::snprintf(pci, sizeof pci, "%04x:%02x:%02x.0", attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+                attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID), attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
+  info.pci = pci;
   return info;
 }
 
@@ -112,6 +116,15 @@ llvm::Expected<const Device*> Device::open(llvm::StringRef spec) {
       api.cuCtxGetDevice(&current) == CUDA_SUCCESS)
     return open(**driver, current);
   return open(**driver, 0);
+}
+
+llvm::Expected<std::unique_ptr<const Device>> Device::describe(const DeviceInfo& info) {
+  auto target = target_for_capability(info.major, info.minor);
+  if (!target) return target.takeError();
+  auto device = std::make_unique<Device>();
+  device->info_ = info;
+  device->target_ = *target;
+  return device;
 }
 
 DeviceModel Device::model() const {

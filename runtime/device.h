@@ -23,6 +23,7 @@ struct DeviceInfo {
   int64_t memory_bytes = 0;
   int64_t max_shared_per_block = 0;  // opt-in limit
   std::string driver;                // Driver::version()
+  std::string pci;                   // "0000:1a:00.0"
   bool emulated = false;
   std::string spec() const;  // "cuda:0", "emulated:sm_70"
 };
@@ -35,6 +36,9 @@ class Device {
   // "" or "auto": the current context's device, else device 0. "0", "cuda:0": by ordinal. "emulated:sm_70":
   // the emulated device. Errors name the text and what is allowed, or say why there is no driver.
   static llvm::Expected<const Device*> open(llvm::StringRef spec);
+
+  // A device that another process has opened: its facts and what follows from them. No driver, no context.
+  static llvm::Expected<std::unique_ptr<const Device>> describe(const DeviceInfo& info);
 
   const Driver& driver() const { return *driver_; }
   const DriverApi& api() const { return driver_->api(); }

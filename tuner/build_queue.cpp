@@ -5,37 +5,31 @@
 
 namespace trigen {
 
-BuildQueue::BuildQueue(const std::vector<Candidate>& candidates, std::vector<size_t> indices, Store& store,
-                       BuildAllOptions options)
-    : indices_(std::move(indices)) {
-  for (const size_t i : indices_) work_.push_back(candidates[i]);
-  options.cancel = &stop_;
-  thread_ = std::thread([this, &store, options] {
-    build_all(work_, store, options, [this](size_t i, llvm::Expected<BuiltBinary> built) {
+BuildQueue::BuildQueue(const std::vector<Candidate>& candidates, const std::vector<size_t>& indices,
+                       Store& store, BuildAllOptions options, CompilePool& pool)
+    : options_(std::move(options)), pool_(pool) {
+  options_.cancel = &stop_;
+  for (const size_t i : indices)
+    pool_.submit(this, [this, i, &candidates, &store] {
+      auto built = build(candidates[i], store, options_);
       const std::lock_guard<std::mutex> lock(mutex_);
-      built_.emplace(indices_[i], std::move(built));
+      built_.emplace(i, std::move(built));
       ready_.notify_one();
-      return !stop_.load();
     });
-    const std::lock_guard<std::mutex> lock(mutex_);
-    finished_ = true;
-    ready_.notify_one();
-  });
 }
 
 BuildQueue::~BuildQueue() {
-  stop();
-  thread_.join();
+  stop_ = true;
+  pool_.withdraw(this);
   for (auto& [index, built] : built_) {
     if (!built) llvm::consumeError(built.takeError());
   }
 }
 
-std::optional<llvm::Expected<BuiltBinary>> BuildQueue::take(size_t index, bool& over) {
+std::optional<llvm::Expected<BuiltBinary>> BuildQueue::take(size_t index) {
   std::unique_lock<std::mutex> lock(mutex_);
-  ready_.wait_for(lock, std::chrono::milliseconds(50), [&] { return built_.count(index) > 0 || finished_; });
+  ready_.wait_for(lock, std::chrono::milliseconds(50), [&] { return built_.count(index) > 0; });
   const auto found = built_.find(index);
-  over = found == built_.end() && finished_;
   if (found == built_.end()) return std::nullopt;
   std::optional<llvm::Expected<BuiltBinary>> out(std::move(found->second));
   built_.erase(found);

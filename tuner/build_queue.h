@@ -7,35 +7,31 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
 
-#include "check/workbench.h"
-#include "tuner/tune.h"
+#include "runtime/compile.h"
+#include "tuner/compile_pool.h"
 
 namespace trigen {
 
 class BuildQueue {
  public:
-  // `indices` are positions in `candidates`, which stays alive until the queue is destroyed.
-  BuildQueue(const std::vector<Candidate>& candidates, std::vector<size_t> indices, Store& store,
-             BuildAllOptions options);
+  // `indices` are positions in `candidates`, which stays alive until the queue is destroyed, as the pool does.
+  BuildQueue(const std::vector<Candidate>& candidates, const std::vector<size_t>& indices, Store& store,
+             BuildAllOptions options, CompilePool& pool);
   ~BuildQueue();
   BuildQueue(const BuildQueue&) = delete;
   BuildQueue& operator=(const BuildQueue&) = delete;
-  void stop() { stop_.store(true); }
-  // Waits up to 50 ms; nullopt when it is not there yet. `over` when it will never come (a stopped queue).
-  std::optional<llvm::Expected<BuiltBinary>> take(size_t index, bool& over);
+  // Waits up to 50 ms; nullopt when it is not there yet.
+  std::optional<llvm::Expected<BuiltBinary>> take(size_t index);
 
  private:
-  std::vector<size_t> indices_;
-  std::vector<Candidate> work_;
+  BuildAllOptions options_;
+  CompilePool& pool_;
   std::map<size_t, llvm::Expected<BuiltBinary>> built_;
   std::mutex mutex_;
   std::condition_variable ready_;
   std::atomic<bool> stop_{false};
-  bool finished_ = false;
-  std::thread thread_;
 };
 
 }  // namespace trigen

@@ -49,8 +49,36 @@ json row_json(const CandidateReport& row) {
   };
   if (!row.quick.empty()) out["quick_us"] = micro(row.quick);
   if (!row.finals.empty()) out["finals_us"] = micro(row.finals);
+  if (!row.joules.empty()) out["joules"] = row.joules;
   if (!row.note.empty()) out["note"] = row.note.substr(0, 2000);
   if (row.resumed) out["resumed"] = true;
+  return out;
+}
+
+json state_json(const GpuState& state) {
+  json out = json::object();
+  const auto put = [&](const char* key, const auto& value) {
+    if (value) out[key] = *value;
+  };
+  put("sm_mhz", state.sm_mhz);
+  put("memory_mhz", state.memory_mhz);
+  put("celsius", state.celsius);
+  put("percent_busy", state.percent_busy);
+  put("watts", state.watts);
+  put("watts_allowed", state.watts_allowed);
+  put("throttle_reasons", state.reasons);
+  put("ecc_errors", state.ecc_errors);
+  put("mig", state.mig);
+  out["processes"] = state.processes.size();
+  return out;
+}
+
+// What the machine did meanwhile.
+json conditions_json(const TuneReport& report) {
+  json out = json::object();
+  for (const GpuState& state : report.states) out["gpu"].push_back(state_json(state));
+  for (const double s : report.anchor_s) out["anchor_us"].push_back(s * 1e6);
+  if (report.reach > 0) out["reach"] = report.reach;
   return out;
 }
 
@@ -77,6 +105,9 @@ json whole(const TuneReport& report) {
           {"error", report.error},
           {"tolerance", report.tolerance},
           {"ceiling_us", report.ceiling_s * 1e6},
+          {"objective", to_string(report.objective)},
+          {"joules", report.joules},
+          {"conditions", conditions_json(report)},
           {"stopped", report.stop_reason},
           {"elapsed_s", report.elapsed_s},
           {"notes", report.notes},
@@ -100,10 +131,11 @@ std::string report_json(const TuneReport& report) {
   return dump(out, 2);
 }
 
-bool is_complete(const std::string& evidence, size_t candidates) {
+bool is_complete(const std::string& evidence, size_t candidates, TuneObjective objective) {
   const json value = json::parse(evidence, nullptr, false);
   const auto complete = value.find("complete");
   if (!value.is_object() || complete == value.end() || *complete != true) return false;
+  if (value.value("objective", "time") != to_string(objective)) return false;
   const auto considered = value.find("considered");
   return considered != value.end() && considered->is_number_unsigned() &&
          considered->get<size_t>() >= candidates;

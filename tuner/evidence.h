@@ -11,9 +11,10 @@ namespace trigen {
 // Of a whole tune:
 // {"complete":..,"date":..,"seconds":..,"quartiles":[..],"candidates":[{"candidate":..,"outcome":..,..}]}.
 std::string evidence_of(const TuneReport& report);
-// Not interrupted, and the choice among as many candidates at least: a tune of one config or family answers
+// Not interrupted, for the same objective, and the choice among as many candidates at least: a tune of one config or family answers
 // a narrower question.
-bool is_complete(const std::string& evidence, size_t candidates);
+bool is_complete(const std::string& evidence, size_t candidates,
+                 TuneObjective objective = TuneObjective::kTime);
 
 // Of one candidate, for the samples of an unfinished tune.
 std::string sample_of(const CandidateReport& row);

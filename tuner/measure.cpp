@@ -100,17 +100,23 @@ llvm::Expected<Timing> time_alone(Workbench& bench, const LaunchOn& launch, cons
 
 llvm::Expected<Finals> time_in_turn(const std::vector<TimedGraph*>& graphs, int rounds,
                                     const std::function<bool()>& stop) {
+  return time_in_turn(
+      graphs.size(), [&](size_t arm) { return graphs[arm]->replay(); }, rounds, stop);
+}
+
+llvm::Expected<Finals> time_in_turn(size_t arms, const ReplayArm& replay, int rounds,
+                                    const std::function<bool()>& stop) {
   Finals finals;
-  finals.samples.resize(graphs.size());
-  for (TimedGraph* graph : graphs) {
-    auto warm = graph->replay();
+  finals.samples.resize(arms);
+  for (size_t arm = 0; arm < arms; ++arm) {
+    auto warm = replay(arm);
     if (!warm) return warm.takeError();
   }
   for (int round = 0; round < rounds; ++round) {
     if (round > 0 && stop && stop()) break;
-    for (size_t i = 0; i < graphs.size(); ++i) {
-      const size_t arm = (i + static_cast<size_t>(round)) % graphs.size();
-      auto seconds = graphs[arm]->replay();
+    for (size_t i = 0; i < arms; ++i) {
+      const size_t arm = (i + static_cast<size_t>(round)) % arms;
+      auto seconds = replay(arm);
       if (!seconds) return seconds.takeError();
       finals.samples[arm].push_back(*seconds);
     }

@@ -66,6 +66,10 @@ struct Finals {
 };
 llvm::Expected<Finals> time_in_turn(const std::vector<TimedGraph*>& graphs, int rounds,
                                     const std::function<bool()>& stop = {});
+// The same for whatever replays an arm once and gives its seconds.
+using ReplayArm = std::function<llvm::Expected<double>(size_t arm)>;
+llvm::Expected<Finals> time_in_turn(size_t arms, const ReplayArm& replay, int rounds,
+                                    const std::function<bool()>& stop = {});
 
 // A launch of an executable with its arguments bound once per set: what a graph captures.
 llvm::Expected<LaunchOn> launcher(Workbench& bench, const std::shared_ptr<const Executable>& executable);

@@ -27,7 +27,8 @@ struct SearchOptions {
   bool exhaustive = false;    // every candidate, in the model's order
   size_t finalists = 8;
   // Only candidates this close to the best quick time: quick times are taken alone, and a chip that gets warm
-  // has moved them by up to 16 % (H200, 2026-11-20, 0.8 ms kernels), finals are taken in turn.
+  // has moved them by up to 16 % (H200, 2026-11-20, 0.8 ms kernels), finals are taken in turn. Where the
+  // noise is measured (tuner/anchor.h), Search::set_reach says how close.
   double finals_reach = 0.1;
 };
 
@@ -64,6 +65,7 @@ class Search {
   bool any() const { return timed_ > 0; }
   size_t best() const { return best_; }
   double best_seconds() const { return best_s_; }
+  void set_reach(double reach) { options_.finals_reach = reach; }
   // The best few, in the fixed order.
   std::vector<size_t> finalists() const;
   // Would this time still be among the best few? Graphs of others need not be kept.

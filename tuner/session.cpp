@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "check/text.h"
-#include "check/verify.h"
 #include "tuner/build_queue.h"
 #include "tuner/ceiling.h"
 
@@ -26,6 +25,11 @@ DeviceModel model_for(const Target& target, const Device* device) {
 
 }  // namespace
 
+std::vector<size_t> first_choices(const std::vector<Candidate>& candidates, const DeviceModel& model,
+                                  const SearchOptions& options) {
+  return Search(points_of(candidates, model), options).next(0);
+}
+
 Session::Session(const Problem& problem, const Target& target, const Device* device, Store& store,
                  const TuneOptions& options, std::vector<Candidate> candidates)
     : problem_(problem),
@@ -36,10 +40,15 @@ Session::Session(const Problem& problem, const Target& target, const Device* dev
       candidates_(std::move(candidates)),
       search_(points_of(candidates_, model_for(target, device)), options.search),
       start_(std::chrono::steady_clock::now()),
-      timed_(candidates_.size()),
+      bench_(options.bench),
       keys_(candidates_.size()) {
+  if (bench_ == nullptr) {
+    own_bench_ = std::make_unique<LocalBench>(device);
+    bench_ = own_bench_.get();
+  }
   report_.problem = to_string(problem);
   report_.target = target.name.str();
+  report_.objective = options.objective;
   const DeviceModel model = model_for(target, device);
   report_.ceiling_s = ceiling_of(problem, target, model).seconds();
   for (const Candidate& candidate : candidates_) {
@@ -48,6 +57,12 @@ Session::Session(const Problem& problem, const Target& target, const Device* dev
     row.ranked_s = row.predicted_s = predict(candidate, model).seconds;
     report_.candidates.push_back(std::move(row));
   }
+}
+
+Session::~Session() = default;
+
+bool Session::measured() const {
+  return device_ != nullptr && !device_->info().emulated && device_->runs_cubin_of(target_);
 }
 
 double Session::elapsed() const {
@@ -115,54 +130,47 @@ llvm::Error Session::nothing_works() const {
   return make_error(kind, text);
 }
 
-llvm::Error Session::check_emulated(size_t index, const Binary& binary) {
-  const Device* device = device_;
-  if (device == nullptr && options_.count) {
+llvm::Expected<bool> Session::check_emulated(size_t index, const Binary& binary) {
+  Bench* bench = bench_;
+  std::unique_ptr<Bench> local;
+  if (device_ == nullptr && options_.count) {
     auto emulated = Device::open("emulated:" + target_.name.str());
     if (!emulated) {  // not installed: counting said so
       llvm::consumeError(emulated.takeError());
-      return llvm::Error::success();
+      return true;
     }
-    device = *emulated;
+    local = std::make_unique<LocalBench>(*emulated);
+    bench = local.get();
+  } else if (device_ == nullptr || !device_->info().emulated) {
+    return true;
   }
-  if (device == nullptr || !device->info().emulated) return llvm::Error::success();
   if (count_work(problem_).triangle_flop / 2 > options_.emulated_work) {
     report_.notes.push_back(
         "not checked: too big for the emulated device; `trigen verify` checks smaller problems there");
-    return llvm::Error::success();
+    return true;
   }
-  CandidateReport& row = report_.candidates[index];
   WorkbenchOptions bench_options;
   bench_options.seed = options_.seed;
-  auto bench = Workbench::create(*device, problem_, bench_options);
-  if (!bench) return bench.takeError();
-  const Reference reference(problem_, (*bench)->list(), (*bench)->inputs());
-  auto plan = Plan::of(candidates_[index], binary, *device);
-  if (!plan) return plan.takeError();
-  auto result = verify(**plan, **bench, reference);
-  if (!result) return result.takeError();
-  row.error = result->error;
-  row.tolerance = result->tolerance;
-  if (!result->ok) {
+  if (auto error = bench->begin(problem_, bench_options)) return error;
+  auto trial = bench->trial(index, candidates_[index], binary, {/*check=*/true, /*time=*/false, 0});
+  if (!trial) return trial.takeError();
+  bench->drop(index);
+  CandidateReport& row = report_.candidates[index];
+  row.error = trial->error;
+  row.tolerance = trial->tolerance;
+  if (trial->end == Trial::End::kWrong)
     return make_error(ErrorKind::kInternal,
-                      row.candidate + " gives a wrong result on the emulated device: " + result->failure +
+                      row.candidate + " gives a wrong result on the emulated device: " + trial->note +
                           "; it was not stored; please report it with `trigen verify \"" + report_.problem +
                           "\"`");
+  if (trial->poisoned) return make_error(ErrorKind::kDevice, trial->note);
+  if (trial->end == Trial::End::kFailed) {
+    failed(index, Outcome::kFailed, trial->note);
+    return false;
   }
   report_.notes.push_back(
-      format("checked on the emulated device: error %.1e, allowed %.1e", result->error, result->tolerance));
-  return llvm::Error::success();
-}
-
-llvm::Error Session::time_candidate(size_t index, std::shared_ptr<const Plan> plan) {
-  auto launch = launcher(*bench_, std::shared_ptr<const Executable>(plan, &plan->executable()));
-  if (!launch) return launch.takeError();
-  auto timing = time_alone(*bench_, *launch);
-  if (!timing) return timing.takeError();
-  const double median = summarize(timing->samples).median;
-  if (search_.contends(median)) timed_[index] = {std::move(plan), std::move(timing->graph)};
-  if (report_.candidates[index].quick.empty()) report_.candidates[index].quick = std::move(timing->samples);
-  return llvm::Error::success();
+      format("checked on the emulated device: error %.1e, allowed %.1e", row.error, row.tolerance));
+  return true;
 }
 
 void Session::not_built(size_t index, llvm::Error error) {
@@ -174,134 +182,73 @@ void Session::not_built(size_t index, llvm::Error error) {
   search_.failed(index);
 }
 
+void Session::failed(size_t index, Outcome outcome, std::string note) {
+  CandidateReport& row = report_.candidates[index];
+  row.outcome = outcome;
+  row.note = std::move(note);
+  store_sample(index);
+}
+
+bool Session::fill(size_t index, const Trial& trial) {
+  CandidateReport& row = report_.candidates[index];
+  if (trial.tolerance > 0) {
+    row.error = trial.error;
+    row.tolerance = trial.tolerance;
+  }
+  if (trial.end == Trial::End::kDone) {
+    if (row.quick.empty()) row.quick = trial.samples;
+    return true;
+  }
+  failed(index, trial.end == Trial::End::kWrong ? Outcome::kWrong : Outcome::kFailed, trial.note);
+  return false;
+}
+
 llvm::Error Session::try_candidate(size_t index, const Binary& binary) {
   CandidateReport& row = report_.candidates[index];
   keys_[index] = binary.key;
-  auto fail = [&](Outcome outcome, std::string note) {
-    row.outcome = outcome;
-    row.note = std::move(note);
-    search_.failed(index);
-    store_sample(index);
-  };
-  // A refusal leaves the context usable; a broken kernel (an illegal address) does not, and ends the tune.
-  // Its sample is stored first, so that the next tune passes over it.
-  auto device_error = [&](llvm::Error error) -> llvm::Error {
-    const std::string text = take_error(std::move(error)).message;
-    fail(Outcome::kFailed, text);
-    if (auto dead = bench_->synchronize()) {
-      llvm::consumeError(std::move(dead));
-      return make_error(ErrorKind::kDevice,
-                        "candidate " + row.candidate + " broke the device's context: " + text +
-                            "; what was measured is kept, run the same tune again to go on without it");
-    }
+  read_anchor(false);
+  auto trial = bench_->trial(index, candidates_[index], binary,
+                             {/*check=*/!options_.sample, /*time=*/true, row.predicted_s});
+  if (!trial) {
+    if (!cancelled()) return trial.takeError();
+    llvm::consumeError(trial.takeError());  // broken off: neither right nor wrong
     return llvm::Error::success();
-  };
-  auto plan = Plan::of(candidates_[index], binary, *device_);
-  if (!plan) return device_error(plan.takeError());
-  if (!options_.sample) {
-    auto checked = verify(**plan, *bench_, *reference_);
-    if (!checked) return device_error(checked.takeError());
-    row.error = checked->error;
-    row.tolerance = checked->tolerance;
-    if (!checked->ok) {
-      fail(Outcome::kWrong, checked->failure);
-      return llvm::Error::success();
-    }
   }
-  if (auto error = time_candidate(index, std::move(*plan))) return device_error(std::move(error));
+  if (!fill(index, *trial)) {
+    search_.failed(index);
+    if (!trial->poisoned) return llvm::Error::success();
+    // stored already: the next tune passes over it
+    return make_error(ErrorKind::kDevice,
+                      "candidate " + row.candidate + " broke the device's context: " + trial->note +
+                          "; what was measured is kept, run the same tune again to go on without it");
+  }
+  const double median = summarize(row.quick).median;
+  noise_.samples(row.quick);
+  if (!search_.contends(median)) bench_->drop(index);
   row.outcome = Outcome::kTimed;
-  search_.timed(index, summarize(row.quick).median);
+  search_.timed(index, median);
   store_sample(index);
   return llvm::Error::success();
 }
 
-llvm::Expected<bool> Session::check_finalist(size_t index) {
-  CandidateReport& row = report_.candidates[index];
-  auto checked = verify(*timed_[index].plan, *bench_, *reference_);
-  if (!checked) return checked.takeError();
-  row.error = checked->error;
-  row.tolerance = checked->tolerance;
-  if (!checked->ok) {
-    row.outcome = Outcome::kWrong;
-    row.note = checked->failure;
-    timed_[index] = {};
+std::unique_ptr<BuildQueue> Session::compile(const std::vector<size_t>& batch) {
+  CompilePool* pool = options_.pool;
+  if (pool == nullptr) {
+    if (own_pool_ == nullptr) own_pool_ = std::make_unique<CompilePool>(options_.build.threads);
+    pool = own_pool_.get();
   }
-  return checked->ok;
-}
-
-llvm::Error Session::run_finals() {
-  std::vector<size_t> finalists = search_.finalists();
-  std::vector<TimedGraph*> graphs;
-  for (const size_t i : finalists) {
-    if (timed_[i].graph == nullptr) {  // resumed: load and capture it again
-      auto built = build(candidates_[i], store_, options_.build);
-      if (!built) return built.takeError();
-      auto plan = Plan::of(candidates_[i], std::move(built->binary), *device_);
-      if (!plan) return plan.takeError();
-      auto checked = verify(**plan, *bench_, *reference_);
-      if (!checked) return checked.takeError();
-      if (!checked->ok) {
-        report_.candidates[i].outcome = Outcome::kWrong;
-        report_.candidates[i].note = checked->failure;
-        continue;
-      }
-      if (auto error = time_candidate(i, std::move(*plan))) return error;
-      if (timed_[i].graph == nullptr) continue;
-    } else if (options_.sample) {
-      auto right = check_finalist(i);
-      if (!right) return right.takeError();
-      if (!*right) continue;
-    }
-    report_.candidates[i].outcome = Outcome::kFinalist;
-  }
-  finalists.erase(std::remove_if(finalists.begin(), finalists.end(),
-                                 [&](size_t i) { return timed_[i].graph == nullptr; }),
-                  finalists.end());
-  if (finalists.empty()) return nothing_works();
-  graphs.reserve(finalists.size());
-  for (const size_t i : finalists) graphs.push_back(timed_[i].graph.get());
-
-  const double budget = options_.search.budget_s;
-  Finals finals;
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    size_t round = 0;
-    auto measured = time_in_turn(graphs, options_.finals_rounds, [&] {
-      show("finals", ++round, static_cast<size_t>(options_.finals_rounds), search_.best_seconds(),
-           report_.candidates[search_.best()].candidate);
-      return cancelled() || (budget > 0 && elapsed() > 1.25 * budget && round >= 9);
-    });
-    if (!measured) return measured.takeError();
-    finals = std::move(*measured);
-    if (!finals.drifted || cancelled()) break;  // a machine that slowed down meanwhile: once more
-  }
-  if (finals.drifted)
-    report_.notes.push_back("the device slowed down during the finals (clocks, heat or another user)");
-  if (finals.outliers > static_cast<int>(finals.samples[0].size() * graphs.size() / 10)) {
-    report_.notes.push_back(
-        format("%d samples of the finals lie far outside their quartiles: another user of the device?",
-               finals.outliers));
-  }
-  const Choice choice = choose(finals.samples);
-  for (size_t k = 0; k < finalists.size(); ++k) report_.candidates[finalists[k]].finals = finals.samples[k];
-  const Summary summary = summarize(finals.samples[choice.winner]);
-  report_.seconds = summary.median;
-  report_.lower_s = summary.lower;
-  report_.upper_s = summary.upper;
-  report_.complete = !cancelled();
-  store_choice(finalists[choice.winner], Provenance::kMeasured);
-  return llvm::Error::success();
+  return std::make_unique<BuildQueue>(candidates_, batch, store_, options_.build, *pool);
 }
 
 llvm::Error Session::search_batches(std::unique_ptr<BuildQueue> queue, std::vector<size_t> batch) {
   std::vector<std::pair<size_t, Binary>> spilled;
-  bool stopped = false;
-  const auto go_on = [&] { return !stopped && !cancelled() && search_.in_time(elapsed()); };
+  const auto go_on = [&] { return !cancelled() && search_.in_time(elapsed()); };
   while (!batch.empty()) {
     for (size_t at = 0; at < batch.size() && go_on();) {
       const size_t index = batch[at];
       show("measuring", search_.tried_count(), search_.allowance(), search_.best_seconds(),
            search_.any() ? report_.candidates[search_.best()].candidate : "");
-      auto built = queue->take(index, stopped);
+      auto built = queue->take(index);
       if (!built) continue;
       ++at;
       CandidateReport& row = report_.candidates[index];
@@ -323,11 +270,11 @@ llvm::Error Session::search_batches(std::unique_ptr<BuildQueue> queue, std::vect
     }
     if (!go_on()) break;
     batch = search_.next(elapsed());
-    queue = std::make_unique<BuildQueue>(candidates_, batch, store_, options_.build);
+    queue = compile(batch);
   }
   // Out of time before the first: its build is waited for, to say what one takes. The cache keeps it.
-  while (search_.tried_count() == 0 && !batch.empty() && !stopped && !cancelled() && first_build_s_ == 0) {
-    auto built = queue->take(batch.front(), stopped);
+  while (search_.tried_count() == 0 && !batch.empty() && !cancelled() && first_build_s_ == 0) {
+    auto built = queue->take(batch.front());
     if (!built) continue;
     first_build_s_ = elapsed();
     if (!*built) not_built(batch.front(), built->takeError());
@@ -355,31 +302,15 @@ llvm::Error Session::measure() {
   // compiling starts first: making inputs and the reference takes its time
   std::vector<size_t> batch = search_.next(elapsed());
   if (batch.empty() && search_.tried_count() == 0) batch.push_back(0);  // no time at all: what would it take?
-  auto queue = std::make_unique<BuildQueue>(candidates_, batch, store_, options_.build);
-  auto bench = Workbench::create(*device_, problem_, bench_options);
-  if (!bench) return bench.takeError();
-  bench_ = std::move(*bench);
-  reference_ = std::make_unique<Reference>(problem_, bench_->list(), bench_->inputs());
+  auto queue = compile(batch);
+  if (auto error = bench_->begin(problem_, bench_options)) return error;
   inputs_s_ = elapsed();
   if (auto error = search_batches(std::move(queue), std::move(batch))) return error;
   if (!search_.any()) return nothing_works();
   if (cancelled() && options_.sample)
     return make_error(ErrorKind::kDevice, "interrupted before a choice of the sample was checked");
   if (cancelled()) {
-    // no finals: the first in the fixed order within the noise of the best quick time
-    size_t chosen = search_.best();
-    for (const size_t i : search_.finalists()) {
-      if (summarize(report_.candidates[i].quick).median <= search_.best_seconds() * (1 + kNoiseFloor)) {
-        chosen = i;
-        break;
-      }
-    }
-    const Summary summary = summarize(report_.candidates[chosen].quick);
-    report_.seconds = summary.median;
-    report_.lower_s = summary.lower;
-    report_.upper_s = summary.upper;
-    report_.complete = false;
-    store_choice(chosen, Provenance::kMeasured);
+    choose_by_quick_times();
     return llvm::Error::success();
   }
   if (auto error = run_finals()) return error;

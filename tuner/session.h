@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "check/reference.h"
-#include "check/workbench.h"
-#include "tuner/measure.h"
+#include "tuner/anchor.h"
+#include "tuner/bench.h"
+#include "tuner/compile_pool.h"
 #include "tuner/tune.h"
 
 namespace trigen {
@@ -18,50 +18,68 @@ class BuildQueue;
 // what to allow. compile_s 0: it was not compiled yet.
 llvm::Error budget_spent(llvm::StringRef problem, double budget_s, double inputs_s, double compile_s);
 
+// What a search of these candidates builds first.
+std::vector<size_t> first_choices(const std::vector<Candidate>& candidates, const DeviceModel& model,
+                                  const SearchOptions& options);
+
 class Session {
  public:
   Session(const Problem& problem, const Target& target, const Device* device, Store& store,
           const TuneOptions& options, std::vector<Candidate> candidates);
+  ~Session();
 
   const TuneOptions& options() const { return options_; }
   const Target& target() const { return target_; }
   Store& store() { return store_; }
   TuneReport& report() { return report_; }
   std::vector<Candidate>& candidates() { return candidates_; }
+  Bench& bench() { return *bench_; }
   bool cancelled() const { return options_.cancel != nullptr && options_.cancel->load(); }
   double elapsed() const;
   void show(const char* phase, size_t done, size_t total, double best_s, const std::string& best);
   void note_cache(const std::string& problem);  // once
 
+  void built(size_t index, const BinaryKey& key) { keys_[index] = key; }
+  // Out, and stored so, with the reason: the next tune passes over it.
+  void failed(size_t index, Outcome outcome, std::string note);
+
   // A complete measured record of this device and source is there, and options do not force: report it and
   // stop.
   bool keep_existing();
   llvm::Error measure();
+  // Takes over what an earlier tune stored of candidates of the same source. For a prediction these are the
+  // ones that failed their check.
+  void resume();
   // Runs the predicted choice on the emulated device of the target, where there is one and the problem is small
-  // enough, and stores it: nothing that failed its check.
-  llvm::Error choose_predicted(size_t index, const Binary& binary);
+  // enough, and stores it: nothing that failed its check. False: it broke the run; another one may do.
+  llvm::Expected<bool> choose_predicted(size_t index, const Binary& binary);
   // The error when no candidate is left: every reason, shortened.
   llvm::Error nothing_works() const;
 
  private:
-  struct Timed {
-    std::shared_ptr<const Plan> plan;
-    std::unique_ptr<TimedGraph> graph;
-  };
-  void resume();
   // Builds and tries the search's batches until it has enough. Spilling kernels are passed over until nothing
   // else works.
   llvm::Error search_batches(std::unique_ptr<BuildQueue> first, std::vector<size_t> batch);
-  // Checks and times one built candidate; fills its row. Device errors that end everything are returned.
+  std::unique_ptr<BuildQueue> compile(const std::vector<size_t>& batch);
   void not_built(size_t index, llvm::Error error);
+  // Checks and times one built candidate; fills its row. Errors that end everything are returned.
   llvm::Error try_candidate(size_t index, const Binary& binary);
-  llvm::Error time_candidate(size_t index, std::shared_ptr<const Plan> plan);
-  // Of a sample, whose candidates are timed first and of which the best alone are checked.
-  llvm::Expected<bool> check_finalist(size_t index);
+  bool fill(size_t index, const Trial& trial);  // false: failed
+  // The finalists, loaded and checked.
+  llvm::Expected<std::vector<size_t>> load_finalists();
   llvm::Error run_finals();
+  void decide(const std::vector<size_t>& finalists, const Finals& finals);
+  // Joules of a run of each finalist, in turn: rows' `joules`.
+  llvm::Error weigh(const std::vector<size_t>& finalists, size_t& at);
+  // Times the anchor, if there is one and its last time is a while ago or `now`. 0: none.
+  double read_anchor(bool now);
+  void read_state();  // of the GPU, into the report
+  // Without finals: the first in the fixed order within the noise of the best quick time.
+  void choose_by_quick_times();
   void store_sample(size_t index);
   void store_choice(size_t index, Provenance provenance);
-  llvm::Error check_emulated(size_t index, const Binary& binary);
+  llvm::Expected<bool> check_emulated(size_t index, const Binary& binary);
+  bool measured() const;  // times of a device, not predictions
   Record record_of(size_t index) const;
 
   const Problem problem_;
@@ -73,11 +91,13 @@ class Session {
   TuneReport report_;
   Search search_;
   std::chrono::steady_clock::time_point start_;
-  std::unique_ptr<Workbench> bench_;
-  std::unique_ptr<Reference> reference_;
-  std::vector<Timed> timed_;
+  std::unique_ptr<Bench> own_bench_;
+  std::unique_ptr<CompilePool> own_pool_;
+  Bench* bench_;
   std::vector<BinaryKey> keys_;  // of built candidates
-  bool cache_noted_ = false;
+  Noise noise_;
+  double anchored_s_ = -1e9;  // when the anchor was timed last
+  bool cache_noted_ = false, anchor_broken_ = false;
   double inputs_s_ = 0, first_build_s_ = 0;  // when inputs and reference, and the first build, were there
 };
 

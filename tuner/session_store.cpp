@@ -17,7 +17,7 @@ bool Session::keep_existing() {
   const DeviceInfo& info = device_->info();
   const auto found = store_.find_record(report_.problem, report_.target, info.name, info.sms, info.driver);
   if (!found || found->match != Match::kExact || found->record.provenance != Provenance::kMeasured ||
-      !is_complete(found->record.evidence, candidates_.size())) {
+      !is_complete(found->record.evidence, candidates_.size(), options_.objective)) {
     return false;
   }
   for (size_t i = 0; i < candidates_.size(); ++i) {
@@ -43,8 +43,9 @@ bool Session::keep_existing() {
 void Session::resume() {
   if (!options_.resume || options_.force) return;
   size_t taken = 0;
-  for (const Record& sample : store_.find_samples(report_.problem, report_.target, device_->info().name)) {
-    if (sample.driver != device_->info().driver || sample.sms != device_->info().sms) continue;
+  const Record own = record_of(0);
+  for (const Record& sample : store_.find_samples(report_.problem, report_.target, own.device)) {
+    if (sample.driver != own.driver || sample.sms != own.sms) continue;
     for (size_t i = 0; i < candidates_.size(); ++i) {
       CandidateReport& row = report_.candidates[i];
       if (row.candidate != sample.candidate || row.resumed) continue;
@@ -71,7 +72,7 @@ Record Session::record_of(size_t index) const {
   record.candidate = report_.candidates[index].candidate;
   record.binary = keys_[index];
   record.error = report_.candidates[index].error;
-  if (device_ != nullptr && !device_->info().emulated && device_->runs_cubin_of(target_)) {
+  if (measured()) {
     record.device = device_->info().name;
     record.sms = device_->info().sms;
     record.driver = device_->info().driver;
@@ -109,13 +110,14 @@ void Session::store_choice(size_t index, Provenance provenance) {
   if (auto error = store_.put_record(record)) note_cache(take_error(std::move(error)).message);
 }
 
-llvm::Error Session::choose_predicted(size_t index, const Binary& binary) {
-  if (auto error = check_emulated(index, binary)) return error;
+llvm::Expected<bool> Session::choose_predicted(size_t index, const Binary& binary) {
   keys_[index] = binary.key;
+  auto right = check_emulated(index, binary);
+  if (!right || !*right) return right;
   report_.seconds = report_.candidates[index].predicted_s;
   report_.complete = !cancelled();
   store_choice(index, Provenance::kPredicted);
-  return llvm::Error::success();
+  return true;
 }
 
 }  // namespace trigen

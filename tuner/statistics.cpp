@@ -44,7 +44,7 @@ std::vector<size_t> outliers(llvm::ArrayRef<double> samples) {
   return out;
 }
 
-Choice choose(llvm::ArrayRef<std::vector<double>> samples) {
+Choice choose(llvm::ArrayRef<std::vector<double>> samples, double floor) {
   Choice choice;
   double best = HUGE_VAL;
   for (size_t i = 0; i < samples.size(); ++i) {
@@ -62,7 +62,7 @@ Choice choose(llvm::ArrayRef<std::vector<double>> samples) {
     for (size_t r = 0; r < rounds; ++r) ratios[r] = samples[i][r] / samples[choice.fastest][r];
     const Summary s = summarize(ratios);
     choice.ratio.push_back(s.median);
-    choice.in_band.push_back(i == choice.fastest || s.median <= 1 + std::max(kNoiseFloor, s.notch));
+    choice.in_band.push_back(i == choice.fastest || s.median <= 1 + std::max(floor, s.notch));
     if (choice.in_band.back() && !found) {
       choice.winner = i;
       found = true;

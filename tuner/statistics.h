@@ -37,7 +37,7 @@ inline constexpr double kNoiseFloor = 0.01;
 // The winner among finalists that were timed in turn: samples[i][r] is finalist i's time in round r, all with
 // the same rounds. Finalists are given in the fixed order (the model's). The one with the least median is the
 // fastest; each other one is in the noise band when the median of its per-round ratios to the fastest is
-// below 1 + max(kNoiseFloor, the notch of those ratios). The winner is the first in the fixed order inside
+// below 1 + max(floor, the notch of those ratios). The winner is the first in the fixed order inside
 // the band, so that two tunes choose alike.
 struct Choice {
   size_t fastest = 0;
@@ -45,6 +45,6 @@ struct Choice {
   std::vector<double> ratio;  // to the fastest, median over rounds
   std::vector<bool> in_band;
 };
-Choice choose(llvm::ArrayRef<std::vector<double>> samples);
+Choice choose(llvm::ArrayRef<std::vector<double>> samples, double floor = kNoiseFloor);
 
 }  // namespace trigen

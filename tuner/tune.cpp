@@ -4,10 +4,9 @@
 #include <chrono>
 
 #include "check/text.h"
-#include "check/verify.h"
 #include "tuner/ceiling.h"
-#include "tuner/counting.h"
 #include "tuner/evidence.h"
+#include "tuner/gpu_watch.h"
 #include "tuner/session.h"
 
 namespace trigen {
@@ -36,9 +35,11 @@ llvm::Expected<std::vector<Candidate>> candidates_for(const Problem& problem, co
 
 // The first few candidates that differ in more than `raster`, the order of their tiles: it leaves the
 // kernel's code and counts as they are, and the model's order among them too.
-std::vector<size_t> distinct_kernels(const std::vector<Candidate>& candidates, size_t wanted) {
+std::vector<size_t> distinct_kernels(const std::vector<Candidate>& candidates,
+                                     const std::vector<CandidateReport>& rows, size_t wanted) {
   std::vector<size_t> chosen;
   for (size_t i = 0; i < candidates.size() && chosen.size() < wanted; ++i) {
+    if (rows[i].outcome != Outcome::kNotTried) continue;  // failed in an earlier tune
     const auto same = [&](size_t j) {
       Config config = candidates[j].config;
       config.raster = candidates[i].config.raster;
@@ -57,8 +58,8 @@ void count_candidates(Session& session, const std::vector<Binary>& binaries) {
     for (CandidateReport& row : report.candidates) row.counts.reset();
     report.notes.push_back("predictions rest on the model's estimates: " + why);
   };
-  auto counter = Counter::open(session.target());
-  if (!counter) return give_up(take_error(counter.takeError()).message);
+  if (auto error = session.bench().can_count(session.target()))
+    return give_up(take_error(std::move(error)).message);
   size_t done = 0;
   const size_t total = static_cast<size_t>(
       std::count_if(report.candidates.begin(), report.candidates.end(),
@@ -67,10 +68,13 @@ void count_candidates(Session& session, const std::vector<Binary>& binaries) {
     CandidateReport& row = report.candidates[i];
     if (row.outcome != Outcome::kRanked) continue;
     session.show("counting", done++, total, 0, "");
-    auto counts = (*counter)->count(session.candidates()[i], binaries[i]);
+    auto counts = session.bench().count(session.candidates()[i], binaries[i]);
+    if (!counts && session.cancelled()) {
+      llvm::consumeError(counts.takeError());
+      break;
+    }
     if (!counts) {
-      row.outcome = Outcome::kFailed;
-      row.note = take_error(counts.takeError()).message;
+      session.failed(i, Outcome::kFailed, take_error(counts.takeError()).message);
       continue;
     }
     if (!*counts) return give_up("blocks of " + row.candidate + " cannot be counted alone");
@@ -95,7 +99,7 @@ llvm::Error predict_choice(Session& session) {
   std::vector<Binary> binaries(candidates.size());
   size_t tried = 0;
   size_t good = 0;
-  std::vector<size_t> batch = distinct_kernels(candidates, options.predict_candidates);
+  std::vector<size_t> batch = distinct_kernels(candidates, report.candidates, options.predict_candidates);
   while (!batch.empty() && good == 0 && !session.cancelled()) {
     std::vector<Candidate> work;
     work.reserve(batch.size());
@@ -113,6 +117,7 @@ llvm::Error predict_choice(Session& session) {
         row.note = std::move(text.message);
       } else {
         binaries[at] = std::move(built->binary);
+        session.built(at, binaries[at].key);
         row.resources = resources_of(binaries[at]);
         row.predicted_s = predict(candidates[at], model, row.resources).seconds;
         row.outcome = row.resources.spills() ? Outcome::kSpilled : Outcome::kRanked;
@@ -135,19 +140,30 @@ llvm::Error predict_choice(Session& session) {
                                               report.problem +
                                               " were all compiled and counted; no choice was stored");
   // the best rank, a spilling one only when there is nothing else; ties keep the model's first order
-  std::optional<size_t> chosen;
-  for (const Outcome wanted : {Outcome::kRanked, Outcome::kSpilled}) {
-    for (size_t i = 0; i < candidates.size() && (!chosen || wanted == Outcome::kRanked); ++i) {
-      if (report.candidates[i].outcome != wanted) continue;
-      if (!chosen || report.candidates[i].predicted_s < report.candidates[*chosen].predicted_s) chosen = i;
+  const auto best = [&]() -> std::optional<size_t> {
+    std::optional<size_t> chosen;
+    for (const Outcome wanted : {Outcome::kRanked, Outcome::kSpilled}) {
+      for (size_t i = 0; i < candidates.size(); ++i) {
+        if (report.candidates[i].outcome != wanted || (chosen && wanted == Outcome::kSpilled)) continue;
+        if (!chosen || report.candidates[i].predicted_s < report.candidates[*chosen].predicted_s) chosen = i;
+      }
+      if (chosen) break;
     }
-    if (chosen) break;
+    return chosen;
+  };
+  while (const auto chosen = best()) {
+    report.stop_reason =
+        format("ranked %zu compiled candidates of %zu%s", tried, candidates.size(),
+               report.candidates[*chosen].counts ? ", by what the emulated device counted" : "");
+    auto done = session.choose_predicted(*chosen, binaries[*chosen]);
+    if (!done) return done.takeError();
+    if (*done) return llvm::Error::success();
   }
-  if (!chosen) return session.nothing_works();
-  report.stop_reason =
-      format("ranked %zu compiled candidates of %zu%s", tried, candidates.size(),
-             report.candidates[*chosen].counts ? ", by what the emulated device counted" : "");
-  return session.choose_predicted(*chosen, binaries[*chosen]);
+  return session.nothing_works();
+}
+
+llvm::Error await_quiet(const TuneOptions& options) {
+  return options.watch == nullptr ? llvm::Error::success() : options.watch->await_quiet();
 }
 
 }  // namespace
@@ -176,22 +192,34 @@ const char* to_string(Outcome outcome) {
   return "?";
 }
 
+const char* to_string(TuneObjective objective) {
+  return objective == TuneObjective::kTime ? "time" : objective == TuneObjective::kEnergy ? "energy" : "edp";
+}
+
 llvm::Expected<TuneReport> tune(const Problem& problem, const Target& target, const Device* device,
                                 Store& store, const TuneOptions& options) {
   if (auto error = validate(problem)) return error;
   const bool real = device != nullptr && !device->info().emulated;
   const bool measured = real && device->runs_cubin_of(target);
+  if (options.objective != TuneObjective::kTime && measured &&
+      (options.watch == nullptr || !options.watch->joules() || options.watch->read().mig.value_or(false)))
+    return make_error(ErrorKind::kUnsupported,
+                      device->info().name +
+                          " has no energy counter of its own here (NVML, Volta and newer, not sliced); use "
+                          "--objective time");
   std::vector<size_t> ranks;
   size_t space = 0;
   auto candidates = candidates_for(problem, target, options, ranks, space);
   if (!candidates) return candidates.takeError();
 
   Session session(problem, target, device, store, options, std::move(*candidates));
+  if (device != nullptr && !real) session.resume();
   TuneReport& report = session.report();
   report.space = space;
   for (size_t i = 0; i < ranks.size(); ++i) report.candidates[i].rank = ranks[i];
   if (measured) {
     if (session.keep_existing()) return report;
+    if (auto error = await_quiet(options)) return error;
     if (auto error = session.measure()) return error;
     return report;
   }
@@ -205,6 +233,7 @@ llvm::Expected<TuneReport> tune(const Problem& problem, const Target& target, co
                            " machine code: the choice is the model's; run `trigen tune` on a " +
                            target.name.str() + " device to measure it");
   }
+  if (auto error = await_quiet(options)) return error;
   if (auto error = predict_choice(session)) return error;
   return report;
 }

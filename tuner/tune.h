@@ -11,10 +11,20 @@
 #include "cache/store.h"
 #include "runtime/compile.h"
 #include "runtime/device.h"
+#include "runtime/nvml.h"
 #include "tuner/sample.h"
 #include "tuner/search.h"
 
 namespace trigen {
+
+class Anchor;
+class Bench;
+class CompilePool;
+class GpuWatch;
+
+// What the best candidate has least of; energy is of the whole GPU, over one run of many.
+enum class TuneObjective { kTime, kEnergy, kEdp };
+const char* to_string(TuneObjective objective);  // "time", "energy", "edp"
 
 // The values are printed by name.
 enum class Outcome {
@@ -22,7 +32,7 @@ enum class Outcome {
   kNotBuilt,  // the compiler refused it; note has the text
   kSpilled,   // more than a few registers spill to memory: passed over
   kWrong,     // its result is not the reference's: never chosen; note says where
-  kFailed,    // the device refused or broke off the run
+  kFailed,    // the device refused or broke off the run, or gave no answer in time; note says why
   kRanked,    // compiled and ranked by the model with the compiler's report
   kTimed,
   kFinalist,
@@ -42,6 +52,7 @@ struct CandidateReport {
   double error = 0, tolerance = 0;
   std::vector<double> quick;   // seconds, timed alone
   std::vector<double> finals;  // seconds, timed in turn with the other finalists
+  std::vector<double> joules;  // of a run, in turn too; where the objective asks for it
   bool resumed = false;        // taken from the samples of an earlier, unfinished tune
   std::string note;
 };
@@ -66,7 +77,14 @@ struct TuneReport {
   double elapsed_s = 0;
   std::vector<CandidateReport> candidates;  // in the model's order
   size_t space = 0;                         // legal ones; more than `candidates` in a sample
-  std::vector<std::string> notes;           // what the user must know: why predicted, drift, cache trouble
+  // What the times are worth. The GPU's states before and after each final; the anchor's times in order; how
+  // close to the best a candidate had to be for the finals.
+  std::vector<GpuState> states;
+  std::vector<double> anchor_s;
+  double reach = 0;
+  TuneObjective objective = TuneObjective::kTime;
+  double joules = 0;               // of a run of the chosen one; 0: not measured
+  std::vector<std::string> notes;  // what the user must know: why predicted, drift, cache trouble
   double share_of_ceiling() const { return seconds > 0 ? ceiling_s / seconds : 0; }
 };
 
@@ -94,6 +112,11 @@ struct TuneOptions {
   uint64_t seed = 20240912;
   double emulated_work = 3.0e7;  // multiply-adds: the largest problem that is checked on an emulated device
   BuildAllOptions build;
+  TuneObjective objective = TuneObjective::kTime;
+  Bench* bench = nullptr;                     // where candidates run; null: in this process
+  Anchor* anchor = nullptr;                   // null: quick times count as SearchOptions::finals_reach says
+  GpuWatch* watch = nullptr;                  // null: nobody looks at the GPU's state
+  CompilePool* pool = nullptr;                // who compiles; null: threads of this tune, as `build` says
   const std::atomic<bool>* cancel = nullptr;  // set: stop soon, keep what there is
   std::function<void(const TuneProgress&)> progress;
 };
