@@ -2,10 +2,11 @@
 """Draws the picture and fills the tables of the pages from the checked-in results; no figure on them is typed by hand.
 
     bench/results.py            write docs/images/speed.svg and the tables between <!-- results: NAME --> and <!-- /results -->
-    bench/results.py --check    write nothing; 1 when a page or the picture is not what the results give
+    bench/results.py --check    write nothing; 1 when a page or a picture is not what the results give
+    bench/results.py --take FILE ... --date 2026-11-22     put what a run wrote into bench/results/h200-2026-11-22.jsonl
 
-The results are JSON lines as `trigen bench --tables` writes them, with the date of the run beside each. `trigen bench --render
-bench/results/FILE` shows all of them as tables in a terminal.
+The results are JSON lines as `trigen bench --tables` and `--sweep` write them, with the date of the run beside each. A table is of the
+newest file that has rows of it. `trigen bench --render bench/results/FILE` shows a file's tables in a terminal.
 """
 import argparse
 import json
@@ -15,8 +16,8 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "bench/results/h200-2026-11-21.jsonl"
-PICTURE = ROOT / "docs/images/speed.svg"
+RESULTS = ROOT / "bench/results"
+PICTURE, SWEEP_PICTURE = ROOT / "docs/images/speed.svg", ROOT / "docs/images/sweep.svg"
 PAGES = [ROOT / "README.md", ROOT / "docs/performance.md"]
 
 SERIES = [("forward", "#2b6cb0", ""), ("grad_input", "#c05621", "6 4"), ("grad_weight", "#2f855a", ""), ("training step", "#1a202c", "")]
@@ -24,6 +25,29 @@ SERIES = [("forward", "#2b6cb0", ""), ("grad_input", "#c05621", "6 4"), ("grad_w
 
 def read(path):
     return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+
+
+def newest():
+    """The rows of every table, each table from the newest file that has it."""
+    tables = {}
+    for path in sorted(RESULTS.glob("h200-*.jsonl")):
+        of = {}
+        for row in read(path):
+            of.setdefault(row["table"], []).append(row)
+        tables.update(of)
+    return [row for rows in tables.values() for row in rows]
+
+
+def best_peers(rows):
+    """One row a problem: the one whose peers are fastest, where several kinds were timed."""
+    best = {}
+    for row in rows:
+        if row.get("got", 0) <= 0 or row.get("failed"):
+            continue
+        kept = best.setdefault(row["problem"], row)
+        if times_as_fast(row) < times_as_fast(kept):
+            best[row["problem"]] = row
+    return list(best.values())
 
 
 def sizes(problem):
@@ -63,7 +87,7 @@ def picture(rows):
         return left + (width - left - right) * (math.log2(tokens) - first) / (last - first)
     def y(ratio):
         return height - bottom - (height - top - bottom) * ratio / 2.2
-    row = rows[0]
+    row = next(row for row in rows if row["table"] == "shapes")
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
            'font-family="sans-serif" font-size="11">',
            '<rect width="100%" height="100%" fill="white"/>',
@@ -98,16 +122,26 @@ def number(value):
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def table_of_shapes(rows):
-    """One row a shape: times as fast, and microseconds."""
+def table_of_shapes(rows, figure):
+    """One row a shape, a column an op; "-" where a row has no figure."""
     shapes = {}
     for row in rows:
         if row["table"] == "shapes":
             p = sizes(row["problem"])
-            shapes.setdefault(f'{p["B"]}, {p["T"]}, {p["D"]}', {})[p["op"]] = f'**{row["got"]:.2f}** ({number(row["us"])} us)'
+            shapes.setdefault(f'{p["B"]}, {p["T"]}, {p["D"]}', {})[p["op"]] = figure(row)
     ops = ("forward", "grad_input", "grad_weight")
     return "\n".join(["| B, T, D | " + " | ".join(ops) + " |", "|---" * 4 + "|"] +
-                     [f"| {shape} | " + " | ".join(of[op] for op in ops) + " |" for shape, of in shapes.items()])
+                     [f"| {shape} | " + " | ".join(of.get(op, "-") for op in ops) + " |" for shape, of in shapes.items()])
+
+
+def back_to_back(row):
+    if row.get("failed") or "got" not in row:
+        return "fails"
+    return f'**{row["got"]:.2f}** ({number(row["us"])} us)'
+
+
+def behind(row):
+    return f'**{row["behind_got"]:.2f}** ({number(row["behind_us"])} us)' if "behind_got" in row else "-"
 
 
 def label(problem):
@@ -118,7 +152,8 @@ def label(problem):
     p = sizes(problem)
     features = f'{p["H"]}x{p["D"]}' if "H" in p else p["D"]
     more = [f'K={p["K"]}'] if "K" in p else []
-    more += [p[key] for key in ("math", "epilogue") if key in p]
+    epilogue = p.get("epilogue", "").replace("+zero_outside", "").replace("zero_outside", "")
+    more += [part for part in (p.get("math"), epilogue) if part]
     if p["dtype"] == "f32" and "math" not in p:
         more.append("full precision, simt")
     row = re.search(r" at row (\d+)", problem)
@@ -126,11 +161,10 @@ def label(problem):
     return f'{p["op"]} {p["B"]}, {p["T"]}, {features}' + "".join(f", {part}" for part in more)
 
 
-def table_of(rows, names, last="times as fast", figure=lambda row: str(row["got"])):
+def table_of(rows, names, last="times as fast", figure=None):
     lines = [f"| what | trigen | peer | {last} |", "|---|---|---|---|"]
-    for row in rows:
-        if row["table"] not in names:
-            continue
+    figure = figure or (lambda row: f'{row["got"]:.2f}' if len(str(row["got"])) > 4 else str(row["got"]))  # no more digits than were taken
+    for row in best_peers([row for row in rows if row["table"] in names]):
         untuned = ", untuned" if row.get("provenance") == "predicted" else ""
         lines.append(f'| {label(row["problem"])}{untuned} | {number(row["us"])} us | {row["peer"]} {number(row["peer_us"])} us | '
                      f'**{figure(row)}** |')
@@ -141,14 +175,92 @@ def share(row):
     return f'{row["got"]:.2f}'
 
 
+OPS = ("forward", "grad_input", "grad_weight")
+CHOICES = ("untuned", "tuned")
+
+
+def of_sweep(rows, choice, op=None):
+    """A choice's rows with a figure, the slowest first."""
+    return sorted((row for row in rows if row["table"] == choice and row.get("got", 0) > 0 and not row.get("failed") and
+                   op in (None, row["problem"].split(",")[0])), key=lambda row: row["got"])
+
+
+def quantile(ordered, part):
+    at = part * (len(ordered) - 1)
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
+
+
+def sweep(rows):
+    lines = ["| choice | op | rows | not slower | geometric mean | tenth percentile | worst |", "|---" * 7 + "|"]
+    for choice in CHOICES:
+        for op in (None, *OPS):
+            got = [row["got"] for row in of_sweep(rows, choice, op)]
+            if not got:
+                continue
+            mean = math.exp(sum(map(math.log, got)) / len(got))
+            lines.append(f"| {choice} | {op or 'all'} | {len(got)} | {sum(one >= 1 for one in got)} | **{mean:.2f}** | "
+                         f"{quantile(got, 0.1):.2f} | {got[0]:.2f} |")
+    return "\n".join(lines)
+
+
+def sweep_worst(rows, count=12):
+    lines = ["| problem, tuned | times as fast | trigen | peer | floor |", "|---" * 5 + "|"]
+    for row in of_sweep(rows, "tuned")[:count]:
+        lines.append(f'| `{row["problem"]}` | **{row["got"]:.2f}** | {number(row["us"])} us | {row["peer"]} {number(row["peer_us"])} us | '
+                     f'{number(row["floor_us"])} us, {row["bound"]} |')
+    return "\n".join(lines)
+
+
+def sweep_picture(rows):
+    """The peer's time over trigen's against T, a panel a choice, colours by op; both axes logarithmic."""
+    width, panel, left, right, top = 720, 240, 60, 20, 76
+    shown = [choice for choice in CHOICES if of_sweep(rows, choice)]
+    if not shown:
+        return None
+    row = of_sweep(rows, shown[0])[0]
+    colors = {name: color for name, color, _ in SERIES}
+    def x(tokens):
+        return left + (width - left - right) * (math.log2(tokens) - 5) / 9
+    height = top + len(shown) * (panel + 56)
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+           'font-family="sans-serif" font-size="11">', '<rect width="100%" height="100%" fill="white"/>',
+           text(left, 18, "Problems that nobody chose: times as fast as the fastest peer, against T", 'font-size="13" font-weight="bold"'),
+           text(left, 34, f'one {row["device"]}, driver {row["driver"]}, {row["library"]}, {row["date"]}', 'fill="#4a5568"')]
+    for number_of, op in enumerate(OPS):
+        out.append(f'<circle cx="{left + 4 + 110 * number_of}" cy="48" r="4" fill="{colors[op]}"/>')
+        out.append(text(left + 14 + 110 * number_of, 52, op))
+    for number_of, choice in enumerate(shown):
+        base = top + number_of * (panel + 56)
+        def y(ratio):
+            return base + panel * (2 - max(-2, min(2, math.log2(ratio)))) / 4
+        out.append(text(left, base - 6, choice, 'font-weight="bold"'))
+        for tick in (0.25, 0.5, 1, 2, 4):
+            style = 'stroke="#4a5568" stroke-dasharray="4 3"' if tick == 1 else 'stroke="#e2e8f0"'
+            out.append(f'<line x1="{left}" y1="{y(tick):.1f}" x2="{width - right}" y2="{y(tick):.1f}" {style}/>')
+            out.append(text(left - 8, y(tick) + 4, f"{tick:g}", 'text-anchor="end"'))
+        for power in range(5, 15):
+            out.append(text(x(2**power), base + panel + 18, str(2**power), 'text-anchor="middle"'))
+        for row in of_sweep(rows, choice):
+            op, tokens = row["problem"].split(",")[0], int(sizes(row["problem"])["T"])
+            out.append(f'<circle cx="{x(tokens):.1f}" cy="{y(row["got"]):.1f}" r="3.4" fill="{colors[op]}" fill-opacity="0.75"><title>'
+                       f'{row["problem"]}: {row["got"]:.2f}</title></circle>')
+    return "\n".join(out + ["</svg>"]) + "\n"
+
+
 TABLES = {
-    "shapes": table_of_shapes,
+    "shapes": lambda rows: table_of_shapes(rows, back_to_back),
+    "behind": lambda rows: table_of_shapes(rows, behind),
     "step": lambda rows: table_of(rows, ["step"], figure=lambda row: f"{times_as_fast(row):.2f}"),
-    "fused": lambda rows: table_of(rows, ["heads", "fused"]),
+    "fused": lambda rows: table_of([row for row in rows if row["table"] == "heads"], ["heads"]) + "\n" +
+             "\n".join(table_of(rows, ["fused"]).splitlines()[2:]),
     "taps": lambda rows: table_of(rows, ["taps"]),
     "f32": lambda rows: table_of(rows, ["f32"]),
     "decode": lambda rows: table_of(rows, ["decode"], "time over the copy's", share),
     "epilogues": lambda rows: table_of(rows, ["epilogues"], "time over the plain call's", share),
+    "sweep": sweep,
+    "sweep_worst": sweep_worst,
 }
 
 
@@ -158,12 +270,33 @@ def fill(page, rows):
     return re.sub(r"(<!-- results: (\w+) -->)\n.*?(<!-- /results -->)", replace, page, flags=re.S)
 
 
+def take(files, date):
+    """The last line of each row that was started, with the date."""
+    rows = {}
+    for path in files:
+        for row in read(pathlib.Path(path)):
+            if "not started" not in row.get("note", "") and not (row["over"] == "torch" and "torch_tables" in row.get("note", "")):
+                rows[row["table"], row["problem"], row["over"]] = {**row, "date": date}
+    target = RESULTS / f"h200-{date}.jsonl"
+    target.write_text("".join(json.dumps(row) + "\n" for row in rows.values()))
+    print(f"{len(rows)} rows in {target.relative_to(ROOT)}")
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--check", action="store_true", help="compare, write nothing")
-    check = arguments.parse_args().check
-    rows = read(RESULTS)
-    files = {PICTURE: picture(rows), **{page: fill(page.read_text(), rows) for page in PAGES}}
+    arguments.add_argument("--take", nargs="+", metavar="FILE", help="lines of a run's files, in the order of the runs")
+    arguments.add_argument("--date", help="of the run, with --take")
+    given = arguments.parse_args()
+    if given.take:
+        if not re.fullmatch(r"\d{4}-\d\d-\d\d", given.date or ""):
+            arguments.error("--take needs the run's --date, as 2026-11-22")
+        take(given.take, given.date)
+        return 0
+    check = given.check
+    rows = newest()
+    drawn = sweep_picture(rows)
+    files = {PICTURE: picture(rows), **({SWEEP_PICTURE: drawn} if drawn else {}), **{page: fill(page.read_text(), rows) for page in PAGES}}
     stale = [path for path, content in files.items() if not path.exists() or path.read_text() != content]
     for path in stale:
         if check:

@@ -13,7 +13,8 @@ Parts
             of torch.library that does nothing, and trigen's operator, functional form, module and bare plan
     host    host time of an eager step, piece by piece: autocast, one launch, autograd's hand-over, a derivative that launches nothing
     step    forward and both gradients of one token mixer under autocast with float32 weights (or in float32): masked conv1d, tril + matmul,
-            for taps unfold + matmul, for heads the loop and einsum, the best of them compiled, trigen. Eager, eager with autograd
+            three products by hand on a weight that is masked already, for taps unfold + matmul, for heads the loop and einsum, the best of
+            them compiled (--autotune: also with mode="max-autotune"), trigen. Eager, eager with autograd
             on the calling thread, one of a chain of eight, CUDA graph, forward alone as a graph
     model   training steps (AdamW) of a masked mixer: plain and trigen, eager and compiled; tokens/s, peak memory, and the mixers' share
 
@@ -43,6 +44,7 @@ import trigen.torch as tt
 
 SHAPES = {
     "mixer": "32,512,1024;16,1024,1024",
+    "steps": "32,512,1024;16,1024,1024;8,2048,1024;4,4096,1024",
     "taps": "32,512,1024,4;32,512,1024,16;64,256,512,16;16,1024,1024,8",
     "heads": "16,1024,256,1,4;64,512,128,1,4",
 }
@@ -131,6 +133,7 @@ def main():
     parser.add_argument("--steps", type=int, default=10, help="measured steps of each model")
     parser.add_argument("--tune", metavar="BUDGET", help="tune the step's problems first, so long for each (20s, 1m)")
     parser.add_argument("--no-compiled", action="store_true", help="no arms under torch.compile")
+    parser.add_argument("--autotune", action="store_true", help="compile with mode=\"max-autotune\", too: about a minute a shape")
     parser.add_argument("--no-chain", action="store_true", help="no chain of eight")
     parser.add_argument("--compile", default="blocks", choices=("blocks", "model"), help="what compiled models compile")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
@@ -160,7 +163,8 @@ def main():
         if "step" in parts:
             for shape in shapes:
                 try:
-                    bench_step(report, shape, precision, options.device, options.rounds, compiled=compiled, chain=not options.no_chain)
+                    bench_step(report, shape, precision, options.device, options.rounds, compiled=compiled, chain=not options.no_chain,
+                               autotune=options.autotune)
                 except WrongArm as error:
                     report.add(part="step", shape=str(shape), precision=precision, error=str(error))
                     status = 1

@@ -46,6 +46,53 @@ def unfolded_matmul(x, weight, bias):
     return torch.matmul(triangle(weight).permute(0, 2, 1).flatten(1), flat) + bias.to(x.dtype).unsqueeze(-1)
 
 
+def one_product(dy, x):
+    """dW as one product over (b, d): both operands are copied to [T, B*D]."""
+    return torch.matmul(dy.transpose(0, 1).flatten(1), x.transpose(0, 1).flatten(1).t())
+
+
+def product_a_batch(dy, x):
+    """dW as one product a batch, summed afterwards: no copies, but B of T*T to write and read."""
+    return torch.bmm(dy, x.transpose(1, 2)).sum(0, dtype=torch.float32)
+
+
+def gradients(ctx, dy, weight_gradient):
+    x, square = ctx.saved_tensors
+    shape, dtype, bias_dtype = ctx.kinds
+    dx = torch.matmul(square.t(), dy)
+    return dx, weight_gradient(dy, x).to(dtype).view(shape), dy.sum((0, 2), dtype=torch.float32).to(bias_dtype)
+
+
+class ThreeProducts(torch.autograd.Function):
+    """What one writes by hand for speed: three dense products on a weight that is masked already, nothing else. The gradient of the
+    weight is dense, too: whoever masks the weight after the optimizer's step need not mask it."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias):
+        square = weight.squeeze(-1).to(x.dtype)
+        ctx.save_for_backward(x, square)
+        ctx.kinds = weight.shape, weight.dtype, bias.dtype
+        return torch.baddbmm(bias.to(x.dtype).view(1, -1, 1), square.expand(x.shape[0], -1, -1), x)
+
+    @staticmethod
+    def backward(ctx, dy):
+        return gradients(ctx, dy, one_product)
+
+
+class ThreeProductsSummed(ThreeProducts):
+    @staticmethod
+    def backward(ctx, dy):
+        return gradients(ctx, dy, product_a_batch)
+
+
+def three_products(x, weight, bias):
+    return ThreeProducts.apply(x, weight, bias)
+
+
+def three_products_summed(x, weight, bias):
+    return ThreeProductsSummed.apply(x, weight, bias)
+
+
 def heads_loop(x, weight, bias):
     parts = [torch.matmul(torch.tril(w.squeeze(-1)), part) + b.to(part.dtype).unsqueeze(-1)
              for part, w, b in zip(x.chunk(weight.shape[0], 2), weight, bias)]
@@ -68,7 +115,7 @@ def mixers_of(precision):
     return {"trigen": tt.triangular_conv1d, **(others if precision == "f32" else {})}
 
 
-def arms_of(K, H, compiled, precision):
+def arms_of(K, H, compiled, precision, autotune=False):
     """{name: function}: what models of this kind run today, and trigen."""
     if H > 1:
         plain = {"loop of conv1d": heads_loop_conv} if K > 1 else {"loop of matmul": heads_loop, "einsum": heads_einsum}
@@ -78,9 +125,15 @@ def arms_of(K, H, compiled, precision):
                        "unfold + matmul": unfolded_matmul}, conv_graph
     else:
         plain, best = {"masked conv1d (weight.data)": conv_data, "masked conv1d (tril in the graph)": conv_graph,
-                       "tril + matmul": tril_matmul}, tril_matmul
+                       "tril + matmul": tril_matmul, "three products by hand, W masked once": three_products,
+                       "three products by hand, dW a batch each": three_products_summed}, tril_matmul
     if compiled and best is not None:
         plain[f"compiled {best.__name__}"] = torch.compile(best, dynamic=False)
+        if autotune:
+            # without CUDA graphs of its own: every arm is captured here
+            plain[f"max-autotune {best.__name__}"] = torch.compile(best, dynamic=False, mode="max-autotune-no-cudagraphs")
+            if K == 1 and H == 1:
+                plain["max-autotune three_products"] = torch.compile(three_products, dynamic=False, mode="max-autotune-no-cudagraphs")
     return {**plain, **mixers_of(precision)}
 
 
@@ -108,7 +161,7 @@ class Arm:
         self.held += [leaf.data for leaf in self.leaves]
 
 
-def bench_step(report, shape, precision, device, rounds=15, repeats=32, compiled=True, chain=True):
+def bench_step(report, shape, precision, device, rounds=15, repeats=32, compiled=True, chain=True, autotune=False):
     """One line: for each arm microseconds of a step in eager mode, the same with autograd on the calling thread, a step within a chain of
     eight (eager), a step as a CUDA graph, forward alone as a graph, and gradients, the difference of the two; beside them, what a step costs
     around an operator that launches nothing."""
@@ -149,7 +202,7 @@ def bench_step(report, shape, precision, device, rounds=15, repeats=32, compiled
                 y = arm.mixer(y, *layer)
         return torch.autograd.grad(y, (x, *arm.leaves), dy)
 
-    arms = {name: Arm(mixer, weight, bias, CHAIN if chain else 1) for name, mixer in arms_of(K, H, compiled, precision).items()}
+    arms = {name: Arm(mixer, weight, bias, CHAIN if chain else 1) for name, mixer in arms_of(K, H, compiled, precision, autotune).items()}
     mask = triangle(torch.ones_like(weight))
     expected, differences, refused = None, {}, {}
     for name, arm in list(arms.items()):

@@ -44,6 +44,8 @@ class Workbench {
   const HostBuffers& inputs() const { return inputs_; }
   int sets() const { return static_cast<int>(sets_.size()); }
   int64_t bytes_per_set() const { return set_bytes_; }
+  // Has a set left the L2 when its turn comes again?
+  bool outgrows_l2() const { return sets() * set_bytes_ > device_->info().l2_bytes; }
 
   // Pointers of one set; the workspace is shared and holds at least `workspace_bytes` (grown when needed; not
   // under capture).

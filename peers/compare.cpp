@@ -61,29 +61,30 @@ llvm::Expected<Comparison> compare(const Problem& problem, const Device& device,
     } else {
       peer = std::move(*made);
       out.peer_version = "cublas " + peer->version();
-      double error = -1;
-      if (peer->missing().empty()) {
-        auto measured = peer->error_of_batched(reference);
-        if (!measured) return measured.takeError();
-        error = *measured;
-      } else {
-        out.notes.push_back("cublas runs " + peer->missing());
-      }
-      for (CublasPeer::Arm& arm : peer->arms()) {
-        runners.push_back({{arm.name, arm.note, {}, {}, arm.name == "cublas batched" ? error : -1, 1},
-                           std::move(arm.launch)});
+      for (CublasPeer::Arm& arm : peer->arms(true, out.notes)) {
+        double error = -1;
+        if (arm.exact) {
+          auto measured = peer->error_of(arm, reference);
+          if (!measured) return measured.takeError();
+          error = *measured;
+        }
+        runners.push_back({{arm.name, arm.note, {}, {}, error, 1}, std::move(arm.launch)});
       }
     }
   }
 
+  std::unique_ptr<CopyPeer> copied;
   if (problem.op == Op::kDecode) {
-    auto copy = copy_launch(**bench);
+    auto copy = CopyPeer::create(**bench);
     if (!copy) {
       out.notes.push_back(take_error(copy.takeError()).message);
     } else {
-      runners.push_back({{"copy", "of the bytes that the rows read of x", {}, {}, -1, 1}, std::move(*copy)});
+      copied = std::move(*copy);
+      runners.push_back({{"copy", "of the bytes that the rows read of x", {}, {}, -1, 1}, copied->launch()});
     }
   }
+  if (!(*bench)->outgrows_l2())
+    out.notes.emplace_back("the input sets together stay in the L2, in every arm alike");
 
   std::vector<std::unique_ptr<TimedGraph>> graphs;
   std::vector<TimedGraph*> pointers;

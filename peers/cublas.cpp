@@ -1,123 +1,21 @@
 #include "peers/cublas.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <mutex>
-#include <set>
 
 #include "check/parallel.h"
 #include "check/text.h"
 #include "numerics/numbers.h"
-#include "runtime/nvrtc.h"
-#include "runtime/paths.h"
 
 namespace trigen {
 namespace {
 
-// Values of cublas_api.h and library_types.h, which NVIDIA keeps stable.
-constexpr int kOpN = 0, kOpT = 1;
-constexpr int kCudaR32F = 0, kCudaR16F = 2, kCudaR16BF = 14;
-constexpr int kCompute32F = 68, kCompute32FFastTF32 = 77;
+constexpr int kOpN = 0, kOpT = 1;  // cublasOperation_t
 constexpr int kGemmDefault = -1;
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what cuBLAS itself takes on compute capability 9.0
-
-int cuda_type(DType dtype) {
-  return dtype == DType::kF32 ? kCudaR32F : dtype == DType::kF16 ? kCudaR16F : kCudaR16BF;
-}
-
-std::string folder_of(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash);
-}
-
-// Files that may be cuBLAS, newest major first within a folder.
-std::vector<std::string> places() {
-  std::vector<std::string> out;
-  if (const std::string named = environment("TRIGEN_CUBLAS"); !named.empty()) return {named};
-  std::set<std::string> folders;
-  auto add_folder = [&](const std::string& folder) {
-    if (!folders.insert(folder).second) return;
-    for (const char* name : {"/libcublas.so.13", "/libcublas.so.12"}) out.push_back(folder + name);
-  };
-  for (const bool environment : {true, false}) {
-    NvrtcSearch search;
-    search.use_environment = environment;
-    for (const NvrtcFile& file : find_nvrtc(search)) {
-      if (!file.distrust.empty()) continue;
-      const std::string folder = folder_of(file.path);
-      add_folder(folder);
-      add_folder(folder +
-                 "/../../cublas/lib");  // wheels of CUDA 12: nvidia/cuda_nvrtc/lib beside nvidia/cublas/lib
-    }
-  }
-  for (const char* name : {"libcublas.so.13", "libcublas.so.12", "libcublas.so"}) out.emplace_back(name);
-  return out;
-}
+// cuBLAS itself takes 32 MiB on compute capability 9.0; cuBLASLt's choices are asked for with as much.
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
 }  // namespace
-
-llvm::Expected<const CublasLibrary*> CublasLibrary::load() {
-  static std::mutex mutex;
-  static CublasLibrary* loaded = nullptr;
-  const std::lock_guard<std::mutex> lock(mutex);
-  if (loaded != nullptr) return loaded;
-  std::string tried;
-  const auto note = [&](const std::string& path, const std::string& why) {
-    tried.append("\n  ").append(path).append(": ").append(why);
-  };
-  const bool named = !environment("TRIGEN_CUBLAS").empty();
-  for (const std::string& path : places()) {
-    if (const std::string real = real_path(path); !named && path[0] == '/' && !real.empty()) {
-      if (const std::string reason = distrust_of_search(real); !reason.empty()) {
-        note(path, "not taken, " + reason);
-        continue;
-      }
-    }
-    // libcublas.so names libcublasLt.so by its soname only: open the one beside it first
-    const size_t at = path.find("libcublas.so");
-    if (at != std::string::npos && path.find('/') != std::string::npos) {
-      ::dlopen((path.substr(0, at) + "libcublasLt.so" + path.substr(at + 12)).c_str(),
-               RTLD_NOW | RTLD_GLOBAL);
-    }
-    void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-      if (path.find('/') == std::string::npos || named) {
-        const char* why = ::dlerror();
-        note(path, why != nullptr ? why : "not found");
-      }
-      continue;
-    }
-    auto* made = new CublasLibrary;  // never unloaded
-    bool complete = true;
-    auto find = [&](auto& entry, const char* name) {
-      entry = reinterpret_cast<std::remove_reference_t<decltype(entry)>>(::dlsym(library, name));
-      complete = complete && entry != nullptr;
-    };
-    find(made->api_.create, "cublasCreate_v2");
-    find(made->api_.destroy, "cublasDestroy_v2");
-    find(made->api_.get_version, "cublasGetVersion_v2");
-    find(made->api_.set_stream, "cublasSetStream_v2");
-    find(made->api_.set_workspace, "cublasSetWorkspace_v2");
-    find(made->api_.gemm, "cublasGemmStridedBatchedEx");
-    find(made->api_.strmm, "cublasStrmm_v2");
-    if (!complete) {
-      note(path, "lacks entries of cuBLAS 11.2 or newer");
-      delete made;
-      continue;
-    }
-    made->path_ = path;
-    loaded = made;
-    return loaded;
-  }
-  return make_error(
-      ErrorKind::kUnsupported,
-      "cublas is not on this machine, so there is nothing to compare with; install a CUDA toolkit or the "
-      "nvidia-cublas wheel, or name the file in TRIGEN_CUBLAS; tried:" +
-          tried);
-}
 
 llvm::Expected<std::unique_ptr<CublasPeer>> CublasPeer::create(Workbench& bench) {
   auto library = CublasLibrary::load();
@@ -143,9 +41,6 @@ llvm::Error CublasPeer::allocate(int64_t bytes, cuda::CUdeviceptr& out) {
 }
 
 llvm::Error CublasPeer::prepare() {
-  const Problem& p = bench_.problem();
-  const Driver& driver = bench_.device().driver();
-  const DriverApi& api = driver.api();
   const auto& blas = library_->api();
   if (const int status = blas.create(&handle_); status != 0) {
     return make_error(ErrorKind::kDevice, "cublasCreate in " + library_->path() + " failed with status " +
@@ -159,6 +54,27 @@ llvm::Error CublasPeer::prepare() {
   if (auto error = allocate(kWorkspaceBytes, workspace_)) return error;
   if (auto error = use(bench_.stream())) return error;
 
+  if (auto error = prepare_weights()) return error;
+  if (auto error = prepare_padded()) return error;
+  if (auto error = prepare_pointers()) return error;
+  return prepare_bias();
+}
+
+llvm::Error CublasPeer::upload(const void* from, size_t bytes, std::vector<cuda::CUdeviceptr>& to) {
+  const DriverApi& api = bench_.device().api();
+  for (int set = 0; set < bench_.sets(); ++set) {
+    cuda::CUdeviceptr target = 0;
+    if (auto error = allocate(static_cast<int64_t>(bytes), target)) return error;
+    to.push_back(target);
+    const auto copied =
+        set == 0 ? api.cuMemcpyHtoD(target, from, bytes) : api.cuMemcpyDtoD(target, to[0], bytes);
+    if (auto error = bench_.device().driver().check(copied, "cuMemcpy")) return error;
+  }
+  return llvm::Error::success();
+}
+
+llvm::Error CublasPeer::prepare_weights() {
+  const Problem& p = bench_.problem();
   // weights: planes [h][j][T][T], zero outside the triangle
   const bool weight = p.op == Op::kGradWeight;
   plane_type_ = weight ? p.wdtype : p.dtype;
@@ -182,15 +98,11 @@ llvm::Error CublasPeer::prepare() {
       }
     });
   }
-  for (int set = 0; set < bench_.sets(); ++set) {
-    cuda::CUdeviceptr target = 0;
-    if (auto error = allocate(static_cast<int64_t>(planes.size()), target)) return error;
-    weights_.push_back(target);
-    const auto copied = set == 0 ? api.cuMemcpyHtoD(target, planes.data(), planes.size())
-                                 : api.cuMemcpyDtoD(target, weights_[0], planes.size());
-    if (auto error = driver.check(copied, "cuMemcpy")) return error;
-  }
+  return upload(planes.data(), planes.size(), weights_);
+}
 
+llvm::Error CublasPeer::prepare_padded() {
+  const Problem& p = bench_.problem();
   // the operand that taps shift: x, or dy for grad_input; with K - 1 more features for K > 1
   const Tensor& from = *bench_.list().find(p.op == Op::kGradInput ? Role::kY : Role::kX);
   operand_ = from;
@@ -225,15 +137,48 @@ llvm::Error CublasPeer::prepare() {
       }
     }
   });
+  return upload(padded.data(), padded.size(), padded_);
+}
+
+// Heads of forward and its like: one call takes the pointers of every head and batch.
+llvm::Error CublasPeer::prepare_pointers() {
+  const Problem& p = bench_.problem();
+  if (p.H == 1 || p.op == Op::kGradWeight) return llvm::Error::success();
   for (int set = 0; set < bench_.sets(); ++set) {
+    std::vector<const void*> all;
+    for (const Call& call : calls(View::kBatched, set)) {
+      const auto add = [&](const void* first, int64_t stride, const Product& head) {
+        for (int64_t b = 0; b < head.batch; ++b)
+          all.push_back(static_cast<const std::byte*>(first) + b * stride * element_size(p.dtype));
+      };
+      for (const Product& head : call) add(head.a, head.stride_a, head);
+      for (const Product& head : call) add(head.b, head.stride_b, head);
+      for (const Product& head : call) add(head.c, head.stride_c, head);
+    }
     cuda::CUdeviceptr target = 0;
-    if (auto error = allocate(static_cast<int64_t>(padded.size()), target)) return error;
-    padded_.push_back(target);
-    const auto copied = set == 0 ? api.cuMemcpyHtoD(target, padded.data(), padded.size())
-                                 : api.cuMemcpyDtoD(target, padded_[0], padded.size());
-    if (auto error = driver.check(copied, "cuMemcpy")) return error;
+    const size_t bytes = all.size() * sizeof(all[0]);
+    if (auto error = allocate(static_cast<int64_t>(bytes), target)) return error;
+    pointers_.push_back(target);
+    if (auto error = bench_.device().driver().check(
+            bench_.device().api().cuMemcpyHtoD(target, all.data(), bytes), "cuMemcpyHtoD"))
+      return error;
   }
   return llvm::Error::success();
+}
+
+// The bias as cuBLASLt adds it: of C's type.
+llvm::Error CublasPeer::prepare_bias() {
+  const Problem& p = bench_.problem();
+  const Tensor* from = bench_.list().find(Role::kBias);
+  if (from == nullptr || !from->read || p.op != Op::kForward) return llvm::Error::success();
+  const auto at = static_cast<size_t>(from - bench_.list().tensors.data());
+  const std::byte* source = bench_.inputs()[at].data() + from->offset_bytes;
+  std::vector<std::byte> cast(static_cast<size_t>(p.H * p.T * element_size(p.dtype)));
+  for (int64_t i = 0; i < p.H * p.T; ++i)
+    store_element(p.dtype, cast.data(), i, load_element(from->dtype, source, i));
+  if (auto error = allocate(static_cast<int64_t>(cast.size()), bias_)) return error;
+  return bench_.device().driver().check(bench_.device().api().cuMemcpyHtoD(bias_, cast.data(), cast.size()),
+                                        "cuMemcpyHtoD");
 }
 
 // The workspace is set again: a new stream takes cuBLAS back to its own.
@@ -245,11 +190,6 @@ llvm::Error CublasPeer::use(cuda::CUstream stream) {
     return make_error(ErrorKind::kDevice, "cublasSetStream failed");
   stream_ = stream;
   return llvm::Error::success();
-}
-
-std::string CublasPeer::missing() const {
-  const std::string epilogue = to_string(bench_.problem().epilogue);
-  return epilogue.empty() ? "" : "without the epilogue " + epilogue;
 }
 
 void* CublasPeer::plane(int set, int64_t h, int64_t j) const {
@@ -267,92 +207,168 @@ const std::byte* CublasPeer::operand(int set, int64_t h, int64_t j) const {
   return static_cast<const std::byte*>(base) + (h * operand_.head + shift * step) * element_size(p.dtype);
 }
 
-llvm::Error CublasPeer::gemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
-                             const void* a, int64_t lda, int64_t stride_a, const void* b, int64_t ldb,
-                             int64_t stride_b, float beta, void* c, DType ctype, int64_t ldc,
-                             int64_t stride_c, int64_t batch) {
+llvm::Error CublasPeer::gemm(const Product& q) {
   const Problem& p = bench_.problem();
   const float alpha = 1;
-  const int compute = p.math == Math::kTF32 ? kCompute32FFastTF32 : kCompute32F;
+  const int type = cublas_type(p.dtype);
   const int status = library_->api().gemm(
-      handle_, transpose_a ? kOpT : kOpN, transpose_b ? kOpT : kOpN, static_cast<int>(m), static_cast<int>(n),
-      static_cast<int>(k), &alpha, a, cuda_type(p.dtype), static_cast<int>(lda), stride_a, b,
-      cuda_type(p.dtype), static_cast<int>(ldb), stride_b, &beta, c, cuda_type(ctype), static_cast<int>(ldc),
-      stride_c, static_cast<int>(batch), compute, kGemmDefault);
+      handle_, q.transpose_a ? kOpT : kOpN, q.transpose_b ? kOpT : kOpN, static_cast<int>(q.m),
+      static_cast<int>(q.n), static_cast<int>(q.k), &alpha, q.a, type, static_cast<int>(q.lda), q.stride_a,
+      q.b, type, static_cast<int>(q.ldb), q.stride_b, &q.beta, q.c, cublas_type(q.ctype),
+      static_cast<int>(q.ldc), q.stride_c, static_cast<int>(q.batch), cublas_compute(p), kGemmDefault);
   if (status == 0) return llvm::Error::success();
   return make_error(ErrorKind::kDevice, "cublasGemmStridedBatchedEx failed with status " +
                                             std::to_string(status) + " for " + to_string(p));
 }
 
+llvm::Error CublasPeer::gemm_of_heads(const Call& call, cuda::CUdeviceptr pointers) {
+  const Problem& p = bench_.problem();
+  const Product& q = call.front();
+  const float alpha = 1;
+  const int type = cublas_type(p.dtype);
+  const auto count = static_cast<int64_t>(call.size()) * q.batch;
+  const auto array = [&](int64_t number) {
+    const auto bytes = static_cast<cuda::CUdeviceptr>(number * count) * sizeof(void*);
+    return static_cast<void**>(device_pointer(pointers + bytes));
+  };
+  const int status = library_->api().gemm_pointers(
+      handle_, q.transpose_a ? kOpT : kOpN, q.transpose_b ? kOpT : kOpN, static_cast<int>(q.m),
+      static_cast<int>(q.n), static_cast<int>(q.k), &alpha, array(0), type, static_cast<int>(q.lda), array(1),
+      type, static_cast<int>(q.ldb), &q.beta, array(2), cublas_type(q.ctype), static_cast<int>(q.ldc),
+      static_cast<int>(count), cublas_compute(p), kGemmDefault);
+  if (status == 0) return llvm::Error::success();
+  return make_error(ErrorKind::kDevice, "cublasGemmBatchedEx failed with status " + std::to_string(status) +
+                                            " for " + to_string(p));
+}
+
 // Row-major matrices are the transposes of column-major ones. btd: x_b is column-major [D, T]; bdt: x_b is
-// column-major [T, D]; a plane W[t][s] is column-major [s, t].
-llvm::Error CublasPeer::batched(int set, cuda::CUstream stream) {
-  if (auto error = use(stream)) return error;
+// column-major [T, D]; a plane W[t][s] is column-major [s, t]. One product a head.
+CublasPeer::Call CublasPeer::call_of_tap(int set, int64_t j) const {
   const Problem& p = bench_.problem();
   const bool btd = p.layout == Layout::kBTD;
-  const bool forward = p.op == Op::kForward || p.op == Op::kDecode;
+  const bool forward = p.op != Op::kGradInput;
   // decode: the run's rows, and the tokens that they read.
   const Rows rows = bench_.list().rows;
   const Tokens read = p.op == Op::kDecode ? tokens_of_rows(p, rows) : Tokens{0, p.T};
-  const int64_t m = rows.count, k = read.last - read.first, size_in = element_size(p.dtype);
+  const int64_t size = element_size(p.dtype);
+  const Tensor& out = *bench_.list().find(forward ? Role::kY : Role::kX);
+  Call call;
   for (int64_t h = 0; h < p.H; ++h) {
-    for (int64_t j = 0; j < p.K; ++j) {
-      const std::byte* in = operand(set, h, j) + read.first * (btd ? operand_.row : 1) * size_in;
-      const auto* weights = static_cast<const std::byte*>(plane(set, h, j)) +
-                            (rows.first * p.T + read.first) * element_size(plane_type_);
-      if (p.op == Op::kGradWeight) {
-        const Tensor& dy = *bench_.list().find(Role::kY);
-        const int64_t size = element_size(p.dtype);
-        const auto* dy_data = static_cast<const std::byte*>(bench_.data(set, Role::kY)) + h * dy.head * size;
-        // bdt without padding between batches: one product over (b, d)
-        const bool whole = !btd && dy.batch == p.D * dy.row && operand_.batch == p.D * operand_.row;
-        const int64_t products = whole ? 1 : p.B;
-        for (int64_t b = 0; b < products; ++b) {
-          if (auto error = gemm(btd, !btd, p.T, p.T, whole ? p.B * p.D : p.D, in + b * operand_.batch * size,
-                                operand_.row, 0, dy_data + b * dy.batch * size, dy.row, 0,
-                                b == 0 ? 0.0F : 1.0F, plane(set, h, j), plane_type_, p.T, 0, 1))
-            return error;
-        }
-        continue;
-      }
-      const Tensor& out = *bench_.list().find(forward ? Role::kY : Role::kX);
-      auto* to = static_cast<std::byte*>(bench_.data(set, out.role)) + h * out.head * element_size(p.dtype);
-      const float beta = j == 0 ? 0 : 1;
-      if (btd) {
-        if (auto error = gemm(false, !forward, p.D, m, k, in, operand_.row, operand_.batch, weights, p.T, 0,
-                              beta, to, p.dtype, out.row, out.batch, p.B))
-          return error;
-        continue;
-      }
-      const bool whole = out.batch == p.D * out.row && operand_.batch == p.D * operand_.row;
-      if (auto error = gemm(forward, false, m, whole ? p.B * p.D : p.D, k, weights, p.T, 0, in, operand_.row,
-                            operand_.batch, beta, to, p.dtype, out.row, out.batch, whole ? 1 : p.B))
-        return error;
+    const std::byte* in = operand(set, h, j) + read.first * (btd ? operand_.row : 1) * size;
+    const auto* weights =
+        static_cast<const std::byte*>(plane(set, h, j)) + (rows.first * p.T + read.first) * size;
+    Product q;
+    q.m = rows.count;
+    q.k = read.last - read.first;
+    q.beta = j == 0 ? 0 : 1;
+    q.c = static_cast<std::byte*>(bench_.data(set, out.role)) + h * out.head * size;
+    q.ctype = p.dtype;
+    q.ldc = out.row;
+    q.stride_c = out.batch;
+    q.batch = p.B;
+    if (btd) {
+      q.transpose_b = !forward;
+      q.n = q.m, q.m = p.D;
+      q.a = in, q.lda = operand_.row, q.stride_a = operand_.batch;
+      q.b = weights, q.ldb = p.T;
+    } else {
+      q.transpose_a = forward;
+      // without padding between batches: one product over (b, d)
+      const bool dense = out.batch == p.D * out.row && operand_.batch == p.D * operand_.row;
+      q.n = dense ? p.B * p.D : p.D;
+      q.batch = dense ? 1 : p.B;
+      q.a = weights, q.lda = p.T;
+      q.b = in, q.ldb = operand_.row, q.stride_b = operand_.batch;
     }
+    call.push_back(q);
   }
-  return llvm::Error::success();
+  return call;
 }
 
-// The same memory read as [T, B*D]: one product per head and tap, of the size that the problem has.
-llvm::Error CublasPeer::flat(int set, cuda::CUstream stream) {
-  if (auto error = use(stream)) return error;
+// A batch after the other, whose sum beta = 1 makes; every head of it in one call.
+void CublasPeer::add_weight_calls(int set, int64_t j, std::vector<Call>& out) const {
   const Problem& p = bench_.problem();
-  const int64_t n = p.B * p.D;
+  const bool btd = p.layout == Layout::kBTD;
+  const Tensor& dy = *bench_.list().find(Role::kY);
   const int64_t size = element_size(p.dtype);
-  for (int64_t h = 0; h < p.H; ++h) {
-    const auto* in =
-        static_cast<const std::byte*>(bench_.data(set, p.op == Op::kGradInput ? Role::kY : Role::kX)) +
-        h * p.T * n * size;
-    auto* out = static_cast<std::byte*>(bench_.data(set, p.op == Op::kGradInput ? Role::kX : Role::kY)) +
-                h * p.T * n * size;
-    if (p.op == Op::kGradWeight) {
-      if (auto error = gemm(true, false, p.T, p.T, n, in, n, 0, out, n, 0, 0, plane(set, h, 0), plane_type_,
-                            p.T, 0, 1))
-        return error;
-    } else if (auto error = gemm(false, p.op == Op::kGradInput, n, p.T, p.T, in, n, 0, plane(set, h, 0), p.T,
-                                 0, 0, out, p.dtype, n, 0, 1)) {
-      return error;
+  const bool dense = !btd && dy.batch == p.D * dy.row && operand_.batch == p.D * operand_.row;
+  for (int64_t b = 0; b < (dense ? 1 : p.B); ++b) {
+    Product q;
+    q.transpose_a = btd, q.transpose_b = !btd;
+    q.m = q.n = p.T;
+    q.k = dense ? p.B * p.D : p.D;
+    q.a = operand(set, 0, j) + b * operand_.batch * size;
+    q.lda = operand_.row, q.stride_a = operand_.head;
+    q.b = static_cast<const std::byte*>(bench_.data(set, Role::kY)) + b * dy.batch * size;
+    q.ldb = dy.row, q.stride_b = dy.head;
+    q.beta = b == 0 ? 0 : 1;
+    q.c = plane(set, 0, j);
+    q.ctype = plane_type_;
+    q.ldc = p.T, q.stride_c = p.K * p.T * p.T;
+    q.batch = p.H;
+    out.push_back({q});
+  }
+}
+
+// The same memory read as [T, B*D] or [B*D, T] for each head: one product a head, of the size that it has.
+Product CublasPeer::one_product(View view, int set) const {
+  const Problem& p = bench_.problem();
+  const bool flat = view == View::kFlat;
+  const bool forward = p.op != Op::kGradInput;
+  const int64_t n = p.B * p.D;
+  const int64_t ld = flat ? n : p.T;
+  Product q;
+  q.batch = p.H;
+  q.ctype = plane_type_;
+  const void* in = bench_.data(set, forward ? Role::kX : Role::kY);
+  void* out = bench_.data(set, forward ? Role::kY : Role::kX);
+  if (p.op == Op::kGradWeight) {
+    q.transpose_a = flat, q.transpose_b = !flat;
+    q.m = q.n = p.T, q.k = n;
+    q.a = in, q.lda = ld, q.stride_a = p.T * n;
+    q.b = out, q.ldb = ld, q.stride_b = p.T * n;
+    q.c = plane(set, 0, 0), q.ldc = p.T, q.stride_c = p.T * p.T;
+    return q;
+  }
+  q.k = p.T;
+  q.c = out, q.ldc = ld, q.stride_c = p.T * n;
+  if (flat) {
+    q.transpose_b = !forward;
+    q.m = n, q.n = p.T;
+    q.a = in, q.lda = ld, q.stride_a = p.T * n;
+    q.b = plane(set, 0, 0), q.ldb = p.T, q.stride_b = p.T * p.T;
+  } else {
+    q.transpose_a = forward;
+    q.m = p.T, q.n = n;
+    q.a = plane(set, 0, 0), q.lda = p.T, q.stride_a = p.T * p.T;
+    q.b = in, q.ldb = ld, q.stride_b = p.T * n;
+  }
+  return q;
+}
+
+std::vector<CublasPeer::Call> CublasPeer::calls(View view, int set) const {
+  const Problem& p = bench_.problem();
+  if (view != View::kBatched) return {{one_product(view, set)}};
+  std::vector<Call> out;
+  for (int64_t j = 0; j < p.K; ++j) {
+    if (p.op == Op::kGradWeight)
+      add_weight_calls(set, j, out);
+    else
+      out.push_back(call_of_tap(set, j));
+  }
+  return out;
+}
+
+llvm::Error CublasPeer::run(View view, int set, cuda::CUstream stream) {
+  if (auto error = use(stream)) return error;
+  cuda::CUdeviceptr pointers = pointers_.empty() ? 0 : pointers_[static_cast<size_t>(set)];
+  for (const Call& call : calls(view, set)) {
+    if (call.size() == 1) {
+      if (auto error = gemm(call.front())) return error;
+      continue;
     }
+    if (auto error = gemm_of_heads(call, pointers)) return error;
+    pointers += call.size() * static_cast<size_t>(call.front().batch) * 3 * sizeof(void*);
   }
   return llvm::Error::success();
 }
@@ -376,30 +392,134 @@ llvm::Error CublasPeer::trmm(int set, cuda::CUstream stream) {
                     "cublasStrmm failed with status " + std::to_string(status) + " for " + to_string(p));
 }
 
-std::vector<CublasPeer::Arm> CublasPeer::arms() {
+// One product a head, whatever the layout, needs tensors without gaps.
+bool CublasPeer::serves(View view) const {
   const Problem& p = bench_.problem();
+  if (view == View::kBatched) return true;
+  for (const Tensor& t : bench_.list().tensors)
+    if (t.role != Role::kW && t.role != Role::kBias && t.elements != p.B * p.H * p.T * p.D) return false;
+  if (p.op == Op::kDecode || p.K > 1) return false;
+  // what the batched calls are already
+  if (view == View::kFlat) return p.layout == Layout::kBDT || p.B * p.H > 1;
+  return p.layout == Layout::kBTD || p.H > 1;
+}
+
+bool CublasPeer::is_exact(View view) const {
+  const Problem& p = bench_.problem();
+  if (view == View::kBatched) return true;
+  return p.B == 1 && (p.layout == Layout::kBTD ? view == View::kFlat && p.H == 1 : view == View::kTransposed);
+}
+
+void CublasPeer::finish(Arm& arm, const Epilogue& rest, std::vector<std::string>& notes) {
+  if (rest == Epilogue{}) return;
+  auto pass = EpiloguePass::create(bench_, rest);
+  if (!pass) {
+    const std::string why = take_error(pass.takeError()).message;
+    if (std::find(notes.begin(), notes.end(), why) == notes.end()) notes.push_back(why);
+    arm.whole = arm.exact = false;
+    return;
+  }
+  passes_.push_back(std::move(*pass));
+  arm.name += " + pass";
+  arm.launch = [product = std::move(arm.launch), pass = passes_.back().get()](
+                   int set, cuda::CUstream stream) -> llvm::Error {
+    if (auto error = product(set, stream)) return error;
+    return pass->run(set, stream);
+  };
+}
+
+void CublasPeer::add_lt(View view, bool epilogue, std::vector<Arm>& out, std::vector<std::string>& notes) {
+  const Problem& p = bench_.problem();
+  if (!serves(view)) return;
+  std::vector<Product> sets;
+  for (int set = 0; set < bench_.sets(); ++set) {
+    const std::vector<Call> all = calls(view, set);
+    if (all.size() != 1 || all.front().size() != 1) return;
+    sets.push_back(all.front().front());
+  }
+  Epilogue rest = epilogue ? p.epilogue : Epilogue{};
+  rest.zero_outside = false;  // the dense product writes there, too
+  if (p.op == Op::kGradWeight) rest = {};
+  LtTerms terms;
+  std::string fused;
+  // C's rows are tokens where W is the left factor
+  if (rest.bias && bias_ != 0 && sets.front().m == p.T && sets.front().a == plane(0, 0, 0)) {
+    terms.bias = device_pointer(bias_);
+    terms.bias_stride = p.T;
+    rest.bias = false;
+    fused += " bias";
+  }
+  if (rest.act == Activation::kGELU && !rest.bias && !rest.pre) {
+    terms.gelu = true;
+    rest.act = Activation::kNone;
+    fused += " gelu";
+  } else if (rest.residual && rest.act == Activation::kNone && !rest.gate && !rest.pre && !terms.gelu) {
+    for (int set = 0; set < bench_.sets(); ++set) {
+      Product& product = sets[static_cast<size_t>(set)];
+      product.addend = bench_.data(set, Role::kResidual);
+      product.beta = 1;
+    }
+    rest.residual = false;
+    fused += " residual";
+  }
+  auto made = LtProduct::create(*library_, handle_, bench_, std::move(sets), terms,
+                                device_pointer(workspace_), kWorkspaceBytes);
+  const char* name = view == View::kBatched ? "batched" : view == View::kFlat ? "flat" : "transposed";
+  if (!made) {
+    notes.push_back(std::string("cublaslt ") + name + fused + ": " + take_error(made.takeError()).message);
+    return;
+  }
+  lt_.push_back(std::move(*made));
+  const LtProduct* product = lt_.back().get();
+  Arm arm;
+  arm.name = std::string("cublaslt ") + name + (fused.empty() ? "" : "," + fused);
+  arm.note = format("choice %zu of %d timed", product->chosen() + 1, product->choices());
+  arm.exact = is_exact(view) && (epilogue || p.epilogue == Epilogue{} || p.op == Op::kGradWeight);
+  arm.launch = [product](int set, cuda::CUstream stream) { return product->run(set, stream); };
+  finish(arm, rest, notes);
+  out.push_back(std::move(arm));
+}
+
+std::vector<CublasPeer::Arm> CublasPeer::arms(bool epilogue, std::vector<std::string>& notes) {
+  const Problem& p = bench_.problem();
+  const bool weight = p.op == Op::kGradWeight;
+  const bool bare = p.epilogue == Epilogue{} || weight;
+  const ContextScope scope(bench_.device().api(), bench_.context());
   std::vector<Arm> out;
-  out.push_back({"cublas batched", p.K > 1 ? "one product per tap over a padded copy" : "",
-                 [this](int set, cuda::CUstream stream) { return batched(set, stream); }});
-  const Tensor& x = *bench_.list().find(Role::kX);
-  const bool dense = x.elements == p.B * p.H * p.T * p.D;
-  if (p.op != Op::kDecode && p.K == 1 && dense && p.layout == Layout::kBTD && p.B > 1) {
-    out.push_back({"cublas flat", "data laid out as [T,B*D], which it is not; for the time alone",
-                   [this](int set, cuda::CUstream stream) { return flat(set, stream); }});
+  for (const View view : {View::kBatched, View::kFlat}) {
+    if (!serves(view)) continue;
+    Arm arm;
+    arm.name = view == View::kBatched ? "cublas batched" : "cublas flat";
+    if (view == View::kFlat) arm.note = "data laid out as [T,B*D], which it is not; for the time alone";
+    if (view == View::kBatched && p.K > 1) arm.note = "one product per tap over a padded copy";
+    arm.launch = [this, view](int set, cuda::CUstream stream) { return run(view, set, stream); };
+    arm.exact = is_exact(view) && (epilogue || bare);
+    if (epilogue && !bare) finish(arm, p.epilogue, notes);
+    out.push_back(std::move(arm));
   }
-  if (p.K == 1 && p.H == 1 && p.diag == 0 && dense && p.layout == Layout::kBTD && p.dtype == DType::kF32 &&
-      p.op != Op::kGradWeight && p.math != Math::kTF32) {
-    out.push_back({"cublas strmm", "data laid out as [T,B*D]; for the time alone",
-                   [this](int set, cuda::CUstream stream) { return trmm(set, stream); }});
+  if (serves(View::kFlat) && p.H == 1 && p.diag == 0 && p.layout == Layout::kBTD && p.dtype == DType::kF32 &&
+      !weight && p.math != Math::kTF32) {
+    Arm arm;
+    arm.name = "cublas strmm";
+    arm.note = "data laid out as [T,B*D]; for the time alone";
+    arm.launch = [this](int set, cuda::CUstream stream) { return trmm(set, stream); };
+    if (epilogue && !bare) finish(arm, p.epilogue, notes);
+    out.push_back(std::move(arm));
   }
+  for (const View view : {View::kBatched, View::kFlat, View::kTransposed}) add_lt(view, epilogue, out, notes);
+  if (std::none_of(out.begin(), out.end(), [](const Arm& arm) { return arm.whole; }))
+    return arms(false, notes);
+  out.erase(std::remove_if(out.begin(), out.end(), [](const Arm& arm) { return !arm.whole; }), out.end());
+  if (weight && p.epilogue.bias) notes.emplace_back("cublas runs without grad_bias");
+  if (!bare && !epilogue) notes.push_back("cublas runs without the epilogue " + to_string(p.epilogue));
   return out;
 }
 
-llvm::Expected<double> CublasPeer::error_of_batched(const Reference& reference) {
+llvm::Expected<double> CublasPeer::error_of(const Arm& arm, const Reference& reference) {
   const Problem& p = bench_.problem();
   const ContextScope scope(bench_.device().api(), bench_.context());
   if (auto error = bench_.poison()) return error;
-  if (auto error = batched(0, bench_.stream())) return error;
+  if (auto error = arm.launch(0, bench_.stream())) return error;
   if (auto error = bench_.synchronize()) return error;
   const Role role = p.op == Op::kGradInput ? Role::kX : p.op == Op::kGradWeight ? Role::kW : Role::kY;
   std::vector<std::byte> planes;

@@ -1,5 +1,5 @@
 // cuBLAS as a peer: the dense products that people run today, with the mask applied to the weights
-// beforehand. Found and opened at run time; nothing of trigen needs it.
+// beforehand.
 #pragma once
 
 #include <memory>
@@ -7,36 +7,12 @@
 #include <vector>
 
 #include "check/reference.h"
+#include "peers/cublas_library.h"
+#include "peers/cublas_lt.h"
+#include "peers/pass.h"
 #include "tuner/measure.h"
 
 namespace trigen {
-
-class CublasLibrary {
- public:
-  // TRIGEN_CUBLAS (a file), else the folders where compilers are found (toolkits and Python wheels keep
-  // both), else the loader path. Opened once per process. The error lists what was tried and what to install.
-  static llvm::Expected<const CublasLibrary*> load();
-  const std::string& path() const { return path_; }
-
-  struct Api {
-    int (*create)(void** handle) = nullptr;
-    int (*destroy)(void* handle) = nullptr;
-    int (*get_version)(void* handle, int* version) = nullptr;
-    int (*set_stream)(void* handle, void* stream) = nullptr;
-    int (*set_workspace)(void* handle, void* workspace, size_t bytes) = nullptr;
-    int (*gemm)(void* handle, int transa, int transb, int m, int n, int k, const void* alpha, const void* a,
-                int atype, int lda, long long stride_a, const void* b, int btype, int ldb, long long stride_b,
-                const void* beta, void* c, int ctype, int ldc, long long stride_c, int batch, int compute,
-                int algorithm) = nullptr;
-    int (*strmm)(void* handle, int side, int uplo, int trans, int diag, int m, int n, const float* alpha,
-                 const void* a, int lda, const void* b, int ldb, void* c, int ldc) = nullptr;
-  };
-  const Api& api() const { return api_; }
-
- private:
-  std::string path_;
-  Api api_;
-};
 
 // Dense products for one workbench. Weights are cast to the data's type and zeroed outside the triangle when
 // the peer is made, so that neither costs time in a run; K > 1 is K shifted products over a padded copy of
@@ -49,38 +25,60 @@ class CublasPeer {
   CublasPeer& operator=(const CublasPeer&) = delete;
 
   const std::string& version() const { return version_; }  // "12.9.1"
-  // What a run leaves out, in words: epilogue terms. "" when nothing.
-  std::string missing() const;
 
   struct Arm {
     std::string name;  // "cublas batched"
     std::string note;
     LaunchOn launch;
+    bool exact = false;  // its result is the problem's, and can be checked
+    bool whole = true;   // it runs the epilogue, too
   };
-  // "cublas batched": the tensors as they are. "cublas flat": one product over all batches, as it were if the
-  // caller's layout were the one that cuBLAS likes ([T, B*D] for btd); its result is not the problem's where
-  // the layout differs. "cublas strmm": the triangular product that cuBLAS has for f32, in the flat layout.
-  // A launch may be captured into any stream of the context.
-  std::vector<Arm> arms();
-  // Relative error of the batched arm's result on set 0 against the reference, over the reference's elements,
-  // without epilogue.
-  llvm::Expected<double> error_of_batched(const Reference& reference);
+  // How the data lies: as the problem says; as [T, B*D] or as [B*D, T] (a head each), which it does not where
+  // that is another layout: those are one product without a loop, and their results are for the time alone.
+  //
+  //   cublas batched, flat     cublasGemmStridedBatchedEx; heads as one array of pointers (cublasGemmBatchedEx)
+  //   cublaslt batched, flat, transposed    the fastest of the heuristic's choices
+  //   cublas strmm             the triangular product that cuBLAS has for f32, in the flat layout
+  //
+  // With `epilogue` cuBLASLt runs what it can of the problem's (bias where C's rows are tokens, GELU, the
+  // residual as beta = 1), and one elementwise pass the rest. Where no arm can do all of it, every arm leaves
+  // it out. What could not be made is in `notes`, once. A launch may be captured into any stream of the
+  // context.
+  std::vector<Arm> arms(bool epilogue, std::vector<std::string>& notes);
+  // Relative error of an exact arm's result on set 0 against the reference, over the reference's elements.
+  llvm::Expected<double> error_of(const Arm& arm, const Reference& reference);
 
  private:
+  enum class View { kBatched, kFlat, kTransposed };
+  // Products of the same sizes, which one call makes: a head each, or one.
+  using Call = std::vector<Product>;
+
   explicit CublasPeer(Workbench& bench) : bench_(bench) {}
   llvm::Error prepare();
-  llvm::Error batched(int set, cuda::CUstream stream);
-  llvm::Error flat(int set, cuda::CUstream stream);
+  llvm::Error prepare_weights();
+  llvm::Error prepare_padded();
+  llvm::Error prepare_pointers();
+  llvm::Error prepare_bias();
+  llvm::Error upload(const void* from, size_t bytes, std::vector<cuda::CUdeviceptr>& to);  // once a set
+  std::vector<Call> calls(View view, int set) const;
+  Call call_of_tap(int set, int64_t j) const;
+  void add_weight_calls(int set, int64_t j, std::vector<Call>& out) const;
+  Product one_product(View view, int set) const;
+  llvm::Error run(View view, int set, cuda::CUstream stream);
   llvm::Error trmm(int set, cuda::CUstream stream);
   llvm::Error use(cuda::CUstream stream);
-  // C = op(A) op(B) + beta C, column-major.
-  llvm::Error gemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const void* a,
-                   int64_t lda, int64_t stride_a, const void* b, int64_t ldb, int64_t stride_b, float beta,
-                   void* c, DType ctype, int64_t ldc, int64_t stride_c, int64_t batch);
+  llvm::Error gemm(const Product& product);
+  llvm::Error gemm_of_heads(const Call& call, cuda::CUdeviceptr pointers);
   llvm::Error allocate(int64_t bytes, cuda::CUdeviceptr& out);
   void* plane(int set, int64_t h, int64_t j) const;
   // First element of the activations that are multiplied, for (set, head, tap).
   const std::byte* operand(int set, int64_t h, int64_t j) const;
+  bool serves(View view) const;
+  bool is_exact(View view) const;
+  Arm lt_arm(View view, const LtProduct* product) const;
+  void add_lt(View view, bool epilogue, std::vector<Arm>& out, std::vector<std::string>& notes);
+  // The arm with a pass for these terms behind it, where there is one; else it is not whole.
+  void finish(Arm& arm, const Epilogue& rest, std::vector<std::string>& notes);
 
   Workbench& bench_;
   const CublasLibrary* library_ = nullptr;
@@ -91,8 +89,13 @@ class CublasPeer {
   std::vector<cuda::CUdeviceptr> allocations_;
   std::vector<cuda::CUdeviceptr> weights_;  // per set: planes [h][j][T][T] of the data's type, or of dW
   std::vector<cuda::CUdeviceptr> padded_;   // per set, K > 1: the shifted operand with K - 1 zero features
-  Tensor operand_;                          // strides of the shifted operand
+  std::vector<cuda::CUdeviceptr>
+      pointers_;                // per set, H > 1: of each call a, b and c of every head and batch
+  cuda::CUdeviceptr bias_ = 0;  // [h][T] of the data's type
+  Tensor operand_;              // strides of the shifted operand
   DType plane_type_ = DType::kF32;
+  std::vector<std::unique_ptr<LtProduct>> lt_;
+  std::vector<std::unique_ptr<EpiloguePass>> passes_;
 };
 
 }  // namespace trigen

@@ -42,9 +42,13 @@ std::string epilogue_pass_ptx(const Problem& problem) {
   if (e.residual) load("residual", "s");
   if (e.bias) {
     body +=
-        "  ld.param.u32 %r, [row_chunks];\n  div.u32 %r, %i, %r;\n  ld.param.u32 %t, [tokens];\n"
-        "  rem.u32 %r, %r, %t;\n  ld.param.u64 %q, [bias];\n" +
-        format("  mul.wide.u32 %%o, %%r, %d;\n  add.u64 %%q, %%q, %%o;\n", bias32 ? 4 : 2);
+        "  ld.param.u32 %w, [row_chunks];\n  div.u32 %r, %i, %w;\n  ld.param.u32 %t, [tokens];\n"
+        "  rem.u32 %r, %r, %t;\n  ld.param.u64 %q, [bias];\n";
+    if (problem.H > 1)  // bias[h][t]
+      body +=
+          "  rem.u32 %i, %i, %w;\n  ld.param.u32 %w, [head_chunks];\n  div.u32 %i, %i, %w;\n"
+          "  mad.lo.u32 %r, %i, %t, %r;\n";
+    body += format("  mul.wide.u32 %%o, %%r, %d;\n  add.u64 %%q, %%q, %%o;\n", bias32 ? 4 : 2);
     if (bias32) {
       body += "  ld.global.f32 %bias, [%q];\n";
     } else if (problem.dtype == DType::kBF16) {
@@ -73,8 +77,9 @@ std::string epilogue_pass_ptx(const Problem& problem) {
          ".version 7.0\n.target sm_80\n.address_size 64\n"
          ".visible .entry trigen_pass(.param .u64 y, .param .u64 bias, .param .u64 gate, .param .u64 "
          "residual,\n"
-         "                            .param .u32 chunks, .param .u32 row_chunks, .param .u32 tokens)\n{\n"
-         "  .reg .pred %p;\n  .reg .b16 %h0, %h1;\n  .reg .b32 %i, %r, %t;\n"
+         "                            .param .u32 chunks, .param .u32 row_chunks, .param .u32 head_chunks, "
+         ".param .u32 tokens)\n{\n"
+         "  .reg .pred %p;\n  .reg .b16 %h0, %h1;\n  .reg .b32 %i, %r, %t, %w;\n"
          "  .reg .b32 %y<4>, %g<4>, %s<4>;\n  .reg .b64 %at, %q, %o;\n  .reg .f32 %a, %b, %z0, %z1, %bias;\n"
          "  mov.u32 %i, %ctaid.x;\n  mov.u32 %r, %ntid.x;\n  mov.u32 %t, %tid.x;\n"
          "  mad.lo.u32 %i, %i, %r, %t;\n  ld.param.u32 %r, [chunks];\n  setp.ge.u32 %p, %i, %r;\n"
@@ -84,17 +89,21 @@ std::string epilogue_pass_ptx(const Problem& problem) {
          "DONE:\n  ret;\n}\n";
 }
 
-llvm::Expected<std::unique_ptr<EpiloguePass>> EpiloguePass::create(Workbench& bench) {
-  const Problem& p = bench.problem();
-  const Tensor& y = *bench.list().find(Role::kY);
-  if (p.op != Op::kForward || p.layout != Layout::kBTD || p.H != 1 || p.D % 8 != 0 ||
-      p.dtype == DType::kF32 || p.epilogue.pre || y.row != p.D || y.elements != p.B * p.T * p.D) {
-    return make_error(
-        ErrorKind::kUnsupported,
-        "no elementwise pass for " + to_string(p) +
-            "; it takes forward in btd, one head, dense rows of a multiple of 8 elements of 16 bits");
+llvm::Expected<std::unique_ptr<EpiloguePass>> EpiloguePass::create(Workbench& bench,
+                                                                   const Epilogue& epilogue) {
+  Problem p = bench.problem();
+  p.epilogue = epilogue;
+  const bool forward = p.op == Op::kForward;
+  const Tensor& y = *bench.list().find(forward ? Role::kY : Role::kX);
+  if ((!forward && p.op != Op::kGradInput) || p.layout != Layout::kBTD || p.D % 8 != 0 ||
+      p.dtype == DType::kF32 || p.epilogue.pre || p.align < 16 || y.row != p.H * p.D ||
+      y.elements != p.B * p.T * p.H * p.D) {
+    return make_error(ErrorKind::kUnsupported,
+                      "no elementwise pass for " + to_string(bench.problem()) +
+                          "; it takes forward and grad_input in btd, dense rows and heads of a multiple of 8 "
+                          "elements of 16 bits, without pre");
   }
-  std::unique_ptr<EpiloguePass> pass(new EpiloguePass(bench));
+  std::unique_ptr<EpiloguePass> pass(new EpiloguePass(bench, y.role));
   const Driver& driver = bench.device().driver();
   const ContextScope scope(driver.api(), bench.context());
   const std::string ptx = epilogue_pass_ptx(p);
@@ -117,14 +126,15 @@ EpiloguePass::~EpiloguePass() {
 llvm::Error EpiloguePass::run(int set, cuda::CUstream stream) const {
   const Problem& p = bench_.problem();
   const Driver& driver = bench_.device().driver();
-  void* y = bench_.data(set, Role::kY);
+  void* y = bench_.data(set, output_);
   void* bias = bench_.data(set, Role::kBias);
   void* gate = bench_.data(set, Role::kGate);
   void* residual = bench_.data(set, Role::kResidual);
-  auto chunks = static_cast<uint32_t>(p.B * p.T * p.D / 8);
-  auto row_chunks = static_cast<uint32_t>(p.D / 8);
+  auto chunks = static_cast<uint32_t>(p.B * p.T * p.H * p.D / 8);
+  auto row_chunks = static_cast<uint32_t>(p.H * p.D / 8);
+  auto head_chunks = static_cast<uint32_t>(p.D / 8);
   auto tokens = static_cast<uint32_t>(p.T);
-  void* arguments[] = {&y, &bias, &gate, &residual, &chunks, &row_chunks, &tokens};
+  void* arguments[] = {&y, &bias, &gate, &residual, &chunks, &row_chunks, &head_chunks, &tokens};
   return driver.check(driver.api().cuLaunchKernel(function_, (chunks + kThreads - 1) / kThreads, 1, 1,
                                                   kThreads, 1, 1, 0, stream, arguments, nullptr),
                       "cuLaunchKernel", "the elementwise pass");

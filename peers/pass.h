@@ -10,24 +10,26 @@ namespace trigen {
 
 class EpiloguePass {
  public:
-  // For forward problems in btd with dense rows of a multiple of 8 elements, 16-bit data, no pre-activation.
+  // The terms `epilogue` of the problem's (all of them, or what a product left over). For forward and
+  // grad_input in btd with dense rows and heads of a multiple of 8 elements, 16-bit data, no pre-activation.
   // Compiles a PTX text of its own through the driver (no NVRTC). Errors: unsupported, device.
-  static llvm::Expected<std::unique_ptr<EpiloguePass>> create(Workbench& bench);
+  static llvm::Expected<std::unique_ptr<EpiloguePass>> create(Workbench& bench, const Epilogue& epilogue);
   ~EpiloguePass();
   EpiloguePass(const EpiloguePass&) = delete;
   EpiloguePass& operator=(const EpiloguePass&) = delete;
-  // y = act(y + bias) * gate + residual on a set of the workbench; GELU by tanh.approx, the cheapest there
-  // is.
+  // y = act(y + bias) * gate + residual (dx = dx + residual) on a set of the workbench; GELU by tanh.approx,
+  // the cheapest there is.
   llvm::Error run(int set, cuda::CUstream stream) const;
 
  private:
-  explicit EpiloguePass(Workbench& bench) : bench_(bench) {}
+  EpiloguePass(Workbench& bench, Role output) : bench_(bench), output_(output) {}
   Workbench& bench_;
+  Role output_;
   cuda::CUmodule module_ = nullptr;
   cuda::CUfunction function_ = nullptr;
 };
 
-// The pass's PTX for a problem, for tests.
+// The pass's PTX for a problem with these terms as its epilogue, for tests.
 std::string epilogue_pass_ptx(const Problem& problem);
 
 }  // namespace trigen

@@ -20,33 +20,8 @@ struct Panel {
   }
 };
 
-const char* color_of(const std::string& op) {
-  if (op == "forward") return "#2b6cb0";
-  if (op == "grad_input") return "#c05621";
-  if (op == "grad_weight") return "#2f855a";
-  if (op == "decode") return "#805ad5";
-  return "#4a5568";
-}
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out += c;
-  }
-  return out;
-}
-
 std::string text_at(double x, double y, const char* more, const std::string& text) {
-  return format("<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, more) + escaped(text) + "</text>\n";
+  return format("<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, more) + escape_xml(text) + "</text>\n";
 }
 
 std::string line_at(double x1, double y1, double x2, double y2, const char* more) {
@@ -83,8 +58,9 @@ std::string draw_bar(const TableResult& r, double x, double base, double scale) 
     out += format(
                "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\" "
                "fill-opacity=\"%s\"><title>",
-               x, base - r.got * scale, kBar - 3, r.got * scale, color_of(op), missed ? "0.45" : "1") +
-           escaped(r.problem + ": " + format("%.2f", r.got) + ", " + to_string(r.verdict())) +
+               x, base - r.got * scale, kBar - 3, r.got * scale, color_of_op(op).c_str(),
+               missed ? "0.45" : "1") +
+           escape_xml(r.problem + ": " + format("%.2f", r.got) + ", " + to_string(r.verdict())) +
            "</title></rect>\n";
     // at the bar's foot, where no mark is
     out += text_at(x + (kBar - 3) / 2, base - 5,
@@ -121,7 +97,7 @@ std::string draw_panel(const Panel& panel, double top) {
   double legend = kLeft;
   for (const std::string& op : ops) {
     out += format("<rect x=\"%.1f\" y=\"%.1f\" width=\"9\" height=\"9\" fill=\"%s\"/>\n", legend, top + 24,
-                  color_of(op));
+                  color_of_op(op).c_str());
     out += text_at(legend + 13, top + 32, "font-size=\"10\"", op);
     legend += 26 + 6.2 * static_cast<double>(op.size());
   }
@@ -136,7 +112,7 @@ std::string draw_panel(const Panel& panel, double top) {
   const std::string axis = panel.first->at_most ? "time / peer's time" : "peer's time / time";
   out += format("<text transform=\"translate(58 %.1f) rotate(-90)\" text-anchor=\"middle\" font-size=\"10\">",
                 base - kHeight / 2) +
-         escaped(axis) + "</text>\n";
+         escape_xml(axis) + "</text>\n";
   double x = kLeft + kGap / 2;
   for (const auto& [label, rows] : panel.groups) {
     const double begin = x;
@@ -147,13 +123,38 @@ std::string draw_panel(const Panel& panel, double top) {
     out +=
         format("<text transform=\"translate(%.1f %.1f) rotate(-35)\" text-anchor=\"end\" font-size=\"10\">",
                (begin + x) / 2 + 4, base + 14) +
-        escaped(label) + "</text>\n";
+        escape_xml(label) + "</text>\n";
     x += kGap;
   }
   return out;
 }
 
 }  // namespace
+
+std::string color_of_op(const std::string& op) {
+  if (op == "forward") return "#2b6cb0";
+  if (op == "grad_input") return "#c05621";
+  if (op == "grad_weight") return "#2f855a";
+  if (op == "decode") return "#805ad5";
+  return "#4a5568";
+}
+
+std::string escape_xml(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
+  }
+  return out;
+}
 
 std::string plot_svg(const std::vector<TableResult>& results) {
   const std::vector<Panel> panels = panels_of(results);

@@ -13,4 +13,8 @@ namespace trigen {
 // is 1. Rows without a figure keep their place and say so.
 std::string plot_svg(const std::vector<TableResult>& results);
 
+// What drawings share: an op's colour, and text made safe for XML.
+std::string color_of_op(const std::string& op);
+std::string escape_xml(const std::string& text);
+
 }  // namespace trigen

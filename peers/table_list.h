@@ -9,9 +9,10 @@
 // After '|': ask=R, the peer's time over trigen's is at least R (stretch=R: better still); or at_most=R,
 // trigen's time over the peer's is at most R; over=P names the peer:
 //
-//   cublas  the fastest cuBLAS product, on weights that were masked beforehand (default)
+//   cublas  the fastest cuBLAS or cuBLASLt product, on weights that were masked beforehand, without the epilogue
+//           (default)
 //   plain   trigen's own kernel for the problem without its epilogue
-//   pass    the fastest cuBLAS product and one elementwise pass that does the whole epilogue
+//   pass    the fastest of cuBLASLt's own epilogues and a product with one elementwise pass for the epilogue
 //   copy    a device copy of the bytes that the problem must move (decode: of the tokens that the rows read)
 //   torch   arms that live in Python: bench/torch_tables.py runs these rows
 //

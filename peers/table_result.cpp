@@ -31,11 +31,14 @@ const char* to_string(Verdict verdict) {
       return "runs";
     case Verdict::kMissing:
       return "missing";
+    case Verdict::kFails:
+      return "fails";
   }
   return "?";
 }
 
 Verdict TableResult::verdict() const {
+  if (failed) return Verdict::kFails;
   if (got <= 0) return ran ? Verdict::kRuns : Verdict::kMissing;
   if (asked <= 0) return Verdict::kMeasured;
   const auto reaches = [&](double figure) { return at_most ? got <= figure : got >= figure; };
@@ -70,10 +73,16 @@ std::string to_json_line(const TableResult& r) {
   if (r.got > 0) out["got"] = r.got;
   if (r.seconds > 0) out["us"] = micro(r.seconds);
   if (r.peer_seconds > 0) out["peer_us"] = micro(r.peer_seconds);
+  if (r.failed) out["failed"] = true;
+  if (r.behind_got > 0) {
+    out["behind_got"] = r.behind_got;
+    out["behind_us"] = micro(r.behind_seconds);
+    out["behind_peer_us"] = micro(r.behind_peer_seconds);
+  }
+  if (r.floor_seconds > 0) out["floor_us"] = micro(r.floor_seconds);
   const std::pair<const char*, const std::string*> texts[] = {
-      {"peer", &r.peer},     {"kernel", &r.kernel}, {"provenance", &r.provenance},
-      {"device", &r.device}, {"driver", &r.driver}, {"library", &r.library},
-      {"note", &r.note}};
+      {"peer", &r.peer},     {"bound", &r.bound},   {"kernel", &r.kernel},   {"provenance", &r.provenance},
+      {"device", &r.device}, {"driver", &r.driver}, {"library", &r.library}, {"note", &r.note}};
   for (const auto& [key, text] : texts)
     if (!text->empty()) out[key] = *text;
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -98,9 +107,15 @@ std::optional<TableResult> read_json_line(const std::string& line) {
   out.asked = number(value, out.at_most ? "asked_at_most" : "asked");
   out.stretch = number(value, "stretch");
   out.ran = value.contains("ran") && value["ran"].is_boolean() && value["ran"].get<bool>();
+  out.failed = value.contains("failed") && value["failed"].is_boolean() && value["failed"].get<bool>();
   out.got = number(value, "got");
+  out.behind_got = number(value, "behind_got");
+  out.behind_seconds = number(value, "behind_us") * 1e-6;
+  out.behind_peer_seconds = number(value, "behind_peer_us") * 1e-6;
   out.seconds = number(value, "us") * 1e-6;
   out.peer_seconds = number(value, "peer_us") * 1e-6;
+  out.floor_seconds = number(value, "floor_us") * 1e-6;
+  out.bound = text("bound");
   out.peer = text("peer");
   out.kernel = text("kernel");
   out.provenance = text("provenance");
@@ -132,8 +147,11 @@ std::vector<TableResult> latest(const std::vector<TableResult>& results) {
     const auto [at, fresh] = seen.emplace(key, out.size());
     if (fresh) {
       out.push_back(result);
-    } else if (result.ran || !out[at->second].ran) {  // a later failure does not hide a figure
+    } else if (result.ran || !out[at->second].ran) {
       out[at->second] = result;
+    } else if (result.failed) {
+      out[at->second].failed = true;
+      out[at->second].note = result.note + "; the figure is an earlier run's";
     }
   }
   return out;

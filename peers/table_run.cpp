@@ -6,23 +6,23 @@
 #include "check/text.h"
 #include "check/verify.h"
 #include "peers/copy_peer.h"
-#include "peers/cublas.h"
+#include "peers/foreign.h"
 #include "peers/pass.h"
+#include "peers/peer_arms.h"
 
 namespace trigen {
 namespace {
 
-struct Arm {
-  std::string name;
-  LaunchOn launch;
-};
+using Arm = NamedLaunch;
 
 // One problem of a row: its tensors, trigen's launch and the peers' launches on them.
 struct Member {
   Problem problem;
   std::shared_ptr<const Plan> plan;
   std::unique_ptr<Workbench> bench;
+  std::unique_ptr<Reference> reference;
   std::unique_ptr<CublasPeer> cublas;
+  std::unique_ptr<CopyPeer> copy;
   std::unique_ptr<EpiloguePass> pass;
   std::unique_ptr<Workbench> plain_bench;
   LaunchOn launch;
@@ -34,8 +34,9 @@ llvm::Expected<LaunchOn> launch_of(Workbench& bench, const std::shared_ptr<const
 }
 
 llvm::Error check(Member& member) {
-  const Reference reference(member.problem, member.bench->list(), member.bench->inputs());
-  auto checked = verify(*member.plan, *member.bench, reference);
+  member.reference =
+      std::make_unique<Reference>(member.problem, member.bench->list(), member.bench->inputs());
+  auto checked = verify(*member.plan, *member.bench, *member.reference);
   if (!checked) return checked.takeError();
   if (checked->ok) return llvm::Error::success();
   return make_error(ErrorKind::kInternal, describe(member.plan->resolution().candidate) +
@@ -43,12 +44,15 @@ llvm::Error check(Member& member) {
                                               ": " + checked->failure);
 }
 
+void add_note(TableResult& result, const std::string& text) {
+  if (result.note.find(text) == std::string::npos) result.note += (result.note.empty() ? "" : "; ") + text;
+}
+
 // Peers that lack something are left out; `note` says why.
 llvm::Error add_peers(Member& member, PeerKind over, const Device& device, Store& store,
                       const TableOptions& options, TableResult& result) {
   const auto leave_out = [&](llvm::Error error) {
-    const std::string text = take_error(std::move(error)).message;
-    if (result.note.find(text) == std::string::npos) result.note += (result.note.empty() ? "" : "; ") + text;
+    add_note(result, take_error(std::move(error)).message);
     return llvm::Error::success();
   };
   if (over == PeerKind::kPlain) {
@@ -70,40 +74,27 @@ llvm::Error add_peers(Member& member, PeerKind over, const Device& device, Store
     return llvm::Error::success();
   }
   if (over == PeerKind::kCopy) {
-    auto copy = copy_launch(*member.bench);
+    auto copy = CopyPeer::create(*member.bench);
     if (!copy) return leave_out(copy.takeError());
-    member.peers.push_back({"copy", std::move(*copy)});
+    member.copy = std::move(*copy);
+    member.peers.push_back({"copy", member.copy->launch()});
     return llvm::Error::success();
   }
-  if (over == PeerKind::kPass) {
-    auto pass = EpiloguePass::create(*member.bench);
+  PeerArms peers = peer_arms(*member.bench, over == PeerKind::kPass, member.reference.get());
+  for (const std::string& note : peers.notes) add_note(result, note);
+  if (!peers.cublas && over == PeerKind::kPass && device.info().emulated) {
+    // there is nothing to time, but the pass can run
+    auto pass = EpiloguePass::create(*member.bench, member.problem.epilogue);
     if (!pass) return leave_out(pass.takeError());
     member.pass = std::move(*pass);
-  }
-  auto cublas = CublasPeer::create(*member.bench);
-  if (!cublas) {
-    if (auto error = leave_out(cublas.takeError())) return error;
-    if (!member.pass || !device.info().emulated) return llvm::Error::success();
-    // there is nothing to time, but the pass can run
     member.peers.push_back({"pass alone", [pass = member.pass.get()](int set, cuda::CUstream stream) {
                               return pass->run(set, stream);
                             }});
-    return llvm::Error::success();
   }
-  member.cublas = std::move(*cublas);
-  result.library = "cublas " + member.cublas->version();
-  for (CublasPeer::Arm& arm : member.cublas->arms()) {
-    if (!member.pass) {
-      member.peers.push_back({arm.name, std::move(arm.launch)});
-      continue;
-    }
-    member.peers.push_back({arm.name + " + pass",
-                            [product = std::move(arm.launch), pass = member.pass.get()](
-                                int set, cuda::CUstream stream) -> llvm::Error {
-                              if (auto error = product(set, stream)) return error;
-                              return pass->run(set, stream);
-                            }});
-  }
+  if (!peers.cublas) return llvm::Error::success();
+  member.cublas = std::move(peers.cublas);
+  member.peers = std::move(peers.arms);
+  result.library = peers.library;
   return llvm::Error::success();
 }
 
@@ -170,8 +161,7 @@ llvm::Error time_arms(std::vector<Member>& members, std::vector<Arm> arms, const
   result.rounds = static_cast<int>(samples[0].size());
   for (size_t i = 0; i < arms.size(); ++i) result.arms.push_back(arm_of(arms[i].name, samples[i]));
   result.seconds = result.arms[0].median_s;
-  if (finals->drifted)
-    result.note += std::string(result.note.empty() ? "" : "; ") + "the device slowed down meanwhile";
+  if (finals->drifted) add_note(result, "the device slowed down meanwhile");
   if (arms.size() < 2) return llvm::Error::success();
   size_t best = 1;
   for (size_t i = 2; i < arms.size(); ++i)
@@ -182,6 +172,11 @@ llvm::Error time_arms(std::vector<Member>& members, std::vector<Arm> arms, const
   for (size_t r = 0; r < samples[0].size(); ++r)
     ratios.push_back(result.at_most ? samples[0][r] / samples[best][r] : samples[best][r] / samples[0][r]);
   result.got = summarize(ratios).median;
+  auto behind = time_behind(*members[0].bench, arms[0].launch, arms[best].launch, kBehindRounds);
+  if (!behind) return behind.takeError();
+  result.behind_seconds = behind->seconds;
+  result.behind_peer_seconds = behind->peer_seconds;
+  result.behind_got = result.at_most ? 1 / behind->ratio : behind->ratio;
   return llvm::Error::success();
 }
 
@@ -210,6 +205,8 @@ llvm::Error run(const TableRow& row, const Device& device, Store& store, const T
     auto bench = Workbench::create(device, *problem, bench_options);
     if (!bench) return bench.takeError();
     member.bench = std::move(*bench);
+    if (!member.bench->outgrows_l2())
+      add_note(result, "the input sets together stay in the L2, in every arm alike");
     if (options.check) {
       if (auto error = check(member)) return error;
     }
@@ -222,6 +219,7 @@ llvm::Error run(const TableRow& row, const Device& device, Store& store, const T
   // Every arm once outside any capture: libraries choose, load and allocate at their first call.
   for (Member& member : members) {
     if (auto error = run_once(member, member.launch)) return error;
+    if (member.cublas) continue;  // its arms ran when they were made
     for (const Arm& arm : member.peers)
       if (auto error = run_once(member, arm.launch)) return error;
   }
@@ -248,9 +246,13 @@ TableResult run_table_row(const TableGroup& group, const TableRow& row, const De
     return result;
   }
   if (auto error = run(row, device, store, options, result)) {
-    const std::string text = take_error(std::move(error)).message;
-    result.note += (result.note.empty() ? "" : "; ") + text;
+    const ErrorText text = take_error(std::move(error));
+    add_note(result, text.message);
     result.got = 0;
+    // what this version does not know, or may not compile here, was not tried
+    const bool lacking = text.kind == ErrorKind::kBadRequest || text.kind == ErrorKind::kNoCompiler ||
+                         (text.kind == ErrorKind::kUnsupported && options.plan.no_jit);
+    result.failed = !lacking;
   }
   return result;
 }

@@ -71,7 +71,7 @@ int launches_for(const Workbench& bench, double seconds_per_launch, const Measur
   const double wanted =
       seconds_per_launch > 0 ? std::ceil(options.sample_seconds / seconds_per_launch) : options.min_launches;
   const int launches = std::max(bench.sets(), static_cast<int>(std::min(wanted, 1e6)));
-  return std::clamp(launches, options.min_launches, options.max_launches);
+  return std::clamp(launches, options.min_launches, std::max(options.max_launches, bench.sets()));
 }
 
 llvm::Expected<Timing> time_alone(Workbench& bench, const LaunchOn& launch, const MeasureOptions& options) {

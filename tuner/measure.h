@@ -38,7 +38,7 @@ class TimedGraph {
 struct MeasureOptions {
   double sample_seconds = 1.0e-3;  // one replay lasts at least about this long
   int min_launches = 4;
-  int max_launches = 400;
+  int max_launches = 400;  // more only where there are more sets
   int warmups = 2;
   int samples = 5;
 };

@@ -17,7 +17,7 @@ _spec.loader.exec_module(tables)
 @pytest.mark.parametrize("op", ["forward", "grad_input", "grad_weight"])
 @pytest.mark.parametrize("sizes", ["B=2,T=12,D=20,K=4", "B=2,T=12,D=20,K=4,pad=3", "B=2,T=12,D=20,K=5", "B=3,H=2,T=10,D=8"])
 def test_every_peer_agrees_with_the_operator(op, sizes):
-    p = tables.Problem(f"{op},dtype=f32,{sizes}")
+    p = tables.Problem(f"{op},dtype=f32,{sizes}" + (",epilogue=zero_outside" if op == "grad_weight" else ""))
     t = tables.Tensors(p, "cpu", torch.Generator().manual_seed(1))
     weight = t.weight if p.H > 1 else t.weight[0]
     if op == "forward":
@@ -27,7 +27,7 @@ def test_every_peer_agrees_with_the_operator(op, sizes):
     else:
         expected = tt.grad_weight(t.dy, t.x, weight.shape, weight.dtype, False, p.pad)[0].view(p.H, p.T, p.T, p.K)
     arms = tables.peers(p)
-    assert arms
+    assert len(arms) >= (1 if p.H > 1 and op == "grad_weight" else 2)
     for name, arm in arms.items():
         got = arm(t)
         assert got.shape == expected.shape, name
@@ -44,6 +44,7 @@ def test_rows_of_the_shipped_list():
 
 def test_verdicts():
     line = {"ran": True, "asked": 1.5, "stretch": 1.75}
+    assert tables.verdict({**line, "got": 1.8, "failed": True}) == "fails"
     assert tables.verdict(line) == "runs"
     assert tables.verdict({**line, "ran": False}) == "missing"
     assert [tables.verdict({**line, "got": got}) for got in (1.4, 1.5, 1.8)] == ["missed", "met", "met (stretch)"]

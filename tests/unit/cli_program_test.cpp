@@ -95,6 +95,8 @@ TEST_F(Program, BadRequestsSayWhatIsAllowed) {
       {{"emit", "--arch", "sm_70"}, "no problem is named"},
       {{"emit", "--arch", "sm_70", kProblem, kProblem}, "takes one problem, found 2"},
       {{"bench", "--against", "cutlass", kProblem}, "allowed are cublas, none and auto"},
+      {{"bench", "--sweep", "1", "--print-problems", "--half", "third"}, "allowed are reported and fitting"},
+      {{"bench", "--sweep", "1", "--print-problems", "--unseen", "/no/list"}, "cannot read /no/list"},
       {{"verify", "--families", "some", kProblem}, "allowed is all"},
       {{"verify", "--random", "3", kProblem}, "problem excludes --random"},
       {{"verify", "--random", "0"}, "--random"},

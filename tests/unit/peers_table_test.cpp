@@ -107,7 +107,12 @@ TEST(TableResult, Verdicts) {
 }
 
 TEST(TableResult, LineRoundTripAndDamage) {
-  const TableResult result = measured(0.6, 0.62, 0, true);
+  TableResult result = measured(0.6, 0.62, 0, true);
+  result.behind_got = 0.7;
+  result.behind_seconds = 33e-6;
+  result.behind_peer_seconds = 47e-6;
+  result.floor_seconds = 20e-6;
+  result.bound = "bytes";
   const std::string line = to_json_line(result);
   EXPECT_EQ(line.find('\n'), std::string::npos);
   const auto read = read_json_line(line);
@@ -115,6 +120,7 @@ TEST(TableResult, LineRoundTripAndDamage) {
   EXPECT_EQ(to_json_line(*read), line);
   EXPECT_TRUE(read->at_most);
   EXPECT_NEAR(read->arms[1].upper_s, 51e-6, 1e-12);
+  EXPECT_NEAR(read->behind_peer_seconds, 47e-6, 1e-12);
   for (size_t cut = 0; cut < line.size(); ++cut)
     EXPECT_FALSE(read_json_line(line.substr(0, cut)).has_value());
 }
@@ -125,6 +131,22 @@ TEST(TableResult, TheLatestLineOfARowCountsButNoFailureHidesAFigure) {
   const auto kept = latest({skipped, measured(1.4, 1.5, 0, false), measured(1.6, 1.5, 0, false), skipped});
   ASSERT_EQ(kept.size(), 1U);
   EXPECT_DOUBLE_EQ(kept[0].got, 1.6);
+}
+
+// A kernel that became wrong does not show its old figure alone, and the figure is not lost either.
+TEST(TableResult, AFailureStandsBesideTheOlderFigure) {
+  TableResult failure = measured(0, 1.5, 0, false);
+  failure.ran = false;
+  failure.failed = true;
+  failure.note = "gives a wrong result";
+  const TableResult figure = measured(1.6, 1.5, 0, false);
+  const auto after = latest({figure, *read_json_line(to_json_line(failure))});
+  ASSERT_EQ(after.size(), 1U);
+  EXPECT_DOUBLE_EQ(after[0].got, 1.6);
+  EXPECT_EQ(after[0].verdict(), Verdict::kFails);
+  EXPECT_EQ(after[0].note, "gives a wrong result; the figure is an earlier run's");
+  EXPECT_EQ(latest({figure, failure, figure})[0].verdict(), Verdict::kMet) << "cured";
+  EXPECT_EQ(latest({failure})[0].verdict(), Verdict::kFails);
 }
 
 TEST(TableResult, Labels) {

@@ -1,0 +1,138 @@
+#include "cli/bench_sweep.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "check/text.h"
+#include "cli/command.h"
+#include "cli/table.h"
+#include "cli/target_options.h"
+#include "cli/terminal.h"
+#include "peers/sweep_summary.h"
+
+namespace trigen::cli {
+namespace {
+
+constexpr size_t kWorstShown = 12;
+
+llvm::Error cannot(const char* verb, const std::string& path) {
+  return make_error(ErrorKind::kBadRequest,
+                    std::string("cannot ") + verb + " " + path + ": " + std::strerror(errno));
+}
+
+// A list of problems, or of tables.
+llvm::Expected<std::vector<Problem>> problems_in(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return cannot("read", path);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!is_table_list(text.str())) {
+    auto list = parse_problem_list(text.str());
+    if (!list) return with_prefix(list.takeError(), path);
+    return list;
+  }
+  auto groups = parse_table_list(text.str());
+  if (!groups) return with_prefix(groups.takeError(), path);
+  return problems_of(*groups);
+}
+
+void print_progress(size_t number, size_t of, const std::vector<TableResult>& rows) {
+  std::string line = format("%zu of %zu  %s:", number, of, rows.front().problem.c_str());
+  for (const TableResult& row : rows)
+    line += format("  %s %.3f (%s)", row.table.c_str(), row.got, format_seconds(row.seconds).c_str());
+  if (!rows.front().peer.empty())
+    line += format("  %s %s", rows.front().peer.c_str(), format_seconds(rows.front().peer_seconds).c_str());
+  if (!rows.front().note.empty()) line += "; " + rows.front().note.substr(0, rows.front().note.find('\n'));
+  remark(line);
+}
+
+}  // namespace
+
+std::string sweep_text(const std::vector<TableResult>& results, int columns) {
+  Table table(
+      {"choice", "op", ">rows", ">not slower", ">geometric mean", ">tenth percentile", ">worst", "?>failed"});
+  std::vector<std::string> names;
+  for (const SweepSummary& s : summarize_sweep(results)) {
+    if (s.op.empty()) names.push_back(s.table);
+    table.add({s.op.empty() ? s.table : "", s.op.empty() ? "all" : s.op, std::to_string(s.rows),
+               std::to_string(s.not_slower), format("%.3f", s.mean), format("%.3f", s.tenth),
+               format("%.3f", s.worst), std::to_string(s.failed)});
+  }
+  std::string out = table.text(columns);
+  for (const std::string& name : names) {
+    out += "\nthe worst, " + name + "\n";
+    Table worst({"=problem", ">got", ">time", "?peer", ">its time", ">floor", "of", "?kernel"});
+    for (const TableResult& r : worst_of(results, name, kWorstShown))
+      worst.add({r.problem, format("%.3f", r.got), format_seconds(r.seconds), r.peer,
+                 format_seconds(r.peer_seconds), format_seconds(r.floor_seconds), r.bound, r.kernel});
+    out += worst.text(columns);
+  }
+  return out;
+}
+
+llvm::Expected<std::vector<Problem>> BenchSweep::problems() const {
+  if (half != "reported" && half != "fitting")
+    return make_error(ErrorKind::kBadRequest, "--half " + half + "; allowed are reported and fitting");
+  std::vector<Problem> seen;
+  for (const std::string& path : unseen) {
+    auto list = problems_in(path);
+    if (!list) return list.takeError();
+    seen.insert(seen.end(), list->begin(), list->end());
+  }
+  SweepProblems draw(seed, half == "fitting" ? SweepHalf::kFitting : SweepHalf::kReported, std::move(seen));
+  std::vector<Problem> out;
+  for (int i = 0; i < count; ++i) out.push_back(draw.next());
+  return out;
+}
+
+llvm::Expected<int> BenchSweep::run(const Device& device) const {
+  auto list = problems();
+  if (!list) return list.takeError();
+  std::error_code ignored;
+  std::filesystem::create_directories(out, ignored);
+  const std::string stem = (std::filesystem::path(out) / "sweep").string();
+  // what an earlier run chose is no business of this one's untuned choices
+  for (const char* end : {".db", ".db-wal", ".db-shm"}) std::filesystem::remove(stem + end, ignored);
+  TargetOptions where;
+  where.caches = {stem + ".db"};
+  auto store = where.open_store();
+  std::FILE* lines = std::fopen((stem + ".jsonl").c_str(), "w");
+  if (lines == nullptr) return cannot("write", stem + ".jsonl");
+  const auto start = std::chrono::steady_clock::now();
+  const auto spent = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  const auto cancelled = [&] { return options.table.cancel != nullptr && options.table.cancel->load(); };
+  std::vector<TableResult> results;
+  int wrong = 0;
+  for (size_t i = 0; i < list->size() && !cancelled() && (limit_s <= 0 || spent() < limit_s); ++i) {
+    const auto rows = run_sweep_problem((*list)[i], device, *store, options);
+    for (const TableResult& row : rows) {
+      wrong += row.note.find("gives a wrong result") != std::string::npos ? 1 : 0;
+      std::fprintf(lines, "%s\n", to_json_line(row).c_str());
+      results.push_back(row);
+    }
+    std::fflush(lines);
+    print_progress(i + 1, list->size(), rows);
+  }
+  std::fclose(lines);
+  std::ofstream drawing(stem + ".svg", std::ios::trunc);
+  drawing << sweep_svg(results);
+  drawing.close();
+  if (!drawing) return cannot("write", stem + ".svg");
+  std::printf("%s half, seed %llu, %zu of %d problems in %.0f s; %s, driver %s, %s\n\n%s", half.c_str(),
+              static_cast<unsigned long long>(seed), results.size() / (options.tune ? 2 : 1), count, spent(),
+              device.info().name.c_str(), device.info().driver.c_str(),
+              results.empty() || results[0].library.empty() ? "no cuBLAS" : results[0].library.c_str(),
+              sweep_text(results, columns(stdout)).c_str());
+  remark(stem + ".jsonl, " + stem + ".svg");
+  if (cancelled()) return kInterrupted;
+  return wrong > 0 ? kFailure : kDone;
+}
+
+}  // namespace trigen::cli
