@@ -1,5 +1,6 @@
 #include "cache/contents.h"
 
+#include <initializer_list>
 #include <limits>
 
 #include "cache/environment.h"
@@ -43,6 +44,36 @@ template <typename Map, typename Row>
 void keep_better(Map& map, const typename Map::key_type& key, Row row) {
   const auto [there, fresh] = map.try_emplace(key);
   if (fresh || is_better(row, there->second)) there->second = std::move(row);
+}
+
+std::string damage_of(const std::string& name) { return name + " is damaged (its SHA-256 does not match)"; }
+
+SqlStatus add_binaries(Database& database, const char* where, std::initializer_list<llvm::StringRef> values,
+                       Contents& contents) {
+  Statement rows(database, (std::string("SELECT ") + kBinaryColumns + " FROM binaries" + where).c_str());
+  for (llvm::StringRef value : values) rows.bind_text(value);
+  std::string name;
+  for (BinaryRow row; rows.step();) {
+    if (read_binary_row(rows, row, name) == RowState::kGood)
+      contents.add(std::move(row));
+    else
+      contents.damaged.push_back(damage_of(name));
+  }
+  return rows.status();
+}
+
+SqlStatus add_records(Database& database, const char* where, std::initializer_list<llvm::StringRef> values,
+                      Contents& contents) {
+  Statement rows(database, (std::string("SELECT ") + kRecordColumns + " FROM records" + where).c_str());
+  for (llvm::StringRef value : values) rows.bind_text(value);
+  std::string name;
+  for (RecordRow row; rows.step();) {
+    if (read_record_row(rows, /*sample=*/false, row, name) == RowState::kGood)
+      contents.add(std::move(row));
+    else
+      contents.damaged.push_back(damage_of(name));
+  }
+  return rows.status();
 }
 
 }  // namespace
@@ -142,24 +173,9 @@ int model_version_of(llvm::StringRef evidence) {
 }
 
 SqlStatus read_contents(Database& database, bool bundle, Contents& contents) {
-  std::string name;
-  const auto damaged = [&] { contents.damaged.push_back(name + " is damaged (its SHA-256 does not match)"); };
-  Statement binaries(database, (std::string("SELECT ") + kBinaryColumns + " FROM binaries").c_str());
-  for (BinaryRow row; binaries.step();) {
-    if (read_binary_row(binaries, row, name) == RowState::kGood)
-      contents.add(std::move(row));
-    else
-      damaged();
-  }
-  if (!binaries.status().ok()) return binaries.status();
-  Statement records(database, (std::string("SELECT ") + kRecordColumns + " FROM records").c_str());
-  for (RecordRow row; records.step();) {
-    if (read_record_row(records, /*sample=*/false, row, name) == RowState::kGood)
-      contents.add(std::move(row));
-    else
-      damaged();
-  }
-  if (!records.status().ok()) return records.status();
+  SqlStatus status = add_binaries(database, "", {}, contents);
+  if (status.ok()) status = add_records(database, "", {}, contents);
+  if (!status.ok()) return status;
   if (!bundle) {
     for (const auto& [key, row] : contents.records)
       contents.asked.emplace(row.record.arch, row.record.problem);
@@ -173,13 +189,28 @@ SqlStatus read_contents(Database& database, bool bundle, Contents& contents) {
   return asked.status();
 }
 
+SqlStatus read_rivals(Database& database, const Contents& others, Contents& contents) {
+  SqlStatus status;
+  for (const auto& [key, row] : others.binaries)
+    if (status.ok()) status = add_binaries(database, " WHERE key=?", {key}, contents);
+  std::set<std::pair<std::string, std::string>> problems;
+  for (const auto& [key, row] : others.records) problems.emplace(row.record.problem, row.record.arch);
+  for (const auto& [problem, arch] : problems)
+    if (status.ok()) status = add_records(database, " WHERE problem=? AND arch=?", {problem, arch}, contents);
+  return status;
+}
+
 llvm::Expected<Contents> read_contents(const std::string& path, bool to_run) {
+  LayerPlan plan = plan_reading(path);
+  plan.own = plan.own && !to_run;
+  return read_contents(std::move(plan));
+}
+
+llvm::Expected<Contents> read_contents(LayerPlan plan) {
   Patience patience(Store::Options().busy_ms);
   Log log({});
   Signers signers;
   signers.trusted = parse_trusted_keys(environment(kTrustedKeys));
-  LayerPlan plan = plan_reading(path);
-  plan.own = plan.own && !to_run;
   Layer layer(std::move(plan), /*read_only=*/true, &patience, &log, &signers);
   Contents contents;
   const Verdict v = layer.inspect([&](Database& database) {

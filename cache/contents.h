@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/layer.h"
 #include "cache/row.h"
 
 namespace trigen::cache {
@@ -44,8 +45,12 @@ int model_version_of(llvm::StringRef evidence);
 
 // Reads every row of an open cache file.
 SqlStatus read_contents(Database& database, bool bundle, Contents& contents);
+// The rows alone that adding `others` could replace or outdate: binaries of these keys, records of these
+// problems and archs.
+SqlStatus read_rivals(Database& database, const Contents& others, Contents& contents);
 // Reads one file under the rules of a layer; an error where it is not there or cannot be used. `to_run`: others
 // will run what it holds as if it were made here, so that no file is exempt from TRIGEN_TRUSTED_KEYS.
 llvm::Expected<Contents> read_contents(const std::string& path, bool to_run = false);
+llvm::Expected<Contents> read_contents(LayerPlan plan);
 
 }  // namespace trigen::cache

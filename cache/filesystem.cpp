@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <fstream>
 #include <system_error>
 
 namespace trigen::cache {
@@ -99,6 +100,14 @@ void sync_folder(const std::string& folder) {
   if (descriptor < 0) return;
   ::fsync(descriptor);
   ::close(descriptor);
+}
+
+std::string home_of(const std::string& path) {
+  struct stat file = {};
+  if (::stat(path.c_str(), &file) != 0) return {};
+  std::string machine;  // of systemd and D-Bus, machine-id(5); containers may have none
+  std::ifstream("/etc/machine-id") >> machine;
+  return machine.substr(0, 64) + ":" + std::to_string(file.st_ino);
 }
 
 std::string network_filesystem(const std::string& folder) {

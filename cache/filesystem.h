@@ -17,6 +17,9 @@ int write_whole_file(const std::string& path, const std::string& bytes, int mode
 // mkdir -p with mode 0700 for what is made; 0 or errno.
 int make_folders(const std::string& folder);
 void sync_folder(const std::string& folder);
+// Of a file where it was made: this machine and the file's inode, which a copy of it has not. "" when it is not
+// there.
+std::string home_of(const std::string& path);
 // "nfs", "lustre" ... for file systems that other machines may write too, "" for local ones.
 std::string network_filesystem(const std::string& folder);
 

@@ -1,5 +1,6 @@
 #include "cache/findings.h"
 
+#include "cache/filesystem.h"
 #include "cache/fork.h"
 #include "cache/row.h"
 #include "generator/error.h"
@@ -7,8 +8,11 @@
 namespace trigen::cache {
 
 void Findings::add(const Finding& finding) {
-  if (finding.kind == FindingKind::kCanary && finding.value == 0) marks_.quarantined.insert(finding.name);
-  if (finding.kind == FindingKind::kImport) marks_.imported.insert(finding.name);
+  const bool wrong = finding.kind == FindingKind::kCanary && finding.value == 0;
+  if (wrong || finding.kind == FindingKind::kImport) {
+    if (marks_.use_count() > 1) marks_ = std::make_shared<Marks>(*marks_);
+    (wrong ? marks_->quarantined : marks_->imported).insert(finding.name);
+  }
   known_.insert_or_assign(Key(finding.kind, finding.name, finding.device, finding.driver), finding);
 }
 
@@ -24,7 +28,7 @@ void Findings::with(Use use) {
   }
   // Outside the lock: the layer may have to be waited for.
   if (!loaded && user_ != nullptr)
-    user_->read([&](Database& database) { return read_findings(database, stored); });
+    user_->read([&](Database& database) { return read_findings(database, home_of(user_->path()), stored); });
   const Operation operation;
   if (!operation.allowed()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -44,17 +48,41 @@ std::optional<Finding> Findings::find(FindingKind kind, llvm::StringRef name, ll
   return found;
 }
 
-Findings::Marks Findings::marks() {
-  Marks marks;
+std::shared_ptr<const Findings::Marks> Findings::marks() {
+  std::shared_ptr<const Marks> marks;
   with([&] { marks = marks_; });
-  return marks;
+  return marks ? marks : std::make_shared<Marks>();
 }
 
 llvm::Error Findings::put(const Finding& finding) {
-  with([&] { add(finding); });
+  const bool may_wait = finding.kind == FindingKind::kCanary && finding.value == 1;
+  bool waits = false;
+  with([&] {
+    add(finding);
+    if (user_ != nullptr) unwritten_.push_back(finding);
+    waits = may_wait && Clock::now() < write_after_;
+  });
   if (user_ == nullptr)
     return make_error(ErrorKind::kCache, "no cache to store in; set TRIGEN_CACHE to a file");
-  return user_->write([&](Database& database) { return put_finding_row(database, finding); });
+  return waits ? llvm::Error::success() : flush();
+}
+
+llvm::Error Findings::flush() {
+  // A write waits for the disk four times: a process that makes many plans spends a twentieth on them at most.
+  constexpr int kShare = 20;
+  std::vector<Finding> taken;
+  with([&] { taken.swap(unwritten_); });
+  if (taken.empty() || user_ == nullptr) return llvm::Error::success();
+  const Clock::time_point since = Clock::now();
+  llvm::Error error = user_->write([&](Database& database) {
+    SqlStatus status;
+    for (const Finding& finding : taken)
+      if (status.ok()) status = put_finding_row(database, finding);
+    return status;
+  });
+  const Clock::time_point until = Clock::now();
+  with([&] { write_after_ = until + kShare * (until - since); });
+  return error;
 }
 
 std::vector<Finding> Findings::list() {
@@ -69,7 +97,7 @@ llvm::Error Findings::clear(FindingKind kind) {
   with([&] {
     for (auto at = known_.begin(); at != known_.end();)
       at = std::get<0>(at->first) == kind ? known_.erase(at) : std::next(at);
-    if (kind == FindingKind::kCanary) marks_.quarantined.clear();
+    if (kind == FindingKind::kCanary) marks_ = std::make_shared<Marks>(Marks{{}, marks_->imported});
   });
   if (user_ == nullptr) return llvm::Error::success();
   return user_->write([&](Database& database) {

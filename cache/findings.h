@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <tuple>
@@ -22,8 +23,10 @@ class Findings {
   struct Marks {
     std::set<std::string> quarantined, imported;
   };
-  Marks marks();
+  std::shared_ptr<const Marks> marks();
+  // Canaries that went well are written once in a while and with flush(): what is lost runs once more.
   llvm::Error put(const Finding& finding);
+  llvm::Error flush();
   std::vector<Finding> list();
   llvm::Error clear(FindingKind kind);
 
@@ -39,7 +42,9 @@ class Findings {
   std::mutex mutex_;
   bool loaded_ = false;
   std::map<Key, Finding> known_;
-  Marks marks_;
+  std::shared_ptr<Marks> marks_ = std::make_shared<Marks>();  // whoever has a copy keeps it as it is
+  std::vector<Finding> unwritten_;
+  Clock::time_point write_after_{};
 };
 
 }  // namespace trigen::cache

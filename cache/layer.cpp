@@ -277,7 +277,8 @@ Verdict Layer::try_write(Work work, Clock::time_point deadline) const {
   if (status.ok() && database.header().wal) status = database.run("PRAGMA journal_mode=DELETE");
   if (status.ok()) status = database.run("BEGIN IMMEDIATE");
   if (status.ok()) {
-    status = work(database);
+    status = settle(database, home_of(plan_.path));
+    if (status.ok()) status = work(database);
     if (status.ok()) status = database.run("COMMIT");
     if (!status.ok()) database.run("ROLLBACK");
   }

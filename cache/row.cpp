@@ -7,6 +7,7 @@
 #include <cstring>
 #include <ctime>
 #include <limits>
+#include <memory>
 
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLExtras.h"
@@ -74,6 +75,33 @@ std::string finding_digest(const Finding& f) {
   digest.add(static_cast<int64_t>(f.kind)).add(f.name).add(f.device).add(f.driver);
   digest.add(f.value).add(f.text).add(f.stored_at);
   return digest.finish();
+}
+
+bool has_findings(Database& database, SqlStatus& status) {
+  Statement table(database, "SELECT 1 FROM sqlite_schema WHERE name='findings'");
+  const bool there = table.step();
+  status = table.status();
+  return there;
+}
+
+bool is_home(const Finding& finding, const std::string& home) {
+  return finding.kind == FindingKind::kHome && finding.name == home;
+}
+
+// FindingKind: canaries that went well, and the homes.
+constexpr char kForgetHome[] = "DELETE FROM findings WHERE (kind=1 AND value=1) OR kind=3";
+
+SqlStatus list_as_imported(Database& database, std::vector<Finding>& findings) {
+  Statement rows(database, "SELECT digest,candidate FROM binaries");
+  rows.allow_bytes(kMaxFieldBytes);
+  while (!rows.spent() && rows.step()) {
+    Finding imported;
+    imported.kind = FindingKind::kImport;
+    imported.name = llvm::toHex(rows.blob(), /*LowerCase=*/true);
+    imported.text = rows.text();
+    findings.push_back(std::move(imported));
+  }
+  return rows.status();
 }
 
 bool fits_int(int64_t value) {
@@ -174,8 +202,13 @@ std::optional<std::string> unpack(llvm::StringRef packed, int64_t most) {
   if (size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR ||
       size > static_cast<unsigned long long>(most))
     return std::nullopt;
+  // Making zstd's working memory (160 KB) takes longer than a record's evidence does.
+  thread_local const std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context(ZSTD_createDCtx(),
+                                                                                  &ZSTD_freeDCtx);
+  if (context == nullptr) return std::nullopt;
   std::string bytes(size, '\0');
-  const size_t got = ZSTD_decompress(bytes.data(), bytes.size(), packed.data(), packed.size());
+  const size_t got =
+      ZSTD_decompressDCtx(context.get(), bytes.data(), bytes.size(), packed.data(), packed.size());
   if (ZSTD_isError(got) || got != size) return std::nullopt;
   return bytes;
 }
@@ -373,24 +406,51 @@ SqlStatus put_finding_row(Database& database, const Finding& finding) {
   return insert.status();
 }
 
-SqlStatus read_findings(Database& database, std::vector<Finding>& findings) {
+SqlStatus read_findings(Database& database, const std::string& home, std::vector<Finding>& findings) {
   findings.clear();
-  Statement table(database, "SELECT 1 FROM sqlite_schema WHERE name='findings'");
-  if (!table.step()) return table.status();
-  Statement rows(database, "SELECT * FROM findings ORDER BY stored_at,rowid");
-  rows.allow_bytes(kMaxFieldBytes);
-  while (!rows.spent() && rows.step()) {
-    Finding finding;
-    finding.kind = static_cast<FindingKind>(rows.integer());
-    finding.name = rows.text();
-    finding.device = rows.text();
-    finding.driver = rows.text();
-    finding.value = rows.integer();
-    finding.text = rows.text();
-    finding.stored_at = rows.integer();
-    if (rows.blob() == finding_digest(finding)) findings.push_back(std::move(finding));
+  SqlStatus status;
+  if (has_findings(database, status)) {
+    Statement rows(database, "SELECT * FROM findings ORDER BY stored_at,rowid");
+    rows.allow_bytes(kMaxFieldBytes);
+    while (!rows.spent() && rows.step()) {
+      Finding finding;
+      finding.kind = static_cast<FindingKind>(rows.integer());
+      finding.name = rows.text();
+      finding.device = rows.text();
+      finding.driver = rows.text();
+      finding.value = rows.integer();
+      finding.text = rows.text();
+      finding.stored_at = rows.integer();
+      if (rows.blob() == finding_digest(finding)) findings.push_back(std::move(finding));
+    }
+    status = rows.status();
   }
-  return rows.status();
+  if (!status.ok()) return status;
+  const bool moved = llvm::none_of(findings, [&](const Finding& f) { return is_home(f, home); });
+  llvm::erase_if(findings, [&](const Finding& f) {
+    return f.kind == FindingKind::kHome || (moved && f.kind == FindingKind::kCanary && f.value == 1);
+  });
+  if (moved) status = list_as_imported(database, findings);
+  return status;
+}
+
+SqlStatus settle(Database& database, const std::string& home) {
+  SqlStatus status;
+  if (has_findings(database, status)) {
+    Statement there(database, "SELECT 1 FROM findings WHERE kind=? AND name=?");
+    there.bind_int(static_cast<int>(FindingKind::kHome)).bind_text(home);
+    if (there.step()) return {};
+    status = there.status();
+    if (status.ok()) status = database.run(kForgetHome);
+  }
+  std::vector<Finding> imported;
+  if (status.ok()) status = list_as_imported(database, imported);
+  for (const Finding& finding : imported)
+    if (status.ok()) status = put_finding_row(database, finding);
+  Finding here;
+  here.kind = FindingKind::kHome;
+  here.name = home;
+  return status.ok() ? put_finding_row(database, here) : status;
 }
 
 }  // namespace trigen::cache

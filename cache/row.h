@@ -74,7 +74,10 @@ SqlStatus put_binary_row(Database& database, const Binary& binary);
 SqlStatus put_record_row(Database& database, const Record& record);
 SqlStatus put_sample_row(Database& database, const Record& sample);
 SqlStatus put_finding_row(Database& database, const Finding& finding);
-// Those that have their digest; none where there is no such table.
-SqlStatus read_findings(Database& database, std::vector<Finding>& findings);
+// Those that have their digest; none where there is no such table. Of a layer whose home is another (a file that
+// was copied here) every binary counts as imported, and no canary ran.
+SqlStatus read_findings(Database& database, const std::string& home, std::vector<Finding>& findings);
+// The same, written down, in a transaction of the layer that `home` is.
+SqlStatus settle(Database& database, const std::string& home);
 
 }  // namespace trigen::cache

@@ -80,7 +80,10 @@ std::string publish(const Spool& spool, const std::string& image) {
   if (id.empty()) return "'" + spool.local + ".id' cannot be written or read";
   const std::string path = spool.shared + "/" + host_name() + "-" + id + ".trigen";
   std::ifstream there(path, std::ios::binary);
-  if (std::string(std::istreambuf_iterator<char>(there), {}) == image) return {};
+  if (std::string(std::istreambuf_iterator<char>(there), {}) == image) {
+    ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // its node is alive (cache/upkeep.h)
+    return {};
+  }
   // A stale handle is of a file or folder that another node replaced: the second try looks it up anew.
   int error = write_whole_file(path, image, 0600);
   if (error == ESTALE) error = write_whole_file(path, image, 0600);

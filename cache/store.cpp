@@ -57,6 +57,8 @@ class LayeredStore final : public Store {
     };
   }
 
+  ~LayeredStore() override { llvm::consumeError(findings_.flush()); }  // what is lost is found anew
+
   std::optional<Binary> find_binary(const BinaryKey& key) override {
     const std::string digest = key.digest();
     for (auto& layer : layers_) {
@@ -279,7 +281,7 @@ class LayeredStore final : public Store {
   std::optional<Binary> first_binary(Layer& layer, const char* where,
                                      std::initializer_list<llvm::StringRef> values) {
     std::optional<Binary> found;
-    const Findings::Marks marks = findings_.marks();  // outside the layer's operation
+    const auto marks = findings_.marks();  // outside the layer's operation
     const std::string sql = select(kBinaryColumns, "binaries", where);
     layer.read([&](Database& database) {
       found.reset();
@@ -287,7 +289,7 @@ class LayeredStore final : public Store {
       rows.allow_bytes(kLookUpBytes);
       for (llvm::StringRef value : values) rows.bind_text(value);
       each_binary(layer, rows, Unpack::kAll, [&](Binary& binary, int64_t) {
-        if (marks.quarantined.count(binary.digest) != 0) return true;
+        if (marks->quarantined.count(binary.digest) != 0) return true;
         found = std::move(binary);
         return false;
       });
@@ -295,7 +297,7 @@ class LayeredStore final : public Store {
     });
     if (!found) return found;
     found->layer = layer.path();
-    found->shipped = !layer.user() || marks.imported.count(found->digest) != 0;
+    found->shipped = !layer.user() || marks->imported.count(found->digest) != 0;
     return found;
   }
 

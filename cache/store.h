@@ -75,10 +75,16 @@ struct FoundRecord {
 // What was found out here about what others made. Kept in the user layer, and in the store itself where that
 // takes none.
 namespace cache {
-enum class FindingKind : int { kSignature = 0, kCanary = 1, kImport = 2 };  // stored: do not renumber
+enum class FindingKind : int {
+  kSignature = 0,
+  kCanary = 1,
+  kImport = 2,
+  kHome = 3
+};  // stored: do not renumber
 struct Finding {
   FindingKind kind = FindingKind::kCanary;
-  std::string name;  // of a binary: its digest; of a signature: key and file, "32BF122E87FA8B9E/core.trigen"
+  // Of a binary: its digest; of a signature: key and file, "32BF122E87FA8B9E/core.trigen"; home: home_of().
+  std::string name;
   std::string device, driver;  // canary: where it ran
   int64_t value = 0;           // canary: 1 right, 0 wrong; signature: the newest timestamp that was met
   std::string text;            // canary: what ran, out of which layer, and what was wrong

@@ -1,12 +1,22 @@
 #include "cache/upkeep.h"
 
-#include <algorithm>
-#include <optional>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "cache/bundle.h"
+#include "cache/filesystem.h"
 #include "cache/layer.h"
 #include "cache/usage.h"
 #include "generator/error.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/SHA256.h"
 
 namespace trigen::cache {
 namespace {
@@ -16,9 +26,11 @@ class UserLayer {
  public:
   explicit UserLayer(const std::vector<std::string>& layers)
       : patience_(Store::Options().busy_ms), log_([](const std::string&) {}) {
-    for (LayerPlan& plan : plan_layers(layers))
-      if (plan.user && !layer_)
-        layer_.emplace(std::move(plan), /*read_only=*/false, &patience_, &log_, &signers_);
+    for (LayerPlan& plan : plan_layers(layers)) {
+      if (!plan.user || layer_) continue;
+      stands_for_ = plan.stands_for;
+      layer_.emplace(std::move(plan), /*read_only=*/false, &patience_, &log_, &signers_);
+    }
   }
   llvm::Expected<Layer*> get() {
     if (layer_) return &*layer_;
@@ -27,11 +39,14 @@ class UserLayer {
                       "TRIGEN_CACHE");
   }
 
+  const std::string& stands_for() const { return stands_for_; }  // LayerPlan's
+
  private:
   Patience patience_;
   Log log_;
   const Signers signers_;
   std::optional<Layer> layer_;
+  std::string stands_for_;
 };
 
 SqlStatus erase_record(Database& database, const Record& r) {
@@ -84,14 +99,64 @@ SqlStatus list_uses(Database& database, const std::string& layer, std::vector<Us
   return rows.status();
 }
 
-using ByBinary = std::multimap<std::string, const Record*>;
+// The fields that say which record it is and which binary it names, without reading what it weighs.
+SqlStatus list_records(Database& database, const char* where, std::vector<Record>& records) {
+  Statement rows(database,
+                 (std::string("SELECT problem,arch,device,sms,driver,source_hash,binary_arch,compiler,"
+                              "options FROM records") +
+                  where)
+                     .c_str());
+  while (rows.step()) {
+    Record& r = records.emplace_back();
+    r.problem = rows.text();
+    r.arch = rows.text();
+    r.device = rows.text();
+    r.sms = static_cast<int>(rows.integer());
+    r.driver = rows.text();
+    r.binary.source_hash = rows.text();
+    r.binary.arch = rows.text();
+    r.binary.compiler = rows.text();
+    r.binary.options = rows.text();
+  }
+  return rows.status();
+}
 
-ByBinary predictions_of(const Contents& contents) {
-  ByBinary predictions;
-  for (const auto& [key, row] : contents.records)
-    if (row.record.provenance == Provenance::kPredicted)
-      predictions.emplace(row.record.binary.digest(), &row.record);
-  return predictions;
+// Bundles of the folder that were written so long ago become one. Nothing is locked: two nodes that do so at
+// once make the same file of the same ones, and a node that is alive after all publishes its own again.
+llvm::Expected<int64_t> fold(const std::string& folder, int kept_days) {
+  namespace fs = std::filesystem;
+  const auto before = fs::file_time_type::clock::now() - std::chrono::hours(24 * int64_t{kept_days});
+  std::vector<std::string> old;
+  std::error_code failed;
+  for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
+    std::error_code gone;
+    const auto written = at->last_write_time(gone);
+    if (!gone && written <= before && is_bundle(at->path().string())) old.push_back(at->path().string());
+  }
+  if (old.size() < 2) return 0;
+  Contents all;
+  for (const std::string& path : old) {
+    LayerPlan plan = plan_reading(path);
+    plan.own = true;  // as look-ups read them
+    auto contents = read_contents(std::move(plan));
+    if (!contents) return contents.takeError();
+    all.add(*contents);
+  }
+  auto image = bundle_image(all, {{"made_by", "spool"}});
+  if (!image) return image.takeError();
+  const auto hash = llvm::SHA256::hash(llvm::arrayRefFromStringRef(*image));
+  const std::string path = folder + "/folded-" +
+                           llvm::toHex(llvm::ArrayRef<uint8_t>(hash), /*LowerCase=*/true).substr(0, 16) +
+                           ".trigen";
+  if (const int error = write_whole_file(path, *image, 0600))
+    return make_error(ErrorKind::kCache,
+                      "'" + path + "' cannot be written (" + errno_text(error) +
+                          "); the bundles that it would stand for are as they were; make room "
+                          "or correct the permissions");
+  int64_t folded = 0;
+  for (const std::string& each : old)
+    if (each != path && ::unlink(each.c_str()) == 0) ++folded;
+  return folded;
 }
 
 }  // namespace
@@ -106,7 +171,7 @@ llvm::Expected<ImportReport> import_contents(const std::vector<std::string>& lay
     report = {};
     report.layer = (*layer)->path();
     Contents before;
-    SqlStatus status = read_contents(database, /*bundle=*/false, before);
+    SqlStatus status = read_rivals(database, contents, before);
     Contents after = before;
     after.add(contents);
     for (const auto& [key, row] : after.binaries) {
@@ -144,19 +209,24 @@ llvm::Expected<int64_t> remove_records(const std::vector<std::string>& layers,
   auto layer = user.get();
   if (!layer) return layer.takeError();
   path = (*layer)->path();
+  const auto of = [](const std::string& text, const std::vector<std::string>& list) {
+    return list.empty() || llvm::is_contained(list, text);
+  };
   int64_t removed = 0;
   llvm::Error error = (*layer)->write([&](Database& database) {
     removed = 0;
-    Contents all;
-    SqlStatus status = read_contents(database, /*bundle=*/false, all);
-    Contents chosen = all;
-    chosen.select(archs, problems);
+    std::vector<Record> all, chosen;
+    SqlStatus status = list_records(database, "", all);
     std::set<std::string> kept;
-    for (const auto& [key, row] : all.records)
-      if (chosen.records.count(key) == 0) kept.insert(row.record.binary.digest());
-    for (const auto& [key, row] : chosen.records) {
-      if (status.ok()) status = erase_record(database, row.record);
-      const std::string binary = row.record.binary.digest();
+    for (Record& record : all) {
+      if (of(record.arch, archs) && of(record.problem, problems))
+        chosen.push_back(std::move(record));
+      else
+        kept.insert(record.binary.digest());
+    }
+    for (const Record& record : chosen) {
+      if (status.ok()) status = erase_record(database, record);
+      const std::string binary = record.binary.digest();
       if (status.ok() && kept.count(binary) == 0) status = erase_binary(database, binary);
       ++removed;
     }
@@ -166,7 +236,8 @@ llvm::Expected<int64_t> remove_records(const std::vector<std::string>& layers,
   return removed;
 }
 
-llvm::Expected<CollectReport> collect(const std::vector<std::string>& layers, int64_t most_bytes) {
+llvm::Expected<CollectReport> collect(const std::vector<std::string>& layers, int64_t most_bytes,
+                                      int kept_days) {
   UserLayer user(layers);
   auto layer = user.get();
   if (!layer) return layer.takeError();
@@ -174,17 +245,18 @@ llvm::Expected<CollectReport> collect(const std::vector<std::string>& layers, in
   report.layer = (*layer)->path();
   llvm::Error error = (*layer)->write([&](Database& database) {
     report.binaries = report.records = 0;
-    Contents all;
+    std::vector<Record> predictions;
     std::vector<Use> uses;
-    SqlStatus status = read_contents(database, /*bundle=*/false, all);
+    SqlStatus status = list_records(database, " WHERE provenance=0", predictions);
+    std::multimap<std::string, const Record*> naming;
+    for (const Record& record : predictions) naming.emplace(record.binary.digest(), &record);
     if (status.ok()) status = list_uses(database, report.layer, uses);
     if (status.ok()) status = used_bytes(database, report.bytes_before);
     report.bytes_after = report.bytes_before;
-    const ByBinary predictions = predictions_of(all);
     for (const Use& use : uses) {
       if (!status.ok() || report.bytes_after <= most_bytes) break;
       status = erase_binary(database, use.key);
-      for (auto [at, end] = predictions.equal_range(use.key); at != end && status.ok(); ++at) {
+      for (auto [at, end] = naming.equal_range(use.key); at != end && status.ok(); ++at) {
         status = erase_record(database, *at->second);
         ++report.records;
       }
@@ -195,6 +267,11 @@ llvm::Expected<CollectReport> collect(const std::vector<std::string>& layers, in
   });
   if (error) return error;
   if (llvm::Error failed = (*layer)->compact(report.bytes_after)) return failed;
+  if (const std::string& shared = user.stands_for(); !shared.empty()) {
+    auto folded = fold(shared + ".d", kept_days);
+    if (!folded) return folded.takeError();
+    report.folded = *folded;
+  }
   if (report.bytes_after > most_bytes)
     return make_error(ErrorKind::kCache,
                       "cache '" + report.layer + "' has " + std::to_string(report.bytes_after) +

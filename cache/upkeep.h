@@ -29,10 +29,13 @@ struct CollectReport {
   std::string layer;
   int64_t binaries = 0, records = 0;          // removed
   int64_t bytes_before = 0, bytes_after = 0;  // of the file
+  int64_t folded = 0;                         // published bundles that are one now
 };
 // Removes binaries of the user layer, least recently used first, and the predictions that name them, until
 // the file has at most so many bytes, and gives the space back. Measurements stay: they cost time on a GPU,
-// and a plan compiles their kernel again.
-llvm::Expected<CollectReport> collect(const std::vector<std::string>& layers, int64_t most_bytes);
+// and a plan compiles their kernel again. On a network file system the bundles that no node has published for
+// `kept_days` become one: their nodes may be gone, what they found is not.
+llvm::Expected<CollectReport> collect(const std::vector<std::string>& layers, int64_t most_bytes,
+                                      int kept_days = 30);
 
 }  // namespace trigen::cache

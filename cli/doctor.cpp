@@ -104,9 +104,10 @@ void print_problems(const Environment& e) {
   int served = 0;
   for (const ProblemFacts& problem : e.problems) {
     served += problem.match != "none" && problem.binary ? 1 : 0;
-    std::printf("%-5s %-8s %s%s\n", problem.match.c_str(), printable(problem.target).c_str(),
-                printable(problem.problem).c_str(),
-                problem.match != "none" && !problem.binary ? " (its kernel is missing)" : "");
+    const bool found = problem.match != "none";
+    std::printf("%-5s %-8s %s%s%s\n", problem.match.c_str(), printable(problem.target).c_str(),
+                printable(problem.problem).c_str(), found ? (" in " + printable(problem.layer)).c_str() : "",
+                found && !problem.binary ? " (its kernel is missing)" : "");
   }
   std::printf("%d of %zu problems are served without compiling\n\n", served, e.problems.size());
 }

@@ -101,9 +101,9 @@ class Canary {
       if (failed.kind != ErrorKind::kDevice) return skipped(failed.message);
       return {CanaryResult::kWrong, "its launch failed: " + failed.message};
     }
+    choose_samples();  // while the kernel runs
     if (const CUresult result = api_.cuStreamSynchronize(cage_.stream()); result != CUDA_SUCCESS)
       return {CanaryResult::kWrong, "its run failed: " + text_of(result)};
-    choose_samples();
     if (!stage(download(), report)) return report;
     return compare();
   }

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "runtime/compile.h"
 #include "test_driver.h"
@@ -133,6 +134,14 @@ TEST_F(CanaryTest, ARightKernelRunsOnceForADevice) {
   // The maker's own layer is this machine's: what it compiled is not from elsewhere.
   auto own = testing::open_store({shipped_});
   EXPECT_EQ(make(candidate, *own.store).counts.right, 0);
+}
+
+TEST_F(CanaryTest, ACopiedCacheIsFromAnotherMachine) {
+  const Candidate candidate = first(kForward);
+  ship(candidate, compiled(candidate));
+  std::filesystem::copy_file(shipped_, user_);
+  EXPECT_EQ(make(candidate, *testing::open_store({user_}).store).counts.right, 1);
+  EXPECT_EQ(make(candidate, *testing::open_store({user_}).store).counts.right, 0) << "it is at home now";
 }
 
 TEST_F(CanaryTest, AWrongKernelIsQuarantinedAndMadeAnew) {

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <thread>
 
+#include "cache/upkeep.h"
 #include "tests/fault/child.h"
 #include "tests/fault/faulty_mount.h"
 #include "tests/unit/cache_testing.h"
@@ -178,6 +179,42 @@ TEST_F(CacheNetwork, AFullOrUnwritableSharedPlaceKeepsTheSpool) {
   }
   auto b = node("b");
   EXPECT_TRUE(b->find_binary(sample_binary(1).key)) << "published with the next put";
+}
+
+// Nodes that are gone leave their bundles: gc makes one of those that nobody wrote for long.
+TEST_F(CacheNetwork, OldBundlesBecomeOne) {
+  for (const char* name : {"node0", "node1", "node2"})
+    ASSERT_EQ(message(node(name)->put_binary(sample_binary(static_cast<unsigned>(name[4] - '0')))), "");
+  const auto theirs = names_in(published());
+  ASSERT_THAT(theirs, SizeIs(3));
+  ASSERT_EQ(message(node("node3")->put_binary(sample_binary(3))), "");
+  const auto age = [&] {
+    for (const std::string& name : names_in(published()))
+      std::filesystem::last_write_time(
+          published() + "/" + name,
+          std::filesystem::file_time_type::clock::now() - std::chrono::hours(31 * 24));
+  };
+  const auto gc = [&] {
+    setenv("TRIGEN_SPOOL", (folder_ / "node3").c_str(), 1);
+    auto report = cache::collect({layer()}, int64_t{1} << 30);
+    return report ? report->folded : -1;
+  };
+  EXPECT_EQ(gc(), 0) << "they are young";
+  age();
+  EXPECT_EQ(gc(), 3) << "but for that of the node which is alive";
+  const auto names = names_in(published());
+  ASSERT_THAT(names, SizeIs(2));
+  EXPECT_THAT(names[0], ::testing::StartsWith("folded-"));
+  EXPECT_EQ(std::count(theirs.begin(), theirs.end(), names[1]), 0);
+  EXPECT_EQ(gc(), 0);
+  auto reader = node("another");
+  for (unsigned n = 0; n < 4; ++n) EXPECT_TRUE(reader->find_binary(sample_binary(n).key)) << n;
+  // One of them was alive after all.
+  ASSERT_EQ(message(node("node1")->put_binary(sample_binary(9))), "");
+  ASSERT_EQ(message(node("node2")->put_binary(sample_binary(10))), "");
+  auto again = node("one more");
+  for (unsigned n : {0u, 1u, 2u, 3u, 9u, 10u}) EXPECT_TRUE(again->find_binary(sample_binary(n).key)) << n;
+  EXPECT_EQ(network_locks, 0);
 }
 
 TEST_F(CacheNetwork, CanBeTurnedOff) {

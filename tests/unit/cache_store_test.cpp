@@ -207,6 +207,67 @@ TEST(CacheStore, RefusesWhatCouldNotBeFoundAgain) {
   EXPECT_FALSE(std::filesystem::exists(folder / "cache.db"));
 }
 
+// A cache file that was copied from elsewhere and put where the user's own belongs: its kernels are others'.
+TEST(CacheStore, ACopiedFileHoldsWhatOthersMade) {
+  CacheFolder folder;
+  const auto canary = [](const Store& of, unsigned n, int64_t value) {
+    cache::Finding finding;
+    finding.name = const_cast<Store&>(of).find_binary(sample_binary(n).key)->digest;
+    finding.device = "A100";
+    finding.value = value;
+    return finding;
+  };
+  {
+    auto theirs = open_store({folder / "theirs.db"});
+    for (unsigned n : {1u, 2u}) ASSERT_EQ(message(theirs->put_binary(sample_binary(n))), "");
+    ASSERT_EQ(message(theirs->put_finding(canary(*theirs.store, 1, 1))), "");
+    ASSERT_EQ(message(theirs->put_finding(canary(*theirs.store, 2, 0))), "");
+    EXPECT_FALSE(theirs->find_binary(sample_binary(1).key)->shipped);
+  }
+  std::filesystem::copy_file(folder / "theirs.db", folder / "mine.db");
+  const auto first = [&](Store& store) { return *store.find_binary(sample_binary(1).key); };
+  {
+    auto looking = open_store({folder / "mine.db"}, 5000, /*read_only=*/true);
+    EXPECT_TRUE(first(*looking.store).shipped) << "before anything is written";
+    EXPECT_FALSE(looking->find_finding(cache::FindingKind::kCanary, first(*looking.store).digest, "A100", ""))
+        << "that canary ran elsewhere";
+    EXPECT_FALSE(looking->find_binary(sample_binary(2).key)) << "what was wrong there is not tried here";
+  }
+  ASSERT_EQ(message(open_store({folder / "mine.db"})->put_binary(sample_binary(3))), "");
+  auto mine = open_store({folder / "mine.db"});
+  EXPECT_TRUE(first(*mine.store).shipped) << "and after";
+  EXPECT_FALSE(mine->find_binary(sample_binary(2).key));
+  EXPECT_FALSE(mine->find_binary(sample_binary(3).key)->shipped) << "made here";
+  ASSERT_EQ(message(mine->put_finding(canary(*mine.store, 1, 1))), "");
+  auto later = open_store({folder / "mine.db"});
+  EXPECT_TRUE(later->find_finding(cache::FindingKind::kCanary, first(*later.store).digest, "A100", ""));
+  EXPECT_FALSE(open_store({folder / "theirs.db"})->find_binary(sample_binary(1).key)->shipped);
+}
+
+// A put waits for the disk: many canaries that go well share a few, and none is lost when the store is closed.
+TEST(CacheStore, RightCanariesAreWrittenTogether) {
+  CacheFolder folder;
+  constexpr size_t kCanaries = 200;
+  const auto kept = [&] { return open_store({folder / "cache.db"})->list_findings().size(); };
+  const auto put = [](Store& store, size_t n, int64_t value) {
+    cache::Finding finding;
+    finding.name = std::to_string(n);
+    finding.value = value;
+    return message(store.put_finding(finding));
+  };
+  {
+    auto store = open_store({folder / "cache.db"});
+    for (size_t n = 0; n < kCanaries; ++n) ASSERT_EQ(put(*store.store, n, 1), "");
+    EXPECT_EQ(store->list_findings().size(), kCanaries);
+    EXPECT_GE(kept(), 1u) << "the first one at once";
+    EXPECT_LT(kept(), kCanaries / 2) << "each of them waited for the disk";
+    ASSERT_EQ(put(*store.store, kCanaries, 0), "");
+    EXPECT_EQ(kept(), kCanaries + 1) << "a wrong one at once, and with it all others";
+    ASSERT_EQ(put(*store.store, kCanaries + 1, 1), "");
+  }
+  EXPECT_EQ(kept(), kCanaries + 2);
+}
+
 TEST(CacheStore, AnEmptyFileBecomesACache) {
   CacheFolder folder;
   std::ofstream(folder / "cache.db").close();
