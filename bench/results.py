@@ -137,7 +137,7 @@ def table_of_shapes(rows, figure):
 def back_to_back(row):
     if row.get("failed") or "got" not in row:
         return "fails"
-    return f'**{row["got"]:.2f}** ({number(row["us"])} us)'
+    return f'**{row["got"]:.2f}** ({number(row["us"])} us{", untuned" if row.get("provenance") == "predicted" else ""})'
 
 
 def behind(row):
@@ -180,9 +180,10 @@ CHOICES = ("untuned", "tuned")
 
 
 def of_sweep(rows, choice, op=None):
-    """A choice's rows with a figure, the slowest first."""
+    """A choice's rows with a figure, the slowest first. A win over taps counts where a product over im2col was among the peers."""
     return sorted((row for row in rows if row["table"] == choice and row.get("got", 0) > 0 and not row.get("failed") and
-                   op in (None, row["problem"].split(",")[0])), key=lambda row: row["got"])
+                   op in (None, row["problem"].split(",")[0]) and
+                   (",K=" not in row["problem"] or row["got"] < 1 or any("im2col" in arm["name"] for arm in row["arms"]))), key=lambda row: row["got"])
 
 
 def quantile(ordered, part):
@@ -253,6 +254,7 @@ TABLES = {
     "shapes": lambda rows: table_of_shapes(rows, back_to_back),
     "behind": lambda rows: table_of_shapes(rows, behind),
     "step": lambda rows: table_of(rows, ["step"], figure=lambda row: f"{times_as_fast(row):.2f}"),
+    "torch_step": lambda rows: table_of(rows, ["torch_step"]),
     "fused": lambda rows: table_of([row for row in rows if row["table"] == "heads"], ["heads"]) + "\n" +
              "\n".join(table_of(rows, ["fused"]).splitlines()[2:]),
     "taps": lambda rows: table_of(rows, ["taps"]),
@@ -270,11 +272,26 @@ def fill(page, rows):
     return re.sub(r"(<!-- results: (\w+) -->)\n.*?(<!-- /results -->)", replace, page, flags=re.S)
 
 
+def torch_step(line):
+    """A line of bench/torch_ops.py's part step as a row of a table: the step under a CUDA graph."""
+    B, T, D = re.findall(r"=(\d+)", line["shape"])[:3]
+    arms = [{"name": name, "us": arm["graph"]} for name, arm in line["arms"].items() if "graph" in arm]
+    ours = next(arm["us"] for arm in arms if arm["name"] == "trigen")
+    best = min((arm for arm in arms if not arm["name"].startswith("trigen")), key=lambda arm: arm["us"])
+    problem = " + ".join(f"{op},dtype=bf16,B={B},T={T},D={D},wdtype=f32" for op in OPS)
+    return {"table": "torch_step", "problem": problem, "over": "torch", "ran": True, "device": line["device"], "library": f"torch {line['torch']}",
+            "us": ours, "peer": best["name"], "peer_us": best["us"], "got": round(best["us"] / ours, 3), "arms": arms, "provenance": "measured"}
+
+
 def take(files, date):
     """The last line of each row that was started, with the date."""
     rows = {}
     for path in files:
         for row in read(pathlib.Path(path)):
+            if "part" in row:
+                if "arms" not in row:
+                    continue
+                row = torch_step(row)
             if "not started" not in row.get("note", "") and not (row["over"] == "torch" and "torch_tables" in row.get("note", "")):
                 rows[row["table"], row["problem"], row["over"]] = {**row, "date": date}
     target = RESULTS / f"h200-{date}.jsonl"
