@@ -8,8 +8,8 @@ namespace trigen::doctor {
 namespace {
 
 constexpr char kInstallNvrtc[] =
-    "pip install 'nvidia-cuda-nvrtc-cu12==12.9.*' (makes sm_70 to sm_120), or name a libnvrtc.so in "
-    "TRIGEN_NVRTC";
+    "the toolkit's package cuda-nvrtc-12-9, or pip install 'nvidia-cuda-nvrtc-cu12==12.9.*' (either makes "
+    "sm_70 to sm_120); or name a libnvrtc.so in TRIGEN_NVRTC";
 
 std::string words(const std::vector<std::string>& list) {
   std::string text;
@@ -76,8 +76,9 @@ void judge_age(Judge& judge, const TargetAnswer& made) {
               made.chosen + " would make " + made.target->name.str() + "'s kernels, and " + driver +
                   " is of an older major",
               "NVIDIA promises that a driver runs newer kernels within one CUDA major only",
-              "pip install '" + nvrtc_package(cuda / 1000) + "==" + std::to_string(cuda / 1000) +
-                  ".*', or a driver of branch " + std::to_string(oldest_driver(major)) + " or newer");
+              "the libnvrtc of a CUDA " + std::to_string(cuda / 1000) + " toolkit, or pip install '" +
+                  nvrtc_package(cuda / 1000) + "==" + std::to_string(cuda / 1000) +
+                  ".*'; or a driver of branch " + std::to_string(oldest_driver(major)) + " or newer");
     return;
   }
   // Kernels of the device's own target load as cubins; those of another come as PTX through the driver's
@@ -97,8 +98,8 @@ void judge_age(Judge& judge, const TargetAnswer& made) {
                 ptx_isa(cuda / 1000, cuda % 1000 / 10),
             "kernels of the device's own target run (cubins); kernels of another target, which reach it as "
             "PTX, fail with CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)",
-            asked_for_ptx ? "pip install '" + nvrtc_package(cuda / 1000) + "==" + cuda_text(cuda) +
-                                ".*', or a newer driver"
+            asked_for_ptx ? "the libnvrtc of CUDA " + cuda_text(cuda) + "'s toolkit, or pip install '" +
+                                nvrtc_package(cuda / 1000) + "==" + cuda_text(cuda) + ".*'; or a newer driver"
                           : "");
 }
 

@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 
 from .. import recording
 from ..options import Activation, Fill, Layout, Math, Padding
-from . import cuda, known, ops, precision, transforms
+from . import cuda, known, native, ops, precision, transforms
 
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 _C = torch._C
@@ -28,6 +28,7 @@ _grad_enabled = torch.is_grad_enabled
 _compiling = torch.compiler.is_compiling
 _autocast_dtype = torch.get_autocast_dtype
 _calls, _run_known, _tf32_is_allowed = known._calls, known.forward, precision.tf32_is_allowed
+_native = native.derivatives  # then the dispatcher costs less than this file's own way
 _any_autocast = getattr(_C, "_is_any_autocast_enabled", lambda: True)
 
 
@@ -192,6 +193,10 @@ def triangular_conv1d(
     Errors: ValueError, TypeError (arguments); trigen.TrigenError (libtrigen). Runs on the current stream of x's device and does not
     synchronise.
     """
+    if _native and x.is_cuda and recording.active is None and not _compiling():
+        pad = padding if type(padding) is int else resolve_padding(padding, 1 if weight.dim() == 2 else weight.shape[-1])
+        return _dispatched(x, weight, bias, gate, residual,
+                           (pad, layout, fill, diagonal, activation or "none", precision.resolve_math(math, x.dtype, x.get_device())))
     key = None
     if gate is None and residual is None and not _compiling():
         key = (x.shape, padding, layout, fill, diagonal, activation, math, bias is None)

@@ -19,24 +19,23 @@ import torch
 from torch.autograd import forward_ad
 
 from .. import recording
-from . import arguments, cuda, plain, problems
+from . import arguments, cuda, native, plain, problems
 
 _OPTIONS = 'int pad=0, str layout="btd", str fill="lower", int diag=0'
 _FORWARD = f"(Tensor x, Tensor weight, Tensor? bias=None, Tensor? gate=None, Tensor? residual=None, {_OPTIONS}, " \
            'str activation="none", str math="default")'
 
-LIBRARY = torch.library.Library("trigen", "DEF")
-_TAGS = (torch.Tag.pt2_compliant_tag,)
-LIBRARY.define(f"forward{_FORWARD} -> Tensor", tags=_TAGS)
-LIBRARY.define(f"forward_pre{_FORWARD} -> (Tensor, Tensor)", tags=_TAGS)
-LIBRARY.define(
-    f'grad_input(Tensor grad, Tensor weight, Tensor? residual=None, {_OPTIONS}, str math="default") -> Tensor', tags=_TAGS
-)
-LIBRARY.define(
+LIBRARY = torch.library.Library("trigen", "FRAGMENT" if native.operators else "DEF")
+SCHEMAS = (
+    f"forward{_FORWARD} -> Tensor",
+    f"forward_pre{_FORWARD} -> (Tensor, Tensor)",
+    f'grad_input(Tensor grad, Tensor weight, Tensor? residual=None, {_OPTIONS}, str math="default") -> Tensor',
     f"grad_weight(Tensor grad, Tensor x, SymInt[] weight_size, ScalarType weight_dtype, bool bias=False, {_OPTIONS}, "
     'str math="default") -> (Tensor, Tensor)',
-    tags=_TAGS,
 )
+if not native.operators:
+    for _schema in SCHEMAS:
+        LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
 
 _forward = torch.ops.trigen.forward.default
 _forward_pre = torch.ops.trigen.forward_pre.default
@@ -283,9 +282,11 @@ for _name, _plain_kernel, _cuda_kernel, _fake_kernel, _setup, _backward in (
     ("grad_weight", _plain_grad_weight, cuda.grad_weight, _fake_grad_weight, _setup_grad_weight, _backward_grad_weight),
 ):
     LIBRARY.impl(_name, _plain_kernel, "CompositeExplicitAutograd")
-    LIBRARY.impl(_name, _cuda_kernel, "CUDA")
+    if not native.operators:
+        LIBRARY.impl(_name, _cuda_kernel, "CUDA")
     torch.library.register_fake(f"trigen::{_name}", _fake_kernel, lib=LIBRARY)
-    torch.library.register_autograd(f"trigen::{_name}", _backward, setup_context=_setup, lib=_Checked)
-for _operator in (_forward, _forward_pre):
+    if not native.derivatives:
+        torch.library.register_autograd(f"trigen::{_name}", _backward, setup_context=_setup, lib=_Checked)
+for _operator in () if native.derivatives else (_forward, _forward_pre):
     _autocast(_operator, "cpu", "AutocastCPU")
     _autocast(_operator, "cuda", "AutocastCUDA")
