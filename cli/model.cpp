@@ -6,6 +6,8 @@
 #include "check/text.h"
 #include "cli/command.h"
 #include "cli/table.h"
+#include "cli/target_options.h"
+#include "tuner/model_clock.h"
 #include "tuner/model_fit.h"
 
 namespace trigen::cli {
@@ -18,7 +20,8 @@ struct Model {
   std::string output, start;
   FitOptions fit_options;
   std::string role;
-  bool json = false, verbose = false, terms = false;
+  bool json = false, verbose = false, terms = false, clock = false;
+  TargetOptions where;
   int folds = 0;
 
   static void print_choices(const ModelFigures& figures) {
@@ -129,9 +132,39 @@ struct Model {
     return kDone;
   }
 
+  // Estimates and the clock on the same candidates.
+  llvm::Expected<int> check_clock(std::vector<RecordedSpace> spaces) const {
+    if (!role.empty()) llvm::erase_if(spaces, [&](const RecordedSpace& space) { return space.role != role; });
+    auto store = where.open_store();
+    auto clocked = clock_spaces(spaces, *store, [](size_t done, size_t all) {
+      if (done % 20 == 0 || done == all) remark(format("clocked %zu of %zu", done, all));
+    });
+    if (!clocked) return clocked.takeError();
+    if (clocked->spaces.empty())
+      return make_error(ErrorKind::kBadRequest, "no recording there has a candidate that the clock reads");
+    for (const std::string& text : clocked->refused) remark(text);
+    const ModelFigures estimates = check_predictions(clocked->spaces, clocked->estimated_us);
+    const ModelFigures clock = check_predictions(clocked->spaces, clocked->clocked_us);
+    if (terms) {
+      Table table({">measured", ">estimated", ">clocked", "us: candidate"});
+      for (size_t i = 0; i < clocked->spaces.size(); ++i)
+        for (size_t j = 0; j < clocked->spaces[i].rows.size(); ++j)
+          table.add({format("%.1f", clocked->spaces[i].rows[j].us),
+                     format("%.1f", clocked->estimated_us[i][j]), format("%.1f", clocked->clocked_us[i][j]),
+                     clocked->spaces[i].rows[j].text});
+      table.print();
+    }
+    std::printf("estimates\n");
+    print_families(estimates);
+    std::printf("\nclock\n");
+    print_families(clock);
+    return kDone;
+  }
+
   llvm::Expected<int> check() const {
     auto there = spaces_there();
     if (!there) return there.takeError();
+    if (clock) return check_clock(std::move(*there));
     const std::vector<RecordedSpace>& spaces = *there;
     std::optional<Rates> others;
     if (!start.empty()) {
@@ -182,6 +215,9 @@ void add_model(CLI::App& app, Commands& commands) {
       ->type_name("FILE");
   check->add_flag("-v,--verbose", model->verbose, "print every problem's choice");
   check->add_flag("--terms", model->terms, "print every candidate's time and what the model makes it of");
+  check->add_flag("--clock", model->clock,
+                  "also compile the tile families' candidates and clock their main loops (needs nvdisasm)");
+  model->where.add_cache(*check);
   check->add_flag("--json", model->json, "figures as JSON on standard output");
   commands.push_back({check, [model] {
                         auto code = model->check();

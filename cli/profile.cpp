@@ -10,6 +10,7 @@
 #include "cli/table.h"
 #include "cli/target_options.h"
 #include "cli/terminal.h"
+#include "cli/timeline.h"
 #include "runtime/compile.h"
 
 namespace trigen::cli {
@@ -60,6 +61,7 @@ struct Profile {
   TargetOptions where;
   bool as_json = false;
   double limit = 1.0e9;
+  TimelineOptions timeline;
 
   llvm::Expected<Candidate> pick(const Problem& problem, const Target& target, Store& store) const {
     auto choice = where.choice();
@@ -127,11 +129,30 @@ struct Profile {
     return out;
   }
 
+  // The clock reads machine code, of a problem of any size; no kernel runs but a few blocks that are counted.
+  llvm::Expected<int> clock(const Problem& problem, const Target& target) const {
+    auto store = where.open_store();
+    auto candidate = pick(problem, target, *store);
+    if (!candidate) return candidate.takeError();
+    BuildOptions build_options;
+    build_options.no_jit = no_jit_from_environment();
+    auto built = build(*candidate, *store, build_options);
+    if (!built) return built.takeError();
+    if (!built->cache_problem.empty()) log_cache(built->cache_problem);
+    if (llvm::Error error = print_timeline(*candidate, built->binary, timeline, as_json)) return error;
+    return kDone;
+  }
+
   llvm::Expected<int> run() const {
     auto problem = problems.problem();
     if (!problem) return problem.takeError();
     auto target = where.target();
     if (!target) return target.takeError();
+    if (timeline.wanted || !timeline.svg.empty()) {
+      if (*target == nullptr)
+        return bad_request("--timeline needs a target; name one with --arch, as in --arch sm_70");
+      return clock(*problem, **target);
+    }
     const std::string spec = !where.device.empty()
                                  ? where.device
                                  : "emulated:" + (*target != nullptr ? (*target)->name.str() : "sm_70");
@@ -198,8 +219,9 @@ struct Profile {
 
 void add_profile(CLI::App& app, Commands& commands) {
   CLI::App* sub =
-      app.add_subcommand("profile",
-                         "count what a problem's kernels do, exactly, on the emulated device (no times)")
+      app.add_subcommand(
+             "profile",
+             "count what a problem's kernels do, exactly, on the emulated device; or clock its main loop")
           ->group(kLookGroup);
   auto profile = std::make_shared<Profile>();
   profile->problems.add_to(*sub);
@@ -210,6 +232,10 @@ void add_profile(CLI::App& app, Commands& commands) {
   profile->where.add_family(*sub);
   profile->where.add_cache(*sub);
   sub->add_option("--limit", profile->limit, "largest problem to run, in multiply-adds (1e9)");
+  sub->add_flag("--timeline", profile->timeline.wanted,
+                "predict the main loop's cycles from machine code: what bounds it, slots used of each unit, "
+                "a strip of each warp (needs nvdisasm)");
+  sub->add_option("--svg", profile->timeline.svg, "write the timeline as a picture")->type_name("FILE");
   sub->add_flag("--json", profile->as_json, "counters as JSON on standard output");
   commands.push_back({sub, [profile] {
                         auto code = profile->run();

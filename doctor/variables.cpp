@@ -20,6 +20,7 @@ llvm::ArrayRef<const char*> known_variables() {
       "TRIGEN_LIBRARY",
       "TRIGEN_LOG",
       "TRIGEN_NO_JIT",
+      "TRIGEN_NVDISASM",
       "TRIGEN_NVML",
       "TRIGEN_NVRTC",
       "TRIGEN_PROGRAM",

@@ -118,6 +118,53 @@ std::map<std::string, size_t> fixed_order(const Problem& problem, const Target& 
   return out;
 }
 
+// `predict_all`: the microseconds of a space's rows.
+template <class Predict>
+ModelFigures figures_of(const std::vector<RecordedSpace>& spaces, const std::string& role, bool whole_order,
+                        const Predict& predict_all) {
+  ModelFigures out;
+  std::map<std::pair<std::string, Op>, Gathered> gathered;
+  LossList untuned_8;
+  for (const RecordedSpace& space : spaces) {
+    if (!role.empty() && space.role != role) continue;
+    const std::vector<double> predicted = predict_all(space);
+    std::map<std::string, std::vector<size_t>> by_family;
+    std::vector<size_t> all;
+    for (size_t i = 0; i < space.rows.size(); ++i) {
+      by_family[space.rows[i].candidate.family->name().str()].push_back(i);
+      all.push_back(i);
+    }
+    for (const auto& [family, rows] : by_family)
+      gathered[{family, space.problem.op}].add(space, predicted, rows);
+    const std::vector<size_t> order = model_order(space, predicted, all);
+    const size_t best = *std::min_element(
+        all.begin(), all.end(), [&](size_t a, size_t b) { return space.rows[a].us < space.rows[b].us; });
+    out.choices.push_back({to_string(space.problem), space.role, space.rows[order[0]].text,
+                           space.rows[best].text, space.rows[order[0]].us, space.rows[best].us,
+                           predicted[order[0]]});
+    untuned_8.add(loss_of_first(space, order, 8), out.choices.back().problem);
+    out.recorded += whole_order && first_is_recorded(space) ? 1 : 0;
+  }
+  for (auto& [key, g] : gathered) {
+    FamilyFigures f;
+    f.family = key.first;
+    f.op = to_string(key.second).str();
+    f.problems = g.problems;
+    f.candidates = g.errors.size();
+    f.ranked = g.ranks.size();
+    if (f.ranked > 0)
+      f.rank = std::accumulate(g.ranks.begin(), g.ranks.end(), 0.0) / static_cast<double>(f.ranked);
+    f.error = summarize(g.errors).median;
+    f.bias = summarize(g.biases).median;
+    f.first = g.first.figures();
+    f.first_8 = g.first_8.figures();
+    out.families.push_back(std::move(f));
+  }
+  out.untuned = losses_of(out.choices);
+  out.untuned_8 = untuned_8.figures();
+  return out;
+}
+
 }  // namespace
 
 llvm::Expected<RecordedSpace> space_of(const Recording& recording) {
@@ -183,49 +230,15 @@ Losses losses_of(llvm::ArrayRef<UntunedChoice> choices) {
 
 ModelFigures check_model(const std::vector<RecordedSpace>& spaces, const std::string& role, bool whole_order,
                          const Rates* rates) {
-  ModelFigures out;
-  std::map<std::pair<std::string, Op>, Gathered> gathered;
-  LossList untuned_8;
-  for (const RecordedSpace& space : spaces) {
-    if (!role.empty() && space.role != role) continue;
-    const std::vector<double> predicted = predicted_us(space, rates);
-    std::map<std::string, std::vector<size_t>> by_family;
-    std::vector<size_t> all;
-    for (size_t i = 0; i < space.rows.size(); ++i) {
-      by_family[space.rows[i].candidate.family->name().str()].push_back(i);
-      all.push_back(i);
-    }
-    for (const auto& [family, rows] : by_family)
-      gathered[{family, space.problem.op}].add(space, predicted, rows);
-    const std::vector<size_t> order = model_order(space, predicted, all);
-    const size_t best = *std::min_element(
-        all.begin(), all.end(), [&](size_t a, size_t b) { return space.rows[a].us < space.rows[b].us; });
-    out.choices.push_back({to_string(space.problem), space.role, space.rows[order[0]].text,
-                           space.rows[best].text, space.rows[order[0]].us, space.rows[best].us,
-                           predicted[order[0]]});
-    untuned_8.add(loss_of_first(space, order, 8), out.choices.back().problem);
-    out.recorded += whole_order && first_is_recorded(space) ? 1 : 0;
-  }
-  for (auto& [key, g] : gathered) {
-    FamilyFigures f;
-    f.family = key.first;
-    f.op = to_string(key.second).str();
-    f.problems = g.problems;
-    f.candidates = g.errors.size();
-    f.ranked = g.ranks.size();
-    if (f.ranked > 0)
-      f.rank = std::accumulate(g.ranks.begin(), g.ranks.end(), 0.0) / static_cast<double>(f.ranked);
-    f.error = summarize(g.errors).median;
-    f.bias = summarize(g.biases).median;
-    f.first = g.first.figures();
-    f.first_8 = g.first_8.figures();
-    out.families.push_back(std::move(f));
-  }
-  out.untuned = losses_of(out.choices);
-  out.untuned_8 = untuned_8.figures();
-  return out;
+  const auto predict_all = [&](const RecordedSpace& space) { return predicted_us(space, rates); };
+  return figures_of(spaces, role, whole_order, predict_all);
 }
 
+ModelFigures check_predictions(const std::vector<RecordedSpace>& spaces,
+                               const std::vector<std::vector<double>>& predicted) {
+  const auto given = [&](const RecordedSpace& space) { return predicted[&space - spaces.data()]; };
+  return figures_of(spaces, "", false, given);
+}
 std::string to_json(const ModelFigures& figures) {
   using nlohmann::json;
   const auto losses = [](const Losses& l) {

@@ -71,6 +71,9 @@ struct ModelFigures {
 // candidates (ModelFigures::recorded), which predicts every one of them. `rates`: others than today's.
 ModelFigures check_model(const std::vector<RecordedSpace>& spaces, const std::string& role = "",
                          bool whole_order = false, const Rates* rates = nullptr);
+// The same for predictions of any origin: of each space, of each row.
+ModelFigures check_predictions(const std::vector<RecordedSpace>& spaces,
+                               const std::vector<std::vector<double>>& predicted);
 
 // 1 for the same order, -1 for the reverse, 0 where either is constant; equal values share their mean rank.
 double rank_correlation(llvm::ArrayRef<double> a, llvm::ArrayRef<double> b);

@@ -106,14 +106,16 @@ DeviceModel model_of(const Target& target) {
 }
 
 Prediction predict(const Work& work, const Target& target, const DeviceModel& device,
-                   const std::optional<Resources>& resources, const std::optional<Counts>& counts) {
+                   const std::optional<Resources>& resources, const std::optional<Counts>& counts,
+                   const std::optional<double>& step_cycles) {
   const CostInput in{work,
                      target,
                      device,
                      device.rates->loop(work.rates),
                      device.rates->device(),
                      resources ? &*resources : nullptr,
-                     counts ? &*counts : nullptr};
+                     counts ? &*counts : nullptr,
+                     step_cycles ? &*step_cycles : nullptr};
   const Occupancy resident = occupancy(in);
   const Finish finish = finish_of(in, resident);
 

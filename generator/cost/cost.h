@@ -46,10 +46,12 @@ struct Prediction {
   std::string limiter;  // "tensor", "fma", "dram", "l2", "tail", "launch"
 };
 // `counts` take the place of the work's own estimates of instructions, shared memory, tensor work and
-// traffic.
+// traffic; `step_cycles` that of a step's whole time in a loop of Loop::kInterleaved, for as many blocks as
+// share an SM (clock/).
 Prediction predict(const Work& work, const Target& target, const DeviceModel& device,
                    const std::optional<Resources>& resources = std::nullopt,
-                   const std::optional<Counts>& counts = std::nullopt);
+                   const std::optional<Counts>& counts = std::nullopt,
+                   const std::optional<double>& step_cycles = std::nullopt);
 Prediction predict(const Candidate& candidate, const DeviceModel& device,
                    const std::optional<Resources>& resources = std::nullopt,
                    const std::optional<Counts>& counts = std::nullopt);

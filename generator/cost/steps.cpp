@@ -108,6 +108,7 @@ double load_latency(const CostInput& in, const Step& step) {
 }
 
 double interleaved_cycles(const CostInput& in, const Step& step, int blocks, double spill_bytes) {
+  if (in.step_cycles != nullptr) return *in.step_cycles;
   const LoopRates& loop = in.loop;
   const double resident = static_cast<double>(blocks) * in.work.threads / 32;
   const double enough = std::min(1.0, resident / in.rates.issues);

@@ -15,6 +15,7 @@ struct CostInput {
   const DeviceRates& rates;
   const Resources* resources = nullptr;  // null: not compiled
   const Counts* counts = nullptr;        // null: estimates
+  const double* step_cycles = nullptr;   // null: estimates
 };
 
 struct Occupancy {

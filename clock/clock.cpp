@@ -1,0 +1,44 @@
+#include "clock/clock.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "generator/error.h"
+
+namespace trigen {
+
+llvm::Expected<ClockedLoop> clock_candidate(const Candidate& candidate,
+                                            const std::vector<MachineFunction>& functions,
+                                            const DeviceModel& device,
+                                            const std::optional<Resources>& resources,
+                                            const std::optional<Counts>& counts) {
+  const Target& target = *candidate.target;
+  const SmRates* const rates = sm_rates_of(target);
+  if (rates == nullptr)
+    return make_error(ErrorKind::kUnsupported, "the clock has no timings of " + target.name +
+                                                   "; clock/sm_rates.txt has those it knows");
+  auto loop = main_loop(functions);
+  if (!loop) return loop.takeError();
+  ClockedLoop out;
+  out.loop = std::move(*loop);
+  const Work work = candidate.family->work(candidate.problem, target, candidate.config, device.sms);
+  const int resident = predict(work, target, device, resources).blocks_per_sm;
+  out.warps = work.threads / 32;
+  out.blocks =
+      static_cast<int>(std::clamp(std::ceil(work.grid / device.sms), 1.0, static_cast<double>(resident)));
+  if (counts && counts->step.shared_wavefronts > counts->step.shared_conflicts)
+    out.conflicts =
+        counts->step.shared_wavefronts / (counts->step.shared_wavefronts - counts->step.shared_conflicts);
+  out.timing = clock_loop({.loop = out.loop,
+                           .rates = *rates,
+                           .warps = out.warps,
+                           .blocks = out.blocks,
+                           .conflicts = out.conflicts});
+  if (out.timing.cycles <= 0)
+    return make_error(ErrorKind::kUnsupported, "the clock cannot follow the main loop of " +
+                                                   out.loop.function +
+                                                   ": a warp waits for what nothing brings");
+  return out;
+}
+
+}  // namespace trigen
