@@ -358,7 +358,8 @@ struct Tune {
         how = "predicted by the model, " + device->info().name + " is not a device of this target";
       }
       remark(format("tuning %zu problem%s for %s: %s", list->size(), list->size() == 1 ? "" : "s",
-                    (*target)->name.data(), how.c_str()));
+                    fleet != nullptr && fleet->kinds() > 1 ? "each GPU's own target" : (*target)->name.data(),
+                    how.c_str()));
     }
 
     // What cannot be stored is better known before hours of measuring than after them.

@@ -186,7 +186,11 @@ void Fleet::run(const std::vector<Problem>& problems, Store& store, const TuneOp
     ++work.kinds.back()->stations;
   }
   std::vector<std::thread> threads;
-  for (size_t i = 0; i < stations_.size(); ++i) threads.emplace_back([this, i, &work] { serve(i, work); });
+  for (size_t i = 0; i < stations_.size(); ++i)
+    threads.emplace_back([this, i, &work] {
+      serve(i, work);
+      stations_[i].process->end();  // the GPU is free; a worker started by this thread ends with it anyway
+    });
   for (std::thread& thread : threads) thread.join();
   pool_->withdraw(this);
 }
