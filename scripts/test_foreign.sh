@@ -11,7 +11,7 @@ root=build-portable/$machine-root
 if [[ ! -e $root/complete ]]; then
   rm -rf "$root"
   mkdir -p "$root"
-  mmdebstrap --quiet --variant=extract --architectures=$debian --include=libc6,libgcc-s1,zlib1g bookworm "$root" http://deb.debian.org/debian
+  mmdebstrap --quiet --variant=extract --architectures=$debian --include=libc6,libgcc-s1,libstdc++6,zlib1g bookworm "$root" http://deb.debian.org/debian
   touch "$root/complete"
 fi
 emulate=("qemu-$machine-static" -L "$PWD/$root")
