@@ -93,7 +93,7 @@ Tensor bias_gradient(const Tensor& grad, c10::SymIntArrayRef shape, at::ScalarTy
   const Tensor wide = grad.scalar_type() == at::kDouble ? grad : grad.to(at::kFloat);
   const Tensor four = btd ? wide.unflatten_symint(2, {heads, c10::SymInt(-1)}).transpose(1, 2)
                           : wide.unflatten_symint(1, {heads, c10::SymInt(-1)}).transpose(2, 3);
-  Tensor db = four.sum({0, 3});
+  Tensor db = four.sum(at::IntArrayRef({0, 3}));
   db = at::constant_pad_nd_symint(db, {c10::SymInt(0), shape.back() - db.sym_size(1)});
   return db.reshape_symint(shape).to(dtype);
 }

@@ -42,6 +42,10 @@ struct Sizes {
 
 [[noreturn]] void refuse(const std::string& text);
 std::string text_of(Shape shape);
+// LibTorch writes what went wrong to its log. (Its own macro for this has another name in 2.11 than in 2.13.)
+inline void succeed(AOTITorchError status) {
+  if (status != 0) refuse("trigen: a call of LibTorch's failed; its log has the reason");
+}
 
 Sizes check_forward(const Tensor& x, const Tensor& weight, const MaybeTensor& bias, const MaybeTensor& gate,
                     const MaybeTensor& residual, const Options& options);

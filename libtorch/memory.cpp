@@ -10,12 +10,11 @@ Tensor empty(Shape sizes, ScalarType dtype, const Tensor& like) {
   std::vector<int64_t> strides(sizes.size(), 1);
   for (size_t axis = sizes.size(); axis-- > 1;) strides[axis - 1] = strides[axis] * sizes[axis];
   int32_t device_type = 0;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
+  succeed(aoti_torch_get_device_type(like.get(), &device_type));
   AtenTensorHandle made = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(
-      aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(),
-                               torch::stable::detail::to<int32_t>(torch::stable::detail::from(dtype)),
-                               device_type, like.get_device_index(), &made));
+  succeed(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(),
+                                   torch::stable::detail::to<int32_t>(torch::stable::detail::from(dtype)),
+                                   device_type, like.get_device_index(), &made));
   return Tensor(made);
 }
 
@@ -25,7 +24,7 @@ void* current_stream(int device) {
   void* stream = nullptr;
   if (aoti_torch_get_current_cuda_stream == nullptr)
     refuse("this LibTorch has no CUDA; allowed: tensors of a CPU");
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
+  succeed(aoti_torch_get_current_cuda_stream(device, &stream));
   return stream;
 }
 

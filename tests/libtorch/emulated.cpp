@@ -28,7 +28,7 @@ trigen_runtime* device() {
 
 Tensor blob(void* data, Shape sizes, Shape strides, ScalarType dtype) {
   AtenTensorHandle made = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_create_tensor_from_blob(
+  succeed(aoti_torch_create_tensor_from_blob(
       data, static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), 0,
       torch::stable::detail::to<int32_t>(torch::stable::detail::from(dtype)), aoti_torch_device_type_cpu(), 0,
       &made));
