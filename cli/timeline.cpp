@@ -36,6 +36,31 @@ std::optional<Counts> counts_of(const Candidate& candidate, const Binary& binary
   return *counts;
 }
 
+// The whole call, where the loop's steps take the clock's cycles and where they are estimated.
+struct Call {
+  double clocked_s = 0, estimated_s = 0;
+  double dense_s = 0;     // a dense product at kDenseShare of the data sheet's rate
+  double peak_share = 0;  // of the data sheet's rate, that the triangle's own work reaches
+};
+constexpr double kDenseShare = 0.85;
+
+Call call_of(const Candidate& candidate, const Binary& binary, const DeviceModel& device,
+             double step_cycles) {
+  const Target& target = *candidate.target;
+  const Work work = candidate.family->work(candidate.problem, target, candidate.config, device.sms);
+  const std::optional<Resources> resources = resources_of(binary);
+  const double sheet = work.unit == Unit::kFp32         ? target.fp32_flops
+                       : work.unit == Unit::kTensorTf32 ? target.tf32_flops
+                                                        : target.mma16_flops;
+  const Totals count = count_work(candidate.problem);
+  Call out;
+  out.clocked_s = predict(work, target, device, resources, std::nullopt, step_cycles).seconds;
+  out.estimated_s = predict(work, target, device, resources).seconds;
+  out.dense_s = count.dense_flop / (kDenseShare * sheet);
+  out.peak_share = count.triangle_flop / sheet / out.clocked_s;
+  return out;
+}
+
 }  // namespace
 
 llvm::Error print_timeline(const Candidate& candidate, const Binary& binary, const TimelineOptions& options,
@@ -47,6 +72,7 @@ llvm::Error print_timeline(const Candidate& candidate, const Binary& binary, con
   auto clocked = clock_candidate(candidate, *functions, device, resources_of(binary), counts);
   if (!clocked) return clocked.takeError();
   const LoopTiming& timing = clocked->timing;
+  const Call call = call_of(candidate, binary, device, timing.cycles);
   const std::string title = to_string(candidate.problem) + ", " + describe(candidate) + ", " +
                             candidate.target->name.str() + " (" + candidate.target->model_device.str() + ")";
   if (!options.svg.empty()) {
@@ -65,18 +91,28 @@ llvm::Error print_timeline(const Candidate& candidate, const Binary& binary, con
                                   {"warps", clocked->warps},
                                   {"blocks", clocked->blocks},
                                   {"cycles", timing.cycles},
-                                  {"bound", timing.bound().name}};
+                                  {"bound", timing.bound().name},
+                                  {"call_us", call.clocked_s * 1e6},
+                                  {"estimated_call_us", call.estimated_s * 1e6},
+                                  {"dense_us", call.dense_s * 1e6},
+                                  {"peak_share", call.peak_share}};
     for (const Busy& busy : timing.busy) out["busy"][busy.name] = busy.cycles / timing.cycles;
     for (int i = 0; i < kIdles; ++i)
       out["idle"][name_of(static_cast<Idle>(i))] = timing.idle[i] / timing.cycles;
     std::printf("%s\n", out.dump(2).c_str());
     return llvm::Error::success();
   }
+  std::printf("%s\n", timeline_text(clocked->loop, timing, title).c_str());
   std::printf(
-      "%s\n%d warps of %d block%s on an SM; %s\n\n", timeline_text(clocked->loop, timing, title).c_str(),
-      clocked->warps * clocked->blocks, clocked->blocks, clocked->blocks == 1 ? "" : "s",
+      "%d warps of %d block%s on an SM; %s\n", clocked->warps * clocked->blocks, clocked->blocks,
+      clocked->blocks == 1 ? "" : "s",
       counts ? format("%.2f passes over the banks for each that the bytes need", clocked->conflicts).c_str()
              : "bank conflicts not counted");
+  std::printf(
+      "the whole call (predicted): %s with this loop, %.0f %% of the data sheet's rate; %s by the cost "
+      "model's estimates; a dense product at %.0f %% of that rate takes %s\n\n",
+      format_seconds(call.clocked_s).c_str(), 100 * call.peak_share, format_seconds(call.estimated_s).c_str(),
+      100 * kDenseShare, format_seconds(call.dense_s).c_str());
   print_prose(kTimelineNote);
   return llvm::Error::success();
 }

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cache/environment.h"
 #include "generator/error.h"
 
 extern char** environ;
@@ -88,8 +89,8 @@ Output run_program(const std::vector<std::string>& command) {
 }
 
 std::string nvdisasm() {
-  const char* const named = std::getenv("TRIGEN_NVDISASM");
-  return named != nullptr && *named != 0 ? named : "nvdisasm";
+  const std::string named = environment("TRIGEN_NVDISASM");
+  return named.empty() ? "nvdisasm" : named;
 }
 
 }  // namespace

@@ -104,16 +104,15 @@ int unit_of(Pipe pipe) { return static_cast<int>(pipe == Pipe::kImad ? Pipe::kFm
 
 struct Warp {
   size_t at = 0;  // in the body
-  int turn = 0, block = 0;
+  int block = 0;
   double ready = 0;
   bool arrived = false;  // waits at the block's barrier
   bool yielded = false;
   std::array<int, kBarriers> open = {};
   std::array<Idle, kBarriers> kind = {};
   std::array<int, 4> kept = {-1, -1, -1, -1};
-  double copied = 0;           // when the copies since the last group have come
-  double group = 0;            // when the last group has
-  std::vector<double> starts;  // of each turn
+  double copied = 0;  // when the copies since the last group have come
+  double group = 0;   // when the last group has
 };
 
 struct Fall {  // of a warp's barrier
@@ -130,7 +129,6 @@ class Clock {
     for (const Instruction& one : in.loop.body) body_.push_back(prepare(one, in.rates, in.conflicts));
     for (size_t i = 0; i < warps_.size(); ++i) {
       warps_[i].block = static_cast<int>(i) / in.warps;
-      warps_[i].starts.push_back(0);
     }
     arrived_.resize(in.blocks);
   }
@@ -138,7 +136,7 @@ class Clock {
   LoopTiming run() {
     // A loop that stands still is a defect: a barrier that nothing lowers.
     const double limit = 1e4 * in_.turns * static_cast<double>(warps_.size() + 1) + 1e6;
-    for (double now = 0; left_ < warps_.size() && now < limit; ++now) {
+    for (double now = 0; starts_.size() < wanted() && now < limit; ++now) {
       while (!falls_.empty() && falls_.top().cycle <= now) {
         --warps_[falls_.top().warp].open[falls_.top().barrier];
         falls_.pop();
@@ -198,12 +196,12 @@ class Clock {
     // The same warp goes on as long as it may, then the youngest (arXiv 2503.20481: greedy, then youngest).
     int waiting = 0;
     int64_t chosen = -1;
-    if (sub.last >= 0 && !warps_[sub.last].yielded && !done(warps_[sub.last])) {
+    if (sub.last >= 0 && !warps_[sub.last].yielded) {
       Idle why;
       if (may_go(static_cast<size_t>(sub.last), core, now, why)) chosen = sub.last;
     }
     for (int64_t i = static_cast<int64_t>(warps_.size()) - 1; i >= 0 && chosen < 0; --i) {
-      if (i % kSubCores != core || done(warps_[i])) continue;
+      if (i % kSubCores != core) continue;
       Idle why;
       ++waiting;
       if (may_go(static_cast<size_t>(i), core, now, why))
@@ -217,7 +215,7 @@ class Clock {
     gaps_.push_back(gap);
   }
 
-  bool done(const Warp& warp) const { return warp.turn >= in_.turns; }
+  size_t wanted() const { return warps_.size() * in_.turns; }
 
   void fall(size_t warp, int barrier, double cycle, Idle kind) {
     if (barrier >= kBarriers) return;
@@ -264,8 +262,7 @@ class Clock {
     if (++warp.at == body_.size()) {
       warp.at = 0;
       warp.ready = std::max(warp.ready, now + control.stall + in_.rates.taken);
-      warp.starts.push_back(warp.ready);
-      if (++warp.turn == in_.turns) ++left_;
+      starts_.push_back(warp.ready);
     }
   }
 
@@ -288,7 +285,7 @@ class Clock {
     if (access.global) {
       l2_ = std::max(l2_, enter) + access.bytes / in_.l2_bytes;
       l2_busy_.emplace_back(enter, access.bytes / in_.l2_bytes);
-      result = l2_ + in_.rates.l2_latency;
+      result = l2_ + in_.rates.loaded * in_.rates.l2_latency;
     }
     if (access.copy) warp.copied = std::max(warp.copied, result);
     fall(number, next.one->control.write_barrier, result, kind);
@@ -310,16 +307,14 @@ class Clock {
 
   LoopTiming report() const {
     LoopTiming out;
-    const int first = in_.turns / 2;
-    const int last = in_.turns - 1;
-    double begin = 0;
-    double end = 0;
-    for (const Warp& warp : warps_) {
-      if (static_cast<int>(warp.starts.size()) <= last) return out;  // it stood still
-      begin += warp.starts[first] / static_cast<double>(warps_.size());
-      end += warp.starts[last] / static_cast<double>(warps_.size());
-    }
-    const double turns = last - first;
+    if (starts_.size() < wanted()) return out;  // it stood still
+    // By all warps' turns together: the youngest block runs ahead of the others, as long as it has work.
+    std::vector<double> starts = starts_;
+    std::sort(starts.begin(), starts.end());
+    const int turns = in_.turns - in_.turns / 2 - 1;
+    const size_t first = warps_.size() * (in_.turns / 2);
+    const double begin = starts[first];
+    const double end = starts[first + warps_.size() * turns];
     out.cycles = (end - begin) / turns;
     const auto in_window = [&](double cycle) { return cycle >= begin && cycle < end; };
     const double share = 1.0 / kSubCores / turns;  // of a turn and sub-core
@@ -359,8 +354,8 @@ class Clock {
   std::array<SubCore, kSubCores> cores_ = {};
   std::vector<int> arrived_;
   std::priority_queue<Fall, std::vector<Fall>, std::greater<>> falls_;
-  double pipe_ = 0, l2_ = 0;  // when the SM's memory pipe and its way from the L2 are free
-  size_t left_ = 0;           // warps that are through
+  double pipe_ = 0, l2_ = 0;    // when the SM's memory pipe and its way from the L2 are free
+  std::vector<double> starts_;  // of all warps' turns
   std::vector<Issued> issues_;
   std::vector<Gap> gaps_;
   std::vector<std::pair<double, double>> wavefronts_, l2_busy_;

@@ -27,7 +27,8 @@ struct SmRates {
   double memory_queue = 5;  // memory instructions that a sub-core holds before its warps wait
   // Cycles from the last wavefront to the result.
   double shared_latency = 19;
-  double l2_latency = 193;   // of the loads that the L2 serves
+  double l2_latency = 193;   // of a single load that the L2 serves
+  double loaded = 3;         // times as long where all SMs load their tiles, some of them from memory
   double read_latency = 10;  // until the operands of a memory instruction were read
   double special_latency = 18;
   double barrier = 20;  // from the last warp's arrival

@@ -200,6 +200,17 @@ TEST(Schedule, BarriersHoldABlockTogether) {
   EXPECT_NEAR(timing_of(body, 4).cycles, 24, 0.01);
 }
 
+TEST(Schedule, BlocksShareWhatBindsThem) {
+  // Four products of 8 cycles of each of two blocks' warps: 64 cycles of a sub-core's pipe a turn of both, also
+  // where one runs ahead.
+  std::vector<Instruction> body(4, instruction("HMMA.16816.F32", 1));
+  body.push_back(instruction("BAR.SYNC.DEFER_BLOCKING", 1));
+  body.push_back(instruction("BRA", 5));
+  const LoopTiming timing = timing_of(body, 4, 2);
+  EXPECT_NEAR(timing.cycles, 64, 3);
+  EXPECT_LE(timing.tensor_share(), 1.02);
+}
+
 TEST(Schedule, CopiesInFlightAreWaitedForByGroups) {
   std::vector<Instruction> body = {instruction("LDGSTS.E.128", 1, "[R2], [R4]"), instruction("LDGDEPBAR", 1),
                                    instruction("DEPBAR.LE", 1, "SB0, 0x0"), instruction("BRA", 5)};

@@ -265,8 +265,8 @@ TEST(Variables, StandOnOnePage) {
     }
   };
   names_after(text, "\n| `TRIGEN_", page);
-  for (const char* folder : {"cache", "generator", "numerics", "runtime", "check", "tuner", "peers", "cli",
-                             "emulator", "python/trigen"})
+  for (const char* folder : {"cache", "clock", "generator", "numerics", "runtime", "check", "tuner", "peers",
+                             "cli", "emulator", "python/trigen"})
     for (const auto& entry :
          std::filesystem::recursive_directory_iterator(std::string(TRIGEN_SOURCE "/") + folder)) {
       const std::string kind = entry.path().extension();
