@@ -5,6 +5,8 @@
 #include <unordered_map>
 
 #include "cache/fork.h"
+#include "generator/caveats.h"
+#include "generator/cost/dense.h"
 #include "runtime/api.h"
 #include "runtime/plan_log.h"
 
@@ -16,7 +18,8 @@ namespace {
 // A plan that was made, with the texts that trigen_plan_describe hands out.
 struct Resolved {
   std::shared_ptr<const Plan> plan;
-  std::string problem, candidate;
+  std::string problem, candidate, slow, dense;
+  double dense_us = 0;
 };
 
 // A request as it comes: the caller's structure, the ordinal, and the context that was current. The same
@@ -111,10 +114,17 @@ llvm::Expected<std::shared_ptr<const Resolved>> make_plan(trigen_runtime& runtim
   PlanLog log(std::get<0>(key), **device);
   auto plan = Plan::create(*problem, **device, runtime.open_store(), runtime.plan_options);
   if (!plan) return log.failed(plan.takeError());
-  log.made((*plan)->resolution());
   auto resolved = std::make_shared<Resolved>();
   resolved->problem = to_string((*plan)->problem());
-  resolved->candidate = describe((*plan)->resolution().candidate);
+  const Candidate& candidate = (*plan)->resolution().candidate;
+  resolved->candidate = describe(candidate);
+  resolved->slow = slow_path(candidate, (*device)->target());
+  const Resolution& resolution = (*plan)->resolution();
+  const double dense = dense_seconds(candidate.problem, (*device)->target(), (*device)->model());
+  resolved->dense_us = dense * 1e6;
+  resolved->dense = dense_remark(resolution.expected_us * 1e-6,
+                                 resolution.provenance == Provenance::kMeasured, dense, false);
+  log.made(resolution, resolved->slow);
   resolved->plan = std::move(*plan);
   const std::lock_guard<std::mutex> lock(runtime.mutex);
   return keep(runtime.plans.emplace(key, std::move(resolved)).first->second);
@@ -237,7 +247,10 @@ trigen_status trigen_plan_describe(const trigen_plan* plan, trigen_plan_info* in
   info->layer = resolution.layer.c_str();
   info->binary_from = resolution.origin == BinaryOrigin::kCompiled ? "compiled" : "cache";
   info->compiler = resolution.binary.key.compiler.c_str();
+  info->slow = plan->resolved->slow.c_str();
+  info->dense = plan->resolved->dense.c_str();
   info->expected_us = resolution.expected_us;
+  info->dense_us = plan->resolved->dense_us;
   info->workspace_bytes = static_cast<size_t>(plan->plan->workspace_bytes());
   info->loaded_ptx = plan->plan->executable().from_ptx();
   info->device_ordinal = device.info().ordinal;

@@ -193,7 +193,9 @@ TEST_F(Program, TuneWithoutADeviceSaysPredicted) {
   const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", kProblem});
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(done.out, AllOf(HasSubstr("predicted"), Not(HasSubstr("measured"))));
-  EXPECT_THAT(done.err, HasSubstr("the choice is the model's"));
+  EXPECT_THAT(done.out,
+              AllOf(HasSubstr("dense"), HasSubstr(" us est.")));  // a dense product's time beside it
+  EXPECT_THAT(done.err, AllOf(HasSubstr("the choice is the model's"), Not(HasSubstr("is as fast"))));
   const Finished list = run({"cache", "ls", "--binaries"});
   EXPECT_EQ(list.code, 0) << list.err;
   EXPECT_THAT(list.out, AllOf(HasSubstr("forward,dtype=f16,B=2,H=1,T=64,D=64,K=1,pad=0"),
@@ -202,8 +204,8 @@ TEST_F(Program, TuneWithoutADeviceSaysPredicted) {
   EXPECT_EQ(show.code, 0) << show.err;
   EXPECT_THAT(show.out, HasSubstr("none: predicted by the model"));
   const Finished json = run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", "--json", kProblem});
-  EXPECT_THAT(json.out,
-              AllOf(HasSubstr("\"provenance\": \"predicted\""), HasSubstr("\"outcome\": \"chosen\"")));
+  EXPECT_THAT(json.out, AllOf(HasSubstr("\"provenance\": \"predicted\""),
+                              HasSubstr("\"outcome\": \"chosen\""), HasSubstr("\"dense\": \"estimated\"")));
   // nothing is compiled where that is forbidden: the cache has the binaries already, another problem's it has
   // not
   EXPECT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", kProblem}, {"TRIGEN_NO_JIT=1"}).code,
@@ -212,6 +214,17 @@ TEST_F(Program, TuneWithoutADeviceSaysPredicted) {
       run({"tune", "--no-device", "--arch", "sm_70", "forward,dtype=f16,B=2,T=72,D=64"}, {"TRIGEN_NO_JIT=1"});
   EXPECT_EQ(miss.code, 1);
   EXPECT_THAT(miss.err, HasSubstr("T=72"));
+}
+
+// What a user of the choice must know, in words.
+TEST_F(Program, TuneSaysWhereDenseIsAsFastAndWhatIsSlow) {
+  NEEDS_COMPILER("sm_70");
+  const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts",
+                             "forward,dtype=bf16,B=4,T=256,D=64"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.err, AllOf(HasSubstr("bf16 runs without tensor cores on sm_70"),
+                              HasSubstr("a dense product on the masked weight is as fast: "),
+                              HasSubstr("(estimated)")));
 }
 
 TEST_F(Program, TheEmulatedDeviceChecksAndNeverTimes) {
