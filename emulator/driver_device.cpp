@@ -128,7 +128,15 @@ TRIGEN_ENTRY CUresult cuInit(unsigned flags) {
     auto device = std::make_unique<Device>();
     device->ordinal = ordinal;
     device->model = model;
-    device->memory = std::make_unique<DeviceMemory>(ordinal, kMemoryBytes);
+    try {
+      device->memory = std::make_unique<DeviceMemory>(ordinal, kMemoryBytes);
+    } catch (const std::bad_alloc&) {  // ulimit -v, or a system that promises no more than it has
+      state.devices.clear();
+      return fail(CUDA_ERROR_OUT_OF_MEMORY,
+                  "no address space for the memory of an emulated device: " +
+                      std::to_string(DeviceMemory::reserved_bytes(kMemoryBytes) >> 30) +
+                      " GiB are reserved, not used; raise `ulimit -v` or the system's overcommit limit");
+    }
     device->primary.device = ordinal;
     device->default_stream.context = &device->primary;
     state.devices.push_back(std::move(device));

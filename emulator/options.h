@@ -15,6 +15,8 @@ struct Options {
   int threads = 0;  // host threads for a launch; 0: all cores
   AsyncOrder async = AsyncOrder::kLate;
   uint64_t seed = 1;  // of kRandom
+  // Warp instructions of one cluster before the launch is given up: some minutes. 0: no limit.
+  uint64_t steps = 10'000'000'000;
   bool check_uninitialised = true;
   bool check_races = true;
   bool abort_on_report = true;  // a launch with any report ends in an error
@@ -22,10 +24,10 @@ struct Options {
 };
 
 /// TRIGEN_EMULATED_TARGET, _DEVICES, _THREADS, _ASYNC (late, early, random:SEED), _CHECKS (all, none, or a
-/// list of uninitialised, races; a leading '-' takes one away), _REPORTS (fail, print, quiet).
+/// list of uninitialised, races; a leading '-' takes one away), _REPORTS (fail, print, quiet), _STEPS.
 Options options_from_environment();
 /// Changes `options` by "key=value" pairs separated by spaces: target, devices, threads, async, checks,
-/// reports. Returns an error text, empty when all is well.
+/// reports, steps. Returns an error text, empty when all is well.
 std::string apply_options(const std::string& text, Options* options);
 
 }  // namespace trigen::emulator
