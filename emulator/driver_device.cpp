@@ -124,10 +124,12 @@ TRIGEN_ENTRY CUresult cuInit(unsigned flags) {
   if (model == nullptr)
     return fail(CUDA_ERROR_NO_DEVICE,
                 "unknown target '" + state.options.target + "', known: " + known_targets());
+  state.model = *model;
+  if (state.options.sms > 0) state.model.multiprocessors = state.options.sms;
   for (int ordinal = 0; ordinal < state.options.devices; ++ordinal) {
     auto device = std::make_unique<Device>();
     device->ordinal = ordinal;
-    device->model = model;
+    device->model = &state.model;
     try {
       device->memory = std::make_unique<DeviceMemory>(ordinal, kMemoryBytes);
     } catch (const std::bad_alloc&) {  // ulimit -v, or a system that promises no more than it has

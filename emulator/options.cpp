@@ -42,6 +42,12 @@ std::string apply_one(const std::string& key, const std::string& value, Options*
     if (end == value.c_str() || *end != 0 || count < (key == "devices" ? 1 : 0) || count > 64)
       return key + "=" + value + " is not a count from " + (key == "devices" ? "1" : "0") + " to 64";
     (key == "devices" ? options->devices : options->threads) = static_cast<int>(count);
+  } else if (key == "sms") {
+    char* end = nullptr;
+    const long count = std::strtol(value.c_str(), &end, 10);
+    if (!is_digit(value[0]) || *end != 0 || count > 1024)
+      return "sms=" + value + " is not a count from 0 to 1024";
+    options->sms = static_cast<int>(count);
   } else if (key == "async") {
     if (value == "late")
       options->async = AsyncOrder::kLate;
@@ -68,7 +74,8 @@ std::string apply_one(const std::string& key, const std::string& value, Options*
     options->abort_on_report = value == "fail";
     options->print_reports = value != "quiet";
   } else {
-    return "unknown option '" + key + "', known: target, devices, threads, async, checks, reports, steps";
+    return "unknown option '" + key +
+           "', known: target, devices, sms, threads, async, checks, reports, steps";
   }
   return "";
 }
@@ -91,7 +98,7 @@ std::string apply_options(const std::string& text, Options* options) {
 
 Options options_from_environment() {
   Options options;
-  for (const char* key : {"target", "devices", "threads", "async", "checks", "reports", "steps"}) {
+  for (const char* key : {"target", "devices", "sms", "threads", "async", "checks", "reports", "steps"}) {
     std::string name = "TRIGEN_EMULATED_";
     for (const char* c = key; *c != 0; ++c)
       name += static_cast<char>(std::toupper(static_cast<unsigned char>(*c)));
