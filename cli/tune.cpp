@@ -432,9 +432,8 @@ struct Tune {
     }
 
     // What cannot be stored is better known before hours of measuring than after them.
-    for (const LayerInfo& layer : store->layers())
-      if (layer.user_layer && !layer.problem.empty())
-        remark("warning: no choice can be stored: " + layer.problem);
+    if (auto error = store->try_put())
+      remark("warning: no choice can be stored: " + take_error(std::move(error)).message);
     const std::vector<std::string> roles = roles_of(*list);
     std::unique_ptr<BuildAhead> ahead;
     if (sample > 0 && device != nullptr && !device->info().emulated)
@@ -496,7 +495,8 @@ void add_tune(CLI::App& app, Commands& commands) {
   tune->where.add_cache(*sub);
   sub->add_option("--budget", tune->budget,
                   "time for one problem, measuring: 60s, 2m (60s; none with --exhaustive)")
-      ->type_name("TIME");
+      ->type_name("TIME")
+      ->check(not_empty());
   sub->add_option("--deadline", tune->deadline,
                   "how much longer than expected a candidate may keep the device before its worker is ended "
                   "(5s; 60s on the emulated device)")
@@ -509,14 +509,16 @@ void add_tune(CLI::App& app, Commands& commands) {
          "what the choice has least of: time, energy (of the whole GPU, a run), or edp, their product")
       ->check(CLI::IsMember({"time", "energy", "edp"}));
   sub->add_option("--candidates", tune->candidates,
-                  "candidates to compile and time at most, beside the tenth of all; 0 for all of them (64)");
+                  "candidates to compile and time at most, beside the tenth of all; 0 for all of them (64)")
+      ->check(whole_number(0, kMostCount));
   sub->add_option("--share", tune->share, "part of all candidates to try at most (0.1)")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(CLI::Range(0.0, 1.0) & decimal_number(0));
   sub->add_flag("--exhaustive", tune->exhaustive, "time every candidate (300 at most), as --candidates 0");
   sub->add_option(
-      "--sample", tune->sample,
-      "no search: time the model's first 12 and a draw over families and tiles, so many in all, and "
-      "compile ahead over all problems; for --record");
+         "--sample", tune->sample,
+         "no search: time the model's first 12 and a draw over families and tiles, so many in all, and "
+         "compile ahead over all problems; for --record")
+      ->check(whole_number(1, kMostCount));
   sub->add_option("--role", tune->role,
                   "of the recordings: fit (the default), check, or alternate: fit and check in turn, and all "
                   "problems of the same sizes in a row alike")
@@ -526,11 +528,13 @@ void add_tune(CLI::App& app, Commands& commands) {
   sub->add_option("--replay", tune->replays,
                   "no tuning: the search on recordings, and what it would have chosen")
       ->type_name("FILE");
-  sub->add_option("--top", tune->top, "without a device: candidates to compile, by the model's order (8)");
+  sub->add_option("--top", tune->top, "without a device: candidates to compile, by the model's order (8)")
+      ->check(whole_number(0, kMostCount));
   sub->add_flag("--no-counts", tune->no_counts,
                 "without a device: rank by the model's estimates, not by what the emulated device counts");
-  sub->add_option("-j,--jobs", tune->jobs, "compiling threads, 0 for one per CPU (0)");
-  sub->add_option("--seed", tune->seed, "of the random inputs");
+  sub->add_option("-j,--jobs", tune->jobs, "compiling threads, 0 for one per CPU (0)")
+      ->check(whole_number(0, 4096));
+  sub->add_option("--seed", tune->seed, "of the random inputs")->check(whole_number(0, UINT64_MAX));
   sub->add_flag("--no-device", tune->no_device, "predict, even where a device is at hand");
   sub->add_flag("--no-dense", tune->no_dense,
                 "do not time cuBLAS beside the choice; the dense product is estimated");

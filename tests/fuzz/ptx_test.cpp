@@ -181,7 +181,7 @@ TEST_F(Ptx, TheCorpusRuns) {
 TEST_F(Ptx, MutatedModules) {
   const char* seconds = std::getenv("TRIGEN_FUZZ_SECONDS");
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds ? std::atoi(seconds) : 0);
-  constexpr int kIterations = 20000;
+  constexpr int kIterations = 8000;
   Mutator bytes(6, corpus(), kTokens);
   ModuleMutator words(7, corpus());
   int of[3] = {};

@@ -101,6 +101,20 @@ TEST_F(Program, BadRequestsSayWhatIsAllowed) {
       {{"verify", "--random", "3", kProblem}, "problem excludes --random"},
       {{"verify", "--random", "0"}, "--random"},
       {{"profile", "--arch", "sm_70", kProblem, kProblem}, "takes one problem, found 2"},
+      {{"tune", "--arch", "sm_70", "--share", "nan", kProblem}, "'nan' is no decimal number"},
+      {{"tune", "--arch", "sm_70", "--candidates", "-1", kProblem},
+       "'-1' is none of the whole numbers from 0"},
+      {{"tune", "--arch", "sm_70", "--candidates", "18446744073709551616", kProblem},
+       "none of the whole numbers"},
+      {{"tune", "--arch", "sm_70", "-j", "-5", kProblem}, "'-5' is none of the whole numbers"},
+      {{"tune", "--arch", "sm_70", "--budget", "", kProblem}, "--budget: it is empty"},
+      {{"verify", "--limit", "nan", kProblem}, "--limit: 'nan' is no decimal number of 0 or more"},
+      {{"verify", "--limit", "-1", kProblem}, "'-1' is no decimal number"},
+      {{"verify", "--limit", "", kProblem}, "'' is no decimal number"},
+      {{"verify", "--limit", "0x10", kProblem}, "'0x10' is no decimal number"},
+      {{"verify", "--device", "emulated:sm_70 devices=64", kProblem}, "after emulated: comes one target"},
+      {{"tune", "--arch", "sm_70", "--problems", "/"}, "cannot read the problem list /: Is a directory"},
+      {{"tune", "--arch", "sm_70", "--problems", "/dev/zero"}, "has 64 MiB or more"},
   };
   for (const Bad& bad : table) {
     const Finished done = run(bad.arguments);
@@ -133,6 +147,8 @@ TEST_F(Program, ExplainShowsPredictionsAndRefusals) {
   const auto read = nlohmann::json::parse(json.out);
   ASSERT_EQ(read["candidates"].size(), 3u) << json.err;
   EXPECT_THAT(done.out, HasSubstr(read["candidates"][0]["candidate"].get<std::string>()));
+  EXPECT_THAT(done.out, HasSubstr("a dense product on the masked weight: 7.5"));
+  EXPECT_GT(read["dense_us"].get<double>(), 7);
   EXPECT_GT(read["candidates"][0]["predicted_us"].get<double>(), 0);
   EXPECT_EQ(read["refused"][0]["family"], "wgmma_sm90");
 }
@@ -250,6 +266,19 @@ TEST_F(Program, TheEmulatedDeviceChecksAndNeverTimes) {
   EXPECT_EQ(part.code, 0) << part.err;
   EXPECT_THAT(part.out, AllOf(HasSubstr(large), HasSubstr("all outputs  on 2 of 4096 samples")));
   EXPECT_THAT(big.err, HasSubstr("error: nothing was verified: the one problem was skipped"));
+}
+
+// A Hopper with fewer SMs than an H200: grids of another size, with sums that are shared otherwise.
+TEST_F(Program, KernelsAreRightOnDevicesOfOtherSizes) {
+  NEEDS_COMPILER("sm_90a");
+  for (const char* sms : {"114", "16"}) {
+    const Finished done = run({"verify", "--device", "emulated:sm_90a", "forward,dtype=bf16,B=64,T=64,D=512",
+                               "grad_weight,dtype=bf16,B=4,T=256,D=128,epilogue=bias+zero_outside"},
+                              {std::string("TRIGEN_EMULATED_SMS=") + sms});
+    if (done.err.find("no emulated device") != std::string::npos) GTEST_SKIP() << "[SKIP] " << done.err;
+    EXPECT_EQ(done.code, 0) << done.err;
+    EXPECT_THAT(done.out, HasSubstr("2 passed, 0 failed"));
+  }
 }
 
 // Few multiply-adds, but 140 000 planes of 64 x 64 elements in the workspace.
@@ -473,6 +502,9 @@ TEST_F(Program, FullDiskIsSaid) {
   EXPECT_EQ(tune.code, 1) << tune.err;
   EXPECT_THAT(tune.out, HasSubstr(":tile="));
   EXPECT_THAT(tune.err, HasSubstr("could not be stored"));
+  // Known before anything is compiled.
+  EXPECT_LT(tune.err.find("warning: no choice can be stored: "), tune.err.find("note: no device here"))
+      << tune.err;
   EXPECT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", kProblem}).code, 0);
 }
 
