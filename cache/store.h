@@ -150,6 +150,8 @@ class Store {
   // measured record removes the predicted ones of its device and of no device; a predicted one is dropped
   // (success) where a measured one of the same device exists.
   virtual llvm::Error put_record(const Record& record) = 0;
+  // Could something be put now? A write of nothing; makes the file where it is not there yet.
+  virtual llvm::Error try_put() = 0;
   // Without their evidence.
   virtual std::vector<FoundRecord> list_records() = 0;
   // "" when the row is gone, damaged, or its evidence is none that a put would take.

@@ -1,5 +1,6 @@
 #include "cli/command.h"
 
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 
@@ -42,6 +43,36 @@ const std::atomic<bool>& catch_interrupts(bool terminations) {
   sigaction(SIGINT, &action, nullptr);
   if (terminations) sigaction(SIGTERM, &action, nullptr);
   return interrupted;
+}
+
+CLI::Validator whole_number(uint64_t least, uint64_t most) {
+  return CLI::Validator(
+      [least, most](std::string& text) -> std::string {
+        uint64_t value = 0;
+        const bool bad = text.empty() || text.find_first_not_of("0123456789") != std::string::npos ||
+                         llvm::StringRef(text).getAsInteger(10, value) || value < least || value > most;
+        return bad ? trigen::quoted(text) + " is none of the whole numbers from " + std::to_string(least) +
+                         " to " + std::to_string(most)
+                   : "";
+      },
+      "");
+}
+
+CLI::Validator decimal_number(int least) {
+  return CLI::Validator(
+      [least](std::string& text) -> std::string {
+        double value = 0;
+        const bool bad = text.empty() || text.find_first_not_of("0123456789+-.eE") != std::string::npos ||
+                         llvm::StringRef(text).getAsDouble(value) || !std::isfinite(value) || value < least;
+        return bad ? trigen::quoted(text) + " is no decimal number of " + std::to_string(least) + " or more"
+                   : "";
+      },
+      "");
+}
+
+CLI::Validator not_empty() {
+  return CLI::Validator([](std::string& text) -> std::string { return text.empty() ? "it is empty" : ""; },
+                        "");
 }
 
 llvm::Expected<double> parse_duration(const std::string& name, const std::string& text) {

@@ -50,6 +50,12 @@ void add_help(CLI::App& app, Commands& commands);
 void add_completion(CLI::App& app, Commands& commands);
 void add_version(CLI::App& app, Commands& commands);
 
+// For ->check(): CLI11 takes "-1" for an unsigned number, hexadecimal digits, "nan" and "" for any.
+inline constexpr uint64_t kMostCount = 1'000'000;
+CLI::Validator whole_number(uint64_t least, uint64_t most);
+CLI::Validator decimal_number(int least);
+CLI::Validator not_empty();
+
 // Prints "trigen: error: ..." to stderr; the exit code that the error's kind stands for.
 int report(llvm::Error error);
 // A remark on stderr, where it does not mix with tables and JSON. --quiet leaves out those that do not start

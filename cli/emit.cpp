@@ -9,7 +9,9 @@
 #include "cli/table.h"
 #include "cli/target_options.h"
 #include "cli/terminal.h"
+#include "generator/caveats.h"
 #include "generator/cost/cost.h"
+#include "generator/cost/dense.h"
 #include "runtime/compile.h"
 
 namespace trigen::cli {
@@ -116,7 +118,7 @@ struct Emit {
     if (as_json)
       print_json(problem, target, refused, list);
     else
-      print_ranking(list, target);
+      print_ranking(problem, list, target);
     return llvm::Error::success();
   }
 
@@ -126,6 +128,7 @@ struct Emit {
     ordered_json out = {{"problem", to_string(problem)},
                         {"target", target.name.str()},
                         {"model_device", target.model_device.str()},
+                        {"dense_us", 1e6 * dense_seconds(problem, target, model_of(target))},
                         {"refused", ordered_json::array()},
                         {"candidates", ordered_json::array()}};
     for (const auto& [family, reason] : refused)
@@ -147,7 +150,7 @@ struct Emit {
     std::printf("%s\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace).c_str());
   }
 
-  void print_ranking(const std::vector<Candidate>& list, const Target& target) const {
+  void print_ranking(const Problem& problem, const std::vector<Candidate>& list, const Target& target) const {
     Table table({">rank", "=candidate", ">predicted", "limit", "?>compute", "?>dram", "?>l2", "?>tail",
                  "?>fixed", "?>blocks/sm", "?>shared"});
     const DeviceModel model = model_of(target);
@@ -164,6 +167,13 @@ struct Emit {
     std::printf("\n");
     print_prose(format("%zu candidates; times are the model's for %s, before the compiler's report",
                        list.size(), target.model_device.data()));
+    const double dense = dense_seconds(problem, target, model);
+    if (dense > 0)
+      print_prose("a dense product on the masked weight: " + format_seconds(dense) + " (estimated)");
+    const double best = predict(list.front(), model).seconds;
+    if (const std::string text = dense_remark(best, false, dense, false); !text.empty())
+      print_prose("note: " + text);
+    if (const std::string text = slow_path(list.front(), target); !text.empty()) print_prose("note: " + text);
   }
 
   int run() const {

@@ -51,14 +51,25 @@ llvm::Expected<std::vector<Problem>> read_file(const std::string& path) {
                       "cannot read the problem list " + path + ": " + reason +
                           "; name a readable file with one problem per line, or core or mixers");
   }
-  std::stringstream text;
-  text << file.rdbuf();
-  if (is_table_list(text.str())) {
-    auto groups = parse_table_list(text.str());
+  constexpr std::streamsize kMost = 64 << 20;  // ten times the largest list; /dev/zero has no end
+  std::string all(kMost, '\0');
+  if (!file.read(all.data(), 1) && !file.eof())
+    return make_error(ErrorKind::kBadRequest,
+                      "cannot read the problem list " + path + ": " + std::strerror(errno) +
+                          "; name a file with one problem per line, or core or mixers");
+  const std::streamsize first = file.gcount();
+  file.read(all.data() + first, kMost - first);
+  if (first + file.gcount() == kMost)
+    return make_error(
+        ErrorKind::kBadRequest,
+        "the problem list " + path + " has 64 MiB or more; name a file with one problem per line");
+  all.resize(static_cast<size_t>(first + file.gcount()));
+  if (is_table_list(all)) {
+    auto groups = parse_table_list(all);
     if (!groups) return with_prefix(groups.takeError(), path);
     return problems_of(*groups, tables);
   }
-  auto list = parse_problem_list(text.str());
+  auto list = parse_problem_list(all);
   if (!list) return with_prefix(list.takeError(), path);
   if (list->empty())
     return make_error(ErrorKind::kBadRequest, path + " holds no problem; write one per line");

@@ -231,7 +231,8 @@ void add_profile(CLI::App& app, Commands& commands) {
       ->group("Target");
   profile->where.add_family(*sub);
   profile->where.add_cache(*sub);
-  sub->add_option("--limit", profile->limit, "largest problem to run, in multiply-adds (1e9)");
+  sub->add_option("--limit", profile->limit, "largest problem to run, in multiply-adds (1e9)")
+      ->check(decimal_number(0));
   sub->add_flag("--timeline", profile->timeline.wanted,
                 "predict the main loop's cycles from machine code: what bounds it, slots used of each unit, "
                 "a strip of each warp (needs nvdisasm)");

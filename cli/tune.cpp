@@ -14,6 +14,9 @@
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
+#include "generator/caveats.h"
+#include "generator/cost/dense.h"
+#include "peers/compare.h"
 #include "runtime/build_ahead.h"
 #include "tuner/evidence.h"
 #include "tuner/fleet.h"
@@ -38,7 +41,8 @@ struct Tune {
   size_t sample = 0;
   std::vector<std::string> replays;
   int jobs = 0;
-  bool force = false, no_counts = false, no_resume = false, json = false, verbose = false, no_device = false;
+  bool force = false, no_counts = false, no_resume = false, json = false, verbose = false, no_device = false,
+       no_dense = false;
   uint64_t seed = 20240912;
 
   void print_details(const TuneReport& report) const {
@@ -68,14 +72,80 @@ struct Tune {
     return provenance;
   }
 
+  // The dense product's time: cuBLAS's, timed beside the choice in one run, where that was measured; else, and where
+  // cuBLAS is not here, an estimate.
+  void add_dense(TuneReport& report, const Problem& problem, const Target& target, const Device* device,
+                 Store& store, const std::atomic<bool>& interrupted) const {
+    const bool measured = report.provenance == Provenance::kMeasured && device != nullptr;
+    report.dense_s = dense_seconds(problem, target, measured ? device->model() : model_of(target));
+    if (!measured || report.kept || no_dense || report.dense_s == 0 || interrupted.load()) return;
+    CompareOptions options;
+    options.rounds = 11;
+    options.seed = seed;
+    options.cancel = &interrupted;
+    auto compared = compare(problem, *device, store, options);
+    if (!compared) {
+      report.notes.push_back("dense is an estimate: " + take_error(compared.takeError()).message);
+      return;
+    }
+    for (const ComparedArm& arm : compared->arms) {
+      if (&arm == &compared->arms.front() || arm.ratio <= 0) continue;
+      const double seconds = report.seconds * arm.ratio;  // of one run, as the clocks were there
+      if (!report.dense_measured || seconds < report.dense_s) report.dense_s = seconds;
+      report.dense_measured = true;
+    }
+    if (!report.dense_measured)
+      for (const std::string& note : compared->notes) report.notes.push_back("dense is an estimate: " + note);
+  }
+
+  // In words, for whom a column of times says nothing.
+  static void add_remarks(const TuneReport& r, const Problem& problem, const Target& target,
+                          std::vector<std::string>& remarks) {
+    const std::string dense =
+        dense_remark(r.seconds, r.provenance == Provenance::kMeasured, r.dense_s, r.dense_measured);
+    if (!dense.empty()) remarks.push_back(r.problem + ": " + dense);
+    auto candidate = parse_candidate(problem, target, r.chosen);
+    if (!candidate) return llvm::consumeError(candidate.takeError());
+    const std::string slow = slow_path(*candidate, target);
+    if (!slow.empty() && std::find(remarks.begin(), remarks.end(), slow) == remarks.end())
+      remarks.push_back(slow);
+  }
+
+  // After the list: the workers are idle, and what was measured is stored.
+  template <class Results>
+  std::vector<std::string> stand_beside_dense(Results& results, const std::vector<Problem>& list,
+                                              const Target& target, const Device* station, Store& store,
+                                              const std::atomic<bool>& interrupted) const {
+    const Device* own = nullptr;  // in this process
+    if (station != nullptr && !station->info().emulated && !no_dense)
+      if (auto opened = Device::open(std::to_string(station->info().ordinal)))
+        own = *opened;
+      else
+        results.notes.push_back("dense is an estimate: " + take_error(opened.takeError()).message);
+    std::vector<std::string> remarks;
+    for (size_t i = 0; i < results.reports.size(); ++i) {
+      TuneReport& report = results.reports[i];
+      const Problem& problem = list[results.places[i]];
+      const bool same = own != nullptr && own->info().name == report.device;
+      const size_t notes = report.notes.size();
+      add_dense(report, problem, target, same ? own : nullptr, store, interrupted);
+      results.notes.insert(results.notes.end(), report.notes.begin() + static_cast<std::ptrdiff_t>(notes),
+                           report.notes.end());
+      add_remarks(report, problem, target, remarks);
+    }
+    return remarks;
+  }
+
   static void print_summary(const std::vector<TuneReport>& reports) {
-    Table table(
-        {"=problem", "target", "=choice", ">time", "?>quartiles", "provenance", "?>of ceiling", "?>error"});
+    Table table({"=problem", "target", "=choice", ">time", "?>quartiles", "provenance", ">dense",
+                 "?>of ceiling", "?>error"});
     for (const TuneReport& r : reports) {
       const bool measured = r.provenance == Provenance::kMeasured;
       table.add({r.problem, r.target, r.chosen, format_seconds(r.seconds),
                  measured && !r.kept ? format_seconds(r.lower_s) + " - " + format_seconds(r.upper_s) : "-",
-                 provenance_of(r), percent_or_dash(r.share_of_ceiling()),
+                 provenance_of(r),
+                 r.dense_s > 0 ? format_seconds(r.dense_s) + (r.dense_measured ? "" : " est.") : "-",
+                 percent_or_dash(r.share_of_ceiling()),
                  r.tolerance > 0 || r.error > 0 ? format("%.1e", r.error) : "-"});
     }
     table.print();
@@ -363,9 +433,8 @@ struct Tune {
     }
 
     // What cannot be stored is better known before hours of measuring than after them.
-    for (const LayerInfo& layer : store->layers())
-      if (layer.user_layer && !layer.problem.empty())
-        remark("warning: no choice can be stored: " + layer.problem);
+    if (auto error = store->try_put())
+      remark("warning: no choice can be stored: " + take_error(std::move(error)).message);
     const std::vector<std::string> roles = roles_of(*list);
     std::unique_ptr<BuildAhead> ahead;
     if (sample > 0 && device != nullptr && !device->info().emulated)
@@ -378,6 +447,8 @@ struct Tune {
     }
     if (results.error) return std::move(results.error);
     std::vector<TuneReport>& reports = results.reports;
+    const std::vector<std::string> remarks =
+        stand_beside_dense(results, *list, **target, device, *store, interrupted);
     const std::vector<std::string>& notes = results.notes;
     const int failures = results.failures, unstored = results.unstored;
     const bool no_compiler = results.no_compiler;
@@ -391,6 +462,7 @@ struct Tune {
       }
       if (!reports.empty()) print_summary(reports);
       for (const std::string& note : notes) remark("note: " + note);
+      for (const std::string& text : remarks) remark("note: " + text);
     }
     if (interrupted.load()) {
       remark(
@@ -424,7 +496,8 @@ void add_tune(CLI::App& app, Commands& commands) {
   tune->where.add_cache(*sub);
   sub->add_option("--budget", tune->budget,
                   "time for one problem, measuring: 60s, 2m (60s; none with --exhaustive)")
-      ->type_name("TIME");
+      ->type_name("TIME")
+      ->check(not_empty());
   sub->add_option("--deadline", tune->deadline,
                   "how much longer than expected a candidate may keep the device before its worker is ended "
                   "(5s; 60s on the emulated device)")
@@ -437,14 +510,16 @@ void add_tune(CLI::App& app, Commands& commands) {
          "what the choice has least of: time, energy (of the whole GPU, a run), or edp, their product")
       ->check(CLI::IsMember({"time", "energy", "edp"}));
   sub->add_option("--candidates", tune->candidates,
-                  "candidates to compile and time at most, beside the tenth of all; 0 for all of them (64)");
+                  "candidates to compile and time at most, beside the tenth of all; 0 for all of them (64)")
+      ->check(whole_number(0, kMostCount));
   sub->add_option("--share", tune->share, "part of all candidates to try at most (0.1)")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(CLI::Range(0.0, 1.0) & decimal_number(0));
   sub->add_flag("--exhaustive", tune->exhaustive, "time every candidate (300 at most), as --candidates 0");
   sub->add_option(
-      "--sample", tune->sample,
-      "no search: time the model's first 12 and a draw over families and tiles, so many in all, and "
-      "compile ahead over all problems; for --record");
+         "--sample", tune->sample,
+         "no search: time the model's first 12 and a draw over families and tiles, so many in all, and "
+         "compile ahead over all problems; for --record")
+      ->check(whole_number(1, kMostCount));
   sub->add_option("--role", tune->role,
                   "of the recordings: fit (the default), check, or alternate: fit and check in turn, and all "
                   "problems of the same sizes in a row alike")
@@ -454,12 +529,16 @@ void add_tune(CLI::App& app, Commands& commands) {
   sub->add_option("--replay", tune->replays,
                   "no tuning: the search on recordings, and what it would have chosen")
       ->type_name("FILE");
-  sub->add_option("--top", tune->top, "without a device: candidates to compile, by the model's order (8)");
+  sub->add_option("--top", tune->top, "without a device: candidates to compile, by the model's order (8)")
+      ->check(whole_number(0, kMostCount));
   sub->add_flag("--no-counts", tune->no_counts,
                 "without a device: rank by the model's estimates, not by what the emulated device counts");
-  sub->add_option("-j,--jobs", tune->jobs, "compiling threads, 0 for one per CPU (0)");
-  sub->add_option("--seed", tune->seed, "of the random inputs");
+  sub->add_option("-j,--jobs", tune->jobs, "compiling threads, 0 for one per CPU (0)")
+      ->check(whole_number(0, 4096));
+  sub->add_option("--seed", tune->seed, "of the random inputs")->check(whole_number(0, UINT64_MAX));
   sub->add_flag("--no-device", tune->no_device, "predict, even where a device is at hand");
+  sub->add_flag("--no-dense", tune->no_dense,
+                "do not time cuBLAS beside the choice; the dense product is estimated");
   sub->add_flag("--force", tune->force, "measure again what was measured before");
   sub->add_flag("--no-resume", tune->no_resume, "do not use the samples of an interrupted tune");
   sub->add_flag("-v,--verbose", tune->verbose, "print every candidate that was tried");

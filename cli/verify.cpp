@@ -433,15 +433,16 @@ void add_verify(CLI::App& app, Commands& commands) {
           ->check(CLI::Range(1, 1000000));
   for (const char* name : {"problem", "--problems", "--list", "--op"})
     random->excludes(sub->get_option(name));
-  sub->add_option("--seed", verify->seed, "of the random inputs and of --random (20240912)");
-  sub->add_option("--limit", verify->limit,
-                  "largest problem for the emulated device, in multiply-adds (3e7)");
+  sub->add_option("--seed", verify->seed, "of the random inputs and of --random (20240912)")
+      ->check(whole_number(0, UINT64_MAX));
+  sub->add_option("--limit", verify->limit, "largest problem for the emulated device, in multiply-adds (3e7)")
+      ->check(decimal_number(0));
   sub->add_option("--samples", verify->samples,
                   "run on at most this many samples of the batch, with the whole problem's kernels")
       ->check(CLI::Range(1, 1000000000));
   sub->add_option("--memory", verify->memory,
                   "most memory that the emulated device may take, in GB (half of what is free)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::PositiveNumber & decimal_number(0));
   sub->add_flag("--json", verify->as_json, "results as JSON on standard output");
   commands.push_back({sub, [verify] {
                         auto code = verify->run_all();

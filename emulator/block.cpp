@@ -264,6 +264,10 @@ bool Cluster::run(uint64_t quantum) {
         uint64_t slice = kSlice;
         WarpState state = run_warp(warp, slice);
         instructions += kSlice - slice;
+        if (launch->options->steps != 0 && instructions > launch->options->steps)
+          warp.abort(Fault::kStepLimit, 0,
+                     "more than " + std::to_string(launch->options->steps) +
+                         " warp instructions of one cluster; TRIGEN_EMULATED_STEPS is the limit, 0 for none");
         quantum -= std::min(quantum, kSlice - slice);
         if (state == WarpState::kFinished || state == WarpState::kProgress) progress = true;
         if (state == WarpState::kSpinning) {

@@ -131,6 +131,7 @@ struct Driver {
   std::recursive_mutex mutex;  // one API call at a time; launches run inside
   bool initialised = false;
   Options options = options_from_environment();
+  DeviceModel model{};  // of its devices
   std::vector<std::unique_ptr<Device>> devices;
   std::unordered_set<void*> streams, events, modules, functions, libraries, kernels, graphs, executables;
   std::list<std::unique_ptr<cuda::Capture>> captures;

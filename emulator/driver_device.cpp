@@ -124,11 +124,21 @@ TRIGEN_ENTRY CUresult cuInit(unsigned flags) {
   if (model == nullptr)
     return fail(CUDA_ERROR_NO_DEVICE,
                 "unknown target '" + state.options.target + "', known: " + known_targets());
+  state.model = *model;
+  if (state.options.sms > 0) state.model.multiprocessors = state.options.sms;
   for (int ordinal = 0; ordinal < state.options.devices; ++ordinal) {
     auto device = std::make_unique<Device>();
     device->ordinal = ordinal;
-    device->model = model;
-    device->memory = std::make_unique<DeviceMemory>(ordinal, kMemoryBytes);
+    device->model = &state.model;
+    try {
+      device->memory = std::make_unique<DeviceMemory>(ordinal, kMemoryBytes);
+    } catch (const std::bad_alloc&) {  // ulimit -v, or a system that promises no more than it has
+      state.devices.clear();
+      return fail(CUDA_ERROR_OUT_OF_MEMORY,
+                  "no address space for the memory of an emulated device: " +
+                      std::to_string(DeviceMemory::reserved_bytes(kMemoryBytes) >> 30) +
+                      " GiB are reserved, not used; raise `ulimit -v` or the system's overcommit limit");
+    }
     device->primary.device = ordinal;
     device->default_stream.context = &device->primary;
     state.devices.push_back(std::move(device));

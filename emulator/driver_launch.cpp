@@ -109,6 +109,7 @@ CUresult error_of(Fault fault) {
       return CUDA_ERROR_ILLEGAL_INSTRUCTION;
     case Fault::kDeadlock:
     case Fault::kMissingLanes:
+    case Fault::kStepLimit:
       return CUDA_ERROR_LAUNCH_TIMEOUT;
     default:
       return CUDA_ERROR_LAUNCH_FAILED;

@@ -231,6 +231,9 @@ TRIGEN_ENTRY CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attr
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
       *static_cast<unsigned*>(data) = 0;
       break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      *static_cast<unsigned*>(data) = host ? 0 : 1;  // one allocation of cuMemAlloc
+      break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       *static_cast<int*>(data) = device->ordinal;
       break;
@@ -256,6 +259,7 @@ TRIGEN_ENTRY CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute
       // As the driver does: a pointer it does not know gives zeros and no error.
       const bool narrow = attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ||
                           attributes[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED ||
+                          attributes[i] == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ||
                           attributes[i] == CU_POINTER_ATTRIBUTE_MAPPED;
       if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
         *static_cast<int*>(data[i]) = -2;

@@ -28,9 +28,13 @@ int parse_target(const std::string& target, bool* specific) {
 }
 
 CUresult make_globals(const ModuleAst& ast, CUmod_st* module, DeviceMemory& memory) {
+  constexpr uint64_t kMostBytes =
+      1 << 30;  // of a module: its variables are written, so the host has to have them
+  uint64_t all = 0;
   for (const Variable& variable : ast.variables) {
     if (variable.space != Space::kGlobal && variable.space != Space::kConst) continue;
     if (variable.is_extern && variable.bytes == 0) continue;
+    if ((all += variable.bytes) > kMostBytes) return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t address = memory.allocate(std::max<uint64_t>(variable.bytes, 1));
     if (address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
     std::vector<uint8_t> init = variable.init;
@@ -48,7 +52,7 @@ CUresult make_globals(const ModuleAst& ast, CUmod_st* module, DeviceMemory& memo
 CUresult load_module(CUctx_st* context, const void* image, std::unique_ptr<CUmod_st>* out, std::string* log) {
   if (image == nullptr) return fail(CUDA_ERROR_INVALID_VALUE, "a null image");
   const char* bytes = static_cast<const char*>(image);
-  if (std::memcmp(bytes, "\177ELF", 4) == 0 || std::memcmp(bytes, "\x50\xed\x55\xba", 4) == 0) {
+  if (std::strncmp(bytes, "\177ELF", 4) == 0 || std::strncmp(bytes, "\x50\xed\x55\xba", 4) == 0) {
     *log = "the emulated device executes PTX and cannot run machine code; load the PTX of this kernel";
     return fail(CUDA_ERROR_NO_BINARY_FOR_GPU, *log);
   }
@@ -59,7 +63,7 @@ CUresult load_module(CUctx_st* context, const void* image, std::unique_ptr<CUmod
     ModuleAst ast = parse_ptx(bytes);
     if (ast.target.empty()) throw PtxError(1, "no .target directive: not PTX");
     module->ptx_target = parse_target(ast.target, &module->arch_specific);
-    module->ptx_version = static_cast<int>(std::lround(std::stod(ast.version) * 10));
+    module->ptx_version = static_cast<int>(std::lround(std::min(std::stod(ast.version), 99.0) * 10));
     const int capability = device->model->capability;
     if (module->ptx_target > capability || (module->arch_specific && module->ptx_target != capability))
       throw PtxError(1, "PTX for " + ast.target + " does not run on an emulated " + driver().options.target);

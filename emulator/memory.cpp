@@ -21,21 +21,23 @@ void* reserve(uint64_t bytes) {
 }  // namespace
 
 DeviceMemory::DeviceMemory(int device, uint64_t capacity) : device_(device), capacity_(capacity) {
-  reserved_ = capacity * 4;  // room so that freed memory need not be reused soon
-  base_ = reinterpret_cast<uint64_t>(reserve(reserved_ + kAlign));
-  base_ = (base_ + kAlign - 1) / kAlign * kAlign;
-  written_ = static_cast<uint8_t*>(reserve(reserved_));
-  granules_ = static_cast<Allocation**>(reserve(table_bytes()));
+  reserved_ = reserved(capacity);
+  range_ = static_cast<uint8_t*>(reserve(reserved_bytes(capacity)));  // all of it or nothing
+  base_ = (reinterpret_cast<uint64_t>(range_) + kAlign - 1) / kAlign * kAlign;
+  written_ = host_pointer(base_) + reserved_;
+  granules_ = reinterpret_cast<Allocation**>(written_ + reserved_);
   next_ = kGap;
 }
 
-DeviceMemory::~DeviceMemory() {
-  munmap(host_pointer(base_), reserved_);
-  munmap(written_, reserved_);
-  munmap(granules_, table_bytes());
+DeviceMemory::~DeviceMemory() { munmap(range_, reserved_bytes(capacity_)); }
+
+uint64_t DeviceMemory::reserved_bytes(uint64_t capacity) {
+  const uint64_t table = (reserved(capacity) >> kGranuleShift) * sizeof(Allocation*);
+  return 2 * reserved(capacity) + table + kAlign;
 }
 
 uint64_t DeviceMemory::allocate(uint64_t bytes) {
+  if (bytes > capacity_) return 0;
   std::lock_guard<std::mutex> lock(mutex_);
   uint64_t room = (bytes + kAlign - 1) / kAlign * kAlign;
   if (used_ + room > capacity_) return 0;

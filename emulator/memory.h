@@ -33,11 +33,13 @@ struct Allocation {
 
 class DeviceMemory {
  public:
+  /// Throws std::bad_alloc where the process may not reserve reserved_bytes(capacity) of address space.
   explicit DeviceMemory(int device, uint64_t capacity);
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
+  static uint64_t reserved_bytes(uint64_t capacity);
   /// Address of `bytes` bytes, aligned to 512 (cuMemAlloc promises 256), or 0 when the device's memory is
   /// used up. The bytes around an allocation belong to nobody. Freed memory is handed out again as late as
   /// possible.
@@ -64,11 +66,14 @@ class DeviceMemory {
 
  private:
   static constexpr int kGranuleShift = 8;
-  uint64_t table_bytes() const { return (reserved_ >> kGranuleShift) * 8; }  // one pointer per granule
+  // Room so that freed memory need not be reused soon.
+  static uint64_t reserved(uint64_t capacity) { return capacity * 4; }
   int device_;
   uint64_t capacity_;
   uint64_t reserved_ = 0;
   uint64_t base_ = 0;
+  uint8_t* range_ =
+      nullptr;  // all that is reserved: memory, a flag for each byte, a pointer for each granule
   uint8_t* written_ = nullptr;
   Allocation** granules_ = nullptr;
   uint64_t next_ = 0;

@@ -8,6 +8,8 @@
 namespace trigen::emulator {
 namespace {
 
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
 std::string apply_checks(const std::string& value, Options* options) {
   std::stringstream list(value);
   std::string item;
@@ -40,16 +42,30 @@ std::string apply_one(const std::string& key, const std::string& value, Options*
     if (end == value.c_str() || *end != 0 || count < (key == "devices" ? 1 : 0) || count > 64)
       return key + "=" + value + " is not a count from " + (key == "devices" ? "1" : "0") + " to 64";
     (key == "devices" ? options->devices : options->threads) = static_cast<int>(count);
+  } else if (key == "sms") {
+    char* end = nullptr;
+    const long count = std::strtol(value.c_str(), &end, 10);
+    if (!is_digit(value[0]) || *end != 0 || count > 1024)
+      return "sms=" + value + " is not a count from 0 to 1024";
+    options->sms = static_cast<int>(count);
   } else if (key == "async") {
     if (value == "late")
       options->async = AsyncOrder::kLate;
     else if (value == "early")
       options->async = AsyncOrder::kEarly;
     else if (value.rfind("random", 0) == 0) {
+      char* end = nullptr;
+      if (value.size() > 6) options->seed = std::strtoull(value.c_str() + 7, &end, 10);
+      if (value.size() > 6 && (value[6] != ':' || !is_digit(value[7]) || *end != 0))
+        return "async=" + value + " is none of late, early, random, random:SEED";
       options->async = AsyncOrder::kRandom;
-      if (value.size() > 7 && value[6] == ':') options->seed = std::strtoull(value.c_str() + 7, nullptr, 10);
     } else
       return "async=" + value + " is none of late, early, random, random:SEED";
+  } else if (key == "steps") {
+    char* end = nullptr;
+    const unsigned long long steps = std::strtoull(value.c_str(), &end, 10);
+    if (!is_digit(value[0]) || *end != 0) return "steps=" + value + " is not a count, 0 for no limit";
+    options->steps = steps;
   } else if (key == "checks") {
     return apply_checks(value, options);
   } else if (key == "reports") {
@@ -58,7 +74,8 @@ std::string apply_one(const std::string& key, const std::string& value, Options*
     options->abort_on_report = value == "fail";
     options->print_reports = value != "quiet";
   } else {
-    return "unknown option '" + key + "', known: target, devices, threads, async, checks, reports";
+    return "unknown option '" + key +
+           "', known: target, devices, sms, threads, async, checks, reports, steps";
   }
   return "";
 }
@@ -81,7 +98,7 @@ std::string apply_options(const std::string& text, Options* options) {
 
 Options options_from_environment() {
   Options options;
-  for (const char* key : {"target", "devices", "threads", "async", "checks", "reports"}) {
+  for (const char* key : {"target", "devices", "sms", "threads", "async", "checks", "reports", "steps"}) {
     std::string name = "TRIGEN_EMULATED_";
     for (const char* c = key; *c != 0; ++c)
       name += static_cast<char>(std::toupper(static_cast<unsigned char>(*c)));

@@ -12,20 +12,23 @@ enum class AsyncOrder : uint8_t { kLate, kEarly, kRandom };
 struct Options {
   std::string target = "sm_80";
   int devices = 1;
+  int sms = 0;      // multiprocessors that a device says it has; 0: its model's
   int threads = 0;  // host threads for a launch; 0: all cores
   AsyncOrder async = AsyncOrder::kLate;
   uint64_t seed = 1;  // of kRandom
+  // Warp instructions of one cluster before the launch is given up: some minutes. 0: no limit.
+  uint64_t steps = 10'000'000'000;
   bool check_uninitialised = true;
   bool check_races = true;
   bool abort_on_report = true;  // a launch with any report ends in an error
   bool print_reports = true;    // to stderr
 };
 
-/// TRIGEN_EMULATED_TARGET, _DEVICES, _THREADS, _ASYNC (late, early, random:SEED), _CHECKS (all, none, or a
-/// list of uninitialised, races; a leading '-' takes one away), _REPORTS (fail, print, quiet).
+/// TRIGEN_EMULATED_TARGET, _DEVICES, _SMS, _THREADS, _ASYNC (late, early, random:SEED), _CHECKS (all, none, or a
+/// list of uninitialised, races; a leading '-' takes one away), _REPORTS (fail, print, quiet), _STEPS.
 Options options_from_environment();
-/// Changes `options` by "key=value" pairs separated by spaces: target, devices, threads, async, checks,
-/// reports. Returns an error text, empty when all is well.
+/// Changes `options` by "key=value" pairs separated by spaces: target, devices, sms, threads, async,
+/// checks, reports, steps. Returns an error text, empty when all is well.
 std::string apply_options(const std::string& text, Options* options);
 
 }  // namespace trigen::emulator

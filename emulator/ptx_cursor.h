@@ -42,8 +42,8 @@ class PtxCursor {
   int64_t integer() {
     bool minus = accept("-");
     if (peek().kind != Token::Kind::kInteger) fail("expected a number, found " + found());
-    int64_t value = next().integer;
-    return minus ? -value : value;
+    const uint64_t value = static_cast<uint64_t>(next().integer);
+    return static_cast<int64_t>(minus ? 0 - value : value);  // the smallest has no positive counterpart
   }
 
  private:

@@ -170,7 +170,24 @@ class Parser : private PtxCursor {
       fail("unknown directive '" + item + "' of a function");
   }
 
+  // Scopes and operands that hold others are read by functions that call themselves.
+  class Nested {
+   public:
+    explicit Nested(Parser& parser) : depth_(parser.depth_) {
+      if (++depth_ > kMostDepth)
+        parser.fail("brackets are nested more than " + std::to_string(kMostDepth) + " deep");
+    }
+    ~Nested() { --depth_; }
+    Nested(const Nested&) = delete;
+    Nested& operator=(const Nested&) = delete;
+
+   private:
+    static constexpr int kMostDepth = 64;
+    int& depth_;
+  };
+
   void parse_scope(int parent) {
+    const Nested nested(*this);
     expect("{");
     Scope scope;
     scope.id = static_cast<int>(function_->scope_parent.size());
@@ -257,7 +274,7 @@ class Parser : private PtxCursor {
       if (digits == name.size()) continue;
       auto family = scopes_[i].families.find(name.substr(0, digits));
       if (family == scopes_[i].families.end()) continue;
-      if (std::stoll(name.substr(digits)) >= family->second.second) continue;
+      if (name.size() - digits > 9 || std::stoll(name.substr(digits)) >= family->second.second) continue;
       int index = add_register(family->second.first, name);
       scopes_[i].registers[name] = index;
       return index;
@@ -297,6 +314,7 @@ class Parser : private PtxCursor {
   }
 
   Operand parse_operand() {
+    const Nested nested(*this);
     Operand operand;
     if (accept("[")) {
       operand.kind = Operand::Kind::kAddress;
@@ -325,7 +343,8 @@ class Parser : private PtxCursor {
     bool minus = accept("-");
     if (peek().kind == Token::Kind::kInteger) {
       operand.kind = Operand::Kind::kInteger;
-      operand.integer = minus ? -next().integer : next().integer;
+      operand.integer = integer();
+      if (minus) operand.integer = static_cast<int64_t>(0 - static_cast<uint64_t>(operand.integer));
       return operand;
     }
     if (peek().kind == Token::Kind::kFloat) {
@@ -370,6 +389,7 @@ class Parser : private PtxCursor {
   ModuleAst module_;
   Function* function_ = nullptr;
   std::vector<Scope> scopes_;
+  int depth_ = 0;
 };
 
 }  // namespace

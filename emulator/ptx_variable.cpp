@@ -1,5 +1,6 @@
 #include "emulator/ptx_variable.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace trigen::emulator {
@@ -14,13 +15,33 @@ Space parse_space(PtxCursor& at, const std::string& text) {
   at.fail("expected a state space, found '" + text + "'");
 }
 
+constexpr uint64_t kMostAlign = 4096;
+
+// Of one variable: what devices have (CUDA C++ Programming Guide, "Technical Specifications"; PTX ISA, "Kernel
+// Function Parameters"), and of global memory more than any module of trigen's.
+uint64_t most_bytes(Space space) {
+  switch (space) {
+    case Space::kShared:
+      return 256 << 10;
+    case Space::kLocal:
+      return 512 << 10;
+    case Space::kParam:
+      return 32764;
+    case Space::kConst:
+      return 64 << 10;
+    default:
+      return 256 << 20;
+  }
+}
+
 void append_value(PtxCursor& at, Variable& variable, Type type) {
   bool minus = at.accept("-");
   const Token& token = at.next();
   int bytes = type_bytes(type);
   uint64_t bits = 0;
   if (token.kind == Token::Kind::kInteger) {
-    bits = static_cast<uint64_t>(minus ? -token.integer : token.integer);
+    bits = static_cast<uint64_t>(token.integer);
+    if (minus) bits = 0 - bits;
     if (type == Type::kF32) {
       float value = static_cast<float>(static_cast<int64_t>(bits));
       std::memcpy(&bits, &value, 4);
@@ -70,7 +91,10 @@ Variable parse_variable(PtxCursor& at) {
   while (at.peek().text.size() > 1 && at.peek().text[0] == '.') {
     std::string item = at.word();
     if (item == ".align") {
-      uint64_t align = static_cast<uint64_t>(at.integer());
+      const uint64_t align = static_cast<uint64_t>(at.integer());
+      if (align == 0 || align > kMostAlign || (align & (align - 1)) != 0)
+        at.fail("an alignment of " + std::to_string(align) + " bytes; allowed are powers of two to " +
+                std::to_string(kMostAlign));
       if (!align_given) variable.align = align;
       align_given = true;
     } else if (item == ".ptr") {
@@ -96,7 +120,12 @@ Variable parse_variable(PtxCursor& at) {
       count = 0;
       break;
     }
-    count *= static_cast<uint64_t>(at.integer());
+    const uint64_t extent = static_cast<uint64_t>(at.integer());
+    // Checked at each extent, so that no product overflows: limits are far below 2^32.
+    if (extent > most_bytes(variable.space) ||
+        (count *= extent) * std::max<uint64_t>(element, 1) > most_bytes(variable.space))
+      at.fail("'" + variable.name + "' is larger than the " + std::to_string(most_bytes(variable.space)) +
+              " bytes that its state space has");
     at.expect("]");
   }
   variable.bytes = element * count;

@@ -38,7 +38,8 @@ const char* fault_name(Fault fault) {
                                       "bad instruction",
                                       "trap",
                                       "asynchronous hazard",
-                                      "global memory race"};
+                                      "global memory race",
+                                      "no end in sight"};
   return names[static_cast<int>(fault)];
 }
 

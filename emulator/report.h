@@ -21,6 +21,7 @@ enum class Fault : uint8_t {
   kTrap,
   kAsyncHazard,
   kGlobalRace,
+  kStepLimit,
   kCount
 };
 

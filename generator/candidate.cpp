@@ -155,4 +155,16 @@ llvm::Expected<Candidate> parse_candidate(const Problem& problem, const Target& 
   return candidate;
 }
 
+LaunchPlan launch_plan_on(const Candidate& candidate, int sms) {
+  LaunchPlan own = candidate.family->launch_plan(candidate.problem, *candidate.target, candidate.config);
+  if (sms <= 0 || sms == candidate.target->sms) return own;
+  Target target = *candidate.target;
+  target.sms = sms;
+  LaunchPlan there = candidate.family->launch_plan(candidate.problem, target, candidate.config);
+  const auto same_entry = [](const Launch& a, const Launch& b) { return a.entry == b.entry; };
+  const bool fits = std::equal(own.launches.begin(), own.launches.end(), there.launches.begin(),
+                               there.launches.end(), same_entry);
+  return fits ? there : own;
+}
+
 }  // namespace trigen

@@ -34,6 +34,12 @@ llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, c
 // The shape-generic candidate that runs any shape of the problem's kind at once.
 llvm::Expected<Candidate> generic_candidate(const Problem& problem, const Target& target);
 
+// The candidate's launches on a device of so many SMs (0: of the target's model device). A persistent grid has a block
+// for each SM that is there: an H100 PCIe (114), an H20 (78) or a MIG slice would run the blocks of an H200 in waves.
+// The binary is the same: kernels take the grid from gridDim. Where other launches belong to that many SMs than the
+// source has entries for (a reduction of sums that the model device does not share), the model device's.
+LaunchPlan launch_plan_on(const Candidate& candidate, int sms);
+
 // "mma_sm80:tile=128x128x32,..." (or "...,generic"), used in records, logs and the CLI.
 std::string describe(const Candidate& candidate);
 // The candidate that describe() printed. Errors for malformed text, an unknown family, and a config that is

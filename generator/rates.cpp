@@ -103,6 +103,14 @@ constexpr Key<PassRates> kPassKeys[] = {
     {"memory_share", &PassRates::memory_share, Dimension::kCount},
 };
 
+constexpr Key<DenseRates> kDenseKeys[] = {
+    {"start", &DenseRates::start, Dimension::kTime},
+    {"tensor_share", &DenseRates::tensor_share, Dimension::kCount},
+    {"tf32_share", &DenseRates::tf32_share, Dimension::kCount},
+    {"fp32_share", &DenseRates::fp32_share, Dimension::kCount},
+    {"datasheet", &DenseRates::datasheet, Dimension::kCount},
+};
+
 std::optional<Rate::Kind> kind_of(llvm::StringRef text) {
   if (text == "datasheet") return Rate::Kind::kDatasheet;
   if (text == "fitted") return Rate::Kind::kFitted;
@@ -177,7 +185,7 @@ llvm::Expected<Rates> Rates::parse(llvm::StringRef text) {
       name = name.trim(), other = other.trim();
       section = name.str();
       loop = nullptr, pass = nullptr;
-      if (name == "device") continue;
+      if (name == "device" || name == "dense") continue;
       if (name.consume_front("loop ") && !name.empty()) {
         if (!other.empty() && !out.has_loop(other))
           return wrong(number, "[" + section + "] begins as " + quoted(other) + ", which no line before has");
@@ -188,14 +196,16 @@ llvm::Expected<Rates> Rates::parse(llvm::StringRef text) {
         pass = &(out.passes_[name.str()] = PassRates{});
         continue;
       }
-      return wrong(number, quoted(section) + " is no section; allowed are device, loop NAME and pass NAME");
+      return wrong(number,
+                   quoted(section) + " is no section; allowed are device, dense, loop NAME and pass NAME");
     }
     if (section.empty()) return wrong(number, "comes before any section; begin with [device]");
     auto rate = parse_rate(line, section, number);
     if (!rate) return rate.takeError();
-    if (llvm::Error error = loop   ? set(*loop, kLoopKeys, *rate, number)
-                            : pass ? set(*pass, kPassKeys, *rate, number)
-                                   : set(out.device_, kDeviceKeys, *rate, number))
+    if (llvm::Error error = loop                 ? set(*loop, kLoopKeys, *rate, number)
+                            : pass               ? set(*pass, kPassKeys, *rate, number)
+                            : section == "dense" ? set(out.dense_, kDenseKeys, *rate, number)
+                                                 : set(out.device_, kDeviceKeys, *rate, number))
       return error;
     out.all_.push_back(std::move(*rate));
   }

@@ -3,8 +3,8 @@
 // embedded:
 //
 //   # comment
-//   [loop ring]                 a section: [device], [loop NAME], [pass NAME], or [loop NAME : OTHER], which
-//                               begins as OTHER
+//   [loop ring]                 a section: [device], [dense], [loop NAME], [pass NAME], or [loop NAME : OTHER],
+//                               which begins as OTHER
 //   latency  1  us  fitted  tests/data/samples/h200_forward.txt: role fit
 //   name  value  unit  kind  source
 //
@@ -93,6 +93,16 @@ struct PassRates {
   bool operator==(const PassRates&) const = default;
 };
 
+// [dense]: the product of a library on a masked weight (generator/cost/dense.h).
+struct DenseRates {
+  double start = 0;         // seconds beside the larger of the next ones
+  double tensor_share = 1;  // of the target's 16-bit rate, where that was measured
+  double tf32_share = 1;    // the same of TF32
+  double fp32_share = 1;    // of the FP32 units
+  double datasheet = 1;     // of all three, where the target's rates are a data sheet's
+  bool operator==(const DenseRates&) const = default;
+};
+
 struct Rate {
   enum class Kind : int { kDatasheet, kFitted, kAssumed };
   std::string section, name;  // "loop ring", "latency"
@@ -108,6 +118,7 @@ class Rates {
   static llvm::Expected<Rates> parse(llvm::StringRef text);
 
   const DeviceRates& device() const { return device_; }
+  const DenseRates& dense() const { return dense_; }
   // Sections that the table lacks are a mistake of a family, not a user's: the empty section.
   const LoopRates& loop(llvm::StringRef name) const;
   const PassRates& pass(llvm::StringRef name) const;
@@ -118,6 +129,7 @@ class Rates {
 
  private:
   DeviceRates device_;
+  DenseRates dense_;
   std::map<std::string, LoopRates, std::less<>> loops_;
   std::map<std::string, PassRates, std::less<>> passes_;
   std::vector<Rate> all_;

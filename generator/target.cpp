@@ -164,6 +164,7 @@ constexpr Target kTargets[] = {
         .fp32_flops = 66.9e12,
         .dram_bytes_per_s = 4.25e12,
         .l2_bytes_per_s = 7.3e12,  // arXiv 2402.13499: 3.9 to 4.5 kB/clk
+        .measured_rates = true,
     },
     {
         .name = "sm_90a",
@@ -189,6 +190,7 @@ constexpr Target kTargets[] = {
         .fp32_flops = 66.9e12,
         .dram_bytes_per_s = 4.25e12,
         .l2_bytes_per_s = 7.3e12,
+        .measured_rates = true,
     },
     {
         .name = "sm_100",

@@ -36,6 +36,7 @@ struct Target {
   double fp32_flops;
   double dram_bytes_per_s;
   double l2_bytes_per_s;
+  bool measured_rates = false;  // the FLOP/s, on such a device; else a data sheet's
 };
 
 llvm::ArrayRef<Target> targets();

@@ -1,12 +1,13 @@
 // The C boundary: runtimes and plans.
 #include <atomic>
-#include <map>
 #include <tuple>
-#include <unordered_map>
 
 #include "cache/fork.h"
+#include "generator/caveats.h"
+#include "generator/cost/dense.h"
 #include "runtime/api.h"
 #include "runtime/plan_log.h"
+#include "runtime/plan_table.h"
 
 using namespace trigen;
 using namespace trigen::api;
@@ -16,7 +17,8 @@ namespace {
 // A plan that was made, with the texts that trigen_plan_describe hands out.
 struct Resolved {
   std::shared_ptr<const Plan> plan;
-  std::string problem, candidate;
+  std::string problem, candidate, slow, dense;
+  double dense_us = 0;
 };
 
 // A request as it comes: the caller's structure, the ordinal, and the context that was current. The same
@@ -50,9 +52,10 @@ struct trigen_runtime {
 
   std::mutex mutex;  // guards what follows
   std::unique_ptr<Store> store;
-  // Problem text, device, context: a plan made once serves every later request.
-  std::map<std::tuple<std::string, const Device*, cuda::CUcontext>, std::shared_ptr<const Resolved>> plans;
-  std::unordered_map<Request, std::shared_ptr<const Resolved>, RequestHash> requests;
+  // Problem text, device, context: a plan made once serves every later request. A few KB each.
+  static constexpr size_t kMostPlans = 4096;
+  PlanTable<std::tuple<std::string, const Device*, cuda::CUcontext>, Request, RequestHash, Resolved> plans{
+      kMostPlans};
 
   Store& open_store() {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -97,27 +100,33 @@ llvm::Expected<std::shared_ptr<const Resolved>> make_plan(trigen_runtime& runtim
   if (!context) return context.takeError();
   const auto key = std::make_tuple(to_string(*problem), *device, *context);
   const auto keep = [&](const std::shared_ptr<const Resolved>& resolved) {
-    if (known) runtime.requests.insert_or_assign(Request(*given, ordinal, current), resolved);
+    if (known) runtime.plans.remember(Request(*given, ordinal, current), resolved);
     runtime.api.store(&(*device)->api(), std::memory_order_release);
     return resolved;
   };
   {
     const std::lock_guard<std::mutex> lock(runtime.mutex);
-    const auto found = runtime.plans.find(key);
-    if (found != runtime.plans.end()) return keep(found->second);
+    if (auto found = runtime.plans.find(key)) return keep(found);
   }
   // Made outside the lock: other problems need not wait for this compile. Two threads that ask for one
   // problem at once share its compile through the cache's lease, and the first to finish gives the plan.
   PlanLog log(std::get<0>(key), **device);
   auto plan = Plan::create(*problem, **device, runtime.open_store(), runtime.plan_options);
   if (!plan) return log.failed(plan.takeError());
-  log.made((*plan)->resolution());
   auto resolved = std::make_shared<Resolved>();
   resolved->problem = to_string((*plan)->problem());
-  resolved->candidate = describe((*plan)->resolution().candidate);
+  const Candidate& candidate = (*plan)->resolution().candidate;
+  resolved->candidate = describe(candidate);
+  resolved->slow = slow_path(candidate, (*device)->target());
+  const Resolution& resolution = (*plan)->resolution();
+  const double dense = dense_seconds(candidate.problem, (*device)->target(), (*device)->model());
+  resolved->dense_us = dense * 1e6;
+  resolved->dense = dense_remark(resolution.expected_us * 1e-6,
+                                 resolution.provenance == Provenance::kMeasured, dense, false);
+  log.made(resolution, resolved->slow);
   resolved->plan = std::move(*plan);
   const std::lock_guard<std::mutex> lock(runtime.mutex);
-  return keep(runtime.plans.emplace(key, std::move(resolved)).first->second);
+  return keep(runtime.plans.add(key, std::move(resolved)));
 }
 
 // The plan of a request that was answered before; null for any other.
@@ -129,8 +138,7 @@ std::shared_ptr<const Resolved> find_plan(trigen_runtime& runtime, const trigen_
     return nullptr;
   const Request request(*given, ordinal, current);
   const std::lock_guard<std::mutex> lock(runtime.mutex);
-  const auto found = runtime.requests.find(request);
-  return found == runtime.requests.end() ? nullptr : found->second;
+  return runtime.plans.answer(request);
 }
 
 }  // namespace
@@ -237,7 +245,10 @@ trigen_status trigen_plan_describe(const trigen_plan* plan, trigen_plan_info* in
   info->layer = resolution.layer.c_str();
   info->binary_from = resolution.origin == BinaryOrigin::kCompiled ? "compiled" : "cache";
   info->compiler = resolution.binary.key.compiler.c_str();
+  info->slow = plan->resolved->slow.c_str();
+  info->dense = plan->resolved->dense.c_str();
   info->expected_us = resolution.expected_us;
+  info->dense_us = plan->resolved->dense_us;
   info->workspace_bytes = static_cast<size_t>(plan->plan->workspace_bytes());
   info->loaded_ptx = plan->plan->executable().from_ptx();
   info->device_ordinal = device.info().ordinal;

@@ -88,6 +88,10 @@ class Binder {
  public:
   Binder(const Problem& problem, Params& params) : problem_(problem), params_(params) {}
 
+  // Of the tensor that was bound last.
+  int64_t last_extent() const { return count_ == 0 ? 0 : views_[count_ - 1].bytes; }
+  int bound() const { return count_; }
+
   // `tokens` of the contiguous tensor, of which the run touches the first `touched`; `align` in bytes.
   llvm::Error activation(const char* name, Use use, const trigen_tensor& tensor, Activations& out,
                          int64_t tokens, int64_t touched, int64_t align) {
@@ -258,7 +262,7 @@ llvm::Error check_rows(const Problem& problem, const trigen_args& args) {
 }  // namespace
 
 llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, const trigen_args& args,
-                           Params& params) {
+                           Params& params, ArgumentExtents* extents) {
   if (args.struct_size != sizeof(trigen_args))
     return bad_request("trigen_args has struct_size " + std::to_string(args.struct_size) +
                        ", this library's is " + std::to_string(sizeof(trigen_args)) +
@@ -267,6 +271,7 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
   const auto read_if = [](bool condition) { return condition ? Use::kRead : Use::kUnused; };
   if (llvm::Error e = check_rows(problem, args)) return e;
   Binder binder(problem, params);
+  int bound = 0;
   const bool decode = problem.op == Op::kDecode, forward = problem.op == Op::kForward || decode,
              input = problem.op == Op::kGradInput, weight = problem.op == Op::kGradWeight;
   // decode: x to the last token that the rows reach; y and what has its shape hold the rows only.
@@ -275,25 +280,39 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
   const int64_t rows = decode ? args.rows : problem.T;
   const int64_t align =
       decode && problem.layout == Layout::kBDT ? element_size(problem.dtype) : problem.align;
+  // What `bind` binds, and its extent.
+  const auto noted = [&](int64_t ArgumentExtents::*of, llvm::Error error) {
+    if (!error && extents != nullptr && binder.bound() > bound) extents->*of = binder.last_extent();
+    bound = binder.bound();
+    return error;
+  };
   const auto of_rows = [&](const char* name, Use use, const trigen_tensor& tensor, Activations& out) {
     return binder.activation(name, use, tensor, out, rows, rows, align);
   };
-  if (llvm::Error e = binder.activation(input ? "x (dx)" : "x", input ? Use::kWritten : Use::kRead, args.x,
-                                        params.x, problem.T, reach, problem.align))
-    return e;
+  using Extents = ArgumentExtents;
   if (llvm::Error e =
-          of_rows(forward ? "y" : "y (dy)", forward ? Use::kWritten : Use::kRead, args.y, params.y))
+          noted(&Extents::x, binder.activation(input ? "x (dx)" : "x", input ? Use::kWritten : Use::kRead,
+                                               args.x, params.x, problem.T, reach, problem.align)))
     return e;
-  if (llvm::Error e = of_rows("pre", epilogue.pre ? Use::kWritten : Use::kUnused, args.pre, params.pre))
+  if (llvm::Error e = noted(&Extents::y, of_rows(forward ? "y" : "y (dy)",
+                                                 forward ? Use::kWritten : Use::kRead, args.y, params.y)))
     return e;
-  if (llvm::Error e = of_rows("gate", read_if(epilogue.gate), args.gate, params.gate)) return e;
-  if (llvm::Error e = of_rows("residual", read_if(epilogue.residual), args.residual, params.residual))
+  if (llvm::Error e = noted(
+          &Extents::pre, of_rows("pre", epilogue.pre ? Use::kWritten : Use::kUnused, args.pre, params.pre)))
     return e;
-  if (llvm::Error e = binder.weights(weight ? "w (dW)" : "w", weight ? Use::kWritten : Use::kRead, args))
+  if (llvm::Error e = noted(&Extents::gate, of_rows("gate", read_if(epilogue.gate), args.gate, params.gate)))
+    return e;
+  if (llvm::Error e = noted(&Extents::residual,
+                            of_rows("residual", read_if(epilogue.residual), args.residual, params.residual)))
+    return e;
+  if (llvm::Error e = noted(
+          &Extents::w, binder.weights(weight ? "w (dW)" : "w", weight ? Use::kWritten : Use::kRead, args)))
     return e;
   const Use bias = !epilogue.bias ? Use::kUnused : weight ? Use::kWritten : Use::kRead;
-  if (llvm::Error e = binder.bias(weight ? "bias (grad_bias)" : "bias", bias, args.bias)) return e;
-  if (llvm::Error e = binder.workspace(workspace_bytes, args)) return e;
+  if (llvm::Error e =
+          noted(&Extents::bias, binder.bias(weight ? "bias (grad_bias)" : "bias", bias, args.bias)))
+    return e;
+  if (llvm::Error e = noted(&Extents::workspace, binder.workspace(workspace_bytes, args))) return e;
   if (llvm::Error e = binder.aliasing()) return e;
   params.B = static_cast<int>(problem.B);
   params.H = static_cast<int>(problem.H);
@@ -307,28 +326,37 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
   return llvm::Error::success();
 }
 
-llvm::Error check_pointers(const Device& device, const trigen_args& args, SeenPointers* seen) {
+llvm::Error check_pointers(const Device& device, const trigen_args& args, const ArgumentExtents& extents,
+                           SeenPointers* seen) {
   using namespace cuda;
-  const std::pair<const char*, const void*> pointers[] = {{"x", args.x.data},
-                                                          {"y", args.y.data},
-                                                          {"pre", args.pre.data},
-                                                          {"gate", args.gate.data},
-                                                          {"residual", args.residual.data},
-                                                          {"w", args.w},
-                                                          {"bias", args.bias},
-                                                          {"workspace", args.workspace}};
+  const struct {
+    const char* name;
+    const void* pointer;
+    int64_t extent;
+  } pointers[] = {{"x", args.x.data, extents.x},
+                  {"y", args.y.data, extents.y},
+                  {"pre", args.pre.data, extents.pre},
+                  {"gate", args.gate.data, extents.gate},
+                  {"residual", args.residual.data, extents.residual},
+                  {"w", args.w, extents.w},
+                  {"bias", args.bias, extents.bias},
+                  {"workspace", args.workspace, extents.workspace}};
   for (int i = 0; i < SeenPointers::kArguments; ++i) {
-    const auto [name, pointer] = pointers[i];
+    const auto [name, pointer, extent] = pointers[i];
     if (pointer == nullptr) continue;
     const auto address = reinterpret_cast<uintptr_t>(pointer);
     std::atomic<const void*>* slot =
         seen == nullptr ? nullptr : &seen->slots[i][(address >> 9 ^ address >> 21) % SeenPointers::kSlots];
     if (slot != nullptr && slot->load(std::memory_order_relaxed) == pointer) continue;
-    int memory = 0, ordinal = -1, managed = 0;
-    CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                    CU_POINTER_ATTRIBUTE_IS_MANAGED};
-    void* values[] = {&memory, &ordinal, &managed};
-    const CUresult result = device.api().cuPointerGetAttributes(3, wanted, values, address);
+    int memory = 0, ordinal = -1, managed = 0, whole = 0;
+    CUdeviceptr begin = 0;
+    size_type size = 0;
+    CUpointer_attribute wanted[] = {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        CU_POINTER_ATTRIBUTE_IS_MANAGED,       CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    void* values[] = {&memory, &ordinal, &managed, &whole, &begin, &size};
+    const CUresult result = device.api().cuPointerGetAttributes(6, wanted, values, address);
     const auto here = [&] { return "device " + std::to_string(device.info().ordinal); };
     if (result != CUDA_SUCCESS || memory == 0)
       return bad_request(std::string(name) + " (" + hex(address) +
@@ -341,6 +369,13 @@ llvm::Error check_pointers(const Device& device, const trigen_args& args, SeenPo
       return bad_request(std::string(name) + " (" + hex(address) + ") is memory of device " +
                          std::to_string(ordinal) + ", the plan is for " + here() +
                          "; copy it there, or make a plan for device " + std::to_string(ordinal));
+    const uint64_t behind = begin + size - address;  // bytes from here to the end of the allocation
+    if (whole != 0 && managed == 0 && size > 0 &&
+        address - begin<size&& static_cast<uint64_t>(extent)> behind)
+      return bad_request(std::string(name) + " (" + hex(address) + ") reaches over " +
+                         std::to_string(extent) + " bytes, its allocation ends after " +
+                         std::to_string(behind) +
+                         "; pass memory of the problem's sizes and of the strides that the call names");
     if (slot != nullptr) slot->store(pointer, std::memory_order_relaxed);
   }
   return llvm::Error::success();

@@ -15,8 +15,12 @@ namespace trigen {
 // in this order: struct_size, tensors that are missing or that the problem has no use for, strides, alignment
 // (the problem's align and walign), workspace, aliasing. No allocation on success. Errors are bad requests
 // that name the tensor.
+// `extents` (may be null): how many bytes behind its pointer a run may touch of each argument.
+struct ArgumentExtents {
+  int64_t x = 0, y = 0, pre = 0, gate = 0, residual = 0, w = 0, bias = 0, workspace = 0;
+};
 llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, const trigen_args& args,
-                           Params& params);
+                           Params& params, ArgumentExtents* extents = nullptr);
 
 // Pointers that check_pointers found good before, by argument. A pointer that was freed and now belongs to
 // another device passes unseen: the check is there for mistakes, not for safety.
@@ -24,8 +28,11 @@ struct SeenPointers {
   static constexpr int kArguments = 8, kSlots = 8;
   std::atomic<const void*> slots[kArguments][kSlots] = {};
 };
-// Every pointer that is set must be memory of `device` (or managed memory). One driver call for each pointer
-// that is not in `seen` (may be null; may be shared between threads).
-llvm::Error check_pointers(const Device& device, const trigen_args& args, SeenPointers* seen);
+// Every pointer that is set must be memory of `device` (or managed memory), of `extents` bytes where its allocation is
+// one of cuMemAlloc, whose size the driver knows: a range that was mapped piece by piece (PyTorch's expandable segments)
+// may go on behind the piece that the driver names. One driver call for each pointer that is not in `seen` (may be null;
+// may be shared between threads).
+llvm::Error check_pointers(const Device& device, const trigen_args& args, const ArgumentExtents& extents,
+                           SeenPointers* seen);
 
 }  // namespace trigen

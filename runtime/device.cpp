@@ -3,6 +3,9 @@
 #include <map>
 #include <mutex>
 
+#include "generator/names.h"
+#include "llvm/ADT/StringExtras.h"
+
 namespace trigen {
 
 using namespace cuda;
@@ -95,6 +98,10 @@ llvm::Expected<const Device*> Device::open(llvm::StringRef spec) {
   const std::string given = spec.trim().str();
   llvm::StringRef text = given;
   if (text.consume_front("emulated:")) {
+    if (text.find_if([](char c) { return !llvm::isAlnum(c) && c != '_'; }) != llvm::StringRef::npos)
+      return make_error(
+          ErrorKind::kBadRequest,
+          quoted(given) + " is not a device: after emulated: comes one target, as in emulated:sm_70");
     auto driver = Driver::load_emulated(text);
     if (!driver) return driver.takeError();
     return open(**driver, 0);

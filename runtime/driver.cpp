@@ -268,6 +268,12 @@ Outcome DriverLoader::load(const std::string& path, const std::string& emulated_
     api.cuGetErrorName(result, &name);
     const std::string found = finding.path + " (" + finding.version + "): cuInit: " +
                               (name == nullptr ? "error " + std::to_string(result) : std::string(name));
+    if (finding.emulated && emulator_error != nullptr) {  // no GPU or kernel module is at fault
+      finding.state = DriverState::kBroken;
+      finding.text = found + ": " + emulator_error();
+      outcome.finding = finding;
+      return outcome;
+    }
     const MachineFacts machine = read_machine();
     DriverState state = DriverState::kBroken;
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_NO_DEVICE)

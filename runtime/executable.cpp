@@ -210,7 +210,7 @@ llvm::Error Executable::find_functions(CUmodule module, const std::string& what)
   const Device& device = *device_;
   const Driver& driver = device.driver();
   const DriverApi& api = *api_;
-  plan_ = candidate_.family->launch_plan(candidate_.problem, *candidate_.target, candidate_.config);
+  plan_ = launch_plan_on(candidate_, device.info().sms);
   for (const Launch& launch : plan_.launches) {
     if (const std::string refusal = refuse_geometry(launch, device.info()); !refusal.empty())
       return make_error(ErrorKind::kUnsupported, what + ": " + refusal + "; choose another config");

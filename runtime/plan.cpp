@@ -89,11 +89,14 @@ llvm::Expected<std::shared_ptr<const Plan>> Plan::again(const Plan& plan, const 
 
 llvm::Error Plan::run(const trigen_args& args, CUstream stream) const {
   Params params;
-  if (llvm::Error error = bind_arguments(problem(), workspace_bytes(), args, params)) return error;
+  ArgumentExtents extents;
+  if (llvm::Error error =
+          bind_arguments(problem(), workspace_bytes(), args, params, seen_ ? &extents : nullptr))
+    return error;
   const Device& device = executable_->device();
   const DriverApi& api = device.api();
   if (seen_)
-    if (llvm::Error error = check_pointers(device, args, seen_.get())) return error;
+    if (llvm::Error error = check_pointers(device, args, extents, seen_.get())) return error;
   const ContextScope scope(api, executable_->context());
   if (scope.result() != CUDA_SUCCESS) return device.driver().check(scope.result(), "cuCtxPushCurrent");
   if (stream != kStreamDefault && stream != kStreamLegacy && stream != kStreamPerThread) {

@@ -13,7 +13,7 @@ std::string logged(const std::string& text) {
 
 }  // namespace
 
-void PlanLog::made(const Resolution& resolution) const {
+void PlanLog::made(const Resolution& resolution, const std::string& slow) const {
   const auto took = std::chrono::steady_clock::now() - began_;
   Counters& count = counters();
   count.plan_ns += std::chrono::nanoseconds(took).count();
@@ -49,6 +49,7 @@ void PlanLog::made(const Resolution& resolution) const {
     log_once(LogLevel::kNotice, "near",
              "near: the kernel for " + problem_ + " was measured elsewhere: " + resolution.difference +
                  "; measure here with: " + tune + " (said once; TRIGEN_LOG=info shows every plan)");
+  if (!slow.empty()) log_once(LogLevel::kNotice, slow, "slow: " + slow + " (said once)");
 }
 
 llvm::Error PlanLog::failed(llvm::Error error) const {

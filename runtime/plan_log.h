@@ -13,8 +13,9 @@ class PlanLog {
  public:
   PlanLog(std::string problem, const Device& device)
       : problem_(std::move(problem)), device_(device), began_(std::chrono::steady_clock::now()) {}
-  // Counts it and writes its line; says, once in a process, that a plan is untuned or near.
-  void made(const Resolution& resolution) const;
+  // Counts it and writes its line; says, once in a process, that a plan is untuned or near, and each reason for which
+  // one is slow (generator/caveats.h's, or "").
+  void made(const Resolution& resolution, const std::string& slow) const;
   llvm::Error failed(llvm::Error error) const;
 
  private:

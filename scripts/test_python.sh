@@ -19,4 +19,11 @@ if ! "$python" -c 'import pytest' 2>/dev/null; then
   echo "[SKIP] Python tests: $python has no pytest; scripts/test_python.sh --install makes an environment"
   exit 0
 fi
-exec "$python" -m pytest -q -rs tests/python "$@"
+"$python" -m pytest -q -rs tests/python "$@"
+# The first run's target is sm_80. Without TF32, bf16 and cp.async; with TMA and wgmma:
+if [[ $# == 0 && -z ${TRIGEN_TEST_TARGET:-} ]]; then
+  for target in sm_70 sm_90a; do
+    echo "the operators on an emulated $target:"
+    TRIGEN_TEST_TARGET=$target "$python" -m pytest -q -rs tests/python/test_cuda_path.py tests/python/test_first_call.py
+  done
+fi

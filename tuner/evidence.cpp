@@ -128,6 +128,10 @@ std::string report_json(const TuneReport& report) {
   out["kept"] = report.kept;
   out["limiter"] = report.limiter;
   out["share_of_ceiling"] = report.share_of_ceiling();
+  if (report.dense_s > 0) {
+    out["dense_us"] = report.dense_s * 1e6;
+    out["dense"] = report.dense_measured ? "measured" : "estimated";
+  }
   return dump(out, 2);
 }
 

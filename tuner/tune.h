@@ -71,8 +71,10 @@ struct TuneReport {
   double lower_s = 0, upper_s = 0;  // quartiles, measured only
   double error = 0, tolerance = 0;  // of the chosen kernel, where it ran
   double ceiling_s = 0;             // tuner/ceiling.h
-  bool counted = false;  // predicted: from counts of the emulated device, not the model's estimates
-  std::string limiter;   // the model's: "tensor", "dram", ...
+  double dense_s = 0;  // of the dense product, for the caller to fill: generator/cost/dense.h's estimate, or
+  bool dense_measured = false;  // timed beside the choice
+  bool counted = false;         // predicted: from counts of the emulated device, not the model's estimates
+  std::string limiter;          // the model's: "tensor", "dram", ...
   std::string stop_reason;
   double elapsed_s = 0;
   std::vector<CandidateReport> candidates;  // in the model's order

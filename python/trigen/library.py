@@ -59,11 +59,12 @@ class CRuntimeOptions(_c.Structure):
 class CPlanInfo(_c.Structure):
     """trigen_plan_info."""
 
-    TEXTS = ("problem", "device", "target", "candidate", "provenance", "match", "difference", "layer", "binary_from", "compiler")
+    TEXTS = ("problem", "device", "target", "candidate", "provenance", "match", "difference", "layer", "binary_from", "compiler",
+             "slow", "dense")
     _fields_ = (
         [("struct_size", _c.c_size_t)]
         + [(name, _c.c_char_p) for name in TEXTS]
-        + [("expected_us", _c.c_double), ("workspace_bytes", _c.c_size_t), ("loaded_ptx", _c.c_int), ("device_ordinal", _c.c_int)]
+        + [("expected_us", _c.c_double), ("dense_us", _c.c_double), ("workspace_bytes", _c.c_size_t), ("loaded_ptx", _c.c_int), ("device_ordinal", _c.c_int)]
     )
 
 
@@ -199,7 +200,10 @@ class PlanInfo(NamedTuple):
     layer: str
     binary_from: str  # "cache" or "compiled"
     compiler: str
-    expected_us: float
+    slow: str  # why it is far slower than the GPU could be, and what to use instead; else ""
+    dense: str  # that a dense product is as fast, with both times; else ""
+    expected_us: float  # measured or predicted, as provenance says
+    dense_us: float  # estimate of a library's dense product on the masked weight alone; 0: unknown
     workspace_bytes: int
     loaded_ptx: bool
     device_ordinal: int
@@ -246,7 +250,7 @@ class Plan:
         info = CPlanInfo(struct_size=_c.sizeof(CPlanInfo))
         check(self._library.trigen_plan_describe(self.handle, _c.byref(info)))
         texts = {name: (getattr(info, name) or b"").decode() for name in CPlanInfo.TEXTS}
-        return PlanInfo(**texts, expected_us=info.expected_us, workspace_bytes=info.workspace_bytes,
+        return PlanInfo(**texts, expected_us=info.expected_us, dense_us=info.dense_us, workspace_bytes=info.workspace_bytes,
                         loaded_ptx=bool(info.loaded_ptx), device_ordinal=info.device_ordinal)
 
     def destroy(self) -> None:

@@ -251,7 +251,8 @@ TEST(Driver, StreamsKeepPriorityAndEventsTime) {
 TEST(Driver, OptionsAreChecked) {
   EXPECT_EQ(trigen_emulator_configure("target=sm_42"), -1);
   EXPECT_THAT(Device::error(), HasSubstr("unknown target 'sm_42', known: sm_70"));
-  EXPECT_EQ(trigen_emulator_configure("async=never"), -1);
+  for (const char* wrong : {"async=never", "async=random:", "async=random:zz", "async=randomly"})
+    EXPECT_EQ(trigen_emulator_configure(wrong), -1) << wrong;
   EXPECT_EQ(trigen_emulator_configure("devices=0"), -1);
   EXPECT_EQ(trigen_emulator_configure("checks=all,-races"), 0);
 }

@@ -41,6 +41,16 @@ TEST(Fault, OutOfBoundsStore) {
   EXPECT_THAT(Device::error(), HasSubstr("out of bounds access: kernel k, ptx line"));
 }
 
+TEST(Fault, AKernelWithoutAnEndIsGivenUp) {
+  Device device("sm_80", "threads=1 steps=100000");
+  const std::string ptx = kernel_ptx("sm_80", {}, "L:\nadd.u32 %r1, %r1, 1;\nbra L;");
+  device.load(ptx);
+  EXPECT_EQ(device.launch(1, 32, 0), CUDA_ERROR_LAUNCH_TIMEOUT);
+  EXPECT_THAT(device.reports()[0]["detail"].get<std::string>(),
+              HasSubstr("more than 100000 warp instructions of one cluster; TRIGEN_EMULATED_STEPS"));
+  EXPECT_EQ(trigen_emulator_configure("steps=many"), -1);
+}
+
 TEST(Fault, OutOfBoundsSharedLoadNamesBlock) {
   Device device("sm_80", "threads=1");
   std::string ptx = kernel_ptx("sm_80", {},

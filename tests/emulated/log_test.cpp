@@ -50,7 +50,7 @@ class Log : public ::testing::Test {
     return counts;
   }
   // A plan of a runtime of its own; what its describe() says of the kernel.
-  std::string plan(bool no_jit = false, int times = 1) const {
+  std::string plan(bool no_jit = false, int times = 1, const char* text = kProblem) const {
     const std::string cache = folder_ / "cache.db";
     const char* layer = cache.c_str();
     trigen_runtime_options options = TRIGEN_RUNTIME_OPTIONS_INIT;
@@ -62,7 +62,7 @@ class Log : public ::testing::Test {
     EXPECT_EQ(trigen_runtime_create(&options, &runtime), TRIGEN_OK) << trigen_last_error();
     trigen_problem problem;
     problem.struct_size = sizeof problem;
-    EXPECT_EQ(trigen_problem_parse(kProblem, &problem), TRIGEN_OK);
+    EXPECT_EQ(trigen_problem_parse(text, &problem), TRIGEN_OK);
     std::string candidate;
     for (int i = 0; i < times; ++i) {
       trigen_plan* made = nullptr;
@@ -158,6 +158,15 @@ TEST_F(Log, APlansLineAndCounterForEachAnswer) {
   EXPECT_EQ(after.canaries, 0u);
   EXPECT_GT(after.compile_ms, before.compile_ms);
   EXPECT_GT(after.plan_ms - before.plan_ms, after.compile_ms - before.compile_ms);
+}
+
+TEST_F(Log, ASlowPathIsSaidOnceWhateverTheSizes) {
+  for (const char* text : {"forward,dtype=bf16,B=2,T=20,D=16", "grad_input,dtype=bf16,B=1,T=12,D=8"})
+    plan(/*no_jit=*/false, 2, text);
+  std::vector<std::string> slow;
+  for (const std::string& line : lines_.of[TRIGEN_LOG_NOTICE])
+    if (line.rfind("slow: ", 0) == 0) slow.push_back(line);
+  EXPECT_THAT(slow, ElementsAre(HasSubstr("bf16 runs without tensor cores on sm_70")));
 }
 
 TEST_F(Log, LevelsIncludeThoseBeforeThemAndNoOthers) {

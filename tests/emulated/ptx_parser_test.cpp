@@ -208,6 +208,30 @@ TEST(PtxParser, RefusalsSayLineAndWhatWasFound) {
   EXPECT_THAT(refusal(".func f(.reg .b32 r) { ret; }"), HasSubstr("register parameters"));
 }
 
+// Each of these crashed or filled the machine's memory.
+TEST(PtxParser, RefusesWhatNoGpuHasOrNoStackHolds) {
+  const auto deep = [](const char* open) {
+    std::string text;
+    for (int i = 0; i < 100000; ++i) text += open;
+    return text;
+  };
+  for (const char* open : {"{", "mov.b32 %r1, {"})
+    EXPECT_THAT(refusal_of_body(deep(open)), HasSubstr("nested more than 64 deep"));
+  for (const char* open : {"[", "("})
+    EXPECT_THAT(refusal_of_body("mov.b32 %r1, " + deep(open)), HasSubstr("nested more than 64 deep"));
+  EXPECT_THAT(refusal(".entry f(.param .b8 a[1073741824]) { ret; }"),
+              HasSubstr("larger than the 32764 bytes"));
+  EXPECT_THAT(refusal(".global .b8 g[16000000000] = {1};"), HasSubstr("'g' is larger than"));
+  EXPECT_THAT(refusal(".shared .b8 s[4294967296];"), HasSubstr("larger than the 262144 bytes"));
+  EXPECT_THAT(refusal(".global .b64 g[4294967296][4294967296];"), HasSubstr("'g' is larger than"));
+  EXPECT_THAT(refusal(".global .b8 g[-1];"), HasSubstr("'g' is larger than"));
+  for (const char* align : {"0", "3", "8192", "-16"})
+    EXPECT_THAT(refusal(std::string(".global .align ") + align + " .b8 g;"),
+                HasSubstr("allowed are powers of two"));
+  EXPECT_EQ(refusal(".global .s64 g = -9223372036854775808;"), "no error");
+  EXPECT_EQ(refusal_of_body("mov.b32 %r1, -9223372036854775808;"), "no error");
+}
+
 // A module cut off after any of its bytes: read or refused, never read on behind its end, never for ever.
 TEST(PtxParser, ATextThatEndsAnywhereIsReadOrRefused) {
   const std::string whole =

@@ -102,6 +102,20 @@ TEST_F(RunTest, HostPointersAreRefusedByName) {
   api().cuMemFreeHost(pinned);
 }
 
+TEST_F(RunTest, AllocationsThatAreTooShortAreRefusedByName) {
+  Forward forward;
+  trigen_plan* made = plan(runtime(options()), kForward);
+  const ContextScope scope(api(), llvm::cantFail(llvm::cantFail(Device::open(driver(), 0))->context()));
+  cuda::CUdeviceptr small = 0;
+  ASSERT_CUDA(api().cuMemAlloc(&small, 4096));
+  trigen_args args = forward.args();
+  args.w = reinterpret_cast<void*>(small + 4096 - 64);  // NOLINT(performance-no-int-to-ptr)
+  EXPECT_THAT(refusal(made, args),
+              AllOf(HasSubstr("w ("), HasSubstr("its allocation ends after 64; pass memory")));
+  EXPECT_EQ(trigen_plan_run(made, &(args = forward.args()), nullptr), TRIGEN_OK) << trigen_last_error();
+  ASSERT_CUDA(api().cuMemFree(small));
+}
+
 TEST_F(RunTest, ArgumentsAreCheckedBeforeTheLaunch) {
   Forward forward;
   trigen_plan* made = plan(runtime(options()), kForward);

@@ -4,10 +4,10 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <random>
 #include <vector>
 
 #include "generator/problem_lists.h"
+#include "tests/fuzz/mutator.h"
 #include "tests/fuzz/parsers.h"
 
 namespace trigen {
@@ -15,88 +15,48 @@ namespace {
 
 using Check = std::optional<std::string> (*)(llvm::StringRef);
 
-class Mutator {
- public:
-  Mutator(uint64_t seed, std::vector<std::string> seeds) : random_(seed), seeds_(std::move(seeds)) {}
+const std::vector<std::string> kTokens = {",",
+                                          "=",
+                                          " ",
+                                          "+",
+                                          "x",
+                                          "#",
+                                          "\n",
+                                          "-",
+                                          "0",
+                                          "1",
+                                          "2147483647",
+                                          "-9223372036854775808",
+                                          "18446744073709551616",
+                                          "T",
+                                          "dtype",
+                                          "f32",
+                                          "f16",
+                                          "bf16",
+                                          "K=16",
+                                          "pad=",
+                                          "align=2",
+                                          "walign=8",
+                                          "upper",
+                                          "layout=bdt",
+                                          "wdtype=f32",
+                                          "math=tf32",
+                                          "epilogue=",
+                                          "bias",
+                                          "gelu",
+                                          "pre",
+                                          "zero_outside",
+                                          "diag=-1",
+                                          "grad_weight",
+                                          "forward",
+                                          "tile=64x64x32",
+                                          "splitk=2",
+                                          "vec=1x1x1",
+                                          "blocks",
+                                          "\xff",
+                                          "\xc3\xa9"};
 
-  std::string next() {
-    std::string text = seeds_[pick(seeds_.size())];
-    for (size_t edits = 1 + pick(4); edits > 0; --edits) edit(text);
-    return text;
-  }
-
- private:
-  size_t pick(size_t count) { return std::uniform_int_distribution<size_t>(0, count - 1)(random_); }
-
-  void edit(std::string& text) {
-    static constexpr const char* kTokens[] = {",",
-                                              "=",
-                                              " ",
-                                              "+",
-                                              "x",
-                                              "#",
-                                              "\n",
-                                              "-",
-                                              "0",
-                                              "1",
-                                              "2147483647",
-                                              "-9223372036854775808",
-                                              "18446744073709551616",
-                                              "T",
-                                              "dtype",
-                                              "f32",
-                                              "f16",
-                                              "bf16",
-                                              "K=16",
-                                              "pad=",
-                                              "align=2",
-                                              "walign=8",
-                                              "upper",
-                                              "layout=bdt",
-                                              "wdtype=f32",
-                                              "math=tf32",
-                                              "epilogue=",
-                                              "bias",
-                                              "gelu",
-                                              "pre",
-                                              "zero_outside",
-                                              "diag=-1",
-                                              "grad_weight",
-                                              "forward",
-                                              "tile=64x64x32",
-                                              "splitk=2",
-                                              "vec=1x1x1",
-                                              "blocks",
-                                              "\xff",
-                                              "\xc3\xa9"};
-    const size_t at = pick(text.size() + 1), length = pick(8);
-    switch (pick(6)) {
-      case 0:
-        text.erase(std::min(at, text.size()), length);
-        break;
-      case 1:
-        text.insert(at, kTokens[pick(std::size(kTokens))]);
-        break;
-      case 2:
-        if (at < text.size()) text[at] = static_cast<char>(pick(256));
-        break;
-      case 3:
-        text.insert(at, text.substr(std::min(at, text.size()), 1 + pick(30)));
-        break;
-      case 4:
-        text.resize(at);
-        break;
-      case 5: {  // the head of one text, the tail of another
-        const std::string& other = seeds_[pick(seeds_.size())];
-        text = text.substr(0, at) + other.substr(std::min(other.size(), at));
-        break;
-      }
-    }
-  }
-
-  std::mt19937_64 random_;
-  std::vector<std::string> seeds_;
-};
+using fuzz::Mutator;
 
 std::vector<std::string> problem_texts() {
   std::vector<std::string> texts;
@@ -121,12 +81,16 @@ void run(Check check, Mutator mutator, int iterations) {
   }
 }
 
-TEST(GeneratorParsers, ProblemText) { run(fuzz::check_problem, Mutator(1, problem_texts()), 400000); }
+TEST(GeneratorParsers, ProblemText) {
+  run(fuzz::check_problem, Mutator(1, problem_texts(), kTokens), 400000);
+}
 
 TEST(GeneratorParsers, ConfigText) {
   run(fuzz::check_config,
-      Mutator(2, {"tile=128x128x32,warps=2x2,stages=4,splitk=1,raster=8,vec=8x8x8,blocks=1",
-                  "tile=64x256x16,warps=1x8,stages=2,vec=1x1x1,cluster=2", "stages=3"}),
+      Mutator(2,
+              {"tile=128x128x32,warps=2x2,stages=4,splitk=1,raster=8,vec=8x8x8,blocks=1",
+               "tile=64x256x16,warps=1x8,stages=2,vec=1x1x1,cluster=2", "stages=3"},
+              kTokens),
       100000);
 }
 
@@ -139,7 +103,7 @@ TEST(GeneratorParsers, CandidateText) {
     for (size_t i = 0; i < list.size(); i += 16) texts.push_back(describe(list[i]));
     texts.push_back(describe(llvm::cantFail(generic_candidate(problem, target))));
   }
-  run(fuzz::check_candidate, Mutator(4, std::move(texts)), 60000);
+  run(fuzz::check_candidate, Mutator(4, std::move(texts), kTokens), 60000);
 }
 
 TEST(GeneratorParsers, ProblemList) {
@@ -147,7 +111,7 @@ TEST(GeneratorParsers, ProblemList) {
   const std::vector<std::string> problems = problem_texts();
   for (size_t i = 0; i + 2 < problems.size(); i += 3)
     texts.push_back("# group\n" + problems[i] + "\n\n" + problems[i + 1] + "  # same\r\n" + problems[i + 2]);
-  run(fuzz::check_list, Mutator(3, std::move(texts)), 30000);
+  run(fuzz::check_list, Mutator(3, std::move(texts), kTokens), 30000);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 """The converter on models written as public masked mixers write them."""
 
 import copy
+import sys
 
 import pytest
 
@@ -9,6 +10,7 @@ torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 from torch import nn
 
 import trigen
+import trigen.library
 import trigen.torch as tt
 
 T, D, VOCABULARY = 8, 12, 20
@@ -281,3 +283,46 @@ def test_a_converted_model_multiplies_float32_as_asked():
         tt.convert(model, tokens=T, math="f16x3")
         model(torch.randn(2, T, D))
     assert seen.counts == {f"forward,dtype=f32,B=2,H=1,T={T},D={D},K=1,pad=0,math=f16x3,epilogue=bias": 4}
+
+
+CONVERT = sys.modules["trigen.torch.convert"]
+INFO = trigen.library.PlanInfo("", "V100", "sm_70", "simt:tile=64x64x16", "predicted", "none", "", "", "cache", "", "", "", 9.5, 9.0, 0, False, 0)
+
+
+def test_keep_dense_needs_a_gpu_to_time_on():
+    for inputs in (dict(example_inputs=(torch.randn(2, T, D),)), dict(tokens=T)):
+        with pytest.raises(ValueError, match="times both on a GPU"):
+            trigen.torch.convert(FlatBlock(1), keep_dense="faster", unmask="causal", **inputs)
+    with pytest.raises(ValueError, match="keep_dense='always' is not known; allowed: never, faster"):
+        trigen.torch.convert(FlatBlock(1), tokens=T, keep_dense="always")
+
+
+def test_keep_dense_leaves_what_is_as_fast(monkeypatch):
+    """On times that are given: one of two blocks gains, the other is as fast as it was."""
+    blocks = nn.Sequential(FlatBlock(1), FlatBlock(3))
+    slow = blocks[0].conv
+    timed = []
+
+    def milliseconds(modules, x):
+        timed.append((type(modules[1]).__name__, tuple(x.shape)))
+        return [2.0, 1.0] if modules[0] is slow else [1.0, 0.99]
+
+    monkeypatch.setattr(CONVERT, "_milliseconds", milliseconds)
+    monkeypatch.setattr(CONVERT, "_is_on_gpu", lambda x: True)
+    kept = blocks[1].conv
+    report = trigen.torch.convert(blocks, example_inputs=(torch.randn(2, T, D),), select=lambda name, module: name.endswith("conv"), keep_dense="faster")
+    assert list(report.converted) == ["0.conv"] and blocks[1].conv is kept
+    assert report.skipped == {"1.conv": f"dense is as fast for (2, {T}, {D}): 1.000 ms beside 0.990 ms, forward and backward, measured here"}
+    assert timed == [("TriangularConv1d", (2, T, D))] * 2
+    assert "1.conv: left as it is: dense is as fast" in str(report)
+
+
+def test_the_report_says_where_dense_is_as_fast(monkeypatch):
+    def plans():
+        problem = f"forward,dtype=f32,B=2,H=1,T={T},D={D},K=1,pad=0,epilogue=bias"
+        said = "a dense product on the masked weight is as fast: 9.0 us (estimated) beside 9.5 us (predicted)"
+        return [INFO._replace(problem=problem, dense=said), INFO._replace(problem="forward,dtype=f32,B=7,T=9,D=9", dense=said), INFO._replace(problem=problem)]
+
+    monkeypatch.setattr(CONVERT.launch, "plans", plans)
+    report = trigen.torch.convert(FlatBlock(1), tokens=T, example_inputs=(torch.randn(2, T, D),))
+    assert len(report.dense) == 1 and str(report).endswith(f"note: {report.dense[0]}") and "is as fast: 9.0 us" in report.dense[0]

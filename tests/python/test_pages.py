@@ -67,6 +67,12 @@ def test_pages_have_commands():
     assert sum(1 for _ in commands("README.md")) >= 6 and sum(1 for page in PAGES for _ in commands(page)) >= 25
 
 
+def test_the_table_of_gpus_is_of_this_model():
+    if not (BUILD / "trigen").exists():
+        pytest.skip(f"[SKIP] no program: {BUILD / 'trigen'} is not built")
+    subprocess.run([sys.executable, ROOT / "scripts/dense_table.py", BUILD / "trigen", "--check"], check=True)
+
+
 def test_readme_fits_a_screen():
     lines = (ROOT / "README.md").read_text().splitlines()
     assert len(lines) <= 110

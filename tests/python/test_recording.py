@@ -1,5 +1,8 @@
 """The recorder: problems and counts of forward and backward passes."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
@@ -62,3 +65,34 @@ def test_tune_hands_over_what_the_model_meets(monkeypatch, tmp_path):
     assert set(done.problems) == {"forward,dtype=f32,B=2,H=1,T=8,D=6,K=3,pad=1,epilogue=bias", "forward,dtype=f32,B=2,H=2,T=8,D=3,K=1,pad=0,epilogue=gelu"}
     with pytest.raises(ValueError, match="did the recorded run reach a trigen operator"):
         trigen.tune(torch.nn.Linear(6, 6), (x,))
+
+
+def groups(text):
+    """The problems of a list, a list for each layer: what stands between a forward and the next."""
+    layers = []
+    for line in text.splitlines():
+        problem = line.split("#")[0].strip()
+        if problem.startswith("forward"):
+            layers.append([])
+        if problem:
+            layers[-1].append(problem)
+    return layers
+
+
+CORE = groups((Path(__file__).resolve().parents[2] / "problems" / "core.txt").read_text())
+
+
+@pytest.mark.parametrize("problems", CORE, ids=[layer[0] for layer in CORE])
+def test_the_core_list_is_what_training_asks(problems):
+    """A training step of each of its layers, with one sequence and 16 features a head: the batch and the features alone differ."""
+    def small(text):
+        return re.sub(r"\bD=\d+", "D=16", re.sub(r"\bB=\d+", "B=1", text))
+
+    size = dict(part.split("=") for part in problems[0].split(",")[1:])
+    heads, tokens = int(size["H"]), int(size["T"])
+    mixer, x = tt.TriangularConv1d(tokens, heads=heads), torch.randn(1, tokens, 16 * heads)
+    if "wdtype" not in size:  # cast once per step by the caller
+        mixer = mixer.half()
+    with trigen.record() as seen, torch.autocast("cpu", torch.float16):
+        mixer(x.requires_grad_()).float().square().mean().backward()
+    assert seen.problems == [small(problem) for problem in problems]

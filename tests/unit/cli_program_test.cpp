@@ -101,6 +101,20 @@ TEST_F(Program, BadRequestsSayWhatIsAllowed) {
       {{"verify", "--random", "3", kProblem}, "problem excludes --random"},
       {{"verify", "--random", "0"}, "--random"},
       {{"profile", "--arch", "sm_70", kProblem, kProblem}, "takes one problem, found 2"},
+      {{"tune", "--arch", "sm_70", "--share", "nan", kProblem}, "'nan' is no decimal number"},
+      {{"tune", "--arch", "sm_70", "--candidates", "-1", kProblem},
+       "'-1' is none of the whole numbers from 0"},
+      {{"tune", "--arch", "sm_70", "--candidates", "18446744073709551616", kProblem},
+       "none of the whole numbers"},
+      {{"tune", "--arch", "sm_70", "-j", "-5", kProblem}, "'-5' is none of the whole numbers"},
+      {{"tune", "--arch", "sm_70", "--budget", "", kProblem}, "--budget: it is empty"},
+      {{"verify", "--limit", "nan", kProblem}, "--limit: 'nan' is no decimal number of 0 or more"},
+      {{"verify", "--limit", "-1", kProblem}, "'-1' is no decimal number"},
+      {{"verify", "--limit", "", kProblem}, "'' is no decimal number"},
+      {{"verify", "--limit", "0x10", kProblem}, "'0x10' is no decimal number"},
+      {{"verify", "--device", "emulated:sm_70 devices=64", kProblem}, "after emulated: comes one target"},
+      {{"tune", "--arch", "sm_70", "--problems", "/"}, "cannot read the problem list /: Is a directory"},
+      {{"tune", "--arch", "sm_70", "--problems", "/dev/zero"}, "has 64 MiB or more"},
   };
   for (const Bad& bad : table) {
     const Finished done = run(bad.arguments);
@@ -133,6 +147,8 @@ TEST_F(Program, ExplainShowsPredictionsAndRefusals) {
   const auto read = nlohmann::json::parse(json.out);
   ASSERT_EQ(read["candidates"].size(), 3u) << json.err;
   EXPECT_THAT(done.out, HasSubstr(read["candidates"][0]["candidate"].get<std::string>()));
+  EXPECT_THAT(done.out, HasSubstr("a dense product on the masked weight: 7.5"));
+  EXPECT_GT(read["dense_us"].get<double>(), 7);
   EXPECT_GT(read["candidates"][0]["predicted_us"].get<double>(), 0);
   EXPECT_EQ(read["refused"][0]["family"], "wgmma_sm90");
 }
@@ -193,7 +209,9 @@ TEST_F(Program, TuneWithoutADeviceSaysPredicted) {
   const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", kProblem});
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(done.out, AllOf(HasSubstr("predicted"), Not(HasSubstr("measured"))));
-  EXPECT_THAT(done.err, HasSubstr("the choice is the model's"));
+  EXPECT_THAT(done.out,
+              AllOf(HasSubstr("dense"), HasSubstr(" us est.")));  // a dense product's time beside it
+  EXPECT_THAT(done.err, AllOf(HasSubstr("the choice is the model's"), Not(HasSubstr("is as fast"))));
   const Finished list = run({"cache", "ls", "--binaries"});
   EXPECT_EQ(list.code, 0) << list.err;
   EXPECT_THAT(list.out, AllOf(HasSubstr("forward,dtype=f16,B=2,H=1,T=64,D=64,K=1,pad=0"),
@@ -202,8 +220,8 @@ TEST_F(Program, TuneWithoutADeviceSaysPredicted) {
   EXPECT_EQ(show.code, 0) << show.err;
   EXPECT_THAT(show.out, HasSubstr("none: predicted by the model"));
   const Finished json = run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", "--json", kProblem});
-  EXPECT_THAT(json.out,
-              AllOf(HasSubstr("\"provenance\": \"predicted\""), HasSubstr("\"outcome\": \"chosen\"")));
+  EXPECT_THAT(json.out, AllOf(HasSubstr("\"provenance\": \"predicted\""),
+                              HasSubstr("\"outcome\": \"chosen\""), HasSubstr("\"dense\": \"estimated\"")));
   // nothing is compiled where that is forbidden: the cache has the binaries already, another problem's it has
   // not
   EXPECT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", kProblem}, {"TRIGEN_NO_JIT=1"}).code,
@@ -212,6 +230,17 @@ TEST_F(Program, TuneWithoutADeviceSaysPredicted) {
       run({"tune", "--no-device", "--arch", "sm_70", "forward,dtype=f16,B=2,T=72,D=64"}, {"TRIGEN_NO_JIT=1"});
   EXPECT_EQ(miss.code, 1);
   EXPECT_THAT(miss.err, HasSubstr("T=72"));
+}
+
+// What a user of the choice must know, in words.
+TEST_F(Program, TuneSaysWhereDenseIsAsFastAndWhatIsSlow) {
+  NEEDS_COMPILER("sm_70");
+  const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts",
+                             "forward,dtype=bf16,B=4,T=256,D=64"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.err, AllOf(HasSubstr("bf16 runs without tensor cores on sm_70"),
+                              HasSubstr("a dense product on the masked weight is as fast: "),
+                              HasSubstr("(estimated)")));
 }
 
 TEST_F(Program, TheEmulatedDeviceChecksAndNeverTimes) {
@@ -237,6 +266,19 @@ TEST_F(Program, TheEmulatedDeviceChecksAndNeverTimes) {
   EXPECT_EQ(part.code, 0) << part.err;
   EXPECT_THAT(part.out, AllOf(HasSubstr(large), HasSubstr("all outputs  on 2 of 4096 samples")));
   EXPECT_THAT(big.err, HasSubstr("error: nothing was verified: the one problem was skipped"));
+}
+
+// A Hopper with fewer SMs than an H200: grids of another size, with sums that are shared otherwise.
+TEST_F(Program, KernelsAreRightOnDevicesOfOtherSizes) {
+  NEEDS_COMPILER("sm_90a");
+  for (const char* sms : {"114", "16"}) {
+    const Finished done = run({"verify", "--device", "emulated:sm_90a", "forward,dtype=bf16,B=64,T=64,D=512",
+                               "grad_weight,dtype=bf16,B=4,T=256,D=128,epilogue=bias+zero_outside"},
+                              {std::string("TRIGEN_EMULATED_SMS=") + sms});
+    if (done.err.find("no emulated device") != std::string::npos) GTEST_SKIP() << "[SKIP] " << done.err;
+    EXPECT_EQ(done.code, 0) << done.err;
+    EXPECT_THAT(done.out, HasSubstr("2 passed, 0 failed"));
+  }
 }
 
 // Few multiply-adds, but 140 000 planes of 64 x 64 elements in the workspace.
@@ -460,6 +502,9 @@ TEST_F(Program, FullDiskIsSaid) {
   EXPECT_EQ(tune.code, 1) << tune.err;
   EXPECT_THAT(tune.out, HasSubstr(":tile="));
   EXPECT_THAT(tune.err, HasSubstr("could not be stored"));
+  // Known before anything is compiled.
+  EXPECT_LT(tune.err.find("warning: no choice can be stored: "), tune.err.find("note: no device here"))
+      << tune.err;
   EXPECT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", kProblem}).code, 0);
 }
 

@@ -1,8 +1,8 @@
 // The tensor maps that launches carry as data, and the launches that prepare W for them.
 #include <gmock/gmock.h>
 
+#include "generator/candidate.h"
 #include "generator/error.h"
-#include "generator/family.h"
 
 namespace trigen {
 namespace {
@@ -35,6 +35,35 @@ std::vector<std::string> maps_of(const char* family, const char* text) {
   for (const Launch& launch : plan_of(family, text).launches)
     for (const TensorMapSpec& map : launch.maps) maps.push_back(say(map));
   return maps;
+}
+
+// Of every candidate for these problems: their own grid on the model device, no more clusters than fit elsewhere.
+TEST(LaunchesOn, PersistentGridsHaveABlockForEachSmThatIsThere) {
+  int smaller = 0;
+  for (const char* text :
+       {"forward,dtype=bf16,B=8,T=2048,D=1024", "grad_input,dtype=f16,B=8,T=1024,D=1024,wdtype=f32",
+        "grad_weight,dtype=bf16,B=4,T=1024,D=512,epilogue=bias",
+        "forward,dtype=f32,B=8,T=1024,D=512,math=tf32", "grad_weight,dtype=f32,B=4,T=512,D=512,math=f16x3",
+        "forward,dtype=bf16,B=8,T=512,D=512,K=4", "grad_weight,dtype=bf16,B=4,T=512,D=512,K=8",
+        "forward,dtype=f32,B=2,T=256,D=128"}) {
+    const auto candidates = llvm::cantFail(rank_candidates(llvm::cantFail(parse_problem(text)), hopper()));
+    for (const Candidate& candidate : candidates) {
+      SCOPED_TRACE(std::string(text) + " " + describe(candidate));
+      const Launch own = product_launch(launch_plan_on(candidate, hopper().sms), candidate.problem.op);
+      EXPECT_EQ(own.grid[0], product_launch(launch_plan_on(candidate, 0), candidate.problem.op).grid[0]);
+      if (!candidate.family->name().startswith("wgmma")) continue;
+      for (const int sms : {114, 78, 16}) {
+        const LaunchPlan plan = launch_plan_on(candidate, sms);
+        const Launch& there = product_launch(plan, candidate.problem.op);
+        EXPECT_EQ(there.grid[0] % there.cluster, 0u);
+        if (own.grid[0] <= 16) continue;
+        if (there.grid[0] < own.grid[0]) ++smaller;
+        // What is kept has entries that a smaller grid has no use for, or lacks some.
+        EXPECT_TRUE(there.grid[0] <= static_cast<uint32_t>(sms) || there.grid[0] == own.grid[0]);
+      }
+    }
+  }
+  EXPECT_GT(smaller, 300);
 }
 
 using ::testing::ElementsAre;

@@ -67,7 +67,7 @@ TEST(Rates, ErrorsNameTheLineAndWhatIsAllowed) {
   EXPECT_THAT(error_of("[loop ring]\nlatency 1 us guessed x"), HasSubstr("datasheet, fitted, assumed"));
   EXPECT_THAT(error_of("[loop ring]\nlatency 1 us fitted"), HasSubstr("latency has no source"));
   EXPECT_THAT(error_of("[loop taps : ring]"), HasSubstr("begins as 'ring', which no line before has"));
-  EXPECT_THAT(error_of("[ring]"), HasSubstr("allowed are device, loop NAME and pass NAME"));
+  EXPECT_THAT(error_of("[ring]"), HasSubstr("allowed are device, dense, loop NAME and pass NAME"));
 }
 
 // What was fitted can be fitted again: its times are in the tree.

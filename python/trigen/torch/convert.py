@@ -15,13 +15,15 @@ line by hand. Leaving it costs time and is otherwise harmless.
 
 from __future__ import annotations
 
+import statistics
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import nn
 
-from .. import model_tuning, notebook
-from ..options import Fill, Math
+from .. import model_tuning, notebook, recording
+from ..options import Fill, KeepDense, Math
+from . import launch
 from .arguments import FILLS, MATHS, SHORT_DTYPES
 from .modules import TriangularConv1d, TriangularLinear
 from .precision import full_precision
@@ -33,6 +35,7 @@ class Report(NamedTuple):
     converted: Dict[str, nn.Module]
     skipped: Dict[str, str]
     unmasked: List[str]
+    dense: Sequence[str] = ()  # problems of converted ones that a dense product is as fast for on this GPU (PlanInfo.dense)
 
     def __str__(self) -> str:
         lines = [f"{name}: {type(module).__name__}({module.extra_repr()})" for name, module in self.converted.items()]
@@ -41,6 +44,7 @@ class Report(NamedTuple):
             alike.setdefault(reason, []).append(name)
         lines += [f"{_some(names)}: left as {'it is' if len(names) == 1 else 'they are'}: {reason}" for reason, names in alike.items()]
         lines += [f"{name} = False" for name in self.unmasked]
+        lines += [f"note: {text}" for text in self.dense]
         return "\n".join(lines) or "no nn.Conv1d(T, T, K) or nn.Linear(T, T) found"
 
     def _repr_html_(self) -> str:
@@ -157,9 +161,64 @@ def _difference(before: List[torch.Tensor], after: List[torch.Tensor]) -> float:
     return worst
 
 
+def _inputs_of(model: nn.Module, modules: Sequence[nn.Module], inputs: Any) -> Dict[int, torch.Tensor]:
+    """What each of the modules is called with first, by id, where that is one tensor."""
+    met: Dict[int, torch.Tensor] = {}
+
+    def note(module, arguments):
+        if arguments and isinstance(arguments[0], torch.Tensor):
+            met.setdefault(id(module), arguments[0].detach())
+
+    hooks = [module.register_forward_pre_hook(note) for module in {id(module): module for module in modules}.values()]
+    try:
+        _outputs(model, inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return met
+
+
+def _milliseconds(modules: Sequence[nn.Module], x: torch.Tensor, rounds: int = 7, runs: int = 10) -> List[float]:
+    """Forward and backward of each on x's GPU, as Python calls them: medians of rounds in turn, after one that makes plans."""
+    x = x.clone().requires_grad_(x.is_floating_point())
+    times: List[List[float]] = [[] for _ in modules]
+    with torch.enable_grad(), torch.cuda.device(x.device):
+        for at in range(rounds + 1):
+            for module, own in zip(modules, times):
+                wanted = [x, *module.parameters()]
+                begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                begin.record()
+                for _ in range(runs):
+                    y = module(x)
+                    torch.autograd.grad(y, [tensor for tensor in wanted if tensor.requires_grad], torch.ones_like(y))
+                end.record()
+                end.synchronize()
+                if at > 0:
+                    own.append(begin.elapsed_time(end) / runs)
+    return [statistics.median(own) for own in times]
+
+
+def _is_on_gpu(x: torch.Tensor) -> bool:
+    return x.is_cuda
+
+
+def _dense_is_as_fast(old: nn.Module, new: nn.Module, x: Optional[torch.Tensor]) -> Optional[str]:
+    """Why the old module stays, or None. Its weight was masked by its owner, which costs it nothing here."""
+    if x is None:
+        return None
+    dense, ours = _milliseconds((old, new), x)
+    if dense > 1.02 * ours:  # times that differ by less are alike in two runs
+        return None
+    return f"dense is as fast for {tuple(x.shape)}: {dense:.3f} ms beside {ours:.3f} ms, forward and backward, measured here"
+
+
+def _notes_on_dense(problems: Sequence[str]) -> List[str]:
+    return [f"{info.problem}: {info.dense}" for info in launch.plans() if info.dense and info.problem in problems]
+
+
 def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[Callable[[str, nn.Module], bool]] = None,
             example_inputs: Any = None, unmask: Union[str, Sequence[str]] = (), tolerance: Optional[float] = None, fill: Fill = "lower",
-            diagonal: int = 0, math: Math = "default") -> Report:
+            diagonal: int = 0, math: Math = "default", keep_dense: KeepDense = "never") -> Report:
     """Replaces masked mixers in place and returns what it did.
 
     tokens          T; None takes every square nn.Conv1d and nn.Linear that `select` lets through (then give select or example_inputs)
@@ -173,13 +232,15 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
     fill, diagonal  the triangle that the owners' masks leave: torch.tril(weight, diagonal) is "lower", torch.triu(weight, diagonal) is
                     "upper". A model with both is converted in two calls, with select
     math            how the mixers multiply float32 (TriangularConv1d's); the comparison of outputs takes it too
+    keep_dense      "faster" leaves a layer as it is where that is no slower on this GPU: forward and backward of both are timed on what
+                    example_inputs (on the GPU, at the sizes that will be used) bring to it. Tune first: an untuned mixer is timed as such
 
     Parameters stay the same objects (grouped convolutions excepted, whose weight gets another shape over the same memory: make the
     optimiser afterwards); parametrised or hooked modules are left alone and reported.
     """
     if tokens is None and select is None and example_inputs is None:
         raise ValueError("give tokens, select or example_inputs: nothing else tells a token mixer from another square layer")
-    for name, value, allowed in (("fill", fill, FILLS), ("math", math, MATHS)):
+    for name, value, allowed in (("fill", fill, FILLS), ("math", math, MATHS), ("keep_dense", keep_dense, ("never", "faster"))):
         if value not in allowed:
             raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}")
     unmask = (unmask,) if isinstance(unmask, str) else tuple(unmask)
@@ -187,6 +248,11 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
         short = any(parameter.dtype in SHORT_DTYPES for parameter in model.parameters())
         tolerance = 3e-2 if short or torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu") else 1e-3
     before = _outputs(model, example_inputs) if example_inputs is not None else None
+    met: Dict[int, torch.Tensor] = {}
+    if keep_dense == "faster":
+        met = _inputs_of(model, [module for *_, module in _candidates(model, select)], example_inputs) if example_inputs is not None else {}
+        if not all(_is_on_gpu(x) for x in met.values()) or not met:
+            raise ValueError('keep_dense="faster" times both on a GPU; allowed: example_inputs that lie there, as the model does')
     report = Report({}, {}, [])
     undo: List[Callable[[], None]] = []
     made: Dict[int, nn.Module] = {}
@@ -198,6 +264,11 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
             report.skipped[name] = reason
             continue
         new = made.get(id(module)) or _replacement(module, fill, diagonal, math)
+        if keep_dense == "faster" and id(module) not in made:
+            reason = _dense_is_as_fast(module, new, met.get(id(module)))
+            if reason is not None:
+                report.skipped[name] = reason
+                continue
         made[id(module)] = new
         setattr(owner, attribute, new)
         undo.append(lambda owner=owner, attribute=attribute, module=module: setattr(owner, attribute, module))
@@ -210,7 +281,8 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
         raise
     if before is not None and report.converted:
         try:
-            worst = _difference(before, _outputs(model, example_inputs))
+            with recording.record() as seen:
+                worst = _difference(before, _outputs(model, example_inputs))
         except Exception:
             _undo(undo)
             raise
@@ -220,6 +292,7 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
                 f"outputs differ by {worst:.2g} (relative) after conversion; allowed: {tolerance:.2g}; a replaced layer is not masked "
                 f"to its {fill} triangle{f' (diagonal={diagonal})' if diagonal else ''}: choose with select=, or another fill= or diagonal=, among {', '.join(report.converted)}"
             )
+        report = report._replace(dense=_notes_on_dense(seen.problems))
     return report
 
 

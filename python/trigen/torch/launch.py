@@ -166,12 +166,13 @@ def forget_plans() -> None:
 
 
 class PlanList(List[library.PlanInfo]):
-    """A list of PlanInfo that a notebook shows as a table."""
+    """A list of PlanInfo that a notebook shows as a table. `dense` of each says where a dense product is as fast, `slow` what holds it back."""
 
     def _repr_html_(self) -> str:
-        return notebook.table(("problem", "kernel", "chosen", "us", "from"), (
+        return notebook.table(("problem", "kernel", "chosen", "us", "dense, estimated", "from", "note"), (
             (info.problem, info.candidate, info.provenance if info.match != "near" else f"{info.provenance}, {info.difference}",
-             f"{info.expected_us:.1f}" if info.expected_us else "", info.layer or info.binary_from) for info in self))
+             f"{info.expected_us:.1f}" if info.expected_us else "", f"{info.dense_us:.1f}" if info.dense_us else "",
+             info.layer or info.binary_from, "; ".join(filter(None, (info.dense, info.slow)))) for info in self))
 
 
 def plans() -> PlanList:
@@ -212,10 +213,6 @@ def notes(info: library.PlanInfo) -> List[Tuple[str, str]]:
     elif info.match != "exact":
         found.append(("near", f"the tuned kernel for {info.problem} was measured elsewhere than on this {info.device}: {info.difference} "
                               f"(trigen.tune(model, inputs) measures here; this is said once)"))
-    simt = info.candidate.startswith("simt")
-    if simt and "dtype=bf16" in info.problem.split(",") and info.target in ("sm_70", "sm_75"):
-        found.append(("bf16", f"bfloat16 runs without tensor cores on {info.target}, which has none for it: several times slower than float16, "
-                              f"which they take (this is said once)"))
-    if simt and "math=f16x3" in info.problem.split(","):
-        found.append(("f16x3", f"math='f16x3' has tensor-core kernels on Hopper alone: {info.target} runs it as 'simt' (this is said once)"))
+    if info.slow:
+        found.append((info.slow, f"{info.slow} ({info.problem}; this is said once)"))
     return found

@@ -221,7 +221,10 @@ typedef struct trigen_plan_info {
   const char* layer;       /* the cache file of the record; "" when there was none */
   const char* binary_from; /* "cache" or "compiled" */
   const char* compiler;    /* "nvrtc 12.9.86" */
+  const char* slow;        /* why it is far slower than the GPU could be, and what to use instead; else "" */
+  const char* dense;       /* that a dense product is as fast, with both times; else "" */
   double expected_us;      /* the record's median, or the model's prediction; 0 when unknown */
+  double dense_us;         /* estimate of a library's dense product on the masked weight; 0 when unknown */
   size_t workspace_bytes;
   int loaded_ptx; /* 1 when the driver made the machine code from PTX */
   int device_ordinal;

@@ -205,3 +205,14 @@ def test_the_example(tmp_path, capsys):
     assert printed.count("tokens/s") == 4
     pytest.importorskip("matplotlib", reason="[SKIP] matplotlib is not installed")
     assert all((tmp_path / name).stat().st_size > 10_000 for name in ("loss.png", "step_time.png"))
+
+
+def test_keep_dense_times_both_and_says_what_it_found():
+    for tokens in (8, 1024):
+        conv = nn.Conv1d(tokens, tokens, 1).cuda().half()
+        with torch.no_grad():
+            conv.weight.copy_(torch.tril(conv.weight.squeeze(-1)).unsqueeze(-1))
+        x = torch.randn(4, tokens, 512, device="cuda", dtype=torch.float16)
+        report = trigen.torch.convert(nn.Sequential(conv), tokens=tokens, example_inputs=(x,), keep_dense="faster")
+        assert list(report.converted) + list(report.skipped) == ["0"]
+        assert all(reason.startswith(f"dense is as fast for (4, {tokens}, 512): ") for reason in report.skipped.values())

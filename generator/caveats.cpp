@@ -1,0 +1,44 @@
+#include "generator/caveats.h"
+
+namespace trigen {
+namespace {
+
+// Does any family with Hopper's own instructions take the problem?
+bool hopper_serves(const Problem& problem, const Target& target) {
+  for (const Family* family : families())
+    if (family->serves(target) && family->name().startswith("wgmma") &&
+        !family->configs(problem, target).empty())
+      return true;
+  return false;
+}
+
+}  // namespace
+
+std::string slow_path(const Candidate& candidate, const Target& target) {
+  const Problem& problem = candidate.problem;
+  const std::string name = target.name.str(), kernel = candidate.family->name().str();
+  if (problem.op == Op::kDecode) return "";  // reads memory, whatever multiplies
+  if (kernel == "simt" && problem.dtype == DType::kBF16)
+    return "bf16 runs without tensor cores on " + name + (target.bf16_mma ? "" : ", which has none for it") +
+           ": several times slower than f16, which they take";
+  if (kernel == "simt" && problem.math == Math::kF16x3)
+    return "math=f16x3 has tensor-core kernels on Hopper (sm_90a) alone: " + name +
+           " runs it on its FP32 units, as math=simt";
+  if (!candidate.family->name().startswith("mma_sm")) return "";
+  if (target.compute_capability / 10 == 10)
+    return name + " runs " + kernel +
+           ", mma.sync kernels: trigen has none for this GPU's own tensor-core instructions (tcgen05), and "
+           "these reach "
+           "a fraction of its rate; compare with a dense product";
+  if (target.compute_capability == 90 && !candidate.target->wgmma)
+    return "kernels of " + candidate.target->name.str() +
+           " run on a Hopper without its own instructions (wgmma): " + kernel +
+           " reaches two thirds of the tensor cores' rate at most; leave TRIGEN_TARGET unset";
+  if (target.wgmma && !hopper_serves(problem, target))
+    return kernel +
+           " serves a problem that no kernel with Hopper's own instructions (wgmma) takes: two thirds of the "
+           "tensor cores' rate at most (`trigen emit --explain PROBLEM` says which rule is in the way)";
+  return "";
+}
+
+}  // namespace trigen

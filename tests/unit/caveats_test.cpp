@@ -1,0 +1,59 @@
+#include "generator/caveats.h"
+
+#include <gmock/gmock.h>
+
+#include "problem_testing.h"
+
+namespace trigen {
+namespace {
+
+using ::testing::HasSubstr;
+using trigen::testing::problem_of;
+using trigen::testing::target_of;
+
+// Of the model's first choice for the kernels' target, on a device of the other target.
+std::string caveat(const std::string& text, const char* kernels, const char* device = nullptr) {
+  const Target& target = target_of(kernels);
+  auto list = list_candidates(problem_of(text), target);
+  if (!list) {
+    ADD_FAILURE() << llvm::toString(list.takeError());
+    return "";
+  }
+  return slow_path(list->front(), device == nullptr ? target : target_of(device));
+}
+
+constexpr const char* kUsual = "forward,dtype=bf16,B=8,T=2048,D=1024";
+
+TEST(Caveats, WhatATunedKernelOnItsOwnGpuIsNotToldOf) {
+  for (const char* target : {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_120"})
+    EXPECT_EQ(caveat(kUsual, target), "");
+  EXPECT_EQ(caveat("forward,dtype=f16,B=8,T=2048,D=1024", "sm_70"), "");
+  EXPECT_EQ(caveat("forward,dtype=f32,B=8,T=256,D=64,math=f16x3", "sm_90a"), "");
+  EXPECT_EQ(caveat("forward,dtype=f32,B=8,T=256,D=64", "sm_70"), "");  // full precision has no other units
+  EXPECT_EQ(caveat("decode,dtype=bf16,B=8,T=256,D=64,rows=1", "sm_70"), "");
+}
+
+TEST(Caveats, UnitsThatTheTargetLacks) {
+  for (const char* target : {"sm_70", "sm_75"})
+    EXPECT_THAT(caveat(kUsual, target), HasSubstr(std::string("bf16 runs without tensor cores on ") + target +
+                                                  ", which has none for it"));
+  EXPECT_THAT(caveat("forward,dtype=f32,B=8,T=256,D=64,math=f16x3", "sm_80"),
+              HasSubstr("sm_80 runs it on its FP32 units"));
+}
+
+TEST(Caveats, OlderInstructionsThanTheGpus) {
+  for (const char* target : {"sm_100", "sm_100a"}) EXPECT_THAT(caveat(kUsual, target), HasSubstr("tcgen05"));
+  for (const char* kernels : {"sm_80", "sm_90"})
+    EXPECT_THAT(caveat(kUsual, kernels, "sm_90a"), HasSubstr("without its own instructions (wgmma)"));
+  // No rule of Hopper's families lets these strides through.
+  EXPECT_THAT(caveat("forward,dtype=bf16,B=8,T=256,D=64,K=9,epilogue=gate", "sm_90a"),
+              HasSubstr("emit --explain"));
+}
+
+// It is said once for each text: sizes in it would make it many.
+TEST(Caveats, OneCauseHasOneText) {
+  EXPECT_EQ(caveat(kUsual, "sm_100"), caveat("grad_input,dtype=bf16,B=3,T=300,D=72", "sm_100"));
+}
+
+}  // namespace
+}  // namespace trigen
