@@ -13,7 +13,7 @@ namespace {
 // Of each byte of the device's memory: itself, whether it was written (emulator/memory.h), who accessed it
 // (12 bytes, emulator/global_race.h), and the cluster's own record (32 bytes for 16, emulator/race.h).
 constexpr double kDeviceBytes = 1 + 1 + 12 + 2;
-constexpr double kHostCopies = 3;       // the inputs, and what two runs left
+constexpr double kHostCopies = 3;       // both kinds of inputs, and what a run left
 constexpr double kReferenceBytes = 24;  // of an output: doubles, of the sums, a part of them, and pre
 constexpr double kSampled = 0x1p25;     // outputs; more are not computed one by one (check/reference.cpp)
 

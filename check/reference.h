@@ -27,6 +27,7 @@ struct CheckResult {
   double max_error = 0;    // the largest |out - ref| in units of its own limit: over 1 fails
   int64_t checked = 0;     // elements compared one by one
   int64_t outputs = 0;     // elements that the problem writes
+  int64_t exact = 0;       // elements compared on inputs of small integers (check/integers.h)
   bool projected = false;  // signed sums over all outputs were compared, too
   std::string failure;     // the first thing that is wrong, with its place; empty when ok
 };

@@ -138,6 +138,19 @@ llvm::Expected<trigen_args> Workbench::args(int set, int64_t workspace_bytes) {
   return out;
 }
 
+llvm::Error Workbench::put_inputs(const HostBuffers& inputs) {
+  const DriverApi& api = device_->api();
+  const ContextScope scope(api, context_);
+  if (auto error = synchronize()) return error;
+  for (size_t i = 0; i < list_.tensors.size(); ++i) {
+    if (!list_.tensors[i].read) continue;
+    const auto result = api.cuMemcpyHtoD(sets_[0][i], inputs[i].data(), inputs[i].size());
+    if (auto error = device_->driver().check(result, "cuMemcpyHtoD")) return error;
+  }
+  set_0_ = &inputs;
+  return llvm::Error::success();
+}
+
 llvm::Error Workbench::poison() {
   const DriverApi& api = device_->api();
   const ContextScope scope(api, context_);
@@ -145,7 +158,7 @@ llvm::Error Workbench::poison() {
     const Tensor& t = list_.tensors[i];
     if (!t.written) continue;
     const auto size = static_cast<cuda::size_type>(t.buffer_bytes());
-    const auto result = t.read ? api.cuMemcpyHtoDAsync(sets_[0][i], inputs_[i].data(), size, stream_)
+    const auto result = t.read ? api.cuMemcpyHtoDAsync(sets_[0][i], (*set_0_)[i].data(), size, stream_)
                                : api.cuMemsetD8Async(sets_[0][i], kPoison, size, stream_);
     if (auto error = device_->driver().check(result, "cuMemsetD8Async")) return error;
   }

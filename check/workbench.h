@@ -53,6 +53,8 @@ class Workbench {
   // First element of a tensor of a set; null when the problem has no such tensor.
   void* data(int set, Role role) const;
 
+  // Uploads other inputs to set 0, or, before anything is timed, inputs() again. They must outlive the runs.
+  llvm::Error put_inputs(const HostBuffers& inputs);
   // Poisons the outputs (and the workspace) of set 0, or restores what is read and written, for a checked
   // run.
   llvm::Error poison();
@@ -70,6 +72,7 @@ class Workbench {
   Problem problem_;
   TensorList list_;
   HostBuffers inputs_;
+  const HostBuffers* set_0_ = &inputs_;  // what set 0 was given
   int64_t set_bytes_ = 0;
   std::vector<std::vector<cuda::CUdeviceptr>> sets_;  // [set][tensor]: the buffer's start
   std::vector<cuda::CUdeviceptr> allocations_;

@@ -53,6 +53,7 @@ struct Verify {
         row["checked"] = result->checked;
         row["outputs"] = result->outputs;
         row["signed_sums"] = result->projected;
+        row["on_integers"] = result->exact;
       }
       if (!note.empty()) row["note"] = note;
       rows.push_back(std::move(row));
@@ -82,6 +83,8 @@ struct Verify {
                 ? format("%lld outputs and signed sums of all", static_cast<long long>(result->checked))
                       .c_str()
                 : format("%lld outputs", static_cast<long long>(result->checked)).c_str());
+        if (result->checked < result->outputs && result->exact == result->outputs)
+          numbers += ", all on small integers";
       }
       return head + " " + problem + "  " + candidate + numbers + (note.empty() ? "" : "  " + note) + "\n";
     }
@@ -250,10 +253,12 @@ struct Verify {
         result = std::move(next);
         return;
       }
-      const int64_t checked = result->checked + next.checked, outputs = result->outputs + next.outputs;
+      const int64_t checked = result->checked + next.checked, outputs = result->outputs + next.outputs,
+                    exact = result->exact + next.exact;
       if (result->ok && (!next.ok || next.max_error > result->max_error)) result = std::move(next);
       result->checked = checked;
       result->outputs = outputs;
+      result->exact = exact;
     }
   };
 

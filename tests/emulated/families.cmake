@@ -152,3 +152,10 @@ if(TARGET trigen_emulator AND TARGET trigen_check)
               PROPERTIES ENVIRONMENT TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-matrix.db)
   add_dependencies(emulated_matrix_test trigen_emulator)
 endif()
+
+# First choices of big problems, and kernels for all sizes, of every target.
+if(TARGET trigen_emulator AND TARGET trigen_check)
+  trigen_test(emulated choices_test DEPENDS trigen_check
+              PROPERTIES ENVIRONMENT TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-choices.db)
+  add_dependencies(emulated_choices_test trigen_emulator)
+endif()

@@ -1,6 +1,6 @@
 // Plans one behind the other in a stream, each of which reads what those before it wrote and overwrites what
 // they read: their launches may start early (Launch::early), their results may not change. With copies,
-// events and a second stream in between, and captured into a graph. On the emulated sm_90a, which reports an
+// events, a second stream and another library's kernel in between, and captured into a graph. On the emulated sm_90a, which reports an
 // access that does not wait, and (with TRIGEN_TEST_GPU) on this machine's GPU.
 #include <gmock/gmock.h>
 
@@ -8,6 +8,7 @@
 
 #include "../unit/runtime_testing.h"
 #include "generator/candidate.h"
+#include "llvm/ADT/STLExtras.h"
 #include "runtime/compile.h"
 #include "runtime/plan.h"
 #include "test_driver.h"
@@ -28,12 +29,52 @@ const Driver* find_driver() {
 #define ASSERT_CUDA(call) ASSERT_EQ((call), cuda::CUDA_SUCCESS)
 
 // What stands between two plans of a stream.
-enum class Between { kWait, kNothing, kCopy, kOtherStream };
+enum class Between { kWait, kNothing, kCopy, kOtherStream, kForeign };
+constexpr Between kAllBetween[] = {Between::kNothing, Between::kCopy, Between::kOtherStream,
+                                   Between::kForeign};
+
+// An ordinary kernel that knows nothing of launches that overlap: to[i] = from[i], by one block of 128.
+constexpr char kForeign[] = R"(.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry foreign(.param .u64 to, .param .u64 from, .param .u32 words)
+{
+  .reg .pred %p<2>;
+  .reg .b32 %r<4>;
+  .reg .b64 %rd<6>;
+  ld.param.u64 %rd1, [to];
+  ld.param.u64 %rd2, [from];
+  ld.param.u32 %r1, [words];
+  mov.u32 %r2, %tid.x;
+next:
+  setp.ge.u32 %p1, %r2, %r1;
+  @%p1 bra done;
+  mul.wide.u32 %rd3, %r2, 4;
+  add.s64 %rd4, %rd2, %rd3;
+  ld.global.u32 %r3, [%rd4];
+  add.s64 %rd5, %rd1, %rd3;
+  st.global.u32 [%rd5], %r3;
+  add.u32 %r2, %r2, 128;
+  bra next;
+done:
+  ret;
+}
+)";
+
+// What the plans of forward and grad_input must do, so that a case is what its name says.
+struct Kind {
+  const char* name;
+  const char* text;  // of the problems
+  Access weights = Access::kDirect, activations = Access::kDirect;
+  int launches[2];  // of forward and grad_input
+  bool early_pack = false;
+};
+void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 
 // y = W x; x = W^T y; W2 = the gradient of W from both; z = W2 x: the order of a training step.
 class Step {
  public:
-  explicit Step(const std::string& kind) : kind_(kind) {}
+  explicit Step(const Kind& kind) : kind_(kind) {}
   const DriverApi& api() const { return find_driver()->api(); }
   cuda::CUstream stream() const { return stream_; }
 
@@ -45,19 +86,36 @@ class Step {
     ASSERT_CUDA(api().cuStreamCreate(&other_, cuda::CU_STREAM_NON_BLOCKING));
     ASSERT_CUDA(api().cuEventCreate(&event_, 0));
     ASSERT_CUDA(api().cuEventCreate(&back_, 0));
+    ASSERT_CUDA(api().cuModuleLoadData(&module_, kForeign));
+    ASSERT_CUDA(api().cuModuleGetFunction(&foreign_, module_, "foreign"));
     for (const char* op : {"forward", "grad_input", "grad_weight"}) {
-      auto problem = parse_problem(std::string(op) + kind_ + ",B=" + std::to_string(kB) +
+      auto problem = parse_problem(std::string(op) + kind_.text + ",B=" + std::to_string(kB) +
                                    ",T=" + std::to_string(kT) + ",D=" + std::to_string(kD));
       ASSERT_TRUE(static_cast<bool>(problem)) << take_error(problem.takeError()).message;
       std::vector<Candidate> candidates;
-      for (const char* name : {"wgmma_sm90", "wgmma_taps_sm90"}) {
+      for (const char* name : {"wgmma_sm90", "wgmma_taps_sm90", "wgmma_tf32_sm90"}) {
         auto listed = list_candidates(*problem, device_->target(), llvm::cantFail(find_family(name)));
         if (listed)
           candidates.insert(candidates.end(), listed->begin(), listed->end());
         else
           llvm::consumeError(listed.takeError());
       }
+      // The model's first choice among those that pack what this case packs.
+      llvm::erase_if(candidates, [&](const Candidate& c) {
+        return (problem->op != Op::kGradWeight && c.config.weights != kind_.weights) ||
+               c.config.activations != kind_.activations;
+      });
       ASSERT_FALSE(candidates.empty()) << to_string(*problem);
+      const LaunchPlan launches =
+          candidates.front().family->launch_plan(*problem, device_->target(), candidates.front().config);
+      if (problem->op != Op::kGradWeight) {
+        ASSERT_EQ(launches.launches.size(), static_cast<size_t>(kind_.launches[plans_.size()]))
+            << describe(candidates.front());
+      }
+      if (kind_.early_pack && problem->op == Op::kGradInput) {
+        EXPECT_EQ(launches.launches[0].entry, kPackEntry);
+        EXPECT_TRUE(launches.launches[0].early);
+      }
       BuildOptions options;
       options.code = code_for(*device_);
       auto built = build(candidates.front(), store, options);
@@ -68,9 +126,10 @@ class Step {
     }
     problem_ = plans_[0]->problem();
     const size_t weights = static_cast<size_t>(kT) * kT * static_cast<size_t>(problem_.K);
-    const bool wide = problem_.wdtype == DType::kF32;
-    sizes_ = {2ul * kB * kT * kD, 2ul * kB * kT * kD, 2ul * kB * kT * kD, weights * (wide ? 4 : 2),
-              weights * (wide ? 4 : 2)};
+    const size_t element = static_cast<size_t>(element_size(problem_.dtype)),
+                 weight = static_cast<size_t>(element_size(problem_.wdtype));
+    sizes_ = {element * kB * kT * kD, element * kB * kT * kD, element * kB * kT * kD, weights * weight,
+              weights * weight};
     int64_t workspace = 256;
     for (const auto& plan : plans_) workspace = std::max(workspace, plan->workspace_bytes());
     workspace_bytes_ = static_cast<size_t>(workspace);
@@ -85,7 +144,8 @@ class Step {
       std::vector<uint16_t> values(size / 2, 0);
       const bool is_w = which == kW;
       for (size_t i = 0; i < values.size(); ++i) {
-        if ((which != kX && !is_w) || (is_w && wide && i % 2 == 0)) continue;  // the low half of an f32
+        const bool wide = (is_w ? weight : element) == 4;
+        if ((which != kX && !is_w) || (wide && i % 2 == 0)) continue;  // the low half of an f32
         const unsigned pick = random() % 3;
         values[i] =
             static_cast<uint16_t>(pick == 0 ? 0 : (is_w ? 0x3e00 : 0x3f80) | (pick == 1 ? 0x8000 : 0));
@@ -99,6 +159,7 @@ class Step {
     for (const auto& list : {memory_, first_})
       for (const cuda::CUdeviceptr pointer : list) api().cuMemFree(pointer);
     api().cuMemFree(scratch_);
+    api().cuModuleUnload(module_);
     api().cuEventDestroy(event_);
     api().cuEventDestroy(back_);
     api().cuStreamDestroy(stream_);
@@ -159,16 +220,28 @@ class Step {
         ASSERT_CUDA(api().cuEventRecord(back_, other_));
         ASSERT_CUDA(api().cuStreamWaitEvent(stream_, back_, 0));
         break;
+      case Between::kForeign:
+        copy(scratch_, made, bytes);
+        ASSERT_CUDA(api().cuMemsetD8Async(made, 0xff, bytes, stream_));
+        copy(made, scratch_, bytes);
+        break;
     }
   }
+  void copy(cuda::CUdeviceptr to, cuda::CUdeviceptr from, size_t bytes) {
+    auto words = static_cast<uint32_t>(bytes / 4);
+    void* arguments[] = {&to, &from, &words};
+    ASSERT_CUDA(api().cuLaunchKernel(foreign_, 1, 1, 1, 128, 1, 1, 0, stream_, arguments, nullptr));
+  }
 
-  std::string kind_;
+  Kind kind_;
   Problem problem_;
   const Device* device_ = nullptr;
   cuda::CUcontext context_ = nullptr;
   std::unique_ptr<ContextScope> scope_;
   cuda::CUstream stream_ = nullptr, other_ = nullptr;
   cuda::CUevent event_ = nullptr, back_ = nullptr;
+  cuda::CUmodule module_ = nullptr;
+  cuda::CUfunction foreign_ = nullptr;
   std::vector<std::shared_ptr<const Plan>> plans_;
   std::vector<size_t> sizes_;
   size_t workspace_bytes_ = 0;
@@ -176,7 +249,7 @@ class Step {
   std::vector<cuda::CUdeviceptr> memory_, first_;
 };
 
-class Overlap : public ::testing::TestWithParam<const char*> {
+class Overlap : public ::testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
     if (find_driver() == nullptr)
@@ -195,11 +268,11 @@ TEST_P(Overlap, ChangesNoResult) {
   ASSERT_NO_FATAL_FAILURE(step.prepare(*store));
   ASSERT_NO_FATAL_FAILURE(step.enqueue(Between::kWait));
   const auto expected = step.results();
-  for (const Between between : {Between::kNothing, Between::kCopy, Between::kOtherStream}) {
+  for (const Between between : kAllBetween) {
     for (int turn = 0; turn < kTurns; ++turn) ASSERT_NO_FATAL_FAILURE(step.enqueue(between));
     EXPECT_TRUE(step.results() == expected) << static_cast<int>(between);
   }
-  for (const Between between : {Between::kNothing, Between::kCopy, Between::kOtherStream}) {
+  for (const Between between : kAllBetween) {
     cuda::CUgraph graph = nullptr;
     cuda::CUgraphExec executable = nullptr;
     ASSERT_CUDA(step.api().cuStreamBeginCapture(step.stream(), cuda::CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -214,12 +287,23 @@ TEST_P(Overlap, ChangesNoResult) {
   }
 }
 
-// Weights that are read as they lie, and those that a launch packs first.
+// align=2: TMA takes neither x nor y, so that a launch packs the input, and one copies the output back.
 INSTANTIATE_TEST_SUITE_P(
-    Hopper, Overlap, ::testing::Values(",dtype=bf16", ",dtype=bf16,wdtype=f32", ",dtype=bf16,K=3,pad=1"),
-    [](const auto& info) {
-      return std::string(info.index == 0 ? "AsTheyLie" : info.index == 1 ? "Packed" : "Taps");
-    });
+    Hopper, Overlap,
+    ::testing::Values(
+        Kind{.name = "AsTheyLie", .text = ",dtype=bf16", .launches = {1, 1}},
+        Kind{.name = "F32WeightsAsTheyLie", .text = ",dtype=bf16,wdtype=f32", .launches = {1, 1}},
+        Kind{.name = "Packed",
+             .text = ",dtype=bf16,wdtype=f32",
+             .weights = Access::kPacked,
+             .launches = {2, 2}},
+        Kind{.name = "PackedActivations",
+             .text = ",dtype=bf16,align=2",
+             .activations = Access::kPacked,
+             .launches = {3, 3}},
+        Kind{.name = "Tf32", .text = ",dtype=f32,math=tf32", .launches = {1, 2}, .early_pack = true},
+        Kind{.name = "Taps", .text = ",dtype=bf16,K=3,pad=1", .launches = {2, 2}}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace trigen
