@@ -13,8 +13,10 @@
 #include "cli/fleet_work.h"
 #include "cli/problem_options.h"
 #include "cli/progress.h"
+#include "cli/search_table.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
+#include "cli/terminal.h"
 #include "runtime/build_ahead.h"
 #include "tuner/evidence.h"
 #include "tuner/fleet.h"
@@ -406,6 +408,8 @@ struct Tune {
         for (const TuneReport& report : reports) print_details(report);
       }
       if (!reports.empty()) print_summary(reports);
+      if (const std::string searched = search_table(reports, columns(stdout)); !searched.empty())
+        std::printf("\n%s", searched.c_str());
       for (const std::string& note : notes) remark("note: " + note);
     }
     if (unpublished) {

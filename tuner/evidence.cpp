@@ -3,6 +3,8 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "tuner/search_report.h"
+
 namespace trigen {
 namespace {
 
@@ -113,6 +115,11 @@ json whole(const TuneReport& report) {
     out["date"] = today();
     out["elapsed_s"] = report.elapsed_s;
   }
+  const SearchReport search = search_report_of(report);
+  out["search"] = {{"space", search.space}, {"tried", search.tried}, {"passed_over", search.passed_over}};
+  if (search.expected_loss >= 0) out["search"]["expected_loss"] = search.expected_loss;
+  for (const SearchReport::Step& step : search.best)
+    out["search"]["best"].push_back({step.at_s, step.best_s * 1e6});
   return out;
 }
 
