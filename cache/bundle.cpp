@@ -1,5 +1,7 @@
 #include "cache/bundle.h"
 
+#include <fstream>
+
 #include "cache/filesystem.h"
 #include "cache/layer.h"
 #include "generator/error.h"
@@ -38,12 +40,26 @@ SqlStatus fill(Database& database, const Contents& contents, const std::map<std:
 
 // Fields of the header that say how the file came about (SQLite file format, section 1.3): the change counter
 // and the counter at which the size is valid must be equal, the version of the writing library is information.
-void normalise_header(std::string& image) {
+constexpr size_t kHeaderBytes = 100;
+void normalise_header(char* header) {
   constexpr size_t kChangeCounter = 24, kValidFor = 92, kLibrary = 96;
   constexpr uint32_t kOldestLibrary = 3037000;  // the first with STRICT tables
-  llvm::support::endian::write32be(image.data() + kChangeCounter, 1);
-  llvm::support::endian::write32be(image.data() + kValidFor, 1);
-  llvm::support::endian::write32be(image.data() + kLibrary, kOldestLibrary);
+  llvm::support::endian::write32be(header + kChangeCounter, 1);
+  llvm::support::endian::write32be(header + kValidFor, 1);
+  llvm::support::endian::write32be(header + kLibrary, kOldestLibrary);
+}
+
+bool normalise_file(const std::string& path) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  char header[kHeaderBytes];
+  if (!file.read(header, sizeof header)) return false;
+  normalise_header(header);
+  return bool(file.seekp(0)) && bool(file.write(header, sizeof header)) && bool(file.flush());
+}
+
+llvm::Error cannot_make(const SqlStatus& status) {
+  return make_error(ErrorKind::kCache,
+                    "the bundle cannot be made (" + status.text + "); export fewer problems or archs");
 }
 
 }  // namespace
@@ -55,10 +71,8 @@ llvm::Expected<std::string> bundle_image(const Contents& contents,
   SqlStatus status = database.open_memory();
   if (status.ok()) status = fill(database, contents, meta);
   if (status.ok()) status = database.image(image);
-  if (!status.ok() || image.size() < 100)
-    return make_error(ErrorKind::kCache,
-                      "the bundle cannot be made (" + status.text + "); export fewer problems or archs");
-  normalise_header(image);
+  if (!status.ok() || image.size() < kHeaderBytes) return cannot_make(status);
+  normalise_header(image.data());
   return image;
 }
 
@@ -67,9 +81,17 @@ llvm::Error write_bundle(const std::string& path, const Contents& contents,
   if (!is_bundle(path))
     return make_error(ErrorKind::kBadRequest,
                       "'" + path + "' is no name for a bundle; end it in .trigen, by which layers are known");
-  auto image = bundle_image(contents, meta);
-  if (!image) return image.takeError();
-  if (const int error = write_whole_file(path, *image, 0644))
+  // Straight into the file, for a base of a large fleet is larger than what memory has room for twice.
+  SqlStatus status;
+  const int error = write_whole_file(path, 0644, [&](const std::string& part) {
+    Database database;
+    status = database.open(part, OpenMode::kFill, 0);
+    if (status.ok()) status = fill(database, contents, meta);
+    database.close();
+    return status.ok() && normalise_file(part);
+  });
+  if (!status.ok()) return cannot_make(status);
+  if (error != 0)
     return make_error(ErrorKind::kCache, "the bundle '" + path + "' cannot be written (" + errno_text(error) +
                                              "); nothing was left there; name a writable folder with room");
   return llvm::Error::success();

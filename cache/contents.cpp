@@ -1,7 +1,11 @@
 #include "cache/contents.h"
 
+#include <algorithm>
+#include <atomic>
 #include <initializer_list>
 #include <limits>
+#include <mutex>
+#include <thread>
 
 #include "cache/environment.h"
 #include "cache/layer.h"
@@ -98,6 +102,13 @@ void Contents::add(const Contents& other) {
   drop_outdated_predictions();
 }
 
+void Contents::take(Contents&& other) {
+  for (auto& [key, row] : other.binaries) keep_better(binaries, key, std::move(row));
+  for (auto& [key, row] : other.records) keep_better(records, key, std::move(row));
+  asked.merge(other.asked);
+  damaged.insert(damaged.end(), other.damaged.begin(), other.damaged.end());
+}
+
 void Contents::drop_outdated_predictions() {
   // Problem, arch and device that a measurement is of; "" is in it where any device's is.
   std::set<std::tuple<std::string, std::string, std::string>> measured;
@@ -151,6 +162,13 @@ void Contents::keep_what_runs(std::vector<std::string>& left_out) {
     at = named.count(at->first) != 0 ? std::next(at) : binaries.erase(at);
 }
 
+void Contents::clamp_dates(int64_t latest) {
+  for (auto& [key, row] : binaries)
+    if (row.binary.stored_at > latest) set_stored_at(row, latest);
+  for (auto& [key, row] : records)
+    if (row.record.stored_at > latest) set_stored_at(row, latest);
+}
+
 const char* Contents::answer(const std::string& arch, const std::string& problem) const {
   const char* best = "none";
   for (auto at = records.lower_bound({problem, arch, "", std::numeric_limits<int>::min(), ""});
@@ -161,19 +179,29 @@ const char* Contents::answer(const std::string& arch, const std::string& problem
   return best;
 }
 
-int model_version_of(llvm::StringRef evidence) {
+std::optional<double> evidence_number(llvm::StringRef evidence, llvm::StringRef key) {
   // Inside a JSON string the quotes would be escaped, so this is a key; the tuner's and the runtime's evidence
-  // has it once.
-  constexpr llvm::StringLiteral kKey = "\"model\":";
-  const size_t at = evidence.find(kKey);
-  int version = 0;
-  if (at == llvm::StringRef::npos) return 0;
-  const llvm::StringRef digits = evidence.substr(at + kKey.size()).ltrim(' ').take_while(llvm::isDigit);
-  return digits.getAsInteger(10, version) ? 0 : version;
+  // has these once.
+  const std::string name = "\"" + key.str() + "\":";
+  const size_t at = evidence.find(name);
+  if (at == llvm::StringRef::npos) return std::nullopt;
+  const llvm::StringRef rest = evidence.substr(at + name.size()).ltrim(' ');
+  if (rest.startswith("true")) return 1;
+  if (rest.startswith("false")) return 0;
+  double number = 0;
+  if (rest.take_until([](char c) { return c == ',' || c == '}' || c == ' '; }).getAsDouble(number))
+    return std::nullopt;
+  return number;
 }
 
-SqlStatus read_contents(Database& database, bool bundle, Contents& contents) {
-  SqlStatus status = add_binaries(database, "", {}, contents);
+int model_version_of(llvm::StringRef evidence) {
+  const double number = evidence_number(evidence, "model").value_or(0);
+  return number > 0 && number < std::numeric_limits<int>::max() ? static_cast<int>(number) : 0;
+}
+
+SqlStatus read_contents(Database& database, bool bundle, Contents& contents, Rows rows) {
+  SqlStatus status;
+  if (rows == Rows::kAll) status = add_binaries(database, "", {}, contents);
   if (status.ok()) status = add_records(database, "", {}, contents);
   if (!status.ok()) return status;
   if (!bundle) {
@@ -200,13 +228,13 @@ SqlStatus read_rivals(Database& database, const Contents& others, Contents& cont
   return status;
 }
 
-llvm::Expected<Contents> read_contents(const std::string& path, bool to_run) {
+llvm::Expected<Contents> read_contents(const std::string& path, bool to_run, Rows rows) {
   LayerPlan plan = plan_reading(path);
   plan.own = plan.own && !to_run;
-  return read_contents(std::move(plan));
+  return read_contents(std::move(plan), rows);
 }
 
-llvm::Expected<Contents> read_contents(LayerPlan plan) {
+llvm::Expected<Contents> read_contents(LayerPlan plan, Rows rows) {
   Patience patience(Store::Options().busy_ms);
   Log log({});
   Signers signers;
@@ -215,10 +243,41 @@ llvm::Expected<Contents> read_contents(LayerPlan plan) {
   Contents contents;
   const Verdict v = layer.inspect([&](Database& database) {
     contents = {};
-    return read_contents(database, is_bundle(layer.path()), contents);
+    return read_contents(database, is_bundle(layer.path()), contents, rows);
   });
   if (v.healthy()) return contents;
   return make_error(ErrorKind::kCache, v.absent() ? v.text + "; name a cache file or a bundle" : v.text);
+}
+
+llvm::Expected<Contents> read_merged(const std::vector<std::string>& paths) {
+  // Most of the time goes into the rows' digests, so that every core takes files; rows that meet are judged
+  // alike in any order.
+  const size_t threads =
+      std::clamp<size_t>(std::min<size_t>(std::thread::hardware_concurrency(), paths.size()), 1, 16);
+  std::vector<Contents> parts(threads);
+  std::mutex mutex;
+  std::atomic<size_t> next{0};
+  std::map<size_t, ErrorText> failed;
+  const auto work = [&](Contents& part) {
+    for (size_t i = next++; i < paths.size(); i = next++) {
+      auto one = read_contents(paths[i]);
+      if (one) {
+        part.take(std::move(*one));
+        continue;
+      }
+      const std::lock_guard<std::mutex> lock(mutex);
+      failed.emplace(i, take_error(one.takeError()));
+    }
+  };
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < threads; ++i) others.emplace_back(work, std::ref(parts[i]));
+  work(parts[0]);
+  for (std::thread& other : others) other.join();
+  if (!failed.empty()) return make_error(failed.begin()->second.kind, failed.begin()->second.message);
+  for (size_t i = 1; i < threads; ++i) parts[0].take(std::move(parts[i]));
+  std::sort(parts[0].damaged.begin(), parts[0].damaged.end());
+  parts[0].drop_outdated_predictions();  // once: with each of a thousand files it would be most of the time
+  return std::move(parts[0]);
 }
 
 }  // namespace trigen::cache

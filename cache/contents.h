@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -31,26 +32,35 @@ struct Contents {
   // Adds everything of another, then drops the predictions that a measurement outdates: a.add(b) and b.add(a)
   // are the same, and so is any order and repetition of several.
   void add(const Contents& other);
+  // The same without the dropping, which is due after the last of several.
+  void take(Contents&& other);
   void drop_outdated_predictions();
   // The records of these archs and problems alone (an empty list: of all); these are what was asked for.
   void select(const std::vector<std::string>& archs, const std::vector<std::string>& problems);
   // The binaries that a record names, and the records whose binary is here; `left_out` names the others.
   void keep_what_runs(std::vector<std::string>& left_out);
+  // Dates after this one become this one, so that what is made again has the same bytes.
+  void clamp_dates(int64_t latest);
   // "measured", "predicted" or "none".
   const char* answer(const std::string& arch, const std::string& problem) const;
 };
 
+// A number or switch (as 0 and 1) that a record's evidence has under this key, outside of its lists.
+std::optional<double> evidence_number(llvm::StringRef evidence, llvm::StringRef key);
 // The version of the cost model that a record's evidence names, 0 when it names none.
 int model_version_of(llvm::StringRef evidence);
 
+enum class Rows { kAll, kRecords };  // kRecords: no binaries
 // Reads every row of an open cache file.
-SqlStatus read_contents(Database& database, bool bundle, Contents& contents);
+SqlStatus read_contents(Database& database, bool bundle, Contents& contents, Rows rows = Rows::kAll);
 // The rows alone that adding `others` could replace or outdate: binaries of these keys, records of these
 // problems and archs.
 SqlStatus read_rivals(Database& database, const Contents& others, Contents& contents);
 // Reads one file under the rules of a layer; an error where it is not there or cannot be used. `to_run`: others
 // will run what it holds as if it were made here, so that no file is exempt from TRIGEN_TRUSTED_KEYS.
-llvm::Expected<Contents> read_contents(const std::string& path, bool to_run = false);
-llvm::Expected<Contents> read_contents(LayerPlan plan);
+llvm::Expected<Contents> read_contents(const std::string& path, bool to_run = false, Rows rows = Rows::kAll);
+llvm::Expected<Contents> read_contents(LayerPlan plan, Rows rows = Rows::kAll);
+// All of several files, as if each were added; `damaged` says of what.
+llvm::Expected<Contents> read_merged(const std::vector<std::string>& paths);
 
 }  // namespace trigen::cache

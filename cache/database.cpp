@@ -31,6 +31,8 @@ std::string to_uri(const std::string& path, OpenMode mode) {
       return uri + "?mode=rw";
     case OpenMode::kReadOnly:
       return uri + "?mode=ro";
+    case OpenMode::kFill:
+      return uri + "?mode=rw&nolock=1";
     case OpenMode::kImmutable:
       return uri + "?mode=ro&immutable=1";
   }
@@ -106,11 +108,14 @@ SqlStatus Database::open(const std::string& path, OpenMode mode, int busy_ms) {
   close();
   replace_system_calls();
   guard_.enter(path, mode == OpenMode::kImmutable ? FilePart::kShipped : FilePart::kLayer);
-  const int flags = (mode == OpenMode::kReadWrite ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY) |
-                    SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+  const bool writes = mode == OpenMode::kReadWrite || mode == OpenMode::kFill;
+  const int flags = (writes ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY) | SQLITE_OPEN_URI |
+                    SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   int code = sqlite3_open_v2(to_uri(path, mode).c_str(), &handle_, flags, nullptr);
   if (code != SQLITE_OK) return status(code);
-  return harden(busy_ms);
+  const SqlStatus hardened = harden(busy_ms);
+  if (mode != OpenMode::kFill || !hardened.ok()) return hardened;
+  return run("PRAGMA journal_mode=MEMORY;PRAGMA synchronous=OFF;PRAGMA cache_size=-65536");
 }
 
 SqlStatus Database::open_image(std::string image) {

@@ -26,7 +26,8 @@ struct SqlStatus {
 // A field, statement or file that is larger than this is refused before it is read: 64 MiB.
 constexpr int64_t kMaxFieldBytes = int64_t{64} << 20;
 
-enum class OpenMode { kReadWrite, kReadOnly, kImmutable };
+// kFill: an empty file that nobody else knows of yet: no locks, no journal on the disk.
+enum class OpenMode { kReadWrite, kReadOnly, kImmutable, kFill };
 
 // The facts of a file's first 100 bytes (SQLite file format, section 1.3), read through SQLite's own
 // descriptor: opening and closing the file beside it would drop its locks.

@@ -62,6 +62,23 @@ const std::string& code_folder() {
   return *folder;
 }
 
+namespace {
+
+// The open file `part` gets its mode, reaches the disk and takes its place, or is removed.
+int put_in_place(int descriptor, int error, const std::string& part, const std::string& path, int mode) {
+  if (error == 0 && (::fchmod(descriptor, static_cast<mode_t>(mode)) != 0 || ::fsync(descriptor) != 0))
+    error = errno;
+  if (::close(descriptor) != 0 && error == 0) error = errno;  // where a quota is met as late as this
+  if (error == 0 && ::rename(part.c_str(), path.c_str()) != 0) error = errno;
+  if (error != 0)
+    ::unlink(part.c_str());
+  else
+    sync_folder(folder_of(path));
+  return error;
+}
+
+}  // namespace
+
 int write_whole_file(const std::string& path, const std::string& bytes, int mode) {
   std::string part = folder_of(path) + "/.trigen-XXXXXX";
   const int descriptor = ::mkostemp(part.data(), O_CLOEXEC);
@@ -74,15 +91,14 @@ int write_whole_file(const std::string& path, const std::string& bytes, int mode
     else if (errno != EINTR)
       error = errno;
   }
-  if (error == 0 && (::fchmod(descriptor, static_cast<mode_t>(mode)) != 0 || ::fsync(descriptor) != 0))
-    error = errno;
-  if (::close(descriptor) != 0 && error == 0) error = errno;  // where a quota is met as late as this
-  if (error == 0 && ::rename(part.c_str(), path.c_str()) != 0) error = errno;
-  if (error != 0)
-    ::unlink(part.c_str());
-  else
-    sync_folder(folder_of(path));
-  return error;
+  return put_in_place(descriptor, error, part, path, mode);
+}
+
+int write_whole_file(const std::string& path, int mode, llvm::function_ref<bool(const std::string&)> fill) {
+  std::string part = folder_of(path) + "/.trigen-XXXXXX";
+  const int descriptor = ::mkostemp(part.data(), O_CLOEXEC);
+  if (descriptor < 0) return errno;
+  return put_in_place(descriptor, fill(part) ? 0 : ECANCELED, part, path, mode);
 }
 
 int make_folders(const std::string& folder) {

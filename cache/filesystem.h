@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "llvm/ADT/STLExtras.h"
+
 namespace trigen::cache {
 
 std::string errno_text(int error);  // lower case, as libc words it
@@ -14,6 +16,8 @@ const std::string& code_folder();
 // Writes a whole file under another name beside it, syncs it and renames it into place, so that everybody sees
 // the old file or the new one. 0 or errno; a failure leaves nothing behind.
 int write_whole_file(const std::string& path, const std::string& bytes, int mode);
+// The same of what `fill` makes in the empty file of that other name; false: nothing is renamed, ECANCELED.
+int write_whole_file(const std::string& path, int mode, llvm::function_ref<bool(const std::string&)> fill);
 // mkdir -p with mode 0700 for what is made; 0 or errno.
 int make_folders(const std::string& folder);
 void sync_folder(const std::string& folder);

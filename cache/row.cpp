@@ -299,6 +299,16 @@ RowState read_record(Statement& row, Unpack what, bool sample, Record& r, std::s
   return state;
 }
 
+void set_stored_at(BinaryRow& row, int64_t seconds) {
+  row.binary.stored_at = seconds;
+  row.digest = binary_digest(row.binary, row.packed);
+}
+
+void set_stored_at(RecordRow& row, int64_t seconds) {
+  row.record.stored_at = seconds;
+  row.digest = record_digest(row.record, /*sample=*/false, row.evidence);
+}
+
 SqlStatus insert_binary_row(Database& database, const BinaryRow& row) {
   const Binary& b = row.binary;
   const std::string key = b.key.digest();

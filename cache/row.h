@@ -62,6 +62,9 @@ RowState read_record(Statement& row, Unpack what, bool sample, Record& record, s
 // The same rows as they lie there.
 RowState read_binary_row(Statement& row, BinaryRow& binary, std::string& name);
 RowState read_record_row(Statement& row, bool sample, RecordRow& record, std::string& name);
+// Another date, and the digest that goes with it.
+void set_stored_at(BinaryRow& row, int64_t seconds);
+void set_stored_at(RecordRow& row, int64_t seconds);
 // Put back byte for byte, in place of a row with the same key.
 SqlStatus insert_binary_row(Database& database, const BinaryRow& row);
 SqlStatus insert_record_row(Database& database, const char* table, const RecordRow& row);

@@ -3,6 +3,7 @@
 
 #include <ctime>
 
+#include "cache/environment.h"
 #include "generator/target.h"
 
 namespace trigen::cli {
@@ -15,6 +16,15 @@ std::string when(int64_t seconds) {
   char text[32];
   std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &utc);
   return text;
+}
+
+std::map<std::string, std::string> made_by() { return {{"made_by", "trigen " TRIGEN_VERSION_TEXT}}; }
+
+std::optional<int64_t> source_date_epoch() {
+  int64_t named = 0;
+  if (llvm::StringRef(environment("SOURCE_DATE_EPOCH")).getAsInteger(10, named) || named < 0)
+    return std::nullopt;
+  return named;
 }
 
 const char* name_of(Provenance provenance) {
@@ -53,6 +63,7 @@ void add_cache(CLI::App& app, Commands& commands) {
   add_cache_show(*cache, commands);
   add_cache_path(*cache, commands);
   add_cache_coverage(*cache, commands);
+  add_cache_status(*cache, commands);
   add_cache_diff(*cache, commands);
   add_cache_export(*cache, commands);
   add_cache_import(*cache, commands);

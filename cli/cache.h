@@ -1,6 +1,8 @@
 // What the verbs of `trigen cache` share; one file each, cache_<verb>.cpp.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,12 +19,17 @@ void add_cache_list(CLI::App& cache, Commands& commands);
 void add_cache_merge(CLI::App& cache, Commands& commands);
 void add_cache_path(CLI::App& cache, Commands& commands);
 void add_cache_show(CLI::App& cache, Commands& commands);
+void add_cache_status(CLI::App& cache, Commands& commands);
 void add_cache_trust(CLI::App& cache, Commands& commands);  // keygen, sign, quarantine
 void add_cache_upkeep(CLI::App& cache, Commands& commands);
 void add_cache_verify(CLI::App& cache, Commands& commands);
 
 // "2026-01-02 10:30", in UTC; "-" for 0.
 std::string when(int64_t seconds);
+// The time that reproducible builds name (https://reproducible-builds.org/specs/source-date-epoch/).
+std::optional<int64_t> source_date_epoch();
+// What bundles say of their making.
+std::map<std::string, std::string> made_by();
 const char* name_of(Provenance provenance);
 // Exit code of a look at the layers: failure when one of them is damaged or cannot be read.
 int health(const std::vector<LayerInfo>& layers);

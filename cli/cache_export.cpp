@@ -2,15 +2,15 @@
 #include <cstdio>
 
 #include "cache/bundle.h"
+#include "cache/fleet.h"
 #include "cache/upkeep.h"
 #include "check/text.h"
 #include "cli/cache.h"
 #include "cli/problem_options.h"
+#include "llvm/Support/FileSystem.h"
 
 namespace trigen::cli {
 namespace {
-
-const std::map<std::string, std::string> kMadeBy = {{"made_by", "trigen " TRIGEN_VERSION_TEXT}};
 
 // Damaged rows: an error, unless they are to be left out.
 llvm::Error judge_damage(const std::vector<std::string>& damaged, bool skip) {
@@ -27,7 +27,7 @@ std::string counts_of(const cache::Contents& contents) {
 }
 
 llvm::Expected<int> write(const std::string& path, const cache::Contents& contents) {
-  if (llvm::Error error = cache::write_bundle(path, contents, kMadeBy)) return error;
+  if (llvm::Error error = cache::write_bundle(path, contents, made_by())) return error;
   size_t unanswered = 0;
   for (const auto& [arch, problem] : contents.asked)
     if (contents.answer(arch, problem) == llvm::StringRef("none")) {
@@ -67,6 +67,7 @@ struct Export {
     all->select(*names, *texts);
     std::vector<std::string> left_out;
     all->keep_what_runs(left_out);
+    if (const auto date = source_date_epoch()) all->clamp_dates(*date);
     for (const std::string& line : left_out) remark("warning: left out: " + line);
     if (all->records.empty())
       return make_error(ErrorKind::kCache,
@@ -82,15 +83,24 @@ struct Merge {
   bool skip_damaged = false;
 
   llvm::Expected<int> run() const {
-    cache::Contents all;
+    std::vector<std::string> files;
     for (const std::string& path : inputs) {
-      auto one = cache::read_contents(path);
-      if (!one) return one.takeError();
-      all.add(*one);
+      if (!llvm::sys::fs::is_directory(path)) {
+        files.push_back(path);
+        continue;
+      }
+      auto inside = cache::bundles_in(path);
+      if (!inside) return inside.takeError();
+      files.insert(files.end(), inside->begin(), inside->end());
     }
-    if (llvm::Error error = judge_damage(all.damaged, skip_damaged)) return error;
-    if (llvm::Error error = cache::write_bundle(out, all, kMadeBy)) return error;
-    std::printf("%s: %s of %zu files\n", out.c_str(), counts_of(all).c_str(), inputs.size());
+    if (files.empty())
+      return make_error(ErrorKind::kCache, "no bundle in " + inputs.front() + ", and wrote nothing; " +
+                                               "`trigen tune --fleet` puts some there");
+    auto all = cache::read_merged(files);
+    if (!all) return all.takeError();
+    if (llvm::Error error = judge_damage(all->damaged, skip_damaged)) return error;
+    if (llvm::Error error = cache::write_bundle(out, *all, made_by())) return error;
+    std::printf("%s: %s of %zu files\n", out.c_str(), counts_of(*all).c_str(), files.size());
     return kDone;
   }
 };
@@ -152,7 +162,8 @@ void add_cache_import(CLI::App& cache, Commands& commands) {
 void add_cache_merge(CLI::App& cache, Commands& commands) {
   auto verb = std::make_shared<Merge>();
   CLI::App* app = cache.add_subcommand("merge", "make one bundle of bundles and cache files");
-  app->add_option("files", verb->inputs, "bundles or cache files, in any order")->required();
+  app->add_option("files", verb->inputs, "bundles, cache files and folders of bundles, in any order")
+      ->required();
   app->add_option("-o,--output", verb->out, "the bundle, NAME.trigen")->required();
   push(commands, app, verb);
 }

@@ -75,12 +75,7 @@ llvm::Expected<SecretKey> load_secret(const std::string& path) {
   return key;
 }
 
-// Now, or as reproducible builds say it (https://reproducible-builds.org/specs/source-date-epoch/).
-int64_t timestamp() {
-  int64_t named = 0;
-  if (!llvm::StringRef(environment("SOURCE_DATE_EPOCH")).getAsInteger(10, named) && named >= 0) return named;
-  return std::time(nullptr);
-}
+int64_t timestamp() { return source_date_epoch().value_or(std::time(nullptr)); }
 
 int sign_files(const std::string& key_path, const std::vector<std::string>& files) {
   auto key = load_secret(key_path);

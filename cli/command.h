@@ -45,6 +45,7 @@ void add_verify(CLI::App& app, Commands& commands);
 void add_profile(CLI::App& app, Commands& commands);
 void add_bench(CLI::App& app, Commands& commands);
 void add_cache(CLI::App& app, Commands& commands);
+void add_report(CLI::App& app, Commands& commands);
 void add_doctor(CLI::App& app, Commands& commands);
 void add_help(CLI::App& app, Commands& commands);
 void add_completion(CLI::App& app, Commands& commands);

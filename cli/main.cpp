@@ -120,6 +120,7 @@ int run(int argc, char** argv) {
   add_model(app, commands);
   add_emit(app, commands);
   add_cache(app, commands);
+  add_report(app, commands);
   add_doctor(app, commands);
   add_help(app, commands);
   add_completion(app, commands);

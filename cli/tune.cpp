@@ -10,10 +10,13 @@
 #include "check/text.h"
 #include "cli/command.h"
 #include "cli/fleet_progress.h"
+#include "cli/fleet_work.h"
 #include "cli/problem_options.h"
 #include "cli/progress.h"
+#include "cli/search_table.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
+#include "cli/terminal.h"
 #include "generator/caveats.h"
 #include "generator/cost/dense.h"
 #include "peers/compare.h"
@@ -31,6 +34,7 @@ std::string percent_or_dash(double share) { return share > 0 ? format("%.0f %%",
 
 struct Tune {
   ProblemOptions problems;
+  FleetWork work;
   TargetOptions where;
   std::string budget, deadline, wait, objective = "time";
   bool shared_ok = false;
@@ -262,7 +266,7 @@ struct Tune {
 
   // What a list came to, problem by problem.
   struct Results {
-    const Tune& tune;
+    Tune& tune;
     const std::vector<Problem>& list;
     const std::vector<std::string>& roles;
     std::vector<TuneReport> reports = {};
@@ -295,6 +299,7 @@ struct Tune {
         error = llvm::joinErrors(std::move(error), std::move(failed));
         return false;
       }
+      tune.work.finished(*report);
       const auto at = std::upper_bound(places.begin(), places.end(), index) - places.begin();
       places.insert(places.begin() + at, index);
       reports.insert(reports.begin() + at, std::move(*report));
@@ -416,6 +421,18 @@ struct Tune {
     options.build.threads = jobs;
     options.build.no_jit = no_jit_from_environment();
     auto store = where.open_store();
+    if (work.any()) {
+      std::set<cache::DeviceKind> kinds;
+      if (fleet == nullptr) kinds.insert(kind_of(**target, nullptr));
+      for (size_t i = 0; fleet != nullptr && i < fleet->stations().size(); ++i) {
+        const Device& each = *fleet->stations()[i].device;
+        kinds.insert(kind_of(where.arch.empty() ? each.target() : **target, &each));
+      }
+      auto mine = work.take(*list, kinds, *store);
+      if (!mine) return mine.takeError();
+      list = std::move(mine);
+      if (list->empty()) return kDone;
+    }
     if (!json) {
       const bool measured = device != nullptr && !device->info().emulated && device->runs_cubin_of(**target);
       std::string how = "no device here, so choices are predicted by the model";
@@ -450,8 +467,10 @@ struct Tune {
     const std::vector<std::string> remarks =
         stand_beside_dense(results, *list, **target, device, *store, interrupted);
     const std::vector<std::string>& notes = results.notes;
-    const int failures = results.failures, unstored = results.unstored;
+    int failures = results.failures;
+    const int unstored = results.unstored;
     const bool no_compiler = results.no_compiler;
+    llvm::Error unpublished = work.publish();
     if (json) {
       std::string out = "[";
       for (size_t i = 0; i < reports.size(); ++i) out += (i > 0 ? ",\n" : "\n") + report_json(reports[i]);
@@ -461,8 +480,14 @@ struct Tune {
         for (const TuneReport& report : reports) print_details(report);
       }
       if (!reports.empty()) print_summary(reports);
+      if (const std::string searched = search_table(reports, columns(stdout)); !searched.empty())
+        std::printf("\n%s", searched.c_str());
       for (const std::string& note : notes) remark("note: " + note);
       for (const std::string& text : remarks) remark("note: " + text);
+    }
+    if (unpublished) {
+      ++failures;
+      remark("error: " + take_error(std::move(unpublished)).message);
     }
     if (interrupted.load()) {
       remark(
@@ -486,6 +511,7 @@ void add_tune(CLI::App& app, Commands& commands) {
           ->group(kWorkGroup);
   auto tune = std::make_shared<Tune>();
   tune->problems.add_to(*sub);
+  tune->work.add_to(*sub);
   tune->where.add_arch(*sub);
   tune->where.add_device(*sub);
   sub->get_option("--device")

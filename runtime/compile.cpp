@@ -32,6 +32,15 @@ std::string shortened(llvm::StringRef log) {
   return log.take_front(kLimit).str() + "\n... (" + std::to_string(log.size() - kLimit) + " more bytes)";
 }
 
+// The compiler says how long it took, and nothing else of a binary depends on when it was made.
+void drop_compile_times(std::string& log) {
+  constexpr llvm::StringLiteral kLine = "ptxas info    : Compile time";
+  for (size_t at = 0; (at = log.find(kLine.data(), at)) != std::string::npos;) {
+    const size_t end = log.find('\n', at);
+    log.erase(at, end == std::string::npos ? end : end + 1 - at);
+  }
+}
+
 // "sm_90a", or "compute_90a" for PTX alone.
 std::string architecture(const Target& target, Code code) {
   return code == Code::kPtx ? "compute" + target.name.drop_front(2).str() : target.name.str();
@@ -91,6 +100,7 @@ llvm::Expected<Binary> compile_source(const Candidate& candidate, const Source& 
   Binary binary;
   binary.log = text_of(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog);
   while (!binary.log.empty() && binary.log.back() == '\0') binary.log.pop_back();
+  drop_compile_times(binary.log);
   if (result == 0) {
     if (code == Code::kCubinAndPtx) binary.cubin = text_of(api.nvrtcGetCUBINSize, api.nvrtcGetCUBIN);
     binary.ptx = text_of(api.nvrtcGetPTXSize, api.nvrtcGetPTX);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks containers/ as far as no cluster is needed: Kubernetes' manifests against its schemas, the CDI file's structure, the Slurm script's
-# syntax, the apptainer definition's sections (test_packages.sh runs these two). Tools come from PyPI into build/packaging-venv.
+# Checks containers/ and examples/fleet/ as far as no cluster is needed: Kubernetes' manifests against its schemas, the CDI file's structure, the
+# Slurm scripts' syntax, the apptainer definition's sections (test_packages.sh runs these two). Tools come from PyPI into build/packaging-venv.
 # Usage: scripts/check_manifests.sh [FOLDER]      FOLDER receives the apptainer definition as a Dockerfile
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,10 +15,12 @@ if ! "$venv/bin/python" -c 'import kubernetes_validate, spython, wheel' 2>/dev/n
     exit 0
   }
 fi
-"$venv/bin/kubernetes-validate" --strict --quiet containers/kubernetes/*.yaml
+"$venv/bin/kubernetes-validate" --strict --quiet containers/kubernetes/*.yaml examples/fleet/kubernetes/*.yaml
 # A misspelt field must be found, or the check is none.
 sed 's/readOnlyRootFilesystem/readOnlyRootFileSystem/' containers/kubernetes/cdi.yaml >"$folder/wrong.yaml"
 ! "$venv/bin/kubernetes-validate" --strict --quiet "$folder/wrong.yaml" >/dev/null 2>&1 || { echo "check_manifests: a wrong field passed" >&2; exit 1; }
+sed 's/backoffLimitPerIndex/backoffLimitPerindex/' examples/fleet/kubernetes/tune.yaml >"$folder/wrong.yaml"
+! "$venv/bin/kubernetes-validate" --strict --quiet "$folder/wrong.yaml" >/dev/null 2>&1 || { echo "check_manifests: a wrong field of a job passed" >&2; exit 1; }
 "$venv/bin/python" - <<'PY'
 import json, re
 spec = json.load(open("containers/cdi/trigen-cache.json"))
@@ -29,7 +31,7 @@ for device in spec["devices"]:
     assert all(set(mount) == {"hostPath", "containerPath", "options"} for mount in edits["mounts"]), edits
     assert all("=" in variable for variable in edits["env"]), edits
 PY
-bash -n containers/slurm/tune.sbatch
+for script in examples/fleet/slurm/*; do bash -n "$script"; done
 "$venv/bin/spython" recipe --force --parser singularity --writer docker containers/trigen.def "$folder/trigen.dockerfile" >/dev/null
 grep -q '^FROM python:3.12-slim' "$folder/trigen.dockerfile" || { cat "$folder/trigen.dockerfile" >&2; exit 1; }
 sed -i 's|^FROM python:3.12-slim|FROM localhost/trigen-base|' "$folder/trigen.dockerfile"

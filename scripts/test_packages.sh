@@ -85,14 +85,14 @@ if [[ ${AIRGAP:-1} != 0 ]]; then
   "${in_venv[@]}" -m trigen verify --device emulated:sm_70 forward,dtype=f16,B=1,T=40,D=16 >/dev/null
 fi
 
-say "the Slurm array's tasks, one after the other"
+say "a Slurm array's tasks, one after the other"
 printf '# a list\n%s\n' forward,dtype=f16,B=1,T={16,24,40},D=16 >"$work/problems.txt"
 for task in 3 4; do
-  PATH=$root/usr/bin:$PATH TRIGEN_NVRTC=$nvrtc PROBLEMS=$work/problems.txt BUNDLES=$work/bundles TUNE_OPTIONS="--arch sm_70 --no-counts --top 1" \
-    SLURM_ARRAY_TASK_ID=$task SLURM_ARRAY_TASK_COUNT=2 SLURM_ARRAY_TASK_MIN=3 bash containers/slurm/tune.sbatch >"$work/slurm.log" 2>&1 ||
-    { cat "$work/slurm.log"; exit 1; }
+  PATH=$root/usr/bin:$PATH TRIGEN_NVRTC=$nvrtc TRIGEN_DRIVER=emulated:sm_70 LD_LIBRARY_PATH=$root/usr/lib XDG_CACHE_HOME=$work/home PROBLEMS=$work/problems.txt \
+    FLEET=$work/fleet TUNE_OPTIONS="--no-counts --top 1" SLURM_ARRAY_TASK_ID=$task SLURM_ARRAY_TASK_COUNT=2 SLURM_ARRAY_TASK_MIN=3 \
+    bash examples/fleet/slurm/tune.sbatch >"$work/slurm.log" 2>&1 || { cat "$work/slurm.log"; exit 1; }
 done
-"$root/usr/bin/trigen" cache merge "$work"/bundles/*.trigen -o "$work/merged.trigen" | grep -q '3 records.* of 2 files' || fail "the tasks' bundles do not merge"
+"$root/usr/bin/trigen" cache merge "$work/fleet" -o "$work/merged.trigen" | grep -q '3 records.* of 2 files' || fail "the tasks' shards do not merge"
 
 for tool in buildah mmdebstrap skopeo unshare; do command -v $tool >/dev/null || missing=${missing:-}" $tool"; done
 [[ $(id -u) == 0 ]] || missing=${missing:-}" root"

@@ -3,6 +3,8 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "tuner/search_report.h"
+
 namespace trigen {
 namespace {
 
@@ -87,32 +89,38 @@ json whole(const TuneReport& report) {
   for (const CandidateReport& row : report.candidates) {
     if (row.outcome != Outcome::kNotTried) rows.push_back(row_json(row));
   }
-  return {{"complete", report.complete},
-          {"date", today()},
-          {"model", kModelVersion},
-          {"problem", report.problem},
-          {"target", report.target},
-          {"device", report.device},
-          {"driver", report.driver},
-          {"sms", report.sms},
-          {"provenance", report.provenance == Provenance::kMeasured ? "measured" : "predicted"},
-          {"rests_on", report.provenance == Provenance::kMeasured ? "times"
-                       : report.counted                           ? "counts"
-                                                                  : "estimates"},
-          {"chosen", report.chosen},
-          {"us", report.seconds * 1e6},
-          {"quartiles_us", {report.lower_s * 1e6, report.upper_s * 1e6}},
-          {"error", report.error},
-          {"tolerance", report.tolerance},
-          {"ceiling_us", report.ceiling_s * 1e6},
-          {"objective", to_string(report.objective)},
-          {"joules", report.joules},
-          {"conditions", conditions_json(report)},
-          {"stopped", report.stop_reason},
-          {"elapsed_s", report.elapsed_s},
-          {"notes", report.notes},
-          {"considered", report.candidates.size()},
-          {"candidates", rows}};
+  json out = {{"complete", report.complete},
+              {"model", kModelVersion},
+              {"problem", report.problem},
+              {"target", report.target},
+              {"device", report.device},
+              {"driver", report.driver},
+              {"sms", report.sms},
+              {"provenance", report.provenance == Provenance::kMeasured ? "measured" : "predicted"},
+              {"rests_on", report.provenance == Provenance::kMeasured ? "times"
+                           : report.counted                           ? "counts"
+                                                                      : "estimates"},
+              {"chosen", report.chosen},
+              {"us", report.seconds * 1e6},
+              {"quartiles_us", {report.lower_s * 1e6, report.upper_s * 1e6}},
+              {"error", report.error},
+              {"tolerance", report.tolerance},
+              {"ceiling_us", report.ceiling_s * 1e6},
+              {"stopped", report.stop_reason},
+              {"notes", report.notes},
+              {"considered", report.candidates.size()},
+              {"candidates", rows}};
+  // A prediction is the same whenever it is made, and is stored in the same bytes.
+  if (report.provenance == Provenance::kMeasured) {
+    out["date"] = today();
+    out["elapsed_s"] = report.elapsed_s;
+  }
+  const SearchReport search = search_report_of(report);
+  out["search"] = {{"space", search.space}, {"tried", search.tried}, {"passed_over", search.passed_over}};
+  if (search.expected_loss >= 0) out["search"]["expected_loss"] = search.expected_loss;
+  for (const SearchReport::Step& step : search.best)
+    out["search"]["best"].push_back({step.at_s, step.best_s * 1e6});
+  return out;
 }
 
 std::string dump(const json& value, int indent) {
@@ -125,6 +133,8 @@ std::string evidence_of(const TuneReport& report) { return dump(whole(report), -
 
 std::string report_json(const TuneReport& report) {
   json out = whole(report);
+  out["date"] = today();
+  out["elapsed_s"] = report.elapsed_s;
   out["kept"] = report.kept;
   out["limiter"] = report.limiter;
   out["share_of_ceiling"] = report.share_of_ceiling();

@@ -81,6 +81,7 @@ Record Session::record_of(size_t index) const {
 }
 
 void Session::store_sample(size_t index) {
+  report_.candidates[index].at_s = elapsed();
   if (options_.sample) return;  // not checked yet: nothing for another tune to go on with
   Record record = record_of(index);
   const CandidateReport& row = report_.candidates[index];

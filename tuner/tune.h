@@ -53,6 +53,7 @@ struct CandidateReport {
   std::vector<double> quick;   // seconds, timed alone
   std::vector<double> finals;  // seconds, timed in turn with the other finalists
   std::vector<double> joules;  // of a run, in turn too; where the objective asks for it
+  double at_s = 0;             // since the tune's start, when it was done
   bool resumed = false;        // taken from the samples of an earlier, unfinished tune
   std::string note;
 };

@@ -91,6 +91,7 @@ def test_the_pytorch_tutorial(library, tmp_path, monkeypatch, capsys):
     assert "forward,dtype=f32,B=2" in printed
 
 
-def test_figures_are_those_of_the_results():
-    done = subprocess.run([sys.executable, str(ROOT / "bench/results.py"), "--check"], capture_output=True, text=True)
+@pytest.mark.parametrize("script", ["results.py", "fleet.py"])
+def test_figures_are_those_of_the_results(script):
+    done = subprocess.run([sys.executable, str(ROOT / "bench" / script), "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

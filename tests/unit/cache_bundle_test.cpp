@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <random>
 
 #include "cache/layer.h"
@@ -78,6 +79,14 @@ TEST(CacheMerge, IsCommutativeAssociativeAndIdempotent) {
     const std::string all = image_of(merged(merged(a, b), c));
     EXPECT_EQ(all, image_of(merged(a, merged(b, c))));
     EXPECT_EQ(image_of(merged(a, b)), image_of(merged(b, a)));
+    // What is written straight into a file has the same bytes.
+    const std::string file = folder / "all.trigen";
+    EXPECT_EQ(message(write_bundle(file, merged(merged(a, b), c), kMeta)), "");
+    std::ifstream stream(file, std::ios::binary);
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(stream), {}), all);
+    auto read_together = read_merged({folder / "c.db", folder / "a.db", folder / "b.db", folder / "a.db"});
+    ASSERT_TRUE(bool(read_together));
+    EXPECT_EQ(image_of(*read_together), all);
     EXPECT_EQ(image_of(merged(a, a)), image_of(merged(Contents(), a)));
     EXPECT_EQ(all, image_of(merged(merged(c, a), merged(b, a))));
     // Through files: a bundle of some merges as its parts do.

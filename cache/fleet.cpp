@@ -1,0 +1,137 @@
+#include "cache/fleet.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "cache/bundle.h"
+#include "cache/filesystem.h"
+#include "cache/layer.h"
+#include "generator/error.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/SHA256.h"
+
+namespace trigen::cache {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string sha256_of(const std::string& bytes) {
+  llvm::SHA256 hash;
+  hash.update(bytes);
+  const auto digest = hash.final();
+  return llvm::toHex(std::string(digest.begin(), digest.end()), /*LowerCase=*/true);
+}
+
+DeviceKind kind_of(const Record& record) {
+  if (record.provenance == Provenance::kPredicted) return {record.arch, "", 0};
+  return {record.arch, record.device, record.sms};
+}
+
+}  // namespace
+
+llvm::Expected<std::vector<std::string>> bundles_in(const std::string& folder) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  // NFS lists what another machine renamed meanwhile twice or not at all: the next look has it.
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (name[0] != '.' && is_bundle(name)) paths.push_back(at->path().string());
+  }
+  if (error)
+    return make_error(ErrorKind::kBadRequest, "the folder '" + folder + "' cannot be read (" +
+                                                  errno_text(error.value()) +
+                                                  "); name the one that the fleet's shards are in");
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+llvm::Expected<Fleet> Fleet::open(const std::string& folder) {
+  auto paths = bundles_in(folder);
+  if (!paths) return paths.takeError();
+  return Fleet(folder);
+}
+
+llvm::Expected<Fleet> Fleet::make(const std::string& folder) {
+  if (const int error = make_folders(folder))
+    return make_error(ErrorKind::kBadRequest, "the fleet's folder '" + folder + "' cannot be made (" +
+                                                  errno_text(error) + "); name one that can be written");
+  return open(folder);
+}
+
+std::vector<std::string> Fleet::refresh() {
+  std::vector<std::string> troubles;
+  auto paths = bundles_in(folder_);
+  if (!paths) return {take_error(paths.takeError()).message};
+  for (const std::string& path : *paths) {
+    if (!known_.insert(path).second) continue;
+    auto contents = read_contents(path, /*to_run=*/false, Rows::kRecords);
+    if (!contents) {
+      troubles.push_back(path + ": " + take_error(contents.takeError()).message);
+      continue;
+    }
+    for (const std::string& damaged : contents->damaged) troubles.push_back(path + ": " + damaged);
+    for (const auto& [key, row] : contents->records) {
+      const std::string evidence = unpack(row.evidence, kMostTextBytes).value_or("");
+      if (evidence_number(evidence, "complete").value_or(1) == 0)
+        continue;  // interrupted: to be gone on with
+      const Record& record = row.record;
+      tuned_[{record.problem, record.arch}][kind_of(record)] = {
+          record.provenance == Provenance::kMeasured, evidence_number(evidence, "elapsed_s").value_or(0)};
+    }
+  }
+  return troubles;
+}
+
+FleetAnswer Fleet::answer(const std::string& problem, const DeviceKind& kind) const {
+  const auto found = tuned_.find({problem, kind.arch});
+  if (found == tuned_.end()) return FleetAnswer::kNone;
+  const auto exact = found->second.find(kind);
+  if (exact != found->second.end() && exact->second.measured) return FleetAnswer::kMeasured;
+  for (const auto& [other, tuned] : found->second)
+    if (tuned.measured) return FleetAnswer::kNear;
+  return FleetAnswer::kPredicted;
+}
+
+bool Fleet::is_hole(const std::string& problem, const DeviceKind& kind) const {
+  return answer(problem, kind) < (kind.device.empty() ? FleetAnswer::kPredicted : FleetAnswer::kMeasured);
+}
+
+std::set<DeviceKind> Fleet::kinds() const {
+  std::set<DeviceKind> all;
+  std::set<std::string> archs;
+  for (const auto& [key, kinds] : tuned_) {
+    for (const auto& [kind, tuned] : kinds) {
+      all.insert(kind);
+      if (tuned.measured) archs.insert(kind.arch);
+    }
+  }
+  for (auto at = all.begin(); at != all.end();)
+    at = at->device.empty() && archs.count(at->arch) != 0 ? all.erase(at) : std::next(at);
+  return all;
+}
+
+std::vector<double> Fleet::seconds_of(const DeviceKind& kind) const {
+  std::vector<double> seconds;
+  for (const auto& [key, kinds] : tuned_) {
+    const auto found = kinds.find(kind);
+    if (found != kinds.end() && found->second.seconds > 0) seconds.push_back(found->second.seconds);
+  }
+  return seconds;
+}
+
+llvm::Expected<std::string> Fleet::publish(const Contents& contents,
+                                           const std::map<std::string, std::string>& meta) const {
+  if (contents.records.empty()) return std::string();
+  auto image = bundle_image(contents, meta);
+  if (!image) return image.takeError();
+  const std::string path = (fs::path(folder_) / (sha256_of(*image) + ".trigen")).string();
+  std::error_code ignored;
+  if (fs::file_size(path, ignored) == image->size()) return path;  // the same bytes, by its name
+  if (const int error = write_whole_file(path, *image, 0644))
+    return make_error(ErrorKind::kCache, "the shard '" + path + "' cannot be written (" + errno_text(error) +
+                                             "); nothing was left there, and what was tuned is in the cache: "
+                                             "run the same command again when there is room");
+  return path;
+}
+
+}  // namespace trigen::cache
