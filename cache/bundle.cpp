@@ -5,7 +5,9 @@
 #include "cache/filesystem.h"
 #include "cache/layer.h"
 #include "generator/error.h"
+#include "llvm/ADT/SmallString.h"
 #include "llvm/Support/Endian.h"
+#include "llvm/Support/FileSystem.h"
 
 namespace trigen::cache {
 namespace {
@@ -85,7 +87,9 @@ llvm::Error write_bundle(const std::string& path, const Contents& contents,
   SqlStatus status;
   const int error = write_whole_file(path, 0644, [&](const std::string& part) {
     Database database;
-    status = database.open(part, OpenMode::kFill, 0);
+    llvm::SmallString<256> real;  // SQLite asks for the file by this name, and its guard knows no other
+    if (llvm::sys::fs::real_path(part, real)) real = part;
+    status = database.open(real.str().str(), OpenMode::kFill, 0);
     if (status.ok()) status = fill(database, contents, meta);
     database.close();
     return status.ok() && normalise_file(part);
