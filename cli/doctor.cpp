@@ -143,7 +143,8 @@ void print_json(const Environment& e, const Diagnosis& diagnosis) {
   std::printf("%s\n", out.dump(2, ' ', false, json::error_handler_t::replace).c_str());
 }
 
-int exit_code(Outcome outcome) {
+int exit_code(doctor::Outcome outcome) {
+  using doctor::Outcome;
   return outcome == Outcome::kReady ? kDone : outcome == Outcome::kNoCompiler ? kNoCompiler : kFailure;
 }
 

@@ -121,11 +121,12 @@ struct Tune {
                                               const Target& target, const Device* station, Store& store,
                                               const std::atomic<bool>& interrupted) const {
     const Device* own = nullptr;  // in this process
-    if (station != nullptr && !station->info().emulated && !no_dense)
+    if (station != nullptr && !station->info().emulated && !no_dense) {
       if (auto opened = Device::open(std::to_string(station->info().ordinal)))
         own = *opened;
       else
         results.notes.push_back("dense is an estimate: " + take_error(opened.takeError()).message);
+    }
     std::vector<std::string> remarks;
     for (size_t i = 0; i < results.reports.size(); ++i) {
       TuneReport& report = results.reports[i];
