@@ -14,6 +14,8 @@ llvm::ArrayRef<const char*> known_variables() {
       "TRIGEN_EMULATED_CHECKS",
       "TRIGEN_EMULATED_DEVICES",
       "TRIGEN_EMULATED_REPORTS",
+      "TRIGEN_EMULATED_SMS",
+      "TRIGEN_EMULATED_STEPS",
       "TRIGEN_EMULATED_TARGET",
       "TRIGEN_EMULATED_THREADS",
       "TRIGEN_FALLBACK",
