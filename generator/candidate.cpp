@@ -157,7 +157,9 @@ llvm::Expected<Candidate> parse_candidate(const Problem& problem, const Target& 
 
 LaunchPlan launch_plan_on(const Candidate& candidate, int sms) {
   LaunchPlan own = candidate.family->launch_plan(candidate.problem, *candidate.target, candidate.config);
-  if (sms <= 0 || sms == candidate.target->sms) return own;
+  const bool listed = std::any_of(targets().begin(), targets().end(),
+                                  [&](const Target& target) { return &target == candidate.target; });
+  if (!listed || sms <= 0 || sms == candidate.target->sms) return own;
   Target target = *candidate.target;
   target.sms = sms;
   LaunchPlan there = candidate.family->launch_plan(candidate.problem, target, candidate.config);

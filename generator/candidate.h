@@ -37,7 +37,8 @@ llvm::Expected<Candidate> generic_candidate(const Problem& problem, const Target
 // The candidate's launches on a device of so many SMs (0: of the target's model device). A persistent grid has a block
 // for each SM that is there: an H100 PCIe (114), an H20 (78) or a MIG slice would run the blocks of an H200 in waves.
 // The binary is the same: kernels take the grid from gridDim. Where other launches belong to that many SMs than the
-// source has entries for (a reduction of sums that the model device does not share), the model device's.
+// source has entries for (a reduction of sums that the model device does not share), the model device's. A target
+// that is no listed one but a copy with a count of its own keeps that.
 LaunchPlan launch_plan_on(const Candidate& candidate, int sms);
 
 // "mma_sm80:tile=128x128x32,..." (or "...,generic"), used in records, logs and the CLI.
