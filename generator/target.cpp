@@ -154,6 +154,7 @@ constexpr Target kTargets[] = {
         .bf16_mma = true,
         .tf32_mma = true,
         .wgmma = false,
+        .measured_rates = true,
         // measured, one H200, driver 580, CUDA 13.0: bf16 8192^3 802 TFLOP/s, copy 4.25 TB/s
         .sms = 132,
         .model_device = "H200",
@@ -164,7 +165,6 @@ constexpr Target kTargets[] = {
         .fp32_flops = 66.9e12,
         .dram_bytes_per_s = 4.25e12,
         .l2_bytes_per_s = 7.3e12,  // arXiv 2402.13499: 3.9 to 4.5 kB/clk
-        .measured_rates = true,
     },
     {
         .name = "sm_90a",
@@ -180,6 +180,7 @@ constexpr Target kTargets[] = {
         .bf16_mma = true,
         .tf32_mma = true,
         .wgmma = true,
+        .measured_rates = true,
         // as sm_90
         .sms = 132,
         .model_device = "H200",
@@ -190,7 +191,6 @@ constexpr Target kTargets[] = {
         .fp32_flops = 66.9e12,
         .dram_bytes_per_s = 4.25e12,
         .l2_bytes_per_s = 7.3e12,
-        .measured_rates = true,
     },
     {
         .name = "sm_100",

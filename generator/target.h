@@ -20,11 +20,12 @@ struct Target {
   int compute_capability;  // 70, 90 (without the suffix)
   int max_threads_per_sm;
   int max_blocks_per_sm;
-  bool cp_async;  // sm_80+
-  bool ldmatrix;  // sm_75+
-  bool bf16_mma;  // sm_80+
-  bool tf32_mma;  // sm_80+
-  bool wgmma;     // sm_90a only
+  bool cp_async;                // sm_80+
+  bool ldmatrix;                // sm_75+
+  bool bf16_mma;                // sm_80+
+  bool tf32_mma;                // sm_80+
+  bool wgmma;                   // sm_90a only
+  bool measured_rates = false;  // the FLOP/s below, on such a device; else a data sheet's
   // The device that the cost model assumes when none is at hand. Rates are dense, in FLOP/s and byte/s; each
   // has its source beside it in target.cpp.
   int sms;
@@ -36,7 +37,6 @@ struct Target {
   double fp32_flops;
   double dram_bytes_per_s;
   double l2_bytes_per_s;
-  bool measured_rates = false;  // the FLOP/s, on such a device; else a data sheet's
 };
 
 llvm::ArrayRef<Target> targets();
