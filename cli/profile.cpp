@@ -129,8 +129,13 @@ struct Profile {
     return out;
   }
 
-  // The clock reads machine code, of a problem of any size; no kernel runs but a few blocks that are counted.
-  llvm::Expected<int> clock(const Problem& problem, const Target& target) const {
+  struct Made {
+    Candidate candidate;
+    Binary binary;
+  };
+
+  // The choice for the problem, from the cache or compiled.
+  llvm::Expected<Made> make(const Problem& problem, const Target& target) const {
     auto store = where.open_store();
     auto candidate = pick(problem, target, *store);
     if (!candidate) return candidate.takeError();
@@ -139,7 +144,14 @@ struct Profile {
     auto built = build(*candidate, *store, build_options);
     if (!built) return built.takeError();
     if (!built->cache_problem.empty()) log_cache(built->cache_problem);
-    if (llvm::Error error = print_timeline(*candidate, built->binary, timeline, as_json)) return error;
+    return Made{*candidate, std::move(built->binary)};
+  }
+
+  // The clock reads machine code, of a problem of any size; no kernel runs but a few blocks that are counted.
+  llvm::Expected<int> clock(const Problem& problem, const Target& target) const {
+    auto made = make(problem, target);
+    if (!made) return made.takeError();
+    if (llvm::Error error = print_timeline(made->candidate, made->binary, timeline, as_json)) return error;
     return kDone;
   }
 
@@ -180,15 +192,9 @@ struct Profile {
               to_string(*problem).c_str(), products, limit));
     }
 
-    auto store = where.open_store();
-    auto candidate = pick(*problem, **target, *store);
-    if (!candidate) return candidate.takeError();
-    BuildOptions build_options;
-    build_options.no_jit = no_jit_from_environment();
-    auto built = build(*candidate, *store, build_options);
-    if (!built) return built.takeError();
-    if (!built->cache_problem.empty()) log_cache(built->cache_problem);
-    auto plan = Plan::of(*candidate, std::move(built->binary), device, LoadFrom::kPtx);
+    auto made = make(*problem, **target);
+    if (!made) return made.takeError();
+    auto plan = Plan::of(made->candidate, std::move(made->binary), device, LoadFrom::kPtx);
     if (!plan) return plan.takeError();
     auto bench = Workbench::create(device, *problem);
     if (!bench) return bench.takeError();
@@ -197,7 +203,7 @@ struct Profile {
 
     if (as_json) {
       ordered_json out = {{"problem", to_string(*problem)},
-                          {"candidate", describe(*candidate)},
+                          {"candidate", describe(made->candidate)},
                           {"target", (*target)->name.str()},
                           {"device", device.info().spec()},
                           {"note", kNote},
@@ -205,8 +211,8 @@ struct Profile {
       for (const KernelProfile& kernel : *kernels) out["kernels"].push_back(to_json(kernel));
       std::printf("%s\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace).c_str());
     } else {
-      std::printf("%s\n%s, %s kernels on %s\n\n", to_string(*problem).c_str(), describe(*candidate).c_str(),
-                  (*target)->name.data(), device.info().spec().c_str());
+      std::printf("%s\n%s, %s kernels on %s\n\n", to_string(*problem).c_str(),
+                  describe(made->candidate).c_str(), (*target)->name.data(), device.info().spec().c_str());
       print(*kernels);
       std::printf("\n");
       print_prose(kNote);
