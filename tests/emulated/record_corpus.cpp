@@ -166,11 +166,7 @@ llvm::Expected<SourceLine> stand(const json& kernel, Store& store) {
     line.status = "current";
     return line;
   }
-  auto problem = parse_problem(kernel["problem"].get<std::string>());
-  if (!problem) return problem.takeError();
-  auto target = find_target(kernel["target"].get<std::string>());
-  if (!target) return target.takeError();
-  auto candidate = parse_candidate(*problem, **target, kernel["candidate"].get<std::string>());
+  auto candidate = recorded_candidate(kernel);
   if (!candidate) return candidate.takeError();
   auto today = compile_kernel(*candidate, store);
   if (!today) return today.takeError();

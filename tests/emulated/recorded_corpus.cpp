@@ -104,12 +104,16 @@ std::string name_of(const json& kernel) {
          kernel["problem"].get<std::string>();
 }
 
-llvm::Expected<std::string> todays_hash(const json& kernel) {
+llvm::Expected<Candidate> recorded_candidate(const json& kernel) {
   auto problem = parse_problem(kernel["problem"].get<std::string>());
   if (!problem) return problem.takeError();
   auto target = find_target(kernel["target"].get<std::string>());
   if (!target) return target.takeError();
-  auto candidate = parse_candidate(*problem, **target, kernel["candidate"].get<std::string>());
+  return parse_candidate(*problem, **target, kernel["candidate"].get<std::string>());
+}
+
+llvm::Expected<std::string> todays_hash(const json& kernel) {
+  auto candidate = recorded_candidate(kernel);
   if (!candidate) return candidate.takeError();
   return render(*candidate).hash;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "check/tensors.h"
+#include "generator/candidate.h"
 #include "generator/error.h"
 #include "runtime/device.h"
 
@@ -23,6 +24,8 @@ llvm::Error save_corpus(const std::string& path, const nlohmann::json& corpus);
 
 /// A kernel as sources.txt names it: target, candidate, problem.
 std::string name_of(const nlohmann::json& kernel);
+/// The candidate that was recorded. Errors: no such problem, target or config today.
+llvm::Expected<Candidate> recorded_candidate(const nlohmann::json& kernel);
 /// The hash of the source that today's templates make of it. Errors: they make none (a config that is refused).
 llvm::Expected<std::string> todays_hash(const nlohmann::json& kernel);
 
