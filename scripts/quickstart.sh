@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From a fresh Debian 12 or Ubuntu 24.04 machine to tuned kernels: installs what the build needs, builds build/trigen, and
 # runs `trigen tune --arch sm_70` on the core problem list. With a V100 here the choices are measured; without one they are
-# the cost model's, stored as "predicted" and verified on the emulated device. Five minutes on two cores. Idempotent.
+# the cost model's, stored as "predicted" and verified on the emulated device. Idempotent.
 # Usage: scripts/quickstart.sh [arch]
 set -euo pipefail
 cd "$(dirname "$0")/.."
