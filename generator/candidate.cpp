@@ -111,24 +111,28 @@ llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, c
                           worth_a_try(ranked->size(), [&](size_t i) { return (*ranked)[i].seconds; }));
 }
 
-llvm::Expected<Candidate> generic_candidate(const Problem& problem, const Target& target) {
+llvm::Expected<std::vector<Candidate>> list_generic(const Problem& problem, const Target& target) {
   if (llvm::Error error = validate(problem)) return error;
-  std::optional<Candidate> best;
-  double best_seconds = 0;
+  std::vector<std::pair<double, Candidate>> found;
   const DeviceModel device = model_of(target);
   for (const Family* family : families()) {
     if (!family->serves(target)) continue;
     const std::optional<Config> config = family->generic_config(problem, target);
     if (!config || family->reject(problem, target, *config)) continue;
     const Candidate candidate{problem, &target, family, *config, true};
-    const double seconds = predict(candidate, device).seconds;
-    if (!best || seconds < best_seconds) {
-      best = candidate;
-      best_seconds = seconds;
-    }
+    found.emplace_back(predict(candidate, device).seconds, candidate);
   }
-  if (!best) return nothing_legal(problem, target, nullptr);
-  return *best;
+  if (found.empty()) return nothing_legal(problem, target, nullptr);
+  llvm::stable_sort(found, llvm::less_first());
+  std::vector<Candidate> candidates;
+  for (auto& [seconds, candidate] : found) candidates.push_back(std::move(candidate));
+  return candidates;
+}
+
+llvm::Expected<Candidate> generic_candidate(const Problem& problem, const Target& target) {
+  auto candidates = list_generic(problem, target);
+  if (!candidates) return candidates.takeError();
+  return std::move(candidates->front());
 }
 
 std::string describe(const Candidate& candidate) {

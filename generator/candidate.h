@@ -31,7 +31,8 @@ llvm::Expected<std::vector<Candidate>> rank_candidates(const Problem& problem, c
 inline constexpr size_t kFewCandidates = 60, kMostCandidates = 300;
 llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, const Target& target,
                                                        const Family* family = nullptr);
-// The shape-generic candidate that runs any shape of the problem's kind at once.
+// The shape-generic candidates, each of which runs any shape of the problem's kind, best predicted first.
+llvm::Expected<std::vector<Candidate>> list_generic(const Problem& problem, const Target& target);
 llvm::Expected<Candidate> generic_candidate(const Problem& problem, const Target& target);
 
 // The candidate's launches on a device of so many SMs (0: of the target's model device). A persistent grid has a block

@@ -1,15 +1,17 @@
 #include "generator/caveats.h"
 
+#include <llvm/ADT/STLExtras.h>
+
 namespace trigen {
 namespace {
 
-// Does any family with Hopper's own instructions take the problem?
+// Does any family with Hopper's own instructions take the problem? Some have a generic kernel for it and no
+// tiles of its size: so small a problem is no slow path.
 bool hopper_serves(const Problem& problem, const Target& target) {
-  for (const Family* family : families())
-    if (family->serves(target) && family->name().startswith("wgmma") &&
-        !family->configs(problem, target).empty())
-      return true;
-  return false;
+  return llvm::any_of(families(), [&](const Family* family) {
+    return family->serves(target) && family->name().startswith("wgmma") &&
+           (family->generic_config(problem, target) || !family->configs(problem, target).empty());
+  });
 }
 
 }  // namespace

@@ -98,8 +98,8 @@ bool Coverage::answer_by_policy(const Problem& problem, const Target& target, Co
     return false;
   }
   if (candidates->size() > kChoicesWithoutJit) candidates->resize(kChoicesWithoutJit);
-  if (auto generic = generic_candidate(problem, target))
-    candidates->push_back(*generic);
+  if (auto generic = list_generic(problem, target))
+    llvm::append_range(*candidates, *generic);
   else
     llvm::consumeError(generic.takeError());
   for (size_t i = 0; i < candidates->size(); ++i) {

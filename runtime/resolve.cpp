@@ -144,14 +144,21 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
   }
   if (options.miss == MissPolicy::kGeneric || options.no_jit) {
     for (const Target* target : usable) {
-      auto candidate = generic_candidate(problem, *target);
-      auto resolution = candidate ? from_candidate(*candidate, store, device, options)
-                                  : llvm::Expected<Resolution>(candidate.takeError());
-      if (resolution) {
-        llvm::consumeError(std::move(errors));
-        return resolution;
+      auto candidates = list_generic(problem, *target);
+      if (!candidates) {
+        keep(candidates.takeError());
+        continue;
       }
-      keep(resolution.takeError());
+      // Which one is best follows the sizes; without a compiler the one that an earlier shape brought serves.
+      const size_t tries = options.no_jit ? candidates->size() : 1;
+      for (size_t i = 0; i < tries; ++i) {
+        auto resolution = from_candidate((*candidates)[i], store, device, options);
+        if (resolution) {
+          llvm::consumeError(std::move(errors));
+          return resolution;
+        }
+        keep(resolution.takeError());
+      }
     }
   }
   return errors;

@@ -31,6 +31,7 @@ TEST(Caveats, WhatATunedKernelOnItsOwnGpuIsNotToldOf) {
   EXPECT_EQ(caveat("forward,dtype=f32,B=8,T=256,D=64,math=f16x3", "sm_90a"), "");
   EXPECT_EQ(caveat("forward,dtype=f32,B=8,T=256,D=64", "sm_70"), "");  // full precision has no other units
   EXPECT_EQ(caveat("decode,dtype=bf16,B=8,T=256,D=64,rows=1", "sm_70"), "");
+  EXPECT_EQ(caveat("forward,dtype=bf16,B=1,T=8,D=16", "sm_90a"), "");  // too small for any tile of wgmma's
 }
 
 TEST(Caveats, UnitsThatTheTargetLacks) {
