@@ -42,6 +42,8 @@ if [[ -z $llvm || ${#missing[@]} -gt 0 ]]; then
   if [[ -z $llvm ]]; then
     if apt-cache show llvm-14-dev >/dev/null 2>&1; then missing+=(llvm-14-dev); else missing+=(llvm-dev); fi
   fi
+  # A browser without a screen, for one test; Debian has the package, Ubuntu has not.
+  if [[ -n ${1:-} ]] && apt-cache show chromium-headless-shell >/dev/null 2>&1; then missing+=(chromium-headless-shell); fi
   as_root apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 else
   say "packages: all present"
