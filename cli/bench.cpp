@@ -139,6 +139,7 @@ struct Bench {
     std::string out;
     std::string peer;
     int failures = 0;
+    bool cold = true;
     for (const Problem& problem : *list) {
       if (interrupted.load()) break;
       auto comparison = compare(problem, **device, *store, options);
@@ -148,6 +149,7 @@ struct Bench {
         continue;
       }
       peer = comparison->peer_version;
+      cold = cold && comparison->cold;
       for (const std::string& note : comparison->notes) remark("note: " + to_string(problem) + ": " + note);
       add_rows(table, *comparison);
       out += (out.empty() ? "\n" : ",\n") + comparison_json(*comparison);
@@ -160,12 +162,10 @@ struct Bench {
     } else {
       table.print();
       std::printf("\n");
-      print_prose(
-          format("%s, driver %s%s%s; graph replays over rotating inputs larger than the L2, arms in turn, "
-                 "medians of "
-                 "%d rounds",
-                 (*device)->info().name.c_str(), (*device)->info().driver.c_str(), peer.empty() ? "" : ", ",
-                 peer.c_str(), rounds));
+      print_prose(format(
+          "%s, driver %s%s%s; graph replays over rotating inputs%s, arms in turn, medians of %d rounds",
+          (*device)->info().name.c_str(), (*device)->info().driver.c_str(), peer.empty() ? "" : ", ",
+          peer.c_str(), cold ? " larger than the L2" : ", not all of them larger than the L2", rounds));
     }
     if (!missing.empty()) remark("note: " + missing);
     if (interrupted.load()) return kInterrupted;

@@ -83,8 +83,8 @@ llvm::Expected<Comparison> compare(const Problem& problem, const Device& device,
       runners.push_back({{"copy", "of the bytes that the rows read of x", {}, {}, -1, 1}, copied->launch()});
     }
   }
-  if (!(*bench)->outgrows_l2())
-    out.notes.emplace_back("the input sets together stay in the L2, in every arm alike");
+  out.cold = (*bench)->outgrows_l2();
+  if (!out.cold) out.notes.emplace_back("the input sets together stay in the L2, in every arm alike");
 
   std::vector<std::unique_ptr<TimedGraph>> graphs;
   std::vector<TimedGraph*> pointers;

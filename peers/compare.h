@@ -28,6 +28,7 @@ struct Comparison {
   std::vector<ComparedArm> arms;  // trigen first
   double ceiling_s = 0;
   int sets = 0;      // input sets that are rotated
+  bool cold = true;  // together they are larger than the L2
   int launches = 0;  // of trigen's graph
   std::vector<std::string> notes;
 };

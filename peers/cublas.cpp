@@ -1,7 +1,6 @@
 #include "peers/cublas.h"
 
-#include <algorithm>
-#include <cmath>
+#include <bit>
 
 #include "check/parallel.h"
 #include "check/text.h"
@@ -12,8 +11,6 @@ namespace {
 
 constexpr int kOpN = 0, kOpT = 1;  // cublasOperation_t
 constexpr int kGemmDefault = -1;
-// cuBLAS itself takes 32 MiB on compute capability 9.0; cuBLASLt's choices are asked for with as much.
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
 }  // namespace
 
@@ -56,6 +53,7 @@ llvm::Error CublasPeer::prepare() {
 
   if (auto error = prepare_weights()) return error;
   if (auto error = prepare_padded()) return error;
+  if (auto error = prepare_columns()) return error;
   if (auto error = prepare_pointers()) return error;
   return prepare_bias();
 }
@@ -138,6 +136,62 @@ llvm::Error CublasPeer::prepare_padded() {
     }
   });
   return upload(padded.data(), padded.size(), padded_);
+}
+
+// im2col: a copy a batch and tap, set 0 first.
+llvm::Error CublasPeer::prepare_columns() {
+  const Problem& p = bench_.problem();
+  if (p.K == 1 || p.H > 1 || p.layout != Layout::kBTD || p.op == Op::kDecode) return llvm::Error::success();
+  const Driver& driver = bench_.device().driver();
+  const DriverApi& api = driver.api();
+  const int64_t size = element_size(p.dtype), row = p.B * p.D * size;
+  const auto copy = [&](cuda::CUdeviceptr from, int64_t from_pitch, cuda::CUdeviceptr to, int64_t to_pitch,
+                        int64_t width) {
+    cuda::CUDA_MEMCPY2D request = {};
+    request.srcMemoryType = request.dstMemoryType = cuda::CU_MEMORYTYPE_DEVICE;
+    request.srcDevice = from;
+    request.srcPitch = static_cast<size_t>(from_pitch);
+    request.dstDevice = to;
+    request.dstPitch = static_cast<size_t>(to_pitch);
+    request.WidthInBytes = static_cast<size_t>(width);
+    request.Height = static_cast<size_t>(p.T);
+    return driver.check(api.cuMemcpy2DAsync(&request, bench_.stream()), "cuMemcpy2DAsync");
+  };
+  const auto fill = [&](std::vector<cuda::CUdeviceptr>& sets, int64_t bytes, auto first) -> llvm::Error {
+    for (int set = 0; set < bench_.sets(); ++set) {
+      cuda::CUdeviceptr target = 0;
+      if (auto error = allocate(bytes, target)) return error;
+      sets.push_back(target);
+      if (auto error = set == 0 ? first(target)
+                                : driver.check(api.cuMemcpyDtoDAsync(target, sets[0],
+                                                                     static_cast<cuda::size_type>(bytes),
+                                                                     bench_.stream()),
+                                               "cuMemcpyDtoDAsync"))
+        return error;
+    }
+    return bench_.synchronize();
+  };
+  if (auto error = fill(columns_, p.K * p.T * row, [&](cuda::CUdeviceptr target) -> llvm::Error {
+        for (int64_t j = 0; j < p.K; ++j) {
+          for (int64_t b = 0; b < p.B; ++b) {
+            const auto from = std::bit_cast<cuda::CUdeviceptr>(operand(0, 0, j) + b * operand_.batch * size);
+            const auto to = target + static_cast<cuda::CUdeviceptr>(j * p.T * row + b * p.D * size);
+            if (auto error = copy(from, operand_.row * size, to, row, p.D * size)) return error;
+          }
+        }
+        return llvm::Error::success();
+      }))
+    return error;
+  if (p.op != Op::kForward) return llvm::Error::success();
+  const int64_t line = p.T * size;
+  return fill(tap_major_, p.K * p.T * line, [&](cuda::CUdeviceptr target) -> llvm::Error {
+    for (int64_t j = 0; j < p.K; ++j) {
+      const auto from = std::bit_cast<cuda::CUdeviceptr>(plane(0, 0, j));
+      if (auto error = copy(from, line, target + static_cast<cuda::CUdeviceptr>(j * line), p.K * line, line))
+        return error;
+    }
+    return llvm::Error::success();
+  });
 }
 
 // Heads of forward and its like: one call takes the pointers of every head and batch.
@@ -320,6 +374,23 @@ Product CublasPeer::one_product(View view, int set) const {
   Product q;
   q.batch = p.H;
   q.ctype = plane_type_;
+  if (p.K > 1) {  // H is 1
+    const auto at = static_cast<size_t>(set);
+    const bool weight = p.op == Op::kGradWeight;
+    q.transpose_a = weight;
+    q.a = device_pointer(columns_[at]), q.lda = n;
+    if (weight) {  // of [T][K*T]
+      q.m = p.K * p.T, q.n = p.T, q.k = n;
+      q.b = bench_.data(set, Role::kY), q.ldb = n;
+      q.c = plane(set, 0, 0), q.ldc = p.K * p.T;
+    } else {
+      q.transpose_b = !forward;
+      q.m = n, q.n = p.T, q.k = p.K * p.T;
+      q.b = forward ? device_pointer(tap_major_[at]) : plane(set, 0, 0), q.ldb = forward ? p.K * p.T : p.T;
+      q.c = bench_.data(set, forward ? Role::kY : Role::kX), q.ldc = n;
+    }
+    return q;
+  }
   const void* in = bench_.data(set, forward ? Role::kX : Role::kY);
   void* out = bench_.data(set, forward ? Role::kY : Role::kX);
   if (p.op == Op::kGradWeight) {
@@ -390,173 +461,6 @@ llvm::Error CublasPeer::trmm(int set, cuda::CUstream stream) {
   if (status == 0) return llvm::Error::success();
   return make_error(ErrorKind::kDevice,
                     "cublasStrmm failed with status " + std::to_string(status) + " for " + to_string(p));
-}
-
-// One product a head, whatever the layout, needs tensors without gaps.
-bool CublasPeer::serves(View view) const {
-  const Problem& p = bench_.problem();
-  if (view == View::kBatched) return true;
-  for (const Tensor& t : bench_.list().tensors)
-    if (t.role != Role::kW && t.role != Role::kBias && t.elements != p.B * p.H * p.T * p.D) return false;
-  if (p.op == Op::kDecode || p.K > 1) return false;
-  // what the batched calls are already
-  if (view == View::kFlat) return p.layout == Layout::kBDT || p.B * p.H > 1;
-  return p.layout == Layout::kBTD || p.H > 1;
-}
-
-bool CublasPeer::is_exact(View view) const {
-  const Problem& p = bench_.problem();
-  if (view == View::kBatched) return true;
-  return p.B == 1 && (p.layout == Layout::kBTD ? view == View::kFlat && p.H == 1 : view == View::kTransposed);
-}
-
-void CublasPeer::finish(Arm& arm, const Epilogue& rest, std::vector<std::string>& notes) {
-  if (rest == Epilogue{}) return;
-  auto pass = EpiloguePass::create(bench_, rest);
-  if (!pass) {
-    const std::string why = take_error(pass.takeError()).message;
-    if (std::find(notes.begin(), notes.end(), why) == notes.end()) notes.push_back(why);
-    arm.whole = arm.exact = false;
-    return;
-  }
-  passes_.push_back(std::move(*pass));
-  arm.name += " + pass";
-  arm.launch = [product = std::move(arm.launch), pass = passes_.back().get()](
-                   int set, cuda::CUstream stream) -> llvm::Error {
-    if (auto error = product(set, stream)) return error;
-    return pass->run(set, stream);
-  };
-}
-
-void CublasPeer::add_lt(View view, bool epilogue, std::vector<Arm>& out, std::vector<std::string>& notes) {
-  const Problem& p = bench_.problem();
-  if (!serves(view)) return;
-  std::vector<Product> sets;
-  for (int set = 0; set < bench_.sets(); ++set) {
-    const std::vector<Call> all = calls(view, set);
-    if (all.size() != 1 || all.front().size() != 1) return;
-    sets.push_back(all.front().front());
-  }
-  Epilogue rest = epilogue ? p.epilogue : Epilogue{};
-  rest.zero_outside = false;  // the dense product writes there, too
-  if (p.op == Op::kGradWeight) rest = {};
-  LtTerms terms;
-  std::string fused;
-  // C's rows are tokens where W is the left factor
-  if (rest.bias && bias_ != 0 && sets.front().m == p.T && sets.front().a == plane(0, 0, 0)) {
-    terms.bias = device_pointer(bias_);
-    terms.bias_stride = p.T;
-    rest.bias = false;
-    fused += " bias";
-  }
-  if (rest.act == Activation::kGELU && !rest.bias && !rest.pre) {
-    terms.gelu = true;
-    rest.act = Activation::kNone;
-    fused += " gelu";
-  } else if (rest.residual && rest.act == Activation::kNone && !rest.gate && !rest.pre && !terms.gelu) {
-    for (int set = 0; set < bench_.sets(); ++set) {
-      Product& product = sets[static_cast<size_t>(set)];
-      product.addend = bench_.data(set, Role::kResidual);
-      product.beta = 1;
-    }
-    rest.residual = false;
-    fused += " residual";
-  }
-  auto made = LtProduct::create(*library_, handle_, bench_, std::move(sets), terms,
-                                device_pointer(workspace_), kWorkspaceBytes);
-  const char* name = view == View::kBatched ? "batched" : view == View::kFlat ? "flat" : "transposed";
-  if (!made) {
-    notes.push_back(std::string("cublaslt ") + name + fused + ": " + take_error(made.takeError()).message);
-    return;
-  }
-  lt_.push_back(std::move(*made));
-  const LtProduct* product = lt_.back().get();
-  Arm arm;
-  arm.name = std::string("cublaslt ") + name + (fused.empty() ? "" : "," + fused);
-  arm.note = format("choice %zu of %d timed", product->chosen() + 1, product->choices());
-  arm.exact = is_exact(view) && (epilogue || p.epilogue == Epilogue{} || p.op == Op::kGradWeight);
-  arm.launch = [product](int set, cuda::CUstream stream) { return product->run(set, stream); };
-  finish(arm, rest, notes);
-  out.push_back(std::move(arm));
-}
-
-std::vector<CublasPeer::Arm> CublasPeer::arms(bool epilogue, std::vector<std::string>& notes) {
-  const Problem& p = bench_.problem();
-  const bool weight = p.op == Op::kGradWeight;
-  const bool bare = p.epilogue == Epilogue{} || weight;
-  const ContextScope scope(bench_.device().api(), bench_.context());
-  std::vector<Arm> out;
-  for (const View view : {View::kBatched, View::kFlat}) {
-    if (!serves(view)) continue;
-    Arm arm;
-    arm.name = view == View::kBatched ? "cublas batched" : "cublas flat";
-    if (view == View::kFlat) arm.note = "data laid out as [T,B*D], which it is not; for the time alone";
-    if (view == View::kBatched && p.K > 1) arm.note = "one product per tap over a padded copy";
-    arm.launch = [this, view](int set, cuda::CUstream stream) { return run(view, set, stream); };
-    arm.exact = is_exact(view) && (epilogue || bare);
-    if (epilogue && !bare) finish(arm, p.epilogue, notes);
-    out.push_back(std::move(arm));
-  }
-  if (serves(View::kFlat) && p.H == 1 && p.diag == 0 && p.layout == Layout::kBTD && p.dtype == DType::kF32 &&
-      !weight && p.math != Math::kTF32) {
-    Arm arm;
-    arm.name = "cublas strmm";
-    arm.note = "data laid out as [T,B*D]; for the time alone";
-    arm.launch = [this](int set, cuda::CUstream stream) { return trmm(set, stream); };
-    if (epilogue && !bare) finish(arm, p.epilogue, notes);
-    out.push_back(std::move(arm));
-  }
-  for (const View view : {View::kBatched, View::kFlat, View::kTransposed}) add_lt(view, epilogue, out, notes);
-  if (std::none_of(out.begin(), out.end(), [](const Arm& arm) { return arm.whole; }))
-    return arms(false, notes);
-  out.erase(std::remove_if(out.begin(), out.end(), [](const Arm& arm) { return !arm.whole; }), out.end());
-  if (weight && p.epilogue.bias) notes.emplace_back("cublas runs without grad_bias");
-  if (!bare && !epilogue) notes.push_back("cublas runs without the epilogue " + to_string(p.epilogue));
-  return out;
-}
-
-llvm::Expected<double> CublasPeer::error_of(const Arm& arm, const Reference& reference) {
-  const Problem& p = bench_.problem();
-  const ContextScope scope(bench_.device().api(), bench_.context());
-  if (auto error = bench_.poison()) return error;
-  if (auto error = arm.launch(0, bench_.stream())) return error;
-  if (auto error = bench_.synchronize()) return error;
-  const Role role = p.op == Op::kGradInput ? Role::kX : p.op == Op::kGradWeight ? Role::kW : Role::kY;
-  std::vector<std::byte> planes;
-  HostBuffers buffers;
-  if (role == Role::kW) {
-    planes.resize(static_cast<size_t>(p.H * p.K * p.T * p.T * element_size(plane_type_)));
-    if (auto error = bench_.device().driver().check(
-            bench_.device().api().cuMemcpyDtoH(planes.data(), weights_[0], planes.size()), "cuMemcpyDtoH"))
-      return error;
-  } else {
-    auto downloaded = bench_.download();
-    if (!downloaded) return downloaded.takeError();
-    buffers = std::move(*downloaded);
-  }
-  double squares = 0;
-  double norm = 0;
-  const auto& expected = reference.expected(role);
-  const size_t columns = reference.columns().size();
-  const Tensor& t = *bench_.list().find(role);
-  const auto at = static_cast<size_t>(&t - bench_.list().tensors.data());
-  for (size_t i = 0; i < expected.size(); ++i) {
-    const int64_t row = reference.rows()[i / columns];
-    const int64_t column = reference.columns()[i % columns];
-    const int64_t h = row / p.T;
-    double got = 0;
-    if (role == Role::kW) {
-      const int64_t s = column / p.K;
-      if (!in_triangle(p, row % p.T, s)) continue;
-      got = load_element(plane_type_, planes.data(), ((h * p.K + column % p.K) * p.T + row % p.T) * p.T + s);
-    } else {
-      got = load_element(t.dtype, buffers[at].data() + t.offset_bytes,
-                         activation_index(p, t, column / p.D, h, row % p.T, column % p.D));
-    }
-    squares += (got - expected[i]) * (got - expected[i]);
-    norm += expected[i] * expected[i];
-  }
-  return norm > 0 ? std::sqrt(squares / norm) : 0;
 }
 
 }  // namespace trigen

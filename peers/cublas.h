@@ -36,7 +36,9 @@ class CublasPeer {
   // How the data lies: as the problem says; as [T, B*D] or as [B*D, T] (a head each), which it does not where
   // that is another layout: those are one product without a loop, and their results are for the time alone.
   //
-  //   cublas batched, flat     cublasGemmStridedBatchedEx; heads as one array of pointers (cublasGemmBatchedEx)
+  //   cublas batched, flat     cublasGemmStridedBatchedEx; heads as one array of pointers (cublasGemmBatchedEx);
+  //                            taps flat: one product with all shifted copies of the input (im2col), which are
+  //                            made beforehand and so cost nothing, as they would
   //   cublaslt batched, flat, transposed    the fastest of the heuristic's choices
   //   cublas strmm             the triangular product that cuBLAS has for f32, in the flat layout
   //
@@ -49,6 +51,8 @@ class CublasPeer {
   llvm::Expected<double> error_of(const Arm& arm, const Reference& reference);
 
  private:
+  // cuBLAS itself takes 32 MiB on compute capability 9.0; cuBLASLt's choices are asked for with as much.
+  static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
   enum class View { kBatched, kFlat, kTransposed };
   // Products of the same sizes, which one call makes: a head each, or one.
   using Call = std::vector<Product>;
@@ -57,6 +61,7 @@ class CublasPeer {
   llvm::Error prepare();
   llvm::Error prepare_weights();
   llvm::Error prepare_padded();
+  llvm::Error prepare_columns();
   llvm::Error prepare_pointers();
   llvm::Error prepare_bias();
   llvm::Error upload(const void* from, size_t bytes, std::vector<cuda::CUdeviceptr>& to);  // once a set
@@ -87,12 +92,14 @@ class CublasPeer {
   cuda::CUdeviceptr workspace_ = 0;
   std::string version_;
   std::vector<cuda::CUdeviceptr> allocations_;
-  std::vector<cuda::CUdeviceptr> weights_;  // per set: planes [h][j][T][T] of the data's type, or of dW
-  std::vector<cuda::CUdeviceptr> padded_;   // per set, K > 1: the shifted operand with K - 1 zero features
-  std::vector<cuda::CUdeviceptr>
-      pointers_;                // per set, H > 1: of each call a, b and c of every head and batch
-  cuda::CUdeviceptr bias_ = 0;  // [h][T] of the data's type
-  Tensor operand_;              // strides of the shifted operand
+  // One a set:
+  std::vector<cuda::CUdeviceptr> weights_;    // planes [h][j][T][T] of the data's type, or of dW
+  std::vector<cuda::CUdeviceptr> padded_;     // K > 1: the shifted operand with K - 1 zero features
+  std::vector<cuda::CUdeviceptr> columns_;    // K > 1: the operand of every tap, [K][T][B*D]
+  std::vector<cuda::CUdeviceptr> tap_major_;  // K > 1, forward: weights [T][K][T]
+  std::vector<cuda::CUdeviceptr> pointers_;   // H > 1: of each call a, b and c of every head and batch
+  cuda::CUdeviceptr bias_ = 0;                // [h][T] of the data's type
+  Tensor operand_;                            // strides of the shifted operand
   DType plane_type_ = DType::kF32;
   std::vector<std::unique_ptr<LtProduct>> lt_;
   std::vector<std::unique_ptr<EpiloguePass>> passes_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "check/text.h"
 #include "check/verify.h"
 #include "peers/copy_peer.h"
 #include "peers/peer_arms.h"
@@ -10,6 +11,8 @@
 
 namespace trigen {
 namespace {
+
+constexpr double kLongerBudget = 12;
 
 struct Sweep {
   const Problem& problem;
@@ -35,8 +38,7 @@ struct Sweep {
   llvm::Error choose() {
     for (TableResult& result : results) {
       if (result.table == kTuned) {
-        auto tuned = tune(problem, device.target(), &device, store, options.tuning);
-        if (!tuned) return tuned.takeError();
+        if (auto error = tune_patiently(options.tuning)) return error;
       }
       auto plan = Plan::create(problem, device, store, options.table.plan);
       if (!plan) return plan.takeError();
@@ -45,6 +47,19 @@ struct Sweep {
       result.provenance = resolution.provenance == Provenance::kMeasured ? "measured" : "predicted";
       plans.push_back(*plan);
     }
+    return llvm::Error::success();
+  }
+
+  // Inputs, reference and the first compile of a large problem can take longer than a short budget: a tune that
+  // fails is made again with more.
+  llvm::Error tune_patiently(TuneOptions tuning) {
+    auto tuned = tune(problem, device.target(), &device, store, tuning);
+    if (tuned) return llvm::Error::success();
+    llvm::consumeError(tuned.takeError());  // said by the second try, if it fails as well
+    tuning.search.budget_s *= kLongerBudget;
+    auto again = tune(problem, device.target(), &device, store, tuning);
+    if (!again) return again.takeError();
+    note(format("tuned with %.0f s", tuning.search.budget_s));
     return llvm::Error::success();
   }
 
