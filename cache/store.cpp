@@ -192,7 +192,7 @@ class LayeredStore final : public Store {
     lease.reset();
     const Clock::time_point until = Clock::now() + std::chrono::milliseconds(wait_ms);
     for (std::chrono::milliseconds pause{1};; pause = std::min(pause * 2, std::chrono::milliseconds(16))) {
-      if (std::unique_ptr<Lease> got = try_lease(user_layer(), key)) {
+      if (std::unique_ptr<Lease> got = cache::try_lease(user_layer(), key.digest())) {
         // Whoever had it before may have stored the binary between the caller's look-up and now.
         if (find_binary(key)) return LeaseState::kDone;
         lease = std::move(got);
@@ -202,6 +202,10 @@ class LayeredStore final : public Store {
       if (left <= Clock::duration::zero()) return LeaseState::kTimedOut;
       std::this_thread::sleep_for(std::min<Clock::duration>(pause, left));
     }
+  }
+
+  std::unique_ptr<Lease> try_lease(llvm::StringRef name) override {
+    return cache::try_lease(user_layer(), name_digest(name));
   }
 
   std::vector<LayerInfo> layers() override {

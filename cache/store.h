@@ -183,6 +183,8 @@ class Store {
   };
   enum class LeaseState { kOwner, kDone, kTimedOut };  // kDone: somebody else finished it meanwhile
   virtual LeaseState lease(const BinaryKey& key, int wait_ms, std::unique_ptr<Lease>& lease) = 0;
+  // The same for whatever has a name, one try. Null: somebody has it.
+  virtual std::unique_ptr<Lease> try_lease(llvm::StringRef name) = 0;
 
   virtual std::vector<LayerInfo> layers() = 0;
   // Reads every row of every layer and checks its digest: one line per damaged row or unusable layer. Reads

@@ -217,12 +217,15 @@ llvm::Expected<TuneReport> tune(const Problem& problem, const Target& target, co
   TuneReport& report = session.report();
   report.space = space;
   for (size_t i = 0; i < ranks.size(); ++i) report.candidates[i].rank = ranks[i];
+  if (measured && session.keep_existing()) return report;
+  const std::unique_ptr<Store::Lease> turn = session.take_turn();
   if (measured) {
     if (session.keep_existing()) return report;
     if (auto error = await_quiet(options)) return error;
     if (auto error = session.measure()) return error;
     return report;
   }
+  if (session.keep_prediction()) return report;
   if (device == nullptr) {
     report.notes.push_back("no device here: the choice is the model's; run `trigen tune` on " +
                            target.name.str() + " to measure it");
