@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "check/text.h"
+#include "runtime/ranking.h"
 #include "tuner/ceiling.h"
 #include "tuner/evidence.h"
 #include "tuner/gpu_watch.h"
@@ -13,15 +14,16 @@ namespace trigen {
 namespace {
 
 // `ranks` and `space` (how many there are) are set for a sample alone.
+// `device`: that the order is for; null: the target's model device.
 llvm::Expected<std::vector<Candidate>> candidates_for(const Problem& problem, const Target& target,
-                                                      const TuneOptions& options, std::vector<size_t>& ranks,
-                                                      size_t& space) {
+                                                      const Device* device, const TuneOptions& options,
+                                                      std::vector<size_t>& ranks, size_t& space) {
   if (options.config && options.family != nullptr) {
     auto one = make_candidate(problem, target, *options.family, *options.config);
     if (!one) return one.takeError();
     return std::vector<Candidate>{*one};
   }
-  if (!options.sample) return list_candidates(problem, target, options.family);
+  if (!options.sample) return list_candidates_on(device, problem, target, options.family);
   auto all = rank_candidates(problem, target, options.family);
   if (!all) return all.takeError();
   std::vector<Candidate> chosen;
@@ -209,7 +211,7 @@ llvm::Expected<TuneReport> tune(const Problem& problem, const Target& target, co
                           "--objective time");
   std::vector<size_t> ranks;
   size_t space = 0;
-  auto candidates = candidates_for(problem, target, options, ranks, space);
+  auto candidates = candidates_for(problem, target, measured ? device : nullptr, options, ranks, space);
   if (!candidates) return candidates.takeError();
 
   Session session(problem, target, device, store, options, std::move(*candidates));
