@@ -68,7 +68,8 @@ struct LayerPlan {
 // A bundle by its name, *.trigen: one immutable file, which is never locked, written or journalled.
 bool is_bundle(llvm::StringRef path);
 
-// The layers that Options::layers stands for; the first one that is no bundle is the user layer.
+// The layers that Options::layers stands for; the first one that is no bundle is the user layer. None where
+// `none` alone is named, there or in TRIGEN_CACHE: no cache file is read or written.
 std::vector<LayerPlan> plan_layers(const std::vector<std::string>& named);
 // One file that is only read, whatever would be written in its stead.
 LayerPlan plan_reading(const std::string& path);

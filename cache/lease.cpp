@@ -29,8 +29,7 @@ class ProcessLease final : public Store::Lease {
 
 }  // namespace
 
-std::unique_ptr<Store::Lease> try_lease(const Layer* layer, const BinaryKey& key) {
-  const std::string digest = key.digest();
+std::unique_ptr<Store::Lease> try_lease(const Layer* layer, const std::string& digest) {
   if (layer != nullptr && layer->stores() && layer->prepare().healthy()) {
     RangeLock lock;
     int error = 0;

@@ -1,5 +1,5 @@
-// The right to compile one key: a byte of the user layer's lock file, or, where none can be made, a name in
-// this process.
+// The right to compile one key, or to do anything else that has a name: a byte of the user layer's lock file, or,
+// where none can be made, a name in this process.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,8 @@
 
 namespace trigen::cache {
 
-// One try, without waiting. Null: somebody has it. `layer` may be null (no user layer).
-std::unique_ptr<Store::Lease> try_lease(const Layer* layer, const BinaryKey& key);
+// One try, without waiting. Null: somebody has it. `digest` is a SHA-256 in hex; `layer` may be null (no user
+// layer).
+std::unique_ptr<Store::Lease> try_lease(const Layer* layer, const std::string& digest);
 
 }  // namespace trigen::cache

@@ -123,6 +123,7 @@ std::vector<LayerPlan> plan_layers(const std::vector<std::string>& named) {
     }
     plan.push_back(layer);
   };
+  if (is_no_cache(named)) return plan;
   if (!named.empty()) {
     for (const std::string& path : named) add(path, true, false);
     return plan;
@@ -142,6 +143,11 @@ std::vector<LayerPlan> plan_layers(const std::vector<std::string>& named) {
 }
 
 }  // namespace cache
+
+bool is_no_cache(const std::vector<std::string>& layers) {
+  constexpr llvm::StringLiteral kNone = "none";
+  return layers.empty() ? environment("TRIGEN_CACHE") == kNone : layers.size() == 1 && layers[0] == kNone;
+}
 
 std::vector<std::string> default_layers() {
   std::vector<std::string> paths;

@@ -463,6 +463,11 @@ SqlStatus settle(Database& database, const std::string& home) {
   return status.ok() ? put_finding_row(database, here) : status;
 }
 
+std::string name_digest(llvm::StringRef name) {
+  Digest digest("trigen name 1");
+  return llvm::toHex(digest.add(name).finish(), /*LowerCase=*/true);
+}
+
 }  // namespace trigen::cache
 
 namespace trigen {

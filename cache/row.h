@@ -83,4 +83,7 @@ SqlStatus read_findings(Database& database, const std::string& home, std::vector
 // The same, written down, in a transaction of the layer that `home` is.
 SqlStatus settle(Database& database, const std::string& home);
 
+// SHA-256 in hex, for the lease of what is no binary.
+std::string name_digest(llvm::StringRef name);
+
 }  // namespace trigen::cache

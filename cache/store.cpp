@@ -33,7 +33,8 @@ std::string select(const char* columns, const char* table, const char* where) {
 class LayeredStore final : public Store {
  public:
   explicit LayeredStore(const Options& options)
-      : patience_(options.busy_ms),
+      : none_(is_no_cache(options.layers)),
+        patience_(options.busy_ms),
         log_(options.log                      ? options.log
              : environment_flag("TRIGEN_LOG") ? log_to_stderr
                                               : std::function<void(const std::string&)>()) {
@@ -94,6 +95,7 @@ class LayeredStore final : public Store {
   llvm::Error put_binary(const Binary& binary) override {
     if (std::string refusal = refuse_binary(binary); !refusal.empty())
       return make_error(ErrorKind::kCache, refusal);
+    if (none_) return llvm::Error::success();  // as asked for
     return put([&](Database& database) { return put_binary_row(database, binary); });
   }
 
@@ -159,6 +161,7 @@ class LayeredStore final : public Store {
   llvm::Error put_sample(const Record& sample) override {
     if (std::string refusal = refuse_record(sample); !refusal.empty())
       return make_error(ErrorKind::kCache, refusal);
+    if (none_) return llvm::Error::success();
     return put([&](Database& database) { return put_sample_row(database, sample); });
   }
 
@@ -172,6 +175,7 @@ class LayeredStore final : public Store {
   }
 
   llvm::Error clear_samples(llvm::StringRef problem, llvm::StringRef arch, llvm::StringRef device) override {
+    if (none_) return llvm::Error::success();
     return put([&](Database& database) {
       Statement erase(database, "DELETE FROM samples WHERE problem=? AND arch=? AND device=?");
       erase.bind_text(problem).bind_text(arch).bind_text(device);
@@ -192,7 +196,7 @@ class LayeredStore final : public Store {
     lease.reset();
     const Clock::time_point until = Clock::now() + std::chrono::milliseconds(wait_ms);
     for (std::chrono::milliseconds pause{1};; pause = std::min(pause * 2, std::chrono::milliseconds(16))) {
-      if (std::unique_ptr<Lease> got = try_lease(user_layer(), key)) {
+      if (std::unique_ptr<Lease> got = cache::try_lease(user_layer(), key.digest())) {
         // Whoever had it before may have stored the binary between the caller's look-up and now.
         if (find_binary(key)) return LeaseState::kDone;
         lease = std::move(got);
@@ -202,6 +206,10 @@ class LayeredStore final : public Store {
       if (left <= Clock::duration::zero()) return LeaseState::kTimedOut;
       std::this_thread::sleep_for(std::min<Clock::duration>(pause, left));
     }
+  }
+
+  std::unique_ptr<Lease> try_lease(llvm::StringRef name) override {
+    return cache::try_lease(user_layer(), name_digest(name));
   }
 
   std::vector<LayerInfo> layers() override {
@@ -260,6 +268,9 @@ class LayeredStore final : public Store {
   llvm::Error put(Layer::Work work) {
     for (auto& layer : layers_)
       if (layer->user()) return layer->write(work);
+    if (none_)
+      return make_error(ErrorKind::kCache,
+                        "the cache is `none`, as TRIGEN_CACHE or --cache says; name a file there");
     return make_error(ErrorKind::kCache,
                       "no cache to store in: TRIGEN_CACHE, XDG_CACHE_HOME and HOME name no absolute path and "
                       "uid has no home; "
@@ -398,6 +409,7 @@ class LayeredStore final : public Store {
     return list;
   }
 
+  const bool none_;  // no cache, as asked for
   Patience patience_;
   Log log_;
   Signers signers_;

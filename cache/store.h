@@ -116,7 +116,8 @@ class Store {
  public:
   struct Options {
     // In lookup order. Empty: TRIGEN_CACHE (a list), then $XDG_CACHE_HOME/trigen/cache.db, then what
-    // share/trigen holds below the library's prefix and below /usr (docs/cache-format.md).
+    // share/trigen holds below the library's prefix and below /usr (docs/cache-format.md). "none" alone: no
+    // file is read or written, and only a put of a record is an error.
     std::vector<std::string> layers;
     // The first one that is no bundle (*.trigen) is the user layer, which puts go to; the others are only
     // read.
@@ -183,6 +184,8 @@ class Store {
   };
   enum class LeaseState { kOwner, kDone, kTimedOut };  // kDone: somebody else finished it meanwhile
   virtual LeaseState lease(const BinaryKey& key, int wait_ms, std::unique_ptr<Lease>& lease) = 0;
+  // The same for whatever has a name, one try. Null: somebody has it.
+  virtual std::unique_ptr<Lease> try_lease(llvm::StringRef name) = 0;
 
   virtual std::vector<LayerInfo> layers() = 0;
   // Reads every row of every layer and checks its digest: one line per damaged row or unusable layer. Reads
@@ -192,5 +195,7 @@ class Store {
 
 // The lookup order that an empty Options::layers stands for, existing or not.
 std::vector<std::string> default_layers();
+// Does Options::layers, or TRIGEN_CACHE in its stead, say that there is to be no cache?
+bool is_no_cache(const std::vector<std::string>& layers);
 
 }  // namespace trigen

@@ -32,7 +32,8 @@ void TargetOptions::add_family(CLI::App& app) {
 }
 
 void TargetOptions::add_cache(CLI::App& app) {
-  app.add_option("--cache", caches, "cache file instead of the usual ones; several: the first is written")
+  app.add_option("--cache", caches,
+                 "cache file instead of the usual ones; several: the first is written; none: no cache")
       ->group("Target")
       ->type_name("FILE")
       ->allow_extra_args(false);

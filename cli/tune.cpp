@@ -71,7 +71,7 @@ struct Tune {
   static std::string provenance_of(const TuneReport& r) {
     const bool measured = r.provenance == Provenance::kMeasured;
     std::string provenance = measured ? "measured" : r.counted ? "predicted, counted" : "predicted";
-    if (measured && r.kept) provenance += " before";
+    if (r.kept) provenance += measured ? " before" : ", by another process";
     if (!r.complete) provenance += ", interrupted";
     return provenance;
   }

@@ -205,6 +205,10 @@ void judge_caches(Judge& judge) {
   else if (e.no_jit)
     judge.add(Severity::kNote, "cache.no-jit", "cache", "TRIGEN_NO_JIT forbids compiling",
               "problems that no cache holds are errors", "");
+  else if (e.no_cache)
+    judge.add(Severity::kNote, "cache.none", "cache",
+              "TRIGEN_CACHE is none: no cache file is read or written",
+              "every process compiles its kernels anew", "");
   else if (!writable)
     judge.add(Severity::kWarning, "cache.read-only", "cache", "no cache file can be written",
               "what the caches lack is compiled anew by every process",

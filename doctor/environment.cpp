@@ -135,6 +135,7 @@ void fields(Visit visit, Environment& v) {
   visit("cached", v.cached);
   visit("problems", v.problems);
   visit("no_jit", v.no_jit);
+  visit("no_cache", v.no_cache);
 }
 
 template <typename T>

@@ -80,6 +80,7 @@ struct Environment {
   std::vector<CachedCode> cached;
   std::vector<ProblemFacts> problems;  // that were asked about
   bool no_jit = false;
+  bool no_cache = false;  // TRIGEN_CACHE=none
 
   bool has(const std::string& variable) const { return variables.count(variable) != 0; }
   std::string variable(const std::string& name) const {

@@ -87,6 +87,7 @@ Environment gather(Store& store, llvm::StringRef driver) {
   environment.caches = store.layers();
   environment.cached = cached_code(store);
   environment.no_jit = no_jit_from_environment();
+  environment.no_cache = is_no_cache({});
   return environment;
 }
 

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -10,6 +11,9 @@ namespace {
 
 constexpr uint64_t kAlign = 512;
 constexpr uint64_t kGap = 512;  // between allocations
+// A freed allocation is remembered, so that a use after it has a name, at 88 bytes each: 1.4 MB of them, then the
+// oldest that fits goes first. A module may have 118 variables.
+constexpr size_t kRemembered = 16384, kLookedAt = 128;
 
 void* reserve(uint64_t bytes) {
   void* range =
@@ -41,18 +45,15 @@ uint64_t DeviceMemory::allocate(uint64_t bytes) {
   std::lock_guard<std::mutex> lock(mutex_);
   uint64_t room = (bytes + kAlign - 1) / kAlign * kAlign;
   if (used_ + room > capacity_) return 0;
+  const bool full = next_ + room + kGap > reserved_;
+  Allocation* record = full                               ? take_freed(room, capacity_, graveyard_.size())
+                       : graveyard_.size() >= kRemembered ? take_freed(room, 2 * room, kLookedAt)
+                                                          : nullptr;
+  if (record == nullptr && full) return 0;
   uint64_t offset = next_;
-  Allocation* record = nullptr;
-  if (offset + room + kGap > reserved_) {
-    for (auto it = graveyard_.begin(); it != graveyard_.end(); ++it) {  // the oldest one that is large enough
-      if ((*it)->room < room) continue;
-      record = *it;
-      graveyard_.erase(it);
-      offset = record->base - base_;
-      room = record->room;
-      break;
-    }
-    if (record == nullptr) return 0;
+  if (record != nullptr) {
+    offset = record->base - base_;
+    room = record->room;
   } else {
     next_ = offset + room + kGap;
     allocations_.emplace_back();
@@ -71,6 +72,38 @@ uint64_t DeviceMemory::allocate(uint64_t bytes) {
   return record->base;
 }
 
+// Of the oldest `looked_at` freed ones the first that has so much room; nullptr where none has.
+Allocation* DeviceMemory::take_freed(uint64_t room, uint64_t most_room, size_t looked_at) {
+  for (size_t i = 0; i < std::min(looked_at, graveyard_.size()); ++i) {
+    Allocation* const record = graveyard_[i];
+    if (record->room < room || record->room > most_room) continue;
+    graveyard_.erase(graveyard_.begin() + static_cast<std::ptrdiff_t>(i));
+    return record;
+  }
+  return nullptr;
+}
+
+// No byte of these belongs to a live allocation. Offsets.
+bool DeviceMemory::idle(uint64_t begin, uint64_t end) const {
+  if (begin >= reserved_ || end > reserved_) return false;
+  for (uint64_t granule = begin >> kGranuleShift; granule << kGranuleShift < end; ++granule)
+    if (granules_[granule] != nullptr && !granules_[granule]->freed) return false;
+  return true;
+}
+
+// Gives pages of `table` (the memory, or the flags of its bytes) back to the host, also those that the freed one
+// shares with others that were freed before; what is given back reads as zeros.
+std::pair<uint64_t, uint64_t> DeviceMemory::give_back(const Allocation& freed, uint64_t table) const {
+  constexpr uint64_t kPage = 4096;
+  const uint64_t begin = table + (freed.base - base_), end = begin + freed.room;
+  uint64_t first = begin / kPage * kPage, last = (end + kPage - 1) / kPage * kPage;
+  if (first < begin && !idle(first - table, begin - table)) first += kPage;
+  if (last > end && !idle(end - table, last - table)) last -= kPage;
+  if (first >= last) return {end, end};
+  madvise(host_pointer(first), last - first, MADV_DONTNEED);
+  return {std::max(first, begin), std::min(last, end)};
+}
+
 bool DeviceMemory::free(uint64_t address) {
   std::lock_guard<std::mutex> lock(mutex_);
   Allocation* record = find(address);
@@ -78,19 +111,12 @@ bool DeviceMemory::free(uint64_t address) {
   record->freed = true;
   const uint64_t room = record->room;
   used_ -= room;
-  // Gives the pages back to the host; they read as zeros and as never written if handed out again.
-  constexpr uint64_t kPage = 4096;
-  uint64_t begin = (record->base + kPage - 1) / kPage * kPage, end = record->end() / kPage * kPage;
-  if (end > begin) madvise(host_pointer(begin), end - begin, MADV_DONTNEED);
-  uint64_t flags = reinterpret_cast<uint64_t>(written_ + (record->base - base_));
-  uint64_t flags_begin = (flags + kPage - 1) / kPage * kPage, flags_end = (flags + room) / kPage * kPage;
-  if (flags_end > flags_begin) {
-    std::memset(host_pointer(flags), 0, flags_begin - flags);
-    madvise(host_pointer(flags_begin), flags_end - flags_begin, MADV_DONTNEED);
-    std::memset(host_pointer(flags_end), 0, flags + room - flags_end);
-  } else {
-    std::memset(host_pointer(flags), 0, room);
-  }
+  give_back(*record, base_);
+  // Its bytes were never written if they are handed out again.
+  const uint64_t flags = reinterpret_cast<uint64_t>(written_ + (record->base - base_));
+  const auto [begin, end] = give_back(*record, reinterpret_cast<uint64_t>(written_));
+  std::memset(host_pointer(flags), 0, begin - flags);
+  std::memset(host_pointer(end), 0, flags + room - end);
   graveyard_.push_back(record);
   return true;
 }

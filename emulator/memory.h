@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace trigen::emulator {
@@ -41,8 +42,8 @@ class DeviceMemory {
 
   static uint64_t reserved_bytes(uint64_t capacity);
   /// Address of `bytes` bytes, aligned to 512 (cuMemAlloc promises 256), or 0 when the device's memory is
-  /// used up. The bytes around an allocation belong to nobody. Freed memory is handed out again as late as
-  /// possible.
+  /// used up. The bytes around an allocation belong to nobody. Freed memory is handed out again late: when
+  /// nothing else is left, or many freed ones are remembered and an old one fits.
   uint64_t allocate(uint64_t bytes);
   /// False when `address` is not the start of a live allocation.
   bool free(uint64_t address);
@@ -68,6 +69,9 @@ class DeviceMemory {
   static constexpr int kGranuleShift = 8;
   // Room so that freed memory need not be reused soon.
   static uint64_t reserved(uint64_t capacity) { return capacity * 4; }
+  Allocation* take_freed(uint64_t room, uint64_t most_room, size_t looked_at);
+  bool idle(uint64_t begin, uint64_t end) const;
+  std::pair<uint64_t, uint64_t> give_back(const Allocation& freed, uint64_t table) const;
   int device_;
   uint64_t capacity_;
   uint64_t reserved_ = 0;

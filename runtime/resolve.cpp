@@ -3,6 +3,7 @@
 #include "generator/cost/cost.h"
 #include "runtime/paths.h"
 #include "runtime/plan.h"
+#include "runtime/ranking.h"
 
 namespace trigen {
 namespace {
@@ -123,7 +124,8 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
   };
   if (options.miss == MissPolicy::kFirstChoice) {
     for (const Target* target : usable) {
-      auto candidates = list_candidates(problem, *target);
+      // Without a compiler the kernels are others', who made what the target's own order has first.
+      auto candidates = list_candidates_on(options.no_jit ? nullptr : &device, problem, *target);
       if (!candidates) {
         keep(candidates.takeError());
         continue;

@@ -43,9 +43,15 @@ class Session {
   // Out, and stored so, with the reason: the next tune passes over it.
   void failed(size_t index, Outcome outcome, std::string note);
 
+  // The right to tune this problem for this kind of device: one process has it, the others wait until it is
+  // done and take its choice (keep_existing, keep_prediction). Null: tune without it, since options force or ask
+  // for a part of the candidates, or the holder takes too long, which a note says. A dead holder's goes on.
+  std::unique_ptr<Store::Lease> take_turn();
   // A complete measured record of this device and source is there, and options do not force: report it and
   // stop.
   bool keep_existing();
+  // The same for a prediction that another process stored while this one waited for its turn.
+  bool keep_prediction();
   llvm::Error measure();
   // Takes over what an earlier tune stored of candidates of the same source. For a prediction these are the
   // ones that failed their check.
@@ -79,7 +85,9 @@ class Session {
   void store_sample(size_t index);
   void store_choice(size_t index, Provenance provenance);
   llvm::Expected<bool> check_emulated(size_t index, const Binary& binary);
-  bool measured() const;  // times of a device, not predictions
+  bool measured() const;                // times of a device, not predictions
+  bool keep(const FoundRecord& found);  // false: its kernel is not one of today's candidates
+  std::string turn_name() const;
   Record record_of(size_t index) const;
 
   const Problem problem_;
@@ -98,6 +106,7 @@ class Session {
   Noise noise_;
   double anchored_s_ = -1e9;  // when the anchor was timed last
   bool cache_noted_ = false, anchor_broken_ = false;
+  int64_t waited_since_ = 0;                 // seconds since 1970; 0: the turn came at once
   double inputs_s_ = 0, first_build_s_ = 0;  // when inputs and reference, and the first build, were there
 };
 

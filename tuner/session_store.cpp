@@ -1,4 +1,9 @@
-// What a tune finds in the store and leaves there: records of choices, samples of candidates.
+// What a tune finds in the store and leaves there: records of choices, samples of candidates, its turn.
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <thread>
+
 #include "check/text.h"
 #include "tuner/evidence.h"
 #include "tuner/session.h"
@@ -20,24 +25,80 @@ bool Session::keep_existing() {
       !is_complete(found->record.evidence, candidates_.size(), options_.objective)) {
     return false;
   }
+  if (!keep(*found)) return false;
+  report_.device = info.name;
+  report_.driver = info.driver;
+  report_.sms = info.sms;
+  report_.stop_reason = waited_since_ != 0 ? "measured by another process" : "measured before";
+  report_.notes.push_back((waited_since_ != 0
+                               ? "took the measurement that another process stored meanwhile in "
+                               : "kept the measurement in ") +
+                          found->layer + "; --force measures again");
+  return true;
+}
+
+bool Session::keep_prediction() {
+  if (waited_since_ == 0) return false;
+  const Record own = record_of(0);
+  const auto found = store_.find_record(own.problem, own.arch, own.device, own.sms, own.driver);
+  if (!found || found->record.provenance != Provenance::kPredicted ||
+      found->record.stored_at < waited_since_ || !keep(*found))
+    return false;
+  report_.stop_reason = "predicted by another process";
+  report_.notes.push_back("took the choice that another process stored meanwhile in " + found->layer +
+                          "; --force tunes again");
+  return true;
+}
+
+bool Session::keep(const FoundRecord& found) {
   for (size_t i = 0; i < candidates_.size(); ++i) {
-    if (report_.candidates[i].candidate != found->record.candidate) continue;
-    if (render(candidates_[i]).hash != found->record.binary.source_hash)
+    if (report_.candidates[i].candidate != found.record.candidate) continue;
+    if (render(candidates_[i]).hash != found.record.binary.source_hash)
       return false;  // the kernel has changed since
     report_.kept = true;
-    report_.device = info.name;
-    report_.driver = info.driver;
-    report_.sms = info.sms;
-    report_.provenance = Provenance::kMeasured;
-    report_.chosen = found->record.candidate;
-    report_.seconds = report_.lower_s = report_.upper_s = found->record.median_us * 1e-6;
-    report_.error = found->record.error;
+    report_.provenance = found.record.provenance;
+    report_.chosen = found.record.candidate;
+    report_.seconds = report_.lower_s = report_.upper_s = found.record.median_us * 1e-6;
+    report_.error = found.record.error;
     report_.candidates[i].outcome = Outcome::kChosen;
-    report_.stop_reason = "measured before";
-    report_.notes.push_back("kept the measurement in " + found->layer + "; --force measures again");
     return true;
   }
   return false;
+}
+
+// Tunes of one name give one choice.
+std::string Session::turn_name() const {
+  const Record own = record_of(0);
+  std::string name = "tune\n" + own.problem + "\n" + own.arch + "\n" + own.device + "\n" +
+                     std::to_string(own.sms) + "\n" + own.driver + "\n" + to_string(options_.objective) +
+                     "\n" + (options_.family != nullptr ? options_.family->name().str() : "");
+  if (!measured()) name += format("\n%zu\n%d", options_.predict_candidates, options_.count ? 1 : 0);
+  return name;
+}
+
+std::unique_ptr<Store::Lease> Session::take_turn() {
+  // A tune that lives takes its budget and its finals, twice that where the compiler is slow.
+  constexpr double kLongest_s = 600;
+  constexpr auto kPause = std::chrono::milliseconds(50);
+  if (options_.config || options_.sample) return nullptr;
+  const std::string name = turn_name();
+  const double longest_s = std::max(kLongest_s, 2 * options_.search.budget_s);
+  for (;;) {
+    if (auto turn = store_.try_lease(name)) {
+      if (waited_since_ != 0) start_ = std::chrono::steady_clock::now();  // the budget is for tuning
+      return turn;
+    }
+    if (options_.force || cancelled()) return nullptr;
+    if (elapsed() > longest_s) {
+      report_.notes.push_back(format(
+          "another process has been tuning this for %.0f s and is not done; tuned here too", elapsed()));
+      start_ = std::chrono::steady_clock::now();
+      return nullptr;
+    }
+    if (waited_since_ == 0) waited_since_ = static_cast<int64_t>(std::time(nullptr));
+    show("waiting for another process's tune", 0, 1, 0, "");
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 void Session::resume() {

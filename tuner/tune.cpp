@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "check/text.h"
+#include "runtime/ranking.h"
 #include "tuner/ceiling.h"
 #include "tuner/evidence.h"
 #include "tuner/gpu_watch.h"
@@ -13,15 +14,16 @@ namespace trigen {
 namespace {
 
 // `ranks` and `space` (how many there are) are set for a sample alone.
+// `device`: that the order is for; null: the target's model device.
 llvm::Expected<std::vector<Candidate>> candidates_for(const Problem& problem, const Target& target,
-                                                      const TuneOptions& options, std::vector<size_t>& ranks,
-                                                      size_t& space) {
+                                                      const Device* device, const TuneOptions& options,
+                                                      std::vector<size_t>& ranks, size_t& space) {
   if (options.config && options.family != nullptr) {
     auto one = make_candidate(problem, target, *options.family, *options.config);
     if (!one) return one.takeError();
     return std::vector<Candidate>{*one};
   }
-  if (!options.sample) return list_candidates(problem, target, options.family);
+  if (!options.sample) return list_candidates_on(device, problem, target, options.family);
   auto all = rank_candidates(problem, target, options.family);
   if (!all) return all.takeError();
   std::vector<Candidate> chosen;
@@ -209,7 +211,7 @@ llvm::Expected<TuneReport> tune(const Problem& problem, const Target& target, co
                           "--objective time");
   std::vector<size_t> ranks;
   size_t space = 0;
-  auto candidates = candidates_for(problem, target, options, ranks, space);
+  auto candidates = candidates_for(problem, target, measured ? device : nullptr, options, ranks, space);
   if (!candidates) return candidates.takeError();
 
   Session session(problem, target, device, store, options, std::move(*candidates));
@@ -217,12 +219,15 @@ llvm::Expected<TuneReport> tune(const Problem& problem, const Target& target, co
   TuneReport& report = session.report();
   report.space = space;
   for (size_t i = 0; i < ranks.size(); ++i) report.candidates[i].rank = ranks[i];
+  if (measured && session.keep_existing()) return report;
+  const std::unique_ptr<Store::Lease> turn = session.take_turn();
   if (measured) {
     if (session.keep_existing()) return report;
     if (auto error = await_quiet(options)) return error;
     if (auto error = session.measure()) return error;
     return report;
   }
+  if (session.keep_prediction()) return report;
   if (device == nullptr) {
     report.notes.push_back("no device here: the choice is the model's; run `trigen tune` on " +
                            target.name.str() + " to measure it");

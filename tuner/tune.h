@@ -64,7 +64,7 @@ struct TuneReport {
   std::string driver;
   int sms = 0;
   Provenance provenance = Provenance::kPredicted;
-  bool kept = false;                // an earlier measured record was kept, nothing was done
+  bool kept = false;                // an earlier measured record, or what another process chose meanwhile
   bool complete = true;             // false: interrupted, or finals cut short
   bool stored = true;               // false: the cache could not be written; notes say why
   std::string chosen;               // family:config
@@ -110,7 +110,7 @@ struct TuneOptions {
   std::optional<Config> config;  // with family: this one candidate
   // These of all legal candidates instead of a search, for recordings: all are timed, the finalists checked.
   std::optional<SampleOptions> sample;
-  bool force = false;  // measure again although a measured record is there
+  bool force = false;  // measure again although a measured record is there; wait for nobody's tune of it
   bool resume = true;
   uint64_t seed = 20240912;
   double emulated_work = 3.0e7;  // multiply-adds: the largest problem that is checked on an emulated device

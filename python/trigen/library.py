@@ -274,7 +274,7 @@ def runtime_options(*, layers: Optional[Sequence[Union[str, os.PathLike[str]]]] 
                               skip_pointer_checks=skip_pointer_checks, skip_canary=skip_canary, target=target.encode() if target else None,
                               driver=driver.encode() if driver else None)
     if layers is not None and len(layers) == 0:
-        raise ValueError("layers is empty; allowed: cache files, or None for the default order")
+        raise ValueError("layers is empty; allowed: cache files, ['none'] for no cache, or None for the default order")
     if layers is not None:
         array = (_c.c_char_p * len(layers))(*[os.fspath(layer).encode() for layer in layers])
         options.layers, options.layer_count = array, len(layers)
@@ -284,7 +284,7 @@ def runtime_options(*, layers: Optional[Sequence[Union[str, os.PathLike[str]]]] 
 class Runtime:
     """Cache layers, compile policy and the plans made so far (trigen_runtime).
 
-    layers: cache files in lookup order, None for the default order. miss: "first_choice", "generic" or "error". driver: a
+    layers: cache files in lookup order, None for the default order, ["none"] for no cache. miss: "first_choice", "generic" or "error". driver: a
     driver library or "emulated:sm_70"; None for the system's. target: e.g. "sm_70" for kernels of that target; None for the
     device's own. skip_canary: give kernels of other machines out unseen.
     """

@@ -1,6 +1,7 @@
 // The Driver API's own behaviour: handles, errors, streams, capture, attributes, memory.
 #include "device.h"
 
+#include <fstream>
 #include <thread>
 
 namespace trigen::testing {
@@ -203,6 +204,28 @@ TEST(Driver, GlobalsAndConstants) {
   ASSERT_EQ(cuModuleGetGlobal_v2(&counter, &bytes, device.module(), "counter"), CUDA_SUCCESS);
   EXPECT_EQ(bytes, 4u);
   EXPECT_EQ(device.get<int>(counter, 1)[0], 99);
+}
+
+// A compiler leaves a kernel with a hundred small variables.
+TEST(Driver, LoadingAModuleAgainAndAgainKeepsNoMemory) {
+  Device device("sm_70");
+  std::string variables;
+  for (int i = 0; i < 118; ++i)
+    variables += ".global .align 4 .u32 v" + std::to_string(i) + " = " + std::to_string(i) + ";\n";
+  const std::string text = kernel_ptx("sm_70", {"u64"}, "ld.global.u32 %r1, [v7];", variables);
+  const auto resident = [] {
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm").ignore(64, ' ') >> pages;
+    return pages * 4096;
+  };
+  size_t before = 0;
+  for (int load = 0; load < 350; ++load) {
+    if (load == 200) before = resident();
+    CUmodule module = nullptr;
+    ASSERT_EQ(cuModuleLoadData(&module, text.c_str()), CUDA_SUCCESS) << Device::error();
+    ASSERT_EQ(cuModuleUnload(module), CUDA_SUCCESS);
+  }
+  EXPECT_LT(resident(), before + (1 << 20)) << "150 loads";  // 31 MB, when each kept its pages
 }
 
 TEST(Driver, PointerAttributesAndHostMemory) {

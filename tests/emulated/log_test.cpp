@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <trigen/trigen.h>
 
+#include <filesystem>
 #include <mutex>
 #include <thread>
 
@@ -217,6 +218,36 @@ TEST_F(Log, RefusalsSayWhatIsAllowed) {
   EXPECT_EQ(trigen_counters(&counts), TRIGEN_BAD_REQUEST);
   EXPECT_THAT(trigen_last_error(), HasSubstr("trigen_counts has struct_size 0"));
   EXPECT_EQ(trigen_counters(nullptr), TRIGEN_BAD_REQUEST);
+}
+
+TEST_F(Log, NoCacheIsNoWarning) {
+  ::setenv("TRIGEN_CACHE", "none", 1);
+  ::setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1);
+  for (const bool named : {false, true}) {
+    const char* const none = "none";
+    trigen_runtime_options options = TRIGEN_RUNTIME_OPTIONS_INIT;
+    options.driver = "emulated:sm_70";
+    if (named) {
+      ::unsetenv("TRIGEN_CACHE");
+      options.layers = &none;
+      options.layer_count = 1;
+    }
+    trigen_runtime* runtime = nullptr;
+    ASSERT_EQ(trigen_runtime_create(&options, &runtime), TRIGEN_OK) << trigen_last_error();
+    trigen_problem problem;
+    problem.struct_size = sizeof problem;
+    ASSERT_EQ(trigen_problem_parse(kProblem, &problem), TRIGEN_OK);
+    trigen_plan* plan = nullptr;
+    ASSERT_EQ(trigen_plan_create(runtime, &problem, 0, &plan), TRIGEN_OK) << trigen_last_error();
+    trigen_plan_info info;
+    info.struct_size = sizeof info;
+    EXPECT_EQ(trigen_plan_describe(plan, &info), TRIGEN_OK);
+    EXPECT_STREQ(info.binary_from, "compiled");
+    trigen_plan_destroy(plan);
+    trigen_runtime_destroy(runtime);
+  }
+  EXPECT_THAT(lines_.of[TRIGEN_LOG_WARNING], IsEmpty());
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
 }  // namespace

@@ -155,3 +155,19 @@ def test_no_jit_and_the_cache_of_the_environment(emulated, library, repository, 
     assert "compiling is forbidden (TRIGEN_NO_JIT)" in done.stdout
     assert f"looked in {tmp_path}/named.db, {tmp_path}/user/trigen/cache.db" in done.stdout
 
+
+
+NO_CACHE = """
+import trigen
+for options in ({}, {"layers": ["none"]}):
+    runtime = trigen.Runtime(driver="emulated:%s", **options)
+    print(runtime.plan("forward,dtype=f16,B=1,T=8,D=8", 0).info.binary_from)
+"""
+
+
+def test_no_cache_is_said_in_one_word(emulated, library, repository, tmp_path):  # noqa: F811
+    """TRIGEN_CACHE=none, and layers=["none"]: no file, no warning."""
+    environment = {**os.environ, "PYTHONPATH": str(repository / "python"), "TRIGEN_CACHE": "none", "XDG_CACHE_HOME": str(tmp_path), "TRIGEN_LOG": "warning"}
+    done = subprocess.run([sys.executable, "-W", "error", "-c", NO_CACHE % TARGET], env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == ["compiled", "compiled"] and done.stderr == "", done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == []

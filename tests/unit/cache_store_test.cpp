@@ -358,6 +358,34 @@ TEST(CachePaths, TheVariableIsAListOfFilesAndFolders) {
   EXPECT_THAT(open_store({})->layers().at(0).problem, HasSubstr("a folder without *.trigen or *.db"));
 }
 
+TEST(CachePaths, NoneIsNoCache) {
+  Environment environment;
+  CacheFolder folder;
+  setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
+  setenv("TRIGEN_CACHE", "none", 1);
+  EXPECT_THAT(default_layers(), IsEmpty()) << "neither the user's nor a shipped one";
+  EXPECT_THAT(open_store({folder / "a.db"})->layers(), ::testing::SizeIs(1)) << "what is named counts first";
+  const Binary binary = sample_binary(1);
+  const auto holds_nothing = [&](const char* how, const testing::OpenStore& store) {
+    EXPECT_EQ(message(store->try_put()),
+              "the cache is `none`, as TRIGEN_CACHE or --cache says; name a file there");
+    EXPECT_EQ(message(store->put_binary(binary)), "") << how << ": nobody asked for it to be kept";
+    EXPECT_FALSE(store->find_binary(binary.key)) << how;
+    EXPECT_NE(message(store->put_record(sample_record(Provenance::kPredicted, "", 0, ""))), "")
+        << how << ": a choice that is lost is said";
+    EXPECT_EQ(message(store->put_sample(sample_record(Provenance::kMeasured, "GPU", 108, "580"))), "") << how;
+    EXPECT_EQ(message(store->clear_samples("p", "sm_70", "")), "") << how;
+    std::unique_ptr<Store::Lease> lease;
+    EXPECT_EQ(store->lease(binary.key, 0, lease), Store::LeaseState::kOwner) << how;
+    EXPECT_EQ(store.log(), "") << how;
+  };
+  holds_nothing("TRIGEN_CACHE", open_store({}));
+  unsetenv("TRIGEN_CACHE");
+  holds_nothing("named", open_store({"none"}));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  EXPECT_THAT(open_store({"./none"})->layers(), ::testing::SizeIs(1)) << "a file of that name";
+}
+
 TEST(CachePaths, DefaultsArePutToAndOthersAreNotTrusted) {
   Environment environment;
   CacheFolder folder;

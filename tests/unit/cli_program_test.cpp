@@ -11,6 +11,7 @@
 #include <chrono>
 #include <climits>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -373,6 +374,29 @@ TEST_F(Program, ProfileFindsNoBankConflictsInTransposedTf32) {
     EXPECT_EQ(counters["shared_store_conflicts"], 0);
     EXPECT_EQ(counters["local_bytes"], 0);
   }
+}
+
+TEST_F(Program, NoneIsNoCache) {
+  NEEDS_COMPILER("sm_70");
+  const std::string home = folder_ + "/home";
+  ASSERT_EQ(::mkdir(home.c_str(), 0700), 0);
+  const std::vector<std::string> verify = {"verify", "--device", "emulated:sm_70", kProblem},
+                                 none = {"TRIGEN_CACHE=none", "XDG_CACHE_HOME=" + home, "TRIGEN_LOG=warning"};
+  const Finished done = run(verify, none);
+  if (done.err.find("no emulated device") != std::string::npos) GTEST_SKIP() << "[SKIP] " << done.err;
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.err, Not(HasSubstr("cache")));
+  std::vector<std::string> named = verify;
+  named.insert(named.end(), {"--cache", "none"});
+  EXPECT_THAT(run(named, {none[1], none[2]}).err, Not(HasSubstr("cache")));
+  // whoever tunes wants a choice kept
+  const Finished tune =
+      run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts", kProblem}, none);
+  EXPECT_EQ(tune.code, 1);
+  EXPECT_THAT(tune.err, AllOf(HasSubstr("no choice can be stored: the cache is `none`"),
+                              HasSubstr("1 of 1 choices could not be stored")));
+  EXPECT_TRUE(std::filesystem::is_empty(home));
+  EXPECT_THAT(run({"doctor"}, none).out, HasSubstr("no cache file is read or written"));
 }
 
 TEST_F(Program, InterruptKeepsWhatIsDone) {

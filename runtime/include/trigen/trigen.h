@@ -166,7 +166,8 @@ TRIGEN_API const char* trigen_problem_fields(void) TRIGEN_NOEXCEPT;
 typedef struct trigen_runtime_options {
   size_t struct_size; /* sizeof(trigen_runtime_options) */
   const char* const*
-      layers; /* cache files in lookup order; the first writable one is written. NULL: the default order */
+      layers; /* cache files in lookup order; the first writable one is written. NULL: the default order;
+                 "none" alone: no cache, no file is read or written (TRIGEN_CACHE=none in general) */
   size_t layer_count;
   int read_only;           /* never write a cache */
   int miss;                /* trigen_miss_policy */
