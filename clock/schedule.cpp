@@ -308,15 +308,19 @@ class Clock {
   LoopTiming report() const {
     LoopTiming out;
     if (starts_.size() < wanted()) return out;  // it stood still
-    // By all warps' turns together: the youngest block runs ahead of the others, as long as it has work.
+    // By all warps' turns together: the youngest block runs ahead of the others, as long as it has work. Blocks
+    // end their turns in bursts, so the turns in the window are those that its instructions make.
     std::vector<double> starts = starts_;
     std::sort(starts.begin(), starts.end());
-    const int turns = in_.turns - in_.turns / 2 - 1;
+    const int about = in_.turns - in_.turns / 2 - 1;
     const size_t first = warps_.size() * (in_.turns / 2);
     const double begin = starts[first];
-    const double end = starts[first + warps_.size() * turns];
-    out.cycles = (end - begin) / turns;
+    const double end = starts[first + warps_.size() * about];
     const auto in_window = [&](double cycle) { return cycle >= begin && cycle < end; };
+    const auto issued_in = llvm::count_if(issues_, [&](const Issued& one) { return in_window(one.cycle); });
+    const double turns = static_cast<double>(issued_in) / static_cast<double>(warps_.size() * body_.size());
+    if (turns <= 0) return out;
+    out.cycles = (end - begin) / turns;
     const double share = 1.0 / kSubCores / turns;  // of a turn and sub-core
     std::array<double, kPipes> busy = {};
     for (const Issued& issued : issues_) {

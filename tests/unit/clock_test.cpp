@@ -211,6 +211,26 @@ TEST(Schedule, BlocksShareWhatBindsThem) {
   EXPECT_LE(timing.tensor_share(), 1.02);
 }
 
+TEST(Schedule, BlocksOutOfStepCountWholeTurns) {
+  // Four blocks whose products fill the pipe end their turns at different times, and none may count for more.
+  std::vector<Instruction> body(12, instruction("HMMA.16816.F32", 4));
+  body.insert(body.begin(), 6, instruction("LDS.U.128", 2, "R4, [R2]"));
+  body[5].control.write_barrier = 0;
+  body[6].control.wait = 1;
+  body.push_back(instruction("BAR.SYNC.DEFER_BLOCKING", 5));
+  body.push_back(instruction("BRA", 5));
+  MainLoop loop;
+  loop.body = body;
+  loop.tensor = true;
+  const SmRates rates = plain_rates();
+  for (const int blocks : {2, 3, 4}) {
+    const auto cycles = [&](int turns) {
+      return clock_loop({.loop = loop, .rates = rates, .warps = 8, .blocks = blocks, .turns = turns}).cycles;
+    };
+    EXPECT_NEAR(cycles(12) / cycles(200), 1, 0.01) << blocks;
+  }
+}
+
 TEST(Schedule, CopiesInFlightAreWaitedForByGroups) {
   std::vector<Instruction> body = {instruction("LDGSTS.E.128", 1, "[R2], [R4]"), instruction("LDGDEPBAR", 1),
                                    instruction("DEPBAR.LE", 1, "SB0, 0x0"), instruction("BRA", 5)};
