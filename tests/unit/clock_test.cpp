@@ -271,6 +271,17 @@ TEST(SmRates, EveryTargetHasPublishedOnes) {
   }
 }
 
+TEST(SmRates, SayHowFarTheirSourcesWereCompared) {
+  auto table = SmRatesTable::parse(sm_rates_files().front().text);
+  ASSERT_TRUE(static_cast<bool>(table));
+  for (const SmRate& rate : table->all)
+    if (rate.kind == "published") {
+      EXPECT_TRUE(llvm::any_of(std::initializer_list<const char*>{"(o)", "(q)", "(n)"},
+                               [&](const char* mark) { return llvm::StringRef(rate.source).contains(mark); }))
+          << rate.arch << " " << rate.name << ": " << rate.source;
+    }
+}
+
 TEST(SmRates, AgreeWithTheDataSheets) {
   for (const Target& target : targets()) {
     const SmRates* const rates = sm_rates_of(target);
