@@ -242,6 +242,25 @@ TEST(Schedule, CopiesInFlightAreWaitedForByGroups) {
   EXPECT_LT(one_less, 0.6 * all);
 }
 
+TEST(Schedule, CopiesHoldSharedMemoryWhenTheirDataCome) {
+  // Four copies of each of four warps pass in 2 cycles each; their data take 4 each, but after the L2's latency.
+  std::vector<Instruction> body(4, instruction("LDGSTS.E.128", 1, "[R2], [R4]"));
+  body.push_back(instruction("LDS", 1, "R4, [R2]"));
+  body.push_back(instruction("HMMA.16816.F32", 1));
+  body.push_back(instruction("BRA", 5));
+  body[4].control.write_barrier = 0;
+  body[5].control.wait = 1;
+  MainLoop loop;
+  loop.body = body;
+  loop.tensor = true;
+  SmRates rates = plain_rates();
+  rates.shared_latency = 1;
+  rates.l2_latency = 1e6;  // no data come while this runs
+  const LoopTiming timing = clock_loop({.loop = loop, .rates = rates, .warps = 4, .l2_bytes = 1e9});
+  EXPECT_NEAR(timing.busy[2].cycles, 4, 0.1) << timing.busy[2].name;  // the loads' alone
+  EXPECT_LT(timing.cycles, 16 * 4);
+}
+
 TEST(Timeline, NamesWhatBounds) {
   const std::vector<Instruction> body = {instruction("HMMA.16816.F32", 8), instruction("IADD3", 1),
                                          instruction("BRA", 5)};
