@@ -275,11 +275,13 @@ class Clock {
     const double wavefronts = std::max(1.0, access.wavefronts());
     const double at = std::max(now, sub.memory);
     sub.memory = at + in_.rates.memory;
+    write_copies(at);
     const double enter = std::max(at, pipe_);
-    const double length = std::max(in_.rates.memory_of_sm, wavefronts);
+    // Of a copy the addresses alone go now; its data pass the pipe when they have come.
+    const double length = std::max(in_.rates.memory_of_sm, access.copy ? 0 : wavefronts);
     pipe_ = enter + length;
     sub.queue.push_back(enter);
-    wavefronts_.emplace_back(enter, wavefronts);
+    if (!access.copy) wavefronts_.emplace_back(enter, wavefronts);
     double result = enter + in_.rates.shared_latency + wavefronts - 1;
     const Idle kind = access.global ? Idle::kGlobal : Idle::kShared;
     if (access.global) {
@@ -287,10 +289,23 @@ class Clock {
       l2_busy_.emplace_back(enter, access.bytes / in_.l2_bytes);
       result = l2_ + in_.rates.loaded * in_.rates.l2_latency;
     }
-    if (access.copy) warp.copied = std::max(warp.copied, result);
+    if (access.copy) {
+      warp.copied = std::max(warp.copied, result);
+      copies_.emplace_back(result, wavefronts);
+    }
     fall(number, next.one->control.write_barrier, result, kind);
     fall(number, next.one->control.read_barrier, enter + in_.rates.read_latency, Idle::kMemoryQueue);
     return length;
+  }
+
+  // What has come by `cycle` of the copies goes into shared memory before what asks for the pipe then.
+  void write_copies(double cycle) {
+    for (; !copies_.empty() && copies_.front().first <= cycle; copies_.pop_front()) {
+      const auto [came, wavefronts] = copies_.front();
+      const double begin = std::max(pipe_, came);
+      pipe_ = begin + wavefronts;
+      wavefronts_.emplace_back(begin, wavefronts);
+    }
   }
 
   void arrive(size_t number, double now) {
@@ -308,15 +323,19 @@ class Clock {
   LoopTiming report() const {
     LoopTiming out;
     if (starts_.size() < wanted()) return out;  // it stood still
-    // By all warps' turns together: the youngest block runs ahead of the others, as long as it has work.
+    // By all warps' turns together: the youngest block runs ahead of the others, as long as it has work. Blocks
+    // end their turns in bursts, so the turns in the window are those that its instructions make.
     std::vector<double> starts = starts_;
     std::sort(starts.begin(), starts.end());
-    const int turns = in_.turns - in_.turns / 2 - 1;
+    const int about = in_.turns - in_.turns / 2 - 1;
     const size_t first = warps_.size() * (in_.turns / 2);
     const double begin = starts[first];
-    const double end = starts[first + warps_.size() * turns];
-    out.cycles = (end - begin) / turns;
+    const double end = starts[first + warps_.size() * about];
     const auto in_window = [&](double cycle) { return cycle >= begin && cycle < end; };
+    const auto issued_in = llvm::count_if(issues_, [&](const Issued& one) { return in_window(one.cycle); });
+    const double turns = static_cast<double>(issued_in) / static_cast<double>(warps_.size() * body_.size());
+    if (turns <= 0) return out;
+    out.cycles = (end - begin) / turns;
     const double share = 1.0 / kSubCores / turns;  // of a turn and sub-core
     std::array<double, kPipes> busy = {};
     for (const Issued& issued : issues_) {
@@ -354,6 +373,7 @@ class Clock {
   std::array<SubCore, kSubCores> cores_ = {};
   std::vector<int> arrived_;
   std::priority_queue<Fall, std::vector<Fall>, std::greater<>> falls_;
+  std::deque<std::pair<double, double>> copies_;  // on their way: when they come, wavefronts
   double pipe_ = 0, l2_ = 0;    // when the SM's memory pipe and its way from the L2 are free
   std::vector<double> starts_;  // of all warps' turns
   std::vector<Issued> issues_;

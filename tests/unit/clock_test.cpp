@@ -211,6 +211,26 @@ TEST(Schedule, BlocksShareWhatBindsThem) {
   EXPECT_LE(timing.tensor_share(), 1.02);
 }
 
+TEST(Schedule, BlocksOutOfStepCountWholeTurns) {
+  // Four blocks whose products fill the pipe end their turns at different times, and none may count for more.
+  std::vector<Instruction> body(12, instruction("HMMA.16816.F32", 4));
+  body.insert(body.begin(), 6, instruction("LDS.U.128", 2, "R4, [R2]"));
+  body[5].control.write_barrier = 0;
+  body[6].control.wait = 1;
+  body.push_back(instruction("BAR.SYNC.DEFER_BLOCKING", 5));
+  body.push_back(instruction("BRA", 5));
+  MainLoop loop;
+  loop.body = body;
+  loop.tensor = true;
+  const SmRates rates = plain_rates();
+  for (const int blocks : {2, 3, 4}) {
+    const auto cycles = [&](int turns) {
+      return clock_loop({.loop = loop, .rates = rates, .warps = 8, .blocks = blocks, .turns = turns}).cycles;
+    };
+    EXPECT_NEAR(cycles(12) / cycles(200), 1, 0.01) << blocks;
+  }
+}
+
 TEST(Schedule, CopiesInFlightAreWaitedForByGroups) {
   std::vector<Instruction> body = {instruction("LDGSTS.E.128", 1, "[R2], [R4]"), instruction("LDGDEPBAR", 1),
                                    instruction("DEPBAR.LE", 1, "SB0, 0x0"), instruction("BRA", 5)};
@@ -220,6 +240,25 @@ TEST(Schedule, CopiesInFlightAreWaitedForByGroups) {
   const double one_less = timing_of(body, 1).cycles;
   EXPECT_GT(all, 193);  // the L2's latency
   EXPECT_LT(one_less, 0.6 * all);
+}
+
+TEST(Schedule, CopiesHoldSharedMemoryWhenTheirDataCome) {
+  // Four copies of each of four warps pass in 2 cycles each; their data take 4 each, but after the L2's latency.
+  std::vector<Instruction> body(4, instruction("LDGSTS.E.128", 1, "[R2], [R4]"));
+  body.push_back(instruction("LDS", 1, "R4, [R2]"));
+  body.push_back(instruction("HMMA.16816.F32", 1));
+  body.push_back(instruction("BRA", 5));
+  body[4].control.write_barrier = 0;
+  body[5].control.wait = 1;
+  MainLoop loop;
+  loop.body = body;
+  loop.tensor = true;
+  SmRates rates = plain_rates();
+  rates.shared_latency = 1;
+  rates.l2_latency = 1e6;  // no data come while this runs
+  const LoopTiming timing = clock_loop({.loop = loop, .rates = rates, .warps = 4, .l2_bytes = 1e9});
+  EXPECT_NEAR(timing.busy[2].cycles, 4, 0.1) << timing.busy[2].name;  // the loads' alone
+  EXPECT_LT(timing.cycles, 16 * 4);
 }
 
 TEST(Timeline, NamesWhatBounds) {
@@ -249,6 +288,17 @@ TEST(SmRates, EveryTargetHasPublishedOnes) {
     ASSERT_NE(rates, nullptr) << target.name.str();
     EXPECT_GT(rates->tensor_products, 0);
   }
+}
+
+TEST(SmRates, SayHowFarTheirSourcesWereCompared) {
+  auto table = SmRatesTable::parse(sm_rates_files().front().text);
+  ASSERT_TRUE(static_cast<bool>(table));
+  for (const SmRate& rate : table->all)
+    if (rate.kind == "published") {
+      EXPECT_TRUE(llvm::any_of(std::initializer_list<const char*>{"(o)", "(q)", "(n)"},
+                               [&](const char* mark) { return llvm::StringRef(rate.source).contains(mark); }))
+          << rate.arch << " " << rate.name << ": " << rate.source;
+    }
 }
 
 TEST(SmRates, AgreeWithTheDataSheets) {
