@@ -5,6 +5,7 @@
 
 #include "check/text.h"
 #include "cli/problem_options.h"
+#include "peers/plot.h"
 
 namespace trigen::cli {
 namespace {
@@ -14,7 +15,7 @@ using cache::FleetAnswer;
 constexpr double kWidth = 720, kLeft = 58, kRight = 14;
 
 std::string text_at(double x, double y, const std::string& text, const char* more = "") {
-  return format("<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, more) + html_escaped(text) + "</text>";
+  return format("<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, more) + escape_xml(text) + "</text>";
 }
 
 std::string line_at(double x1, double y1, double x2, double y2, const char* style) {
@@ -24,7 +25,7 @@ std::string line_at(double x1, double y1, double x2, double y2, const char* styl
 
 std::string svg(double width, double height, const std::string& label, const std::string& inside) {
   return format("<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"", width, height) +
-         html_escaped(label) + "\">" + inside + "</svg>\n";
+         escape_xml(label) + "\">" + inside + "</svg>\n";
 }
 
 // Decades that hold all values, at least one.
@@ -53,7 +54,7 @@ std::string row_title(const ReportRow& row) {
                      (row.measured ? " measured" : " predicted") +
                      format(", %.0f %% of the chip's limit, ", 100 * row.share_of_roof()) +
                      flops(row.flop / row.seconds);
-  return "<title>" + html_escaped(text) + "</title>";
+  return "<title>" + escape_xml(text) + "</title>";
 }
 
 // forward: circle, grad_input: square, grad_weight: triangle, others: diamond.
@@ -97,7 +98,7 @@ std::string bars(const std::vector<Bar>& list, const std::string& label, double 
     out += text_at(kText - 8, y + 13, bar.label, "class=\"small\" text-anchor=\"end\"");
     out += format("<rect class=\"bar %s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"13\" rx=\"2\">",
                   bar.style, kText, y + 2, std::max(1.0, bar.size * room)) +
-           "<title>" + html_escaped(bar.title) + "</title></rect>";
+           "<title>" + escape_xml(bar.title) + "</title></rect>";
     out += text_at(kText + std::max(1.0, bar.size * room) + 6, y + 13, bar.value, "class=\"small\"");
     y += kRow;
   }
@@ -115,23 +116,6 @@ std::string bar_label(const ReportRow& row) {
 }
 
 }  // namespace
-
-std::string html_escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else if (static_cast<unsigned char>(c) >= ' ' || c == '\n')
-      out += c;
-  }
-  return out;
-}
 
 const char* word_of(FleetAnswer answer, const cache::DeviceKind& kind) {
   if (answer == FleetAnswer::kMeasured) return "measured";
@@ -260,7 +244,7 @@ std::string coverage_squares(const ReportKind& kind, const std::vector<std::stri
     out +=
         format("<rect class=\"square %s\" x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" rx=\"2\">", word,
                static_cast<double>(i % kColumns) * kStep + 1, static_cast<double>(i / kColumns) * kStep + 1) +
-        "<title>" + html_escaped(short_problem(problems[i]) + "\n" + word) + "</title></rect>";
+        "<title>" + escape_xml(short_problem(problems[i]) + "\n" + word) + "</title></rect>";
   }
   const double rows = std::ceil(static_cast<double>(problems.size()) / kColumns);
   return svg(kColumns * kStep, rows * kStep + 1, "Problems of " + kind.name, out);
@@ -281,7 +265,7 @@ std::string search_line(const ReportRow& row) {
   for (const auto& [at, us] : row.best)
     title += (title.empty() ? "" : "\n") + format_seconds(us * 1e-6) + format(" after %.1f s", at);
   return "<svg class=\"spark\" viewBox=\"0 0 96 22\" role=\"img\" aria-label=\"best over time\"><title>" +
-         html_escaped(title) + "</title><path class=\"line\" d=\"" + path + "\"/></svg>";
+         escape_xml(title) + "</title><path class=\"line\" d=\"" + path + "\"/></svg>";
 }
 
 }  // namespace trigen::cli

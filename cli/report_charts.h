@@ -8,7 +8,6 @@
 
 namespace trigen::cli {
 
-std::string html_escaped(const std::string& text);
 // "measured", "near", "predicted", "hole": a word, which is also the class that colours it.
 const char* word_of(cache::FleetAnswer answer, const cache::DeviceKind& kind);
 

@@ -150,7 +150,7 @@ std::string escape_xml(const std::string& text) {
       out += "&gt;";
     else if (c == '"')
       out += "&quot;";
-    else
+    else if (static_cast<unsigned char>(c) >= ' ' || c == '\n')  // XML has no other control characters
       out += c;
   }
   return out;

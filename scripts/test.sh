@@ -4,7 +4,8 @@
 # Usage: scripts/test.sh [--fast | --all]
 #   --fast  release build and its C++ tests only
 #   --all   every case of the sweeps (a run without it takes a fixed part of each: tests/README.md), clang-tidy over every host
-#           source (a run without it: generator/), and a release's artefacts (scripts/release.sh)
+#           source (a run without it: generator/), a minute of each libFuzzer program (scripts/fuzz.sh; their build takes three of
+#           a core), and a release's artefacts (scripts/release.sh)
 # PyTorch's tests run where torch is; CI=true or TRIGEN_TEST_TORCH=1 installs it into build/python-venv (several GB from PyPI).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -76,6 +77,11 @@ cmake --build --preset asan --target tests_unit tests_golden tests_fault tests_f
 say "address and undefined-behaviour sanitizers: tests"
 ln -sfn ../build/nvrtc build-asan/nvrtc
 ctest --test-dir build-asan --output-on-failure -j "$jobs" -L 'unit|golden|fault|fuzz'
+
+if [[ $mode == --all ]]; then
+  say "libFuzzer"
+  scripts/fuzz.sh
+fi
 
 say "clang-tidy"
 if [[ $mode == --all ]]; then

@@ -29,6 +29,22 @@ std::vector<std::string> corpus() {
   return texts;
 }
 
+// A line that tests/fuzz/found.py wrote: escapes as C has them stand for bytes.
+std::string unescaped(const std::string& line) {
+  std::string bytes;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (line[i] != '\\') {
+      bytes += line[i];
+    } else if (const char c = line[++i]; c == 'x') {
+      bytes += static_cast<char>(std::stoi(line.substr(i + 1, 2), nullptr, 16));
+      i += 2;
+    } else {
+      bytes += c == 'n' ? '\n' : c == 'r' ? '\r' : c == 't' ? '\t' : c;
+    }
+  }
+  return bytes;
+}
+
 const std::vector<std::string> kTokens = {";",
                                           "{",
                                           "}",
@@ -176,6 +192,14 @@ class Ptx : public ::testing::Test {
 TEST_F(Ptx, TheCorpusRuns) {
   for (const std::string& text : corpus())
     EXPECT_EQ(modules_.run(text), Answer::kRan) << trigen_emulator_last_error() << "\n" << text;
+}
+
+// Where coverage led libFuzzer to.
+TEST_F(Ptx, WhatLibFuzzerFoundDoesNoHarm) {
+  std::ifstream file(TRIGEN_SOURCE "/tests/fuzz/ptx_found.txt");
+  int of[3] = {};
+  for (std::string line; std::getline(file, line);) ++of[static_cast<int>(modules_.run(unescaped(line)))];
+  for (const int count : of) EXPECT_GT(count, 10);  // every way out was taken
 }
 
 TEST_F(Ptx, MutatedModules) {
