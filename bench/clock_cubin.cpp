@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "clock/clock.h"
 #include "clock/disassembler.h"
-#include "clock/schedule.h"
 #include "generator/error.h"
 #include "llvm/Support/MemoryBuffer.h"
 
@@ -47,7 +47,11 @@ llvm::Error run(llvm::ArrayRef<const char*> args) {
   const int warps = std::atoi(args[2]), blocks = std::atoi(args[3]);
   if (warps < 1 || blocks < 1 || warps * blocks > 64)
     return bad_request("warps and blocks make 1 to 64 warps of an SM");
-  const LoopTiming timing = clock_loop({.loop = *loop, .rates = *rates, .warps = warps, .blocks = blocks});
+  const LoopTiming timing = clock_loop({.loop = *loop,
+                                        .rates = *rates,
+                                        .warps = warps,
+                                        .blocks = blocks,
+                                        .l2_bytes = l2_bytes_of(*rates, (*target)->sms)});
   if (timing.cycles <= 0)
     return make_error(ErrorKind::kUnsupported, "the clock cannot follow the main loop of " + loop->function);
   nlohmann::ordered_json out = {{"kernel", loop->function},

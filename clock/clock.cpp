@@ -6,6 +6,10 @@
 #include "generator/error.h"
 
 namespace trigen {
+double l2_bytes_of(const SmRates& rates, double sms) {
+  constexpr double kOfOne = 64;  // the SM's own way: two sectors a cycle
+  return std::min(kOfOne, rates.l2_bytes / std::max(1.0, sms));
+}
 
 llvm::Expected<ClockedLoop> clock_candidate(const Candidate& candidate,
                                             const std::vector<MachineFunction>& functions,
@@ -33,6 +37,7 @@ llvm::Expected<ClockedLoop> clock_candidate(const Candidate& candidate,
                            .rates = *rates,
                            .warps = out.warps,
                            .blocks = out.blocks,
+                           .l2_bytes = l2_bytes_of(*rates, std::min<double>(work.grid, device.sms)),
                            .conflicts = out.conflicts});
   if (out.timing.cycles <= 0)
     return make_error(ErrorKind::kUnsupported, "the clock cannot follow the main loop of " +

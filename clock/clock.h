@@ -15,6 +15,9 @@ struct ClockedLoop {
   double conflicts = 1;       // wavefronts over the least, as counted
 };
 
+// Bytes a cycle that the L2 gives each of so many SMs that ask at once: its rate, shared evenly.
+double l2_bytes_of(const SmRates& rates, double sms);
+
 // `functions`: of the candidate's cubin. `resources`: the compiler's, which say how many blocks share an SM.
 // `counts`: exact ones of shared memory's passes, else none are taken to conflict. Errors: unsupported (no such
 // loop, or a target without rates).

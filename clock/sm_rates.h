@@ -28,6 +28,7 @@ struct SmRates {
   // Cycles from the last wavefront to the result.
   double shared_latency = 19;
   double l2_latency = 193;   // of a single load that the L2 serves
+  double l2_bytes = 1562;    // that the L2 gives all SMs together a cycle
   double loaded = 3;         // times as long where all SMs load their tiles, some of them from memory
   double read_latency = 10;  // until the operands of a memory instruction were read
   double special_latency = 18;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "clock/clock.h"
 #include "clock/disassembler.h"
 #include "clock/schedule.h"
 #include "clock/timeline.h"
@@ -288,6 +289,14 @@ TEST(SmRates, EveryTargetHasPublishedOnes) {
     ASSERT_NE(rates, nullptr) << target.name.str();
     EXPECT_GT(rates->tensor_products, 0);
   }
+}
+
+TEST(SmRates, TheL2IsSharedByThoseThatAsk) {
+  SmRates rates;
+  rates.l2_bytes = 3900;
+  EXPECT_NEAR(l2_bytes_of(rates, 132), 29.5, 0.1);
+  EXPECT_NEAR(l2_bytes_of(rates, 20), 64, 0);  // what one SM takes
+  EXPECT_NEAR(l2_bytes_of(rates, 0), 64, 0);
 }
 
 TEST(SmRates, SayHowFarTheirSourcesWereCompared) {
