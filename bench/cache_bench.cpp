@@ -109,6 +109,13 @@ void find_binary(benchmark::State& state, std::unique_ptr<Store> store) {
     if (!store->find_binary(make_key(n++ % kRows))) state.SkipWithError("missed");
 }
 
+// What a plan reads.
+void find_cubin(benchmark::State& state, std::unique_ptr<Store> store) {
+  unsigned n = 0;
+  for (auto _ : state)
+    if (!store->find_binary(make_key(n++ % kRows), BinaryParts::kCubin)) state.SkipWithError("missed");
+}
+
 void find_missing_binary(benchmark::State& state, std::unique_ptr<Store> store) {
   const BinaryKey key = make_key(kRows);  // not there
   for (auto _ : state) benchmark::DoNotOptimize(store->find_binary(key));
@@ -132,6 +139,8 @@ BENCHMARK_CAPTURE(find_record, user_layer, user())->Unit(benchmark::kMicrosecond
 BENCHMARK_CAPTURE(find_record, shipped_layer, shipped())->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(find_binary, user_layer, user())->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(find_binary, shipped_layer, shipped())->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(find_cubin, user_layer, user())->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(find_cubin, shipped_layer, shipped())->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(find_missing_binary, user_layer, user())->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(find_missing_binary, no_layer, Files::open({files().folder + "/none.db"}))
     ->Unit(benchmark::kMicrosecond);

@@ -10,23 +10,30 @@
 // compiling is forbidden. On the emulated device (--device emulated:sm_90a) the figures are those of this
 // host without a driver, and the line says so.
 //
-//   start_bench --list FILE [--starts N] [--device SPEC]
+//   start_bench --list FILE [--find] [--starts N] [--device SPEC]
 //
 // starts with all problems of a list: medians of what finding all their kernels takes (record, source's hash,
-// checked code) and of making all their plans, which loads them besides. The emulated device reads PTX, which
-// takes longer than a driver's load of a cubin: there the first figure is what counts. TRIGEN_CANARY=0 leaves
-// out the canaries of kernels that others made; with them the first start pays for all that a user layer
-// remembers after it.
+// checked cubin), in wall time and in the process's CPU time, and of making all their plans, which loads them
+// besides. The emulated device reads PTX, which takes longer than a driver's load of a cubin: there the finds
+// are what counts, and --find makes no plans. TRIGEN_CANARY=0 leaves out the canaries of kernels that others
+// made; with them the first start pays for all that a user layer remembers after it.
+//
+//   start_bench --calls [--device SPEC] [problem]
+//
+// one start in this process without libtrigen.so, from a context on, by stages: milliseconds in all and inside the
+// driver, and each of the driver's entries with its calls and their milliseconds. What is left is trigen's own.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "bench/driver_calls.h"
 #include "check/workbench.h"
 #include "runtime/plan.h"
 #include "trigen/trigen.h"
@@ -37,6 +44,12 @@ namespace {
 double now_ms() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+double cpu_ms() {
+  timespec time = {};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
 }
 
 bool nvrtc_is_mapped() {
@@ -112,8 +125,8 @@ llvm::Expected<std::vector<Problem>> read_list(const std::string& path) {
   return parse_problem_list(text.str());
 }
 
-// One start with a list. Prints "find plans nvrtc emulated problems".
-int start_list(const std::string& spec, const std::string& path) {
+// One start with a list. Prints "find find_cpu plans nvrtc emulated problems"; without plans theirs is 0.
+int start_list(const std::string& spec, const std::string& path, bool make_plans) {
   auto problems = read_list(path);
   if (!problems) return fail(take_error(problems.takeError()).message);
   auto device = Device::open(spec);
@@ -122,22 +135,92 @@ int start_list(const std::string& spec, const std::string& path) {
   if (!context) return fail(take_error(context.takeError()).message);
   PlanOptions options = plan_options_from_environment();
   options.no_jit = true;
-  const double before = now_ms();
+  const double before = now_ms(), cpu_before = cpu_ms();
   const auto found_in = Store::open({});
   for (const Problem& problem : *problems) {
-    auto found = resolve(problem, **device, *found_in, options);
+    auto found = resolve(problem, **device, *found_in, options, BinaryParts::kCubin);
     if (!found) return fail(take_error(found.takeError()).message);
   }
-  const double found = now_ms();
+  const double cpu_found = cpu_ms(), found = now_ms();
   const auto store = Store::open({});
   std::vector<std::shared_ptr<const Plan>> plans;
   for (const Problem& problem : *problems) {
+    if (!make_plans) break;
     auto plan = Plan::create(problem, **device, *store, options);
     if (!plan) return fail(take_error(plan.takeError()).message);
     plans.push_back(*plan);
   }
-  std::printf("%.6f %.6f %d %d %zu\n", found - before, now_ms() - found, nvrtc_is_mapped() ? 1 : 0,
-              (*device)->info().emulated ? 1 : 0, plans.size());
+  std::printf("%.6f %.6f %.6f %d %d %zu\n", found - before, cpu_found - cpu_before,
+              make_plans ? now_ms() - found : 0, nvrtc_is_mapped() ? 1 : 0,
+              (*device)->info().emulated ? 1 : 0, problems->size());
+  return 0;
+}
+
+// A stage's JSON, and the clock set anew.
+class Stages {
+ public:
+  Stages() { begin(); }
+  void begin() {
+    DriverCalls::clear();
+    since_ = now_ms();
+  }
+  void end(const char* stage) {
+    const double took = now_ms() - since_;
+    double driver = 0;
+    std::string calls;
+    for (const DriverCalls::Entry& entry : DriverCalls::list()) {
+      const double ms = static_cast<double>(entry.nanoseconds) * 1e-6;
+      driver += ms;
+      char text[160];
+      std::snprintf(text, sizeof text, "%s\"%s\": [%lld, %.3f]", calls.empty() ? "" : ", ", entry.name,
+                    static_cast<long long>(entry.calls), ms);
+      calls += text;
+    }
+    std::printf("{\"stage\": \"%s\", \"ms\": %.3f, \"driver_ms\": %.3f, \"own_ms\": %.3f, \"calls\": {%s}}\n",
+                stage, took, driver, took - driver, calls.c_str());
+    begin();
+  }
+
+ private:
+  double since_ = 0;
+};
+
+int measure_calls(const std::string& spec, const std::string& text) {
+  auto problem = parse_problem(text);
+  if (!problem) return fail(take_error(problem.takeError()).message);
+  const llvm::StringRef name = spec;
+  auto driver = name.startswith("emulated:") ? Driver::load_emulated(name.drop_front(9)) : Driver::load();
+  if (!driver) return fail(take_error(driver.takeError()).message);
+  DriverCalls::watch(**driver);
+  const DriverApi& api = (*driver)->api();
+  cuda::CUcontext context = nullptr;
+  if (api.cuDevicePrimaryCtxRetain(&context, 0) != cuda::CUDA_SUCCESS ||
+      api.cuCtxPushCurrent(context) != cuda::CUDA_SUCCESS)
+    return fail("no context of device 0");
+  Stages stages;
+  auto device = Device::open(**driver, 0);
+  if (!device) return fail(take_error(device.takeError()).message);
+  stages.end("device");
+  auto bench = Workbench::create(**device, *problem);
+  if (!bench) return fail(take_error(bench.takeError()).message);
+  constexpr int64_t kWorkspace = 64 << 20;
+  auto args = (*bench)->args(0, kWorkspace);
+  if (!args) return fail(take_error(args.takeError()).message);
+  PlanOptions options = plan_options_from_environment();
+  options.no_jit = true;
+  stages.begin();
+  const auto store = Store::open({});
+  stages.end("store");
+  for (const char* stage : {"find", "find again"}) {
+    auto found = resolve(*problem, **device, *store, options, BinaryParts::kCubin);
+    if (!found) return fail(take_error(found.takeError()).message);
+    stages.end(stage);
+  }
+  auto plan = Plan::create(*problem, **device, *store, options);
+  if (!plan) return fail(take_error(plan.takeError()).message);
+  stages.end("plan, found before");
+  if (auto error = (*plan)->run(*args, (*bench)->stream())) return fail(take_error(std::move(error)).message);
+  stages.end("first run");
   return 0;
 }
 
@@ -175,24 +258,28 @@ int measure(const std::string& self, const std::string& spec, const std::string&
   return mapped != 0 ? 1 : 0;
 }
 
-int measure_list(const std::string& self, const std::string& spec, const std::string& path, int starts) {
-  std::vector<double> find, make;
+int measure_list(const std::string& self, const std::string& spec, const std::string& path, int starts,
+                 bool make_plans) {
+  std::vector<double> find, find_cpu, make;
   int mapped = 0, emulated = 0, problems = 0;
   for (int i = 0; i < starts + 1; ++i) {  // the first warms the page cache
-    std::FILE* child = ::popen(("'" + self + "' --one-list '" + spec + "' '" + path + "'").c_str(), "r");
+    const std::string mode = make_plans ? "--one-list" : "--one-find";
+    std::FILE* child = ::popen(("'" + self + "' " + mode + " '" + spec + "' '" + path + "'").c_str(), "r");
     if (child == nullptr) return fail("popen failed");
-    double found = 0, made = 0;
-    const int got = std::fscanf(child, "%lf %lf %d %d %d", &found, &made, &mapped, &emulated, &problems);
-    if (::pclose(child) != 0 || got != 5) return fail("a start failed");
+    double found = 0, cpu = 0, made = 0;
+    const int got =
+        std::fscanf(child, "%lf %lf %lf %d %d %d", &found, &cpu, &made, &mapped, &emulated, &problems);
+    if (::pclose(child) != 0 || got != 6) return fail("a start failed");
     if (i == 0) continue;
     find.push_back(found);
+    find_cpu.push_back(cpu);
     make.push_back(made);
   }
   std::printf(
       "{\"list\": \"%s\", \"problems\": %d, \"emulated\": %s, \"starts\": %d, \"find_ms\": %.3f, "
-      "\"plans_ms\": %.3f, \"asked_ms\": 50, \"nvrtc_mapped\": %s}\n",
-      path.c_str(), problems, emulated != 0 ? "true" : "false", starts, median(find), median(make),
-      mapped != 0 ? "true" : "false");
+      "\"find_cpu_ms\": %.3f, \"plans_ms\": %.3f, \"asked_ms\": 50, \"nvrtc_mapped\": %s}\n",
+      path.c_str(), problems, emulated != 0 ? "true" : "false", starts, median(find), median(find_cpu),
+      median(make), mapped != 0 ? "true" : "false");
   return mapped != 0 ? 1 : 0;
 }
 
@@ -204,8 +291,11 @@ int main(int argc, char** argv) {
   std::string problem = "forward,dtype=bf16,B=32,T=512,D=1024";
   int starts = 9;
   std::string list;
+  bool make_plans = true, calls = false;
   if (argc == 4 && std::strcmp(argv[1], "--one") == 0) return trigen::start(argv[2], argv[3]);
-  if (argc == 4 && std::strcmp(argv[1], "--one-list") == 0) return trigen::start_list(argv[2], argv[3]);
+  if (argc == 4 && std::strcmp(argv[1], "--one-list") == 0) return trigen::start_list(argv[2], argv[3], true);
+  if (argc == 4 && std::strcmp(argv[1], "--one-find") == 0)
+    return trigen::start_list(argv[2], argv[3], false);
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--starts" && i + 1 < argc)
@@ -214,12 +304,18 @@ int main(int argc, char** argv) {
       spec = argv[++i];
     else if (word == "--list" && i + 1 < argc)
       list = argv[++i];
+    else if (word == "--calls")
+      calls = true;
+    else if (word == "--find")
+      make_plans = false;
     else if (!word.empty() && word[0] != '-')
       problem = word;
     else
-      return trigen::fail("unknown option " + word +
-                          "; allowed are --starts N, --device SPEC, --list FILE and a problem");
+      return trigen::fail(
+          "unknown option " + word +
+          "; allowed are --starts N, --device SPEC, --list FILE, --find, --calls and a problem");
   }
-  if (!list.empty()) return trigen::measure_list(argv[0], spec, list, starts);
+  if (calls) return trigen::measure_calls(spec, problem);
+  if (!list.empty()) return trigen::measure_list(argv[0], spec, list, starts, make_plans);
   return trigen::measure(argv[0], spec, problem, starts);
 }

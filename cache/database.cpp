@@ -80,6 +80,8 @@ uint32_t big_endian(const unsigned char* bytes) {
 Database::~Database() { close(); }
 
 void Database::close() {
+  for (const auto& [sql, statement] : idle_) sqlite3_finalize(statement);
+  idle_.clear();
   sqlite3_close_v2(handle_);
   handle_ = nullptr;
   guard_.leave();
@@ -161,6 +163,29 @@ SqlStatus Database::harden(int busy_ms) {
   return run("PRAGMA mmap_size=0; PRAGMA cell_size_check=ON");
 }
 
+void Database::rest() {
+  sqlite3_db_release_memory(handle_);
+  guard_.leave();
+}
+
+sqlite3_stmt* Database::prepare(const std::string& sql, SqlStatus& status) {
+  if (const auto at = idle_.find(sql); at != idle_.end()) {
+    sqlite3_stmt* const statement = at->second;
+    idle_.erase(at);
+    return statement;
+  }
+  sqlite3_stmt* statement = nullptr;
+  status = this->status(sqlite3_prepare_v2(handle_, sql.c_str(), -1, &statement, nullptr));
+  return statement;
+}
+
+void Database::put_back(const std::string& sql, sqlite3_stmt* statement) {
+  if (statement == nullptr) return;
+  sqlite3_reset(statement);
+  sqlite3_clear_bindings(statement);
+  if (!idle_.emplace(sql, statement).second) sqlite3_finalize(statement);  // two of one text were in use
+}
+
 SqlStatus Database::vacuum() {
   sqlite3_limit(handle_, SQLITE_LIMIT_ATTACHED, 1);  // the copy that it writes back
   const SqlStatus status = run("PRAGMA synchronous=FULL;VACUUM");
@@ -191,11 +216,10 @@ FileHeader Database::header() const {
   return header;
 }
 
-Statement::Statement(Database& database, const char* sql) : database_(database) {
-  status_ = database_.status(sqlite3_prepare_v2(database_.handle(), sql, -1, &statement_, nullptr));
-}
+Statement::Statement(Database& database, const char* sql)
+    : database_(database), sql_(sql), statement_(database.prepare(sql_, status_)) {}
 
-Statement::~Statement() { sqlite3_finalize(statement_); }
+Statement::~Statement() { database_.put_back(sql_, statement_); }
 
 Statement& Statement::bind_text(llvm::StringRef value) {
   if (status_.ok())

@@ -1,9 +1,10 @@
-// One short-lived SQLite connection and its statements. No policy: codes go up as they are, layer.cpp judges
+// One SQLite connection and its statements: short-lived, or kept between look-ups (cache/connection.h). No policy: codes go up as they are, layer.cpp judges
 // them.
 #pragma once
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <string>
 
 #include "cache/guard.h"
@@ -63,8 +64,17 @@ class Database {
   FileHeader header() const;
   sqlite3* handle() const { return handle_; }
 
+  // To be used again later, by any thread: statements stay prepared, the pages that were read are let go.
+  void rest();
+  void resume() { guard_.resume(); }
+
  private:
+  friend class Statement;
   SqlStatus harden(int busy_ms);
+  // A statement that an earlier one left here, or a new one.
+  sqlite3_stmt* prepare(const std::string& sql, SqlStatus& status);
+  void put_back(const std::string& sql, sqlite3_stmt* statement);
+  std::map<std::string, sqlite3_stmt*> idle_;  // prepared, by their texts
   sqlite3* handle_ = nullptr;
   Guard guard_;
   std::string image_;
@@ -101,8 +111,9 @@ class Statement {
  private:
   std::string bytes(int type);
   Database& database_;
-  sqlite3_stmt* statement_ = nullptr;
+  const std::string sql_;
   SqlStatus status_;
+  sqlite3_stmt* statement_ = nullptr;
   int parameter_ = 0;
   int column_ = 0;
   int64_t bytes_read_ = 0;

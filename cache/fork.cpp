@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <new>
 #include <set>
@@ -29,6 +30,7 @@ struct Gate {
   bool calls_torn = false;
   bool forking = false;
   std::condition_variable forked;
+  std::map<const void*, std::function<void()>> closers;
   std::set<int> descriptors;
   std::set<std::string> process_leases;
 };
@@ -41,6 +43,8 @@ void before_fork() {
   g.forking = true;
   g.idle.wait_for(lock, kCallWait, [&g] { return g.calls == calls_of_this_thread && g.active == 0; });
   g.idle.wait_for(lock, kForkWait, [&g] { return g.active == 0; });
+  if (g.active == 0)
+    for (const auto& [owner, close] : g.closers) close();
   lock.release();  // held until after the fork
 }
 
@@ -112,6 +116,18 @@ Call::~Call() {
   --g.calls;
   --calls_of_this_thread;
   if (g.forking) g.idle.notify_all();
+}
+
+void close_before_fork(const void* owner, std::function<void()> close) {
+  Gate& g = gate();
+  std::lock_guard<std::mutex> lock(g.mutex);
+  g.closers[owner] = std::move(close);
+}
+
+void forget_before_fork(const void* owner) {
+  Gate& g = gate();
+  std::lock_guard<std::mutex> lock(g.mutex);
+  g.closers.erase(owner);
 }
 
 int open_lock_descriptor(const std::string& path, int flags, int mode) {

@@ -1,11 +1,13 @@
 // What fork() must not tear: operations in flight and the file descriptors that carry locks.
 //
 // SQLite forbids to carry a connection across fork(), and an open-file-description lock lives as long as any
-// process has the description. So no connection outlives an Operation, fork() waits (bounded) until no
-// Operation is in flight, and the child closes every lock descriptor that it inherited. A child made in the
-// middle of an operation that did not end in time has no cache: Operation::allowed() is false there for ever.
+// process has the description. So fork() waits (bounded) until no Operation is in flight, the connections that
+// are kept between operations are closed then, and the child closes every lock descriptor that it inherited. A
+// child made in the middle of an operation that did not end in time has no cache: Operation::allowed() is false
+// there for ever.
 #pragma once
 
+#include <functional>
 #include <string>
 
 namespace trigen::cache {
@@ -39,6 +41,10 @@ class Call {
  private:
   bool allowed_;
 };
+
+// `close` runs before each fork() that meets no operation in flight, in the thread that forks; it begins none.
+void close_before_fork(const void* owner, std::function<void()> close);
+void forget_before_fork(const void* owner);
 
 // Opens a regular file with O_CLOEXEC and registers the descriptor, atomically with respect to fork(). -1 and
 // errno on failure; ENXIO for what is no regular file, which is never waited for.

@@ -67,6 +67,12 @@ void Guard::enter(const std::string& layer, FilePart part) {
   current = this;
 }
 
+void Guard::resume() {
+  if (layer_.empty()) return;
+  refusal_.clear();
+  current = this;
+}
+
 void Guard::leave() {
   if (current == this) current = nullptr;
 }

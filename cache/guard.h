@@ -19,6 +19,7 @@ class Guard {
   Guard& operator=(const Guard&) = delete;
   void enter(const std::string& layer, FilePart part);
   void leave();
+  void resume();  // what enter() said, for the thread that calls
   // What was refused since enter(), "" if nothing: "'/x/c.db-journal' is not a regular file".
   const std::string& refusal() const { return refusal_; }
 

@@ -2,6 +2,8 @@
 
 #include <sys/stat.h>
 
+#include <cerrno>
+
 #include "cache/fork.h"
 #include "cache/layer.h"
 
@@ -12,17 +14,7 @@ namespace {
 constexpr int kAskedBefore = 3;
 // What an index may cost: rows, and the bytes whose digests are checked (0.5 GB/s). Larger files are asked.
 constexpr int64_t kMostRows = 20000, kMostBytes = int64_t{4} << 20;
-// A file system's clock may tick every 10 ms: a file that changed just now may change again unseen.
 constexpr int64_t kSettled = 50'000'000;  // ns
-
-bool settled(const FileIdentity& file) {
-  timespec now = {};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  const auto age = [&](const timespec& time) {
-    return (static_cast<int64_t>(now.tv_sec) - time.tv_sec) * 1'000'000'000 + now.tv_nsec - time.tv_nsec;
-  };
-  return age(file.modified) > kSettled && age(file.changed) > kSettled;
-}
 
 // Null: too large, or the file could not be read.
 std::shared_ptr<const Index> read_index(Layer& layer, llvm::function_ref<void(const std::string&)> damaged) {
@@ -73,9 +65,15 @@ std::string index_key(llvm::StringRef first, llvm::StringRef second) {
 
 FileIdentity FileIdentity::of(const std::string& path) {
   struct stat status = {};
-  if (::stat(path.c_str(), &status) != 0) return {};
-  return {status.st_dev, status.st_ino, status.st_size, status.st_mtim, status.st_ctim};
+  FileIdentity file;
+  if (::stat(path.c_str(), &status) != 0)
+    file.error = errno;
+  else
+    file = {status.st_dev, status.st_ino, status.st_size, status.st_mtim, status.st_ctim};
+  return file;
 }
+
+bool FileIdentity::absent() const { return inode == 0 && (error == ENOENT || error == ENOTDIR); }
 
 bool FileIdentity::operator==(const FileIdentity& other) const {
   const auto same = [](const timespec& a, const timespec& b) {
@@ -85,9 +83,20 @@ bool FileIdentity::operator==(const FileIdentity& other) const {
          same(modified, other.modified) && same(changed, other.changed);
 }
 
+bool FileIdentity::settled() const {
+  timespec now = {};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  const auto age = [&](const timespec& time) {
+    return (static_cast<int64_t>(now.tv_sec) - time.tv_sec) * 1'000'000'000 + now.tv_nsec - time.tv_nsec;
+  };
+  return age(modified) > kSettled && age(changed) > kSettled;
+}
+
 std::shared_ptr<const Index> IndexKeeper::get(Layer& layer,
                                               llvm::function_ref<void(const std::string&)> damaged) {
+  static const auto kEmpty = std::make_shared<const Index>();
   const FileIdentity now = FileIdentity::of(layer.path());
+  if (now.absent()) return kEmpty;
   {
     const Operation operation;
     if (!operation.allowed()) return nullptr;
@@ -99,7 +108,7 @@ std::shared_ptr<const Index> IndexKeeper::get(Layer& layer,
       index_.reset();
     }
     if (index_) return index_;
-    if (now.inode == 0 || refused_ || busy_ || ++asked_ <= kAskedBefore || !settled(now)) return nullptr;
+    if (now.inode == 0 || refused_ || busy_ || ++asked_ <= kAskedBefore || !now.settled()) return nullptr;
     busy_ = true;
   }
   std::shared_ptr<const Index> made = read_index(layer, damaged);

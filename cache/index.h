@@ -30,14 +30,18 @@ struct FileIdentity {
   uint64_t device = 0, inode = 0;
   int64_t bytes = 0;
   timespec modified = {}, changed = {};
-  static FileIdentity of(const std::string& path);  // inode 0: not there
+  int error = 0;  // of stat(), where there is no inode; not compared
+  static FileIdentity of(const std::string& path);
+  bool absent() const;
   bool operator==(const FileIdentity& other) const;
+  // A file system's clock may tick every 10 ms: a file that changed just now may change again unseen.
+  bool settled() const;
 };
 
 // One layer's index: made once a process has asked that file a few times, dropped when the file changes.
 class IndexKeeper {
  public:
-  // Null: ask the file.
+  // Null: ask the file. One without rows where there is none.
   std::shared_ptr<const Index> get(Layer& layer, llvm::function_ref<void(const std::string&)> damaged);
   // After a put of this process.
   void forget();

@@ -164,20 +164,37 @@ Verdict Layer::read_signed_file(Work work) const {
   if (!reason.empty()) return verdict(Health::kUnsigned, reason);
   Operation operation;
   if (!operation.allowed()) return verdict(Health::kForked, "");
-  Database database;
-  Verdict v = check_opened(database, database.open_shared_image(*bytes));
-  if (!v.healthy()) return v;
-  const uint32_t schema = v.schema;
-  v = judge(work(database));
+  const ConnectionOf of{{}, bytes.get()};
+  if (auto kept = connection_.take(of)) return work_on(std::move(kept), of, kSchemaVersion, work);
+  auto database = std::make_unique<Database>();
+  const Verdict v = check_opened(*database, database->open_shared_image(*bytes));
+  return v.healthy() ? work_on(std::move(database), of, v.schema, work) : v;
+}
+
+// `of`: what the connection reads, where it may be kept.
+Verdict Layer::work_on(std::unique_ptr<Database> database, const ConnectionOf& of, uint32_t schema,
+                       Work work) const {
+  Verdict v = judge(work(*database));
   v.schema = schema;
+  if (v.healthy() && !(of == ConnectionOf())) connection_.give(std::move(database), of);
   return v;
 }
 
 Verdict Layer::try_read(Work work, Clock::time_point deadline) const {
+  const bool locked = is_locked_layer(), is_signed = must_be_signed();
+  // A file that nobody writes: its owner and place were judged when it was opened. While it is the same file and
+  // unchanged it need not be opened again. (A network file system's stat() may be late.)
+  ConnectionOf of;
+  if (!locked && !is_signed) {
+    const FileIdentity file = FileIdentity::of(plan_.path);
+    if (file.settled() && !plan_.unlocked) of.file = file;
+    Operation operation;
+    if (!operation.allowed()) return verdict(Health::kForked, "");
+    if (auto kept = connection_.take(of)) return work_on(std::move(kept), of, kSchemaVersion, work);
+  }
   if (Verdict v = check_file(); !v.healthy()) return v;
   if (Verdict v = check_place(); !v.healthy()) return v;
-  if (must_be_signed()) return read_signed_file(work);
-  const bool locked = is_locked_layer();
+  if (is_signed) return read_signed_file(work);
   OpenMode mode = locked ? OpenMode::kReadOnly : OpenMode::kImmutable;
   RangeLock lock;
   if (locked) {
@@ -197,17 +214,15 @@ Verdict Layer::try_read(Work work, Clock::time_point deadline) const {
   }
   Operation operation;
   if (!operation.allowed()) return verdict(Health::kForked, "");
-  Database database;
-  Verdict v = open_checked(database, mode, deadline);
+  auto database = std::make_unique<Database>();
+  Verdict v = open_checked(*database, mode, deadline);
   // A dead writer's journal that this process may not roll back.
   if (v.health == Health::kInterrupted ||
-      (mode == OpenMode::kReadWrite && (v.health == Health::kReadOnly || v.health == Health::kDenied)))
-    v = open_behind_journal(database);
-  if (!v.healthy()) return v;
-  const uint32_t schema = v.schema;
-  v = judge(work(database));
-  v.schema = schema;
-  return v;
+      (mode == OpenMode::kReadWrite && (v.health == Health::kReadOnly || v.health == Health::kDenied))) {
+    v = open_behind_journal(*database);
+    of = {};
+  }
+  return v.healthy() ? work_on(std::move(database), of, v.schema, work) : v;
 }
 
 bool Layer::read(Work work) {

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "cache/database.h"
+#include "cache/connection.h"
 #include "cache/index.h"
 #include "cache/lock.h"
 #include "cache/patience.h"
@@ -113,6 +113,8 @@ class Layer {
   Verdict open_behind_journal(Database& database) const;
   bool must_be_signed() const;
   Verdict read_signed_file(Work work) const;
+  Verdict work_on(std::unique_ptr<Database> database, const ConnectionOf& of, uint32_t schema,
+                  Work work) const;
   Verdict try_read(Work work, Clock::time_point deadline) const;
   void remember(const Verdict& v, Clock::time_point since);
   llvm::Error write_with(llvm::function_ref<Verdict(Clock::time_point)> attempt);
@@ -139,6 +141,7 @@ class Layer {
   Log* const log_;
   const Signers* const signers_;
   mutable SignedFile signed_file_;
+  mutable KeptConnection connection_;
   std::mutex mutex_;
   std::string write_problem_;  // of the last put, empty when it went well
   std::atomic<bool> unpublished_{false};

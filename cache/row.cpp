@@ -253,9 +253,12 @@ RowState read_binary(Statement& row, Unpack what, Binary& b, std::string& name, 
   if (size > static_cast<unsigned long long>(kMostCodeBytes)) return RowState::kDamaged;  // or no frame
   cubin_bytes = static_cast<int64_t>(size);
   if (what == Unpack::kNothing) return RowState::kGood;
-  auto cubin = unpack(packed.cubin, kMostCodeBytes), ptx = unpack(packed.ptx, kMostCodeBytes);
-  if (!cubin || !ptx) return RowState::kDamaged;
+  auto cubin = unpack(packed.cubin, kMostCodeBytes);
+  if (!cubin) return RowState::kDamaged;
   b.cubin = std::move(*cubin);
+  if (what == Unpack::kCubin) return RowState::kGood;
+  auto ptx = unpack(packed.ptx, kMostCodeBytes);
+  if (!ptx) return RowState::kDamaged;
   b.ptx = std::move(*ptx);
   b.source = unpack(packed.source, kMostTextBytes).value_or("");
   b.log = unpack(packed.log, kMostTextBytes).value_or("");

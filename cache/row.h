@@ -53,7 +53,7 @@ struct RecordRow {
 extern const char* const kBinaryColumns;
 extern const char* const kRecordColumns;
 
-enum class Unpack { kNothing, kAll };
+enum class Unpack { kNothing, kCubin, kAll };
 // Reads the row that the statement stands on. kDamaged: the digest or a field does not fit; `name` says which
 // row. A source, log or evidence that does not unpack is "": the row is good for what it is looked up for.
 // Without unpacking, `cubin_bytes` has the size that the cubin's frame names.

@@ -60,11 +60,13 @@ class LayeredStore final : public Store {
 
   ~LayeredStore() override { llvm::consumeError(findings_.flush()); }  // what is lost is found anew
 
-  std::optional<Binary> find_binary(const BinaryKey& key) override {
+  using Store::find_binary;
+  std::optional<Binary> find_binary(const BinaryKey& key, BinaryParts parts) override {
+    const Unpack what = parts == BinaryParts::kCubin ? Unpack::kCubin : Unpack::kAll;
     const std::string digest = key.digest();
     for (auto& layer : layers_) {
       if (const auto index = index_of(*layer); index && index->binaries.count(digest) == 0) continue;
-      std::optional<Binary> found = first_binary(*layer, " WHERE key=?", {digest});
+      std::optional<Binary> found = first_binary(*layer, " WHERE key=?", {digest}, what);
       // A digest of another key's fields cannot come back here short of a broken SHA-256; compare all the
       // same.
       if (found && found->key.digest() == digest) {
@@ -82,8 +84,9 @@ class LayeredStore final : public Store {
       if (const auto index = index_of(*layer);
           index && index->sources.count(index_key(source_hash, arch)) == 0)
         continue;
-      std::optional<Binary> found = first_binary(
-          *layer, " WHERE source_hash=? AND arch=? ORDER BY stored_at DESC, rowid DESC", {source_hash, arch});
+      std::optional<Binary> found =
+          first_binary(*layer, " WHERE source_hash=? AND arch=? ORDER BY stored_at DESC, rowid DESC",
+                       {source_hash, arch}, Unpack::kAll);
       if (!found || (best && found->stored_at <= best->stored_at)) continue;
       best = std::move(found);
       from = layer.get();
@@ -293,7 +296,7 @@ class LayeredStore final : public Store {
   }
 
   std::optional<Binary> first_binary(Layer& layer, const char* where,
-                                     std::initializer_list<llvm::StringRef> values) {
+                                     std::initializer_list<llvm::StringRef> values, Unpack what) {
     std::optional<Binary> found;
     const auto marks = findings_.marks();  // outside the layer's operation
     const std::string sql = select(kBinaryColumns, "binaries", where);
@@ -302,7 +305,7 @@ class LayeredStore final : public Store {
       Statement rows(database, sql.c_str());
       rows.allow_bytes(kLookUpBytes);
       for (llvm::StringRef value : values) rows.bind_text(value);
-      each_binary(layer, rows, Unpack::kAll, [&](Binary& binary, int64_t) {
+      each_binary(layer, rows, what, [&](Binary& binary, int64_t) {
         if (marks->quarantined.count(binary.digest) != 0) return true;
         found = std::move(binary);
         return false;

@@ -45,6 +45,9 @@ struct Binary {
   bool shipped = false;
 };
 
+// What of a binary a look-up unpacks: everything, or the cubin alone, which is what a plan loads first.
+enum class BinaryParts { kAll, kCubin };
+
 enum class Provenance : int { kPredicted = 0, kMeasured = 1 };  // stored: do not renumber
 
 // A tuned choice for problem x device.
@@ -133,7 +136,8 @@ class Store {
   static std::unique_ptr<Store> open(const Options& options);
   virtual ~Store() = default;
 
-  virtual std::optional<Binary> find_binary(const BinaryKey& key) = 0;
+  virtual std::optional<Binary> find_binary(const BinaryKey& key, BinaryParts parts) = 0;
+  std::optional<Binary> find_binary(const BinaryKey& key) { return find_binary(key, BinaryParts::kAll); }
   // Any compiler version: the newest binary with that source hash and arch, for TRIGEN_NO_JIT lookups where
   // no compiler is at hand to name its version.
   virtual std::optional<Binary> find_binary_any_compiler(llvm::StringRef source_hash,

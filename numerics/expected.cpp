@@ -17,21 +17,19 @@ constexpr int64_t kPeriods[] = {4093, 4091, 4079, 4073, 4057, 4051, 4049};
 class Walk {
  public:
   Walk(const PeriodicInputs& inputs, Role role, int64_t start, int64_t step)
-      : inputs_(&inputs),
-        role_(role),
+      : values_(inputs.values(role).data()),
         period_(inputs.period(role)),
         at_(start % period_),
         step_(step % period_) {}
   double next() {
-    const double value = inputs_->value(role_, at_);
+    const double value = values_[at_];
     at_ += step_;
-    if (at_ >= period_) at_ -= period_;
+    at_ -= at_ >= period_ ? period_ : 0;
     return value;
   }
 
  private:
-  const PeriodicInputs* inputs_;
-  Role role_;
+  const double* values_;
   int64_t period_, at_, step_;
 };
 
@@ -72,7 +70,7 @@ double token_sum(const Problem& p, const TensorList& list, const PeriodicInputs&
   return sum;
 }
 
-// dW, and the sum of dy alone.
+// dW, and for a bias the sum of dy alone.
 double batch_sum(const Problem& p, const TensorList& list, const PeriodicInputs& inputs, const OutputPlace& o,
                  double& row_sum) {
   const Tensor& x = *list.find(Role::kX);
@@ -87,6 +85,7 @@ double batch_sum(const Problem& p, const TensorList& list, const PeriodicInputs&
       return Walk(inputs, t.role, activation_index(p, t, b, o.h, token, d), btd ? 1 : t.row);
     };
     if (first < last) sum += multiply(walk(dy, o.row, first), walk(x, s, first + shift), last - first);
+    if (!p.epilogue.bias) continue;
     Walk all = walk(dy, o.row, 0);
     for (int64_t d = 0; d < p.D; ++d) row_sum += all.next();
   }

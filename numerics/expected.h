@@ -20,6 +20,7 @@ class PeriodicInputs {
   double value(Role role, int64_t index) const {
     return values_[at(role)][static_cast<size_t>(index % period(role))];
   }
+  const std::vector<double>& values(Role role) const { return values_[at(role)]; }  // one period
   // One period as it is stored.
   const std::vector<std::byte>& bytes(Role role) const { return bytes_[at(role)]; }
 

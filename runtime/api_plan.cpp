@@ -17,8 +17,28 @@ namespace {
 // A plan that was made, with the texts that trigen_plan_describe hands out.
 struct Resolved {
   std::shared_ptr<const Plan> plan;
-  std::string problem, candidate, slow, dense;
-  double dense_us = 0;
+  std::string problem, candidate, slow;
+
+  // The dense product's estimate asks the device for its clocks: when a plan is described, not when it is made.
+  struct Dense {
+    std::string remark;
+    double us = 0;
+  };
+  const Dense& dense() const {
+    std::call_once(dense_made_, [this] {
+      const Resolution& resolution = plan->resolution();
+      const Device& device = plan->executable().device();
+      const double seconds = dense_seconds(resolution.candidate.problem, device.target(), device.model());
+      dense_.us = seconds * 1e6;
+      dense_.remark = dense_remark(resolution.expected_us * 1e-6,
+                                   resolution.provenance == Provenance::kMeasured, seconds, false);
+    });
+    return dense_;
+  }
+
+ private:
+  mutable std::once_flag dense_made_;
+  mutable Dense dense_;
 };
 
 // A request as it comes: the caller's structure, the ordinal, and the context that was current. The same
@@ -118,12 +138,7 @@ llvm::Expected<std::shared_ptr<const Resolved>> make_plan(trigen_runtime& runtim
   const Candidate& candidate = (*plan)->resolution().candidate;
   resolved->candidate = describe(candidate);
   resolved->slow = slow_path(candidate, (*device)->target());
-  const Resolution& resolution = (*plan)->resolution();
-  const double dense = dense_seconds(candidate.problem, (*device)->target(), (*device)->model());
-  resolved->dense_us = dense * 1e6;
-  resolved->dense = dense_remark(resolution.expected_us * 1e-6,
-                                 resolution.provenance == Provenance::kMeasured, dense, false);
-  log.made(resolution, resolved->slow);
+  log.made((*plan)->resolution(), resolved->slow);
   resolved->plan = std::move(*plan);
   const std::lock_guard<std::mutex> lock(runtime.mutex);
   return keep(runtime.plans.add(key, std::move(resolved)));
@@ -233,6 +248,12 @@ trigen_status trigen_plan_describe(const trigen_plan* plan, trigen_plan_info* in
                                              std::to_string(info->struct_size) + ", this library's is " +
                                              std::to_string(sizeof(trigen_plan_info)) +
                                              "; set it to sizeof(trigen_plan_info)");
+  const Resolved::Dense* dense = nullptr;
+  const trigen_status made = guarded([&] {
+    dense = &plan->resolved->dense();
+    return TRIGEN_OK;
+  });
+  if (made != TRIGEN_OK) return made;
   const Resolution& resolution = plan->plan->resolution();
   const Device& device = plan->plan->executable().device();
   info->problem = plan->resolved->problem.c_str();
@@ -246,9 +267,9 @@ trigen_status trigen_plan_describe(const trigen_plan* plan, trigen_plan_info* in
   info->binary_from = resolution.origin == BinaryOrigin::kCompiled ? "compiled" : "cache";
   info->compiler = resolution.binary.key.compiler.c_str();
   info->slow = plan->resolved->slow.c_str();
-  info->dense = plan->resolved->dense.c_str();
+  info->dense = dense->remark.c_str();
   info->expected_us = resolution.expected_us;
-  info->dense_us = plan->resolved->dense_us;
+  info->dense_us = dense->us;
   info->workspace_bytes = static_cast<size_t>(plan->plan->workspace_bytes());
   info->loaded_ptx = plan->plan->executable().from_ptx();
   info->device_ordinal = device.info().ordinal;

@@ -18,8 +18,9 @@ using namespace cuda;
 
 namespace {
 
-constexpr int64_t kMostBatch = 2;    // the smallest that has a batch stride
-constexpr int kPlaces = 64;          // outputs that are compared
+constexpr int64_t kMostBatch = 2;                                // the smallest that has a batch stride
+constexpr int kPlaces = 64;                                      // outputs that are compared
+constexpr int64_t kMostSamples = 2 * kPlaces, kSampleBytes = 4;  // a place's output, and its pre or bias
 constexpr int64_t kMemoryShare = 4;  // at most this part of the device's free memory
 
 std::atomic<int64_t> counts[3];  // by CanaryResult
@@ -78,7 +79,7 @@ struct Sample {
   int64_t offset;  // bytes from the cage's start
   double expected;
   std::string place;
-  std::array<std::byte, 4> found{};
+  std::array<std::byte, kSampleBytes> found{};
 };
 
 class Canary {
@@ -126,6 +127,8 @@ class Canary {
     }
     workspace_ = bytes_;
     bytes_ = round_up(bytes_ + plan_.workspace_bytes(), 256);
+    gathered_ = bytes_;
+    bytes_ += kMostSamples * kSampleBytes;
   }
 
   CUresult open() {
@@ -209,13 +212,24 @@ class Canary {
     }
   }
 
+  // Gathered on the device: a copy to the host's ordinary memory waits for the stream, each one.
   CUresult download() {
+    std::vector<std::byte> bytes(samples_.size() * kSampleBytes);
     CUresult result = CUDA_SUCCESS;
-    for (Sample& s : samples_)
+    int64_t at = gathered_;
+    for (const Sample& s : samples_) {
       if (result == CUDA_SUCCESS)
-        result = api_.cuMemcpyDtoHAsync(s.found.data(), cage_.at(s.offset),
+        result = api_.cuMemcpyDtoDAsync(cage_.at(at), cage_.at(s.offset),
                                         static_cast<size_type>(element_size(s.dtype)), cage_.stream());
+      at += kSampleBytes;
+    }
+    if (result == CUDA_SUCCESS)
+      result = api_.cuMemcpyDtoHAsync(bytes.data(), cage_.at(gathered_), static_cast<size_type>(bytes.size()),
+                                      cage_.stream());
     const CUresult last = api_.cuStreamSynchronize(cage_.stream());
+    for (size_t i = 0; i < samples_.size(); ++i)
+      std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(i * kSampleBytes), kSampleBytes,
+                  samples_[i].found.begin());
     return result == CUDA_SUCCESS ? last : result;
   }
 
@@ -260,7 +274,7 @@ class Canary {
   const DriverApi& api_;
   Cage cage_;
   std::vector<int64_t> offsets_;  // of the tensors' first elements
-  int64_t bytes_ = 0, workspace_ = 0;
+  int64_t bytes_ = 0, workspace_ = 0, gathered_ = 0;
   std::vector<Sample> samples_;
 };
 

@@ -15,6 +15,11 @@ namespace {
 // How much of the pin rate a long copy reaches: 4.25 TB/s of 4.92 TB/s on an H200 (driver 580).
 constexpr double kCopyShareOfPeak = 0.86;
 
+int read_attribute(const DriverApi& api, CUdevice device, CUdevice_attribute which) {
+  int value = 0;
+  return api.cuDeviceGetAttribute(&value, which, device) == CUDA_SUCCESS ? value : 0;
+}
+
 llvm::Expected<DeviceInfo> read_info(const Driver& driver, int ordinal) {
   const DriverApi& api = driver.api();
   DeviceInfo info;
@@ -30,15 +35,10 @@ llvm::Expected<DeviceInfo> read_info(const Driver& driver, int ordinal) {
   size_type bytes = 0;
   api.cuDeviceTotalMem(&bytes, device);
   info.memory_bytes = static_cast<int64_t>(bytes);
-  const auto attribute = [&](CUdevice_attribute which) {
-    int value = 0;
-    return api.cuDeviceGetAttribute(&value, which, device) == CUDA_SUCCESS ? value : 0;
-  };
+  const auto attribute = [&](CUdevice_attribute which) { return read_attribute(api, device, which); };
   info.major = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
   info.minor = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   info.sms = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-  info.clock_hz = attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE) * 1e3;  // kHz
-  info.memory_clock_hz = attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) * 1e3;
   info.bus_bits = attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
   info.l2_bytes = attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
   info.max_shared_per_block = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
@@ -134,14 +134,27 @@ llvm::Expected<std::unique_ptr<const Device>> Device::describe(const DeviceInfo&
   return device;
 }
 
+const DeviceInfo& Device::info_with_clocks() const {
+  std::call_once(clocks_asked_, [this] {
+    with_clocks_ = info_;
+    CUdevice device = 0;
+    if (driver_ == nullptr || api().cuDeviceGet(&device, info_.ordinal) != CUDA_SUCCESS) return;
+    const auto hz = [&](CUdevice_attribute which) { return read_attribute(api(), device, which) * 1e3; };
+    with_clocks_.clock_hz = hz(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);  // kHz
+    with_clocks_.memory_clock_hz = hz(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+  });
+  return with_clocks_;
+}
+
 DeviceModel Device::model() const {
   DeviceModel model = model_of(*target_);
   if (info_.emulated) return model;  // an emulated device has the shape of its target's model device
-  if (info_.sms > 0) model.sms = info_.sms;
-  if (info_.clock_hz > 0) model.clock_hz = info_.clock_hz;
-  if (info_.l2_bytes > 0) model.l2_bytes = info_.l2_bytes;
+  const DeviceInfo& info = info_with_clocks();
+  if (info.sms > 0) model.sms = info.sms;
+  if (info.clock_hz > 0) model.clock_hz = info.clock_hz;
+  if (info.l2_bytes > 0) model.l2_bytes = info.l2_bytes;
   // Both edges of the memory clock carry data.
-  const double peak = 2.0 * info_.memory_clock_hz * info_.bus_bits / 8;
+  const double peak = 2.0 * info.memory_clock_hz * info.bus_bits / 8;
   if (peak > 0) model.dram_bytes_per_s = kCopyShareOfPeak * peak;
   return model;
 }

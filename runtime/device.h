@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,7 @@ struct DeviceInfo {
   std::string name;          // "NVIDIA H200"
   int major = 0, minor = 0;  // compute capability
   int sms = 0;
-  double clock_hz = 0;  // boost clock
+  double clock_hz = 0;  // boost clock; of Device::info_with_clocks() alone
   double memory_clock_hz = 0;
   int bus_bits = 0;
   int64_t l2_bytes = 0;
@@ -43,6 +44,8 @@ class Device {
   const Driver& driver() const { return *driver_; }
   const DriverApi& api() const { return driver_->api(); }
   const DeviceInfo& info() const { return info_; }
+  // A driver reads the clocks from the device: asked at first use, which a plan with a warm cache is none of.
+  const DeviceInfo& info_with_clocks() const;
   // The best target of this device: sm_90a for capability 9.0.
   const Target& target() const { return *target_; }
   DeviceModel model() const;
@@ -61,6 +64,8 @@ class Device {
   const Driver* driver_ = nullptr;
   const Target* target_ = nullptr;
   DeviceInfo info_;
+  mutable std::once_flag clocks_asked_;
+  mutable DeviceInfo with_clocks_;
 };
 
 // Makes a context current for a scope, and restores the caller's on exit. Free when it is current already.

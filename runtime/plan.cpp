@@ -26,6 +26,11 @@ llvm::Error wrong_stream(const Executable& executable, CUstream stream, CUresult
                         "; make the plan while that context is current, or pass a stream of the plan's");
 }
 
+// The emulated device reads PTX, every other one its cubin first.
+BinaryParts first_parts(const Device& device) {
+  return device.info().emulated ? BinaryParts::kAll : BinaryParts::kCubin;
+}
+
 }  // namespace
 
 llvm::Expected<std::shared_ptr<const Plan>> Plan::create(const Problem& problem, const Device& device,
@@ -33,10 +38,20 @@ llvm::Expected<std::shared_ptr<const Plan>> Plan::create(const Problem& problem,
   // A kernel that its canary finds wrong is in quarantine then, and is not found again.
   constexpr int kMostWrong = 8;
   for (int wrong = 0; wrong < kMostWrong; ++wrong) {
-    auto resolution = resolve(problem, device, store, options);
+    auto resolution = resolve(problem, device, store, options, first_parts(device));
     if (!resolution) return resolution.takeError();
     const bool canary = options.canary && needs_canary(*resolution, device, store);
+    const bool without_ptx = resolution->binary.ptx.empty();
     auto plan = load(std::move(*resolution), device, LoadFrom::kAuto, options);
+    if (!plan && without_ptx) {  // a driver that refuses the cubin may take the PTX beside it
+      auto whole = resolve(problem, device, store, options);
+      if (whole && !whole->binary.ptx.empty()) {
+        llvm::consumeError(plan.takeError());
+        plan = load(std::move(*whole), device, LoadFrom::kAuto, options);
+      } else if (!whole) {
+        llvm::consumeError(whole.takeError());
+      }
+    }
     if (!plan || !canary) return plan;
     const CanaryReport report = run_canary(**plan);
     keep_finding(report, (*plan)->resolution(), device, store);

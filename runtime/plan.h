@@ -44,8 +44,9 @@ struct Resolution {
   double expected_us = 0;  // measured or predicted; 0 when unknown
 };
 // Record in the cache -> its binary; else by policy. NVRTC is not opened when the cache has the kernel.
+// `parts`: of a binary that a record names.
 llvm::Expected<Resolution> resolve(const Problem& problem, const Device& device, Store& store,
-                                   const PlanOptions& options);
+                                   const PlanOptions& options, BinaryParts parts = BinaryParts::kAll);
 
 class Plan {
  public:

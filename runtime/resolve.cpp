@@ -57,7 +57,8 @@ std::optional<FoundRecord> find_record(const std::string& problem, const Device&
 }
 
 llvm::Expected<Resolution> from_record(const Problem& problem, const FoundRecord& found, const Target& target,
-                                       const Device& device, Store& store, const PlanOptions& options) {
+                                       const Device& device, Store& store, const PlanOptions& options,
+                                       BinaryParts parts) {
   const Record& record = found.record;
   auto candidate = parse_candidate(problem, target, record.candidate);
   if (!candidate) return candidate.takeError();
@@ -74,7 +75,7 @@ llvm::Expected<Resolution> from_record(const Problem& problem, const FoundRecord
     if (!is_compiled_for(record.binary, target)) {
       resolution.match = Match::kNear;
       resolution.difference = "the record names a binary of other options than this version's";
-    } else if (auto binary = store.find_binary(record.binary)) {
+    } else if (auto binary = store.find_binary(record.binary, parts)) {
       resolution.binary = std::move(*binary);
       return resolution;
     }
@@ -178,7 +179,7 @@ PlanOptions plan_options_from_environment() {
 }
 
 llvm::Expected<Resolution> resolve(const Problem& problem, const Device& device, Store& store,
-                                   const PlanOptions& options) {
+                                   const PlanOptions& options, BinaryParts parts) {
   if (llvm::Error error = validate(problem)) return error;
   auto usable = usable_targets(device, options.target);
   if (!usable) return usable.takeError();
@@ -191,7 +192,7 @@ llvm::Expected<Resolution> resolve(const Problem& problem, const Device& device,
       if (anew) return anew;
       llvm::consumeError(anew.takeError());  // no compiler, say: the older choice is right, if slower
     }
-    auto resolution = from_record(problem, *found, *target, device, store, options);
+    auto resolution = from_record(problem, *found, *target, device, store, options, parts);
     if (resolution) return resolution;
     // A record that cannot be used is a miss; its reason is worth keeping where the miss is an error.
     stale = take_error(resolution.takeError()).message;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "bench/driver_calls.h"
 #include "runtime/compile.h"
 #include "test_driver.h"
 #include "tests/unit/cache_testing.h"
@@ -23,7 +24,9 @@ using testing::Variable;
 
 const Device* find_device() {
   const Driver* driver = testing::load_test_driver("sm_70");
-  return driver == nullptr ? nullptr : llvm::cantFail(Device::open(*driver, 0));
+  if (driver == nullptr) return nullptr;
+  DriverCalls::watch(*driver);
+  return llvm::cantFail(Device::open(*driver, 0));
 }
 
 class CanaryTest : public ::testing::Test {
@@ -134,6 +137,35 @@ TEST_F(CanaryTest, ARightKernelRunsOnceForADevice) {
   // The maker's own layer is this machine's: what it compiled is not from elsewhere.
   auto own = testing::open_store({shipped_});
   EXPECT_EQ(make(candidate, *own.store).counts.right, 0);
+}
+
+// Each copy to the host's memory and each allocation waits for the device.
+TEST_F(CanaryTest, TheDriverIsAskedForLittle) {
+  const Candidate candidate = first(kForward);
+  ship(candidate, compiled(candidate));
+  llvm::cantFail(device_->context());
+  DriverCalls::clear();
+  EXPECT_EQ(make(candidate).counts.right, 1);
+  EXPECT_EQ(DriverCalls::calls("cuMemcpyDtoHAsync"), 1) << "the samples come back together";
+  EXPECT_EQ(DriverCalls::calls("cuMemcpyDtoH") + DriverCalls::calls("cuMemcpyHtoD"), 0);
+  EXPECT_EQ(DriverCalls::calls("cuMemAlloc"), 1);
+  EXPECT_EQ(DriverCalls::calls("cuStreamCreate"), 1);
+  EXPECT_LE(DriverCalls::calls("cuStreamSynchronize"), 4);
+  DriverCalls::clear();
+  ASSERT_NE(make(candidate).plan, nullptr);  // a plan whose canary ran before
+  EXPECT_EQ(DriverCalls::calls("cuMemAlloc") + DriverCalls::calls("cuStreamCreate"), 0);
+  EXPECT_EQ(DriverCalls::calls("cuDeviceGetAttribute") + DriverCalls::calls("cuStreamSynchronize"), 0);
+}
+
+TEST_F(CanaryTest, OnlyTheModelAsksForTheClocks) {
+  // The device is opened once in a process: what another test asked of it does not count.
+  DriverCalls::clear();
+  EXPECT_GT(device_->info_with_clocks().clock_hz, 0);
+  const int64_t first = DriverCalls::calls("cuDeviceGetAttribute");
+  EXPECT_TRUE(first == 2 || first == 0) << first;
+  EXPECT_GT(device_->info_with_clocks().memory_clock_hz, 0);
+  EXPECT_EQ(DriverCalls::calls("cuDeviceGetAttribute"), first) << "once";
+  EXPECT_EQ(device_->info().clock_hz, 0);
 }
 
 TEST_F(CanaryTest, ACopiedCacheIsFromAnotherMachine) {

@@ -88,7 +88,8 @@ TEST_F(Indexed, IsMadeAfterAFewQuestionsAndDroppedWhenTheFileChanges) {
   ASSERT_NE(index(), nullptr);
   EXPECT_EQ(index()->records.size(), 6u);
   std::filesystem::remove(path_);
-  EXPECT_EQ(index(), nullptr);
+  ASSERT_NE(index(), nullptr) << "where no file is, nothing is to be asked";
+  EXPECT_TRUE(index()->records.empty() && index()->binaries.empty() && index()->sources.empty());
 }
 
 TEST_F(Indexed, AnswersAsTheFileDoes) {

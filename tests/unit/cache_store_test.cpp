@@ -71,6 +71,18 @@ TEST(CacheStore, BinaryComesBackAsItWasPut) {
   EXPECT_THAT(store->verify(), IsEmpty());
 }
 
+TEST(CacheStore, ACubinAloneIsReadWhereNothingElseRuns) {
+  CacheFolder folder;
+  auto store = open_store({folder / "cache.db"});
+  const Binary binary = sample_binary(1);
+  ASSERT_EQ(message(store->put_binary(binary)), "");
+  const auto found = store->find_binary(binary.key, BinaryParts::kCubin);
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(found->cubin == binary.cubin);
+  EXPECT_EQ(found->ptx + found->source + found->log, "");
+  EXPECT_EQ(found->registers, binary.registers);
+}
+
 TEST(CacheStore, EmptyAndOddContentsComeBack) {
   CacheFolder folder;
   auto store = open_store({folder / "odd name?#%41 '\".db"});

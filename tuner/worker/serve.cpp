@@ -70,7 +70,7 @@ class Server {
     auto device = Device::open(request.at("device").get<std::string>());
     if (!device) return to_json(device.takeError());
     device_ = *device;
-    return {{"info", to_json(device_->info())}, {"devices", device_->driver().device_count()}};
+    return {{"info", to_json(device_->info_with_clocks())}, {"devices", device_->driver().device_count()}};
   }
 
   json begin(const json& request, int slot) {
