@@ -75,4 +75,4 @@ for path in built:
         if not test.success:
             sys.exit("\n".join(test.output))
 PY
-rm -rf "$dist"/conda/{bld,src_cache,rattler-build-log.txt}
+rm -rf "$dist"/conda/{bld,src_cache,rattler-build-log.txt,.tmp,.condapackageignore}
