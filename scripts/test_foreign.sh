@@ -26,13 +26,14 @@ if [[ ! -e $build/nvrtc/nvidia ]]; then
 fi
 work=$(mktemp -d)
 binfmt=/proc/sys/fs/binfmt_misc
-registered=
+registered= mounted=
 clean() {
   [[ -z $registered ]] || echo -1 >"$binfmt/qemu-$machine"
+  [[ -z $mounted ]] || umount "$binfmt"
   rm -rf "$work"
 }
 trap clean EXIT
-[[ -e $binfmt/register ]] || mount -t binfmt_misc binfmt_misc "$binfmt"
+[[ -e $binfmt/register ]] || { mount -t binfmt_misc binfmt_misc "$binfmt"; mounted=1; }
 if [[ ! -e $binfmt/qemu-$machine ]]; then
   cat "/usr/lib/binfmt.d/qemu-$machine.conf" >"$binfmt/register"
   registered=1
