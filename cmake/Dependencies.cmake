@@ -43,6 +43,10 @@ find_path(NLOHMANN_INCLUDE nlohmann/json.hpp REQUIRED)
 add_library(trigen_json INTERFACE)
 target_include_directories(trigen_json SYSTEM INTERFACE ${NLOHMANN_INCLUDE})
 
-if(TRIGEN_TESTS)
+if(TRIGEN_TESTS AND TRIGEN_BUNDLED)
+  # Another C++ library and perhaps another machine than the installed archive's.
+  set(INSTALL_GTEST OFF)
+  add_subdirectory(/usr/src/googletest ${CMAKE_BINARY_DIR}/googletest EXCLUDE_FROM_ALL)
+elseif(TRIGEN_TESTS)
   find_package(GTest REQUIRED)
 endif()

@@ -5,6 +5,11 @@ string(REGEX REPLACE "-.*" "" machine "${TRIGEN_ZIG_TARGET}")
 if(NOT machine STREQUAL CMAKE_HOST_SYSTEM_PROCESSOR)  # else what is built runs here, and makes its man page
   set(CMAKE_SYSTEM_NAME Linux)
   set(CMAKE_SYSTEM_PROCESSOR ${machine})
+  # What is built runs under qemu-user where that is (its tests are listed so); QEMU_LD_PREFIX names a root of that machine.
+  find_program(TRIGEN_QEMU NAMES qemu-${machine}-static qemu-${machine})
+  if(TRIGEN_QEMU)
+    set(CMAKE_CROSSCOMPILING_EMULATOR ${TRIGEN_QEMU})
+  endif()
 endif()
 foreach(tool C=cc CXX=c++)
   string(REPLACE "=" ";" tool ${tool})

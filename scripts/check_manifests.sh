@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Checks containers/ and examples/fleet/ as far as no cluster is needed: Kubernetes' manifests against its schemas, the CDI file's structure, the
-# Slurm scripts' syntax, the apptainer definition's sections (test_packages.sh runs these two). Tools come from PyPI into build/packaging-venv.
+# Checks containers/, packaging/ and examples/fleet/ as far as no cluster is needed: Kubernetes' manifests against its schemas, the CDI file's
+# structure, the conda recipe's fields (scripts/conda.sh builds it), the Slurm scripts' syntax, the apptainer definition's sections
+# (test_packages.sh runs these two). Tools come from PyPI into build/packaging-venv.
 # Usage: scripts/check_manifests.sh [FOLDER]      FOLDER receives the apptainer definition as a Dockerfile
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-build/manifests}
 mkdir -p "$folder"
 venv=build/packaging-venv
-if ! "$venv/bin/python" -c 'import kubernetes_validate, spython, wheel' 2>/dev/null; then
+if ! "$venv/bin/python" -c 'import kubernetes_validate, rattler_build, spython, wheel' 2>/dev/null; then
   rm -rf "$venv"
   python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check kubernetes-validate==1.37.0 spython==0.3.14 setuptools wheel || {
+  "$venv/bin/pip" install --quiet --disable-pip-version-check kubernetes-validate==1.37.0 spython==0.3.14 py-rattler-build==0.73.0 setuptools wheel || {
     echo "[SKIP] manifests: PyPI does not answer"
     exit 0
   }
@@ -30,6 +31,18 @@ for device in spec["devices"]:
     assert set(device) == {"name", "containerEdits"} and set(edits) <= {"env", "mounts"}, device
     assert all(set(mount) == {"hostPath", "containerPath", "options"} for mount in edits["mounts"]), edits
     assert all("=" in variable for variable in edits["env"]), edits
+PY
+TRIGEN_VERSION=0.0.0 TRIGEN_FILES=$folder TRIGEN_GLIBC=2.28 "$venv/bin/python" - <<'PY'
+from rattler_build import RattlerBuildError, Stage0Recipe, VariantConfig
+text = open("packaging/conda/recipe.yaml").read()
+packages = [variant.recipe.package.name for variant in Stage0Recipe.from_yaml(text).render(VariantConfig())]
+assert packages == ["libtrigen", "trigen"], packages
+try:
+    Stage0Recipe.from_yaml(text.replace("binary_relocation", "binary_relocate"))
+except RattlerBuildError:
+    pass
+else:
+    raise SystemExit("check_manifests: a wrong field of the conda recipe passed")
 PY
 for script in examples/fleet/slurm/*; do bash -n "$script"; done
 "$venv/bin/spython" recipe --force --parser singularity --writer docker containers/trigen.def "$folder/trigen.dockerfile" >/dev/null

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds and checks all that a release has, into dist/<version>: wheels and Debian packages for glibc 2.28 (x86_64 and aarch64), the air-gap
+# Builds and checks all that a release has, into dist/<version>: wheels, Debian and conda packages for glibc 2.28 (x86_64 and aarch64), the air-gap
 # archive, the source, SHA256SUMS. Every file in there was checked: names and versions, symbols (auditwheel), size, installed and used
-# (scripts/test_packages.sh), run where glibc is old, aarch64 under qemu-user. Needs root for the images. Its steps for x86_64 were run one
-# after the other, not yet as a whole.
+# (scripts/test_packages.sh), run where glibc is old, aarch64 under qemu-user. Needs root for the images. Run as a whole for x86_64;
+# of aarch64's steps the build and a part of the tests.
 # Usage: scripts/release.sh
 #        MACHINES="x86_64"   leaves aarch64 out;  GLIBC=2.28 picks the oldest glibc
 set -euo pipefail
@@ -51,9 +51,11 @@ for machine in $machines; do
     say "$machine under qemu-user"
     scripts/test_foreign.sh "$machine" "$wheel"
   fi
+  say "conda packages of $machine"
+  scripts/conda.sh "$out" "$machine"
   scripts/airgap.sh -o "$out/trigen-$version-airgap-$machine.tar" "$wheel"
 done
 say "source and sums"
 git archive --format=tar.gz --prefix="trigen-$version/" -o "$out/trigen-$version.tar.gz" HEAD
-(cd "$out" && sha256sum -- *.whl *.deb *.tar *.tar.gz >SHA256SUMS)
+(cd "$out" && sha256sum -- *.whl *.deb conda/*/*.conda *.tar *.tar.gz >SHA256SUMS)
 ls -l "$out"

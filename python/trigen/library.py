@@ -3,8 +3,8 @@
 ctypes and not an extension module: one wheel serves every Python and every PyTorch, and a run costs one foreign call with three
 arguments (the argument block is packed by struct.Struct, the plan is an integer). bench/torch_ops.py measures it.
 
-The library is looked for in TRIGEN_LIBRARY (a file), beside this package (where the wheel puts it), then on the loader path. It
-is loaded at first use, not at import.
+The library is looked for in TRIGEN_LIBRARY (a file), beside this package (where the wheel puts it), in the environment's lib (where
+conda puts it), then on the loader path. It is loaded at first use, not at import.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import inspect
 import json
 import os
 import struct
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence, Tuple, Union
@@ -90,8 +91,9 @@ def candidates() -> List[str]:
     chosen = os.environ.get("TRIGEN_LIBRARY")
     if chosen:
         return [chosen]
-    beside = Path(__file__).resolve().parent / "lib" / "libtrigen.so"
-    return ([str(beside)] if beside.exists() else []) + [f"libtrigen.so.{VERSION[0]}.{VERSION[1]}", "libtrigen.so"]
+    name = f"libtrigen.so.{VERSION[0]}.{VERSION[1]}"
+    files = [Path(__file__).resolve().parent / "lib" / "libtrigen.so", Path(sys.prefix) / "lib" / name]
+    return [str(file) for file in files if file.exists()] + [name, "libtrigen.so"]
 
 
 def load() -> _c.CDLL:

@@ -171,9 +171,13 @@ TEST(ChooseNvrtc, ABrokenFileIsListedWithItsReason) {
 
 TEST(ChooseNvrtc, ALibraryThatIsNoNvrtcIsListedWithItsMissingEntries) {
   Folder folder;
-  // Any real shared library will do.
-  for (const char* libm :
-       {"/lib/x86_64-linux-gnu/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6", "/lib64/libm.so.6"})
+  // Any real shared library of this program's machine will do.
+#if defined(__aarch64__)
+  const char* const multiarch = "/lib/aarch64-linux-gnu/libm.so.6";
+#else
+  const char* const multiarch = "/lib/x86_64-linux-gnu/libm.so.6";
+#endif
+  for (const char* libm : {multiarch, "/lib64/libm.so.6"})
     if (std::filesystem::exists(libm)) {
       std::filesystem::copy_file(libm, folder / "libnvrtc.so.12");
       break;

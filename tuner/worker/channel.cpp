@@ -57,8 +57,9 @@ llvm::Expected<std::optional<json>> Channel::receive(int milliseconds) const {
   uint64_t length = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) length |= uint64_t{head[i]} << (8 * i);
   if (length > kMostBytes) return gone("a message of another protocol");
-  std::vector<uint8_t> bytes(length);
-  if (auto error = read_all(socket_, bytes.data(), bytes.size())) return error;
+  std::string bytes(length,
+                    '\0');  // chars: libc++ has no traits of unsigned ones, which json's reader asks for
+  if (auto error = read_all(socket_, reinterpret_cast<uint8_t*>(bytes.data()), bytes.size())) return error;
   json message = json::from_cbor(bytes, /*strict=*/true, /*allow_exceptions=*/false);
   if (!message.is_object()) return gone("a message of another protocol");
   return message;
