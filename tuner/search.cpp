@@ -69,22 +69,31 @@ void Search::failed(size_t candidate) {
   ++done_;
 }
 
-// Half of the seeds are the model's first choices, the others the first choice of each further tile.
+// The first few of each family, then the model's first choices up to half of the seeds, then the first choice of
+// each further tile. What the families take beyond a half of the seeds comes on top of them.
 std::vector<size_t> Search::seeds() const {
-  const size_t wanted =
+  size_t wanted =
       std::max<size_t>(1, static_cast<size_t>(std::lround(options_.seeds * static_cast<double>(allowance_))));
   std::vector<size_t> chosen;
   std::set<decltype(tile_of(points_[0]))> tiles;
-  for (size_t i = 0; i < points_.size() && chosen.size() < (wanted + 1) / 2; ++i) {
+  const auto take = [&](size_t i) {
+    if (std::find(chosen.begin(), chosen.end(), i) != chosen.end()) return;
     chosen.push_back(i);
     tiles.insert(tile_of(points_[i]));
+  };
+  for (size_t round = 0; round < options_.family_first; ++round) {
+    std::set<std::string> served;
+    for (size_t i = 0; i < points_.size() && chosen.size() < wanted; ++i)
+      if (tiles.count(tile_of(points_[i])) == 0 && served.insert(points_[i].family).second) take(i);
   }
-  for (size_t i = chosen.size(); i < points_.size() && chosen.size() < wanted; ++i) {
+  const size_t half = (wanted + 1) / 2;
+  for (size_t i = 0, first = 0; i < points_.size() && first < half; ++i, ++first) take(i);
+  wanted = std::max(wanted, chosen.size());
+  for (size_t i = 0; i < points_.size() && chosen.size() < wanted; ++i) {
     if (points_[i].predicted_s > kSeedReach * points_[0].predicted_s) break;
-    if (tiles.insert(tile_of(points_[i])).second) chosen.push_back(i);
+    if (tiles.count(tile_of(points_[i])) == 0) take(i);
   }
-  for (size_t i = 0; i < points_.size() && chosen.size() < wanted; ++i)
-    if (std::find(chosen.begin(), chosen.end(), i) == chosen.end()) chosen.push_back(i);
+  for (size_t i = 0; i < points_.size() && chosen.size() < wanted; ++i) take(i);
   chosen.erase(std::remove_if(chosen.begin(), chosen.end(), [&](size_t i) { return tried_[i]; }),
                chosen.end());
   if (chosen.size() > left()) chosen.resize(left());

@@ -1,10 +1,11 @@
 // The search's decisions, apart from devices and compilers: what to time next, when to stop, and who goes
 // into the finals.
 //
-// The model's order is a good guess of which tiles are worth a try and a poor one of the last ten percent. So
-// the search times the model's first choices, spread over different tiles, and then walks: neighbours of the
-// best config so far (one parameter away), then of the second best. A tenth of the candidates is timed at
-// most. Times decide, in a fixed order: two searches that see the same times take the same path.
+// The model's order is a good guess of which tiles are worth a try and a poor one of the last ten percent, or of
+// which family is ahead of another. So the search times the first choice of every family and the model's first
+// choices, spread over different tiles, and then walks: neighbours of the best config so far (one parameter
+// away), then of the second best. A tenth of the candidates is timed at most. Times decide, in a fixed order: two
+// searches that see the same times take the same path.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +23,7 @@ struct SearchOptions {
   size_t min_tried = 12;      // ... but at least so many
   size_t max_tried = 64;      // and at most so many; 0 = no such limit
   double seeds = 0.5;         // part of them that the model chooses
+  size_t family_first = 1;    // of these the first few of every family, of different tiles; 0: as they come
   size_t batch = 6;           // candidates of one step of the walk: built in parallel
   size_t patience = 2;        // steps in a row that did not beat the best by the noise: stop
   bool exhaustive = false;    // every candidate, in the model's order

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
 #include <set>
 
 #include "check/text.h"
@@ -220,6 +221,41 @@ TEST(Budget, TooShortForOneCandidateSaysWhatOneTakes) {
   EXPECT_THAT(text(40, 0),
               HasSubstr("it was not compiled, inputs and reference 40.0 s beside it; allow more, "
                         "for example --budget 160s"));
+}
+
+// The model puts nine tiles of one family before the first of another, 2 % apart: a coin's toss that the search
+// must not take for an order.
+TEST(Search, NoFamilyIsMissed) {
+  std::vector<SearchPoint> points;
+  for (int i = 0; i < 60; ++i) {
+    SearchPoint point{i < 40 ? "first" : i < 50 ? "second" : "third", {}, 1e-6 * (100 + i)};
+    point.config.tile_m = 16 * (1 + i % 20);
+    point.config.tile_n = 16 * (1 + i / 20);
+    points.push_back(point);
+  }
+  for (const size_t few : {0U, 1U, 2U}) {
+    SearchOptions options;
+    options.family_first = few;
+    Search search(points, options);
+    std::map<std::string, size_t> tried;
+    const auto seeds = search.next(0);
+    for (const size_t i : seeds) ++tried[points[i].family];
+    EXPECT_LT(seeds.size(), search.allowance()) << "some are left for the walk";
+    EXPECT_EQ(seeds.front(), 0U);
+    if (few == 0) {
+      EXPECT_EQ(tried.count("third"), 0U) << "or this shows nothing";
+      continue;
+    }
+    EXPECT_GE(tried["second"], few);
+    EXPECT_GE(tried["third"], few);
+    EXPECT_GE(tried["first"], 3U) << "the model's first choices still are";
+    // and the walk goes on from the one that is ahead
+    Search again(points, options);
+    run(again, [&](size_t i) {
+      return points[i].family == "third" ? 50e-6 - 1e-7 * static_cast<double>(i) : 90e-6;
+    });
+    EXPECT_EQ(points[again.best()].family, "third");
+  }
 }
 
 }  // namespace
