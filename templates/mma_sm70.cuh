@@ -6,13 +6,14 @@
 // follow; rows 0-3 | 4-7 of the piece belong to the low half of quad pairs (qm = 0 | 1), rows 8-11 | 12-15 to
 // their high half (lanes 16 and up). With that, the 16 lanes that share a pass of 64-bit loads read 8
 // successive rows of one chunk (k contiguous) or two halves of one chunk in 4 successive rows (m or n
-// contiguous): no conflicts under the layouts of swizzle.cuh.
+// contiguous): no conflicts under the layouts of padded.h.
 #pragma once
 
 #include "gemm.cuh"
+#include "gemm_staged.cuh"
+#include "padded.h"
 #include "ptx/mma_sm70.cuh"
 #include "reduce.cuh"
-#include "swizzle.cuh"
 
 namespace trigen::mma_sm70 {
 
@@ -34,9 +35,11 @@ class Engine {
   static constexpr DType kSharedDType = DType::kF16;
   static constexpr bool kAsyncA = false, kAsyncB = false;
   static constexpr int kSteps = c.tile_k / 4;
-  using LayoutA = Swizzle<kAlongKA ? c.tile_m : c.tile_k, kAlongKA ? c.tile_k : c.tile_m, 2, kAlongKA>;
-  using LayoutB = Swizzle<kAlongKB ? c.tile_n : c.tile_k, kAlongKB ? c.tile_k : c.tile_n, 2, kAlongKB>;
-  static constexpr schedule::Footprint kFootprint = schedule::mma_footprint(C.shape, c);
+  using LayoutA = padded::Layout<kAlongKA ? c.tile_m : c.tile_k, kAlongKA ? c.tile_k : c.tile_m>;
+  using LayoutB = padded::Layout<kAlongKB ? c.tile_n : c.tile_k, kAlongKB ? c.tile_k : c.tile_n>;
+  static_assert(kAlongKA == padded::along_k_a(C.shape) && kAlongKB == padded::along_k_b(C.shape),
+                "the host counts the tiles' bytes by the same axes");
+  static constexpr schedule::Footprint kFootprint = padded::footprint(C.shape, c);
   static constexpr int kSliceRows = kFootprint.slice_rows;
   static constexpr bool kDirect = false;
 
@@ -58,30 +61,28 @@ class Engine {
     }
   };
 
-  // Addresses are precomputed where the XOR does not commute with the loop (see LdmatrixEngine): along k a
-  // chunk is two steps; across k, the rows of even and odd steps differ in bit 2.
+  static constexpr bool kSkips = C.shape.op != Op::kGradWeight;
+  static constexpr int kWarpRows = kWarpM;
+  __device__ __forceinline__ int first_row() const { return warp_m_ * kWarpM; }
+
   __device__ __forceinline__ explicit Engine(int thread)
       : lane_(thread % 32), warp_m_(thread / 32 / c.warps_n), warp_n_(thread / 32 % c.warps_n) {
     const int quad = lane_ % 4, high = lane_ / 16;
     const int m = warp_m_ * kWarpM + high * 8 + lane_ / 4 % 2 * 4,
               n = warp_n_ * kWarpN + high * 8 + lane_ / 8 % 2 * 4;
-#pragma unroll
-    for (int i = 0; i < kPlacesA; ++i)
-      at_a_[i] = kAlongKA ? LayoutA::byte(m + quad, i * 8) : LayoutA::byte(i % 2 * 4 + quad, m + i / 2 * 16);
-#pragma unroll
-    for (int i = 0; i < kPlacesB; ++i)
-      at_b_[i] = kAlongKB ? LayoutB::byte(n + quad, i * 8) : LayoutB::byte(i % 2 * 4 + quad, n + i / 2 * 16);
+    at_a_ = kAlongKA ? LayoutA::byte(m + quad, 0) : LayoutA::byte(quad, m);
+    at_b_ = kAlongKB ? LayoutB::byte(n + quad, 0) : LayoutB::byte(quad, n);
   }
 
   __device__ __forceinline__ void load(Fragment& f, unsigned a, unsigned b, int step) const {
 #pragma unroll
     for (int i = 0; i < kPiecesM; ++i)
-      ptx::load_shared<8>(f.a[i], a + (kAlongKA ? at_a_[step / 2] + step % 2 * 8 + i * 16 * LayoutA::kPitch
-                                                : at_a_[2 * i + step % 2] + step / 2 * 8 * LayoutA::kPitch));
+      ptx::load_shared<8>(
+          f.a[i], a + at_a_ + (kAlongKA ? LayoutA::byte(16 * i, 4 * step) : LayoutA::byte(4 * step, 16 * i)));
 #pragma unroll
     for (int j = 0; j < kPiecesN; ++j)
-      ptx::load_shared<8>(f.b[j], b + (kAlongKB ? at_b_[step / 2] + step % 2 * 8 + j * 16 * LayoutB::kPitch
-                                                : at_b_[2 * j + step % 2] + step / 2 * 8 * LayoutB::kPitch));
+      ptx::load_shared<8>(
+          f.b[j], b + at_b_ + (kAlongKB ? LayoutB::byte(16 * j, 4 * step) : LayoutB::byte(4 * step, 16 * j)));
   }
   __device__ __forceinline__ void multiply(Accumulator& acc, const Fragment& f) const {
 #pragma unroll
@@ -142,16 +143,18 @@ class Engine {
     return (e & 4) * 2 + lane_ / 8 % 2 * 4 + (lane_ & 2) + (e & 1);
   }
 
-  static constexpr int kPlacesA = kAlongKA ? kSteps / 2 : 2 * kPiecesM;
-  static constexpr int kPlacesB = kAlongKB ? kSteps / 2 : 2 * kPiecesN;
-
   int lane_, warp_m_, warp_n_;
-  unsigned at_a_[kPlacesA], at_b_[kPlacesB];
+  unsigned at_a_, at_b_;  // bytes from the start of an operand's stage
 };
 
 template <Kernel C>
 __device__ __forceinline__ void run(const Params& p) {
-  gemm<C, Engine<C>>(p);
+  constexpr Config c = C.config;
+  if constexpr (StagedShape<OperandA<C>, c.tile_m, c.tile_k, kThreads<C>>::kServed &&
+                StagedShape<OperandB<C>, c.tile_n, c.tile_k, kThreads<C>>::kServed)
+    gemm_staged<C, Engine<C>>(p);
+  else
+    gemm<C, Engine<C>>(p);
 }
 template <Kernel C>
 __device__ __forceinline__ void reduce(const Params& p) {

@@ -58,7 +58,7 @@ class TileFamily : public Family {
   virtual int rows_of_warp() const = 0;
   virtual int columns_of_warp() const = 0;
   virtual int depth_unit(const Problem& problem) const = 0;
-  // Registers of the fragments, of which two sets are alive.
+  // Registers of the fragments, two sets of which are alive, each for one step of the instruction.
   virtual int fragment_registers(const Problem& problem, const Config& config) const = 0;
   // Addresses, predicates, loop state: read off the compiler's reports.
   virtual int address_registers(const Problem&, const Config&) const { return 48; }

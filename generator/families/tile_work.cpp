@@ -133,10 +133,7 @@ int64_t TileFamily::estimated_registers(const Problem& p, const Config& c, const
   const auto staged = [](const TileLoad& access) {
     return access.staged ? access.elements * access.element_bytes / 4 : 0;
   };
-  // Two sets of fragments, each for one step of the instruction.
-  const double warp_m = static_cast<double>(c.tile_m) / c.warps_m,
-               warp_n = static_cast<double>(c.tile_n) / c.warps_n;
-  const double fragments = unit(p) == Unit::kFp32 ? 2 * (warp_m / 8 + warp_n / 4) : (warp_m + warp_n) * 0.5;
+  const double fragments = fragment_registers(p, c);
   double rest = 48;  // addresses and such
   if (unit(p) == Unit::kTensorTf32) rest += 20;
   if (p.K > 1) rest += 6;
