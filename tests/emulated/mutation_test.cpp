@@ -1,11 +1,14 @@
-// A kernel that lacks one synchronising instruction is wrong: the emulated device reports a fault or gives
-// another answer in at least one completion order, whichever instruction it is. mutations.txt lists the
-// kernels, and the instructions that are redundant there.
+// A kernel with a fault planted in it is wrong, and something must say so: the emulated device by a report, or
+// the correctness gate. mutations.txt lists the kernels, survivors.txt the faults that nothing notices, each
+// with the reason, or as unexplained; any other survivor fails, and so does a listed one that is found now.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
-#include "mutations.h"
+#include "../thorough.h"
+#include "survivors.h"
 
 namespace trigen::mutations {
 
@@ -14,11 +17,75 @@ void PrintTo(const Subject& subject, std::ostream* out) { *out << subject.choice
 
 namespace {
 
+// Of a quick run: one of so many mutants.
+constexpr int kSyncShare = 8, kValueShare = 16;
+
 std::vector<Subject> subjects() {
   auto read = read_subjects(TRIGEN_MUTATION_LIST);
   if (read) return *read;
   ADD_FAILURE() << llvm::toString(read.takeError());
   return {};
+}
+
+// The table to be written, instead of a comparison with the one that is checked in.
+const char* written_table() { return std::getenv("TRIGEN_MUTATION_WRITE"); }
+
+// What this run found of one subject.
+struct Findings {
+  std::vector<Survivor> survivors;
+  std::vector<Mutant> tried;
+  std::map<std::string, Rate> rates;
+};
+
+Findings try_mutants(const Subject& subject, Patient& patient) {
+  Findings out;
+  int index = subject.line;  // not the same part of every kernel
+  int others = 0;            // mutants of other kinds than sync
+  for (const Mutant& mutant : find_mutants(patient.listing())) {
+    const bool sync = mutant.kind == "sync";
+    if (!sync && (subject.values == 0 || others++ % subject.values != 0)) continue;
+    if (written_table() == nullptr && !takes(++index, sync ? kSyncShare : kValueShare)) continue;
+    const Verdict verdict = patient.judge(mutant);
+    EXPECT_NE(verdict.kind, Verdict::kRefused) << mutant.name() << ": " << verdict.found;
+    out.tried.push_back(mutant);
+    Rate& rate = out.rates[mutant.kind];
+    ++rate.made;
+    std::printf("%s #%d/%d line %zu: %s\n", mutant.name().c_str(), mutant.number + 1, mutant.count,
+                mutant.edits[0].line + 1,
+                verdict.kind == Verdict::kNear   ? "NEAR"
+                : verdict.kind == Verdict::kSame ? "SAME"
+                                                 : verdict.found.substr(0, 160).c_str());
+    if (verdict.kind == Verdict::kKilled)
+      ++rate.killed;
+    else if (verdict.kind != Verdict::kRefused)
+      out.survivors.push_back({"", subject.name, mutant.name(), mutant.number, mutant.count, verdict.kind});
+  }
+  return out;
+}
+
+std::string in_words(const Survivor& one) {
+  return one.name + " #" + std::to_string(one.number + 1) + "/" + std::to_string(one.count) +
+         (one.kind == Verdict::kNear ? " (near)" : " (same bits)");
+}
+
+void compare(const Subject& subject, const Findings& found, const SurvivorTable& table) {
+  const std::vector<Survivor> listed = table.of(subject.name);
+  for (const Survivor& one : found.survivors)
+    EXPECT_TRUE(std::find(listed.begin(), listed.end(), one) != listed.end())
+        << "goes unnoticed and is not in survivors.txt: " << in_words(one);
+  for (const Survivor& one : listed) {
+    const bool tried = std::any_of(found.tried.begin(), found.tried.end(), [&](const Mutant& mutant) {
+      return mutant.name() == one.name && mutant.number == one.number;
+    });
+    if (tried || thorough()) {
+      EXPECT_TRUE(std::find(found.survivors.begin(), found.survivors.end(), one) != found.survivors.end())
+          << "is in survivors.txt and was found, or does not exist: " << in_words(one);
+    }
+  }
+  if (!thorough()) return;
+  const auto rates = table.rates.find(subject.name);
+  EXPECT_TRUE(rates != table.rates.end() && rates->second == found.rates)
+      << "the rates of survivors.txt are not this run's";
 }
 
 class Mutation : public ::testing::TestWithParam<Subject> {};
@@ -27,46 +94,31 @@ TEST_P(Mutation, IsFound) {
   const Subject& subject = GetParam();
   auto device = Device::open("emulated:sm_90a");  // runs every older target's PTX, too
   ASSERT_TRUE(static_cast<bool>(device)) << llvm::toString(device.takeError());
-  auto store = Store::open({});
-  auto created = Patient::create(subject, **device, *store);
+  auto created = Patient::create(subject, **device);
   if (!created) {
     const ErrorText error = take_error(created.takeError());
     if (error.kind == ErrorKind::kNoCompiler) GTEST_SKIP() << error.message;
     FAIL() << error.message;
   }
   Patient& patient = **created;
-  for (const char* order : {"late", "early", "random:1"}) EXPECT_EQ(patient.run(patient.ptx(), order), "");
-
-  std::map<std::string, std::vector<Removal>> by_kind;
-  for (const Removal& removal : find_removals(patient.ptx())) by_kind[removal.kind].push_back(removal);
-  EXPECT_FALSE(by_kind.empty());
-  for (const auto& [kind, removals] : by_kind) {
-    const auto expected = subject.keeps.find(kind);
-    const int most = expected == subject.keeps.end() ? 0 : expected->second;
-    int survived = 0;
-    std::string names;
-    for (const Removal& removal : removals) {
-      const std::string found = patient.find(without(patient.ptx(), removal));
-      std::printf("%-28s %3d  line %5d  %s\n", kind.c_str(), removal.ordinal, removal.line,
-                  found.substr(0, found.find('\n')).substr(0, 160).c_str());
-      if (!found.empty()) continue;
-      ++survived;
-      names += "\n  " + std::to_string(removal.line) + ": " + removal.instruction;
-    }
-    EXPECT_LE(survived, most) << kind << " can be taken away unnoticed:" << names;
-    EXPECT_GE(survived, most) << kind << ": more were expected to be redundant; mutations.txt is out of date";
-  }
-  for (const auto& [kind, count] : subject.keeps)
-    EXPECT_TRUE(by_kind.count(kind) != 0) << kind << " is not in the kernel; mutations.txt is out of date";
+  for (const char* order : {"late", "early", "random:1"})
+    EXPECT_EQ(patient.run(patient.listing().ptx(), order), "");
+  const std::string path = written_table() != nullptr ? written_table() : TRIGEN_MUTATION_SURVIVORS;
+  auto table = read_survivors(path);
+  ASSERT_TRUE(static_cast<bool>(table)) << llvm::toString(table.takeError());
+  if (written_table() == nullptr && table->compiler != patient.compiler())
+    GTEST_SKIP() << "survivors.txt is of " << table->compiler << ", here is " << patient.compiler();
+  const Findings found = try_mutants(subject, patient);
+  EXPECT_FALSE(found.tried.empty());
+  if (written_table() == nullptr) return compare(subject, found, *table);
+  table->compiler = patient.compiler();
+  table->replace(subject.name, found.survivors, found.rates);
+  auto error = write_survivors(path, *table);
+  EXPECT_FALSE(static_cast<bool>(error)) << llvm::toString(std::move(error));
 }
 
-std::string name_of(const ::testing::TestParamInfo<Subject>& info) {
-  const Subject& subject = info.param;
-  return subject.target + "_" + subject.choice.substr(0, subject.choice.find(':')) + "_" +
-         subject.problem.substr(0, subject.problem.find(',')) + "_line" + std::to_string(subject.line);
-}
-
-INSTANTIATE_TEST_SUITE_P(Kernels, Mutation, ::testing::ValuesIn(subjects()), name_of);
+INSTANTIATE_TEST_SUITE_P(Kernels, Mutation, ::testing::ValuesIn(subjects()),
+                         [](const ::testing::TestParamInfo<Subject>& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace trigen::mutations

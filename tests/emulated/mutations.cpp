@@ -6,51 +6,13 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "check/emulated_device.h"
+#include "check/integers.h"
 #include "check/selection.h"
 #include "runtime/compile.h"
 
 namespace trigen::mutations {
 namespace {
-
-// Opcodes that synchronise, the longest match first. Those of one row that begin alike are told apart here.
-const char* const kKinds[] = {"bar.warp.sync",
-                              "bar.sync",
-                              "barrier.sync",
-                              "bar.arrive",
-                              "barrier.cluster.arrive",
-                              "barrier.cluster.wait",
-                              "cp.async.commit_group",
-                              "cp.async.wait_group",
-                              "cp.async.wait_all",
-                              "cp.async.bulk.commit_group",
-                              "cp.async.bulk.wait_group",
-                              "cp.async.mbarrier.arrive",
-                              "mbarrier.arrive.expect_tx",
-                              "mbarrier.arrive",
-                              "mbarrier.expect_tx",
-                              "mbarrier.try_wait",
-                              "mbarrier.test_wait",
-                              "wgmma.fence",
-                              "wgmma.commit_group",
-                              "wgmma.wait_group",
-                              "fence.proxy.async",
-                              "fence.mbarrier_init",
-                              "griddepcontrol.wait",
-                              "fence.acq_rel",
-                              "fence.sc",
-                              "membar"};
-
-std::string trimmed(const std::string& line) {
-  const size_t first = line.find_first_not_of(" \t");
-  return first == std::string::npos ? "" : line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
-}
-
-// "mbarrier.try_wait.parity.shared::cta.b64 complete, [%r1], %r2;" -> "complete"
-std::string first_operand(const std::string& instruction) {
-  const size_t begin = instruction.find_first_of(" \t");
-  const size_t first = instruction.find_first_not_of(" \t", begin);
-  return instruction.substr(first, instruction.find(',', first) - first);
-}
 
 // Entries that nothing else needs, found in the driver library that is loaded.
 struct EmulatorEntries {
@@ -71,69 +33,58 @@ struct EmulatorEntries {
   }
 };
 
+// The same PTX as runtime/compile makes, with the lines of the templates in it.
+llvm::Expected<std::string> compile_with_lines(const Candidate& candidate, const Nvrtc& nvrtc) {
+  const Source source = render(candidate);
+  std::vector<const char*> texts, names;
+  for (const TemplateFile& file : template_files()) {
+    texts.push_back(file.text.data());
+    names.push_back(file.name.data());
+  }
+  std::vector<std::string> options = {"--generate-line-info"};
+  std::istringstream words(compile_options(*candidate.target, Code::kPtx));
+  for (std::string word; words >> word;) options.push_back(word);
+  std::vector<const char*> pointers;
+  for (const std::string& option : options) pointers.push_back(option.c_str());
+  const Nvrtc::Api& api = nvrtc.api();
+  void* program = nullptr;
+  int result = api.nvrtcCreateProgram(&program, source.text.c_str(), (source.entry + ".cu").c_str(),
+                                      static_cast<int>(texts.size()), texts.data(), names.data());
+  if (result == 0)
+    result = api.nvrtcCompileProgram(program, static_cast<int>(pointers.size()), pointers.data());
+  size_t size = 0;
+  std::string ptx;
+  if (result == 0 && (result = api.nvrtcGetPTXSize(program, &size)) == 0) {
+    ptx.resize(size);
+    result = api.nvrtcGetPTX(program, ptx.data());
+  }
+  api.nvrtcDestroyProgram(&program);
+  if (result != 0)
+    return make_error(ErrorKind::kBuild, describe(candidate) + ": " + api.nvrtcGetErrorString(result));
+  ptx.resize(ptx.find('\0'));
+  return ptx;
+}
+
+llvm::Expected<Candidate> candidate_of(const Subject& subject, const Problem& problem, const Target& target) {
+  if (subject.choice.find(':') != std::string::npos) return parse_candidate(problem, target, subject.choice);
+  auto family = find_family(subject.choice);
+  if (!family) return family.takeError();
+  auto store = Store::open({});
+  Selection selection;
+  selection.family = *family;
+  auto selected = select(problem, target, nullptr, *store, selection);
+  if (!selected) return selected.takeError();
+  return selected->front();
+}
+
+uint64_t steps_of(const EmulatedDevice& device) {
+  uint64_t total = 0;
+  for (const auto& kernel : nlohmann::json::parse(device.counters())["kernels"])
+    total += kernel["instructions"]["total"].get<uint64_t>();
+  return total;
+}
+
 }  // namespace
-
-std::vector<Removal> find_removals(const std::string& ptx) {
-  std::vector<Removal> removals;
-  std::map<std::string, int> count;
-  std::istringstream lines(ptx);
-  int number = 0;
-  for (std::string raw; std::getline(lines, raw);) {
-    ++number;
-    const std::string line = trimmed(raw);
-    const size_t guard = line.rfind('@', 0) == 0 ? line.find_first_of(" \t") + 1 : 0;
-    const std::string instruction = trimmed(line.substr(guard));
-    for (const char* kind : kKinds) {
-      if (instruction.rfind(kind, 0) != 0) continue;
-      Removal removal{kind, number, 0, line, "", 1};
-      if (removal.kind == "mbarrier.try_wait" || removal.kind == "mbarrier.test_wait")
-        removal.instead = "setp.eq.u32 " + first_operand(instruction) + ", 0, 0;";
-      if (removal.kind == "mbarrier.arrive.expect_tx") {
-        // The arrival stays: the phase then ends before the bytes have come.
-        Removal bytes = removal;
-        bytes.kind = "expect_tx";
-        std::string arrival = instruction;
-        arrival.erase(arrival.find(".expect_tx"), 10);
-        arrival.erase(arrival.rfind(']') + 1);
-        bytes.instead = arrival + ";";
-        bytes.ordinal = count[bytes.kind]++;
-        removals.push_back(bytes);
-      }
-      if (removal.kind == "barrier.cluster.arrive") {
-        // Both halves, where they stand together.
-        const std::streampos here = lines.tellg();
-        std::string next;
-        if (std::getline(lines, next) && trimmed(next).rfind("barrier.cluster.wait", 0) == 0) {
-          removal.kind = "barrier.cluster";
-          removal.lines = 2;
-          ++number;
-        } else {
-          lines.clear();
-          lines.seekg(here);
-        }
-      }
-      removal.ordinal = count[removal.kind]++;
-      removals.push_back(removal);
-      break;
-    }
-  }
-  return removals;
-}
-
-std::string without(const std::string& ptx, const Removal& removal) {
-  std::string out;
-  std::istringstream lines(ptx);
-  int number = 0;
-  for (std::string line; std::getline(lines, line);) {
-    ++number;
-    if (number == removal.line)
-      out += removal.instead;  // keeps the numbers of the lines
-    else if (number < removal.line || number >= removal.line + removal.lines)
-      out += line;
-    out += "\n";
-  }
-  return out;
-}
 
 llvm::Expected<std::vector<Subject>> read_subjects(const std::string& path) {
   std::ifstream in(path);
@@ -143,107 +94,115 @@ llvm::Expected<std::vector<Subject>> read_subjects(const std::string& path) {
   for (std::string line; std::getline(in, line);) {
     ++number;
     std::istringstream words(line);
-    std::string what, kind;
+    std::string what;
     if (!(words >> what) || what[0] == '#') continue;
-    Subject::Run run;
-    int count = 0;
-    bool good = true;
+    bool good = what == "kernel" || !subjects.empty();
     if (what == "kernel") {
       Subject& subject = subjects.emplace_back();
       subject.line = number;
-      good = static_cast<bool>(words >> subject.target >> subject.choice >> subject.problem);
-    } else if (!subjects.empty() && what == "run" && words >> run.sms >> run.batch) {
+      good = static_cast<bool>(words >> subject.name >> subject.target >> subject.choice >> subject.problem);
+    } else if (good && what == "run") {
+      Subject::Run run;
+      good = static_cast<bool>(words >> run.sms);
+      if (!(words >> run.problem)) run.problem = subjects.back().problem;
       subjects.back().runs.push_back(run);
-    } else if (!subjects.empty() && what == "keeps" && words >> kind >> count) {
-      subjects.back().keeps[kind] = count;
+    } else if (good && what == "values") {
+      good = static_cast<bool>(words >> subjects.back().values);
     } else {
       good = false;
     }
     if (!good)
       return make_error(ErrorKind::kBadRequest, path + ":" + std::to_string(number) + ": '" + line +
-                                                    "' is none of kernel, run, keeps with their fields");
+                                                    "' is none of kernel, run, values with their fields");
   }
   return subjects;
 }
 
-llvm::Expected<std::unique_ptr<Patient>> Patient::create(const Subject& subject, const Device& device,
-                                                         Store& store) {
+llvm::Expected<std::unique_ptr<Patient>> Patient::create(const Subject& subject, const Device& device) {
   auto target = find_target(subject.target);
   if (!target) return target.takeError();
   auto problem = parse_problem(subject.problem);
   if (!problem) return problem.takeError();
-  Candidate candidate;
-  if (subject.choice.find(':') != std::string::npos) {
-    auto parsed = parse_candidate(*problem, **target, subject.choice);
-    if (!parsed) return parsed.takeError();
-    candidate = *parsed;
-  } else {
-    auto family = find_family(subject.choice);
-    if (!family) return family.takeError();
-    Selection selection;
-    selection.family = *family;
-    auto selected = select(*problem, **target, nullptr, store, selection);
-    if (!selected) return selected.takeError();
-    candidate = selected->front();
-  }
-  BuildOptions options;
-  options.code = Code::kPtx;
-  auto built = build(candidate, store, options);
-  if (!built) return built.takeError();
+  auto candidate = candidate_of(subject, *problem, **target);
+  if (!candidate) return candidate.takeError();
+  auto nvrtc = Nvrtc::choose(**target, 12090);  // the one release that makes all targets
+  if (!nvrtc) return nvrtc.takeError();
+  auto ptx = compile_with_lines(*candidate, **nvrtc);
+  if (!ptx) return ptx.takeError();
   std::unique_ptr<Patient> patient(new Patient);
   patient->device_ = &device;
-  patient->binary_ = built->binary;
-  patient->ptx_ = built->binary.ptx;
+  patient->compiler_ = (*nvrtc)->name();
+  patient->listing_ = read_listing(*ptx);
+  patient->binary_.key = binary_key(*candidate, **nvrtc, Code::kPtx);
+  patient->binary_.entry = render(*candidate).entry;
+  auto emulated = EmulatedDevice::of(device);
+  if (!emulated) return emulated.takeError();
+  uint64_t steps = 0;
   for (const Subject::Run& wanted : subject.runs) {
     Run& run = patient->runs_.emplace_back();
     run.target = std::make_unique<Target>(**target);
     if (wanted.sms > 0) run.target->sms = wanted.sms;
-    run.candidate = candidate;
+    auto other = parse_problem(wanted.problem);
+    if (!other) return other.takeError();
+    run.candidate = *candidate;
     run.candidate.target = run.target.get();
-    run.candidate.problem.B = wanted.batch;
-    if (render(run.candidate).text != render(candidate).text)
+    run.candidate.problem = *other;
+    if (render(run.candidate).text != render(*candidate).text)
       return make_error(ErrorKind::kBadRequest,
-                        "B=" + std::to_string(wanted.batch) + " is another kernel: " + describe(candidate));
-    auto bench = Workbench::create(device, run.candidate.problem);
+                        wanted.problem + " is another kernel: " + describe(*candidate));
+    WorkbenchOptions options;
+    options.gap = subject.values > 0 ? 1 : 0;
+    auto bench = Workbench::create(device, run.candidate.problem, options);
     if (!bench) return bench.takeError();
     run.bench = std::move(*bench);
-    auto expected = patient->outputs(run, patient->ptx_, "late");
+    run.reference = std::make_unique<Reference>(run.bench->problem(), run.bench->list(), run.bench->inputs());
+    auto plan = patient->load(run, patient->listing_.ptx());
+    if (!plan) return plan.takeError();
+    emulated->reset_counters();
+    auto expected = patient->outputs(run, **plan, "late");
     if (!expected) return expected.takeError();
     run.expected = std::move(*expected);
+    steps = std::max(steps, 2 * steps_of(*emulated) + 100'000);
+    auto verdict = patient->judge_run(run, **plan);
+    if (!verdict) return verdict.takeError();
+    if (verdict->kind != Verdict::kSame)
+      return make_error(ErrorKind::kDevice, "the kernel itself: " + verdict->found);
   }
+  patient->steps_ = steps;
   return patient;
 }
 
-llvm::Expected<std::vector<std::byte>> Patient::outputs(Run& run, const std::string& ptx,
-                                                        const std::string& order) {
-  const EmulatorEntries emulator(device_->driver().path());
-  emulator.configure(("reports=quiet async=" + order).c_str());
-  emulator.clear(0);
+llvm::Expected<std::shared_ptr<const Plan>> Patient::load(const Run& run, const std::string& ptx) {
   Binary binary = binary_;
   binary.ptx = ptx;
   binary.key.source_hash += '/';  // modules are shared by their key
   binary.key.source_hash += std::to_string(loads_++);
-  auto plan = Plan::of(run.candidate, std::move(binary), *device_, LoadFrom::kPtx);
-  if (!plan) return plan.takeError();
-  auto args = run.bench->args(0, (*plan)->workspace_bytes());
+  return Plan::of(run.candidate, std::move(binary), *device_, LoadFrom::kPtx);
+}
+
+llvm::Expected<HostBuffers> Patient::outputs(Run& run, const Plan& plan, const std::string& order) {
+  const EmulatorEntries emulator(device_->driver().path());
+  emulator.configure(
+      ("reports=quiet async=" + order + " steps=" + std::to_string(steps_ == 0 ? 10'000'000'000 : steps_))
+          .c_str());
+  emulator.clear(0);
+  auto args = run.bench->args(0, plan.workspace_bytes());
   if (!args) return args.takeError();
   if (auto error = run.bench->poison()) return error;
-  if (auto error = (*plan)->run(*args, run.bench->stream())) return error;
+  if (auto error = plan.run(*args, run.bench->stream())) return error;
   const auto reports = emulator.all_reports();
   if (!reports.empty())
     return make_error(ErrorKind::kDevice, reports[0]["fault"].get<std::string>() + " at line " +
                                               std::to_string(reports[0]["line"].get<int>()) + ": " +
                                               reports[0]["detail"].get<std::string>());
-  auto buffers = run.bench->download();
-  if (!buffers) return buffers.takeError();
-  std::vector<std::byte> bytes;
-  for (const auto& buffer : *buffers) bytes.insert(bytes.end(), buffer.begin(), buffer.end());
-  return bytes;
+  return run.bench->download();
 }
 
 std::string Patient::run(const std::string& ptx, const std::string& order) {
   for (Run& run : runs_) {
-    auto found = outputs(run, ptx, order);
+    auto plan = load(run, ptx);
+    if (!plan) return llvm::toString(plan.takeError());
+    auto found = outputs(run, **plan, order);
     if (!found) {
       EmulatorEntries(device_->driver().path()).clear(0);  // the context's error
       return llvm::toString(found.takeError());
@@ -253,12 +212,57 @@ std::string Patient::run(const std::string& ptx, const std::string& order) {
   return "";
 }
 
-std::string Patient::find(const std::string& ptx) {
-  for (const char* order : {"late", "early", "random:1", "random:2", "random:3"}) {
-    std::string found = run(ptx, order);
-    if (!found.empty()) return std::string(order) + ": " + found;
+llvm::Expected<Verdict> Patient::judge_run(Run& run, const Plan& plan) {
+  auto random = outputs(run, plan, "late");
+  if (!random) return random.takeError();
+  Verdict verdict;
+  if (*random != run.expected) {
+    verdict.kind = Verdict::kNear;
+    const CheckResult result = run.reference->check(*random);
+    if (!result.ok) return Verdict{Verdict::kKilled, result.failure};
   }
-  return "";
+  const Integers integers(run.bench->problem(), run.bench->list());
+  for (int i = 0; i < integers.runs(); ++i) {
+    const HostBuffers inputs = integers.inputs(i);
+    if (auto error = run.bench->put_inputs(inputs)) return error;
+    auto exact = outputs(run, plan, "late");
+    if (auto error = run.bench->put_inputs(run.bench->inputs())) {
+      if (exact) return error;
+      llvm::consumeError(std::move(error));
+    }
+    if (!exact) return exact.takeError();
+    CheckResult result;
+    result.ok = true;
+    integers.check(i, *exact, result);
+    if (!result.ok) return Verdict{Verdict::kKilled, "integers: " + result.failure};
+  }
+  return verdict;
+}
+
+Verdict Patient::judge(const Mutant& mutant) {
+  const std::string ptx = mutated(listing_, mutant);
+  if (mutant.kind == "sync") {
+    for (const char* order : {"late", "early", "random:1", "random:2", "random:3"}) {
+      const std::string found = run(ptx, order);
+      if (!found.empty()) return {Verdict::kKilled, std::string(order) + ": " + found};
+    }
+    return {};
+  }
+  Verdict out;
+  for (Run& one : runs_) {
+    auto plan = load(one, ptx);
+    if (!plan) return {Verdict::kRefused, llvm::toString(plan.takeError())};
+    auto verdict = judge_run(one, **plan);
+    if (!verdict) {
+      EmulatorEntries(device_->driver().path()).clear(0);  // the context's error
+      out = {Verdict::kKilled, llvm::toString(verdict.takeError())};
+      if (auto error = one.bench->put_inputs(one.bench->inputs())) llvm::consumeError(std::move(error));
+      return out;
+    }
+    if (verdict->kind == Verdict::kKilled) return *verdict;
+    if (verdict->kind == Verdict::kNear) out = *verdict;
+  }
+  return out;
 }
 
 }  // namespace trigen::mutations
