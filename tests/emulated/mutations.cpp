@@ -80,8 +80,7 @@ llvm::Expected<Candidate> candidate_of(const Subject& subject, const Problem& pr
 uint64_t steps_of(const EmulatedDevice& device) {
   uint64_t total = 0;
   const auto counters = nlohmann::json::parse(device.counters());
-  for (const auto& kernel : counters["kernels"])
-    total += kernel["instructions"]["total"].get<uint64_t>();
+  for (const auto& kernel : counters["kernels"]) total += kernel["instructions"]["total"].get<uint64_t>();
   return total;
 }
 
