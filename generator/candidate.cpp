@@ -125,14 +125,15 @@ llvm::Expected<std::vector<Candidate>> list_generic(const Problem& problem, cons
   if (found.empty()) return nothing_legal(problem, target, nullptr);
   llvm::stable_sort(found, llvm::less_first());
   std::vector<Candidate> candidates;
-  for (auto& [seconds, candidate] : found) candidates.push_back(std::move(candidate));
+  candidates.reserve(found.size());
+  for (const auto& [seconds, candidate] : found) candidates.push_back(candidate);
   return candidates;
 }
 
 llvm::Expected<Candidate> generic_candidate(const Problem& problem, const Target& target) {
   auto candidates = list_generic(problem, target);
   if (!candidates) return candidates.takeError();
-  return std::move(candidates->front());
+  return candidates->front();
 }
 
 std::string describe(const Candidate& candidate) {

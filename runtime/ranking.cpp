@@ -13,13 +13,13 @@ llvm::Expected<std::vector<Candidate>> list_candidates_on(const Device* device, 
   DeviceModel model = model_of(target);
   model.sms = device->info().sms;
   std::vector<std::pair<double, Candidate>> ranked;
-  for (Candidate& candidate : *candidates) {
+  for (const Candidate& candidate : *candidates) {
     const double seconds = predict(candidate, model).seconds;
-    ranked.emplace_back(seconds, std::move(candidate));
+    ranked.emplace_back(seconds, candidate);
   }
   llvm::stable_sort(ranked, llvm::less_first());
   candidates->clear();
-  for (auto& [seconds, candidate] : ranked) candidates->push_back(std::move(candidate));
+  for (const auto& [seconds, candidate] : ranked) candidates->push_back(candidate);
   return candidates;
 }
 
