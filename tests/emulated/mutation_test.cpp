@@ -50,8 +50,9 @@ Findings try_mutants(const Subject& subject, Patient& patient) {
     out.tried.push_back(mutant);
     Rate& rate = out.rates[mutant.kind];
     ++rate.made;
-    std::printf("%s #%d/%d line %zu: %s\n", mutant.name().c_str(), mutant.number + 1, mutant.count,
+    std::printf("%s #%d/%d line %zu (%s): %s\n", mutant.name().c_str(), mutant.number + 1, mutant.count,
                 mutant.edits[0].line + 1,
+                llvm::StringRef(patient.listing().lines[mutant.edits[0].line].text).trim().str().c_str(),
                 verdict.kind == Verdict::kNear   ? "NEAR"
                 : verdict.kind == Verdict::kSame ? "SAME"
                                                  : verdict.found.substr(0, 160).c_str());
