@@ -20,6 +20,7 @@ using testing::message;
 using testing::noise;
 using ::testing::Not;
 using testing::open_store;
+using testing::run_sql;
 using testing::sample_binary;
 using testing::sample_record;
 using ::testing::SizeIs;
@@ -33,15 +34,6 @@ std::string healthy_file(const std::string& path) {
   EXPECT_EQ(message(store->put_record(sample_record(Provenance::kMeasured, "A100", 108, "580"))), "");
   EXPECT_EQ(message(store->put_record(sample_record(Provenance::kPredicted, "", 0, ""))), "");
   return slurp(path);
-}
-
-void run_sql(const std::string& path, const std::string& sql) {
-  sqlite3* db = nullptr;
-  ASSERT_EQ(sqlite3_open(path.c_str(), &db), SQLITE_OK);
-  char* error = nullptr;
-  EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, &error), SQLITE_OK) << error << ": " << sql;
-  sqlite3_free(error);
-  sqlite3_close(db);
 }
 
 TEST(CacheDamage, FlippedBitInACubinIsAMissThenReplaced) {

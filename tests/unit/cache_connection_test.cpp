@@ -24,6 +24,7 @@ using ::testing::IsEmpty;
 using testing::message;
 using testing::open_store;
 using testing::OpenStore;
+using testing::run_sql;
 using testing::sample_binary;
 using testing::sample_record;
 
@@ -75,12 +76,6 @@ class Connection : public ::testing::Test {
     return store->find_record(problem, "sm_80", "A100", 108, "580").has_value() &&
            store->find_binary(sample_binary(n).key, BinaryParts::kCubin).has_value();
   }
-  void run_sql(const std::string& sql) const {
-    sqlite3* database = nullptr;
-    ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
-    EXPECT_EQ(sqlite3_exec(database, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
-    sqlite3_close(database);
-  }
 
   CacheFolder folder_;
   const std::string path_ = folder_ / "shipped.db";
@@ -123,7 +118,7 @@ TEST_F(Connection, AnotherFileInItsPlaceIsSeen) {
 TEST_F(Connection, ARowThatChangesUnderItIsFoundDamaged) {
   const OpenStore store = open();
   for (unsigned n = 0; n < 4; ++n) EXPECT_TRUE(has(store, n));
-  run_sql("UPDATE binaries SET cubin=zeroblob(length(cubin)) WHERE source_hash='source2'");
+  run_sql(path_, "UPDATE binaries SET cubin=zeroblob(length(cubin)) WHERE source_hash='source2'");
   settle();
   EXPECT_TRUE(has(store, 1));
   EXPECT_FALSE(has(store, 2));

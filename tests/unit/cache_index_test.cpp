@@ -19,6 +19,7 @@ using ::testing::IsEmpty;
 using testing::message;
 using testing::open_store;
 using testing::OpenStore;
+using testing::run_sql;
 using testing::sample_binary;
 using testing::sample_record;
 
@@ -58,12 +59,6 @@ class Indexed : public ::testing::Test {
     OpenStore store = open_store({path});
     for (int i = 0; i < 6; ++i) found(store, 99);
     return store;
-  }
-  void run_sql(const std::string& sql) const {
-    sqlite3* database = nullptr;
-    ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
-    EXPECT_EQ(sqlite3_exec(database, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
-    sqlite3_close(database);
   }
 
   CacheFolder folder_;
@@ -127,7 +122,7 @@ TEST_F(Indexed, SeesWhatOthersPutReplaceAndRemove) {
 }
 
 TEST_F(Indexed, DamagedRowsAreLeftOutAndSaidOnce) {
-  run_sql("UPDATE records SET median_us=1 WHERE problem='problem 2'");
+  run_sql(path_, "UPDATE records SET median_us=1 WHERE problem='problem 2'");
   settle();
   const OpenStore warmed = warm(path_);
   EXPECT_EQ(found(warmed, 2), "");
@@ -135,7 +130,7 @@ TEST_F(Indexed, DamagedRowsAreLeftOutAndSaidOnce) {
   EXPECT_EQ(warmed.lines->size(), 1u);
   EXPECT_THAT(warmed.log(), HasSubstr("record of problem 2 on sm_80 is damaged"));
   // A damaged binary's key is in the index; its row is checked when it is read.
-  run_sql("UPDATE binaries SET entry='x' WHERE source_hash='source1'");
+  run_sql(path_, "UPDATE binaries SET entry='x' WHERE source_hash='source1'");
   settle();
   const OpenStore again = warm(path_);
   EXPECT_FALSE(has(again, 1));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 #include <stdlib.h>
 
 #include <filesystem>
@@ -53,6 +54,16 @@ inline OpenStore open_store(std::vector<std::string> layers, int busy_ms = 5000,
   options.log = [lines = opened.lines](const std::string& line) { lines->push_back(line); };
   opened.store = Store::open(std::move(options));
   return opened;
+}
+
+// As another program would, behind trigen's back.
+inline void run_sql(const std::string& path, const std::string& sql) {
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &db), SQLITE_OK);
+  char* error = nullptr;
+  EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, &error), SQLITE_OK) << error << ": " << sql;
+  sqlite3_free(error);
+  sqlite3_close(db);
 }
 
 // Bytes that do not compress, the same for the same seed.
