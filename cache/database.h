@@ -1,5 +1,5 @@
-// One SQLite connection and its statements: short-lived, or kept between look-ups (cache/connection.h). No policy: codes go up as they are, layer.cpp judges
-// them.
+// One SQLite connection and its statements: short-lived, or kept between look-ups (cache/connection.h). No policy:
+// codes go up as they are, layer.cpp judges them.
 #pragma once
 
 #include <cstdint>

@@ -87,7 +87,7 @@ std::vector<size_t> Search::seeds() const {
       if (tiles.count(tile_of(points_[i])) == 0 && served.insert(points_[i].family).second) take(i);
   }
   const size_t half = (wanted + 1) / 2;
-  for (size_t i = 0, first = 0; i < points_.size() && first < half; ++i, ++first) take(i);
+  for (size_t i = 0; i < std::min(half, points_.size()); ++i) take(i);
   wanted = std::max(wanted, chosen.size());
   for (size_t i = 0; i < points_.size() && chosen.size() < wanted; ++i) {
     if (points_[i].predicted_s > kSeedReach * points_[0].predicted_s) break;
