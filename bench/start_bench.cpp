@@ -22,7 +22,14 @@
 //
 // one start in this process without libtrigen.so, from a context on, by stages: milliseconds in all and inside the
 // driver, and each of the driver's entries with its calls and their milliseconds. What is left is trigen's own.
+// With --list FILE the stages are those of all its problems' plans.
+//
+//   start_bench --floor --list FILE [--threads N] [--device SPEC]
+//
+// the driver's own time for the list's kernels: their cubins, found before, are loaded by a bare loop of
+// cuModuleLoadDataEx, then their entries are looked up, given their attributes and loaded (cuFuncLoad).
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -31,6 +38,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bench/driver_calls.h"
@@ -185,18 +193,106 @@ class Stages {
   double since_ = 0;
 };
 
-int measure_calls(const std::string& spec, const std::string& text) {
-  auto problem = parse_problem(text);
-  if (!problem) return fail(take_error(problem.takeError()).message);
+// A driver whose calls are counted, with its first device's context current.
+llvm::Expected<const Driver*> open_watched(const std::string& spec) {
   const llvm::StringRef name = spec;
   auto driver = name.startswith("emulated:") ? Driver::load_emulated(name.drop_front(9)) : Driver::load();
-  if (!driver) return fail(take_error(driver.takeError()).message);
+  if (!driver) return driver.takeError();
   DriverCalls::watch(**driver);
   const DriverApi& api = (*driver)->api();
   cuda::CUcontext context = nullptr;
   if (api.cuDevicePrimaryCtxRetain(&context, 0) != cuda::CUDA_SUCCESS ||
       api.cuCtxPushCurrent(context) != cuda::CUDA_SUCCESS)
-    return fail("no context of device 0");
+    return make_error(ErrorKind::kDevice, "no context of device 0");
+  return *driver;
+}
+
+int measure_list_calls(const std::string& spec, const std::string& path) {
+  auto problems = read_list(path);
+  if (!problems) return fail(take_error(problems.takeError()).message);
+  auto driver = open_watched(spec);
+  if (!driver) return fail(take_error(driver.takeError()).message);
+  Stages stages;
+  auto device = Device::open(**driver, 0);
+  if (!device) return fail(take_error(device.takeError()).message);
+  stages.end("device");
+  PlanOptions options = plan_options_from_environment();
+  options.no_jit = true;
+  const auto store = Store::open({});
+  std::vector<std::shared_ptr<const Plan>> plans;
+  for (const Problem& problem : *problems) {
+    auto plan = Plan::create(problem, **device, *store, options);
+    if (!plan) return fail(take_error(plan.takeError()).message);
+    plans.push_back(*plan);
+  }
+  stages.end("store and plans");
+  return 0;
+}
+
+// The driver's own time of the kernels' loads; prints each stage's wall time and calls.
+int measure_floor(const std::string& spec, const std::string& path, size_t threads) {
+  auto problems = read_list(path);
+  if (!problems) return fail(take_error(problems.takeError()).message);
+  auto driver = open_watched(spec);
+  if (!driver) return fail(take_error(driver.takeError()).message);
+  auto device = Device::open(**driver, 0);
+  if (!device) return fail(take_error(device.takeError()).message);
+  PlanOptions options = plan_options_from_environment();
+  options.no_jit = true;
+  const auto store = Store::open({});
+  std::vector<Resolution> kernels;
+  for (const Problem& problem : *problems) {
+    auto found = resolve(problem, **device, *store, options,
+                         (*device)->info().emulated ? BinaryParts::kAll : BinaryParts::kCubin);
+    if (!found) return fail(take_error(found.takeError()).message);
+    const auto same = [&](const Resolution& other) { return other.binary.digest == found->binary.digest; };
+    if (std::none_of(kernels.begin(), kernels.end(), same)) kernels.push_back(std::move(*found));
+  }
+  const DriverApi& api = (*driver)->api();
+  auto context = (*device)->context();
+  if (!context) return fail(take_error(context.takeError()).message);
+  std::atomic<int> failures{0};
+  std::vector<cuda::CUmodule> modules(kernels.size());
+  const auto load = [&](size_t i) {
+    const Binary& binary = kernels[i].binary;
+    const std::string& image = (*device)->info().emulated ? binary.ptx : binary.cubin;
+    if (api.cuModuleLoadDataEx(&modules[i], image.c_str(), 0, nullptr, nullptr) != cuda::CUDA_SUCCESS)
+      ++failures;
+  };
+  const auto prepare = [&](size_t i) {
+    for (const Launch& launch : launch_plan_on(kernels[i].candidate, (*device)->info().sms).launches) {
+      cuda::CUfunction function = nullptr;
+      if (api.cuModuleGetFunction(&function, modules[i], launch.entry.c_str()) != cuda::CUDA_SUCCESS)
+        ++failures;
+      else if (launch.shared_bytes > (48 << 10))
+        api.cuFuncSetAttribute(function, cuda::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                               static_cast<int>(launch.shared_bytes));
+      if (function != nullptr && api.cuFuncLoad != nullptr) api.cuFuncLoad(function);
+    }
+  };
+  const auto in_threads = [&](const auto& work) {
+    std::vector<std::thread> team;
+    for (size_t t = 0; t < threads; ++t)
+      team.emplace_back([&, t] {
+        const ContextScope scope(api, *context);
+        for (size_t i = t; i < kernels.size(); i += threads) work(i);
+      });
+    for (std::thread& thread : team) thread.join();
+  };
+  std::printf("%zu kernels, %zu threads\n", kernels.size(), threads);
+  Stages stages;
+  in_threads(load);
+  stages.end("floor: load");
+  in_threads(prepare);
+  stages.end("floor: functions");
+  return failures > 0 ? fail(std::to_string(failures) + " calls failed") : 0;
+}
+
+int measure_calls(const std::string& spec, const std::string& text) {
+  auto problem = parse_problem(text);
+  if (!problem) return fail(take_error(problem.takeError()).message);
+  auto driver = open_watched(spec);
+  if (!driver) return fail(take_error(driver.takeError()).message);
   Stages stages;
   auto device = Device::open(**driver, 0);
   if (!device) return fail(take_error(device.takeError()).message);
@@ -291,7 +387,8 @@ int main(int argc, char** argv) {
   std::string problem = "forward,dtype=bf16,B=32,T=512,D=1024";
   int starts = 9;
   std::string list;
-  bool make_plans = true, calls = false;
+  bool make_plans = true, calls = false, floor = false;
+  int threads = 1;
   if (argc == 4 && std::strcmp(argv[1], "--one") == 0) return trigen::start(argv[2], argv[3]);
   if (argc == 4 && std::strcmp(argv[1], "--one-list") == 0) return trigen::start_list(argv[2], argv[3], true);
   if (argc == 4 && std::strcmp(argv[1], "--one-find") == 0)
@@ -304,17 +401,23 @@ int main(int argc, char** argv) {
       spec = argv[++i];
     else if (word == "--list" && i + 1 < argc)
       list = argv[++i];
+    else if (word == "--threads" && i + 1 < argc)
+      threads = std::max(1, std::atoi(argv[++i]));
     else if (word == "--calls")
       calls = true;
+    else if (word == "--floor")
+      floor = true;
     else if (word == "--find")
       make_plans = false;
     else if (!word.empty() && word[0] != '-')
       problem = word;
     else
-      return trigen::fail(
-          "unknown option " + word +
-          "; allowed are --starts N, --device SPEC, --list FILE, --find, --calls and a problem");
+      return trigen::fail("unknown option " + word +
+                          "; allowed are --starts N, --device SPEC, --list FILE, --find, --calls, --floor, "
+                          "--threads N and a problem");
   }
+  if (floor) return trigen::measure_floor(spec, list, static_cast<size_t>(threads));
+  if (calls && !list.empty()) return trigen::measure_list_calls(spec, list);
   if (calls) return trigen::measure_calls(spec, problem);
   if (!list.empty()) return trigen::measure_list(argv[0], spec, list, starts, make_plans);
   return trigen::measure(argv[0], spec, problem, starts);
