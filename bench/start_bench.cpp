@@ -13,8 +13,8 @@
 //   start_bench --list FILE [--find] [--starts N] [--device SPEC]
 //
 // starts with all problems of a list: medians of what finding all their kernels takes (record, source's hash,
-// checked cubin), in wall time and in the process's CPU time, and of making all their plans, which loads them
-// besides. The emulated device reads PTX, which takes longer than a driver's load of a cubin: there the finds
+// checked cubin), in wall time and in the process's CPU time, and, in processes of their own, of making all
+// their plans from the context on, which finds and loads them. The emulated device reads PTX, which takes longer than a driver's load of a cubin: there the finds
 // are what counts, and --find makes no plans. TRIGEN_CANARY=0 leaves out the canaries of kernels that others
 // made; with them the first start pays for all that a user layer remembers after it.
 //
@@ -133,7 +133,8 @@ llvm::Expected<std::vector<Problem>> read_list(const std::string& path) {
   return parse_problem_list(text.str());
 }
 
-// One start with a list. Prints "find find_cpu plans nvrtc emulated problems"; without plans theirs is 0.
+// One start with a list: what finding all kernels takes, or with `make_plans` making all plans, from an existing
+// context on. Prints "ms cpu_ms nvrtc emulated problems".
 int start_list(const std::string& spec, const std::string& path, bool make_plans) {
   auto problems = read_list(path);
   if (!problems) return fail(take_error(problems.takeError()).message);
@@ -144,22 +145,19 @@ int start_list(const std::string& spec, const std::string& path, bool make_plans
   PlanOptions options = plan_options_from_environment();
   options.no_jit = true;
   const double before = now_ms(), cpu_before = cpu_ms();
-  const auto found_in = Store::open({});
-  for (const Problem& problem : *problems) {
-    auto found = resolve(problem, **device, *found_in, options, BinaryParts::kCubin);
-    if (!found) return fail(take_error(found.takeError()).message);
-  }
-  const double cpu_found = cpu_ms(), found = now_ms();
   const auto store = Store::open({});
   std::vector<std::shared_ptr<const Plan>> plans;
   for (const Problem& problem : *problems) {
-    if (!make_plans) break;
+    if (!make_plans) {
+      auto found = resolve(problem, **device, *store, options, BinaryParts::kCubin);
+      if (!found) return fail(take_error(found.takeError()).message);
+      continue;
+    }
     auto plan = Plan::create(problem, **device, *store, options);
     if (!plan) return fail(take_error(plan.takeError()).message);
     plans.push_back(*plan);
   }
-  std::printf("%.6f %.6f %.6f %d %d %zu\n", found - before, cpu_found - cpu_before,
-              make_plans ? now_ms() - found : 0, nvrtc_is_mapped() ? 1 : 0,
+  std::printf("%.6f %.6f %d %d %zu\n", now_ms() - before, cpu_ms() - cpu_before, nvrtc_is_mapped() ? 1 : 0,
               (*device)->info().emulated ? 1 : 0, problems->size());
   return 0;
 }
@@ -356,26 +354,28 @@ int measure(const std::string& self, const std::string& spec, const std::string&
 
 int measure_list(const std::string& self, const std::string& spec, const std::string& path, int starts,
                  bool make_plans) {
-  std::vector<double> find, find_cpu, make;
+  std::vector<double> took[2], took_cpu[2];  // finds, plans
   int mapped = 0, emulated = 0, problems = 0;
-  for (int i = 0; i < starts + 1; ++i) {  // the first warms the page cache
-    const std::string mode = make_plans ? "--one-list" : "--one-find";
-    std::FILE* child = ::popen(("'" + self + "' " + mode + " '" + spec + "' '" + path + "'").c_str(), "r");
-    if (child == nullptr) return fail("popen failed");
-    double found = 0, cpu = 0, made = 0;
-    const int got =
-        std::fscanf(child, "%lf %lf %lf %d %d %d", &found, &cpu, &made, &mapped, &emulated, &problems);
-    if (::pclose(child) != 0 || got != 6) return fail("a start failed");
-    if (i == 0) continue;
-    find.push_back(found);
-    find_cpu.push_back(cpu);
-    make.push_back(made);
-  }
+  for (int i = 0; i < starts + 1; ++i)  // the first warms the page cache
+    for (const int plans : {0, 1}) {
+      if (plans == 1 && !make_plans) continue;
+      const std::string mode = plans == 1 ? "--one-list" : "--one-find";
+      std::FILE* child = ::popen(("'" + self + "' " + mode + " '" + spec + "' '" + path + "'").c_str(), "r");
+      if (child == nullptr) return fail("popen failed");
+      double ms = 0, cpu = 0;
+      const int got = std::fscanf(child, "%lf %lf %d %d %d", &ms, &cpu, &mapped, &emulated, &problems);
+      if (::pclose(child) != 0 || got != 5) return fail("a start failed");
+      if (i == 0) continue;
+      took[plans].push_back(ms);
+      took_cpu[plans].push_back(cpu);
+    }
   std::printf(
       "{\"list\": \"%s\", \"problems\": %d, \"emulated\": %s, \"starts\": %d, \"find_ms\": %.3f, "
-      "\"find_cpu_ms\": %.3f, \"plans_ms\": %.3f, \"asked_ms\": 50, \"nvrtc_mapped\": %s}\n",
-      path.c_str(), problems, emulated != 0 ? "true" : "false", starts, median(find), median(find_cpu),
-      median(make), mapped != 0 ? "true" : "false");
+      "\"find_cpu_ms\": %.3f, \"plans_ms\": %.3f, \"plans_cpu_ms\": %.3f, \"asked_ms\": 50, "
+      "\"nvrtc_mapped\": "
+      "%s}\n",
+      path.c_str(), problems, emulated != 0 ? "true" : "false", starts, median(took[0]), median(took_cpu[0]),
+      make_plans ? median(took[1]) : 0, make_plans ? median(took_cpu[1]) : 0, mapped != 0 ? "true" : "false");
   return mapped != 0 ? 1 : 0;
 }
 
