@@ -13,8 +13,8 @@
 //   start_bench --list FILE [--find] [--starts N] [--device SPEC]
 //
 // starts with all problems of a list: medians of what finding all their kernels takes (record, source's hash,
-// checked cubin), in wall time and in the process's CPU time, and of making all their plans, which loads them
-// besides. The emulated device reads PTX, which takes longer than a driver's load of a cubin: there the finds
+// checked cubin), in wall time and in the process's CPU time, and, in processes of their own, of making all
+// their plans from the context on, which finds and loads them. The emulated device reads PTX, which takes longer than a driver's load of a cubin: there the finds
 // are what counts, and --find makes no plans. TRIGEN_CANARY=0 leaves out the canaries of kernels that others
 // made; with them the first start pays for all that a user layer remembers after it.
 //
@@ -22,7 +22,14 @@
 //
 // one start in this process without libtrigen.so, from a context on, by stages: milliseconds in all and inside the
 // driver, and each of the driver's entries with its calls and their milliseconds. What is left is trigen's own.
+// With --list FILE the stages are those of all its problems' plans.
+//
+//   start_bench --floor --list FILE [--threads N] [--device SPEC]
+//
+// the driver's own time for the list's kernels: their cubins, found before, are loaded by a bare loop of
+// cuModuleLoadDataEx, then their entries are looked up, given their attributes and loaded (cuFuncLoad).
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -31,6 +38,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bench/driver_calls.h"
@@ -125,7 +133,8 @@ llvm::Expected<std::vector<Problem>> read_list(const std::string& path) {
   return parse_problem_list(text.str());
 }
 
-// One start with a list. Prints "find find_cpu plans nvrtc emulated problems"; without plans theirs is 0.
+// One start with a list: what finding all kernels takes, or with `make_plans` making all plans, from an existing
+// context on. Prints "ms cpu_ms nvrtc emulated problems".
 int start_list(const std::string& spec, const std::string& path, bool make_plans) {
   auto problems = read_list(path);
   if (!problems) return fail(take_error(problems.takeError()).message);
@@ -136,22 +145,19 @@ int start_list(const std::string& spec, const std::string& path, bool make_plans
   PlanOptions options = plan_options_from_environment();
   options.no_jit = true;
   const double before = now_ms(), cpu_before = cpu_ms();
-  const auto found_in = Store::open({});
-  for (const Problem& problem : *problems) {
-    auto found = resolve(problem, **device, *found_in, options, BinaryParts::kCubin);
-    if (!found) return fail(take_error(found.takeError()).message);
-  }
-  const double cpu_found = cpu_ms(), found = now_ms();
   const auto store = Store::open({});
   std::vector<std::shared_ptr<const Plan>> plans;
   for (const Problem& problem : *problems) {
-    if (!make_plans) break;
+    if (!make_plans) {
+      auto found = resolve(problem, **device, *store, options, BinaryParts::kCubin);
+      if (!found) return fail(take_error(found.takeError()).message);
+      continue;
+    }
     auto plan = Plan::create(problem, **device, *store, options);
     if (!plan) return fail(take_error(plan.takeError()).message);
     plans.push_back(*plan);
   }
-  std::printf("%.6f %.6f %.6f %d %d %zu\n", found - before, cpu_found - cpu_before,
-              make_plans ? now_ms() - found : 0, nvrtc_is_mapped() ? 1 : 0,
+  std::printf("%.6f %.6f %d %d %zu\n", now_ms() - before, cpu_ms() - cpu_before, nvrtc_is_mapped() ? 1 : 0,
               (*device)->info().emulated ? 1 : 0, problems->size());
   return 0;
 }
@@ -185,18 +191,106 @@ class Stages {
   double since_ = 0;
 };
 
-int measure_calls(const std::string& spec, const std::string& text) {
-  auto problem = parse_problem(text);
-  if (!problem) return fail(take_error(problem.takeError()).message);
+// A driver whose calls are counted, with its first device's context current.
+llvm::Expected<const Driver*> open_watched(const std::string& spec) {
   const llvm::StringRef name = spec;
   auto driver = name.startswith("emulated:") ? Driver::load_emulated(name.drop_front(9)) : Driver::load();
-  if (!driver) return fail(take_error(driver.takeError()).message);
+  if (!driver) return driver.takeError();
   DriverCalls::watch(**driver);
   const DriverApi& api = (*driver)->api();
   cuda::CUcontext context = nullptr;
   if (api.cuDevicePrimaryCtxRetain(&context, 0) != cuda::CUDA_SUCCESS ||
       api.cuCtxPushCurrent(context) != cuda::CUDA_SUCCESS)
-    return fail("no context of device 0");
+    return make_error(ErrorKind::kDevice, "no context of device 0");
+  return *driver;
+}
+
+int measure_list_calls(const std::string& spec, const std::string& path) {
+  auto problems = read_list(path);
+  if (!problems) return fail(take_error(problems.takeError()).message);
+  auto driver = open_watched(spec);
+  if (!driver) return fail(take_error(driver.takeError()).message);
+  Stages stages;
+  auto device = Device::open(**driver, 0);
+  if (!device) return fail(take_error(device.takeError()).message);
+  stages.end("device");
+  PlanOptions options = plan_options_from_environment();
+  options.no_jit = true;
+  const auto store = Store::open({});
+  std::vector<std::shared_ptr<const Plan>> plans;
+  for (const Problem& problem : *problems) {
+    auto plan = Plan::create(problem, **device, *store, options);
+    if (!plan) return fail(take_error(plan.takeError()).message);
+    plans.push_back(*plan);
+  }
+  stages.end("store and plans");
+  return 0;
+}
+
+// The driver's own time of the kernels' loads; prints each stage's wall time and calls.
+int measure_floor(const std::string& spec, const std::string& path, size_t threads) {
+  auto problems = read_list(path);
+  if (!problems) return fail(take_error(problems.takeError()).message);
+  auto driver = open_watched(spec);
+  if (!driver) return fail(take_error(driver.takeError()).message);
+  auto device = Device::open(**driver, 0);
+  if (!device) return fail(take_error(device.takeError()).message);
+  PlanOptions options = plan_options_from_environment();
+  options.no_jit = true;
+  const auto store = Store::open({});
+  std::vector<Resolution> kernels;
+  for (const Problem& problem : *problems) {
+    auto found = resolve(problem, **device, *store, options,
+                         (*device)->info().emulated ? BinaryParts::kAll : BinaryParts::kCubin);
+    if (!found) return fail(take_error(found.takeError()).message);
+    const auto same = [&](const Resolution& other) { return other.binary.digest == found->binary.digest; };
+    if (std::none_of(kernels.begin(), kernels.end(), same)) kernels.push_back(std::move(*found));
+  }
+  const DriverApi& api = (*driver)->api();
+  auto context = (*device)->context();
+  if (!context) return fail(take_error(context.takeError()).message);
+  std::atomic<int> failures{0};
+  std::vector<cuda::CUmodule> modules(kernels.size());
+  const auto load = [&](size_t i) {
+    const Binary& binary = kernels[i].binary;
+    const std::string& image = (*device)->info().emulated ? binary.ptx : binary.cubin;
+    if (api.cuModuleLoadDataEx(&modules[i], image.c_str(), 0, nullptr, nullptr) != cuda::CUDA_SUCCESS)
+      ++failures;
+  };
+  const auto prepare = [&](size_t i) {
+    for (const Launch& launch : launch_plan_on(kernels[i].candidate, (*device)->info().sms).launches) {
+      cuda::CUfunction function = nullptr;
+      if (api.cuModuleGetFunction(&function, modules[i], launch.entry.c_str()) != cuda::CUDA_SUCCESS)
+        ++failures;
+      else if (launch.shared_bytes > (48 << 10))
+        api.cuFuncSetAttribute(function, cuda::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                               static_cast<int>(launch.shared_bytes));
+      if (function != nullptr && api.cuFuncLoad != nullptr) api.cuFuncLoad(function);
+    }
+  };
+  const auto in_threads = [&](const auto& work) {
+    std::vector<std::thread> team;
+    for (size_t t = 0; t < threads; ++t)
+      team.emplace_back([&, t] {
+        const ContextScope scope(api, *context);
+        for (size_t i = t; i < kernels.size(); i += threads) work(i);
+      });
+    for (std::thread& thread : team) thread.join();
+  };
+  std::printf("%zu kernels, %zu threads\n", kernels.size(), threads);
+  Stages stages;
+  in_threads(load);
+  stages.end("floor: load");
+  in_threads(prepare);
+  stages.end("floor: functions");
+  return failures > 0 ? fail(std::to_string(failures) + " calls failed") : 0;
+}
+
+int measure_calls(const std::string& spec, const std::string& text) {
+  auto problem = parse_problem(text);
+  if (!problem) return fail(take_error(problem.takeError()).message);
+  auto driver = open_watched(spec);
+  if (!driver) return fail(take_error(driver.takeError()).message);
   Stages stages;
   auto device = Device::open(**driver, 0);
   if (!device) return fail(take_error(device.takeError()).message);
@@ -260,26 +354,28 @@ int measure(const std::string& self, const std::string& spec, const std::string&
 
 int measure_list(const std::string& self, const std::string& spec, const std::string& path, int starts,
                  bool make_plans) {
-  std::vector<double> find, find_cpu, make;
+  std::vector<double> took[2], took_cpu[2];  // finds, plans
   int mapped = 0, emulated = 0, problems = 0;
-  for (int i = 0; i < starts + 1; ++i) {  // the first warms the page cache
-    const std::string mode = make_plans ? "--one-list" : "--one-find";
-    std::FILE* child = ::popen(("'" + self + "' " + mode + " '" + spec + "' '" + path + "'").c_str(), "r");
-    if (child == nullptr) return fail("popen failed");
-    double found = 0, cpu = 0, made = 0;
-    const int got =
-        std::fscanf(child, "%lf %lf %lf %d %d %d", &found, &cpu, &made, &mapped, &emulated, &problems);
-    if (::pclose(child) != 0 || got != 6) return fail("a start failed");
-    if (i == 0) continue;
-    find.push_back(found);
-    find_cpu.push_back(cpu);
-    make.push_back(made);
-  }
+  for (int i = 0; i < starts + 1; ++i)  // the first warms the page cache
+    for (const int plans : {0, 1}) {
+      if (plans == 1 && !make_plans) continue;
+      const std::string mode = plans == 1 ? "--one-list" : "--one-find";
+      std::FILE* child = ::popen(("'" + self + "' " + mode + " '" + spec + "' '" + path + "'").c_str(), "r");
+      if (child == nullptr) return fail("popen failed");
+      double ms = 0, cpu = 0;
+      const int got = std::fscanf(child, "%lf %lf %d %d %d", &ms, &cpu, &mapped, &emulated, &problems);
+      if (::pclose(child) != 0 || got != 5) return fail("a start failed");
+      if (i == 0) continue;
+      took[plans].push_back(ms);
+      took_cpu[plans].push_back(cpu);
+    }
   std::printf(
       "{\"list\": \"%s\", \"problems\": %d, \"emulated\": %s, \"starts\": %d, \"find_ms\": %.3f, "
-      "\"find_cpu_ms\": %.3f, \"plans_ms\": %.3f, \"asked_ms\": 50, \"nvrtc_mapped\": %s}\n",
-      path.c_str(), problems, emulated != 0 ? "true" : "false", starts, median(find), median(find_cpu),
-      median(make), mapped != 0 ? "true" : "false");
+      "\"find_cpu_ms\": %.3f, \"plans_ms\": %.3f, \"plans_cpu_ms\": %.3f, \"asked_ms\": 50, "
+      "\"nvrtc_mapped\": "
+      "%s}\n",
+      path.c_str(), problems, emulated != 0 ? "true" : "false", starts, median(took[0]), median(took_cpu[0]),
+      make_plans ? median(took[1]) : 0, make_plans ? median(took_cpu[1]) : 0, mapped != 0 ? "true" : "false");
   return mapped != 0 ? 1 : 0;
 }
 
@@ -291,7 +387,8 @@ int main(int argc, char** argv) {
   std::string problem = "forward,dtype=bf16,B=32,T=512,D=1024";
   int starts = 9;
   std::string list;
-  bool make_plans = true, calls = false;
+  bool make_plans = true, calls = false, floor = false;
+  int threads = 1;
   if (argc == 4 && std::strcmp(argv[1], "--one") == 0) return trigen::start(argv[2], argv[3]);
   if (argc == 4 && std::strcmp(argv[1], "--one-list") == 0) return trigen::start_list(argv[2], argv[3], true);
   if (argc == 4 && std::strcmp(argv[1], "--one-find") == 0)
@@ -304,17 +401,23 @@ int main(int argc, char** argv) {
       spec = argv[++i];
     else if (word == "--list" && i + 1 < argc)
       list = argv[++i];
+    else if (word == "--threads" && i + 1 < argc)
+      threads = std::max(1, std::atoi(argv[++i]));
     else if (word == "--calls")
       calls = true;
+    else if (word == "--floor")
+      floor = true;
     else if (word == "--find")
       make_plans = false;
     else if (!word.empty() && word[0] != '-')
       problem = word;
     else
-      return trigen::fail(
-          "unknown option " + word +
-          "; allowed are --starts N, --device SPEC, --list FILE, --find, --calls and a problem");
+      return trigen::fail("unknown option " + word +
+                          "; allowed are --starts N, --device SPEC, --list FILE, --find, --calls, --floor, "
+                          "--threads N and a problem");
   }
+  if (floor) return trigen::measure_floor(spec, list, static_cast<size_t>(threads));
+  if (calls && !list.empty()) return trigen::measure_list_calls(spec, list);
   if (calls) return trigen::measure_calls(spec, problem);
   if (!list.empty()) return trigen::measure_list(argv[0], spec, list, starts, make_plans);
   return trigen::measure(argv[0], spec, problem, starts);

@@ -1,5 +1,6 @@
 // trigen cache verify: every row against its digest, every binary against its source, files against their
 // signatures.
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <mutex>
@@ -52,6 +53,11 @@ int rebuild_all(const TargetOptions& where) {
 
 int verify_all(const TargetOptions& where, bool remake) {
   auto store = where.open_store(true);
+  const std::vector<LayerInfo> layers = store->layers();
+  if (std::none_of(layers.begin(), layers.end(), [](const LayerInfo& layer) { return layer.exists; }))
+    return report(make_error(ErrorKind::kCache,
+                             "nothing to verify: no cache file is there; `trigen cache path "
+                             "--all` lists where was looked"));
   const auto damage = store->verify();
   for (const std::string& line : damage) std::printf("%s\n", printable(line).c_str());
   if (damage.empty()) std::printf("every row of every cache file has its digest\n");

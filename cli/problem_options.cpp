@@ -53,7 +53,8 @@ llvm::Expected<std::vector<Problem>> read_file(const std::string& path) {
   }
   constexpr std::streamsize kMost = 64 << 20;  // ten times the largest list; /dev/zero has no end
   std::string all(kMost, '\0');
-  if (!file.read(all.data(), 1) && !file.eof())
+  errno = 0;
+  if (!file.read(all.data(), 1) && errno != 0)  // libc++ takes a folder's error for the end of a file
     return make_error(ErrorKind::kBadRequest,
                       "cannot read the problem list " + path + ": " + std::strerror(errno) +
                           "; name a file with one problem per line, or core or mixers");

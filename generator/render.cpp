@@ -1,15 +1,12 @@
 // The emitted source of a candidate: preamble, include, entries.
 #include <algorithm>
 #include <cstddef>
-#include <mutex>
-#include <set>
 #include <vector>
 
 #include "generator/candidate.h"
 #include "generator/problem_fields.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/ADT/StringMap.h"
 #include "llvm/Support/SHA256.h"
 
 namespace trigen {
@@ -167,40 +164,11 @@ std::string entry_text(const Candidate& candidate, const Launch& launch) {
   return text + "<kKernel>(" + arguments + ");\n}\n";
 }
 
-// The template files that a file includes, itself too, by the names that #include uses.
-void collect_includes(llvm::StringRef name, std::set<std::string>& seen) {
-  const auto files = template_files();
-  const auto file =
-      std::find_if(files.begin(), files.end(), [&](const TemplateFile& f) { return f.name == name; });
-  if (file == files.end() || !seen.insert(name.str()).second) return;
-  for (llvm::StringRef included : included_files(file->text)) collect_includes(included, seen);
-}
-
-std::string hex(llvm::SHA256& hash) { return llvm::toHex(hash.final(), /*LowerCase=*/true); }
-
-// SHA-256 over a template and everything that it includes: names, sizes and texts, in the order of the names.
-std::string digest_of(llvm::StringRef root) {
-  std::set<std::string> closure;
-  collect_includes(root, closure);
-  if (closure.empty()) return "missing";
-  llvm::SHA256 hash;
-  for (const TemplateFile& part : template_files()) {  // sorted by name
-    if (!closure.count(part.name.str())) continue;
-    hash.update((part.name + "\n" + std::to_string(part.text.size()) + "\n").str());
-    hash.update(part.text);
-  }
-  return hex(hash);
-}
-
-// Made once for each template that is asked for (the texts never change in a process): a process that runs
-// one family does not pay for the others.
-llvm::StringRef template_digest(llvm::StringRef root) {
-  static std::mutex mutex;
-  static llvm::StringMap<std::string> digests;
-  const std::lock_guard<std::mutex> lock(mutex);
-  const auto [at, fresh] = digests.try_emplace(root);
-  if (fresh) at->second = digest_of(root);
-  return at->second;  // entries stay where they are
+// A template's, with all that it includes.
+llvm::StringRef template_digest(llvm::StringRef name) {
+  for (const TemplateFile& file : template_files())
+    if (file.name == name) return file.digest;
+  return "missing";
 }
 
 }  // namespace
@@ -237,7 +205,7 @@ Source render(const Candidate& candidate) {
   llvm::SHA256 hash;
   hash.update(source.text);
   hash.update(template_digest(candidate.family->template_file()));
-  source.hash = hex(hash);
+  source.hash = llvm::toHex(hash.final(), /*LowerCase=*/true);
   return source;
 }
 

@@ -2,59 +2,15 @@
 
 #include <dlfcn.h>
 
-#include <type_traits>
-
+#include "llvm/ADT/StringExtras.h"
 #include "runtime/paths.h"
 
 namespace trigen {
 namespace {
 
-constexpr int kNvmlSuccess = 0;                      // nvmlReturn_t
 constexpr unsigned kClockSm = 1, kClockMemory = 2;   // nvmlClockType_t
-constexpr unsigned kTemperatureOfGpu = 0;            // nvmlTemperatureSensors_t
 constexpr unsigned kUncorrected = 1, kVolatile = 0;  // nvmlMemoryErrorType_t, nvmlEccCounterType_t
-
-struct Utilization {  // nvmlUtilization_t
-  unsigned gpu, memory;
-};
-struct ProcessInfo {  // nvmlProcessInfo_t of nvmlDeviceGetComputeRunningProcesses_v3
-  unsigned pid;
-  unsigned long long bytes;
-  unsigned gpu_instance, compute_instance;
-};
-
-struct NvmlApi {
-  int (*init)() = nullptr;
-  int (*by_pci)(const char*, void**) = nullptr;
-  int (*clock)(void*, unsigned, unsigned*) = nullptr;
-  int (*power)(void*, unsigned*) = nullptr;
-  int (*power_limit)(void*, unsigned*) = nullptr;
-  int (*temperature)(void*, unsigned, unsigned*) = nullptr;
-  int (*utilization)(void*, Utilization*) = nullptr;
-  int (*reasons)(void*, unsigned long long*) = nullptr;
-  int (*ecc)(void*, unsigned, unsigned, unsigned long long*) = nullptr;
-  int (*mig)(void*, unsigned*, unsigned*) = nullptr;
-  int (*processes)(void*, unsigned*, ProcessInfo*) = nullptr;
-  int (*energy)(void*, unsigned long long*) = nullptr;
-
-  explicit NvmlApi(void* library) {
-    const auto look_up = [&](auto& entry, const char* symbol) {
-      entry = reinterpret_cast<std::remove_reference_t<decltype(entry)>>(::dlsym(library, symbol));
-    };
-    look_up(init, "nvmlInit_v2");
-    look_up(by_pci, "nvmlDeviceGetHandleByPciBusId_v2");
-    look_up(clock, "nvmlDeviceGetClockInfo");
-    look_up(power, "nvmlDeviceGetPowerUsage");
-    look_up(power_limit, "nvmlDeviceGetEnforcedPowerLimit");
-    look_up(temperature, "nvmlDeviceGetTemperature");
-    look_up(utilization, "nvmlDeviceGetUtilizationRates");
-    look_up(reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
-    look_up(ecc, "nvmlDeviceGetTotalEccErrors");
-    look_up(mig, "nvmlDeviceGetMigMode");
-    look_up(processes, "nvmlDeviceGetComputeRunningProcesses_v3");
-    look_up(energy, "nvmlDeviceGetTotalEnergyConsumption");
-  }
-};
+constexpr uint64_t kPowerCap = 0x4;                  // nvmlClocksEventReasonSwPowerCap
 
 // Opened and initialised once, never shut down. Null: not here.
 const NvmlApi* nvml_api() {
@@ -63,8 +19,9 @@ const NvmlApi* nvml_api() {
     void* library = open_nvml("", found);
     if (library == nullptr) return nullptr;
     const auto* loaded = new NvmlApi(library);
-    const bool usable =
-        loaded->init != nullptr && loaded->by_pci != nullptr && loaded->init() == kNvmlSuccess;
+    const bool usable = loaded->nvmlInit_v2 != nullptr &&
+                        loaded->nvmlDeviceGetHandleByPciBusId_v2 != nullptr &&
+                        loaded->nvmlInit_v2() == kNvmlSuccess;
     return usable ? loaded : nullptr;
   }();
   return api;
@@ -100,44 +57,81 @@ void* open_nvml(const std::string& path, std::string& found) {
   return nullptr;
 }
 
-std::string slowdown_of(const GpuState& state) {
+NvmlApi::NvmlApi(void* library) {
+#define TRIGEN_LOOK_UP(name) name = reinterpret_cast<decltype(name)>(::dlsym(library, #name))
+  TRIGEN_LOOK_UP(nvmlInit_v2);
+  TRIGEN_LOOK_UP(nvmlShutdown);
+  TRIGEN_LOOK_UP(nvmlErrorString);
+  TRIGEN_LOOK_UP(nvmlSystemGetDriverVersion);
+  TRIGEN_LOOK_UP(nvmlSystemGetCudaDriverVersion);
+  TRIGEN_LOOK_UP(nvmlDeviceGetCount_v2);
+  TRIGEN_LOOK_UP(nvmlDeviceGetHandleByIndex_v2);
+  TRIGEN_LOOK_UP(nvmlDeviceGetHandleByPciBusId_v2);
+  TRIGEN_LOOK_UP(nvmlDeviceGetName);
+  TRIGEN_LOOK_UP(nvmlDeviceGetPciInfo_v3);
+  TRIGEN_LOOK_UP(nvmlDeviceGetMigMode);
+  TRIGEN_LOOK_UP(nvmlDeviceGetMaxMigDeviceCount);
+  TRIGEN_LOOK_UP(nvmlDeviceGetMigDeviceHandleByIndex);
+  TRIGEN_LOOK_UP(nvmlDeviceGetClockInfo);
+  TRIGEN_LOOK_UP(nvmlDeviceGetPowerUsage);
+  TRIGEN_LOOK_UP(nvmlDeviceGetEnforcedPowerLimit);
+  TRIGEN_LOOK_UP(nvmlDeviceGetTemperature);
+  TRIGEN_LOOK_UP(nvmlDeviceGetUtilizationRates);
+  TRIGEN_LOOK_UP(nvmlDeviceGetCurrentClocksThrottleReasons);
+  TRIGEN_LOOK_UP(nvmlDeviceGetTotalEccErrors);
+  TRIGEN_LOOK_UP(nvmlDeviceGetComputeRunningProcesses_v3);
+  TRIGEN_LOOK_UP(nvmlDeviceGetTotalEnergyConsumption);
+#undef TRIGEN_LOOK_UP
+}
+
+std::vector<std::string> slowdown_reasons(uint64_t bits) {
   struct Reason {
     uint64_t bit;
     const char* text;
   };
-  std::string text;
-  for (const Reason& reason : {Reason{0x8, "hardware slowdown"}, Reason{0x20, "heat (driver)"},
-                               Reason{0x40, "heat (hardware)"}, Reason{0x80, "power brake"}})
-    if (state.reasons && (*state.reasons & reason.bit) != 0)
-      text += (text.empty() ? "" : ", ") + std::string(reason.text);
-  return text;
+  std::vector<std::string> reasons;
+  for (const Reason& reason :
+       {Reason{kPowerCap, "power cap"}, Reason{0x8, "hardware slowdown"}, Reason{0x20, "heat (driver)"},
+        Reason{0x40, "heat (hardware)"}, Reason{0x80, "power brake"}})
+    if ((bits & reason.bit) != 0) reasons.emplace_back(reason.text);
+  return reasons;
+}
+
+std::string slowdown_of(const GpuState& state) {
+  return llvm::join(slowdown_reasons(state.reasons.value_or(0) & ~kPowerCap), ", ");
 }
 
 std::unique_ptr<NvmlGpu> NvmlGpu::find(const std::string& pci) {
   const NvmlApi* api = nvml_api();
-  void* handle = nullptr;
-  if (api == nullptr || api->by_pci(pci.c_str(), &handle) != kNvmlSuccess) return nullptr;
+  NvmlHandle handle = nullptr;
+  if (api == nullptr || api->nvmlDeviceGetHandleByPciBusId_v2(pci.c_str(), &handle) != kNvmlSuccess)
+    return nullptr;
   return std::unique_ptr<NvmlGpu>(new NvmlGpu(handle));
 }
 
 GpuState NvmlGpu::read() const {
   const NvmlApi& api = *nvml_api();
   GpuState state;
-  state.sm_mhz = scaled<int>(ask<unsigned>(api.clock, handle_, kClockSm));
-  state.memory_mhz = scaled<int>(ask<unsigned>(api.clock, handle_, kClockMemory));
-  state.celsius = scaled<int>(ask<unsigned>(api.temperature, handle_, kTemperatureOfGpu));
-  state.watts = scaled<double>(ask<unsigned>(api.power, handle_), 1e-3);
-  state.watts_allowed = scaled<double>(ask<unsigned>(api.power_limit, handle_), 1e-3);
-  if (const auto busy = ask<Utilization>(api.utilization, handle_))
+  state.sm_mhz = scaled<int>(ask<unsigned>(api.nvmlDeviceGetClockInfo, handle_, kClockSm));
+  state.memory_mhz = scaled<int>(ask<unsigned>(api.nvmlDeviceGetClockInfo, handle_, kClockMemory));
+  state.celsius = scaled<int>(ask<unsigned>(api.nvmlDeviceGetTemperature, handle_, kNvmlTemperatureOfGpu));
+  state.watts = scaled<double>(ask<unsigned>(api.nvmlDeviceGetPowerUsage, handle_), 1e-3);
+  state.watts_allowed = scaled<double>(ask<unsigned>(api.nvmlDeviceGetEnforcedPowerLimit, handle_), 1e-3);
+  if (const auto busy = ask<NvmlUtilization>(api.nvmlDeviceGetUtilizationRates, handle_))
     state.percent_busy = static_cast<int>(busy->gpu);
-  if (const auto reasons = ask<unsigned long long>(api.reasons, handle_)) state.reasons = *reasons;
-  if (const auto ecc = ask<unsigned long long>(api.ecc, handle_, kUncorrected, kVolatile))
+  if (const auto reasons = ask<unsigned long long>(api.nvmlDeviceGetCurrentClocksThrottleReasons, handle_))
+    state.reasons = *reasons;
+  if (const auto ecc =
+          ask<unsigned long long>(api.nvmlDeviceGetTotalEccErrors, handle_, kUncorrected, kVolatile))
     state.ecc_errors = *ecc;
   unsigned now = 0, pending = 0;
-  if (api.mig != nullptr && api.mig(handle_, &now, &pending) == kNvmlSuccess) state.mig = now != 0;
-  ProcessInfo list[64] = {};
+  if (api.nvmlDeviceGetMigMode != nullptr &&
+      api.nvmlDeviceGetMigMode(handle_, &now, &pending) == kNvmlSuccess)
+    state.mig = now != 0;
+  NvmlProcess list[64] = {};
   unsigned count = 64;
-  if (api.processes != nullptr && api.processes(handle_, &count, list) == kNvmlSuccess)
+  if (api.nvmlDeviceGetComputeRunningProcesses_v3 != nullptr &&
+      api.nvmlDeviceGetComputeRunningProcesses_v3(handle_, &count, list) == kNvmlSuccess)
     for (unsigned i = 0; i < count && i < 64; ++i) {
       const bool told = list[i].bytes != ~0ULL;  // NVML_VALUE_NOT_AVAILABLE
       state.processes.push_back({list[i].pid, told ? list[i].bytes : 0});
@@ -146,7 +140,8 @@ GpuState NvmlGpu::read() const {
 }
 
 std::optional<double> NvmlGpu::joules() const {
-  return scaled<double>(ask<unsigned long long>(nvml_api()->energy, handle_), 1e-3);
+  return scaled<double>(ask<unsigned long long>(nvml_api()->nvmlDeviceGetTotalEnergyConsumption, handle_),
+                        1e-3);
 }
 
 }  // namespace trigen

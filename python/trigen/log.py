@@ -73,6 +73,7 @@ def connect(library: ctypes.CDLL) -> None:
             handler = logging.StreamHandler()
             handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
             logger.addHandler(handler)
-    library.trigen_set_log(DEBUG, _callback, None)
+    # Python has no level between WARNING and INFO: who asks for warnings alone is given no notices.
+    library.trigen_set_log(WARNING if named == "warning" else DEBUG, _callback, None)
     # Threads that still make plans while the interpreter ends must not call into it.
     atexit.register(library.trigen_set_log, OFF, FUNCTION(), None)

@@ -148,6 +148,7 @@ TEST_F(CanaryTest, TheDriverIsAskedForLittle) {
   EXPECT_EQ(make(candidate).counts.right, 1);
   EXPECT_EQ(DriverCalls::calls("cuMemcpyDtoHAsync"), 1) << "the samples come back together";
   EXPECT_EQ(DriverCalls::calls("cuMemcpyDtoH") + DriverCalls::calls("cuMemcpyHtoD"), 0);
+  EXPECT_LE(DriverCalls::calls("cuMemcpyDtoDAsync"), 16) << "a small output comes whole, not by its samples";
   EXPECT_EQ(DriverCalls::calls("cuMemAlloc"), 1);
   EXPECT_EQ(DriverCalls::calls("cuStreamCreate"), 1);
   EXPECT_LE(DriverCalls::calls("cuStreamSynchronize"), 4);

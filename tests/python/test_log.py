@@ -53,6 +53,8 @@ def test_what_a_process_says(library, tmp_path):
     assert "answer=miss provenance=predicted" in second.stderr and "code=cache" in second.stderr
     assert "misses=1" in second.stdout and "compiles=0" in second.stdout
     assert planned(tmp_path, TRIGEN_LOG="off").stderr == ""
+    assert planned(tmp_path, TRIGEN_LOG="warning").stderr == "", "untuned is a notice"
+    assert planned(tmp_path, TRIGEN_LOG="notice").stderr.count("untuned: ") == 1
     # The program's own configuration of logging.
     mine = planned(tmp_path, "import logging; logging.basicConfig(level=logging.DEBUG, format='<%(name)s %(levelname)s> %(message)s')")
     assert "<trigen INFO> plan problem=" in mine.stderr and "<trigen WARNING> untuned" in mine.stderr

@@ -169,6 +169,9 @@ TEST_F(CacheProgram, RmAndGcTakeOut) {
   EXPECT_THAT(run("cache gc --max-size 45K").text, HasSubstr("removed 1 binaries and 1 predictions"));
   EXPECT_EQ(run("cache gc --max-size much").code, 2);
   EXPECT_EQ(run("cache verify").code, 0);
+  const Finished misspelt = run("cache verify --cache " + (folder_ / "nowhere.db"));
+  EXPECT_EQ(misspelt.code, 1) << "an image's build stops at a name that is none";
+  EXPECT_THAT(misspelt.text, HasSubstr("nothing to verify: no cache file is there"));
 }
 
 TEST_F(CacheProgram, AChoiceOfAnOlderModelIsSaid) {

@@ -1,10 +1,13 @@
 #include <gmock/gmock.h>
 
+#include <map>
 #include <set>
 
 #include "generator/candidate.h"
 #include "generator/error.h"
 #include "generator/random_problem.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/SHA256.h"
 #include "problem_testing.h"
 
 namespace trigen {
@@ -51,6 +54,26 @@ TEST(Templates, IncludeOnlyEachOther) {
     for (llvm::StringRef included : included_files(file.text))
       EXPECT_EQ(names.count(included.str()), 1u) << file.name.str() << " includes " << included.str();
     EXPECT_FALSE(file.text.contains("#include <")) << file.name.str() << " needs a header at run time";
+  }
+}
+
+// The build makes the digests: every template that a file reaches enters its own.
+TEST(Templates, DigestsAreOfAllThatIsIncluded) {
+  std::map<std::string, llvm::StringRef> texts;
+  for (const TemplateFile& file : template_files()) texts[file.name.str()] = file.text;
+  for (const TemplateFile& file : template_files()) {
+    std::set<std::string> closure;
+    std::vector<std::string> open = {file.name.str()};
+    while (!open.empty()) {
+      const std::string name = open.back();
+      open.pop_back();
+      if (!closure.insert(name).second) continue;
+      for (llvm::StringRef included : included_files(texts[name])) open.push_back(included.str());
+    }
+    llvm::SHA256 hash;
+    for (const std::string& name : closure)
+      hash.update(name + "\n" + std::to_string(texts[name].size()) + "\n" + texts[name].str());
+    EXPECT_EQ(file.digest.str(), llvm::toHex(hash.final(), /*LowerCase=*/true)) << file.name.str();
   }
 }
 
