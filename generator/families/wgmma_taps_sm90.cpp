@@ -197,8 +197,9 @@ class TapWeight final : public PersistentKernel {
 class TapSteps {
  public:
   TapSteps(const Problem& p, const Config& c) : c_(c), taps_(static_cast<double>(p.K)) {
-    const bool two = geometry::input_buffers(kernel_shape(p), c) > 1;
-    transposes_ = two ? 1 : 2;  // one buffer: the next block's loads wait for it
+    const Shape shape = kernel_shape(p);
+    // Of a block with the features of 128 and few taps; one buffer: the next block's loads wait for it.
+    transposes_ = geometry::features(shape, c) / 144.0 + (geometry::input_buffers(shape, c) > 1 ? 0 : 1);
   }
   // The kind of a step that `whole` panels take part in, and `crossing` ones with their diagonal block.
   size_t kind(int whole, int crossing) {
