@@ -67,15 +67,25 @@ struct Ranked {
   double seconds;
 };
 
+// The configs that a family brings: its whole space, or its one kernel for any size.
+std::vector<Config> configs_of(const Family& family, const Problem& problem, const Target& target,
+                               bool generic) {
+  if (!generic) return family.configs(problem, target);
+  const std::optional<Config> config = family.generic_config(problem, target);
+  if (!config || family.reject(problem, target, *config)) return {};
+  return {*config};
+}
+
 llvm::Expected<std::vector<Ranked>> ranked_candidates(const Problem& problem, const Target& target,
-                                                      const Family* only) {
+                                                      const Family* only, int sms, bool generic) {
   if (llvm::Error error = validate(problem)) return error;
   std::vector<Ranked> ranked;
-  const DeviceModel device = model_of(target);
+  DeviceModel device = model_of(target);
+  if (sms > 0) device.sms = sms;
   for (const Family* family : families()) {
     if ((only && family != only) || !family->serves(target)) continue;
-    for (const Config& config : family->configs(problem, target)) {
-      Candidate candidate{problem, &target, family, config, false};
+    for (const Config& config : configs_of(*family, problem, target, generic)) {
+      Candidate candidate{problem, &target, family, config, generic};
       const double seconds = predict(candidate, device).seconds;
       ranked.push_back({candidate, seconds});
     }
@@ -97,37 +107,24 @@ std::vector<Candidate> first_candidates(const std::vector<Ranked>& ranked, size_
 }  // namespace
 
 llvm::Expected<std::vector<Candidate>> rank_candidates(const Problem& problem, const Target& target,
-                                                       const Family* family) {
-  auto ranked = ranked_candidates(problem, target, family);
+                                                       const Family* family, int sms) {
+  auto ranked = ranked_candidates(problem, target, family, sms, /*generic=*/false);
   if (!ranked) return ranked.takeError();
   return first_candidates(*ranked, ranked->size());
 }
 
 llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, const Target& target,
-                                                       const Family* family) {
-  auto ranked = ranked_candidates(problem, target, family);
+                                                       const Family* family, int sms) {
+  auto ranked = ranked_candidates(problem, target, family, sms, /*generic=*/false);
   if (!ranked) return ranked.takeError();
   return first_candidates(*ranked,
                           worth_a_try(ranked->size(), [&](size_t i) { return (*ranked)[i].seconds; }));
 }
 
-llvm::Expected<std::vector<Candidate>> list_generic(const Problem& problem, const Target& target) {
-  if (llvm::Error error = validate(problem)) return error;
-  std::vector<std::pair<double, Candidate>> found;
-  const DeviceModel device = model_of(target);
-  for (const Family* family : families()) {
-    if (!family->serves(target)) continue;
-    const std::optional<Config> config = family->generic_config(problem, target);
-    if (!config || family->reject(problem, target, *config)) continue;
-    const Candidate candidate{problem, &target, family, *config, true};
-    found.emplace_back(predict(candidate, device).seconds, candidate);
-  }
-  if (found.empty()) return nothing_legal(problem, target, nullptr);
-  llvm::stable_sort(found, llvm::less_first());
-  std::vector<Candidate> candidates;
-  candidates.reserve(found.size());
-  for (const auto& [seconds, candidate] : found) candidates.push_back(candidate);
-  return candidates;
+llvm::Expected<std::vector<Candidate>> list_generic(const Problem& problem, const Target& target, int sms) {
+  auto ranked = ranked_candidates(problem, target, nullptr, sms, /*generic=*/true);
+  if (!ranked) return ranked.takeError();
+  return first_candidates(*ranked, ranked->size());
 }
 
 llvm::Expected<Candidate> generic_candidate(const Problem& problem, const Target& target) {

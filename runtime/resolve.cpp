@@ -3,7 +3,6 @@
 #include "generator/cost/cost.h"
 #include "runtime/paths.h"
 #include "runtime/plan.h"
-#include "runtime/ranking.h"
 
 namespace trigen {
 namespace {
@@ -126,7 +125,7 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
   if (options.miss == MissPolicy::kFirstChoice) {
     for (const Target* target : usable) {
       // Without a compiler the kernels are others', who made what the target's own order has first.
-      auto candidates = list_candidates_on(options.no_jit ? nullptr : &device, problem, *target);
+      auto candidates = list_candidates(problem, *target, nullptr, options.no_jit ? 0 : device.info().sms);
       if (!candidates) {
         keep(candidates.takeError());
         continue;

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "pack.cuh"
+#include "pack_activations.cuh"
 #include "wgmma_taps_sm90/product.cuh"
 #include "wgmma_taps_sm90/weight.cuh"
 
@@ -29,6 +30,9 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& weights, c
 }
 
 using packing::pack_weights;
+// Those around the op where TMA cannot take the activations.
+using packing::pack_activations;
+using packing::unpack_activations;
 
 // grad_weight: dy, x.
 template <Kernel C>

@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "runtime/compile.h"
-#include "runtime/ranking.h"
 #include "tuner/session.h"
 
 namespace trigen {
@@ -106,8 +105,8 @@ void Fleet::compile_ahead(size_t station, Work& work) {
   const Station& own = stations_[station];
   const std::deque<size_t>& queue = work.kinds[station]->queue;
   if (queue.empty()) return;
-  auto candidates =
-      list_candidates_on(own.device.get(), work.problems[queue.front()], *own.target, work.options.family);
+  auto candidates = list_candidates(work.problems[queue.front()], *own.target, work.options.family,
+                                    own.device ? own.device->info().sms : 0);
   if (!candidates) return llvm::consumeError(candidates.takeError());  // said when its turn comes
   for (const size_t i : first_choices(*candidates, own.device->model(), work.options.search))
     pool_->submit(

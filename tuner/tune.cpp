@@ -4,7 +4,6 @@
 #include <chrono>
 
 #include "check/text.h"
-#include "runtime/ranking.h"
 #include "tuner/ceiling.h"
 #include "tuner/evidence.h"
 #include "tuner/gpu_watch.h"
@@ -14,16 +13,16 @@ namespace trigen {
 namespace {
 
 // `ranks` and `space` (how many there are) are set for a sample alone.
-// `device`: that the order is for; null: the target's model device.
-llvm::Expected<std::vector<Candidate>> candidates_for(const Problem& problem, const Target& target,
-                                                      const Device* device, const TuneOptions& options,
-                                                      std::vector<size_t>& ranks, size_t& space) {
+// `sms`: of the device that the order is for; 0: the target's own.
+llvm::Expected<std::vector<Candidate>> candidates_for(const Problem& problem, const Target& target, int sms,
+                                                      const TuneOptions& options, std::vector<size_t>& ranks,
+                                                      size_t& space) {
   if (options.config && options.family != nullptr) {
     auto one = make_candidate(problem, target, *options.family, *options.config);
     if (!one) return one.takeError();
     return std::vector<Candidate>{*one};
   }
-  if (!options.sample) return list_candidates_on(device, problem, target, options.family);
+  if (!options.sample) return list_candidates(problem, target, options.family, sms);
   auto all = rank_candidates(problem, target, options.family);
   if (!all) return all.takeError();
   std::vector<Candidate> chosen;
@@ -211,7 +210,7 @@ llvm::Expected<TuneReport> tune(const Problem& problem, const Target& target, co
                           "--objective time");
   std::vector<size_t> ranks;
   size_t space = 0;
-  auto candidates = candidates_for(problem, target, measured ? device : nullptr, options, ranks, space);
+  auto candidates = candidates_for(problem, target, measured ? device->info().sms : 0, options, ranks, space);
   if (!candidates) return candidates.takeError();
 
   Session session(problem, target, device, store, options, std::move(*candidates));

@@ -10,6 +10,10 @@ namespace trigen {
 bool packs_activations(const Problem& problem, const Config& config);
 // Not rows of 16-byte pieces along the features.
 bool needs_packed_activations(const Problem& problem);
+// So the path to x, y and what has their shape, and the elements of one access: TMA's 16 bytes, or single ones of
+// the launches that copy.
+Access activation_access(const Problem& problem);
+int activation_elements(const Problem& problem);
 // What keeps those launches from serving the problem: "copies at most ...".
 std::optional<std::string> too_many_to_pack(const Problem& problem);
 // Puts them around the launches of a plan, whose workspace they move behind their own.

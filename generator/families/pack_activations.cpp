@@ -12,6 +12,13 @@ bool needs_packed_activations(const Problem& p) {
   return p.align < 16 || p.layout != Layout::kBTD || (p.op != Op::kGradWeight && !whole_pieces(p.D, p.dtype));
 }
 
+Access activation_access(const Problem& p) {
+  return needs_packed_activations(p) ? Access::kPacked : Access::kDirect;
+}
+int activation_elements(const Problem& p) {
+  return needs_packed_activations(p) ? 1 : static_cast<int>(16 / element_size(p.dtype));
+}
+
 std::optional<std::string> too_many_to_pack(const Problem& p) {
   const int64_t blocks = packing::copy_blocks(kernel_shape(p), static_cast<int>(p.B), static_cast<int>(p.H),
                                               static_cast<int>(p.T), static_cast<int>(p.D));

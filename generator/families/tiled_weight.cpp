@@ -19,13 +19,6 @@ std::string text(const llvm::Twine& t) { return t.str(); }
 
 // Elements along k of a step: a swizzled row of shared memory.
 int step_depth(const Problem& p) { return static_cast<int>(128 / element_size(p.dtype)); }
-// Elements of one access to x and dy: TMA's, or single ones of the launches that pack them.
-Access activation_path(const Problem& p) {
-  return needs_packed_activations(p) ? Access::kPacked : Access::kDirect;
-}
-int activation_vector(const Problem& p) {
-  return needs_packed_activations(p) ? 1 : static_cast<int>(16 / element_size(p.dtype));
-}
 // dW leaves by TMA where it is aligned for that and its rows are whole pieces of 16 bytes (8), else in pairs
 // or single elements.
 int output_vector(const Problem& p) {
@@ -50,13 +43,13 @@ Config config_of(const Problem& p, const TiledWeight::Tile& tile) {
           .stages = tile.stages,
           .split_k = 1,
           .raster = 0,
-          .vec_a = activation_vector(p),
-          .vec_b = activation_vector(p),
+          .vec_a = activation_elements(p),
+          .vec_b = activation_elements(p),
           .vec_c = output_vector(p),
           .cluster = tile.cluster,
           .blocks = 1,
           .weights = Access::kDirect,
-          .activations = activation_path(p)};
+          .activations = activation_access(p)};
 }
 
 }  // namespace
@@ -65,7 +58,7 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
   std::set<int> clusters = {1};
   for (const Tile& tile : tiles_)
     if (tile.tile_n == c.tile_n) clusters.insert(tile.cluster);
-  const int depth = step_depth(p), activation = activation_vector(p);
+  const int depth = step_depth(p), activation = activation_elements(p);
   return {{"tile_m", c.tile_m, {128}},
           {"tile_n", c.tile_n, {128, 256}},
           {"tile_k",
@@ -81,7 +74,7 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
           raster_key(c),
           split_key(p, c),
           access_key("weights", c.weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
-          access_key("activations", c.activations, {activation_path(p)},
+          access_key("activations", c.activations, {activation_access(p)},
                      "what TMA cannot take is packed, and nothing else"),
           vector_key("vec_a", c.vec_a, activation),
           vector_key("vec_b", c.vec_b, activation),

@@ -79,8 +79,8 @@ class Product final : public PersistentKernel {
   std::vector<Config> space(const Problem& p, const Target& target) const override {
     constexpr struct {
       int tile_m, tile_n, stages;
-    } kTiles[] = {{128, 256, 4}, {128, 256, 3}, {128, 192, 4}, {128, 128, 5},
-                  {128, 128, 6}, {128, 64, 6},  {64, 256, 4},  {64, 128, 6}};
+    } kTiles[] = {{128, 256, 4}, {128, 256, 3}, {128, 192, 4}, {128, 128, 5}, {128, 128, 6},
+                  {128, 64, 6},  {64, 256, 4},  {64, 128, 6},  {64, 64, 12}};
     std::vector<Config> out;
     const int64_t panels = p.B * ((p.D + 63) / 64);  // of one head
     const Shape shape = kernel_shape(p);
@@ -88,6 +88,9 @@ class Product final : public PersistentKernel {
       // A tile more than twice as large as the product only adds waste.
       if (t.tile_m > 64 && p.T <= 64) continue;
       if (t.tile_n > 64 && t.tile_n / 128 >= panels) continue;
+      // The smallest tile is for what leaves SMs without one of 64 x 128.
+      if (t.tile_m * t.tile_n == 64 * 64 && (p.T + 63) / 64 * p.H * ((panels + 1) / 2) >= target.sms)
+        continue;
       for (int cluster : {1, 2})
         for (const Config& c :
              with_sections(p, target, config(p, t.tile_m, t.tile_n, t.stages, cluster), {8, 16, 32}, 2))

@@ -46,10 +46,11 @@ class Product final : public PersistentKernel {
             split_key(p, c),
             raster_key(c),
             access_key("weights", c.weights, {Access::kDirect}, "is no choice here, taps are always packed"),
-            access_key("activations", c.activations, {Access::kDirect}, "TMA reads them as they lie"),
+            access_key("activations", c.activations, {activation_access(p)},
+                       "what TMA cannot take is packed, and nothing else"),
             read_key(p, c),
-            vector_key("vec_b", c.vec_b, 8),
-            vector_key("vec_c", c.vec_c, 8),
+            vector_key("vec_b", c.vec_b, activation_elements(p)),
+            vector_key("vec_c", c.vec_c, activation_elements(p)),
             blocks_key(c)};
   }
 
@@ -107,10 +108,12 @@ class Product final : public PersistentKernel {
             .split_k = 1,
             .raster = 0,
             .vec_a = most_read(p),
-            .vec_b = 8,
-            .vec_c = 8,
+            .vec_b = activation_elements(p),
+            .vec_c = activation_elements(p),
             .cluster = cluster,
-            .blocks = 1};
+            .blocks = 1,
+            .weights = Access::kDirect,
+            .activations = activation_access(p)};
   }
 };
 
@@ -130,9 +133,10 @@ class TapWeight final : public PersistentKernel {
         {"split_k", c.split_k, {1}, false, "blocks share what whole rounds leave; no parts are cut"},
         {"raster", c.raster, {0}, false, "is for forward and grad_input only"},
         access_key("weights", c.weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
-        access_key("activations", c.activations, {Access::kDirect}, "TMA reads them as they lie"),
-        vector_key("vec_a", c.vec_a, 8),
-        vector_key("vec_b", c.vec_b, 8),
+        access_key("activations", c.activations, {activation_access(p)},
+                   "what TMA cannot take is packed, and nothing else"),
+        vector_key("vec_a", c.vec_a, activation_elements(p)),
+        vector_key("vec_b", c.vec_b, activation_elements(p)),
         {"vec_c", c.vec_c, {weight_vector(p)}},
         blocks_key(c)};
   }
@@ -178,11 +182,13 @@ class TapWeight final : public PersistentKernel {
             .stages = stages,
             .split_k = 1,
             .raster = 0,
-            .vec_a = 8,
-            .vec_b = 8,
+            .vec_a = activation_elements(p),
+            .vec_b = activation_elements(p),
             .vec_c = weight_vector(p),
             .cluster = 1,
-            .blocks = 1};
+            .blocks = 1,
+            .weights = Access::kDirect,
+            .activations = activation_access(p)};
   }
 };
 
@@ -191,8 +197,9 @@ class TapWeight final : public PersistentKernel {
 class TapSteps {
  public:
   TapSteps(const Problem& p, const Config& c) : c_(c), taps_(static_cast<double>(p.K)) {
-    const bool two = geometry::input_buffers(kernel_shape(p), c) > 1;
-    transposes_ = two ? 1 : 2;  // one buffer: the next block's loads wait for it
+    const Shape shape = kernel_shape(p);
+    // Of a block with the features of 128 and few taps; one buffer: the next block's loads wait for it.
+    transposes_ = geometry::features(shape, c) / 144.0 + (geometry::input_buffers(shape, c) > 1 ? 0 : 1);
   }
   // The kind of a step that `whole` panels take part in, and `crossing` ones with their diagonal block.
   size_t kind(int whole, int crossing) {
@@ -218,8 +225,8 @@ class TapSteps {
   std::vector<std::pair<int, int>> keys_;
 };
 
-// grad_weight: every block of the triangle and group of taps has as many steps, shared evenly.
-Work tap_weight_work(const Problem& p, const Target& target, const Config& c) {
+// Every block of the triangle and group of taps has as many steps, shared evenly.
+Work TapWeight::work(const Problem& p, const Target& target, const Config& c) const {
   namespace weight = geometry::weight;
   const weight::Shares s(kernel_shape(p), static_cast<int>(p.B), target.sms);
   constexpr double kPanel = geometry::kPanel;
@@ -245,6 +252,7 @@ Work tap_weight_work(const Problem& p, const Target& target, const Config& c) {
                            .bytes = 4.0 * weight::kSums * (s.rest() + s.sharers()),
                            .parts = rounds * schedule::ceil_div(s.sharers(), s.rest())});
   }
+  put_copies(work, p, c);
   return work;
 }
 
@@ -289,11 +297,8 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
   const double weights =
       static_cast<double>(p.H * p.K) * static_cast<double>(p.T) * static_cast<double>(p.T) / 2;
   work.passes.push_back({"pack_taps", weights * (2 + static_cast<double>(element_size(p.wdtype)))});
+  put_copies(work, p, c);
   return work;
-}
-
-Work TapWeight::work(const Problem& p, const Target& target, const Config& c) const {
-  return tap_weight_work(p, target, c);
 }
 
 class WgmmaTapsSm90 final : public PersistentFamily {
@@ -310,12 +315,8 @@ class WgmmaTapsSm90 final : public PersistentFamily {
     if (p.pad < 0 || p.pad >= p.K)
       return no("loads features around the output's, pad=" + llvm::Twine(p.pad) + " is outside 0 to K-1");
     if (p.dtype == DType::kF32) return no("multiplies 16-bit data");
-    if (p.layout != Layout::kBTD)
-      return no("reads features that are contiguous, layout=bdt has contiguous tokens");
-    if (p.align < 16)
-      return no("copies 16-byte pieces of x and y, align=" + llvm::Twine(p.align) + " does not give them");
-    if (!is_weight(p) && !whole_pieces(p.D, p.dtype))
-      return no("writes 16-byte pieces, D=" + llvm::Twine(p.D) + " ends inside one");
+    if (needs_packed_activations(p))
+      if (auto why = too_many_to_pack(p)) return why;
     const Epilogue& e = p.epilogue;
     if (is_weight(p) && e.bias && (p.fill == Fill::kLower ? p.diag < 0 : p.diag > 0))
       return no("sums grad_bias beside a row's first block, diag=" + llvm::Twine(p.diag) +

@@ -18,17 +18,13 @@ Access weight_path(const Problem& p) {
   return p.op == Op::kForward && p.walign < 16 ? Access::kPacked : Access::kDirect;
 }
 bool packs(const Problem& p) { return p.op == Op::kGradInput || weight_path(p) == Access::kPacked; }
-Access activation_path(const Problem& p) {
-  return needs_packed_activations(p) ? Access::kPacked : Access::kDirect;
-}
 // Elements of one access: TMA's, or single ones of the launches that pack.
 int weight_vector(const Problem& p) { return packs(p) ? 1 : 4; }
-int activation_vector(const Problem& p) { return needs_packed_activations(p) ? 1 : 4; }
 
 class Product final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
-    const int activation = activation_vector(p);
+    const int activation = activation_elements(p);
     return {
         {"tile_m", c.tile_m, {64, 128, 192, 256}},
         {"tile_n", c.tile_n, {64, 128}},
@@ -41,7 +37,7 @@ class Product final : public PersistentKernel {
         split_key(p, c),
         access_key("weights", c.weights, {weight_path(p)},
                    "forward's rows that are not of 16 bytes are packed, and nothing else"),
-        access_key("activations", c.activations, {activation_path(p)},
+        access_key("activations", c.activations, {activation_access(p)},
                    "what TMA cannot take is packed, and nothing else"),
         vector_key("vec_a", c.vec_a, weight_vector(p)),
         vector_key("vec_b", c.vec_b, activation),
@@ -105,12 +101,12 @@ class Product final : public PersistentKernel {
             .split_k = 1,
             .raster = 0,
             .vec_a = weight_vector(p),
-            .vec_b = activation_vector(p),
-            .vec_c = activation_vector(p),
+            .vec_b = activation_elements(p),
+            .vec_c = activation_elements(p),
             .cluster = cluster,
             .blocks = 1,
             .weights = weight_path(p),
-            .activations = activation_path(p)};
+            .activations = activation_access(p)};
   }
 };
 

@@ -3,6 +3,7 @@
 
 #include "config.h"
 #include "pack.h"
+#include "pack_activations.h"
 #include "persistent/roles.cuh"
 #include "wgmma_taps_sm90.h"
 
@@ -34,7 +35,8 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static constexpr int kInput = kOutput + kConsumers * kStorePanels * kPanelBytes;
   static constexpr int kTransposed = kInput + kInputBuffers * kInputPanels * kPanelBytes;
 
-  static_assert(s.dtype != DType::kF32 && s.layout == Layout::kBTD, "16-bit data, features contiguous");
+  static_assert(s.dtype != DType::kF32 && (s.layout == Layout::kBTD || packing::packs_activations(s, c)),
+                "16-bit data, features contiguous");
   static_assert(s.op == Op::kForward || s.op == Op::kGradInput, "dW has another shape");
   static_assert(s.T > 0 && s.K > 1, "sizes are compiled in");
   static_assert(c.tile_m % 64 == 0 && c.tile_m >= 64 && c.tile_m <= 256, "panels of 64 tokens, 256 at most");

@@ -5,6 +5,7 @@
 // feature, a row of 16 bytes, so that a tap is a shift of the descriptor's start by a row.
 #pragma once
 
+#include "pack_activations.h"
 #include "params.h"
 #include "persistent/roles.cuh"
 #include "persistent/weight_store.cuh"
@@ -68,7 +69,8 @@ inline constexpr persistent::Warpgroups kWarpgroups{.consumers = kConsumers,
                                                     .register_threads = kThreads};
 template <Kernel C>
 struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
-  static_assert(C.shape.dtype != DType::kF32 && C.shape.layout == Layout::kBTD,
+  static_assert(C.shape.dtype != DType::kF32 &&
+                    (C.shape.layout == Layout::kBTD || packing::packs_activations(C.shape, C.config)),
                 "16-bit data, features contiguous");
   static_assert(C.shape.T > 0 && C.shape.K > 1, "sizes are compiled in");
 };

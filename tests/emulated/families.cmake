@@ -144,6 +144,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   add_verify_test(copied copied --family wgmma_sm90)
   add_verify_test(copied.tf32 copied_tf32 --family wgmma_tf32_sm90)
+  add_verify_test(copied.taps copied_taps --family wgmma_taps_sm90)
 endif()
 
 # Every family over op x data type x layout x taps x epilogue; says which cells a family does not serve.

@@ -78,7 +78,6 @@ std::string missing(const std::string& family, const Cell& cell) {
                                 : "";
   if (family == "wgmma_taps_sm90")
     return !sixteen                               ? "multiplies f16 and bf16"
-           : !contiguous                          ? "reads contiguous features"
            : !product                             ? "has five taps or more in grad_weight"
            : cell.taps < 2                        ? "has two taps or more"
            : !one_of(cell.epilogue, {"", "bias"}) ? "adds and activates only: no pre, gate or residual"

@@ -1,6 +1,4 @@
 // A Hopper of another size than an H200: the model orders its candidates by its own SM count.
-#include "runtime/ranking.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -40,14 +38,12 @@ TEST_F(Ranking, FollowsTheDevicesOwnSms) {
                               "B=32,T=192,D=768", "B=128,T=256,D=512"}) {
       const Problem problem = llvm::cantFail(parse_problem(std::string(op) + ",dtype=bf16," + sizes));
       const auto usual = llvm::cantFail(list_candidates(problem, target_));
-      const auto here = llvm::cantFail(list_candidates_on(device_, problem, target_));
-      ASSERT_EQ(here.size(), usual.size());
+      const auto here = llvm::cantFail(list_candidates(problem, target_, nullptr, kSms));
+      ASSERT_GE(here.size(), std::min(usual.size(), kFewCandidates));
       for (size_t i = 1; i < here.size(); ++i)
         ASSERT_LE(predict(here[i - 1], own).seconds, predict(here[i], own).seconds)
             << to_string(problem) << i;
       other_first += describe(here.front()) == describe(usual.front()) ? 0 : 1;
-      const auto null = llvm::cantFail(list_candidates_on(nullptr, problem, target_));
-      EXPECT_EQ(describe(null.front()), describe(usual.front()));
     }
   EXPECT_GT(other_first, 0U) << "or the count does not matter";
 }
@@ -57,7 +53,7 @@ TEST_F(Ranking, APlansFirstChoiceIsTheDevices) {
   if (testing::real_nvrtc("sm_90a") == nullptr)
     GTEST_SKIP() << "[SKIP] no NVRTC that makes sm_90a; set TRIGEN_NVRTC";
   const Problem problem = llvm::cantFail(parse_problem("forward,dtype=bf16,B=16,T=1024,D=1024"));
-  const auto here = llvm::cantFail(list_candidates_on(device_, problem, target_));
+  const auto here = llvm::cantFail(list_candidates(problem, target_, nullptr, kSms));
   Store::Options options;
   options.layers = {"none"};
   const auto store = Store::open(options);
