@@ -4,6 +4,7 @@
 
 #include "generator/cost/cost.h"
 #include "generator/error.h"
+#include "generator/lessons.h"
 #include "generator/names.h"
 
 namespace trigen {
@@ -77,7 +78,8 @@ std::vector<Config> configs_of(const Family& family, const Problem& problem, con
 }
 
 llvm::Expected<std::vector<Ranked>> ranked_candidates(const Problem& problem, const Target& target,
-                                                      const Family* only, int sms, bool generic) {
+                                                      const Family* only, int sms, bool generic,
+                                                      const Lessons* lessons = nullptr) {
   if (llvm::Error error = validate(problem)) return error;
   std::vector<Ranked> ranked;
   DeviceModel device = model_of(target);
@@ -87,7 +89,7 @@ llvm::Expected<std::vector<Ranked>> ranked_candidates(const Problem& problem, co
     for (const Config& config : configs_of(*family, problem, target, generic)) {
       Candidate candidate{problem, &target, family, config, generic};
       const double seconds = predict(candidate, device).seconds;
-      ranked.push_back({candidate, seconds});
+      ranked.push_back({candidate, lessons != nullptr ? seconds * lessons->factor(candidate) : seconds});
     }
   }
   if (ranked.empty()) return nothing_legal(problem, target, only);
@@ -114,8 +116,9 @@ llvm::Expected<std::vector<Candidate>> rank_candidates(const Problem& problem, c
 }
 
 llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, const Target& target,
-                                                       const Family* family, int sms) {
-  auto ranked = ranked_candidates(problem, target, family, sms, /*generic=*/false);
+                                                       const Family* family, int sms,
+                                                       const Lessons* lessons) {
+  auto ranked = ranked_candidates(problem, target, family, sms, /*generic=*/false, lessons);
   if (!ranked) return ranked.takeError();
   return first_candidates(*ranked,
                           worth_a_try(ranked->size(), [&](size_t i) { return (*ranked)[i].seconds; }));

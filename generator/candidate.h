@@ -10,6 +10,8 @@
 
 namespace trigen {
 
+class Lessons;
+
 struct Candidate {
   Problem problem;
   const Target* target = nullptr;
@@ -32,8 +34,10 @@ llvm::Expected<std::vector<Candidate>> rank_candidates(const Problem& problem, c
 // Those of them that a search may meet: kMostCandidates at most, and where there are more than kFewCandidates
 // none that the model finds hopeless.
 inline constexpr size_t kFewCandidates = 60, kMostCandidates = 300;
+// `lessons`: what the order learns from times elsewhere (generator/lessons.h).
 llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, const Target& target,
-                                                       const Family* family = nullptr, int sms = 0);
+                                                       const Family* family = nullptr, int sms = 0,
+                                                       const Lessons* lessons = nullptr);
 // The shape-generic candidates, each of which runs any shape of the problem's kind, best predicted first.
 llvm::Expected<std::vector<Candidate>> list_generic(const Problem& problem, const Target& target,
                                                     int sms = 0);

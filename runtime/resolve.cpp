@@ -1,11 +1,15 @@
 // From a problem to a candidate and its binary: the record in the cache, or the policy for a miss.
 #include "cache/contents.h"
 #include "generator/cost/cost.h"
+#include "runtime/learnt.h"
 #include "runtime/paths.h"
 #include "runtime/plan.h"
 
 namespace trigen {
 namespace {
+
+// Of choices that were ranked by times at 4 and 16 times the batch size: docs/experiments/untuned-lists.md.
+constexpr llvm::StringLiteral kExpectedLoss = "expected 2 % slower than the best, 10 % at worst";
 
 // The targets whose kernels the device runs as they are, best first: its own, then older ones of its major.
 llvm::Expected<std::vector<const Target*>> usable_targets(const Device& device, const std::string& asked) {
@@ -125,7 +129,10 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
   if (options.miss == MissPolicy::kFirstChoice) {
     for (const Target* target : usable) {
       // Without a compiler the kernels are others', who made what the target's own order has first.
-      auto candidates = list_candidates(problem, *target, nullptr, options.no_jit ? 0 : device.info().sms);
+      Learnt learnt;
+      if (!options.no_jit) learnt = learn(problem, *target, device, store);
+      auto candidates =
+          list_candidates(problem, *target, nullptr, options.no_jit ? 0 : device.info().sms, &learnt.lessons);
       if (!candidates) {
         keep(candidates.takeError());
         continue;
@@ -137,6 +144,10 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
         if (!resolution) {
           keep(resolution.takeError());
           continue;
+        }
+        if (!learnt.from.empty()) {
+          resolution->match = Match::kNear;
+          resolution->difference = learnt.from + "; " + kExpectedLoss.str();
         }
         // No record is stored: nothing here has checked the choice. Its binary is, so that it is compiled once.
         llvm::consumeError(std::move(errors));

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "runtime/compile.h"
+#include "runtime/learnt.h"
 #include "tuner/session.h"
 
 namespace trigen {
@@ -105,8 +106,11 @@ void Fleet::compile_ahead(size_t station, Work& work) {
   const Station& own = stations_[station];
   const std::deque<size_t>& queue = work.kinds[station]->queue;
   if (queue.empty()) return;
-  auto candidates = list_candidates(work.problems[queue.front()], *own.target, work.options.family,
-                                    own.device ? own.device->info().sms : 0);
+  const Problem& next = work.problems[queue.front()];
+  Learnt learnt;
+  if (own.device) learnt = learn(next, *own.target, *own.device, work.store);
+  auto candidates = list_candidates(next, *own.target, work.options.family,
+                                    own.device ? own.device->info().sms : 0, &learnt.lessons);
   if (!candidates) return llvm::consumeError(candidates.takeError());  // said when its turn comes
   for (const size_t i : first_choices(*candidates, own.device->model(), work.options.search))
     pool_->submit(

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "check/text.h"
+#include "runtime/learnt.h"
 #include "tuner/ceiling.h"
 #include "tuner/evidence.h"
 #include "tuner/gpu_watch.h"
@@ -13,16 +14,21 @@ namespace trigen {
 namespace {
 
 // `ranks` and `space` (how many there are) are set for a sample alone.
-// `sms`: of the device that the order is for; 0: the target's own.
-llvm::Expected<std::vector<Candidate>> candidates_for(const Problem& problem, const Target& target, int sms,
-                                                      const TuneOptions& options, std::vector<size_t>& ranks,
+// `device`: that the order is for, with what its cache has learnt; null: the target's own.
+llvm::Expected<std::vector<Candidate>> candidates_for(const Problem& problem, const Target& target,
+                                                      const Device* device, const TuneOptions& options,
+                                                      Store& store, std::vector<size_t>& ranks,
                                                       size_t& space) {
   if (options.config && options.family != nullptr) {
     auto one = make_candidate(problem, target, *options.family, *options.config);
     if (!one) return one.takeError();
     return std::vector<Candidate>{*one};
   }
-  if (!options.sample) return list_candidates(problem, target, options.family, sms);
+  if (!options.sample && device == nullptr) return list_candidates(problem, target, options.family);
+  if (!options.sample) {
+    const Learnt learnt = learn(problem, target, *device, store);
+    return list_candidates(problem, target, options.family, device->info().sms, &learnt.lessons);
+  }
   auto all = rank_candidates(problem, target, options.family);
   if (!all) return all.takeError();
   std::vector<Candidate> chosen;
@@ -210,7 +216,8 @@ llvm::Expected<TuneReport> tune(const Problem& problem, const Target& target, co
                           "--objective time");
   std::vector<size_t> ranks;
   size_t space = 0;
-  auto candidates = candidates_for(problem, target, measured ? device->info().sms : 0, options, ranks, space);
+  auto candidates =
+      candidates_for(problem, target, measured ? device : nullptr, options, store, ranks, space);
   if (!candidates) return candidates.takeError();
 
   Session session(problem, target, device, store, options, std::move(*candidates));

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <thread>
 
+#include "generator/cost/cost.h"
 #include "plan_testing.h"
 #include "runtime/compile.h"
 #include "runtime/plan.h"
@@ -192,6 +193,47 @@ TEST_F(PlanTest, AMeasuredRecordIsTaken) {
   EXPECT_THAT(described.match, StrEq("exact"));
   EXPECT_THAT(described.layer, StrEq(cache_));
   EXPECT_EQ(described.expected_us, 12.5);
+}
+
+// A shape that was tuned at another batch size: the model's order, corrected by the times of that tune.
+TEST_F(PlanTest, AnotherBatchSizeTeaches) {
+  const Problem problem = llvm::cantFail(parse_problem(kForward));
+  const Device& device = *llvm::cantFail(Device::open(driver(), 0));
+  Problem tuned = problem;
+  tuned.B = 2 * problem.B;
+  const auto untaught = llvm::cantFail(list_candidates(problem, device.target()));
+  const auto candidates = llvm::cantFail(list_candidates(tuned, device.target()));
+  ASSERT_GT(candidates.size(), 5u);
+  // Of five other kernels one ran in a twentieth of its time, the model's choice took ten times as long.
+  std::string rows;
+  std::string chosen;
+  for (const Candidate& candidate : candidates) {
+    const bool first = candidate.config == untaught.front().config;
+    const double us = predict(candidate, model_of(device.target())).seconds * 1e6 *
+                      (first            ? 10
+                       : chosen.empty() ? 0.05
+                                        : 1);
+    if (!first && chosen.empty()) chosen = describe(candidate);
+    rows += (rows.empty() ? "" : ",") + ("{\"candidate\":\"" + describe(candidate)) + "\",\"quick_us\":[" +
+            std::to_string(us) + "]}";
+  }
+  auto cache = store();
+  Record record;
+  record.problem = to_string(tuned);
+  record.arch = device.target().name.str();
+  record.device = device.info().name;
+  record.sms = device.info().sms;
+  record.driver = device.info().driver;
+  record.candidate = chosen;
+  record.provenance = Provenance::kMeasured;
+  record.median_us = 12.5;
+  record.evidence = "{\"candidates\":[" + rows + "]}";
+  ASSERT_EQ(trigen::testing::error_of(cache->put_record(record)), "");
+  const trigen_plan_info described = info(plan(runtime(options()), kForward));
+  EXPECT_THAT(described.candidate, StrEq(chosen));
+  EXPECT_THAT(described.provenance, StrEq("predicted"));
+  EXPECT_THAT(described.match, StrEq("near"));
+  EXPECT_THAT(described.difference, AllOf(HasSubstr("ranked by times of B=4"), HasSubstr("expected 2 %")));
 }
 
 TEST_F(PlanTest, TargetsThatTheDeviceCannotRun) {
