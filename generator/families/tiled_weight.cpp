@@ -106,7 +106,12 @@ std::optional<Config> TiledWeight::any_size(const Problem& p) const {
 void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c, Launch product,
                                LaunchPlan& plan) const {
   const auto operand = [&](MapSource source) {
-    const TensorMapSpec map = activation_map(p, source);
+    TensorMapSpec map = activation_map(p, source);
+    if (packs_activations(p, c)) {
+      const packing::Rows rows = slot_rows(p);
+      map.extents[0] = rows.features;
+      map.extents[3] = rows.batches;
+    }
     return p.dtype == DType::kF32 ? rounded(map) : map;
   };
   // Single taps whose rows are aligned leave by TMA; else nothing looks at the third map.

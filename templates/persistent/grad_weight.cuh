@@ -6,28 +6,10 @@
 #include "params.h"
 #include "persistent/shift.cuh"
 #include "persistent/weight_panels.cuh"
+#include "persistent/weight_shares.cuh"
 #include "ptx/wgmma_tf32.cuh"
 
 namespace trigen::persistent::weight {
-
-// Elements of k in a block: a 128-byte swizzled row.
-template <Kernel C>
-inline constexpr int kDepth = 128 / kBytes<C.shape.dtype>;
-
-template <Kernel C>
-__device__ __forceinline__ Shares shares_of(const Params& p, const Extents<C>& z, int blocks) {
-  return Shares(Cut{.T = z.tokens,
-                    .diag = z.diag,
-                    .lower = C.shape.fill == Fill::kLower,
-                    .depth = p.B * schedule::ceil_div(z.features, kDepth<C>),
-                    .split = C.config.split_k,
-                    .blocks = blocks,
-                    .tile_n = C.config.tile_n,
-                    .edge = kEdge<C>,
-                    .copies = z.heads * kTaps<C>,
-                    .every_row = C.shape.bias,
-                    .interleaves = kTaps<C> == 1});
-}
 
 // Where a block of a cluster works in a tile of kEdge rows, in units of 128: squares of 2 x 2 blocks, pairs
 // below each other.
@@ -284,7 +266,8 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
   split_roles<G>(
       [&](unsigned thread) {
         const int warp = static_cast<int>(thread / 32);
-        if (thread == 0) load_grad_weight<C>(ring, shares, z.features, rank, map_dy, map_x);
+        if (thread == 0)
+          load_grad_weight<C>(ring, shares, depth_rows<C>(p, z.features).features, rank, map_dy, map_x);
         // The warps that have nothing to load write what no tile covers.
         if (C.shape.zero_outside && warp > 0)
           write_zeros<C>(p, shares, z.heads, z.tokens, static_cast<int>(blockIdx.x) * 3 + warp - 1,
