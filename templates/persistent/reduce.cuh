@@ -87,7 +87,7 @@ __device__ __forceinline__ void reduce_bias(const Params& p, const Shares& share
 // `log` < 0: a thread adds the parts of 2^-log quadruples of sums. Else 2^log threads take consecutive runs
 // of a quadruple's parts, and their sums are then added in order.
 template <Kernel C>
-__device__ __forceinline__ void reduce(const Params& p) {
+__device__ __forceinline__ void reduce_tiles(const Params& p) {
   constexpr int kWidth = Geometry<C>::kSquares ? 256 : C.config.tile_n;  // of a tile
   // Quadruples of a thread; loads that are under way at a time (with taps, more than two would spill).
   constexpr int kRun = 2, kLoads = kShifts<C> ? 2 : 4;
@@ -223,6 +223,14 @@ __device__ __forceinline__ void reduce(const Params& p) {
   }
   // A block without items waits, too: this launch must not end, and let the stream go on, before the product.
   ptx::wait_for_launches_before();
+}
+
+template <Kernel C>
+__device__ __forceinline__ void reduce(const Params& p) {
+  if constexpr (stacks(C.config))
+    reduce_stacked<C>(p);
+  else
+    reduce_tiles<C>(p);
 }
 
 }  // namespace trigen::persistent::weight

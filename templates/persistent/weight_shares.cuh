@@ -12,7 +12,8 @@ template <Kernel C>
 __device__ __forceinline__ packing::Rows depth_rows(const Params& p, int features) {
   constexpr bool kJoined =
       packing::packs_activations(C.shape, C.config) && packing::joins_batches(C.shape.op, C.shape.K);
-  return {kJoined, p.B, features};
+  return {kJoined, stacks(C.config) ? schedule::ceil_div(p.B, kConsumers * stacked(C.shape.T)) : p.B,
+          features};
 }
 
 // Elements of k in a block: a 128-byte swizzled row.
@@ -32,7 +33,8 @@ __device__ __forceinline__ Shares shares_of(const Params& p, const Extents<C>& z
                     .edge = kEdge<C>,
                     .copies = z.heads * kTaps<C>,
                     .every_row = C.shape.bias,
-                    .interleaves = kTaps<C> == 1});
+                    .interleaves = kTaps<C> == 1,
+                    .parts_alone = stacks(C.config)});
 }
 
 }  // namespace trigen::persistent::weight
