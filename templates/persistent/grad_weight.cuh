@@ -287,7 +287,8 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
         // The warps that have nothing to load write what no tile covers.
         if (C.shape.zero_outside && warp > 0)
           write_zeros<C>(p, shares, z.heads, z.tokens, static_cast<int>(blockIdx.x) * 3 + warp - 1,
-                         static_cast<int>(gridDim.x) * 3, static_cast<int>(threadIdx.x % 32));
+                         static_cast<int>(gridDim.x) * 3, static_cast<int>(threadIdx.x % 32),
+                         pause_of_zeros<C>(shares, z.heads, static_cast<int>(gridDim.x)));
       },
       [&](unsigned group) {
         multiply_grad_weight<C>(p, ring, shares, z.tokens, z.features, z.diag, rank, group, map_dw);
