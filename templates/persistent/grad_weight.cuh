@@ -7,6 +7,7 @@
 #include "persistent/shift.cuh"
 #include "persistent/stacked.cuh"
 #include "persistent/weight_panels.cuh"
+#include "persistent/weight_shares.cuh"
 #include "ptx/wgmma_tf32.cuh"
 
 namespace trigen::persistent::weight {
