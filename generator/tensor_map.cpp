@@ -45,8 +45,9 @@ TensorMapSpec rounded(TensorMapSpec map) {
   return map;
 }
 
-TensorMapSpec with_rows(TensorMapSpec map, int rows) {
+TensorMapSpec with_rows(TensorMapSpec map, int rows, int batches) {
   map.rows = rows;
+  map.batches = batches;
   return map;
 }
 

@@ -20,6 +20,7 @@ struct TensorMapSpec {
   // call says, (row, head, batch) of activations, (row, -, head) of W.
   int64_t strides[3] = {0, 0, 0};
   int columns = 64, rows = 64;  // of a box, along the two innermost axes
+  int batches = 1;              // of a box, along the outermost axis
   int swizzle_bytes = 128;      // also a box's row
 };
 
@@ -33,7 +34,7 @@ TensorMapSpec activation_map(const Problem& problem, MapSource source, bool cont
 TensorMapSpec weights_map(const Problem& problem);
 // Loads round f32 to tf32.
 TensorMapSpec rounded(TensorMapSpec map);
-// Boxes of `rows` rows.
-TensorMapSpec with_rows(TensorMapSpec map, int rows);
+// Boxes of `rows` rows, of so many batches.
+TensorMapSpec with_rows(TensorMapSpec map, int rows, int batches = 1);
 
 }  // namespace trigen

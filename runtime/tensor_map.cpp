@@ -61,7 +61,8 @@ CUresult encode_tensor_map(const DriverApi& api, const TensorMapSpec& spec, cons
   // The stride of an axis with one element is never used, but must be legal: that of the rows.
   for (int i = 0; i < 3; ++i)
     strides[i] = static_cast<unsigned long long>(memory.strides[i > 0 && spec.extents[i + 1] == 1 ? 0 : i]);
-  const unsigned box[4] = {static_cast<unsigned>(spec.columns), static_cast<unsigned>(spec.rows), 1, 1},
+  const unsigned box[4] = {static_cast<unsigned>(spec.columns), static_cast<unsigned>(spec.rows), 1,
+                           static_cast<unsigned>(spec.batches)},
                  steps[4] = {1, 1, 1, 1};
   return api.cuTensorMapEncodeTiled(
       map, data_type(spec.element), 4, memory.data, extents, strides, box, steps,

@@ -65,10 +65,15 @@ __device__ __forceinline__ Storage<kType>* element(const Activations& t, long lo
   return static_cast<Storage<kType>*>(t.data) + (batch * t.batch + head * t.head + row * t.row + column);
 }
 
-// Of a slot's rows, an even number of features is written: kernels read pairs. The last may be a zero.
-template <bool kInto>
+template <Kernel C>
+inline constexpr bool kJoins = joins_batches(C.shape.op, C.shape.K);
+// Rows of a slot that are not joined begin at lines. An even number of features of them is written: kernels
+// read pairs. The last may be a zero.
+template <Kernel C, bool kInto>
+inline constexpr bool kLines = kInto && !kJoins<C>;
+template <Kernel C, bool kInto>
 __device__ __forceinline__ int written(int features) {
-  return kInto ? features + features % 2 : features;
+  return kLines<C, kInto> ? features + features % 2 : features;
 }
 
 // kSteps runs, of which `count` elements are there and `stored` are written. kWhole: all, and one more behind
@@ -101,13 +106,59 @@ __device__ __forceinline__ void copy_rows(const Activations& from, const Activat
   if (batch >= B) return;
   const int column = static_cast<int>(index - all * pieces) * (kSteps * kWidth),
             lane = static_cast<int>(threadIdx.x % 32), count = features - column,
-            stored = written<kInto>(features) - column;
+            stored = written<C, kInto>(features) - column;
   const auto* const source = element<kType>(from, batch, head, token, column);
   auto* const target = element<kType>(to, batch, head, token, column);
   if (count > kSteps * kWidth)
     copy_piece<kType, true>(source, target, count, stored, lane);
   else
     copy_piece<kType, false>(source, target, count, stored, lane);
+}
+
+// One tensor whose slot's rows join the batches: every warp a piece of such a row. Batches of few features
+// would leave most lanes of a warp idle that copies one at a time.
+template <Kernel C>
+__device__ __forceinline__ void copy_joined(const Activations& from, const Activations& to, int B, int heads,
+                                            int tokens, int features) {
+  constexpr DType kType = C.shape.dtype;
+  constexpr int kWidth = warp_width(kType), kEach = kWidth / 32;  // elements of a word
+  const int pieces = row_pieces(B * features, kType), lane = static_cast<int>(threadIdx.x % 32);
+  const long long index = static_cast<long long>(blockIdx.x) * kCopyWarps + threadIdx.x / 32,
+                  row = index / pieces;
+  const int head = static_cast<int>(row / tokens),
+            token = static_cast<int>(row - static_cast<long long>(head) * tokens),
+            first = static_cast<int>(index - row * pieces) * (kSteps * kWidth) + kEach * lane,
+            end = B * features;
+  if (head >= heads) return;
+  const auto* const source = element<kType>(from, 0, head, token, 0);
+  auto* const target = element<kType>(to, 0, head, token, 0);
+  // Words of memory do not cross batches.
+  const bool words = (from.batch | from.head | from.row | features) % kEach == 0 &&
+                     reinterpret_cast<unsigned long long>(from.data) % 4 == 0;
+  unsigned word[kSteps] = {};
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    const int at = first + i * kWidth, batch = at / features, feature = at - batch * features;
+    if (at >= end) continue;
+    const auto* const own = source + batch * from.batch + feature;
+    if (words) {
+      ptx::load_global<4>(&word[i], own);
+    } else {
+      unsigned low = 0, high = 0;
+      ptx::load_global<2>(&low, own);
+      const bool crosses = feature + 1 == features;
+      if (at + 1 < end) ptx::load_global<2>(&high, crosses ? source + (batch + 1) * from.batch : own + 1);
+      word[i] = low | high << 16;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    const int at = first + i * kWidth;
+    if (at + kEach <= end)
+      ptx::store_global<4>(target + at, &word[i]);
+    else if (at < end)
+      ptx::store_global<2>(target + at, &word[i]);
+  }
 }
 
 // A block's tile of a transposed tensor.
@@ -170,7 +221,7 @@ __device__ __forceinline__ void copy_tile(const Activations& from, const Activat
 
   // `line` is now a column of the tile. A lane makes words of rows 2 * lane and + 1, one more where the row
   // of `to` begins inside a word. Half of the lanes read the second one first: 32 rows, 32 banks.
-  const int end = schedule::min(written<kInto>(rows) - tile.row, kTileEdge), swaps = lane / 16;
+  const int end = schedule::min(written<C, kInto>(rows) - tile.row, kTileEdge), swaps = lane / 16;
   Storage<kType>* const target = element<kType>(to, tile.batch, tile.head, tile.column, tile.row);
   const auto at = [&](int row, int c) {
     return (row * kPitch * 2) + c + (kInto ? shift(source + row * from.row) : 0);
@@ -178,7 +229,8 @@ __device__ __forceinline__ void copy_tile(const Activations& from, const Activat
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     auto* const own = target + (line + i) * to.row;
-    const int row = 2 * lane + (kInto ? 0 : shift(own)), next = schedule::min(row + 1, kTileEdge - 1);
+    const int row = 2 * lane + (kLines<C, kInto> ? 0 : shift(own)),
+              next = schedule::min(row + 1, kTileEdge - 1);
     if (tile.column + line + i >= columns) continue;
     const unsigned one = halves[at(swaps ? next : row, line + i)],
                    other = halves[at(swaps ? row : next, line + i)];
@@ -188,7 +240,7 @@ __device__ __forceinline__ void copy_tile(const Activations& from, const Activat
     else if (row < end)
       ptx::store_global<2>(own + row, &both);
   }
-  if constexpr (!kInto) {  // the first element of such rows
+  if constexpr (!kLines<C, kInto>) {  // the first element of such rows
     auto* const own = target + (line + lane % kRows) * to.row;
     if (lane < kRows && shift(own) && tile.column + line + lane < columns) {
       const unsigned first = halves[at(0, line + lane)];
@@ -224,7 +276,7 @@ __device__ __forceinline__ void copy_wide_tile(const Activations& from, const Ac
 #pragma unroll
     for (int run = 0; run < kRuns; ++run) {
       const int row = 32 * run + lane;
-      if (tile.column + line + i < columns && tile.row + row < written<kInto>(rows))
+      if (tile.column + line + i < columns && tile.row + row < written<C, kInto>(rows))
         ptx::store_global<4>(
             element<kType>(to, tile.batch, tile.head, tile.column + line + i, tile.row + row),
             &copied_shared[(line + i) * kPitch + row]);
@@ -235,9 +287,11 @@ template <Kernel C, bool kInto>
 __device__ __forceinline__ void copy_activations(const Params& p, const Activations& outside, int slot) {
   const int tokens = C.shape.T ? C.shape.T : p.T, features = C.shape.D ? C.shape.D : p.D,
             heads = C.shape.H ? C.shape.H : p.H;
-  const Activations inside = slot_of(p, slot, C.shape.dtype);
+  const Activations inside = slot_of(p, slot, C.shape.dtype, kJoins<C>);
   const Activations &from = kInto ? outside : inside, &to = kInto ? inside : outside;
-  if constexpr (C.shape.layout == Layout::kBTD)
+  if constexpr (C.shape.layout == Layout::kBTD && kJoins<C>)
+    copy_joined<C>(from, to, p.B, heads, tokens, features);
+  else if constexpr (C.shape.layout == Layout::kBTD)
     copy_rows<C, kInto>(from, to, p.B, heads, tokens, features);
   else if constexpr (C.shape.dtype == DType::kF32)
     copy_wide_tile<C, kInto>(from, to, p.B, heads, kInto ? features : tokens, kInto ? tokens : features);

@@ -3,7 +3,9 @@
 // Where x, y and what has their shape are not rows of 16-byte pieces along the features (odd D, pointers or
 // strides that are not aligned, layout bdt), a launch copies what the product reads into the workspace, and
 // another one copies what it writes back. In between the product works on slots at the start of the
-// workspace, one for each tensor, btd whatever the problem's layout: [B][H][T][pitch].
+// workspace, one for each tensor, btd whatever the problem's layout: [B][H][T][pitch]. grad_weight of one tap sums
+// over batches and features alike: there a row has the features of all batches, [H][T][pitch], so that a batch of
+// few features does not fill up a block of k with zeros.
 #pragma once
 
 #include "config.h"
@@ -22,6 +24,14 @@ TRIGEN_HOST_DEVICE constexpr int size_of(DType dtype) { return dtype == DType::k
 TRIGEN_HOST_DEVICE constexpr bool packs_activations(const Shape&, const Config& c) {
   return c.activations == Access::kPacked;
 }
+// Is a slot's row one token's features of all batches? (A generic kernel, K = 0, has one tap.)
+TRIGEN_HOST_DEVICE constexpr bool joins_batches(Op op, int K) { return op == Op::kGradWeight && K <= 1; }
+// Batches, and features of each, as the product sees them.
+struct Rows {
+  int batches, features;
+  TRIGEN_HOST_DEVICE constexpr Rows(bool joined, int B, int D)
+      : batches(joined ? 1 : B), features(joined ? B * D : D) {}
+};
 // Does the product write activations?
 TRIGEN_HOST_DEVICE constexpr bool unpacks(const Shape& s) { return s.op != Op::kGradWeight; }
 
@@ -40,24 +50,27 @@ TRIGEN_HOST_DEVICE constexpr long long row_pitch(int D, DType dtype) {
   const int line = kLineBytes / size_of(dtype);
   return static_cast<long long>(schedule::ceil_div(D, line)) * line;
 }
-TRIGEN_HOST_DEVICE constexpr long long slot_bytes(int B, int H, int T, int D, DType dtype) {
-  return static_cast<long long>(B) * H * T * row_pitch(D, dtype) * size_of(dtype);
+TRIGEN_HOST_DEVICE constexpr long long slot_bytes(const Rows& rows, int H, int T, DType dtype) {
+  return static_cast<long long>(rows.batches) * H * T * row_pitch(rows.features, dtype) * size_of(dtype);
 }
 
-TRIGEN_HOST_DEVICE inline Activations slot_of(const Params& p, int slot, DType dtype) {
-  const long long pitch = row_pitch(p.D, dtype);
-  return {static_cast<char*>(p.workspace) + slot * slot_bytes(p.B, p.H, p.T, p.D, dtype), pitch * p.T * p.H,
-          pitch * p.T, pitch};
+TRIGEN_HOST_DEVICE inline Activations slot_of(const Params& p, int slot, DType dtype, bool joined) {
+  const Rows rows(joined, p.B, p.D);
+  const long long pitch = row_pitch(rows.features, dtype);
+  return {static_cast<char*>(p.workspace) + slot * slot_bytes(rows, p.H, p.T, dtype),
+          joined ? p.D : pitch * p.T * p.H, pitch * p.T, pitch};
 }
 // What the launches between the two copies are given: the slots, and the workspace behind them.
-TRIGEN_HOST_DEVICE inline Params packed_params(const Params& p, const Slots& slots, DType dtype) {
+TRIGEN_HOST_DEVICE inline Params packed_params(const Params& p, const Slots& slots, DType dtype,
+                                               bool joined) {
   Params packed = p;
-  packed.x = slot_of(p, slots.x, dtype);
-  packed.y = slot_of(p, slots.y, dtype);
-  if (slots.pre >= 0) packed.pre = slot_of(p, slots.pre, dtype);
-  if (slots.gate >= 0) packed.gate = slot_of(p, slots.gate, dtype);
-  if (slots.residual >= 0) packed.residual = slot_of(p, slots.residual, dtype);
-  packed.workspace = static_cast<char*>(p.workspace) + slots.count * slot_bytes(p.B, p.H, p.T, p.D, dtype);
+  packed.x = slot_of(p, slots.x, dtype, joined);
+  packed.y = slot_of(p, slots.y, dtype, joined);
+  if (slots.pre >= 0) packed.pre = slot_of(p, slots.pre, dtype, joined);
+  if (slots.gate >= 0) packed.gate = slot_of(p, slots.gate, dtype, joined);
+  if (slots.residual >= 0) packed.residual = slot_of(p, slots.residual, dtype, joined);
+  packed.workspace =
+      static_cast<char*>(p.workspace) + slots.count * slot_bytes(Rows(joined, p.B, p.D), p.H, p.T, dtype);
   return packed;
 }
 
@@ -72,7 +85,9 @@ TRIGEN_HOST_DEVICE constexpr long long copy_blocks(const Shape& s, int B, int H,
   const long long heads = static_cast<long long>(B) * H;
   if (s.layout == Layout::kBDT)
     return heads * schedule::ceil_div(T, kTileEdge) * schedule::ceil_div(D, kTileEdge);
-  return (heads * T * row_pieces(D, s.dtype) + kCopyWarps - 1) / kCopyWarps;
+  const Rows rows(joins_batches(s.op, s.K), B, D);
+  const long long all = static_cast<long long>(rows.batches) * H * T * row_pieces(rows.features, s.dtype);
+  return (all + kCopyWarps - 1) / kCopyWarps;
 }
 // The transposed tile in words; one more in a row keeps its columns off each other's banks.
 TRIGEN_HOST_DEVICE constexpr int copy_shared_bytes(const Shape& s) {

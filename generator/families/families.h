@@ -2,12 +2,15 @@
 #pragma once
 
 #include "generator/family.h"
+#include "templates/pack_activations.h"
 
 namespace trigen {
 
 // Activations that TMA cannot take are copied into the workspace and back by launches of their
 // own (templates/pack_activations.h), as the config says.
 bool packs_activations(const Problem& problem, const Config& config);
+// Batches, and features of each, in the rows of its copies.
+packing::Rows slot_rows(const Problem& problem);
 // Not rows of 16-byte pieces along the features.
 bool needs_packed_activations(const Problem& problem);
 // So the path to x, y and what has their shape, and the elements of one access: TMA's 16 bytes, or single ones of

@@ -22,13 +22,21 @@ int activation_elements(const Problem& p) {
 std::optional<std::string> too_many_to_pack(const Problem& p) {
   const int64_t blocks = packing::copy_blocks(kernel_shape(p), static_cast<int>(p.B), static_cast<int>(p.H),
                                               static_cast<int>(p.T), static_cast<int>(p.D));
+  if (packing::joins_batches(p.op, static_cast<int>(p.K)) &&
+      static_cast<double>(p.B) * static_cast<double>(p.D) > 0x7FFFFFFF)
+    return "counts the features of all batches in 32 bits";
   if (blocks <= kMostBlocks) return std::nullopt;
   return "copies x and y into the workspace, by at most 2^31 thread blocks";
 }
 
+packing::Rows slot_rows(const Problem& p) {
+  return {packing::joins_batches(p.op, static_cast<int>(p.K)), static_cast<int>(p.B), static_cast<int>(p.D)};
+}
+
 Params packed_params(const Problem& p, const Params& params) {
   const Epilogue& e = p.epilogue;
-  return packing::packed_params(params, packing::Slots(e.pre, e.gate, e.residual), p.dtype);
+  return packing::packed_params(params, packing::Slots(e.pre, e.gate, e.residual), p.dtype,
+                                packing::joins_batches(p.op, static_cast<int>(p.K)));
 }
 
 void pack_activations(const Problem& p, LaunchPlan& plan) {
@@ -51,7 +59,7 @@ void pack_activations(const Problem& p, LaunchPlan& plan) {
     copy.grid[1] = static_cast<uint32_t>(written);
     plan.launches.push_back(copy);
   }
-  plan.workspace_bytes += tensors * packing::slot_bytes(B, H, T, D, p.dtype);
+  plan.workspace_bytes += tensors * packing::slot_bytes(slot_rows(p), H, T, p.dtype);
 }
 
 }  // namespace trigen

@@ -139,7 +139,18 @@ int loads_of_reduction(const Shares& s, int grid) {
   return loads;
 }
 
+// The same where parts hold whole batches: templates/persistent/stacked.cuh, an item for every 8 elements.
+int loads_of_stacks(const Shares& s, int tokens, int grid) {
+  constexpr int kWidth = 8, kRuns = weight::kReduceThreads / kWidth, kLoads = 8, kStart = 12;
+  const int each = schedule::ceil_div(s.split * weight::kConsumers * weight::stacked(tokens), kRuns);
+  const int64_t items = int64_t{s.wide} * schedule::ceil_div(tokens * tokens, kWidth);
+  return static_cast<int>((items + grid - 1) / grid) * (schedule::ceil_div(each, kLoads) * kLoads + kStart);
+}
+
 Work shared_weight_work(const Problem& p, const Target& target, const Config& c, int grid) {
+  const bool stacks = weight::stacks(c);
+  const double stacked_rows =
+      static_cast<double>(p.T) * weight::stacked(static_cast<int>(p.T));  // of a panel
   const int sharers = std::max(1, c.cluster);
   const bool square = weight::squares(c);
   const Shares s = weight_shares(p, c, grid);
@@ -152,28 +163,37 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
   const bool split_lines = activations_split_lines(p, c);
   for (const double columns : {static_cast<double>(c.tile_n), 128.0}) {
     const double a = square ? c.tile_m / 2.0 : c.tile_m, b = columns / (square ? 2 : sharers);
-    work.steps.push_back({.products = c.tile_m * columns * lines,
-                          .feed_bytes = 128 * (a + b),
-                          .split_bytes = split_lines ? 128 * (a + b) : 0,
+    // Of batches one below the other each warpgroup multiplies its own.
+    const double fed = stacks ? 4.0 * stacked_rows : a + b;
+    work.steps.push_back({.products = c.tile_m * (stacks ? 2.0 * c.tile_n : columns) * lines,
+                          .feed_bytes = 128 * fed,
+                          .split_bytes = split_lines ? 128 * fed : 0,
                           .shifts = p.K > 1});
   }
-  work.tile.elements = static_cast<double>(c.tile_m) * c.tile_n;
+  work.tile.elements = static_cast<double>(c.tile_m) * c.tile_n * (stacks ? weight::kConsumers : 1);
   put_weight_shares(work, s);
   if (s.whole == 0 && s.narrow == 0)
     work.busy = std::min(1.0, static_cast<double>(std::min(s.parts(), s.blocks)) * sharers / target.sms);
 
-  double parts = s.split > 1 ? static_cast<double>(s.parts()) * s.wide_sums() * 4 : 0;
+  const double sums = stacks ? 2.0 * stacked_rows * static_cast<double>(p.T)
+                             : static_cast<double>(s.wide_sums());  // written of a part
+  double parts = static_cast<double>(s.parts()) * sums * 4;
   if (s.narrow > 0) parts += static_cast<double>(s.sharers() + s.narrow) * kNarrowSums * 4;
   // Parts are written beside the product, mostly into the L2.
   work.memory_bytes = count_work(p).min_bytes + parts / 2;
-  work.l2_bytes =
-      s.depth * 128.0 * (s.wide * (square ? 512.0 : 128.0 * sharers + c.tile_n) + s.narrow * 256.0);
+  work.l2_bytes = s.depth * 128.0 *
+                  (s.wide * (stacks   ? 4.0 * stacked_rows
+                             : square ? 512.0
+                                      : 128.0 * sharers + c.tile_n) +
+                   s.narrow * 256.0);
   // With tiles of one width, none of them shared, there is nothing to add.
-  if (c.split_k > 1 || c.tile_n > 128)
+  const int reduce_grid = weight::reduce_blocks(c) * grid;
+  if (c.split_k > 1 || c.tile_n > 128 || stacks)
     work.passes.push_back({.rates = weight::admits_reduction(c) ? llvm::StringLiteral("add_parts")
                                                                 : llvm::StringLiteral("add_parts_after"),
                            .bytes = parts,
-                           .parts = loads_of_reduction(s, weight::reduce_blocks(c) * grid)});
+                           .parts = stacks ? loads_of_stacks(s, static_cast<int>(p.T), reduce_grid)
+                                           : loads_of_reduction(s, reduce_grid)});
   put_copies(work, p, c);
   return work;
 }

@@ -34,8 +34,14 @@ ConfigKey output_key(const Problem& p, const Config& c) {
   return key;
 }
 
+// Whole batches one below the other are for single taps that TMA reads as they lie.
+bool allows(const Problem& p, const TiledWeight::Tile& tile) {
+  return tile.tile_n > persistent::kPanel ||
+         (p.T <= persistent::kPanel && p.K == 1 && !needs_packed_activations(p));
+}
+
 Config config_of(const Problem& p, const TiledWeight::Tile& tile) {
-  return {.tile_m = 128,
+  return {.tile_m = tile.tile_n == 64 ? 64 : 128,
           .tile_n = tile.tile_n,
           .tile_k = step_depth(p),
           .warps_m = 8,
@@ -56,11 +62,17 @@ Config config_of(const Problem& p, const TiledWeight::Tile& tile) {
 
 std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) const {
   std::set<int> clusters = {1};
-  for (const Tile& tile : tiles_)
+  ConfigKey rows{"tile_m", c.tile_m, {128}};
+  for (const Tile& tile : tiles_) {
+    if (!allows(p, tile)) continue;
     if (tile.tile_n == c.tile_n) clusters.insert(tile.cluster);
+    if (weight::stacks(config_of(p, tile))) rows.allowed = {64, 128};
+  }
   const int depth = step_depth(p), activation = activation_elements(p);
-  return {{"tile_m", c.tile_m, {128}},
-          {"tile_n", c.tile_n, {128, 256}},
+  const llvm::SmallVector<int, 12> columns =
+      weight::stacks(c) ? llvm::SmallVector<int, 12>{64} : llvm::SmallVector<int, 12>{128, 256};
+  return {rows,
+          {"tile_n", c.tile_n, columns},
           {"tile_k",
            c.tile_k,
            {depth},
@@ -90,6 +102,7 @@ int TiledWeight::threads(const Problem&, const Config&) const { return weight::k
 std::vector<Config> TiledWeight::space(const Problem& p, const Target& target) const {
   std::vector<Config> out;
   for (const Tile& tile : tiles_) {
+    if (!allows(p, tile)) continue;
     // Clusters share loads where a row tile of 256 is not mostly empty.
     if (tile.cluster > 1 && p.T <= 128) continue;
     const Config c = config_of(p, tile);
@@ -106,11 +119,20 @@ std::optional<Config> TiledWeight::any_size(const Problem& p) const {
 void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c, Launch product,
                                LaunchPlan& plan) const {
   const auto operand = [&](MapSource source) {
-    const TensorMapSpec map = activation_map(p, source);
+    TensorMapSpec map = activation_map(p, source);
+    if (packs_activations(p, c)) {
+      const packing::Rows rows = slot_rows(p);
+      map.extents[0] = rows.features;
+      map.extents[3] = rows.batches;
+    }
     return p.dtype == DType::kF32 ? rounded(map) : map;
   };
   // Single taps whose rows are aligned leave by TMA; else nothing looks at the third map.
-  product.maps = {operand(MapSource::kY), operand(MapSource::kX),
+  const auto box = [&](MapSource source) {
+    const auto T = static_cast<int>(p.T);
+    return weight::stacks(c) ? with_rows(operand(source), T, weight::stacked(T)) : operand(source);
+  };
+  product.maps = {box(MapSource::kY), box(MapSource::kX),
                   c.vec_c == 8 && p.K == 1 ? weights_map(p) : operand(MapSource::kX)};
   product.register_threads = static_cast<uint32_t>(weight::register_threads(c));
   const uint32_t grid = product.grid[0];

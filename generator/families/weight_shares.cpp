@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "generator/families/families.h"
 #include "templates/persistent/grad_weight.h"
 
 namespace trigen {
@@ -16,17 +17,22 @@ int clusters_at_once(const Target& target, int cluster) {
 
 Shares weight_shares(const Problem& p, const Config& c, int grid) {
   const auto features = static_cast<int>(128 / element_size(p.dtype));
+  const auto B = static_cast<int>(p.B), T = static_cast<int>(p.T);
+  const int batches = weight::stacks(c) ? schedule::ceil_div(B, weight::kConsumers * weight::stacked(T)) : B;
+  const packing::Rows rows =
+      packs_activations(p, c) ? slot_rows(p) : packing::Rows(false, batches, static_cast<int>(p.D));
   return Shares(Cut{.T = static_cast<int>(p.T),
                     .diag = static_cast<int>(p.diag),
                     .lower = p.fill == Fill::kLower,
-                    .depth = static_cast<int>(p.B * schedule::ceil_div(static_cast<int>(p.D), features)),
+                    .depth = rows.batches * schedule::ceil_div(rows.features, features),
                     .split = std::max(1, c.split_k),
                     .blocks = grid / std::max(1, c.cluster),
                     .tile_n = c.tile_n,
                     .edge = weight::edge_of(c),
                     .copies = static_cast<int>(p.H * p.K),
                     .every_row = p.epilogue.bias,
-                    .interleaves = p.K == 1});
+                    .interleaves = p.K == 1,
+                    .parts_alone = weight::stacks(c)});
 }
 
 std::optional<std::string> too_many_shares(const Problem& p, int features) {

@@ -194,7 +194,7 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
   return work;
 }
 
-constexpr TiledWeight::Tile kWeightTiles[] = {{256, 4, 1}, {128, 6, 1}, {256, 4, 2}, {128, 6, 4}};
+constexpr TiledWeight::Tile kWeightTiles[] = {{256, 4, 1}, {128, 6, 1}, {256, 4, 2}, {128, 6, 4}, {64, 6, 1}};
 
 class WgmmaSm90 final : public PersistentFamily {
  public:

@@ -5,29 +5,12 @@
 
 #include "params.h"
 #include "persistent/shift.cuh"
+#include "persistent/stacked.cuh"
 #include "persistent/weight_panels.cuh"
+#include "persistent/weight_shares.cuh"
 #include "ptx/wgmma_tf32.cuh"
 
 namespace trigen::persistent::weight {
-
-// Elements of k in a block: a 128-byte swizzled row.
-template <Kernel C>
-inline constexpr int kDepth = 128 / kBytes<C.shape.dtype>;
-
-template <Kernel C>
-__device__ __forceinline__ Shares shares_of(const Params& p, const Extents<C>& z, int blocks) {
-  return Shares(Cut{.T = z.tokens,
-                    .diag = z.diag,
-                    .lower = C.shape.fill == Fill::kLower,
-                    .depth = p.B * schedule::ceil_div(z.features, kDepth<C>),
-                    .split = C.config.split_k,
-                    .blocks = blocks,
-                    .tile_n = C.config.tile_n,
-                    .edge = kEdge<C>,
-                    .copies = z.heads * kTaps<C>,
-                    .every_row = C.shape.bias,
-                    .interleaves = kTaps<C> == 1});
-}
 
 // Where a block of a cluster works in a tile of kEdge rows, in units of 128: squares of 2 x 2 blocks, pairs
 // below each other.
@@ -91,9 +74,21 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
       }
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       const unsigned full = ring.full(at.stage);
-      ptx::mbarrier_arrive_expect(full, (2 + panels) * kPanelBytes);
-      load_dy(feature - shift.vectors);
-      if constexpr (kCluster == 1) {
+      if constexpr (stacks(C.config)) {
+        constexpr int kBatches = stacked(C.shape.T);
+        ptx::mbarrier_arrive_expect(full, 2 * kConsumers * kBatches * C.shape.T * 128);
+#pragma unroll
+        for (int i = 0; i < kConsumers; ++i) {
+          const int first = (kConsumers * batch + i) * kBatches;
+          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_dy, full, feature, 0, head, first);
+          ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, full, feature, 0, head, first);
+        }
+      } else {
+        ptx::mbarrier_arrive_expect(full, (2 + panels) * kPanelBytes);
+        load_dy(feature - shift.vectors);
+      }
+      if constexpr (stacks(C.config)) {
+      } else if constexpr (kCluster == 1) {
 #pragma unroll
         for (int i = 0; i < kPanels; ++i)
           if (i < panels)
@@ -135,7 +130,8 @@ __device__ __forceinline__ void multiply_piece(float (&sum)[kN / 2], float (&bia
   for (int block = 0; block < count; ++block) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     const unsigned long long a = ptx::descriptor(ring.a(at.stage) + group * kPanelBytes, kPanelBytes);
-    const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
+    const unsigned long long b =
+        ptx::descriptor(ring.b(at.stage) + (stacks(C.config) ? group * kPanelBytes : 0), kPanelBytes);
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -243,7 +239,9 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
     }
 
     constexpr int kWidth = G::kSquares ? 256 : kN;  // of a part
-    if (piece.number >= 0) {
+    if constexpr (stacks(C.config)) {
+      store_stack<C>(static_cast<float*>(p.workspace) + shares.slot(piece.number), sum, group);
+    } else if (piece.number >= 0) {
       // 16 bytes a thread, one thread after the other, as reduce.cuh reads them.
       float4* to = reinterpret_cast<float4*>(static_cast<float*>(p.workspace) + shares.slot(piece.number)) +
                    place.row * (32 * kWidth) + place.column * (32 * 128) + threadIdx.x;
@@ -278,17 +276,20 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
     ptx::fence_async_shared();
   }
   const Ring<G> ring = ring_of_block<G>();
+  if constexpr (stacks(C.config)) clear_unfilled<C>(ring.base);
   prepare<G>([&] { ring.init(); }, map_dy, map_x, map_dw);
   if constexpr (admits_reduction(C.config)) ptx::let_next_launch_start();
   ptx::wait_for_launches_before();
   split_roles<G>(
       [&](unsigned thread) {
         const int warp = static_cast<int>(thread / 32);
-        if (thread == 0) load_grad_weight<C>(ring, shares, z.features, rank, map_dy, map_x);
+        if (thread == 0)
+          load_grad_weight<C>(ring, shares, depth_rows<C>(p, z.features).features, rank, map_dy, map_x);
         // The warps that have nothing to load write what no tile covers.
         if (C.shape.zero_outside && warp > 0)
           write_zeros<C>(p, shares, z.heads, z.tokens, static_cast<int>(blockIdx.x) * 3 + warp - 1,
-                         static_cast<int>(gridDim.x) * 3, static_cast<int>(threadIdx.x % 32));
+                         static_cast<int>(gridDim.x) * 3, static_cast<int>(threadIdx.x % 32),
+                         pause_of_zeros<C>(shares, z.heads, static_cast<int>(gridDim.x)));
       },
       [&](unsigned group) {
         multiply_grad_weight<C>(p, ring, shares, z.tokens, z.features, z.diag, rank, group, map_dw);

@@ -14,14 +14,21 @@ inline constexpr int kOnesBytes = 256;     // grad_bias: a 16 x 8 tile of ones, 
 
 inline constexpr int kConsumers = 2;  // warpgroups that multiply, 64 rows each
 inline constexpr int kThreads = 128 * (kConsumers + 1);
-TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) { return c.tile_n / kPanel; }
+// tile_m = 64, for T <= 64: each multiplying warpgroup has 64 rows of dy and of x of its own, as many batches one
+// below the other as fit, and sums 64 x 64, of which the T x T blocks on the diagonal count (stacked.cuh).
+TRIGEN_HOST_DEVICE constexpr bool stacks(const Config& c) { return c.tile_m == kPanel; }
+TRIGEN_HOST_DEVICE constexpr int stacked(int T) { return kPanel / schedule::max(T, 1); }
+// Panels of x in a stage.
+TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) {
+  return stacks(c) ? kConsumers : c.tile_n / kPanel;
+}
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) {
   return (kConsumers + panels(c)) * kPanelBytes;
 }
 // Tiles of 128 x 128 in parts: the product leaves room on its SM for a block of the reduction, which is
 // ready to begin when the last part is written: registers for 512 threads and 5 KB of shared memory.
 TRIGEN_HOST_DEVICE constexpr bool admits_reduction(const Config& c) {
-  return c.split_k > 1 && c.tile_n == 128;
+  return stacks(c) || (c.split_k > 1 && c.tile_n == 128);
 }
 TRIGEN_HOST_DEVICE constexpr int register_threads(const Config& c) {
   return admits_reduction(c) ? 512 : kThreads;

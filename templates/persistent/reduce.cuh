@@ -53,26 +53,41 @@ struct ReduceShared {
 };
 static_assert(sizeof(ReduceShared) <= kReduceSharedBytes, "the host asks for this much");
 
-// grad_bias of a row tile of one head, from the parts of its first tile. One thread for each of the rows.
+// Rows of grad_bias that a block adds at a time, and threads for each of them: hundreds of parts in few
+// rounds of loads.
+inline constexpr int kBiasRows = 32, kBiasRuns = kReduceThreads / kBiasRows;
+
+// kBiasRows rows of grad_bias of one head, `first` of the matrix on, from the parts of their row tile's first
+// tile. Runs of parts are added by one thread each, their sums then in order.
 template <Kernel C>
-__device__ __forceinline__ void reduce_bias(const Params& p, const Shares& shares, int head, int row,
-                                            int tokens, int thread) {
+__device__ __forceinline__ void reduce_bias(const Params& p, const Shares& shares, float* partial, int head,
+                                            int first, int tokens, int thread) {
+  const int row = first / kEdge<C>;
   const bool narrow = shares.span(row) < shares.unit;
   const int tap = kTaps<C> == 1 ? 0 : C.shape.pad;
   const Parts parts(shares, narrow, shares.before(narrow, row) * shares.copies + head * kTaps<C> + tap);
-  if (parts.count == 0 || thread >= kEdge<C>) return;
-  const float* const from = static_cast<const float*>(p.workspace) + shares.bias_slot(parts.first) + thread;
-  float sum = from[0];
+  if (parts.count == 0) return;
+  const int own = thread % kBiasRows, run = thread / kBiasRows;
+  const float* const from =
+      static_cast<const float*>(p.workspace) + shares.bias_slot(parts.first) + (first - kEdge<C> * row + own);
+  const int end = parts.count * (run + 1) / kBiasRuns;
+  float sum = 0;
 #pragma unroll 8
-  for (int i = 1; i < parts.count; ++i) sum += from[kEdge<C> * (parts.number(i) - parts.first)];
-  write_bias<C>(p, head, tokens, kEdge<C> * row + thread, sum);
+  for (int i = parts.count * run / kBiasRuns; i < end; ++i)
+    sum += from[kEdge<C> * (parts.number(i) - parts.first)];
+  partial[thread] = sum;
+  __syncthreads();
+  if (run != 0) return;
+#pragma unroll
+  for (int i = 1; i < kBiasRuns; ++i) sum += partial[i * kBiasRows + own];
+  write_bias<C>(p, head, tokens, first + own, sum);
 }
 
 // 256 threads; the grid is reduce_blocks times that of run. What a block does at a time, an item:
 // `log` < 0: a thread adds the parts of 2^-log quadruples of sums. Else 2^log threads take consecutive runs
 // of a quadruple's parts, and their sums are then added in order.
 template <Kernel C>
-__device__ __forceinline__ void reduce(const Params& p) {
+__device__ __forceinline__ void reduce_tiles(const Params& p) {
   constexpr int kWidth = Geometry<C>::kSquares ? 256 : C.config.tile_n;  // of a tile
   // Quadruples of a thread; loads that are under way at a time (with taps, more than two would spill).
   constexpr int kRun = 2, kLoads = kShifts<C> ? 2 : 4;
@@ -81,6 +96,7 @@ __device__ __forceinline__ void reduce(const Params& p) {
   const int tokens = z.tokens, heads = z.heads, diag = z.diag;
   ptx::let_next_launch_start();  // it waits for the end of this one, which waits for the product's
   ReduceShared& here = *reinterpret_cast<ReduceShared*>(shared_memory());
+  const int bias_items = schedule::ceil_div(tokens, kBiasRows);  // of a head
   Shares& shares = here.shares;
   ReduceItem& item = here.item;
   // Items of a tile, as a power of two.
@@ -110,15 +126,16 @@ __device__ __forceinline__ void reduce(const Params& p) {
     here.narrow_log = shares.narrow ? spread(shares.sharers() / shares.narrow, shares.narrow, true) : 0;
     here.wide_items = (shares.wide - shares.whole) << cut(false, here.wide_log);
     here.tile_items = here.wide_items + (shares.narrow << cut(true, here.narrow_log));
-    here.items = here.tile_items + (C.shape.bias ? heads * shares.rows : 0);
+    here.items = here.tile_items + (C.shape.bias ? heads * bias_items : 0);
   }
   __syncthreads();
   for (int all = static_cast<int>(blockIdx.x); all < here.items; all += static_cast<int>(gridDim.x)) {
     if (C.shape.bias && all >= here.tile_items) {
-      const int head = (all - here.tile_items) / shares.rows,
-                row = all - here.tile_items - head * shares.rows;
+      const int head = (all - here.tile_items) / bias_items, item = all - here.tile_items - head * bias_items;
       ptx::wait_for_launches_before();
-      reduce_bias<C>(p, shares, head, row, tokens, static_cast<int>(threadIdx.x));
+      reduce_bias<C>(p, shares, reinterpret_cast<float*>(here.partial), head, kBiasRows * item, tokens,
+                     static_cast<int>(threadIdx.x));
+      __syncthreads();
       continue;
     }
     if (threadIdx.x == 0) {
@@ -197,6 +214,7 @@ __device__ __forceinline__ void reduce(const Params& p) {
       here.partial[thread] = sum;
       __syncthreads();
       if (run == 0) {
+#pragma unroll 8
         for (int i = 1; i < 1 << now.log; ++i) add(sum, here.partial[i * width + thread]);
         write(position, sum);
       }
@@ -205,6 +223,14 @@ __device__ __forceinline__ void reduce(const Params& p) {
   }
   // A block without items waits, too: this launch must not end, and let the stream go on, before the product.
   ptx::wait_for_launches_before();
+}
+
+template <Kernel C>
+__device__ __forceinline__ void reduce(const Params& p) {
+  if constexpr (stacks(C.config))
+    reduce_stacked<C>(p);
+  else
+    reduce_tiles<C>(p);
 }
 
 }  // namespace trigen::persistent::weight

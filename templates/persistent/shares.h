@@ -19,6 +19,8 @@ struct Cut {
   int copies;      // triangles: heads * taps, the taps of a head in a row
   bool every_row;  // row tiles that no triangle touches get one column of 128: grad_bias is summed beside it
   bool interleaves = false;  // parts take every split-th k block, not consecutive ones
+  bool parts_alone =
+      false;  // no tile is written by the block that sums it, not even if it has no other parts
 };
 
 // How the blocks of grad_weight share its tiles. Row tiles of 128 t; each row's span of columns is cut into
@@ -61,7 +63,7 @@ struct Shares {
         blocks(c.blocks) {
     wide = before(false, rows) * copies;
     narrow = before(true, rows) * copies;
-    whole = split == 1 ? wide : wide / blocks * blocks;
+    whole = c.parts_alone ? 0 : split == 1 ? wide : wide / blocks * blocks;
   }
   // `diag` in whole edges: rounded down, and that of a tile's last row.
   TRIGEN_HOST_DEVICE constexpr int shift() const { return edge == 128 ? 7 : 8; }

@@ -33,9 +33,13 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
                 "features contiguous");
   static_assert(C.shape.dtype != DType::kF32 || (C.shape.math == Math::kTF32 && C.shape.K <= 1),
                 "16-bit data; f32 of one tap, multiplied as tf32");
-  static_assert(c.tile_m == 128 && ((c.tile_n == 256 && kCluster <= 2) ||
-                                    (c.tile_n == 128 && (kCluster == 1 || kCluster == 4))),
+  static_assert((c.tile_m == 128 && ((c.tile_n == 256 && kCluster <= 2) ||
+                                     (c.tile_n == 128 && (kCluster == 1 || kCluster == 4)))) ||
+                    (stacks(c) && c.tile_n == 64 && kCluster == 1),
                 "the tiles that Shares cuts");
+  static_assert(!stacks(c) || (C.shape.T > 0 && C.shape.T <= kPanel && C.shape.K <= 1 &&
+                               !packing::packs_activations(C.shape, c)),
+                "whole batches in a panel");
   static_assert(c.tile_k == (C.shape.dtype == DType::kF32 ? 32 : 64), "one 128-byte swizzled row");
   static_assert(c.warps_m == 4 * weight::kConsumers && c.warps_n == 1, "a warpgroup is 4 warps along m");
   static_assert(kStages <= 12, "the barriers fit");

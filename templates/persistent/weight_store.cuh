@@ -79,21 +79,45 @@ __device__ __forceinline__ void fill_zeros(Storage<kW>* to, long long count, int
   if (rest < count) to[rest] = Storage<kW>{};
 }
 
+// Zeros that a warp writes at a time, in bytes.
+inline constexpr int kZerosAtOnce = 2048;
+
+// Nanoseconds between two such writes of a warp, so that a large product's zeros spread over most of it. All
+// at once at the start they delay the loads, which multiplying never makes up for, and the blocks no longer
+// read the same k at the same time.
+template <Kernel C>
+__device__ __forceinline__ unsigned pause_of_zeros(const Shares& shares, int heads, int blocks) {
+  constexpr int kStep = 3 * C.config.tile_n / 2;  // half of what a k block takes an SM, in nanoseconds
+  constexpr int kLeastPause = 200, kMostPause = 100000;
+  const long long steps =
+      static_cast<long long>(shares.wide + shares.narrow) * shares.depth * C.config.cluster / blocks;
+  const int taken = (shares.wide * shares.unit + shares.narrow) / kTaps<C>;  // tiles, of all heads
+  const long long tiles = static_cast<long long>(heads) * shares.rows * shares.rows - taken;
+  const long long writes =
+      tiles * (kEdge<C> * kEdge<C> * kTaps<C> * kBytes<C.shape.wdtype> / kZerosAtOnce) / (3 * blocks) + 1;
+  const long long pause = steps * kStep / writes;
+  return pause < kLeastPause ? 0 : static_cast<unsigned>(schedule::clamp(pause, 0, kMostPause));
+}
+
 // Zeros into the columns that no tile of their row has: every `warps`th row from `warp` on, of all heads.
 template <Kernel C>
 __device__ __forceinline__ void write_zeros(const Params& p, const Shares& shares, int heads, int tokens,
-                                            int warp, int warps, int lane) {
+                                            int warp, int warps, int lane, unsigned pause = 0) {
   constexpr DType kW = C.shape.wdtype;
+  constexpr int kPiece = kZerosAtOnce / kBytes<kW>;
   const long long rows = static_cast<long long>(heads) * tokens;
   for (long long all = warp; all < rows; all += warps) {
     const long long head = all / tokens, row = all - head * tokens;
     const int tile = static_cast<int>(row / kEdge<C>), first = shares.first(tile);
     const int begin = C.shape.fill == Fill::kLower ? schedule::min(kEdge<C> * shares.span(tile), tokens) : 0;
     const int end = C.shape.fill == Fill::kLower ? tokens : schedule::min(kEdge<C> * first, tokens);
-    if (begin < end)
-      fill_zeros<kW>(static_cast<Storage<kW>*>(p.w) +
-                         (head * p.w_head + row * p.w_row + static_cast<long long>(begin) * kTaps<C>),
-                     static_cast<long long>(end - begin) * kTaps<C>, lane);
+    auto* const to = static_cast<Storage<kW>*>(p.w) +
+                     (head * p.w_head + row * p.w_row + static_cast<long long>(begin) * kTaps<C>);
+    const long long count = static_cast<long long>(end - begin) * kTaps<C>;
+    for (long long at = 0; at < count; at += kPiece) {
+      fill_zeros<kW>(to + at, schedule::clamp(count - at, 0, kPiece), lane);
+      if (pause > 0) ptx::nanosleep(pause);
+    }
   }
 }
 

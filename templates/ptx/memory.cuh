@@ -114,4 +114,9 @@ __device__ __forceinline__ unsigned load_shared_byte(unsigned address) {
   return v;
 }
 
+// Lets the warp rest for about that long, at most twice as long.
+__device__ __forceinline__ void nanosleep(unsigned nanoseconds) {
+  asm volatile("nanosleep.u32 %0;" ::"r"(nanoseconds));
+}
+
 }  // namespace trigen::ptx

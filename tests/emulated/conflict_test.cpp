@@ -64,6 +64,8 @@ const Kernel kKernels[] = {
      "wgmma_sm90:tile=128x64x64,warps=8x1,stages=5,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
     {"wgmma_sm90_grad_weight", "sm_90a", "grad_weight,dtype=bf16,B=2,T=256,D=64",
      "wgmma_sm90:tile=128x128x64,warps=8x1,stages=6,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
+    {"wgmma_sm90_stacked", "sm_90a", "grad_weight,dtype=bf16,B=40,T=24,D=64,epilogue=bias",
+     "wgmma_sm90:tile=64x64x64,warps=8x1,stages=6,splitk=5,vec=8x8x8,cluster=1,blocks=1"},
     {"wgmma_tf32_sm90_forward", "sm_90a", "forward,dtype=f32,math=tf32,B=2,T=256,D=64",
      "wgmma_tf32_sm90:tile=128x64x32,warps=1x4,stages=8,splitk=1,vec=4x4x4,cluster=1,blocks=1"},
     {"wgmma_tf32_sm90_grad_input", "sm_90a", "grad_input,dtype=f32,math=tf32,B=2,T=256,D=64",

@@ -60,6 +60,17 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# Whole batches in a panel.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(run 6:5 2:1)
+    string(REPLACE ":" ";" part ${run})
+    list(GET part 0 stages)
+    list(GET part 1 split)
+    add_verify_test(grad_weight.stacked_${stages}_${split} grad_weight_stacked
+                    --family wgmma_sm90 --config tile=64x64x64,warps=8x1,stages=${stages},splitk=${split},vec=8x8x2,cluster=1,blocks=1)
+  endforeach()
+endif()
+
 # wgmma_tf32_sm90, which small problems are not given: tiles of forward and grad_input (tokens x features, stages, blocks of a
 # cluster), and of grad_weight (the last two: parts, elements of a store).
 if(TARGET trigen_emulator AND TARGET trigen_program)
