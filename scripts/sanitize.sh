@@ -33,6 +33,10 @@ wgmma_tf32_sm90_forward tf32_forward --family wgmma_tf32_sm90
 wgmma_tf32_sm90_packed tf32_packed --family wgmma_tf32_sm90 --config tile=256x128x32,warps=1x8,stages=4,splitk=1,vec=1x4x4,cluster=2,blocks=1,weights=packed
 wgmma_tf32_sm90_grad_input tf32_grad_input --family wgmma_tf32_sm90
 wgmma_tf32_sm90_grad_weight tf32_grad_weight --family wgmma_tf32_sm90
+wgmma_resident_sm90 resident128 --family wgmma_resident_sm90 --config tile=128x64x64,warps=4x2,stages=4,splitk=1,raster=1,vec=8x8x8,cluster=1,blocks=1
+wgmma_resident_sm90_rows192 resident192 --family wgmma_resident_sm90
+wgmma_resident_sm90_rows64 resident64 --family wgmma_resident_sm90 --config tile=64x128x64,warps=4x1,stages=2,splitk=1,raster=1,vec=1x8x8,cluster=1,blocks=1
+wgmma_resident_sm90_residual resident_residual --family wgmma_resident_sm90
 wgmma_split_sm90 split --family wgmma_split_sm90
 wgmma_split_sm90_rows64 split_rows64 --family wgmma_split_sm90 --config tile=64x128x64,warps=4x1,stages=4,splitk=1,vec=1x1x1,cluster=1,blocks=1'
 

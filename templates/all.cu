@@ -59,6 +59,7 @@ extern "C" __global__ void mma_sm80_run(const __grid_constant__ trigen::Params p
   trigen::mma_sm80::run<kMma>(p);
 }
 
+#include "wgmma_resident_sm90.cuh"
 #include "wgmma_sm90.cuh"
 
 namespace {
@@ -293,4 +294,35 @@ extern "C" __global__ void wgmma_taps_weight(const __grid_constant__ trigen::Par
 }
 extern "C" __global__ void wgmma_taps_reduce(const __grid_constant__ trigen::Params p) {
   trigen::wgmma_taps_sm90::reduce<kWgmmaTapsWeight>(p);
+}
+
+namespace {
+constexpr trigen::Kernel kWgmmaResident{.shape = {.op = trigen::Op::kForward,
+                                                  .dtype = trigen::DType::kBF16,
+                                                  .wdtype = trigen::DType::kBF16,
+                                                  .T = 128,
+                                                  .D = 512,
+                                                  .H = 1,
+                                                  .K = 1,
+                                                  .bias = true},
+                                        .config = {.tile_m = 128,
+                                                   .tile_n = 64,
+                                                   .tile_k = 64,
+                                                   .warps_m = 4,
+                                                   .warps_n = 2,
+                                                   .stages = 12,
+                                                   .split_k = 1,
+                                                   .raster = 1,
+                                                   .vec_a = 8,
+                                                   .vec_b = 8,
+                                                   .vec_c = 8,
+                                                   .cluster = 1,
+                                                   .blocks = 1}};
+}  // namespace
+
+extern "C" __global__ void wgmma_resident_forward(const __grid_constant__ trigen::Params p,
+                                                  const __grid_constant__ trigen::TensorMap a,
+                                                  const __grid_constant__ trigen::TensorMap b,
+                                                  const __grid_constant__ trigen::TensorMap c) {
+  trigen::wgmma_resident_sm90::run<kWgmmaResident>(p, a, b, c);
 }

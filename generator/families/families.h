@@ -23,6 +23,7 @@ std::optional<std::string> too_many_to_pack(const Problem& problem);
 void pack_activations(const Problem& problem, LaunchPlan& plan);
 
 const Family& wgmma_sm90_family();
+const Family& wgmma_resident_sm90_family();
 const Family& wgmma_tf32_sm90_family();
 const Family& wgmma_taps_sm90_family();
 const Family& wgmma_split_sm90_family();

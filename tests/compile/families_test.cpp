@@ -372,6 +372,34 @@ TEST(WgmmaSplit, TilesOf64RowsAreNotSerialised) {
   EXPECT_EQ(index, 6) << "four stages and three of each problem";
 }
 
+// W's registers beside the sums of two rows of blocks, on the most warpgroups and blocks that the rules allow.
+TEST(WgmmaResident, ProductsAreNotSerialised) {
+  const Target* target = value_of(find_target("sm_90a"));
+  auto nvrtc = Nvrtc::choose(*target);
+  if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
+  const Family* family = value_of(find_family("wgmma_resident_sm90"));
+  int index = 0;
+  for (const char* text :
+       {"forward,dtype=bf16,B=256,T=64,D=512,epilogue=bias+gelu",
+        "grad_input,dtype=f16,B=256,H=2,T=128,D=80,layout=bdt", "forward,dtype=bf16,B=256,T=128,D=512",
+        "forward,dtype=f16,wdtype=f32,B=128,T=32,D=512,epilogue=bias+residual",
+        "forward,dtype=f16,B=128,T=192,D=512,epilogue=bias+gelu",
+        "forward,dtype=bf16,B=128,T=192,D=512,epilogue=bias+residual",
+        "grad_input,dtype=bf16,B=128,T=192,D=512"}) {
+    const Problem problem = value_of(parse_problem(text));
+    for (const Config& config : family->configs(problem, *target)) {
+      if (!takes(index++, 3)) continue;
+      const Candidate candidate{problem, target, family, config, false};
+      SCOPED_TRACE(describe(candidate) + " " + text);
+      auto binary = compile(candidate, **nvrtc);
+      ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
+      EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
+      EXPECT_EQ(resources_of(*binary).spill_bytes, 0);
+    }
+  }
+  EXPECT_GE(index, 15);
+}
+
 std::vector<const Target*> every_target() {
   std::vector<const Target*> out;
   for (const Target& target : targets()) out.push_back(&target);

@@ -76,6 +76,13 @@ const Kernel kKernels[] = {
      "wgmma_split_sm90:tile=64x128x64,warps=4x1,stages=4,splitk=1,vec=4x4x2,cluster=1,blocks=1", 0, 256},
     {"wgmma_split_sm90_grad_weight", "sm_90a", "grad_weight,dtype=f32,math=f16x3,B=2,T=256,D=64",
      "wgmma_split_sm90:tile=128x128x64,warps=8x1,stages=3,splitk=2,vec=4x4x2,cluster=1,blocks=1"},
+    {"wgmma_resident_sm90_forward", "sm_90a", "forward,dtype=bf16,B=2,T=128,D=64,epilogue=bias+gelu",
+     "wgmma_resident_sm90:tile=128x64x64,warps=4x2,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
+    {"wgmma_resident_sm90_grad_input_bdt", "sm_90a", "grad_input,dtype=bf16,B=2,T=128,D=64,layout=bdt",
+     "wgmma_resident_sm90:tile=128x64x64,warps=4x1,stages=5,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
+    {"wgmma_resident_sm90_f32_weights", "sm_90a",
+     "forward,dtype=bf16,wdtype=f32,B=2,T=32,D=128,epilogue=residual",
+     "wgmma_resident_sm90:tile=64x128x64,warps=4x2,stages=4,splitk=1,raster=1,vec=1x8x8,cluster=1,blocks=1"},
     {"wgmma_taps_sm90_forward", "sm_90a", "forward,dtype=bf16,B=2,T=256,D=64,K=4,pad=1",
      "wgmma_taps_sm90:tile=128x64x64,warps=1x4,stages=8,splitk=1,vec=8x8x8,cluster=2,blocks=1"},
 };
@@ -95,6 +102,8 @@ const Edit kEdits[] = {
     {"wgmma_sm90_f32_forward", "wgmma_sm90/weights_f32.cuh", "(i ^ (odd ? 1u : 0u))",
      "(i ^ (odd ? 0u : 0u))"},
     {"wgmma_tf32_sm90_forward", "wgmma_tf32_sm90/store.cuh", "^ (row / 2 % 2 * 5)", "^ (row / 2 % 2 * 4)"},
+    {"wgmma_resident_sm90_forward", "wgmma_resident_sm90/product.cuh", "^ (line & 7)) << 4",
+     "^ (line & 3)) << 4"},
     {"wgmma_taps_sm90_forward", "wgmma_taps_sm90/transpose.cuh", "^ (lane % 8)) << 4", ") << 4"},
 };
 

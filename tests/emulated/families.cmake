@@ -151,6 +151,24 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# wgmma_resident_sm90: rows of blocks, panels of a stage, warpgroups, stages, runs (0) or turns (1), W by TMA (8) or by
+# threads (1). The tightest rings, where a stage comes back at once.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(run 64:64:3:6:0:8 64:256:1:2:1:1 128:128:1:2:1:8 128:64:3:6:0:8 192:64:2:4:1:8)
+    string(REPLACE ":" ";" part ${run})
+    list(GET part 0 rows)
+    list(GET part 1 width)
+    list(GET part 2 warps)
+    list(GET part 3 stages)
+    list(GET part 4 raster)
+    list(GET part 5 vec)
+    add_verify_test(resident.${rows}x${width}_${warps}_${stages} resident${rows}
+                    --limit 3e8 --family wgmma_resident_sm90 --config tile=${rows}x${width}x64,warps=4x${warps},stages=${stages},splitk=1,raster=${raster},vec=${vec}x8x8,cluster=1,blocks=1)
+  endforeach()
+  add_verify_test(resident.weights resident_weights --family wgmma_resident_sm90)
+  add_verify_test(resident.residual resident_residual --family wgmma_resident_sm90)
+endif()
+
 # Activations copied into the workspace and back.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   add_verify_test(copied copied --family wgmma_sm90)

@@ -17,13 +17,15 @@ struct Cell {
   std::string op, type, layout, epilogue;
   int taps = 1;
 
-  // Sizes are no multiple of a tile's; `copies`: rows of x and y come in 16-byte pieces, as TMA
-  // needs.
-  std::string problem(bool copies) const {
+  // Sizes are no multiple of a tile's; `copies`: so many tokens, and rows of x and y come in 16-byte pieces, as
+  // TMA needs; 0: any rows.
+  std::string problem(int copies) const {
     std::string text = op + (splits(type) ? ",dtype=f32,math=" + type : ",dtype=" + type) +
                        ",layout=" + layout + ",K=" + std::to_string(taps);
-    text += copies ? ",B=2,T=133,D=40" : op == "decode" ? ",B=3,T=67,D=33,rows=3" : ",B=3,T=67,D=33";
-    if (copies && type == "tf32") text += ",align=16,walign=16";
+    text += copies > 0       ? ",B=2,D=40,T=" + std::to_string(copies)
+            : op == "decode" ? ",B=3,T=67,D=33,rows=3"
+                             : ",B=3,T=67,D=33";
+    if (copies > 0 && type == "tf32") text += ",align=16,walign=16";
     return epilogue.empty() ? text : text + ",epilogue=" + epilogue;
   }
 };
@@ -71,6 +73,13 @@ std::string missing(const std::string& family, const Cell& cell) {
                                       : "";
   if (family == "wgmma_tf32_sm90")
     return cell.type != "tf32" ? "multiplies tf32" : cell.taps > 1 ? "has one tap" : "";
+  if (family == "wgmma_resident_sm90")
+    return !sixteen        ? "multiplies f16 and bf16"
+           : !product      ? "makes forward and grad_input"
+           : cell.taps > 1 ? "has one tap"
+           : !contiguous   ? "moves tokens in rows of 16 bytes, T=53 has none"
+           : one_of(cell.epilogue, {"", "bias", "residual"}) ? ""
+                                                             : "adds and activates only: no pre, no gate";
   if (family == "wgmma_split_sm90")
     return cell.type != "f16x3" ? "multiplies f32 as planes of f16"
            : !contiguous        ? "reads contiguous features"
@@ -133,7 +142,7 @@ TEST_P(Matrix, EveryCellRunsOrIsNamed) {
   auto device = Device::open("emulated:sm_90a");  // runs every older target's PTX, too
   ASSERT_TRUE(static_cast<bool>(device)) << llvm::toString(device.takeError());
   auto store = Store::open({});
-  const bool copies = name.rfind("wgmma", 0) == 0;
+  const int copies = name == "wgmma_resident_sm90" ? 53 : name.rfind("wgmma", 0) == 0 ? 133 : 0;
 
   std::vector<Served> runs;
   std::map<std::string, int> unsupported;
@@ -181,7 +190,8 @@ TEST_P(Matrix, EveryCellRunsOrIsNamed) {
       ++right[run.cell.op + " " + run.cell.type + " " + run.cell.layout +
               " K=" + std::to_string(run.cell.taps)];
   }
-  std::printf("%s on %s, %s:\n", name.c_str(), target->name.data(), copies ? "T=133, D=40" : "T=67, D=33");
+  std::printf("%s on %s, %s:\n", name.c_str(), target->name.data(),
+              copies > 0 ? ("T=" + std::to_string(copies) + ", D=40").c_str() : "T=67, D=33");
   for (const auto& [row, count] : right) std::printf("  %-28s %d epilogues\n", row.c_str(), count);
   for (const auto& [why, count] : unsupported) std::printf("  %d cells not served: %s\n", count, why.c_str());
 }

@@ -102,8 +102,10 @@ constexpr Bound kBounds[] = {
     {"simt", "forward", 68, 0.62, 0.14},
     {"simt", "grad_input", 65, 0.50, 0.13},
     {"simt", "grad_weight", 65, 0.56, 0.17},
-    {"wgmma_sm90", "forward", 44, 0.73, 0.07},
-    {"wgmma_sm90", "grad_input", 38, 0.79, 0.07},
+    {"wgmma_resident_sm90", "forward", 17, 0.23, 0.11},
+    {"wgmma_resident_sm90", "grad_input", 7, 0.60, 0.11},
+    {"wgmma_sm90", "forward", 62, 0.67, 0.07},
+    {"wgmma_sm90", "grad_input", 45, 0.76, 0.07},
     {"wgmma_sm90", "grad_weight", 55, 0.78, 0.10},
     {"wgmma_split_sm90", "forward", 11, 0.58, 0.08},
     {"wgmma_split_sm90", "grad_input", 11, 0.62, 0.09},
@@ -134,7 +136,7 @@ TEST(ModelCheck, EveryFamilyKeepsItsOrderAndItsTimes) {
 TEST(ModelCheck, UntunedChoicesKeepTheirLosses) {
   const std::vector<RecordedSpace> spaces = recorded_spaces();
   const ModelFigures check = check_model(spaces, "check");
-  EXPECT_EQ(check.untuned.problems, 87U);
+  EXPECT_EQ(check.untuned.problems, 94U);
   EXPECT_LE(check.untuned.median, 0.01);
   EXPECT_LE(check.untuned.nine_in_ten, 0.08);
   EXPECT_LE(check.untuned.worst, 0.42) << check.untuned.worst_problem;

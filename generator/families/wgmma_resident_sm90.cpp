@@ -1,0 +1,215 @@
+#include "templates/wgmma_resident_sm90.h"
+
+#include <algorithm>
+
+#include "generator/families/families.h"
+#include "generator/families/persistent_family.h"
+#include "generator/families/persistent_work.h"
+#include "generator/families/tile_family.h"
+#include "generator/families/weights.h"
+#include "llvm/ADT/Twine.h"
+
+namespace trigen {
+namespace {
+
+namespace resident = wgmma_resident_sm90;
+
+std::string text(const llvm::Twine& t) { return t.str(); }
+
+// TMA takes 16-bit W in rows of 16 bytes, threads any W of one block (templates/wgmma_resident_sm90/weights.cuh).
+bool tma_takes_weights(const Problem& p) { return p.wdtype == p.dtype && p.walign >= 16; }
+bool threads_take_weights(const Problem& p) { return p.T <= resident::kPanel; }
+
+class ResidentProduct final : public PersistentKernel {
+ public:
+  std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
+    const Shape shape = kernel_shape(p);
+    return {
+        {"tile_m",
+         c.tile_m,
+         {resident::kPanel * resident::rows(shape)},
+         false,
+         "a tile holds all tokens, in blocks of 64"},
+        {"tile_n", c.tile_n, {64, 128, 256}, false, "a stage is one, two or four panels of 64 features"},
+        {"tile_k", c.tile_k, {resident::kPanel}, false, "a swizzled row of shared memory holds 64 elements"},
+        {"warps_m", c.warps_m, {4}, false, "a warpgroup is 4 warps along m"},
+        warps_key(shape, c),
+        {"cluster", c.cluster, {1}, false, "no stage is shared between blocks"},
+        {"raster", c.raster, {1, 0}, false, "blocks take stages in turn, or a run each"},
+        split_key(p, c),
+        access_key("weights", c.weights, {Access::kDirect}, "W is read as it lies"),
+        access_key("activations", c.activations, {Access::kDirect}, "x and y are moved as they lie"),
+        weights_vector_key(p, c),
+        vector_key("vec_b", c.vec_b, 8),
+        vector_key("vec_c", c.vec_c, 8),
+        blocks_key(c),
+        stages_key(shape, c)};
+  }
+
+  int stage_bytes(const Problem& p, const Config& c) const override {
+    return resident::stage_bytes(kernel_shape(p), c);
+  }
+  bool fits(const Problem& p, const Config& c) const override { return resident::fits(kernel_shape(p), c); }
+  int64_t shared_bytes(const Problem& p, const Config& c) const override {
+    return resident::shared_bytes(kernel_shape(p), c);
+  }
+  int threads(const Problem&, const Config& c) const override { return resident::threads(c); }
+  int column_units(const Problem& p, const Config& c) const override {
+    return resident::stages_of_head(static_cast<int>(p.B), static_cast<int>(p.D), c);
+  }
+
+  std::vector<Config> space(const Problem& p, const Target&) const override {
+    const Shape shape = kernel_shape(p);
+    const int fewest = p.T <= resident::kPanel ? 2 : 1;
+    // More on the way than needed disturbs the stores, at 64 tokens by a tenth
+    // (docs/experiments/wgmma_resident_sm90.md).
+    const int most =
+        p.T > resident::kPanel / 2 && p.T <= resident::kPanel ? 64 << 10 : persistent::kSharedLimit;
+    std::vector<Config> out;
+    for (int width = 64; width <= 128; width *= 2)
+      for (int consumers = fewest; consumers < fewest + 2; ++consumers) {
+        Config c = config(p, width, consumers);
+        c.stages = resident::kMostStages / consumers * consumers;
+        while (c.stages > 2 * consumers &&
+               (!resident::fits(shape, c) || c.stages * resident::stage_bytes(shape, c) > most))
+          c.stages -= consumers;
+        if (width > 64 && c.stages * resident::stage_bytes(shape, c) > most) continue;
+        out.push_back(c);
+        c.stages = std::max(2, c.stages / 2 / consumers) * consumers;
+        out.push_back(c);
+      }
+    return out;
+  }
+  // Fragments are a matter of T.
+  std::optional<Config> any_size(const Problem&) const override { return std::nullopt; }
+
+  void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
+                    LaunchPlan& plan) const override {
+    const Shape shape = kernel_shape(p);
+    const bool forward = p.op == Op::kForward, tokens = p.layout == Layout::kBDT;
+    const auto map = [&](MapSource source) {
+      const TensorMapSpec whole = activation_map(p, source, tokens);
+      return tokens ? whole : with_rows(whole, resident::lines(shape));
+    };
+    if (!resident::stages_weights(shape, c)) product.maps.push_back(direct_weights(p).map);
+    product.maps.push_back(map(forward ? MapSource::kX : MapSource::kY));
+    product.maps.push_back(map(forward ? MapSource::kY : MapSource::kX));
+    if (p.epilogue.residual) product.maps.push_back(map(MapSource::kResidual));
+    plan.launches.push_back(std::move(product));
+  }
+
+  Work work(const Problem& p, const Target& target, const Config& c) const override;
+
+ private:
+  static ConfigKey weights_vector_key(const Problem& p, const Config& c) {
+    ConfigKey key{"vec_a", c.vec_a, {}, false, "TMA moves 16 bytes of W, threads an element"};
+    if (tma_takes_weights(p)) key.allowed.push_back(8);
+    if (threads_take_weights(p)) key.allowed.push_back(1);
+    return key;
+  }
+  static ConfigKey warps_key(const Shape& shape, Config c) {
+    ConfigKey key{"warps_n", c.warps_n, {}, false, "is of warpgroups whose registers hold W"};
+    for (c.warps_n = 1; c.warps_n <= 3; ++c.warps_n)
+      if (resident::needed_registers(shape, c, 1) <= resident::sum_registers(c))
+        key.allowed.push_back(c.warps_n);
+    return key;
+  }
+  static ConfigKey stages_key(const Shape& shape, Config c) {
+    ConfigKey key{
+        "stages", c.stages, {}, false, "is of a ring that fits, of which warpgroups have equal shares"};
+    const int consumers = std::max(1, c.warps_n);
+    for (c.stages = 2 * consumers; c.stages <= resident::kMostStages; c.stages += consumers)
+      if (resident::fits(shape, c)) key.allowed.push_back(c.stages);
+    return key;
+  }
+  static Config config(const Problem& p, int width, int consumers) {
+    // Threads are faster where they bring half a block at most.
+    const bool tma = tma_takes_weights(p) && p.T > resident::kPanel / 2;
+    return {.tile_m = resident::kPanel * resident::rows(kernel_shape(p)),
+            .tile_n = width,
+            .tile_k = resident::kPanel,
+            .warps_m = 4,
+            .warps_n = consumers,
+            .stages = 2 * consumers,
+            .split_k = 1,
+            .raster = 1,
+            .vec_a = tma ? 8 : 1,
+            .vec_b = 8,
+            .vec_c = 8,
+            .cluster = 1,
+            .blocks = 1,
+            .weights = Access::kDirect,
+            .activations = Access::kDirect};
+  }
+};
+
+// A step is a panel: all of its rows' blocks of k.
+Work ResidentProduct::work(const Problem& p, const Target& target, const Config& c) const {
+  const int blocks = static_cast<int>(grid(p, target, c));
+  const Shape shape = kernel_shape(p);
+  const double block = resident::kPanel, panels_of_stage = resident::panels(c);
+  Work work{.rates = "resident",
+            .steps = {{.products = panels_of_stage * resident::units(shape) * block * block * block,
+                       .feed_bytes = static_cast<double>(resident::stage_bytes(shape, c))}},
+            .tile = {.elements = panels_of_stage * resident::lines(shape) * block, .act = p.epilogue.act},
+            .stages = c.stages,
+            .warpgroups = c.warps_n,
+            .threads = resident::threads(c),
+            .registers = resident::first_registers(c),
+            .shared_bytes = resident::shared_bytes(shape, c),
+            .blocks = c.blocks};
+  if (activations_split_lines(p, c)) work.steps[0].split_bytes = work.steps[0].feed_bytes;
+  put_runs(work, blocks, false, [&](int index) {
+    const resident::StageWalk walk =
+        resident::walk_of_block(static_cast<int>(p.B), shape.H, shape.D, c, blocks, index);
+    const double stages = std::max(0, schedule::ceil_div(walk.last - walk.first, walk.step));
+    return Run{.steps = {stages}, .tiles = stages};
+  });
+  const double panels = static_cast<double>(p.H) * column_units(p, c);
+  work.all.steps = {panels};
+  work.all.tiles = panels;
+  work.memory_bytes = count_work(p).min_bytes;
+  work.l2_bytes = panels * work.steps[0].feed_bytes + blocks * resident::units(shape) * resident::kPanelBytes;
+  return work;
+}
+
+class WgmmaResidentSm90 final : public PersistentFamily {
+ public:
+  llvm::StringRef name() const override { return "wgmma_resident_sm90"; }
+  llvm::StringRef template_file() const override { return "wgmma_resident_sm90.cuh"; }
+
+ protected:
+  std::optional<std::string> refuse(const Problem& p) const override {
+    if (p.dtype == DType::kF32) return "multiplies 16-bit data";
+    if (is_weight(p)) return "makes forward and grad_input";
+    if (p.K != 1 || p.pad != 0) return "makes K=1 with pad=0";
+    if (p.T > resident::kMostTokens)
+      return text("keeps W of at most " + llvm::Twine(resident::kMostTokens) +
+                  " tokens in registers, T=" + llvm::Twine(p.T));
+    const Epilogue& e = p.epilogue;
+    if (e.pre || e.gate) return "adds bias and a residual and activates, without pre and gate";
+    if (e.residual && e.act != Activation::kNone)
+      return "adds a residual to the sums, not to what is activated";
+    if (p.align < 16 || !whole_pieces(p.layout == Layout::kBTD ? p.D : p.T, p.dtype))
+      return "moves x and y in rows of whole 16-byte pieces";
+    if (!resident::in_place(kernel_shape(p)))
+      return text("puts the output in the place of x, which rows before it still need with diag=" +
+                  llvm::Twine(p.diag));
+    if (!tma_takes_weights(p) && !threads_take_weights(p))
+      return "reads W of more than 64 tokens where it has x's type and rows of 16 bytes";
+    return std::nullopt;
+  }
+  const PersistentKernel& kernel(Op) const override { return product_; }
+
+ private:
+  ResidentProduct product_;
+};
+
+}  // namespace
+
+const Family& wgmma_resident_sm90_family() {
+  static const WgmmaResidentSm90 family;
+  return family;
+}
+
+}  // namespace trigen

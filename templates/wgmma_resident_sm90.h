@@ -1,0 +1,134 @@
+// Sizes of the wgmma_resident_sm90 kernels that host and kernel agree on. Plain C++, like config.h.
+#pragma once
+
+#include "config.h"
+#include "persistent/reach.h"
+#include "persistent/sizes.h"
+#include "schedule.h"
+
+namespace trigen::wgmma_resident_sm90 {
+
+using persistent::kPanel;
+using persistent::kPanelBytes;
+
+// Registers hold W's triangle, 16 for each of its 64 x 64 blocks: 96 for three rows of them.
+inline constexpr int kMostTokens = 192;
+inline constexpr int kBarrierBytes = 512;     // at the end of shared memory
+inline constexpr int kMostStages = 16;        // two barriers each, and W's two
+inline constexpr int kRegistersOfSM = 65536;  // CUDA C++ Programming Guide, "Compute Capabilities"
+
+// Rows of blocks of 64 tokens.
+TRIGEN_HOST_DEVICE constexpr int rows(const Shape& s) { return schedule::ceil_div(s.T, kPanel); }
+// A panel is 64 features of one (batch, head) and all tokens. Its lines hold 128 bytes: a token each, up to
+// whole steps of 16 along k, or, where tokens are contiguous, a feature of a block of 64 tokens.
+inline constexpr int kStep = 16;
+TRIGEN_HOST_DEVICE constexpr int lines(const Shape& s) {
+  return s.layout == Layout::kBTD ? schedule::ceil_div(s.T, kStep) * kStep : kPanel * rows(s);
+}
+TRIGEN_HOST_DEVICE constexpr int panel_bytes(const Shape& s) { return 128 * lines(s); }
+// Of the block of 64 tokens: lines that it has, and steps of 16 along k.
+TRIGEN_HOST_DEVICE constexpr int lines_of_block(const Shape& s, int block) {
+  return schedule::min(kPanel, lines(s) - kPanel * block);
+}
+TRIGEN_HOST_DEVICE constexpr int steps_of_block(const Shape& s, int block) {
+  return lines_of_block(s, block) / kStep;
+}
+// A stage of the ring is panels that lie side by side, and behind them the residual's. The output takes x's
+// place.
+TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) { return c.tile_n / kPanel; }
+TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Shape& s, const Config& c) {
+  return panels(c) * panel_bytes(s) * (s.residual ? 2 : 1);
+}
+// 64 x 64 blocks of W's triangle, of the usual one at most. They lie behind the ring, one head's.
+TRIGEN_HOST_DEVICE constexpr int triangle_blocks(const Config& c) {
+  const int edge = c.tile_m / kPanel;
+  return edge * (edge + 1) / 2;
+}
+TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Shape& s, const Config& c) {
+  // Blocks of W begin at whole kilobytes, as panels do.
+  return c.stages * stage_bytes(s, c) + triangle_blocks(c) * kPanelBytes + kBarrierBytes;
+}
+TRIGEN_HOST_DEVICE constexpr bool fits(const Shape& s, const Config& c) {
+  return shared_bytes(s, c) <= persistent::kSharedLimit;
+}
+// Warpgroups that multiply, each panels of its own, and one that loads.
+TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (c.warps_n + 1); }
+// setmaxnreg: the registers that the loading warpgroup keeps and that each multiplying one gets, in units
+// of 8, of those that the block begins with.
+inline constexpr int kLoadRegisters = 40;
+TRIGEN_HOST_DEVICE constexpr int first_registers(const Config& c) {
+  return schedule::min(kRegistersOfSM / threads(c) / 8 * 8, 240);
+}
+TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) {
+  return schedule::min(((c.warps_n + 1) * first_registers(c) - kLoadRegisters) / c.warps_n / 8 * 8, 240);
+}
+// What a thread that multiplies needs: W, the sums of so many blocks of 64 rows, what begins a residual's, and
+// the rest by what NVRTC 12.9 does not spill.
+TRIGEN_HOST_DEVICE constexpr int needed_registers(const Shape& s, const Config& c, int sums) {
+  const int edge = c.tile_m / kPanel;
+  return 16 * triangle_blocks(c) + 32 * sums + (s.residual ? 20 : 0) + 28 + 12 * edge;
+}
+// Blocks of sums in turn: one's products run while another becomes output, where registers hold two.
+TRIGEN_HOST_DEVICE constexpr int sums(const Shape& s, const Config& c) {
+  return rows(s) * panels(c) > 1 && needed_registers(s, c, 2) <= sum_registers(c) ? 2 : 1;
+}
+
+// Do the threads that multiply bring W to shared memory? TMA can in rows of 16 bytes of x's type.
+TRIGEN_HOST_DEVICE constexpr bool stages_weights(const Shape& s, const Config& c) {
+  return s.wdtype != s.dtype || c.vec_a < 8;
+}
+
+// The triangle as the product's rows see it.
+TRIGEN_HOST_DEVICE constexpr int product_diag(const Shape& s) {
+  return s.op == Op::kGradInput ? -s.diag : s.diag;
+}
+TRIGEN_HOST_DEVICE constexpr persistent::Reach reach(const Shape& s, int row) {
+  return {persistent::product_fill(s), kPanel * row, product_diag(s), rows(s)};
+}
+// W's blocks that rows reach, row by row: how many those before `row` are, and which block of k the n-th of a
+// row is.
+TRIGEN_HOST_DEVICE constexpr int first_unit(const Shape& s, int row) {
+  int count = 0;
+  for (int r = 0; r < row; ++r) count += reach(s, r).active;
+  return count;
+}
+TRIGEN_HOST_DEVICE constexpr int units(const Shape& s) { return first_unit(s, rows(s)); }
+TRIGEN_HOST_DEVICE constexpr int block_of_k(const Shape& s, int n) {
+  return persistent::product_fill(s) == Fill::kLower ? n : rows(s) - 1 - n;
+}
+// Rows are multiplied longest first, so that the others do not read the block of x that a row's output
+// overwrites.
+TRIGEN_HOST_DEVICE constexpr int nth_row(const Shape& s, int n) {
+  return persistent::product_fill(s) == Fill::kLower ? rows(s) - 1 - n : n;
+}
+TRIGEN_HOST_DEVICE constexpr bool in_place(const Shape& s) {
+  for (int n = 0; n < rows(s); ++n)
+    for (int later = n + 1; later < rows(s); ++later)
+      for (int block = 0; block < reach(s, nth_row(s, later)).active; ++block)
+        if (block_of_k(s, block) == nth_row(s, n)) return false;
+  return true;
+}
+
+// The stages of a thread block, head by head, batch by batch: first, first + step, ... before last.
+struct StageWalk {
+  int of_head;  // stages of a head
+  int first, last, step;
+};
+TRIGEN_HOST_DEVICE constexpr int first_stage(int all, int blocks, int block) {
+  return static_cast<int>(static_cast<long long>(all) * block / blocks);
+}
+TRIGEN_HOST_DEVICE constexpr int stages_of_head(int B, int D, const Config& c) {
+  return B * schedule::ceil_div(D, c.tile_n);
+}
+// raster 1: stages of one head in turn with the other blocks of it, so that blocks work side by side in memory;
+// 0, and where there are fewer blocks than heads: a run of all stages.
+TRIGEN_HOST_DEVICE constexpr StageWalk walk_of_block(int B, int H, int D, const Config& c, int blocks,
+                                                     int block) {
+  const int of_head = stages_of_head(B, D, c);
+  if (c.raster == 0 || blocks < H)
+    return {of_head, first_stage(H * of_head, blocks, block), first_stage(H * of_head, blocks, block + 1), 1};
+  const int head = block % H, peers = (blocks - head + H - 1) / H;
+  return {of_head, head * of_head + block / H, (head + 1) * of_head, peers};
+}
+
+}  // namespace trigen::wgmma_resident_sm90

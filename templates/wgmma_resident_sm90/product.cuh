@@ -1,0 +1,301 @@
+// forward and grad_input of at most 192 tokens: W's triangle, resident in registers, times panels of x (or
+// dy).
+//
+//   forward     y[t, n]  = sum over s in the triangle of W[t, s] x[s, n]
+//   grad_input  dx[s, n] = sum over t in the triangle of W[t, s] dy[t, n]
+//
+// A panel is 64 features of one (batch, head), a stage of the ring. One thread loads; the multiplying
+// warpgroups take panels in turn. Each multiplies all rows of its panel, the longest first, and writes a
+// row's output over the 64 tokens of x that no row after it reads; TMA stores it from there. A stage is free
+// again when that has been read.
+//
+// W comes ahead of every head's first panel; all warpgroups read all of it.
+#pragma once
+
+#include "params.h"
+#include "ptx/stmatrix.cuh"
+#include "ptx/wgmma.cuh"
+#include "wgmma_resident_sm90/weights.cuh"
+#include "wgmma_sm90/epilogue.cuh"
+
+namespace trigen::wgmma_resident_sm90 {
+
+// Where TMA finds a stage of x or y: of a panel one box of all tokens, or, where tokens are contiguous, one of
+// every block of 64.
+template <Kernel C>
+struct StagePlace {
+  using G = Geometry<C>;
+  static constexpr int kAcross = schedule::ceil_div(C.shape.D, C.config.tile_n);  // stages of a (batch, head)
+  static constexpr int kBoxes = G::kTokens ? G::kRows : 1, kBoxBytes = G::kBytesOfPanel / kBoxes;
+  int feature, head, batch;
+  // `stage`: of the head's.
+  __device__ __forceinline__ StagePlace(int stage, int h)
+      : feature(C.config.tile_n * (stage % kAcross)), head(h), batch(stage / kAcross) {}
+  // move(bytes from the stage's begin, innermost coordinate, the next one)
+  template <class Move>
+  __device__ __forceinline__ void each_box(const Move& move) const {
+#pragma unroll
+    for (int panel = 0; panel < G::kPanels; ++panel) {
+      const int from = feature + kPanel * panel;
+#pragma unroll
+      for (int box = 0; box < kBoxes; ++box)
+        move(panel * G::kBytesOfPanel + box * kBoxBytes, G::kTokens ? kPanel * box : from,
+             G::kTokens ? from : 0);
+    }
+  }
+};
+
+// Of a kernel; null: it has none.
+struct Maps {
+  const TensorMap *weights, *in, *out, *residual;
+};
+
+// The loading thread, ahead of griddepcontrol.wait: no value is read.
+template <Kernel C>
+__device__ __forceinline__ void prefetch_first(const StageWalk& walk, const Maps& maps) {
+  using G = Geometry<C>;
+  constexpr bool kTransposed = C.shape.op == Op::kGradInput;
+  const int head = walk.first / walk.of_head;
+  if constexpr (!G::kStagesWeights)
+    each_unit<C>([&](int, int m, int k) {
+      ptx::tma_prefetch_box(*maps.weights, kTransposed ? m : k, kTransposed ? k : m, 0, head);
+    });
+  const int end =
+      schedule::min(schedule::min(walk.last, walk.first + walk.step * G::kStages), (head + 1) * walk.of_head);
+#pragma unroll 1
+  for (int stage = walk.first; stage < end; stage += walk.step) {
+    const StagePlace<C> place(stage - head * walk.of_head, head);
+    place.each_box([&](int, int inner, int outer) {
+      ptx::tma_prefetch_box(*maps.in, inner, outer, head, place.batch);
+      if constexpr (C.shape.residual) ptx::tma_prefetch_box(*maps.residual, inner, outer, head, place.batch);
+    });
+  }
+}
+
+// The loading thread.
+template <Kernel C>
+__device__ __forceinline__ void load_stages(const Ring<Geometry<C>>& ring, const StageWalk& walk,
+                                            const Maps& maps) {
+  using G = Geometry<C>;
+  constexpr bool kTransposed = C.shape.op == Op::kGradInput;
+  const WeightBlocks<C> blocks(ring);
+  RingPosition<G::kStages> at;
+  unsigned parity = 1;  // of W's
+  int stage = walk.first;
+#pragma unroll 1
+  for (int head = stage / walk.of_head; stage < walk.last; ++head) {
+    if constexpr (!G::kStagesWeights) {
+      ptx::mbarrier_wait(blocks.empty(), parity);
+      parity ^= 1;
+      ptx::mbarrier_arrive_expect(blocks.full(), G::kUnits * kPanelBytes);
+      each_unit<C>([&](int unit, int m, int k) {
+        ptx::tma_load(blocks.block(unit), *maps.weights, blocks.full(), kTransposed ? m : k,
+                      kTransposed ? k : m, 0, head);
+      });
+    }
+    const int end = schedule::min(walk.last, (head + 1) * walk.of_head);
+#pragma unroll 1
+    for (; stage < end; stage += walk.step) {
+      const StagePlace<C> place(stage - head * walk.of_head, head);
+      ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
+      const unsigned full = ring.full(at.stage);
+      ptx::mbarrier_arrive_expect(full, G::kStageBytes);
+      place.each_box([&](int bytes, int inner, int outer) {
+        ptx::tma_load(ring.a(at.stage) + bytes, *maps.in, full, inner, outer, head, place.batch);
+        if constexpr (C.shape.residual)
+          ptx::tma_load(ring.a(at.stage) + G::kResidual + bytes, *maps.residual, full, inner, outer, head,
+                        place.batch);
+      });
+      at.advance();
+    }
+  }
+}
+
+// The identity's 64 x 64 as fragments of m64k16 steps: rows and k of 16 i to 16 i + 15 are warp i's.
+template <DType kType>
+__device__ __forceinline__ void identity_step(unsigned (&a)[4], unsigned i, unsigned warp, unsigned lane) {
+  constexpr unsigned kOne = kType == DType::kBF16 ? 0x3F80 : 0x3C00;
+  const unsigned row = lane / 4, k = lane % 4 * 2;
+  a[0] = a[3] = warp != i ? 0 : row == k ? kOne : row == k + 1 ? kOne << 16 : 0;
+  a[1] = a[2] = 0;
+}
+
+// 64 rows of a panel into `sum`: the residual's as the product of the identity and them, and what their weights
+// take of x, from `panel` on. The products run on.
+template <Kernel C, int kRow>
+__device__ __forceinline__ void multiply_row(float (&sum)[32], const Weights<C>& weights, unsigned panel,
+                                             const unsigned (&identity)[4][4]) {
+  using G = Geometry<C>;
+  constexpr Shape s = C.shape;
+  const unsigned long long b = ptx::descriptor(panel, kPanelBytes);
+  ptx::wgmma_fence();
+  if constexpr (s.residual) {
+#pragma unroll
+    for (int i = 0; i < steps_of_block(s, kRow); ++i)
+      ptx::wgmma_rs<s.dtype, 64, G::kMajorB>(
+          sum, identity[i], b + ((G::kResidual + kRow * kPanelBytes) >> 4) + i * G::kStepB, i);
+  }
+#pragma unroll
+  for (int n = 0; n < reach(s, kRow).active; ++n) {
+#pragma unroll
+    for (int i = 0; i < steps_of_block(s, block_of_k(s, n)); ++i)
+      ptx::wgmma_rs<s.dtype, 64, G::kMajorB>(sum, weights.a[first_unit(s, kRow) + n][i],
+                                             b + block_of_k(s, n) * (kPanelBytes >> 4) + i * G::kStepB,
+                                             s.residual | n | i);
+  }
+  ptx::wgmma_commit();
+}
+
+// The sums of 64 rows as they leave, into a block of shared memory (persistent/output_panels.cuh).
+template <Kernel C, class Finish>
+__device__ __forceinline__ void stage_row(const float (&sum)[32], unsigned target, unsigned warp,
+                                          unsigned lane, const Finish& finish) {
+  const unsigned line = 16 * warp + lane % 16;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    unsigned left[2], right[2];
+    finish(sum + 8 * j, nullptr, nullptr, left, nullptr);
+    finish(sum + 8 * j + 4, nullptr, nullptr, right, nullptr);
+    // 128-byte swizzle: 16-byte chunk ^ row % 8.
+    if constexpr (Geometry<C>::kTokens)
+      ptx::stmatrix_x4_trans(target + (16 * j + lane % 8 + lane / 16 * 8) * 128 +
+                                 (((2 * warp + lane / 8 % 2) ^ (lane & 7)) << 4),
+                             left[0], left[1], right[0], right[1]);
+    else
+      ptx::stmatrix_x4(target + line * 128 + (((2 * j + lane / 16) ^ (line & 7)) << 4), left[0], left[1],
+                       right[0], right[1]);
+  }
+}
+
+// One multiplying warpgroup.
+template <Kernel C>
+struct Consumer {
+  using G = Geometry<C>;
+  const Params& p;
+  const Ring<G>& ring;
+  const TensorMap& map_out;
+  const int tokens;
+  const unsigned group, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  Weights<C> weights;
+  float sum[G::kSums][32];  // of rows of blocks in turn
+  unsigned identity[4][4];
+  int held = -1;  // the leading thread's: the stage that its newest stores may still read
+
+  __device__ __forceinline__ Consumer(const Params& params, const Ring<G>& r, const TensorMap& out,
+                                      unsigned g)
+      : p(params), ring(r), map_out(out), tokens(C.shape.T), group(g) {
+    if constexpr (C.shape.residual) {
+#pragma unroll
+      for (unsigned i = 0; i < 4; ++i) {
+        identity_step<C.shape.dtype>(identity[i], i, warp, lane);
+        ptx::pin(identity[i]);
+      }
+    }
+  }
+  __device__ __forceinline__ static bool leads() { return threadIdx.x % 128 == 0; }
+  __device__ __forceinline__ void meet() const { ptx::named_barrier(1 + static_cast<int>(group), 128); }
+
+  // The n-th row of blocks of a stage, panel by panel.
+  template <int kN>
+  __device__ __forceinline__ void multiply(unsigned stage) {
+    multiply_row<C, nth_row(C.shape, kN % G::kRows)>(sum[kN % G::kSums], weights,
+                                                     stage + kN / G::kRows * G::kBytesOfPanel, identity);
+  }
+  // Its sums become its output; the products of kRunning rows behind it run on.
+  template <int kN, int kRunning>
+  __device__ __forceinline__ void finish(unsigned stage, int head) {
+    constexpr Shape s = C.shape;
+    constexpr int kRow = nth_row(s, kN % G::kRows);
+    float(&done)[32] = sum[kN % G::kSums];
+    const wgmma_sm90::RowEpilogue<C> epilogue(p, head, tokens,
+                                              kPanel * kRow + static_cast<int>(16 * warp + lane / 4),
+                                              s.residual || reach(s, kRow).active > 0);
+    ptx::wgmma_wait<kRunning>();
+    ptx::pin(done);
+    meet();  // every warp's products have read what this overwrites
+    // A short block's last lines are another panel's.
+    if (G::kTokens || 16 * warp < lines_of_block(s, kRow))
+      stage_row<C>(done, stage + kN / G::kRows * G::kBytesOfPanel + kRow * kPanelBytes, warp, lane, epilogue);
+  }
+  // From the n-th row on, whose products have not begun. (A store asked for by one thread in between makes
+  // NVRTC 12.9's ptxas crash at T > 64.)
+  template <int kN>
+  __device__ __forceinline__ void rows_from(unsigned stage, int head) {
+    if constexpr (kN < G::kItems) {
+      multiply<kN>(stage);
+      if constexpr (G::kSums == 1)
+        finish<kN, 0>(stage, head);
+      else if constexpr (kN > 0)
+        finish<kN - 1, 1>(stage, head);
+      rows_from<kN + 1>(stage, head);
+    } else if constexpr (G::kSums > 1) {
+      finish<kN - 1, 0>(stage, head);
+    }
+  }
+
+  // Every kConsumers-th stage of the block's, from the group-th on; the weights of every head.
+  __device__ __forceinline__ void run(const StageWalk& walk) {
+    const WeightBlocks<C> blocks(ring);
+    RingPosition<G::kStages> at;
+    at.stage = static_cast<int>(group);
+    int own = walk.first + static_cast<int>(group) * walk.step;
+#pragma unroll 1
+    for (int head = walk.first / walk.of_head; head * walk.of_head < walk.last; ++head) {
+      weights.load(p, blocks, head, warp, lane);
+      const int end = schedule::min(walk.last, (head + 1) * walk.of_head);
+#pragma unroll 1
+      for (; own < end; own += G::kConsumers * walk.step) {
+        const StagePlace<C> place(own - head * walk.of_head, head);
+        const unsigned stage = ring.a(at.stage);
+        ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+        rows_from<0>(stage, head);
+        ptx::fence_async_shared();
+        meet();
+        if (leads()) {
+          place.each_box([&](int bytes, int inner, int outer) {
+            ptx::tma_store(map_out, stage + bytes, inner, outer, head, place.batch);
+          });
+          ptx::tma_store_commit();
+          ptx::tma_store_wait_read<1>();
+          if (held >= 0) ptx::mbarrier_arrive(ring.empty(held));
+          held = at.stage;
+        }
+#pragma unroll
+        for (int i = 0; i < G::kConsumers; ++i) at.advance();
+      }
+    }
+    if (leads()) ptx::tma_store_wait();  // the last stores read shared memory
+  }
+};
+
+template <Kernel C>
+__device__ __forceinline__ void run_product(const Params& p, const Maps& maps) {
+  using G = Geometry<C>;
+  const StageWalk walk = walk_of_block(p.B, C.shape.H, C.shape.D, C.config, static_cast<int>(gridDim.x),
+                                       static_cast<int>(blockIdx.x));
+  const Ring<G> ring = persistent::ring_of_block<G>();
+  persistent::prepare<G>(
+      [&] {
+        WeightBlocks<C>(ring).init();
+        ring.init();
+      },
+      *maps.in, *maps.out);
+  // Each thread that reads operands or writes outputs waits, for what packs W and for what the stream ran
+  // before. Only then may the next launch start: it knows of this one's wait for those before.
+  persistent::split_roles<G>(
+      [&](unsigned thread) {
+        if (thread > 0) return;
+        if constexpr (!G::kStagesWeights) ptx::tma_prefetch(*maps.weights);
+        if constexpr (C.shape.residual) ptx::tma_prefetch(*maps.residual);
+        prefetch_first<C>(walk, maps);
+        ptx::wait_for_launches_before();
+        load_stages<C>(ring, walk, maps);
+      },
+      [&](unsigned group) {
+        ptx::wait_for_launches_before();
+        ptx::let_next_launch_start();
+        Consumer<C>(p, ring, *maps.out, group).run(walk);
+      });
+}
+
+}  // namespace trigen::wgmma_resident_sm90

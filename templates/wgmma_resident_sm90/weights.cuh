@@ -1,0 +1,115 @@
+// W's triangle of one head on its way to the registers: blocks of 64 x 64 in shared memory, then fragments.
+//
+// TMA brings 16-bit W in rows of 16 bytes. Where W is one block, the warps that multiply can bring it: f32, rows
+// that begin anywhere; nothing outside the triangle, and rounded to x's type as a launch that packs W does.
+#pragma once
+
+#include "params.h"
+#include "types.cuh"
+#include "wgmma_resident_sm90/geometry.cuh"
+#include "wgmma_sm90/product.cuh"
+
+namespace trigen::wgmma_resident_sm90 {
+
+// W's blocks in the order of the fragments: move(unit, m, k of the first element).
+template <Kernel C, class Move>
+__device__ __forceinline__ void each_unit(const Move& move) {
+  constexpr Shape s = C.shape;
+#pragma unroll
+  for (int row = 0; row < rows(s); ++row) {
+#pragma unroll
+    for (int n = 0; n < reach(s, row).active; ++n)
+      move(first_unit(s, row) + n, kPanel * row, kPanel * block_of_k(s, n));
+  }
+}
+
+// W's blocks of one head behind the ring, and their two barriers behind the ring's: they have landed, every
+// warp that multiplies has read them.
+template <Kernel C>
+struct WeightBlocks {
+  using G = Geometry<C>;
+  unsigned base, barriers;
+  __device__ __forceinline__ explicit WeightBlocks(const Ring<G>& ring)
+      : base(ring.base + G::kStages * G::kStageBytes), barriers(ring.empty(G::kStages)) {}
+  __device__ __forceinline__ unsigned block(int unit) const { return base + unit * kPanelBytes; }
+  __device__ __forceinline__ unsigned full() const { return barriers; }
+  __device__ __forceinline__ unsigned empty() const { return barriers + 8; }
+  __device__ __forceinline__ void init() const {
+    ptx::mbarrier_init(full(), 1);
+    ptx::mbarrier_init(empty(), 4 * G::kConsumers);
+  }
+};
+
+// The bits of a weight as x's type has it.
+template <Kernel C>
+__device__ __forceinline__ unsigned rounded_weight(unsigned bits) {
+  if constexpr (C.shape.wdtype == C.shape.dtype) return bits;
+  return from_float<C.shape.dtype>(__uint_as_float(bits));
+}
+
+// Lines warp, warp + kWarps, ... of the only block by a warp that multiplies, elements lane and lane + 32 by a
+// lane: whole lines of f32. All loads are on their way at once.
+template <Kernel C>
+__device__ __forceinline__ void stage_weights(const Params& p, unsigned block, int head, int warp, int lane) {
+  constexpr Shape s = C.shape;
+  constexpr int kSize = kBytes<s.wdtype>, kWarps = 4 * Geometry<C>::kConsumers;
+  constexpr int kLines = schedule::ceil_div(kPanel, kWarps);
+  const auto* w = static_cast<const Storage<s.wdtype>*>(p.w) + head * p.w_head;
+  unsigned raw[kLines][2];
+#pragma unroll
+  for (int i = 0; i < kLines; ++i) {
+    const int line = warp + kWarps * i;
+    schedule::Range own = schedule::weight_row(s.fill, s.diag, line, s.T);
+    if (line >= s.T) own.end = 0;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int column = lane + 32 * j;
+      raw[i][j] = 0;
+      if (column >= own.begin && column < own.end)
+        ptx::load_global<kSize>(&raw[i][j], w + line * p.w_row + column);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kLines; ++i) {
+    const int line = warp + kWarps * i;
+    if (line >= kPanel) continue;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int column = lane + 32 * j;
+      const unsigned value = rounded_weight<C>(raw[i][j]);
+      // 128-byte swizzle: 16-byte chunk ^ row % 8.
+      ptx::store_shared<2>(block + line * 128 + ((column / 8 ^ line % 8) << 4) + column % 8 * 2, &value);
+    }
+  }
+}
+
+// W of one head as fragments, [block][m64k16 step]: what lies outside the triangle is zero.
+template <Kernel C>
+struct Weights {
+  using G = Geometry<C>;
+  unsigned a[G::kUnits > 0 ? G::kUnits : 1][4][4];
+  unsigned parity = 0;
+
+  __device__ __forceinline__ void load(const Params& p, const WeightBlocks<C>& blocks, int head,
+                                       unsigned warp, unsigned lane) {
+    if constexpr (G::kStagesWeights) {
+      ptx::named_barrier(G::kAllGroups, 128 * G::kConsumers);  // every warp has read the head before
+      stage_weights<C>(p, blocks.base, head, static_cast<int>(threadIdx.x / 32), static_cast<int>(lane));
+      ptx::named_barrier(G::kAllGroups, 128 * G::kConsumers);
+    } else {
+      ptx::mbarrier_wait(blocks.full(), parity);
+      parity ^= 1;
+    }
+    each_unit<C>([&](int unit, int m, int k) {
+      wgmma_sm90::load_masked<C>(a[unit], blocks.block(unit), m + product_diag(C.shape) - k, warp, lane);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) ptx::pin(a[unit][i]);
+    });
+    if constexpr (!G::kStagesWeights) {
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive(blocks.empty());
+    }
+  }
+};
+
+}  // namespace trigen::wgmma_resident_sm90
