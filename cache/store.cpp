@@ -148,6 +148,20 @@ class LayeredStore final : public Store {
         list.push_back({std::move(record), Match::kNone, layer->path(), ""});
     return list;
   }
+  std::vector<FoundRecord> find_measured(llvm::StringRef prefix, llvm::StringRef suffix,
+                                         llvm::StringRef arch) override {
+    // The range goes through the primary key, the pattern reads no row that it does not take; ':' follows '9'.
+    const std::string behind = prefix.str() + ":", pattern = prefix.str() + "[0-9]*" + suffix.str();
+    std::vector<FoundRecord> list;
+    for (auto& layer : layers_)
+      for (Record& record :
+           records(*layer, "records",
+                   " WHERE problem>=? AND problem<? AND problem GLOB ? AND arch=? AND provenance=1"
+                   " ORDER BY problem,arch,device,sms,driver",
+                   {prefix, behind, pattern, arch}, Unpack::kAll))
+        list.push_back({std::move(record), Match::kNone, layer->path(), ""});
+    return list;
+  }
 
   std::string find_evidence(const FoundRecord& found) override {
     const Record& r = found.record;

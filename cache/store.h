@@ -159,6 +159,10 @@ class Store {
   virtual llvm::Error try_put() = 0;
   // Without their evidence.
   virtual std::vector<FoundRecord> list_records() = 0;
+  // Measured ones of the target, with their evidence, whose problem begins with `prefix`, goes on with digits and
+  // ends with `suffix`.
+  virtual std::vector<FoundRecord> find_measured(llvm::StringRef prefix, llvm::StringRef suffix,
+                                                 llvm::StringRef arch) = 0;
   // "" when the row is gone, damaged, or its evidence is none that a put would take.
   virtual std::string find_evidence(const FoundRecord& record) = 0;
 

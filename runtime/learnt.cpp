@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
 #include <vector>
 
 namespace trigen {
@@ -9,18 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// The batch size of the record's problem, if it is `problem` but for that.
-std::optional<Problem> at_any_batch(const Record& record, const Problem& problem) {
-  auto there = parse_problem(record.problem);
-  if (!there) {
-    llvm::consumeError(there.takeError());
-    return std::nullopt;
-  }
-  Problem same = *there;
-  same.B = problem.B;
-  if (to_string(same) != to_string(problem)) return std::nullopt;
-  return *there;
-}
+constexpr size_t kNamedAtMost = 3;
 
 // What a tune timed alone, of candidates that are some today (tuner/evidence.cpp writes them).
 std::vector<Lessons::Timed> times_of(const std::string& evidence, const Problem& problem,
@@ -50,22 +41,36 @@ std::vector<Lessons::Timed> times_of(const std::string& evidence, const Problem&
 Learnt learn(const Problem& problem, const Target& target, const Device& device, Store& store) {
   Learnt out;
   const DeviceInfo& info = device.info();
-  for (const FoundRecord& found : store.list_records()) {
+  const std::string text = to_string(problem), batches = ",B=" + std::to_string(problem.B);
+  const size_t at = text.find(batches);
+  const std::string prefix = text.substr(0, at + 3), suffix = text.substr(at + batches.size());
+  std::set<std::tuple<std::string, std::string, int>> seen;  // layers and drivers hold the same one again
+  size_t named = 0, more = 0;
+  for (const FoundRecord& found : store.find_measured(prefix, suffix, target.name)) {
     const Record& record = found.record;
-    if (record.arch != target.name || record.provenance != Provenance::kMeasured) continue;
-    const auto there = at_any_batch(record, problem);
-    if (!there) continue;
+    auto there = parse_problem(record.problem);
+    if (!there) {
+      llvm::consumeError(there.takeError());
+      continue;
+    }
     const bool elsewhere = record.device != info.name || record.sms != info.sms;
     if (there->B == problem.B && !elsewhere) continue;  // a record of its own
+    if (!seen.insert({record.problem, record.device, record.sms}).second) continue;
     DeviceModel model = model_of(target);
     if (record.sms > 0) model.sms = record.sms;
-    const auto times = times_of(store.find_evidence(found), *there, target);
     const bool before = out.lessons.empty();
-    out.lessons.add(times, model, static_cast<double>(there->B) / static_cast<double>(problem.B));
+    out.lessons.add(times_of(record.evidence, *there, target), model,
+                    static_cast<double>(there->B) / static_cast<double>(problem.B));
     if (before && out.lessons.empty()) continue;
-    out.from += (out.from.empty() ? "ranked by times of B=" : ", B=") + std::to_string(there->B);
+    out.elsewhere |= elsewhere;
+    if (named == kNamedAtMost) {
+      ++more;
+      continue;
+    }
+    out.from += (named++ == 0 ? "ranked by times of B=" : ", B=") + std::to_string(there->B);
     if (elsewhere) out.from += " on " + record.device;
   }
+  if (more > 0) out.from += " and " + std::to_string(more) + " more";
   return out;
 }
 

@@ -12,7 +12,8 @@ namespace trigen {
 
 struct Learnt {
   Lessons lessons;
-  std::string from;  // "ranked by times of B=32, B=128", "" when there is nothing
+  std::string from;        // "ranked by times of B=32, B=128", "" when there is nothing
+  bool elsewhere = false;  // some of another GPU, from which nobody has measured what carries over
 };
 Learnt learn(const Problem& problem, const Target& target, const Device& device, Store& store);
 

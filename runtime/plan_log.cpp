@@ -18,7 +18,8 @@ void PlanLog::made(const Resolution& resolution, const std::string& slow) const 
   Counters& count = counters();
   count.plan_ns += std::chrono::nanoseconds(took).count();
   const bool measured = resolution.provenance == Provenance::kMeasured;
-  if (resolution.match == Match::kNone)
+  if (resolution.match == Match::kNone ||
+      resolution.layer.empty())  // near without a layer: ranked by near records
     ++count.misses;
   else if (!measured)
     ++count.predicted;

@@ -147,7 +147,7 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
         }
         if (!learnt.from.empty()) {
           resolution->match = Match::kNear;
-          resolution->difference = learnt.from + "; " + kExpectedLoss.str();
+          resolution->difference = learnt.from + (learnt.elsewhere ? "" : "; " + kExpectedLoss.str());
         }
         // No record is stored: nothing here has checked the choice. Its binary is, so that it is compiled once.
         llvm::consumeError(std::move(errors));

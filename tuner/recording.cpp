@@ -130,8 +130,8 @@ llvm::Expected<std::vector<Recording>> parse_recordings(llvm::StringRef text) {
     Recording& out = all.back();
     const auto [key, value] = line.split(' ');
     if (read_header(key, value, out)) {
-      if (out.role != "fit" && out.role != "check")
-        return bad("role '" + out.role + "'; allowed are fit and check");
+      if (out.role != "fit" && out.role != "hand" && out.role != "check")
+        return bad("role '" + out.role + "'; allowed are fit, hand and check");
       continue;
     }
     if (key == "candidates") {

@@ -6,7 +6,7 @@
 //   target sm_90a
 //   device NVIDIA H200, 132 SMs, driver 580.159.04
 //   date 2026-11-21T04:10:00Z
-//   role fit
+//   role fit            (fit, hand: chosen on by hand, or check: never looked at when choosing)
 //   sample the first 12 and 24 drawn, seed 1
 //   candidates 353
 //   # rank outcome us lower upper finals_us predicted_us registers candidate

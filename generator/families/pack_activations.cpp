@@ -22,9 +22,6 @@ int activation_elements(const Problem& p) {
 std::optional<std::string> too_many_to_pack(const Problem& p) {
   const int64_t blocks = packing::copy_blocks(kernel_shape(p), static_cast<int>(p.B), static_cast<int>(p.H),
                                               static_cast<int>(p.T), static_cast<int>(p.D));
-  if (packing::joins_batches(p.op, static_cast<int>(p.K)) &&
-      static_cast<double>(p.B) * static_cast<double>(p.D) > 0x7FFFFFFF)
-    return "counts the features of all batches in 32 bits";
   if (blocks <= kMostBlocks) return std::nullopt;
   return "copies x and y into the workspace, by at most 2^31 thread blocks";
 }

@@ -66,23 +66,23 @@ __device__ __forceinline__ void write_pair(const Params& p, int head, int tap, i
 
 // One warp fills [to, to + count) with zeros.
 template <DType kW>
-__device__ __forceinline__ void fill_zeros(Storage<kW>* to, long long count, int lane) {
+__device__ __forceinline__ void fill_zeros(Storage<kW>* to, int count, int lane) {
   constexpr int kVec = 16 / kBytes<kW>;
   const auto above = static_cast<int>(reinterpret_cast<unsigned long long>(to) % 16);
-  const auto before = static_cast<int>(schedule::clamp((16 - above) % 16 / kBytes<kW>, 0, count));
+  const int before = schedule::min((16 - above) % 16 / kBytes<kW>, count);
   if (lane < before) to[lane] = Storage<kW>{};
   to += before;
   count -= before;
   constexpr unsigned kZeros[4] = {};
-  for (long long i = lane; i < count / kVec; i += 32) ptx::store_global<16>(to + i * kVec, kZeros);
-  const long long rest = count / kVec * kVec + lane;
+  for (int i = lane; i < count / kVec; i += 32) ptx::store_global<16>(to + i * kVec, kZeros);
+  const int rest = count / kVec * kVec + lane;
   if (rest < count) to[rest] = Storage<kW>{};
 }
 
-// Zeros that a warp writes at a time, in bytes.
+// Zeros that a warp writes between two pauses, in bytes.
 inline constexpr int kZerosAtOnce = 2048;
 
-// Nanoseconds between two such writes of a warp, so that a large product's zeros spread over most of it. All
+// Nanoseconds of such a pause, so that a large product's zeros spread over most of it. All
 // at once at the start they delay the loads, which multiplying never makes up for, and the blocks no longer
 // read the same k at the same time.
 template <Kernel C>
@@ -94,7 +94,7 @@ __device__ __forceinline__ unsigned pause_of_zeros(const Shares& shares, int hea
   const int taken = (shares.wide * shares.unit + shares.narrow) / kTaps<C>;  // tiles, of all heads
   const long long tiles = static_cast<long long>(heads) * shares.rows * shares.rows - taken;
   const long long writes =
-      tiles * (kEdge<C> * kEdge<C> * kTaps<C> * kBytes<C.shape.wdtype> / kZerosAtOnce) / (3 * blocks) + 1;
+      tiles * (kEdge<C> * kEdge<C> * kBytes<C.shape.wdtype> / kZerosAtOnce) * kTaps<C> / (3 * blocks) + 1;
   const long long pause = steps * kStep / writes;
   return pause < kLeastPause ? 0 : static_cast<unsigned>(schedule::clamp(pause, 0, kMostPause));
 }
@@ -106,17 +106,23 @@ __device__ __forceinline__ void write_zeros(const Params& p, const Shares& share
   constexpr DType kW = C.shape.wdtype;
   constexpr int kPiece = kZerosAtOnce / kBytes<kW>;
   const long long rows = static_cast<long long>(heads) * tokens;
+  int written = 0;  // since the last pause
   for (long long all = warp; all < rows; all += warps) {
     const long long head = all / tokens, row = all - head * tokens;
     const int tile = static_cast<int>(row / kEdge<C>), first = shares.first(tile);
     const int begin = C.shape.fill == Fill::kLower ? schedule::min(kEdge<C> * shares.span(tile), tokens) : 0;
     const int end = C.shape.fill == Fill::kLower ? tokens : schedule::min(kEdge<C> * first, tokens);
-    auto* const to = static_cast<Storage<kW>*>(p.w) +
-                     (head * p.w_head + row * p.w_row + static_cast<long long>(begin) * kTaps<C>);
-    const long long count = static_cast<long long>(end - begin) * kTaps<C>;
-    for (long long at = 0; at < count; at += kPiece) {
-      fill_zeros<kW>(to + at, schedule::clamp(count - at, 0, kPiece), lane);
-      if (pause > 0) ptx::nanosleep(pause);
+    auto* to = static_cast<Storage<kW>*>(p.w) +
+               (head * p.w_head + row * p.w_row + static_cast<long long>(begin) * kTaps<C>);
+    auto* const behind = to + static_cast<long long>(end - begin) * kTaps<C>;
+    for (; to < behind; to += kPiece) {
+      const int now = static_cast<int>(schedule::clamp(behind - to, 0, kPiece));
+      fill_zeros<kW>(to, now, lane);
+      written += now;
+      if (pause > 0 && written >= kPiece) {
+        ptx::nanosleep(pause);
+        written -= kPiece;
+      }
     }
   }
 }

@@ -207,7 +207,7 @@ __device__ __forceinline__ void write_zeros(const Params& p, const Shares& share
     if (begin < end)
       fill_zeros<s.wdtype>(static_cast<Storage<s.wdtype>*>(p.w) +
                                (head * p.w_head + row * p.w_row + static_cast<long long>(begin) * s.K),
-                           static_cast<long long>(end - begin) * s.K, lane);
+                           (end - begin) * s.K, lane);
   }
 }
 

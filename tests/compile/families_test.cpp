@@ -58,6 +58,11 @@ std::vector<Case> cases() {
         "grad_input,dtype=bf16,B=4,T=192,D=64,K=4,epilogue=residual",
         "grad_input,dtype=f16,B=8,T=512,D=256,K=3"})
     out.push_back({problem, false});
+  // Short contexts, which have one, too.
+  for (const char* problem :
+       {"forward,dtype=bf16,B=4,T=192,D=64,epilogue=bias", "grad_input,dtype=f16,B=16,T=32,D=256,wdtype=f32",
+        "forward,dtype=f16,B=3,H=2,T=120,D=136,epilogue=bias+gelu", "grad_input,dtype=bf16,B=8,T=64,D=512"})
+    out.push_back({problem, false});
   return out;
 }
 

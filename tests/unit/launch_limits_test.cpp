@@ -85,12 +85,16 @@ TEST(LaunchLimits, MoreHeadsThanAGridIsDeepArePacked) {
     const Target& target = target_of("sm_90a");
     auto best = rank_candidates(problem(text), target);
     ASSERT_TRUE(bool(best)) << llvm::toString(best.takeError());
+    int packs = 0;  // wgmma_resident_sm90 reads such weights as they lie
     for (const Candidate& candidate : *best) {
       const LaunchPlan plan = candidate.family->launch_plan(problem(text), target, candidate.config);
-      EXPECT_EQ(plan.launches.front().entry, kPackEntry) << text;
-      EXPECT_GE(plan.launches.front().grid[0], 66000u) << text;
+      if (plan.launches.front().entry == kPackEntry) {
+        EXPECT_GE(plan.launches.front().grid[0], 66000u) << text;
+        ++packs;
+      }
       ASSERT_NO_FATAL_FAILURE(expect_launchable(problem(text), target, *candidate.family, candidate.config));
     }
+    EXPECT_GT(packs, 0) << text;
   }
 }
 

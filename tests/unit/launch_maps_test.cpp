@@ -86,7 +86,7 @@ TEST(TensorMaps, FollowTheLayoutThatTheProductSees) {
               ElementsAre("w bf16 512,512,1,1 box 64x64", "x bf16 512,192,1,4 box 64x64",
                           "y bf16 512,192,1,4 box 64x64"));
   EXPECT_THAT(maps_of("wgmma_sm90", "grad_weight,dtype=bf16,B=4,T=512,D=192,layout=bdt"),
-              ElementsAre("y bf16 192,512,1,4 box 64x64", "x bf16 192,512,1,4 box 64x64",
+              ElementsAre("y bf16 768,512,1,1 box 64x64", "x bf16 768,512,1,1 box 64x64",
                           "w bf16 512,512,1,1 box 64x64"));
 }
 

@@ -91,7 +91,7 @@ TEST(Recording, DamageIsNamedWithItsLine) {
   EXPECT_THAT(refusal("trigen recording 1\nproblem p\n" + text),
               HasSubstr("line 3: the recording that ends here"));
   EXPECT_THAT(refusal("trigen recording 1\nrole test\n"),
-              HasSubstr("line 2: role 'test'; allowed are fit and check"));
+              HasSubstr("line 2: role 'test'; allowed are fit, hand and check"));
   EXPECT_THAT(refusal(""), HasSubstr("empty"));
 }
 
