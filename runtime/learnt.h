@@ -1,5 +1,5 @@
-// What the cache's measured records teach of a problem that has none of its own: the same problem's at other batch sizes,
-// and on other devices of its target.
+// What the cache's measured records teach of a problem that has none of its own: the same problem's at other
+// batch sizes, and on other devices of its target.
 #pragma once
 
 #include <string>

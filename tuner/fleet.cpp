@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "runtime/compile.h"
@@ -102,11 +103,8 @@ struct Fleet::Work {
 };
 
 // The first candidates of the problem that this station or one of its kind takes next.
-void Fleet::compile_ahead(size_t station, Work& work) {
+void Fleet::compile_ahead(size_t station, Work& work, const Problem& next) {
   const Station& own = stations_[station];
-  const std::deque<size_t>& queue = work.kinds[station]->queue;
-  if (queue.empty()) return;
-  const Problem& next = work.problems[queue.front()];
   Learnt learnt;
   if (own.device) learnt = learn(next, *own.target, *own.device, work.store);
   auto candidates = list_candidates(next, *own.target, work.options.family,
@@ -140,6 +138,7 @@ void Fleet::serve(size_t station, Work& work) {
   const auto cancelled = [&] { return options_.cancel != nullptr && options_.cancel->load(); };
   for (;;) {
     Item item{0, station};
+    std::optional<size_t> next;  // the problem that this station or one of its kind takes after this one
     {
       const std::lock_guard<std::mutex> lock(work.mutex);
       if (work.stop || kind.queue.empty() || cancelled()) {
@@ -148,10 +147,11 @@ void Fleet::serve(size_t station, Work& work) {
       }
       item.problem = kind.queue.front();
       kind.queue.pop_front();
-      if (!work.options.config && !work.options.sample && !own.device->info().emulated)
-        compile_ahead(station, work);
+      if (!kind.queue.empty()) next = kind.queue.front();
       work.events.begin(item);
     }
+    if (next && !work.options.config && !work.options.sample && !own.device->info().emulated)
+      compile_ahead(station, work, work.problems[*next]);
     TuneOptions options = work.options;
     options.bench = own.bench.get();
     options.pool = pool_.get();

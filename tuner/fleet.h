@@ -67,7 +67,7 @@ class Fleet {
   Fleet() = default;
   void serve(size_t station, Work& work);
   bool lost(const Station& station) const;
-  void compile_ahead(size_t station, Work& work);
+  void compile_ahead(size_t station, Work& work, const Problem& next);
 
   FleetOptions options_;
   std::vector<Station> stations_;
