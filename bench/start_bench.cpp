@@ -14,9 +14,10 @@
 //
 // starts with all problems of a list: medians of what finding all their kernels takes (record, source's hash,
 // checked cubin), in wall time and in the process's CPU time, and, in processes of their own, of making all
-// their plans from the context on, which finds and loads them. The emulated device reads PTX, which takes longer than a driver's load of a cubin: there the finds
-// are what counts, and --find makes no plans. TRIGEN_CANARY=0 leaves out the canaries of kernels that others
-// made; with them the first start pays for all that a user layer remembers after it.
+// their plans from the context on, which finds and loads them. The emulated device reads PTX, which takes
+// longer than a driver's load of a cubin: there the finds are what counts, and --find makes no plans.
+// TRIGEN_CANARY=0 leaves out the canaries of kernels that others made; with them the first start pays for all
+// that a user layer remembers after it.
 //
 //   start_bench --calls [--device SPEC] [problem]
 //
@@ -133,6 +134,16 @@ llvm::Expected<std::vector<Problem>> read_list(const std::string& path) {
   return parse_problem_list(text.str());
 }
 
+llvm::Error make_plans_of(const std::vector<Problem>& problems, const Device& device, Store& store,
+                          const PlanOptions& options, std::vector<std::shared_ptr<const Plan>>& plans) {
+  for (const Problem& problem : problems) {
+    auto plan = Plan::create(problem, device, store, options);
+    if (!plan) return plan.takeError();
+    plans.push_back(*plan);
+  }
+  return llvm::Error::success();
+}
+
 // One start with a list: what finding all kernels takes, or with `make_plans` making all plans, from an existing
 // context on. Prints "ms cpu_ms nvrtc emulated problems".
 int start_list(const std::string& spec, const std::string& path, bool make_plans) {
@@ -147,15 +158,14 @@ int start_list(const std::string& spec, const std::string& path, bool make_plans
   const double before = now_ms(), cpu_before = cpu_ms();
   const auto store = Store::open({});
   std::vector<std::shared_ptr<const Plan>> plans;
-  for (const Problem& problem : *problems) {
-    if (!make_plans) {
+  if (make_plans) {
+    if (auto error = make_plans_of(*problems, **device, *store, options, plans))
+      return fail(take_error(std::move(error)).message);
+  } else {
+    for (const Problem& problem : *problems) {
       auto found = resolve(problem, **device, *store, options, BinaryParts::kCubin);
       if (!found) return fail(take_error(found.takeError()).message);
-      continue;
     }
-    auto plan = Plan::create(problem, **device, *store, options);
-    if (!plan) return fail(take_error(plan.takeError()).message);
-    plans.push_back(*plan);
   }
   std::printf("%.6f %.6f %d %d %zu\n", now_ms() - before, cpu_ms() - cpu_before, nvrtc_is_mapped() ? 1 : 0,
               (*device)->info().emulated ? 1 : 0, problems->size());
@@ -218,11 +228,8 @@ int measure_list_calls(const std::string& spec, const std::string& path) {
   options.no_jit = true;
   const auto store = Store::open({});
   std::vector<std::shared_ptr<const Plan>> plans;
-  for (const Problem& problem : *problems) {
-    auto plan = Plan::create(problem, **device, *store, options);
-    if (!plan) return fail(take_error(plan.takeError()).message);
-    plans.push_back(*plan);
-  }
+  if (auto error = make_plans_of(*problems, **device, *store, options, plans))
+    return fail(take_error(std::move(error)).message);
   stages.end("store and plans");
   return 0;
 }
@@ -416,6 +423,7 @@ int main(int argc, char** argv) {
                           "; allowed are --starts N, --device SPEC, --list FILE, --find, --calls, --floor, "
                           "--threads N and a problem");
   }
+  if (floor && list.empty()) return trigen::fail("--floor takes its kernels from a list; add --list FILE");
   if (floor) return trigen::measure_floor(spec, list, static_cast<size_t>(threads));
   if (calls && !list.empty()) return trigen::measure_list_calls(spec, list);
   if (calls) return trigen::measure_calls(spec, problem);
