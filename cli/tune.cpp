@@ -1,10 +1,6 @@
 // trigen tune: find and store the best kernel for each problem.
 #include <algorithm>
-#include <array>
 #include <cstdio>
-#include <ctime>
-#include <filesystem>
-#include <fstream>
 #include <set>
 
 #include "check/text.h"
@@ -13,221 +9,35 @@
 #include "cli/fleet_work.h"
 #include "cli/problem_options.h"
 #include "cli/progress.h"
-#include "cli/search_table.h"
-#include "cli/table.h"
 #include "cli/target_options.h"
 #include "cli/terminal.h"
-#include "generator/caveats.h"
-#include "generator/cost/dense.h"
-#include "peers/compare.h"
+#include "cli/tune_dense.h"
+#include "cli/tune_recordings.h"
+#include "cli/tune_replays.h"
+#include "cli/tune_tables.h"
 #include "runtime/build_ahead.h"
 #include "tuner/evidence.h"
 #include "tuner/fleet.h"
-#include "tuner/replay.h"
-#include "tuner/statistics.h"
 #include "tuner/tune.h"
 
 namespace trigen::cli {
 namespace {
 
-std::string percent_or_dash(double share) { return share > 0 ? format("%.0f %%", 100 * share) : "-"; }
-
 struct Tune {
   ProblemOptions problems;
   FleetWork work;
+  TuneRecordings recordings;
   TargetOptions where;
   std::string budget, deadline, wait, objective = "time";
   bool shared_ok = false;
   size_t candidates = 64, top = 8;
   double share = 0.1;
   bool exhaustive = false;
-  std::string record, role = "fit";
-  size_t sample = 0;
   std::vector<std::string> replays;
   int jobs = 0;
   bool force = false, no_counts = false, no_resume = false, json = false, verbose = false, no_device = false,
        no_dense = false;
   uint64_t seed = 20240912;
-
-  void print_details(const TuneReport& report) const {
-    std::printf("%s\n", report.problem.c_str());
-    Table table({">rank", "=candidate", "outcome", ">predicted", ">quick", ">finals", "?>registers",
-                 "?>error", "?note"});
-    for (size_t i = 0; i < report.candidates.size(); ++i) {
-      const CandidateReport& row = report.candidates[i];
-      if (row.outcome == Outcome::kNotTried) continue;
-      table.add({std::to_string(i + 1), row.candidate, to_string(row.outcome),
-                 format_seconds(row.predicted_s) + (row.counts ? " counted" : ""),
-                 row.quick.empty() ? "" : format_seconds(summarize(row.quick).median),
-                 row.finals.empty() ? "" : format_seconds(summarize(row.finals).median),
-                 row.resources.registers > 0 ? std::to_string(row.resources.registers) : "",
-                 row.tolerance > 0 ? format("%.1e", row.error) : "",
-                 row.note.substr(0, row.note.find('\n'))});
-    }
-    table.print();
-    std::printf("%s; %.1f s\n\n", report.stop_reason.c_str(), report.elapsed_s);
-  }
-
-  static std::string provenance_of(const TuneReport& r) {
-    const bool measured = r.provenance == Provenance::kMeasured;
-    std::string provenance = measured ? "measured" : r.counted ? "predicted, counted" : "predicted";
-    if (r.kept) provenance += measured ? " before" : ", by another process";
-    if (!r.complete) provenance += ", interrupted";
-    return provenance;
-  }
-
-  // The dense product's time: cuBLAS's, timed beside the choice in one run, where that was measured; else, and where
-  // cuBLAS is not here, an estimate.
-  void add_dense(TuneReport& report, const Problem& problem, const Target& target, const Device* device,
-                 Store& store, const std::atomic<bool>& interrupted) const {
-    const bool measured = report.provenance == Provenance::kMeasured && device != nullptr;
-    report.dense_s = dense_seconds(problem, target, measured ? device->model() : model_of(target));
-    if (!measured || report.kept || no_dense || report.dense_s == 0 || interrupted.load()) return;
-    CompareOptions options;
-    options.rounds = 11;
-    options.seed = seed;
-    options.cancel = &interrupted;
-    auto compared = compare(problem, *device, store, options);
-    if (!compared) {
-      report.notes.push_back("dense is an estimate: " + take_error(compared.takeError()).message);
-      return;
-    }
-    for (const ComparedArm& arm : compared->arms) {
-      if (&arm == &compared->arms.front() || arm.ratio <= 0) continue;
-      const double seconds = report.seconds * arm.ratio;  // of one run, as the clocks were there
-      if (!report.dense_measured || seconds < report.dense_s) report.dense_s = seconds;
-      report.dense_measured = true;
-    }
-    if (!report.dense_measured)
-      for (const std::string& note : compared->notes) report.notes.push_back("dense is an estimate: " + note);
-  }
-
-  // In words, for whom a column of times says nothing.
-  static void add_remarks(const TuneReport& r, const Problem& problem, const Target& target,
-                          std::vector<std::string>& remarks) {
-    const std::string dense =
-        dense_remark(r.seconds, r.provenance == Provenance::kMeasured, r.dense_s, r.dense_measured);
-    if (!dense.empty()) remarks.push_back(r.problem + ": " + dense);
-    auto candidate = parse_candidate(problem, target, r.chosen);
-    if (!candidate) return llvm::consumeError(candidate.takeError());
-    const std::string slow = slow_path(*candidate, target);
-    if (!slow.empty() && std::find(remarks.begin(), remarks.end(), slow) == remarks.end())
-      remarks.push_back(slow);
-  }
-
-  // After the list: the workers are idle, and what was measured is stored.
-  template <class Results>
-  std::vector<std::string> stand_beside_dense(Results& results, const std::vector<Problem>& list,
-                                              const Target& target, const Device* station, Store& store,
-                                              const std::atomic<bool>& interrupted) const {
-    const Device* own = nullptr;  // in this process
-    if (station != nullptr && !station->info().emulated && !no_dense) {
-      if (auto opened = Device::open(std::to_string(station->info().ordinal)))
-        own = *opened;
-      else
-        results.notes.push_back("dense is an estimate: " + take_error(opened.takeError()).message);
-    }
-    std::vector<std::string> remarks;
-    for (size_t i = 0; i < results.reports.size(); ++i) {
-      TuneReport& report = results.reports[i];
-      const Problem& problem = list[results.places[i]];
-      const bool same = own != nullptr && own->info().name == report.device;
-      const size_t notes = report.notes.size();
-      add_dense(report, problem, target, same ? own : nullptr, store, interrupted);
-      results.notes.insert(results.notes.end(), report.notes.begin() + static_cast<std::ptrdiff_t>(notes),
-                           report.notes.end());
-      add_remarks(report, problem, target, remarks);
-    }
-    return remarks;
-  }
-
-  static void print_summary(const std::vector<TuneReport>& reports) {
-    Table table({"=problem", "target", "=choice", ">time", "?>quartiles", "provenance", ">dense",
-                 "?>of ceiling", "?>error"});
-    for (const TuneReport& r : reports) {
-      const bool measured = r.provenance == Provenance::kMeasured;
-      table.add({r.problem, r.target, r.chosen, format_seconds(r.seconds),
-                 measured && !r.kept ? format_seconds(r.lower_s) + " - " + format_seconds(r.upper_s) : "-",
-                 provenance_of(r),
-                 r.dense_s > 0 ? format_seconds(r.dense_s) + (r.dense_measured ? "" : " est.") : "-",
-                 percent_or_dash(r.share_of_ceiling()),
-                 r.tolerance > 0 || r.error > 0 ? format("%.1e", r.error) : "-"});
-    }
-    table.print();
-  }
-
-  SampleOptions sample_options() const {
-    SampleOptions options;
-    options.first = std::min(options.first, sample);
-    options.drawn = sample - options.first;
-    return options;
-  }
-
-  // One file a problem in the folder, as soon as it is measured.
-  llvm::Error write_recording(const TuneReport& report, const std::string& role_of) const {
-    if (record.empty() || report.provenance != Provenance::kMeasured || report.kept)
-      return llvm::Error::success();
-    char date[32];
-    const std::time_t now = std::time(nullptr);
-    std::tm utc{};
-    gmtime_r(&now, &utc);
-    std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    Recording recording = recording_of(report, date);
-    recording.role = role_of;
-    if (sample > 0) recording.sample = to_string(sample_options());
-    std::error_code error;
-    std::filesystem::create_directories(record, error);
-    const std::string path = (std::filesystem::path(record) / file_name(recording)).string();
-    std::ofstream file(path, std::ios::trunc);
-    file << to_string(recording);
-    file.close();
-    if (!file)
-      return make_error(ErrorKind::kBadRequest,
-                        "cannot write the recording " + path + "; name another folder");
-    return llvm::Error::success();
-  }
-
-  // The search on recordings: what it would have chosen, at what cost, over sixteen draws of the noise.
-  llvm::Expected<int> run_replays() const {
-    Table table(
-        {"=recording", ">rows", ">tried", "?>share", ">worst regret", ">median", "?>choices", "?stop"});
-    SearchOptions search;
-    search.max_tried = candidates;
-    search.share = share;
-    auto recordings = read_recordings(replays);
-    if (!recordings) return recordings.takeError();
-    for (const Recording& recording : *recordings) {
-      std::vector<double> regrets;
-      std::set<size_t> choices;
-      ReplayResult last;
-      for (uint64_t draw = 0; draw < 16; ++draw) {
-        auto result = replay(recording, search, seed + draw);
-        if (!result) return with_prefix(result.takeError(), recording.problem);
-        regrets.push_back(result->regret);
-        choices.insert(result->chosen);
-        last = *result;
-      }
-      const Summary summary = summarize(regrets);
-      table.add(
-          {recording.problem + " " + recording.target + (recording.exhaustive() ? "" : ", not exhaustive"),
-           std::to_string(recording.rows.size()), std::to_string(last.tried), percent_or_dash(last.share),
-           format("%.1f %%", 100 * summary.maximum), format("%.1f %%", 100 * summary.median),
-           std::to_string(choices.size()), last.reason});
-    }
-    table.print();
-    return kDone;
-  }
-
-  std::vector<std::string> roles_of(const std::vector<Problem>& list) const {
-    std::vector<std::string> roles(list.size(), role);
-    const auto sizes = [](const Problem& p) { return std::array{p.B, p.H, p.T, p.D, p.K}; };
-    bool check = false;
-    for (size_t i = 0; role == "alternate" && i < list.size(); ++i) {
-      if (i > 0 && sizes(list[i]) != sizes(list[i - 1])) check = !check;
-      roles[i] = check ? "check" : "fit";
-    }
-    return roles;
-  }
 
   // Samples of many problems take as long as their compiling, so that goes on while the device measures.
   static std::unique_ptr<BuildAhead> build_ahead(const std::vector<Problem>& list, const Target& target,
@@ -293,10 +103,10 @@ struct Tune {
       for (const std::string& note : report->notes)
         if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
       unstored += report->stored ? 0 : 1;
-      std::string result = format_seconds(report->seconds) + " " + provenance_of(*report);
+      std::string result = format_seconds(report->seconds) + " " + provenance_text(*report);
       if (report->joules > 0) result += format(", %.3g J", report->joules);
       say(report->problem, result, report->chosen);
-      if (auto failed = tune.write_recording(*report, roles[index])) {
+      if (auto failed = tune.recordings.write(*report, roles[index])) {
         error = llvm::joinErrors(std::move(error), std::move(failed));
         return false;
       }
@@ -361,31 +171,136 @@ struct Tune {
       remark(format("error: %zu of %zu problems were not begun", wanted - begun, wanted));
   }
 
-  llvm::Expected<int> run_all() {
-    if (!replays.empty()) return run_replays();
-    auto list = problems.problems("core");
-    if (!list) return list.takeError();
+  llvm::Error read(FleetOptions& fleet_options) const {
     auto target = where.target();
     if (!target) return target.takeError();
-    auto choice = where.choice();
-    if (!choice) return choice.takeError();
-    TuneOptions options;
-    if (!budget.empty()) {
-      auto seconds = parse_duration("budget", budget);
-      if (!seconds) return seconds.takeError();
-      options.search.budget_s = *seconds;
-    }
-    FleetOptions fleet_options;
     fleet_options.target = *target;
     fleet_options.compile_threads = jobs;
     fleet_options.watch.shared_ok = shared_ok;
     if (auto error = read_duration("wait", wait, fleet_options.watch.wait_s)) return error;
-    if (auto error = read_duration("deadline", deadline, fleet_options.deadline_s)) return error;
-    const std::atomic<bool>& interrupted = catch_interrupts();
-    options.cancel = fleet_options.cancel = fleet_options.watch.cancel = &interrupted;
+    return read_duration("deadline", deadline, fleet_options.deadline_s);
+  }
+
+  llvm::Error read(TuneOptions& options) const {
+    auto choice = where.choice();
+    if (!choice) return choice.takeError();
+    options.family = choice->family;
+    options.config = choice->config;
+    options.sample = recordings.sample();
+    options.search.max_tried = candidates;
+    options.search.share = share;
+    options.search.exhaustive = exhaustive || candidates == 0 || options.sample;
+    if (auto error = read_duration("budget", budget, options.search.budget_s)) return error;
+    if (options.search.exhaustive) {
+      if (budget.empty() && !options.sample) options.search.budget_s = 0;
+      options.search.finalists = 16;  // what is best is decided in turn, not by times that are a minute apart
+    }
+    if (options.sample) options.search.finalists = 8;
+    options.predict_candidates = std::max<size_t>(1, top);
+    options.count = !no_counts;
     options.objective = objective == "energy" ? TuneObjective::kEnergy
                         : objective == "edp"  ? TuneObjective::kEdp
                                               : TuneObjective::kTime;
+    options.force = force;
+    options.resume = !no_resume;
+    options.seed = seed;
+    options.build.threads = jobs;
+    options.build.no_jit = no_jit_from_environment();
+    return llvm::Error::success();
+  }
+
+  // Of the list what a fleet leaves to this tuner.
+  llvm::Expected<std::vector<Problem>> own_work(const std::vector<Problem>& list, const Target& target,
+                                                const Fleet* fleet, Store& store) {
+    std::set<cache::DeviceKind> kinds;
+    if (fleet == nullptr) kinds.insert(kind_of(target, nullptr));
+    for (size_t i = 0; fleet != nullptr && i < fleet->stations().size(); ++i) {
+      const Device& each = *fleet->stations()[i].device;
+      kinds.insert(kind_of(where.arch.empty() ? each.target() : target, &each));
+    }
+    return work.take(list, kinds, store);
+  }
+
+  static void announce(size_t problems, const Target& target, const Fleet* fleet) {
+    const Device* device = fleet == nullptr ? nullptr : fleet->stations().front().device.get();
+    std::string how = "no device here, so choices are predicted by the model";
+    if (device != nullptr && device->info().emulated) {
+      how = "predicted by the model, checked on the emulated device where the problem is small enough";
+    } else if (device != nullptr && !device->runs_cubin_of(target)) {
+      how = "predicted by the model, " + device->info().name + " is not a device of this target";
+    } else if (device != nullptr) {
+      how = "measuring on " + device->info().name;
+      if (fleet->stations().size() > 1) how += format(" and %zu more", fleet->stations().size() - 1);
+    }
+    remark(format("tuning %zu problem%s for %s: %s", problems, problems == 1 ? "" : "s",
+                  fleet != nullptr && fleet->kinds() > 1 ? "each GPU's own target" : target.name.data(),
+                  how.c_str()));
+  }
+
+  DenseWords stand_beside_dense(Results& results, const Target& target, const Device* device, Store& store,
+                                const std::atomic<bool>& interrupted) const {
+    std::vector<Problem> of_reports;
+    for (const size_t place : results.places) of_reports.push_back(results.list[place]);
+    return cli::stand_beside_dense(results.reports, of_reports, target, device, store,
+                                   {!no_dense, seed, &interrupted});
+  }
+
+  void print(const Results& results, const DenseWords& dense) const {
+    const std::vector<TuneReport>& reports = results.reports;
+    if (json) {
+      std::string out = "[";
+      for (size_t i = 0; i < reports.size(); ++i) out += (i > 0 ? ",\n" : "\n") + report_json(reports[i]);
+      std::printf("%s\n]\n", out.c_str());
+      return;
+    }
+    for (size_t i = 0; verbose && i < reports.size(); ++i) print_candidates(reports[i]);
+    if (!reports.empty()) print_choices(reports);
+    if (const std::string searched = search_table(reports, columns(stdout)); !searched.empty())
+      std::printf("\n%s", searched.c_str());
+    for (const auto* texts : {&results.notes, &dense.notes, &dense.remarks})
+      for (const std::string& text : *texts) remark("note: " + text);
+  }
+
+  // The exit code, with what went wrong said.
+  int conclude(const Results& results, size_t wanted, llvm::Error unpublished, bool interrupted) const {
+    int failures = results.failures;
+    if (unpublished) {
+      ++failures;
+      remark("error: " + take_error(std::move(unpublished)).message);
+    }
+    if (interrupted) {
+      remark(
+          format("interrupted: %zu of %zu problems are in the cache, with what was measured; the same "
+                 "command goes on there",
+                 results.reports.size(), wanted));
+      return kInterrupted;
+    }
+    if (results.unstored > 0)
+      remark(
+          format("error: %d of %zu choices could not be stored", results.unstored, results.reports.size()));
+    if (results.no_compiler && failures + results.unstored == 1) return kNoCompiler;
+    return failures + results.unstored > 0 ? kFailure : kDone;
+  }
+
+  llvm::Expected<int> run_replays() const {
+    SearchOptions search;
+    search.max_tried = candidates;
+    search.share = share;
+    if (auto error = print_replays(replays, search, seed)) return error;
+    return kDone;
+  }
+
+  llvm::Expected<int> run_all() {
+    if (!replays.empty()) return run_replays();
+    auto named = problems.problems("core");
+    if (!named) return named.takeError();
+    std::vector<Problem> list = std::move(*named);
+    TuneOptions options;
+    FleetOptions fleet_options;
+    if (auto error = read(options)) return error;
+    if (auto error = read(fleet_options)) return error;
+    const std::atomic<bool>& interrupted = catch_interrupts();
+    options.cancel = fleet_options.cancel = fleet_options.watch.cancel = &interrupted;
     std::string why = "not asked for";
     std::unique_ptr<Fleet> fleet;
     if (!no_device) {
@@ -394,113 +309,37 @@ struct Tune {
       fleet = std::move(*opened);
     }
     const Device* device = fleet == nullptr ? nullptr : fleet->stations().front().device.get();
-    if (*target == nullptr) {
-      if (device == nullptr) {
-        return make_error(ErrorKind::kBadRequest, "no target is named and no device is here (" + why +
-                                                      "); add --arch, for example --arch sm_70");
-      }
-      *target = &device->target();
-    }
-    options.search.max_tried = candidates;
-    options.search.share = share;
-    options.search.exhaustive = exhaustive || candidates == 0 || sample > 0;
-    if (options.search.exhaustive) {
-      if (budget.empty() && sample == 0) options.search.budget_s = 0;
-      options.search.finalists = 16;  // what is best is decided in turn, not by times that are a minute apart
-    }
-    if (sample > 0) {
-      options.sample = sample_options();
-      options.search.finalists = 8;
-    }
-    options.predict_candidates = std::max<size_t>(1, top);
-    options.count = !no_counts;
-    options.family = choice->family;
-    options.config = choice->config;
-    options.force = force;
-    options.resume = !no_resume;
-    options.seed = seed;
-    options.build.threads = jobs;
-    options.build.no_jit = no_jit_from_environment();
+    const Target* target = fleet_options.target;
+    if (target == nullptr && device == nullptr)
+      return make_error(ErrorKind::kBadRequest, "no target is named and no device is here (" + why +
+                                                    "); add --arch, for example --arch sm_70");
+    if (target == nullptr) target = &device->target();
     auto store = where.open_store();
     if (work.any()) {
-      std::set<cache::DeviceKind> kinds;
-      if (fleet == nullptr) kinds.insert(kind_of(**target, nullptr));
-      for (size_t i = 0; fleet != nullptr && i < fleet->stations().size(); ++i) {
-        const Device& each = *fleet->stations()[i].device;
-        kinds.insert(kind_of(where.arch.empty() ? each.target() : **target, &each));
-      }
-      auto mine = work.take(*list, kinds, *store);
+      auto mine = own_work(list, *target, fleet.get(), *store);
       if (!mine) return mine.takeError();
-      list = std::move(mine);
-      if (list->empty()) return kDone;
+      list = std::move(*mine);
+      if (list.empty()) return kDone;
     }
-    if (!json) {
-      const bool measured = device != nullptr && !device->info().emulated && device->runs_cubin_of(**target);
-      std::string how = "no device here, so choices are predicted by the model";
-      if (measured) {
-        how = "measuring on " + device->info().name;
-        if (fleet->stations().size() > 1) how += format(" and %zu more", fleet->stations().size() - 1);
-      } else if (device != nullptr && device->info().emulated) {
-        how = "predicted by the model, checked on the emulated device where the problem is small enough";
-      } else if (device != nullptr) {
-        how = "predicted by the model, " + device->info().name + " is not a device of this target";
-      }
-      remark(format("tuning %zu problem%s for %s: %s", list->size(), list->size() == 1 ? "" : "s",
-                    fleet != nullptr && fleet->kinds() > 1 ? "each GPU's own target" : (*target)->name.data(),
-                    how.c_str()));
-    }
-
+    if (!json) announce(list.size(), *target, fleet.get());
     // What cannot be stored is better known before hours of measuring than after them.
     if (auto error = store->try_put())
       remark("warning: no choice can be stored: " + take_error(std::move(error)).message);
-    const std::vector<std::string> roles = roles_of(*list);
+    const std::vector<std::string> roles = recordings.roles(list);
     std::unique_ptr<BuildAhead> ahead;
-    if (sample > 0 && device != nullptr && !device->info().emulated)
-      ahead = build_ahead(*list, **target, *store, options);
-    Results results{*this, *list, roles};
+    if (options.sample && device != nullptr && !device->info().emulated)
+      ahead = build_ahead(list, *target, *store, options);
+    Results results{*this, list, roles};
     if (fleet == nullptr) {
-      predict_all(*list, **target, *store, options, results);
+      predict_all(list, *target, *store, options, results);
     } else {
-      run_fleet(*fleet, *list, *store, options, results);
+      run_fleet(*fleet, list, *store, options, results);
     }
     if (results.error) return std::move(results.error);
-    std::vector<TuneReport>& reports = results.reports;
-    const std::vector<std::string> remarks =
-        stand_beside_dense(results, *list, **target, device, *store, interrupted);
-    const std::vector<std::string>& notes = results.notes;
-    int failures = results.failures;
-    const int unstored = results.unstored;
-    const bool no_compiler = results.no_compiler;
+    const DenseWords dense = stand_beside_dense(results, *target, device, *store, interrupted);
     llvm::Error unpublished = work.publish();
-    if (json) {
-      std::string out = "[";
-      for (size_t i = 0; i < reports.size(); ++i) out += (i > 0 ? ",\n" : "\n") + report_json(reports[i]);
-      std::printf("%s\n]\n", out.c_str());
-    } else {
-      if (verbose) {
-        for (const TuneReport& report : reports) print_details(report);
-      }
-      if (!reports.empty()) print_summary(reports);
-      if (const std::string searched = search_table(reports, columns(stdout)); !searched.empty())
-        std::printf("\n%s", searched.c_str());
-      for (const std::string& note : notes) remark("note: " + note);
-      for (const std::string& text : remarks) remark("note: " + text);
-    }
-    if (unpublished) {
-      ++failures;
-      remark("error: " + take_error(std::move(unpublished)).message);
-    }
-    if (interrupted.load()) {
-      remark(
-          format("interrupted: %zu of %zu problems are in the cache, with what was measured; the same "
-                 "command goes on there",
-                 reports.size(), list->size()));
-      return kInterrupted;
-    }
-    if (unstored > 0)
-      remark(format("error: %d of %zu choices could not be stored", unstored, reports.size()));
-    if (no_compiler && failures + unstored == 1) return kNoCompiler;
-    return failures + unstored > 0 ? kFailure : kDone;
+    print(results, dense);
+    return conclude(results, list.size(), std::move(unpublished), interrupted.load());
   }
 };
 
@@ -542,17 +381,7 @@ void add_tune(CLI::App& app, Commands& commands) {
   sub->add_option("--share", tune->share, "part of all candidates to try at most (0.1)")
       ->check(CLI::Range(0.0, 1.0) & decimal_number(0));
   sub->add_flag("--exhaustive", tune->exhaustive, "time every candidate (300 at most), as --candidates 0");
-  sub->add_option(
-         "--sample", tune->sample,
-         "no search: time the model's first 12 and a draw over families and tiles, so many in all, and "
-         "compile ahead over all problems; for --record")
-      ->check(whole_number(1, kMostCount));
-  sub->add_option("--role", tune->role,
-                  "of the recordings: fit (the default), check, or alternate: fit and check in turn, and all "
-                  "problems of the same sizes in a row alike")
-      ->check(CLI::IsMember({"fit", "check", "alternate"}));
-  sub->add_option("--record", tune->record, "folder for recordings of what was measured, a file a problem")
-      ->type_name("FOLDER");
+  tune->recordings.add_to(*sub);
   sub->add_option("--replay", tune->replays,
                   "no tuning: the search on recordings, and what it would have chosen")
       ->type_name("FILE");

@@ -1,0 +1,73 @@
+#include "cli/tune_dense.h"
+
+#include <algorithm>
+
+#include "generator/caveats.h"
+#include "generator/cost/dense.h"
+#include "peers/compare.h"
+
+namespace trigen::cli {
+namespace {
+
+// cuBLAS's time of one run with the choice where that can be had, else an estimate, and why.
+std::vector<std::string> add_dense(TuneReport& report, const Problem& problem, const Target& target,
+                                   const Device* device, Store& store, const DenseOptions& options) {
+  const bool measured = report.provenance == Provenance::kMeasured && device != nullptr;
+  report.dense_s = dense_seconds(problem, target, measured ? device->model() : model_of(target));
+  if (!measured || report.kept || !options.measure || report.dense_s == 0 || options.cancel->load())
+    return {};
+  CompareOptions compare_options;
+  compare_options.rounds = 11;
+  compare_options.seed = options.seed;
+  compare_options.cancel = options.cancel;
+  auto compared = compare(problem, *device, store, compare_options);
+  if (!compared) return {"dense is an estimate: " + take_error(compared.takeError()).message};
+  for (const ComparedArm& arm : compared->arms) {
+    if (&arm == &compared->arms.front() || arm.ratio <= 0) continue;
+    const double seconds = report.seconds * arm.ratio;  // of one run, as the clocks were there
+    if (!report.dense_measured || seconds < report.dense_s) report.dense_s = seconds;
+    report.dense_measured = true;
+  }
+  std::vector<std::string> notes;
+  if (!report.dense_measured)
+    for (const std::string& note : compared->notes) notes.push_back("dense is an estimate: " + note);
+  return notes;
+}
+
+// In words, for whom a column of times says nothing.
+void add_remarks(const TuneReport& report, const Problem& problem, const Target& target,
+                 std::vector<std::string>& remarks) {
+  const std::string dense = dense_remark(report.seconds, report.provenance == Provenance::kMeasured,
+                                         report.dense_s, report.dense_measured);
+  if (!dense.empty()) remarks.push_back(report.problem + ": " + dense);
+  auto candidate = parse_candidate(problem, target, report.chosen);
+  if (!candidate) return llvm::consumeError(candidate.takeError());
+  const std::string slow = slow_path(*candidate, target);
+  if (!slow.empty() && std::find(remarks.begin(), remarks.end(), slow) == remarks.end())
+    remarks.push_back(slow);
+}
+
+}  // namespace
+
+DenseWords stand_beside_dense(std::vector<TuneReport>& reports, const std::vector<Problem>& problems,
+                              const Target& target, const Device* station, Store& store,
+                              const DenseOptions& options) {
+  DenseWords words;
+  const Device* own = nullptr;  // in this process
+  if (station != nullptr && !station->info().emulated && options.measure) {
+    if (auto opened = Device::open(std::to_string(station->info().ordinal)))
+      own = *opened;
+    else
+      words.notes.push_back("dense is an estimate: " + take_error(opened.takeError()).message);
+  }
+  for (size_t i = 0; i < reports.size(); ++i) {
+    const bool same = own != nullptr && own->info().name == reports[i].device;
+    const std::vector<std::string> notes =
+        add_dense(reports[i], problems[i], target, same ? own : nullptr, store, options);
+    words.notes.insert(words.notes.end(), notes.begin(), notes.end());
+    add_remarks(reports[i], problems[i], target, words.remarks);
+  }
+  return words;
+}
+
+}  // namespace trigen::cli

@@ -1,0 +1,25 @@
+// What a tune did and found, as tables for people.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tuner/tune.h"
+
+namespace trigen::cli {
+
+std::string percent_or_dash(double share);
+
+// "measured", "predicted, counted", "measured before, interrupted".
+std::string provenance_text(const TuneReport& report);
+
+// A row a problem: the choice, its time, and dense's.
+void print_choices(const std::vector<TuneReport>& reports);
+
+// A row for every candidate that was tried, and why the search ended.
+void print_candidates(const TuneReport& report);
+
+// A row a search. "" where nothing was searched: measurements that were kept.
+std::string search_table(const std::vector<TuneReport>& reports, int columns);
+
+}  // namespace trigen::cli
