@@ -8,9 +8,9 @@
 #include <filesystem>
 
 #include "bench/driver_calls.h"
+#include "measured_record.h"
 #include "runtime/compile.h"
 #include "test_driver.h"
-#include "tests/unit/cache_testing.h"
 #include "tests/unit/runtime_testing.h"
 
 namespace trigen {
@@ -61,19 +61,7 @@ class CanaryTest : public ::testing::Test {
   void ship(const Candidate& candidate, Binary binary, const Binary& code) const {
     binary.ptx = code.ptx;
     binary.cubin = code.cubin;
-    auto maker = testing::open_store({shipped_});
-    ASSERT_EQ(message(maker->put_binary(binary)), "");
-    Record record;
-    record.problem = to_string(candidate.problem);
-    record.arch = candidate.target->name.str();
-    record.device = device_->info().name;
-    record.sms = device_->info().sms;
-    record.driver = device_->info().driver;
-    record.candidate = describe(candidate);
-    record.binary = binary.key;
-    record.provenance = Provenance::kMeasured;
-    record.median_us = 12.5;
-    ASSERT_EQ(message(maker->put_record(record)), "");
+    testing::ship(shipped_, candidate, binary, *device_);
   }
   void ship(const Candidate& candidate, const Binary& code) const {
     ship(candidate, compiled(candidate), code);

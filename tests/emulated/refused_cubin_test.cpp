@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 
 #include "bench/driver_calls.h"
+#include "measured_record.h"
 #include "runtime/canary.h"
 #include "runtime/compile.h"
 #include "test_driver.h"
-#include "tests/unit/cache_testing.h"
 #include "tests/unit/runtime_testing.h"
 
 namespace trigen {
@@ -46,22 +46,7 @@ class RefusedCubinTest : public ::testing::Test {
   }
   void TearDown() override { Executable::forget(binary_.key); }
 
-  // A layer of another machine with this binary, and a record that chooses it.
-  void ship() {
-    auto maker = testing::open_store({shipped_});
-    ASSERT_EQ(message(maker->put_binary(binary_)), "");
-    Record record;
-    record.problem = to_string(problem_);
-    record.arch = candidate_.target->name.str();
-    record.device = device_->info().name;
-    record.sms = device_->info().sms;
-    record.driver = device_->info().driver;
-    record.candidate = describe(candidate_);
-    record.binary = binary_.key;
-    record.provenance = Provenance::kMeasured;
-    record.median_us = 12.5;
-    ASSERT_EQ(message(maker->put_record(record)), "");
-  }
+  void ship() const { testing::ship(shipped_, candidate_, binary_, *device_); }
   std::string refusal() {
     auto store = testing::open_store({user_, shipped_});
     auto plan = Plan::create(problem_, *device_, *store.store, options_);

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "generator/cost/cost.h"
+#include "measured_record.h"
 #include "plan_testing.h"
 #include "runtime/compile.h"
 #include "runtime/plan.h"
@@ -176,16 +177,8 @@ TEST_F(PlanTest, AMeasuredRecordIsTaken) {
   ASSERT_GT(candidates.size(), 1u);
   const Candidate& last = candidates.back();
   auto cache = store();
-  Record record;
-  record.problem = to_string(problem);
-  record.arch = device.target().name.str();
-  record.device = device.info().name;
-  record.sms = device.info().sms;
-  record.driver = device.info().driver;
-  record.candidate = describe(last);
+  Record record = testing::measured_record(last, device);
   record.binary = llvm::cantFail(build(last, *cache)).binary.key;
-  record.provenance = Provenance::kMeasured;
-  record.median_us = 12.5;
   ASSERT_EQ(trigen::testing::error_of(cache->put_record(record)), "");
   const trigen_plan_info described = info(plan(runtime(options()), kForward));
   EXPECT_THAT(described.candidate, StrEq(describe(last)));
@@ -218,15 +211,8 @@ TEST_F(PlanTest, AnotherBatchSizeTeaches) {
             std::to_string(us) + "]}";
   }
   auto cache = store();
-  Record record;
-  record.problem = to_string(tuned);
-  record.arch = device.target().name.str();
-  record.device = device.info().name;
-  record.sms = device.info().sms;
-  record.driver = device.info().driver;
+  Record record = testing::measured_record(candidates.front(), device);
   record.candidate = chosen;
-  record.provenance = Provenance::kMeasured;
-  record.median_us = 12.5;
   record.evidence = "{\"candidates\":[" + rows + "]}";
   ASSERT_EQ(trigen::testing::error_of(cache->put_record(record)), "");
   const trigen_plan_info described = info(plan(runtime(options()), kForward));
