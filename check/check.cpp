@@ -100,7 +100,7 @@ CheckResult Reference::check(const HostBuffers& after) const {
   const Problem& p = problem_;
   CheckResult result;
   result.ok = true;
-  const int64_t terms = p.op == Op::kGradWeight ? p.B * p.D : p.T * p.K;
+  const int64_t terms = p.op == Op::kGradWeight ? p.B * p.D : p.op == Op::kGradEpilogue ? 1 : p.T * p.K;
   for (size_t i = 0; i < list_.tensors.size(); ++i) {
     const Tensor& t = list_.tensors[i];
     if (!t.written) continue;

@@ -28,7 +28,8 @@ Role output_of(Op op) {
 }  // namespace
 
 bool Projection::applies(const Problem& p) {
-  if (p.op == Op::kDecode) return false;  // few rows: all of them are compared
+  if (p.op == Op::kDecode) return false;        // few rows: all of them are compared
+  if (p.op == Op::kGradEpilogue) return false;  // no sums
   return p.op != Op::kForward || (p.epilogue.act == Activation::kNone && !p.epilogue.gate);
 }
 

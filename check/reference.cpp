@@ -100,7 +100,35 @@ int64_t Reference::index(const Tensor& tensor, int64_t row, int64_t column) cons
   return activation_index(p, tensor, column / p.D, h, t, column % p.D);
 }
 
+void Reference::derive_epilogue() {
+  const Epilogue& e = problem_.epilogue;
+  const auto reader = [&](Role role) {
+    const Tensor* t = list_.find(role);
+    const std::byte* data =
+        t == nullptr ? nullptr
+                     : (*inputs_)[static_cast<size_t>(t - list_.tensors.data())].data() + t->offset_bytes;
+    return [=, this](int64_t row, int64_t column) {
+      return load_element(t->dtype, data, index(*t, row, column));
+    };
+  };
+  const auto dy = reader(Role::kY), pre = reader(Role::kPre), gate = reader(Role::kGate);
+  const size_t columns = columns_.size();
+  main_.resize(rows_.size() * columns);
+  gate_.resize(e.gate ? main_.size() : 0);
+  parallel_for(static_cast<int64_t>(rows_.size()), 1, [&](int64_t begin, int64_t end) {
+    for (size_t i = static_cast<size_t>(begin) * columns; i < static_cast<size_t>(end) * columns; ++i) {
+      const int64_t row = rows_[i / columns], column = columns_[i % columns];
+      const double outer = dy(row, column), before = pre(row, column);
+      main_[i] = outer * activation_slope(e.act, before);
+      if (!e.gate) continue;
+      main_[i] *= gate(row, column);
+      gate_[i] = outer * activate(e.act, before);
+    }
+  });
+}
+
 void Reference::compute() {
+  if (problem_.op == Op::kGradEpilogue) return derive_epilogue();
   const Operands operands(problem_, list_, *inputs_);
   const int64_t columns = static_cast<int64_t>(columns_.size());
   size_t begin = 0;
@@ -189,6 +217,7 @@ void Reference::apply_epilogue() {
 const std::vector<double>& Reference::expected(Role role) const {
   if (role == Role::kPre) return pre_;
   if (role == Role::kBias) return bias_;
+  if (role == Role::kResidual) return gate_;
   return main_;
 }
 

@@ -57,6 +57,7 @@ class Reference {
  private:
   void choose_samples(const ReferenceOptions& options);
   void compute();
+  void derive_epilogue();
   void apply_epilogue();
   bool inside(int64_t row, int64_t column) const;
   int64_t index(const Tensor& tensor, int64_t row, int64_t column) const;
@@ -66,9 +67,10 @@ class Reference {
   const HostBuffers* inputs_;
   bool full_ = true;
   std::vector<int64_t> rows_, columns_;
-  std::vector<double> main_;  // y, dx or dW
+  std::vector<double> main_;  // y, dx, dW or dz
   std::vector<double> pre_;   // the value before the activation
   std::vector<double> bias_;  // grad_bias, all h * T + t
+  std::vector<double> gate_;  // grad_epilogue: grad_gate
   Projection projection_;
 };
 

@@ -65,7 +65,8 @@ HostBuffers make_inputs(const Problem& p, const TensorList& list, uint64_t seed)
       const double terms = static_cast<double>(p.T) * static_cast<double>(p.K);
       scale = static_cast<float>(std::exp2(std::round(std::log2(3 / std::sqrt(terms)))));
     }
-    fill(p, t, list.rows, std::min(scale, 1.0F), seed, buffer.data() + t.offset_bytes);
+    scale = t.role == Role::kPre ? kPreScale : std::min(scale, 1.0F);
+    fill(p, t, list.rows, scale, seed, buffer.data() + t.offset_bytes);
   }
   return buffers;
 }

@@ -126,10 +126,8 @@ llvm::Expected<trigen_args> Workbench::args(int set, int64_t workspace_bytes) {
   view(Role::kPre, out.pre);
   view(Role::kGate, out.gate);
   view(Role::kResidual, out.residual);
-  const Tensor& w = *list_.find(Role::kW);
+  if (const Tensor* w = list_.find(Role::kW)) out.w_head = w->head, out.w_row = w->row;
   out.w = data(set, Role::kW);
-  out.w_head = w.head;
-  out.w_row = w.row;
   out.bias = data(set, Role::kBias);
   if (workspace_bytes > 0) {
     out.workspace = device_pointer(workspace_);

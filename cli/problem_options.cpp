@@ -151,10 +151,8 @@ llvm::Expected<std::vector<Problem>> ProblemOptions::problems(llvm::StringRef fa
   }
   if (any) {
     if (op_.empty()) {
-      return make_error(
-          ErrorKind::kBadRequest,
-          "flags name a problem without its op; allowed are forward, grad_input, grad_weight and "
-          "decode; add --op");
+      return make_error(ErrorKind::kBadRequest, "flags name a problem without its op; allowed are " +
+                                                    all_of(names_of(kOps)) + "; add --op");
     }
     auto problem = parse_problem(text);
     if (!problem) return problem.takeError();

@@ -113,7 +113,7 @@ std::string rooflines(const ReportData& data) {
          "arithmetic of "
          "its type on top. Work and bytes are the triangle's alone. Circles are forward, squares grad_input, "
          "triangles "
-         "grad_weight, diamonds decode; hollow ones are predictions.</p>\n" +
+         "grad_weight, diamonds the others; hollow ones are predictions.</p>\n" +
          charts;
 }
 

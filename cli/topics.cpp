@@ -30,7 +30,7 @@ std::string problem_page() {
   out +=
       "  epilogue\tsum of " + llvm::join(epilogue_words(), ", ") +
       "; of forward and decode: bias, gelu or silu, pre, gate, residual; of grad_input: residual; of "
-      "grad_weight: bias, accumulate, zero_outside [--epilogue]\n"
+      "grad_weight: bias, accumulate, zero_outside; of grad_epilogue: gelu or silu, gate [--epilogue]\n"
       "\n"
       "In parentheses: what a key that is left out stands for. Lists have one problem a line, '#' begins a "
       "comment: --problems FILE, --problems - for standard input; core and mixers are shipped.\n";

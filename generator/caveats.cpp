@@ -19,7 +19,8 @@ bool hopper_serves(const Problem& problem, const Target& target) {
 std::string slow_path(const Candidate& candidate, const Target& target) {
   const Problem& problem = candidate.problem;
   const std::string name = target.name.str(), kernel = candidate.family->name().str();
-  if (problem.op == Op::kDecode) return "";  // reads memory, whatever multiplies
+  if (problem.op == Op::kDecode || problem.op == Op::kGradEpilogue)
+    return "";  // reads memory, whatever multiplies
   if (kernel == "simt" && problem.dtype == DType::kBF16)
     return "bf16 runs without tensor cores on " + name + (target.bf16_mma ? "" : ", which has none for it") +
            ": several times slower than f16, which they take";

@@ -15,6 +15,8 @@ llvm::StringRef entry_name(Op op) {
       return "trigen_grad_weight";
     case Op::kDecode:
       return "trigen_decode";
+    case Op::kGradEpilogue:
+      return "trigen_grad_epilogue";
   }
   return "invalid";
 }

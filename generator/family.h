@@ -56,9 +56,11 @@ struct LaunchPlan {
 // What launches are given that see the copies of activations (Launch::packed).
 Params packed_params(const Problem& problem, const Params& params);
 
+// forward, grad_input and grad_weight: what tiles of products make.
+inline bool is_whole_product(Op op) { return op != Op::kDecode && op != Op::kGradEpilogue; }
 // The launch that multiplies: others may come before it (packing W) and after it (a reduction).
 const Launch& product_launch(const LaunchPlan& plan, Op op);
-// "trigen_forward", "trigen_grad_input", "trigen_grad_weight", "trigen_decode".
+// "trigen_forward", "trigen_grad_input" and so on.
 llvm::StringRef entry_name(Op op);
 // "trigen_" + the name of the template's function.
 inline constexpr llvm::StringLiteral kReduceEntry = "trigen_reduce";      // after split_k > 1

@@ -7,6 +7,8 @@
 //   decode       rows t of forward that each run names, at most `rows` of them: reads their tokens of x only
 //   grad_weight  dW[h,t,s,j] = sum_{b,d} dy[b,h,t,d] x[b,h,s,d+j-pad]
 //                grad_bias[h,t] = sum_{b,d} dy[b,h,t,d]
+//   grad_epilogue  dz[b,h,t,d] = dy[b,h,t,d] * gate[b,h,t,d] * act'(pre[b,h,t,d]), what grad_input and
+//                  grad_weight then take for dy; with a gate, grad_gate[b,h,t,d] = dy[b,h,t,d] * act(pre[b,h,t,d])
 //
 // with s, t restricted to the triangle (lower: s <= t + diag; upper: s >= t + diag) and x, dy zero outside
 // 0 <= d < D.
@@ -27,6 +29,7 @@
 //   forward, decode  bias gelu|silu pre gate residual (pre needs an activation or a gate)
 //   grad_input       residual
 //   grad_weight      bias accumulate zero_outside
+//   grad_epilogue    gelu|silu gate (one of them at least)
 #pragma once
 
 #include <cstdint>

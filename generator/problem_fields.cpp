@@ -8,7 +8,8 @@ namespace {
 
 constexpr int64_t kNoValue = ProblemField::kNoValue;
 constexpr bool kAlways = true, kChanged = false;
-constexpr unsigned kAllOps = ~0u;
+constexpr unsigned kAllOps = ~0u, kProducts = ~bit(Op::kGradEpilogue);
+constexpr const char* kNoProduct = "grad_epilogue takes activations alone, it has no product";
 
 // Alignment of contiguous tensors; the problem's own while its sizes are none.
 Problem contiguous(const Problem& p) {

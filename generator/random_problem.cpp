@@ -10,10 +10,11 @@ Problem RandomProblem::kind() {
   Problem p;
   p.op = static_cast<Op>(pick(kOps.values.size()));
   p.dtype = static_cast<DType>(pick(kDTypes.values.size()));
-  p.wdtype = p.dtype != DType::kF32 && coin() ? DType::kF32 : p.dtype;
+  p.wdtype = p.dtype != DType::kF32 && coin() && p.op != Op::kGradEpilogue ? DType::kF32 : p.dtype;
   if (p.dtype == DType::kF32) {
     const int64_t maths = kMaths.values.size() - 1;  // all but the default, which is not f32's
-    p.math = p.op == Op::kDecode ? Math::kSimt : static_cast<Math>(1 + pick(maths));
+    p.math =
+        p.op == Op::kDecode || p.op == Op::kGradEpilogue ? Math::kSimt : static_cast<Math>(1 + pick(maths));
   }
   return p;
 }
@@ -38,7 +39,7 @@ Problem RandomProblem::next_small(bool tf32) {
     p.layout = Layout::kBTD;
     if (coin()) {
       p.K = 1, p.pad = 0;
-    } else {  // Hopper's taps
+    } else if (p.op != Op::kGradEpilogue) {  // Hopper's taps
       if (coin()) p.K = 1 + pick(32), p.pad = pick(p.K);
       p.epilogue.pre = p.epilogue.gate = p.epilogue.residual = false;
     }
@@ -48,11 +49,13 @@ Problem RandomProblem::next_small(bool tf32) {
 }
 
 void RandomProblem::rest(Problem& p) {
+  const bool product = p.op != Op::kGradEpilogue;
+  if (!product) p.K = 1;
   p.pad = pick(p.K);
   if (p.op == Op::kDecode && coin()) p.rows = 1 + pick(std::min<int64_t>(p.T, coin() ? 8 : kMaxDecodeRows));
   p.layout = coin() ? Layout::kBTD : Layout::kBDT;
-  p.fill = coin() ? Fill::kLower : Fill::kUpper;
-  if (coin()) p.diag = pick(2 * p.T - 1) - (p.T - 1);
+  p.fill = coin() || !product ? Fill::kLower : Fill::kUpper;
+  if (coin() && product) p.diag = pick(2 * p.T - 1) - (p.T - 1);
   set_contiguous_alignment(p);
   while (coin() && p.align > element_size(p.dtype)) p.align /= 2;
   while (coin() && p.walign > element_size(p.wdtype)) p.walign /= 2;
@@ -73,6 +76,10 @@ void RandomProblem::rest(Problem& p) {
       e.bias = coin();
       e.accumulate = coin();
       e.zero_outside = coin();
+      break;
+    case Op::kGradEpilogue:
+      e.act = static_cast<Activation>(pick(kActivations.values.size()));
+      e.gate = coin() || e.act == Activation::kNone;
       break;
   }
 }

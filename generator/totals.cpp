@@ -73,6 +73,12 @@ Totals count_work(const Problem& p, Rows rows) {
 
 Totals count_work(const Problem& p) {
   if (p.op == Op::kDecode) return count_work(p, longest_rows(p));
+  if (p.op == Op::kGradEpilogue) {
+    const double elements =
+        static_cast<double>(p.B * p.H) * static_cast<double>(p.T) * static_cast<double>(p.D);
+    const double flop = 2 * elements;  // a product or two an element
+    return {flop, flop, elements * static_cast<double>(element_size(p.dtype)) * (p.epilogue.gate ? 5 : 3)};
+  }
   // lower: t - s >= -diag. upper: s - t >= diag, the same count with the roles of t and s exchanged.
   const double triangle = pairs_from(p.T, p.fill == Fill::kLower ? -p.diag : p.diag);
   const double B = static_cast<double>(p.B), H = static_cast<double>(p.H), T = static_cast<double>(p.T);
@@ -107,6 +113,7 @@ Totals count_work(const Problem& p) {
       break;
     }
     case Op::kDecode:
+    case Op::kGradEpilogue:
       break;
   }
   return work;

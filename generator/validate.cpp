@@ -70,6 +70,9 @@ llvm::Error check_types(const Problem& p) {
     return bad_request(
         "math=" + to_string(p.math) +
         " with decode; it reads more than it multiplies and has math=simt only; leave math out");
+  if (p.op == Op::kGradEpilogue &&
+      (p.wdtype != p.dtype || p.fill != Fill::kLower || (p.dtype == DType::kF32 && p.math != Math::kSimt)))
+    return bad_request("fill, wdtype or math with grad_epilogue; it has no product; leave them out");
   if (p.dtype != DType::kF32 && p.math != Math::kDefault)
     return bad_request("math=" + to_string(p.math) + " with dtype=" + to_string(p.dtype) +
                        "; it chooses how f32 is multiplied; leave it out");
@@ -102,6 +105,10 @@ llvm::Error check_epilogue(const Problem& p) {
         "epilogue pre without an activation or a gate stores the output twice; allowed is pre with gelu, "
         "silu or "
         "gate; leave pre out");
+  if (p.op == Op::kGradEpilogue && e.act == Activation::kNone && !e.gate)
+    return bad_request(
+        "grad_epilogue without an activation or a gate copies dy; allowed are gelu, silu and gate; pass dy "
+        "on");
   return llvm::Error::success();
 }
 

@@ -103,6 +103,7 @@ PeriodicInputs::PeriodicInputs(const Problem& p, const TensorList& list) {
     double scale = 1;
     if (t.role == Role::kW && p.epilogue.act != Activation::kNone)
       scale = std::min(1.0, std::exp2(std::round(std::log2(3 / std::sqrt(static_cast<double>(p.T * p.K))))));
+    if (t.role == Role::kPre) scale = kPreScale;
     bytes_[i].resize(static_cast<size_t>(period * element_size(t.dtype)));
     for (int64_t k = 0; k < period; ++k) {
       const float value = random_value(kSeed, i, static_cast<uint64_t>(k), static_cast<float>(scale));
@@ -123,6 +124,12 @@ ExpectedOutput expected_output(const Problem& p, const TensorList& list, const P
     return inputs.value(role, activation_index(p, *list.find(role), o.b, o.h, o.row, o.column));
   };
   const int64_t row = o.h * p.T + o.row;
+  if (p.op == Op::kGradEpilogue) {
+    const double dy = read(Role::kY), pre = read(Role::kPre);
+    out.value = dy * activation_slope(e.act, pre) * (e.gate ? read(Role::kGate) : 1);
+    out.gate = dy * activate(e.act, pre);
+    return out;
+  }
   if (p.op == Op::kGradWeight) {
     out.value = batch_sum(p, list, inputs, o, out.bias);
     if (e.accumulate) {
@@ -186,8 +193,11 @@ std::string to_string(const Problem& p, const OutputPlace& o) {
     return text("dW[h=", o.h) + text(",t=", o.row) + text(",s=", o.column / p.K) +
            text(",j=", o.column % p.K) + "]";
   const bool input = p.op == Op::kGradInput;
-  return text(input ? "dx[b=" : "y[b=", o.b) + text(",h=", o.h) + text(input ? ",s=" : ",t=", o.row) +
-         text(",d=", o.column) + "]";
+  return text(input                       ? "dx[b="
+              : p.op == Op::kGradEpilogue ? "dz[b="
+                                          : "y[b=",
+              o.b) +
+         text(",h=", o.h) + text(input ? ",s=" : ",t=", o.row) + text(",d=", o.column) + "]";
 }
 
 }  // namespace trigen

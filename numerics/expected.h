@@ -31,16 +31,17 @@ class PeriodicInputs {
   std::vector<std::byte> bytes_[kRoles];
 };
 
-// An output: forward, decode, grad_input (b, h, row, column d), grad_weight (h, row t, column s * K + j).
+// An output: forward, decode, grad_input, grad_epilogue (b, h, row, column d), grad_weight (h, row t, column s * K + j).
 struct OutputPlace {
   int64_t b = 0, h = 0, row = 0, column = 0;
 };
 std::string to_string(const Problem& problem, const OutputPlace& place);
 
 struct ExpectedOutput {
-  double value = 0;  // y, dx or dW
+  double value = 0;  // y, dx, dW or dz
   double pre = 0;    // before the activation
   double bias = 0;   // grad_weight: grad_bias of the row
+  double gate = 0;   // grad_epilogue: grad_gate
 };
 ExpectedOutput expected_output(const Problem& problem, const TensorList& list, const PeriodicInputs& inputs,
                                const OutputPlace& place);

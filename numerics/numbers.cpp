@@ -82,4 +82,19 @@ double activate(Activation act, double value) {
   return value;
 }
 
+double activation_slope(Activation act, double value) {
+  switch (act) {
+    case Activation::kNone:
+      return 1;
+    case Activation::kGELU:  // the normal distribution, and v times its density
+      return 0.5 * std::erfc(-value * 0.70710678118654752440) +
+             value * 0.39894228040143267794 * std::exp(-0.5 * value * value);
+    case Activation::kSiLU: {
+      const double sigmoid = 1 / (1 + std::exp(-value));
+      return sigmoid * (1 + value * (1 - sigmoid));
+    }
+  }
+  return 1;
+}
+
 }  // namespace trigen

@@ -58,5 +58,7 @@ inline float random_value(uint64_t seed, uint64_t stream, uint64_t index, float 
 // The activations as the kernels define them: GELU with erf (torch.nn.GELU's default), SiLU x / (1 +
 // exp(-x)).
 double activate(Activation act, double value);
+// Their derivatives.
+double activation_slope(Activation act, double value);
 
 }  // namespace trigen

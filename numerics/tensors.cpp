@@ -109,6 +109,13 @@ TensorList tensors_of(const Problem& p, int gap, std::optional<Rows> named) {
       out.push_back(weights(p, e.accumulate, true, gap));
       if (e.bias) out.push_back(bias(p, e.accumulate, true));
       break;
+    case Op::kGradEpilogue:
+      out.push_back(activations(p, Role::kX, false, true, gap, rows));
+      out.push_back(activations(p, Role::kY, true, false, gap, rows));
+      out.push_back(activations(p, Role::kPre, true, false, gap, rows));
+      if (e.gate) out.push_back(activations(p, Role::kGate, true, false, gap, rows));
+      if (e.gate) out.push_back(activations(p, Role::kResidual, false, true, gap, rows));
+      break;
   }
   return list;
 }

@@ -13,7 +13,7 @@
 namespace trigen {
 
 // Names as in templates/params.h. For grad_input, x is dx and y is dy; for grad_weight, w is dW, bias is
-// grad_bias.
+// grad_bias; for grad_epilogue, x is dz, y is dy and residual is grad_gate.
 enum class Role : int { kX = 0, kY = 1, kW = 2, kBias = 3, kPre = 4, kGate = 5, kResidual = 6 };
 const char* to_string(Role role);
 
@@ -62,6 +62,9 @@ inline int64_t weight_index(const Problem& p, const Tensor& w, int64_t h, int64_
 inline bool in_triangle(const Problem& p, int64_t t, int64_t s) {
   return p.fill == Fill::kLower ? s <= t + p.diag : s >= t + p.diag;
 }
+
+// Of grad_epilogue's pre, so that both ends of an activation's curve are seen; other inputs are within +-1.
+inline constexpr float kPreScale = 4;
 
 // What lies in every byte that a kernel must not read or has not written: all ones, a NaN in each format.
 inline constexpr unsigned char kPoison = 0xFF;

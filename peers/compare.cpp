@@ -74,13 +74,20 @@ llvm::Expected<Comparison> compare(const Problem& problem, const Device& device,
   }
 
   std::unique_ptr<CopyPeer> copied;
-  if (problem.op == Op::kDecode) {
+  if (!is_whole_product(problem.op)) {
     auto copy = CopyPeer::create(**bench);
     if (!copy) {
       out.notes.push_back(take_error(copy.takeError()).message);
     } else {
       copied = std::move(*copy);
-      runners.push_back({{"copy", "of the bytes that the rows read of x", {}, {}, -1, 1}, copied->launch()});
+      runners.push_back(
+          {{"copy",
+            problem.op == Op::kDecode ? "of the bytes that the rows read of x" : "of as many bytes",
+            {},
+            {},
+            -1,
+            1},
+           copied->launch()});
     }
   }
   out.cold = (*bench)->outgrows_l2();

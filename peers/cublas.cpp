@@ -15,6 +15,9 @@ constexpr int kGemmDefault = -1;
 }  // namespace
 
 llvm::Expected<std::unique_ptr<CublasPeer>> CublasPeer::create(Workbench& bench) {
+  if (bench.problem().op == Op::kGradEpilogue)
+    return make_error(ErrorKind::kUnsupported,
+                      "cublas has no product beside grad_epilogue; compare it with a copy");
   auto library = CublasLibrary::load();
   if (!library) return library.takeError();
   std::unique_ptr<CublasPeer> peer(new CublasPeer(bench));

@@ -116,6 +116,10 @@ class Binder {
   llvm::Error weights(const char* name, Use use, const trigen_args& args) {
     if (llvm::Error error = presence(name, use, args.w)) return error;
     params_.w = args.w;
+    if (use == Use::kUnused) {
+      params_.w_row = params_.w_head = 0;
+      return llvm::Error::success();
+    }
     params_.w_row = args.w_row != 0 ? args.w_row : problem_.T * problem_.K;
     params_.w_head = args.w_head != 0 ? args.w_head : problem_.T * params_.w_row;
     if (params_.w_row < problem_.T * problem_.K && problem_.T > 1)
@@ -273,7 +277,8 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
   Binder binder(problem, params);
   int bound = 0;
   const bool decode = problem.op == Op::kDecode, forward = problem.op == Op::kForward || decode,
-             input = problem.op == Op::kGradInput, weight = problem.op == Op::kGradWeight;
+             input = problem.op == Op::kGradInput, weight = problem.op == Op::kGradWeight,
+             derives = problem.op == Op::kGradEpilogue;
   // decode: x to the last token that the rows reach; y and what has its shape hold the rows only.
   const int64_t reach =
       decode ? std::max<int64_t>(1, tokens_of_rows(problem, {args.first_row, args.rows}).last) : problem.T;
@@ -291,22 +296,33 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
   };
   using Extents = ArgumentExtents;
   if (llvm::Error e =
-          noted(&Extents::x, binder.activation(input ? "x (dx)" : "x", input ? Use::kWritten : Use::kRead,
-                                               args.x, params.x, problem.T, reach, problem.align)))
+          noted(&Extents::x, binder.activation(input     ? "x (dx)"
+                                               : derives ? "x (dz)"
+                                                         : "x",
+                                               input || derives ? Use::kWritten : Use::kRead, args.x,
+                                               params.x, problem.T, reach, problem.align)))
     return e;
   if (llvm::Error e = noted(&Extents::y, of_rows(forward ? "y" : "y (dy)",
                                                  forward ? Use::kWritten : Use::kRead, args.y, params.y)))
     return e;
-  if (llvm::Error e = noted(
-          &Extents::pre, of_rows("pre", epilogue.pre ? Use::kWritten : Use::kUnused, args.pre, params.pre)))
+  if (llvm::Error e = noted(&Extents::pre, of_rows("pre",
+                                                   derives        ? Use::kRead
+                                                   : epilogue.pre ? Use::kWritten
+                                                                  : Use::kUnused,
+                                                   args.pre, params.pre)))
     return e;
   if (llvm::Error e = noted(&Extents::gate, of_rows("gate", read_if(epilogue.gate), args.gate, params.gate)))
     return e;
   if (llvm::Error e = noted(&Extents::residual,
-                            of_rows("residual", read_if(epilogue.residual), args.residual, params.residual)))
+                            of_rows(derives ? "residual (grad_gate)" : "residual",
+                                    derives && epilogue.gate ? Use::kWritten : read_if(epilogue.residual),
+                                    args.residual, params.residual)))
     return e;
-  if (llvm::Error e = noted(
-          &Extents::w, binder.weights(weight ? "w (dW)" : "w", weight ? Use::kWritten : Use::kRead, args)))
+  if (llvm::Error e = noted(&Extents::w, binder.weights(weight ? "w (dW)" : "w",
+                                                        weight    ? Use::kWritten
+                                                        : derives ? Use::kUnused
+                                                                  : Use::kRead,
+                                                        args)))
     return e;
   const Use bias = !epilogue.bias ? Use::kUnused : weight ? Use::kWritten : Use::kRead;
   if (llvm::Error e =

@@ -198,8 +198,11 @@ class Canary {
   void choose_samples() {
     const Problem& p = problem_;
     const bool weight = p.op == Op::kGradWeight;
-    const Tensor& out = *list_.find(weight ? Role::kW : p.op == Op::kGradInput ? Role::kX : Role::kY);
-    const Tensor* const pre = list_.find(Role::kPre);
+    const Tensor& out = *list_.find(weight                                                ? Role::kW
+                                    : p.op == Op::kGradInput || p.op == Op::kGradEpilogue ? Role::kX
+                                                                                          : Role::kY);
+    const Tensor* const pre = p.op == Op::kGradEpilogue ? nullptr : list_.find(Role::kPre);
+    const Tensor* const gate = p.op == Op::kGradEpilogue ? list_.find(Role::kResidual) : nullptr;
     const Tensor* const bias = weight ? list_.find(Role::kBias) : nullptr;
     for (const OutputPlace& o : sample_places(p, list_, kPlaces)) {
       const ExpectedOutput expected = expected_output(p, list_, inputs_, o);
@@ -210,6 +213,9 @@ class Canary {
           expected.value, place);
       if (pre != nullptr)
         add(*pre, activation_index(p, *pre, o.b, o.h, o.row, o.column), expected.pre, "pre of " + place);
+      if (gate != nullptr)
+        add(*gate, activation_index(p, *gate, o.b, o.h, o.row, o.column), expected.gate,
+            "grad_gate of " + place);
       if (bias != nullptr) add(*bias, o.h * p.T + o.row, expected.bias, "grad_bias of the row of " + place);
     }
   }
@@ -249,10 +255,10 @@ class Canary {
   // The element gate of check/ (numerics/tolerance.h), each tensor by itself.
   CanaryReport compare() const {
     const Problem& p = problem_;
-    const int64_t terms = p.op == Op::kGradWeight ? p.B * p.D : p.T * p.K;
+    const int64_t terms = p.op == Op::kGradWeight ? p.B * p.D : p.op == Op::kGradEpilogue ? 1 : p.T * p.K;
     int wrong = 0;
     std::string first;
-    for (const Role role : {Role::kX, Role::kY, Role::kW, Role::kPre, Role::kBias}) {
+    for (const Role role : {Role::kX, Role::kY, Role::kW, Role::kPre, Role::kResidual, Role::kBias}) {
       double squares = 0;
       int64_t count = 0;
       for (const Sample& s : samples_)

@@ -51,11 +51,12 @@ static trigen_status add(xla_text text, int device, const call_plan** result) {
   memcpy(one->text, text.data, text.size);
   one->problem.struct_size = sizeof one->problem;
   status = trigen_problem_parse(one->text, &one->problem);
-  if (status == TRIGEN_OK && (one->problem.op == TRIGEN_DECODE || one->problem.accumulate))
-    status = trigen_fail(
-        TRIGEN_UNSUPPORTED,
-        "an XLA call has the op decode or accumulate; allowed: forward, grad_input and grad_weight "
-        "without accumulate; add in XLA");
+  const int op = one->problem.op;
+  if (status == TRIGEN_OK && (op == TRIGEN_DECODE || op == TRIGEN_GRAD_EPILOGUE || one->problem.accumulate))
+    status = trigen_fail(TRIGEN_UNSUPPORTED,
+                         "an XLA call has the op decode or grad_epilogue, or accumulate; allowed: forward, "
+                         "grad_input and grad_weight "
+                         "without accumulate; add in XLA");
   if (status == TRIGEN_OK && !runtime) {
     trigen_runtime_options options = TRIGEN_RUNTIME_OPTIONS_INIT;
     options.skip_pointer_checks = 1; /* XLA's buffers are the device's */

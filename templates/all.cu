@@ -326,3 +326,31 @@ extern "C" __global__ void wgmma_resident_forward(const __grid_constant__ trigen
                                                   const __grid_constant__ trigen::TensorMap c) {
   trigen::wgmma_resident_sm90::run<kWgmmaResident>(p, a, b, c);
 }
+
+#include "grad_epilogue.cuh"
+
+namespace {
+constexpr trigen::Kernel kGradEpilogue{.shape = {.op = trigen::Op::kGradEpilogue,
+                                                 .dtype = trigen::DType::kBF16,
+                                                 .wdtype = trigen::DType::kBF16,
+                                                 .T = 512,
+                                                 .D = 1024,
+                                                 .H = 1,
+                                                 .K = 1,
+                                                 .act = trigen::Activation::kGELU,
+                                                 .gate = true},
+                                       .config = {.tile_m = 1,
+                                                  .tile_n = 256,
+                                                  .tile_k = 1,
+                                                  .warps_m = 1,
+                                                  .warps_n = 8,
+                                                  .stages = 2,
+                                                  .split_k = 1,
+                                                  .vec_a = 1,
+                                                  .vec_b = 8,
+                                                  .vec_c = 8}};
+}  // namespace
+
+extern "C" __global__ void grad_epilogue_run(const __grid_constant__ trigen::Params p) {
+  trigen::grad_epilogue::run<kGradEpilogue>(p);
+}

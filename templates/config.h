@@ -8,7 +8,7 @@ namespace trigen {
 
 // The values below are stored in caches: do not renumber.
 // decode is forward for a few rows t that each run names (Params::first_row, rows).
-enum class Op : int { kForward = 0, kGradInput = 1, kGradWeight = 2, kDecode = 3 };
+enum class Op : int { kForward = 0, kGradInput = 1, kGradWeight = 2, kDecode = 3, kGradEpilogue = 4 };
 enum class DType : int { kF16 = 0, kBF16 = 1, kF32 = 2 };
 // How f32 data is multiplied: by FP32 units, rounded to tf32, or as three products of f16 planes, which keeps
 // f32's accuracy. 16-bit data has one way only (products exact, sums in f32) and says kDefault.
@@ -37,9 +37,9 @@ struct Shape {
   int pad;            // tap j of output feature d reads input feature d + j - pad
   int diag;           // diagonal offset of the fill
   bool bias;          // forward, decode: add bias[h,t]; grad_weight: also write grad_bias[h,t]
-  Activation act;     // forward, decode
+  Activation act;     // forward, decode; grad_epilogue: its derivative
   bool pre;           // forward, decode: also store the value before the activation
-  bool gate;          // forward, decode: multiply by gate after the activation
+  bool gate;          // forward, decode: multiply by gate after the activation; grad_epilogue: was multiplied
   bool residual;      // forward, decode, grad_input: add residual last
   bool accumulate;    // grad_weight: dW += (and grad_bias +=)
   bool zero_outside;  // grad_weight: write zeros outside the triangle (default: never touched)

@@ -29,7 +29,7 @@ std::string microseconds(double seconds) {
 }  // namespace
 
 double dense_seconds(const Problem& problem, const Target& target, const DeviceModel& device) {
-  if (problem.op == Op::kDecode || device.rates == nullptr) return 0;
+  if (problem.op == Op::kDecode || problem.op == Op::kGradEpilogue || device.rates == nullptr) return 0;
   const DenseRates& rates = device.rates->dense();
   const UnitRate unit = unit_of(problem, target, rates);
   // Of another device than the target's model: by its SMs and clock.

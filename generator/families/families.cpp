@@ -12,7 +12,8 @@ llvm::ArrayRef<const Family*> families() {
                                             &mma_sm75_family(),
                                             &mma_sm70_family(),
                                             &simt_family(),
-                                            &decode_family()};
+                                            &decode_family(),
+                                            &grad_epilogue_family()};
   return kFamilies;
 }
 

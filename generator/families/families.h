@@ -32,5 +32,6 @@ const Family& mma_sm70_family();
 const Family& mma_sm75_family();
 const Family& mma_sm80_family();
 const Family& decode_family();
+const Family& grad_epilogue_family();
 
 }  // namespace trigen

@@ -94,6 +94,8 @@ std::optional<std::string> PersistentFamily::reject(const Problem& p, const Targ
   if (!serves(target)) return text(name() + " does not run on " + target.name + "; it needs sm_90a");
   if (p.op == Op::kDecode)
     return text(name() + " makes whole products, not the rows of decode; use another family");
+  if (!is_whole_product(p.op))
+    return text(name() + " makes whole products, the op is " + to_string(p.op) + "; use another family");
   if (const auto why = refusal(p)) return text(name() + " " + *why + "; use another family");
   const PersistentKernel& own = kernel(p.op);
   if (auto why = reject_keys(name(), own.keys(p, c))) return why;
@@ -107,14 +109,14 @@ std::optional<std::string> PersistentFamily::reject(const Problem& p, const Targ
 
 std::vector<Config> PersistentFamily::configs(const Problem& p, const Target& target) const {
   std::vector<Config> out;
-  if (!serves(target) || p.op == Op::kDecode || refusal(p)) return out;
+  if (!serves(target) || !is_whole_product(p.op) || refusal(p)) return out;
   for (const Config& c : kernel(p.op).space(p, target))
     if (!llvm::is_contained(out, c) && !reject(p, target, c)) out.push_back(c);
   return out;
 }
 
 std::optional<Config> PersistentFamily::generic_config(const Problem& p, const Target& target) const {
-  if (!serves(target) || p.op == Op::kDecode || refusal(p)) return std::nullopt;
+  if (!serves(target) || !is_whole_product(p.op) || refusal(p)) return std::nullopt;
   std::optional<Config> c = kernel(p.op).any_size(p);
   if (!c) return std::nullopt;
   if (is_weight(p))

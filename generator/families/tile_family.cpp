@@ -78,6 +78,7 @@ Vectors widest_vectors(const Problem& p) {
       v.a = widest(w, weight_vector_bytes(p), p.walign, p.T * p.K);
       break;
     case Op::kDecode:
+    case Op::kGradEpilogue:
       break;
     case Op::kGradInput:
       if (p.K == 1 || spreads_taps(p)) v.a = widest(w, weight_vector_bytes(p), p.walign, p.T * p.K);
@@ -111,7 +112,8 @@ int TileFamily::staging_registers(const Problem& p, const Config& c) const {
 
 std::optional<std::string> TileFamily::reject(const Problem& p, const Target& target, const Config& c) const {
   if (!serves(target)) return text(name() + " does not run on " + target.name);
-  if (p.op == Op::kDecode) return text(name() + " makes whole products; use family decode for decode");
+  if (!is_whole_product(p.op))
+    return text(name() + " makes whole products; use family " + to_string(p.op) + " for " + to_string(p.op));
   if (auto why = reject_math(p, target)) return why;
 
   for (auto [key, v] : {std::pair{"tile_m", c.tile_m},
@@ -191,7 +193,7 @@ std::optional<std::string> TileFamily::reject(const Problem& p, const Target& ta
 
 std::vector<Config> TileFamily::configs(const Problem& p, const Target& target) const {
   std::vector<Config> out;
-  if (p.op == Op::kDecode || !serves(target) || reject_math(p, target)) return out;
+  if (!is_whole_product(p.op) || !serves(target) || reject_math(p, target)) return out;
   const schedule::Sizes z = kernel_sizes(p);
   const Shape shape = kernel_shape(p);
   const Vectors v = widest_vectors(p);
@@ -266,7 +268,7 @@ std::vector<Config> TileFamily::configs(const Problem& p, const Target& target) 
 // One binary per kind of problem: full vectors where every operand allows them, else single elements;
 // grad_weight is split where its triangle has too few tiles to fill a device.
 std::optional<Config> TileFamily::generic_config(const Problem& p, const Target& target) const {
-  if (p.op == Op::kDecode || !serves(target) || reject_math(p, target)) return std::nullopt;
+  if (!is_whole_product(p.op) || !serves(target) || reject_math(p, target)) return std::nullopt;
   const TileChoice t = generic_tile(p);
   const Vectors v = widest_vectors(p);
   const int x = static_cast<int>(16 / element_size(p.dtype));

@@ -35,16 +35,20 @@ std::vector<Case> cases() {
       {"", ",epilogue=bias", ",epilogue=bias+gelu+pre+gate+residual", ",epilogue=silu"},
       {"", ",epilogue=residual"},
       {"", ",epilogue=bias", ",epilogue=bias+accumulate+zero_outside"},
-      {"", ",epilogue=bias", ",epilogue=bias+gelu+pre+gate+residual", ",rows=3"}};
+      {"", ",epilogue=bias", ",epilogue=bias+gelu+pre+gate+residual", ",rows=3"},
+      {",epilogue=gelu", ",epilogue=silu+gate", ",epilogue=gate"}};
   std::vector<Case> out;
   size_t turn = 0;
-  for (Op op : {Op::kForward, Op::kGradInput, Op::kGradWeight, Op::kDecode})
+  for (Op op : {Op::kForward, Op::kGradInput, Op::kGradWeight, Op::kDecode, Op::kGradEpilogue})
     for (const char* dtype : kDtypes) {
-      if (op == Op::kDecode && llvm::StringRef(dtype).contains("math=")) continue;
+      const llvm::StringRef type(dtype);
+      if (!is_whole_product(op) && type.contains("math=")) continue;
+      if (op == Op::kGradEpilogue && type.contains("wdtype=")) continue;
       for (const char* layout : {"", ",layout=bdt"})
         for (bool generic : {false, true}) {
           const auto& epilogues = kEpilogues[static_cast<int>(op)];
-          out.push_back({to_string(op).str() + "," + dtype + "," + kSizes[turn % 4] + layout +
+          out.push_back({to_string(op).str() + "," + dtype + "," +
+                             kSizes[turn % (op == Op::kGradEpilogue ? 2 : 4)] + layout +
                              epilogues[turn / 4 % epilogues.size()],
                          generic});
           turn = turn * 5 + 3;  // mixes sizes and epilogues over the loops

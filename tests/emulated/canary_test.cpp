@@ -232,7 +232,9 @@ TEST_F(CanaryTest, EveryOpSeesAnEmptyKernelAndAnotherOnes) {
         Case{"grad_weight,dtype=f16,B=3,T=48,D=16,epilogue=bias+accumulate",
              "grad_weight,dtype=f16,B=3,T=48,D=16,fill=upper,epilogue=bias+accumulate"},
         Case{"decode,dtype=f16,B=3,T=48,D=16,rows=2,epilogue=bias",
-             "decode,dtype=f16,B=3,T=48,D=16,rows=2,diag=-1,epilogue=bias"}}) {
+             "decode,dtype=f16,B=3,T=48,D=16,rows=2,diag=-1,epilogue=bias"},
+        Case{"grad_epilogue,dtype=f16,B=3,T=48,D=16,epilogue=gelu+gate",
+             "grad_epilogue,dtype=f16,B=3,T=48,D=16,epilogue=silu+gate"}}) {
     SCOPED_TRACE(each.text);
     const Candidate candidate = first(each.text), other = like(candidate, each.other);
     const auto verdict = [&](const Binary& code) {

@@ -30,28 +30,30 @@ struct Cell {
   }
 };
 
+bool one_of(const std::string& text, std::initializer_list<const char*> list) {
+  for (const char* each : list)
+    if (text == each) return true;
+  return false;
+}
+
 std::vector<Cell> all_cells() {
   const std::vector<std::string> forward = {"", "bias", "bias+gelu+pre", "bias+silu+gate+residual"};
   const std::vector<std::pair<std::string, std::vector<std::string>>> ops = {
       {"forward", forward},
       {"grad_input", {"", "residual"}},
       {"grad_weight", {"", "bias", "bias+accumulate", "bias+zero_outside"}},
-      {"decode", forward}};
+      {"decode", forward},
+      {"grad_epilogue", {"gelu", "silu+gate", "gate"}}};
   std::vector<Cell> cells;
   for (const auto& [op, epilogues] : ops)
     for (const char* type : {"f16", "bf16", "f32", "tf32", "f16x3"})
       for (const char* layout : {"btd", "bdt"})
         for (const int taps : {1, 4})
           for (const std::string& epilogue : epilogues)
-            if (op != "decode" || !splits(type))  // no such problem
+            if ((!one_of(op, {"decode", "grad_epilogue"}) || !splits(type)) &&
+                (op != "grad_epilogue" || taps == 1))  // else no such problem
               cells.push_back({op, type, layout, epilogue, taps});
   return cells;
-}
-
-bool one_of(const std::string& text, std::initializer_list<const char*> list) {
-  for (const char* each : list)
-    if (text == each) return true;
-  return false;
 }
 
 // What a family is not made for; "" for the cells that it serves. A family without an entry fails.
@@ -63,7 +65,8 @@ std::string missing(const std::string& family, const Cell& cell) {
     return cell.op != "decode"   ? "makes decode only"
            : cell.type == "tf32" ? "has no matrix instructions"
                                  : "";
-  if (cell.op == "decode") return "makes whole products";
+  if (family == "grad_epilogue") return cell.op == family ? "" : "makes grad_epilogue only";
+  if (one_of(cell.op, {"decode", "grad_epilogue"})) return "makes whole products";
   if (family == "simt") return cell.type == "tf32" ? "has no matrix instructions" : "";  // f16x3 as f32
   if (one_of(family, {"mma_sm70", "mma_sm75"})) return cell.type == "f16" ? "" : "multiplies f16";
   if (family == "mma_sm80") return sixteen || cell.type == "tf32" ? "" : "multiplies f16, bf16 and tf32";
@@ -102,7 +105,9 @@ const Target* home_of(const Family& family) {
       ADD_FAILURE() << llvm::toString(target.takeError());
       return nullptr;
     }
-    if (family.serves(**target) && (family.name() != "decode" || (*target)->name == "sm_80")) return *target;
+    if (family.serves(**target) &&
+        (!one_of(family.name().str(), {"decode", "grad_epilogue"}) || (*target)->name == "sm_80"))
+      return *target;
   }
   return nullptr;
 }

@@ -201,7 +201,7 @@ def test_what_the_handler_refuses(calls):
     for line, wanted in zip(lines, (
             r"ran$", r".*trigen_call has no attribute `problem`; allowed: the text of a problem", r".*has 1 arguments and 2 results; allowed: 2 and 2 buffers",
             r".*has 2 arguments and 1 results; allowed: 2 and 2 buffers", r".*: w has another size or dtype than the problem", r".*: w has another size or dtype",
-            r".*dtype='f61' is unknown", r".*an XLA call has the op decode or accumulate; allowed: forward, grad_input and grad_weight", r"workspace \d+",
+            r".*dtype='f61' is unknown", r".*an XLA call has the op decode or grad_epilogue, or accumulate; allowed: forward, grad_input and grad_weight", r"workspace \d+",
             r".*this XLA does not say which device a call runs on; install jaxlib 0.6 or later")):
         assert re.match(wanted, line), (wanted, line, done.stdout)
     assert len(lines) == 10

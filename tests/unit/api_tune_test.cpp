@@ -91,6 +91,8 @@ TEST(ApiXla, AWorkspaceIsAskedForByProblem) {
   size_t bytes = 0;
   EXPECT_EQ(trigen_xla_workspace_size(nullptr, 0, &bytes), TRIGEN_BAD_REQUEST);
   EXPECT_EQ(trigen_xla_workspace_size("decode,dtype=f16,B=1,T=8,D=8", 0, &bytes), TRIGEN_UNSUPPORTED);
+  EXPECT_EQ(trigen_xla_workspace_size("grad_epilogue,dtype=f16,B=1,T=8,D=8,epilogue=gelu", 0, &bytes),
+            TRIGEN_UNSUPPORTED);
   EXPECT_THAT(trigen_last_error(), HasSubstr("allowed: forward, grad_input and grad_weight"));
   EXPECT_EQ(trigen_xla_workspace_size("forward,dtype=f61", 0, &bytes), TRIGEN_BAD_REQUEST);
 }

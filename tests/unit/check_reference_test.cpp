@@ -50,6 +50,19 @@ struct Case {
 double define(const Case& c, Role role, int64_t h, int64_t row, int64_t column) {
   const Problem& p = c.problem;
   double sum = 0;
+  if (p.op == Op::kGradEpilogue) {
+    const auto value = [&](Role of) { return c.activation(of, column / p.D, h, row, column % p.D); };
+    const double v = value(Role::kPre), share = p.epilogue.act == Activation::kNone ? 1
+                                                : p.epilogue.act == Activation::kGELU
+                                                    ? 0.5 * (1 + std::erf(v / std::sqrt(2.0)))
+                                                    : 1 / (1 + std::exp(-v));
+    if (role == Role::kResidual) return value(Role::kY) * v * share;
+    const double slope = p.epilogue.act == Activation::kNone ? 1
+                         : p.epilogue.act == Activation::kGELU
+                             ? share + v * std::exp(-v * v / 2) / std::sqrt(2 * std::acos(-1.0))
+                             : share + v * share * (1 - share);
+    return value(Role::kY) * slope * (p.epilogue.gate ? value(Role::kGate) : 1);
+  }
   if (p.op == Op::kGradWeight) {
     if (role == Role::kBias) {
       for (int64_t b = 0; b < p.B; ++b)
@@ -146,6 +159,10 @@ std::vector<std::string> variants() {
       }
     }
   }
+  for (const char* rest :
+       {"dtype=bf16,B=2,H=2,T=9,D=12,epilogue=gelu+gate", "dtype=f16,B=3,T=7,D=5,layout=bdt,epilogue=silu",
+        "dtype=f32,B=1,T=30,D=8,epilogue=gate"})
+    list.push_back(std::string("grad_epilogue,") + rest);
   return list;
 }
 
@@ -203,16 +220,17 @@ INSTANTIATE_TEST_SUITE_P(Reference, Variant, testing::ValuesIn(variants()), [](c
 
 TEST(Check, SeesOneWrongElementAnywhere) {
   for (const char* text : {"forward,dtype=bf16,B=2,H=2,T=40,D=24", "grad_input,dtype=f16,B=2,H=1,T=33,D=17",
-                           "grad_weight,dtype=bf16,wdtype=f32,B=2,H=1,T=40,D=24,K=2"}) {
+                           "grad_weight,dtype=bf16,wdtype=f32,B=2,H=1,T=40,D=24,K=2",
+                           "grad_epilogue,dtype=bf16,B=2,T=40,D=24,epilogue=gelu+gate"}) {
     const Case c(text);
     ReferenceOptions sampled;
     sampled.sample = true;
     const Reference full(c.problem, c.list, c.inputs);
     const Reference quick(c.problem, c.list, c.inputs, sampled);
     const HostBuffers right = right_outputs(c);
-    const Role role = c.problem.op == Op::kForward     ? Role::kY
-                      : c.problem.op == Op::kGradInput ? Role::kX
-                                                       : Role::kW;
+    const Role role = c.problem.op == Op::kForward      ? Role::kY
+                      : c.problem.op != Op::kGradWeight ? Role::kX
+                                                        : Role::kW;
     const Tensor& t = *c.list.find(role);
     int64_t tried = 0;
     for (int64_t i = 0; i < t.elements; i += 37) {

@@ -41,6 +41,7 @@ TEST(Dense, UsesTheUnitsThatTheTargetHas) {
             microseconds_on("sm_70", "forward,dtype=f32" + sizes));
   EXPECT_LT(microseconds_on("sm_80", "forward,dtype=bf16" + sizes), f16 / 2);
   EXPECT_EQ(microseconds_on("sm_80", "decode,dtype=f16,B=8,T=2048,D=1024,rows=1"), 0);
+  EXPECT_EQ(microseconds_on("sm_80", "grad_epilogue,dtype=f16,B=8,T=2048,D=1024,epilogue=gelu"), 0);
   // Half of the SMs, twice the arithmetic.
   DeviceModel half = model_of(target_of("sm_90a"));
   half.sms /= 2;

@@ -311,6 +311,12 @@ TEST(Families, GenericConfigsDoNotFollowTheSizes) {
     }
 }
 
+// The op of a family that is made for one.
+llvm::StringRef single_op(const Family& family) {
+  const bool single = family.name() == "decode" || family.name() == "grad_epilogue";
+  return single ? family.name() : "";
+}
+
 // Whatever a family multiplies, it has a config for: specialised, and one of the shape-generic kind.
 TEST(Families, NoProblemIsLeftWithoutAConfig) {
   RandomProblem random(11);
@@ -319,8 +325,8 @@ TEST(Families, NoProblemIsLeftWithoutAConfig) {
     for (const Family* family : families())
       for (const Target& target : targets()) {
         if (!family->serves(target) || family->name().startswith("wgmma")) continue;
-        if ((p.op == Op::kDecode) != (family->name() == "decode")) continue;
-        const bool wrong_dtype = p.op != Op::kDecode &&
+        if ((is_whole_product(p.op) ? "" : to_string(p.op)) != single_op(*family)) continue;
+        const bool wrong_dtype = is_whole_product(p.op) &&
                                  (p.math == Math::kTF32) == (family->name() == "simt") &&
                                  p.dtype == DType::kF32;
         if (wrong_dtype ||
@@ -343,7 +349,7 @@ TEST(Families, EveryConfigOfTheSpaceIsLegalAndThereAreEnough) {
             "grad_weight,dtype=f16,B=16,T=1024,D=1024,epilogue=bias", "decode,dtype=f16,B=256,T=512,D=1024",
             "decode,dtype=f16,B=4,T=4096,D=1024,K=4,rows=4,layout=bdt"}) {
         const Problem p = problem(text);
-        if ((p.op == Op::kDecode) != (family->name() == "decode")) continue;
+        if ((is_whole_product(p.op) ? "" : to_string(p.op)) != single_op(*family)) continue;
         const auto configs = family->configs(p, target);
         EXPECT_GE(configs.size(), 30u) << family->name().str() << " " << target.name.str() << " " << text;
         for (const Config& config : configs)

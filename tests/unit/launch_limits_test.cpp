@@ -45,6 +45,7 @@ TEST(LaunchLimits, NoFamilyPassesThemWhateverTheSizes) {
       "forward,dtype=bf16,K=4",
       "grad_weight,dtype=bf16,K=8",
       "decode,dtype=bf16",
+      "grad_epilogue,dtype=bf16,epilogue=gelu",
       "decode,dtype=f32,layout=bdt,K=4",
   };
   const std::vector<int64_t> extents = {1, 8, 4096, 66000, int64_t{1} << 23, int64_t{1} << 30};

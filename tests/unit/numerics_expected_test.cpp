@@ -9,6 +9,7 @@
 
 #include "check/reference.h"
 #include "generator/random_problem.h"
+#include "numerics/numbers.h"
 
 namespace trigen {
 namespace {
@@ -27,7 +28,7 @@ HostBuffers buffers_of(const TensorList& list, const PeriodicInputs& inputs) {
 
 TEST(NumericsExpected, IsTheReferencesNumber) {
   RandomProblem random(31);
-  int64_t compared = 0, ops[4] = {};
+  int64_t compared = 0, ops[5] = {};
   for (int i = 0; i < 60; ++i) {
     const Problem p = random.next_small();
     SCOPED_TRACE(to_string(p));
@@ -50,12 +51,23 @@ TEST(NumericsExpected, IsTheReferencesNumber) {
       };
       near(expected.value, reference.expected(weight ? Role::kW : Role::kY)[index]);
       if (p.epilogue.pre) near(expected.pre, reference.expected(Role::kPre)[index]);
+      if (p.op == Op::kGradEpilogue && p.epilogue.gate)
+        near(expected.gate, reference.expected(Role::kResidual)[index]);
       if (weight && p.epilogue.bias)
         near(expected.bias, reference.expected(Role::kBias)[static_cast<size_t>(row)]);
     }
   }
   EXPECT_GT(compared, 1000);
   for (const int64_t count : ops) EXPECT_GT(count, 3);
+}
+
+TEST(NumericsExpected, SlopesAreTheActivationsDifferences) {
+  constexpr double kStep = 1e-5;  // off by its square, and by rounding over it
+  for (const Activation act : {Activation::kNone, Activation::kGELU, Activation::kSiLU})
+    for (double v = -12; v <= 12; v += 0.01) {
+      const double difference = (activate(act, v + kStep) - activate(act, v - kStep)) / (2 * kStep);
+      ASSERT_NEAR(activation_slope(act, v), difference, 1e-9) << static_cast<int>(act) << " at " << v;
+    }
 }
 
 // Rows that tiles end in, the ends of both axes, and every stretch of rows: what a kernel may leave out.

@@ -85,8 +85,10 @@ TEST(ProblemFields, DefaultsAreThoseOfTextAndStructure) {
 
 TEST(ProblemFields, OpsThatDoNotTakeOneRefuseItByName) {
   std::set<std::string> refused;
-  for (const char* op : {"forward", "grad_input", "grad_weight", "decode"}) {
-    const Problem p = llvm::cantFail(parse_problem(std::string(op) + ",dtype=bf16,B=2,T=24,D=24"));
+  for (const char* op : {"forward", "grad_input", "grad_weight", "decode", "grad_epilogue"}) {
+    const std::string sizes = ",dtype=bf16,B=2,T=24,D=24", name = op;
+    const Problem p =
+        llvm::cantFail(parse_problem(name + sizes + (name == "grad_epilogue" ? ",epilogue=gelu+gate" : "")));
     for (const ProblemField& field : problem_fields()) {
       if (field.takes(p.op)) continue;
       Problem q = p;
@@ -96,8 +98,8 @@ TEST(ProblemFields, OpsThatDoNotTakeOneRefuseItByName) {
       refused.insert(field.key.str());
     }
   }
-  EXPECT_THAT(refused, testing::UnorderedElementsAre("rows", "bias", "activation", "pre", "gate", "residual",
-                                                     "accumulate", "zero_outside"));
+  EXPECT_THAT(refused, testing::UnorderedElementsAre("K", "pad", "diag", "rows", "bias", "activation", "pre",
+                                                     "gate", "residual", "accumulate", "zero_outside"));
 }
 
 TEST(ProblemFields, EveryEnumerationIsCheckedByName) {
@@ -121,6 +123,7 @@ TEST(ProblemFields, EnumeratorsOfTheHeaderHaveTheSameValues) {
                                              {"TRIGEN_GRAD_INPUT", TRIGEN_GRAD_INPUT},
                                              {"TRIGEN_GRAD_WEIGHT", TRIGEN_GRAD_WEIGHT},
                                              {"TRIGEN_DECODE", TRIGEN_DECODE},
+                                             {"TRIGEN_GRAD_EPILOGUE", TRIGEN_GRAD_EPILOGUE},
                                              {"TRIGEN_F16", TRIGEN_F16},
                                              {"TRIGEN_BF16", TRIGEN_BF16},
                                              {"TRIGEN_F32", TRIGEN_F32},

@@ -94,9 +94,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"", "empty problem; write one as forward,dtype=bf16,B=32,T=512,D=1024"},
         BadText{"dtype=f16,B=1",
                 "the problem starts with 'dtype'; the first field is the op: forward, "
-                "grad_input, grad_weight or decode"},
+                "grad_input, grad_weight, decode or grad_epilogue"},
         BadText{"foward,dtype=f16",
-                "op='foward' is unknown; allowed are forward, grad_input, grad_weight or decode; did "
+                "op='foward' is unknown; allowed are forward, grad_input, grad_weight, decode or "
+                "grad_epilogue; did "
                 "you mean 'forward'?"},
         BadText{"forward,dtype=f16,B=1,T=0,D=8",
                 "T=0; allowed are 1 to 2147418112; give the number of tokens"},
@@ -175,6 +176,17 @@ INSTANTIATE_TEST_SUITE_P(
                 "epilogue accumulate with decode; allowed are bias, gelu, silu, pre, gate and residual; "
                 "compute the "
                 "rest outside"},
+        BadText{
+            "grad_epilogue,dtype=f16,B=1,T=8,D=8",
+            "grad_epilogue without an activation or a gate copies dy; allowed are gelu, silu and gate; pass "
+            "dy on"},
+        BadText{"grad_epilogue,dtype=f16,B=1,T=8,D=8,K=2,epilogue=gelu",
+                "K=2 with grad_epilogue; grad_epilogue takes activations alone, it has no product; leave K "
+                "out"},
+        BadText{"grad_epilogue,dtype=f16,B=1,T=8,D=8,fill=upper,epilogue=gelu",
+                "fill, wdtype or math with grad_epilogue; it has no product; leave them out"},
+        BadText{"grad_epilogue,dtype=f16,B=1,T=8,D=8,epilogue=gelu+pre",
+                "epilogue pre with grad_epilogue; allowed are gelu, silu and gate; compute the rest outside"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,align=12", "align=12; allowed are 16, 8, 4 and 2 bytes"},
         BadText{"forward,dtype=f32,B=1,T=8,D=8,align=2",
                 "align=2 with f32 elements; allowed are 4 to 16 bytes; align pointers and strides to their "
@@ -250,7 +262,7 @@ TEST(ProblemWork, CountsTheTriangleExactly) {
   RandomProblem random(7);
   for (int i = 0; i < 300; ++i) {
     Problem p = random.next();
-    if (p.op == Op::kDecode) p.op = Op::kForward, p.rows = 1;
+    if (p.op == Op::kDecode || p.op == Op::kGradEpilogue) p.op = Op::kForward, p.rows = 1;
     p.T = 1 + random.pick(12), p.D = 1 + random.pick(9), p.K = 1 + random.pick(14), p.pad = random.pick(p.K);
     p.diag = random.pick(2 * p.T - 1) - (p.T - 1);
     EXPECT_EQ(count_work(p).triangle_flop, 2 * count_products(p)) << to_string(p);
@@ -269,6 +281,9 @@ TEST(ProblemWork, CountsBytesOnce) {
   EXPECT_EQ(
       count_work(parsed("grad_weight,dtype=f16,wdtype=f32,B=2,H=3,T=8,D=16,epilogue=accumulate")).min_bytes,
       2 * 1536 + 2 * 36 * 3 * 4);
+  // dy, pre and dz; then gate and grad_gate, too.
+  EXPECT_EQ(count_work(parsed("grad_epilogue,dtype=f16,B=2,H=3,T=8,D=16,epilogue=gelu")).min_bytes, 3 * 1536);
+  EXPECT_EQ(count_work(parsed("grad_epilogue,dtype=f16,B=2,H=3,T=8,D=16,epilogue=gate")).min_bytes, 5 * 1536);
 }
 
 TEST(ProblemWork, CountsTheRowsOfDecode) {

@@ -188,6 +188,32 @@ TEST(BindArguments, DecodeMayWriteBehindTheTokensThatItReads) {
   EXPECT_THAT(bind(kDecode, args), HasSubstr("y overlaps x"));
 }
 
+TEST(BindArguments, GradEpilogueReadsPreAndWritesGradGate) {
+  constexpr const char* kGelu = "grad_epilogue,dtype=bf16,B=4,H=2,T=64,D=32,epilogue=gelu";
+  constexpr const char* kGate = "grad_epilogue,dtype=bf16,B=4,H=2,T=64,D=32,epilogue=gelu+gate";
+  constexpr uintptr_t kPre = 0x50000000, kGradGate = 0x60000000;
+  trigen_args args = plain();
+  EXPECT_THAT(bind(kGelu, args), HasSubstr("pre is null"));
+  args.pre.data = at(kPre);
+  EXPECT_THAT(bind(kGelu, args), HasSubstr("w is given, but the problem has no use for it"));
+  args.w = nullptr;
+  Params params;
+  ASSERT_EQ(bind(kGelu, args, 0, &params), "");
+  EXPECT_EQ(params.pre.batch, 64 * 2 * 32);
+  EXPECT_EQ(params.w, nullptr);
+  EXPECT_THAT(bind(kGate, args), HasSubstr("gate is null"));
+  args.gate.data = at(kOther);
+  EXPECT_THAT(bind(kGate, args), HasSubstr("residual (grad_gate) is null"));
+  args.residual.data = at(kGradGate);
+  EXPECT_EQ(bind(kGate, args), "");
+  args.x.data = at(kOther);
+  EXPECT_EQ(bind(kGate, args), "") << "dz in the gate's place";
+  args.x.data = at(kPre);
+  EXPECT_THAT(bind(kGate, args), HasSubstr("x (dz) overlaps pre"));
+  args.x.data = at(kGradGate);
+  EXPECT_THAT(bind(kGate, args), HasSubstr("x (dz) overlaps residual (grad_gate)"));
+}
+
 TEST(BindArguments, Workspace) {
   trigen_args args = plain();
   EXPECT_THAT(bind(kForward, args, 1024), AllOf(HasSubstr("workspace is null"), HasSubstr("1024 bytes"),

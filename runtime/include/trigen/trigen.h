@@ -71,7 +71,8 @@ typedef enum trigen_op {
   TRIGEN_FORWARD = 0,
   TRIGEN_GRAD_INPUT = 1,
   TRIGEN_GRAD_WEIGHT = 2,
-  TRIGEN_DECODE = 3
+  TRIGEN_DECODE = 3,
+  TRIGEN_GRAD_EPILOGUE = 4
 } trigen_op;
 typedef enum trigen_dtype { TRIGEN_F16 = 0, TRIGEN_BF16 = 1, TRIGEN_F32 = 2 } trigen_dtype;
 /* How f32 data is multiplied: SIMT and F16X3 at full accuracy (F16X3: three products of f16 planes on
@@ -134,9 +135,9 @@ typedef struct trigen_problem {
   int64_t align;    /* x, y and what has their shape */
   int64_t walign;   /* w */
   int bias;         /* forward, decode: add bias[h,t]; grad_weight: write grad_bias[h,t] */
-  int activation;   /* trigen_activation, forward, decode */
+  int activation;   /* trigen_activation, forward, decode; grad_epilogue: its derivative */
   int pre;          /* forward, decode: store the value before the activation */
-  int gate;         /* forward, decode */
+  int gate;         /* forward, decode; grad_epilogue: the forward's, and write grad_gate */
   int residual;     /* forward, decode, grad_input */
   int accumulate;   /* grad_weight: dW += and grad_bias += */
   int zero_outside; /* grad_weight: write zeros outside the triangle (else it is never touched) */
@@ -255,9 +256,12 @@ typedef struct trigen_tensor {
  *                rest may hold anything. y, pre, gate and residual have `rows` tokens: their token 0 is row
  *                first_row. To write rows in place of a [B,T,H*D] tensor, pass its address at row first_row
  *                and its strides.
+ *   grad_epilogue: y (= dy) and pre read, x (= dz) written, which grad_input and grad_weight take for dy:
+ *                dz = dy * gate * act'(pre). Where the problem has a gate, gate is read, too, and residual
+ *                (= grad_gate) written: grad_gate = dy * act(pre). Computed in f32 and rounded once. It has no w
  *
  * Outputs must not overlap each other, the inputs or the workspace, with one exception: residual and gate may
- * be the same view as y (forward), residual the same view as x (grad_input). */
+ * be the same view as y (forward), residual the same view as x (grad_input), gate that of x (grad_epilogue). */
 typedef struct trigen_args {
   size_t struct_size; /* sizeof(trigen_args) */
   trigen_tensor x, y, pre, gate, residual;

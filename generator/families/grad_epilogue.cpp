@@ -1,0 +1,130 @@
+#include "templates/grad_epilogue.h"
+
+#include "generator/families/config_keys.h"
+#include "generator/families/families.h"
+#include "generator/families/tile_family.h"
+#include "llvm/ADT/Twine.h"
+
+namespace trigen {
+namespace {
+
+namespace geometry = grad_epilogue;
+
+// The widest access, in elements, that the alignment and a row's length allow.
+int row_vector(const Problem& p) {
+  const int64_t size = element_size(p.dtype), extent = p.layout == Layout::kBTD ? p.D : p.T;
+  int vec = 1;
+  while (vec * 2 * size <= 16 && vec * 2 * size <= p.align && extent % (vec * 2) == 0) vec *= 2;
+  return vec;
+}
+
+class GradEpilogue final : public Family {
+ public:
+  llvm::StringRef name() const override { return "grad_epilogue"; }
+  llvm::StringRef template_file() const override { return "grad_epilogue.cuh"; }
+  bool serves(const Target&) const override { return true; }
+  int64_t shared_bytes(const Problem&, const Config&) const override { return 0; }
+
+  std::optional<std::string> reject(const Problem& p, const Target& target, const Config& c) const override {
+    if (p.op != Op::kGradEpilogue)
+      return (name() + " makes grad_epilogue only, the op is " + to_string(p.op)).str();
+    const std::vector<ConfigKey> keys = {
+        {"tile_m", c.tile_m, {1}},
+        {"tile_n", c.tile_n, {geometry::threads(c)}, false, "a round has a vector of every thread"},
+        {"tile_k", c.tile_k, {1}},
+        {"warps_m", c.warps_m, {1}},
+        {"warps_n", c.warps_n, {1, 2, 4, 8, 16}},
+        {"stages", c.stages, {1, 2, 4}},
+        {"split_k", c.split_k, {1}},
+        {"raster", c.raster, {0}},
+        {"vec_a", c.vec_a, {1}},
+        {"vec_b", c.vec_b, {1, 2, 4, 8}},
+        {"vec_c", c.vec_c, {c.vec_b}, false, "a thread writes what it has read"},
+        {"cluster", c.cluster, {0}}};
+    if (auto why = reject_keys(name(), keys)) return why;
+    if (auto why = reject_keys(name(), direct_keys(c))) return why;
+    if (c.vec_b > row_vector(p))
+      return ("vec_b=" + llvm::Twine(c.vec_b) + ": align=" + llvm::Twine(p.align) + " and rows of " +
+              llvm::Twine(p.layout == Layout::kBTD ? p.D : p.T) + " elements allow vectors of " +
+              llvm::Twine(row_vector(p)) + "; try that")
+          .str();
+    if (blocks(p, c) > kMostBlocks) return std::string("more than 2^31 thread blocks; use a smaller batch");
+    if (c.blocks < 0 || c.blocks * geometry::threads(c) > target.max_threads_per_sm)
+      return ("blocks=" + llvm::Twine(c.blocks) + " of " + llvm::Twine(geometry::threads(c)) +
+              " threads do not fit one SM of " + target.name + "; try fewer")
+          .str();
+    return std::nullopt;
+  }
+
+  std::vector<Config> configs(const Problem& p, const Target& target) const override {
+    std::vector<Config> out;
+    if (p.op != Op::kGradEpilogue) return out;
+    for (const int warps : {8, 4, 16})
+      for (const int stages : {2, 4, 1})
+        if (const Config c = config(warps, stages, row_vector(p)); !reject(p, target, c)) out.push_back(c);
+    return out;
+  }
+
+  std::optional<Config> generic_config(const Problem& p, const Target& target) const override {
+    if (p.op != Op::kGradEpilogue) return std::nullopt;
+    const int vec = row_vector(p);
+    const Config c = config(8, 2, vec * element_size(p.dtype) == 16 ? vec : 1);
+    if (reject(p, target, c)) return std::nullopt;
+    return c;
+  }
+
+  LaunchPlan launch_plan(const Problem& p, const Target& target, const Config& c) const override {
+    LaunchPlan plan;
+    plan.launches.push_back({.entry = entry_name(p.op).str(),
+                             .grid = {static_cast<uint32_t>(blocks(p, c)), 1, 1},
+                             .block = {static_cast<uint32_t>(geometry::threads(c)), 1, 1},
+                             .early = target.compute_capability >= 90});
+    return plan;
+  }
+
+  Work work(const Problem& p, const Target&, const Config& c, int) const override {
+    // A round's loads, and its products behind them.
+    Work work{
+        .rates = "stream", .unit = Unit::kFp32, .steps = {Step{.loads = static_cast<double>(c.stages)}}};
+    work.threads = geometry::threads(c);
+    const int64_t words = std::max<int64_t>(1, c.vec_b * element_size(p.dtype) / 4);
+    work.registers = 24 + (p.epilogue.gate ? 3 : 2) * c.stages * (words + 2);
+    const int64_t count = blocks(p, c);
+    work.runs.push_back({{1}, 1, count});
+    work.grid = static_cast<double>(count);
+    work.all = {{work.grid}, work.grid, count};
+    work.memory_bytes = work.l2_bytes = count_work(p).min_bytes;
+    const double elements = count_work(p).dense_flop / 2;
+    work.instructions = elements * (p.epilogue.act == Activation::kNone ? 6 : 20);
+    return work;
+  }
+
+ private:
+  static int64_t blocks(const Problem& p, const Config& c) {
+    return p.B * p.H * geometry::blocks(p.layout, c, kernel_sizes(p));
+  }
+  static Config config(int warps, int stages, int vec) {
+    return {.tile_m = 1,
+            .tile_n = 32 * warps,
+            .tile_k = 1,
+            .warps_m = 1,
+            .warps_n = warps,
+            .stages = stages,
+            .split_k = 1,
+            .raster = 0,
+            .vec_a = 1,
+            .vec_b = vec,
+            .vec_c = vec,
+            .cluster = 0,
+            .blocks = 0};
+  }
+};
+
+}  // namespace
+
+const Family& grad_epilogue_family() {
+  static const GradEpilogue family;
+  return family;
+}
+
+}  // namespace trigen
