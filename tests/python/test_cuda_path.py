@@ -260,6 +260,63 @@ def test_epilogues_in_one_kernel(device, activation):
     assert tt.plans()[0].problem.endswith(f"epilogue=bias+{activation}+pre+gate+residual")
 
 
+SHAPES = {"rows of whole vectors": (2, 16, 24), "flat": (3, 5, 7), "one element": (1, 1, 1), "a long row": (1, 3, 5000)}
+
+
+@pytest.mark.parametrize("epilogue", [("gelu", False), ("gelu", True), ("silu", True), ("none", True)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_grad_epilogue(device, shape, dtype, epilogue):
+    activation, gated = epilogue
+    grad, pre, gate = (torch.randn(SHAPES[shape]).to(dtype) for _ in range(3))
+    pre, gate = 3 * pre, gate if gated else None
+    wide = [None if tensor is None else torch.cat([tensor, tensor.flip(0)], -1) for tensor in (grad, pre, gate)]
+    end = grad.shape[-1]
+    kinds = {"contiguous": (grad, pre, gate), "slices": (), "expanded": (grad, pre, gate),
+             "transposed": [None if tensor is None else tensor.transpose(0, 1).contiguous().transpose(0, 1) for tensor in (grad, pre, gate)]}
+    for kind, tensors in kinds.items():
+        there = list(map(device.put, tensors))
+        if kind == "slices":
+            there = [None if tensor is None else device.put(tensor)[..., end:] for tensor in wide]
+        if kind == "expanded":  # as a sum's gradient; copied first
+            there[0] = device.put(grad[:1, :1, :1]).expand(grad.shape)
+        got = cuda.grad_epilogue(*there, activation)
+        given = [None if tensor is None else tensor.clone().double() for tensor in there]
+        want = ops.plain.grad_epilogue(*given, activation)
+        for one, two in zip(got, want):
+            assert (one is None) == (two is None)
+            if one is not None:
+                assert one.is_contiguous() and one.dtype is dtype
+                unit = torch.finfo(dtype).eps / 2  # rounded once; the curve to f32's last bits
+                assert ((one.double() - two).abs() <= 1.01 * unit * two.abs() + 2e-6 * given[0].abs().max()).all(), (kind, shape)
+        again = cuda.grad_epilogue(*there, activation)
+        assert all(one is None or torch.equal(one, two) for one, two in zip(got, again))
+
+
+@pytest.mark.parametrize("activation", ["gelu", "silu"])
+def test_grad_epilogue_of_what_is_not_finite(device, activation):
+    """It stays in its element, and comes out as it does of PyTorch's own formulas."""
+    odd = torch.tensor([float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 1e30, -1e30, 1.0])
+    grad, pre, gate = (torch.randn(1, 8, 8, dtype=torch.float32) for _ in range(3))
+    pre[0, 1] = grad[0, 3] = gate[0, 5] = odd
+    got = cuda.grad_epilogue(*(device.put(tensor) for tensor in (grad, pre, gate)), activation)
+    for one, two in zip(got, ops.plain.grad_epilogue(grad.double(), pre.double(), gate.double(), activation)):
+        torch.testing.assert_close(one.clone(), two.float(), equal_nan=True, rtol=1e-5, atol=1e-5)
+
+
+def test_grad_epilogue_is_recorded_on_a_cpu_as_on_a_gpu(device):
+    seen = []
+    for run in (cuda.grad_epilogue, ops.plain_grad_epilogue):
+        with trigen.record() as recorder:
+            for shape in SHAPES.values():
+                for gated in (False, True):
+                    grad, pre, gate = (device.put(torch.randn(shape).bfloat16()) for _ in range(3))
+                    run(grad, pre, gate if gated else None, "gelu")
+                    run(grad.transpose(1, 2), pre.transpose(1, 2), None, "silu")
+        seen.append(recorder.counts)
+    assert seen[0] == seen[1] and len(seen[0]) >= 8
+
+
 def test_strides_are_used_where_possible_and_copied_elsewhere(device):
     x, _, weight, poisoned, _ = make(B=2, n=16, D=16)
     w = device.put(poisoned)

@@ -158,6 +158,26 @@ def grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="b
     return dw, db
 
 
+def grad_epilogue(grad, pre, gate, activation):
+    """(dz, grad_gate or None), contiguous: grad times the derivatives of act(z) * gate, pre being z. By one kernel, which reads and writes
+    everything once."""
+    low = grad.data_ptr() | pre.data_ptr() | (0 if gate is None else gate.data_ptr())
+    key = ("grad_epilogue", _key_of(grad), _key_of(pre), _key_of(gate), activation, low & 15)
+    found = _launches.get(key)
+    if found is None:
+        found = _launches[key] = launch.make(problems.grad_epilogue(grad, pre, gate, activation))
+    if found.copies:
+        return grad_epilogue(*_copied((grad, pre, gate), found.copies), activation)
+    if recording.active is not None:
+        launch.record(found)
+    if not found.handle:
+        return plain.grad_epilogue(grad, pre, gate, activation)
+    dz = launch.empty(grad.shape, dtype=grad.dtype, device=grad.device)
+    dgate = None if gate is None else launch.empty_like(dz)
+    found.run(dz.data_ptr(), grad.data_ptr(), 0, 0, found.with_extras(pre, gate, dgate))
+    return dz, dgate
+
+
 def gradients(grad, x, weight, bias, options):
     """(dx, dW, dbias or None): grad_input and grad_weight of one backward pass by one lookup, and one copy of what needs one. bias: the
     forward's, for its shape, or None. options as run_forward's. Prefixes, plain torch and recording go through the two functions

@@ -128,13 +128,11 @@ def _gradient_kernels(x):
 
 def _gradients(needs, grad, x, weight, bias, gate, pre, pad, layout, fill, diag, activation, math):
     """ops.forward_gradients without the dispatcher."""
-    dx = dw = db = dgate = None
-    if needs[3]:
-        dgate = grad * ops.plain.activate(pre, activation)
-    dq = ops.activation_gradient(grad if gate is None else grad * gate, pre, activation)
+    dx = dw = db = None
+    dq, dgate = (cuda.grad_epilogue if x.is_cuda else ops.plain_grad_epilogue)(grad, pre, gate, activation)
     if needs[0] and needs[1] and x.is_cuda:
         dx, dw, db = cuda.gradients(dq, x, weight, bias if needs[2] else None, (pad, layout, fill, diag, activation, math))
-        return dx, dw, db, dgate, grad if needs[4] else None
+        return dx, dw, db, dgate if needs[3] else None, grad if needs[4] else None
     grad_input, grad_weight = _gradient_kernels(x)
     if needs[0]:
         dx = grad_input(dq, weight, None, pad, layout, fill, diag, math)
@@ -142,7 +140,7 @@ def _gradients(needs, grad, x, weight, bias, gate, pre, pad, layout, fill, diag,
         dw, db = grad_weight(dq, x, weight.shape, weight.dtype, needs[2], pad, layout, fill, diag, math)
     elif needs[2]:
         db = ops.bias_gradient(dq, bias.shape, bias.dtype, layout)
-    return dx, dw, db if needs[2] else None, dgate, grad if needs[4] else None
+    return dx, dw, db if needs[2] else None, dgate if needs[3] else None, grad if needs[4] else None
 
 
 # torch.autograd.Function.apply looks for functorch's transforms and tensors first; _direct has done that by the time these are called.

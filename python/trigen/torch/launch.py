@@ -50,8 +50,9 @@ class Launch:
         out = pack_strides(*problem.out)
         own = {name: pack_strides(*strides) for name, strides in problem.strides.items()}
         self.x, self.y = own.get("x", out), own.get("y", out)
-        self.pre = out if "pre" in call.epilogue else _NONE
-        self.gate, self.residual = own.get("gate", _NONE), own.get("residual", _NONE)
+        self.pre = own.get("pre", out if "pre" in call.epilogue else _NONE)
+        derives = call.op == "grad_epilogue"  # residual: grad_gate
+        self.gate, self.residual = own.get("gate", _NONE), own.get("residual", out if derives and "gate" in own else _NONE)
         self.weight = struct.pack("2q", *problem.weight)
         self.middle = self.y + bytes(96)  # no pre, gate or residual
 

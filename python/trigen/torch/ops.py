@@ -70,6 +70,14 @@ def _plain_grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lo
     return plain.grad_input(grad, weight, residual, sizes, pad, layout, fill, diag)
 
 
+def plain_grad_epilogue(grad, pre, gate, activation):
+    if recording.active is not None:
+        tensors = (grad, pre, gate)  # a GPU copies what its kernel cannot read, and then looks again
+        problems.record(problems.grad_epilogue(*(tensor if tensor is None or problems.activation_strides(tensor, tensor.shape[2], "btd")
+                                                 else tensor.contiguous() for tensor in tensors), activation))
+    return plain.grad_epilogue(grad, pre, gate, activation)
+
+
 def _plain_grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="btd", fill="lower", diag=0, math="default"):
     sizes = arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, math)
     if recording.active is not None:
@@ -104,18 +112,6 @@ def _fake_grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, lay
 # ---- derivatives --------------------------------------------------------------------------------------------------------
 
 
-def activation_gradient(grad, pre, activation):
-    """grad * act'(pre), differentiable."""
-    if activation == "gelu":
-        return torch.ops.aten.gelu_backward(grad, pre)
-    if activation == "silu" and torch.is_grad_enabled():  # silu_backward has no derivative of its own
-        sigmoid = torch.sigmoid(pre)
-        return grad * sigmoid * (1 + pre * (1 - sigmoid))
-    if activation == "silu":
-        return torch.ops.aten.silu_backward(grad, pre)
-    return grad
-
-
 def forward_gradients(needs, grad, grad_pre, x, weight, bias, gate, pre, pad, layout, fill, diag, activation, math):
     """Gradients of (x, weight, bias, gate, residual); needs says which are wanted, the others are None.
 
@@ -132,7 +128,7 @@ def forward_gradients(needs, grad, grad_pre, x, weight, bias, gate, pre, pad, la
         if needs[3]:
             dgate = grad * plain.activate(pre, activation)
         dq = grad if gate is None else grad * gate
-        dq = activation_gradient(dq, pre, activation)
+        dq = plain.activation_gradient(dq, pre, activation)
         if grad_pre is not None:
             dq = dq + grad_pre
     if needs[0]:

@@ -111,6 +111,27 @@ def forward(x, weight, bias, gate, residual, sizes: Sizes, pad, layout, fill, di
 
 
 @_without_autocast
+def grad_epilogue(grad, pre, gate, activation):
+    """(dz, grad_gate or None)."""
+    dtype = grad.dtype
+    grad, pre = grad.to(compute_dtype(dtype)), pre.to(compute_dtype(dtype))
+    dz = activation_gradient(grad if gate is None else grad * gate, pre, activation)
+    return dz.to(dtype).contiguous(), None if gate is None else (grad * activate(pre, activation)).to(dtype).contiguous()
+
+
+def activation_gradient(grad, pre, activation):
+    """grad * act'(pre), differentiable."""
+    if activation == "gelu":
+        return torch.ops.aten.gelu_backward(grad, pre)
+    if activation == "silu" and torch.is_grad_enabled():  # silu_backward has no derivative of its own
+        sigmoid = torch.sigmoid(pre)
+        return grad * sigmoid * (1 + pre * (1 - sigmoid))
+    if activation == "silu":
+        return torch.ops.aten.silu_backward(grad, pre)
+    return grad
+
+
+@_without_autocast
 def grad_input(grad, weight, residual, sizes: Sizes, pad, layout, fill, diag):
     masked = masked_weight(weight, sizes, grad.dtype, fill, diag)
     dx = product(heads_first(grad, sizes, layout), masked, pad, transposed=True)

@@ -157,6 +157,18 @@ def grad_weight(sizes, grad, x, weight_dtype, bias, pad, layout, fill, diag, mat
                 ("bias" if bias else "", "zero_outside" if sizes.n == sizes.T else ""))
 
 
+def grad_epilogue(grad, pre, gate, activation) -> Call:
+    """Of any layout: rows of what is contiguous. Rows that 16-byte accesses do not divide count as one, where all tensors are contiguous."""
+    batch, rows, inner = grad.shape
+    if (inner * grad.element_size() % 16 and batch * rows * inner < arguments.MAX_COORDINATE
+            and all(tensor is None or tensor.is_contiguous() for tensor in (grad, pre, gate))):
+        grad, pre, gate = (None if tensor is None else tensor.view(batch, 1, rows * inner) for tensor in (grad, pre, gate))
+        rows, inner = 1, rows * inner
+    sizes = arguments.Sizes(batch, 1, rows, inner, 1, rows)
+    return Call("grad_epilogue", ((0, "y", grad), (1, "pre", pre), (2, "gate", gate)), sizes, None, grad.dtype, 0, "btd", "lower", 0, "simt",
+                _epilogue(None, activation, False, gate, None))
+
+
 def decode(sizes, inputs, weight, bias, gate, residual, pad, diag, activation, rows: int) -> Call:
     """rows: how many the plan makes at most."""
     return Call("decode", ((0, "x", inputs), (3, "gate", gate), (4, "residual", residual)), sizes, weight, weight.dtype, pad, "btd", "lower", diag,
