@@ -27,6 +27,7 @@ grad_weight grad_weight --family wgmma_sm90 --config tile=128x128x64,warps=8x1,s
 grad_weight_pairs grad_weight --family wgmma_sm90 --config tile=128x256x64,warps=8x1,stages=4,splitk=3,vec=8x8x8,cluster=2,blocks=1
 grad_weight_squares grad_weight --family wgmma_sm90 --config tile=128x128x64,warps=8x1,stages=6,splitk=4,vec=8x8x8,cluster=4,blocks=1
 wgmma_taps_sm90 taps --limit 2e8 --family wgmma_taps_sm90 --config tile=256x128x64,warps=1x8,stages=4,splitk=1,vec=1x8x8,cluster=2,blocks=1
+wgmma_taps_sm90_exchange taps_exchange --limit 2e8 --family wgmma_taps_sm90 --config tile=128x64x64,warps=1x4,stages=3,splitk=1,vec=1x8x8,cluster=1,blocks=1
 wgmma_taps_sm90_odd taps_odd --limit 2e8 --family wgmma_taps_sm90
 wgmma_taps_sm90_weight taps_weight --limit 2e8 --family wgmma_taps_sm90
 wgmma_tf32_sm90_forward tf32_forward --family wgmma_tf32_sm90

@@ -21,15 +21,7 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& a, const T
   if constexpr (C.shape.op == Op::kGradWeight) {
     persistent::weight::run<C>(p, a, b, output);
   } else {
-    constexpr Shape s = C.shape;
-    static_assert(sizeof...(operands) == s.pre + s.gate + s.residual,
-                  "a map for each tensor of the epilogue");
-    const TensorMap* const maps[] = {&operands..., nullptr};
-    run_product<C>(p, a, b,
-                   OutputMaps{.output = &output,
-                              .pre = s.pre ? maps[0] : nullptr,
-                              .gate = s.gate ? maps[s.pre] : nullptr,
-                              .residual = s.residual ? maps[s.pre + s.gate] : nullptr});
+    run_product<C>(p, a, b, persistent::output_maps<C>(output, operands...));
   }
 }
 

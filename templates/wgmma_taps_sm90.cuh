@@ -7,13 +7,16 @@
 // The product is transposed: its rows are features, so that a tap is a shift by a row. The input's block of
 // 64 tokens is transposed once in shared memory, [8 tokens][feature][token], where a row is 16 bytes and the
 // rows of all features lie one after the other: the descriptor of a tap's operand is the first tap's with a
-// start 16 bytes further. TMA's zeros outside 0 <= d < D are the padding. P_j are W's taps as the
+// start 16 bytes further. Contiguous tokens (layout bdt) are K-major as TMA brings them, a feature's row is the
+// 128 bytes of a swizzled one. TMA's zeros outside 0 <= d < D are the padding. P_j are W's taps as the
 // launch before packed them (pack.h), zero outside the triangle. In the blocks that cross the diagonal every
 // 16 tokens of k multiply only the columns that they reach.
 //
 // Two warpgroups multiply 64 features by tile_m tokens each; of a third one, a warp loads P_j and three
-// transpose. The launch begins while W is still being packed: only the warp that loads P_j waits for that.
-// The kernels take tensor maps after Params: packed W, the input, the output; grad_weight dy and x.
+// transpose (contiguous tokens: one loads). The launch begins while W is still being packed: only the warp that
+// loads P_j waits for that.
+// The kernels take tensor maps after Params: packed W, the input, the output, then pre, gate and residual where
+// the problem has them; grad_weight dy and x.
 #pragma once
 
 #include "pack.cuh"
@@ -23,10 +26,10 @@
 
 namespace trigen::wgmma_taps_sm90 {
 
-template <Kernel C>
+template <Kernel C, class... Operands>
 __device__ __forceinline__ void run(const Params& p, const TensorMap& weights, const TensorMap& input,
-                                    const TensorMap& output) {
-  run_product<C>(p, weights, input, output);
+                                    const TensorMap& output, const Operands&... operands) {
+  run_product<C>(p, weights, input, persistent::output_maps<C>(output, operands...));
 }
 
 using packing::pack_weights;

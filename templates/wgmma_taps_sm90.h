@@ -25,15 +25,23 @@ TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) { return panels(c)
 TRIGEN_HOST_DEVICE constexpr int reach_left(const Shape& s) {
   return s.op == Op::kGradInput ? s.K - 1 - s.pad : s.pad;
 }
-// Loads start at a multiple of 8 features: those to the left of the first tap's.
-TRIGEN_HOST_DEVICE constexpr int extra_left(const Shape& s) { return (8 - reach_left(s) % 8) % 8; }
+// Layout bdt as it lies: a block of the input is loaded as the product reads it, a feature a row of 64 tokens
+// with the 128-byte swizzle.
+TRIGEN_HOST_DEVICE constexpr bool contiguous_tokens(const Shape& s, const Config& c) {
+  return s.layout == Layout::kBDT && c.activations == Access::kDirect;
+}
+// Loads along contiguous features start at a multiple of 8: those to the left of the first tap's.
+TRIGEN_HOST_DEVICE constexpr int extra_left(const Shape& s, const Config& c) {
+  return contiguous_tokens(s, c) ? 0 : (8 - reach_left(s) % 8) % 8;
+}
 // Features of the input that a tile needs, in vectors of 8.
 TRIGEN_HOST_DEVICE constexpr int features(const Shape& s, const Config& c) {
-  return schedule::ceil_div(c.tile_n + extra_left(s) + s.K - 1, 8) * 8;
+  return schedule::ceil_div(c.tile_n + extra_left(s, c) + s.K - 1, 8) * 8;
 }
-// A 64-token block of the input as it was loaded, and twice transposed: [8 tokens][feature][token].
+// Two 64-token blocks of the input as the product reads it, transposed to [8 tokens][feature][token], and before
+// as they were loaded.
 TRIGEN_HOST_DEVICE constexpr int input_panels(const Shape& s, const Config& c) {
-  return schedule::ceil_div(features(s, c), kPanel);
+  return contiguous_tokens(s, c) ? 0 : schedule::ceil_div(features(s, c), kPanel);
 }
 TRIGEN_HOST_DEVICE constexpr int transposed_bytes(const Shape& s, const Config& c) {
   return 128 * features(s, c);
@@ -41,11 +49,18 @@ TRIGEN_HOST_DEVICE constexpr int transposed_bytes(const Shape& s, const Config& 
 TRIGEN_HOST_DEVICE constexpr int input_bytes(const Shape& s, const Config& c, int buffers) {
   return buffers * input_panels(s, c) * kPanelBytes + 2 * transposed_bytes(s, c);
 }
+// An epilogue with other tensors of the output's shape: they pass through shared memory beside the output.
+TRIGEN_HOST_DEVICE constexpr bool exchanges(const Shape& s) { return s.pre || s.gate || s.residual; }
+// Of each multiplying warpgroup, for a panel of the output: residual and gate come into buffers, the output and
+// pre leave from the same ones.
+TRIGEN_HOST_DEVICE constexpr int store_bytes(const Shape& s) {
+  return (s.pre || (s.gate && s.residual) ? 2 : 1) * kPanelBytes;
+}
 // Blocks of the input that are loaded ahead, as they come: two where the weights and an output panel of each
-// warpgroup leave the room.
+// warpgroup leave the room, two panels where operands come into one while another one leaves.
 TRIGEN_HOST_DEVICE constexpr int input_buffers(const Shape& s, const Config& c) {
   const int rest = kSharedLimit - kBarrierBytes - c.stages * stage_bytes(c) - input_bytes(s, c, 2);
-  return rest >= consumers(c) * kPanelBytes ? 2 : 1;
+  return rest >= consumers(c) * store_bytes(s) * (exchanges(s) ? 2 : 1) ? 2 : 1;
 }
 TRIGEN_HOST_DEVICE constexpr int input_bytes(const Shape& s, const Config& c) {
   return input_bytes(s, c, input_buffers(s, c));
@@ -54,10 +69,10 @@ TRIGEN_HOST_DEVICE constexpr int input_bytes(const Shape& s, const Config& c) {
 // Output panels that each multiplying warpgroup can stage. 0: too many stages.
 TRIGEN_HOST_DEVICE constexpr int store_panels(const Shape& s, const Config& c) {
   const int room = kSharedLimit - kBarrierBytes - c.stages * stage_bytes(c) - input_bytes(s, c);
-  return room < 0 ? 0 : schedule::min(panels(c), room / (consumers(c) * kPanelBytes));
+  return room < 0 ? 0 : schedule::min(panels(c), room / (consumers(c) * store_bytes(s)));
 }
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Shape& s, const Config& c) {
-  return c.stages * stage_bytes(c) + input_bytes(s, c) + consumers(c) * store_panels(s, c) * kPanelBytes +
+  return c.stages * stage_bytes(c) + input_bytes(s, c) + consumers(c) * store_panels(s, c) * store_bytes(s) +
          kBarrierBytes;
 }
 // setmaxnreg; the warps that transpose need more than those that only load.

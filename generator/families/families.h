@@ -13,6 +13,8 @@ bool packs_activations(const Problem& problem, const Config& config);
 packing::Rows slot_rows(const Problem& problem);
 // Not rows of 16-byte pieces along the features.
 bool needs_packed_activations(const Problem& problem);
+// Contiguous tokens of forward or grad_input that TMA takes all the same, in rows of 16-byte pieces along them.
+bool takes_tokens(const Problem& problem);
 // So the path to x, y and what has their shape, and the elements of one access: TMA's 16 bytes, or single ones of
 // the launches that copy.
 Access activation_access(const Problem& problem);

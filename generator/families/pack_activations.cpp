@@ -12,6 +12,11 @@ bool needs_packed_activations(const Problem& p) {
   return p.align < 16 || p.layout != Layout::kBTD || (p.op != Op::kGradWeight && !whole_pieces(p.D, p.dtype));
 }
 
+bool takes_tokens(const Problem& p) {
+  return p.layout == Layout::kBDT && (p.op == Op::kForward || p.op == Op::kGradInput) && p.align >= 16 &&
+         whole_pieces(p.T, p.dtype);
+}
+
 Access activation_access(const Problem& p) {
   return needs_packed_activations(p) ? Access::kPacked : Access::kDirect;
 }

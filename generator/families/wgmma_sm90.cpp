@@ -25,12 +25,9 @@ std::vector<Access> weight_paths(const Problem& p) {  // worth a try
     paths.push_back(Access::kPacked);
   return paths;
 }
-// Contiguous tokens are read and written as they lie in rows of 16-byte pieces, where nothing but the output
-// and a multiplied residual has x's shape.
-bool reads_tokens(const Problem& p) {
-  return p.layout == Layout::kBDT && !is_weight(p) && p.align >= 16 && whole_pieces(p.T, p.dtype) &&
-         !geometry::exchanges(kernel_shape(p));
-}
+// Contiguous tokens are read and written as they lie where nothing but the output and a multiplied residual has
+// x's shape.
+bool reads_tokens(const Problem& p) { return takes_tokens(p) && !geometry::exchanges(kernel_shape(p)); }
 Access activation_path(const Problem& p) {
   return needs_packed_activations(p) && !reads_tokens(p) ? Access::kPacked : Access::kDirect;
 }

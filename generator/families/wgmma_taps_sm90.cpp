@@ -13,6 +13,10 @@ namespace {
 
 namespace geometry = wgmma_taps_sm90;
 
+// Forward and grad_input read and write contiguous tokens as they lie where TMA takes them.
+Access product_access(const Problem& p) { return takes_tokens(p) ? Access::kDirect : activation_access(p); }
+int product_elements(const Problem& p) { return takes_tokens(p) ? 8 : activation_elements(p); }
+
 // Taps of one store to dW: four where they lie together and aligned.
 int weight_vector(const Problem& p) { return p.K % 4 == 0 && p.walign >= 4 * element_size(p.wdtype) ? 4 : 1; }
 
@@ -46,11 +50,11 @@ class Product final : public PersistentKernel {
             split_key(p, c),
             raster_key(c),
             access_key("weights", c.weights, {Access::kDirect}, "is no choice here, taps are always packed"),
-            access_key("activations", c.activations, {activation_access(p)},
+            access_key("activations", c.activations, {product_access(p)},
                        "what TMA cannot take is packed, and nothing else"),
             read_key(p, c),
-            vector_key("vec_b", c.vec_b, activation_elements(p)),
-            vector_key("vec_c", c.vec_c, activation_elements(p)),
+            vector_key("vec_b", c.vec_b, product_elements(p)),
+            vector_key("vec_c", c.vec_c, product_elements(p)),
             blocks_key(c)};
   }
 
@@ -69,8 +73,8 @@ class Product final : public PersistentKernel {
   std::vector<Config> space(const Problem& p, const Target& target) const override {
     constexpr struct {
       int tile_m, tile_n, stages;
-    } kTiles[] = {{256, 128, 4}, {256, 128, 3}, {192, 128, 4}, {192, 128, 5}, {128, 128, 7},
-                  {128, 128, 6}, {256, 64, 4},  {128, 64, 8},  {64, 128, 8}};
+    } kTiles[] = {{256, 128, 5}, {256, 128, 4}, {256, 128, 3}, {192, 128, 4}, {192, 128, 5}, {128, 128, 7},
+                  {128, 128, 6}, {256, 64, 4},  {128, 64, 8},  {64, 128, 8},  {64, 64, 8}};
     std::vector<Config> out;
     for (const auto& t : kTiles) {
       // A tile more than twice as large as the product only adds waste.
@@ -85,13 +89,19 @@ class Product final : public PersistentKernel {
   // One source for all sizes has one tap.
   std::optional<Config> any_size(const Problem&) const override { return std::nullopt; }
 
-  void add_launches(const Problem& p, const Target&, const Config&, Launch product,
+  void add_launches(const Problem& p, const Target&, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
-    const TensorMapSpec x = activation_map(p, MapSource::kX), y = activation_map(p, MapSource::kY);
-    const bool forward = p.op == Op::kForward;
+    const Shape shape = kernel_shape(p);
+    const bool forward = p.op == Op::kForward, tokens = geometry::contiguous_tokens(shape, c);
+    const auto map = [&](MapSource source) { return activation_map(p, source, tokens); };
+    const TensorMapSpec input = map(forward ? MapSource::kX : MapSource::kY);
     const WeightOperand weights = packed_weights(p);
     prepare_weights(weights, plan);
-    product.maps = {weights.map, forward ? x : y, forward ? y : x};
+    product.maps = {weights.map, tokens ? with_rows(input, geometry::features(shape, c)) : input,
+                    map(forward ? MapSource::kY : MapSource::kX)};
+    if (p.epilogue.pre) product.maps.push_back(map(MapSource::kPre));
+    if (p.epilogue.gate) product.maps.push_back(map(MapSource::kGate));
+    if (p.epilogue.residual) product.maps.push_back(map(MapSource::kResidual));
     plan.launches.push_back(std::move(product));
   }
 
@@ -108,12 +118,12 @@ class Product final : public PersistentKernel {
             .split_k = 1,
             .raster = 0,
             .vec_a = most_read(p),
-            .vec_b = activation_elements(p),
-            .vec_c = activation_elements(p),
+            .vec_b = product_elements(p),
+            .vec_c = product_elements(p),
             .cluster = cluster,
             .blocks = 1,
             .weights = Access::kDirect,
-            .activations = activation_access(p)};
+            .activations = product_access(p)};
   }
 };
 
@@ -198,8 +208,11 @@ class TapSteps {
  public:
   TapSteps(const Problem& p, const Config& c) : c_(c), taps_(static_cast<double>(p.K)) {
     const Shape shape = kernel_shape(p);
-    // Of a block with the features of 128 and few taps; one buffer: the next block's loads wait for it.
-    transposes_ = geometry::features(shape, c) / 144.0 + (geometry::input_buffers(shape, c) > 1 ? 0 : 1);
+    // Of a block with the features of 128 and few taps; one buffer: the next block's loads wait for it. Contiguous
+    // tokens come as they are read.
+    transposes_ = geometry::contiguous_tokens(shape, c) ? 0
+                                                        : geometry::features(shape, c) / 144.0 +
+                                                              (geometry::input_buffers(shape, c) > 1 ? 0 : 1);
   }
   // The kind of a step that `whole` panels take part in, and `crossing` ones with their diagonal block.
   size_t kind(int whole, int crossing) {
@@ -260,10 +273,15 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
   const ProductWalk walk(p, c, row_tiles(p, c), static_cast<int>(p.H) * column_units(p, c),
                          static_cast<int>(grid(p, target, c)) / c.cluster);
   Work work{.rates = "taps",
-            .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n, .act = p.epilogue.act},
+            .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n,
+                     .act = p.epilogue.act,
+                     .exchanged = p.epilogue.pre + p.epilogue.gate + p.epilogue.residual},
             .stages = c.stages,
             .warpgroups = geometry::consumers(c),
             .cluster = c.cluster};
+  if (work.tile.exchanged > 0)  // what comes next waits for what leaves
+    work.tile.waits =
+        1 - static_cast<double>(geometry::store_panels(kernel_shape(p), c)) / geometry::panels(c);
   const int tokens = static_cast<int>(p.T), blocks = schedule::ceil_div(tokens, geometry::kPanel);
   TapSteps steps(p, c);
   std::vector<Run> tiles;
@@ -315,14 +333,12 @@ class WgmmaTapsSm90 final : public PersistentFamily {
     if (p.pad < 0 || p.pad >= p.K)
       return no("loads features around the output's, pad=" + llvm::Twine(p.pad) + " is outside 0 to K-1");
     if (p.dtype == DType::kF32) return no("multiplies 16-bit data");
-    if (needs_packed_activations(p))
+    if (is_weight(p) ? needs_packed_activations(p) : product_access(p) == Access::kPacked)
       if (auto why = too_many_to_pack(p)) return why;
     const Epilogue& e = p.epilogue;
     if (is_weight(p) && e.bias && (p.fill == Fill::kLower ? p.diag < 0 : p.diag > 0))
       return no("sums grad_bias beside a row's first block, diag=" + llvm::Twine(p.diag) +
                 " leaves rows without");
-    if (e.pre || e.gate || e.residual)
-      return no("adds bias and activates; pre, gate and residual are read and written by features");
     return is_weight(p) ? too_many_pieces(p) : too_many_to_pack_weights(p);
   }
 

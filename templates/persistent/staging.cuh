@@ -1,13 +1,31 @@
-// Staging panels on the way from registers to global memory: `kThreads` threads write a panel to shared
+// Where output goes, and staging panels on the way from registers to global memory: `kThreads` threads write a panel to shared
 // memory together, one of them asks for the copy from there. `kSlots` panels are used in turn.
 #pragma once
 
+#include "config.h"
 #include "persistent/sizes.h"
 #include "ptx/cluster.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/tma.cuh"
 
 namespace trigen::persistent {
+
+// The output, and what else of an epilogue has its shape; null: the problem has no such tensor.
+struct OutputMaps {
+  const TensorMap *output, *pre, *gate, *residual;
+};
+
+// `operands`: those of pre, gate and residual that the problem has.
+template <Kernel C, class... Operands>
+__device__ __forceinline__ OutputMaps output_maps(const TensorMap& output, const Operands&... operands) {
+  constexpr Shape s = C.shape;
+  static_assert(sizeof...(operands) == s.pre + s.gate + s.residual, "a map for each tensor of the epilogue");
+  const TensorMap* const maps[] = {&operands..., nullptr};
+  return {.output = &output,
+          .pre = s.pre ? maps[0] : nullptr,
+          .gate = s.gate ? maps[s.pre] : nullptr,
+          .residual = s.residual ? maps[s.pre + s.gate] : nullptr};
+}
 
 template <int kSlots, int kThreads>
 struct Staging {

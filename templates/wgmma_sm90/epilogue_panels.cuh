@@ -5,18 +5,15 @@
 #pragma once
 
 #include "persistent/panels.cuh"
+#include "persistent/staging.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/stmatrix.cuh"
 #include "wgmma_sm90/pipeline.cuh"
 
 namespace trigen::wgmma_sm90 {
 
+using persistent::OutputMaps;
 using persistent::Panels;
-
-// The maps behind those of A and B. Null where the problem has no such tensor.
-struct OutputMaps {
-  const TensorMap *output, *pre, *gate, *residual;
-};
 
 // Buffers of one multiplying warpgroup's panels, used in turn.
 template <Kernel C>

@@ -28,26 +28,29 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static constexpr int kInputPanels = input_panels(s, c);
   static constexpr int kInputBuffers = input_buffers(s, c);
   static constexpr int kTransposedBytes = transposed_bytes(s, c);
-  static constexpr int kStorePanels = store_panels(s, c);
+  static constexpr bool kTokens = contiguous_tokens(s, c);
+  static constexpr int kStorePanels = store_panels(s, c), kStoreBytes = store_bytes(s);
   static constexpr int kSharedBytes = shared_bytes(s, c);
   static constexpr int kBarrierBytes = wgmma_taps_sm90::kBarrierBytes;
   static constexpr int kOutput = kStages * kStageBytes;  // offsets in shared memory
-  static constexpr int kInput = kOutput + kConsumers * kStorePanels * kPanelBytes;
+  static constexpr int kInput = kOutput + kConsumers * kStorePanels * kStoreBytes;
   static constexpr int kTransposed = kInput + kInputBuffers * kInputPanels * kPanelBytes;
 
-  static_assert(s.dtype != DType::kF32 && (s.layout == Layout::kBTD || packing::packs_activations(s, c)),
-                "16-bit data, features contiguous");
+  static_assert(s.dtype != DType::kF32 &&
+                    (s.layout == Layout::kBTD || kTokens || packing::packs_activations(s, c)),
+                "16-bit data, rows that TMA takes");
   static_assert(s.op == Op::kForward || s.op == Op::kGradInput, "dW has another shape");
   static_assert(s.T > 0 && s.K > 1, "sizes are compiled in");
   static_assert(c.tile_m % 64 == 0 && c.tile_m >= 64 && c.tile_m <= 256, "panels of 64 tokens, 256 at most");
   static_assert(c.tile_n == 64 || c.tile_n == 128, "one or two warpgroups of 64 features");
   static_assert(kCluster == 1 || kCluster == 2, "column tiles that share the weights");
   static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");
-  static_assert(8 * (2 * kStages + 6) <= kBarrierBytes, "the barriers fit");
+  static_assert(8 * (2 * kStages + 6 + kConsumers * kStorePanels) <= kBarrierBytes, "the barriers fit");
 };
 
 // The ring of weight tiles, and the barriers of the input: loaded[i] completes when a block has landed,
-// ready[i] when it lies transposed in buffer i, done[i] when every consumer warp has let go of that.
+// ready[i] when it lies transposed in buffer i, done[i] when every consumer warp has let go of that; and of the
+// output: fetched(group, i) when the epilogue's operands have landed in a warpgroup's staging panel i.
 template <Kernel C>
 struct Shared : persistent::Ring<Geometry<C>> {
   using G = Geometry<C>;
@@ -62,6 +65,12 @@ struct Shared : persistent::Ring<Geometry<C>> {
   }
   __device__ __forceinline__ unsigned ready(int buffer) const { return loaded(2 + buffer); }
   __device__ __forceinline__ unsigned done(int buffer) const { return loaded(4 + buffer); }
+  __device__ __forceinline__ unsigned fetched(unsigned group, int slot) const {
+    return loaded(6) + 8 * (group * G::kStorePanels + slot);
+  }
+  __device__ __forceinline__ unsigned staging(unsigned group, int slot) const {
+    return this->base + G::kOutput + (group * G::kStorePanels + slot) * G::kStoreBytes;
+  }
 
   __device__ __forceinline__ void init() const {
     for (int i = 0; i < 2; ++i) {
@@ -69,6 +78,9 @@ struct Shared : persistent::Ring<Geometry<C>> {
       ptx::mbarrier_init(ready(i), 1);
       ptx::mbarrier_init(done(i), 4 * G::kConsumers);
     }
+    if constexpr (exchanges(G::s))
+      for (int i = 0; i < static_cast<int>(G::kConsumers) * G::kStorePanels; ++i)
+        ptx::mbarrier_init(fetched(0, i), 1);
     persistent::Ring<G>::init();
   }
   __device__ __forceinline__ void release_input(int buffer, unsigned lane) const {
@@ -82,6 +94,8 @@ struct Work {
   using G = Geometry<C>;
   static constexpr Fill kFill = persistent::product_fill(C.shape);
   static constexpr bool kFlipped = packing::flips(C.shape);  // a panel's tokens run backwards
+  // Tiles may have rows without any weight: such have no sum.
+  static constexpr bool kEmptyRows = C.shape.fill == Fill::kLower ? C.shape.diag < 0 : C.shape.diag > 0;
   static constexpr int kTokens = C.shape.T, kBlocks = schedule::ceil_div(kTokens, kPanel);
   // In terms of (row, k): lower keeps k <= row + diag, upper keeps k >= row + diag.
   static constexpr int kDiag = (C.shape.op == Op::kGradInput ? -1 : 1) * C.shape.diag;

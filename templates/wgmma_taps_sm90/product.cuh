@@ -2,13 +2,10 @@
 // tokens and stores them.
 #pragma once
 
-#include "activation.cuh"
 #include "params.h"
-#include "persistent/staging.cuh"
-#include "ptx/stmatrix.cuh"
 #include "ptx/wgmma.cuh"
 #include "ptx/wgmma_widths.cuh"
-#include "types.cuh"
+#include "wgmma_taps_sm90/output.cuh"
 #include "wgmma_taps_sm90/pipeline.cuh"
 #include "wgmma_taps_sm90/transpose.cuh"
 
@@ -61,11 +58,25 @@ struct Position {
   int keep = 0;  // 0: the next product starts the sums
 };
 
+// The input's block as the product's A: 16 bytes from a feature to the next, without a swizzle, or, contiguous
+// tokens, 128 bytes with one.
+template <Kernel C>
+struct InputOperand {
+  using G = Geometry<C>;
+  static constexpr int kRowBytes = G::kTokens ? 128 : 16;
+  static constexpr int kNext = kRowBytes >> 4,
+                       kStep = G::kTokens ? 32 >> 4 : 2 * G::kFeatures;  // of descriptors
+  static __device__ __forceinline__ unsigned long long first(unsigned block, unsigned group) {
+    const unsigned start = block + (64 * group + extra_left(C.shape, C.config)) * kRowBytes;
+    return G::kTokens ? ptx::descriptor(start, 0) : ptx::descriptor_plain(start, 16 * G::kFeatures);
+  }
+};
+
 // A diagonal block's 16 tokens along k number `kPart` in the order of the walk, and the columns they reach.
 template <Kernel C, int kCount, int kPart>
 __device__ __forceinline__ void multiply_part(float (&sum)[32 * kCount], unsigned long long a,
                                               unsigned long long b, int keep) {
-  constexpr int kTransposed = C.shape.op == Op::kGradInput, kStepA = 2 * Geometry<C>::kFeatures,
+  constexpr int kTransposed = C.shape.op == Op::kGradInput, kStepA = InputOperand<C>::kStep,
                 kStepB = kTransposed ? 2048 >> 4 : 32 >> 4;  // of 16 tokens
   constexpr int kAt = Work<C>::kFill == Fill::kLower ? kPart : 3 - kPart;
   ptx::wgmma_fence();
@@ -79,7 +90,7 @@ __device__ __forceinline__ void multiply_part(float (&sum)[32 * kCount], unsigne
 template <Kernel C, int kCount, bool kDiagonal>
 __device__ __forceinline__ void multiply_tap(float (&all)[C.config.tile_m / 2], unsigned long long a,
                                              unsigned long long b, int keep) {
-  constexpr int kTransposed = C.shape.op == Op::kGradInput, kStepA = 2 * Geometry<C>::kFeatures,
+  constexpr int kTransposed = C.shape.op == Op::kGradInput, kStepA = InputOperand<C>::kStep,
                 kStepB = kTransposed ? 2048 >> 4 : 32 >> 4;
   auto& sum = reinterpret_cast<float(&)[32 * kCount]>(all);
   if constexpr (kDiagonal) {
@@ -97,15 +108,15 @@ __device__ __forceinline__ void multiply_tap(float (&all)[C.config.tile_m / 2], 
   ptx::wgmma_commit();
 }
 
-// One step, all taps.
-template <Kernel C, int kCount, bool kDiagonal>
+// One step, all taps. begin(): behind the first products of the tile.
+template <Kernel C, int kCount, bool kDiagonal, class Begin>
 __device__ __forceinline__ void multiply_step(float (&sum)[C.config.tile_m / 2], const Shared<C>& shared,
-                                              Position<C>& now, unsigned group, unsigned lane) {
+                                              Position<C>& now, unsigned group, unsigned lane,
+                                              const Begin& begin) {
   using G = Geometry<C>;
   const bool follows = now.keep != 0;  // the tile's products before are under way
   ptx::mbarrier_wait(shared.ready(now.inputs % 2), now.inputs / 2 % 2);
-  unsigned long long a = ptx::descriptor_plain(
-      shared.transposed(now.inputs % 2) + (64 * group + extra_left(C.shape)) * 16, 16 * G::kFeatures);
+  unsigned long long a = InputOperand<C>::first(shared.transposed(now.inputs % 2), group);
 #pragma unroll 1
   for (int place = 0; place < C.shape.K; ++place) {
     ptx::mbarrier_wait(shared.full(now.at.stage), now.at.parity);
@@ -117,17 +128,18 @@ __device__ __forceinline__ void multiply_step(float (&sum)[C.config.tile_m / 2],
     if (follows && place == 0) shared.release_input((now.inputs + 1) % 2, lane);
     now.at.advance();
     now.keep = 1;
-    ++a;  // one feature further
+    a += InputOperand<C>::kNext;  // one feature further
+    if (!follows && place == 0) begin();
   }
   ++now.inputs;
 }
 
 // All steps of a row tile from `done` on, kCount panels or fewer wide. wgmma's fence orders products of one
 // width behind those of another on the same sums: nothing is waited for in between.
-template <Kernel C, int kCount>
+template <Kernel C, int kCount, class Begin>
 __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_m / 2], const Shared<C>& shared,
                                               Position<C>& now, int row, int done, unsigned group,
-                                              unsigned lane) {
+                                              unsigned lane, const Begin& begin) {
   using G = Geometry<C>;
   if constexpr (kCount > 0) {
     const int until =
@@ -137,10 +149,10 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_m / 2],
     if (done < until) {
 #pragma unroll 1
       for (int step = done; step < until - kDiagonal; ++step)
-        multiply_step<C, kCount, false>(sum, shared, now, group, lane);
-      if constexpr (kDiagonal) multiply_step<C, kCount, true>(sum, shared, now, group, lane);
+        multiply_step<C, kCount, false>(sum, shared, now, group, lane, begin);
+      if constexpr (kDiagonal) multiply_step<C, kCount, true>(sum, shared, now, group, lane, begin);
     }
-    multiply_tile<C, kCount - 1>(sum, shared, now, row, until, group, lane);
+    multiply_tile<C, kCount - 1>(sum, shared, now, row, until, group, lane, begin);
   } else {
     ptx::wgmma_wait<0>();
     if (now.keep == 0) return;
@@ -152,85 +164,53 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_m / 2],
 // One multiplying warpgroup.
 template <Kernel C>
 __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& shared, const Work<C>& work,
-                                         unsigned group, const TensorMap& map_out) {
+                                         unsigned group, const OutputMaps& maps) {
   using G = Geometry<C>;
-  using W = Work<C>;
-  constexpr Shape s = C.shape;
-  constexpr bool kEmptyRows = s.fill == Fill::kLower ? s.diag < 0 : s.diag > 0;
-  const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  const unsigned lane = threadIdx.x % 32;
   persistent::Deal deal = work.deal;
   Position<C> now;
-  persistent::Staging<G::kStorePanels, 128> staging(
-      shared.base + G::kOutput + group * G::kStorePanels * kPanelBytes, 1 + group);
+  auto output = [&] {
+    if constexpr (exchanges(C.shape))
+      return ExchangedPanels<C>(shared, maps, group);
+    else
+      return OutputPanels<C>(shared, maps, group);
+  }();
   float sum[C.config.tile_m / 2];
   for (int row, column; deal.next(row, column);) {
+    const OutputTile<C> tile(work, row, column, group);
     now.keep = 0;
-    multiply_tile<C, G::kPanels>(sum, shared, now, row, 0, group, lane);
+    multiply_tile<C, G::kPanels>(sum, shared, now, row, 0, group, lane, [&] { output.begin(tile); });
+    if (Work<C>::kEmptyRows && now.keep == 0) output.begin(tile);
     ptx::pin(sum);
-    int head, batch, feature;
-    work.locate(column, head, batch, feature);
-    feature += 64 * static_cast<int>(group);
-    const int valid = W::valid_panels(row);
-    if (feature >= s.D) continue;
 #pragma unroll
     for (int i = 0; i < G::kPanels; ++i) {
-      if (i >= valid) continue;
-      const int first = row * C.config.tile_m + kPanel * W::panel_at(row, i);
-      // Rows without any weight have no sum.
-      const bool any = !kEmptyRows || W::active(row, i) > 0;
-      unsigned word[16];
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        float bias[2] = {};
-        if constexpr (s.bias) {
-          const auto* from =
-              static_cast<const Storage<s.wdtype>*>(p.bias) + static_cast<long long>(head) * s.T;
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const int own = 8 * j + static_cast<int>(lane % 4 * 2) + e,
-                      token = first + (W::kFlipped ? 63 - own : own);
-            if (token < s.T) bias[e] = to_float<s.wdtype>(from[token]);
-          }
-        }
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {  // rows + 8 * r
-          float v[2];
-#pragma unroll
-          for (int e = 0; e < 2; ++e) v[e] = (any ? sum[32 * i + 4 * j + 2 * r + e] : 0.0f) + bias[e];
-          activate_pair<s.act, s.dtype>(v[0], v[1]);
-          word[2 * j + r] = pack<s.dtype>(v[0], v[1]);
-        }
-      }
-      const unsigned target = staging.claim();
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {  // 16 tokens; a warp has 16 of the panel's features
-        const unsigned own = 16 * j + lane / 16 * 8 + lane % 8, line = W::kFlipped ? 63 - own : own;
-        const unsigned chunk = 2 * warp + lane / 8 % 2;
-        ptx::stmatrix_x4_trans(target + line * 128 + ((chunk ^ (line & 7)) << 4), word[4 * j],
-                               word[4 * j + 1], word[4 * j + 2], word[4 * j + 3]);
-      }
-      staging.send(map_out, target, feature, first, head, batch);
+      if (i >= tile.panels) continue;
+      output.store(reinterpret_cast<const float(&)[32]>(sum[32 * i]), tile, i, PanelEpilogue<C>(p, tile, i));
     }
   }
-  staging.finish();
+  output.finish();
 }
 
 template <Kernel C>
 __device__ __forceinline__ void run_product(const Params& p, const TensorMap& map_w, const TensorMap& map_in,
-                                            const TensorMap& map_out) {
+                                            const OutputMaps& maps) {
   using G = Geometry<C>;
   const Shared<C> shared{persistent::ring_of_block<G>()};
-  persistent::prepare<G>([&] { shared.init(); }, map_w, map_in, map_out);
+  persistent::prepare<G>([&] { shared.init(); }, map_w, map_in, *maps.output);
   const Work<C> work(p);
   persistent::split_roles<G>(
       [&](unsigned) {
         const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-        if (warp > 0)
-          transpose_input<C>(shared, work, warp - 1, lane, map_in);
-        else if (lane == 0)
+        if (warp > 0) {
+          if constexpr (!G::kTokens)
+            transpose_input<C>(shared, work, warp - 1, lane, map_in);
+          else if (warp == 1 && lane == 0)
+            load_tokens<C>(shared, work, map_in);
+        } else if (lane == 0) {
           load_weights<C>(shared, work, map_w);
+        }
       },
-      [&](unsigned group) { multiply<C>(p, shared, work, group, map_out); });
+      [&](unsigned group) { multiply<C>(p, shared, work, group, maps); });
 }
 
 }  // namespace trigen::wgmma_taps_sm90

@@ -1,4 +1,4 @@
-// The input: 64 tokens by the features of a tile and of its taps' reach, through TMA, then
+// The input: 64 tokens by the features of a tile and of its taps' reach, through TMA; contiguous features are then
 // transposed by three warps.
 #pragma once
 
@@ -26,6 +26,25 @@ struct Steps {
   }
 };
 
+// Contiguous tokens, one thread: as they lie, all features in one box.
+template <Kernel C>
+__device__ __forceinline__ void load_tokens(const Shared<C>& shared, const Work<C>& work,
+                                            const TensorMap& map_in) {
+  using G = Geometry<C>;
+  int buffer = 0;
+  unsigned parity = 0;
+  for (Steps<C> now(work); now.next();) {
+    int head, batch, feature;
+    work.locate(now.column, head, batch, feature);
+    ptx::mbarrier_wait(shared.done(buffer), parity ^ 1);
+    ptx::mbarrier_arrive_expect(shared.ready(buffer), G::kTransposedBytes);
+    ptx::tma_load(shared.transposed(buffer), map_in, shared.ready(buffer), work.token(now.step),
+                  feature - reach_left(C.shape), head, batch);
+    buffer ^= 1;
+    if (buffer == 0) parity ^= 1;
+  }
+}
+
 // One thread.
 template <Kernel C>
 __device__ __forceinline__ void load_input(const Shared<C>& shared, const Work<C>& work, const Steps<C>& at,
@@ -33,7 +52,8 @@ __device__ __forceinline__ void load_input(const Shared<C>& shared, const Work<C
   using G = Geometry<C>;
   int head, batch, feature;
   work.locate(at.column, head, batch, feature);
-  const int first = feature - reach_left(C.shape) - extra_left(C.shape), token = work.token(at.step);
+  const int first = feature - reach_left(C.shape) - extra_left(C.shape, C.config),
+            token = work.token(at.step);
   ptx::mbarrier_arrive_expect(shared.loaded(buffer), G::kInputPanels * kPanelBytes);
 #pragma unroll
   for (int i = 0; i < G::kInputPanels; ++i)

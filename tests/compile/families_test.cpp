@@ -301,12 +301,16 @@ TEST(Wgmma, TapsAreNotSerialised) {
   if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
   const Family* family = value_of(find_family("wgmma_taps_sm90"));
   std::set<std::string> seen;
-  for (const char* text : {"forward,dtype=bf16,B=32,T=512,D=1024,K=4,epilogue=bias+gelu",
-                           "grad_input,dtype=f16,wdtype=f32,B=32,H=2,T=511,D=512,K=16,pad=15",
-                           "forward,dtype=f16,B=8,T=1000,D=1024,K=3,fill=upper,diag=5,epilogue=bias",
-                           "forward,dtype=bf16,B=64,T=256,D=512,K=16",
-                           "grad_weight,dtype=bf16,B=64,T=256,D=512,K=16,epilogue=bias+zero_outside",
-                           "grad_weight,dtype=f16,wdtype=f32,B=8,T=1000,D=264,K=5,epilogue=accumulate"}) {
+  for (const char* text :
+       {"forward,dtype=bf16,B=32,T=512,D=1024,K=4,epilogue=bias+gelu",
+        "grad_input,dtype=f16,wdtype=f32,B=32,H=2,T=511,D=512,K=16,pad=15",
+        "forward,dtype=f16,B=8,T=1000,D=1024,K=3,fill=upper,diag=5,epilogue=bias",
+        "forward,dtype=bf16,B=64,T=256,D=512,K=16",
+        "forward,dtype=bf16,B=32,T=512,D=1024,K=4,epilogue=bias+gelu+pre+gate+residual",
+        "forward,dtype=f16,B=8,T=1000,D=1024,K=3,layout=bdt,epilogue=bias+gelu+pre+gate+residual",
+        "grad_input,dtype=bf16,B=8,T=512,D=768,K=3,layout=bdt,epilogue=residual",
+        "grad_weight,dtype=bf16,B=64,T=256,D=512,K=16,epilogue=bias+zero_outside",
+        "grad_weight,dtype=f16,wdtype=f32,B=8,T=1000,D=264,K=5,epilogue=accumulate"}) {
     const Problem problem = value_of(parse_problem(text));
     for (const Config& config : family->configs(problem, *target)) {
       if (config.raster > 0) continue;

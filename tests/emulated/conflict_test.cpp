@@ -85,6 +85,11 @@ const Kernel kKernels[] = {
      "wgmma_resident_sm90:tile=64x128x64,warps=4x2,stages=4,splitk=1,raster=1,vec=1x8x8,cluster=1,blocks=1"},
     {"wgmma_taps_sm90_forward", "sm_90a", "forward,dtype=bf16,B=2,T=256,D=64,K=4,pad=1",
      "wgmma_taps_sm90:tile=128x64x64,warps=1x4,stages=8,splitk=1,vec=8x8x8,cluster=2,blocks=1"},
+    {"wgmma_taps_sm90_exchange", "sm_90a", "forward,dtype=bf16,B=1,T=136,D=64,K=4,epilogue=pre+gate+residual",
+     "wgmma_taps_sm90:tile=128x64x64,warps=1x4,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
+    {"wgmma_taps_sm90_exchange_bdt", "sm_90a",
+     "forward,dtype=bf16,B=1,T=136,D=64,K=4,layout=bdt,epilogue=pre+gate+residual",
+     "wgmma_taps_sm90:tile=128x64x64,warps=1x4,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
 };
 
 // Each leaves the layout one that conflicts, and most of them leave the results right.
@@ -105,6 +110,10 @@ const Edit kEdits[] = {
     {"wgmma_resident_sm90_forward", "wgmma_resident_sm90/product.cuh", "^ (line & 7)) << 4",
      "^ (line & 3)) << 4"},
     {"wgmma_taps_sm90_forward", "wgmma_taps_sm90/transpose.cuh", "^ (lane % 8)) << 4", ") << 4"},
+    {"wgmma_taps_sm90_exchange", "wgmma_taps_sm90/output.cuh", "lane / 8 % 2) ^ (line & 7)) << 4",
+     "lane / 8 % 2) ^ (line & 3)) << 4"},
+    {"wgmma_taps_sm90_exchange_bdt", "wgmma_taps_sm90/output.cuh", "(chunk ^ (line & 7)) << 4",
+     "(chunk ^ (line & 3)) << 4"},
 };
 
 // A candidate's PTX, with one template edited where `edit` is not null: the edited text is there once, or the

@@ -115,6 +115,17 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     add_verify_test(taps.${name} taps
                     --limit 2e8 --family wgmma_taps_sm90 --config tile=${tile}x64,warps=1x${warps},stages=${stages},splitk=1,vec=1x8x8,cluster=${cluster},blocks=1)
   endforeach()
+  # Buffers for one or some of a tile's panels, and for all.
+  foreach(config 256x128:8:4:2 128x64:4:3:1)
+    string(REPLACE ":" ";" part ${config})
+    list(GET part 0 tile)
+    list(GET part 1 warps)
+    list(GET part 2 stages)
+    list(GET part 3 cluster)
+    string(REPLACE ":" "_" name ${config})
+    add_verify_test(taps.exchange.${name} taps_exchange
+                    --limit 2e8 --family wgmma_taps_sm90 --config tile=${tile}x64,warps=1x${warps},stages=${stages},splitk=1,vec=1x8x8,cluster=${cluster},blocks=1)
+  endforeach()
   # With the model's choice.
   foreach(list weight odd)
     add_verify_test(taps.${list} taps_${list}

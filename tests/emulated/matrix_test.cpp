@@ -89,11 +89,10 @@ std::string missing(const std::string& family, const Cell& cell) {
            : cell.taps > 1      ? "has one tap"
                                 : "";
   if (family == "wgmma_taps_sm90")
-    return !sixteen                               ? "multiplies f16 and bf16"
-           : !product                             ? "has five taps or more in grad_weight"
-           : cell.taps < 2                        ? "has two taps or more"
-           : !one_of(cell.epilogue, {"", "bias"}) ? "adds and activates only: no pre, gate or residual"
-                                                  : "";
+    return !sixteen        ? "multiplies f16 and bf16"
+           : !product      ? "has five taps or more in grad_weight"
+           : cell.taps < 2 ? "has two taps or more"
+                           : "";
   return "?";
 }
 

@@ -88,6 +88,15 @@ TEST(TensorMaps, FollowTheLayoutThatTheProductSees) {
   EXPECT_THAT(maps_of("wgmma_sm90", "grad_weight,dtype=bf16,B=4,T=512,D=192,layout=bdt"),
               ElementsAre("y bf16 768,512,1,1 box 64x64", "x bf16 768,512,1,1 box 64x64",
                           "w bf16 512,512,1,1 box 64x64"));
+  // Of taps: all features that a tile's taps reach at once.
+  const LaunchPlan plan =
+      plan_of("wgmma_taps_sm90", "forward,dtype=bf16,B=4,T=512,D=192,K=3,layout=bdt,epilogue=residual");
+  ASSERT_EQ(plan.launches.size(), 2u);
+  const auto& maps = plan.launches[1].maps;
+  ASSERT_EQ(maps.size(), 4u);
+  EXPECT_EQ(say(maps[1]), "x bf16 512,192,1,4 box 64x136");
+  EXPECT_EQ(say(maps[2]), "y bf16 512,192,1,4 box 64x64");
+  EXPECT_EQ(say(maps[3]), "residual bf16 512,192,1,4 box 64x64");
 }
 
 // What a launch made of W lies in the workspace, padded; its size is what the launch is given.
