@@ -47,8 +47,7 @@ TEST(Caveats, OlderInstructionsThanTheGpus) {
   for (const char* kernels : {"sm_80", "sm_90"})
     EXPECT_THAT(caveat(kUsual, kernels, "sm_90a"), HasSubstr("without its own instructions (wgmma)"));
   // More taps than Hopper's family of them makes.
-  EXPECT_THAT(caveat("forward,dtype=bf16,B=8,T=256,D=64,K=33", "sm_90a"),
-              HasSubstr("emit --explain"));
+  EXPECT_THAT(caveat("forward,dtype=bf16,B=8,T=256,D=64,K=33", "sm_90a"), HasSubstr("emit --explain"));
 }
 
 // It is said once for each text: sizes in it would make it many.
