@@ -209,6 +209,7 @@ void add_emit(CLI::App& app, Commands& commands) {
   auto emit = std::make_shared<Emit>();
   emit->problems.add_to(*sub);
   emit->where.add_arch(*sub);
+  emit->where.add_gpu(*sub);
   emit->where.add_device(*sub);
   emit->where.add_family(*sub);
   emit->where.add_cache(*sub);

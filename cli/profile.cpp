@@ -232,6 +232,7 @@ void add_profile(CLI::App& app, Commands& commands) {
   auto profile = std::make_shared<Profile>();
   profile->problems.add_to(*sub);
   profile->where.add_arch(*sub);
+  profile->where.add_gpu(*sub);
   sub->add_option("--device", profile->where.device,
                   "emulated device: emulated:sm_70 (default: of the --arch target, else sm_70)")
       ->group("Target");

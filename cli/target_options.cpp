@@ -13,6 +13,15 @@ void TargetOptions::add_arch(CLI::App& app) {
   app.add_option("--arch,--target", arch, "target: " + names)->group("Target")->type_name("TARGET");
 }
 
+void TargetOptions::add_gpu(CLI::App& app) {
+  std::string names;
+  for (const Target& target : gpus()) names += (names.empty() ? "" : ", ") + target.model_device.str();
+  app.add_option("--gpu", gpu,
+                 "a GPU that is not here, by name, in place of --arch: its SMs and rates; " + names)
+      ->group("Target")
+      ->type_name("NAME");
+}
+
 void TargetOptions::add_device(CLI::App& app) {
   app.add_option("--device", device, "device: 0, cuda:0, or emulated:sm_70 (the CPU's; needs no GPU)")
       ->group("Target")
@@ -40,8 +49,15 @@ void TargetOptions::add_cache(CLI::App& app) {
 }
 
 llvm::Expected<const Target*> TargetOptions::target() const {
-  if (arch.empty()) return nullptr;
-  return find_target(arch);
+  if (gpu.empty()) return arch.empty() ? nullptr : find_target(arch);
+  if (!device.empty())
+    return make_error(ErrorKind::kBadRequest,
+                      "--gpu names a GPU that is not here; leave --device " + device + " out");
+  auto found = find_gpu(gpu);
+  if (found && !arch.empty() && arch != (*found)->name)
+    return make_error(ErrorKind::kBadRequest, "--gpu " + gpu + " is " + (*found)->name + ", --arch " + arch +
+                                                  " is not; leave --arch out");
+  return found;
 }
 
 llvm::Expected<const Device*> TargetOptions::open_device(std::string& why) const {

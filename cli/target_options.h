@@ -14,15 +14,16 @@
 namespace trigen::cli {
 
 struct TargetOptions {
-  std::string arch, device, family, config, candidate;
+  std::string arch, gpu, device, family, config, candidate;
   std::vector<std::string> caches;
 
   void add_arch(CLI::App& app);    // --arch (and --target, the same)
+  void add_gpu(CLI::App& app);     // --gpu
   void add_device(CLI::App& app);  // --device
   void add_family(CLI::App& app);  // --family, --config, --candidate
   void add_cache(CLI::App& app);   // --cache
 
-  // The named target; null when none was named.
+  // The named target, or that of the named GPU, with its SMs and rates; null when none was named.
   llvm::Expected<const Target*> target() const;
   // The named device, or device 0. Null, with the reason in `why`, when none was named and none is here; an
   // error when one was named that is not here.

@@ -41,6 +41,7 @@ struct Call {
   double clocked_s = 0, estimated_s = 0;
   double dense_s = 0;     // a dense product at kDenseShare of the data sheet's rate
   double peak_share = 0;  // of the data sheet's rate, that the triangle's own work reaches
+  std::string limit;      // of the whole call
 };
 constexpr double kDenseShare = 0.85;
 
@@ -54,7 +55,9 @@ Call call_of(const Candidate& candidate, const Binary& binary, const DeviceModel
                                                         : target.mma16_flops;
   const Totals count = count_work(candidate.problem);
   Call out;
-  out.clocked_s = predict(work, target, device, resources, std::nullopt, step_cycles).seconds;
+  const Prediction clocked = predict(work, target, device, resources, std::nullopt, step_cycles);
+  out.clocked_s = clocked.seconds;
+  out.limit = clocked.limiter;
   out.estimated_s = predict(work, target, device, resources).seconds;
   out.dense_s = count.dense_flop / (kDenseShare * sheet);
   out.peak_share = count.triangle_flop / sheet / out.clocked_s;
@@ -86,6 +89,7 @@ llvm::Error print_timeline(const Candidate& candidate, const Binary& binary, con
     nlohmann::ordered_json out = {{"problem", to_string(candidate.problem)},
                                   {"candidate", describe(candidate)},
                                   {"target", candidate.target->name.str()},
+                                  {"gpu", candidate.target->model_device.str()},
                                   {"provenance", "predicted"},
                                   {"instructions", clocked->loop.body.size()},
                                   {"warps", clocked->warps},
@@ -93,6 +97,7 @@ llvm::Error print_timeline(const Candidate& candidate, const Binary& binary, con
                                   {"cycles", timing.cycles},
                                   {"bound", timing.bound().name},
                                   {"call_us", call.clocked_s * 1e6},
+                                  {"call_bound", call.limit},
                                   {"estimated_call_us", call.estimated_s * 1e6},
                                   {"dense_us", call.dense_s * 1e6},
                                   {"peak_share", call.peak_share}};

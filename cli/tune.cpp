@@ -221,9 +221,10 @@ struct Tune {
     return work.take(list, kinds, store);
   }
 
-  static void announce(size_t problems, const Target& target, const Fleet* fleet) {
+  void announce(size_t problems, const Target& target, const Fleet* fleet) const {
     const Device* device = fleet == nullptr ? nullptr : fleet->stations().front().device.get();
     std::string how = "no device here, so choices are predicted by the model";
+    if (!where.gpu.empty()) how = "predicted by the model for " + target.model_device.str();
     if (device != nullptr && device->info().emulated) {
       how = "predicted by the model, checked on the emulated device where the problem is small enough";
     } else if (device != nullptr && !device->runs_cubin_of(target)) {
@@ -303,7 +304,7 @@ struct Tune {
     options.cancel = fleet_options.cancel = fleet_options.watch.cancel = &interrupted;
     std::string why = "not asked for";
     std::unique_ptr<Fleet> fleet;
-    if (!no_device) {
+    if (!no_device && where.gpu.empty()) {
       auto opened = open_fleet(fleet_options, why);
       if (!opened) return opened.takeError();
       fleet = std::move(*opened);
@@ -353,6 +354,7 @@ void add_tune(CLI::App& app, Commands& commands) {
   tune->problems.add_to(*sub);
   tune->work.add_to(*sub);
   tune->where.add_arch(*sub);
+  tune->where.add_gpu(*sub);
   tune->where.add_device(*sub);
   sub->get_option("--device")
       ->description(

@@ -119,9 +119,12 @@ const SmRates* sm_rates_of(const Target& target) {
   }();
   llvm::StringRef name = target.name;
   name.consume_back("a");
-  for (const auto& [arch, rates] : kTable->archs)
-    if (name == arch) return &rates;
-  return nullptr;
+  const SmRates* found = nullptr;
+  for (const auto& [section, rates] : kTable->archs) {
+    if (section == target.model_device) return &rates;
+    if (section == name) found = &rates;
+  }
+  return found;
 }
 
 }  // namespace trigen

@@ -49,7 +49,8 @@ struct SmRatesTable {
   static llvm::Expected<SmRatesTable> parse(llvm::StringRef text);
 };
 
-// Of a target ("sm_90a" as "sm_90"). Null where the table has none.
+// Of a target's GPU where the table has a section of that name, else of its architecture ("sm_90a" as "sm_90"). Null
+// where it has neither.
 const SmRates* sm_rates_of(const Target& target);
 
 struct SmRatesFile {

@@ -1,5 +1,5 @@
-// A target: an architecture, its limits and its rates. One table; nothing else in the project knows these
-// numbers.
+// A target: an architecture with its limits, and the GPU that kernels of it are ranked for, with its rates. The
+// limits' one table is target.cpp, the GPUs' one is gpus.def; nothing else in the project knows these numbers.
 #pragma once
 
 #include <cstdint>
@@ -20,23 +20,22 @@ struct Target {
   int compute_capability;  // 70, 90 (without the suffix)
   int max_threads_per_sm;
   int max_blocks_per_sm;
-  bool cp_async;                // sm_80+
-  bool ldmatrix;                // sm_75+
-  bool bf16_mma;                // sm_80+
-  bool tf32_mma;                // sm_80+
-  bool wgmma;                   // sm_90a only
-  bool measured_rates = false;  // the FLOP/s below, on such a device; else a data sheet's
-  // The device that the cost model assumes when none is at hand. Rates are dense, in FLOP/s and byte/s; each
-  // has its source beside it in target.cpp.
-  int sms;
+  bool cp_async;  // sm_80+
+  bool ldmatrix;  // sm_75+
+  bool bf16_mma;  // sm_80+
+  bool tf32_mma;  // sm_80+
+  bool wgmma;     // sm_90a only
+  // The device that the cost model assumes when none is at hand, of gpus.def. Rates are dense, in FLOP/s and byte/s.
   llvm::StringLiteral model_device;  // "V100-SXM2-16GB"
-  double clock_hz;
-  int64_t l2_bytes;
-  double mma16_flops;  // f16 with f32 sums
-  double tf32_flops;
-  double fp32_flops;
-  double dram_bytes_per_s;
-  double l2_bytes_per_s;
+  bool measured_rates = false;       // the FLOP/s below, on such a device; else a data sheet's
+  int sms = 0;
+  double clock_hz = 0;
+  int64_t l2_bytes = 0;
+  double mma16_flops = 0;  // f16 with f32 sums
+  double tf32_flops = 0;
+  double fp32_flops = 0;
+  double dram_bytes_per_s = 0;
+  double l2_bytes_per_s = 0;
 };
 
 llvm::ArrayRef<Target> targets();
@@ -46,5 +45,11 @@ llvm::Expected<const Target*> find_target(llvm::StringRef name);
 // revision of a known major takes that major's closest lower entry (8.7 takes sm_86, 10.3 takes sm_100).
 // Error when there is none.
 llvm::Expected<const Target*> target_for_capability(int major, int minor);
+
+// The rows of gpus.def: each its architecture's target, with its own SMs, clock, caches and rates.
+llvm::ArrayRef<Target> gpus();
+// The GPU of that name, in any case and without "NVIDIA", "GeForce" or "Tesla": "L40S", "RTX 4090", "A100". A part of
+// a name is enough where one GPU alone has it. Error lists the known GPUs.
+llvm::Expected<const Target*> find_gpu(llvm::StringRef name);
 
 }  // namespace trigen

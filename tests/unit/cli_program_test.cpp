@@ -41,6 +41,25 @@ TEST_F(Program, HelpListsTheCommands) {
   EXPECT_EQ(run({"--version"}).out, run({"version"}).out);
 }
 
+// A GPU that is not here: its SMs and rates rank the candidates, not those of its architecture's model device.
+TEST_F(Program, RanksForAGpuByName) {
+  const auto ranked = [&](const char* option, const char* value) {
+    const Finished out = run({"emit", option, value, "--explain", "--json", "--rows", "1",
+                              "forward,dtype=f16,B=16,T=1024,D=1024"});
+    EXPECT_EQ(out.code, 0) << out.err;
+    return nlohmann::json::parse(out.out);
+  };
+  const nlohmann::json own = ranked("--arch", "sm_89"), other = ranked("--gpu", "l40s");
+  EXPECT_EQ(own["model_device"], "GeForce RTX 4090");
+  EXPECT_EQ(other["model_device"], "L40S");
+  EXPECT_EQ(other["target"], "sm_89");
+  EXPECT_LT(other["dense_us"], 0.6 * own["dense_us"].get<double>()) << "twice the rate with f32 sums";
+  EXPECT_NE(other["candidates"][0]["candidate"], own["candidates"][0]["candidate"]);
+  const Finished tuned = run({"tune", "--gpu", "L40S", "--no-counts", "--top", "1", "--json", kProblem});
+  EXPECT_EQ(tuned.code, 0) << tuned.err;
+  EXPECT_THAT(tuned.out, AllOf(HasSubstr("\"sm_89\""), HasSubstr("predicted")));
+}
+
 struct Bad {
   std::vector<std::string> arguments;
   std::string text;
@@ -56,6 +75,11 @@ TEST_F(Program, BadRequestsSayWhatIsAllowed) {
       {{"cache", "sho"}, "did you mean 'show'?"},
       {{"tune", "--bugdet", "3s"}, "unknown option '--bugdet'; `trigen tune --help` lists what is allowed"},
       {{"tune", "--bugdet", "3s"}, "did you mean '--budget'?"},
+      {{"tune", "--gpu", "H100", kProblem}, "gpu 'H100' may be H100 SXM or H100 PCIe; name one of them"},
+      {{"tune", "--gpu", "L40S", "--device", "0", kProblem},
+       "--gpu names a GPU that is not here; leave --device 0 out"},
+      {{"emit", "--gpu", "L40S", "--arch", "sm_80", kProblem},
+       "--gpu L40S is sm_89, --arch sm_80 is not; leave --arch out"},
       {{"cache", "verify", "--bogus"}, "`trigen cache verify --help`"},
       {{"version", "3"}, "unexpected argument '3'"},
       {{"help", "tun"}, "no help on 'tun'; allowed are tune"},

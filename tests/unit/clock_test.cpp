@@ -311,11 +311,11 @@ TEST(SmRates, SayHowFarTheirSourcesWereCompared) {
 }
 
 TEST(SmRates, AgreeWithTheDataSheets) {
-  for (const Target& target : targets()) {
+  for (const Target& target : gpus()) {
     const SmRates* const rates = sm_rates_of(target);
     if (rates == nullptr || target.compute_capability == 90) continue;  // mma.sync reaches less there
     const double sheet = target.mma16_flops / 2 / target.sms / target.clock_hz / 4;
-    EXPECT_NEAR(rates->tensor_products / sheet, 1, 0.02) << target.name.str();
+    EXPECT_NEAR(rates->tensor_products / sheet, 1, 0.02) << target.model_device.str();
   }
 }
 

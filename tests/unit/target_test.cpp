@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "generator/error.h"
+#include "llvm/ADT/STLExtras.h"
 
 namespace trigen {
 namespace {
@@ -20,8 +21,10 @@ TEST(Target, HasTheDocumentedArchitectures) {
 }
 
 TEST(Target, LimitsAreConsistent) {
-  for (const Target& t : targets()) {
-    SCOPED_TRACE(t.name.str());
+  std::vector<Target> all = targets();
+  llvm::append_range(all, gpus());
+  for (const Target& t : all) {
+    SCOPED_TRACE(t.name.str() + ", " + t.model_device.str());
     EXPECT_EQ(t.max_shared_per_block + t.reserved_shared_per_block, t.shared_per_sm);
     EXPECT_EQ(t.max_threads_per_sm % 32, 0);
     EXPECT_GE(t.l2_bytes_per_s, t.dram_bytes_per_s);
@@ -45,6 +48,43 @@ TEST(Target, UnknownNamesListTheKnownOnes) {
             "unknown arch 'sm_71'; allowed are sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100, "
             "sm_100a or sm_120; "
             "did you mean 'sm_70'?");
+}
+
+const Target* gpu_of(llvm::StringRef name) {
+  auto found = find_gpu(name);
+  EXPECT_TRUE(static_cast<bool>(found)) << name.str();
+  return found ? *found : (llvm::consumeError(found.takeError()), nullptr);
+}
+
+TEST(Gpu, EveryOneIsFoundByItsName) {
+  for (const Target& gpu : gpus()) {
+    EXPECT_EQ(gpu_of(gpu.model_device), &gpu) << gpu.model_device.str();
+    const Target* const target = llvm::cantFail(find_target(gpu.name));
+    EXPECT_EQ(gpu.max_shared_per_block, target->max_shared_per_block);
+    EXPECT_EQ(gpu.compute_capability, target->compute_capability);
+  }
+  for (const Target& target : targets())
+    EXPECT_EQ(gpu_of(target.model_device)->sms, target.sms) << "the model device is a row like any other";
+}
+
+TEST(Gpu, NamesAreTakenAsPeopleWriteThem) {
+  EXPECT_EQ(gpu_of("NVIDIA L4")->model_device, "L4") << "not the L40S";
+  EXPECT_EQ(gpu_of("rtx-4090")->model_device, "GeForce RTX 4090");
+  EXPECT_EQ(gpu_of("Tesla V100-SXM2-16GB")->model_device, "V100-SXM2-16GB");
+  EXPECT_EQ(gpu_of("a100")->model_device, "A100-SXM4-80GB");
+  EXPECT_EQ(gpu_of("h100 pcie")->sms, 114);
+  EXPECT_EQ(gpu_of("l40s")->sms, 142);
+  EXPECT_GT(gpu_of("L40S")->mma16_flops, 2 * gpu_of("RTX 4090")->mma16_flops) << "of which GeForce has half";
+}
+
+TEST(Gpu, UnknownAndDoubtfulNamesListTheKnownOnes) {
+  const auto message = [](llvm::StringRef name) { return take_error(find_gpu(name).takeError()).message; };
+  EXPECT_EQ(message("H100"), "gpu 'H100' may be H100 SXM or H100 PCIe; name one of them");
+  EXPECT_THAT(message("K80"), testing::StartsWith("unknown gpu 'K80'; allowed are V100-SXM2-16GB, T4, "));
+  EXPECT_THAT(message("K80"), testing::EndsWith("; or name its architecture with --arch"));
+  EXPECT_THAT(message(""), testing::StartsWith("unknown gpu ''"));
+  EXPECT_THAT(take_error(find_target("L40S").takeError()).message,
+              testing::EndsWith("did you mean 'sm_89'?"));
 }
 
 TEST(Target, CapabilitiesTakeTheBestTarget) {
