@@ -1,5 +1,6 @@
 #include "cli/timeline.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -39,7 +40,8 @@ std::optional<Counts> counts_of(const Candidate& candidate, const Binary& binary
 // The whole call, where the loop's steps take the clock's cycles and where they are estimated.
 struct Call {
   double clocked_s = 0, estimated_s = 0;
-  double dense_s = 0;     // a dense product at kDenseShare of the data sheet's rate
+  double dense_s =
+      0;  // a dense product at kDenseShare of the data sheet's rate, or its bytes at the memory's
   double peak_share = 0;  // of the data sheet's rate, that the triangle's own work reaches
   std::string limit;      // of the whole call
 };
@@ -59,7 +61,7 @@ Call call_of(const Candidate& candidate, const Binary& binary, const DeviceModel
   out.clocked_s = clocked.seconds;
   out.limit = clocked.limiter;
   out.estimated_s = predict(work, target, device, resources).seconds;
-  out.dense_s = count.dense_flop / (kDenseShare * sheet);
+  out.dense_s = std::max(count.dense_flop / (kDenseShare * sheet), count.min_bytes / target.dram_bytes_per_s);
   out.peak_share = count.triangle_flop / sheet / out.clocked_s;
   return out;
 }
@@ -75,7 +77,7 @@ llvm::Error print_timeline(const Candidate& candidate, const Binary& binary, con
   auto clocked = clock_candidate(candidate, *functions, device, resources_of(binary), counts);
   if (!clocked) return clocked.takeError();
   const LoopTiming& timing = clocked->timing;
-  const Call call = call_of(candidate, binary, device, timing.cycles);
+  const Call call = call_of(candidate, binary, device, clocked->step_cycles);
   const std::string title = to_string(candidate.problem) + ", " + describe(candidate) + ", " +
                             candidate.target->name.str() + " (" + candidate.target->model_device.str() + ")";
   if (!options.svg.empty()) {
@@ -95,6 +97,7 @@ llvm::Error print_timeline(const Candidate& candidate, const Binary& binary, con
                                   {"warps", clocked->warps},
                                   {"blocks", clocked->blocks},
                                   {"cycles", timing.cycles},
+                                  {"mean_cycles", clocked->step_cycles},
                                   {"bound", timing.bound().name},
                                   {"call_us", call.clocked_s * 1e6},
                                   {"call_bound", call.limit},

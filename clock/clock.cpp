@@ -33,16 +33,25 @@ llvm::Expected<ClockedLoop> clock_candidate(const Candidate& candidate,
   if (counts && counts->step.shared_wavefronts > counts->step.shared_conflicts)
     out.conflicts =
         counts->step.shared_wavefronts / (counts->step.shared_wavefronts - counts->step.shared_conflicts);
-  out.timing = clock_loop({.loop = out.loop,
-                           .rates = *rates,
-                           .warps = out.warps,
-                           .blocks = out.blocks,
-                           .l2_bytes = l2_bytes_of(*rates, std::min<double>(work.grid, device.sms)),
-                           .conflicts = out.conflicts});
+  const auto clocked = [&](int skipping) {
+    return clock_loop({.loop = out.loop,
+                       .rates = *rates,
+                       .warps = out.warps,
+                       .blocks = out.blocks,
+                       .l2_bytes = l2_bytes_of(*rates, std::min<double>(work.grid, device.sms)),
+                       .conflicts = out.conflicts,
+                       .skipping = skipping});
+  };
+  out.timing = clocked(0);
   if (out.timing.cycles <= 0)
     return make_error(ErrorKind::kUnsupported, "the clock cannot follow the main loop of " +
                                                    out.loop.function +
                                                    ": a warp waits for what nothing brings");
+  const double all = work.all.steps.front();
+  double saved = 0;
+  for (const Skipping& one : work.skipping)
+    saved += one.steps * std::max(0.0, out.timing.cycles - clocked(one.warps).cycles);
+  out.step_cycles = out.timing.cycles - saved / std::max(1.0, all);
   return out;
 }
 

@@ -49,6 +49,8 @@ struct Prepared {
   int depth = -1;            // DEPBAR.LE: at most so many may be open
   int scoreboard = 0;        // of DEPBAR
   bool group = false;        // LDGDEPBAR
+  bool arrives = false;      // at an mbarrier
+  bool phase = false;        // waits for its phase
 };
 
 Prepared prepare(const Instruction& one, const SmRates& rates, double conflicts) {
@@ -89,6 +91,8 @@ Prepared prepare(const Instruction& one, const SmRates& rates, double conflicts)
   if (any_of_names(one, {"FFMA", "IMAD", "IADD3", "LOP3"})) out.sources = one.sources();
   out.barrier = one.is("BAR");
   out.group = one.is("LDGDEPBAR");
+  out.arrives = one.is("SYNCS") && one.has("ARRIVE");
+  out.phase = one.is("SYNCS") && one.has("PHASECHK");
   if (one.is("DEPBAR")) {
     auto [board, most] = llvm::StringRef(one.operands).split(',');
     out.depth = 0;
@@ -102,8 +106,14 @@ Prepared prepare(const Instruction& one, const SmRates& rates, double conflicts)
 // IMADs are made where FFMAs are.
 int unit_of(Pipe pipe) { return static_cast<int>(pipe == Pipe::kImad ? Pipe::kFma : pipe); }
 
+// Products, and the fragments that they are made of.
+bool is_of_products(const Prepared& one) {
+  return one.pipe == Pipe::kTensor || (one.access.shared && !one.access.store && !one.access.copy);
+}
+
 struct Warp {
   size_t at = 0;  // in the body
+  const std::vector<Prepared>* body = nullptr;
   int block = 0;
   double ready = 0;
   bool arrived = false;  // waits at the block's barrier
@@ -113,6 +123,7 @@ struct Warp {
   std::array<int, 4> kept = {-1, -1, -1, -1};
   double copied = 0;  // when the copies since the last group have come
   double group = 0;   // when the last group has
+  int phases = 0;     // of the block's mbarrier, that it has waited for
 };
 
 struct Fall {  // of a warp's barrier
@@ -126,11 +137,20 @@ class Clock {
  public:
   explicit Clock(const ClockInput& in) : in_(in), warps_(static_cast<size_t>(in.warps) * in.blocks) {
     body_.reserve(in.loop.body.size());
-    for (const Instruction& one : in.loop.body) body_.push_back(prepare(one, in.rates, in.conflicts));
+    for (const Instruction& one : in.loop.body) {
+      body_.push_back(prepare(one, in.rates, in.conflicts));
+      if (!is_of_products(body_.back())) rest_.push_back(body_.back());
+    }
     for (size_t i = 0; i < warps_.size(); ++i) {
       warps_[i].block = static_cast<int>(i) / in.warps;
+      warps_[i].body = static_cast<int>(i) % in.warps < in.skipping ? &rest_ : &body_;
+      all_ += warps_[i].body->size();
     }
     arrived_.resize(in.blocks);
+    arrivals_.resize(in.blocks);
+    // All warps of a block arrive and wait in turn; other mbarriers (of TMA) are filled by what the loop does not show.
+    splits_ = llvm::count_if(body_, [](const Prepared& one) { return one.arrives; }) == 1 &&
+              llvm::count_if(body_, [](const Prepared& one) { return one.phase; }) == 1;
   }
 
   LoopTiming run() {
@@ -163,7 +183,7 @@ class Clock {
   bool may_go(size_t number, int core, double now, Idle& why) {
     Warp& warp = warps_[number];
     SubCore& sub = cores_[core];
-    const Prepared& next = body_[warp.at];
+    const Prepared& next = (*warp.body)[warp.at];
     why = Idle::kBarrier;
     if (warp.arrived) return false;
     why = Idle::kStallCount;
@@ -173,6 +193,8 @@ class Clock {
       why = warp.kind[i];
       if (wanted) return false;
     }
+    why = Idle::kBarrier;
+    if (splits_ && next.phase && arrivals_[warp.block] < in_.warps * (warp.phases + 1)) return false;
     why = Idle::kGlobal;
     if (next.depth >= 0 && next.scoreboard < kBarriers && warp.open[next.scoreboard] > next.depth)
       return false;
@@ -227,9 +249,11 @@ class Clock {
   void issue(size_t number, int core, double now) {
     Warp& warp = warps_[number];
     SubCore& sub = cores_[core];
-    const Prepared& next = body_[warp.at];
+    const Prepared& next = (*warp.body)[warp.at];
     const Control& control = next.one->control;
     double length = 1;
+    double& tensor = sub.free[static_cast<int>(Pipe::kTensor)];
+    if (next.pipe != Pipe::kTensor && tensor > now) tensor += in_.rates.beside;
     if (next.pipe == Pipe::kMemory) {
       length = memory(number, core, now);
     } else if (next.pipe != Pipe::kNone) {
@@ -259,7 +283,9 @@ class Clock {
     warp.yielded = control.yield;
     warp.ready = now + std::max(1, control.stall);
     if (next.barrier) arrive(number, now);
-    if (++warp.at == body_.size()) {
+    if (next.arrives) ++arrivals_[warp.block];
+    if (next.phase) ++warp.phases;
+    if (++warp.at == warp.body->size()) {
       warp.at = 0;
       warp.ready = std::max(warp.ready, now + control.stall + in_.rates.taken);
       starts_.push_back(warp.ready);
@@ -270,7 +296,7 @@ class Clock {
   double memory(size_t number, int core, double now) {
     Warp& warp = warps_[number];
     SubCore& sub = cores_[core];
-    const Prepared& next = body_[warp.at];
+    const Prepared& next = (*warp.body)[warp.at];
     const MemoryAccess& access = next.access;
     const double wavefronts = std::max(1.0, access.wavefronts());
     const double at = std::max(now, sub.memory);
@@ -278,7 +304,7 @@ class Clock {
     write_copies(at);
     const double enter = std::max(at, pipe_);
     // Of a copy the addresses alone go now; its data pass the pipe when they have come.
-    const double length = std::max(in_.rates.memory_of_sm, access.copy ? 0 : wavefronts);
+    const double length = std::max(in_.rates.memory_of_sm, access.copy ? in_.rates.copy : wavefronts);
     pipe_ = enter + length;
     sub.queue.push_back(enter);
     if (!access.copy) wavefronts_.emplace_back(enter, wavefronts);
@@ -333,7 +359,7 @@ class Clock {
     const double end = starts[first + warps_.size() * about];
     const auto in_window = [&](double cycle) { return cycle >= begin && cycle < end; };
     const auto issued_in = llvm::count_if(issues_, [&](const Issued& one) { return in_window(one.cycle); });
-    const double turns = static_cast<double>(issued_in) / static_cast<double>(warps_.size() * body_.size());
+    const double turns = static_cast<double>(issued_in) / static_cast<double>(all_);
     if (turns <= 0) return out;
     out.cycles = (end - begin) / turns;
     const double share = 1.0 / kSubCores / turns;  // of a turn and sub-core
@@ -368,10 +394,12 @@ class Clock {
   }
 
   const ClockInput& in_;
-  std::vector<Prepared> body_;
+  std::vector<Prepared> body_, rest_;  // rest_: of warps that skip
+  size_t all_ = 0;                     // instructions of a turn of all warps
   std::vector<Warp> warps_;
   std::array<SubCore, kSubCores> cores_ = {};
-  std::vector<int> arrived_;
+  std::vector<int> arrived_, arrivals_;  // of each block, at its barrier and at its mbarrier
+  bool splits_ = false;
   std::priority_queue<Fall, std::vector<Fall>, std::greater<>> falls_;
   std::deque<std::pair<double, double>> copies_;  // on their way: when they come, wavefronts
   double pipe_ = 0, l2_ = 0;    // when the SM's memory pipe and its way from the L2 are free

@@ -74,6 +74,9 @@ struct ClockInput {
   double l2_bytes = 64;  // bytes a cycle from the L2 into the SM
   double conflicts = 1;  // wavefronts over the least that the bytes need, as counted
   int turns = 12;
+  // Of each block: the first so many warps leave out products and what these read, as where a turn lies beyond
+  // their rows' triangle.
+  int skipping = 0;
 };
 LoopTiming clock_loop(const ClockInput& in);
 

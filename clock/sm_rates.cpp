@@ -29,6 +29,8 @@ constexpr SmKey kSmKeys[] = {
     {"memory_queue", &SmRates::memory_queue, "x"},
     {"shared_latency", &SmRates::shared_latency, "cycles"},
     {"l2_latency", &SmRates::l2_latency, "cycles"},
+    {"beside", &SmRates::beside, "cycles"},
+    {"copy", &SmRates::copy, "cycles"},
     {"l2_bytes", &SmRates::l2_bytes, "B/cycle"},
     {"loaded", &SmRates::loaded, "x"},
     {"read_latency", &SmRates::read_latency, "cycles"},

@@ -19,11 +19,13 @@ namespace trigen {
 
 struct SmRates {
   double tensor_products = 0;  // 16-bit multiply-adds a cycle with f32 sums, of one sub-core
+  double beside = 0;           // of them, that another instruction takes which is issued while they are busy
   double tensor_latency = 12;  // cycles from an HMMA (its last step) to its result, where a barrier tells
   // Cycles from one instruction of a pipe to its next.
   double fma = 2, imad = 2, alu = 2, half = 2, uniform = 1, special = 8, branch = 2;
   double memory = 4;        // from one memory instruction to the next
   double memory_of_sm = 2;  // the same where several sub-cores ask
+  double copy = 2;          // the same for a copy (cp.async), whose addresses go through the tags
   double memory_queue = 5;  // memory instructions that a sub-core holds before its warps wait
   // Cycles from the last wavefront to the result.
   double shared_latency = 19;

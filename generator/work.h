@@ -74,6 +74,12 @@ struct Reread {
   double bytes = 0;  // that are read again in all
 };
 
+// Steps in which a block's first warps have nothing to multiply: what lies beyond their own rows' triangle.
+struct Skipping {
+  int warps = 0;
+  double steps = 0;  // of all blocks together
+};
+
 // How the loop's loads and products meet.
 //   kStreamed     loads run ahead on their own (TMA; a thread's many loads): a step takes the longest of its
 //                 parts
@@ -115,6 +121,7 @@ struct Work {
   double chained = 0;       // loads that one thread does one after the other beside the steps
   double instructions = 0;  // of threads, that all blocks together issue beside `steps` (conversions, sums)
   std::vector<Pass> passes = {};
+  std::vector<Skipping> skipping = {};  // that the clock knows the use of (clock/clock.h)
 };
 
 }  // namespace trigen

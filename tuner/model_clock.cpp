@@ -65,7 +65,7 @@ llvm::Expected<ClockedSpaces> clock_spaces(const std::vector<RecordedSpace>& spa
       rows.rows.push_back(row);
       estimated.push_back(predict(row.work, *space.target, device).seconds * 1e6);
       clocked.push_back(
-          predict(row.work, *space.target, device, machine.resources, std::nullopt, loop->timing.cycles)
+          predict(row.work, *space.target, device, machine.resources, std::nullopt, loop->step_cycles)
               .seconds *
           1e6);
     }

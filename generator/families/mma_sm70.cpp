@@ -29,6 +29,10 @@ class MmaSm70 final : public TileFamily {
   int address_registers(const Problem& p, const Config&) const override {
     return p.K > 1 || p.pad != 0 ? 48 : 30;
   }
+  // The staged loop does, of whole vectors.
+  bool skips(const Problem& p, const Config& c) const override {
+    return p.op != Op::kGradWeight && p.K == 1 && p.pad == 0 && c.vec_a > 1 && c.vec_b > 1;
+  }
   int rows_of_warp() const override { return 16; }
   int columns_of_warp() const override { return 16; }
   int depth_unit(const Problem&) const override { return 16; }

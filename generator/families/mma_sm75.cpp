@@ -23,6 +23,10 @@ class MmaSm75 final : public TileFamily {
   int fragment_registers(const Problem&, const Config& c) const override {
     return (c.tile_m / c.warps_m + c.tile_n / c.warps_n) / 2;
   }
+  // The staged loop does, of whole vectors.
+  bool skips(const Problem& p, const Config& c) const override {
+    return p.op != Op::kGradWeight && p.K == 1 && p.pad == 0 && c.vec_a > 1 && c.vec_b > 1;
+  }
   int rows_of_warp() const override { return 16; }
   int columns_of_warp() const override { return 16; }
   int depth_unit(const Problem&) const override { return 32; }

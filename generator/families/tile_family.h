@@ -66,6 +66,8 @@ class TileFamily : public Family {
   virtual Unit unit(const Problem& problem) const;
   // Are operands copied with cp.async where their vectors allow it?
   virtual bool asynchronous() const { return false; }
+  // Do warps leave out the products of steps that lie beyond their own rows' triangle?
+  virtual bool skips(const Problem&, const Config&) const { return false; }
   virtual std::vector<TileChoice> tiles(const Problem& problem, const Target& target) const = 0;
   virtual std::vector<int> stages(const Problem& problem) const = 0;
   virtual TileChoice generic_tile(const Problem& problem) const = 0;

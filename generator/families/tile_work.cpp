@@ -197,6 +197,11 @@ Work TileFamily::work(const Problem& p, const Target&, const Config& c, int sms)
     put_weight(work, p, c, o, sms);
   else
     put_product(work, p, c, o, sms);
+  // Of the tile on the diagonal, row by row of warps.
+  const int rows = c.tile_m / std::max(1, c.warps_m);
+  if (skips(p, c))
+    for (int above = 1; above < c.warps_m; ++above)
+      work.skipping.push_back({above * c.warps_n, work.all.tiles * (rows / c.tile_k)});
   return work;
 }
 

@@ -201,6 +201,70 @@ TEST(Schedule, BarriersHoldABlockTogether) {
   EXPECT_NEAR(timing_of(body, 4).cycles, 24, 0.01);
 }
 
+TEST(Schedule, WhatIsIssuedBesideProductsTakesOfTheirPipe) {
+  // Two warps of each sub-core keep it full: 8 products of 8 cycles, and two other instructions to each.
+  std::vector<Instruction> body;
+  for (int i = 0; i < 4; ++i) {
+    body.push_back(instruction("HMMA.16816.F32", 1));
+    body.push_back(instruction("LOP3.LUT", 1, "R1, R2, R3, R4"));
+    body.push_back(instruction("LOP3.LUT", 1, "R1, R2, R3, R4"));
+  }
+  body.push_back(instruction("BRA", 5));
+  MainLoop loop;
+  loop.body = body;
+  SmRates rates = plain_rates();
+  const double without = clock_loop({.loop = loop, .rates = rates, .warps = 8}).cycles;
+  rates.beside = 0.5;
+  const double with = clock_loop({.loop = loop, .rates = rates, .warps = 8}).cycles;
+  EXPECT_NEAR(without, 64, 1);
+  EXPECT_NEAR(with - without, 2 * 9 * 0.5, 2);
+}
+
+TEST(Schedule, CopiesHoldTheMemoryPipeForTheirAddresses) {
+  std::vector<Instruction> body(4, instruction("LDGSTS.E.BYPASS.128", 1, "[R1], [R2.64]"));
+  body.push_back(instruction("BRA", 5));
+  MainLoop loop;
+  loop.body = body;
+  SmRates rates = plain_rates();
+  const auto cycles = [&](double copy) {
+    rates.copy = copy;
+    return clock_loop({.loop = loop, .rates = rates, .warps = 8, .l2_bytes = 1e9}).cycles;
+  };
+  // 32 copies of 4 wavefronts each, that pass when their data have come, behind their addresses.
+  EXPECT_NEAR(cycles(32) - cycles(16), 32 * 16, 40);
+}
+
+TEST(Schedule, SkippingWarpsLeaveTheirProductsOut) {
+  std::vector<Instruction> body(8, instruction("HMMA.16816.F32", 1));
+  body.push_back(instruction("BAR.SYNC.DEFER_BLOCKING", 1));
+  body.push_back(instruction("BRA", 5));
+  MainLoop loop;
+  loop.body = body;
+  const auto cycles = [&](int warps, int skipping) {
+    return clock_loop({.loop = loop, .rates = plain_rates(), .warps = warps, .skipping = skipping}).cycles;
+  };
+  EXPECT_NEAR(cycles(8, 0), 128 + 24, 8);
+  EXPECT_NEAR(cycles(8, 4) / cycles(4, 0), 1, 0.1)
+      << "each sub-core has a warp that skips and one that does not";
+  EXPECT_NEAR(cycles(4, 2) / cycles(4, 0), 1, 0.1)
+      << "two sub-cores are free, the others have all their work";
+}
+
+TEST(Schedule, SplitBarriersHoldABlockTogether) {
+  // One warp of the four loads; the others arrive at once, and wait for it in every turn.
+  std::vector<Instruction> body = {
+      instruction("LDS.U.64", 1, "R4, [R2]"), instruction("SYNCS.ARRIVE.TRANS64.A1T0", 1, "RZ, [UR4], RZ"),
+      instruction("HMMA.16816.F32", 1), instruction("SYNCS.PHASECHK.TRANS64", 1, "P0, [UR4], R0"),
+      instruction("BRA", 5)};
+  body[0].control.write_barrier = 0;
+  body[1].control.wait = 1;
+  EXPECT_NEAR(timing_of(body, 4).cycles, 21 + 1 + 1 + 1 + 5 + 8, 12);
+  // A barrier that something else fills (TMA) is not waited for.
+  std::vector<Instruction> filled = {instruction("SYNCS.PHASECHK.TRANS64", 1, "P0, [UR4], R0"),
+                                     instruction("HMMA.16816.F32", 1), instruction("BRA", 5)};
+  EXPECT_GT(timing_of(filled, 4).cycles, 0);
+}
+
 TEST(Schedule, BlocksShareWhatBindsThem) {
   // Four products of 8 cycles of each of two blocks' warps: 64 cycles of a sub-core's pipe a turn of both, also
   // where one runs ahead.
