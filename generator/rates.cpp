@@ -83,6 +83,7 @@ constexpr Key<LoopRates> kLoopKeys[] = {
     {"instruction", &LoopRates::instruction, Dimension::kCount},
     {"copy_latency", &LoopRates::copy_latency, Dimension::kCycles},
     {"staged_latency", &LoopRates::staged_latency, Dimension::kCycles},
+    {"two_stages", &LoopRates::two_stages, Dimension::kCount},
     {"singles", &LoopRates::singles, Dimension::kCycles},
     {"singles_at_once", &LoopRates::singles_at_once, Dimension::kCount},
     {"sync", &LoopRates::sync, Dimension::kCycles},

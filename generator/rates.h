@@ -71,6 +71,8 @@ struct LoopRates {
   // Interleaved loops, in cycles.
   double copy_latency = 0,
          staged_latency = 0;  // of a step's loads, first request to last byte: cp.async; registers
+  double two_stages =
+      1;  // times a step of 16-bit copies takes with one stage in flight: they begin behind its barrier
   double singles = 0, singles_at_once = 1;  // a round of single elements through registers; elements of one
   double sync = 0, block = 0;               // a barrier; start of a block and its first loads
   double overlap = 0;                       // of the shorter parts of a step, what adds to the longest

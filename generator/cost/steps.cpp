@@ -127,8 +127,10 @@ double interleaved_cycles(const CostInput& in, const Step& step, int blocks, dou
       spill_bytes > 0 ? spill_bytes * in.work.threads / in.rates.local_bytes / 2 + loop.spill * longest : 0;
   const double hidden = longest + loop.overlap * (parts.sum() - longest) + spills;
   const double issue = hidden * (resident + 1) / resident;  // few warps leave gaps
+  const bool copies = in.work.unit == Unit::kTensor16 && !step.a.staged && !step.b.staged;
+  const double late = copies && in.work.stages == 2 ? loop.two_stages : 1;
   // A stage more hides a little more, even where the loads are hidden on average.
-  return soft_max({blocks * issue + loop.sync, load_latency(in, step)});
+  return soft_max({late * (blocks * issue) + loop.sync, load_latency(in, step)});
 }
 
 double interleaved_tile_cycles(const CostInput& in) {
