@@ -2,7 +2,7 @@
 """The table of docs/clock.md: the core list's first choices on GPUs that are not here, by the clock. Needs nvdisasm.
 
     scripts/setup_nvdisasm.sh
-    TRIGEN_NVDISASM=$PWD/build/nvdisasm/nvdisasm bench/clock_table.py [sm_70 ...]
+    TRIGEN_NVDISASM=$PWD/build/nvdisasm/nvdisasm bench/clock_table.py [L40S ...]
 """
 import json
 import pathlib
@@ -10,15 +10,16 @@ import subprocess
 import sys
 
 TRIGEN = pathlib.Path(__file__).resolve().parent.parent / "build" / "trigen"
-GPUS = {"sm_70": "V100", "sm_75": "T4", "sm_80": "A100", "sm_86": "RTX 3090", "sm_89": "RTX 4090", "sm_120": "RTX 5090"}
+GPUS = ("V100", "T4", "RTX 2080", "A100", "A30", "RTX 3090", "A10", "A40", "RTX 4090", "L40S", "L4", "RTX 5090")
+BOUNDS = {"tensor": "loop", "dram": "memory", "l2": "L2"}  # the longest part: the blocks' loops and ends, memory, the L2
 PROBLEMS = ("32,512,1024", "16,1024,1024", "8,2048,1024", "4,4096,1024")
 COLUMNS = ("GPU", "problem", "config", "cycles of a turn", "bound", "tensor pipe", "shared memory", "from the L2",
-           "schedulers idle for", "call, clock", "call, estimates", "dense", "dense / clock")
+           "schedulers idle for", "call, clock", "its bound", "call, estimates", "dense", "dense / clock")
 
 
-def reading(arch: str, problem: str) -> dict:
+def reading(gpu: str, problem: str) -> dict:
     b, t, d = problem.split(",")
-    command = [TRIGEN, "profile", "--arch", arch, "--timeline", "--json", "-q", f"forward,dtype=f16,B={b},T={t},D={d}"]
+    command = [TRIGEN, "profile", "--gpu", gpu, "--timeline", "--json", "-q", f"forward,dtype=f16,B={b},T={t},D={d}"]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
@@ -26,16 +27,16 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def row(arch: str, problem: str) -> tuple:
-    r = reading(arch, problem)
+def row(gpu: str, problem: str) -> tuple:
+    r = reading(gpu, problem)
     family, config = r["candidate"].split(":", 1)
     keys = dict(key.split("=", 1) for key in config.split(","))
     config = f"{family}:{keys['tile']},{keys['warps']},{keys['stages']}"
     idle = sorted(r["idle"].items(), key=lambda one: -one[1])[:2]
-    return (GPUS[arch], problem, config, f"{r['cycles']:.0f}", r["bound"], percent(r["busy"]["tensor pipe"]),
+    return (gpu, problem, config, f"{r['cycles']:.0f}", r["bound"], percent(r["busy"]["tensor pipe"]),
             percent(r["busy"]["shared memory"]), percent(r["busy"]["from the L2"]),
             ", ".join(f"{name} {percent(share)}" for name, share in idle), f"{r['call_us']:.0f}",
-            f"{r['estimated_call_us']:.0f}", f"{r['dense_us']:.0f}", f"{r['dense_us'] / r['call_us']:.2f}")
+            BOUNDS.get(r["call_bound"], r["call_bound"]), f"{r['estimated_call_us']:.0f}", f"{r['dense_us']:.0f}", f"{r['dense_us'] / r['call_us']:.2f}")
 
 
 def line(cells: tuple) -> str:
