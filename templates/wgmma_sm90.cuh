@@ -11,6 +11,7 @@
 #include "pack_activations.cuh"
 #include "persistent/grad_weight.cuh"
 #include "persistent/reduce.cuh"
+#include "persistent/slices.cuh"
 #include "wgmma_sm90/product.cuh"
 
 namespace trigen::wgmma_sm90 {
@@ -19,7 +20,10 @@ template <Kernel C, class... Operands>
 __device__ __forceinline__ void run(const Params& p, const TensorMap& a, const TensorMap& b,
                                     const TensorMap& output, const Operands&... operands) {
   if constexpr (C.shape.op == Op::kGradWeight) {
-    persistent::weight::run<C>(p, a, b, output);
+    if constexpr (persistent::weight::slices(C.config))
+      persistent::weight::run_slices<C>(p, a, b);
+    else
+      persistent::weight::run<C>(p, a, b, output);
   } else {
     run_product<C>(p, a, b, persistent::output_maps<C>(output, operands...));
   }

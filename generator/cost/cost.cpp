@@ -64,8 +64,9 @@ Finish finish_of(const CostInput& in, const Occupancy& resident) {
   // A grid smaller than the machine leaves one block on an SM. Blocks without work count: they end at once,
   // but those dealt after them have found their SM by then (H200, 2026-11-21: 108 of a grid's 192 blocks had
   // work, and took 1.8 times as long where two fitted on an SM).
-  const int blocks = static_cast<int>(
-      std::clamp(std::ceil(work.grid / in.device.sms), 1.0, static_cast<double>(resident.blocks)));
+  const int blocks =
+      static_cast<int>(std::clamp(std::ceil(work.grid * std::max(1, work.cluster) / in.device.sms), 1.0,
+                                  static_cast<double>(resident.blocks)));
   llvm::SmallVector<double, 8> steps;
   for (const Step& step : work.steps) steps.push_back(step_seconds(in, step, blocks, resident.spill_bytes));
   const double tile = tile_seconds(in);

@@ -147,7 +147,44 @@ int loads_of_stacks(const Shares& s, int tokens, int grid) {
   return static_cast<int>((items + grid - 1) / grid) * (schedule::ceil_div(each, kLoads) * kLoads + kStart);
 }
 
+// grad_weight by slices: a cluster for every tile. Where not all of them run at the same time with one block on an SM,
+// some wait for their turn, or two blocks share an SM where both fit.
+Work sliced_weight_work(const Problem& p, const Target& target, const Config& c) {
+  constexpr int64_t kRegisters = 64;  // of a thread, with sums of 64 x 64
+  const Shares s = weight_shares(p, c, c.cluster);
+  const int clusters = std::max(1, s.wide), at_once = clusters_at_once(target, c.cluster);
+  const bool beside =
+      2 * (weight::shared_bytes(c) + target.reserved_shared_per_block) <= target.shared_per_sm;
+  const double turns = beside ? std::clamp(static_cast<double>(clusters) / at_once, 1.0, 2.0)
+                              : static_cast<double>(schedule::ceil_div(clusters, at_once));
+  const double steps = static_cast<double>(s.depth) / c.cluster,
+               lines = 128 / static_cast<double>(element_size(p.dtype)), fed = 128.0 * (c.tile_m + c.tile_n);
+  Work work{.rates = "ring_slices",
+            .unit = Unit::kTensor16,
+            .stages = c.stages,
+            .warpgroups = weight::consumers(c),
+            .threads = weight::threads(c),
+            .registers = beside ? kRegisters : 0,
+            .shared_bytes = weight::shared_bytes(c),
+            .cluster = c.cluster};
+  work.steps.push_back({.products = turns * c.tile_m * c.tile_n * lines,
+                        .feed_bytes = turns * fed,
+                        .split_bytes = activations_split_lines(p, c) ? turns * fed : 0,
+                        .loads = beside ? 1 : turns});
+  work.tile.elements = static_cast<double>(c.tile_m) * c.tile_n;
+  const double tiles = !beside ? turns : turns > 1 ? 1.5 : 1;  // two ends overlap by half
+  put_runs(work, clusters, false, [&](int) { return Run{.steps = {steps}, .tiles = tiles}; });
+  work.all.steps = {clusters * steps};
+  work.all.tiles = clusters * tiles;
+  work.busy = std::min(1.0, static_cast<double>(clusters) * c.cluster / target.sms);
+  work.memory_bytes = count_work(p).min_bytes;
+  work.l2_bytes = s.depth * fed * clusters;
+  put_copies(work, p, c);
+  return work;
+}
+
 Work shared_weight_work(const Problem& p, const Target& target, const Config& c, int grid) {
+  if (weight::slices(c)) return sliced_weight_work(p, target, c);
   const bool stacks = weight::stacks(c);
   const double stacked_rows =
       static_cast<double>(p.T) * weight::stacked(static_cast<int>(p.T));  // of a panel

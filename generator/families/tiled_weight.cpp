@@ -34,17 +34,11 @@ ConfigKey output_key(const Problem& p, const Config& c) {
   return key;
 }
 
-// Whole batches one below the other are for single taps that TMA reads as they lie.
-bool allows(const Problem& p, const TiledWeight::Tile& tile) {
-  return tile.tile_n > persistent::kPanel ||
-         (p.T <= persistent::kPanel && p.K == 1 && !needs_packed_activations(p));
-}
-
 Config config_of(const Problem& p, const TiledWeight::Tile& tile) {
   return {.tile_m = tile.tile_n == 64 ? 64 : 128,
           .tile_n = tile.tile_n,
           .tile_k = step_depth(p),
-          .warps_m = 8,
+          .warps_m = tile.tile_n == 64 && tile.cluster > 1 ? 4 : 8,
           .warps_n = 1,
           .stages = tile.stages,
           .split_k = 1,
@@ -58,19 +52,32 @@ Config config_of(const Problem& p, const TiledWeight::Tile& tile) {
           .activations = activation_access(p)};
 }
 
+// Whole batches one below the other are for single taps that TMA reads as they lie; slices for single taps of few
+// tiles, with at least one k block for each.
+bool allows(const Problem& p, const Config& c) {
+  constexpr int kMostTiles = 4096;
+  if (weight::stacks(c)) return p.T <= persistent::kPanel && p.K == 1 && !needs_packed_activations(p);
+  if (!weight::slices(c)) return true;
+  if (p.K > 1) return false;
+  const int64_t rows = (p.T + c.tile_m - 1) / c.tile_m;
+  return rows <= kMostTiles && p.H * rows * rows <= kMostTiles &&
+         weight_shares(p, c, c.cluster).depth >= c.cluster;
+}
+
 }  // namespace
 
 std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) const {
-  std::set<int> clusters = {1};
+  std::set<int> clusters;
   ConfigKey rows{"tile_m", c.tile_m, {128}};
   for (const Tile& tile : tiles_) {
-    if (!allows(p, tile)) continue;
+    if (!allows(p, config_of(p, tile))) continue;
     if (tile.tile_n == c.tile_n) clusters.insert(tile.cluster);
-    if (weight::stacks(config_of(p, tile))) rows.allowed = {64, 128};
+    if (tile.tile_n == persistent::kPanel) rows.allowed = {64, 128};
   }
+  if (clusters.empty()) clusters = {1};
   const int depth = step_depth(p), activation = activation_elements(p);
   const llvm::SmallVector<int, 12> columns =
-      weight::stacks(c) ? llvm::SmallVector<int, 12>{64} : llvm::SmallVector<int, 12>{128, 256};
+      c.tile_m == 64 ? llvm::SmallVector<int, 12>{64} : llvm::SmallVector<int, 12>{128, 256};
   return {rows,
           {"tile_n", c.tile_n, columns},
           {"tile_k",
@@ -78,13 +85,15 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
            {depth},
            false,
            text("a swizzled row of shared memory holds " + llvm::Twine(depth) + " elements")},
-          {"warps_m", c.warps_m, {8}, false, "a warpgroup multiplies 64 rows"},
+          {"warps_m", c.warps_m, {4 * weight::consumers(c)}, false, "a warpgroup multiplies 64 rows"},
           {"warps_n", c.warps_n, {1}, false, "a warpgroup is 4 warps along m"},
           {"cluster", c.cluster, llvm::SmallVector<int, 12>(clusters.begin(), clusters.end())},
           // Taps hold two stages and wait for a third.
           {"stages", c.stages, {p.K > 1 ? 3 : 2, 12}, true},
           raster_key(c),
-          split_key(p, c),
+          weight::slices(c)
+              ? ConfigKey{"split_k", c.split_k, {c.cluster}, false, "every block of a cluster has a slice"}
+              : split_key(p, c),
           access_key("weights", c.weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
           access_key("activations", c.activations, {activation_access(p)},
                      "what TMA cannot take is packed, and nothing else"),
@@ -95,17 +104,30 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
 }
 
 int TiledWeight::stage_bytes(const Problem&, const Config& c) const { return weight::stage_bytes(c); }
-bool TiledWeight::fits(const Problem&, const Config& c) const { return weight::store_panels(c) >= 1; }
+bool TiledWeight::fits(const Problem&, const Config& c) const {
+  return weight::slices(c) ? weight::shared_bytes(c) <= persistent::kSharedLimit
+                           : weight::store_panels(c) >= 1;
+}
 int64_t TiledWeight::shared_bytes(const Problem&, const Config& c) const { return weight::shared_bytes(c); }
-int TiledWeight::threads(const Problem&, const Config&) const { return weight::kThreads; }
+int TiledWeight::threads(const Problem&, const Config& c) const { return weight::threads(c); }
 
 std::vector<Config> TiledWeight::space(const Problem& p, const Target& target) const {
   std::vector<Config> out;
   for (const Tile& tile : tiles_) {
-    if (!allows(p, tile)) continue;
+    Config c = config_of(p, tile);
+    if (!allows(p, c)) continue;
+    if (weight::slices(c)) {
+      c.split_k = c.cluster;
+      // Of 64 x 64 two fit on an SM, or one with more stages.
+      constexpr int kMoreStages = 11;
+      const auto blocks = static_cast<int>(grid(p, target, c));
+      const int room = clusters_at_once(target, c.cluster) * c.cluster;
+      if (c.tile_m == 64 && blocks <= room) c.stages = kMoreStages;
+      if (4 * blocks >= target.sms && blocks <= (c.tile_m == 64 ? 2 : 1) * room) out.push_back(c);
+      continue;
+    }
     // Clusters share loads where a row tile of 256 is not mostly empty.
     if (tile.cluster > 1 && p.T <= 128) continue;
-    const Config c = config_of(p, tile);
     llvm::append_range(out, with_splits(c, weight_shares(p, c, static_cast<int>(grid(p, target, c)))));
   }
   return out;
@@ -137,8 +159,8 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
   product.register_threads = static_cast<uint32_t>(weight::register_threads(c));
   const uint32_t grid = product.grid[0];
   plan.launches.push_back(std::move(product));
-  // With tiles of one width, none of them shared, there is nothing to add.
-  if (c.split_k == 1 && c.tile_n == 128) return;
+  // With tiles of one width, none of them shared, there is nothing to add; slices have added theirs.
+  if ((c.split_k == 1 && c.tile_n == 128) || weight::slices(c)) return;
   plan.launches.push_back({.entry = kReduceEntry.str(),
                            .grid = {grid * static_cast<uint32_t>(weight::reduce_blocks(c)), 1, 1},
                            .block = {weight::kReduceThreads, 1, 1},

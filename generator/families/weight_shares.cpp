@@ -12,7 +12,8 @@ using namespace persistent;
 
 int clusters_at_once(const Target& target, int cluster) {
   const int all = std::max(1, target.sms / cluster);
-  return cluster < 4 ? all : std::max(1, all * 30 / 33);
+  const int share = cluster < 3 ? 11 : cluster % 3 == 0 ? 9 : 10;
+  return std::max(1, all * share / 11);
 }
 
 Shares weight_shares(const Problem& p, const Config& c, int grid) {
@@ -21,14 +22,15 @@ Shares weight_shares(const Problem& p, const Config& c, int grid) {
   const int batches = weight::stacks(c) ? schedule::ceil_div(B, weight::kConsumers * weight::stacked(T)) : B;
   const packing::Rows rows =
       packs_activations(p, c) ? slot_rows(p) : packing::Rows(false, batches, static_cast<int>(p.D));
-  return Shares(Cut{.T = static_cast<int>(p.T),
-                    .diag = static_cast<int>(p.diag),
+  const int scale = weight::shares_scale(c);
+  return Shares(Cut{.T = scale * T,
+                    .diag = scale * static_cast<int>(p.diag),
                     .lower = p.fill == Fill::kLower,
                     .depth = rows.batches * schedule::ceil_div(rows.features, features),
                     .split = std::max(1, c.split_k),
                     .blocks = grid / std::max(1, c.cluster),
                     .tile_n = c.tile_n,
-                    .edge = weight::edge_of(c),
+                    .edge = scale * weight::edge_of(c),
                     .copies = static_cast<int>(p.H * p.K),
                     .every_row = p.epilogue.bias,
                     .interleaves = p.K == 1,

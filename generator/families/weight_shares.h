@@ -13,7 +13,7 @@ namespace trigen {
 
 // Clusters that run at the same time, one block on an SM. The blocks of a cluster share a group of SMs, and
 // what is left of a group stays empty: an H200 of 132 SMs takes 30 clusters of 4
-// (cuOccupancyMaxActiveClusters).
+// (cuOccupancyMaxActiveClusters), and of 3 and of 6 at least 36 and 18, but not 40 and 20 (timed).
 int clusters_at_once(const Target& target, int cluster);
 
 // `grid`: thread blocks of the launch. The depth is counted in blocks of 128 bytes of features.

@@ -4,6 +4,7 @@
 #include "generator/families/persistent_work.h"
 #include "generator/families/weight_shares.h"
 #include "generator/families/wgmma_samples.h"
+#include "templates/persistent/grad_weight.h"
 #include "templates/wgmma_sm90.h"
 
 namespace trigen {
@@ -85,6 +86,7 @@ std::vector<Sample> weight_samples(const Family& family, const Problem& p, const
 
 std::vector<Sample> wgmma_samples(const Family& family, const Problem& p, const Target& target,
                                   const Config& c) {
+  if (p.op == Op::kGradWeight && weight::slices(c)) return {};  // no two clusters that differ by whole steps
   return p.op == Op::kGradWeight ? weight_samples(family, p, target, c)
                                  : product_samples(family, p, target, c);
 }

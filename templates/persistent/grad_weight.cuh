@@ -119,9 +119,8 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
 
 // The k blocks of one piece: 64 rows by kN columns, and the sums of dy's rows (eight equal columns, of which
 // a thread has two) through a tile of ones.
-template <Kernel C, int kN, bool kBias>
-__device__ __forceinline__ void multiply_piece(float (&sum)[kN / 2], float (&bias)[4],
-                                               const Ring<Geometry<C>>& ring,
+template <Kernel C, int kN, bool kBias, class G>
+__device__ __forceinline__ void multiply_piece(float (&sum)[kN / 2], float (&bias)[4], const Ring<G>& ring,
                                                RingPosition<C.config.stages>& at, int count, unsigned group,
                                                unsigned lane) {
   const unsigned long long ones =

@@ -13,25 +13,47 @@ inline constexpr int kBarrierBytes = 512;  // at the end of shared memory: barri
 inline constexpr int kOnesBytes = 256;     // grad_bias: a 16 x 8 tile of ones, the last of them
 
 inline constexpr int kConsumers = 2;  // warpgroups that multiply, 64 rows each
-inline constexpr int kThreads = 128 * (kConsumers + 1);
+// Clusters whose blocks are slices: each takes every cluster-th k block of one tile of 64 x 64 or 128 x 128, and they
+// add their sums through distributed shared memory (slices.cuh). Other clusters share loads, see below.
+TRIGEN_HOST_DEVICE constexpr bool slices(const Config& c) {
+  return c.cluster > 1 && (c.tile_n == 64 || (c.tile_n == 128 && c.cluster != 4));
+}
+TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return slices(c) ? c.tile_m / 64 : kConsumers; }
+TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + 1); }
 // tile_m = 64, for T <= 64: each multiplying warpgroup has 64 rows of dy and of x of its own, as many batches one
 // below the other as fit, and sums 64 x 64, of which the T x T blocks on the diagonal count (stacked.cuh).
-TRIGEN_HOST_DEVICE constexpr bool stacks(const Config& c) { return c.tile_m == kPanel; }
+TRIGEN_HOST_DEVICE constexpr bool stacks(const Config& c) { return c.tile_m == kPanel && !slices(c); }
 TRIGEN_HOST_DEVICE constexpr int stacked(int T) { return kPanel / schedule::max(T, 1); }
 // Panels of x in a stage.
 TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) {
   return stacks(c) ? kConsumers : c.tile_n / kPanel;
 }
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) {
-  return (kConsumers + panels(c)) * kPanelBytes;
+  return (consumers(c) + panels(c)) * kPanelBytes;
+}
+// What slices send one another: rows by eights, which the slices of a tile own in turn. 8 rows of 16 columns are
+// 512 bytes, and 64 to keep their readers' banks apart.
+inline constexpr int kSentRows = 8, kSentBytes = 576;
+TRIGEN_HOST_DEVICE constexpr int owned_eights(const Config& c) {
+  return schedule::ceil_div(c.tile_m / kSentRows, c.cluster);
+}
+TRIGEN_HOST_DEVICE constexpr int eight_bytes(const Config& c) { return c.tile_n / 16 * kSentBytes; }
+TRIGEN_HOST_DEVICE constexpr int exchange_bytes(const Config& c) {  // and grad_bias
+  return owned_eights(c) * c.cluster * (eight_bytes(c) + kSentRows * 4);
+}
+// Sums of 128 x 128 come into the ring, once all of the cluster's products are done: stages count more.
+TRIGEN_HOST_DEVICE constexpr bool reuses_ring(const Config& c) { return c.tile_m == 128; }
+TRIGEN_HOST_DEVICE constexpr int slices_bytes(const Config& c) {
+  const int ring = c.stages * stage_bytes(c);
+  return reuses_ring(c) ? schedule::max(ring, exchange_bytes(c)) : ring + exchange_bytes(c);
 }
 // Tiles of 128 x 128 in parts: the product leaves room on its SM for a block of the reduction, which is
 // ready to begin when the last part is written: registers for 512 threads and 5 KB of shared memory.
 TRIGEN_HOST_DEVICE constexpr bool admits_reduction(const Config& c) {
-  return stacks(c) || (c.split_k > 1 && c.tile_n == 128);
+  return stacks(c) || (c.split_k > 1 && c.tile_n == 128 && !slices(c));
 }
 TRIGEN_HOST_DEVICE constexpr int register_threads(const Config& c) {
-  return admits_reduction(c) ? 512 : kThreads;
+  return admits_reduction(c) ? 512 : threads(c);
 }
 // Output panels that each multiplying warpgroup can stage: what the ring leaves, at most its whole tile. 0:
 // too many stages.
@@ -40,13 +62,18 @@ TRIGEN_HOST_DEVICE constexpr int store_panels(const Config& c) {
   return room < 0 ? 0 : schedule::min(admits_reduction(c) ? 1 : panels(c), room / (kConsumers * kPanelBytes));
 }
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
-  return c.stages * stage_bytes(c) + kConsumers * store_panels(c) * kPanelBytes + kBarrierBytes;
+  return kBarrierBytes + (slices(c) ? slices_bytes(c)
+                                    : c.stages * stage_bytes(c) + kConsumers * store_panels(c) * kPanelBytes);
 }
 // Clusters. tile_n = 256: two blocks work on 256 rows and share x. tile_n = 128: four work on 256 x 256, two
 // share dy and two x.
-TRIGEN_HOST_DEVICE constexpr bool squares(const Config& c) { return c.cluster == 4; }
+TRIGEN_HOST_DEVICE constexpr bool squares(const Config& c) { return c.cluster == 4 && !slices(c); }
 // Rows, and columns of a square, that the blocks of one cluster work on.
-TRIGEN_HOST_DEVICE constexpr int edge_of(const Config& c) { return c.cluster > 1 ? 256 : 128; }
+TRIGEN_HOST_DEVICE constexpr int edge_of(const Config& c) {
+  return slices(c) ? c.tile_m : c.cluster > 1 ? 256 : 128;
+}
+// Shares counts edges of 128 at least: tiles of 64 are shared as those of a matrix twice as large.
+TRIGEN_HOST_DEVICE constexpr int shares_scale(const Config& c) { return edge_of(c) == 64 ? 2 : 1; }
 // setmaxnreg, in units of 8.
 inline constexpr int kLoadRegisters = 40;
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return admits_reduction(c) ? 168 : 232; }

@@ -19,7 +19,7 @@ __device__ __forceinline__ void clear_unfilled(unsigned ring) {
   constexpr unsigned kZeros[4] = {};
   if constexpr (kVectors > 0) {
     for (int i = static_cast<int>(threadIdx.x); i < C.config.stages * 2 * kConsumers * kVectors;
-         i += kThreads)
+         i += threads(C.config))
       ptx::store_shared<16>(ring + i / kVectors * kPanelBytes + kFilled + i % kVectors * 16, kZeros);
     ptx::fence_async_shared();
   }

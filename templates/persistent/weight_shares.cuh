@@ -22,15 +22,16 @@ inline constexpr int kDepth = 128 / kBytes<C.shape.dtype>;
 
 template <Kernel C>
 __device__ __forceinline__ Shares shares_of(const Params& p, const Extents<C>& z, int blocks) {
+  constexpr int kScale = shares_scale(C.config);
   const packing::Rows rows = depth_rows<C>(p, z.features);
-  return Shares(Cut{.T = z.tokens,
-                    .diag = z.diag,
+  return Shares(Cut{.T = kScale * z.tokens,
+                    .diag = kScale * z.diag,
                     .lower = C.shape.fill == Fill::kLower,
                     .depth = rows.batches * schedule::ceil_div(rows.features, kDepth<C>),
                     .split = C.config.split_k,
                     .blocks = blocks,
                     .tile_n = C.config.tile_n,
-                    .edge = kEdge<C>,
+                    .edge = kScale * kEdge<C>,
                     .copies = z.heads * kTaps<C>,
                     .every_row = C.shape.bias,
                     .interleaves = kTaps<C> == 1,

@@ -265,6 +265,55 @@ TEST(Geometry, WhatTheBlocksOfAClusterShare) {
   EXPECT_EQ(weight::edge_of(c), 256);
 }
 
+// Tiles of 64 x 64 are shared as tiles of 128 of twice the matrix: exactly those that the triangle touches.
+TEST(Geometry, TilesOf64AreThoseOfTheTriangle) {
+  for (const bool lower : {true, false})
+    for (const int T : {1, 63, 64, 65, 200, 448})
+      for (int diag = -130; diag <= 130; ++diag) {
+        const Shares shares(Cut{.T = 2 * T,
+                                .diag = 2 * diag,
+                                .lower = lower,
+                                .depth = 8,
+                                .split = 8,
+                                .blocks = 1,
+                                .tile_n = 64,
+                                .edge = 128,
+                                .copies = 1,
+                                .every_row = false});
+        const int rows = (T + 63) / 64;
+        ASSERT_EQ(shares.rows, rows);
+        for (int row = 0; row < rows; ++row)
+          for (int column = 0; column < rows; ++column) {
+            const bool touched =
+                lower ? 64 * column <= 64 * row + 63 + diag : 64 * column + 63 >= 64 * row + diag;
+            const bool shared = column >= shares.first(row) && column < shares.first(row) + shares.span(row);
+            EXPECT_EQ(shared, touched) << T << " " << diag << " " << row << " " << column;
+          }
+      }
+}
+
+// Every row of a tile of slices has one owner with room for what the others send it.
+TEST(Geometry, SlicesOwnAllRowsOfTheirTile) {
+  for (const int tile : {64, 128})
+    for (const int cluster : {2, 3, 4, 5, 6, 7, 8}) {
+      Config c{};
+      c.tile_m = c.tile_n = tile, c.tile_k = 64, c.stages = 2, c.cluster = c.split_k = cluster;
+      if (tile == 128 && cluster == 4) {
+        EXPECT_TRUE(weight::squares(c));
+        EXPECT_FALSE(weight::slices(c));
+        continue;
+      }
+      EXPECT_TRUE(weight::slices(c));
+      EXPECT_FALSE(weight::stacks(c) || weight::squares(c) || weight::admits_reduction(c));
+      EXPECT_EQ(weight::edge_of(c), tile);
+      EXPECT_EQ(weight::threads(c), 2 * tile + 128);
+      EXPECT_GE(weight::owned_eights(c) * cluster, tile / 8);
+      EXPECT_LT((weight::owned_eights(c) - 1) * cluster, tile / 8);
+      EXPECT_GE(weight::exchange_bytes(c), tile * (tile + 1) * 4) << "one block's share of all blocks' sums";
+      EXPECT_LE(weight::shared_bytes(c), kSharedLimit);
+    }
+}
+
 TEST(Geometry, AReductionFitsBesideTheProduct) {
   Config c{};
   c.tile_m = 128, c.tile_n = 128, c.tile_k = 64, c.stages = 6, c.cluster = 4, c.split_k = 9;

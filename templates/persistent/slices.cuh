@@ -1,0 +1,206 @@
+// grad_weight of few tiles in one launch (grad_weight.h, slices): the blocks of a cluster multiply a slice of
+// one tile's depth each. Every block owns some of the tile's rows, by eights: the others send it their sums of
+// these through distributed shared memory, it adds them in the blocks' order and writes them.
+#pragma once
+
+#include "persistent/grad_weight.cuh"
+
+namespace trigen::persistent::weight {
+
+// The ring is a block's own.
+TRIGEN_HOST_DEVICE constexpr Config own_ring(Config c) {
+  c.cluster = 1;
+  return c;
+}
+
+template <Kernel C>
+struct SliceGeometry
+    : persistent::Geometry<own_ring(C.config), Warpgroups{consumers(C.config), 0, 0, threads(C.config)}> {
+  static constexpr Config c = C.config;
+  static constexpr int kBytesA = consumers(c) * kPanelBytes;
+  static constexpr int kStageBytes = stage_bytes(c);
+  static constexpr int kSharedBytes = shared_bytes(c);
+  static constexpr int kBarrierBytes = weight::kBarrierBytes;
+  // Of the block, in shared memory: the sums that it is sent, [eight][rank], then those of grad_bias, [rank][row].
+  static constexpr int kExchange = reuses_ring(c) ? 0 : c.stages * kStageBytes;
+  static constexpr int kBiasExchange = kExchange + owned_eights(c) * c.split_k * eight_bytes(c);
+  static constexpr int kBiasBytes = owned_eights(c) * kSentRows * 4;
+
+  static_assert(C.shape.op == Op::kGradWeight && C.shape.K <= 1, "sums dW of one tap");
+  static_assert(c.split_k == c.cluster, "a slice for every block");
+  static_assert(c.tile_m == c.tile_n && (c.tile_n == 64 || c.tile_n == 128), "the tiles that Shares cuts");
+  static_assert(c.warps_m == 4 * consumers(c) && c.warps_n == 1, "a warpgroup is 4 warps along m");
+  static_assert(kSharedBytes <= kSharedLimit && c.stages <= 12, "fits");
+};
+
+struct SlicedTile {
+  int head, row, column;  // first element
+  bool any, sums_bias;    // any: there is one for this cluster
+};
+
+template <Kernel C>
+__device__ __forceinline__ SlicedTile sliced_tile(const Shares& shares, int number) {
+  SlicedTile tile{.any = number < shares.wide};
+  if (!tile.any) return tile;
+  int row, column;
+  shares.locate(false, number / shares.copies, row, column);
+  tile.head = number % shares.copies;
+  tile.row = kEdge<C> * row;
+  tile.column = kEdge<C> * column;
+  tile.sums_bias = C.shape.bias && column == shares.first(row);
+  return tile;
+}
+
+// The loading thread.
+template <Kernel C>
+__device__ __forceinline__ void load_slice(const Ring<SliceGeometry<C>>& ring, const SlicedTile& tile,
+                                           int depth, int features, int rank, const TensorMap& map_dy,
+                                           const TensorMap& map_x) {
+  const int batch_blocks = schedule::ceil_div(features, kDepth<C>);
+  RingPosition<C.config.stages> at;
+  for (int block = rank; block < depth; block += C.config.cluster) {
+    const int batch = block / batch_blocks, feature = (block - batch * batch_blocks) * kDepth<C>;
+    ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
+    ptx::mbarrier_arrive_expect(ring.full(at.stage), stage_bytes(C.config));
+#pragma unroll
+    for (int i = 0; i < C.config.tile_m / kPanel; ++i)
+      ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_dy, ring.full(at.stage), feature,
+                    tile.row + kPanel * i, tile.head, batch);
+#pragma unroll
+    for (int i = 0; i < C.config.tile_n / kPanel; ++i)
+      ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, ring.full(at.stage), feature,
+                    tile.column + kPanel * i, tile.head, batch);
+    at.advance();
+  }
+}
+
+// Each row to the block that owns it.
+template <Kernel C>
+__device__ __forceinline__ void send_sums(unsigned shared, const float* sum, const float* bias,
+                                          bool sums_bias, unsigned rank) {
+  using G = SliceGeometry<C>;
+  constexpr unsigned kSlices = C.config.cluster;
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+  for (unsigned half = 0; half < 2; ++half) {
+    const unsigned eight = 2 * warp + half, slot = eight / kSlices, owner = eight % kSlices;
+    const unsigned to = ptx::cluster_address(
+        shared + G::kExchange + (slot * kSlices + rank) * eight_bytes(C.config) + 16 * lane, owner);
+#pragma unroll
+    for (unsigned i = 0; i < C.config.tile_n / 16; ++i) {
+      const float* const own = sum + 8 * i + 2 * half;
+      ptx::store_cluster(to + i * kSentBytes, own[0], own[1], own[4], own[5]);
+    }
+    if (C.shape.bias && sums_bias && lane % 4 == 0)
+      ptx::store_cluster(
+          ptx::cluster_address(
+              shared + G::kBiasExchange + rank * G::kBiasBytes + slot * (kSentRows * 4) + lane, owner),
+          bias[2 * half]);
+  }
+}
+
+// This block's rows.
+template <Kernel C>
+__device__ __forceinline__ void add_sent(const Params& p, unsigned shared, const SlicedTile& tile, int tokens,
+                                         int diag, unsigned rank) {
+  using G = SliceGeometry<C>;
+  constexpr unsigned kSlices = C.config.cluster, kPairs = C.config.tile_n / 2,
+                     kAtOnce = kSentRows * kPairs / (128 * G::kConsumers);
+  const unsigned thread = threadIdx.x;
+#pragma unroll 1
+  for (unsigned eight = rank; eight < C.config.tile_m / kSentRows; eight += kSlices) {
+    const unsigned from = shared + G::kExchange + eight / kSlices * kSlices * eight_bytes(C.config);
+    unsigned words[kAtOnce][kSlices][2];
+#pragma unroll
+    for (unsigned i = 0; i < kAtOnce; ++i) {
+      const unsigned at = thread + i * (128 * G::kConsumers), line = at / kPairs, pair = at % kPairs;
+      // As a lane of send_sums held them: columns 16 k + 2 l and + 1, then 16 k + 8 + 2 l and + 1.
+      const unsigned own = from + pair / 8 * kSentBytes + (4 * line + pair % 4) * 16 + pair / 4 % 2 * 8;
+#pragma unroll
+      for (unsigned r = 0; r < kSlices; ++r)
+        ptx::load_shared<8>(words[i][r], own + r * eight_bytes(C.config));
+    }
+#pragma unroll
+    for (unsigned i = 0; i < kAtOnce; ++i) {
+      const unsigned at = thread + i * (128 * G::kConsumers);
+      float v[2] = {__uint_as_float(words[i][0][0]), __uint_as_float(words[i][0][1])};
+#pragma unroll
+      for (unsigned r = 1; r < kSlices; ++r) {
+        v[0] += __uint_as_float(words[i][r][0]);
+        v[1] += __uint_as_float(words[i][r][1]);
+      }
+      write_pair<C>(p, tile.head, 0, tokens, diag,
+                    tile.row + static_cast<int>(eight * kSentRows + at / kPairs),
+                    tile.column + static_cast<int>(at % kPairs * 2), v[0], v[1]);
+    }
+  }
+  const unsigned eight = thread / kSentRows * kSlices + rank;
+  if (C.shape.bias && tile.sums_bias && eight < C.config.tile_m / kSentRows) {
+    float v = 0;
+#pragma unroll
+    for (unsigned r = 0; r < kSlices; ++r) {
+      unsigned word;
+      ptx::load_shared<4>(&word, shared + G::kBiasExchange + r * G::kBiasBytes + thread * 4);
+      v = r == 0 ? __uint_as_float(word) : v + __uint_as_float(word);
+    }
+    write_bias<C>(p, tile.head, tokens, tile.row + static_cast<int>(eight * kSentRows + thread % kSentRows),
+                  v);
+  }
+}
+
+// A cluster for every tile, at least one.
+template <Kernel C>
+__device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map_dy, const TensorMap& map_x) {
+  using G = SliceGeometry<C>;
+  constexpr int kSlices = C.config.cluster, kN = C.config.tile_n;
+  const Extents<C> z(p);
+  const Shares shares = shares_of<C>(p, z, 1);
+  const auto rank = static_cast<int>(ptx::cluster_rank());
+  const Ring<G> ring = ring_of_block<G>();
+  if constexpr (C.shape.bias) {
+    if (threadIdx.x < kOnesBytes / 4)
+      reinterpret_cast<unsigned*>(shared_memory() + G::kSharedBytes - kOnesBytes)[threadIdx.x] =
+          pack<C.shape.dtype>(1.0f, 1.0f);
+    ptx::fence_async_shared();
+  }
+  if (threadIdx.x == 0) {
+    ring.init();
+    ptx::tma_prefetch(map_dy);
+    ptx::tma_prefetch(map_x);
+  }
+  ptx::cluster_arrive();
+  ptx::let_next_launch_start();
+  const SlicedTile tile = sliced_tile<C>(shares, static_cast<int>(blockIdx.x) / kSlices);
+  ptx::cluster_wait();  // every block has begun, and what its first threads wrote is there
+  ptx::wait_for_launches_before();
+  const unsigned group = threadIdx.x / 128, lane = threadIdx.x % 32;
+  if (group == G::kConsumers) {
+    const int warp = static_cast<int>(threadIdx.x / 32 % 4);
+    if (tile.any && threadIdx.x % 128 == 0)
+      load_slice<C>(ring, tile, shares.depth, depth_rows<C>(p, z.features).features, rank, map_dy, map_x);
+    __syncwarp();
+    if constexpr (reuses_ring(C.config)) ptx::cluster_sync();
+    ptx::cluster_arrive();
+    if (C.shape.zero_outside && warp > 0)
+      write_zeros<C>(p, shares, z.heads, z.tokens, static_cast<int>(blockIdx.x) * 3 + warp - 1,
+                     static_cast<int>(gridDim.x) * 3, static_cast<int>(lane));
+    ptx::cluster_wait();
+    return;
+  }
+  float sum[kN / 2], bias[4];
+  if (tile.any) {
+    RingPosition<C.config.stages> at;
+    const int count = (shares.depth - rank + kSlices - 1) / kSlices;
+    if (C.shape.bias && tile.sums_bias)
+      multiply_piece<C, kN, C.shape.bias>(sum, bias, ring, at, count, group, lane);
+    else
+      multiply_piece<C, kN, false>(sum, bias, ring, at, count, group, lane);
+  }
+  if constexpr (reuses_ring(C.config)) ptx::cluster_sync();
+  if (tile.any) send_sums<C>(ring.base, sum, bias, tile.sums_bias, static_cast<unsigned>(rank));
+  ptx::cluster_arrive();
+  ptx::cluster_wait();  // all sums have come
+  if (tile.any) add_sent<C>(p, ring.base, tile, z.tokens, z.diag, static_cast<unsigned>(rank));
+}
+
+}  // namespace trigen::persistent::weight
