@@ -71,6 +71,20 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# Slices of a tile's depth, whose blocks add their sums: tiles of 64 and 128, clusters that share out a tile's rows evenly and not.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(run 64x64:4:2:3:8 64x64:4:11:6:2 64x64:4:3:8:1 128x128:8:6:2:8 128x128:8:2:3:2)
+    string(REPLACE ":" ";" part ${run})
+    list(GET part 0 tile)
+    list(GET part 1 warps)
+    list(GET part 2 stages)
+    list(GET part 3 slices)
+    list(GET part 4 vec)
+    add_verify_test(grad_weight.slices_${tile}_${slices} grad_weight_slices
+                    --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${slices},vec=8x8x${vec},cluster=${slices},blocks=1)
+  endforeach()
+endif()
+
 # wgmma_tf32_sm90, which small problems are not given: tiles of forward and grad_input (tokens x features, stages, blocks of a
 # cluster), and of grad_weight (the last two: parts, elements of a store).
 if(TARGET trigen_emulator AND TARGET trigen_program)
