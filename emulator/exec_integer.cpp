@@ -145,6 +145,22 @@ T mad24_lo(T a, T b, T c) {
   return add(mul24_lo(a, b), c);
 }
 
+// dp2a: two products of halves of a and bytes of b, the lower or the upper ones. The sum wraps.
+template <class A, class B, int kFirst>
+void dot_two(Warp& warp, const Inst& inst, uint32_t mask) {
+  auto* d = warp.lanes<uint32_t>(inst.op[0]);
+  const auto* a = warp.lanes<uint32_t>(inst.op[1]);
+  const auto* b = warp.lanes<uint32_t>(inst.op[2]);
+  const auto* c = warp.lanes<uint32_t>(inst.op[3]);
+  for_lanes(mask, [=](int lane) {
+    uint32_t sum = c[lane];
+    for (int i = 0; i < 2; ++i)
+      sum += static_cast<uint32_t>(static_cast<A>(a[lane] >> (16 * i)) *
+                                   static_cast<B>(b[lane] >> (8 * (kFirst + i))));
+    d[lane] = sum;
+  });
+}
+
 // mul.wide and mad.wide: sums of twice the width.
 void decode_wide(Decoder& decoder, Inst& inst, Type type, bool mad) {
   const Type wide = type == Type::kU16   ? Type::kU32
@@ -251,6 +267,26 @@ void decode_24(Decoder& decoder, Inst& inst) {
                    : exec_binary<uint32_t, uint32_t, mul24_lo<uint32_t>>;
 }
 
+template <class A, class B>
+ExecFn dot_two_of(bool high) {
+  return high ? dot_two<A, B, 2> : dot_two<A, B, 0>;
+}
+void decode_dp2a(Decoder& decoder, Inst& inst) {
+  inst.cls = InstClass::kInteger;
+  const bool high = decoder.take("hi");
+  if (!high) decoder.take("lo");
+  const Type a = decoder.take_type(), b = decoder.take_type();
+  const Type sum = a == Type::kU32 && b == Type::kU32 ? Type::kU32 : Type::kS32;
+  inst.op[0] = decoder.dest(0, sum);
+  inst.op[1] = decoder.source(1, a);
+  inst.op[2] = decoder.source(2, b);
+  inst.op[3] = decoder.source(3, sum);
+  if (a == Type::kS32)
+    inst.fn = b == Type::kS32 ? dot_two_of<int16_t, int8_t>(high) : dot_two_of<int16_t, uint8_t>(high);
+  else
+    inst.fn = b == Type::kS32 ? dot_two_of<uint16_t, int8_t>(high) : dot_two_of<uint16_t, uint8_t>(high);
+}
+
 void decode_sad(Decoder& decoder, Inst& inst) {
   inst.cls = InstClass::kInteger;
   Type type = decoder.take_type();
@@ -284,6 +320,7 @@ void decode_sad(Decoder& decoder, Inst& inst) {
 void register_integer(OpcodeTable& table) {
   table["rem"] = decode_integer;
   table["mul24"] = table["mad24"] = decode_24;
+  table["dp2a"] = decode_dp2a;
   table["sad"] = decode_sad;
 }
 

@@ -42,6 +42,11 @@ TEST(Instruction, Integers) {
   EXPECT_EQ(one("mul.hi.s32 %r10, %r1, %r2;", static_cast<uint32_t>(-7), 0x40000000),
             static_cast<uint32_t>(-2));
   EXPECT_EQ(one("mad.lo.s32 %r10, %r1, %r2, %r3;", static_cast<uint32_t>(-3), 5, 100), 85u);
+  // 0xfffe * 3 + 2 * 0xff + 7; -2 * 5 + 2 * -1 + 7; the upper bytes: 0xfffe * 4 + 2 * 0x80 + 7.
+  EXPECT_EQ(one("dp2a.lo.u32.u32 %r10, %r1, %r2, %r3;", 0x0002fffe, 0x8004ff03, 7), 196602u + 510 + 7);
+  EXPECT_EQ(one("dp2a.lo.s32.s32 %r10, %r1, %r2, %r3;", 0x0002fffe, 0x8004ff05, 7),
+            static_cast<uint32_t>(-5));
+  EXPECT_EQ(one("dp2a.hi.u32.u32 %r10, %r1, %r2, %r3;", 0x0002fffe, 0x8004ff03, 7), 262136u + 256 + 7);
   EXPECT_EQ(one("div.s32 %r10, %r1, %r2;", static_cast<uint32_t>(-7), 2), static_cast<uint32_t>(-3));
   EXPECT_EQ(one("rem.s32 %r10, %r1, %r2;", static_cast<uint32_t>(-7), 2), static_cast<uint32_t>(-1));
   EXPECT_EQ(one("shl.b32 %r10, %r1, 40;", 1), 0u);
