@@ -17,7 +17,7 @@ TEST(Target, HasTheDocumentedArchitectures) {
   std::vector<std::string> names;
   for (const Target& target : targets()) names.push_back(target.name.str());
   EXPECT_THAT(names, testing::ElementsAre("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a",
-                                          "sm_100", "sm_100a", "sm_120"));
+                                          "sm_100", "sm_100a", "sm_120", "sm_120a"));
 }
 
 TEST(Target, LimitsAreConsistent) {
@@ -46,7 +46,7 @@ TEST(Target, UnknownNamesListTheKnownOnes) {
   EXPECT_EQ(error.kind, ErrorKind::kBadRequest);
   EXPECT_EQ(error.message,
             "unknown arch 'sm_71'; allowed are sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100, "
-            "sm_100a or sm_120; "
+            "sm_100a, sm_120 or sm_120a; "
             "did you mean 'sm_70'?");
 }
 
@@ -99,7 +99,7 @@ TEST(Target, CapabilitiesTakeTheBestTarget) {
   EXPECT_EQ(target_of(6, 1),
             "compute capability 6.1 has no target; supported are sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, "
             "sm_90a, sm_100, "
-            "sm_100a or sm_120; use a device of one of these");
+            "sm_100a, sm_120 or sm_120a; use a device of one of these");
 }
 
 }  // namespace
