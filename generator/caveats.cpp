@@ -27,7 +27,7 @@ std::string slow_path(const Candidate& candidate, const Target& target) {
   if (kernel == "simt" && problem.math == Math::kF16x3)
     return "math=f16x3 has tensor-core kernels on Hopper (sm_90a) alone: " + name +
            " runs it on its FP32 units, as math=simt";
-  if (!candidate.family->name().startswith("mma_sm")) return "";
+  if (!candidate.family->name().startswith("mma_")) return "";
   if (target.compute_capability / 10 == 10)
     return name + " runs " + kernel +
            ", mma.sync kernels: trigen has none for this GPU's own tensor-core instructions (tcgen05), and "

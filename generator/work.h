@@ -95,6 +95,7 @@ struct Work {
   int stages = 2;            // the loads of stages - 1 steps are in flight
   bool asynchronous = true;  // kInterleaved: by cp.async where vectors allow it
   int warpgroups = 2;        // kStreamed: that multiply
+  bool mma_sync = false;     // kStreamed: by an instruction that DeviceRates::tensor_cap holds
 
   // A block, and how many fit on an SM.
   int threads = 0;

@@ -10,7 +10,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "gpus.md"
 MARK = "<!-- made by: scripts/dense_table.py -->\n"
-TARGETS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120")
+TARGETS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 SIZES = ((32, 512, 1024), (16, 1024, 1024), (8, 2048, 1024), (4, 4096, 1024))
 
 

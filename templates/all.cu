@@ -59,6 +59,33 @@ extern "C" __global__ void mma_sm80_run(const __grid_constant__ trigen::Params p
   trigen::mma_sm80::run<kMma>(p);
 }
 
+#include "mma_tma_sm90.cuh"
+
+namespace {
+constexpr trigen::Kernel kMmaTma{.shape = kMma.shape,
+                                 .config = {.tile_m = 128,
+                                            .tile_n = 128,
+                                            .tile_k = 64,
+                                            .warps_m = 2,
+                                            .warps_n = 4,
+                                            .stages = 3,
+                                            .split_k = 1,
+                                            .vec_a = 8,
+                                            .vec_b = 8,
+                                            .vec_c = 8,
+                                            .cluster = 1,
+                                            .blocks = 1}};
+}  // namespace
+
+extern "C" __global__ void mma_tma_sm90_run(const __grid_constant__ trigen::Params p,
+                                            const __grid_constant__ trigen::TensorMap a,
+                                            const __grid_constant__ trigen::TensorMap b) {
+  trigen::mma_tma_sm90::run<kMmaTma>(p, a, b);
+}
+extern "C" __global__ void mma_tma_sm90_pack(const __grid_constant__ trigen::Params p) {
+  trigen::mma_tma_sm90::pack_weights<kMmaTma>(p);
+}
+
 #include "wgmma_resident_sm90.cuh"
 #include "wgmma_sm90.cuh"
 

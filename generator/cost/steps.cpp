@@ -29,7 +29,10 @@ double products_per_s(const CostInput& in) {
 double streamed_seconds(const CostInput& in, const Step& step) {
   const Work& work = in.work;
   const LoopRates& loop = in.loop;
-  double tensor = step.products / products_per_s(in) * std::max(1.0, loop.reads * step.operand_reads);
+  double rate = products_per_s(in);
+  if (work.mma_sync && in.rates.tensor_cap > 0)
+    rate = std::min(rate, in.rates.tensor_cap * loop.tensor_share * in.target.clock_hz);
+  double tensor = step.products / rate * std::max(1.0, loop.reads * step.operand_reads);
   if (step.f32_bytes > 0) tensor *= loop.f32_products;
   if (work.warpgroups == 1) tensor *= loop.alone;
   const double fed =
@@ -38,7 +41,8 @@ double streamed_seconds(const CostInput& in, const Step& step) {
   double feed = (step.feed_bytes - step.f32_bytes * (1 - loop.f32_feed / 2) +
                  step.split_bytes * (loop.split_lines - 1)) /
                 fed;
-  double shared = 0;  // what threads move in shared memory beside the products' own reads
+  // What threads move in shared memory beside the products' own reads.
+  double shared = step.shared_bytes / (in.rates.shared_bytes * in.target.clock_hz);
   if (in.counts != nullptr && &step == &work.steps.front()) {
     feed = in.counts->step.load_sectors * BlockCounts::kSectorBytes / fed;
     shared = in.counts->step.shared_wavefronts / in.target.clock_hz;

@@ -8,6 +8,7 @@ llvm::ArrayRef<const Family*> families() {
                                             &wgmma_split_sm90_family(),
                                             &wgmma_taps_sm90_family(),
                                             &wgmma_resident_sm90_family(),
+                                            &mma_tma_sm90_family(),
                                             &mma_sm80_family(),
                                             &mma_sm75_family(),
                                             &mma_sm70_family(),

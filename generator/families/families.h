@@ -29,6 +29,7 @@ const Family& wgmma_resident_sm90_family();
 const Family& wgmma_tf32_sm90_family();
 const Family& wgmma_taps_sm90_family();
 const Family& wgmma_split_sm90_family();
+const Family& mma_tma_sm90_family();
 const Family& simt_family();
 const Family& mma_sm70_family();
 const Family& mma_sm75_family();

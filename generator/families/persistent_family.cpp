@@ -94,7 +94,7 @@ std::optional<std::string> PersistentFamily::refusal(const Problem& p) const {
 
 std::optional<std::string> PersistentFamily::reject(const Problem& p, const Target& target,
                                                     const Config& c) const {
-  if (!serves(target)) return text(name() + " does not run on " + target.name + "; it needs sm_90a");
+  if (!serves(target)) return text(name() + " does not run on " + target.name + "; it needs " + served());
   if (p.op == Op::kDecode)
     return text(name() + " makes whole products, not the rows of decode; use another family");
   if (!is_whole_product(p.op))

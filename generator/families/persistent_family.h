@@ -59,16 +59,18 @@ class PersistentKernel {
 
 class PersistentFamily : public Family {
  public:
-  bool serves(const Target& target) const final { return target.wgmma; }
+  bool serves(const Target& target) const override { return target.wgmma; }
   std::optional<std::string> reject(const Problem& problem, const Target& target,
-                                    const Config& config) const final;
+                                    const Config& config) const override;
   std::vector<Config> configs(const Problem& problem, const Target& target) const final;
-  std::optional<Config> generic_config(const Problem& problem, const Target& target) const final;
+  std::optional<Config> generic_config(const Problem& problem, const Target& target) const override;
   LaunchPlan launch_plan(const Problem& problem, const Target& target, const Config& config) const final;
   int64_t shared_bytes(const Problem& problem, const Config& config) const final;
   Work work(const Problem& problem, const Target& target, const Config& config, int sms) const final;
 
  protected:
+  // The targets that it serves: "sm_90a".
+  virtual llvm::StringRef served() const { return "sm_90a"; }
   // What this family does not make, whatever the config: "makes K=1 with pad=0". nullopt: it makes the
   // problem.
   virtual std::optional<std::string> refuse(const Problem& problem) const = 0;

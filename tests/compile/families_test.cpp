@@ -112,19 +112,23 @@ struct Pair {
 void PrintTo(const Pair& pair, std::ostream* out) {
   *out << pair.family->name().str() << " " << pair.target->name.str();
 }
+// mma_tma_sm90 serves a Hopper by --config alone.
+bool lists(const Family& family, const Target& target) {
+  return family.serves(target) && !(family.name() == "mma_tma_sm90" && target.wgmma);
+}
 std::vector<Pair> pairs() {
   std::vector<Pair> out;
   for (const Family* family : families()) {
     int share = 0;
     for (const Target& target : targets())
-      if (family->serves(target)) out.push_back({family, &target, share++});
+      if (lists(*family, target)) out.push_back({family, &target, share++});
   }
   return out;
 }
 // The targets of a family, at most four of which share the cases out among themselves.
 int shares(const Family& family) {
   int served = 0;
-  for (const Target& target : targets()) served += family.serves(target);
+  for (const Target& target : targets()) served += lists(family, target);
   return std::min(served, 4);
 }
 

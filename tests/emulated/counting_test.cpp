@@ -29,6 +29,8 @@ const Whole kWholes[] = {
      "mma_sm80:tile=64x64x64,warps=2x2,stages=4,splitk=1,vec=8x8x8,blocks=4", 40, 16},
     {"mma_sm80_heads", "sm_80", "forward,dtype=bf16,B=2,H=2,T=256,D=64",
      "mma_sm80:tile=64x64x64,warps=2x2,stages=4,splitk=1,vec=8x8x8,blocks=4", 40, 16},
+    {"mma_tma_sm90", "sm_120a", "forward,dtype=bf16,B=8,T=256,D=64",
+     "mma_tma_sm90:tile=64x64x64,warps=2x2,stages=3,splitk=1,vec=8x8x8,cluster=1,blocks=1", 80, 32},
     {"wgmma_sm90", "sm_90a", "forward,dtype=bf16,B=8,T=256,D=64",
      "wgmma_sm90:tile=128x64x64,warps=8x1,stages=6,splitk=1,vec=8x8x8,cluster=1,blocks=1", 40, 16},
     {"simt", "sm_70", "forward,dtype=f32,B=2,T=128,D=64",

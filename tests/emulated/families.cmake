@@ -163,6 +163,27 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# mma_tma_sm90's tiles, on a device with few multiprocessors: blocks with several tiles.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(run sm_90a:128x256:2x4:4 sm_120a:256x128:4x2:2 sm_120a:128x128:2x4:3 sm_100a:64x256:1x4:2 sm_120a:64x64:2x2:2)
+    string(REPLACE ":" ";" part ${run})
+    list(GET part 0 target)
+    list(GET part 1 tile)
+    list(GET part 2 warps)
+    list(GET part 3 stages)
+    set(name emulated.mma_tma.${tile}_${warps}_${stages})
+    add_test(NAME ${name}
+             COMMAND trigen_program verify --device emulated:${target} --arch ${target} --problems ${CMAKE_CURRENT_SOURCE_DIR}/problems_mma_tma.txt
+                     --limit 3e8 --family mma_tma_sm90 --config tile=${tile}x64,warps=${warps},stages=${stages},splitk=1,vec=8x8x8,cluster=1,blocks=1)
+    set_tests_properties(${name} PROPERTIES LABELS emulated TIMEOUT 900 SKIP_RETURN_CODE 3
+                         ENVIRONMENT "TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-${name}.db;TRIGEN_EMULATED_SMS=3")
+  endforeach()
+  add_test(NAME emulated.mma_tma.packed
+           COMMAND trigen_program verify --device emulated:sm_120 --problems ${CMAKE_CURRENT_SOURCE_DIR}/problems_mma_tma_packed.txt --family mma_tma_sm90)
+  set_tests_properties(emulated.mma_tma.packed PROPERTIES LABELS emulated TIMEOUT 900 SKIP_RETURN_CODE 3
+                       ENVIRONMENT "TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-mma_tma_packed.db;TRIGEN_EMULATED_SMS=3")
+endif()
+
 # wgmma_split_sm90's two tiles: the model gives small problems rows of 64 alone. rows64: products only.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run split:128:8:3 split:128:8:2 split_rows64:64:4:4 split_rows64:64:4:2)

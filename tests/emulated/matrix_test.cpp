@@ -70,6 +70,12 @@ std::string missing(const std::string& family, const Cell& cell) {
   if (family == "simt") return cell.type == "tf32" ? "has no matrix instructions" : "";  // f16x3 as f32
   if (one_of(family, {"mma_sm70", "mma_sm75"})) return cell.type == "f16" ? "" : "multiplies f16";
   if (family == "mma_sm80") return sixteen || cell.type == "tf32" ? "" : "multiplies f16, bf16 and tf32";
+  if (family == "mma_tma_sm90")
+    return !sixteen        ? "multiplies f16 and bf16"
+           : !product      ? "makes forward and grad_input"
+           : cell.taps > 1 ? "has one tap"
+           : !contiguous   ? "reads contiguous features"
+                           : "";
   if (family == "wgmma_sm90")
     return !sixteen                   ? "multiplies f16 and bf16"
            : product && cell.taps > 1 ? "has taps in grad_weight only"
@@ -98,7 +104,7 @@ std::string missing(const std::string& family, const Cell& cell) {
 
 // The first target that has the family's instructions.
 const Target* home_of(const Family& family) {
-  for (const char* name : {"sm_70", "sm_75", "sm_80", "sm_90a"}) {
+  for (const char* name : {"sm_70", "sm_75", "sm_80", "sm_100a", "sm_90a"}) {
     auto target = find_target(name);
     if (!target) {
       ADD_FAILURE() << llvm::toString(target.takeError());
@@ -143,10 +149,12 @@ TEST_P(Matrix, EveryCellRunsOrIsNamed) {
   const Family& family = **found;
   const Target* target = home_of(family);
   ASSERT_NE(target, nullptr) << name << " serves no target of the list";
-  auto device = Device::open("emulated:sm_90a");  // runs every older target's PTX, too
+  // A Hopper runs every older target's PTX, too.
+  auto device = Device::open(target->name == "sm_100a" ? "emulated:sm_100a" : "emulated:sm_90a");
   ASSERT_TRUE(static_cast<bool>(device)) << llvm::toString(device.takeError());
   auto store = Store::open({});
-  const int copies = name == "wgmma_resident_sm90" ? 53 : name.rfind("wgmma", 0) == 0 ? 133 : 0;
+  const bool copies_boxes = name.rfind("wgmma", 0) == 0 || name == "mma_tma_sm90";
+  const int copies = name == "wgmma_resident_sm90" ? 53 : copies_boxes ? 133 : 0;
 
   std::vector<Served> runs;
   std::map<std::string, int> unsupported;

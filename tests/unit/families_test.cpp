@@ -52,6 +52,37 @@ TEST(Families, RefusalsNameWhatWasFoundWhatIsAllowedAndTheNextStep) {
               HasSubstr("vec_a=4 holds the 16 taps of a token, of which tile_k=8 is no multiple"));
 }
 
+TEST(Families, MmaByTmaRefusalsNameTheRule) {
+  const auto refused = [](const char* text, const char* config) {
+    return refusal("mma_tma_sm90", "sm_120a", text, config);
+  };
+  const char* const kTile = "tile=128x128x64,warps=2x4,stages=3,splitk=1,vec=8x8x8,cluster=1,blocks=1";
+  EXPECT_EQ(refused(kForward, kTile), "");
+  EXPECT_EQ(refusal("mma_tma_sm90", "sm_90a", kForward, kTile), "");  // to measure it
+  EXPECT_EQ(refusal("mma_tma_sm90", "sm_100a", kForward, kTile), "");
+  EXPECT_EQ(refusal("mma_tma_sm90", "sm_120", kForward, kTile),
+            "mma_tma_sm90 does not run on sm_120; it needs sm_90a, sm_100a or sm_120a");
+  const Family& family = *llvm::cantFail(find_family("mma_tma_sm90"));
+  const auto candidates = [&](const char* target) {
+    const Target& t = *llvm::cantFail(find_target(target));
+    return family.configs(problem(kForward), t).size() +
+           family.generic_config(problem(kForward), t).has_value();
+  };
+  EXPECT_EQ(candidates("sm_90a"), 0u);  // wgmma is faster
+  EXPECT_GT(candidates("sm_100a"), 1u);
+  EXPECT_GT(candidates("sm_120a"), 1u);
+  EXPECT_EQ(refused("forward,dtype=bf16,B=32,T=512,D=1023", kTile),
+            "mma_tma_sm90 reads rows of 16-byte pieces along the features (layout=btd); use another family");
+  EXPECT_EQ(refused("grad_weight,dtype=bf16,B=32,T=512,D=1024", kTile),
+            "mma_tma_sm90 makes forward and grad_input; use another family");
+  EXPECT_EQ(refused(kForward, "tile=128x128x64,warps=1x4,stages=3,splitk=1,vec=8x8x8,cluster=1,blocks=1"),
+            "warps_m=1: 4 or 8 warps multiply 32 or 64 rows each; try warps_m=2");
+  EXPECT_EQ(refused(kForward, "tile=128x128x64,warps=2x4,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1"),
+            "stages=4 need 131328 B of shared memory, sm_120a allows 101376 B; try stages=3");
+  EXPECT_EQ(refused(kForward, "tile=128x256x64,warps=4x4,stages=2,splitk=1,vec=8x8x8,cluster=1,blocks=1"),
+            "warps_m=4: 4 or 8 warps multiply 32 or 64 rows each; try warps_m=2");
+}
+
 TEST(Families, DecodeRefusalsNameTheRule) {
   constexpr const char* kDecode = "decode,dtype=bf16,B=32,T=512,D=1024";
   const auto decode = [](const char* text, const char* config) {
@@ -317,6 +348,11 @@ llvm::StringRef single_op(const Family& family) {
   return single ? family.name() : "";
 }
 
+// Families that make only some problems of their dtypes.
+bool chooses(const Family& family) {
+  return family.name().startswith("wgmma") || family.name() == "mma_tma_sm90";
+}
+
 // Whatever a family multiplies, it has a config for: specialised, and one of the shape-generic kind.
 TEST(Families, NoProblemIsLeftWithoutAConfig) {
   RandomProblem random(11);
@@ -324,7 +360,7 @@ TEST(Families, NoProblemIsLeftWithoutAConfig) {
     const Problem p = random.next();
     for (const Family* family : families())
       for (const Target& target : targets()) {
-        if (!family->serves(target) || family->name().startswith("wgmma")) continue;
+        if (!family->serves(target) || chooses(*family)) continue;
         if ((is_whole_product(p.op) ? "" : to_string(p.op)) != single_op(*family)) continue;
         const bool wrong_dtype = is_whole_product(p.op) &&
                                  (p.math == Math::kTF32) == (family->name() == "simt") &&
@@ -343,7 +379,7 @@ TEST(Families, NoProblemIsLeftWithoutAConfig) {
 TEST(Families, EveryConfigOfTheSpaceIsLegalAndThereAreEnough) {
   for (const Family* family : families())
     for (const Target& target : targets()) {
-      if (!family->serves(target) || family->name().startswith("wgmma")) continue;
+      if (!family->serves(target) || chooses(*family)) continue;
       for (const char* text :
            {"forward,dtype=f16,B=32,T=512,D=1024", "grad_input,dtype=f16,B=4,T=4096,D=1024,layout=bdt",
             "grad_weight,dtype=f16,B=16,T=1024,D=1024,epilogue=bias", "decode,dtype=f16,B=256,T=512,D=1024",
