@@ -16,7 +16,8 @@ Tolerance tolerance_of(const Problem& problem, DType dtype, int64_t terms, int64
   const bool simt = problem.dtype == DType::kF32 && problem.math != Math::kTF32;
   t.sum_error = simt ? std::sqrt(n) * 0x1p-24 : n * 0x1p-26 + std::sqrt(n) * 0x1p-23;
   if (problem.math == Math::kTF32) t.sum_error += 0x1p-10;
-  if (problem.epilogue.act != Activation::kNone) t.sum_error += 0x1p-21;
+  if (problem.epilogue.act != Activation::kNone)
+    t.sum_error += problem.dtype == DType::kBF16 ? 0x1p-17 : 0x1p-21;
   // With few outputs the root mean square has not settled at 0.4 u: allow the whole interval.
   const double share = outputs < 256 ? 1.0 : 0.6;
   t.relative = share * t.output_roundoff + t.sum_error;

@@ -49,6 +49,10 @@ TEST(Tolerance, GrowsWithWhatAddsErrors) {
   };
   EXPECT_LT(relative(simt, 100), relative(simt, 10000));
   EXPECT_LT(relative(simt, 100), relative(gelu, 100));
+  const Problem bf16 = problem("forward,dtype=bf16,B=2,T=64,D=64,epilogue=gelu"),
+                f16 = problem("forward,dtype=f16,B=2,T=64,D=64,epilogue=gelu");
+  EXPECT_GT(tolerance_of(bf16, bf16.dtype, 64, kMany).sum_error,
+            tolerance_of(f16, f16.dtype, 64, kMany).sum_error + 5e-6);
   EXPECT_GT(relative(tf32, 100), 0x1p-10);
   EXPECT_EQ(relative(split, 100), relative(simt, 100)) << "f16x3 is held to f32's bound";
   EXPECT_LT(relative(simt, 100), relative(simt, 100, 255)) << "few outputs have not settled";
