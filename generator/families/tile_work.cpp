@@ -198,10 +198,10 @@ Work TileFamily::work(const Problem& p, const Target&, const Config& c, int sms)
   else
     put_product(work, p, c, o, sms);
   // Of the tile on the diagonal, row by row of warps.
-  const int rows = c.tile_m / std::max(1, c.warps_m);
+  const int turns = c.tile_m / std::max(1, c.warps_m) / c.tile_k;  // whole ones
   if (skips(p, c))
     for (int above = 1; above < c.warps_m; ++above)
-      work.skipping.push_back({above * c.warps_n, work.all.tiles * (rows / c.tile_k)});
+      work.skipping.push_back({above * c.warps_n, work.all.tiles * turns});
   return work;
 }
 
