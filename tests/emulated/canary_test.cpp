@@ -274,7 +274,8 @@ TEST_F(CanaryTest, LeavesStreamCapturesAlone) {
   const ContextScope scope(api, llvm::cantFail(device_->context()));
   for (const bool blocking : {false, true}) {
     cuda::CUstream stream = nullptr;
-    ASSERT_EQ(api.cuStreamCreate(&stream, blocking ? 0U : unsigned{cuda::CU_STREAM_NON_BLOCKING}), cuda::CUDA_SUCCESS);
+    ASSERT_EQ(api.cuStreamCreate(&stream, blocking ? 0U : unsigned{cuda::CU_STREAM_NON_BLOCKING}),
+              cuda::CUDA_SUCCESS);
     ASSERT_EQ(api.cuStreamBeginCapture(stream, cuda::CU_STREAM_CAPTURE_MODE_GLOBAL), cuda::CUDA_SUCCESS);
     auto store = testing::open_store({folder_ / "nowhere.db", shipped_}, 5000, /*read_only=*/true);
     const Made made = make(candidate, *store.store);
