@@ -198,7 +198,7 @@ constexpr Target kLimits[] = {
 
 struct Gpu {
   llvm::StringLiteral name, target;
-  int sms;
+  int64_t sms;
   double clock_mhz;
   int64_t l2_mib;
   double mma16, tf32, fp32;  // TFLOP/s
@@ -215,7 +215,7 @@ constexpr Gpu kGpus[] = {
 Target on(Target target, const Gpu& gpu) {
   target.model_device = gpu.name;
   target.measured_rates = gpu.measured;
-  target.sms = gpu.sms;
+  target.sms = static_cast<int>(gpu.sms);
   target.clock_hz = gpu.clock_mhz * 1e6;
   target.l2_bytes = gpu.l2_mib << 20;
   target.mma16_flops = gpu.mma16 * 1e12;

@@ -20,16 +20,16 @@ struct Target {
   int compute_capability;  // 70, 90 (without the suffix)
   int max_threads_per_sm;
   int max_blocks_per_sm;
-  bool cp_async;            // sm_80+
-  bool ldmatrix;            // sm_75+
-  bool bf16_mma;            // sm_80+
-  bool tf32_mma;            // sm_80+
-  bool wgmma;               // sm_90a only
-  bool setmaxnreg = false;  // sm_90a, sm_100a, sm_120a, which have TMA, too
+  int sms = 0;                  // of the model device, as measured_rates
+  bool cp_async;                // sm_80+
+  bool ldmatrix;                // sm_75+
+  bool bf16_mma;                // sm_80+
+  bool tf32_mma;                // sm_80+
+  bool wgmma;                   // sm_90a only
+  bool setmaxnreg = false;      // sm_90a, sm_100a, sm_120a, which have TMA, too
+  bool measured_rates = false;  // the FLOP/s below, on such a device; else a data sheet's
   // The device that the cost model assumes when none is at hand, of gpus.def. Rates are dense, in FLOP/s and byte/s.
   llvm::StringLiteral model_device;  // "V100-SXM2-16GB"
-  bool measured_rates = false;       // the FLOP/s below, on such a device; else a data sheet's
-  int sms = 0;
   double clock_hz = 0;
   int64_t l2_bytes = 0;
   double mma16_flops = 0;  // f16 with f32 sums
