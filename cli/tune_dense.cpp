@@ -64,6 +64,7 @@ DenseWords stand_beside_dense(std::vector<TuneReport>& reports, const std::vecto
     const bool same = own != nullptr && own->info().name == reports[i].device;
     const std::vector<std::string> notes =
         add_dense(reports[i], problems[i], target, same ? own : nullptr, store, options);
+    reports[i].notes.insert(reports[i].notes.end(), notes.begin(), notes.end());
     words.notes.insert(words.notes.end(), notes.begin(), notes.end());
     add_remarks(reports[i], problems[i], target, words.remarks);
   }

@@ -16,7 +16,7 @@ struct DenseOptions {
 };
 
 struct DenseWords {
-  std::vector<std::string> notes;    // why a time is an estimate
+  std::vector<std::string> notes;    // why a time is an estimate; in that report's notes, too
   std::vector<std::string> remarks;  // choices that are no faster than dense or on a slow path, in words
 };
 
