@@ -40,8 +40,8 @@ std::optional<Counts> counts_of(const Candidate& candidate, const Binary& binary
 // The whole call, where the loop's steps take the clock's cycles and where they are estimated.
 struct Call {
   double clocked_s = 0, estimated_s = 0;
-  double dense_s =
-      0;  // a dense product at kDenseShare of the data sheet's rate, or its bytes at the memory's
+  // A dense product at kDenseShare of the data sheet's rate, or its bytes at the memory's.
+  double dense_s = 0;
   double peak_share = 0;  // of the data sheet's rate, that the triangle's own work reaches
   std::string limit;      // of the whole call
 };

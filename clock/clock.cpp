@@ -27,6 +27,11 @@ llvm::Expected<ClockedLoop> clock_candidate(const Candidate& candidate,
   out.loop = std::move(*loop);
   const Work work = candidate.family->work(candidate.problem, target, candidate.config, device.sms);
   const int resident = predict(work, target, device, resources).blocks_per_sm;
+  if (work.loop != Loop::kInterleaved)
+    return make_error(ErrorKind::kUnsupported,
+                      "the clock follows blocks whose warps all load and multiply, those of " +
+                          candidate.family->name() +
+                          " have warps that load; name another family with --family");
   out.warps = work.threads / 32;
   out.blocks =
       static_cast<int>(std::clamp(std::ceil(work.grid / device.sms), 1.0, static_cast<double>(resident)));

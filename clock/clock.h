@@ -13,8 +13,8 @@ struct ClockedLoop {
   LoopTiming timing;
   int warps = 0, blocks = 0;  // of a block; on an SM
   double conflicts = 1;       // wavefronts over the least, as counted
-  double step_cycles =
-      0;  // of a turn, the mean with those in which warps beyond their triangle skip products
+  // Of a turn, the mean with those in which warps beyond their triangle skip products.
+  double step_cycles = 0;
 };
 
 // Bytes a cycle that the L2 gives each of so many SMs that ask at once: its rate, shared evenly.

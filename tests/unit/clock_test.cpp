@@ -6,7 +6,9 @@
 #include "clock/disassembler.h"
 #include "clock/schedule.h"
 #include "clock/timeline.h"
+#include "generator/candidate.h"
 #include "generator/error.h"
+#include "generator/target.h"
 
 namespace trigen {
 namespace {
@@ -46,6 +48,21 @@ std::vector<MachineFunction> parsed(llvm::StringRef text) {
   auto functions = parse_machine_code(text);
   EXPECT_TRUE(static_cast<bool>(functions)) << take_error(functions.takeError()).message;
   return functions ? *functions : std::vector<MachineFunction>{};
+}
+
+// What a GPU's own first choice may be is refused with a next step, not followed wrongly.
+TEST(Clock, RefusesBlocksThatHaveWarpsToLoad) {
+  const Problem problem = llvm::cantFail(parse_problem("forward,dtype=f16,B=8,T=2048,D=1024"));
+  const Target& target = *llvm::cantFail(find_gpu("RTX 5090"));
+  const auto candidates = llvm::cantFail(list_candidates(problem, target));
+  const auto fed =
+      llvm::find_if(candidates, [](const Candidate& c) { return c.family->name() == "mma_tma_sm90"; });
+  ASSERT_NE(fed, candidates.end());
+  auto clocked = clock_candidate(*fed, parsed(kBlackwell), model_of(target), std::nullopt, std::nullopt);
+  ASSERT_FALSE(static_cast<bool>(clocked));
+  EXPECT_EQ(take_error(clocked.takeError()).message,
+            "the clock follows blocks whose warps all load and multiply, those of mma_tma_sm90 have warps "
+            "that load; name another family with --family");
 }
 
 TEST(MachineCode, ReadsTheControlWords) {
