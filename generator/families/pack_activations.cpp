@@ -13,15 +13,15 @@ bool needs_packed_activations(const Problem& p) {
 }
 
 bool takes_tokens(const Problem& p) {
-  return p.layout == Layout::kBDT && (p.op == Op::kForward || p.op == Op::kGradInput) && p.align >= 16 &&
-         whole_pieces(p.T, p.dtype);
+  if (p.op == Op::kGradWeight && (p.dtype == DType::kF32 || p.K > 1 || p.pad != 0)) return false;
+  return p.layout == Layout::kBDT && is_whole_product(p.op) && p.align >= 16 && whole_pieces(p.T, p.dtype);
 }
 
-Access activation_access(const Problem& p) {
-  return needs_packed_activations(p) ? Access::kPacked : Access::kDirect;
+Access activation_access(const Problem& p, bool tokens) {
+  return needs_packed_activations(p) && !tokens ? Access::kPacked : Access::kDirect;
 }
-int activation_elements(const Problem& p) {
-  return needs_packed_activations(p) ? 1 : static_cast<int>(16 / element_size(p.dtype));
+int activation_elements(const Problem& p, bool tokens) {
+  return activation_access(p, tokens) == Access::kPacked ? 1 : static_cast<int>(16 / element_size(p.dtype));
 }
 
 std::optional<std::string> too_many_to_pack(const Problem& p) {

@@ -43,13 +43,13 @@ Config config_of(const Problem& p, const TiledWeight::Tile& tile) {
           .stages = tile.stages,
           .split_k = 1,
           .raster = 0,
-          .vec_a = activation_elements(p),
-          .vec_b = activation_elements(p),
+          .vec_a = activation_elements(p, takes_tokens(p)),
+          .vec_b = activation_elements(p, takes_tokens(p)),
           .vec_c = output_vector(p),
           .cluster = tile.cluster,
           .blocks = 1,
           .weights = Access::kDirect,
-          .activations = activation_access(p)};
+          .activations = activation_access(p, takes_tokens(p))};
 }
 
 // Whole batches one below the other are for single taps that TMA reads as they lie; slices for single taps of few
@@ -75,7 +75,7 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
     if (tile.tile_n == persistent::kPanel) rows.allowed = {64, 128};
   }
   if (clusters.empty()) clusters = {1};
-  const int depth = step_depth(p), activation = activation_elements(p);
+  const int depth = step_depth(p), activation = activation_elements(p, takes_tokens(p));
   const llvm::SmallVector<int, 12> columns =
       c.tile_m == 64 ? llvm::SmallVector<int, 12>{64} : llvm::SmallVector<int, 12>{128, 256};
   return {rows,
@@ -95,7 +95,7 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
               ? ConfigKey{"split_k", c.split_k, {c.cluster}, false, "every block of a cluster has a slice"}
               : split_key(p, c),
           access_key("weights", c.weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
-          access_key("activations", c.activations, {activation_access(p)},
+          access_key("activations", c.activations, {activation_access(p, takes_tokens(p))},
                      "what TMA cannot take is packed, and nothing else"),
           vector_key("vec_a", c.vec_a, activation),
           vector_key("vec_b", c.vec_b, activation),
@@ -141,7 +141,7 @@ std::optional<Config> TiledWeight::any_size(const Problem& p) const {
 void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c, Launch product,
                                LaunchPlan& plan) const {
   const auto operand = [&](MapSource source) {
-    TensorMapSpec map = activation_map(p, source);
+    TensorMapSpec map = activation_map(p, source, weight::contiguous_tokens(kernel_shape(p), c));
     if (packs_activations(p, c)) {
       const packing::Rows rows = slot_rows(p);
       map.extents[0] = rows.features;

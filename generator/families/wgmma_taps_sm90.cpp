@@ -14,8 +14,8 @@ namespace {
 namespace geometry = wgmma_taps_sm90;
 
 // Forward and grad_input read and write contiguous tokens as they lie where TMA takes them.
-Access product_access(const Problem& p) { return takes_tokens(p) ? Access::kDirect : activation_access(p); }
-int product_elements(const Problem& p) { return takes_tokens(p) ? 8 : activation_elements(p); }
+Access product_access(const Problem& p) { return activation_access(p, takes_tokens(p)); }
+int product_elements(const Problem& p) { return activation_elements(p, takes_tokens(p)); }
 
 // Taps of one store to dW: four where they lie together and aligned.
 int weight_vector(const Problem& p) { return p.K % 4 == 0 && p.walign >= 4 * element_size(p.wdtype) ? 4 : 1; }

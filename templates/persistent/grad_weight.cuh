@@ -1,6 +1,6 @@
 // grad_weight: dW[t, s, j] = sum over (b, d) of dy[b, t, d] x[b, s, d + j - pad], for (t, s) in the triangle,
-// and grad_bias[t] = sum over (b, d) of dy[b, t, d]. Both operands are K-major. shares.h says
-// which block works on what; shift.cuh how taps shift dy.
+// and grad_bias[t] = sum over (b, d) of dy[b, t, d]. Both operands are K-major, MN-major where tokens are
+// contiguous. shares.h says which block works on what; shift.cuh how taps shift dy.
 #pragma once
 
 #include "params.h"
@@ -33,6 +33,22 @@ __device__ __forceinline__ bool sums_bias(const Shares& shares, const Piece& pie
          (kTaps<C> == 1 || tap == C.shape.pad);
 }
 
+// 64 features of 64 tokens; the second loads for all that `blocks` names.
+template <Kernel C>
+__device__ __forceinline__ void load_panel(unsigned to, const TensorMap& map, unsigned barrier, int feature,
+                                           int token, int head, int batch) {
+  constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
+  ptx::tma_load(to, map, barrier, kTokens ? token : feature, kTokens ? feature : token, head, batch);
+}
+template <Kernel C>
+__device__ __forceinline__ void load_panel_multicast(unsigned to, const TensorMap& map, unsigned barrier,
+                                                     unsigned short blocks, int feature, int token, int head,
+                                                     int batch) {
+  constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
+  ptx::tma_load_multicast(to, map, barrier, blocks, kTokens ? token : feature, kTokens ? feature : token,
+                          head, batch);
+}
+
 // The loading thread.
 template <Kernel C>
 __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, const Shares& shares,
@@ -55,13 +71,13 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
     const auto load_dy = [&](int from) {
       const int row = kEdge<C> * piece.row + 128 * place.row;
       if constexpr (G::kSquares) {  // each block loads its half of dy for both of its row
-        ptx::tma_load_multicast(ring.a(at.stage) + place.column * kPanelBytes, map_dy, ring.full(at.stage),
+        load_panel_multicast<C>(ring.a(at.stage) + place.column * kPanelBytes, map_dy, ring.full(at.stage),
                                 static_cast<unsigned short>(3 << 2 * place.row), from,
                                 row + 64 * place.column, head, batch);
       } else {
 #pragma unroll
         for (int i = 0; i < 2; ++i)
-          ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_dy, ring.full(at.stage), from, row + 64 * i,
+          load_panel<C>(ring.a(at.stage) + i * kPanelBytes, map_dy, ring.full(at.stage), from, row + 64 * i,
                         head, batch);
       }
     };
@@ -92,17 +108,17 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
 #pragma unroll
         for (int i = 0; i < kPanels; ++i)
           if (i < panels)
-            ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, full, feature,
+            load_panel<C>(ring.b(at.stage) + i * kPanelBytes, map_x, full, feature,
                           128 * piece.column + 64 * i, head, batch);
       } else if constexpr (G::kSquares) {  // and its half of x for both of its column
-        ptx::tma_load_multicast(ring.b(at.stage) + place.row * kPanelBytes, map_x, full,
+        load_panel_multicast<C>(ring.b(at.stage) + place.row * kPanelBytes, map_x, full,
                                 static_cast<unsigned short>(5 << place.column), feature,
                                 kEdge<C> * piece.column + 128 * place.column + 64 * place.row, head, batch);
       } else {  // each block loads its half of x for both
 #pragma unroll
         for (int j = 0; j < kPanels / kCluster; ++j) {
           const int i = rank * (kPanels / kCluster) + j;
-          ptx::tma_load_multicast(ring.b(at.stage) + i * kPanelBytes, map_x, full, 3, feature,
+          load_panel_multicast<C>(ring.b(at.stage) + i * kPanelBytes, map_x, full, 3, feature,
                                   kEdge<C> * piece.column + 64 * i, head, batch);
         }
       }
@@ -123,6 +139,9 @@ template <Kernel C, int kN, bool kBias, class G>
 __device__ __forceinline__ void multiply_piece(float (&sum)[kN / 2], float (&bias)[4], const Ring<G>& ring,
                                                RingPosition<C.config.stages>& at, int count, unsigned group,
                                                unsigned lane) {
+  constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
+  constexpr int kStep =
+      (kTokens ? 16 * 128 : 32) >> 4;  // of descriptors: 16 rows of features, or elements of rows
   const unsigned long long ones =
       ptx::descriptor_plain(ring.barriers + kBarrierBytes - kOnesBytes, kOnesBytes / 2);
   int held = -1;
@@ -138,8 +157,8 @@ __device__ __forceinline__ void multiply_piece(float (&sum)[kN / 2], float (&bia
         ptx::wgmma_tf32_ss<kN>(sum, a + 2 * i, b + 2 * i, block | i);
         if constexpr (kBias) ptx::wgmma_tf32_ss_n8(bias, a + 2 * i, ones, block | i);
       } else {
-        ptx::wgmma_ss<C.shape.dtype, kN, 0, 0>(sum, a + 2 * i, b + 2 * i, block | i);
-        if constexpr (kBias) ptx::wgmma_ss_n8<C.shape.dtype>(bias, a + 2 * i, ones, block | i);
+        ptx::wgmma_ss<C.shape.dtype, kN, kTokens, kTokens>(sum, a + kStep * i, b + kStep * i, block | i);
+        if constexpr (kBias) ptx::wgmma_ss_n8<C.shape.dtype, kTokens>(bias, a + kStep * i, ones, block | i);
       }
     }
     ptx::wgmma_commit();

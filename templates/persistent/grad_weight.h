@@ -13,6 +13,10 @@ inline constexpr int kBarrierBytes = 512;  // at the end of shared memory: barri
 inline constexpr int kOnesBytes = 256;     // grad_bias: a 16 x 8 tile of ones, the last of them
 
 inline constexpr int kConsumers = 2;  // warpgroups that multiply, 64 rows each
+// layout bdt as it lies: operands of 16-bit data whose rows are features, MN-major.
+TRIGEN_HOST_DEVICE constexpr bool contiguous_tokens(const Shape& s, const Config& c) {
+  return s.layout == Layout::kBDT && c.activations == Access::kDirect;
+}
 // Clusters whose blocks are slices: each takes every cluster-th k block of one tile of 64 x 64 or 128 x 128, and they
 // add their sums through distributed shared memory (slices.cuh). Other clusters share loads, see below.
 TRIGEN_HOST_DEVICE constexpr bool slices(const Config& c) {

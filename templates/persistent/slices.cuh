@@ -64,11 +64,11 @@ __device__ __forceinline__ void load_slice(const Ring<SliceGeometry<C>>& ring, c
     ptx::mbarrier_arrive_expect(ring.full(at.stage), stage_bytes(C.config));
 #pragma unroll
     for (int i = 0; i < C.config.tile_m / kPanel; ++i)
-      ptx::tma_load(ring.a(at.stage) + i * kPanelBytes, map_dy, ring.full(at.stage), feature,
+      load_panel<C>(ring.a(at.stage) + i * kPanelBytes, map_dy, ring.full(at.stage), feature,
                     tile.row + kPanel * i, tile.head, batch);
 #pragma unroll
     for (int i = 0; i < C.config.tile_n / kPanel; ++i)
-      ptx::tma_load(ring.b(at.stage) + i * kPanelBytes, map_x, ring.full(at.stage), feature,
+      load_panel<C>(ring.b(at.stage) + i * kPanelBytes, map_x, ring.full(at.stage), feature,
                     tile.column + kPanel * i, tile.head, batch);
     at.advance();
   }

@@ -29,8 +29,9 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static constexpr int kBarrierBytes = weight::kBarrierBytes;
 
   static_assert(C.shape.op == Op::kGradWeight, "sums dW");
-  static_assert(C.shape.layout == Layout::kBTD || packing::packs_activations(C.shape, C.config),
-                "features contiguous");
+  static_assert(C.shape.layout == Layout::kBTD || packing::packs_activations(C.shape, C.config) ||
+                    (C.shape.dtype != DType::kF32 && C.shape.K <= 1 && !stacks(C.config)),
+                "features contiguous, or tokens of 16-bit data and one tap");
   static_assert(C.shape.dtype != DType::kF32 || (C.shape.math == Math::kTF32 && C.shape.K <= 1),
                 "16-bit data; f32 of one tap, multiplied as tf32");
   static_assert((c.tile_m == 128 && ((c.tile_n == 256 && kCluster <= 2) ||

@@ -149,8 +149,8 @@ __device__ __forceinline__ void wgmma_rs(float (&sum)[kN / 2], const unsigned (&
   }
 }
 
-// Eight columns, both operands K-major.
-template <DType kType>
+// Eight columns, B K-major.
+template <DType kType, int kTransposeA>
 __device__ __forceinline__ void wgmma_ss_n8(float (&sum)[4], unsigned long long a, unsigned long long b,
                                             int keep) {
 #define TRIGEN_SS_N8(TYPE)                                       \
@@ -158,9 +158,9 @@ __device__ __forceinline__ void wgmma_ss_n8(float (&sum)[4], unsigned long long 
       "{\n.reg .pred keep;\nsetp.ne.b32 keep, %6, 0;\n"          \
       "wgmma.mma_async.sync.aligned.m64n8k16.f32." TYPE "." TYPE \
       " {%0, %1, %2, %3}, %4, %5, keep, 1, "                     \
-      "1, 0, 0;\n}"                                              \
+      "1, %7, 0;\n}"                                             \
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])   \
-      : "l"(a), "l"(b), "r"(keep))
+      : "l"(a), "l"(b), "r"(keep), "n"(kTransposeA))
   if constexpr (kType == DType::kBF16)
     TRIGEN_SS_N8("bf16");
   else

@@ -60,6 +60,21 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# Contiguous tokens as they lie: loads of a block's own, of pairs, of squares and of slices.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(run 128x128:8:5:7:8:1 128x256:8:4:2:2:2 128x128:8:6:1:8:4 64x64:4:3:4:2:4 128x128:8:4:3:1:3)
+    string(REPLACE ":" ";" part ${run})
+    list(GET part 0 tile)
+    list(GET part 1 warps)
+    list(GET part 2 stages)
+    list(GET part 3 split)
+    list(GET part 4 vec)
+    list(GET part 5 cluster)
+    add_verify_test(grad_weight.tokens_${tile}_${split}_${cluster} grad_weight_tokens
+                    --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
+  endforeach()
+endif()
+
 # Whole batches in a panel.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 6:5 2:1)

@@ -80,14 +80,18 @@ TEST(TensorMaps, SayWhoseElementsLieWhere) {
                           "y f32 192,512,1,4 box 32x64"));
 }
 
-// Contiguous tokens are the innermost axis; copies of activations are features again.
+// Contiguous tokens are the innermost axis; copies of activations are features again, those of grad_weight of all
+// batches.
 TEST(TensorMaps, FollowTheLayoutThatTheProductSees) {
   EXPECT_THAT(maps_of("wgmma_sm90", "forward,dtype=bf16,B=4,T=512,D=192,layout=bdt"),
               ElementsAre("w bf16 512,512,1,1 box 64x64", "x bf16 512,192,1,4 box 64x64",
                           "y bf16 512,192,1,4 box 64x64"));
   EXPECT_THAT(maps_of("wgmma_sm90", "grad_weight,dtype=bf16,B=4,T=512,D=192,layout=bdt"),
-              ElementsAre("y bf16 768,512,1,1 box 64x64", "x bf16 768,512,1,1 box 64x64",
+              ElementsAre("y bf16 512,192,1,4 box 64x64", "x bf16 512,192,1,4 box 64x64",
                           "w bf16 512,512,1,1 box 64x64"));
+  EXPECT_THAT(maps_of("wgmma_sm90", "grad_weight,dtype=bf16,B=4,T=511,D=192,layout=bdt"),
+              ElementsAre("y bf16 768,511,1,1 box 64x64", "x bf16 768,511,1,1 box 64x64",
+                          "x bf16 768,511,1,1 box 64x64"));
   // Of taps: all features that a tile's taps reach at once.
   const LaunchPlan plan =
       plan_of("wgmma_taps_sm90", "forward,dtype=bf16,B=4,T=512,D=192,K=3,layout=bdt,epilogue=residual");
