@@ -115,7 +115,7 @@ SqlStatus Database::open(const std::string& path, OpenMode mode, int busy_ms) {
                     SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   int code = sqlite3_open_v2(to_uri(path, mode).c_str(), &handle_, flags, nullptr);
   if (code != SQLITE_OK) return status(code);
-  const SqlStatus hardened = harden(busy_ms);
+  SqlStatus hardened = harden(busy_ms);
   if (mode != OpenMode::kFill || !hardened.ok()) return hardened;
   return run("PRAGMA journal_mode=MEMORY;PRAGMA synchronous=OFF;PRAGMA cache_size=-65536");
 }
@@ -188,7 +188,7 @@ void Database::put_back(const std::string& sql, sqlite3_stmt* statement) {
 
 SqlStatus Database::vacuum() {
   sqlite3_limit(handle_, SQLITE_LIMIT_ATTACHED, 1);  // the copy that it writes back
-  const SqlStatus status = run("PRAGMA synchronous=FULL;VACUUM");
+  SqlStatus status = run("PRAGMA synchronous=FULL;VACUUM");
   sqlite3_limit(handle_, SQLITE_LIMIT_ATTACHED, 0);
   return status;
 }

@@ -8,6 +8,7 @@
 #include "cache/layer.h"
 #include "generator/error.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/Twine.h"
 #include "llvm/Support/SHA256.h"
 
 namespace trigen::cache {
@@ -69,7 +70,8 @@ std::vector<std::string> Fleet::refresh() {
       troubles.push_back(path + ": " + take_error(contents.takeError()).message);
       continue;
     }
-    for (const std::string& damaged : contents->damaged) troubles.push_back(path + ": " + damaged);
+    for (const std::string& damaged : contents->damaged)
+      troubles.push_back((llvm::Twine(path) + ": " + damaged).str());
     for (const auto& [key, row] : contents->records) {
       const std::string evidence = unpack(row.evidence, kMostTextBytes).value_or("");
       if (evidence_number(evidence, "complete").value_or(1) == 0)

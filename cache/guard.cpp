@@ -11,6 +11,7 @@
 
 #include "cache/filesystem.h"
 #include "llvm/ADT/StringRef.h"
+#include "llvm/ADT/Twine.h"
 
 namespace trigen::cache {
 namespace {
@@ -117,7 +118,7 @@ std::string distrust_of_companions(const std::string& layer) {
     struct stat facts = {};
     if (::lstat(path.c_str(), &facts) != 0) continue;
     if (std::string reason = distrust_of_file(facts, FilePart::kBeside); !reason.empty())
-      return "'" + path + "' " + reason;
+      return (llvm::Twine("'") + path + "' " + reason).str();
   }
   const std::string lock = layer + ".lock";
   struct stat facts = {};

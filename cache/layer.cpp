@@ -245,7 +245,7 @@ bool Layer::read(Work work) {
 
 Verdict Layer::inspect(Work work) {
   const Clock::time_point since = Clock::now();
-  const Verdict v = try_read(work, patience_->deadline(/*put=*/false));
+  Verdict v = try_read(work, patience_->deadline(/*put=*/false));
   remember(v, since);
   return v;
 }

@@ -287,7 +287,7 @@ TrustedKeys parse_trusted_keys(llvm::StringRef list) {
 std::string read_file(const std::string& path, int64_t most, std::string& bytes) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return errno_text(errno);
-  const std::string reason = read_descriptor(descriptor, most, bytes);
+  std::string reason = read_descriptor(descriptor, most, bytes);
   ::close(descriptor);
   return reason;
 }

@@ -14,6 +14,7 @@
 #include "cache/filesystem.h"
 #include "cache/trust.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/Twine.h"
 #include "llvm/Support/SHA256.h"
 
 namespace trigen::cache {
@@ -66,7 +67,7 @@ std::optional<Spool> spool_for(const std::string& layer) {
   for (const std::string& place :
        {named, environment("TMPDIR"), std::string("/var/tmp"), std::string("/tmp")}) {
     const std::string folder = place + "/trigen-" + std::to_string(::geteuid());
-    if (serves(place, folder)) return Spool{folder + "/" + name + ".db", layer + ".d"};
+    if (serves(place, folder)) return Spool{(llvm::Twine(folder) + "/" + name + ".db").str(), layer + ".d"};
   }
   return std::nullopt;
 }

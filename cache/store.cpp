@@ -339,10 +339,10 @@ class LayeredStore final : public Store {
   static std::optional<Record> best_indexed(const Index& index, llvm::StringRef problem, llvm::StringRef arch,
                                             const DeviceQuery& query) {
     const auto rows = index.records.find(index_key(problem, arch));
-    if (rows == index.records.end()) return std::nullopt;
-    const RecordRow* best = nullptr;
+    if (rows == index.records.end() || rows->second.empty()) return std::nullopt;
+    const RecordRow* best = &rows->second.front();
     for (const RecordRow& row : rows->second)
-      if (best == nullptr || is_better(row.record, best->record, query)) best = &row;
+      if (is_better(row.record, best->record, query)) best = &row;
     Record record = best->record;
     record.evidence = unpack(best->evidence, kMostTextBytes).value_or("");
     return record;

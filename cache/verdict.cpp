@@ -132,7 +132,7 @@ Verdict Layer::judge(const SqlStatus& status) const {
       return verdict(Health::kDenied, detail);
     case SQLITE_CANTOPEN:
     case SQLITE_IOERR: {
-      const Verdict v = from_errno(status.error);
+      Verdict v = from_errno(status.error);
       if (v.health != Health::kMissing && v.health != Health::kFailed) return v;
       Verdict failed = verdict(Health::kFailed, detail);
       failed.stale = v.stale;
