@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 
+#include "llvm/ADT/Twine.h"
 #include "runtime/tensor_map.h"
 
 namespace trigen {
@@ -213,7 +214,8 @@ llvm::Error Executable::find_functions(CUmodule module, const std::string& what)
   plan_ = launch_plan_on(candidate_, device.info().sms);
   for (const Launch& launch : plan_.launches) {
     if (const std::string refusal = refuse_geometry(launch, device.info()); !refusal.empty())
-      return make_error(ErrorKind::kUnsupported, what + ": " + refusal + "; choose another config");
+      return make_error(ErrorKind::kUnsupported,
+                        llvm::Twine(what) + ": " + refusal + "; choose another config");
     Step step;
     std::copy(std::begin(launch.grid), std::end(launch.grid), step.grid);
     std::copy(std::begin(launch.block), std::end(launch.block), step.block);
@@ -259,7 +261,7 @@ llvm::Error Executable::find_functions(CUmodule module, const std::string& what)
                             " threads in a block on this device, the plan has " + std::to_string(block));
     if (const std::string refusal = refuse_parameters(api, step.function, launch.maps.size());
         !refusal.empty())
-      return make_error(ErrorKind::kCache, what + ": " + launch.entry + ": " + refusal);
+      return make_error(ErrorKind::kCache, llvm::Twine(what) + ": " + launch.entry + ": " + refusal);
     // Otherwise the first launch would load the code, which a capture may forbid.
     if (api.cuFuncLoad != nullptr) api.cuFuncLoad(step.function);
     steps_.push_back(step);

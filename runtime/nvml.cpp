@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <memory>
+
 #include "llvm/ADT/StringExtras.h"
 #include "runtime/paths.h"
 
@@ -18,11 +20,11 @@ const NvmlApi* nvml_api() {
     std::string found;
     void* library = open_nvml("", found);
     if (library == nullptr) return nullptr;
-    const auto* loaded = new NvmlApi(library);
+    auto loaded = std::make_unique<NvmlApi>(library);
     const bool usable = loaded->nvmlInit_v2 != nullptr &&
                         loaded->nvmlDeviceGetHandleByPciBusId_v2 != nullptr &&
                         loaded->nvmlInit_v2() == kNvmlSuccess;
-    return usable ? loaded : nullptr;
+    return usable ? loaded.release() : nullptr;
   }();
   return api;
 }
