@@ -175,7 +175,7 @@ double Integers::activation(int run, Role role, int64_t b, int64_t h, int64_t to
   if (is_dw(p))
     return role == Role::kY ? row_[at] * feature_[wide] * longer(run, true)
                             : other_[at] * other_feature_[wide] * longer(run, false);
-  const int sign = makes_rows(p) ? other_[at] : row_[at];
+  const auto sign = makes_rows(p) ? other_[at] : row_[at];
   return step_[at] * sign * feature_[wide] * flip(run) * longer(run, false);
 }
 
@@ -241,7 +241,7 @@ double Integers::sum(int run, int64_t h, int64_t row, int64_t column) const {
            static_cast<double>(correlation_[static_cast<size_t>(h * p.K + column % p.K)]) * scale;
   const auto [first, last] = range(row);
   const int32_t* prefix = &prefix_[static_cast<size_t>(h * (p.T + 1))];
-  const int sign = makes_rows(p) ? row_[at] : other_[at];
+  const auto sign = makes_rows(p) ? row_[at] : other_[at];
   return sign * (last > first ? prefix[last] - prefix[first] : 0) * flip(run) *
          wide_[static_cast<size_t>(h * p.B * p.D + column)] * scale;
 }

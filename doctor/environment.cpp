@@ -4,6 +4,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "llvm/ADT/Twine.h"
+
 namespace trigen::doctor {
 namespace {
 
@@ -207,12 +209,13 @@ class Reader {
           value);
       for (const auto& [key, unused] : in.items())
         if (known.count(key) == 0 && error_.empty())
-          error_ = "unknown key '" + (at.empty() ? key : at + "." + key) + "'";
+          error_ = (llvm::Twine("unknown key '") + (at.empty() ? "" : at + ".") + key + "'").str();
     } else if constexpr (std::is_enum_v<T>) {
       std::string allowed;
       for (const auto& [name, known] : Names<T>::table) {
         if (in.is_string() && in.get<std::string>() == name) return void(value = known);
-        allowed += (allowed.empty() ? "" : ", ") + std::string(name);
+        if (!allowed.empty()) allowed += ", ";
+        allowed += name;
       }
       refuse(at, "one of " + allowed);
     } else if constexpr (std::is_same_v<T, std::map<std::string, std::string>>) {

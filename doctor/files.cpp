@@ -59,6 +59,7 @@ int visit_program(struct dl_phdr_info* info, size_t, void* data) {
   const ElfW(Dyn)* dynamic = nullptr;
   for (int i = 0; i < info->dlpi_phnum; ++i)
     if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): the loader gives addresses as integers
       dynamic = reinterpret_cast<const ElfW(Dyn)*>(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
   const char *strings = nullptr, *needs = nullptr;
   // The loader makes addresses of some entries and leaves others as they are in the file.

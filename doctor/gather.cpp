@@ -53,6 +53,7 @@ std::vector<CachedCode> cached_code(Store& store) {
   std::map<std::pair<std::string, std::string>, int64_t> counts;
   for (const BinaryInfo& binary : store.list_binaries()) ++counts[{binary.key.compiler, binary.key.arch}];
   std::vector<CachedCode> list;
+  list.reserve(counts.size());
   for (const auto& [key, count] : counts) list.push_back({key.first, key.second, count});
   return list;
 }
