@@ -12,7 +12,7 @@ class Anchor {
  public:
   // `bench` is the anchor's own, on the device of the candidates; it and the store outlive the anchor.
   Anchor(Bench& bench, const Target& target, Store& store, BuildAllOptions build)
-      : bench_(bench), target_(target), store_(store), build_(std::move(build)) {}
+      : bench_(bench), target_(target), store_(store), build_(build) {}
   // The median of a few replays of its kernel, the model's first choice. Errors: it cannot be built or run.
   llvm::Expected<double> time();
 
