@@ -34,7 +34,16 @@ ConfigKey output_key(const Problem& p, const Config& c) {
   return key;
 }
 
-Config config_of(const Problem& p, const TiledWeight::Tile& tile) {
+// Contiguous tokens are read as they lie, or copied: rows of copies hold the features of all batches one after the
+// other, which are fewer k blocks where a head's features end inside one.
+std::vector<Access> activation_paths(const Problem& p) {  // worth a try
+  std::vector<Access> paths = {activation_access(p, takes_tokens(p))};
+  if (takes_tokens(p) && !too_many_to_pack(p)) paths.push_back(Access::kPacked);
+  return paths;
+}
+
+Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activations) {
+  const int vector = activation_elements(p, activations == Access::kDirect);
   return {.tile_m = tile.tile_n == 64 ? 64 : 128,
           .tile_n = tile.tile_n,
           .tile_k = step_depth(p),
@@ -43,13 +52,13 @@ Config config_of(const Problem& p, const TiledWeight::Tile& tile) {
           .stages = tile.stages,
           .split_k = 1,
           .raster = 0,
-          .vec_a = activation_elements(p, takes_tokens(p)),
-          .vec_b = activation_elements(p, takes_tokens(p)),
+          .vec_a = vector,
+          .vec_b = vector,
           .vec_c = output_vector(p),
           .cluster = tile.cluster,
           .blocks = 1,
           .weights = Access::kDirect,
-          .activations = activation_access(p, takes_tokens(p))};
+          .activations = activations};
 }
 
 // Whole batches one below the other are for single taps that TMA reads as they lie; slices for single taps of few
@@ -70,12 +79,12 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
   std::set<int> clusters;
   ConfigKey rows{"tile_m", c.tile_m, {128}};
   for (const Tile& tile : tiles_) {
-    if (!allows(p, config_of(p, tile))) continue;
+    if (!allows(p, config_of(p, tile, c.activations))) continue;
     if (tile.tile_n == c.tile_n) clusters.insert(tile.cluster);
     if (tile.tile_n == persistent::kPanel) rows.allowed = {64, 128};
   }
   if (clusters.empty()) clusters = {1};
-  const int depth = step_depth(p), activation = activation_elements(p, takes_tokens(p));
+  const int depth = step_depth(p), activation = activation_elements(p, c.activations == Access::kDirect);
   const llvm::SmallVector<int, 12> columns =
       c.tile_m == 64 ? llvm::SmallVector<int, 12>{64} : llvm::SmallVector<int, 12>{128, 256};
   return {rows,
@@ -95,8 +104,8 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
               ? ConfigKey{"split_k", c.split_k, {c.cluster}, false, "every block of a cluster has a slice"}
               : split_key(p, c),
           access_key("weights", c.weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
-          access_key("activations", c.activations, {activation_access(p, takes_tokens(p))},
-                     "what TMA cannot take is packed, and nothing else"),
+          access_key("activations", c.activations, activation_paths(p),
+                     "what TMA cannot take is packed, and contiguous tokens may be"),
           vector_key("vec_a", c.vec_a, activation),
           vector_key("vec_b", c.vec_b, activation),
           output_key(p, c),
@@ -113,29 +122,33 @@ int TiledWeight::threads(const Problem&, const Config& c) const { return weight:
 
 std::vector<Config> TiledWeight::space(const Problem& p, const Target& target) const {
   std::vector<Config> out;
-  for (const Tile& tile : tiles_) {
-    Config c = config_of(p, tile);
-    if (!allows(p, c)) continue;
-    if (weight::slices(c)) {
-      c.split_k = c.cluster;
-      // Of 64 x 64 two fit on an SM, or one with more stages.
-      constexpr int kMoreStages = 11;
-      const auto blocks = static_cast<int>(grid(p, target, c));
-      const int room = clusters_at_once(target, c.cluster) * c.cluster;
-      if (c.tile_m == 64 && blocks <= room) c.stages = kMoreStages;
-      if (4 * blocks >= target.sms && blocks <= (c.tile_m == 64 ? 2 : 1) * room) out.push_back(c);
-      continue;
-    }
-    // Clusters share loads where a row tile of 256 is not mostly empty.
-    if (tile.cluster > 1 && p.T <= 128) continue;
-    llvm::append_range(out, with_splits(c, weight_shares(p, c, static_cast<int>(grid(p, target, c)))));
-  }
+  for (const Access path : activation_paths(p))
+    for (const Tile& tile : tiles_) put_tile(p, target, tile, path, out);
   return out;
+}
+
+void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& tile, Access activations,
+                           std::vector<Config>& out) const {
+  Config c = config_of(p, tile, activations);
+  if (!allows(p, c)) return;
+  if (weight::slices(c)) {
+    c.split_k = c.cluster;
+    // Of 64 x 64 two fit on an SM, or one with more stages.
+    constexpr int kMoreStages = 11;
+    const auto blocks = static_cast<int>(grid(p, target, c));
+    const int room = clusters_at_once(target, c.cluster) * c.cluster;
+    if (c.tile_m == 64 && blocks <= room) c.stages = kMoreStages;
+    if (4 * blocks >= target.sms && blocks <= (c.tile_m == 64 ? 2 : 1) * room) out.push_back(c);
+    return;
+  }
+  // Clusters share loads where a row tile of 256 is not mostly empty.
+  if (tile.cluster > 1 && p.T <= 128) return;
+  llvm::append_range(out, with_splits(c, weight_shares(p, c, static_cast<int>(grid(p, target, c)))));
 }
 
 std::optional<Config> TiledWeight::any_size(const Problem& p) const {
   if (p.K > 1) return std::nullopt;  // one source for all sizes has one tap
-  return config_of(p, tiles_.front());
+  return config_of(p, tiles_.front(), activation_paths(p).front());
 }
 
 void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c, Launch product,

@@ -30,6 +30,10 @@ class TiledWeight final : public PersistentKernel {
   Work work(const Problem& problem, const Target& target, const Config& config) const override;
 
  private:
+  // A tile's configs worth a try.
+  void put_tile(const Problem& problem, const Target& target, const Tile& tile, Access activations,
+                std::vector<Config>& out) const;
+
   llvm::ArrayRef<Tile> tiles_;
 };
 
