@@ -124,6 +124,19 @@ class Engine {
         }
     }
   }
+  // As rounded_epilogue.cuh asks.
+  __device__ __forceinline__ int pair_row() const { return piece_row(0); }
+  __device__ __forceinline__ int pair_column() const { return warp_n_ * kWarpN + piece_column(0); }
+  template <int kFirst, int kRows, class F>
+  __device__ __forceinline__ void each_pair(const Accumulator& acc, F&& f) const {
+#pragma unroll
+    for (int i = kFirst / 16; i < (kFirst + kRows) / 16; ++i)
+#pragma unroll
+      for (int j = 0; j < kPiecesN; ++j)
+#pragma unroll
+        for (int e = 0; e < 8; e += 2)
+          f(i * 16 - kFirst + (e & 2), j * 16 + (e & 4) * 2, acc.v[i][j][e], acc.v[i][j][e + 1]);
+  }
   __device__ __forceinline__ void stage_row_sums(const Accumulator& acc, float* to) const {
     if (warp_n_ != 0) return;
 #pragma unroll

@@ -33,6 +33,13 @@ class MmaSm70 final : public TileFamily {
   bool skips(const Problem& p, const Config& c) const override {
     return p.op != Op::kGradWeight && p.K == 1 && p.pad == 0 && c.vec_a > 1 && c.vec_b > 1;
   }
+  // As templates/rounded_epilogue.cuh, for tiles of the staged loop.
+  bool rounds(const Problem& p, const Config& c) const override {
+    const Epilogue& e = p.epilogue;
+    return skips(p, c) && p.layout == Layout::kBTD && c.vec_c == 8 && !e.bias && e.act == Activation::kNone &&
+           !e.pre && !e.gate && !e.residual;
+  }
+  std::vector<int> rasters() const override { return {0, 8, 16, 32}; }
   int rows_of_warp() const override { return 16; }
   int columns_of_warp() const override { return 16; }
   int depth_unit(const Problem&) const override { return 16; }

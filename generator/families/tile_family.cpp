@@ -254,7 +254,7 @@ std::vector<Config> TileFamily::configs(const Problem& p, const Target& target) 
       } else {
         // Sections as wide as the product, and narrower ones where there is something to narrow.
         const int64_t column_tiles = schedule::ceil_div(static_cast<int>(columns), c.tile_n);
-        for (int raster : {0, 8, 32}) {
+        for (int raster : rasters()) {
           if (raster >= column_tiles && raster > 0) break;
           c.raster = raster;
           if (!reject(p, target, c)) out.push_back(c);

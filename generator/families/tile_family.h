@@ -68,6 +68,10 @@ class TileFamily : public Family {
   virtual bool asynchronous() const { return false; }
   // Do warps leave out the products of steps that lie beyond their own rows' triangle?
   virtual bool skips(const Problem&, const Config&) const { return false; }
+  // Do sums need only be rounded at a tile's end, and does the family do that apart?
+  virtual bool rounds(const Problem&, const Config&) const { return false; }
+  // Widths of forward's and grad_input's sections, in tiles; 0: as wide as the product.
+  virtual std::vector<int> rasters() const { return {0, 8, 32}; }
   virtual std::vector<TileChoice> tiles(const Problem& problem, const Target& target) const = 0;
   virtual std::vector<int> stages(const Problem& problem) const = 0;
   virtual TileChoice generic_tile(const Problem& problem) const = 0;

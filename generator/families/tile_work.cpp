@@ -192,6 +192,7 @@ Work TileFamily::work(const Problem& p, const Target&, const Config& c, int sms)
       .registers = estimated_registers(p, c, step),
       .shared_bytes = shared_bytes(p, c),
       .blocks = c.blocks};
+  if (rounds(p, c)) work.rates = "tiles_rounded";
   work.memory_bytes = count_work(p).min_bytes;
   if (weight)
     put_weight(work, p, c, o, sms);

@@ -26,14 +26,16 @@ void PrintTo(const Edit& edit, std::ostream* out) { *out << edit.file; }
 
 constexpr const char* kHalf = "forward,dtype=f16,B=2,T=256,D=64";
 
-// The known conflicts: mma_sm70 stores its sums into the output slice two rows of a quad pair at a time, and
+// The known conflicts: mma_sm70 stores sums of grad_weight into its slice two rows of a quad pair at a time, and
 // simt transposes the tile that has k along its rows, four words 4 banks apart. wgmma_split_sm90's first
 // launch stores the largest of its columns 4 banks apart.
 const Kernel kKernels[] = {
     {"mma_sm70_forward", "sm_70", kHalf,
-     "mma_sm70:tile=64x64x64,warps=2x2,stages=2,splitk=1,vec=8x8x8,blocks=2", 0, 1024},
+     "mma_sm70:tile=64x64x64,warps=2x2,stages=2,splitk=1,vec=8x8x8,blocks=2"},
     {"mma_sm70_narrow", "sm_70", kHalf,
-     "mma_sm70:tile=64x64x32,warps=2x2,stages=2,splitk=1,vec=8x8x8,blocks=2", 0, 1024},
+     "mma_sm70:tile=64x64x32,warps=2x2,stages=2,splitk=1,vec=8x8x8,blocks=2"},
+    {"mma_sm70_rounded", "sm_70", kHalf,
+     "mma_sm70:tile=128x128x32,warps=2x2,stages=2,splitk=1,vec=8x8x8,blocks=2"},
     {"mma_sm70_grad_weight", "sm_70", "grad_weight,dtype=f16,B=2,T=256,D=64",
      "mma_sm70:tile=64x64x64,warps=2x2,stages=2,splitk=1,raster=8,vec=8x8x8,blocks=2", 0, 1280},
     {"mma_sm75_forward", "sm_75", kHalf,
@@ -104,6 +106,7 @@ const Kernel kKernels[] = {
 const Edit kEdits[] = {
     {"mma_sm70_forward", "padded.h", "kPad = 16;", "kPad = 0;"},
     {"mma_sm70_narrow", "padded.h", "(n & 1) * 4 + (n >> 1 & 3)", "(n & 7)"},
+    {"mma_sm70_rounded", "rounded_epilogue.cuh", "kSkew = 32", "kSkew = 0"},
     {"mma_sm75_forward", "swizzle.cuh", "mix = row & 7;", "mix = row & 3;"},
     {"mma_sm70_grad_weight", "schedule.h", "kSlicePadColumns = 8", "kSlicePadColumns = 0"},
     {"mma_sm80_forward", "swizzle.cuh", "mix = row & 7;", "mix = 0;"},
