@@ -150,15 +150,16 @@ class LayeredStore final : public Store {
   }
   std::vector<FoundRecord> find_measured(llvm::StringRef prefix, llvm::StringRef suffix,
                                          llvm::StringRef arch) override {
-    // The range goes through the primary key, the pattern reads no row that it does not take; ':' follows '9'.
-    const std::string behind = prefix.str() + ":", pattern = prefix.str() + "[0-9]*" + suffix.str();
+    // The range goes through the primary key, the comparison reads no row that it does not take; ':' follows '9'.
+    // No GLOB: a connection takes patterns of 64 bytes at most, and suffixes are longer.
+    const std::string behind = prefix.str() + ":";
     std::vector<FoundRecord> list;
     for (auto& layer : layers_)
-      for (Record& record :
-           records(*layer, "records",
-                   " WHERE problem>=? AND problem<? AND problem GLOB ? AND arch=? AND provenance=1"
-                   " ORDER BY problem,arch,device,sms,driver",
-                   {prefix, behind, pattern, arch}, Unpack::kAll))
+      for (Record& record : records(
+               *layer, "records",
+               " WHERE problem>=? AND problem<? AND substr(problem,-length(?))=? AND arch=? AND provenance=1"
+               " ORDER BY problem,arch,device,sms,driver",
+               {prefix, behind, suffix, suffix, arch}, Unpack::kAll))
         list.push_back({std::move(record), Match::kNone, layer->path(), ""});
     return list;
   }

@@ -48,6 +48,25 @@ TEST(CacheRecord, ComesBackAsItWasPut) {
   EXPECT_EQ(got.stored_at, 1700000001);
 }
 
+// What PyTorch asks for is longer than the patterns that a connection takes.
+TEST(CacheRecord, OtherBatchSizesOfALongProblemAreFound) {
+  CacheFolder folder;
+  auto store = open_store({folder / "cache.db"});
+  const std::string prefix = "forward,dtype=bf16,B=",
+                    suffix = ",H=1,T=512,D=1024,K=1,pad=0,wdtype=f32,epilogue=bias+gelu+pre";
+  for (const std::string& problem : {prefix + "32" + suffix, prefix + "4" + suffix,
+                                     prefix + "4" + suffix + "+gate", "forward,dtype=f16,B=32" + suffix}) {
+    Record r = sample_record(Provenance::kMeasured, "A100", 108, "580.159");
+    r.problem = problem;
+    put(store, r);
+  }
+  std::vector<std::string> problems;
+  for (const FoundRecord& found : store->find_measured(prefix, suffix, "sm_80"))
+    problems.push_back(found.record.problem);
+  EXPECT_THAT(problems, ::testing::ElementsAre(prefix + "32" + suffix, prefix + "4" + suffix));
+  EXPECT_THAT(*store.lines, IsEmpty());
+}
+
 TEST(CacheRecord, SaysWhatDiffers) {
   CacheFolder folder;
   auto store = open_store({folder / "cache.db"});
