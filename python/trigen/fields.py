@@ -69,13 +69,20 @@ def description() -> dict:
     }
 
 
+def _difference(there, here) -> str:
+    """What of one field's rows is not alike."""
+    if there is None or here is None:
+        return "is not there" if there is None else "is not known here"
+    unlike = [key for key in {**here, **there} if here.get(key) != there.get(key)]
+    return ", ".join(f"{key} {there.get(key)} there, {here.get(key)} here" for key in unlike)
+
+
 def differences(theirs: dict) -> List[str]:
     """What another description has otherwise, a sentence a field; empty when it is the same."""
     ours = description()
     here = {row["name"]: row for row in ours["fields"]}
     there = {row["name"]: row for row in theirs["fields"]}
-    found = [f"{name} is {there.get(name, 'missing')} there and {here.get(name, 'missing')} here"
-             for name in {**here, **there} if here.get(name) != there.get(name)]
+    found = [f"{name}: {_difference(there.get(name), here.get(name))}" for name in {**here, **there} if here.get(name) != there.get(name)]
     if not found and ours != theirs:
         found = [f"the size or the order is another: {theirs['struct_size']} bytes, {', '.join(there)}"]
     return found
