@@ -14,6 +14,7 @@ W2 = torch.zeros(2, 4, 4, 3)
 
 FORWARD = [
     (dict(x=X[0]), ValueError, r"x has shape \[4, 6\]; allowed: rank 3, \[batch, tokens, features\]"),
+    (dict(x=X.numpy()), TypeError, r"x is a numpy.ndarray; allowed: a torch.Tensor; torch.as_tensor\(x\) makes one"),
     (dict(x=X.transpose(1, 2)), ValueError, r"x has 6 tokens \(shape \[2, 6, 4\], layout=btd\) while weight has shape \[4, 4, 3\]; allowed: at most 4"),
     (dict(x=X[:, :0]), ValueError, r"x has shape \[2, 0, 6\]; every size but the batch's must be at least 1"),
     (dict(weight=torch.zeros(4)), ValueError, r"weight has shape \[4\]; allowed: \[T, T\], \[T, T, K\] or \[heads, T, T, K\]"),
@@ -47,7 +48,14 @@ def test_forward(change, kind, text):
         tt.triangular_conv1d(x, weight, **arguments)
 
 
-@pytest.mark.parametrize("index", [0, 1, 4, 5, 10, 13])
+@pytest.mark.parametrize("x,kind", [(X.numpy(), "numpy.ndarray"), (X.tolist(), "builtins.list")])
+def test_modules_name_what_is_no_tensor(x, kind):
+    for mixer in (tt.TriangularConv1d(4, 3), tt.TriangularLinear(6)):
+        with pytest.raises(TypeError, match=f"x is a {kind}; allowed: a torch.Tensor"):
+            mixer(x)
+
+
+@pytest.mark.parametrize("index", [0, 2, 5, 6, 11, 14])
 def test_fake_says_the_same(index):
     from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -104,6 +104,12 @@ def _warn_of_transposed(x, n: int, tokens: int, layout: str, name: str) -> None:
         f"axes are the other way round, transpose it or give layout={other!r} (this is said once)"))
 
 
+def check_tensor(x, name: str) -> None:
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"{name} is a {type(x).__module__}.{type(x).__qualname__}; allowed: a torch.Tensor; torch.as_tensor({name}) makes one of arrays "
+                        f"and lists")
+
+
 def check_activations(x, weight_size: Sequence[int], layout: str, name: str = "x") -> Sizes:
     heads, tokens, taps = check_weight_size(weight_size)
     if x.dim() != 3:

@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 
 from .. import recording
 from ..options import Activation, Fill, Layout, Math, Padding
-from . import cuda, known, native, ops, precision, transforms
+from . import arguments, cuda, known, native, ops, precision, transforms
 
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 _C = torch._C
@@ -213,6 +213,7 @@ def triangular_conv1d(
                 if call.wants:
                     return _apply_known(x, weight, bias, call, x_pointer, weight_pointer)
                 return _run_known(x, weight, bias, call, x_pointer, weight_pointer)
+    arguments.check_tensor(x, "x")
     pad = padding if type(padding) is int else resolve_padding(padding, 1 if weight.dim() == 2 else weight.shape[-1])
     options = (pad, layout, fill, diagonal, activation or "none", math)
     if _compiling() or not _direct(x, weight):

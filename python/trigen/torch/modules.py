@@ -14,7 +14,7 @@ from torch import nn
 from .. import recording
 from ..options import Activation, Fill, Layout, Math, Padding
 from . import decoding, plain
-from .arguments import FILLS, LAYOUTS, MATHS, check_device, prefix_is_meant
+from .arguments import FILLS, LAYOUTS, MATHS, check_device, check_tensor, prefix_is_meant
 from .functional import resolve_padding, triangular_conv1d
 
 ActivationLike = Union[Activation, nn.GELU, nn.SiLU, nn.Identity, None]
@@ -143,6 +143,7 @@ class TriangularConv1d(nn.Module):
         shaped.masked_fill_(~mask, 0)
 
     def forward(self, x: torch.Tensor, gate: Optional[torch.Tensor] = None, residual: Optional[torch.Tensor] = None) -> torch.Tensor:
+        check_tensor(x, "x")
         if x.dim() == 2:
             batched = [None if tensor is None else tensor.unsqueeze(0) for tensor in (x, gate, residual)]
             return self(*batched).squeeze(0)
@@ -274,6 +275,7 @@ class TriangularLinear(TriangularConv1d):
         return (self.tokens, self.tokens)
 
     def forward(self, x: torch.Tensor, gate: Optional[torch.Tensor] = None, residual: Optional[torch.Tensor] = None) -> torch.Tensor:
+        check_tensor(x, "x")
         if x.dim() == 3:
             return super().forward(x, gate, residual)
         shape = x.shape
