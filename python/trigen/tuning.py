@@ -71,6 +71,8 @@ def tune_problems(problems: Sequence[str], *, arch: Optional[str] = None, budget
         os.unlink(file.name)
     if status != 0:
         reason = (progress.strip() or output.strip())[-2000:] or "it said nothing; run it by hand"
+        if "add --arch" in reason:
+            reason += ' (here: arch="sm_70")'
         raise errors.TrigenError(f"`{' '.join(command)}` failed with {status}: {reason}")
     return TuneResult(list(problems), command, output)
 

@@ -44,3 +44,9 @@ def test_what_tune_stores_needs_no_compiler(cache, emulated, library):
 def test_a_bad_request_is_the_programs_message(cache):
     with pytest.raises(trigen.TrigenError, match="sm_12345"):
         trigen.tune_problems(["forward,dtype=f16,B=1,T=8,D=8"], arch="sm_12345", quiet=True)
+
+
+def test_without_a_device_the_message_is_python_s(cache, emulated, monkeypatch):
+    monkeypatch.setenv("TRIGEN_DRIVER", "/no/libcuda.so")
+    with pytest.raises(trigen.TrigenError, match=r'no device is here .*add --arch, for example --arch sm_70 \(here: arch="sm_70"\)$'):
+        trigen.tune_problems(["forward,dtype=f16,B=1,T=8,D=8"], quiet=True)

@@ -39,6 +39,8 @@ class Report(NamedTuple):
 
     def __str__(self) -> str:
         lines = [f"{name}: {type(module).__name__}({module.extra_repr()})" for name, module in self.converted.items()]
+        if self.skipped and not self.converted:
+            lines.append("nothing was converted")
         alike: Dict[str, List[str]] = {}
         for name, reason in self.skipped.items():
             alike.setdefault(reason, []).append(name)
