@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "check/text.h"
+#include "cli/problem_options.h"
 #include "generator/caveats.h"
 #include "generator/cost/dense.h"
 #include "peers/compare.h"
@@ -37,14 +39,31 @@ std::vector<std::string> add_dense(TuneReport& report, const Problem& problem, c
 // In words, for whom a column of times says nothing.
 void add_remarks(const TuneReport& report, const Problem& problem, const Target& target,
                  std::vector<std::string>& remarks) {
-  const std::string dense = dense_remark(report.seconds, report.provenance == Provenance::kMeasured,
-                                         report.dense_s, report.dense_measured);
-  if (!dense.empty()) remarks.push_back(report.problem + ": " + dense);
   auto candidate = parse_candidate(problem, target, report.chosen);
   if (!candidate) return llvm::consumeError(candidate.takeError());
   const std::string slow = slow_path(*candidate, target);
   if (!slow.empty() && std::find(remarks.begin(), remarks.end(), slow) == remarks.end())
     remarks.push_back(slow);
+}
+
+// Those that a dense product is no slower for, in one remark.
+std::string dense_remark_of(const std::vector<TuneReport>& reports) {
+  std::vector<const TuneReport*> lost;
+  for (const TuneReport& report : reports)
+    if (dense_is_as_fast(report.seconds, report.dense_s)) lost.push_back(&report);
+  if (lost.empty()) return "";
+  const TuneReport& first = *lost.front();
+  if (lost.size() == 1)
+    return short_problem(first.problem) + ": " +
+           dense_remark(first.seconds, first.provenance == Provenance::kMeasured, first.dense_s,
+                        first.dense_measured);
+  std::string text = format(
+      "a dense product on the masked weight is as fast or faster for %zu of %zu problems:", lost.size(),
+      reports.size());
+  for (const TuneReport* report : lost)
+    text += "\n  " + short_problem(report->problem) + "  " + format_seconds(report->dense_s) +
+            (report->dense_measured ? "" : " est.") + " beside " + format_seconds(report->seconds);
+  return text;
 }
 
 }  // namespace
@@ -68,6 +87,8 @@ DenseWords stand_beside_dense(std::vector<TuneReport>& reports, const std::vecto
     words.notes.insert(words.notes.end(), notes.begin(), notes.end());
     add_remarks(reports[i], problems[i], target, words.remarks);
   }
+  const std::string dense = dense_remark_of(reports);
+  if (!dense.empty()) words.remarks.insert(words.remarks.begin(), dense);
   return words;
 }
 

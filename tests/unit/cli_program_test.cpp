@@ -261,9 +261,30 @@ TEST_F(Program, TuneSaysWhereDenseIsAsFastAndWhatIsSlow) {
   const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts",
                              "forward,dtype=bf16,B=4,T=256,D=64"});
   ASSERT_EQ(done.code, 0) << done.err;
-  EXPECT_THAT(done.err, AllOf(HasSubstr("bf16 runs without tensor cores on sm_70"),
-                              HasSubstr("a dense product on the masked weight is as fast: "),
-                              HasSubstr("(estimated)")));
+  EXPECT_THAT(done.err,
+              AllOf(HasSubstr("bf16 runs without tensor cores on sm_70"),
+                    HasSubstr("a dense product on the masked weight is faster: "), HasSubstr("(estimated)")));
+}
+
+TEST_F(Program, ManyProblemsForDenseAreOneNote) {
+  NEEDS_COMPILER("sm_70");
+  const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts",
+                             "forward,dtype=f32,B=4,T=256,D=64", "grad_input,dtype=f32,B=4,T=256,D=64"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(
+      done.err,
+      AllOf(
+          HasSubstr("note: a dense product on the masked weight is as fast or faster for 2 of 2 problems:\n"),
+          HasSubstr("\n  forward,dtype=f32,B=4,T=256,D=64  "), HasSubstr(" us est. beside ")));
+}
+
+// The whole advice is the doctor's.
+TEST_F(Program, WithoutADeviceARemarkIsShort) {
+  const Finished done = run({"tune", kProblem}, {"TRIGEN_DRIVER=/no/libcuda.so.1"});
+  EXPECT_EQ(done.code, 2);
+  EXPECT_THAT(done.err,
+              AllOf(HasSubstr("no device is here ("), HasSubstr("; see `trigen doctor`); add --arch")));
+  EXPECT_LT(done.err.size(), 260u) << done.err;
 }
 
 TEST_F(Program, TheEmulatedDeviceChecksAndNeverTimes) {

@@ -53,6 +53,8 @@ TEST(Dense, UsesTheUnitsThatTheTargetHas) {
 TEST(Dense, SaysSoWhereItIsAsFast) {
   EXPECT_EQ(dense_remark(184e-6, false, 177e-6, false),
             "a dense product on the masked weight is as fast: 177 us (estimated) beside 184 us (predicted)");
+  EXPECT_EQ(dense_remark(107e-6, false, 85.8e-6, false),
+            "a dense product on the masked weight is faster: 85.8 us (estimated) beside 107 us (predicted)");
   EXPECT_EQ(dense_remark(31.2e-6, true, 31.5e-6, true),
             "a dense product on the masked weight is as fast: 31.5 us (measured) beside 31.2 us (measured)");
   EXPECT_EQ(dense_remark(30e-6, true, 31.5e-6, true), "");
