@@ -83,6 +83,13 @@ std::string take_shared(std::vector<Shown>& columns) {
   return line;
 }
 
+// Columns in which no row has anything.
+void drop_empty(std::vector<Shown>& columns) {
+  llvm::erase_if(columns, [](const Shown& column) {
+    return llvm::all_of(column.cells, [](const std::string& cell) { return cell.empty() || cell == "-"; });
+  });
+}
+
 // The line below the table, "" when every column is there.
 std::string leave_out(std::vector<Shown>& columns, size_t limit) {
   std::vector<std::string> names;
@@ -162,6 +169,7 @@ std::vector<std::string> Table::lines(int columns, size_t& heading) const {
   std::vector<std::string> out;
   std::string below;
   const size_t limit = columns > 0 ? static_cast<size_t>(columns) : ~size_t{0};
+  if (columns > 0 && !rows_.empty()) drop_empty(shown);
   if (total(shown) > limit) {
     if (rows_.size() > 1) {
       const std::string above = take_shared(shown);

@@ -84,6 +84,14 @@ TEST(Table, NoRowIsWiderThanTheTerminal) {
             "epilogue=bias+gelu\n");
 }
 
+TEST(Table, ColumnsThatHaveNothingAreForFilesAlone) {
+  Table table({"name", ">error", "note"});
+  table.add({"a", "-", ""});
+  table.add({"b", "-", "-"});
+  EXPECT_EQ(table.text(80), "name\na\nb\n");
+  EXPECT_EQ(table.text(0), "name  error  note\na         -\nb         -  -\n");
+}
+
 // In a file and with --wide: the texts that other commands take, whole.
 TEST(Table, WithoutALimitNothingIsShortened) {
   EXPECT_THAT(choices().text(0), HasSubstr("forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0   sm_80"));
