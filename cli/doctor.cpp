@@ -2,6 +2,7 @@
 //
 // Exit codes: 0 nothing stands in the way; 1 an error does (with --problems: a problem that no cache serves);
 // 2 the request is wrong; 3 the only errors are missing compilers.
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -10,7 +11,9 @@
 #include "check/text.h"
 #include "cli/command.h"
 #include "cli/problem_options.h"
+#include "cli/table.h"
 #include "cli/target_options.h"
+#include "cli/terminal.h"
 #include "doctor/diagnose.h"
 #include "doctor/gather.h"
 #include "generator/names.h"
@@ -30,8 +33,22 @@ struct DoctorOptions {
   bool all = false, check = false, as_json = false;
 };
 
-void line(const char* name, const std::string& text) {
-  std::printf("%-11s %s\n", name, printable(text).c_str());
+// `text` behind `head`, its later lines below its first one where the terminal ends.
+void print_behind(const std::string& head, const std::string& text) {
+  const int there = columns(stdout);
+  const size_t indent = width_of(head);
+  const size_t room = there == 0 ? 0 : std::max(static_cast<size_t>(there), indent + 20) - indent;
+  std::string pad = head;
+  for (const std::string& each : wrap(printable(text), room)) {
+    std::printf("%s%s\n", pad.c_str(), each.c_str());
+    pad.assign(indent, ' ');
+  }
+}
+
+void line(const char* name, const std::string& text) { print_behind(format("%-11s ", name), text); }
+
+std::string count_of(int64_t count, const char* what) {
+  return format("%lld %s%s", static_cast<long long>(count), what, count == 1 ? "" : "s");
 }
 
 void print_driver(const Environment& e) {
@@ -71,9 +88,8 @@ void print_targets(const Diagnosis& diagnosis) {
 std::string state_of(const LayerInfo& layer) {
   if (!layer.problem.empty()) return "unusable";
   if (!layer.exists) return "not there yet";
-  return format("%lld records, %lld kernels, %s", static_cast<long long>(layer.records),
-                static_cast<long long>(layer.binaries),
-                format_bytes(static_cast<double>(layer.bytes)).c_str());
+  return count_of(layer.records, "record") + ", " + count_of(layer.binaries, "kernel") + ", " +
+         format_bytes(static_cast<double>(layer.bytes));
 }
 
 void print_facts(const Environment& e, const Diagnosis& diagnosis, bool recorded) {
@@ -101,15 +117,19 @@ void print_facts(const Environment& e, const Diagnosis& diagnosis, bool recorded
 
 void print_problems(const Environment& e) {
   if (e.problems.empty()) return;
-  int served = 0;
+  size_t served = 0;
+  Table table({"answer", "target", "=problem", "?in"});
   for (const ProblemFacts& problem : e.problems) {
-    served += problem.match != "none" && problem.binary ? 1 : 0;
     const bool found = problem.match != "none";
-    std::printf("%-5s %-8s %s%s%s\n", problem.match.c_str(), printable(problem.target).c_str(),
-                printable(problem.problem).c_str(), found ? (" in " + printable(problem.layer)).c_str() : "",
-                found && !problem.binary ? " (its kernel is missing)" : "");
+    served += found && problem.binary ? 1 : 0;
+    table.add({problem.match + (found && !problem.binary ? ", but its kernel is missing" : ""),
+               problem.target, problem.problem, found ? problem.layer : "-"});
   }
-  std::printf("%d of %zu problems are served without compiling\n\n", served, e.problems.size());
+  table.print();
+  std::printf("%zu of %zu problems are served without compiling\n", served, e.problems.size());
+  if (served < e.problems.size())
+    print_prose("the others compile at first use; `trigen tune` with the same problems stores their kernels");
+  std::printf("\n");
 }
 
 void print_findings(const Diagnosis& diagnosis, Severity least) {
@@ -117,9 +137,9 @@ void print_findings(const Diagnosis& diagnosis, Severity least) {
   for (const doctor::Finding& f : diagnosis.findings) {
     if (f.severity < least) continue;
     any = any || f.severity != Severity::kNote;
-    std::printf("%s: %s: %s\n", name_of(f.severity), printable(f.about).c_str(), printable(f.what).c_str());
-    if (!f.why.empty()) std::printf("  why   %s\n", printable(f.why).c_str());
-    if (!f.type.empty()) std::printf("  next  %s\n", printable(f.type).c_str());
+    print_behind(std::string(name_of(f.severity)) + ": ", f.about + ": " + f.what);
+    if (!f.why.empty()) print_behind("  why   ", f.why);
+    if (!f.type.empty()) print_behind("  next  ", f.type);
   }
   if (!any) std::printf("nothing is wrong\n");
 }

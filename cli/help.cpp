@@ -133,7 +133,8 @@ CommandText describe(const CLI::App& app, const std::string& path) {
   out.path = path.empty() ? out.name : path + " " + out.name;
   out.group = app.get_group();
   out.text = app.get_description();
-  if (app.get_parent() == nullptr) out.footer = app.get_footer();  // CLI11 hands it on
+  const CLI::App* const parent = app.get_parent();  // CLI11 hands a footer on
+  if (parent == nullptr || parent->get_footer() != app.get_footer()) out.footer = app.get_footer();
   add_options(app, out);
   for (const CLI::App* sub :
        app.get_subcommands([](const CLI::App* sub) { return !sub->get_name().empty(); }))

@@ -183,6 +183,11 @@ TEST_F(Program, ATerminalOf80ColumnsIsEnough) {
   EXPECT_THAT(whole, Not(HasSubstr("\033")));
   EXPECT_GT(widest(whole), 100u);
 }
+  const std::string machine = on_terminal(
+      {"doctor", "--environment", TRIGEN_SOURCE "/tests/data/environments/h200_container_no_gpus.json"},
+      "NO_COLOR=1");
+  EXPECT_LE(widest(machine), 80u) << machine;
+  EXPECT_THAT(machine, HasSubstr("start the\n        container with --gpus all"));
 
 TEST_F(Program, ProblemsComeFromStandardInputToo) {
   std::ofstream(folder_ + "/problems")

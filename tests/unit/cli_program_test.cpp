@@ -220,6 +220,8 @@ TEST_F(Program, DoctorsExitCodes) {
   const Finished json = run({"doctor", "--json", "--arch", "sm_70"});
   const std::string copy = cache_ + ".json";
   std::ofstream(copy) << json.out;
+  EXPECT_THAT(run({"doctor", "--help"}).out,
+              HasSubstr("Exit codes: 0 nothing stands in the way; 1 an error"));
   EXPECT_EQ(run({"doctor", "--json", "--arch", "sm_70", "--environment", copy}).out, json.out);
   const Finished lookup = run({"doctor", "--arch", "sm_70", kProblem});
   EXPECT_EQ(lookup.code, 1);
