@@ -7,6 +7,10 @@
 
 namespace trigen::cli {
 
+std::string what_was_found(const std::string& why) {
+  return llvm::StringRef(why).split('\n').first.split("; ").first.str();
+}
+
 void TargetOptions::add_arch(CLI::App& app) {
   std::string names;
   for (const Target& target : targets()) names += (names.empty() ? "" : ", ") + target.name.str();

@@ -13,6 +13,9 @@
 
 namespace trigen::cli {
 
+// The first clause of why no device is here, for a remark: what was found. `trigen doctor` says what to do.
+std::string what_was_found(const std::string& why);
+
 struct TargetOptions {
   std::string arch, gpu, device, family, config, candidate;
   std::vector<std::string> caches;

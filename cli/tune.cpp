@@ -312,8 +312,10 @@ struct Tune {
     const Device* device = fleet == nullptr ? nullptr : fleet->stations().front().device.get();
     const Target* target = fleet_options.target;
     if (target == nullptr && device == nullptr)
-      return make_error(ErrorKind::kBadRequest, "no target is named and no device is here (" + why +
-                                                    "); add --arch, for example --arch sm_70");
+      return make_error(ErrorKind::kBadRequest, "no target is named and no device is here (" +
+                                                    what_was_found(why) +
+                                                    "; see `trigen doctor`); add --arch, for example "
+                                                    "--arch sm_70");
     if (target == nullptr) target = &device->target();
     auto store = where.open_store();
     if (work.any()) {

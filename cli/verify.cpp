@@ -346,7 +346,8 @@ struct Verify {
                                                     take_error(emulated.takeError()).message);
         }
         device = *emulated;
-        remark("no GPU here (" + why.substr(0, why.find('\n')) + "): running on the emulated device " + spec);
+        remark("no GPU here (" + what_was_found(why) +
+               "; see `trigen doctor`): running on the emulated device " + spec);
       }
     }
     if (*target == nullptr) {

@@ -75,10 +75,8 @@ std::string way_in(const std::string& runs_in) {
     return "ask for one in the pod: resources: {limits: {nvidia.com/gpu: 1}} (the node needs NVIDIA's device "
            "plugin)";
   if (runs_in == "apptainer") return "start the container with apptainer exec --nv";
-  return "start the container with --gpus all (docker, with the NVIDIA Container Toolkit installed on the "
-         "host; a number there is a count: --gpus 0 gives none, device 0 is --gpus '\"device=0\"') or "
-         "--device "
-         "nvidia.com/gpu=all (podman, CDI)";
+  return "start the container with --gpus all or --gpus '\"device=0\"' (docker with the NVIDIA Container "
+         "Toolkit; --gpus 0 gives none) or --device nvidia.com/gpu=all (podman, CDI)";
 }
 
 const DeviceNode* closed_node(const MachineFacts& machine) {
