@@ -151,8 +151,11 @@ int show(const ProblemOptions& problems, const TargetOptions& where, bool as_jso
   if (as_json) std::printf("%s\n", out.dump(2, ' ', true, json::error_handler_t::replace).c_str());
   const int state = health(store->layers());
   if (found == 0 && !as_json) {
-    remark("no record of " + text + (*target != nullptr ? " for " + (*target)->name.str() : "") +
-           "; `trigen tune \"" + text + "\"` makes one");
+    const std::string named = short_text(*problem);
+    remark("no record of " + named + (*target != nullptr ? " for " + (*target)->name.str() : "") +
+           "; `trigen tune \"" + named + "\"` makes one, `trigen cache ls` lists those that are here");
+    for (const LayerInfo& layer : store->layers())
+      if (!layer.exists && !where.caches.empty()) remark("warning: " + layer.path + " is not there");
     Coverage coverage(*store, std::nullopt);
     for (const Target& each : targets()) {
       if (*target != nullptr && *target != &each) continue;

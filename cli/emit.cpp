@@ -221,8 +221,9 @@ void add_emit(CLI::App& app, Commands& commands) {
                  "the candidates with their predicted times, and why families were refused");
   kind->require_option(0, 1);
   sub->add_flag("--generic", emit->generic, "the shape-generic kernel");
-  sub->add_option("--rows", emit->rows, "with --explain: candidates to print, 0 for all (20)");
-  sub->add_flag("--json", emit->as_json, "with --explain: as JSON");
+  sub->add_option("--rows", emit->rows, "with --explain: candidates to print, 0 for all (20)")
+      ->needs(explain);
+  sub->add_flag("--json", emit->as_json, "with --explain: as JSON")->needs(explain);
   sub->add_option("-o,--output", emit->output, "file, - for standard output");
   commands.push_back({sub, [emit] { return emit->run(); }});
 }

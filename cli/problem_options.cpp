@@ -77,6 +77,18 @@ llvm::Expected<std::vector<Problem>> read_file(const std::string& path) {
   return list;
 }
 
+// The error, and for "forward dtype=f16 B=1" the problem that it would be with commas.
+llvm::Error spaced(const std::vector<std::string>& words, llvm::Error error) {
+  const std::string one = llvm::join(words, ",");
+  auto problem = parse_problem(one);
+  if (words.size() > 1 && problem) {
+    ErrorText text = take_error(std::move(error));
+    return make_error(text.kind, text.message + "; did you mean one word with commas, " + one + "?");
+  }
+  if (!problem) llvm::consumeError(problem.takeError());
+  return error;
+}
+
 }  // namespace
 
 void ProblemOptions::add_to(CLI::App& app, bool positional) {
@@ -133,7 +145,7 @@ llvm::Expected<std::vector<Problem>> ProblemOptions::problems(llvm::StringRef fa
   };
   for (const std::string& text : texts_) {
     auto problem = parse_problem(text);
-    if (!problem) return problem.takeError();
+    if (!problem) return spaced(texts_, problem.takeError());
     out.push_back(*problem);
   }
   for (const std::string& file : files_) {

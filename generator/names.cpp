@@ -51,6 +51,19 @@ constexpr struct {
 
 }  // namespace
 
+namespace {
+
+// "hlep" and "help": two neighbours have changed places, which an edit distance counts as two.
+bool neighbours_swapped(llvm::StringRef a, llvm::StringRef b) {
+  if (a.size() != b.size()) return false;
+  size_t at = 0;
+  while (at < a.size() && a[at] == b[at]) ++at;
+  return at + 1 < a.size() && a[at] == b[at + 1] && a[at + 1] == b[at] &&
+         a.substr(at + 2) == b.substr(at + 2);
+}
+
+}  // namespace
+
 std::string did_you_mean(llvm::StringRef token, llvm::ArrayRef<llvm::StringRef> names) {
   for (const auto& [word, name] : kSynonyms)
     if (token.equals_insensitive(word) && llvm::is_contained(names, name))
@@ -62,7 +75,8 @@ std::string did_you_mean(llvm::StringRef token, llvm::ArrayRef<llvm::StringRef> 
       token.size() < 3 ? 0 : std::max<unsigned>(1, static_cast<unsigned>(token.size()) / 3);
   for (llvm::StringRef name : names) {
     if (token.equals_insensitive(name)) return ("; did you mean '" + name + "'?").str();
-    const unsigned distance = token.edit_distance(name, true, allowed + 1);
+    const unsigned distance =
+        neighbours_swapped(token, name) ? 1 : token.edit_distance(name, true, allowed + 1);
     if (distance <= allowed && distance < best_distance) {
       best = name;
       best_distance = distance;

@@ -336,9 +336,14 @@ llvm::Expected<const Target*> find_gpu(llvm::StringRef name) {
     return make_error(ErrorKind::kBadRequest,
                       "gpu " + quoted(name) + " may be " + names_of(called) + "; name one of them");
   std::vector<const Target*> all;
-  for (const Target& gpu : gpus()) all.push_back(&gpu);
+  llvm::SmallVector<llvm::StringRef, 32> names;
+  for (const Target& gpu : gpus()) {
+    all.push_back(&gpu);
+    names.push_back(gpu.model_device);
+  }
   return make_error(ErrorKind::kBadRequest, "unknown gpu " + quoted(name) + "; allowed are " + names_of(all) +
-                                                "; or name its architecture with --arch");
+                                                "; or name its architecture with --arch" +
+                                                did_you_mean(name, names));
 }
 
 llvm::Expected<const Target*> target_for_capability(int major, int minor) {

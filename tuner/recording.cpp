@@ -1,6 +1,8 @@
 #include "tuner/recording.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -176,7 +178,11 @@ llvm::Expected<std::vector<Recording>> read_recordings(const std::vector<std::st
   std::vector<Recording> all;
   for (const std::string& path : files) {
     std::ifstream file(path);
-    if (!file) return make_error(ErrorKind::kBadRequest, "cannot read the recording " + path);
+    if (!file)
+      return make_error(ErrorKind::kBadRequest, "cannot read the recording " + path + ": " +
+                                                    std::strerror(errno) +
+                                                    "; name files or folders that `trigen tune "
+                                                    "--record FOLDER` wrote");
     const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
     auto some = parse_recordings(text);
     if (!some) return with_prefix(some.takeError(), path);

@@ -70,6 +70,13 @@ TEST_F(Program, BadRequestsSayWhatIsAllowed) {
   const std::vector<Bad> table = {
       {{"tun"}, "unknown command 'tun'; allowed are tune"},
       {{"tun"}, "did you mean 'tune'?"},
+      {{"hlep"}, "did you mean 'help'?"},
+      {{"emit", "--gpu", "L41S", kProblem}, "did you mean 'L40S'?"},
+      {{"verify", "--arch", "sm_70", "forward", "dtype=f16", "B=1", "T=8", "D=8"},
+       "did you mean one word with commas, forward,dtype=f16,B=1,T=8,D=8?"},
+      {{"tune", "--replay", "/no/recording.txt"}, "No such file or directory; name files or folders that"},
+      {{"emit", "--arch", "sm_70", "--ptx", "--json", kProblem}, "--json requires --explain"},
+      {{"cache", "show", "--cache", "/no/such.trigen", kProblem}, "warning: /no/such.trigen is not there", 1},
       {{"cache"}, "trigen cache needs a command; allowed are ls"},
       {{"cache", "sho"}, "unknown command 'sho' of trigen cache; allowed are ls"},
       {{"cache", "sho"}, "did you mean 'show'?"},
