@@ -12,6 +12,7 @@
 #include "generator/caveats.h"
 #include "generator/cost/cost.h"
 #include "generator/cost/dense.h"
+#include "llvm/ADT/STLExtras.h"
 #include "runtime/compile.h"
 
 namespace trigen::cli {
@@ -100,8 +101,16 @@ struct Emit {
     const Refusals refused = refusals(problem, target, *choice);
     if (!as_json) {
       std::printf("%s on %s\n\n", to_string(problem).c_str(), target.name.data());
-      Table table({"family", "why not"});
-      for (const auto& [family, reason] : refused) table.add({family, reason});
+      std::vector<std::pair<std::string, std::string>> alike;  // reason, families
+      for (const auto& [family, reason] : refused) {
+        const auto same = llvm::find_if(alike, [&](const auto& row) { return row.first == reason; });
+        if (same == alike.end())
+          alike.emplace_back(reason, family);
+        else
+          same->second += ", " + family;
+      }
+      Table table({"why not", "families"});
+      for (const auto& [reason, names] : alike) table.add({reason, names});
       if (!table.empty()) table.print();
       if (!table.empty()) std::printf("\n");
     }
@@ -217,8 +226,8 @@ void add_emit(CLI::App& app, Commands& commands) {
   kind->add_flag("--ptx", emit->ptx, "PTX");
   kind->add_flag("--cubin", emit->cubin, "machine code (needs -o)");
   kind->add_flag("--log", emit->log, "the compiler's log with its resource report");
-  kind->add_flag("--explain", emit->explain,
-                 "the candidates with their predicted times, and why families were refused");
+  CLI::Option* const explain = kind->add_flag(
+      "--explain", emit->explain, "the candidates with their predicted times, and why families were refused");
   kind->require_option(0, 1);
   sub->add_flag("--generic", emit->generic, "the shape-generic kernel");
   sub->add_option("--rows", emit->rows, "with --explain: candidates to print, 0 for all (20)")

@@ -172,7 +172,8 @@ TEST_F(Program, ExplainShowsPredictionsAndRefusals) {
   const Finished done = run({"emit", "--arch", "sm_70", "--explain", "--rows", "3", kProblem});
   EXPECT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(done.out, AllOf(HasSubstr("predicted"), HasSubstr(":tile="),
-                              HasSubstr("candidates; times are the model's")));
+                              HasSubstr("candidates; times are the model's"),
+                              HasSubstr("does not run on sm_70           wgmma_sm90, wgmma_tf32_sm90, ")));
   const Finished json = run({"emit", "--arch", "sm_70", "--explain", "--json", "--rows", "3", kProblem});
   const auto read = nlohmann::json::parse(json.out);
   ASSERT_EQ(read["candidates"].size(), 3u) << json.err;
