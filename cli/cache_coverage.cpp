@@ -49,7 +49,7 @@ struct CoverageVerb {
     if (!device) return device.takeError();
     auto store = where.open_store(true);
     Coverage coverage(*store, *device);
-    Table table({"problem", "target", "answer", "provenance", "why"});
+    Table table({"=problem", "target", "answer", "provenance", "why"});
     json rows = json::array();
     size_t counts[3] = {};
     for (const std::string& arch : *names) {

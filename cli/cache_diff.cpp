@@ -35,7 +35,7 @@ llvm::Expected<int> diff(const std::string& left, const std::string& right) {
   if (!a) return a.takeError();
   auto b = cache::read_contents(right);
   if (!b) return b.takeError();
-  Table table({"", "problem", "target", "device", "what"});
+  Table table({"", "=problem", "target", "device", "what"});
   for (const auto& [key, row] : a->records) {
     const auto there = b->records.find(key);
     if (there == b->records.end())

@@ -7,6 +7,7 @@
 #include "cli/cache.h"
 #include "cli/problem_options.h"
 #include "cli/table.h"
+#include "cli/terminal.h"
 #include "generator/names.h"
 #include "llvm/Support/Endian.h"
 #include "llvm/Support/Format.h"
@@ -73,18 +74,24 @@ double number_of(const json& row, const char* key) {
 std::string candidates_of(const json& evidence) {
   const auto list = evidence.find("candidates");
   if (list == evidence.end() || !list->is_array()) return {};
-  Table table({"  tried", "outcome", ">time", ">error", "note"});
+  Table table({"=tried", "outcome", ">time", ">error", "?note"});
   for (const json& row : *list) {
     if (!row.is_object()) continue;
     double us = number_of(row, "finals_us");
     if (us < 0) us = number_of(row, "quick_us");
     const double predicted = std::max(number_of(row, "predicted_us"), 0.0), error = number_of(row, "error");
     const std::string note = text_of(row, "note");
-    table.add({"  " + text_of(row, "candidate"), text_of(row, "outcome"),
+    table.add({text_of(row, "candidate"), text_of(row, "outcome"),
                us >= 0 ? format_seconds(us * 1e-6) : format_seconds(predicted * 1e-6) + " (model)",
                error >= 0 ? format("%.1e", error) : "-", note.substr(0, note.find('\n'))});
   }
-  return table.text();
+  constexpr int kIndent = 2;
+  const int there = columns(stdout);
+  size_t heading = 0;
+  std::string text;
+  for (const std::string& line : table.lines(there > kIndent ? there - kIndent : there, heading))
+    text += std::string(kIndent, ' ') + line + "\n";
+  return text;
 }
 
 int show(const ProblemOptions& problems, const TargetOptions& where, bool as_json) {
@@ -160,9 +167,11 @@ int show(const ProblemOptions& problems, const TargetOptions& where, bool as_jso
     for (const Target& each : targets()) {
       if (*target != nullptr && *target != &each) continue;
       std::string difference;
-      if (const FoundRecord* near = coverage.nearest(*problem, each, difference))
-        remark("the nearest record for " + each.name.str() + " is of " + near->record.problem + ": " +
-               difference);
+      const FoundRecord* const near = coverage.nearest(*problem, each, difference);
+      // one that differs in everything tells nobody anything
+      if (near != nullptr && llvm::StringRef(difference).count("; ") < 3)
+        remark("the nearest record for " + each.name.str() + " is of " + short_problem(near->record.problem) +
+               ": " + difference);
     }
     return kFailure;
   }

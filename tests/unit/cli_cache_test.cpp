@@ -136,7 +136,7 @@ TEST_F(CacheProgram, CoverageSaysWhatRunsAndWhyNot) {
   EXPECT_EQ(run("cache path --arch sm_80 " + small).code, 1);
   const Finished show = run("cache show --arch sm_70 \"forward,dtype=bf16,B=2,T=128,D=64\"");
   EXPECT_EQ(show.code, 1);
-  EXPECT_THAT(show.text, HasSubstr("the nearest record for sm_70 is of forward,dtype=f16,B=2,H=1,T=128"));
+  EXPECT_THAT(show.text, HasSubstr("the nearest record for sm_70 is of forward,dtype=f16,B=2,T=128"));
 }
 
 TEST_F(CacheProgram, RebuildComparesEveryByte) {
