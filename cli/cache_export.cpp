@@ -100,7 +100,8 @@ struct Merge {
     if (!all) return all.takeError();
     if (llvm::Error error = judge_damage(all->damaged, skip_damaged)) return error;
     if (llvm::Error error = cache::write_bundle(out, *all, made_by())) return error;
-    std::printf("%s: %s of %zu files\n", out.c_str(), counts_of(*all).c_str(), files.size());
+    std::printf("%s: %s of %zu file%s\n", out.c_str(), counts_of(*all).c_str(), files.size(),
+                files.size() == 1 ? "" : "s");
     return kDone;
   }
 };

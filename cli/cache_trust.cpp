@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -137,8 +138,10 @@ int verify_signatures(const std::string& keys, const std::vector<std::string>& f
     const std::string reason =
         read_signed(path, FilePart::kShipped, signers.trusted, signature, bytes, lasting);
     if (reason.empty()) {
+      std::string comment = signature.comment;
+      std::replace(comment.begin(), comment.end(), '\t', ' ');  // minisign sets its parts apart so
       std::printf("%s: signed with key %s: %s\n", printable(named).c_str(),
-                  to_string(signature.number).c_str(), printable(signature.comment).c_str());
+                  to_string(signature.number).c_str(), printable(comment).c_str());
       continue;
     }
     std::printf("%s %s\n", printable(named).c_str(), printable(reason).c_str());

@@ -49,8 +49,8 @@ struct Report {
     if (const int error = cache::write_whole_file(out, page, 0644))
       return make_error(ErrorKind::kBadRequest, "the report '" + out + "' cannot be written (" +
                                                     cache::errno_text(error) + "); name a writable folder");
-    std::printf("%s: %zu problems on %zu kinds of device, %zu KB\n", out.c_str(), data.problems.size(),
-                data.kinds.size(), page.size() / 1000);
+    std::printf("%s: %zu problems on %zu kind%s of device, %zu KB\n", out.c_str(), data.problems.size(),
+                data.kinds.size(), data.kinds.size() == 1 ? "" : "s", page.size() / 1000);
     return kDone;
   }
 };
