@@ -50,11 +50,46 @@ std::string exit_codes_page() {
   return out;
 }
 
+std::string tables_page() {
+  return "What the columns of tables mean. A terminal that is too narrow for all of them is told which ones "
+         "are left out: --wide, or a file, has everything.\n"
+         "\n"
+         "tune: the choices\n"
+         "  time\tof one run of the choice, the median of what was measured, or the cost model's prediction\n"
+         "  quartiles\tof the measured times\n"
+         "  provenance\tmeasured on the device that is named, or predicted by the cost model; counted: with "
+         "the emulated device's exact counts in place of the model's own\n"
+         "  dense\ta library's dense product on a weight that was masked before; est.: estimated, not timed\n"
+         "  of ceiling\tthe time that arithmetic or memory would take at the device's full rate, whichever "
+         "is longer, as a share of the choice's time\n"
+         "  error\tof the result against double precision: norm of the difference over norm of the result\n"
+         "\n"
+         "tune: the search\n"
+         "  space\tthe candidates that there are\n"
+         "  tried\tthose that were compiled, and where a device is, timed\n"
+         "  passed over\tthe others, and why\n"
+         "  expected loss\twhat the best candidate that was not timed is expected to save, of the choice's "
+         "time\n"
+         "\n"
+         "emit --explain\n"
+         "  predicted\tby the cost model, from the parts that follow\n"
+         "  limit\tthe longest of these parts: tensor or fma (arithmetic), dram, l2, tail, launch\n"
+         "  compute\tarithmetic, in the unit that does it\n"
+         "  dram, l2\tmoving the data through memory and through the L2 cache\n"
+         "  tail\tthe last blocks, while other multiprocessors have nothing to do\n"
+         "  fixed\twhat every launch costs\n"
+         "\n"
+         "bench\n"
+         "  got\ttimes as fast as the fastest peer; of decode and epilogues the time over the peer's\n"
+         "  asked\tthe figure that the list of tables set as its goal (in brackets a further one)\n";
+}
+
 }  // namespace
 
 const std::vector<Topic>& topics() {
   static const std::vector<Topic> all = {
       {"problem", "the text of a problem: keys, defaults, flags", problem_page},
+      {"tables", "what the columns of tables mean", tables_page},
       {"exit-codes", "what the program returns", exit_codes_page}};
   return all;
 }

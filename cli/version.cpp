@@ -49,10 +49,11 @@ void add_version(CLI::App& app, Commands& commands) {
 }
 
 void add_help(CLI::App& app, Commands& commands) {
-  CLI::App* sub = app.add_subcommand("help", "explain a command, or: problem, exit-codes")->group(kHelpGroup);
+  CLI::App* sub =
+      app.add_subcommand("help", "explain a command, or: problem, tables, exit-codes")->group(kHelpGroup);
   auto path = std::make_shared<std::vector<std::string>>();
   auto form = std::make_shared<std::string>();
-  sub->add_option("command", *path, "a command (cache ls), or problem or exit-codes");
+  sub->add_option("command", *path, "a command (cache ls), or problem, tables or exit-codes");
   sub->add_option("--format", *form, "the whole reference as a man page or as Markdown")
       ->check(CLI::IsMember({"man", "markdown"}));
   commands.push_back({sub, [&app, path, form] {

@@ -45,6 +45,7 @@ TEST_F(Program, HelpIsAsWideAsItsTerminal) {
                                                {"cache", "show", "--help"},
                                                {"model", "fit", "--help"},
                                                {"help", "problem"},
+                                               {"help", "tables"},
                                                {"help", "exit-codes"}}) {
       const Finished help = run(words, {environment});
       EXPECT_EQ(help.code, 0) << help.err;
@@ -182,12 +183,12 @@ TEST_F(Program, ATerminalOf80ColumnsIsEnough) {
   const std::string whole = on_terminal(wide, nullptr);
   EXPECT_THAT(whole, Not(HasSubstr("\033")));
   EXPECT_GT(widest(whole), 100u);
-}
   const std::string machine = on_terminal(
       {"doctor", "--environment", TRIGEN_SOURCE "/tests/data/environments/h200_container_no_gpus.json"},
       "NO_COLOR=1");
   EXPECT_LE(widest(machine), 80u) << machine;
   EXPECT_THAT(machine, HasSubstr("start the\n        container with --gpus all"));
+}
 
 TEST_F(Program, ProblemsComeFromStandardInputToo) {
   std::ofstream(folder_ + "/problems")
