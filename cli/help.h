@@ -34,7 +34,7 @@ std::string help_text(const CommandText& command, int columns);
 
 // A page of prose beside the commands' own: `trigen help NAME`.
 struct Topic {
-  const char *name, *title;
+  const char *name, *title, *heading;  // of the whole reference
   std::string (*text)();  // paragraphs separated by empty lines; lines that start with a space are kept
 };
 const std::vector<Topic>& topics();

@@ -31,8 +31,8 @@ void add_entry(std::string& out, const std::string& head, const std::string& tex
   out += ".TP\n.B " + roff(head) + "\n" + roff(text) + "\n";
 }
 
-void add_topic(std::string& out, const Topic& topic, const char* title) {
-  out += std::string(".SH ") + title + "\n";
+void add_topic(std::string& out, const Topic& topic) {
+  out += ".SH " + llvm::StringRef(topic.heading).upper() + "\n";
   const std::string text = topic.text();
   llvm::SmallVector<llvm::StringRef, 64> lines;
   llvm::StringRef(text).split(lines, '\n');
@@ -118,8 +118,7 @@ std::string manual(const CommandText& program) {
   });
   out += ".SH COMMON OPTIONS\n";
   for (const OptionText& option : shared) add_entry(out, option_head(option), option.text);
-  for (const Topic& topic : topics())
-    add_topic(out, topic, llvm::StringRef(topic.name) == "problem" ? "PROBLEMS" : "EXIT STATUS");
+  for (const Topic& topic : topics()) add_topic(out, topic);
   return out;
 }
 
@@ -143,8 +142,7 @@ std::string markdown(const CommandText& program) {
   out += "\n## Common options\n";
   add_table(out, shared);
   for (const Topic& topic : topics()) {
-    out += std::string("\n## ") + (llvm::StringRef(topic.name) == "problem" ? "Problems" : "Exit codes") +
-           "\n\n";
+    out += std::string("\n## ") + topic.heading + "\n\n";
     const std::string text = topic.text();
     llvm::SmallVector<llvm::StringRef, 64> lines;
     llvm::StringRef(text).split(lines, '\n');
@@ -152,6 +150,7 @@ std::string markdown(const CommandText& program) {
     for (llvm::StringRef line : lines) {
       const auto [head, explanation] = line.ltrim(' ').split('\t');
       if (!explanation.empty()) {
+        if (!table) out += llvm::StringRef(out).endswith("\n\n") ? "" : "\n";
         if (!table) out += "| | |\n|---|---|\n";
         out += "| " + code(head) + " | " + plain(explanation) + " |\n";
       } else {

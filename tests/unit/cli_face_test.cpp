@@ -73,8 +73,10 @@ TEST_F(Program, EveryFormOfTheReferenceHasEveryOption) {
     }
     EXPECT_THAT(man, HasSubstr(std::string(".SS trigen ") + command));
   }
-  EXPECT_THAT(man,
-              AllOf(StartsWith(".TH TRIGEN 1"), HasSubstr(".SH EXIT STATUS"), HasSubstr("\\-\\-budget")));
+  EXPECT_THAT(man, AllOf(StartsWith(".TH TRIGEN 1"), HasSubstr(".SH PROBLEMS"), HasSubstr(".SH TABLES"),
+                         HasSubstr(".SH EXIT STATUS"), HasSubstr("\\-\\-budget")));
+  EXPECT_THAT(markdown, AllOf(HasSubstr("\n## Tables\n"),
+                              HasSubstr("tune: the search\n\n| | |\n|---|---|\n| `space` |")));
 }
 
 TEST_F(Program, BashCompletesCommandsOptionsAndValues) {
