@@ -131,6 +131,17 @@ struct Emit {
     return llvm::Error::success();
   }
 
+  // Of the first choice, in words.
+  static std::vector<std::string> notes(const Problem& problem, const Target& target,
+                                        const std::vector<Candidate>& list) {
+    const DeviceModel model = model_of(target);
+    std::vector<std::string> all = {dense_remark(predict(list.front(), model).seconds, false,
+                                                 dense_seconds(problem, target, model), false),
+                                    slow_path(list.front(), target)};
+    llvm::erase_value(all, "");
+    return all;
+  }
+
   void print_json(const Problem& problem, const Target& target, const Refusals& refused,
                   const std::vector<Candidate>& list) const {
     using nlohmann::ordered_json;
@@ -138,7 +149,9 @@ struct Emit {
                         {"target", target.name.str()},
                         {"model_device", target.model_device.str()},
                         {"dense_us", 1e6 * dense_seconds(problem, target, model_of(target))},
+                        {"notes", notes(problem, target, list)},
                         {"refused", ordered_json::array()},
+                        {"space", list.size()},
                         {"candidates", ordered_json::array()}};
     for (const auto& [family, reason] : refused)
       out["refused"].push_back({{"family", family}, {"reason", reason}});
@@ -146,15 +159,17 @@ struct Emit {
     const size_t count = rows == 0 ? list.size() : std::min(rows, list.size());
     for (size_t i = 0; i < count; ++i) {
       const Prediction p = predict(list[i], model);
-      out["candidates"].push_back({{"candidate", describe(list[i])},
-                                   {"predicted_us", 1e6 * p.seconds},
-                                   {"limit", p.limiter},
-                                   {"compute_us", 1e6 * p.compute_s},
-                                   {"dram_us", 1e6 * p.dram_s},
-                                   {"l2_us", 1e6 * p.l2_s},
-                                   {"tail_us", 1e6 * p.tail_s},
-                                   {"fixed_us", 1e6 * p.fixed_s},
-                                   {"blocks_per_sm", p.blocks_per_sm}});
+      out["candidates"].push_back(
+          {{"candidate", describe(list[i])},
+           {"predicted_us", 1e6 * p.seconds},
+           {"limit", p.limiter},
+           {"compute_us", 1e6 * p.compute_s},
+           {"dram_us", 1e6 * p.dram_s},
+           {"l2_us", 1e6 * p.l2_s},
+           {"tail_us", 1e6 * p.tail_s},
+           {"fixed_us", 1e6 * p.fixed_s},
+           {"blocks_per_sm", p.blocks_per_sm},
+           {"shared_bytes", list[i].family->shared_bytes(list[i].problem, list[i].config)}});
     }
     std::printf("%s\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace).c_str());
   }
@@ -179,10 +194,7 @@ struct Emit {
     const double dense = dense_seconds(problem, target, model);
     if (dense > 0)
       print_prose("a dense product on the masked weight: " + format_seconds(dense) + " (estimated)");
-    const double best = predict(list.front(), model).seconds;
-    if (const std::string text = dense_remark(best, false, dense, false); !text.empty())
-      print_prose("note: " + text);
-    if (const std::string text = slow_path(list.front(), target); !text.empty()) print_prose("note: " + text);
+    for (const std::string& text : notes(problem, target, list)) print_prose("note: " + text);
   }
 
   int run() const {

@@ -36,14 +36,18 @@ std::vector<std::string> add_dense(TuneReport& report, const Problem& problem, c
   return notes;
 }
 
-// In words, for whom a column of times says nothing.
-void add_remarks(const TuneReport& report, const Problem& problem, const Target& target,
+// In words, for whom a column of times says nothing; the report has all of them, for --json.
+void add_remarks(TuneReport& report, const Problem& problem, const Target& target,
                  std::vector<std::string>& remarks) {
+  const std::string dense = dense_remark(report.seconds, report.provenance == Provenance::kMeasured,
+                                         report.dense_s, report.dense_measured);
+  if (!dense.empty()) report.notes.push_back(dense);
   auto candidate = parse_candidate(problem, target, report.chosen);
   if (!candidate) return llvm::consumeError(candidate.takeError());
   const std::string slow = slow_path(*candidate, target);
-  if (!slow.empty() && std::find(remarks.begin(), remarks.end(), slow) == remarks.end())
-    remarks.push_back(slow);
+  if (slow.empty()) return;
+  report.notes.push_back(slow);
+  if (std::find(remarks.begin(), remarks.end(), slow) == remarks.end()) remarks.push_back(slow);
 }
 
 // Those that a dense product is no slower for, in one remark.

@@ -182,6 +182,12 @@ TEST_F(Program, ExplainShowsPredictionsAndRefusals) {
   EXPECT_GT(read["dense_us"].get<double>(), 7);
   EXPECT_GT(read["candidates"][0]["predicted_us"].get<double>(), 0);
   EXPECT_EQ(read["refused"][0]["family"], "wgmma_sm90");
+  EXPECT_GT(read["space"].get<size_t>(), 3u);
+  EXPECT_GT(read["candidates"][0]["shared_bytes"].get<int64_t>(), 0);
+  const Finished slow =
+      run({"emit", "--arch", "sm_70", "--explain", "--json", "forward,dtype=bf16,B=4,T=256,D=64"});
+  const std::string notes = nlohmann::json::parse(slow.out)["notes"].dump();
+  EXPECT_THAT(notes, AllOf(HasSubstr("is faster: "), HasSubstr("without tensor cores")));
 }
 
 TEST_F(Program, ArchThatNoCompilerMakes) {
@@ -274,6 +280,17 @@ TEST_F(Program, TuneSaysWhereDenseIsAsFastAndWhatIsSlow) {
   EXPECT_THAT(done.err,
               AllOf(HasSubstr("bf16 runs without tensor cores on sm_70"),
                     HasSubstr("a dense product on the masked weight is faster: "), HasSubstr("(estimated)")));
+}
+
+// --json has what the text has.
+TEST_F(Program, TunesNotesAreInItsJsonToo) {
+  NEEDS_COMPILER("sm_70");
+  const Finished done = run({"tune", "--json", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts",
+                             "forward,dtype=bf16,B=4,T=256,D=64"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(nlohmann::json::parse(done.out)[0]["notes"].dump(),
+              AllOf(HasSubstr("bf16 runs without tensor cores"),
+                    HasSubstr("a dense product on the masked weight is faster: ")));
 }
 
 TEST_F(Program, ManyProblemsForDenseAreOneNote) {
