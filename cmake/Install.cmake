@@ -17,8 +17,11 @@ install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} CO
 if(EXISTS ${CMAKE_SOURCE_DIR}/THIRD_PARTY_NOTICES)
   install(FILES ${CMAKE_SOURCE_DIR}/THIRD_PARTY_NOTICES DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT library)
 endif()
-install(FILES ${CMAKE_SOURCE_DIR}/docs/abi.md ${CMAKE_SOURCE_DIR}/docs/cache-format.md ${CMAKE_SOURCE_DIR}/docs/tutorials/c.md
-  DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
+# in the repository's folders, so that their links to each other and to the examples hold
+install(FILES ${CMAKE_SOURCE_DIR}/docs/abi.md ${CMAKE_SOURCE_DIR}/docs/cache-format.md
+  DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT development)
+install(FILES ${CMAKE_SOURCE_DIR}/docs/tutorials/c.md ${CMAKE_SOURCE_DIR}/docs/tutorials/cache.md
+  DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs/tutorials COMPONENT development)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development
   PATTERN python EXCLUDE)
 
