@@ -7,6 +7,7 @@
 #include "check/text.h"
 #include "cli/cache.h"
 #include "cli/problem_options.h"
+#include "cli/terminal.h"
 #include "llvm/Support/FileSystem.h"
 
 namespace trigen::cli {
@@ -23,7 +24,8 @@ llvm::Error judge_damage(const std::vector<std::string>& damaged, bool skip) {
 }
 
 std::string counts_of(const cache::Contents& contents) {
-  return format("%zu records, %zu binaries", contents.records.size(), contents.binaries.size());
+  return counted(static_cast<int64_t>(contents.records.size()), "record") + ", " +
+         counted(static_cast<int64_t>(contents.binaries.size()), "binary", "binaries");
 }
 
 llvm::Expected<int> write(const std::string& path, const cache::Contents& contents) {
@@ -100,8 +102,8 @@ struct Merge {
     if (!all) return all.takeError();
     if (llvm::Error error = judge_damage(all->damaged, skip_damaged)) return error;
     if (llvm::Error error = cache::write_bundle(out, *all, made_by())) return error;
-    std::printf("%s: %s of %zu file%s\n", out.c_str(), counts_of(*all).c_str(), files.size(),
-                files.size() == 1 ? "" : "s");
+    std::printf("%s: %s of %s\n", out.c_str(), counts_of(*all).c_str(),
+                counted(static_cast<int64_t>(files.size()), "file").c_str());
     return kDone;
   }
 };
@@ -121,9 +123,10 @@ struct Import {
     if (llvm::Error error = judge_damage(all.damaged, skip_damaged)) return error;
     auto report = cache::import_contents(where.caches, all);
     if (!report) return report.takeError();
-    std::printf("%s: took %lld records and %lld binaries; %lld rows were there, as good or better\n",
-                report->layer.c_str(), static_cast<long long>(report->records),
-                static_cast<long long>(report->binaries), static_cast<long long>(report->known));
+    std::printf("%s: took %s and %s; %s were there, as good or better\n", report->layer.c_str(),
+                counted(report->records, "record").c_str(),
+                counted(report->binaries, "binary", "binaries").c_str(),
+                counted(report->known, "row").c_str());
     return kDone;
   }
 };

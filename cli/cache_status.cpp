@@ -87,9 +87,10 @@ struct StatusVerb {
                  s.holes.empty() ? "-" : (s.guessed ? "~ " : "") + format_duration(s.fill_s(workers))});
     }
     table.print();
-    std::printf("\n%zu shards; time to fill with %zu device%s of each kind%s\n", shards, workers,
-                workers == 1 ? "" : "s",
-                guessed ? ", ~ at the budget of 60 s a problem where none was measured" : "");
+    std::printf("\n");
+    print_prose(counted(static_cast<int64_t>(shards), "shard") + "; time to fill with " +
+                counted(static_cast<int64_t>(workers), "device") + " of each kind" +
+                (guessed ? ", ~ at the budget of 60 s a problem where none was measured" : ""));
     std::map<std::string, std::string> lacking;  // problem -> kinds
     std::vector<std::string> order;
     for (const KindStatus& s : all) {

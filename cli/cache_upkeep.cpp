@@ -5,6 +5,7 @@
 #include "check/text.h"
 #include "cli/cache.h"
 #include "cli/problem_options.h"
+#include "cli/terminal.h"
 
 namespace trigen::cli {
 namespace {
@@ -26,7 +27,7 @@ struct Remove {
     std::string layer;
     auto removed = cache::remove_records(where.caches, *texts, *names, layer);
     if (!removed) return removed.takeError();
-    std::printf("%s: removed %lld records\n", layer.c_str(), static_cast<long long>(*removed));
+    std::printf("%s: removed %s\n", layer.c_str(), counted(*removed, "record").c_str());
     return *removed > 0 ? kDone : kFailure;
   }
 };
@@ -54,8 +55,9 @@ struct Collect {
     if (!most) return most.takeError();
     auto report = cache::collect(where.caches, *most);
     if (!report) return report.takeError();
-    std::printf("%s: removed %lld binaries and %lld predictions, %s -> %s\n", report->layer.c_str(),
-                static_cast<long long>(report->binaries), static_cast<long long>(report->records),
+    std::printf("%s: removed %s and %s, %s -> %s\n", report->layer.c_str(),
+                counted(report->binaries, "binary", "binaries").c_str(),
+                counted(report->records, "prediction").c_str(),
                 format_bytes(static_cast<double>(report->bytes_before)).c_str(),
                 format_bytes(static_cast<double>(report->bytes_after)).c_str());
     return kDone;

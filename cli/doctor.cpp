@@ -47,10 +47,6 @@ void print_behind(const std::string& head, const std::string& text) {
 
 void line(const char* name, const std::string& text) { print_behind(format("%-11s ", name), text); }
 
-std::string count_of(int64_t count, const char* what) {
-  return format("%lld %s%s", static_cast<long long>(count), what, count == 1 ? "" : "s");
-}
-
 void print_driver(const Environment& e) {
   const DriverFinding& driver = e.driver;
   if (driver.state != DriverState::kReady)
@@ -88,7 +84,7 @@ void print_targets(const Diagnosis& diagnosis) {
 std::string state_of(const LayerInfo& layer) {
   if (!layer.problem.empty()) return "unusable";
   if (!layer.exists) return "not there yet";
-  return count_of(layer.records, "record") + ", " + count_of(layer.binaries, "kernel") + ", " +
+  return counted(layer.records, "record") + ", " + counted(layer.binaries, "kernel") + ", " +
          format_bytes(static_cast<double>(layer.bytes));
 }
 

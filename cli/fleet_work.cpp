@@ -6,6 +6,7 @@
 #include "check/text.h"
 #include "cli/cache.h"
 #include "cli/command.h"
+#include "cli/terminal.h"
 #include "tuner/shard.h"
 
 namespace trigen::cli {
@@ -107,7 +108,8 @@ llvm::Error FleetWork::publish() {
   auto path = fleet_->publish(*contents, made_by());
   if (!path) return path.takeError();
   done_.clear();
-  if (!path->empty()) remark(format("%zu records are in %s", contents->records.size(), path->c_str()));
+  if (!path->empty())
+    remark(counted(static_cast<int64_t>(contents->records.size()), "record") + " in " + *path);
   return llvm::Error::success();
 }
 

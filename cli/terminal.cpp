@@ -129,6 +129,10 @@ void print_prose(const std::string& text) {
     std::printf("%s\n", line.c_str());
 }
 
+std::string counted(int64_t count, const std::string& one, const std::string& many) {
+  return std::to_string(count) + " " + (count == 1 ? one : many.empty() ? one + "s" : many);
+}
+
 std::string format_duration(double seconds) {
   if (!std::isfinite(seconds)) return "?";
   const auto whole = static_cast<long long>(std::llround(std::max(seconds, 0.0)));

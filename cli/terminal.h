@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -35,6 +36,9 @@ size_t width_of(const std::string& text);
 
 // A sentence or more on standard output, broken where the terminal ends.
 void print_prose(const std::string& text);
+
+// "1 record", "2 records", "2 binaries".
+std::string counted(int64_t count, const std::string& one, const std::string& many = "");
 
 // "38 s", "12 min", "1 h 05 min": how long something took or will take.
 std::string format_duration(double seconds);

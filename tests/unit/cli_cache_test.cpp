@@ -161,12 +161,12 @@ TEST_F(CacheProgram, RebuildComparesEveryByte) {
 TEST_F(CacheProgram, RmAndGcTakeOut) {
   const Finished removed = run(std::string("cache rm --arch sm_70 \"") + kSmall + "\"");
   EXPECT_EQ(removed.code, 0);
-  EXPECT_THAT(removed.text, HasSubstr("removed 1 records"));
+  EXPECT_THAT(removed.text, HasSubstr("removed 1 record\n"));
   EXPECT_EQ(run(std::string("cache rm \"") + kSmall + "\"").code, 1) << "nothing there";
   EXPECT_EQ(run("cache rm").code, 2);
   EXPECT_EQ(run(std::string("cache coverage --arch sm_70 \"") + kLonger + "\"").code, 0);
   EXPECT_THAT(run("cache gc --max-size 1M").text, HasSubstr("removed 0 binaries"));
-  EXPECT_THAT(run("cache gc --max-size 45K").text, HasSubstr("removed 1 binaries and 1 predictions"));
+  EXPECT_THAT(run("cache gc --max-size 45K").text, HasSubstr("removed 1 binary and 1 prediction"));
   EXPECT_EQ(run("cache gc --max-size much").code, 2);
   EXPECT_EQ(run("cache verify").code, 0);
   const Finished misspelt = run("cache verify --cache " + (folder_ / "nowhere.db"));
