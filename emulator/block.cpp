@@ -162,8 +162,10 @@ bool Cluster::finished() const {
 }
 
 void Cluster::run_one_task() {
-  AsyncTask task = std::move(tasks.front());
-  tasks.pop_front();
+  const auto next = std::min_element(
+      tasks.begin(), tasks.end(), [](const AsyncTask& a, const AsyncTask& b) { return a.order < b.order; });
+  const AsyncTask task = std::move(*next);
+  tasks.erase(next);
   task.run();
 }
 

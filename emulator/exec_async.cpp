@@ -194,10 +194,11 @@ void finish_copies(Warp& warp, uint32_t lanes, uint64_t before) {
 }
 
 void queue_task(Cluster& cluster, std::function<void()> run) {
-  if (cluster.launch->options->async == AsyncOrder::kEarly)
+  const AsyncOrder order = cluster.launch->options->async;
+  if (order == AsyncOrder::kEarly)
     run();
-  else
-    cluster.tasks.push_back({0, std::move(run)});
+  else  // one that drew a high number is overtaken by all that come while it is under way
+    cluster.tasks.push_back({order == AsyncOrder::kShuffled ? cluster.random() : 0, std::move(run)});
 }
 
 // cp is one opcode: cp.async, cp.async.bulk and cp.async.bulk.tensor.

@@ -10,6 +10,22 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
+std::string apply_async(const std::string& value, Options* options) {
+  const std::string order = value.substr(0, value.find(':'));
+  const bool draws = order == "random" || order == "shuffled", seeded = order.size() < value.size();
+  char* end = nullptr;
+  const uint64_t seed = seeded ? std::strtoull(value.c_str() + order.size() + 1, &end, 10) : options->seed;
+  if (!(draws || order == "late" || order == "early") ||
+      (seeded && (!draws || !is_digit(value[order.size() + 1]) || *end != 0)))
+    return "async=" + value + " is none of late, early, random, random:SEED, shuffled, shuffled:SEED";
+  options->async = order == "late"     ? AsyncOrder::kLate
+                   : order == "early"  ? AsyncOrder::kEarly
+                   : order == "random" ? AsyncOrder::kRandom
+                                       : AsyncOrder::kShuffled;
+  options->seed = seed;
+  return "";
+}
+
 std::string apply_checks(const std::string& value, Options* options) {
   std::stringstream list(value);
   std::string item;
@@ -49,18 +65,7 @@ std::string apply_one(const std::string& key, const std::string& value, Options*
       return "sms=" + value + " is not a count from 0 to 1024";
     options->sms = static_cast<int>(count);
   } else if (key == "async") {
-    if (value == "late")
-      options->async = AsyncOrder::kLate;
-    else if (value == "early")
-      options->async = AsyncOrder::kEarly;
-    else if (value.rfind("random", 0) == 0) {
-      char* end = nullptr;
-      if (value.size() > 6) options->seed = std::strtoull(value.c_str() + 7, &end, 10);
-      if (value.size() > 6 && (value[6] != ':' || !is_digit(value[7]) || *end != 0))
-        return "async=" + value + " is none of late, early, random, random:SEED";
-      options->async = AsyncOrder::kRandom;
-    } else
-      return "async=" + value + " is none of late, early, random, random:SEED";
+    return apply_async(value, options);
   } else if (key == "steps") {
     char* end = nullptr;
     const unsigned long long steps = std::strtoull(value.c_str(), &end, 10);

@@ -274,8 +274,11 @@ TEST(Driver, StreamsKeepPriorityAndEventsTime) {
 TEST(Driver, OptionsAreChecked) {
   EXPECT_EQ(trigen_emulator_configure("target=sm_42"), -1);
   EXPECT_THAT(Device::error(), HasSubstr("unknown target 'sm_42', known: sm_70"));
-  for (const char* wrong : {"async=never", "async=random:", "async=random:zz", "async=randomly"})
+  for (const char* wrong : {"async=never", "async=random:", "async=random:zz", "async=randomly",
+                            "async=shuffled:", "async=late:1"})
     EXPECT_EQ(trigen_emulator_configure(wrong), -1) << wrong;
+  for (const char* right : {"async=shuffled:3", "async=shuffled", "async=random:7", "async=late"})
+    EXPECT_EQ(trigen_emulator_configure(right), 0) << right;
   EXPECT_EQ(trigen_emulator_configure("devices=0"), -1);
   EXPECT_EQ(trigen_emulator_configure("checks=all,-races"), 0);
 }
