@@ -62,6 +62,46 @@ TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Shape& s, const Config& c) {
   return c.stages * stage_bytes(s, c) + consumers(c) * store_panels(s, c) * panel_buffers(s) * kPanelBytes +
          kBarrierBytes;
 }
+// The row tiles of a product as the ring sees them.
+struct TileStages {
+  // Bit n, n < 32: some row tile has n stages, and some such tile's last one is read by one warpgroup alone.
+  unsigned lengths = 0, shared_in_part = 0;
+  bool held = true;  // ... by a warpgroup that had still to let go of the stage before it in the tile
+};
+TRIGEN_HOST_DEVICE constexpr TileStages tile_stages(const Shape& s, const Config& c) {
+  TileStages found;
+  const Fill fill = persistent::product_fill(s);
+  const int blocks = schedule::ceil_div(s.T, kPanel), diag = s.op == Op::kGradInput ? -s.diag : s.diag;
+  for (int row = 0; row < s.T; row += 2 * kPanel) {
+    const persistent::Reach first(fill, row, diag, blocks), second(fill, row + kPanel, diag, blocks);
+    const persistent::Reach& longest = fill == Fill::kLower ? second : first;
+    const int length = longest.active + (multiplies_residual(s) ? 2 : 0);
+    const unsigned bit = length < 32 ? 1u << length : 0;
+    found.lengths |= bit;
+    if (first.active == second.active) continue;
+    found.shared_in_part |= bit;
+    found.held &= longest.active >= 2 && (reads_f32_weights(s, c) || longest.whole >= longest.active - 1);
+  }
+  return found;
+}
+// May a warpgroup leave out a stage that only the other one reads, without a wait? Barriers tell two phases
+// apart (PTX ISA, mbarrier.test_wait.parity), so it must know that the skipped block has landed before it next
+// waits at that stage, and nothing orders bulk copies. It knows of the block `stages - 1` later, if it reads
+// that one: the loading thread could ask for it once the other warpgroup had let go of the stage before the
+// skipped one, which it does after its wait for the skipped one, if both are of one tile and it still held
+// the first (whole blocks, f32 weights).
+TRIGEN_HOST_DEVICE constexpr bool skips_blocks(const Shape& s, const Config& c) {
+  if (c.cluster > 1 || consumers(c) == 1 || s.T == 0 || s.T > 65536) return false;
+  const TileStages tiles = tile_stages(s, c);
+  if (tiles.shared_in_part == 0) return true;  // no block is skipped
+  unsigned sums = 1;                           // bit n: n stages are a number of whole tiles
+  for (int n = 1; n < c.stages; ++n)
+    for (int length = 1; length <= n; ++length)
+      if ((tiles.lengths >> length & 1) != 0 && (sums >> (n - length) & 1) != 0) sums |= 1u << n;
+  for (int length = 1; length < c.stages; ++length)  // of the tile whose last block is stages - 1 later
+    if ((tiles.shared_in_part >> length & 1) != 0 && (sums >> (c.stages - 1 - length) & 1) != 0) return false;
+  return tiles.held;
+}
 // setmaxnreg: the registers that the loading warpgroup keeps and that each multiplying one gets, in units
 // of 8.
 TRIGEN_HOST_DEVICE constexpr int load_registers(const Config&) { return 40; }

@@ -25,9 +25,10 @@
 namespace trigen::wgmma_sm90 {
 
 // Blocks of k that only the other warpgroup multiplies: A's rows are not loaded for them and the loading
-// thread lets go of them. (In a cluster each block would have to know that the other one's stage is free.)
+// thread lets go of them, where that is safe (skips_blocks). Elsewhere each warpgroup waits for them and lets
+// go of them itself. (In a cluster each block would have to know that the other one's stage is free.)
 template <Kernel C>
-constexpr bool kSkips = C.config.cluster == 1 && consumers(C.config) > 1;
+constexpr bool kSkips = skips_blocks(C.shape, C.config);
 
 // The loading thread.
 template <Kernel C>

@@ -45,6 +45,84 @@ TEST(Reach, CountsTheBlocksThatHaveAWeight) {
         }
 }
 
+// A block's stages one after the other, as skips_blocks takes them: is a stage skipped, and would whoever skipped
+// it know that its block has landed before the next wait there?
+struct WalkedStage {
+  bool skipped, other_waited;  // by the time that the loading thread has the stage before it back
+};
+std::vector<WalkedStage> walked_stages(const Shape& s, const Config& c, int columns, int clusters) {
+  std::vector<WalkedStage> out;
+  const Fill fill = product_fill(s);
+  const int blocks = schedule::ceil_div(s.T, kPanel), diag = s.op == Op::kGradInput ? -s.diag : s.diag;
+  Deal deal = deal_of(s, c, row_tiles(c, s.T), columns, clusters, 0);
+  for (int row, column; deal.next(row, column);) {
+    const Reach first(fill, row * c.tile_m, diag, blocks), second(fill, row * c.tile_m + 64, diag, blocks);
+    const Reach& longest = first.active > second.active ? first : second;
+    for (int block = 0; block < longest.active; ++block)
+      out.push_back({block >= std::min(first.active, second.active), block > 0 && block - 1 < longest.whole});
+  }
+  return out;
+}
+bool walk_is_safe(const std::vector<WalkedStage>& stages, size_t ring) {
+  for (size_t i = 0; i + ring < stages.size(); ++i)
+    if (stages[i].skipped && !stages[i + ring].skipped &&
+        (stages[i + ring - 1].skipped || !stages[i].other_waited))
+      return false;
+  return true;
+}
+
+Config ring_of(int tile_n, int stages) {
+  Config c{};
+  c.tile_m = 128;
+  c.tile_n = tile_n;
+  c.tile_k = 64;
+  c.stages = stages;
+  c.cluster = 1;
+  return c;
+}
+
+TEST(Skips, NoWalkComesBackToAStageOfWhichItKnowsNothing) {
+  int allowed = 0, refused = 0;
+  for (const Op op : {Op::kForward, Op::kGradInput})
+    for (const Fill fill : {Fill::kLower, Fill::kUpper})
+      for (const int tokens : {40, 72, 128, 192, 256, 320, 640})
+        for (const int diag : {-130, -64, -2, -1, 0, 1, 32, 64})
+          for (int stages = 2; stages <= 8; ++stages) {
+            if (std::abs(diag) >= tokens) continue;
+            Shape s{};
+            s.op = op;
+            s.dtype = s.wdtype = DType::kBF16;
+            s.fill = fill;
+            s.T = tokens;
+            s.diag = diag;
+            Config c = ring_of(64, stages);
+            bool safe = true;
+            for (const int columns : {1, 2, 3, 5, 8, 13})
+              for (const int raster : {0, 1, 2, 3})
+                for (const int clusters : {1, 2, 3}) {
+                  c.raster = raster;
+                  safe = safe && walk_is_safe(walked_stages(s, c, columns, clusters), stages);
+                }
+            // It may refuse what these walks do not reach, and never the other way round.
+            if (skips_blocks(s, c)) {
+              EXPECT_TRUE(safe) << "T " << tokens << " diag " << diag << " stages " << stages;
+            }
+            ++(skips_blocks(s, c) ? allowed : refused);
+          }
+  EXPECT_GT(allowed, 100);
+  EXPECT_GT(refused, 100);
+  // The usual triangles of the usual rings, and what none may skip.
+  const Config ring = ring_of(256, 4);
+  Shape s{};
+  s.dtype = s.wdtype = DType::kBF16;
+  s.T = 1000;
+  EXPECT_TRUE(skips_blocks(s, ring));
+  s.op = Op::kGradInput;
+  EXPECT_TRUE(skips_blocks(s, ring));
+  s.T = 0;  // any size
+  EXPECT_FALSE(skips_blocks(s, ring));
+}
+
 TEST(StepReach, CountsTheStepsThatHaveAWeight) {
   using wgmma_tf32_sm90::kPanelTokens;
   using wgmma_tf32_sm90::kStep;
