@@ -99,6 +99,7 @@ __device__ __forceinline__ void multiply_shifted(float (&sum)[kN / 2], const Rin
       if (shift.loads_before(block == piece.begin, feature)) {
         ptx::mbarrier_wait(ring.full(at.stage), at.parity);
         rows.keep(ring.a(at.stage) + group * kPanelBytes);
+        __syncwarp();  // some lanes release what all have read
         ring.release(at.stage, lane);
         at.advance();
       } else {

@@ -75,6 +75,13 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# A device of one cluster of four, which makes all pieces: dy's shifted panels come into stages that were read before.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  add_verify_test(grad_weight.one_cluster grad_weight
+                  --family wgmma_sm90 --config tile=128x128x64,warps=8x1,stages=6,splitk=2,vec=8x8x8,cluster=4,blocks=1)
+  set_property(TEST emulated.grad_weight.one_cluster APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_SMS=4)
+endif()
+
 # Whole batches in a panel.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 6:5 2:1)
