@@ -183,6 +183,7 @@ __device__ __forceinline__ void drop_piece(const Ring<Geometry<C>>& ring, RingPo
   for (int block = piece.begin; block < piece.end; ++block) {
     for (int i = kShifts<C> && shift.loads_before(block == piece.begin, feature) ? 0 : 1; i < 2; ++i) {
       ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+      __syncwarp();  // the ring may turn once some lanes have let go: none may still wait
       ring.release(at.stage, lane);
       at.advance();
     }

@@ -75,7 +75,8 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
-# A device of one cluster of four, which makes all pieces: dy's shifted panels come into stages that were read before.
+# A device of one cluster of four, which makes all pieces: dy's shifted panels come into stages that were read before, and blocks
+# that drop a piece do not lose their place in the ring.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   add_verify_test(grad_weight.one_cluster grad_weight
                   --family wgmma_sm90 --config tile=128x128x64,warps=8x1,stages=6,splitk=2,vec=8x8x8,cluster=4,blocks=1)
