@@ -1,6 +1,7 @@
 // Aligned tables for people, made to fit the width they have.
 //
-// On a terminal, columns in which no row has anything ("-") are not printed. A table that is too wide becomes narrower without losing what tells its rows apart:
+// On a terminal, columns in which no row has anything ("-") are not printed. A table that is too wide becomes narrower
+// without losing what tells its rows apart:
 //   1. problems leave their defaults out, and what all rows share (keys of problems and of candidates, whole
 //      columns of text) goes into a line above the table;
 //   2. columns that may be left out are, the last one first, and the line below the table names them;
