@@ -49,10 +49,6 @@ constexpr struct {
                  {"float", "f32"},           {"single", "f32"},     {"dx", "grad_input"},
                  {"backward", "grad_input"}, {"dw", "grad_weight"}, {"swish", "silu"}};
 
-}  // namespace
-
-namespace {
-
 // "hlep" and "help": two neighbours have changed places, which an edit distance counts as two.
 bool neighbours_swapped(llvm::StringRef a, llvm::StringRef b) {
   if (a.size() != b.size()) return false;

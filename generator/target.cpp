@@ -30,22 +30,6 @@ constexpr Target kSm90 = {
     .wgmma = false,
     .model_device = "H200",
 };
-constexpr Target kSm100 = {
-    .name = "sm_100",
-    .max_shared_per_block = 227 << 10,
-    .shared_per_sm = 228 << 10,
-    .reserved_shared_per_block = 1 << 10,
-    .registers_per_sm = 65536,
-    .compute_capability = 100,
-    .max_threads_per_sm = 2048,
-    .max_blocks_per_sm = 32,
-    .cp_async = true,
-    .ldmatrix = true,
-    .bf16_mma = true,
-    .tf32_mma = true,
-    .wgmma = false,
-    .model_device = "B200",
-};
 constexpr Target kSm120 = {
     .name = "sm_120",
     .max_shared_per_block = 99 << 10,
@@ -62,6 +46,15 @@ constexpr Target kSm120 = {
     .wgmma = false,
     .model_device = "GeForce RTX 5090",
 };
+
+// Of the same limits.
+constexpr Target alike(Target target, llvm::StringLiteral name, int capability, llvm::StringLiteral gpu) {
+  target.name = name;
+  target.compute_capability = capability;
+  target.model_device = gpu;
+  return target;
+}
+constexpr Target kSm100 = alike(kSm90, "sm_100", 100, "B200");
 
 // The architecture-specific target of the same compute capability: setmaxnreg and what else has no other name.
 constexpr Target specific(Target target, llvm::StringLiteral name, bool wgmma = false) {

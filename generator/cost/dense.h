@@ -16,9 +16,8 @@ double dense_seconds(const Problem& problem, const Target& target, const DeviceM
 
 // Is a kernel of `seconds` no faster than dense's `dense` (0: unknown)? Within 2 % counts as no faster.
 bool dense_is_as_fast(double seconds, double dense);
-// "as fast", or "faster" where it is so by more than 5 %.
-const char* dense_verdict(double seconds, double dense);
-// "a dense product on the masked weight is as fast: 177 us (estimated) beside 184 us (predicted)"; "" when it is not.
+// "a dense product on the masked weight is as fast: 177 us (estimated) beside 184 us (predicted)", or "is faster" where
+// it is so by more than 5 %; "" when it is neither.
 std::string dense_remark(double seconds, bool measured, double dense, bool dense_measured);
 
 }  // namespace trigen
