@@ -176,7 +176,7 @@ def share(row):
 
 
 OPS = ("forward", "grad_input", "grad_weight")
-CHOICES = ("untuned", "tuned")
+CHOICES = ("untuned", "tuned", "beside PyTorch")
 
 
 def of_sweep(rows, choice, op=None):

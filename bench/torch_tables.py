@@ -190,7 +190,7 @@ def capture(arm, sets):
     return graph
 
 
-def time_row(p, arms, sets, row_time, rounds):
+def time_row(arms, sets, row_time, rounds):
     graphs = {name: capture(arm, sets) for name, arm in arms.items()}
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 
@@ -238,12 +238,19 @@ def run_row(row, runtime, line, row_time, rounds):
         if not off < 2e-2:
             raise RuntimeError(f"trigen and {name} differ by {off:.2g} (relative norm); no time is reported for wrong numbers")
     line["ran"] = True
-    samples = time_row(p, arms, sets, row_time, rounds)
+    samples = time_row(arms, sets, row_time, rounds)
     medians = {name: statistics.median(values) for name, values in samples.items()}
     best = min((name for name in medians if name != "trigen"), key=medians.get)
     ratios = [ours / peer if row["at_most"] else peer / ours for ours, peer in zip(samples["trigen"], samples[best])]
     line.update(rounds=len(ratios), got=statistics.median(ratios), us=medians["trigen"], peer=best, peer_us=medians[best],
                 arms=[{"name": name, "us": medians[name], "quartiles_us": statistics.quantiles(samples[name], n=4)[::2]} for name in arms])
+
+
+def common_of():
+    """What every line of a run says: device, driver, library."""
+    version = Path("/proc/driver/nvidia/version")
+    driver = next((line.split()[7] for line in version.read_text().splitlines() if line.startswith("NVRM")), "?") if version.exists() else "?"
+    return {"device": torch.cuda.get_device_name(), "driver": driver, "library": f"torch {torch.__version__}, cudnn {torch.backends.cudnn.version()}"}
 
 
 def verdict(line):
@@ -286,10 +293,7 @@ def main():
     import trigen
 
     torch.backends.cudnn.benchmark = True
-    driver = next((line.split()[7] for line in open("/proc/driver/nvidia/version") if line.startswith("NVRM")), "?") \
-        if Path("/proc/driver/nvidia/version").exists() else "?"
-    common = {"device": torch.cuda.get_device_name(), "driver": driver,
-              "library": f"torch {torch.__version__}, cudnn {torch.backends.cudnn.version()}"}
+    common = common_of()
     runtime = trigen.Runtime()
     began = time.perf_counter()
     Path(options.out).parent.mkdir(parents=True, exist_ok=True)
