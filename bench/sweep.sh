@@ -11,7 +11,7 @@ count=${1:-200}
 folder=${2:-build/sweep}
 shift $(($# < 2 ? $# : 2))
 unseen=()
-for list in bench/hopper.txt bench/peers.txt bench/model.txt bench/model_usual.txt problems/core.txt problems/mixers.txt; do
+for list in bench/hopper.txt bench/peers.txt bench/model.txt bench/model_usual.txt bench/untimed.txt problems/core.txt problems/mixers.txt; do
   unseen+=(--unseen "$list")
 done
 exec "${TRIGEN_PROGRAM:-build/trigen}" bench --sweep "$count" --out "$folder" "${unseen[@]}" "$@"
