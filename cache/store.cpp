@@ -321,7 +321,8 @@ class LayeredStore final : public Store {
       rows.allow_bytes(kLookUpBytes);
       for (llvm::StringRef value : values) rows.bind_text(value);
       each_binary(layer, rows, what, [&](Binary& binary, int64_t) {
-        if (marks->quarantined.count(binary.digest) != 0) return true;
+        binary.shipped = !layer.user() || marks->imported.count(binary.digest) != 0;
+        if (!marks->quarantined.empty() && marks->quarantined.count(binary.finding_name()) != 0) return true;
         found = std::move(binary);
         return false;
       });
@@ -329,7 +330,6 @@ class LayeredStore final : public Store {
     });
     if (!found) return found;
     found->layer = layer.path();
-    found->shipped = !layer.user() || marks->imported.count(found->digest) != 0;
     return found;
   }
 

@@ -43,6 +43,10 @@ struct Binary {
   // elsewhere: in another layer than the one that this store's puts go to, or imported into that.
   std::string digest, layer;
   bool shipped = false;
+
+  // What findings of its canary call it: the row's digest, or its key's where it was compiled here, as that may be
+  // compiled anew.
+  std::string finding_name() const { return shipped ? digest : key.digest(); }
 };
 
 // What of a binary a look-up unpacks: everything, or the cubin alone, which is what a plan loads first.

@@ -27,6 +27,11 @@ constexpr int64_t kMemoryShare = 4;   // at most this part of the device's free 
 
 std::atomic<int64_t> counts[3];  // by CanaryResult
 
+std::optional<cache::Finding> find_finding(const Binary& binary, const Device& device, Store& store) {
+  return store.find_finding(cache::FindingKind::kCanary, binary.finding_name(), device.info().name,
+                            device.info().driver);
+}
+
 CanaryReport skipped(std::string why) { return {CanaryResult::kSkipped, std::move(why)}; }
 
 bool is_capture(CUresult result) {
@@ -340,12 +345,20 @@ CanaryCounts canary_counts() {
   return {of(CanaryResult::kRight), of(CanaryResult::kWrong), of(CanaryResult::kSkipped)};
 }
 
-bool needs_canary(const Resolution& resolution, const Device& device, Store& store) {
+bool needs_canary(const Resolution& resolution, const Device& device, Store& store,
+                  const PlanOptions& options) {
+  if (!options.canary) return false;
   const Binary& binary = resolution.binary;
-  if (!binary.shipped || binary.digest.empty()) return false;
-  const auto found = store.find_finding(cache::FindingKind::kCanary, binary.digest, device.info().name,
-                                        device.info().driver);
+  const bool checked =
+      resolution.provenance == Provenance::kMeasured && resolution.origin == BinaryOrigin::kCache;
+  if (!binary.shipped && (checked || (device.info().emulated && !options.canary_emulated))) return false;
+  const auto found = find_finding(binary, device, store);
   return !found || found->value != 1;
+}
+
+bool is_quarantined(const Binary& binary, const Device& device, Store& store) {
+  const auto found = find_finding(binary, device, store);
+  return found && found->value == 0;
 }
 
 CanaryReport run_canary(const Plan& plan) {
@@ -360,20 +373,25 @@ void keep_finding(const CanaryReport& report, const Resolution& resolution, cons
   const std::string what = describe(resolution.candidate) + " for " + to_string(resolution.candidate.problem);
   cache::Finding finding;
   finding.kind = cache::FindingKind::kCanary;
-  finding.name = resolution.binary.digest;
+  finding.name = resolution.binary.finding_name();
   finding.device = device.info().name;
   finding.driver = device.info().driver;
   finding.value = report.result == CanaryResult::kRight ? 1 : 0;
-  finding.text = what + " of " + resolution.binary.layer + (report.text.empty() ? "" : ": " + report.text);
+  const bool shipped = resolution.binary.shipped;
+  const std::string from =
+      shipped ? " of cache '" + resolution.binary.layer + "'" : ", compiled on this machine,";
+  finding.text = what + (shipped ? " of " + resolution.binary.layer : ", compiled on this machine") +
+                 (report.text.empty() ? "" : ": " + report.text);
   std::string problem;
   if (llvm::Error error = store.put_finding(finding)) problem = take_error(std::move(error)).message;
   if (report.result == CanaryResult::kRight) return;
-  log_once(LogLevel::kWarning, finding.name,
-           "wrong: kernel " + what + " of cache '" + resolution.binary.layer + "' fails its canary on " +
-               device.info().name + " (" + report.text + "); it is in quarantine" +
-               (problem.empty() ? "" : " for this process (" + problem + ")") +
-               " and another one is taken; `trigen cache quarantine` shows it, TRIGEN_CANARY=0 runs kernels "
-               "unseen; tell whoever made that file");
+  log_once(
+      LogLevel::kWarning, finding.name,
+      "wrong: kernel " + what + from + " fails its canary on " + device.info().name + " (" + report.text +
+          "); it is in quarantine" + (problem.empty() ? "" : " for this process (" + problem + ")") +
+          " and another one is taken; `trigen cache quarantine` shows it, TRIGEN_CANARY=0 runs kernels "
+          "unseen; " +
+          (shipped ? "tell whoever made that file" : "please report it, with what `trigen doctor` says"));
 }
 
 }  // namespace trigen

@@ -1,6 +1,6 @@
-// The canary: a kernel that was made on another machine runs once, on a small batch of its own problem, before
-// the first plan with it is given out here, and a sample of its outputs is compared with the double-precision
-// reference. A kernel that fails is in quarantine: the cache answers as if it were not there.
+// The canary: a kernel that nobody has seen give right results on such a device runs once, on a small batch of its
+// own problem, before the first plan with it is given out here, and a sample of its outputs is compared with the
+// double-precision reference. A kernel that fails is in quarantine: the cache answers as if it were not there.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,14 @@ struct CanaryCounts {
 };
 CanaryCounts canary_counts();
 
-// Was the binary read from a layer that somebody else wrote, and has no canary of it run well on such a device?
-bool needs_canary(const Resolution& resolution, const Device& device, Store& store);
+// Was the binary read from a layer that somebody else wrote, or compiled here for a choice that no tune checked, and
+// has no canary of it run well on such a device? An emulated one, whose own reports see more and whose canaries take
+// seconds, runs those of others alone unless the options ask for all.
+bool needs_canary(const Resolution& resolution, const Device& device, Store& store,
+                  const PlanOptions& options);
+
+// Has a canary of this binary failed on such a device?
+bool is_quarantined(const Binary& binary, const Device& device, Store& store);
 
 // Runs the plan's kernel, which is loaded, on tensors of its own: allocates, waits, frees; nothing of it stays.
 // Skipped while a stream of the caller's captures, where the device lacks the memory, and where it fails for

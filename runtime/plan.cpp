@@ -40,7 +40,7 @@ llvm::Expected<std::shared_ptr<const Plan>> Plan::create(const Problem& problem,
   for (int wrong = 0; wrong < kMostWrong; ++wrong) {
     auto resolution = resolve(problem, device, store, options, first_parts(device));
     if (!resolution) return resolution.takeError();
-    const bool canary = options.canary && needs_canary(*resolution, device, store);
+    const bool canary = needs_canary(*resolution, device, store, options);
     const bool without_ptx = resolution->binary.ptx.empty();
     auto plan = load(std::move(*resolution), device, LoadFrom::kAuto, options);
     if (!plan && without_ptx) {  // a driver that refuses the cubin may take the PTX beside it

@@ -24,8 +24,10 @@ struct PlanOptions {
   std::string
       target;  // "" = the device's own; "sm_70": that target's kernels, from PTX where the device needs it
   bool no_jit = false;
-  bool canary = true;  // run kernels of other machines once before they are given out (runtime/canary.h)
-  bool check_pointers = true;  // refuse pointers of the host and of other devices by name
+  bool canary =
+      true;  // run kernels that no tune checked here once before they are given out (runtime/canary.h)
+  bool canary_emulated = false;  // on emulated devices too; kernels of other machines have it there anyway
+  bool check_pointers = true;    // refuse pointers of the host and of other devices by name
   bool launch_blocking =
       false;  // CUDA_LAUNCH_BLOCKING=1: wait after each run and name the problem in the error
 };

@@ -1,6 +1,7 @@
 // From a problem to a candidate and its binary: the record in the cache, or the policy for a miss.
 #include "cache/contents.h"
 #include "generator/cost/cost.h"
+#include "runtime/canary.h"
 #include "runtime/learnt.h"
 #include "runtime/paths.h"
 #include "runtime/plan.h"
@@ -40,6 +41,17 @@ BuildOptions build_options(const Device& device, const PlanOptions& options) {
   if (!device.info().emulated) build.newest_cuda = device.driver().cuda_version();
   build.no_jit = options.no_jit;
   return build;
+}
+
+// A look-up passes over what is in quarantine; what is compiled anew is the same again.
+llvm::Error refuse_quarantined(const Resolution& resolution, const Device& device, Store& store) {
+  if (!is_quarantined(resolution.binary, device, store)) return llvm::Error::success();
+  return make_error(ErrorKind::kDevice,
+                    "kernel " + describe(resolution.candidate) + " for " +
+                        to_string(resolution.candidate.problem) + " failed its canary on " +
+                        device.info().name +
+                        "; `trigen cache quarantine` shows what was found, and with --clear "
+                        "forgets it");
 }
 
 std::optional<FoundRecord> find_record(const std::string& problem, const Device& device, Store& store,
@@ -90,6 +102,7 @@ llvm::Expected<Resolution> from_record(const Problem& problem, const FoundRecord
   if (!built) return built.takeError();
   resolution.binary = std::move(built->binary);
   resolution.origin = built->origin;
+  if (llvm::Error error = refuse_quarantined(resolution, device, store)) return error;
   return resolution;
 }
 
@@ -113,7 +126,8 @@ llvm::Expected<Resolution> from_candidate(const Candidate& candidate, Store& sto
   return resolution;
 }
 
-// The model's choice for each usable target, and the generic kernel; the first that can be had.
+// The model's choice for each usable target, and the generic kernel; the first that can be had and is not known to
+// be wrong here.
 llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& device, Store& store,
                                      const PlanOptions& options, llvm::ArrayRef<const Target*> usable) {
   llvm::Error errors = llvm::Error::success();
@@ -126,6 +140,8 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
       errors = llvm::joinErrors(std::move(errors), std::move(error));
     failed = true;
   };
+  // A family whose kernel is wrong here is not asked for another one.
+  std::vector<const Family*> wrong;
   if (options.miss == MissPolicy::kFirstChoice) {
     for (const Target* target : usable) {
       // Without a compiler the kernels are others', who made what the target's own order has first.
@@ -137,25 +153,31 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
         keep(candidates.takeError());
         continue;
       }
-      const size_t tries = options.no_jit ? std::min(kChoicesWithoutJit, candidates->size())
-                                          : std::min<size_t>(1, candidates->size());
-      for (size_t i = 0; i < tries; ++i) {
-        auto resolution = from_candidate((*candidates)[i], store, device, options);
+      if (options.no_jit) candidates->resize(std::min(kChoicesWithoutJit, candidates->size()));
+      for (const Candidate& candidate : *candidates) {
+        if (llvm::is_contained(wrong, candidate.family)) continue;
+        auto resolution = from_candidate(candidate, store, device, options);
         if (!resolution) {
           keep(resolution.takeError());
+          if (options.no_jit) continue;
+          break;
+        }
+        if (llvm::Error error = refuse_quarantined(*resolution, device, store)) {
+          keep(std::move(error));
+          wrong.push_back(candidate.family);
           continue;
         }
         if (!learnt.from.empty()) {
           resolution->match = Match::kNear;
           resolution->difference = learnt.from + (learnt.elsewhere ? "" : "; " + kExpectedLoss.str());
         }
-        // No record is stored: nothing here has checked the choice. Its binary is, so that it is compiled once.
+        // No record is stored: no tune has checked the choice. Its binary is, so that it is compiled once.
         llvm::consumeError(std::move(errors));
         return resolution;
       }
     }
   }
-  if (options.miss == MissPolicy::kGeneric || options.no_jit) {
+  if (options.miss == MissPolicy::kGeneric || options.no_jit || !wrong.empty()) {
     for (const Target* target : usable) {
       auto candidates = list_generic(problem, *target);
       if (!candidates) {
@@ -163,14 +185,19 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
         continue;
       }
       // Which one is best follows the sizes; without a compiler the one that an earlier shape brought serves.
-      const size_t tries = options.no_jit ? candidates->size() : 1;
-      for (size_t i = 0; i < tries; ++i) {
-        auto resolution = from_candidate((*candidates)[i], store, device, options);
-        if (resolution) {
-          llvm::consumeError(std::move(errors));
-          return resolution;
+      for (const Candidate& candidate : *candidates) {
+        auto resolution = from_candidate(candidate, store, device, options);
+        if (!resolution) {
+          keep(resolution.takeError());
+          if (options.no_jit) continue;
+          break;
         }
-        keep(resolution.takeError());
+        if (llvm::Error error = refuse_quarantined(*resolution, device, store)) {
+          keep(std::move(error));
+          continue;
+        }
+        llvm::consumeError(std::move(errors));
+        return resolution;
       }
     }
   }
@@ -184,6 +211,7 @@ PlanOptions plan_options_from_environment() {
   options.no_jit = no_jit_from_environment();
   options.target = environment("TRIGEN_TARGET");
   options.canary = !environment_off("TRIGEN_CANARY");
+  options.canary_emulated = environment_flag("TRIGEN_CANARY");
   options.launch_blocking = environment_flag("CUDA_LAUNCH_BLOCKING");
   return options;
 }

@@ -288,7 +288,7 @@ class Runtime:
 
     layers: cache files in lookup order, None for the default order, ["none"] for no cache. miss: "first_choice", "generic" or "error". driver: a
     driver library or "emulated:sm_70"; None for the system's. target: e.g. "sm_70" for kernels of that target; None for the
-    device's own. skip_canary: give kernels of other machines out unseen.
+    device's own. skip_canary: give kernels that no tune checked here out unseen.
     """
 
     def __init__(self, *, layers: Optional[Sequence[Union[str, os.PathLike[str]]]] = None, read_only: bool = False, miss: Miss = "first_choice",

@@ -36,7 +36,7 @@ class Counters(NamedTuple):
     predicted: int  # the cost model's choice, stored earlier
     misses: int  # without a record: compiled, or the generic kernel
     compiles: int  # kernels that NVRTC made in this process
-    canaries: int  # kernels of other machines that were tried before their first use
+    canaries: int  # kernels that no tune checked here, tried before their first use
     plan_ms: float  # spent making plans, compiling included
     compile_ms: float  # spent in NVRTC, of all threads together
 

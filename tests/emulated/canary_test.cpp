@@ -218,6 +218,81 @@ TEST_F(CanaryTest, WithoutACompilerTheNextChoiceIsTaken) {
   EXPECT_EQ(made.counts.right, 1);
 }
 
+// A kernel of this machine that no tune has checked.
+TEST_F(CanaryTest, WhatWasCompiledHereRunsOnceToo) {
+  const Candidate candidate = first(kForward);
+  EXPECT_EQ(make(candidate).counts.right, 0) << "not on an emulated device, unless asked for";
+  PlanOptions options;
+  options.canary_emulated = true;
+  Made made;
+  {
+    auto store = testing::open_store({user_});
+    made = make(candidate, *store.store, options);
+    ASSERT_NE(made.plan, nullptr) << made.error;
+    EXPECT_EQ(made.counts.right, 1);
+    EXPECT_EQ(make(candidate, *store.store, options).counts.right, 0) << "known to the store";
+  }
+  made = make(candidate, *testing::open_store({user_}).store, options);
+  ASSERT_NE(made.plan, nullptr) << made.error;
+  EXPECT_EQ(made.plan->resolution().origin, BinaryOrigin::kCache);
+  EXPECT_EQ(made.counts.right, 0) << "and to the next one";
+  // Without a cache each process runs its own.
+  EXPECT_EQ(make(candidate, *testing::open_store({"none"}).store, options).counts.right, 1);
+  {
+    const Variable on("TRIGEN_CANARY", "1");
+    EXPECT_TRUE(plan_options_from_environment().canary_emulated);
+  }
+}
+
+TEST_F(CanaryTest, WhatATuneCheckedHereDoesNot) {
+  const Candidate candidate = first(kForward);
+  testing::ship(user_, candidate, compiled(candidate), *device_);
+  PlanOptions options;
+  options.canary_emulated = true;
+  const Made made = make(candidate, *testing::open_store({user_}).store, options);
+  ASSERT_NE(made.plan, nullptr) << made.error;
+  EXPECT_EQ(made.plan->resolution().match, Match::kExact);
+  EXPECT_EQ(made.counts.right + made.counts.wrong + made.counts.skipped, 0);
+}
+
+// The compiler makes the same wrong kernel again: another family's takes its place, at last a kernel for all sizes.
+TEST_F(CanaryTest, AFamilyThatIsWrongHereIsPassedOver) {
+  const Candidate candidate = first("forward,dtype=f16,B=3,T=48,D=16");
+  PlanOptions options;
+  options.canary_emulated = true;
+  auto store = testing::open_store({user_});
+  Binary wrong = empty(compiled(candidate));
+  wrong.key = compiled(candidate).key;
+  ASSERT_EQ(message(store.store->put_binary(wrong)), "");
+  Made made = make(candidate, *store.store, options);
+  ASSERT_NE(made.plan, nullptr) << made.error;
+  EXPECT_EQ(made.counts.wrong, 1);
+  EXPECT_EQ(made.counts.right, 1);
+  const Candidate second = made.plan->resolution().candidate;
+  EXPECT_NE(second.family, candidate.family);
+  EXPECT_THAT(made.said, AllOf(HasSubstr("wrong: kernel " + describe(candidate)),
+                               HasSubstr("compiled on this machine, fails"), HasSubstr("please report it")));
+  EXPECT_EQ(std::count(made.said.begin(), made.said.end(), '\n'), 1);
+  const auto condemn = [&](const Candidate& bad) {
+    cache::Finding finding;
+    finding.kind = cache::FindingKind::kCanary;
+    finding.name = compiled(bad).key.digest();
+    finding.device = device_->info().name;
+    finding.driver = device_->info().driver;
+    ASSERT_EQ(message(store.store->put_finding(finding)), "");
+  };
+  condemn(second);
+  made = make(candidate, *store.store, options);
+  ASSERT_NE(made.plan, nullptr) << made.error;
+  EXPECT_TRUE(made.plan->resolution().candidate.generic) << describe(made.plan->resolution().candidate);
+  for (const Candidate& generic : llvm::cantFail(list_generic(candidate.problem, device_->target())))
+    condemn(generic);
+  made = make(candidate, *store.store, options);
+  EXPECT_EQ(made.plan, nullptr);
+  EXPECT_THAT(made.error, AllOf(HasSubstr(describe(candidate)), HasSubstr("failed its canary"),
+                                HasSubstr("trigen cache quarantine")));
+}
+
 TEST_F(CanaryTest, EveryOpSeesAnEmptyKernelAndAnotherOnes) {
   struct Case {
     const char *text, *other;  // `other`: a problem whose kernel is wrong here

@@ -175,8 +175,9 @@ typedef struct trigen_runtime_options {
   int no_jit;              /* never compile, as TRIGEN_NO_JIT=1 */
   int skip_pointer_checks; /* do not ask the driver who owns a pointer (saves up to a microsecond of host time
                               a run) */
-  int skip_canary; /* do not run kernels of other machines (of layers that this one does not write) once, on a
-                      small batch, before the first plan with them is given out; as TRIGEN_CANARY=0 */
+  int skip_canary; /* do not run kernels that no tune checked here (of layers that this one does not write, or
+                      compiled for the model's choice) once, on a small batch, before the first plan with them is
+                      given out; as TRIGEN_CANARY=0 */
   const char* target; /* "sm_70": kernels of that target, from PTX where the device needs it. NULL: the
                               device's own */
   const char* driver; /* driver library, or "emulated:sm_70" for the emulated device. NULL: TRIGEN_DRIVER,
@@ -325,7 +326,7 @@ typedef struct trigen_counts {
   uint64_t predicted; /* ... that nobody measured: the cost model's choice, stored earlier */
   uint64_t misses;    /* plans without a record: compiled, or the generic kernel */
   uint64_t compiles;  /* kernels that NVRTC made in this process */
-  uint64_t canaries;  /* kernels of other machines that were tried before their first use */
+  uint64_t canaries;  /* kernels that no tune checked here, tried before their first use */
   double plan_ms;     /* spent making plans, compiling included */
   double compile_ms;  /* spent in NVRTC, of all threads together */
 } trigen_counts;

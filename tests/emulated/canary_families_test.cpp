@@ -1,0 +1,46 @@
+// Right kernels pass their canary, whatever their family: what fails here would be taken from users.
+#include <gtest/gtest.h>
+
+#include "hopper_testing.h"
+#include "runtime/canary.h"
+#include "runtime/compile.h"
+
+namespace trigen {
+namespace {
+
+using CanaryFamiliesTest = testing::HopperTest<const char*>;
+
+TEST_P(CanaryFamiliesTest, RightKernelsPass) {
+  const Problem problem = llvm::cantFail(parse_problem(GetParam()));
+  int ran = 0;
+  for (const Family* family : families()) {
+    auto ranked = rank_candidates(problem, device_->target(), family);
+    if (!ranked) {
+      llvm::consumeError(ranked.takeError());
+      continue;
+    }
+    const Candidate& candidate = ranked->front();
+    SCOPED_TRACE(describe(candidate));
+    Binary binary = llvm::cantFail(compile(candidate, *nvrtc_, nullptr, code_for(*device_)));
+    const auto plan = llvm::cantFail(Plan::of(candidate, std::move(binary), *device_));
+    const CanaryReport report = run_canary(*plan);
+    EXPECT_EQ(report.result, CanaryResult::kRight) << report.text;
+    ++ran;
+  }
+  EXPECT_GE(ran, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Problems, CanaryFamiliesTest,
+    ::testing::Values("forward,dtype=bf16,B=9,T=136,D=72,epilogue=bias+gelu+residual",
+                      "forward,dtype=f16,B=3,H=2,T=67,D=33,wdtype=f32,diag=-2",
+                      "grad_input,dtype=f16,B=5,T=72,D=40,K=3",
+                      "grad_weight,dtype=bf16,B=70,H=2,T=72,D=40,epilogue=bias+zero_outside",
+                      "grad_weight,dtype=f16,B=3,T=40,D=136,wdtype=f32,epilogue=bias+accumulate",
+                      "forward,dtype=f32,B=3,T=72,D=40,math=tf32",
+                      "grad_weight,dtype=f32,B=3,T=72,D=40,math=tf32",
+                      "grad_input,dtype=f32,B=3,T=72,D=40,math=f16x3",
+                      "decode,dtype=bf16,B=3,T=72,D=40,rows=3,epilogue=bias+gate"));
+
+}  // namespace
+}  // namespace trigen
