@@ -93,8 +93,7 @@ TRIGEN_HOST_DEVICE constexpr TileStages tile_stages(const Shape& s, const Config
 TRIGEN_HOST_DEVICE constexpr bool skips_blocks(const Shape& s, const Config& c) {
   if (c.cluster > 1 || consumers(c) == 1 || s.T == 0 || s.T > 65536) return false;
   const TileStages tiles = tile_stages(s, c);
-  if (tiles.shared_in_part == 0) return true;  // no block is skipped
-  unsigned sums = 1;                           // bit n: n stages are a number of whole tiles
+  unsigned sums = 1;  // bit n: n stages are a number of whole tiles
   for (int n = 1; n < c.stages; ++n)
     for (int length = 1; length <= n; ++length)
       if ((tiles.lengths >> length & 1) != 0 && (sums >> (n - length) & 1) != 0) sums |= 1u << n;
