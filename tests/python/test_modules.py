@@ -62,6 +62,13 @@ def test_inside_a_model_and_other_shapes():
         one.load_state_dict({"weight": one.weight})
 
 
+def test_hooks_see_an_unbatched_call_once():
+    mixer, seen = tt.TriangularConv1d(4), []
+    mixer.register_forward_hook(lambda module, inputs, output: seen.append((inputs[0].shape, output.shape)))
+    mixer(torch.randn(4, 6))
+    assert seen == [((4, 6), (4, 6))]
+
+
 def test_linear_on_the_last_axis():
     linear, mixer = nn.Linear(6, 6), tt.TriangularLinear(6)
     mixer.load_state_dict(linear.state_dict())

@@ -146,7 +146,7 @@ class TriangularConv1d(nn.Module):
         check_tensor(x, "x")
         if x.dim() == 2:
             batched = [None if tensor is None else tensor.unsqueeze(0) for tensor in (x, gate, residual)]
-            return self(*batched).squeeze(0)
+            return self.forward(*batched).squeeze(0)  # hooks see the caller's tensors, once
         return triangular_conv1d(x, self.weight, self.bias, gate=gate, residual=residual, padding=self.pad, layout=self.layout,
                                  fill=self.fill, diagonal=self.diagonal, activation=self.activation, math=self.math)
 
