@@ -41,8 +41,9 @@ std::optional<std::string> too_many_shares(const Problem& p, int features) {
   const int64_t row_tiles = (p.T + 127) / 128, blocks = (p.D + features - 1) / features;
   const auto rows = static_cast<double>(row_tiles),
              depth = static_cast<double>(p.B) * static_cast<double>(blocks);
-  if (static_cast<double>(p.H * p.K) * rows * std::max(rows, depth) <= double{1 << 30}) return std::nullopt;
-  return "counts at most 2^30 tiles of dW and 2^30 blocks of their depth";
+  const double all_rows = static_cast<double>(p.H * p.K) * rows;
+  if (all_rows <= kMostWeightRows && all_rows * std::max(rows, depth) <= double{1 << 30}) return std::nullopt;
+  return "counts at most 2^21 rows of tiles of dW, 2^30 tiles and 2^30 blocks of their depth";
 }
 
 namespace {

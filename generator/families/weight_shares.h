@@ -19,6 +19,9 @@ int clusters_at_once(const Target& target, int cluster);
 // `grid`: thread blocks of the launch. The depth is counted in blocks of 128 bytes of features.
 persistent::Shares weight_shares(const Problem& problem, const Config& config, int grid);
 
+// Rows of tiles, of all heads and taps: the reduction counts up to 520 items for each, in 32 bits
+// (templates/persistent/reduce.cuh, stacked.cuh).
+inline constexpr double kMostWeightRows = 1 << 21;
 // Why Shares cannot count a problem's tiles, parts and k blocks of `features` elements in 32 bits, worded as
 // what a family does; nullopt where it can.
 std::optional<std::string> too_many_shares(const Problem& problem, int features);

@@ -6,6 +6,7 @@
 #include "generator/families/persistent_family.h"
 #include "generator/families/persistent_work.h"
 #include "generator/families/tile_family.h"
+#include "generator/families/weight_shares.h"
 #include "generator/families/weights.h"
 
 namespace trigen {
@@ -29,10 +30,11 @@ std::optional<std::string> too_many_pieces(const Problem& p) {
     return static_cast<double>(count);
   };
   const double rows = panels(p.T), depth = panels(p.D) * static_cast<double>(p.B),
-               items =
-                   rows * rows * static_cast<double>(p.H) * geometry::weight::groups(static_cast<int>(p.K));
-  if (items <= kMost && std::min(items, kMostShared) * depth <= kMost) return std::nullopt;
-  return "counts at most 2^30 blocks of 64 x 64 of dW, and 2^22 of their depth";
+               all_rows = rows * static_cast<double>(p.H) * geometry::weight::groups(static_cast<int>(p.K)),
+               items = rows * all_rows;
+  if (all_rows <= kMostWeightRows && items <= kMost && std::min(items, kMostShared) * depth <= kMost)
+    return std::nullopt;
+  return "counts at most 2^21 rows of blocks of 64 x 64 of dW, 2^30 blocks and 2^22 of their depth";
 }
 
 class Product final : public PersistentKernel {

@@ -119,7 +119,7 @@ TEST(LaunchLimits, MoreTilesThanAreCountedAreRefusedAndAnotherFamilyServes) {
   const Family& taps = *llvm::cantFail(find_family("wgmma_taps_sm90"));
   EXPECT_THAT(
       taps.reject(problem("grad_weight,dtype=bf16,B=33554432,T=768,D=8,K=8"), target, Config{}).value_or(""),
-      HasSubstr("counts at most 2^30 blocks of 64 x 64 of dW, and 2^22 of their depth"));
+      HasSubstr("counts at most 2^21 rows of blocks of 64 x 64 of dW, 2^30 blocks and 2^22 of their depth"));
 }
 
 TEST(LaunchLimits, PredictedTimesArePositive) {

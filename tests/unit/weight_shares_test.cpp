@@ -87,7 +87,12 @@ TEST(WeightShares, SizesThatTheKernelCannotCountAreRefused) {
   p.H = 8, p.T = 32768, p.B = 1 << 20;  // 8 * 256 row tiles, 2^20 blocks of 64 features
   const auto why = too_many_shares(p, 64);
   ASSERT_TRUE(why.has_value());
-  EXPECT_EQ(*why, "counts at most 2^30 tiles of dW and 2^30 blocks of their depth");
+  const std::string text =
+      "counts at most 2^21 rows of tiles of dW, 2^30 tiles and 2^30 blocks of their depth";
+  EXPECT_EQ(*why, text);
+  // 34 GB of bf16, and 520 items of the reduction for each head: more than 2^31 (stacked.cuh).
+  EXPECT_EQ(too_many_shares(problem_of("grad_weight,dtype=bf16,B=1,T=64,D=8,H=4194304"), 64), text);
+  EXPECT_EQ(too_many_shares(problem_of("grad_weight,dtype=bf16,B=1,T=64,D=8,H=2097152"), 64), std::nullopt);
 }
 
 }  // namespace
