@@ -259,6 +259,22 @@ def test_what_is_left_alone_and_why():
         assert report.skipped[name].startswith(reason)
 
 
+class ScaledConv1d(nn.Conv1d):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def test_a_forward_of_its_own_is_not_lost_unseen():
+    model, x = nn.Sequential(ScaledConv1d(T, T, 1)), torch.randn(2, T, D)
+    before = model(x)
+    report = tt.convert(model, tokens=T)
+    assert report.skipped["0"].startswith("ScaledConv1d has a forward of its own; allowed: example_inputs") and torch.equal(model(x), before)
+    with pytest.raises(tt.ConversionError):
+        tt.convert(model, tokens=T, example_inputs=(x,))
+    masked = nn.Sequential(MaskedConv1d(T, T, 1))  # as its name says
+    assert list(tt.convert(masked, tokens=T, example_inputs=(x,)).converted) == ["0"]
+
+
 def test_a_shared_layer_stays_shared():
     shared = FlatBlock(1)
     twin = FlatBlock(1)

@@ -92,6 +92,12 @@ def _refusal(module: nn.Module, tokens: Optional[int]) -> Optional[str]:
     return None
 
 
+def _computes_its_own(module: nn.Module) -> bool:
+    """Whether a subclass does something else than its base, to mask its weight or for another reason."""
+    own, base = type(module), nn.Linear if isinstance(module, nn.Linear) else nn.Conv1d
+    return any(getattr(own, name, None) is not getattr(base, name, None) for name in ("forward", "_conv_forward"))
+
+
 def _replacement(module: nn.Module, fill: str, diagonal: int, math: str) -> nn.Module:
     """A triangular module that shares the parameters' memory."""
     options = dict(bias=module.bias is not None, fill=fill, diagonal=diagonal, math=math, device="meta", dtype=module.weight.dtype)
@@ -238,7 +244,8 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
                     example_inputs (on the GPU, at the sizes that will be used) bring to it. Tune first: an untuned mixer is timed as such
 
     Parameters stay the same objects (grouped convolutions excepted, whose weight gets another shape over the same memory: make the
-    optimiser afterwards); parametrised or hooked modules are left alone and reported.
+    optimiser afterwards); parametrised or hooked modules are left alone and reported, and, where `tokens` alone chooses, subclasses with a
+    forward of their own.
     """
     if tokens is None and select is None and example_inputs is None:
         raise ValueError("give tokens, select or example_inputs: nothing else tells a token mixer from another square layer")
@@ -262,6 +269,9 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
         reason = _refusal(module, tokens)
         if reason is None and (module._forward_hooks or module._forward_pre_hooks or hasattr(module, "parametrizations")):
             reason = "it has hooks or parametrisations, which a replacement would lose"
+        if reason is None and select is None and example_inputs is None and _computes_its_own(module):
+            reason = (f"{type(module).__name__} has a forward of its own; allowed: example_inputs, which show whether a mixer computes the same, "
+                      f"or select")
         if reason is not None:
             report.skipped[name] = reason
             continue
