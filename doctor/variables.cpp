@@ -13,6 +13,7 @@ llvm::ArrayRef<const char*> known_variables() {
       "TRIGEN_EMULATED_ASYNC",
       "TRIGEN_EMULATED_CHECKS",
       "TRIGEN_EMULATED_DEVICES",
+      "TRIGEN_EMULATED_LANES",
       "TRIGEN_EMULATED_REPORTS",
       "TRIGEN_EMULATED_SMS",
       "TRIGEN_EMULATED_STEPS",

@@ -5,7 +5,7 @@
 extern "C" {
 #endif
 
-/// Changes options: "target=sm_70 devices=2 threads=0 async=late|early|random:SEED|shuffled:SEED
+/// Changes options: "target=sm_70 devices=2 threads=0 async=late|early|random:SEED|shuffled:SEED lanes=order|random:SEED
 /// checks=all|none|races,uninitialised reports=fail|print|quiet", any part of it. Target and devices can be
 /// set before the first context is made, the others at any time. Returns 0, or -1 with the reason in
 /// trigen_emulator_last_error.

@@ -179,10 +179,11 @@ void decode_barrier(Decoder& decoder, Inst& inst) {
     decoder.require_target(90);
     bool arrive = decoder.take("arrive");
     if (!arrive && !decoder.take("wait")) decoder.fail("neither arrive nor wait");
-    decoder.ignore({"aligned", "release", "acquire"});
+    const bool aligned = decoder.take("aligned");  // a warp arrives as one
+    decoder.ignore({"release", "acquire"});
     inst.aux = decoder.take("relaxed") ? 1 : 0;
     inst.fn = arrive ? cluster_arrive : cluster_wait;
-    inst.flow = arrive ? Flow::kNext : Flow::kBlocking;
+    inst.flow = !arrive ? Flow::kBlocking : aligned ? Flow::kCollective : Flow::kNext;
     return;
   }
   decoder.take("cta");

@@ -37,8 +37,15 @@ void merge(Warp& warp) {
       fragments.end());
 }
 
-// The fragment to run next: the first in the order that does not wait. False when all wait.
+// The fragment to run next: the first in the order that does not wait, or any. False when all wait.
 bool choose(Warp& warp) {
+  if (warp.block->launch->options->random_lanes) {
+    std::vector<uint32_t> ready;
+    for (uint32_t i = 0; i < warp.fragments.size(); ++i)
+      if (warp.fragments[i].wait == Fragment::Wait::kNone) ready.push_back(i);
+    warp.current = ready.empty() ? 0 : ready[warp.block->cluster->random() % ready.size()];
+    return !ready.empty();
+  }
   uint32_t best = 0;
   bool found = false;
   uint32_t best_order = 0, best_pc = 0;
@@ -55,6 +62,12 @@ bool choose(Warp& warp) {
   }
   warp.current = best;
   return found;
+}
+
+// Lanes in random order: does this fragment keep its turn? It mostly does, so that lanes get far ahead of others.
+bool goes_on(Warp& warp) {
+  constexpr uint64_t kTurn = 32;  // blocks, on average
+  return warp.block->launch->options->random_lanes && warp.block->cluster->random() % kTurn != 0;
 }
 
 void split(Warp& warp, uint32_t pc, uint32_t mask) {
@@ -198,7 +211,7 @@ WarpState run_warp(Warp& warp, uint64_t& quantum) {
   if (!choose(warp)) return WarpState::kBlocked;
   while (true) {
     const Inst& inst = code[warp.fragment().pc];
-    if (inst.leader && warp.fragments.size() > 1) {
+    if (inst.leader && warp.fragments.size() > 1 && !goes_on(warp)) {
       merge(warp);
       choose(warp);
       if (warp.fragment().pc != static_cast<uint32_t>(&inst - code)) continue;

@@ -10,18 +10,38 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
+// "word" or "word:SEED", where the word draws from a seed.
+struct Drawn {
+  std::string word;
+  uint64_t seed = 0;
+  bool seeded = false, valid = true;
+  Drawn(const std::string& value, uint64_t usual) : word(value.substr(0, value.find(':'))), seed(usual) {
+    seeded = word.size() < value.size();
+    if (!seeded) return;
+    char* end = nullptr;
+    seed = std::strtoull(value.c_str() + word.size() + 1, &end, 10);
+    valid = is_digit(value[word.size() + 1]) && *end == 0;
+  }
+};
+
 std::string apply_async(const std::string& value, Options* options) {
-  const std::string order = value.substr(0, value.find(':'));
-  const bool draws = order == "random" || order == "shuffled", seeded = order.size() < value.size();
-  char* end = nullptr;
-  const uint64_t seed = seeded ? std::strtoull(value.c_str() + order.size() + 1, &end, 10) : options->seed;
-  if (!(draws || order == "late" || order == "early") ||
-      (seeded && (!draws || !is_digit(value[order.size() + 1]) || *end != 0)))
+  const auto [order, seed, seeded, valid] = Drawn(value, options->seed);
+  const bool draws = order == "random" || order == "shuffled";
+  if (!(draws || order == "late" || order == "early") || !valid || (seeded && !draws))
     return "async=" + value + " is none of late, early, random, random:SEED, shuffled, shuffled:SEED";
   options->async = order == "late"     ? AsyncOrder::kLate
                    : order == "early"  ? AsyncOrder::kEarly
                    : order == "random" ? AsyncOrder::kRandom
                                        : AsyncOrder::kShuffled;
+  options->seed = seed;
+  return "";
+}
+
+std::string apply_lanes(const std::string& value, Options* options) {
+  const auto [order, seed, seeded, valid] = Drawn(value, options->seed);
+  if (!(order == "random" || (order == "order" && !seeded)) || !valid)
+    return "lanes=" + value + " is none of order, random, random:SEED";
+  options->random_lanes = order == "random";
   options->seed = seed;
   return "";
 }
@@ -66,6 +86,8 @@ std::string apply_one(const std::string& key, const std::string& value, Options*
     options->sms = static_cast<int>(count);
   } else if (key == "async") {
     return apply_async(value, options);
+  } else if (key == "lanes") {
+    return apply_lanes(value, options);
   } else if (key == "steps") {
     char* end = nullptr;
     const unsigned long long steps = std::strtoull(value.c_str(), &end, 10);
@@ -80,7 +102,7 @@ std::string apply_one(const std::string& key, const std::string& value, Options*
     options->print_reports = value != "quiet";
   } else {
     return "unknown option '" + key +
-           "', known: target, devices, sms, threads, async, checks, reports, steps";
+           "', known: target, devices, sms, threads, async, lanes, checks, reports, steps";
   }
   return "";
 }
@@ -103,7 +125,8 @@ std::string apply_options(const std::string& text, Options* options) {
 
 Options options_from_environment() {
   Options options;
-  for (const char* key : {"target", "devices", "sms", "threads", "async", "checks", "reports", "steps"}) {
+  for (const char* key :
+       {"target", "devices", "sms", "threads", "async", "lanes", "checks", "reports", "steps"}) {
     std::string name = "TRIGEN_EMULATED_";
     for (const char* c = key; *c != 0; ++c)
       name += static_cast<char>(std::toupper(static_cast<unsigned char>(*c)));

@@ -16,7 +16,9 @@ struct Options {
   int sms = 0;      // multiprocessors that a device says it has; 0: its model's
   int threads = 0;  // host threads for a launch; 0: all cores
   AsyncOrder async = AsyncOrder::kLate;
-  uint64_t seed = 1;  // of kRandom and kShuffled
+  uint64_t seed = 1;  // of kRandom, kShuffled and random_lanes
+  bool random_lanes =
+      false;  // of lanes that went different ways: any may run next, not those furthest behind
   // Warp instructions of one cluster before the launch is given up: some minutes. 0: no limit.
   uint64_t steps = 10'000'000'000;
   bool check_uninitialised = true;
@@ -25,12 +27,13 @@ struct Options {
   bool print_reports = true;    // to stderr
 };
 
-/// TRIGEN_EMULATED_TARGET, _DEVICES, _SMS, _THREADS, _ASYNC (late, early, random:SEED, shuffled:SEED), _CHECKS
+/// TRIGEN_EMULATED_TARGET, _DEVICES, _SMS, _THREADS, _ASYNC (late, early, random:SEED, shuffled:SEED), _LANES
+/// (order, random:SEED), _CHECKS
 /// (all, none, or a list of uninitialised, races; a leading '-' takes one away), _REPORTS (fail, print, quiet),
 /// _STEPS.
 Options options_from_environment();
 /// Changes `options` by "key=value" pairs separated by spaces: target, devices, sms, threads, async,
-/// checks, reports, steps. Returns an error text, empty when all is well.
+/// lanes, checks, reports, steps. Returns an error text, empty when all is well.
 std::string apply_options(const std::string& text, Options* options);
 
 }  // namespace trigen::emulator

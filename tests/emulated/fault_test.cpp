@@ -51,6 +51,47 @@ TEST(Fault, AKernelWithoutAnEndIsGivenUp) {
   EXPECT_EQ(trigen_emulator_configure("steps=many"), -1);
 }
 
+// Lane 0 writes for all. In order it always goes first; nothing but a bar.warp.sync promises that.
+TEST(Fault, LanesOfAWarpRunInAnyOrder) {
+  for (const bool synchronises : {true, false}) {
+    int early = 0;  // seeds for which a lane read before lane 0 had written
+    for (int seed = 0; seed <= 8; ++seed) {
+      Device device("sm_70", std::string("threads=1 checks=-races") +
+                                 (seed == 0 ? "" : " lanes=random:" + std::to_string(seed)));
+      device.load(kernel_ptx("sm_70", {"u64"},
+                             kThread +
+                                 "mov.u32 %r2, s;\nst.shared.u32 [%r2], 1;\nbar.sync 0;\n"
+                                 "setp.ne.u32 %p1, %r1, 0;\n@%p1 bra READ;\nst.shared.u32 [%r2], 7;\n"
+                                 "READ:\n" +
+                                 (synchronises ? "bar.warp.sync 0xffffffff;\n" : "") +
+                                 "ld.shared.u32 %r3, [%r2];\nst.global.u32 [%d3], %r3;",
+                             ".shared .align 4 .b8 s[4];"));
+      const CUdeviceptr out = device.allocate(128);
+      ASSERT_EQ(device.launch(1, 32, 0, out), CUDA_SUCCESS) << Device::error();
+      const std::vector<uint32_t> read = device.get<uint32_t>(out, 32);
+      const bool all = std::all_of(read.begin(), read.end(), [](uint32_t v) { return v == 7; });
+      EXPECT_TRUE(all || (seed > 0 && !synchronises)) << seed;
+      early += all ? 0 : 1;
+    }
+    EXPECT_EQ(early > 0, !synchronises);
+  }
+  EXPECT_EQ(trigen_emulator_configure("lanes=order:3"), -1);
+  EXPECT_EQ(trigen_emulator_configure("lanes=random:x"), -1);
+}
+
+// `.aligned`: a warp arrives as one, however its lanes came there.
+TEST(Fault, LanesMeetAtAnAlignedClusterBarrier) {
+  for (int seed = 1; seed <= 8; ++seed) {
+    Device device("sm_90", "threads=1 lanes=random:" + std::to_string(seed));
+    std::string body = "mov.u32 %r1, %tid.x;\n";
+    for (int turn = 0; turn < 3; ++turn)
+      body += "setp.ne.u32 %p1, %r1, 0;\n@%p1 bra L" + std::to_string(turn) + ";\nadd.u32 %r2, %r2, 1;\nL" +
+              std::to_string(turn) + ":\nbarrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n";
+    device.load(kernel_ptx("sm_90", {}, body));
+    EXPECT_EQ(device.launch(2, 64, 0), CUDA_SUCCESS) << seed << ": " << Device::error();
+  }
+}
+
 TEST(Fault, OutOfBoundsSharedLoadNamesBlock) {
   Device device("sm_80", "threads=1");
   std::string ptx = kernel_ptx("sm_80", {},

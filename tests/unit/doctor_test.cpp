@@ -279,7 +279,7 @@ TEST(Variables, StandOnOnePage) {
     }
   // The emulated device makes its names of its options' keys.
   const std::string options = slurp(TRIGEN_SOURCE "/emulator/options.cpp");
-  const size_t keys = options.find("for (const char* key : {");
+  const size_t keys = options.find("for (const char* key :");
   ASSERT_NE(keys, std::string::npos);
   std::istringstream list(options.substr(keys, options.find('}', keys) - keys));
   for (std::string key; std::getline(list, key, '"') && std::getline(list, key, '"');) {
