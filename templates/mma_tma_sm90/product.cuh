@@ -112,6 +112,7 @@ class Multiply {
     // tile of 256 has three such blocks.
     for (int block = reach.active; block < total; ++block) {
       wait();
+      if constexpr (C.config.tile_m > kPanel) __syncwarp();  // as persistent::stay_together
       ring_.release(at_.stage, static_cast<unsigned>(warp_.lane));
       at_.advance();
     }

@@ -60,4 +60,11 @@ struct Ring {
   }
 };
 
+// Between a warp's wait for a stage that it does not read and its release, which some lanes make for all: the ring
+// may turn then, and none may still wait. (A warpgroup alone reads every stage.)
+template <class G>
+__device__ __forceinline__ void stay_together() {
+  if constexpr (G::kConsumers > 1) __syncwarp();
+}
+
 }  // namespace trigen::persistent

@@ -207,6 +207,7 @@ __device__ __forceinline__ int multiply_residual(float (&sum)[C.config.tile_n / 
       ptx::wgmma_commit();
       held = at.stage;
     } else {
+      persistent::stay_together<Geometry<C>>();
       ring.release(at.stage, lane);
     }
     // The other warpgroups' stages and the first one of weights come before this one is let go of.
@@ -255,6 +256,7 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     for (int block = reach.active; block < total; ++block) {  // only the other warpgroup multiplies these
       if constexpr (!kSkips<C>) {
         ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+        persistent::stay_together<G>();
         ring.release(at.stage, lane);
       }
       at.advance();

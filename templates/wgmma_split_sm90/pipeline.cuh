@@ -210,6 +210,7 @@ struct Multiplier {
     }
     for (int i = 0; i < skipped; ++i) {
       ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+      persistent::stay_together<G>();
       ring.release(at.stage, lane);
       at.advance();
     }

@@ -78,7 +78,8 @@ __device__ __forceinline__ void mask_product(const Ring<Geometry<C>>& ring, Task
     const TokenTile<C> tile(row, task.diag, task.steps);
     for (int step = 0; step < tile.steps; ++step) {
       ptx::mbarrier_wait(ring.full(at.stage), at.parity);
-      if (step >= tile.whole) {
+      const bool masks = step >= tile.whole;
+      if (masks) {
 #pragma unroll
         for (int i = 0; i < G::kPanels; ++i) {
           const StepReach reach = tile.reach(i);
@@ -103,9 +104,9 @@ __device__ __forceinline__ void mask_product(const Ring<Geometry<C>>& ring, Task
           }
         }
         ptx::fence_async_shared();
-        __syncwarp();
-        if (lane == 0) ptx::mbarrier_arrive(masked(ring, at.stage));
       }
+      __syncwarp();  // all have masked, and none still waits: the ring may turn once some lanes have let go
+      if (masks && lane == 0) ptx::mbarrier_arrive(masked(ring, at.stage));
       ring.release(at.stage, lane);
       at.advance();
     }

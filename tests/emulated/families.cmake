@@ -34,6 +34,17 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# The same with the lanes of a warp in any order, copies in any order, and one multiprocessor, so that stages come back.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(target sm_70 sm_90a)
+    add_test(NAME emulated.lanes.${target}
+             COMMAND ${CMAKE_COMMAND} -DTRIGEN=$<TARGET_FILE:trigen_program> -DARCH=${target} -DCOUNT=40 -DSEED=3
+                     -DCACHE=${CMAKE_BINARY_DIR}/tests/emulated-lanes-${target}.db -P ${CMAKE_CURRENT_SOURCE_DIR}/verify.cmake)
+    set_tests_properties(emulated.lanes.${target} PROPERTIES LABELS emulated TIMEOUT 900 SKIP_REGULAR_EXPRESSION "no compiler here makes"
+                         ENVIRONMENT "TRIGEN_EMULATED_SMS=1;TRIGEN_EMULATED_ASYNC=shuffled;TRIGEN_EMULATED_LANES=random:3")
+  endforeach()
+endif()
+
 # The parts of "128x64:5:7" as the variables that are named; a part that is not there leaves its variable empty.
 function(name_parts run)
   string(REPLACE ":" ";" parts ${run})
@@ -98,6 +109,24 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     add_verify_test(skips.${stages} skips
                     --family wgmma_sm90 --config tile=128x64x64,warps=8x1,stages=${stages},splitk=1,vec=8x8x8,cluster=1,blocks=1)
     set_property(TEST emulated.skips.${stages} APPEND PROPERTY ENVIRONMENT TRIGEN_EMULATED_SMS=1 TRIGEN_EMULATED_ASYNC=shuffled:${seed})
+  endforeach()
+endif()
+
+# Warps that wait for stages that they do not read, and let go of them: lanes of one warp far ahead of others. Where a warp does not
+# stay together there (templates/persistent/ring.cuh, stay_together), some of these runs end in a deadlock.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(run sm_90a:wgmma_sm90:128x64x64:8x1:2:8x8x8:residual sm_90a:wgmma_split_sm90:128x128x64:8x1:2:1x1x1:split
+              sm_90a:wgmma_tf32_sm90:64x128x32:1x8:3:4x4x4:tf32 sm_120a:mma_tma_sm90:256x128x64:4x2:2:8x8x8:mma_tma)
+    name_parts(${run} target family tile warps stages vec list)
+    foreach(seed 9 12 14 16)
+      set(name emulated.together.${family}_${seed})
+      add_test(NAME ${name}
+               COMMAND trigen_program verify --device emulated:${target} --arch ${target} --limit 1e9 --family ${family}
+                       --problems ${CMAKE_CURRENT_SOURCE_DIR}/problems_together_${list}.txt
+                       --config tile=${tile},warps=${warps},stages=${stages},splitk=1,vec=${vec},cluster=1,blocks=1)
+      set_tests_properties(${name} PROPERTIES LABELS emulated TIMEOUT 900 SKIP_RETURN_CODE 3 ENVIRONMENT
+          "TRIGEN_CACHE=${CMAKE_BINARY_DIR}/tests/emulated-together-${family}.db;TRIGEN_EMULATED_SMS=1;TRIGEN_EMULATED_ASYNC=early;TRIGEN_EMULATED_LANES=random:${seed}")
+    endforeach()
   endforeach()
 endif()
 
