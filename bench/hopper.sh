@@ -33,5 +33,5 @@ if "${PYTHON:-python3}" -c 'import torch' 2>/dev/null; then
 else
   echo "bench: no PyTorch here, so the rows with over=torch stay without a figure" >&2
 fi
-"$program" bench --render "$results" >"$folder/tables.txt" && cat "$folder/tables.txt"
+"$program" bench --render "$results" --out "$folder" >"$folder/tables.txt" && cat "$folder/tables.txt"
 exit $code

@@ -99,7 +99,7 @@ struct Bench {
   }
 
   llvm::Expected<int> run_all() {
-    if (!render.empty()) return render_tables(render);
+    if (!render.empty()) return render_tables(render, tables.out);
     if (!tables.list.empty()) return run_tables();
     if (sweep.count > 0) return run_sweep();
     if (against != "auto" && against != "cublas" && against != "none") {
@@ -205,7 +205,7 @@ void add_bench(CLI::App& app, Commands& commands) {
       ->group(group);
   sub->add_flag("--no-check", bench->no_check, "time without checking results first")->group(group);
   sub->add_option("--render", bench->render,
-                  "print tables and draw the plot from .jsonl files, running nothing")
+                  "print tables and draw the plot (into --out) from .jsonl files, running nothing")
       ->group(group)
       ->type_name("FILE");
   const char* sweep_group = "Sweep";

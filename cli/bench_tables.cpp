@@ -48,6 +48,13 @@ llvm::Error write_file(const std::string& path, const std::string& text) {
   return llvm::Error::success();
 }
 
+// What is made of `file` lies in `folder`, which is made, under the file's name.
+std::string stem_in(const std::string& folder, const std::string& file) {
+  std::error_code ignored;  // whoever writes there says what is wrong
+  std::filesystem::create_directories(folder, ignored);
+  return (std::filesystem::path(folder) / std::filesystem::path(file).stem()).string();
+}
+
 void print_row(const TableResult& r) {
   std::string line = r.table + " " + r.problem + ": " + to_string(r.verdict());
   if (r.got > 0)
@@ -68,9 +75,7 @@ llvm::Expected<int> BenchTables::run(const Device& device, Store& store) const {
   if (!groups) return with_prefix(groups.takeError(), list);
   auto chosen = choose_tables(std::move(*groups), only);
   if (!chosen) return chosen.takeError();
-  std::error_code error;
-  std::filesystem::create_directories(out, error);
-  const std::string stem = (std::filesystem::path(out) / std::filesystem::path(list).stem()).string();
+  const std::string stem = stem_in(out, list);
   const std::string lines_path = stem + ".jsonl";
   std::vector<TableResult> results;
   if (append && std::filesystem::exists(lines_path)) {
@@ -120,7 +125,7 @@ llvm::Expected<int> BenchTables::run(const Device& device, Store& store) const {
   return wrong > 0 ? kFailure : kDone;
 }
 
-llvm::Expected<int> render_tables(const std::vector<std::string>& files) {
+llvm::Expected<int> render_tables(const std::vector<std::string>& files, const std::string& out) {
   std::vector<TableResult> results;
   for (const std::string& file : files) {
     auto read = read_results(file);
@@ -133,10 +138,9 @@ llvm::Expected<int> render_tables(const std::vector<std::string>& files) {
   results = latest(results);
   std::printf("%s, driver %s\n\n%s", results[0].device.c_str(), results[0].driver.c_str(),
               tables_text(results, columns(stdout)).c_str());
-  std::filesystem::path drawing(files.front());
-  drawing.replace_extension(".svg");
-  if (auto error = write_file(drawing.string(), plot_svg(results))) return error;
-  remark("drawing: " + drawing.string());
+  const std::string drawing = stem_in(out, files.front()) + ".svg";
+  if (auto error = write_file(drawing, plot_svg(results))) return error;
+  remark("drawing: " + drawing);
   return kDone;
 }
 

@@ -21,7 +21,7 @@ struct BenchTables {
   llvm::Expected<int> run(const Device& device, Store& store) const;
 };
 
-// Prints the tables of .jsonl files, and writes the drawing beside the first one.
-llvm::Expected<int> render_tables(const std::vector<std::string>& files);
+// Prints the tables of .jsonl files, and writes the drawing into the folder `out`, named as the first one.
+llvm::Expected<int> render_tables(const std::vector<std::string>& files, const std::string& out);
 
 }  // namespace trigen::cli
