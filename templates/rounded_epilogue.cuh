@@ -1,5 +1,5 @@
 // The end of a tile whose sums need only be rounded: 16-bit y and dx without bias, activation or other tensors,
-// columns contiguous. epilogue.cuh does all others.
+// columns contiguous (rounded_epilogue.h). epilogue.cuh does all others.
 //
 // Sums are rounded on their way into shared memory, so that they take half of its bytes and half of the slices,
 // and come back as the vectors that are stored. Every thread has as many vectors of a slice, whose places lie
@@ -11,6 +11,7 @@
 #pragma once
 
 #include "epilogue.cuh"
+#include "rounded_epilogue.h"
 
 namespace trigen {
 
@@ -18,33 +19,21 @@ template <Kernel C, class Engine>
 class RoundedTile {
   static constexpr Config c = C.config;
   static constexpr Shape s = C.shape;
-  static constexpr int kVec = 8;
-  static constexpr int kThreads = 32 * c.warps_m * c.warps_n;
-  static constexpr int kChunks = c.tile_n / kVec;  // vectors of a row
-  // Rows begin 4 or 12 banks (mod 16) after the row before, and those with bit 3 another 8 further: 16 bytes of rows
-  // 0, 1, 4, 5, 8, 9, 12 and 13, which a warp of mma_sm70 writes at a time, lie on different banks.
-  static constexpr int kSkew = 32, kPitch = 2 * c.tile_n + 16 + kSkew;  // bytes
+  static constexpr int kVec = rounded_tile::kVec, kChunks = rounded_tile::chunks(c);
   static TRIGEN_HOST_DEVICE constexpr unsigned place(int row, int column) {
-    return static_cast<unsigned>(row * kPitch + row / 8 % 2 * kSkew + 2 * column);
+    return static_cast<unsigned>(row * rounded_tile::pitch(c) + row / 8 % 2 * rounded_tile::kSkew +
+                                 2 * column);
   }
-  static TRIGEN_HOST_DEVICE constexpr int slice_rows() {
-    int rows = c.tile_m;
-    while (rows > 16 * c.warps_m && rows % (32 * c.warps_m) == 0 && rows * kPitch > Engine::kFootprint.total)
-      rows /= 2;
-    return rows;
-  }
-  static constexpr int kRows = slice_rows(), kRun = kRows / c.warps_m;  // of a slice; of these, a warp's
-  static constexpr int kStep = kThreads / kChunks, kVectors = kRows / kStep;
+  static constexpr int kRows = rounded_tile::slice_rows(c, Engine::kFootprint.total);  // of a slice
+  static constexpr int kRun = kRows / c.warps_m;                                       // of these, a warp's
+  static constexpr int kStep = rounded_tile::threads(c) / kChunks, kVectors = kRows / kStep;
   static __device__ __forceinline__ constexpr int tile_row(int row) {
     return row / kRun * Engine::kWarpRows + row % kRun;
   }
 
  public:
   static constexpr bool kRounds = requires(const Engine& engine) { engine.pair_row(); };
-  static constexpr bool kServed = kRounds && s.op != Op::kGradWeight && !schedule::rows_contiguous(s) &&
-                                  kBytes<s.dtype> == 2 && c.vec_c == kVec && !s.bias &&
-                                  s.act == Activation::kNone && !s.pre && !s.gate && !s.residual &&
-                                  kThreads % kChunks == 0 && kRows % kStep == 0;
+  static constexpr bool kServed = kRounds && rounded_tile::serves(s, c, Engine::kFootprint.total);
 
   __device__ __forceinline__ RoundedTile(const Params& p, const Sizes& z, const schedule::Tile& tile,
                                          int head, int thread, const Engine& engine, unsigned shared)

@@ -16,10 +16,11 @@ bool needs_packed_activations(const Problem& problem);
 // Contiguous tokens that TMA takes all the same, in rows of 16-byte pieces along them; of grad_weight 16-bit ones of one
 // tap, as wgmma has no other operands that are not K-major.
 bool takes_tokens(const Problem& problem);
-// So the path to x, y and what has their shape, and the elements of one access: TMA's 16 bytes, or single ones of
-// the launches that copy. `tokens`: the kernel takes contiguous tokens where takes_tokens() says so, and it does.
+// So the path to x, y and what has their shape. `tokens`: the kernel takes contiguous tokens where takes_tokens() says
+// so, and it does.
 Access activation_access(const Problem& problem, bool tokens = false);
-int activation_elements(const Problem& problem, bool tokens = false);
+// Elements of one access on it: TMA's 16 bytes, or single ones of the launches that copy.
+int activation_elements(const Problem& problem, Access path);
 // What keeps those launches from serving the problem: "copies at most ...".
 std::optional<std::string> too_many_to_pack(const Problem& problem);
 // Puts them around the launches of a plan, whose workspace they move behind their own.

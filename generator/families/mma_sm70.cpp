@@ -1,6 +1,7 @@
 #include "generator/families/families.h"
 #include "generator/families/tile_family.h"
 #include "templates/padded.h"
+#include "templates/rounded_epilogue.h"
 
 namespace trigen {
 namespace {
@@ -33,11 +34,10 @@ class MmaSm70 final : public TileFamily {
   bool skips(const Problem& p, const Config& c) const override {
     return p.op != Op::kGradWeight && p.K == 1 && p.pad == 0 && c.vec_a > 1 && c.vec_b > 1;
   }
-  // As templates/rounded_epilogue.cuh, for tiles of the staged loop.
+  // The staged loop's tiles do.
   bool rounds(const Problem& p, const Config& c) const override {
-    const Epilogue& e = p.epilogue;
-    return skips(p, c) && p.layout == Layout::kBTD && c.vec_c == 8 && !e.bias && e.act == Activation::kNone &&
-           !e.pre && !e.gate && !e.residual;
+    const Shape shape = kernel_shape(p);
+    return skips(p, c) && rounded_tile::serves(shape, c, footprint(shape, c).total);
   }
   std::vector<int> rasters() const override { return {0, 8, 16, 32}; }
   int rows_of_warp() const override { return 16; }

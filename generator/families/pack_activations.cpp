@@ -20,8 +20,8 @@ bool takes_tokens(const Problem& p) {
 Access activation_access(const Problem& p, bool tokens) {
   return needs_packed_activations(p) && !tokens ? Access::kPacked : Access::kDirect;
 }
-int activation_elements(const Problem& p, bool tokens) {
-  return activation_access(p, tokens) == Access::kPacked ? 1 : static_cast<int>(16 / element_size(p.dtype));
+int activation_elements(const Problem& p, Access path) {
+  return path == Access::kPacked ? 1 : static_cast<int>(16 / element_size(p.dtype));
 }
 
 std::optional<std::string> too_many_to_pack(const Problem& p) {

@@ -43,7 +43,7 @@ std::vector<Access> activation_paths(const Problem& p) {  // worth a try
 }
 
 Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activations) {
-  const int vector = activation_elements(p, activations == Access::kDirect);
+  const int vector = activation_elements(p, activations);
   return {.tile_m = tile.tile_n == 64 ? 64 : 128,
           .tile_n = tile.tile_n,
           .tile_k = step_depth(p),
@@ -84,7 +84,7 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
     if (tile.tile_n == persistent::kPanel) rows.allowed = {64, 128};
   }
   if (clusters.empty()) clusters = {1};
-  const int depth = step_depth(p), activation = activation_elements(p, c.activations == Access::kDirect);
+  const int depth = step_depth(p), activation = activation_elements(p, c.activations);
   const llvm::SmallVector<int, 12> columns =
       c.tile_m == 64 ? llvm::SmallVector<int, 12>{64} : llvm::SmallVector<int, 12>{128, 256};
   return {rows,

@@ -28,18 +28,14 @@ std::vector<Access> weight_paths(const Problem& p) {  // worth a try
 // Contiguous tokens are read and written as they lie where nothing but the output and a multiplied residual has
 // x's shape.
 bool reads_tokens(const Problem& p) { return takes_tokens(p) && !geometry::exchanges(kernel_shape(p)); }
-Access activation_path(const Problem& p) {
-  return needs_packed_activations(p) && !reads_tokens(p) ? Access::kPacked : Access::kDirect;
-}
-// Elements of one access to activations: TMA's, or single ones of the launches that pack them.
-int activation_vector(Access path) { return path == Access::kPacked ? 1 : 8; }
+Access activation_path(const Problem& p) { return activation_access(p, reads_tokens(p)); }
 
 class Product final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
     ConfigKey cluster{"cluster", c.cluster, {1}};
     if (c.tile_m == 128) cluster.allowed.push_back(2);
-    const int activation = activation_vector(c.activations);
+    const int activation = activation_elements(p, c.activations);
     return {{"tile_m", c.tile_m, {64, 128}},
             {"tile_n", c.tile_n, {64, 128, 192, 256}},
             {"tile_k", c.tile_k, {64}, false, "a swizzled row of shared memory holds 64 elements"},
@@ -124,7 +120,7 @@ class Product final : public PersistentKernel {
  private:
   static Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster) {
     const Access activations = activation_path(p);
-    const int activation = activation_vector(activations);
+    const int activation = activation_elements(p, activations);
     return {.tile_m = tile_m,
             .tile_n = tile_n,
             .tile_k = 64,

@@ -16,7 +16,7 @@ namespace geometry = wgmma_taps_sm90;
 
 // Forward and grad_input read and write contiguous tokens as they lie where TMA takes them.
 Access product_access(const Problem& p) { return activation_access(p, takes_tokens(p)); }
-int product_elements(const Problem& p) { return activation_elements(p, takes_tokens(p)); }
+int product_elements(const Problem& p) { return activation_elements(p, product_access(p)); }
 
 // Taps of one store to dW: four where they lie together and aligned.
 int weight_vector(const Problem& p) { return p.K % 4 == 0 && p.walign >= 4 * element_size(p.wdtype) ? 4 : 1; }
@@ -147,8 +147,8 @@ class TapWeight final : public PersistentKernel {
         access_key("weights", c.weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
         access_key("activations", c.activations, {activation_access(p)},
                    "what TMA cannot take is packed, and nothing else"),
-        vector_key("vec_a", c.vec_a, activation_elements(p)),
-        vector_key("vec_b", c.vec_b, activation_elements(p)),
+        vector_key("vec_a", c.vec_a, activation_elements(p, activation_access(p))),
+        vector_key("vec_b", c.vec_b, activation_elements(p, activation_access(p))),
         {"vec_c", c.vec_c, {weight_vector(p)}},
         blocks_key(c)};
   }
@@ -194,8 +194,8 @@ class TapWeight final : public PersistentKernel {
             .stages = stages,
             .split_k = 1,
             .raster = 0,
-            .vec_a = activation_elements(p),
-            .vec_b = activation_elements(p),
+            .vec_a = activation_elements(p, activation_access(p)),
+            .vec_b = activation_elements(p, activation_access(p)),
             .vec_c = weight_vector(p),
             .cluster = 1,
             .blocks = 1,

@@ -24,7 +24,7 @@ int weight_vector(const Problem& p) { return packs(p) ? 1 : 4; }
 class Product final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
-    const int activation = activation_elements(p);
+    const int activation = activation_elements(p, activation_access(p));
     return {
         {"tile_m", c.tile_m, {64, 128, 192, 256}},
         {"tile_n", c.tile_n, {64, 128}},
@@ -101,8 +101,8 @@ class Product final : public PersistentKernel {
             .split_k = 1,
             .raster = 0,
             .vec_a = weight_vector(p),
-            .vec_b = activation_elements(p),
-            .vec_c = activation_elements(p),
+            .vec_b = activation_elements(p, activation_access(p)),
+            .vec_c = activation_elements(p, activation_access(p)),
             .cluster = cluster,
             .blocks = 1,
             .weights = weight_path(p),

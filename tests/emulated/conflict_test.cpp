@@ -106,7 +106,7 @@ const Kernel kKernels[] = {
 const Edit kEdits[] = {
     {"mma_sm70_forward", "padded.h", "kPad = 16;", "kPad = 0;"},
     {"mma_sm70_narrow", "padded.h", "(n & 1) * 4 + (n >> 1 & 3)", "(n & 7)"},
-    {"mma_sm70_rounded", "rounded_epilogue.cuh", "kSkew = 32", "kSkew = 0"},
+    {"mma_sm70_rounded", "rounded_epilogue.h", "kSkew = 32", "kSkew = 0"},
     {"mma_sm75_forward", "swizzle.cuh", "mix = row & 7;", "mix = row & 3;"},
     {"mma_sm70_grad_weight", "schedule.h", "kSlicePadColumns = 8", "kSlicePadColumns = 0"},
     {"mma_sm80_forward", "swizzle.cuh", "mix = row & 7;", "mix = 0;"},
