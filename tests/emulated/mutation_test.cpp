@@ -103,7 +103,7 @@ TEST_P(Mutation, IsFound) {
     FAIL() << error.message;
   }
   Patient& patient = **created;
-  for (const char* order : {"late", "early", "random:1"})
+  for (const char* order : {"late", "early", "random:1", "shuffled:3"})
     EXPECT_EQ(patient.run(patient.listing().ptx(), order), "");
   const std::string path = written_table() != nullptr ? written_table() : TRIGEN_MUTATION_SURVIVORS;
   auto table = read_survivors(path);

@@ -242,7 +242,7 @@ llvm::Expected<Verdict> Patient::judge_run(Run& run, const Plan& plan) {
 Verdict Patient::judge(const Mutant& mutant) {
   const std::string ptx = mutated(listing_, mutant);
   if (mutant.kind == "sync") {
-    for (const char* order : {"late", "early", "random:1", "random:2", "random:3"}) {
+    for (const char* order : {"late", "early", "random:1", "random:2", "random:3", "shuffled:3"}) {
       const std::string found = run(ptx, order);
       if (!found.empty()) return {Verdict::kKilled, std::string(order) + ": " + found};
     }
