@@ -53,7 +53,7 @@ Place shared_place(Warp& warp, uint32_t address, uint32_t bytes, uint32_t align,
 }
 
 void note_remote(Warp& warp, Block* target, uint32_t agent, uint32_t lane) {
-  if (target == warp.block || !target->race.enabled()) return;
+  if ((target == warp.block && agent == warp.agent) || !target->race.enabled()) return;
   target->remote[agent] = {warp.block->cluster->clocks.now(agent), &warp, warp.inst, lane};
 }
 

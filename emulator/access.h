@@ -29,8 +29,8 @@ Place shared_place(Warp& warp, uint32_t address, uint32_t bytes, uint32_t align,
 /// Global memory of `bytes` bytes aligned to `align`.
 Place global_place(Warp& warp, uint64_t address, uint32_t bytes, uint32_t align, Access access,
                    uint32_t lane);
-/// Remembers an access of `agent` (the warp's own, or the asynchronous copy unit's) where it is to the memory
-/// of another block than the warp's.
+/// Remembers an access of `agent` (the warp's own, or the asynchronous copy unit's) to a block's memory that may
+/// outlast the block: not that of the warp to its own block's.
 void note_remote(Warp& warp, Block* target, uint32_t agent, uint32_t lane);
 /// A lane of the warp, and what it knows now.
 Accessor accessor_of(Warp& warp, uint32_t lane);

@@ -50,6 +50,20 @@ void complete(Barrier& barrier, BarrierMode mode) {
   barrier.reduction = 0;
 }
 
+// Whoever arrives without knowing that the phase before is complete might as well have come in time for it, in the
+// place of one that it waited for: two groups of warps that share a number, or an arrival that nothing holds back.
+void need_last_phase(Warp& warp, const Barrier& barrier, uint32_t number, uint32_t lane) {
+  if (!warp.block->race.enabled()) return;
+  const uint32_t* known = warp.block->cluster->clocks.of(warp.agent);
+  for (size_t agent = 0; agent < barrier.last_clock.size(); ++agent)
+    if (known[agent] < barrier.last_clock[agent])
+      return warp.report(
+          Fault::kBarrierRace, lane,
+          "barrier " + std::to_string(number) +
+              " is arrived at by a warp that does not know its last phase to be complete, and so "
+              "might have counted for that one");
+}
+
 // op[0]: barrier number, op[1]: thread count or kNoSlot; op[2]: destination, op[3]: predicate of a reduction.
 // aux: BarrierMode | aligned << 8; imm: the predicate is negated.
 void block_barrier(Warp& warp, const Inst& inst, uint32_t mask) {
@@ -71,6 +85,7 @@ void block_barrier(Warp& warp, const Inst& inst, uint32_t mask) {
     }
     const bool counted = inst.op[1] != kNoSlot;
     uint32_t expected = counted ? warp.lanes<uint32_t>(inst.op[1])[lane] : 0;
+    need_last_phase(warp, barrier, number, lane);
     if (counted && (expected == 0 || expected % 32 != 0))
       warp.abort(Fault::kBadInstruction, lane,
                  "a barrier for " + std::to_string(expected) + " threads, which is not a multiple of 32");

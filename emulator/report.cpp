@@ -39,7 +39,8 @@ const char* fault_name(Fault fault) {
                                       "trap",
                                       "asynchronous hazard",
                                       "global memory race",
-                                      "no end in sight"};
+                                      "no end in sight",
+                                      "barrier race"};
   return names[static_cast<int>(fault)];
 }
 

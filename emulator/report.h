@@ -22,6 +22,7 @@ enum class Fault : uint8_t {
   kAsyncHazard,
   kGlobalRace,
   kStepLimit,
+  kBarrierRace,
   kCount
 };
 

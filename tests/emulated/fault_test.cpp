@@ -287,6 +287,46 @@ TEST(Fault, BarrierDeadlock) {
   EXPECT_THAT(device.reports()[0]["detail"].get<std::string>(), HasSubstr("bar.sync 1, 64"));
 }
 
+// Two groups of two warps wait for each other's halves at a barrier of 64 threads.
+std::string two_groups(const std::string& number, const std::string& between) {
+  return kernel_ptx(
+      "sm_70", {},
+      "mov.u32 %r1, %tid.x;\nshr.u32 %r2, %r1, 6;\nsetp.eq.u32 %p1, %r2, 0;\n@!%p1 bra SECOND;\n"
+      "bar.sync 1, 64;\nSECOND:\n" +
+          between + "\n@%p1 bra END;\nmov.u32 %r3, " + number + ";\nbar.sync %r3, 64;\nEND:\n");
+}
+
+TEST(Fault, GroupsOfWarpsShareABarrier) {
+  Device device("sm_70");
+  const std::string ptx = two_groups("1", "");
+  device.load(ptx);
+  EXPECT_EQ(device.launch(1, 128, 0), CUDA_ERROR_LAUNCH_FAILED);
+  expect_report(device, ptx, "barrier race", "bar.sync %r3, 64", {0, 0, 0}, 64);
+}
+
+TEST(Fault, GroupsOfWarpsMayUseABarrierInTurn) {
+  Device device("sm_70");
+  device.run(two_groups("2", ""), 1, 128, 0);
+  device.run(two_groups("1", "bar.sync 0;"), 1, 128, 0);
+  EXPECT_EQ(device.reports().size(), 0u) << device.reports().dump(1);
+}
+
+// An arrival that does not wait may come a second time while the first one's phase is still open.
+TEST(Fault, AnArrivalAheadOfItsBarrier) {
+  const auto ptx = [](const std::string& back) {
+    return kernel_ptx("sm_70", {},
+                      "mov.u32 %r1, %tid.x;\nsetp.lt.u32 %p1, %r1, 32;\n@%p1 bra ARRIVE;\nbar.sync 1, 64;\n" +
+                          back + "\nbar.sync 1, 64;\nbra END;\nARRIVE:\nbar.arrive 1, 64;\n" + back +
+                          "\nbar.arrive 1, 64;\nEND:\n");
+  };
+  Device device("sm_70");
+  device.run(ptx("bar.sync 2, 64;"), 1, 64, 0);
+  EXPECT_EQ(device.reports().size(), 0u) << device.reports().dump(1);
+  device.load(ptx(""));
+  EXPECT_NE(device.launch(1, 64, 0), CUDA_SUCCESS);
+  EXPECT_EQ(device.reports()[0]["fault"], "barrier race");
+}
+
 TEST(Fault, MbarrierNeverCompletes) {
   Device device("sm_90");
   std::string ptx = kernel_ptx(

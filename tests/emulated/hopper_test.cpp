@@ -121,6 +121,30 @@ std::string overwritten_source(bool waits) {
       ".shared .align 128 .b8 s[512];\n.shared .align 8 .b8 m[8];");
 }
 
+// A block must not end while a copy into its memory may still be under way.
+TEST(Hopper, BlocksStayUntilTheirCopiesHaveLanded) {
+  for (const char* options : {"async=late", "async=early", "async=random:3"})
+    for (bool waits : {true, false}) {
+      Device device("sm_90", options);
+      device.load(kernel_ptx(
+          "sm_90", {"u64"},
+          "mov.u32 %r2, s;\nmov.u32 %r3, m;\nld.param.u64 %d1, [p0];\n"
+          "mbarrier.init.shared::cta.b64 [%r3], 1;\nfence.mbarrier_init.release.cluster;\n"
+          "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 512;\n"
+          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%d1], 512, [%r3];\n" +
+              std::string(
+                  waits ? "L:\nmbarrier.try_wait.parity.shared::cta.b64 %p1, [%r3], 0;\n@!%p1 bra L;\n" : ""),
+          ".shared .align 128 .b8 s[512];\n.shared .align 8 .b8 m[8];"));
+      EXPECT_EQ(device.launch(1, 1, 0, device.put(std::vector<uint32_t>(128, 7))),
+                waits ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS)
+          << options << device.reports().dump(1);
+      if (waits) continue;
+      ASSERT_EQ(device.reports().size(), 1u) << device.reports().dump(1);
+      EXPECT_EQ(device.reports()[0]["fault"], "use after free");
+      EXPECT_THAT(device.reports()[0]["instruction"].get<std::string>(), HasSubstr("cp.async.bulk"));
+    }
+}
+
 // A bulk copy's read of global memory has ended for whoever has waited for its mbarrier, and for nobody else:
 // a barrier behind the thread that issued it says nothing.
 TEST(Hopper, ABulkCopysSourceIsFreeOnceItsBarrierIsWaitedFor) {
