@@ -86,6 +86,7 @@ llvm::Expected<std::vector<Problem>> BenchSweep::problems() const {
   }
   SweepProblems draw(seed, half == "fitting" ? SweepHalf::kFitting : SweepHalf::kReported, std::move(seen));
   std::vector<Problem> out;
+  out.reserve(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) out.push_back(draw.next());
   return out;
 }

@@ -52,8 +52,8 @@ llvm::Expected<int> diff(const std::string& left, const std::string& right) {
     other += there != b->binaries.end() && there->second.digest != row.digest ? 1 : 0;
   }
   for (const auto& [key, row] : b->binaries) only_right += a->binaries.count(key) == 0 ? 1 : 0;
-  for (const std::string& line : a->damaged) remark("warning: " + left + ": " + line);
-  for (const std::string& line : b->damaged) remark("warning: " + right + ": " + line);
+  for (const std::string& line : a->damaged) remark(format("warning: %s: %s", left.c_str(), line.c_str()));
+  for (const std::string& line : b->damaged) remark(format("warning: %s: %s", right.c_str(), line.c_str()));
   if (!table.empty()) table.print();
   if (only_left + only_right + other > 0)
     std::printf("binaries: %zu only in %s, %zu only in %s, %zu of the same key differ\n", only_left,

@@ -33,7 +33,8 @@ llvm::Expected<int> write(const std::string& path, const cache::Contents& conten
   size_t unanswered = 0;
   for (const auto& [arch, problem] : contents.asked)
     if (contents.answer(arch, problem) == llvm::StringRef("none")) {
-      if (++unanswered <= 10) remark("warning: no record of " + problem + " for " + arch);
+      if (++unanswered <= 10)
+        remark(format("warning: no record of %s for %s", problem.c_str(), arch.c_str()));
     }
   std::printf("%s: %s, %zu of %zu asked problems answered\n", path.c_str(), counts_of(contents).c_str(),
               contents.asked.size() - unanswered, contents.asked.size());

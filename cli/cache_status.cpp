@@ -40,7 +40,8 @@ struct StatusVerb {
     double problem_s = 0;
     bool guessed = false;
     double fill_s(size_t workers) const {
-      return problem_s * static_cast<double>((holes.size() + workers - 1) / workers);
+      const size_t rounds = (holes.size() + workers - 1) / workers;
+      return problem_s * static_cast<double>(rounds);
     }
   };
 

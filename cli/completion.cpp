@@ -1,4 +1,5 @@
 // Completions of bash, zsh and fish, made from the parser.
+#include "check/text.h"
 #include "cli/help.h"
 #include "generator/names.h"
 #include "llvm/ADT/STLExtras.h"
@@ -41,8 +42,8 @@ std::string bash(const CommandText& program) {
     for (const OptionText& option : command.options) {
       if (option.value.empty()) continue;
       for (const std::string& name : option.names)
-        values +=
-            "    '" + path + "," + name + "') words='" + llvm::join(option.values, " ") + "'; value=1 ;;\n";
+        values += format("    '%s,%s') words='%s'; value=1 ;;\n", path.c_str(), name.c_str(),
+                         llvm::join(option.values, " ").c_str());
     }
   });
   return "# bash completion of trigen; `trigen completion bash` prints it\n"

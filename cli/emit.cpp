@@ -103,7 +103,8 @@ struct Emit {
       std::printf("%s on %s\n\n", to_string(problem).c_str(), target.name.data());
       std::vector<std::pair<std::string, std::string>> alike;  // reason, families
       for (const auto& [family, reason] : refused) {
-        const auto same = llvm::find_if(alike, [&](const auto& row) { return row.first == reason; });
+        const auto same =
+            llvm::find_if(alike, [&reason = reason](const auto& row) { return row.first == reason; });
         if (same == alike.end())
           alike.emplace_back(reason, family);
         else
@@ -118,7 +119,7 @@ struct Emit {
     if (choice->config) {
       auto one = pick(problem, target);
       if (!one) return one.takeError();
-      list.push_back(std::move(*one));
+      list.push_back(*one);
     } else {
       auto all = list_candidates(problem, target, choice->family);
       if (!all) return all.takeError();

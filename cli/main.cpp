@@ -5,6 +5,7 @@
 #include <exception>
 #include <string>
 
+#include "check/text.h"
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/terminal.h"
@@ -40,8 +41,8 @@ int check_command(const CLI::App& program, int argc, char** argv) {
     const llvm::StringRef word = i < argc ? argv[i] : "";
     if (word.startswith("-")) return kDone;
     if (word.empty())
-      return bad_request(path + " needs a command; allowed are " + trigen::all_of(known) + "; `" + path +
-                         " --help` explains them");
+      return bad_request(trigen::format("%s needs a command; allowed are %s; `%s --help` explains them",
+                                        path.c_str(), trigen::all_of(known).c_str(), path.c_str()));
     if (!llvm::is_contained(known, word))
       return bad_request("unknown command " + trigen::quoted(word) +
                          (at == &program ? std::string() : " of " + path) + "; allowed are " +

@@ -241,10 +241,10 @@ std::string coverage_squares(const ReportKind& kind, const std::vector<std::stri
   std::string out;
   for (size_t i = 0; i < problems.size(); ++i) {
     const char* const word = word_of(kind.answers[i], kind.kind);
-    out +=
-        format("<rect class=\"square %s\" x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" rx=\"2\">", word,
-               static_cast<double>(i % kColumns) * kStep + 1, static_cast<double>(i / kColumns) * kStep + 1) +
-        "<title>" + escape_xml(short_problem(problems[i]) + "\n" + word) + "</title></rect>";
+    const size_t row = i / kColumns;
+    out += format("<rect class=\"square %s\" x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" rx=\"2\">",
+                  word, static_cast<double>(i % kColumns) * kStep + 1, static_cast<double>(row) * kStep + 1) +
+           "<title>" + escape_xml(short_problem(problems[i]) + "\n" + word) + "</title></rect>";
   }
   const double rows = std::ceil(static_cast<double>(problems.size()) / kColumns);
   return svg(kColumns * kStep, rows * kStep + 1, "Problems of " + kind.name, out);

@@ -140,7 +140,7 @@ void print_row(const std::vector<Shown>& columns, const std::vector<std::string>
 
 }  // namespace
 
-Table::Table(std::vector<std::string> headings) {
+Table::Table(const std::vector<std::string>& headings) {
   for (llvm::StringRef heading : headings) {
     Column column;
     column.optional = heading.consume_front("?");
@@ -185,10 +185,12 @@ std::vector<std::string> Table::lines(int columns, size_t& heading) const {
   }
   heading = out.size();
   std::vector<std::string> headings;
+  headings.reserve(shown.size());
   for (const Shown& column : shown) headings.push_back(column.heading);
   print_row(shown, headings, out);
   for (size_t r = 0; r < rows_.size(); ++r) {
     std::vector<std::string> cells;
+    cells.reserve(shown.size());
     for (const Shown& column : shown) cells.push_back(column.cells[r]);
     print_row(shown, cells, out);
   }

@@ -18,7 +18,7 @@ class Table {
  public:
   // Marks before a heading: '>' aligned to the right (numbers); '=' key=value lists, problems and candidates;
   // '?' may be left out where the terminal is narrow. '?' comes first of two: "?>error".
-  explicit Table(std::vector<std::string> headings);
+  explicit Table(const std::vector<std::string>& headings);
   void add(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }
   // At most `columns` wide (0: no limit) where the rules above can do that. Two spaces between columns, no

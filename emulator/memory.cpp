@@ -36,7 +36,7 @@ DeviceMemory::DeviceMemory(int device, uint64_t capacity) : device_(device), cap
 DeviceMemory::~DeviceMemory() { munmap(range_, reserved_bytes(capacity_)); }
 
 uint64_t DeviceMemory::reserved_bytes(uint64_t capacity) {
-  const uint64_t table = (reserved(capacity) >> kGranuleShift) * sizeof(Allocation*);
+  const uint64_t table = (reserved(capacity) >> kGranuleShift) * sizeof(void*);
   return 2 * reserved(capacity) + table + kAlign;
 }
 

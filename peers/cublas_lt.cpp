@@ -1,7 +1,6 @@
 #include "peers/cublas_lt.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "check/text.h"
 
@@ -23,7 +22,7 @@ constexpr uint64_t kMostAlignment = 256;  // more is not asked about
 // Bytes that the pointer of every set and batch is a multiple of.
 uint32_t alignment(const std::vector<Product>& sets, const void* Product::*pointer, int64_t stride_bytes) {
   uint64_t all = kMostAlignment | static_cast<uint64_t>(stride_bytes);
-  for (const Product& product : sets) all |= std::bit_cast<uint64_t>(product.*pointer);
+  for (const Product& product : sets) all |= reinterpret_cast<uint64_t>(product.*pointer);
   return static_cast<uint32_t>(all & (~all + 1));
 }
 

@@ -64,8 +64,8 @@ std::string panel(const std::vector<TableResult>& results, const std::string& ta
     out += format("<text x=\"%.0f\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n", kPlotLeft - 6,
                   top + y_of(tick) + 4, tick);
   }
-  for (double tokens = 32; tokens <= 16384; tokens *= 2)
-    out += format("<text x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%.0f</text>\n", x_of(tokens),
+  for (int tokens = 32; tokens <= 16384; tokens *= 2)
+    out += format("<text x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%d</text>\n", x_of(tokens),
                   top + kPanelHeight + 16, tokens);
   for (const TableResult& result : results) {
     if (result.table != table || result.got <= 0) continue;

@@ -7,7 +7,7 @@ namespace trigen {
 
 BuildQueue::BuildQueue(const std::vector<Candidate>& candidates, const std::vector<size_t>& indices,
                        Store& store, BuildAllOptions options, CompilePool& pool)
-    : options_(std::move(options)), pool_(pool) {
+    : options_(options), pool_(pool) {
   options_.cancel = &stop_;
   for (const size_t i : indices)
     pool_.submit(this, [this, i, &candidates, &store] {

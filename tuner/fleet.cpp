@@ -31,6 +31,7 @@ llvm::Expected<std::vector<std::string>> names_of(const FleetOptions& options) {
   worker::Process first(process_options(options, "", 1));
   if (auto error = first.start()) return error;
   std::vector<std::string> names;
+  names.reserve(static_cast<size_t>(first.devices()));
   for (int i = 0; i < first.devices(); ++i) names.push_back(std::to_string(i));
   return names;
 }

@@ -197,7 +197,7 @@ bool is_of_spills(llvm::StringRef name) { return name.contains("spill") || name 
 
 class Descent {
  public:
-  Descent(std::string table, const Rates& rates, const std::vector<const RecordedSpace*>& spaces,
+  Descent(const std::string& table, const Rates& rates, const std::vector<const RecordedSpace*>& spaces,
           std::vector<double> first, const FitOptions& options)
       : table_(table),
         all_(rates.all().begin(), rates.all().end()),
