@@ -1,6 +1,7 @@
 #include "generator/candidate.h"
 
 #include <algorithm>
+#include <map>
 
 #include "generator/cost/cost.h"
 #include "generator/error.h"
@@ -30,17 +31,6 @@ llvm::Error nothing_legal(const Problem& problem, const Target& target, const Fa
     text += "\n  " + family->name().str() + ": " + reason;
   }
   return make_error(ErrorKind::kUnsupported, text + "\nuse another arch, dtype or size");
-}
-
-// Of so many candidates, best first by the model, those that a search may meet. What the model puts at three
-// times its best is hopeless (simt beside tensor cores; the model is off by a third at worst), but it leaves
-// enough to choose from. In the whole spaces that an H200 timed, the best of what this leaves out took 2.0
-// and 10 times the best time.
-template <class Seconds>
-size_t worth_a_try(size_t count, const Seconds& seconds) {
-  size_t kept = std::min(count, kMostCandidates);
-  while (kept > kFewCandidates && seconds(kept - 1) > 3 * seconds(0)) --kept;
-  return kept;
 }
 
 }  // namespace
@@ -99,10 +89,31 @@ llvm::Expected<std::vector<Ranked>> ranked_candidates(const Problem& problem, co
   return ranked;
 }
 
-std::vector<Candidate> first_candidates(const std::vector<Ranked>& ranked, size_t count) {
+// What the model puts at three times its best is hopeless (simt beside tensor cores; the model is off by a third at
+// worst), but it leaves enough to choose from. In the whole spaces that an H200 timed, the best of what this leaves
+// out took 2.0 and 10 times the best time. A family of many configs leaves places for the others: the model is poor at
+// which of two is ahead.
+std::vector<Candidate> worth_a_try(const std::vector<Ranked>& ranked) {
+  constexpr size_t kPlaces = 8;  // of each family
+  size_t hopeful = ranked.size();
+  while (hopeful > kFewCandidates && ranked[hopeful - 1].seconds > 3 * ranked[0].seconds) --hopeful;
+  std::map<const Family*, size_t> found;
+  std::vector<bool> kept(hopeful);
+  size_t room = kMostCandidates;
+  for (size_t i = 0; i < hopeful; ++i)
+    if (found[ranked[i].candidate.family]++ < kPlaces) kept[i] = true, --room;
+  for (size_t i = 0; i < hopeful && room > 0; ++i)
+    if (!kept[i]) kept[i] = true, --room;
   std::vector<Candidate> candidates;
-  candidates.reserve(count);
-  for (size_t i = 0; i < count; ++i) candidates.push_back(ranked[i].candidate);
+  for (size_t i = 0; i < hopeful; ++i)
+    if (kept[i]) candidates.push_back(ranked[i].candidate);
+  return candidates;
+}
+
+std::vector<Candidate> candidates_of(const std::vector<Ranked>& ranked) {
+  std::vector<Candidate> candidates;
+  candidates.reserve(ranked.size());
+  for (const Ranked& each : ranked) candidates.push_back(each.candidate);
   return candidates;
 }
 
@@ -112,7 +123,7 @@ llvm::Expected<std::vector<Candidate>> rank_candidates(const Problem& problem, c
                                                        const Family* family, int sms) {
   auto ranked = ranked_candidates(problem, target, family, sms, /*generic=*/false);
   if (!ranked) return ranked.takeError();
-  return first_candidates(*ranked, ranked->size());
+  return candidates_of(*ranked);
 }
 
 llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, const Target& target,
@@ -120,14 +131,13 @@ llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, c
                                                        const Lessons* lessons) {
   auto ranked = ranked_candidates(problem, target, family, sms, /*generic=*/false, lessons);
   if (!ranked) return ranked.takeError();
-  return first_candidates(*ranked,
-                          worth_a_try(ranked->size(), [&](size_t i) { return (*ranked)[i].seconds; }));
+  return worth_a_try(*ranked);
 }
 
 llvm::Expected<std::vector<Candidate>> list_generic(const Problem& problem, const Target& target, int sms) {
   auto ranked = ranked_candidates(problem, target, nullptr, sms, /*generic=*/true);
   if (!ranked) return ranked.takeError();
-  return first_candidates(*ranked, ranked->size());
+  return candidates_of(*ranked);
 }
 
 llvm::Expected<Candidate> generic_candidate(const Problem& problem, const Target& target) {

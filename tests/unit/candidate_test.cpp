@@ -109,6 +109,21 @@ TEST(Candidate, OneFamilyCanBeAskedFor) {
   for (const Candidate& candidate : *list) EXPECT_EQ(candidate.family, &simt);
 }
 
+// 300 configs of mma_sm80 come before wgmma_sm90's first.
+TEST(Candidate, AFamilyOfManyConfigsLeavesPlacesForTheOthers) {
+  auto list =
+      list_candidates(problem_of("grad_weight,dtype=f16,B=512,H=8,T=160,D=24,epilogue=bias+zero_outside"),
+                      target_of("sm_90a"));
+  ASSERT_TRUE(static_cast<bool>(list));
+  EXPECT_EQ(list->size(), kMostCandidates);
+  const auto of = [&](const char* family) {
+    return std::count_if(list->begin(), list->end(),
+                         [&](const Candidate& candidate) { return candidate.family == &family_of(family); });
+  };
+  EXPECT_GT(of("mma_sm80"), 200);
+  EXPECT_GE(of("wgmma_sm90"), 8);
+}
+
 TEST(Candidate, NothingLegalGivesEveryFamilysReason) {
   // More heads than a grid has.
   const ErrorText error =
