@@ -157,8 +157,8 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
       2 * (weight::shared_bytes(c) + target.reserved_shared_per_block) <= target.shared_per_sm;
   const double turns = beside ? std::clamp(static_cast<double>(clusters) / at_once, 1.0, 2.0)
                               : static_cast<double>(schedule::ceil_div(clusters, at_once));
-  const double steps = static_cast<double>(s.depth) / c.cluster,
-               lines = 128 / static_cast<double>(element_size(p.dtype)), fed = 128.0 * (c.tile_m + c.tile_n);
+  const double steps = static_cast<double>(s.depth) / c.cluster, depth = multiplied_depth(p, c),
+               fed = 128.0 * (c.tile_m + c.tile_n);
   Work work{.rates = "ring_slices",
             .unit = Unit::kTensor16,
             .stages = c.stages,
@@ -167,7 +167,7 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
             .registers = beside ? kRegisters : 0,
             .shared_bytes = weight::shared_bytes(c),
             .cluster = c.cluster};
-  work.steps.push_back({.products = turns * c.tile_m * c.tile_n * lines,
+  work.steps.push_back({.products = turns * c.tile_m * c.tile_n * depth,
                         .feed_bytes = turns * fed,
                         .split_bytes = activations_split_lines(p, c) ? turns * fed : 0,
                         .loads = beside ? 1 : turns});
@@ -191,7 +191,7 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
   const int sharers = std::max(1, c.cluster);
   const bool square = weight::squares(c);
   const Shares s = weight_shares(p, c, grid);
-  const double lines = 128 / static_cast<double>(element_size(p.dtype));  // elements of a k block
+  const double depth = multiplied_depth(p, c);
   Work work{.rates = "ring_weight",
             .unit = p.dtype == DType::kF32 ? Unit::kTensorTf32 : Unit::kTensor16,
             .stages = c.stages,
@@ -202,7 +202,7 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
     const double a = square ? c.tile_m / 2.0 : c.tile_m, b = columns / (square ? 2 : sharers);
     // Of batches one below the other each warpgroup multiplies its own.
     const double fed = stacks ? 4.0 * stacked_rows : a + b;
-    work.steps.push_back({.products = c.tile_m * (stacks ? 2.0 * c.tile_n : columns) * lines,
+    work.steps.push_back({.products = c.tile_m * (stacks ? 2.0 * c.tile_n : columns) * depth,
                           .feed_bytes = 128 * fed,
                           .split_bytes = split_lines ? 128 * fed : 0,
                           .shifts = p.K > 1});

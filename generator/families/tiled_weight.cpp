@@ -17,8 +17,6 @@ namespace weight = persistent::weight;
 
 std::string text(const llvm::Twine& t) { return t.str(); }
 
-// Elements along k of a step: a swizzled row of shared memory.
-int step_depth(const Problem& p) { return static_cast<int>(128 / element_size(p.dtype)); }
 // dW leaves by TMA where it is aligned for that and its rows are whole pieces of 16 bytes (8), else in pairs
 // or single elements.
 int output_vector(const Problem& p) {
@@ -46,7 +44,7 @@ Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activat
   const int vector = activation_elements(p, activations);
   return {.tile_m = tile.tile_n == 64 ? 64 : 128,
           .tile_n = tile.tile_n,
-          .tile_k = step_depth(p),
+          .tile_k = weight::block_depth(p.dtype),
           .warps_m = tile.tile_n == 64 && tile.cluster > 1 ? 4 : 8,
           .warps_n = 1,
           .stages = tile.stages,
@@ -84,7 +82,7 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
     if (tile.tile_n == persistent::kPanel) rows.allowed = {64, 128};
   }
   if (clusters.empty()) clusters = {1};
-  const int depth = step_depth(p), activation = activation_elements(p, c.activations);
+  const int depth = weight::block_depth(p.dtype), activation = activation_elements(p, c.activations);
   const llvm::SmallVector<int, 12> columns =
       c.tile_m == 64 ? llvm::SmallVector<int, 12>{64} : llvm::SmallVector<int, 12>{128, 256};
   return {rows,

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "generator/families/families.h"
+#include "generator/families/tile_family.h"
 #include "templates/persistent/grad_weight.h"
 
 namespace trigen {
@@ -17,7 +18,7 @@ int clusters_at_once(const Target& target, int cluster) {
 }
 
 Shares weight_shares(const Problem& p, const Config& c, int grid) {
-  const auto features = static_cast<int>(128 / element_size(p.dtype));
+  const int features = weight::block_depth(p.dtype);
   const auto B = static_cast<int>(p.B), T = static_cast<int>(p.T);
   const int batches = weight::stacks(c) ? schedule::ceil_div(B, weight::kConsumers * weight::stacked(T)) : B;
   const packing::Rows rows =
@@ -35,6 +36,12 @@ Shares weight_shares(const Problem& p, const Config& c, int grid) {
                     .every_row = p.epilogue.bias,
                     .interleaves = p.K == 1,
                     .parts_alone = weight::stacks(c)});
+}
+
+double multiplied_depth(const Problem& p, const Config& c) {
+  const int depth = weight::block_depth(p.dtype), blocks = schedule::ceil_div(static_cast<int>(p.D), depth);
+  const int skipped = weight::block_steps() - weight::last_steps(kernel_shape(p), c);
+  return depth * (1 - static_cast<double>(skipped) / (weight::block_steps() * blocks));
 }
 
 std::optional<std::string> too_many_shares(const Problem& p, int features) {

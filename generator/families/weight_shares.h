@@ -22,6 +22,10 @@ persistent::Shares weight_shares(const Problem& problem, const Config& config, i
 // Rows of tiles, of all heads and taps: the reduction counts up to 520 items for each, in 32 bits
 // (templates/persistent/reduce.cuh, stacked.cuh).
 inline constexpr double kMostWeightRows = 1 << 21;
+
+// Elements of k that are multiplied for a k block, on average: fewer for the last one of a batch.
+double multiplied_depth(const Problem& problem, const Config& config);
+
 // Why Shares cannot count a problem's tiles, parts and k blocks of `features` elements in 32 bits, worded as
 // what a family does; nullopt where it can.
 std::optional<std::string> too_many_shares(const Problem& problem, int features);

@@ -133,15 +133,34 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
   }
 }
 
-// The k blocks of one piece: 64 rows by kN columns, and the sums of dy's rows (eight equal columns, of which
-// a thread has two) through a tile of ones.
-template <Kernel C, int kN, bool kBias, class G>
-__device__ __forceinline__ void multiply_piece(float (&sum)[kN / 2], float (&bias)[4], const Ring<G>& ring,
-                                               RingPosition<C.config.stages>& at, int count, unsigned group,
-                                               unsigned lane) {
+// The first kSteps steps of a k block: 64 rows by kN columns, and the sums of dy's rows (eight equal columns, of
+// which a thread has two) through a tile of ones. A group of products whole in one branch: ptxas runs those that a
+// branch cuts one after the other (C7520).
+template <Kernel C, int kN, bool kBias, int kSteps>
+__device__ __forceinline__ void multiply_steps(float (&sum)[kN / 2], float (&bias)[4], unsigned long long a,
+                                               unsigned long long b, unsigned long long ones, int block) {
   constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
   constexpr int kStep =
       (kTokens ? 16 * 128 : 32) >> 4;  // of descriptors: 16 rows of features, or elements of rows
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    if constexpr (C.shape.dtype == DType::kF32) {
+      ptx::wgmma_tf32_ss<kN>(sum, a + 2 * i, b + 2 * i, block | i);
+      if constexpr (kBias) ptx::wgmma_tf32_ss_n8(bias, a + 2 * i, ones, block | i);
+    } else {
+      ptx::wgmma_ss<C.shape.dtype, kN, kTokens, kTokens>(sum, a + kStep * i, b + kStep * i, block | i);
+      if constexpr (kBias) ptx::wgmma_ss_n8<C.shape.dtype, kTokens>(bias, a + kStep * i, ones, block | i);
+    }
+  }
+  ptx::wgmma_commit();
+}
+
+// The k blocks of one piece, `ends` says where batches end among them.
+template <Kernel C, int kN, bool kBias, class G>
+__device__ __forceinline__ void multiply_piece(float (&sum)[kN / 2], float (&bias)[4], const Ring<G>& ring,
+                                               RingPosition<C.config.stages>& at, int count,
+                                               BatchEnds<C> ends, unsigned group, unsigned lane) {
   const unsigned long long ones =
       ptx::descriptor_plain(ring.barriers + kBarrierBytes - kOnesBytes, kOnesBytes / 2);
   int held = -1;
@@ -150,22 +169,15 @@ __device__ __forceinline__ void multiply_piece(float (&sum)[kN / 2], float (&bia
     const unsigned long long a = ptx::descriptor(ring.a(at.stage) + group * kPanelBytes, kPanelBytes);
     const unsigned long long b =
         ptx::descriptor(ring.b(at.stage) + (stacks(C.config) ? group * kPanelBytes : 0), kPanelBytes);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (C.shape.dtype == DType::kF32) {
-        ptx::wgmma_tf32_ss<kN>(sum, a + 2 * i, b + 2 * i, block | i);
-        if constexpr (kBias) ptx::wgmma_tf32_ss_n8(bias, a + 2 * i, ones, block | i);
-      } else {
-        ptx::wgmma_ss<C.shape.dtype, kN, kTokens, kTokens>(sum, a + kStep * i, b + kStep * i, block | i);
-        if constexpr (kBias) ptx::wgmma_ss_n8<C.shape.dtype, kTokens>(bias, a + kStep * i, ones, block | i);
-      }
-    }
-    ptx::wgmma_commit();
+    if (ends.here())
+      multiply_steps<C, kN, kBias, kLastSteps<C>>(sum, bias, a, b, ones, block);
+    else
+      multiply_steps<C, kN, kBias, block_steps()>(sum, bias, a, b, ones, block);
     ptx::wgmma_wait<1>();
     if (held >= 0) ring.release(held, lane);
     held = at.stage;
     at.advance();
+    ends.advance();
   }
   ptx::wgmma_wait<0>();
   ptx::pin(sum);
@@ -208,10 +220,12 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_n / 2],
     else
       multiply_shifted<C, kN>(sum, ring, at, piece, features, shift, group, lane);
   } else {
+    const int count = piece.end - piece.begin;
+    const BatchEnds<C> ends(piece.origin + piece.begin * piece.step, piece.step);
     if (narrow)
-      multiply_piece<C, 128, kBias>(half, bias, ring, at, piece.end - piece.begin, group, lane);
+      multiply_piece<C, 128, kBias>(half, bias, ring, at, count, ends, group, lane);
     else
-      multiply_piece<C, kN, kBias>(sum, bias, ring, at, piece.end - piece.begin, group, lane);
+      multiply_piece<C, kN, kBias>(sum, bias, ring, at, count, ends, group, lane);
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config.h"
+#include "pack_activations.h"
 #include "persistent/shares.h"
 #include "persistent/sizes.h"
 #include "schedule.h"
@@ -16,6 +17,17 @@ inline constexpr int kConsumers = 2;  // warpgroups that multiply, 64 rows each
 // layout bdt as it lies: operands of 16-bit data whose rows are features, MN-major.
 TRIGEN_HOST_DEVICE constexpr bool contiguous_tokens(const Shape& s, const Config& c) {
   return s.layout == Layout::kBDT && c.activations == Access::kDirect;
+}
+// Elements of k in a block: a 128-byte swizzled row, which so many steps of wgmma multiply.
+TRIGEN_HOST_DEVICE constexpr int block_depth(DType dtype) { return 128 / packing::size_of(dtype); }
+TRIGEN_HOST_DEVICE constexpr int block_steps() { return 4; }
+// The steps of a batch's last block that have features: TMA wrote zeros where the others are. Taps, joined batches and
+// kernels of any size take all.
+TRIGEN_HOST_DEVICE constexpr int last_steps(const Shape& s, const Config& c) {
+  const int depth = block_depth(s.dtype), rest = s.D % depth;
+  return rest == 0 || s.K > 1 || packing::packs_activations(s, c)
+             ? block_steps()
+             : schedule::ceil_div(rest, depth / block_steps());
 }
 // Clusters whose blocks are slices: each takes every cluster-th k block of one tile of 64 x 64 or 128 x 128, and they
 // add their sums through distributed shared memory (slices.cuh). Other clusters share loads, see below.

@@ -191,10 +191,11 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   if (tile.any) {
     RingPosition<C.config.stages> at;
     const int count = (shares.depth - rank + kSlices - 1) / kSlices;
+    const BatchEnds<C> ends(rank, kSlices);
     if (C.shape.bias && tile.sums_bias)
-      multiply_piece<C, kN, C.shape.bias>(sum, bias, ring, at, count, group, lane);
+      multiply_piece<C, kN, C.shape.bias>(sum, bias, ring, at, count, ends, group, lane);
     else
-      multiply_piece<C, kN, false>(sum, bias, ring, at, count, group, lane);
+      multiply_piece<C, kN, false>(sum, bias, ring, at, count, ends, group, lane);
   }
   if constexpr (reuses_ring(C.config)) ptx::cluster_sync();
   if (tile.any) send_sums<C>(ring.base, sum, bias, tile.sums_bias, static_cast<unsigned>(rank));

@@ -1,7 +1,6 @@
 // Who sums which part of grad_weight, as its kernels see it (shares.h).
 #pragma once
 
-#include "pack_activations.h"
 #include "persistent/roles.cuh"
 #include "persistent/weight_store.cuh"
 
@@ -16,9 +15,38 @@ __device__ __forceinline__ packing::Rows depth_rows(const Params& p, int feature
           features};
 }
 
-// Elements of k in a block: a 128-byte swizzled row.
 template <Kernel C>
-inline constexpr int kDepth = 128 / kBytes<C.shape.dtype>;
+inline constexpr int kDepth = block_depth(C.shape.dtype);
+
+// The last k block of a batch may have fewer steps than the others, all of those that a batch has.
+template <Kernel C>
+inline constexpr int kLastSteps = last_steps(C.shape, C.config);
+template <Kernel C>
+inline constexpr int kBatchBlocks = schedule::ceil_div(C.shape.D, kDepth<C>);
+
+// Which k blocks are such ones: of block `first` of a tile, and every `step`th from there on.
+template <Kernel C>
+struct BatchEnds {
+  int block = 0, step = 0;  // of a batch
+  __device__ __forceinline__ BatchEnds(int first, int every) {
+    if constexpr (counts()) {
+      block = first % kBatchBlocks<C>;
+      step = every % kBatchBlocks<C>;
+    }
+  }
+  __device__ __forceinline__ bool here() const {
+    return kLastSteps<C> < block_steps() && block == kBatchBlocks<C> - 1;
+  }
+  __device__ __forceinline__ void advance() {
+    if constexpr (counts()) {
+      block += step;
+      if (block >= kBatchBlocks<C>) block -= kBatchBlocks<C>;
+    }
+  }
+  __device__ __forceinline__ static constexpr bool counts() {
+    return kLastSteps<C> < block_steps() && kBatchBlocks<C> > 1;
+  }
+};
 
 template <Kernel C>
 __device__ __forceinline__ Shares shares_of(const Params& p, const Extents<C>& z, int blocks) {

@@ -81,6 +81,16 @@ TEST(WeightSplits, ClustersThatDoNotFitTheGroupsOfSMsAreCountedAsTheyRun) {
   EXPECT_EQ(clusters_at_once(hopper, 4), 30) << "an H200's answer";
 }
 
+// 64 features a block, but for the last of a batch, which is multiplied by 16.
+TEST(WeightShares, ABatchIsMultipliedAsFarAsItHasFeatures) {
+  const auto depth = [](const char* text) { return multiplied_depth(problem_of(text), kConfig); };
+  EXPECT_DOUBLE_EQ(depth("grad_weight,dtype=bf16,B=4,H=4,T=512,D=64"), 64);
+  EXPECT_DOUBLE_EQ(depth("grad_weight,dtype=bf16,B=4,H=8,T=512,D=24"), 32);
+  EXPECT_DOUBLE_EQ(depth("grad_weight,dtype=bf16,B=4,H=4,T=512,D=96"), 48);
+  EXPECT_DOUBLE_EQ(depth("grad_weight,dtype=bf16,B=4,T=512,D=200"), 208 / 4.0);
+  EXPECT_DOUBLE_EQ(depth("grad_weight,dtype=bf16,B=4,T=512,D=96,K=2"), 64);
+}
+
 TEST(WeightShares, SizesThatTheKernelCannotCountAreRefused) {
   EXPECT_EQ(too_many_shares(problem_of("grad_weight,dtype=bf16,B=1024,T=8192,D=4096"), 64), std::nullopt);
   Problem p = problem_of("grad_weight,dtype=bf16,B=1,T=64,D=64");

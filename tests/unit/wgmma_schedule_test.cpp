@@ -392,6 +392,26 @@ TEST(Geometry, SlicesOwnAllRowsOfTheirTile) {
     }
 }
 
+// A batch's last block multiplies what has features, and no step more.
+TEST(Geometry, BatchesEndWithTheirFeatures) {
+  Config c{};
+  Shape s{};
+  s.op = Op::kGradWeight, s.K = 1;
+  const auto steps = [&](DType dtype, int D) {
+    s.dtype = dtype, s.D = D;
+    return weight::last_steps(s, c);
+  };
+  for (int D = 1; D <= 200; ++D) {
+    EXPECT_EQ(steps(DType::kBF16, D), (D - 1) % 64 / 16 + 1) << D;
+    EXPECT_EQ(steps(DType::kF32, D), (D - 1) % 32 / 8 + 1) << D;
+  }
+  EXPECT_EQ(steps(DType::kF16, 0), weight::block_steps()) << "any size";
+  c.activations = Access::kPacked;
+  EXPECT_EQ(steps(DType::kF16, 24), weight::block_steps()) << "batches are joined";
+  c.activations = Access::kDirect, s.K = 2;
+  EXPECT_EQ(steps(DType::kF16, 24), weight::block_steps()) << "taps";
+}
+
 TEST(Geometry, AReductionFitsBesideTheProduct) {
   Config c{};
   c.tile_m = 128, c.tile_n = 128, c.tile_k = 64, c.stages = 6, c.cluster = 4, c.split_k = 9;
