@@ -45,7 +45,7 @@ Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activat
   return {.tile_m = tile.tile_n == 64 ? 64 : 128,
           .tile_n = tile.tile_n,
           .tile_k = weight::block_depth(p.dtype),
-          .warps_m = tile.tile_n == 64 && tile.cluster > 1 ? 4 : 8,
+          .warps_m = tile.tile_n == 64 && !tile.stacks ? 4 : 8,
           .warps_n = 1,
           .stages = tile.stages,
           .split_k = 1,
@@ -74,14 +74,17 @@ bool allows(const Problem& p, const Config& c) {
 }  // namespace
 
 std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) const {
-  std::set<int> clusters;
+  std::set<int> clusters, warps;
   ConfigKey rows{"tile_m", c.tile_m, {128}};
   for (const Tile& tile : tiles_) {
-    if (!allows(p, config_of(p, tile, c.activations))) continue;
+    const Config own = config_of(p, tile, c.activations);
+    if (!allows(p, own)) continue;
     if (tile.tile_n == c.tile_n) clusters.insert(tile.cluster);
+    if (tile.tile_n == c.tile_n && tile.cluster == c.cluster) warps.insert(own.warps_m);
     if (tile.tile_n == persistent::kPanel) rows.allowed = {64, 128};
   }
   if (clusters.empty()) clusters = {1};
+  if (warps.empty()) warps = {4 * weight::consumers(c)};
   const int depth = weight::block_depth(p.dtype), activation = activation_elements(p, c.activations);
   const llvm::SmallVector<int, 12> columns =
       c.tile_m == 64 ? llvm::SmallVector<int, 12>{64} : llvm::SmallVector<int, 12>{128, 256};
@@ -92,7 +95,8 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
            {depth},
            false,
            text("a swizzled row of shared memory holds " + llvm::Twine(depth) + " elements")},
-          {"warps_m", c.warps_m, {4 * weight::consumers(c)}, false, "a warpgroup multiplies 64 rows"},
+          {"warps_m", c.warps_m, llvm::SmallVector<int, 12>(warps.begin(), warps.end()), false,
+           "a warpgroup multiplies 64 rows"},
           {"warps_n", c.warps_n, {1}, false, "a warpgroup is 4 warps along m"},
           {"cluster", c.cluster, llvm::SmallVector<int, 12>(clusters.begin(), clusters.end())},
           // Taps hold two stages and wait for a third.

@@ -12,10 +12,12 @@ namespace trigen {
 
 class TiledWeight final : public PersistentKernel {
  public:
+  // Tiles worth a try; clusters are of their sizes or of one block. Of 64 x 64 in a block alone: whole batches in a
+  // panel by both warpgroups, or a slice by one. The first is for any sizes.
   struct Tile {
     int tile_n, stages, cluster;
+    bool stacks = false;
   };
-  // Tiles worth a try; clusters are of their sizes or of one block. The first is for any sizes.
   explicit TiledWeight(llvm::ArrayRef<Tile> tiles) : tiles_(tiles) {}
 
   std::vector<ConfigKey> keys(const Problem& problem, const Config& config) const override;

@@ -30,9 +30,11 @@ TRIGEN_HOST_DEVICE constexpr int last_steps(const Shape& s, const Config& c) {
              : schedule::ceil_div(rest, depth / block_steps());
 }
 // Clusters whose blocks are slices: each takes every cluster-th k block of one tile of 64 x 64 or 128 x 128, and they
-// add their sums through distributed shared memory (slices.cuh). Other clusters share loads, see below.
+// add their sums through distributed shared memory (slices.cuh). One warpgroup and 64 x 64: also a slice that has no
+// other. Other clusters share loads, see below.
 TRIGEN_HOST_DEVICE constexpr bool slices(const Config& c) {
-  return c.cluster > 1 && (c.tile_n == 64 || (c.tile_n == 128 && c.cluster != 4));
+  return c.tile_n == 64 ? c.cluster > 1 || c.warps_m == 4
+                        : c.tile_n == 128 && c.cluster > 1 && c.cluster != 4;
 }
 TRIGEN_HOST_DEVICE constexpr int consumers(const Config& c) { return slices(c) ? c.tile_m / 64 : kConsumers; }
 TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consumers(c) + 1); }

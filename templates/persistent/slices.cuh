@@ -1,6 +1,7 @@
 // grad_weight of few tiles in one launch (grad_weight.h, slices): the blocks of a cluster multiply a slice of
 // one tile's depth each. Every block owns some of the tile's rows, by eights: the others send it their sums of
-// these through distributed shared memory, it adds them in the blocks' order and writes them.
+// these through distributed shared memory, it adds them in the blocks' order and writes them. A block alone
+// turns its sums into whole rows by the same way.
 #pragma once
 
 #include "persistent/grad_weight.cuh"
@@ -74,6 +75,14 @@ __device__ __forceinline__ void load_slice(const Ring<SliceGeometry<C>>& ring, c
   }
 }
 
+// What lies at `address` of the block, in another one. The addresses of a block's own are some of the
+// cluster's.
+template <Kernel C>
+__device__ __forceinline__ unsigned address_in(unsigned address, unsigned rank) {
+  if constexpr (C.config.cluster == 1) return address;
+  return ptx::cluster_address(address, rank);
+}
+
 // Each row to the block that owns it.
 template <Kernel C>
 __device__ __forceinline__ void send_sums(unsigned shared, const float* sum, const float* bias,
@@ -84,7 +93,7 @@ __device__ __forceinline__ void send_sums(unsigned shared, const float* sum, con
 #pragma unroll
   for (unsigned half = 0; half < 2; ++half) {
     const unsigned eight = 2 * warp + half, slot = eight / kSlices, owner = eight % kSlices;
-    const unsigned to = ptx::cluster_address(
+    const unsigned to = address_in<C>(
         shared + G::kExchange + (slot * kSlices + rank) * eight_bytes(C.config) + 16 * lane, owner);
 #pragma unroll
     for (unsigned i = 0; i < C.config.tile_n / 16; ++i) {
@@ -93,8 +102,8 @@ __device__ __forceinline__ void send_sums(unsigned shared, const float* sum, con
     }
     if (C.shape.bias && sums_bias && lane % 4 == 0)
       ptx::store_cluster(
-          ptx::cluster_address(
-              shared + G::kBiasExchange + rank * G::kBiasBytes + slot * (kSentRows * 4) + lane, owner),
+          address_in<C>(shared + G::kBiasExchange + rank * G::kBiasBytes + slot * (kSentRows * 4) + lane,
+                        owner),
           bias[2 * half]);
   }
 }
@@ -155,7 +164,8 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   constexpr int kSlices = C.config.cluster, kN = C.config.tile_n;
   const Extents<C> z(p);
   const Shares shares = shares_of<C>(p, z, 1);
-  const auto rank = static_cast<int>(ptx::cluster_rank());
+  constexpr bool kAlone = kSlices == 1;
+  const int rank = kAlone ? 0 : static_cast<int>(ptx::cluster_rank());
   const Ring<G> ring = ring_of_block<G>();
   if constexpr (C.shape.bias) {
     if (threadIdx.x < kOnesBytes / 4)
@@ -168,10 +178,14 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
     ptx::tma_prefetch(map_dy);
     ptx::tma_prefetch(map_x);
   }
-  ptx::cluster_arrive();
+  if constexpr (!kAlone) ptx::cluster_arrive();
   ptx::let_next_launch_start();
   const SlicedTile tile = sliced_tile<C>(shares, static_cast<int>(blockIdx.x) / kSlices);
-  ptx::cluster_wait();  // every block has begun, and what its first threads wrote is there
+  // Every block has begun, and what its first threads wrote is there.
+  if constexpr (kAlone)
+    __syncthreads();
+  else
+    ptx::cluster_wait();
   ptx::wait_for_launches_before();
   const unsigned group = threadIdx.x / 128, lane = threadIdx.x % 32;
   if (group == G::kConsumers) {
@@ -180,11 +194,11 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
       load_slice<C>(ring, tile, shares.depth, depth_rows<C>(p, z.features).features, rank, map_dy, map_x);
     __syncwarp();
     if constexpr (reuses_ring(C.config)) ptx::cluster_sync();
-    ptx::cluster_arrive();
+    if constexpr (!kAlone) ptx::cluster_arrive();
     if (C.shape.zero_outside && warp > 0)
       write_zeros<C>(p, shares, z.heads, z.tokens, static_cast<int>(blockIdx.x) * 3 + warp - 1,
                      static_cast<int>(gridDim.x) * 3, static_cast<int>(lane));
-    ptx::cluster_wait();
+    if constexpr (!kAlone) ptx::cluster_wait();
     return;
   }
   float sum[kN / 2], bias[4];
@@ -199,8 +213,13 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   }
   if constexpr (reuses_ring(C.config)) ptx::cluster_sync();
   if (tile.any) send_sums<C>(ring.base, sum, bias, tile.sums_bias, static_cast<unsigned>(rank));
-  ptx::cluster_arrive();
-  ptx::cluster_wait();  // all sums have come
+  // All sums have come.
+  if constexpr (kAlone) {
+    ptx::named_barrier(1, 128 * G::kConsumers);
+  } else {
+    ptx::cluster_arrive();
+    ptx::cluster_wait();
+  }
   if (tile.any) add_sent<C>(p, ring.base, tile, z.tokens, z.diag, static_cast<unsigned>(rank));
 }
 

@@ -72,6 +72,8 @@ const Kernel kKernels[] = {
      "wgmma_sm90:tile=128x128x64,warps=8x1,stages=6,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
     {"wgmma_sm90_stacked", "sm_90a", "grad_weight,dtype=bf16,B=40,T=24,D=64,epilogue=bias",
      "wgmma_sm90:tile=64x64x64,warps=8x1,stages=6,splitk=5,vec=8x8x8,cluster=1,blocks=1"},
+    {"wgmma_sm90_slice_alone", "sm_90a", "grad_weight,dtype=bf16,B=4,T=128,D=64,epilogue=bias",
+     "wgmma_sm90:tile=64x64x64,warps=4x1,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
     {"wgmma_sm90_slices_64", "sm_90a", "grad_weight,dtype=bf16,B=4,T=128,D=64,epilogue=bias",
      "wgmma_sm90:tile=64x64x64,warps=4x1,stages=4,splitk=4,vec=8x8x8,cluster=4,blocks=1"},
     {"wgmma_sm90_slices_128", "sm_90a", "grad_weight,dtype=bf16,B=4,T=128,D=64,wdtype=f32,epilogue=bias",

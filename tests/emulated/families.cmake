@@ -77,7 +77,7 @@ endif()
 
 # Contiguous tokens as they lie: loads of a block's own, of pairs, of squares and of slices.
 if(TARGET trigen_emulator AND TARGET trigen_program)
-  foreach(run 128x128:8:5:7:8:1 128x256:8:4:2:2:2 128x128:8:6:1:8:4 64x64:4:3:4:2:4 128x128:8:4:3:1:3)
+  foreach(run 128x128:8:5:7:8:1 128x256:8:4:2:2:2 128x128:8:6:1:8:4 64x64:4:3:4:2:4 64x64:4:5:1:8:1 128x128:8:4:3:1:3)
     name_parts(${run} tile warps stages split vec cluster)
     add_verify_test(grad_weight.tokens_${tile}_${split}_${cluster} grad_weight_tokens
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
@@ -130,9 +130,10 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
-# Slices of a tile's depth, whose blocks add their sums: tiles of 64 and 128, clusters that share out a tile's rows evenly and not.
+# Slices of a tile's depth, whose blocks add their sums: tiles of 64 and 128, clusters that share out a tile's rows evenly and not,
+# blocks alone.
 if(TARGET trigen_emulator AND TARGET trigen_program)
-  foreach(run 64x64:4:2:3:8 64x64:4:11:6:2 64x64:4:3:8:1 128x128:8:6:2:8 128x128:8:2:3:2)
+  foreach(run 64x64:4:2:1:2 64x64:4:2:3:8 64x64:4:11:6:2 64x64:4:3:8:1 128x128:8:6:2:8 128x128:8:2:3:2)
     name_parts(${run} tile warps stages slices vec)
     add_verify_test(grad_weight.slices_${tile}_${slices} grad_weight_slices
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${slices},vec=8x8x${vec},cluster=${slices},blocks=1)

@@ -373,11 +373,12 @@ TEST(Geometry, TilesOf64AreThoseOfTheTriangle) {
 // Every row of a tile of slices has one owner with room for what the others send it.
 TEST(Geometry, SlicesOwnAllRowsOfTheirTile) {
   for (const int tile : {64, 128})
-    for (const int cluster : {2, 3, 4, 5, 6, 7, 8}) {
+    for (const int cluster : {1, 2, 3, 4, 5, 6, 7, 8}) {
       Config c{};
       c.tile_m = c.tile_n = tile, c.tile_k = 64, c.stages = 2, c.cluster = c.split_k = cluster;
-      if (tile == 128 && cluster == 4) {
-        EXPECT_TRUE(weight::squares(c));
+      c.warps_m = tile / 16;
+      if (tile == 128 && (cluster == 1 || cluster == 4)) {
+        EXPECT_EQ(weight::squares(c), cluster == 4);
         EXPECT_FALSE(weight::slices(c));
         continue;
       }
@@ -390,6 +391,18 @@ TEST(Geometry, SlicesOwnAllRowsOfTheirTile) {
       EXPECT_GE(weight::exchange_bytes(c), tile * (tile + 1) * 4) << "one block's share of all blocks' sums";
       EXPECT_LE(weight::shared_bytes(c), kSharedLimit);
     }
+}
+
+// Two warpgroups that share 64 x 64 hold whole batches, one of them a slice that has no other.
+TEST(Geometry, OneBlockOfASmallTileStacksOrSlices) {
+  Config c{};
+  c.tile_m = c.tile_n = c.tile_k = 64, c.stages = 6, c.cluster = c.split_k = 1;
+  c.warps_m = 8;
+  EXPECT_TRUE(weight::stacks(c) && !weight::slices(c));
+  EXPECT_EQ(weight::consumers(c), 2);
+  c.warps_m = 4;
+  EXPECT_TRUE(weight::slices(c) && !weight::stacks(c));
+  EXPECT_EQ(weight::consumers(c), 1);
 }
 
 // A batch's last block multiplies what has features, and no step more.
