@@ -57,9 +57,11 @@ struct LoopRates {
   double tile = 0;  // seconds of an output tile of 128 x 256, half to a warpgroup: drain, conversion, stores
   double block_start = 0;                              // seconds of an output tile of any size
   double gelu = 0, silu = 0, exchange = 0, waits = 0;  // of a tile's time, more for each of these
+  double sent = 0;           // of a tile's time, more where another block of the cluster sends sums of it
   double exchange_wait = 0;  // seconds of a tile, of any size, for each tensor that passes beside it
   double chained = 0;        // seconds of each load that a thread does one after the other beside the steps
   double start = 0;          // seconds of first loads and last stores, which nothing overlaps
+  double doubt = 1;          // times all of that, where nobody has timed the loop
   double cluster = 0;        // seconds: clusters meet before their first load and at their end
   // The memory: its share of the data sheet's rate; of the L2, what a panel may fill; of that, what misses
   // nothing; the time of a byte from the L2 instead.

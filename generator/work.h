@@ -50,6 +50,7 @@ struct TileEnd {
   Activation act = Activation::kNone;
   int exchanged = 0;  // tensors of the output's shape that pass through shared memory beside it
   double waits = 0;   // of a tile's panels, those without a buffer of their own
+  bool sent = false;  // another block of the cluster sends sums of it
 };
 
 // `count` blocks in a row (clusters, where blocks work in clusters) that do the same.

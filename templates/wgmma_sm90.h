@@ -6,6 +6,7 @@
 #include "persistent/deal.h"
 #include "persistent/sizes.h"
 #include "schedule.h"
+#include "wgmma_sm90/slices.h"
 
 namespace trigen::wgmma_sm90 {
 
@@ -55,12 +56,12 @@ TRIGEN_HOST_DEVICE constexpr int panel_buffers(const Shape& s) {
 // Output panels that each multiplying warpgroup can stage: what the ring leaves, at most its whole tile. 0:
 // too many stages.
 TRIGEN_HOST_DEVICE constexpr int store_panels(const Shape& s, const Config& c) {
-  const int room = kSharedLimit - kBarrierBytes - c.stages * stage_bytes(s, c);
+  const int room = kSharedLimit - kBarrierBytes - sent_bytes(c) - c.stages * stage_bytes(s, c);
   return room < 0 ? 0 : schedule::min(panels(c), room / (consumers(c) * panel_buffers(s) * kPanelBytes));
 }
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Shape& s, const Config& c) {
   return c.stages * stage_bytes(s, c) + consumers(c) * store_panels(s, c) * panel_buffers(s) * kPanelBytes +
-         kBarrierBytes;
+         sent_bytes(c) + kBarrierBytes;
 }
 // The row tiles of a product as the ring sees them.
 struct TileStages {
@@ -106,9 +107,14 @@ TRIGEN_HOST_DEVICE constexpr bool skips_blocks(const Shape& s, const Config& c) 
 TRIGEN_HOST_DEVICE constexpr int load_registers(const Config&) { return 40; }
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return consumers(c) == 1 ? 240 : 232; }
 
+// Slices: blocks of k that take as long as it takes to send sums. A prediction: an SM sends a byte in the time in which it
+// takes in three.
+TRIGEN_HOST_DEVICE constexpr int sending(const Shape& s, const Config& c) {
+  return schedule::ceil_div(3 * sent_bytes(c), stage_bytes(s, c));
+}
 // Column tiles of one head.
 TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
-  return persistent::panel_units(panels(c) * c.cluster, B, D);
+  return persistent::panel_units(panels(c) * sharers(c), B, D);
 }
 
 }  // namespace trigen::wgmma_sm90

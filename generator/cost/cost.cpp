@@ -140,7 +140,7 @@ Prediction predict(const Work& work, const Target& target, const DeviceModel& de
     r.tail_s = in.loop.idle_tail * r.dram_s * std::clamp(device.sms / work.grid - 0.5, 0.0, 0.5);
     limit = soft_max({r.dram_s, r.compute_s, r.l2_s}) + r.tail_s;
   }
-  r.seconds = r.fixed_s + limit;
+  r.seconds = in.loop.doubt * (r.fixed_s + limit);
   name_limiter(r, work.unit == Unit::kFp32 ? "fma" : "tensor");
   return r;
 }

@@ -163,7 +163,8 @@ double streamed_tile_seconds(const CostInput& in) {
   const double conflicts = in.counts != nullptr ? in.counts->tile.shared_conflicts / in.target.clock_hz : 0;
   const double seconds = conflicts + loop.block_start + loop.exchange_wait * tile.exchanged +
                          loop.tile * tile.elements / (in.work.warpgroups * kGroupElements) *
-                             (1 + activation + loop.waits * tile.waits + loop.exchange * tile.exchanged);
+                             (1 + activation + loop.waits * tile.waits + loop.exchange * tile.exchanged +
+                              (tile.sent ? loop.sent : 0));
   return seconds * in.target.clock_hz / in.device.clock_hz;
 }
 

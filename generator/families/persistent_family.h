@@ -38,8 +38,8 @@ class PersistentKernel {
                             Launch product, LaunchPlan& plan) const = 0;
   virtual Work work(const Problem& problem, const Target& target, const Config& config) const = 0;
 
-  // Blocks of the product: one on every SM, fewer when there is less to do.
-  uint32_t grid(const Problem& problem, const Target& target, const Config& config) const;
+  // Blocks of the product: one on every SM, fewer when there is less to do. Slices: as many as they are.
+  virtual uint32_t grid(const Problem& problem, const Target& target, const Config& config) const;
 
  protected:
   // `config` with every raster worth a try: one section, `round` numbers of columns, and sections that fill 1

@@ -86,7 +86,8 @@ std::vector<Sample> weight_samples(const Family& family, const Problem& p, const
 
 std::vector<Sample> wgmma_samples(const Family& family, const Problem& p, const Target& target,
                                   const Config& c) {
-  if (p.op == Op::kGradWeight && weight::slices(c)) return {};  // no two clusters that differ by whole steps
+  // No two clusters of slices differ by whole steps.
+  if (p.op == Op::kGradWeight ? weight::slices(c) : slices(c)) return {};
   return p.op == Op::kGradWeight ? weight_samples(family, p, target, c)
                                  : product_samples(family, p, target, c);
 }

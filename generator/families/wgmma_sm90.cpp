@@ -33,18 +33,17 @@ Access activation_path(const Problem& p) { return activation_access(p, reads_tok
 class Product final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
-    ConfigKey cluster{"cluster", c.cluster, {1}};
-    if (c.tile_m == 128) cluster.allowed.push_back(2);
     const int activation = activation_elements(p, c.activations);
     return {{"tile_m", c.tile_m, {64, 128}},
             {"tile_n", c.tile_n, {64, 128, 192, 256}},
             {"tile_k", c.tile_k, {64}, false, "a swizzled row of shared memory holds 64 elements"},
             {"warps_m", c.warps_m, {c.tile_m / 16}, false, "a warpgroup multiplies 64 rows"},
             {"warps_n", c.warps_n, {1}, false, "a warpgroup is 4 warps along m"},
-            cluster,
+            {"cluster", c.cluster, {1, 2}},
             {"stages", c.stages, {2, 12}, true},
-            raster_key(c),
-            split_key(p, c),
+            geometry::slices(c) ? ConfigKey{"raster", c.raster, {0}, false, "slices have no sections"}
+                                : raster_key(c),
+            slices_key(c),
             access_key("weights", c.weights, weight_paths(p),
                        "TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed"),
             access_key("activations", c.activations, {activation_path(p)},
@@ -65,6 +64,10 @@ class Product final : public PersistentKernel {
     return geometry::shared_bytes(kernel_shape(p), c);
   }
   int threads(const Problem&, const Config& c) const override { return geometry::threads(c); }
+  uint32_t grid(const Problem& p, const Target& target, const Config& c) const override {
+    if (!geometry::slices(c)) return PersistentKernel::grid(p, target, c);
+    return static_cast<uint32_t>(pairs(p, c) * geometry::kSlices);
+  }
   int column_units(const Problem& p, const Config& c) const override {
     return geometry::column_units(c, static_cast<int>(p.B), static_cast<int>(p.D));
   }
@@ -95,6 +98,7 @@ class Product final : public PersistentKernel {
             out.push_back(own);
           }
     }
+    for (int panels_of_tile : {1, 2, 3, 4}) put_slices(p, target, panels_of_tile, out);
     return out;
   }
   std::optional<Config> any_size(const Problem& p) const override {
@@ -118,6 +122,29 @@ class Product final : public PersistentKernel {
   Work work(const Problem& p, const Target& target, const Config& c) const override;
 
  private:
+  // Clusters of tiles of 128 rows share loads of W, those of 64 rows two row tiles.
+  static ConfigKey slices_key(const Config& c) {
+    if (c.tile_m == 64 && c.cluster == geometry::kSlices)
+      return {"split_k", c.split_k, {c.cluster}, false, "every block of a cluster of such tiles has a slice"};
+    return {"split_k", c.split_k, {1}, false, "is for grad_weight and clusters of tiles of 64 rows"};
+  }
+  // Of row tiles: a cluster of slices for each.
+  int64_t pairs(const Problem& p, const Config& c) const {
+    return int64_t{geometry::row_pairs(row_tiles(p, c))} * p.H * column_units(p, c);
+  }
+  // Slices where all clusters run at the same time: of more tiles a persistent block has long and short ones.
+  void put_slices(const Problem& p, const Target& target, int panels, std::vector<Config>& out) const {
+    Config c = config(p, 64, persistent::kPanel * panels, 12, geometry::kSlices);
+    c.split_k = geometry::kSlices;
+    if (p.T <= 64 || (panels > 1 && panels / 2 >= p.B * ((p.D + 63) / 64)) ||
+        pairs(p, c) > clusters_at_once(target, c.cluster))
+      return;
+    for (Access path : weight_paths(p)) {
+      Config own = with_weights(p, c, path);
+      while (own.stages > 2 && geometry::store_panels(kernel_shape(p), own) < 1) --own.stages;
+      out.push_back(own);
+    }
+  }
   static Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster) {
     const Access activations = activation_path(p);
     const int activation = activation_elements(p, activations);
@@ -144,7 +171,23 @@ class Product final : public PersistentKernel {
   }
 };
 
+// The runs of slices, whose clusters take as long as the longer of their two, and as if nothing else were done while sums
+// are sent; their sums and grid. `tiles`: of each row tile.
+void put_slice_runs(Work& work, const Problem& p, const Config& c, const ProductWalk& walk,
+                    const std::vector<Run>& tiles) {
+  const Shape shape = kernel_shape(p);
+  const int blocks = schedule::ceil_div(static_cast<int>(p.T), geometry::kPanel),
+            sending = geometry::sending(shape, c), residual = geometry::multiplies_residual(shape) ? 1 : 0;
+  for (const Run& tile : tiles) add(work.all, tile, static_cast<double>(walk.columns) / geometry::kSlices);
+  put_runs(work, walk.clusters, false, [&](int cluster) {
+    const geometry::RowPair pair(walk.fill, cluster / walk.columns, walk.rows, walk.diag, blocks, sending);
+    const int longest = std::max(pair.cut, pair.longer_end - pair.cut + pair.shorter_end);
+    return Run{.steps = {static_cast<double>(longest + residual)}, .tiles = 1};
+  });
+}
+
 Work Product::work(const Problem& p, const Target& target, const Config& c) const {
+  const int sharers = geometry::sharers(c);
   const int blocks = static_cast<int>(grid(p, target, c));
   const Shape shape = kernel_shape(p);
   const ProductWalk walk(p, c, row_tiles(p, c), static_cast<int>(p.H) * column_units(p, c),
@@ -155,14 +198,15 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
   const bool split_a = c.weights == Access::kDirect && splits_lines(p.T, p.wdtype),
              split_b = activations_split_lines(p, c);
   const Epilogue& e = p.epilogue;
-  Work work{.rates = "ring",
+  Work work{.rates = geometry::slices(c) ? llvm::StringLiteral("ring_pairs") : llvm::StringLiteral("ring"),
             .steps = {{.products = static_cast<double>(c.tile_m) * c.tile_n * geometry::kPanel,
-                       .feed_bytes = 128 * (rows / c.cluster + c.tile_n),
-                       .f32_bytes = f32_weights ? 128 * rows / c.cluster : 0,
-                       .split_bytes = 128 * ((split_a ? rows / c.cluster : 0) + (split_b ? c.tile_n : 0))}},
+                       .feed_bytes = 128 * (rows / sharers + c.tile_n),
+                       .f32_bytes = f32_weights ? 128 * rows / sharers : 0,
+                       .split_bytes = 128 * ((split_a ? rows / sharers : 0) + (split_b ? c.tile_n : 0))}},
             .tile = {.elements = static_cast<double>(c.tile_m) * c.tile_n,
                      .act = e.act,
-                     .exchanged = e.pre + e.gate + (e.residual && !residual)},
+                     .exchanged = e.pre + e.gate + (e.residual && !residual),
+                     .sent = geometry::slices(c)},
             .stages = c.stages,
             .warpgroups = c.tile_m / 64,
             .cluster = c.cluster};
@@ -174,11 +218,14 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
     steps += tile.steps[0];
     tile.steps[0] += residual ? 1 : 0;  // multiplied as one more block of k
   }
-  put_product(work, p, walk, tiles);
-  const double width = static_cast<double>(walk.section) * c.cluster * c.tile_n;
+  if (geometry::slices(c))
+    put_slice_runs(work, p, c, walk, tiles);
+  else
+    put_product(work, p, walk, tiles);
+  const double width = static_cast<double>(walk.section) * sharers * c.tile_n;
   work.rereads = {panel_reread(p, walk, width, steps * geometry::kPanel)};
   work.memory_bytes = count_work(p).min_bytes;
-  work.l2_bytes = steps * walk.columns * c.cluster * work.steps[0].feed_bytes;
+  work.l2_bytes = steps * walk.columns * sharers * work.steps[0].feed_bytes;
   if (geometry::packs(shape, c)) {
     const double weights = static_cast<double>(p.H * p.T) * static_cast<double>(p.T) / 2;
     work.passes.push_back({"pack", weights * (2 + static_cast<double>(element_size(p.wdtype)))});

@@ -24,6 +24,10 @@ struct Reach {
       whole = schedule::min(schedule::max(blocks - ((first + 63 + diag + 63) >> 6), 0), active);
     }
   }
+  TRIGEN_HOST_DEVICE constexpr void end_at(int block) {
+    active = schedule::min(active, block);
+    whole = schedule::min(whole, block);
+  }
 };
 
 }  // namespace trigen::persistent

@@ -37,6 +37,18 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(unsigned barrier, unsign
       : "memory");
 }
 
+// The same, and what this thread has written or has seen written is there for the cluster's threads that acquire it.
+__device__ __forceinline__ void mbarrier_release_cluster(unsigned barrier, unsigned rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+      "}" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+
 // Arrives once and announces `bytes` that TMA will deliver in this phase.
 __device__ __forceinline__ void mbarrier_arrive_expect(unsigned barrier, unsigned bytes) {
   asm volatile(
@@ -54,6 +66,22 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, unsigned parity)
         "{\n"
         ".reg .pred complete;\n"
         "mbarrier.try_wait.parity.shared::cta.b64 complete, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, complete;\n"
+        "}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  } while (!done);
+}
+
+// The same for what other blocks of the cluster release.
+__device__ __forceinline__ void mbarrier_acquire_cluster(unsigned barrier, unsigned parity) {
+  unsigned done;
+  do {
+    asm volatile(
+        "{\n"
+        ".reg .pred complete;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 complete, [%1], %2;\n"
         "selp.u32 %0, 1, 0, complete;\n"
         "}"
         : "=r"(done)

@@ -32,31 +32,34 @@ struct PanelPlace {
 };
 
 // The panels of one multiplying warpgroup in the order in which it stores them.
-template <Kernel C>
+template <Kernel C, class Walk>
 struct PanelWalk {
   using G = Geometry<C>;
-  Deal deal;
+  Walk walk;
   const Panels& panels;
   unsigned rank, group;
-  int row = 0, column = 0, index = G::kPanels;  // of the tile's panels
+  RowPiece piece;
+  int index = G::kPanels;  // of the tile's panels
 
-  __device__ __forceinline__ PanelWalk(const Deal& d, const Panels& p, unsigned r, unsigned g)
-      : deal(d), panels(p), rank(r), group(g) {}
+  __device__ __forceinline__ PanelWalk(const Walk& w, const Panels& p, unsigned r, unsigned g)
+      : walk(w), panels(p), rank(r), group(g) {}
   __device__ __forceinline__ bool next(PanelPlace& place) {
     if (index == G::kPanels) {
-      if (!deal.next(row, column)) return false;
+      do {
+        if (!next_piece(walk, piece)) return false;
+      } while (!piece.stores);
       index = 0;
     }
-    const int panel = panels.first<G::kCluster, G::kPanels>(column, place.head, rank) + index++;
+    const int panel = panels.first<G::kCluster, G::kPanels>(piece.column, place.head, rank) + index++;
     panels.locate(panel, place.batch, place.feature);
-    place.row = row * C.config.tile_m + 64 * static_cast<int>(group);
+    place.row = piece.row * C.config.tile_m + 64 * static_cast<int>(group);
     return true;
   }
 };
 
 // The moving thread of multiplying warpgroup `group`.
-template <Kernel C>
-__device__ __forceinline__ void move_panels(const Ring<Geometry<C>>& ring, const Deal& deal,
+template <Kernel C, class Walk>
+__device__ __forceinline__ void move_panels(const Ring<Geometry<C>>& ring, const Walk& walk,
                                             const Panels& panels, unsigned rank, unsigned group,
                                             const OutputMaps& maps) {
   using G = Geometry<C>;
@@ -64,7 +67,7 @@ __device__ __forceinline__ void move_panels(const Ring<Geometry<C>>& ring, const
   constexpr int kGateOffset = C.shape.residual ? kPanelBytes : 0;
   const ExchangeBuffers<C> buffers(ring, group);
   const PanelBarriers<C> barriers(ring, group);
-  PanelWalk<C> incoming(deal, panels, rank, group), outgoing(deal, panels, rank, group);
+  PanelWalk<C, Walk> incoming(walk, panels, rank, group), outgoing(walk, panels, rank, group);
   PanelPlace at;
   const auto fetch = [&](int slot) {
     if (!incoming.next(at)) return;

@@ -8,11 +8,16 @@
 
 namespace trigen::wgmma_sm90 {
 
-using persistent::Deal;
 using persistent::product_fill;
 using persistent::Reach;
 using persistent::Ring;
 using persistent::RingPosition;
+
+// Of the blocks that fill a stage together.
+TRIGEN_HOST_DEVICE constexpr Config ring_config(Config c) {
+  c.cluster = sharers(c);
+  return c;
+}
 
 template <Config c>
 inline constexpr persistent::Warpgroups kWarpgroups{.consumers = consumers(c),
@@ -21,9 +26,9 @@ inline constexpr persistent::Warpgroups kWarpgroups{.consumers = consumers(c),
                                                     .register_threads = threads(c)};
 
 template <Kernel C>
-struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
+struct Geometry : persistent::Geometry<ring_config(C.config), kWarpgroups<C.config>> {
   static constexpr Config c = C.config;
-  using Base = persistent::Geometry<c, kWarpgroups<c>>;
+  using Base = persistent::Geometry<ring_config(c), kWarpgroups<c>>;
   using Base::kCluster, Base::kConsumers, Base::kStages;
   static constexpr int kPanels = panels(c);
   static constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
@@ -49,6 +54,9 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static_assert(c.warps_m == 4 * kConsumers && c.warps_n == 1, "a warpgroup is 4 warps along m");
   static_assert(kStages <= 12, "the barriers fit");
   static_assert(kCluster == 1 || kCluster == 2, "column tiles that share the row tile of W");
+  static_assert(!slices(c) ||
+                    (c.split_k == kSlices && c.cluster == kSlices && c.tile_m == 64 && c.raster == 0),
+                "a slice for each of two blocks, 64 rows");
   static_assert(kConsumers >= kCluster, "each block of a cluster loads its share of W's row tile");
   static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");
 };

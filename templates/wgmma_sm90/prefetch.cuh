@@ -17,20 +17,21 @@ using persistent::Panels;
 template <Kernel C>
 constexpr int kFirstBlocks = C.shape.T > 0 && C.shape.T <= 512 ? C.config.stages : 1;
 
-// The loading thread, ahead of griddepcontrol.wait: no value is read. `deal` is a copy.
-template <Kernel C>
-__device__ __forceinline__ void prefetch_first(Deal deal, const Panels& panels, int diag, int blocks,
+// The loading thread, ahead of griddepcontrol.wait: no value is read. `walk` is a copy.
+template <Kernel C, class Walk>
+__device__ __forceinline__ void prefetch_first(Walk walk, const Panels& panels, int diag, int blocks,
                                                unsigned rank, const TensorMap& map_w,
                                                const TensorMap& map_in) {
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
-  int row, column, head;
-  if (!deal.next(row, column)) return;
-  const int panel = panels.first<G::kCluster, G::kPanels>(column, head, rank);
-  const int first = row * C.config.tile_m;
-  const int count = schedule::min(kFirstBlocks<C>, longest_reach<C>(first, diag, blocks).active);
+  RowPiece piece;
+  if (!next_piece(walk, piece)) return;
+  int head;
+  const int panel = panels.first<G::kCluster, G::kPanels>(piece.column, head, rank);
+  const int first = piece.row * C.config.tile_m;
+  const int end = slices(C.config) ? piece.end : longest_reach<C>(first, diag, blocks).active;
 #pragma unroll 1
-  for (int block = 0; block < count; ++block) {
+  for (int block = piece.begin; block < schedule::min(piece.begin + kFirstBlocks<C>, end); ++block) {
     const int k = kPanel * (product_fill(C.shape) == Fill::kLower ? block : blocks - 1 - block);
 #pragma unroll
     for (int i = 0; i < G::kPanels; ++i) {

@@ -19,6 +19,7 @@
 #include "wgmma_sm90/epilogue_panels.cuh"
 #include "wgmma_sm90/pipeline.cuh"
 #include "wgmma_sm90/prefetch.cuh"
+#include "wgmma_sm90/sent_sums.cuh"
 #include "wgmma_sm90/triangle.cuh"
 #include "wgmma_sm90/weights_f32.cuh"
 
@@ -31,24 +32,24 @@ template <Kernel C>
 constexpr bool kSkips = skips_blocks(C.shape, C.config);
 
 // The loading thread.
-template <Kernel C>
-__device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Deal deal, const Panels& panels,
+template <Kernel C, class Walk>
+__device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Walk walk, const Panels& panels,
                                              int diag, int blocks, unsigned rank, const TensorMap& map_w,
                                              const TensorMap& map_in, const TensorMap* map_residual) {
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   constexpr Fill kFill = product_fill(C.shape);
   RingPosition<G::kStages> at;
-  for (int row, column; deal.next(row, column);) {
+  for (RowPiece piece; next_piece(walk, piece);) {
     int head;
-    const int panel = panels.first<G::kCluster, G::kPanels>(column, head, rank);
-    const int first = row * C.config.tile_m;
+    const int panel = panels.first<G::kCluster, G::kPanels>(piece.column, head, rank);
+    const int first = piece.row * C.config.tile_m;
     int batch[G::kPanels], feature[G::kPanels];
 #pragma unroll
     for (int i = 0; i < G::kPanels; ++i) panels.locate(panel + i, batch[i], feature[i]);
     if constexpr (multiplies_residual(C.shape)) {  // a stage for each warpgroup's 64 rows
 #pragma unroll 1
-      for (int group = 0; group < G::kConsumers; ++group) {
+      for (int group = 0; group < (piece.stores ? G::kConsumers : 0); ++group) {
         ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
         const unsigned full = ring.full(at.stage);
         ptx::mbarrier_arrive_expect(full, G::kPanels * kPanelBytes);
@@ -60,11 +61,11 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Deal
         at.advance();
       }
     }
-    const int active = longest_reach<C>(first, diag, blocks).active;
+    const int end = slices(C.config) ? piece.end : longest_reach<C>(first, diag, blocks).active;
     int actives[G::kConsumers];
 #pragma unroll
     for (int i = 0; i < G::kConsumers; ++i) actives[i] = Reach(kFill, first + 64 * i, diag, blocks).active;
-    for (int block = 0; block < active; ++block) {
+    for (int block = piece.begin; block < end; ++block) {
       const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       const unsigned full = ring.full(at.stage);
@@ -124,36 +125,37 @@ __device__ __forceinline__ void load_masked(unsigned (&a)[4][4], unsigned source
 }
 
 // The k blocks of one tile for one multiplying warpgroup. On return the products are complete and their
-// stages released. `edge`: the warpgroup's first row + diag; `held`: the stage that the newest unfinished
-// group of products reads, whose sums are kept, or -1.
+// stages released. `edge`: the warpgroup's first row + diag; `keep`: 1 where `sum` has sums already; `held`: the
+// stage that the newest unfinished group of products reads, or -1.
 template <Kernel C>
 __device__ __forceinline__ void multiply_weights(float (&sum)[C.config.tile_n / 2],
                                                  const Ring<Geometry<C>>& ring,
-                                                 RingPosition<C.config.stages>& at, const Reach& reach,
-                                                 int edge, int blocks, unsigned group, unsigned warp,
-                                                 unsigned lane, int held) {
+                                                 RingPosition<C.config.stages>& at, int begin,
+                                                 const Reach& reach, int edge, int blocks, unsigned group,
+                                                 unsigned warp, unsigned lane, int keep, int held) {
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   constexpr Fill kFill = product_fill(C.shape);
   constexpr DType kType = C.shape.dtype;
   constexpr int kN = C.config.tile_n;
   constexpr int kStepA = kTransposed ? 2048 >> 4 : 32 >> 4;  // 16 elements of k, in units of the descriptor
   constexpr int kStepB = Geometry<C>::kStepB, kMajorB = Geometry<C>::kMajorB;
-  constexpr int kKeep = multiplies_residual(C.shape);
-  for (int block = 0; block < reach.whole; ++block) {
+  for (int block = begin; block < reach.whole; ++block) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     const unsigned long long a = ptx::descriptor(ring.a(at.stage) + group * kPanelBytes, kPanelBytes);
     const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      ptx::wgmma_ss<kType, kN, kTransposed, kMajorB>(sum, a + i * kStepA, b + i * kStepB, kKeep | block | i);
+      ptx::wgmma_ss<kType, kN, kTransposed, kMajorB>(sum, a + i * kStepA, b + i * kStepB,
+                                                     keep | (block - begin) | i);
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
     if (held >= 0) ring.release(held, lane);
     held = at.stage;
     at.advance();
   }
-  for (int block = reach.whole; block < reach.active; ++block) {
+  const int masked = slices(C.config) ? schedule::max(begin, reach.whole) : reach.whole;
+  for (int block = masked; block < reach.active; ++block) {
     const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     unsigned a[4][4];
@@ -162,7 +164,7 @@ __device__ __forceinline__ void multiply_weights(float (&sum)[C.config.tile_n / 
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      ptx::wgmma_rs<kType, kN, kMajorB>(sum, a[i], b + i * kStepB, kKeep | block | i);
+      ptx::wgmma_rs<kType, kN, kMajorB>(sum, a[i], b + i * kStepB, keep | (block - begin) | i);
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
     if (held >= 0) ring.release(held, lane);
@@ -222,8 +224,8 @@ __device__ __forceinline__ int multiply_residual(float (&sum)[C.config.tile_n / 
 }
 
 // One multiplying warpgroup.
-template <Kernel C>
-__device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geometry<C>>& ring, Deal deal,
+template <Kernel C, class Walk>
+__device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geometry<C>>& ring, Walk walk,
                                                  const Panels& panels, int tokens, int diag, int blocks,
                                                  unsigned rank, unsigned group, const TensorMap& map_out) {
   using G = Geometry<C>;
@@ -243,30 +245,45 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
   }();
   float sum[kN / 2];
 
-  for (int row, column; deal.next(row, column);) {
-    const int first = row * C.config.tile_m + 64 * static_cast<int>(group);
-    const int total = longest_reach<C>(row * C.config.tile_m, diag, blocks).active;
-    const Reach reach(kFill, first, diag, blocks);
+  for (RowPiece piece; next_piece(walk, piece);) {
+    const int first = piece.row * C.config.tile_m + 64 * static_cast<int>(group);
+    const int total = longest_reach<C>(piece.row * C.config.tile_m, diag, blocks).active;
+    Reach reach(kFill, first, diag, blocks);
+    const bool any = reach.active > 0;
+    if constexpr (slices(C.config)) reach.end_at(piece.end);
+    const int keep = multiplies_residual(C.shape) && piece.stores;
     int held = -1;
-    if constexpr (multiplies_residual(C.shape)) held = multiply_residual<C>(sum, ring, at, group, warp, lane);
+    if constexpr (multiplies_residual(C.shape))
+      if (piece.stores) held = multiply_residual<C>(sum, ring, at, group, warp, lane);
     if constexpr (G::kF32Weights)
-      multiply_f32_weights<C>(sum, ring, at, reach, first + diag, blocks, group, warp, lane, held);
+      multiply_f32_weights<C>(sum, ring, at, piece.begin, reach, first + diag, blocks, group, warp, lane,
+                              keep, held);
     else
-      multiply_weights<C>(sum, ring, at, reach, first + diag, blocks, group, warp, lane, held);
-    for (int block = reach.active; block < total; ++block) {  // only the other warpgroup multiplies these
-      if constexpr (!kSkips<C>) {
-        ptx::mbarrier_wait(ring.full(at.stage), at.parity);
-        persistent::stay_together<G>();
-        ring.release(at.stage, lane);
+      multiply_weights<C>(sum, ring, at, piece.begin, reach, first + diag, blocks, group, warp, lane, keep,
+                          held);
+    if constexpr (slices(C.config)) {
+      const SentSums<C> sent(ring);
+      if (!piece.stores) {
+        sent.send(sum, lane);
+        continue;
       }
-      at.advance();
+      if (piece.adds) sent.add(sum);
+    } else {
+      for (int block = reach.active; block < total; ++block) {  // only the other warpgroup multiplies these
+        if constexpr (!kSkips<C>) {
+          ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+          persistent::stay_together<G>();
+          ring.release(at.stage, lane);
+        }
+        at.advance();
+      }
     }
 
     int head;
-    const int panel = panels.first<G::kCluster, G::kPanels>(column, head, rank);
+    const int panel = panels.first<G::kCluster, G::kPanels>(piece.column, head, rank);
     // Rows without any weight have no sum. (Zeros written into `sum` would make the compiler keep it twice.)
     const RowEpilogue<C> finish(p, head, tokens, first + static_cast<int>(16 * warp + lane / 4),
-                                !kEmptyRows || multiplies_residual(C.shape) || reach.active > 0);
+                                !kEmptyRows || multiplies_residual(C.shape) || any);
 #pragma unroll
     for (int i = 0; i < G::kPanels; ++i) {
       if constexpr (kExchanges) {
@@ -284,6 +301,19 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
 }
 
 template <Kernel C>
+__device__ __forceinline__ auto walk_of_block(int rows, int columns, int diag, int blocks) {
+  if constexpr (slices(C.config)) {
+    const int cluster = static_cast<int>(blockIdx.x) / kSlices, number = cluster / columns;
+    return Slices{
+        .pair = RowPair(product_fill(C.shape), number, rows, diag, blocks, sending(C.shape, C.config)),
+        .column = cluster - number * columns,
+        .rank = static_cast<int>(ptx::cluster_rank())};
+  } else {
+    return persistent::deal_of_block<C>(rows, columns);
+  }
+}
+
+template <Kernel C>
 __device__ __forceinline__ void run_product(const Params& p, const TensorMap& map_w, const TensorMap& map_in,
                                             const OutputMaps& maps) {
   using G = Geometry<C>;
@@ -291,36 +321,39 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
   const int blocks = (z.tokens + kPanel - 1) / kPanel;
   const Panels panels{(z.features + kPanel - 1) / kPanel, column_units(C.config, p.B, z.features)};
   const unsigned rank = persistent::rank_in_cluster<G>();
-  const Deal deal =
-      persistent::deal_of_block<C>(persistent::row_tiles(C.config, z.tokens), z.heads * panels.head_units);
+  const auto walk = walk_of_block<C>(persistent::row_tiles(C.config, z.tokens), z.heads * panels.head_units,
+                                     z.diag, blocks);
   const Ring<G> ring = persistent::ring_of_block<G>();
   persistent::prepare<G>(
       [&] {
         if constexpr (exchanges(C.shape))
           for (unsigned group = 0; group < G::kConsumers; ++group) PanelBarriers<C>(ring, group).init();
+        if constexpr (slices(C.config)) SentSums<C>(ring).init();
         ring.init();
       },
       map_w, map_in, *maps.output);
+  if constexpr (slices(C.config))
+    ptx::cluster_sync();  // the other block has begun, and its barriers are ready
   // Each thread that reads operands or writes outputs waits, for what packs W and for what the stream ran
   // before. Only then may the next launch start: it knows of this one's wait for those before.
   persistent::split_roles<G>(
       [&](unsigned thread) {
         if (thread == 0) {
-          prefetch_first<C>(deal, panels, z.diag, blocks, rank, map_w, map_in);
+          prefetch_first<C>(walk, panels, z.diag, blocks, rank, map_w, map_in);
           ptx::wait_for_launches_before();
-          load_product<C>(ring, deal, panels, z.diag, blocks, rank, map_w, map_in, maps.residual);
+          load_product<C>(ring, walk, panels, z.diag, blocks, rank, map_w, map_in, maps.residual);
         }
         if constexpr (exchanges(C.shape)) {  // one of the next warps for each multiplying warpgroup
           if (thread % 32 == 0 && thread > 0 && thread <= 32 * G::kConsumers) {
             ptx::wait_for_launches_before();
-            move_panels<C>(ring, deal, panels, rank, thread / 32 - 1, maps);
+            move_panels<C>(ring, walk, panels, rank, thread / 32 - 1, maps);
           }
         }
       },
       [&](unsigned group) {
         ptx::wait_for_launches_before();
         ptx::let_next_launch_start();
-        multiply_product<C>(p, ring, deal, panels, z.tokens, z.diag, blocks, rank, group, *maps.output);
+        multiply_product<C>(p, ring, walk, panels, z.tokens, z.diag, blocks, rank, group, *maps.output);
       });
 }
 

@@ -22,7 +22,7 @@ __device__ __forceinline__ void load_f32_weights(unsigned target, const TensorMa
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
     const int column = (kTransposed ? m : k) + 32 * j, row = kTransposed ? k : m;
-    if constexpr (C.config.cluster == 1)
+    if constexpr (Geometry<C>::kCluster == 1)
       ptx::tma_load(target + j * kPanelBytes, map, full, column, row, 0, head);
     else
       ptx::tma_load_multicast(target + j * kPanelBytes, map, full, 3, column, row, 0, head);
@@ -91,15 +91,14 @@ struct F32Fragments {
 template <Kernel C>
 __device__ __forceinline__ void multiply_f32_weights(float (&sum)[C.config.tile_n / 2],
                                                      const Ring<Geometry<C>>& ring,
-                                                     RingPosition<C.config.stages>& at, const Reach& reach,
-                                                     int edge, int blocks, unsigned group, unsigned warp,
-                                                     unsigned lane, int held) {
+                                                     RingPosition<C.config.stages>& at, int begin,
+                                                     const Reach& reach, int edge, int blocks, unsigned group,
+                                                     unsigned warp, unsigned lane, int keep, int held) {
   constexpr Fill kFill = product_fill(C.shape);
   constexpr int kStepB = Geometry<C>::kStepB;
   const F32Fragments<C> fragments(warp, lane);
-  constexpr int kKeep = multiplies_residual(C.shape);
   unsigned a[2][2][4];
-  for (int block = 0; block < reach.active; ++block) {
+  for (int block = begin; block < reach.active; ++block) {
     const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     const unsigned source = ring.a(at.stage) + group * 2 * kPanelBytes;
@@ -114,7 +113,7 @@ __device__ __forceinline__ void multiply_f32_weights(float (&sum)[C.config.tile_
 #pragma unroll
       for (int i = 0; i < 2; ++i)
         ptx::wgmma_rs<C.shape.dtype, C.config.tile_n, Geometry<C>::kMajorB>(
-            sum, a[half][i], b + (2 * half + i) * kStepB, kKeep | block | half | i);
+            sum, a[half][i], b + (2 * half + i) * kStepB, keep | (block - begin) | half | i);
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();  // the half before: its registers are written next
       if (half == 0 && held >= 0) ring.release(held, lane);

@@ -261,6 +261,36 @@ TEST(Wgmma, ProductsWithF32WeightsAreNotSerialised) {
   EXPECT_GE(compiled, 45);
 }
 
+// Slices add sums to their own between products and stores.
+TEST(Wgmma, SlicesAreNotSerialised) {
+  const Target* target = value_of(find_target("sm_90a"));
+  auto nvrtc = Nvrtc::choose(*target);
+  if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
+  const Family* family = value_of(find_family("wgmma_sm90"));
+  int index = 0;
+  for (const char* text :
+       {"forward,dtype=bf16,B=1,T=1024,D=256,epilogue=bias",
+        "forward,dtype=f16,B=2,T=960,D=256,wdtype=f32,epilogue=bias+gelu",
+        "forward,dtype=bf16,B=1,T=1000,D=256,wdtype=f32,epilogue=bias+gelu+pre+gate+residual",
+        "grad_input,dtype=bf16,B=1,T=1024,D=256,wdtype=f32,epilogue=residual",
+        "grad_input,dtype=f16,B=1,T=1000,D=256,fill=upper,diag=-5"}) {
+    const Problem problem = value_of(parse_problem(text));
+    std::set<int> columns;
+    for (const Config& config : family->configs(problem, *target)) {
+      if (config.split_k == 1 || config.weights != Access::kDirect) continue;
+      columns.insert(config.tile_n);
+      if (!takes(index++, 4)) continue;
+      const Candidate candidate{problem, target, family, config, false};
+      SCOPED_TRACE(describe(candidate) + " " + text);
+      auto binary = compile(candidate, **nvrtc);
+      ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
+      EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
+      EXPECT_EQ(resources_of(*binary).spill_bytes, 0);
+    }
+    EXPECT_EQ(columns.size(), 4u) << text;
+  }
+}
+
 TEST(WgmmaTf32, ProductsAreNotSerialised) {
   const Target* target = value_of(find_target("sm_90a"));
   auto nvrtc = Nvrtc::choose(*target);

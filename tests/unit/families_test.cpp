@@ -154,14 +154,17 @@ TEST(Families, KeysOfPersistentFamiliesAreRefusedByTheirTables) {
   EXPECT_EQ(wgmma("tile=128x256x64,warps=4x2,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1"),
             "warps_m=4: a warpgroup multiplies 64 rows; try warps_m=8");
   EXPECT_EQ(wgmma("tile=64x128x64,warps=4x1,stages=4,splitk=1,vec=8x8x8,cluster=2,blocks=1"),
-            "cluster=2: wgmma_sm90 takes 1; try cluster=1");
+            "split_k=1: every block of a cluster of such tiles has a slice; try split_k=2");
+  EXPECT_EQ(wgmma("tile=64x128x64,warps=4x1,stages=4,splitk=2,raster=8,vec=8x8x8,cluster=2,blocks=1"),
+            "raster=8: slices have no sections; try raster=0");
+  EXPECT_EQ(wgmma("tile=64x128x64,warps=4x1,stages=4,splitk=2,vec=8x8x8,cluster=2,blocks=1"), "");
   EXPECT_EQ(wgmma("tile=128x256x64,warps=8x1,stages=13,splitk=1,vec=8x8x8,cluster=1,blocks=1"),
             "stages=13: wgmma_sm90 takes 2 to 12; try stages=12");
   EXPECT_EQ(
       wgmma("tile=128x256x64,warps=8x1,stages=5,splitk=1,vec=8x8x8,cluster=1,blocks=1"),
       "stages=5 of 49152 B leave too little of 232448 B of shared memory to stage the output; try stages=4");
   EXPECT_EQ(wgmma("tile=128x256x64,warps=8x1,stages=4,splitk=2,vec=8x8x8,cluster=1,blocks=1"),
-            "split_k=2 is for grad_weight only; try split_k=1");
+            "split_k=2 is for grad_weight and clusters of tiles of 64 rows; try split_k=1");
   EXPECT_EQ(refusal("wgmma_tf32_sm90", "sm_90a", "grad_weight,dtype=f32,B=4,T=512,D=1024,math=tf32",
                     "tile=128x128x32,warps=8x1,stages=4,splitk=2,vec=4x4x8,cluster=2,blocks=1"),
             "cluster=2: wgmma_tf32_sm90 takes 1; try cluster=1");

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -423,6 +425,66 @@ TEST(Geometry, BatchesEndWithTheirFeatures) {
   EXPECT_EQ(steps(DType::kF16, 24), weight::block_steps()) << "batches are joined";
   c.activations = Access::kDirect, s.K = 2;
   EXPECT_EQ(steps(DType::kF16, 24), weight::block_steps()) << "taps";
+}
+
+// All k blocks of all row tiles once, every tile stored once, and sums added where they are sent; the blocks of a pair
+// have as much to do as each other.
+TEST(Slices, OfPairsOfRowsMakeTheTriangle) {
+  for (const Fill fill : {Fill::kLower, Fill::kUpper})
+    for (const int rows : {1, 2, 3, 8, 9, 32})
+      for (const int sending : {0, 2, 5})
+        for (const int diag : {-700, -130, -64, -1, 0, 3, 70, 700}) {
+          SCOPED_TRACE(std::to_string(rows) + " rows, diag " + std::to_string(diag));
+          std::map<int, std::vector<int>> made;  // by row
+          std::map<int, int> stored;
+          for (int number = 0; number < row_pairs(rows); ++number) {
+            const RowPair pair(fill, number, rows, diag, rows, sending);
+            int length[kSlices] = {};
+            bool sent = false, added = false;
+            for (int rank = 0; rank < kSlices; ++rank) {
+              Slices slices{.pair = pair, .column = 7, .rank = rank};
+              for (RowPiece piece; slices.next(piece);) {
+                EXPECT_EQ(piece.column, 7);
+                EXPECT_LE(piece.begin, piece.end);
+                length[rank] += piece.end - piece.begin;
+                stored[piece.row] += piece.stores ? 1 : 0;
+                sent |= !piece.stores;
+                added |= piece.adds;
+                EXPECT_TRUE(piece.stores || (rank == 1 && piece.row == pair.longer));
+                EXPECT_TRUE(!piece.adds || (rank == 0 && piece.row == pair.longer && piece.end > 0));
+                for (int block = piece.begin; block < piece.end; ++block) made[piece.row].push_back(block);
+              }
+            }
+            EXPECT_EQ(sent, added);
+            EXPECT_LE(length[0], (length[0] + length[1] + sending + 1) / 2);
+            if (sent) {
+              EXPECT_LE(length[1] + sending, (length[0] + length[1] + sending + 1) / 2);
+            }
+          }
+          for (int row = 0; row < rows; ++row) {
+            std::vector<int> all(static_cast<size_t>(Reach(fill, 64 * row, diag, rows).active));
+            std::iota(all.begin(), all.end(), 0);
+            std::sort(made[row].begin(), made[row].end());
+            EXPECT_EQ(made[row], all) << row;
+            EXPECT_EQ(stored[row], 1) << row;
+          }
+        }
+}
+
+TEST(Slices, HaveRoomForWhatIsSent) {
+  for (const DType wdtype : {DType::kBF16, DType::kF32})
+    for (const int columns : {64, 128, 192, 256}) {
+      Shape s{};
+      s.dtype = DType::kBF16, s.wdtype = wdtype;
+      Config c{};
+      c.tile_m = 64, c.tile_n = columns, c.tile_k = 64, c.stages = 3, c.cluster = c.split_k = kSlices;
+      EXPECT_EQ(sharers(c), 1);
+      EXPECT_GE(store_panels(s, c), 1);
+      EXPECT_LE(shared_bytes(s, c), kSharedLimit);
+      EXPECT_GE(shared_bytes(s, c), 3 * stage_bytes(s, c) + 64 * columns * 4);
+      EXPECT_EQ(column_units(c, 3, 64 * 8), schedule::ceil_div(3 * 8, columns / 64))
+          << "each block has all columns";
+    }
 }
 
 TEST(Geometry, AReductionFitsBesideTheProduct) {
