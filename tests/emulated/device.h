@@ -43,7 +43,8 @@ class Device {
  public:
   explicit Device(const std::string& target, const std::string& options = "") {
     EXPECT_EQ(trigen_emulator_configure(
-                  ("target=" + target + " devices=1 threads=0 async=late lanes=order checks=all reports=fail " + options)
+                  ("target=" + target +
+                   " devices=1 threads=0 async=late lanes=order checks=all reports=fail " + options)
                       .c_str()),
               0)
         << error();
