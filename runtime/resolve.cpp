@@ -142,6 +142,24 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
   };
   // A family whose kernel is wrong here is not asked for another one.
   std::vector<const Family*> wrong;
+  // The first of `candidates` that can be had. What does not compile ends the search, what is not there without a
+  // compiler or is wrong does not.
+  const auto first_right = [&](llvm::ArrayRef<Candidate> candidates) -> std::optional<Resolution> {
+    for (const Candidate& candidate : candidates) {
+      if (!candidate.generic && llvm::is_contained(wrong, candidate.family)) continue;
+      auto resolution = from_candidate(candidate, store, device, options);
+      if (!resolution) {
+        keep(resolution.takeError());
+        if (options.no_jit) continue;
+        return std::nullopt;
+      }
+      llvm::Error error = refuse_quarantined(*resolution, device, store);
+      if (!error) return std::move(*resolution);
+      keep(std::move(error));
+      wrong.push_back(candidate.family);
+    }
+    return std::nullopt;
+  };
   if (options.miss == MissPolicy::kFirstChoice) {
     for (const Target* target : usable) {
       // Without a compiler the kernels are others', who made what the target's own order has first.
@@ -154,27 +172,15 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
         continue;
       }
       if (options.no_jit) candidates->resize(std::min(kChoicesWithoutJit, candidates->size()));
-      for (const Candidate& candidate : *candidates) {
-        if (llvm::is_contained(wrong, candidate.family)) continue;
-        auto resolution = from_candidate(candidate, store, device, options);
-        if (!resolution) {
-          keep(resolution.takeError());
-          if (options.no_jit) continue;
-          break;
-        }
-        if (llvm::Error error = refuse_quarantined(*resolution, device, store)) {
-          keep(std::move(error));
-          wrong.push_back(candidate.family);
-          continue;
-        }
-        if (!learnt.from.empty()) {
-          resolution->match = Match::kNear;
-          resolution->difference = learnt.from + (learnt.elsewhere ? "" : "; " + kExpectedLoss.str());
-        }
-        // No record is stored: no tune has checked the choice. Its binary is, so that it is compiled once.
-        llvm::consumeError(std::move(errors));
-        return resolution;
+      auto resolution = first_right(*candidates);
+      if (!resolution) continue;
+      if (!learnt.from.empty()) {
+        resolution->match = Match::kNear;
+        resolution->difference = learnt.from + (learnt.elsewhere ? "" : "; " + kExpectedLoss.str());
       }
+      // No record is stored: no tune has checked the choice. Its binary is, so that it is compiled once.
+      llvm::consumeError(std::move(errors));
+      return std::move(*resolution);
     }
   }
   if (options.miss == MissPolicy::kGeneric || options.no_jit || !wrong.empty()) {
@@ -185,19 +191,9 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
         continue;
       }
       // Which one is best follows the sizes; without a compiler the one that an earlier shape brought serves.
-      for (const Candidate& candidate : *candidates) {
-        auto resolution = from_candidate(candidate, store, device, options);
-        if (!resolution) {
-          keep(resolution.takeError());
-          if (options.no_jit) continue;
-          break;
-        }
-        if (llvm::Error error = refuse_quarantined(*resolution, device, store)) {
-          keep(std::move(error));
-          continue;
-        }
+      if (auto resolution = first_right(*candidates)) {
         llvm::consumeError(std::move(errors));
-        return resolution;
+        return std::move(*resolution);
       }
     }
   }
