@@ -7,7 +7,7 @@ trigen runs what the sweep tuned (its cache, through the C interface). The peers
 type beforehand, so that neither costs them anything, and each form of the product that PyTorch users write: one product a batch, one
 product over all batches with the copies that it takes (which the compiler may fuse), einsum for heads, conv1d for taps. Every result
 is compared with trigen's before anything is timed. One CUDA graph an arm over rotating tensors larger than the L2, arms in turn,
-medians. Compiling takes 10 to 60 s a problem.
+medians. Compiling takes long: two functions took over a minute a shape (docs/experiments/pytorch.md).
 """
 
 import argparse
@@ -59,7 +59,7 @@ class Problem:
 
 
 class Tensors:
-    """One set: `x` is what the product reads (dy for grad_input), `dy` grad_weight's other operand. The peers read `masked`, [H,T,T,K] in
+    """One set: `x` is what the product reads (dy for grad_input), `dy` grad_weight's other operand, None elsewhere. The peers read `masked`, [H,T,T,K] in
     the data's type with zeros outside; trigen reads `weight`. `put` places a tensor on the device."""
 
     def __init__(self, p, put, generator):
@@ -70,7 +70,8 @@ class Tensors:
         weight = (random(p.H, p.T, p.T, p.K) / (p.T * p.K) ** 0.5 * triangle).to(p.dtype)
         self.masked = put(weight)
         self.weight = put(weight.to(p.wdtype))
-        self.x, self.dy = (put(random(*p.size).to(p.dtype)) for _ in range(2))
+        self.x = put(random(*p.size).to(p.dtype))
+        self.dy = put(random(*p.size).to(p.dtype)) if p.op == "grad_weight" else None
         self.residual, self.gate = (put(random(*p.size).to(p.dtype)) if name in p.epilogue else None for name in ("residual", "gate"))
         self.bias = put(random(p.H, p.T).to(p.wdtype)) if "bias" in p.epilogue and p.op != "grad_weight" else None
         if p.op == "grad_weight":
@@ -205,8 +206,7 @@ def trigen_arm(p, plan, workspace, stream_of):
     return run
 
 
-def run_problem(line, runtime, row_time, rounds):
-    p = Problem(line["problem"])
+def run_problem(line, p, runtime, row_time, rounds):
     torch.set_float32_matmul_precision("highest" if p.exact else "high")
     plan = runtime.plan(p.text)
     info = plan.describe()
@@ -293,11 +293,14 @@ def main():
                 break
             line = first_line(problem, tuned, common)
             try:
-                run_problem(line, runtime, options.row_time, options.rounds)
-                line["verdict"] = "measured" if "got" in line else "runs"
-                figures += [line["got"]] if "got" in line else []
+                p = Problem(problem)
             except ValueError as error:  # no peer of this kind
-                line["note"] = str(error)
+                p, line["note"] = None, str(error)
+            try:
+                if p is not None:
+                    run_problem(line, p, runtime, options.row_time, options.rounds)
+                    line["verdict"] = "measured" if "got" in line else "runs"
+                    figures += [line["got"]] if "got" in line else []
             except RuntimeError as error:
                 line.update(note=str(error).splitlines()[0], failed=True, verdict="fails")
                 failed = True

@@ -28,9 +28,8 @@ struct Options {
 };
 
 /// TRIGEN_EMULATED_TARGET, _DEVICES, _SMS, _THREADS, _ASYNC (late, early, random:SEED, shuffled:SEED), _LANES
-/// (order, random:SEED), _CHECKS
-/// (all, none, or a list of uninitialised, races; a leading '-' takes one away), _REPORTS (fail, print, quiet),
-/// _STEPS.
+/// (order, random:SEED), _CHECKS (all, none, or a list of uninitialised, races; a leading '-' takes one away),
+/// _REPORTS (fail, print, quiet), _STEPS.
 Options options_from_environment();
 /// Changes `options` by "key=value" pairs separated by spaces: target, devices, sms, threads, async,
 /// lanes, checks, reports, steps. Returns an error text, empty when all is well.
