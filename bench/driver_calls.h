@@ -27,21 +27,24 @@ class DriverCalls {
     Watched<kFuncLoad, cuda::CUresult(cuda::CUfunction)>::install(api.cuFuncLoad);
   }
   static void clear() {
-    for (Count& count : counts()) count.calls = count.nanoseconds = 0;
+    for (Count& count : counts()) count.calls = count.failed = count.nanoseconds = 0;
   }
   // Those that were called, the longest first.
   static std::vector<Entry> list() {
-    static const char* const names[kEntries] = {
-#define TRIGEN_NAME_OF(name, symbol, parameters) #name,
-        TRIGEN_CUDA_ENTRIES(TRIGEN_NAME_OF)
-#undef TRIGEN_NAME_OF
-            "cuFuncLoad"};
     std::vector<Entry> entries;
     for (size_t i = 0; i < kEntries; ++i)
-      if (counts()[i].calls > 0) entries.push_back({names[i], counts()[i].calls, counts()[i].nanoseconds});
+      if (counts()[i].calls > 0) entries.push_back({kNames[i], counts()[i].calls, counts()[i].nanoseconds});
     std::stable_sort(entries.begin(), entries.end(),
                      [](const Entry& a, const Entry& b) { return a.nanoseconds > b.nanoseconds; });
     return entries;
+  }
+  // Calls that returned an error, "cuInit 1, cuMemAlloc 2"; "" for none. compute-sanitizer reports each.
+  static std::string failed() {
+    std::string all;
+    for (size_t i = 0; i < kEntries; ++i)
+      if (counts()[i].failed > 0)
+        all += (all.empty() ? "" : ", ") + std::string(kNames[i]) + " " + std::to_string(counts()[i].failed);
+    return all;
   }
   static int64_t calls(const std::string& name) {
     for (const Entry& entry : list())
@@ -57,8 +60,13 @@ class DriverCalls {
         kFuncLoad,
     kEntries
   };
+  static constexpr const char* kNames[kEntries] = {
+#define TRIGEN_NAME_OF(name, symbol, parameters) #name,
+      TRIGEN_CUDA_ENTRIES(TRIGEN_NAME_OF)
+#undef TRIGEN_NAME_OF
+          "cuFuncLoad"};
   struct Count {
-    std::atomic<int64_t> calls{0}, nanoseconds{0};
+    std::atomic<int64_t> calls{0}, failed{0}, nanoseconds{0};
   };
   static std::array<Count, kEntries>& counts() {
     static std::array<Count, kEntries> counts;
@@ -76,6 +84,7 @@ class DriverCalls {
       const auto took = std::chrono::steady_clock::now() - since;
       counts()[index].nanoseconds += std::chrono::duration_cast<std::chrono::nanoseconds>(took).count();
       ++counts()[index].calls;
+      if (result != cuda::CUDA_SUCCESS) ++counts()[index].failed;
       return result;
     }
     static void install(cuda::CUresult (*&entry)(Arguments...)) {

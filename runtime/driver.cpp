@@ -191,9 +191,11 @@ Outcome DriverLoader::load(const std::string& path, const std::string& emulated_
   if (handle == nullptr) {
     if (!emulated_target.empty()) {
       finding.state = DriverState::kNoLibrary;
-      finding.text = "no emulated device: libtrigen_emulator.so was looked for in " + library_directory() +
-                     ", " + program_directory() + " and on the loader path (" + unusable +
-                     "); build or install trigen with it";
+      const std::string library = library_directory(), program = program_directory();
+      finding.text =
+          "no emulated device: libtrigen_emulator.so was looked for in " + library +
+          (program == library ? "" : ", " + program) + " and on the loader path (" + unusable +
+          "); name its folder, an installation's lib, in LD_LIBRARY_PATH, or install trigen with it";
       return outcome;
     }
     if (!unusable.empty()) {

@@ -3,7 +3,10 @@
 #include <map>
 #include <mutex>
 
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/Twine.h"
+#include "runtime/image.h"
 #include "runtime/tensor_map.h"
 
 namespace trigen {
@@ -79,30 +82,26 @@ std::string refuse_geometry(const Launch& launch, const DeviceInfo& device) {
   return {};
 }
 
-// A binary of another version, or a stranger's, may take other parameters: refuse it here, not with an illegal
-// access later. Drivers before CUDA 12.4 do not say what a function takes.
-std::string refuse_parameters(const DriverApi& api, CUfunction function, size_t maps) {
-  if (api.cuFuncGetParamInfo == nullptr) return {};
-  size_type offset = 0, bytes = 0;
-  if (api.cuFuncGetParamInfo(function, 0, &offset, &bytes) != CUDA_SUCCESS) return {};
-  const auto wrong = [](size_t index, size_type taken, size_t passed) {
-    return "the binary takes " + std::to_string(taken) + " bytes as parameter " + std::to_string(index) +
-           ", this version passes " + std::to_string(passed) + "; remove it from the cache";
-  };
-  if (bytes != sizeof(Params)) return wrong(0, bytes, sizeof(Params));
-  for (size_t i = 1; i <= maps + 1; ++i) {
-    bytes = 0;
-    const bool there = api.cuFuncGetParamInfo(function, i, &offset, &bytes) == CUDA_SUCCESS;
-    const size_t passed = i <= maps ? sizeof(CUtensorMap) : 0;
-    if ((there ? bytes : 0) != passed) return wrong(i, there ? bytes : 0, passed);
-  }
-  return {};
-}
-
 struct Image {
   const std::string* bytes;
   bool ptx;
 };
+
+// A binary of another version, or a stranger's, may take other parameters: "" or what they are, before the driver
+// sees it and not with an illegal access later.
+std::string refuse_parameters(const Image& image, const Launch& launch) {
+  const auto taken = (image.ptx ? ptx_parameters : cubin_parameters)(*image.bytes, launch.entry);
+  std::vector<uint32_t> passed(1 + launch.maps.size(), sizeof(CUtensorMap));
+  passed[0] = sizeof(Params);
+  if (taken == passed) return {};
+  const auto list = [](const std::vector<uint32_t>& sizes) {
+    return llvm::join(llvm::map_range(sizes, [](uint32_t bytes) { return std::to_string(bytes); }), ", ");
+  };
+  return launch.entry + ": " +
+         (taken ? "the binary takes parameters of " + list(*taken) + " bytes"
+                : std::string("the binary does not say what parameters it takes")) +
+         ", this version passes " + list(passed) + "; remove it from the cache";
+}
 
 CUresult load_image(const DriverApi& api, const Image& image, CUmodule* module, std::string& log) {
   log.assign(8192, '\0');
@@ -143,10 +142,25 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
   if (llvm::Error error = driver.check(scope.result(), "cuCtxPushCurrent", what)) return error;
   const RelaxedCapture relaxed(api);
 
+  auto executable = std::make_shared<Executable>();
+  executable->candidate_ = candidate;
+  executable->device_ = &device;
+  executable->api_ = &api;
+  executable->context_ = context;
+  executable->plan_ = launch_plan_on(candidate, device.info().sms);
   std::shared_ptr<Module> module;
   const std::string digest = binary.key.digest();
   llvm::Error refusal = llvm::Error::success();
   for (const Image& image : images) {
+    std::string wrong;
+    for (const Launch& launch : executable->plan_.launches)
+      if (wrong.empty()) wrong = refuse_parameters(image, launch);
+    if (!wrong.empty()) {
+      refusal = llvm::joinErrors(std::move(refusal),
+                                 make_error(ErrorKind::kCache, (image.ptx ? "PTX: " : "a cubin: ") +
+                                                                   llvm::Twine(what) + ": " + wrong));
+      continue;
+    }
     const auto key = std::make_tuple(context, digest, image.ptx);
     ModuleTable& table = ModuleTable::get();
     const std::lock_guard<std::mutex> lock(table.mutex);
@@ -175,11 +189,6 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::load(const Device&
   if (!module) return refusal;
   llvm::consumeError(std::move(refusal));
 
-  auto executable = std::make_shared<Executable>();
-  executable->candidate_ = candidate;
-  executable->device_ = &device;
-  executable->api_ = &api;
-  executable->context_ = context;
   executable->from_ptx_ = module->from_ptx;
   executable->module_ = module;
   if (llvm::Error error = executable->find_functions(module->handle, what)) return error;
@@ -190,6 +199,7 @@ llvm::Expected<std::shared_ptr<const Executable>> Executable::again(const Execut
                                                                     const Candidate& candidate) {
   auto executable = std::make_shared<Executable>(loaded);
   executable->candidate_ = candidate;
+  executable->plan_ = launch_plan_on(candidate, loaded.device_->info().sms);
   executable->steps_.clear();
   executable->packs_ = false;
   const ContextScope scope(*loaded.api_, loaded.context_);
@@ -211,7 +221,6 @@ llvm::Error Executable::find_functions(CUmodule module, const std::string& what)
   const Device& device = *device_;
   const Driver& driver = device.driver();
   const DriverApi& api = *api_;
-  plan_ = launch_plan_on(candidate_, device.info().sms);
   for (const Launch& launch : plan_.launches) {
     if (const std::string refusal = refuse_geometry(launch, device.info()); !refusal.empty())
       return make_error(ErrorKind::kUnsupported,
@@ -259,9 +268,6 @@ llvm::Error Executable::find_functions(CUmodule module, const std::string& what)
       return make_error(ErrorKind::kDevice,
                         what + ": " + launch.entry + " allows " + std::to_string(threads) +
                             " threads in a block on this device, the plan has " + std::to_string(block));
-    if (const std::string refusal = refuse_parameters(api, step.function, launch.maps.size());
-        !refusal.empty())
-      return make_error(ErrorKind::kCache, llvm::Twine(what) + ": " + launch.entry + ": " + refusal);
     // Otherwise the first launch would load the code, which a capture may forbid.
     if (api.cuFuncLoad != nullptr) api.cuFuncLoad(step.function);
     steps_.push_back(step);

@@ -2,9 +2,38 @@
 # compute-sanitizer's tools over every kernel family on this machine's Hopper: the emulated device's problem lists (tests/emulated),
 # each with its family, tiles that small problems are not given among them. About a minute on 16 cores. Fails where a result is wrong or a tool reports.
 # Usage: scripts/sanitize.sh [tools...]     (memcheck racecheck initcheck synccheck)
+#        scripts/sanitize.sh --summary      (racecheck's hazards of a log on standard input, by site)
 # Environment: TRIGEN_PROGRAM (build/trigen), COMPUTE_SANITIZER, TRIGEN_CACHE (build/sanitize/kernels.db). Logs: build/sanitize.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+# Racecheck's hazards, one a byte, by kind and the two instructions, with how many of them lane 0 made; the first 200 other lines of
+# the tool's, and the program's. So a log stays small, whatever is found.
+summary() {
+  awk '
+    / hazard detected / { kind = $0; sub(/.*Potential /, "", kind); sub(/ hazard .*/, "", kind); seen = 0; next }
+    /(Read|Write) Thread \(/ {
+      access = tolower($0 ~ /Read Thread/ ? "Read" : "Write")
+      lane = $0; sub(/.* Thread \(/, "", lane); sub(/,.*/, "", lane); lane %= 32
+      site = $0; sub(/.*\) at /, "", site); sub(/ in .*/, "", site)
+      part[++seen] = access " " site; zero[seen] = lane == 0
+      if (seen < 2) next
+      one = part[1] > part[2] ? 2 : 1  # reads first
+      key = kind ": " part[one] " and " part[3 - one]
+      ++count[key]; first[key] += zero[one]; second[key] += zero[3 - one]
+      next
+    }
+    /Current Value|^========= *$/ { next }
+    !/^=========/ || / SUMMARY:/ || ++lines <= 200
+    function share(some, all) { return " (lane 0: " (some == 0 ? "none" : some == all ? "all" : some) ")" }
+    END {
+      for (key in count) {
+        line = key; sub(/ and /, share(first[key], count[key]) " and ", line)
+        print count[key] " " line share(second[key], count[key]) | "sort -k2"
+      }
+    }'
+}
+[ "${1:-}" != --summary ] || { summary; exit; }
+
 program=${TRIGEN_PROGRAM:-build/trigen}
 sanitizer=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)}
 [ -x "$sanitizer" ] || { echo "sanitize: no compute-sanitizer on the path or under /usr/local/cuda; name it in COMPUTE_SANITIZER" >&2; exit 2; }
@@ -50,13 +79,23 @@ wgmma_resident_sm90_residual resident_residual --family wgmma_resident_sm90
 wgmma_split_sm90 split --family wgmma_split_sm90
 wgmma_split_sm90_rows64 split_rows64 --family wgmma_split_sm90 --config tile=64x128x64,warps=4x1,stages=4,splitk=1,vec=1x1x1,cluster=1,blocks=1'
 
+# A hazard that is none: a warp reads what a bulk copy brought, its lane 0 lets go of the stage for all behind a __syncwarp, and the
+# loading thread waits for that before the next copy. Racecheck credits an arrival with the reads of the lane that arrives and takes
+# a bulk copy for a store of the thread that asks for it, so that what the other 31 lanes read counts as overwritten. With an arrival
+# of every lane it reports nothing, and products take 0 to 2 % longer (H100, 2026-11-23).
+known='^[0-9]+ WAR: read (trigen_[a-z_]+)\+0x[0-9a-f]+ \(lane 0: none\) and write \1\+0x[0-9a-f]+ \(lane 0: all\)$'
+
 check() { # name tool list options...
-  local name=$1 tool=$2 list=$3 log=$logs/$2.$1.log result=passed
+  local name=$1 tool=$2 list=$3 log=$logs/$2.$1.log result=passed report=(--print-limit 10)
   shift 3
-  "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 10 "$program" verify --no-jit --problems "tests/emulated/problems${list:+_$list}.txt" "$@" >"$log" 2>&1 || result=failed
-  # Racecheck takes a bulk copy for a store of the thread that asks for it and does not follow the mbarrier that says when it has come
-  # (copies by tensor maps it leaves out): scales of wgmma_split_sm90 that a later stage overwrites. The emulated device follows both.
-  if [[ "$result $name $tool" =~ ^failed\ wgmma_split_sm90(_rows64)?\ racecheck$ ]] && grep -q ' 0 failed' "$log"; then result="passed (known reports)"; fi
+  [ "$tool" != racecheck ] || report=(--racecheck-report hazard --print-limit 0 --show-backtrace no)
+  "$sanitizer" --tool "$tool" --error-exitcode 9 "${report[@]}" "$program" verify --no-jit --problems "tests/emulated/problems${list:+_$list}.txt" "$@" 2>&1 |
+    summary >"$log" || result=failed
+  # Scales of wgmma_split_sm90, which threads read.
+  if [[ "$result $name $tool" =~ ^failed\ wgmma_split_sm90(_rows64)?\ racecheck$ ]] && grep -q ' 0 failed' "$log" &&
+    grep -qE "$known" "$log" && ! grep -E '^[0-9]+ (RAW|WAR|WAW): ' "$log" | grep -qvE "$known"; then
+    result="passed (known reports)"
+  fi
   echo "$tool $name: $result; $(grep -E 'passed, ' "$log" | tail -1)"
   [ "$result" != failed ] || touch "$logs/failed"
 }

@@ -264,7 +264,7 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     if constexpr (slices(C.config)) {
       const SentSums<C> sent(ring);
       if (!piece.stores) {
-        sent.send(sum, lane);
+        sent.send(sum);
         continue;
       }
       if (piece.adds) sent.add(sum);
@@ -355,6 +355,7 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
         ptx::let_next_launch_start();
         multiply_product<C>(p, ring, walk, panels, z.tokens, z.diag, blocks, rank, group, *maps.output);
       });
+  if constexpr (slices(C.config)) ptx::cluster_sync();  // no block may leave while the other one sends to it
 }
 
 }  // namespace trigen::wgmma_sm90

@@ -17,16 +17,15 @@ struct SentSums {
 
   __device__ __forceinline__ explicit SentSums(const Ring<G>& ring)
       : sums(ring.barriers - sent_bytes(C.config)), barrier(ring.barriers + G::kBarrierBytes - 8) {}
-  __device__ __forceinline__ void init() const { ptx::mbarrier_init(barrier, 4); }  // warps
+  __device__ __forceinline__ void init() const { ptx::mbarrier_init(barrier, 128); }  // threads
 
-  __device__ __forceinline__ void send(float (&sum)[kSums], unsigned lane) const {
+  __device__ __forceinline__ void send(float (&sum)[kSums]) const {
     ptx::pin(sum);
     const unsigned to = ptx::cluster_address(sums + threadIdx.x * 16, 0);
 #pragma unroll
     for (int i = 0; i < kSums / 4; ++i)
       ptx::store_cluster(to + i * kStride, sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
-    __syncwarp();
-    if (lane == 0) ptx::mbarrier_release_cluster(barrier, 0);
+    ptx::mbarrier_release_cluster(barrier, 0);
   }
   __device__ __forceinline__ void add(float (&sum)[kSums]) const {
     ptx::pin(sum);

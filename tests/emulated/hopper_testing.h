@@ -1,8 +1,10 @@
-// A Hopper for tests of its families: the emulated sm_90a, or (with TRIGEN_TEST_GPU) this machine's GPU.
+// A Hopper for tests of its families: the emulated sm_90a, or (with TRIGEN_TEST_GPU) this machine's GPU. What these
+// tests do, plans made and run, lets no call of the driver fail.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include "bench/driver_calls.h"
 #include "runtime/device.h"
 #include "runtime/nvrtc.h"
 #include "test_driver.h"
@@ -24,7 +26,10 @@ class HopperTest : public ::testing::TestWithParam<Parameter> {
     auto nvrtc = Nvrtc::choose(device_->target());
     if (!nvrtc) GTEST_SKIP() << "[SKIP] " << take_error(nvrtc.takeError()).message;
     nvrtc_ = *nvrtc;
+    DriverCalls::watch(device_->driver());
+    DriverCalls::clear();
   }
+  void TearDown() override { EXPECT_EQ(DriverCalls::failed(), ""); }
 
   const Device* device_ = nullptr;
   const Nvrtc* nvrtc_ = nullptr;

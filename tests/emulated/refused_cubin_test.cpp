@@ -92,10 +92,29 @@ TEST_F(RefusedCubinTest, WithoutPtxTheRefusalIsTheError) {
 }
 
 TEST_F(RefusedCubinTest, BothRefusalsAreSaid) {
-  binary_.ptx = ".version 7.0\n.target sm_70\n.address_size 64\nnonsense\n";
+  binary_.ptx.insert(binary_.ptx.find("{\n") + 2, "nonsense;\n");
   ship();
   EXPECT_THAT(refusal(), AllOf(HasSubstr("loading a cubin"), HasSubstr("NO_BINARY_FOR_GPU"),
                                HasSubstr("loading PTX"), HasSubstr("INVALID_PTX")));
+}
+
+// Another version's kernel: no driver is given what this one would call with the wrong parameters.
+TEST_F(RefusedCubinTest, OtherParametersAreRefusedBeforeTheDriverSeesThem) {
+  const std::string own = "[" + std::to_string(sizeof(Params)) + "]";
+  const size_t list = binary_.ptx.find(own, binary_.ptx.find(".entry " + binary_.entry));
+  ASSERT_NE(list, std::string::npos);
+  binary_.ptx.replace(list, own.size(), "[128], .param .u64 further");
+  const size_t info =
+      binary_.cubin.find("\x04\x17\x0c");  // EIATTR_KPARAM_INFO: 12 bytes, of which the last two
+  ASSERT_NE(info, std::string::npos);      // have 14 bits of size
+  binary_.cubin[info + 15] ^= 1;
+  ship();
+  DriverCalls::clear();
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("a cubin: "), HasSubstr("does not say what parameters it takes"),
+                               HasSubstr("PTX: "),
+                               HasSubstr("parameters of 128, 8 bytes, this version passes " +
+                                         std::to_string(sizeof(Params)) + ";")));
+  EXPECT_EQ(DriverCalls::calls("cuModuleLoadDataEx"), 0);
 }
 
 }  // namespace

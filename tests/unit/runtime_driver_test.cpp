@@ -49,7 +49,7 @@ TEST(Machine, PlainMachineWithoutDriver) {
   MachineFacts facts = read_machine(root.path());
   facts.container = false;  // the tests may run in one
   EXPECT_THAT(driver_advice(DriverState::kNoLibrary, facts),
-              AllOf(HasSubstr("install NVIDIA's driver"), HasSubstr("--device emulated:sm_70")));
+              AllOf(HasSubstr("install NVIDIA's driver"), HasSubstr("TRIGEN_DRIVER=emulated:sm_70")));
 }
 
 TEST(Machine, HiddenDevices) {
