@@ -3,10 +3,10 @@
 
     bench/results.py            write docs/images/speed.svg and the tables between <!-- results: NAME --> and <!-- /results -->
     bench/results.py --check    write nothing; 1 when a page or a picture is not what the results give
-    bench/results.py --take FILE ... --date 2026-11-22     put what a run wrote into bench/results/h200-2026-11-22.jsonl
+    bench/results.py --take FILE ... --date 2026-11-22     put what a run wrote into bench/results/GPU-2026-11-22.jsonl
 
-The results are JSON lines as `trigen bench --tables` and `--sweep` write them, with the date of the run beside each. A table is of the
-newest file that has rows of it. `trigen bench --render bench/results/FILE` shows a file's tables in a terminal.
+The results are JSON lines as `trigen bench --tables` and `--sweep` write them, with the date of the run beside each (a letter behind
+--date keeps a later run of that day apart: 2026-11-22b). A table is of its GPU's newest file that has rows of it. `trigen bench --render bench/results/FILE` shows a file's tables in a terminal.
 """
 import argparse
 import json
@@ -14,23 +14,25 @@ import math
 import pathlib
 import re
 import sys
+import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench/results"
 PICTURE, SWEEP_PICTURE = ROOT / "docs/images/speed.svg", ROOT / "docs/images/sweep.svg"
-PAGES = [ROOT / "README.md", ROOT / "docs/performance.md"]
+PAGES = [ROOT / "README.md", ROOT / "docs/performance.md", ROOT / "docs/cost-model.md"]
 
-SERIES = [("forward", "#2b6cb0", ""), ("grad_input", "#c05621", "6 4"), ("grad_weight", "#2f855a", ""), ("training step", "#1a202c", "")]
+STEP = "mixer's step"  # its three products alone: a model's training step has more
+SERIES = [("forward", "#2b6cb0", ""), ("grad_input", "#c05621", "6 4"), ("grad_weight", "#2f855a", ""), (STEP, "#1a202c", "")]
 
 
 def read(path):
     return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
 
 
-def newest():
-    """The rows of every table, each table from the newest file that has it."""
+def newest(gpu):
+    """The rows of every table, each table from the GPU's newest file that has it."""
     tables = {}
-    for path in sorted(RESULTS.glob("h200-*.jsonl")):
+    for path in sorted(RESULTS.glob(f"{gpu}-*.jsonl")):
         of = {}
         for row in read(path):
             of.setdefault(row["table"], []).append(row)
@@ -70,7 +72,7 @@ def speed_points(rows):
         p = sizes(row["problem"])
         tokens = int(p["T"])
         if tokens & (tokens - 1) == 0:
-            points["training step" if row["table"] == "step" else p["op"]].setdefault(tokens, times_as_fast(row))
+            points[STEP if row["table"] == "step" else p["op"]].setdefault(tokens, times_as_fast(row))
     return {name: sorted(of.items()) for name, of in points.items()}
 
 
@@ -91,14 +93,14 @@ def picture(rows):
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
            'font-family="sans-serif" font-size="11">',
            '<rect width="100%" height="100%" fill="white"/>',
-           text(left, 18, "Times as fast as the fastest cuBLAS product on weights that were masked beforehand", 'font-size="13" font-weight="bold"'),
+           text(left, 18, "How many times as fast as cuBLAS", 'font-size="13" font-weight="bold"'),
            text(left, 34, f'bf16, one {row["device"]}, driver {row["driver"]}, {row["library"]}, {row["date"]}', 'fill="#4a5568"')]
     for tick in (0, 0.5, 1, 1.5, 2):
         style = 'stroke="#4a5568" stroke-dasharray="4 3"' if tick in (1, 2) else 'stroke="#e2e8f0"'
         out.append(f'<line x1="{left}" y1="{y(tick):.1f}" x2="{width - right}" y2="{y(tick):.1f}" {style}/>')
         out.append(text(left - 8, y(tick) + 4, f"{tick:g}", 'text-anchor="end"'))
     out.append(text(left + 6, y(2) - 5, "2: half of the dense product's multiply-adds", 'fill="#4a5568"'))
-    out.append(text(left + 6, y(1) + 14, "1: cuBLAS, dense", 'fill="#4a5568"'))
+    out.append(text(left + 6, y(1) + 14, "1: cuBLAS's fastest dense product, on weights masked beforehand", 'fill="#4a5568"'))
     for tokens in lengths:
         out.append(text(x(tokens), height - bottom + 18, str(tokens), 'text-anchor="middle"'))
     out.append(text((left + width - right) / 2, height - 12, "tokens T (B T D from 16.8 to 33.6 million elements)", 'text-anchor="middle"'))
@@ -148,7 +150,7 @@ def label(problem):
     """What tells a row from the others of its table: "forward 16, 1024, 4x256, bias+gelu"."""
     if " + " in problem:
         p = sizes(problem)
-        return f'training step {p["B"]}, {p["T"]}, {p["D"]}'
+        return f'{STEP} {p["B"]}, {p["T"]}, {p["D"]}'
     p = sizes(problem)
     features = f'{p["H"]}x{p["D"]}' if "H" in p else p["D"]
     more = [f'K={p["K"]}'] if "K" in p else []
@@ -193,15 +195,63 @@ def quantile(ordered, part):
     return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
 
 
+MOST = 2  # half of the dense product's multiply-adds: a ratio above is of a peer that is not at its best
+
+
+def mean(ratios):
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def sweep_facts(rows):
+    """What a reader needs beside the table, from the rows' own notes."""
+    ours = [row for row in rows if row["table"] == "tuned"]
+    row, failed = ours[0], [row for row in ours if row.get("failed") or row.get("got", 0) <= 0]
+    longer = [note.group(1) for note in (re.search(r"tuned with (\d+) s", row.get("note", "")) for row in ours) if note]
+    facts = [f'{len(ours)} problems, {row["device"]}, driver {row["driver"]}, {row["library"]}, {row["date"]}',
+             f"{len(failed)} without a figure" if failed else "",
+             f"{len(longer)} tuned for {longer[0]} s, as their tune found nothing in its time" if longer else "",
+             f'the card slowed down meanwhile in {sum("slowed down" in row.get("note", "") for row in ours)}, for all arms alike']
+    return textwrap.fill("; ".join(fact for fact in facts if fact) + ".", 110)
+
+
+def sweep_losses(rows):
+    """What untuned choices lose to tuned ones, of one GPU's sweep."""
+    us = {choice: {row["problem"]: row["us"] for row in of_sweep(rows, choice)} for choice in ("untuned", "tuned")}
+    lost = sorted((max(0, us["untuned"][problem] / tuned - 1), problem) for problem, tuned in us["tuned"].items() if problem in us["untuned"])
+    shares = [share for share, _ in lost]
+    row = of_sweep(rows, "tuned")[0]
+    return (f'{row["device"]}, {len(lost)} problems, {row["date"]}: {100 * quantile(shares, 0.5):.1f} % in the median, '
+            f'{100 * quantile(shares, 0.9):.1f} % for nine in ten, {100 * shares[-1]:.0f} % at worst\n(`{lost[-1][1]}`).')
+
+
+def sweep_short(rows):
+    """The sweep in one paragraph."""
+    def counts(choice, op=None):
+        got = [row["got"] for row in of_sweep(rows, choice, op)]
+        return f'{sum(one >= 1 for one in got)} of {len(got)}', f'{mean([min(one, MOST) for one in got]):.2f}'
+    of = {op: counts("tuned", op)[0] for op in OPS}
+    return textwrap.fill(
+        f'Of problems that nobody chose {counts("tuned")[0]} were not slower than the best peer when tuned (mean {counts("tuned")[1]}, cut '
+        f'at 2), {counts("untuned")[0]} untuned ({counts("untuned")[1]}): tuned forward {of["forward"]}, grad_input {of["grad_input"]}, '
+        f'grad_weight {of["grad_weight"]}.', 110)
+
+
+def sweep_above(rows):
+    lines = ["| problem, tuned | times as fast | trigen | peer |", "|---" * 4 + "|"]
+    for row in reversed([row for row in of_sweep(rows, "tuned") if row["got"] > MOST]):
+        lines.append(f'| `{row["problem"]}` | **{row["got"]:.2f}** | {number(row["us"])} us | {row["peer"]} {number(row["peer_us"])} us |')
+    return "\n".join(lines) if len(lines) > 2 else "None."
+
+
 def sweep(rows):
-    lines = ["| choice | op | rows | not slower | geometric mean | tenth percentile | worst |", "|---" * 7 + "|"]
+    lines = ["| choice | op | rows | not slower | mean, cut at 2 | uncut | tenth percentile | worst |", "|---" * 8 + "|"]
     for choice in CHOICES:
         for op in (None, *OPS):
             got = [row["got"] for row in of_sweep(rows, choice, op)]
             if not got:
                 continue
-            mean = math.exp(sum(map(math.log, got)) / len(got))
-            lines.append(f"| {choice} | {op or 'all'} | {len(got)} | {sum(one >= 1 for one in got)} | **{mean:.2f}** | "
+            cut = mean([min(one, MOST) for one in got])
+            lines.append(f"| {choice} | {op or 'all'} | {len(got)} | {sum(one >= 1 for one in got)} | **{cut:.2f}** | {mean(got):.2f} | "
                          f"{quantile(got, 0.1):.2f} | {got[0]:.2f} |")
     return "\n".join(lines)
 
@@ -211,6 +261,14 @@ def sweep_worst(rows, count=12):
     for row in of_sweep(rows, "tuned")[:count]:
         lines.append(f'| `{row["problem"]}` | **{row["got"]:.2f}** | {number(row["us"])} us | {row["peer"]} {number(row["peer_us"])} us | '
                      f'{number(row["floor_us"])} us, {row["bound"]} |')
+    return "\n".join(lines)
+
+
+def lost(rows):
+    lines = ["| problem | times as fast | trigen | peer |", "|---" * 4 + "|"]
+    for row in sorted((row for row in rows if row["table"] == "lost" and row.get("got", 0) > 0), key=lambda row: row["got"]):
+        untuned = ", untuned" if row["provenance"] == "predicted" else ""
+        lines.append(f'| `{row["problem"]}`{untuned} | **{row["got"]:.2f}** | {number(row["us"])} us | {row["peer"]} {number(row["peer_us"])} us |')
     return "\n".join(lines)
 
 
@@ -261,14 +319,22 @@ TABLES = {
     "f32": lambda rows: table_of(rows, ["f32"]),
     "decode": lambda rows: table_of(rows, ["decode"], "time over the copy's", share),
     "epilogues": lambda rows: table_of(rows, ["epilogues"], "time over the plain call's", share),
+    "lost": lost,
     "sweep": sweep,
+    "sweep_facts": sweep_facts,
+    "sweep_short": sweep_short,
+    "sweep_losses": sweep_losses,
+    "sweep_above": sweep_above,
     "sweep_worst": sweep_worst,
 }
+GPUS = ("h200", "h100")  # the first is a table's where its name ends in no other
 
 
 def fill(page, rows):
     def replace(match):
-        return f"{match.group(1)}\n\n{TABLES[match.group(2)](rows)}\n\n{match.group(3)}"
+        name, _, gpu = match.group(2).rpartition("_")
+        name, gpu = (name, gpu) if gpu in GPUS else (match.group(2), GPUS[0])
+        return f"{match.group(1)}\n\n{TABLES[name](rows[gpu])}\n\n{match.group(3)}"
     return re.sub(r"(<!-- results: (\w+) -->)\n.*?(<!-- /results -->)", replace, page, flags=re.S)
 
 
@@ -293,8 +359,15 @@ def take(files, date):
                     continue
                 row = torch_step(row)
             if "not started" not in row.get("note", "") and not (row["over"] == "torch" and "torch_tables" in row.get("note", "")):
-                rows[row["table"], row["problem"], row["over"]] = {**row, "date": date}
-    target = RESULTS / f"h200-{date}.jsonl"
+                rows[row["table"], row["problem"], row["over"]] = {**row, "date": date[:10]}
+    devices = {row["device"] for row in rows.values()}
+    if len(devices) != 1:
+        sys.exit(f"the lines are of {len(devices)} devices ({', '.join(sorted(devices))}); take one device's at a time")
+    device = devices.pop()
+    gpu = next((gpu for gpu in GPUS if gpu in device.lower()), None)
+    if gpu is None:
+        sys.exit(f"no page has tables of {device}; allowed are {', '.join(GPUS)}")
+    target = RESULTS / f"{gpu}-{date}.jsonl"
     target.write_text("".join(json.dumps(row) + "\n" for row in rows.values()))
     print(f"{len(rows)} rows in {target.relative_to(ROOT)}")
 
@@ -306,14 +379,14 @@ def main():
     arguments.add_argument("--date", help="of the run, with --take")
     given = arguments.parse_args()
     if given.take:
-        if not re.fullmatch(r"\d{4}-\d\d-\d\d", given.date or ""):
+        if not re.fullmatch(r"\d{4}-\d\d-\d\d[a-z]?", given.date or ""):
             arguments.error("--take needs the run's --date, as 2026-11-22")
         take(given.take, given.date)
         return 0
     check = given.check
-    rows = newest()
-    drawn = sweep_picture(rows)
-    files = {PICTURE: picture(rows), **({SWEEP_PICTURE: drawn} if drawn else {}), **{page: fill(page.read_text(), rows) for page in PAGES}}
+    rows = {gpu: newest(gpu) for gpu in GPUS}
+    drawn = sweep_picture(rows[GPUS[0]])
+    files = {PICTURE: picture(rows[GPUS[0]]), **({SWEEP_PICTURE: drawn} if drawn else {}), **{page: fill(page.read_text(), rows) for page in PAGES}}
     stale = [path for path, content in files.items() if not path.exists() or path.read_text() != content]
     for path in stale:
         if check:

@@ -26,7 +26,7 @@ struct Bench {
   BenchTables tables;
   std::vector<std::string> render;
   std::string limit, row_time;
-  bool no_check = false;
+  bool no_check = false, asked = false;
   BenchSweep sweep;
   std::string budget;
   bool untuned = false, print_problems = false;
@@ -99,7 +99,7 @@ struct Bench {
   }
 
   llvm::Expected<int> run_all() {
-    if (!render.empty()) return render_tables(render, tables.out);
+    if (!render.empty()) return render_tables(render, tables.out, asked);
     if (!tables.list.empty()) return run_tables();
     if (sweep.count > 0) return run_sweep();
     if (against != "auto" && against != "cublas" && against != "none") {
@@ -208,6 +208,9 @@ void add_bench(CLI::App& app, Commands& commands) {
                   "print tables and draw the plot (into --out) from .jsonl files, running nothing")
       ->group(group)
       ->type_name("FILE");
+  sub->add_flag("--asked", bench->asked,
+                "with --render: also what the list set as its goals, and whether they were met")
+      ->group(group);
   const char* sweep_group = "Sweep";
   sub->add_option(
          "--sweep", bench->sweep.count,
@@ -221,7 +224,8 @@ void add_bench(CLI::App& app, Commands& commands) {
          "reported (default), or fitting: the sizes that are tuned and fitted on, and never reported")
       ->group(sweep_group);
   sub->add_option("--unseen", bench->sweep.unseen,
-                  "leave out the sizes of these lists of problems or tables, which choices were made on")
+                  "leave out the sizes of these lists of problems or tables, recordings and results, which "
+                  "choices were made on")
       ->group(sweep_group)
       ->type_name("FILE");
   sub->add_option("--budget", bench->budget, "time for one problem's tune (2s)")->group(sweep_group);

@@ -14,6 +14,7 @@
 #include "cli/target_options.h"
 #include "cli/terminal.h"
 #include "peers/sweep_summary.h"
+#include "tuner/recording.h"
 
 namespace trigen::cli {
 namespace {
@@ -25,12 +26,47 @@ llvm::Error cannot(const char* verb, const std::string& path) {
                     std::string("cannot ") + verb + " " + path + ": " + std::strerror(errno));
 }
 
-// A list of problems, or of tables.
+llvm::Expected<std::vector<Problem>> problems_of_recordings(const std::string& path) {
+  auto recordings = read_recordings({path});
+  if (!recordings) return recordings.takeError();
+  std::vector<Problem> out;
+  for (const Recording& recording : *recordings) {
+    auto problem = parse_problem(recording.problem);
+    if (!problem) return with_prefix(problem.takeError(), path);
+    out.push_back(*problem);
+  }
+  return out;
+}
+
+// Lines without a problem's text (a run of PyTorch's, say) hold none.
+std::vector<Problem> problems_of_results(llvm::StringRef text) {
+  std::vector<Problem> out;
+  llvm::SmallVector<llvm::StringRef, 0> lines;
+  text.split(lines, '\n');
+  for (const llvm::StringRef line : lines) {
+    const auto result = read_json_line(line.str());
+    if (!result) continue;
+    llvm::SmallVector<llvm::StringRef, 3> steps;
+    llvm::StringRef(result->problem).split(steps, " + ");
+    for (const llvm::StringRef step : steps) {
+      auto problem = parse_problem(step.split(" at row ").first);
+      if (problem)
+        out.push_back(*problem);
+      else
+        llvm::consumeError(problem.takeError());
+    }
+  }
+  return out;
+}
+
+// Of a list of problems or of tables, of recordings, or of a run's results.
 llvm::Expected<std::vector<Problem>> problems_in(const std::string& path) {
   std::ifstream file(path);
   if (!file) return cannot("read", path);
   std::stringstream text;
   text << file.rdbuf();
+  if (llvm::StringRef(text.str()).startswith("trigen recording")) return problems_of_recordings(path);
+  if (text.peek() == '{') return problems_of_results(text.str());
   if (!is_table_list(text.str())) {
     auto list = parse_problem_list(text.str());
     if (!list) return with_prefix(list.takeError(), path);
@@ -54,23 +90,27 @@ void print_progress(size_t number, size_t of, const std::vector<TableResult>& ro
 }  // namespace
 
 std::string sweep_text(const std::vector<TableResult>& results, int columns) {
-  Table table(
-      {"choice", "op", ">rows", ">not slower", ">geometric mean", ">tenth percentile", ">worst", "?>failed"});
+  Table table({"choice", "op", ">rows", ">not slower", ">mean, cut at 2", ">geometric mean",
+               ">tenth percentile", ">worst", "?>failed"});
   std::vector<std::string> names;
   for (const SweepSummary& s : summarize_sweep(results)) {
     if (s.op.empty()) names.push_back(s.table);
     table.add({s.op.empty() ? s.table : "", s.op.empty() ? "all" : s.op, std::to_string(s.rows),
-               std::to_string(s.not_slower), format("%.3f", s.mean), format("%.3f", s.tenth),
-               format("%.3f", s.worst), std::to_string(s.failed)});
+               std::to_string(s.not_slower), format("%.3f", s.mean), format("%.3f", s.uncut),
+               format("%.3f", s.tenth), format("%.3f", s.worst), std::to_string(s.failed)});
   }
   std::string out = table.text(columns);
-  for (const std::string& name : names) {
-    out += "\nthe worst, " + name + "\n";
-    Table worst({"=problem", ">got", ">time", "?peer", ">its time", ">floor", "of", "?kernel"});
-    for (const TableResult& r : worst_of(results, name, kWorstShown))
-      worst.add({r.problem, format("%.3f", r.got), format_seconds(r.seconds), r.peer,
+  const auto list = [&](const std::string& title, const std::vector<TableResult>& rows) {
+    Table shown({"=problem", ">got", ">time", "?peer", ">its time", ">floor", "of", "?kernel"});
+    for (const TableResult& r : rows)
+      shown.add({r.problem, format("%.3f", r.got), format_seconds(r.seconds), r.peer,
                  format_seconds(r.peer_seconds), format_seconds(r.floor_seconds), r.bound, r.kernel});
-    out += worst.text(columns);
+    out += "\n" + title + "\n" + shown.text(columns);
+  };
+  for (const std::string& name : names) {
+    list("the worst, " + name, worst_of(results, name, kWorstShown));
+    if (const auto above = above_most(results, name); !above.empty())
+      list("above 2, which is more than half of the products gains: peers not at their best, " + name, above);
   }
   return out;
 }

@@ -125,7 +125,7 @@ llvm::Expected<int> BenchTables::run(const Device& device, Store& store) const {
   return wrong > 0 ? kFailure : kDone;
 }
 
-llvm::Expected<int> render_tables(const std::vector<std::string>& files, const std::string& out) {
+llvm::Expected<int> render_tables(const std::vector<std::string>& files, const std::string& out, bool asked) {
   std::vector<TableResult> results;
   for (const std::string& file : files) {
     auto read = read_results(file);
@@ -136,6 +136,8 @@ llvm::Expected<int> render_tables(const std::vector<std::string>& files, const s
     return make_error(ErrorKind::kBadRequest,
                       files.front() + " holds no result; `trigen bench --tables` writes them");
   results = latest(results);
+  for (TableResult& result : results)
+    if (!asked) result.asked = result.stretch = 0;
   std::printf("%s, driver %s\n\n%s", results[0].device.c_str(), results[0].driver.c_str(),
               tables_text(results, columns(stdout)).c_str());
   const std::string drawing = stem_in(out, files.front()) + ".svg";

@@ -21,7 +21,8 @@ struct BenchTables {
   llvm::Expected<int> run(const Device& device, Store& store) const;
 };
 
-// Prints the tables of .jsonl files, and writes the drawing into the folder `out`, named as the first one.
-llvm::Expected<int> render_tables(const std::vector<std::string>& files, const std::string& out);
+// Prints the tables of .jsonl files, and writes the drawing into the folder `out`, named as the first one. `asked`: with
+// the figures that the list set as its goals, and whether they were met.
+llvm::Expected<int> render_tables(const std::vector<std::string>& files, const std::string& out, bool asked);
 
 }  // namespace trigen::cli

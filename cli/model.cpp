@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
+#include "peers/dense_check.h"
 #include "tuner/model_clock.h"
 #include "tuner/model_fit.h"
 
@@ -23,6 +24,8 @@ struct Model {
   bool json = false, verbose = false, terms = false, clock = false;
   TargetOptions where;
   int folds = 0;
+  std::vector<std::string> families;
+  std::vector<double> asked;  // per cent: in the median, for nine in ten, at worst
 
   static void print_choices(const ModelFigures& figures) {
     Table table({">loss", "?role", ">chosen", "?>predicted", ">best", "=problem", "?=first choice",
@@ -37,14 +40,15 @@ struct Model {
 
   static void print_families(const ModelFigures& figures) {
     Table table({"family", "op", ">problems", "?>candidates", ">rank", "?>log error", "?>bias",
-                 ">first: median", ">worst", "?>first 8: median", "?>worst"});
+                 ">first: median", ">nine in ten", ">worst", "?>first 8: median", "?>worst"});
     for (const FamilyFigures& f : figures.families) {
       // too few candidates a problem have no order
       const auto ordered = [&](const std::string& text) { return f.ranked > 0 ? text : "-"; };
       table.add({f.family, f.op, std::to_string(f.problems), std::to_string(f.candidates),
                  ordered(format("%.2f", f.rank)), format("%.2f", f.error), format("%+.2f", f.bias),
-                 ordered(percent(f.first.median)), ordered(percent(f.first.worst)),
-                 ordered(percent(f.first_8.median)), ordered(percent(f.first_8.worst))});
+                 ordered(percent(f.first.median)), ordered(percent(f.first.nine_in_ten)),
+                 ordered(percent(f.first.worst)), ordered(percent(f.first_8.median)),
+                 ordered(percent(f.first_8.worst))});
     }
     table.print();
   }
@@ -132,6 +136,53 @@ struct Model {
     return kDone;
   }
 
+  llvm::Expected<int> dense() const {
+    auto there = read_dense_rows(paths);
+    if (!there) return there.takeError();
+    std::string text;
+    for (const RatesFile& file : rates_files())
+      if (file.name == "h200.txt") text = file.text.str();
+    auto rates = Rates::parse(text);
+    if (!rates) return rates.takeError();
+    if (!output.empty()) {
+      auto fitted = fit_dense(text, *there);
+      if (!fitted) return fitted.takeError();
+      std::printf("mean error %.4f before, %.4f after\n", fitted->before, fitted->after);
+      std::ofstream file(output, std::ios::trunc);
+      file << fitted->table;
+      file.close();
+      if (!file) return make_error(ErrorKind::kBadRequest, "cannot write " + output + "; name another file");
+      rates = Rates::parse(fitted->table);
+    }
+    if (verbose) {
+      Table rows(
+          {">measured", ">estimated", ">untuned", ">predicted", ">tuned", "half", "GPU", "peer", "=problem"});
+      const auto us = [](double time) { return time > 0 ? format("%.1f", time) : "-"; };
+      for (const DenseRow& row : *there)
+        rows.add({us(row.dense_us), us(estimated_us(row, &*rates)), us(row.untuned_us), us(row.predicted_us),
+                  us(row.tuned_us), row.held ? "held" : "fit", row.gpu->model_device.str(), row.peer,
+                  short_text(row.problem)});
+      rows.print();
+    }
+    Table figures({"GPU", "half", ">rows", ">median error", ">nine in ten", ">within 15 %", ">of predictions",
+                   ">wrong for trigen", ">for dense", ">too close", ">of tuned", ">wrong for trigen",
+                   ">for dense", ">too close"});
+    for (const DenseFigures& f : dense_figures(*there, &*rates)) {
+      std::vector<std::string> cells = {f.gpu,
+                                        f.held ? "held out" : "fit",
+                                        std::to_string(f.rows),
+                                        percent(f.error),
+                                        percent(f.nine_in_ten),
+                                        percent(f.within)};
+      for (const DenseFigures::Verdicts& v : {f.predicted, f.timed})
+        for (const size_t count : {v.rows, v.wrong_triangle, v.wrong_dense, v.close})
+          cells.push_back(std::to_string(count));
+      figures.add(cells);
+    }
+    figures.print();
+    return kDone;
+  }
+
   // Estimates and the clock on the same candidates.
   llvm::Expected<int> check_clock(std::vector<RecordedSpace> spaces) const {
     if (!role.empty()) llvm::erase_if(spaces, [&](const RecordedSpace& space) { return space.role != role; });
@@ -161,9 +212,39 @@ struct Model {
     return kDone;
   }
 
+  // The choice among these families alone, as on a GPU that has no others.
+  llvm::Error keep_families(std::vector<RecordedSpace>& spaces) const {
+    for (const std::string& name : families)
+      if (auto family = find_family(name); !family) return with_prefix(family.takeError(), "--families");
+    for (RecordedSpace& space : spaces) {
+      llvm::erase_if(space.rows, [&](const RecordedSpace::Row& row) {
+        return !llvm::is_contained(families, row.candidate.family->name());
+      });
+    }
+    llvm::erase_if(spaces, [](const RecordedSpace& space) { return space.rows.empty(); });
+    return llvm::Error::success();
+  }
+
+  // What is asked of the untuned choices, said, and whether it holds.
+  bool meets_asked(const ModelFigures& figures) const {
+    const Losses& got = figures.untuned;
+    const bool met =
+        100 * got.median <= asked[0] && 100 * got.nine_in_ten <= asked[1] && 100 * got.worst <= asked[2];
+    std::string line = format("asked: %g %% in the median, %g %% for nine in ten, %g %% at worst; %s",
+                              asked[0], asked[1], asked[2], met ? "met" : "missed");
+    for (const UntunedChoice& choice : figures.choices)
+      if (100 * choice.loss() > asked[2])
+        line += format("\n  %s ", percent(choice.loss()).c_str()) + choice.problem;
+    remark(line);
+    return met;
+  }
+
   llvm::Expected<int> check() const {
     auto there = spaces_there();
     if (!there) return there.takeError();
+    if (!families.empty()) {
+      if (auto error = keep_families(*there)) return error;
+    }
     if (clock) return check_clock(std::move(*there));
     const std::vector<RecordedSpace>& spaces = *there;
     std::optional<Rates> others;
@@ -178,21 +259,30 @@ struct Model {
       print_terms(spaces, role, others ? &*others : nullptr);
       return kDone;
     }
-    const ModelFigures figures = check_model(spaces, role, !others, others ? &*others : nullptr);
+    const bool of_all = !others && families.empty();  // the model's first of all candidates is asked about
+    const ModelFigures figures = check_model(spaces, role, of_all, others ? &*others : nullptr);
     if (figures.choices.empty())
       return make_error(ErrorKind::kBadRequest, "no recording there has the role " + role);
-    if (json) {
+    if (json)
       std::printf("%s\n", to_json(figures).c_str());
-      return kDone;
-    }
+    else
+      print_figures(figures, of_all);
+    return asked.empty() || meets_asked(figures) ? kDone : kFailure;
+  }
+
+  void print_figures(const ModelFigures& figures, bool of_all) const {
     if (verbose) print_choices(figures);
     print_families(figures);
     std::printf("\n");
-    print_losses({{"untuned choice", figures.untuned}, {"best of the first 8", figures.untuned_8}});
-    if (others) return kDone;
-    std::printf("the first of all legal candidates is among the recorded ones for %zu of %zu problems\n",
-                figures.recorded, figures.choices.size());
-    return kDone;
+    std::vector<std::pair<std::string, Losses>> rows = {{"untuned choice", figures.untuned},
+                                                        {"best of the first 8", figures.untuned_8}};
+    if (of_all) rows.insert(rows.begin() + 1, {"untuned choice, where it was timed", figures.recorded});
+    print_losses(rows);
+    if (of_all && figures.recorded.problems < figures.choices.size())
+      std::printf(
+          "of %zu problems the first of all legal candidates was not timed: what stands for it is the first "
+          "that was\n",
+          figures.choices.size() - figures.recorded.problems);
   }
 };
 
@@ -206,13 +296,25 @@ void add_model(CLI::App& app, Commands& commands) {
   auto model = std::make_shared<Model>();
   CLI::App* check = sub->add_subcommand(
       "check", "predict every recorded candidate anew: order, error, and what the first choices lose");
-  check->add_option("recordings", model->paths, "files, or folders with them (tests/data)")
-      ->required()
-      ->type_name("PATH");
+  check->add_option("recordings", model->paths, "files, or folders with them (tests/data)")->required();
   check->add_option("--role", model->role, "of the recordings that count: fit or check (all)")
-      ->check(CLI::IsMember({"fit", "check"}));
+      ->check(one_word_of({"fit", "check"}));
   check->add_option("--rates", model->start, "another table than the embedded one of the device")
       ->type_name("FILE");
+  check
+      ->add_option("--families", model->families,
+                   "choose among these alone, by commas, as a GPU without the others")
+      ->delimiter(',')
+      ->type_name("NAME");
+  check
+      ->add_option(
+          "--ask", model->asked,
+          "per cent that the untuned choice may lose in the median, for nine in ten and at worst, by commas: "
+          "exit code 1 where it loses more")
+      ->delimiter(',')
+      ->expected(3)
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("M,N,W");
   check->add_flag("-v,--verbose", model->verbose, "print every problem's choice");
   check->add_flag("--terms", model->terms, "print every candidate's time and what the model makes it of");
   check->add_flag("--clock", model->clock,
@@ -226,9 +328,7 @@ void add_model(CLI::App& app, Commands& commands) {
   CLI::App* fit = sub->add_subcommand(
       "fit",
       "fit the device's rates (generator/rates/) to the recordings of role fit, and print what changed");
-  fit->add_option("recordings", model->paths, "files, or folders with them (tests/data)")
-      ->required()
-      ->type_name("PATH");
+  fit->add_option("recordings", model->paths, "files, or folders with them (tests/data)")->required();
   fit->add_option("--rates", model->start, "table of rates to begin with (the embedded one of the device)")
       ->type_name("FILE");
   fit->add_option("-o,--output", model->output, "file for the fitted table")->type_name("FILE");
@@ -241,6 +341,20 @@ void add_model(CLI::App& app, Commands& commands) {
   fit->add_option("--sweeps", model->fit_options.sweeps, "over all rates, at most (20)");
   commands.push_back({fit, [model] {
                         auto code = model->fit();
+                        return code ? *code : report(code.takeError());
+                      }});
+  CLI::App* dense = sub->add_subcommand(
+      "dense", "hold the estimate of the dense product against recorded peers: error, and who is faster");
+  dense->add_option("results", model->paths, "what `trigen bench --sweep` wrote (bench/results)")
+      ->required()
+      ->type_name("FILE");
+  dense
+      ->add_option("-o,--output", model->output,
+                   "fit [dense] of the rates to the rows that are not held out, and write the table there")
+      ->type_name("FILE");
+  dense->add_flag("-v,--verbose", model->verbose, "print every row");
+  commands.push_back({dense, [model] {
+                        auto code = model->dense();
                         return code ? *code : report(code.takeError());
                       }});
 }

@@ -1,5 +1,8 @@
 // trigen report: a base as a page for people.
+#include <unistd.h>
+
 #include <cstdio>
+#include <ctime>
 
 #include "cache/filesystem.h"
 #include "cli/cache.h"
@@ -38,6 +41,10 @@ struct Report {
     ReportData data = report_data(*contents, asked, dense);
     data.path = base;
     data.made_by = made_by().begin()->second;
+    char host[256] = "";
+    ::gethostname(host, sizeof host - 1);
+    data.made = when(source_date_epoch().value_or(std::time(nullptr))) + " UTC on " + host;
+    data.command = command_line();
     if (auto bytes = llvm::MemoryBuffer::getFile(base, /*IsText=*/false, /*RequiresNullTerminator=*/false)) {
       llvm::SHA256 hash;
       hash.update((*bytes)->getBuffer());

@@ -24,8 +24,9 @@ std::string line_at(double x1, double y1, double x2, double y2, const char* styl
 }
 
 std::string svg(double width, double height, const std::string& label, const std::string& inside) {
-  return format("<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"", width, height) +
-         escape_xml(label) + "\">" + inside + "</svg>\n";
+  return format("<div class=\"chart\"><svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"", width,
+                height) +
+         escape_xml(label) + "\">" + inside + "</svg></div>\n";
 }
 
 // Decades that hold all values, at least one.
@@ -187,11 +188,10 @@ std::string dense_chart(const ReportKind& kind) {
   std::vector<Bar> list;
   for (const ReportRow& row : kind.rows) {
     if (row.against_dense() <= 0) continue;
-    const bool real = row.dense_s > 0;
+    const bool real = !row.dense_peer.empty();
     const double ratio = row.against_dense();
-    const std::string other =
-        real ? row.dense_peer + ", measured" : "a dense product at the chip's full rate";
-    list.push_back({bar_label(row), format("%.2f", ratio) + (real ? "" : " *"),
+    const std::string other = real ? row.dense_peer + ", measured" : "a dense product, estimated";
+    list.push_back({bar_label(row), format("%.2f", ratio) + (real ? "" : " est."),
                     row.text + "\n" + format_seconds(row.seconds) +
                         (row.measured ? " measured" : " predicted") + " beside " +
                         format_seconds(ratio * row.seconds) + ": " + other,

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "check/text.h"
+#include "generator/cost/dense.h"
 #include "generator/error.h"
 #include "tuner/ceiling.h"
 
@@ -61,9 +62,14 @@ std::optional<ReportRow> row_of(const cache::RecordRow& stored, const DensePeers
   row.candidate = record.candidate;
   row.seconds = record.median_us * 1e-6;
   row.error = record.error;
-  DeviceModel device = model_of(**target);
+  const Target* gpu = *target;  // with the rates of the very GPU, where gpus.def has it
+  if (auto known = find_gpu(record.device); !known)
+    llvm::consumeError(known.takeError());
+  else if (row.measured && (*known)->name == record.arch)
+    gpu = *known;
+  DeviceModel device = model_of(*gpu);
   if (row.measured && record.sms > 0) device.sms = record.sms;
-  const Ceiling ceiling = ceiling_of(*problem, **target, device);
+  const Ceiling ceiling = ceiling_of(*problem, *gpu, device);
   const Totals work = count_work(*problem);
   row.flop = work.triangle_flop;
   row.dense_flop = work.dense_flop;
@@ -71,9 +77,7 @@ std::optional<ReportRow> row_of(const cache::RecordRow& stored, const DensePeers
   row.roof_s = ceiling.seconds();
   row.compute_s = ceiling.compute_s;
   row.memory_s = ceiling.memory_s;
-  const double dense_compute_s =
-      work.triangle_flop > 0 ? ceiling.compute_s * work.dense_flop / work.triangle_flop : 0;
-  row.dense_roof_s = std::max(dense_compute_s, ceiling.memory_s);
+  row.dense_s = dense_seconds(*problem, *gpu, device);
   if (const auto peer = peers.find({record.problem, record.device}); row.measured && peer != peers.end()) {
     row.dense_s = row.seconds * peer->second.first;
     row.dense_peer = peer->second.second;

@@ -25,9 +25,8 @@ struct ReportRow {
   double flop = 0, dense_flop = 0, bytes = 0;  // of the triangle; of a dense product; at least moved
   double roof_s = 0;                           // the time that no kernel beats
   double compute_s = 0, memory_s = 0;          // its two parts
-  double dense_roof_s = 0;                     // that of a dense product
-  double dense_s = 0;                          // of a dense product that was measured beside it; 0: none
-  std::string dense_peer;
+  double dense_s = 0;                          // of a dense product; 0: it has none
+  std::string dense_peer;                      // that was measured beside it; else dense_s is an estimate
   double error = -1, joules = 0, elapsed_s = 0;
   // Of the search.
   size_t space = 0, tried = 0;
@@ -37,8 +36,7 @@ struct ReportRow {
 
   // Of the chip's limit for this problem, 0 to 1.
   double share_of_roof() const { return seconds > 0 ? roof_s / seconds : 0; }
-  // Times as fast as dense: as measured, else as a dense product at the chip's full rate would be.
-  double against_dense() const { return seconds > 0 ? (dense_s > 0 ? dense_s : dense_roof_s) / seconds : 0; }
+  double against_dense() const { return seconds > 0 ? dense_s / seconds : 0; }
 };
 
 struct ReportKind {
@@ -53,6 +51,7 @@ struct ReportKind {
 
 struct ReportData {
   std::string path, digest, made_by;
+  std::string made, command;  // the page: "2026-11-23 19:30 UTC on host", and what was typed
   int64_t bytes = 0;
   size_t records = 0, binaries = 0, unreadable = 0;
   std::set<std::string> compilers;

@@ -7,6 +7,7 @@
 #include "cli/problem_options.h"
 #include "cli/report_charts.h"
 #include "cli/report_style.h"
+#include "generator/cost/dense.h"
 #include "peers/plot.h"
 
 namespace trigen::cli {
@@ -31,11 +32,11 @@ std::string key_of(const char* style, const char* what) {
          "\" x=\"1\" y=\"1\" width=\"11\" height=\"11\" rx=\"2\"/></svg>" + what + "</span>";
 }
 
-double geometric_mean(const ReportKind& kind, bool real) {
+double geometric_mean(const ReportKind& kind) {
   double sum = 0;
   size_t count = 0;
   for (const ReportRow& row : kind.rows) {
-    if (!row.measured || (real && row.dense_s <= 0) || row.against_dense() <= 0) continue;
+    if (!row.measured || row.against_dense() <= 0) continue;
     sum += std::log(row.against_dense());
     ++count;
   }
@@ -43,10 +44,13 @@ double geometric_mean(const ReportKind& kind, bool real) {
 }
 
 std::string head(const ReportData& data) {
-  size_t measured = 0, holes = 0;
+  size_t measured = 0, predicted = 0, holes = 0;
+  bool devices = false;
   double longest = 0;
   for (const ReportKind& kind : data.kinds) {
     measured += kind.count(FleetAnswer::kMeasured);
+    predicted += kind.count(FleetAnswer::kPredicted);
+    devices = devices || !kind.kind.device.empty();
     holes += kind.holes();
     for (const ReportRow& row : kind.rows) longest += row.elapsed_s;
   }
@@ -56,11 +60,15 @@ std::string head(const ReportData& data) {
       "<h1>" + escape_xml(data.path.substr(data.path.rfind('/') + 1)) + "</h1>\n<p class=\"soft\">" +
       format("%zu records, %zu kernels, %s; ", data.records, data.binaries,
              format_bytes(static_cast<double>(data.bytes)).c_str()) +
-      escape_xml(data.made_by + "; " + compilers) + "<br><code>sha256 " + data.digest + "</code></p>\n";
+      escape_xml(data.made_by + "; " + compilers) + "<br><code>sha256 " + data.digest + "</code><br>made " +
+      escape_xml(data.made) + " by <code>" + escape_xml(data.command) + "</code></p>\n";
   out +=
       "<div class=\"tiles\">" + tile(std::to_string(data.problems.size()), "problems asked") +
       tile(std::to_string(data.kinds.size()), data.kinds.size() == 1 ? "kind of device" : "kinds of device") +
-      tile(std::to_string(measured), "measured choices") + tile(std::to_string(holes), "holes");
+      tile(std::to_string(measured), "measured choices") +
+      tile(std::to_string(predicted), "predicted choices") +
+      tile(std::to_string(holes),
+           devices ? "holes: not measured on that device" : "holes: without any choice");
   if (longest > 0) out += tile(format("%.1f h", longest / 3600), "of measuring, one device after the other");
   return out + "</div>\n";
 }
@@ -119,27 +127,28 @@ std::string rooflines(const ReportData& data) {
 
 std::string against_dense(const ReportData& data) {
   std::string charts;
-  bool bounds = false;
+  bool estimated = false;
   for (const ReportKind& kind : data.kinds) {
-    const double mean = geometric_mean(kind, false);
-    const bool real =
-        std::any_of(kind.rows.begin(), kind.rows.end(), [](const ReportRow& r) { return r.dense_s > 0; });
-    bounds |=
-        std::any_of(kind.rows.begin(), kind.rows.end(), [](const ReportRow& r) { return r.dense_s <= 0; });
+    const double mean = geometric_mean(kind);
+    const bool real = std::any_of(kind.rows.begin(), kind.rows.end(),
+                                  [](const ReportRow& r) { return !r.dense_peer.empty(); });
+    estimated |= std::any_of(kind.rows.begin(), kind.rows.end(),
+                             [](const ReportRow& r) { return r.dense_peer.empty(); });
     std::string chart = dense_chart(kind);
     if (!chart.empty() && mean > 0)
       chart += format("<p class=\"soft\">Geometric mean of what was measured: %.2f%s.</p>", mean,
-                      real ? "" : ", against the limit of dense products");
+                      real ? "" : ", beside estimates of dense");
     charts += card(kind.name, chart, "long");
   }
   if (charts.empty()) return {};
   return "<h2>Speed against dense</h2>\n<p>How many times as fast as the dense product that does the same "
          "with the masked half "
          "multiplied too." +
-         std::string(bounds ? " * none was measured beside it: against a dense product at the chip's full "
-                              "rate, which no "
-                              "library reaches; so 1 is already as fast as any dense product can be."
-                            : "") +
+         (estimated
+              ? format(" est.: none was measured beside it, and dense is the estimate that <code>trigen "
+                       "tune</code> prints; from %.2f to %.2f (a prediction: %.2f to %.2f) time both.",
+                       1 / kSureEstimated, kSureEstimated, 1 / kSurePredicted, kSurePredicted)
+              : "") +
          "</p>\n" + charts;
 }
 

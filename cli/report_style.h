@@ -30,12 +30,12 @@ svg{display:block;width:100%;height:auto;overflow:visible}svg text{fill:var(--in
 .bar.nothing,.square.nothing,.key.nothing{fill:var(--nothing);stroke:var(--hole);stroke-width:1.4}
 .line{fill:none;stroke:var(--measured);stroke-width:1.6}svg.spark{width:96px;height:22px}
 .keys{display:flex;flex-wrap:wrap;gap:4px 18px;color:var(--soft);font-size:13px;margin:6px 0 12px}.keys svg{display:inline-block;width:13px;height:13px;vertical-align:-2px;margin-right:5px}
-.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:13px;font-variant-numeric:tabular-nums}
+.scroll,.chart{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:13px;font-variant-numeric:tabular-nums}
 th,td{text-align:left;padding:5px 10px 5px 0;border-bottom:1px solid var(--rule);vertical-align:top}th{color:var(--soft);font-weight:500;white-space:nowrap}
-td.n,th.n{text-align:right}tr:last-child td{border-bottom:0}td .soft{font-size:12px}
+td.n,th.n{text-align:right}tr:last-child td{border-bottom:0}td .soft{font-size:12px;overflow-wrap:anywhere}td:first-child{min-width:200px}
 .pair{display:grid;grid-template-columns:minmax(190px,290px) 1fr 60px;gap:6px 14px;align-items:center;font-size:13.5px}.pair>:nth-child(3n){text-align:right;font-variant-numeric:tabular-nums}
 .pair svg{height:14px;border-radius:3px}
-@media (max-width:640px){main{padding:20px 12px 40px}.pair{grid-template-columns:1fr 60px}.pair>:nth-child(3n+1){grid-column:1/-1}}
+@media (max-width:640px){main{padding:20px 12px 40px}.chart svg{min-width:640px}.pair{grid-template-columns:1fr 60px}.pair>:nth-child(3n+1){grid-column:1/-1}}
 )";
 
 }  // namespace trigen::cli

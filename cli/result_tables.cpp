@@ -5,6 +5,7 @@
 #include "check/text.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
 namespace trigen::cli {
@@ -25,13 +26,25 @@ std::string kernel_of(const TableResult& r) {
 std::string time_or_dash(double seconds) { return seconds > 0 ? format_seconds(seconds) : "-"; }
 
 std::string table_text(const std::vector<const TableResult*>& rows, int columns) {
-  Table table({"problem", "op", ">time", "?peer", "?>its time", ">asked", ">got", "verdict", "?kernel"});
+  const bool goals = llvm::any_of(rows, [](const TableResult* r) { return r->asked > 0; });
+  std::vector<std::string> headings = {"problem",    "op",   ">time",   "?peer",
+                                       "?>its time", ">got", "verdict", "?kernel"};
+  constexpr int kAsked = 5;
+  if (goals) headings.insert(headings.begin() + kAsked, ">asked");
+  Table table(headings);
   std::map<std::string, std::vector<std::string>> notes;  // and the rows that have them
   for (const TableResult* r : rows) {
     const std::string label = short_label(r->problem);
-    table.add({label, op_of(*r), time_or_dash(r->seconds), r->peer, time_or_dash(r->peer_seconds),
-               asked_figure(*r), r->got > 0 ? format("%.3f", r->got) : "-", to_string(r->verdict()),
-               kernel_of(*r)});
+    std::vector<std::string> cells = {label,
+                                      op_of(*r),
+                                      time_or_dash(r->seconds),
+                                      r->peer,
+                                      time_or_dash(r->peer_seconds),
+                                      r->got > 0 ? format("%.3f", r->got) : "-",
+                                      to_string(r->verdict()),
+                                      kernel_of(*r)};
+    if (goals) cells.insert(cells.begin() + kAsked, asked_figure(*r));
+    table.add(std::move(cells));
     const std::string note = r->note.substr(0, r->note.find('\n'));
     if (!note.empty()) notes[note].push_back(label + " " + op_of(*r));
   }

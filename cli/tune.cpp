@@ -5,6 +5,7 @@
 
 #include "check/text.h"
 #include "cli/command.h"
+#include "cli/each_target.h"
 #include "cli/fleet_progress.h"
 #include "cli/fleet_work.h"
 #include "cli/problem_options.h"
@@ -258,6 +259,7 @@ struct Tune {
     if (!reports.empty()) print_choices(reports);
     if (const std::string searched = search_table(reports, columns(stdout)); !searched.empty())
       std::printf("\n%s", searched.c_str());
+    if (const std::string checked = emulated_checks(reports); !checked.empty()) remark("note: " + checked);
     for (const auto* texts : {&results.notes, &dense.notes, &dense.remarks})
       for (const std::string& text : *texts) remark("note: " + text);
   }
@@ -295,7 +297,10 @@ struct Tune {
     if (!replays.empty()) return run_replays();
     auto named = problems.problems("core");
     if (!named) return named.takeError();
-    std::vector<Problem> list = std::move(*named);
+    return for_each_target(where, json, [&] { return run_list(*named); });
+  }
+
+  llvm::Expected<int> run_list(std::vector<Problem> list) {
     TuneOptions options;
     FleetOptions fleet_options;
     if (auto error = read(options)) return error;
@@ -355,7 +360,7 @@ void add_tune(CLI::App& app, Commands& commands) {
   auto tune = std::make_shared<Tune>();
   tune->problems.add_to(*sub);
   tune->work.add_to(*sub);
-  tune->where.add_arch(*sub);
+  tune->where.add_arch(*sub, /*several=*/true);
   tune->where.add_gpu(*sub);
   tune->where.add_device(*sub);
   sub->get_option("--device")
@@ -365,7 +370,8 @@ void add_tune(CLI::App& app, Commands& commands) {
   tune->where.add_family(*sub);
   tune->where.add_cache(*sub);
   sub->add_option("--budget", tune->budget,
-                  "time for one problem, measuring: 60s, 2m (60s; none with --exhaustive)")
+                  "time for one problem's search, which measures one candidate at least: 60s, 2m (60s; none "
+                  "with --exhaustive)")
       ->type_name("TIME")
       ->check(not_empty());
   sub->add_option("--deadline", tune->deadline,
@@ -378,7 +384,7 @@ void add_tune(CLI::App& app, Commands& commands) {
   sub->add_option(
          "--objective", tune->objective,
          "what the choice has least of: time, energy (of the whole GPU, a run), or edp, their product")
-      ->check(CLI::IsMember({"time", "energy", "edp"}));
+      ->check(one_word_of({"time", "energy", "edp"}));
   sub->add_option("--candidates", tune->candidates,
                   "candidates to compile and time at most, beside the tenth of all; 0 for all of them (64)")
       ->check(whole_number(0, kMostCount));

@@ -11,6 +11,10 @@
 namespace trigen::cli {
 namespace {
 
+BesideDense times_of(const TuneReport& report) {
+  return {report.seconds, report.provenance == Provenance::kMeasured, report.dense_s, report.dense_measured};
+}
+
 // cuBLAS's time of one run with the choice where that can be had, else an estimate, and why.
 std::vector<std::string> add_dense(TuneReport& report, const Problem& problem, const Target& target,
                                    const Device* device, Store& store, const DenseOptions& options) {
@@ -39,8 +43,7 @@ std::vector<std::string> add_dense(TuneReport& report, const Problem& problem, c
 // In words, for whom a column of times says nothing; the report has all of them, for --json.
 void add_remarks(TuneReport& report, const Problem& problem, const Target& target,
                  std::vector<std::string>& remarks) {
-  const std::string dense = dense_remark(report.seconds, report.provenance == Provenance::kMeasured,
-                                         report.dense_s, report.dense_measured);
+  const std::string dense = dense_remark(times_of(report));
   if (!dense.empty()) report.notes.push_back(dense);
   auto candidate = parse_candidate(problem, target, report.chosen);
   if (!candidate) return llvm::consumeError(candidate.takeError());
@@ -50,20 +53,23 @@ void add_remarks(TuneReport& report, const Problem& problem, const Target& targe
   if (std::find(remarks.begin(), remarks.end(), slow) == remarks.end()) remarks.push_back(slow);
 }
 
-// Those that a dense product is no slower for, in one remark.
+// Those that a dense product is faster for, or may be, in one remark.
 std::string dense_remark_of(const std::vector<TuneReport>& reports) {
   std::vector<const TuneReport*> lost;
-  for (const TuneReport& report : reports)
-    if (dense_is_as_fast(report.seconds, report.dense_s)) lost.push_back(&report);
+  size_t close = 0;  // of these, where only timing both can tell
+  for (const TuneReport& report : reports) {
+    const BesideDense times = times_of(report);
+    if (dense_remark(times).empty()) continue;
+    lost.push_back(&report);
+    close += verdict_of(times) == DenseVerdict::kClose && !times.dense_measured ? 1 : 0;
+  }
   if (lost.empty()) return "";
-  const TuneReport& first = *lost.front();
   if (lost.size() == 1)
-    return short_problem(first.problem) + ": " +
-           dense_remark(first.seconds, first.provenance == Provenance::kMeasured, first.dense_s,
-                        first.dense_measured);
-  std::string text = format(
-      "a dense product on the masked weight is as fast or faster for %zu of %zu problems:", lost.size(),
-      reports.size());
+    return short_problem(lost.front()->problem) + ": " + dense_remark(times_of(*lost.front()));
+  std::string text =
+      format("a dense product on the masked weight %s as fast or faster for %zu of %zu problems",
+             close == 0 ? "is" : "is or may be", lost.size(), reports.size());
+  text += close == 0 ? ":" : format(" (%zu too close to tell: time both):", close);
   for (const TuneReport* report : lost)
     text += "\n  " + short_problem(report->problem) + "  " + format_seconds(report->dense_s) +
             (report->dense_measured ? "" : " est.") + " beside " + format_seconds(report->seconds);

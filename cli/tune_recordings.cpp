@@ -19,7 +19,7 @@ void TuneRecordings::add_to(CLI::App& app) {
   app.add_option("--role", role_,
                  "of the recordings: fit (the default), check, or alternate: fit and check in turn, and all "
                  "problems of the same sizes in a row alike")
-      ->check(CLI::IsMember({"fit", "check", "alternate"}));
+      ->check(one_word_of({"fit", "check", "alternate"}));
   app.add_option("--record", folder_, "folder for recordings of what was measured, a file a problem")
       ->type_name("FOLDER");
 }

@@ -31,6 +31,20 @@ std::string provenance_text(const TuneReport& r) {
   return provenance;
 }
 
+std::string emulated_checks(const std::vector<TuneReport>& reports) {
+  size_t checked = 0;
+  const TuneReport* worst = nullptr;
+  for (const TuneReport& r : reports) {
+    if (r.provenance != Provenance::kPredicted || r.tolerance <= 0) continue;
+    ++checked;
+    if (worst == nullptr || r.error / r.tolerance > worst->error / worst->tolerance) worst = &r;
+  }
+  if (worst == nullptr) return "";
+  const std::string count = reports.size() > 1 ? format("%zu of %zu, worst ", checked, reports.size()) : "";
+  return "checked on the emulated device: " + count +
+         format("error %.1e, allowed %.1e", worst->error, worst->tolerance);
+}
+
 void print_choices(const std::vector<TuneReport>& reports) {
   Table table({"=problem", "target", "=choice", ">time", "?>quartiles", "provenance", ">dense",
                "?>of ceiling", "?>error"});

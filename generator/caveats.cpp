@@ -2,6 +2,8 @@
 
 #include <llvm/ADT/STLExtras.h>
 
+#include "generator/cost/cost.h"
+
 namespace trigen {
 namespace {
 
@@ -14,6 +16,21 @@ bool hopper_serves(const Problem& problem, const Target& target) {
   });
 }
 
+// Would f16 take the tensor cores that bf16 does not have here, and take half the time or less?
+bool f16_gains(const Candidate& candidate, const Target& target) {
+  constexpr double kGain = 2;
+  Problem f16 = candidate.problem;
+  f16.dtype = DType::kF16;
+  if (f16.wdtype == DType::kBF16) f16.wdtype = DType::kF16;
+  auto ranked = rank_candidates(f16, target);
+  if (!ranked) {
+    llvm::consumeError(ranked.takeError());
+    return false;
+  }
+  const DeviceModel model = model_of(target);
+  return predict(candidate, model).seconds >= kGain * predict(ranked->front(), model).seconds;
+}
+
 }  // namespace
 
 std::string slow_path(const Candidate& candidate, const Target& target) {
@@ -21,9 +38,11 @@ std::string slow_path(const Candidate& candidate, const Target& target) {
   const std::string name = target.name.str(), kernel = candidate.family->name().str();
   if (problem.op == Op::kDecode || problem.op == Op::kGradEpilogue)
     return "";  // reads memory, whatever multiplies
-  if (kernel == "simt" && problem.dtype == DType::kBF16)
-    return "bf16 runs without tensor cores on " + name + (target.bf16_mma ? "" : ", which has none for it") +
-           ": several times slower than f16, which they take";
+  if (kernel == "simt" && problem.dtype == DType::kBF16 && !target.bf16_mma)
+    return f16_gains(candidate, target) ? "bf16 runs without tensor cores on " + name +
+                                              ", which has none for it: several times slower than f16, which "
+                                              "they take"
+                                        : "";
   if (kernel == "simt" && problem.math == Math::kF16x3)
     return "math=f16x3 has tensor-core kernels on Hopper (sm_90a) alone: " + name +
            " runs it on its FP32 units, as math=simt";

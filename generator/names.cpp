@@ -41,13 +41,31 @@ std::string printable(llvm::StringRef text, bool lines) {
 
 namespace {
 
-// What PyTorch, NumPy and CUDA call the values of the text forms.
+// What PyTorch, NumPy and CUDA call the values of the text forms, and other programs trigen's commands and options. What
+// is meant begins with the name that must be known; none: another thing altogether, nothing that is nearly spelt so.
 constexpr struct {
   llvm::StringLiteral word, name;
-} kSynonyms[] = {{"float16", "f16"},         {"fp16", "f16"},       {"half", "f16"},
-                 {"bfloat16", "bf16"},       {"float32", "f32"},    {"fp32", "f32"},
-                 {"float", "f32"},           {"single", "f32"},     {"dx", "grad_input"},
-                 {"backward", "grad_input"}, {"dw", "grad_weight"}, {"swish", "silu"}};
+} kSynonyms[] = {{"float16", "f16"},
+                 {"fp16", "f16"},
+                 {"half", "f16"},
+                 {"bfloat16", "bf16"},
+                 {"float32", "f32"},
+                 {"fp32", "f32"},
+                 {"float", "f32"},
+                 {"single", "f32"},
+                 {"dx", "grad_input"},
+                 {"backward", "grad_input"},
+                 {"dw", "grad_weight"},
+                 {"swish", "silu"},
+                 {"relu", ""},
+                 {"-V", "--version"},
+                 {"--verbose", "--version"},
+                 {"--sass", "--cubin -o FILE; nvdisasm FILE"},
+                 {"list", "ls"},
+                 {"dir", "path"},
+                 {"prune", "gc"},
+                 {"clean", "rm --all"},
+                 {"clear", "rm --all"}};
 
 // "hlep" and "help": two neighbours have changed places, which an edit distance counts as two.
 bool neighbours_swapped(llvm::StringRef a, llvm::StringRef b) {
@@ -62,8 +80,8 @@ bool neighbours_swapped(llvm::StringRef a, llvm::StringRef b) {
 
 std::string did_you_mean(llvm::StringRef token, llvm::ArrayRef<llvm::StringRef> names) {
   for (const auto& [word, name] : kSynonyms)
-    if (token.equals_insensitive(word) && llvm::is_contained(names, name))
-      return ("; did you mean '" + name + "'?").str();
+    if (token.equals_insensitive(word) && (name.empty() || llvm::is_contained(names, name.split(' ').first)))
+      return name.empty() ? "" : ("; did you mean '" + name + "'?").str();
   token = token.take_front(64);  // no name is longer
   llvm::StringRef best;
   unsigned best_distance = ~0u;

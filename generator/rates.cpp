@@ -112,6 +112,13 @@ constexpr Key<DenseRates> kDenseKeys[] = {
     {"tf32_share", &DenseRates::tf32_share, Dimension::kCount},
     {"fp32_share", &DenseRates::fp32_share, Dimension::kCount},
     {"datasheet", &DenseRates::datasheet, Dimension::kCount},
+    {"unaligned", &DenseRates::unaligned, Dimension::kCount},
+    {"tile", &DenseRates::tile, Dimension::kTime},
+    {"wave", &DenseRates::wave, Dimension::kCount},
+    {"parts_start", &DenseRates::parts_start, Dimension::kTime},
+    {"parts_bytes_per_s", &DenseRates::parts_bytes_per_s, Dimension::kBytesPerTime},
+    {"memory_share", &DenseRates::memory_share, Dimension::kCount},
+    {"pass_start", &DenseRates::pass_start, Dimension::kTime},
 };
 
 std::optional<Rate::Kind> kind_of(llvm::StringRef text) {

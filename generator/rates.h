@@ -99,11 +99,18 @@ struct PassRates {
 
 // [dense]: the product of a library on a masked weight (generator/cost/dense.h).
 struct DenseRates {
-  double start = 0;         // seconds beside the larger of the next ones
-  double tensor_share = 1;  // of the target's 16-bit rate, where that was measured
-  double tf32_share = 1;    // the same of TF32
-  double fp32_share = 1;    // of the FP32 units
-  double datasheet = 1;     // of all three, where the target's rates are a data sheet's
+  double start = 0;              // seconds: launch, first loads, last stores
+  double tensor_share = 1;       // of the target's 16-bit rate, in the main loop
+  double tf32_share = 1;         // the same of TF32
+  double fp32_share = 1;         // of the FP32 units
+  double datasheet = 1;          // of all three, where the target's rates are a data sheet's
+  double unaligned = 1;          // times as long, each halving of the bytes that rows are aligned to below 16
+  double tile = 0;               // seconds of an output tile of 128 x 256 beside its steps
+  double wave = 0;               // of a round of tiles, what SMs that the last one leaves idle cost
+  double parts_start = 0;        // seconds, where k is cut into parts
+  double parts_bytes_per_s = 1;  // of their sums, written and read
+  double memory_share = 1;       // of the memory's rate
+  double pass_start = 0;         // seconds of an elementwise pass beside its bytes
   bool operator==(const DenseRates&) const = default;
 };
 

@@ -236,7 +236,7 @@ std::string plain_name(llvm::StringRef name) {
     if (c != '_' && c != '-' && c != '.' && c != ' ') plain += c;
   for (const llvm::StringRef maker : {"nvidia", "geforce", "tesla"})
     if (const size_t at = plain.find(maker.str()); at != std::string::npos) plain.erase(at, maker.size());
-  return plain;
+  return plain == "h10080gbhbm3" ? "h100sxm" : plain;  // the driver's name of it
 }
 
 // Those that the name may mean: the one of that very name, else all that have it as a part.
@@ -266,6 +266,10 @@ std::string nickname_hint(llvm::StringRef name) {
     return ("; did you mean '" + called.front()->name + "'?").str();
   llvm::StringRef number = plain;
   if (!number.consume_front("sm")) number.consume_front("compute");
+  int capability = 0;
+  const Target& oldest = tables().targets.front();
+  if (!number.getAsInteger(10, capability) && capability >= 10 && capability < oldest.compute_capability)
+    return ("; it is older than trigen serves: Volta (" + oldest.name + ") is the oldest").str();
   for (const Target& target : tables().targets)
     if (!number.empty() && target.name.drop_front(3) == number)
       return ("; did you mean '" + target.name + "'?").str();

@@ -1,5 +1,6 @@
 #include "peers/cublas.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "check/parallel.h"
@@ -57,6 +58,7 @@ llvm::Error CublasPeer::prepare() {
   if (auto error = prepare_weights()) return error;
   if (auto error = prepare_padded()) return error;
   if (auto error = prepare_columns()) return error;
+  if (auto error = prepare_split()) return error;
   if (auto error = prepare_pointers()) return error;
   return prepare_bias();
 }
@@ -76,11 +78,13 @@ llvm::Error CublasPeer::upload(const void* from, size_t bytes, std::vector<cuda:
 
 llvm::Error CublasPeer::prepare_weights() {
   const Problem& p = bench_.problem();
-  // weights: planes [h][j][T][T], zero outside the triangle
+  // weights: planes [h][j][T][plane_row_], zero outside the triangle
   const bool weight = p.op == Op::kGradWeight;
   plane_type_ = weight ? p.wdtype : p.dtype;
   const int64_t size = element_size(plane_type_);
-  std::vector<std::byte> planes(static_cast<size_t>(p.H * p.K * p.T * p.T * size), std::byte{0});
+  constexpr int64_t kRowUnit = 8;
+  plane_row_ = (p.T + kRowUnit - 1) / kRowUnit * kRowUnit;
+  std::vector<std::byte> planes(static_cast<size_t>(p.H * p.K * plane_elements() * size), std::byte{0});
   if (!weight) {
     const Tensor& w = *bench_.list().find(Role::kW);
     const auto at = static_cast<size_t>(&w - bench_.list().tensors.data());
@@ -92,7 +96,7 @@ llvm::Error CublasPeer::prepare_weights() {
         for (int64_t s = 0; s < p.T; ++s) {
           if (!in_triangle(p, t, s)) continue;
           for (int64_t j = 0; j < p.K; ++j) {
-            store_element(plane_type_, planes.data(), ((h * p.K + j) * p.T + t) * p.T + s,
+            store_element(plane_type_, planes.data(), ((h * p.K + j) * p.T + t) * plane_row_ + s,
                           load_element(w.dtype, source, weight_index(p, w, h, t, s, j)));
           }
         }
@@ -186,31 +190,67 @@ llvm::Error CublasPeer::prepare_columns() {
       }))
     return error;
   if (p.op != Op::kForward) return llvm::Error::success();
-  const int64_t line = p.T * size;
-  return fill(tap_major_, p.K * p.T * line, [&](cuda::CUdeviceptr target) -> llvm::Error {
+  const int64_t line = p.T * size, pitch = p.K * plane_row_ * size;
+  return fill(tap_major_, p.T * pitch, [&](cuda::CUdeviceptr target) -> llvm::Error {
     for (int64_t j = 0; j < p.K; ++j) {
       const auto from = std::bit_cast<cuda::CUdeviceptr>(plane(0, 0, j));
-      if (auto error = copy(from, line, target + static_cast<cuda::CUdeviceptr>(j * line), p.K * line, line))
-        return error;
+      const auto to = target + static_cast<cuda::CUdeviceptr>(j * line);
+      if (auto error = copy(from, plane_row_ * size, to, pitch, line)) return error;
     }
     return llvm::Error::success();
   });
 }
 
-// Heads of forward and its like: one call takes the pointers of every head and batch.
+// grad_weight of few rows and a long k: as many parts of k as fill the device, in whole products of 128 x 128.
+// The data as it lies has a part a batch, whose sums are not to be more bytes than the activations.
+llvm::Error CublasPeer::prepare_split() {
+  const Problem& p = bench_.problem();
+  if (p.op != Op::kGradWeight || p.K > 1) return llvm::Error::success();
+  constexpr int64_t kTile = 128, kLeastDepth = 64;
+  const int64_t tiles = (p.T + kTile - 1) / kTile;
+  const int64_t room = bench_.device().info().sms / (p.H * tiles * tiles);
+  if (room < 2) return llvm::Error::success();
+  const int64_t depth = p.B * p.D, sum_bytes = 4 * p.H * plane_elements();
+  if (p.B > 1 && p.B * sum_bytes <= 2 * depth * p.H * p.T * element_size(p.dtype)) parts_[0] = p.B;
+  const auto fitting = [&](int64_t most) {
+    int64_t parts = std::min(most, depth / kLeastDepth);
+    while (parts > 1 && depth % parts != 0) --parts;
+    return parts > 1 ? parts : 0;
+  };
+  parts_[1] = fitting(room);
+  parts_[2] = fitting(4 * room);
+  if (parts_[2] == parts_[1]) parts_[2] = 0;
+  const int64_t most = *std::max_element(parts_.begin(), parts_.end());
+  if (most == 0) return llvm::Error::success();
+  if (auto error = allocate(most * sum_bytes, sums_)) return error;
+  // rows' padding is added, too, and written by no product
+  if (auto error = bench_.device().driver().check(
+          bench_.device().api().cuMemsetD8Async(sums_, 0, static_cast<cuda::size_type>(most * sum_bytes),
+                                                bench_.stream()),
+          "cuMemsetD8Async"))
+    return error;
+  if (auto error = bench_.synchronize()) return error;
+  auto pass = SumPass::create(bench_, plane_type_, plane_elements());
+  if (!pass) return pass.takeError();
+  sum_pass_ = std::move(*pass);
+  return llvm::Error::success();
+}
+
+// Heads of products that no constant stride leads over: one call takes the pointers of every head and batch.
 llvm::Error CublasPeer::prepare_pointers() {
   const Problem& p = bench_.problem();
-  if (p.H == 1 || p.op == Op::kGradWeight) return llvm::Error::success();
+  const View view = p.op == Op::kGradWeight ? View::kSplit : View::kBatched;
+  if (p.H == 1 || (view == View::kSplit && parts(view) == 0)) return llvm::Error::success();
   for (int set = 0; set < bench_.sets(); ++set) {
     std::vector<const void*> all;
-    for (const Call& call : calls(View::kBatched, set)) {
-      const auto add = [&](const void* first, int64_t stride, const Product& head) {
+    for (const Call& call : calls(view, set)) {
+      const auto add = [&](const void* first, int64_t stride, DType type, const Product& head) {
         for (int64_t b = 0; b < head.batch; ++b)
-          all.push_back(static_cast<const std::byte*>(first) + b * stride * element_size(p.dtype));
+          all.push_back(static_cast<const std::byte*>(first) + b * stride * element_size(type));
       };
-      for (const Product& head : call) add(head.a, head.stride_a, head);
-      for (const Product& head : call) add(head.b, head.stride_b, head);
-      for (const Product& head : call) add(head.c, head.stride_c, head);
+      for (const Product& head : call) add(head.a, head.stride_a, p.dtype, head);
+      for (const Product& head : call) add(head.b, head.stride_b, p.dtype, head);
+      for (const Product& head : call) add(head.c, head.stride_c, head.ctype, head);
     }
     cuda::CUdeviceptr target = 0;
     const size_t bytes = all.size() * sizeof(all[0]);
@@ -251,7 +291,7 @@ llvm::Error CublasPeer::use(cuda::CUstream stream) {
 
 void* CublasPeer::plane(int set, int64_t h, int64_t j) const {
   const Problem& p = bench_.problem();
-  const int64_t offset = (h * p.K + j) * p.T * p.T * element_size(plane_type_);
+  const int64_t offset = (h * p.K + j) * plane_elements() * element_size(plane_type_);
   return device_pointer(weights_[static_cast<size_t>(set)] + static_cast<cuda::CUdeviceptr>(offset));
 }
 
@@ -313,7 +353,7 @@ CublasPeer::Call CublasPeer::call_of_tap(int set, int64_t j) const {
   for (int64_t h = 0; h < p.H; ++h) {
     const std::byte* in = operand(set, h, j) + read.first * (btd ? operand_.row : 1) * size;
     const auto* weights =
-        static_cast<const std::byte*>(plane(set, h, j)) + (rows.first * p.T + read.first) * size;
+        static_cast<const std::byte*>(plane(set, h, j)) + (rows.first * plane_row_ + read.first) * size;
     Product q;
     q.m = rows.count;
     q.k = read.last - read.first;
@@ -327,14 +367,14 @@ CublasPeer::Call CublasPeer::call_of_tap(int set, int64_t j) const {
       q.transpose_b = !forward;
       q.n = q.m, q.m = p.D;
       q.a = in, q.lda = operand_.row, q.stride_a = operand_.batch;
-      q.b = weights, q.ldb = p.T;
+      q.b = weights, q.ldb = plane_row_;
     } else {
       q.transpose_a = forward;
       // without padding between batches: one product over (b, d)
       const bool dense = out.batch == p.D * out.row && operand_.batch == p.D * operand_.row;
       q.n = dense ? p.B * p.D : p.D;
       q.batch = dense ? 1 : p.B;
-      q.a = weights, q.lda = p.T;
+      q.a = weights, q.lda = plane_row_;
       q.b = in, q.ldb = operand_.row, q.stride_b = operand_.batch;
     }
     call.push_back(q);
@@ -361,10 +401,36 @@ void CublasPeer::add_weight_calls(int set, int64_t j, std::vector<Call>& out) co
     q.beta = b == 0 ? 0 : 1;
     q.c = plane(set, 0, j);
     q.ctype = plane_type_;
-    q.ldc = p.T, q.stride_c = p.K * p.T * p.T;
+    q.ldc = plane_row_, q.stride_c = p.K * plane_elements();
     q.batch = p.H;
     out.push_back({q});
   }
+}
+
+// A part a batch, each with a sum of its own.
+CublasPeer::Call CublasPeer::call_of_parts(int set) const {
+  const Problem& p = bench_.problem();
+  const bool btd = p.layout == Layout::kBTD;
+  const Tensor& dy = *bench_.list().find(Role::kY);
+  const int64_t size = element_size(p.dtype);
+  Call call;
+  for (int64_t h = 0; h < p.H; ++h) {
+    Product q;
+    q.transpose_a = btd, q.transpose_b = !btd;
+    q.m = q.n = p.T, q.k = p.D, q.batch = p.B;
+    q.a = operand(set, h, 0), q.lda = operand_.row, q.stride_a = operand_.batch;
+    q.b = static_cast<const std::byte*>(bench_.data(set, Role::kY)) + h * dy.head * size;
+    q.ldb = dy.row, q.stride_b = dy.batch;
+    q.c = sum_of(h, p.B), q.ldc = plane_row_, q.stride_c = plane_elements();
+    call.push_back(q);
+  }
+  return call;
+}
+
+// A product of data that it does not have (for the time alone) has it aligned, too.
+void* CublasPeer::laid_out(View view, int set, Role role) const {
+  auto* first = static_cast<std::byte*>(bench_.data(set, role));
+  return is_exact(view) ? first : first - bench_.list().find(role)->offset_bytes;
 }
 
 // The same memory read as [T, B*D] or [B*D, T] for each head: one product a head, of the size that it has.
@@ -384,24 +450,30 @@ Product CublasPeer::one_product(View view, int set) const {
     q.a = device_pointer(columns_[at]), q.lda = n;
     if (weight) {  // of [T][K*T]
       q.m = p.K * p.T, q.n = p.T, q.k = n;
-      q.b = bench_.data(set, Role::kY), q.ldb = n;
-      q.c = plane(set, 0, 0), q.ldc = p.K * p.T;
+      q.b = laid_out(view, set, Role::kY), q.ldb = n;
+      q.c = plane(set, 0, 0), q.ldc = p.K * plane_row_;
     } else {
       q.transpose_b = !forward;
       q.m = n, q.n = p.T, q.k = p.K * p.T;
-      q.b = forward ? device_pointer(tap_major_[at]) : plane(set, 0, 0), q.ldb = forward ? p.K * p.T : p.T;
-      q.c = bench_.data(set, forward ? Role::kY : Role::kX), q.ldc = n;
+      q.b = forward ? device_pointer(tap_major_[at]) : plane(set, 0, 0);
+      q.ldb = (forward ? p.K : 1) * plane_row_;
+      q.c = laid_out(view, set, forward ? Role::kY : Role::kX), q.ldc = n;
     }
     return q;
   }
-  const void* in = bench_.data(set, forward ? Role::kX : Role::kY);
-  void* out = bench_.data(set, forward ? Role::kY : Role::kX);
+  const void* in = laid_out(view, set, forward ? Role::kX : Role::kY);
+  void* out = laid_out(view, set, forward ? Role::kY : Role::kX);
   if (p.op == Op::kGradWeight) {
     q.transpose_a = flat, q.transpose_b = !flat;
     q.m = q.n = p.T, q.k = n;
     q.a = in, q.lda = ld, q.stride_a = p.T * n;
     q.b = out, q.ldb = ld, q.stride_b = p.T * n;
-    q.c = plane(set, 0, 0), q.ldc = p.T, q.stride_c = p.T * p.T;
+    q.c = plane(set, 0, 0), q.ldc = plane_row_, q.stride_c = plane_elements();
+    if (const int64_t count = parts(view); count > 0) {  // heads and their parts follow each other
+      q.batch = p.H * count, q.k = n / count;
+      q.stride_a = q.stride_b = p.T * q.k;
+      q.c = sum_of(0, count), q.ctype = DType::kF32;
+    }
     return q;
   }
   q.k = p.T;
@@ -410,11 +482,11 @@ Product CublasPeer::one_product(View view, int set) const {
     q.transpose_b = !forward;
     q.m = n, q.n = p.T;
     q.a = in, q.lda = ld, q.stride_a = p.T * n;
-    q.b = plane(set, 0, 0), q.ldb = p.T, q.stride_b = p.T * p.T;
+    q.b = plane(set, 0, 0), q.ldb = plane_row_, q.stride_b = plane_elements();
   } else {
     q.transpose_a = forward;
     q.m = p.T, q.n = n;
-    q.a = plane(set, 0, 0), q.lda = p.T, q.stride_a = p.T * p.T;
+    q.a = plane(set, 0, 0), q.lda = plane_row_, q.stride_a = plane_elements();
     q.b = in, q.ldb = ld, q.stride_b = p.T * n;
   }
   return q;
@@ -422,6 +494,7 @@ Product CublasPeer::one_product(View view, int set) const {
 
 std::vector<CublasPeer::Call> CublasPeer::calls(View view, int set) const {
   const Problem& p = bench_.problem();
+  if (view == View::kSplit) return {call_of_parts(set)};
   if (view != View::kBatched) return {{one_product(view, set)}};
   std::vector<Call> out;
   for (int64_t j = 0; j < p.K; ++j) {
@@ -444,7 +517,13 @@ llvm::Error CublasPeer::run(View view, int set, cuda::CUstream stream) {
     if (auto error = gemm_of_heads(call, pointers)) return error;
     pointers += call.size() * static_cast<size_t>(call.front().batch) * 3 * sizeof(void*);
   }
-  return llvm::Error::success();
+  return add_parts(view, set, stream);
+}
+
+llvm::Error CublasPeer::add_parts(View view, int set, cuda::CUstream stream) const {
+  const int64_t count = parts(view);
+  if (count == 0) return llvm::Error::success();
+  return sum_pass_->run(sums_, count, weights_[static_cast<size_t>(set)], bench_.problem().H, stream);
 }
 
 // cublasStrmm out of place, in f32, over the same flat view: y^T = x^T W^T, where the plane W[t][s] is the
@@ -456,11 +535,12 @@ llvm::Error CublasPeer::trmm(int set, cuda::CUstream stream) {
   const bool grad = p.op == Op::kGradInput;
   const int part = p.fill == Fill::kLower ? kUpperPart : kLowerPart;
   const int n = static_cast<int>(p.B * p.D), tokens = static_cast<int>(p.T);
+  const int row = static_cast<int>(plane_row_);
   const float alpha = 1;
   const void* in = bench_.data(set, grad ? Role::kY : Role::kX);
   void* out = bench_.data(set, grad ? Role::kX : Role::kY);
   const int status = library_->api().strmm(handle_, kRight, part, grad ? kOpT : kOpN, kNonUnit, n, tokens,
-                                           &alpha, plane(set, 0, 0), tokens, in, n, out, n);
+                                           &alpha, plane(set, 0, 0), row, in, n, out, n);
   if (status == 0) return llvm::Error::success();
   return make_error(ErrorKind::kDevice,
                     "cublasStrmm failed with status " + std::to_string(status) + " for " + to_string(p));

@@ -2,6 +2,7 @@
 // beforehand.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,13 +11,14 @@
 #include "peers/cublas_library.h"
 #include "peers/cublas_lt.h"
 #include "peers/pass.h"
+#include "peers/sum_pass.h"
 #include "tuner/measure.h"
 
 namespace trigen {
 
-// Dense products for one workbench. Weights are cast to the data's type and zeroed outside the triangle when
-// the peer is made, so that neither costs time in a run; K > 1 is K shifted products over a padded copy of
-// the input, made beforehand too.
+// Dense products for one workbench. Weights are cast to the data's type, zeroed outside the triangle and padded
+// to rows of a multiple of 8 elements when the peer is made (dW has such rows, too), so that none of it costs time
+// in a run; K > 1 is K shifted products over a padded copy of the input, made beforehand too.
 class CublasPeer {
  public:
   static llvm::Expected<std::unique_ptr<CublasPeer>> create(Workbench& bench);
@@ -40,6 +42,8 @@ class CublasPeer {
   //                            taps flat: one product with all shifted copies of the input (im2col), which are
   //                            made beforehand and so cost nothing, as they would
   //   cublaslt batched, flat, transposed    the fastest of the heuristic's choices
+  //   cublas, cublaslt split   grad_weight of few rows and a long k: parts of k, of a batch each or, of data as
+  //                            [B*D, T], as many as fill the device, with sums of their own, and a pass that adds
   //   cublas strmm             the triangular product that cuBLAS has for f32, in the flat layout
   //
   // With `epilogue` cuBLASLt runs what it can of the problem's (bias where C's rows are tokens, GELU, the
@@ -53,7 +57,8 @@ class CublasPeer {
  private:
   // cuBLAS itself takes 32 MiB on compute capability 9.0; cuBLASLt's choices are asked for with as much.
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
-  enum class View { kBatched, kFlat, kTransposed };
+  // The last three are products of parts of k: of a batch each, and of data as in kTransposed.
+  enum class View { kBatched, kFlat, kTransposed, kSplit, kFewParts, kManyParts };
   // Products of the same sizes, which one call makes: a head each, or one.
   using Call = std::vector<Product>;
 
@@ -62,20 +67,30 @@ class CublasPeer {
   llvm::Error prepare_weights();
   llvm::Error prepare_padded();
   llvm::Error prepare_columns();
+  llvm::Error prepare_split();
   llvm::Error prepare_pointers();
   llvm::Error prepare_bias();
   llvm::Error upload(const void* from, size_t bytes, std::vector<cuda::CUdeviceptr>& to);  // once a set
   std::vector<Call> calls(View view, int set) const;
   Call call_of_tap(int set, int64_t j) const;
   void add_weight_calls(int set, int64_t j, std::vector<Call>& out) const;
+  Call call_of_parts(int set) const;
+  void* laid_out(View view, int set, Role role) const;
   Product one_product(View view, int set) const;
+  // Parts that the view cuts each head's k into; 0: it does not, or is not served.
+  int64_t parts(View view) const { return view < View::kSplit ? 0 : parts_[static_cast<size_t>(view) - 3]; }
+  llvm::Error add_parts(View view, int set, cuda::CUstream stream) const;
   llvm::Error run(View view, int set, cuda::CUstream stream);
   llvm::Error trmm(int set, cuda::CUstream stream);
   llvm::Error use(cuda::CUstream stream);
   llvm::Error gemm(const Product& product);
   llvm::Error gemm_of_heads(const Call& call, cuda::CUdeviceptr pointers);
   llvm::Error allocate(int64_t bytes, cuda::CUdeviceptr& out);
+  int64_t plane_elements() const { return bench_.problem().T * plane_row_; }
   void* plane(int set, int64_t h, int64_t j) const;
+  void* sum_of(int64_t h, int64_t parts) const {
+    return device_pointer(sums_ + static_cast<cuda::CUdeviceptr>(4 * h * parts * plane_elements()));
+  }
   // First element of the activations that are multiplied, for (set, head, tap).
   const std::byte* operand(int set, int64_t h, int64_t j) const;
   bool serves(View view) const;
@@ -93,13 +108,17 @@ class CublasPeer {
   std::string version_;
   std::vector<cuda::CUdeviceptr> allocations_;
   // One a set:
-  std::vector<cuda::CUdeviceptr> weights_;    // planes [h][j][T][T] of the data's type, or of dW
+  std::vector<cuda::CUdeviceptr> weights_;    // planes [h][j][T][plane_row_] of the data's type, or of dW
   std::vector<cuda::CUdeviceptr> padded_;     // K > 1: the shifted operand with K - 1 zero features
   std::vector<cuda::CUdeviceptr> columns_;    // K > 1: the operand of every tap, [K][T][B*D]
-  std::vector<cuda::CUdeviceptr> tap_major_;  // K > 1, forward: weights [T][K][T]
+  std::vector<cuda::CUdeviceptr> tap_major_;  // K > 1, forward: weights [T][K][T], in rows of K * plane_row_
   std::vector<cuda::CUdeviceptr> pointers_;   // H > 1: of each call a, b and c of every head and batch
   cuda::CUdeviceptr bias_ = 0;                // [h][T] of the data's type
-  Tensor operand_;                            // strides of the shifted operand
+  cuda::CUdeviceptr sums_ = 0;                // f32 planes [h][part]
+  std::array<int64_t, 3> parts_ = {};         // of the views from kSplit on
+  std::unique_ptr<SumPass> sum_pass_;
+  int64_t plane_row_ = 0;
+  Tensor operand_;  // strides of the shifted operand
   DType plane_type_ = DType::kF32;
   std::vector<std::unique_ptr<LtProduct>> lt_;
   std::vector<std::unique_ptr<EpiloguePass>> passes_;

@@ -11,9 +11,11 @@ namespace trigen {
 bool CublasPeer::serves(View view) const {
   const Problem& p = bench_.problem();
   if (view == View::kBatched) return true;
+  if (view == View::kSplit) return parts(view) > 0;
   for (const Tensor& t : bench_.list().tensors)
     if (t.role != Role::kW && t.role != Role::kBias && t.elements != p.B * p.H * p.T * p.D) return false;
   if (p.op == Op::kDecode) return false;
+  if (view > View::kSplit) return parts(view) > 0;
   if (p.K > 1) return view == View::kFlat && !columns_.empty();
   // what the batched calls are already
   if (view == View::kFlat) return p.layout == Layout::kBDT || p.B * p.H > 1;
@@ -22,7 +24,8 @@ bool CublasPeer::serves(View view) const {
 
 bool CublasPeer::is_exact(View view) const {
   const Problem& p = bench_.problem();
-  if (view == View::kBatched) return true;
+  if (view == View::kBatched || view == View::kSplit) return true;
+  if (view > View::kSplit) return p.layout == Layout::kBDT && (p.B == 1 || p.H == 1);
   if (p.K > 1 && p.op == Op::kGradWeight) return false;  // dW is tap-major there
   return p.B == 1 && (p.layout == Layout::kBTD ? view == View::kFlat && p.H == 1 : view == View::kTransposed);
 }
@@ -73,7 +76,7 @@ void CublasPeer::add_lt(View view, bool epilogue, std::vector<Arm>& out, std::ve
   } else if (rest.residual && rest.act == Activation::kNone && !rest.gate && !rest.pre && !terms.gelu) {
     for (int set = 0; set < bench_.sets(); ++set) {
       Product& product = sets[static_cast<size_t>(set)];
-      product.addend = bench_.data(set, Role::kResidual);
+      product.addend = laid_out(view, set, Role::kResidual);
       product.beta = 1;
     }
     rest.residual = false;
@@ -81,21 +84,27 @@ void CublasPeer::add_lt(View view, bool epilogue, std::vector<Arm>& out, std::ve
   }
   auto made = LtProduct::create(*library_, handle_, bench_, std::move(sets), terms,
                                 device_pointer(workspace_), kWorkspaceBytes);
-  const char* name = p.K > 1                  ? "im2col"
-                     : view == View::kBatched ? "batched"
-                     : view == View::kFlat    ? "flat"
-                                              : "transposed";
+  const std::string name = p.K > 1                  ? "im2col"
+                           : view == View::kBatched ? "batched"
+                           : view == View::kFlat    ? "flat"
+                           : view == View::kSplit   ? "split"
+                           : view > View::kSplit
+                               ? format("split, %lld parts", static_cast<long long>(parts(view)))
+                               : "transposed";
   if (!made) {
-    notes.push_back(std::string("cublaslt ") + name + fused + ": " + take_error(made.takeError()).message);
+    notes.push_back("cublaslt " + name + fused + ": " + take_error(made.takeError()).message);
     return;
   }
   lt_.push_back(std::move(*made));
   const LtProduct* product = lt_.back().get();
   Arm arm;
-  arm.name = std::string("cublaslt ") + name + (fused.empty() ? "" : "," + fused);
+  arm.name = "cublaslt " + name + (fused.empty() ? "" : "," + fused);
   arm.note = format("choice %zu of %d timed", product->chosen() + 1, product->choices());
   arm.exact = is_exact(view) && (epilogue || p.epilogue == Epilogue{} || p.op == Op::kGradWeight);
-  arm.launch = [product](int set, cuda::CUstream stream) { return product->run(set, stream); };
+  arm.launch = [this, view, product](int set, cuda::CUstream stream) -> llvm::Error {
+    if (auto error = product->run(set, stream)) return error;
+    return add_parts(view, set, stream);
+  };
   finish(arm, rest, notes);
   out.push_back(std::move(arm));
 }
@@ -106,10 +115,14 @@ std::vector<CublasPeer::Arm> CublasPeer::arms(bool epilogue, std::vector<std::st
   const bool bare = p.epilogue == Epilogue{} || weight;
   const ContextScope scope(bench_.device().api(), bench_.context());
   std::vector<Arm> out;
-  for (const View view : {View::kBatched, View::kFlat}) {
+  for (const View view : {View::kBatched, View::kFlat, View::kSplit}) {
     if (!serves(view)) continue;
     Arm arm;
-    arm.name = view == View::kBatched ? "cublas batched" : p.K > 1 ? "cublas im2col" : "cublas flat";
+    arm.name = view == View::kBatched ? "cublas batched"
+               : view == View::kSplit ? "cublas split"
+               : p.K > 1              ? "cublas im2col"
+                                      : "cublas flat";
+    if (view == View::kSplit) arm.note = "a product a batch, and a pass that adds them";
     if (view == View::kFlat) arm.note = "data laid out as [T,B*D], which it is not; for the time alone";
     if (view == View::kFlat && p.K > 1)
       arm.note = "im2col made beforehand, which costs nothing; for the time alone";
@@ -128,7 +141,9 @@ std::vector<CublasPeer::Arm> CublasPeer::arms(bool epilogue, std::vector<std::st
     if (epilogue && !bare) finish(arm, p.epilogue, notes);
     out.push_back(std::move(arm));
   }
-  for (const View view : {View::kBatched, View::kFlat, View::kTransposed}) add_lt(view, epilogue, out, notes);
+  for (const View view :
+       {View::kBatched, View::kFlat, View::kTransposed, View::kSplit, View::kFewParts, View::kManyParts})
+    add_lt(view, epilogue, out, notes);
   if (std::none_of(out.begin(), out.end(), [](const Arm& arm) { return arm.whole; }))
     return arms(false, notes);
   out.erase(std::remove_if(out.begin(), out.end(), [](const Arm& arm) { return !arm.whole; }), out.end());
@@ -147,7 +162,7 @@ llvm::Expected<double> CublasPeer::error_of(const Arm& arm, const Reference& ref
   std::vector<std::byte> planes;
   HostBuffers buffers;
   if (role == Role::kW) {
-    planes.resize(static_cast<size_t>(p.H * p.K * p.T * p.T * element_size(plane_type_)));
+    planes.resize(static_cast<size_t>(p.H * p.K * plane_elements() * element_size(plane_type_)));
     if (auto error = bench_.device().driver().check(
             bench_.device().api().cuMemcpyDtoH(planes.data(), weights_[0], planes.size()), "cuMemcpyDtoH"))
       return error;
@@ -170,7 +185,8 @@ llvm::Expected<double> CublasPeer::error_of(const Arm& arm, const Reference& ref
     if (role == Role::kW) {
       const int64_t s = column / p.K;
       if (!in_triangle(p, row % p.T, s)) continue;
-      got = load_element(plane_type_, planes.data(), ((h * p.K + column % p.K) * p.T + row % p.T) * p.T + s);
+      got = load_element(plane_type_, planes.data(),
+                         ((h * p.K + column % p.K) * p.T + row % p.T) * plane_row_ + s);
     } else {
       got = load_element(t.dtype, buffers[at].data() + t.offset_bytes,
                          activation_index(p, t, column / p.D, h, row % p.T, column % p.D));

@@ -1,4 +1,6 @@
-// Problems as models bring them, drawn from a seed: what the speed of shapes that nobody chose is measured on.
+// Problems as training brings them to tensor cores, drawn from a seed: what the speed of shapes that nobody chose
+// is measured on. Not drawn: f32 without tensor cores, decoding, fill=upper, diagonals, silu, pre, accumulate, odd
+// strides.
 //
 //   T       70 %: 32 to 16384, powers of two, 256 to 1024 the most common; 20 %: multiples of 32 between; 10 %: the
 //           lengths that patches of images, seconds of audio and round numbers give (49, 197, 1000 ...)
@@ -24,8 +26,9 @@
 
 namespace trigen {
 
-// Sizes belong to one half for ever, whatever the seed, the op and the types: what is tuned, fitted or chosen by
-// hand takes problems of the fitting half, and figures are reported of the other one alone.
+// A hash of the sizes, whatever the seed, the op and the types: what is tuned and fitted takes problems of the
+// fitting half, and figures are reported of the other one. Kernels were made for reported rows that lost; such
+// sizes are a development set from then on, and later draws leave them out (bench/sweep.sh).
 enum class SweepHalf { kReported, kFitting };
 SweepHalf half_of(const Problem& problem);
 

@@ -12,8 +12,6 @@
 namespace trigen {
 namespace {
 
-constexpr double kLongerBudget = 12;
-
 struct Sweep {
   const Problem& problem;
   const Device& device;
@@ -38,7 +36,8 @@ struct Sweep {
   llvm::Error choose() {
     for (TableResult& result : results) {
       if (result.table == kTuned) {
-        if (auto error = tune_patiently(options.tuning)) return error;
+        auto tuned = tune(problem, device.target(), &device, store, options.tuning);
+        if (!tuned) return tuned.takeError();
       }
       auto plan = Plan::create(problem, device, store, options.table.plan);
       if (!plan) return plan.takeError();
@@ -47,19 +46,6 @@ struct Sweep {
       result.provenance = resolution.provenance == Provenance::kMeasured ? "measured" : "predicted";
       plans.push_back(*plan);
     }
-    return llvm::Error::success();
-  }
-
-  // Inputs, reference and the first compile of a large problem can take longer than a short budget: a tune that
-  // fails is made again with more.
-  llvm::Error tune_patiently(TuneOptions tuning) {
-    auto tuned = tune(problem, device.target(), &device, store, tuning);
-    if (tuned) return llvm::Error::success();
-    llvm::consumeError(tuned.takeError());  // said by the second try, if it fails as well
-    tuning.search.budget_s *= kLongerBudget;
-    auto again = tune(problem, device.target(), &device, store, tuning);
-    if (!again) return again.takeError();
-    note(format("tuned with %.0f s", tuning.search.budget_s));
     return llvm::Error::success();
   }
 

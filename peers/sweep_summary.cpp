@@ -24,19 +24,21 @@ SweepSummary summary_of(const std::vector<TableResult>& results, const std::stri
   out.table = table;
   out.op = op;
   std::vector<double> figures;
-  double logarithms = 0;
+  double logarithms = 0, cut = 0;
   for (const TableResult& result : results) {
     if (result.table != table || (!op.empty() && op_of(result) != op)) continue;
     out.failed += result.failed ? 1 : 0;
     if (result.failed || result.got <= 0) continue;
     figures.push_back(result.got);
     logarithms += std::log(result.got);
+    cut += std::log(std::min(result.got, kMostGain));
     out.not_slower += result.got >= 1 ? 1 : 0;
   }
   out.rows = figures.size();
   if (figures.empty()) return out;
   std::sort(figures.begin(), figures.end());
-  out.mean = std::exp(logarithms / static_cast<double>(figures.size()));
+  out.mean = std::exp(cut / static_cast<double>(figures.size()));
+  out.uncut = std::exp(logarithms / static_cast<double>(figures.size()));
   out.tenth = quantile(figures, 0.1);
   out.worst = figures.front();
   return out;
@@ -54,7 +56,7 @@ std::string panel(const std::vector<TableResult>& results, const std::string& ta
   const SweepSummary all = summary_of(results, table, "");
   std::string out = format(
       "<text x=\"%.0f\" y=\"%.0f\" font-size=\"12\" font-weight=\"bold\">%s: %zu of %zu not "
-      "slower, geometric mean %.2f, tenth percentile %.2f, worst %.2f</text>\n",
+      "slower, geometric mean of ratios cut at 2 %.2f, tenth percentile %.2f, worst %.2f</text>\n",
       kPlotLeft, top - 10, escape_xml(table).c_str(), all.not_slower, all.rows, all.mean, all.tenth,
       all.worst);
   for (const double tick : {0.25, 0.5, 1.0, 2.0, 4.0}) {
@@ -102,6 +104,13 @@ std::vector<TableResult> worst_of(const std::vector<TableResult>& results, const
     if (result.table == table && result.got > 0 && !result.failed) out.push_back(result);
   std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.got < b.got; });
   if (out.size() > count) out.resize(count);
+  return out;
+}
+
+std::vector<TableResult> above_most(const std::vector<TableResult>& results, const std::string& table) {
+  std::vector<TableResult> out;
+  for (const TableResult& result : results)
+    if (result.table == table && result.got > kMostGain && !result.failed) out.push_back(result);
   return out;
 }
 

@@ -124,7 +124,7 @@ ModelFigures figures_of(const std::vector<RecordedSpace>& spaces, const std::str
                         const Predict& predict_all) {
   ModelFigures out;
   std::map<std::pair<std::string, Op>, Gathered> gathered;
-  LossList untuned_8;
+  LossList untuned_8, recorded;
   for (const RecordedSpace& space : spaces) {
     if (!role.empty() && space.role != role) continue;
     const std::vector<double> predicted = predict_all(space);
@@ -143,7 +143,8 @@ ModelFigures figures_of(const std::vector<RecordedSpace>& spaces, const std::str
                            space.rows[best].text, space.rows[order[0]].us, space.rows[best].us,
                            predicted[order[0]]});
     untuned_8.add(loss_of_first(space, order, 8), out.choices.back().problem);
-    out.recorded += whole_order && first_is_recorded(space) ? 1 : 0;
+    out.choices.back().recorded = whole_order && first_is_recorded(space);
+    if (out.choices.back().recorded) recorded.add(out.choices.back().loss(), out.choices.back().problem);
   }
   for (auto& [key, g] : gathered) {
     FamilyFigures f;
@@ -162,6 +163,7 @@ ModelFigures figures_of(const std::vector<RecordedSpace>& spaces, const std::str
   }
   out.untuned = losses_of(out.choices);
   out.untuned_8 = untuned_8.figures();
+  out.recorded = recorded.figures();
   return out;
 }
 
@@ -264,6 +266,7 @@ std::string to_json(const ModelFigures& figures) {
   for (const UntunedChoice& c : figures.choices)
     choices.push_back({{"problem", c.problem},
                        {"role", c.role},
+                       {"recorded", c.recorded},
                        {"loss", c.loss()},
                        {"chosen", c.chosen},
                        {"chosen_us", c.chosen_us},
@@ -272,7 +275,7 @@ std::string to_json(const ModelFigures& figures) {
                        {"best_us", c.best_us}});
   return json{{"untuned", losses(figures.untuned)},
               {"untuned_8", losses(figures.untuned_8)},
-              {"first_choices_recorded", figures.recorded},
+              {"recorded", losses(figures.recorded)},
               {"families", families},
               {"choices", choices}}
       .dump(1);

@@ -57,6 +57,7 @@ inline constexpr size_t kFewRows = 3;
 struct UntunedChoice {
   std::string problem, role, chosen, best;
   double chosen_us = 0, best_us = 0, predicted_us = 0;
+  bool recorded = false;  // today's first choice of all legal candidates is among the rows: `chosen` is it
   double loss() const { return chosen_us / best_us - 1; }
 };
 Losses losses_of(llvm::ArrayRef<UntunedChoice> choices);
@@ -65,10 +66,11 @@ struct ModelFigures {
   std::vector<FamilyFigures> families;  // in the order of their names, forward first
   std::vector<UntunedChoice> choices;   // in the order of the recordings
   Losses untuned, untuned_8;            // over all families; the best of the first eight
-  size_t recorded = 0;  // problems whose first choice of all legal candidates is among the rows
+  Losses
+      recorded;  // of the choices that are recorded: the others' losses are of what the model does not choose
 };
 // `role`: fit or check, "" for all. `whole_order`: also look for today's first choice among all legal
-// candidates (ModelFigures::recorded), which predicts every one of them. `rates`: others than today's.
+// candidates (UntunedChoice::recorded), which predicts every one of them. `rates`: others than today's.
 ModelFigures check_model(const std::vector<RecordedSpace>& spaces, const std::string& role = "",
                          bool whole_order = false, const Rates* rates = nullptr);
 // The same for predictions of any origin: of each space, of each row.

@@ -12,41 +12,10 @@
 #include "check/text.h"
 #include "generator/error.h"
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/ADT/SmallVector.h"
+#include "tuner/rates_table.h"
 
 namespace trigen {
 namespace {
-
-// A table as lines, of which some hold rates.
-class Table {
- public:
-  explicit Table(const std::string& text) {
-    llvm::SmallVector<llvm::StringRef, 128> lines;
-    llvm::StringRef(text).split(lines, '\n');
-    for (const llvm::StringRef line : lines) {
-      const llvm::StringRef said = line.split('#').first.trim();
-      if (!said.empty() && said.front() != '[') rates_.push_back(lines_.size());
-      lines_.push_back(line.str());
-    }
-  }
-  // The rates' lines in the order of Rates::all().
-  size_t count() const { return rates_.size(); }
-  void set(const std::vector<Rate>& all, size_t at) {
-    const Rate& r = all[at];
-    const char* kinds[] = {"datasheet", "fitted", "assumed"};
-    lines_[rates_[at]] = format("%-15s %-6s %-8s %-10s %s", r.name.c_str(), format("%.4g", r.value).c_str(),
-                                r.unit.c_str(), kinds[static_cast<int>(r.kind)], r.source.c_str());
-  }
-  std::string text() const {
-    std::string out;
-    for (size_t i = 0; i < lines_.size(); ++i) out += (i > 0 ? "\n" : "") + lines_[i];
-    return out;
-  }
-
- private:
-  std::vector<std::string> lines_;
-  std::vector<size_t> rates_;
-};
 
 // Of the errors beside the loss: by four folds of the role fit, of 0.25, 0.6 and 1.5 the one whose choices on
 // problems not fitted lose least.
@@ -213,7 +182,8 @@ class Descent {
   int sweep() {
     int changed = 0;
     for (size_t i = 0; i < all_.size(); ++i) {
-      if (all_[i].kind == Rate::Kind::kDatasheet || all_[i].value <= 0 || is_of_spills(all_[i].name))
+      if (all_[i].kind == Rate::Kind::kDatasheet || all_[i].value <= 0 || is_of_spills(all_[i].name) ||
+          all_[i].section == "dense")  // fitted to peers (peers/dense_check.h)
         continue;
       bool moved = false;
       while (improve(i)) moved = true;
@@ -230,7 +200,7 @@ class Descent {
         out.changes.push_back({old.section, old.name, old.unit, old.value, all_[i].value});
         all_[i].kind = Rate::Kind::kFitted;
       }
-      if (all_[i].kind == Rate::Kind::kFitted) name_recordings(i);
+      if (all_[i].kind == Rate::Kind::kFitted && all_[i].section != "dense") name_recordings(i);
     }
     out.table = table_.text();
     out.after = losses_.value();
@@ -245,7 +215,7 @@ class Descent {
     std::vector<Rates> others;
     for (const double factor : {1.5, 1 / 1.5}) {
       rate.value = value * factor;
-      Table other = table_;
+      RatesTable other = table_;
       other.set(all_, at);
       others.push_back(llvm::cantFail(Rates::parse(other.text())));
     }
@@ -292,14 +262,14 @@ class Descent {
 
   double try_value(size_t at, double value) {
     const double before = std::exchange(all_[at].value, value);
-    Table tried = table_;
+    RatesTable tried = table_;
     tried.set(all_, at);
     const double objective = losses_.with(llvm::cantFail(Rates::parse(tried.text()))) + prior();
     all_[at].value = before;
     return objective;
   }
 
-  Table table_;
+  RatesTable table_;
   std::vector<Rate> all_;
   const std::vector<const RecordedSpace*>& spaces_;
   const FitOptions& options_;

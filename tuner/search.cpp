@@ -154,7 +154,7 @@ std::string Search::reason(double elapsed_s) const {
   const size_t all = points_.size();
   if (done_ >= all) return format("all %zu candidates tried", all);
   if (!in_time(elapsed_s))
-    return format("budget of %.0f s spent after %zu of %zu candidates", options_.budget_s, done_, all);
+    return format("budget of %g s spent after %zu of %zu candidates", options_.budget_s, done_, all);
   if (left() == 0) return format("%zu of %zu candidates tried, as many as allowed", done_, all);
   if (idle_steps_ >= options_.patience)
     return format("no gain in the last %zu steps after %zu of %zu candidates", idle_steps_, done_, all);

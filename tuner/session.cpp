@@ -1,7 +1,6 @@
 #include "tuner/session.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "check/text.h"
 #include "tuner/build_queue.h"
@@ -69,6 +68,8 @@ double Session::elapsed() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
+double Session::spent() const { return inputs_s_ > 0 ? elapsed() - inputs_s_ : 0; }
+
 void Session::show(const char* phase, size_t done, size_t total, double best_s, const std::string& best) {
   if (!options_.progress) return;
   TuneProgress p;
@@ -82,31 +83,17 @@ void Session::show(const char* phase, size_t done, size_t total, double best_s, 
   if (done > 0 && total >= done) {
     p.eta_s = p.elapsed_s / static_cast<double>(done) * static_cast<double>(total - done);
     if (options_.search.budget_s > 0 && device_ != nullptr) {
-      p.eta_s = std::min(p.eta_s, std::max(0.0, options_.search.budget_s - p.elapsed_s));
+      p.eta_s = std::min(p.eta_s, std::max(0.0, options_.search.budget_s - spent()));
     }
   }
   options_.progress(p);
-}
-
-llvm::Error budget_spent(llvm::StringRef problem, double budget_s, double inputs_s, double compile_s) {
-  // a dozen candidates at least make a choice, and the finals take their share
-  const int advised = 10 * std::max(1, static_cast<int>(std::ceil(4 * std::max(inputs_s, compile_s) / 10)));
-  const std::string compiled =
-      compile_s > 0 ? format("its compile took %.1f s", compile_s) : "it was not compiled";
-  return make_error(
-      ErrorKind::kBadRequest,
-      format("the budget of %g s ended before the first candidate of %s was measured: %s, inputs and "
-             "reference %.1f s beside it; allow more, for example --budget %ds",
-             budget_s, problem.str().c_str(), compiled.c_str(), inputs_s, advised));
 }
 
 llvm::Error Session::nothing_works() const {
   if (cancelled())
     return make_error(ErrorKind::kDevice,
                       "interrupted before any candidate of " + report_.problem + " was done");
-  const bool out_of_time = device_ != nullptr && !search_.in_time(elapsed());
-  if (out_of_time && search_.tried_count() == 0)
-    return budget_spent(report_.problem, options_.search.budget_s, inputs_s_, first_build_s_);
+  const bool out_of_time = device_ != nullptr && !search_.in_time(spent());
   // one reason for all of them (no compiler for the target, say) is said once
   const auto tried = [](const CandidateReport& row) { return row.outcome != Outcome::kNotTried; };
   const auto first = std::find_if(report_.candidates.begin(), report_.candidates.end(), tried);
@@ -168,8 +155,6 @@ llvm::Expected<bool> Session::check_emulated(size_t index, const Binary& binary)
     failed(index, Outcome::kFailed, trial->note);
     return false;
   }
-  report_.notes.push_back(
-      format("checked on the emulated device: error %.1e, allowed %.1e", row.error, row.tolerance));
   return true;
 }
 
@@ -242,7 +227,8 @@ std::unique_ptr<BuildQueue> Session::compile(const std::vector<size_t>& batch) {
 
 llvm::Error Session::search_batches(std::unique_ptr<BuildQueue> queue, std::vector<size_t> batch) {
   std::vector<std::pair<size_t, Binary>> spilled;
-  const auto go_on = [&] { return !cancelled() && search_.in_time(elapsed()); };
+  // The budget bounds what follows the first candidate that works.
+  const auto go_on = [&] { return !cancelled() && (!search_.any() || search_.in_time(spent())); };
   while (!batch.empty()) {
     for (size_t at = 0; at < batch.size() && go_on();) {
       const size_t index = batch[at];
@@ -269,20 +255,13 @@ llvm::Error Session::search_batches(std::unique_ptr<BuildQueue> queue, std::vect
       if (auto error = try_candidate(index, binary.binary)) return error;
     }
     if (!go_on()) break;
-    batch = search_.next(elapsed());
+    batch = search_.next(spent());
     queue = compile(batch);
-  }
-  // Out of time before the first: its build is waited for, to say what one takes. The cache keeps it.
-  while (search_.tried_count() == 0 && !batch.empty() && !cancelled() && first_build_s_ == 0) {
-    auto built = queue->take(batch.front());
-    if (!built) continue;
-    first_build_s_ = elapsed();
-    if (!*built) not_built(batch.front(), built->takeError());
   }
   queue.reset();
   report_.stop_reason = cancelled() ? format("interrupted after %zu of %zu candidates", search_.tried_count(),
                                              candidates_.size())
-                                    : search_.reason(elapsed());
+                                    : search_.reason(spent());
   for (auto& [index, binary] : spilled) {
     if (search_.any() || cancelled()) break;
     if (auto error = try_candidate(index, binary)) return error;
@@ -300,8 +279,7 @@ llvm::Error Session::measure() {
   bench_options.rotate = true;
   resume();
   // compiling starts first: making inputs and the reference takes its time
-  std::vector<size_t> batch = search_.next(elapsed());
-  if (batch.empty() && search_.tried_count() == 0) batch.push_back(0);  // no time at all: what would it take?
+  std::vector<size_t> batch = search_.next(spent());
   auto queue = compile(batch);
   if (auto error = bench_->begin(problem_, bench_options)) return error;
   inputs_s_ = elapsed();

@@ -14,10 +14,6 @@ namespace trigen {
 
 class BuildQueue;
 
-// The error of a tune whose budget ended before its first candidate was measured: what that took so far, and
-// what to allow. compile_s 0: it was not compiled yet.
-llvm::Error budget_spent(llvm::StringRef problem, double budget_s, double inputs_s, double compile_s);
-
 // What a search of these candidates builds first.
 std::vector<size_t> first_choices(const std::vector<Candidate>& candidates, const DeviceModel& model,
                                   const SearchOptions& options);
@@ -36,6 +32,7 @@ class Session {
   Bench& bench() { return *bench_; }
   bool cancelled() const { return options_.cancel != nullptr && options_.cancel->load(); }
   double elapsed() const;
+  double spent() const;  // of the budget, which begins when inputs and reference are there
   void show(const char* phase, size_t done, size_t total, double best_s, const std::string& best);
   void note_cache(const std::string& problem);  // once
 
@@ -106,8 +103,8 @@ class Session {
   Noise noise_;
   double anchored_s_ = -1e9;  // when the anchor was timed last
   bool cache_noted_ = false, anchor_broken_ = false;
-  int64_t waited_since_ = 0;                 // seconds since 1970; 0: the turn came at once
-  double inputs_s_ = 0, first_build_s_ = 0;  // when inputs and reference, and the first build, were there
+  int64_t waited_since_ = 0;  // seconds since 1970; 0: the turn came at once
+  double inputs_s_ = 0;       // when inputs and reference were there; 0: not yet
 };
 
 }  // namespace trigen

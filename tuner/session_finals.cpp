@@ -85,7 +85,7 @@ llvm::Error Session::run_finals() {
     auto timed = time_in_turn(finalists.size(), replay, options_.finals_rounds, [&] {
       show("finals", ++round, static_cast<size_t>(options_.finals_rounds), search_.best_seconds(),
            report_.candidates[search_.best()].candidate);
-      return cancelled() || (budget > 0 && elapsed() > 1.25 * budget && round >= 9);
+      return cancelled() || (budget > 0 && spent() > 1.25 * budget && round >= 9);
     });
     llvm::Error error = timed ? llvm::Error::success() : timed.takeError();
     if (!error && options_.objective != TuneObjective::kTime && !cancelled()) error = weigh(finalists, at);

@@ -8,16 +8,35 @@
 
 namespace trigen {
 
-// An estimate of a library's product alone, over both triangles: masking, casts of the weight and epilogues come
-// on top of it there. By the larger of arithmetic (the share of the unit's rate that [dense] of the device's rates
-// says) and memory. bf16 and TF32 run on the FP32 units where the target has no tensor cores for them, as they do
-// in PyTorch; f16x3 stands beside full f32. 0 for decode, which has no such peer.
+// An estimate of the fastest library call for the problem, over both triangles, on a weight that was masked, cast and
+// padded before: of all heads and batches at once, of several taps on an input that im2col laid out before. Epilogues are
+// inside: what a library adds in its product (bias, GELU, a residual alone) by the bytes that it reads, the rest as one
+// elementwise pass. grad_bias is not. bf16 and TF32 run on the FP32 units where the target has no tensor cores for
+// them, as they do in PyTorch; f16x3 stands beside full f32. 0 for decode and grad_epilogue, which have no such peer.
+//
+//   seconds  start + (products^3 + memory^3)^(1/3) + pass
+//   products over rounds of output tiles on the SMs, of the tile and the number of parts of k that take least
+//   memory   operands and output once
+//
+// [dense] of the device's rates (generator/rates.h) has the numbers, fitted to recorded cuBLAS times
+// (peers/dense_check.h); docs/cost-model.md says how well they hold.
 double dense_seconds(const Problem& problem, const Target& target, const DeviceModel& device);
 
-// Is a kernel of `seconds` no faster than dense's `dense` (0: unknown)? Within 2 % counts as no faster.
-bool dense_is_as_fast(double seconds, double dense);
-// "a dense product on the masked weight is as fast: 177 us (estimated) beside 184 us (predicted)", or "is faster" where
-// it is so by more than 5 %; "" when it is neither.
-std::string dense_remark(double seconds, bool measured, double dense, bool dense_measured);
+// Which of a kernel and dense is faster. Where a time is no measurement the answer has a margin, in which it is
+// kClose: time both.
+enum class DenseVerdict { kUnknown, kTriangle, kClose, kDense };
+struct BesideDense {
+  double seconds = 0;           // of the kernel
+  bool measured = false;        // else predicted
+  double dense_s = 0;           // 0: unknown
+  bool dense_measured = false;  // else estimated
+};
+// Times as long that one must be for an answer: two measurements of one run; one beside an estimate of dense; a
+// prediction beside an estimate.
+inline constexpr double kSureMeasured = 1.02, kSureEstimated = 1.1, kSurePredicted = 1.2;
+DenseVerdict verdict_of(const BesideDense& times);
+// "a dense product on the masked weight is faster: 177 us (estimated) beside 224 us (predicted)", "is as fast" where both
+// were measured, "may be as fast: ...; time both" within the margin; "" where the kernel is faster or nothing is known.
+std::string dense_remark(const BesideDense& times);
 
 }  // namespace trigen

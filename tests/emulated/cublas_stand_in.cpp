@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "numerics/numbers.h"
@@ -42,6 +43,8 @@ const void* at(const Matrix& m, const void* base, int64_t batch) {
   return static_cast<const std::byte*>(base) + batch * m.stride * trigen::element_size(dtype_of(m.type));
 }
 
+int64_t narrow = 0;
+
 int multiply(const Desc& desc, float alpha, const Matrix& a, const void* a_data, const Matrix& b,
              const void* b_data, float beta, const Matrix& c, const void* c_data, void* d_data,
              int64_t batch) {
@@ -50,6 +53,8 @@ int multiply(const Desc& desc, float alpha, const Matrix& a, const void* a_data,
   if ((ta ? a.columns : a.rows) != c.rows || (tb ? b.columns : b.rows) != k ||
       (tb ? b.rows : b.columns) != c.columns || a.ld < a.rows || b.ld < b.rows || c.ld < c.rows)
     return kInvalid;
+  for (const auto& [matrix, data] : {std::pair{&a, a_data}, std::pair{&b, b_data}, std::pair{&c, c_data}})
+    narrow += matrix->ld % 8 != 0 || reinterpret_cast<uintptr_t>(data) % 16 != 0 ? 1 : 0;
   for (int64_t n = 0; n < c.columns; ++n) {
     for (int64_t m = 0; m < c.rows; ++m) {
       double sum = 0;
@@ -77,6 +82,9 @@ Matrix operand(int type, bool transposed, int rows, int columns, int ld, long lo
 }  // namespace
 
 #define STAND_IN extern "C" __attribute__((visibility("default")))
+
+// Matrices since the last call that wide loads cannot take: rows of no multiple of 8 elements, or a pointer of none of 16 bytes.
+STAND_IN int64_t cublas_stand_in_narrow() { return std::exchange(narrow, 0); }
 
 STAND_IN int cublasCreate_v2(void** handle) { return *handle = new int(0), kOk; }
 STAND_IN int cublasDestroy_v2(void* handle) { return delete static_cast<int*>(handle), kOk; }

@@ -44,6 +44,8 @@ TEST(DeviceTable, KnowsWhatItDoesNotKnow) {
   EXPECT_EQ(find_device_model("sm_42"), nullptr);
   EXPECT_EQ(find_device_model(""), nullptr);
   EXPECT_NE(known_targets().find("sm_90a, "), std::string::npos);
+  EXPECT_NE(known_targets().find("sm_120, sm_120a; with another target's kernels sm_87 (sm_86's), "),
+            std::string::npos);
   int value = 7;
   EXPECT_FALSE(
       device_attribute(*find_device_model("sm_80"), 0, static_cast<cuda::CUdevice_attribute>(9999), &value));

@@ -162,7 +162,7 @@ TEST_F(Log, APlansLineAndCounterForEachAnswer) {
 }
 
 TEST_F(Log, ASlowPathIsSaidOnceWhateverTheSizes) {
-  for (const char* text : {"forward,dtype=bf16,B=2,T=20,D=16", "grad_input,dtype=bf16,B=1,T=12,D=8"})
+  for (const char* text : {"forward,dtype=bf16,B=2,T=512,D=512", "grad_input,dtype=bf16,B=4,T=256,D=512"})
     plan(/*no_jit=*/false, 2, text);
   std::vector<std::string> slow;
   for (const std::string& line : lines_.of[TRIGEN_LOG_NOTICE])

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -32,6 +33,11 @@ class Arms : public testing::Test {
   static void SetUpTestSuite() { ::setenv("TRIGEN_CUBLAS", CUBLAS_STAND_IN, 1); }
 };
 
+int64_t narrow_matrices() {
+  void* library = ::dlopen(CUBLAS_STAND_IN, RTLD_NOW);
+  return reinterpret_cast<int64_t (*)()>(::dlsym(library, "cublas_stand_in_narrow"))();
+}
+
 class ArmsOf : public Arms, public testing::WithParamInterface<Case> {};
 
 TEST_P(ArmsOf, ComputeTheProblem) {
@@ -49,13 +55,20 @@ TEST_P(ArmsOf, ComputeTheProblem) {
   for (const CublasPeer::Arm& arm : peers.cublas->arms(GetParam().epilogue, notes)) {
     if (!arm.exact) continue;
     exact.push_back(arm.name);
+    narrow_matrices();
     EXPECT_LT(llvm::cantFail(peers.cublas->error_of(arm, reference)), 5e-3) << arm.name;
+    // at its best: what is the peer's own has rows that wide loads take, whatever T is
+    if (p.layout == Layout::kBTD && p.D % 8 == 0 && p.K == 1) {
+      EXPECT_EQ(narrow_matrices(), 0) << arm.name;
+    }
   }
   EXPECT_EQ(exact, GetParam().exact);
 }
 
 const char* const kBatched = "cublas batched";
 const char* const kFlat = "cublas flat";
+const char* const kSplit = "cublas split";
+const char* const kLtSplit = "cublaslt split";
 const char* const kLtBatched = "cublaslt batched";
 const char* const kLtFlat = "cublaslt flat";
 const char* const kLtTransposed = "cublaslt transposed";
@@ -126,6 +139,50 @@ INSTANTIATE_TEST_SUITE_P(
              {kBatched, kFlat, kLtBatched, kLtFlat, kLtTransposed},
              {kBatched, kLtBatched, kLtTransposed}},
         Case{"grad_weight,dtype=f16,B=2,H=2,T=16,D=16,K=2", false, {kBatched}, {kBatched}},
+        // few rows and a long k: parts of it, on the data as it lies in bdt, too
+        Case{"grad_weight,dtype=bf16,B=2,H=3,T=24,D=64",
+             false,
+             {kBatched, kFlat, kSplit, kLtFlat, kLtTransposed, "cublaslt split, 2 parts"},
+             {kBatched, kSplit}},
+        Case{"grad_weight,dtype=bf16,B=20,T=33,D=64,wdtype=f32,epilogue=zero_outside",
+             true,
+             {kBatched, kFlat, kSplit, kLtFlat, kLtTransposed, kLtSplit, "cublaslt split, 20 parts"},
+             {kBatched, kSplit, kLtSplit}},
+        Case{"grad_weight,dtype=f16,B=1,H=2,T=17,D=4608,layout=bdt",
+             false,
+             {kBatched, kFlat, kLtBatched, kLtFlat, kLtTransposed, "cublaslt split, 64 parts",
+              "cublaslt split, 72 parts"},
+             {kBatched, kLtBatched, kLtTransposed, "cublaslt split, 64 parts", "cublaslt split, 72 parts"}},
+        Case{"grad_weight,dtype=f32,math=tf32,B=3,T=21,D=128,layout=bdt",
+             false,
+             {kBatched, kFlat, kSplit, kLtBatched, kLtFlat, kLtSplit, "cublaslt split, 6 parts"},
+             {kBatched, kSplit, kLtBatched, kLtSplit, "cublaslt split, 6 parts"}},
+        // odd lengths: weights and dW in padded rows
+        Case{"forward,dtype=bf16,B=1,T=23,D=16",
+             false,
+             {kBatched, kLtBatched, kLtTransposed},
+             {kBatched, kLtBatched}},
+        Case{"grad_input,dtype=f16,B=2,H=3,T=25,D=16,layout=bdt",
+             false,
+             {kBatched, kFlat, kLtFlat, kLtTransposed},
+             {kBatched}},
+        Case{"grad_input,dtype=f16,B=1,H=2,T=25,D=16,layout=bdt",
+             false,
+             {kBatched, kFlat, kLtFlat, kLtTransposed},
+             {kBatched, kLtTransposed}},
+        Case{"decode,dtype=bf16,B=2,T=25,D=16,rows=4", false, {kBatched, kLtBatched}, {kBatched, kLtBatched}},
+        Case{"forward,dtype=f16,B=1,T=17,D=16,K=3",
+             false,
+             {kBatched, "cublas im2col", "cublaslt im2col"},
+             {kBatched, "cublas im2col", "cublaslt im2col"}},
+        Case{"grad_input,dtype=f16,B=1,T=17,D=16,K=3",
+             false,
+             {kBatched, "cublas im2col", "cublaslt im2col"},
+             {kBatched, "cublas im2col", "cublaslt im2col"}},
+        Case{"grad_weight,dtype=f16,B=2,T=17,D=16,K=3",
+             false,
+             {kBatched, "cublas im2col", "cublaslt im2col"},
+             {kBatched}},
         // epilogues: what cuBLASLt does, and a pass for the rest
         Case{"forward,dtype=bf16,B=2,T=24,D=16,epilogue=bias+gelu",
              true,
@@ -176,6 +233,28 @@ TEST(ForeignKernel, RunsAheadOfALaunch) {
   llvm::cantFail(both(1, bench->stream()));
   llvm::cantFail(bench->synchronize());
   EXPECT_EQ(runs, 2);
+}
+
+// Data that lies as the peer likes it is aligned as it likes it, too, however odd the problem's own rows are.
+TEST_F(Arms, OfOtherLayoutsAreAligned) {
+  const Device* device = llvm::cantFail(Device::open(*llvm::cantFail(Driver::load_emulated("sm_90a")), 0));
+  for (const char* text : {"forward,dtype=bf16,B=8,T=21,D=15,epilogue=residual",
+                           "grad_weight,dtype=bf16,B=8,T=24,D=15,align=2"}) {
+    auto bench = llvm::cantFail(Workbench::create(*device, llvm::cantFail(parse_problem(text))));
+    auto peer = llvm::cantFail(CublasPeer::create(*bench));
+    std::vector<std::string> notes;
+    int seen = 0;
+    const ContextScope scope(device->api(), bench->context());
+    for (const CublasPeer::Arm& arm : peer->arms(true, notes)) {
+      if (arm.name.find("flat") == std::string::npos) continue;
+      narrow_matrices();
+      llvm::cantFail(arm.launch(0, bench->stream()));
+      llvm::cantFail(bench->synchronize());
+      EXPECT_EQ(narrow_matrices(), 0) << text << ": " << arm.name;
+      ++seen;
+    }
+    EXPECT_GT(seen, 0) << text;
+  }
 }
 
 // A sweep's row but for its times: both choices and every peer run, and are right.

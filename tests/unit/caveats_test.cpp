@@ -32,6 +32,8 @@ TEST(Caveats, WhatATunedKernelOnItsOwnGpuIsNotToldOf) {
   EXPECT_EQ(caveat("forward,dtype=f32,B=8,T=256,D=64", "sm_70"), "");  // full precision has no other units
   EXPECT_EQ(caveat("decode,dtype=bf16,B=8,T=256,D=64,rows=1", "sm_70"), "");
   EXPECT_EQ(caveat("forward,dtype=bf16,B=1,T=8,D=16", "sm_90a"), "");  // too small for any tile of wgmma's
+  for (const char* target : {"sm_70", "sm_75", "sm_80", "sm_86"})  // too small for tensor cores, in f16 too
+    EXPECT_EQ(caveat("forward,dtype=bf16,B=2,T=2,D=16,K=3", target), "") << target;
 }
 
 TEST(Caveats, UnitsThatTheTargetLacks) {

@@ -10,6 +10,14 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::UnorderedElementsAreArray;
+
+const std::vector<std::string> kMissedOfCheck = {
+    "grad_input,dtype=f32,B=192,H=1,T=80,D=384,K=1,pad=0,math=f16x3",
+    "forward,dtype=f32,B=32,H=1,T=384,D=384,K=1,pad=0,math=tf32,epilogue=bias+residual"};
+const std::vector<std::string> kMissedOfFit = {
+    "decode,dtype=bf16,B=128,H=1,T=512,D=512,K=4,pad=1,rows=2",
+    "grad_input,dtype=f16,B=4,H=1,T=1536,D=512,K=3,pad=1,wdtype=f32"};
 
 TEST(ModelCheck, RankCorrelationIsOfTheOrderAlone) {
   EXPECT_DOUBLE_EQ(rank_correlation({1, 2, 3, 4}, {10, 20, 30, 4000}), 1);
@@ -49,7 +57,8 @@ TEST(ModelCheck, LossIsOfTheModelsFirstChoice) {
   EXPECT_EQ(figures.choices[0].best, space.rows[8].text);
   EXPECT_DOUBLE_EQ(figures.untuned.worst, 30.0 / 16 - 1);
   EXPECT_DOUBLE_EQ(figures.untuned_8.worst, 20.0 / 16 - 1);
-  EXPECT_EQ(figures.recorded, 0U) << "the first of all candidates was not timed";
+  EXPECT_EQ(figures.recorded.problems, 0U) << "the first of all candidates was not timed";
+  EXPECT_FALSE(figures.choices[0].recorded);
 }
 
 TEST(ModelCheck, TimesAreOfTheFinalsAndQuickOnesAreScaledToThem) {
@@ -64,7 +73,9 @@ TEST(ModelCheck, CountsTheRolesApart) {
   const RecordedSpace fit = llvm::cantFail(space_of(recording));
   recording.role = "check";
   const RecordedSpace check = llvm::cantFail(space_of(recording));
-  EXPECT_EQ(check_model({fit, check, check}).choices.size(), 3U);
+  const ModelFigures all = check_model({fit, check, check}, "", true);
+  EXPECT_EQ(all.choices.size(), 3U);
+  EXPECT_EQ(all.recorded.problems, 3U);
   EXPECT_EQ(check_model({fit, check, check}, "fit").choices.size(), 1U);
   EXPECT_EQ(check_model({fit, check, check}, "check").choices.size(), 2U);
 }
@@ -132,18 +143,21 @@ TEST(ModelCheck, EveryFamilyKeepsItsOrderAndItsTimes) {
   }
 }
 
-// What a user meets who has not tuned, on the problems that no constant was fitted to and on the others.
-TEST(ModelCheck, UntunedChoicesKeepTheirLosses) {
+// What is asked of the untuned choice: to lose 2 % in the median, 8 % for nine in ten and 20 % at worst, on the
+// problems that no constant was fitted to and on the others. Problems that lose more are missed goals and stand here
+// by name, as on docs/cost-model.md: one more fails, and so does one less, whose line there is to go.
+TEST(ModelCheck, UntunedChoicesLoseWhatIsAsked) {
   const std::vector<RecordedSpace> spaces = recorded_spaces();
-  const ModelFigures check = check_model(spaces, "check");
-  EXPECT_EQ(check.untuned.problems, 94U);
-  EXPECT_LE(check.untuned.median, 0.01);
-  EXPECT_LE(check.untuned.nine_in_ten, 0.08);
-  EXPECT_LE(check.untuned.worst, 0.42) << check.untuned.worst_problem;
-  EXPECT_LE(check.untuned_8.nine_in_ten, 0.01);
-  const ModelFigures fit = check_model(spaces, "fit");
-  EXPECT_LE(fit.untuned.median, 0.01);
-  EXPECT_LE(fit.untuned.nine_in_ten, 0.07);
+  for (const char* role : {"check", "fit"}) {
+    const ModelFigures figures = check_model(spaces, role);
+    EXPECT_LE(figures.untuned.median, 0.02) << role;
+    EXPECT_LE(figures.untuned.nine_in_ten, 0.08) << role;
+    std::vector<std::string> missed;
+    for (const UntunedChoice& choice : figures.choices)
+      if (choice.loss() > 0.20) missed.push_back(choice.problem);
+    EXPECT_THAT(missed,
+                UnorderedElementsAreArray(role == std::string("check") ? kMissedOfCheck : kMissedOfFit));
+  }
 }
 
 }  // namespace

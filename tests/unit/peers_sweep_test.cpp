@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "peers/sweep_problems.h"
@@ -98,7 +99,11 @@ TEST(SweepSummary, CountsMeansAndPercentiles) {
   EXPECT_DOUBLE_EQ(all[0].worst, 0.5);
   EXPECT_EQ(all[3].table, "tuned");
   EXPECT_EQ(all[3].not_slower, 2U);
-  EXPECT_DOUBLE_EQ(all[3].mean, 2);
+  EXPECT_DOUBLE_EQ(all[3].mean, std::sqrt(2.0))
+      << "4 counts as 2: no triangle gains more on a peer at its best";
+  EXPECT_DOUBLE_EQ(all[3].uncut, 2);
+  EXPECT_EQ(above_most(rows, "tuned").size(), 1U);
+  EXPECT_EQ(above_most(rows, "untuned").size(), 0U) << "2 itself is not above";
   EXPECT_EQ(all[5].op, "grad_weight");
   const auto worst = worst_of(rows, "untuned", 5);
   ASSERT_EQ(worst.size(), 2U);
@@ -108,7 +113,7 @@ TEST(SweepSummary, CountsMeansAndPercentiles) {
   EXPECT_THAT(svg, testing::StartsWith("<svg xmlns="));
   EXPECT_THAT(svg, testing::EndsWith("</svg>\n"));
   EXPECT_THAT(svg, HasSubstr("D &amp; E"));
-  EXPECT_THAT(svg, HasSubstr("untuned: 1 of 2 not slower, geometric mean 1.00"));
+  EXPECT_THAT(svg, HasSubstr("untuned: 1 of 2 not slower, geometric mean of ratios cut at 2 1.00"));
   size_t points = 0;
   for (size_t at = svg.find("<title>"); at != std::string::npos; at = svg.find("<title>", at + 1)) ++points;
   EXPECT_EQ(points, 4U) << "rows without a figure have no place";

@@ -48,6 +48,8 @@ TEST(Target, UnknownNamesListTheKnownOnes) {
             "unknown arch 'sm_71'; allowed are sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100, "
             "sm_100a, sm_120 or sm_120a; "
             "did you mean 'sm_70'?");
+  EXPECT_THAT(take_error(find_target("sm_60").takeError()).message,
+              testing::EndsWith("or sm_120a; it is older than trigen serves: Volta (sm_70) is the oldest"));
 }
 
 const Target* gpu_of(llvm::StringRef name) {

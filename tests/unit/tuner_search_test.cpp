@@ -209,20 +209,6 @@ TEST(Walk, FindsWhatTheModelDoesNotKnow) {
   }
 }
 
-// Found, needed, and what to allow instead.
-TEST(Budget, TooShortForOneCandidateSaysWhatOneTakes) {
-  const auto text = [](double inputs_s, double compile_s) {
-    return take_error(budget_spent("forward,dtype=f16", 1.5, inputs_s, compile_s)).message;
-  };
-  EXPECT_EQ(
-      text(0.8, 6.25),
-      "the budget of 1.5 s ended before the first candidate of forward,dtype=f16 was measured: its compile "
-      "took 6.2 s, inputs and reference 0.8 s beside it; allow more, for example --budget 30s");
-  EXPECT_THAT(text(40, 0),
-              HasSubstr("it was not compiled, inputs and reference 40.0 s beside it; allow more, "
-                        "for example --budget 160s"));
-}
-
 // The model puts nine tiles of one family before the first of another, 2 % apart: a coin's toss that the search
 // must not take for an order.
 TEST(Search, NoFamilyIsMissed) {
