@@ -12,9 +12,9 @@ from .model_tuning import tune
 from .recording import Recorder, record
 from .tuning import TuneResult, program, tune_problems
 
-__all__ = [
-    "__version__", "Availability", "BadRequest", "BuildError", "CacheMiss", "Counters", "DeviceError", "DeviceTensor", "InternalError", "LibraryMissing",
-    "NoCompiler", "Plan", "PlanInfo",
-    "Recorder", "Runtime", "TrigenError", "TrigenWarning", "TuneResult", "Unsupported", "configure", "counters",
-    "format_problem", "is_available", "parse_problem", "program", "record", "tune", "tune_problems",
+__all__ = [  # as docs/reference/python.md shows them: what users call, what that returns, what it raises
+    "is_available", "configure", "tune", "record", "tune_problems", "program", "counters", "parse_problem", "format_problem",
+    "Availability", "Counters", "Recorder", "TuneResult", "Runtime", "Plan", "PlanInfo", "DeviceTensor", "__version__",
+    "TrigenError", "BadRequest", "Unsupported", "BuildError", "NoCompiler", "DeviceError", "CacheMiss", "InternalError", "LibraryMissing",
+    "TrigenWarning",
 ]

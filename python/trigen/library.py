@@ -203,9 +203,9 @@ class PlanInfo(NamedTuple):
     binary_from: str  # "cache" or "compiled"
     compiler: str
     slow: str  # why it is far slower than the GPU could be, and what to use instead; else ""
-    dense: str  # that a dense product is as fast, with both times; else ""
+    dense: str  # that a dense product is faster, or may be, with both times; else ""
     expected_us: float  # measured or predicted, as provenance says
-    dense_us: float  # estimate of a library's dense product on the masked weight alone; 0: unknown
+    dense_us: float  # estimate of a library's dense product on the masked weight, epilogue included; 0: unknown
     workspace_bytes: int
     loaded_ptx: bool
     device_ordinal: int

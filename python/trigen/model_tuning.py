@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Callable, Optional, Sequence
 
 from . import recording, tuning
@@ -21,9 +20,7 @@ def tune(model: Callable[..., Any], example_inputs: Any, *, backward: bool = Tru
             result = call(model, example_inputs)
             if backward:
                 _backward(result, model, torch)
-    tuned = tuning.tune_problems(seen.problems, arch=arch, budget=budget, options=options, quiet=quiet)
-    _forget_plans()
-    return tuned
+    return tuning.tune_problems(seen.problems, arch=arch, budget=budget, options=options, quiet=quiet)
 
 
 def call(model, example_inputs):
@@ -50,10 +47,3 @@ def _tensors(value, torch):
     elif isinstance(value, (list, tuple)):
         for part in value:
             yield from _tensors(part, torch)
-
-
-def _forget_plans() -> None:
-    """Plans made before tuning are dropped, so that the next call takes the tuned ones."""
-    torch_part = sys.modules.get("trigen.torch.launch")
-    if torch_part is not None:
-        torch_part.forget_plans()

@@ -14,6 +14,9 @@ from typing import List, NamedTuple, Optional, Sequence
 from . import errors, library, notebook
 
 
+_ERROR = "trigen: error: "  # how the program begins a line that is no progress
+
+
 class TuneResult(NamedTuple):
     """What a tuning run did."""
 
@@ -48,7 +51,7 @@ def program() -> str:
 def tune_problems(problems: Sequence[str], *, arch: Optional[str] = None, budget: Optional[str] = None,
                   options: Sequence[str] = (), quiet: bool = False) -> TuneResult:
     """Tunes problems (canonical texts) and stores the choices where the operators look first: the first layer given to
-    trigen.configure, else TRIGEN_CACHE, else the user's cache.
+    trigen.configure, else TRIGEN_CACHE, else the user's cache. The next call of each operator takes them.
 
     arch     a target such as "sm_70"; None: the device that is here
     budget   as `trigen tune --budget` takes it
@@ -66,25 +69,36 @@ def tune_problems(problems: Sequence[str], *, arch: Optional[str] = None, budget
         command += ["--cache", layer]
     command += list(options)
     try:
-        status, output, progress = _run(command, quiet)
+        status, output, said = _run(command, quiet)
     finally:
         os.unlink(file.name)
     if status != 0:
-        reason = (progress.strip() or output.strip())[-2000:] or "it said nothing; run it by hand"
+        reason = (said.strip() or output.strip())[-2000:] or "it said nothing; run it by hand"
         if "add --arch" in reason:
             reason += ' (here: arch="sm_70")'
-        raise errors.TrigenError(f"`{' '.join(command)}` failed with {status}: {reason}")
+        raise errors.TrigenError(f"`trigen tune` failed with {status}: {reason}")
+    for name in ("trigen.torch.launch", "trigen.jax.handler"):
+        front = sys.modules.get(name)
+        if front is not None:
+            front.forget_plans()
     return TuneResult(list(problems), command, output)
 
 
 def _run(command: Sequence[str], quiet: bool):
-    """(status, standard output, standard error), the latter also shown as it comes unless quiet."""
-    with tempfile.TemporaryFile("w+") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace") as process:
-        progress = []
+    """(status, standard output, why it failed). Standard error is shown as it comes unless quiet, but for the errors: the exception has these."""
+    environment = dict(os.environ)
+    if sys.__stdout__ is not None and sys.__stdout__.isatty():  # where the result's tables will be printed
+        environment.setdefault("COLUMNS", str(shutil.get_terminal_size().columns))
+    with tempfile.TemporaryFile("w+") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace",
+                                                                  env=environment) as process:
+        progress, reasons, held = [], [], False
         for line in process.stderr:
             progress.append(line)
-            if not quiet:
+            held = line.startswith(_ERROR) or (held and line.startswith("  "))
+            if held:
+                reasons.append(line[len(_ERROR):] if line.startswith(_ERROR) else line)
+            elif not quiet:
                 print(line, end="", file=sys.stderr, flush=True)
         process.wait()
         output.seek(0)
-        return process.returncode, output.read(), "".join(progress)
+        return process.returncode, output.read(), "".join(reasons or progress)

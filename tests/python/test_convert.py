@@ -238,6 +238,101 @@ def test_an_expanded_pair_is_two_square_mixers():
     torch.testing.assert_close(two(one(x)), second(nn.functional.gelu(first(x))))
 
 
+class DirectGating(nn.Module):
+    """A gMLP's unit as older public ones have it: its convolution holds the parameters and is never called."""
+
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Conv1d(T, T, 1)
+        self.register_buffer("mask", torch.ones(T, T).tril().unsqueeze(-1))
+        self.causal = True
+
+    def forward(self, x):
+        u, v = x.chunk(2, dim=-1)
+        return torch.cat([u * nn.functional.conv1d(v, self.proj.weight * self.mask, self.proj.bias), u], dim=-1)
+
+
+def test_what_the_model_never_calls_is_put_back_and_named():
+    model, x = nn.Sequential(FlatBlock(1), DirectGating()), torch.randn(2, T, D)
+    proj, want = model[1].proj, model(x)
+    with trigen.record() as seen:
+        report = tt.convert(model, tokens=T, example_inputs=(x,), unmask="causal")
+    assert list(report.converted) == ["0.conv"] and model[1].proj is proj and model[1].causal and len(seen.problems) == 1
+    assert report.unmasked == ["0.causal"]
+    assert "1.proj: left as it is: the model never calls it on example_inputs: its weight is used directly" in str(report)
+    assert "use CausalSpatialGatingUnit" in str(report)
+    torch.testing.assert_close(model(x), want)
+    assert "forward" not in vars(model[0].conv)  # nothing of the count is left
+    model = nn.Sequential(DirectGating())
+    report = tt.convert(model, tokens=T, example_inputs=(x,))
+    assert not report.converted and str(report).startswith("nothing was converted\n0.proj: left as it is: the model never calls it")
+    assert "not checked" in str(tt.convert(model, tokens=T))
+
+    class ByForward(nn.Module):  # without hooks
+        def __init__(self):
+            super().__init__()
+            self.conv = MaskedConv1d(T, T, 1)
+
+        def forward(self, x):
+            return self.conv.forward(x)
+
+    assert tt.convert(ByForward(), tokens=T, example_inputs=(x,)).converted
+
+
+def test_a_mask_that_stays_is_named():
+    x = torch.randn(2, T, D)
+
+    class InPlace(FlatBlock):
+        def forward(self, x):
+            with torch.no_grad():
+                self.conv.weight.copy_(self.conv.weight.squeeze(-1).tril().unsqueeze(-1))
+            return self.conv(x)
+
+    class Scaled(FlatBlock):  # written, and no mask: the weight's other triangle is not empty
+        def forward(self, x):
+            with torch.no_grad():
+                self.conv.weight.mul_(1)
+            return nn.functional.conv1d(x, self.conv.weight.squeeze(-1).tril().unsqueeze(-1), self.conv.bias) * 0 + self.inner(x)
+
+        def inner(self, x):
+            return self.conv(x) if isinstance(self.conv, tt.TriangularConv1d) else MaskedConv1d.forward(self.conv, x)
+
+    class Behind(LinearBlock):  # of which no version tells
+        def forward(self, x):
+            self.mix.weight.data.mul_(self.mask)
+            return self.mix(x.transpose(1, 2)).transpose(1, 2) + x
+
+    for block in (FlatBlock(1), FlatBlock(3), LinearBlock(), InPlace(1), Behind()):
+        model = nn.Sequential(block)
+        report = tt.convert(model, tokens=T, example_inputs=(x,))
+        ((name, mixer),) = report.converted.items()
+        assert report.masked == [name] and not mixer.weight.detach().reshape(T, T, -1).movedim(-1, 0).triu(1).any()
+        assert f"note: the model still masks the weight of {name} in forward, which costs time and changes nothing: drop that line" in str(report)
+    for block, flags in ((FlatBlock(1), "causal"), (Scaled(1), ()), (ExpandedBlock(), ())):
+        report = tt.convert(nn.Sequential(block), tokens=T, example_inputs=(x,), unmask=flags)
+        assert report.converted and not report.masked and "note:" not in str(report)
+    model = nn.Sequential(tt.TriangularConv1d(T), FlatBlock(1))  # zeros outside that nobody writes
+    model[1].conv.weight.data = model[1].conv.weight.data.squeeze(-1).tril().unsqueeze(-1)
+    model[1].causal = False
+    report = tt.convert(model, tokens=T, example_inputs=(x,))
+    assert not report.masked and not report.converted["1.conv"].weight.squeeze(-1).triu(1).any()
+
+
+def test_a_second_convert_says_what_is_there():
+    model, x = nn.Sequential(*(FlatBlock(1) for _ in range(12))), torch.randn(2, T, D)
+    report = tt.convert(model, tokens=T, example_inputs=(x,), unmask="causal")
+    lines = str(report).splitlines()
+    assert lines[0].startswith("0.conv, 1.conv, 2.conv and 9 more: TriangularConv1d(8, ") and len(lines) == 3
+    assert lines[-1].startswith("0.causal, 1.causal, 2.causal and 9 more = False")
+    again = tt.convert(model, tokens=T, example_inputs=(x,))
+    assert not again.converted and str(again).splitlines()[1] == "0.conv, 1.conv, 2.conv and 9 more: left as they are: already trigen's"
+    unit = nn.Sequential(tt.CausalSpatialGatingUnit(2 * D, T))
+    assert tt.convert(unit, tokens=T).skipped == {"0": "already trigen's"}
+    for tokens in ("8", 8.0, True, 0):
+        with pytest.raises(ValueError, match=f"tokens={tokens!r}; allowed: an integer of at least 1, or None"):
+            tt.convert(model, tokens=tokens)
+
+
 def test_what_is_left_alone_and_why():
     model = nn.Sequential()
     model.strided = nn.Conv1d(T, T, 3, stride=2, padding=1)

@@ -108,7 +108,7 @@ def test_what_a_user_of_a_plan_is_told():
 
 def test_bfloat16_without_tensor_cores_is_said(device, monkeypatch):  # noqa: F811
     monkeypatch.setattr(trigen.errors, "said", {"untuned"})
-    x, _, _, weight, bias = make(n=16, D=16, dtype=torch.bfloat16)
+    x, _, _, weight, bias = make(n=128, D=64, dtype=torch.bfloat16)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for rows in (2, 1):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -166,6 +167,26 @@ def test_shard_map_over_two_devices(repository):
 def test_messages(call, text):
     with pytest.raises((ValueError, TypeError), match=text):
         call(jnp.ones((2, 4, 3)), jnp.ones((4, 4, 2)))
+
+
+def test_activations_are_named_once():
+    with pytest.raises(ValueError, match=r"activation='relu' is not known; allowed: none, gelu, silu$"):
+        tj.triangular_conv1d(jnp.ones((2, 4, 3)), jnp.ones((4, 4)), activation="relu")
+
+
+def test_a_transposed_x_is_said_once(monkeypatch):
+    monkeypatch.setattr(trigen.errors, "said", set())
+    x, weight = jnp.ones((2, 16, 5)), jnp.ones((16, 16))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for right in (x, x[:, :3], jnp.ones((2, 16, 16))):
+            tj.triangular_conv1d(right, weight)
+        tj.triangular_conv1d(x.transpose(0, 2, 1), weight, layout="bdt")
+    with pytest.warns(trigen.TrigenWarning, match=r"x has shape \[2, 5, 16\], taken as \[batch, tokens, features\] \(layout=btd\): a prefix of 5 of weight's 16 "
+                                                  r"tokens, with 16 features; .* give layout='bdt'") as said:
+        for _ in range(2):
+            jax.jit(lambda x: tj.triangular_conv1d(x, weight))(x.transpose(0, 2, 1))
+    assert len(said) == 1
 
 
 def test_forward_mode_is_refused_by_name():

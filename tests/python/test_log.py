@@ -36,7 +36,7 @@ print(trigen.counters())
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
                           env={**{k: v for k, v in os.environ.items() if k != "TRIGEN_LOG"}, **environment,
                                "PYTHONPATH": str(ROOT / "python")})
-    if "no emulated device" in done.stderr or "no compiler" in done.stderr:
+    if "no emulated device" in done.stderr:
         pytest.skip("[SKIP] " + done.stderr.strip().splitlines()[-1])
     assert done.returncode == 0, done.stderr
     return done

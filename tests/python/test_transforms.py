@@ -1,5 +1,7 @@
 """torch.func and forward mode through the functional form and the modules: against the same formula in PyTorch's own operations."""
 
+import warnings
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
@@ -7,6 +9,7 @@ torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 
+import trigen
 import trigen.torch as tt
 
 CASES = {
@@ -61,6 +64,37 @@ def test_forward_over_reverse_and_back():
     torch.testing.assert_close(*results)
     results = [jacrev(jacfwd(lambda x, f=f: f(x, *tensors[1:]).pow(2).sum()))(tensors[0]) for f in (ours, theirs)]
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_vmap_makes_batch_of_an_axis_of_x_and_no_warning(case):
+    ours, theirs, tensors = setup(**CASES[case])
+    more = [torch.stack([tensor, 2 * tensor, tensor - 1], 1) for tensor in tensors]
+
+    def gradients(f):
+        return lambda *given: grad(lambda *given: f(*given).pow(2).sum(), tuple(range(len(given))))(*given)
+
+    of_x = (1, None, None) + (1,) * (len(tensors) - 3)
+    given = [one if axis is None else stacked for one, stacked, axis in zip(tensors, more, of_x)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(vmap(ours, of_x)(*given), vmap(theirs, of_x)(*given))
+        torch.testing.assert_close(vmap(ours, 1)(*more), vmap(theirs, 1)(*more))
+        torch.testing.assert_close(vmap(ours, (0, None, None) + (None,) * (len(tensors) - 3))(tensors[0][None], *tensors[1:]), theirs(*tensors)[None])
+        for axes, arrays in ((of_x, given), ((1,) * len(more), more)):
+            torch.testing.assert_close(vmap(gradients(ours), axes)(*arrays), vmap(gradients(theirs), axes)(*arrays))
+        parameter = tensors[1].clone().requires_grad_()
+        both = []
+        for f in (ours, theirs):
+            both.append(torch.autograd.grad(vmap(f, of_x)(given[0], parameter, *given[2:]).sin().sum(), parameter)[0])
+        torch.testing.assert_close(*both)
+
+
+def test_vmap_of_x_is_one_kernel():
+    x, weight = torch.randn(3, 2, 4, 8), torch.randn(4, 4)
+    with trigen.record() as seen:
+        vmap(lambda x: tt.triangular_conv1d(x, weight))(x)
+    assert seen.counts == {"forward,dtype=f32,B=6,H=1,T=4,D=8,K=1,pad=0": 1}
 
 
 def test_dual_tensors():

@@ -1,5 +1,12 @@
 """Mistakes that look like something else: each is refused, said, or means what was meant."""
 
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
 import warnings
 
 import pytest
@@ -21,7 +28,25 @@ def test_conv1d_and_linear_under_another_name():
     for make in (lambda: tt.TriangularLinear(512, 512), lambda: tt.TriangularConv1d(512, bias=512)):
         with pytest.raises(TypeError, match=r"bias=512; allowed: True or False; nn.Linear\(512, 512\) becomes TriangularLinear\(512\)"):
             make()
-    assert tt.TriangularConv1d(4, 4).kernel_size == 4  # as many taps as tokens, meant
+    with pytest.raises(TypeError, match=r"\(512, 512\) would have 512 taps; nn.Conv1d\(512, 512, 1\) becomes TriangularConv1d\(512, 1\); as many taps as "
+                                        r"tokens are written kernel_size=512"):
+        tt.TriangularConv1d(512, 512)
+    assert tt.TriangularConv1d(4, kernel_size=4).kernel_size == 4 and tt.TriangularConv1d(1, 1).kernel_size == 1
+    for named, text in ((dict(kernel_size=1), r"\(64, 64, kernel_size=1\) gives kernel_size twice, by its place and by its name; nn.Conv1d\(T, T, K\) becomes"),
+                        (dict(in_channels=64), r"no argument is called in_channels; allowed: tokens, kernel_size, heads, .*; nn.Conv1d\(T, T, K\) becomes")):
+        with pytest.raises(TypeError, match=text):
+            tt.TriangularConv1d(64, 64, **named)
+    with pytest.raises(TypeError, match=r"no argument is called in_features; allowed: tokens, bias, .*; nn.Linear\(T, T\) becomes TriangularLinear\(T\)"):
+        tt.TriangularLinear(in_features=64, out_features=64)
+
+
+@pytest.mark.parametrize("package, name", [("torch", "PyTorch 2.4"), ("jax", "JAX 0.6")])
+def test_a_framework_that_is_not_there_is_named_with_its_command(package, name, repository):
+    code = f"import sys; sys.modules[{package!r}] = None; import trigen.{package}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(repository / "python")})
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"ModuleNotFoundError: trigen.{package} needs {name} or later, which is not installed here: pip install {package}")
+    assert "During handling" not in done.stderr
 
 
 def said_of(call):
@@ -86,9 +111,30 @@ def test_a_failed_tune_has_a_reason(monkeypatch, tmp_path, capsys):
         with pytest.raises(trigen.TrigenError, match=r"failed with 2: working\nno such target$"):
             trigen.tune_problems(["forward,dtype=f16,B=1,T=8,D=8"], quiet=quiet)
         assert capsys.readouterr().err == shown
+    # The program's own errors are raised and not printed as well.
+    script.write_text("#!/bin/sh\n(echo '[1/2] working'; echo 'trigen: error: none works:'; echo '  simt: wrong'; echo 'trigen: tuned 1') >&2\nexit 1\n")
+    with pytest.raises(trigen.TrigenError, match=r"^`trigen tune` failed with 1: none works:\n  simt: wrong$"):
+        trigen.tune_problems(["forward,dtype=f16,B=1,T=8,D=8"])
+    assert capsys.readouterr().err == "[1/2] working\ntrigen: tuned 1\n"
     script.write_text("#!/bin/sh\nexit 3\n")
     with pytest.raises(trigen.TrigenError, match="failed with 3: it said nothing; run it by hand"):
         trigen.tune_problems(["forward,dtype=f16,B=1,T=8,D=8"])
+
+
+def test_a_result_is_as_wide_as_the_terminal(tmp_path, repository):
+    """The program writes into a file, and what it wrote is printed on the terminal."""
+    script = tmp_path / "trigen"
+    script.write_text("#!/bin/sh\necho \"<${COLUMNS-none}>\"\n")
+    script.chmod(0o755)
+    code = "import trigen; print(trigen.tune_problems(['forward,dtype=f16,B=1,T=8,D=8']))"
+    environment = {**os.environ, "TRIGEN_PROGRAM": str(script), "PYTHONPATH": str(repository / "python")}
+    environment.pop("COLUMNS", None)
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment).stdout == "<none>\n"
+    ours, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 72, 0, 0))
+    subprocess.run([sys.executable, "-c", code], stdout=terminal, check=True, env=environment)
+    assert os.read(ours, 100) == b"<72>\r\n"
+    os.close(ours), os.close(terminal)
 
 
 @pytest.mark.parametrize("options", [dict(), dict(heads=2, kernel_size=3, activation="gelu"), dict(layout="bdt")], ids=str)

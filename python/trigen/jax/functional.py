@@ -9,6 +9,7 @@ from typing import Optional, Union
 import jax
 import jax.numpy as jnp
 
+from .. import errors
 from ..library import MATHS
 from ..options import Activation, Fill, Layout, Math, Padding
 from . import plain
@@ -126,7 +127,7 @@ def _spread(bias, x, spec):
 
 def _one_of(name: str, value, allowed) -> None:
     if value not in allowed:
-        raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(map(str, allowed))}")
+        raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}")
 
 
 def _check(x, weight, bias, extras, layout: str) -> None:
@@ -140,6 +141,8 @@ def _check(x, weight, bias, extras, layout: str) -> None:
     n, features = (x.shape[1], x.shape[2]) if layout == "btd" else (x.shape[2], x.shape[1])
     if not 1 <= n <= tokens:
         raise ValueError(f"x has {n} tokens (shape {list(x.shape)}, layout={layout}) while weight has shape {list(weight.shape)}; allowed: 1 to {tokens}")
+    if n < tokens == features:
+        errors.warn_of_transposed(x.shape, tokens, layout)
     if features == 0 or features % heads:
         raise ValueError(f"x has {features} features (shape {list(x.shape)}) while weight has {heads} heads; allowed: a multiple of {heads}")
     name = x.dtype.name
@@ -190,7 +193,7 @@ def triangular_conv1d(x: jax.typing.ArrayLike, weight: jax.typing.ArrayLike, bia
     dtypes: float16, bfloat16, float32; weight and bias have x's dtype, or float32 beside 16-bit x. float64 runs in lax operations. Gradients of
     any order in reverse mode; jax.vmap, jax.jit and jax.shard_map. Under jit with sharded arrays and no shard_map XLA gathers the
     operands on every device, as for any foreign call. On a GPU the kernel runs on XLA's stream and does not synchronise."""
-    for name, value, allowed in (("layout", layout, ("btd", "bdt")), ("fill", fill, ("lower", "upper")), ("activation", activation, (None, "none", "gelu", "silu")),
+    for name, value, allowed in (("layout", layout, ("btd", "bdt")), ("fill", fill, ("lower", "upper")), ("activation", activation or "none", ("none", "gelu", "silu")),
                                  ("math", math, tuple(MATHS))):
         _one_of(name, value, allowed)
     x, weight = jnp.asarray(x), jnp.asarray(weight)

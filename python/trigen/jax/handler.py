@@ -49,10 +49,13 @@ def workspace_size(problem: str, device: int) -> int:
 
 
 def forget_plans() -> None:
-    """The next call of each compiled program looks into the cache again (after tuning). A kernel that needs more workspace than the program
-    has is refused by name: jax.clear_caches() compiles anew."""
+    """The next call looks into the cache again (after tuning): where programs with kernels were compiled, JAX compiles all of its programs anew,
+    since a program has the workspace of the kernels that it was compiled with. One that the caller holds compiled (jit(f).lower(x).compile())
+    finds the new kernel, which is refused by name where it needs more."""
     global _configured
     with _lock:
+        if _configured:
+            jax.clear_caches()
         _configured = False
         if _library.cache_info().currsize:
             library.check(_library().trigen_xla_configure(ctypes.byref(

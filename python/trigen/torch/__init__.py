@@ -1,15 +1,22 @@
 """trigen in PyTorch: operators (torch.ops.trigen.*), the functional form, modules and the converter. docs/pytorch.md is the guide."""
 
-from . import flops, ops  # noqa: F401  (flops registers itself)
-from .convert import ConversionError, Report, convert
-from .frozen import FrozenMixer, freeze
-from .functional import triangular_conv1d
-from .gating import CausalSpatialGatingUnit
-from .launch import forget_plans, plans, set_fallback
-from .modules import DecodeCache, TriangularConv1d, TriangularLinear
-from .operators import forward, forward_pre, grad_input, grad_weight
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError("trigen.torch needs PyTorch 2.4 or later, which is not installed here: pip install torch", name="torch") from None
+
+from . import flops, ops  # noqa: E402,F401  (flops registers itself)
+from .convert import ConversionError, Report, convert  # noqa: E402
+from .frozen import FrozenMixer, freeze  # noqa: E402
+from .functional import triangular_conv1d  # noqa: E402
+from .gating import CausalSpatialGatingUnit  # noqa: E402
+from .launch import forget_plans, plans, set_fallback  # noqa: E402
+from .modules import DecodeCache, TriangularConv1d, TriangularLinear  # noqa: E402
+from .operators import forward, forward_pre, grad_input, grad_weight  # noqa: E402
 
 __all__ = [
-    "CausalSpatialGatingUnit", "ConversionError", "DecodeCache", "FrozenMixer", "Report", "TriangularConv1d", "TriangularLinear", "convert",
-    "forget_plans", "forward", "forward_pre", "freeze", "grad_input", "grad_weight", "plans", "set_fallback", "triangular_conv1d",
+    "TriangularConv1d", "TriangularLinear", "CausalSpatialGatingUnit", "convert", "Report", "triangular_conv1d", "plans", "forget_plans",
+    "set_fallback", "freeze", "FrozenMixer", "DecodeCache", "forward", "forward_pre", "grad_input", "grad_weight", "ConversionError",
 ]

@@ -96,14 +96,6 @@ def prefix_is_meant():
         _prefix_is_meant.reset(token)
 
 
-def _warn_of_transposed(x, n: int, tokens: int, layout: str, name: str) -> None:
-    """Where nn.Conv1d(T, T, K) refuses a transposed tensor, a mixer takes it as a prefix."""
-    axes, other = ("[batch, tokens, features]", "bdt") if layout == "btd" else ("[batch, features, tokens]", "btd")
-    errors.warn_once("transposed", (
-        f"{name} has shape {_shape(x)}, taken as {axes} (layout={layout}): a prefix of {n} of weight's {tokens} tokens, with {tokens} features; if its "
-        f"axes are the other way round, transpose it or give layout={other!r} (this is said once)"))
-
-
 def check_tensor(x, name: str) -> None:
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{name} is a {type(x).__module__}.{type(x).__qualname__}; allowed: a torch.Tensor; torch.as_tensor({name}) makes one of arrays "
@@ -129,7 +121,7 @@ def check_activations(x, weight_size: Sequence[int], layout: str, name: str = "x
     if any(isinstance(size, int) and size < 1 for size in (n, features)):
         raise ValueError(f"{name} has shape {_shape(x)}; every size but the batch's must be at least 1")
     if isinstance(n, int) and isinstance(features, int) and n < tokens == features and not _prefix_is_meant.get():
-        _warn_of_transposed(x, n, tokens, layout, name)
+        errors.warn_of_transposed(x.shape, tokens, layout, name)
     if features % heads != 0:
         raise ValueError(
             f"{name} has {features} features (shape {_shape(x)}) while weight has {heads} heads; allowed: a multiple of {heads}"

@@ -5,18 +5,20 @@ TriangularLinear with the same parameters (the same tensors, so an optimiser tha
     print(report)
 
 A module does not say that its owner masks it, so three things guard against replacing a dense layer: `tokens` names the size to look for,
-`select` decides module by module, and `example_inputs` runs the model before and after and puts everything back when the
-outputs differ.
+`select` decides module by module, and `example_inputs` runs the model before and after: everything is put back when the outputs differ,
+and each layer that is never called.
 
 The mask pass itself stands in the owner's forward; what was converted no longer needs it. Where a flag of the owner switches it
 (self.causal, self.masked ...), `unmask=("causal",)` sets that flag to False on every owner of a converted mixer; else delete the
-line by hand. Leaving it costs time and is otherwise harmless.
+line by hand. Leaving it costs time and is otherwise harmless; the report names the layers that are still masked so.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import statistics
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import nn
@@ -25,27 +27,38 @@ from .. import model_tuning, notebook, recording
 from ..options import Fill, KeepDense, Math
 from . import launch
 from .arguments import FILLS, MATHS, SHORT_DTYPES
+from .gating import CausalSpatialGatingUnit
 from .modules import TriangularConv1d, TriangularLinear
 from .precision import full_precision
 
 
+OURS = (TriangularConv1d, CausalSpatialGatingUnit)
+NEVER_CALLED = ("the model never calls it on example_inputs: its weight is used directly (F.conv1d(x, layer.weight)), or not at all; of a gMLP "
+                "use CausalSpatialGatingUnit, which takes its parameters")
+
+
 class Report(NamedTuple):
-    """What convert did: names of modules, and for those it left, why. str() has a line for each converted one and one for each reason."""
+    """What convert did: names of modules, and for those it left, why. str() has a line for each kind of converted ones and for each reason."""
 
     converted: Dict[str, nn.Module]
     skipped: Dict[str, str]
     unmasked: List[str]
-    dense: Sequence[str] = ()  # problems of converted ones that a dense product is as fast for on this GPU (PlanInfo.dense)
+    dense: Sequence[str] = ()  # problems of converted ones that a dense product is faster for on this GPU, or may be (PlanInfo.dense)
+    masked: Sequence[str] = ()  # converted ones whose weight the model still masks in place: that line can go
+    checked: bool = True  # the model ran before and after, on example_inputs
 
     def __str__(self) -> str:
-        lines = [f"{name}: {type(module).__name__}({module.extra_repr()})" for name, module in self.converted.items()]
+        made = {name: f"{type(module).__name__}({module.extra_repr()})" for name, module in self.converted.items()}
+        lines = [f"{_some(names)}: {text}" for text, names in _alike(made)]
         if self.skipped and not self.converted:
             lines.append("nothing was converted")
-        alike: Dict[str, List[str]] = {}
-        for name, reason in self.skipped.items():
-            alike.setdefault(reason, []).append(name)
-        lines += [f"{_some(names)}: left as {'it is' if len(names) == 1 else 'they are'}: {reason}" for reason, names in alike.items()]
-        lines += [f"{name} = False" for name in self.unmasked]
+        lines += [f"{_some(names)}: left as {'it is' if len(names) == 1 else 'they are'}: {reason}" for reason, names in _alike(self.skipped)]
+        lines += [f"{_some(self.unmasked)} = False"] if self.unmasked else []
+        if self.masked:
+            lines.append(f"note: the model still masks the weight of {_some(self.masked)} in forward, which costs time and changes nothing: drop that "
+                         f"line, or name the flag that switches it, unmask=")
+        if self.converted and not self.checked:
+            lines.append("note: not checked: only a run with example_inputs shows whether these layers are called, and masked as trigen takes them")
         lines += [f"note: {text}" for text in self.dense]
         return "\n".join(lines) or "no nn.Conv1d(T, T, K) or nn.Linear(T, T) found"
 
@@ -53,8 +66,16 @@ class Report(NamedTuple):
         return notebook.text(str(self))
 
 
+def _alike(texts: Dict[str, Any]) -> List[Tuple[Any, List[str]]]:
+    """Each text with the names that have it."""
+    alike: Dict[Any, List[str]] = {}
+    for name, text in texts.items():
+        alike.setdefault(text, []).append(name)
+    return list(alike.items())
+
+
 def _some(names: Sequence[str], most: int = 3) -> str:
-    """The first of them, and how many more; Report.skipped has them all."""
+    """The first of them, and how many more; the report's fields have them all."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
@@ -105,7 +126,7 @@ def _replacement(module: nn.Module, fill: str, diagonal: int, math: str) -> nn.M
         new = TriangularLinear(module.in_features, **options)
     else:
         tokens, taps, heads = module.in_channels // module.groups, module.kernel_size[0], module.groups
-        new = TriangularConv1d(tokens, taps, heads=heads, **options)
+        new = TriangularConv1d(tokens, kernel_size=taps, heads=heads, **options)
     for name in ("weight", "bias"):
         old = getattr(module, name)
         if old is not None:
@@ -122,7 +143,7 @@ def _candidates(model: nn.Module, select: Optional[Callable]) -> List[Tuple[nn.M
     for owner_name, owner in model.named_modules():
         for attribute, module in owner.named_children():
             name = f"{owner_name}.{attribute}" if owner_name else attribute
-            if not isinstance(module, (nn.Conv1d, nn.Linear)) or isinstance(module, TriangularConv1d):
+            if not isinstance(module, (nn.Conv1d, nn.Linear)):
                 continue
             if select is None or select(name, module):
                 found.append((owner, attribute, name, module))
@@ -169,21 +190,45 @@ def _difference(before: List[torch.Tensor], after: List[torch.Tensor]) -> float:
     return worst
 
 
-def _inputs_of(model: nn.Module, modules: Sequence[nn.Module], inputs: Any) -> Dict[int, torch.Tensor]:
-    """What each of the modules is called with first, by id, where that is one tensor."""
-    met: Dict[int, torch.Tensor] = {}
+@contextlib.contextmanager
+def _calls(modules: Iterable[nn.Module], keep: bool = False) -> Iterator[Dict[int, Any]]:
+    """The modules that are called meanwhile, by id; with keep what each is called with first, where that is a tensor."""
+    met: Dict[int, Any] = {}
+    watched = list({id(module): module for module in modules}.values())
 
-    def note(module, arguments):
-        if arguments and isinstance(arguments[0], torch.Tensor):
-            met.setdefault(id(module), arguments[0].detach())
+    def noting(forward, key):
+        def noted(*arguments, **named):
+            met.setdefault(key, arguments[0].detach() if keep and arguments and isinstance(arguments[0], torch.Tensor) else None)
+            return forward(*arguments, **named)
 
-    hooks = [module.register_forward_pre_hook(note) for module in {id(module): module for module in modules}.values()]
+        return noted
+
+    for module in watched:
+        setattr(module, "forward", noting(module.forward, id(module)))
     try:
-        _outputs(model, inputs)
+        yield met
     finally:
-        for hook in hooks:
-            hook.remove()
-    return met
+        for module in watched:
+            delattr(module, "forward")
+
+
+def _masked(model: nn.Module, modules: Dict[str, Any], inputs: Any) -> List[str]:
+    """Those whose weight the model itself masks in place: where the other triangle held zeros alone, ones are gone again after a run."""
+
+    def emptied(module) -> bool:
+        return not module.weight.detach().masked_select(module._outside()).any()
+
+    probed = {name: module for name, module in modules.items()
+              if type(module.weight) is nn.Parameter and not module.weight.is_inference() and module._outside().any() and emptied(module)}
+    try:
+        for module in probed.values():
+            module.weight.data.masked_fill_(module._outside(), 1)  # no kernel reads them
+        if probed:
+            _outputs(model, inputs)
+        return [name for name, module in probed.items() if emptied(module)]
+    finally:
+        for module in probed.values():
+            module.weight.data.masked_fill_(module._outside(), 0)
 
 
 def _milliseconds(modules: Sequence[nn.Module], x: torch.Tensor, rounds: int = 7, runs: int = 10) -> List[float]:
@@ -233,8 +278,9 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
     select          select(name, module) -> bool
     example_inputs  a tensor, tuple or dict for model(...): outputs in evaluation mode must agree within `tolerance`, relative to the
                     largest output (default 1e-3, or 3e-2 with 16-bit parameters or under autocast), else everything is put back and
-                    ConversionError is raised. Where the owner masks its weight
-                    in forward, this also zeroes the old weight's other triangle, as any forward of it does
+                    ConversionError is raised. A layer that this run never calls, since the owner takes its weight itself, is put back and
+                    named. Where the owner masks its weight in forward, this also zeroes the old weight's other triangle, as any forward of it
+                    does; a further run finds the layers whose owner still does. Without example_inputs none of this is checked
     unmask          name or names of flags that switch the masking in the owners, to be set to False (see above). One that no owner of a
                     converted mixer has is a ValueError
     fill, diagonal  the triangle that the owners' masks leave: torch.tril(weight, diagonal) is "lower", torch.triu(weight, diagonal) is
@@ -252,60 +298,80 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
     for name, value, allowed in (("fill", fill, FILLS), ("math", math, MATHS), ("keep_dense", keep_dense, ("never", "faster"))):
         if value not in allowed:
             raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}")
+    if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
+        raise ValueError(f"tokens={tokens!r}; allowed: an integer of at least 1, or None")
     unmask = (unmask,) if isinstance(unmask, str) else tuple(unmask)
     if tolerance is None:
         short = any(parameter.dtype in SHORT_DTYPES for parameter in model.parameters())
         tolerance = 3e-2 if short or torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu") else 1e-3
-    before = _outputs(model, example_inputs) if example_inputs is not None else None
-    met: Dict[int, torch.Tensor] = {}
-    if keep_dense == "faster":
-        met = _inputs_of(model, [module for *_, module in _candidates(model, select)], example_inputs) if example_inputs is not None else {}
-        if not all(_is_on_gpu(x) for x in met.values()) or not met:
-            raise ValueError('keep_dense="faster" times both on a GPU; allowed: example_inputs that lie there, as the model does')
-    report = Report({}, {}, [])
-    undo: List[Callable[[], None]] = []
+    found, before, met = _candidates(model, select), [], {}
+    if example_inputs is not None:
+        with _calls((module for *_, module in found if keep_dense == "faster"), keep=True) as met:
+            before = _outputs(model, example_inputs)
+    given = [x for x in met.values() if x is not None]
+    if keep_dense == "faster" and (not given or not all(map(_is_on_gpu, given))):
+        raise ValueError('keep_dense="faster" times both on a GPU; allowed: example_inputs that lie there, as the model does')
     made: Dict[int, nn.Module] = {}
-    for owner, attribute, name, module in _candidates(model, select):
-        reason = _refusal(module, tokens)
+    left: Dict[str, str] = {}  # what a run has spoken against, and why
+
+    def reason_against(name: str, module: nn.Module) -> Optional[str]:
+        reason = left.get(name) or _refusal(module, tokens)
         if reason is None and (module._forward_hooks or module._forward_pre_hooks or hasattr(module, "parametrizations")):
             reason = "it has hooks or parametrisations, which a replacement would lose"
         if reason is None and select is None and example_inputs is None and _computes_its_own(module):
             reason = (f"{type(module).__name__} has a forward of its own; allowed: example_inputs, which show whether a mixer computes the same, "
                       f"or select")
-        if reason is not None:
-            report.skipped[name] = reason
-            continue
-        new = made.get(id(module)) or _replacement(module, fill, diagonal, math)
-        if keep_dense == "faster" and id(module) not in made:
-            reason = _dense_is_as_fast(module, new, met.get(id(module)))
-            if reason is not None:
-                report.skipped[name] = reason
-                continue
-        made[id(module)] = new
-        setattr(owner, attribute, new)
-        undo.append(lambda owner=owner, attribute=attribute, module=module: setattr(owner, attribute, module))
-        report.converted[name] = new
-        _unmask(model, name, unmask, report, undo)
-    try:
-        _check_unmask(model, unmask, report)
-    except ValueError:
-        _undo(undo)
-        raise
-    if before is not None and report.converted:
+        if reason is None and id(module) not in made:
+            new = _replacement(module, fill, diagonal, math)
+            reason = _dense_is_as_fast(module, new, met.get(id(module))) if keep_dense == "faster" else None
+            if reason is None:
+                made[id(module)] = new
+            else:
+                left[name] = reason
+        return reason
+
+    for attempt in itertools.count():
+        report, undo = _replace(model, found, made, reason_against, unmask)
         try:
-            with recording.record() as seen:
-                worst = _difference(before, _outputs(model, example_inputs))
+            if attempt == 0:
+                _check_unmask(model, unmask, report)
+            if example_inputs is None or not report.converted:
+                return report._replace(checked=example_inputs is not None)
+            with _calls(report.converted.values()) as called, recording.record() as seen:
+                after = _outputs(model, example_inputs)
         except Exception:
             _undo(undo)
             raise
-        if not worst <= tolerance:
-            _undo(undo)
-            raise ConversionError(
-                f"outputs differ by {worst:.2g} (relative) after conversion; allowed: {tolerance:.2g}; a replaced layer is not masked "
-                f"to its {fill} triangle{f' (diagonal={diagonal})' if diagonal else ''}: choose with select=, or another fill= or diagonal=, among {', '.join(report.converted)}"
-            )
-        report = report._replace(dense=_notes_on_dense(seen.problems))
-    return report
+        idle = [name for name, new in report.converted.items() if id(new) not in called]
+        if not idle:
+            break
+        _undo(undo)
+        left.update(dict.fromkeys(idle, NEVER_CALLED))
+    worst = _difference(before, after)
+    if not worst <= tolerance:
+        _undo(undo)
+        raise ConversionError(
+            f"outputs differ by {worst:.2g} (relative) after conversion; allowed: {tolerance:.2g}; a replaced layer is not masked "
+            f"to its {fill} triangle{f' (diagonal={diagonal})' if diagonal else ''}: choose with select=, or another fill= or diagonal=, among {', '.join(report.converted)}"
+        )
+    return report._replace(dense=_notes_on_dense(seen.problems), masked=_masked(model, report.converted, example_inputs))
+
+
+def _replace(model: nn.Module, found: Sequence[Tuple[nn.Module, str, str, nn.Module]], made: Dict[int, nn.Module],
+             reason_against: Callable[[str, nn.Module], Optional[str]], unmask: Sequence[str]) -> Tuple[Report, List[Callable[[], None]]]:
+    """Puts what was made in the place of each that nothing is said against; and what puts it back."""
+    report = Report({}, dict.fromkeys((name for name, module in model.named_modules() if isinstance(module, OURS)), "already trigen's"), [])
+    undo: List[Callable[[], None]] = []
+    for owner, attribute, name, module in found:
+        reason = reason_against(name, module)
+        if reason is not None:
+            report.skipped[name] = reason
+            continue
+        setattr(owner, attribute, made[id(module)])
+        undo.append(lambda owner=owner, attribute=attribute, module=module: setattr(owner, attribute, module))
+        report.converted[name] = made[id(module)]
+        _unmask(model, name, unmask, report, undo)
+    return report, undo
 
 
 def _unmask(model, name: str, flags: Sequence[str], report: Report, undo: List) -> None:

@@ -186,7 +186,7 @@ def triangular_conv1d(
                as PyTorch's switches for matrix products say
 
     dtypes: float16, bfloat16, float32 (x, gate, residual, y); weight and bias have x's dtype, or float32 beside 16-bit x. float64
-    runs in plain torch. Returns y, contiguous, like x. Inputs need not be contiguous (docs/pytorch.md says which are copied).
+    runs in plain torch. Returns y, contiguous, like x. Inputs need not be contiguous (docs/pytorch-reference.md says which are copied).
     Under autocast x, gate and residual are cast, weight and bias are not.
     Errors: ValueError, TypeError (arguments); trigen.TrigenError (libtrigen). Runs on the current stream of x's device and does not
     synchronise.

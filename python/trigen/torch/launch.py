@@ -167,7 +167,7 @@ def forget_plans() -> None:
 
 
 class PlanList(List[library.PlanInfo]):
-    """A list of PlanInfo that a notebook shows as a table. `dense` of each says where a dense product is as fast, `slow` what holds it back."""
+    """A list of PlanInfo that a notebook shows as a table. `dense` of each says where a dense product is faster or may be, `slow` what holds it back."""
 
     def _repr_html_(self) -> str:
         return notebook.table(("problem", "kernel", "chosen", "us", "dense, estimated", "from", "note"), (

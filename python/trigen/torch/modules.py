@@ -5,8 +5,10 @@ ways.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math as _math
-from typing import Optional, Union
+from typing import Any, Callable, Optional, TypeVar, Union
 
 import torch
 from torch import nn
@@ -18,6 +20,7 @@ from .arguments import FILLS, LAYOUTS, MATHS, check_device, check_tensor, prefix
 from .functional import resolve_padding, triangular_conv1d
 
 ActivationLike = Union[Activation, nn.GELU, nn.SiLU, nn.Identity, None]
+Init = TypeVar("Init", bound=Callable[..., None])
 Device = Union[torch.device, str, int, None]
 ACTIVATION_NAMES = {nn.GELU: "gelu", nn.SiLU: "silu", nn.Identity: None}
 
@@ -52,6 +55,31 @@ class DecodeCache:
         self.length = 0
 
 
+def _in_words(init: Init) -> Init:
+    """Refuses nn.Conv1d(T, T, K) and nn.Linear(T, T) under another name, the first of which would have T taps, with what they become."""
+    parameters = dict(list(inspect.signature(init).parameters.items())[1:])
+    placed = [name for name, one in parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    becomes = "nn.Conv1d(T, T, K) becomes TriangularConv1d(T, K)" if "kernel_size" in placed else "nn.Linear(T, T) becomes TriangularLinear(T)"
+
+    @functools.wraps(init)
+    def checked(self: Any, *given: Any, **named: Any) -> None:
+        call = f"{type(self).__name__}({', '.join([*map(repr, given), *(f'{name}={value!r}' for name, value in named.items())])})"
+        for name in named:
+            if name not in parameters:
+                raise TypeError(f"{call}: no argument is called {name}; allowed: {', '.join(parameters)}; {becomes}")
+            if name in placed[: len(given)]:
+                raise TypeError(f"{call} gives {name} twice, by its place and by its name; {becomes}")
+        if len(given) > len(placed):
+            old = f"nn.Conv1d({', '.join(map(repr, given))}) becomes TriangularConv1d({given[0]!r}, {given[2]!r})" if "kernel_size" in placed else becomes
+            raise TypeError(f"{call} has {len(given)} arguments without a name; allowed: {' and '.join(placed)}, the others by name; {old}")
+        if "kernel_size" in placed and len(given) == 2 and given[0] == given[1] != 1:
+            raise TypeError(f"{call} would have {given[1]!r} taps; nn.Conv1d({given[0]!r}, {given[1]!r}, 1) becomes TriangularConv1d({given[0]!r}, 1); "
+                            f"as many taps as tokens are written kernel_size={given[1]!r}")
+        init(self, *given, **named)
+
+    return checked  # type: ignore[return-value]
+
+
 class TriangularConv1d(nn.Module):
     """nn.Conv1d(tokens, tokens, kernel_size) over x[B, tokens, features] with weight[t, s, :] in the triangle only, in one kernel.
 
@@ -72,14 +100,16 @@ class TriangularConv1d(nn.Module):
 
     forward(x, gate=None, residual=None) returns act(W x + b) * gate + residual, like x. x may have rank 2 (no batch).
 
-    tokens and kernel_size alone may be given without their names: nn.Conv1d(T, T, K) becomes TriangularConv1d(T, K).
+    tokens and kernel_size alone may be given without their names: nn.Conv1d(T, T, K) becomes TriangularConv1d(T, K), and as many taps as tokens
+    are written TriangularConv1d(T, kernel_size=T).
     """
 
+    @_in_words
     def __init__(
         self,
         tokens: int,
         kernel_size: int = 1,
-        *conv1d: object,
+        *,
         heads: int = 1,
         bias: bool = True,
         activation: ActivationLike = None,
@@ -93,10 +123,6 @@ class TriangularConv1d(nn.Module):
         dtype: Optional[torch.dtype] = None,
     ) -> None:
         super().__init__()
-        if conv1d:  # nn.Conv1d(T, T, K) with another name would have T taps and K heads
-            given = ", ".join(map(repr, (tokens, kernel_size, *conv1d)))
-            raise TypeError(f"TriangularConv1d({given}) has {2 + len(conv1d)} arguments without a name; allowed: tokens and kernel_size, the others by "
-                            f"name; nn.Conv1d({given}) becomes TriangularConv1d({tokens!r}, {conv1d[0]!r})")
         if not isinstance(bias, bool):  # nn.Linear(T, T) with another name
             raise TypeError(f"bias={bias!r}; allowed: True or False; nn.Linear({tokens}, {tokens}) becomes TriangularLinear({tokens})")
         for name, value in (("tokens", tokens), ("kernel_size", kernel_size), ("heads", heads)):
@@ -138,9 +164,12 @@ class TriangularConv1d(nn.Module):
     @torch.no_grad()
     def clear_outside(self) -> None:
         """Zeroes the weight's other triangle, which no kernel reads: for checkpoints that others will read as dense."""
-        mask = plain.triangle(self.tokens, self.fill, self.diagonal, self.weight.device)
-        shaped = self.weight if self.weight.dim() == 2 else self.weight.movedim(-1, 0)
-        shaped.masked_fill_(~mask, 0)
+        self.weight.masked_fill_(self._outside(), 0)
+
+    def _outside(self) -> torch.Tensor:
+        """Where the weight is never read, of a shape that broadcasts to the weight's."""
+        mask = ~plain.triangle(self.tokens, self.fill, self.diagonal, self.weight.device)
+        return mask if self.weight.dim() == 2 else mask.unsqueeze(-1)
 
     def forward(self, x: torch.Tensor, gate: Optional[torch.Tensor] = None, residual: Optional[torch.Tensor] = None) -> torch.Tensor:
         check_tensor(x, "x")
@@ -266,6 +295,7 @@ class TriangularLinear(TriangularConv1d):
 
     Parameters: weight [T, T], bias [T], as nn.Linear has them. x[..., n] with n <= T and any leading axes."""
 
+    @_in_words
     def __init__(self, tokens: int, bias: bool = True, activation: ActivationLike = None, *, fill: Fill = "lower", diagonal: int = 0,
                  math: Math = "default", device: Device = None, dtype: Optional[torch.dtype] = None) -> None:
         super().__init__(tokens, bias=bias, activation=activation, layout="bdt", fill=fill, diagonal=diagonal, math=math, device=device,

@@ -249,6 +249,31 @@ def _autocast(operator, device_type, key):
     LIBRARY.impl(operator, kernel, key)
 
 
+# ---- torch.vmap ---------------------------------------------------------------------------------------------------------
+
+
+def _vmap(operator, activations, weights):
+    """The rule of an operator, by the places of its activations and of the weight and bias: an axis more of activations alone is more batch;
+    where a weight has it too, or comes of it (grad_weight), each example is a call."""
+
+    def rule(info, axes, *given, **options):
+        axes = [axis if isinstance(one, torch.Tensor) else None for one, axis in zip(given, axes)]
+        if weights is None or any(axes[place] is not None for place in weights if place < len(given)):
+            each = [operator(*(one if axis is None else one.select(axis, i) for one, axis in zip(given, axes)), **options) for i in range(info.batch_size)]
+            results = tuple(torch.stack(parts) for parts in zip(*each)) if isinstance(each[0], tuple) else torch.stack(each)
+        else:
+            def merged(one, axis):
+                return (one.expand(info.batch_size, *one.shape) if axis is None else one.movedim(axis, 0)).flatten(0, 1)
+
+            results = operator(*(merged(one, axis) if place in activations and one is not None else one
+                                 for place, (one, axis) in enumerate(zip(given, axes))), **options)
+            apart = [one.unflatten(0, (info.batch_size, -1)) for one in (results if isinstance(results, tuple) else (results,))]
+            results = tuple(apart) if isinstance(results, tuple) else apart[0]
+        return results, (0,) * len(results) if isinstance(results, tuple) else 0
+
+    return rule
+
+
 # ---- forward mode -------------------------------------------------------------------------------------------------------
 
 
@@ -283,6 +308,10 @@ for _name, _plain_kernel, _cuda_kernel, _fake_kernel, _setup, _backward in (
     torch.library.register_fake(f"trigen::{_name}", _fake_kernel, lib=LIBRARY)
     if not native.derivatives:
         torch.library.register_autograd(f"trigen::{_name}", _backward, setup_context=_setup, lib=_Checked)
+if hasattr(torch.library, "register_vmap"):  # PyTorch 2.5; before it PyTorch loops, with a warning
+    for _name, _operator, _activations, _weights in (("forward", _forward, (0, 3, 4), (1, 2)), ("forward_pre", _forward_pre, (0, 3, 4), (1, 2)),
+                                                     ("grad_input", _grad_input, (0, 2), (1,)), ("grad_weight", _grad_weight, (), None)):
+        torch.library.register_vmap(f"trigen::{_name}", _vmap(_operator, _activations, _weights), lib=LIBRARY)
 for _operator in () if native.derivatives else (_forward, _forward_pre):
     _autocast(_operator, "cpu", "AutocastCPU")
     _autocast(_operator, "cuda", "AutocastCUDA")
