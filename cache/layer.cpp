@@ -334,8 +334,9 @@ llvm::Error Layer::write_with(llvm::function_ref<Verdict(Clock::time_point)> att
       case LockResult::kBusy:
         v = verdict(Health::kLocked, "its lock file");
         continue;
-      case LockResult::kAbsent:
-        v = from_errno(error);
+      case LockResult::kAbsent:  // the folder is there: prepare() made it
+        v = error == ENOENT ? verdict(Health::kFailed, "no file can be made in " + folder_of(plan_.path))
+                            : from_errno(error);
         continue;
       case LockResult::kFailed:
         v = verdict(Health::kFailed, "no locks here: " + errno_text(error));
@@ -451,7 +452,7 @@ std::string Layer::kept_write_problem() {
 }
 
 bool Layer::may_write() const {
-  if (!stores()) return false;
+  if (!plan_.user) return false;
   const std::string folder = existing_folder(folder_of(plan_.path));
   if (::access(folder.c_str(), W_OK | X_OK) != 0) return false;
   return ::access(plan_.path.c_str(), F_OK) != 0 || ::access(plan_.path.c_str(), W_OK) == 0;

@@ -15,6 +15,7 @@
 #include "cache/layer.h"
 #include "cache/spool.h"
 #include "cache/store.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
 
 namespace trigen {
@@ -70,6 +71,12 @@ std::vector<std::string> layers_in(const std::string& folder) {
   }
   std::sort(paths.begin(), paths.end());
   return paths;
+}
+
+// A home that nobody made (a container's uid) is no fault where nothing would be stored in it anyway.
+bool is_unusable(const std::string& path) {
+  return ::access(path.c_str(), F_OK) != 0 &&
+         ::access(existing_folder(folder_of(path)).c_str(), W_OK | X_OK) != 0;
 }
 
 bool is_folder(const std::string& path) {
@@ -139,6 +146,10 @@ std::vector<LayerPlan> plan_layers(const std::vector<std::string>& named) {
   shipped.emplace_back(kSystemFolder);
   for (const std::string& folder : shipped)
     for (const std::string& file : layers_in(folder)) add(file, false, true);
+  if (plan.size() > 1 && environment_flag("TRIGEN_NO_JIT"))
+    llvm::erase_if(plan, [](const LayerPlan& layer) {
+      return layer.user && layer.by_default && is_unusable(layer.path);
+    });
   return plan;
 }
 

@@ -169,7 +169,8 @@ llvm::Expected<Signature> parse_signature(llvm::StringRef text) {
   if (lines.size() != 4 || !lines[0].startswith(kUntrusted) || !lines[2].startswith(kTrusted) ||
       !decode(lines[1], 2 + signature.number.size() + signature.of_file.size(), of_file) ||
       !decode(lines[3], signature.of_comment.size(), of_comment))
-    return make_error(ErrorKind::kCache, "is no signature of minisign's format");
+    return make_error(ErrorKind::kCache,
+                      "is no signature of minisign's format; fetch it again from its maker");
   if (!llvm::StringRef(of_file).startswith("ED"))
     return make_error(ErrorKind::kCache,
                       "is a signature of the file's bytes, not of their hash; sign with `trigen cache sign`, "
@@ -228,7 +229,8 @@ std::string refuse_signer(const Signature& signature, llvm::ArrayRef<PublicKey> 
   if (find_key(signature.number, keys) != nullptr) return {};
   std::string trusted;
   for (const PublicKey& key : keys) trusted += (trusted.empty() ? "" : ", ") + to_string(key.number);
-  return "is signed with key " + to_string(signature.number) + ", trusted are " + trusted;
+  return "is signed with key " + to_string(signature.number) + ", trusted are " + trusted +
+         "; trust that key too, if you know whose it is";
 }
 
 std::string refuse_signature(const Signature& signature, llvm::StringRef bytes, llvm::StringRef name,
@@ -238,10 +240,12 @@ std::string refuse_signature(const Signature& signature, llvm::StringRef bytes, 
   const PublicKey& key = *find_key(signature.number, keys);
   const auto hash = hash_of(bytes);
   if (crypto_sign_verify_detached(signature.of_file.data(), hash.data(), hash.size(), key.point.data()) != 0)
-    return "is not what key " + to_string(key.number) + " signed: the file or its signature was changed";
+    return "is not what key " + to_string(key.number) +
+           " signed: the file or its signature was changed; fetch both again from "
+           "their maker";
   const std::string both = view(signature.of_file.data(), signature.of_file.size()).str() + signature.comment;
   if (crypto_sign_verify_detached(signature.of_comment.data(), raw(both), both.size(), key.point.data()) != 0)
-    return "has a signature whose trusted comment was changed";
+    return "has a signature whose trusted comment was changed; fetch both again from their maker";
   if (signature.timestamp < 0 || signature.file.empty())
     return "has a signature whose trusted comment lacks timestamp and file name, which show replays; sign "
            "without a comment of your own";
@@ -249,11 +253,12 @@ std::string refuse_signature(const Signature& signature, llvm::StringRef bytes, 
     return "was signed as " + trigen::quoted(signature.file) + "; give it that name or sign it anew";
   if (signature.timestamp < key.oldest)
     return "was signed at " + std::to_string(signature.timestamp) + ", of key " + to_string(key.number) +
-           " only signatures from " + std::to_string(key.oldest) + " on are trusted";
+           " only signatures from " + std::to_string(key.oldest) +
+           " on are trusted; fetch a newer one from its maker";
   return {};
 }
 
-TrustedKeys parse_trusted_keys(llvm::StringRef list) {
+TrustedKeys parse_trusted_keys(llvm::StringRef list, llvm::StringRef where) {
   TrustedKeys trusted;
   llvm::SmallVector<llvm::StringRef, 4> entries;
   list.split(entries, ':', -1, /*KeepEmpty=*/false);
@@ -273,8 +278,9 @@ TrustedKeys parse_trusted_keys(llvm::StringRef list) {
         const std::string what = take_error(key.takeError()).message;
         if (trusted.problem.empty())
           trusted.problem =
-              trigen::quoted(text) + " in " + kTrustedKeys + " " +
-              (reason.empty() ? what : "is neither a public key nor a file that holds one (" + reason + ")");
+              trigen::quoted(text) + " in " + where.str() + " " +
+              (reason.empty() ? what : "is neither a public key nor a file that holds one (" + reason + ")") +
+              "; correct that entry";
         continue;
       }
     }

@@ -75,9 +75,9 @@ struct TrustedKeys {
   std::string problem;  // an entry that is no key: then no signature is good
 };
 // Entries separated by ':', each a public key or a file that holds one, and after it, if wanted, '@' and the
-// oldest timestamp whose signatures count. "" requires nothing.
+// oldest timestamp whose signatures count. "" requires nothing. `where`: what gave the list, for the problem.
 constexpr char kTrustedKeys[] = "TRIGEN_TRUSTED_KEYS";
-TrustedKeys parse_trusted_keys(llvm::StringRef list);
+TrustedKeys parse_trusted_keys(llvm::StringRef list, llvm::StringRef where = kTrustedKeys);
 
 // At most `most` bytes of a regular file; "" when it was read, else why not.
 std::string read_file(const std::string& path, int64_t most, std::string& bytes);

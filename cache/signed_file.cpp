@@ -24,11 +24,12 @@ std::string read_layer(const std::string& path, FilePart part, std::string& byte
   const int descriptor = guard.open(path.c_str(), O_RDONLY | O_CLOEXEC, 0);
   if (descriptor < 0) {
     lasting = false;
-    return "cannot be read: " + (guard.refusal().empty() ? errno_text(errno) : guard.refusal());
+    return "cannot be read: " + (guard.refusal().empty() ? errno_text(errno) : guard.refusal()) +
+           "; make it readable";
   }
   const std::string reason = read_descriptor(descriptor, kMostLayerBytes, bytes);
   ::close(descriptor);
-  return reason.empty() ? "" : "cannot be read: " + reason;
+  return reason.empty() ? "" : "cannot be read: " + reason + "; fetch it again from its maker";
 }
 
 }  // namespace
@@ -40,7 +41,9 @@ std::string read_signed(const std::string& path, FilePart part, const TrustedKey
   const std::string beside = path + kSignatureSuffix;
   std::string text;
   if (const std::string reason = read_file(beside, kMostSignatureBytes, text); !reason.empty())
-    return "has no signature that can be read ('" + beside + "': " + reason + ")";
+    return "has no signature that can be read ('" + beside + "': " + reason +
+           "); copy that file here along with it or, if you made it, sign it: `trigen cache sign --key K " +
+           path + "`";
   auto parsed = parse_signature(text);
   if (!parsed) return "is not signed: '" + beside + "' " + take_error(parsed.takeError()).message;
   signature = std::move(*parsed);
@@ -70,7 +73,8 @@ std::string SignedFile::refuse_replay(const std::string& path, const Signers& si
   const int64_t newest = signers.newest(name);
   if (signature_.timestamp < newest)
     return "was signed at " + std::to_string(signature_.timestamp) + ", and one of the same name of " +
-           std::to_string(newest) + " was used here before: an older file was put back";
+           std::to_string(newest) +
+           " was used here before: an older file was put back; fetch the newer one again";
   if (signature_.timestamp > newest && !remembered_.exchange(true))
     signers.remember(name, signature_.timestamp);
   return {};

@@ -289,10 +289,10 @@ class LayeredStore final : public Store {
     if (none_)
       return make_error(ErrorKind::kCache,
                         "the cache is `none`, as TRIGEN_CACHE or --cache says; name a file there");
-    return make_error(ErrorKind::kCache,
-                      "no cache to store in: TRIGEN_CACHE, XDG_CACHE_HOME and HOME name no absolute path and "
-                      "uid has no home; "
-                      "set TRIGEN_CACHE to a file");
+    return make_error(
+        ErrorKind::kCache,
+        "no cache to store in: TRIGEN_CACHE, XDG_CACHE_HOME and HOME name no absolute path, and "
+        "the user has no home that may be written; set TRIGEN_CACHE to a file");
   }
 
   // Calls `use(binary, its cubin's bytes)` for every good row until it returns false.

@@ -111,7 +111,7 @@ struct BinaryInfo {
 struct LayerInfo {
   std::string path;
   bool exists = false;
-  bool writable = false;    // puts go here and would succeed now
+  bool writable = false;    // the user layer, and its file and folder may be written
   bool user_layer = false;  // the one that puts go to
   std::string problem;      // empty when healthy or not there yet, else what is wrong and the next step
   std::string note;         // nothing wrong, but worth a word: a network file system, files set aside

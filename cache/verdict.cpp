@@ -56,9 +56,7 @@ Verdict Layer::verdict(Health health, const std::string& detail) const {
                kTrustedFolders;
       break;
     case Health::kUnsigned:
-      v.text = "cache '" + plan_.path + "' " + detail + "; it is not used, because " + kTrustedKeys +
-               " asks for signatures: sign it with `trigen cache sign --key K " + plan_.path +
-               "`, add its signer's public key there, or remove it";
+      v.text = cache + " is not used, because " + kTrustedKeys + " asks for signatures: it " + detail;
       break;
     case Health::kReadOnly:
       v.text = cache + " is read-only" + why +

@@ -35,7 +35,7 @@ int health(const std::vector<LayerInfo>& layers) {
   int code = kDone;
   for (const LayerInfo& layer : layers) {
     if (layer.problem.empty()) continue;
-    remark("error: cache " + layer.path + ": " + layer.problem);
+    remark("error: " + layer.problem);
     code = kFailure;
   }
   return code;

@@ -68,8 +68,8 @@ void add_cache_diff(CLI::App& cache, Commands& commands) {
   auto left = std::make_shared<std::string>(), right = std::make_shared<std::string>();
   CLI::App* app = cache.add_subcommand(
       "diff", "records and binaries that two files do not share (<, >) or that differ (!)");
-  app->add_option("left", *left, "cache file or bundle")->required();
-  app->add_option("right", *right, "cache file or bundle")->required();
+  app->add_option("left", *left, "a cache file or bundle")->required();
+  app->add_option("right", *right, "a cache file or bundle")->required();
   commands.push_back({app, [=] {
                         auto code = diff(*left, *right);
                         return code ? *code : report(code.takeError());

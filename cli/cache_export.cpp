@@ -146,7 +146,7 @@ void push(Commands& commands, CLI::App* app, std::shared_ptr<Verb> verb) {
 void add_cache_export(CLI::App& cache, Commands& commands) {
   auto verb = std::make_shared<Export>();
   CLI::App* app = cache.add_subcommand("export", "write records and their binaries as one bundle, *.trigen");
-  app->add_option("out", verb->out, "the bundle, NAME.trigen")->required();
+  app->add_option("out", verb->out, "the bundle to write")->required()->type_name("NAME.trigen");
   app->add_option("--arch,--target", verb->archs, "targets, separated by commas (all that are there)")
       ->group("Target")
       ->allow_extra_args(false);
@@ -169,7 +169,7 @@ void add_cache_merge(CLI::App& cache, Commands& commands) {
   CLI::App* app = cache.add_subcommand("merge", "make one bundle of bundles and cache files");
   app->add_option("files", verb->inputs, "bundles, cache files and folders of bundles, in any order")
       ->required();
-  app->add_option("-o,--output", verb->out, "the bundle, NAME.trigen")->required();
+  app->add_option("-o,--output", verb->out, "the bundle to write")->required()->type_name("NAME.trigen");
   push(commands, app, verb);
 }
 

@@ -44,7 +44,7 @@ int list_all(const TargetOptions& where, bool binaries, bool as_json) {
   }
   Table files({"cache file", "role", ">records", ">binaries", ">size", "state"});
   for (const LayerInfo& l : layers) {
-    files.add({l.path, l.user_layer ? "read and written" : "read", std::to_string(l.records),
+    files.add({l.path, l.writable ? "read and written" : "read", std::to_string(l.records),
                std::to_string(l.binaries), format_bytes(static_cast<double>(l.bytes)),
                !l.problem.empty() ? "unusable, see below"
                : !l.exists        ? "not there yet"

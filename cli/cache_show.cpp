@@ -94,6 +94,13 @@ std::string candidates_of(const json& evidence) {
   return text;
 }
 
+// "  key         value", as wide as the terminal.
+void print_line(const char* key, const std::string& value) {
+  for (const std::string& line :
+       behind(format("  %-11s ", key), printable(value), static_cast<size_t>(columns(stdout))))
+    std::printf("%s\n", line.c_str());
+}
+
 int show(const ProblemOptions& problems, const TargetOptions& where, bool as_json) {
   auto problem = problems.problem();
   if (!problem) return report(problem.takeError());
@@ -127,32 +134,29 @@ int show(const ProblemOptions& problems, const TargetOptions& where, bool as_jso
     }
     const auto binary = store->find_binary(r.record.binary);
     std::printf("%s\n", r.record.problem.c_str());
-    std::printf("  target      %s\n", printable(r.record.arch).c_str());
-    if (r.record.device.empty()) {
-      std::printf("  device      none: predicted by the model\n");
-    } else {
-      std::printf("  device      %s, %d multiprocessors, driver %s\n", printable(r.record.device).c_str(),
-                  r.record.sms, printable(r.record.driver).c_str());
-    }
-    std::printf("  choice      %s\n", printable(r.record.candidate).c_str());
-    std::printf("  time        %s, %s\n", format_seconds(r.record.median_us * 1e-6).c_str(),
-                name_of(r.record.provenance));
-    if (r.record.error > 0) std::printf("  error       %.2e\n", r.record.error);
-    std::printf("  compiler    %s\n", printable(r.record.binary.compiler).c_str());
+    print_line("target", r.record.arch);
+    print_line("device", r.record.device.empty()
+                             ? "none: predicted by the model"
+                             : format("%s, %d multiprocessors, driver %s", r.record.device.c_str(),
+                                      r.record.sms, r.record.driver.c_str()));
+    print_line("choice", r.record.candidate);
+    print_line("time", format_seconds(r.record.median_us * 1e-6) + ", " + name_of(r.record.provenance));
+    if (r.record.error > 0) print_line("error", format("%.2e", r.record.error));
+    print_line("compiler", r.record.binary.compiler);
     if (binary) {
-      std::printf("  binary      %s: %s of machine code, %d registers, %d B spilled\n",
-                  binary->key.digest().substr(0, 12).c_str(),
-                  format_bytes(static_cast<double>(binary->cubin.size())).c_str(), binary->registers,
-                  binary->spill_bytes);
-      std::printf("  cubin       %s\n", describe_elf(binary->cubin).c_str());
+      print_line("binary", format("%s: %s of machine code, %d registers, %d B spilled",
+                                  binary->key.digest().substr(0, 12).c_str(),
+                                  format_bytes(static_cast<double>(binary->cubin.size())).c_str(),
+                                  binary->registers, binary->spill_bytes));
+      print_line("cubin", describe_elf(binary->cubin));
     } else {
-      std::printf("  binary      not in the cache (damaged or never stored); `trigen tune` makes it again\n");
+      print_line("binary", "not in the cache (damaged or never stored); `trigen tune` makes it again");
     }
-    std::printf("  stored      %s in %s\n", when(r.record.stored_at).c_str(), printable(r.layer).c_str());
+    print_line("stored", when(r.record.stored_at) + " in " + r.layer);
     if (evidence.is_object())
       std::fputs(candidates_of(evidence).c_str(), stdout);
     else
-      std::printf("  evidence    is not readable; `trigen tune --force` makes it again\n");
+      print_line("evidence", "is not readable; `trigen tune --force` makes it again");
     std::printf("\n");
   }
   if (as_json) std::printf("%s\n", out.dump(2, ' ', true, json::error_handler_t::replace).c_str());

@@ -120,14 +120,14 @@ int show_quarantine(const TargetOptions& where, bool clear) {
 }  // namespace
 
 int verify_signatures(const std::string& keys, const std::vector<std::string>& files) {
-  Signers signers;
-  signers.trusted = parse_trusted_keys(keys);
-  if (!signers.trusted.problem.empty())
-    return report(make_error(ErrorKind::kBadRequest, signers.trusted.problem));
-  if (keys.empty() || files.empty())
+  if (files.empty())
     return report(
         make_error(ErrorKind::kBadRequest,
-                   "signatures need --keys (public keys, or files that hold them) and files; name both"));
+                   "--keys needs FILES, the signed files: trigen cache verify --keys KEYS FILES..."));
+  Signers signers;
+  signers.trusted = parse_trusted_keys(keys, "--keys");
+  if (!signers.trusted.problem.empty())
+    return report(make_error(ErrorKind::kBadRequest, signers.trusted.problem));
   int code = kDone;
   for (const std::string& named : files) {
     char real[PATH_MAX];

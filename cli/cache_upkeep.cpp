@@ -82,7 +82,9 @@ void add_cache_upkeep(CLI::App& cache, Commands& commands) {
   auto collect = std::make_shared<Collect>();
   CLI::App* gc =
       cache.add_subcommand("gc", "remove the binaries that were not used for longest; measured records stay");
-  gc->add_option("--max-size", collect->size, "of the file that is written: 200M, 1.5G")->required();
+  gc->add_option("--max-size", collect->size, "the most that the file that is written may take: 200M, 1.5G")
+      ->required()
+      ->type_name("SIZE");
   collect->where.add_cache(*gc);
   commands.push_back({gc, [collect] {
                         auto code = collect->run();

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "cli/cache.h"
+#include "cli/terminal.h"
 #include "generator/names.h"
 #include "runtime/compile.h"
 #include "runtime/rebuild.h"
@@ -58,9 +59,15 @@ int verify_all(const TargetOptions& where, bool remake) {
     return report(make_error(ErrorKind::kCache,
                              "nothing to verify: no cache file is there; `trigen cache path "
                              "--all` lists where was looked"));
-  const auto damage = store->verify();
+  auto damage = store->verify();
+  for (const LayerInfo& layer : layers)
+    if (!layer.exists && !where.caches.empty()) damage.push_back(layer.path + " is not there");
   for (const std::string& line : damage) std::printf("%s\n", printable(line).c_str());
-  if (damage.empty()) std::printf("every row of every cache file has its digest\n");
+  for (const LayerInfo& layer : layers)
+    if (damage.empty() && layer.exists)
+      std::printf("%s: %s and %s, every row has its digest\n", printable(layer.path).c_str(),
+                  counted(layer.records, "record").c_str(),
+                  counted(layer.binaries, "binary", "binaries").c_str());
   const int remade = remake ? rebuild_all(where) : kDone;
   return damage.empty() ? remade : kFailure;
 }
@@ -77,9 +84,12 @@ void add_cache_verify(CLI::App& cache, Commands& commands) {
   check->add_flag("--rebuild", *remake, "compile every stored source again and compare the bytes");
   check->add_option("--keys", *keys, "check signatures: public keys or their files, separated by ':'")
       ->type_name("KEYS");
-  check->add_option("files", *files, "with --keys: the signed files");
+  check->add_option(
+      "files", *files,
+      "bundles or cache files instead of the usual ones; with --keys: signed files of any kind");
   commands.push_back({check, [=] {
-                        if (!keys->empty() || !files->empty()) return verify_signatures(*keys, *files);
+                        if (!keys->empty()) return verify_signatures(*keys, *files);
+                        where->caches.insert(where->caches.end(), files->begin(), files->end());
                         return verify_all(*where, *remake);
                       }});
 }

@@ -6,6 +6,7 @@
 
 #include "cli/terminal.h"
 #include "generator/names.h"
+#include "llvm/ADT/StringExtras.h"
 
 namespace trigen::cli {
 namespace {
@@ -14,14 +15,28 @@ std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "set in a signal handler");
 extern "C" void on_interrupt(int) { interrupted.store(true); }
 
-// "trigen: error: ..." with the word that says how bad it is in its colour.
+// "trigen: error: ..." with the word that says how bad it is in its colour; on a terminal broken at words.
 void say(llvm::StringRef text) {
-  std::string severity;
+  constexpr llvm::StringLiteral kWho = "trigen: ";
+  std::string severity, shown;
   for (const auto& [word, style] : {std::pair("error:", Style::kBad), std::pair("warning:", Style::kWarning)})
-    if (text.consume_front(word)) severity = styled(stderr, style, word);
+    if (text.startswith(word)) severity = word, shown = styled(stderr, style, word);
   if (quiet() && severity.empty()) return;
+  const auto width = static_cast<size_t>(is_terminal(stderr) ? columns(stderr) : 0);
+  const std::string all = kWho.str() + printable(text, /*lines=*/true);
+  llvm::SmallVector<llvm::StringRef, 8> lines;
+  llvm::StringRef(all).split(lines, '\n');
+  std::string out;
+  for (const llvm::StringRef line : lines) {
+    const llvm::StringRef words = line.ltrim(' ');
+    const std::string indent(line.size() - words.size(), ' ');
+    out += width == 0 || width_of(line.str()) <= width ? line.str()
+                                                       : llvm::join(behind(indent, words.str(), width), "\n");
+    out += "\n";
+  }
+  out.replace(kWho.size(), severity.size(), shown);
   std::fflush(stdout);
-  std::fprintf(stderr, "trigen: %s%s\n", severity.c_str(), printable(text, /*lines=*/true).c_str());
+  std::fputs(out.c_str(), stderr);
 }
 
 }  // namespace
@@ -35,6 +50,23 @@ int report(llvm::Error error) {
 }
 
 void remark(const std::string& text) { say(text); }
+
+namespace {
+std::string typed;
+}  // namespace
+
+void remember_command_line(int argc, char** argv) {
+  typed = "trigen";
+  for (int i = 1; i < argc; ++i) {
+    std::string word;
+    for (const char c : llvm::StringRef(argv[i])) word += c == '\'' ? "'\\''" : std::string(1, c);
+    const bool plain = !word.empty() && llvm::all_of(word, [](char c) {
+      return llvm::isAlnum(c) || llvm::StringRef("_./:,=+@%-").contains(c);
+    });
+    typed += plain ? " " + word : " '" + word + "'";
+  }
+}
+const std::string& command_line() { return typed; }
 
 const std::atomic<bool>& catch_interrupts(bool terminations) {
   struct sigaction action {};
@@ -68,6 +100,18 @@ CLI::Validator decimal_number(int least) {
                    : "";
       },
       "");
+}
+
+CLI::Validator one_word_of(const std::vector<std::string>& words) {
+  return CLI::Validator(
+      [words](std::string& text) -> std::string {
+        const llvm::SmallVector<llvm::StringRef, 8> names(words.begin(), words.end());
+        return llvm::is_contained(names, text)
+                   ? ""
+                   : trigen::quoted(text) + " is unknown; allowed are " + trigen::one_of(names) +
+                         trigen::did_you_mean(text, names);
+      },
+      "{" + llvm::join(words, ",") + "}");  // as CLI::IsMember says it: cli/help.cpp reads the words there
 }
 
 CLI::Validator not_empty() {

@@ -56,6 +56,11 @@ inline constexpr uint64_t kMostCount = 1'000'000;
 CLI::Validator whole_number(uint64_t least, uint64_t most);
 CLI::Validator decimal_number(int least);
 CLI::Validator not_empty();
+CLI::Validator one_word_of(const std::vector<std::string>& words);
+
+// What was typed, for a shell: "trigen report base.trigen -o 'a page.html'".
+void remember_command_line(int argc, char** argv);
+const std::string& command_line();
 
 // Prints "trigen: error: ..." to stderr; the exit code that the error's kind stands for.
 int report(llvm::Error error);

@@ -33,16 +33,9 @@ struct DoctorOptions {
   bool all = false, check = false, as_json = false;
 };
 
-// `text` behind `head`, its later lines below its first one where the terminal ends.
 void print_behind(const std::string& head, const std::string& text) {
-  const int there = columns(stdout);
-  const size_t indent = width_of(head);
-  const size_t room = there == 0 ? 0 : std::max(static_cast<size_t>(there), indent + 20) - indent;
-  std::string pad = head;
-  for (const std::string& each : wrap(printable(text), room)) {
-    std::printf("%s%s\n", pad.c_str(), each.c_str());
-    pad.assign(indent, ' ');
-  }
+  for (const std::string& each : behind(head, printable(text), static_cast<size_t>(columns(stdout))))
+    std::printf("%s\n", each.c_str());
 }
 
 void line(const char* name, const std::string& text) { print_behind(format("%-11s ", name), text); }
@@ -106,8 +99,9 @@ void print_facts(const Environment& e, const Diagnosis& diagnosis, bool recorded
       llvm::consumeError(library.takeError());
     line("cublas", cublas);
   }
-  for (const LayerInfo& layer : e.caches)
-    line(layer.user_layer ? "cache" : "  below", layer.path + ": " + state_of(layer));
+  for (const LayerInfo& layer : e.caches)  // in the order of look-ups
+    line(&layer == e.caches.data() ? "cache" : "  below",
+         layer.path + ": " + state_of(layer) + (layer.user_layer ? ", written" : ""));
   std::printf("\n");
 }
 
@@ -193,6 +187,9 @@ int examine(const DoctorOptions& options) {
   } else {
     auto store = options.where.open_store();  // nothing is put; what could be is told
     environment = gather(*store);
+    environment.bundles_alone =
+        !options.where.caches.empty() &&
+        llvm::all_of(environment.caches, [](const LayerInfo& layer) { return !layer.user_layer; });
     if (options.problems.any()) {
       auto problems = options.problems.problems();
       if (!problems) return report(problems.takeError());

@@ -136,8 +136,8 @@ struct Emit {
   static std::vector<std::string> notes(const Problem& problem, const Target& target,
                                         const std::vector<Candidate>& list) {
     const DeviceModel model = model_of(target);
-    std::vector<std::string> all = {dense_remark(predict(list.front(), model).seconds, false,
-                                                 dense_seconds(problem, target, model), false),
+    std::vector<std::string> all = {dense_remark({.seconds = predict(list.front(), model).seconds,
+                                                  .dense_s = dense_seconds(problem, target, model)}),
                                     slow_path(list.front(), target)};
     llvm::erase_value(all, "");
     return all;

@@ -30,6 +30,11 @@ std::vector<std::string> allowed_values(const std::string& name, llvm::StringRef
   std::vector<std::string> out;
   if (name == "--arch")
     for (const Target& target : targets()) out.push_back(target.name.str());
+  if (name == "--gpu")  // find_gpu() takes names without their spaces, which shells would split
+    for (const Target& gpu : gpus()) {
+      out.push_back(gpu.model_device.str());
+      std::replace(out.back().begin(), out.back().end(), ' ', '-');
+    }
   if (name == "--family")
     for (const Family* family : families()) out.push_back(family->name().str());
   if (name == "--list") return {"core", "mixers"};
@@ -61,6 +66,10 @@ OptionText describe(const CLI::Option& option) {
   if (out.argument) {
     out.names = {option.get_name(true)};
     out.values = allowed_by_checks(option.get_type_name());
+    const std::string type = option.get_type_name();
+    out.value = type.substr(0, type.find_first_of(":{ "));
+    if (out.value == "TEXT") out.value.clear();
+    if (!out.value.empty()) out.text += ", " + out.value;
     return out;
   }
   for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
@@ -140,6 +149,21 @@ CommandText describe(const CLI::App& app, const std::string& path) {
        app.get_subcommands([](const CLI::App* sub) { return !sub->get_name().empty(); }))
     if (!sub->get_group().empty()) out.commands.push_back(describe(*sub, out.path));
   return out;
+}
+
+std::string lacking_of(const CLI::App& app, const std::string& path) {
+  std::string lacking, example = path;
+  for (const CLI::Option* option : app.get_options([](const CLI::Option* o) { return o->get_required(); })) {
+    const OptionText text = describe(*option);
+    const std::string name = text.argument ? llvm::StringRef(text.names.front()).upper() : text.names.front();
+    const std::string value = text.values.empty() ? text.value : text.values.front();
+    if (lacking.empty() && option->count() == 0)
+      lacking = name + (text.argument ? "" : " " + text.value) + ", " +
+                llvm::StringRef(option->get_description()).split(';').first.str();
+    example += " " + (!text.argument ? name + " " + value
+                                     : (value.empty() ? name : value) + (text.many ? "..." : ""));
+  }
+  return lacking.empty() ? "" : path + " needs " + lacking + ": " + example;
 }
 
 std::string option_head(const OptionText& option) {

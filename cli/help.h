@@ -26,6 +26,10 @@ struct CommandText {
 };
 CommandText describe(const CLI::App& app, const std::string& path = "");
 
+// "trigen cache import needs FILES, bundles or cache files: trigen cache import FILES...": the first required option or
+// argument that was not given; "" when none is. `path` is the command's.
+std::string lacking_of(const CLI::App& app, const std::string& path);
+
 // "-j, --jobs N"
 std::string option_head(const OptionText& option);
 

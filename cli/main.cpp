@@ -68,16 +68,23 @@ std::string path_of(const CLI::App& app) {
 int refuse(const CLI::App& program, const CLI::ParseError& error) {
   const CLI::App& app = deepest(program);
   const std::string see = "; `" + path_of(app) + " --help` lists what is allowed";
-  const std::vector<std::string> extra = program.remaining(/*recurse=*/true);
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr || extra.empty())
-    return bad_request(trigen::printable(error.what(), /*lines=*/true) + see);
-  const llvm::StringRef word = llvm::StringRef(extra.front()).split('=').first;
-  if (!word.startswith("-")) return bad_request("unexpected argument " + trigen::quoted(word) + see);
-  const CommandText text = describe(app);
-  llvm::SmallVector<llvm::StringRef, 64> names;
-  for (const OptionText& option : text.options)
-    if (!option.argument) names.append(option.names.begin(), option.names.end());
-  return bad_request("unknown option " + trigen::quoted(word) + see + trigen::did_you_mean(word, names));
+  const bool lacks = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  std::vector<std::string> extra;
+  if (lacks || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
+    extra = program.remaining(/*recurse=*/true);
+  const llvm::StringRef word = extra.empty() ? "" : llvm::StringRef(extra.front()).split('=').first;
+  if (word.startswith("-")) {
+    const CommandText text = describe(app);
+    llvm::SmallVector<llvm::StringRef, 64> names;
+    for (const OptionText& option : text.options)
+      if (!option.argument) names.append(option.names.begin(), option.names.end());
+    return bad_request("unknown option " + trigen::quoted(word) + see + trigen::did_you_mean(word, names));
+  }
+  if (const std::string lacking = lacks ? lacking_of(app, path_of(app)) : ""; !lacking.empty())
+    return bad_request(lacking);
+  if (!word.empty()) return bad_request("unexpected argument " + trigen::quoted(word) + see);
+  const std::string text = trigen::printable(error.what(), /*lines=*/true);
+  return bad_request(text + (text.find("; allowed are ") == std::string::npos ? see : ""));
 }
 
 void add_output_options_to_all(CLI::App& app) {
@@ -102,6 +109,7 @@ int run(int argc, char** argv) {
   // not a command of the users'
   if (argc == 3 && argv[1] == llvm::StringRef(trigen::worker::kCommand))
     return trigen::worker::serve(std::atoi(argv[2]));
+  remember_command_line(argc, argv);
   CLI::App app{"trigen: generates, tunes and runs triangular convolutions on NVIDIA GPUs"};
   app.name("trigen");
   app.require_subcommand(1);

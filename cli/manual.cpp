@@ -85,16 +85,18 @@ std::vector<OptionText> own_options(const CommandText& command, const std::vecto
 std::string plain(llvm::StringRef text) {
   std::string out;
   for (const char c : text) {
-    if (c == '|' || c == '<' || c == '*' || c == '_' || c == '[') out += '\\';
-    out += c;
+    if (c == '|' || c == '*' || c == '_' || c == '[') out += '\\';
+    if (c == '<')
+      out += "&lt;";  // Markdown knows no \<
+    else
+      out += c;
   }
   return out;
 }
 
 std::string code(llvm::StringRef text) {
-  std::string out = "`";
-  for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);
-  return out + "`";
+  if (text.contains('|')) return "<code>" + plain(text) + "</code>";  // in a table, what `a\|b` is differs
+  return ("`" + text + "`").str();
 }
 
 void add_table(std::string& out, const std::vector<OptionText>& options) {

@@ -21,6 +21,15 @@ std::string cut(std::string text, int columns) {
   return text;
 }
 
+// The problem in at most `room` columns: its op and its last keys, "forward,...T=512,D=1024".
+std::string cut_problem(const std::string& problem, size_t room) {
+  if (problem.size() <= room) return problem;
+  const std::string head = problem.substr(0, problem.find(',')) + ",...";
+  if (head.size() > room) return cut(problem, static_cast<int>(room) + 1);
+  const size_t keys = problem.find(',', problem.size() - (room - head.size()) - 1);
+  return head + (keys == std::string::npos ? "" : problem.substr(keys + 1));
+}
+
 }  // namespace
 
 ProgressDisplay::ProgressDisplay(std::FILE* out, bool terminal, int columns, size_t problems)
@@ -85,10 +94,19 @@ void ProgressDisplay::finish(const std::string& problem, const std::string& resu
         ", " +
         format_duration(seconds_since(start_) / static_cast<double>(index_ + 1) * static_cast<double>(left)) +
         " left";
-  const std::string text =
-      format("[%zu/%zu] %s  %s (%s)%s%s", index_ + 1, problems_, short_problem(problem).c_str(),
-             result.c_str(), took.c_str(), choice.empty() ? "" : "  ", choice.c_str());
-  std::fprintf(out_, "%s\n", cut(printable(text), terminal_ ? columns_ : 0).c_str());
+  const std::string count = format("[%zu/%zu] ", index_ + 1, problems_),
+                    found = "  " + result + " (" + took + ")";
+  std::string named = short_problem(problem);
+  if (terminal_ && columns_ > 0) {
+    const auto most = static_cast<size_t>(columns_ - 1), others = count.size() + found.size();
+    named = cut_problem(named, most - std::min(most, others));
+  }
+  const std::string head = printable(count + named + found);
+  const std::string whole = choice.empty() ? head : head + "  " + printable(choice);
+  std::string text = cut(whole, terminal_ ? columns_ : 0);
+  if (text != whole && text.size() < head.size() + 8)
+    text = cut(head, columns_);  // nothing of the choice is left
+  std::fprintf(out_, "%s\n", text.c_str());
   std::fflush(out_);
 }
 

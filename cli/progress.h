@@ -20,7 +20,7 @@ class ProgressDisplay {
   // Removes the bar, so that other text can be printed.
   void clear();
   // "[3/131] forward,...  22.2 us measured  mma_sm80:...  (12 s, 1 h 05 min left)". `result` is what was found:
-  // a time and a choice, or why there is none. Where a terminal's line ends the text ends.
+  // a time and a choice, or why there is none. On a terminal one line: the choice gives way, then the problem.
   void finish(const std::string& problem, const std::string& result, const std::string& choice);
   // The bar's text without control characters, at most `columns` wide.
   // `eta_all_s` is for the whole list, shown when there are several problems.

@@ -101,6 +101,19 @@ std::string leave_out(std::vector<Shown>& columns, size_t limit) {
   return names.empty() ? "" : "left out: " + llvm::join(names, ", ") + "; --wide shows everything";
 }
 
+// A row as a card: "  key         value" below the first cell.
+void print_card(const std::vector<Shown>& columns, size_t row, size_t limit, std::vector<std::string>& out) {
+  size_t widest = 0;
+  for (size_t c = 1; c < columns.size(); ++c) widest = std::max(widest, width_of(columns[c].heading));
+  llvm::append_range(out, wrap(columns.front().cells[row], limit));
+  for (size_t c = 1; c < columns.size(); ++c) {
+    const std::string& heading = columns[c].heading;
+    const std::string pad(widest - width_of(heading) + kGap, ' ');
+    const std::string& cell = columns[c].cells[row];
+    if (!cell.empty() && cell != "-") llvm::append_range(out, behind("  " + heading + pad, cell, limit));
+  }
+}
+
 void narrow(std::vector<Shown>& columns, size_t limit) {
   while (total(columns) > limit) {
     Shown* widest = nullptr;
@@ -180,8 +193,14 @@ std::vector<std::string> Table::lines(int columns, size_t& heading) const {
         column.measure();
       }
     }
+    const std::vector<Shown> whole = shown;
     below = leave_out(shown, limit);
     narrow(shown, limit);
+    if (rows_.size() == 1 ? total(whole) > limit : total(shown) > limit) {
+      heading = out.size();
+      for (size_t r = 0; r < rows_.size(); ++r) print_card(whole, r, limit, out);
+      return out;
+    }
   }
   heading = out.size();
   std::vector<std::string> headings;

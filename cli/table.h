@@ -6,6 +6,8 @@
 //      columns of text) goes into a line above the table;
 //   2. columns that may be left out are, the last one first, and the line below the table names them;
 //   3. the widest column of text is broken at commas and spaces.
+// A single row that is too wide, and rows that are too wide even so, become cards: a line of heading and cell for each
+// column that has something, below the first cell.
 // Output to a file or a pipe, and --wide, has everything in one line a row.
 #pragma once
 
@@ -21,10 +23,9 @@ class Table {
   explicit Table(const std::vector<std::string>& headings);
   void add(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }
-  // At most `columns` wide (0: no limit) where the rules above can do that. Two spaces between columns, no
-  // trailing spaces, a final newline.
+  // At most `columns` wide (0: no limit). Two spaces between columns, no trailing spaces, a final newline.
   std::string text(int columns = 0) const;
-  // The same in lines; `heading` is the index of the line with the headings.
+  // The same in lines; `heading` is the index of the line with the headings, of a card that with its first cell.
   std::vector<std::string> lines(int columns, size_t& heading) const;
   // On standard output, as wide as that is.
   void print() const;

@@ -11,10 +11,12 @@ std::string what_was_found(const std::string& why) {
   return llvm::StringRef(why).split('\n').first.split("; ").first.str();
 }
 
-void TargetOptions::add_arch(CLI::App& app) {
+void TargetOptions::add_arch(CLI::App& app, bool several) {
   std::string names;
   for (const Target& target : targets()) names += (names.empty() ? "" : ", ") + target.name.str();
-  app.add_option("--arch,--target", arch, "target: " + names)->group("Target")->type_name("TARGET");
+  app.add_option("--arch,--target", arch, (several ? "targets, separated by commas: " : "target: ") + names)
+      ->group("Target")
+      ->type_name("TARGET");
 }
 
 void TargetOptions::add_gpu(CLI::App& app) {
@@ -53,6 +55,8 @@ void TargetOptions::add_cache(CLI::App& app) {
 }
 
 llvm::Expected<const Target*> TargetOptions::target() const {
+  if (gpu.empty() && arch.find(',') != std::string::npos)
+    return make_error(ErrorKind::kBadRequest, "--arch " + arch + ": this command takes one target; name one");
   if (gpu.empty()) return arch.empty() ? nullptr : find_target(arch);
   if (!device.empty())
     return make_error(ErrorKind::kBadRequest,

@@ -20,7 +20,8 @@ struct TargetOptions {
   std::string arch, gpu, device, family, config, candidate;
   std::vector<std::string> caches;
 
-  void add_arch(CLI::App& app);    // --arch (and --target, the same)
+  // --arch (and --target, the same). `several`: a list, which for_each_target() takes apart (cli/each_target.h).
+  void add_arch(CLI::App& app, bool several = false);
   void add_gpu(CLI::App& app);     // --gpu
   void add_device(CLI::App& app);  // --device
   void add_family(CLI::App& app);  // --family, --config, --candidate

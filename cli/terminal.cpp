@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "check/text.h"
+#include "cli/command.h"
 #include "llvm/ADT/StringRef.h"
 
 namespace trigen::cli {
@@ -49,7 +50,7 @@ void add_output_options(CLI::App& app) {
   const char* group = "Output";
   if (app.get_help_ptr() != nullptr) app.get_help_ptr()->group(group);
   app.add_option("--color", options().color, "auto (on terminals, without NO_COLOR), always or never")
-      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->check(one_word_of({"auto", "always", "never"}))
       ->type_name("WHEN")
       ->group(group);
   app.add_flag("--wide", options().wide, "whole tables, however wide the terminal is")->group(group);
@@ -121,6 +122,14 @@ std::vector<std::string> wrap(const std::string& text, size_t width) {
       if (!word.empty()) lines.emplace_back();
     }
   }
+  return lines;
+}
+
+std::vector<std::string> behind(const std::string& head, const std::string& text, size_t width) {
+  constexpr size_t kLeastRoom = 20;
+  const size_t indent = width_of(head);
+  std::vector<std::string> lines = wrap(text, width == 0 ? 0 : std::max(width, indent + kLeastRoom) - indent);
+  for (size_t i = 0; i < lines.size(); ++i) lines[i].insert(0, i == 0 ? head : std::string(indent, ' '));
   return lines;
 }
 

@@ -34,6 +34,9 @@ std::vector<std::string> wrap(const std::string& text, size_t width);
 // The columns that a text takes: its UTF-8 sequences.
 size_t width_of(const std::string& text);
 
+// `text` behind `head` in lines of at most `width` (0: one line), the later ones below the first one's text.
+std::vector<std::string> behind(const std::string& head, const std::string& text, size_t width);
+
 // A sentence or more on standard output, broken where the terminal ends.
 void print_prose(const std::string& text);
 

@@ -40,15 +40,14 @@ std::optional<Counts> counts_of(const Candidate& candidate, const Binary& binary
 // The whole call, where the loop's steps take the clock's cycles and where they are estimated.
 struct Call {
   double clocked_s = 0, estimated_s = 0;
-  // A dense product at kDenseShare of the data sheet's rate, or its bytes at the memory's.
+  // A dense product whose loop keeps its pipe as busy, by the same clock, or its bytes at the memory's rate.
   double dense_s = 0;
   double peak_share = 0;  // of the data sheet's rate, that the triangle's own work reaches
   std::string limit;      // of the whole call
 };
-constexpr double kDenseShare = 0.85;
 
 Call call_of(const Candidate& candidate, const Binary& binary, const DeviceModel& device,
-             double step_cycles) {
+             const ClockedLoop& clock) {
   const Target& target = *candidate.target;
   const Work work = candidate.family->work(candidate.problem, target, candidate.config, device.sms);
   const std::optional<Resources> resources = resources_of(binary);
@@ -57,11 +56,15 @@ Call call_of(const Candidate& candidate, const Binary& binary, const DeviceModel
                                                         : target.mma16_flops;
   const Totals count = count_work(candidate.problem);
   Call out;
-  const Prediction clocked = predict(work, target, device, resources, std::nullopt, step_cycles);
+  const Prediction clocked = predict(work, target, device, resources, std::nullopt, clock.step_cycles);
   out.clocked_s = clocked.seconds;
   out.limit = clocked.limiter;
   out.estimated_s = predict(work, target, device, resources).seconds;
-  out.dense_s = std::max(count.dense_flop / (kDenseShare * sheet), count.min_bytes / target.dram_bytes_per_s);
+  double busy = 0;
+  for (const Busy& pipe : clock.timing.busy)
+    if (llvm::StringRef(pipe.name) == (clock.loop.tensor ? "tensor pipe" : "FMA pipe"))
+      busy = pipe.cycles / clock.timing.cycles;
+  out.dense_s = std::max(count.dense_flop / (busy * sheet), count.min_bytes / target.dram_bytes_per_s);
   out.peak_share = count.triangle_flop / sheet / out.clocked_s;
   return out;
 }
@@ -77,7 +80,7 @@ llvm::Error print_timeline(const Candidate& candidate, const Binary& binary, con
   auto clocked = clock_candidate(candidate, *functions, device, resources_of(binary), counts);
   if (!clocked) return clocked.takeError();
   const LoopTiming& timing = clocked->timing;
-  const Call call = call_of(candidate, binary, device, clocked->step_cycles);
+  const Call call = call_of(candidate, binary, device, *clocked);
   const std::string title = to_string(candidate.problem) + ", " + describe(candidate) + ", " +
                             candidate.target->name.str() + " (" + candidate.target->model_device.str() + ")";
   if (!options.svg.empty()) {
@@ -118,9 +121,9 @@ llvm::Error print_timeline(const Candidate& candidate, const Binary& binary, con
              : "bank conflicts not counted");
   std::printf(
       "the whole call (predicted): %s with this loop, %.0f %% of the data sheet's rate; %s by the cost "
-      "model's estimates; a dense product at %.0f %% of that rate takes %s\n\n",
+      "model's estimates; a dense product whose loop is as busy takes %s\n\n",
       format_seconds(call.clocked_s).c_str(), 100 * call.peak_share, format_seconds(call.estimated_s).c_str(),
-      100 * kDenseShare, format_seconds(call.dense_s).c_str());
+      format_seconds(call.dense_s).c_str());
   print_prose(kTimelineNote);
   return llvm::Error::success();
 }

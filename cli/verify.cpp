@@ -10,6 +10,7 @@
 #include "check/text.h"
 #include "check/verify.h"
 #include "cli/command.h"
+#include "cli/each_target.h"
 #include "cli/problem_options.h"
 #include "cli/target_options.h"
 #include "cli/terminal.h"
@@ -314,6 +315,10 @@ struct Verify {
       if (!named) return named.takeError();
       list = std::move(*named);
     }
+    return for_each_target(where, as_json, [&] { return run_list(list); });
+  }
+
+  llvm::Expected<int> run_list(std::vector<Problem> list) {
     auto target = where.target();
     if (!target) return target.takeError();
     auto choice = where.choice();
@@ -420,7 +425,7 @@ void add_verify(CLI::App& app, Commands& commands) {
       app.add_subcommand("verify", "check kernels against the double-precision reference")->group(kWorkGroup);
   auto verify = std::make_shared<Verify>();
   verify->problems.add_to(*sub);
-  verify->where.add_arch(*sub);
+  verify->where.add_arch(*sub, /*several=*/true);
   verify->where.add_device(*sub);
   verify->where.add_family(*sub);
   verify->where.add_cache(*sub);

@@ -55,7 +55,7 @@ void add_help(CLI::App& app, Commands& commands) {
   auto form = std::make_shared<std::string>();
   sub->add_option("command", *path, "a command (cache ls), or problem, tables or exit-codes");
   sub->add_option("--format", *form, "the whole reference as a man page or as Markdown")
-      ->check(CLI::IsMember({"man", "markdown"}));
+      ->check(one_word_of({"man", "markdown"}));
   commands.push_back({sub, [&app, path, form] {
                         const CommandText program = describe(app);
                         if (form->empty()) return help(program, *path);
@@ -67,9 +67,9 @@ void add_help(CLI::App& app, Commands& commands) {
 void add_completion(CLI::App& app, Commands& commands) {
   CLI::App* sub = app.add_subcommand("completion", "print the completions of a shell")->group(kHelpGroup);
   auto shell = std::make_shared<std::string>();
-  sub->add_option("shell", *shell, "bash, zsh or fish: source <(trigen completion bash)")
+  sub->add_option("shell", *shell, "bash, zsh or fish; to use it: source <(trigen completion bash)")
       ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+      ->check(one_word_of({"bash", "zsh", "fish"}));
   commands.push_back({sub, [&app, shell] {
                         std::fputs(completion(describe(app), *shell).c_str(), stdout);
                         return kDone;

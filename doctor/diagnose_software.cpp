@@ -193,8 +193,11 @@ void judge_caches(Judge& judge) {
   for (const LayerInfo& layer : e.caches) {
     binaries += layer.binaries;
     writable = writable || layer.writable;
+    llvm::StringRef problem = layer.problem;  // "cache '/x.db' is damaged ..."
+    problem.consume_front("cache ");
+    if (problem.consume_front("'" + layer.path + "' ")) problem.consume_front("is ");
     if (!layer.problem.empty())
-      judge.add(Severity::kWarning, "cache.problem", "cache " + layer.path, layer.problem, "", "");
+      judge.add(Severity::kWarning, "cache.problem", "cache " + layer.path, problem.str(), "", "");
     if (!layer.note.empty())
       judge.add(Severity::kNote, "cache.note", "cache " + layer.path, layer.note, "", "");
   }
@@ -210,8 +213,8 @@ void judge_caches(Judge& judge) {
               "TRIGEN_CACHE is none: no cache file is read or written",
               "every process compiles its kernels anew", "");
   else if (!writable)
-    judge.add(Severity::kWarning, "cache.read-only", "cache", "no cache file can be written",
-              "what the caches lack is compiled anew by every process",
+    judge.add(e.bundles_alone ? Severity::kNote : Severity::kWarning, "cache.read-only", "cache",
+              "no cache file can be written", "what the caches lack is compiled anew by every process",
               "name a writable file in TRIGEN_CACHE");
   const int cuda = judge.driver_cuda();
   for (const CachedCode& code : e.cached) {

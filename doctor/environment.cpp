@@ -138,6 +138,7 @@ void fields(Visit visit, Environment& v) {
   visit("problems", v.problems);
   visit("no_jit", v.no_jit);
   visit("no_cache", v.no_cache);
+  visit("bundles_alone", v.bundles_alone);
 }
 
 template <typename T>

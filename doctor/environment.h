@@ -56,7 +56,7 @@ struct CachedCode {
 // What a plan of a problem would find.
 struct ProblemFacts {
   std::string problem, target;
-  std::string match;       // "exact", "near", "none"
+  std::string match;       // "exact", "predicted", "near", "none"
   std::string difference;  // for near: what differs
   std::string candidate, provenance, layer;
   bool binary = false;  // the cache has its code: nothing is compiled
@@ -80,7 +80,8 @@ struct Environment {
   std::vector<CachedCode> cached;
   std::vector<ProblemFacts> problems;  // that were asked about
   bool no_jit = false;
-  bool no_cache = false;  // TRIGEN_CACHE=none
+  bool no_cache = false;       // TRIGEN_CACHE=none
+  bool bundles_alone = false;  // named with --cache: nobody asks for a file to store in
 
   bool has(const std::string& variable) const { return variables.count(variable) != 0; }
   std::string variable(const std::string& name) const {

@@ -108,10 +108,12 @@ std::vector<ProblemFacts> look_up(const Environment& environment, llvm::ArrayRef
       facts.match = "none";
       if (auto found =
               store.find_record(facts.problem, target->name, device->name, device->sms, device->driver)) {
-        facts.match = found->match == Match::kExact && device != &none ? "exact" : "near";
         facts.difference = device == &none ? "" : found->difference;
         facts.candidate = found->record.candidate;
         facts.provenance = found->record.provenance == Provenance::kMeasured ? "measured" : "predicted";
+        facts.match = found->match == Match::kExact && device != &none ? "exact"
+                      : facts.provenance == "predicted"                ? "predicted"
+                                                                       : "near";
         facts.layer = found->layer;
         facts.binary = has_binary(problem, *target, found->record, store);
       }

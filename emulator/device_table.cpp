@@ -23,6 +23,20 @@ constexpr DeviceModel kModels[] = {
     {"sm_120a", "RTX 5090", 120, 170, 101376, 102400, 1536, 24, 100663296, 2407000, 14001000, 512},
     {"sm_121", "GB10", 121, 48, 101376, 102400, 1536, 24, 25165824, 2418000, 8533000, 256}};
 
+// The target whose kernels a chip runs that is no target of trigen's; "" of the others.
+const char* kernels_of(const DeviceModel& model) {
+  switch (model.capability) {
+    case 87:
+      return "sm_86";
+    case 103:
+      return "sm_100";
+    case 121:
+      return "sm_120";
+    default:
+      return "";
+  }
+}
+
 }  // namespace
 
 const DeviceModel* find_device_model(const std::string& target) {
@@ -32,9 +46,15 @@ const DeviceModel* find_device_model(const std::string& target) {
 }
 
 std::string known_targets() {
-  std::string text;
-  for (const DeviceModel& model : kModels) text += (text.empty() ? "" : ", ") + std::string(model.target);
-  return text;
+  std::string targets, others;
+  for (const DeviceModel& model : kModels) {
+    const std::string name = model.target, kernels = kernels_of(model);
+    if (kernels.empty())
+      targets += (targets.empty() ? "" : ", ") + name;
+    else
+      others += (others.empty() ? "" : ", ") + name + " (" + kernels + "'s)";
+  }
+  return targets + "; with another target's kernels " + others;
 }
 
 int max_cluster_size(const DeviceModel& model) {

@@ -13,17 +13,15 @@ namespace {
 
 void add(std::string& text, const std::string& what) { text += (text.empty() ? "" : "; ") + what; }
 
-// How far two problems are apart, and in which fields: other operations and types count more than sizes,
-// sizes by their ratio.
+// How far two problems of one op are apart, and in which fields: types count more than sizes, sizes by their
+// ratio.
 double distance(const Problem& here, const Problem& there, std::string& difference) {
   double sum = 0;
   for (const ProblemField& field : problem_fields()) {
     const int64_t a = field.get(here), b = field.get(there);
     if (a == b) continue;
     add(difference, field.key.str() + " " + field.text(a) + " here, " + field.text(b) + " in the record");
-    if (field.place == ProblemField::kFirst)
-      sum += 100;
-    else if (field.kind != ProblemField::kSize)
+    if (field.kind != ProblemField::kSize)
       sum += 8;
     else
       sum += a > 0 && b > 0 ? 1 + std::abs(std::log2(static_cast<double>(a) / static_cast<double>(b))) : 4;
@@ -44,6 +42,7 @@ const FoundRecord* Coverage::nearest(const Problem& problem, const Target& targe
       llvm::consumeError(there.takeError());
       continue;
     }
+    if (there->op != problem.op) continue;
     std::string text;
     const double far = distance(problem, *there, text);
     if (best != nullptr && far >= least) continue;
@@ -84,6 +83,7 @@ bool Coverage::answer_by_record(const Problem& problem, const Target& target, Co
     add(answer.why, "predicted, not measured");
   }
   const int model = cache::model_version_of(record.evidence);
+  answer.predicted = record.provenance == Provenance::kPredicted && same_source;
   if (record.provenance == Provenance::kPredicted && model < kModelVersion)
     add(answer.why, "predicted by version " + std::to_string(model) + " of the cost model, this is " +
                         std::to_string(kModelVersion));
@@ -123,7 +123,7 @@ CoverageAnswer Coverage::answer(const Problem& problem, const Target& target) {
   std::string difference;
   const FoundRecord* const near = nearest(problem, target, difference);
   answer.why = near != nullptr ? "no record; the nearest is " + near->record.problem + ": " + difference
-                               : "no record of any problem for " + target.name.str();
+                               : "no record of " + to_string(problem.op).str() + " for " + target.name.str();
   return answer;
 }
 

@@ -15,6 +15,8 @@ struct CoverageAnswer {
   // kExact: a kernel of a record whose every field fits. kNear: a kernel that runs, though something differs.
   // kNone: a plan would have to compile.
   Match match = Match::kNone;
+  // Of kNear: the very problem and target, and this version's kernel, which the model chose and no device measured.
+  bool predicted = false;
   std::string why;                       // what differs, field by field; "" for kExact
   std::string candidate;                 // of the kernel that runs
   std::string layer;                     // path of the layer that answers
@@ -29,7 +31,7 @@ class Coverage {
 
   // For a problem that validate() accepts.
   CoverageAnswer answer(const Problem& problem, const Target& target);
-  // The record of the target whose problem differs least, and what differs: "T 64 here, 512 in the record";
+  // The record of the target and the op whose problem differs least, and what differs: "T 64 here, 512 in the record";
   // null when there is none.
   const FoundRecord* nearest(const Problem& problem, const Target& target, std::string& difference) const;
 

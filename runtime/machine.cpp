@@ -163,8 +163,7 @@ std::string driver_advice(DriverState state, const MachineFacts& machine) {
                "host install the driver's libcuda package (Debian: libcuda1), or name the file in "
                "TRIGEN_DRIVER";
       return "install NVIDIA's driver (Debian: nvidia-driver libcuda1), name its libcuda in TRIGEN_DRIVER, "
-             "or use "
-             "--device emulated:sm_70";
+             "or set TRIGEN_DRIVER=emulated:sm_70";
     case DriverState::kUnusable:
       return "this is not a working libcuda.so.1 (a toolkit's stubs folder is for linking only): take it off "
              "the loader "
@@ -182,12 +181,12 @@ std::string driver_advice(DriverState state, const MachineFacts& machine) {
                "; ask whoever runs this machine to let your user (group) read and write it";
       if (!machine.device_nodes)
         return "there is no /dev/nvidia0: load the kernel module (modprobe nvidia, nvidia-modprobe -u) or "
-               "use --device emulated:sm_70";
+               "set TRIGEN_DRIVER=emulated:sm_70";
       if (dropped_volta(machine.kernel_driver))
         return "check nvidia-smi -L; a V100 and older GPUs need driver branch 580, the last one that serves "
                "them (" +
                machine.kernel_driver + " is here)";
-      return "check nvidia-smi -L; without a GPU use --device emulated:sm_70";
+      return "check nvidia-smi -L; without a GPU set TRIGEN_DRIVER=emulated:sm_70";
     case DriverState::kMismatch:
       return "libcuda and the kernel module" +
              (machine.kernel_driver.empty() ? std::string() : " (" + machine.kernel_driver + ")") +

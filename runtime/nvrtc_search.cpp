@@ -185,8 +185,10 @@ void look_everywhere(const NvrtcSearch& search, Finder& finder) {
         if (llvm::StringRef(name).startswith("cuda"))
           finder.add_toolkit(std::string(folder) + "/" + name, "toolkit");
   }
-  for (const std::string& directory : split_path_list(variable("LD_LIBRARY_PATH")))
+  for (const std::string& directory : split_path_list(variable("LD_LIBRARY_PATH"))) {
     finder.add_directory(directory, "LD_LIBRARY_PATH");
+    finder.add_folder(directory + "/trigen/nvrtc", "LD_LIBRARY_PATH");  // a program with libtrigen.a
+  }
   if (search.use_system)
     for (const std::string& directory : loader_directories()) finder.add_directory(directory, "loader path");
 }

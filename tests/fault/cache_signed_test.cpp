@@ -89,8 +89,11 @@ struct Shipped {
     alarm(0);
     if (said.find(reason) == std::string::npos) return "it is said: " + said;
     if (shown.find(reason) == std::string::npos) return "it is shown: " + shown;
-    if (said.find("TRIGEN_TRUSTED_KEYS asks for signatures: sign it with") == std::string::npos)
-      return "no next step: " + said;
+    if (said.find("TRIGEN_TRUSTED_KEYS asks for signatures: it ") == std::string::npos)
+      return "no cause: " + said;
+    const bool missing = said.find("has no signature") != std::string::npos;
+    if (missing != (said.find("`trigen cache sign") != std::string::npos))
+      return "who signs what another one sent makes it trusted: " + said;
     return "";
   }
   std::string refused(const std::string& reason) const { return refused(reason, trusted()); }
@@ -138,7 +141,9 @@ TEST(CacheSigned, AUserLayerOfAnotherOwnerNeedsASignature) {
 TEST(CacheSigned, EveryChangeIsRefused) {
   Shipped shipped;
   const std::string text = slurp(shipped.path + ".minisig");
-  const std::string changed = "is not what key " + cache::to_string(shipped.maker.number) + " signed";
+  const std::string again = "changed; fetch both again from their maker";
+  const std::string changed = "is not what key " + cache::to_string(shipped.maker.number) +
+                              " signed: the file or its signature was " + again;
   std::string flipped = shipped.good;
   flipped[flipped.size() / 2] ^= 1;
   for (const auto& [what, bytes] :
@@ -169,18 +174,18 @@ TEST(CacheSigned, EveryChangeIsRefused) {
   };
   for (const Case& each : {
            Case{"signature", signature, changed},
-           Case{"signature of the comment", global, "trusted comment was changed"},
-           Case{"timestamp", with("timestamp:1000", "timestamp:2000"), "trusted comment was changed"},
-           Case{"name", with("file:core.db", "file:more.db"), "trusted comment was changed"},
-           Case{"cut", text.substr(0, fourth), "is no signature of minisign's format"},
-           Case{"empty", "", "is no signature of minisign's format"},
+           Case{"signature of the comment", global, "trusted comment was " + again},
+           Case{"timestamp", with("timestamp:1000", "timestamp:2000"), "trusted comment was " + again},
+           Case{"name", with("file:core.db", "file:more.db"), "trusted comment was " + again},
+           Case{"cut", text.substr(0, fourth), "is no signature of minisign's format; fetch it again"},
+           Case{"empty", "", "is no signature of minisign's format; fetch it again"},
            Case{"of another file", shipped.signature(shipped.evil, shipped.maker, 1000), changed},
            Case{"of another name", shipped.signature(shipped.good, shipped.maker, 1000, "old.db"),
                 "was signed as 'old.db'"},
            Case{"huge", text + std::string(1 << 20, 'x'), "at most 16384 B are read"},
            Case{"a stranger's", shipped.signature(shipped.good, shipped.stranger, 1000),
                 "is signed with key " + cache::to_string(shipped.stranger.number) + ", trusted are " +
-                    cache::to_string(shipped.maker.number)},
+                    cache::to_string(shipped.maker.number) + "; trust that key too"},
        }) {
     spill(beside, each.text);
     EXPECT_EQ(shipped.refused(each.reason), "") << each.what;
@@ -192,7 +197,9 @@ TEST(CacheSigned, EveryChangeIsRefused) {
   spill(beside, text);
   EXPECT_TRUE(shipped.open()->find_binary(sample_binary(1).key)) << "as it was";
   EXPECT_EQ(
-      shipped.refused("cannot be checked: '/no/key' in TRIGEN_TRUSTED_KEYS", shipped.trusted() + ":/no/key"),
+      shipped.refused("it cannot be checked: '/no/key' in TRIGEN_TRUSTED_KEYS is neither a public key nor a "
+                      "file that holds one (no such file or directory); correct that entry",
+                      shipped.trusted() + ":/no/key"),
       "");
 }
 

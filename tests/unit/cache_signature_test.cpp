@@ -71,7 +71,8 @@ TEST(CacheSignature, OurKeysSignAndAreReadBack) {
   ASSERT_TRUE(static_cast<bool>(signature));
   EXPECT_EQ(refuse_signature(*signature, "bytes", "core.trigen", {*wrong, *key}), "");
   EXPECT_EQ(refuse_signature(*signature, "bytes", "core.trigen", {*wrong}),
-            "is signed with key " + to_string(pair.number) + ", trusted are " + to_string(other.number));
+            "is signed with key " + to_string(pair.number) + ", trusted are " + to_string(other.number) +
+                "; trust that key too, if you know whose it is");
   // Another key that goes by the same number.
   wrong->number = key->number;
   EXPECT_THAT(refuse_signature(*signature, "bytes", "core.trigen", {*wrong}), HasSubstr("was changed"));

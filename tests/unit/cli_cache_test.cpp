@@ -12,6 +12,7 @@ namespace trigen {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using testing::CacheFolder;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -106,6 +107,24 @@ TEST_F(CacheProgram, BundlesBelowThePrefixServeAnyUidWithoutHome) {
   };
   const Finished covered = shell(std::string("coverage --arch sm_70 \"") + kSmall + "\"");
   EXPECT_EQ(covered.code, 0) << covered.text;
+  // A pod: its home cannot be made, and under TRIGEN_NO_JIT nothing would be stored there.
+  for (const bool no_jit : {true, false}) {
+    const std::string doctor = as + "env -i HOME=/nonexistent " + (no_jit ? "TRIGEN_NO_JIT=1 '" : "'") +
+                               folder_ / "prefix/bin/trigen" + "' doctor --arch sm_70 \"" + kSmall +
+                               "\" > '" + folder_ / "out" + "' 2>&1";
+    (void)!std::system(doctor.c_str());
+    const std::string said = slurp(folder_ / "out");
+    EXPECT_EQ(said.find("/nonexistent") == std::string::npos, no_jit) << said;
+    EXPECT_EQ(said.find("warning: cache") == std::string::npos, no_jit) << said;
+  }
+  fs::create_directory(folder_ / "locked");
+  fs::copy(folder_ / "cache.db", folder_ / "locked/cache.db");
+  fs::permissions(folder_ / "locked/cache.db", fs::perms(0444));
+  fs::permissions(folder_ / "locked", fs::perms(0555));
+  const Finished locked = shell("ls --cache '" + folder_ / "locked/cache.db" + "'");
+  EXPECT_EQ(locked.code, 0) << locked.text;
+  EXPECT_THAT(locked.text, AllOf(HasSubstr("  read  "), Not(HasSubstr("read and written"))));
+  fs::permissions(folder_ / "locked", fs::perms(0755));
   const Finished path = shell(std::string("path --arch sm_70 \"") + kSmall + "\"");
   EXPECT_THAT(path.text, HasSubstr(folder_ / "prefix/share/trigen/core.trigen"));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "prefix/share/trigen"), {}), 1)
@@ -120,7 +139,7 @@ TEST_F(CacheProgram, CoverageSaysWhatRunsAndWhyNot) {
   const Finished both = run("cache coverage --arch sm_70 " + small + " \"forward,dtype=f16,B=2,T=64,D=96\"");
   EXPECT_EQ(both.code, 1);
   EXPECT_THAT(both.text,
-              AllOf(HasSubstr("predicted, not measured"), HasSubstr("0 exact, 1 near, 1 none"),
+              AllOf(HasSubstr("predicted, not measured"), HasSubstr("0 exact, 1 predicted, 0 near, 1 none"),
                     HasSubstr("no record; the nearest is forward,dtype=f16,B=2,H=1,T=64,D=64,K=1,pad=0: "
                               "D 96 here, 64 in the record")));
   EXPECT_EQ(run("cache coverage --arch sm_70 " + small).code, 0);
@@ -129,7 +148,10 @@ TEST_F(CacheProgram, CoverageSaysWhatRunsAndWhyNot) {
               HasSubstr("device V100 here, none in the record"));
   const Finished other = run("cache coverage --arch sm_90a " + small);
   EXPECT_EQ(other.code, 1);
-  EXPECT_THAT(other.text, HasSubstr("no record of any problem for sm_90a"));
+  EXPECT_THAT(other.text, HasSubstr("no record of forward for sm_90a"));
+  EXPECT_THAT(run("cache coverage --arch sm_70 grad_input,dtype=f16,B=2,T=64,D=64").text,
+              HasSubstr("no record of grad_input for sm_70"))
+      << "an operation's relatives are its own";
   EXPECT_EQ(run("cache coverage " + small).code, 2);
 
   EXPECT_THAT(run("cache path --arch sm_70 " + small).text, HasSubstr(folder_ / "cache.db"));
@@ -137,6 +159,41 @@ TEST_F(CacheProgram, CoverageSaysWhatRunsAndWhyNot) {
   const Finished show = run("cache show --arch sm_70 \"forward,dtype=bf16,B=2,T=128,D=64\"");
   EXPECT_EQ(show.code, 1);
   EXPECT_THAT(show.text, HasSubstr("the nearest record for sm_70 is of forward,dtype=f16,B=2,T=128"));
+}
+
+TEST_F(CacheProgram, VerifyTakesFiles) {
+  ASSERT_EQ(run("cache export all.trigen").code, 0);
+  const Finished good = run("cache verify all.trigen", folder_ / "nowhere.db");
+  EXPECT_EQ(good.code, 0) << good.text;
+  EXPECT_EQ(good.text, folder_ / "all.trigen" + ": 2 records and 2 binaries, every row has its digest\n");
+  const Finished missing = run("cache verify all.trigen none.trigen");
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_EQ(missing.text, folder_ / "none.trigen" + " is not there\n");
+  EXPECT_THAT(run("cache verify --rebuild all.trigen").text, HasSubstr("remade: 2 the same"));
+}
+
+// A bundle serves: nobody asks for a file to store in.
+TEST_F(CacheProgram, DoctorSpeaksOfLayersInTheirOrder) {
+  ASSERT_EQ(run("cache export all.trigen").code, 0);
+  const std::string check = std::string("doctor --check --arch sm_70 \"") + kSmall + "\"";
+  EXPECT_THAT(run(check + " --cache all.trigen").text, Not(HasSubstr("cache")));
+  EXPECT_THAT(run("doctor", folder_ / "all.trigen").text,
+              HasSubstr("cache       " + folder_ / "all.trigen" + ": 2 records, 2 kernels, "));
+  EXPECT_THAT(run("doctor", folder_ / "all.trigen").text,
+              HasSubstr("\n  below     " + folder_ / "xdg/trigen/cache.db" + ": not there yet, written\n"));
+  std::ofstream(folder_ / "foreign.db") << "somebody's";
+  EXPECT_THAT(run("doctor", folder_ / "foreign.db").text,
+              HasSubstr("warning: cache " + folder_ / "foreign.db" + ": not a trigen cache"));
+  EXPECT_THAT(run("cache ls", folder_ / "foreign.db").text,
+              HasSubstr("trigen: error: '" + folder_ / "foreign.db" + "' is not a trigen cache"));
+}
+
+TEST_F(CacheProgram, PlacesWhereNoFileCanBeMade) {
+  const Finished none =
+      run(std::string("tune --no-device --no-counts --top 1 --arch sm_70 \"") + kSmall + "\"", "/proc/x.db");
+  EXPECT_THAT(none.text,
+              AnyOf(HasSubstr("no file can be made in /proc"), HasSubstr("may not be used by uid")));
+  EXPECT_THAT(none.text, Not(HasSubstr("does not exist")));
 }
 
 TEST_F(CacheProgram, RebuildComparesEveryByte) {

@@ -76,7 +76,8 @@ TEST_F(Program, EveryFormOfTheReferenceHasEveryOption) {
   EXPECT_THAT(man, AllOf(StartsWith(".TH TRIGEN 1"), HasSubstr(".SH PROBLEMS"), HasSubstr(".SH TABLES"),
                          HasSubstr(".SH EXIT STATUS"), HasSubstr("\\-\\-budget")));
   EXPECT_THAT(markdown, AllOf(HasSubstr("\n## Tables\n"),
-                              HasSubstr("tune: the search\n\n| | |\n|---|---|\n| `space` |")));
+                              HasSubstr("tune: the search\n\n| | |\n|---|---|\n| `space` |"),
+                              HasSubstr("| <code>--format man\\|markdown</code> |"), Not(HasSubstr("\\<"))));
 }
 
 TEST_F(Program, BashCompletesCommandsOptionsAndValues) {
@@ -95,6 +96,8 @@ TEST_F(Program, BashCompletesCommandsOptionsAndValues) {
   EXPECT_EQ(complete("trigen verify --dtype b", 3), "bf16\n");
   EXPECT_EQ(complete("trigen help exi", 2), "exit-codes\n");
   EXPECT_EQ(complete("trigen completion z", 2), "zsh\n");
+  EXPECT_EQ(complete("trigen tune --gpu L4", 3), "L40S L4\n");
+  EXPECT_EQ(complete("trigen emit --gpu GeForce-RTX-3", 3), "GeForce-RTX-3090\n");
 }
 
 TEST_F(Program, FishCompletesTheSame) {
@@ -141,55 +144,84 @@ TEST_F(Program, ColourIsForTerminalsAndWhoAsks) {
   EXPECT_THAT(run(always).err, StartsWith("trigen: \033[31merror:\033[0m unknown arch"));
 }
 
+// What the program writes to a terminal of 80 columns.
+std::string on_terminal(const std::string& cache, const std::vector<std::string>& arguments,
+                        const char* environment) {
+  winsize size{};
+  size.ws_row = 24;
+  size.ws_col = 80;
+  int master = -1;
+  const pid_t child = ::forkpty(&master, nullptr, nullptr, &size);
+  if (child == 0) {
+    ::setenv("TRIGEN_CACHE", cache.c_str(), 1);
+    ::setenv("TERM", "xterm", 1);
+    ::unsetenv("COLUMNS");
+    ::unsetenv("NO_COLOR");
+    if (environment != nullptr) ::putenv(const_cast<char*>(environment));
+    std::vector<char*> argv{const_cast<char*>(TRIGEN_PROGRAM)};
+    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    ::execv(TRIGEN_PROGRAM, argv.data());
+    ::_exit(127);
+  }
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got = 0; (got = ::read(master, buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<size_t>(got));
+  ::close(master);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  text.erase(std::remove(text.begin(), text.end(), '\r'), text.end());
+  return text;
+}
+
 // On a terminal of 80 columns: colour, no line wider than it; NO_COLOR and --color never take the colour away.
 TEST_F(Program, ATerminalOf80ColumnsIsEnough) {
-  const auto on_terminal = [&](const std::vector<std::string>& arguments, const char* environment) {
-    winsize size{};
-    size.ws_row = 24;
-    size.ws_col = 80;
-    int master = -1;
-    const pid_t child = ::forkpty(&master, nullptr, nullptr, &size);
-    if (child == 0) {
-      ::setenv("TRIGEN_CACHE", cache_.c_str(), 1);
-      ::setenv("TERM", "xterm", 1);
-      ::unsetenv("COLUMNS");
-      ::unsetenv("NO_COLOR");
-      if (environment != nullptr) ::putenv(const_cast<char*>(environment));
-      std::vector<char*> argv{const_cast<char*>(TRIGEN_PROGRAM)};
-      for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-      argv.push_back(nullptr);
-      ::execv(TRIGEN_PROGRAM, argv.data());
-      ::_exit(127);
-    }
-    std::string text;
-    char buffer[4096];
-    for (ssize_t got = 0; (got = ::read(master, buffer, sizeof buffer)) > 0;)
-      text.append(buffer, static_cast<size_t>(got));
-    ::close(master);
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    text.erase(std::remove(text.begin(), text.end(), '\r'), text.end());
-    return text;
-  };
   const auto without_colour = [](const std::string& text) {
     return std::regex_replace(text, std::regex("\033\\[[0-9;]*m"), "");
   };
   const std::vector<std::string> explain = {"emit", "--arch", "sm_80", "--explain", "--rows", "6", kProblem};
-  const std::string shown = on_terminal(explain, nullptr);
+  const std::string shown = on_terminal(cache_, explain, nullptr);
   EXPECT_THAT(shown, HasSubstr("\033[1m"));
   EXPECT_LE(widest(without_colour(shown)), 80u) << shown;
   EXPECT_THAT(shown, AllOf(HasSubstr("all rows: "), HasSubstr("left out: "), HasSubstr("--wide")));
-  EXPECT_THAT(on_terminal(explain, "NO_COLOR=1"), Not(HasSubstr("\033")));
+  EXPECT_THAT(on_terminal(cache_, explain, "NO_COLOR=1"), Not(HasSubstr("\033")));
   std::vector<std::string> wide = explain;
   wide.insert(wide.end(), {"--wide", "--color", "never"});
-  const std::string whole = on_terminal(wide, nullptr);
+  const std::string whole = on_terminal(cache_, wide, nullptr);
   EXPECT_THAT(whole, Not(HasSubstr("\033")));
   EXPECT_GT(widest(whole), 100u);
   const std::string machine = on_terminal(
+      cache_,
       {"doctor", "--environment", TRIGEN_SOURCE "/tests/data/environments/h200_container_no_gpus.json"},
       "NO_COLOR=1");
   EXPECT_LE(widest(machine), 80u) << machine;
   EXPECT_THAT(machine, HasSubstr("start the\n        container with --gpus all"));
+}
+
+TEST_F(Program, ErrorsOnATerminalBreakAtWords) {
+  const std::string text = on_terminal(
+      cache_, {"tune", "--device", "emulated:sm_80,emulated:sm_80", "--arch", "sm_71", kProblem}, nullptr);
+  EXPECT_THAT(text, StartsWith("trigen: \033[31merror:\033[0m unknown arch 'sm_71'; allowed are sm_70, "));
+  std::istringstream lines(std::regex_replace(text, std::regex("\033\\[[0-9;]*m"), ""));
+  std::string all;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 80u) << line;
+    all += (all.empty() ? "" : " ") + line;
+  }
+  EXPECT_EQ(all + "\n", run({"tune", "--arch", "sm_71", kProblem}).err) << "joined it is what a file gets";
+}
+
+// One record, many columns: a card, as wide as the terminal, with everything in it.
+TEST_F(Program, OneRecordIsACard) {
+  NEEDS_COMPILER("sm_70");
+  const std::string text =
+      on_terminal(cache_, {"tune", "--no-device", "--no-counts", "--top", "1", "--arch", "sm_70", kProblem},
+                  "NO_COLOR=1");
+  EXPECT_LE(widest(text.substr(text.find("\nforward"))), 80u) << text;
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("\nforward,dtype=f16,B=2,T=64,D=64\n  target"), HasSubstr("\n  choice      "),
+                    HasSubstr("\n  provenance  predicted\n"), HasSubstr("\n  dense       ")));
 }
 
 TEST_F(Program, ProblemsComeFromStandardInputToo) {

@@ -4,7 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cache/store.h"
+#include "check/text.h"
 #include "cli/report_data.h"
+#include "generator/cost/dense.h"
 #include "generator/error.h"
 #include "tests/unit/cache_testing.h"
 #include "tuner/ceiling.h"
@@ -79,15 +81,31 @@ TEST_F(ReportPage, IsOneFileThatSaysWhatIsThere) {
   const std::string html = page();
   for (const char* text : {"NVIDIA H200 (sm_90a, 132 SMs)", "NVIDIA H100 PCIe", "sm_80, no device",
                            "Roofline of", "TB/s", "21 of 212", "0.8 %", "191 ranked lower by the model", "mJ",
-                           "Holes: 35", "prefers-color-scheme:dark", "@media print"})
+                           "Holes: 35", "holes: not measured on that device", "predicted choices",
+                           "prefers-color-scheme:dark", "@media print"})
     EXPECT_THAT(html, HasSubstr(text));
   for (const char* text : {"<script", "src=", "href=", "@import", "url(", "nan", "inf\""})
     EXPECT_THAT(html, Not(HasSubstr(text))) << "nothing is fetched, and every number is one";
   EXPECT_LT(html.size(), 600000U);
 }
 
+TEST_F(ReportPage, SaysWhenWhereAndByWhatItWasMade) {
+  ASSERT_EQ(
+      run({"report", cache_, "-o", folder_ + "/it's a page.html"}, {"SOURCE_DATE_EPOCH=1700000000"}).code, 0);
+  char host[256] = "";
+  ASSERT_EQ(::gethostname(host, sizeof host - 1), 0);
+  EXPECT_THAT(slurp(folder_ + "/it's a page.html"),
+              HasSubstr(std::string("made 2023-11-14 22:13 UTC on ") + host + " by <code>trigen report " +
+                        cache_ + " -o '" + folder_ + "/it'\\''s a page.html'</code>"));
+}
+
 TEST_F(ReportPage, ComparesWithDenseProductsThatWereMeasured) {
-  EXPECT_THAT(page(), HasSubstr("a dense product at the chip's full rate"));
+  const std::string problem = "forward,dtype=bf16,B=16,T=512,D=1024";
+  const Target& target = **find_target("sm_90a");
+  const double dense = dense_seconds(llvm::cantFail(parse_problem(problem)), target, model_of(target));
+  EXPECT_THAT(page(), AllOf(HasSubstr(" beside " + format_seconds(dense) + ": a dense product, estimated"),
+                            Not(HasSubstr("full rate"))))
+      << "the figure that tune prints";
   const std::string peers = folder_ + "/peers.jsonl";
   std::ofstream(peers)
       << R"({"over":"cublas","problem":"forward,dtype=bf16,B=16,T=512,D=1024","device":"NVIDIA H200","got":1.44,"peer":"fastest cuBLAS"})"
@@ -124,9 +142,12 @@ for (const svg of document.querySelectorAll('svg')) {
     if (t.width && (t.left < box.left - 2 || t.right > box.right + 2 || t.top < box.top - 6 || t.bottom > box.bottom + 6)) out.push(text.textContent);
   }
 }
+const cut = [...document.querySelectorAll('.scroll')].filter(box => box.scrollWidth > box.clientWidth).length;
 const channel = c => c.match(/\d+/g).slice(0, 3).map(Number).reduce((a, b) => a + b) / 3;
 const body = getComputedStyle(document.body);
 document.getElementById('found').textContent = JSON.stringify({width: innerWidth, page: document.documentElement.scrollWidth, outside: out,
+  cut, smallest: Math.min(...[...document.querySelectorAll('.chart text')].map(text =>
+    parseFloat(getComputedStyle(text).fontSize) * text.ownerSVGElement.getBoundingClientRect().width / text.ownerSVGElement.viewBox.baseVal.width)),
   marks: document.querySelectorAll('.mark').length, squares: document.querySelectorAll('.square').length,
   back: channel(body.backgroundColor), ink: channel(body.color)}) + '#end';
 </script>)");
@@ -154,6 +175,8 @@ TEST_F(ReportInBrowser, NothingSticksOutAndDarkIsDark) {
       ASSERT_TRUE(found.is_object());
       EXPECT_LE(found["page"].get<int>(), found["width"].get<int>());
       EXPECT_TRUE(found["outside"].empty());
+      EXPECT_GE(found["smallest"].get<double>(), 9) << "letters of charts, in pixels";
+      EXPECT_EQ(found["cut"].get<int>() > 0, width < 640) << "tables scroll on phones alone";
       EXPECT_EQ(found["marks"], 28 + 12 + 9) << "a mark for each record";
       EXPECT_GE(found["squares"].get<int>(), 3 * 28);
       EXPECT_EQ(found["back"].get<double>() < 60, dark);

@@ -78,10 +78,42 @@ TEST(Table, NoRowIsWiderThanTheTerminal) {
   one.add(
       {"forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0,epilogue=bias+gelu", "a remark of several words"});
   EXPECT_EQ(one.text(40),
-            "problem              note\n"
-            "forward,dtype=bf16,  a remark of several\n"
-            "B=32,T=512,D=1024,   words\n"
-            "epilogue=bias+gelu\n");
+            "forward,dtype=bf16,B=32,T=512,D=1024,\n"
+            "epilogue=bias+gelu\n"
+            "  note  a remark of several words\n");
+}
+
+// The last column counts, and numbers are never broken.
+TEST(Table, ARowThatIsTooWideIsACard) {
+  Table table({"=problem", "target", "=choice", ">time", "?>quartiles", "provenance", ">dense", "?>error"});
+  const std::vector<std::string> row = {
+      "forward,dtype=f16,B=8,H=1,T=256,D=512,K=1,pad=0",
+      "sm_90a",
+      "wgmma_sm90:tile=128x128x64,warps=8x1,stages=5,splitk=1,raster=18,groups=1",
+      "4.59 us",
+      "-",
+      "predicted, counted",
+      "7.54 us est.",
+      "2.1e-04"};
+  table.add(row);
+  const std::string card =
+      "forward,dtype=f16,B=8,T=256,D=512\n"
+      "  target      sm_90a\n"
+      "  choice      wgmma_sm90:tile=128x128x64,warps=8x1,stages=5,splitk=1,raster=18,\n"
+      "              groups=1\n"
+      "  time        4.59 us\n"
+      "  provenance  predicted, counted\n"
+      "  dense       7.54 us est.\n"
+      "  error       2.1e-04\n";
+  EXPECT_EQ(table.text(80), card);
+  // Several that no narrowing makes fit.
+  std::vector<std::string> other = row;
+  other[0] = "grad_input,dtype=bf16,B=4,H=1,T=128,D=96,K=1,pad=0", other[1] = "sm_80",
+  other[2] = "simt:tile=64x64x8";
+  other[5] = "measured before";
+  table.add(other);
+  std::istringstream lines(table.text(44));
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 44u) << line;
 }
 
 TEST(Table, ColumnsThatHaveNothingAreForFilesAlone) {
@@ -166,7 +198,25 @@ TEST(Progress, ATerminalKeepsTheFinishedLineAndRemovesTheBar) {
   text.resize(std::fread(text.data(), 1, text.size(), file));
   std::fclose(file);
   EXPECT_THAT(text, testing::StartsWith("\r\033[K[1/1] ...."));
-  EXPECT_THAT(text, testing::EndsWith("\r\033[K[1/1] forward,dtype=f16,B=1,T=8,D=8 ...\n"));
+  EXPECT_THAT(text, testing::EndsWith("\r\033[K[1/1] forwar...  12.5 us measured (0 s)\n"));
+}
+
+// The problem gives way, never the time that is left.
+TEST(Progress, TheFinishedLineKeepsTheTimeThatIsLeft) {
+  std::FILE* file = std::tmpfile();
+  {
+    ProgressDisplay display(file, true, 80, 6);
+    display.begin(0);
+    display.finish("forward,dtype=bf16,B=16,H=1,T=1024,D=1024,K=1,pad=0,epilogue=bias",
+                   "4.59 us predicted, counted", "mma_sm80:tile=64x64x32");
+  }
+  std::rewind(file);
+  std::string text(4096, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  std::fclose(file);
+  EXPECT_THAT(text, testing::StartsWith(
+                        "[1/6] forward,...epilogue=bias  4.59 us predicted, counted (0 s, 0 s left)"));
+  EXPECT_LE(text.size(), 80U) << text;
 }
 
 TEST(ResultTables, TextHasAskedGotAndVerdict) {
@@ -180,6 +230,7 @@ TEST(ResultTables, TextHasAskedGotAndVerdict) {
   EXPECT_THAT(text, HasSubstr("missing"));
   EXPECT_THAT(text, HasSubstr("no kernel\n"));
   EXPECT_THAT(text, Not(HasSubstr("long tail")));
+  EXPECT_THAT(tables_text({measured(1.6, 0, 0, false)}, 0), Not(HasSubstr("asked"))) << "no goal, no column";
 }
 
 TEST(ResultTables, NotesOfManyRowsAreCounted) {

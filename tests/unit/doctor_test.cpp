@@ -243,7 +243,7 @@ TEST(Gather, ProblemsAreLookedUpWithTheirCode) {
   record.binary.source_hash = render(candidates->front()).hash;
   record.binary.arch = "sm_70";
   ASSERT_FALSE(static_cast<bool>(store->put_record(record)));
-  EXPECT_EQ(asked().match, "near");
+  EXPECT_EQ(asked().match, "predicted");
   EXPECT_EQ(asked().provenance, "predicted");
   EXPECT_FALSE(asked().binary);
   Binary binary;

@@ -196,8 +196,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "elements"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,epilogue=bias+relu",
                 "epilogue part 'relu' is unknown; allowed are bias, gelu, silu, pre, gate, residual, "
-                "accumulate or "
-                "zero_outside, joined by '+'; did you mean 'gelu'? (column 31)"},
+                "accumulate or zero_outside, joined by '+' (column 31)"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,epilogue=bias+bias",
                 "epilogue has 'bias' twice; name it once (column 31)"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,epilogue=gelu+silu",

@@ -10,12 +10,18 @@
  * with s, t in the triangle (fill lower: s <= t + diag; upper: s >= t + diag). W outside the triangle is
  * never read.
  *
- *   trigen_runtime* runtime;   trigen_runtime_create(NULL, &runtime);
- *   trigen_problem  problem;   problem.struct_size = sizeof problem;
- *   trigen_problem_parse("forward,dtype=bf16,B=32,T=512,D=1024", &problem);
- *   trigen_plan*    plan;      trigen_plan_create(runtime, &problem, 0, &plan);
- *   trigen_args args = TRIGEN_ARGS_INIT;   args.x = x;  args.w = w;  args.y = y;
- *   trigen_plan_run(plan, &args, stream);
+ *   trigen_runtime* runtime;
+ *   trigen_problem problem = {.struct_size = sizeof problem};
+ *   trigen_plan* plan;
+ *   trigen_runtime_create(NULL, &runtime);
+ *   trigen_problem_parse("forward,dtype=bf16,B=32,T=512,D=1024,epilogue=bias", &problem);
+ *   trigen_plan_create(runtime, &problem, TRIGEN_CURRENT_DEVICE, &plan);  // looks up or compiles, once
+ *
+ *   trigen_args args = TRIGEN_ARGS_INIT;
+ *   args.x.data = x;  args.w = w;  args.bias = bias;  args.y.data = y;  // device memory, yours
+ *   args.workspace_size = trigen_plan_workspace_size(plan);
+ *   args.workspace = workspace;             // so many bytes, or NULL for 0
+ *   trigen_plan_run(plan, &args, stream);   // launches, and nothing else
  *
  * Needs the NVIDIA driver at run time, and a compiler (NVRTC) only where the cache lacks the kernel. Neither
  * is linked.
@@ -225,7 +231,7 @@ typedef struct trigen_plan_info {
   const char* binary_from; /* "cache" or "compiled" */
   const char* compiler;    /* "nvrtc 12.9.86" */
   const char* slow;        /* why it is far slower than the GPU could be, and what to use instead; else "" */
-  const char* dense;       /* that a dense product is as fast, with both times; else "" */
+  const char* dense;       /* that a dense product is faster, or may be, with both times; else "" */
   double expected_us;      /* the record's median, or the model's prediction; 0 when unknown */
   double dense_us;         /* estimate of a library's dense product on the masked weight; 0 when unknown */
   size_t workspace_bytes;

@@ -16,7 +16,7 @@ typedef struct trigen_tune_options {
   int predict;        /* use no device: choices are the cost model's. Needs a target */
   int threads;        /* that compile; 0: one for each CPU */
   int force;          /* measure again what was measured before */
-  double budget_s;    /* for one problem, measuring; 0: 60 */
+  double budget_s;    /* for one problem, for what follows its first measured candidate; 0: 60 */
 } trigen_tune_options;
 #define TRIGEN_TUNE_OPTIONS_INIT \
   { sizeof(trigen_tune_options), NULL, TRIGEN_CURRENT_DEVICE, 0, 0, 0, 0 }
