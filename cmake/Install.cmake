@@ -10,20 +10,22 @@ install(TARGETS trigen EXPORT trigen-targets
 if(TARGET trigen_emulator)
   install(TARGETS trigen_emulator LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
 endif()
+# The compiler that scripts/setup.sh brought, where the library looks for one. Neither packages nor the wheel have it.
+install(DIRECTORY ${CMAKE_BINARY_DIR}/nvrtc/nvidia DESTINATION ${CMAKE_INSTALL_LIBDIR}/trigen/nvrtc COMPONENT compiler OPTIONAL
+  FILES_MATCHING PATTERN "libnvrtc*.so*" PATTERN "*.alt.*" EXCLUDE PATTERN include EXCLUDE)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/runtime/include/trigen/
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trigen COMPONENT development)
 
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT library)
-if(EXISTS ${CMAKE_SOURCE_DIR}/THIRD_PARTY_NOTICES)
+if(EXISTS ${CMAKE_SOURCE_DIR}/THIRD_PARTY_NOTICES AND NOT TRIGEN_PACKAGES)  # two packages may not hold one file
   install(FILES ${CMAKE_SOURCE_DIR}/THIRD_PARTY_NOTICES DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT library)
 endif()
 # in the repository's folders, so that their links to each other and to the examples hold
-install(FILES ${CMAKE_SOURCE_DIR}/docs/abi.md ${CMAKE_SOURCE_DIR}/docs/cache-format.md
-  DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT development)
-install(FILES ${CMAKE_SOURCE_DIR}/docs/tutorials/c.md ${CMAKE_SOURCE_DIR}/docs/tutorials/cache.md
-  DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs/tutorials COMPONENT development)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development
+  FILES_MATCHING PATTERN "*.md" PATTERN decisions EXCLUDE PATTERN experiments EXCLUDE)
+install(FILES ${CMAKE_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development
-  PATTERN python EXCLUDE)
+  PATTERN python EXCLUDE PATTERN __pycache__ EXCLUDE)
 
 # What a program that links libtrigen.a links with it: the C++ library, and what LLVM's Support names (zlib, where LLVM has it).
 set(TRIGEN_STATIC_LIBRARIES stdc++ m dl pthread)
@@ -45,5 +47,8 @@ install(FILES ${CMAKE_BINARY_DIR}/package/trigenConfig.cmake ${CMAKE_BINARY_DIR}
 # The prefix of trigen.pc is relative to the file, so that an installation may be moved.
 file(RELATIVE_PATH pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" pc_prefix "${pc_prefix}")
-configure_file(${CMAKE_SOURCE_DIR}/cmake/trigen.pc.in ${CMAKE_BINARY_DIR}/package/trigen.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/package/trigen.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+# trigen-static: `pkg-config --static` adds libraries and takes none away, so with trigen alone the linker takes libtrigen.so.
+foreach(file trigen.pc trigen-static.pc)
+  configure_file(${CMAKE_SOURCE_DIR}/cmake/${file}.in ${CMAKE_BINARY_DIR}/package/${file} @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/package/${file} DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+endforeach()

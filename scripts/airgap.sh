@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# One file that installs trigen where no network is: the wheel, NVRTC and bundles of tuned kernels, with an installer.
+# One file that installs trigen where no network is: the wheel, NVRTC and bundles of tuned kernels with their signatures
+# (BUNDLE.minisig, where it is there), with an installer.
 # Usage: scripts/airgap.sh [-o ARCHIVE] WHEEL [BUNDLE...]      (default: dist/trigen-airgap-<machine>.tar)
 #        NVRTC=12.9.86 picks the compiler's version from PyPI; NVRTC= leaves it out (the bundles answer, or a plan fails)
 # There: tar xf ARCHIVE && trigen-airgap/install.sh [PYTHON]   (default: python3, of the environment that is to have it)
@@ -18,7 +19,12 @@ stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 folder=$stage/trigen-airgap
 mkdir "$folder"
-cp "$wheel" ${1+"$@"} "$folder/"
+cp "$wheel" "$folder/"
+for bundle in ${1+"$@"}; do
+  [[ $bundle != *.minisig ]] || continue  # goes with its bundle
+  cp "$bundle" "$folder/"
+  [[ ! -e $bundle.minisig ]] || cp "$bundle.minisig" "$folder/"
+done
 version=${NVRTC-12.9.86}
 if [[ -n $version ]]; then
   python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --platform "manylinux2014_$machine" \
@@ -28,19 +34,21 @@ cat >"$folder/install.sh" <<'INSTALL'
 #!/bin/sh
 # Installs trigen, its compiler and its bundles from this folder into the environment of $1 (python3); needs no network.
 set -eu
-cd "$(dirname "$0")"
 python=${1:-python3}
+case $python in */*) python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python") ;; esac
+cd "$(dirname "$0")"
+sha256sum --quiet -c SHA256SUMS || { echo "install.sh: files here are not those of SHA256SUMS; fetch the archive again" >&2; exit 1; }
 "$python" -m pip install --quiet --no-index --no-deps ./*.whl
 share=$("$python" -c 'import sys; print(sys.prefix)')/share/trigen
 mkdir -p "$share"
-for bundle in ./*.trigen; do
+for bundle in ./*.trigen ./*.minisig; do
   [ ! -e "$bundle" ] || install -m 644 "$bundle" "$share/"
 done
 "$python" -m trigen cache ls | tail -n 3
 echo "trigen is installed for $python; bundles are in $share"
 INSTALL
 chmod +x "$folder/install.sh"
-(cd "$folder" && sha256sum ./*.whl ./*.trigen 2>/dev/null >SHA256SUMS || true)
+(cd "$folder" && sha256sum ./*.whl ./*.trigen ./*.minisig 2>/dev/null >SHA256SUMS || true)
 mkdir -p "$(dirname "$archive")"
 tar -C "$stage" --owner=0 --group=0 --sort=name --mtime=@0 -cf "$archive" trigen-airgap
 ls -l "$archive"

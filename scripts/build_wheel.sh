@@ -1,23 +1,33 @@
 #!/usr/bin/env bash
 # Builds the wheel into dist/: the Python package with libtrigen.so, the emulated device and the trigen program inside.
 # Measures the platform tag from the binaries' glibc symbols, and refuses a binary that needs more than glibc.
-# Usage: scripts/build_wheel.sh [BUILD_DIR [DIST_DIR]]     (default: build and dist; targets are built when they are missing)
-#        PYTHON=...    picks the interpreter (pip, setuptools and wheel must be there; nothing is downloaded)
+# Usage: scripts/build_wheel.sh [BUILD_DIR [DIST_DIR]]     (default: build and dist; what quickstart.sh builds is built when it is missing)
+#        PYTHON=...    picks the interpreter; where it has no setuptools or no wheel, PyPI's in BUILD_DIR/wheel-venv pack the wheel
 #        GLIBC=2.28    refuses binaries that need a later one (scripts/portable.sh makes such binaries)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}
 dist=${2:-dist}
 python=${PYTHON:-python3}
-if [[ ! -e $build/libtrigen.so ]]; then
-  [[ -e $build/CMakeCache.txt ]] || cmake -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTRIGEN_TESTS=OFF -DTRIGEN_BENCH=OFF
-  cmake --build "$build" --target libtrigen.so trigen_emulator trigen_program   # the file: with Ninja, `trigen` is the program
+# Before the minutes of compiling.
+if ! "$python" -c 'import pip, setuptools, wheel, sys; sys.exit(int(setuptools.__version__.split(".")[0]) < 61)' 2>/dev/null; then
+  venv=$build/wheel-venv
+  { "$python" -m venv --clear "$venv" && "$venv/bin/python" -m pip install --quiet 'setuptools>=61' wheel; } || {
+    echo "build_wheel: $python has no pip, setuptools (61 or later) and wheel, and $venv could not be made with them;" \
+      "apt install python3-venv, or name another interpreter in PYTHON" >&2
+    exit 1
+  }
+  python=$venv/bin/python
 fi
-
-"$python" -c 'import setuptools, sys; sys.exit(int(setuptools.__version__.split(".")[0]) < 61)' || {
-  echo "build_wheel: $python has no setuptools of version 61 or later, which pyproject.toml needs; pip install -U setuptools wheel" >&2
-  exit 1
-}
+if [[ ! -e $build/libtrigen.so || ! -e $build/libtrigen_emulator.so || ! -e $build/trigen ]]; then
+  targets=(--target libtrigen.so trigen_emulator trigen_program)  # the file: with Ninja, `trigen` is the program
+  if [[ ! -e $build/CMakeCache.txt ]]; then
+    launcher=$(command -v ccache || true)
+    cmake --preset install -B "$build" ${launcher:+-DCMAKE_CXX_COMPILER_LAUNCHER=$launcher}
+    targets=()  # what `cmake --install` installs, too
+  fi
+  cmake --build "$build" ${targets[@]+"${targets[@]}"}
+fi
 
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
@@ -27,7 +37,6 @@ find "$stage/package" -name __pycache__ -type d -prune -exec rm -rf {} +
 rm -rf "$stage"/package/{build,*.egg-info}
 binaries=()
 for file in lib/libtrigen.so lib/libtrigen_emulator.so bin/trigen; do
-  [[ -e $build/${file##*/} ]] || continue
   install -D -m 755 "$build/${file##*/}" "$stage/package/trigen/$file"
   binaries+=("$stage/package/trigen/$file")
 done
@@ -37,8 +46,10 @@ case $machine in
   *AArch64*) machine=aarch64 ;;
   *) echo "build_wheel: ${binaries[0]} is for$machine; allowed: x86-64 and AArch64" >&2; exit 1 ;;
 esac
-# What another machine's strip does not know was stripped where it was linked.
-[[ $machine != "$(uname -m)" ]] || strip --strip-unneeded "${binaries[@]}"
+# What was stripped where it was linked stays as it is, byte for byte (scripts/sbom.py's hashes; another machine's strip is not asked).
+for binary in "${binaries[@]}"; do
+  ! readelf -SW "$binary" | grep ' \.symtab ' >/dev/null || strip --strip-unneeded "$binary"
+done
 
 newest=2.17
 for binary in "${binaries[@]}"; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks containers/, packaging/ and examples/fleet/ as far as no cluster is needed: Kubernetes' manifests against its schemas, the CDI file's
-# structure, the conda recipe's fields (scripts/conda.sh builds it), the Slurm scripts' syntax, the apptainer definition's sections
-# (test_packages.sh runs these two). Tools come from PyPI into build/packaging-venv.
+# Checks containers/, packaging/, examples/fleet/ and .github/ as far as no cluster is needed: Kubernetes' manifests against its schemas, that
+# actions are pinned, the CDI file's structure, the conda recipe's fields (scripts/conda.sh builds it), the Slurm scripts' syntax, the
+# apptainer definition's sections (test_packages.sh runs these two). Tools come from PyPI into build/packaging-venv.
 # Usage: scripts/check_manifests.sh [FOLDER]      FOLDER receives the apptainer definition as a Dockerfile
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,6 +22,8 @@ sed 's/readOnlyRootFilesystem/readOnlyRootFileSystem/' containers/kubernetes/cdi
 ! "$venv/bin/kubernetes-validate" --strict --quiet "$folder/wrong.yaml" >/dev/null 2>&1 || { echo "check_manifests: a wrong field passed" >&2; exit 1; }
 sed 's/backoffLimitPerIndex/backoffLimitPerindex/' examples/fleet/kubernetes/tune.yaml >"$folder/wrong.yaml"
 ! "$venv/bin/kubernetes-validate" --strict --quiet "$folder/wrong.yaml" >/dev/null 2>&1 || { echo "check_manifests: a wrong field of a job passed" >&2; exit 1; }
+# A workflow's actions are commits: a tag can be moved.
+! grep -rnE '^ *(- )?uses:' .github/workflows | grep -vE '@[0-9a-f]{40} # v[0-9.]+$' || { echo "check_manifests: an action is not pinned by commit" >&2; exit 1; }
 "$venv/bin/python" - <<'PY'
 import json, re
 spec = json.load(open("containers/cdi/trigen-cache.json"))

@@ -1,13 +1,15 @@
 """What mkdocs cannot do by itself: pages made from the sources, and links that leave docs/.
 
-The command line's page comes from the program's parser, C's from the public header; Python's is mkdocstrings'. A link from a page to a
-file of the repository outside docs/ is checked and shown as that file's path, since the site does not hold the file.
+The command line's page comes from the program's parser, C's from the public header; Python's is mkdocstrings', whose docstrings are plain
+text. A link from a page to a file of the repository outside docs/ is checked and shown as that file's path, since the site does not hold the
+file. A page that lost an asterisk, or shows an escape, fails the build.
 """
 import os
 import pathlib
 import re
 import subprocess
 
+import griffe
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
@@ -22,6 +24,12 @@ def command_line():
     return subprocess.run([program, "help", "--format", "markdown"], check=True, capture_output=True, text=True).stdout
 
 
+def plain(text):
+    """Text that is no Markdown but for its `code`."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if i % 2 else re.sub(r"([*_\[\\])", r"\\\1", part).replace("<", "&lt;") for i, part in enumerate(parts))
+
+
 def prose(comment):
     """A block comment without its stars; text that is indented stays code."""
     lines = re.sub(r"^/\*|\*/$", "", comment.strip()).split("\n")
@@ -32,8 +40,32 @@ def prose(comment):
         if indented != code and line:
             out.append("")
             code = indented
-        out.append("    " + line if indented else line.replace("<", "&lt;").replace("*", r"\*").replace("_", r"\_"))
+        out.append("    " + line if indented else plain(line))
     return "\n".join(out).strip("\n")
+
+
+def docstring(text):
+    """A docstring as Markdown: lines `name  what it is`, in two columns, are a list of definitions; indented paragraphs are code."""
+    out = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        column, block = 0, []
+        for line in paragraph.split("\n"):
+            entry = re.match(r"\*{0,2}\w+(?:, \*{0,2}\w+)* {2,}(?=\S)", line)
+            if entry or (column and line[:1] != " " and line[column - 1:column] == " "):
+                column = entry.end() if entry else column
+                block += ["", f"`{line[:column].strip()}`", ":   " + plain(line[column:])]
+            else:
+                block.append("    " + (plain(line.strip()) if column else line) if column or paragraph[0] == " " else plain(line))
+        out += block + [""]
+    return "\n".join(out)
+
+
+class Docstrings(griffe.Extension):
+    """mkdocstrings' reading of the sources, with the docstrings above."""
+
+    def on_object(self, *, obj, loader, **_):
+        if not obj.is_alias and obj.docstring:
+            obj.docstring.value = docstring(obj.docstring.value)
 
 
 def header():
@@ -107,6 +139,7 @@ def listed(nav):
 
 def on_config(config):
     """Folders of the navigation become their pages; pages that stand nowhere go to How-to, or to Reference."""
+    config.site_name += " " + re.search(r"project\(trigen VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
     docs = ROOT / "docs"
     for section in config.nav:
         entries = next(iter(section.values()))
@@ -124,6 +157,28 @@ def on_config(config):
     return config
 
 
+def damaged(html):
+    """What Markdown took for its own in a page's HTML: emphasis that begins or ends within a word, and escapes that are seen."""
+    text = re.sub(r"(?s)<(pre|script|style)\b.*?</\1>", "", html)
+    words = re.sub(r"(?s)<code\b.*?</code>", "`", text)
+    found = re.findall(r".{0,40}(?:[\w\])]<(?:em|strong)>|</(?:em|strong)>[\w\[(]).{0,40}", words)
+    return found + re.findall(r".{0,40}\\(?:&lt;|&gt;|[<*_|\[]).{0,40}", text)
+
+
+def on_page_content(html, page, config, files):
+    found = damaged(html)
+    if found:
+        raise PluginError(f"{page.file.src_uri}: an asterisk or an escape was taken for Markdown: write it as `code`, or with one backslash:\n" +
+                          "\n".join(found))
+
+
+def on_post_page(output, page, config):
+    """Read without a network: a page loads nothing from elsewhere."""
+    loaded = re.findall(r'<(?:script|link|img)\b[^>]*\b(?:src|href)="(?:https?:)?//[^>]*>', output)
+    if loaded:
+        raise PluginError(f"{page.file.src_uri} loads from a network:\n" + "\n".join(loaded))
+
+
 def on_pre_build(config):
     check_links()
 
@@ -136,7 +191,17 @@ def on_files(files, config):
     return files
 
 
+def quoted(match):
+    """The block of README.md that a page names: <!-- README.md: Install, sh -->."""
+    heading, language = match.groups()
+    block = re.search(rf"(?ms)^## {re.escape(heading)}$(?:(?!^## ).)*?(^```{language}\n.*?^```$)", (ROOT / "README.md").read_text())
+    if not block:
+        raise PluginError(f"README.md has no block of {language} under '{heading}'; a page shows it by {match.group(0)}")
+    return block.group(1)
+
+
 def on_page_markdown(markdown, page, config, files):
+    markdown = re.sub(r"<!-- README\.md: (.*), (\w+) -->", quoted, markdown)
     folder = (ROOT / "docs" / page.file.src_uri).parent
 
     def replace(match):

@@ -2,7 +2,8 @@
 # Container images, made without a daemon by buildah, as OCI archives that `podman load`, `skopeo copy` and registries take:
 #   scripts/image.sh cache [-o ARCHIVE] BUNDLE...     one layer FROM scratch that holds the bundles at its root, labelled with what they
 #                                                     hold: an image volume for Kubernetes, `COPY --from` for Dockerfiles. -a arm64: for
-#                                                     nodes of that kind (the bytes are the GPU's, but nodes pull their own kind alone)
+#                                                     nodes of that kind (the bytes are the GPU's, but nodes pull their own kind alone).
+#                                                     A bundle's signature, BUNDLE.minisig, goes where the bundle goes
 #   scripts/image.sh build [-o ARCHIVE] -- [buildah build's options]   an application with it: containers/Dockerfile, or what -f names
 #   scripts/image.sh base [-o ARCHIVE] [PACKAGE...]   a slim Debian from this machine's package sources, where no registry is at hand
 # Images stay in the store of TRIGEN_IMAGES (build/images), by the names trigen-cache, trigen-app and trigen-base, and other tags with -t.
@@ -59,14 +60,23 @@ PY
 
 case $what in
   cache)
-    [[ $# -gt 0 ]] || usage
-    for bundle in "$@"; do [[ -f $bundle ]] || fail "$bundle is no file; \`trigen cache export\` makes bundles"; done
-    found=$(labels "$@")
+    bundles=() files=()
+    for file in "$@"; do
+      [[ -f $file ]] || fail "$file is no file; \`trigen cache export\` makes bundles"
+      if [[ $file == *.minisig ]]; then
+        [[ " $* " == *" ${file%.minisig} "* ]] || fail "$file is a signature; name its bundle, ${file%.minisig}, which it goes with"
+        continue
+      fi
+      [[ $(head -c 15 "$file") == "SQLite format 3" ]] || fail "$file is no bundle; \`trigen cache export\` makes bundles"
+      bundles+=("$file") files+=("$file")
+      [[ ! -e $file.minisig ]] || files+=("$file.minisig")
+    done
+    found=$(labels "${bundles[@]}")
     options=()
     while read -r label; do options+=(--label "$label"); done <<<"$found"
     container=$(buildah from scratch)
     trap 'buildah rm "$container" >/dev/null' EXIT
-    buildah copy --quiet --chown 0:0 --chmod 0444 "$container" "$@" / >/dev/null
+    buildah copy --quiet --chown 0:0 --chmod 0444 "$container" "${files[@]}" / >/dev/null
     buildah config ${arch:+--arch "$arch"} "${options[@]}" --label org.opencontainers.image.title="trigen cache" --label org.opencontainers.image.version="$version" \
       --label org.opencontainers.image.licenses=Apache-2.0 "$container"
     buildah commit --quiet --timestamp 0 --format oci "$container" "$tag" >/dev/null

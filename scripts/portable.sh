@@ -22,10 +22,11 @@ glibc=${GLIBC:-2.28}
 root=$PWD/build-portable
 
 python=$root/venv/bin/python
-if ! "$python" -m ziglang version >/dev/null 2>&1; then
+if [[ ! -e $root/ziglang.json ]] || ! "$python" -m ziglang version >/dev/null 2>&1; then
   mkdir -p "$root"
-  python3 -m venv "$root/venv"
-  "$python" -m pip install --quiet --disable-pip-version-check ziglang==0.17.1
+  python3 -m venv --clear "$root/venv"
+  # The report names the wheel that was installed and its SHA-256 (scripts/sbom.py reads it).
+  "$python" -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes --report "$root/ziglang.json" -r scripts/portable.txt
 fi
 scripts/portable_sources.sh "$root/sources"
 

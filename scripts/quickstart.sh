@@ -11,7 +11,7 @@ say() { printf '\n==> %s\n' "$*"; }
 scripts/setup.sh
 say "building build/trigen"
 launcher=$(command -v ccache || true)
-cmake --preset release -DTRIGEN_TESTS=OFF -DTRIGEN_BENCH=OFF -DTRIGEN_UNITY=ON ${launcher:+-DCMAKE_CXX_COMPILER_LAUNCHER=$launcher} >build/configure.log \
+cmake --preset install ${launcher:+-DCMAKE_CXX_COMPILER_LAUNCHER=$launcher} >build/configure.log \
   || { cat build/configure.log; exit 1; }
 cmake --build --preset release
 

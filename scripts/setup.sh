@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(cmake ninja-build g++ pkg-config ca-certificates zlib1g-dev libzstd-dev libsqlite3-dev libsodium-dev
-          libcli11-dev nlohmann-json3-dev python3-pip python3-venv)
+          make libcli11-dev nlohmann-json3-dev python3-pip python3-venv)
 if [[ ${1:-} == --dev || ${1:-} == --release ]]; then
   packages+=(libfuse3-dev fuse3 libgtest-dev libgmock-dev libbenchmark-dev minisign clang-14 clang-format-14 clang-tidy-14
              libclang-rt-14-dev  # libFuzzer

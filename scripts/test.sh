@@ -65,9 +65,11 @@ if [[ -n ${CI:-} ]]; then scripts/docs.sh --install; else scripts/docs.sh; fi
 
 say "packages, wheel and images"
 scripts/test_packages.sh build
+say "a newcomer's machine: README and the tutorials in a bare root"
+if [[ $mode == --all ]]; then scripts/test_newcomer.sh; else SUITES=bookworm scripts/test_newcomer.sh; fi
 if [[ $mode == --all ]]; then
   say "release: wheels and packages for glibc 2.28"
-  scripts/release.sh
+  LISTS=core scripts/release.sh
 fi
 
 say "address and undefined-behaviour sanitizers: build"

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Cross-builds for another machine what needs no GPU (scripts/portable.sh's compiler) and runs it under qemu-user: the tests unit, golden,
-# fault and fuzz, those of the emulated device itself, and, with a wheel, its program and its Python on the emulated device with that
-# machine's NVRTC. Needs root (the kernel is told for the time of the run that qemu runs that machine's programs, which tests start),
-# and what scripts/setup.sh --release installs.
-# Usage: scripts/test_foreign.sh aarch64 [WHEEL]
-#        TESTS='regular expression'  those alone;  JOBS=...  compilers and tests at once
+# fault and fuzz, those of the emulated device itself, and, with a release's folder, its Debian packages, its wheel (program and Python) and
+# its core.trigen on the emulated device, with that machine's NVRTC where a kernel is compiled. Needs root (the kernel is told for the
+# time of the run that qemu runs that machine's programs, which tests start), and what scripts/setup.sh --release installs.
+# Usage: scripts/test_foreign.sh aarch64 [DIST]
+#        TESTS='regular expression'  those alone, TESTS=  none;  JOBS=...  compilers and tests at once
 set -euo pipefail
 cd "$(dirname "$0")/.."
 machine=${1:-}
-wheel=${2:-}
+dist=${2:-}
 case $machine in aarch64) debian=arm64 ;; *) echo "test_foreign: found '$machine'; allowed is aarch64" >&2; exit 2 ;; esac
 jobs=${JOBS:-$(nproc)}
 root=$PWD/build-portable/$machine-root
@@ -40,7 +40,8 @@ if [[ ! -e $binfmt/qemu-$machine ]]; then
 fi
 export QEMU_LD_PREFIX=$root
 
-if [[ -n $wheel ]]; then
+if [[ -n $dist ]]; then
+  wheel=$(echo "$dist"/trigen-*_"$machine".whl)
   site=$work/site
   glibc=${wheel##*manylinux_2_}
   python3 -m pip install --quiet --no-index --no-deps --no-compile --platform "manylinux_2_${glibc%%_*}_$machine" --only-binary :all: --target "$site" "$wheel"
@@ -49,8 +50,16 @@ if [[ -n $wheel ]]; then
   "$site/trigen/bin/trigen" verify --device emulated:sm_70 forward,dtype=f16,B=1,T=40,D=16 grad_weight,dtype=f16,B=1,T=40,D=16
   "$site/trigen/bin/trigen" verify --device emulated:sm_90a forward,dtype=bf16,B=1,T=40,D=16
   PYTHONPATH=$site TRIGEN_DRIVER=$site/trigen/lib/libtrigen_emulator.so "$root/usr/bin/python3" examples/python/forward.py
-  unset TRIGEN_CACHE TRIGEN_NVRTC
+  # The packages and the bundle, without a compiler: of each target the examples' problem.
+  for deb in "$dist"/*_$debian.deb; do dpkg-deb -x "$deb" "$work/packages"; done
+  export TRIGEN_CACHE=$dist/core.trigen TRIGEN_NVRTC=/nowhere TRIGEN_NO_JIT=1
+  "$work/packages/usr/bin/trigen" cache ls
+  for arch in sm_70 sm_80 sm_90a sm_120a; do
+    "$work/packages/usr/bin/trigen" verify --no-jit --device "emulated:$arch" --problems containers/problems.txt
+  done
+  unset TRIGEN_CACHE TRIGEN_NVRTC TRIGEN_NO_JIT
 fi
+[[ -n ${TESTS-.} ]] || exit 0
 
 # Of the emulated device those whose kernels are PTX text: NVRTC under qemu-user takes a minute a kernel.
 device=(emulated_{abi,approximation,clocks,counter,driver,fault,hopper,instruction,memory,ptx_parser,real16,tensor_map}_test)
