@@ -203,7 +203,7 @@ def mean(ratios):
 
 
 def sweep_facts(rows):
-    """What a reader needs beside the table, from the rows' own notes."""
+    """A reader's notes beside the table, from the rows' own."""
     ours = [row for row in rows if row["table"] == "tuned"]
     row, failed = ours[0], [row for row in ours if row.get("failed") or row.get("got", 0) <= 0]
     longer = [note.group(1) for note in (re.search(r"tuned with (\d+) s", row.get("note", "")) for row in ours) if note]
@@ -215,7 +215,7 @@ def sweep_facts(rows):
 
 
 def sweep_losses(rows):
-    """What untuned choices lose to tuned ones, of one GPU's sweep."""
+    """The loss of untuned choices to tuned ones, of one GPU's sweep."""
     us = {choice: {row["problem"]: row["us"] for row in of_sweep(rows, choice)} for choice in ("untuned", "tuned")}
     lost = sorted((max(0, us["untuned"][problem] / tuned - 1), problem) for problem, tuned in us["tuned"].items() if problem in us["untuned"])
     shares = [share for share, _ in lost]

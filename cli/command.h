@@ -58,7 +58,7 @@ CLI::Validator decimal_number(int least);
 CLI::Validator not_empty();
 CLI::Validator one_word_of(const std::vector<std::string>& words);
 
-// What was typed, for a shell: "trigen report base.trigen -o 'a page.html'".
+// The line as it was typed, for a shell: "trigen report base.trigen -o 'a page.html'".
 void remember_command_line(int argc, char** argv);
 const std::string& command_line();
 

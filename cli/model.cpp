@@ -225,7 +225,7 @@ struct Model {
     return llvm::Error::success();
   }
 
-  // What is asked of the untuned choices, said, and whether it holds.
+  // Whether the untuned choices are as good as asked; says so.
   bool meets_asked(const ModelFigures& figures) const {
     const Losses& got = figures.untuned;
     const bool met =

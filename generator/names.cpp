@@ -41,8 +41,8 @@ std::string printable(llvm::StringRef text, bool lines) {
 
 namespace {
 
-// What PyTorch, NumPy and CUDA call the values of the text forms, and other programs trigen's commands and options. What
-// is meant begins with the name that must be known; none: another thing altogether, nothing that is nearly spelt so.
+// Names that PyTorch, NumPy and CUDA have for values of the text forms, and other programs for trigen's commands and options.
+// The meaning begins with the name that must be known; none: another thing altogether, nothing that is nearly spelt so.
 constexpr struct {
   llvm::StringLiteral word, name;
 } kSynonyms[] = {{"float16", "f16"},

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -116,7 +117,7 @@ class CublasPeer {
   cuda::CUdeviceptr bias_ = 0;                // [h][T] of the data's type
   cuda::CUdeviceptr sums_ = 0;                // f32 planes [h][part]
   std::array<int64_t, 3> parts_ = {};         // of the views from kSplit on
-  std::unique_ptr<SumPass> sum_pass_;
+  std::optional<SumPass> sum_pass_;
   int64_t plane_row_ = 0;
   Tensor operand_;  // strides of the shifted operand
   DType plane_type_ = DType::kF32;

@@ -116,7 +116,7 @@ llvm::Expected<std::vector<DenseRow>> read_dense_rows(const std::vector<std::str
       }
     }
   }
-  // What was fitted is no test of a later run of it.
+  // A fitted problem is no test in a later run of it.
   const auto fitted = [&, all = out](const DenseRow& row) {
     return row.held && llvm::any_of(all, [&](const DenseRow& other) {
              const Problem &a = row.problem, &b = other.problem;

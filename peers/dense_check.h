@@ -34,7 +34,7 @@ struct DenseFigures {
   size_t rows = 0;
   double error = 0, bias = 0, nine_in_ten = 0;  // medians of |log| and log of estimate / measured; a quantile
   double within = 0;                            // share of rows within 15 %
-  // Who is faster, of kernels that were timed with today's model's choice (`untuned`) or tuned: predictions and times
+  // The faster side, said for kernels that were timed with today's model's choice (`untuned`) or tuned: predictions and times
   // beside the estimate. Wrong: the other one was faster by more than 2 %.
   struct Verdicts {
     size_t rows = 0, close = 0;

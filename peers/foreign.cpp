@@ -30,29 +30,22 @@ llvm::Expected<std::unique_ptr<ForeignKernel>> ForeignKernel::create(Workbench& 
           api.cuMemAlloc(&made->memory_, cuda::size_type{made->blocks_} * kForeignThreads * kForeignBytes),
           "cuMemAlloc", "the foreign kernel"))
     return error;
-  if (auto error = driver.check(api.cuModuleLoadDataEx(&made->module_, kForeignPtx, 0, nullptr, nullptr),
-                                "cuModuleLoadDataEx", "the foreign kernel"))
-    return error;
-  if (auto error = driver.check(api.cuModuleGetFunction(&made->function_, made->module_, "trigen_foreign"),
-                                "cuModuleGetFunction"))
-    return error;
+  auto kernel = PtxKernel::load(bench, kForeignPtx, "trigen_foreign", "the foreign kernel");
+  if (!kernel) return kernel.takeError();
+  made->kernel_ = std::move(*kernel);
   return made;
 }
 
 ForeignKernel::~ForeignKernel() {
   const DriverApi& api = bench_.device().api();
   const ContextScope scope(api, bench_.context());
-  if (module_ != nullptr) api.cuModuleUnload(module_);
   if (memory_ != 0) api.cuMemFree(memory_);
 }
 
 llvm::Error ForeignKernel::run(cuda::CUstream stream) const {
-  const Driver& driver = bench_.device().driver();
   cuda::CUdeviceptr memory = memory_;
   void* arguments[] = {&memory};
-  return driver.check(driver.api().cuLaunchKernel(function_, blocks_, 1, 1, kForeignThreads, 1, 1, 0, stream,
-                                                  arguments, nullptr),
-                      "cuLaunchKernel", "the foreign kernel");
+  return kernel_->launch({blocks_, 1}, {kForeignThreads, 1}, stream, arguments);
 }
 
 LaunchOn ForeignKernel::alone() const {

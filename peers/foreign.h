@@ -4,13 +4,14 @@
 
 #include <memory>
 
+#include "peers/ptx_kernel.h"
 #include "tuner/measure.h"
 
 namespace trigen {
 
 class ForeignKernel {
  public:
-  // Compiles a PTX text of its own through the driver. Error: device.
+  // Error: device.
   static llvm::Expected<std::unique_ptr<ForeignKernel>> create(Workbench& bench);
   ~ForeignKernel();
   ForeignKernel(const ForeignKernel&) = delete;
@@ -23,8 +24,7 @@ class ForeignKernel {
  private:
   explicit ForeignKernel(Workbench& bench) : bench_(bench) {}
   Workbench& bench_;
-  cuda::CUmodule module_ = nullptr;
-  cuda::CUfunction function_ = nullptr;
+  std::unique_ptr<PtxKernel> kernel_;
   cuda::CUdeviceptr memory_ = 0;
   uint32_t blocks_ = 0;
 };

@@ -103,29 +103,13 @@ llvm::Expected<std::unique_ptr<EpiloguePass>> EpiloguePass::create(Workbench& be
                           "; it takes forward and grad_input in btd, dense rows and heads of a multiple of 8 "
                           "elements of 16 bits, without pre");
   }
-  std::unique_ptr<EpiloguePass> pass(new EpiloguePass(bench, y.role));
-  const Driver& driver = bench.device().driver();
-  const ContextScope scope(driver.api(), bench.context());
-  const std::string ptx = epilogue_pass_ptx(p);
-  if (auto error =
-          driver.check(driver.api().cuModuleLoadDataEx(&pass->module_, ptx.c_str(), 0, nullptr, nullptr),
-                       "cuModuleLoadDataEx", "the elementwise pass"))
-    return error;
-  if (auto error =
-          driver.check(driver.api().cuModuleGetFunction(&pass->function_, pass->module_, "trigen_pass"),
-                       "cuModuleGetFunction"))
-    return error;
-  return pass;
-}
-
-EpiloguePass::~EpiloguePass() {
-  const ContextScope scope(bench_.device().api(), bench_.context());
-  if (module_ != nullptr) bench_.device().api().cuModuleUnload(module_);
+  auto kernel = PtxKernel::load(bench, epilogue_pass_ptx(p), "trigen_pass", "the elementwise pass");
+  if (!kernel) return kernel.takeError();
+  return std::unique_ptr<EpiloguePass>(new EpiloguePass(bench, y.role, std::move(*kernel)));
 }
 
 llvm::Error EpiloguePass::run(int set, cuda::CUstream stream) const {
   const Problem& p = bench_.problem();
-  const Driver& driver = bench_.device().driver();
   void* y = bench_.data(set, output_);
   void* bias = bench_.data(set, Role::kBias);
   void* gate = bench_.data(set, Role::kGate);
@@ -135,9 +119,7 @@ llvm::Error EpiloguePass::run(int set, cuda::CUstream stream) const {
   auto head_chunks = static_cast<uint32_t>(p.D / 8);
   auto tokens = static_cast<uint32_t>(p.T);
   void* arguments[] = {&y, &bias, &gate, &residual, &chunks, &row_chunks, &head_chunks, &tokens};
-  return driver.check(driver.api().cuLaunchKernel(function_, (chunks + kThreads - 1) / kThreads, 1, 1,
-                                                  kThreads, 1, 1, 0, stream, arguments, nullptr),
-                      "cuLaunchKernel", "the elementwise pass");
+  return kernel_->launch({(chunks + kThreads - 1) / kThreads, 1}, {kThreads, 1}, stream, arguments);
 }
 
 }  // namespace trigen

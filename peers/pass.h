@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "check/workbench.h"
+#include "peers/ptx_kernel.h"
 
 namespace trigen {
 
@@ -12,21 +12,18 @@ class EpiloguePass {
  public:
   // The terms `epilogue` of the problem's (all of them, or what a product left over). For forward and
   // grad_input in btd with dense rows and heads of a multiple of 8 elements, 16-bit data, no pre-activation.
-  // Compiles a PTX text of its own through the driver (no NVRTC). Errors: unsupported, device.
+  // Errors: unsupported, device.
   static llvm::Expected<std::unique_ptr<EpiloguePass>> create(Workbench& bench, const Epilogue& epilogue);
-  ~EpiloguePass();
-  EpiloguePass(const EpiloguePass&) = delete;
-  EpiloguePass& operator=(const EpiloguePass&) = delete;
   // y = act(y + bias) * gate + residual (dx = dx + residual) on a set of the workbench; GELU by tanh.approx,
   // the cheapest there is.
   llvm::Error run(int set, cuda::CUstream stream) const;
 
  private:
-  EpiloguePass(Workbench& bench, Role output) : bench_(bench), output_(output) {}
+  EpiloguePass(Workbench& bench, Role output, std::unique_ptr<PtxKernel> kernel)
+      : bench_(bench), output_(output), kernel_(std::move(kernel)) {}
   Workbench& bench_;
   Role output_;
-  cuda::CUmodule module_ = nullptr;
-  cuda::CUfunction function_ = nullptr;
+  std::unique_ptr<PtxKernel> kernel_;
 };
 
 // The pass's PTX for a problem with these terms as its epilogue, for tests.

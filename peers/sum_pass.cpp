@@ -68,36 +68,19 @@ std::string sum_pass_ptx(DType output) {
 
 }  // namespace
 
-llvm::Expected<std::unique_ptr<SumPass>> SumPass::create(Workbench& bench, DType output, int64_t plane) {
-  std::unique_ptr<SumPass> pass(new SumPass(bench, plane));
-  const Driver& driver = bench.device().driver();
-  const ContextScope scope(driver.api(), bench.context());
-  if (auto error = driver.check(
-          driver.api().cuModuleLoadDataEx(&pass->module_, sum_pass_ptx(output).c_str(), 0, nullptr, nullptr),
-          "cuModuleLoadDataEx", "the sum's pass"))
-    return error;
-  if (auto error =
-          driver.check(driver.api().cuModuleGetFunction(&pass->function_, pass->module_, "trigen_sum"),
-                       "cuModuleGetFunction"))
-    return error;
-  return pass;
-}
-
-SumPass::~SumPass() {
-  const ContextScope scope(bench_.device().api(), bench_.context());
-  if (module_ != nullptr) bench_.device().api().cuModuleUnload(module_);
+llvm::Expected<SumPass> SumPass::create(Workbench& bench, DType output, int64_t plane) {
+  auto kernel = PtxKernel::load(bench, sum_pass_ptx(output), "trigen_sum", "the sum's pass");
+  if (!kernel) return kernel.takeError();
+  return SumPass(std::move(*kernel), plane);
 }
 
 llvm::Error SumPass::run(cuda::CUdeviceptr from, int64_t parts, cuda::CUdeviceptr out, int64_t heads,
                          cuda::CUstream stream) const {
-  const Driver& driver = bench_.device().driver();
   auto count = static_cast<uint32_t>(parts), plane = static_cast<uint32_t>(plane_);
   void* arguments[] = {&from, &out, &count, &plane};
   constexpr uint32_t kOfBlock = kSumLanes * kSumVector;
-  return driver.check(
-      driver.api().cuLaunchKernel(function_, (plane + kOfBlock - 1) / kOfBlock, static_cast<uint32_t>(heads),
-                                  1, kSumLanes, kSumWarps, 1, 0, stream, arguments, nullptr),
-      "cuLaunchKernel", "the sum's pass");
+  return kernel_->launch({(plane + kOfBlock - 1) / kOfBlock, static_cast<uint32_t>(heads)},
+                         {kSumLanes, kSumWarps}, stream, arguments);
 }
 
 }  // namespace trigen

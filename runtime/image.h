@@ -1,4 +1,4 @@
-// What a kernel takes, read from its image: known before a driver is given any of it.
+// A kernel's parameters, read from its image before a driver is given any of it.
 #pragma once
 
 #include <optional>

@@ -46,7 +46,7 @@ case $machine in
   *AArch64*) machine=aarch64 ;;
   *) echo "build_wheel: ${binaries[0]} is for$machine; allowed: x86-64 and AArch64" >&2; exit 1 ;;
 esac
-# What was stripped where it was linked stays as it is, byte for byte (scripts/sbom.py's hashes; another machine's strip is not asked).
+# A binary that was stripped where it was linked stays as it is, byte for byte (scripts/sbom.py's hashes; another machine's strip is not asked).
 for binary in "${binaries[@]}"; do
   ! readelf -SW "$binary" | grep ' \.symtab ' >/dev/null || strip --strip-unneeded "$binary"
 done

@@ -158,7 +158,7 @@ def on_config(config):
 
 
 def damaged(html):
-    """What Markdown took for its own in a page's HTML: emphasis that begins or ends within a word, and escapes that are seen."""
+    """Marks that Markdown took for its own in a page's HTML: emphasis that begins or ends within a word, and escapes that are seen."""
     text = re.sub(r"(?s)<(pre|script|style)\b.*?</\1>", "", html)
     words = re.sub(r"(?s)<code\b.*?</code>", "`", text)
     found = re.findall(r".{0,40}(?:[\w\])]<(?:em|strong)>|</(?:em|strong)>[\w\[(]).{0,40}", words)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a page tells its reader to type: `page_commands.py sh PAGE` prints `typed COMMAND` for each command of its ```sh blocks, for a bash
+"""The commands that a page prints for its reader: `page_commands.py sh PAGE` prints `typed COMMAND` for each command of its ```sh blocks, for a bash
 that has a function of this name; `page_commands.py python PAGE` its ```python blocks as one program. Other blocks (```text: output) are
 left out."""
 

@@ -29,7 +29,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 
-# What pip reads here (an index of one's own, certificates) is read in the roots, too.
+# pip's own files here (an index of one's own, certificates) are read in the roots, too.
 pip_places=(/etc/pip.conf /etc/xdg/pip /etc/ssl/certs)
 while read -r place; do pip_places+=("$place"); done < <(python3 -m pip config list 2>/dev/null | grep -oE "(file://)?/[^' ]+" | sed 's,^file://,,' | sort -u)
 

@@ -22,7 +22,7 @@ namespace trigen {
 // (peers/dense_check.h); docs/cost-model.md says how well they hold.
 double dense_seconds(const Problem& problem, const Target& target, const DeviceModel& device);
 
-// Which of a kernel and dense is faster. Where a time is no measurement the answer has a margin, in which it is
+// The faster one of a kernel and dense. Where a time is no measurement the answer has a margin, in which it is
 // kClose: time both.
 enum class DenseVerdict { kUnknown, kTriangle, kClose, kDense };
 struct BesideDense {

@@ -144,7 +144,7 @@ TEST_F(Program, ColourIsForTerminalsAndWhoAsks) {
   EXPECT_THAT(run(always).err, StartsWith("trigen: \033[31merror:\033[0m unknown arch"));
 }
 
-// What the program writes to a terminal of 80 columns.
+// The program's answer on a terminal of 80 columns.
 std::string on_terminal(const std::string& cache, const std::vector<std::string>& arguments,
                         const char* environment) {
   winsize size{};

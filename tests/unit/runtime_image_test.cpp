@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using trigen::testing::real_nvrtc;
 
-// What NVRTC makes of a candidate says the same of every launch, in machine code and in PTX.
+// NVRTC's machine code and PTX of a candidate say the same of every launch.
 TEST(Image, SaysWhatEveryLaunchOfTheOldestAndOfHopperTakes) {
   const std::pair<const char*, const char*> cases[] = {
       {"sm_70", "forward,dtype=f16,B=2,T=64,D=64"},

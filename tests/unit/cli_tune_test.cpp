@@ -1,0 +1,110 @@
+// `trigen tune` without a device, as a user runs it.
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/cli_testing.h"
+
+namespace trigen {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST_F(Program, TuneWithoutADeviceSaysPredicted) {
+  NEEDS_COMPILER("sm_70");
+  const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", kProblem});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.out, AllOf(HasSubstr("predicted"), Not(HasSubstr("measured"))));
+  EXPECT_THAT(done.out,
+              AllOf(HasSubstr("dense"), HasSubstr(" us est.")));  // a dense product's time beside it
+  EXPECT_THAT(done.err, AllOf(HasSubstr("the choice is the model's"), Not(HasSubstr("is as fast"))));
+  const Finished list = run({"cache", "ls", "--binaries"});
+  EXPECT_EQ(list.code, 0) << list.err;
+  EXPECT_THAT(list.out, AllOf(HasSubstr("forward,dtype=f16,B=2,H=1,T=64,D=64,K=1,pad=0"),
+                              HasSubstr("predicted"), HasSubstr("nvrtc")));
+  const Finished show = run({"cache", "show", kProblem});
+  EXPECT_EQ(show.code, 0) << show.err;
+  EXPECT_THAT(show.out, HasSubstr("none: predicted by the model"));
+  const Finished json = run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", "--json", kProblem});
+  EXPECT_THAT(json.out, AllOf(HasSubstr("\"provenance\": \"predicted\""),
+                              HasSubstr("\"outcome\": \"chosen\""), HasSubstr("\"dense\": \"estimated\"")));
+  // nothing is compiled where that is forbidden: the cache has the binaries already, another problem's it has
+  // not
+  EXPECT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", kProblem}, {"TRIGEN_NO_JIT=1"}).code,
+            0);
+  const Finished miss =
+      run({"tune", "--no-device", "--arch", "sm_70", "forward,dtype=f16,B=2,T=72,D=64"}, {"TRIGEN_NO_JIT=1"});
+  EXPECT_EQ(miss.code, 1);
+  EXPECT_THAT(miss.err, HasSubstr("T=72"));
+}
+
+// Several targets in one command, each with its own counts: a process has one emulated device.
+TEST_F(Program, TunesAndVerifiesSeveralTargets) {
+  NEEDS_COMPILER("sm_70");
+  const Finished tuned =
+      run({"tune", "--no-device", "--arch", "sm_70,sm_80", "--top", "1", "--json", kProblem});
+  ASSERT_EQ(tuned.code, 0) << tuned.err;
+  const nlohmann::json reports = nlohmann::json::parse(tuned.out);
+  ASSERT_EQ(reports.size(), 2u) << tuned.out;
+  EXPECT_EQ(reports[0]["target"], "sm_70");
+  EXPECT_EQ(reports[1]["target"], "sm_80");
+  const Finished verified = run({"verify", "--no-jit", "--build-only", "--arch", "sm_70,sm_80", kProblem});
+  EXPECT_EQ(verified.code, 0) << verified.err;
+  EXPECT_EQ(run({"verify", "--no-jit", "--build-only", "--arch", "sm_75,sm_80", kProblem}).code, 1);
+  std::ofstream(folder_ + "/problems") << kProblem << "\n";
+  const Finished piped =
+      run({"tune", "--no-device", "--arch", "sm_70,sm_80", "--top", "1", "--problems", "-"}, {},
+          [&] { (void)!std::freopen((folder_ + "/problems").c_str(), "r", stdin); });
+  EXPECT_EQ(piped.code, 0) << piped.err;
+  EXPECT_THAT(piped.err,
+              AllOf(HasSubstr("tuning 1 problem for sm_70: "), HasSubstr("tuning 1 problem for sm_80: ")));
+}
+
+// What a user of the choice must know, in words.
+TEST_F(Program, TuneSaysWhereDenseIsAsFastAndWhatIsSlow) {
+  NEEDS_COMPILER("sm_70");
+  const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts",
+                             "forward,dtype=bf16,B=4,T=256,D=64"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.err,
+              AllOf(HasSubstr("bf16 runs without tensor cores on sm_70"),
+                    HasSubstr("a dense product on the masked weight is faster: "), HasSubstr("(estimated)")));
+}
+
+// --json has what the text has.
+TEST_F(Program, TunesNotesAreInItsJsonToo) {
+  NEEDS_COMPILER("sm_70");
+  const Finished done = run({"tune", "--json", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts",
+                             "forward,dtype=bf16,B=4,T=256,D=64"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(nlohmann::json::parse(done.out)[0]["notes"].dump(),
+              AllOf(HasSubstr("bf16 runs without tensor cores"),
+                    HasSubstr("a dense product on the masked weight is faster: ")));
+}
+
+TEST_F(Program, ManyProblemsForDenseAreOneNote) {
+  NEEDS_COMPILER("sm_70");
+  const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts",
+                             "forward,dtype=f32,B=4,T=256,D=64", "grad_input,dtype=f32,B=4,T=256,D=64"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(
+      done.err,
+      AllOf(
+          HasSubstr("note: a dense product on the masked weight is as fast or faster for 2 of 2 problems:\n"),
+          HasSubstr("\n  forward,dtype=f32,B=4,T=256,D=64  "), HasSubstr(" us est. beside ")));
+}
+
+// The whole advice is the doctor's.
+TEST_F(Program, WithoutADeviceARemarkIsShort) {
+  const Finished done = run({"tune", kProblem}, {"TRIGEN_DRIVER=/no/libcuda.so.1"});
+  EXPECT_EQ(done.code, 2);
+  EXPECT_THAT(done.err,
+              AllOf(HasSubstr("no device is here ("), HasSubstr("; see `trigen doctor`); add --arch")));
+  EXPECT_LT(done.err.size(), 260u) << done.err;
+}
+
+}  // namespace
+}  // namespace trigen
