@@ -2,7 +2,7 @@
 # One file that installs trigen where no network is: the wheel, NVRTC and bundles of tuned kernels with their signatures
 # (BUNDLE.minisig, where it is there), with an installer.
 # Usage: scripts/airgap.sh [-o ARCHIVE] WHEEL [BUNDLE...]      (default: dist/trigen-airgap-<machine>.tar)
-#        NVRTC=12.9.86 picks the compiler's version from PyPI; NVRTC= leaves it out (the bundles answer, or a plan fails)
+#        NVRTC=VERSION picks another compiler than scripts/pins's from PyPI; NVRTC= leaves it out (the bundles answer, or a plan fails)
 # There: tar xf ARCHIVE && trigen-airgap/install.sh [PYTHON]   (default: python3, of the environment that is to have it)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,10 +25,11 @@ for bundle in ${1+"$@"}; do
   cp "$bundle" "$folder/"
   [[ ! -e $bundle.minisig ]] || cp "$bundle.minisig" "$folder/"
 done
-version=${NVRTC-12.9.86}
-if [[ -n $version ]]; then
+compiler=(--require-hashes -r scripts/pins/nvrtc.txt)
+[[ -z ${NVRTC+set} ]] || compiler=(${NVRTC:+"nvidia-cuda-nvrtc-cu12==$NVRTC"})
+if [[ ${#compiler[@]} -gt 0 ]]; then
   python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --platform "manylinux2014_$machine" \
-    --dest "$folder" "nvidia-cuda-nvrtc-cu12==$version"
+    --dest "$folder" "${compiler[@]}"
 fi
 cat >"$folder/install.sh" <<'INSTALL'
 #!/bin/sh

@@ -26,7 +26,7 @@ if [[ ! -e $root/ziglang.json ]] || ! "$python" -m ziglang version >/dev/null 2>
   mkdir -p "$root"
   python3 -m venv --clear "$root/venv"
   # The report names the wheel that was installed and its SHA-256 (scripts/sbom.py reads it).
-  "$python" -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes --report "$root/ziglang.json" -r scripts/portable.txt
+  "$python" -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes --report "$root/ziglang.json" -r scripts/pins/ziglang.txt
 fi
 scripts/portable_sources.sh "$root/sources"
 

@@ -50,20 +50,20 @@ else
   say "packages: all present"
 fi
 
-# install_wheel <folder> <requirement>: one wheel without its dependencies, into build/<folder>, whole or not at all.
+# install_wheel <folder>: the one wheel of scripts/pins/<folder>.txt into build/<folder>, whole or not at all.
 install_wheel() {
+  local wheel
+  wheel=$(sed -n 's/^\([a-z0-9.=-]*==[0-9.]*\).*/\1/p' "scripts/pins/$1.txt")
   if [[ -d build/$1/nvidia ]]; then
-    say "$2: build/$1 holds it"
+    say "$wheel: build/$1 holds it"
     return
   fi
-  say "installing $2 into build/$1"
+  say "installing $wheel into build/$1"
   mkdir -p build
   rm -rf "build/$1.partial" "build/$1"
   python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore \
-    --target "build/$1.partial" "$2"
+    --only-binary :all: --require-hashes --target "build/$1.partial" -r "scripts/pins/$1.txt"
   mv "build/$1.partial" "build/$1"
 }
-# NVRTC 12.9 is the one release that makes code for every target from sm_70 to sm_120. 90 MB; only the compiler, no toolkit.
-install_wheel nvrtc nvidia-cuda-nvrtc-cu12==12.9.86
-# A second version, without sm_70, for the tests that need two side by side.
-if [[ -n ${1:-} ]]; then install_wheel nvrtc13 nvidia-cuda-nvrtc==13.0.88; fi
+install_wheel nvrtc  # 90 MB; only the compiler, no toolkit
+if [[ -n ${1:-} ]]; then install_wheel nvrtc13; fi

@@ -12,7 +12,7 @@ fi
 wheel=$(mktemp -d)
 trap 'rm -rf "$wheel"' EXIT
 python3 -m pip download --quiet --no-deps --disable-pip-version-check --only-binary :all: --python-version 3.12 \
-  --dest "$wheel" triton==3.4.0
+  --dest "$wheel" --require-hashes -r scripts/pins/nvdisasm.txt
 mkdir -p "$folder"
 python3 - "$wheel"/*.whl "$folder" <<'END'
 import os, sys, zipfile

@@ -22,7 +22,8 @@ fi
 build=build-portable/$machine
 if [[ ! -e $build/nvrtc/nvidia ]]; then
   rm -rf "$build/nvrtc"
-  python3 -m pip install --quiet --no-deps --only-binary :all: --platform "manylinux2014_$machine" --target "$build/nvrtc" nvidia-cuda-nvrtc-cu12==12.9.86
+  python3 -m pip install --quiet --no-deps --only-binary :all: --platform "manylinux2014_$machine" --target "$build/nvrtc" \
+    --require-hashes -r scripts/pins/nvrtc.txt
 fi
 work=$(mktemp -d)
 binfmt=/proc/sys/fs/binfmt_misc
