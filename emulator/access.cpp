@@ -133,7 +133,7 @@ Place place(Warp& warp, Space space, uint64_t address, uint32_t bytes, Access ac
 Accessor accessor_of(Warp& warp, uint32_t lane) {
   Clocks& clocks = warp.block->cluster->clocks;
   const uint32_t now = clocks.now(warp.agent);
-  return {warp.agent, lane, clocks.of(warp.agent), now, now};
+  return {warp.agent, lane, clocks.of(warp.agent), now, now, clocks.ended()};
 }
 
 namespace {
@@ -290,7 +290,7 @@ void note_atomic(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane) 
 AsyncView async_view(Warp& warp) {
   Clocks& clocks = warp.block->cluster->clocks;
   const uint32_t* clock = clocks.of(warp.agent);
-  return {{clock, clock + clocks.agents()}, clocks.fenced(warp.agent)};
+  return {{clock, clock + clocks.width()}, clocks.fenced(warp.agent)};
 }
 
 // Do lanes i and i ^ apart have the same address, wherever both are active?

@@ -223,7 +223,7 @@ void Cluster::check_exits() {
     for (const auto& [agent, access] : block.remote) {
       const bool known = std::any_of(block.warps.begin(), block.warps.end(),
                                      [&, agent = agent, tick = access.tick](const Warp& warp) {
-                                       return clocks.of(warp.agent)[agent] >= tick;
+                                       return clocks.of(warp.agent)[clocks.ended() + agent] >= tick;
                                      });
       if (known) continue;
       access.warp->inst = access.inst;

@@ -44,9 +44,13 @@ struct Barrier {
 // What arrivals at an mbarrier make known to those who wait for its phase, and who initialised it.
 struct MbarrierClocks {
   uint32_t init_agent = 0;
-  bool init_fenced = false;         // by fence.mbarrier_init or fence.proxy.async of that agent
-  std::vector<uint32_t> current;    // of the phase that runs
-  std::vector<uint32_t> completed;  // of the phase before
+  bool init_fenced = false;  // by fence.mbarrier_init or fence.proxy.async of that agent
+  struct Phase {
+    // Joined clocks of the object's own block and the asynchronous copy unit, and of other blocks' warps: of these
+    // the first half from arrivals at scope .cluster alone.
+    std::vector<uint32_t> own, others;
+  };
+  Phase current, completed;  // the phase that runs, the one before
 };
 
 // An access to a block's shared memory by another block's thread, or by the asynchronous copy unit.

@@ -4,22 +4,23 @@
 
 namespace trigen::emulator {
 
-void Clocks::resize(uint32_t warps) {
+void Clocks::resize(uint32_t warps, bool several_blocks) {
   agents_ = warps + 1;
-  clocks_.assign(static_cast<size_t>(agents_) * agents_, 0);
+  ended_ = several_blocks ? agents_ : 0;
+  clocks_.assign(static_cast<size_t>(agents_) * width(), 0);
   fences_.assign(static_cast<size_t>(agents_) * agents_, 0);
-  for (uint32_t agent = 0; agent < agents_; ++agent) of(agent)[agent] = 1;
+  for (uint32_t agent = 0; agent < agents_; ++agent) tick(agent);
 }
 
-void Clocks::join(uint32_t agent, const std::vector<uint32_t>& other) {
+void Clocks::join(uint32_t agent, const std::vector<uint32_t>& other, uint32_t first) {
   uint32_t* mine = of(agent);
-  for (uint32_t i = 0; i < agents_ && i < other.size(); ++i) mine[i] = std::max(mine[i], other[i]);
+  for (uint32_t i = first; i < width() && i < other.size(); ++i) mine[i] = std::max(mine[i], other[i]);
 }
 
 void Clocks::join_into(std::vector<uint32_t>& target, uint32_t agent) {
-  target.resize(agents_, 0);
+  target.resize(width(), 0);
   const uint32_t* mine = of(agent);
-  for (uint32_t i = 0; i < agents_; ++i) target[i] = std::max(target[i], mine[i]);
+  for (uint32_t i = 0; i < width(); ++i) target[i] = std::max(target[i], mine[i]);
 }
 
 void Clocks::proxy_fence(uint32_t agent) {

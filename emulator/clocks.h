@@ -8,18 +8,25 @@
 
 namespace trigen::emulator {
 
-// clock[a][b]: the last tick of agent b that agent a knows to lie before its own next access.
+// clock[a][b]: the last tick of agent b whose accesses agent a knows to lie before its own next one. In a cluster of
+// several blocks a second half holds what is known to have ended, so that its place may be written: an arrival at any
+// scope tells that. Values are seen in another block through the scope .cluster only (PTX ISA, "Memory Consistency
+// Model", scopes).
 class Clocks {
  public:
   /// One agent per warp, and a last one for the asynchronous copy unit.
-  void resize(uint32_t warps);
+  void resize(uint32_t warps, bool several_blocks = false);
   uint32_t agents() const { return agents_; }
+  /// Entries of a clock, and the first of its second half (0: there is none, one holds both).
+  uint32_t width() const { return agents_ + ended_; }
+  uint32_t ended() const { return ended_; }
   uint32_t async_agent() const { return agents_ - 1; }
-  uint32_t* of(uint32_t agent) { return clocks_.data() + static_cast<size_t>(agent) * agents_; }
+  uint32_t* of(uint32_t agent) { return clocks_.data() + static_cast<size_t>(agent) * width(); }
   uint32_t now(uint32_t agent) { return of(agent)[agent]; }
   /// Begins a new tick: later accesses of the agent are told apart from earlier ones.
-  void tick(uint32_t agent) { ++of(agent)[agent]; }
-  void join(uint32_t agent, const std::vector<uint32_t>& other);
+  void tick(uint32_t agent) { of(agent)[ended_ + agent] = ++of(agent)[agent]; }
+  /// The entries of `other` from `first` on.
+  void join(uint32_t agent, const std::vector<uint32_t>& other, uint32_t first = 0);
   void join_into(std::vector<uint32_t>& target, uint32_t agent);
   /// fence.proxy.async: what the agent knows of becomes visible to the asynchronous proxy.
   void proxy_fence(uint32_t agent);
@@ -28,7 +35,7 @@ class Clocks {
   std::vector<uint32_t> fenced(uint32_t agent) const;
 
  private:
-  uint32_t agents_ = 0;
+  uint32_t agents_ = 0, ended_ = 0;
   std::vector<uint32_t> clocks_;
   std::vector<uint32_t> fences_;
 };

@@ -22,7 +22,8 @@ void carry_out(Warp& warp, AsyncCopy& copy, uint32_t lanes) {
     }
     Place to = shared_place(warp, static_cast<uint32_t>(copy.target[lane]), copy.bytes, copy.bytes, lane);
     if (to.shared->race.enabled()) {
-      const Accessor by{warp.agent, lane, copy.clock.data(), copy.tick, clocks.now(warp.agent)};
+      const Accessor by{warp.agent,    lane, copy.clock.data(), copy.tick, clocks.now(warp.agent),
+                        clocks.ended()};
       report_race(warp, to.shared->race.write(to.offset, copy.bytes, by), to.offset, lane);
     }
     std::memcpy(to.at, value, copy.bytes);
@@ -70,7 +71,7 @@ void copy_async(Warp& warp, const Inst& inst, uint32_t mask) {
   count_access(warp, Space::kShared, copy.target, mask, copy.bytes, true);
   warp.counters->async_copy_bytes += static_cast<uint64_t>(__builtin_popcount(mask)) * copy.bytes;
   Clocks& clocks = warp.block->cluster->clocks;
-  copy.clock.assign(clocks.of(warp.agent), clocks.of(warp.agent) + clocks.agents());
+  copy.clock.assign(clocks.of(warp.agent), clocks.of(warp.agent) + clocks.width());
   copy.tick = clocks.now(warp.agent);
   AsyncOrder order = warp.block->launch->options->async;
   if (order == AsyncOrder::kEarly ||
@@ -124,7 +125,7 @@ void arrive_after_copies(Warp& warp, const Inst& inst, uint32_t mask) {
       const Inst* here = owner->inst;
       owner->inst = where;
       finish_copies(*owner, 1u << lane, before);
-      mbarrier_update(*owner, at, Mbarrier::load(at.at), 1, 0, lane, clocks.of(owner->agent));
+      mbarrier_update(*owner, at, Mbarrier::load(at.at), 1, 0, lane, clocks.of(owner->agent), Scope::kBlock);
       owner->inst = here;
     });
   });

@@ -41,7 +41,8 @@ void write_chunk(const Issue& issue, uint32_t address, const uint8_t* value, uin
   note_remote(warp, to.shared, clocks.async_agent(), issue.lane);
   if (to.shared->race.enabled()) {
     // The issuing thread's own earlier reads and writes are ordered before the copy.
-    const Accessor by{clocks.async_agent(), 0, issue.view.clock.data(), 0, clocks.now(clocks.async_agent())};
+    const Accessor by{clocks.async_agent(), 0, issue.view.clock.data(), 0, clocks.now(clocks.async_agent()),
+                      clocks.ended()};
     report_race(warp, to.shared->race.write(to.offset, bytes, by), to.offset, issue.lane);
   }
   std::memcpy(to.at, value, bytes);
@@ -70,7 +71,8 @@ void read_chunk(const Issue& issue, uint32_t address, uint8_t* value, uint32_t b
 void read_global(const Issue& issue, uint64_t address, uint8_t* value, uint32_t bytes) {
   Place from = global_place(*issue.warp, address, bytes, 1, Access::kLoad, issue.lane);
   Clocks& clocks = issue.warp->block->cluster->clocks;
-  const Accessor by{clocks.async_agent(), 0, issue.view.clock.data(), 0, clocks.now(clocks.async_agent())};
+  const Accessor by{clocks.async_agent(), 0, issue.view.clock.data(), 0, clocks.now(clocks.async_agent()),
+                    clocks.ended()};
   note_read(*issue.warp, from, bytes, issue.lane, by);
   std::memcpy(value, from.at, bytes);
 }
@@ -87,9 +89,11 @@ void complete_bytes(const Issue& issue, uint32_t address, uint64_t bytes) {
   Place at = mbarrier_place(*issue.warp, address, issue.lane, &state);
   need_fenced_init(*issue.warp, at, issue.lane);
   note_remote(*issue.warp, at.shared, clocks.async_agent(), issue.lane);
-  std::vector<uint32_t> clock(clocks.agents(), 0);
-  clock[clocks.async_agent()] = clocks.now(clocks.async_agent());
-  mbarrier_update(*issue.warp, at, state, 0, -static_cast<int64_t>(bytes), issue.lane, clock.data());
+  std::vector<uint32_t> clock(clocks.width(), 0);
+  for (const uint32_t half : {0u, clocks.ended()})
+    clock[half + clocks.async_agent()] = clocks.now(clocks.async_agent());
+  mbarrier_update(*issue.warp, at, state, 0, -static_cast<int64_t>(bytes), issue.lane, clock.data(),
+                  Scope::kEveryWait);
   clocks.tick(clocks.async_agent());
 }
 

@@ -38,7 +38,7 @@ Place mbarrier_place(Warp& warp, uint64_t address, uint32_t lane, Mbarrier* stat
 }
 
 void mbarrier_update(Warp& warp, const Place& place, Mbarrier state, uint32_t arrivals, int64_t bytes,
-                     uint32_t lane, const uint32_t* clock) {
+                     uint32_t lane, const uint32_t* clock, Scope scope) {
   if (arrivals > state.pending)
     warp.abort(Fault::kDeadlock, lane,
                "the mbarrier at shared offset " + std::to_string(place.offset) + " got " +
@@ -51,9 +51,12 @@ void mbarrier_update(Warp& warp, const Place& place, Mbarrier state, uint32_t ar
   state.bytes = static_cast<int32_t>(total);
   MbarrierClocks& clocks = place.shared->mbarrier_clocks[place.offset];
   if (clock != nullptr) {
-    const uint32_t agents = warp.block->cluster->clocks.agents();
-    clocks.current.resize(agents, 0);
-    for (uint32_t i = 0; i < agents; ++i) clocks.current[i] = std::max(clocks.current[i], clock[i]);
+    const Clocks& all = warp.block->cluster->clocks;
+    const bool own = place.shared == warp.block || scope == Scope::kEveryWait;
+    std::vector<uint32_t>& joined = own ? clocks.current.own : clocks.current.others;
+    joined.resize(all.width(), 0);
+    for (uint32_t i = own || scope == Scope::kCluster ? 0 : all.ended(); i < all.width(); ++i)
+      joined[i] = std::max(joined[i], clock[i]);
   }
   if (state.pending == 0 && state.bytes == 0) {
     state.phase = !state.phase;
@@ -118,7 +121,7 @@ void note_use(Warp& warp, const Place& at, uint32_t lane) {
   report_race(warp, at.shared->race.read(at.offset, 8, accessor_of(warp, lane)), at.offset, lane);
 }
 
-// aux: 1 expect_tx, 2 drop, 4 no_complete, 8 count given, 16 relaxed, 32 returns the state.
+// aux: 1 expect_tx, 2 drop, 4 no_complete, 8 count given, 16 relaxed, 32 returns the state, 64 scope .cluster.
 void arrive(Warp& warp, const Inst& inst, uint32_t mask) {
   Clocks& clocks = warp.block->cluster->clocks;
   for_lanes(mask, [&](int l) {
@@ -137,7 +140,8 @@ void arrive(Warp& warp, const Inst& inst, uint32_t mask) {
     }
     const bool expects = (inst.aux & 1) != 0;
     mbarrier_update(warp, at, state, expects ? 1 : value, expects ? static_cast<int64_t>(value) : 0, lane,
-                    (inst.aux & 16) != 0 ? nullptr : clocks.of(warp.agent));
+                    (inst.aux & 16) != 0 ? nullptr : clocks.of(warp.agent),
+                    (inst.aux & 64) != 0 ? Scope::kCluster : Scope::kBlock);
   });
   clocks.tick(warp.agent);
 }
@@ -149,11 +153,11 @@ void change_bytes(Warp& warp, const Inst& inst, uint32_t mask) {
     Mbarrier state;
     Place at = mbarrier_place(warp, lane_address(warp, inst.op[1], inst.imm, lane), lane, &state);
     const int64_t value = warp.lanes<uint32_t>(inst.op[2])[lane];
-    mbarrier_update(warp, at, state, 0, inst.aux != 0 ? value : -value, lane, nullptr);
+    mbarrier_update(warp, at, state, 0, inst.aux != 0 ? value : -value, lane, nullptr, Scope::kBlock);
   });
 }
 
-// aux: 1 parity (else a state), 2 relaxed.
+// aux: 1 parity (else a state), 2 relaxed, 4 scope .cluster.
 void test(Warp& warp, const Inst& inst, uint32_t mask) {
   Clocks& clocks = warp.block->cluster->clocks;
   uint32_t done = 0;
@@ -168,7 +172,10 @@ void test(Warp& warp, const Inst& inst, uint32_t mask) {
     done |= 1u << lane;
     if ((inst.aux & 2) == 0) {
       auto found = at.shared->mbarrier_clocks.find(at.offset);
-      if (found != at.shared->mbarrier_clocks.end()) clocks.join(warp.agent, found->second.completed);
+      if (found == at.shared->mbarrier_clocks.end()) return;
+      const MbarrierClocks::Phase& phase = found->second.completed;
+      clocks.join(warp.agent, phase.own);
+      clocks.join(warp.agent, phase.others, (inst.aux & 4) != 0 ? 0 : clocks.ended());
     }
   });
   warp.set_predicate(inst.op[3], done, mask);
@@ -186,8 +193,11 @@ void decode_mbarrier(Decoder& decoder, Inst& inst) {
   bool expects = what == 2 || what == 3 ? decoder.take("expect_tx") : false;
   bool parity = decoder.take("parity"), no_complete = decoder.take("noComplete"),
        relaxed = decoder.take("relaxed");
-  bool remote = false;
-  for (const std::string& modifier : decoder.modifiers()) remote = remote || modifier == "shared::cluster";
+  bool remote = false, cluster = false;  // the address, the scope
+  for (const std::string& modifier : decoder.modifiers()) {
+    remote = remote || modifier == "shared::cluster";
+    cluster = cluster || modifier == "cluster";
+  }
   if (remote || expects || what == 4 || what == 5 || what == 7) decoder.require_target(90);
   decoder.ignore({"release", "acquire", "cta", "cluster", "shared", "shared::cta", "shared::cluster", "b64"});
   size_t next = 0;
@@ -213,8 +223,8 @@ void decode_mbarrier(Decoder& decoder, Inst& inst) {
       }
       address();
       if (next < decoder.operand_count()) inst.op[2] = decoder.source(next, Type::kU32);
-      inst.aux |=
-          (expects ? 1u : 0u) | (what == 3 ? 2u : 0u) | (no_complete ? 4u : 0u) | (relaxed ? 16u : 0u);
+      inst.aux |= (expects ? 1u : 0u) | (what == 3 ? 2u : 0u) | (no_complete ? 4u : 0u) |
+                  (relaxed ? 16u : 0u) | (cluster ? 64u : 0u);
       if (expects && inst.op[2] == kNoSlot) decoder.fail("the transaction count is missing");
       inst.fn = arrive;
       break;
@@ -233,7 +243,7 @@ void decode_mbarrier(Decoder& decoder, Inst& inst) {
       inst.op[2] = decoder.source(next++, parity ? Type::kU32 : Type::kB64);
       if (next < decoder.operand_count())
         decoder.source(next, Type::kU32);  // a time limit: try_wait gives up at once here
-      inst.aux = (parity ? 1u : 0u) | (relaxed ? 2u : 0u);
+      inst.aux = (parity ? 1u : 0u) | (relaxed ? 2u : 0u) | (cluster ? 4u : 0u);
       inst.fn = test;
       break;
     case 8:

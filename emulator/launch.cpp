@@ -26,7 +26,7 @@ std::unique_ptr<Cluster> make_cluster(LaunchContext& launch, uint64_t number) {
   if (cluster->random_state == 0) cluster->random_state = 1;
   const uint32_t blocks = size[0] * size[1] * size[2];
   const uint32_t warps = (launch.threads[0] * launch.threads[1] * launch.threads[2] + 31) / 32;
-  cluster->clocks.resize(blocks * warps);
+  cluster->clocks.resize(blocks * warps, blocks > 1);
   cluster->check_global = launch.options->check_races && !launch.program->orders_threads;
   cluster->cluster_arrived.assign(static_cast<size_t>(blocks) * warps, 0);
   for (uint32_t rank = 0; rank < blocks; ++rank) {

@@ -70,12 +70,12 @@ void RaceShadow::add_reader(Cell& cell, uint64_t mine, const Accessor& by) {
     if (*reader != 0 && joined(*reader)) return;
     // A reader that lies before this one needs no more keeping: what is ordered after this one is after it,
     // too.
-    if (place == nullptr && before(*reader, by)) place = reader;
+    if (place == nullptr && ended_before(*reader, by)) place = reader;
   }
   if (more) {
     for (uint64_t& reader : more_[cell.readers[2] & ~kMore]) {
       if (joined(reader)) return;
-      if (place == nullptr && before(reader, by)) place = &reader;
+      if (place == nullptr && ended_before(reader, by)) place = &reader;
     }
   }
   if (place != nullptr) {
@@ -99,7 +99,8 @@ void RaceShadow::add_reader(Cell& cell, uint64_t mine, const Accessor& by) {
 uint64_t RaceShadow::unordered_reader(const Cell& cell, const Accessor& by, bool atomics_too,
                                       bool plain_too) const {
   auto counts = [&](uint64_t reader) {
-    return reader != 0 && (is_atomic(reader) ? atomics_too : plain_too) && !before(reader, by);
+    return reader != 0 && (is_atomic(reader) ? atomics_too : plain_too) &&
+           !(plain_too ? ended_before(reader, by) : before(reader, by));
   };
   for (const uint64_t reader : cell.readers) {
     if (reader < kMore) {
@@ -131,7 +132,7 @@ RaceHit RaceShadow::write(uint32_t offset, uint32_t bytes, const Accessor& by) {
   const uint64_t mine = pack(by, false);
   for_cells(offset, bytes, [&](Cell& cell) {
     if (found.kind == RaceKind::kNone) {
-      if (!before(cell.writer, by))
+      if (!ended_before(cell.writer, by))
         found = hit(RaceKind::kWriteAfterWrite, cell.writer);
       else if (const uint64_t other = unordered_reader(cell, by, true, true))
         found = hit(is_atomic(other) ? RaceKind::kWriteAfterWrite : RaceKind::kWriteAfterRead, other);
@@ -161,7 +162,7 @@ RaceHit RaceShadow::atomic(uint32_t offset, uint32_t bytes, const Accessor& by) 
 
 RaceHit RaceShadow::async_read(uint32_t offset, uint32_t bytes, const Accessor& by, const AsyncView& view) {
   RaceHit found;
-  const uint32_t async = static_cast<uint32_t>(view.clock.size()) - 1;
+  const uint32_t async = static_cast<uint32_t>(view.fenced.size()) - 1;
   const uint64_t mine = pack(by, false);
   for_cells(offset, bytes, [&](Cell& cell) {
     if (const uint64_t writer = cell.writer; writer != 0 && found.kind == RaceKind::kNone) {

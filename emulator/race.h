@@ -27,6 +27,7 @@ struct Accessor {
   const uint32_t* clock = nullptr;  // Clocks::of, or a copy from when an asynchronous operation was issued
   uint32_t now = 0;                 // of the agent itself: its accesses before this tick are ordered
   uint32_t stamp = 0;               // later accesses compare with it; after `now` for what lands later
+  uint32_t ended = 0;               // Clocks::ended
   static constexpr uint32_t kManyLanes = 32;
 };
 
@@ -63,12 +64,14 @@ class RaceShadow {
     return {kind, agent_of(other), lane_of(other), is_atomic(other)};
   }
   // Does the access `packed` lie before everything that the accessor does from now on?
-  static bool before(uint64_t packed, const Accessor& by) {
+  static bool before(uint64_t packed, const Accessor& by, uint32_t first = 0) {
     if (packed == 0) return true;
     const uint32_t other = agent_of(packed);
-    if (other != by.agent) return by.clock[other] >= tick_of(packed);
+    if (other != by.agent) return by.clock[first + other] >= tick_of(packed);
     return lane_of(packed) == by.lane || tick_of(packed) < by.now;
   }
+  // Has it ended, so that its place may be written?
+  static bool ended_before(uint64_t packed, const Accessor& by) { return before(packed, by, by.ended); }
   struct Region {
     uint32_t shift = 4;  // a cell is 1 << shift bytes
     std::vector<Cell> cells;

@@ -78,7 +78,9 @@ cmake --preset asan -DTRIGEN_BENCH=OFF "${options[@]}" >build-asan/configure.log
 cmake --build --preset asan --target tests_unit tests_golden tests_fault tests_fuzz
 say "address and undefined-behaviour sanitizers: tests"
 ln -sfn ../build/nvrtc build-asan/nvrtc
-ctest --test-dir build-asan --output-on-failure -j "$jobs" -L 'unit|golden|fault|fuzz'
+# The sanitizer guesses the layout of glibc's blocks for threads' variables by their place in a page; where it is wrong LeakSanitizer
+# faults ("Tracer caught signal 11") after a test that passed.
+ASAN_OPTIONS=intercept_tls_get_addr=0 ctest --test-dir build-asan --output-on-failure -j "$jobs" -L 'unit|golden|fault|fuzz'
 
 if [[ $mode == --all ]]; then
   say "libFuzzer"

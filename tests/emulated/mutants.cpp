@@ -152,6 +152,10 @@ class Finder {
     for (const char* opcode : kSynchronising) {
       if (!at_.is(opcode)) continue;
       std::string name = opcode;
+      if (const char* scope = at_.has(".release.cluster") ? ".release." : ".acquire.";
+          at_.is("mbarrier.") && at_.has((scope + std::string("cluster")).c_str()))
+        add("sync", name + " at scope .cta",
+            replaced(listing_.lines[line_].text, scope + std::string("cluster"), scope + std::string("cta")));
       if (name == "mbarrier.try_wait" || name == "mbarrier.test_wait") {
         add("sync", name, "setp.eq.u32 " + at_.operands[0] + ", 0, 0;");
       } else if (name == "mbarrier.arrive.expect_tx") {

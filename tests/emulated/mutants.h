@@ -20,7 +20,7 @@ struct Listing {
 Listing read_listing(const std::string& ptx_with_locations);
 
 // One mutant. Its class follows from its kind of instruction and, for comparisons, from the template's line:
-//   sync      a synchronising instruction is missing
+//   sync      a synchronising instruction is missing, or has a narrower scope
 //   mask      comparisons that make the triangle: off by one, the other way round, always, never
 //   bound     comparisons, clamps and zero fills at the edges of T, D, B and of heads
 //   index     arithmetic on integers, and addresses: another constant, a term missing, the next element

@@ -449,7 +449,10 @@ TEST_F(Program, ProfileFindsNoBankConflictsInTransposedTf32) {
 
 TEST_F(Program, InterruptKeepsWhatIsDone) {
   NEEDS_COMPILER("sm_70");
-  const pid_t child = start({"tune", "--no-device", "--arch", "sm_70", "--list", "mixers"});
+  std::ofstream list(folder_ + "/problems");
+  for (int tokens = 64; tokens < 264; ++tokens) list << "forward,dtype=f16,B=2,T=" << tokens << ",D=64\n";
+  list.close();
+  const pid_t child = start({"tune", "--no-device", "--arch", "sm_70", "--problems", folder_ + "/problems"});
   // wait for the first record, then interrupt
   bool stored = false;
   for (int i = 0; i < 600 && !stored; ++i) {
@@ -472,9 +475,9 @@ TEST_F(Program, InterruptKeepsWhatIsDone) {
   EXPECT_EQ(done.code, 130) << done.err;
   EXPECT_LT(std::chrono::steady_clock::now() - sent, std::chrono::seconds(30));
   EXPECT_THAT(done.err, HasSubstr("interrupted: "));
-  const Finished list = run({"cache", "ls"});
-  EXPECT_EQ(list.code, 0);
-  EXPECT_THAT(list.out, HasSubstr("predicted"));
+  const Finished kept = run({"cache", "ls"});
+  EXPECT_EQ(kept.code, 0);
+  EXPECT_THAT(kept.out, HasSubstr("predicted"));
 }
 
 TEST_F(Program, FullStandardOutputIsAFailure) {
