@@ -423,6 +423,11 @@ Listing read_listing(const std::string& ptx) {
 
 std::vector<Mutant> find_mutants(const Listing& listing) { return Finder(listing).find(); }
 
+Mutant as_traps(const Listing& listing, Mutant mutant) {
+  for (Mutant::Edit& edit : mutant.edits) edit.instead = parse(listing.lines[edit.line].text).as("trap", {});
+  return mutant;
+}
+
 std::string mutated(const Listing& listing, const Mutant& mutant) {
   std::vector<const std::string*> instead(listing.lines.size(), nullptr);
   static const std::string nothing;

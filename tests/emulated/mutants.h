@@ -48,5 +48,7 @@ struct Mutant {
 std::vector<Mutant> find_mutants(const Listing& listing);
 // The numbers of the lines stay.
 std::string mutated(const Listing& listing, const Mutant& mutant);
+// The same instructions as traps, under their predicates: where they never run, nothing can notice.
+Mutant as_traps(const Listing& listing, Mutant mutant);
 
 }  // namespace trigen::mutations

@@ -30,6 +30,40 @@ std::vector<Subject> subjects() {
 // The table to be written, instead of a comparison with the one that is checked in.
 const char* written_table() { return std::getenv("TRIGEN_MUTATION_WRITE"); }
 
+std::vector<Mutant> all_mutants(const Subject& subject, const Listing& listing) {
+  std::vector<Mutant> out;
+  int others = 0;  // mutants of other kinds than sync
+  for (Mutant& mutant : find_mutants(listing))
+    if (mutant.kind == "sync" || (subject.values > 0 && others++ % subject.values == 0))
+      out.push_back(std::move(mutant));
+  return out;
+}
+
+// The entry of the survivor that `mutant` is said to be; null: it should be found.
+const Survivor* entry_of(const Mutant& mutant, const std::vector<Survivor>& listed) {
+  for (const Survivor& one : listed)
+    if (one.name == mutant.name() && one.number == mutant.number) return &one;
+  return nullptr;
+}
+
+// The part that this run takes: of every kind shares of those that should be found, one at least, and of the
+// survivors. Not the same part of every kernel.
+std::vector<Mutant> part_of(const std::vector<Mutant>& all, int line, const std::vector<Survivor>& listed) {
+  if (written_table() != nullptr) return all;
+  std::map<std::pair<std::string, bool>, std::vector<Mutant>> groups;
+  for (const Mutant& mutant : all)
+    groups[{mutant.kind, entry_of(mutant, listed) != nullptr}].push_back(mutant);
+  std::vector<Mutant> out;
+  for (const auto& [which, group] : groups) {
+    const int share = which.first == "sync" ? kSyncShare : kValueShare,
+              count = static_cast<int>(group.size());
+    const int first = which.second || count >= share ? line : -(line % count);
+    for (int i = 0; i < count; ++i)
+      if (takes(first + i, share)) out.push_back(group[i]);
+  }
+  return out;
+}
+
 // What this run found of one subject.
 struct Findings {
   std::vector<Survivor> survivors;
@@ -37,16 +71,17 @@ struct Findings {
   std::map<std::string, Rate> rates;
 };
 
-Findings try_mutants(const Subject& subject, Patient& patient) {
+Findings try_mutants(const std::vector<Mutant>& part, const Subject& subject, Patient& patient,
+                     const std::vector<Survivor>& listed) {
   Findings out;
-  int index = subject.line;  // not the same part of every kernel
-  int others = 0;            // mutants of other kinds than sync
-  for (const Mutant& mutant : find_mutants(patient.listing())) {
-    const bool sync = mutant.kind == "sync";
-    if (!sync && (subject.values == 0 || others++ % subject.values != 0)) continue;
-    const bool taken = takes(++index, sync ? kSyncShare : kValueShare) || out.tried.empty();  // one at least
-    if (written_table() == nullptr && !taken) continue;
-    const Verdict verdict = patient.judge(mutant);
+  for (const Mutant& mutant : part) {
+    const Survivor* entry = entry_of(mutant, listed);
+    // Where a trap goes unnoticed, so does every other change.
+    const bool trap = entry != nullptr && entry->never_runs() && written_table() == nullptr;
+    const Verdict verdict = patient.judge(trap ? as_traps(patient.listing(), mutant) : mutant);
+    EXPECT_TRUE(!trap || verdict.kind == Verdict::kSame)
+        << "survivors.txt:" << entry->line
+        << ": 'because never', and a trap there is noticed: " << verdict.found;
     EXPECT_NE(verdict.kind, Verdict::kRefused) << mutant.name() << ": " << verdict.found;
     out.tried.push_back(mutant);
     Rate& rate = out.rates[mutant.kind];
@@ -70,8 +105,29 @@ std::string in_words(const Survivor& one) {
          (one.kind == Verdict::kNear ? " (near)" : " (same bits)");
 }
 
+// Reasons that name this kernel as the one that finds their mutant. Its survivors are all in the table, or its
+// own test fails.
+void check_finds(const std::string& subject, const std::vector<Mutant>& all, const SurvivorTable& table) {
+  const std::vector<Survivor> listed = table.of(subject);
+  for (const Survivor& one : table.survivors) {
+    if (one.finder() != subject) continue;
+    const auto same = [&](const auto& other) { return other.name == one.name; };
+    EXPECT_TRUE(
+        std::any_of(all.begin(), all.end(), [&](const Mutant& it) { return it.name() == one.name; }) &&
+        std::none_of(listed.begin(), listed.end(), same))
+        << "survivors.txt:" << one.line << ": 'because found by " << subject
+        << "', which has no such mutant or does not find them all: " << one.name;
+  }
+}
+
 void compare(const Subject& subject, const Findings& found, const SurvivorTable& table) {
   const std::vector<Survivor> listed = table.of(subject.name);
+  const std::vector<Subject> kernels = subjects();
+  for (const Survivor& one : listed)
+    EXPECT_TRUE(one.finder().empty() ||
+                std::any_of(kernels.begin(), kernels.end(),
+                            [&](const Subject& kernel) { return kernel.name == one.finder(); }))
+        << "survivors.txt:" << one.line << ": no kernel of mutations.txt is " << one.finder();
   for (const Survivor& one : found.survivors)
     EXPECT_TRUE(std::find(listed.begin(), listed.end(), one) != listed.end())
         << "goes unnoticed and is not in survivors.txt: " << in_words(one);
@@ -84,8 +140,14 @@ void compare(const Subject& subject, const Findings& found, const SurvivorTable&
           << "is in survivors.txt and was found, or does not exist: " << in_words(one);
     }
   }
-  if (!thorough()) return;
   const auto rates = table.rates.find(subject.name);
+  if (rates != table.rates.end())
+    for (const auto& [kind, rate] : rates->second) {
+      const auto here = found.rates.find(kind);
+      EXPECT_TRUE(rate.killed == 0 || (here != found.rates.end() && here->second.killed > 0))
+          << "no mutant of the kind " << kind << " was tried and found";
+    }
+  if (!thorough()) return;
   EXPECT_TRUE(rates != table.rates.end() && rates->second == found.rates)
       << "the rates of survivors.txt are not this run's";
 }
@@ -110,9 +172,14 @@ TEST_P(Mutation, IsFound) {
   ASSERT_TRUE(static_cast<bool>(table)) << llvm::toString(table.takeError());
   if (written_table() == nullptr && table->compiler != patient.compiler())
     GTEST_SKIP() << "survivors.txt is of " << table->compiler << ", here is " << patient.compiler();
-  const Findings found = try_mutants(subject, patient);
+  const std::vector<Mutant> all = all_mutants(subject, patient.listing());
+  const std::vector<Survivor> listed = table->of(subject.name);
+  const Findings found = try_mutants(part_of(all, subject.line, listed), subject, patient, listed);
   EXPECT_FALSE(found.tried.empty());
-  if (written_table() == nullptr) return compare(subject, found, *table);
+  if (written_table() == nullptr) {
+    check_finds(subject.name, all, *table);
+    return compare(subject, found, *table);
+  }
   table->compiler = patient.compiler();
   table->replace(subject.name, found.survivors, found.rates);
   auto error = write_survivors(path, *table);

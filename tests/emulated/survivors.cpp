@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 namespace trigen::mutations {
@@ -33,6 +34,12 @@ bool read_place(const std::string& text, Survivor* survivor) {
 }
 
 }  // namespace
+
+std::string Survivor::finder() const {
+  static const std::regex claim("found by (\\w+): .*");
+  std::smatch match;
+  return std::regex_match(reason, match, claim) ? match[1].str() : "";
+}
 
 bool Survivor::operator==(const Survivor& other) const {
   return subject == other.subject && name == other.name && number == other.number && count == other.count &&
@@ -78,14 +85,17 @@ llvm::Expected<SurvivorTable> read_survivors(const std::string& path) {
     if (line.rfind("    ", 0) == 0) {
       Survivor one;
       one.name = name;
+      one.line = number;
       good = !name.empty() && !table.reasons.empty() && read_place(line, &one);
       if (good) one.reason = table.reasons.back();
       table.survivors.push_back(one);
     } else if (line.rfind("  ", 0) == 0) {
       name = line.substr(2);
     } else if (first == "because") {
+      static const std::regex claim("(never|found by \\w+): .+|(?!never|found by ).+");
       table.reasons.push_back(rest_of(words));
       name.clear();
+      good = std::regex_match(table.reasons.back(), claim);
     } else if (first == "compiler") {
       table.compiler = rest_of(words);
     } else if (first == "rate") {
@@ -98,7 +108,8 @@ llvm::Expected<SurvivorTable> read_survivors(const std::string& path) {
     }
     if (!good)
       return make_error(ErrorKind::kBadRequest, path + ":" + std::to_string(number) + ": '" + line +
-                                                    "' is no compiler, because, mutant, kernel or rate");
+                                                    "' is no compiler, because (never: TEXT, found by "
+                                                    "KERNEL: TEXT or TEXT), mutant, kernel or rate");
   }
   return table;
 }

@@ -11,12 +11,17 @@
 namespace trigen::mutations {
 
 struct Survivor {
+  // Two kinds of reasons are claims that a run checks: "never: TEXT", the mutant's instructions never run, and
+  // "found by KERNEL: TEXT", the same mutant of that kernel of mutations.txt is found.
   std::string reason, subject;
   std::string name;           // Mutant::name()
   int number = 0, count = 0;  // as in Mutant
   Verdict::Kind kind = Verdict::kSame;
+  int line = 0;  // of survivors.txt
 
-  // But for the reason.
+  bool never_runs() const { return reason.rfind("never: ", 0) == 0; }
+  std::string finder() const;  // KERNEL; "": the reason is another one
+  // But for the reason and the line.
   bool operator==(const Survivor& other) const;
 };
 struct Rate {
