@@ -19,6 +19,11 @@
 #include "emulator/launch.h"
 
 #define TRIGEN_ENTRY extern "C" __attribute__((visibility("default")))
+// Ends an entry that may allocate: `TRIGEN_ENTRY CUresult cuName(...) try { ... } TRIGEN_CATCH`.
+#define TRIGEN_CATCH \
+  catch (...) {      \
+    return caught(); \
+  }
 
 namespace trigen::cuda {
 
@@ -165,6 +170,8 @@ ThreadState& thread_state();
 
 /// Sets the thread's error text and returns the code.
 cuda::CUresult fail(cuda::CUresult code, const std::string& text);
+/// fail() for the exception being handled, which never leaves an entry.
+cuda::CUresult caught() noexcept;
 /// The current context, or an error code when the driver is not initialised, no context is current, or it is
 /// broken.
 cuda::CUresult current_context(cuda::CUctx_st** context);

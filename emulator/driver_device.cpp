@@ -90,7 +90,7 @@ CUresult bad_device(CUdevice device) {
 
 namespace trigen::cuda {
 
-TRIGEN_ENTRY CUresult cuGetErrorString(CUresult error, const char** text) {
+TRIGEN_ENTRY CUresult cuGetErrorString(CUresult error, const char** text) try {
   for (const ErrorName& entry : kErrors)
     if (entry.code == error) {
       *text = entry.text;
@@ -99,8 +99,9 @@ TRIGEN_ENTRY CUresult cuGetErrorString(CUresult error, const char** text) {
   *text = nullptr;
   return CUDA_ERROR_INVALID_VALUE;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuGetErrorName(CUresult error, const char** name) {
+TRIGEN_ENTRY CUresult cuGetErrorName(CUresult error, const char** name) try {
   for (const ErrorName& entry : kErrors)
     if (entry.code == error) {
       *name = entry.name;
@@ -109,8 +110,9 @@ TRIGEN_ENTRY CUresult cuGetErrorName(CUresult error, const char** name) {
   *name = nullptr;
   return CUDA_ERROR_INVALID_VALUE;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuInit(unsigned flags) {
+TRIGEN_ENTRY CUresult cuInit(unsigned flags) try {
   Driver& state = driver();
   std::lock_guard lock(state.mutex);
   if (flags != 0) return fail(CUDA_ERROR_INVALID_VALUE, "cuInit takes no flags");
@@ -146,15 +148,17 @@ TRIGEN_ENTRY CUresult cuInit(unsigned flags) {
   state.initialised = true;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuDriverGetVersion(int* version) {
+TRIGEN_ENTRY CUresult cuDriverGetVersion(int* version) try {
   if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *version = 13000;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuGetProcAddress_v2(const char* symbol, void** function, int, unsigned long long,
-                                          CUdriverProcAddressQueryResult* status) {
+                                          CUdriverProcAddressQueryResult* status) try {
   static const std::map<std::string, void*> table = {
 #define TRIGEN_CUDA_ROW(name, symbol, parameters) \
   {#name, reinterpret_cast<void*>(symbol)}, {#symbol, reinterpret_cast<void*>(symbol)},
@@ -168,22 +172,25 @@ TRIGEN_ENTRY CUresult cuGetProcAddress_v2(const char* symbol, void** function, i
     *status = found == table.end() ? CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND : CU_GET_PROC_ADDRESS_SUCCESS;
   return found == table.end() ? fail(CUDA_ERROR_NOT_FOUND, std::string("no entry ") + symbol) : CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+TRIGEN_ENTRY CUresult cuDeviceGet(CUdevice* device, int ordinal) try {
   Device* found = known_device(ordinal);
   if (found == nullptr) return bad_device(ordinal);
   *device = ordinal;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuDeviceGetCount(int* count) {
+TRIGEN_ENTRY CUresult cuDeviceGetCount(int* count) try {
   if (!driver().initialised)
     return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");
   *count = static_cast<int>(driver().devices.size());
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
+TRIGEN_ENTRY CUresult cuDeviceGetName(char* name, int length, CUdevice device) try {
   Device* found = known_device(device);
   if (found == nullptr) return bad_device(device);
   if (name == nullptr || length <= 0) return fail(CUDA_ERROR_INVALID_VALUE, "no room for a name");
@@ -191,8 +198,9 @@ TRIGEN_ENTRY CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
                 found->model->name);
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
+TRIGEN_ENTRY CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) try {
   Device* found = known_device(device);
   if (found == nullptr) return bad_device(device);
   std::memset(uuid->bytes, 0, sizeof uuid->bytes);
@@ -200,15 +208,17 @@ TRIGEN_ENTRY CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
   std::memcpy(uuid->bytes, text.data(), std::min(text.size(), sizeof uuid->bytes));
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuDeviceTotalMem_v2(size_type* bytes, CUdevice device) {
+TRIGEN_ENTRY CUresult cuDeviceTotalMem_v2(size_type* bytes, CUdevice device) try {
   Device* found = known_device(device);
   if (found == nullptr) return bad_device(device);
   *bytes = found->memory->capacity();
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+TRIGEN_ENTRY CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) try {
   Device* found = known_device(device);
   if (found == nullptr) return bad_device(device);
   if (value == nullptr) return fail(CUDA_ERROR_INVALID_VALUE, "a null argument");
@@ -217,17 +227,19 @@ TRIGEN_ENTRY CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attrib
                 "the emulated device has no attribute " + std::to_string(attribute));
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
+TRIGEN_ENTRY CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) try {
   Device* found = known_device(device);
   if (found == nullptr) return bad_device(device);
   std::snprintf(text, static_cast<size_t>(length), "0000:%02X:00.0", device);
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
 // --- contexts ----------------------------------------------------------------------------------------------
 
-TRIGEN_ENTRY CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+TRIGEN_ENTRY CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) try {
   std::lock_guard lock(driver().mutex);
   Device* found = known_device(device);
   if (found == nullptr) return bad_device(device);
@@ -235,8 +247,9 @@ TRIGEN_ENTRY CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice devi
   *context = &found->primary;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+TRIGEN_ENTRY CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) try {
   std::lock_guard lock(driver().mutex);
   Device* found = known_device(device);
   if (found == nullptr) return bad_device(device);
@@ -245,31 +258,35 @@ TRIGEN_ENTRY CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   if (--found->primary.retained == 0) found->primary.sticky = CUDA_SUCCESS;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+TRIGEN_ENTRY CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) try {
   std::lock_guard lock(driver().mutex);
   Device* found = known_device(device);
   if (found == nullptr) return bad_device(device);
   found->primary.sticky = CUDA_SUCCESS;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
+TRIGEN_ENTRY CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) try {
   Device* found = known_device(device);
   if (found == nullptr) return bad_device(device);
   if (flags != nullptr) *flags = 0;
   if (active != nullptr) *active = found->primary.retained > 0 ? 1 : 0;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuCtxGetCurrent(CUcontext* context) {
+TRIGEN_ENTRY CUresult cuCtxGetCurrent(CUcontext* context) try {
   if (!driver().initialised)
     return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");
   *context = thread_state().contexts.empty() ? nullptr : thread_state().contexts.back();
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuCtxSetCurrent(CUcontext context) {
+TRIGEN_ENTRY CUresult cuCtxSetCurrent(CUcontext context) try {
   if (!driver().initialised)
     return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");
   std::vector<CUctx_st*>& stack = thread_state().contexts;
@@ -277,36 +294,41 @@ TRIGEN_ENTRY CUresult cuCtxSetCurrent(CUcontext context) {
   if (context != nullptr) stack.push_back(context);
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuCtxPushCurrent_v2(CUcontext context) {
+TRIGEN_ENTRY CUresult cuCtxPushCurrent_v2(CUcontext context) try {
   if (context == nullptr) return fail(CUDA_ERROR_INVALID_CONTEXT, "a null context");
   thread_state().contexts.push_back(context);
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+TRIGEN_ENTRY CUresult cuCtxPopCurrent_v2(CUcontext* context) try {
   std::vector<CUctx_st*>& stack = thread_state().contexts;
   if (stack.empty()) return fail(CUDA_ERROR_INVALID_CONTEXT, "the context stack is empty");
   if (context != nullptr) *context = stack.back();
   stack.pop_back();
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuCtxGetDevice(CUdevice* device) {
+TRIGEN_ENTRY CUresult cuCtxGetDevice(CUdevice* device) try {
   if (thread_state().contexts.empty()) return fail(CUDA_ERROR_INVALID_CONTEXT, "no context is current");
   *device = thread_state().contexts.back()->device;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuCtxSynchronize() {
+TRIGEN_ENTRY CUresult cuCtxSynchronize() try {
   std::lock_guard lock(driver().mutex);
   CUctx_st* context = nullptr;
   if (CUresult error = current_context(&context)) return error;
   driver().settle();
   return refuse_during_capture("cuCtxSynchronize");
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuCtxGetLimit(size_type* value, CUlimit limit) {
+TRIGEN_ENTRY CUresult cuCtxGetLimit(size_type* value, CUlimit limit) try {
   CUctx_st* context = nullptr;
   if (CUresult error = current_context(&context)) return error;
   auto found = context->limits.find(limit);
@@ -316,19 +338,22 @@ TRIGEN_ENTRY CUresult cuCtxGetLimit(size_type* value, CUlimit limit) {
                                                 : 0;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuCtxSetLimit(CUlimit limit, size_type value) {
+TRIGEN_ENTRY CUresult cuCtxSetLimit(CUlimit limit, size_type value) try {
   CUctx_st* context = nullptr;
   if (CUresult error = current_context(&context)) return error;
   context->limits[limit] = value;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+TRIGEN_ENTRY CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) try {
   if (least != nullptr) *least = 0;
   if (greatest != nullptr) *greatest = -5;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuCtxResetPersistingL2Cache() { return CUDA_SUCCESS; }
 

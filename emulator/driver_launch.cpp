@@ -227,7 +227,7 @@ namespace trigen::cuda {
 TRIGEN_ENTRY CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                      unsigned block_x, unsigned block_y, unsigned block_z,
                                      unsigned shared_bytes, CUstream stream, void** parameters,
-                                     void** extra) {
+                                     void** extra) try {
   std::lock_guard lock(driver().mutex);
   Request request;
   request.function = find_function(handle);
@@ -238,9 +238,10 @@ TRIGEN_ENTRY CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigne
   request.shared = shared_bytes;
   return launch(std::move(request), stream, parameters, extra);
 }
+TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void** parameters,
-                                       void** extra) {
+                                       void** extra) try {
   std::lock_guard lock(driver().mutex);
   if (config == nullptr) return fail(CUDA_ERROR_INVALID_VALUE, "a null configuration");
   Request request;
@@ -264,17 +265,20 @@ TRIGEN_ENTRY CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction 
   }
   return launch(std::move(request), config->hStream, parameters, extra);
 }
+TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
                                                 unsigned grid_z, unsigned block_x, unsigned block_y,
                                                 unsigned block_z, unsigned shared_bytes, CUstream stream,
-                                                void** parameters) {
+                                                void** parameters) try {
   return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
                         parameters, nullptr);
 }
+TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction handle,
-                                                                  int block_size, size_type dynamic_shared) {
+                                                                  int block_size,
+                                                                  size_type dynamic_shared) try {
   std::lock_guard lock(driver().mutex);
   CUfunc_st* function = find_function(handle);
   if (function == nullptr) return fail(CUDA_ERROR_INVALID_HANDLE, "not a function");
@@ -282,9 +286,10 @@ TRIGEN_ENTRY CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, C
   *blocks = active_blocks(*function, block_size, dynamic_shared);  // registers are not known here
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction handle,
-                                                   const CUlaunchConfig* config) {
+                                                   const CUlaunchConfig* config) try {
   std::lock_guard lock(driver().mutex);
   CUfunc_st* function = find_function(handle);
   if (function == nullptr) return fail(CUDA_ERROR_INVALID_HANDLE, "not a function");
@@ -300,5 +305,6 @@ TRIGEN_ENTRY CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction han
               static_cast<int>(std::max(1u, size));
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
 }  // namespace trigen::cuda

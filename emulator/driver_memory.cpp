@@ -24,7 +24,7 @@ CUresult check_range(uint64_t address, size_type bytes, bool host_allowed, Devic
                         : fail(CUDA_ERROR_INVALID_VALUE, std::string(what) + " is no device address");
   Allocation* allocation = (*device)->memory->find(address);
   if (allocation == nullptr || allocation->freed || address < allocation->base ||
-      address + bytes > allocation->end())
+      address >= allocation->end() || bytes > allocation->end() - address)
     return fail(CUDA_ERROR_INVALID_VALUE, std::string(what) + ": " + std::to_string(bytes) +
                                               " B do not lie inside one live allocation");
   return CUDA_SUCCESS;
@@ -70,6 +70,8 @@ template <class T>
 CUresult fill(uint64_t target, T value, size_type count) {
   driver().settle();
   if (count == 0) return CUDA_SUCCESS;
+  if (count > ~size_type{0} / sizeof(T))
+    return fail(CUDA_ERROR_INVALID_VALUE, std::to_string(count) + " elements are more than memory has");
   Device* device = nullptr;
   if (CUresult error = check_range(target, count * sizeof(T), false, &device, "the fill's target"))
     return error;
@@ -135,7 +137,7 @@ CUresult release(CUdeviceptr pointer) {
 
 namespace trigen::cuda {
 
-TRIGEN_ENTRY CUresult cuMemGetInfo_v2(size_type* free_bytes, size_type* total_bytes) {
+TRIGEN_ENTRY CUresult cuMemGetInfo_v2(size_type* free_bytes, size_type* total_bytes) try {
   CUctx_st* context = nullptr;
   if (CUresult error = current_context(&context)) return error;
   const DeviceMemory& memory = *driver().device(context->device)->memory;
@@ -143,20 +145,23 @@ TRIGEN_ENTRY CUresult cuMemGetInfo_v2(size_type* free_bytes, size_type* total_by
   *free_bytes = memory.capacity() - memory.used();
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_type bytes) {
+TRIGEN_ENTRY CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_type bytes) try {
   std::lock_guard lock(driver().mutex);
   if (CUresult error = refuse_during_capture("cuMemAlloc")) return error;
   return allocate(pointer, bytes);
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuMemFree_v2(CUdeviceptr pointer) {
+TRIGEN_ENTRY CUresult cuMemFree_v2(CUdeviceptr pointer) try {
   std::lock_guard lock(driver().mutex);
   if (CUresult error = refuse_during_capture("cuMemFree")) return error;
   return release(pointer);
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuMemAllocAsync(CUdeviceptr* pointer, size_type bytes, CUstream handle) {
+TRIGEN_ENTRY CUresult cuMemAllocAsync(CUdeviceptr* pointer, size_type bytes, CUstream handle) try {
   std::lock_guard lock(driver().mutex);
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
@@ -164,8 +169,9 @@ TRIGEN_ENTRY CUresult cuMemAllocAsync(CUdeviceptr* pointer, size_type bytes, CUs
     return fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "allocation nodes are not supported");
   return allocate(pointer, bytes);
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream handle) {
+TRIGEN_ENTRY CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream handle) try {
   std::lock_guard lock(driver().mutex);
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
@@ -173,8 +179,9 @@ TRIGEN_ENTRY CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream handle) {
     return fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "free nodes are not supported");
   return release(pointer);
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_type* bytes, CUdeviceptr pointer) {
+TRIGEN_ENTRY CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_type* bytes, CUdeviceptr pointer) try {
   std::lock_guard lock(driver().mutex);
   Device* device = nullptr;
   if (CUresult error = check_range(pointer, 0, false, &device, "the pointer")) return error;
@@ -183,8 +190,9 @@ TRIGEN_ENTRY CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_type* byte
   if (bytes != nullptr) *bytes = allocation->bytes;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuMemHostAlloc(void** pointer, size_type bytes, unsigned) {
+TRIGEN_ENTRY CUresult cuMemHostAlloc(void** pointer, size_type bytes, unsigned) try {
   std::lock_guard lock(driver().mutex);
   if (CUresult error = refuse_during_capture("cuMemHostAlloc")) return error;
   CUdeviceptr address = 0;
@@ -195,16 +203,20 @@ TRIGEN_ENTRY CUresult cuMemHostAlloc(void** pointer, size_type bytes, unsigned) 
   *pointer = host_pointer(address);
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuMemAllocHost_v2(void** pointer, size_type bytes) {
+TRIGEN_ENTRY CUresult cuMemAllocHost_v2(void** pointer, size_type bytes) try {
   return cuMemHostAlloc(pointer, bytes, 0);
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuMemFreeHost(void* pointer) {
+TRIGEN_ENTRY CUresult cuMemFreeHost(void* pointer) try {
   return cuMemFree_v2(reinterpret_cast<CUdeviceptr>(pointer));
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
+TRIGEN_ENTRY CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute,
+                                            CUdeviceptr pointer) try {
   std::lock_guard lock(driver().mutex);
   Device* device = driver().device_of_address(pointer);
   Allocation* allocation = device != nullptr ? device->memory->find(pointer) : nullptr;
@@ -251,9 +263,10 @@ TRIGEN_ENTRY CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attr
   }
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data,
-                                             CUdeviceptr pointer) {
+                                             CUdeviceptr pointer) try {
   for (unsigned i = 0; i < count; ++i)
     if (cuPointerGetAttribute(data[i], attributes[i], pointer) != CUDA_SUCCESS) {
       // As the driver does: a pointer it does not know gives zeros and no error.
@@ -268,70 +281,88 @@ TRIGEN_ENTRY CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute
     }
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuMemcpy(CUdeviceptr target, CUdeviceptr source, size_type bytes) {
+TRIGEN_ENTRY CUresult cuMemcpy(CUdeviceptr target, CUdeviceptr source, size_type bytes) try {
   return copy_now(target, source, bytes);
 }
-TRIGEN_ENTRY CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void* source, size_type bytes) {
+TRIGEN_CATCH
+TRIGEN_ENTRY CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void* source, size_type bytes) try {
   return copy_now(target, reinterpret_cast<uint64_t>(source), bytes);
 }
-TRIGEN_ENTRY CUresult cuMemcpyDtoH_v2(void* target, CUdeviceptr source, size_type bytes) {
+TRIGEN_CATCH
+TRIGEN_ENTRY CUresult cuMemcpyDtoH_v2(void* target, CUdeviceptr source, size_type bytes) try {
   return copy_now(reinterpret_cast<uint64_t>(target), source, bytes);
 }
-TRIGEN_ENTRY CUresult cuMemcpyDtoD_v2(CUdeviceptr target, CUdeviceptr source, size_type bytes) {
+TRIGEN_CATCH
+TRIGEN_ENTRY CUresult cuMemcpyDtoD_v2(CUdeviceptr target, CUdeviceptr source, size_type bytes) try {
   return copy_now(target, source, bytes);
 }
+TRIGEN_CATCH
 TRIGEN_ENTRY CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, size_type bytes,
-                                    CUstream stream) {
+                                    CUstream stream) try {
   return copy_later(target, source, bytes, stream);
 }
+TRIGEN_CATCH
 TRIGEN_ENTRY CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void* source, size_type bytes,
-                                           CUstream stream) {
+                                           CUstream stream) try {
   return copy_later(target, reinterpret_cast<uint64_t>(source), bytes, stream);
 }
+TRIGEN_CATCH
 TRIGEN_ENTRY CUresult cuMemcpyDtoHAsync_v2(void* target, CUdeviceptr source, size_type bytes,
-                                           CUstream stream) {
+                                           CUstream stream) try {
   return copy_later(reinterpret_cast<uint64_t>(target), source, bytes, stream);
 }
+TRIGEN_CATCH
 TRIGEN_ENTRY CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source, size_type bytes,
-                                           CUstream stream) {
+                                           CUstream stream) try {
   return copy_later(target, source, bytes, stream);
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* copy) {
+TRIGEN_ENTRY CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* copy) try {
   std::lock_guard lock(driver().mutex);
   CUctx_st* context = nullptr;
   if (CUresult error = current_context(&context)) return error;
   if (CUresult error = refuse_during_capture("a blocking copy")) return error;
   return copy_2d(*copy);
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* copy, CUstream handle) {
+TRIGEN_ENTRY CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* copy, CUstream handle) try {
   std::lock_guard lock(driver().mutex);
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
   return submit(stream, [c = *copy] { return copy_2d(c); });
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuMemsetD8_v2(CUdeviceptr target, unsigned char value, size_type count) {
+TRIGEN_ENTRY CUresult cuMemsetD8_v2(CUdeviceptr target, unsigned char value, size_type count) try {
   return fill_now(target, value, count);
 }
-TRIGEN_ENTRY CUresult cuMemsetD16_v2(CUdeviceptr target, unsigned short value, size_type count) {
+TRIGEN_CATCH
+TRIGEN_ENTRY CUresult cuMemsetD16_v2(CUdeviceptr target, unsigned short value, size_type count) try {
   return fill_now(target, value, count);
 }
-TRIGEN_ENTRY CUresult cuMemsetD32_v2(CUdeviceptr target, unsigned value, size_type count) {
+TRIGEN_CATCH
+TRIGEN_ENTRY CUresult cuMemsetD32_v2(CUdeviceptr target, unsigned value, size_type count) try {
   return fill_now(target, value, count);
 }
+TRIGEN_CATCH
 TRIGEN_ENTRY CUresult cuMemsetD8Async(CUdeviceptr target, unsigned char value, size_type count,
-                                      CUstream stream) {
+                                      CUstream stream) try {
   return fill_later(target, value, count, stream);
 }
+TRIGEN_CATCH
 TRIGEN_ENTRY CUresult cuMemsetD16Async(CUdeviceptr target, unsigned short value, size_type count,
-                                       CUstream stream) {
+                                       CUstream stream) try {
   return fill_later(target, value, count, stream);
 }
-TRIGEN_ENTRY CUresult cuMemsetD32Async(CUdeviceptr target, unsigned value, size_type count, CUstream stream) {
+TRIGEN_CATCH
+TRIGEN_ENTRY CUresult cuMemsetD32Async(CUdeviceptr target, unsigned value, size_type count,
+                                       CUstream stream) try {
   return fill_later(target, value, count, stream);
 }
+TRIGEN_CATCH
 
 }  // namespace trigen::cuda

@@ -79,6 +79,9 @@ CUresult load_module(CUctx_st* context, const void* image, std::unique_ptr<CUmod
       driver().functions.insert(loaded.get());
       module->functions[function.name] = std::move(loaded);
     }
+  } catch (const std::bad_alloc&) {
+    unload_module(module.get());
+    throw;
   } catch (const std::exception& error) {
     *log = error.what();
     unload_module(module.get());
@@ -212,7 +215,7 @@ void give_log(const std::string& text, unsigned count, CUjit_option* options, vo
 namespace trigen::cuda {
 
 TRIGEN_ENTRY CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count,
-                                         CUjit_option* options, void** values) {
+                                         CUjit_option* options, void** values) try {
   std::lock_guard lock(driver().mutex);
   CUctx_st* context = nullptr;
   if (CUresult error = current_context(&context)) return error;
@@ -226,20 +229,23 @@ TRIGEN_ENTRY CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, un
   driver().modules.insert(*module);
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+TRIGEN_ENTRY CUresult cuModuleLoadData(CUmodule* module, const void* image) try {
   return cuModuleLoadDataEx(module, image, 0, nullptr, nullptr);
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuModuleUnload(CUmodule module) {
+TRIGEN_ENTRY CUresult cuModuleUnload(CUmodule module) try {
   std::lock_guard lock(driver().mutex);
   if (driver().modules.erase(module) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not a module");
   unload_module(module);
   delete module;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
+TRIGEN_ENTRY CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) try {
   std::lock_guard lock(driver().mutex);
   auto found = module->functions.find(name);
   if (found == module->functions.end())
@@ -247,9 +253,10 @@ TRIGEN_ENTRY CUresult cuModuleGetFunction(CUfunction* function, CUmodule module,
   *function = found->second.get();
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuModuleGetGlobal_v2(CUdeviceptr* pointer, size_type* bytes, CUmodule module,
-                                           const char* name) {
+                                           const char* name) try {
   std::lock_guard lock(driver().mutex);
   auto found = module->globals.find(name);
   if (found == module->globals.end())
@@ -258,10 +265,11 @@ TRIGEN_ENTRY CUresult cuModuleGetGlobal_v2(CUdeviceptr* pointer, size_type* byte
   if (bytes != nullptr) *bytes = found->second.second;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jit_options,
                                         void** jit_values, unsigned jit_count, CUlibraryOption*, void**,
-                                        unsigned) {
+                                        unsigned) try {
   std::lock_guard lock(driver().mutex);
   CUctx_st* context = nullptr;
   if (CUresult error = current_context(&context)) return error;
@@ -286,8 +294,9 @@ TRIGEN_ENTRY CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CU
   *library = created;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuLibraryUnload(CUlibrary library) {
+TRIGEN_ENTRY CUresult cuLibraryUnload(CUlibrary library) try {
   std::lock_guard lock(driver().mutex);
   if (driver().libraries.erase(library) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not a library");
   for (auto& [context, module] : library->modules) {
@@ -298,8 +307,9 @@ TRIGEN_ENTRY CUresult cuLibraryUnload(CUlibrary library) {
   delete library;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) {
+TRIGEN_ENTRY CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) try {
   std::lock_guard lock(driver().mutex);
   if (driver().libraries.count(library) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not a library");
   auto found = library->kernels.find(name);
@@ -308,8 +318,9 @@ TRIGEN_ENTRY CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, co
   *kernel = found->second.get();
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
+TRIGEN_ENTRY CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) try {
   std::lock_guard lock(driver().mutex);
   CUctx_st* context = nullptr;
   if (CUresult error = current_context(&context)) return error;
@@ -328,39 +339,44 @@ TRIGEN_ENTRY CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
   *module = loaded.get();
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuLibraryGetGlobal(CUdeviceptr* pointer, size_type* bytes, CUlibrary library,
-                                         const char* name) {
+                                         const char* name) try {
   CUmodule module = nullptr;
   if (CUresult error = cuLibraryGetModule(&module, library)) return error;
   return cuModuleGetGlobal_v2(pointer, bytes, module, name);
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
+TRIGEN_ENTRY CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) try {
   std::lock_guard lock(driver().mutex);
   if (driver().kernels.count(kernel) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not a kernel");
   CUmodule module = nullptr;
   if (CUresult error = cuLibraryGetModule(&module, kernel->library)) return error;
   return cuModuleGetFunction(function, module, kernel->name.c_str());
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuKernelGetName(const char** name, CUkernel kernel) {
+TRIGEN_ENTRY CUresult cuKernelGetName(const char** name, CUkernel kernel) try {
   std::lock_guard lock(driver().mutex);
   if (driver().kernels.count(kernel) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not a kernel");
   *name = kernel->name.c_str();
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel kernel,
-                                           CUdevice) {
+                                           CUdevice) try {
   std::lock_guard lock(driver().mutex);
   CUfunction function = nullptr;
   if (CUresult error = cuKernelGetFunction(&function, kernel)) return error;
   return function_attribute(*function, attribute, value);
 }
+TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel,
-                                           CUdevice) {
+                                           CUdevice) try {
   std::lock_guard lock(driver().mutex);
   CUfunction function = nullptr;
   if (CUresult error = cuKernelGetFunction(&function, kernel)) return error;
@@ -368,41 +384,47 @@ TRIGEN_ENTRY CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int v
   kernel->library->attributes[{kernel->name, attribute}] = value;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) {
+TRIGEN_ENTRY CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) try {
   std::lock_guard lock(driver().mutex);
   CUfunc_st* function = find_function(handle);
   return function != nullptr ? function_attribute(*function, attribute, value)
                              : fail(CUDA_ERROR_INVALID_HANDLE, "not a function");
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int value) {
+TRIGEN_ENTRY CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int value) try {
   std::lock_guard lock(driver().mutex);
   CUfunc_st* function = find_function(handle);
   return function != nullptr ? set_function_attribute(*function, attribute, value)
                              : fail(CUDA_ERROR_INVALID_HANDLE, "not a function");
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache) {
+TRIGEN_ENTRY CUresult cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache) try {
   return find_function(handle) != nullptr ? CUDA_SUCCESS : fail(CUDA_ERROR_INVALID_HANDLE, "not a function");
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuFuncGetModule(CUmodule* module, CUfunction handle) {
+TRIGEN_ENTRY CUresult cuFuncGetModule(CUmodule* module, CUfunction handle) try {
   CUfunc_st* function = find_function(handle);
   if (function == nullptr) return fail(CUDA_ERROR_INVALID_HANDLE, "not a function");
   *module = function->module;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuFuncGetName(const char** name, CUfunction handle) {
+TRIGEN_ENTRY CUresult cuFuncGetName(const char** name, CUfunction handle) try {
   CUfunc_st* function = find_function(handle);
   if (function == nullptr) return fail(CUDA_ERROR_INVALID_HANDLE, "not a function");
   *name = function->program->name.c_str();
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuFuncGetParamInfo(CUfunction handle, size_type index, size_type* offset,
-                                         size_type* bytes) {
+                                         size_type* bytes) try {
   CUfunc_st* function = find_function(handle);
   if (function == nullptr) return fail(CUDA_ERROR_INVALID_HANDLE, "not a function");
   if (index >= function->program->parameters.size())
@@ -411,5 +433,6 @@ TRIGEN_ENTRY CUresult cuFuncGetParamInfo(CUfunction handle, size_type index, siz
   if (bytes != nullptr) *bytes = function->program->parameters[index].bytes;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
 }  // namespace trigen::cuda

@@ -37,6 +37,22 @@ CUresult fail(CUresult code, const std::string& text) {
   return code;
 }
 
+CUresult caught() noexcept try {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return fail(
+        CUDA_ERROR_OUT_OF_MEMORY,
+        "the emulated device got no memory or address space from the host; raise `ulimit -v`, or free "
+        "some memory");
+  } catch (const std::exception& error) {
+    return fail(CUDA_ERROR_OPERATING_SYSTEM, std::string("the host refused the emulated device: ") +
+                                                 error.what() + "; raise its limits (`ulimit -a`)");
+  }
+} catch (...) {  // no memory for the text either
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult current_context(CUctx_st** context) {
   if (!driver().initialised)
     return fail(CUDA_ERROR_NOT_INITIALIZED, "the driver is not initialised; call cuInit first");

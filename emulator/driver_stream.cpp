@@ -37,7 +37,7 @@ CUresult run_nodes(const std::vector<std::shared_ptr<CUgraphNode_st>>& nodes) {
 
 namespace trigen::cuda {
 
-TRIGEN_ENTRY CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
+TRIGEN_ENTRY CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) try {
   std::lock_guard lock(driver().mutex);
   CUctx_st* context = nullptr;
   if (CUresult error = current_context(&context)) return error;
@@ -51,62 +51,71 @@ TRIGEN_ENTRY CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flag
   *stream = created;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
+TRIGEN_ENTRY CUresult cuStreamCreate(CUstream* stream, unsigned flags) try {
   return cuStreamCreateWithPriority(stream, flags, 0);
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuStreamGetPriority(CUstream handle, int* priority) {
+TRIGEN_ENTRY CUresult cuStreamGetPriority(CUstream handle, int* priority) try {
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
   *priority = stream->priority;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuStreamGetFlags(CUstream handle, unsigned* flags) {
+TRIGEN_ENTRY CUresult cuStreamGetFlags(CUstream handle, unsigned* flags) try {
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
   *flags = stream->flags;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
+TRIGEN_ENTRY CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) try {
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
   *context = stream->context;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
+TRIGEN_ENTRY CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) try {
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
   *device = stream->context->device;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
+TRIGEN_ENTRY CUresult cuStreamGetId(CUstream handle, unsigned long long* id) try {
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
   *id = stream->id;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuStreamQuery(CUstream handle) {
+TRIGEN_ENTRY CUresult cuStreamQuery(CUstream handle) try {
   std::lock_guard lock(driver().mutex);
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
   return refuse_capturing(stream, "cuStreamQuery");
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuStreamSynchronize(CUstream handle) {
+TRIGEN_ENTRY CUresult cuStreamSynchronize(CUstream handle) try {
   std::lock_guard lock(driver().mutex);
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
   driver().settle();
   return refuse_capturing(stream, "cuStreamSynchronize");
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuStreamDestroy_v2(CUstream handle) {
+TRIGEN_ENTRY CUresult cuStreamDestroy_v2(CUstream handle) try {
   std::lock_guard lock(driver().mutex);
   if (driver().streams.erase(handle) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not a stream");
   if (handle->capture != nullptr && handle->capture->origin == handle) drop_capture(handle->capture);
@@ -114,8 +123,9 @@ TRIGEN_ENTRY CUresult cuStreamDestroy_v2(CUstream handle) {
   delete handle;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) {
+TRIGEN_ENTRY CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) try {
   std::lock_guard lock(driver().mutex);
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
@@ -134,8 +144,9 @@ TRIGEN_ENTRY CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned
   if (stream != stream->capture->origin) stream->capture->forked.insert(stream);
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* user_data) {
+TRIGEN_ENTRY CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* user_data) try {
   std::lock_guard lock(driver().mutex);
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
@@ -144,10 +155,11 @@ TRIGEN_ENTRY CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void*
     return CUDA_SUCCESS;
   });
 }
+TRIGEN_CATCH
 
 // --- events ------------------------------------------------------------------------------------------------
 
-TRIGEN_ENTRY CUresult cuEventCreate(CUevent* event, unsigned flags) {
+TRIGEN_ENTRY CUresult cuEventCreate(CUevent* event, unsigned flags) try {
   std::lock_guard lock(driver().mutex);
   CUctx_st* context = nullptr;
   if (CUresult error = current_context(&context)) return error;
@@ -157,8 +169,9 @@ TRIGEN_ENTRY CUresult cuEventCreate(CUevent* event, unsigned flags) {
   *event = created;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuEventRecord(CUevent event, CUstream handle) {
+TRIGEN_ENTRY CUresult cuEventRecord(CUevent event, CUstream handle) try {
   std::lock_guard lock(driver().mutex);
   CUstream_st* stream = nullptr;
   if (CUresult error = find_event(event)) return error;
@@ -169,12 +182,14 @@ TRIGEN_ENTRY CUresult cuEventRecord(CUevent event, CUstream handle) {
   event->time = std::chrono::steady_clock::now();
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned) {
+TRIGEN_ENTRY CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned) try {
   return cuEventRecord(event, stream);
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuEventQuery(CUevent event) {
+TRIGEN_ENTRY CUresult cuEventQuery(CUevent event) try {
   std::lock_guard lock(driver().mutex);
   CUctx_st* context = nullptr;
   if (CUresult error = find_event(event)) return error;
@@ -182,21 +197,24 @@ TRIGEN_ENTRY CUresult cuEventQuery(CUevent event) {
     return fail(CUDA_ERROR_CAPTURED_EVENT, "the event was recorded in a capturing stream");
   return current_context(&context);
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuEventSynchronize(CUevent event) {
+TRIGEN_ENTRY CUresult cuEventSynchronize(CUevent event) try {
   std::lock_guard lock(driver().mutex);
   driver().settle();
   return cuEventQuery(event);
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuEventDestroy_v2(CUevent event) {
+TRIGEN_ENTRY CUresult cuEventDestroy_v2(CUevent event) try {
   std::lock_guard lock(driver().mutex);
   if (driver().events.erase(event) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not an event");
   delete event;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
+TRIGEN_ENTRY CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) try {
   std::lock_guard lock(driver().mutex);
   if (CUresult error = find_event(start)) return error;
   if (CUresult error = find_event(end)) return error;
@@ -205,10 +223,11 @@ TRIGEN_ENTRY CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUe
   *milliseconds = std::chrono::duration<float, std::milli>(end->time - start->time).count();
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
 // --- capture and graphs ------------------------------------------------------------------------------------
 
-TRIGEN_ENTRY CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
+TRIGEN_ENTRY CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) try {
   std::lock_guard lock(driver().mutex);
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
@@ -223,8 +242,9 @@ TRIGEN_ENTRY CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMo
   driver().captures.push_back(std::move(capture));
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
+TRIGEN_ENTRY CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) try {
   std::lock_guard lock(driver().mutex);
   CUstream_st* stream = nullptr;
   *graph = nullptr;
@@ -245,8 +265,9 @@ TRIGEN_ENTRY CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
   drop_capture(capture);
   return result;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
+TRIGEN_ENTRY CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) try {
   std::lock_guard lock(driver().mutex);
   CUstream_st* stream = nullptr;
   if (CUresult error = resolve_stream(handle, &stream)) return error;
@@ -260,10 +281,11 @@ TRIGEN_ENTRY CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus
                                        : CU_STREAM_CAPTURE_STATUS_ACTIVE;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* status,
                                                 unsigned long long* id, CUgraph* graph,
-                                                const CUgraphNode** dependencies, size_type* count) {
+                                                const CUgraphNode** dependencies, size_type* count) try {
   std::lock_guard lock(driver().mutex);
   if (CUresult error = cuStreamIsCapturing(handle, status)) return error;
   CUstream_st* stream = nullptr;
@@ -274,27 +296,31 @@ TRIGEN_ENTRY CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCapture
   if (count != nullptr) *count = 0;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+TRIGEN_ENTRY CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) try {
   std::swap(*mode, thread_state().capture_mode);
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuGraphCreate(CUgraph* graph, unsigned) {
+TRIGEN_ENTRY CUresult cuGraphCreate(CUgraph* graph, unsigned) try {
   std::lock_guard lock(driver().mutex);
   *graph = new CUgraph_st;
   driver().graphs.insert(*graph);
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuGraphDestroy(CUgraph graph) {
+TRIGEN_ENTRY CUresult cuGraphDestroy(CUgraph graph) try {
   std::lock_guard lock(driver().mutex);
   if (driver().graphs.erase(graph) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not a graph");
   delete graph;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_type* count) {
+TRIGEN_ENTRY CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_type* count) try {
   std::lock_guard lock(driver().mutex);
   if (driver().graphs.count(graph) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not a graph");
   if (nodes != nullptr)
@@ -302,9 +328,10 @@ TRIGEN_ENTRY CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_ty
   *count = graph->nodes.size();
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
 TRIGEN_ENTRY CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph,
-                                                  unsigned long long) {
+                                                  unsigned long long) try {
   std::lock_guard lock(driver().mutex);
   if (driver().graphs.count(graph) == 0) return fail(CUDA_ERROR_INVALID_HANDLE, "not a graph");
   auto* created = new CUgraphExec_st;
@@ -313,14 +340,16 @@ TRIGEN_ENTRY CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgra
   *executable = created;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuGraphUpload(CUgraphExec executable, CUstream) {
+TRIGEN_ENTRY CUresult cuGraphUpload(CUgraphExec executable, CUstream) try {
   return driver().executables.count(executable) != 0
              ? CUDA_SUCCESS
              : fail(CUDA_ERROR_INVALID_HANDLE, "not an executable graph");
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuGraphLaunch(CUgraphExec executable, CUstream handle) {
+TRIGEN_ENTRY CUresult cuGraphLaunch(CUgraphExec executable, CUstream handle) try {
   std::lock_guard lock(driver().mutex);
   if (driver().executables.count(executable) == 0)
     return fail(CUDA_ERROR_INVALID_HANDLE, "not an executable graph");
@@ -328,13 +357,15 @@ TRIGEN_ENTRY CUresult cuGraphLaunch(CUgraphExec executable, CUstream handle) {
   if (CUresult error = resolve_stream(handle, &stream)) return error;
   return submit(stream, [nodes = executable->nodes] { return run_nodes(nodes); });
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuGraphExecDestroy(CUgraphExec executable) {
+TRIGEN_ENTRY CUresult cuGraphExecDestroy(CUgraphExec executable) try {
   std::lock_guard lock(driver().mutex);
   if (driver().executables.erase(executable) == 0)
     return fail(CUDA_ERROR_INVALID_HANDLE, "not an executable graph");
   delete executable;
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
 }  // namespace trigen::cuda

@@ -83,7 +83,7 @@ TRIGEN_ENTRY CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataTy
                                              const unsigned long long* global_strides,
                                              const unsigned* box_dim, const unsigned* element_strides,
                                              CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
-                                             CUtensorMapL2promotion, CUtensorMapFloatOOBfill oob_fill) {
+                                             CUtensorMapL2promotion, CUtensorMapFloatOOBfill oob_fill) try {
   std::lock_guard lock(driver().mutex);
   CUctx_st* context = nullptr;
   if (CUresult error = current_context(&context)) return error;
@@ -138,8 +138,9 @@ TRIGEN_ENTRY CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataTy
   out.store(map);
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
-TRIGEN_ENTRY CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* global_address) {
+TRIGEN_ENTRY CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* global_address) try {
   TensorMap changed;
   if (map == nullptr || !changed.load(map)) return fail(CUDA_ERROR_INVALID_VALUE, "not a tensor map");
   if (reinterpret_cast<uint64_t>(global_address) % 16 != 0)
@@ -148,5 +149,6 @@ TRIGEN_ENTRY CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* global_a
   changed.store(map);
   return CUDA_SUCCESS;
 }
+TRIGEN_CATCH
 
 }  // namespace trigen::cuda

@@ -26,7 +26,7 @@ Allocation* live_allocation(uint64_t address, Device** device) {
 
 }  // namespace
 
-TRIGEN_ENTRY int trigen_emulator_configure(const char* options) {
+TRIGEN_ENTRY int trigen_emulator_configure(const char* options) try {
   std::lock_guard lock(driver().mutex);
   Driver& state = driver();
   Options changed = state.options;
@@ -49,11 +49,15 @@ TRIGEN_ENTRY int trigen_emulator_configure(const char* options) {
   }
   state.options = changed;
   return 0;
+} catch (...) {
+  caught();
+  return -1;
 }
 
 TRIGEN_ENTRY const char* trigen_emulator_last_error(void) { return thread_state().error.c_str(); }
 
-TRIGEN_ENTRY unsigned long long trigen_emulator_counters(int ordinal, char* buffer, unsigned long long size) {
+TRIGEN_ENTRY unsigned long long trigen_emulator_counters(int ordinal, char* buffer,
+                                                         unsigned long long size) try {
   std::lock_guard lock(driver().mutex);
   Device* device = driver().device(ordinal);
   if (device == nullptr) return 0;
@@ -67,6 +71,9 @@ TRIGEN_ENTRY unsigned long long trigen_emulator_counters(int ordinal, char* buff
   }
   return give_text("{\"launches\":" + std::to_string(launches) + ",\"kernels\":{" + kernels + "}}", buffer,
                    size);
+} catch (...) {
+  caught();
+  return 0;
 }
 
 TRIGEN_ENTRY void trigen_emulator_reset_counters(int ordinal) {
@@ -75,12 +82,15 @@ TRIGEN_ENTRY void trigen_emulator_reset_counters(int ordinal) {
 }
 
 TRIGEN_ENTRY int trigen_emulator_select_clusters(int ordinal, const unsigned long long* numbers,
-                                                 unsigned long long count) {
+                                                 unsigned long long count) try {
   std::lock_guard lock(driver().mutex);
   Device* device = driver().device(ordinal);
   if (device == nullptr) return -1;
   device->selected.assign(numbers, numbers + count);
   return 0;
+} catch (...) {
+  caught();
+  return -1;
 }
 
 TRIGEN_ENTRY unsigned long long trigen_emulator_report_count(int ordinal) {
@@ -89,10 +99,14 @@ TRIGEN_ENTRY unsigned long long trigen_emulator_report_count(int ordinal) {
   return device != nullptr ? device->log.size() : 0;
 }
 
-TRIGEN_ENTRY unsigned long long trigen_emulator_reports(int ordinal, char* buffer, unsigned long long size) {
+TRIGEN_ENTRY unsigned long long trigen_emulator_reports(int ordinal, char* buffer,
+                                                        unsigned long long size) try {
   std::lock_guard lock(driver().mutex);
   Device* device = driver().device(ordinal);
   return device != nullptr ? give_text(to_json(device->log.all()), buffer, size) : 0;
+} catch (...) {
+  caught();
+  return 0;
 }
 
 TRIGEN_ENTRY void trigen_emulator_clear_reports(int ordinal) {
@@ -124,7 +138,7 @@ TRIGEN_ENTRY int trigen_emulator_forget(unsigned long long address, unsigned lon
   std::lock_guard lock(driver().mutex);
   Device* device = nullptr;
   Allocation* allocation = live_allocation(address, &device);
-  if (allocation == nullptr || address + bytes > allocation->end()) return -1;
+  if (allocation == nullptr || bytes > allocation->end() - address) return -1;
   if (allocation->whole) {
     std::memset(device->memory->written(allocation->base), 1, allocation->bytes);
     allocation->whole = false;

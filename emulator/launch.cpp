@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <memory>
 #include <thread>
 
@@ -56,7 +57,8 @@ Fault run_grid(LaunchContext& launch, Counters* counters) {
   std::atomic<bool> stop{false};
   std::mutex mutex;
   Fault fault = Fault::kCount;
-  auto work = [&] {
+  std::exception_ptr thrown;
+  auto run_clusters = [&] {
     std::deque<std::unique_ptr<Cluster>> begun;
     Counters mine;
     while (!stop.load(std::memory_order_relaxed)) {
@@ -84,13 +86,27 @@ Fault run_grid(LaunchContext& launch, Counters* counters) {
     std::lock_guard<std::mutex> lock(mutex);
     counters->add(mine);
   };
+  auto work = [&] {
+    try {
+      run_clusters();
+    } catch (...) {  // no memory, say: the caller's thread passes it on
+      std::lock_guard<std::mutex> lock(mutex);
+      thrown = std::current_exception();
+      stop = true;
+    }
+  };
   uint64_t threads = launch.options->threads > 0 ? static_cast<uint64_t>(launch.options->threads)
                                                  : std::max(1u, std::thread::hardware_concurrency());
   threads = std::min(threads, std::max<uint64_t>(clusters, 1));
   std::vector<std::thread> others;
-  for (uint64_t i = 1; i < threads; ++i) others.emplace_back(work);
+  try {
+    others.reserve(threads - 1);
+    while (others.size() + 1 < threads) others.emplace_back(work);
+  } catch (const std::exception&) {  // those that could be made do it all
+  }
   work();
   for (std::thread& thread : others) thread.join();
+  if (thrown != nullptr) std::rethrow_exception(thrown);
   return fault;
 }
 

@@ -1,8 +1,12 @@
 // The Driver API's own behaviour: handles, errors, streams, capture, attributes, memory.
 #include "device.h"
 
+#include <sys/resource.h>
+
 #include <fstream>
 #include <thread>
+
+#include "tests/fault/child.h"
 
 namespace trigen::testing {
 namespace {
@@ -269,6 +273,65 @@ TEST(Driver, StreamsKeepPriorityAndEventsTime) {
   cuEventDestroy_v2(end);
   cuStreamDestroy_v2(stream);
   EXPECT_EQ(cuStreamSynchronize(stream), CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST(Driver, SizesThatWrapAreRefused) {
+  Device device("sm_70");
+  const CUdeviceptr at = device.put(std::vector<uint32_t>(64, 7));
+  std::vector<uint32_t> host(64);
+  for (const size_type bytes : std::vector<size_type>{~size_type{0}, ~at, ~at - 255, 257}) {
+    EXPECT_EQ(cuMemcpyDtoH_v2(host.data(), at, bytes), CUDA_ERROR_INVALID_VALUE) << bytes;
+    EXPECT_EQ(cuMemcpyHtoD_v2(at, host.data(), bytes), CUDA_ERROR_INVALID_VALUE) << bytes;
+    EXPECT_EQ(cuMemsetD8_v2(at, 0, bytes), CUDA_ERROR_INVALID_VALUE) << bytes;
+    EXPECT_EQ(trigen_emulator_forget(at, bytes), -1) << bytes;
+  }
+  EXPECT_EQ(cuMemsetD32_v2(at, 0, size_type{1} << 62), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemsetD32_v2(at, 0, (size_type{1} << 62) + 1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemsetD16_v2(at, 0, (size_type{1} << 63) + 1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(device.get<uint32_t>(at, 64), std::vector<uint32_t>(64, 7));
+}
+
+// In a child: a launch in a process that gets no more of `what`; how it ended.
+std::string launched_with(const std::function<void()>& limit, CUresult expected, const std::string& text) {
+  Child child([&](const std::function<void()>&) -> std::string {
+    Device device("sm_70", "threads=8");
+    const CUdeviceptr at = device.put(std::vector<uint32_t>(32, 7));
+    device.load(kernel_ptx("sm_70", {"u64"}, "ld.param.u64 %d1, [p0];\nld.global.u32 %r3, [%d1];"));
+    limit();
+    const CUresult got = device.launch(64, 32, 0, at);
+    const std::string said = Device::error();
+    if (got != expected || said.find(text) == std::string::npos)
+      return "gave " + std::to_string(got) + " " + said + device.reports().dump();
+    return ::testing::Test::HasFailure() ? "a call failed" : "";
+  });
+  return child.join();
+}
+
+TEST(Driver, NoAddressSpaceIsAnErrorWithAText) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "[SKIP] the address sanitizer needs the address space";
+#endif
+  const auto limit = [] {
+    const rlimit little{rlim_t{1} << 30, rlim_t{1} << 30};  // what is mapped stays
+    EXPECT_EQ(setrlimit(RLIMIT_AS, &little), 0);
+  };
+  EXPECT_EQ(launched_with(limit, CUDA_ERROR_OUT_OF_MEMORY, "raise `ulimit -v`"), "");
+}
+
+TEST(Driver, WithoutThreadsALaunchRunsOnTheCallers) {
+  const auto limit = [] {
+    const rlimit one{1, 1};
+    EXPECT_EQ(setrlimit(RLIMIT_NPROC, &one), 0);
+    if (geteuid() == 0) {  // root has no such limit
+      EXPECT_EQ(setuid(65534), 0);
+    }
+    try {
+      std::thread([] {}).join();
+      ADD_FAILURE() << "the limit holds nothing";
+    } catch (const std::system_error&) {
+    }
+  };
+  EXPECT_EQ(launched_with(limit, CUDA_SUCCESS, ""), "");
 }
 
 TEST(Driver, OptionsAreChecked) {
