@@ -104,7 +104,7 @@ int run(const std::string& folder, int workers) {
   const double look_s = seconds(since);
   since = Clock::now();
   auto files = bundles_in(shards);
-  auto all = read_merged(*files);
+  auto all = read_merged(*files, ReadFor::kImport);
   if (!all) return std::fprintf(stderr, "%s\n", take_error(all.takeError()).message.c_str()), 1;
   const double read_s = seconds(since);
   if (auto error = write_bundle(base, *all, {{"made_by", "fleet_bench"}}))

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "cache/environment.h"
+#include "cache/findings.h"
 #include "cache/layer.h"
 #include "generator/error.h"
 
@@ -52,32 +52,53 @@ void keep_better(Map& map, const typename Map::key_type& key, Row row) {
 
 std::string damage_of(const std::string& name) { return name + " is damaged (its SHA-256 does not match)"; }
 
-SqlStatus add_binaries(Database& database, const char* where, std::initializer_list<llvm::StringRef> values,
-                       Contents& contents) {
-  Statement rows(database, (std::string("SELECT ") + kBinaryColumns + " FROM binaries" + where).c_str());
+// The bytes that rows of a file may still have, and what they are read for.
+struct Budget {
+  ReadFor use = ReadFor::kRun;
+  int64_t left = std::numeric_limits<int64_t>::max();
+};
+
+RowState read_row(Statement& rows, BinaryRow& row, std::string& name) {
+  return read_binary_row(rows, row, name);
+}
+RowState read_row(Statement& rows, RecordRow& row, std::string& name) {
+  return read_record_row(rows, /*sample=*/false, row, name);
+}
+
+// Every row of a SELECT of a table's columns.
+template <typename Row>
+SqlStatus add_rows(Database& database, const std::string& sql, std::initializer_list<llvm::StringRef> values,
+                   Budget& budget, Contents& contents) {
+  Statement rows(database, sql.c_str());
+  rows.allow_bytes(budget.left);
   for (llvm::StringRef value : values) rows.bind_text(value);
   std::string name;
-  for (BinaryRow row; rows.step();) {
-    if (read_binary_row(rows, row, name) == RowState::kGood)
-      contents.add(std::move(row));
-    else
+  for (Row row; rows.step();) {
+    const RowState state = read_row(rows, row, name);
+    if (rows.spent()) return Database::damage("its rows have more bytes than it has, so they share pages");
+    std::string refusal;
+    if (state == RowState::kGood && budget.use == ReadFor::kImport) refusal = refuse_row(row);
+    if (state != RowState::kGood)
       contents.damaged.push_back(damage_of(name));
+    else if (!refusal.empty())
+      contents.damaged.push_back(name + " " + refusal);
+    else
+      contents.add(std::move(row));
   }
+  budget.left = rows.bytes_left();
   return rows.status();
 }
 
+SqlStatus add_binaries(Database& database, const char* where, std::initializer_list<llvm::StringRef> values,
+                       Budget& budget, Contents& contents) {
+  return add_rows<BinaryRow>(database, std::string("SELECT ") + kBinaryColumns + " FROM binaries" + where,
+                             values, budget, contents);
+}
+
 SqlStatus add_records(Database& database, const char* where, std::initializer_list<llvm::StringRef> values,
-                      Contents& contents) {
-  Statement rows(database, (std::string("SELECT ") + kRecordColumns + " FROM records" + where).c_str());
-  for (llvm::StringRef value : values) rows.bind_text(value);
-  std::string name;
-  for (RecordRow row; rows.step();) {
-    if (read_record_row(rows, /*sample=*/false, row, name) == RowState::kGood)
-      contents.add(std::move(row));
-    else
-      contents.damaged.push_back(damage_of(name));
-  }
-  return rows.status();
+                      Budget& budget, Contents& contents) {
+  return add_rows<RecordRow>(database, std::string("SELECT ") + kRecordColumns + " FROM records" + where,
+                             values, budget, contents);
 }
 
 }  // namespace
@@ -199,10 +220,13 @@ int model_version_of(llvm::StringRef evidence) {
   return number > 0 && number < std::numeric_limits<int>::max() ? static_cast<int>(number) : 0;
 }
 
-SqlStatus read_contents(Database& database, bool bundle, Contents& contents, Rows rows) {
+SqlStatus read_contents(Database& database, bool bundle, ReadFor use, Contents& contents, Rows rows) {
+  contents = {};
+  Budget budget{use, database.header().size};
   SqlStatus status;
-  if (rows == Rows::kAll) status = add_binaries(database, "", {}, contents);
-  if (status.ok()) status = add_records(database, "", {}, contents);
+  if (use != ReadFor::kRun) status = database.check_pages();
+  if (status.ok() && rows == Rows::kAll) status = add_binaries(database, "", {}, budget, contents);
+  if (status.ok()) status = add_records(database, "", {}, budget, contents);
   if (!status.ok()) return status;
   if (!bundle) {
     for (const auto& [key, row] : contents.records)
@@ -210,7 +234,8 @@ SqlStatus read_contents(Database& database, bool bundle, Contents& contents, Row
     return {};
   }
   Statement asked(database, "SELECT arch,problem FROM coverage");
-  while (asked.step()) {
+  asked.allow_bytes(budget.left);
+  while (!asked.spent() && asked.step()) {
     std::string arch = asked.text();
     contents.asked.emplace(std::move(arch), asked.text());
   }
@@ -219,37 +244,64 @@ SqlStatus read_contents(Database& database, bool bundle, Contents& contents, Row
 
 SqlStatus read_rivals(Database& database, const Contents& others, Contents& contents) {
   SqlStatus status;
+  Budget budget;
   for (const auto& [key, row] : others.binaries)
-    if (status.ok()) status = add_binaries(database, " WHERE key=?", {key}, contents);
+    if (status.ok()) status = add_binaries(database, " WHERE key=?", {key}, budget, contents);
   std::set<std::pair<std::string, std::string>> problems;
   for (const auto& [key, row] : others.records) problems.emplace(row.record.problem, row.record.arch);
   for (const auto& [problem, arch] : problems)
-    if (status.ok()) status = add_records(database, " WHERE problem=? AND arch=?", {problem, arch}, contents);
+    if (status.ok())
+      status = add_records(database, " WHERE problem=? AND arch=?", {problem, arch}, budget, contents);
   return status;
 }
 
-llvm::Expected<Contents> read_contents(const std::string& path, bool to_run, Rows rows) {
-  LayerPlan plan = plan_reading(path);
-  plan.own = plan.own && !to_run;
-  return read_contents(std::move(plan), rows);
-}
+namespace {
 
-llvm::Expected<Contents> read_contents(LayerPlan plan, Rows rows) {
+llvm::Expected<Contents> read_file(LayerPlan plan, ReadFor use, const Signers& signers, Rows rows) {
   Patience patience(Store::Options().busy_ms);
   Log log({});
-  Signers signers;
-  signers.trusted = parse_trusted_keys(environment(kTrustedKeys));
+  plan.own = plan.own && use != ReadFor::kImport;
   Layer layer(std::move(plan), /*read_only=*/true, &patience, &log, &signers);
   Contents contents;
   const Verdict v = layer.inspect([&](Database& database) {
-    contents = {};
-    return read_contents(database, is_bundle(layer.path()), contents, rows);
+    return read_contents(database, is_bundle(layer.path()), use, contents, rows);
   });
   if (v.healthy()) return contents;
   return make_error(ErrorKind::kCache, v.absent() ? v.text + "; name a cache file or a bundle" : v.text);
 }
 
-llvm::Expected<Contents> read_merged(const std::vector<std::string>& paths) {
+// Whose signatures a reader asks for, and of which age.
+class Reader {
+ public:
+  Reader(ReadFor use, const Store::Options& options) {
+    signers_.trusted = trusted_keys(options.trusted_keys);
+    if (use == ReadFor::kLook || !signers_.trusted.required) return;
+    user_.emplace(options);
+    signers_ = user_->signers();
+  }
+  const Signers& signers() const { return signers_; }
+
+ private:
+  std::optional<UserLayer> user_;
+  Signers signers_;
+};
+
+}  // namespace
+
+llvm::Expected<Contents> read_contents(const std::string& path, ReadFor use, const Store::Options& options,
+                                       Rows rows) {
+  return read_contents(plan_reading(path), use, options, rows);
+}
+
+llvm::Expected<Contents> read_contents(LayerPlan plan, ReadFor use, const Store::Options& options,
+                                       Rows rows) {
+  const Reader reader(use, options);
+  return read_file(std::move(plan), use, reader.signers(), rows);
+}
+
+llvm::Expected<Contents> read_merged(const std::vector<std::string>& paths, ReadFor use,
+                                     const Store::Options& options) {
+  const Reader reader(use, options);
   // Most of the time goes into the rows' digests, so that every core takes files; rows that meet are judged
   // alike in any order.
   const size_t threads =
@@ -258,9 +310,17 @@ llvm::Expected<Contents> read_merged(const std::vector<std::string>& paths) {
   std::mutex mutex;
   std::atomic<size_t> next{0};
   std::map<size_t, ErrorText> failed;
+  // Remembered when all are read: which of two signatures of one name is the older one does not depend on who was
+  // first.
+  std::map<std::string, std::set<int64_t>> met;
+  Signers signers = reader.signers();
+  signers.remember = [&](const std::string& name, int64_t timestamp) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    met[name].insert(timestamp);
+  };
   const auto work = [&](Contents& part) {
     for (size_t i = next++; i < paths.size(); i = next++) {
-      auto one = read_contents(paths[i]);
+      auto one = read_file(plan_reading(paths[i]), use, signers, Rows::kAll);
       if (one) {
         part.take(std::move(*one));
         continue;
@@ -274,6 +334,14 @@ llvm::Expected<Contents> read_merged(const std::vector<std::string>& paths) {
   work(parts[0]);
   for (std::thread& other : others) other.join();
   if (!failed.empty()) return make_error(failed.begin()->second.kind, failed.begin()->second.message);
+  for (const auto& [name, timestamps] : met) {
+    if (use != ReadFor::kLook && timestamps.size() > 1)
+      return make_error(ErrorKind::kCache, "the files hold two signed as '" + name + "', at " +
+                                               std::to_string(*timestamps.begin()) + " and " +
+                                               std::to_string(*timestamps.rbegin()) +
+                                               ", so one was replaced by the other; leave the older one out");
+    reader.signers().remember(name, *timestamps.rbegin());
+  }
   for (size_t i = 1; i < threads; ++i) parts[0].take(std::move(parts[i]));
   std::sort(parts[0].damaged.begin(), parts[0].damaged.end());
   parts[0].drop_outdated_predictions();  // once: with each of a thousand files it would be most of the time

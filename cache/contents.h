@@ -50,17 +50,28 @@ std::optional<double> evidence_number(llvm::StringRef evidence, llvm::StringRef 
 // The version of the cost model that a record's evidence names, 0 when it names none.
 int model_version_of(llvm::StringRef evidence);
 
+// What the rows of a file are for, which decides what is asked of it (docs/signing.md). Whoever reads a file says so.
+enum class ReadFor {
+  kLook,  // to be shown or compared: no row of it runs, and an older file than the newest may be looked at
+  kImport,  // to be the user's from now on, or to go on to others: signed by somebody trusted whosever the file is,
+            // no older one of its name, every page and row checked, dates that the clock allows
+  kRun,  // as look-ups use it: what this user's trigen wrote here needs no signature
+};
 enum class Rows { kAll, kRecords };  // kRecords: no binaries
-// Reads every row of an open cache file.
-SqlStatus read_contents(Database& database, bool bundle, Contents& contents, Rows rows = Rows::kAll);
+// Reads every row of an open cache file; damage where they add up to more bytes than the file has.
+SqlStatus read_contents(Database& database, bool bundle, ReadFor use, Contents& contents,
+                        Rows rows = Rows::kAll);
 // The rows alone that adding `others` could replace or outdate: binaries of these keys, records of these
 // problems and archs.
 SqlStatus read_rivals(Database& database, const Contents& others, Contents& contents);
-// Reads one file under the rules of a layer; an error where it is not there or cannot be used. `to_run`: others
-// will run what it holds as if it were made here, so that no file is exempt from TRIGEN_TRUSTED_KEYS.
-llvm::Expected<Contents> read_contents(const std::string& path, bool to_run = false, Rows rows = Rows::kAll);
-llvm::Expected<Contents> read_contents(LayerPlan plan, Rows rows = Rows::kAll);
-// All of several files, as if each were added; `damaged` says of what.
-llvm::Expected<Contents> read_merged(const std::vector<std::string>& paths);
+// Reads one file under the rules of a layer; an error where it is not there or cannot be used. `options`: whose keys
+// count, and the user layer that remembers the newest signatures.
+llvm::Expected<Contents> read_contents(const std::string& path, ReadFor use,
+                                       const Store::Options& options = {}, Rows rows = Rows::kAll);
+llvm::Expected<Contents> read_contents(LayerPlan plan, ReadFor use, const Store::Options& options = {},
+                                       Rows rows = Rows::kAll);
+// All of several files, as if each were added, in any order; `damaged` says of what.
+llvm::Expected<Contents> read_merged(const std::vector<std::string>& paths, ReadFor use,
+                                     const Store::Options& options = {});
 
 }  // namespace trigen::cache

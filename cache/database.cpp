@@ -193,6 +193,20 @@ SqlStatus Database::vacuum() {
   return status;
 }
 
+SqlStatus Database::check_pages() {
+  Statement check(*this, "PRAGMA quick_check(1)");
+  if (!check.step()) return check.status();
+  std::string found = check.text();
+  return found == "ok" ? SqlStatus() : damage(std::move(found));
+}
+
+SqlStatus Database::damage(std::string text) {
+  SqlStatus status;
+  status.code = SQLITE_CORRUPT;
+  status.text = std::move(text);
+  return status;
+}
+
 SqlStatus Database::run(const char* sql) {
   return status(sqlite3_exec(handle_, sql, nullptr, nullptr, nullptr));
 }

@@ -60,6 +60,9 @@ class Database {
   void close();
   SqlStatus run(const char* sql);
   SqlStatus vacuum();
+  // SQLite's check of every page, for files that others made; damage where one is used twice.
+  SqlStatus check_pages();
+  static SqlStatus damage(std::string text);
   SqlStatus status(int code) const;
   FileHeader header() const;
   sqlite3* handle() const { return handle_; }
@@ -107,6 +110,7 @@ class Statement {
   // Of all rows together: texts and blobs past it are read as "", so that their rows' digests do not fit.
   void allow_bytes(int64_t bytes) { allowed_bytes_ = bytes; }
   bool spent() const { return allowed_bytes_ < 0; }
+  int64_t bytes_left() const { return allowed_bytes_; }
 
  private:
   std::string bytes(int type);

@@ -1,5 +1,6 @@
 #include "cache/findings.h"
 
+#include "cache/environment.h"
 #include "cache/filesystem.h"
 #include "cache/fork.h"
 #include "cache/row.h"
@@ -108,6 +109,43 @@ llvm::Error Findings::clear(FindingKind kind) {
     erase.step();
     return erase.status();
   });
+}
+
+Signers signers_of(TrustedKeys trusted, Findings& findings) {
+  Signers signers;
+  signers.trusted = std::move(trusted);
+  signers.newest = [&findings](const std::string& name) {
+    const auto found = findings.find(FindingKind::kSignature, name, "", "");
+    return found && found->value <= latest_date() ? found->value : 0;
+  };
+  signers.remember = [&findings, newest = signers.newest](const std::string& name, int64_t timestamp) {
+    if (timestamp <= newest(name)) return;
+    Finding finding;
+    finding.kind = FindingKind::kSignature;
+    finding.name = name;
+    finding.value = timestamp;
+    llvm::consumeError(findings.put(finding));  // known to this process at least
+  };
+  return signers;
+}
+
+UserLayer::UserLayer(const Store::Options& options)
+    : patience_(options.busy_ms),
+      log_([](const std::string&) {}),
+      signers_(signers_of(trusted_keys(options.trusted_keys), findings_)) {
+  for (LayerPlan& plan : plan_layers(options.layers)) {
+    if (!plan.user || layer_) continue;
+    stands_for_ = plan.stands_for;
+    layer_.emplace(std::move(plan), options.read_only, &patience_, &log_, &signers_);
+    findings_.keep_in(&*layer_);
+  }
+}
+
+llvm::Expected<Layer*> UserLayer::get() {
+  if (layer_) return &*layer_;
+  return make_error(ErrorKind::kCache,
+                    "no cache file to write: bundles are never written to; name one with --cache or in "
+                    "TRIGEN_CACHE");
 }
 
 }  // namespace trigen::cache

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -19,7 +20,7 @@ class Findings {
 
   std::optional<Finding> find(FindingKind kind, llvm::StringRef name, llvm::StringRef device,
                               llvm::StringRef driver);
-  // Digests of binaries: those that are not to be used, and those that the layer holds but others made.
+  // Digests of rows: binaries that are not to be used, and what the layer holds but others made.
   struct Marks {
     std::set<std::string> quarantined, imported;
   };
@@ -45,6 +46,27 @@ class Findings {
   std::shared_ptr<Marks> marks_ = std::make_shared<Marks>();  // whoever has a copy keeps it as it is
   std::vector<Finding> unwritten_;
   Clock::time_point write_after_{};
+};
+
+// Signers that remember in these findings. A date that no signature may have now was remembered while a clock was
+// wrong, and does not count.
+Signers signers_of(TrustedKeys trusted, Findings& findings);
+
+// The user layer of a store's options, opened alone, and what it keeps.
+class UserLayer {
+ public:
+  explicit UserLayer(const Store::Options& options);
+  llvm::Expected<Layer*> get();
+  const Signers& signers() const { return signers_; }
+  const std::string& stands_for() const { return stands_for_; }  // LayerPlan's
+
+ private:
+  Patience patience_;
+  Log log_;
+  Findings findings_;
+  Signers signers_;
+  std::optional<Layer> layer_;
+  std::string stands_for_;
 };
 
 }  // namespace trigen::cache

@@ -65,7 +65,7 @@ std::vector<std::string> Fleet::refresh() {
   if (!paths) return {take_error(paths.takeError()).message};
   for (const std::string& path : *paths) {
     if (!known_.insert(path).second) continue;
-    auto contents = read_contents(path, /*to_run=*/false, Rows::kRecords);
+    auto contents = read_contents(path, ReadFor::kLook, {}, Rows::kRecords);
     if (!contents) {
       troubles.push_back(path + ": " + take_error(contents.takeError()).message);
       continue;

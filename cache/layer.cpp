@@ -144,23 +144,43 @@ Verdict Layer::open_behind_journal(Database& database) const {
   return check_opened(database, database.open_image(std::move(image)));
 }
 
-// What this user's trigen wrote is signed by nobody: its owner and place (cache/trust.h) answer for it.
+// What this user's trigen wrote is signed by nobody: its owner, its place (cache/trust.h) and its home answer for it.
+// Known before SQLite opens it: an own file has its lock file beside it. (Where trigen locks nothing, the owner
+// alone answers.)
 bool Layer::must_be_signed() const {
   if (!signers_->trusted.required) return false;
   struct stat file = {};
-  return !plan_.own || (::stat(plan_.path.c_str(), &file) == 0 && file.st_uid != ::geteuid());
+  if (!plan_.own || ::stat(plan_.path.c_str(), &file) != 0) return !plan_.own;
+  const bool unlocked = is_bundle(plan_.path) || plan_.unlocked || file.st_size == 0;
+  return file.st_uid != ::geteuid() || (!unlocked && ::access(lock_path().c_str(), F_OK) != 0);
+}
+
+// Of an opened file that need not be signed otherwise: was it written here? An image may have brought it, with a
+// lock file and as a file of root's.
+bool Layer::is_own(Database& database) const {
+  if (!signers_->trusted.required || !plan_.own || is_bundle(plan_.path) || plan_.unlocked) return true;
+  return is_at_home(database, home_of(plan_.path));
+}
+
+// "" and the bytes that somebody trusted signed, or why there are none.
+std::string Layer::signed_bytes(SignedFile::Bytes& bytes) const {
+  const FilePart part = is_locked_layer() ? FilePart::kLayer : FilePart::kShipped;
+  std::string reason;
+  bytes = signed_file_.read(plan_.path, part, signers_->trusted, reason);
+  if (reason.empty() || !plan_.own) return reason;
+  return "was not written here by this user's trigen, and " + reason +
+         "; when it is moved away, a new one is begun";
 }
 
 Verdict Layer::read_signed_file(Work work) const {
-  const FilePart part = is_locked_layer() ? FilePart::kLayer : FilePart::kShipped;
   SignedFile::Bytes bytes;
   std::string reason;
   {
     Operation operation;
     if (!operation.allowed()) return verdict(Health::kForked, "");
-    bytes = signed_file_.read(plan_.path, part, signers_->trusted, reason);
+    reason = signed_bytes(bytes);
   }
-  if (bytes != nullptr && !plan_.user) reason = signed_file_.refuse_replay(plan_.path, *signers_);
+  if (bytes != nullptr && !plan_.user) reason = signed_file_.refuse_replay(*signers_);
   if (!reason.empty()) return verdict(Health::kUnsigned, reason);
   Operation operation;
   if (!operation.allowed()) return verdict(Health::kForked, "");
@@ -181,11 +201,23 @@ Verdict Layer::work_on(std::unique_ptr<Database> database, const ConnectionOf& o
 }
 
 Verdict Layer::try_read(Work work, Clock::time_point deadline) const {
-  const bool locked = is_locked_layer(), is_signed = must_be_signed();
+  bool foreign = must_be_signed();
+  if (!foreign) {
+    Verdict v = read_file(work, deadline, foreign);
+    if (!foreign) return v;
+  }
+  if (Verdict v = check_file(); !v.healthy()) return v;
+  if (Verdict v = check_place(); !v.healthy()) return v;
+  return read_signed_file(work);
+}
+
+// `foreign`: nothing was read, for the file must be signed after all.
+Verdict Layer::read_file(Work work, Clock::time_point deadline, bool& foreign) const {
+  const bool locked = is_locked_layer();
   // A file that nobody writes: its owner and place were judged when it was opened. While it is the same file and
   // unchanged it need not be opened again. (A network file system's stat() may be late.)
   ConnectionOf of;
-  if (!locked && !is_signed) {
+  if (!locked) {
     const FileIdentity file = FileIdentity::of(plan_.path);
     if (file.settled() && !plan_.unlocked) of.file = file;
     Operation operation;
@@ -194,7 +226,6 @@ Verdict Layer::try_read(Work work, Clock::time_point deadline) const {
   }
   if (Verdict v = check_file(); !v.healthy()) return v;
   if (Verdict v = check_place(); !v.healthy()) return v;
-  if (is_signed) return read_signed_file(work);
   OpenMode mode = locked ? OpenMode::kReadOnly : OpenMode::kImmutable;
   RangeLock lock;
   if (locked) {
@@ -222,7 +253,9 @@ Verdict Layer::try_read(Work work, Clock::time_point deadline) const {
     v = open_behind_journal(*database);
     of = {};
   }
-  return v.healthy() ? work_on(std::move(database), of, v.schema, work) : v;
+  if (!v.healthy()) return v;
+  foreign = !is_own(*database);
+  return foreign ? v : work_on(std::move(database), of, v.schema, work);
 }
 
 bool Layer::read(Work work) {
@@ -288,6 +321,9 @@ Verdict Layer::try_write(Work work, Clock::time_point deadline) const {
   v = open_checked(database, OpenMode::kReadWrite, deadline);
   if (v.health == Health::kEmpty) v = judge(create_schema(database));
   if (!v.healthy()) return v;
+  SignedFile::Bytes bytes;
+  if (std::string reason = is_own(database) ? "" : signed_bytes(bytes); !reason.empty())
+    return verdict(Health::kUnsigned, reason);
   SqlStatus status = database.run("PRAGMA synchronous=FULL");
   if (status.ok() && database.header().wal) status = database.run("PRAGMA journal_mode=DELETE");
   if (status.ok()) status = database.run("BEGIN IMMEDIATE");
@@ -374,10 +410,8 @@ void Layer::publish(bool now) {
   lock.acquire(lock_path(), kPublishByte, LockKind::kExclusive, /*create=*/true,
                here + std::chrono::seconds(5), error);
   Contents contents;
-  const Verdict v = inspect([&](Database& database) {
-    contents = {};
-    return read_contents(database, /*bundle=*/false, contents);
-  });
+  const Verdict v = inspect(
+      [&](Database& database) { return read_contents(database, /*bundle=*/false, ReadFor::kRun, contents); });
   std::string problem = v.text;
   if (v.healthy()) {
     auto image = bundle_image(contents, {{"made_by", "spool"}});
@@ -404,9 +438,8 @@ bool Layer::recheck_and_set_aside(Clock::time_point deadline) {
     Database database;
     v = open_checked(database, OpenMode::kReadWrite, deadline);
     if (v.healthy()) {
-      Statement check(database, "PRAGMA quick_check(1)");
-      const std::string found = check.step() ? check.text() : check.status().text;
-      if (found != "ok") v = verdict(Health::kDamaged, found);
+      if (const SqlStatus pages = database.check_pages(); !pages.ok())
+        v = verdict(Health::kDamaged, pages.text);
     }
   }
   if (v.health != Health::kDamaged) return false;

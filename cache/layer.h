@@ -60,7 +60,7 @@ struct LayerPlan {
   std::string path;
   bool user = false;        // puts go here
   bool by_default = false;  // trigen chose the path, nobody named it
-  bool own = false;         // where this user's trigen writes: what is the user's there needs no signature
+  bool own = false;         // where this user's trigen writes: what it wrote there needs no signature
   bool unlocked = false;    // read without locks, though a lock file lies beside it: a network file system
   std::string stands_for = {};  // of a spool: the user layer's own path (cache/spool.h)
 };
@@ -112,7 +112,10 @@ class Layer {
   Verdict check_opened(Database& database, SqlStatus opened) const;
   Verdict open_behind_journal(Database& database) const;
   bool must_be_signed() const;
+  bool is_own(Database& database) const;
   Verdict read_signed_file(Work work) const;
+  std::string signed_bytes(SignedFile::Bytes& bytes) const;
+  Verdict read_file(Work work, Clock::time_point deadline, bool& foreign) const;
   Verdict work_on(std::unique_ptr<Database> database, const ConnectionOf& of, uint32_t schema,
                   Work work) const;
   Verdict try_read(Work work, Clock::time_point deadline) const;

@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 
+#include "cache/environment.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
@@ -92,7 +93,8 @@ bool is_home(const Finding& finding, const std::string& home) {
 constexpr char kForgetHome[] = "DELETE FROM findings WHERE (kind=1 AND value=1) OR kind=3";
 
 SqlStatus list_as_imported(Database& database, std::vector<Finding>& findings) {
-  Statement rows(database, "SELECT digest,candidate FROM binaries");
+  Statement rows(database,
+                 "SELECT digest,candidate FROM binaries UNION ALL SELECT digest,candidate FROM records");
   rows.allow_bytes(kMaxFieldBytes);
   while (!rows.spent() && rows.step()) {
     Finding imported;
@@ -103,6 +105,12 @@ SqlStatus list_as_imported(Database& database, std::vector<Finding>& findings) {
   }
   return rows.status();
 }
+
+constexpr char kAhead[] =
+    "is dated more than a day ahead of this machine's clock; correct the clock that is wrong, there or here, "
+    "and make "
+    "it anew";
+constexpr char kNoFrame[] = "holds what does not unpack to what a cache takes; make it anew";
 
 bool fits_int(int64_t value) {
   return value >= std::numeric_limits<int>::min() && value <= std::numeric_limits<int>::max();
@@ -302,6 +310,27 @@ RowState read_record(Statement& row, Unpack what, bool sample, Record& r, std::s
   return state;
 }
 
+std::string refuse_row(const BinaryRow& row) {
+  if (row.binary.stored_at > latest_date()) return kAhead;
+  Binary whole = row.binary;
+  const PackedBinary& packed = row.packed;
+  for (const auto& [from, to, most] : {std::tuple(&packed.cubin, &whole.cubin, kMostCodeBytes),
+                                       {&packed.ptx, &whole.ptx, kMostCodeBytes},
+                                       {&packed.source, &whole.source, kMostTextBytes},
+                                       {&packed.log, &whole.log, kMostTextBytes}}) {
+    auto bytes = unpack(*from, most);
+    if (!bytes) return kNoFrame;
+    *to = std::move(*bytes);
+  }
+  return refuse_binary(whole);
+}
+
+std::string refuse_row(const RecordRow& row) {
+  if (row.record.stored_at > latest_date()) return kAhead;
+  auto evidence = unpack(row.evidence, kMostTextBytes);
+  return evidence ? refuse_record(row.record) : kNoFrame;
+}
+
 void set_stored_at(BinaryRow& row, int64_t seconds) {
   row.binary.stored_at = seconds;
   row.digest = binary_digest(row.binary, row.packed);
@@ -445,6 +474,17 @@ SqlStatus read_findings(Database& database, const std::string& home, std::vector
   });
   if (moved) status = list_as_imported(database, findings);
   return status;
+}
+
+bool is_at_home(Database& database, const std::string& home) {
+  SqlStatus status;
+  if (has_findings(database, status)) {
+    Statement there(database, "SELECT 1 FROM findings WHERE kind=? AND name=?");
+    there.bind_int(static_cast<int>(FindingKind::kHome)).bind_text(home);
+    if (there.step()) return true;
+  }
+  Statement rows(database, "SELECT EXISTS(SELECT 1 FROM binaries) OR EXISTS(SELECT 1 FROM records)");
+  return rows.step() && rows.integer() == 0;
 }
 
 SqlStatus settle(Database& database, const std::string& home) {

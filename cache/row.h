@@ -62,6 +62,10 @@ RowState read_record(Statement& row, Unpack what, bool sample, Record& record, s
 // The same rows as they lie there.
 RowState read_binary_row(Statement& row, BinaryRow& binary, std::string& name);
 RowState read_record_row(Statement& row, bool sample, RecordRow& record, std::string& name);
+// "" for a row of an opened file that a put would take now, with contents that unpack and a date that the clock
+// (cache/environment.h) allows; else words that follow its name.
+std::string refuse_row(const BinaryRow& row);
+std::string refuse_row(const RecordRow& row);
 // Another date, and the digest that goes with it.
 void set_stored_at(BinaryRow& row, int64_t seconds);
 void set_stored_at(RecordRow& row, int64_t seconds);
@@ -78,10 +82,12 @@ SqlStatus put_record_row(Database& database, const Record& record);
 SqlStatus put_sample_row(Database& database, const Record& sample);
 SqlStatus put_finding_row(Database& database, const Finding& finding);
 // Those that have their digest; none where there is no such table. Of a layer whose home is another (a file that
-// was copied here) every binary counts as imported, and no canary ran.
+// was copied here) every row counts as imported, and no canary ran.
 SqlStatus read_findings(Database& database, const std::string& home, std::vector<Finding>& findings);
 // The same, written down, in a transaction of the layer that `home` is.
 SqlStatus settle(Database& database, const std::string& home);
+// Is this the home that the layer names? One that names none and has no rows is at home everywhere.
+bool is_at_home(Database& database, const std::string& home);
 
 // SHA-256 in hex, for the lease of what is no binary.
 std::string name_digest(llvm::StringRef name);

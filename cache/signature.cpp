@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cache/environment.h"
 #include "cache/filesystem.h"
 #include "generator/error.h"
 #include "generator/names.h"
@@ -234,7 +235,7 @@ std::string refuse_signer(const Signature& signature, llvm::ArrayRef<PublicKey> 
 }
 
 std::string refuse_signature(const Signature& signature, llvm::StringRef bytes, llvm::StringRef name,
-                             llvm::ArrayRef<PublicKey> keys) {
+                             llvm::ArrayRef<PublicKey> keys, int64_t latest) {
   begin();
   if (std::string refusal = refuse_signer(signature, keys); !refusal.empty()) return refusal;
   const PublicKey& key = *find_key(signature.number, keys);
@@ -251,6 +252,11 @@ std::string refuse_signature(const Signature& signature, llvm::StringRef bytes, 
            "without a comment of your own";
   if (signature.file != name)
     return "was signed as " + trigen::quoted(signature.file) + "; give it that name or sign it anew";
+  if (signature.timestamp > latest)
+    return "was signed at " + std::to_string(signature.timestamp) +
+           ", more than a day ahead of this machine's clock; correct the clock that is wrong, there or here, "
+           "and "
+           "sign it anew";
   if (signature.timestamp < key.oldest)
     return "was signed at " + std::to_string(signature.timestamp) + ", of key " + to_string(key.number) +
            " only signatures from " + std::to_string(key.oldest) +
@@ -262,7 +268,11 @@ TrustedKeys parse_trusted_keys(llvm::StringRef list, llvm::StringRef where) {
   TrustedKeys trusted;
   llvm::SmallVector<llvm::StringRef, 4> entries;
   list.split(entries, ':', -1, /*KeepEmpty=*/false);
-  trusted.required = !entries.empty();
+  trusted.required = true;
+  if (entries.empty())
+    trusted.problem = where.str() +
+                      " is set and names no key; name a public key there, or unset it to ask for no "
+                      "signatures";
   for (llvm::StringRef entry : entries) {
     const auto [before, after] = entry.rsplit('@');
     int64_t oldest = 0;
@@ -288,6 +298,11 @@ TrustedKeys parse_trusted_keys(llvm::StringRef list, llvm::StringRef where) {
     trusted.keys.push_back(*key);
   }
   return trusted;
+}
+
+TrustedKeys trusted_keys(const std::optional<std::string>& list) {
+  const auto asked = list ? list : environment_if_set(kTrustedKeys);
+  return asked ? parse_trusted_keys(*asked) : TrustedKeys();
 }
 
 std::string read_file(const std::string& path, int64_t most, std::string& bytes) {

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,10 +63,10 @@ KeyPair make_key_pair();
 std::string sign(llvm::StringRef bytes, llvm::StringRef name, int64_t timestamp, const SecretKey& key);
 
 // "" when one of the keys signed these bytes under this name, else why not, in words that follow the file's
-// name.
+// name, at a time that is not after `latest` (cache/environment.h).
 std::string refuse_signer(const Signature& signature, llvm::ArrayRef<PublicKey> keys);
 std::string refuse_signature(const Signature& signature, llvm::StringRef bytes, llvm::StringRef name,
-                             llvm::ArrayRef<PublicKey> keys);
+                             llvm::ArrayRef<PublicKey> keys, int64_t latest);
 
 // The keys whose signatures a layer needs. Not required: anything that is not to be distrusted for other
 // reasons (cache/trust.h) is used.
@@ -75,9 +76,12 @@ struct TrustedKeys {
   std::string problem;  // an entry that is no key: then no signature is good
 };
 // Entries separated by ':', each a public key or a file that holds one, and after it, if wanted, '@' and the
-// oldest timestamp whose signatures count. "" requires nothing. `where`: what gave the list, for the problem.
+// oldest timestamp whose signatures count. A list without a key makes every signature bad. `where`: what gave the
+// list, for the problem.
 constexpr char kTrustedKeys[] = "TRIGEN_TRUSTED_KEYS";
 TrustedKeys parse_trusted_keys(llvm::StringRef list, llvm::StringRef where = kTrustedKeys);
+// Of this list, else of the environment's; where neither is set, even to "", nothing is required.
+TrustedKeys trusted_keys(const std::optional<std::string>& list);
 
 // At most `most` bytes of a regular file; "" when it was read, else why not.
 std::string read_file(const std::string& path, int64_t most, std::string& bytes);

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "cache/environment.h"
 #include "cache/filesystem.h"
 #include "cache/guard.h"
 #include "generator/error.h"
@@ -50,7 +51,7 @@ std::string read_signed(const std::string& path, FilePart part, const TrustedKey
   // Before a file of any size is read for the sake of a stranger's signature.
   if (std::string refusal = refuse_signer(signature, trusted.keys); !refusal.empty()) return refusal;
   if (std::string reason = read_layer(path, part, bytes, lasting); !reason.empty()) return reason;
-  return refuse_signature(signature, bytes, name_of(path), trusted.keys);
+  return refuse_signature(signature, bytes, name_of(path), trusted.keys, latest_date());
 }
 
 SignedFile::Bytes SignedFile::read(const std::string& path, FilePart part, const TrustedKeys& trusted,
@@ -68,16 +69,23 @@ SignedFile::Bytes SignedFile::read(const std::string& path, FilePart part, const
   return bytes_;
 }
 
-std::string SignedFile::refuse_replay(const std::string& path, const Signers& signers) {
-  const std::string name = to_string(signature_.number) + "/" + name_of(path);
-  const int64_t newest = signers.newest(name);
-  if (signature_.timestamp < newest)
-    return "was signed at " + std::to_string(signature_.timestamp) + ", and one of the same name of " +
-           std::to_string(newest) +
-           " was used here before: an older file was put back; fetch the newer one again";
-  if (signature_.timestamp > newest && !remembered_.exchange(true))
-    signers.remember(name, signature_.timestamp);
-  return {};
+std::string SignedFile::refuse_replay(const Signers& signers) {
+  std::string refusal = cache::refuse_replay(signature_, signers);
+  if (refusal.empty() && !remembered_.exchange(true))
+    signers.remember(signed_name(signature_), signature_.timestamp);
+  return refusal;
+}
+
+std::string signed_name(const Signature& signature) {
+  return to_string(signature.number) + "/" + signature.file;
+}
+
+std::string refuse_replay(const Signature& signature, const Signers& signers) {
+  const int64_t newest = signers.newest(signed_name(signature));
+  if (signature.timestamp >= newest) return {};
+  return "was signed at " + std::to_string(signature.timestamp) + ", and one of the same name of " +
+         std::to_string(newest) +
+         " was used here before: an older file was put back; fetch the newer one again";
 }
 
 }  // namespace trigen::cache

@@ -30,7 +30,7 @@ class SignedFile {
   // errors. Held in an Operation (cache/fork.h).
   Bytes read(const std::string& path, FilePart part, const TrustedKeys& trusted, std::string& reason);
   // Of what was read: "" or why an older file must have been put back. Asks the signers, outside operations.
-  std::string refuse_replay(const std::string& path, const Signers& signers);
+  std::string refuse_replay(const Signers& signers);
 
  private:
   std::mutex mutex_;
@@ -39,6 +39,11 @@ class SignedFile {
   std::string refusal_;
   std::atomic<bool> remembered_{false};
 };
+
+// Key and file of a signature that was checked, "32BF122E87FA8B9E/core.trigen".
+std::string signed_name(const Signature& signature);
+// "" or why this is older than what the signers met of its name.
+std::string refuse_replay(const Signature& signature, const Signers& signers);
 
 // The file and its signature, checked now. "" and both, or why not. `lasting`: no error of the system's.
 std::string read_signed(const std::string& path, FilePart part, const TrustedKeys& trusted,

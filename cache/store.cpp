@@ -37,25 +37,13 @@ class LayeredStore final : public Store {
         patience_(options.busy_ms),
         log_(options.log                      ? options.log
              : environment_flag("TRIGEN_LOG") ? log_to_stderr
-                                              : std::function<void(const std::string&)>()) {
-    signers_.trusted =
-        parse_trusted_keys(options.trusted_keys ? *options.trusted_keys : environment(kTrustedKeys));
+                                              : std::function<void(const std::string&)>()),
+        signers_(signers_of(trusted_keys(options.trusted_keys), findings_)) {
     for (LayerPlan& plan : plan_layers(options.layers))
       layers_.push_back(
           std::make_unique<Layer>(std::move(plan), options.read_only, &patience_, &log_, &signers_));
     for (auto& layer : layers_)
       if (layer->user()) findings_.keep_in(layer.get());
-    signers_.newest = [this](const std::string& name) {
-      const auto found = findings_.find(FindingKind::kSignature, name, "", "");
-      return found ? found->value : 0;
-    };
-    signers_.remember = [this](const std::string& name, int64_t timestamp) {
-      Finding finding;
-      finding.kind = FindingKind::kSignature;
-      finding.name = name;
-      finding.value = timestamp;
-      llvm::consumeError(findings_.put(finding));  // known to this process at least
-    };
   }
 
   ~LayeredStore() override { llvm::consumeError(findings_.flush()); }  // what is lost is found anew
@@ -430,8 +418,8 @@ class LayeredStore final : public Store {
   const bool none_;  // no cache, as asked for
   Patience patience_;
   Log log_;
-  Signers signers_;
   Findings findings_;
+  const Signers signers_;
   std::vector<std::unique_ptr<Layer>> layers_;
 };
 

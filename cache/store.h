@@ -133,9 +133,9 @@ class Store {
         5000;  // the longest wait for other processes, milliseconds: of a plan's operations together
     // Whose signatures layers need that this user's trigen did not write (cache/signature.h); default:
     // TRIGEN_TRUSTED_KEYS.
-    std::optional<std::string> trusted_keys;
-    std::function<void(const std::string&)>
-        log;  // one line per problem; default: stderr when TRIGEN_LOG is set
+    std::optional<std::string> trusted_keys = {};
+    std::function<void(const std::string&)> log =
+        {};  // one line per problem; default: stderr when TRIGEN_LOG is set
   };
   static std::unique_ptr<Store> open(const Options& options);
   virtual ~Store() = default;

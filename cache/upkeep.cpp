@@ -11,6 +11,7 @@
 
 #include "cache/bundle.h"
 #include "cache/filesystem.h"
+#include "cache/findings.h"
 #include "cache/layer.h"
 #include "cache/usage.h"
 #include "generator/error.h"
@@ -20,34 +21,6 @@
 
 namespace trigen::cache {
 namespace {
-
-// The layer that puts go to, with what it needs to be opened alone.
-class UserLayer {
- public:
-  explicit UserLayer(const std::vector<std::string>& layers)
-      : patience_(Store::Options().busy_ms), log_([](const std::string&) {}) {
-    for (LayerPlan& plan : plan_layers(layers)) {
-      if (!plan.user || layer_) continue;
-      stands_for_ = plan.stands_for;
-      layer_.emplace(std::move(plan), /*read_only=*/false, &patience_, &log_, &signers_);
-    }
-  }
-  llvm::Expected<Layer*> get() {
-    if (layer_) return &*layer_;
-    return make_error(ErrorKind::kCache,
-                      "no cache file to write: bundles are never written to; name one with --cache or in "
-                      "TRIGEN_CACHE");
-  }
-
-  const std::string& stands_for() const { return stands_for_; }  // LayerPlan's
-
- private:
-  Patience patience_;
-  Log log_;
-  const Signers signers_;
-  std::optional<Layer> layer_;
-  std::string stands_for_;
-};
 
 SqlStatus erase_record(Database& database, const Record& r) {
   Statement erase(database,
@@ -123,7 +96,7 @@ SqlStatus list_records(Database& database, const char* where, std::vector<Record
 
 // Bundles of the folder that were written so long ago become one. Nothing is locked: two nodes that do so at
 // once make the same file of the same ones, and a node that is alive after all publishes its own again.
-llvm::Expected<int64_t> fold(const std::string& folder, int kept_days) {
+llvm::Expected<int64_t> fold(const std::string& folder, const Store::Options& options, int kept_days) {
   namespace fs = std::filesystem;
   const auto before = fs::file_time_type::clock::now() - std::chrono::hours(24 * int64_t{kept_days});
   std::vector<std::string> old;
@@ -138,7 +111,7 @@ llvm::Expected<int64_t> fold(const std::string& folder, int kept_days) {
   for (const std::string& path : old) {
     LayerPlan plan = plan_reading(path);
     plan.own = true;  // as look-ups read them
-    auto contents = read_contents(std::move(plan));
+    auto contents = read_contents(std::move(plan), ReadFor::kRun, options);
     if (!contents) return contents.takeError();
     all.add(*contents);
   }
@@ -159,11 +132,24 @@ llvm::Expected<int64_t> fold(const std::string& folder, int kept_days) {
   return folded;
 }
 
+// What the user's own trigen measured, and the kernels that it made, stay: an import replaces what an import brought.
+void keep_own(const Contents& before, const std::vector<Finding>& findings, Contents& after) {
+  std::set<std::string> imported;
+  for (const Finding& finding : findings)
+    if (finding.kind == FindingKind::kImport) imported.insert(finding.name);
+  const auto own = [&](const std::string& digest) {
+    return imported.count(llvm::toHex(digest, /*LowerCase=*/true)) == 0;
+  };
+  for (const auto& [key, row] : before.binaries)
+    if (own(row.digest)) after.binaries[key] = row;
+  for (const auto& [key, row] : before.records)
+    if (row.record.provenance == Provenance::kMeasured && own(row.digest)) after.records[key] = row;
+}
+
 }  // namespace
 
-llvm::Expected<ImportReport> import_contents(const std::vector<std::string>& layers,
-                                             const Contents& contents) {
-  UserLayer user(layers);
+llvm::Expected<ImportReport> import_contents(const Store::Options& options, const Contents& contents) {
+  UserLayer user(options);
   auto layer = user.get();
   if (!layer) return layer.takeError();
   ImportReport report;
@@ -174,22 +160,29 @@ llvm::Expected<ImportReport> import_contents(const std::vector<std::string>& lay
     SqlStatus status = read_rivals(database, contents, before);
     Contents after = before;
     after.add(contents);
+    std::vector<Finding> findings;
+    if (status.ok()) status = read_findings(database, home_of(report.layer), findings);
+    keep_own(before, findings, after);
+    const auto note = [&](const std::string& digest, const std::string& candidate) {
+      Finding imported;
+      imported.kind = FindingKind::kImport;
+      imported.name = llvm::toHex(digest, /*LowerCase=*/true);
+      imported.text = candidate;
+      if (status.ok()) status = put_finding_row(database, imported);
+    };
     for (const auto& [key, row] : after.binaries) {
       const auto there = before.binaries.find(key);
       if (there != before.binaries.end() && there->second.digest == row.digest) continue;
       if (status.ok()) status = insert_binary_row(database, row);
-      // Its canary runs as that of any kernel which was made elsewhere.
-      Finding imported;
-      imported.kind = FindingKind::kImport;
-      imported.name = llvm::toHex(row.digest, /*LowerCase=*/true);
-      imported.text = row.binary.candidate;
-      if (status.ok()) status = put_finding_row(database, imported);
+      note(row.digest,
+           row.binary.candidate);  // its canary runs as that of any kernel which was made elsewhere
       ++report.binaries;
     }
     for (const auto& [key, row] : after.records) {
       const auto there = before.records.find(key);
       if (there != before.records.end() && there->second.digest == row.digest) continue;
       if (status.ok()) status = insert_record_row(database, "records", row);
+      note(row.digest, row.record.candidate);
       ++report.records;
     }
     for (const auto& [key, row] : before.records)
@@ -202,10 +195,10 @@ llvm::Expected<ImportReport> import_contents(const std::vector<std::string>& lay
   return report;
 }
 
-llvm::Expected<int64_t> remove_records(const std::vector<std::string>& layers,
+llvm::Expected<int64_t> remove_records(const Store::Options& options,
                                        const std::vector<std::string>& problems,
                                        const std::vector<std::string>& archs, std::string& path) {
-  UserLayer user(layers);
+  UserLayer user(options);
   auto layer = user.get();
   if (!layer) return layer.takeError();
   path = (*layer)->path();
@@ -236,9 +229,8 @@ llvm::Expected<int64_t> remove_records(const std::vector<std::string>& layers,
   return removed;
 }
 
-llvm::Expected<CollectReport> collect(const std::vector<std::string>& layers, int64_t most_bytes,
-                                      int kept_days) {
-  UserLayer user(layers);
+llvm::Expected<CollectReport> collect(const Store::Options& options, int64_t most_bytes, int kept_days) {
+  UserLayer user(options);
   auto layer = user.get();
   if (!layer) return layer.takeError();
   CollectReport report;
@@ -268,7 +260,7 @@ llvm::Expected<CollectReport> collect(const std::vector<std::string>& layers, in
   if (error) return error;
   if (llvm::Error failed = (*layer)->compact(report.bytes_after)) return failed;
   if (const std::string& shared = user.stands_for(); !shared.empty()) {
-    auto folded = fold(shared + ".d", kept_days);
+    auto folded = fold(shared + ".d", options, kept_days);
     if (!folded) return folded.takeError();
     report.folded = *folded;
   }

@@ -11,17 +11,16 @@ namespace trigen::cache {
 
 struct ImportReport {
   int64_t records = 0, binaries = 0;  // new here, or better than what was here
-  int64_t known = 0;                  // rows that are here already, or better ones
+  int64_t known = 0;                  // rows that are here already, or better ones, or the user's own
   std::string layer;                  // path
 };
 // Adds the rows to the user layer of Options::layers in one transaction, by the rules of merging. What the
-// layer has and the contents lack stays.
-llvm::Expected<ImportReport> import_contents(const std::vector<std::string>& layers,
-                                             const Contents& contents);
+// layer has and the contents lack stays, and so do records that were measured here and binaries that were made here.
+llvm::Expected<ImportReport> import_contents(const Store::Options& options, const Contents& contents);
 
 // Removes the records of these problems (an empty list: of all) and archs (likewise), and the binaries that only
 // they named. Returns how many records; what other layers have stays.
-llvm::Expected<int64_t> remove_records(const std::vector<std::string>& layers,
+llvm::Expected<int64_t> remove_records(const Store::Options& options,
                                        const std::vector<std::string>& problems,
                                        const std::vector<std::string>& archs, std::string& layer);
 
@@ -35,7 +34,6 @@ struct CollectReport {
 // the file has at most so many bytes, and gives the space back. Measurements stay: they cost time on a GPU,
 // and a plan compiles their kernel again. On a network file system the bundles that no node has published for
 // `kept_days` become one: their nodes may be gone, what they found is not.
-llvm::Expected<CollectReport> collect(const std::vector<std::string>& layers, int64_t most_bytes,
-                                      int kept_days = 30);
+llvm::Expected<CollectReport> collect(const Store::Options& options, int64_t most_bytes, int kept_days = 30);
 
 }  // namespace trigen::cache

@@ -4,6 +4,7 @@
 #include <ctime>
 
 #include "cache/environment.h"
+#include "generator/names.h"
 #include "generator/target.h"
 
 namespace trigen::cli {
@@ -20,10 +21,15 @@ std::string when(int64_t seconds) {
 
 std::map<std::string, std::string> made_by() { return {{"made_by", "trigen " TRIGEN_VERSION_TEXT}}; }
 
-std::optional<int64_t> source_date_epoch() {
+llvm::Expected<int64_t> making_date() {
+  const std::string text = environment("SOURCE_DATE_EPOCH");
+  if (text.empty()) return std::time(nullptr);
   int64_t named = 0;
-  if (llvm::StringRef(environment("SOURCE_DATE_EPOCH")).getAsInteger(10, named) || named < 0)
-    return std::nullopt;
+  if (llvm::StringRef(text).getAsInteger(10, named) || named < 0 || named > latest_date())
+    return make_error(ErrorKind::kBadRequest,
+                      "SOURCE_DATE_EPOCH is " + trigen::quoted(text) +
+                          "; allowed: seconds since 1970, a day ahead of this machine's "
+                          "clock at most; correct or unset it");
   return named;
 }
 

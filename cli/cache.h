@@ -26,15 +26,18 @@ void add_cache_verify(CLI::App& cache, Commands& commands);
 
 // "2026-01-02 10:30", in UTC; "-" for 0.
 std::string when(int64_t seconds);
-// The time that reproducible builds name (https://reproducible-builds.org/specs/source-date-epoch/).
-std::optional<int64_t> source_date_epoch();
+// SOURCE_DATE_EPOCH (https://reproducible-builds.org/specs/source-date-epoch/), else now: what signatures and reports
+// carry, and the latest date of exported rows. An error where the variable is set to no such date.
+llvm::Expected<int64_t> making_date();
 // What bundles say of their making.
 std::map<std::string, std::string> made_by();
 const char* name_of(Provenance provenance);
 // Exit code of a look at the layers: failure when one of them is damaged or cannot be read.
 int health(const std::vector<LayerInfo>& layers);
-// Checks the signatures of files with public keys as in TRIGEN_TRUSTED_KEYS; prints a line for each.
-int verify_signatures(const std::string& keys, const std::vector<std::string>& files);
+// Checks the signatures of files with public keys as in TRIGEN_TRUSTED_KEYS, and that none is older than one that the
+// user layer of these options remembers; prints a line for each.
+int verify_signatures(const std::string& keys, const std::vector<std::string>& files,
+                      const Store::Options& options);
 // "sm_70,sm_80" and repetitions -> names of targets, each known.
 llvm::Expected<std::vector<std::string>> parse_archs(const std::vector<std::string>& texts);
 

@@ -31,9 +31,9 @@ std::vector<std::string> cells(const char* mark, const Record& r, const std::str
 }
 
 llvm::Expected<int> diff(const std::string& left, const std::string& right) {
-  auto a = cache::read_contents(left);
+  auto a = cache::read_contents(left, cache::ReadFor::kLook);
   if (!a) return a.takeError();
-  auto b = cache::read_contents(right);
+  auto b = cache::read_contents(right, cache::ReadFor::kLook);
   if (!b) return b.takeError();
   Table table({"", "=problem", "target", "device", "what"});
   for (const auto& [key, row] : a->records) {

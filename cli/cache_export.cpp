@@ -49,14 +49,10 @@ struct Export {
   bool skip_damaged = false;
 
   llvm::Expected<cache::Contents> everything() const {
-    cache::Contents all;
-    for (const LayerInfo& layer : where.open_store(true)->layers()) {
-      if (!layer.exists) continue;
-      auto one = cache::read_contents(layer.path);
-      if (!one) return one.takeError();
-      all.add(*one);
-    }
-    return all;
+    std::vector<std::string> files;
+    for (const LayerInfo& layer : where.open_store(true)->layers())
+      if (layer.exists) files.push_back(layer.path);
+    return cache::read_merged(files, cache::ReadFor::kRun, where.store_options(true));
   }
 
   llvm::Expected<int> run() const {
@@ -64,13 +60,15 @@ struct Export {
     if (!names) return names.takeError();
     auto texts = problems.texts();
     if (!texts) return texts.takeError();
+    auto date = making_date();
+    if (!date) return date.takeError();
     auto all = everything();
     if (!all) return all.takeError();
     if (llvm::Error error = judge_damage(all->damaged, skip_damaged)) return error;
     all->select(*names, *texts);
     std::vector<std::string> left_out;
     all->keep_what_runs(left_out);
-    if (const auto date = source_date_epoch()) all->clamp_dates(*date);
+    all->clamp_dates(*date);
     for (const std::string& line : left_out) remark("warning: left out: " + line);
     if (all->records.empty())
       return make_error(ErrorKind::kCache,
@@ -99,7 +97,7 @@ struct Merge {
     if (files.empty())
       return make_error(ErrorKind::kCache, "no bundle in " + inputs.front() + ", and wrote nothing; " +
                                                "`trigen tune --fleet` puts some there");
-    auto all = cache::read_merged(files);
+    auto all = cache::read_merged(files, cache::ReadFor::kImport);
     if (!all) return all.takeError();
     if (llvm::Error error = judge_damage(all->damaged, skip_damaged)) return error;
     if (llvm::Error error = cache::write_bundle(out, *all, made_by())) return error;
@@ -115,14 +113,11 @@ struct Import {
   bool skip_damaged = false;
 
   llvm::Expected<int> run() const {
-    cache::Contents all;
-    for (const std::string& path : inputs) {
-      auto one = cache::read_contents(path, /*to_run=*/true);
-      if (!one) return one.takeError();
-      all.add(*one);
-    }
-    if (llvm::Error error = judge_damage(all.damaged, skip_damaged)) return error;
-    auto report = cache::import_contents(where.caches, all);
+    const Store::Options options = where.store_options();
+    auto all = cache::read_merged(inputs, cache::ReadFor::kImport, options);
+    if (!all) return all.takeError();
+    if (llvm::Error error = judge_damage(all->damaged, skip_damaged)) return error;
+    auto report = cache::import_contents(options, *all);
     if (!report) return report.takeError();
     std::printf("%s: took %s and %s; %s were there, as good or better\n", report->layer.c_str(),
                 counted(report->records, "record").c_str(),

@@ -11,6 +11,7 @@
 
 #include "cache/environment.h"
 #include "cache/filesystem.h"
+#include "cache/findings.h"
 #include "cache/signed_file.h"
 #include "cli/cache.h"
 #include "cli/table.h"
@@ -76,11 +77,11 @@ llvm::Expected<SecretKey> load_secret(const std::string& path) {
   return key;
 }
 
-int64_t timestamp() { return source_date_epoch().value_or(std::time(nullptr)); }
-
 int sign_files(const std::string& key_path, const std::vector<std::string>& files) {
   auto key = load_secret(key_path);
   if (!key) return report(key.takeError());
+  auto date = making_date();
+  if (!date) return report(date.takeError());
   for (const std::string& path : files) {
     std::string bytes;
     if (const std::string reason = read_file(path, kMostSignedBytes, bytes); !reason.empty())
@@ -89,7 +90,7 @@ int sign_files(const std::string& key_path, const std::vector<std::string>& file
     if (printable(name) != name)
       return report(make_error(ErrorKind::kBadRequest,
                                trigen::quoted(path) + " has a name that no signature can carry; rename it"));
-    if (llvm::Error error = replace_file(path + kSignatureSuffix, sign(bytes, name, timestamp(), *key)))
+    if (llvm::Error error = replace_file(path + kSignatureSuffix, sign(bytes, name, *date, *key)))
       return report(std::move(error));
     std::printf("%s%s\n", printable(path).c_str(), kSignatureSuffix);
   }
@@ -119,15 +120,15 @@ int show_quarantine(const TargetOptions& where, bool clear) {
 
 }  // namespace
 
-int verify_signatures(const std::string& keys, const std::vector<std::string>& files) {
+int verify_signatures(const std::string& keys, const std::vector<std::string>& files,
+                      const Store::Options& options) {
   if (files.empty())
     return report(
         make_error(ErrorKind::kBadRequest,
                    "--keys needs FILES, the signed files: trigen cache verify --keys KEYS FILES..."));
-  Signers signers;
-  signers.trusted = parse_trusted_keys(keys, "--keys");
-  if (!signers.trusted.problem.empty())
-    return report(make_error(ErrorKind::kBadRequest, signers.trusted.problem));
+  const TrustedKeys trusted = parse_trusted_keys(keys, "--keys");
+  if (!trusted.problem.empty()) return report(make_error(ErrorKind::kBadRequest, trusted.problem));
+  const UserLayer user(options);
   int code = kDone;
   for (const std::string& named : files) {
     char real[PATH_MAX];
@@ -135,8 +136,8 @@ int verify_signatures(const std::string& keys, const std::vector<std::string>& f
     Signature signature;
     std::string bytes;
     bool lasting = false;
-    const std::string reason =
-        read_signed(path, FilePart::kShipped, signers.trusted, signature, bytes, lasting);
+    std::string reason = read_signed(path, FilePart::kShipped, trusted, signature, bytes, lasting);
+    if (reason.empty()) reason = refuse_replay(signature, user.signers());
     if (reason.empty()) {
       std::string comment = signature.comment;
       std::replace(comment.begin(), comment.end(), '\t', ' ');  // minisign sets its parts apart so

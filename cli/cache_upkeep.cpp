@@ -25,7 +25,7 @@ struct Remove {
       return make_error(ErrorKind::kBadRequest,
                         "no problem is named; name some, or all of them with --all (and --arch)");
     std::string layer;
-    auto removed = cache::remove_records(where.caches, *texts, *names, layer);
+    auto removed = cache::remove_records(where.store_options(), *texts, *names, layer);
     if (!removed) return removed.takeError();
     std::printf("%s: removed %s\n", layer.c_str(), counted(*removed, "record").c_str());
     return *removed > 0 ? kDone : kFailure;
@@ -53,7 +53,7 @@ struct Collect {
   llvm::Expected<int> run() const {
     auto most = parse_bytes(size);
     if (!most) return most.takeError();
-    auto report = cache::collect(where.caches, *most);
+    auto report = cache::collect(where.store_options(), *most);
     if (!report) return report.takeError();
     std::printf("%s: removed %s and %s, %s -> %s\n", report->layer.c_str(),
                 counted(report->binaries, "binary", "binaries").c_str(),

@@ -88,7 +88,8 @@ void add_cache_verify(CLI::App& cache, Commands& commands) {
       "files", *files,
       "bundles or cache files instead of the usual ones; with --keys: signed files of any kind");
   commands.push_back({check, [=] {
-                        if (!keys->empty()) return verify_signatures(*keys, *files);
+                        if (check->count("--keys") > 0)
+                          return verify_signatures(*keys, *files, where->store_options(/*read_only=*/true));
                         where->caches.insert(where->caches.end(), files->begin(), files->end());
                         return verify_all(*where, *remake);
                       }});

@@ -90,7 +90,7 @@ void FleetWork::finished(const TuneReport& report) {
 llvm::Error FleetWork::publish() {
   if (!fleet_ || done_.empty()) return llvm::Error::success();
   published_ = Clock::now();
-  auto contents = cache::read_contents(layer_);
+  auto contents = cache::read_contents(layer_, cache::ReadFor::kRun);
   if (!contents) return contents.takeError();
   contents->asked.clear();
   for (auto at = contents->records.begin(); at != contents->records.end();) {
@@ -104,7 +104,9 @@ llvm::Error FleetWork::publish() {
   std::vector<std::string> left_out;
   contents->keep_what_runs(left_out);
   for (const std::string& line : left_out) remark("warning: left out of the shard: " + line);
-  if (const auto date = source_date_epoch()) contents->clamp_dates(*date);
+  auto date = making_date();
+  if (!date) return date.takeError();
+  contents->clamp_dates(*date);
   auto path = fleet_->publish(*contents, made_by());
   if (!path) return path.takeError();
   done_.clear();

@@ -35,7 +35,9 @@ struct Report {
       if (!read) return read.takeError();
       dense = std::move(*read);
     }
-    auto contents = cache::read_contents(base);
+    auto date = making_date();
+    if (!date) return date.takeError();
+    auto contents = cache::read_contents(base, cache::ReadFor::kLook);
     if (!contents) return contents.takeError();
     for (const std::string& line : contents->damaged) remark("warning: " + line);
     ReportData data = report_data(*contents, asked, dense);
@@ -43,7 +45,7 @@ struct Report {
     data.made_by = made_by().begin()->second;
     char host[256] = "";
     ::gethostname(host, sizeof host - 1);
-    data.made = when(source_date_epoch().value_or(std::time(nullptr))) + " UTC on " + host;
+    data.made = when(*date) + " UTC on " + host;
     data.command = command_line();
     if (auto bytes = llvm::MemoryBuffer::getFile(base, /*IsText=*/false, /*RequiresNullTerminator=*/false)) {
       llvm::SHA256 hash;

@@ -99,7 +99,7 @@ llvm::Expected<TargetOptions::Choice> TargetOptions::choice() const {
   return out;
 }
 
-std::unique_ptr<Store> TargetOptions::open_store(bool read_only) const {
+Store::Options TargetOptions::store_options(bool read_only) const {
   Store::Options options;
   options.layers = caches;
   options.read_only = read_only;
@@ -109,7 +109,7 @@ std::unique_ptr<Store> TargetOptions::open_store(bool read_only) const {
   } else {
     options.log = log_cache;
   }
-  return Store::open(options);
+  return options;
 }
 
 void log_cache(const std::string& line) {

@@ -39,7 +39,10 @@ struct TargetOptions {
     bool generic = false;
   };
   llvm::Expected<Choice> choice() const;
-  std::unique_ptr<Store> open_store(bool read_only = false) const;
+  Store::Options store_options(bool read_only = false) const;
+  std::unique_ptr<Store> open_store(bool read_only = false) const {
+    return Store::open(store_options(read_only));
+  }
 };
 
 // Lines of a store's troubles, once each, on stderr.

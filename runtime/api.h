@@ -20,7 +20,7 @@ trigen_status give(llvm::Error error) noexcept;
 // What a runtime was made with; runtime/api_plan.cpp has its inside.
 llvm::Expected<const Device*> device_of(const trigen_runtime& runtime, int ordinal);
 Store& store_of(trigen_runtime& runtime);
-std::vector<std::string> layers_of(const trigen_runtime& runtime);  // empty: the default order
+const Store::Options& store_options_of(const trigen_runtime& runtime);
 bool no_jit_of(const trigen_runtime& runtime);
 
 template <typename Body>

@@ -298,7 +298,7 @@ llvm::Expected<const Device*> device_of(const trigen_runtime& runtime, int ordin
   return find_device(runtime, ordinal);
 }
 Store& store_of(trigen_runtime& runtime) { return runtime.open_store(); }
-std::vector<std::string> layers_of(const trigen_runtime& runtime) { return runtime.store_options.layers; }
+const Store::Options& store_options_of(const trigen_runtime& runtime) { return runtime.store_options; }
 bool no_jit_of(const trigen_runtime& runtime) { return runtime.plan_options.no_jit; }
 
 }  // namespace trigen::api

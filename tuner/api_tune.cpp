@@ -1,4 +1,6 @@
 // The C boundary: tuning and caches as files. Part of libtrigen, beside runtime/api*.cpp.
+#include <ctime>
+
 #include "cache/bundle.h"
 #include "cache/upkeep.h"
 #include "runtime/api.h"
@@ -86,16 +88,12 @@ trigen_status tune_one(const Problem& problem, const Place& place, Store& store,
 }
 
 // Every row of the files; an error where one is damaged.
-llvm::Expected<cache::Contents> contents_of(const std::vector<std::string>& files) {
-  cache::Contents all;
-  for (const std::string& file : files) {
-    auto one = cache::read_contents(file);
-    if (!one) return one.takeError();
-    all.add(*one);
-  }
-  if (!all.damaged.empty())
-    return make_error(ErrorKind::kCache, "found " + std::to_string(all.damaged.size()) +
-                                             " damaged rows, and wrote nothing: " + all.damaged.front() +
+llvm::Expected<cache::Contents> contents_of(const std::vector<std::string>& files, cache::ReadFor use,
+                                            const Store::Options& options) {
+  auto all = cache::read_merged(files, use, options);
+  if (all && !all->damaged.empty())
+    return make_error(ErrorKind::kCache, "found " + std::to_string(all->damaged.size()) +
+                                             " damaged rows, and wrote nothing: " + all->damaged.front() +
                                              "; tune their problems again");
   return all;
 }
@@ -108,9 +106,10 @@ llvm::Error export_bundle(trigen_runtime& runtime, const std::string& bundle,
   for (const Problem& problem : problems) texts.push_back(to_string(problem));
   for (const std::string& name : targets)
     if (auto target = find_target(name); !target) return target.takeError();
-  auto all = contents_of(files);
+  auto all = contents_of(files, cache::ReadFor::kRun, store_options_of(runtime));
   if (!all) return all.takeError();
   all->select(targets, texts);
+  all->clamp_dates(std::time(nullptr));
   std::vector<std::string> left_out;
   all->keep_what_runs(left_out);
   for (const auto& [arch, problem] : all->asked)
@@ -185,9 +184,14 @@ trigen_status trigen_cache_import(trigen_runtime* runtime, const char* const* fi
   if (runtime == nullptr) return set_error(TRIGEN_BAD_REQUEST, "runtime is null");
   return guarded([&] {
     if (auto error = required(files, count, "files")) return give(std::move(error));
-    auto all = contents_of({files, files + count});
+    const Store::Options& options = store_options_of(*runtime);
+    if (options.read_only)
+      return set_error(
+          TRIGEN_BAD_REQUEST,
+          "the runtime was made with read_only, and an import writes its cache; use one without it");
+    auto all = contents_of({files, files + count}, cache::ReadFor::kImport, options);
     if (!all) return give(all.takeError());
-    auto report = cache::import_contents(layers_of(*runtime), *all);
+    auto report = cache::import_contents(options, *all);
     return report ? TRIGEN_OK : give(report.takeError());
   });
 }
@@ -196,7 +200,7 @@ trigen_status trigen_cache_merge(const char* bundle, const char* const* files, s
   if (bundle == nullptr) return set_error(TRIGEN_BAD_REQUEST, "bundle is null");
   return guarded([&] {
     if (auto error = required(files, count, "files")) return give(std::move(error));
-    auto all = contents_of({files, files + count});
+    auto all = contents_of({files, files + count}, cache::ReadFor::kImport, {});
     if (!all) return give(all.takeError());
     return give(cache::write_bundle(bundle, *all, kMadeBy));
   });

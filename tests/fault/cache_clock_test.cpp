@@ -84,7 +84,7 @@ TEST_F(CacheClock, GcTakesWhatWasNotUsedForLongest) {
     EXPECT_EQ(before, std::string(std::istreambuf_iterator<char>(file), {}))
         << "a look-up wrote to the layer";
   }
-  auto report = cache::collect({path}, 450000);
+  auto report = cache::collect({{path}}, 450000);
   ASSERT_TRUE(static_cast<bool>(report)) << message(report.takeError());
   EXPECT_LE(report->bytes_after, 450000);
   EXPECT_EQ(report->bytes_after, static_cast<int64_t>(std::filesystem::file_size(path)));
@@ -98,10 +98,10 @@ TEST_F(CacheClock, GcTakesWhatWasNotUsedForLongest) {
     EXPECT_TRUE(store->find_record(kept, "sm_80", "A100", 108, "580")) << kept;
   EXPECT_FALSE(store->find_record("problem 3", "sm_80", "A100", 108, "580")) << "a prediction goes along";
   EXPECT_THAT(store->verify(), IsEmpty());
-  auto nothing = cache::collect({path}, 450000);
+  auto nothing = cache::collect({{path}}, 450000);
   ASSERT_TRUE(static_cast<bool>(nothing));
   EXPECT_EQ(nothing->binaries, 0);
-  EXPECT_THAT(message(cache::collect({path}, 4096).takeError()), HasSubstr("of measurements alone"));
+  EXPECT_THAT(message(cache::collect({{path}}, 4096).takeError()), HasSubstr("of measurements alone"));
 }
 
 TEST_F(CacheClock, AUseIsNotedOnceADayAndNeverByReadOnlyStores) {

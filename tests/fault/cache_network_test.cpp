@@ -196,7 +196,7 @@ TEST_F(CacheNetwork, OldBundlesBecomeOne) {
   };
   const auto gc = [&] {
     setenv("TRIGEN_SPOOL", (folder_ / "node3").c_str(), 1);
-    auto report = cache::collect({layer()}, int64_t{1} << 30);
+    auto report = cache::collect({{layer()}}, int64_t{1} << 30);
     return report ? report->folded : -1;
   };
   EXPECT_EQ(gc(), 0) << "they are young";

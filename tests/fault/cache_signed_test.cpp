@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
+#include <ctime>
+
+#include "cache/contents.h"
 #include "cache/signature.h"
 #include "generator/error.h"
 #include "tests/fault/child.h"
@@ -14,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using cache::KeyPair;
+using ::testing::AnyOf;
 using testing::CacheFolder;
 using testing::Child;
 using ::testing::HasSubstr;
@@ -64,7 +68,7 @@ struct Shipped {
     spill(path + ".minisig", signature(bytes, by, when));
   }
   std::string trusted() const { return llvm::StringRef(maker.open).split('\n').second.rtrim().str(); }
-  OpenStore open(const std::string& keys, const std::string& user) const {
+  OpenStore open(const std::optional<std::string>& keys, const std::string& user) const {
     OpenStore opened;
     Store::Options options;
     options.layers = {user, path};
@@ -106,7 +110,10 @@ TEST(CacheSigned, ATrustedSignatureIsNeededByWhatOthersMadeAlone) {
   EXPECT_TRUE(shipped.open()->verify().empty());
   fs::remove(shipped.path + ".minisig");
   EXPECT_EQ(shipped.refused("has no signature that can be read"), "");
-  EXPECT_TRUE(shipped.open("", shipped.own)->find_binary(sample_binary(1).key)) << "nobody asked for one";
+  EXPECT_TRUE(shipped.open(std::nullopt, shipped.own)->find_binary(sample_binary(1).key))
+      << "nobody asked for one";
+  for (const char* none : {"", ":"})  // $(cat missing)
+    EXPECT_EQ(shipped.refused("TRIGEN_TRUSTED_KEYS is set and names no key", none), "");
   // What the user's own trigen stores.
   auto own = shipped.open();
   ASSERT_EQ(message(own->put_binary(sample_binary(2))), "");
@@ -235,6 +242,111 @@ TEST(CacheSigned, AnOlderFileThatIsPutBackIsRefused) {
   EXPECT_EQ(store->layers()[0].problem, "");
   ASSERT_EQ(message(store->clear_findings(cache::FindingKind::kSignature)), "");
   EXPECT_TRUE(shipped.open()->find_binary(sample_binary(1).key));
+}
+
+// Every reader of files asks for what its use needs.
+TEST(CacheSigned, WhatIsImportedIsSignedWhosesoeverTheFileIs) {
+  Shipped shipped;
+  Store::Options options;
+  options.layers = {shipped.own};
+  options.trusted_keys = shipped.trusted();
+  const auto read = [&](const std::string& path, cache::ReadFor use) {
+    auto contents = cache::read_contents(path, use, options);
+    return contents ? "" : take_error(contents.takeError()).message;
+  };
+  EXPECT_EQ(read(shipped.path, cache::ReadFor::kImport), "");
+  const std::string mine = shipped.folder / "mine.db";  // written here, by this user
+  ASSERT_EQ(message(open_store({mine})->put_binary(sample_binary(3))), "");
+  EXPECT_EQ(read(mine, cache::ReadFor::kRun), "");
+  EXPECT_EQ(read(mine, cache::ReadFor::kLook), "");
+  EXPECT_THAT(read(mine, cache::ReadFor::kImport), HasSubstr("asks for signatures: it has no signature"));
+  fs::remove(shipped.path + ".minisig");
+  for (const auto use : {cache::ReadFor::kLook, cache::ReadFor::kImport, cache::ReadFor::kRun})
+    EXPECT_THAT(read(shipped.path, use), HasSubstr("no signature that can be read"))
+        << "it came from elsewhere";
+}
+
+TEST(CacheSigned, AWithdrawnFileIsNeitherImportedNorMerged) {
+  Shipped shipped;
+  Store::Options options;
+  options.layers = {shipped.own};
+  options.trusted_keys = shipped.trusted();
+  const std::string old = shipped.folder / "old/core.db";
+  fs::create_directory(shipped.folder / "old");
+  fs::copy(shipped.path, old);
+  fs::copy(shipped.path + ".minisig", old + ".minisig");
+  shipped.put(shipped.evil, shipped.maker, 2000);
+  const auto merged = [&](const std::vector<std::string>& paths) {
+    auto contents = cache::read_merged(paths, cache::ReadFor::kImport, options);
+    return contents ? "" : take_error(contents.takeError()).message;
+  };
+  EXPECT_EQ(merged({old}), "") << "nothing newer was met";
+  for (const auto& both : {std::vector<std::string>{old, shipped.path}, {shipped.path, old}})
+    EXPECT_THAT(merged(both), AnyOf(HasSubstr("at 1000 and 2000, so one was replaced by the other"),
+                                    HasSubstr("was signed at 1000, and one of the same name of 2000")));
+  EXPECT_EQ(merged({shipped.path}), "");
+  EXPECT_THAT(merged({old}),
+              HasSubstr("was signed at 1000, and one of the same name of 2000 was used here before"));
+  auto run = cache::read_contents(old, cache::ReadFor::kRun, options);
+  EXPECT_FALSE(run);
+  llvm::consumeError(run.takeError());
+  auto look = cache::read_contents(old, cache::ReadFor::kLook, options);
+  EXPECT_TRUE(static_cast<bool>(look)) << "an old file may be looked at: " << message(look.takeError());
+}
+
+// A wrong clock, or SOURCE_DATE_EPOCH in microseconds, locks a name nowhere.
+TEST(CacheSigned, ADateAheadIsRefusedAndOneThatWasRememberedIsForgotten) {
+  Shipped shipped;
+  const int64_t now = std::time(nullptr), ahead = now + 2 * 86400;
+  shipped.put(shipped.evil, shipped.maker, ahead);
+  EXPECT_EQ(shipped.refused("more than a day ahead of this machine's clock"), "");
+  shipped.put(shipped.good, shipped.maker, now);
+  cache::Finding finding;
+  finding.kind = cache::FindingKind::kSignature;
+  auto secret = cache::parse_secret_key(shipped.maker.secret);
+  ASSERT_TRUE(static_cast<bool>(secret));
+  finding.name = cache::to_string(secret->number) + "/core.db";
+  finding.value = ahead;
+  ASSERT_EQ(message(shipped.open()->put_finding(finding)), "");
+  EXPECT_TRUE(shipped.open()->find_binary(sample_binary(1).key)) << shipped.open().log();
+}
+
+// An image's file is root's, as the user of a container is: it counts as the user's own only where trigen wrote it.
+TEST(CacheSigned, AFileThatAnImageBroughtIsNotTheUsersOwn) {
+  Shipped shipped;
+  const std::string image = shipped.folder / "image.db";
+  const auto open = [&](const std::string& user) {
+    OpenStore opened;
+    Store::Options options;
+    options.layers = {user};
+    options.trusted_keys = shipped.trusted();
+    options.log = [lines = opened.lines](const std::string& line) { lines->push_back(line); };
+    opened.store = Store::open(options);
+    return opened;
+  };
+  for (const bool with_lock : {false, true}) {
+    SCOPED_TRACE(with_lock);
+    spill(image, shipped.good);
+    if (with_lock) spill(image + ".lock", "");
+    OpenStore store = open(image);
+    EXPECT_FALSE(store->find_binary(sample_binary(1).key));
+    EXPECT_EQ(fs::exists(image + ".lock"), with_lock) << "a look-up that is refused makes nothing";
+    EXPECT_THAT(store.log(),
+                HasSubstr("it was not written here by this user's trigen, and has no signature"));
+    // A put does not make it the user's.
+    EXPECT_THAT(message(store->put_binary(sample_binary(2))),
+                HasSubstr("when it is moved away, a new one is begun"));
+    EXPECT_FALSE(open(image)->find_binary(sample_binary(1).key));
+    EXPECT_TRUE(slurp(image) == shipped.good);
+    fs::remove(image);
+    fs::remove(image + ".lock");
+  }
+  // Moved away, a new one is begun; and who trusts a signature may take the file for their own.
+  ASSERT_EQ(message(open(image)->put_binary(sample_binary(2))), "");
+  EXPECT_TRUE(open(image)->find_binary(sample_binary(2).key));
+  EXPECT_FALSE(open(shipped.path)->find_binary(sample_binary(2).key));
+  ASSERT_EQ(message(open(shipped.path)->put_binary(sample_binary(2))), "") << "it is signed";
+  EXPECT_TRUE(open(shipped.path)->find_binary(sample_binary(1).key));
 }
 
 // What was verified is what is used: the file changes between the check and a look-up.

@@ -11,6 +11,8 @@
 #include <trigen/trigen_tune.h>
 #include <trigen/trigen_xla.h>
 
+#include "cache/store.h"
+
 namespace {
 
 using ::testing::HasSubstr;
@@ -74,6 +76,41 @@ TEST_F(ApiTune, NothingIsWrittenWhereSomethingLacks) {
   refused(trigen_cache_import(runtime, files, 1), TRIGEN_CACHE_ERROR, missing);
   refused(trigen_cache_merge(bundle.c_str(), files, 1), TRIGEN_CACHE_ERROR, missing);
   EXPECT_FALSE(std::filesystem::exists(bundle));
+}
+
+TEST_F(ApiTune, ImportTakesWhatTheCommandTakes) {
+  const std::string file = std::string(folder) + "/evil.db", layer = std::string(folder) + "/cache.db";
+  {
+    trigen::Store::Options options;
+    options.layers = {file};
+    trigen::Record record;
+    record.problem = "forward,dtype=f32,B=1,H=1,T=8,D=8,K=1,pad=0";
+    record.arch = "sm_70";
+    record.candidate = "simt:tile=1";
+    ASSERT_FALSE(trigen::Store::open(options)->put_record(record));
+  }
+  const char* files[] = {file.c_str()};
+  const std::string bundle = std::string(folder) + "/out.trigen";
+  setenv("TRIGEN_TRUSTED_KEYS", "RWSei/qHLhK/MtUmArTQjq/NDGCXHhyTt2pKjzdeVTF+aJa/TWyWHvBC", 1);
+  refused(trigen_cache_import(runtime, files, 1), TRIGEN_CACHE_ERROR,
+          "TRIGEN_TRUSTED_KEYS asks for signatures");
+  refused(trigen_cache_merge(bundle.c_str(), files, 1), TRIGEN_CACHE_ERROR,
+          "TRIGEN_TRUSTED_KEYS asks for signatures");
+  unsetenv("TRIGEN_TRUSTED_KEYS");
+  EXPECT_FALSE(std::filesystem::exists(layer));
+
+  trigen_runtime* reader = nullptr;
+  const char* layers[] = {layer.c_str()};
+  trigen_runtime_options options = TRIGEN_RUNTIME_OPTIONS_INIT;
+  options.layers = layers;
+  options.layer_count = 1;
+  options.read_only = 1;
+  ASSERT_EQ(trigen_runtime_create(&options, &reader), TRIGEN_OK);
+  refused(trigen_cache_import(reader, files, 1), TRIGEN_BAD_REQUEST, "the runtime was made with read_only");
+  trigen_runtime_destroy(reader);
+  EXPECT_FALSE(std::filesystem::exists(layer));
+  EXPECT_EQ(trigen_cache_import(runtime, files, 1), TRIGEN_OK) << trigen_last_error();
+  EXPECT_TRUE(std::filesystem::exists(layer));
 }
 
 TEST_F(ApiTune, MemoryWithoutADeviceSaysWhy) {

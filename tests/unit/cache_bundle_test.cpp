@@ -31,7 +31,7 @@ std::string image_of(const Contents& contents) {
 }
 
 Contents read(const std::string& path) {
-  auto contents = read_contents(path);
+  auto contents = read_contents(path, ReadFor::kLook);
   if (contents) return *contents;
   ADD_FAILURE() << message(contents.takeError());
   return {};
@@ -84,7 +84,8 @@ TEST(CacheMerge, IsCommutativeAssociativeAndIdempotent) {
     EXPECT_EQ(message(write_bundle(file, merged(merged(a, b), c), kMeta)), "");
     std::ifstream stream(file, std::ios::binary);
     EXPECT_EQ(std::string(std::istreambuf_iterator<char>(stream), {}), all);
-    auto read_together = read_merged({folder / "c.db", folder / "a.db", folder / "b.db", folder / "a.db"});
+    auto read_together =
+        read_merged({folder / "c.db", folder / "a.db", folder / "b.db", folder / "a.db"}, ReadFor::kImport);
     ASSERT_TRUE(bool(read_together));
     EXPECT_EQ(image_of(*read_together), all);
     EXPECT_EQ(image_of(merged(a, a)), image_of(merged(Contents(), a)));
@@ -96,7 +97,7 @@ TEST(CacheMerge, IsCommutativeAssociativeAndIdempotent) {
     for (const auto& order : {std::vector<const Contents*>{&a, &b, &c}, {&c, &b, &a, &b}}) {
       const std::string path = folder / (order.front() == &a ? "abc.db" : "cba.db");
       for (const Contents* one : order) {
-        auto report = import_contents({path}, *one);
+        auto report = import_contents({{path}}, *one);
         ASSERT_TRUE(static_cast<bool>(report)) << message(report.takeError());
       }
     }
@@ -146,6 +147,157 @@ TEST(CacheMerge, RulesInTheirOrder) {
             "new:a=1");
   EXPECT_EQ(better_of(stored(measured("A100", "whole:a=1"), 1), stored(measured("A100", "bare:a=1"), 9, "")),
             "whole:a=1");
+}
+
+// An import replaces what an import brought, never what was measured or compiled here, whatever it claims.
+TEST(CacheImport, WhatTheUserMadeStays) {
+  CacheFolder folder;
+  const std::string mine = folder / "mine.db", theirs = folder / "theirs.db", third = folder / "third.db";
+  const auto record = [](const char* name, const char* compiler) {
+    Record r = stored(sample_record(Provenance::kMeasured, "A100", 108, "580", name), 1000);
+    r.binary.compiler = compiler;
+    return r;
+  };
+  const auto binary = [](const char* log, int64_t at) {
+    Binary b = sample_binary(1, 400);
+    b.log = log;
+    b.stored_at = at;
+    return b;
+  };
+  Record predicted = sample_record(Provenance::kPredicted, "A30", 50, "580", "guess:a=1");
+  ASSERT_EQ(message(open_store({mine})->put_record(record("mine:a=1", "nvrtc 12.9.86"))), "");
+  ASSERT_EQ(message(open_store({mine})->put_record(predicted)), "");
+  ASSERT_EQ(message(open_store({mine})->put_binary(binary("mine", 1000))), "");
+  ASSERT_EQ(message(open_store({theirs})->put_record(record("theirs:a=1", "nvrtc 99.0"))), "");
+  predicted.provenance = Provenance::kMeasured;
+  predicted.candidate = "theirs:a=2";
+  ASSERT_EQ(message(open_store({theirs})->put_record(predicted)), "");
+  ASSERT_EQ(message(open_store({theirs})->put_binary(binary("theirs", 2000))), "");
+  const auto import = [&](const std::string& from) {
+    auto contents = read_merged({from}, ReadFor::kImport);
+    if (!contents) return message(contents.takeError());
+    auto report = import_contents({{mine}}, *contents);
+    return report ? std::string() : message(report.takeError());
+  };
+  const auto candidates = [&] {
+    std::string text;
+    for (const auto& [key, row] : read(mine).records) text += row.record.candidate + " ";
+    return text + open_store({mine})->find_binary(sample_binary(1).key)->log;
+  };
+  ASSERT_EQ(import(theirs), "");
+  EXPECT_EQ(candidates(), "mine:a=1 theirs:a=2 mine") << "a measurement before one's own prediction";
+  EXPECT_FALSE(open_store({mine})->find_binary(sample_binary(1).key)->shipped);
+  // What was imported gives way to a better one.
+  predicted.candidate = "third:a=2";
+  predicted.binary.compiler = "nvrtc 99.0";
+  ASSERT_EQ(message(open_store({third})->put_record(predicted)), "");
+  ASSERT_EQ(import(third), "");
+  EXPECT_EQ(candidates(), "mine:a=1 third:a=2 mine");
+  // A file that was copied here is nobody's own.
+  std::filesystem::copy(mine, folder / "copy.db");
+  auto contents = read_merged({theirs}, ReadFor::kImport);
+  ASSERT_TRUE(static_cast<bool>(contents));
+  ASSERT_TRUE(static_cast<bool>(import_contents({{folder / "copy.db"}}, *contents)));
+  EXPECT_EQ(open_store({folder / "copy.db"})->find_binary(sample_binary(1).key)->log, "theirs");
+}
+
+TEST(CacheImport, ADateAheadIsDamage) {
+  CacheFolder folder;
+  Record r = sample_record(Provenance::kMeasured, "A100", 108, "580");
+  Binary b = sample_binary(1);
+  r.stored_at = b.stored_at = int64_t{1} << 62;
+  ASSERT_EQ(message(open_store({folder / "ahead.db"})->put_record(r)), "");
+  ASSERT_EQ(message(open_store({folder / "ahead.db"})->put_binary(b)), "");
+  auto contents = read_merged({folder / "ahead.db"}, ReadFor::kImport);
+  ASSERT_TRUE(static_cast<bool>(contents)) << message(contents.takeError());
+  EXPECT_TRUE(contents->records.empty() && contents->binaries.empty());
+  ASSERT_EQ(contents->damaged.size(), 2u);
+  for (const std::string& line : contents->damaged)
+    EXPECT_THAT(line, HasSubstr("is dated more than a day ahead of this machine's clock; correct the clock"));
+  // One's own from before a clock was put right goes out with today's date.
+  auto own = read_merged({folder / "ahead.db"}, ReadFor::kRun);
+  ASSERT_TRUE(static_cast<bool>(own)) << message(own.takeError());
+  EXPECT_EQ(own->records.size(), 1u);
+}
+
+// What no put would store is not taken in by way of a file, either.
+TEST(CacheImport, RowsThatAPutRefusesAreDamage) {
+  CacheFolder folder;
+  const std::string path = folder / "bomb.db";
+  {
+    auto store = open_store({path});
+    ASSERT_EQ(message(store->put_binary(sample_binary(1))), "");
+    ASSERT_EQ(message(store->put_binary(sample_binary(2))), "");
+    ASSERT_EQ(message(store->put_record(sample_record(Provenance::kMeasured, "A100", 108, "580"))), "");
+  }
+  Contents contents = read(path);
+  BinaryRow& binary = contents.binaries.begin()->second;
+  binary.packed.log = pack(std::string(static_cast<size_t>(kMostTextBytes) + 1, 'x'));  // 1 MiB in 100 bytes
+  set_stored_at(binary, 1000);
+  RecordRow& record = contents.records.begin()->second;
+  record.evidence = pack(std::string(static_cast<size_t>(kMostTextBytes) + 1, 'x'));
+  set_stored_at(record, 1000);
+  ASSERT_EQ(message(write_bundle(folder / "bomb.trigen", contents, kMeta)), "");
+  auto taken = read_merged({folder / "bomb.trigen"}, ReadFor::kImport);
+  ASSERT_TRUE(static_cast<bool>(taken)) << message(taken.takeError());
+  EXPECT_EQ(taken->binaries.size(), 1u);
+  EXPECT_EQ(taken->records.size(), 0u);
+  EXPECT_THAT(taken->damaged, ::testing::Each(HasSubstr("holds what does not unpack to what a cache takes")));
+}
+
+// SQLite follows a chain of overflow pages wherever it leads: rows whose chains are one page that names itself have
+// the bytes that each of them claims.
+TEST(CacheImport, PagesThatRowsShareAreDamage) {
+  CacheFolder folder;
+  constexpr size_t kPage = 4096, kCubin = 24'000;
+  const std::string path = folder / "shared.trigen";
+  {
+    auto store = open_store({folder / "from.db"});
+    for (unsigned n = 0; n < 6; ++n) ASSERT_EQ(message(store->put_binary(sample_binary(n))), "");
+  }
+  Contents contents = read(folder / "from.db");
+  std::string bytes;
+  // A size of which SQLite keeps little beside the row, so that all six rows are in page 2, the table's first.
+  for (size_t size = kCubin; bytes.empty() || bytes[kPage] != 0x0d; size += 400) {
+    ASSERT_LT(size, kCubin + 2 * kPage);
+    for (auto& [key, row] : contents.binaries) {
+      row.packed.cubin = std::string(size, 'c');
+      set_stored_at(row, 1000);
+    }
+    bytes = image_of(contents);
+  }
+  const auto text = [](size_t page) {
+    std::string four;
+    for (int shift = 24; shift >= 0; shift -= 8) four += static_cast<char>(page >> shift);
+    return four;
+  };
+  // The first page of a chain, which all six rows' cells lead to, and which leads to itself; what is behind it goes.
+  const std::string filled(kPage - 4, 'c');
+  size_t first = 2;
+  while (bytes.compare((first - 1) * kPage + 4, kPage - 4, filled) != 0)
+    ASSERT_LT(++first * kPage, bytes.size());
+  int led = 0;
+  for (size_t page = first; page <= bytes.size() / kPage; ++page)
+    for (size_t at = kPage; at < (first - 1) * kPage; ++at)
+      if (bytes.compare((page - 1) * kPage + 4, kPage - 4, filled) == 0 &&
+          bytes.compare(at, 4, text(page)) == 0) {
+        bytes.replace(at, 4, text(first));
+        ++led;
+      }
+  ASSERT_GE(led, 6);
+  bytes.resize(first * kPage);
+  bytes.replace((first - 1) * kPage, 4, text(first));
+  bytes.replace(28, 4, text(first));  // the header's count of pages
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+  for (const auto use : {ReadFor::kImport, ReadFor::kLook}) {
+    auto taken = read_contents(path, use);
+    ASSERT_FALSE(taken) << "SQLite's own check finds it";
+    EXPECT_THAT(message(taken.takeError()), HasSubstr("is damaged"));
+  }
+  auto taken = read_contents(path, ReadFor::kRun);
+  ASSERT_FALSE(taken);
+  EXPECT_THAT(message(taken.takeError()),
+              HasSubstr("its rows have more bytes than it has, so they share pages"));
 }
 
 TEST(CacheBundle, SameInputSameBytesHoweverItWasPut) {
@@ -229,8 +381,9 @@ TEST(CacheBundle, ErrorsSayWhatIsAllowedAndLeaveNothing) {
   EXPECT_THAT(message(write_bundle(folder / "x.db", {}, kMeta)), HasSubstr("end it in .trigen"));
   EXPECT_THAT(message(write_bundle(folder / "no/x.trigen", {}, kMeta)),
               HasSubstr("no such file or directory); nothing was left there; name a writable folder"));
-  EXPECT_THAT(message(read_contents(folder / "none.trigen").takeError()), HasSubstr("does not exist; name"));
-  EXPECT_THAT(message(import_contents({folder / "a.trigen"}, {}).takeError()),
+  EXPECT_THAT(message(read_contents(folder / "none.trigen", ReadFor::kLook).takeError()),
+              HasSubstr("does not exist; name"));
+  EXPECT_THAT(message(import_contents({{folder / "a.trigen"}}, {}).takeError()),
               HasSubstr("bundles are never written to"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }

@@ -37,6 +37,7 @@ constexpr char kTheirSecret[] =
     "RWQAAEIyAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAnov6hy4SvzI8P2skrf7qcTUB3avB"
     "X5KkHO83VVSRjVRd/1pQs5QM3dUmArTQjq/NDGCXHhyTt2pKjzdeVTF+aJa/"
     "TWyWHvBCAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n";
+constexpr int64_t kLater = int64_t{1} << 40;  // the clock
 constexpr char kTheirSignature[] =
     "untrusted comment: signature from minisign secret key\n"
     "RUSei/qHLhK/Mt/DmQQROiJ3vZG61HkirtAlW9BWFAiTo7/G/fseHGG462ZuIVOCP53ofNNPkPr9A1jCXjWU/aojH6J9spWbpQk=\n"
@@ -50,12 +51,16 @@ TEST(CacheSignature, ReadsWhatMinisignWrote) {
   EXPECT_EQ(to_string(key->number), "32BF122E87FA8B9E");
   EXPECT_EQ(signature->timestamp, 1795355863);
   EXPECT_EQ(signature->file, "f");
-  EXPECT_EQ(refuse_signature(*signature, "hi\n", "f", {*key}), "");
-  EXPECT_THAT(refuse_signature(*signature, "ho\n", "f", {*key}),
+  EXPECT_EQ(refuse_signature(*signature, "hi\n", "f", {*key}, kLater), "");
+  EXPECT_THAT(refuse_signature(*signature, "ho\n", "f", {*key}, kLater),
               HasSubstr("is not what key 32BF122E87FA8B9E"));
-  EXPECT_THAT(refuse_signature(*signature, "hi\n", "g", {*key}), HasSubstr("was signed as 'f'"));
+  EXPECT_THAT(refuse_signature(*signature, "hi\n", "g", {*key}, kLater), HasSubstr("was signed as 'f'"));
+  EXPECT_THAT(
+      refuse_signature(*signature, "hi\n", "f", {*key}, 1795355862),
+      HasSubstr(
+          "was signed at 1795355863, more than a day ahead of this machine's clock; correct the clock"));
   key->oldest = 1795355864;
-  EXPECT_THAT(refuse_signature(*signature, "hi\n", "f", {*key}),
+  EXPECT_THAT(refuse_signature(*signature, "hi\n", "f", {*key}, kLater),
               HasSubstr("only signatures from 1795355864 on"));
 }
 
@@ -69,15 +74,16 @@ TEST(CacheSignature, OurKeysSignAndAreReadBack) {
   EXPECT_EQ(key->point, line->point);
   auto signature = parse_signature(sign("bytes", "core.trigen", 17, *secret));
   ASSERT_TRUE(static_cast<bool>(signature));
-  EXPECT_EQ(refuse_signature(*signature, "bytes", "core.trigen", {*wrong, *key}), "");
-  EXPECT_EQ(refuse_signature(*signature, "bytes", "core.trigen", {*wrong}),
+  EXPECT_EQ(refuse_signature(*signature, "bytes", "core.trigen", {*wrong, *key}, kLater), "");
+  EXPECT_EQ(refuse_signature(*signature, "bytes", "core.trigen", {*wrong}, kLater),
             "is signed with key " + to_string(pair.number) + ", trusted are " + to_string(other.number) +
                 "; trust that key too, if you know whose it is");
   // Another key that goes by the same number.
   wrong->number = key->number;
-  EXPECT_THAT(refuse_signature(*signature, "bytes", "core.trigen", {*wrong}), HasSubstr("was changed"));
+  EXPECT_THAT(refuse_signature(*signature, "bytes", "core.trigen", {*wrong}, kLater),
+              HasSubstr("was changed"));
   signature->comment += " ";
-  EXPECT_THAT(refuse_signature(*signature, "bytes", "core.trigen", {*key}),
+  EXPECT_THAT(refuse_signature(*signature, "bytes", "core.trigen", {*key}, kLater),
               HasSubstr("trusted comment was changed"));
 }
 
@@ -113,7 +119,12 @@ TEST(CacheSignature, TrustedKeysAreAListOfKeysAndFiles) {
   EXPECT_EQ(trusted.keys[0].oldest, 1700000000);
   EXPECT_EQ(trusted.keys[1].oldest, 0);
   EXPECT_EQ(trusted.keys[1].number, pair.number);
-  EXPECT_FALSE(parse_trusted_keys("").required);
+  for (const char* none : {"", ":", "::"}) {
+    EXPECT_TRUE(parse_trusted_keys(none).required) << "set means required";
+    EXPECT_THAT(parse_trusted_keys(none).problem, HasSubstr("TRIGEN_TRUSTED_KEYS is set and names no key"))
+        << none;
+  }
+  EXPECT_FALSE(trusted_keys(std::nullopt).required);
   // One bad entry is said; what follows it is not taken for all there is.
   trusted = parse_trusted_keys("/nowhere/key.pub:" + std::string(kTheirKey));
   EXPECT_THAT(trusted.problem,
@@ -147,14 +158,14 @@ TEST(CacheSignature, MinisignAgrees) {
   auto theirs = parse_signature(slurp(folder / "data.minisig"));
   auto ours = parse_public_key(pair.open);
   ASSERT_TRUE(theirs && ours);
-  EXPECT_EQ(refuse_signature(*theirs, data, "data", {*ours}), "");
+  EXPECT_EQ(refuse_signature(*theirs, data, "data", {*ours}, kLater), "");
   EXPECT_EQ(run("minisign -G -W -p their.pub -s their.key"), 0) << slurp(folder / "log");
   EXPECT_EQ(run("minisign -S -s their.key -m data"), 0) << slurp(folder / "log");
   const TrustedKeys trusted = parse_trusted_keys(folder / "their.pub");
   ASSERT_EQ(trusted.problem, "");
   theirs = parse_signature(slurp(folder / "data.minisig"));
   ASSERT_TRUE(static_cast<bool>(theirs));
-  EXPECT_EQ(refuse_signature(*theirs, data, "data", trusted.keys), "");
+  EXPECT_EQ(refuse_signature(*theirs, data, "data", trusted.keys, kLater), "");
   secret = parse_secret_key(slurp(folder / "their.key"));
   ASSERT_TRUE(static_cast<bool>(secret));
   spill(folder / "data.minisig", sign(data, "data", 1700000000, *secret));

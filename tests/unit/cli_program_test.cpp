@@ -505,6 +505,14 @@ TEST_F(Program, SignsAndVerifiesFiles) {
                               HasSubstr("file:core.trigen")));
   EXPECT_THAT(run({"cache", "verify", "--keys", key + ".pub@1700000001", file}).out,
               HasSubstr("only signatures from 1700000001 on are trusted"));
+  EXPECT_EQ(run({"cache", "verify", "--keys", "", file}).code, 2) << "$(cat missing) is not 'no keys'";
+  for (const char* bad : {"abc", "-5", "1700000000000000"}) {
+    const Finished refused =
+        run({"cache", "sign", "--key", key, file}, {std::string("SOURCE_DATE_EPOCH=") + bad});
+    EXPECT_NE(refused.code, 0) << bad;
+    EXPECT_THAT(refused.err,
+                HasSubstr("SOURCE_DATE_EPOCH is '" + std::string(bad) + "'; allowed: seconds since 1970"));
+  }
   std::ofstream(file, std::ios::app) << "!";
   const Finished changed = run({"cache", "verify", "--keys", key + ".pub", file});
   EXPECT_EQ(changed.code, 1);

@@ -81,7 +81,7 @@ cache::Contents tuned(const CacheFolder& folder, const std::string& problem, Pro
   auto store = open_store({path});
   EXPECT_EQ(message(store->put_binary(binary)), "");
   EXPECT_EQ(message(store->put_record(record)), "");
-  return llvm::cantFail(cache::read_contents(path));
+  return llvm::cantFail(cache::read_contents(path, cache::ReadFor::kLook));
 }
 
 TEST(FleetFolder, HolesAreOfAKindOfDevice) {
