@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdio>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "cli/cache.h"
@@ -15,10 +16,11 @@
 namespace trigen::cli {
 namespace {
 
-// Remakes every binary, on all CPUs. What another compiler or version made cannot be remade here, which is
-// said and is no failure of the binary.
-int rebuild_all(const TargetOptions& where) {
-  size_t counts[3] = {};
+// Remakes every binary, on all CPUs. One that cannot be remade here is not proved: status 3, unless all that is
+// lacking is a compiler whose name is in `allowed`.
+int rebuild_all(const TargetOptions& where, const std::vector<std::string>& allowed) {
+  size_t counts[4] = {}, waved = 0;
+  std::set<std::string> lacking;
   for (const LayerInfo& layer : where.open_store(true)->layers()) {
     if (!layer.exists) continue;
     TargetOptions alone;
@@ -35,6 +37,13 @@ int rebuild_all(const TargetOptions& where) {
         const std::lock_guard<std::mutex> lock(mutex);
         ++counts[static_cast<int>(result)];
         if (result == Rebuilt::kSame) continue;
+        if (result == Rebuilt::kNoCompiler) {
+          const std::string& compiler = list[i].key.compiler;
+          if (std::find(allowed.begin(), allowed.end(), compiler) != allowed.end())
+            ++waved;
+          else
+            lacking.insert(compiler);
+        }
         std::printf("%s: binary %s (%s, %s) %s: %s\n", printable(layer.path).c_str(),
                     list[i].key.digest().substr(0, 12).c_str(), printable(list[i].problem).c_str(),
                     printable(list[i].candidate).c_str(),
@@ -47,12 +56,23 @@ int rebuild_all(const TargetOptions& where) {
     work();
     for (std::thread& thread : threads) thread.join();
   }
-  std::printf("remade: %zu the same, byte for byte; %zu differ; %zu cannot be remade here\n", counts[0],
-              counts[1], counts[2]);
-  return counts[1] > 0 ? kFailure : counts[0] == 0 && counts[2] > 0 ? kNoCompiler : kDone;
+  const size_t cannot =
+      counts[static_cast<int>(Rebuilt::kCannot)] + counts[static_cast<int>(Rebuilt::kNoCompiler)];
+  std::printf("remade: %zu the same, byte for byte; %zu differ; %zu cannot be remade here%s\n", counts[0],
+              counts[1], cannot,
+              waved > 0 ? (", " + std::to_string(waved) + " of them allowed").c_str() : "");
+  if (cannot > waved) {
+    std::string step;
+    for (const std::string& compiler : lacking)
+      step += (step.empty() ? "; install the compilers, or allow what they made unseen:" : "") +
+              std::string(" --allow-compiler '") + compiler + "'";
+    remark("error: " + counted(cannot - waved, "binary", "binaries") + " could not be proved" +
+           printable(step));
+  }
+  return counts[1] > 0 ? kFailure : cannot > waved ? kNoCompiler : kDone;
 }
 
-int verify_all(const TargetOptions& where, bool remake) {
+int verify_all(const TargetOptions& where, bool remake, const std::vector<std::string>& allowed) {
   auto store = where.open_store(true);
   const std::vector<LayerInfo> layers = store->layers();
   if (std::none_of(layers.begin(), layers.end(), [](const LayerInfo& layer) { return layer.exists; }))
@@ -68,7 +88,7 @@ int verify_all(const TargetOptions& where, bool remake) {
       std::printf("%s: %s and %s, every row has its digest\n", printable(layer.path).c_str(),
                   counted(layer.records, "record").c_str(),
                   counted(layer.binaries, "binary", "binaries").c_str());
-  const int remade = remake ? rebuild_all(where) : kDone;
+  const int remade = remake ? rebuild_all(where, allowed) : kDone;
   return damage.empty() ? remade : kFailure;
 }
 
@@ -82,6 +102,14 @@ void add_cache_verify(CLI::App& cache, Commands& commands) {
   auto files = std::make_shared<std::vector<std::string>>();
   where->add_cache(*check);
   check->add_flag("--rebuild", *remake, "compile every stored source again and compare the bytes");
+  auto allowed = std::make_shared<std::vector<std::string>>();
+  check
+      ->add_option("--allow-compiler", *allowed,
+                   "with --rebuild: do not fail over binaries of this compiler, as in 'nvrtc 13.0.48', where "
+                   "it is not "
+                   "here; once for each")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
   check->add_option("--keys", *keys, "check signatures: public keys or their files, separated by ':'")
       ->type_name("KEYS");
   check->add_option(
@@ -91,7 +119,7 @@ void add_cache_verify(CLI::App& cache, Commands& commands) {
                         if (check->count("--keys") > 0)
                           return verify_signatures(*keys, *files, where->store_options(/*read_only=*/true));
                         where->caches.insert(where->caches.end(), files->begin(), files->end());
-                        return verify_all(*where, *remake);
+                        return verify_all(*where, *remake, *allowed);
                       }});
 }
 

@@ -21,7 +21,8 @@ inline constexpr ExitCode kExitCodes[] = {
      "the request was right but failed: a wrong result, nothing that could be verified, no device, a damaged "
      "cache, output that could not be written"},
     {kBadRequest, "the request itself is wrong: arguments, a problem's text, an unknown target"},
-    {kNoCompiler, "no compiler here makes the target, and nothing else failed"},
+    {kNoCompiler,
+     "no compiler here makes the target, or made a binary that was to be proved, and nothing else failed"},
     {kInterrupted, "interrupted by Ctrl-C or a termination; what was measured is kept"},
 };
 

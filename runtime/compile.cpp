@@ -10,7 +10,8 @@
 namespace trigen {
 namespace {
 
-constexpr int kCancelled = 16;  // NVRTC_ERROR_CANCELLED
+constexpr int kCancelled = 16;         // NVRTC_ERROR_CANCELLED
+constexpr unsigned kNewestMajor = 13;  // the newest CUDA with a known release
 
 int cancel_callback(void* payload, void*) {
   return static_cast<const std::atomic<bool>*>(payload)->load(std::memory_order_relaxed) ? 1 : 0;
@@ -143,7 +144,53 @@ llvm::Error forbidden(const Candidate& candidate, Store& store) {
                                            "\", and name its cache file in TRIGEN_CACHE");
 }
 
+// The machine's own build goes before a binary that others made: for whoever asks for that, and where they say
+// that a compiler made it which nobody knows.
+bool is_second(const Binary& binary, const BuildOptions& options) {
+  return binary.shipped && !options.no_jit && (options.own || is_unknown_compiler(binary.key.compiler));
+}
+
+// Past the look-up for any compiler.
+llvm::Expected<BuiltBinary> build_here(const Candidate& candidate, const Source& source, Store& store,
+                                       const BuildOptions& options) {
+  BuiltBinary built;
+  const Nvrtc* nvrtc = options.nvrtc;
+  if (nvrtc == nullptr) {
+    auto chosen = Nvrtc::choose(*candidate.target, options.newest_cuda);
+    if (!chosen) return with_prefix(chosen.takeError(), to_string(candidate.problem));
+    nvrtc = *chosen;
+  }
+  const BinaryKey key = binary_key(source, *candidate.target, *nvrtc, options.code);
+  const auto look_up = [&] {
+    auto found = store.find_binary(key);
+    if (!found || (found->shipped && options.own)) return false;
+    built.binary = std::move(*found);
+    return true;
+  };
+  if (look_up()) return built;
+  if (options.no_jit) return forbidden(candidate, store);
+
+  std::unique_ptr<Store::Lease> lease;
+  if (store.lease(key, options.lease_wait_ms, lease) == Store::LeaseState::kDone && look_up()) {
+    built.origin = BinaryOrigin::kCompiledElsewhere;
+    return built;
+  }
+  // The owner compiles; so does whoever waited in vain: a second compile costs less than no kernel.
+  auto binary = compile_source(candidate, source, *nvrtc, options.cancel, options.code);
+  if (!binary) return binary.takeError();
+  built.binary = std::move(*binary);
+  built.origin = BinaryOrigin::kCompiled;
+  if (llvm::Error error = store.put_binary(built.binary))
+    built.cache_problem = take_error(std::move(error)).message;
+  return built;
+}
+
 }  // namespace
+
+bool is_unknown_compiler(llvm::StringRef name) {
+  unsigned major = 0;
+  return !name.consume_front("nvrtc ") || name.consumeInteger(10, major) || major > kNewestMajor;
+}
 
 Code code_for(const Device& device) { return device.info().emulated ? Code::kPtx : Code::kCubinAndPtx; }
 
@@ -178,46 +225,26 @@ llvm::Expected<Binary> compile(const Candidate& candidate, const Nvrtc& nvrtc,
 
 llvm::Expected<BuiltBinary> build(const Candidate& candidate, Store& store, const BuildOptions& options) {
   const Source source = render(candidate);
-  BuiltBinary built;
+  std::optional<Binary> second;
   if (options.any_compiler) {
     auto found = store.find_binary_any_compiler(source.hash, candidate.target->name);
     if (!found && options.code == Code::kPtx)
       found = store.find_binary_any_compiler(source.hash, architecture(*candidate.target, options.code));
-    if (found) {
+    if (found && !is_second(*found, options)) {
+      BuiltBinary built;
       built.binary = std::move(*found);
       return built;
     }
     if (options.no_jit) return forbidden(candidate, store);
+    second = std::move(found);
   }
-  const Nvrtc* nvrtc = options.nvrtc;
-  if (nvrtc == nullptr) {
-    auto chosen = Nvrtc::choose(*candidate.target, options.newest_cuda);
-    if (!chosen) return with_prefix(chosen.takeError(), to_string(candidate.problem));
-    nvrtc = *chosen;
-  }
-  const BinaryKey key = binary_key(source, *candidate.target, *nvrtc, options.code);
-  if (auto found = store.find_binary(key)) {
-    built.binary = std::move(*found);
-    return built;
-  }
-  if (options.no_jit) return forbidden(candidate, store);
-
-  std::unique_ptr<Store::Lease> lease;
-  if (store.lease(key, options.lease_wait_ms, lease) == Store::LeaseState::kDone) {
-    if (auto found = store.find_binary(key)) {
-      built.binary = std::move(*found);
-      built.origin = BinaryOrigin::kCompiledElsewhere;
-      return built;
-    }
-  }
-  // The owner compiles; so does whoever waited in vain: a second compile costs less than no kernel.
-  auto binary = compile_source(candidate, source, *nvrtc, options.cancel, options.code);
-  if (!binary) return binary.takeError();
-  built.binary = std::move(*binary);
-  built.origin = BinaryOrigin::kCompiled;
-  if (llvm::Error error = store.put_binary(built.binary))
-    built.cache_problem = take_error(std::move(error)).message;
-  return built;
+  auto built = build_here(candidate, source, store, options);
+  if (built || !second) return built;
+  ErrorText why = take_error(built.takeError());
+  if (why.kind != ErrorKind::kNoCompiler) return make_error(why.kind, why.message);
+  BuiltBinary others;
+  others.binary = std::move(*second);
+  return others;
 }
 
 void build_all(llvm::ArrayRef<Candidate> candidates, Store& store, const BuildAllOptions& options,

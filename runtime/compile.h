@@ -19,6 +19,9 @@ class Device;
 enum class Code { kCubinAndPtx, kPtx };
 Code code_for(const Device& device);
 
+// Newer than any release that this version knows: nobody can have compared what it makes. Of a label that is none
+// of an NVRTC, too.
+bool is_unknown_compiler(llvm::StringRef name);
 // The compiler's options for a target in canonical form: "--gpu-architecture=sm_70 --std=c++20 ...". Part of
 // the key.
 std::string compile_options(const Target& target, Code code = Code::kCubinAndPtx);
@@ -42,6 +45,8 @@ struct BuildOptions {
   // Take a cached binary of another compiler version too (right, since the source is the same; its speed may
   // differ).
   bool any_compiler = true;
+  // Pass over binaries that others made, where a compiler is here: what a tune measures and its record names.
+  bool own = false;
   bool no_jit = false;  // a miss is a cache error that names the problem and the commands that fill the cache
   int lease_wait_ms = 60'000;  // how long to wait for another process that compiles the same thing
   const std::atomic<bool>* cancel = nullptr;

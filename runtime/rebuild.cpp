@@ -52,15 +52,15 @@ Rebuilt rebuild(const Binary& binary, std::string& why) {
     why = "its stored source is not the one that its hash names";
     return Rebuilt::kDiffers;
   }
-  const Nvrtc* const nvrtc = compiler_named(binary.key.compiler);
-  if (nvrtc == nullptr) {
-    why = "no " + binary.key.compiler + " is here";
-    return Rebuilt::kCannot;
-  }
   const Code code = binary.cubin.empty() ? Code::kPtx : Code::kCubinAndPtx;
   if (compile_options(*candidate->target, code) != binary.key.options) {
     why = "its options are not this version's: " + binary.key.options;
     return Rebuilt::kCannot;
+  }
+  const Nvrtc* const nvrtc = compiler_named(binary.key.compiler);
+  if (nvrtc == nullptr) {
+    why = "no '" + binary.key.compiler + "' is here";
+    return Rebuilt::kNoCompiler;
   }
   auto remade = compile(*candidate, *nvrtc, nullptr, code);
   if (!remade) {

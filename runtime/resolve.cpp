@@ -91,8 +91,12 @@ llvm::Expected<Resolution> from_record(const Problem& problem, const FoundRecord
       resolution.match = Match::kNear;
       resolution.difference = "the record names a binary of other options than this version's";
     } else if (auto binary = store.find_binary(record.binary, parts)) {
-      resolution.binary = std::move(*binary);
-      return resolution;
+      if (options.no_jit || !binary->shipped || !is_unknown_compiler(binary->key.compiler)) {
+        resolution.binary = std::move(*binary);
+        return resolution;
+      }
+      resolution.match = Match::kNear;
+      resolution.difference = "the record's kernel is of '" + binary->key.compiler + "', which nobody knows";
     }
   } else if (resolution.match == Match::kExact) {
     resolution.match = Match::kNear;

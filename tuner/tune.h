@@ -101,6 +101,13 @@ struct TuneProgress {
   double elapsed_s = 0, eta_s = 0;
 };
 
+// A tune's: what others made is no candidate where a compiler is here, so that a bad bundle does not end a tune.
+inline BuildAllOptions own_builds() {
+  BuildAllOptions build;
+  build.own = true;
+  return build;
+}
+
 struct TuneOptions {
   SearchOptions search;
   size_t predict_candidates = 8;  // compiled without a device
@@ -114,7 +121,7 @@ struct TuneOptions {
   bool resume = true;
   uint64_t seed = 20240912;
   double emulated_work = 3.0e7;  // multiply-adds: the largest problem that is checked on an emulated device
-  BuildAllOptions build;
+  BuildAllOptions build = own_builds();
   TuneObjective objective = TuneObjective::kTime;
   Bench* bench = nullptr;                     // where candidates run; null: in this process
   Anchor* anchor = nullptr;                   // null: quick times count as SearchOptions::finals_reach says

@@ -193,6 +193,32 @@ TEST_F(CanaryTest, AWrongKernelIsQuarantinedAndMadeAnew) {
   EXPECT_THAT(findings[0].text, AllOf(HasSubstr(to_string(candidate.problem)), HasSubstr(shipped_)));
 }
 
+// A label that no compiler here can refute.
+TEST_F(CanaryTest, AKernelOfAnUnknownCompilerGoesBehindOnesOwn) {
+  const Candidate candidate = first(kForward);
+  for (const char* label : {"nvrtc 99.9.99", "clang 17"}) {
+    Binary binary = compiled(candidate);
+    binary.key.compiler = label;
+    ship(candidate, binary, compiled(candidate));
+    Made made = make(candidate);
+    ASSERT_NE(made.plan, nullptr) << made.error;
+    EXPECT_EQ(made.plan->resolution().origin, BinaryOrigin::kCompiled) << label;
+    EXPECT_EQ(made.plan->resolution().binary.key.compiler, compiled(candidate).key.compiler);
+    EXPECT_THAT(made.plan->resolution().difference, HasSubstr(label));
+    Executable::forget(made.plan->resolution().binary.key);
+    std::filesystem::remove(user_);
+    // Where none is here it serves, after its canary.
+    PlanOptions options;
+    options.no_jit = true;
+    made = make(candidate, options);
+    ASSERT_NE(made.plan, nullptr) << made.error;
+    EXPECT_EQ(made.plan->resolution().binary.key.compiler, label);
+    EXPECT_EQ(made.counts.right, 1);
+    std::filesystem::remove(user_);
+    std::filesystem::remove(shipped_);
+  }
+}
+
 TEST_F(CanaryTest, WithoutACompilerTheNextChoiceIsTaken) {
   const Candidate candidate = first(kForward);
   const Candidate generic = llvm::cantFail(generic_candidate(candidate.problem, device_->target()));

@@ -96,6 +96,41 @@ TEST_F(SessionTest, AWrongKernelIsNamedAndNeverChosen) {
   EXPECT_EQ(text_of(store_->put_binary(right)), "");
 }
 
+// A layer whose kernels are wrong does not end a tune: it measures what was compiled here.
+TEST_F(SessionTest, WhatOthersMadeIsNoCandidate) {
+  const std::vector<Candidate> list = candidates(2);
+  const trigen::testing::Folder folder;
+  const Nvrtc& nvrtc = *trigen::testing::real_nvrtc(target().name.data());
+  const std::string bad = folder.path() + "/bad.db";
+  Store::Options layers;
+  layers.layers = {bad};
+  for (const Candidate& candidate : list) {
+    Binary binary = llvm::cantFail(compile(candidate, nvrtc, nullptr, options_.build.code));
+    for (size_t at = 0; (at = binary.ptx.find(".entry", at)) != std::string::npos; ++at)
+      binary.ptx.insert(binary.ptx.find('{', binary.ptx.find(')', at)) + 1, "\ntrap;\n");
+    ASSERT_EQ(text_of(Store::open(layers)->put_binary(binary)), "");
+  }
+  for (const bool first : {false, true}) {  // the bad layer before the user's own (a bundle), and behind it
+    const std::string own = folder.path() + (first ? "/second.db" : "/first.db");
+    const std::string bundle = folder.path() + "/bad.trigen";
+    if (first) std::filesystem::copy_file(bad, bundle);
+    layers.layers = first ? std::vector<std::string>{bundle, own} : std::vector<std::string>{own, bad};
+    store_ = Store::open(layers);
+    Session tune = session(list);
+    EXPECT_THAT(text_of(tune.measure()), HasSubstr("the emulated device has no time to measure"));
+    for (const CandidateReport& row : tune.report().candidates) {
+      EXPECT_GT(row.tolerance, 0) << "ran, and was compared: " << row.note;
+      EXPECT_LE(row.error, row.tolerance);
+    }
+  }
+  layers.layers = {folder.path() + "/third.db", bad};
+  store_ = Store::open(layers);
+  options_.build.own = false;
+  Session others = session(list);
+  EXPECT_THAT(text_of(others.measure()), HasSubstr("trap")) << "a tune that takes them";
+  EXPECT_EQ(device_->api().cuDevicePrimaryCtxReset(0), cuda::CUDA_SUCCESS);
+}
+
 TEST_F(SessionTest, InterruptedBeforeTheFirstCandidate) {
   const std::atomic<bool> cancel{true};
   options_.cancel = &cancel;

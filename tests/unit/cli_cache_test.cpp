@@ -215,6 +215,42 @@ TEST_F(CacheProgram, RebuildComparesEveryByte) {
               AllOf(HasSubstr("differs: cubin, byte "), HasSubstr("1 the same, byte for byte; 1 differ")));
 }
 
+// What cannot be remade is not proved: a stranger labels a row as he likes.
+TEST_F(CacheProgram, RebuildFailsOverWhatItCannotRemake) {
+  auto store = testing::open_store({folder_ / "cache.db"});
+  const auto honest = store->find_binary(store->list_binaries().front().key);
+  ASSERT_TRUE(honest);
+  const auto plant = [&](void (*change)(Binary&)) {
+    Binary row = *honest;
+    row.ptx += "// other code\n";
+    change(row);
+    ASSERT_EQ(testing::message(store->put_binary(row)), "");
+  };
+  plant([](Binary& row) { row.key.compiler = "nvrtc 99.9.99"; });
+  const Finished strange = run("cache verify --rebuild");
+  EXPECT_EQ(strange.code, 3) << strange.text;
+  EXPECT_THAT(
+      strange.text,
+      AllOf(HasSubstr("cannot be remade here: no 'nvrtc 99.9.99' is here"),
+            HasSubstr("remade: 2 the same, byte for byte; 0 differ; 1 cannot be remade here\n"),
+            HasSubstr("1 binary could not be proved"), HasSubstr("--allow-compiler 'nvrtc 99.9.99'")));
+  EXPECT_EQ(run("cache verify --rebuild --allow-compiler 'nvrtc 99.9.9'").code, 3);
+  const Finished allowed = run("cache verify --rebuild --allow-compiler 'nvrtc 99.9.99'");
+  EXPECT_EQ(allowed.code, 0) << allowed.text;
+  EXPECT_THAT(allowed.text, HasSubstr("1 cannot be remade here, 1 of them allowed"));
+  // Nothing lets pass what another version made, or says so.
+  plant([](Binary& row) { row.key.options += " --use_fast_math"; });
+  plant([](Binary& row) { row.key.source_hash = "0"; });
+  plant([](Binary& row) {
+    row.key.compiler = "nvrtc 99.9.98";
+    row.candidate = "simt:nonsense";
+  });
+  const Finished others =
+      run("cache verify --rebuild --allow-compiler 'nvrtc 99.9.99' --allow-compiler 'nvrtc 99.9.98'");
+  EXPECT_EQ(others.code, 3) << others.text;
+  EXPECT_THAT(others.text, HasSubstr("4 cannot be remade here, 1 of them allowed"));
+}
+
 TEST_F(CacheProgram, RmAndGcTakeOut) {
   const Finished removed = run(std::string("cache rm --arch sm_70 \"") + kSmall + "\"");
   EXPECT_EQ(removed.code, 0);
