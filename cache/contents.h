@@ -50,7 +50,7 @@ std::optional<double> evidence_number(llvm::StringRef evidence, llvm::StringRef 
 // The version of the cost model that a record's evidence names, 0 when it names none.
 int model_version_of(llvm::StringRef evidence);
 
-// What the rows of a file are for, which decides what is asked of it (docs/signing.md). Whoever reads a file says so.
+// The use that a file's rows are read for: it decides what is asked of the file (docs/signing.md).
 enum class ReadFor {
   kLook,  // to be shown or compared: no row of it runs, and an older file than the newest may be looked at
   kImport,  // to be the user's from now on, or to go on to others: signed by somebody trusted whosever the file is,

@@ -144,7 +144,7 @@ Verdict Layer::open_behind_journal(Database& database) const {
   return check_opened(database, database.open_image(std::move(image)));
 }
 
-// What this user's trigen wrote is signed by nobody: its owner, its place (cache/trust.h) and its home answer for it.
+// Nobody signs the file that this user's trigen wrote: its owner, its place (cache/trust.h) and its home answer for it.
 // Known before SQLite opens it: an own file has its lock file beside it. (Where trigen locks nothing, the owner
 // alone answers.)
 bool Layer::must_be_signed() const {

@@ -132,7 +132,7 @@ llvm::Expected<int64_t> fold(const std::string& folder, const Store::Options& op
   return folded;
 }
 
-// What the user's own trigen measured, and the kernels that it made, stay: an import replaces what an import brought.
+// Records that the user's own trigen measured, and kernels that it made, stay: an import replaces what an import brought.
 void keep_own(const Contents& before, const std::vector<Finding>& findings, Contents& after) {
   std::set<std::string> imported;
   for (const Finding& finding : findings)

@@ -187,7 +187,7 @@ TEST(CacheImport, WhatTheUserMadeStays) {
   ASSERT_EQ(import(theirs), "");
   EXPECT_EQ(candidates(), "mine:a=1 theirs:a=2 mine") << "a measurement before one's own prediction";
   EXPECT_FALSE(open_store({mine})->find_binary(sample_binary(1).key)->shipped);
-  // What was imported gives way to a better one.
+  // An imported row gives way to a better one.
   predicted.candidate = "third:a=2";
   predicted.binary.compiler = "nvrtc 99.0";
   ASSERT_EQ(message(open_store({third})->put_record(predicted)), "");
@@ -220,7 +220,7 @@ TEST(CacheImport, ADateAheadIsDamage) {
   EXPECT_EQ(own->records.size(), 1u);
 }
 
-// What no put would store is not taken in by way of a file, either.
+// A row that no put would store is not taken in by way of a file, either.
 TEST(CacheImport, RowsThatAPutRefusesAreDamage) {
   CacheFolder folder;
   const std::string path = folder / "bomb.db";

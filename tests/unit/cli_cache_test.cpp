@@ -215,7 +215,7 @@ TEST_F(CacheProgram, RebuildComparesEveryByte) {
               AllOf(HasSubstr("differs: cubin, byte "), HasSubstr("1 the same, byte for byte; 1 differ")));
 }
 
-// What cannot be remade is not proved: a stranger labels a row as he likes.
+// A binary that cannot be remade is not proved: a stranger labels a row as he likes.
 TEST_F(CacheProgram, RebuildFailsOverWhatItCannotRemake) {
   auto store = testing::open_store({folder_ / "cache.db"});
   const auto honest = store->find_binary(store->list_binaries().front().key);

@@ -63,7 +63,7 @@ TEST_F(Program, TunesAndVerifiesSeveralTargets) {
               AllOf(HasSubstr("tuning 1 problem for sm_70: "), HasSubstr("tuning 1 problem for sm_80: ")));
 }
 
-// What a user of the choice must know, in words.
+// Notes that a user of the choice must have, in words.
 TEST_F(Program, TuneSaysWhereDenseIsAsFastAndWhatIsSlow) {
   NEEDS_COMPILER("sm_70");
   const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts",
