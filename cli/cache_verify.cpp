@@ -66,6 +66,8 @@ int rebuild_all(const TargetOptions& where, const std::vector<std::string>& allo
     for (const std::string& compiler : lacking)
       step += (step.empty() ? "; install the compilers, or allow what they made unseen:" : "") +
               std::string(" --allow-compiler '") + compiler + "'";
+    if (counts[static_cast<int>(Rebuilt::kCannot)] > 0)
+      step += "; tune again here what another version of trigen made, or leave it out";
     remark("error: " + counted(cannot - waved, "binary", "binaries") + " could not be proved" +
            printable(step));
   }

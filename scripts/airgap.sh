@@ -49,7 +49,7 @@ done
 echo "trigen is installed for $python; bundles are in $share"
 INSTALL
 chmod +x "$folder/install.sh"
-(cd "$folder" && sha256sum ./*.whl ./*.trigen ./*.minisig 2>/dev/null >SHA256SUMS || true)
+(cd "$folder" && shopt -s nullglob && sha256sum ./*.whl ./*.trigen ./*.minisig >SHA256SUMS)
 mkdir -p "$(dirname "$archive")"
 tar -C "$stage" --owner=0 --group=0 --sort=name --mtime=@0 -cf "$archive" trigen-airgap
 ls -l "$archive"
