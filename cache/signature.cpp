@@ -301,7 +301,8 @@ TrustedKeys parse_trusted_keys(llvm::StringRef list, llvm::StringRef where) {
 }
 
 TrustedKeys trusted_keys(const std::optional<std::string>& list) {
-  const auto asked = list ? list : environment_if_set(kTrustedKeys);
+  if (list) return parse_trusted_keys(*list, "trusted_keys");
+  const auto asked = environment_if_set(kTrustedKeys);
   return asked ? parse_trusted_keys(*asked) : TrustedKeys();
 }
 

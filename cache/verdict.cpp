@@ -56,7 +56,8 @@ Verdict Layer::verdict(Health health, const std::string& detail) const {
                kTrustedFolders;
       break;
     case Health::kUnsigned:
-      v.text = cache + " is not used, because " + kTrustedKeys + " asks for signatures: it " + detail;
+      v.text = cache + " is not used, because " + kTrustedKeys + " or trusted_keys asks for signatures: it " +
+               detail;
       break;
     case Health::kReadOnly:
       v.text = cache + " is read-only" + why +

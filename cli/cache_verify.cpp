@@ -23,7 +23,7 @@ int rebuild_all(const TargetOptions& where, const std::vector<std::string>& allo
   std::set<std::string> lacking;
   for (const LayerInfo& layer : where.open_store(true)->layers()) {
     if (!layer.exists) continue;
-    TargetOptions alone;
+    TargetOptions alone = where;
     alone.caches = {layer.path};
     auto store = alone.open_store(true);
     const std::vector<BinaryInfo> list = store->list_binaries();

@@ -52,6 +52,12 @@ void TargetOptions::add_cache(CLI::App& app) {
       ->group("Target")
       ->type_name("FILE")
       ->allow_extra_args(false);
+  app.add_option(
+         "--trusted-keys", trusted_keys,
+         "public keys and their files, ':' between them, that others' cache files must be signed with "
+         "(TRIGEN_TRUSTED_KEYS)")
+      ->group("Target")
+      ->type_name("KEYS");
 }
 
 llvm::Expected<const Target*> TargetOptions::target() const {
@@ -102,6 +108,7 @@ llvm::Expected<TargetOptions::Choice> TargetOptions::choice() const {
 Store::Options TargetOptions::store_options(bool read_only) const {
   Store::Options options;
   options.layers = caches;
+  options.trusted_keys = trusted_keys;
   options.read_only = read_only;
   options.busy_ms = 2000;  // other processes' transactions take milliseconds
   if (read_only) {

@@ -19,13 +19,14 @@ std::string what_was_found(const std::string& why);
 struct TargetOptions {
   std::string arch, gpu, device, family, config, candidate;
   std::vector<std::string> caches;
+  std::optional<std::string> trusted_keys;
 
   // --arch (and --target, the same). `several`: a list, which for_each_target() takes apart (cli/each_target.h).
   void add_arch(CLI::App& app, bool several = false);
   void add_gpu(CLI::App& app);     // --gpu
   void add_device(CLI::App& app);  // --device
   void add_family(CLI::App& app);  // --family, --config, --candidate
-  void add_cache(CLI::App& app);   // --cache
+  void add_cache(CLI::App& app);   // --cache, --trusted-keys
 
   // The named target, or that of the named GPU, with its SMs and rates; null when none was named.
   llvm::Expected<const Target*> target() const;

@@ -200,6 +200,7 @@ trigen_status trigen_runtime_create(const trigen_runtime_options* options,
       made->store_options.layers.push_back(given.layers[i]);
     }
     made->store_options.read_only = given.read_only != 0;
+    if (given.trusted_keys != nullptr) made->store_options.trusted_keys = given.trusted_keys;
     made->store_options.log = [](const std::string& line) { log_line(LogLevel::kWarning, line); };
     *runtime = made.release();
     return TRIGEN_OK;

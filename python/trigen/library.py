@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         skip_canary: bool
         target: Optional[str]
         driver: Optional[str]
+        trusted_keys: Optional[str]
 
 _c = ctypes
 _pointer = _c.c_void_p
@@ -54,6 +55,7 @@ class CRuntimeOptions(_c.Structure):
         ("skip_canary", _c.c_int),
         ("target", _c.c_char_p),
         ("driver", _c.c_char_p),
+        ("trusted_keys", _c.c_char_p),
     ]
 
 
@@ -269,12 +271,12 @@ def _check_miss(miss: str) -> None:
 
 def runtime_options(*, layers: Optional[Sequence[Union[str, os.PathLike[str]]]] = None, read_only: bool = False, miss: Miss = "first_choice",
                     no_jit: bool = False, skip_pointer_checks: bool = False, skip_canary: bool = False, target: Optional[str] = None,
-                    driver: Optional[str] = None) -> CRuntimeOptions:
+                    driver: Optional[str] = None, trusted_keys: Optional[str] = None) -> CRuntimeOptions:
     """Options as trigen_runtime_create takes them."""
     _check_miss(miss)
     options = CRuntimeOptions(struct_size=_c.sizeof(CRuntimeOptions), read_only=read_only, miss=MISS[miss], no_jit=no_jit,
                               skip_pointer_checks=skip_pointer_checks, skip_canary=skip_canary, target=target.encode() if target else None,
-                              driver=driver.encode() if driver else None)
+                              driver=driver.encode() if driver else None, trusted_keys=None if trusted_keys is None else trusted_keys.encode())
     if layers is not None and len(layers) == 0:
         raise ValueError("layers is empty; allowed: cache files, ['none'] for no cache, or None for the default order")
     if layers is not None:
@@ -288,18 +290,20 @@ class Runtime:
 
     layers: cache files in lookup order, None for the default order, ["none"] for no cache. miss: "first_choice", "generic" or "error". driver: a
     driver library or "emulated:sm_70"; None for the system's. target: e.g. "sm_70" for kernels of that target; None for the
-    device's own. skip_canary: give kernels that no tune checked here out unseen.
+    device's own. skip_canary: give kernels that no tune checked here out unseen. trusted_keys: whose signatures cache files
+    of others need, as TRIGEN_TRUSTED_KEYS has them (the default); "" names no key, and no such file is read.
     """
 
     def __init__(self, *, layers: Optional[Sequence[Union[str, os.PathLike[str]]]] = None, read_only: bool = False, miss: Miss = "first_choice",
                  no_jit: bool = False, skip_pointer_checks: bool = False, skip_canary: bool = False, target: Optional[str] = None,
-                 driver: Optional[str] = None) -> None:
+                 driver: Optional[str] = None, trusted_keys: Optional[str] = None) -> None:
         options = runtime_options(layers=layers, read_only=read_only, miss=miss, no_jit=no_jit, skip_pointer_checks=skip_pointer_checks,
-                                  skip_canary=skip_canary, target=target, driver=driver)
+                                  skip_canary=skip_canary, target=target, driver=driver, trusted_keys=trusted_keys)
         self._library = load()
         self._said = [f"{name}={value!r}" for name, value, usual in (
             ("layers", layers and [os.fspath(layer) for layer in layers], None), ("read_only", read_only, False), ("miss", miss, "first_choice"),
-            ("no_jit", no_jit, False), ("target", target, None), ("driver", driver, None)) if value != usual]
+            ("no_jit", no_jit, False), ("target", target, None), ("driver", driver, None),
+            ("trusted_keys", trusted_keys, None)) if value != usual]
         handle = _pointer()
         check(self._library.trigen_runtime_create(_c.byref(options), _c.byref(handle)))
         self.handle: Optional[int] = handle.value

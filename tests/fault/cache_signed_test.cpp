@@ -93,7 +93,7 @@ struct Shipped {
     alarm(0);
     if (said.find(reason) == std::string::npos) return "it is said: " + said;
     if (shown.find(reason) == std::string::npos) return "it is shown: " + shown;
-    if (said.find("TRIGEN_TRUSTED_KEYS asks for signatures: it ") == std::string::npos)
+    if (said.find("TRIGEN_TRUSTED_KEYS or trusted_keys asks for signatures: it ") == std::string::npos)
       return "no cause: " + said;
     const bool missing = said.find("has no signature") != std::string::npos;
     if (missing != (said.find("`trigen cache sign") != std::string::npos))
@@ -113,7 +113,7 @@ TEST(CacheSigned, ATrustedSignatureIsNeededByWhatOthersMadeAlone) {
   EXPECT_TRUE(shipped.open(std::nullopt, shipped.own)->find_binary(sample_binary(1).key))
       << "nobody asked for one";
   for (const char* none : {"", ":"})  // $(cat missing)
-    EXPECT_EQ(shipped.refused("TRIGEN_TRUSTED_KEYS is set and names no key", none), "");
+    EXPECT_EQ(shipped.refused("trusted_keys is set and names no key", none), "");
   // What the user's own trigen stores.
   auto own = shipped.open();
   ASSERT_EQ(message(own->put_binary(sample_binary(2))), "");
@@ -203,11 +203,10 @@ TEST(CacheSigned, EveryChangeIsRefused) {
   fs::remove(beside);
   spill(beside, text);
   EXPECT_TRUE(shipped.open()->find_binary(sample_binary(1).key)) << "as it was";
-  EXPECT_EQ(
-      shipped.refused("it cannot be checked: '/no/key' in TRIGEN_TRUSTED_KEYS is neither a public key nor a "
-                      "file that holds one (no such file or directory); correct that entry",
-                      shipped.trusted() + ":/no/key"),
-      "");
+  EXPECT_EQ(shipped.refused("it cannot be checked: '/no/key' in trusted_keys is neither a public key nor a "
+                            "file that holds one (no such file or directory); correct that entry",
+                            shipped.trusted() + ":/no/key"),
+            "");
 }
 
 // A file of any size is read for a trusted signature alone, and then up to a limit.

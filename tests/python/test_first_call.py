@@ -171,3 +171,19 @@ def test_no_cache_is_said_in_one_word(emulated, library, repository, tmp_path): 
     done = subprocess.run([sys.executable, "-W", "error", "-c", NO_CACHE % TARGET], env=environment, capture_output=True, text=True)
     assert done.stdout.split() == ["compiled", "compiled"] and "cache" not in done.stderr, done.stdout + done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_trusted_keys_are_an_option(emulated_device, library, tmp_path):
+    problem, driver_name = "forward,dtype=f32,B=1,T=8,D=8", f"emulated:{TARGET}"
+    shipped = tmp_path / "shipped.db"
+    maker = library.Runtime(driver=driver_name, layers=[shipped], miss="generic")
+    maker.plan(problem, 0).destroy()
+    maker.close()
+    for keys, works in ((None, True), ("", False), ("RWSei/qHLhK/MtUmArTQjq/NDGCXHhyTt2pKjzdeVTF+aJa/TWyWHvBC", False)):
+        runtime = library.Runtime(driver=driver_name, layers=[tmp_path / "own.db", shipped], miss="generic", no_jit=True, trusted_keys=keys)
+        if works:
+            runtime.plan(problem, 0).destroy()
+        else:
+            with pytest.raises(trigen.TrigenError):
+                runtime.plan(problem, 0)
+        runtime.close()

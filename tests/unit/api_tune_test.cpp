@@ -93,9 +93,9 @@ TEST_F(ApiTune, ImportTakesWhatTheCommandTakes) {
   const std::string bundle = std::string(folder) + "/out.trigen";
   setenv("TRIGEN_TRUSTED_KEYS", "RWSei/qHLhK/MtUmArTQjq/NDGCXHhyTt2pKjzdeVTF+aJa/TWyWHvBC", 1);
   refused(trigen_cache_import(runtime, files, 1), TRIGEN_CACHE_ERROR,
-          "TRIGEN_TRUSTED_KEYS asks for signatures");
+          "TRIGEN_TRUSTED_KEYS or trusted_keys asks for signatures");
   refused(trigen_cache_merge(bundle.c_str(), files, 1), TRIGEN_CACHE_ERROR,
-          "TRIGEN_TRUSTED_KEYS asks for signatures");
+          "TRIGEN_TRUSTED_KEYS or trusted_keys asks for signatures");
   unsetenv("TRIGEN_TRUSTED_KEYS");
   EXPECT_FALSE(std::filesystem::exists(layer));
 
@@ -108,6 +108,15 @@ TEST_F(ApiTune, ImportTakesWhatTheCommandTakes) {
   ASSERT_EQ(trigen_runtime_create(&options, &reader), TRIGEN_OK);
   refused(trigen_cache_import(reader, files, 1), TRIGEN_BAD_REQUEST, "the runtime was made with read_only");
   trigen_runtime_destroy(reader);
+  EXPECT_FALSE(std::filesystem::exists(layer));
+  // The keys as an option come before the variable, an empty list too.
+  for (const char* keys : {"RWSei/qHLhK/MtUmArTQjq/NDGCXHhyTt2pKjzdeVTF+aJa/TWyWHvBC", ""}) {
+    options.read_only = 0;
+    options.trusted_keys = keys;
+    ASSERT_EQ(trigen_runtime_create(&options, &reader), TRIGEN_OK);
+    refused(trigen_cache_import(reader, files, 1), TRIGEN_CACHE_ERROR, *keys ? "signatures" : "names no key");
+    trigen_runtime_destroy(reader);
+  }
   EXPECT_FALSE(std::filesystem::exists(layer));
   EXPECT_EQ(trigen_cache_import(runtime, files, 1), TRIGEN_OK) << trigen_last_error();
   EXPECT_TRUE(std::filesystem::exists(layer));

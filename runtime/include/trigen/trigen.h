@@ -188,9 +188,12 @@ typedef struct trigen_runtime_options {
                               device's own */
   const char* driver; /* driver library, or "emulated:sm_70" for the emulated device. NULL: TRIGEN_DRIVER,
                          else libcuda */
+  const char* trusted_keys; /* whose signatures cache files need that this user's trigen did not write, as
+                               TRIGEN_TRUSTED_KEYS has them (docs/signing.md). NULL: TRIGEN_TRUSTED_KEYS; "" names
+                               no key, so that no such file is read */
 } trigen_runtime_options;
 #define TRIGEN_RUNTIME_OPTIONS_INIT \
-  { sizeof(trigen_runtime_options), NULL, 0, 0, 0, 0, 0, 0, NULL, NULL }
+  { sizeof(trigen_runtime_options), NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL }
 
 /* options may be NULL. Opens no cache, driver or compiler yet. */
 TRIGEN_API trigen_status trigen_runtime_create(const trigen_runtime_options* options,

@@ -15,6 +15,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -137,6 +138,8 @@ struct Options {
   bool skip_canary = false;
   std::string target;  // "" = the device's own
   std::string driver;  // "" = TRIGEN_DRIVER, else libcuda; "emulated:sm_70"
+  // Whose signatures cache files of others need; none given: TRIGEN_TRUSTED_KEYS.
+  std::optional<std::string> trusted_keys;
 };
 
 class Runtime {
@@ -153,6 +156,7 @@ class Runtime {
     given.skip_canary = options.skip_canary;
     if (!options.target.empty()) given.target = options.target.c_str();
     if (!options.driver.empty()) given.driver = options.driver.c_str();
+    if (options.trusted_keys) given.trusted_keys = options.trusted_keys->c_str();
     trigen_runtime* runtime = nullptr;
     check(trigen_runtime_create(&given, &runtime));
     runtime_.reset(runtime);

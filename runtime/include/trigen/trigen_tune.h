@@ -51,11 +51,12 @@ TRIGEN_API trigen_status trigen_cache_export(trigen_runtime* runtime, const char
                                              const char* const* targets, size_t target_count,
                                              const char* const* problems,
                                              size_t problem_count) TRIGEN_NOEXCEPT;
-/* Takes bundles and cache files into the runtime's writable cache file, signed ones where TRIGEN_TRUSTED_KEYS is set;
- * the better of two rows stays, and what was measured or made there. TRIGEN_BAD_REQUEST for a read_only runtime. */
+/* Takes bundles and cache files into the runtime's writable cache file, signed ones where its trusted_keys or
+ * TRIGEN_TRUSTED_KEYS ask for them; the better of two rows stays, and what was measured or made there.
+ * TRIGEN_BAD_REQUEST for a read_only runtime. */
 TRIGEN_API trigen_status trigen_cache_import(trigen_runtime* runtime, const char* const* files,
                                              size_t count) TRIGEN_NOEXCEPT;
-/* Makes one bundle of bundles and cache files, in any order. */
+/* Makes one bundle of bundles and cache files, in any order, signed ones where TRIGEN_TRUSTED_KEYS is set. */
 TRIGEN_API trigen_status trigen_cache_merge(const char* bundle, const char* const* files,
                                             size_t count) TRIGEN_NOEXCEPT;
 
