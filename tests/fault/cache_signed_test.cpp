@@ -41,21 +41,19 @@ struct Shipped {
     theirs.cubin = "a stranger's kernel";
     Record record = sample_record(Provenance::kMeasured, "GPU", 100, "580"), other = record;
     other.candidate = "mma_sm80:tile=8x8x8";
-    good = layer_of(mine, record);
-    evil = layer_of(theirs, other);  // whose digests fit
+    good = layer_of("good.db", mine, record);
+    evil = layer_of("evil.db", theirs, other);  // whose digests fit
     put(good, maker, 1000);
   }
-  std::string layer_of(const Binary& binary, const Record& record) const {
-    const std::string at = folder / "making.db";
+  // The file stays, so that no copy gets its inode, which is half of its home.
+  std::string layer_of(const char* name, const Binary& binary, const Record& record) const {
+    const std::string at = folder / name;
     {
       auto store = open_store({at});
       EXPECT_EQ(message(store->put_binary(binary)), "");
       EXPECT_EQ(message(store->put_record(record)), "");
     }
-    std::string bytes = slurp(at);
-    fs::remove(at);
-    fs::remove(at + ".lock");
-    return bytes;
+    return slurp(at);
   }
   std::string signature(const std::string& bytes, const KeyPair& by, int64_t when,
                         const std::string& name = "core.db") const {
