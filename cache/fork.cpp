@@ -18,8 +18,10 @@ namespace {
 
 constexpr std::chrono::seconds kForkWait{2};
 constexpr std::chrono::milliseconds kCallWait{100};
-thread_local int calls_of_this_thread =
-    0;  // one that forks or calls again inside a call must not wait for it
+// One that forks or calls again inside a call must not wait for it.
+thread_local int calls_of_this_thread = 0;
+// How often the handlers below are registered before the one that runs: the outermost of a fork acts.
+thread_local int handlers_of_this_fork = 0;
 
 struct Gate {
   std::mutex mutex;
@@ -38,6 +40,7 @@ struct Gate {
 Gate& gate();
 
 void before_fork() {
+  if (handlers_of_this_fork++ > 0) return;
   Gate& g = gate();
   std::unique_lock<std::mutex> lock(g.mutex);
   g.forking = true;
@@ -49,6 +52,7 @@ void before_fork() {
 }
 
 void after_fork_in_parent() {
+  if (--handlers_of_this_fork > 0) return;
   Gate& g = gate();
   g.forking = false;
   g.mutex.unlock();
@@ -56,6 +60,7 @@ void after_fork_in_parent() {
 }
 
 void after_fork_in_child() {
+  if (--handlers_of_this_fork > 0) return;
   Gate& g = gate();
   // Other threads are gone, and with them whatever they did to the mutex and the condition: make both anew.
   new (&g.mutex) std::mutex;
@@ -76,7 +81,7 @@ Gate& gate() {
   // Never destroyed: stores may live in static objects of the application.
   static Gate* const instance = [] {
     auto* made = new Gate;
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    be_first_before_fork();
     return made;
   }();
   return *instance;
@@ -117,6 +122,8 @@ Call::~Call() {
   --calls_of_this_thread;
   if (g.forking) g.idle.notify_all();
 }
+
+void be_first_before_fork() { ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
 
 void close_before_fork(const void* owner, std::function<void()> close) {
   Gate& g = gate();

@@ -42,6 +42,11 @@ class Call {
   bool allowed_;
 };
 
+// Whoever registers handlers of its own runs them before those of this file, which must come first: a call
+// that the handler's lock keeps from ending would be waited for in vain. To be called after a library that may
+// have such handlers, a driver, was loaded.
+void be_first_before_fork();
+
 // `close` runs before each fork() that meets no operation in flight, in the thread that forks; it begins none.
 void close_before_fork(const void* owner, std::function<void()> close);
 void forget_before_fork(const void* owner);

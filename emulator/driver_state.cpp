@@ -10,9 +10,10 @@ using namespace cuda;
 
 namespace {
 
-// A child of fork() has no other thread: a lock that one of them held would never be given back. trigen makes
-// no plan across a fork (cache/fork.h), so what such a thread did was a copy or a launch, which is not in the
-// child; its counts may be.
+// fork() waits for the call under way to end, launches too: no other lock is held then, and the child has every
+// table whole. Its one thread has another number than the owner of what it holds, so the lock is made anew.
+void before_fork() { driver().mutex.lock(); }
+void after_fork_in_parent() { driver().mutex.unlock(); }
 void after_fork_in_child() { new (&driver().mutex) std::recursive_mutex; }
 
 }  // namespace
@@ -21,7 +22,7 @@ Driver& driver() {
   // Lives as long as the process: other libraries' destructors may still call in.
   static Driver* const state = [] {
     auto* const made = new Driver;
-    ::pthread_atfork(nullptr, nullptr, after_fork_in_child);
+    ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     return made;
   }();
   return *state;

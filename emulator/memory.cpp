@@ -42,7 +42,6 @@ uint64_t DeviceMemory::reserved_bytes(uint64_t capacity) {
 
 uint64_t DeviceMemory::allocate(uint64_t bytes) {
   if (bytes > capacity_) return 0;
-  std::lock_guard<std::mutex> lock(mutex_);
   uint64_t room = (bytes + kAlign - 1) / kAlign * kAlign;
   if (used_ + room > capacity_) return 0;
   const bool full = next_ + room + kGap > reserved_;
@@ -105,7 +104,6 @@ std::pair<uint64_t, uint64_t> DeviceMemory::give_back(const Allocation& freed, u
 }
 
 bool DeviceMemory::free(uint64_t address) {
-  std::lock_guard<std::mutex> lock(mutex_);
   Allocation* record = find(address);
   if (record == nullptr || record->freed || record->base != address) return false;
   record->freed = true;

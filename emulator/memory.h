@@ -1,13 +1,12 @@
 // Global memory of one emulated device. Device addresses are host addresses inside one reserved range, so a
 // lookup table by 256-byte granule tells the allocation of any address at once, and a byte map tells which
-// bytes were ever written.
+// bytes were ever written. One thread at a time allocates and frees: the driver's lock is held.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -83,7 +82,6 @@ class DeviceMemory {
   uint64_t next_ = 0;
   uint64_t used_ = 0;
   uint32_t next_id_ = 1;
-  mutable std::mutex mutex_;
   std::deque<Allocation> allocations_;  // stable addresses
   std::deque<Allocation*> graveyard_;   // freed, oldest first
 };

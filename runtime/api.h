@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "cache/fork.h"
 #include "generator/error.h"
 #include "runtime/include/trigen/trigen.h"
 #include "runtime/plan.h"
@@ -32,6 +33,20 @@ trigen_status guarded(Body&& body) noexcept {
   } catch (...) {
     return set_error(TRIGEN_INTERNAL_ERROR, "unexpected exception");
   }
+}
+
+// For what takes locks of the runtime's, a cache's or the driver's.
+template <typename Body>
+trigen_status guarded_call(Body&& body) noexcept {
+  return guarded([&] {
+    const cache::Call call;
+    if (call.allowed()) return body();
+    return set_error(
+        TRIGEN_BAD_REQUEST,
+        "this process was forked while another thread was making a plan or in another call of "
+        "trigen's, whose locks stay held here; fork when none is under way, or start the process "
+        "with exec");
+  });
 }
 
 }  // namespace trigen::api

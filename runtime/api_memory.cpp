@@ -12,7 +12,7 @@ template <typename Body>
 trigen_status in_context(trigen_runtime* runtime, int ordinal, const char* call, Body&& body) noexcept {
   if (runtime == nullptr)
     return set_error(TRIGEN_BAD_REQUEST, "runtime is null; make one with trigen_runtime_create");
-  return guarded([&] {
+  return guarded_call([&] {
     auto device = device_of(*runtime, ordinal);
     if (!device) return give(device.takeError());
     auto context = (*device)->context();

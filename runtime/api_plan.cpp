@@ -2,7 +2,6 @@
 #include <atomic>
 #include <tuple>
 
-#include "cache/fork.h"
 #include "generator/caveats.h"
 #include "generator/cost/dense.h"
 #include "runtime/api.h"
@@ -157,6 +156,13 @@ std::shared_ptr<const Resolved> find_plan(trigen_runtime& runtime, const trigen_
   return runtime.plans.answer(request);
 }
 
+// Its modules are unloaded, which takes locks too. Where those are lost (cache/fork.h) it stays.
+template <typename Object>
+void destroy(Object* object) {
+  const cache::Call call;
+  if (call.allowed()) delete object;
+}
+
 }  // namespace
 
 extern "C" {
@@ -207,7 +213,7 @@ trigen_status trigen_runtime_create(const trigen_runtime_options* options,
   });
 }
 
-void trigen_runtime_destroy(trigen_runtime* runtime) noexcept { delete runtime; }
+void trigen_runtime_destroy(trigen_runtime* runtime) noexcept { destroy(runtime); }
 
 trigen_status trigen_plan_create(trigen_runtime* runtime, const trigen_problem* problem, int device,
                                  trigen_plan** plan) noexcept {
@@ -215,13 +221,7 @@ trigen_status trigen_plan_create(trigen_runtime* runtime, const trigen_problem* 
   *plan = nullptr;
   if (runtime == nullptr)
     return set_error(TRIGEN_BAD_REQUEST, "runtime is null; make one with trigen_runtime_create");
-  return guarded([&] {
-    const cache::Call call;
-    if (!call.allowed())
-      return set_error(
-          TRIGEN_BAD_REQUEST,
-          "this process was forked while another thread was making a plan, whose locks stay held "
-          "here; fork when no plan is being made, or start the process with exec");
+  return guarded_call([&] {
     auto resolved = find_plan(*runtime, problem, device);
     if (!resolved) {
       auto made = make_plan(*runtime, problem, device);
@@ -236,7 +236,7 @@ trigen_status trigen_plan_create(trigen_runtime* runtime, const trigen_problem* 
   });
 }
 
-void trigen_plan_destroy(trigen_plan* plan) noexcept { delete plan; }
+void trigen_plan_destroy(trigen_plan* plan) noexcept { destroy(plan); }
 
 size_t trigen_plan_workspace_size(const trigen_plan* plan) noexcept {
   return plan == nullptr ? 0 : static_cast<size_t>(plan->plan->workspace_bytes());
@@ -251,7 +251,7 @@ trigen_status trigen_plan_describe(const trigen_plan* plan, trigen_plan_info* in
                                              std::to_string(sizeof(trigen_plan_info)) +
                                              "; set it to sizeof(trigen_plan_info)");
   const Resolved::Dense* dense = nullptr;
-  const trigen_status made = guarded([&] {
+  const trigen_status made = guarded_call([&] {
     dense = &plan->resolved->dense();
     return TRIGEN_OK;
   });

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 
+#include "cache/fork.h"
 #include "runtime/paths.h"
 
 namespace trigen {
@@ -296,6 +297,7 @@ Outcome DriverLoader::load(const std::string& path, const std::string& emulated_
   driver->last_error_ = emulator_error;
   finding.state = DriverState::kReady;
   outcome.driver = std::move(driver);
+  cache::be_first_before_fork();
   return outcome;
 }
 

@@ -136,7 +136,7 @@ trigen_status trigen_tune(trigen_runtime* runtime, const char* const* problems, 
     return set_error(TRIGEN_BAD_REQUEST,
                      "trigen_tune_options has another struct_size than this library's; "
                      "start from TRIGEN_TUNE_OPTIONS_INIT");
-  return guarded([&] {
+  return guarded_call([&] {
     auto list = problems_of(problems, count);
     if (!list) return give(list.takeError());
     auto place = place_of(*runtime, given);
@@ -164,7 +164,7 @@ trigen_status trigen_cache_export(trigen_runtime* runtime, const char* bundle, c
                                   size_t problem_count) noexcept {
   if (runtime == nullptr || bundle == nullptr)
     return set_error(TRIGEN_BAD_REQUEST, "runtime or bundle is null");
-  return guarded([&] {
+  return guarded_call([&] {
     std::vector<std::string> names;
     std::vector<Problem> list;
     if (target_count > 0) {
@@ -182,7 +182,7 @@ trigen_status trigen_cache_export(trigen_runtime* runtime, const char* bundle, c
 
 trigen_status trigen_cache_import(trigen_runtime* runtime, const char* const* files, size_t count) noexcept {
   if (runtime == nullptr) return set_error(TRIGEN_BAD_REQUEST, "runtime is null");
-  return guarded([&] {
+  return guarded_call([&] {
     if (auto error = required(files, count, "files")) return give(std::move(error));
     const Store::Options& options = store_options_of(*runtime);
     if (options.read_only)
@@ -198,7 +198,7 @@ trigen_status trigen_cache_import(trigen_runtime* runtime, const char* const* fi
 
 trigen_status trigen_cache_merge(const char* bundle, const char* const* files, size_t count) noexcept {
   if (bundle == nullptr) return set_error(TRIGEN_BAD_REQUEST, "bundle is null");
-  return guarded([&] {
+  return guarded_call([&] {
     if (auto error = required(files, count, "files")) return give(std::move(error));
     auto all = contents_of({files, files + count}, cache::ReadFor::kImport, {});
     if (!all) return give(all.takeError());
