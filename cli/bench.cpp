@@ -168,7 +168,7 @@ struct Bench {
           peer.c_str(), cold ? " larger than the L2" : ", not all of them larger than the L2", rounds));
     }
     if (!missing.empty()) remark("note: " + missing);
-    if (interrupted.load()) return kInterrupted;
+    if (interrupted.load()) return interrupted_code();
     return failures > 0 ? kFailure : kDone;
   }
 };

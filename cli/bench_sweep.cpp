@@ -172,7 +172,7 @@ llvm::Expected<int> BenchSweep::run(const Device& device) const {
               results.empty() || results[0].library.empty() ? "no cuBLAS" : results[0].library.c_str(),
               sweep_text(results, columns(stdout)).c_str());
   remark(stem + ".jsonl, " + stem + ".svg");
-  if (cancelled()) return kInterrupted;
+  if (cancelled()) return interrupted_code();
   return wrong > 0 ? kFailure : kDone;
 }
 

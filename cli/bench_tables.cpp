@@ -121,7 +121,7 @@ llvm::Expected<int> BenchTables::run(const Device& device, Store& store) const {
   }
   std::fclose(lines);
   remark(format("%zu rows in %.1f s; %s, %s.svg", results.size(), spent(), lines_path.c_str(), stem.c_str()));
-  if (cancelled()) return kInterrupted;
+  if (cancelled()) return interrupted_code();
   return wrong > 0 ? kFailure : kDone;
 }
 

@@ -12,8 +12,14 @@ namespace trigen::cli {
 namespace {
 
 std::atomic<bool> interrupted{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "set in a signal handler");
-extern "C" void on_interrupt(int) { interrupted.store(true); }
+std::atomic<int> code_of_interrupt{0};
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free,
+              "set in a signal handler");
+extern "C" void on_interrupt(int signal) {
+  int none = 0;
+  code_of_interrupt.compare_exchange_strong(none, 128 + signal);
+  interrupted.store(true);
+}
 
 // "trigen: error: ..." with the word that says how bad it is in its colour; on a terminal broken at words.
 void say(llvm::StringRef text) {
@@ -76,6 +82,8 @@ const std::atomic<bool>& catch_interrupts(bool terminations) {
   if (terminations) sigaction(SIGTERM, &action, nullptr);
   return interrupted;
 }
+
+int interrupted_code() { return code_of_interrupt.load(); }
 
 CLI::Validator whole_number(uint64_t least, uint64_t most) {
   return CLI::Validator(

@@ -10,7 +10,8 @@
 
 namespace trigen::cli {
 
-inline constexpr int kDone = 0, kFailure = 1, kBadRequest = 2, kNoCompiler = 3, kInterrupted = 130;
+inline constexpr int kDone = 0, kFailure = 1, kBadRequest = 2, kNoCompiler = 3, kInterrupted = 130,
+                     kTerminated = 143;
 struct ExitCode {
   int value;
   const char* meaning;
@@ -23,7 +24,8 @@ inline constexpr ExitCode kExitCodes[] = {
     {kBadRequest, "the request itself is wrong: arguments, a problem's text, an unknown target"},
     {kNoCompiler,
      "no compiler here makes the target, or made a binary that was to be proved, and nothing else failed"},
-    {kInterrupted, "interrupted by Ctrl-C or a termination; what was measured is kept"},
+    {kInterrupted, "interrupted by Ctrl-C; what was measured is kept"},
+    {kTerminated, "terminated (SIGTERM); what was measured is kept"},
 };
 
 // Groups of the list of commands.
@@ -72,6 +74,8 @@ void remark(const std::string& text);
 // Set by the first Ctrl-C (SIGINT) or SIGTERM after this call; the second one ends the program at once.
 // `terminations`: false leaves SIGTERM its usual effect, for work that ends late and leaves nothing to store.
 const std::atomic<bool>& catch_interrupts(bool terminations = true);
+// kInterrupted or kTerminated: which of the two came first.
+int interrupted_code();
 
 // "60", "60s", "1500ms", "2m", "1.5h" -> seconds. `name` is what the error calls it.
 llvm::Expected<double> parse_duration(const std::string& name, const std::string& text);

@@ -81,7 +81,7 @@ llvm::Expected<int> for_each_target(TargetOptions& where, bool json,
     if (part.is_object()) all.push_back(part);
     if (code == kDone || code == kNoCompiler) code = ended.code == kDone ? code : ended.code;
     if (interrupted.load() || ended.code >= kInterrupted) {
-      code = ended.code;
+      code = interrupted.load() ? interrupted_code() : ended.code;
       break;
     }
     if (!json && arch != archs->back()) std::printf("\n");

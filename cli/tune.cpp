@@ -276,7 +276,7 @@ struct Tune {
           format("interrupted: %zu of %zu problems are in the cache, with what was measured; the same "
                  "command goes on there",
                  results.reports.size(), wanted));
-      return kInterrupted;
+      return interrupted_code();
     }
     if (results.unstored > 0)
       remark(

@@ -412,7 +412,7 @@ struct Verify {
     if (passed + failed == 0 && skipped > 0 && !interrupted.load())
       remark(format("error: nothing was verified: %s skipped, for the reason above",
                     skipped == 1 ? "the one problem was" : format("all %d problems were", skipped).c_str()));
-    if (interrupted.load()) return kInterrupted;
+    if (interrupted.load()) return interrupted_code();
     if (no_compiler > 0 && no_compiler == failed) return kNoCompiler;
     return failed > 0 || passed == 0 ? kFailure : kDone;
   }

@@ -452,32 +452,36 @@ TEST_F(Program, InterruptKeepsWhatIsDone) {
   std::ofstream list(folder_ + "/problems");
   for (int tokens = 64; tokens < 264; ++tokens) list << "forward,dtype=f16,B=2,T=" << tokens << ",D=64\n";
   list.close();
-  const pid_t child = start({"tune", "--no-device", "--arch", "sm_70", "--problems", folder_ + "/problems"});
-  // wait for the first record, then interrupt
-  bool stored = false;
-  for (int i = 0; i < 600 && !stored; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    sqlite3* db = nullptr;
-    if (sqlite3_open_v2(cache_.c_str(), &db, SQLITE_OPEN_READONLY, nullptr) == SQLITE_OK) {
-      sqlite3_stmt* statement = nullptr;
-      if (sqlite3_prepare_v2(db, "SELECT count(*) FROM records", -1, &statement, nullptr) == SQLITE_OK &&
-          sqlite3_step(statement) == SQLITE_ROW) {
-        stored = sqlite3_column_int(statement, 0) > 0;
+  for (const int signal : {SIGINT, SIGTERM}) {
+    std::remove(cache_.c_str());
+    const pid_t child =
+        start({"tune", "--no-device", "--arch", "sm_70", "--problems", folder_ + "/problems"});
+    // wait for the first record, then interrupt
+    bool stored = false;
+    for (int i = 0; i < 600 && !stored; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      sqlite3* db = nullptr;
+      if (sqlite3_open_v2(cache_.c_str(), &db, SQLITE_OPEN_READONLY, nullptr) == SQLITE_OK) {
+        sqlite3_stmt* statement = nullptr;
+        if (sqlite3_prepare_v2(db, "SELECT count(*) FROM records", -1, &statement, nullptr) == SQLITE_OK &&
+            sqlite3_step(statement) == SQLITE_ROW) {
+          stored = sqlite3_column_int(statement, 0) > 0;
+        }
+        sqlite3_finalize(statement);
       }
-      sqlite3_finalize(statement);
+      sqlite3_close(db);
     }
-    sqlite3_close(db);
+    ::kill(child, signal);
+    const auto sent = std::chrono::steady_clock::now();
+    const Finished done = finish(child);
+    ASSERT_TRUE(stored) << done.err;
+    EXPECT_EQ(done.code, 128 + signal) << done.err;
+    EXPECT_LT(std::chrono::steady_clock::now() - sent, std::chrono::seconds(30));
+    EXPECT_THAT(done.err, HasSubstr("interrupted: "));
+    const Finished kept = run({"cache", "ls"});
+    EXPECT_EQ(kept.code, 0);
+    EXPECT_THAT(kept.out, HasSubstr("predicted"));
   }
-  ::kill(child, SIGINT);
-  const auto sent = std::chrono::steady_clock::now();
-  const Finished done = finish(child);
-  ASSERT_TRUE(stored) << done.err;
-  EXPECT_EQ(done.code, 130) << done.err;
-  EXPECT_LT(std::chrono::steady_clock::now() - sent, std::chrono::seconds(30));
-  EXPECT_THAT(done.err, HasSubstr("interrupted: "));
-  const Finished kept = run({"cache", "ls"});
-  EXPECT_EQ(kept.code, 0);
-  EXPECT_THAT(kept.out, HasSubstr("predicted"));
 }
 
 TEST_F(Program, FullStandardOutputIsAFailure) {

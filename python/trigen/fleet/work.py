@@ -19,7 +19,7 @@ from .place import Place
 
 Url = Union[str, "os.PathLike[str]", Place]
 Problems = Union[str, "os.PathLike[str]", Sequence[str]]  # a file with one a line, or texts
-INTERRUPTED = 130
+INTERRUPTED = (130, 143)  # by SIGINT, by SIGTERM
 
 
 def work(place: Url, problems: Problems, *, shard: str = "auto", device: Optional[str] = None, arch: Optional[str] = None, budget: Optional[str] = None,
@@ -53,7 +53,7 @@ def work(place: Url, problems: Problems, *, shard: str = "auto", device: Optiona
                     _leave(place, folder)
             output.seek(0)
             said = output.read()
-        if process.returncode not in (0, INTERRUPTED):
+        if process.returncode not in (0, *INTERRUPTED):
             raise TrigenError(f"`{' '.join(command)}` failed with {process.returncode}: {said.strip()[-2000:] or 'it said nothing; run it by hand'}")
         return process.returncode == 0
 
