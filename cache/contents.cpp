@@ -5,10 +5,10 @@
 #include <initializer_list>
 #include <limits>
 #include <mutex>
-#include <thread>
 
 #include "cache/findings.h"
 #include "cache/layer.h"
+#include "cache/threads.h"
 #include "generator/error.h"
 
 namespace trigen::cache {
@@ -318,7 +318,9 @@ llvm::Expected<Contents> read_merged(const std::vector<std::string>& paths, Read
     const std::lock_guard<std::mutex> lock(mutex);
     met[name].insert(timestamp);
   };
-  const auto work = [&](Contents& part) {
+  std::atomic<size_t> parts_taken{0};
+  const auto work = [&] {
+    Contents& part = parts[parts_taken++];
     for (size_t i = next++; i < paths.size(); i = next++) {
       auto one = read_file(plan_reading(paths[i]), use, signers, Rows::kAll);
       if (one) {
@@ -329,10 +331,7 @@ llvm::Expected<Contents> read_merged(const std::vector<std::string>& paths, Read
       failed.emplace(i, take_error(one.takeError()));
     }
   };
-  std::vector<std::thread> others;
-  for (size_t i = 1; i < threads; ++i) others.emplace_back(work, std::ref(parts[i]));
-  work(parts[0]);
-  for (std::thread& other : others) other.join();
+  on_threads(threads, work);
   if (!failed.empty()) return make_error(failed.begin()->second.kind, failed.begin()->second.message);
   for (const auto& [name, timestamps] : met) {
     if (use != ReadFor::kLook && timestamps.size() > 1)

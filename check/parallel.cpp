@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <thread>
-#include <vector>
 
+#include "cache/threads.h"
 #include "runtime/paths.h"
 
 namespace trigen {
@@ -27,11 +26,7 @@ void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t
       body(part * grain, std::min(count, (part + 1) * grain));
     }
   };
-  std::vector<std::thread> pool;
-  pool.reserve(static_cast<size_t>(workers - 1));
-  for (int i = 1; i < workers; ++i) pool.emplace_back(work);
-  work();
-  for (auto& thread : pool) thread.join();
+  on_threads(static_cast<size_t>(workers), work);
 }
 
 }  // namespace trigen

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <mutex>
 #include <set>
-#include <thread>
 
+#include "cache/threads.h"
 #include "cli/cache.h"
 #include "cli/terminal.h"
 #include "generator/names.h"
@@ -51,10 +51,7 @@ int rebuild_all(const TargetOptions& where, const std::vector<std::string>& allo
                     printable(why).c_str());
       }
     };
-    std::vector<std::thread> threads;
-    for (int i = 1; i < usable_cpus(); ++i) threads.emplace_back(work);
-    work();
-    for (std::thread& thread : threads) thread.join();
+    on_threads(static_cast<size_t>(usable_cpus()), work);
   }
   const size_t cannot =
       counts[static_cast<int>(Rebuilt::kCannot)] + counts[static_cast<int>(Rebuilt::kNoCompiler)];

@@ -2,12 +2,14 @@
 
 #include <utility>
 
+#include "cache/threads.h"
+
 namespace trigen {
 
 BuildAhead::BuildAhead(std::vector<Candidate> candidates, Store& store, BuildAllOptions options)
     : candidates_(std::move(candidates)) {
   options.cancel = &stop_;
-  thread_ = std::thread([this, &store, options] {
+  thread_ = start_thread([this, &store, options] {
     build_all(candidates_, store, options, [this](size_t, llvm::Expected<BuiltBinary> built) {
       if (!built) llvm::consumeError(built.takeError());
       return !stop_.load();
@@ -17,7 +19,7 @@ BuildAhead::BuildAhead(std::vector<Candidate> candidates, Store& store, BuildAll
 
 BuildAhead::~BuildAhead() {
   stop_.store(true);
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 }  // namespace trigen

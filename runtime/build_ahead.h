@@ -11,7 +11,7 @@ namespace trigen {
 
 class BuildAhead {
  public:
-  // The store outlives it. What cannot be built is left to the caller's own build.
+  // The store outlives it. What cannot be built, all of it without a thread, is left to the caller's own build.
   BuildAhead(std::vector<Candidate> candidates, Store& store, BuildAllOptions options);
   // Stops: a compile under way is broken off where the compiler can.
   ~BuildAhead();

@@ -2,8 +2,8 @@
 
 #include <chrono>
 #include <mutex>
-#include <thread>
 
+#include "cache/threads.h"
 #include "runtime/device.h"
 #include "runtime/log.h"
 
@@ -269,10 +269,7 @@ void build_all(llvm::ArrayRef<Candidate> candidates, Store& store, const BuildAl
     }
   };
   const size_t wanted = options.threads > 0 ? options.threads : usable_cpus();
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < std::min(wanted, candidates.size()); ++i) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
+  on_threads(std::min(wanted, candidates.size()), work);
 }
 
 }  // namespace trigen

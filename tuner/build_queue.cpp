@@ -27,6 +27,7 @@ BuildQueue::~BuildQueue() {
 }
 
 std::optional<llvm::Expected<BuiltBinary>> BuildQueue::take(size_t index) {
+  pool_.lend_thread();
   std::unique_lock<std::mutex> lock(mutex_);
   ready_.wait_for(lock, std::chrono::milliseconds(50), [&] { return built_.count(index) > 0; });
   const auto found = built_.find(index);

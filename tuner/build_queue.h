@@ -22,7 +22,7 @@ class BuildQueue {
   ~BuildQueue();
   BuildQueue(const BuildQueue&) = delete;
   BuildQueue& operator=(const BuildQueue&) = delete;
-  // Waits up to 50 ms; nullopt when it is not there yet.
+  // Waits up to 50 ms, or compiles one itself where there is no thread; nullopt when it is not there yet.
   std::optional<llvm::Expected<BuiltBinary>> take(size_t index);
 
  private:

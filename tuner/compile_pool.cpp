@@ -2,13 +2,19 @@
 
 #include <algorithm>
 
+#include "cache/threads.h"
 #include "runtime/compile.h"
 
 namespace trigen {
 
 CompilePool::CompilePool(int threads) {
   const int wanted = threads > 0 ? threads : usable_cpus();
-  for (int i = 0; i < wanted; ++i) threads_.emplace_back([this] { run(); });
+  threads_.reserve(static_cast<size_t>(wanted));
+  while (threads_.size() < static_cast<size_t>(wanted)) {
+    std::thread made = start_thread([this] { run(); });
+    if (!made.joinable()) break;
+    threads_.push_back(std::move(made));
+  }
 }
 
 CompilePool::~CompilePool() {
@@ -50,16 +56,26 @@ void CompilePool::run() {
   for (;;) {
     changed_.wait(lock, [&] { return over_ || !jobs_.empty(); });
     if (over_) return;
-    const auto at = next();
-    const Job job = std::move(*at);
-    jobs_.erase(at);
-    ++running_[job.owner];
-    lock.unlock();
-    job.work();
-    lock.lock();
-    if (--running_[job.owner] == 0) running_.erase(job.owner);
-    changed_.notify_all();
+    run_next(lock);
   }
+}
+
+void CompilePool::run_next(std::unique_lock<std::mutex>& lock) {
+  const auto at = next();
+  const Job job = std::move(*at);
+  jobs_.erase(at);
+  ++running_[job.owner];
+  lock.unlock();
+  job.work();
+  lock.lock();
+  if (--running_[job.owner] == 0) running_.erase(job.owner);
+  changed_.notify_all();
+}
+
+void CompilePool::lend_thread() {
+  if (!threads_.empty()) return;
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (!jobs_.empty()) run_next(lock);
 }
 
 }  // namespace trigen

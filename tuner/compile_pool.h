@@ -24,6 +24,8 @@ class CompilePool {
   void submit(const void* owner, std::function<void()> job, bool ahead = false);
   // Drops the owner's jobs that have not begun and waits for those that have.
   void withdraw(const void* owner);
+  // For whoever waits for a job: where the host made no thread, the next job runs on the caller's.
+  void lend_thread();
 
  private:
   struct Job {
@@ -32,6 +34,7 @@ class CompilePool {
     bool ahead;
   };
   void run();
+  void run_next(std::unique_lock<std::mutex>& lock);
   std::deque<Job>::iterator next();  // under the mutex, with jobs there
 
   std::mutex mutex_;

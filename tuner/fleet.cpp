@@ -4,8 +4,8 @@
 #include <deque>
 #include <mutex>
 #include <optional>
-#include <thread>
 
+#include "cache/threads.h"
 #include "runtime/compile.h"
 #include "runtime/learnt.h"
 #include "tuner/session.h"
@@ -191,13 +191,17 @@ void Fleet::run(const std::vector<Problem>& problems, Store& store, const TuneOp
     }
     ++work.kinds.back()->stations;
   }
+  const auto serve_one = [&](size_t i) {
+    serve(i, work);
+    stations_[i].process->end();  // the GPU is free; a worker started by this thread ends with it anyway
+  };
   std::vector<std::thread> threads;
-  for (size_t i = 0; i < stations_.size(); ++i)
-    threads.emplace_back([this, i, &work] {
-      serve(i, work);
-      stations_[i].process->end();  // the GPU is free; a worker started by this thread ends with it anyway
-    });
-  for (std::thread& thread : threads) thread.join();
+  threads.reserve(stations_.size());
+  for (size_t i = 0; i < stations_.size(); ++i) threads.push_back(start_thread([&, i] { serve_one(i); }));
+  for (size_t i = 0; i < stations_.size(); ++i)  // one after the other here, where the host makes no thread
+    if (!threads[i].joinable()) serve_one(i);
+  for (std::thread& thread : threads)
+    if (thread.joinable()) thread.join();
   pool_->withdraw(this);
 }
 

@@ -31,10 +31,10 @@ inline std::string slurp(const std::string& path) {
 }
 
 // A folder of its own for each test: cache, home, captured output.
-class Program : public testing::Test {
+class Program : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = testing::TempDir() + "/trigenXXXXXX";
+    std::string pattern = ::testing::TempDir() + "/trigenXXXXXX";
     ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
     char real[PATH_MAX];
     folder_ = ::realpath(pattern.c_str(), real) != nullptr ? real : pattern;

@@ -59,8 +59,10 @@ llvm::Error Process::spawn() {
   if (failed != 0) {
     ::close(ends[0]);
     pid_ = -1;
-    return make_error(ErrorKind::kInternal,
-                      "the worker " + program + " does not start: " + std::strerror(failed));
+    return make_error(
+        ErrorKind::kInternal,
+        "the worker " + program + " does not start: " + std::strerror(failed) +
+            (failed == EAGAIN ? "; allow more processes (`ulimit -u`, or the container's limit)" : ""));
   }
   channel_ = Channel(ends[0]);
   ++generation_;

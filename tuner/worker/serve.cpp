@@ -8,8 +8,8 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <thread>
 
+#include "cache/threads.h"
 #include "generator/candidate.h"
 #include "tuner/worker/channel.h"
 #include "tuner/worker/messages.h"
@@ -116,14 +116,16 @@ class Server {
   std::map<int, Slot> slots_;
 };
 
-// A device that hangs holds the main thread: another one sees the parent's end of the socket close.
+// A device that hangs holds the main thread: another one sees the parent's end of the socket close. Without one the
+// parent's thread that started this process ends it (PR_SET_PDEATHSIG).
 void end_with(int socket) {
-  std::thread([socket] {
+  std::thread watch = start_thread([socket] {
     pollfd closed{socket, POLLRDHUP, 0};
     while (::poll(&closed, 1, -1) < 0 || (closed.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0) {
     }
     ::_exit(0);
-  }).detach();
+  });
+  if (watch.joinable()) watch.detach();
 }
 
 }  // namespace
