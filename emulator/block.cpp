@@ -252,7 +252,7 @@ class Busy {
 };
 }  // namespace
 
-bool Cluster::run(uint64_t quantum) {
+ClusterState Cluster::run(uint64_t quantum) {
   constexpr uint64_t kSlice = 20000;    // warp instructions before the next warp has its turn
   constexpr uint64_t kSpinLength = 64;  // a loop around a failed test is shorter than this
   constexpr uint32_t kIdlePasses = 64;  // before another cluster gets a turn
@@ -266,10 +266,11 @@ bool Cluster::run(uint64_t quantum) {
         uint64_t slice = kSlice;
         WarpState state = run_warp(warp, slice);
         instructions += kSlice - slice;
-        if (launch->options->steps != 0 && instructions > launch->options->steps)
+        if (launch->options->steps != 0 && instructions + counters.further_steps() > launch->options->steps)
           warp.abort(Fault::kStepLimit, 0,
-                     "more than " + std::to_string(launch->options->steps) +
-                         " warp instructions of one cluster; TRIGEN_EMULATED_STEPS is the limit, 0 for none");
+                     "one cluster took more than " + std::to_string(launch->options->steps) +
+                         " steps, some seconds, and has not ended; a kernel that does end needs a higher "
+                         "TRIGEN_EMULATED_STEPS, 0 for no limit");
         quantum -= std::min(quantum, kSlice - slice);
         if (state == WarpState::kFinished || state == WarpState::kProgress) progress = true;
         if (state == WarpState::kSpinning) {
@@ -284,7 +285,7 @@ bool Cluster::run(uint64_t quantum) {
       while (!tasks.empty()) run_one_task();
       finish_bulk_stores();
       check_exits();
-      return true;
+      return ClusterState::kEnded;
     }
     if (!progress && !tasks.empty()) {
       run_one_task();
@@ -304,9 +305,9 @@ bool Cluster::run(uint64_t quantum) {
       if (now != seen_progress_ || launch->busy.load() != 0) idle_turns_ = 0;
       seen_progress_ = now;
       if (++idle_turns_ > kIdleTurns) report_deadlock();
-      return false;
+      return ClusterState::kWaits;
     }
-    if (quantum == 0) return false;
+    if (quantum == 0) return ClusterState::kGoesOn;
   }
 }
 

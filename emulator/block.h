@@ -87,6 +87,8 @@ struct AsyncTask {
   std::function<void()> run;
 };
 
+enum class ClusterState : uint8_t { kEnded, kGoesOn, kWaits };
+
 struct Cluster {
   LaunchContext* launch = nullptr;
   uint64_t number = 0;  // in the grid
@@ -104,9 +106,9 @@ struct Cluster {
       launch_waits;  // griddepcontrol.wait: by which agent, at which tick
   bool check_global = false;
 
-  /// Runs until the cluster ends (true), or until `quantum` warp instructions are done or nothing can go on
-  /// without another cluster (false). Throws LaunchAbort.
-  bool run(uint64_t quantum);
+  /// Runs until the cluster ends, until `quantum` warp instructions are done, or until nothing can go on without
+  /// another cluster. Throws LaunchAbort.
+  ClusterState run(uint64_t quantum);
   bool finished() const;
   void run_one_task();
   uint64_t random();

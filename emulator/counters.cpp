@@ -40,6 +40,18 @@ void Counters::add(const Counters& other) {
   for (const Field& field : kFields) this->*field.value += other.*field.value;
 }
 
+uint64_t Counters::further_steps() const {
+  constexpr uint64_t kAccess = 256, kMeeting = 16, kDivergence = 8, kFlopsOfAStep = 32;
+  uint64_t accesses = 0;
+  for (const InstClass cls : {InstClass::kLoad, InstClass::kStore, InstClass::kAtomic, InstClass::kMatrixMove,
+                              InstClass::kAsyncCopy})
+    accesses += warp_instructions[static_cast<int>(cls)];
+  const uint64_t meetings = warp_instructions[static_cast<int>(InstClass::kBarrier)] +
+                            warp_instructions[static_cast<int>(InstClass::kWarp)];
+  return accesses * (kAccess - 1) + meetings * (kMeeting - 1) + divergent_branches * kDivergence +
+         matrix_flops / kFlopsOfAStep + bulk_bytes;
+}
+
 const char* class_name(InstClass cls) {
   static const char* const names[] = {"integer",     "float",   "half",       "double",  "convert", "move",
                                       "compare",     "control", "load",       "store",   "atomic",  "warp",
@@ -56,6 +68,7 @@ std::string to_json(const Counters& counters) {
     total += counters.warp_instructions[i];
   }
   text += "\"total\":" + std::to_string(total) + "}";
+  text += ",\"steps\":" + std::to_string(total + counters.further_steps());
   for (const Field& field : kFields)
     text += std::string(",\"") + field.name + "\":" + std::to_string(counters.*field.value);
   return text + "}";

@@ -36,6 +36,10 @@ struct Counters {
   uint64_t divergent_branches = 0;
 
   void add(const Counters& other);
+  // What some instructions take above the one step that each is: an access to memory is 256 steps (its checks take
+  // most), a barrier or an exchange between lanes 16, a branch that splits a warp 8 more, a matrix product one more for
+  // 32 operations, a bulk copy one more a byte. A step is some 10 ns of the host's.
+  uint64_t further_steps() const;
 };
 
 const char* class_name(InstClass cls);

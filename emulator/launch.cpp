@@ -60,21 +60,31 @@ Fault run_grid(LaunchContext& launch, Counters* counters) {
   std::exception_ptr thrown;
   auto run_clusters = [&] {
     std::deque<std::unique_ptr<Cluster>> begun;
+    // One that used up its turn and waits for nobody: it gets most of the turns, so that of many that never end one
+    // soon reaches the limit of steps.
+    std::unique_ptr<Cluster> longest;
     Counters mine;
-    while (!stop.load(std::memory_order_relaxed)) {
+    for (uint64_t turn = 0; !stop.load(std::memory_order_relaxed); ++turn) {
       std::unique_ptr<Cluster> cluster;
-      uint64_t number = begun.size() < kResident ? next.fetch_add(1) : clusters;
-      if (number < clusters) {
+      if (longest != nullptr && turn % 4 != 0) {
+        cluster = std::move(longest);
+      } else if (const uint64_t number = begun.size() < kResident ? next.fetch_add(1) : clusters;
+                 number < clusters) {
         cluster = make_cluster(launch, sample ? chosen[number] : number);
       } else if (!begun.empty()) {
         cluster = std::move(begun.front());
         begun.pop_front();
+      } else if (longest != nullptr) {
+        cluster = std::move(longest);
       } else {
         break;
       }
       try {
-        if (cluster->run(kQuantum))
+        const ClusterState state = cluster->run(kQuantum);
+        if (state == ClusterState::kEnded)
           mine.add(cluster->counters);
+        else if (state == ClusterState::kGoesOn && longest == nullptr)
+          longest = std::move(cluster);
         else
           begun.push_back(std::move(cluster));
       } catch (const LaunchAbort& abort) {

@@ -19,8 +19,8 @@ struct Options {
   uint64_t seed = 1;  // of kRandom, kShuffled and random_lanes
   bool random_lanes =
       false;  // of lanes that went different ways: any may run next, not those furthest behind
-  // Warp instructions of one cluster before the launch is given up: some minutes. 0: no limit.
-  uint64_t steps = 10'000'000'000;
+  // Of one cluster before the launch is given up (Counters::further_steps), some seconds. 0: no limit.
+  uint64_t steps = 400'000'000;
   bool check_uninitialised = true;
   bool check_races = true;
   bool abort_on_report = true;  // a launch with any report ends in an error

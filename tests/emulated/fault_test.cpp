@@ -46,9 +46,53 @@ TEST(Fault, AKernelWithoutAnEndIsGivenUp) {
   const std::string ptx = kernel_ptx("sm_80", {}, "L:\nadd.u32 %r1, %r1, 1;\nbra L;");
   device.load(ptx);
   EXPECT_EQ(device.launch(1, 32, 0), CUDA_ERROR_LAUNCH_TIMEOUT);
-  EXPECT_THAT(device.reports()[0]["detail"].get<std::string>(),
-              HasSubstr("more than 100000 warp instructions of one cluster; TRIGEN_EMULATED_STEPS"));
+  EXPECT_THAT(
+      device.reports()[0]["detail"].get<std::string>(),
+      HasSubstr("one cluster took more than 100000 steps, some seconds, and has not ended; a kernel that "
+                "does end needs a higher TRIGEN_EMULATED_STEPS"));
   EXPECT_EQ(trigen_emulator_configure("steps=many"), -1);
+}
+
+// Steps follow the host's time: an access takes some 200 times as long as an addition.
+TEST(Fault, TheLimitOfStepsCountsWhatTakesLong) {
+  for (const auto& [body, enough] :
+       {std::pair("add.u32 %r3, %r3, 1;", 430'000), std::pair("ld.global.u32 %r4, [%d3];", 26'000'000),
+        std::pair("st.shared.u32 [%r5], %r1;", 26'000'000)}) {
+    for (const int steps : {enough, enough / 2}) {
+      Device device("sm_80", "threads=1 reports=quiet steps=" + std::to_string(steps));
+      device.load(kernel_ptx("sm_80", {"u64"},
+                             kThread + "mov.u32 %r5, s;\nmov.u32 %r2, 0;\nL:\n" + body +
+                                 "\nadd.u32 %r2, %r2, 1;\nsetp.lt.u32 %p1, %r2, 100000;\n@%p1 bra L;",
+                             ".shared .align 4 .b8 s[4];"));
+      const CUdeviceptr at = device.put(std::vector<uint32_t>(32, 7));
+      EXPECT_EQ(device.launch(1, 1, 0, at), steps == enough ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_TIMEOUT)
+          << body << Device::error();
+      if (steps == enough) {
+        EXPECT_GT(device.counters()["steps"], 0.9 * enough) << body;
+      }
+    }
+  }
+}
+
+// Each block counts its rounds of 1000 instructions. Of many that never end the first does not wait for the others to
+// come as far.
+TEST(Fault, ManyBlocksWithoutAnEndAreGivenUpAsSoonAsOne) {
+  constexpr unsigned kBlocks = 100;
+  constexpr uint64_t kSteps = 40'000'000, kRound = 1000;
+  Device device("sm_80", "threads=1 reports=quiet checks=none steps=" + std::to_string(kSteps));
+  std::string rounds =
+      "ld.param.u64 %d1, [p0];\nmov.u32 %r1, %ctaid.x;\nmul.wide.u32 %d2, %r1, 4;\nadd.u64 %d3, %d1, "
+      "%d2;\nL:\n"
+      "add.u32 %r2, %r2, 1;\nst.global.u32 [%d3], %r2;\n";
+  for (uint64_t i = 0; i < kRound; ++i) rounds += "add.u32 %r3, %r3, 1;\n";
+  device.load(kernel_ptx("sm_80", {"u64"}, rounds + "bra L;"));
+  const CUdeviceptr at = device.put(std::vector<uint32_t>(kBlocks, 0));
+  EXPECT_EQ(device.launch(kBlocks, 1, 0, at), CUDA_ERROR_LAUNCH_TIMEOUT);
+  trigen_emulator_clear_reports(0);
+  uint64_t steps = 0;
+  for (const uint32_t count : device.get<uint32_t>(at, kBlocks)) steps += count * kRound;
+  EXPECT_GT(steps, kSteps / 2);
+  EXPECT_LT(steps, 2 * kSteps);
 }
 
 // Lane 0 writes for all. In order it always goes first; nothing but a bar.warp.sync promises that.

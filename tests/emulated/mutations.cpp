@@ -80,7 +80,7 @@ llvm::Expected<Candidate> candidate_of(const Subject& subject, const Problem& pr
 uint64_t steps_of(const EmulatedDevice& device) {
   uint64_t total = 0;
   const auto counters = nlohmann::json::parse(device.counters());
-  for (const auto& kernel : counters["kernels"]) total += kernel["instructions"]["total"].get<uint64_t>();
+  for (const auto& kernel : counters["kernels"]) total += kernel["steps"].get<uint64_t>();
   return total;
 }
 
@@ -182,9 +182,7 @@ llvm::Expected<std::shared_ptr<const Plan>> Patient::load(const Run& run, const 
 
 llvm::Expected<HostBuffers> Patient::outputs(Run& run, const Plan& plan, const std::string& order) {
   const EmulatorEntries emulator(device_->driver().path());
-  emulator.configure(
-      ("reports=quiet async=" + order + " steps=" + std::to_string(steps_ == 0 ? 10'000'000'000 : steps_))
-          .c_str());
+  emulator.configure(("reports=quiet async=" + order + " steps=" + std::to_string(steps_)).c_str());
   emulator.clear(0);
   auto args = run.bench->args(0, plan.workspace_bytes());
   if (!args) return args.takeError();

@@ -66,7 +66,7 @@ class Patient {
   Listing listing_;
   Binary binary_;
   std::vector<Run> runs_;
-  uint64_t steps_ = 0;  // limit of warp instructions of one cluster: what loops for ever ends there
+  uint64_t steps_ = 0;  // limit for one cluster: what loops for ever ends there; 0: none
   int loads_ = 0;
 };
 
