@@ -90,6 +90,7 @@ def main():
 
 
 if __name__ == "__main__":
-    import files  # noqa: F401  the tables of attacks, in the order of the printed one
+    import files  # noqa: F401  the attacks, in the order of the table
+    import processes  # noqa: F401
 
     sys.exit(main())
