@@ -92,5 +92,7 @@ def main():
 if __name__ == "__main__":
     import files  # noqa: F401  the attacks, in the order of the table
     import processes  # noqa: F401
+    import trust  # noqa: F401
+    import calls  # noqa: F401
 
     sys.exit(main())

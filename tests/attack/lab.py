@@ -165,6 +165,8 @@ class Lab:
                 tally.breaks("abort", f"{what}: {signal.Signals(-finished.code).name}: {finished.last}")
             elif finished.code == 4:
                 tally.breaks("wrong", f"{what}: {finished.last}")
+            elif finished.code == 5:
+                tally.breaks("other", f"{what}: {finished.last}")
         return finished
 
     def run(self, command, what, seconds=LONGEST_S, **options):

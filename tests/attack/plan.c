@@ -1,5 +1,6 @@
-/* One plan of P (forward, f16, B=1, T=160, D=64, or argv's), run on small integers, every row compared: what an
- * application sees of a cache. Exit status: 0 right, 1 refused with a text, 4 wrong rows.
+/* One plan of P (forward, f16, B=1, T=160, D=64), run on small integers, every row compared: what an
+ * application sees of a cache. Exit status: 0 right, 1 refused with a text, 4 wrong rows,
+ * 5 lost what it had on the device.
  *   plan run [SEED]      an odd SEED has NaN in w above the diagonal, an even one numbers
  *   plan threads N       N threads, three plans each
  *   plan create N        N threads that only create and destroy a plan
@@ -14,7 +15,7 @@
 #include <trigen/trigen_memory.h>
 #include <unistd.h>
 
-enum { T = 160, D = 64, kRight = 0, kRefused = 1, kWrong = 4 };
+enum { T = 160, D = 64, kRight = 0, kRefused = 1, kWrong = 4, kMemoryLost = 5 };
 static const char kProblem[] = "forward,dtype=f16,B=1,T=160,D=64";
 
 static uint16_t half(int value) { /* of -3 to 3 */
@@ -38,14 +39,11 @@ static int said(const char* what) {
     if ((call) != TRIGEN_OK) return said(#call); \
   } while (0)
 
-static int create(trigen_runtime** runtime, trigen_plan** plan) {
+static int create(trigen_runtime* runtime, trigen_plan** plan) {
   trigen_problem problem = {.struct_size = sizeof problem};
   TRY(trigen_problem_parse(kProblem, &problem));
-  TRY(trigen_runtime_create(NULL, runtime));
-  if (trigen_plan_create(*runtime, &problem, 0, plan) == TRIGEN_OK) return kRight;
-  said("trigen_plan_create");
-  trigen_runtime_destroy(*runtime);
-  return kRefused;
+  TRY(trigen_plan_create(runtime, &problem, 0, plan));
+  return kRight;
 }
 
 static int run_plan(trigen_runtime* runtime, trigen_plan* plan, unsigned seed) {
@@ -86,12 +84,25 @@ static int run_plan(trigen_runtime* runtime, trigen_plan* plan, unsigned seed) {
   return kWrong;
 }
 
+/* What the application has on the device outlives whatever a plan tried there. */
 static int once(unsigned seed, int runs) {
   trigen_runtime* runtime;
-  trigen_plan* plan;
-  int result = create(&runtime, &plan);
-  if (result != kRight) return result;
-  if (runs) result = run_plan(runtime, plan, seed);
+  trigen_plan* plan = NULL;
+  void* own = NULL;
+  char kept[8] = "";
+  TRY(trigen_runtime_create(NULL, &runtime));
+  if (runs) {
+    TRY(trigen_memory_allocate(runtime, 0, sizeof kept, &own));
+    TRY(trigen_memory_write(runtime, 0, own, "precious", sizeof kept));
+  }
+  int result = create(runtime, &plan);
+  if (runs && (trigen_memory_read(runtime, 0, kept, own, sizeof kept) != TRIGEN_OK ||
+               memcmp(kept, "precious", sizeof kept) != 0)) {
+    said("the application's own memory is lost");
+    result = kMemoryLost;
+  }
+  if (runs) trigen_memory_free(runtime, 0, own);
+  if (result == kRight && runs) result = run_plan(runtime, plan, seed);
   trigen_plan_destroy(plan);
   trigen_runtime_destroy(runtime);
   return result;
