@@ -94,5 +94,6 @@ if __name__ == "__main__":
     import processes  # noqa: F401
     import trust  # noqa: F401
     import calls  # noqa: F401
+    import kernels  # noqa: F401
 
     sys.exit(main())
