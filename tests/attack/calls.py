@@ -9,7 +9,7 @@ from lab import attack
 PROGRAM = Path(__file__).with_name("c_calls.py")
 
 
-@attack("c-interface", "NULL everywhere, struct sizes, field, stride and size extremes, stray pointers, odd texts, misuse of tune, import, export; order of destruction", 500)
+@attack("c-interface", "NULL everywhere, struct sizes, field, stride and size extremes, stray pointers, odd texts, misuse of tune, import, export; order of destruction", 300)
 def c_interface(lab, count):
     first, crashed, faults, chance = 0, 0, 0, lab.random.randrange(1 << 30)
     while first < count and crashed < 20:

@@ -58,7 +58,7 @@ def node(path, name):
     return path
 
 
-@attack("journals", "planted -journal: pages, super-journal, FIFO, link, folder, 5 GB; folders and owners; plan, ls, verify", 90)
+@attack("journals", "planted -journal: pages, super-journal, FIFO, link, folder, 5 GB; folders and owners; plan, ls, verify", 150)
 def journals(lab, count):
     evil = lab.shared.evil_cache.read_bytes()
     kinds = ["pages", "super-journal", "super-journal alone", "fifo", "link", "hard link", "folder", "sparse", "device"]
@@ -98,7 +98,7 @@ def journals(lab, count):
             lab.breaks("other", f"{what}: one's own journal was not rolled back: the attack shows nothing")
 
 
-@attack("beside", "planted .lock, .used, .minisig, -journal's neighbours, layers and shards: FIFO, link, device, folder, 5 GB, link loop", 60)
+@attack("beside", "planted .lock, .used, .minisig, -journal's neighbours, layers and shards: FIFO, link, device, folder, 5 GB, link loop", 120)
 def beside(lab, count):
     kinds = ["fifo", "link", "hard link", "folder", "sparse", "link loop"] + (["device"] if ROOT_USER else [])
     targets = [".lock", ".used", ".minisig", "", "-wal", "shard"]
@@ -195,7 +195,7 @@ def bombs(lab, count):
     lab.note(f"at most {most:.0f} MB")
 
 
-@attack("endless", "/dev/zero, FIFOs and links to them where a file is named", 12)
+@attack("endless", "/dev/zero, FIFOs and links to them where a file is named", 24)
 def endless(lab, count):
     places = [lambda path: ["report", "--dense", path, "-o", lab.new("out.html"), lab.shared.bundle], lambda path: ["tune", "--replay", path, "--no-device"],
               lambda path: ["cache", "coverage", "--arch", "sm_70", "--problems", path], lambda path: ["cache", "import", path],
@@ -235,7 +235,7 @@ def damaged(random, data, kind):
     return bytes(data)
 
 
-@attack("damage", "flips, cuts, swapped and zeroed pages, headers of .db and .trigen; plan, and in turn ls, verify, merge, import, report, diff", 120)
+@attack("damage", "flips, cuts, swapped and zeroed pages, headers of .db and .trigen; plan, and in turn ls, verify, merge, import, report, diff", 300)
 def damage(lab, count):
     sources = []
     for file in (lab.shared.cache, lab.shared.bundle):

@@ -63,7 +63,7 @@ def mutant(random, ptx):
             return f"line {at}: `{line.strip()}` became `{changed.strip()}`", "\n".join(lines)
 
 
-@attack("canary", "one-instruction mutants of P's PTX in a bundle: right ones run, wrong ones meet the canary (99 % of them)", 60)
+@attack("canary", "one-instruction mutants of P's PTX in a bundle: right ones run, wrong ones meet the canary (99 % of them)", 80)
 def canary(lab, count):
     lines = lab.shared.ptx.split("\n")
     right = caught = refused = 0
@@ -164,7 +164,7 @@ def garbled(random, text, corpus):
     return "\n".join(lines)
 
 
-@attack("ptx", "mutated PTX of kernels of sm_70, sm_80 and sm_90a and of tests/fuzz/ptx, loaded and, where accepted, launched", 600)
+@attack("ptx", "mutated PTX of kernels of sm_70, sm_80 and sm_90a and of tests/fuzz/ptx, loaded and, where accepted, launched", 400)
 def ptx(lab, count):
     corpus = [file.read_text() for file in sorted((shared_lab.ROOT / "tests/fuzz/ptx").iterdir())]
     for arch, problem in (("sm_70", PROBLEM), ("sm_80", "forward,dtype=bf16,B=2,T=64,D=64,K=3"), ("sm_90a", "forward,dtype=bf16,B=1,T=256,D=128"),

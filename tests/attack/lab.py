@@ -210,7 +210,7 @@ class Shared:
         self.program, library = BUILD / "trigen", BUILD / "libtrigen.so"
         for file in (self.program, library, BUILD / "libtrigen_emulator.so"):
             if not file.exists():
-                sys.exit(f"attack: no {file}; build the targets trigen, trigen_shared and trigen_emulator, or set TRIGEN_BUILD")
+                sys.exit(f"attack: no {file}; build it (cmake --build build), or set TRIGEN_BUILD")
         self.nvrtc = os.environ.get("TRIGEN_NVRTC", str(next(iter((BUILD / "nvrtc").glob("nvidia/*/lib")), "")))
         self.libraries = folder / "lib"  # of the plan program: others must reach it, too
         self.libraries.mkdir()

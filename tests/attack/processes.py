@@ -28,7 +28,7 @@ def check_kept(lab, cache, acknowledged, what):
     lab.breaks("lost", f"{what}: {sorted(lost)[:3]}", len(lost))
 
 
-@attack("kill", "kill -9 at random in import (1 and 24 bundles) and gc, a third beside a second writer; what was acknowledged is there", 60)
+@attack("kill", "kill -9 at random in import (1 and 24 bundles) and gc, a third beside a second writer; what was acknowledged is there", 100)
 def kill(lab, count):
     bundles = [multiply(lab.copy(lab.shared.bundle), [100 + at]) for at in range(24)]
     names = [kept(bundle) for bundle in bundles]
@@ -65,7 +65,7 @@ def kill(lab, count):
     lab.note(f"{killed} killed, {hot} hot journals")
 
 
-@attack("together", "6 threads of import, gc, rm, export, verify, plan and another tool's VACUUM on one cache", 150)
+@attack("together", "6 threads of import, gc, rm, export, verify, plan and another tool's VACUUM on one cache", 200)
 def together(lab, count):
     cache = lab.copy(lab.shared.cache)
     bundles = [multiply(lab.copy(lab.shared.bundle), range(200 + 3 * at, 203 + 3 * at)) for at in range(6)]
@@ -104,7 +104,7 @@ def together(lab, count):
     check_kept(lab, cache, set(), "all of them")
 
 
-@attack("shim", "the n-th lock, sync, rename, truncate, read, write, unlink, chmod, close, mkostemp, open fails with each errno; import, merge, plan, gc", 150)
+@attack("shim", "the n-th lock, sync, rename, truncate, read, write, unlink, chmod, close, mkostemp, open fails with each errno; import, merge, plan, gc", 250)
 def shim(lab, count):
     calls = ["lock", "fsync", "fdatasync", "rename", "ftruncate64", "pwrite64", "pread64", "read", "write", "unlink", "fchmod", "close", "mkostemp", "open", "open64"]
     new = multiply(lab.copy(lab.shared.bundle), [300, 301])
@@ -134,7 +134,7 @@ def shim(lab, count):
             lab.breaks("other", f"{what}: left {left}")
 
 
-@attack("full-disk", "tmpfs of 16 to 700 KB: import, merge, export, plan, sign, report, emit, keygen, over nothing and over an old output", 48)
+@attack("full-disk", "tmpfs of 16 to 700 KB: import, merge, export, plan, sign, report, emit, keygen, over nothing and over an old output", 36)
 def full_disk(lab, count):
     if not ROOT_USER:
         raise Skip("needs root to mount a tmpfs")
@@ -232,7 +232,7 @@ def descriptors(lab, count):
             lab.breaks("other", f"{program.name} with {most} descriptors ends with {done.code} and says nothing")
 
 
-@attack("memory", "ulimit -v from nothing to 530 GB: plan, run and ls work or say what is missing", 40)
+@attack("memory", "ulimit -v from nothing to 530 GB: plan, run and ls work or say what is missing", 24)
 def memory(lab, count):
     for at in range(count):
         # the emulated device takes 128 GiB of addresses
@@ -247,7 +247,7 @@ def memory(lab, count):
             lab.breaks("abort", f"{program.name} with {most} KB ends with {done.code} and says nothing")
 
 
-@attack("few-threads", "1 to 10 threads and processes allowed: plan, tune, verify --rebuild", 20)
+@attack("few-threads", "1 to 10 threads and processes allowed: plan, tune, verify --rebuild", 10)
 def few_threads(lab, count):
     if not ROOT_USER:
         raise Skip("needs root to run as a user without other processes")
@@ -277,7 +277,7 @@ def threads(lab, count):
             lab.breaks("other", f"{number} threads {mode}: {done.last}")
 
 
-@attack("fork", "fork beside 3 threads that make, run and destroy plans: each child makes and runs one", 40)
+@attack("fork", "fork beside 3 threads that make, run and destroy plans: each child makes and runs one", 120)
 def fork(lab, count):
     done = lab.plan(lab.copy(lab.shared.cache), mode=("fork", str(count)), seconds=60 + 5 * count)
     lab.tally.tries += count - 1
@@ -301,7 +301,7 @@ def family(marker):
     return found
 
 
-@attack("tune-killed", "tune, its workers and its compilers killed (KILL, TERM, INT, SEGV), stopped: no orphans, the cache good, TERM within 2 s", 12)
+@attack("tune-killed", "tune, its workers and its compilers killed (KILL, TERM, INT, SEGV), stopped: no orphans, the cache good, TERM within 2 s", 8)
 def tune_killed(lab, count):
     signals = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGSEGV]
     for at in range(count):

@@ -33,7 +33,7 @@ def decoded(signature):
         return None
 
 
-@attack("signatures", "bundles and .minisig flipped, cut, longer, forged, renamed, legacy, odd key lists, through import, merge, verify --keys, a layer, C", 180)
+@attack("signatures", "bundles and .minisig flipped, cut, longer, forged, renamed, legacy, odd key lists, through import, merge, verify --keys, a layer, C", 300)
 def signatures(lab, count):
     shared, random = lab.shared, lab.random
     keys = {}
@@ -154,7 +154,7 @@ PAYLOADS = {
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
-@attack("text", "planted text (ESC, newline, bidi, C1, HTML, bad UTF-8) in every text field of rows, coverage, meta and in file names; 21 commands", 130)
+@attack("text", "planted text (ESC, newline, bidi, C1, HTML, bad UTF-8) in every text field of rows, coverage, meta and in file names; 21 commands", 60)
 def text(lab, count):
     shared = lab.shared
     # Fields that can be planted together, as none hides the others.
@@ -279,7 +279,7 @@ def set_uid(lab, count):
             marker.unlink()
 
 
-@attack("places", "., a stranger's and everybody's folders with planted libraries in PATH, CUDA_HOME, VIRTUAL_ENV, PYTHONPATH, HOME ...; doctor, plan, tune", 54)
+@attack("places", "., a stranger's and everybody's folders with planted libraries in PATH, CUDA_HOME, VIRTUAL_ENV, PYTHONPATH, HOME ...; doctor, plan, tune", 30)
 def places(lab, count):
     library, marker = evil_library(lab)
     kinds = [".", "everybody's"] + (["stranger's"] if ROOT_USER else [])
