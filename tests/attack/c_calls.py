@@ -198,7 +198,7 @@ def cases(api):
         add(f"miss {miss}, device {device}", lambda miss=miss, device=device: api.once(lambda runtime: api.plan_of(runtime, api.problem(), device), miss=miss, no_jit=1), True)
     for level in (-1, 0, 4, 5, 99):
         add(f"log level {level}", lambda level=level: c.trigen_set_log(level, null, null))
-    add("import into a read_only runtime", lambda: api.once(lambda runtime: c.trigen_cache_import(runtime, (c_char_p * 1)(os.environb[b"TRIGEN_ATTACK_BUNDLE"]), 1), read_only=1,
+    add("import into a read_only runtime", lambda: api.once(lambda runtime: c.trigen_cache_import(runtime, (c_char_p * 1)(os.environb[b"TRIGEN_TEST_BUNDLE"]), 1), read_only=1,
                                                            **api.layers(b"new.db")), True)
     for budget, threads in ((float("nan"), 0), (float("inf"), 1), (-1.0, -1), (1e-300, -(1 << 31))):
         add(f"tune for {budget} s with {threads} threads", lambda budget=budget, threads=threads: c.trigen_tune(

@@ -14,7 +14,7 @@ def c_interface(lab, count):
     first, crashed, faults, chance = 0, 0, 0, lab.random.randrange(1 << 30)
     while first < count and crashed < 20:
         done = lab.start([sys.executable, "-B", PROGRAM, lab.shared.library, "calls", chance, first, count - first], cwd=lab.folder, TRIGEN_LOG="off",
-                         TRIGEN_CACHE=lab.copy(lab.shared.cache), TRIGEN_ATTACK_BUNDLE=lab.shared.bundle).wait(60)
+                         TRIGEN_CACHE=lab.copy(lab.shared.cache), TRIGEN_TEST_BUNDLE=lab.shared.bundle).wait(60)
         lines = done.out.decode(errors="replace").splitlines()
         for line in lines:
             if line.endswith("!"):

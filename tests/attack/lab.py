@@ -145,7 +145,7 @@ class Lab:
     def environment(self, **variables):
         values = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "XDG_CACHE_HOME": str(self.folder / "xdg"), "TMPDIR": str(self.folder),
                   "LC_ALL": "C.UTF-8", "TRIGEN_DRIVER": "emulated:sm_70", "TRIGEN_EMULATED_THREADS": "1", "TRIGEN_LOG": "warning",
-                  "TRIGEN_NVRTC": self.shared.nvrtc, "TRIGEN_ATTACK": f"{self.shared.folder}/{self.name}/"}
+                  "TRIGEN_NVRTC": self.shared.nvrtc, "TRIGEN_TEST_ATTACK": f"{self.shared.folder}/{self.name}/"}
         values.update({key: str(value) for key, value in variables.items()})
         return {key: value for key, value in values.items() if value != ""}
 

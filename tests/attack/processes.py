@@ -308,7 +308,7 @@ def tune_killed(lab, count):
         number, of_worker = signals[at % 4], at % 3 == 2
         cache, marker = lab.copy(lab.shared.cache), f"{lab.shared.folder}/{lab.name}/{at}"
         one = lab.start([lab.shared.program, "tune", "--force", "--device", "emulated:sm_70", "--candidates", "2", "forward,dtype=f32,B=1,T=24,D=16"], TRIGEN_CACHE=cache,
-                        TRIGEN_ATTACK=marker)
+                        TRIGEN_TEST_ATTACK=marker)
         time.sleep(lab.random.uniform(0.05, 1.5))
         workers = [pid for pid in family(marker.encode() + b"\0") if pid != one.process.pid]
         what = f"tune, {'a worker' if of_worker else 'itself'}: {number.name}"

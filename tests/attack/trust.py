@@ -154,7 +154,7 @@ PAYLOADS = {
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
-@attack("text", "planted text (ESC, newline, bidi, C1, HTML, bad UTF-8) in every text field of rows, coverage, meta and in file names; 21 commands", 60)
+@attack("text", "planted text (ESC, newline, bidi, C1, HTML, bad UTF-8) in every text field of rows, coverage, meta and in file names; 21 commands", 120)
 def text(lab, count):
     shared = lab.shared
     # Fields that can be planted together, as none hides the others.
