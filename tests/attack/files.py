@@ -3,14 +3,11 @@
 import hashlib
 import itertools
 import os
-import shutil
 import sqlite3
 import stat
 import struct
-import time
-from pathlib import Path
 
-from lab import PROBLEM, ROOT_USER, STRANGER, Skip, attack, bomb, edit, kept, multiply, numbered, opened, pack, put, relabel, rows
+from lab import (ROOT_USER, STRANGER, Skip, attack, bomb, edit, multiply, numbered, opened, pack, put, relabel, rows)
 
 PAGE, SECTOR, MAGIC = 4096, 512, bytes.fromhex("d9d505f920a163d7")
 
@@ -21,9 +18,11 @@ def journal(database, super_journal=b"", with_pages=True):
     out = (MAGIC + struct.pack(">IIIII", pages, 0, len(database) // PAGE, SECTOR, PAGE)).ljust(SECTOR, b"\0")
     for page in range(pages):
         data = database[page * PAGE:(page + 1) * PAGE]
-        out += struct.pack(">I", page + 1) + data + struct.pack(">I", sum(data[at] for at in range(PAGE - 200, 0, -200)))
+        out += struct.pack(">I", page + 1) + data + struct.pack(">I", sum(data[at]
+                                                                          for at in range(PAGE - 200, 0, -200)))
     if super_journal:
-        out += struct.pack(">I", (1 << 30) // PAGE + 1) + super_journal + struct.pack(">II", len(super_journal), sum(super_journal)) + MAGIC
+        out += struct.pack(">I", (1 << 30) // PAGE + 1) + super_journal + struct.pack(
+            ">II", len(super_journal), sum(super_journal)) + MAGIC
     return out
 
 
@@ -58,12 +57,12 @@ def node(path, name):
     return path
 
 
-@attack("journals", "planted -journal: pages, super-journal, FIFO, link, folder, 5 GB; folders and owners; plan, ls, verify", 150)
+@attack("journals", "planted -journal: pages, super-journal, FIFO, link, folder, 5 GB; 6 folders and owners", 150)
 def journals(lab, count):
     evil = lab.shared.evil_cache.read_bytes()
     kinds = ["pages", "super-journal", "super-journal alone", "fifo", "link", "hard link", "folder", "sparse", "device"]
     places = ["own", "everybody's", "sticky", "group's"] + (["stranger's", "stranger's file"] if ROOT_USER else [])
-    commands = [("plan",), ("cache", "ls"), ("cache", "verify")]
+    commands = [("plan", ), ("cache", "ls"), ("cache", "verify")]
     cases = list(itertools.product(kinds, places, commands))
     for at in range(count):
         kind, place, command = cases[at % len(cases)] if count >= len(cases) else lab.random.choice(cases)
@@ -73,7 +72,10 @@ def journals(lab, count):
         victim = lab.new("victim")
         victim.write_bytes(journal(evil) if "link" in kind else b"precious")
         beside = cache.with_name(cache.name + "-journal")
-        contents = {"pages": journal(evil), "super-journal": journal(evil, bytes(victim)), "super-journal alone": journal(evil, bytes(victim), False)}
+        contents = {
+            "pages": journal(evil), "super-journal": journal(evil, bytes(victim)), "super-journal alone": journal(
+                evil, bytes(victim), False)
+        }
         plant(beside, "file" if kind in contents else kind, contents.get(kind), victim)
         if place == "stranger's file":
             os.chown(beside, STRANGER, STRANGER, follow_symlinks=False)
@@ -86,7 +88,7 @@ def journals(lab, count):
         before, precious = cache.read_bytes(), victim.read_bytes()
         rolled_back = kind == "pages" and place == "own"  # one's own journal in one's own folder is one's own
         what = f"{' '.join(command)}, {kind} in a folder: {place}"
-        if command == ("plan",):
+        if command == ("plan", ):
             lab.plan(cache, what, TRIGEN_CANARY="1" if rolled_back else "0")
         else:
             lab.trigen(*command, what=what, TRIGEN_CACHE=cache)
@@ -98,11 +100,11 @@ def journals(lab, count):
             lab.breaks("other", f"{what}: one's own journal was not rolled back: the attack shows nothing")
 
 
-@attack("beside", "planted .lock, .used, .minisig, -journal's neighbours, layers and shards: FIFO, link, device, folder, 5 GB, link loop", 120)
+@attack("beside", "planted .lock, .used, .minisig, -wal, layers and shards: FIFO, link, device, folder, 5 GB", 120)
 def beside(lab, count):
     kinds = ["fifo", "link", "hard link", "folder", "sparse", "link loop"] + (["device"] if ROOT_USER else [])
     targets = [".lock", ".used", ".minisig", "", "-wal", "shard"]
-    commands = [("plan",), ("cache", "ls"), ("cache", "verify"), ("cache", "import"), ("report",), ("cache", "merge")]
+    commands = [("plan", ), ("cache", "ls"), ("cache", "verify"), ("cache", "import"), ("report", ), ("cache", "merge")]
     cases = list(itertools.product(kinds, targets, commands))
     lab.random.shuffle(cases)
     key = lab.new("key")
@@ -120,7 +122,7 @@ def beside(lab, count):
         what = f"{' '.join(command)}, {kind} as {target or 'layer'}"
         variables = {"TRIGEN_TRUSTED_KEYS": str(public)} if target == ".minisig" else {}
         own = lab.new("cache.db")
-        if command == ("plan",):
+        if command == ("plan", ):
             lab.plan(f"{own}:{file}" if target == ".minisig" else file, what, **variables)
         else:
             out = ["-o", lab.new("out.trigen")] if command[-1] in ("merge", "report") else []
@@ -142,7 +144,7 @@ def chained(file, count):
         put(base, "records", {**record, "source_hash": source_hash, "problem": numbered(number + 2)})
     base.close()
     data = bytearray(file.read_bytes())
-    # Every first page of a chain follows a cell's local bytes; pages of a chain that are full of the same bytes follow the first one's.
+    # Where the chains' pages with these bytes lie: those of the other rows go on with the first row's.
     at, first = [], bytes(binary["cubin"][20000:20064])
     while (found := data.find(first, at[-1] + 1 if at else 0)) >= 0:
         at.append(found)
@@ -157,34 +159,40 @@ def nested(depth, size):
     return b"[" * depth + b"]" * depth + b" " * (size - 2 * depth)
 
 
-@attack("bombs", "frames that unpack to 64 and 128 MiB, shared overflow pages, evidence of nested JSON; plan, import, merge, report, diff, ls", 24)
+@attack("bombs", "frames of 64 MiB to 1 GiB, shared overflow pages, evidence of nested JSON; 6 commands", 24)
 def bombs(lab, count):
     shared = lab.shared
 
     def bundle(change, number=60):
         return multiply(lab.copy(shared.bundle), range(2, 2 + number), change)
 
-    neighbours = bundle(lambda at: {"record": {"evidence": pack(nested(200000, 1 << 20)) if at % 2 else bomb(1 << 20, b"["), "provenance": 1,
-                                               "device": "GPU", "sms": 80, "driver": "580"}}, 200)
+    neighbours = bundle(
+        lambda at: {
+            "record": {
+                "evidence": pack(nested(200000, 1 << 20)) if at % 2 else bomb(1 << 20, b"["), "provenance": 1,
+                "device": "GPU", "sms": 80, "driver": "580"
+            }
+        }, 200)
     kinds = {
         "evidence of 64 MiB, 60 times": bundle(lambda at: {"record": {"evidence": bomb(64 << 20)}}),
-        "a cubin of 64 MiB": bundle(lambda at: {"binary": {"cubin": bomb(64 << 20)}}, 4),
-        "a log of 128 MiB": bundle(lambda at: {"binary": {"log": bomb(128 << 20)}}, 4),
-        "PTX of 1 GiB": bundle(lambda at: {"binary": {"ptx": bomb(1 << 30)}}, 2),
-        "shared overflow pages": chained(lab.copy(shared.bundle), 60),
-        "nested evidence of neighbours": neighbours,
+        "a cubin of 64 MiB": bundle(lambda at: {"binary": {"cubin": bomb(64 << 20)}}, 4), "a log of 128 MiB": bundle(
+            lambda at: {"binary": {"log": bomb(128 << 20)}}, 4), "PTX of 1 GiB": bundle(
+                lambda at: {"binary": {"ptx": bomb(1 << 30)}}, 2), "shared overflow pages": chained(
+                    lab.copy(shared.bundle), 60), "nested evidence of neighbours": neighbours,
     }
-    commands = [("plan",), ("cache", "import"), ("cache", "merge"), ("report",), ("cache", "diff"), ("cache", "verify")]
+    commands = [("plan", ), ("cache", "import"), ("cache", "merge"), ("report", ), ("cache", "diff"),
+                ("cache", "verify")]
     cases = list(itertools.product(kinds, commands))
     lab.random.shuffle(cases)
     most = 0
     for kind, command in (cases * (count // len(cases) + 1))[:count]:
         file, out, own = kinds[kind], lab.new("out.trigen"), lab.new("cache.db")
         what = f"{' '.join(command)}, {kind}"
-        if command == ("plan",):  # another B, whose neighbours are read
+        if command == ("plan", ):  # another B, whose neighbours are read
             done = lab.plan(file, what, TRIGEN_NO_JIT="0")
         else:
-            words = {"merge": [file, "-o", out], "report": [file, "-o", out], "diff": [file, shared.bundle]}.get(command[-1], [file])
+            words = {"merge": [file, "-o", out], "report": [file, "-o", out], "diff": [file, shared.bundle]}.get(
+                command[-1], [file])
             done = lab.trigen(*command, *words, what=what, TRIGEN_CACHE=own)
         most = max(most, done.megabytes)
         if done.megabytes > 500:
@@ -197,10 +205,14 @@ def bombs(lab, count):
 
 @attack("endless", "/dev/zero, FIFOs and links to them where a file is named", 24)
 def endless(lab, count):
-    places = [lambda path: ["report", "--dense", path, "-o", lab.new("out.html"), lab.shared.bundle], lambda path: ["tune", "--replay", path, "--no-device"],
-              lambda path: ["cache", "coverage", "--arch", "sm_70", "--problems", path], lambda path: ["cache", "import", path],
-              lambda path: ["cache", "verify", "--keys", path, lab.shared.bundle], lambda path: ["cache", "sign", "--key", path, lab.shared.bundle],
-              lambda path: ["cache", "status", "--fleet", path], lambda path: ["model", "--recordings", path]]
+    places = [
+        lambda path: ["report", "--dense", path, "-o",
+                      lab.new("out.html"), lab.shared.bundle], lambda path: ["tune", "--replay", path, "--no-device"],
+        lambda path: ["cache", "coverage", "--arch", "sm_70", "--problems", path],
+        lambda path: ["cache", "import", path], lambda path: ["cache", "verify", "--keys", path, lab.shared.bundle],
+        lambda path: ["cache", "sign", "--key", path, lab.shared.bundle],
+        lambda path: ["cache", "status", "--fleet", path], lambda path: ["model", "--recordings", path]
+    ]
     for at in range(count):
         path = lab.new("input.txt")
         kind = ["zero", "fifo", "link"][at // len(places) % 3] if ROOT_USER else "fifo"
@@ -211,7 +223,8 @@ def endless(lab, count):
         else:
             path.symlink_to(node(lab.new("zero"), "zero"))
         words = places[at % len(places)](path)
-        done = lab.run(lab.limited("-v 4000000", [lab.shared.program, *words]), f"{' '.join(map(str, words[:2]))}, {kind}")
+        done = lab.run(lab.limited("-v 4000000", [lab.shared.program, *words]),
+                       f"{' '.join(map(str, words[:2]))}, {kind}")
         if done.code == 0:
             lab.breaks("other", f"{words}: accepted")
 
@@ -235,11 +248,12 @@ def damaged(random, data, kind):
     return bytes(data)
 
 
-@attack("damage", "flips, cuts, swapped and zeroed pages, headers of .db and .trigen; plan, and in turn ls, verify, merge, import, report, diff", 300)
+@attack("damage", "flips, cuts, swapped and zeroed pages, headers of .db and .trigen; plan, 6 commands", 300)
 def damage(lab, count):
     sources = []
     for file in (lab.shared.cache, lab.shared.bundle):
-        base = opened(lab.copy(file))  # right rows and wrong ones' digests do not fit, so pages swapped between rows of two kernels show
+        base = opened(lab.copy(
+            file))  # right rows and wrong ones' digests do not fit, so pages swapped between rows of two kernels show
         base.close()
         sources.append((file.suffix, file.read_bytes()))
     others = ["ls", "verify", "merge", "import", "report", "diff"]
@@ -251,9 +265,13 @@ def damage(lab, count):
         file.chmod(0o600)
         if at % 3 == 0:
             command, out = others[at // 3 % len(others)], lab.new("out.trigen")
-            words = {"ls": ["cache", "ls"], "verify": ["cache", "verify", file], "merge": ["cache", "merge", file, "-o", out], "import": ["cache", "import", file],
-                     "report": ["report", file, "-o", out], "diff": ["cache", "diff", file, lab.shared.bundle]}[command]
-            lab.trigen(*words, what=f"{command}, {kind} {file}", TRIGEN_CACHE=file if command == "ls" else lab.new("own.db"))
+            words = {
+                "ls": ["cache", "ls"], "verify": ["cache", "verify", file],
+                "merge": ["cache", "merge", file, "-o", out], "import": ["cache", "import", file],
+                "report": ["report", file, "-o", out], "diff": ["cache", "diff", file, lab.shared.bundle]
+            }[command]
+            lab.trigen(*words, what=f"{command}, {kind} {file}",
+                       TRIGEN_CACHE=file if command == "ls" else lab.new("own.db"))
         lab.plan(file, f"plan, {kind} {file}")
 
 
@@ -267,22 +285,25 @@ def locked(lab, count):
         other.execute("BEGIN EXCLUSIVE")
         command = commands[at % len(commands)]
         words = [lab.shared.program, *command] if command else [lab.shared.plan]
-        started.append((other, cache, f"{command or 'plan'}", lab.start(words, TRIGEN_CACHE=cache, TRIGEN_NO_JIT=str(int(at % 5 == 3)))))
+        started.append((other, cache, f"{command or 'plan'}",
+                        lab.start(words, TRIGEN_CACHE=cache, TRIGEN_NO_JIT=str(int(at % 5 == 3)))))
     for other, cache, what, one in started:  # they wait beside each other
         lab.judge(one.wait(), what)
         other.execute("ROLLBACK")
         other.close()
 
 
-@attack("relabelled", "rows with another PTX, cubin, source, entry, candidate, problem, options, compiler, log: verify --rebuild, then a plan", 12)
+@attack("relabelled", "another PTX, cubin, source, entry, candidate, problem, options, compiler: --rebuild, plan", 12)
 def relabelled(lab, count):
     evil = {"ptx": pack(lab.shared.evil_ptx)}
     cases = {
-        "PTX": evil, "cubin": {"cubin": pack(b"\x7fELF" + bytes(5000))}, "source": {"source": pack("extern \"C\" void x() {}")}, "entry": {"entry": "other"},
-        "log": {"log": pack("ptxas error")}, "candidate and PTX": {**evil, "candidate": "simt:tile=64x64x16"}, "problem and PTX": {**evil, "problem": numbered(7)},
-        "options and PTX": {**evil, "options": "--std=c++20"}, "compiler and PTX": {**evil, "compiler": "nvrtc 99.9.99"},
-        "unknown compiler and PTX": {**evil, "compiler": "clang 17"}, "older compiler and PTX": {**evil, "compiler": "nvrtc 11.2.1"},
-        "arch and PTX": {**evil, "arch": "sm_72"},
+        "PTX": evil, "cubin": {"cubin": pack(b"\x7fELF" + bytes(5000))}, "source": {
+            "source": pack("extern \"C\" void x() {}")
+        }, "entry": {"entry": "other"}, "log": {"log": pack("ptxas error")}, "candidate and PTX":
+            {**evil, "candidate": "simt:tile=64x64x16"}, "problem and PTX": {**evil, "problem": numbered(7)},
+        "options and PTX": {**evil, "options": "--std=c++20"}, "compiler and PTX":
+            {**evil, "compiler": "nvrtc 99.9.99"}, "unknown compiler and PTX": {**evil, "compiler": "clang 17"},
+        "older compiler and PTX": {**evil, "compiler": "nvrtc 11.2.1"}, "arch and PTX": {**evil, "arch": "sm_72"},
     }
     names = list(cases)
     for at in range(count):
@@ -296,12 +317,15 @@ def relabelled(lab, count):
         lab.plan(f"{lab.new('own.db')}:{file}", f"plan, another {what}", TRIGEN_NO_JIT="0", TRIGEN_CANARY="1")
 
 
-@attack("merge", "6 conflicting files in many orders, grouped, twice: one SHA-256; two exports and signatures of one date: the same bytes", 24)
+@attack("merge", "6 conflicting files in many orders: one SHA-256; exports and signatures: the same bytes", 24)
 def merge(lab, count):
     inputs = []
     for at in range(6):
         file = lab.copy(lab.shared.bundle, f"{at}.trigen")
-        change = {"median_us": 1.0 + at % 3, "stored_at": 1700000000 + 7 * (at % 4), "provenance": at % 2, "device": "GPU" * (at % 2), "sms": 80 * (at % 2)}
+        change = {
+            "median_us": 1.0 + at % 3, "stored_at": 1700000000 + 7 * (at % 4), "provenance": at % 2,
+            "device": "GPU" * (at % 2), "sms": 80 * (at % 2)
+        }
         edit(file, "records", **change)
         relabel(file, compiler=f"nvrtc 12.{at % 3}.{at}")
         inputs.append(file)

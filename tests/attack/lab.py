@@ -1,5 +1,5 @@
-"""What the attacks share: the registry, a folder with the program, a plan program and right rows in it, commands that are timed and judged, and
-rows written as a stranger would write them, with digests that fit (docs/cache-format.md)."""
+"""What the attacks share: the registry, a folder with the program, a plan program and right rows in it, commands that
+are timed and judged, and rows written as a stranger would write them, with digests that fit (docs/cache-format.md)."""
 
 import dataclasses
 import hashlib
@@ -25,8 +25,10 @@ LONGEST_S = 10  # what takes longer hangs
 STRANGER = 65533
 ROOT_USER = os.geteuid() == 0
 # What no attack may reach. `other` is said in words.
-PROMISES = {"wrong": "wrong rows run", "lost": "acknowledged rows lost", "hang": f"hangs over {LONGEST_S} s", "abort": "aborts",
-            "unsigned": "unsigned rows in", "other": "other promises broken"}
+PROMISES = {
+    "wrong": "wrong rows run", "lost": "acknowledged rows lost", "hang": f"hangs over {LONGEST_S} s", "abort": "aborts",
+    "unsigned": "unsigned rows in", "other": "other promises broken"
+}
 
 
 class Skip(Exception):
@@ -35,7 +37,7 @@ class Skip(Exception):
 
 @dataclasses.dataclass
 class Tally:
-    """What an attack counted. `examples` are texts of the first broken promises, `notes` what the table says beside the counts."""
+    """What an attack counted; texts of what was broken, and what the table says beside the counts."""
 
     tries: int = 0
     slowest: float = 0
@@ -62,7 +64,6 @@ ATTACKS = {}
 
 def attack(name, what, tries):
     """Registers make(lab, count): about `count` tries, judged in lab.tally."""
-
     def register(make):
         ATTACKS[name] = Attack(name, what, tries, make)
         return make
@@ -90,12 +91,12 @@ class Finished:
 
 class Started:
     """A command in a process group of its own, its output in files, so that nothing waits for a grandchild's pipe."""
-
     def __init__(self, command, environment, stdout=None, stdin=None, **popen):
         self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         self.began = time.monotonic()
-        self.process = subprocess.Popen([str(word) for word in command], env=environment, stdin=stdin or subprocess.DEVNULL,
-                                        stdout=stdout or self.out, stderr=self.err, start_new_session=True, **popen)
+        self.process = subprocess.Popen([str(word) for word in command], env=environment, stdin=stdin
+                                        or subprocess.DEVNULL, stdout=stdout or self.out, stderr=self.err,
+                                        start_new_session=True, **popen)
 
     def kill(self, number=signal.SIGKILL):
         """The command alone; what it started is its own to end."""
@@ -123,7 +124,6 @@ class Started:
 
 class Lab:
     """One attack's place: a folder, a tally, a source of chance. `shared` is what all attacks read."""
-
     def __init__(self, shared, name, seed):
         self.shared, self.name = shared, name
         self.folder = shared.folder / name
@@ -143,9 +143,12 @@ class Lab:
         return folder / name if name else folder
 
     def environment(self, **variables):
-        values = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "XDG_CACHE_HOME": str(self.folder / "xdg"), "TMPDIR": str(self.folder),
-                  "LC_ALL": "C.UTF-8", "TRIGEN_DRIVER": "emulated:sm_70", "TRIGEN_EMULATED_THREADS": "1", "TRIGEN_LOG": "warning",
-                  "TRIGEN_NVRTC": self.shared.nvrtc, "TRIGEN_TEST_ATTACK": f"{self.shared.folder}/{self.name}/"}
+        values = {
+            "PATH": os.environ["PATH"], "HOME": str(self.folder), "XDG_CACHE_HOME": str(
+                self.folder / "xdg"), "TMPDIR": str(self.folder), "LC_ALL": "C.UTF-8",
+            "TRIGEN_DRIVER": "emulated:sm_70", "TRIGEN_EMULATED_THREADS": "1", "TRIGEN_LOG": "warning",
+            "TRIGEN_NVRTC": self.shared.nvrtc, "TRIGEN_TEST_ATTACK": f"{self.shared.folder}/{self.name}/"
+        }
         values.update({key: str(value) for key, value in variables.items()})
         return {key: value for key, value in values.items() if value != ""}
 
@@ -175,7 +178,7 @@ class Lab:
     def trigen(self, *words, what="", **options):
         return self.run([self.shared.program, *words], what or " ".join(map(str, words)), **options)
 
-    def plan(self, cache, what="", mode=("run",), **options):
+    def plan(self, cache, what="", mode=("run", ), **options):
         """The plan program on these layers, without a compiler and without a canary unless `options` say so."""
         options = {"TRIGEN_NO_JIT": "1", "TRIGEN_CANARY": "0", "TRIGEN_CACHE": cache, **options}
         return self.run([self.shared.plan, *mode], what or f"plan on {cache}", **options)
@@ -203,7 +206,6 @@ class Lab:
 
 class Shared:
     """Built once: programs, a user layer and a bundle with P's right kernel, and its PTX."""
-
     def __init__(self, folder):
         self.folder = folder
         folder.chmod(0o755)
@@ -217,26 +219,32 @@ class Shared:
         for file in (library.resolve(), BUILD / "libtrigen_emulator.so"):
             shutil.copy(file, self.libraries / re.sub(r"(\.so\.\d+\.\d+)\.\d+$", r"\1", file.name))
         here = Path(__file__).parent
-        (soname,) = (path.name for path in self.libraries.glob("libtrigen.so*"))
+        (soname, ) = (path.name for path in self.libraries.glob("libtrigen.so*"))
         self.library = self.libraries / soname
-        self.plan = self.compile(here / "plan.c", "plan", f"-I{ROOT / 'runtime/include'}", self.library, f"-Wl,-rpath,{self.libraries}", "-pthread")
+        self.plan = self.compile(here / "plan.c", "plan", f"-I{ROOT / 'runtime/include'}", self.library,
+                                 f"-Wl,-rpath,{self.libraries}", "-pthread")
         self.shim = self.compile(here / "shim.c", "shim.so", "-shared", "-fPIC", "-ldl")
         setup = Lab(self, "setup", 0)
         self.cache, self.bundle = setup.folder / "cache.db", setup.folder / "core.trigen"
-        for words in (["tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts", PROBLEM], ["cache", "export", self.bundle],
-                      ["emit", "--ptx", "--arch", "sm_70", "-o", setup.folder / "right.ptx", PROBLEM]):
+        for words in (["tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts", PROBLEM], [
+                "cache", "export", self.bundle
+        ], ["emit", "--ptx", "--arch", "sm_70", "-o", setup.folder / "right.ptx", PROBLEM]):
             done = setup.trigen(*words, seconds=60, TRIGEN_CACHE=self.cache)
             if done.code != 0:
-                sys.exit(f"attack: nothing to attack: `trigen {' '.join(map(str, words))}` ended with {done.code}: {done.text}")
+                sys.exit(
+                    f"attack: nothing to attack: {' '.join(map(str, words))} ended with {done.code}: {done.text}"
+                )
         self.ptx = (setup.folder / "right.ptx").read_text()
         self.evil_ptx = re.sub(r"^\{$", "{\nret;", self.ptx, flags=re.M)  # writes nothing
-        self.evil_cache, self.evil_bundle = (shutil.copy(file, file.with_name("evil" + file.suffix)) for file in (self.cache, self.bundle))
+        self.evil_cache, self.evil_bundle = (shutil.copy(file, file.with_name("evil" + file.suffix))
+                                             for file in (self.cache, self.bundle))
         for file in (self.evil_cache, self.evil_bundle):
             edit(file, "binaries", ptx=pack(self.evil_ptx))
         for cache, code in ((self.cache, 0), (self.bundle, 0), (self.evil_cache, 4), (self.evil_bundle, 4)):
             done = setup.start([self.plan], TRIGEN_CACHE=cache, TRIGEN_NO_JIT="1", TRIGEN_CANARY="0").wait()
             if done.code != code:  # else the attacks would show nothing
-                sys.exit(f"attack: the plan program ends with {done.code} on {cache.name}, {code} is meant: {done.text}")
+                sys.exit(
+                    f"attack: the plan program ends with {done.code} on {cache.name}, {code} is meant: {done.text}")
 
     def compile(self, source, name, *flags):
         out = self.folder / name
@@ -245,7 +253,7 @@ class Shared:
         return out
 
 
-# ---- rows as a stranger writes them -----------------------------------------------------------------------------------------
+# ---- rows as a stranger writes them ----
 
 
 def frame(size, blocks):
@@ -296,14 +304,16 @@ def sealed(table, row):
     domain = {"binaries": "trigen binary 1", "records": "trigen record 1", "samples": "trigen sample 1"}[table]
     names = [name for name in row if name not in left_out]
     if table == "binaries":  # the blobs lie behind the digest, source first
-        names = [name for name in names if name not in ("cubin", "ptx", "source", "log")] + ["source", "cubin", "ptx", "log"]
+        names = [name for name in names if name not in ("cubin", "ptx", "source", "log")
+                 ] + ["source", "cubin", "ptx", "log"]
     row["digest"] = digest(domain, [row[name] for name in names])
     return row
 
 
 def put(base, table, row):
     row = sealed(table, row)
-    marks = ",".join("CAST(? AS TEXT)" if isinstance(value, bytes) and name not in ("digest", "cubin", "ptx", "source", "log", "evidence") else "?"
+    marks = ",".join("CAST(? AS TEXT)" if isinstance(value, bytes) and name not in ("digest", "cubin", "ptx", "source",
+                                                                                    "log", "evidence") else "?"
                      for name, value in row.items())
     base.execute(f"INSERT OR REPLACE INTO {table}({','.join(row)}) VALUES({marks})", list(row.values()))
 
@@ -341,7 +351,7 @@ def numbered(number):
 
 
 def multiply(file, numbers, change=None, binaries=True):
-    """Adds the first record and its binary once for each number, as a problem of that B, and takes the first ones out."""
+    """Has the first record and its binary once for each number, as a problem of that B, and nothing else."""
     base = opened(file)
     record, binary = rows(base, "records")[0], rows(base, "binaries")[0]
     base.execute("BEGIN")
@@ -350,8 +360,10 @@ def multiply(file, numbers, change=None, binaries=True):
     for number in numbers:
         source_hash = hashlib.sha256(f"source {number}".encode()).hexdigest() if binaries else record["source_hash"]
         more = change(number) if change else {}
-        put(base, "records", {**record, "problem": numbered(number), "source_hash": source_hash, **more.get("record", {})})
-        put(base, "binaries", {**binary, "problem": numbered(number), "source_hash": source_hash, **more.get("binary", {})})
+        put(base, "records",
+            {**record, "problem": numbered(number), "source_hash": source_hash, **more.get("record", {})})
+        put(base, "binaries",
+            {**binary, "problem": numbered(number), "source_hash": source_hash, **more.get("binary", {})})
     base.execute("COMMIT")
     base.close()
     return file
