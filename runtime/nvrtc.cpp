@@ -101,13 +101,13 @@ struct NvrtcTable {
  private:
   // NVIDIA's wheels of NVRTC 12 have the RUNPATH "$ORIGIN:", whose empty part is the current folder: there the loader
   // looks for what they need, and for libcuda.so.1, which they open once, at the first compile. So both are done in a
-  // thread whose current folder is its own, "/", and not the application's, which may be anybody's.
+  // thread whose current folder is its own, "/", and not the application's, which may be anybody's. Where the system has
+  // no thread or forbids that (some containers), it is opened as by any other program.
   static llvm::Expected<std::unique_ptr<Nvrtc>> open_apart(const NvrtcFile& file) {
     std::optional<llvm::Expected<std::unique_ptr<Nvrtc>>> opened;
     std::exception_ptr thrown;
     const auto work = [&] {
       try {
-        // Some containers forbid it; then it is opened as by any other program.
         if (::unshare(CLONE_FS) != 0 || ::chdir("/") == 0) opened.emplace(open(file));
       } catch (...) {
         thrown = std::current_exception();
@@ -115,12 +115,10 @@ struct NvrtcTable {
     };
     try {
       std::thread(work).join();
-    } catch (const std::system_error&) {
-      return make_error(ErrorKind::kBuild, "no thread can be made to open it; raise the limit of processes");
+    } catch (const std::system_error&) {  // no more threads
     }
     if (thrown) std::rethrow_exception(thrown);
-    if (!opened) return make_error(ErrorKind::kBuild, "is not opened: the folder / cannot be entered");
-    return std::move(*opened);
+    return opened ? std::move(*opened) : open(file);
   }
   static llvm::Expected<std::unique_ptr<Nvrtc>> open(const NvrtcFile& file) {
     any_opened = true;
