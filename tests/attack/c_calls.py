@@ -1,7 +1,8 @@
 """The C interface as a careless caller uses it, in a process of its own:
-c_calls.py LIBRARY files | calls SEED FIRST COUNT | cycles COUNT. `files` reads lines of import|merge, file, output, and
-prints each status. `calls` prints the number and name of each case before it and its status behind it, so that whoever
-started it knows what a crash ended; a call that should be refused and is not, or says nothing, ends with !."""
+c_calls.py LIBRARY files | calls SEED FIRST COUNT | cycles COUNT. `files` reads lines of import|option|merge,
+file, output, keys of the option, and prints each status. `calls` prints the number and name of each case before it and
+its status behind it, so that whoever started it knows what a crash ended; a call that should be refused and is not, or
+says nothing, ends with !."""
 
 import ctypes
 import itertools
@@ -15,7 +16,7 @@ from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int, c_int64
 class Options(Structure):
     _fields_ = [("struct_size", c_size_t), ("layers", POINTER(c_char_p)), ("layer_count", c_size_t),
                 ("read_only", c_int), ("miss", c_int), ("no_jit", c_int), ("skip_pointer_checks", c_int),
-                ("skip_canary", c_int), ("target", c_char_p), ("driver", c_char_p)]
+                ("skip_canary", c_int), ("target", c_char_p), ("driver", c_char_p), ("trusted_keys", c_char_p)]
 
 
 class Tensor(Structure):
@@ -251,7 +252,7 @@ def cases(api):
     for budget, threads in ((float("nan"), 0), (float("inf"), 1), (-1.0, -1), (1e-300, -(1 << 31))):
         add(
             f"tune for {budget} s with {threads} threads", lambda budget=budget, threads=threads: c.trigen_tune(
-                api.runtime, (c_char_p * 1)(b"forward,dtype=f16,B=1,T=8,D=8"), 1,
+                api.runtime, (c_char_p * 1)(b"grad_epilogue,dtype=f16,B=1,T=8,D=8,epilogue=gelu"), 1,
                 byref(TuneOptions(ctypes.sizeof(TuneOptions), b"sm_70", -1, 1, threads, 0, budget)), null, null))
 
     def outlives():
@@ -275,12 +276,12 @@ def allocate(api, runtime, size):
 
 def files(api):
     for line in sys.stdin:
-        how, file, out = (os.fsencode(word) for word in line.rstrip("\n").split("\t"))
+        how, file, out, keys = (os.fsencode(word) for word in line.rstrip("\n").split("\t"))
         if how == b"merge":
             status = api.c.trigen_cache_merge(out, (c_char_p * 1)(file), 1)
         else:
             status = api.once(lambda runtime: api.c.trigen_cache_import(runtime, (c_char_p * 1)(file), 1),
-                              **api.layers(out))
+                              **api.layers(out), trusted_keys=keys if how == b"option" else None)
         print(status, flush=True)
 
 

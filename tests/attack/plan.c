@@ -4,7 +4,7 @@
  *   plan run [SEED]      an odd SEED has NaN in w above the diagonal, an even one numbers
  *   plan threads N       N threads, three plans each
  *   plan create N        N threads that only create and destroy a plan
- *   plan fork N          N children beside three threads that create, run and destroy: prints the hung and the killed */
+ *   plan fork N          N children beside three threads that create, run, destroy; says how many hang */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>

@@ -18,6 +18,9 @@ from lab import PROBLEM, ROOT_USER, STRANGER, Skip, attack, edit, kept, opened, 
 HERE = Path(__file__).parent
 
 
+WAYS = ("import", "C import", "layer", "merge", "C merge", "verify", "option", "C option")
+
+
 def lines_of(signature):
     return signature.decode("latin1").split("\n")
 
@@ -85,9 +88,9 @@ def signatures(lab, count):
         keys_of = lists[at % len(lists)] if at >= len(fixed) else str(public)
         honest = bundle == good and signature is not None and decoded(signature) == decoded(
             good_sig) and keys_of == str(public)
-        way = ("import", "C import", "layer", "merge", "C merge", "verify")[at % 6] if at >= len(fixed) else None
+        way = WAYS[at % len(WAYS)] if at >= len(fixed) else None
         cases += [(file, keys_of, honest, each)
-                  for each in ([way] if way else ("import", "C import", "layer", "merge", "C merge", "verify"))]
+                  for each in ([way] if way else WAYS)]
     cases.append((lab.copy(shared.bundle, "core.trigen"), str(public), True, "import"))  # else nothing is shown
     cases[-1][0].with_name("core.trigen.minisig").write_bytes(good_sig)
     accepted = 0
@@ -104,18 +107,21 @@ def signatures(lab, count):
         trusted = {"TRIGEN_TRUSTED_KEYS": keys_of}
         own, out = lab.new("own.db"), lab.new("out.trigen")
         if way.startswith("C "):
-            c_calls.append((keys_of, honest, way, file, own if way == "C import" else out))
+            c_calls.append((keys_of, honest, way, file, out if way == "C merge" else own))
             continue
         words = {
             "import": ["cache", "import", file], "merge": ["cache", "merge", file, "-o", out],
-            "verify": ["cache", "verify", "--keys", keys_of or ":", file]
+            "verify": ["cache", "verify", "--keys", keys_of or ":", file],
+            "option": ["cache", "import", "--trusted-keys", keys_of or ":", file]
         }
-        if keys_of == "":
-            if way in ("verify", "layer"):
-                continue
+        if way == "option":
+            trusted = {}
+        if keys_of == "" and way in ("import", "merge"):
             trusted = {}
             words[way] = ["env", "TRIGEN_TRUSTED_KEYS=", shared.program, *words[way]]
             done = lab.run(words[way], f"{way}, no key, {file}", TRIGEN_CACHE=own)
+        elif keys_of == "" and way == "layer":
+            continue
         elif way == "layer":
             done = lab.plan(f"{own}:{file}", f"plan over {file}", **trusted)
         else:
@@ -123,14 +129,14 @@ def signatures(lab, count):
         judge(file, honest, way, done.code, done.text)
         if way == "import" and done.code != 0 and own.exists() and kept(own):
             lab.breaks("unsigned", f"import refuses {file} and takes its rows")
-    for keys_of in {call[0] for call in c_calls}:
-        calls = [call for call in c_calls if call[0] == keys_of]
+    for keys_of, by_option in sorted({(call[0], call[2] == "C option") for call in c_calls}):
+        calls = [call for call in c_calls if (call[0], call[2] == "C option") == (keys_of, by_option)]
+        variable = [] if by_option else ["env", f"TRIGEN_TRUSTED_KEYS={keys_of}"]
         order = tempfile.TemporaryFile()
-        order.write("".join(f"{way[2:]}\t{file}\t{out}\n" for _, _, way, file, out in calls).encode())
+        order.write("".join(f"{way[2:]}\t{file}\t{out}\t{keys_of}\n" for _, _, way, file, out in calls).encode())
         order.seek(0)
-        done = lab.run([
-            "env", f"TRIGEN_TRUSTED_KEYS={keys_of}", sys.executable, "-B", HERE / "c_calls.py", shared.library, "files"
-        ], "the C interface", stdin=order, seconds=60)
+        done = lab.run([*variable, sys.executable, "-B", HERE / "c_calls.py", shared.library, "files"],
+                       "the C interface", stdin=order, seconds=60)
         codes = done.out.split()
         if len(codes) != len(calls):
             lab.breaks("abort", f"the C interface ended after {len(codes)} of {len(calls)} files: {done.text[-300:]}")
