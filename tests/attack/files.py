@@ -203,30 +203,32 @@ def bombs(lab, count):
     lab.note(f"at most {most:.0f} MB")
 
 
-@attack("endless", "/dev/zero, FIFOs and links to them where a file is named", 24)
+@attack("endless", "/dev/zero, a FIFO that never ends and a link where a file is named; 8 commands", 24)
 def endless(lab, count):
-    places = [
-        lambda path: ["report", "--dense", path, "-o",
-                      lab.new("out.html"), lab.shared.bundle], lambda path: ["tune", "--replay", path, "--no-device"],
-        lambda path: ["cache", "coverage", "--arch", "sm_70", "--problems", path],
-        lambda path: ["cache", "import", path], lambda path: ["cache", "verify", "--keys", path, lab.shared.bundle],
-        lambda path: ["cache", "sign", "--key", path, lab.shared.bundle],
-        lambda path: ["cache", "status", "--fleet", path], lambda path: ["model", "--recordings", path]
-    ]
+    out, bundle = lab.new("out.html"), lab.shared.bundle
+    commands = [["report", "--dense", "FILE", "-o", out, bundle], ["tune", "--no-device", "--replay", "FILE"],
+                ["cache", "coverage", "--arch", "sm_70", "--problems", "FILE"], ["cache", "import", "FILE"],
+                ["cache", "verify", "--keys", "FILE", bundle], ["cache", "sign", "--key", "FILE", bundle],
+                ["cache", "status", "--fleet", "FILE"], ["model", "check", "FILE"]]
     for at in range(count):
-        path = lab.new("input.txt")
-        kind = ["zero", "fifo", "link"][at // len(places) % 3] if ROOT_USER else "fifo"
+        path, writer = lab.new("input.txt"), None
+        kind = ("zero", "fifo", "link")[at // len(commands) % 3] if ROOT_USER else "fifo"
         if kind == "fifo":
             os.mkfifo(path)
+            writer = lab.start(["sh", "-c", f"exec cat /dev/zero >{path}"])
         elif kind == "zero":
             node(path, "zero")
         else:
             path.symlink_to(node(lab.new("zero"), "zero"))
-        words = places[at % len(places)](path)
-        done = lab.run(lab.limited("-v 4000000", [lab.shared.program, *words]),
-                       f"{' '.join(map(str, words[:2]))}, {kind}")
+        words = [path if word == "FILE" else word for word in commands[at % len(commands)]]
+        done = lab.run(lab.limited("-v 4000000", [lab.shared.program, *words]), f"{words[0]} {words[1]}, {kind}")
         if done.code == 0:
             lab.breaks("other", f"{words}: accepted")
+        if done.megabytes > 1000:  # which ends it: without a limit it would go on
+            lab.breaks("hang", f"{words[0]} {words[1]}, {kind}: took {done.megabytes:.0f} MB")
+        if writer is not None:
+            writer.kill()
+            writer.wait()
 
 
 def damaged(random, data, kind):
