@@ -1,12 +1,18 @@
 #include "runtime/nvrtc.h"
 
 #include <dlfcn.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
 
 #include "runtime/paths.h"
 
@@ -83,7 +89,7 @@ struct NvrtcTable {
     if (fresh && !file.distrust.empty()) {
       found->second.problem = "not taken, " + file.distrust + "; name it in TRIGEN_NVRTC to take it";
     } else if (fresh) {
-      auto nvrtc = open(file);
+      auto nvrtc = open_apart(file);
       if (nvrtc)
         found->second.nvrtc = std::move(*nvrtc);
       else
@@ -93,6 +99,27 @@ struct NvrtcTable {
   }
 
  private:
+  // NVIDIA's wheels of NVRTC 12 have the RUNPATH "$ORIGIN:", whose empty part is the current folder: there the loader
+  // looks for what they need, and for libcuda.so.1, which they open once, at the first compile. So both are done in a
+  // thread whose current folder is its own, "/", and not the application's, which may be anybody's. Where the system has
+  // no thread or forbids that (some containers), it is opened as by any other program.
+  static llvm::Expected<std::unique_ptr<Nvrtc>> open_apart(const NvrtcFile& file) {
+    std::optional<llvm::Expected<std::unique_ptr<Nvrtc>>> opened;
+    std::exception_ptr thrown;
+    const auto work = [&] {
+      try {
+        if (::unshare(CLONE_FS) != 0 || ::chdir("/") == 0) opened.emplace(open(file));
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+    };
+    try {
+      std::thread(work).join();
+    } catch (const std::system_error&) {  // no more threads
+    }
+    if (thrown) std::rethrow_exception(thrown);
+    return opened ? std::move(*opened) : open(file);
+  }
   static llvm::Expected<std::unique_ptr<Nvrtc>> open(const NvrtcFile& file) {
     any_opened = true;
     const std::string directory = parent_path(file.path);

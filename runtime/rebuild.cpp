@@ -68,9 +68,11 @@ Rebuilt rebuild(const Binary& binary, std::string& why) {
     return Rebuilt::kCannot;
   }
   why.clear();
-  if (remade->cubin != binary.cubin) why = "cubin, " + first_difference(binary.cubin, remade->cubin);
-  if (remade->ptx != binary.ptx)
-    why += (why.empty() ? "PTX, " : "; PTX, ") + first_difference(binary.ptx, remade->ptx);
+  const auto differs = [&](const std::string& what) { why += (why.empty() ? "" : "; ") + what; };
+  if (remade->entry != binary.entry)
+    differs("entry '" + binary.entry + "' stored, '" + remade->entry + "' remade");
+  if (remade->cubin != binary.cubin) differs("cubin, " + first_difference(binary.cubin, remade->cubin));
+  if (remade->ptx != binary.ptx) differs("PTX, " + first_difference(binary.ptx, remade->ptx));
   return why.empty() ? Rebuilt::kSame : Rebuilt::kDiffers;
 }
 

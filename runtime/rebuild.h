@@ -9,7 +9,7 @@ namespace trigen {
 
 enum class Rebuilt { kSame, kDiffers, kCannot, kNoCompiler };
 // Compiles the stored source again, with the compiler version and options that its key names, and compares
-// cubin and PTX byte for byte. `why`: what differs, or why it cannot be made here: another version of the
+// cubin, PTX and the entries' names byte for byte. `why`: what differs, or why it cannot be made here: another version of the
 // templates; kNoCompiler: all that is lacking is that compiler.
 Rebuilt rebuild(const Binary& binary, std::string& why);
 

@@ -259,7 +259,7 @@ void* trigen_xla_call(void* call_frame) {
   xla_error* error;
   trigen_status status;
   int device;
-  if (describe(frame)) return NULL;
+  if (frame == NULL || describe(frame)) return NULL; /* without a frame there is no place for an error */
   if (frame->stage != XLA_INITIALIZE && frame->stage != XLA_EXECUTE) return NULL;
   for (int64_t i = 0; i < frame->attributes.size; ++i) {
     const xla_text* const name = frame->attributes.names[i];

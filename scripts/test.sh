@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sets up, builds and passes the tests: format check, release build with every ctest label, Python, sanitizer build of the host
-# tests, clang-tidy. Works with or without a GPU (tests that need one say [SKIP] and why). Idempotent. Ends with each step's minutes.
+# Sets up, builds and passes the tests: format check, release build with every ctest label, attacks, Python, sanitizer build of the
+# host tests, clang-tidy. Works with or without a GPU (tests that need one say [SKIP] and why). Idempotent. Ends with each step's minutes.
 # Usage: scripts/test.sh [--fast | --all]
 #   --fast  release build and its C++ tests only
 #   --all   every case of the sweeps (a run without it takes a fixed part of each: tests/README.md), clang-tidy over every host
@@ -52,6 +52,9 @@ if [[ $mode == --all ]]; then
 fi
 ctest --test-dir build --output-on-failure -j "$jobs" ${some[@]+"${some[@]}"}
 [[ $mode != --fast ]] || finish
+
+say "attacks"
+scripts/attack.sh
 
 say "Python"
 if [[ -n ${CI:-} || -n ${TRIGEN_TEST_TORCH:-} ]]; then

@@ -213,6 +213,13 @@ TEST_F(CacheProgram, RebuildComparesEveryByte) {
   EXPECT_EQ(swapped.code, 1);
   EXPECT_THAT(swapped.text,
               AllOf(HasSubstr("differs: cubin, byte "), HasSubstr("1 the same, byte for byte; 1 differ")));
+  // The kernels that a plan launches, by name.
+  auto renamed = store->find_binary(list[1].key);
+  ASSERT_TRUE(renamed);
+  renamed->entry = "other";
+  ASSERT_EQ(testing::message(store->put_binary(*renamed)), "");
+  EXPECT_THAT(run("cache verify --rebuild").text,
+              HasSubstr("differs: entry 'other' stored, 'trigen_forward' remade"));
 }
 
 // A binary that cannot be remade is not proved: a stranger labels a row as he likes.
