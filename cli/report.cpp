@@ -55,7 +55,7 @@ struct Report {
       data.bytes = static_cast<int64_t>((*bytes)->getBufferSize());
     }
     const std::string page = report_page(data);
-    if (const int error = cache::write_whole_file(out, page, 0644))
+    if (const int error = cache::write_output(out, page))
       return make_error(ErrorKind::kBadRequest, "the report '" + out + "' cannot be written (" +
                                                     cache::errno_text(error) + "); name a writable folder");
     std::printf("%s: %zu problems on %zu kind%s of device, %zu KB\n", out.c_str(), data.problems.size(),
