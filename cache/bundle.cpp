@@ -83,17 +83,25 @@ llvm::Error write_bundle(const std::string& path, const Contents& contents,
   if (!is_bundle(path))
     return make_error(ErrorKind::kBadRequest,
                       "'" + path + "' is no name for a bundle; end it in .trigen, by which layers are known");
-  // Straight into the file, for a base of a large fleet is larger than what memory has room for twice.
   SqlStatus status;
-  const int error = write_whole_file(path, 0644, [&](const std::string& part) {
-    Database database;
-    llvm::SmallString<256> real;  // SQLite asks for the file by this name, and its guard knows no other
-    if (llvm::sys::fs::real_path(part, real)) real = part;
-    status = database.open(real.str().str(), OpenMode::kFill, 0);
-    if (status.ok()) status = fill(database, contents, meta);
-    database.close();
-    return status.ok() && normalise_file(part);
-  });
+  std::string file;
+  int error = output_file(path, file);
+  if (error == 0 && file.empty()) {
+    auto image = bundle_image(contents, meta);
+    if (!image) return image.takeError();
+    error = write_output(path, *image);
+  } else if (error == 0) {
+    // Straight into the file, for a base of a large fleet is larger than what memory has room for twice.
+    error = write_whole_file(file, 0644, [&](const std::string& part) {
+      Database database;
+      llvm::SmallString<256> real;  // SQLite asks for the file by this name, and its guard knows no other
+      if (llvm::sys::fs::real_path(part, real)) real = part;
+      status = database.open(real.str().str(), OpenMode::kFill, 0);
+      if (status.ok()) status = fill(database, contents, meta);
+      database.close();
+      return status.ok() && normalise_file(part);
+    });
+  }
   if (!status.ok()) return cannot_make(status);
   if (error != 0)
     return make_error(ErrorKind::kCache, "the bundle '" + path + "' cannot be written (" + errno_text(error) +

@@ -64,6 +64,18 @@ const std::string& code_folder() {
 
 namespace {
 
+// Of the whole; errno or 0.
+int write_all(int descriptor, const std::string& bytes) {
+  for (size_t at = 0; at < bytes.size();) {
+    const ssize_t wrote = ::write(descriptor, bytes.data() + at, bytes.size() - at);
+    if (wrote >= 0)
+      at += static_cast<size_t>(wrote);
+    else if (errno != EINTR)
+      return errno;
+  }
+  return 0;
+}
+
 // The open file `part` gets its mode, reaches the disk and takes its place, or is removed.
 int put_in_place(int descriptor, int error, const std::string& part, const std::string& path, int mode) {
   if (error == 0 && (::fchmod(descriptor, static_cast<mode_t>(mode)) != 0 || ::fsync(descriptor) != 0))
@@ -83,15 +95,7 @@ int write_whole_file(const std::string& path, const std::string& bytes, int mode
   std::string part = folder_of(path) + "/.trigen-XXXXXX";
   const int descriptor = ::mkostemp(part.data(), O_CLOEXEC);
   if (descriptor < 0) return errno;
-  int error = 0;
-  for (size_t at = 0; error == 0 && at < bytes.size();) {
-    const ssize_t wrote = ::write(descriptor, bytes.data() + at, bytes.size() - at);
-    if (wrote >= 0)
-      at += static_cast<size_t>(wrote);
-    else if (errno != EINTR)
-      error = errno;
-  }
-  return put_in_place(descriptor, error, part, path, mode);
+  return put_in_place(descriptor, write_all(descriptor, bytes), part, path, mode);
 }
 
 int write_whole_file(const std::string& path, int mode, llvm::function_ref<bool(const std::string&)> fill) {
@@ -99,6 +103,30 @@ int write_whole_file(const std::string& path, int mode, llvm::function_ref<bool(
   const int descriptor = ::mkostemp(part.data(), O_CLOEXEC);
   if (descriptor < 0) return errno;
   return put_in_place(descriptor, fill(part) ? 0 : ECANCELED, part, path, mode);
+}
+
+int output_file(const std::string& path, std::string& file) {
+  struct stat facts = {};
+  file.clear();
+  if (::stat(path.c_str(), &facts) != 0 && errno != ENOENT) return errno;
+  if (facts.st_mode != 0 && !S_ISREG(facts.st_mode)) return 0;
+  file = path;  // a link may name what is not there yet, which realpath(3) refuses
+  char target[PATH_MAX];
+  constexpr int kMostLinks = 40;  // the kernel's
+  ssize_t size = 0;
+  for (int i = 0; i < kMostLinks && (size = ::readlink(file.c_str(), target, sizeof target)) > 0; ++i)
+    file = (target[0] == '/' ? "" : folder_of(file) + "/") + std::string(target, static_cast<size_t>(size));
+  return 0;
+}
+
+int write_output(const std::string& path, const std::string& bytes) {
+  std::string file;
+  if (const int error = output_file(path, file)) return error;
+  if (!file.empty()) return write_whole_file(file, bytes, 0644);
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
+  if (descriptor < 0) return errno;
+  const int error = write_all(descriptor, bytes);
+  return ::close(descriptor) != 0 && error == 0 ? errno : error;
 }
 
 int make_folders(const std::string& folder) {

@@ -18,6 +18,11 @@ const std::string& code_folder();
 int write_whole_file(const std::string& path, const std::string& bytes, int mode);
 // The same of what `fill` makes in the empty file of that other name; false: nothing is renamed, ECANCELED.
 int write_whole_file(const std::string& path, int mode, llvm::function_ref<bool(const std::string&)> fill);
+// For an output that a user names: a link is followed to its target, nothing or a regular file is replaced as above,
+// and a device or FIFO is written into. 0 or errno.
+int write_output(const std::string& path, const std::string& bytes);
+// The file that such an output makes or replaces, "" where it writes into what is there. 0 or errno.
+int output_file(const std::string& path, std::string& file);
 // mkdir -p with mode 0700 for what is made; 0 or errno.
 int make_folders(const std::string& folder);
 void sync_folder(const std::string& folder);

@@ -144,7 +144,7 @@ struct Bench {
       if (interrupted.load()) break;
       auto comparison = compare(problem, **device, *store, options);
       if (!comparison) {
-        remark("error: " + take_error(comparison.takeError()).message);
+        (void)report(comparison.takeError());
         ++failures;
         continue;
       }

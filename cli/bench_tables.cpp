@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/result_tables.h"
 #include "cli/terminal.h"
+#include "generator/names.h"
 #include "peers/plot.h"
 
 namespace trigen::cli {
@@ -138,8 +139,8 @@ llvm::Expected<int> render_tables(const std::vector<std::string>& files, const s
   results = latest(results);
   for (TableResult& result : results)
     if (!asked) result.asked = result.stretch = 0;
-  std::printf("%s, driver %s\n\n%s", results[0].device.c_str(), results[0].driver.c_str(),
-              tables_text(results, columns(stdout)).c_str());
+  std::printf("%s, driver %s\n\n%s", printable(results[0].device).c_str(),
+              printable(results[0].driver).c_str(), tables_text(results, columns(stdout)).c_str());
   const std::string drawing = stem_in(out, files.front()) + ".svg";
   if (auto error = write_file(drawing, plot_svg(results))) return error;
   remark("drawing: " + drawing);

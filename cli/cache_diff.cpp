@@ -5,6 +5,7 @@
 #include "check/text.h"
 #include "cli/cache.h"
 #include "cli/table.h"
+#include "generator/names.h"
 
 namespace trigen::cli {
 namespace {
@@ -57,7 +58,7 @@ llvm::Expected<int> diff(const std::string& left, const std::string& right) {
   if (!table.empty()) table.print();
   if (only_left + only_right + other > 0)
     std::printf("binaries: %zu only in %s, %zu only in %s, %zu of the same key differ\n", only_left,
-                left.c_str(), only_right, right.c_str(), other);
+                printable(left).c_str(), only_right, printable(right).c_str(), other);
   if (!a->damaged.empty() || !b->damaged.empty()) return kFailure;
   return table.empty() && only_left + only_right + other == 0 ? kDone : kFailure;
 }

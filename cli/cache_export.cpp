@@ -8,6 +8,7 @@
 #include "cli/cache.h"
 #include "cli/problem_options.h"
 #include "cli/terminal.h"
+#include "generator/names.h"
 #include "llvm/Support/FileSystem.h"
 
 namespace trigen::cli {
@@ -36,8 +37,8 @@ llvm::Expected<int> write(const std::string& path, const cache::Contents& conten
       if (++unanswered <= 10)
         remark(format("warning: no record of %s for %s", problem.c_str(), arch.c_str()));
     }
-  std::printf("%s: %s, %zu of %zu asked problems answered\n", path.c_str(), counts_of(contents).c_str(),
-              contents.asked.size() - unanswered, contents.asked.size());
+  std::printf("%s: %s, %zu of %zu asked problems answered\n", printable(path).c_str(),
+              counts_of(contents).c_str(), contents.asked.size() - unanswered, contents.asked.size());
   return unanswered == 0 ? kDone : kFailure;
 }
 
@@ -101,7 +102,7 @@ struct Merge {
     if (!all) return all.takeError();
     if (llvm::Error error = judge_damage(all->damaged, skip_damaged)) return error;
     if (llvm::Error error = cache::write_bundle(out, *all, made_by())) return error;
-    std::printf("%s: %s of %s\n", out.c_str(), counts_of(*all).c_str(),
+    std::printf("%s: %s of %s\n", printable(out).c_str(), counts_of(*all).c_str(),
                 counted(static_cast<int64_t>(files.size()), "file").c_str());
     return kDone;
   }
@@ -119,7 +120,7 @@ struct Import {
     if (llvm::Error error = judge_damage(all->damaged, skip_damaged)) return error;
     auto report = cache::import_contents(options, *all);
     if (!report) return report.takeError();
-    std::printf("%s: took %s and %s; %s were there, as good or better\n", report->layer.c_str(),
+    std::printf("%s: took %s and %s; %s were there, as good or better\n", printable(report->layer).c_str(),
                 counted(report->records, "record").c_str(),
                 counted(report->binaries, "binary", "binaries").c_str(),
                 counted(report->known, "row").c_str());

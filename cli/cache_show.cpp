@@ -133,7 +133,7 @@ int show(const ProblemOptions& problems, const TargetOptions& where, bool as_jso
       continue;
     }
     const auto binary = store->find_binary(r.record.binary);
-    std::printf("%s\n", r.record.problem.c_str());
+    std::printf("%s\n", printable(r.record.problem).c_str());
     print_line("target", r.record.arch);
     print_line("device", r.record.device.empty()
                              ? "none: predicted by the model"

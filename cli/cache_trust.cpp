@@ -38,15 +38,6 @@ llvm::Error create_file(const std::string& path, const std::string& text, int mo
                                            (error == EEXIST ? "; name another file or move it away" : ""));
 }
 
-llvm::Error replace_file(const std::string& path, const std::string& text) {
-  const std::string part = path + ".part-" + std::to_string(::getpid());
-  if (llvm::Error error = create_file(part, text, 0644)) return error;
-  if (::rename(part.c_str(), path.c_str()) == 0) return llvm::Error::success();
-  const int error = errno;
-  ::unlink(part.c_str());
-  return make_error(ErrorKind::kCache, trigen::quoted(path) + " cannot be replaced: " + errno_text(error));
-}
-
 int make_keys(const std::string& path) {
   const KeyPair pair = make_key_pair();
   if (llvm::Error error = create_file(path, pair.secret, 0600)) return report(std::move(error));
@@ -90,9 +81,11 @@ int sign_files(const std::string& key_path, const std::vector<std::string>& file
     if (printable(name) != name)
       return report(make_error(ErrorKind::kBadRequest,
                                trigen::quoted(path) + " has a name that no signature can carry; rename it"));
-    if (llvm::Error error = replace_file(path + kSignatureSuffix, sign(bytes, name, *date, *key)))
-      return report(std::move(error));
-    std::printf("%s%s\n", printable(path).c_str(), kSignatureSuffix);
+    const std::string beside = path + kSignatureSuffix;
+    if (const int error = write_output(beside, sign(bytes, name, *date, *key)))
+      return report(make_error(ErrorKind::kCache, trigen::quoted(beside) + " cannot be written (" +
+                                                      errno_text(error) + "); make its folder writable"));
+    std::printf("%s\n", printable(beside).c_str());
   }
   return kDone;
 }

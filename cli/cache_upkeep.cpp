@@ -6,6 +6,7 @@
 #include "cli/cache.h"
 #include "cli/problem_options.h"
 #include "cli/terminal.h"
+#include "generator/names.h"
 
 namespace trigen::cli {
 namespace {
@@ -27,7 +28,7 @@ struct Remove {
     std::string layer;
     auto removed = cache::remove_records(where.store_options(), *texts, *names, layer);
     if (!removed) return removed.takeError();
-    std::printf("%s: removed %s\n", layer.c_str(), counted(*removed, "record").c_str());
+    std::printf("%s: removed %s\n", printable(layer).c_str(), counted(*removed, "record").c_str());
     return *removed > 0 ? kDone : kFailure;
   }
 };
@@ -55,7 +56,7 @@ struct Collect {
     if (!most) return most.takeError();
     auto report = cache::collect(where.store_options(), *most);
     if (!report) return report.takeError();
-    std::printf("%s: removed %s and %s, %s -> %s\n", report->layer.c_str(),
+    std::printf("%s: removed %s and %s, %s -> %s\n", printable(report->layer).c_str(),
                 counted(report->binaries, "binary", "binaries").c_str(),
                 counted(report->records, "prediction").c_str(),
                 format_bytes(static_cast<double>(report->bytes_before)).c_str(),

@@ -21,23 +21,26 @@ extern "C" void on_interrupt(int signal) {
   interrupted.store(true);
 }
 
-// "trigen: error: ..." with the word that says how bad it is in its colour; on a terminal broken at words.
-void say(llvm::StringRef text) {
+// "trigen: error: ..." with the word that says how bad it is in its colour; on a terminal broken at words. Every
+// line but the first is indented: none can be taken for another remark.
+void say(llvm::StringRef text, bool lines_stay) {
   constexpr llvm::StringLiteral kWho = "trigen: ";
   std::string severity, shown;
   for (const auto& [word, style] : {std::pair("error:", Style::kBad), std::pair("warning:", Style::kWarning)})
     if (text.startswith(word)) severity = word, shown = styled(stderr, style, word);
   if (quiet() && severity.empty()) return;
   const auto width = static_cast<size_t>(is_terminal(stderr) ? columns(stderr) : 0);
-  const std::string all = kWho.str() + printable(text, /*lines=*/true);
+  const std::string all = kWho.str() + printable(text, lines_stay);
   llvm::SmallVector<llvm::StringRef, 8> lines;
   llvm::StringRef(all).split(lines, '\n');
   std::string out;
   for (const llvm::StringRef line : lines) {
     const llvm::StringRef words = line.ltrim(' ');
-    const std::string indent(line.size() - words.size(), ' ');
-    out += width == 0 || width_of(line.str()) <= width ? line.str()
-                                                       : llvm::join(behind(indent, words.str(), width), "\n");
+    const std::string indent(
+        std::max<size_t>(line.size() - words.size(), out.empty() || words.empty() ? 0 : 2), ' ');
+    const std::string whole = indent + words.str();
+    out +=
+        width == 0 || width_of(whole) <= width ? whole : llvm::join(behind(indent, words.str(), width), "\n");
     out += "\n";
   }
   out.replace(kWho.size(), severity.size(), shown);
@@ -49,13 +52,13 @@ void say(llvm::StringRef text) {
 
 int report(llvm::Error error) {
   const ErrorText text = take_error(std::move(error));
-  say("error: " + text.message);
+  say("error: " + text.message, /*lines_stay=*/true);
   return text.kind == ErrorKind::kBadRequest   ? kBadRequest
          : text.kind == ErrorKind::kNoCompiler ? kNoCompiler
                                                : kFailure;
 }
 
-void remark(const std::string& text) { say(text); }
+void remark(const std::string& text, bool lines) { say(text, lines); }
 
 namespace {
 std::string typed;

@@ -68,8 +68,8 @@ const std::string& command_line();
 // Prints "trigen: error: ..." to stderr; the exit code that the error's kind stands for.
 int report(llvm::Error error);
 // A remark on stderr, where it does not mix with tables and JSON. --quiet leaves out those that do not start
-// with "error:" or "warning:".
-void remark(const std::string& text);
+// with "error:" or "warning:". `lines`: its line ends are trigen's own, and stay; what a file says has none.
+void remark(const std::string& text, bool lines = false);
 
 // Set by the first Ctrl-C (SIGINT) or SIGTERM after this call; the second one ends the program at once.
 // `terminations`: false leaves SIGTERM its usual effect, for work that ends late and leaves nothing to store.

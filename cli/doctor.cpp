@@ -150,7 +150,7 @@ void print_json(const Environment& e, const Diagnosis& diagnosis) {
                                {"what", f.what},
                                {"why", f.why},
                                {"type", f.type}});
-  std::printf("%s\n", out.dump(2, ' ', false, json::error_handler_t::replace).c_str());
+  std::printf("%s\n", out.dump(2, ' ', true, json::error_handler_t::replace).c_str());
 }
 
 int exit_code(doctor::Outcome outcome) {

@@ -87,7 +87,7 @@ llvm::Expected<int> for_each_target(TargetOptions& where, bool json,
     if (!json && arch != archs->back()) std::printf("\n");
   }
   if (json)
-    std::printf("%s\n", all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    std::printf("%s\n", all.dump(2, ' ', true, nlohmann::ordered_json::error_handler_t::replace).c_str());
   return code;
 }
 

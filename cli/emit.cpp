@@ -172,7 +172,7 @@ struct Emit {
            {"blocks_per_sm", p.blocks_per_sm},
            {"shared_bytes", list[i].family->shared_bytes(list[i].problem, list[i].config)}});
     }
-    std::printf("%s\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace).c_str());
+    std::printf("%s\n", out.dump(2, ' ', true, ordered_json::error_handler_t::replace).c_str());
   }
 
   void print_ranking(const Problem& problem, const std::vector<Candidate>& list, const Target& target) const {

@@ -26,7 +26,7 @@ std::vector<llvm::StringRef> names_of_commands(const CLI::App& app) {
 }
 
 int bad_request(const std::string& text) {
-  remark("error: " + text);
+  remark("error: " + text, /*lines=*/true);
   return kBadRequest;
 }
 

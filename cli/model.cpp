@@ -235,7 +235,7 @@ struct Model {
     for (const UntunedChoice& choice : figures.choices)
       if (100 * choice.loss() > asked[2])
         line += format("\n  %s ", percent(choice.loss()).c_str()) + choice.problem;
-    remark(line);
+    remark(line, /*lines=*/true);
     return met;
   }
 

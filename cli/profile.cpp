@@ -209,7 +209,7 @@ struct Profile {
                           {"note", kNote},
                           {"kernels", ordered_json::array()}};
       for (const KernelProfile& kernel : *kernels) out["kernels"].push_back(to_json(kernel));
-      std::printf("%s\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace).c_str());
+      std::printf("%s\n", out.dump(2, ' ', true, ordered_json::error_handler_t::replace).c_str());
     } else {
       std::printf("%s\n%s, %s kernels on %s\n\n", to_string(*problem).c_str(),
                   describe(made->candidate).c_str(), (*target)->name.data(), device.info().spec().c_str());

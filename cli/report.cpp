@@ -10,6 +10,7 @@
 #include "cli/problem_options.h"
 #include "cli/report_data.h"
 #include "cli/report_page.h"
+#include "generator/names.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -55,11 +56,12 @@ struct Report {
       data.bytes = static_cast<int64_t>((*bytes)->getBufferSize());
     }
     const std::string page = report_page(data);
-    if (const int error = cache::write_whole_file(out, page, 0644))
+    if (const int error = cache::write_output(out, page))
       return make_error(ErrorKind::kBadRequest, "the report '" + out + "' cannot be written (" +
                                                     cache::errno_text(error) + "); name a writable folder");
-    std::printf("%s: %zu problems on %zu kind%s of device, %zu KB\n", out.c_str(), data.problems.size(),
-                data.kinds.size(), data.kinds.size() == 1 ? "" : "s", page.size() / 1000);
+    std::printf("%s: %zu problems on %zu kind%s of device, %zu KB\n", printable(out).c_str(),
+                data.problems.size(), data.kinds.size(), data.kinds.size() == 1 ? "" : "s",
+                page.size() / 1000);
     return kDone;
   }
 };

@@ -5,6 +5,7 @@
 #include "check/text.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
+#include "generator/names.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -50,11 +51,11 @@ std::string table_text(const std::vector<const TableResult*>& rows, int columns)
   }
   std::string out = table.text(columns);
   for (const auto& [note, of] : notes) {
-    std::string text = note;
+    std::string text = printable(note);
     if (of.size() > 3)
-      text = format("%zu of %zu rows: ", of.size(), rows.size()) + note;
+      text = format("%zu of %zu rows: ", of.size(), rows.size()) + text;
     else if (note.find("cublas is not") != 0)
-      text = llvm::join(of, ", ") + ": " + note;
+      text = printable(llvm::join(of, ", ")) + ": " + text;
     for (const std::string& line : wrap(text, columns > 4 ? static_cast<size_t>(columns) - 2 : 0))
       out += "  " + line + "\n";
   }
@@ -73,7 +74,7 @@ std::string tables_text(const std::vector<TableResult>& results, int columns) {
   }
   std::string out;
   for (const auto& rows : tables)
-    out += (out.empty() ? "" : "\n") + rows.front()->table + ": " + rows.front()->title + "\n" +
+    out += (out.empty() ? "" : "\n") + printable(rows.front()->table + ": " + rows.front()->title) + "\n" +
            table_text(rows, columns);
   return out;
 }

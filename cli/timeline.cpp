@@ -26,12 +26,12 @@ constexpr const char* kTimelineNote =
 std::optional<Counts> counts_of(const Candidate& candidate, const Binary& binary) {
   auto counter = Counter::open(*candidate.target);
   if (!counter) {
-    remark("bank conflicts are not counted: " + take_error(counter.takeError()).message);
+    remark("bank conflicts are not counted: " + take_error(counter.takeError()).message, /*lines=*/true);
     return std::nullopt;
   }
   auto counts = (*counter)->count(candidate, binary);
   if (!counts) {
-    remark("bank conflicts are not counted: " + take_error(counts.takeError()).message);
+    remark("bank conflicts are not counted: " + take_error(counts.takeError()).message, /*lines=*/true);
     return std::nullopt;
   }
   return *counts;

@@ -96,7 +96,7 @@ struct Tune {
         const ErrorText text = take_error(report.takeError());
         if (interrupted) return false;
         say(to_string(list[index]), "failed", "");
-        remark("error: " + text.message);
+        remark("error: " + text.message, /*lines=*/true);
         ++failures;
         no_compiler = text.kind == ErrorKind::kNoCompiler;
         return !no_compiler;  // the other problems would meet the same lack
@@ -155,7 +155,8 @@ struct Tune {
     events.lost = [&](const Fleet::Item& item, llvm::Error error) {
       all.clear();
       remark("warning: " + names[item.station] +
-             " takes no more problems: " + take_error(std::move(error)).message);
+                 " takes no more problems: " + take_error(std::move(error)).message,
+             /*lines=*/true);
     };
     events.finish = [&](const Fleet::Item& item, llvm::Expected<TuneReport> report) {
       several ? all.clear() : one.clear();
@@ -261,7 +262,7 @@ struct Tune {
       std::printf("\n%s", searched.c_str());
     if (const std::string checked = emulated_checks(reports); !checked.empty()) remark("note: " + checked);
     for (const auto* texts : {&results.notes, &dense.notes, &dense.remarks})
-      for (const std::string& text : *texts) remark("note: " + text);
+      for (const std::string& text : *texts) remark("note: " + text, /*lines=*/true);
   }
 
   // The exit code, with what went wrong said.
@@ -269,7 +270,7 @@ struct Tune {
     int failures = results.failures;
     if (unpublished) {
       ++failures;
-      remark("error: " + take_error(std::move(unpublished)).message);
+      (void)report(std::move(unpublished));
     }
     if (interrupted) {
       remark(

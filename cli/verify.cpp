@@ -405,7 +405,7 @@ struct Verify {
                         {"skipped", skipped},
                         {"seed", seed},
                         {"results", rows}};
-      std::printf("%s\n", out.dump(2, ' ', false, json::error_handler_t::replace).c_str());
+      std::printf("%s\n", out.dump(2, ' ', true, json::error_handler_t::replace).c_str());
     } else {
       std::printf("%d %s, %d failed, %d skipped\n", passed, build_only ? "built" : "passed", failed, skipped);
     }

@@ -253,7 +253,7 @@ class Reader {
 
 std::string to_json(const Environment& environment) {
   Environment copy = environment;  // the visitors take members to read and to write
-  return write(copy).dump(2, ' ', false, json::error_handler_t::replace);
+  return write(copy).dump(2, ' ', true, json::error_handler_t::replace);
 }
 
 llvm::Expected<Environment> from_json(llvm::StringRef text) {

@@ -22,18 +22,30 @@ std::string quoted(llvm::StringRef token) {
   return out + "'";
 }
 
+namespace {
+
+// A character of several bytes that says how others are shown: the second set of control characters, line and
+// paragraph separators, and the marks that turn the direction of text, so that what is read is not what is written.
+bool commands(llvm::StringRef utf8) {
+  const auto in = [&](llvm::StringRef first, llvm::StringRef last) { return utf8 >= first && utf8 <= last; };
+  return in("\xC2\x80", "\xC2\x9F") || utf8 == "\xD8\x9C" || in("\xE2\x80\x8E", "\xE2\x80\x8F") ||
+         in("\xE2\x80\xA8", "\xE2\x80\xAE") || in("\xE2\x81\xA6", "\xE2\x81\xA9");
+}
+
+}  // namespace
+
 std::string printable(llvm::StringRef text, bool lines) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
     const auto byte = static_cast<unsigned char>(text[at]);
     const size_t length = std::min<size_t>(llvm::getNumBytesForUTF8(byte), text.size() - at);
     const auto* const start = reinterpret_cast<const llvm::UTF8*>(text.data() + at);
-    // U+0080 to U+009F, the second set of control characters, are C2 80 to C2 9F.
-    const bool plain = length == 1 ? llvm::isPrint(text[at]) || (lines && (byte == '\n' || byte == '\t'))
-                                   : llvm::isLegalUTF8Sequence(start, start + length) &&
-                                         !(byte == 0xC2 && static_cast<unsigned char>(text[at + 1]) < 0xA0);
-    const llvm::StringRef part = text.substr(at, plain ? length : 1);
-    out += plain ? part.str() : "\\x" + llvm::toHex(part, /*LowerCase=*/true);
+    const bool whole = length > 1 && llvm::isLegalUTF8Sequence(start, start + length);
+    const llvm::StringRef part = text.substr(at, whole ? length : 1);
+    const bool plain =
+        whole ? !commands(part) : llvm::isPrint(text[at]) || (lines && (byte == '\n' || byte == '\t'));
+    for (const char& c : part)
+      out += plain ? std::string(1, c) : "\\x" + llvm::toHex(llvm::StringRef(&c, 1), /*LowerCase=*/true);
     at += part.size();
   }
   return out;

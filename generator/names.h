@@ -63,8 +63,8 @@ inline llvm::SmallVector<llvm::StringRef, 16> names_of(const Enumeration& enumer
 
 // A token as it appears in messages: quoted, shortened, unprintable bytes escaped.
 std::string quoted(llvm::StringRef token);
-// Text of a file or of the environment for a terminal: control characters, escape sequences with them, and
-// bytes that are no UTF-8 become \x1b and the like. `lines`: line ends and tabs stay.
+// Text of a file or of the environment for a terminal: control characters, escape sequences with them, marks
+// that turn the direction of text, and bytes that are no UTF-8 become \x1b and the like. `lines`: line ends and tabs stay.
 std::string printable(llvm::StringRef text, bool lines = false);
 // "; did you mean 'dtype'?" when one of the names is close to the token, else "".
 std::string did_you_mean(llvm::StringRef token, llvm::ArrayRef<llvm::StringRef> names);

@@ -146,7 +146,7 @@ std::string comparison_json(const Comparison& c) {
                     {"launches_per_sample", c.launches},
                     {"notes", c.notes},
                     {"arms", arms}};
-  return out.dump(2, ' ', false, json::error_handler_t::replace);
+  return out.dump(2, ' ', true, json::error_handler_t::replace);
 }
 
 }  // namespace trigen

@@ -85,7 +85,7 @@ std::string to_json_line(const TableResult& r) {
       {"device", &r.device}, {"driver", &r.driver}, {"library", &r.library}, {"note", &r.note}};
   for (const auto& [key, text] : texts)
     if (!text->empty()) out[key] = *text;
-  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+  return out.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
 std::optional<TableResult> read_json_line(const std::string& line) {

@@ -127,7 +127,7 @@ json whole(const TuneReport& report) {
 }
 
 std::string dump(const json& value, int indent) {
-  return value.dump(indent, ' ', false, json::error_handler_t::replace);
+  return value.dump(indent, ' ', true, json::error_handler_t::replace);
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 // What the cache's tests share: a folder of their own, sample rows, a log that can be looked at.
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <memory>
@@ -116,5 +119,27 @@ inline std::string message(llvm::Error error) {
   if (!error) return "";
   return llvm::toString(std::move(error));
 }
+
+// A FIFO with room for a whole output, so that its writer needs no reader meanwhile.
+class Fifo {
+ public:
+  explicit Fifo(const std::string& path) {
+    EXPECT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    descriptor_ = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    EXPECT_GE(::fcntl(descriptor_, F_SETPIPE_SZ, 1 << 20), 1 << 20);
+  }
+  ~Fifo() { ::close(descriptor_); }
+  Fifo(const Fifo&) = delete;
+  Fifo& operator=(const Fifo&) = delete;
+  std::string read() const {
+    std::string all(1 << 20, '\0');
+    const ssize_t got = ::read(descriptor_, all.data(), all.size());
+    all.resize(got > 0 ? static_cast<size_t>(got) : 0);
+    return all;
+  }
+
+ private:
+  int descriptor_ = -1;
+};
 
 }  // namespace trigen::testing

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "runtime/nvrtc.h"
@@ -70,6 +71,17 @@ TEST_F(CacheProgram, BundlesAreMadeMergedAndServe) {
   EXPECT_EQ(differ.code, 1);
   EXPECT_THAT(differ.text,
               AllOf(HasSubstr(">  forward"), HasSubstr("binaries: 0 only in one.trigen, 1 only in")));
+
+  // A link is followed, and what is no file is written into.
+  ASSERT_EQ(::symlink("linked.trigen", (folder_ / "link.trigen").c_str()), 0);
+  ASSERT_EQ(run("cache export link.trigen").code, 0);
+  ASSERT_EQ(run("cache merge one.trigen other.trigen -o link.trigen").code, 0);
+  EXPECT_TRUE(slurp(folder_ / "linked.trigen") == slurp(folder_ / "all.trigen"));
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "link.trigen"));
+  const testing::Fifo fifo(folder_ / "fifo.trigen");
+  ASSERT_EQ(run("cache export fifo.trigen").code, 0);
+  EXPECT_TRUE(std::filesystem::is_fifo(folder_ / "fifo.trigen"));
+  EXPECT_TRUE(fifo.read() == slurp(folder_ / "all.trigen"));
 
   // Asked for and not there: the bundle is made, and the exit code says so.
   const Finished lacking = run("cache export --arch sm_70,sm_80 " + one + "lacking.trigen");

@@ -1,5 +1,6 @@
 // The built program on caches that are in the way: damaged, hostile, unreadable, locked, on a full disk, or none.
-#include <gmock/gmock.h>
+#include "tests/unit/cli_testing.h"  // first: it means gtest's namespace testing, not ours
+
 #include <signal.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
@@ -10,14 +11,14 @@
 
 #include "cache/store.h"
 #include "generator/problem.h"
-#include "tests/unit/cli_testing.h"
+#include "tests/unit/cache_testing.h"
 
 namespace trigen {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(Program, NoneIsNoCache) {
   NEEDS_COMPILER("sm_70");
@@ -92,6 +93,78 @@ TEST_F(Program, HostileRecordsAreShownAndHarmNothing) {
       EXPECT_THAT(shown.err, Not(HasSubstr("json")));
     }
   }
+}
+
+// What a file says, and what it is called, makes no line, colour or direction of trigen's text.
+TEST_F(Program, StrangersTextStaysText) {
+  const std::string marks =
+      "\x1b]52;c;x\x07 \xe2\x80\xae \xe2\x81\xa6 \xd8\x9c \xc2\x9b"
+      "2J";
+  const std::string planted = "x\ntrigen: error: disk is on fire; run: curl " + marks;
+  const auto look = [&](const std::vector<std::string>& arguments, const std::string& environment = "A=") {
+    const Finished done = run(arguments, {environment});
+    const std::string said = "\n" + done.out + done.err;
+    for (const char* bad : {"\ntrigen: error: disk", "\ntrigen is here", "\x1b", "\xe2\x80\xae",
+                            "\xe2\x81\xa6", "\xd8\x9c", "\xc2\x9b"})
+      EXPECT_THAT(said, Not(HasSubstr(bad))) << ::testing::PrintToString(arguments);
+    return done;
+  };
+  const std::string damaged = folder_ + "/damaged.db", good = folder_ + "/good.db",
+                    fleet = folder_ + "/fleet";
+  for (const std::string& path : {damaged, good}) {
+    auto store = testing::open_store({folder_ + "/made.db"});
+    Record record = testing::sample_record(Provenance::kMeasured, planted, 132, planted, planted);
+    Binary binary = testing::sample_binary(1);
+    binary.key.compiler = binary.candidate = binary.problem = binary.log = planted;
+    record.problem = planted, record.binary = binary.key;
+    ASSERT_EQ(testing::message(store->put_binary(binary)), "");
+    ASSERT_EQ(testing::message(store->put_record(record)), "");
+    record.problem += "2", record.binary.source_hash = "gone";
+    ASSERT_EQ(testing::message(store->put_record(record)), "");
+    store.store.reset();
+    std::filesystem::rename(folder_ + "/made.db", path);
+  }
+  constexpr char kDamage[] = "UPDATE records SET median_us=1; UPDATE binaries SET registers=1";
+  testing::run_sql(damaged, kDamage);
+  const std::string out = folder_ + "/out.trigen";
+  EXPECT_THAT(look({"cache", "merge", damaged, "-o", out}).err, HasSubstr("disk is on fire")) << "it is said";
+  EXPECT_THAT(look({"cache", "export", "--cache", good, out}).err, HasSubstr("disk is on fire"));
+  for (const std::string& file : {damaged, good}) {
+    look({"cache", "import", file});
+    look({"cache", "verify", file});
+    look({"cache", "verify", "--rebuild", file});
+    look({"cache", "diff", file, file == good ? damaged : good});
+    look({"report", file, "-o", folder_ + "/page.html"});
+    look({"cache", "ls", "--cache", file});
+    look({"cache", "ls", "--json", "--cache", file});
+    look({"cache", "coverage", "--arch", "sm_80", "--cache", file, kProblem});
+    look({"doctor", "--cache", file});
+  }
+  std::filesystem::create_directory(fleet);
+  std::filesystem::rename(out, fleet + "/shard.trigen");
+  look({"cache", "status", "--fleet", fleet});
+  testing::run_sql(fleet + "/shard.trigen", kDamage);
+  EXPECT_THAT(look({"cache", "status", "--fleet", fleet}).err, HasSubstr("disk is on fire"));
+  look({"doctor", "--json"}, "TRIGEN_NVRTC=/none/" + marks);
+
+  const std::string odd = folder_ + "/x\ntrigen is here" + marks;
+  std::filesystem::create_directory(odd);
+  std::filesystem::copy_file(good, odd + "/a.db");
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"cache", "export", "--cache", odd + "/a.db", odd + "/o.trigen"},
+                                             {"cache", "merge", odd + "/o.trigen", "-o", odd + "/m.trigen"},
+                                             {"cache", "import", odd + "/o.trigen"},
+                                             {"cache", "import", "--cache", odd + "/b.db", odd + "/o.trigen"},
+                                             {"cache", "diff", odd + "/a.db", odd + "/none.db"},
+                                             {"report", odd + "/a.db", "-o", odd + "/page.html"},
+                                             {"cache", "gc", "--max-size", "0", "--cache", odd + "/a.db"},
+                                             {"cache", "rm", "--all", "--cache", odd + "/a.db"},
+                                             {"cache", "ls", "--cache", odd + "/a.db"},
+                                             {"cache", "verify", odd + "/none.db"},
+                                             {"tune", "--problems", odd + "/none"},
+                                             {"emit", kProblem, "--arch", "sm_70", "-o", odd + "/no/file"},
+                                             {"doctor", "--cache", odd + "/none/a.db"}})
+    look(arguments);
 }
 
 TEST_F(Program, UnreadableCacheIsSaid) {

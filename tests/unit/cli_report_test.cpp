@@ -1,6 +1,10 @@
 // trigen report: what the page says, and what a browser makes of it.
 #include "tests/unit/cli_testing.h"  // first: it means gtest's namespace testing, not ours
 
+#include <sys/sysmacros.h>
+
+#include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cache/store.h"
@@ -97,6 +101,40 @@ TEST_F(ReportPage, SaysWhenWhereAndByWhatItWasMade) {
   EXPECT_THAT(slurp(folder_ + "/it's a page.html"),
               HasSubstr(std::string("made 2023-11-14 22:13 UTC on ") + host + " by <code>trigen report " +
                         cache_ + " -o '" + folder_ + "/it'\\''s a page.html'</code>"));
+}
+
+// What is no regular file is never replaced: root's `-o /dev/null` would leave a machine without one.
+TEST_F(ReportPage, ReplacesFilesAlone) {
+  namespace fs = std::filesystem;
+  const auto kind = [&](const std::string& name) { return fs::symlink_status(folder_ + "/" + name).type(); };
+  const auto report = [&](const std::string& name) {
+    return run({"report", cache_, "-o", folder_ + "/" + name});
+  };
+  std::ofstream(folder_ + "/there.html") << "an older page";
+  for (const char* name : {"there.html", "fresh.html"}) {
+    const std::string link = std::string("to-") + name;
+    fs::create_symlink(name, folder_ + "/" + link);
+    EXPECT_EQ(report(link).code, 0);
+    EXPECT_EQ(kind(link), fs::file_type::symlink);
+    EXPECT_THAT(slurp(folder_ + "/" + name), HasSubstr("</html>"));
+  }
+  const testing::Fifo fifo(folder_ + "/fifo");
+  EXPECT_EQ(report("fifo").code, 0);
+  EXPECT_EQ(kind("fifo"), fs::file_type::fifo);
+  EXPECT_THAT(fifo.read(), HasSubstr("</html>"));
+  fs::create_directory(folder_ + "/folder");
+  EXPECT_THAT(report("folder").err, HasSubstr("(is a directory)"));
+  fs::create_symlink("loop", folder_ + "/loop");
+  EXPECT_THAT(report("loop").err, HasSubstr("(too many levels of symbolic links)"));
+  EXPECT_EQ(kind("loop"), fs::file_type::symlink);
+
+  const std::string full = folder_ + "/full";  // as /dev/full, never that itself
+  if (::mknod(full.c_str(), S_IFCHR | 0600, ::makedev(1, 7)) != 0 || !std::ofstream(full))
+    GTEST_SKIP() << "[SKIP] no device of one's own here: " << std::strerror(errno);
+  const Finished done = report("full");
+  EXPECT_NE(done.code, 0);
+  EXPECT_THAT(done.err, HasSubstr("(no space left on device)"));
+  EXPECT_EQ(kind("full"), fs::file_type::character);
 }
 
 TEST_F(ReportPage, ComparesWithDenseProductsThatWereMeasured) {

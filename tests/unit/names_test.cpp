@@ -44,6 +44,12 @@ TEST(Names, PrintableTextHoldsNoControlCharacters) {
   EXPECT_EQ(printable("\xc0\x9b"), "\\xc0\\x9b") << "overlong";
   EXPECT_EQ(printable("\xe2\x82"), "\\xe2\\x82") << "cut off";
   EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80") << "a surrogate";
+  for (const char* mark : {"\xd8\x9c", "\xe2\x80\x8e", "\xe2\x80\x8f", "\xe2\x80\xa8", "\xe2\x80\xaa",
+                           "\xe2\x80\xae", "\xe2\x81\xa6", "\xe2\x81\xa9"}) {
+    for (const char c : printable(mark)) EXPECT_TRUE(c >= 0x20 && c < 0x7f) << "a mark that turns text";
+  }
+  EXPECT_EQ(printable("\xe2\x80\x93 \xe2\x82\xac \xe2\x81\xb0"), "\xe2\x80\x93 \xe2\x82\xac \xe2\x81\xb0")
+      << "their neighbours";
   for (int byte = 0; byte < 256; ++byte) {
     const char text[] = {static_cast<char>(byte), 0};
     for (const char c : printable(llvm::StringRef(text, 1))) EXPECT_TRUE(c >= 0x20 && c < 0x7f) << byte;
