@@ -15,6 +15,7 @@ enum class CanaryResult { kRight, kWrong, kSkipped };
 struct CanaryReport {
   CanaryResult result = CanaryResult::kSkipped;
   std::string text;  // what was wrong, or why none ran
+  std::string lost = {};  // what the process lost by it: no other plan can be made in it; "" nothing
 };
 
 // What this process's canaries said so far.
