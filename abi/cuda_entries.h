@@ -76,6 +76,9 @@
     (CUdeviceptr target, unsigned short value, size_type count, CUstream stream))                            \
   X(cuMemsetD32Async, cuMemsetD32Async,                                                                      \
     (CUdeviceptr target, unsigned value, size_type count, CUstream stream))                                  \
+  X(cuMemsetD2D8Async, cuMemsetD2D8Async,                                                                    \
+    (CUdeviceptr target, size_type pitch, unsigned char value, size_type width, size_type height,            \
+     CUstream stream))                                                                                       \
   /* streams and events */                                                                                   \
   X(cuStreamCreate, cuStreamCreate, (CUstream * stream, unsigned flags))                                     \
   X(cuStreamCreateWithPriority, cuStreamCreateWithPriority,                                                  \

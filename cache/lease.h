@@ -15,4 +15,8 @@ namespace trigen::cache {
 // layer).
 std::unique_ptr<Store::Lease> try_lease(const Layer* layer, const std::string& digest);
 
+// The same with an empty file beside the layer, "<layer>.begun-" and 32 digits of the digest. It is not synced: it
+// outlives its process, not the machine's power.
+std::unique_ptr<Store::Lease> try_mark(const Layer* layer, const std::string& digest, bool& unended);
+
 }  // namespace trigen::cache

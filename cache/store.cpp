@@ -217,6 +217,9 @@ class LayeredStore final : public Store {
   std::unique_ptr<Lease> try_lease(llvm::StringRef name) override {
     return cache::try_lease(user_layer(), name_digest(name));
   }
+  std::unique_ptr<Lease> try_mark(llvm::StringRef name, bool& unended) override {
+    return cache::try_mark(user_layer(), name_digest(name), unended);
+  }
 
   std::vector<LayerInfo> layers() override {
     std::vector<LayerInfo> list;

@@ -198,6 +198,9 @@ class Store {
   virtual LeaseState lease(const BinaryKey& key, int wait_ms, std::unique_ptr<Lease>& lease) = 0;
   // The same for whatever has a name, one try. Null: somebody has it.
   virtual std::unique_ptr<Lease> try_lease(llvm::StringRef name) = 0;
+  // The same for what its owner may not live through: a file beside the user layer until the lease is dropped.
+  // `unended`: somebody had it before, who is gone and did not drop it. Null, too, where no user layer can be written.
+  virtual std::unique_ptr<Lease> try_mark(llvm::StringRef name, bool& unended) = 0;
 
   virtual std::vector<LayerInfo> layers() = 0;
   // Reads every row of every layer and checks its digest: one line per damaged row or unusable layer. Reads

@@ -364,5 +364,19 @@ TRIGEN_ENTRY CUresult cuMemsetD32Async(CUdeviceptr target, unsigned value, size_
   return fill_later(target, value, count, stream);
 }
 TRIGEN_CATCH
+TRIGEN_ENTRY CUresult cuMemsetD2D8Async(CUdeviceptr target, size_type pitch, unsigned char value,
+                                        size_type width, size_type height, CUstream handle) try {
+  std::lock_guard lock(driver().mutex);
+  CUstream_st* stream = nullptr;
+  if (CUresult error = resolve_stream(handle, &stream)) return error;
+  if (width > pitch && height > 1)
+    return fail(CUDA_ERROR_INVALID_VALUE, "rows that are wider than their pitch");
+  return submit(stream, [=] {
+    for (size_type row = 0; row < height; ++row)
+      if (CUresult error = fill(target + row * pitch, value, width)) return error;
+    return CUDA_SUCCESS;
+  });
+}
+TRIGEN_CATCH
 
 }  // namespace trigen::cuda

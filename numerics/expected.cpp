@@ -13,6 +13,11 @@ constexpr uint64_t kSeed = 0x63616e617279;
 // By Role.
 constexpr int64_t kPeriods[] = {4093, 4091, 4079, 4073, 4057, 4051, 4049};
 
+// Of integers: of grad_weight's dy and of W in the other ops; of the rest at most, which every format holds.
+constexpr double kFewest = 3, kMost = 255;
+
+constexpr int64_t kMostOutputs = 1 << 16, kMostProducts = 1 << 27;  // of ExpectedOutputs
+
 // Elements of an input with a constant step between them, of which the first has index `start`.
 class Walk {
  public:
@@ -41,11 +46,10 @@ double multiply(Walk a, Walk b, int64_t count) {
 
 // The other axis' tokens that are in the triangle with `row`: [first, last).
 std::pair<int64_t, int64_t> tokens_in_triangle(const Problem& p, int64_t row) {
-  const auto clamp = [&](int64_t token) { return std::clamp<int64_t>(token, 0, p.T); };
+  if (p.op != Op::kGradInput) return tokens_of_weights(p, row);
   const bool lower = p.fill == Fill::kLower;
-  if (p.op == Op::kGradInput)
-    return lower ? std::pair(clamp(row - p.diag), p.T) : std::pair(int64_t{0}, clamp(row - p.diag + 1));
-  return lower ? std::pair(int64_t{0}, clamp(row + p.diag + 1)) : std::pair(clamp(row + p.diag), p.T);
+  const int64_t border = std::clamp<int64_t>(lower ? row - p.diag : row - p.diag + 1, 0, p.T);
+  return lower ? std::pair(border, p.T) : std::pair(int64_t{0}, border);
 }
 
 // y, dx without an epilogue.
@@ -94,19 +98,35 @@ double batch_sum(const Problem& p, const TensorList& list, const PeriodicInputs&
 
 }  // namespace
 
-PeriodicInputs::PeriodicInputs(const Problem& p, const TensorList& list) {
+PeriodicInputs::PeriodicInputs(const Problem& p, const TensorList& list)
+    : exact_(p.op != Op::kGradEpilogue && (p.dtype != DType::kF32 || p.math == Math::kTF32)) {
+  const bool weight = p.op == Op::kGradWeight, activates = p.epilogue.act != Activation::kNone;
+  const double terms = static_cast<double>(weight ? p.B * p.D : p.T * p.K);
+  // Integers up to n have a root mean square of n / sqrt(3); half of the terms are in the triangle.
+  const double spread = std::sqrt(weight ? terms : terms / 2) * kFewest / 3;
+  const double sum = p.dtype == DType::kBF16 ? 1 << 8 : 1 << 11;  // from there on a format needs to round
+  const double most = std::clamp(std::floor(sum / spread), 1.0, kMost);
   for (const Tensor& t : list.tensors) {
     if (!t.read) continue;
     const size_t i = at(t.role);
     const int64_t period = std::min(kPeriods[i], std::max<int64_t>(t.elements, 1));
     // As make_inputs (check/tensors.h): an activation sees its curved part.
-    double scale = 1;
-    if (t.role == Role::kW && p.epilogue.act != Activation::kNone)
-      scale = std::min(1.0, std::exp2(std::round(std::log2(3 / std::sqrt(static_cast<double>(p.T * p.K))))));
-    if (t.role == Role::kPre) scale = kPreScale;
+    double scale = 1, largest = most;
+    if (exact_) {
+      if (t.role == (weight ? Role::kY : Role::kW) || t.role == Role::kGate) largest = kFewest;
+      if (activates && t.role == Role::kResidual) largest = kFewest;
+      if (activates && (t.role == Role::kW || t.role == Role::kBias))
+        scale = std::exp2(-std::round(std::log2(spread * most)));
+    } else if (t.role == Role::kW && activates) {
+      scale = std::min(1.0, std::exp2(std::round(std::log2(3 / std::sqrt(terms)))));
+    } else if (t.role == Role::kPre) {
+      scale = kPreScale;
+    }
     bytes_[i].resize(static_cast<size_t>(period * element_size(t.dtype)));
     for (int64_t k = 0; k < period; ++k) {
-      const float value = random_value(kSeed, i, static_cast<uint64_t>(k), static_cast<float>(scale));
+      float value =
+          random_value(kSeed, i, static_cast<uint64_t>(k), static_cast<float>(exact_ ? largest : scale));
+      if (exact_) value = static_cast<float>(scale) * (value < 0 ? std::floor(value) : std::ceil(value));
       store_element(t.dtype, bytes_[i].data(), k, value);
       float stored = load_element(t.dtype, bytes_[i].data(), k);
       // Weights that are wider than the data are rounded when they are loaded; a dW that is added to is not.
@@ -116,8 +136,11 @@ PeriodicInputs::PeriodicInputs(const Problem& p, const TensorList& list) {
   }
 }
 
-ExpectedOutput expected_output(const Problem& p, const TensorList& list, const PeriodicInputs& inputs,
-                               const OutputPlace& o) {
+namespace {
+
+// What becomes of a sum, and of grad_weight's sum of dy alone.
+ExpectedOutput output_of(const Problem& p, const TensorList& list, const PeriodicInputs& inputs,
+                         const OutputPlace& o, double sum, double row_sum) {
   const Epilogue& e = p.epilogue;
   ExpectedOutput out;
   const auto read = [&](Role role) {
@@ -130,8 +153,9 @@ ExpectedOutput expected_output(const Problem& p, const TensorList& list, const P
     out.gate = dy * activate(e.act, pre);
     return out;
   }
+  out.value = sum;
   if (p.op == Op::kGradWeight) {
-    out.value = batch_sum(p, list, inputs, o, out.bias);
+    out.bias = row_sum;
     if (e.accumulate) {
       out.value += inputs.value(
           Role::kW, weight_index(p, *list.find(Role::kW), o.h, o.row, o.column / p.K, o.column % p.K));
@@ -139,7 +163,6 @@ ExpectedOutput expected_output(const Problem& p, const TensorList& list, const P
     }
     return out;
   }
-  out.value = token_sum(p, list, inputs, o);
   if (p.op != Op::kGradInput) {
     if (e.bias) out.value += inputs.value(Role::kBias, row);
     out.pre = out.value;
@@ -148,6 +171,150 @@ ExpectedOutput expected_output(const Problem& p, const TensorList& list, const P
   }
   if (e.residual) out.value += read(Role::kResidual);
   return out;
+}
+
+// A period of an input and what follows it, so that elements in a row lie in a row here, too.
+template <class Real>
+class Window {
+ public:
+  Window(const PeriodicInputs& inputs, Role role, int64_t length) : period_(inputs.period(role)) {
+    const std::vector<double>& values = inputs.values(role);
+    for (int64_t i = 0; i < period_ + length; ++i)
+      values_.push_back(static_cast<Real>(values[static_cast<size_t>(i % period_)]));
+  }
+  const Real* at(int64_t index) const { return values_.data() + index % period_; }
+
+ private:
+  int64_t period_;
+  std::vector<Real> values_;
+};
+
+template <class Real>
+void add_scaled(Real* __restrict to, Real factor, const Real* __restrict from, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to[i] += factor * from[i];
+}
+
+template <class Real>
+Real dot(const Real* __restrict a, const Real* __restrict b, int64_t count) {
+  constexpr int kParts = 8;
+  Real parts[kParts] = {};
+  int64_t i = 0;
+  for (; i + kParts <= count; i += kParts)
+    for (int k = 0; k < kParts; ++k) parts[k] += a[i + k] * b[i + k];
+  Real sum = 0;
+  for (const Real part : parts) sum += part;
+  for (; i < count; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+}  // namespace
+
+ExpectedOutput expected_output(const Problem& p, const TensorList& list, const PeriodicInputs& inputs,
+                               const OutputPlace& o) {
+  double sum = 0, row_sum = 0;
+  if (p.op == Op::kGradWeight)
+    sum = batch_sum(p, list, inputs, o, row_sum);
+  else if (p.op != Op::kGradEpilogue)
+    sum = token_sum(p, list, inputs, o);
+  return output_of(p, list, inputs, o, sum, row_sum);
+}
+
+bool ExpectedOutputs::takes(const Problem& p, const TensorList& list) {
+  const bool weight = p.op == Op::kGradWeight;
+  const int64_t columns = weight ? p.T * p.K : p.B * p.D, outputs = p.H * list.rows.count;
+  if (columns > kMostOutputs || outputs * columns > kMostOutputs) return false;
+  const int64_t terms = p.op == Op::kGradEpilogue ? 0 : weight ? p.B * p.D : p.T * p.K;
+  return terms <= kMostProducts && outputs * columns * terms / 2 <= kMostProducts;
+}
+
+ExpectedOutputs::ExpectedOutputs(const Problem& p, const TensorList& list, const PeriodicInputs& inputs)
+    : problem_(p), list_(list), inputs_(inputs) {
+  columns_ = p.op == Op::kGradWeight ? p.T * p.K : p.B * p.D;
+  sums_.resize(static_cast<size_t>(p.H * list.rows.count * columns_));
+  bias_.resize(static_cast<size_t>(p.H * list.rows.count));
+  if (p.op == Op::kGradEpilogue) return;
+  if (inputs.exact())
+    add_up<float>();
+  else
+    add_up<double>();
+}
+
+template <class Real>
+void ExpectedOutputs::add_up() {
+  const Problem& p = problem_;
+  const bool weight = p.op == Op::kGradWeight, input = p.op == Op::kGradInput, btd = p.layout == Layout::kBTD;
+  const Tensor &x = *list_.find(input ? Role::kY : Role::kX), &y = *list_.find(Role::kY),
+               &w = *list_.find(Role::kW);
+  const Window<Real> data(inputs_, x.role, btd ? p.D : p.T);
+  std::vector<Real> factors(static_cast<size_t>(weight ? p.D : p.T)), sums(static_cast<size_t>(columns_));
+  for (int64_t h = 0, row = 0; h < p.H; ++h) {
+    for (int64_t t = list_.rows.first; t < list_.rows.first + list_.rows.count; ++t, ++row) {
+      std::fill(sums.begin(), sums.end(), Real{0});
+      const auto [first, last] = tokens_in_triangle(p, t);
+      // A row of W, or of dy's features, which all of another axis are multiplied with.
+      const auto multiply_by = [&](Role role, int64_t start, int64_t step, int64_t count) {
+        Walk walk(inputs_, role, start, step);
+        for (int64_t i = 0; i < count; ++i) factors[static_cast<size_t>(i)] = static_cast<Real>(walk.next());
+      };
+      for (int64_t j = 0; j < p.K; ++j) {
+        const int64_t shift = input ? p.pad - j : j - p.pad;
+        const int64_t begin = std::max<int64_t>(0, -shift), end = std::min(p.D, p.D - shift);
+        if (begin >= end || first >= last) continue;
+        if (!weight) {
+          multiply_by(Role::kW,
+                      input ? weight_index(p, w, h, first, t, j) : weight_index(p, w, h, t, first, j),
+                      input ? w.row : p.K, last - first);
+          for (int64_t b = 0; b < p.B; ++b) {
+            Real* const out = &sums[static_cast<size_t>(b * p.D)];
+            if (btd)
+              for (int64_t s = first; s < last; ++s)
+                add_scaled(out + begin, factors[static_cast<size_t>(s - first)],
+                           data.at(activation_index(p, x, b, h, s, begin + shift)), end - begin);
+            else
+              for (int64_t d = begin; d < end; ++d)
+                out[d] += dot(factors.data(), data.at(activation_index(p, x, b, h, first, d + shift)),
+                              last - first);
+          }
+          continue;
+        }
+        for (int64_t b = 0; b < p.B; ++b) {
+          multiply_by(Role::kY, activation_index(p, y, b, h, t, begin), btd ? 1 : y.row, end - begin);
+          Real* const out = &sums[static_cast<size_t>(j * p.T)];  // by tap, then token
+          if (btd)
+            for (int64_t s = first; s < last; ++s)
+              out[s] +=
+                  dot(factors.data(), data.at(activation_index(p, x, b, h, s, begin + shift)), end - begin);
+          else
+            for (int64_t d = begin; d < end; ++d)
+              add_scaled(out + first, factors[static_cast<size_t>(d - begin)],
+                         data.at(activation_index(p, x, b, h, first, d + shift)), last - first);
+        }
+      }
+      for (int64_t c = 0; c < columns_; ++c)
+        sums_[static_cast<size_t>(row * columns_ + c)] =
+            sums[static_cast<size_t>(weight ? c % p.K * p.T + c / p.K : c)];
+      if (!weight || !p.epilogue.bias) continue;
+      for (int64_t b = 0; b < p.B; ++b) {
+        Walk all(inputs_, Role::kY, activation_index(p, y, b, h, t, 0), btd ? 1 : y.row);
+        for (int64_t d = 0; d < p.D; ++d) bias_[static_cast<size_t>(row)] += all.next();
+      }
+    }
+  }
+}
+
+void ExpectedOutputs::each(llvm::function_ref<void(const OutputPlace&, const ExpectedOutput&)> use) const {
+  const Problem& p = problem_;
+  const bool weight = p.op == Op::kGradWeight;
+  for (int64_t h = 0, row = 0; h < p.H; ++h)
+    for (int64_t t = list_.rows.first; t < list_.rows.first + list_.rows.count; ++t, ++row) {
+      auto [first, last] = weight ? tokens_in_triangle(p, t) : std::pair(int64_t{0}, columns_);
+      if (weight) first *= p.K, last *= p.K;
+      for (int64_t c = first; c < last; ++c) {
+        const OutputPlace place = weight ? OutputPlace{0, h, t, c} : OutputPlace{c / p.D, h, t, c % p.D};
+        use(place, output_of(p, list_, inputs_, place, sums_[static_cast<size_t>(row * columns_ + c)],
+                             bias_[static_cast<size_t>(row)]));
+      }
+    }
 }
 
 std::vector<OutputPlace> sample_places(const Problem& p, const TensorList& list, int count) {

@@ -1,11 +1,12 @@
-// One output of a problem at a time, in double precision, from inputs that repeat: what a few outputs of a
-// problem of any size must be, without memory or time of its size.
+// Outputs of a problem from inputs that repeat: a few ones of a problem of any size, without memory or time of its
+// size, or all of a small one.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
+#include "llvm/ADT/STLExtras.h"
 #include "numerics/tensors.h"
 
 namespace trigen {
@@ -13,9 +14,13 @@ namespace trigen {
 // Random inputs whose elements repeat with a period: element i of a tensor's buffer, gaps and the weights'
 // other triangle included, is value(role, i % period). The periods are primes, so that neither a row nor a
 // head of usual sizes begins where another one does.
+//
+// Where data have 16 bits or are rounded to tf32, they are integers times one power of two, so small that sums are
+// exact in f32 in any order, and so large that most outputs need the one rounding to their format.
 class PeriodicInputs {
  public:
   PeriodicInputs(const Problem& problem, const TensorList& list);
+  bool exact() const { return exact_; }
   int64_t period(Role role) const { return static_cast<int64_t>(values_[at(role)].size()); }
   double value(Role role, int64_t index) const {
     return values_[at(role)][static_cast<size_t>(index % period(role))];
@@ -27,6 +32,7 @@ class PeriodicInputs {
  private:
   static constexpr size_t kRoles = 7;
   static size_t at(Role role) { return static_cast<size_t>(role); }
+  bool exact_;
   std::vector<double> values_[kRoles];
   std::vector<std::byte> bytes_[kRoles];
 };
@@ -45,6 +51,26 @@ struct ExpectedOutput {
 };
 ExpectedOutput expected_output(const Problem& problem, const TensorList& list, const PeriodicInputs& inputs,
                                const OutputPlace& place);
+
+// All outputs, where these are few enough: a row at a time, with loops along memory. 2^27 products of integers take
+// 10 to 20 ms.
+class ExpectedOutputs {
+ public:
+  static bool takes(const Problem& problem, const TensorList& list);
+  ExpectedOutputs(const Problem& problem, const TensorList& list, const PeriodicInputs& inputs);
+  // Calls `use` for every output inside the triangle.
+  void each(llvm::function_ref<void(const OutputPlace&, const ExpectedOutput&)> use) const;
+
+ private:
+  template <class Real>
+  void add_up();
+
+  const Problem& problem_;
+  const TensorList& list_;
+  const PeriodicInputs& inputs_;
+  int64_t columns_ = 0;              // of a row: (b, d), grad_weight (s, j)
+  std::vector<double> sums_, bias_;  // [h][row of list.rows][column]; [h][row]
+};
 
 // Up to `count` places inside the triangle: both ends of every axis, both sides of tiles' borders, the rest
 // spread over all; the same on every call.

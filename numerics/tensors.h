@@ -2,10 +2,12 @@
 // the canary.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "generator/problem.h"
@@ -61,6 +63,12 @@ inline int64_t weight_index(const Problem& p, const Tensor& w, int64_t h, int64_
 // Is (t, s) in the triangle?
 inline bool in_triangle(const Problem& p, int64_t t, int64_t s) {
   return p.fill == Fill::kLower ? s <= t + p.diag : s >= t + p.diag;
+}
+
+// The s of row t that are: [first, last).
+inline std::pair<int64_t, int64_t> tokens_of_weights(const Problem& p, int64_t t) {
+  const int64_t border = std::clamp<int64_t>(p.fill == Fill::kLower ? t + p.diag + 1 : t + p.diag, 0, p.T);
+  return p.fill == Fill::kLower ? std::pair(int64_t{0}, border) : std::pair(border, p.T);
 }
 
 // Of grad_epilogue's pre, so that both ends of an activation's curve are seen; other inputs are within +-1.

@@ -1,6 +1,6 @@
-// The canary: a kernel that nobody has seen give right results on such a device runs once, on a small batch of its
-// own problem, before the first plan with it is given out here, and a sample of its outputs is compared with the
-// double-precision reference. A kernel that fails is in quarantine: the cache answers as if it were not there.
+// The canary: a kernel that nobody has seen give right results on such a device runs first, on small batches of its
+// own problem, before a plan with it is given out here, and its outputs are compared with a reference: all of them
+// where they are few, else a sample. A kernel that fails is in quarantine: the cache answers as if it were not there.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ enum class CanaryResult { kRight, kWrong, kSkipped };
 
 struct CanaryReport {
   CanaryResult result = CanaryResult::kSkipped;
-  std::string text;  // what was wrong, or why none ran
+  std::string text;       // what was wrong, or why none ran
+  std::string lost = {};  // what the process lost by it: no other plan can be made in it; "" nothing
 };
 
 // What this process's canaries said so far.
@@ -37,8 +38,12 @@ bool is_quarantined(const Binary& binary, const Device& device, Store& store);
 // reasons of its own.
 CanaryReport run_canary(const Plan& plan);
 
-// Keeps what was found in the store; says once what is wrong and what comes next.
-void keep_finding(const CanaryReport& report, const Resolution& resolution, const Device& device,
-                  Store& store);
+// The same for a plan that is being made: under a mark that it began, which stays where this process does not live
+// through it, and with what was found kept in the store. One that began before and never ended does not run again.
+// Error: the kernel took the device from this process, which must be started again.
+llvm::Expected<CanaryResult> try_canary(const Plan& plan, const Device& device, Store& store);
+
+// The error where a canary of this process did that.
+llvm::Error refuse_lost(const Device& device);
 
 }  // namespace trigen

@@ -35,6 +35,7 @@ BinaryParts first_parts(const Device& device) {
 
 llvm::Expected<std::shared_ptr<const Plan>> Plan::create(const Problem& problem, const Device& device,
                                                          Store& store, const PlanOptions& options) {
+  if (llvm::Error error = refuse_lost(device)) return error;
   // A kernel that its canary finds wrong is in quarantine then, and is not found again.
   constexpr int kMostWrong = 8;
   for (int wrong = 0; wrong < kMostWrong; ++wrong) {
@@ -53,9 +54,9 @@ llvm::Expected<std::shared_ptr<const Plan>> Plan::create(const Problem& problem,
       }
     }
     if (!plan || !canary) return plan;
-    const CanaryReport report = run_canary(**plan);
-    keep_finding(report, (*plan)->resolution(), device, store);
-    if (report.result != CanaryResult::kWrong) return plan;
+    auto result = try_canary(**plan, device, store);
+    if (!result) return result.takeError();
+    if (*result != CanaryResult::kWrong) return plan;
     Executable::forget((*plan)->resolution().binary.key);
   }
   return make_error(ErrorKind::kCache,

@@ -4,8 +4,15 @@
 
 #include <gmock/gmock.h>
 
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <climits>
+#include <cstdio>
 #include <filesystem>
+#include <thread>
 
 #include "bench/driver_calls.h"
 #include "measured_record.h"
@@ -91,14 +98,16 @@ class CanaryTest : public ::testing::Test {
     return make(candidate, *store.store, options);
   }
 
-  // The same kernel whose threads leave at once.
-  static Binary empty(Binary binary) {
+  // The same kernel whose threads do something else first.
+  static Binary beginning(Binary binary, const std::string& with) {
     for (size_t at = 0; (at = binary.ptx.find(".entry", at)) != std::string::npos; ++at) {
       const size_t body = binary.ptx.find("{", binary.ptx.find(")", at));
-      binary.ptx.insert(body + 1, "\nret;\n");
+      binary.ptx.insert(body + 1, "\n" + with + "\n");
     }
     return binary;
   }
+  // Whose threads leave at once.
+  static Binary empty(Binary binary) { return beginning(std::move(binary), "ret;"); }
 
   const Device* device_ = nullptr;
   CacheFolder folder_;
@@ -134,12 +143,14 @@ TEST_F(CanaryTest, TheDriverIsAskedForLittle) {
   llvm::cantFail(device_->context());
   DriverCalls::clear();
   EXPECT_EQ(make(candidate).counts.right, 1);
-  EXPECT_EQ(DriverCalls::calls("cuMemcpyDtoHAsync"), 1) << "the samples come back together";
+  // Two runs, of 2 and of 5 batches.
+  EXPECT_EQ(DriverCalls::calls("cuMemcpyHtoDAsync"), 2) << "all tensors together";
+  EXPECT_EQ(DriverCalls::calls("cuMemcpyDtoHAsync"), 2) << "and back";
   EXPECT_EQ(DriverCalls::calls("cuMemcpyDtoH") + DriverCalls::calls("cuMemcpyHtoD"), 0);
-  EXPECT_LE(DriverCalls::calls("cuMemcpyDtoDAsync"), 16) << "a small output comes whole, not by its samples";
+  EXPECT_EQ(DriverCalls::calls("cuMemcpyDtoDAsync") + DriverCalls::calls("cuMemsetD8Async"), 0);
   EXPECT_EQ(DriverCalls::calls("cuMemAlloc"), 1);
   EXPECT_EQ(DriverCalls::calls("cuStreamCreate"), 1);
-  EXPECT_LE(DriverCalls::calls("cuStreamSynchronize"), 4);
+  EXPECT_LE(DriverCalls::calls("cuStreamSynchronize"), 5);
   DriverCalls::clear();
   ASSERT_NE(make(candidate).plan, nullptr);  // a plan whose canary ran before
   EXPECT_EQ(DriverCalls::calls("cuMemAlloc") + DriverCalls::calls("cuStreamCreate"), 0);
@@ -174,10 +185,10 @@ TEST_F(CanaryTest, AWrongKernelIsQuarantinedAndMadeAnew) {
   EXPECT_EQ(made.counts.wrong, 1);
   EXPECT_EQ(made.counts.right, 0);
   EXPECT_EQ(made.plan->resolution().origin, BinaryOrigin::kCompiled);
-  EXPECT_THAT(made.said,
-              AllOf(HasSubstr("wrong: kernel " + describe(candidate)),
-                    HasSubstr("of cache '" + shipped_ + "' fails its canary on "),
-                    HasSubstr("sampled outputs are wrong: y["), HasSubstr("trigen cache quarantine")));
+  EXPECT_THAT(made.said, AllOf(HasSubstr("wrong: kernel " + describe(candidate)),
+                               HasSubstr("of cache '" + shipped_ + "' fails its canary on "),
+                               HasSubstr(" of 1920 outputs are wrong with B=2: y["),
+                               HasSubstr("trigen cache quarantine")));
   EXPECT_EQ(std::count(made.said.begin(), made.said.end(), '\n'), 1);
   // What runs now is the kernel that was compiled here; nothing is said or run again.
   made = make(candidate);
@@ -353,6 +364,163 @@ TEST_F(CanaryTest, EveryOpSeesAnEmptyKernelAndAnotherOnes) {
     const CanaryReport wrong = verdict(planted);
     EXPECT_EQ(wrong.result, CanaryResult::kWrong) << describe(other);
   }
+}
+
+// Another process of this program, which makes plans and says how it went: CanaryChild, below.
+class Child {
+ public:
+  Child(const std::string& user, const std::string& shipped, const std::vector<std::string>& more = {}) {
+    char program[PATH_MAX] = {};
+    if (::readlink("/proc/self/exe", program, sizeof program - 1) < 0) ADD_FAILURE() << "no program";
+    std::vector<std::string> environment = more;
+    environment.push_back("TRIGEN_TEST_CHILD=" + user + "," + shipped);
+    for (char** one = environ; *one != nullptr; ++one) environment.push_back(*one);
+    std::vector<char*> values;
+    for (std::string& one : environment) values.push_back(one.data());
+    values.push_back(nullptr);
+    int ends[2];
+    if (::pipe(ends) != 0) ADD_FAILURE() << "no pipe";
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+    ::posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
+    ::posix_spawn_file_actions_addclose(&actions, ends[0]);
+    char filter[] = "--gtest_filter=CanaryChild.*", all[] = "--gtest_also_run_disabled_tests";
+    char* arguments[] = {program, filter, all, nullptr};
+    EXPECT_EQ(::posix_spawn(&pid_, program, &actions, nullptr, arguments, values.data()), 0);
+    ::posix_spawn_file_actions_destroy(&actions);
+    ::close(ends[1]);
+    from_ = ends[0];
+  }
+  ~Child() {
+    if (pid_ > 0) kill();
+    ::close(from_);
+  }
+  void kill() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(std::exchange(pid_, -1), nullptr, 0);
+  }
+  // All that it says, once it has ended.
+  std::string said() {
+    std::string text;
+    char buffer[4096];
+    for (ssize_t got; (got = ::read(from_, buffer, sizeof buffer)) > 0;)
+      text.append(buffer, static_cast<size_t>(got));
+    int status = -1;
+    ::waitpid(std::exchange(pid_, -1), &status, 0);
+    EXPECT_EQ(status, 0) << text;
+    return text;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int from_ = -1;
+};
+
+// What a wait for a kernel that never ends would see.
+cuda::CUresult never_ready(cuda::CUstream) { return cuda::CUDA_ERROR_NOT_READY; }
+
+TEST(CanaryChild, DISABLED_MakesPlans) {
+  const char* const given = std::getenv("TRIGEN_TEST_CHILD");
+  ASSERT_NE(given, nullptr);
+  const Device* const device = find_device();
+  ASSERT_NE(device, nullptr);
+  const auto [user, shipped] = llvm::StringRef(given).split(',');
+  const auto store = Store::open({.layers = {user.str(), shipped.str()}});
+  if (std::getenv("TRIGEN_TEST_BUSY") != nullptr) {
+    llvm::cantFail(device->context());
+    const_cast<DriverApi&>(device->api()).cuStreamQuery = never_ready;
+    DriverCalls::clear();
+  }
+  for (const char* const problem : {kForward, "forward,dtype=f32,B=2,T=24,D=8"}) {
+    auto plan = Plan::create(llvm::cantFail(parse_problem(problem)), *device, *store);
+    if (plan)
+      std::printf("plan: %s\n",
+                  (*plan)->resolution().origin == BinaryOrigin::kCompiled ? "compiled" : "cache");
+    else
+      std::printf("error: %s\n", take_error(plan.takeError()).message.c_str());
+  }
+  if (std::getenv("TRIGEN_TEST_BUSY") == nullptr) return;
+  for (const char* const call : {"cuMemFree", "cuStreamDestroy", "cuModuleUnload", "cuStreamSynchronize"})
+    std::printf("%s: %lld\n", call, static_cast<long long>(DriverCalls::calls(call)));
+}
+
+// A context that a kernel ended is the driver's, and lost: what is left to do is to say so, and to meet that kernel
+// no other time.
+TEST_F(CanaryTest, AFaultEndsOneProcessAndNoOther) {
+  const Candidate candidate = first(kForward);
+  for (const char* const fault :
+       {"trap;", "{ .reg .b64 %stray; mov.b64 %stray, 8; st.global.u32 [%stray], 1; }"}) {
+    SCOPED_TRACE(fault);
+    std::filesystem::remove(user_);
+    std::filesystem::remove(shipped_);
+    ship(candidate, beginning(compiled(candidate), fault));
+    EXPECT_THAT(
+        Child(user_, shipped_).said(),
+        AllOf(HasSubstr("error: kernel " + describe(candidate)), HasSubstr("of cache '" + shipped_),
+              HasSubstr("its run failed: "), HasSubstr("all CUDA contexts of this process"),
+              HasSubstr("in quarantine: start the process again, which takes another kernel"),
+              HasSubstr("error: no plan can be made on this device in this process any more: kernel ")));
+    EXPECT_THAT(Child(user_, shipped_).said(),
+                AllOf(HasSubstr("plan: compiled\nplan: compiled"), Not(HasSubstr("error"))));
+    const auto findings = testing::open_store({user_})->list_findings();
+    ASSERT_EQ(findings.size(), 1u);
+    EXPECT_THAT(findings[0].text, HasSubstr("its run failed"));
+  }
+}
+
+// Where nothing can be kept, the next process would meet it as well: the text says what helps.
+TEST_F(CanaryTest, AFaultThatCannotBeKeptIsSaid) {
+  const Candidate candidate = first(kForward);
+  ship(candidate, beginning(compiled(candidate), "trap;"));
+  EXPECT_THAT(
+      Child(shipped_ + "/none.db", shipped_).said(),
+      AllOf(HasSubstr("it cannot be put in quarantine ("), HasSubstr("let TRIGEN_CACHE name a file")));
+}
+
+TEST_F(CanaryTest, AKernelThatNeverEndsIsNotWaitedFor) {
+  const Candidate candidate = first(kForward);
+  ship(candidate, compiled(candidate));
+  EXPECT_THAT(
+      Child(user_, shipped_, {"TRIGEN_TEST_BUSY=1"}).said(),
+      AllOf(HasSubstr("error: kernel " + describe(candidate)), HasSubstr("it did not end within 10 s"),
+            HasSubstr("what waits for the device in this process does not return"),
+            HasSubstr("error: no plan can be made on this device"), HasSubstr("cuMemFree: 0"),
+            HasSubstr("cuStreamDestroy: 0"), HasSubstr("cuModuleUnload: 0"),
+            HasSubstr("cuStreamSynchronize: 1")));  // before the launch
+  EXPECT_THAT(Child(user_, shipped_).said(), HasSubstr("plan: compiled\nplan: compiled"));
+}
+
+// A process that is killed in its canary, by whoever waits for it.
+TEST_F(CanaryTest, ACanaryThatNeverEndedDoesNotBeginAgain) {
+  const Candidate candidate = first(kForward);
+  ship(candidate, beginning(compiled(candidate), "$loop: bra $loop;"));
+  const auto marks = [&] {
+    size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(user_).parent_path()))
+      count += entry.path().string().find(".begun-") != std::string::npos ? 1 : 0;
+    return count;
+  };
+  {
+    Child child(user_, shipped_, {"TRIGEN_EMULATED_STEPS=0"});
+    for (int i = 0; i < 3000 && marks() == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ASSERT_EQ(marks(), 1u);
+    // While it lives it is at it: another process runs its own, here one that ends.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    EXPECT_THAT(Child(user_, shipped_, {"TRIGEN_EMULATED_STEPS=100000"}).said(), HasSubstr("its run failed"));
+    EXPECT_EQ(marks(), 1u);
+    EXPECT_EQ(message(testing::open_store({user_})->clear_findings(cache::FindingKind::kCanary)), "");
+    child.kill();
+  }
+  EXPECT_EQ(marks(), 1u);
+  const std::string said = Child(user_, shipped_, {"TRIGEN_EMULATED_STEPS=0"}).said();
+  EXPECT_THAT(said,
+              AllOf(HasSubstr("wrong: kernel " + describe(candidate)), HasSubstr("one began and never ended"),
+                    HasSubstr("plan: compiled\nplan: compiled")));
+  EXPECT_EQ(marks(), 0u);
+  const auto findings = testing::open_store({user_})->list_findings();
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_THAT(findings[0].text, HasSubstr("never ended"));
 }
 
 TEST_F(CanaryTest, CanBeTurnedOff) {

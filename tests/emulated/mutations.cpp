@@ -263,4 +263,14 @@ Verdict Patient::judge(const Mutant& mutant) {
   return out;
 }
 
+llvm::Expected<CanaryReport> Patient::canary(const Mutant& mutant) {
+  auto plan = load(runs_.front(), mutated(listing_, mutant));
+  if (!plan) return plan.takeError();
+  const EmulatorEntries emulator(device_->driver().path());
+  emulator.configure(("reports=quiet async=late steps=" + std::to_string(steps_)).c_str());
+  CanaryReport report = run_canary(**plan);
+  emulator.clear(0);  // the context's error
+  return report;
+}
+
 }  // namespace trigen::mutations

@@ -10,6 +10,7 @@
 #include "check/reference.h"
 #include "check/workbench.h"
 #include "mutants.h"
+#include "runtime/canary.h"
 #include "runtime/plan.h"
 
 namespace trigen::mutations {
@@ -47,6 +48,8 @@ class Patient {
   // The mutant, until something is found. Of synchronisation: in all completion orders, where other bits than
   // the kernel's are a find. Of values: as check/verify.h has it, where wrong results are one.
   Verdict judge(const Mutant& mutant);
+  // What the canary of a plan for the first run says of the mutant.
+  llvm::Expected<CanaryReport> canary(const Mutant& mutant);
 
  private:
   struct Run {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <thread>
 
 #include "cache/store.h"
@@ -37,6 +38,51 @@ TEST(CacheLease, OneOwnerUntilItIsDropped) {
   EXPECT_EQ(b->lease(sample_binary(2).key, 0, third), State::kOwner) << "another key";
   first.reset();
   EXPECT_EQ(b->lease(key, 0, second), State::kOwner) << "the owner gave up without a binary";
+}
+
+// A mark stays where its owner dies, and only there.
+TEST(CacheLease, AMarkSaysWhatNeverEnded) {
+  CacheFolder folder;
+  auto a = open_store({folder / "cache.db"}), b = open_store({folder / "cache.db"});
+  const auto files = [&] {
+    size_t marks = 0;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(std::filesystem::path(folder / "cache.db").parent_path()))
+      marks += entry.path().filename().string().rfind("cache.db.begun-", 0) == 0 ? 1 : 0;
+    return marks;
+  };
+  bool unended = true;
+  auto mark = a->try_mark("x", unended);
+  ASSERT_TRUE(mark);
+  EXPECT_FALSE(unended);
+  EXPECT_EQ(files(), 1u);
+  EXPECT_FALSE(b->try_mark("x", unended)) << "somebody is at it";
+  EXPECT_FALSE(unended);
+  EXPECT_TRUE(b->try_mark("y", unended)) << "another name";
+  mark.reset();
+  EXPECT_EQ(files(), 0u);
+  EXPECT_TRUE(b->try_mark("x", unended));
+  EXPECT_FALSE(unended);
+
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto own = open_store({folder / "cache.db"});
+    const auto held = own->try_mark("x", unended);
+    ::_exit(held && !unended ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(files(), 1u);
+  mark = a->try_mark("x", unended);
+  EXPECT_TRUE(mark);
+  EXPECT_TRUE(unended);
+  mark.reset();
+  EXPECT_TRUE(a->try_mark("x", unended));
+  EXPECT_FALSE(unended) << "told once";
+  EXPECT_FALSE(open_store({folder / "cache.db"}, 5000, /*read_only=*/true)->try_mark("x", unended));
+  EXPECT_FALSE(open_store({"none"})->try_mark("x", unended));
+  EXPECT_EQ(files(), 0u);
 }
 
 TEST(CacheLease, WaitersFindTheBinaryDone) {

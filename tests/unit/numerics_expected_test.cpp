@@ -61,6 +61,70 @@ TEST(NumericsExpected, IsTheReferencesNumber) {
   for (const int64_t count : ops) EXPECT_GT(count, 3);
 }
 
+// All outputs at once against each one by itself: other loops, other precision where integers are exact.
+TEST(NumericsExpected, AllOutputsAreTheSingleOnes) {
+  RandomProblem random(32);
+  int64_t compared = 0, exact = 0, ops[5] = {};
+  for (int i = 0; i < 120; ++i) {
+    const Problem p = random.next_small();
+    SCOPED_TRACE(to_string(p));
+    const TensorList list = tensors_of(p);
+    const PeriodicInputs inputs(p, list);
+    if (!ExpectedOutputs::takes(p, list)) continue;
+    ++ops[static_cast<int>(p.op)];
+    exact += inputs.exact() ? 1 : 0;
+    int64_t places = 0;
+    ExpectedOutputs(p, list, inputs).each([&](const OutputPlace& o, const ExpectedOutput& all) {
+      ++places;
+      if (places % 7 != 0) return;
+      ++compared;
+      const ExpectedOutput one = expected_output(p, list, inputs, o);
+      const auto near = [&](double found, double right) {
+        EXPECT_NEAR(found, right, inputs.exact() ? 0 : 1e-9 * (1 + std::fabs(right))) << to_string(p, o);
+      };
+      near(all.value, one.value);
+      near(all.pre, one.pre);
+      near(all.gate, one.gate);
+      if (p.epilogue.bias && p.op == Op::kGradWeight) near(all.bias, one.bias);
+    });
+    if (p.op != Op::kGradWeight) {
+      EXPECT_EQ(places, p.B * p.H * p.D * list.rows.count);
+    }
+  }
+  EXPECT_GT(compared, 10000);
+  EXPECT_GT(exact, 30);
+  for (const int64_t count : ops) EXPECT_GT(count, 3);
+}
+
+// Sums need the one rounding, fit their format, and are exact in f32.
+TEST(NumericsExpected, IntegersAreNeitherTooSmallNorTooLarge) {
+  for (const char* text :
+       {"forward,dtype=f16,B=2,T=160,D=64", "forward,dtype=bf16,B=2,T=160,D=64",
+        "forward,dtype=f16,B=2,T=4096,D=4096,K=4", "grad_input,dtype=f16,B=2,T=16,D=8",
+        "grad_weight,dtype=bf16,B=2,T=128,D=16", "forward,dtype=f32,B=2,T=512,D=8,math=tf32",
+        "forward,dtype=f16,B=2,T=1024,D=64,epilogue=gelu"}) {
+    SCOPED_TRACE(text);
+    const Problem p = llvm::cantFail(parse_problem(text));
+    const TensorList list = tensors_of(p);
+    const PeriodicInputs inputs(p, list);
+    ASSERT_TRUE(inputs.exact());
+    double largest = 0;
+    int64_t rounded = 0, count = 0;
+    for (const OutputPlace& o : sample_places(p, list, 256)) {
+      const double value = p.epilogue.act == Activation::kNone ? expected_output(p, list, inputs, o).value
+                                                               : expected_output(p, list, inputs, o).pre;
+      largest = std::max(largest, std::fabs(value));
+      rounded += round_to(p.dtype, static_cast<float>(value)) != static_cast<float>(value) ? 1 : 0;
+      ++count;
+    }
+    EXPECT_LT(largest, p.epilogue.act == Activation::kNone ? 32768 : 8);
+    EXPECT_GT(largest, p.epilogue.act == Activation::kNone ? 64 : 1);
+    if (p.dtype != DType::kF32 && p.T > 16) {
+      EXPECT_GT(rounded, count / 16);
+    }
+  }
+}
+
 TEST(NumericsExpected, SlopesAreTheActivationsDifferences) {
   constexpr double kStep = 1e-5;  // off by its square, and by rounding over it
   for (const Activation act : {Activation::kNone, Activation::kGELU, Activation::kSiLU})
