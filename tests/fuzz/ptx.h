@@ -21,7 +21,8 @@ TRIGEN_CUDA_ENTRIES(TRIGEN_CUDA_DECLARE)
 namespace trigen::fuzz {
 
 // Kernels that loop end at the limit of steps; one launch of a block takes under a millisecond.
-inline constexpr const char* kEmulatedOptions = "target=sm_90a devices=1 threads=1 reports=quiet steps=1000000";
+inline constexpr const char* kEmulatedOptions =
+    "target=sm_90a devices=1 threads=1 reports=quiet steps=1000000";
 inline constexpr size_t kMostText = 16 << 10;  // so no more parameters than kParameters
 
 class EmulatedModules {
