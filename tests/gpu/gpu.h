@@ -2,10 +2,10 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <string>
+#include <memory>
 
+#include "../unit/cache_testing.h"
 #include "cache/store.h"
 #include "runtime/device.h"
 #include "runtime/nvrtc.h"
@@ -14,7 +14,7 @@
 namespace trigen {
 
 // A cache file of its own for each test, and the device; skips with the reason where there is none.
-class Gpu : public testing::Test {
+class Gpu : public ::testing::Test {
  protected:
   void SetUp() override {
     auto device = Device::open("");
@@ -23,20 +23,14 @@ class Gpu : public testing::Test {
     if (device_->info().emulated) GTEST_SKIP() << "[SKIP] the driver in use is the emulated one";
     auto compiler = Nvrtc::choose(device_->target());
     if (!compiler) GTEST_SKIP() << "[SKIP] " << take_error(compiler.takeError()).message;
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    path_ = testing::TempDir() + "/trigen-gpu-" + std::to_string(::getpid()) + "-" + test->name() + ".db";
     Store::Options options;
-    options.layers = {path_};
+    options.layers = {folder_ / "cache.db"};
     store_ = Store::open(options);
-  }
-  void TearDown() override {
-    store_.reset();
-    for (const char* suffix : {"", ".lock", "-journal"}) ::unlink((path_ + suffix).c_str());
   }
 
   const Device* device_ = nullptr;
+  testing::CacheFolder folder_;  // nobody else may write a cache's folder
   std::unique_ptr<Store> store_;
-  std::string path_;
 };
 
 }  // namespace trigen

@@ -82,7 +82,7 @@ TEST_F(Tune, ABudgetTooShortForOneCandidateMeasuresOne) {
   short_of_time.search.budget_s = 1e-3;
   auto report = tune(problem, device_->target(), device_, *store_, short_of_time);
   ASSERT_TRUE(static_cast<bool>(report)) << take_error(report.takeError()).message;
-  EXPECT_THAT(report->stop_reason, testing::StartsWith("budget of 0.001 s spent after 1 of"));
+  EXPECT_THAT(report->stop_reason, ::testing::StartsWith("budget of 0.001 s spent after 1 of"));
   EXPECT_EQ(report->provenance, Provenance::kMeasured);
   EXPECT_TRUE(report->stored);
 }
