@@ -1,13 +1,12 @@
 #include "cli/bench_tables.h"
 
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "cache/filesystem.h"
 #include "check/text.h"
 #include "cli/command.h"
 #include "cli/result_tables.h"
@@ -18,21 +17,8 @@
 namespace trigen::cli {
 namespace {
 
-llvm::Error no_file(const std::string& path, const char* verb) {
-  return make_error(ErrorKind::kBadRequest,
-                    std::string("cannot ") + verb + " " + path + ": " + std::strerror(errno));
-}
-
-llvm::Expected<std::string> slurp(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return no_file(path, "read");
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 llvm::Expected<std::vector<TableResult>> read_results(const std::string& path) {
-  auto text = slurp(path);
+  auto text = cache::read_input(path, "the results ", "name what `trigen bench --tables` wrote");
   if (!text) return text.takeError();
   std::vector<TableResult> out;
   std::stringstream lines(*text);
@@ -45,7 +31,7 @@ llvm::Error write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::trunc);
   file << text;
   file.close();
-  if (!file) return no_file(path, "write");
+  if (!file) return cannot_write(path);
   return llvm::Error::success();
 }
 
@@ -70,7 +56,7 @@ void print_row(const TableResult& r) {
 }  // namespace
 
 llvm::Expected<int> BenchTables::run(const Device& device, Store& store) const {
-  auto text = slurp(list);
+  auto text = cache::read_input(list, "the tables ", "name a list such as bench/hopper.txt");
   if (!text) return text.takeError();
   auto groups = parse_table_list(*text);
   if (!groups) return with_prefix(groups.takeError(), list);
@@ -85,7 +71,7 @@ llvm::Expected<int> BenchTables::run(const Device& device, Store& store) const {
     results = std::move(*earlier);
   }
   std::FILE* lines = std::fopen(lines_path.c_str(), append ? "a" : "w");
-  if (lines == nullptr) return no_file(lines_path, "write");
+  if (lines == nullptr) return cannot_write(lines_path);
   const auto start = std::chrono::steady_clock::now();
   const auto spent = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -1,9 +1,11 @@
 #include "cli/command.h"
 
+#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
 
+#include "cache/filesystem.h"
 #include "cli/terminal.h"
 #include "generator/names.h"
 #include "llvm/ADT/StringExtras.h"
@@ -56,6 +58,11 @@ int report(llvm::Error error) {
   return text.kind == ErrorKind::kBadRequest   ? kBadRequest
          : text.kind == ErrorKind::kNoCompiler ? kNoCompiler
                                                : kFailure;
+}
+
+llvm::Error cannot_write(const std::string& path) {
+  return make_error(ErrorKind::kBadRequest, "cannot write " + printable(path) + ": " +
+                                                cache::errno_text(errno) + "; name a writable place");
 }
 
 void remark(const std::string& text, bool lines) { say(text, lines); }

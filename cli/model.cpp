@@ -3,6 +3,7 @@
 #include <fstream>
 #include <optional>
 
+#include "cache/filesystem.h"
 #include "check/text.h"
 #include "cli/command.h"
 #include "cli/table.h"
@@ -101,9 +102,7 @@ struct Model {
         if (file.name == name) return file.text.str();
       return make_error(ErrorKind::kBadRequest, "no table of rates is " + name + "; name one with --rates");
     }
-    std::ifstream file(start);
-    if (!file) return make_error(ErrorKind::kBadRequest, "cannot read " + start);
-    return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    return cache::read_input(start, "the rates ", "name what `trigen model fit -o` wrote");
   }
 
   llvm::Expected<int> fit() {

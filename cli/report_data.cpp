@@ -1,9 +1,9 @@
 #include "cli/report_data.h"
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "cache/filesystem.h"
 #include "check/text.h"
 #include "generator/cost/dense.h"
 #include "generator/error.h"
@@ -125,13 +125,13 @@ size_t ReportKind::holes() const {
 }
 
 llvm::Expected<DensePeers> read_dense_peers(const std::string& path) {
-  std::ifstream file(path);
-  if (!file)
-    return make_error(ErrorKind::kBadRequest,
-                      "'" + path + "' cannot be read; name what `trigen bench --tables` wrote");
+  auto text = cache::read_input(path, "the dense products ", "name what `trigen bench --tables` wrote");
+  if (!text) return text.takeError();
   DensePeers peers;
-  for (std::string line; std::getline(file, line);) {
-    const json row = json::parse(line, nullptr, false);
+  for (llvm::StringRef rest = *text; !rest.empty();) {
+    llvm::StringRef line;
+    std::tie(line, rest) = rest.split('\n');
+    const json row = json::parse(line.begin(), line.end(), nullptr, false);
     if (!row.is_object() || row.value("over", "") != "cublas" || number_in(row, "got", 0) <= 0) continue;
     auto problem = parse_problem(row.value("problem", ""));
     if (!problem) {  // rows of steps and of pages, which are no one problem

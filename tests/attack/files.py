@@ -203,13 +203,14 @@ def bombs(lab, count):
     lab.note(f"at most {most:.0f} MB")
 
 
-@attack("endless", "/dev/zero, a FIFO that never ends and a link where a file is named; 8 commands", 24)
+@attack("endless", "/dev/zero, a FIFO that never ends and a link where a file is named; 11 commands", 33)
 def endless(lab, count):
     out, bundle = lab.new("out.html"), lab.shared.bundle
     commands = [["report", "--dense", "FILE", "-o", out, bundle], ["tune", "--no-device", "--replay", "FILE"],
                 ["cache", "coverage", "--arch", "sm_70", "--problems", "FILE"], ["cache", "import", "FILE"],
                 ["cache", "verify", "--keys", "FILE", bundle], ["cache", "sign", "--key", "FILE", bundle],
-                ["cache", "status", "--fleet", "FILE"], ["model", "check", "FILE"]]
+                ["cache", "status", "--fleet", "FILE"], ["model", "check", "FILE"], ["model", "dense", "FILE"],
+                ["bench", "--sweep", "1", "--print-problems", "--unseen", "FILE"], ["doctor", "--environment", "FILE"]]
     for at in range(count):
         path, writer = lab.new("input.txt"), None
         kind = ("zero", "fifo", "link")[at // len(commands) % 3] if ROOT_USER else "fifo"
