@@ -73,7 +73,7 @@ std::vector<std::string> Fleet::refresh() {
     for (const std::string& damaged : contents->damaged)
       troubles.push_back((llvm::Twine(path) + ": " + damaged).str());
     for (const auto& [key, row] : contents->records) {
-      const std::string evidence = unpack(row.evidence, kMostTextBytes).value_or("");
+      const std::string evidence = unpack_evidence(row.evidence);
       if (evidence_number(evidence, "complete").value_or(1) == 0)
         continue;  // interrupted: to be gone on with
       const Record& record = row.record;
