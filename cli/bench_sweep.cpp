@@ -1,9 +1,9 @@
 #include "cli/bench_sweep.h"
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 
 #include "cache/filesystem.h"
 #include "check/text.h"
@@ -135,7 +135,7 @@ llvm::Expected<int> BenchSweep::run(const Device& device) const {
   where.caches = {stem + ".db"};
   auto store = where.open_store();
   std::FILE* lines = std::fopen((stem + ".jsonl").c_str(), "w");
-  if (lines == nullptr) return cannot_write(stem + ".jsonl");
+  if (lines == nullptr) return cannot_write(stem + ".jsonl", errno);
   const auto start = std::chrono::steady_clock::now();
   const auto spent = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -154,10 +154,7 @@ llvm::Expected<int> BenchSweep::run(const Device& device) const {
     print_progress(i + 1, list->size(), rows);
   }
   std::fclose(lines);
-  std::ofstream drawing(stem + ".svg", std::ios::trunc);
-  drawing << sweep_svg(results);
-  drawing.close();
-  if (!drawing) return cannot_write(stem + ".svg");
+  if (auto error = write_text(stem + ".svg", sweep_svg(results))) return error;
   std::printf("%s half, seed %llu, %zu of %d problems in %.0f s; %s, driver %s, %s\n\n%s", half.c_str(),
               static_cast<unsigned long long>(seed), results.size() / (options.tune ? 2 : 1), count, spent(),
               device.info().name.c_str(), device.info().driver.c_str(),

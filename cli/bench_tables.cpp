@@ -1,9 +1,9 @@
 #include "cli/bench_tables.h"
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "cache/filesystem.h"
@@ -25,14 +25,6 @@ llvm::Expected<std::vector<TableResult>> read_results(const std::string& path) {
   for (std::string line; std::getline(lines, line);)
     if (auto result = read_json_line(line)) out.push_back(std::move(*result));
   return out;
-}
-
-llvm::Error write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) return cannot_write(path);
-  return llvm::Error::success();
 }
 
 // What is made of `file` lies in `folder`, which is made, under the file's name.
@@ -71,7 +63,7 @@ llvm::Expected<int> BenchTables::run(const Device& device, Store& store) const {
     results = std::move(*earlier);
   }
   std::FILE* lines = std::fopen(lines_path.c_str(), append ? "a" : "w");
-  if (lines == nullptr) return cannot_write(lines_path);
+  if (lines == nullptr) return cannot_write(lines_path, errno);
   const auto start = std::chrono::steady_clock::now();
   const auto spent = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -101,7 +93,7 @@ llvm::Expected<int> BenchTables::run(const Device& device, Store& store) const {
     if (table.empty()) break;
     std::printf("%s\n", tables_text(table, columns(stdout)).c_str());
     std::fflush(stdout);
-    if (auto failed = write_file(stem + ".svg", plot_svg(latest(results)))) {
+    if (auto failed = write_text(stem + ".svg", plot_svg(latest(results)))) {
       std::fclose(lines);
       return failed;
     }
@@ -128,7 +120,7 @@ llvm::Expected<int> render_tables(const std::vector<std::string>& files, const s
   std::printf("%s, driver %s\n\n%s", printable(results[0].device).c_str(),
               printable(results[0].driver).c_str(), tables_text(results, columns(stdout)).c_str());
   const std::string drawing = stem_in(out, files.front()) + ".svg";
-  if (auto error = write_file(drawing, plot_svg(results))) return error;
+  if (auto error = write_text(drawing, plot_svg(results))) return error;
   remark("drawing: " + drawing);
   return kDone;
 }

@@ -1,6 +1,5 @@
 #include "cli/command.h"
 
-#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -60,9 +59,15 @@ int report(llvm::Error error) {
                                                : kFailure;
 }
 
-llvm::Error cannot_write(const std::string& path) {
+llvm::Error write_text(const std::string& path, llvm::StringRef text) {
+  const int error = cache::write_output(path, text.str());
+  return error == 0 ? llvm::Error::success() : cannot_write(path, error);
+}
+
+llvm::Error cannot_write(const std::string& path, int error) {
   return make_error(ErrorKind::kBadRequest, "cannot write " + printable(path) + ": " +
-                                                cache::errno_text(errno) + "; name a writable place");
+                                                cache::errno_text(error) +
+                                                "; name a writable place with room");
 }
 
 void remark(const std::string& text, bool lines) { say(text, lines); }
