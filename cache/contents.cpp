@@ -32,7 +32,7 @@ bool is_better(const RecordRow& a, const RecordRow& b) {
   const Record &ours = a.record, &theirs = b.record;
   if (ours.provenance != theirs.provenance) return ours.provenance == Provenance::kMeasured;
   const auto rank = [](const RecordRow& row) {
-    const std::string evidence = unpack(row.evidence, kMostTextBytes).value_or("");
+    const std::string evidence = unpack_evidence(row.evidence);
     const int model = row.record.provenance == Provenance::kMeasured ? 0 : model_version_of(evidence);
     return std::make_tuple(!evidence.empty(), model, version_numbers(row.record.binary.compiler),
                            row.record.stored_at, row.digest);

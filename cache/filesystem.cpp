@@ -13,6 +13,9 @@
 #include <fstream>
 #include <system_error>
 
+#include "generator/error.h"
+#include "generator/names.h"
+
 namespace trigen::cache {
 namespace {
 
@@ -127,6 +130,32 @@ int write_output(const std::string& path, const std::string& bytes) {
   if (descriptor < 0) return errno;
   const int error = write_all(descriptor, bytes);
   return ::close(descriptor) != 0 && error == 0 ? errno : error;
+}
+
+namespace {
+
+constexpr size_t kMostInputBytes = 64 << 20;  // ten times the largest list of problems
+
+std::string read_to_end(int descriptor, std::string& text) {
+  char buffer[64 << 10];
+  for (ssize_t n = 1; n != 0;) {
+    n = ::read(descriptor, buffer, sizeof buffer);
+    if (n < 0) return errno_text(errno);
+    text.append(buffer, static_cast<size_t>(n));
+    if (text.size() > kMostInputBytes) return "it has more than 64 MiB, the most that is read";
+  }
+  return {};
+}
+
+}  // namespace
+
+llvm::Expected<std::string> read_input(const std::string& path, const char* what, const char* next) {
+  const int descriptor = path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  std::string text, reason = descriptor < 0 ? errno_text(errno) : read_to_end(descriptor, text);
+  if (descriptor >= 0) ::close(descriptor);
+  if (reason.empty()) return text;
+  return make_error(ErrorKind::kBadRequest,
+                    std::string("cannot read ") + what + printable(path) + ": " + reason + "; " + next);
 }
 
 int make_folders(const std::string& folder) {

@@ -7,21 +7,12 @@
 #include "cache/filesystem.h"
 #include "cache/layer.h"
 #include "generator/error.h"
-#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/Twine.h"
-#include "llvm/Support/SHA256.h"
 
 namespace trigen::cache {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string sha256_of(const std::string& bytes) {
-  llvm::SHA256 hash;
-  hash.update(bytes);
-  const auto digest = hash.final();
-  return llvm::toHex(std::string(digest.begin(), digest.end()), /*LowerCase=*/true);
-}
 
 DeviceKind kind_of(const Record& record) {
   if (record.provenance == Provenance::kPredicted) return {record.arch, "", 0};
@@ -46,17 +37,17 @@ llvm::Expected<std::vector<std::string>> bundles_in(const std::string& folder) {
   return paths;
 }
 
-llvm::Expected<Fleet> Fleet::open(const std::string& folder) {
+llvm::Expected<Fleet> Fleet::open(const std::string& folder, const Store::Options& options) {
   auto paths = bundles_in(folder);
   if (!paths) return paths.takeError();
-  return Fleet(folder);
+  return Fleet(folder, options);
 }
 
-llvm::Expected<Fleet> Fleet::make(const std::string& folder) {
+llvm::Expected<Fleet> Fleet::make(const std::string& folder, const Store::Options& options) {
   if (const int error = make_folders(folder))
     return make_error(ErrorKind::kBadRequest, "the fleet's folder '" + folder + "' cannot be made (" +
                                                   errno_text(error) + "); name one that can be written");
-  return open(folder);
+  return open(folder, options);
 }
 
 std::vector<std::string> Fleet::refresh() {
@@ -65,7 +56,7 @@ std::vector<std::string> Fleet::refresh() {
   if (!paths) return {take_error(paths.takeError()).message};
   for (const std::string& path : *paths) {
     if (!known_.insert(path).second) continue;
-    auto contents = read_contents(path, ReadFor::kLook, {}, Rows::kRecords);
+    auto contents = read_contents(path, ReadFor::kLook, options_, Rows::kRecords);
     if (!contents) {
       troubles.push_back(path + ": " + take_error(contents.takeError()).message);
       continue;
@@ -73,7 +64,7 @@ std::vector<std::string> Fleet::refresh() {
     for (const std::string& damaged : contents->damaged)
       troubles.push_back((llvm::Twine(path) + ": " + damaged).str());
     for (const auto& [key, row] : contents->records) {
-      const std::string evidence = unpack(row.evidence, kMostTextBytes).value_or("");
+      const std::string evidence = unpack_evidence(row.evidence);
       if (evidence_number(evidence, "complete").value_or(1) == 0)
         continue;  // interrupted: to be gone on with
       const Record& record = row.record;
@@ -122,17 +113,28 @@ std::vector<double> Fleet::seconds_of(const DeviceKind& kind) const {
 }
 
 llvm::Expected<std::string> Fleet::publish(const Contents& contents,
-                                           const std::map<std::string, std::string>& meta) const {
+                                           const std::map<std::string, std::string>& meta,
+                                           const Signer* signer) const {
   if (contents.records.empty()) return std::string();
   auto image = bundle_image(contents, meta);
   if (!image) return image.takeError();
   const std::string path = (fs::path(folder_) / (sha256_of(*image) + ".trigen")).string();
+  const auto write = [&](const std::string& name, const std::string& bytes) -> llvm::Error {
+    const int error = write_whole_file(name, bytes, 0644);
+    if (error == 0) return llvm::Error::success();
+    return make_error(ErrorKind::kCache,
+                      "'" + name + "' cannot be written (" + errno_text(error) +
+                          "); no shard was left there, and what was tuned is in the cache: "
+                          "run the same command again when there is room");
+  };
+  if (signer != nullptr) {  // ahead of the shard, so that nobody sees that without
+    auto signature = signature_of(path, *image, *signer);
+    if (!signature) return signature.takeError();
+    if (llvm::Error error = write(path + kSignatureSuffix, *signature)) return error;
+  }
   std::error_code ignored;
   if (fs::file_size(path, ignored) == image->size()) return path;  // the same bytes, by its name
-  if (const int error = write_whole_file(path, *image, 0644))
-    return make_error(ErrorKind::kCache, "the shard '" + path + "' cannot be written (" + errno_text(error) +
-                                             "); nothing was left there, and what was tuned is in the cache: "
-                                             "run the same command again when there is room");
+  if (llvm::Error error = write(path, *image)) return error;
   return path;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cache/contents.h"
+#include "cache/signed_file.h"
 
 namespace trigen::cache {
 
@@ -28,10 +29,10 @@ enum class FleetAnswer : int { kNone, kPredicted, kNear, kMeasured };
 
 class Fleet {
  public:
-  // Errors: no such folder.
-  static llvm::Expected<Fleet> open(const std::string& folder);
+  // Errors: no such folder. `options`: whose signatures count.
+  static llvm::Expected<Fleet> open(const std::string& folder, const Store::Options& options = {});
   // Makes the folder where it is missing.
-  static llvm::Expected<Fleet> make(const std::string& folder);
+  static llvm::Expected<Fleet> make(const std::string& folder, const Store::Options& options = {});
   const std::string& folder() const { return folder_; }
 
   // Reads the records of shards that came since; lines of those that cannot be read, whose records do not
@@ -47,18 +48,21 @@ class Fleet {
   // Seconds that each tune of this kind took, as their evidence says it.
   std::vector<double> seconds_of(const DeviceKind& kind) const;
 
-  // Writes one shard, whole or not at all; "" where there is nothing to write, else its path.
+  // Writes one shard, whole or not at all, and ahead of it its signature; "" where there is nothing to write, else its
+  // path.
   llvm::Expected<std::string> publish(const Contents& contents,
-                                      const std::map<std::string, std::string>& meta) const;
+                                      const std::map<std::string, std::string>& meta,
+                                      const Signer* signer = nullptr) const;
 
  private:
   struct Tuned {
     bool measured = false;
     double seconds = 0;
   };
-  explicit Fleet(std::string folder) : folder_(std::move(folder)) {}
+  Fleet(std::string folder, const Store::Options& options) : folder_(std::move(folder)), options_(options) {}
 
   std::string folder_;
+  Store::Options options_;
   std::set<std::string> known_;  // names of files
   // By problem and arch.
   std::map<std::pair<std::string, std::string>, std::map<DeviceKind, Tuned>> tuned_;

@@ -94,10 +94,7 @@ int Guard::open(const char* path, int flags, int mode) {
   // O_NONBLOCK: opening a FIFO would wait for its other end; on a regular file it changes nothing.
   const int descriptor = ::open(path, flags | O_NOFOLLOW | O_NONBLOCK, mode);
   if (descriptor < 0) return errno == ELOOP ? refuse(path, "is a symbolic link") : -1;
-  struct stat facts = {};
-  std::string reason = ::fstat(descriptor, &facts) != 0
-                           ? "cannot be looked at"
-                           : distrust_of_file(facts, beside ? FilePart::kBeside : part_);
+  std::string reason = distrust_of_file(descriptor, beside ? FilePart::kBeside : part_);
   if (reason.empty() && beside) reason = distrust_of_journal(descriptor);
   if (reason.empty()) return descriptor;
   ::close(descriptor);
@@ -115,9 +112,7 @@ int Guard::unlink(const char* path) {
 std::string distrust_of_companions(const std::string& layer) {
   for (const char* suffix : kBesideSuffixes) {
     const std::string path = layer + suffix;
-    struct stat facts = {};
-    if (::lstat(path.c_str(), &facts) != 0) continue;
-    if (std::string reason = distrust_of_file(facts, FilePart::kBeside); !reason.empty())
+    if (std::string reason = distrust_of_file(path, FilePart::kBeside); !reason.empty())
       return (llvm::Twine("'") + path + "' " + reason).str();
   }
   const std::string lock = layer + ".lock";

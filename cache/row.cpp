@@ -221,6 +221,12 @@ std::optional<std::string> unpack(llvm::StringRef packed, int64_t most) {
   return bytes;
 }
 
+std::string unpack_evidence(llvm::StringRef packed) {
+  constexpr int64_t kMostTimes = 256, kShort = 16 << 10;  // a short text has no size that could matter
+  const int64_t most = kShort + kMostTimes * static_cast<int64_t>(packed.size());
+  return unpack(packed, std::min(kMostTextBytes, most)).value_or("");
+}
+
 RowState read_binary_row(Statement& row, BinaryRow& out, std::string& name) {
   const std::string key = row.text();
   name = "binary " + key.substr(0, 16);
@@ -305,8 +311,7 @@ RowState read_record(Statement& row, Unpack what, bool sample, Record& r, std::s
   RecordRow read;
   const RowState state = read_record_row(row, sample, read, name);
   r = std::move(read.record);
-  if (state == RowState::kGood && what == Unpack::kAll)
-    r.evidence = unpack(read.evidence, kMostTextBytes).value_or("");
+  if (state == RowState::kGood && what == Unpack::kAll) r.evidence = unpack_evidence(read.evidence);
   return state;
 }
 

@@ -32,6 +32,9 @@ constexpr int64_t kMostCodeBytes = int64_t{32} << 20, kMostTextBytes = int64_t{1
 // zstd, level 3, with the size in the frame. unpack: nullopt when it is no frame or would exceed `most`.
 std::string pack(llvm::StringRef bytes);
 std::optional<std::string> unpack(llvm::StringRef packed, int64_t most);
+// A record's evidence: "" where it is none, or more than 256 times as long as packed. What a tune writes is up to 10
+// times, with one error's text for every candidate 100 times; so no small file makes its readers parse for long.
+std::string unpack_evidence(llvm::StringRef packed);
 
 enum class RowState { kNone, kGood, kDamaged };
 

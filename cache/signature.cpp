@@ -23,7 +23,6 @@ static_assert(sizeof(PublicKey::point) == crypto_sign_PUBLICKEYBYTES);
 static_assert(sizeof(SecretKey::bytes) == crypto_sign_SECRETKEYBYTES);
 static_assert(sizeof(Signature::of_file) == crypto_sign_BYTES);
 
-constexpr int64_t kMostKeyBytes = 4 << 10;
 constexpr llvm::StringLiteral kUntrusted = "untrusted comment: ", kTrusted = "trusted comment: ";
 // A secret key's fields in their order: "Ed", "\0\0" (no password) or "Sc" (scrypt), "B2", salt and limits of
 // scrypt, number, key, BLAKE2b-256 over the first, the number and the key.

@@ -20,6 +20,7 @@
 namespace trigen::cache {
 
 constexpr char kSignatureSuffix[] = ".minisig";
+constexpr int64_t kMostKeyBytes = 4 << 10;  // of a key's file
 
 using KeyNumber = std::array<unsigned char, 8>;
 std::string to_string(const KeyNumber& number);  // "32BF122E87FA8B9E", as minisign prints it

@@ -40,6 +40,24 @@ class SignedFile {
   std::atomic<bool> remembered_{false};
 };
 
+// Signs as the maker of this key, at this time.
+struct Signer {
+  SecretKey key;
+  int64_t date = 0;  // seconds since 1970
+};
+// The key of a file that its owner alone may read; without a date.
+llvm::Expected<Signer> read_signer(const std::string& path);
+// The text of `path`.minisig, for a file of these bytes.
+llvm::Expected<std::string> signature_of(const std::string& path, llvm::StringRef bytes,
+                                         const Signer& signer);
+// Writes that of the file that is there, as an output that the user names.
+llvm::Error sign_file(const std::string& path, const Signer& signer);
+
+// "<64 hex digits>.trigen": a shard, whose name is the SHA-256 of its bytes. Its signature is no replay, for none of
+// its name is newer.
+bool is_shard(llvm::StringRef name);
+std::string sha256_of(llvm::StringRef bytes);
+
 // Key and file of a signature that was checked, "32BF122E87FA8B9E/core.trigen".
 std::string signed_name(const Signature& signature);
 // "" or why this is older than what the signers met of its name.

@@ -23,6 +23,8 @@ namespace {
 
 // What one look-up may cost, whatever a stranger's file holds.
 constexpr int64_t kMostRecords = 1024, kLookUpBytes = kMaxFieldBytes;
+// Of the evidence that ranks a problem's choices, 0.1 MiB of which come from a tune of everything.
+constexpr int64_t kLessonBytes = int64_t{4} << 20;
 
 void log_to_stderr(const std::string& line) { std::fprintf(stderr, "trigen: %s\n", printable(line).c_str()); }
 
@@ -142,13 +144,16 @@ class LayeredStore final : public Store {
     // No GLOB: a connection takes patterns of 64 bytes at most, and suffixes are longer.
     const std::string behind = prefix.str() + ":";
     std::vector<FoundRecord> list;
+    int64_t left = kLessonBytes;
     for (auto& layer : layers_)
       for (Record& record : records(
                *layer, "records",
                " WHERE problem>=? AND problem<? AND substr(problem,-length(?))=? AND arch=? AND provenance=1"
                " ORDER BY problem,arch,device,sms,driver",
-               {prefix, behind, suffix, suffix, arch}, Unpack::kAll))
+               {prefix, behind, suffix, suffix, arch}, Unpack::kAll, left)) {
+        left -= static_cast<int64_t>(record.evidence.size());
         list.push_back({std::move(record), Match::kNone, layer->path(), ""});
+      }
     return list;
   }
 
@@ -156,10 +161,10 @@ class LayeredStore final : public Store {
     const Record& r = found.record;
     for (auto& layer : layers_) {
       if (layer->path() != found.layer) continue;
-      for (Record& record :
-           records(*layer, "records", " WHERE problem=? AND arch=? AND device=? AND driver=?",
-                   {r.problem, r.arch, r.device, r.driver}, Unpack::kAll))
-        if (record.sms == r.sms) return record.evidence;
+      const auto rows =
+          records(*layer, "records", " WHERE problem=? AND arch=? AND device=? AND driver=? AND sms=?",
+                  {r.problem, r.arch, r.device, r.driver, std::to_string(r.sms)}, Unpack::kAll);
+      return rows.empty() ? std::string() : rows.front().evidence;
     }
     return {};
   }
@@ -336,7 +341,7 @@ class LayeredStore final : public Store {
     for (const RecordRow& row : rows->second)
       if (is_better(row.record, best->record, query)) best = &row;
     Record record = best->record;
-    record.evidence = unpack(best->evidence, kMostTextBytes).value_or("");
+    record.evidence = unpack_evidence(best->evidence);
     return record;
   }
 
@@ -394,7 +399,8 @@ class LayeredStore final : public Store {
   }
 
   std::vector<Record> records(Layer& layer, const char* table, const char* where,
-                              std::initializer_list<llvm::StringRef> values, Unpack what) {
+                              std::initializer_list<llvm::StringRef> values, Unpack what,
+                              int64_t most = kLookUpBytes) {
     const bool samples = table == std::string("samples");
     std::vector<Record> list;
     const std::string sql = select(kRecordColumns, table, where);
@@ -405,7 +411,7 @@ class LayeredStore final : public Store {
       Record record;
       std::string name;
       int64_t unpacked = 0;
-      while (unpacked < kLookUpBytes && rows.step()) {
+      while (unpacked < most && rows.step()) {
         if (read_record(rows, what, samples, record, name) == RowState::kGood) {
           unpacked += static_cast<int64_t>(record.evidence.size());
           list.push_back(std::move(record));

@@ -62,13 +62,29 @@ std::string mode_text(mode_t mode) {
   return text;
 }
 
-// `path` (may be null) for access control lists, whose mask the group's bits show.
-std::string writers_besides_us(const struct stat& facts, const char* path) {
+constexpr char kAccessList[] = "system.posix_acl_access";
+bool has_access_list(const std::string& path) {
+  return ::lgetxattr(path.c_str(), kAccessList, nullptr, 0) > 0;
+}
+bool has_access_list(int descriptor) { return ::fgetxattr(descriptor, kAccessList, nullptr, 0) > 0; }
+
+// `file`: its path or descriptor, for an access control list, whose mask the group's bits show.
+template <typename File>
+std::string writers_besides_us(const struct stat& facts, const File& file) {
   if ((facts.st_mode & S_IWOTH) != 0) return "everybody";
   if ((facts.st_mode & S_IWGRP) == 0) return {};
   if (!is_own_group(facts.st_gid)) return "group " + std::to_string(facts.st_gid);
-  if (path != nullptr && ::lgetxattr(path, "system.posix_acl_access", nullptr, 0) > 0)
-    return "others by its access control list";
+  return has_access_list(file) ? "others by its access control list" : "";
+}
+
+template <typename File>
+std::string judge_file(const struct stat& facts, const File& file, FilePart part) {
+  if (!S_ISREG(facts.st_mode)) return "is not a regular file";
+  if (!is_ours(facts.st_uid) && !(part == FilePart::kShipped && is_hidden(facts.st_uid)))
+    return "belongs to uid " + std::to_string(facts.st_uid);
+  if (const std::string writers = writers_besides_us(facts, file); !writers.empty())
+    return writers + " may write to it (mode " + mode_text(facts.st_mode) + ")";
+  if (part == FilePart::kBeside && facts.st_nlink > 1) return "has another name, too (a hard link)";
   return {};
 }
 
@@ -79,7 +95,7 @@ std::string judge_folder(const std::string& path, bool own, FilePart part) {
   if (!is_ours(facts.st_uid) && !((!own || part == FilePart::kShipped) && is_hidden(facts.st_uid)))
     return name + "belongs to uid " + std::to_string(facts.st_uid);
   if (!own && (facts.st_mode & S_ISVTX) != 0) return {};
-  if (const std::string writers = writers_besides_us(facts, path.c_str()); !writers.empty())
+  if (const std::string writers = writers_besides_us(facts, path); !writers.empty())
     return name + "may be written by " + writers + " (mode " + mode_text(facts.st_mode) + ")";
   return {};
 }
@@ -98,14 +114,16 @@ bool named_as_trusted(const std::string& folder) {
 
 }  // namespace
 
-std::string distrust_of_file(const struct stat& file, FilePart part) {
-  if (!S_ISREG(file.st_mode)) return "is not a regular file";
-  if (!is_ours(file.st_uid) && !(part == FilePart::kShipped && is_hidden(file.st_uid)))
-    return "belongs to uid " + std::to_string(file.st_uid);
-  if (const std::string writers = writers_besides_us(file, nullptr); !writers.empty())
-    return writers + " may write to it (mode " + mode_text(file.st_mode) + ")";
-  if (part == FilePart::kBeside && file.st_nlink > 1) return "has another name, too (a hard link)";
-  return {};
+std::string distrust_of_file(int descriptor, FilePart part) {
+  struct stat facts = {};
+  if (::fstat(descriptor, &facts) != 0) return "cannot be looked at";
+  return judge_file(facts, descriptor, part);
+}
+
+std::string distrust_of_file(const std::string& path, FilePart part) {
+  struct stat facts = {};
+  if (::lstat(path.c_str(), &facts) != 0) return {};
+  return judge_file(facts, path, part);
 }
 
 std::string distrust_of_journal(int descriptor) {

@@ -8,8 +8,6 @@
 
 #include "llvm/ADT/ArrayRef.h"
 
-struct stat;
-
 namespace trigen::cache {
 
 // Folders (separated by ':') that the user trusts although others may write to them; nothing above them is
@@ -21,7 +19,9 @@ enum class FilePart {
   kShipped,  // a cache file that is only read and has no journal
   kBeside,   // its journal, write-ahead log or shared memory: one link, never of an unknown owner
 };
-std::string distrust_of_file(const struct stat& file, FilePart part);
+std::string distrust_of_file(int descriptor, FilePart part);
+// The same by a path that is not followed, "" where nothing is.
+std::string distrust_of_file(const std::string& path, FilePart part);
 // A journal that names a super-journal, which trigen never writes: SQLite would delete that file.
 std::string distrust_of_journal(int descriptor);
 

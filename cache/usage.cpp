@@ -1,7 +1,6 @@
 #include "cache/usage.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -26,9 +25,7 @@ off_t slot_of(const std::string& key) {
 int open_usage(const std::string& layer, int flags) {
   const int descriptor = ::open((layer + ".used").c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
   if (descriptor < 0) return -1;
-  struct stat facts = {};
-  if (::fstat(descriptor, &facts) == 0 && distrust_of_file(facts, FilePart::kBeside).empty())
-    return descriptor;
+  if (distrust_of_file(descriptor, FilePart::kBeside).empty()) return descriptor;
   ::close(descriptor);
   return -1;
 }

@@ -3,11 +3,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
+#include "cache/filesystem.h"
 #include "check/text.h"
 #include "cli/command.h"
 #include "cli/table.h"
@@ -20,11 +18,6 @@ namespace trigen::cli {
 namespace {
 
 constexpr size_t kWorstShown = 12;
-
-llvm::Error cannot(const char* verb, const std::string& path) {
-  return make_error(ErrorKind::kBadRequest,
-                    std::string("cannot ") + verb + " " + path + ": " + std::strerror(errno));
-}
 
 llvm::Expected<std::vector<Problem>> problems_of_recordings(const std::string& path) {
   auto recordings = read_recordings({path});
@@ -61,18 +54,17 @@ std::vector<Problem> problems_of_results(llvm::StringRef text) {
 
 // Of a list of problems or of tables, of recordings, or of a run's results.
 llvm::Expected<std::vector<Problem>> problems_in(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return cannot("read", path);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (llvm::StringRef(text.str()).startswith("trigen recording")) return problems_of_recordings(path);
-  if (text.peek() == '{') return problems_of_results(text.str());
-  if (!is_table_list(text.str())) {
-    auto list = parse_problem_list(text.str());
+  auto text =
+      cache::read_input(path, "", "name a list of problems or tables, a recording, or a run's .jsonl");
+  if (!text) return text.takeError();
+  if (llvm::StringRef(*text).startswith("trigen recording")) return problems_of_recordings(path);
+  if (llvm::StringRef(*text).startswith("{")) return problems_of_results(*text);
+  if (!is_table_list(*text)) {
+    auto list = parse_problem_list(*text);
     if (!list) return with_prefix(list.takeError(), path);
     return list;
   }
-  auto groups = parse_table_list(text.str());
+  auto groups = parse_table_list(*text);
   if (!groups) return with_prefix(groups.takeError(), path);
   return problems_of(*groups);
 }
@@ -143,7 +135,7 @@ llvm::Expected<int> BenchSweep::run(const Device& device) const {
   where.caches = {stem + ".db"};
   auto store = where.open_store();
   std::FILE* lines = std::fopen((stem + ".jsonl").c_str(), "w");
-  if (lines == nullptr) return cannot("write", stem + ".jsonl");
+  if (lines == nullptr) return cannot_write(stem + ".jsonl", errno);
   const auto start = std::chrono::steady_clock::now();
   const auto spent = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -162,10 +154,7 @@ llvm::Expected<int> BenchSweep::run(const Device& device) const {
     print_progress(i + 1, list->size(), rows);
   }
   std::fclose(lines);
-  std::ofstream drawing(stem + ".svg", std::ios::trunc);
-  drawing << sweep_svg(results);
-  drawing.close();
-  if (!drawing) return cannot("write", stem + ".svg");
+  if (auto error = write_text(stem + ".svg", sweep_svg(results))) return error;
   std::printf("%s half, seed %llu, %zu of %d problems in %.0f s; %s, driver %s, %s\n\n%s", half.c_str(),
               static_cast<unsigned long long>(seed), results.size() / (options.tune ? 2 : 1), count, spent(),
               device.info().name.c_str(), device.info().driver.c_str(),

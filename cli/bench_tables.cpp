@@ -3,11 +3,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
+#include "cache/filesystem.h"
 #include "check/text.h"
 #include "cli/command.h"
 #include "cli/result_tables.h"
@@ -18,35 +17,14 @@
 namespace trigen::cli {
 namespace {
 
-llvm::Error no_file(const std::string& path, const char* verb) {
-  return make_error(ErrorKind::kBadRequest,
-                    std::string("cannot ") + verb + " " + path + ": " + std::strerror(errno));
-}
-
-llvm::Expected<std::string> slurp(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return no_file(path, "read");
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 llvm::Expected<std::vector<TableResult>> read_results(const std::string& path) {
-  auto text = slurp(path);
+  auto text = cache::read_input(path, "the results ", "name what `trigen bench --tables` wrote");
   if (!text) return text.takeError();
   std::vector<TableResult> out;
   std::stringstream lines(*text);
   for (std::string line; std::getline(lines, line);)
     if (auto result = read_json_line(line)) out.push_back(std::move(*result));
   return out;
-}
-
-llvm::Error write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) return no_file(path, "write");
-  return llvm::Error::success();
 }
 
 // What is made of `file` lies in `folder`, which is made, under the file's name.
@@ -70,7 +48,7 @@ void print_row(const TableResult& r) {
 }  // namespace
 
 llvm::Expected<int> BenchTables::run(const Device& device, Store& store) const {
-  auto text = slurp(list);
+  auto text = cache::read_input(list, "the tables ", "name a list such as bench/hopper.txt");
   if (!text) return text.takeError();
   auto groups = parse_table_list(*text);
   if (!groups) return with_prefix(groups.takeError(), list);
@@ -85,7 +63,7 @@ llvm::Expected<int> BenchTables::run(const Device& device, Store& store) const {
     results = std::move(*earlier);
   }
   std::FILE* lines = std::fopen(lines_path.c_str(), append ? "a" : "w");
-  if (lines == nullptr) return no_file(lines_path, "write");
+  if (lines == nullptr) return cannot_write(lines_path, errno);
   const auto start = std::chrono::steady_clock::now();
   const auto spent = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -115,7 +93,7 @@ llvm::Expected<int> BenchTables::run(const Device& device, Store& store) const {
     if (table.empty()) break;
     std::printf("%s\n", tables_text(table, columns(stdout)).c_str());
     std::fflush(stdout);
-    if (auto failed = write_file(stem + ".svg", plot_svg(latest(results)))) {
+    if (auto failed = write_text(stem + ".svg", plot_svg(latest(results)))) {
       std::fclose(lines);
       return failed;
     }
@@ -142,7 +120,7 @@ llvm::Expected<int> render_tables(const std::vector<std::string>& files, const s
   std::printf("%s, driver %s\n\n%s", printable(results[0].device).c_str(),
               printable(results[0].driver).c_str(), tables_text(results, columns(stdout)).c_str());
   const std::string drawing = stem_in(out, files.front()) + ".svg";
-  if (auto error = write_file(drawing, plot_svg(results))) return error;
+  if (auto error = write_text(drawing, plot_svg(results))) return error;
   remark("drawing: " + drawing);
   return kDone;
 }

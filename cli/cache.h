@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/signed_file.h"
 #include "cli/command.h"
 #include "cli/target_options.h"
 
@@ -29,6 +30,8 @@ std::string when(int64_t seconds);
 // SOURCE_DATE_EPOCH (https://reproducible-builds.org/specs/source-date-epoch/), else now: what signatures and reports
 // carry, and the latest date of exported rows. An error where the variable is set to no such date.
 llvm::Expected<int64_t> making_date();
+// The secret key of a file, to sign with now.
+llvm::Expected<cache::Signer> dated_signer(const std::string& key);
 // What bundles say of their making.
 std::map<std::string, std::string> made_by();
 const char* name_of(Provenance provenance);

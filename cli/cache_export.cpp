@@ -81,10 +81,16 @@ struct Export {
 
 struct Merge {
   std::vector<std::string> inputs;
-  std::string out;
+  std::string out, key;
   bool skip_damaged = false;
 
   llvm::Expected<int> run() const {
+    std::optional<cache::Signer> signer;
+    if (!key.empty()) {
+      auto read = dated_signer(key);
+      if (!read) return read.takeError();
+      signer = *read;
+    }
     std::vector<std::string> files;
     for (const std::string& path : inputs) {
       if (!llvm::sys::fs::is_directory(path)) {
@@ -102,6 +108,8 @@ struct Merge {
     if (!all) return all.takeError();
     if (llvm::Error error = judge_damage(all->damaged, skip_damaged)) return error;
     if (llvm::Error error = cache::write_bundle(out, *all, made_by())) return error;
+    if (signer)
+      if (llvm::Error error = cache::sign_file(out, *signer)) return error;
     std::printf("%s: %s of %s\n", printable(out).c_str(), counts_of(*all).c_str(),
                 counted(static_cast<int64_t>(files.size()), "file").c_str());
     return kDone;
@@ -166,6 +174,8 @@ void add_cache_merge(CLI::App& cache, Commands& commands) {
   app->add_option("files", verb->inputs, "bundles, cache files and folders of bundles, in any order")
       ->required();
   app->add_option("-o,--output", verb->out, "the bundle to write")->required()->type_name("NAME.trigen");
+  app->add_option("--sign", verb->key, "sign it with this secret key (`trigen cache keygen`)")
+      ->type_name("KEY");
   push(commands, app, verb);
 }
 

@@ -1,7 +1,6 @@
 // trigen cache show: everything about one problem's records.
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "check/text.h"
 #include "cli/cache.h"
@@ -13,6 +12,7 @@
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
 #include "runtime/coverage.h"
+#include "runtime/json.h"
 
 namespace trigen::cli {
 namespace {
@@ -32,24 +32,6 @@ std::string describe_elf(llvm::StringRef cubin) {
   llvm::raw_string_ostream(text) << "ELF machine " << machine << (machine == 190 ? " (CUDA)" : "")
                                  << ", e_flags " << llvm::format_hex(flags, 10);
   return text;
-}
-
-// Evidence is whatever somebody's file holds: nothing of it is taken for granted, and brackets in brackets,
-// for each of which the JSON library calls itself once more, are counted first. Null when it is not readable.
-json parse_evidence(llvm::StringRef text) {
-  constexpr int kDeepest = 32;  // trigen writes 4
-  int depth = 0;
-  bool quoted = false;
-  for (size_t at = 0; at < text.size(); ++at) {
-    const char c = text[at];
-    if (quoted && c == '\\') ++at;
-    if (c == '"') quoted = !quoted;
-    if (quoted) continue;
-    depth += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
-    if (depth > kDeepest) return {};
-  }
-  json value = json::parse(text.begin(), text.end(), nullptr, false);
-  return value.is_object() ? value : json();
 }
 
 std::string text_of(const json& row, const char* key) {
@@ -113,8 +95,7 @@ int show(const ProblemOptions& problems, const TargetOptions& where, bool as_jso
   for (const FoundRecord& r : store->list_records()) {
     if (r.record.problem != text || (*target != nullptr && r.record.arch != (*target)->name)) continue;
     ++found;
-    const std::string evidence_text = store->find_evidence(r);
-    const json evidence = parse_evidence(evidence_text);
+    const json evidence = read_json(store->find_evidence(r));
     if (as_json) {
       out.push_back({{"problem", r.record.problem},
                      {"arch", r.record.arch},

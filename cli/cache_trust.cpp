@@ -22,8 +22,6 @@ namespace {
 
 using namespace trigen::cache;
 
-constexpr int64_t kMostKeyBytes = 4 << 10, kMostSignedBytes = int64_t{1} << 30;
-
 // A new file; one that is there stays as it is.
 llvm::Error create_file(const std::string& path, const std::string& text, int mode) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
@@ -52,40 +50,12 @@ int make_keys(const std::string& path) {
   return kDone;
 }
 
-llvm::Expected<SecretKey> load_secret(const std::string& path) {
-  std::string text;
-  if (const std::string reason = read_file(path, kMostKeyBytes, text); !reason.empty())
-    return make_error(ErrorKind::kBadRequest, "key " + trigen::quoted(path) + " cannot be read: " + reason);
-  struct stat facts = {};
-  if (::stat(path.c_str(), &facts) == 0 && (facts.st_mode & 077) != 0)
-    return make_error(ErrorKind::kBadRequest, "key " + trigen::quoted(path) +
-                                                  " is open to others; let its owner alone read it: chmod "
-                                                  "600, and make a new one if others may have read it");
-  auto key = parse_secret_key(text);
-  if (!key)
-    return make_error(ErrorKind::kBadRequest,
-                      trigen::quoted(path) + " " + take_error(key.takeError()).message);
-  return key;
-}
-
-int sign_files(const std::string& key_path, const std::vector<std::string>& files) {
-  auto key = load_secret(key_path);
-  if (!key) return report(key.takeError());
-  auto date = making_date();
-  if (!date) return report(date.takeError());
+int sign_files(const std::string& key, const std::vector<std::string>& files) {
+  auto signer = dated_signer(key);
+  if (!signer) return report(signer.takeError());
   for (const std::string& path : files) {
-    std::string bytes;
-    if (const std::string reason = read_file(path, kMostSignedBytes, bytes); !reason.empty())
-      return report(make_error(ErrorKind::kBadRequest, trigen::quoted(path) + " cannot be read: " + reason));
-    const std::string name = path.substr(path.rfind('/') + 1);
-    if (printable(name) != name)
-      return report(make_error(ErrorKind::kBadRequest,
-                               trigen::quoted(path) + " has a name that no signature can carry; rename it"));
-    const std::string beside = path + kSignatureSuffix;
-    if (const int error = write_output(beside, sign(bytes, name, *date, *key)))
-      return report(make_error(ErrorKind::kCache, trigen::quoted(beside) + " cannot be written (" +
-                                                      errno_text(error) + "); make its folder writable"));
-    std::printf("%s\n", printable(beside).c_str());
+    if (llvm::Error error = sign_file(path, *signer)) return report(std::move(error));
+    std::printf("%s\n", printable(path + kSignatureSuffix).c_str());
   }
   return kDone;
 }
@@ -112,6 +82,14 @@ int show_quarantine(const TargetOptions& where, bool clear) {
 }
 
 }  // namespace
+
+llvm::Expected<Signer> dated_signer(const std::string& key) {
+  auto date = making_date();
+  if (!date) return date.takeError();
+  auto signer = read_signer(key);
+  if (signer) signer->date = *date;
+  return signer;
+}
 
 int verify_signatures(const std::string& keys, const std::vector<std::string>& files,
                       const Store::Options& options) {

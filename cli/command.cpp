@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "cache/filesystem.h"
 #include "cli/terminal.h"
 #include "generator/names.h"
 #include "llvm/ADT/StringExtras.h"
@@ -56,6 +57,17 @@ int report(llvm::Error error) {
   return text.kind == ErrorKind::kBadRequest   ? kBadRequest
          : text.kind == ErrorKind::kNoCompiler ? kNoCompiler
                                                : kFailure;
+}
+
+llvm::Error write_text(const std::string& path, llvm::StringRef text) {
+  const int error = cache::write_output(path, text.str());
+  return error == 0 ? llvm::Error::success() : cannot_write(path, error);
+}
+
+llvm::Error cannot_write(const std::string& path, int error) {
+  return make_error(ErrorKind::kBadRequest, "cannot write " + printable(path) + ": " +
+                                                cache::errno_text(error) +
+                                                "; name a writable place with room");
 }
 
 void remark(const std::string& text, bool lines) { say(text, lines); }

@@ -4,10 +4,9 @@
 // 2 the request is wrong; 3 the only errors are missing compilers.
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "cache/filesystem.h"
 #include "check/text.h"
 #include "cli/command.h"
 #include "cli/problem_options.h"
@@ -159,13 +158,9 @@ int exit_code(doctor::Outcome outcome) {
 }
 
 llvm::Expected<Environment> read_recorded(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file)
-    return make_error(ErrorKind::kBadRequest,
-                      "'" + path + "' cannot be read; write one with: trigen doctor --json > FILE");
-  return from_json(text.str());
+  auto text = cache::read_input(path, "the environment ", "write one with: trigen doctor --json > FILE");
+  if (!text) return text.takeError();
+  return from_json(*text);
 }
 
 int examine(const DoctorOptions& options) {

@@ -1,6 +1,5 @@
 // trigen emit: the source of a kernel, what the compiler makes of it, or why this one.
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "check/text.h"
@@ -67,11 +66,7 @@ struct Emit {
       std::fwrite(content.data(), 1, content.size(), stdout);
       return llvm::Error::success();
     }
-    std::ofstream file(output, std::ios::binary);
-    file.write(content.data(), static_cast<std::streamsize>(content.size()));
-    file.close();
-    if (!file) return make_error(ErrorKind::kBadRequest, "cannot write " + output + "; name a writable file");
-    return llvm::Error::success();
+    return write_text(output, content);
   }
 
   using Refusals = std::vector<std::pair<std::string, std::string>>;  // family, why not

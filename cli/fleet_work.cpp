@@ -23,19 +23,23 @@ void FleetWork::add_to(CLI::App& app) {
                  "array, Kubernetes Indexed Job, RANK)")
       ->group("Fleet")
       ->type_name("I/N|auto[/N]");
-  app.add_option(
-         "--fleet", folder_,
-         "folder where tuners meet: problems that it answers for this kind of device are left out, and "
-         "results go there as shards")
+  CLI::Option* const fleet = app.add_option(
+      "--fleet", folder_,
+      "folder where tuners meet: problems that it answers for this kind of device are left out, and "
+      "results go there as shards");
+  fleet->group("Fleet")->type_name("FOLDER");
+  app.add_option("--sign", key_, "with --fleet: sign the shards with this secret key (`trigen cache keygen`)")
+      ->needs(fleet)
       ->group("Fleet")
-      ->type_name("FOLDER");
+      ->type_name("KEY");
   app.add_option("--publish", interval_, "with --fleet: the longest that results wait for their shard (10m)")
       ->group("Fleet")
       ->type_name("TIME");
 }
 
 llvm::Expected<std::vector<Problem>> FleetWork::take(const std::vector<Problem>& list,
-                                                     const std::set<cache::DeviceKind>& kinds, Store& store) {
+                                                     const std::set<cache::DeviceKind>& kinds, Store& store,
+                                                     const Store::Options& options) {
   Shard shard;
   if (!shard_.empty()) {
     auto parsed = parse_shard(shard_, environment);
@@ -47,8 +51,14 @@ llvm::Expected<std::vector<Problem>> FleetWork::take(const std::vector<Problem>&
     if (!seconds) return seconds.takeError();
     interval_s_ = *seconds;
   }
+  if (!key_.empty()) {
+    auto signer = dated_signer(key_);
+    if (!signer) return signer.takeError();
+    signer_ = *signer;
+  }
   if (!folder_.empty()) {
-    auto made = cache::Fleet::make(folder_);
+    say_who_refuses(options);
+    auto made = cache::Fleet::make(folder_, options);
     if (!made) return made.takeError();
     fleet_ = std::move(*made);
     for (const std::string& trouble : fleet_->refresh()) remark("warning: " + trouble);
@@ -75,6 +85,20 @@ llvm::Expected<std::vector<Problem>> FleetWork::take(const std::vector<Problem>&
   remark(format("part %zu of %zu: %zu of %zu problems, %zu of them in the fleet's folder already",
                 shard.index, shard.count, part, list.size(), filled));
   return mine;
+}
+
+// Better known before hours of tuning than when all are merged.
+void FleetWork::say_who_refuses(const Store::Options& options) const {
+  const cache::TrustedKeys trusted = cache::trusted_keys(options.trusted_keys);
+  const bool counts = signer_ && llvm::any_of(trusted.keys, [&](const cache::PublicKey& key) {
+                        return key.number == signer_->key.number;
+                      });
+  if (!trusted.required || counts) return;
+  const std::string by = signer_ ? "signed with key " + cache::to_string(signer_->key.number) : "not signed";
+  remark(
+      "warning: these shards are " + by +
+      ", and a merge refuses them that trusts the keys which are trusted here; name the secret file of such "
+      "a key with --sign");
 }
 
 void FleetWork::finished(const TuneReport& report) {
@@ -107,7 +131,8 @@ llvm::Error FleetWork::publish() {
   auto date = making_date();
   if (!date) return date.takeError();
   contents->clamp_dates(*date);
-  auto path = fleet_->publish(*contents, made_by());
+  if (signer_) signer_->date = *date;
+  auto path = fleet_->publish(*contents, made_by(), signer_ ? &*signer_ : nullptr);
   if (!path) return path.takeError();
   done_.clear();
   if (!path->empty())

@@ -21,7 +21,8 @@ class FleetWork {
   // Of the list this tuner's part, and of that what is a hole for one of these kinds of device. Says what it
   // left out.
   llvm::Expected<std::vector<Problem>> take(const std::vector<Problem>& list,
-                                            const std::set<cache::DeviceKind>& kinds, Store& store);
+                                            const std::set<cache::DeviceKind>& kinds, Store& store,
+                                            const Store::Options& options);
   // A problem is done: publishes what is due. An error's text is said and kept for publish().
   void finished(const TuneReport& report);
   // The rest. An error says that results are in the cache and not in the fleet's folder.
@@ -32,9 +33,12 @@ class FleetWork {
   // Problem and kind of device of a record.
   using Done = std::pair<std::string, cache::DeviceKind>;
 
-  std::string folder_, shard_, interval_;
+  void say_who_refuses(const Store::Options& options) const;
+
+  std::string folder_, shard_, interval_, key_;
   double interval_s_ = 600;
   std::optional<cache::Fleet> fleet_;
+  std::optional<cache::Signer> signer_;
   std::string layer_;  // where the results are
   std::set<Done> done_;
   Clock::time_point published_ = Clock::now();

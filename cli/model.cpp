@@ -1,8 +1,8 @@
 // trigen model: the cost model held against recordings, and its rates fitted to them.
 #include <cstdio>
-#include <fstream>
 #include <optional>
 
+#include "cache/filesystem.h"
 #include "check/text.h"
 #include "cli/command.h"
 #include "cli/table.h"
@@ -101,9 +101,7 @@ struct Model {
         if (file.name == name) return file.text.str();
       return make_error(ErrorKind::kBadRequest, "no table of rates is " + name + "; name one with --rates");
     }
-    std::ifstream file(start);
-    if (!file) return make_error(ErrorKind::kBadRequest, "cannot read " + start);
-    return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    return cache::read_input(start, "the rates ", "name what `trigen model fit -o` wrote");
   }
 
   llvm::Expected<int> fit() {
@@ -129,10 +127,7 @@ struct Model {
     changes.print();
     std::printf("objective %.4f before, %.4f after\n", fitted->before, fitted->after);
     if (output.empty()) return kDone;
-    std::ofstream file(output, std::ios::trunc);
-    file << fitted->table;
-    file.close();
-    if (!file) return make_error(ErrorKind::kBadRequest, "cannot write " + output + "; name another file");
+    if (auto error = write_text(output, fitted->table)) return error;
     return kDone;
   }
 
@@ -148,10 +143,7 @@ struct Model {
       auto fitted = fit_dense(text, *there);
       if (!fitted) return fitted.takeError();
       std::printf("mean error %.4f before, %.4f after\n", fitted->before, fitted->after);
-      std::ofstream file(output, std::ios::trunc);
-      file << fitted->table;
-      file.close();
-      if (!file) return make_error(ErrorKind::kBadRequest, "cannot write " + output + "; name another file");
+      if (auto error = write_text(output, fitted->table)) return error;
       rates = Rates::parse(fitted->table);
     }
     if (verbose) {

@@ -1,11 +1,8 @@
 #include "cli/problem_options.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iostream>
-#include <sstream>
+#include <unistd.h>
 
+#include "cache/filesystem.h"
 #include "generator/error.h"
 #include "generator/problem_fields.h"
 #include "generator/problem_lists.h"
@@ -21,59 +18,34 @@ llvm::Expected<std::vector<Problem>> shipped(llvm::StringRef name) {
   return parse_problem_list(*text);
 }
 
-llvm::Expected<std::vector<Problem>> read_standard_input() {
-  std::stringstream text;
-  text << std::cin.rdbuf();
-  auto list = parse_problem_list(text.str());
-  if (!list) return with_prefix(list.takeError(), "standard input");
-  if (list->empty())
-    return make_error(ErrorKind::kBadRequest, "standard input holds no problem; write one per line");
-  return list;
-}
+bool is_there(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
 llvm::Expected<std::vector<Problem>> read_file(const std::string& path) {
-  if (path == "-") return read_standard_input();
-  std::ifstream file(path);
-  std::string tables;  // "bench/hopper.txt:shapes,step": of a list of tables
-  if (const size_t colon = path.rfind(':'); !file && colon != std::string::npos) {
+  std::string file = path, tables;  // "bench/hopper.txt:shapes,step": of a list of tables
+  const size_t colon = path.rfind(':');
+  if (colon != std::string::npos && !is_there(path) && is_there(path.substr(0, colon))) {
+    file = path.substr(0, colon);
     tables = path.substr(colon + 1);
-    file = std::ifstream(path.substr(0, colon));
   }
-  if (!file) {
-    // a shipped list by its name
-    const std::string reason = std::strerror(errno);
-    if (path.find('/') == std::string::npos && path.find('.') == std::string::npos) {
-      auto list = shipped(path);
-      if (list) return list;
-      llvm::consumeError(list.takeError());
-    }
-    return make_error(ErrorKind::kBadRequest,
-                      "cannot read the problem list " + path + ": " + reason +
-                          "; name a readable file with one problem per line, or core or mixers");
+  const std::string name = path == "-" ? "standard input" : path;
+  if (path != "-" && path.find('/') == std::string::npos && path.find('.') == std::string::npos &&
+      !is_there(file)) {
+    auto list = shipped(path);
+    if (list) return list;
+    llvm::consumeError(list.takeError());
   }
-  constexpr std::streamsize kMost = 64 << 20;  // ten times the largest list; /dev/zero has no end
-  std::string all(kMost, '\0');
-  errno = 0;
-  if (!file.read(all.data(), 1) && errno != 0)  // libc++ takes a folder's error for the end of a file
-    return make_error(ErrorKind::kBadRequest,
-                      "cannot read the problem list " + path + ": " + std::strerror(errno) +
-                          "; name a file with one problem per line, or core or mixers");
-  const std::streamsize first = file.gcount();
-  file.read(all.data() + first, kMost - first);
-  if (first + file.gcount() == kMost)
-    return make_error(
-        ErrorKind::kBadRequest,
-        "the problem list " + path + " has 64 MiB or more; name a file with one problem per line");
-  all.resize(static_cast<size_t>(first + file.gcount()));
-  if (is_table_list(all)) {
-    auto groups = parse_table_list(all);
-    if (!groups) return with_prefix(groups.takeError(), path);
+  auto all = cache::read_input(file, "the problem list ",
+                               "name a readable file with one problem per line, or core or mixers");
+  if (!all) return all.takeError();
+  if (is_table_list(*all)) {
+    auto groups = parse_table_list(*all);
+    if (!groups) return with_prefix(groups.takeError(), name);
     return problems_of(*groups, tables);
   }
-  auto list = parse_problem_list(all);
-  if (!list) return with_prefix(list.takeError(), path);
+  auto list = parse_problem_list(*all);
+  if (!list) return with_prefix(list.takeError(), name);
   if (list->empty())
-    return make_error(ErrorKind::kBadRequest, path + " holds no problem; write one per line");
+    return make_error(ErrorKind::kBadRequest, name + " holds no problem; write one per line");
   return list;
 }
 

@@ -11,10 +11,8 @@
 #include "cli/report_data.h"
 #include "cli/report_page.h"
 #include "generator/names.h"
-#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/SHA256.h"
 
 namespace trigen::cli {
 namespace {
@@ -49,10 +47,7 @@ struct Report {
     data.made = when(*date) + " UTC on " + host;
     data.command = command_line();
     if (auto bytes = llvm::MemoryBuffer::getFile(base, /*IsText=*/false, /*RequiresNullTerminator=*/false)) {
-      llvm::SHA256 hash;
-      hash.update((*bytes)->getBuffer());
-      const auto digest = hash.final();
-      data.digest = llvm::toHex(std::string(digest.begin(), digest.end()), /*LowerCase=*/true);
+      data.digest = cache::sha256_of((*bytes)->getBuffer());
       data.bytes = static_cast<int64_t>((*bytes)->getBufferSize());
     }
     const std::string page = report_page(data);

@@ -1,12 +1,12 @@
 #include "cli/report_data.h"
 
 #include <algorithm>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "cache/filesystem.h"
 #include "check/text.h"
 #include "generator/cost/dense.h"
 #include "generator/error.h"
+#include "runtime/json.h"
 #include "tuner/ceiling.h"
 
 namespace trigen::cli {
@@ -82,8 +82,7 @@ std::optional<ReportRow> row_of(const cache::RecordRow& stored, const DensePeers
     row.dense_s = row.seconds * peer->second.first;
     row.dense_peer = peer->second.second;
   }
-  const json evidence =
-      json::parse(cache::unpack(stored.evidence, cache::kMostTextBytes).value_or(""), nullptr, false);
+  const json evidence = read_json(cache::unpack_evidence(stored.evidence));
   if (!evidence.is_object()) return row;
   row.joules = number_in(evidence, "joules", 0);
   row.elapsed_s = number_in(evidence, "elapsed_s", 0);
@@ -125,13 +124,13 @@ size_t ReportKind::holes() const {
 }
 
 llvm::Expected<DensePeers> read_dense_peers(const std::string& path) {
-  std::ifstream file(path);
-  if (!file)
-    return make_error(ErrorKind::kBadRequest,
-                      "'" + path + "' cannot be read; name what `trigen bench --tables` wrote");
+  auto text = cache::read_input(path, "the dense products ", "name what `trigen bench --tables` wrote");
+  if (!text) return text.takeError();
   DensePeers peers;
-  for (std::string line; std::getline(file, line);) {
-    const json row = json::parse(line, nullptr, false);
+  for (llvm::StringRef rest = *text; !rest.empty();) {
+    llvm::StringRef line;
+    std::tie(line, rest) = rest.split('\n');
+    const json row = read_json(line);
     if (!row.is_object() || row.value("over", "") != "cublas" || number_in(row, "got", 0) <= 0) continue;
     auto problem = parse_problem(row.value("problem", ""));
     if (!problem) {  // rows of steps and of pages, which are no one problem

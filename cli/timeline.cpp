@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "check/text.h"
@@ -83,13 +82,8 @@ llvm::Error print_timeline(const Candidate& candidate, const Binary& binary, con
   const Call call = call_of(candidate, binary, device, *clocked);
   const std::string title = to_string(candidate.problem) + ", " + describe(candidate) + ", " +
                             candidate.target->name.str() + " (" + candidate.target->model_device.str() + ")";
-  if (!options.svg.empty()) {
-    std::ofstream file(options.svg, std::ios::trunc);
-    file << timeline_svg(clocked->loop, timing, title);
-    file.close();
-    if (!file)
-      return make_error(ErrorKind::kBadRequest, "cannot write " + options.svg + "; name a writable file");
-  }
+  if (!options.svg.empty())
+    if (auto error = write_text(options.svg, timeline_svg(clocked->loop, timing, title))) return error;
   if (as_json) {
     nlohmann::ordered_json out = {{"problem", to_string(candidate.problem)},
                                   {"candidate", describe(candidate)},

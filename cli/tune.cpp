@@ -220,7 +220,7 @@ struct Tune {
       const Device& each = *fleet->stations()[i].device;
       kinds.insert(kind_of(where.arch.empty() ? each.target() : target, &each));
     }
-    return work.take(list, kinds, store);
+    return work.take(list, kinds, store, where.store_options());
   }
 
   void announce(size_t problems, const Target& target, const Fleet* fleet) const {

@@ -3,7 +3,6 @@
 #include <array>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 
 #include "cli/command.h"
 #include "tuner/recording.h"
@@ -57,12 +56,7 @@ llvm::Error TuneRecordings::write(const TuneReport& report, const std::string& r
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   const std::string path = (std::filesystem::path(folder_) / file_name(recording)).string();
-  std::ofstream file(path, std::ios::trunc);
-  file << to_string(recording);
-  file.close();
-  if (!file)
-    return make_error(ErrorKind::kBadRequest, "cannot write the recording " + path + "; name another folder");
-  return llvm::Error::success();
+  return write_text(path, to_string(recording));
 }
 
 }  // namespace trigen::cli

@@ -1,10 +1,10 @@
 #include "doctor/environment.h"
 
-#include <nlohmann/json.hpp>
 #include <type_traits>
 #include <utility>
 
 #include "llvm/ADT/Twine.h"
+#include "runtime/json.h"
 
 namespace trigen::doctor {
 namespace {
@@ -257,11 +257,11 @@ std::string to_json(const Environment& environment) {
 }
 
 llvm::Expected<Environment> from_json(llvm::StringRef text) {
-  json in = json::parse(text.begin(), text.end(), nullptr, false);
+  json in = read_json(text);
   if (in.is_object() && in.contains("environment")) in = json(in["environment"]);
-  if (in.is_discarded())
+  if (in.is_null())
     return make_error(ErrorKind::kBadRequest,
-                      "the environment is no JSON; `trigen doctor --json` writes one");
+                      "the environment is no JSON of at most 1 MiB; `trigen doctor --json` writes one");
   Environment environment;
   Reader reader;
   reader.read(in, environment, "");

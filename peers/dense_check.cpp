@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <set>
 
+#include "cache/filesystem.h"
 #include "check/text.h"
 #include "generator/error.h"
 #include "llvm/ADT/STLExtras.h"
@@ -75,12 +75,14 @@ double objective(const std::vector<const DenseRow*>& rows, const Rates& rates) {
 llvm::Expected<std::vector<DenseRow>> read_dense_rows(const std::vector<std::string>& paths) {
   std::vector<DenseRow> out;
   for (const std::string& path : paths) {
-    std::ifstream file(path);
-    if (!file) return make_error(ErrorKind::kBadRequest, "cannot read " + path);
+    auto text = cache::read_input(path, "", "name what `trigen bench --sweep` wrote, JSON lines");
+    if (!text) return text.takeError();
     const bool held = is_held(path);
     std::map<std::pair<std::string, std::string>, size_t> seen;  // device, problem
-    for (std::string line; std::getline(file, line);) {
-      const auto result = read_json_line(line);
+    llvm::SmallVector<llvm::StringRef, 0> lines;
+    llvm::StringRef(*text).split(lines, '\n');
+    for (const llvm::StringRef line : lines) {
+      const auto result = read_json_line(line.str());
       if (!result || result->got <= 0 || (result->over != "cublas" && result->over != "pass")) continue;
       auto problem = parse_problem(result->problem);
       auto gpu = find_gpu(result->device);

@@ -2,9 +2,9 @@
 
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "generator/problem.h"
+#include "runtime/json.h"
 
 namespace trigen {
 
@@ -89,7 +89,7 @@ std::string to_json_line(const TableResult& r) {
 }
 
 std::optional<TableResult> read_json_line(const std::string& line) {
-  const json value = json::parse(line, nullptr, false);
+  const json value = read_json(line);
   if (!value.is_object()) return std::nullopt;
   const auto text = [&](const char* key) {
     return value.contains(key) && value[key].is_string() ? value[key].get<std::string>() : std::string();

@@ -1,10 +1,11 @@
 #include "runtime/learnt.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 #include <vector>
+
+#include "runtime/json.h"
 
 namespace trigen {
 namespace {
@@ -17,7 +18,7 @@ constexpr size_t kNamedAtMost = 3;
 std::vector<Lessons::Timed> times_of(const std::string& evidence, const Problem& problem,
                                      const Target& target) {
   std::vector<Lessons::Timed> times;
-  const json value = json::parse(evidence, nullptr, false);
+  const json value = read_json(evidence);
   if (!value.is_object() || !value.contains("candidates") || !value["candidates"].is_array()) return times;
   for (const json& row : value["candidates"]) {
     if (!row.is_object() || !row.contains("candidate") || !row["candidate"].is_string()) continue;

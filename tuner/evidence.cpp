@@ -1,8 +1,8 @@
 #include "tuner/evidence.h"
 
 #include <ctime>
-#include <nlohmann/json.hpp>
 
+#include "runtime/json.h"
 #include "tuner/search_report.h"
 
 namespace trigen {
@@ -149,7 +149,7 @@ std::string report_json(const TuneReport& report) {
 }
 
 bool is_complete(const std::string& evidence, size_t candidates, TuneObjective objective) {
-  const json value = json::parse(evidence, nullptr, false);
+  const json value = read_json(evidence);
   const auto complete = value.find("complete");
   if (!value.is_object() || complete == value.end() || *complete != true) return false;
   if (value.value("objective", "time") != to_string(objective)) return false;
@@ -161,7 +161,7 @@ bool is_complete(const std::string& evidence, size_t candidates, TuneObjective o
 std::string sample_of(const CandidateReport& row) { return dump(row_json(row), -1); }
 
 bool read_sample(const std::string& text, CandidateReport& row) {
-  const json value = json::parse(text, nullptr, false);
+  const json value = read_json(text);
   if (!value.is_object() || !value.contains("outcome") || !value["outcome"].is_string()) return false;
   auto number = [&](const char* key) {
     return value.contains(key) && value[key].is_number() ? value[key].get<double>() : 0.0;

@@ -1,12 +1,9 @@
 #include "tuner/recording.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
+#include "cache/filesystem.h"
 #include "check/text.h"
 #include "generator/error.h"
 #include "llvm/ADT/SmallVector.h"
@@ -171,20 +168,17 @@ llvm::Expected<std::vector<Recording>> read_recordings(const std::vector<std::st
     }
     std::vector<std::string> found;
     for (const auto& entry : fs::recursive_directory_iterator(path, error))
-      if (entry.path().extension() == ".txt") found.push_back(entry.path().string());
+      if (entry.path().extension() == ".txt" && entry.is_regular_file(error))
+        found.push_back(entry.path().string());
     std::sort(found.begin(), found.end());
     files.insert(files.end(), found.begin(), found.end());
   }
   std::vector<Recording> all;
   for (const std::string& path : files) {
-    std::ifstream file(path);
-    if (!file)
-      return make_error(ErrorKind::kBadRequest, "cannot read the recording " + path + ": " +
-                                                    std::strerror(errno) +
-                                                    "; name files or folders that `trigen tune "
-                                                    "--record FOLDER` wrote");
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    auto some = parse_recordings(text);
+    auto text = cache::read_input(path, "the recording ",
+                                  "name files or folders that `trigen tune --record FOLDER` wrote");
+    if (!text) return text.takeError();
+    auto some = parse_recordings(*text);
     if (!some) return with_prefix(some.takeError(), path);
     for (Recording& recording : *some) recording.file = path;
     std::move(some->begin(), some->end(), std::back_inserter(all));

@@ -7,7 +7,8 @@ import sqlite3
 import stat
 import struct
 
-from lab import (ROOT_USER, STRANGER, Skip, attack, bomb, edit, multiply, numbered, opened, pack, put, relabel, rows)
+from lab import (ROOT_USER, STRANGER, Skip, attack, bomb, edit, frame, multiply, numbered, opened, pack, put, relabel,
+                 rows)
 
 PAGE, SECTOR, MAGIC = 4096, 512, bytes.fromhex("d9d505f920a163d7")
 
@@ -155,33 +156,35 @@ def chained(file, count):
     return file
 
 
-def nested(depth, size):
-    return b"[" * depth + b"]" * depth + b" " * (size - 2 * depth)
-
-
-@attack("bombs", "frames of 64 MiB to 1 GiB, shared overflow pages, evidence of nested JSON; 6 commands", 24)
+@attack("bombs", "frames of 64 MiB to 1 GiB, shared overflow pages, evidence of nested JSON; 8 commands", 32)
 def bombs(lab, count):
     shared = lab.shared
 
     def bundle(change, number=60):
         return multiply(lab.copy(shared.bundle), range(2, 2 + number), change)
 
-    neighbours = bundle(
-        lambda at: {
-            "record": {
-                "evidence": pack(nested(200000, 1 << 20)) if at % 2 else bomb(1 << 20, b"["), "provenance": 1,
-                "device": "GPU", "sms": 80, "driver": "580"
-            }
-        }, 200)
+    def evidence(packed, devices=1):
+        """400 measured rows that teach of another B, or as many devices' of one problem."""
+        return multiply(
+            lab.copy(shared.bundle), range(2, 402), lambda at: {
+                "record": {
+                    "evidence": packed, "provenance": 1, "device": f"GPU {at % devices}", "sms": 80, "driver": "580",
+                    "problem": numbered(at if devices == 1 else 2)
+                }
+            }, binaries=False)
+
+    closed = frame(1 << 20, [(1, 1 << 17, b"[")] * 4 + [(1, 1 << 17, b"]")] * 4)
     kinds = {
         "evidence of 64 MiB, 60 times": bundle(lambda at: {"record": {"evidence": bomb(64 << 20)}}),
         "a cubin of 64 MiB": bundle(lambda at: {"binary": {"cubin": bomb(64 << 20)}}, 4), "a log of 128 MiB": bundle(
             lambda at: {"binary": {"log": bomb(128 << 20)}}, 4), "PTX of 1 GiB": bundle(
                 lambda at: {"binary": {"ptx": bomb(1 << 30)}}, 2), "shared overflow pages": chained(
-                    lab.copy(shared.bundle), 60), "nested evidence of neighbours": neighbours,
+                    lab.copy(shared.bundle), 60), "400 neighbours' nested evidence": evidence(closed),
+        "400 neighbours' open brackets": evidence(bomb(1 << 20, b"[")), "nested evidence of 400 devices": evidence(
+            closed, 400)
     }
     commands = [("plan", ), ("cache", "import"), ("cache", "merge"), ("report", ), ("cache", "diff"),
-                ("cache", "verify")]
+                ("cache", "verify"), ("cache", "show"), ("cache", "show", "--json")]
     cases = list(itertools.product(kinds, commands))
     lab.random.shuffle(cases)
     most = 0
@@ -191,9 +194,11 @@ def bombs(lab, count):
         if command == ("plan", ):  # another B, whose neighbours are read
             done = lab.plan(file, what, TRIGEN_NO_JIT="0")
         else:
-            words = {"merge": [file, "-o", out], "report": [file, "-o", out], "diff": [file, shared.bundle]}.get(
-                command[-1], [file])
-            done = lab.trigen(*command, *words, what=what, TRIGEN_CACHE=own)
+            words = {
+                "merge": [file, "-o", out], "report": [file, "-o", out], "diff": [file, shared.bundle], "show":
+                    [numbered(2)], "--json": [numbered(2)]
+            }.get(command[-1], [file])
+            done = lab.trigen(*command, *words, what=what, TRIGEN_CACHE=file if "show" in command else own)
         most = max(most, done.megabytes)
         if done.megabytes > 500:
             lab.breaks("other", f"{what}: {done.megabytes:.0f} MB of memory")
@@ -203,13 +208,14 @@ def bombs(lab, count):
     lab.note(f"at most {most:.0f} MB")
 
 
-@attack("endless", "/dev/zero, a FIFO that never ends and a link where a file is named; 8 commands", 24)
+@attack("endless", "/dev/zero, a FIFO that never ends and a link where a file is named; 11 commands", 33)
 def endless(lab, count):
     out, bundle = lab.new("out.html"), lab.shared.bundle
     commands = [["report", "--dense", "FILE", "-o", out, bundle], ["tune", "--no-device", "--replay", "FILE"],
                 ["cache", "coverage", "--arch", "sm_70", "--problems", "FILE"], ["cache", "import", "FILE"],
                 ["cache", "verify", "--keys", "FILE", bundle], ["cache", "sign", "--key", "FILE", bundle],
-                ["cache", "status", "--fleet", "FILE"], ["model", "check", "FILE"]]
+                ["cache", "status", "--fleet", "FILE"], ["model", "check", "FILE"], ["model", "dense", "FILE"],
+                ["bench", "--sweep", "1", "--print-problems", "--unseen", "FILE"], ["doctor", "--environment", "FILE"]]
     for at in range(count):
         path, writer = lab.new("input.txt"), None
         kind = ("zero", "fifo", "link")[at // len(commands) % 3] if ROOT_USER else "fifo"

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/xattr.h>
 
 #include "cache/guard.h"
 #include "tests/fault/child.h"
@@ -224,6 +225,37 @@ TEST(CacheTrust, FoldersAbove) {
   auto late = open_store({victim.folder / "late/cache.db"}, 200);
   fs::create_directory_symlink(victim.folder / "place", victim.folder / "late");
   EXPECT_NE(message(late->put_binary(sample_binary(1))).find("has become a link"), std::string::npos);
+}
+
+// Gives `user` these permissions beside the owner's, as setfacl does; false where the file system has no lists.
+bool give_by_list(const std::string& path, uid_t user, uint16_t permissions) {
+  constexpr uint32_t kNobody = 0xFFFFFFFF;
+  struct Entry {  // linux/posix_acl_xattr.h
+    uint16_t tag, permissions;
+    uint32_t id;
+  } const entries[] = {
+      {1, 6, kNobody}, {2, permissions, user}, {4, 0, kNobody}, {16, permissions, kNobody}, {32, 0, kNobody}};
+  std::string value("\2\0\0\0", 4);
+  value.append(reinterpret_cast<const char*>(entries), sizeof entries);
+  return setxattr(path.c_str(), "system.posix_acl_access", value.data(), value.size(), 0) == 0;
+}
+
+TEST(CacheTrust, AccessControlListsOfFiles) {
+  constexpr uint16_t kReads = 4, kWrites = 6;
+  const std::string reason = geteuid() == 0 ? "others by its access control list may write to it (mode 0660)"
+                                            : "may write to it (mode 0660)";
+  for (const bool read_only : {false, true}) {
+    Victim victim;
+    if (!give_by_list(victim.path, kStranger, kWrites))
+      GTEST_SKIP() << "[SKIP] no access control lists on this file system: " << strerror(errno);
+    EXPECT_EQ(refused(victim, reason, read_only), "");
+    // One who may read it does no harm.
+    ASSERT_TRUE(give_by_list(victim.path, kStranger, kReads));
+    EXPECT_TRUE(open_store({victim.path})->find_binary(sample_binary(1).key));
+    spill(victim.path + "-journal", journal_to(victim.evil));
+    ASSERT_TRUE(give_by_list(victim.path + "-journal", kStranger, kWrites));
+    EXPECT_EQ(refused(victim, reason, read_only), "");
+  }
 }
 
 // A user namespace that maps the user alone shows root's files as nobody's: shipped layers are still read.

@@ -108,10 +108,12 @@ def test_shards_are_checked_and_never_changed(kind, request, reference, tmp_path
     shard = sorted((reference / "shards").iterdir())[0]
     (mine / shard.name).write_bytes(shard.read_bytes())
     (mine / "notes.txt").write_text("no shard")
+    (mine / f"{shard.name}.minisig").write_text("its signature")
     assert place.push(mine) == [shard.name]
     assert place.push(mine) == [], "twice is once"
     assert place.pull(tmp_path / "theirs") == [shard.name] and place.pull(tmp_path / "theirs") == []
     assert (tmp_path / "theirs" / shard.name).read_bytes() == shard.read_bytes()
+    assert (tmp_path / "theirs" / f"{shard.name}.minisig").read_text() == "its signature"
     wrong = "0" * 64 + ".trigen"
     (mine / wrong).write_bytes(b"half of a shard")
     place.push(mine)

@@ -17,6 +17,7 @@ using testing::message;
 using testing::open_store;
 using testing::OpenStore;
 using testing::sample_record;
+using ::testing::SizeIs;
 
 const char* const kProblem = "forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0";
 
@@ -65,6 +66,47 @@ TEST(CacheRecord, OtherBatchSizesOfALongProblemAreFound) {
     problems.push_back(found.record.problem);
   EXPECT_THAT(problems, ::testing::ElementsAre(prefix + "32" + suffix, prefix + "4" + suffix));
   EXPECT_THAT(*store.lines, IsEmpty());
+}
+
+// What is parsed for one plan does not grow with the number of neighbours.
+TEST(CacheRecord, NeighboursHaveSoMuchEvidenceTogether) {
+  CacheFolder folder;
+  auto store = open_store({folder / "cache.db"});
+  const std::string prefix = "forward,dtype=bf16,B=", suffix = ",H=1,T=512,D=1024,K=1,pad=0";
+  std::string noise;  // which does not pack well, as times do not
+  for (uint32_t seed = 1; noise.size() < (1 << 20); seed = seed * 1664525 + 1013904223)
+    noise += static_cast<char>('0' + (seed >> 24) % 10);
+  for (int n = 10; n < 20; ++n) {
+    Record r = sample_record(Provenance::kMeasured, "A100", 108, "580.159");
+    r.problem = prefix + std::to_string(n) + suffix;
+    r.evidence = noise;
+    put(store, r);
+  }
+  EXPECT_THAT(store->find_measured(prefix, suffix, "sm_80"), SizeIs(4));
+}
+
+// A few bytes that stand for a MiB: no tune writes such, and whoever parsed them would take long.
+TEST(CacheRecord, EvidenceThatPacksTooWellIsNone) {
+  CacheFolder folder;
+  auto store = open_store({folder / "cache.db"});
+  const auto evidence_read = [&](const std::string& text) {
+    Record r = sample_record(Provenance::kMeasured, "A100", 108, "580.159");
+    r.evidence = text;
+    put(store, r);
+    const auto found = store->find_record(kProblem, "sm_80", "A100", 108, "580.159");
+    EXPECT_EQ(store->find_evidence(*found), found->record.evidence);
+    return found->record.evidence;
+  };
+  EXPECT_EQ(evidence_read(std::string(1 << 20, '[')), "");
+  EXPECT_EQ(evidence_read(std::string(500000, '[') + std::string(500000, ']')), "");
+  const std::string small(16 << 10, ' ');
+  EXPECT_EQ(evidence_read(small), small);
+  std::string errors;  // of 300 candidates that a compiler refused with the same words
+  for (int n = 0; n < 300; ++n)
+    errors += "{\"candidate\":\"simt:tile=" + std::to_string(n * n) +
+              "\",\"predicted_us\":" + std::to_string(1e4 / (n + 3)) + ",\"note\":\"" +
+              std::string(2000, 'e') + "\"}";
+  EXPECT_EQ(evidence_read(errors), errors);
 }
 
 TEST(CacheRecord, SaysWhatDiffers) {

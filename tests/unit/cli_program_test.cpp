@@ -74,7 +74,7 @@ TEST_F(Program, BadRequestsSayWhatIsAllowed) {
       {{"emit", "--gpu", "L41S", kProblem}, "did you mean 'L40S'?"},
       {{"verify", "--arch", "sm_70", "forward", "dtype=f16", "B=1", "T=8", "D=8"},
        "did you mean one word with commas, forward,dtype=f16,B=1,T=8,D=8?"},
-      {{"tune", "--replay", "/no/recording.txt"}, "No such file or directory; name files or folders that"},
+      {{"tune", "--replay", "/no/recording.txt"}, "no such file or directory; name files or folders that"},
       {{"emit", "--arch", "sm_70", "--ptx", "--json", kProblem}, "--json requires --explain"},
       {{"cache", "show", "--cache", "/no/such.trigen", kProblem}, "warning: /no/such.trigen is not there", 1},
       {{"cache"}, "trigen cache needs a command; allowed are ls"},
@@ -169,8 +169,20 @@ TEST_F(Program, BadRequestsSayWhatIsAllowed) {
       {{"verify", "--limit", "", kProblem}, "'' is no decimal number"},
       {{"verify", "--limit", "0x10", kProblem}, "'0x10' is no decimal number"},
       {{"verify", "--device", "emulated:sm_70 devices=64", kProblem}, "after emulated: comes one target"},
-      {{"tune", "--arch", "sm_70", "--problems", "/"}, "cannot read the problem list /: Is a directory"},
-      {{"tune", "--arch", "sm_70", "--problems", "/dev/zero"}, "has 64 MiB or more"},
+      {{"tune", "--arch", "sm_70", "--problems", "/"}, "cannot read the problem list /: is a directory"},
+      {{"tune", "--arch", "sm_70", "--problems", "/dev/zero"},
+       "cannot read the problem list /dev/zero: it has more than 64 MiB, the most that is read; name a "
+       "readable"},
+      {{"tune", "--replay", "/dev/zero"}, "cannot read the recording /dev/zero: it has more than 64 MiB"},
+      {{"report", "--dense", "/dev/zero", "b.trigen"},
+       "cannot read the dense products /dev/zero: it has more than 64 MiB, the most that is read; name what"},
+      {{"bench", "--sweep", "1", "--print-problems", "--unseen", "/dev/zero"},
+       "cannot read /dev/zero: it has more than 64 MiB"},
+      {{"model", "check", "/dev/zero"}, "cannot read the recording /dev/zero: it has more than 64 MiB"},
+      {{"model", "dense", "/dev/zero"}, "cannot read /dev/zero: it has more than 64 MiB"},
+      {{"doctor", "--environment", "/dev/zero"},
+       "cannot read the environment /dev/zero: it has more than 64 MiB, the most that is read; write one "
+       "with"},
   };
   for (const Bad& bad : table) {
     const Finished done = run(bad.arguments);

@@ -47,6 +47,18 @@ TEST(Sample, DamagedTextIsNotASample) {
   }
 }
 
+TEST(Evidence, DeepOrLongJsonIsNone) {
+  const auto nested = [](size_t depth) {
+    return R"({"complete":true,"considered":9,"a":)" + std::string(depth, '[') + std::string(depth, ']') +
+           "}";
+  };
+  EXPECT_TRUE(is_complete(nested(31), 9));
+  EXPECT_FALSE(is_complete(nested(32), 9));
+  EXPECT_TRUE(
+      is_complete(R"({"complete":true,"considered":9,"a":"\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["})", 9));
+  EXPECT_FALSE(is_complete(R"({"complete":true,"considered":9})" + std::string(1 << 20, ' '), 9));
+}
+
 TEST(Evidence, CompleteOnlyWhenItSaysSo) {
   TuneReport report;
   report.problem = "forward,dtype=f16,B=1,H=1,T=1,D=1,K=1,pad=0";

@@ -2,12 +2,15 @@
 #include "tuner/shard.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "cache/bundle.h"
 #include "cache/fleet.h"
 #include "generator/error.h"
+#include "tests/fault/journal.h"
 #include "tests/unit/cache_testing.h"
 
 namespace trigen {
@@ -24,6 +27,10 @@ using testing::message;
 using testing::open_store;
 using testing::sample_binary;
 using testing::sample_record;
+using testing::slurp;
+using testing::spill;
+
+namespace fs = std::filesystem;
 
 using Variables = std::map<std::string, std::string>;
 
@@ -129,6 +136,82 @@ TEST(FleetFolder, WhatIsLeftTwiceOrDamagedChangesNothing) {
   EXPECT_THAT(fleet.refresh(), ElementsAre(HasSubstr("half.trigen")));
   EXPECT_FALSE(fleet.is_hole("p", {"sm_80", "A100", 108}));
   EXPECT_THAT(fleet.refresh(), IsEmpty()) << "said once";
+}
+
+TEST(FleetFolder, SignedShardsCountWhereKeysAreAsked) {
+  CacheFolder folder;
+  const auto maker = [&](const char* name) {
+    const cache::KeyPair pair = cache::make_key_pair();
+    spill(folder / name, pair.secret);
+    spill((folder / name) + ".pub", pair.open);
+    EXPECT_EQ(chmod((folder / name).c_str(), 0600), 0);
+    cache::Signer signer = llvm::cantFail(cache::read_signer(folder / name));
+    signer.date = 1000;
+    return signer;
+  };
+  cache::Signer own = maker("own.key");
+  const cache::Signer stranger = maker("stranger.key");
+  Store::Options asked;
+  asked.layers = {folder / "user.db"};
+  asked.trusted_keys = (folder / "own.key") + ".pub";
+  const cache::Contents one = tuned(folder, "p", Provenance::kMeasured, "A100", 108, "{}"),
+                        two = tuned(folder, "q", Provenance::kMeasured, "A100", 108, "{}");
+  const DeviceKind a100{"sm_80", "A100", 108};
+  // What reading the folder as a fleet, and merging it, comes to.
+  const auto read = [&](const std::string& name) {
+    const std::string place = folder / name;
+    const std::vector<std::string> troubles = llvm::cantFail(Fleet::open(place, asked)).refresh();
+    auto merged =
+        cache::read_merged(llvm::cantFail(cache::bundles_in(place)), cache::ReadFor::kImport, asked);
+    if (merged) return troubles.empty() ? std::to_string(merged->records.size()) : troubles.front();
+    const std::string text = take_error(merged.takeError()).message;
+    EXPECT_THAT(troubles, ElementsAre(HasSubstr(text)));
+    return text;
+  };
+
+  const Fleet fleet = llvm::cantFail(Fleet::make(folder / "signed"));
+  const std::string path = llvm::cantFail(fleet.publish(one, {}, &own));
+  EXPECT_NE(llvm::cantFail(fleet.publish(two, {}, &own)), path);
+  EXPECT_EQ(read("signed"), "2");
+  // Signed again: the same bytes under the same name, so that neither signature is a replay of the other.
+  const std::string first = slurp(path + cache::kSignatureSuffix);
+  own.date = 2000;
+  EXPECT_EQ(llvm::cantFail(fleet.publish(one, {}, &own)), path);
+  EXPECT_NE(slurp(path + cache::kSignatureSuffix), first);
+  EXPECT_EQ(read("signed"), "2");
+  spill(path + cache::kSignatureSuffix, first);
+  EXPECT_EQ(read("signed"), "2");
+
+  EXPECT_TRUE(bool(llvm::cantFail(Fleet::make(folder / "unsigned")).publish(one, {})));
+  EXPECT_THAT(read("unsigned"), HasSubstr("has no signature that can be read"));
+  EXPECT_TRUE(bool(llvm::cantFail(Fleet::make(folder / "strange")).publish(one, {}, &stranger)));
+  EXPECT_THAT(read("strange"), HasSubstr("is signed with key"));
+
+  // A name that is not its bytes', signed by a trusted key.
+  Fleet wrong = llvm::cantFail(Fleet::make(folder / "wrong"));
+  const std::string named = (folder / "wrong/") + std::string(64, '0') + ".trigen";
+  spill(named, slurp(path));
+  ASSERT_EQ(message(cache::sign_file(named, own)), "");
+  EXPECT_THAT(read("wrong"), HasSubstr("has other bytes than its name says"));
+}
+
+// Whoever sees a shard sees its signature.
+TEST(FleetFolder, TheSignatureIsThereFirst) {
+  CacheFolder folder;
+  const cache::Contents contents = tuned(folder, "p", Provenance::kMeasured, "A100", 108, "{}");
+  const Fleet fleet = llvm::cantFail(Fleet::make(folder / "fleet"));
+  const std::string path = llvm::cantFail(fleet.publish(contents, {}));
+  fs::remove(path);
+  cache::Signer signer;
+  signer.key = llvm::cantFail(cache::parse_secret_key(cache::make_key_pair().secret));
+  fs::create_directory(path);  // so that the shard cannot be put there
+  EXPECT_THAT(message(fleet.publish(contents, {}, &signer).takeError()), HasSubstr("cannot be written"));
+  EXPECT_TRUE(fs::is_regular_file(path + cache::kSignatureSuffix));
+  fs::remove(path);
+  fs::remove(path + cache::kSignatureSuffix);
+  fs::create_directory(path + cache::kSignatureSuffix);  // nor the signature: then no shard comes
+  EXPECT_THAT(message(fleet.publish(contents, {}, &signer).takeError()), HasSubstr("cannot be written"));
+  EXPECT_FALSE(fs::exists(path));
 }
 
 TEST(FleetFolder, DatesAreClampedForTheSameBytes) {

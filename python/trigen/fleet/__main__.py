@@ -23,7 +23,9 @@ def main() -> int:
     tune.add_argument("options", nargs="*")
     for name, text in (("pull", "bring the shards that a folder lacks"), ("push", "leave a folder's shards in the place")):
         verb(name, text).add_argument("folder")
-    verb("merge", "make one bundle of all shards").add_argument("-o", "--output", required=True)
+    base = verb("merge", "make one bundle of all shards")
+    base.add_argument("-o", "--output", required=True)
+    base.add_argument("--sign", metavar="KEY", help="sign the bundle with this secret key")
     look = verb("status", "holes by kind of device, as JSON; 1 where there is one")
     look.add_argument("--problems", required=True)
     given = parser.parse_args()
@@ -31,7 +33,7 @@ def main() -> int:
         if given.verb == "work":
             return 0 if work(given.place, given.problems, shard=given.shard, options=given.options) else 130
         if given.verb == "merge":
-            print(merge(given.place, given.output), end="")
+            print(merge(given.place, given.output, sign=given.sign), end="")
         elif given.verb == "status":
             found = status(given.place, given.problems)
             print(json.dumps(found, indent=2))

@@ -23,11 +23,12 @@ INTERRUPTED = (130, 143)  # by SIGINT, by SIGTERM
 
 
 def work(place: Url, problems: Problems, *, shard: str = "auto", device: Optional[str] = None, arch: Optional[str] = None, budget: Optional[str] = None,
-         cache: Optional[str] = None, publish: Optional[str] = None, options: Sequence[str] = (), poll: float = 20.0) -> bool:
+         cache: Optional[str] = None, publish: Optional[str] = None, sign: Optional[str] = None, options: Sequence[str] = (), poll: float = 20.0) -> bool:
     """Tunes this worker's part of the problems that the place does not answer for this kind of device, and leaves the results there.
 
     shard    "2/8" (the third of eight), or "auto": as the launcher says (`trigen tune --shard`)
     publish  the longest that results wait for a shard: "10m", the program's default
+    sign     file of a secret key (`trigen cache keygen`): shards are signed
     options  further arguments of `trigen tune`
     poll     seconds between looks for new shards to leave; of stores, not of folders
     Returns False when it was interrupted (SIGTERM, Ctrl-C): what was done is in the place, and the same call goes on. Raises TrigenError when
@@ -35,7 +36,7 @@ def work(place: Url, problems: Problems, *, shard: str = "auto", device: Optiona
     place = place if isinstance(place, Place) else Place(place)
     with _folder_of(place, pull=True) as folder, _file_of(problems) as file:
         command = [program(), "tune", "--problems", file, "--shard", shard, "--fleet", str(folder)]
-        for flag, value in (("--device", device), ("--arch", arch), ("--budget", budget), ("--cache", cache), ("--publish", publish)):
+        for flag, value in (("--device", device), ("--arch", arch), ("--budget", budget), ("--cache", cache), ("--publish", publish), ("--sign", sign)):
             command += [flag, value] if value else []
         command += list(options)
         with tempfile.TemporaryFile("w+") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, preexec_fn=_end_with_parent) as process:
@@ -58,11 +59,12 @@ def work(place: Url, problems: Problems, *, shard: str = "auto", device: Optiona
         return process.returncode == 0
 
 
-def merge(place: Url, out: Union[str, "os.PathLike[str]"]) -> str:
-    """One bundle of all shards of the place; the program's line on it. Any order and any repetition of shards gives the same bytes."""
+def merge(place: Url, out: Union[str, "os.PathLike[str]"], *, sign: Optional[str] = None) -> str:
+    """One bundle of all shards of the place; the program's line on it. Any order and any repetition of shards gives the same bytes. Where
+    TRIGEN_TRUSTED_KEYS is set every shard must be signed by one of its keys. `sign`: file of a secret key, to sign the bundle."""
     place = place if isinstance(place, Place) else Place(place)
     with _folder_of(place, pull=True) as folder:
-        return _said([program(), "cache", "merge", str(folder), "-o", os.fspath(out)])
+        return _said([program(), "cache", "merge", str(folder), "-o", os.fspath(out), *(["--sign", sign] if sign else [])])
 
 
 def status(place: Url, problems: Problems, *, arch: Optional[str] = None, workers: int = 1) -> Dict[str, Any]:
