@@ -2,16 +2,18 @@
 #include "tuner/replay.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "generator/error.h"
+#include "tests/unit/cache_testing.h"
 
 namespace trigen {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Recording small() {
   Recording out;
@@ -75,6 +77,14 @@ TEST(Recording, OfAReport) {
   EXPECT_DOUBLE_EQ(recording.rows[0].predicted_us, 5);
   EXPECT_EQ(recording.rows[1].rank, 3U);
   EXPECT_DOUBLE_EQ(recording.rows[1].finals_us, 2);
+}
+
+// A FIFO in it would wait for its other end.
+TEST(Recording, AFolderGivesItsRegularFiles) {
+  const testing::CacheFolder folder;
+  std::ofstream(folder / "right.txt") << to_string(small());
+  ASSERT_EQ(mkfifo((folder / "waits.txt").c_str(), 0600), 0);
+  EXPECT_EQ(llvm::cantFail(read_recordings({folder.path()})).size(), 1U);
 }
 
 TEST(Recording, DamageIsNamedWithItsLine) {
