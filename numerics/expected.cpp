@@ -317,6 +317,12 @@ void ExpectedOutputs::each(llvm::function_ref<void(const OutputPlace&, const Exp
     }
 }
 
+double ExpectedOutputs::bias(int64_t h, int64_t t) const {
+  return output_of(problem_, list_, inputs_, {0, h, t, 0}, 0,
+                   bias_[static_cast<size_t>(h * list_.rows.count + t - list_.rows.first)])
+      .bias;
+}
+
 std::vector<OutputPlace> sample_places(const Problem& p, const TensorList& list, int count) {
   std::vector<int64_t> rows;
   const int64_t begin = list.rows.first, end = begin + list.rows.count;

@@ -60,6 +60,8 @@ class ExpectedOutputs {
   ExpectedOutputs(const Problem& problem, const TensorList& list, const PeriodicInputs& inputs);
   // Calls `use` for every output inside the triangle.
   void each(llvm::function_ref<void(const OutputPlace&, const ExpectedOutput&)> use) const;
+  // grad_bias of a row, which has one even where no element of dW is in the triangle.
+  double bias(int64_t h, int64_t t) const;
 
  private:
   template <class Real>

@@ -321,14 +321,17 @@ class Canary {
       // Activations have one shape.
       if (pre != nullptr) add(*pre, index, expected.pre, o);
       if (gate != nullptr) add(*gate, index, expected.gate, o);
-      if (bias != nullptr) add(*bias, o.h * p.T + o.row, expected.bias, o);
+      if (bias != nullptr && !every_) add(*bias, o.h * p.T + o.row, expected.bias, o);
     };
     if (!every_) {
       for (const OutputPlace& o : sample_places(p, list_, places_))
         add_all(o, expected_output(p, list_, inputs_, o));
       return;
     }
-    ExpectedOutputs(p, list_, inputs_).each(add_all);
+    const ExpectedOutputs all(p, list_, inputs_);
+    all.each(add_all);
+    for (int64_t h = 0; bias != nullptr && h < p.H; ++h)
+      for (int64_t t = 0; t < p.T; ++t) add(*bias, h * p.T + t, all.bias(h, t), {0, h, t, 0});
     if (!weight || !p.epilogue.zero_outside) return;
     for (int64_t h = 0; h < p.H; ++h)
       for (int64_t t = 0; t < p.T; ++t)

@@ -343,6 +343,11 @@ TEST_F(CanaryTest, EveryOpSeesAnEmptyKernelAndAnotherOnes) {
              "grad_input,dtype=f16,B=3,T=48,D=16,diag=-1,epilogue=residual"},
         Case{"grad_weight,dtype=f16,B=3,T=48,D=16,epilogue=bias+accumulate",
              "grad_weight,dtype=f16,B=3,T=48,D=16,fill=upper,epilogue=bias+accumulate"},
+        // Rows of dW without an element in the triangle have a bias.
+        Case{"grad_weight,dtype=f16,B=3,H=2,T=48,D=16,diag=-7,epilogue=bias+zero_outside",
+             "grad_weight,dtype=f16,B=3,H=2,T=48,D=16,diag=-6,epilogue=bias+zero_outside"},
+        Case{"grad_weight,dtype=bf16,B=3,T=48,D=16,fill=upper,diag=3,epilogue=bias+accumulate",
+             "grad_weight,dtype=bf16,B=3,T=48,D=16,fill=upper,diag=2,epilogue=bias+accumulate"},
         Case{"decode,dtype=f16,B=3,T=48,D=16,rows=2,epilogue=bias",
              "decode,dtype=f16,B=3,T=48,D=16,rows=2,diag=-1,epilogue=bias"},
         Case{"grad_epilogue,dtype=f16,B=3,T=48,D=16,epilogue=gelu+gate",
