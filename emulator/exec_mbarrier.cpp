@@ -38,7 +38,7 @@ Place mbarrier_place(Warp& warp, uint64_t address, uint32_t lane, Mbarrier* stat
 }
 
 void mbarrier_update(Warp& warp, const Place& place, Mbarrier state, uint32_t arrivals, int64_t bytes,
-                     uint32_t lane, const uint32_t* clock, Scope scope) {
+                     uint32_t lane, const Clock* clock, Scope scope) {
   if (arrivals > state.pending)
     warp.abort(Fault::kDeadlock, lane,
                "the mbarrier at shared offset " + std::to_string(place.offset) + " got " +
@@ -53,10 +53,9 @@ void mbarrier_update(Warp& warp, const Place& place, Mbarrier state, uint32_t ar
   if (clock != nullptr) {
     const Clocks& all = warp.block->cluster->clocks;
     const bool own = place.shared == warp.block || scope == Scope::kEveryWait;
-    std::vector<uint32_t>& joined = own ? clocks.current.own : clocks.current.others;
-    joined.resize(all.width(), 0);
-    for (uint32_t i = own || scope == Scope::kCluster ? 0 : all.ended(); i < all.width(); ++i)
-      joined[i] = std::max(joined[i], clock[i]);
+    Clock& joined = own ? clocks.current.own : clocks.current.others;
+    joined.resize(all.width());
+    join(joined, *clock, own || scope == Scope::kCluster ? 0 : all.ended());
   }
   if (state.pending == 0 && state.bytes == 0) {
     state.phase = !state.phase;
@@ -140,7 +139,7 @@ void arrive(Warp& warp, const Inst& inst, uint32_t mask) {
     }
     const bool expects = (inst.aux & 1) != 0;
     mbarrier_update(warp, at, state, expects ? 1 : value, expects ? static_cast<int64_t>(value) : 0, lane,
-                    (inst.aux & 16) != 0 ? nullptr : clocks.of(warp.agent),
+                    (inst.aux & 16) != 0 ? nullptr : &clocks.released(warp.agent, warp.with_gone(1u << lane)),
                     (inst.aux & 64) != 0 ? Scope::kCluster : Scope::kBlock);
   });
   clocks.tick(warp.agent);
@@ -157,10 +156,19 @@ void change_bytes(Warp& warp, const Inst& inst, uint32_t mask) {
   });
 }
 
+// Lanes have seen the end of a barrier's last phase.
+void see_end(Warp& warp, MbarrierClocks& barrier, uint32_t lanes, bool relaxed, bool cluster) {
+  Clocks& clocks = warp.block->cluster->clocks;
+  if (relaxed) return;
+  const MbarrierClocks::Phase& phase = barrier.completed;
+  clocks.acquire(warp.agent, warp.with_gone(lanes), phase.own);
+  clocks.acquire(warp.agent, warp.with_gone(lanes), phase.others, cluster ? 0 : clocks.ended());
+}
+
 // aux: 1 parity (else a state), 2 relaxed, 4 scope .cluster.
 void test(Warp& warp, const Inst& inst, uint32_t mask) {
-  Clocks& clocks = warp.block->cluster->clocks;
   uint32_t done = 0;
+  MbarrierClocks* barriers[32];
   for_lanes(mask, [&](int l) {
     const uint32_t lane = static_cast<uint32_t>(l);
     Mbarrier state;
@@ -170,14 +178,16 @@ void test(Warp& warp, const Inst& inst, uint32_t mask) {
                                             : (warp.lanes<uint64_t>(inst.op[2])[lane] & 1) != 0;
     if (state.phase == waited) return;
     done |= 1u << lane;
-    if ((inst.aux & 2) == 0) {
-      auto found = at.shared->mbarrier_clocks.find(at.offset);
-      if (found == at.shared->mbarrier_clocks.end()) return;
-      const MbarrierClocks::Phase& phase = found->second.completed;
-      clocks.join(warp.agent, phase.own);
-      clocks.join(warp.agent, phase.others, (inst.aux & 4) != 0 ? 0 : clocks.ended());
-    }
+    barriers[lane] = &at.shared->mbarrier_clocks[at.offset];
   });
+  for (uint32_t rest = done; rest != 0;) {
+    MbarrierClocks* barrier = barriers[__builtin_ctz(rest)];
+    uint32_t lanes = 0;
+    for (uint32_t other = rest; other != 0; other &= other - 1)
+      if (barriers[__builtin_ctz(other)] == barrier) lanes |= other & -other;
+    see_end(warp, *barrier, lanes, (inst.aux & 2) != 0, (inst.aux & 4) != 0);
+    rest &= ~lanes;
+  }
   warp.set_predicate(inst.op[3], done, mask);
   if (done == mask)
     ++warp.counters->mbarrier_waits;
