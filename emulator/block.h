@@ -49,8 +49,13 @@ struct MbarrierClocks {
     // Joined clocks of the object's own block and the asynchronous copy unit, and of other blocks' warps: of these
     // the first half from arrivals at scope .cluster alone.
     Clock own, others;
+    bool relaxed = false;  // some arrival said nothing
   };
   Phase current, completed;  // the phase that runs, the one before
+  struct Wait {
+    uint32_t agent, lanes, tick;
+  };
+  std::vector<Wait> waits;  // that have seen the end of the phase before
 };
 
 // An access to a block's shared memory by another block's thread, or by the asynchronous copy unit.

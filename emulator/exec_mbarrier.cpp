@@ -37,6 +37,34 @@ Place mbarrier_place(Warp& warp, uint64_t address, uint32_t lane, Mbarrier* stat
   return at;
 }
 
+namespace {
+
+// A phase ends, and parity tells two phases apart and no more: who has not seen the end of the one before would wait for
+// the one after. (PTX ISA, "mbarrier.test_wait": phaseParity is that of the current phase or of the one just before)
+void need_ended_waits(Warp& warp, const Place& place, MbarrierClocks& clocks, uint32_t lane) {
+  const uint32_t ended = warp.block->cluster->clocks.ended();
+  for (const MbarrierClocks::Wait& wait : clocks.waits) {
+    Known known;
+    for (const Clock* clock : {&clocks.current.own, &clocks.current.others})
+      if (!clock->empty()) known.join((*clock)[ended + wait.agent]);
+    if (clocks.current.relaxed || !place.shared->race.enabled() || wait.tick <= known.all ||
+        wait.tick < known.passed)
+      continue;
+    const uint32_t left = wait.tick <= known.some ? wait.lanes & ~known.lanes : wait.lanes;
+    if (left == 0) continue;
+    const auto warps = static_cast<uint32_t>(warp.block->warps.size());
+    warp.report(Fault::kBarrierRace, lane,
+                "the mbarrier at shared offset " + std::to_string(place.offset) +
+                    " ends a phase while lanes " + hex(left) + " of warp " +
+                    std::to_string(wait.agent % warps) +
+                    " may still wait for the end of the one before: nothing tells that they have seen it");
+    break;
+  }
+  clocks.waits.clear();
+}
+
+}  // namespace
+
 void mbarrier_update(Warp& warp, const Place& place, Mbarrier state, uint32_t arrivals, int64_t bytes,
                      uint32_t lane, const Clock* clock, Scope scope) {
   if (arrivals > state.pending)
@@ -56,11 +84,15 @@ void mbarrier_update(Warp& warp, const Place& place, Mbarrier state, uint32_t ar
     Clock& joined = own ? clocks.current.own : clocks.current.others;
     joined.resize(all.width());
     join(joined, *clock, own || scope == Scope::kCluster ? 0 : all.ended());
+  } else if (arrivals != 0) {
+    clocks.current.relaxed = true;
   }
   if (state.pending == 0 && state.bytes == 0) {
     state.phase = !state.phase;
     state.pending = state.expected;
+    need_ended_waits(warp, place, clocks, lane);
     clocks.completed = clocks.current;
+    clocks.current.relaxed = false;
   }
   state.store(place.at);
 }
@@ -98,7 +130,7 @@ void init(Warp& warp, const Inst& inst, uint32_t mask) {
     uint8_t bits[8];
     state.store(bits);
     store_bytes(warp, at, bits, 8, lane);
-    at.shared->mbarrier_clocks[at.offset] = MbarrierClocks{warp.agent, false, {}, {}};
+    at.shared->mbarrier_clocks[at.offset] = MbarrierClocks{warp.agent, false, {}, {}, {}};
   });
 }
 
@@ -159,6 +191,11 @@ void change_bytes(Warp& warp, const Inst& inst, uint32_t mask) {
 // Lanes have seen the end of a barrier's last phase.
 void see_end(Warp& warp, MbarrierClocks& barrier, uint32_t lanes, bool relaxed, bool cluster) {
   Clocks& clocks = warp.block->cluster->clocks;
+  for (MbarrierClocks::Wait& wait : barrier.waits)  // the last of each lane counts
+    if (wait.agent == warp.agent) wait.lanes &= ~lanes;
+  std::erase_if(barrier.waits, [](const MbarrierClocks::Wait& wait) { return wait.lanes == 0; });
+  barrier.waits.push_back({warp.agent, lanes, clocks.now(warp.agent)});
+  clocks.tick(warp.agent);
   if (relaxed) return;
   const MbarrierClocks::Phase& phase = barrier.completed;
   clocks.acquire(warp.agent, warp.with_gone(lanes), phase.own);

@@ -131,6 +131,27 @@ TEST(Lanes, NeighboursInAWarp) {
   for (const std::string& exchange : kExchanges) EXPECT_EQ(fault_of(ptx(exchange)), kRace) << exchange;
 }
 
+// Warp 1 waits for the first mbarrier and lets go by the second, warp 0 waits for that and ends the first one's next
+// phase. A lane that has not seen the end of the one before would wait for the one after.
+TEST(Lanes, APhaseEndsWhileALaneStillWaits) {
+  const auto ptx = [](const std::string& between) {
+    return two_warps("@%p1 bra FOLLOW;\n@!%p2 bra END;\nmbarrier.arrive.shared::cta.b64 %d2, [%r5];\n" +
+                     wait_for("%r6", 0) + "mbarrier.arrive.shared::cta.b64 %d2, [%r5];\nbra END;\nFOLLOW:\n" +
+                     wait_for("%r5", 0) + between +
+                     "@%p2 mbarrier.arrive.shared::cta.b64 %d2, [%r6];\nEND:\n");
+  };
+  EXPECT_EQ(fault_of(ptx(kWarpSync)), "");
+  for (const std::string& exchange : kExchanges)
+    EXPECT_EQ(fault_of(ptx(exchange)), "") << "none waits behind it";
+  EXPECT_EQ(fault_of(ptx("bar.arrive 1, 64;\n")), "");
+  Device device("sm_90a", "threads=1");
+  device.load(ptx(""));
+  EXPECT_EQ(device.launch(1, 64, 0, device.allocate(4)), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(device.reports()[0]["fault"], "barrier race");
+  EXPECT_THAT(device.reports()[0]["detail"].get<std::string>(),
+              HasSubstr("while lanes 0xfffffffe of warp 1 may still"));
+}
+
 // The asynchronous proxy reads what the lanes stored and fenced.
 TEST(Lanes, OneStartsACopyForAll) {
   const auto ptx = [](const std::string& fence, const std::string& between) {
