@@ -131,9 +131,8 @@ Place place(Warp& warp, Space space, uint64_t address, uint32_t bytes, Access ac
 }
 
 Accessor accessor_of(Warp& warp, uint32_t lane) {
-  Clocks& clocks = warp.block->cluster->clocks;
-  const uint32_t now = clocks.now(warp.agent);
-  return {warp.agent, lane, clocks.of(warp.agent), now, now, clocks.ended()};
+  const Clocks& clocks = warp.block->cluster->clocks;
+  return {warp.agent, lane, clocks.of(warp.agent, lane), clocks.now(warp.agent), clocks.ended()};
 }
 
 namespace {
@@ -206,13 +205,11 @@ void note_unwritten(Warp& warp, const Place& place, uint32_t bytes, uint32_t lan
     }
 }
 
-bool knows_of_wait(const Cluster& cluster, const uint32_t* clock) {
-  for (const auto& [agent, tick] : cluster.launch_waits)
-    if (clock[agent] >= tick) return true;
-  return false;
+bool knows_of_wait(const Cluster& cluster, const Known* clock) {
+  return clock[cluster.clocks.launches_agent()].all != 0;
 }
 
-void note_launch_before(Warp& warp, const uint32_t* clock, uint64_t address, uint32_t bytes, uint32_t lane,
+void note_launch_before(Warp& warp, const Known* clock, uint64_t address, uint32_t bytes, uint32_t lane,
                         bool writes) {
   const LaunchesBefore* before = warp.block->launch->before;
   if (before == nullptr || knows_of_wait(*warp.block->cluster, clock)) return;
@@ -253,7 +250,7 @@ void store_bytes(Warp& warp, const Place& place, const void* value, uint32_t byt
   }
   if (place.global) {
     const uint64_t address = reinterpret_cast<uint64_t>(place.at);
-    note_launch_before(warp, warp.block->cluster->clocks.of(warp.agent), address, bytes, lane, true);
+    note_launch_before(warp, warp.block->cluster->clocks.of(warp.agent, lane), address, bytes, lane, true);
     if (GlobalRaces* races = warp.block->launch->global_races) {
       const int64_t other =
           races->write(address, static_cast<const uint8_t*>(value), bytes, warp.block->cluster->number);
@@ -276,7 +273,7 @@ void note_atomic(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane) 
                 lane);
   if (!place.global) return;
   const uint64_t address = reinterpret_cast<uint64_t>(place.at);
-  note_launch_before(warp, warp.block->cluster->clocks.of(warp.agent), address, bytes, lane, true);
+  note_launch_before(warp, warp.block->cluster->clocks.of(warp.agent, lane), address, bytes, lane, true);
   if (GlobalRaces* races = warp.block->launch->global_races) {
     const int64_t other = races->atomic(address, bytes, warp.block->cluster->number);
     if (other >= 0) report_global_race(warp, address, other, lane, true);
@@ -287,10 +284,9 @@ void note_atomic(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane) 
     });
 }
 
-AsyncView async_view(Warp& warp) {
+AsyncView async_view(Warp& warp, uint32_t lanes) {
   Clocks& clocks = warp.block->cluster->clocks;
-  const uint32_t* clock = clocks.of(warp.agent);
-  return {{clock, clock + clocks.width()}, clocks.fenced(warp.agent)};
+  return {clocks.released(warp.agent, lanes), clocks.fenced(warp.agent)};
 }
 
 // Do lanes i and i ^ apart have the same address, wherever both are active?

@@ -41,10 +41,10 @@ void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane);
 /// A read that `lane` asked for and `by` makes.
 void note_read(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane, const Accessor& by);
 /// Does a thread that knows of `clock` know of a griddepcontrol.wait?
-bool knows_of_wait(const Cluster& cluster, const uint32_t* clock);
+bool knows_of_wait(const Cluster& cluster, const Known* clock);
 /// Reports an access, with what its thread knew when it began (`clock`), to bytes of a launch before that may
 /// still run.
-void note_launch_before(Warp& warp, const uint32_t* clock, uint64_t address, uint32_t bytes, uint32_t lane,
+void note_launch_before(Warp& warp, const Known* clock, uint64_t address, uint32_t bytes, uint32_t lane,
                         bool writes);
 /// Copies `value` to the place, marks it written and reports a race. Lanes that write the same value do not
 /// race.
@@ -54,8 +54,8 @@ void report_race(Warp& warp, const RaceHit& hit, uint32_t offset, uint32_t lane)
 /// Reports a race of an atomic; call before it changes the bytes.
 void note_atomic(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane);
 
-/// What an asynchronous operation that this warp issues now may rely on.
-AsyncView async_view(Warp& warp);
+/// What an asynchronous operation that these lanes issue now may rely on.
+AsyncView async_view(Warp& warp, uint32_t lanes);
 
 /// Passes over the 32 banks of 4 bytes for one request: lanes of 8 and 16 bytes go in half and quarter warps,
 /// and a load's in whole and half warps when lanes i and i ^ 1 (or i and i ^ 2) of all pairs have the same

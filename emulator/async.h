@@ -27,12 +27,12 @@ struct Mbarrier {
 /// The place of an mbarrier; aborts when it is not initialised.
 Place mbarrier_place(Warp& warp, uint64_t address, uint32_t lane, Mbarrier* state);
 /// One arrival, or a change of the transaction count, and the end of the phase when nothing is missing.
-/// `clock`: what the arriving agent makes known, or null; `scope`: to its own block, or to all blocks of the cluster
+/// `clock`: what the arriving lane makes known, or null; `scope`: to its own block, or to all blocks of the cluster
 /// that wait at .cluster, or, as the asynchronous copy unit does, to every wait. (That accesses have ended: always to every
 /// wait.)
 enum class Scope { kBlock, kCluster, kEveryWait };
 void mbarrier_update(Warp& warp, const Place& place, Mbarrier state, uint32_t arrivals, int64_t bytes,
-                     uint32_t lane, const uint32_t* clock, Scope scope);
+                     uint32_t lane, const Clock* clock, Scope scope);
 
 /// fence.mbarrier_init, fence.proxy.async: the asynchronous proxy sees the mbarriers that the warp has
 /// initialised.

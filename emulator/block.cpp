@@ -221,10 +221,11 @@ void Cluster::finish_bulk_stores() {
 void Cluster::check_exits() {
   for (Block& block : blocks)
     for (const auto& [agent, access] : block.remote) {
-      const bool known = std::any_of(block.warps.begin(), block.warps.end(),
-                                     [&, agent = agent, tick = access.tick](const Warp& warp) {
-                                       return clocks.of(warp.agent)[clocks.ended() + agent] >= tick;
-                                     });
+      const bool known =
+          std::any_of(block.warps.begin(), block.warps.end(),
+                      [&, agent = agent, lane = access.lane, tick = access.tick](const Warp& warp) {
+                        return clocks.known(warp.agent, ~0u)[clocks.ended() + agent].covers(lane, tick);
+                      });
       if (known) continue;
       access.warp->inst = access.inst;
       access.warp->report(Fault::kUseAfterFree, access.lane,

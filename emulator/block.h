@@ -37,8 +37,8 @@ struct Barrier {
   uint32_t arrived = 0;
   uint32_t reduction = 0;  // popc, or the and/or so far
   uint32_t result = 0;
-  std::vector<uint32_t> clock;  // joined clocks of those who came
-  std::vector<uint32_t> last_clock;
+  Clock clock;  // joined clocks of those who came
+  Clock last_clock;
 };
 
 // What arrivals at an mbarrier make known to those who wait for its phase, and who initialised it.
@@ -48,9 +48,14 @@ struct MbarrierClocks {
   struct Phase {
     // Joined clocks of the object's own block and the asynchronous copy unit, and of other blocks' warps: of these
     // the first half from arrivals at scope .cluster alone.
-    std::vector<uint32_t> own, others;
+    Clock own, others;
+    bool relaxed = false;  // some arrival said nothing
   };
   Phase current, completed;  // the phase that runs, the one before
+  struct Wait {
+    uint32_t agent, lanes, tick;
+  };
+  std::vector<Wait> waits;  // that have seen the end of the phase before
 };
 
 // An access to a block's shared memory by another block's thread, or by the asynchronous copy unit.
@@ -102,8 +107,6 @@ struct Cluster {
   uint64_t random_state = 1;
   Counters counters;
   PagedRaces global_races;  // among this cluster's threads
-  std::vector<std::pair<uint32_t, uint32_t>>
-      launch_waits;  // griddepcontrol.wait: by which agent, at which tick
   bool check_global = false;
 
   /// Runs until the cluster ends, until `quantum` warp instructions are done, or until nothing can go on without

@@ -22,8 +22,7 @@ void carry_out(Warp& warp, AsyncCopy& copy, uint32_t lanes) {
     }
     Place to = shared_place(warp, static_cast<uint32_t>(copy.target[lane]), copy.bytes, copy.bytes, lane);
     if (to.shared->race.enabled()) {
-      const Accessor by{warp.agent,    lane, copy.clock.data(), copy.tick, clocks.now(warp.agent),
-                        clocks.ended()};
+      const Accessor by{warp.agent, lane, copy.clock.data(), clocks.now(warp.agent), clocks.ended()};
       report_race(warp, to.shared->race.write(to.offset, copy.bytes, by), to.offset, lane);
     }
     std::memcpy(to.at, value, copy.bytes);
@@ -70,9 +69,7 @@ void copy_async(Warp& warp, const Inst& inst, uint32_t mask) {
   if (readers != 0) count_access(warp, Space::kGlobal, copy.source, readers, copy.bytes, false);
   count_access(warp, Space::kShared, copy.target, mask, copy.bytes, true);
   warp.counters->async_copy_bytes += static_cast<uint64_t>(__builtin_popcount(mask)) * copy.bytes;
-  Clocks& clocks = warp.block->cluster->clocks;
-  copy.clock.assign(clocks.of(warp.agent), clocks.of(warp.agent) + clocks.width());
-  copy.tick = clocks.now(warp.agent);
+  copy.clock = warp.block->cluster->clocks.known(warp.agent, mask);
   AsyncOrder order = warp.block->launch->options->async;
   if (order == AsyncOrder::kEarly ||
       (order == AsyncOrder::kRandom && warp.block->cluster->random() % 2 == 0)) {
@@ -125,7 +122,8 @@ void arrive_after_copies(Warp& warp, const Inst& inst, uint32_t mask) {
       const Inst* here = owner->inst;
       owner->inst = where;
       finish_copies(*owner, 1u << lane, before);
-      mbarrier_update(*owner, at, Mbarrier::load(at.at), 1, 0, lane, clocks.of(owner->agent), Scope::kBlock);
+      mbarrier_update(*owner, at, Mbarrier::load(at.at), 1, 0, lane,
+                      &clocks.released(owner->agent, owner->with_gone(1u << lane)), Scope::kBlock);
       owner->inst = here;
     });
   });

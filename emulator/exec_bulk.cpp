@@ -23,7 +23,9 @@ struct Issue {
   AsyncView view;
 };
 
-Issue issue_of(Warp& warp, const Inst& inst, uint32_t lane) { return {&warp, &inst, lane, async_view(warp)}; }
+Issue issue_of(Warp& warp, const Inst& inst, uint32_t lane) {
+  return {&warp, &inst, lane, async_view(warp, 1u << lane)};
+}
 
 // Reports while a copy lands name the instruction that issued it.
 struct At {
@@ -41,7 +43,7 @@ void write_chunk(const Issue& issue, uint32_t address, const uint8_t* value, uin
   note_remote(warp, to.shared, clocks.async_agent(), issue.lane);
   if (to.shared->race.enabled()) {
     // The issuing thread's own earlier reads and writes are ordered before the copy.
-    const Accessor by{clocks.async_agent(), 0, issue.view.clock.data(), 0, clocks.now(clocks.async_agent()),
+    const Accessor by{clocks.async_agent(), 0, issue.view.clock.data(), clocks.now(clocks.async_agent()),
                       clocks.ended()};
     report_race(warp, to.shared->race.write(to.offset, bytes, by), to.offset, issue.lane);
   }
@@ -71,7 +73,7 @@ void read_chunk(const Issue& issue, uint32_t address, uint8_t* value, uint32_t b
 void read_global(const Issue& issue, uint64_t address, uint8_t* value, uint32_t bytes) {
   Place from = global_place(*issue.warp, address, bytes, 1, Access::kLoad, issue.lane);
   Clocks& clocks = issue.warp->block->cluster->clocks;
-  const Accessor by{clocks.async_agent(), 0, issue.view.clock.data(), 0, clocks.now(clocks.async_agent()),
+  const Accessor by{clocks.async_agent(), 0, issue.view.clock.data(), clocks.now(clocks.async_agent()),
                     clocks.ended()};
   note_read(*issue.warp, from, bytes, issue.lane, by);
   std::memcpy(value, from.at, bytes);
@@ -89,10 +91,10 @@ void complete_bytes(const Issue& issue, uint32_t address, uint64_t bytes) {
   Place at = mbarrier_place(*issue.warp, address, issue.lane, &state);
   need_fenced_init(*issue.warp, at, issue.lane);
   note_remote(*issue.warp, at.shared, clocks.async_agent(), issue.lane);
-  std::vector<uint32_t> clock(clocks.width(), 0);
+  Clock clock(clocks.width());
   for (const uint32_t half : {0u, clocks.ended()})
-    clock[half + clocks.async_agent()] = clocks.now(clocks.async_agent());
-  mbarrier_update(*issue.warp, at, state, 0, -static_cast<int64_t>(bytes), issue.lane, clock.data(),
+    clock[half + clocks.async_agent()].all = clocks.now(clocks.async_agent());
+  mbarrier_update(*issue.warp, at, state, 0, -static_cast<int64_t>(bytes), issue.lane, &clock,
                   Scope::kEveryWait);
   clocks.tick(clocks.async_agent());
 }

@@ -52,11 +52,10 @@ void complete(Barrier& barrier, BarrierMode mode) {
 
 // Whoever arrives without knowing that the phase before is complete might as well have come in time for it, in the
 // place of one that it waited for: two groups of warps that share a number, or an arrival that nothing holds back.
-void need_last_phase(Warp& warp, const Barrier& barrier, uint32_t number, uint32_t lane) {
+void need_last_phase(Warp& warp, const Barrier& barrier, const Clock& known, uint32_t number, uint32_t lane) {
   if (!warp.block->race.enabled()) return;
-  const uint32_t* known = warp.block->cluster->clocks.of(warp.agent);
   for (size_t agent = 0; agent < barrier.last_clock.size(); ++agent)
-    if (known[agent] < barrier.last_clock[agent])
+    if (!known[agent].covers_all_of(barrier.last_clock[agent]))
       return warp.report(
           Fault::kBarrierRace, lane,
           "barrier " + std::to_string(number) +
@@ -85,7 +84,8 @@ void block_barrier(Warp& warp, const Inst& inst, uint32_t mask) {
     }
     const bool counted = inst.op[1] != kNoSlot;
     uint32_t expected = counted ? warp.lanes<uint32_t>(inst.op[1])[lane] : 0;
-    need_last_phase(warp, barrier, number, lane);
+    const Clock& known = clocks.released(warp.agent, warp.with_gone(mask));
+    need_last_phase(warp, barrier, known, number, lane);
     if (counted && (expected == 0 || expected % 32 != 0))
       warp.abort(Fault::kBadInstruction, lane,
                  "a barrier for " + std::to_string(expected) + " threads, which is not a multiple of 32");
@@ -97,8 +97,10 @@ void block_barrier(Warp& warp, const Inst& inst, uint32_t mask) {
     // With a count a warp counts as 32 threads, exited lanes too; without one, all threads that have not
     // exited come.
     barrier.arrived += counted && aligned ? 32u : static_cast<uint32_t>(__builtin_popcount(mask));
-    clocks.join_into(barrier.clock, warp.agent);
+    barrier.clock.resize(clocks.width());
+    join(barrier.clock, known);
     clocks.tick(warp.agent);
+    clocks.pass(warp.agent);  // an arrival, too, waits for the other lanes
     ++warp.counters->barrier_waits;
     if (inst.op[3] != kNoSlot) {
       uint32_t bits = warp.predicate(inst.op[3]);
@@ -129,7 +131,7 @@ void block_barrier(Warp& warp, const Inst& inst, uint32_t mask) {
       return;
     }
   }
-  clocks.join(warp.agent, barrier.last_clock);
+  clocks.acquire(warp.agent, warp.with_gone(mask), barrier.last_clock);
   if (mode == BarrierMode::kRedPopc) {
     uint32_t* d = warp.lanes<uint32_t>(inst.op[2]);
     for_lanes(mask, [&](int l) { d[l] = barrier.result; });
@@ -140,7 +142,9 @@ void block_barrier(Warp& warp, const Inst& inst, uint32_t mask) {
   }
 }
 
-void warp_sync(Warp& warp, const Inst&, uint32_t) { warp.block->cluster->clocks.tick(warp.agent); }
+void warp_sync(Warp& warp, const Inst&, uint32_t mask) {
+  warp.block->cluster->clocks.sync(warp.agent, warp.with_gone(mask));
+}
 
 // --- cluster barriers --------------------------------------------------------------------------------------
 
@@ -153,8 +157,11 @@ void cluster_arrive(Warp& warp, const Inst& inst, uint32_t mask) {
     warp.abort(Fault::kDeadlock, lane, "the warp arrives at the cluster barrier twice without a wait");
   cluster.cluster_arrived[warp.agent] = barrier.generation + 1;
   barrier.arrived += static_cast<uint32_t>(__builtin_popcount(mask));
-  if (inst.aux == 0) cluster.clocks.join_into(barrier.clock, warp.agent);  // .relaxed orders nothing
+  barrier.clock.resize(cluster.clocks.width());
+  if (inst.aux == 0)  // .relaxed orders nothing
+    join(barrier.clock, cluster.clocks.released(warp.agent, warp.with_gone(mask)));
   cluster.clocks.tick(warp.agent);
+  cluster.clocks.pass(warp.agent);
   ++warp.counters->barrier_waits;
   uint32_t alive = 0;
   for (const Block& block : cluster.blocks) alive += block.alive_threads();
@@ -177,7 +184,7 @@ void cluster_wait(Warp& warp, const Inst&, uint32_t mask) {
       return;
     }
   }
-  cluster.clocks.join(warp.agent, barrier.last_clock);
+  cluster.clocks.acquire(warp.agent, warp.with_gone(mask), barrier.last_clock);
 }
 
 void decode_barrier(Decoder& decoder, Inst& inst) {
@@ -233,8 +240,8 @@ void decode_barrier(Decoder& decoder, Inst& inst) {
 
 // --- fences, hints -----------------------------------------------------------------------------------------
 
-void proxy_fence(Warp& warp, const Inst&, uint32_t) {
-  warp.block->cluster->clocks.proxy_fence(warp.agent);
+void proxy_fence(Warp& warp, const Inst&, uint32_t mask) {
+  warp.block->cluster->clocks.proxy_fence(warp.agent, warp.with_gone(mask));
   fence_mbarrier_inits(warp);
 }
 
@@ -270,17 +277,19 @@ void decode_nanosleep(Decoder& decoder, Inst& inst) {
 
 // griddepcontrol: the emulated device runs one launch after the other; what a thread knows after the wait
 // counts.
-void wait_for_launches(Warp& warp, const Inst&, uint32_t) {
-  Cluster& cluster = *warp.block->cluster;
+void wait_for_launches(Warp& warp, const Inst&, uint32_t mask) {
+  Clocks& clocks = warp.block->cluster->clocks;
   if (warp.block->launch->before == nullptr) return;
-  cluster.clocks.tick(warp.agent);
-  cluster.launch_waits.emplace_back(warp.agent, cluster.clocks.now(warp.agent));
+  Clock ended(clocks.agents());
+  ended[clocks.launches_agent()].all = 1;
+  clocks.acquire(warp.agent, warp.with_gone(mask), ended);
   warp.block->launch->waited = true;
 }
 
-void let_launches_start(Warp& warp, const Inst&, uint32_t) {
+void let_launches_start(Warp& warp, const Inst&, uint32_t mask) {
   Cluster& cluster = *warp.block->cluster;
-  if (!knows_of_wait(cluster, cluster.clocks.of(warp.agent))) warp.block->launch->let_go = true;
+  if (!knows_of_wait(cluster, cluster.clocks.known(warp.agent, mask).data()))
+    warp.block->launch->let_go = true;
 }
 
 void decode_griddepcontrol(Decoder& decoder, Inst& inst) {

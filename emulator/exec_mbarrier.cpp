@@ -37,8 +37,36 @@ Place mbarrier_place(Warp& warp, uint64_t address, uint32_t lane, Mbarrier* stat
   return at;
 }
 
+namespace {
+
+// A phase ends, and parity tells two phases apart and no more: who has not seen the end of the one before would wait for
+// the one after. (PTX ISA, "mbarrier.test_wait": phaseParity is that of the current phase or of the one just before)
+void need_ended_waits(Warp& warp, const Place& place, MbarrierClocks& clocks, uint32_t lane) {
+  const uint32_t ended = warp.block->cluster->clocks.ended();
+  for (const MbarrierClocks::Wait& wait : clocks.waits) {
+    Known known;
+    for (const Clock* clock : {&clocks.current.own, &clocks.current.others})
+      if (!clock->empty()) known.join((*clock)[ended + wait.agent]);
+    if (clocks.current.relaxed || !place.shared->race.enabled() || wait.tick <= known.all ||
+        wait.tick < known.passed)
+      continue;
+    const uint32_t left = wait.tick <= known.some ? wait.lanes & ~known.lanes : wait.lanes;
+    if (left == 0) continue;
+    const auto warps = static_cast<uint32_t>(warp.block->warps.size());
+    warp.report(Fault::kBarrierRace, lane,
+                "the mbarrier at shared offset " + std::to_string(place.offset) +
+                    " ends a phase while lanes " + hex(left) + " of warp " +
+                    std::to_string(wait.agent % warps) +
+                    " may still wait for the end of the one before: nothing tells that they have seen it");
+    break;
+  }
+  clocks.waits.clear();
+}
+
+}  // namespace
+
 void mbarrier_update(Warp& warp, const Place& place, Mbarrier state, uint32_t arrivals, int64_t bytes,
-                     uint32_t lane, const uint32_t* clock, Scope scope) {
+                     uint32_t lane, const Clock* clock, Scope scope) {
   if (arrivals > state.pending)
     warp.abort(Fault::kDeadlock, lane,
                "the mbarrier at shared offset " + std::to_string(place.offset) + " got " +
@@ -53,15 +81,18 @@ void mbarrier_update(Warp& warp, const Place& place, Mbarrier state, uint32_t ar
   if (clock != nullptr) {
     const Clocks& all = warp.block->cluster->clocks;
     const bool own = place.shared == warp.block || scope == Scope::kEveryWait;
-    std::vector<uint32_t>& joined = own ? clocks.current.own : clocks.current.others;
-    joined.resize(all.width(), 0);
-    for (uint32_t i = own || scope == Scope::kCluster ? 0 : all.ended(); i < all.width(); ++i)
-      joined[i] = std::max(joined[i], clock[i]);
+    Clock& joined = own ? clocks.current.own : clocks.current.others;
+    joined.resize(all.width());
+    join(joined, *clock, own || scope == Scope::kCluster ? 0 : all.ended());
+  } else if (arrivals != 0) {
+    clocks.current.relaxed = true;
   }
   if (state.pending == 0 && state.bytes == 0) {
     state.phase = !state.phase;
     state.pending = state.expected;
+    need_ended_waits(warp, place, clocks, lane);
     clocks.completed = clocks.current;
+    clocks.current.relaxed = false;
   }
   state.store(place.at);
 }
@@ -99,7 +130,7 @@ void init(Warp& warp, const Inst& inst, uint32_t mask) {
     uint8_t bits[8];
     state.store(bits);
     store_bytes(warp, at, bits, 8, lane);
-    at.shared->mbarrier_clocks[at.offset] = MbarrierClocks{warp.agent, false, {}, {}};
+    at.shared->mbarrier_clocks[at.offset] = MbarrierClocks{warp.agent, false, {}, {}, {}};
   });
 }
 
@@ -140,7 +171,7 @@ void arrive(Warp& warp, const Inst& inst, uint32_t mask) {
     }
     const bool expects = (inst.aux & 1) != 0;
     mbarrier_update(warp, at, state, expects ? 1 : value, expects ? static_cast<int64_t>(value) : 0, lane,
-                    (inst.aux & 16) != 0 ? nullptr : clocks.of(warp.agent),
+                    (inst.aux & 16) != 0 ? nullptr : &clocks.released(warp.agent, warp.with_gone(1u << lane)),
                     (inst.aux & 64) != 0 ? Scope::kCluster : Scope::kBlock);
   });
   clocks.tick(warp.agent);
@@ -157,10 +188,24 @@ void change_bytes(Warp& warp, const Inst& inst, uint32_t mask) {
   });
 }
 
+// Lanes have seen the end of a barrier's last phase.
+void see_end(Warp& warp, MbarrierClocks& barrier, uint32_t lanes, bool relaxed, bool cluster) {
+  Clocks& clocks = warp.block->cluster->clocks;
+  for (MbarrierClocks::Wait& wait : barrier.waits)  // the last of each lane counts
+    if (wait.agent == warp.agent) wait.lanes &= ~lanes;
+  std::erase_if(barrier.waits, [](const MbarrierClocks::Wait& wait) { return wait.lanes == 0; });
+  barrier.waits.push_back({warp.agent, lanes, clocks.now(warp.agent)});
+  clocks.tick(warp.agent);
+  if (relaxed) return;
+  const MbarrierClocks::Phase& phase = barrier.completed;
+  clocks.acquire(warp.agent, warp.with_gone(lanes), phase.own);
+  clocks.acquire(warp.agent, warp.with_gone(lanes), phase.others, cluster ? 0 : clocks.ended());
+}
+
 // aux: 1 parity (else a state), 2 relaxed, 4 scope .cluster.
 void test(Warp& warp, const Inst& inst, uint32_t mask) {
-  Clocks& clocks = warp.block->cluster->clocks;
   uint32_t done = 0;
+  MbarrierClocks* barriers[32];
   for_lanes(mask, [&](int l) {
     const uint32_t lane = static_cast<uint32_t>(l);
     Mbarrier state;
@@ -170,14 +215,16 @@ void test(Warp& warp, const Inst& inst, uint32_t mask) {
                                             : (warp.lanes<uint64_t>(inst.op[2])[lane] & 1) != 0;
     if (state.phase == waited) return;
     done |= 1u << lane;
-    if ((inst.aux & 2) == 0) {
-      auto found = at.shared->mbarrier_clocks.find(at.offset);
-      if (found == at.shared->mbarrier_clocks.end()) return;
-      const MbarrierClocks::Phase& phase = found->second.completed;
-      clocks.join(warp.agent, phase.own);
-      clocks.join(warp.agent, phase.others, (inst.aux & 4) != 0 ? 0 : clocks.ended());
-    }
+    barriers[lane] = &at.shared->mbarrier_clocks[at.offset];
   });
+  for (uint32_t rest = done; rest != 0;) {
+    MbarrierClocks* barrier = barriers[__builtin_ctz(rest)];
+    uint32_t lanes = 0;
+    for (uint32_t other = rest; other != 0; other &= other - 1)
+      if (barriers[__builtin_ctz(other)] == barrier) lanes |= other & -other;
+    see_end(warp, *barrier, lanes, (inst.aux & 2) != 0, (inst.aux & 4) != 0);
+    rest &= ~lanes;
+  }
   warp.set_predicate(inst.op[3], done, mask);
   if (done == mask)
     ++warp.counters->mbarrier_waits;

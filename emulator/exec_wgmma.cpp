@@ -92,11 +92,12 @@ struct Reader {
           break;
         }
     // The read lasts until the warp has waited for the product, which is when this runs at the latest.
-    if (from.shared->race.enabled())
-      report_race(warp,
-                  from.shared->race.async_read(from.offset, 16, accessor_of(warp, Accessor::kManyLanes),
-                                               product.view),
-                  from.offset, lane);
+    if (from.shared->race.enabled()) {
+      const Clocks& clocks = warp.block->cluster->clocks;
+      const Accessor by{warp.agent, Known::kWarp, product.view.clock.data(), clocks.now(warp.agent),
+                        clocks.ended()};
+      report_race(warp, from.shared->race.async_read(from.offset, 16, by, product.view), from.offset, lane);
+    }
     std::memcpy(value, from.at, 16);
   }
 };
@@ -207,6 +208,10 @@ void multiply_out(Warp& warp, const PendingProduct& product) {
                            static_cast<uint32_t>(f32_to_f16(round_to_odd(c[place_of(i, lane, 1)]))) << 16
                      : std::bit_cast<uint32_t>(static_cast<float>(c[place_of(i, lane, 0)]));
   }
+  // A product whose A comes from registers has waited for what its lanes loaded there, so each of them may let go of
+  // the place for all. What they stored before it counts as known, too: more than anything promises.
+  if ((inst.aux & kARegisters) != 0)
+    warp.block->cluster->clocks.acquire(warp.agent, kFullMask, product.view.clock);
   warp.inst = before;
 }
 
@@ -233,15 +238,17 @@ void product_async(Warp& warp, const Inst& inst, uint32_t mask) {
   product.group = warp.products_committed;
   const std::string wrong = use_product_registers(warp, inst);
   if (!wrong.empty()) warp.report(Fault::kAsyncHazard, 0, wrong);
-  product.view = async_view(warp);
+  product.view = async_view(warp, kFullMask);
   if (warp.index % 4 == 0) {
     ++warp.counters->matrix_operations;
     warp.counters->matrix_flops +=
         2u * 64 * (inst.aux & kNMask) * ((inst.aux >> kInputShift & 3) == 2 ? 8 : 16);
   }
+  if ((inst.aux & kARegisters) != 0) warp.block->cluster->clocks.tick(warp.agent);
   AsyncOrder order = warp.block->launch->options->async;
   if (order == AsyncOrder::kEarly) {
     multiply_out(warp, product);
+    warp.block->cluster->clocks.tick(warp.agent);
     return;
   }
   warp.products.push_back(std::move(product));

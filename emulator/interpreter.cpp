@@ -150,6 +150,7 @@ bool run_collective(Warp& warp, const Inst& inst, uint32_t active, uint32_t exec
   }
   count(warp, inst, exec);
   inst.fn(warp, inst, exec);
+  warp.block->cluster->clocks.pass(warp.agent);
   ++warp.fragment().pc;
   return false;
 }

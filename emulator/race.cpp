@@ -53,15 +53,21 @@ void RaceShadow::clear_readers(Cell& cell) {
   cell.readers[0] = cell.readers[1] = cell.readers[2] = 0;
 }
 
-// One entry an agent: its latest read, or all lanes' where several read in one tick.
+// One entry an agent: its latest read, which others lie before, or several lanes'.
 void RaceShadow::add_reader(Cell& cell, uint64_t mine, const Accessor& by) {
   auto joined = [&](uint64_t& reader) {
     if (reader == mine) return true;
     if (agent_of(reader) != by.agent || is_atomic(reader) != is_atomic(mine)) return false;
-    uint64_t latest = tick_of(reader) > tick_of(mine) ? reader : mine;
-    if (tick_of(reader) == tick_of(mine))
-      latest = (mine & ~(uint64_t{0x7f} << 32)) | static_cast<uint64_t>(Accessor::kManyLanes) << 32;
-    reader = latest;
+    const uint32_t one = lane_of(reader), other = lane_of(mine),
+                   tick = std::max(tick_of(reader), tick_of(mine));
+    uint32_t lane = other;
+    if (!ended_before(reader, by)) {  // of the warp's read and a lane's, the lane's is harder to know of
+      if (other == Known::kWarp)
+        lane = one;
+      else if (one != Known::kWarp && one != other)
+        lane = Known::kSeveral;
+    }
+    reader = (mine & ~(uint64_t{0x7f} << 32 | 0xffffffff)) | static_cast<uint64_t>(lane) << 32 | tick;
     return true;
   };
   uint64_t* place = nullptr;
@@ -166,10 +172,10 @@ RaceHit RaceShadow::async_read(uint32_t offset, uint32_t bytes, const Accessor& 
   const uint64_t mine = pack(by, false);
   for_cells(offset, bytes, [&](Cell& cell) {
     if (const uint64_t writer = cell.writer; writer != 0 && found.kind == RaceKind::kNone) {
-      const uint32_t other = agent_of(writer), tick = tick_of(writer);
-      if (other != by.agent && view.clock[other] < tick)
+      const uint32_t other = agent_of(writer), lane = lane_of(writer), tick = tick_of(writer);
+      if (!view.clock[other].covers(lane, tick))
         found = hit(RaceKind::kReadAfterWrite, writer);
-      else if (other != async && view.fenced[other] < tick)
+      else if (other != async && !view.fenced[other].covers(lane, tick))
         found = hit(RaceKind::kProxy, writer);
     }
     if (cell.readers[0] != mine) add_reader(cell, mine, by);

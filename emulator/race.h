@@ -23,12 +23,10 @@ struct RaceHit {
 // Who accesses, and what it knows.
 struct Accessor {
   uint32_t agent = 0;
-  uint32_t lane = 0;                // kManyLanes: an access of the whole warp
-  const uint32_t* clock = nullptr;  // Clocks::of, or a copy from when an asynchronous operation was issued
-  uint32_t now = 0;                 // of the agent itself: its accesses before this tick are ordered
-  uint32_t stamp = 0;               // later accesses compare with it; after `now` for what lands later
-  uint32_t ended = 0;               // Clocks::ended
-  static constexpr uint32_t kManyLanes = 32;
+  uint32_t lane = 0;             // Known::kWarp: an access of the warp as one
+  const Known* clock = nullptr;  // Clocks::of, or a copy from when an asynchronous operation was issued
+  uint32_t stamp = 0;            // Clocks::now, when it takes place
+  uint32_t ended = 0;            // Clocks::ended
 };
 
 // Cells of 16 bytes, until the first access to their region that is not made of whole cells: then the region
@@ -67,8 +65,8 @@ class RaceShadow {
   static bool before(uint64_t packed, const Accessor& by, uint32_t first = 0) {
     if (packed == 0) return true;
     const uint32_t other = agent_of(packed);
-    if (other != by.agent) return by.clock[first + other] >= tick_of(packed);
-    return lane_of(packed) == by.lane || tick_of(packed) < by.now;
+    if (other == by.agent && lane_of(packed) == by.lane) return true;
+    return by.clock[first + other].covers(lane_of(packed), tick_of(packed));
   }
   // Has it ended, so that its place may be written?
   static bool ended_before(uint64_t packed, const Accessor& by) { return before(packed, by, by.ended); }

@@ -36,9 +36,8 @@ struct AsyncCopy {
   uint8_t bytes = 0;         // 4, 8, 16
   uint8_t source_bytes[32];  // the rest is filled with zeros
   const Inst* inst = nullptr;
-  uint64_t sequence = 0;        // of the warp's copies
-  std::vector<uint32_t> clock;  // what the warp knew when it issued the copy
-  uint32_t tick = 0;
+  uint64_t sequence = 0;  // of the warp's copies
+  Clock clock;            // what the lanes knew when they issued the copy
 };
 
 // A warp's share of a warpgroup matrix product, not yet carried out.
@@ -94,6 +93,8 @@ struct Warp {
     value = (value & ~mask) | (bits & mask);
   }
   uint32_t alive() const { return valid & ~exited; }
+  /// Lanes, and those that are not there, which wait for nothing: what the lanes let go of is theirs, too.
+  uint32_t with_gone(uint32_t lanes) const { return lanes | ~alive(); }
   Fragment& fragment() { return fragments[current]; }
 
   /// Adds a report about a lane at the current instruction.
