@@ -14,7 +14,9 @@
 #include <filesystem>
 #include <thread>
 
+#include "../thorough.h"
 #include "bench/driver_calls.h"
+#include "generator/random_problem.h"
 #include "measured_record.h"
 #include "runtime/compile.h"
 #include "test_driver.h"
@@ -368,6 +370,21 @@ TEST_F(CanaryTest, EveryOpSeesAnEmptyKernelAndAnotherOnes) {
     planted.ptx = compiled(other).ptx;
     const CanaryReport wrong = verdict(planted);
     EXPECT_EQ(wrong.result, CanaryResult::kWrong) << describe(other);
+  }
+}
+
+TEST_F(CanaryTest, RightKernelsOfRandomProblemsPass) {
+  RandomProblem draw(7);
+  for (int i = 0; i < (thorough() ? 200 : 12); ++i) {
+    const Problem problem = draw.next_small(/*tf32=*/false);
+    SCOPED_TRACE(to_string(problem));
+    const Candidate candidate = first(to_string(problem));
+    const Binary code = compiled(candidate);
+    auto plan = Plan::of(candidate, code, *device_);
+    ASSERT_TRUE(static_cast<bool>(plan)) << take_error(plan.takeError()).message;
+    const CanaryReport report = run_canary(**plan);
+    EXPECT_EQ(report.result, CanaryResult::kRight) << report.text;
+    Executable::forget(code.key);
   }
 }
 
