@@ -12,7 +12,7 @@ python=${PYTHON:-python3}
 # Before the minutes of compiling.
 if ! "$python" -c 'import pip, setuptools, wheel, sys; sys.exit(int(setuptools.__version__.split(".")[0]) < 61)' 2>/dev/null; then
   venv=$build/wheel-venv
-  { "$python" -m venv --clear "$venv" && "$venv/bin/python" -m pip install --quiet 'setuptools>=61' wheel; } || {
+  { "$python" -m venv --clear "$venv" && "$venv/bin/python" -m pip install --quiet --only-binary :all: --require-hashes -r scripts/pins/wheel.txt; } || {
     echo "build_wheel: $python has no pip, setuptools (61 or later) and wheel, and $venv could not be made with them;" \
       "apt install python3-venv, or name another interpreter in PYTHON" >&2
     exit 1

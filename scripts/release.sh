@@ -61,10 +61,10 @@ venv=$portable/release-venv
 host=$portable/$(uname -m)
 [[ $# -gt 0 ]] || rm -rf "$out"
 mkdir -p "$out"
-[[ -e $venv/complete-2 ]] || {
+[[ -e $venv/complete-3 ]] || {
   python3 -m venv --clear "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check auditwheel==6.4.2 'setuptools>=70.1' wheel twine 'cyclonedx-python-lib[json-validation]==11.12.0'
-  touch "$venv/complete-2"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r scripts/pins/release.txt
+  touch "$venv/complete-3"
 }
 
 wheel_of() { echo "$out/trigen-$version"-py3-none-manylinux_2_*_"$1".whl; }
