@@ -14,7 +14,7 @@ struct Known {
   uint32_t all = 0;    // of all its lanes
   uint32_t some = 0;   // of `lanes`; 0 where that is no more than `all`
   uint32_t lanes = 0;  // bits
-  // Where the lanes stand, whatever is under way: all have gone past what they did before this tick.
+  // Control flow, whatever is under way: all lanes have gone past what they did before this tick.
   uint32_t passed = 0;
 
   // In the place of a lane, where several lanes or the warp as one have made the access.
@@ -37,7 +37,7 @@ using Clock = std::vector<Known>;  // by agent
 /// Joins the entries of `other` from `first` on, as far as it has some.
 void join(Clock& clock, const Clock& other, size_t first = 0);
 
-// What every lane knows of every agent. In a cluster of several blocks a clock's second half holds what is known to
+// Each lane's knowledge of each agent. In a cluster of several blocks a clock's second half holds what is known to
 // have ended, so that its place may be written: an arrival at any scope tells that. Values are seen in another block
 // through the scope .cluster only (PTX ISA, "Memory Consistency Model", scopes).
 //

@@ -409,7 +409,7 @@ class Canary {
     std::string first;
     for (const Sample& s : samples_) {
       const double found = load_element(s.dtype, found_.data() + s.found, 0);
-      // Exact sums have one rounding each; else not so for NaN.
+      // An exact sum is rounded once, to the output's format. NaN passes neither test.
       if (exact ? found == round_to(s.dtype, static_cast<float>(s.expected))
                 : std::fabs(found - s.expected) <=
                       1.01 * tolerances[s.tensor].output_roundoff * std::fabs(s.expected) + slack[s.tensor])

@@ -1,4 +1,4 @@
-// What threads know of each other's accesses, by barriers, hand-overs and proxy fences: warp by warp, and lane by lane.
+// Knowledge of other threads' accesses, by barriers, hand-overs and proxy fences: warp by warp, and lane by lane.
 #include "emulator/clocks.h"
 
 #include <gtest/gtest.h>

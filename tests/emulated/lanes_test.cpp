@@ -1,4 +1,4 @@
-// What orders the lanes of a warp, and what does not: planted faults, and the same kernels without them.
+// Orders between the lanes of a warp: planted faults, and the same kernels without them.
 #include "device.h"
 
 namespace trigen::testing {

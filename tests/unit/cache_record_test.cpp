@@ -68,7 +68,7 @@ TEST(CacheRecord, OtherBatchSizesOfALongProblemAreFound) {
   EXPECT_THAT(*store.lines, IsEmpty());
 }
 
-// What is parsed for one plan does not grow with the number of neighbours.
+// Parsing for one plan does not grow with the number of neighbours.
 TEST(CacheRecord, NeighboursHaveSoMuchEvidenceTogether) {
   CacheFolder folder;
   auto store = open_store({folder / "cache.db"});

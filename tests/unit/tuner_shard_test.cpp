@@ -157,7 +157,7 @@ TEST(FleetFolder, SignedShardsCountWhereKeysAreAsked) {
   const cache::Contents one = tuned(folder, "p", Provenance::kMeasured, "A100", 108, "{}"),
                         two = tuned(folder, "q", Provenance::kMeasured, "A100", 108, "{}");
   const DeviceKind a100{"sm_80", "A100", 108};
-  // What reading the folder as a fleet, and merging it, comes to.
+  // The outcome of reading the folder as a fleet, and of merging it.
   const auto read = [&](const std::string& name) {
     const std::string place = folder / name;
     const std::vector<std::string> troubles = llvm::cantFail(Fleet::open(place, asked)).refresh();
