@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """How a fleet's folder grows with its workers: merging time and sizes as measured, holes over time as simulated.
 
-    build/bench/fleet_bench FOLDER 1 10 100 1000 > merged.jsonl     measure merging, on this machine
-    bench/fleet.py --run merged.jsonl                               simulate the holes, write bench/results/fleet-growth.jsonl
-    bench/fleet.py                                                  draw docs/images/fleet.svg from that file
-    bench/fleet.py --check                                          draw nothing; 1 when the picture is not what the file gives
+build/bench/fleet_bench FOLDER 1 10 100 1000 > merged.jsonl     measure merging, on this machine
+bench/fleet.py --run merged.jsonl                               simulate the holes, write bench/results/fleet-growth.jsonl
+bench/fleet.py                                                  draw docs/images/fleet.svg from that file
+bench/fleet.py --check                                          draw nothing; 1 when the picture is not what the file gives
 """
+
 import argparse
 import heapq
 import json
@@ -21,10 +22,10 @@ WORKERS = (1, 10, 100, 1000)
 
 # The simulated fleet: 12000 problems on five kinds of GPU, so that 1000 workers have 60 each, as in the measurement.
 KINDS, PROBLEMS = 5, 12000
-TUNE_S, SPREAD = 60, 0.2       # a problem takes the default budget, times a lognormal factor
-QUEUE_S = 600                  # mean wait for a GPU, exponential; again after each loss
-LOST_H = 20                    # mean time until a worker's node is lost, exponential
-PUBLISH_S = 600                # results wait this long for their shard at most; a lost worker loses them
+TUNE_S, SPREAD = 60, 0.2  # a problem takes the default budget, times a lognormal factor
+QUEUE_S = 600  # mean wait for a GPU, exponential; again after each loss
+LOST_H = 20  # mean time until a worker's node is lost, exponential
+PUBLISH_S = 600  # results wait this long for their shard at most; a lost worker loses them
 
 
 def holes_over_time(workers, seed=1):
@@ -34,7 +35,9 @@ def holes_over_time(workers, seed=1):
     todo, events = [], []
     for kind in range(KINDS if workers >= KINDS else 1):
         for index in range(of_kind[kind] if workers >= KINDS else workers):
-            share = len(range(index, PROBLEMS, of_kind[kind] if workers >= KINDS else workers)) * (1 if workers >= KINDS else KINDS)
+            share = len(range(index, PROBLEMS, of_kind[kind] if workers >= KINDS else workers)) * (
+                1 if workers >= KINDS else KINDS
+            )
             todo.append(share)
             heapq.heappush(events, (draw.expovariate(1 / QUEUE_S), len(todo) - 1, 0, 0.0))
     lost_at = [draw.expovariate(1 / (LOST_H * 3600)) for _ in todo]
@@ -85,13 +88,19 @@ class Panel:
         low = 0 if self.linear else 10 ** self.y[0]
         for value, name in x_names:
             px, _ = self.at(value, self.y[1] if self.linear else 10 ** self.y[1])
-            self.parts += [f'<line x1="{px:.1f}" y1="{self.top}" x2="{px:.1f}" y2="{self.top + self.height}" stroke="#e2e8f0"/>',
-                           text(px, self.top + self.height + 16, name, 'text-anchor="middle"')]
+            self.parts += [
+                f'<line x1="{px:.1f}" y1="{self.top}" x2="{px:.1f}" y2="{self.top + self.height}" stroke="#e2e8f0"/>',
+                text(px, self.top + self.height + 16, name, 'text-anchor="middle"'),
+            ]
         for value, name in y_names:
             _, py = self.at(10 ** self.x[0], value if value else low)
-            self.parts += [f'<line x1="{self.left}" y1="{py:.1f}" x2="{self.left + self.width}" y2="{py:.1f}" stroke="#e2e8f0"/>',
-                           text(self.left - 6, py + 4, name, 'text-anchor="end"')]
-        self.parts.append(text(self.left + self.width / 2, self.top + self.height + 34, x_label, 'text-anchor="middle"'))
+            self.parts += [
+                f'<line x1="{self.left}" y1="{py:.1f}" x2="{self.left + self.width}" y2="{py:.1f}" stroke="#e2e8f0"/>',
+                text(self.left - 6, py + 4, name, 'text-anchor="end"'),
+            ]
+        self.parts.append(
+            text(self.left + self.width / 2, self.top + self.height + 34, x_label, 'text-anchor="middle"')
+        )
 
     def line(self, points, color, name="", dots=True, dash=""):
         where = [self.at(x, y) for x, y in points]
@@ -108,24 +117,41 @@ def picture(rows):
     simulated = [row for row in rows if row["what"] == "holes"]
     counts = [(n, str(n)) for n in WORKERS]
     seconds = Panel(60, "Merging, seconds", (0, 3), (-2, 2))
-    seconds.grid("workers, a shard of 60 records each", counts, [(0.01, "0.01"), (0.1, "0.1"), (1, "1"), (10, "10"), (100, "100")])
+    seconds.grid(
+        "workers, a shard of 60 records each",
+        counts,
+        [(0.01, "0.01"), (0.1, "0.1"), (1, "1"), (10, "10"), (100, "100")],
+    )
     seconds.line([(1, 30), (1000, 30)], "#c53030", dots=False, dash='stroke-dasharray="5 4"')
     seconds.parts.append(text(68, seconds.at(1, 30)[1] - 6, "asked of 1000: 30 s", 'fill="#c53030"'))
-    seconds.line([(row["workers"], max(row["merge_s"], 0.01)) for row in merged], "#2b6cb0", f'{merged[-1]["merge_s"]:.1f} s')
+    seconds.line(
+        [(row["workers"], max(row["merge_s"], 0.01)) for row in merged], "#2b6cb0", f"{merged[-1]['merge_s']:.1f} s"
+    )
     size = Panel(400, "Base, megabytes", (0, 3), (0, 4))
     size.grid("workers", counts, [(1, "1"), (10, "10"), (100, "100"), (1000, "1000"), (10000, "10000")])
-    size.line([(row["workers"], row["base_bytes"] / 1e6) for row in merged], "#2f855a", f'{merged[-1]["base_bytes"] / 1e9:.2f} GB')
+    size.line(
+        [(row["workers"], row["base_bytes"] / 1e6) for row in merged],
+        "#2f855a",
+        f"{merged[-1]['base_bytes'] / 1e9:.2f} GB",
+    )
     holes = Panel(740, "Holes over time, of 60000 (simulated)", (-1, 4), (0, 60000), linear=True)
-    holes.grid("hours", [(0.1, "0.1"), (1, "1"), (10, "10"), (100, "100"), (1000, "1000"), (10000, "")], [(0, "0"), (20000, "20000"), (40000, "40000"), (60000, "60000")])
+    holes.grid(
+        "hours",
+        [(0.1, "0.1"), (1, "1"), (10, "10"), (100, "100"), (1000, "1000"), (10000, "")],
+        [(0, "0"), (20000, "20000"), (40000, "40000"), (60000, "60000")],
+    )
     for row, color in zip(simulated, ("#718096", "#805ad5", "#c05621", "#2b6cb0")):
         holes.line([(max(hours, 0.1), left) for hours, left in row["curve"]], color, dots=False)
         hours, left = min(row["curve"], key=lambda point: abs(point[1] - 24000))
         x, y = holes.at(max(hours, 0.1), left)
         holes.parts.append(text(x - 5, y, row["workers"], f'text-anchor="end" fill="{color}"'))
     inside = "\n".join(part for panel in (seconds, size, holes) for part in panel.parts)
-    return ('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1040 310" font-family="system-ui, sans-serif" font-size="11" role="img" '
-            'aria-label="Merging time, size of the base and holes over time for 1 to 1000 workers">\n<rect width="1040" height="310" fill="#fff"/>\n'
-            + inside + "\n</svg>\n")
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1040 310" font-family="system-ui, sans-serif" font-size="11" role="img" '
+        'aria-label="Merging time, size of the base and holes over time for 1 to 1000 workers">\n<rect width="1040" height="310" fill="#fff"/>\n'
+        + inside
+        + "\n</svg>\n"
+    )
 
 
 def main():
@@ -134,13 +160,22 @@ def main():
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args()
     if given.run:
-        rows = [{"what": "merged", **json.loads(line)} for line in given.run.read_text().splitlines() if line.startswith("{")]
-        rows += [{"what": "holes", "workers": workers, "curve": thinned(holes_over_time(workers))} for workers in WORKERS]
+        rows = [
+            {"what": "merged", **json.loads(line)}
+            for line in given.run.read_text().splitlines()
+            if line.startswith("{")
+        ]
+        rows += [
+            {"what": "holes", "workers": workers, "curve": thinned(holes_over_time(workers))} for workers in WORKERS
+        ]
         RESULTS.write_text("".join(json.dumps(row) + "\n" for row in rows))
     drawn = picture([json.loads(line) for line in RESULTS.read_text().splitlines()])
     if given.check:
         if PICTURE.read_text() != drawn:
-            print(f"{PICTURE.relative_to(ROOT)} is not what {RESULTS.relative_to(ROOT)} gives; run bench/fleet.py", file=sys.stderr)
+            print(
+                f"{PICTURE.relative_to(ROOT)} is not what {RESULTS.relative_to(ROOT)} gives; run bench/fleet.py",
+                file=sys.stderr,
+            )
             return 1
         return 0
     PICTURE.write_text(drawn)

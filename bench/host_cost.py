@@ -35,7 +35,9 @@ def load(package: Path):
     sys.path.insert(0, str(package))
     launch, functional = (importlib.import_module(f"trigen.torch.{name}") for name in ("launch", "functional"))
     source = Path(functional.__file__).read_text()
-    source = source.replace("x.is_cuda or x.is_cpu", "x.is_cpu").replace(".is_cuda", ".is_cpu").replace('"cuda"', '"cpu"')
+    source = (
+        source.replace("x.is_cuda or x.is_cpu", "x.is_cpu").replace(".is_cuda", ".is_cpu").replace('"cuda"', '"cpu"')
+    )
     exec(compile(source, functional.__file__, "exec"), functional.__dict__)
     nothing = ctypes.CDLL(None).toascii
     nothing.restype, nothing.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -88,9 +90,15 @@ def cases(mixer):
 
     tiny_in = torch.zeros(1, 1, requires_grad=True)
     tiny_out = tiny_in.view(1, 1)
-    return {"no gradients": lambda: mixer(x, weight, bias), "forward, gradients recorded": lambda: mixer(xg, wg, bg), "step": step,
-            "step, gelu and gate": gated, "floor: forward": lambda: Floor.apply(xg, wg, bg), "floor: step": lambda: step(Floor.apply),
-            "autocast and autograd.grad of a view": harness}
+    return {
+        "no gradients": lambda: mixer(x, weight, bias),
+        "forward, gradients recorded": lambda: mixer(xg, wg, bg),
+        "step": step,
+        "step, gelu and gate": gated,
+        "floor: forward": lambda: Floor.apply(xg, wg, bg),
+        "floor: step": lambda: step(Floor.apply),
+        "autocast and autograd.grad of a view": harness,
+    }
 
 
 def main():
@@ -120,7 +128,9 @@ def main():
     if options.json:
         print(json.dumps({"torch": torch.__version__, "python": sys.version.split()[0], "host_us": best}))
     else:
-        print(f"microseconds a call, the least of {options.rounds} rounds of {options.calls}; torch {torch.__version__}, Python {sys.version.split()[0]}")
+        print(
+            f"microseconds a call, the least of {options.rounds} rounds of {options.calls}; torch {torch.__version__}, Python {sys.version.split()[0]}"
+        )
         for name, value in best.items():
             print(f"  {value:8.2f}  {name}")
     return 0

@@ -6,10 +6,12 @@
     python bench/jax_ops.py --out jax.jsonl                        # also into a file, line by line as each part ends
     python bench/jax_ops.py --shapes 2,16,8 --rounds 2 --calls 2   # on a CPU: does the script work? no figures
 
-Arms: `tril` is jnp.tril(W) @ x, `dense` the same product without a mask (the time that cannot be had for masked weights), `trigen`. Parts:
-`forward`, and `step`: the value and both gradients for a given dy. One sample is --calls calls between which nothing waits, on inputs that
-take turns; medians over rounds. `ratio` is tril's time over the arm's: above 1 the arm is faster. A part that fails says so in its line, and the
-others go on (exit status 1)."""
+Arms: `tril` is jnp.tril(W) @ x, `dense` the same product without a mask (the time that cannot be had for masked
+weights), `trigen`. Parts: `forward`, `step`: the value and both gradients for a given dy, and `sharded`: a step under
+shard_map over all devices, whose batch is B a device and whose gradient of W is summed over them (part `step` of the
+same shape is one device alone). One sample is --calls calls between which nothing waits, on inputs that take turns;
+medians over rounds. `ratio` is tril's time over the arm's: above 1 the arm is faster. A part that fails says so in its
+line, and the others go on (exit status 1)."""
 
 import argparse
 import json
@@ -19,16 +21,21 @@ import time
 
 import jax
 import jax.numpy as jnp
-
+import numpy as np
 import trigen
 import trigen.jax as tj
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 SHAPES = "128,256,512;32,512,1024;16,1024,1024;8,2048,1024;4,4096,1024"
 
 
 def arms(part):
-    products = {"tril": lambda w, x: jnp.einsum("ts,bsd->btd", jnp.tril(w), x), "dense": lambda w, x: jnp.einsum("ts,bsd->btd", w, x),
-                "trigen": lambda w, x: tj.triangular_conv1d(x, w)}
+    products = {
+        "tril": lambda w, x: jnp.einsum("ts,bsd->btd", jnp.tril(w), x),
+        "dense": lambda w, x: jnp.einsum("ts,bsd->btd", w, x),
+        "trigen": lambda w, x: tj.triangular_conv1d(x, w),
+    }
     if part == "forward":
         return {name: jax.jit(lambda w, x, dy, f=f: f(w, x)) for name, f in products.items()}
 
@@ -36,9 +43,26 @@ def arms(part):
         def run(w, x, dy):
             y, back = jax.vjp(f, w, x)
             return y, back(dy)
-        return jax.jit(run)
 
-    return {name: step(f) for name, f in products.items()}
+        return run
+
+    if part == "sharded":
+        mesh, every = Mesh(np.array(jax.devices()), ("data",)), P("data")
+
+        def sharded(f):  # W is each device's own, so that its gradient is summed by name, once
+            def run(w, x, dy):
+                y, (dw, dx) = step(f)(varying(w), x, dy)
+                return y, (jax.lax.psum(dw, "data"), dx)
+
+            specs = dict(in_specs=(P(), every, every), out_specs=(every, (P(), every)))
+            return jax.jit(jax.shard_map(run, mesh=mesh, **specs))
+
+        return {name: sharded(f) for name, f in products.items()}
+    return {name: jax.jit(step(f)) for name, f in products.items()}
+
+
+def varying(w):
+    return jax.lax.pcast(w, "data", to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary(w, ("data",))
 
 
 def sample(function, sets, calls):
@@ -56,9 +80,20 @@ class WrongNumbers(Exception):
 
 def bench(shape, dtype, part, arguments, say):
     batch, tokens, features = shape
+    if part == "sharded":
+        batch *= len(jax.devices())
     keys = jax.random.split(jax.random.key(0), 12)
-    sets = [(jnp.tril(jax.random.normal(keys[3 * i], (tokens, tokens), dtype)), *(jax.random.normal(keys[3 * i + j], (batch, tokens, features), dtype) for j in (1, 2)))
-            for i in range(4)]
+    sets = [
+        (
+            jnp.tril(jax.random.normal(keys[3 * i], (tokens, tokens), dtype)),
+            *(jax.random.normal(keys[3 * i + j], (batch, tokens, features), dtype) for j in (1, 2)),
+        )
+        for i in range(4)
+    ]
+    if part == "sharded":  # where a step reads them
+        mesh = Mesh(np.array(jax.devices()), ("data",))
+        places = [NamedSharding(mesh, P()), *[NamedSharding(mesh, P("data"))] * 2]
+        sets = [tuple(jax.device_put(one, place) for one, place in zip(a_set, places)) for a_set in sets]
     functions = arms(part)
     if arguments.tune:
         with trigen.record() as seen:
@@ -69,8 +104,11 @@ def bench(shape, dtype, part, arguments, say):
         functions = arms(part)
     results = {name: jax.block_until_ready(function(*sets[0])) for name, function in functions.items()}
     for one, two in zip(jax.tree.leaves(results["tril"]), jax.tree.leaves(results["trigen"])):
-        worst = float(jnp.abs(jnp.tril(one).astype(jnp.float32) - jnp.tril(two).astype(jnp.float32)).max()) if one.ndim == 2 else float(
-            jnp.abs(one.astype(jnp.float32) - two.astype(jnp.float32)).max())
+        worst = (
+            float(jnp.abs(jnp.tril(one).astype(jnp.float32) - jnp.tril(two).astype(jnp.float32)).max())
+            if one.ndim == 2
+            else float(jnp.abs(one.astype(jnp.float32) - two.astype(jnp.float32)).max())
+        )
         if not worst <= 0.05 * float(jnp.abs(one.astype(jnp.float32)).max()):
             raise WrongNumbers(f"trigen and tril differ by {worst}")
     seconds = {name: [] for name in functions}
@@ -79,7 +117,15 @@ def bench(shape, dtype, part, arguments, say):
             seconds[name].append(sample(function, sets, arguments.calls))
     medians = {name: statistics.median(samples) for name, samples in seconds.items()}
     for name, median in medians.items():
-        say(part=part, shape=shape, dtype=jnp.dtype(dtype).name, arm=name, us=round(1e6 * median, 2), ratio=round(medians["tril"] / median, 3))
+        say(
+            part=part,
+            shape=shape,
+            devices=len(jax.devices()) if part == "sharded" else 1,
+            dtype=jnp.dtype(dtype).name,
+            arm=name,
+            us=round(1e6 * median, 2),
+            ratio=round(medians["tril"] / median, 3),
+        )
 
 
 def main():
@@ -100,8 +146,13 @@ def main():
             with open(arguments.out, "a") as out:
                 out.write(text + "\n")
 
-    say(jax=jax.__version__, trigen=trigen.__version__, device=str(jax.devices()[0].device_kind), platform=jax.default_backend(),
-        date=time.strftime("%Y-%m-%d"))
+    say(
+        jax=jax.__version__,
+        trigen=trigen.__version__,
+        device=str(jax.devices()[0].device_kind),
+        platform=jax.default_backend(),
+        date=time.strftime("%Y-%m-%d"),
+    )
     status = 0
     for shape in arguments.shapes.split(";"):
         sizes = tuple(map(int, shape.split(",")))

@@ -6,8 +6,10 @@
     bench/results.py --take FILE ... --date 2026-11-22     put what a run wrote into bench/results/GPU-2026-11-22.jsonl
 
 The results are JSON lines as `trigen bench --tables` and `--sweep` write them, with the date of the run beside each (a letter behind
---date keeps a later run of that day apart: 2026-11-22b). A table is of its GPU's newest file that has rows of it. `trigen bench --render bench/results/FILE` shows a file's tables in a terminal.
+--date keeps a later run of that day apart: 2026-11-22b). A table is of its GPU's newest file that has rows of it.
+`trigen bench --render bench/results/FILE` shows a file's tables in a terminal.
 """
+
 import argparse
 import json
 import math
@@ -22,7 +24,12 @@ PICTURE, SWEEP_PICTURE = ROOT / "docs/images/speed.svg", ROOT / "docs/images/swe
 PAGES = [ROOT / "README.md", ROOT / "docs/performance.md", ROOT / "docs/cost-model.md"]
 
 STEP = "mixer's step"  # its three products alone: a model's training step has more
-SERIES = [("forward", "#2b6cb0", ""), ("grad_input", "#c05621", "6 4"), ("grad_weight", "#2f855a", ""), (STEP, "#1a202c", "")]
+SERIES = [
+    ("forward", "#2b6cb0", ""),
+    ("grad_input", "#c05621", "6 4"),
+    ("grad_weight", "#2f855a", ""),
+    (STEP, "#1a202c", ""),
+]
 
 
 def read(path):
@@ -53,7 +60,7 @@ def best_peers(rows):
 
 
 def sizes(problem):
-    """"forward,dtype=bf16,B=32,T=512,D=1024" -> {"op": "forward", "dtype": "bf16", "B": "32", ...}"""
+    """ "forward,dtype=bf16,B=32,T=512,D=1024" -> {"op": "forward", "dtype": "bf16", "B": "32", ...}"""
     op, *keys = problem.split(" + ")[0].split(" at ")[0].split(",")
     return {"op": op, **dict(key.split("=") for key in keys)}
 
@@ -85,25 +92,44 @@ def picture(rows):
     points = speed_points(rows)
     lengths = sorted({t for of in points.values() for t, _ in of})
     first, last = math.log2(lengths[0]), math.log2(lengths[-1])
+
     def x(tokens):
         return left + (width - left - right) * (math.log2(tokens) - first) / (last - first)
+
     def y(ratio):
         return height - bottom - (height - top - bottom) * ratio / 2.2
+
     row = next(row for row in rows if row["table"] == "shapes")
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-           'font-family="sans-serif" font-size="11">',
-           '<rect width="100%" height="100%" fill="white"/>',
-           text(left, 18, "How many times as fast as cuBLAS", 'font-size="13" font-weight="bold"'),
-           text(left, 34, f'bf16, one {row["device"]}, driver {row["driver"]}, {row["library"]}, {row["date"]}', 'fill="#4a5568"')]
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        'font-family="sans-serif" font-size="11">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        text(left, 18, "How many times as fast as cuBLAS", 'font-size="13" font-weight="bold"'),
+        text(
+            left,
+            34,
+            f"bf16, one {row['device']}, driver {row['driver']}, {row['library']}, {row['date']}",
+            'fill="#4a5568"',
+        ),
+    ]
     for tick in (0, 0.5, 1, 1.5, 2):
         style = 'stroke="#4a5568" stroke-dasharray="4 3"' if tick in (1, 2) else 'stroke="#e2e8f0"'
         out.append(f'<line x1="{left}" y1="{y(tick):.1f}" x2="{width - right}" y2="{y(tick):.1f}" {style}/>')
         out.append(text(left - 8, y(tick) + 4, f"{tick:g}", 'text-anchor="end"'))
     out.append(text(left + 6, y(2) - 5, "2: half of the dense product's multiply-adds", 'fill="#4a5568"'))
-    out.append(text(left + 6, y(1) + 14, "1: cuBLAS's fastest dense product, on weights masked beforehand", 'fill="#4a5568"'))
+    out.append(
+        text(left + 6, y(1) + 14, "1: cuBLAS's fastest dense product, on weights masked beforehand", 'fill="#4a5568"')
+    )
     for tokens in lengths:
         out.append(text(x(tokens), height - bottom + 18, str(tokens), 'text-anchor="middle"'))
-    out.append(text((left + width - right) / 2, height - 12, "tokens T (B T D from 16.8 to 33.6 million elements)", 'text-anchor="middle"'))
+    out.append(
+        text(
+            (left + width - right) / 2,
+            height - 12,
+            "tokens T (B T D from 16.8 to 33.6 million elements)",
+            'text-anchor="middle"',
+        )
+    )
     legend = top + 30
     for name, color, dash in SERIES:
         of = points[name]
@@ -111,10 +137,14 @@ def picture(rows):
         line = " ".join(f"{x(t):.1f},{y(r):.1f}" for t, r in of)
         out.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2.2"{dashes}/>')
         for tokens, ratio in of:
-            out.append(f'<circle cx="{x(tokens):.1f}" cy="{y(ratio):.1f}" r="3.2" fill="{color}"><title>{name}, T={tokens}: '
-                       f'{ratio:.2f}</title></circle>')
-        out.append(f'<line x1="{width - right + 18}" y1="{legend - 4}" x2="{width - right + 40}" y2="{legend - 4}" stroke="{color}" '
-                   f'stroke-width="2.2"{dashes}/>')
+            out.append(
+                f'<circle cx="{x(tokens):.1f}" cy="{y(ratio):.1f}" r="3.2" fill="{color}"><title>{name}, T={tokens}: '
+                f"{ratio:.2f}</title></circle>"
+            )
+        out.append(
+            f'<line x1="{width - right + 18}" y1="{legend - 4}" x2="{width - right + 40}" y2="{legend - 4}" stroke="{color}" '
+            f'stroke-width="2.2"{dashes}/>'
+        )
         out.append(text(width - right + 46, legend, name))
         legend += 18
     return "\n".join(out + ["</svg>"]) + "\n"
@@ -130,51 +160,57 @@ def table_of_shapes(rows, figure):
     for row in rows:
         if row["table"] == "shapes":
             p = sizes(row["problem"])
-            shapes.setdefault(f'{p["B"]}, {p["T"]}, {p["D"]}', {})[p["op"]] = figure(row)
+            shapes.setdefault(f"{p['B']}, {p['T']}, {p['D']}", {})[p["op"]] = figure(row)
     ops = ("forward", "grad_input", "grad_weight")
-    return "\n".join(["| B, T, D | " + " | ".join(ops) + " |", "|---" * 4 + "|"] +
-                     [f"| {shape} | " + " | ".join(of.get(op, "-") for op in ops) + " |" for shape, of in shapes.items()])
+    return "\n".join(
+        ["| B, T, D | " + " | ".join(ops) + " |", "|---" * 4 + "|"]
+        + [f"| {shape} | " + " | ".join(of.get(op, "-") for op in ops) + " |" for shape, of in shapes.items()]
+    )
 
 
 def back_to_back(row):
     if row.get("failed") or "got" not in row:
         return "fails"
-    return f'**{row["got"]:.2f}** ({number(row["us"])} us{", untuned" if row.get("provenance") == "predicted" else ""})'
+    return f"**{row['got']:.2f}** ({number(row['us'])} us{', untuned' if row.get('provenance') == 'predicted' else ''})"
 
 
 def behind(row):
-    return f'**{row["behind_got"]:.2f}** ({number(row["behind_us"])} us)' if "behind_got" in row else "-"
+    return f"**{row['behind_got']:.2f}** ({number(row['behind_us'])} us)" if "behind_got" in row else "-"
 
 
 def label(problem):
     """What tells a row from the others of its table: "forward 16, 1024, 4x256, bias+gelu"."""
     if " + " in problem:
         p = sizes(problem)
-        return f'{STEP} {p["B"]}, {p["T"]}, {p["D"]}'
+        return f"{STEP} {p['B']}, {p['T']}, {p['D']}"
     p = sizes(problem)
-    features = f'{p["H"]}x{p["D"]}' if "H" in p else p["D"]
-    more = [f'K={p["K"]}'] if "K" in p else []
+    features = f"{p['H']}x{p['D']}" if "H" in p else p["D"]
+    more = [f"K={p['K']}"] if "K" in p else []
     epilogue = p.get("epilogue", "").replace("+zero_outside", "").replace("zero_outside", "")
     more += [part for part in (p.get("math"), epilogue) if part]
     if p["dtype"] == "f32" and "math" not in p:
         more.append("full precision, simt")
     row = re.search(r" at row (\d+)", problem)
     more += [f"row {row.group(1)} alone"] if row else []
-    return f'{p["op"]} {p["B"]}, {p["T"]}, {features}' + "".join(f", {part}" for part in more)
+    return f"{p['op']} {p['B']}, {p['T']}, {features}" + "".join(f", {part}" for part in more)
 
 
 def table_of(rows, names, last="times as fast", figure=None):
     lines = [f"| what | trigen | peer | {last} |", "|---|---|---|---|"]
-    figure = figure or (lambda row: f'{row["got"]:.2f}' if len(str(row["got"])) > 4 else str(row["got"]))  # no more digits than were taken
+    figure = figure or (
+        lambda row: f"{row['got']:.2f}" if len(str(row["got"])) > 4 else str(row["got"])
+    )  # no more digits than were taken
     for row in best_peers([row for row in rows if row["table"] in names]):
         untuned = ", untuned" if row.get("provenance") == "predicted" else ""
-        lines.append(f'| {label(row["problem"])}{untuned} | {number(row["us"])} us | {row["peer"]} {number(row["peer_us"])} us | '
-                     f'**{figure(row)}** |')
+        lines.append(
+            f"| {label(row['problem'])}{untuned} | {number(row['us'])} us | {row['peer']} {number(row['peer_us'])} us | "
+            f"**{figure(row)}** |"
+        )
     return "\n".join(lines)
 
 
 def share(row):
-    return f'{row["got"]:.2f}'
+    return f"{row['got']:.2f}"
 
 
 OPS = ("forward", "grad_input", "grad_weight")
@@ -183,9 +219,18 @@ CHOICES = ("untuned", "tuned", "beside PyTorch")
 
 def of_sweep(rows, choice, op=None):
     """A choice's rows with a figure, the slowest first. A win over taps counts where a product over im2col was among the peers."""
-    return sorted((row for row in rows if row["table"] == choice and row.get("got", 0) > 0 and not row.get("failed") and
-                   op in (None, row["problem"].split(",")[0]) and
-                   (",K=" not in row["problem"] or row["got"] < 1 or any("im2col" in arm["name"] for arm in row["arms"]))), key=lambda row: row["got"])
+    return sorted(
+        (
+            row
+            for row in rows
+            if row["table"] == choice
+            and row.get("got", 0) > 0
+            and not row.get("failed")
+            and op in (None, row["problem"].split(",")[0])
+            and (",K=" not in row["problem"] or row["got"] < 1 or any("im2col" in arm["name"] for arm in row["arms"]))
+        ),
+        key=lambda row: row["got"],
+    )
 
 
 def quantile(ordered, part):
@@ -207,68 +252,93 @@ def sweep_facts(rows):
     ours = [row for row in rows if row["table"] == "tuned"]
     row, failed = ours[0], [row for row in ours if row.get("failed") or row.get("got", 0) <= 0]
     longer = [note.group(1) for note in (re.search(r"tuned with (\d+) s", row.get("note", "")) for row in ours) if note]
-    facts = [f'{len(ours)} problems, {row["device"]}, driver {row["driver"]}, {row["library"]}, {row["date"]}',
-             f"{len(failed)} without a figure" if failed else "",
-             f"{len(longer)} tuned for {longer[0]} s, as their tune found nothing in its time" if longer else "",
-             f'the card slowed down meanwhile in {sum("slowed down" in row.get("note", "") for row in ours)}, for all arms alike']
+    facts = [
+        f"{len(ours)} problems, {row['device']}, driver {row['driver']}, {row['library']}, {row['date']}",
+        f"{len(failed)} without a figure" if failed else "",
+        f"{len(longer)} tuned for {longer[0]} s, as their tune found nothing in its time" if longer else "",
+        f"the card slowed down meanwhile in {sum('slowed down' in row.get('note', '') for row in ours)}, for all arms alike",
+    ]
     return textwrap.fill("; ".join(fact for fact in facts if fact) + ".", 110)
 
 
 def sweep_losses(rows):
     """The loss of untuned choices to tuned ones, of one GPU's sweep."""
     us = {choice: {row["problem"]: row["us"] for row in of_sweep(rows, choice)} for choice in ("untuned", "tuned")}
-    lost = sorted((max(0, us["untuned"][problem] / tuned - 1), problem) for problem, tuned in us["tuned"].items() if problem in us["untuned"])
+    lost = sorted(
+        (max(0, us["untuned"][problem] / tuned - 1), problem)
+        for problem, tuned in us["tuned"].items()
+        if problem in us["untuned"]
+    )
     shares = [share for share, _ in lost]
     row = of_sweep(rows, "tuned")[0]
-    return (f'{row["device"]}, {len(lost)} problems, {row["date"]}: {100 * quantile(shares, 0.5):.1f} % in the median, '
-            f'{100 * quantile(shares, 0.9):.1f} % for nine in ten, {100 * shares[-1]:.0f} % at worst\n(`{lost[-1][1]}`).')
+    return (
+        f"{row['device']}, {len(lost)} problems, {row['date']}: {100 * quantile(shares, 0.5):.1f} % in the median, "
+        f"{100 * quantile(shares, 0.9):.1f} % for nine in ten, {100 * shares[-1]:.0f} % at worst\n(`{lost[-1][1]}`)."
+    )
 
 
 def sweep_short(rows):
     """The sweep in one paragraph."""
+
     def counts(choice, op=None):
         got = [row["got"] for row in of_sweep(rows, choice, op)]
-        return f'{sum(one >= 1 for one in got)} of {len(got)}', f'{mean([min(one, MOST) for one in got]):.2f}'
+        return f"{sum(one >= 1 for one in got)} of {len(got)}", f"{mean([min(one, MOST) for one in got]):.2f}"
+
     of = {op: counts("tuned", op)[0] for op in OPS}
     return textwrap.fill(
-        f'Of problems that nobody chose {counts("tuned")[0]} were not slower than the best peer when tuned (mean {counts("tuned")[1]}, cut '
-        f'at 2), {counts("untuned")[0]} untuned ({counts("untuned")[1]}): tuned forward {of["forward"]}, grad_input {of["grad_input"]}, '
-        f'grad_weight {of["grad_weight"]}.', 110)
+        f"Of problems that nobody chose {counts('tuned')[0]} were not slower than the best peer when tuned (mean {counts('tuned')[1]}, cut "
+        f"at 2), {counts('untuned')[0]} untuned ({counts('untuned')[1]}): tuned forward {of['forward']}, grad_input {of['grad_input']}, "
+        f"grad_weight {of['grad_weight']}.",
+        110,
+    )
 
 
 def sweep_above(rows):
     lines = ["| problem, tuned | times as fast | trigen | peer |", "|---" * 4 + "|"]
     for row in reversed([row for row in of_sweep(rows, "tuned") if row["got"] > MOST]):
-        lines.append(f'| `{row["problem"]}` | **{row["got"]:.2f}** | {number(row["us"])} us | {row["peer"]} {number(row["peer_us"])} us |')
+        lines.append(
+            f"| `{row['problem']}` | **{row['got']:.2f}** | {number(row['us'])} us | {row['peer']} {number(row['peer_us'])} us |"
+        )
     return "\n".join(lines) if len(lines) > 2 else "None."
 
 
 def sweep(rows):
-    lines = ["| choice | op | rows | not slower | mean, cut at 2 | uncut | tenth percentile | worst |", "|---" * 8 + "|"]
+    lines = [
+        "| choice | op | rows | not slower | mean, cut at 2 | uncut | tenth percentile | worst |",
+        "|---" * 8 + "|",
+    ]
     for choice in CHOICES:
         for op in (None, *OPS):
             got = [row["got"] for row in of_sweep(rows, choice, op)]
             if not got:
                 continue
             cut = mean([min(one, MOST) for one in got])
-            lines.append(f"| {choice} | {op or 'all'} | {len(got)} | {sum(one >= 1 for one in got)} | **{cut:.2f}** | {mean(got):.2f} | "
-                         f"{quantile(got, 0.1):.2f} | {got[0]:.2f} |")
+            lines.append(
+                f"| {choice} | {op or 'all'} | {len(got)} | {sum(one >= 1 for one in got)} | **{cut:.2f}** | {mean(got):.2f} | "
+                f"{quantile(got, 0.1):.2f} | {got[0]:.2f} |"
+            )
     return "\n".join(lines)
 
 
 def sweep_worst(rows, count=12):
     lines = ["| problem, tuned | times as fast | trigen | peer | floor |", "|---" * 5 + "|"]
     for row in of_sweep(rows, "tuned")[:count]:
-        lines.append(f'| `{row["problem"]}` | **{row["got"]:.2f}** | {number(row["us"])} us | {row["peer"]} {number(row["peer_us"])} us | '
-                     f'{number(row["floor_us"])} us, {row["bound"]} |')
+        lines.append(
+            f"| `{row['problem']}` | **{row['got']:.2f}** | {number(row['us'])} us | {row['peer']} {number(row['peer_us'])} us | "
+            f"{number(row['floor_us'])} us, {row['bound']} |"
+        )
     return "\n".join(lines)
 
 
 def lost(rows):
     lines = ["| problem | times as fast | trigen | peer |", "|---" * 4 + "|"]
-    for row in sorted((row for row in rows if row["table"] == "lost" and row.get("got", 0) > 0), key=lambda row: row["got"]):
+    for row in sorted(
+        (row for row in rows if row["table"] == "lost" and row.get("got", 0) > 0), key=lambda row: row["got"]
+    ):
         untuned = ", untuned" if row["provenance"] == "predicted" else ""
-        lines.append(f'| `{row["problem"]}`{untuned} | **{row["got"]:.2f}** | {number(row["us"])} us | {row["peer"]} {number(row["peer_us"])} us |')
+        lines.append(
+            f"| `{row['problem']}`{untuned} | **{row['got']:.2f}** | {number(row['us'])} us | {row['peer']} {number(row['peer_us'])} us |"
+        )
     return "\n".join(lines)
 
 
@@ -280,20 +350,34 @@ def sweep_picture(rows):
         return None
     row = of_sweep(rows, shown[0])[0]
     colors = {name: color for name, color, _ in SERIES}
+
     def x(tokens):
         return left + (width - left - right) * (math.log2(tokens) - 5) / 9
+
     height = top + len(shown) * (panel + 56)
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-           'font-family="sans-serif" font-size="11">', '<rect width="100%" height="100%" fill="white"/>',
-           text(left, 18, "Problems that nobody chose: times as fast as the fastest peer, against T", 'font-size="13" font-weight="bold"'),
-           text(left, 34, f'one {row["device"]}, driver {row["driver"]}, {row["library"]}, {row["date"]}', 'fill="#4a5568"')]
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        'font-family="sans-serif" font-size="11">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        text(
+            left,
+            18,
+            "Problems that nobody chose: times as fast as the fastest peer, against T",
+            'font-size="13" font-weight="bold"',
+        ),
+        text(
+            left, 34, f"one {row['device']}, driver {row['driver']}, {row['library']}, {row['date']}", 'fill="#4a5568"'
+        ),
+    ]
     for number_of, op in enumerate(OPS):
         out.append(f'<circle cx="{left + 4 + 110 * number_of}" cy="48" r="4" fill="{colors[op]}"/>')
         out.append(text(left + 14 + 110 * number_of, 52, op))
     for number_of, choice in enumerate(shown):
         base = top + number_of * (panel + 56)
+
         def y(ratio):
             return base + panel * (2 - max(-2, min(2, math.log2(ratio)))) / 4
+
         out.append(text(left, base - 6, choice, 'font-weight="bold"'))
         for tick in (0.25, 0.5, 1, 2, 4):
             style = 'stroke="#4a5568" stroke-dasharray="4 3"' if tick == 1 else 'stroke="#e2e8f0"'
@@ -303,8 +387,10 @@ def sweep_picture(rows):
             out.append(text(x(2**power), base + panel + 18, str(2**power), 'text-anchor="middle"'))
         for row in of_sweep(rows, choice):
             op, tokens = row["problem"].split(",")[0], int(sizes(row["problem"])["T"])
-            out.append(f'<circle cx="{x(tokens):.1f}" cy="{y(row["got"]):.1f}" r="3.4" fill="{colors[op]}" fill-opacity="0.75"><title>'
-                       f'{row["problem"]}: {row["got"]:.2f}</title></circle>')
+            out.append(
+                f'<circle cx="{x(tokens):.1f}" cy="{y(row["got"]):.1f}" r="3.4" fill="{colors[op]}" fill-opacity="0.75"><title>'
+                f"{row['problem']}: {row['got']:.2f}</title></circle>"
+            )
     return "\n".join(out + ["</svg>"]) + "\n"
 
 
@@ -313,8 +399,9 @@ TABLES = {
     "behind": lambda rows: table_of_shapes(rows, behind),
     "step": lambda rows: table_of(rows, ["step"], figure=lambda row: f"{times_as_fast(row):.2f}"),
     "torch_step": lambda rows: table_of(rows, ["torch_step"]),
-    "fused": lambda rows: table_of([row for row in rows if row["table"] == "heads"], ["heads"]) + "\n" +
-             "\n".join(table_of(rows, ["fused"]).splitlines()[2:]),
+    "fused": lambda rows: table_of([row for row in rows if row["table"] == "heads"], ["heads"])
+    + "\n"
+    + "\n".join(table_of(rows, ["fused"]).splitlines()[2:]),
     "taps": lambda rows: table_of(rows, ["taps"]),
     "f32": lambda rows: table_of(rows, ["f32"]),
     "decode": lambda rows: table_of(rows, ["decode"], "time over the copy's", share),
@@ -335,6 +422,7 @@ def fill(page, rows):
         name, _, gpu = match.group(2).rpartition("_")
         name, gpu = (name, gpu) if gpu in GPUS else (match.group(2), GPUS[0])
         return f"{match.group(1)}\n\n{TABLES[name](rows[gpu])}\n\n{match.group(3)}"
+
     return re.sub(r"(<!-- results: (\w+) -->)\n.*?(<!-- /results -->)", replace, page, flags=re.S)
 
 
@@ -345,8 +433,20 @@ def torch_step(line):
     ours = next(arm["us"] for arm in arms if arm["name"] == "trigen")
     best = min((arm for arm in arms if not arm["name"].startswith("trigen")), key=lambda arm: arm["us"])
     problem = " + ".join(f"{op},dtype=bf16,B={B},T={T},D={D},wdtype=f32" for op in OPS)
-    return {"table": "torch_step", "problem": problem, "over": "torch", "ran": True, "device": line["device"], "library": f"torch {line['torch']}",
-            "us": ours, "peer": best["name"], "peer_us": best["us"], "got": round(best["us"] / ours, 3), "arms": arms, "provenance": "measured"}
+    return {
+        "table": "torch_step",
+        "problem": problem,
+        "over": "torch",
+        "ran": True,
+        "device": line["device"],
+        "library": f"torch {line['torch']}",
+        "us": ours,
+        "peer": best["name"],
+        "peer_us": best["us"],
+        "got": round(best["us"] / ours, 3),
+        "arms": arms,
+        "provenance": "measured",
+    }
 
 
 def take(files, date):
@@ -358,7 +458,9 @@ def take(files, date):
                 if "arms" not in row:
                     continue
                 row = torch_step(row)
-            if "not started" not in row.get("note", "") and not (row["over"] == "torch" and "torch_tables" in row.get("note", "")):
+            if "not started" not in row.get("note", "") and not (
+                row["over"] == "torch" and "torch_tables" in row.get("note", "")
+            ):
                 rows[row["table"], row["problem"], row["over"]] = {**row, "date": date[:10]}
     devices = {row["device"] for row in rows.values()}
     if len(devices) != 1:
@@ -386,11 +488,18 @@ def main():
     check = given.check
     rows = {gpu: newest(gpu) for gpu in GPUS}
     drawn = sweep_picture(rows[GPUS[0]])
-    files = {PICTURE: picture(rows[GPUS[0]]), **({SWEEP_PICTURE: drawn} if drawn else {}), **{page: fill(page.read_text(), rows) for page in PAGES}}
+    files = {
+        PICTURE: picture(rows[GPUS[0]]),
+        **({SWEEP_PICTURE: drawn} if drawn else {}),
+        **{page: fill(page.read_text(), rows) for page in PAGES},
+    }
     stale = [path for path, content in files.items() if not path.exists() or path.read_text() != content]
     for path in stale:
         if check:
-            print(f"{path.relative_to(ROOT)} is not what {RESULTS.relative_to(ROOT)} gives; run bench/results.py", file=sys.stderr)
+            print(
+                f"{path.relative_to(ROOT)} is not what {RESULTS.relative_to(ROOT)} gives; run bench/results.py",
+                file=sys.stderr,
+            )
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(files[path])

@@ -14,10 +14,9 @@ import argparse
 import sys
 
 import torch
-from torch_clock import Clock, Report, capture, median, parameters_of
-
 import trigen
 import trigen.torch as tt
+from torch_clock import Clock, Report, capture, median, parameters_of
 from trigen.torch import cuda, plain
 
 PASSES = 24
@@ -63,7 +62,11 @@ def arms_of(activation, gated):
         return run
 
     kernel, fused = cuda.grad_epilogue, torch.compile(elementwise)
-    arms = {"grad_epilogue": after(kernel, products), "elementwise": after(elementwise, products), "dense": after(elementwise, dense)}
+    arms = {
+        "grad_epilogue": after(kernel, products),
+        "elementwise": after(elementwise, products),
+        "dense": after(elementwise, dense),
+    }
     for name, derivative in (("grad_epilogue", kernel), ("elementwise", elementwise), ("torch.compile", fused)):
         arms[f"derivative: {name}"] = lambda s, derivative=derivative: derivative(s.dy, s.pre, s.gate, activation)
     return arms
@@ -95,9 +98,11 @@ def bench(report, shape, epilogue, weights, rounds):
         check(sets[0], activation)
     graphs, failed = {}, {}
     for name, arm in arms.items():
+
         def passes(arm=arm):
             for i in range(PASSES):
                 arm(sets[i % len(sets)])
+
         graphs[name], failed[name] = capture(passes, passes)
     clock, times = Clock("cuda"), {name: [] for name in arms}
     for turn in range(rounds + 2):
@@ -106,16 +111,24 @@ def bench(report, shape, epilogue, weights, rounds):
                 us = clock(graph.replay) / PASSES
                 if turn >= 2:
                     times[name].append(us)
-    report.add(part="backward", shape=f"B={batch} T={tokens} D={features} bf16", epilogue=epilogue, weights=str(weights),
-               us={n: median(t) for n, t in times.items() if t}, kernels=[info.candidate for info in tt.plans()],
-               failed={n: why for n, why in failed.items() if why})
+    report.add(
+        part="backward",
+        shape=f"B={batch} T={tokens} D={features} bf16",
+        epilogue=epilogue,
+        weights=str(weights),
+        us={n: median(t) for n, t in times.items() if t},
+        kernels=[info.candidate for info in tt.plans()],
+        failed={n: why for n, why in failed.items() if why},
+    )
     tt.forget_plans()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", default="32,512,1024;16,1024,1024;8,2048,1024", help="B,T,D;...")
-    parser.add_argument("--epilogues", default="none,gelu,gelu+gate,gate", help="sums of gelu or silu and gate, or none")
+    parser.add_argument(
+        "--epilogues", default="none,gelu,gelu+gate,gate", help="sums of gelu or silu and gate, or none"
+    )
     parser.add_argument("--weights", default="bfloat16", choices=("bfloat16", "float32"))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--tune", metavar="BUDGET", help="tune the problems first, so long for each (2s)")
@@ -131,7 +144,9 @@ def main():
             if options.tune:
                 with trigen.record() as seen:
                     activation, gated = parts_of(epilogue)
-                    arms_of(activation, gated)["trigen" if epilogue == "none" else "grad_epilogue"](Set(*shape[:3], weights, gated))
+                    arms_of(activation, gated)["trigen" if epilogue == "none" else "grad_epilogue"](
+                        Set(*shape[:3], weights, gated)
+                    )
                 seen.tune(budget=options.tune)
                 tt.forget_plans()
             bench(report, shape, epilogue, weights, options.rounds)

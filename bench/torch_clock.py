@@ -8,7 +8,7 @@ import torch
 
 
 def parameters_of(text):
-    """"B,T,D[,K[,H]]" as integers; D is the features of one head."""
+    """ "B,T,D[,K[,H]]" as integers; D is the features of one head."""
     sizes = [int(size) for size in text.split(",")]
     if not 3 <= len(sizes) <= 5 or min(sizes) < 1:
         raise ValueError(f"shape {text!r}; allowed: B,T,D, then K (taps), then H (heads), all at least 1")

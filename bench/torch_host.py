@@ -4,9 +4,8 @@ import time
 
 import torch
 import torch.nn.functional as F
-from torch_clock import Floor, median
-
 import trigen.torch as tt
+from torch_clock import Floor, median
 from trigen import library
 from trigen.torch import cuda, launch
 
@@ -35,6 +34,7 @@ def host_arms(batch, tokens, features):
         def run():
             with torch.autocast(device, short):
                 return call()
+
         return run
 
     def step(call, given):
@@ -42,6 +42,7 @@ def host_arms(batch, tokens, features):
             with torch.autocast(device, short):
                 y = call(*given)
             return torch.autograd.grad(y, given, dy)
+
         return run
 
     def bare():
@@ -51,13 +52,31 @@ def host_arms(batch, tokens, features):
 
     with torch.no_grad():
         mixer(x, narrow, narrow_bias)
-    plan = next(one for one in launch.launches.values()
-                if one.text.startswith(f"forward,dtype=bf16,B={batch},H=1,T={tokens},D={features},"))
+    plan = next(
+        one
+        for one in launch.launches.values()
+        if one.text.startswith(f"forward,dtype=bf16,B={batch},H=1,T={tokens},D={features},")
+    )
     y = torch.empty_like(x)
     scratch = torch.empty(max(1, plan.workspace), dtype=torch.uint8, device=device)
     # Strides of zero: contiguous.
-    packed = library.ARGS.pack(library.ARGS.size, x.data_ptr(), 0, 0, 0, y.data_ptr(), *[0] * 15, narrow.data_ptr(), 0, 0, narrow_bias.data_ptr(),
-                               scratch.data_ptr() if plan.workspace else 0, plan.workspace, 0, 0)
+    packed = library.ARGS.pack(
+        library.ARGS.size,
+        x.data_ptr(),
+        0,
+        0,
+        0,
+        y.data_ptr(),
+        *[0] * 15,
+        narrow.data_ptr(),
+        0,
+        0,
+        narrow_bias.data_ptr(),
+        scratch.data_ptr() if plan.workspace else 0,
+        plan.workspace,
+        0,
+        0,
+    )
     stream = torch.cuda.current_stream().cuda_stream
     return {
         "torch.empty_like": (lambda: torch.empty_like(x), False),
@@ -71,7 +90,10 @@ def host_arms(batch, tokens, features):
         "forward, gradients recorded, 16-bit weights": (lambda: mixer(*narrow_leaves), False),
         "forward, a function that launches nothing": (lambda: Floor.apply(*leaves), False),
         "torch.mm, gradients recorded": (lambda: torch.mm(square, square_too), False),
-        "both gradients, 16-bit weights": (torch.no_grad()(lambda: cuda.gradients(dy, x, narrow, narrow_bias, options)), False),
+        "both gradients, 16-bit weights": (
+            torch.no_grad()(lambda: cuda.gradients(dy, x, narrow, narrow_bias, options)),
+            False,
+        ),
         "both gradients, f32 weights": (torch.no_grad()(lambda: cuda.gradients(dy, x, weight, bias, options)), False),
         "autograd.grad of a view": (lambda: torch.autograd.grad(seed_out, (seed_in,), seed, retain_graph=True), True),
         "step, a function that launches nothing": (step(Floor.apply, leaves), True),
@@ -98,5 +120,9 @@ def bench_host(report, batch=1, tokens=128, features=64, rounds=15, calls=100):
                 if round_number >= 2:
                     samples[name][inline].append(1e6 * elapsed / calls)
     torch.cuda.synchronize()
-    report.add(part="host", shape=f"B={batch} T={tokens} D={features} bf16", host_us={name: median(one) for name, (one, _) in samples.items()},
-               inline_us={name: median(two) for name, (_, two) in samples.items() if two})
+    report.add(
+        part="host",
+        shape=f"B={batch} T={tokens} D={features} bf16",
+        host_us={name: median(one) for name, (one, _) in samples.items()},
+        inline_us={name: median(two) for name, (_, two) in samples.items() if two},
+    )

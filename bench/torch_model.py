@@ -8,10 +8,9 @@ import time
 from pathlib import Path
 
 import torch
+import trigen.torch as tt
 from torch_clock import synchronize
 from torch_step import PRECISIONS
-
-import trigen.torch as tt
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -47,7 +46,9 @@ def prepare(arm, model, tokens, compile_what):
     return model
 
 
-def bench_model(report, shape, layers, precision, device, compiled=True, compile_what="blocks", warm=3, steps=10, vocabulary=8192):
+def bench_model(
+    report, shape, layers, precision, device, compiled=True, compile_what="blocks", warm=3, steps=10, vocabulary=8192
+):
     """One line an arm: milliseconds a step (forward, backward, AdamW), tokens/s, peak memory, and what the token mixing costs of it: the
     difference to the same model without mixers (so with AdamW's update of their weights, which is alike in all arms)."""
     B, T, D = shape[:3]
@@ -88,18 +89,32 @@ def bench_model(report, shape, layers, precision, device, compiled=True, compile
                 losses.append(loss.detach())
             milliseconds[arm] = step_ms = statistics.median(times)
             losses_of[arm] = [float(value) for value in losses]
-            line = dict(part="model", arm=arm, shape=f"B={B} T={T} D={D} layers={layers} vocabulary={vocabulary}", precision=precision,
-                        step_ms=round(step_ms, 3), tokens_per_s=round(1e3 * B * T / step_ms), first_steps_s=round(first, 2),
-                        compiled=compile_what if kind else None)
+            line = dict(
+                part="model",
+                arm=arm,
+                shape=f"B={B} T={T} D={D} layers={layers} vocabulary={vocabulary}",
+                precision=precision,
+                step_ms=round(step_ms, 3),
+                tokens_per_s=round(1e3 * B * T / step_ms),
+                first_steps_s=round(first, 2),
+                compiled=compile_what if kind else None,
+            )
             if device == "cuda":
                 line["peak_GiB"] = round((torch.cuda.max_memory_allocated() - before) / 2**30, 3)
             if name != "no mixing":
                 mixing = step_ms - milliseconds[kind + "no mixing"]
-                line.update(mixing_ms=round(mixing, 3), mixing_share=round(mixing / step_ms, 3), first_loss=round(losses_of[arm][0], 4),
-                            last_loss=round(losses_of[arm][-1], 4))
+                line.update(
+                    mixing_ms=round(mixing, 3),
+                    mixing_share=round(mixing / step_ms, 3),
+                    first_loss=round(losses_of[arm][0], 4),
+                    last_loss=round(losses_of[arm][-1], 4),
+                )
             if name == "trigen":
                 parts = max(abs(a - b) / abs(b) for a, b in zip(losses_of[arm], losses_of[kind + "plain"]))
-                line.update(parts_from_plain=float(f"{parts:.2g}"), plain_step_over_trigen=round(milliseconds[kind + "plain"] / step_ms, 3))
+                line.update(
+                    parts_from_plain=float(f"{parts:.2g}"),
+                    plain_step_over_trigen=round(milliseconds[kind + "plain"] / step_ms, 3),
+                )
                 base = milliseconds[kind + "plain"] - milliseconds[kind + "no mixing"]
                 line.update(plain_mixing_over_trigen=round(base / mixing, 3) if mixing > 0 else None)
             report.add(**line)
@@ -108,4 +123,3 @@ def bench_model(report, shape, layers, precision, device, compiled=True, compile
             gc.collect()
             if device == "cuda":
                 torch.cuda.empty_cache()
-

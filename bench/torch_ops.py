@@ -23,7 +23,8 @@ accumulation into .grad. Casts of the weight that an arm needs under autocast ar
 the weight between steps). On a GPU each backward pass wakes autograd's device thread and is waited for: a cost of the pass, not of the
 operator, that a model pays once for all its layers. `eager` has it in full, `eager_chain` an eighth, `eager_inline` none.
 
-Medians over interleaved rounds; a sample of eager steps is 32 of them, between which nothing waits, as in training; inputs rotate through more memory than the L2 holds. Ratios are the best other arm's time over trigen's:
+Medians over interleaved rounds; a sample of eager steps is 32 of them, between which nothing waits, as in training;
+inputs rotate through more memory than the L2 holds. Ratios are the best other arm's time over trigen's:
 above 1 trigen is faster.
 """
 
@@ -34,13 +35,12 @@ import time
 
 import torch
 import torch.nn.functional as F
+import trigen
+import trigen.torch as tt
 from torch_clock import Report, parameters_of
 from torch_host import bench_host
 from torch_model import bench_model
 from torch_step import PRECISIONS, WrongArm, bench_step, step_problems
-
-import trigen
-import trigen.torch as tt
 
 SHAPES = {
     "mixer": "32,512,1024;16,1024,1024",
@@ -56,13 +56,19 @@ SHAPES = {
 def nothing_operators():
     """Operators of torch.library in Python that do nothing but return an empty tensor: without and with a derivative."""
     library = torch.library.Library("trigen_bench", "DEF")
-    arguments = "(Tensor x, Tensor weight, Tensor? bias, Tensor? gate, Tensor? residual, int pad, str layout, str fill, int diag, " \
-                "str activation, str math) -> Tensor"
+    arguments = (
+        "(Tensor x, Tensor weight, Tensor? bias, Tensor? gate, Tensor? residual, int pad, str layout, str fill, int diag, "
+        "str activation, str math) -> Tensor"
+    )
     for name in ("nothing", "nothing_autograd"):
         library.define(name + arguments)
         library.impl(name, lambda x, *rest: torch.empty(x.shape, dtype=x.dtype, device=x.device), "CUDA")
-    torch.library.register_autograd("trigen_bench::nothing_autograd", lambda ctx, grad: (grad,) + (None,) * 10,
-                                    setup_context=lambda ctx, inputs, output: None, lib=library)
+    torch.library.register_autograd(
+        "trigen_bench::nothing_autograd",
+        lambda ctx, grad: (grad,) + (None,) * 10,
+        setup_context=lambda ctx, inputs, output: None,
+        lib=library,
+    )
     return library, torch.ops.trigen_bench.nothing.default, torch.ops.trigen_bench.nothing_autograd.default
 
 
@@ -84,17 +90,33 @@ def bench_call(report, rounds=25, calls=300):
     plan = next(one.plan for one in tt.launch.launches.values() if one.plan is not None)
     y = torch.empty_like(x)
     stream = torch.cuda.current_stream().cuda_stream
-    tensors = dict(x=trigen.DeviceTensor(x.data_ptr()), y=trigen.DeviceTensor(y.data_ptr()), w=weight.data_ptr(), bias=bias.data_ptr(),
-                   stream=stream)
-    with_grad = {"torch.mm": lambda: torch.mm(ag, bg_too), "torch.mm, one factor's gradient": lambda: torch.mm(ag, b), "nothing operator with derivative": lambda: nothing_autograd(xg, wg, bg, *rest),
-                 "trigen functional": lambda: functional(xg, wg, bg), "trigen operator": lambda: operator(xg, wg, bg, *rest),
-                 "conv1d": lambda: F.conv1d(xg, wg, bg)}
-    no_grad = {"torch.mm": lambda: torch.mm(a, b), "torch.empty": lambda: torch.empty(x.shape, dtype=x.dtype, device=device),
-               "nothing operator": lambda: nothing(x, weight, bias, *rest),
-               "nothing operator with derivative": lambda: nothing_autograd(x, weight, bias, *rest),
-               "trigen functional": lambda: functional(x, weight, bias), "trigen operator": lambda: operator(x, weight, bias, *rest),
-               "trigen module": lambda: mixer(x), "trigen frozen": lambda: frozen(x), "trigen plan": lambda: plan.run(**tensors),
-               "conv1d": lambda: F.conv1d(x, weight, bias)}
+    tensors = dict(
+        x=trigen.DeviceTensor(x.data_ptr()),
+        y=trigen.DeviceTensor(y.data_ptr()),
+        w=weight.data_ptr(),
+        bias=bias.data_ptr(),
+        stream=stream,
+    )
+    with_grad = {
+        "torch.mm": lambda: torch.mm(ag, bg_too),
+        "torch.mm, one factor's gradient": lambda: torch.mm(ag, b),
+        "nothing operator with derivative": lambda: nothing_autograd(xg, wg, bg, *rest),
+        "trigen functional": lambda: functional(xg, wg, bg),
+        "trigen operator": lambda: operator(xg, wg, bg, *rest),
+        "conv1d": lambda: F.conv1d(xg, wg, bg),
+    }
+    no_grad = {
+        "torch.mm": lambda: torch.mm(a, b),
+        "torch.empty": lambda: torch.empty(x.shape, dtype=x.dtype, device=device),
+        "nothing operator": lambda: nothing(x, weight, bias, *rest),
+        "nothing operator with derivative": lambda: nothing_autograd(x, weight, bias, *rest),
+        "trigen functional": lambda: functional(x, weight, bias),
+        "trigen operator": lambda: operator(x, weight, bias, *rest),
+        "trigen module": lambda: mixer(x),
+        "trigen frozen": lambda: frozen(x),
+        "trigen plan": lambda: plan.run(**tensors),
+        "conv1d": lambda: F.conv1d(x, weight, bias),
+    }
     for mode, arms in (("no_grad", no_grad), ("grad", with_grad)):
         samples = {name: [] for name in arms}
         with torch.set_grad_enabled(mode == "grad"):
@@ -108,9 +130,14 @@ def bench_call(report, rounds=25, calls=300):
                     if round_number >= 2:
                         samples[name].append(1e6 * elapsed / calls)
         medians = {name: round(statistics.median(values), 3) for name, values in samples.items()}
-        report.add(part="call", mode=mode, shape=f"B=1 T={tokens} D={features} bf16", host_us=medians,
-                   functional_over_mm=round(medians["trigen functional"] / medians["torch.mm"], 3),
-                   operator_over_nothing=round(medians["trigen operator"] / medians["nothing operator with derivative"], 3))
+        report.add(
+            part="call",
+            mode=mode,
+            shape=f"B=1 T={tokens} D={features} bf16",
+            host_us=medians,
+            functional_over_mm=round(medians["trigen functional"] / medians["torch.mm"], 3),
+            operator_over_nothing=round(medians["trigen operator"] / medians["nothing operator with derivative"], 3),
+        )
 
 
 def tune_step(report, shapes, precision, device, budget):
@@ -126,20 +153,33 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", default="call,step,model")
     parser.add_argument("--out", help="also append the lines to this file")
-    parser.add_argument("--precision", default="bfloat16", help=f"of the parts step and model: {', '.join(PRECISIONS)}, or several with commas")
+    parser.add_argument(
+        "--precision",
+        default="bfloat16",
+        help=f"of the parts step and model: {', '.join(PRECISIONS)}, or several with commas",
+    )
     parser.add_argument("--layers", type=int, default=16)
-    parser.add_argument("--shapes", default="mixer", help=f"{', '.join(SHAPES)}, or B,T,D[,K[,H]];... (parts step and model; the model takes B,T,D)")
+    parser.add_argument(
+        "--shapes",
+        default="mixer",
+        help=f"{', '.join(SHAPES)}, or B,T,D[,K[,H]];... (parts step and model; the model takes B,T,D)",
+    )
     parser.add_argument("--rounds", type=int, default=11, help="interleaved rounds of the part step")
     parser.add_argument("--steps", type=int, default=10, help="measured steps of each model")
     parser.add_argument("--tune", metavar="BUDGET", help="tune the step's problems first, so long for each (20s, 1m)")
     parser.add_argument("--no-compiled", action="store_true", help="no arms under torch.compile")
-    parser.add_argument("--autotune", action="store_true", help="compile with mode=\"max-autotune\", too: about a minute a shape")
+    parser.add_argument(
+        "--autotune", action="store_true", help='compile with mode="max-autotune", too: about a minute a shape'
+    )
     parser.add_argument("--no-chain", action="store_true", help="no chain of eight")
     parser.add_argument("--compile", default="blocks", choices=("blocks", "model"), help="what compiled models compile")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     options = parser.parse_args()
     parts, precisions = options.parts.split(","), options.precision.split(",")
-    for what, given, allowed in (("part", parts, ("call", "host", "step", "model")), ("precision", precisions, tuple(PRECISIONS))):
+    for what, given, allowed in (
+        ("part", parts, ("call", "host", "step", "model")),
+        ("precision", precisions, tuple(PRECISIONS)),
+    ):
         unknown = sorted(set(given) - set(allowed))
         if unknown:
             parser.error(f"unknown {what} {', '.join(unknown)}; allowed: {', '.join(allowed)}")
@@ -163,15 +203,32 @@ def main():
         if "step" in parts:
             for shape in shapes:
                 try:
-                    bench_step(report, shape, precision, options.device, options.rounds, compiled=compiled, chain=not options.no_chain,
-                               autotune=options.autotune)
+                    bench_step(
+                        report,
+                        shape,
+                        precision,
+                        options.device,
+                        options.rounds,
+                        compiled=compiled,
+                        chain=not options.no_chain,
+                        autotune=options.autotune,
+                    )
                 except WrongArm as error:
                     report.add(part="step", shape=str(shape), precision=precision, error=str(error))
                     status = 1
         if "model" in parts:
             for shape in shapes:
-                bench_model(report, shape, options.layers, precision, options.device, compiled, options.compile, steps=options.steps,
-                            vocabulary=8192 if options.device == "cuda" else 64)
+                bench_model(
+                    report,
+                    shape,
+                    options.layers,
+                    precision,
+                    options.device,
+                    compiled,
+                    options.compile,
+                    steps=options.steps,
+                    vocabulary=8192 if options.device == "cuda" else 64,
+                )
     return status
 
 

@@ -5,20 +5,27 @@ import functools
 
 import torch
 import torch.nn.functional as F
-from torch_clock import Clock, Floor, capture, median
-
 import trigen
 import trigen.torch as tt
+from torch_clock import Clock, Floor, capture, median
 
 CHAIN = 8
 # {name: (autocast dtype or None, dtype of x, torch.set_float32_matmul_precision)}; weights are float32 in all of them.
-PRECISIONS = {"bfloat16": (torch.bfloat16, torch.bfloat16, "high"), "float16": (torch.float16, torch.float16, "high"),
-              "f32": (None, torch.float32, "highest"), "tf32": (None, torch.float32, "high")}
+PRECISIONS = {
+    "bfloat16": (torch.bfloat16, torch.bfloat16, "high"),
+    "float16": (torch.float16, torch.float16, "high"),
+    "f32": (None, torch.float32, "highest"),
+    "tf32": (None, torch.float32, "high"),
+}
 
 
 def triangle(weight):
     """The masked weight of W[..., T, T, K]."""
-    return torch.tril(weight.movedim(-1, 0)).movedim(0, -1) if weight.shape[-1] > 1 else torch.tril(weight.squeeze(-1)).unsqueeze(-1)
+    return (
+        torch.tril(weight.movedim(-1, 0)).movedim(0, -1)
+        if weight.shape[-1] > 1
+        else torch.tril(weight.squeeze(-1)).unsqueeze(-1)
+    )
 
 
 def conv(x, weight, bias):
@@ -94,8 +101,10 @@ def three_products_summed(x, weight, bias):
 
 
 def heads_loop(x, weight, bias):
-    parts = [torch.matmul(torch.tril(w.squeeze(-1)), part) + b.to(part.dtype).unsqueeze(-1)
-             for part, w, b in zip(x.chunk(weight.shape[0], 2), weight, bias)]
+    parts = [
+        torch.matmul(torch.tril(w.squeeze(-1)), part) + b.to(part.dtype).unsqueeze(-1)
+        for part, w, b in zip(x.chunk(weight.shape[0], 2), weight, bias)
+    ]
     return torch.cat(parts, 2)
 
 
@@ -111,7 +120,10 @@ def heads_loop_conv(x, weight, bias):
 
 def mixers_of(precision):
     """{name: function}: trigen, for float32 also with its other ways to full precision."""
-    others = {f"trigen {math}": functools.partial(tt.triangular_conv1d, math=math) for math in sorted(set(trigen.library.MATHS) - {"default", "simt", "tf32"})}
+    others = {
+        f"trigen {math}": functools.partial(tt.triangular_conv1d, math=math)
+        for math in sorted(set(trigen.library.MATHS) - {"default", "simt", "tf32"})
+    }
     return {"trigen": tt.triangular_conv1d, **(others if precision == "f32" else {})}
 
 
@@ -121,24 +133,44 @@ def arms_of(K, H, compiled, precision, autotune=False):
         plain = {"loop of conv1d": heads_loop_conv} if K > 1 else {"loop of matmul": heads_loop, "einsum": heads_einsum}
         best = None if K > 1 else heads_einsum
     elif K > 1:
-        plain, best = {"masked conv1d (weight.data)": conv_data, "masked conv1d (tril in the graph)": conv_graph,
-                       "unfold + matmul": unfolded_matmul}, conv_graph
+        plain, best = (
+            {
+                "masked conv1d (weight.data)": conv_data,
+                "masked conv1d (tril in the graph)": conv_graph,
+                "unfold + matmul": unfolded_matmul,
+            },
+            conv_graph,
+        )
     else:
-        plain, best = {"masked conv1d (weight.data)": conv_data, "masked conv1d (tril in the graph)": conv_graph,
-                       "tril + matmul": tril_matmul, "three products by hand, W masked once": three_products,
-                       "three products by hand, dW a batch each": three_products_summed}, tril_matmul
+        plain, best = (
+            {
+                "masked conv1d (weight.data)": conv_data,
+                "masked conv1d (tril in the graph)": conv_graph,
+                "tril + matmul": tril_matmul,
+                "three products by hand, W masked once": three_products,
+                "three products by hand, dW a batch each": three_products_summed,
+            },
+            tril_matmul,
+        )
     if compiled and best is not None:
         plain[f"compiled {best.__name__}"] = torch.compile(best, dynamic=False)
         if autotune:
             # without CUDA graphs of its own: every arm is captured here
-            plain[f"max-autotune {best.__name__}"] = torch.compile(best, dynamic=False, mode="max-autotune-no-cudagraphs")
+            plain[f"max-autotune {best.__name__}"] = torch.compile(
+                best, dynamic=False, mode="max-autotune-no-cudagraphs"
+            )
             if K == 1 and H == 1:
-                plain["max-autotune three_products"] = torch.compile(three_products, dynamic=False, mode="max-autotune-no-cudagraphs")
+                plain["max-autotune three_products"] = torch.compile(
+                    three_products, dynamic=False, mode="max-autotune-no-cudagraphs"
+                )
     return {**plain, **mixers_of(precision)}
 
 
 # What no operator goes below in eager mode: the step around an operator that launches nothing. No arms: nothing is compared with them.
-FLOORS = {"a Python derivative that launches nothing": Floor.apply, "a view, with the gradient of x alone": lambda x, weight, bias: x.view_as(x)}
+FLOORS = {
+    "a Python derivative that launches nothing": Floor.apply,
+    "a view, with the gradient of x alone": lambda x, weight, bias: x.view_as(x),
+}
 
 
 class WrongArm(Exception):
@@ -202,7 +234,10 @@ def bench_step(report, shape, precision, device, rounds=15, repeats=32, compiled
                 y = arm.mixer(y, *layer)
         return torch.autograd.grad(y, (x, *arm.leaves), dy)
 
-    arms = {name: Arm(mixer, weight, bias, CHAIN if chain else 1) for name, mixer in arms_of(K, H, compiled, precision, autotune).items()}
+    arms = {
+        name: Arm(mixer, weight, bias, CHAIN if chain else 1)
+        for name, mixer in arms_of(K, H, compiled, precision, autotune).items()
+    }
     mask = triangle(torch.ones_like(weight))
     expected, differences, refused = None, {}, {}
     for name, arm in list(arms.items()):
@@ -219,7 +254,9 @@ def bench_step(report, shape, precision, device, rounds=15, repeats=32, compiled
         expected = expected or got
         worst = max(float((one - two).norm() / two.norm()) for one, two in zip(got, expected))
         if not worst < 2e-2:
-            raise WrongArm(f"{name} disagrees with the first arm by {worst:.2g} (relative norm); no time is reported for wrong numbers")
+            raise WrongArm(
+                f"{name} disagrees with the first arm by {worst:.2g} (relative norm); no time is reported for wrong numbers"
+            )
         differences[name] = worst
 
     def over(arm, call, inputs):
@@ -264,14 +301,24 @@ def bench_step(report, shape, precision, device, rounds=15, repeats=32, compiled
         table[name] = {**row, "difference": float(f"{differences[name]:.2g}")}
     ratios = {}
     for kind in table["trigen"]:
-        best = min((row[kind] for name, row in table.items() if not name.startswith("trigen") and kind in row), default=None)
+        best = min(
+            (row[kind] for name, row in table.items() if not name.startswith("trigen") and kind in row), default=None
+        )
         if kind != "difference" and best is not None:
             ratios[kind] = round(best / table["trigen"][kind], 3)
-    report.add(part="step", shape=f"B={B} T={T} D={D}" + (f" K={K}" if K > 1 else "") + (f" H={H}" if H > 1 else ""), precision=precision,
-               weights="float32", unit="us a step", rotation=rotation, arms=table, best_other_over_trigen=ratios,
-               floors={name: {kind: median(values) for kind, values in times[name].items()} for name in floors},
-               **({"refused": refused} if refused else {}),
-               plans=[f"{info.problem} {info.candidate} {info.provenance} {info.match}" for info in tt.plans()])
+    report.add(
+        part="step",
+        shape=f"B={B} T={T} D={D}" + (f" K={K}" if K > 1 else "") + (f" H={H}" if H > 1 else ""),
+        precision=precision,
+        weights="float32",
+        unit="us a step",
+        rotation=rotation,
+        arms=table,
+        best_other_over_trigen=ratios,
+        floors={name: {kind: median(values) for kind, values in times[name].items()} for name in floors},
+        **({"refused": refused} if refused else {}),
+        plans=[f"{info.problem} {info.candidate} {info.provenance} {info.match}" for info in tt.plans()],
+    )
     if device == "cuda":
         tt.forget_plans()
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch_tables import DTYPES, MOST_SETS, capture, common_of, time_row
+from torch_tables import DTYPES, MOST_SETS, common_of, time_row
 
 TABLE, TITLE = "beside PyTorch", "tuned, beside torch.compile"
 FIELDS = {"dtype", "B", "H", "T", "D", "K", "pad", "layout", "wdtype", "math", "epilogue"}
@@ -51,7 +51,10 @@ class Problem:
     @property
     def tensor_bytes(self):
         each = self.B * self.T * self.H * self.D * self.dtype.itemsize
-        return each * (2 + len(self.epilogue & {"residual", "gate"})) + self.H * self.T * self.T * self.K * self.wdtype.itemsize
+        return (
+            each * (2 + len(self.epilogue & {"residual", "gate"}))
+            + self.H * self.T * self.T * self.K * self.wdtype.itemsize
+        )
 
     def rows(self, tensor):
         """[B, T, H * D] of a tensor of activations as it lies, and the other way round."""
@@ -72,7 +75,9 @@ class Tensors:
         self.weight = put(weight.to(p.wdtype))
         self.x = put(random(*p.size).to(p.dtype))
         self.dy = put(random(*p.size).to(p.dtype)) if p.op == "grad_weight" else None
-        self.residual, self.gate = (put(random(*p.size).to(p.dtype)) if name in p.epilogue else None for name in ("residual", "gate"))
+        self.residual, self.gate = (
+            put(random(*p.size).to(p.dtype)) if name in p.epilogue else None for name in ("residual", "gate")
+        )
         self.bias = put(random(p.H, p.T).to(p.wdtype)) if "bias" in p.epilogue and p.op != "grad_weight" else None
         if p.op == "grad_weight":
             self.result = [put(torch.zeros(p.H, p.T, p.T, p.K, dtype=p.wdtype))]
@@ -100,7 +105,13 @@ def products(p):
         return torch.einsum(of, weight[..., 0], rows.unflatten(2, (p.H, p.D))).flatten(2)
 
     def loop(weight, rows):
-        return torch.cat([torch.matmul(w[:, :, 0].t() if across else w[:, :, 0], part) for w, part in zip(weight, rows.split(p.D, 2))], 2)
+        return torch.cat(
+            [
+                torch.matmul(w[:, :, 0].t() if across else w[:, :, 0], part)
+                for w, part in zip(weight, rows.split(p.D, 2))
+            ],
+            2,
+        )
 
     def conv1d(weight, rows):
         taps, before = weight[0], p.pad
@@ -157,6 +168,7 @@ def peers(p):
             if t.residual is not None:
                 y = y + p.rows(t.residual)
             return [p.rows(y).contiguous()]
+
         return call
 
     def of_gradient(gradient):
@@ -165,6 +177,7 @@ def peers(p):
             if "bias" in p.epilogue:
                 results.append(p.rows(t.dy).unflatten(2, (p.H, p.D)).sum((0, 3), dtype=torch.float32).t().to(p.wdtype))
             return results
+
         return call
 
     if p.op == "grad_weight":
@@ -199,8 +212,17 @@ def trigen_arm(p, plan, workspace, stream_of):
             x, y = t.x, t.result[0]
         else:
             x, y = t.result[0], t.x
-        plan.run(x=view(x), y=view(y), gate=view(t.gate), residual=view(t.residual), w=weight.data_ptr(),
-                 bias=0 if bias is None else bias.data_ptr(), workspace=workspace, workspace_size=plan.workspace_size, stream=stream_of())
+        plan.run(
+            x=view(x),
+            y=view(y),
+            gate=view(t.gate),
+            residual=view(t.residual),
+            w=weight.data_ptr(),
+            bias=0 if bias is None else bias.data_ptr(),
+            workspace=workspace,
+            workspace_size=plan.workspace_size,
+            stream=stream_of(),
+        )
         return t.result
 
     return run
@@ -213,7 +235,10 @@ def run_problem(line, p, runtime, row_time, rounds):
     line.update(kernel=info.candidate, provenance=info.provenance)
     generator = torch.Generator("cuda").manual_seed(0)
     l2 = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 64 << 20)
-    sets = [Tensors(p, lambda tensor: tensor.cuda(), generator) for _ in range(min(MOST_SETS, max(2, 2 * l2 // p.tensor_bytes + 2)))]
+    sets = [
+        Tensors(p, lambda tensor: tensor.cuda(), generator)
+        for _ in range(min(MOST_SETS, max(2, 2 * l2 // p.tensor_bytes + 2)))
+    ]
     workspace = torch.empty(max(16, plan.workspace_size), dtype=torch.uint8, device="cuda")
     ours = trigen_arm(p, plan, workspace.data_ptr(), lambda: torch.cuda.current_stream().cuda_stream)
     expected = [result.clone() for result in ours(sets[0])]
@@ -229,18 +254,27 @@ def run_problem(line, p, runtime, row_time, rounds):
             notes.append(f"{name}: {str(error).splitlines()[0]}")
             continue
         if not off < 2e-2:
-            raise RuntimeError(f"trigen and {name} differ by {off:.2g} (relative norm); no time is reported for wrong numbers")
+            raise RuntimeError(
+                f"trigen and {name} differ by {off:.2g} (relative norm); no time is reported for wrong numbers"
+            )
         arms[f"max-autotune {name}"] = compiled
     line["ran"] = True
     if notes:
         line["note"] = "; ".join(notes)
     samples = time_row(arms, sets, row_time, rounds)
     medians = {name: statistics.median(values) for name, values in samples.items()}
-    line["arms"] = [{"name": name, "us": medians[name], "quartiles_us": statistics.quantiles(samples[name], n=4)[::2]} for name in arms]
+    line["arms"] = [
+        {"name": name, "us": medians[name], "quartiles_us": statistics.quantiles(samples[name], n=4)[::2]}
+        for name in arms
+    ]
     line.update(us=medians["trigen"], rounds=len(samples["trigen"]))
     if len(arms) > 1:
         best = min((name for name in medians if name != "trigen"), key=medians.get)
-        line.update(got=statistics.median(peer / own for own, peer in zip(samples["trigen"], samples[best])), peer=best, peer_us=medians[best])
+        line.update(
+            got=statistics.median(peer / own for own, peer in zip(samples["trigen"], samples[best])),
+            peer=best,
+            peer_us=medians[best],
+        )
 
 
 def problems_of(results):
@@ -250,7 +284,17 @@ def problems_of(results):
 
 
 def first_line(problem, tuned, common):
-    line = {"table": TABLE, "title": TITLE, "problem": problem, "over": "torch", "ran": False, "rounds": 0, "arms": [], "verdict": "missing", **common}
+    line = {
+        "table": TABLE,
+        "title": TITLE,
+        "problem": problem,
+        "over": "torch",
+        "ran": False,
+        "rounds": 0,
+        "arms": [],
+        "verdict": "missing",
+        **common,
+    }
     return {**line, **{key: tuned[key] for key in ("floor_us", "bound") if key in tuned}}
 
 
@@ -260,8 +304,10 @@ def summary(figures):
         return "no figures"
     ordered = sorted(figures)
     tenth = statistics.quantiles(ordered, n=10, method="inclusive")[0] if len(ordered) > 1 else ordered[0]
-    return (f"{len(ordered)} rows, {sum(one >= 1 for one in ordered)} not slower, geometric mean {statistics.geometric_mean(ordered):.3f}, "
-            f"tenth percentile {tenth:.3f}, worst {ordered[0]:.3f}")
+    return (
+        f"{len(ordered)} rows, {sum(one >= 1 for one in ordered)} not slower, geometric mean {statistics.geometric_mean(ordered):.3f}, "
+        f"tenth percentile {tenth:.3f}, worst {ordered[0]:.3f}"
+    )
 
 
 def main():
@@ -289,7 +335,10 @@ def main():
     with open(results, "a") as file, torch.no_grad():
         for number, (problem, tuned) in enumerate(problems):
             if options.limit and time.perf_counter() - began > options.limit:
-                print(f"the limit of {options.limit:g} s was spent: {len(problems) - number} problems were not started", file=sys.stderr)
+                print(
+                    f"the limit of {options.limit:g} s was spent: {len(problems) - number} problems were not started",
+                    file=sys.stderr,
+                )
                 break
             line = first_line(problem, tuned, common)
             try:
@@ -307,8 +356,14 @@ def main():
             torch.cuda.empty_cache()
             file.write(json.dumps(line) + "\n")
             file.flush()
-            print(problem, line["verdict"], {key: round(line[key], 3) for key in ("got", "us", "peer_us") if key in line}, line.get("peer", ""),
-                  line.get("note", ""), flush=True)
+            print(
+                problem,
+                line["verdict"],
+                {key: round(line[key], 3) for key in ("got", "us", "peer_us") if key in line},
+                line.get("peer", ""),
+                line.get("note", ""),
+                flush=True,
+            )
     print(summary(figures))
     return 1 if failed else 0
 

@@ -40,8 +40,16 @@ def read_rows(path):
         words = dict(word.split("=", 1) for word in options.split())
         if words.get("over") != "torch":
             continue
-        rows.append({"table": table, "title": title, "problem": problem.strip(), "stretch": float(words.get("stretch", 0)),
-                     "asked": float(words.get("ask", words.get("at_most", 0))), "at_most": "at_most" in words})
+        rows.append(
+            {
+                "table": table,
+                "title": title,
+                "problem": problem.strip(),
+                "stretch": float(words.get("stretch", 0)),
+                "asked": float(words.get("ask", words.get("at_most", 0))),
+                "at_most": "at_most" in words,
+            }
+        )
     return rows
 
 
@@ -79,7 +87,9 @@ class Tensors:
         self.tap_major_of_input = self.weight[0].permute(1, 2, 0).reshape(p.T, p.K * p.T).contiguous()  # [s, (j, t)]
         self.result = torch.empty_like(self.weight if p.op == "grad_weight" else self.x)
         if p.K > 1:
-            self.padded = F.pad(self.x, (p.pad, p.K - 1 - p.pad))  # of conv1d's gradients, which keep it from the forward
+            self.padded = F.pad(
+                self.x, (p.pad, p.K - 1 - p.pad)
+            )  # of conv1d's gradients, which keep it from the forward
 
 
 def peers(p):
@@ -93,14 +103,14 @@ def peers(p):
 
     def im2col(t):
         padded = F.pad(t.x, sides)
-        columns = torch.stack([padded[:, :, j:j + p.D] for j in range(p.K)], dim=1)  # [B, K, T, D]
+        columns = torch.stack([padded[:, :, j : j + p.D] for j in range(p.K)], dim=1)  # [B, K, T, D]
         return torch.matmul(t.tap_major, columns.view(p.B, p.K * p.T, p.D))
 
     def columns_of(t, taps):
         """x, or dy with its taps mirrored, shifted by each tap: a list of [B, T, D]."""
         source, before = (t.x, p.pad) if taps > 0 else (t.dy, p.K - 1 - p.pad)
         padded = F.pad(source, (before, p.K - 1 - before))
-        return [padded[:, :, j:j + p.D] for j in range(p.K)][::taps]
+        return [padded[:, :, j : j + p.D] for j in range(p.K)][::taps]
 
     def im2col_grad_input(t):
         columns = torch.stack(columns_of(t, -1), dim=1)  # [B, K, T, D]
@@ -113,10 +123,12 @@ def peers(p):
         return product.view(p.T, p.K, p.T).permute(0, 2, 1)[None]
 
     def backward(t, mask):
-        return torch.ops.aten.convolution_backward(t.dy, t.padded, t.weight[0], None, [1], [0], [1], False, [0], 1, mask)
+        return torch.ops.aten.convolution_backward(
+            t.dy, t.padded, t.weight[0], None, [1], [0], [1], False, [0], 1, mask
+        )
 
     def conv1d_grad_input(t):
-        return backward(t, [True, False, False])[0][:, :, p.pad:p.pad + p.D]
+        return backward(t, [True, False, False])[0][:, :, p.pad : p.pad + p.D]
 
     def conv1d_grad_weight(t):
         return backward(t, [False, True, False])[1][None]
@@ -148,11 +160,16 @@ def peers(p):
         return torch.einsum("bthd,bshd->hts", split(t.dy), split(t.x))[..., None]
 
     if p.H > 1 or p.K == 1:
-        return {"forward": {"loop": loop, "einsum": einsum}, "grad_input": {"loop": loop_grad_input, "einsum": einsum_grad_input},
-                "grad_weight": {"einsum": einsum_grad_weight}}[p.op]
-    return {"forward": {"conv1d": conv1d, "im2col + matmul": im2col},
-            "grad_input": {"conv1d backward": conv1d_grad_input, "im2col + matmul": im2col_grad_input},
-            "grad_weight": {"conv1d backward": conv1d_grad_weight, "im2col + matmul": im2col_grad_weight}}[p.op]
+        return {
+            "forward": {"loop": loop, "einsum": einsum},
+            "grad_input": {"loop": loop_grad_input, "einsum": einsum_grad_input},
+            "grad_weight": {"einsum": einsum_grad_weight},
+        }[p.op]
+    return {
+        "forward": {"conv1d": conv1d, "im2col + matmul": im2col},
+        "grad_input": {"conv1d backward": conv1d_grad_input, "im2col + matmul": im2col_grad_input},
+        "grad_weight": {"conv1d backward": conv1d_grad_weight, "im2col + matmul": im2col_grad_weight},
+    }[p.op]
 
 
 def difference(p, got, expected):
@@ -160,7 +177,9 @@ def difference(p, got, expected):
     got, expected = got.float(), expected.float()
     if p.op == "grad_weight":
         inside = torch.ones(p.T, p.T, device=got.device).tril()[None, :, :, None]
-        got, expected = (torch.where(inside > 0, tensor, 0) for tensor in (got, expected))  # what trigen left alone may be NaN
+        got, expected = (
+            torch.where(inside > 0, tensor, 0) for tensor in (got, expected)
+        )  # what trigen left alone may be NaN
     return float((got - expected).norm() / expected.norm())
 
 
@@ -168,10 +187,20 @@ def trigen_arm(p, plan, workspace):
     import trigen
 
     def run(t):
-        role = {"forward": (t.x, t.result, t.weight), "grad_input": (t.result, t.dy, t.weight), "grad_weight": (t.x, t.dy, t.result)}[p.op]
+        role = {
+            "forward": (t.x, t.result, t.weight),
+            "grad_input": (t.result, t.dy, t.weight),
+            "grad_weight": (t.x, t.dy, t.result),
+        }[p.op]
         x, y, w = (tensor.data_ptr() for tensor in role)
-        plan.run(x=trigen.DeviceTensor(x), y=trigen.DeviceTensor(y), w=w, workspace=workspace.data_ptr(),
-                 workspace_size=plan.workspace_size, stream=torch.cuda.current_stream().cuda_stream)
+        plan.run(
+            x=trigen.DeviceTensor(x),
+            y=trigen.DeviceTensor(y),
+            w=w,
+            workspace=workspace.data_ptr(),
+            workspace_size=plan.workspace_size,
+            stream=torch.cuda.current_stream().cuda_stream,
+        )
         return t.result
 
     return run
@@ -209,7 +238,7 @@ def time_row(arms, sets, row_time, rounds):
     for number in range(rounds):
         if number >= LEAST_ROUNDS and time.perf_counter() - began > row_time:
             break
-        for name in names[number % len(names):] + names[:number % len(names)]:
+        for name in names[number % len(names) :] + names[: number % len(names)]:
             samples[name].append(replay(graphs[name]))
     return samples
 
@@ -225,7 +254,10 @@ def run_row(row, runtime, line, row_time, rounds):
     sets = [Tensors(p, "cuda", generator) for _ in range(min(MOST_SETS, max(2, 2 * l2 // p.bytes + 2)))]
     if len(sets) * p.bytes <= l2:
         line["note"] = "the input sets together stay in the L2, in every arm alike"
-    arms = {"trigen": trigen_arm(p, plan, torch.empty(max(16, plan.workspace_size), dtype=torch.uint8, device="cuda")), **peers(p)}
+    arms = {
+        "trigen": trigen_arm(p, plan, torch.empty(max(16, plan.workspace_size), dtype=torch.uint8, device="cuda")),
+        **peers(p),
+    }
     expected = arms["trigen"](sets[0])
     torch.cuda.synchronize()
     for name, arm in list(arms.items())[1:]:
@@ -236,21 +268,40 @@ def run_row(row, runtime, line, row_time, rounds):
             del arms[name]
             continue
         if not off < 2e-2:
-            raise RuntimeError(f"trigen and {name} differ by {off:.2g} (relative norm); no time is reported for wrong numbers")
+            raise RuntimeError(
+                f"trigen and {name} differ by {off:.2g} (relative norm); no time is reported for wrong numbers"
+            )
     line["ran"] = True
     samples = time_row(arms, sets, row_time, rounds)
     medians = {name: statistics.median(values) for name, values in samples.items()}
     best = min((name for name in medians if name != "trigen"), key=medians.get)
     ratios = [ours / peer if row["at_most"] else peer / ours for ours, peer in zip(samples["trigen"], samples[best])]
-    line.update(rounds=len(ratios), got=statistics.median(ratios), us=medians["trigen"], peer=best, peer_us=medians[best],
-                arms=[{"name": name, "us": medians[name], "quartiles_us": statistics.quantiles(samples[name], n=4)[::2]} for name in arms])
+    line.update(
+        rounds=len(ratios),
+        got=statistics.median(ratios),
+        us=medians["trigen"],
+        peer=best,
+        peer_us=medians[best],
+        arms=[
+            {"name": name, "us": medians[name], "quartiles_us": statistics.quantiles(samples[name], n=4)[::2]}
+            for name in arms
+        ],
+    )
 
 
 def common_of():
     """What every line of a run says: device, driver, library."""
     version = Path("/proc/driver/nvidia/version")
-    driver = next((line.split()[7] for line in version.read_text().splitlines() if line.startswith("NVRM")), "?") if version.exists() else "?"
-    return {"device": torch.cuda.get_device_name(), "driver": driver, "library": f"torch {torch.__version__}, cudnn {torch.backends.cudnn.version()}"}
+    driver = (
+        next((line.split()[7] for line in version.read_text().splitlines() if line.startswith("NVRM")), "?")
+        if version.exists()
+        else "?"
+    )
+    return {
+        "device": torch.cuda.get_device_name(),
+        "driver": driver,
+        "library": f"torch {torch.__version__}, cudnn {torch.backends.cudnn.version()}",
+    }
 
 
 def verdict(line):
@@ -268,7 +319,16 @@ def verdict(line):
 
 
 def first_line(row, common):
-    line = {"table": row["table"], "title": row["title"], "problem": row["problem"], "over": "torch", "ran": False, "rounds": 0, "arms": [], **common}
+    line = {
+        "table": row["table"],
+        "title": row["title"],
+        "problem": row["problem"],
+        "over": "torch",
+        "ran": False,
+        "rounds": 0,
+        "arms": [],
+        **common,
+    }
     line["asked_at_most" if row["at_most"] else "asked"] = row["asked"]
     if row["stretch"]:
         line["stretch"] = row["stretch"]
@@ -311,8 +371,15 @@ def main():
             line["verdict"] = verdict(line)
             file.write(json.dumps(line) + "\n")
             file.flush()
-            print(row["table"], row["problem"], line["verdict"], {key: round(line[key], 3) for key in ("got", "us", "peer_us") if key in line},
-                  line.get("peer", ""), line.get("note", ""), flush=True)
+            print(
+                row["table"],
+                row["problem"],
+                line["verdict"],
+                {key: round(line[key], 3) for key in ("got", "us", "peer_us") if key in line},
+                line.get("peer", ""),
+                line.get("note", ""),
+                flush=True,
+            )
     return 0
 
 

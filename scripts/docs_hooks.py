@@ -4,6 +4,7 @@ The command line's page comes from the program's parser, C's from the public hea
 text. A link from a page to a file of the repository outside docs/ is checked and shown as that file's path, since the site does not hold the
 file. A page that lost an asterisk, or shows an escape, fails the build.
 """
+
 import os
 import pathlib
 import re
@@ -20,14 +21,18 @@ LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 def command_line():
     program = pathlib.Path(os.environ.get("TRIGEN_PROGRAM", ROOT / "build/trigen"))
     if not program.exists():
-        raise PluginError(f"no program at {program}, whose parser makes the command line's page; build trigen_program, or name one in TRIGEN_PROGRAM")
+        raise PluginError(
+            f"no program at {program}, whose parser makes the command line's page; build trigen_program, or name one in TRIGEN_PROGRAM"
+        )
     return subprocess.run([program, "help", "--format", "markdown"], check=True, capture_output=True, text=True).stdout
 
 
 def plain(text):
     """Text that is no Markdown but for its `code`."""
     parts = re.split(r"(`[^`]*`)", text)
-    return "".join(part if i % 2 else re.sub(r"([*_\[\\])", r"\\\1", part).replace("<", "&lt;") for i, part in enumerate(parts))
+    return "".join(
+        part if i % 2 else re.sub(r"([*_\[\\])", r"\\\1", part).replace("<", "&lt;") for i, part in enumerate(parts)
+    )
 
 
 def prose(comment):
@@ -51,11 +56,13 @@ def docstring(text):
         column, block = 0, []
         for line in paragraph.split("\n"):
             entry = re.match(r"\*{0,2}\w+(?:, \*{0,2}\w+)* {2,}(?=\S)", line)
-            if entry or (column and line[:1] != " " and line[column - 1:column] == " "):
+            if entry or (column and line[:1] != " " and line[column - 1 : column] == " "):
                 column = entry.end() if entry else column
                 block += ["", f"`{line[:column].strip()}`", ":   " + plain(line[column:])]
             else:
-                block.append("    " + (plain(line.strip()) if column else line) if column or paragraph[0] == " " else plain(line))
+                block.append(
+                    "    " + (plain(line.strip()) if column else line) if column or paragraph[0] == " " else plain(line)
+                )
         out += block + [""]
     return "\n".join(out)
 
@@ -70,13 +77,23 @@ class Docstrings(griffe.Extension):
 
 def header():
     """The C headers as a page: their comments are the text, their declarations the code between."""
-    out = ["# The C interface", "", "`#include <trigen/trigen.h>`; what stays the same between versions: [the binary interface](../abi.md)."]
-    for name, start, section in (("trigen.h", "/* Values are part", "Types"), ("trigen_memory.h", "/* Zero bytes", "trigen_memory.h"),
-                                 ("trigen_tune.h", "typedef struct trigen_tune_options", "trigen_tune.h"), ("trigen_xla.h", "/* The handler:", "trigen_xla.h")):
+    out = [
+        "# The C interface",
+        "",
+        "`#include <trigen/trigen.h>`; what stays the same between versions: [the binary interface](../abi.md).",
+    ]
+    for name, start, section in (
+        ("trigen.h", "/* Values are part", "Types"),
+        ("trigen_memory.h", "/* Zero bytes", "trigen_memory.h"),
+        ("trigen_tune.h", "typedef struct trigen_tune_options", "trigen_tune.h"),
+        ("trigen_xla.h", "/* The handler:", "trigen_xla.h"),
+    ):
         source = (ROOT / "runtime/include/trigen" / name).read_text()
         first, rest = re.match(r"(/\*.*?\*/)\n(.*)", source, re.S).groups()
-        head = ["", prose(first), "", f"## {section}"] if name == "trigen.h" else ["", f"## {section}", "", prose(first)]
-        out += head + declarations(rest[rest.index(start):rest.rindex("#ifdef __cplusplus")])
+        head = (
+            ["", prose(first), "", f"## {section}"] if name == "trigen.h" else ["", f"## {section}", "", prose(first)]
+        )
+        out += head + declarations(rest[rest.index(start) : rest.rindex("#ifdef __cplusplus")])
     return "\n".join(out) + "\n"
 
 
@@ -98,8 +115,13 @@ def declarations(rest):
 
 
 def tracked_pages():
-    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], cwd=ROOT, check=True, capture_output=True,
-                            text=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
     return [ROOT / name for name in listed.splitlines()]
 
 
@@ -115,7 +137,12 @@ def check_links():
             continue
         for _, target, _ in LINK.findall(without_code(page.read_text())):
             generated = (page.parent / target).resolve() in GENERATED
-            if "://" not in target and not target.startswith("mailto:") and not generated and not (page.parent / target).exists():
+            if (
+                "://" not in target
+                and not target.startswith("mailto:")
+                and not generated
+                and not (page.parent / target).exists()
+            ):
                 broken.append(f"{page.relative_to(ROOT)}: {target}")
     if broken:
         raise PluginError("links that lead nowhere:\n" + "\n".join(broken))
@@ -139,12 +166,14 @@ def listed(nav):
 
 def on_config(config):
     """Folders of the navigation become their pages; pages that stand nowhere go to How-to, or to Reference."""
-    config.site_name += " " + re.search(r"project\(trigen VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
+    config.site_name += " " + re.search(
+        r"project\(trigen VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text()
+    ).group(1)
     docs = ROOT / "docs"
     for section in config.nav:
         entries = next(iter(section.values()))
         for entry in entries if isinstance(entries, list) else []:
-            (name, value), = entry.items()
+            ((name, value),) = entry.items()
             if isinstance(value, str) and value.endswith("/"):
                 pages = sorted((docs / value).glob("*.md"), key=lambda path: (path.name != "README.md", path.name))
                 entry[name] = [titled(path) for path in pages]
@@ -168,8 +197,10 @@ def damaged(html):
 def on_page_content(html, page, config, files):
     found = damaged(html)
     if found:
-        raise PluginError(f"{page.file.src_uri}: an asterisk or an escape was taken for Markdown: write it as `code`, or with one backslash:\n" +
-                          "\n".join(found))
+        raise PluginError(
+            f"{page.file.src_uri}: an asterisk or an escape was taken for Markdown: write it as `code`, or with one backslash:\n"
+            + "\n".join(found)
+        )
 
 
 def on_post_page(output, page, config):
@@ -194,9 +225,13 @@ def on_files(files, config):
 def quoted(match):
     """The block of README.md that a page names: <!-- README.md: Install, sh -->."""
     heading, language = match.groups()
-    block = re.search(rf"(?ms)^## {re.escape(heading)}$(?:(?!^## ).)*?(^```{language}\n.*?^```$)", (ROOT / "README.md").read_text())
+    block = re.search(
+        rf"(?ms)^## {re.escape(heading)}$(?:(?!^## ).)*?(^```{language}\n.*?^```$)", (ROOT / "README.md").read_text()
+    )
     if not block:
-        raise PluginError(f"README.md has no block of {language} under '{heading}'; a page shows it by {match.group(0)}")
+        raise PluginError(
+            f"README.md has no block of {language} under '{heading}'; a page shows it by {match.group(0)}"
+        )
     return block.group(1)
 
 

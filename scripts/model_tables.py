@@ -30,20 +30,31 @@ def cell(program: str, target: str, dtype: str, size) -> str:
 
 
 def dense(program: str) -> str:
-    lines = ["| us: trigen, predicted / dense, estimated | dtype | " + " | ".join(f"{b}, {t}, {d}" for b, t, d in SIZES) + " |",
-             "|---|---|" + "---|" * len(SIZES)]
+    lines = [
+        "| us: trigen, predicted / dense, estimated | dtype | "
+        + " | ".join(f"{b}, {t}, {d}" for b, t, d in SIZES)
+        + " |",
+        "|---|---|" + "---|" * len(SIZES),
+    ]
     for target in TARGETS:
         for dtype in ("f16", "bf16") if target in ("sm_70", "sm_75") else ("bf16",):
-            lines.append(f"| `{target}` | {dtype} | " + " | ".join(cell(program, target, dtype, size) for size in SIZES) + " |")
+            lines.append(
+                f"| `{target}` | {dtype} | " + " | ".join(cell(program, target, dtype, size) for size in SIZES) + " |"
+            )
     return "\n".join(lines) + "\n"
 
 
 def dense_errors(program: str) -> str:
     files = sorted(map(str, (ROOT / "bench/results").glob("h*.jsonl")))
     wide = dict(os.environ, COLUMNS="400")  # a row a line, whatever the terminal
-    text = subprocess.run([program, "model", "dense", *files], check=True, capture_output=True, text=True, env=wide).stdout
-    lines = ["| GPU, rows | problems | median error | nine in ten | within 15 % | predicted: wrong for trigen, dense, close "
-             "| tuned: wrong for trigen, dense, close |", "|---" * 7 + "|"]
+    text = subprocess.run(
+        [program, "model", "dense", *files], check=True, capture_output=True, text=True, env=wide
+    ).stdout
+    lines = [
+        "| GPU, rows | problems | median error | nine in ten | within 15 % | predicted: wrong for trigen, dense, close "
+        "| tuned: wrong for trigen, dense, close |",
+        "|---" * 7 + "|",
+    ]
     for row in text.splitlines()[1:]:
         gpu, half, rows, error, most, within, *counts = re.split(" {2,}", row.strip())
         verdicts = [f"{wrong}, {other}, {close} of {of}" for of, wrong, other, close in (counts[:4], counts[4:])]
@@ -72,10 +83,16 @@ def choices(program: str) -> str:
     out += losses("check, best of the first 8", half["untuned_8"])
     out += losses("check, mma_sm80 and simt alone", ampere["untuned"])
     missing = half["untuned"]["problems"] - half["recorded"]["problems"]
-    out += "\n" + textwrap.fill(
-        f"For {missing} of the {half['untuned']['problems']} the first of all legal candidates was not timed; the first that was stands for "
-        "it, and the third row leaves them out. By family, check half, the family's first choice against its best (three timed candidates "
-        "or more):", 110) + "\n\n"
+    out += (
+        "\n"
+        + textwrap.fill(
+            f"For {missing} of the {half['untuned']['problems']} the first of all legal candidates was not timed; the first that was stands for "
+            "it, and the third row leaves them out. By family, check half, the family's first choice against its best (three timed candidates "
+            "or more):",
+            110,
+        )
+        + "\n\n"
+    )
     out += "| family, op | problems | median | nine in ten | worst |\n|---|---|---|---|---|\n"
     for family in half["families"]:
         if family["ranked"] > 0:

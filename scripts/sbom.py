@@ -35,7 +35,9 @@ COMPONENTS = (
     Component("CLI11", "cli11", "include/CLI", "BSD-3-Clause", "CLI11"),
     Component("nlohmann-json", "nlohmann-json3", "include/nlohmann", "MIT", "nlohmann-json"),
     Component("libstdc++ and libgcc", r"gcc-\d+", None, "GPL-3.0-or-later WITH GCC-exception-3.1", "libstdc++"),
-    Component("libc++, libc++abi and libunwind", None, r"libcxx(abi)?|libunwind", "Apache-2.0 WITH LLVM-exception", "libc++"),
+    Component(
+        "libc++, libc++abi and libunwind", None, r"libcxx(abi)?|libunwind", "Apache-2.0 WITH LLVM-exception", "libc++"
+    ),
     Component("glibc", "glibc", "libc", "LGPL-2.1-or-later", None),  # shared but for its start files
     Component("Linux headers", "linux", None, "GPL-2.0-only WITH Linux-syscall-note", None),  # declarations alone
     Component("zig compiler_rt and headers", None, "", "MIT", None),
@@ -85,7 +87,9 @@ class Build:
 
     def files(self, binary: str) -> set:
         """Real paths of what the binary was made of."""
-        inputs = shlex.split(run("ninja", "-C", self.folder, "--quiet", "-t", "inputs", binary))  # as a shell would take them
+        inputs = shlex.split(
+            run("ninja", "-C", self.folder, "--quiet", "-t", "inputs", binary)
+        )  # as a shell would take them
         named = {header for name in inputs for header in self.recorded.get(name, ())}
         named.update(name for name in inputs if not re.search(r"\.so(\.[0-9.]+)?$", name))  # shared ones are not inside
         return {os.path.realpath(self.folder / name) for name in named if os.path.exists(self.folder / name)}
@@ -129,8 +133,10 @@ class Build:
                 return {"package": name, "full": version, "version": upstream(version), "archives": archives}
         report = json.loads((self.sources.parent / "ziglang.json").read_text())["install"][0]
         wheel = report["download_info"]
-        facts = {"version": report["metadata"]["version"],
-                 "archives": [(wheel["archive_info"]["hashes"]["sha256"], wheel["url"].rsplit("/", 1)[1])]}
+        facts = {
+            "version": report["metadata"]["version"],
+            "archives": [(wheel["archive_info"]["hashes"]["sha256"], wheel["url"].rsplit("/", 1)[1])],
+        }
         if component.folder == "libc":
             facts["version"] = self.glibc
         elif component.folder:
@@ -149,7 +155,13 @@ class Build:
         for path in paths:
             if path not in owner:
                 raise UnnamedFile(path)
-        query = run("dpkg-query", "-W", "-f", "${binary:Package} ${source:Package} ${source:Version}\n", *sorted(set(owner.values())))
+        query = run(
+            "dpkg-query",
+            "-W",
+            "-f",
+            "${binary:Package} ${source:Package} ${source:Version}\n",
+            *sorted(set(owner.values())),
+        )
         source = {line.split()[0]: line.split()[1:] for line in query.splitlines()}
         for path in paths:
             yield (*source[owner[path]], path)
@@ -169,11 +181,16 @@ def entry(component, facts: dict, notices: str) -> dict:
     if "package" in facts:
         said["purl"] = f"pkg:deb/{DISTRIBUTION}/{facts['package']}@{facts['full'].replace('+', '%2B')}?arch=source"
     elif facts["archives"] and "ziglang" in facts["archives"][0][1]:
-        said["properties"] = [{"name": "trigen:from", "value": "pkg:pypi/ziglang@" + facts["archives"][0][1].split("-")[1]}]
+        said["properties"] = [
+            {"name": "trigen:from", "value": "pkg:pypi/ziglang@" + facts["archives"][0][1].split("-")[1]}
+        ]
     if facts["archives"]:
         said["externalReferences"] = [
-            {"type": "source-distribution" if not name.endswith((".a", ".whl")) else "distribution", "url": name,
-             "hashes": [{"alg": "SHA-256", "content": digest}]}
+            {
+                "type": "source-distribution" if not name.endswith((".a", ".whl")) else "distribution",
+                "url": name,
+                "hashes": [{"alg": "SHA-256", "content": digest}],
+            }
             for digest, name in sorted(map(tuple, facts["archives"]))
         ]
     return said
@@ -181,7 +198,9 @@ def entry(component, facts: dict, notices: str) -> dict:
 
 def bill(folders: list) -> dict:
     version = re.search(r"^project\(trigen VERSION ([0-9.]*)", (ROOT / "CMakeLists.txt").read_text(), re.M).group(1)
-    notices = "".join(line for line in (ROOT / "THIRD_PARTY_NOTICES").read_text().splitlines(True) if line.startswith("=="))
+    notices = "".join(
+        line for line in (ROOT / "THIRD_PARTY_NOTICES").read_text().splitlines(True) if line.startswith("==")
+    )
     components, dependencies = {}, []
     for folder in folders:
         build = Build(folder)
@@ -191,8 +210,13 @@ def bill(folders: list) -> dict:
             holds = [entry(c, facts, notices) for c, facts in build.owners(build.files(binary)).items()]
             components.update((said["bom-ref"], said) for said in holds)
             name = f"{build.folder.name}/{binary}"
-            components[name] = {"type": "file", "bom-ref": name, "name": name, "version": version,
-                                "hashes": [{"alg": "SHA-256", "content": sha256(build.folder / binary)}]}
+            components[name] = {
+                "type": "file",
+                "bom-ref": name,
+                "name": name,
+                "version": version,
+                "hashes": [{"alg": "SHA-256", "content": sha256(build.folder / binary)}],
+            }
             dependencies.append({"ref": name, "dependsOn": sorted(said["bom-ref"] for said in holds)})
     dependencies.append({"ref": "trigen", "dependsOn": [d["ref"] for d in dependencies]})
     seconds = os.environ.get("SOURCE_DATE_EPOCH") or run("git", "-C", ROOT, "log", "-1", "--format=%ct").strip()
@@ -200,15 +224,27 @@ def bill(folders: list) -> dict:
         "metadata": {
             "timestamp": run("date", "-u", "-d", f"@{seconds}", "+%Y-%m-%dT%H:%M:%SZ").strip(),
             "tools": {"components": [{"type": "application", "name": "trigen's scripts/sbom.py", "version": version}]},
-            "component": {"type": "library", "bom-ref": "trigen", "name": "trigen", "version": version,
-                          "licenses": [{"license": {"id": "Apache-2.0"}}], "purl": f"pkg:pypi/trigen@{version}"},
+            "component": {
+                "type": "library",
+                "bom-ref": "trigen",
+                "name": "trigen",
+                "version": version,
+                "licenses": [{"license": {"id": "Apache-2.0"}}],
+                "purl": f"pkg:pypi/trigen@{version}",
+            },
         },
         "components": [components[name] for name in sorted(components)],
         "dependencies": dependencies,
     }
     number = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(body, sort_keys=True))  # the same release has the same number
-    return {"$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json", "bomFormat": "CycloneDX", "specVersion": "1.6",
-            "serialNumber": f"urn:uuid:{number}", "version": 1, **body}
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "serialNumber": f"urn:uuid:{number}",
+        "version": 1,
+        **body,
+    }
 
 
 def main() -> None:
@@ -217,7 +253,9 @@ def main() -> None:
     try:
         made = bill(sys.argv[2:])
     except UnnamedFile as error:
-        sys.exit(f"sbom: the build used {error}, which no component of scripts/sbom.py holds; name it there, with its licence")
+        sys.exit(
+            f"sbom: the build used {error}, which no component of scripts/sbom.py holds; name it there, with its licence"
+        )
     except subprocess.CalledProcessError as error:
         sys.exit(f"sbom: {' '.join(map(str, error.cmd[:5]))} ended with {error.returncode}: {error.stderr.strip()}")
     Path(sys.argv[1]).write_text(json.dumps(made, indent=1) + "\n")

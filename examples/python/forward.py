@@ -23,8 +23,12 @@ class Device:
     def __init__(self):
         self.driver = ctypes.CDLL(os.environ.get("TRIGEN_DRIVER", "libcuda.so.1"))
         device, context = ctypes.c_int(), ctypes.c_void_p()
-        for call, *arguments in (("cuInit", 0), ("cuDeviceGet", ctypes.byref(device), 0),
-                                 ("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0), ("cuCtxSetCurrent", context)):
+        for call, *arguments in (
+            ("cuInit", 0),
+            ("cuDeviceGet", ctypes.byref(device), 0),
+            ("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0),
+            ("cuCtxSetCurrent", context),
+        ):
             self.call(call, *arguments)
 
     def call(self, name, *arguments):
@@ -57,15 +61,24 @@ def main():
     generator = random.Random(1)
     x = (ctypes.c_float * (B * T * D))(*(generator.uniform(-1, 1) for _ in range(B * T * D)))
     # The upper triangle is never read: it may hold anything.
-    w = (ctypes.c_float * (T * T))(*(generator.uniform(-1, 1) if s <= t else float("nan") for t in range(T) for s in range(T)))
+    w = (ctypes.c_float * (T * T))(
+        *(generator.uniform(-1, 1) if s <= t else float("nan") for t in range(T) for s in range(T))
+    )
     y = (ctypes.c_float * (B * T * D))()
 
     plan = Runtime().plan(f"forward,dtype=f32,B={B},T={T},D={D}")
     info = plan.describe()
-    print(f"{info.problem}\n  {info.candidate} for {info.target} on {info.device} ({info.provenance}, kernel from {info.binary_from})")
+    print(
+        f"{info.problem}\n  {info.candidate} for {info.target} on {info.device} ({info.provenance}, kernel from {info.binary_from})"
+    )
     out = device.allocate(ctypes.sizeof(y))
-    plan.run(x=DeviceTensor(device.upload(x)), w=device.upload(w), y=DeviceTensor(out), workspace=device.allocate(plan.workspace_size),
-             workspace_size=plan.workspace_size)
+    plan.run(
+        x=DeviceTensor(device.upload(x)),
+        w=device.upload(w),
+        y=DeviceTensor(out),
+        workspace=device.allocate(plan.workspace_size),
+        workspace_size=plan.workspace_size,
+    )
     device.download(y, out)
 
     worst = 0.0

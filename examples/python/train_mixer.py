@@ -17,10 +17,9 @@ import time
 from pathlib import Path
 
 import torch
-from torch import nn
-
 import trigen
 import trigen.torch
+from torch import nn
 
 
 class MaskedConv1d(nn.Conv1d):
@@ -62,7 +61,13 @@ class MaskedMixer(nn.Module):
 def make_text(characters: int, seed: int) -> str:
     """Sentences with agreement between subject and verb, so that there is something to learn beyond letter counts."""
     choose = random.Random(seed)
-    subjects = [("the cat", "sleeps"), ("the dogs", "sleep"), ("a kernel", "runs"), ("two warps", "run"), ("the scheduler", "waits")]
+    subjects = [
+        ("the cat", "sleeps"),
+        ("the dogs", "sleep"),
+        ("a kernel", "runs"),
+        ("two warps", "run"),
+        ("the scheduler", "waits"),
+    ]
     places = ["on the mat", "in the tile", "under the roof", "near the cache", "beside the road"]
     parts, size = [], 0
     while size < characters:
@@ -133,7 +138,11 @@ def draw(folder: Path, losses, seconds, what: str):
     figure.tight_layout()
     figure.savefig(folder / "loss.png", dpi=120)
     figure, axes = plt.subplots(figsize=(6, 4))
-    bars = axes.bar(list(seconds), [1e3 * value for value in seconds.values()], color=["#888888", "#4477aa", "#bbbbbb", "#66ccee"][: len(seconds)])
+    bars = axes.bar(
+        list(seconds),
+        [1e3 * value for value in seconds.values()],
+        color=["#888888", "#4477aa", "#bbbbbb", "#66ccee"][: len(seconds)],
+    )
     axes.bar_label(bars, fmt="%.2f")
     axes.set_ylabel("milliseconds a training step")
     axes.set_title(what)
@@ -145,16 +154,24 @@ def draw(folder: Path, losses, seconds, what: str):
 def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="autocast dtype (default: bfloat16 on a GPU)")
+    parser.add_argument(
+        "--dtype", choices=("float32", "bfloat16", "float16"), help="autocast dtype (default: bfloat16 on a GPU)"
+    )
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--features", type=int, default=64)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rate", type=float, default=1e-3, help="learning rate of AdamW")
-    parser.add_argument("--tolerance", type=float, help="relative difference of losses that is allowed (default by dtype)")
-    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=None,
-                        help="also train both models under torch.compile (default: on a GPU)")
+    parser.add_argument(
+        "--tolerance", type=float, help="relative difference of losses that is allowed (default by dtype)"
+    )
+    parser.add_argument(
+        "--compile",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="also train both models under torch.compile (default: on a GPU)",
+    )
     parser.add_argument("--out", type=Path, help="folder for pictures")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     options = parser.parse_args(arguments)
@@ -168,8 +185,12 @@ def main(arguments=None) -> int:
     batches = [tokens.to(device) for tokens in batches]
     plain = MaskedMixer(vocabulary, options.tokens, options.features, options.layers).to(device)
     models = {"plain": plain, "trigen": copy.deepcopy(plain)}
-    report = trigen.torch.convert(models["trigen"], tokens=options.tokens, select=lambda name, _: name.endswith("mixer"),
-                                  example_inputs=(batches[0],))
+    report = trigen.torch.convert(
+        models["trigen"],
+        tokens=options.tokens,
+        select=lambda name, _: name.endswith("mixer"),
+        example_inputs=(batches[0],),
+    )
     assert len(report.converted) == options.layers, str(report)
     if options.compile or (options.compile is None and device.type == "cuda"):
         models["plain compiled"] = torch.compile(copy.deepcopy(plain))
@@ -177,31 +198,61 @@ def main(arguments=None) -> int:
 
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     if not options.json:
-        print(f"{where}, {dtype}, T={options.tokens} D={options.features}, {options.layers} layers, B={options.batch}, {options.steps} steps", flush=True)
+        print(
+            f"{where}, {dtype}, T={options.tokens} D={options.features}, {options.layers} layers, B={options.batch}, {options.steps} steps",
+            flush=True,
+        )
     losses, seconds, memory = {}, {}, {}
     tokens = options.batch * options.tokens
     for name, model in models.items():
         losses[name], seconds[name], memory[name] = train(model, batches, dtype, device, options.rate)
         if not options.json:
-            print(f"  {name:15} {1e3 * seconds[name]:8.2f} ms/step   {tokens / seconds[name]:12,.0f} tokens/s", flush=True)
+            print(
+                f"  {name:15} {1e3 * seconds[name]:8.2f} ms/step   {tokens / seconds[name]:12,.0f} tokens/s", flush=True
+            )
     worst = {name: max(abs(a - b) / abs(b) for a, b in zip(values, losses["plain"])) for name, values in losses.items()}
     parts = max(value for name, value in worst.items() if name.startswith("trigen"))
     agrees = parts <= tolerance
     learns = losses["trigen"][-1] < 0.7 * losses["trigen"][0]
     result = {
-        "device": where, "dtype": str(dtype), "tokens": options.tokens, "features": options.features, "layers": options.layers,
-        "batch": options.batch, "steps": options.steps, "tolerance": tolerance, "agrees": agrees,
-        "arms": {name: {"first_loss": losses[name][0], "last_loss": losses[name][-1], "worst_relative_difference": worst[name],
-                        "step_ms": 1e3 * seconds[name], "tokens_per_s": tokens / seconds[name], "peak_bytes": memory[name]}
-                 for name in models},
+        "device": where,
+        "dtype": str(dtype),
+        "tokens": options.tokens,
+        "features": options.features,
+        "layers": options.layers,
+        "batch": options.batch,
+        "steps": options.steps,
+        "tolerance": tolerance,
+        "agrees": agrees,
+        "arms": {
+            name: {
+                "first_loss": losses[name][0],
+                "last_loss": losses[name][-1],
+                "worst_relative_difference": worst[name],
+                "step_ms": 1e3 * seconds[name],
+                "tokens_per_s": tokens / seconds[name],
+                "peak_bytes": memory[name],
+            }
+            for name in models
+        },
     }
     if options.json:
         print(json.dumps(result))
     else:
         for name, arm in result["arms"].items():
-            print(f"  {name:15} loss {arm['first_loss']:.4f} -> {arm['last_loss']:.4f}   {arm['peak_bytes'] / 2**20:8.0f} MiB   parts from plain by {arm['worst_relative_difference']:.1e}")
+            print(
+                f"  {name:15} loss {arm['first_loss']:.4f} -> {arm['last_loss']:.4f}   {arm['peak_bytes'] / 2**20:8.0f} MiB   "
+                f"parts from plain by {arm['worst_relative_difference']:.1e}"
+            )
     if options.out:
-        draw(options.out, losses, seconds, f"masked mixer, T={options.tokens} D={options.features} x{options.layers}, {where}, {dtype}".replace("torch.", ""))
+        draw(
+            options.out,
+            losses,
+            seconds,
+            f"masked mixer, T={options.tokens} D={options.features} x{options.layers}, {where}, {dtype}".replace(
+                "torch.", ""
+            ),
+        )
     if not agrees:
         print(f"the losses part by {parts:.2g} (relative); allowed: {tolerance:.2g}", file=sys.stderr)
     if not learns:

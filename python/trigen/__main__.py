@@ -18,7 +18,10 @@ def _program() -> str:
 def main() -> int:
     program = os.environ.get("TRIGEN_PROGRAM") or _program()
     if not os.path.exists(program):
-        print(f"trigen: {program} does not exist: this package was built without the program; set TRIGEN_PROGRAM to it", file=sys.stderr)
+        print(
+            f"trigen: {program} does not exist: this package was built without the program; set TRIGEN_PROGRAM to it",
+            file=sys.stderr,
+        )
         return 1
     os.execv(program, [program, *sys.argv[1:]])
 

@@ -66,9 +66,13 @@ def warn_of_transposed(shape, tokens: int, layout: str, name: str = "x") -> None
     features as that has tokens."""
     axes, other = ("[batch, tokens, features]", "bdt") if layout == "btd" else ("[batch, features, tokens]", "btd")
     n = shape[1] if layout == "btd" else shape[2]
-    warn_once("transposed", (
-        f"{name} has shape {list(shape)}, taken as {axes} (layout={layout}): a prefix of {n} of weight's {tokens} tokens, with {tokens} features; if its "
-        f"axes are the other way round, transpose it or give layout={other!r} (this is said once)"))
+    warn_once(
+        "transposed",
+        (
+            f"{name} has shape {list(shape)}, taken as {axes} (layout={layout}): a prefix of {n} of weight's {tokens} tokens, with {tokens} features; if its "
+            f"axes are the other way round, transpose it or give layout={other!r} (this is said once)"
+        ),
+    )
 
 
 def warn_once(cause: str, text: str) -> None:

@@ -51,8 +51,11 @@ class CProblem(ctypes.Structure):
 
     def __repr__(self) -> str:
         named = ((field, getattr(self, field.name)) for field in FIELDS)
-        shown = (f"{field.name}={field.values[value] if 0 <= value < len(field.values) else value}"
-                 for field, value in named if field.always or field.name in ("op", "wdtype") or value)
+        shown = (
+            f"{field.name}={field.values[value] if 0 <= value < len(field.values) else value}"
+            for field, value in named
+            if field.always or field.name in ("op", "wdtype") or value
+        )
         return f"<trigen problem {', '.join(shown)}>"
 
 
@@ -62,8 +65,13 @@ def description() -> dict:
     return {
         "struct_size": ctypes.sizeof(CProblem),
         "fields": [
-            {"name": name, "bytes": ctypes.sizeof(BY_NAME[name].type), "offset": getattr(CProblem, name).offset,
-             "place": BY_NAME[name].place, "values": list(BY_NAME[name].values)}
+            {
+                "name": name,
+                "bytes": ctypes.sizeof(BY_NAME[name].type),
+                "offset": getattr(CProblem, name).offset,
+                "place": BY_NAME[name].place,
+                "values": list(BY_NAME[name].values),
+            }
             for name in ("op", *KEYS, *parts)
         ],
     }
@@ -82,7 +90,11 @@ def differences(theirs: dict) -> List[str]:
     ours = description()
     here = {row["name"]: row for row in ours["fields"]}
     there = {row["name"]: row for row in theirs["fields"]}
-    found = [f"{name}: {_difference(there.get(name), here.get(name))}" for name in {**here, **there} if here.get(name) != there.get(name)]
+    found = [
+        f"{name}: {_difference(there.get(name), here.get(name))}"
+        for name in {**here, **there}
+        if here.get(name) != there.get(name)
+    ]
     if not found and ours != theirs:
         found = [f"the size or the order is another: {theirs['struct_size']} bytes, {', '.join(there)}"]
     return found

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         driver: Optional[str]
         trusted_keys: Optional[str]
 
+
 _c = ctypes
 _pointer = _c.c_void_p
 
@@ -62,12 +63,30 @@ class CRuntimeOptions(_c.Structure):
 class CPlanInfo(_c.Structure):
     """trigen_plan_info."""
 
-    TEXTS = ("problem", "device", "target", "candidate", "provenance", "match", "difference", "layer", "binary_from", "compiler",
-             "slow", "dense")
+    TEXTS = (
+        "problem",
+        "device",
+        "target",
+        "candidate",
+        "provenance",
+        "match",
+        "difference",
+        "layer",
+        "binary_from",
+        "compiler",
+        "slow",
+        "dense",
+    )
     _fields_ = (
         [("struct_size", _c.c_size_t)]
         + [(name, _c.c_char_p) for name in TEXTS]
-        + [("expected_us", _c.c_double), ("dense_us", _c.c_double), ("workspace_bytes", _c.c_size_t), ("loaded_ptx", _c.c_int), ("device_ordinal", _c.c_int)]
+        + [
+            ("expected_us", _c.c_double),
+            ("dense_us", _c.c_double),
+            ("workspace_bytes", _c.c_size_t),
+            ("loaded_ptx", _c.c_int),
+            ("device_ordinal", _c.c_int),
+        ]
     )
 
 
@@ -118,7 +137,9 @@ def load() -> _c.CDLL:
                 break
             else:
                 raise errors.LibraryMissing(
-                    "libtrigen.so does not load: " + "; ".join(tried) + "; install the trigen wheel, or set TRIGEN_LIBRARY to the file"
+                    "libtrigen.so does not load: "
+                    + "; ".join(tried)
+                    + "; install the trigen wheel, or set TRIGEN_LIBRARY to the file"
                 )
     return _library
 
@@ -145,7 +166,9 @@ def _declare(library: _c.CDLL) -> None:
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name, None)
         if function is None:
-            raise errors.LibraryMissing(f"{library._name} has no {name}; it is no libtrigen.so of version {VERSION[0]}.{VERSION[1]}")
+            raise errors.LibraryMissing(
+                f"{library._name} has no {name}; it is no libtrigen.so of version {VERSION[0]}.{VERSION[1]}"
+            )
         function.restype, function.argtypes = result, arguments
     version = library.trigen_version()
     if (version // 10000, version // 100 % 100) != VERSION:
@@ -156,14 +179,19 @@ def _declare(library: _c.CDLL) -> None:
     differences = fields.differences(json.loads(library.trigen_problem_fields()))
     if differences:
         raise errors.LibraryMissing(
-            f"{library._name} has other problems than this package: " + "; ".join(differences) + "; install both from one wheel")
+            f"{library._name} has other problems than this package: "
+            + "; ".join(differences)
+            + "; install both from one wheel"
+        )
 
 
 def check(status: int) -> None:
     """Raises the exception of a failed call of this thread."""
     if status != 0:
         text = load().trigen_last_error()
-        raise errors.BY_STATUS.get(status, errors.InternalError)(text.decode("utf-8", "replace") if text else f"status {status}")
+        raise errors.BY_STATUS.get(status, errors.InternalError)(
+            text.decode("utf-8", "replace") if text else f"status {status}"
+        )
 
 
 def parse_problem(text: str) -> CProblem:
@@ -235,12 +263,41 @@ class Plan:
         self.handle: Optional[int] = handle.value
         self.workspace_size: int = self._library.trigen_plan_workspace_size(self.handle)
 
-    def run(self, *, x: DeviceTensor = NO_TENSOR, y: DeviceTensor = NO_TENSOR, pre: DeviceTensor = NO_TENSOR, gate: DeviceTensor = NO_TENSOR,
-            residual: DeviceTensor = NO_TENSOR, w: int, w_head: int = 0, w_row: int = 0, bias: int = 0, workspace: int = 0,
-            workspace_size: int = 0, first_row: int = 0, rows: int = 0, stream: int = 0) -> None:
+    def run(
+        self,
+        *,
+        x: DeviceTensor = NO_TENSOR,
+        y: DeviceTensor = NO_TENSOR,
+        pre: DeviceTensor = NO_TENSOR,
+        gate: DeviceTensor = NO_TENSOR,
+        residual: DeviceTensor = NO_TENSOR,
+        w: int,
+        w_head: int = 0,
+        w_row: int = 0,
+        bias: int = 0,
+        workspace: int = 0,
+        workspace_size: int = 0,
+        first_row: int = 0,
+        rows: int = 0,
+        stream: int = 0,
+    ) -> None:
         """Launches; asynchronous as CUDA is. Roles of the tensors for each op: trigen_args in trigen.h."""
-        packed = ARGS.pack(ARGS.size, *x, *y, *pre, *gate, *residual, w, w_head, w_row, bias, workspace, workspace_size,
-                           first_row, rows)
+        packed = ARGS.pack(
+            ARGS.size,
+            *x,
+            *y,
+            *pre,
+            *gate,
+            *residual,
+            w,
+            w_head,
+            w_row,
+            bias,
+            workspace,
+            workspace_size,
+            first_row,
+            rows,
+        )
         check(self._library.trigen_plan_run(self.handle, packed, stream))
 
     def __repr__(self) -> str:
@@ -254,8 +311,14 @@ class Plan:
         info = CPlanInfo(struct_size=_c.sizeof(CPlanInfo))
         check(self._library.trigen_plan_describe(self.handle, _c.byref(info)))
         texts = {name: (getattr(info, name) or b"").decode() for name in CPlanInfo.TEXTS}
-        return PlanInfo(**texts, expected_us=info.expected_us, dense_us=info.dense_us, workspace_bytes=info.workspace_bytes,
-                        loaded_ptx=bool(info.loaded_ptx), device_ordinal=info.device_ordinal)
+        return PlanInfo(
+            **texts,
+            expected_us=info.expected_us,
+            dense_us=info.dense_us,
+            workspace_bytes=info.workspace_bytes,
+            loaded_ptx=bool(info.loaded_ptx),
+            device_ordinal=info.device_ordinal,
+        )
 
     def destroy(self) -> None:
         """Releases the plan. The caller waits for its runs to finish first."""
@@ -269,14 +332,31 @@ def _check_miss(miss: str) -> None:
         raise ValueError(f"miss={miss!r} is not known; allowed: {', '.join(MISS)}")
 
 
-def runtime_options(*, layers: Optional[Sequence[Union[str, os.PathLike[str]]]] = None, read_only: bool = False, miss: Miss = "first_choice",
-                    no_jit: bool = False, skip_pointer_checks: bool = False, skip_canary: bool = False, target: Optional[str] = None,
-                    driver: Optional[str] = None, trusted_keys: Optional[str] = None) -> CRuntimeOptions:
+def runtime_options(
+    *,
+    layers: Optional[Sequence[Union[str, os.PathLike[str]]]] = None,
+    read_only: bool = False,
+    miss: Miss = "first_choice",
+    no_jit: bool = False,
+    skip_pointer_checks: bool = False,
+    skip_canary: bool = False,
+    target: Optional[str] = None,
+    driver: Optional[str] = None,
+    trusted_keys: Optional[str] = None,
+) -> CRuntimeOptions:
     """Options as trigen_runtime_create takes them."""
     _check_miss(miss)
-    options = CRuntimeOptions(struct_size=_c.sizeof(CRuntimeOptions), read_only=read_only, miss=MISS[miss], no_jit=no_jit,
-                              skip_pointer_checks=skip_pointer_checks, skip_canary=skip_canary, target=target.encode() if target else None,
-                              driver=driver.encode() if driver else None, trusted_keys=None if trusted_keys is None else trusted_keys.encode())
+    options = CRuntimeOptions(
+        struct_size=_c.sizeof(CRuntimeOptions),
+        read_only=read_only,
+        miss=MISS[miss],
+        no_jit=no_jit,
+        skip_pointer_checks=skip_pointer_checks,
+        skip_canary=skip_canary,
+        target=target.encode() if target else None,
+        driver=driver.encode() if driver else None,
+        trusted_keys=None if trusted_keys is None else trusted_keys.encode(),
+    )
     if layers is not None and len(layers) == 0:
         raise ValueError("layers is empty; allowed: cache files, ['none'] for no cache, or None for the default order")
     if layers is not None:
@@ -294,16 +374,44 @@ class Runtime:
     of others need, as TRIGEN_TRUSTED_KEYS has them (the default); "" names no key, and no such file is read.
     """
 
-    def __init__(self, *, layers: Optional[Sequence[Union[str, os.PathLike[str]]]] = None, read_only: bool = False, miss: Miss = "first_choice",
-                 no_jit: bool = False, skip_pointer_checks: bool = False, skip_canary: bool = False, target: Optional[str] = None,
-                 driver: Optional[str] = None, trusted_keys: Optional[str] = None) -> None:
-        options = runtime_options(layers=layers, read_only=read_only, miss=miss, no_jit=no_jit, skip_pointer_checks=skip_pointer_checks,
-                                  skip_canary=skip_canary, target=target, driver=driver, trusted_keys=trusted_keys)
+    def __init__(
+        self,
+        *,
+        layers: Optional[Sequence[Union[str, os.PathLike[str]]]] = None,
+        read_only: bool = False,
+        miss: Miss = "first_choice",
+        no_jit: bool = False,
+        skip_pointer_checks: bool = False,
+        skip_canary: bool = False,
+        target: Optional[str] = None,
+        driver: Optional[str] = None,
+        trusted_keys: Optional[str] = None,
+    ) -> None:
+        options = runtime_options(
+            layers=layers,
+            read_only=read_only,
+            miss=miss,
+            no_jit=no_jit,
+            skip_pointer_checks=skip_pointer_checks,
+            skip_canary=skip_canary,
+            target=target,
+            driver=driver,
+            trusted_keys=trusted_keys,
+        )
         self._library = load()
-        self._said = [f"{name}={value!r}" for name, value, usual in (
-            ("layers", layers and [os.fspath(layer) for layer in layers], None), ("read_only", read_only, False), ("miss", miss, "first_choice"),
-            ("no_jit", no_jit, False), ("target", target, None), ("driver", driver, None),
-            ("trusted_keys", trusted_keys, None)) if value != usual]
+        self._said = [
+            f"{name}={value!r}"
+            for name, value, usual in (
+                ("layers", layers and [os.fspath(layer) for layer in layers], None),
+                ("read_only", read_only, False),
+                ("miss", miss, "first_choice"),
+                ("no_jit", no_jit, False),
+                ("target", target, None),
+                ("driver", driver, None),
+                ("trusted_keys", trusted_keys, None),
+            )
+            if value != usual
+        ]
         handle = _pointer()
         check(self._library.trigen_runtime_create(_c.byref(options), _c.byref(handle)))
         self.handle: Optional[int] = handle.value

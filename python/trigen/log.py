@@ -16,16 +16,24 @@ logger = logging.getLogger("trigen")
 FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 OFF, WARNING, NOTICE, INFO, DEBUG = range(5)  # trigen_log_level
 levels = {WARNING: logging.WARNING, NOTICE: logging.WARNING, INFO: logging.INFO, DEBUG: logging.DEBUG}
-_NAMES = {"off": logging.CRITICAL + 1, "warning": logging.WARNING, "notice": logging.WARNING, "info": logging.INFO,
-          "debug": logging.DEBUG}
+_NAMES = {
+    "off": logging.CRITICAL + 1,
+    "warning": logging.WARNING,
+    "notice": logging.WARNING,
+    "info": logging.INFO,
+    "debug": logging.DEBUG,
+}
 
 
 class CCounts(ctypes.Structure):
     """trigen_counts."""
 
     NUMBERS = ("exact", "near", "predicted", "misses", "compiles", "canaries")
-    _fields_ = ([("struct_size", ctypes.c_size_t)] + [(name, ctypes.c_uint64) for name in NUMBERS]
-                + [("plan_ms", ctypes.c_double), ("compile_ms", ctypes.c_double)])
+    _fields_ = (
+        [("struct_size", ctypes.c_size_t)]
+        + [(name, ctypes.c_uint64) for name in NUMBERS]
+        + [("plan_ms", ctypes.c_double), ("compile_ms", ctypes.c_double)]
+    )
 
 
 class Counters(NamedTuple):
@@ -49,7 +57,7 @@ def read_counters(library: ctypes.CDLL) -> Counters:
 
 
 def notices_are_said() -> None:
-    """"Untuned" and "near" come as TrigenWarning (the PyTorch operators): here they are for those who read along."""
+    """ "Untuned" and "near" come as TrigenWarning (the PyTorch operators): here they are for those who read along."""
     levels[NOTICE] = logging.INFO
 
 

@@ -7,8 +7,16 @@ from typing import Any, Callable, Optional, Sequence
 from . import recording, tuning
 
 
-def tune(model: Callable[..., Any], example_inputs: Any, *, backward: bool = True, arch: Optional[str] = None, budget: Optional[str] = None,
-         options: Sequence[str] = (), quiet: bool = False) -> tuning.TuneResult:
+def tune(
+    model: Callable[..., Any],
+    example_inputs: Any,
+    *,
+    backward: bool = True,
+    arch: Optional[str] = None,
+    budget: Optional[str] = None,
+    options: Sequence[str] = (),
+    quiet: bool = False,
+) -> tuning.TuneResult:
     """Runs model(*example_inputs) once (and its backward pass), records the problems it meets, and tunes them.
 
     example_inputs: a tensor, a tuple or a dict. Run it as training runs: under torch.autocast, on the GPU, in training mode. Gradients are

@@ -8,7 +8,9 @@ from typing import Iterable, Sequence
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     def row(tag, cells):
-        return "<tr>" + "".join(f"<{tag} style='text-align:left'>{escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
+        return (
+            "<tr>" + "".join(f"<{tag} style='text-align:left'>{escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
+        )
 
     return "<table>" + row("th", head) + "".join(row("td", cells) for cells in rows) + "</table>"
 

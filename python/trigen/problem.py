@@ -38,16 +38,57 @@ def effective_diagonal(fill: str, diag: int, T: int) -> Optional[int]:
     return None if diag > corner else max(diag, -corner)
 
 
-def text(op: str, dtype: str, B: int, H: int, T: int, D: int, K: int, pad: int, *, layout: str = "btd", fill: str = "lower",
-         diag: int = 0, wdtype: str = "", math: str = "", align: int = 0, walign: int = 0, epilogue: Iterable[str] = (), rows: int = 1) -> str:
+def text(
+    op: str,
+    dtype: str,
+    B: int,
+    H: int,
+    T: int,
+    D: int,
+    K: int,
+    pad: int,
+    *,
+    layout: str = "btd",
+    fill: str = "lower",
+    diag: int = 0,
+    wdtype: str = "",
+    math: str = "",
+    align: int = 0,
+    walign: int = 0,
+    epilogue: Iterable[str] = (),
+    rows: int = 1,
+) -> str:
     """One problem. wdtype "" or dtype, math "" or "simt", and alignments of 0 or of contiguous tensors are defaults and not printed."""
-    usual = dict(rows=1, layout="btd", fill="lower", diag=0, wdtype=dtype, math="simt" if dtype == "f32" else "default",
-                 align=contiguous_alignment(ELEMENT[dtype], layout, T, D),
-                 walign=contiguous_weight_alignment(ELEMENT[wdtype or dtype], T, K))
-    given = dict(dtype=dtype, B=B, H=H, T=T, D=D, K=K, pad=pad, rows=rows, layout=layout, fill=fill, diag=diag,
-                 wdtype=wdtype or dtype, math=math if math in ("tf32", "f16x3") else usual["math"],
-                 align=align or usual["align"], walign=walign or usual["walign"])
-    parts = [op] + [f"{key}={given[key]}" for key in fields.KEYS if fields.BY_NAME[key].always or given[key] != usual[key]]
+    usual = dict(
+        rows=1,
+        layout="btd",
+        fill="lower",
+        diag=0,
+        wdtype=dtype,
+        math="simt" if dtype == "f32" else "default",
+        align=contiguous_alignment(ELEMENT[dtype], layout, T, D),
+        walign=contiguous_weight_alignment(ELEMENT[wdtype or dtype], T, K),
+    )
+    given = dict(
+        dtype=dtype,
+        B=B,
+        H=H,
+        T=T,
+        D=D,
+        K=K,
+        pad=pad,
+        rows=rows,
+        layout=layout,
+        fill=fill,
+        diag=diag,
+        wdtype=wdtype or dtype,
+        math=math if math in ("tf32", "f16x3") else usual["math"],
+        align=align or usual["align"],
+        walign=walign or usual["walign"],
+    )
+    parts = [op] + [
+        f"{key}={given[key]}" for key in fields.KEYS if fields.BY_NAME[key].always or given[key] != usual[key]
+    ]
     epilogue = [part for part in epilogue if part]
     if epilogue:
         parts.append("epilogue=" + "+".join(epilogue))

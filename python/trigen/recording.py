@@ -57,7 +57,14 @@ class Recorder:
         with open(path, "w", encoding="utf-8") as file:
             file.write(self.to_text())
 
-    def tune(self, *, arch: Optional[str] = None, budget: Optional[str] = None, options: Sequence[str] = (), quiet: bool = False) -> tuning.TuneResult:
+    def tune(
+        self,
+        *,
+        arch: Optional[str] = None,
+        budget: Optional[str] = None,
+        options: Sequence[str] = (),
+        quiet: bool = False,
+    ) -> tuning.TuneResult:
         """Tunes what was recorded; options as trigen.tune_problems."""
         return tuning.tune_problems(self.problems, arch=arch, budget=budget, options=options, quiet=quiet)
 

@@ -1,5 +1,4 @@
-"""Tuning from Python, through the `trigen` program: an interrupted or failed tuning run leaves this process as it was.
-"""
+"""Tuning from Python, through the `trigen` program: an interrupted or failed tuning run leaves this process as it was."""
 
 from __future__ import annotations
 
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import List, NamedTuple, Optional, Sequence
 
 from . import errors, library, notebook
-
 
 _ERROR = "trigen: error: "  # how the program begins a line that is no progress
 
@@ -44,12 +42,20 @@ def program() -> str:
         return str(beside)
     found = shutil.which("trigen")
     if found is None:
-        raise errors.LibraryMissing("no `trigen` program: not in this package, not on PATH; install the trigen wheel, or set TRIGEN_PROGRAM")
+        raise errors.LibraryMissing(
+            "no `trigen` program: not in this package, not on PATH; install the trigen wheel, or set TRIGEN_PROGRAM"
+        )
     return found
 
 
-def tune_problems(problems: Sequence[str], *, arch: Optional[str] = None, budget: Optional[str] = None,
-                  options: Sequence[str] = (), quiet: bool = False) -> TuneResult:
+def tune_problems(
+    problems: Sequence[str],
+    *,
+    arch: Optional[str] = None,
+    budget: Optional[str] = None,
+    options: Sequence[str] = (),
+    quiet: bool = False,
+) -> TuneResult:
     """Tunes problems (canonical texts) and stores the choices where the operators look first: the first layer given to
     trigen.configure, else TRIGEN_CACHE, else the user's cache. The next call of each operator takes them.
 
@@ -89,14 +95,18 @@ def _run(command: Sequence[str], quiet: bool):
     environment = dict(os.environ)
     if sys.__stdout__ is not None and sys.__stdout__.isatty():  # where the result's tables will be printed
         environment.setdefault("COLUMNS", str(shutil.get_terminal_size().columns))
-    with tempfile.TemporaryFile("w+") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace",
-                                                                  env=environment) as process:
+    with (
+        tempfile.TemporaryFile("w+") as output,
+        subprocess.Popen(
+            command, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace", env=environment
+        ) as process,
+    ):
         progress, reasons, held = [], [], False
         for line in process.stderr:
             progress.append(line)
             held = line.startswith(_ERROR) or (held and line.startswith("  "))
             if held:
-                reasons.append(line[len(_ERROR):] if line.startswith(_ERROR) else line)
+                reasons.append(line[len(_ERROR) :] if line.startswith(_ERROR) else line)
             elif not quiet:
                 print(line, end="", file=sys.stderr, flush=True)
         process.wait()

@@ -21,10 +21,14 @@ def verdict(tally, why_not):
 
 
 def result(tally, why_not, seconds):
-    counts = "; ".join(f"{tally.broken.get(name, 0)} {words}" for name, words in lab.PROMISES.items()
-                       if name in ("wrong", "hang", "abort") or tally.broken.get(name))
+    counts = "; ".join(
+        f"{tally.broken.get(name, 0)} {words}"
+        for name, words in lab.PROMISES.items()
+        if name in ("wrong", "hang", "abort") or tally.broken.get(name)
+    )
     return "; ".join(
-        [why_not] if why_not else [counts, *tally.notes, f"slowest {tally.slowest:.1f} s, all {seconds:.0f} s"])
+        [why_not] if why_not else [counts, *tally.notes, f"slowest {tally.slowest:.1f} s, all {seconds:.0f} s"]
+    )
 
 
 def make(one, shared, scale, seed):
@@ -44,18 +48,23 @@ def make(one, shared, scale, seed):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="scripts/attack.sh",
-                                     description="Attacks trigen as SECURITY.md says; fails where a promise is broken.")
-    parser.add_argument("--minutes", type=float, default=1,
-                        help="how long it may take two idle cores, about: counts grow with it (1)")
+    parser = argparse.ArgumentParser(
+        prog="scripts/attack.sh", description="Attacks trigen as SECURITY.md says; fails where a promise is broken."
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=1, help="how long it may take two idle cores, about: counts grow with it (1)"
+    )
     parser.add_argument("--only", default="", help="names of attacks, separated by commas")
     parser.add_argument("--seed", default="1", help="of every random choice; 'random' takes a new one and prints it")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="attacks at a time (2)")
     parser.add_argument("--keep", action="store_true", help="keep the folder of files")
     parser.add_argument("--list", action="store_true", help="print the attacks and do nothing")
     words = parser.parse_args()
-    chosen = [lab.ATTACKS[name] for name in words.only.split(",")
-              if name in lab.ATTACKS] if words.only else list(lab.ATTACKS.values())
+    chosen = (
+        [lab.ATTACKS[name] for name in words.only.split(",") if name in lab.ATTACKS]
+        if words.only
+        else list(lab.ATTACKS.values())
+    )
     unknown = [name for name in words.only.split(",") if name and name not in lab.ATTACKS]
     if unknown or words.minutes <= 0:
         parser.error(
@@ -72,8 +81,10 @@ def main():
     try:
         began = time.monotonic()
         shared = lab.Shared(folder)
-        print(f"seed {seed}, {words.minutes:g} min, {words.jobs} at a time, as uid {os.geteuid()}; files in {folder}",
-              flush=True)
+        print(
+            f"seed {seed}, {words.minutes:g} min, {words.jobs} at a time, as uid {os.geteuid()}; files in {folder}",
+            flush=True,
+        )
         with concurrent.futures.ThreadPoolExecutor(words.jobs) as pool:
             made = list(zip(chosen, pool.map(lambda one: make(one, shared, words.minutes, seed), chosen)))
         sums = {name: sum(tally.broken.get(name, 0) for _, (tally, _, _) in made) for name in lab.PROMISES}
@@ -81,10 +92,13 @@ def main():
         for one, (tally, why_not, seconds) in made:
             print(
                 f"| {one.name}: {one.what} | {tally.tries} | {result(tally, why_not, seconds)} |",
-                verdict(tally, why_not), "|"
+                verdict(tally, why_not),
+                "|",
             )
-        print(f"\n{sum(tally.tries for _, (tally, _, _) in made)} tries in {time.monotonic() - began:.0f} s: " +
-              ", ".join(f"{sums[name]} {words}" for name, words in lab.PROMISES.items()))
+        print(
+            f"\n{sum(tally.tries for _, (tally, _, _) in made)} tries in {time.monotonic() - began:.0f} s: "
+            + ", ".join(f"{sums[name]} {words}" for name, words in lab.PROMISES.items())
+        )
         for one, (tally, _, _) in made:
             if not tally.broken:
                 continue
@@ -104,10 +118,10 @@ def main():
 
 
 if __name__ == "__main__":
+    import calls  # noqa: F401
     import files  # noqa: F401  the attacks, in the order of the table
+    import kernels  # noqa: F401
     import processes  # noqa: F401
     import trust  # noqa: F401
-    import calls  # noqa: F401
-    import kernels  # noqa: F401
 
     sys.exit(main())

@@ -14,9 +14,19 @@ from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int, c_int64
 
 
 class Options(Structure):
-    _fields_ = [("struct_size", c_size_t), ("layers", POINTER(c_char_p)), ("layer_count", c_size_t),
-                ("read_only", c_int), ("miss", c_int), ("no_jit", c_int), ("skip_pointer_checks", c_int),
-                ("skip_canary", c_int), ("target", c_char_p), ("driver", c_char_p), ("trusted_keys", c_char_p)]
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("layers", POINTER(c_char_p)),
+        ("layer_count", c_size_t),
+        ("read_only", c_int),
+        ("miss", c_int),
+        ("no_jit", c_int),
+        ("skip_pointer_checks", c_int),
+        ("skip_canary", c_int),
+        ("target", c_char_p),
+        ("driver", c_char_p),
+        ("trusted_keys", c_char_p),
+    ]
 
 
 class Tensor(Structure):
@@ -24,14 +34,30 @@ class Tensor(Structure):
 
 
 class Args(Structure):
-    _fields_ = [("struct_size", c_size_t), *((name, Tensor) for name in ("x", "y", "pre", "gate", "residual")),
-                ("w", c_void_p), ("w_head", c_int64), ("w_row", c_int64), ("bias", c_void_p), ("workspace", c_void_p),
-                ("workspace_size", c_size_t), ("first_row", c_int64), ("rows", c_int64)]
+    _fields_ = [
+        ("struct_size", c_size_t),
+        *((name, Tensor) for name in ("x", "y", "pre", "gate", "residual")),
+        ("w", c_void_p),
+        ("w_head", c_int64),
+        ("w_row", c_int64),
+        ("bias", c_void_p),
+        ("workspace", c_void_p),
+        ("workspace_size", c_size_t),
+        ("first_row", c_int64),
+        ("rows", c_int64),
+    ]
 
 
 class TuneOptions(Structure):
-    _fields_ = [("struct_size", c_size_t), ("target", c_char_p), ("device", c_int), ("predict", c_int),
-                ("threads", c_int), ("force", c_int), ("budget_s", c_double)]
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("target", c_char_p),
+        ("device", c_int),
+        ("predict", c_int),
+        ("threads", c_int),
+        ("force", c_int),
+        ("budget_s", c_double),
+    ]
 
 
 PROBLEM = b"forward,dtype=f16,B=1,T=160,D=64"
@@ -39,8 +65,22 @@ DEVICE_ERROR = 4
 NUMBERS = [-1 << 63, -(1 << 31), -1, 0, 1, 3, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 62, (1 << 63) - 1]
 SIZES = [0, 1, 4, 7, 8, 9, 15, 16, 100, 1 << 16, 1 << 31, 1 << 32, 1 << 47, 1 << 63, (1 << 64) - 8, (1 << 64) - 1]
 TEXTS = [
-    None, b"", b"x", b"\n", b"\xff\xfe", b"sm_0", b"sm_70", b"a" * 100000, b"/", b"/no/such", b"%s%n",
-    b"emulated:sm_70", b"emulated:", b"forward", PROBLEM, PROBLEM * 9
+    None,
+    b"",
+    b"x",
+    b"\n",
+    b"\xff\xfe",
+    b"sm_0",
+    b"sm_70",
+    b"a" * 100000,
+    b"/",
+    b"/no/such",
+    b"%s%n",
+    b"emulated:sm_70",
+    b"emulated:",
+    b"forward",
+    PROBLEM,
+    PROBLEM * 9,
 ]
 
 
@@ -110,8 +150,9 @@ class Api:
 
     def open(self):
         assert self.c.trigen_runtime_create(None, byref(self.runtime)) == 0, self.c.trigen_last_error()
-        assert self.c.trigen_plan_create(self.runtime, self.problem(), 0, byref(
-            self.plan)) == 0, self.c.trigen_last_error()
+        assert self.c.trigen_plan_create(self.runtime, self.problem(), 0, byref(self.plan)) == 0, (
+            self.c.trigen_last_error()
+        )
         self.tensors = {}
         for name, size in (("x", 160 * 64 * 2), ("y", 160 * 64 * 2), ("w", 160 * 160 * 2)):
             self.tensors[name] = c_void_p()
@@ -146,18 +187,20 @@ def cases(api):
 
     one = c_void_p()
     for name, words in {
-            "trigen_problem_parse": (PROBLEM, api.problem()), "trigen_problem_init": (
-                api.problem(), 0, 0, 1, 8, 8), "trigen_runtime_create": (null, byref(one)), "trigen_plan_create": (
-                    api.runtime, api.problem(), 0, byref(one)), "trigen_plan_describe": (
-                        api.plan, ctypes.create_string_buffer(8)), "trigen_plan_run": (api.plan, byref(
-                            api.args()), null), "trigen_memory_allocate": (api.runtime, 0, 8, byref(c_void_p())),
-            "trigen_memory_write": (api.runtime, 0, api.tensors["y"], b"12345678", 8), "trigen_memory_read": (
-                api.runtime, 0, ctypes.create_string_buffer(8), api.tensors["y"], 8), "trigen_counters": (
-                    ctypes.create_string_buffer(8), ), "trigen_cache_export": (
-                        api.runtime, b"/no/such.trigen", null, 0, null, 0), "trigen_cache_import": (
-                            api.runtime, (c_char_p * 1)(b"/no/such"), 1), "trigen_cache_merge": (
-                                b"/no/such.trigen", (c_char_p * 1)(b"/no/such"), 1), "trigen_tune": (
-                                    api.runtime, (c_char_p * 1)(b"x"), 1, null, null, null)
+        "trigen_problem_parse": (PROBLEM, api.problem()),
+        "trigen_problem_init": (api.problem(), 0, 0, 1, 8, 8),
+        "trigen_runtime_create": (null, byref(one)),
+        "trigen_plan_create": (api.runtime, api.problem(), 0, byref(one)),
+        "trigen_plan_describe": (api.plan, ctypes.create_string_buffer(8)),
+        "trigen_plan_run": (api.plan, byref(api.args()), null),
+        "trigen_memory_allocate": (api.runtime, 0, 8, byref(c_void_p())),
+        "trigen_memory_write": (api.runtime, 0, api.tensors["y"], b"12345678", 8),
+        "trigen_memory_read": (api.runtime, 0, ctypes.create_string_buffer(8), api.tensors["y"], 8),
+        "trigen_counters": (ctypes.create_string_buffer(8),),
+        "trigen_cache_export": (api.runtime, b"/no/such.trigen", null, 0, null, 0),
+        "trigen_cache_import": (api.runtime, (c_char_p * 1)(b"/no/such"), 1),
+        "trigen_cache_merge": (b"/no/such.trigen", (c_char_p * 1)(b"/no/such"), 1),
+        "trigen_tune": (api.runtime, (c_char_p * 1)(b"x"), 1, null, null, null),
     }.items():
         for at, word in enumerate(words):
             if word is null or isinstance(word, int):
@@ -171,8 +214,11 @@ def cases(api):
     for status in (-(1 << 31), -1, 8, 99, (1 << 31) - 1):
         add(f"trigen_status_name({status})", lambda status=status: 0 if c.trigen_status_name(status) else 9)
     for size in SIZES:
-        add(f"a problem of {size} bytes", lambda size=size: api.plan_of(api.runtime, api.problem(struct_size=size)),
-            True if size < 16 or size > 1 << 16 else None)
+        add(
+            f"a problem of {size} bytes",
+            lambda size=size: api.plan_of(api.runtime, api.problem(struct_size=size)),
+            True if size < 16 or size > 1 << 16 else None,
+        )
         add(f"options of {size} bytes", lambda size=size: api.once(lambda _: 0, struct_size=size))
         add(f"arguments of {size} bytes", lambda size=size: api.run(struct_size=size))
         for name in ("trigen_plan_describe", "trigen_counters"):
@@ -186,74 +232,136 @@ def cases(api):
                 add(f"{name}, a struct of {size} bytes", sized)
         add(
             f"tune options of {size} bytes",
-            lambda size=size: c.trigen_tune(api.runtime, (c_char_p * 1)
-                                            (b"x"), 1, byref(TuneOptions(struct_size=size, predict=1)), null, null),
-            True)
+            lambda size=size: c.trigen_tune(
+                api.runtime, (c_char_p * 1)(b"x"), 1, byref(TuneOptions(struct_size=size, predict=1)), null, null
+            ),
+            True,
+        )
         add(f"allocate {size}", lambda size=size: api.once(lambda runtime: allocate(api, runtime, size)))
         if size > 16384 * 4:
-            add(f"write {size}",
-                lambda size=size: c.trigen_memory_write(api.runtime, 0, api.tensors["y"], b"12345678", size), True)
             add(
-                f"read {size}", lambda size=size: c.trigen_memory_read(api.runtime, 0, ctypes.create_string_buffer(8),
-                                                                       api.tensors["y"], size), True)
+                f"write {size}",
+                lambda size=size: c.trigen_memory_write(api.runtime, 0, api.tensors["y"], b"12345678", size),
+                True,
+            )
+            add(
+                f"read {size}",
+                lambda size=size: c.trigen_memory_read(
+                    api.runtime, 0, ctypes.create_string_buffer(8), api.tensors["y"], size
+                ),
+                True,
+            )
         add(
-            f"format into {size}", lambda size=size: c.trigen_problem_format(api.problem(
-            ), ctypes.create_string_buffer(200), min(size, 200), null))
+            f"format into {size}",
+            lambda size=size: c.trigen_problem_format(
+                api.problem(), ctypes.create_string_buffer(200), min(size, 200), null
+            ),
+        )
         add(f"workspace of {size}", lambda size=size: api.run(workspace_size=size))
     for name, number in itertools.product(api.fields, NUMBERS):
         field = api.fields[name]
         value = number if field["bytes"] == 8 else ctypes.c_int(number & 0xFFFFFFFF).value
         add(
-            f"problem.{name} = {value}", lambda name=name, value=value: api.once(
-                lambda runtime: api.plan_of(runtime, api.problem(**{name: value})), no_jit=1))
-    for tensor, name, number in itertools.product(("x", "y", "pre", "gate", "residual"), ("batch", "head", "row"),
-                                                  NUMBERS):
+            f"problem.{name} = {value}",
+            lambda name=name, value=value: api.once(
+                lambda runtime: api.plan_of(runtime, api.problem(**{name: value})), no_jit=1
+            ),
+        )
+    for tensor, name, number in itertools.product(
+        ("x", "y", "pre", "gate", "residual"), ("batch", "head", "row"), NUMBERS
+    ):
         if tensor in "xy":
             add(f"{tensor}.{name} = {number}", lambda key=f"{tensor}__{name}", number=number: api.run(**{key: number}))
     for name, number in itertools.product(("w_head", "w_row", "first_row", "rows"), NUMBERS):
         add(f"args.{name} = {number}", lambda name=name, number=number: api.run(**{name: number}))
     pointers = [
-        0, 1, 2, 4096, 1 << 47, 1 << 63, (1 << 64) - 16, (1 << 64) - 1,
-        ctypes.addressof(ctypes.create_string_buffer(16)), api.tensors["x"].value + 2, api.tensors["x"].value - 64
+        0,
+        1,
+        2,
+        4096,
+        1 << 47,
+        1 << 63,
+        (1 << 64) - 16,
+        (1 << 64) - 1,
+        ctypes.addressof(ctypes.create_string_buffer(16)),
+        api.tensors["x"].value + 2,
+        api.tensors["x"].value - 64,
     ]
     for name, pointer in itertools.product(
-        ("x__data", "y__data", "w", "bias", "workspace", "pre__data", "gate__data", "residual__data"), pointers):
+        ("x__data", "y__data", "w", "bias", "workspace", "pre__data", "gate__data", "residual__data"), pointers
+    ):
         add(f"args.{name} = {pointer:#x}", lambda name=name, pointer=pointer: api.run(**{name: pointer}))
     for text in TEXTS:
         short = repr(text[:20] if text else text)
-        add(f"parse {short}", lambda text=text: c.trigen_problem_parse(text, api.problem()), not text
-            or not text == PROBLEM)
-        add(f"target {short}",
-            lambda text=text: api.once(lambda runtime: api.plan_of(runtime, api.problem()), target=text, no_jit=1))
-        add(f"driver {short}",
-            lambda text=text: api.once(lambda runtime: api.plan_of(runtime, api.problem()), driver=text, no_jit=1))
         add(
-            f"layer {short}", lambda text=text: api.once(lambda runtime: api.plan_of(runtime, api.problem()), no_jit=1,
-                                                         **api.layers(text)))
+            f"parse {short}",
+            lambda text=text: c.trigen_problem_parse(text, api.problem()),
+            not text or not text == PROBLEM,
+        )
+        add(
+            f"target {short}",
+            lambda text=text: api.once(lambda runtime: api.plan_of(runtime, api.problem()), target=text, no_jit=1),
+        )
+        add(
+            f"driver {short}",
+            lambda text=text: api.once(lambda runtime: api.plan_of(runtime, api.problem()), driver=text, no_jit=1),
+        )
+        add(
+            f"layer {short}",
+            lambda text=text: api.once(
+                lambda runtime: api.plan_of(runtime, api.problem()), no_jit=1, **api.layers(text)
+            ),
+        )
         add(f"import {short}", lambda text=text: c.trigen_cache_import(api.runtime, (c_char_p * 1)(text), 1), True)
         add(f"merge {short}", lambda text=text: c.trigen_cache_merge(text, (c_char_p * 1)(text), 1), True)
-        add(f"export {short}", lambda text=text: c.trigen_cache_export(api.runtime, text, null, 0, (c_char_p * 1)
-                                                                       (b"nothing"), 1), True)
         add(
-            f"tune {short}", lambda text=text: c.trigen_tune(
-                api.runtime, (c_char_p * 1)
-                (text), 1, byref(TuneOptions(ctypes.sizeof(TuneOptions), b"sm_0", 0, 1)), null, null), True)
+            f"export {short}",
+            lambda text=text: c.trigen_cache_export(api.runtime, text, null, 0, (c_char_p * 1)(b"nothing"), 1),
+            True,
+        )
+        add(
+            f"tune {short}",
+            lambda text=text: c.trigen_tune(
+                api.runtime,
+                (c_char_p * 1)(text),
+                1,
+                byref(TuneOptions(ctypes.sizeof(TuneOptions), b"sm_0", 0, 1)),
+                null,
+                null,
+            ),
+            True,
+        )
     for miss, device in itertools.product((-1, 0, 3, 99, (1 << 31) - 1), (-(1 << 31), -2, 1, 99, (1 << 31) - 1)):
         add(
-            f"miss {miss}, device {device}", lambda miss=miss, device=device: api.once(
-                lambda runtime: api.plan_of(runtime, api.problem(), device), miss=miss, no_jit=1), True)
+            f"miss {miss}, device {device}",
+            lambda miss=miss, device=device: api.once(
+                lambda runtime: api.plan_of(runtime, api.problem(), device), miss=miss, no_jit=1
+            ),
+            True,
+        )
     for level in (-1, 0, 4, 5, 99):
         add(f"log level {level}", lambda level=level: c.trigen_set_log(level, null, null))
     add(
-        "import into a read_only runtime", lambda: api.once(
-            lambda runtime: c.trigen_cache_import(runtime, (c_char_p * 1)
-                                                  (os.environb[b"TRIGEN_TEST_BUNDLE"]), 1), read_only=1,
-            **api.layers(b"new.db")), True)
+        "import into a read_only runtime",
+        lambda: api.once(
+            lambda runtime: c.trigen_cache_import(runtime, (c_char_p * 1)(os.environb[b"TRIGEN_TEST_BUNDLE"]), 1),
+            read_only=1,
+            **api.layers(b"new.db"),
+        ),
+        True,
+    )
     for budget, threads in ((float("nan"), 0), (float("inf"), 1), (-1.0, -1), (1e-300, -(1 << 31))):
         add(
-            f"tune for {budget} s with {threads} threads", lambda budget=budget, threads=threads: c.trigen_tune(
-                api.runtime, (c_char_p * 1)(b"grad_epilogue,dtype=f16,B=1,T=8,D=8,epilogue=gelu"), 1,
-                byref(TuneOptions(ctypes.sizeof(TuneOptions), b"sm_70", -1, 1, threads, 0, budget)), null, null))
+            f"tune for {budget} s with {threads} threads",
+            lambda budget=budget, threads=threads: c.trigen_tune(
+                api.runtime,
+                (c_char_p * 1)(b"grad_epilogue,dtype=f16,B=1,T=8,D=8,epilogue=gelu"),
+                1,
+                byref(TuneOptions(ctypes.sizeof(TuneOptions), b"sm_70", -1, 1, threads, 0, budget)),
+                null,
+                null,
+            ),
+        )
 
     def outlives():
         status, runtime = api.make()
@@ -280,8 +388,11 @@ def files(api):
         if how == b"merge":
             status = api.c.trigen_cache_merge(out, (c_char_p * 1)(file), 1)
         else:
-            status = api.once(lambda runtime: api.c.trigen_cache_import(runtime, (c_char_p * 1)(file), 1),
-                              **api.layers(out), trusted_keys=keys if how == b"option" else None)
+            status = api.once(
+                lambda runtime: api.c.trigen_cache_import(runtime, (c_char_p * 1)(file), 1),
+                **api.layers(out),
+                trusted_keys=keys if how == b"option" else None,
+            )
         print(status, flush=True)
 
 
@@ -302,6 +413,7 @@ def calls(api, seed, first, count):
 
 def cycles(library, count):
     import _ctypes
+
     for _ in range(count):
         api = Api(library)
         api.open()

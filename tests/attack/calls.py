@@ -13,9 +13,13 @@ PROGRAM = Path(__file__).with_name("c_calls.py")
 def c_interface(lab, count):
     first, crashed, faults, chance = 0, 0, 0, lab.random.randrange(1 << 30)
     while first < count and crashed < 20:
-        done = lab.start([sys.executable, "-B", PROGRAM, lab.shared.library, "calls", chance, first, count - first],
-                         cwd=lab.folder, TRIGEN_LOG="off", TRIGEN_CACHE=lab.copy(
-                             lab.shared.cache), TRIGEN_TEST_BUNDLE=lab.shared.bundle).wait(60)
+        done = lab.start(
+            [sys.executable, "-B", PROGRAM, lab.shared.library, "calls", chance, first, count - first],
+            cwd=lab.folder,
+            TRIGEN_LOG="off",
+            TRIGEN_CACHE=lab.copy(lab.shared.cache),
+            TRIGEN_TEST_BUNDLE=lab.shared.bundle,
+        ).wait(60)
         lines = done.out.decode(errors="replace").splitlines()
         for line in lines:
             if line.endswith("!"):
@@ -38,8 +42,12 @@ def c_interface(lab, count):
 
 @attack("reload", "dlopen, plan, run, dlclose, again and again in one process", 40)
 def reload(lab, count):
-    done = lab.run([sys.executable, "-B", PROGRAM, lab.shared.library, "cycles", count], f"{count} cycles",
-                   seconds=60 + count, TRIGEN_CACHE=lab.copy(lab.shared.cache))
+    done = lab.run(
+        [sys.executable, "-B", PROGRAM, lab.shared.library, "cycles", count],
+        f"{count} cycles",
+        seconds=60 + count,
+        TRIGEN_CACHE=lab.copy(lab.shared.cache),
+    )
     lab.tally.tries += count - 1
     if done.code > 0:
         lab.breaks("other", done.text[-500:])

@@ -7,8 +7,22 @@ import sqlite3
 import stat
 import struct
 
-from lab import (ROOT_USER, STRANGER, Skip, attack, bomb, edit, frame, multiply, numbered, opened, pack, put, relabel,
-                 rows)
+from lab import (
+    ROOT_USER,
+    STRANGER,
+    Skip,
+    attack,
+    bomb,
+    edit,
+    frame,
+    multiply,
+    numbered,
+    opened,
+    pack,
+    put,
+    relabel,
+    rows,
+)
 
 PAGE, SECTOR, MAGIC = 4096, 512, bytes.fromhex("d9d505f920a163d7")
 
@@ -18,12 +32,17 @@ def journal(database, super_journal=b"", with_pages=True):
     pages = len(database) // PAGE if with_pages else 0
     out = (MAGIC + struct.pack(">IIIII", pages, 0, len(database) // PAGE, SECTOR, PAGE)).ljust(SECTOR, b"\0")
     for page in range(pages):
-        data = database[page * PAGE:(page + 1) * PAGE]
-        out += struct.pack(">I", page + 1) + data + struct.pack(">I", sum(data[at]
-                                                                          for at in range(PAGE - 200, 0, -200)))
+        data = database[page * PAGE : (page + 1) * PAGE]
+        out += (
+            struct.pack(">I", page + 1) + data + struct.pack(">I", sum(data[at] for at in range(PAGE - 200, 0, -200)))
+        )
     if super_journal:
-        out += struct.pack(">I", (1 << 30) // PAGE + 1) + super_journal + struct.pack(
-            ">II", len(super_journal), sum(super_journal)) + MAGIC
+        out += (
+            struct.pack(">I", (1 << 30) // PAGE + 1)
+            + super_journal
+            + struct.pack(">II", len(super_journal), sum(super_journal))
+            + MAGIC
+        )
     return out
 
 
@@ -63,7 +82,7 @@ def journals(lab, count):
     evil = lab.shared.evil_cache.read_bytes()
     kinds = ["pages", "super-journal", "super-journal alone", "fifo", "link", "hard link", "folder", "sparse", "device"]
     places = ["own", "everybody's", "sticky", "group's"] + (["stranger's", "stranger's file"] if ROOT_USER else [])
-    commands = [("plan", ), ("cache", "ls"), ("cache", "verify")]
+    commands = [("plan",), ("cache", "ls"), ("cache", "verify")]
     cases = list(itertools.product(kinds, places, commands))
     for at in range(count):
         kind, place, command = cases[at % len(cases)] if count >= len(cases) else lab.random.choice(cases)
@@ -74,8 +93,9 @@ def journals(lab, count):
         victim.write_bytes(journal(evil) if "link" in kind else b"precious")
         beside = cache.with_name(cache.name + "-journal")
         contents = {
-            "pages": journal(evil), "super-journal": journal(evil, bytes(victim)), "super-journal alone": journal(
-                evil, bytes(victim), False)
+            "pages": journal(evil),
+            "super-journal": journal(evil, bytes(victim)),
+            "super-journal alone": journal(evil, bytes(victim), False),
         }
         plant(beside, "file" if kind in contents else kind, contents.get(kind), victim)
         if place == "stranger's file":
@@ -89,7 +109,7 @@ def journals(lab, count):
         before, precious = cache.read_bytes(), victim.read_bytes()
         rolled_back = kind == "pages" and place == "own"  # one's own journal in one's own folder is one's own
         what = f"{' '.join(command)}, {kind} in a folder: {place}"
-        if command == ("plan", ):
+        if command == ("plan",):
             lab.plan(cache, what, TRIGEN_CANARY="1" if rolled_back else "0")
         else:
             lab.trigen(*command, what=what, TRIGEN_CACHE=cache)
@@ -105,7 +125,7 @@ def journals(lab, count):
 def beside(lab, count):
     kinds = ["fifo", "link", "hard link", "folder", "sparse", "link loop"] + (["device"] if ROOT_USER else [])
     targets = [".lock", ".used", ".minisig", "", "-wal", "shard"]
-    commands = [("plan", ), ("cache", "ls"), ("cache", "verify"), ("cache", "import"), ("report", ), ("cache", "merge")]
+    commands = [("plan",), ("cache", "ls"), ("cache", "verify"), ("cache", "import"), ("report",), ("cache", "merge")]
     cases = list(itertools.product(kinds, targets, commands))
     lab.random.shuffle(cases)
     key = lab.new("key")
@@ -123,7 +143,7 @@ def beside(lab, count):
         what = f"{' '.join(command)}, {kind} as {target or 'layer'}"
         variables = {"TRIGEN_TRUSTED_KEYS": str(public)} if target == ".minisig" else {}
         own = lab.new("cache.db")
-        if command == ("plan", ):
+        if command == ("plan",):
             lab.plan(f"{own}:{file}" if target == ".minisig" else file, what, **variables)
         else:
             out = ["-o", lab.new("out.trigen")] if command[-1] in ("merge", "report") else []
@@ -151,7 +171,7 @@ def chained(file, count):
         at.append(found)
     heads = [found // PAGE * PAGE for found in at]
     for head in heads[1:]:
-        data[head:head + 4] = data[heads[0]:heads[0] + 4]  # and the rest of the first chain
+        data[head : head + 4] = data[heads[0] : heads[0] + 4]  # and the rest of the first chain
     file.write_bytes(data)
     return file
 
@@ -166,37 +186,57 @@ def bombs(lab, count):
     def evidence(packed, devices=1):
         """400 measured rows that teach of another B, or as many devices' of one problem."""
         return multiply(
-            lab.copy(shared.bundle), range(2, 402), lambda at: {
+            lab.copy(shared.bundle),
+            range(2, 402),
+            lambda at: {
                 "record": {
-                    "evidence": packed, "provenance": 1, "device": f"GPU {at % devices}", "sms": 80, "driver": "580",
-                    "problem": numbered(at if devices == 1 else 2)
+                    "evidence": packed,
+                    "provenance": 1,
+                    "device": f"GPU {at % devices}",
+                    "sms": 80,
+                    "driver": "580",
+                    "problem": numbered(at if devices == 1 else 2),
                 }
-            }, binaries=False)
+            },
+            binaries=False,
+        )
 
     closed = frame(1 << 20, [(1, 1 << 17, b"[")] * 4 + [(1, 1 << 17, b"]")] * 4)
     kinds = {
         "evidence of 64 MiB, 60 times": bundle(lambda at: {"record": {"evidence": bomb(64 << 20)}}),
-        "a cubin of 64 MiB": bundle(lambda at: {"binary": {"cubin": bomb(64 << 20)}}, 4), "a log of 128 MiB": bundle(
-            lambda at: {"binary": {"log": bomb(128 << 20)}}, 4), "PTX of 1 GiB": bundle(
-                lambda at: {"binary": {"ptx": bomb(1 << 30)}}, 2), "shared overflow pages": chained(
-                    lab.copy(shared.bundle), 60), "400 neighbours' nested evidence": evidence(closed),
-        "400 neighbours' open brackets": evidence(bomb(1 << 20, b"[")), "nested evidence of 400 devices": evidence(
-            closed, 400)
+        "a cubin of 64 MiB": bundle(lambda at: {"binary": {"cubin": bomb(64 << 20)}}, 4),
+        "a log of 128 MiB": bundle(lambda at: {"binary": {"log": bomb(128 << 20)}}, 4),
+        "PTX of 1 GiB": bundle(lambda at: {"binary": {"ptx": bomb(1 << 30)}}, 2),
+        "shared overflow pages": chained(lab.copy(shared.bundle), 60),
+        "400 neighbours' nested evidence": evidence(closed),
+        "400 neighbours' open brackets": evidence(bomb(1 << 20, b"[")),
+        "nested evidence of 400 devices": evidence(closed, 400),
     }
-    commands = [("plan", ), ("cache", "import"), ("cache", "merge"), ("report", ), ("cache", "diff"),
-                ("cache", "verify"), ("cache", "show"), ("cache", "show", "--json")]
+    commands = [
+        ("plan",),
+        ("cache", "import"),
+        ("cache", "merge"),
+        ("report",),
+        ("cache", "diff"),
+        ("cache", "verify"),
+        ("cache", "show"),
+        ("cache", "show", "--json"),
+    ]
     cases = list(itertools.product(kinds, commands))
     lab.random.shuffle(cases)
     most = 0
     for kind, command in (cases * (count // len(cases) + 1))[:count]:
         file, out, own = kinds[kind], lab.new("out.trigen"), lab.new("cache.db")
         what = f"{' '.join(command)}, {kind}"
-        if command == ("plan", ):  # another B, whose neighbours are read
+        if command == ("plan",):  # another B, whose neighbours are read
             done = lab.plan(file, what, TRIGEN_NO_JIT="0")
         else:
             words = {
-                "merge": [file, "-o", out], "report": [file, "-o", out], "diff": [file, shared.bundle], "show":
-                    [numbered(2)], "--json": [numbered(2)]
+                "merge": [file, "-o", out],
+                "report": [file, "-o", out],
+                "diff": [file, shared.bundle],
+                "show": [numbered(2)],
+                "--json": [numbered(2)],
             }.get(command[-1], [file])
             done = lab.trigen(*command, *words, what=what, TRIGEN_CACHE=file if "show" in command else own)
         most = max(most, done.megabytes)
@@ -211,11 +251,19 @@ def bombs(lab, count):
 @attack("endless", "/dev/zero, a FIFO that never ends and a link where a file is named; 11 commands", 33)
 def endless(lab, count):
     out, bundle = lab.new("out.html"), lab.shared.bundle
-    commands = [["report", "--dense", "FILE", "-o", out, bundle], ["tune", "--no-device", "--replay", "FILE"],
-                ["cache", "coverage", "--arch", "sm_70", "--problems", "FILE"], ["cache", "import", "FILE"],
-                ["cache", "verify", "--keys", "FILE", bundle], ["cache", "sign", "--key", "FILE", bundle],
-                ["cache", "status", "--fleet", "FILE"], ["model", "check", "FILE"], ["model", "dense", "FILE"],
-                ["bench", "--sweep", "1", "--print-problems", "--unseen", "FILE"], ["doctor", "--environment", "FILE"]]
+    commands = [
+        ["report", "--dense", "FILE", "-o", out, bundle],
+        ["tune", "--no-device", "--replay", "FILE"],
+        ["cache", "coverage", "--arch", "sm_70", "--problems", "FILE"],
+        ["cache", "import", "FILE"],
+        ["cache", "verify", "--keys", "FILE", bundle],
+        ["cache", "sign", "--key", "FILE", bundle],
+        ["cache", "status", "--fleet", "FILE"],
+        ["model", "check", "FILE"],
+        ["model", "dense", "FILE"],
+        ["bench", "--sweep", "1", "--print-problems", "--unseen", "FILE"],
+        ["doctor", "--environment", "FILE"],
+    ]
     for at in range(count):
         path, writer = lab.new("input.txt"), None
         kind = ("zero", "fifo", "link")[at // len(commands) % 3] if ROOT_USER else "fifo"
@@ -239,18 +287,21 @@ def endless(lab, count):
 
 def damaged(random, data, kind):
     data = bytearray(data)
-    page = lambda: random.randrange(len(data) // PAGE) * PAGE
+
+    def page():
+        return random.randrange(len(data) // PAGE) * PAGE
+
     if kind == "flip":
         for _ in range(random.choice((1, 1, 2, 30))):
             data[random.randrange(len(data))] ^= 1 << random.randrange(8)
     elif kind == "cut":
-        del data[random.randrange(len(data)):]
+        del data[random.randrange(len(data)) :]
     elif kind == "swap":
         one, two = page(), page()
-        data[one:one + PAGE], data[two:two + PAGE] = data[two:two + PAGE], data[one:one + PAGE]
+        data[one : one + PAGE], data[two : two + PAGE] = data[two : two + PAGE], data[one : one + PAGE]
     elif kind == "zero":
         one = page()
-        data[one:one + PAGE] = bytes(PAGE)
+        data[one : one + PAGE] = bytes(PAGE)
     elif kind == "header":
         data[random.randrange(100)] = random.randrange(256)
     return bytes(data)
@@ -260,8 +311,9 @@ def damaged(random, data, kind):
 def damage(lab, count):
     sources = []
     for file in (lab.shared.cache, lab.shared.bundle):
-        base = opened(lab.copy(
-            file))  # right rows and wrong ones' digests do not fit, so pages swapped between rows of two kernels show
+        base = opened(
+            lab.copy(file)
+        )  # right rows and wrong ones' digests do not fit, so pages swapped between rows of two kernels show
         base.close()
         sources.append((file.suffix, file.read_bytes()))
     others = ["ls", "verify", "merge", "import", "report", "diff"]
@@ -274,12 +326,16 @@ def damage(lab, count):
         if at % 3 == 0:
             command, out = others[at // 3 % len(others)], lab.new("out.trigen")
             words = {
-                "ls": ["cache", "ls"], "verify": ["cache", "verify", file],
-                "merge": ["cache", "merge", file, "-o", out], "import": ["cache", "import", file],
-                "report": ["report", file, "-o", out], "diff": ["cache", "diff", file, lab.shared.bundle]
+                "ls": ["cache", "ls"],
+                "verify": ["cache", "verify", file],
+                "merge": ["cache", "merge", file, "-o", out],
+                "import": ["cache", "import", file],
+                "report": ["report", file, "-o", out],
+                "diff": ["cache", "diff", file, lab.shared.bundle],
             }[command]
-            lab.trigen(*words, what=f"{command}, {kind} {file}",
-                       TRIGEN_CACHE=file if command == "ls" else lab.new("own.db"))
+            lab.trigen(
+                *words, what=f"{command}, {kind} {file}", TRIGEN_CACHE=file if command == "ls" else lab.new("own.db")
+            )
         lab.plan(file, f"plan, {kind} {file}")
 
 
@@ -293,9 +349,15 @@ def locked(lab, count):
         other.execute("BEGIN EXCLUSIVE")
         command = commands[at % len(commands)]
         words = [lab.shared.program, *command] if command else [lab.shared.plan]
-        started.append((other, cache, f"{command or 'plan'}",
-                        lab.start(words, TRIGEN_CACHE=cache, TRIGEN_NO_JIT=str(int(at % 5 == 3)))))
-    for other, cache, what, one in started:  # they wait beside each other
+        started.append(
+            (
+                other,
+                cache,
+                f"{command or 'plan'}",
+                lab.start(words, TRIGEN_CACHE=cache, TRIGEN_NO_JIT=str(int(at % 5 == 3))),
+            )
+        )
+    for other, _, what, one in started:  # they wait beside each other
         lab.judge(one.wait(), what)
         other.execute("ROLLBACK")
         other.close()
@@ -305,13 +367,18 @@ def locked(lab, count):
 def relabelled(lab, count):
     evil = {"ptx": pack(lab.shared.evil_ptx)}
     cases = {
-        "PTX": evil, "cubin": {"cubin": pack(b"\x7fELF" + bytes(5000))}, "source": {
-            "source": pack("extern \"C\" void x() {}")
-        }, "entry": {"entry": "other"}, "log": {"log": pack("ptxas error")}, "candidate and PTX":
-            {**evil, "candidate": "simt:tile=64x64x16"}, "problem and PTX": {**evil, "problem": numbered(7)},
-        "options and PTX": {**evil, "options": "--std=c++20"}, "compiler and PTX":
-            {**evil, "compiler": "nvrtc 99.9.99"}, "unknown compiler and PTX": {**evil, "compiler": "clang 17"},
-        "older compiler and PTX": {**evil, "compiler": "nvrtc 11.2.1"}, "arch and PTX": {**evil, "arch": "sm_72"},
+        "PTX": evil,
+        "cubin": {"cubin": pack(b"\x7fELF" + bytes(5000))},
+        "source": {"source": pack('extern "C" void x() {}')},
+        "entry": {"entry": "other"},
+        "log": {"log": pack("ptxas error")},
+        "candidate and PTX": {**evil, "candidate": "simt:tile=64x64x16"},
+        "problem and PTX": {**evil, "problem": numbered(7)},
+        "options and PTX": {**evil, "options": "--std=c++20"},
+        "compiler and PTX": {**evil, "compiler": "nvrtc 99.9.99"},
+        "unknown compiler and PTX": {**evil, "compiler": "clang 17"},
+        "older compiler and PTX": {**evil, "compiler": "nvrtc 11.2.1"},
+        "arch and PTX": {**evil, "arch": "sm_72"},
     }
     names = list(cases)
     for at in range(count):
@@ -331,8 +398,11 @@ def merge(lab, count):
     for at in range(6):
         file = lab.copy(lab.shared.bundle, f"{at}.trigen")
         change = {
-            "median_us": 1.0 + at % 3, "stored_at": 1700000000 + 7 * (at % 4), "provenance": at % 2,
-            "device": "GPU" * (at % 2), "sms": 80 * (at % 2)
+            "median_us": 1.0 + at % 3,
+            "stored_at": 1700000000 + 7 * (at % 4),
+            "provenance": at % 2,
+            "device": "GPU" * (at % 2),
+            "sms": 80 * (at % 2),
         }
         edit(file, "records", **change)
         relabel(file, compiler=f"nvrtc 12.{at % 3}.{at}")

@@ -26,8 +26,12 @@ STRANGER = 65533
 ROOT_USER = os.geteuid() == 0
 # What no attack may reach. `other` is said in words.
 PROMISES = {
-    "wrong": "wrong rows run", "lost": "acknowledged rows lost", "hang": f"hangs over {LONGEST_S} s", "abort": "aborts",
-    "unsigned": "unsigned rows in", "other": "other promises broken"
+    "wrong": "wrong rows run",
+    "lost": "acknowledged rows lost",
+    "hang": f"hangs over {LONGEST_S} s",
+    "abort": "aborts",
+    "unsigned": "unsigned rows in",
+    "other": "other promises broken",
 }
 
 
@@ -64,6 +68,7 @@ ATTACKS = {}
 
 def attack(name, what, tries):
     """Registers make(lab, count): about `count` tries, judged in lab.tally."""
+
     def register(make):
         ATTACKS[name] = Attack(name, what, tries, make)
         return make
@@ -91,12 +96,19 @@ class Finished:
 
 class Started:
     """A command in a process group of its own, its output in files, so that nothing waits for a grandchild's pipe."""
+
     def __init__(self, command, environment, stdout=None, stdin=None, **popen):
         self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         self.began = time.monotonic()
-        self.process = subprocess.Popen([str(word) for word in command], env=environment, stdin=stdin
-                                        or subprocess.DEVNULL, stdout=stdout or self.out, stderr=self.err,
-                                        start_new_session=True, **popen)
+        self.process = subprocess.Popen(
+            [str(word) for word in command],
+            env=environment,
+            stdin=stdin or subprocess.DEVNULL,
+            stdout=stdout or self.out,
+            stderr=self.err,
+            start_new_session=True,
+            **popen,
+        )
 
     def kill(self, number=signal.SIGKILL):
         """The command alone; what it started is its own to end."""
@@ -124,6 +136,7 @@ class Started:
 
 class Lab:
     """One attack's place: a folder, a tally, a source of chance. `shared` is what all attacks read."""
+
     def __init__(self, shared, name, seed):
         self.shared, self.name = shared, name
         self.folder = shared.folder / name
@@ -144,10 +157,16 @@ class Lab:
 
     def environment(self, **variables):
         values = {
-            "PATH": os.environ["PATH"], "HOME": str(self.folder), "XDG_CACHE_HOME": str(
-                self.folder / "xdg"), "TMPDIR": str(self.folder), "LC_ALL": "C.UTF-8",
-            "TRIGEN_DRIVER": "emulated:sm_70", "TRIGEN_EMULATED_THREADS": "1", "TRIGEN_LOG": "warning",
-            "TRIGEN_NVRTC": self.shared.nvrtc, "TRIGEN_TEST_ATTACK": f"{self.shared.folder}/{self.name}/"
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "XDG_CACHE_HOME": str(self.folder / "xdg"),
+            "TMPDIR": str(self.folder),
+            "LC_ALL": "C.UTF-8",
+            "TRIGEN_DRIVER": "emulated:sm_70",
+            "TRIGEN_EMULATED_THREADS": "1",
+            "TRIGEN_LOG": "warning",
+            "TRIGEN_NVRTC": self.shared.nvrtc,
+            "TRIGEN_TEST_ATTACK": f"{self.shared.folder}/{self.name}/",
         }
         values.update({key: str(value) for key, value in variables.items()})
         return {key: value for key, value in values.items() if value != ""}
@@ -178,7 +197,7 @@ class Lab:
     def trigen(self, *words, what="", **options):
         return self.run([self.shared.program, *words], what or " ".join(map(str, words)), **options)
 
-    def plan(self, cache, what="", mode=("run", ), **options):
+    def plan(self, cache, what="", mode=("run",), **options):
         """The plan program on these layers, without a compiler and without a canary unless `options` say so."""
         options = {"TRIGEN_NO_JIT": "1", "TRIGEN_CANARY": "0", "TRIGEN_CACHE": cache, **options}
         return self.run([self.shared.plan, *mode], what or f"plan on {cache}", **options)
@@ -206,6 +225,7 @@ class Lab:
 
 class Shared:
     """Built once: programs, a user layer and a bundle with P's right kernel, and its PTX."""
+
     def __init__(self, folder):
         self.folder = folder
         folder.chmod(0o755)
@@ -219,32 +239,40 @@ class Shared:
         for file in (library.resolve(), BUILD / "libtrigen_emulator.so"):
             shutil.copy(file, self.libraries / re.sub(r"(\.so\.\d+\.\d+)\.\d+$", r"\1", file.name))
         here = Path(__file__).parent
-        (soname, ) = (path.name for path in self.libraries.glob("libtrigen.so*"))
+        (soname,) = (path.name for path in self.libraries.glob("libtrigen.so*"))
         self.library = self.libraries / soname
-        self.plan = self.compile(here / "plan.c", "plan", f"-I{ROOT / 'runtime/include'}", self.library,
-                                 f"-Wl,-rpath,{self.libraries}", "-pthread")
+        self.plan = self.compile(
+            here / "plan.c",
+            "plan",
+            f"-I{ROOT / 'runtime/include'}",
+            self.library,
+            f"-Wl,-rpath,{self.libraries}",
+            "-pthread",
+        )
         self.shim = self.compile(here / "shim.c", "shim.so", "-shared", "-fPIC", "-ldl")
         setup = Lab(self, "setup", 0)
         self.cache, self.bundle = setup.folder / "cache.db", setup.folder / "core.trigen"
-        for words in (["tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts", PROBLEM], [
-                "cache", "export", self.bundle
-        ], ["emit", "--ptx", "--arch", "sm_70", "-o", setup.folder / "right.ptx", PROBLEM]):
+        for words in (
+            ["tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts", PROBLEM],
+            ["cache", "export", self.bundle],
+            ["emit", "--ptx", "--arch", "sm_70", "-o", setup.folder / "right.ptx", PROBLEM],
+        ):
             done = setup.trigen(*words, seconds=60, TRIGEN_CACHE=self.cache)
             if done.code != 0:
-                sys.exit(
-                    f"attack: nothing to attack: {' '.join(map(str, words))} ended with {done.code}: {done.text}"
-                )
+                sys.exit(f"attack: nothing to attack: {' '.join(map(str, words))} ended with {done.code}: {done.text}")
         self.ptx = (setup.folder / "right.ptx").read_text()
         self.evil_ptx = re.sub(r"^\{$", "{\nret;", self.ptx, flags=re.M)  # writes nothing
-        self.evil_cache, self.evil_bundle = (shutil.copy(file, file.with_name("evil" + file.suffix))
-                                             for file in (self.cache, self.bundle))
+        self.evil_cache, self.evil_bundle = (
+            shutil.copy(file, file.with_name("evil" + file.suffix)) for file in (self.cache, self.bundle)
+        )
         for file in (self.evil_cache, self.evil_bundle):
             edit(file, "binaries", ptx=pack(self.evil_ptx))
         for cache, code in ((self.cache, 0), (self.bundle, 0), (self.evil_cache, 4), (self.evil_bundle, 4)):
             done = setup.start([self.plan], TRIGEN_CACHE=cache, TRIGEN_NO_JIT="1", TRIGEN_CANARY="0").wait()
             if done.code != code:  # else the attacks would show nothing
                 sys.exit(
-                    f"attack: the plan program ends with {done.code} on {cache.name}, {code} is meant: {done.text}")
+                    f"attack: the plan program ends with {done.code} on {cache.name}, {code} is meant: {done.text}"
+                )
 
     def compile(self, source, name, *flags):
         out = self.folder / name
@@ -266,7 +294,7 @@ def frame(size, blocks):
 
 def pack(text):
     data = text if isinstance(text, bytes) else text.encode()
-    pieces = [data[at:at + (1 << 17)] for at in range(0, len(data), 1 << 17)] or [b""]
+    pieces = [data[at : at + (1 << 17)] for at in range(0, len(data), 1 << 17)] or [b""]
     return frame(len(data), [(0, len(piece), piece) for piece in pieces])
 
 
@@ -304,17 +332,24 @@ def sealed(table, row):
     domain = {"binaries": "trigen binary 1", "records": "trigen record 1", "samples": "trigen sample 1"}[table]
     names = [name for name in row if name not in left_out]
     if table == "binaries":  # the blobs lie behind the digest, source first
-        names = [name for name in names if name not in ("cubin", "ptx", "source", "log")
-                 ] + ["source", "cubin", "ptx", "log"]
+        names = [name for name in names if name not in ("cubin", "ptx", "source", "log")] + [
+            "source",
+            "cubin",
+            "ptx",
+            "log",
+        ]
     row["digest"] = digest(domain, [row[name] for name in names])
     return row
 
 
 def put(base, table, row):
     row = sealed(table, row)
-    marks = ",".join("CAST(? AS TEXT)" if isinstance(value, bytes) and name not in ("digest", "cubin", "ptx", "source",
-                                                                                    "log", "evidence") else "?"
-                     for name, value in row.items())
+    marks = ",".join(
+        "CAST(? AS TEXT)"
+        if isinstance(value, bytes) and name not in ("digest", "cubin", "ptx", "source", "log", "evidence")
+        else "?"
+        for name, value in row.items()
+    )
     base.execute(f"INSERT OR REPLACE INTO {table}({','.join(row)}) VALUES({marks})", list(row.values()))
 
 
@@ -360,10 +395,16 @@ def multiply(file, numbers, change=None, binaries=True):
     for number in numbers:
         source_hash = hashlib.sha256(f"source {number}".encode()).hexdigest() if binaries else record["source_hash"]
         more = change(number) if change else {}
-        put(base, "records",
-            {**record, "problem": numbered(number), "source_hash": source_hash, **more.get("record", {})})
-        put(base, "binaries",
-            {**binary, "problem": numbered(number), "source_hash": source_hash, **more.get("binary", {})})
+        put(
+            base,
+            "records",
+            {**record, "problem": numbered(number), "source_hash": source_hash, **more.get("record", {})},
+        )
+        put(
+            base,
+            "binaries",
+            {**binary, "problem": numbered(number), "source_hash": source_hash, **more.get("binary", {})},
+        )
     base.execute("COMMIT")
     base.close()
     return file
@@ -373,7 +414,8 @@ def kept(file):
     """(problem, source hash) of every row, read by another SQLite."""
     base = sqlite3.connect(f"file:{file}?mode=rw", uri=True)  # it rolls back what a killed writer left
     try:
-        return {("records", row[0]) for row in base.execute("SELECT problem FROM records")} | \
-               {("binaries", row[0]) for row in base.execute("SELECT key FROM binaries")}
+        return {("records", row[0]) for row in base.execute("SELECT problem FROM records")} | {
+            ("binaries", row[0]) for row in base.execute("SELECT key FROM binaries")
+        }
     finally:
         base.close()

@@ -45,8 +45,11 @@ def kill(lab, count):
         if gc:  # which takes binaries and predictions
             acknowledged = set()
         one = lab.start([lab.shared.program, "cache", *words], TRIGEN_CACHE=cache)
-        second = lab.start([lab.shared.program, "cache", "import", bundles[at % 24]],
-                           TRIGEN_CACHE=cache) if at % 3 == 0 else None
+        second = (
+            lab.start([lab.shared.program, "cache", "import", bundles[at % 24]], TRIGEN_CACHE=cache)
+            if at % 3 == 0
+            else None
+        )
         time.sleep(lab.random.uniform(0, 0.06 if len(which) > 1 else 0.02))
         one.kill()
         done = one.wait()
@@ -90,14 +93,23 @@ def together(lab, count):
                 vacuum()
                 continue
             out = lab.new("out.trigen")
-            words = [["cache", "import", bundles[number]], ["cache", "gc", "--max-size", "2M"],
-                     ["cache", "rm", "--arch", "sm_70",
-                      numbered(200 + choose.randrange(18))], ["cache", "export", out], ["cache", "verify"],
-                     ["cache", "import", lab.shared.bundle], None][which]
-            done = lab.trigen(*words, TRIGEN_CACHE=cache) if words else lab.plan(cache, "plan beside the others",
-                                                                                 TRIGEN_NO_JIT="0")
-            allowed = words and words[
-                1] == "rm" and "no record" in done.text or "0 records" in done.text  # another one took it
+            words = [
+                ["cache", "import", bundles[number]],
+                ["cache", "gc", "--max-size", "2M"],
+                ["cache", "rm", "--arch", "sm_70", numbered(200 + choose.randrange(18))],
+                ["cache", "export", out],
+                ["cache", "verify"],
+                ["cache", "import", lab.shared.bundle],
+                None,
+            ][which]
+            done = (
+                lab.trigen(*words, TRIGEN_CACHE=cache)
+                if words
+                else lab.plan(cache, "plan beside the others", TRIGEN_NO_JIT="0")
+            )
+            allowed = (
+                words and words[1] == "rm" and "no record" in done.text or "0 records" in done.text
+            )  # another one took it
             if done.code != 0 and not allowed:
                 lab.breaks("other", f"{words or 'plan'} ends with {done.code}: {done.text[-300:]}")
 
@@ -112,8 +124,21 @@ def together(lab, count):
 @attack("shim", "the n-th of 15 system calls fails with each errno; import, merge, plan, gc", 250)
 def shim(lab, count):
     calls = [
-        "lock", "fsync", "fdatasync", "rename", "ftruncate64", "pwrite64", "pread64", "read", "write", "unlink",
-        "fchmod", "close", "mkostemp", "open", "open64"
+        "lock",
+        "fsync",
+        "fdatasync",
+        "rename",
+        "ftruncate64",
+        "pwrite64",
+        "pread64",
+        "read",
+        "write",
+        "unlink",
+        "fchmod",
+        "close",
+        "mkostemp",
+        "open",
+        "open64",
     ]
     new = multiply(lab.copy(lab.shared.bundle), [300, 301])
     rows = kept(new)
@@ -124,16 +149,28 @@ def shim(lab, count):
         acknowledged = kept(cache)
         nth = lab.random.choice((1, 1, 2, 3, 5, 8, 13, 21))
         failing = {
-            "LD_PRELOAD": lab.shared.shim, "SHIM_CALL": call, "SHIM_AT": nth, "SHIM_ERRNO": ERRNOS[error],
-            "TRIGEN_CACHE": cache
+            "LD_PRELOAD": lab.shared.shim,
+            "SHIM_CALL": call,
+            "SHIM_AT": nth,
+            "SHIM_ERRNO": ERRNOS[error],
+            "TRIGEN_CACHE": cache,
         }
         what = f"{command}, {call} {nth} fails with {error}"
         words = {
-            "import": ["cache", "import", new], "merge": ["cache", "merge", new, lab.shared.bundle, "-o", out],
-            "gc": ["cache", "gc", "--max-size", "100K"]
+            "import": ["cache", "import", new],
+            "merge": ["cache", "merge", new, lab.shared.bundle, "-o", out],
+            "gc": ["cache", "gc", "--max-size", "100K"],
         }
-        done = lab.trigen(*words[command], what=what, **failing) if command in words else lab.plan(
-            cache, what, TRIGEN_CANARY="1", **{key: value for key, value in failing.items() if key != "TRIGEN_CACHE"})
+        done = (
+            lab.trigen(*words[command], what=what, **failing)
+            if command in words
+            else lab.plan(
+                cache,
+                what,
+                TRIGEN_CANARY="1",
+                **{key: value for key, value in failing.items() if key != "TRIGEN_CACHE"},
+            )
+        )
         if done.code == 0 and command == "import":
             acknowledged |= rows
         if command == "gc":
@@ -153,11 +190,15 @@ def full_disk(lab, count):
     if not ROOT_USER:
         raise Skip("needs root to mount a tmpfs")
     shared = lab.shared
-    commands = [["cache", "import", shared.bundle], ["cache", "merge", shared.bundle, "-o", "{}/out.trigen"],
-                ["cache", "export", "{}/out.trigen"], ["report", shared.bundle, "-o", "{}/out.html"],
-                ["emit", "--ptx", "--arch", "sm_70", PROBLEM, "-o", "{}/out.ptx"],
-                ["cache", "keygen", "--key", "{}/key"],
-                ["tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts", PROBLEM]]
+    commands = [
+        ["cache", "import", shared.bundle],
+        ["cache", "merge", shared.bundle, "-o", "{}/out.trigen"],
+        ["cache", "export", "{}/out.trigen"],
+        ["report", shared.bundle, "-o", "{}/out.html"],
+        ["emit", "--ptx", "--arch", "sm_70", PROBLEM, "-o", "{}/out.ptx"],
+        ["cache", "keygen", "--key", "{}/key"],
+        ["tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts", PROBLEM],
+    ]
     for at in range(count):
         command = commands[at % len(commands)]
         place, size = lab.new(), (16, 64, 700)[lab.random.randrange(3)]
@@ -167,12 +208,18 @@ def full_disk(lab, count):
         fill = lab.random.randrange(size - 8)
         cache = place / "cache.db" if out is None else shared.cache
         script = (
-            f'mount -t tmpfs -o size={size}k,mode=700 tmpfs {place} && head -c {fill}k /dev/zero >{place}/filler; ' +
-            (f"echo old >{out}; " if over else "") + f'"$@"; code=$?; ls -A {place}; ' +
-            (f'test ! -e {out} || head -c 3 {out}; ' if out else "") + "exit $code")
+            f"mount -t tmpfs -o size={size}k,mode=700 tmpfs {place} && head -c {fill}k /dev/zero >{place}/filler; "
+            + (f"echo old >{out}; " if over else "")
+            + f'"$@"; code=$?; ls -A {place}; '
+            + (f"test ! -e {out} || head -c 3 {out}; " if out else "")
+            + "exit $code"
+        )
         what = f"{' '.join(map(str, command[:2]))} on {size - fill} of {size} KB"
-        done = lab.run(["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", shared.program, *words],
-                       what, TRIGEN_CACHE=cache)
+        done = lab.run(
+            ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", shared.program, *words],
+            what,
+            TRIGEN_CACHE=cache,
+        )
         if b"mount:" in done.err:
             raise Skip("no tmpfs can be mounted here")
         listed = done.out.decode(errors="replace")
@@ -187,15 +234,34 @@ def full_disk(lab, count):
 @attack("dev-full", "standard output is /dev/full: every command ends with 1", 25)
 def dev_full(lab, count):
     bundle, cache = lab.shared.bundle, lab.shared.cache
-    commands = [["version"], ["--help"], ["help", "problem"], ["help", "exit-codes"], ["help", "--format", "man"],
-                ["completion", "bash"], ["doctor"], ["doctor", "--json"], ["cache", "ls"], ["cache", "ls", "--json"],
-                ["cache", "path"], ["cache", "path", "--all"], ["cache", "verify"], ["cache", "show", PROBLEM],
-                ["cache", "coverage", "--arch", "sm_70", PROBLEM], ["emit", "--arch", "sm_70", PROBLEM],
-                ["emit", "--ptx", "--arch", "sm_70", PROBLEM], ["emit", "--explain", "--arch", "sm_70", PROBLEM],
-                ["emit", "--explain", "--json", "--arch", "sm_70", PROBLEM], ["help", "tables"],
-                ["cache", "verify", "--rebuild", bundle], ["tune", "--help"], ["help", "--format", "markdown"],
-                ["cache", "--help"], ["verify", "--device", "emulated:sm_70", "forward,dtype=f16,B=1,T=8,D=8"],
-                ["cache", "quarantine", "--help"]]
+    commands = [
+        ["version"],
+        ["--help"],
+        ["help", "problem"],
+        ["help", "exit-codes"],
+        ["help", "--format", "man"],
+        ["completion", "bash"],
+        ["doctor"],
+        ["doctor", "--json"],
+        ["cache", "ls"],
+        ["cache", "ls", "--json"],
+        ["cache", "path"],
+        ["cache", "path", "--all"],
+        ["cache", "verify"],
+        ["cache", "show", PROBLEM],
+        ["cache", "coverage", "--arch", "sm_70", PROBLEM],
+        ["emit", "--arch", "sm_70", PROBLEM],
+        ["emit", "--ptx", "--arch", "sm_70", PROBLEM],
+        ["emit", "--explain", "--arch", "sm_70", PROBLEM],
+        ["emit", "--explain", "--json", "--arch", "sm_70", PROBLEM],
+        ["help", "tables"],
+        ["cache", "verify", "--rebuild", bundle],
+        ["tune", "--help"],
+        ["help", "--format", "markdown"],
+        ["cache", "--help"],
+        ["verify", "--device", "emulated:sm_70", "forward,dtype=f16,B=1,T=8,D=8"],
+        ["cache", "quarantine", "--help"],
+    ]
     for at in range(count):
         command = commands[at % len(commands)]
         with open("/dev/full", "wb", buffering=0) as full:  # written to, never replaced
@@ -210,11 +276,12 @@ def outputs(lab, count):
         raise Skip("needs root to make devices of one's own")
     bundle = lab.shared.bundle
     commands = {
-        "report": (["report", bundle, "-o"], ".html"), "export": (["cache", "export"], ".trigen"),
-        "merge": (["cache", "merge", bundle,
-                   "-o"], ".trigen"), "emit": (["emit", "--ptx", "--arch", "sm_70", PROBLEM, "-o"], ".ptx"), "cubin": (
-                       ["emit", "--cubin", "--arch", "sm_70", PROBLEM,
-                        "-o"], ".cubin"), "keygen": (["cache", "keygen", "--key"], "")
+        "report": (["report", bundle, "-o"], ".html"),
+        "export": (["cache", "export"], ".trigen"),
+        "merge": (["cache", "merge", bundle, "-o"], ".trigen"),
+        "emit": (["emit", "--ptx", "--arch", "sm_70", PROBLEM, "-o"], ".ptx"),
+        "cubin": (["emit", "--cubin", "--arch", "sm_70", PROBLEM, "-o"], ".cubin"),
+        "keygen": (["cache", "keygen", "--key"], ""),
     }
     kinds = ["null", "full", "fifo", "folder", "link to null", "link to a file"]
     for at in range(count):
@@ -253,8 +320,12 @@ def descriptors(lab, count):
     for at in range(count):
         most, program = 4 + at // 2 % 13, (lab.shared.plan, lab.shared.program)[at % 2]
         words = [program] if at % 2 == 0 else [program, "cache", "ls"]
-        done = lab.run(lab.limited(f"-n {most}", words), f"{program.name} with {most} descriptors",
-                       TRIGEN_CACHE=lab.copy(lab.shared.cache), TRIGEN_NO_JIT=1)
+        done = lab.run(
+            lab.limited(f"-n {most}", words),
+            f"{program.name} with {most} descriptors",
+            TRIGEN_CACHE=lab.copy(lab.shared.cache),
+            TRIGEN_NO_JIT=1,
+        )
         if done.code != 0 and not done.text.strip():
             lab.breaks("other", f"{program.name} with {most} descriptors ends with {done.code} and says nothing")
 
@@ -263,13 +334,22 @@ def descriptors(lab, count):
 def memory(lab, count):
     for at in range(count):
         # the emulated device takes 128 GiB of addresses
-        most = lab.random.choice((lab.random.randrange(
-            20 << 10,
-            400 << 10), (130 << 20) + lab.random.randrange(2 << 20), (130 << 20) + lab.random.randrange(400 << 20)))
+        most = lab.random.choice(
+            (
+                lab.random.randrange(20 << 10, 400 << 10),
+                (130 << 20) + lab.random.randrange(2 << 20),
+                (130 << 20) + lab.random.randrange(400 << 20),
+            )
+        )
         program = (lab.shared.plan, lab.shared.plan, lab.shared.program)[at % 3]
         words = [program] if at % 3 < 2 else [program, "cache", "verify"]
-        done = lab.run(lab.limited(f"-v {most}", words), f"{program.name} with {most} KB", TRIGEN_CACHE=lab.copy(
-            lab.shared.cache), TRIGEN_EMULATED_THREADS=4, TRIGEN_NO_JIT=at % 2)
+        done = lab.run(
+            lab.limited(f"-v {most}", words),
+            f"{program.name} with {most} KB",
+            TRIGEN_CACHE=lab.copy(lab.shared.cache),
+            TRIGEN_EMULATED_THREADS=4,
+            TRIGEN_NO_JIT=at % 2,
+        )
         if done.code not in (0, 1) and done.code > 0 and done.code != 127:  # 127: the loader's own text
             lab.breaks("abort", f"{program.name} with {most} KB ends with {done.code}: {done.text[-300:]}")
         if done.code != 0 and not done.text.strip():
@@ -288,12 +368,32 @@ def few_threads(lab, count):
         for path in (cache.parent, cache, cache.with_name(cache.name + ".lock")):
             os.chown(path, user, user)
         program = (lab.shared.plan, lab.shared.program)[at % 2]
-        words = [program] if at % 2 == 0 else [
-            program, "tune", "--force", "--device", "emulated:sm_70", "--candidates", "1", "--jobs", "3",
-            "forward,dtype=f32,B=1,T=8,D=8"
-        ]
-        done = lab.run(["prlimit", f"--nproc={most}", *words], f"{program.name} with {most} threads", seconds=60,
-                       user=user, HOME=cache.parent, TMPDIR=cache.parent, TRIGEN_CACHE=cache, TRIGEN_EMULATED_THREADS=4)
+        words = (
+            [program]
+            if at % 2 == 0
+            else [
+                program,
+                "tune",
+                "--force",
+                "--device",
+                "emulated:sm_70",
+                "--candidates",
+                "1",
+                "--jobs",
+                "3",
+                "forward,dtype=f32,B=1,T=8,D=8",
+            ]
+        )
+        done = lab.run(
+            ["prlimit", f"--nproc={most}", *words],
+            f"{program.name} with {most} threads",
+            seconds=60,
+            user=user,
+            HOME=cache.parent,
+            TMPDIR=cache.parent,
+            TRIGEN_CACHE=cache,
+            TRIGEN_EMULATED_THREADS=4,
+        )
         if "terminate called" in done.text or done.code not in (0, 1):
             lab.breaks("abort", f"{program.name} with {most} threads ends with {done.code}: {done.text[-300:]}")
         if done.code != 0 and not re.search(r"thread|process|fork", done.text):
@@ -303,8 +403,9 @@ def few_threads(lab, count):
 @attack("threads", "threads that create plans; threads that plan, copy, run, free three times", 400)
 def threads(lab, count):
     for mode, number in (("create", count - count // 12), ("threads", count // 12)):
-        done = lab.plan(lab.copy(lab.shared.cache), f"{number} threads {mode}", mode=(mode, str(max(number, 1))),
-                        seconds=60 + count)
+        done = lab.plan(
+            lab.copy(lab.shared.cache), f"{number} threads {mode}", mode=(mode, str(max(number, 1))), seconds=60 + count
+        )
         lab.tally.tries += number - 1
         if done.code not in (0, 4):
             lab.breaks("other", f"{number} threads {mode}: {done.last}")
@@ -327,8 +428,10 @@ def family(marker):
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if marker in (folder / "environ").read_bytes() and b"Z" not in (
-                    folder / "stat").read_bytes().rpartition(b")")[2][:3]:
+            if (
+                marker in (folder / "environ").read_bytes()
+                and b"Z" not in (folder / "stat").read_bytes().rpartition(b")")[2][:3]
+            ):
                 found.append(int(folder.name))
         except OSError:
             pass
@@ -341,10 +444,20 @@ def tune_killed(lab, count):
     for at in range(count):
         number, of_worker = signals[at % 4], at % 3 == 2
         cache, marker = lab.copy(lab.shared.cache), f"{lab.shared.folder}/{lab.name}/{at}"
-        one = lab.start([
-            lab.shared.program, "tune", "--force", "--device", "emulated:sm_70", "--candidates", "2",
-            "forward,dtype=f32,B=1,T=24,D=16"
-        ], TRIGEN_CACHE=cache, TRIGEN_TEST_ATTACK=marker)
+        one = lab.start(
+            [
+                lab.shared.program,
+                "tune",
+                "--force",
+                "--device",
+                "emulated:sm_70",
+                "--candidates",
+                "2",
+                "forward,dtype=f32,B=1,T=24,D=16",
+            ],
+            TRIGEN_CACHE=cache,
+            TRIGEN_TEST_ATTACK=marker,
+        )
         time.sleep(lab.random.uniform(0.05, 1.5))
         workers = [pid for pid in family(marker.encode() + b"\0") if pid != one.process.pid]
         what = f"tune, {'a worker' if of_worker else 'itself'}: {number.name}"

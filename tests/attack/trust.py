@@ -30,8 +30,12 @@ def decoded(signature):
     try:
         # libsodium reads '+' and '/' with their highest bit set as what they were
         lines = [line.rstrip("\r").replace("\xab", "+").replace("\xaf", "/") for line in lines_of(signature)]
-        return base64.b64decode(lines[1], validate=True), lines[2], base64.b64decode(lines[3], validate=True), "".join(
-            lines[4:]).strip()
+        return (
+            base64.b64decode(lines[1], validate=True),
+            lines[2],
+            base64.b64decode(lines[3], validate=True),
+            "".join(lines[4:]).strip(),
+        )
     except (IndexError, ValueError):
         return None
 
@@ -67,16 +71,28 @@ def signatures(lab, count):
 
     text = lines_of(good_sig)
     makers = [
-        lambda: (flipped(good), good_sig), lambda: (good, flipped(good_sig)), lambda: (good, flipped(good_sig)), lambda:
-        (good[:random.randrange(len(good))], good_sig), lambda: (good + b"\0" * random.randrange(1, 9), good_sig),
-        lambda: (good, good_sig[:random.randrange(len(good_sig))])
+        lambda: (flipped(good), good_sig),
+        lambda: (good, flipped(good_sig)),
+        lambda: (good, flipped(good_sig)),
+        lambda: (good[: random.randrange(len(good))], good_sig),
+        lambda: (good + b"\0" * random.randrange(1, 9), good_sig),
+        lambda: (good, good_sig[: random.randrange(len(good_sig))]),
     ]
-    fixed = [(evil, b""), (evil, None), (evil, good_sig), (evil, by_stranger), (evil, other_name),
-             (evil, with_line(by_stranger, 1, lambda data: data[:2] + number + data[10:])),
-             (good, with_line(good_sig, 1, lambda data: b"Ed" + data[2:])),
-             (good, "\n".join([text[0], text[3], text[2], text[1], ""]).encode()), (evil, by_stranger + good_sig),
-             (evil, good_sig + by_stranger), (good, "\n".join(text[:2]).encode()), (good, b"\xef\xbb\xbf" + good_sig),
-             (good, "\n".join([text[0], text[1], text[2].replace("timestamp:", "timestamp:1"), text[3], ""]).encode())]
+    fixed = [
+        (evil, b""),
+        (evil, None),
+        (evil, good_sig),
+        (evil, by_stranger),
+        (evil, other_name),
+        (evil, with_line(by_stranger, 1, lambda data: data[:2] + number + data[10:])),
+        (good, with_line(good_sig, 1, lambda data: b"Ed" + data[2:])),
+        (good, "\n".join([text[0], text[3], text[2], text[1], ""]).encode()),
+        (evil, by_stranger + good_sig),
+        (evil, good_sig + by_stranger),
+        (good, "\n".join(text[:2]).encode()),
+        (good, b"\xef\xbb\xbf" + good_sig),
+        (good, "\n".join([text[0], text[1], text[2].replace("timestamp:", "timestamp:1"), text[3], ""]).encode()),
+    ]
     lists = [str(public)] * 6 + ["", ":", "/no/such/key", f"{public}@99999999999", "RW" + "A" * 54]
     cases, c_calls = [], []
     for at in range(count):
@@ -86,11 +102,14 @@ def signatures(lab, count):
         if signature is not None:
             file.with_name("core.trigen.minisig").write_bytes(signature)
         keys_of = lists[at % len(lists)] if at >= len(fixed) else str(public)
-        honest = bundle == good and signature is not None and decoded(signature) == decoded(
-            good_sig) and keys_of == str(public)
+        honest = (
+            bundle == good
+            and signature is not None
+            and decoded(signature) == decoded(good_sig)
+            and keys_of == str(public)
+        )
         way = WAYS[at % len(WAYS)] if at >= len(fixed) else None
-        cases += [(file, keys_of, honest, each)
-                  for each in ([way] if way else WAYS)]
+        cases += [(file, keys_of, honest, each) for each in ([way] if way else WAYS)]
     cases.append((lab.copy(shared.bundle, "core.trigen"), str(public), True, "import"))  # else nothing is shown
     cases[-1][0].with_name("core.trigen.minisig").write_bytes(good_sig)
     accepted = 0
@@ -110,9 +129,10 @@ def signatures(lab, count):
             c_calls.append((keys_of, honest, way, file, out if way == "C merge" else own))
             continue
         words = {
-            "import": ["cache", "import", file], "merge": ["cache", "merge", file, "-o", out],
+            "import": ["cache", "import", file],
+            "merge": ["cache", "merge", file, "-o", out],
             "verify": ["cache", "verify", "--keys", keys_of or ":", file],
-            "option": ["cache", "import", "--trusted-keys", keys_of or ":", file]
+            "option": ["cache", "import", "--trusted-keys", keys_of or ":", file],
         }
         if way == "option":
             trusted = {}
@@ -135,8 +155,12 @@ def signatures(lab, count):
         order = tempfile.TemporaryFile()
         order.write("".join(f"{way[2:]}\t{file}\t{out}\t{keys_of}\n" for _, _, way, file, out in calls).encode())
         order.seek(0)
-        done = lab.run([*variable, sys.executable, "-B", HERE / "c_calls.py", shared.library, "files"],
-                       "the C interface", stdin=order, seconds=60)
+        done = lab.run(
+            [*variable, sys.executable, "-B", HERE / "c_calls.py", shared.library, "files"],
+            "the C interface",
+            stdin=order,
+            seconds=60,
+        )
         codes = done.out.split()
         if len(codes) != len(calls):
             lab.breaks("abort", f"the C interface ended after {len(codes)} of {len(calls)} files: {done.text[-300:]}")
@@ -148,6 +172,7 @@ def signatures(lab, count):
 
 class Page(html.parser.HTMLParser):
     """What a browser would run of a page that the payloads below could have brought."""
+
     def __init__(self, text):
         super().__init__()
         self.found, self.inside = [], ""
@@ -156,7 +181,8 @@ class Page(html.parser.HTMLParser):
     def handle_starttag(self, tag, attributes):
         self.inside = tag
         self.found += [
-            f"<{tag} {name}>" for name, value in attributes
+            f"<{tag} {name}>"
+            for name, value in attributes
             if name.startswith("on") or "planted" in (value or "") and name in ("href", "src", "style")
         ]
         self.found += [f"<{tag}>"] if tag in ("img", "iframe", "object", "embed") else []
@@ -167,12 +193,17 @@ class Page(html.parser.HTMLParser):
 
 
 PAYLOADS = {
-    "ESC": "\x1b]52;c;cGxhbnRlZA==\x07\x1b[2J", "newline": "x\ntrigen: error: planted; run: rm -rf /",
-    "CR": "x\rtrigen: error: planted", "bidi": "\u202etxet\u2066 x", "C1": "\x9b31mplanted\x9d0;x\x9c",
+    "ESC": "\x1b]52;c;cGxhbnRlZA==\x07\x1b[2J",
+    "newline": "x\ntrigen: error: planted; run: rm -rf /",
+    "CR": "x\rtrigen: error: planted",
+    "bidi": "\u202etxet\u2066 x",
+    "C1": "\x9b31mplanted\x9d0;x\x9c",
     "HTML": "\"'><script>planted(1)</script><img src=x onerror=planted(1)>",
-    "HTML in an attribute": "x\" onmouseover=\"planted(1)\" x=\"",
-    "end of script": "</script><script>planted(1)</script>", "bad UTF-8": b"\xff\xfe\xc3\x28\xed\xa0\x80",
-    "NUL": "x\0y", "long": "x" * 20000,
+    "HTML in an attribute": 'x" onmouseover="planted(1)" x="',
+    "end of script": "</script><script>planted(1)</script>",
+    "bad UTF-8": b"\xff\xfe\xc3\x28\xed\xa0\x80",
+    "NUL": "x\0y",
+    "long": "x" * 20000,
 }
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -181,10 +212,18 @@ FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u20
 def text(lab, count):
     shared = lab.shared
     # Fields that can be planted together, as none hides the others.
-    fields = [("records", "problem"), ("records", "device driver candidate compiler options binary_arch"),
-              ("records", "evidence"), ("binaries", "problem"), ("binaries", "candidate compiler options entry arch"),
-              ("binaries", "log source"), ("coverage", "problem"), ("coverage", "arch answer"), ("meta", "key value"),
-              ("file", "name")]
+    fields = [
+        ("records", "problem"),
+        ("records", "device driver candidate compiler options binary_arch"),
+        ("records", "evidence"),
+        ("binaries", "problem"),
+        ("binaries", "candidate compiler options entry arch"),
+        ("binaries", "log source"),
+        ("coverage", "problem"),
+        ("coverage", "arch answer"),
+        ("meta", "key value"),
+        ("file", "name"),
+    ]
     cases = list(itertools.product(PAYLOADS, fields))
     lab.random.shuffle(cases)
 
@@ -198,29 +237,52 @@ def text(lab, count):
         if table in ("coverage", "meta"):
             base = opened(file)
             base.execute(
-                f"UPDATE {table} SET " + ",".join(f"{name}=CAST(?1 AS TEXT)" for name in names) +
-                " WHERE rowid=(SELECT min(rowid) FROM meta)" * (table == "meta"), [raw])
+                f"UPDATE {table} SET "
+                + ",".join(f"{name}=CAST(?1 AS TEXT)" for name in names)
+                + " WHERE rowid=(SELECT min(rowid) FROM meta)" * (table == "meta"),
+                [raw],
+            )
             base.close()
         elif "log" in names:
             edit(file, table, **{name: pack(raw) for name in names})
         elif names == ["evidence"]:
             words = value if isinstance(value, str) else value.decode("latin1")
             evidence = {
-                "model": words, "notes": [words], "gpu": {"name": words},
-                "candidates": [{"candidate": words, "error": words, "note": words,
-                                "quick_us": [1.0]}], "dense": {"name": words}, "host": words
+                "model": words,
+                "notes": [words],
+                "gpu": {"name": words},
+                "candidates": [{"candidate": words, "error": words, "note": words, "quick_us": [1.0]}],
+                "dense": {"name": words},
+                "host": words,
             }
             edit(file, table, evidence=pack(json.dumps(evidence)), provenance=1, device="GPU", sms=80, driver="580")
         else:
             edit(file, table, **{name: raw for name in names})
         return file
 
-    commands = [["ls"], ["ls", "--json"], ["show", PROBLEM], ["show", "--json", PROBLEM],
-                ["verify"], ["verify", "FILE"], ["verify", "--rebuild", "FILE"], ["diff", "FILE", shared.bundle],
-                ["export", "OUT"], ["import", "FILE"], ["merge", "FILE", "-o", "OUT"], ["report"],
-                ["coverage", "--arch", "sm_70", PROBLEM], ["coverage", "--json", "--arch", "sm_70", PROBLEM],
-                ["status", "--fleet", "FOLDER"], ["status", "--json", "--fleet", "FOLDER"],
-                ["path", PROBLEM, "--arch", "sm_70"], ["path", "--all"], ["plan"], ["doctor"], ["doctor", "--json"]]
+    commands = [
+        ["ls"],
+        ["ls", "--json"],
+        ["show", PROBLEM],
+        ["show", "--json", PROBLEM],
+        ["verify"],
+        ["verify", "FILE"],
+        ["verify", "--rebuild", "FILE"],
+        ["diff", "FILE", shared.bundle],
+        ["export", "OUT"],
+        ["import", "FILE"],
+        ["merge", "FILE", "-o", "OUT"],
+        ["report"],
+        ["coverage", "--arch", "sm_70", PROBLEM],
+        ["coverage", "--json", "--arch", "sm_70", PROBLEM],
+        ["status", "--fleet", "FOLDER"],
+        ["status", "--json", "--fleet", "FOLDER"],
+        ["path", PROBLEM, "--arch", "sm_70"],
+        ["path", "--all"],
+        ["plan"],
+        ["doctor"],
+        ["doctor", "--json"],
+    ]
     ran = 0
     for at in range(count):
         payload, (table, name) = cases[at % len(cases)]
@@ -234,14 +296,19 @@ def text(lab, count):
             if command == ["plan"]:
                 done = lab.run([shared.plan], f"plan, {payload} in {table}.{name}", TRIGEN_NO_JIT=1, **variables)
             else:
-                top = ["report", file, "-o", page
-                       ] if command == ["report"] else words if command[0] == "doctor" else ["cache", *words]
+                top = (
+                    ["report", file, "-o", page]
+                    if command == ["report"]
+                    else words
+                    if command[0] == "doctor"
+                    else ["cache", *words]
+                )
                 done = lab.trigen(*top, what=f"{command}, {payload} in {table}.{name}", **variables)
             ran += 1
             what = f"{' '.join(map(str, command[:2]))}, {payload} in {table}.{name}"
             said = done.text
             if found := FORBIDDEN.search(said):
-                lab.breaks("other", f"{what}: {said[max(0, found.start() - 60):found.end() + 30]!r}")
+                lab.breaks("other", f"{what}: {said[max(0, found.start() - 60) : found.end() + 30]!r}")
             if any(line.startswith("trigen: error: planted") for line in said.splitlines()):
                 lab.breaks("other", f"{what}: a line of its own")
             if "--json" in command and done.out.strip():
@@ -274,19 +341,41 @@ def evil_library(lab):
 def furnish(place, library):
     """A folder that offers the library wherever one is looked for."""
     folders = [
-        "", "lib", "lib64", "bin", "nvidia/cuda_nvrtc/lib", "lib/python3.11/site-packages/nvidia/cuda_nvrtc/lib",
-        "lib/stubs", "targets/x86_64-linux/lib"
+        "",
+        "lib",
+        "lib64",
+        "bin",
+        "nvidia/cuda_nvrtc/lib",
+        "lib/python3.11/site-packages/nvidia/cuda_nvrtc/lib",
+        "lib/stubs",
+        "targets/x86_64-linux/lib",
     ]
     for folder in folders:
         (place / folder).mkdir(parents=True, exist_ok=True)
-        for name in ("libnvrtc.so.12", "libnvrtc.so.99", "libcuda.so.1", "libcublas.so.12", "libnvidia-ml.so.1",
-                     "libtrigen_emulator.so", "libnvrtc-builtins.so.12.9", "libpthread.so.0", "libdl.so.2"):
+        for name in (
+            "libnvrtc.so.12",
+            "libnvrtc.so.99",
+            "libcuda.so.1",
+            "libcublas.so.12",
+            "libnvidia-ml.so.1",
+            "libtrigen_emulator.so",
+            "libnvrtc-builtins.so.12.9",
+            "libpthread.so.0",
+            "libdl.so.2",
+        ):
             shutil.copy(library, place / folder / name)
 
 
 VARIABLES = [
-    "PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONUSERBASE", "HOME",
-    "XDG_CACHE_HOME"
+    "PATH",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "PYTHONPATH",
+    "PYTHONUSERBASE",
+    "HOME",
+    "XDG_CACHE_HOME",
 ]
 
 
@@ -308,20 +397,32 @@ def set_uid(lab, count):
         copy.chmod(0o4755)
         programs.append(copy)
     single = {name: f"{place}/bin" if name == "PATH" else str(place) for name in VARIABLES}
-    single.update({
-        "TRIGEN_DRIVER": str(library), "TRIGEN_NVRTC": str(place / "lib"), "TRIGEN_CUBLAS": str(library),
-        "TRIGEN_NVML": str(library), "TRIGEN_CACHE": str(
-            place / "trigen/cache.db"), "TRIGEN_TRUSTED_FOLDERS": "/", "TRIGEN_NVDISASM": str(place / "bin/nvdisasm")
-    })
+    single.update(
+        {
+            "TRIGEN_DRIVER": str(library),
+            "TRIGEN_NVRTC": str(place / "lib"),
+            "TRIGEN_CUBLAS": str(library),
+            "TRIGEN_NVML": str(library),
+            "TRIGEN_CACHE": str(place / "trigen/cache.db"),
+            "TRIGEN_TRUSTED_FOLDERS": "/",
+            "TRIGEN_NVDISASM": str(place / "bin/nvdisasm"),
+        }
+    )
     if lab.start([programs[0]], user=STRANGER, TRIGEN_DRIVER=str(library)).wait().code == 0:
         raise Skip("the temporary folder is on a file system without set-uid")
     for at in range(count):
         names = list(single) if at % 8 == 0 else lab.random.sample(list(single), lab.random.randrange(1, 5))
-        words = ([programs[0]], [programs[1], "doctor"], [
-            programs[1], "tune", "--no-device", "--arch", "sm_70", "--top", "1", "--cache", "none", PROBLEM
-        ])[at % 3]
-        lab.run(words, f"set-uid {words[0].name} with {names}", user=STRANGER,
-                **{**{name: "" for name in ("TRIGEN_NVRTC", )}, **{name: single[name] for name in names}})
+        words = (
+            [programs[0]],
+            [programs[1], "doctor"],
+            [programs[1], "tune", "--no-device", "--arch", "sm_70", "--top", "1", "--cache", "none", PROBLEM],
+        )[at % 3]
+        lab.run(
+            words,
+            f"set-uid {words[0].name} with {names}",
+            user=STRANGER,
+            **{**{name: "" for name in ("TRIGEN_NVRTC",)}, **{name: single[name] for name in names}},
+        )
         if marker.exists():
             lab.breaks("other", f"set-uid {words[0].name} with {names}: the library was loaded")
             marker.unlink()
@@ -341,20 +442,35 @@ def places(lab, count):
                 path.chmod(0o777)
             elif kind == "stranger's":
                 os.chown(path, STRANGER, STRANGER)
-    commands = [[lab.shared.program, "doctor"], [lab.shared.plan],
-                [
-                    lab.shared.program, "tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts",
-                    "--cache", "none", PROBLEM
-                ]]
+    commands = [
+        [lab.shared.program, "doctor"],
+        [lab.shared.plan],
+        [
+            lab.shared.program,
+            "tune",
+            "--no-device",
+            "--arch",
+            "sm_70",
+            "--top",
+            "1",
+            "--no-counts",
+            "--cache",
+            "none",
+            PROBLEM,
+        ],
+    ]
     cases = list(itertools.product(kinds, [*VARIABLES, "the current folder"], commands))
     lab.random.shuffle(cases)
     for kind, variable, words in (cases * (count // len(cases) + 1))[:count]:
         value = "." if kind == "." else str(made[kind])
         value = f"{value}/bin:{os.environ['PATH']}" if variable == "PATH" else value
         there = variable == "the current folder"
-        lab.run(words, f"{words[0].name}, {kind} in {variable}",
-                cwd=made[kind] if there or kind == "." else lab.shared.folder,
-                **{"TRIGEN_NVRTC": "", "TRIGEN_CACHE": "none", **({} if there else {variable: value})})
+        lab.run(
+            words,
+            f"{words[0].name}, {kind} in {variable}",
+            cwd=made[kind] if there or kind == "." else lab.shared.folder,
+            **{"TRIGEN_NVRTC": "", "TRIGEN_CACHE": "none", **({} if there else {variable: value})},
+        )
         if marker.exists():
             lab.breaks("other", f"{words[0].name}, {kind} in {variable}: the library was loaded")
             marker.unlink()
@@ -362,10 +478,18 @@ def places(lab, count):
 
 def access_list(path, user, permissions, folder=False):
     """Gives `user` these permissions beside the owner's, as setfacl does."""
-    entries = [(1, 7 if folder else 6, 0xFFFFFFFF), (2, permissions, user), (4, 0, 0xFFFFFFFF),
-               (16, permissions, 0xFFFFFFFF), (32, 0, 0xFFFFFFFF)]
-    os.setxattr(path, "system.posix_acl_access",
-                struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries))
+    entries = [
+        (1, 7 if folder else 6, 0xFFFFFFFF),
+        (2, permissions, user),
+        (4, 0, 0xFFFFFFFF),
+        (16, permissions, 0xFFFFFFFF),
+        (32, 0, 0xFFFFFFFF),
+    ]
+    os.setxattr(
+        path,
+        "system.posix_acl_access",
+        struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries),
+    )
 
 
 @attack("owners", "a wrong kernel in a file that others may write: mode, group, owner, access control list", 24)
@@ -384,8 +508,11 @@ def owners(lab, count):
     if ROOT_USER:
         cases += [{"mode": 0o660, "group": STRANGER}, {"owner": STRANGER}]
     for at in range(count):
-        how, of_folder, source = cases[at % len(cases)], at // len(cases) % 2, (lab.shared.evil_cache,
-                                                                                lab.shared.evil_bundle)[at // 2 % 2]
+        how, of_folder, source = (
+            cases[at % len(cases)],
+            at // len(cases) % 2,
+            (lab.shared.evil_cache, lab.shared.evil_bundle)[at // 2 % 2],
+        )
         file = lab.copy(source)
         target = file.parent if of_folder else file
         if of_folder:
@@ -418,8 +545,11 @@ def spool(lab, count):
         else:
             plant(taken, kind, b"precious", victim)
         nfs = {
-            "LD_PRELOAD": lab.shared.shim, "SHIM_NFS": home, "TRIGEN_SPOOL": first, "TMPDIR": second,
-            "TRIGEN_CACHE": home / "cache.db"
+            "LD_PRELOAD": lab.shared.shim,
+            "SHIM_NFS": home,
+            "TRIGEN_SPOOL": first,
+            "TMPDIR": second,
+            "TRIGEN_CACHE": home / "cache.db",
         }
         done = lab.trigen("cache", "import", lab.shared.bundle, what=f"import, the spool's place is {kind}", **nfs)
         if list(victim.iterdir()) or (taken.is_dir() and not taken.is_symlink() and list(taken.iterdir())):

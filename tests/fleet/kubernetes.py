@@ -3,6 +3,7 @@ A cluster is not needed for what they do; their schema is checked by scripts/che
 
 Usage: tests/fleet/kubernetes.py FOLDER [option of trigen tune]...      FOLDER holds problems.txt and receives shards/ and base.trigen
 """
+
 import os
 import pathlib
 import signal
@@ -22,8 +23,13 @@ def job(name):
 
 def start(container, folder, index, more=()):
     """The container's command with the volume at `folder`."""
-    command = [word.replace("/fleet", str(folder)).replace("/tmp/cache.db", str(folder / f"pod{index}.db")) for word in container["command"]]
-    return subprocess.Popen([*command, *more], env={**os.environ, "JOB_COMPLETION_INDEX": str(index)}, stderr=subprocess.PIPE, text=True)
+    command = [
+        word.replace("/fleet", str(folder)).replace("/tmp/cache.db", str(folder / f"pod{index}.db"))
+        for word in container["command"]
+    ]
+    return subprocess.Popen(
+        [*command, *more], env={**os.environ, "JOB_COMPLETION_INDEX": str(index)}, stderr=subprocess.PIPE, text=True
+    )
 
 
 def main():

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 
 import pytest
 
@@ -24,7 +23,9 @@ def s3(tmp_path):
     pytest.importorskip("s3fs", reason="[SKIP] s3fs is not installed")
     pytest.importorskip("moto", reason="[SKIP] moto is not installed")
     with open(tmp_path / "moto.log", "w") as log:
-        server = subprocess.Popen([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"], stdout=log, stderr=subprocess.STDOUT)
+        server = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"], stdout=log, stderr=subprocess.STDOUT
+        )
     try:
         for _ in range(200):
             said = (tmp_path / "moto.log").read_text()
@@ -63,7 +64,9 @@ class PutHandler(http.server.SimpleHTTPRequestHandler):
 def web(tmp_path):
     pytest.importorskip("aiohttp", reason="[SKIP] aiohttp is not installed")
     (tmp_path / "www" / "fleet").mkdir(parents=True)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(PutHandler, directory=tmp_path / "www"))
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(PutHandler, directory=tmp_path / "www")
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}/fleet/", {}
     server.shutdown()
@@ -76,11 +79,24 @@ def test_a_fleet_meets_in_s3(s3, reference, options, tmp_path):
     assert place.names() == set()
     with pytest.raises(trigen.TrigenError, match="no shard|no bundle"):
         fleet.merge(place, tmp_path / "early.trigen")
-    script = ("import sys; from trigen import fleet; fleet.work(fleet.Place(sys.argv[1], **eval(sys.argv[2])), sys.argv[3], shard='0/2', device=sys.argv[4], "
-              "cache=sys.argv[5], publish='1ms', poll=0.1, options=['--top', '1', '--no-counts'])")
+    script = (
+        "import sys; from trigen import fleet; fleet.work(fleet.Place(sys.argv[1], **eval(sys.argv[2])), sys.argv[3], shard='0/2', device=sys.argv[4], "
+        "cache=sys.argv[5], publish='1ms', poll=0.1, options=['--top', '1', '--no-counts'])"
+    )
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(trigen.__file__))}
-    killed = subprocess.Popen([sys.executable, "-c", script, url, repr(store), str(reference / "problems.txt"), DEVICES[0], str(tmp_path / "cache0.db")],
-                              env=environment)
+    killed = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            script,
+            url,
+            repr(store),
+            str(reference / "problems.txt"),
+            DEVICES[0],
+            str(tmp_path / "cache0.db"),
+        ],
+        env=environment,
+    )
     while not place.names():
         assert killed.poll() is None, "it ended before it could be killed"
         time.sleep(0.05)
@@ -90,7 +106,14 @@ def test_a_fleet_meets_in_s3(s3, reference, options, tmp_path):
     assert [kind["arch"] for kind in before] == ["sm_70"] and 0 < len(before[0]["holes"]) < 12, before
     for device in DEVICES:
         for index in (0, 1):
-            assert fleet.work(place, reference / "problems.txt", shard=f"{index}/2", device=device, cache=str(tmp_path / f"{device[-2:]}{index}.db"), **options)
+            assert fleet.work(
+                place,
+                reference / "problems.txt",
+                shard=f"{index}/2",
+                device=device,
+                cache=str(tmp_path / f"{device[-2:]}{index}.db"),
+                **options,
+            )
     there = place.names()
     assert fleet.work(place, reference / "problems.txt", shard="0/2", device=DEVICES[0], **options)
     assert place.names() == there, "what is no hole is not tuned again"

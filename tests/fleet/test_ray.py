@@ -9,9 +9,8 @@ import time
 import pytest
 
 ray = pytest.importorskip("ray", reason="[SKIP] ray is not installed")
-from ray.cluster_utils import Cluster
-
 import trigen
+from ray.cluster_utils import Cluster
 from trigen import fleet
 
 DEVICES = {"V100": "emulated:sm_70", "A100": "emulated:sm_80"}
@@ -33,7 +32,9 @@ def cluster():
 def worker_of(folder):
     """(process of a Ray worker, its tune) once there is one."""
     for _ in range(600):
-        found = subprocess.run(["pgrep", "-f", f"trigen tune .*--fleet {folder}.*emulated:sm_70"], capture_output=True, text=True).stdout.split()
+        found = subprocess.run(
+            ["pgrep", "-f", f"trigen tune .*--fleet {folder}.*emulated:sm_70"], capture_output=True, text=True
+        ).stdout.split()
         if found:
             status = open(f"/proc/{found[0]}/stat").read()
             return int(status.rsplit(")", 1)[1].split()[1]), int(found[0])
@@ -60,8 +61,14 @@ def test_a_task_for_each_gpu_and_a_worker_that_dies(cluster, reference, options,
     done = on_ray.tune(reference / "problems.txt", place, devices=DEVICES, **options)
     killer.join()
     assert len(killed) == 1 and not os.path.exists(f"/proc/{killed[0][0]}"), "a worker was killed"
-    assert sorted((one.kind, one.shard, one.problem) for one in done) == [("A100", "0/1", None), ("V100", "0/2", None), ("V100", "1/2", None)]
+    assert sorted((one.kind, one.shard, one.problem) for one in done) == [
+        ("A100", "0/1", None),
+        ("V100", "0/2", None),
+        ("V100", "1/2", None),
+    ]
     assert "12 records" in fleet.merge(place, tmp_path / "base.trigen")
     assert (tmp_path / "base.trigen").read_bytes() == (reference / "base.trigen").read_bytes()
     with pytest.raises(trigen.TrigenError, match="1 of 1 tasks failed.*sm_12345"):
-        on_ray.tune(["forward,dtype=f16,B=1,T=8,D=8"], place, gpus={"A100": 1}, devices={"A100": "emulated:sm_12345"}, retries=1)
+        on_ray.tune(
+            ["forward,dtype=f16,B=1,T=8,D=8"], place, gpus={"A100": 1}, devices={"A100": "emulated:sm_12345"}, retries=1
+        )

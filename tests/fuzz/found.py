@@ -1,4 +1,5 @@
 """Packs a libFuzzer corpus into one text file, a line of escapes for each input, and unpacks it: found.py pack|unpack FOLDER FILE."""
+
 import hashlib
 import pathlib
 import sys

@@ -23,7 +23,9 @@ class EmulatedDevice:
         self.driver.trigen_emulator_configure.argtypes = [ctypes.c_char_p]
         for name in ("cuMemAlloc_v2", "cuMemcpyHtoD_v2", "cuMemFree_v2"):
             getattr(self.driver, name).restype = ctypes.c_int
-        self._check(self.driver.trigen_emulator_configure(f"target={TARGET} reports=fail threads=1".encode()), "configure")
+        self._check(
+            self.driver.trigen_emulator_configure(f"target={TARGET} reports=fail threads=1".encode()), "configure"
+        )
         self._check(self.driver.cuInit(0), "cuInit")
         context = ctypes.c_void_p()
         self._check(self.driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), "cuDevicePrimaryCtxRetain")
@@ -41,7 +43,10 @@ class EmulatedDevice:
 
     def write(self, address: int, host: int, nbytes: int) -> None:
         """A copy to the device, after which the bytes count as written."""
-        self._check(self.driver.cuMemcpyHtoD_v2(ctypes.c_uint64(address), ctypes.c_void_p(host), ctypes.c_size_t(nbytes)), "cuMemcpyHtoD")
+        self._check(
+            self.driver.cuMemcpyHtoD_v2(ctypes.c_uint64(address), ctypes.c_void_p(host), ctypes.c_size_t(nbytes)),
+            "cuMemcpyHtoD",
+        )
 
     def reports(self) -> str:
         buffer = ctypes.create_string_buffer(1 << 16)

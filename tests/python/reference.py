@@ -19,7 +19,11 @@ def split(x, heads, layout):
 
 def join(y, layout):
     b, h, n, d = y.shape
-    return y.transpose(0, 2, 1, 3).reshape(b, n, h * d) if layout == "btd" else y.transpose(0, 1, 3, 2).reshape(b, h * d, n)
+    return (
+        y.transpose(0, 2, 1, 3).reshape(b, n, h * d)
+        if layout == "btd"
+        else y.transpose(0, 1, 3, 2).reshape(b, h * d, n)
+    )
 
 
 def dense_operator(weight, features, pad, fill, diag, n):

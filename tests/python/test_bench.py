@@ -5,49 +5,104 @@ import subprocess
 import sys
 
 import pytest
-
 from trigen import library
 
 torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 
 
 def lines(repository, script, *arguments):
-    done = subprocess.run([sys.executable, repository / "bench" / script, *arguments], capture_output=True, text=True, timeout=300,
-                          env={"PYTHONPATH": str(repository / "python"), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"})
+    done = subprocess.run(
+        [sys.executable, repository / "bench" / script, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={"PYTHONPATH": str(repository / "python"), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"},
+    )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("shape,peers", [
-    ("2,16,8", {"masked conv1d (weight.data)", "masked conv1d (tril in the graph)", "tril + matmul",
-                "three products by hand, W masked once", "three products by hand, dW a batch each"}),
-    ("2,12,8,4", {"masked conv1d (weight.data)", "masked conv1d (tril in the graph)", "unfold + matmul"}),
-    ("2,12,8,1,2", {"loop of matmul", "einsum"}), ("2,12,8,3,2", {"loop of conv1d"}),
-])
+@pytest.mark.parametrize(
+    "shape,peers",
+    [
+        (
+            "2,16,8",
+            {
+                "masked conv1d (weight.data)",
+                "masked conv1d (tril in the graph)",
+                "tril + matmul",
+                "three products by hand, W masked once",
+                "three products by hand, dW a batch each",
+            },
+        ),
+        ("2,12,8,4", {"masked conv1d (weight.data)", "masked conv1d (tril in the graph)", "unfold + matmul"}),
+        ("2,12,8,1,2", {"loop of matmul", "einsum"}),
+        ("2,12,8,3,2", {"loop of conv1d"}),
+    ],
+)
 def test_step_of_every_kind(repository, shape, peers):
-    given = ("--device", "cpu", "--parts", "step", "--no-compiled", "--rounds", "1", "--precision", "bfloat16,f32", "--shapes", shape)
-    others = {"bfloat16": set(), "f32": {f"trigen {math}" for math in library.MATHS if math not in ("default", "simt", "tf32")}}
+    given = (
+        "--device",
+        "cpu",
+        "--parts",
+        "step",
+        "--no-compiled",
+        "--rounds",
+        "1",
+        "--precision",
+        "bfloat16,f32",
+        "--shapes",
+        shape,
+    )
+    others = {
+        "bfloat16": set(),
+        "f32": {f"trigen {math}" for math in library.MATHS if math not in ("default", "simt", "tf32")},
+    }
     for line, precision in zip(lines(repository, "torch_ops.py", *given), ("bfloat16", "f32")):
-        assert line["precision"] == precision and set(line["arms"]) == peers | {"trigen"} | others[precision] and "refused" not in line
+        assert (
+            line["precision"] == precision
+            and set(line["arms"]) == peers | {"trigen"} | others[precision]
+            and "refused" not in line
+        )
         for arm in line["arms"].values():
             assert arm["difference"] < 2e-2 and {"eager", "eager_inline", "eager_chain"} < set(arm)
-        assert len(line["floors"]) == 2 and all(set(floor) == {"eager", "eager_inline"} for floor in line["floors"].values())
+        assert len(line["floors"]) == 2 and all(
+            set(floor) == {"eager", "eager_inline"} for floor in line["floors"].values()
+        )
         assert set(line["best_other_over_trigen"]) == {"eager", "eager_inline", "eager_chain"}
 
 
 def test_models_agree_and_show_what_mixing_costs(repository):
-    given = ("--device", "cpu", "--parts", "model", "--no-compiled", "--shapes", "2,16,8", "--layers", "2", "--steps", "2", "--precision", "f32")
+    given = (
+        "--device",
+        "cpu",
+        "--parts",
+        "model",
+        "--no-compiled",
+        "--shapes",
+        "2,16,8",
+        "--layers",
+        "2",
+        "--steps",
+        "2",
+        "--precision",
+        "f32",
+    )
     bare, plain, trigen = lines(repository, "torch_ops.py", *given)
     assert [line["arm"] for line in (bare, plain, trigen)] == ["no mixing", "plain", "trigen"]
     assert trigen["parts_from_plain"] < 1e-4 and "mixing_share" in plain and trigen["tokens_per_s"] > 0
 
 
 def test_host_cost(repository):
-    best, = lines(repository, "host_cost.py", "--calls", "20", "--rounds", "1", "--json")
+    (best,) = lines(repository, "host_cost.py", "--calls", "20", "--rounds", "1", "--json")
     assert best["host_us"]["step"] > best["host_us"]["no gradients"] > 0
 
 
 def test_bad_shapes_are_refused(repository):
-    done = subprocess.run([sys.executable, repository / "bench/torch_ops.py", "--device", "cpu", "--shapes", "2,16"], capture_output=True,
-                          text=True, env={"PYTHONPATH": str(repository / "python")})
+    done = subprocess.run(
+        [sys.executable, repository / "bench/torch_ops.py", "--device", "cpu", "--shapes", "2,16"],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(repository / "python")},
+    )
     assert done.returncode == 2 and "shape '2,16'; allowed: B,T,D" in done.stderr

@@ -12,11 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch", "2.10", reason="[SKIP] PyTorch 2.10 or later is not installed")
 
+import emulated as emulated_module
 import numpy as np
 import trigen.torch as tt
 from trigen.torch import ops
-
-import emulated as emulated_module
 
 TORCH = Path(torch.__path__[0])
 
@@ -30,8 +29,21 @@ def built(repository, library):
     build = Path(library.load()._name).resolve().parent
     folder = build / "libtorch"
     launcher = [f"-DCMAKE_CXX_COMPILER_LAUNCHER={shutil.which('ccache')}"] if shutil.which("ccache") else []
-    for command in ([cmake, "-S", repository / "libtorch", "-B", folder, f"-DTRIGEN_BUILD={build}", f"-DTRIGEN_TORCH={TORCH}",
-                     "-DTRIGEN_TORCH_TESTS=ON", "-DTRIGEN_TORCH_AUTOGRAD=ON", *launcher], [cmake, "--build", folder, "-j2"]):
+    for command in (
+        [
+            cmake,
+            "-S",
+            repository / "libtorch",
+            "-B",
+            folder,
+            f"-DTRIGEN_BUILD={build}",
+            f"-DTRIGEN_TORCH={TORCH}",
+            "-DTRIGEN_TORCH_TESTS=ON",
+            "-DTRIGEN_TORCH_AUTOGRAD=ON",
+            *launcher,
+        ],
+        [cmake, "--build", folder, "-j2"],
+    ):
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder
@@ -39,8 +51,12 @@ def built(repository, library):
 
 def run(source, *arguments, **environment):
     """Python without this package's trigen.torch, unless the source imports it."""
-    done = subprocess.run([sys.executable, "-c", source, *map(str, arguments)], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment})
+    done = subprocess.run(
+        [sys.executable, "-c", source, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -110,26 +126,46 @@ for call in (lambda: ops.forward(x, w, None, None, None, 1), lambda: ops.forward
 def refusals():
     """The texts of the same calls from Python's operators."""
     x, w = torch.ones(2, 4, 6), torch.ones(4, 4)
-    for call in (lambda: ops._forward(x, w, None, None, None, 1), lambda: ops._forward(x, w, None, None, None, 0, "dtb"),
-                 lambda: ops._forward(x, torch.ones(3, 3)), lambda: ops._forward(x, w, torch.ones(5)), lambda: ops._forward(x, w.half()),
-                 lambda: ops._forward(x, w, None, x[:1]), lambda: ops._grad_input(x, torch.ones(4, 3))):
+    for call in (
+        lambda: ops._forward(x, w, None, None, None, 1),
+        lambda: ops._forward(x, w, None, None, None, 0, "dtb"),
+        lambda: ops._forward(x, torch.ones(3, 3)),
+        lambda: ops._forward(x, w, torch.ones(5)),
+        lambda: ops._forward(x, w.half()),
+        lambda: ops._forward(x, w, None, x[:1]),
+        lambda: ops._grad_input(x, torch.ones(4, 3)),
+    ):
         with pytest.raises((ValueError, TypeError)) as error:
             call()
         yield str(error.value).replace(", or call under torch.autocast", "")
 
 
 def test_numbers_and_texts_on_a_cpu(built):
-    said = [line[8:] for line in run(CASES, built / "libtrigen_torch.so", "plain").splitlines() if line.startswith("refused")]
+    said = [
+        line[8:]
+        for line in run(CASES, built / "libtrigen_torch.so", "plain").splitlines()
+        if line.startswith("refused")
+    ]
     assert said == list(refusals())
 
 
 def test_kernels_on_the_emulated_device(built, emulated_device, tmp_path):
     """The code that a GPU's tensors take, plans and argument blocks included, under CPU tensors."""
     cache = os.environ.get("TRIGEN_TEST_CACHE", str(tmp_path / "cache.db"))
-    said = run(CASES, built / "libtrigen_torch_emulated.so", "kernels", TRIGEN_DRIVER=f"emulated:{emulated_module.TARGET}", TRIGEN_CACHE=cache,
-               TRIGEN_LOG="info")
+    said = run(
+        CASES,
+        built / "libtrigen_torch_emulated.so",
+        "kernels",
+        TRIGEN_DRIVER=f"emulated:{emulated_module.TARGET}",
+        TRIGEN_CACHE=cache,
+        TRIGEN_LOG="info",
+    )
     plans = set(re.findall(r"problem=(\w+),", said))
-    assert plans == {"forward", "grad_input", "grad_weight"} and "diag=1" in said and "epilogue=bias+silu+pre+gate+residual" in said
+    assert (
+        plans == {"forward", "grad_input", "grad_weight"}
+        and "diag=1" in said
+        and "epilogue=bias+silu+pre+gate+residual" in said
+    )
 
 
 def test_a_compiled_model_runs_from_cpp(built, emulated_device, tmp_path):
@@ -148,30 +184,47 @@ def test_a_compiled_model_runs_from_cpp(built, emulated_device, tmp_path):
         want = net(x).numpy()
         exported = torch.export.export(net, (x,))
     package = tmp_path / "net.pt2"
-    torch._inductor.aoti_compile_and_package(exported, package_path=str(package), inductor_configs={"aot_inductor.compile_wrapper_opt_level": "O0"})
+    torch._inductor.aoti_compile_and_package(
+        exported, package_path=str(package), inductor_configs={"aot_inductor.compile_wrapper_opt_level": "O0"}
+    )
     program = built / "serve"
-    assert "python" not in subprocess.run(["ldd", program], capture_output=True, text=True).stdout.replace(str(TORCH), "")
+    assert "python" not in subprocess.run(["ldd", program], capture_output=True, text=True).stdout.replace(
+        str(TORCH), ""
+    )
 
     def serve(library, **environment):
-        return subprocess.run([program, library, package, "cpu", "float32", "2x8x16"], input=x.numpy().tobytes(), capture_output=True,
-                              env={**os.environ, **environment})
+        return subprocess.run(
+            [program, library, package, "cpu", "float32", "2x8x16"],
+            input=x.numpy().tobytes(),
+            capture_output=True,
+            env={**os.environ, **environment},
+        )
 
     on_cpu = serve(built / "libtrigen_torch.so")
     assert on_cpu.returncode == 0, on_cpu.stderr.decode()
     np.testing.assert_allclose(np.frombuffer(on_cpu.stdout, np.float32).reshape(want.shape), want, rtol=1e-5, atol=1e-5)
-    kernels = serve(built / "libtrigen_torch_emulated.so", TRIGEN_DRIVER=f"emulated:{emulated_module.TARGET}", TRIGEN_LOG="info",
-                    TRIGEN_CACHE=os.environ.get("TRIGEN_TEST_CACHE", str(tmp_path / "cache.db")))
+    kernels = serve(
+        built / "libtrigen_torch_emulated.so",
+        TRIGEN_DRIVER=f"emulated:{emulated_module.TARGET}",
+        TRIGEN_LOG="info",
+        TRIGEN_CACHE=os.environ.get("TRIGEN_TEST_CACHE", str(tmp_path / "cache.db")),
+    )
     assert kernels.returncode == 0, kernels.stderr.decode()
     assert b"plan problem=forward,dtype=f32,B=2,H=1,T=8,D=16,K=3" in kernels.stderr
-    np.testing.assert_allclose(np.frombuffer(kernels.stdout, np.float32).reshape(want.shape), want, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        np.frombuffer(kernels.stdout, np.float32).reshape(want.shape), want, rtol=1e-5, atol=1e-5
+    )
     without = serve("libm.so.6")  # the operators are the library's, nobody else's
     assert without.returncode == 1 and b"Could not find schema for trigen::forward" in without.stderr
 
 
 def test_the_schemas_are_pythons(built):
     names = [schema[: schema.index("(")] for schema in ops.SCHEMAS]
-    said = run("import sys, torch; torch.ops.load_library(sys.argv[1]); print(*(getattr(torch.ops.trigen, name).default._schema for name in sys.argv[2:]), sep='\\n')",
-               built / "libtrigen_torch.so", *names)
+    said = run(
+        "import sys, torch; torch.ops.load_library(sys.argv[1]); print(*(getattr(torch.ops.trigen, name).default._schema for name in sys.argv[2:]), sep='\\n')",
+        built / "libtrigen_torch.so",
+        *names,
+    )
     assert said.splitlines() == [str(getattr(torch.ops.trigen, name).default._schema) for name in names]
 
 
@@ -217,14 +270,31 @@ def test_derivatives_in_cpp(built):
 
 def test_loaded_after_python(built):
     """The operators that are there stay; the process goes on."""
-    said = run("import sys, torch, trigen.torch as tt; torch.ops.load_library(sys.argv[1]); tt.TriangularConv1d(8)(torch.ones(1, 8, 4)); print('ran')",
-               built / "libtrigen_torch.so")
-    assert "this process has the operators torch.ops.trigen already" in said and said.splitlines()[-1].startswith(("ran", "trigen:"))
+    said = run(
+        "import sys, torch, trigen.torch as tt; torch.ops.load_library(sys.argv[1]); tt.TriangularConv1d(8)(torch.ones(1, 8, 4)); print('ran')",
+        built / "libtrigen_torch.so",
+    )
+    assert "this process has the operators torch.ops.trigen already" in said and said.splitlines()[-1].startswith(
+        ("ran", "trigen:")
+    )
 
 
 def test_another_folder_is_refused(repository, tmp_path):
     if shutil.which("cmake") is None:
         pytest.skip("[SKIP] no CMake")
-    done = subprocess.run(["cmake", "-S", repository / "libtorch", "-B", tmp_path, f"-DTRIGEN_TORCH={tmp_path}", f"-DTRIGEN_BUILD={tmp_path}"],
-                          capture_output=True, text=True)
-    assert done.returncode != 0 and "holds no PyTorch of 2.10 or later" in done.stderr.replace("\n", " ").replace("  ", " ")
+    done = subprocess.run(
+        [
+            "cmake",
+            "-S",
+            repository / "libtorch",
+            "-B",
+            tmp_path,
+            f"-DTRIGEN_TORCH={tmp_path}",
+            f"-DTRIGEN_BUILD={tmp_path}",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0 and "holds no PyTorch of 2.10 or later" in done.stderr.replace("\n", " ").replace(
+        "  ", " "
+    )

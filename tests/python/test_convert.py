@@ -7,11 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 
-from torch import nn
-
 import trigen
 import trigen.library
 import trigen.torch as tt
+from torch import nn
 
 T, D, VOCABULARY = 8, 12, 20
 
@@ -189,13 +188,30 @@ def test_both_triangles_in_two_calls():
     torch.manual_seed(3)
     model, tokens = Model(BidirectionalBlock()), torch.randint(VOCABULARY, (3, T))
     want = model(tokens)
-    with pytest.raises(tt.ConversionError, match=r"lower triangle: choose with select=, or another fill= or diagonal=, among blocks.0.conv, blocks.0.reverse"):
+    with pytest.raises(
+        tt.ConversionError,
+        match=r"lower triangle: choose with select=, or another fill= or diagonal=, among blocks.0.conv, blocks.0.reverse",
+    ):
         tt.convert(model, tokens=T, example_inputs=(tokens,))
     assert type(model.blocks[0].conv) is type(model.blocks[0].reverse) is nn.Conv1d
     tt.convert(model, example_inputs=(tokens,), select=lambda name, module: name.endswith(".conv"))
     with pytest.raises(tt.ConversionError, match=r"upper triangle \(diagonal=4\)"):
-        tt.convert(model, tokens=T, example_inputs=(tokens,), select=lambda name, module: name.endswith(".reverse"), fill="upper", diagonal=4)
-    report = tt.convert(model, tokens=T, example_inputs=(tokens,), select=lambda name, module: name.endswith(".reverse"), fill="upper", diagonal=2)
+        tt.convert(
+            model,
+            tokens=T,
+            example_inputs=(tokens,),
+            select=lambda name, module: name.endswith(".reverse"),
+            fill="upper",
+            diagonal=4,
+        )
+    report = tt.convert(
+        model,
+        tokens=T,
+        example_inputs=(tokens,),
+        select=lambda name, module: name.endswith(".reverse"),
+        fill="upper",
+        diagonal=2,
+    )
     assert list(report.converted) == ["blocks.0.reverse"] and "fill=upper, diagonal=2" in str(report)
     torch.testing.assert_close(model(tokens), want)
     with pytest.raises(ValueError, match="fill='tril' is not known; allowed: lower, upper"):
@@ -216,7 +232,9 @@ def test_a_dense_layer_is_found_out_and_everything_put_back():
 
     model, tokens = Model(FlatBlock(1), Dense()), torch.randint(VOCABULARY, (2, T))
     conv, dense = model.blocks[0].conv, model.blocks[1].conv
-    with pytest.raises(tt.ConversionError, match=r"outputs differ by .* after conversion; allowed: 0.001; .*blocks.1.conv"):
+    with pytest.raises(
+        tt.ConversionError, match=r"outputs differ by .* after conversion; allowed: 0.001; .*blocks.1.conv"
+    ):
         tt.convert(model, tokens=T, example_inputs=(tokens,), unmask=("causal",))
     assert model.blocks[0].conv is conv and model.blocks[1].conv is dense and model.blocks[0].causal
     report = tt.convert(model, tokens=T, example_inputs=(tokens,), select=lambda name, module: "blocks.1" not in name)
@@ -257,15 +275,21 @@ def test_what_the_model_never_calls_is_put_back_and_named():
     proj, want = model[1].proj, model(x)
     with trigen.record() as seen:
         report = tt.convert(model, tokens=T, example_inputs=(x,), unmask="causal")
-    assert list(report.converted) == ["0.conv"] and model[1].proj is proj and model[1].causal and len(seen.problems) == 1
+    assert (
+        list(report.converted) == ["0.conv"] and model[1].proj is proj and model[1].causal and len(seen.problems) == 1
+    )
     assert report.unmasked == ["0.causal"]
-    assert "1.proj: left as it is: the model never calls it on example_inputs: its weight is used directly" in str(report)
+    assert "1.proj: left as it is: the model never calls it on example_inputs: its weight is used directly" in str(
+        report
+    )
     assert "use CausalSpatialGatingUnit" in str(report)
     torch.testing.assert_close(model(x), want)
     assert "forward" not in vars(model[0].conv)  # nothing of the count is left
     model = nn.Sequential(DirectGating())
     report = tt.convert(model, tokens=T, example_inputs=(x,))
-    assert not report.converted and str(report).startswith("nothing was converted\n0.proj: left as it is: the model never calls it")
+    assert not report.converted and str(report).startswith(
+        "nothing was converted\n0.proj: left as it is: the model never calls it"
+    )
     assert "not checked" in str(tt.convert(model, tokens=T))
 
     class ByForward(nn.Module):  # without hooks
@@ -292,7 +316,9 @@ def test_a_mask_that_stays_is_named():
         def forward(self, x):
             with torch.no_grad():
                 self.conv.weight.mul_(1)
-            return nn.functional.conv1d(x, self.conv.weight.squeeze(-1).tril().unsqueeze(-1), self.conv.bias) * 0 + self.inner(x)
+            return nn.functional.conv1d(
+                x, self.conv.weight.squeeze(-1).tril().unsqueeze(-1), self.conv.bias
+            ) * 0 + self.inner(x)
 
         def inner(self, x):
             return self.conv(x) if isinstance(self.conv, tt.TriangularConv1d) else MaskedConv1d.forward(self.conv, x)
@@ -307,7 +333,10 @@ def test_a_mask_that_stays_is_named():
         report = tt.convert(model, tokens=T, example_inputs=(x,))
         ((name, mixer),) = report.converted.items()
         assert report.masked == [name] and not mixer.weight.detach().reshape(T, T, -1).movedim(-1, 0).triu(1).any()
-        assert f"note: the model still masks the weight of {name} in forward, which costs time and changes nothing: drop that line" in str(report)
+        assert (
+            f"note: the model still masks the weight of {name} in forward, which costs time and changes nothing: drop that line"
+            in str(report)
+        )
     for block, flags in ((FlatBlock(1), "causal"), (Scaled(1), ()), (ExpandedBlock(), ())):
         report = tt.convert(nn.Sequential(block), tokens=T, example_inputs=(x,), unmask=flags)
         assert report.converted and not report.masked and "note:" not in str(report)
@@ -325,7 +354,10 @@ def test_a_second_convert_says_what_is_there():
     assert lines[0].startswith("0.conv, 1.conv, 2.conv and 9 more: TriangularConv1d(8, ") and len(lines) == 3
     assert lines[-1].startswith("0.causal, 1.causal, 2.causal and 9 more = False")
     again = tt.convert(model, tokens=T, example_inputs=(x,))
-    assert not again.converted and str(again).splitlines()[1] == "0.conv, 1.conv, 2.conv and 9 more: left as they are: already trigen's"
+    assert (
+        not again.converted
+        and str(again).splitlines()[1] == "0.conv, 1.conv, 2.conv and 9 more: left as they are: already trigen's"
+    )
     unit = nn.Sequential(tt.CausalSpatialGatingUnit(2 * D, T))
     assert tt.convert(unit, tokens=T).skipped == {"0": "already trigen's"}
     for tokens in ("8", 8.0, True, 0):
@@ -344,8 +376,12 @@ def test_what_is_left_alone_and_why():
     model.grouped = nn.Conv1d(2 * T, 2 * T, 3, groups=2, padding=1)
     model.other = nn.Linear(D, D)
     skipped = {
-        "strided": "stride=2; allowed: 1", "valid": "padding=0 changes the number of features", "wide": "its weight is 16 x 8, not square",
-        "dilated": "dilation=2; allowed: 1", "hooked": "it has hooks or parametrisations", "other": f"another size than tokens={T}",
+        "strided": "stride=2; allowed: 1",
+        "valid": "padding=0 changes the number of features",
+        "wide": "its weight is 16 x 8, not square",
+        "dilated": "dilation=2; allowed: 1",
+        "hooked": "it has hooks or parametrisations",
+        "other": f"another size than tokens={T}",
     }
     report = tt.convert(model, tokens=T)
     assert list(report.converted) == ["grouped"] and model.grouped.heads == 2
@@ -363,7 +399,9 @@ def test_a_forward_of_its_own_is_not_lost_unseen():
     model, x = nn.Sequential(ScaledConv1d(T, T, 1)), torch.randn(2, T, D)
     before = model(x)
     report = tt.convert(model, tokens=T)
-    assert report.skipped["0"].startswith("ScaledConv1d has a forward of its own; allowed: example_inputs") and torch.equal(model(x), before)
+    assert report.skipped["0"].startswith(
+        "ScaledConv1d has a forward of its own; allowed: example_inputs"
+    ) and torch.equal(model(x), before)
     with pytest.raises(tt.ConversionError):
         tt.convert(model, tokens=T, example_inputs=(x,))
     masked = nn.Sequential(MaskedConv1d(T, T, 1))  # as its name says
@@ -397,7 +435,9 @@ def test_a_converted_model_multiplies_float32_as_asked():
 
 
 CONVERT = sys.modules["trigen.torch.convert"]
-INFO = trigen.library.PlanInfo("", "V100", "sm_70", "simt:tile=64x64x16", "predicted", "none", "", "", "cache", "", "", "", 9.5, 9.0, 0, False, 0)
+INFO = trigen.library.PlanInfo(
+    "", "V100", "sm_70", "simt:tile=64x64x16", "predicted", "none", "", "", "cache", "", "", "", 9.5, 9.0, 0, False, 0
+)
 
 
 def test_keep_dense_needs_a_gpu_to_time_on():
@@ -421,9 +461,16 @@ def test_keep_dense_leaves_what_is_as_fast(monkeypatch):
     monkeypatch.setattr(CONVERT, "_milliseconds", milliseconds)
     monkeypatch.setattr(CONVERT, "_is_on_gpu", lambda x: True)
     kept = blocks[1].conv
-    report = trigen.torch.convert(blocks, example_inputs=(torch.randn(2, T, D),), select=lambda name, module: name.endswith("conv"), keep_dense="faster")
+    report = trigen.torch.convert(
+        blocks,
+        example_inputs=(torch.randn(2, T, D),),
+        select=lambda name, module: name.endswith("conv"),
+        keep_dense="faster",
+    )
     assert list(report.converted) == ["0.conv"] and blocks[1].conv is kept
-    assert report.skipped == {"1.conv": f"dense is as fast for (2, {T}, {D}): 1.000 ms beside 0.990 ms, forward and backward, measured here"}
+    assert report.skipped == {
+        "1.conv": f"dense is as fast for (2, {T}, {D}): 1.000 ms beside 0.990 ms, forward and backward, measured here"
+    }
     assert timed == [("TriangularConv1d", (2, T, D))] * 2
     assert "1.conv: left as it is: dense is as fast" in str(report)
 
@@ -432,8 +479,16 @@ def test_the_report_says_where_dense_is_as_fast(monkeypatch):
     def plans():
         problem = f"forward,dtype=f32,B=2,H=1,T={T},D={D},K=1,pad=0,epilogue=bias"
         said = "a dense product on the masked weight is as fast: 9.0 us (estimated) beside 9.5 us (predicted)"
-        return [INFO._replace(problem=problem, dense=said), INFO._replace(problem="forward,dtype=f32,B=7,T=9,D=9", dense=said), INFO._replace(problem=problem)]
+        return [
+            INFO._replace(problem=problem, dense=said),
+            INFO._replace(problem="forward,dtype=f32,B=7,T=9,D=9", dense=said),
+            INFO._replace(problem=problem),
+        ]
 
     monkeypatch.setattr(CONVERT.launch, "plans", plans)
     report = trigen.torch.convert(FlatBlock(1), tokens=T, example_inputs=(torch.randn(2, T, D),))
-    assert len(report.dense) == 1 and str(report).endswith(f"note: {report.dense[0]}") and "is as fast: 9.0 us" in report.dense[0]
+    assert (
+        len(report.dense) == 1
+        and str(report).endswith(f"note: {report.dense[0]}")
+        and "is as fast: 9.0 us" in report.dense[0]
+    )

@@ -10,7 +10,11 @@ import trigen.torch as tt
 from emulated import HAS_TF32, TARGET
 from trigen.torch import cuda, launch, ops, precision
 
-TOLERANCE = {torch.float32: dict(rtol=1e-5, atol=1e-5), torch.float16: dict(rtol=4e-3, atol=4e-3), torch.bfloat16: dict(rtol=3e-2, atol=3e-2)}
+TOLERANCE = {
+    torch.float32: dict(rtol=1e-5, atol=1e-5),
+    torch.float16: dict(rtol=4e-3, atol=4e-3),
+    torch.bfloat16: dict(rtol=3e-2, atol=3e-2),
+}
 
 
 @pytest.fixture()
@@ -88,10 +92,15 @@ def test_three_operators(device, case):
 
 
 RECORDED = {
-    **CASES, "prefix of a better aligned weight": dict(n=5, T=8, dtype=torch.bfloat16, wdtype=torch.float32), "nothing inside": dict(n=6, diag=-6),
-    "wide slices": dict(n=12, D=12, view=lambda x: torch.cat([x, x], -1)[..., : x.shape[-1]]), "every second feature": dict(view=lambda x: x.repeat_interleave(2, -1)[..., ::2]),
-    "odd addresses": dict(view=lambda x: torch.cat([x[:1], x]).flatten()[x[0].numel() - 1 : -1].view(x.shape)), "tf32": dict(dtype=torch.float32, precision="high"),
-    "a transposed weight": dict(n=16, weight=lambda w: w.transpose(0, 1).contiguous().transpose(0, 1)), "diagonal": dict(n=6, diag=9),
+    **CASES,
+    "prefix of a better aligned weight": dict(n=5, T=8, dtype=torch.bfloat16, wdtype=torch.float32),
+    "nothing inside": dict(n=6, diag=-6),
+    "wide slices": dict(n=12, D=12, view=lambda x: torch.cat([x, x], -1)[..., : x.shape[-1]]),
+    "every second feature": dict(view=lambda x: x.repeat_interleave(2, -1)[..., ::2]),
+    "odd addresses": dict(view=lambda x: torch.cat([x[:1], x]).flatten()[x[0].numel() - 1 : -1].view(x.shape)),
+    "tf32": dict(dtype=torch.float32, precision="high"),
+    "a transposed weight": dict(n=16, weight=lambda w: w.transpose(0, 1).contiguous().transpose(0, 1)),
+    "diagonal": dict(n=6, diag=9),
 }
 
 
@@ -103,13 +112,17 @@ def test_a_cpu_records_what_a_gpu_does(device, case):
     precision_asked, before = options.pop("precision", "highest"), torch.get_float32_matmul_precision()
     layout, taps = options.get("layout", "btd"), options.get("K", 1)
     x, dy, weight, _, bias = make(**options)
-    x, dy, gate, weight, bias = (device.put(tensor) for tensor in (view(x), view(dy), view(x + 1), change(weight), bias))
+    x, dy, gate, weight, bias = (
+        device.put(tensor) for tensor in (view(x), view(dy), view(x + 1), change(weight), bias)
+    )
     pad = (taps - 1) // 2
     torch.set_float32_matmul_precision(precision_asked)
     seen = []
     try:
-        for forward, forward_pre, grad_input, grad_weight in ((cuda.forward, cuda.forward_pre, cuda.grad_input, cuda.grad_weight), (
-                ops._plain_forward, ops._plain_forward_pre, ops._plain_grad_input, ops._plain_grad_weight)):
+        for forward, forward_pre, grad_input, grad_weight in (
+            (cuda.forward, cuda.forward_pre, cuda.grad_input, cuda.grad_weight),
+            (ops._plain_forward, ops._plain_forward_pre, ops._plain_grad_input, ops._plain_grad_weight),
+        ):
             with trigen.record() as recorder:
                 forward(x, weight, bias, None, None, pad, layout, "lower", diag)
                 forward(x, weight, None, gate, x, pad, layout, "lower", diag, "silu")
@@ -119,7 +132,10 @@ def test_a_cpu_records_what_a_gpu_does(device, case):
                 grad_weight(dy, x, weight.shape, weight.dtype, True, pad, layout, "lower", diag)
                 grad_weight(dy, x, weight.shape, weight.dtype, False, pad, layout, "lower", diag)
             seen.append(recorder.counts)
-            assert all("math=tf32" in text for text in recorder.problems) == (precision_asked == "high" and HAS_TF32) or case == "nothing inside"
+            assert (
+                all("math=tf32" in text for text in recorder.problems) == (precision_asked == "high" and HAS_TF32)
+                or case == "nothing inside"
+            )
     finally:
         torch.set_float32_matmul_precision(before)
     assert seen[0] == seen[1] and (len(seen[0]) == 6 or case == "nothing inside" and not seen[0]), (seen[0], seen[1])
@@ -130,9 +146,17 @@ MODULES = {
     "with a residual": lambda: (tt.TriangularConv1d(12), torch.randn(2, 12, 8), {"residual": torch.randn(2, 12, 8)}),
     "a prefix": lambda: (tt.TriangularConv1d(12, heads=2), torch.randn(2, 7, 8), {}),
     "TriangularLinear": lambda: (tt.TriangularLinear(12), torch.randn(2, 5, 12), {}),
-    "TriangularLinear, other ranks and a prefix": lambda: (tt.TriangularLinear(12, activation="silu"), torch.randn(2, 3, 2, 9), {}),
+    "TriangularLinear, other ranks and a prefix": lambda: (
+        tt.TriangularLinear(12, activation="silu"),
+        torch.randn(2, 3, 2, 9),
+        {},
+    ),
     "CausalSpatialGatingUnit": lambda: (tt.CausalSpatialGatingUnit(16, 12), torch.randn(2, 12, 16), {}),
-    "CausalSpatialGatingUnit with heads": lambda: (tt.CausalSpatialGatingUnit(16, 12, heads=2, activation="gelu", init_eps=3.0), torch.randn(2, 9, 16), {}),
+    "CausalSpatialGatingUnit with heads": lambda: (
+        tt.CausalSpatialGatingUnit(16, 12, heads=2, activation="gelu", init_eps=3.0),
+        torch.randn(2, 9, 16),
+        {},
+    ),
     "no bias, no batch": lambda: (tt.TriangularConv1d(12, bias=False, padding="causal"), torch.randn(12, 8), {}),
 }
 
@@ -163,10 +187,13 @@ def test_modules_run_with_the_weights_they_have(device, monkeypatch, name):
             ran.append(kernel.__name__)
             got = kernel(*there(arguments))
             return tuple(None if one is None else one.clone() for one in got) if isinstance(got, tuple) else got.clone()
+
         return run
 
     monkeypatch.setattr(functional, "_forward_kernel", through(cuda.run_forward))
-    monkeypatch.setattr(functional, "_gradient_kernels", lambda x: (through(cuda.grad_input), through(cuda.grad_weight)))
+    monkeypatch.setattr(
+        functional, "_gradient_kernels", lambda x: (through(cuda.grad_input), through(cuda.grad_weight))
+    )
     for one, two in zip(everything(), want):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
     assert ran == ["run_forward", "run_forward", "grad_input", "grad_weight"] and len(tt.plans()) >= 3
@@ -195,9 +222,14 @@ def test_float32_is_multiplied_as_asked(device, math, highest):
     said = "math=tf32" if rounded else "math=f16x3" if math == "f16x3" else "pad=0"
     assert all(said in info.problem and ("math" in info.problem) == ("math" in said) for info in tt.plans())
     exact = [tensor.double() for tensor in (x, dy, weight, bias)]
-    want = (ops._plain_forward(exact[0], exact[2], exact[3], None, None, 0, "btd"), ops._plain_grad_input(exact[1], exact[2], None, 0, "btd"),
-            *ops._plain_grad_weight(exact[1], exact[0], weight.shape, torch.float64, True, 0, "btd"))
-    errors = [float((got.double() - one).abs().max() / one.square().mean().sqrt()) for got, one in zip((y, dx, dw, db), want)]
+    want = (
+        ops._plain_forward(exact[0], exact[2], exact[3], None, None, 0, "btd"),
+        ops._plain_grad_input(exact[1], exact[2], None, 0, "btd"),
+        *ops._plain_grad_weight(exact[1], exact[0], weight.shape, torch.float64, True, 0, "btd"),
+    )
+    errors = [
+        float((got.double() - one).abs().max() / one.square().mean().sqrt()) for got, one in zip((y, dx, dw, db), want)
+    ]
     assert all(error < (5e-3 if rounded else 2e-6) for error in errors), errors
     assert not rounded or all(error > 1e-5 for error in errors[:3]), errors  # tf32 has 11 bits
 
@@ -210,10 +242,15 @@ def test_both_gradients_by_one_lookup(device, case):
     x, dy, weight, poisoned, bias = make(**options)
     given = ((taps - 1) // 2, layout, "lower", 0, "none", "default")
     there = [device.put(tensor) for tensor in (dy, x, poisoned, bias)]
-    want = ops._plain_grad_input(dy, weight, None, *given[:2]), *ops._plain_grad_weight(dy, x, weight.shape, weight.dtype, True, *given[:2])
+    want = (
+        ops._plain_grad_input(dy, weight, None, *given[:2]),
+        *ops._plain_grad_weight(dy, x, weight.shape, weight.dtype, True, *given[:2]),
+    )
     first, second = cuda.gradients(*there, given), cuda.gradients(*there, given)
     (together,) = cuda._both.values()
-    assert isinstance(together, launch.Pair) != (x.shape[1 if layout == "btd" else 2] < weight.shape[-2])  # prefixes go their own way
+    assert isinstance(together, launch.Pair) != (
+        x.shape[1 if layout == "btd" else 2] < weight.shape[-2]
+    )  # prefixes go their own way
     tolerance = dict(rtol=TOLERANCE[x.dtype]["rtol"], atol=TOLERANCE[x.dtype]["atol"] * 8)
     for got in (first, second):
         for one, two in zip(got, want):
@@ -272,8 +309,15 @@ def test_grad_epilogue(device, shape, dtype, epilogue):
     pre, gate = 3 * pre, gate if gated else None
     wide = [None if tensor is None else torch.cat([tensor, tensor.flip(0)], -1) for tensor in (grad, pre, gate)]
     end = grad.shape[-1]
-    kinds = {"contiguous": (grad, pre, gate), "slices": (), "expanded": (grad, pre, gate),
-             "transposed": [None if tensor is None else tensor.transpose(0, 1).contiguous().transpose(0, 1) for tensor in (grad, pre, gate)]}
+    kinds = {
+        "contiguous": (grad, pre, gate),
+        "slices": (),
+        "expanded": (grad, pre, gate),
+        "transposed": [
+            None if tensor is None else tensor.transpose(0, 1).contiguous().transpose(0, 1)
+            for tensor in (grad, pre, gate)
+        ],
+    }
     for kind, tensors in kinds.items():
         there = list(map(device.put, tensors))
         if kind == "slices":
@@ -288,7 +332,10 @@ def test_grad_epilogue(device, shape, dtype, epilogue):
             if one is not None:
                 assert one.is_contiguous() and one.dtype is dtype
                 unit = torch.finfo(dtype).eps / 2  # rounded once; the curve to f32's last bits
-                assert ((one.double() - two).abs() <= 1.01 * unit * two.abs() + 2e-6 * given[0].abs().max()).all(), (kind, shape)
+                assert ((one.double() - two).abs() <= 1.01 * unit * two.abs() + 2e-6 * given[0].abs().max()).all(), (
+                    kind,
+                    shape,
+                )
         again = cuda.grad_epilogue(*there, activation)
         assert all(one is None or torch.equal(one, two) for one, two in zip(got, again))
 
@@ -340,11 +387,14 @@ def test_strides_are_used_where_possible_and_copied_elsewhere(device):
     texts = [info.problem for info in tt.plans()]
     assert sum("align=2" in text for text in texts) == 1
     expanded = device.put(x[:1]).expand(2, -1, -1)
-    torch.testing.assert_close(cuda.forward(expanded, w).clone(), ops._plain_forward(x[:1].repeat(2, 1, 1), weight),
-                               **TOLERANCE[x.dtype])
+    torch.testing.assert_close(
+        cuda.forward(expanded, w).clone(), ops._plain_forward(x[:1].repeat(2, 1, 1), weight), **TOLERANCE[x.dtype]
+    )
 
 
-@pytest.mark.parametrize("fill,diag", [("lower", -1), ("lower", 3), ("upper", 1), ("upper", -5), ("lower", -4), ("upper", 4)])
+@pytest.mark.parametrize(
+    "fill,diag", [("lower", -1), ("lower", 3), ("upper", 1), ("upper", -5), ("lower", -4), ("upper", 4)]
+)
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_short_prefix_beyond_the_corner(device, n, fill, diag):
     """Strictly causal mixers on their first tokens: the triangle of the prefix is empty, or everything."""
@@ -403,8 +453,12 @@ def test_a_training_step_through_the_functional_form(device, monkeypatch):
         return [y.detach(), *torch.autograd.grad(y.square().sum(), leaves)]
 
     want = step()
-    for name, function in (("_plain_forward", cuda.forward), ("_plain_forward_pre", cuda.forward_pre),
-                           ("_plain_grad_input", cuda.grad_input), ("_plain_grad_weight", cuda.grad_weight)):
+    for name, function in (
+        ("_plain_forward", cuda.forward),
+        ("_plain_forward_pre", cuda.forward_pre),
+        ("_plain_grad_input", cuda.grad_input),
+        ("_plain_grad_weight", cuda.grad_weight),
+    ):
         monkeypatch.setattr(ops, name, on_device(device, function))
     got = step()
     for one, two in zip(got, want):
@@ -425,8 +479,10 @@ def test_recording_has_the_plans_texts(device):
 
 def test_float64_runs_plain_and_misses_follow_the_policy(device, library, monkeypatch, tmp_path):
     x, _, weight, poisoned, bias = make(n=8, D=8)
-    torch.testing.assert_close(cuda.forward(x.double(), poisoned.double(), bias.double()),
-                               ops._plain_forward(x.double(), weight.double(), bias.double()))
+    torch.testing.assert_close(
+        cuda.forward(x.double(), poisoned.double(), bias.double()),
+        ops._plain_forward(x.double(), weight.double(), bias.double()),
+    )
     assert not tt.plans()
     there = [device.put(tensor) for tensor in (x, poisoned, bias)]
     runtime = library.Runtime(driver=f"emulated:{TARGET}", layers=[tmp_path / "empty.db"], no_jit=True)
@@ -466,7 +522,9 @@ def test_capture_refuses_a_new_combination(device, monkeypatch):
     x, _, _, poisoned, _ = make(n=8, D=16)
     there = [device.put(tensor) for tensor in (x, poisoned)]
     monkeypatch.setattr(launch, "is_capturing", lambda: True)
-    with pytest.raises(RuntimeError, match="the stream is capturing a graph and this combination of shapes has no plan yet"):
+    with pytest.raises(
+        RuntimeError, match="the stream is capturing a graph and this combination of shapes has no plan yet"
+    ):
         cuda.forward(*there)
     monkeypatch.setattr(launch, "is_capturing", lambda: False)
     cuda.forward(*there)
@@ -489,7 +547,11 @@ def test_plans_from_numpy(emulated, library):
         return address
 
     rng = np.random.default_rng(0)
-    x, w, bias = rng.standard_normal((2, 9, 5), np.float32), rng.standard_normal((9, 9), np.float32), rng.standard_normal(9, np.float32)
+    x, w, bias = (
+        rng.standard_normal((2, 9, 5), np.float32),
+        rng.standard_normal((9, 9), np.float32),
+        rng.standard_normal(9, np.float32),
+    )
     w[np.triu_indices(9, 1)] = np.nan
     plan = library.shared_runtime().plan("forward,dtype=f32,B=2,T=9,D=5,epilogue=bias", 0)
     out = emulated.allocate(x.nbytes)
@@ -498,7 +560,10 @@ def test_plans_from_numpy(emulated, library):
     y = np.frombuffer((ctypes.c_byte * x.nbytes).from_address(out), np.float32).reshape(x.shape)
     np.testing.assert_allclose(y, np.tril(w) @ x + bias[:, None], rtol=1e-5, atol=1e-5)
     info = plan.describe()
-    assert info.problem == "forward,dtype=f32,B=2,H=1,T=9,D=5,K=1,pad=0,epilogue=bias" and info.provenance in ("predicted", "measured")
+    assert info.problem == "forward,dtype=f32,B=2,H=1,T=9,D=5,K=1,pad=0,epilogue=bias" and info.provenance in (
+        "predicted",
+        "measured",
+    )
     with pytest.raises(trigen.BadRequest, match="x is null"):
         plan.run(y=tensor(out), w=put(w), bias=put(bias))
     with pytest.raises(trigen.BadRequest, match="y overlaps w|y overlaps x"):

@@ -19,11 +19,23 @@ class Case:
         choose = random.Random(seed)
         self.generator = torch.Generator().manual_seed(seed)
         self.choose = choose
-        self.B, self.H, self.n = choose.choice([1, 2, 3]), choose.choice([1, 1, 2, 3]), choose.choice([1, 2, 7, 16, 31, 33, 40])
-        self.D, self.K, self.T = choose.choice([1, 3, 8, 16, 20, 33]), choose.choice([1, 1, 2, 3, 5]), self.n + choose.choice([0, 0, 0, 1, 8])
+        self.B, self.H, self.n = (
+            choose.choice([1, 2, 3]),
+            choose.choice([1, 1, 2, 3]),
+            choose.choice([1, 2, 7, 16, 31, 33, 40]),
+        )
+        self.D, self.K, self.T = (
+            choose.choice([1, 3, 8, 16, 20, 33]),
+            choose.choice([1, 1, 2, 3, 5]),
+            self.n + choose.choice([0, 0, 0, 1, 8]),
+        )
         self.layout, self.dtype = choose.choice(["btd", "bdt"]), choose.choice(list(TOLERANCE))
         self.wdtype = torch.float32 if choose.random() < 0.3 else self.dtype
-        self.fill, self.diag, self.pad = choose.choice(["lower", "lower", "upper"]), choose.choice([0, 0, -1, 2]), choose.randrange(self.K)
+        self.fill, self.diag, self.pad = (
+            choose.choice(["lower", "lower", "upper"]),
+            choose.choice([0, 0, -1, 2]),
+            choose.randrange(self.K),
+        )
         self.epilogue = choose.random() < 0.5
         self.activation = choose.choice(["none", "gelu", "silu"]) if self.epilogue else "none"
         self.shape = (self.B, self.n, self.H * self.D) if self.layout == "btd" else (self.B, self.H * self.D, self.n)
@@ -46,7 +58,9 @@ class Case:
     def weight(self):
         """(weight, the same with NaN outside the triangle, bias, where it is outside)"""
         head = (self.H,) if self.H > 1 else ()
-        weight = (torch.randn(*head, self.T, self.T, self.K, generator=self.generator) / (self.n * self.K) ** 0.5).to(self.wdtype)
+        weight = (torch.randn(*head, self.T, self.T, self.K, generator=self.generator) / (self.n * self.K) ** 0.5).to(
+            self.wdtype
+        )
         t, s = torch.arange(self.T).unsqueeze(1), torch.arange(self.T)
         outside = s > t + self.diag if self.fill == "lower" else s < t + self.diag
         poisoned = weight.clone()
@@ -80,9 +94,16 @@ def test_random_case(device, library, monkeypatch, tmp_path_factory, seed):  # n
         close("y", got[0], want[0], case)
         close("pre", got[1], want[1], case)
     else:
-        close("y", cuda.forward(xd, wd, bd, None, None, *options), ops._plain_forward(x, weight, bias, None, None, *options), case)
+        close(
+            "y",
+            cuda.forward(xd, wd, bd, None, None, *options),
+            ops._plain_forward(x, weight, bias, None, None, *options),
+            case,
+        )
     added = (rd, residual) if case.epilogue else (None, None)
-    close("dx", cuda.grad_input(dyd, wd, added[0], *options), ops._plain_grad_input(dy, weight, added[1], *options), case)
+    close(
+        "dx", cuda.grad_input(dyd, wd, added[0], *options), ops._plain_grad_input(dy, weight, added[1], *options), case
+    )
     dw, db = cuda.grad_weight(dyd, xd, weight.shape, case.wdtype, True, *options)
     want_w, want_b = ops._plain_grad_weight(dy, x, weight.shape, case.wdtype, True, *options)
     close("dw", dw, want_w, case)

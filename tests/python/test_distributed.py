@@ -8,10 +8,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 
 import torch.distributed as dist
-
 import trigen.torch as tt
 
-pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="[SKIP] this torch has no gloo")
+pytestmark = pytest.mark.skipif(
+    not dist.is_available() or not dist.is_gloo_available(), reason="[SKIP] this torch has no gloo"
+)
 
 
 def leave():
@@ -23,7 +24,9 @@ def leave():
 
 def make():
     torch.manual_seed(3)
-    return torch.nn.Sequential(tt.TriangularConv1d(8, 3), torch.nn.GELU(), tt.TriangularConv1d(8, heads=2)), torch.randn(4, 8, 6)
+    return torch.nn.Sequential(
+        tt.TriangularConv1d(8, 3), torch.nn.GELU(), tt.TriangularConv1d(8, heads=2)
+    ), torch.randn(4, 8, 6)
 
 
 def worker(rank, folder):

@@ -28,6 +28,8 @@ def test_the_comparison_can_fail(repository, capsys):
     spec = importlib.util.spec_from_file_location("train_mixer", repository / "examples/python/train_mixer.py")
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    sizes = "--tokens 8 --features 8 --layers 1 --batch 2 --steps 5 --device cpu --dtype bfloat16 --tolerance 1e-9".split()
+    sizes = (
+        "--tokens 8 --features 8 --layers 1 --batch 2 --steps 5 --device cpu --dtype bfloat16 --tolerance 1e-9".split()
+    )
     assert example.main(sizes) == 1
     assert "the losses part by" in capsys.readouterr().err

@@ -4,7 +4,6 @@ import os
 import subprocess
 
 import pytest
-
 import trigen
 from trigen import fleet
 
@@ -23,7 +22,15 @@ def tuned(monkeypatch, tmp_path):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
 
     def work(place, shard, cache, **options):
-        return fleet.work(place, PROBLEMS, shard=shard, arch="sm_70", cache=str(tmp_path / cache), options=["--no-device", "--top", "1"], **options)
+        return fleet.work(
+            place,
+            PROBLEMS,
+            shard=shard,
+            arch="sm_70",
+            cache=str(tmp_path / cache),
+            options=["--no-device", "--top", "1"],
+            **options,
+        )
 
     return work
 
@@ -36,7 +43,9 @@ def test_any_order_and_any_repetition_make_one_base(tuned, tmp_path):
     assert [len(kind["holes"]) for kind in fleet.status(one, PROBLEMS)["kinds"]] == [0]
     assert tuned(other, "0/1", "c.db")
     fleet.Place(one).push(other)  # a shard that says again what another one says
-    assert "3 records" in fleet.merge(one, tmp_path / "one.trigen") and "3 records" in fleet.merge(other, tmp_path / "other.trigen")
+    assert "3 records" in fleet.merge(one, tmp_path / "one.trigen") and "3 records" in fleet.merge(
+        other, tmp_path / "other.trigen"
+    )
     assert (tmp_path / "one.trigen").read_bytes() == (tmp_path / "other.trigen").read_bytes()
     before = fleet.Place(one).names()
     assert tuned(one, "0/1", "d.db") and fleet.Place(one).names() == before and len(before) == 3
@@ -52,7 +61,9 @@ def test_what_the_program_refuses_is_raised(tuned, tmp_path):
 def test_signatures_go_with_their_shards(tuned, monkeypatch, tmp_path):
     """Where keys are asked for, signed shards fill holes and merge, from whatever place; unsigned ones and a stranger's are refused by name."""
     for name in ("own", "stranger"):
-        subprocess.run([trigen.program(), "cache", "keygen", "--key", tmp_path / f"{name}.key"], check=True, capture_output=True)
+        subprocess.run(
+            [trigen.program(), "cache", "keygen", "--key", tmp_path / f"{name}.key"], check=True, capture_output=True
+        )
     own, stranger = str(tmp_path / "own.key"), str(tmp_path / "stranger.key")
     place, other = tmp_path / "place", tmp_path / "other"
     monkeypatch.setenv("TRIGEN_TRUSTED_KEYS", own + ".pub")
@@ -62,15 +73,23 @@ def test_signatures_go_with_their_shards(tuned, monkeypatch, tmp_path):
     assert [len(kind["holes"]) for kind in fleet.status(place, PROBLEMS)["kinds"]] == [0]
     assert len(fleet.Place(place).pull(other)) == 2 and fleet.Place(place).pull(other) == []
     assert "3 records" in fleet.merge(other, tmp_path / "base.trigen", sign=own)
-    said = subprocess.run([trigen.program(), "cache", "verify", "--keys", own + ".pub", tmp_path / "base.trigen"], capture_output=True, text=True)
+    said = subprocess.run(
+        [trigen.program(), "cache", "verify", "--keys", own + ".pub", tmp_path / "base.trigen"],
+        capture_output=True,
+        text=True,
+    )
     assert said.returncode == 0 and "base.trigen: signed with key" in said.stdout
 
     (other / (shard + ".minisig")).unlink()
     with pytest.raises(trigen.TrigenError, match=f"{shard}.*has no signature that can be read"):
         fleet.merge(other, tmp_path / "none.trigen")
     assert fleet.status(other, PROBLEMS)["kinds"][0]["holes"], "what nobody signed fills no hole"
-    assert fleet.Place(place).pull(other) == [] and "3 records" in fleet.merge(other, tmp_path / "again.trigen"), "a signature comes later, too"
-    subprocess.run([trigen.program(), "cache", "sign", "--key", stranger, other / shard], check=True, capture_output=True)
+    assert fleet.Place(place).pull(other) == [] and "3 records" in fleet.merge(other, tmp_path / "again.trigen"), (
+        "a signature comes later, too"
+    )
+    subprocess.run(
+        [trigen.program(), "cache", "sign", "--key", stranger, other / shard], check=True, capture_output=True
+    )
     with pytest.raises(trigen.TrigenError, match=f"{shard}.*is signed with key"):
         fleet.merge(other, tmp_path / "none.trigen")
     assert not (tmp_path / "none.trigen").exists()

@@ -5,7 +5,6 @@ import re
 import subprocess
 
 import pytest
-
 from conftest import BUILD
 
 FOLDERS = ("generator", "cache", "runtime", "tuner", "cli", "emulator")

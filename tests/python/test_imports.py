@@ -6,23 +6,32 @@ from graphlib import TopologicalSorter
 
 def modules_of(package):
     """{dotted name: names of the package's modules that it imports anywhere}."""
-    files = {".".join(file.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__"): file for file in package.rglob("*.py")}
+    files = {
+        ".".join(file.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__"): file
+        for file in package.rglob("*.py")
+    }
     found = {}
     for name, file in files.items():
         home = name if file.name == "__init__.py" else name.rpartition(".")[0]
         used = found[name] = set()
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level:
-                base = ".".join(home.split(".")[: len(home.split(".")) - node.level + 1] + ([node.module] if node.module else []))
+                base = ".".join(
+                    home.split(".")[: len(home.split(".")) - node.level + 1] + ([node.module] if node.module else [])
+                )
                 used |= {one if one in files else base for one in (f"{base}.{alias.name}" for alias in node.names)}
     return found
 
 
 def test_no_circle(repository):
     found = modules_of(repository / "python" / "trigen")
-    assert {"trigen.torch.launch", "trigen.torch.problems"} <= found["trigen.torch.cuda"]  # the test reads imports at all
+    assert {"trigen.torch.launch", "trigen.torch.problems"} <= found[
+        "trigen.torch.cuda"
+    ]  # the test reads imports at all
     packages = {"trigen", "trigen.torch"}  # what they gather may name them, for the version
-    list(TopologicalSorter({name: used - packages for name, used in found.items()}).static_order())  # CycleError names the circle
+    list(
+        TopologicalSorter({name: used - packages for name, used in found.items()}).static_order()
+    )  # CycleError names the circle
 
 
 def test_a_circle_is_found(tmp_path):

@@ -11,26 +11,50 @@ import pytest
 jax = pytest.importorskip("jax", "0.6", reason="[SKIP] jax 0.6 or later is not installed")
 
 import jax.numpy as jnp
-
 import trigen
 import trigen.jax as tj
 
 jax.config.update("jax_disable_most_optimizations", True)  # XLA compiles many times as fast
 
 CASES = {
-    "product": dict(), "taps": dict(taps=3), "heads": dict(heads=2, taps=2, bias=True), "prefix": dict(n=3, bias=True, taps=2),
-    "bdt": dict(layout="bdt", fill="upper", diagonal=1, heads=2), "epilogue": dict(activation="gelu", gate=True, residual=True, bias=True),
-    "silu": dict(activation="silu", taps=2, padding="causal"), "gate": dict(gate=True), "residual": dict(residual=True, taps=4, padding=0),
-    "empty": dict(diagonal=-4), "two axes": dict(rank=2, bias=True),
+    "product": dict(),
+    "taps": dict(taps=3),
+    "heads": dict(heads=2, taps=2, bias=True),
+    "prefix": dict(n=3, bias=True, taps=2),
+    "bdt": dict(layout="bdt", fill="upper", diagonal=1, heads=2),
+    "epilogue": dict(activation="gelu", gate=True, residual=True, bias=True),
+    "silu": dict(activation="silu", taps=2, padding="causal"),
+    "gate": dict(gate=True),
+    "residual": dict(residual=True, taps=4, padding=0),
+    "empty": dict(diagonal=-4),
+    "two axes": dict(rank=2, bias=True),
 }
 
 
-def setup(n=4, T=4, D=3, taps=1, heads=1, rank=4, layout="btd", bias=False, gate=False, residual=False, dtype=jnp.float32, **options):
+def setup(
+    n=4,
+    T=4,
+    D=3,
+    taps=1,
+    heads=1,
+    rank=4,
+    layout="btd",
+    bias=False,
+    gate=False,
+    residual=False,
+    dtype=jnp.float32,
+    **options,
+):
     keys = iter(jax.random.split(jax.random.key(0), 8))
     shape = (2, n, heads * D) if layout == "btd" else (2, heads * D, n)
-    tensors = [jax.random.normal(next(keys), size, dtype) for size in (shape, (T, T) if rank == 2 else (heads, T, T, taps))]
+    tensors = [
+        jax.random.normal(next(keys), size, dtype) for size in (shape, (T, T) if rank == 2 else (heads, T, T, taps))
+    ]
     names = ["bias"] * bias + ["gate"] * gate + ["residual"] * residual
-    tensors += [jax.random.normal(next(keys), ((T,) if rank == 2 else (heads, T)) if name == "bias" else shape, dtype) for name in names]
+    tensors += [
+        jax.random.normal(next(keys), ((T,) if rank == 2 else (heads, T)) if name == "bias" else shape, dtype)
+        for name in names
+    ]
 
     def ours(x, weight, *rest):
         return tj.triangular_conv1d(x, weight, layout=layout, **dict(zip(names, rest)), **options)
@@ -45,11 +69,20 @@ def setup(n=4, T=4, D=3, taps=1, heads=1, rank=4, layout="btd", bias=False, gate
         parts = []
         for h, part in enumerate(jnp.split(x, heads, 2)):
             masked = cut(weight[h].transpose(2, 0, 1), options.get("diagonal", 0)).transpose(1, 2, 0)[:n, :n]
-            y = jax.lax.conv_general_dilated(part, masked, (1,), [(pad, taps - 1 - pad)], dimension_numbers=("NCH", "OIH", "NCH"), precision="highest")
+            y = jax.lax.conv_general_dilated(
+                part,
+                masked,
+                (1,),
+                [(pad, taps - 1 - pad)],
+                dimension_numbers=("NCH", "OIH", "NCH"),
+                precision="highest",
+            )
             parts.append(y + (given["bias"].reshape(heads, T)[h, :n, None] if "bias" in given else 0))
         y = jnp.concatenate(parts, 2)
         y = y if layout == "btd" else y.transpose(0, 2, 1)
-        y = {None: lambda v: v, "gelu": lambda v: jax.nn.gelu(v, approximate=False), "silu": jax.nn.silu}[options.get("activation")](y)
+        y = {None: lambda v: v, "gelu": lambda v: jax.nn.gelu(v, approximate=False), "silu": jax.nn.silu}[
+            options.get("activation")
+        ](y)
         return y * given.get("gate", 1) + given.get("residual", 0)
 
     return ours, theirs, tensors
@@ -59,7 +92,9 @@ def close(one, two, **tolerance):
     assert jax.tree.structure(one) == jax.tree.structure(two)
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two)):
         assert a.shape == b.shape and a.dtype == b.dtype
-        np.testing.assert_allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), **{"rtol": 2e-5, "atol": 2e-5, **tolerance})
+        np.testing.assert_allclose(
+            np.asarray(a, np.float64), np.asarray(b, np.float64), **{"rtol": 2e-5, "atol": 2e-5, **tolerance}
+        )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -86,15 +121,29 @@ def test_second_derivatives(case):
     close(second(ours), second(theirs), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("axes, layout", [((0, None, None), "btd"), ((1, None, None), "bdt"), ((1, 2, 1), "btd"), ((None, 0, None), "bdt"),
-                                          ((0, None, 0), "btd")], ids=str)
+@pytest.mark.parametrize(
+    "axes, layout",
+    [
+        ((0, None, None), "btd"),
+        ((1, None, None), "bdt"),
+        ((1, 2, 1), "btd"),
+        ((None, 0, None), "bdt"),
+        ((0, None, 0), "btd"),
+    ],
+    ids=str,
+)
 def test_vmap_of_values_and_gradients(axes, layout):
     ours, _, (x, weight, bias) = setup(heads=2, taps=2, bias=True, layout=layout)
-    given = [one if axis is None else jnp.stack([one, 2 * one, one - 1], axis) for one, axis in zip((x, weight, bias), axes)]
+    given = [
+        one if axis is None else jnp.stack([one, 2 * one, one - 1], axis) for one, axis in zip((x, weight, bias), axes)
+    ]
     for f in (ours, jax.grad(lambda *given: (ours(*given) ** 2).sum(), (0, 1, 2))):
         got = jax.jit(jax.vmap(f, axes))(*given)
         alone = jax.jit(f)
-        each = [alone(*(one if axis is None else jnp.take(one, i, axis) for one, axis in zip(given, axes))) for i in range(3)]
+        each = [
+            alone(*(one if axis is None else jnp.take(one, i, axis) for one, axis in zip(given, axes)))
+            for i in range(3)
+        ]
         close(got, jax.tree.map(lambda *parts: jnp.stack(parts), *each), rtol=1e-4, atol=1e-4)
 
 
@@ -106,7 +155,9 @@ def test_short_types(dtype, wide):
         tensors[1:3] = [one.astype(jnp.float32) for one in tensors[1:3]]
     exact = [one.astype(jnp.float32) for one in tensors]
     every = tuple(range(len(tensors)))
-    y, dy = jax.jit(lambda: (ours(*tensors), jax.grad(lambda *given: ours(*given).astype(jnp.float32).sum(), every)(*tensors)))()
+    y, dy = jax.jit(
+        lambda: (ours(*tensors), jax.grad(lambda *given: ours(*given).astype(jnp.float32).sum(), every)(*tensors))
+    )()
     assert y.dtype == dtype and [one.dtype for one in dy] == [one.dtype for one in tensors]
     want = jax.jit(lambda: (theirs(*exact), jax.grad(lambda *given: theirs(*given).sum(), every)(*exact)))()
     close(jax.tree.map(lambda one: one.astype(jnp.float32), (y, dy)), want, rtol=5e-2, atol=8e-2)
@@ -115,7 +166,11 @@ def test_short_types(dtype, wide):
 def test_the_other_triangle_is_never_read_and_gets_no_gradient():
     x, weight = jnp.ones((2, 5, 3)), jnp.where(jnp.tril(jnp.ones((5, 5))) > 0, 2.0, jnp.nan)
     dw = jax.grad(lambda w: tj.triangular_conv1d(x, w).sum())(weight)
-    assert (jnp.triu(dw, 1) == 0).all() and (jnp.tril(dw) != 0).sum() == 15 and bool(jnp.isfinite(tj.triangular_conv1d(x, weight)).all())
+    assert (
+        (jnp.triu(dw, 1) == 0).all()
+        and (jnp.tril(dw) != 0).sum() == 15
+        and bool(jnp.isfinite(tj.triangular_conv1d(x, weight)).all())
+    )
 
 
 def test_an_empty_batch_and_float64():
@@ -148,22 +203,56 @@ print("same")
 
 def test_shard_map_over_two_devices(repository):
     """Each shard multiplies its part of the batch; the weight's gradient is summed over them."""
-    done = subprocess.run([sys.executable, "-c", SHARDED], capture_output=True, text=True, env={
-        **os.environ, "PYTHONPATH": str(repository / "python"), "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"})
+    done = subprocess.run(
+        [sys.executable, "-c", SHARDED],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(repository / "python"),
+            "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+            "JAX_PLATFORMS": "cpu",
+            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        },
+    )
     assert done.stdout == "same\n", done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("call, text", [
-    (lambda x, w: tj.triangular_conv1d(x[0], w), r"x has shape \[4, 3\]; allowed: rank 3, \[batch, tokens, features\] \(layout=btd\); jax.vmap adds axes"),
-    (lambda x, w: tj.triangular_conv1d(x, w[:3, :3]), r"x has 4 tokens \(shape \[2, 4, 3\], layout=btd\) while weight has shape \[3, 3, 2\]; allowed: 1 to 3"),
-    (lambda x, w: tj.triangular_conv1d(x, w[:3]), r"weight has shape \[3, 4, 2\]; allowed: \[T, T\], \[T, T, K\] or \[heads, T, T, K\]"),
-    (lambda x, w: tj.triangular_conv1d(x, w, layout="dbt"), r"layout='dbt' is not known; allowed: btd, bdt"),
-    (lambda x, w: tj.triangular_conv1d(x, w, padding=2), r"padding=2; allowed: 'same', 'causal' or 0 to K-1 = 1"),
-    (lambda x, w: tj.triangular_conv1d(x, w.astype(jnp.bfloat16)), r"weight has dtype bfloat16 while x has float32; allowed beside it: float32"),
-    (lambda x, w: tj.triangular_conv1d(x.astype(int), w), r"x has dtype int32; allowed: float16, bfloat16, float32"),
-    (lambda x, w: tj.triangular_conv1d(x, w, jnp.ones(3)), r"bias has shape \[3\] and dtype float32; allowed: \[4\] of weight's dtype float32"),
-    (lambda x, w: tj.triangular_conv1d(x, w, gate=x[:1]), r"gate has shape \[1, 4, 3\] and dtype float32; allowed: x's \[2, 4, 3\] and float32"),
-])
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (
+            lambda x, w: tj.triangular_conv1d(x[0], w),
+            r"x has shape \[4, 3\]; allowed: rank 3, \[batch, tokens, features\] \(layout=btd\); jax.vmap adds axes",
+        ),
+        (
+            lambda x, w: tj.triangular_conv1d(x, w[:3, :3]),
+            r"x has 4 tokens \(shape \[2, 4, 3\], layout=btd\) while weight has shape \[3, 3, 2\]; allowed: 1 to 3",
+        ),
+        (
+            lambda x, w: tj.triangular_conv1d(x, w[:3]),
+            r"weight has shape \[3, 4, 2\]; allowed: \[T, T\], \[T, T, K\] or \[heads, T, T, K\]",
+        ),
+        (lambda x, w: tj.triangular_conv1d(x, w, layout="dbt"), r"layout='dbt' is not known; allowed: btd, bdt"),
+        (lambda x, w: tj.triangular_conv1d(x, w, padding=2), r"padding=2; allowed: 'same', 'causal' or 0 to K-1 = 1"),
+        (
+            lambda x, w: tj.triangular_conv1d(x, w.astype(jnp.bfloat16)),
+            r"weight has dtype bfloat16 while x has float32; allowed beside it: float32",
+        ),
+        (
+            lambda x, w: tj.triangular_conv1d(x.astype(int), w),
+            r"x has dtype int32; allowed: float16, bfloat16, float32",
+        ),
+        (
+            lambda x, w: tj.triangular_conv1d(x, w, jnp.ones(3)),
+            r"bias has shape \[3\] and dtype float32; allowed: \[4\] of weight's dtype float32",
+        ),
+        (
+            lambda x, w: tj.triangular_conv1d(x, w, gate=x[:1]),
+            r"gate has shape \[1, 4, 3\] and dtype float32; allowed: x's \[2, 4, 3\] and float32",
+        ),
+    ],
+)
 def test_messages(call, text):
     with pytest.raises((ValueError, TypeError), match=text):
         call(jnp.ones((2, 4, 3)), jnp.ones((4, 4, 2)))
@@ -182,8 +271,11 @@ def test_a_transposed_x_is_said_once(monkeypatch):
         for right in (x, x[:, :3], jnp.ones((2, 16, 16))):
             tj.triangular_conv1d(right, weight)
         tj.triangular_conv1d(x.transpose(0, 2, 1), weight, layout="bdt")
-    with pytest.warns(trigen.TrigenWarning, match=r"x has shape \[2, 5, 16\], taken as \[batch, tokens, features\] \(layout=btd\): a prefix of 5 of weight's 16 "
-                                                  r"tokens, with 16 features; .* give layout='bdt'") as said:
+    with pytest.warns(
+        trigen.TrigenWarning,
+        match=r"x has shape \[2, 5, 16\], taken as \[batch, tokens, features\] \(layout=btd\): a prefix of 5 of weight's 16 "
+        r"tokens, with 16 features; .* give layout='bdt'",
+    ) as said:
         for _ in range(2):
             jax.jit(lambda x: tj.triangular_conv1d(x, weight))(x.transpose(0, 2, 1))
     assert len(said) == 1
@@ -200,7 +292,11 @@ def test_what_is_recorded_is_what_a_gpu_is_asked():
     with trigen.record() as seen:
         jax.jit(jax.grad(lambda *given: ours(*given).astype(jnp.float32).sum(), (0, 1, 2)))(*tensors)
     sizes = "dtype=bf16,B=2,H=2,T=4,D=3,K=2,pad=0"
-    assert seen.problems == [f"forward,{sizes},epilogue=bias+silu+pre+gate", f"grad_input,{sizes}", f"grad_weight,{sizes},epilogue=bias+zero_outside"]
+    assert seen.problems == [
+        f"forward,{sizes},epilogue=bias+silu+pre+gate",
+        f"grad_input,{sizes}",
+        f"grad_weight,{sizes},epilogue=bias+zero_outside",
+    ]
     ours, _, tensors = setup()
     for precision, math in (("highest", ""), ("default", ",math=tf32")):
         with trigen.record() as seen, jax.default_matmul_precision(precision):
@@ -209,6 +305,26 @@ def test_what_is_recorded_is_what_a_gpu_is_asked():
 
 
 def test_the_benchmark_script_runs(repository):
-    done = subprocess.run([sys.executable, str(repository / "bench/jax_ops.py"), "--shapes", "2,16,8", "--dtype", "float32", "--rounds", "1", "--calls", "1"],
-                          capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(repository / "python"), "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"})
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(repository / "bench/jax_ops.py"),
+            "--shapes",
+            "2,16,8",
+            "--dtype",
+            "float32",
+            "--rounds",
+            "1",
+            "--calls",
+            "1",
+        ],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(repository / "python"),
+            "JAX_PLATFORMS": "cpu",
+            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        },
+    )
     assert done.returncode == 0 and done.stdout.count('"arm": "trigen"') == 2, done.stdout + done.stderr

@@ -1,7 +1,6 @@
 """libtrigen.so's XLA handler: its declarations against jaxlib's header, calls from the XLA of this jaxlib with the emulated device's kernels
 behind them, and what a program for CUDA looks like."""
 
-import ctypes
 import os
 import re
 import shutil
@@ -17,7 +16,11 @@ HERE = Path(__file__).resolve().parent
 # (theirs, ours, {their field: ours}); the structures' own names differ.
 STRUCTURES = (
     ("XLA_FFI_Extension_Base", "xla_extension", "struct_size type next"),
-    ("XLA_FFI_Api_Version", "xla_version", "struct_size extension_start:extensions major_version:major minor_version:minor"),
+    (
+        "XLA_FFI_Api_Version",
+        "xla_version",
+        "struct_size extension_start:extensions major_version:major minor_version:minor",
+    ),
     ("XLA_FFI_Metadata", "xla_metadata", "struct_size api_version:version traits"),
     ("XLA_FFI_Metadata_Extension", "xla_metadata_extension", "extension_base:base metadata"),
     ("XLA_FFI_Buffer", "xla_buffer", "struct_size extension_start:extensions dtype data rank dims"),
@@ -28,17 +31,41 @@ STRUCTURES = (
     ("XLA_FFI_Error_Create_Args", "xla_error_create", "struct_size extension_start:extensions message errc:code"),
     ("XLA_FFI_Error_Destroy_Args", "xla_error_destroy", "struct_size extension_start:extensions error"),
     ("XLA_FFI_Stream_Get_Args", "xla_stream_get", "struct_size extension_start:extensions ctx:context stream"),
-    ("XLA_FFI_DeviceOrdinal_Get_Args", "xla_ordinal_get", "struct_size extension_start:extensions ctx:context device_ordinal:ordinal"),
-    ("XLA_FFI_Api", "xla_api", "struct_size extension_start:extensions api_version:version internal_api:internal XLA_FFI_Error_Create:error_create "
-     "XLA_FFI_Error_Destroy:error_destroy XLA_FFI_Stream_Get:stream_get XLA_FFI_DeviceOrdinal_Get:ordinal_get"),
-    ("XLA_FFI_CallFrame", "xla_frame", "struct_size extension_start:extensions api ctx:context stage args:arguments rets:results attrs:attributes"),
+    (
+        "XLA_FFI_DeviceOrdinal_Get_Args",
+        "xla_ordinal_get",
+        "struct_size extension_start:extensions ctx:context device_ordinal:ordinal",
+    ),
+    (
+        "XLA_FFI_Api",
+        "xla_api",
+        "struct_size extension_start:extensions api_version:version internal_api:internal XLA_FFI_Error_Create:error_create "
+        "XLA_FFI_Error_Destroy:error_destroy XLA_FFI_Stream_Get:stream_get XLA_FFI_DeviceOrdinal_Get:ordinal_get",
+    ),
+    (
+        "XLA_FFI_CallFrame",
+        "xla_frame",
+        "struct_size extension_start:extensions api ctx:context stage args:arguments rets:results attrs:attributes",
+    ),
 )
-VALUES = {"XLA_FFI_DataType_F16": "XLA_F16", "XLA_FFI_DataType_BF16": "XLA_BF16", "XLA_FFI_DataType_F32": "XLA_F32", "XLA_FFI_DataType_U8": "XLA_U8",
-          "XLA_FFI_ArgType_BUFFER": "XLA_BUFFER", "XLA_FFI_RetType_BUFFER": "XLA_BUFFER", "XLA_FFI_AttrType_STRING": "XLA_ATTRIBUTE_TEXT",
-          "XLA_FFI_Extension_Metadata": "XLA_EXTENSION_METADATA", "XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE": "XLA_TRAIT_COMMAND_BUFFER",
-          "XLA_FFI_ExecutionStage_INITIALIZE": "XLA_INITIALIZE", "XLA_FFI_ExecutionStage_EXECUTE": "XLA_EXECUTE", "XLA_FFI_API_MAJOR": "XLA_ABI_MAJOR",
-          "XLA_FFI_Error_Code_INVALID_ARGUMENT": "XLA_INVALID_ARGUMENT", "XLA_FFI_Error_Code_FAILED_PRECONDITION": "XLA_FAILED_PRECONDITION",
-          "XLA_FFI_Error_Code_UNIMPLEMENTED": "XLA_UNIMPLEMENTED", "XLA_FFI_Error_Code_INTERNAL": "XLA_INTERNAL"}
+VALUES = {
+    "XLA_FFI_DataType_F16": "XLA_F16",
+    "XLA_FFI_DataType_BF16": "XLA_BF16",
+    "XLA_FFI_DataType_F32": "XLA_F32",
+    "XLA_FFI_DataType_U8": "XLA_U8",
+    "XLA_FFI_ArgType_BUFFER": "XLA_BUFFER",
+    "XLA_FFI_RetType_BUFFER": "XLA_BUFFER",
+    "XLA_FFI_AttrType_STRING": "XLA_ATTRIBUTE_TEXT",
+    "XLA_FFI_Extension_Metadata": "XLA_EXTENSION_METADATA",
+    "XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE": "XLA_TRAIT_COMMAND_BUFFER",
+    "XLA_FFI_ExecutionStage_INITIALIZE": "XLA_INITIALIZE",
+    "XLA_FFI_ExecutionStage_EXECUTE": "XLA_EXECUTE",
+    "XLA_FFI_API_MAJOR": "XLA_ABI_MAJOR",
+    "XLA_FFI_Error_Code_INVALID_ARGUMENT": "XLA_INVALID_ARGUMENT",
+    "XLA_FFI_Error_Code_FAILED_PRECONDITION": "XLA_FAILED_PRECONDITION",
+    "XLA_FFI_Error_Code_UNIMPLEMENTED": "XLA_UNIMPLEMENTED",
+    "XLA_FFI_Error_Code_INTERNAL": "XLA_INTERNAL",
+}
 
 
 def compiler():
@@ -53,13 +80,19 @@ def agrees(folder, ours: Path, include: str):
     for theirs, mine, fields in STRUCTURES:
         for field in fields.split():
             one, _, two = field.partition(":")
-            lines.append(f'_Static_assert(offsetof({theirs}, {one}) == offsetof({mine}, {two or one}), "{theirs}.{one}");')
-            lines.append(f'_Static_assert(sizeof((({theirs}*)0)->{one}) == sizeof((({mine}*)0)->{two or one}), "size of {theirs}.{one}");')
+            lines.append(
+                f'_Static_assert(offsetof({theirs}, {one}) == offsetof({mine}, {two or one}), "{theirs}.{one}");'
+            )
+            lines.append(
+                f'_Static_assert(sizeof((({theirs}*)0)->{one}) == sizeof((({mine}*)0)->{two or one}), "size of {theirs}.{one}");'
+            )
     lines += [f'_Static_assert((int){theirs} == (int){mine}, "{theirs}");' for theirs, mine in VALUES.items()]
     lines.append('_Static_assert(XLA_FFI_API_MINOR >= XLA_ABI_MINOR, "the oldest version");')
     source = folder / "layout.c"
     source.write_text("\n".join(lines))
-    return subprocess.run([compiler(), "-std=c11", "-fsyntax-only", f"-I{include}", str(source)], capture_output=True, text=True)
+    return subprocess.run(
+        [compiler(), "-std=c11", "-fsyntax-only", f"-I{include}", str(source)], capture_output=True, text=True
+    )
 
 
 def test_the_layouts_are_jaxlibs(repository, tmp_path):
@@ -113,7 +146,9 @@ def normal(seed, *shape, dtype=jnp.float16):
 
 """
 
-CALLS = SCRIPT + """
+CALLS = (
+    SCRIPT
+    + """
 def check(name, f, *given, tolerance=2e-2):
     before = library.shim_executed()
     kernels, want = both(f, *given)
@@ -130,11 +165,14 @@ def step(x, w, b, gate, residual):
     return y, back(jnp.cos(y))
 check("step", step, x, w, b, gate, residual)
 w_nan = jnp.where(jnp.tril(jnp.ones((24, 24)))[:, :, None] > 0, w[0].astype(jnp.float32), jnp.nan)
-check("float32 weight, prefix", lambda x, w: jax.value_and_grad(lambda x, w: tj.triangular_conv1d(x, w).astype(jnp.float32).sum(), (0, 1))(x, w), x[:, :17], w_nan)
-check("bdt, float32", lambda x, w: tj.triangular_conv1d(x, w, layout="bdt", fill="upper", math="simt"), normal(5, 2, 16, 24, dtype=jnp.float32), w[0, :, :, 0].astype(jnp.float32), tolerance=1e-5)
+check("float32 weight, prefix", lambda x, w:
+  jax.value_and_grad(lambda x, w: tj.triangular_conv1d(x, w).astype(jnp.float32).sum(), (0, 1))(x, w), x[:, :17], w_nan)
+check("bdt, float32", lambda x, w: tj.triangular_conv1d(x, w, layout="bdt", fill="upper", math="simt"),
+      normal(5, 2, 16, 24, dtype=jnp.float32), w[0, :, :, 0].astype(jnp.float32), tolerance=1e-5)
 check("vmap of weights", jax.vmap(lambda x, w: tj.triangular_conv1d(x, w), (None, 0)), x[:, :, :16], w)
 print("initialized", library.shim_initialized() > 0, "executed", library.shim_executed())
 """
+)
 
 
 @pytest.fixture(scope="module")
@@ -146,12 +184,35 @@ def calls(repository, tmp_path_factory, library):
         pytest.skip("[SKIP] no libtrigen_emulator.so beside libtrigen.so")
     folder = tmp_path_factory.mktemp("xla")
     shim = folder / "shim.so"
-    subprocess.run([compiler(), "-std=c11", "-shared", "-fPIC", f"-I{repository}", "-o", str(shim), str(HERE / "xla_shim.c"), "-ldl"], check=True)
+    subprocess.run(
+        [
+            compiler(),
+            "-std=c11",
+            "-shared",
+            "-fPIC",
+            f"-I{repository}",
+            "-o",
+            str(shim),
+            str(HERE / "xla_shim.c"),
+            "-ldl",
+        ],
+        check=True,
+    )
     cache = os.environ.get("TRIGEN_TEST_CACHE", str(folder / "cache.db"))
 
     def run(code):
-        environment = {**os.environ, "PYTHONPATH": str(repository / "python"), "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-        done = subprocess.run([sys.executable, "-c", code, str(shim), str(emulator), cache, emulated.TARGET], capture_output=True, text=True, env=environment)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(repository / "python"),
+            "JAX_PLATFORMS": "cpu",
+            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(shim), str(emulator), cache, emulated.TARGET],
+            capture_output=True,
+            text=True,
+            env=environment,
+        )
         return done
 
     return run
@@ -161,10 +222,14 @@ def test_kernels_behind_the_xla_of_this_jaxlib(calls):
     """Values, all five gradients, prefixes and batched weights, jitted, with the numbers of lax operations."""
     done = calls(CALLS)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert done.stdout.splitlines()[-5:-1] == ["step", "float32 weight, prefix", "bdt, float32", "vmap of weights"], done.stdout
+    assert done.stdout.splitlines()[-5:-1] == ["step", "float32 weight, prefix", "bdt, float32", "vmap of weights"], (
+        done.stdout
+    )
 
 
-REFUSED = SCRIPT + """
+REFUSED = (
+    SCRIPT
+    + """
 def call(problem, *given, results, attribute="problem"):
     shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
     try:
@@ -190,9 +255,12 @@ print("workspace", bytes)
 library.shim_api_size(64)
 call(forward, x, w, results=[y, none])
 """
+)
 
 
-TUNED = SCRIPT + """
+TUNED = (
+    SCRIPT
+    + """
 import os, pathlib
 traced = []
 mlir.register_lowering(primitive.product_p, lambda *given, **named: (traced.append(1), primitive.lower_call(*given, **named))[1], platform="cpu")
@@ -209,6 +277,7 @@ seen.tune()
 assert (step(x, w) == before).all()
 print("lowered", len(traced))
 """
+)
 
 
 def test_after_tuning_programs_are_compiled_with_the_kernels_of_the_cache(calls):
@@ -222,11 +291,21 @@ def test_what_the_handler_refuses(calls):
     done = calls(REFUSED)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     lines = [line for line in done.stdout.splitlines() if not line.startswith("stages:")]
-    for line, wanted in zip(lines, (
-            r"ran$", r".*trigen_call has no attribute `problem`; allowed: the text of a problem", r".*has 1 arguments and 2 results; allowed: 2 and 2 buffers",
-            r".*has 2 arguments and 1 results; allowed: 2 and 2 buffers", r".*: w has another size or dtype than the problem", r".*: w has another size or dtype",
-            r".*dtype='f61' is unknown", r".*an XLA call has the op decode or grad_epilogue, or accumulate; allowed: forward, grad_input and grad_weight", r"workspace \d+",
-            r".*this XLA does not say which device a call runs on; install jaxlib 0.6 or later")):
+    for line, wanted in zip(
+        lines,
+        (
+            r"ran$",
+            r".*trigen_call has no attribute `problem`; allowed: the text of a problem",
+            r".*has 1 arguments and 2 results; allowed: 2 and 2 buffers",
+            r".*has 2 arguments and 1 results; allowed: 2 and 2 buffers",
+            r".*: w has another size or dtype than the problem",
+            r".*: w has another size or dtype",
+            r".*dtype='f61' is unknown",
+            r".*an XLA call has the op decode or grad_epilogue, or accumulate; allowed: forward, grad_input and grad_weight",
+            r"workspace \d+",
+            r".*this XLA does not say which device a call runs on; install jaxlib 0.6 or later",
+        ),
+    ):
         assert re.match(wanted, line), (wanted, line, done.stdout)
     assert len(lines) == 10
 
@@ -250,5 +329,8 @@ def test_a_program_for_cuda_calls_the_handler_with_the_problem_as_text(calls):
     *lines, cpu = done.stdout.splitlines()
     assert len(lines) == 2 and cpu == "0", done.stdout
     sizes = "dtype=f16,B=2,H=1,T=24,D=32,K=3,pad=1,wdtype=f32"
-    assert f'problem = "grad_input,{sizes}"' in lines[0] and f'problem = "grad_weight,{sizes},epilogue=zero_outside"' in lines[1]
+    assert (
+        f'problem = "grad_input,{sizes}"' in lines[0]
+        and f'problem = "grad_weight,{sizes},epilogue=zero_outside"' in lines[1]
+    )
     assert all(re.search(r"tensor<\d+xui8>\)", line) for line in lines)  # the workspace, known when the program is made

@@ -13,7 +13,9 @@ from trigen.torch import cuda, functional, known, launch
 KEY = ("same", "btd", "lower", 0, None, "default")
 OPTIONS = (0, "btd", "lower", 0, "none", "default")
 
-pytestmark = pytest.mark.skipif(not known.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known")
+pytestmark = pytest.mark.skipif(
+    not known.works(), reason="[SKIP] this PyTorch's TensorGuards is another one: nothing is ever known"
+)
 
 
 @pytest.fixture()
@@ -29,7 +31,9 @@ def learned(device):  # noqa: F811
 
 
 def leaves_of(device, **case):  # noqa: F811
-    x, dy, _, poisoned, bias = make(**{"B": 2, "n": 24, "D": 16, "dtype": torch.bfloat16, "wdtype": torch.float32, **case})
+    x, dy, _, poisoned, bias = make(
+        **{"B": 2, "n": 24, "D": 16, "dtype": torch.bfloat16, "wdtype": torch.float32, **case}
+    )
     leaves = [device.put(tensor).requires_grad_() for tensor in (x, poisoned, bias)]
     return leaves, device.put(dy)
 
@@ -51,8 +55,12 @@ def test_a_known_step_has_the_numbers_of_the_usual_one(device, learned, monkeypa
     (x, weight, bias), dy = leaves_of(device)
     leaves = (x, weight, bias) if with_bias else (x, weight)
     bias = bias if with_bias else None
-    want = [cuda.run_forward(x.detach(), weight.detach(), None if bias is None else bias.detach(), None, None, OPTIONS, False)[0],
-            *cuda.gradients(dy, x.detach(), weight.detach(), None if bias is None else bias.detach(), OPTIONS)]
+    want = [
+        cuda.run_forward(
+            x.detach(), weight.detach(), None if bias is None else bias.detach(), None, None, OPTIONS, False
+        )[0],
+        *cuda.gradients(dy, x.detach(), weight.detach(), None if bias is None else bias.detach(), OPTIONS),
+    ]
     learned(x, weight, bias)
     y = tt.triangular_conv1d(x, weight, bias)
     assert type(y.grad_fn).__name__ == "_KnownConvBackward"
@@ -83,9 +91,21 @@ def test_what_differs_is_not_known(device, learned, monkeypatch):  # noqa: F811
     call = tt.triangular_conv1d
     call(x, weight, bias)
     wide, odd = torch.randn(2, 24, 32).bfloat16()[..., ::2], torch.empty(2 * 24 * 16 + 1).bfloat16()[1:].view(2, 24, 16)
-    for given in ((x[:1], weight, bias), (x[:, :23], weight, bias), (x.half(), weight, bias), (x.detach(), weight, bias), (wide, weight, bias),
-                  (odd.requires_grad_(), weight, bias), (x, weight.squeeze(-1), bias), (x, weight.bfloat16(), bias), (x, weight, bias[:8]),
-                  (x, weight.detach(), bias), (x, weight, None), (x.as_subclass(Other), weight, bias), (x, weight, bias.double())):
+    for given in (
+        (x[:1], weight, bias),
+        (x[:, :23], weight, bias),
+        (x.half(), weight, bias),
+        (x.detach(), weight, bias),
+        (wide, weight, bias),
+        (odd.requires_grad_(), weight, bias),
+        (x, weight.squeeze(-1), bias),
+        (x, weight.bfloat16(), bias),
+        (x, weight, bias[:8]),
+        (x, weight.detach(), bias),
+        (x, weight, None),
+        (x.as_subclass(Other), weight, bias),
+        (x, weight, bias.double()),
+    ):
         with pytest.raises(Usual):
             call(*given)
     transposed = device.put(weight.detach()).requires_grad_()
@@ -93,7 +113,15 @@ def test_what_differs_is_not_known(device, learned, monkeypatch):  # noqa: F811
     transposed.data = transposed.data.transpose(0, 1)
     with pytest.raises(Usual):
         call(x, transposed, bias)
-    for options in (dict(fill="upper"), dict(diagonal=1), dict(layout="bdt"), dict(padding=0), dict(activation="gelu"), dict(gate=x), dict(residual=x)):
+    for options in (
+        dict(fill="upper"),
+        dict(diagonal=1),
+        dict(layout="bdt"),
+        dict(padding=0),
+        dict(activation="gelu"),
+        dict(gate=x),
+        dict(residual=x),
+    ):
         with pytest.raises(Usual):
             call(x, weight, bias, **options)
     for mode in (torch.no_grad(), torch.inference_mode(), torch.autocast("cpu", torch.bfloat16), Watch()):

@@ -7,14 +7,18 @@ import subprocess
 import sys
 
 import pytest
-
 import trigen
 
 
 def test_import_needs_neither_torch_nor_a_library(repository):
     code = "import sys; sys.modules['torch'] = None; import trigen; print(bool(trigen.is_available()), trigen.is_available().reason)"
-    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(repository / "python"), "TRIGEN_LIBRARY": "/nowhere/libtrigen.so"},
-                          capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(repository / "python"), "TRIGEN_LIBRARY": "/nowhere/libtrigen.so"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.startswith("False libtrigen.so does not load: /nowhere/libtrigen.so: cannot open")
     assert "set TRIGEN_LIBRARY to the file" in done.stdout
 
@@ -37,11 +41,32 @@ def test_structures_are_the_headers(repository, library):
     assert c_struct(header, "trigen_problem") == [name for name, _ in library.CProblem._fields_]
     assert c_struct(header, "trigen_runtime_options") == [name for name, _ in library.CRuntimeOptions._fields_]
     assert c_struct(header, "trigen_plan_info") == [name for name, _ in library.CPlanInfo._fields_]
-    assert c_struct(header, "trigen_args") == ["struct_size", "x", "y", "pre", "gate", "residual", "w", "w_head", "w_row", "bias",
-                                               "workspace", "workspace_size", "first_row", "rows"]
+    assert c_struct(header, "trigen_args") == [
+        "struct_size",
+        "x",
+        "y",
+        "pre",
+        "gate",
+        "residual",
+        "w",
+        "w_head",
+        "w_row",
+        "bias",
+        "workspace",
+        "workspace_size",
+        "first_row",
+        "rows",
+    ]
     assert c_struct(header, "trigen_tensor") == ["data", "batch", "head", "row"]
-    for prefix, names in (("", library.OPS), ("", library.DTYPES), ("", library.LAYOUTS), ("", library.FILLS), ("MATH_", library.MATHS),
-                          ("ACT_", library.ACTIVATIONS), ("MISS_", library.MISS)):
+    for prefix, names in (
+        ("", library.OPS),
+        ("", library.DTYPES),
+        ("", library.LAYOUTS),
+        ("", library.FILLS),
+        ("MATH_", library.MATHS),
+        ("ACT_", library.ACTIVATIONS),
+        ("MISS_", library.MISS),
+    ):
         for name, value in names.items():
             assert re.search(rf"TRIGEN_{prefix}{name.upper()} = {value}\b", header), name
 
@@ -54,14 +79,19 @@ def test_the_fields_are_compared_whole_at_load(library, monkeypatch):
     for change, text in (
         (lambda rows: rows[0]["values"].append("solve"), r"op: values \[.*'solve'\] there, "),
         (lambda rows: rows[3].update(offset=0), "H: offset 0 there, "),
-        (lambda rows: rows.append(dict(name="decay", bytes=4, offset=140, place="key", values=[])), "decay: is not known here"),
+        (
+            lambda rows: rows.append(dict(name="decay", bytes=4, offset=140, place="key", values=[])),
+            "decay: is not known here",
+        ),
         (lambda rows: rows.pop(), "zero_outside: is not there"),
         (lambda rows: rows.insert(1, rows.pop(2)), "the size or the order is another"),
     ):
         other = json.loads(json.dumps(theirs))
         change(other["fields"])
         monkeypatch.setattr(library.json, "loads", lambda _, other=other: other)
-        with pytest.raises(trigen.LibraryMissing, match=f"has other problems than this package: {text}.*install both from one wheel"):
+        with pytest.raises(
+            trigen.LibraryMissing, match=f"has other problems than this package: {text}.*install both from one wheel"
+        ):
             library._declare(library.load())
         monkeypatch.undo()
 
@@ -74,10 +104,15 @@ def test_problem_text_round_trip(library):
     assert ctypes.sizeof(library.CProblem) == problem.struct_size
 
 
-@pytest.mark.parametrize("text,message", [
-    ("forward,dtype=bf17,B=1,T=2,D=3", "bf17"), ("forward,dtype=bf16,B=1,T=0,D=3", "T"), ("", "empty problem"),
-    ("sideways,dtype=f16,B=1,T=2,D=3", "sideways"),
-])
+@pytest.mark.parametrize(
+    "text,message",
+    [
+        ("forward,dtype=bf17,B=1,T=2,D=3", "bf17"),
+        ("forward,dtype=bf16,B=1,T=0,D=3", "T"),
+        ("", "empty problem"),
+        ("sideways,dtype=f16,B=1,T=2,D=3", "sideways"),
+    ],
+)
 def test_a_bad_problem_is_a_bad_request(library, text, message):
     with pytest.raises(trigen.BadRequest, match=message) as caught:
         trigen.parse_problem(text)
@@ -103,11 +138,34 @@ def test_python_text_is_the_librarys(library):
 
     for layout in ("btd", "bdt"):
         for T, D, K in ((8, 8, 1), (257, 1025, 4), (511, 64, 16), (30, 6, 3)):
-            for dtype, wdtype, math in (("bf16", "", ""), ("f16", "f32", ""), ("f32", "", "tf32"), ("f32", "f32", "simt")):
-                for op, epilogue in (("forward", ("bias", "gelu", "pre", "gate", "residual")), ("forward", ()),
-                                     ("grad_input", ("residual",)), ("grad_weight", ("bias", "zero_outside"))):
-                    text = problem.text(op, dtype, 3, 2, T, D, K, K // 2, layout=layout, fill="upper", diag=-1, wdtype=wdtype, math=math,
-                                        epilogue=epilogue)
+            for dtype, wdtype, math in (
+                ("bf16", "", ""),
+                ("f16", "f32", ""),
+                ("f32", "", "tf32"),
+                ("f32", "f32", "simt"),
+            ):
+                for op, epilogue in (
+                    ("forward", ("bias", "gelu", "pre", "gate", "residual")),
+                    ("forward", ()),
+                    ("grad_input", ("residual",)),
+                    ("grad_weight", ("bias", "zero_outside")),
+                ):
+                    text = problem.text(
+                        op,
+                        dtype,
+                        3,
+                        2,
+                        T,
+                        D,
+                        K,
+                        K // 2,
+                        layout=layout,
+                        fill="upper",
+                        diag=-1,
+                        wdtype=wdtype,
+                        math=math,
+                        epilogue=epilogue,
+                    )
                     assert trigen.format_problem(trigen.parse_problem(text)) == text
 
 
@@ -128,7 +186,7 @@ def test_program(monkeypatch, tmp_path):
     with pytest.raises(trigen.LibraryMissing, match="no `trigen` program: not in this package, not on PATH"):
         trigen.program()
     script = tmp_path / "trigen"
-    script.write_text("#!/bin/sh\n[ \"$1\" = tune ] || exit 2\ncat \"$3\"\nshift 3\necho \"$@\"\n")
+    script.write_text('#!/bin/sh\n[ "$1" = tune ] || exit 2\ncat "$3"\nshift 3\necho "$@"\n')
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     done = trigen.tune_problems(["forward,dtype=f16,B=1,T=8,D=8"], arch="sm_70", budget="30s", options=["--json"])

@@ -6,11 +6,10 @@ import subprocess
 import sys
 
 import pytest
-
 import trigen
-from trigen import log
 from conftest import ROOT
 from test_library import c_struct
+from trigen import log
 
 PROBLEM = "forward,dtype=f32,B=1,H=1,T=4,D=3,K=1,pad=0"
 
@@ -28,14 +27,21 @@ def planned(tmp_path, code="", **environment):
     program = f"""
 import trigen
 {code}
-runtime = trigen.Runtime(layers=[{str(tmp_path / 'cache.db')!r}], driver="emulated:sm_70")
+runtime = trigen.Runtime(layers=[{str(tmp_path / "cache.db")!r}], driver="emulated:sm_70")
 for _ in range(2):
     runtime.plan({PROBLEM!r}, 0).destroy()
 print(trigen.counters())
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
-                          env={**{k: v for k, v in os.environ.items() if k != "TRIGEN_LOG"}, **environment,
-                               "PYTHONPATH": str(ROOT / "python")})
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={
+            **{k: v for k, v in os.environ.items() if k != "TRIGEN_LOG"},
+            **environment,
+            "PYTHONPATH": str(ROOT / "python"),
+        },
+    )
     if "no emulated device" in done.stderr:
         pytest.skip("[SKIP] " + done.stderr.strip().splitlines()[-1])
     assert done.returncode == 0, done.stderr
@@ -56,7 +62,10 @@ def test_what_a_process_says(library, tmp_path):
     assert planned(tmp_path, TRIGEN_LOG="warning").stderr == "", "untuned is a notice"
     assert planned(tmp_path, TRIGEN_LOG="notice").stderr.count("untuned: ") == 1
     # The program's own configuration of logging.
-    mine = planned(tmp_path, "import logging; logging.basicConfig(level=logging.DEBUG, format='<%(name)s %(levelname)s> %(message)s')")
+    mine = planned(
+        tmp_path,
+        "import logging; logging.basicConfig(level=logging.DEBUG, format='<%(name)s %(levelname)s> %(message)s')",
+    )
     assert "<trigen INFO> plan problem=" in mine.stderr and "<trigen WARNING> untuned" in mine.stderr
 
 

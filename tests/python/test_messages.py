@@ -15,17 +15,45 @@ W2 = torch.zeros(2, 4, 4, 3)
 FORWARD = [
     (dict(x=X[0]), ValueError, r"x has shape \[4, 6\]; allowed: rank 3, \[batch, tokens, features\]"),
     (dict(x=X.numpy()), TypeError, r"x is a numpy.ndarray; allowed: a torch.Tensor; torch.as_tensor\(x\) makes one"),
-    (dict(x=X.transpose(1, 2)), ValueError, r"x has 6 tokens \(shape \[2, 6, 4\], layout=btd\) while weight has shape \[4, 4, 3\]; allowed: at most 4"),
+    (
+        dict(x=X.transpose(1, 2)),
+        ValueError,
+        r"x has 6 tokens \(shape \[2, 6, 4\], layout=btd\) while weight has shape \[4, 4, 3\]; allowed: at most 4",
+    ),
     (dict(x=X[:, :0]), ValueError, r"x has shape \[2, 0, 6\]; every size but the batch's must be at least 1"),
-    (dict(weight=torch.zeros(4)), ValueError, r"weight has shape \[4\]; allowed: \[T, T\], \[T, T, K\] or \[heads, T, T, K\]"),
-    (dict(weight=torch.zeros(8, 4, 1)), ValueError, r"weight has shape \[8, 4, 1\]: 8 output tokens and 4 input tokens; allowed: a square"),
-    (dict(weight=torch.zeros(4, 4, 4, 3)), ValueError, r"x has 6 features \(shape \[2, 4, 6\]\) while weight has 4 heads; allowed: a multiple of 4"),
-    (dict(weight=W.double()), TypeError, r"weight has dtype torch.float64 while x has torch.float32; allowed beside it: torch.float32"),
-    (dict(x=X.half(), weight=W.bfloat16()), TypeError, r"allowed beside it: torch.float16 or torch.float32; cast one of them"),
+    (
+        dict(weight=torch.zeros(4)),
+        ValueError,
+        r"weight has shape \[4\]; allowed: \[T, T\], \[T, T, K\] or \[heads, T, T, K\]",
+    ),
+    (
+        dict(weight=torch.zeros(8, 4, 1)),
+        ValueError,
+        r"weight has shape \[8, 4, 1\]: 8 output tokens and 4 input tokens; allowed: a square",
+    ),
+    (
+        dict(weight=torch.zeros(4, 4, 4, 3)),
+        ValueError,
+        r"x has 6 features \(shape \[2, 4, 6\]\) while weight has 4 heads; allowed: a multiple of 4",
+    ),
+    (
+        dict(weight=W.double()),
+        TypeError,
+        r"weight has dtype torch.float64 while x has torch.float32; allowed beside it: torch.float32",
+    ),
+    (
+        dict(x=X.half(), weight=W.bfloat16()),
+        TypeError,
+        r"allowed beside it: torch.float16 or torch.float32; cast one of them",
+    ),
     (dict(x=X.long(), weight=W.long()), TypeError, r"x has dtype torch.int64; allowed: float16, bfloat16, float32"),
     (dict(x=X.to(torch.complex64), weight=W), TypeError, r"x has dtype torch.complex64"),
     (dict(bias=torch.zeros(3)), ValueError, r"bias has shape \[3\] while weight has \[4, 4, 3\]; allowed: \[4\]"),
-    (dict(weight=W2, bias=BIAS), ValueError, r"bias has shape \[4\] while weight has \[2, 4, 4, 3\]; allowed: \[2, 4\]"),
+    (
+        dict(weight=W2, bias=BIAS),
+        ValueError,
+        r"bias has shape \[4\] while weight has \[2, 4, 4, 3\]; allowed: \[2, 4\]",
+    ),
     (dict(bias=BIAS.half()), TypeError, r"bias has dtype torch.float16; allowed: weight's dtype torch.float32"),
     (dict(gate=X[..., :3]), ValueError, r"gate has shape \[2, 4, 3\]; allowed: x's shape \[2, 4, 6\]"),
     (dict(residual=X.double()), TypeError, r"residual has dtype torch.float64; allowed: x's dtype torch.float32"),
@@ -35,11 +63,17 @@ FORWARD = [
     (dict(fill="diagonal"), ValueError, r"fill='diagonal' is not known; allowed: lower, upper"),
     (dict(activation="relu"), ValueError, r"activation='relu' is not known; allowed: none, gelu, silu"),
     (dict(math="fp8"), ValueError, r"math='fp8' is not known; allowed: default, simt, tf32, f16x3"),
-    (dict(weight=W.to("meta")), ValueError, r"weight \(shape \[4, 4, 3\]\) is on meta while x is on cpu; allowed: one device"),
+    (
+        dict(weight=W.to("meta")),
+        ValueError,
+        r"weight \(shape \[4, 4, 3\]\) is on meta while x is on cpu; allowed: one device",
+    ),
 ]
 
 
-@pytest.mark.parametrize("change,kind,text", FORWARD, ids=lambda value: str(value)[:40] if isinstance(value, str) else None)
+@pytest.mark.parametrize(
+    "change,kind,text", FORWARD, ids=lambda value: str(value)[:40] if isinstance(value, str) else None
+)
 def test_forward(change, kind, text):
     arguments = dict(x=X, weight=W, bias=None)
     arguments.update(change)
@@ -88,7 +122,11 @@ def test_modules():
         tt.TriangularConv1d(0)
     with pytest.raises(ValueError, match=r"padding=4; allowed: 'same', 'causal' or 0 to kernel_size-1 = 2"):
         tt.TriangularConv1d(4, 3, padding=4)
-    for name, value, allowed in (("layout", "tbd", "btd, bdt"), ("fill", "tril", "lower, upper"), ("math", "fp8", "default, simt, tf32")):
+    for name, value, allowed in (
+        ("layout", "tbd", "btd, bdt"),
+        ("fill", "tril", "lower, upper"),
+        ("math", "fp8", "default, simt, tf32"),
+    ):
         with pytest.raises(ValueError, match=f"{name}='{value}' is not known; allowed: {allowed}"):
             tt.TriangularConv1d(4, **{name: value})
     with pytest.raises(ValueError, match="diagonal=1.5; allowed: an integer"):

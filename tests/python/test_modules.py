@@ -4,9 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 
-from torch import nn
-
 import trigen.torch as tt
+from torch import nn
 
 
 def masked_conv(conv, x):
@@ -114,7 +113,11 @@ def test_prefix(heads, taps):
         torch.testing.assert_close(mixer(x[:, :n], gate[:, :n]), want[:, :n])
     mixer(x[:, :3]).sum().backward()
     gradient = mixer.weight.grad.reshape(heads, 8, 8, taps)
-    assert gradient[:, 3:].count_nonzero() == 0 and gradient[:, :, 3:].count_nonzero() == 0 and gradient[:, 2, :3].count_nonzero() > 0
+    assert (
+        gradient[:, 3:].count_nonzero() == 0
+        and gradient[:, :, 3:].count_nonzero() == 0
+        and gradient[:, 2, :3].count_nonzero() > 0
+    )
 
 
 @pytest.mark.parametrize("heads,taps,padding", [(1, 1, "same"), (2, 3, "same"), (2, 4, "causal")])
@@ -191,10 +194,17 @@ def test_gating_unit(heads, act, name, attention):
         extra = torch.randn(2, n, 4) if attention else None
         one, two = plain(x, extra), unit(x, extra)
         torch.testing.assert_close(one, two)
-        for a, b in zip(torch.autograd.grad(one.square().sum(), plain.parameters()), torch.autograd.grad(two.square().sum(), [
-                unit.get_parameter(key) for key, _ in plain.named_parameters()])):
+        for a, b in zip(
+            torch.autograd.grad(one.square().sum(), plain.parameters()),
+            torch.autograd.grad(two.square().sum(), [unit.get_parameter(key) for key, _ in plain.named_parameters()]),
+        ):
             torch.testing.assert_close(a, b)
-    conv = {"norm.weight": torch.ones(4), "norm.bias": torch.zeros(4), "proj.weight": torch.randn(6, 6, 1), "proj.bias": torch.ones(6)}
+    conv = {
+        "norm.weight": torch.ones(4),
+        "norm.bias": torch.zeros(4),
+        "proj.weight": torch.randn(6, 6, 1),
+        "proj.bias": torch.ones(6),
+    }
     if heads == 1:
         unit.load_state_dict(conv)
         assert torch.equal(unit.weight[0], conv["proj.weight"][..., 0])
@@ -214,11 +224,16 @@ def test_frozen_mixer():
     frozen = tt.freeze(mixer, x)
     torch.testing.assert_close(frozen(x), mixer(x).detach())
     assert not frozen(x).requires_grad
-    with pytest.raises(ValueError, match=r"x \(shape \[2, 6, 5\]\) requires grad; a frozen plan has no derivative; allowed: torch.no_grad"):
+    with pytest.raises(
+        ValueError,
+        match=r"x \(shape \[2, 6, 5\]\) requires grad; a frozen plan has no derivative; allowed: torch.no_grad",
+    ):
         frozen(x.clone().requires_grad_())
     with torch.no_grad():
         frozen(x.clone().requires_grad_())
-    with pytest.raises(ValueError, match=r"x has shape \[1, 6, 5\], strides .* freeze the module again for another shape"):
+    with pytest.raises(
+        ValueError, match=r"x has shape \[1, 6, 5\], strides .* freeze the module again for another shape"
+    ):
         frozen(x[:1])
     with pytest.raises(TypeError, match="module is a Linear; allowed: TriangularConv1d"):
         tt.freeze(nn.Linear(2, 2), x)

@@ -22,18 +22,30 @@ def make(B=2, H=2, n=5, D=3, K=3, T=None, layout="btd", dtype=torch.float64, see
     T = T or n
     shape = (B, n, H * D) if layout == "btd" else (B, H * D, n)
     head = (H,) if H > 1 else ()
-    return [torch.randn(size, generator=generator, dtype=torch.float64).to(dtype)
-            for size in (shape, (*head, T, T, K), (*head, T), shape, shape)]
+    return [
+        torch.randn(size, generator=generator, dtype=torch.float64).to(dtype)
+        for size in (shape, (*head, T, T, K), (*head, T), shape, shape)
+    ]
 
 
 CASES = [
-    dict(H=1, K=1), dict(H=1, K=4), dict(H=2, K=3), dict(H=3, K=1), dict(H=2, K=8, D=3), dict(H=1, K=2, B=1, D=1),
-    dict(H=2, K=3, n=4, T=6), dict(H=1, K=1, n=1, T=7), dict(H=1, K=5, n=7),
+    dict(H=1, K=1),
+    dict(H=1, K=4),
+    dict(H=2, K=3),
+    dict(H=3, K=1),
+    dict(H=2, K=8, D=3),
+    dict(H=1, K=2, B=1, D=1),
+    dict(H=2, K=3, n=4, T=6),
+    dict(H=1, K=1, n=1, T=7),
+    dict(H=1, K=5, n=7),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("layout,fill,diag", [("btd", "lower", 0), ("bdt", "lower", -1), ("btd", "upper", 0), ("bdt", "upper", 2), ("btd", "lower", 3)])
+@pytest.mark.parametrize(
+    "layout,fill,diag",
+    [("btd", "lower", 0), ("bdt", "lower", -1), ("btd", "upper", 0), ("bdt", "upper", 2), ("btd", "lower", 3)],
+)
 def test_numbers_follow_the_definition(case, layout, fill, diag):
     taps = case["K"]
     for pad in sorted({0, (taps - 1) // 2, taps - 1}):
@@ -45,14 +57,18 @@ def test_numbers_follow_the_definition(case, layout, fill, diag):
         weight[..., outside, :] = float("nan")  # never read
         clean = torch.nan_to_num(weight)
         heads, n = case["H"], case.get("n", 5)
-        np.testing.assert_allclose(F(x, weight, bias, **options), reference.forward(x, clean, bias, **options), atol=1e-12)
+        np.testing.assert_allclose(
+            F(x, weight, bias, **options), reference.forward(x, clean, bias, **options), atol=1e-12
+        )
         np.testing.assert_allclose(GI(dy, weight, **options), reference.grad_input(dy, clean, **options), atol=1e-12)
         dw, db = GW(dy, x, list(weight.shape), torch.float64, True, **options)
         want_w, want_b = reference.grad_weight(dy, x, heads, taps, **options)
         dw4, db2 = dw.reshape(heads, *weight.shape[-3:]), db.reshape(heads, -1)
         np.testing.assert_allclose(dw4[:, :n, :n], want_w, atol=1e-12)
         np.testing.assert_allclose(db2[:, :n], want_b, atol=1e-12)
-        assert dw4[:, n:].count_nonzero() == 0 and dw4[:, :, n:].count_nonzero() == 0 and db2[:, n:].count_nonzero() == 0
+        assert (
+            dw4[:, n:].count_nonzero() == 0 and dw4[:, :, n:].count_nonzero() == 0 and db2[:, n:].count_nonzero() == 0
+        )
         assert dw4[:, outside].count_nonzero() == 0
 
 
@@ -100,7 +116,9 @@ def test_mixed_precision_casts_the_weight_at_load(dtype):
 
 def operator_samples():
     x, weight, bias, gate, residual = [tensor.requires_grad_() for tensor in make(dtype=torch.float32)]
-    x1, weight1, bias1, _, _ = [tensor.requires_grad_() for tensor in make(dtype=torch.float32, H=1, K=1, n=3, T=5, layout="bdt")]
+    x1, weight1, bias1, _, _ = [
+        tensor.requires_grad_() for tensor in make(dtype=torch.float32, H=1, K=1, n=3, T=5, layout="bdt")
+    ]
     return [
         (F, (x, weight, bias, gate, residual, 1, "btd", "lower", 0, "gelu")),
         (F, (x1, weight1, bias1, None, None, 0, "bdt", "upper", -1)),
@@ -122,7 +140,9 @@ def test_opcheck(index):
 
 
 GRAD_CASES = [
-    ("none", False, dict(H=1, K=1, n=3, D=2)), ("gelu", True, dict(H=2, K=3, n=3, D=2)), ("silu", False, dict(H=1, K=2, n=3, D=3, T=4)),
+    ("none", False, dict(H=1, K=1, n=3, D=2)),
+    ("gelu", True, dict(H=2, K=3, n=3, D=2)),
+    ("silu", False, dict(H=1, K=2, n=3, D=3, T=4)),
     ("none", True, dict(H=1, K=1, n=2, D=2, layout="bdt")),
 ]
 
@@ -136,7 +156,9 @@ def test_gradcheck_and_second_derivatives(activation, epilogue, case, way):
     def call(x, weight, bias, gate, residual):
         if way == "operator":
             return FP(x, weight, bias, gate, residual, pad, layout, activation=activation)
-        return tt.triangular_conv1d(x, weight, bias, gate=gate, residual=residual, padding=pad, layout=layout, activation=activation)
+        return tt.triangular_conv1d(
+            x, weight, bias, gate=gate, residual=residual, padding=pad, layout=layout, activation=activation
+        )
 
     inputs = (x, weight, bias, gate if epilogue else None, residual if epilogue else None)
     assert torch.autograd.gradcheck(call, inputs)
@@ -173,7 +195,9 @@ def test_bias_alone_gets_its_gradient():
     for layout in ("btd", "bdt"):
         y = tt.triangular_conv1d(x if layout == "btd" else x.transpose(1, 2).contiguous(), weight, bias, layout=layout)
         (got,) = torch.autograd.grad(y.sum(), bias)
-        assert torch.equal(got[:, 4:], torch.zeros(2, 2, dtype=torch.float64)) and torch.equal(got[:, :4], torch.full((2, 4), 6.0).double())
+        assert torch.equal(got[:, 4:], torch.zeros(2, 2, dtype=torch.float64)) and torch.equal(
+            got[:, :4], torch.full((2, 4), 6.0).double()
+        )
 
 
 def test_masked_gradient_is_exactly_zero_and_dense_conv_leaks():
@@ -195,14 +219,20 @@ def test_strided_inputs_give_the_same_numbers():
     x, weight, bias, _, _ = make(B=3, n=4, D=4)
     wide = torch.randn(3, 8, 24, dtype=torch.float64)
     wide[:, ::2, 8:16] = x
-    views = [wide[:, ::2, 8:16], x.transpose(0, 1).contiguous().transpose(0, 1), x.transpose(1, 2).contiguous().transpose(1, 2)]
+    views = [
+        wide[:, ::2, 8:16],
+        x.transpose(0, 1).contiguous().transpose(0, 1),
+        x.transpose(1, 2).contiguous().transpose(1, 2),
+    ]
     want = F(x, weight, bias, pad=1)
     for view in views:
         assert torch.equal(view, x)
         got = F(view, weight, bias, pad=1)
         assert got.is_contiguous()
         torch.testing.assert_close(got, want)
-    torch.testing.assert_close(F(x[:1].expand(3, -1, -1), weight, bias, pad=1), F(x[:1].repeat(3, 1, 1), weight, bias, pad=1))
+    torch.testing.assert_close(
+        F(x[:1].expand(3, -1, -1), weight, bias, pad=1), F(x[:1].repeat(3, 1, 1), weight, bias, pad=1)
+    )
 
 
 # ---- compile, checkpoint, autocast, function transforms ----------------------------------------------------------------------
@@ -221,10 +251,15 @@ def test_compile_fullgraph(dynamic):
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(model, fullgraph=True, dynamic=dynamic, backend=counter)
     for batch in (7, 4, 8):  # no size of another axis at first: PyTorch gives equal sizes one symbol
-        inputs = [t.detach().repeat(batch, 1, 1)[:batch].requires_grad_() if t.dim() == 3 else t for t in (x, weight, bias, gate, residual)]
+        inputs = [
+            t.detach().repeat(batch, 1, 1)[:batch].requires_grad_() if t.dim() == 3 else t
+            for t in (x, weight, bias, gate, residual)
+        ]
         one, two = model(*inputs), compiled(*inputs)
         torch.testing.assert_close(one, two)
-        for a, b in zip(torch.autograd.grad(one.square().sum(), inputs), torch.autograd.grad(two.square().sum(), inputs)):
+        for a, b in zip(
+            torch.autograd.grad(one.square().sum(), inputs), torch.autograd.grad(two.square().sum(), inputs)
+        ):
             torch.testing.assert_close(a, b)
     if dynamic:
         assert counter.frame_count == 1  # one graph serves every batch size

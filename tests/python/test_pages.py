@@ -13,7 +13,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("TRIGEN_BUILD", ROOT / "build"))
-PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for folder in ("tutorials", "how-to") for path in (ROOT / "docs" / folder).glob("*.md"))]
+PAGES = [
+    "README.md",
+    *sorted(
+        str(path.relative_to(ROOT))
+        for folder in ("tutorials", "how-to")
+        for path in (ROOT / "docs" / folder).glob("*.md")
+    ),
+]
 # Done elsewhere: scripts/test_newcomer.sh types README and the tutorials whole, against what was installed.
 ELSEWHERE = ("scripts/setup.sh", "scripts/build_wheel.sh", "python3 -m venv env", 'pip install "$(echo dist/')
 
@@ -48,7 +55,9 @@ def check_shown(page, text, printed):
     printed = [masked(line) for line in printed.splitlines()]
     for line in text.splitlines():
         pattern = ".*".join(re.escape(part) for part in re.split(r" ?\.\.\. ?", masked(line)))
-        assert any(re.fullmatch(pattern, found) for found in printed), f"{page} shows\n{line}\nprinted was\n" + "\n".join(printed)
+        assert any(re.fullmatch(pattern, found) for found in printed), (
+            f"{page} shows\n{line}\nprinted was\n" + "\n".join(printed)
+        )
 
 
 @pytest.fixture
@@ -58,18 +67,27 @@ def reader(tmp_path):
         pytest.skip(f"[SKIP] no program: {BUILD / 'trigen'} is not built")
     for name in ("bench", "examples", "problems", "scripts", "tests"):
         (tmp_path / name).symlink_to(ROOT / name)
-    shutil.copytree(ROOT / "bench/results", tmp_path / "results")     # a rendered table's drawing is written beside its file
+    shutil.copytree(
+        ROOT / "bench/results", tmp_path / "results"
+    )  # a rendered table's drawing is written beside its file
     (tmp_path / "bench").unlink()
     (tmp_path / "bench").mkdir()
     (tmp_path / "results").rename(tmp_path / "bench/results")
     (tmp_path / "build").symlink_to(BUILD)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/trigen").symlink_to(BUILD / "trigen")
-    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "TRIGEN_CACHE": str(tmp_path / "cache.db"),
-                   "TRIGEN_TRUSTED_FOLDERS": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "TRIGEN_CACHE": str(tmp_path / "cache.db"),
+        "TRIGEN_TRUSTED_FOLDERS": str(tmp_path),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
 
     def run(command):
-        return subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        return subprocess.run(
+            ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
 
     return run
 
@@ -98,7 +116,19 @@ def test_the_header_begins_with_the_tutorials_program(tmp_path):
     assert "\n".join(f" *   {line}".rstrip() for line in program.splitlines()) in header
     around = f"#include <trigen/trigen.h>\nvoid f(void *x, void *w, void *bias, void *y, void *workspace, void *stream) {{\n{program}}}\n"
     (tmp_path / "program.c").write_text(around)
-    subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{ROOT / 'runtime/include'}", tmp_path / "program.c"], check=True)
+    subprocess.run(
+        [
+            "cc",
+            "-std=c11",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-fsyntax-only",
+            f"-I{ROOT / 'runtime/include'}",
+            tmp_path / "program.c",
+        ],
+        check=True,
+    )
 
 
 def test_the_cost_models_tables_are_the_programs():

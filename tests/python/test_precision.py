@@ -13,14 +13,31 @@ from trigen.torch import precision
 
 OLD_HIGH, OLD_HIGHEST = "torch.set_float32_matmul_precision('high')", "torch.set_float32_matmul_precision('highest')"
 ALLOWED, FORBIDDEN = "torch.backends.cuda.matmul.allow_tf32 = True", "torch.backends.cuda.matmul.allow_tf32 = False"
-NEW, NEW_IEEE = "torch.backends.cuda.matmul.fp32_precision = 'tf32'", "torch.backends.cuda.matmul.fp32_precision = 'ieee'"
+NEW, NEW_IEEE = (
+    "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
+    "torch.backends.cuda.matmul.fp32_precision = 'ieee'",
+)
 EVERYWHERE, CONV = "torch.backends.fp32_precision = 'tf32'", "torch.backends.cudnn.conv.fp32_precision = 'tf32'"
 has_new = hasattr(torch.backends, "fp32_precision")
-CASES = [("pass", "simt"), (OLD_HIGH, "tf32"), ("torch.set_float32_matmul_precision('medium')", "tf32"), (f"{OLD_HIGH}; {OLD_HIGHEST}", "simt"),
-         (ALLOWED, "tf32"), (f"{ALLOWED}; {FORBIDDEN}", "simt"), (f"{OLD_HIGH}; {FORBIDDEN}", "simt")]
+CASES = [
+    ("pass", "simt"),
+    (OLD_HIGH, "tf32"),
+    ("torch.set_float32_matmul_precision('medium')", "tf32"),
+    (f"{OLD_HIGH}; {OLD_HIGHEST}", "simt"),
+    (ALLOWED, "tf32"),
+    (f"{ALLOWED}; {FORBIDDEN}", "simt"),
+    (f"{OLD_HIGH}; {FORBIDDEN}", "simt"),
+]
 if has_new:
-    CASES += [(NEW, "tf32"), (NEW_IEEE, "simt"), (EVERYWHERE, "tf32"), (CONV, "simt"), (f"{OLD_HIGH}; {NEW_IEEE}", "simt"), (f"{NEW_IEEE}; {OLD_HIGH}", "tf32"),
-              (f"{EVERYWHERE}; {NEW_IEEE}", "simt")]
+    CASES += [
+        (NEW, "tf32"),
+        (NEW_IEEE, "simt"),
+        (EVERYWHERE, "tf32"),
+        (CONV, "simt"),
+        (f"{OLD_HIGH}; {NEW_IEEE}", "simt"),
+        (f"{NEW_IEEE}; {OLD_HIGH}", "tf32"),
+        (f"{EVERYWHERE}; {NEW_IEEE}", "simt"),
+    ]
 
 CODE = """
 import json, os, sys
@@ -63,14 +80,20 @@ for switches in json.loads(sys.argv[1]):
 @pytest.fixture(scope="module")
 def reports(repository):
     """What each case printed. The switches cannot all be set back, so each is set in a copy of a process that has PyTorch loaded."""
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", CODE, json.dumps([switches for switches, _ in CASES])], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(repository / "python"), "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CODE, json.dumps([switches for switches, _ in CASES])],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(repository / "python"), "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
     parts = [part.split("\n", 1) for part in done.stdout.split("== ")[1:]]
     return {switches: printed.split() for switches, printed in parts}
 
 
-@pytest.mark.parametrize("switches,math", CASES, ids=lambda value: value.replace("torch.", "").replace("backends.", "")[:70])
+@pytest.mark.parametrize(
+    "switches,math", CASES, ids=lambda value: value.replace("torch.", "").replace("backends.", "")[:70]
+)
 def test_every_switch(reports, switches, math):
     assert reports[switches] == [math, "simt", math, "TriangularConv1d", "True"]
 
@@ -89,7 +112,13 @@ def test_a_gpu_without_tf32_multiplies_in_full_precision(monkeypatch):
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
-        assert [precision.resolve_math("default", torch.float32, device) for device in (0, 1, 2, 3, -1)] == ["simt", "simt", "tf32", "tf32", "tf32"]
+        assert [precision.resolve_math("default", torch.float32, device) for device in (0, 1, 2, 3, -1)] == [
+            "simt",
+            "simt",
+            "tf32",
+            "tf32",
+            "tf32",
+        ]
         assert precision.resolve_math("tf32", torch.float32, 0) == "tf32"
     finally:
         torch.set_float32_matmul_precision(before)

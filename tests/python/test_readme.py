@@ -13,7 +13,9 @@ import trigen.torch as tt
 def test_the_example(repository, monkeypatch, capsys):
     (code,) = re.findall(r"```python\n(.*?)```", (repository / "README.md").read_text(), re.S)
     tuned = []
-    monkeypatch.setattr(trigen.tuning, "tune_problems", lambda problems, **options: tuned.extend(problems))  # test_tuning.py tunes
+    monkeypatch.setattr(
+        trigen.tuning, "tune_problems", lambda problems, **options: tuned.extend(problems)
+    )  # test_tuning.py tunes
     names = {}
     exec(code, names)
     gradient = names["mixer"].weight.grad.squeeze(-1)

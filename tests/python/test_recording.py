@@ -12,7 +12,11 @@ import trigen.torch as tt
 
 
 def model():
-    return torch.nn.Sequential(tt.TriangularConv1d(8, 3), tt.TriangularConv1d(8, 3), tt.TriangularConv1d(8, heads=2, bias=False, activation="gelu"))
+    return torch.nn.Sequential(
+        tt.TriangularConv1d(8, 3),
+        tt.TriangularConv1d(8, 3),
+        tt.TriangularConv1d(8, heads=2, bias=False, activation="gelu"),
+    )
 
 
 EXPECTED = {
@@ -25,7 +29,9 @@ EXPECTED = {
 }
 
 
-DERIVATIVE = "grad_epilogue,dtype=f32,B=2,H=1,T=1,D=48,K=1,pad=0,epilogue=gelu"  # of 6 features, which 16 bytes do not divide
+DERIVATIVE = (
+    "grad_epilogue,dtype=f32,B=2,H=1,T=1,D=48,K=1,pad=0,epilogue=gelu"  # of 6 features, which 16 bytes do not divide
+)
 
 
 @pytest.mark.parametrize("way", ["eager", "operators"])
@@ -53,12 +59,14 @@ def test_autocast_prefix_layouts_and_what_has_no_kernel():
         with torch.autocast("cpu", torch.bfloat16):
             mixer(torch.randn(3, 6, 5))
         mixer.double()(torch.randn(3, 6, 5).double())
-    assert seen.problems == ["forward,dtype=bf16,B=3,H=1,T=5,D=6,K=1,pad=0,layout=bdt,fill=upper,diag=1,wdtype=f32,walign=16,epilogue=bias"]
+    assert seen.problems == [
+        "forward,dtype=bf16,B=3,H=1,T=5,D=6,K=1,pad=0,layout=bdt,fill=upper,diag=1,wdtype=f32,walign=16,epilogue=bias"
+    ]
 
 
 def test_tune_hands_over_what_the_model_meets(monkeypatch, tmp_path):
     script = tmp_path / "trigen"
-    script.write_text("#!/bin/sh\ncat \"$3\"\n")
+    script.write_text('#!/bin/sh\ncat "$3"\n')
     script.chmod(0o755)
     monkeypatch.setenv("TRIGEN_PROGRAM", str(script))
     mixer, x = model(), torch.randn(2, 8, 6)
@@ -66,7 +74,10 @@ def test_tune_hands_over_what_the_model_meets(monkeypatch, tmp_path):
     assert done.output.splitlines() == done.problems and set(done.problems) == {*EXPECTED, DERIVATIVE}
     assert all(parameter.grad is None for parameter in mixer.parameters())
     done = trigen.tune(mixer, {"input": x}, backward=False)
-    assert set(done.problems) == {"forward,dtype=f32,B=2,H=1,T=8,D=6,K=3,pad=1,epilogue=bias", "forward,dtype=f32,B=2,H=2,T=8,D=3,K=1,pad=0,epilogue=gelu"}
+    assert set(done.problems) == {
+        "forward,dtype=f32,B=2,H=1,T=8,D=6,K=3,pad=1,epilogue=bias",
+        "forward,dtype=f32,B=2,H=2,T=8,D=3,K=1,pad=0,epilogue=gelu",
+    }
     with pytest.raises(ValueError, match="did the recorded run reach a trigen operator"):
         trigen.tune(torch.nn.Linear(6, 6), (x,))
 
@@ -89,6 +100,7 @@ CORE = groups((Path(__file__).resolve().parents[2] / "problems" / "core.txt").re
 @pytest.mark.parametrize("problems", CORE, ids=[layer[0] for layer in CORE])
 def test_the_core_list_is_what_training_asks(problems):
     """A training step of each of its layers, with one sequence and 16 features a head: the batch and the features alone differ."""
+
     def small(text):
         return re.sub(r"\bD=\d+", "D=16", re.sub(r"\bB=\d+", "B=1", text))
 

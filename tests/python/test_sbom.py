@@ -6,14 +6,17 @@ import subprocess
 import sys
 
 import pytest
-
 from conftest import BUILD
 
 BINARIES = ("libtrigen.so", "libtrigen_emulator.so", "trigen")
 
 
 def sbom(repository, out, *builds):
-    return subprocess.run([sys.executable, str(repository / "scripts/sbom.py"), str(out), *map(str, builds)], capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, str(repository / "scripts/sbom.py"), str(out), *map(str, builds)],
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_what_this_build_links(repository, tmp_path):
@@ -26,12 +29,18 @@ def test_what_this_build_links(repository, tmp_path):
     for binary in BINARIES:
         (holds,) = [d["dependsOn"] for d in made["dependencies"] if d["ref"].endswith(f"/{binary}")]
         names = {parts[name]["name"] for name in holds}
-        wanted = {"libstdc++ and libgcc"} if "emulator" in binary else {"LLVM", "SQLite", "zstd", "libsodium", "libstdc++ and libgcc"}
+        wanted = (
+            {"libstdc++ and libgcc"}
+            if "emulator" in binary
+            else {"LLVM", "SQLite", "zstd", "libsodium", "libstdc++ and libgcc"}
+        )
         assert wanted <= names, f"{binary}: {names}"
     for part in parts.values():
         assert part["version"]
         if part["name"] in ("LLVM", "SQLite", "zstd", "libsodium"):
-            assert part["licenses"] and all(len(r["hashes"][0]["content"]) == 64 for r in part["externalReferences"]), part
+            assert part["licenses"] and all(len(r["hashes"][0]["content"]) == 64 for r in part["externalReferences"]), (
+                part
+            )
 
 
 @pytest.mark.parametrize("linked", ["/usr/bin/env", "a stranger's library.a"])
@@ -49,5 +58,7 @@ def test_what_nobody_named_is_an_error(repository, tmp_path, linked):
         (build / binary).write_text("")
     (build / "build.ninja").write_text("\n".join(rules) + "\n")
     done = sbom(repository, tmp_path / "out.json", build)
-    assert done.returncode == 1 and strange in done.stderr and "no component of scripts/sbom.py" in done.stderr, done.stderr
+    assert done.returncode == 1 and strange in done.stderr and "no component of scripts/sbom.py" in done.stderr, (
+        done.stderr
+    )
     assert not (tmp_path / "out.json").exists()

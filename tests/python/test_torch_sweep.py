@@ -15,12 +15,20 @@ _spec = importlib.util.spec_from_file_location("torch_sweep", BENCH / "torch_swe
 sweep = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(sweep)
 
-PROBLEMS = ["forward,dtype=f16,B=3,T=24,D=40,epilogue=bias+gelu+residual", "forward,dtype=f32,B=2,T=17,D=9,layout=bdt,epilogue=bias+gate",
-            "forward,dtype=f16,B=2,H=4,T=20,D=16,wdtype=f32,epilogue=bias", "forward,dtype=f16,B=2,T=12,D=20,K=5,epilogue=bias",
-            "grad_input,dtype=f16,B=3,T=24,D=40,wdtype=f32,epilogue=residual", "grad_input,dtype=f32,B=2,T=17,D=9,layout=bdt",
-            "grad_input,dtype=f16,B=2,H=2,T=20,D=16", "grad_input,dtype=f16,B=2,T=12,D=20,K=4",
-            "grad_weight,dtype=f16,B=3,T=24,D=40,wdtype=f32,epilogue=bias+zero_outside", "grad_weight,dtype=f32,B=2,T=17,D=9,layout=bdt,epilogue=zero_outside",
-            "grad_weight,dtype=f16,B=2,H=2,T=20,D=16,epilogue=bias+zero_outside", "grad_weight,dtype=f16,B=2,T=12,D=20,K=3,epilogue=bias+zero_outside"]
+PROBLEMS = [
+    "forward,dtype=f16,B=3,T=24,D=40,epilogue=bias+gelu+residual",
+    "forward,dtype=f32,B=2,T=17,D=9,layout=bdt,epilogue=bias+gate",
+    "forward,dtype=f16,B=2,H=4,T=20,D=16,wdtype=f32,epilogue=bias",
+    "forward,dtype=f16,B=2,T=12,D=20,K=5,epilogue=bias",
+    "grad_input,dtype=f16,B=3,T=24,D=40,wdtype=f32,epilogue=residual",
+    "grad_input,dtype=f32,B=2,T=17,D=9,layout=bdt",
+    "grad_input,dtype=f16,B=2,H=2,T=20,D=16",
+    "grad_input,dtype=f16,B=2,T=12,D=20,K=4",
+    "grad_weight,dtype=f16,B=3,T=24,D=40,wdtype=f32,epilogue=bias+zero_outside",
+    "grad_weight,dtype=f32,B=2,T=17,D=9,layout=bdt,epilogue=zero_outside",
+    "grad_weight,dtype=f16,B=2,H=2,T=20,D=16,epilogue=bias+zero_outside",
+    "grad_weight,dtype=f16,B=2,T=12,D=20,K=3,epilogue=bias+zero_outside",
+]
 
 
 @pytest.mark.parametrize("text", PROBLEMS)
@@ -35,7 +43,9 @@ def test_every_peer_agrees_with_the_kernel(emulated, library, text):
     assert arms
     for name, arm in arms.items():
         got = arm(t)
-        assert [one.shape for one in got] == [one.shape for one in expected] and [one.dtype for one in got] == [one.dtype for one in expected], name
+        assert [one.shape for one in got] == [one.shape for one in expected] and [one.dtype for one in got] == [
+            one.dtype for one in expected
+        ], name
         assert sweep.difference(p, got, expected) < (2e-6 if p.dtype == torch.float32 else 2e-3), name
 
 
@@ -53,8 +63,12 @@ def test_a_wrong_result_differs():
 
 
 def test_problems_without_a_peer_are_refused():
-    for text in ("forward,dtype=f32,B=1,H=2,T=4,D=4,K=3", "forward,dtype=f32,B=1,T=4,D=4,diag=1", "decode,dtype=f32,B=1,T=4,D=4",
-                 "forward,dtype=f32,B=1,T=4,D=4,epilogue=bias+silu"):
+    for text in (
+        "forward,dtype=f32,B=1,H=2,T=4,D=4,K=3",
+        "forward,dtype=f32,B=1,T=4,D=4,diag=1",
+        "decode,dtype=f32,B=1,T=4,D=4",
+        "forward,dtype=f32,B=1,T=4,D=4,epilogue=bias+silu",
+    ):
         with pytest.raises(ValueError, match="peer"):
             sweep.Problem(text)
 
@@ -63,11 +77,14 @@ def test_lines_continue_a_sweep(tmp_path):
     tuned = {"table": "tuned", "problem": PROBLEMS[0], "floor_us": 3.5, "bound": "bytes", "got": 1.2}
     results = tmp_path / "sweep.jsonl"
     results.write_text("\n".join(json.dumps(row) for row in ({**tuned, "table": "untuned"}, tuned)) + "\n")
-    (problem, row), = sweep.problems_of(results)
+    ((problem, row),) = sweep.problems_of(results)
     line = sweep.first_line(problem, row, {"device": "a GPU"})
     assert line["table"] == sweep.TABLE and line["floor_us"] == 3.5 and line["device"] == "a GPU" and "got" not in line
 
 
 def test_summary_is_that_of_the_sweep():
-    assert sweep.summary([2.0, 0.5, 1.0]) == "3 rows, 2 not slower, geometric mean 1.000, tenth percentile 0.600, worst 0.500"
+    assert (
+        sweep.summary([2.0, 0.5, 1.0])
+        == "3 rows, 2 not slower, geometric mean 1.000, tenth percentile 0.600, worst 0.500"
+    )
     assert sweep.summary([]) == "no figures"

@@ -15,7 +15,9 @@ _spec.loader.exec_module(tables)
 
 
 @pytest.mark.parametrize("op", ["forward", "grad_input", "grad_weight"])
-@pytest.mark.parametrize("sizes", ["B=2,T=12,D=20,K=4", "B=2,T=12,D=20,K=4,pad=3", "B=2,T=12,D=20,K=5", "B=3,H=2,T=10,D=8"])
+@pytest.mark.parametrize(
+    "sizes", ["B=2,T=12,D=20,K=4", "B=2,T=12,D=20,K=4,pad=3", "B=2,T=12,D=20,K=5", "B=3,H=2,T=10,D=8"]
+)
 def test_every_peer_agrees_with_the_operator(op, sizes):
     p = tables.Problem(f"{op},dtype=f32,{sizes}" + (",epilogue=zero_outside" if op == "grad_weight" else ""))
     t = tables.Tensors(p, "cpu", torch.Generator().manual_seed(1))
@@ -52,6 +54,10 @@ def test_verdicts():
 
 
 def test_problems_without_a_peer_are_refused():
-    for text in ("forward,dtype=f32,B=1,H=2,T=4,D=4,K=3", "forward,dtype=f32,B=1,T=4,D=4,epilogue=bias", "other,dtype=f32,B=1,T=4,D=4"):
+    for text in (
+        "forward,dtype=f32,B=1,H=2,T=4,D=4,K=3",
+        "forward,dtype=f32,B=1,T=4,D=4,epilogue=bias",
+        "other,dtype=f32,B=1,T=4,D=4",
+    ):
         with pytest.raises(ValueError, match="peer"):
             tables.Problem(text)

@@ -6,15 +6,19 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 
+import trigen
+import trigen.torch as tt
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 
-import trigen
-import trigen.torch as tt
-
 CASES = {
-    "product": dict(), "taps": dict(taps=3), "heads": dict(heads=2, taps=2), "prefix": dict(n=3), "bdt": dict(layout="bdt", fill="upper", diagonal=1),
-    "epilogue": dict(activation="gelu", gate=True, residual=True), "silu": dict(activation="silu", taps=2),
+    "product": dict(),
+    "taps": dict(taps=3),
+    "heads": dict(heads=2, taps=2),
+    "prefix": dict(n=3),
+    "bdt": dict(layout="bdt", fill="upper", diagonal=1),
+    "epilogue": dict(activation="gelu", gate=True, residual=True),
+    "silu": dict(activation="silu", taps=2),
 }
 
 
@@ -34,8 +38,12 @@ def setup(n=4, T=4, D=3, taps=1, heads=1, layout="btd", gate=False, residual=Fal
         mask = mask.triu(diagonal or 0) if fill == "upper" else mask.tril(diagonal or 0)
         x = x if layout == "btd" else x.transpose(1, 2)
         masked = (weight * mask[..., None])[:, :n, :n]
-        parts = [torch.nn.functional.conv1d(torch.nn.functional.pad(part, ((taps - 1) // 2, taps - 1 - (taps - 1) // 2)), w, b[:n])
-                 for part, w, b in zip(x.chunk(heads, 2), masked, bias)]
+        parts = [
+            torch.nn.functional.conv1d(
+                torch.nn.functional.pad(part, ((taps - 1) // 2, taps - 1 - (taps - 1) // 2)), w, b[:n]
+            )
+            for part, w, b in zip(x.chunk(heads, 2), masked, bias)
+        ]
         y = torch.cat(parts, 2)
         y = y if layout == "btd" else y.transpose(1, 2)
         y = {None: lambda v: v, "gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu}[activation](y)
@@ -50,17 +58,25 @@ def test_every_transform_has_the_numbers_of_plain_pytorch(case):
     ours, theirs, tensors = setup(**CASES[case])
     tangents = tuple(torch.randn_like(tensor) for tensor in tensors)
     every = tuple(range(len(tensors)))
-    for transform in (lambda f: jvp(f, tuple(tensors), tangents), lambda f: jacfwd(f, every)(*tensors), lambda f: jacrev(f, every)(*tensors),
-                      lambda f: grad(lambda *given: f(*given).square().sum(), every)(*tensors),
-                      lambda f: jvp(grad(lambda *given: f(*given).pow(3).sum(), every), tuple(tensors), tangents),
-                      lambda f: vmap(lambda x: jvp(lambda x: f(x, *tensors[1:]), (x,), (tangents[0],))[1])(torch.stack([tensors[0]] * 2))):
+    for transform in (
+        lambda f: jvp(f, tuple(tensors), tangents),
+        lambda f: jacfwd(f, every)(*tensors),
+        lambda f: jacrev(f, every)(*tensors),
+        lambda f: grad(lambda *given: f(*given).square().sum(), every)(*tensors),
+        lambda f: jvp(grad(lambda *given: f(*given).pow(3).sum(), every), tuple(tensors), tangents),
+        lambda f: vmap(lambda x: jvp(lambda x: f(x, *tensors[1:]), (x,), (tangents[0],))[1])(
+            torch.stack([tensors[0]] * 2)
+        ),
+    ):
         torch.testing.assert_close(transform(ours), transform(theirs))
     assert jvp(ours, tuple(tensors), tangents)[1].abs().max() > 0
 
 
 def test_forward_over_reverse_and_back():
     ours, theirs, tensors = setup(n=3, T=3, D=2)
-    results = [hessian(lambda weight, f=f: f(tensors[0], weight, tensors[2]).pow(3).sum())(tensors[1]) for f in (ours, theirs)]
+    results = [
+        hessian(lambda weight, f=f: f(tensors[0], weight, tensors[2]).pow(3).sum())(tensors[1]) for f in (ours, theirs)
+    ]
     torch.testing.assert_close(*results)
     results = [jacrev(jacfwd(lambda x, f=f: f(x, *tensors[1:]).pow(2).sum()))(tensors[0]) for f in (ours, theirs)]
     torch.testing.assert_close(*results)
@@ -80,7 +96,10 @@ def test_vmap_makes_batch_of_an_axis_of_x_and_no_warning(case):
         warnings.simplefilter("error")
         torch.testing.assert_close(vmap(ours, of_x)(*given), vmap(theirs, of_x)(*given))
         torch.testing.assert_close(vmap(ours, 1)(*more), vmap(theirs, 1)(*more))
-        torch.testing.assert_close(vmap(ours, (0, None, None) + (None,) * (len(tensors) - 3))(tensors[0][None], *tensors[1:]), theirs(*tensors)[None])
+        torch.testing.assert_close(
+            vmap(ours, (0, None, None) + (None,) * (len(tensors) - 3))(tensors[0][None], *tensors[1:]),
+            theirs(*tensors)[None],
+        )
         for axes, arrays in ((of_x, given), ((1,) * len(more), more)):
             torch.testing.assert_close(vmap(gradients(ours), axes)(*arrays), vmap(gradients(theirs), axes)(*arrays))
         parameter = tensors[1].clone().requires_grad_()
@@ -106,7 +125,9 @@ def test_dual_tensors():
             for weight in (tensors[1], tensors[1].clone().requires_grad_()):
                 y = function(forward_ad.make_dual(tensors[0], tangent), weight, tensors[2])
                 found.append(forward_ad.unpack_dual(y).tangent.detach())
-    assert all(torch.equal(one, found[0]) or torch.allclose(one, found[0]) for one in found) and found[0].abs().max() > 0
+    assert (
+        all(torch.equal(one, found[0]) or torch.allclose(one, found[0]) for one in found) and found[0].abs().max() > 0
+    )
 
 
 def test_per_sample_gradients_of_a_module():
@@ -138,8 +159,16 @@ def test_where_tangents_would_be_lost_it_says_so():
     """The operators themselves: PyTorch would go on with zeros."""
     x, weight = torch.randn(2, 4, 3), torch.randn(4, 4, 1)
     size = list(weight.shape)
-    for function in (lambda x: tt.forward(x, weight), lambda x: tt.forward_pre(x, weight)[0], lambda x: tt.grad_input(x, weight),
-                     lambda x: tt.grad_weight(x, x, size, torch.float32)[0], lambda x: tt.forward(x=x, weight=weight)):
-        with pytest.raises(NotImplementedError, match=r"torch.ops.trigen.\w+ has no forward-mode derivative; allowed: trigen.torch.triangular_conv1d"):
+    for function in (
+        lambda x: tt.forward(x, weight),
+        lambda x: tt.forward_pre(x, weight)[0],
+        lambda x: tt.grad_input(x, weight),
+        lambda x: tt.grad_weight(x, x, size, torch.float32)[0],
+        lambda x: tt.forward(x=x, weight=weight),
+    ):
+        with pytest.raises(
+            NotImplementedError,
+            match=r"torch.ops.trigen.\w+ has no forward-mode derivative; allowed: trigen.torch.triangular_conv1d",
+        ):
             jvp(function, (x,), (x,))
         function(x)

@@ -48,5 +48,7 @@ def test_a_bad_request_is_the_programs_message(cache):
 
 def test_without_a_device_the_message_is_python_s(cache, emulated, monkeypatch):
     monkeypatch.setenv("TRIGEN_DRIVER", "/no/libcuda.so")
-    with pytest.raises(trigen.TrigenError, match=r'no device is here .*add --arch, for example --arch sm_70 \(here: arch="sm_70"\)$'):
+    with pytest.raises(
+        trigen.TrigenError, match=r'no device is here .*add --arch, for example --arch sm_70 \(here: arch="sm_70"\)$'
+    ):
         trigen.tune_problems(["forward,dtype=f16,B=1,T=8,D=8"], quiet=True)

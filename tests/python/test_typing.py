@@ -21,8 +21,28 @@ def test_a_users_file_under_mypy_strict(repository, tmp_path):
     shutil.copytree(repository / "python" / "trigen", tmp_path / "trigen", ignore=shutil.ignore_patterns("__pycache__"))
     assert (tmp_path / "trigen" / "py.typed").exists()
     # PyTorch's interfaces are read, its bodies are not checked; the package's own follow.
-    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--show-error-codes", "--no-error-summary", "--python-version=3.10",
-                           "--cache-dir", str(tmp_path / "cache"), str(USER)], capture_output=True, text=True, env={**os.environ, "MYPYPATH": str(tmp_path)})
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--follow-imports=silent",
+            "--show-error-codes",
+            "--no-error-summary",
+            "--python-version=3.10",
+            "--cache-dir",
+            str(tmp_path / "cache"),
+            str(USER),
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MYPYPATH": str(tmp_path)},
+    )
     found = {(int(line), code) for line, code in re.findall(r"user\.py:(\d+): error: .*\[([\w-]+)\]", done.stdout)}
-    wanted = {(number, line.split("# refused: ")[1].strip()) for number, line in enumerate(USER.read_text().splitlines(), 1) if "# refused: " in line}
+    wanted = {
+        (number, line.split("# refused: ")[1].strip())
+        for number, line in enumerate(USER.read_text().splitlines(), 1)
+        if "# refused: " in line
+    }
     assert found == wanted and len(wanted) == 9, done.stdout + done.stderr

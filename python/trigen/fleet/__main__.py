@@ -9,7 +9,9 @@ from . import Place, merge, status, work
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m trigen.fleet", description="Tuning by many machines; a PLACE is a folder or a URL of fsspec.")
+    parser = argparse.ArgumentParser(
+        prog="python -m trigen.fleet", description="Tuning by many machines; a PLACE is a folder or a URL of fsspec."
+    )
     verbs = parser.add_subparsers(dest="verb", required=True)
 
     def verb(name: str, text: str) -> argparse.ArgumentParser:
@@ -17,11 +19,16 @@ def main() -> int:
         sub.add_argument("place")
         return sub
 
-    tune = verb("work", "tune a part of a list and leave the results in the place; options of `trigen tune` follow after --")
+    tune = verb(
+        "work", "tune a part of a list and leave the results in the place; options of `trigen tune` follow after --"
+    )
     tune.add_argument("--problems", required=True)
     tune.add_argument("--shard", default="auto")
     tune.add_argument("options", nargs="*")
-    for name, text in (("pull", "bring the shards that a folder lacks"), ("push", "leave a folder's shards in the place")):
+    for name, text in (
+        ("pull", "bring the shards that a folder lacks"),
+        ("push", "leave a folder's shards in the place"),
+    ):
         verb(name, text).add_argument("folder")
     base = verb("merge", "make one bundle of all shards")
     base.add_argument("-o", "--output", required=True)

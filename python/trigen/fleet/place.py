@@ -35,11 +35,15 @@ class Place:
         try:
             import fsspec
         except ImportError:
-            raise BadRequest(f"the place {self.url} needs fsspec, which is not installed; install trigen[fleet], or name a folder") from None
+            raise BadRequest(
+                f"the place {self.url} needs fsspec, which is not installed; install trigen[fleet], or name a folder"
+            ) from None
         try:
             self._files, self._root = fsspec.core.url_to_fs(self.url, **options)
         except (ImportError, ValueError) as error:
-            raise BadRequest(f"fsspec does not open the place {self.url}: {error}; allowed are a folder and the schemes that fsspec has packages of") from None
+            raise BadRequest(
+                f"fsspec does not open the place {self.url}: {error}; allowed are a folder and the schemes that fsspec has packages of"
+            ) from None
         self._root = self._root.rstrip("/")
         self._web = self.url.startswith(("http://", "https://"))
 
@@ -96,7 +100,9 @@ class Place:
     def _opened(self, name: str) -> Any:
         if self.folder is not None:
             return open(self.folder / name, "rb")
-        return self._files.open(f"{self._root}/{name}", "rb", **({"block_size": 0} if self._web else {}))  # 0: one stream, as not every server knows ranges
+        return self._files.open(
+            f"{self._root}/{name}", "rb", **({"block_size": 0} if self._web else {})
+        )  # 0: one stream, as not every server knows ranges
 
     def _leave(self, name: str, path: Path) -> None:
         if self.folder is not None:

@@ -1,9 +1,9 @@
 """A fleet on Ray: a task for each GPU of the cluster, placed by the GPU's kind.
 
-    import ray, trigen.fleet.ray
-    ray.init(address="auto")
-    trigen.fleet.ray.tune("problems.txt", "s3://bucket/fleet")
-    trigen.fleet.merge("s3://bucket/fleet", "base.trigen")
+import ray, trigen.fleet.ray
+ray.init(address="auto")
+trigen.fleet.ray.tune("problems.txt", "s3://bucket/fleet")
+trigen.fleet.merge("s3://bucket/fleet", "base.trigen")
 """
 
 from __future__ import annotations
@@ -35,14 +35,21 @@ def kinds() -> Dict[str, int]:
     for node in ray.nodes():
         resources = node["Resources"] if node["Alive"] else {}
         gpus = int(resources.get("GPU", 0))
-        kind = next((name[len(_ACCELERATOR):] for name in sorted(resources) if name.startswith(_ACCELERATOR)), "")
+        kind = next((name[len(_ACCELERATOR) :] for name in sorted(resources) if name.startswith(_ACCELERATOR)), "")
         if gpus > 0:
             found[kind] = found.get(kind, 0) + gpus
     return found
 
 
-def tune(problems: Problems, place: Url, *, gpus: Optional[Mapping[str, int]] = None, devices: Optional[Mapping[str, str]] = None,
-         retries: int = _DEATHS, **options: Any) -> List[Worked]:
+def tune(
+    problems: Problems,
+    place: Url,
+    *,
+    gpus: Optional[Mapping[str, int]] = None,
+    devices: Optional[Mapping[str, str]] = None,
+    retries: int = _DEATHS,
+    **options: Any,
+) -> List[Worked]:
     """Tunes the problems on every kind of GPU: a task per GPU, each with its part of the list. A task whose worker or node dies, or that
     fails, is started again, up to `retries` times, and goes on with what is still a hole.
 
@@ -61,7 +68,9 @@ def tune(problems: Problems, place: Url, *, gpus: Optional[Mapping[str, int]] = 
         for index in range(count):
             placed: Dict[str, Any] = {"accelerator_type": kind} if kind else {}
             part = f"{index}/{count}"
-            task = _work.options(num_gpus=1, max_retries=retries, retry_exceptions=[TrigenError], name=f"trigen {kind} {part}", **placed)
+            task = _work.options(
+                num_gpus=1, max_retries=retries, retry_exceptions=[TrigenError], name=f"trigen {kind} {part}", **placed
+            )
             tasks.append(task.remote(place.url, place.options, texts, part, (devices or {}).get(kind, "0"), options))
             parts.append((kind, part))
     done = []
@@ -73,13 +82,17 @@ def tune(problems: Problems, place: Url, *, gpus: Optional[Mapping[str, int]] = 
             done.append(Worked(kind, part, str(getattr(error, "cause", None) or error)))
     failed = [one for one in done if one.problem]
     if failed:
-        raise TrigenError(f"{len(failed)} of {len(done)} tasks failed, the first ({failed[0].kind} {failed[0].shard}) with: {failed[0].problem}; "
-                          f"what was tuned is in {place.url}, the same call goes on")
+        raise TrigenError(
+            f"{len(failed)} of {len(done)} tasks failed, the first ({failed[0].kind} {failed[0].shard}) with: {failed[0].problem}; "
+            f"what was tuned is in {place.url}, the same call goes on"
+        )
     return done
 
 
 @ray.remote
-def _work(url: str, place_options: Dict[str, Any], problems: Sequence[str], shard: str, device: str, options: Dict[str, Any]) -> None:
+def _work(
+    url: str, place_options: Dict[str, Any], problems: Sequence[str], shard: str, device: str, options: Dict[str, Any]
+) -> None:
     if not work(Place(url, **place_options), problems, shard=shard, device=device, **options):
         raise TrigenError(f"part {shard} was interrupted")  # to be retried elsewhere
 

@@ -22,8 +22,20 @@ Problems = Union[str, "os.PathLike[str]", Sequence[str]]  # a file with one a li
 INTERRUPTED = (130, 143)  # by SIGINT, by SIGTERM
 
 
-def work(place: Url, problems: Problems, *, shard: str = "auto", device: Optional[str] = None, arch: Optional[str] = None, budget: Optional[str] = None,
-         cache: Optional[str] = None, publish: Optional[str] = None, sign: Optional[str] = None, options: Sequence[str] = (), poll: float = 20.0) -> bool:
+def work(
+    place: Url,
+    problems: Problems,
+    *,
+    shard: str = "auto",
+    device: Optional[str] = None,
+    arch: Optional[str] = None,
+    budget: Optional[str] = None,
+    cache: Optional[str] = None,
+    publish: Optional[str] = None,
+    sign: Optional[str] = None,
+    options: Sequence[str] = (),
+    poll: float = 20.0,
+) -> bool:
     """Tunes this worker's part of the problems that the place does not answer for this kind of device, and leaves the results there.
 
     shard    "2/8" (the third of eight), or "auto": as the launcher says (`trigen tune --shard`)
@@ -36,10 +48,20 @@ def work(place: Url, problems: Problems, *, shard: str = "auto", device: Optiona
     place = place if isinstance(place, Place) else Place(place)
     with _folder_of(place, pull=True) as folder, _file_of(problems) as file:
         command = [program(), "tune", "--problems", file, "--shard", shard, "--fleet", str(folder)]
-        for flag, value in (("--device", device), ("--arch", arch), ("--budget", budget), ("--cache", cache), ("--publish", publish), ("--sign", sign)):
+        for flag, value in (
+            ("--device", device),
+            ("--arch", arch),
+            ("--budget", budget),
+            ("--cache", cache),
+            ("--publish", publish),
+            ("--sign", sign),
+        ):
             command += [flag, value] if value else []
         command += list(options)
-        with tempfile.TemporaryFile("w+") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, preexec_fn=_end_with_parent) as process:
+        with (
+            tempfile.TemporaryFile("w+") as output,
+            subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, preexec_fn=_end_with_parent) as process,
+        ):
             with _passing_on(process):
                 try:
                     while process.poll() is None:
@@ -55,7 +77,9 @@ def work(place: Url, problems: Problems, *, shard: str = "auto", device: Optiona
             output.seek(0)
             said = output.read()
         if process.returncode not in (0, *INTERRUPTED):
-            raise TrigenError(f"`{' '.join(command)}` failed with {process.returncode}: {said.strip()[-2000:] or 'it said nothing; run it by hand'}")
+            raise TrigenError(
+                f"`{' '.join(command)}` failed with {process.returncode}: {said.strip()[-2000:] or 'it said nothing; run it by hand'}"
+            )
         return process.returncode == 0
 
 
@@ -64,14 +88,27 @@ def merge(place: Url, out: Union[str, "os.PathLike[str]"], *, sign: Optional[str
     TRIGEN_TRUSTED_KEYS is set every shard must be signed by one of its keys. `sign`: file of a secret key, to sign the bundle."""
     place = place if isinstance(place, Place) else Place(place)
     with _folder_of(place, pull=True) as folder:
-        return _said([program(), "cache", "merge", str(folder), "-o", os.fspath(out), *(["--sign", sign] if sign else [])])
+        return _said(
+            [program(), "cache", "merge", str(folder), "-o", os.fspath(out), *(["--sign", sign] if sign else [])]
+        )
 
 
 def status(place: Url, problems: Problems, *, arch: Optional[str] = None, workers: int = 1) -> Dict[str, Any]:
     """What `trigen cache status --json` says of the place: for each kind of device its holes and the time to fill them."""
     place = place if isinstance(place, Place) else Place(place)
     with _folder_of(place, pull=True) as folder, _file_of(problems) as file:
-        command = [program(), "cache", "status", "--problems", file, "--fleet", str(folder), "--workers", str(workers), "--json"]
+        command = [
+            program(),
+            "cache",
+            "status",
+            "--problems",
+            file,
+            "--fleet",
+            str(folder),
+            "--workers",
+            str(workers),
+            "--json",
+        ]
         found = json.loads(_said(command + (["--arch", arch] if arch else []), allowed=(0, 1)))
         assert isinstance(found, dict)
         return found
@@ -80,7 +117,9 @@ def status(place: Url, problems: Problems, *, arch: Optional[str] = None, worker
 def _said(command: Sequence[str], allowed: Sequence[int] = (0,)) -> str:
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     if done.returncode not in allowed or not done.stdout:
-        raise TrigenError(f"`{' '.join(command)}` failed with {done.returncode}: {(done.stderr or done.stdout).strip()[-2000:]}")
+        raise TrigenError(
+            f"`{' '.join(command)}` failed with {done.returncode}: {(done.stderr or done.stdout).strip()[-2000:]}"
+        )
     return done.stdout
 
 

@@ -5,7 +5,10 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "jax":
         raise
-    raise ModuleNotFoundError("trigen.jax needs JAX 0.6 or later, which is not installed here: pip install jax, or 'jax[cuda12]' for a GPU", name="jax") from None
+    raise ModuleNotFoundError(
+        "trigen.jax needs JAX 0.6 or later, which is not installed here: pip install jax, or 'jax[cuda12]' for a GPU",
+        name="jax",
+    ) from None
 
 if tuple(map(int, jax.__version__.split(".")[:2])) < (0, 6):
     raise ImportError(f"jax {jax.__version__} is here; trigen.jax needs 0.6 or later; pip install -U jax")

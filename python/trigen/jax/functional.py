@@ -135,28 +135,41 @@ def _check(x, weight, bias, extras, layout: str) -> None:
     if x.ndim != 3:
         axes = "[batch, tokens, features]" if layout == "btd" else "[batch, features, tokens]"
         raise ValueError(f"x has shape {list(x.shape)}; allowed: rank 3, {axes} (layout={layout}); jax.vmap adds axes")
-    if weight.ndim not in (2, 3, 4) or weight.shape[-2 if weight.ndim == 2 else -3] != weight.shape[-1 if weight.ndim == 2 else -2]:
+    if (
+        weight.ndim not in (2, 3, 4)
+        or weight.shape[-2 if weight.ndim == 2 else -3] != weight.shape[-1 if weight.ndim == 2 else -2]
+    ):
         raise ValueError(f"weight has shape {list(weight.shape)}; allowed: [T, T], [T, T, K] or [heads, T, T, K]")
     tokens, heads = weight.shape[-2 if weight.ndim == 2 else -3], weight.shape[0] if weight.ndim == 4 else 1
     n, features = (x.shape[1], x.shape[2]) if layout == "btd" else (x.shape[2], x.shape[1])
     if not 1 <= n <= tokens:
-        raise ValueError(f"x has {n} tokens (shape {list(x.shape)}, layout={layout}) while weight has shape {list(weight.shape)}; allowed: 1 to {tokens}")
+        raise ValueError(
+            f"x has {n} tokens (shape {list(x.shape)}, layout={layout}) while weight has shape {list(weight.shape)}; allowed: 1 to {tokens}"
+        )
     if n < tokens == features:
         errors.warn_of_transposed(x.shape, tokens, layout)
     if features == 0 or features % heads:
-        raise ValueError(f"x has {features} features (shape {list(x.shape)}) while weight has {heads} heads; allowed: a multiple of {heads}")
+        raise ValueError(
+            f"x has {features} features (shape {list(x.shape)}) while weight has {heads} heads; allowed: a multiple of {heads}"
+        )
     name = x.dtype.name
     if name not in (*_SHORT, "float32", "float64"):
         raise TypeError(f"x has dtype {name}; allowed: float16, bfloat16, float32 (and float64, without a kernel)")
     if weight.dtype != x.dtype and not (weight.dtype == jnp.float32 and name in _SHORT):
-        raise TypeError(f"weight has dtype {weight.dtype.name} while x has {name}; allowed beside it: {name}{' or float32' if name in _SHORT else ''}")
+        raise TypeError(
+            f"weight has dtype {weight.dtype.name} while x has {name}; allowed beside it: {name}{' or float32' if name in _SHORT else ''}"
+        )
     if bias is not None:
         shape = (heads, tokens) if weight.ndim == 4 else (tokens,)
         if bias.shape != shape or bias.dtype != weight.dtype:
-            raise ValueError(f"bias has shape {list(bias.shape)} and dtype {bias.dtype.name}; allowed: {list(shape)} of weight's dtype {weight.dtype.name}")
+            raise ValueError(
+                f"bias has shape {list(bias.shape)} and dtype {bias.dtype.name}; allowed: {list(shape)} of weight's dtype {weight.dtype.name}"
+            )
     for what, extra in extras:
         if extra is not None and (extra.shape, extra.dtype) != (x.shape, x.dtype):
-            raise ValueError(f"{what} has shape {list(extra.shape)} and dtype {extra.dtype.name}; allowed: x's {list(x.shape)} and {name}")
+            raise ValueError(
+                f"{what} has shape {list(extra.shape)} and dtype {extra.dtype.name}; allowed: x's {list(x.shape)} and {name}"
+            )
 
 
 def _resolve_math(math: str, dtype) -> str:
@@ -165,7 +178,11 @@ def _resolve_math(math: str, dtype) -> str:
         return "default"
     if math != "default":
         return math
-    return "simt" if jax.config.jax_default_matmul_precision in ("highest", "float32", "F32_F32_F32") else "tf32 where it is"
+    return (
+        "simt"
+        if jax.config.jax_default_matmul_precision in ("highest", "float32", "F32_F32_F32")
+        else "tf32 where it is"
+    )
 
 
 def _same_axes(arrays):
@@ -174,10 +191,20 @@ def _same_axes(arrays):
     return [None if one is None else vary(one, axes) for one in arrays]
 
 
-def triangular_conv1d(x: jax.typing.ArrayLike, weight: jax.typing.ArrayLike, bias: Optional[jax.typing.ArrayLike] = None, *,
-                      gate: Optional[jax.typing.ArrayLike] = None, residual: Optional[jax.typing.ArrayLike] = None, padding: Padding = "same",
-                      layout: Layout = "btd", fill: Fill = "lower", diagonal: int = 0, activation: Optional[Activation] = None,
-                      math: Math = "default") -> jax.Array:
+def triangular_conv1d(
+    x: jax.typing.ArrayLike,
+    weight: jax.typing.ArrayLike,
+    bias: Optional[jax.typing.ArrayLike] = None,
+    *,
+    gate: Optional[jax.typing.ArrayLike] = None,
+    residual: Optional[jax.typing.ArrayLike] = None,
+    padding: Padding = "same",
+    layout: Layout = "btd",
+    fill: Fill = "lower",
+    diagonal: int = 0,
+    activation: Optional[Activation] = None,
+    math: Math = "default",
+) -> jax.Array:
     """y[b,h,t,d] = act(bias[h,t] + sum over s in the triangle, j of W[h,t,s,j] x[b,h,s,d+j-pad]) * gate + residual
 
     x          [B, n, H*D] (layout "btd") or [B, H*D, n] ("bdt"), n <= T: a prefix uses W[:, :n, :n]
@@ -193,8 +220,12 @@ def triangular_conv1d(x: jax.typing.ArrayLike, weight: jax.typing.ArrayLike, bia
     dtypes: float16, bfloat16, float32; weight and bias have x's dtype, or float32 beside 16-bit x. float64 runs in lax operations. Gradients of
     any order in reverse mode; jax.vmap, jax.jit and jax.shard_map. Under jit with sharded arrays and no shard_map XLA gathers the
     operands on every device, as for any foreign call. On a GPU the kernel runs on XLA's stream and does not synchronise."""
-    for name, value, allowed in (("layout", layout, ("btd", "bdt")), ("fill", fill, ("lower", "upper")), ("activation", activation or "none", ("none", "gelu", "silu")),
-                                 ("math", math, tuple(MATHS))):
+    for name, value, allowed in (
+        ("layout", layout, ("btd", "bdt")),
+        ("fill", fill, ("lower", "upper")),
+        ("activation", activation or "none", ("none", "gelu", "silu")),
+        ("math", math, tuple(MATHS)),
+    ):
         _one_of(name, value, allowed)
     x, weight = jnp.asarray(x), jnp.asarray(weight)
     bias, gate, residual = (None if one is None else jnp.asarray(one) for one in (bias, gate, residual))
@@ -205,8 +236,21 @@ def triangular_conv1d(x: jax.typing.ArrayLike, weight: jax.typing.ArrayLike, bia
     weight = weight.reshape(heads, tokens, tokens, taps)[:, :n, :n]
     if bias is not None:
         bias = bias.reshape(heads, tokens)[:, :n]
-    spec = Spec("forward", heads, taps, pad, layout, fill, int(diagonal), _resolve_math(math, x.dtype), weight.dtype.name, activation or "none",
-                bias is not None, gate is not None, residual is not None)
+    spec = Spec(
+        "forward",
+        heads,
+        taps,
+        pad,
+        layout,
+        fill,
+        int(diagonal),
+        _resolve_math(math, x.dtype),
+        weight.dtype.name,
+        activation or "none",
+        bias is not None,
+        gate is not None,
+        residual is not None,
+    )
     return _conv(spec, *_same_axes([x, weight, bias, gate, residual]))
 
 

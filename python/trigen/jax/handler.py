@@ -18,11 +18,15 @@ _configured = False
 @functools.lru_cache(maxsize=None)
 def _library() -> ctypes.CDLL:
     loaded = library.load()
-    for name, arguments in (("trigen_xla_configure", [ctypes.c_void_p]),
-                            ("trigen_xla_workspace_size", [ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(ctypes.c_size_t)])):
+    for name, arguments in (
+        ("trigen_xla_configure", [ctypes.c_void_p]),
+        ("trigen_xla_workspace_size", [ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(ctypes.c_size_t)]),
+    ):
         function = getattr(loaded, name, None)
         if function is None:
-            raise errors.LibraryMissing(f"{loaded._name} has no {name}; install the library and the package from one wheel")
+            raise errors.LibraryMissing(
+                f"{loaded._name} has no {name}; install the library and the package from one wheel"
+            )
         function.restype, function.argtypes = ctypes.c_int, arguments
     return loaded
 
@@ -58,6 +62,11 @@ def forget_plans() -> None:
             jax.clear_caches()
         _configured = False
         if _library.cache_info().currsize:
-            library.check(_library().trigen_xla_configure(ctypes.byref(
-                library.runtime_options(**{"skip_pointer_checks": True, **library.configured_options()}))))
+            library.check(
+                _library().trigen_xla_configure(
+                    ctypes.byref(
+                        library.runtime_options(**{"skip_pointer_checks": True, **library.configured_options()})
+                    )
+                )
+            )
             _configured = True

@@ -59,7 +59,12 @@ def forward(x, weight, bias, gate, residual, *, pad, layout, fill, diag, activat
     masked, seen = _masked(weight, x.dtype, fill, diag), _heads_first(x, heads, layout)
     features = seen.shape[-1]
     seen = _padded(seen, pad, taps - 1 - pad)
-    q = _sum([jnp.einsum("hts,bhsd->bhtd", masked[..., j], seen[..., j : j + features], precision="highest") for j in range(taps)])
+    q = _sum(
+        [
+            jnp.einsum("hts,bhsd->bhtd", masked[..., j], seen[..., j : j + features], precision="highest")
+            for j in range(taps)
+        ]
+    )
     if bias is not None:
         q = q + bias.astype(q.dtype)[None, :, :, None]
     y = activate(q, activation)
@@ -75,8 +80,14 @@ def grad_input(grad, weight, *, pad, layout, fill, diag):
     masked, seen = _masked(weight, grad.dtype, fill, diag), _heads_first(grad, heads, layout)
     features = seen.shape[-1]
     seen = _padded(seen, taps - 1 - pad, pad)
-    dx = _sum([jnp.einsum("hts,bhtd->bhsd", masked[..., j], seen[..., taps - 1 - j : taps - 1 - j + features], precision="highest")
-               for j in range(taps)])
+    dx = _sum(
+        [
+            jnp.einsum(
+                "hts,bhtd->bhsd", masked[..., j], seen[..., taps - 1 - j : taps - 1 - j + features], precision="highest"
+            )
+            for j in range(taps)
+        ]
+    )
     return _heads_last(dx, layout, grad.dtype)
 
 
@@ -85,6 +96,8 @@ def grad_weight(grad, x, *, heads, taps, weight_dtype, pad, layout, fill, diag):
     grad, seen = _heads_first(grad, heads, layout), _heads_first(x, heads, layout)
     features = seen.shape[-1]
     seen = _padded(seen, pad, taps - 1 - pad)
-    dw = jnp.stack([jnp.einsum("bhtd,bhsd->hts", grad, seen[..., j : j + features], precision="highest") for j in range(taps)], -1)
+    dw = jnp.stack(
+        [jnp.einsum("bhtd,bhsd->hts", grad, seen[..., j : j + features], precision="highest") for j in range(taps)], -1
+    )
     dw = jnp.where(triangle(dw.shape[1], fill, diag)[None, :, :, None], dw, 0).astype(weight_dtype)
     return dw, grad.sum((0, 3)).astype(weight_dtype)

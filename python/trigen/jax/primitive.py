@@ -12,7 +12,8 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
-from .. import problem as problem_text, recording
+from .. import problem as problem_text
+from .. import recording
 from . import handler, plain
 
 NAME = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
@@ -29,7 +30,9 @@ class Spec(NamedTuple):
     layout: str
     fill: str
     diag: int
-    math: str  # "default" of 16-bit data; of float32 "simt", "f16x3", "tf32" or "tf32 where it is": on a GPU that has it
+    math: (
+        str  # "default" of 16-bit data; of float32 "simt", "f16x3", "tf32" or "tf32 where it is": on a GPU that has it
+    )
     weight_dtype: str
     activation: str = "none"
     bias: bool = False
@@ -58,10 +61,30 @@ def problem_of(spec: Spec, x, has_tf32: bool = True) -> str:
     if x.dtype.name not in NAME or spec.weight_dtype not in NAME or diag is None or batch == 0:
         return ""
     math = spec.math if spec.math != "tf32 where it is" else "tf32" if has_tf32 else "simt"
-    epilogue = ("bias" if spec.bias else "", spec.activation if spec.activation != "none" else "", "pre" if spec.pre else "",
-                "gate" if spec.gate else "", "residual" if spec.residual else "", "zero_outside" if spec.op == "grad_weight" else "")
-    return problem_text.text(spec.op, NAME[x.dtype.name], batch, spec.heads, n, features // spec.heads, spec.taps, spec.pad, layout=spec.layout,
-                             fill=spec.fill, diag=diag, wdtype=NAME[spec.weight_dtype], math=math, epilogue=epilogue)
+    epilogue = (
+        "bias" if spec.bias else "",
+        spec.activation if spec.activation != "none" else "",
+        "pre" if spec.pre else "",
+        "gate" if spec.gate else "",
+        "residual" if spec.residual else "",
+        "zero_outside" if spec.op == "grad_weight" else "",
+    )
+    return problem_text.text(
+        spec.op,
+        NAME[x.dtype.name],
+        batch,
+        spec.heads,
+        n,
+        features // spec.heads,
+        spec.taps,
+        spec.pad,
+        layout=spec.layout,
+        fill=spec.fill,
+        diag=diag,
+        wdtype=NAME[spec.weight_dtype],
+        math=math,
+        epilogue=epilogue,
+    )
 
 
 def _plain(*operands, spec: Spec):
@@ -69,7 +92,9 @@ def _plain(*operands, spec: Spec):
     if spec.op == "grad_input":
         return [plain.grad_input(*operands, **common)]
     if spec.op == "grad_weight":
-        return list(plain.grad_weight(*operands, heads=spec.heads, taps=spec.taps, weight_dtype=spec.weight_dtype, **common))[: 1 + spec.bias]
+        return list(
+            plain.grad_weight(*operands, heads=spec.heads, taps=spec.taps, weight_dtype=spec.weight_dtype, **common)
+        )[: 1 + spec.bias]
     given = iter(operands[2:])
     extras = [next(given) if there else None for there in (spec.bias, spec.gate, spec.residual)]
     return list(plain.forward(*operands[:2], *extras, activation=spec.activation, **common))[: 1 + spec.pre]
@@ -92,8 +117,11 @@ product_p.def_impl(lambda *operands, spec: _jitted(*operands, spec=spec))
 @product_p.def_abstract_eval
 def _shapes(first, *others, spec: Spec):
     n = first.shape[1 if spec.layout == "btd" else 2]
-    kinds = {"activation": (first.shape, first.dtype), "weight": ((spec.heads, n, n, spec.taps), jnp.dtype(spec.weight_dtype)),
-             "bias": ((spec.heads, n), jnp.dtype(spec.weight_dtype))}
+    kinds = {
+        "activation": (first.shape, first.dtype),
+        "weight": ((spec.heads, n, n, spec.taps), jnp.dtype(spec.weight_dtype)),
+        "bias": ((spec.heads, n), jnp.dtype(spec.weight_dtype)),
+    }
     return [ShapedArray(*kinds[kind]) for kind in spec.results]
 
 
@@ -146,7 +174,9 @@ def _out_of_heads(array, kind, spec, size):
 
 def _batched(operands, axes, *, spec: Spec):
     size = next(one.shape[axis] for one, axis in zip(operands, axes) if axis is not None)
-    shared = spec.op != "grad_weight" and all(axis is None for axis, kind in zip(axes, spec.operands) if kind != "activation")
+    shared = spec.op != "grad_weight" and all(
+        axis is None for axis, kind in zip(axes, spec.operands) if kind != "activation"
+    )
     into, out_of = (_into_batch, _out_of_batch) if shared else (_into_heads, _out_of_heads)
     given = []
     for one, axis, kind in zip(operands, axes, spec.operands):
@@ -199,7 +229,9 @@ def lower_call(ctx, *operands, spec: Spec):
         _record(text)
     handler.register()
     workspace = ShapedArray((handler.workspace_size(text, ordinal),), jnp.uint8)
-    lowered = jax.ffi.ffi_lowering(handler.NAME)(ctx.replace(avals_out=[*ctx.avals_out, workspace]), *operands, problem=text)
+    lowered = jax.ffi.ffi_lowering(handler.NAME)(
+        ctx.replace(avals_out=[*ctx.avals_out, workspace]), *operands, problem=text
+    )
     return lowered[:-1]
 
 

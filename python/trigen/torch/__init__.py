@@ -5,7 +5,9 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
-    raise ModuleNotFoundError("trigen.torch needs PyTorch 2.4 or later, which is not installed here: pip install torch", name="torch") from None
+    raise ModuleNotFoundError(
+        "trigen.torch needs PyTorch 2.4 or later, which is not installed here: pip install torch", name="torch"
+    ) from None
 
 from . import flops, ops  # noqa: E402,F401  (flops registers itself)
 from .convert import ConversionError, Report, convert  # noqa: E402
@@ -17,6 +19,21 @@ from .modules import DecodeCache, TriangularConv1d, TriangularLinear  # noqa: E4
 from .operators import forward, forward_pre, grad_input, grad_weight  # noqa: E402
 
 __all__ = [
-    "TriangularConv1d", "TriangularLinear", "CausalSpatialGatingUnit", "convert", "Report", "triangular_conv1d", "plans", "forget_plans",
-    "set_fallback", "freeze", "FrozenMixer", "DecodeCache", "forward", "forward_pre", "grad_input", "grad_weight", "ConversionError",
+    "TriangularConv1d",
+    "TriangularLinear",
+    "CausalSpatialGatingUnit",
+    "convert",
+    "Report",
+    "triangular_conv1d",
+    "plans",
+    "forget_plans",
+    "set_fallback",
+    "freeze",
+    "FrozenMixer",
+    "DecodeCache",
+    "forward",
+    "forward_pre",
+    "grad_input",
+    "grad_weight",
+    "ConversionError",
 ]

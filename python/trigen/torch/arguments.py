@@ -59,7 +59,9 @@ def check_options(pad: int, layout: str, fill: str, activation: str, math: str, 
 
 def check_dtypes(name: str, dtype: torch.dtype, weight_dtype: torch.dtype) -> None:
     if dtype not in DTYPES:
-        raise TypeError(f"{name} has dtype {dtype}; allowed: float16, bfloat16, float32 (and float64, without a kernel)")
+        raise TypeError(
+            f"{name} has dtype {dtype}; allowed: float16, bfloat16, float32 (and float64, without a kernel)"
+        )
     if weight_dtype != dtype and not (weight_dtype == torch.float32 and dtype in SHORT_DTYPES):
         allowed = f"{dtype} or torch.float32" if dtype in SHORT_DTYPES else f"{dtype}"
         raise TypeError(
@@ -98,8 +100,10 @@ def prefix_is_meant():
 
 def check_tensor(x, name: str) -> None:
     if not isinstance(x, torch.Tensor):
-        raise TypeError(f"{name} is a {type(x).__module__}.{type(x).__qualname__}; allowed: a torch.Tensor; torch.as_tensor({name}) makes one of arrays "
-                        f"and lists")
+        raise TypeError(
+            f"{name} is a {type(x).__module__}.{type(x).__qualname__}; allowed: a torch.Tensor; torch.as_tensor({name}) makes one of arrays "
+            f"and lists"
+        )
 
 
 def check_activations(x, weight_size: Sequence[int], layout: str, name: str = "x") -> Sizes:

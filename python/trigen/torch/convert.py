@@ -31,10 +31,11 @@ from .gating import CausalSpatialGatingUnit
 from .modules import TriangularConv1d, TriangularLinear
 from .precision import full_precision
 
-
 OURS = (TriangularConv1d, CausalSpatialGatingUnit)
-NEVER_CALLED = ("the model never calls it on example_inputs: its weight is used directly (F.conv1d(x, layer.weight)), or not at all; of a gMLP "
-                "use CausalSpatialGatingUnit, which takes its parameters")
+NEVER_CALLED = (
+    "the model never calls it on example_inputs: its weight is used directly (F.conv1d(x, layer.weight)), or not at all; of a gMLP "
+    "use CausalSpatialGatingUnit, which takes its parameters"
+)
 
 
 class Report(NamedTuple):
@@ -43,7 +44,9 @@ class Report(NamedTuple):
     converted: Dict[str, nn.Module]
     skipped: Dict[str, str]
     unmasked: List[str]
-    dense: Sequence[str] = ()  # problems of converted ones that a dense product is faster for on this GPU, or may be (PlanInfo.dense)
+    dense: Sequence[
+        str
+    ] = ()  # problems of converted ones that a dense product is faster for on this GPU, or may be (PlanInfo.dense)
     masked: Sequence[str] = ()  # converted ones whose weight the model still masks in place: that line can go
     checked: bool = True  # the model ran before and after, on example_inputs
 
@@ -52,13 +55,20 @@ class Report(NamedTuple):
         lines = [f"{_some(names)}: {text}" for text, names in _alike(made)]
         if self.skipped and not self.converted:
             lines.append("nothing was converted")
-        lines += [f"{_some(names)}: left as {'it is' if len(names) == 1 else 'they are'}: {reason}" for reason, names in _alike(self.skipped)]
+        lines += [
+            f"{_some(names)}: left as {'it is' if len(names) == 1 else 'they are'}: {reason}"
+            for reason, names in _alike(self.skipped)
+        ]
         lines += [f"{_some(self.unmasked)} = False"] if self.unmasked else []
         if self.masked:
-            lines.append(f"note: the model still masks the weight of {_some(self.masked)} in forward, which costs time and changes nothing: drop that "
-                         f"line, or name the flag that switches it, unmask=")
+            lines.append(
+                f"note: the model still masks the weight of {_some(self.masked)} in forward, which costs time and changes nothing: drop that "
+                f"line, or name the flag that switches it, unmask="
+            )
         if self.converted and not self.checked:
-            lines.append("note: not checked: only a run with example_inputs shows whether these layers are called, and masked as trigen takes them")
+            lines.append(
+                "note: not checked: only a run with example_inputs shows whether these layers are called, and masked as trigen takes them"
+            )
         lines += [f"note: {text}" for text in self.dense]
         return "\n".join(lines) or "no nn.Conv1d(T, T, K) or nn.Linear(T, T) found"
 
@@ -94,12 +104,17 @@ def _refusal(module: nn.Module, tokens: Optional[int]) -> Optional[str]:
     if rows != columns and isinstance(module, nn.Linear):
         return "a weight that is not square"  # an ordinary layer of a model whose features are as many as its tokens
     if rows != columns:
-        return (f"its weight is {rows} x {columns}, not square; allowed: as many output tokens as input tokens (of an expanded pair, "
-                f"tril(T x eT) after tril(eT x T), only weight[:T] and weight[:, :T] have an effect: make it two square mixers of those)")
+        return (
+            f"its weight is {rows} x {columns}, not square; allowed: as many output tokens as input tokens (of an expanded pair, "
+            f"tril(T x eT) after tril(eT x T), only weight[:T] and weight[:, :T] have an effect: make it two square mixers of those)"
+        )
     if isinstance(module, nn.Linear):
         return None
-    for name, value, allowed in (("stride", module.stride[0], 1), ("dilation", module.dilation[0], 1),
-                                 ("padding_mode", module.padding_mode, "zeros")):
+    for name, value, allowed in (
+        ("stride", module.stride[0], 1),
+        ("dilation", module.dilation[0], 1),
+        ("padding_mode", module.padding_mode, "zeros"),
+    ):
         if value != allowed:
             return f"{name}={value!r}; allowed: {allowed!r}"
     taps = module.kernel_size[0]
@@ -121,7 +136,9 @@ def _computes_its_own(module: nn.Module) -> bool:
 
 def _replacement(module: nn.Module, fill: str, diagonal: int, math: str) -> nn.Module:
     """A triangular module that shares the parameters' memory."""
-    options = dict(bias=module.bias is not None, fill=fill, diagonal=diagonal, math=math, device="meta", dtype=module.weight.dtype)
+    options = dict(
+        bias=module.bias is not None, fill=fill, diagonal=diagonal, math=math, device="meta", dtype=module.weight.dtype
+    )
     if isinstance(module, nn.Linear):
         new = TriangularLinear(module.in_features, **options)
     else:
@@ -198,13 +215,15 @@ def _calls(modules: Iterable[nn.Module], keep: bool = False) -> Iterator[Dict[in
 
     def noting(forward, key):
         def noted(*arguments, **named):
-            met.setdefault(key, arguments[0].detach() if keep and arguments and isinstance(arguments[0], torch.Tensor) else None)
+            met.setdefault(
+                key, arguments[0].detach() if keep and arguments and isinstance(arguments[0], torch.Tensor) else None
+            )
             return forward(*arguments, **named)
 
         return noted
 
     for module in watched:
-        setattr(module, "forward", noting(module.forward, id(module)))
+        module.forward = noting(module.forward, id(module))
     try:
         yield met
     finally:
@@ -218,8 +237,14 @@ def _masked(model: nn.Module, modules: Dict[str, Any], inputs: Any) -> List[str]
     def emptied(module) -> bool:
         return not module.weight.detach().masked_select(module._outside()).any()
 
-    probed = {name: module for name, module in modules.items()
-              if type(module.weight) is nn.Parameter and not module.weight.is_inference() and module._outside().any() and emptied(module)}
+    probed = {
+        name: module
+        for name, module in modules.items()
+        if type(module.weight) is nn.Parameter
+        and not module.weight.is_inference()
+        and module._outside().any()
+        and emptied(module)
+    }
     try:
         for module in probed.values():
             module.weight.data.masked_fill_(module._outside(), 1)  # no kernel reads them
@@ -269,9 +294,19 @@ def _notes_on_dense(problems: Sequence[str]) -> List[str]:
     return [f"{info.problem}: {info.dense}" for info in launch.plans() if info.dense and info.problem in problems]
 
 
-def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[Callable[[str, nn.Module], bool]] = None,
-            example_inputs: Any = None, unmask: Union[str, Sequence[str]] = (), tolerance: Optional[float] = None, fill: Fill = "lower",
-            diagonal: int = 0, math: Math = "default", keep_dense: KeepDense = "never") -> Report:
+def convert(
+    model: nn.Module,
+    *,
+    tokens: Optional[int] = None,
+    select: Optional[Callable[[str, nn.Module], bool]] = None,
+    example_inputs: Any = None,
+    unmask: Union[str, Sequence[str]] = (),
+    tolerance: Optional[float] = None,
+    fill: Fill = "lower",
+    diagonal: int = 0,
+    math: Math = "default",
+    keep_dense: KeepDense = "never",
+) -> Report:
     """Replaces masked mixers in place and returns what it did.
 
     tokens          T; None takes every square nn.Conv1d and nn.Linear that `select` lets through (then give select or example_inputs)
@@ -294,8 +329,14 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
     forward of their own.
     """
     if tokens is None and select is None and example_inputs is None:
-        raise ValueError("give tokens, select or example_inputs: nothing else tells a token mixer from another square layer")
-    for name, value, allowed in (("fill", fill, FILLS), ("math", math, MATHS), ("keep_dense", keep_dense, ("never", "faster"))):
+        raise ValueError(
+            "give tokens, select or example_inputs: nothing else tells a token mixer from another square layer"
+        )
+    for name, value, allowed in (
+        ("fill", fill, FILLS),
+        ("math", math, MATHS),
+        ("keep_dense", keep_dense, ("never", "faster")),
+    ):
         if value not in allowed:
             raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}")
     if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
@@ -310,17 +351,23 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
             before = _outputs(model, example_inputs)
     given = [x for x in met.values() if x is not None]
     if keep_dense == "faster" and (not given or not all(map(_is_on_gpu, given))):
-        raise ValueError('keep_dense="faster" times both on a GPU; allowed: example_inputs that lie there, as the model does')
+        raise ValueError(
+            'keep_dense="faster" times both on a GPU; allowed: example_inputs that lie there, as the model does'
+        )
     made: Dict[int, nn.Module] = {}
     left: Dict[str, str] = {}  # what a run has spoken against, and why
 
     def reason_against(name: str, module: nn.Module) -> Optional[str]:
         reason = left.get(name) or _refusal(module, tokens)
-        if reason is None and (module._forward_hooks or module._forward_pre_hooks or hasattr(module, "parametrizations")):
+        if reason is None and (
+            module._forward_hooks or module._forward_pre_hooks or hasattr(module, "parametrizations")
+        ):
             reason = "it has hooks or parametrisations, which a replacement would lose"
         if reason is None and select is None and example_inputs is None and _computes_its_own(module):
-            reason = (f"{type(module).__name__} has a forward of its own; allowed: example_inputs, which show whether a mixer computes the same, "
-                      f"or select")
+            reason = (
+                f"{type(module).__name__} has a forward of its own; allowed: example_inputs, which show whether a mixer computes the same, "
+                f"or select"
+            )
         if reason is None and id(module) not in made:
             new = _replacement(module, fill, diagonal, math)
             reason = _dense_is_as_fast(module, new, met.get(id(module))) if keep_dense == "faster" else None
@@ -352,15 +399,27 @@ def convert(model: nn.Module, *, tokens: Optional[int] = None, select: Optional[
         _undo(undo)
         raise ConversionError(
             f"outputs differ by {worst:.2g} (relative) after conversion; allowed: {tolerance:.2g}; a replaced layer is not masked "
-            f"to its {fill} triangle{f' (diagonal={diagonal})' if diagonal else ''}: choose with select=, or another fill= or diagonal=, among {', '.join(report.converted)}"
+            f"to its {fill} triangle{f' (diagonal={diagonal})' if diagonal else ''}: choose with select=, or another "
+            f"fill= or diagonal=, among {', '.join(report.converted)}"
         )
-    return report._replace(dense=_notes_on_dense(seen.problems), masked=_masked(model, report.converted, example_inputs))
+    return report._replace(
+        dense=_notes_on_dense(seen.problems), masked=_masked(model, report.converted, example_inputs)
+    )
 
 
-def _replace(model: nn.Module, found: Sequence[Tuple[nn.Module, str, str, nn.Module]], made: Dict[int, nn.Module],
-             reason_against: Callable[[str, nn.Module], Optional[str]], unmask: Sequence[str]) -> Tuple[Report, List[Callable[[], None]]]:
+def _replace(
+    model: nn.Module,
+    found: Sequence[Tuple[nn.Module, str, str, nn.Module]],
+    made: Dict[int, nn.Module],
+    reason_against: Callable[[str, nn.Module], Optional[str]],
+    unmask: Sequence[str],
+) -> Tuple[Report, List[Callable[[], None]]]:
     """Puts what was made in the place of each that nothing is said against; and what puts it back."""
-    report = Report({}, dict.fromkeys((name for name, module in model.named_modules() if isinstance(module, OURS)), "already trigen's"), [])
+    report = Report(
+        {},
+        dict.fromkeys((name for name, module in model.named_modules() if isinstance(module, OURS)), "already trigen's"),
+        [],
+    )
     undo: List[Callable[[], None]] = []
     for owner, attribute, name, module in found:
         reason = reason_against(name, module)
@@ -389,9 +448,16 @@ def _check_unmask(model, flags: Sequence[str], report: Report) -> None:
     holders = [holder for name in report.converted for _, holder in _holders(model, name)]
     for flag in flags:
         if holders and not any(isinstance(getattr(holder, flag, None), bool) for holder in holders):
-            there = {name for holder in holders for name, value in vars(holder).items() if isinstance(value, bool) and name != "training"}
-            raise ValueError(f"unmask={flag!r} is no flag of an owner of {', '.join(report.converted)}; allowed: {', '.join(sorted(there)) or 'none'}; "
-                             f"the model was put back as it was")
+            there = {
+                name
+                for holder in holders
+                for name, value in vars(holder).items()
+                if isinstance(value, bool) and name != "training"
+            }
+            raise ValueError(
+                f"unmask={flag!r} is no flag of an owner of {', '.join(report.converted)}; allowed: {', '.join(sorted(there)) or 'none'}; "
+                f"the model was put back as it was"
+            )
 
 
 def _undo(steps: List[Callable[[], None]]) -> None:

@@ -40,14 +40,30 @@ def forward_launch(x, weight, bias, gate, residual, options, want_pre, x_pointer
     if gate is not None or residual is not None:
         rest = _key_of(gate), _key_of(residual)
         low |= (0 if gate is None else gate.data_ptr()) | (0 if residual is None else residual.data_ptr())
-    key = (x.shape, x.stride(), x.dtype, x.get_device(), weight.shape, weight.stride(), weight.dtype, weight.get_device(), options, want_pre,
-           None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.get_device()), rest, low & 15, weight_pointer & 15)
+    key = (
+        x.shape,
+        x.stride(),
+        x.dtype,
+        x.get_device(),
+        weight.shape,
+        weight.stride(),
+        weight.dtype,
+        weight.get_device(),
+        options,
+        want_pre,
+        None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.get_device()),
+        rest,
+        low & 15,
+        weight_pointer & 15,
+    )
     found = _launches.get(key)
     if found is None:
         pad, layout, fill, _, activation, math = options
         sizes = arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
-        found = _launches[key] = launch.make(problems.forward(sizes, x, weight, bias, gate, residual, *options, want_pre),
-                                             sizes.n if sizes.H > 1 and sizes.n < sizes.T else 0)
+        found = _launches[key] = launch.make(
+            problems.forward(sizes, x, weight, bias, gate, residual, *options, want_pre),
+            sizes.n if sizes.H > 1 and sizes.n < sizes.T else 0,
+        )
     return found
 
 
@@ -84,13 +100,35 @@ def run_forward(x, weight, bias, gate, residual, options, want_pre):
     return y, pre
 
 
-def forward(x, weight, bias=None, gate=None, residual=None, pad=0, layout="btd", fill="lower", diag=0, activation="none",
-            math="default"):
+def forward(
+    x,
+    weight,
+    bias=None,
+    gate=None,
+    residual=None,
+    pad=0,
+    layout="btd",
+    fill="lower",
+    diag=0,
+    activation="none",
+    math="default",
+):
     return run_forward(x, weight, bias, gate, residual, (pad, layout, fill, diag, activation, math), False)[0]
 
 
-def forward_pre(x, weight, bias=None, gate=None, residual=None, pad=0, layout="btd", fill="lower", diag=0, activation="none",
-                math="default"):
+def forward_pre(
+    x,
+    weight,
+    bias=None,
+    gate=None,
+    residual=None,
+    pad=0,
+    layout="btd",
+    fill="lower",
+    diag=0,
+    activation="none",
+    math="default",
+):
     return run_forward(x, weight, bias, gate, residual, (pad, layout, fill, diag, activation, math), True)
 
 
@@ -100,11 +138,25 @@ def forward_pre(x, weight, bias=None, gate=None, residual=None, pad=0, layout="b
 def grad_input_launch(grad, weight, residual, pad, layout, fill, diag, math) -> Launch:
     """The launch of this combination, made when it is new. math is resolved already."""
     low = grad.data_ptr() | (0 if residual is None else residual.data_ptr())
-    key = ("grad_input", _key_of(grad), _key_of(weight), _key_of(residual), pad, layout, fill, diag, math, low & 15, weight.data_ptr() & 15)
+    key = (
+        "grad_input",
+        _key_of(grad),
+        _key_of(weight),
+        _key_of(residual),
+        pad,
+        layout,
+        fill,
+        diag,
+        math,
+        low & 15,
+        weight.data_ptr() & 15,
+    )
     found = _launches.get(key)
     if found is None:
         sizes = arguments.check_grad_input(grad, weight, residual, pad, layout, fill, math)
-        found = _launches[key] = launch.make(problems.grad_input(sizes, grad, weight, residual, pad, layout, fill, diag, math))
+        found = _launches[key] = launch.make(
+            problems.grad_input(sizes, grad, weight, residual, pad, layout, fill, diag, math)
+        )
     return found
 
 
@@ -119,28 +171,53 @@ def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", d
         sizes = arguments.check_activations(grad, weight.shape, layout, "grad")
         return plain.grad_input(grad, weight, residual, sizes, pad, layout, fill, diag)
     dx = launch.empty_like(grad) if found.like_x else launch.empty(grad.shape, dtype=grad.dtype, device=grad.device)
-    found.run(dx.data_ptr(), grad.data_ptr(), weight.data_ptr(), 0, b"" if residual is None else found.with_extras(None, None, residual))
+    found.run(
+        dx.data_ptr(),
+        grad.data_ptr(),
+        weight.data_ptr(),
+        0,
+        b"" if residual is None else found.with_extras(None, None, residual),
+    )
     return dx
 
 
 def grad_weight_launch(grad, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math) -> Launch:
     """The launch of this combination, made when it is new. math is resolved already, weight_size a tuple."""
     low = (grad.data_ptr() | x.data_ptr()) & 15
-    key = ("grad_weight", _key_of(grad), _key_of(x), weight_size, weight_dtype, bias, pad, layout, fill, diag, math, low)
+    key = (
+        "grad_weight",
+        _key_of(grad),
+        _key_of(x),
+        weight_size,
+        weight_dtype,
+        bias,
+        pad,
+        layout,
+        fill,
+        diag,
+        math,
+        low,
+    )
     found = _launches.get(key)
     if found is None:
         sizes = arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, math)
-        found = _launches[key] = launch.make(problems.grad_weight(sizes, grad, x, weight_dtype, bias, pad, layout, fill, diag, math),
-                                             sizes.n if sizes.n < sizes.T else 0)
+        found = _launches[key] = launch.make(
+            problems.grad_weight(sizes, grad, x, weight_dtype, bias, pad, layout, fill, diag, math),
+            sizes.n if sizes.n < sizes.T else 0,
+        )
     return found
 
 
-def grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="btd", fill="lower", diag=0, math="default"):
+def grad_weight(
+    grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="btd", fill="lower", diag=0, math="default"
+):
     math = resolve_math(math, x.dtype, x.get_device())
     weight_size = tuple(weight_size)
     found = grad_weight_launch(grad, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math)
     if found.copies:
-        return grad_weight(*_copied((grad, x), found.copies), weight_size, weight_dtype, bias, pad, layout, fill, diag, math)
+        return grad_weight(
+            *_copied((grad, x), found.copies), weight_size, weight_dtype, bias, pad, layout, fill, diag, math
+        )
     if recording.active is not None:
         launch.record(found)
     if not found.handle:
@@ -185,8 +262,25 @@ def gradients(grad, x, weight, bias, options):
     if x.dtype is _FLOAT32:
         options = (*options[:5], resolve_math(options[5], _FLOAT32, x.get_device()))
     grad_pointer, x_pointer, weight_pointer = grad.data_ptr(), x.data_ptr(), weight.data_ptr()
-    key = (grad.shape, grad.stride(), grad.dtype, grad.get_device(), x.shape, x.stride(), x.dtype, x.get_device(), weight.shape, weight.stride(),
-           weight.dtype, weight.get_device(), options, bias is None, grad_pointer & 15, x_pointer & 15, weight_pointer & 15)
+    key = (
+        grad.shape,
+        grad.stride(),
+        grad.dtype,
+        grad.get_device(),
+        x.shape,
+        x.stride(),
+        x.dtype,
+        x.get_device(),
+        weight.shape,
+        weight.stride(),
+        weight.dtype,
+        weight.get_device(),
+        options,
+        bias is None,
+        grad_pointer & 15,
+        x_pointer & 15,
+        weight_pointer & 15,
+    )
     both = _both.get(key)
     if both is None:
         both = _both[key] = _make_both(grad, x, weight, bias, options)
@@ -205,7 +299,9 @@ def _make_both(grad, x, weight, bias, options):
     """A Pair; whether each of the three tensors has to be copied first; or () where the two operators go their own ways."""
     pad, layout, fill, diag, _, math = options
     first = grad_input_launch(grad, weight, None, pad, layout, fill, diag, math)
-    second = grad_weight_launch(grad, x, tuple(weight.shape), weight.dtype, bias is not None, pad, layout, fill, diag, math)
+    second = grad_weight_launch(
+        grad, x, tuple(weight.shape), weight.dtype, bias is not None, pad, layout, fill, diag, math
+    )
     if first.copies or second.copies:
         return 0 in first.copies or 0 in second.copies, 1 in second.copies, 1 in first.copies
     return launch.Pair(first, second) if pairs(first, second, weight) else ()

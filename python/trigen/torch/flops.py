@@ -24,22 +24,50 @@ def _count(x_shape: Sequence[int], weight_shape: Sequence[int], layout: str, fil
 
 
 @register_flop_formula([ops._forward.overloadpacket, ops._forward_pre.overloadpacket])
-def forward_flop(x, weight, bias=None, gate=None, residual=None, pad=0, layout="btd", fill="lower", diag=0, *rest, out_shape=None,
-                 **keywords):
+def forward_flop(
+    x,
+    weight,
+    bias=None,
+    gate=None,
+    residual=None,
+    pad=0,
+    layout="btd",
+    fill="lower",
+    diag=0,
+    *rest,
+    out_shape=None,
+    **keywords,
+):
     return _count(x, weight, layout, fill, diag)
 
 
 @register_flop_formula(ops._grad_input.overloadpacket)
-def grad_input_flop(grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, *rest, out_shape=None, **keywords):
+def grad_input_flop(
+    grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, *rest, out_shape=None, **keywords
+):
     return _count(grad, weight, layout, fill, diag)
 
 
 @register_flop_formula(ops._grad_weight.overloadpacket)
-def grad_weight_flop(grad, x, weight_size, weight_dtype=None, bias=False, pad=0, layout="btd", fill="lower", diag=0, *rest, out_shape=None,
-                     **keywords):
+def grad_weight_flop(
+    grad,
+    x,
+    weight_size,
+    weight_dtype=None,
+    bias=False,
+    pad=0,
+    layout="btd",
+    fill="lower",
+    diag=0,
+    *rest,
+    out_shape=None,
+    **keywords,
+):
     return _count(x, weight_size, layout, fill, diag)
 
 
 for _operator in (ops._forward, ops._forward_pre, ops._grad_input, ops._grad_weight):
-    if _operator.overloadpacket not in flop_registry:  # PyTorch 2.4 files the formula under the overload, and looks under the packet
+    if (
+        _operator.overloadpacket not in flop_registry
+    ):  # PyTorch 2.4 files the formula under the overload, and looks under the packet
         flop_registry[_operator.overloadpacket] = flop_registry[_operator]

@@ -37,7 +37,9 @@ class FrozenMixer:
         weight, bias = module.weight, module.bias
         math = resolve_math(module.math, example.dtype, example.get_device())
         options = module.pad, module.layout, module.fill, module.diagonal, module.activation or "none", math
-        found = cuda.forward_launch(example, weight, bias, None, None, options, False, example.data_ptr(), weight.data_ptr())
+        found = cuda.forward_launch(
+            example, weight, bias, None, None, options, False, example.data_ptr(), weight.data_ptr()
+        )
         if not found.handle:
             return
         if found.bias_tokens and bias is not None:
@@ -69,8 +71,10 @@ class FrozenMixer:
                 f"{list(shape)}, {list(stride)}, {dtype}, the same device; freeze the module again for another shape"
             )
         if x.requires_grad and torch.is_grad_enabled():
-            raise ValueError(f"x (shape {list(x.shape)}) requires grad; a frozen plan has no derivative; allowed: torch.no_grad(), x.detach(), "
-                             f"or the module itself")
+            raise ValueError(
+                f"x (shape {list(x.shape)}) requires grad; a frozen plan has no derivative; allowed: torch.no_grad(), x.detach(), "
+                f"or the module itself"
+            )
 
 
 def freeze(module: TriangularConv1d, example: torch.Tensor) -> FrozenMixer:

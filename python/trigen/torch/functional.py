@@ -34,8 +34,15 @@ _any_autocast = getattr(_C, "_is_any_autocast_enabled", lambda: True)
 
 def _direct(x, weight) -> bool:
     """True in plain eager mode: nothing but autograd and autocast is watching."""
-    return (type(x) in _PLAIN_TYPES and type(weight) in _PLAIN_TYPES and _modes() == 0 and _functorch() is None
-            and forward_ad._current_level < 0 and _tracing() is None and (x.is_cuda or x.is_cpu))
+    return (
+        type(x) in _PLAIN_TYPES
+        and type(weight) in _PLAIN_TYPES
+        and _modes() == 0
+        and _functorch() is None
+        and forward_ad._current_level < 0
+        and _tracing() is None
+        and (x.is_cuda or x.is_cpu)
+    )
 
 
 def _forward_kernel(x, weight, bias, gate, residual, options, want_pre):
@@ -115,7 +122,9 @@ class _TriangularConvEpilogue(torch.autograd.Function):
     def backward(ctx, grad):
         x, weight, bias, gate, pre = ctx.saved_tensors
         options, needs = ctx.options, ctx.needs_input_grad
-        if _grad_enabled():  # second derivatives: pre is a constant to autograd here, so it is computed again, differentiably
+        if (
+            _grad_enabled()
+        ):  # second derivatives: pre is a constant to autograd here, so it is computed again, differentiably
             return (*ops.forward_gradients(needs, grad, None, x, weight, bias, gate, None, *options), None)
         if not _direct(grad, weight):
             return (*ops.forward_gradients(needs, grad, None, x, weight, bias, gate, pre, *options), None)
@@ -131,7 +140,9 @@ def _gradients(needs, grad, x, weight, bias, gate, pre, pad, layout, fill, diag,
     dx = dw = db = None
     dq, dgate = (cuda.grad_epilogue if x.is_cuda else ops.plain_grad_epilogue)(grad, pre, gate, activation)
     if needs[0] and needs[1] and x.is_cuda:
-        dx, dw, db = cuda.gradients(dq, x, weight, bias if needs[2] else None, (pad, layout, fill, diag, activation, math))
+        dx, dw, db = cuda.gradients(
+            dq, x, weight, bias if needs[2] else None, (pad, layout, fill, diag, activation, math)
+        )
         return dx, dw, db, dgate if needs[3] else None, grad if needs[4] else None
     grad_input, grad_weight = _gradient_kernels(x)
     if needs[0]:
@@ -144,8 +155,10 @@ def _gradients(needs, grad, x, weight, bias, gate, pre, pad, layout, fill, diag,
 
 
 # torch.autograd.Function.apply looks for functorch's transforms and tensors first; _direct has done that by the time these are called.
-_apply, _apply_epilogue, _apply_known = (super(torch.autograd.Function, function).apply
-                                         for function in (_TriangularConv, _TriangularConvEpilogue, _KnownConv))
+_apply, _apply_epilogue, _apply_known = (
+    super(torch.autograd.Function, function).apply
+    for function in (_TriangularConv, _TriangularConvEpilogue, _KnownConv)
+)
 
 
 def resolve_padding(padding: Union[int, str], taps: int) -> int:
@@ -155,7 +168,9 @@ def resolve_padding(padding: Union[int, str], taps: int) -> int:
     if padding == "causal":
         return taps - 1
     if isinstance(padding, bool) or not isinstance(padding, int):
-        raise ValueError(f"padding={padding!r} is not known; allowed: 'same', 'causal' or the features of padding on the left")
+        raise ValueError(
+            f"padding={padding!r} is not known; allowed: 'same', 'causal' or the features of padding on the left"
+        )
     return padding
 
 
@@ -192,9 +207,17 @@ def triangular_conv1d(
     synchronise.
     """
     if _native and x.is_cuda and recording.active is None and not _compiling():
-        pad = padding if type(padding) is int else resolve_padding(padding, 1 if weight.dim() == 2 else weight.shape[-1])
-        return _dispatched(x, weight, bias, gate, residual,
-                           (pad, layout, fill, diagonal, activation or "none", precision.resolve_math(math, x.dtype, x.get_device())))
+        pad = (
+            padding if type(padding) is int else resolve_padding(padding, 1 if weight.dim() == 2 else weight.shape[-1])
+        )
+        return _dispatched(
+            x,
+            weight,
+            bias,
+            gate,
+            residual,
+            (pad, layout, fill, diagonal, activation or "none", precision.resolve_math(math, x.dtype, x.get_device())),
+        )
     key = None
     if gate is None and residual is None and not _compiling():
         key = (x.shape, padding, layout, fill, diagonal, activation, math, bias is None)
@@ -203,12 +226,18 @@ def triangular_conv1d(
         except TypeError:  # an option that is no option: refused by name below
             key, calls = None, ()
         for call in calls:
-            if (call.check(x, weight) if bias is None else call.check(x, weight, bias)) and call.grad_mode is _grad_enabled():
+            if (
+                call.check(x, weight) if bias is None else call.check(x, weight, bias)
+            ) and call.grad_mode is _grad_enabled():
                 if call.tf32 is not None and call.tf32 is not _tf32_is_allowed():
                     continue
                 x_pointer, weight_pointer = x.data_ptr(), weight.data_ptr()
-                if (x_pointer | weight_pointer) & 15 or recording.active is not None or forward_ad._current_level >= 0 or (
-                        call.autocast is not None and call.autocast is not _autocast_dtype("cuda")):
+                if (
+                    (x_pointer | weight_pointer) & 15
+                    or recording.active is not None
+                    or forward_ad._current_level >= 0
+                    or (call.autocast is not None and call.autocast is not _autocast_dtype("cuda"))
+                ):
                     break
                 if call.wants:
                     return _apply_known(x, weight, bias, call, x_pointer, weight_pointer)
@@ -225,8 +254,17 @@ def triangular_conv1d(
             autocast = _autocast_dtype(device)
             x, weight, bias, gate, residual = ops.autocast_tensors(autocast, x, weight, bias, gate, residual)
             if x is not given and key is not None:  # after a norm, say; what is left may be known
-                return triangular_conv1d(x, weight, bias, padding=padding, layout=layout, fill=fill, diagonal=diagonal,
-                                         activation=activation, math=math)
+                return triangular_conv1d(
+                    x,
+                    weight,
+                    bias,
+                    padding=padding,
+                    layout=layout,
+                    fill=fill,
+                    diagonal=diagonal,
+                    activation=activation,
+                    math=math,
+                )
     y = _eager(x, weight, bias, gate, residual, options)
     if key is not None and x.is_cuda and recording.active is None:
         known.learn(key, x, weight, bias, options, autocast)
@@ -234,8 +272,13 @@ def triangular_conv1d(
 
 
 def _eager(x, weight, bias, gate, residual, options):
-    if _grad_enabled() and (x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
-                            or (gate is not None and gate.requires_grad) or (residual is not None and residual.requires_grad)):
+    if _grad_enabled() and (
+        x.requires_grad
+        or weight.requires_grad
+        or (bias is not None and bias.requires_grad)
+        or (gate is not None and gate.requires_grad)
+        or (residual is not None and residual.requires_grad)
+    ):
         if gate is None and options[4] == "none":
             return _apply(x, weight, bias, residual, options)
         return _apply_epilogue(x, weight, bias, gate, residual, options)
@@ -244,7 +287,9 @@ def _eager(x, weight, bias, gate, residual, options):
 
 def _autocast(x, *others):
     device = "cuda" if x.is_cuda else "cpu"
-    return ops.autocast_tensors(_autocast_dtype(device), x, *others) if torch.is_autocast_enabled(device) else (x, *others)
+    return (
+        ops.autocast_tensors(_autocast_dtype(device), x, *others) if torch.is_autocast_enabled(device) else (x, *others)
+    )
 
 
 def _dispatched(x, weight, bias, gate, residual, options):

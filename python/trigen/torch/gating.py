@@ -25,15 +25,25 @@ class CausalSpatialGatingUnit(nn.Module):
     these names or under "proj." (the form with an nn.Conv1d inside). A causal mask among the buffers is accepted and dropped.
     """
 
-    def __init__(self, dim: int, tokens: int, heads: int = 1, activation: ActivationLike = None, init_eps: float = 1e-3,
-                 device: Device = None, dtype: Optional[torch.dtype] = None) -> None:
+    def __init__(
+        self,
+        dim: int,
+        tokens: int,
+        heads: int = 1,
+        activation: ActivationLike = None,
+        init_eps: float = 1e-3,
+        device: Device = None,
+        dtype: Optional[torch.dtype] = None,
+    ) -> None:
         super().__init__()
         if dim % (2 * heads) != 0:
             raise ValueError(f"dim={dim} with heads={heads}; allowed: a multiple of 2 * heads")
         self.tokens, self.heads, self.activation = tokens, heads, activation_name(activation)
         self.norm = nn.LayerNorm(dim // 2, device=device, dtype=dtype)
         bound = init_eps / tokens
-        self.weight = nn.Parameter(torch.empty(heads, tokens, tokens, device=device, dtype=dtype).uniform_(-bound, bound))
+        self.weight = nn.Parameter(
+            torch.empty(heads, tokens, tokens, device=device, dtype=dtype).uniform_(-bound, bound)
+        )
         self.bias = nn.Parameter(torch.ones(heads, tokens, device=device, dtype=dtype))
 
     def forward(self, x: torch.Tensor, gate_residual: Optional[torch.Tensor] = None) -> torch.Tensor:
@@ -42,8 +52,14 @@ class CausalSpatialGatingUnit(nn.Module):
         v = self.norm(v)
         weight = self.weight.unsqueeze(-1)
         if gate_residual is None:
-            return triangular_conv1d(v, weight, self.bias, gate=u if u.dtype == v.dtype else u.to(v.dtype), padding=0,
-                                     activation=self.activation)
+            return triangular_conv1d(
+                v,
+                weight,
+                self.bias,
+                gate=u if u.dtype == v.dtype else u.to(v.dtype),
+                padding=0,
+                activation=self.activation,
+            )
         q = triangular_conv1d(v, weight, self.bias, padding=0)
         return plain.activate(q + gate_residual, self.activation) * u
 
@@ -53,7 +69,9 @@ class CausalSpatialGatingUnit(nn.Module):
             if prefix + name not in state_dict and prefix + "proj." + name in state_dict:
                 state_dict[prefix + name] = state_dict.pop(prefix + "proj." + name)
             own, value = getattr(self, name), state_dict.get(prefix + name)
-            allowed = {"weight": [(self.tokens, self.tokens), (self.tokens, self.tokens, 1)], "bias": [(self.tokens,)]}[name]
+            allowed = {"weight": [(self.tokens, self.tokens), (self.tokens, self.tokens, 1)], "bias": [(self.tokens,)]}[
+                name
+            ]
             if value is not None and self.heads == 1 and tuple(value.shape) in allowed:
                 state_dict[prefix + name] = value.reshape(own.shape)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

@@ -60,8 +60,16 @@ def _try_guard() -> bool:
     check = guard(one, two)
     if not (check(one, two) and check(torch.ones(2, 3, 3), one)):
         return False
-    differ = (torch.zeros(3, 3, 3), torch.zeros(2, 3), one.transpose(1, 2), one.double(), one.to("meta"), one.clone().requires_grad_(),
-              one.as_subclass(Other), torch.nn.Parameter(one, requires_grad=False))
+    differ = (
+        torch.zeros(3, 3, 3),
+        torch.zeros(2, 3),
+        one.transpose(1, 2),
+        one.double(),
+        one.to("meta"),
+        one.clone().requires_grad_(),
+        one.as_subclass(Other),
+        torch.nn.Parameter(one, requires_grad=False),
+    )
     if any(check(two, other) or check(other, two) for other in differ):
         return False
     passed = []  # in each of these modes, the check made outside
@@ -152,11 +160,17 @@ class _Pair:
 def learn_gradients(call: Call, grad, x, weight, needs_bias) -> None:
     """Remembers the pair of a backward pass that has just run, when it is a usual one."""
     before = call.backward
-    if call.generation != launch.generation or len(before) == _VARIANTS or (grad.data_ptr() | x.data_ptr() | weight.data_ptr()) & 15:
+    if (
+        call.generation != launch.generation
+        or len(before) == _VARIANTS
+        or (grad.data_ptr() | x.data_ptr() | weight.data_ptr()) & 15
+    ):
         return
     pad, layout, fill, diag, _, math = call.options
     first = cuda.grad_input_launch(grad, weight, None, pad, layout, fill, diag, math)
-    second = cuda.grad_weight_launch(grad, x, tuple(weight.shape), weight.dtype, needs_bias, pad, layout, fill, diag, math)
+    second = cuda.grad_weight_launch(
+        grad, x, tuple(weight.shape), weight.dtype, needs_bias, pad, layout, fill, diag, math
+    )
     if cuda.pairs(first, second, weight):
         call.backward = (*before, _Pair((grad, x, weight), needs_bias, launch.Pair(first, second)))
 

@@ -21,7 +21,9 @@ from . import problems
 # Where memory comes from and what a device is asked. Names of their own: the tests on the emulated device put its answers behind them.
 empty, empty_like, zeros, contiguous = torch.empty, torch.empty_like, torch.zeros, torch.Tensor.contiguous
 is_capturing = torch.cuda.is_current_stream_capturing
-raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (lambda device: torch.cuda.current_stream(device).cuda_stream)
+raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
+    lambda device: torch.cuda.current_stream(device).cuda_stream
+)
 
 _pack, _SIZE = library.ARGS_PREPARED.pack, library.ARGS_PREPARED.size
 _pack_middle = struct.Struct("24sq24sq24sq24s").pack  # strides of the second tensor; pre, gate, residual with theirs
@@ -35,12 +37,38 @@ class Launch:
     """A plan, and its argument block but for the addresses. handle 0: plain torch serves it (float64, an empty triangle, the fallback), or
     copies says which tensors, by position, to make contiguous first. Immutable; any thread may run it."""
 
-    __slots__ = ("handle", "index", "workspace", "scratch", "copies", "x", "y", "middle", "pre", "gate", "residual", "weight", "like_x",
-                 "bias_tokens", "text", "plan")
+    __slots__ = (
+        "handle",
+        "index",
+        "workspace",
+        "scratch",
+        "copies",
+        "x",
+        "y",
+        "middle",
+        "pre",
+        "gate",
+        "residual",
+        "weight",
+        "like_x",
+        "bias_tokens",
+        "text",
+        "plan",
+    )
 
-    def __init__(self, problem: problems.Problem, plan: Optional[library.Plan] = None, call: Optional[problems.Call] = None, bias_tokens: int = 0):
+    def __init__(
+        self,
+        problem: problems.Problem,
+        plan: Optional[library.Plan] = None,
+        call: Optional[problems.Call] = None,
+        bias_tokens: int = 0,
+    ):
         self.text, self.copies, self.plan = problem.text, problem.copies, plan  # the plan keeps the handle alive
-        self.handle, self.workspace, self.bias_tokens = 0, 0, bias_tokens  # bias_tokens > 0: of a bias [H, T] so many of each head are used
+        self.handle, self.workspace, self.bias_tokens = (
+            0,
+            0,
+            bias_tokens,
+        )  # bias_tokens > 0: of a bias [H, T] so many of each head are used
         if plan is None:
             return
         first = call.reads[0][2]
@@ -52,26 +80,48 @@ class Launch:
         self.x, self.y = own.get("x", out), own.get("y", out)
         self.pre = own.get("pre", out if "pre" in call.epilogue else _NONE)
         derives = call.op == "grad_epilogue"  # residual: grad_gate
-        self.gate, self.residual = own.get("gate", _NONE), own.get("residual", out if derives and "gate" in own else _NONE)
+        self.gate, self.residual = (
+            own.get("gate", _NONE),
+            own.get("residual", out if derives and "gate" in own else _NONE),
+        )
         self.weight = struct.pack("2q", *problem.weight)
         self.middle = self.y + bytes(96)  # no pre, gate or residual
 
-    def run(self, x: int, y: int, weight: int, bias: int = 0, middle: bytes = b"", workspace: int = 0, rows: bytes = _ALL_ROWS) -> None:
+    def run(
+        self,
+        x: int,
+        y: int,
+        weight: int,
+        bias: int = 0,
+        middle: bytes = b"",
+        workspace: int = 0,
+        rows: bytes = _ALL_ROWS,
+    ) -> None:
         """Launches on the current stream of the launch's device. x, y, weight, bias: addresses, in trigen_args' roles (0: none). middle:
         with_extras' bytes. workspace: memory of at least self.workspace bytes, or 0: run takes its own. rows: pack_rows(first, count)."""
         size = self.workspace
         if size and not workspace:
             scratch = empty_like(self.scratch)
             workspace = scratch.data_ptr()
-        status = _run(self.handle, _pack(_SIZE, x, self.x, y, middle or self.middle, weight, self.weight, bias, workspace, size, rows),
-                      raw_stream(self.index))
+        status = _run(
+            self.handle,
+            _pack(_SIZE, x, self.x, y, middle or self.middle, weight, self.weight, bias, workspace, size, rows),
+            raw_stream(self.index),
+        )
         if status:
             self._fail(status)
 
     def with_extras(self, pre, gate, residual) -> bytes:
         """The block's middle for these tensors, each of which may be None; their strides are the ones that the launch was made for."""
-        return _pack_middle(self.y, 0 if pre is None else pre.data_ptr(), self.pre, 0 if gate is None else gate.data_ptr(), self.gate,
-                            0 if residual is None else residual.data_ptr(), self.residual)
+        return _pack_middle(
+            self.y,
+            0 if pre is None else pre.data_ptr(),
+            self.pre,
+            0 if gate is None else gate.data_ptr(),
+            self.gate,
+            0 if residual is None else residual.data_ptr(),
+            self.residual,
+        )
 
     def _fail(self, status: int) -> None:
         try:
@@ -170,10 +220,21 @@ class PlanList(List[library.PlanInfo]):
     """A list of PlanInfo that a notebook shows as a table. `dense` of each says where a dense product is faster or may be, `slow` what holds it back."""
 
     def _repr_html_(self) -> str:
-        return notebook.table(("problem", "kernel", "chosen", "us", "dense, estimated", "from", "note"), (
-            (info.problem, info.candidate, info.provenance if info.match != "near" else f"{info.provenance}, {info.difference}",
-             f"{info.expected_us:.1f}" if info.expected_us else "", f"{info.dense_us:.1f}" if info.dense_us else "",
-             info.layer or info.binary_from, "; ".join(filter(None, (info.dense, info.slow)))) for info in self))
+        return notebook.table(
+            ("problem", "kernel", "chosen", "us", "dense, estimated", "from", "note"),
+            (
+                (
+                    info.problem,
+                    info.candidate,
+                    info.provenance if info.match != "near" else f"{info.provenance}, {info.difference}",
+                    f"{info.expected_us:.1f}" if info.expected_us else "",
+                    f"{info.dense_us:.1f}" if info.dense_us else "",
+                    info.layer or info.binary_from,
+                    "; ".join(filter(None, (info.dense, info.slow))),
+                )
+                for info in self
+            ),
+        )
 
 
 def plans() -> PlanList:
@@ -209,11 +270,21 @@ def notes(info: library.PlanInfo) -> List[Tuple[str, str]]:
     """(cause, text) of what the user of a plan should know: each cause is said once in a process."""
     found = []
     if info.provenance != "measured":
-        found.append(("untuned", f"the cache has no tuned kernel for {info.problem}: the model's choice runs, which was not measured "
-                                 f"(trigen.tune(model, inputs) tunes it and others like it; this is said once)"))
+        found.append(
+            (
+                "untuned",
+                f"the cache has no tuned kernel for {info.problem}: the model's choice runs, which was not measured "
+                f"(trigen.tune(model, inputs) tunes it and others like it; this is said once)",
+            )
+        )
     elif info.match != "exact":
-        found.append(("near", f"the tuned kernel for {info.problem} was measured elsewhere than on this {info.device}: {info.difference} "
-                              f"(trigen.tune(model, inputs) measures here; this is said once)"))
+        found.append(
+            (
+                "near",
+                f"the tuned kernel for {info.problem} was measured elsewhere than on this {info.device}: {info.difference} "
+                f"(trigen.tune(model, inputs) measures here; this is said once)",
+            )
+        )
     if info.slow:
         found.append((info.slow, f"{info.slow} ({info.problem}; this is said once)"))
     return found

@@ -30,7 +30,9 @@ def activation_name(activation: ActivationLike) -> Optional[Activation]:
     if activation in (None, "none", "gelu", "silu"):
         return None if activation == "none" else activation
     if isinstance(activation, nn.GELU) and activation.approximate != "none":
-        raise ValueError("activation=nn.GELU(approximate='tanh') has no kernel; allowed: the exact nn.GELU(), nn.SiLU(), None")
+        raise ValueError(
+            "activation=nn.GELU(approximate='tanh') has no kernel; allowed: the exact nn.GELU(), nn.SiLU(), None"
+        )
     for kind, name in ACTIVATION_NAMES.items():
         if isinstance(activation, kind):
             return name
@@ -59,7 +61,11 @@ def _in_words(init: Init) -> Init:
     """Refuses nn.Conv1d(T, T, K) and nn.Linear(T, T) under another name, the first of which would have T taps, with what they become."""
     parameters = dict(list(inspect.signature(init).parameters.items())[1:])
     placed = [name for name, one in parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
-    becomes = "nn.Conv1d(T, T, K) becomes TriangularConv1d(T, K)" if "kernel_size" in placed else "nn.Linear(T, T) becomes TriangularLinear(T)"
+    becomes = (
+        "nn.Conv1d(T, T, K) becomes TriangularConv1d(T, K)"
+        if "kernel_size" in placed
+        else "nn.Linear(T, T) becomes TriangularLinear(T)"
+    )
 
     @functools.wraps(init)
     def checked(self: Any, *given: Any, **named: Any) -> None:
@@ -70,11 +76,19 @@ def _in_words(init: Init) -> Init:
             if name in placed[: len(given)]:
                 raise TypeError(f"{call} gives {name} twice, by its place and by its name; {becomes}")
         if len(given) > len(placed):
-            old = f"nn.Conv1d({', '.join(map(repr, given))}) becomes TriangularConv1d({given[0]!r}, {given[2]!r})" if "kernel_size" in placed else becomes
-            raise TypeError(f"{call} has {len(given)} arguments without a name; allowed: {' and '.join(placed)}, the others by name; {old}")
+            old = (
+                f"nn.Conv1d({', '.join(map(repr, given))}) becomes TriangularConv1d({given[0]!r}, {given[2]!r})"
+                if "kernel_size" in placed
+                else becomes
+            )
+            raise TypeError(
+                f"{call} has {len(given)} arguments without a name; allowed: {' and '.join(placed)}, the others by name; {old}"
+            )
         if "kernel_size" in placed and len(given) == 2 and given[0] == given[1] != 1:
-            raise TypeError(f"{call} would have {given[1]!r} taps; nn.Conv1d({given[0]!r}, {given[1]!r}, 1) becomes TriangularConv1d({given[0]!r}, 1); "
-                            f"as many taps as tokens are written kernel_size={given[1]!r}")
+            raise TypeError(
+                f"{call} would have {given[1]!r} taps; nn.Conv1d({given[0]!r}, {given[1]!r}, 1) becomes TriangularConv1d({given[0]!r}, 1); "
+                f"as many taps as tokens are written kernel_size={given[1]!r}"
+            )
         init(self, *given, **named)
 
     return checked  # type: ignore[return-value]
@@ -124,7 +138,9 @@ class TriangularConv1d(nn.Module):
     ) -> None:
         super().__init__()
         if not isinstance(bias, bool):  # nn.Linear(T, T) with another name
-            raise TypeError(f"bias={bias!r}; allowed: True or False; nn.Linear({tokens}, {tokens}) becomes TriangularLinear({tokens})")
+            raise TypeError(
+                f"bias={bias!r}; allowed: True or False; nn.Linear({tokens}, {tokens}) becomes TriangularLinear({tokens})"
+            )
         for name, value in (("tokens", tokens), ("kernel_size", kernel_size), ("heads", heads)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}={value!r}; allowed: an integer of at least 1")
@@ -132,7 +148,9 @@ class TriangularConv1d(nn.Module):
         self.activation = activation_name(activation)
         self.pad = resolve_padding(padding, kernel_size)
         if not 0 <= self.pad < kernel_size:
-            raise ValueError(f"padding={padding!r}; allowed: 'same', 'causal' or 0 to kernel_size-1 = {kernel_size - 1}")
+            raise ValueError(
+                f"padding={padding!r}; allowed: 'same', 'causal' or 0 to kernel_size-1 = {kernel_size - 1}"
+            )
         for name, value, allowed in (("layout", layout, LAYOUTS), ("fill", fill, FILLS), ("math", math, MATHS)):
             if value not in allowed:
                 raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}")
@@ -171,31 +189,58 @@ class TriangularConv1d(nn.Module):
         mask = ~plain.triangle(self.tokens, self.fill, self.diagonal, self.weight.device)
         return mask if self.weight.dim() == 2 else mask.unsqueeze(-1)
 
-    def forward(self, x: torch.Tensor, gate: Optional[torch.Tensor] = None, residual: Optional[torch.Tensor] = None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, gate: Optional[torch.Tensor] = None, residual: Optional[torch.Tensor] = None
+    ) -> torch.Tensor:
         check_tensor(x, "x")
         if x.dim() == 2:
             batched = [None if tensor is None else tensor.unsqueeze(0) for tensor in (x, gate, residual)]
             return self.forward(*batched).squeeze(0)  # hooks see the caller's tensors, once
-        return triangular_conv1d(x, self.weight, self.bias, gate=gate, residual=residual, padding=self.pad, layout=self.layout,
-                                 fill=self.fill, diagonal=self.diagonal, activation=self.activation, math=self.math)
+        return triangular_conv1d(
+            x,
+            self.weight,
+            self.bias,
+            gate=gate,
+            residual=residual,
+            padding=self.pad,
+            layout=self.layout,
+            fill=self.fill,
+            diagonal=self.diagonal,
+            activation=self.activation,
+            math=self.math,
+        )
 
     # ---- decoding -------------------------------------------------------------------------------------------------------
 
-    def new_cache(self, batch: int, features: int, device: Device = None, dtype: Optional[torch.dtype] = None) -> DecodeCache:
+    def new_cache(
+        self, batch: int, features: int, device: Device = None, dtype: Optional[torch.dtype] = None
+    ) -> DecodeCache:
         """A cache for `batch` sequences of `features` features; device and dtype default to the weight's (under autocast, give the
         dtype of the inputs)."""
         if (self.fill, self.layout) != ("lower", "btd") or self.diagonal > 0:
-            raise ValueError("decoding needs fill='lower', diagonal <= 0 and layout='btd': other mixers read tokens that are not there yet")
-        return DecodeCache(torch.empty(batch, self.tokens, features, device=device or self.weight.device,
-                                       dtype=dtype or self.weight.dtype))
+            raise ValueError(
+                "decoding needs fill='lower', diagonal <= 0 and layout='btd': other mixers read tokens that are not there yet"
+            )
+        return DecodeCache(
+            torch.empty(
+                batch, self.tokens, features, device=device or self.weight.device, dtype=dtype or self.weight.dtype
+            )
+        )
 
-    def decode(self, x: torch.Tensor, cache: DecodeCache, gate: Optional[torch.Tensor] = None,
-               residual: Optional[torch.Tensor] = None) -> torch.Tensor:
+    def decode(
+        self,
+        x: torch.Tensor,
+        cache: DecodeCache,
+        gate: Optional[torch.Tensor] = None,
+        residual: Optional[torch.Tensor] = None,
+    ) -> torch.Tensor:
         """The outputs of the next n tokens x[B, n, H*D] (n = 1: single-token decoding; n > 1: a prompt, or a chunk), given the
         cache's tokens; x is added to the cache. Equal to the same rows of forward over all tokens. No gradients. On a GPU a kernel
         reads the cache's tokens once (the op decode); elsewhere, and for what it does not take, plain torch does."""
         if x.dim() != 3 or x.shape[0] != cache.inputs.shape[0] or x.shape[2] != cache.inputs.shape[2]:
-            raise ValueError(f"x has shape {list(x.shape)}; allowed beside this cache: [{cache.inputs.shape[0]}, n, {cache.inputs.shape[2]}]")
+            raise ValueError(
+                f"x has shape {list(x.shape)}; allowed beside this cache: [{cache.inputs.shape[0]}, n, {cache.inputs.shape[2]}]"
+            )
         check_device("x", x, cache.inputs, "the cache")
         check_device("weight", self.weight, x)
         for name, tensor in (("gate", gate), ("residual", residual)):
@@ -214,13 +259,36 @@ class TriangularConv1d(nn.Module):
                 with prefix_is_meant():
                     return self(seen, gate, residual)
             if cache.inputs.is_cuda:
-                y = decoding.rows(cache.inputs, self.weight, self.bias, gate, residual, self.heads, self.kernel_size, begin, end,
-                                  self.pad, self.diagonal, self.activation or "none")
+                y = decoding.rows(
+                    cache.inputs,
+                    self.weight,
+                    self.bias,
+                    gate,
+                    residual,
+                    self.heads,
+                    self.kernel_size,
+                    begin,
+                    end,
+                    self.pad,
+                    self.diagonal,
+                    self.activation or "none",
+                )
                 if y is not None:
                     return y
             elif recording.active is not None:
-                decoding.record(cache.inputs, self.weight, self.bias, gate, residual, self.heads, self.kernel_size, end - begin, self.pad,
-                                self.diagonal, self.activation or "none")
+                decoding.record(
+                    cache.inputs,
+                    self.weight,
+                    self.bias,
+                    gate,
+                    residual,
+                    self.heads,
+                    self.kernel_size,
+                    end - begin,
+                    self.pad,
+                    self.diagonal,
+                    self.activation or "none",
+                )
             return self._rows(cache.inputs[:, :end], begin, end, gate, residual)
 
     def _rows(self, seen, begin, end, gate, residual):
@@ -260,7 +328,12 @@ class TriangularConv1d(nn.Module):
                 parts = [state_dict.pop(key) for key in split]
                 state_dict[prefix + name] = torch.stack(parts) if self.heads > 1 else parts[0]
             value = state_dict.get(prefix + name)
-            if value is not None and value.shape != own.shape and value.numel() == own.numel() and self._same_weight(name, value):
+            if (
+                value is not None
+                and value.shape != own.shape
+                and value.numel() == own.numel()
+                and self._same_weight(name, value)
+            ):
                 state_dict[prefix + name] = value.reshape(own.shape)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
@@ -274,7 +347,13 @@ class TriangularConv1d(nn.Module):
 
     def extra_repr(self) -> str:
         text = f"{self.tokens}, kernel_size={self.kernel_size}, heads={self.heads}, bias={self.bias is not None}, pad={self.pad}"
-        for name, usual in (("activation", None), ("layout", "btd"), ("fill", "lower"), ("diagonal", 0), ("math", "default")):
+        for name, usual in (
+            ("activation", None),
+            ("layout", "btd"),
+            ("fill", "lower"),
+            ("diagonal", 0),
+            ("math", "default"),
+        ):
             if getattr(self, name) != usual:
                 text += f", {name}={getattr(self, name)}"
         return text
@@ -296,15 +375,36 @@ class TriangularLinear(TriangularConv1d):
     Parameters: weight [T, T], bias [T], as nn.Linear has them. x[..., n] with n <= T and any leading axes."""
 
     @_in_words
-    def __init__(self, tokens: int, bias: bool = True, activation: ActivationLike = None, *, fill: Fill = "lower", diagonal: int = 0,
-                 math: Math = "default", device: Device = None, dtype: Optional[torch.dtype] = None) -> None:
-        super().__init__(tokens, bias=bias, activation=activation, layout="bdt", fill=fill, diagonal=diagonal, math=math, device=device,
-                         dtype=dtype)
+    def __init__(
+        self,
+        tokens: int,
+        bias: bool = True,
+        activation: ActivationLike = None,
+        *,
+        fill: Fill = "lower",
+        diagonal: int = 0,
+        math: Math = "default",
+        device: Device = None,
+        dtype: Optional[torch.dtype] = None,
+    ) -> None:
+        super().__init__(
+            tokens,
+            bias=bias,
+            activation=activation,
+            layout="bdt",
+            fill=fill,
+            diagonal=diagonal,
+            math=math,
+            device=device,
+            dtype=dtype,
+        )
 
     def _weight_shape(self):
         return (self.tokens, self.tokens)
 
-    def forward(self, x: torch.Tensor, gate: Optional[torch.Tensor] = None, residual: Optional[torch.Tensor] = None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, gate: Optional[torch.Tensor] = None, residual: Optional[torch.Tensor] = None
+    ) -> torch.Tensor:
         check_tensor(x, "x")
         if x.dim() == 3:
             return super().forward(x, gate, residual)

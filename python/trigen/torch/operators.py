@@ -11,9 +11,19 @@ from ..options import Activation, Fill, Layout, Math
 from . import ops
 
 
-def forward(x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor] = None, gate: Optional[torch.Tensor] = None,
-            residual: Optional[torch.Tensor] = None, pad: int = 0, layout: Layout = "btd", fill: Fill = "lower", diag: int = 0,
-            activation: Activation = "none", math: Math = "default") -> torch.Tensor:
+def forward(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: Optional[torch.Tensor] = None,
+    gate: Optional[torch.Tensor] = None,
+    residual: Optional[torch.Tensor] = None,
+    pad: int = 0,
+    layout: Layout = "btd",
+    fill: Fill = "lower",
+    diag: int = 0,
+    activation: Activation = "none",
+    math: Math = "default",
+) -> torch.Tensor:
     """y = act(W x + bias) * gate + residual, contiguous, like x.
 
     x, gate, residual   [B, n, H*D] (layout "btd") or [B, H*D, n] ("bdt"), n <= T
@@ -26,23 +36,51 @@ def forward(x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor] 
     return y
 
 
-def forward_pre(x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor] = None, gate: Optional[torch.Tensor] = None,
-                residual: Optional[torch.Tensor] = None, pad: int = 0, layout: Layout = "btd", fill: Fill = "lower", diag: int = 0,
-                activation: Activation = "none", math: Math = "default") -> Tuple[torch.Tensor, torch.Tensor]:
+def forward_pre(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: Optional[torch.Tensor] = None,
+    gate: Optional[torch.Tensor] = None,
+    residual: Optional[torch.Tensor] = None,
+    pad: int = 0,
+    layout: Layout = "btd",
+    fill: Fill = "lower",
+    diag: int = 0,
+    activation: Activation = "none",
+    math: Math = "default",
+) -> Tuple[torch.Tensor, torch.Tensor]:
     """(y, pre): as forward, and pre = W x + bias, the value before the activation, which its derivative then reads."""
     y, pre = ops._forward_pre(x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math)
     return y, pre
 
 
-def grad_input(grad: torch.Tensor, weight: torch.Tensor, residual: Optional[torch.Tensor] = None, pad: int = 0, layout: Layout = "btd",
-               fill: Fill = "lower", diag: int = 0, math: Math = "default") -> torch.Tensor:
+def grad_input(
+    grad: torch.Tensor,
+    weight: torch.Tensor,
+    residual: Optional[torch.Tensor] = None,
+    pad: int = 0,
+    layout: Layout = "btd",
+    fill: Fill = "lower",
+    diag: int = 0,
+    math: Math = "default",
+) -> torch.Tensor:
     """dx = W^T grad + residual, for grad = dL/dy; both like x. pad, layout, fill and diag as given to forward."""
     dx: torch.Tensor = ops._grad_input(grad, weight, residual, pad, layout, fill, diag, math)
     return dx
 
 
-def grad_weight(grad: torch.Tensor, x: torch.Tensor, weight_size: Sequence[int], weight_dtype: torch.dtype, bias: bool = False, pad: int = 0,
-                layout: Layout = "btd", fill: Fill = "lower", diag: int = 0, math: Math = "default") -> Tuple[torch.Tensor, torch.Tensor]:
+def grad_weight(
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    weight_size: Sequence[int],
+    weight_dtype: torch.dtype,
+    bias: bool = False,
+    pad: int = 0,
+    layout: Layout = "btd",
+    fill: Fill = "lower",
+    diag: int = 0,
+    math: Math = "default",
+) -> Tuple[torch.Tensor, torch.Tensor]:
     """(dW, dbias) for grad = dL/dy: dW of weight_size and weight_dtype, exactly zero outside the triangle and beyond a prefix; dbias is empty
     unless bias=True asks for it."""
     dw, db = ops._grad_weight(grad, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math)

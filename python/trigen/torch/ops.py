@@ -22,8 +22,10 @@ from .. import recording
 from . import arguments, cuda, native, plain, problems
 
 _OPTIONS = 'int pad=0, str layout="btd", str fill="lower", int diag=0'
-_FORWARD = f"(Tensor x, Tensor weight, Tensor? bias=None, Tensor? gate=None, Tensor? residual=None, {_OPTIONS}, " \
-           'str activation="none", str math="default")'
+_FORWARD = (
+    f"(Tensor x, Tensor weight, Tensor? bias=None, Tensor? gate=None, Tensor? residual=None, {_OPTIONS}, "
+    'str activation="none", str math="default")'
+)
 
 LIBRARY = torch.library.Library("trigen", "FRAGMENT" if native.operators else "DEF")
 SCHEMAS = (
@@ -46,19 +48,45 @@ _grad_weight = torch.ops.trigen.grad_weight.default
 # ---- plain torch: CPU and every other device without kernels -------------------------------------------------------------
 
 
-def _plain_forward(x, weight, bias=None, gate=None, residual=None, pad=0, layout="btd", fill="lower", diag=0,
-                   activation="none", math="default"):
+def _plain_forward(
+    x,
+    weight,
+    bias=None,
+    gate=None,
+    residual=None,
+    pad=0,
+    layout="btd",
+    fill="lower",
+    diag=0,
+    activation="none",
+    math="default",
+):
     sizes = arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
     if recording.active is not None:
-        problems.record(problems.forward(sizes, x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, False))
+        problems.record(
+            problems.forward(sizes, x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, False)
+        )
     return plain.forward(x, weight, bias, gate, residual, sizes, pad, layout, fill, diag, activation)[0]
 
 
-def _plain_forward_pre(x, weight, bias=None, gate=None, residual=None, pad=0, layout="btd", fill="lower", diag=0,
-                       activation="none", math="default"):
+def _plain_forward_pre(
+    x,
+    weight,
+    bias=None,
+    gate=None,
+    residual=None,
+    pad=0,
+    layout="btd",
+    fill="lower",
+    diag=0,
+    activation="none",
+    math="default",
+):
     sizes = arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
     if recording.active is not None:
-        problems.record(problems.forward(sizes, x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, True))
+        problems.record(
+            problems.forward(sizes, x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, True)
+        )
     y, pre = plain.forward(x, weight, bias, gate, residual, sizes, pad, layout, fill, diag, activation)
     return y, pre.clone() if pre.data_ptr() == y.data_ptr() else pre
 
@@ -73,12 +101,23 @@ def _plain_grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lo
 def plain_grad_epilogue(grad, pre, gate, activation):
     if recording.active is not None:
         tensors = (grad, pre, gate)  # a GPU copies what its kernel cannot read, and then looks again
-        problems.record(problems.grad_epilogue(*(tensor if tensor is None or problems.activation_strides(tensor, tensor.shape[2], "btd")
-                                                 else tensor.contiguous() for tensor in tensors), activation))
+        problems.record(
+            problems.grad_epilogue(
+                *(
+                    tensor
+                    if tensor is None or problems.activation_strides(tensor, tensor.shape[2], "btd")
+                    else tensor.contiguous()
+                    for tensor in tensors
+                ),
+                activation,
+            )
+        )
     return plain.grad_epilogue(grad, pre, gate, activation)
 
 
-def _plain_grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="btd", fill="lower", diag=0, math="default"):
+def _plain_grad_weight(
+    grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="btd", fill="lower", diag=0, math="default"
+):
     sizes = arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, math)
     if recording.active is not None:
         problems.record(problems.grad_weight(sizes, grad, x, weight_dtype, bias, pad, layout, fill, diag, math))
@@ -88,8 +127,19 @@ def _plain_grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, la
 # ---- fake: shapes and strides only --------------------------------------------------------------------------------------
 
 
-def _fake_forward(x, weight, bias=None, gate=None, residual=None, pad=0, layout="btd", fill="lower", diag=0,
-                  activation="none", math="default"):
+def _fake_forward(
+    x,
+    weight,
+    bias=None,
+    gate=None,
+    residual=None,
+    pad=0,
+    layout="btd",
+    fill="lower",
+    diag=0,
+    activation="none",
+    math="default",
+):
     arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
     return x.new_empty(x.shape)
 
@@ -103,7 +153,9 @@ def _fake_grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="low
     return grad.new_empty(grad.shape)
 
 
-def _fake_grad_weight(grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="btd", fill="lower", diag=0, math="default"):
+def _fake_grad_weight(
+    grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="btd", fill="lower", diag=0, math="default"
+):
     arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, math)
     dw = x.new_empty(weight_size, dtype=weight_dtype)
     return dw, dw.new_empty(arguments.bias_size(weight_size) if bias else [0])
@@ -143,7 +195,11 @@ def forward_gradients(needs, grad, grad_pre, x, weight, bias, gate, pre, pad, la
 def bias_gradient(grad, shape, dtype, layout):
     """grad_bias of that shape and dtype alone, for a weight that is frozen: the sum over batch and features, zero beyond a prefix."""
     heads = shape[0] if len(shape) == 2 else 1
-    grad = grad.unflatten(2, (heads, -1)).transpose(1, 2) if layout == "btd" else grad.unflatten(1, (heads, -1)).transpose(2, 3)
+    grad = (
+        grad.unflatten(2, (heads, -1)).transpose(1, 2)
+        if layout == "btd"
+        else grad.unflatten(1, (heads, -1)).transpose(2, 3)
+    )
     db = grad.to(plain.compute_dtype(grad.dtype)).sum((0, 3))
     db = torch.nn.functional.pad(db, (0, shape[-1] - db.shape[-1]))
     return db.reshape(shape).to(dtype)
@@ -226,12 +282,22 @@ def _spread_bias(bias, x, layout):
 
 def autocast_tensors(dtype, x, weight, bias, gate, residual):
     """The autocast rule; float64 and non-floating tensors stay as they are (and are refused or served later)."""
-    if (x.dtype is dtype and weight.dtype is torch.float32 and gate is None and residual is None
-            and (bias is None or bias.dtype is torch.float32)):
+    if (
+        x.dtype is dtype
+        and weight.dtype is torch.float32
+        and gate is None
+        and residual is None
+        and (bias is None or bias.dtype is torch.float32)
+    ):
         return x, weight, bias, gate, residual  # the usual case
 
     def cast(tensor, keep):
-        if tensor is None or not tensor.is_floating_point() or tensor.dtype in (dtype, torch.float64) or tensor.dtype == keep:
+        if (
+            tensor is None
+            or not tensor.is_floating_point()
+            or tensor.dtype in (dtype, torch.float64)
+            or tensor.dtype == keep
+        ):
             return tensor
         return tensor.to(dtype)
 
@@ -259,15 +325,29 @@ def _vmap(operator, activations, weights):
     def rule(info, axes, *given, **options):
         axes = [axis if isinstance(one, torch.Tensor) else None for one, axis in zip(given, axes)]
         if weights is None or any(axes[place] is not None for place in weights if place < len(given)):
-            each = [operator(*(one if axis is None else one.select(axis, i) for one, axis in zip(given, axes)), **options) for i in range(info.batch_size)]
-            results = tuple(torch.stack(parts) for parts in zip(*each)) if isinstance(each[0], tuple) else torch.stack(each)
+            each = [
+                operator(*(one if axis is None else one.select(axis, i) for one, axis in zip(given, axes)), **options)
+                for i in range(info.batch_size)
+            ]
+            results = (
+                tuple(torch.stack(parts) for parts in zip(*each)) if isinstance(each[0], tuple) else torch.stack(each)
+            )
         else:
+
             def merged(one, axis):
                 return (one.expand(info.batch_size, *one.shape) if axis is None else one.movedim(axis, 0)).flatten(0, 1)
 
-            results = operator(*(merged(one, axis) if place in activations and one is not None else one
-                                 for place, (one, axis) in enumerate(zip(given, axes))), **options)
-            apart = [one.unflatten(0, (info.batch_size, -1)) for one in (results if isinstance(results, tuple) else (results,))]
+            results = operator(
+                *(
+                    merged(one, axis) if place in activations and one is not None else one
+                    for place, (one, axis) in enumerate(zip(given, axes))
+                ),
+                **options,
+            )
+            apart = [
+                one.unflatten(0, (info.batch_size, -1))
+                for one in (results if isinstance(results, tuple) else (results,))
+            ]
             results = tuple(apart) if isinstance(results, tuple) else apart[0]
         return results, (0,) * len(results) if isinstance(results, tuple) else 0
 
@@ -287,8 +367,10 @@ class _Checked:
             if forward_ad._current_level >= 0:
                 for tensor in (*inputs, *keywords.values()):
                     if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
-                        raise NotImplementedError(f"torch.ops.trigen.{name.rpartition('::')[2]} has no forward-mode derivative; allowed: trigen.torch.triangular_conv1d "
-                                                  f"and the modules, outside torch.compile")
+                        raise NotImplementedError(
+                            f"torch.ops.trigen.{name.rpartition('::')[2]} has no forward-mode derivative; allowed: trigen.torch.triangular_conv1d "
+                            f"and the modules, outside torch.compile"
+                        )
             return kernel(keyset, *inputs, **keywords)
 
         LIBRARY.impl(name, checked, *arguments, **options)
@@ -309,8 +391,12 @@ for _name, _plain_kernel, _cuda_kernel, _fake_kernel, _setup, _backward in (
     if not native.derivatives:
         torch.library.register_autograd(f"trigen::{_name}", _backward, setup_context=_setup, lib=_Checked)
 if hasattr(torch.library, "register_vmap"):  # PyTorch 2.5; before it PyTorch loops, with a warning
-    for _name, _operator, _activations, _weights in (("forward", _forward, (0, 3, 4), (1, 2)), ("forward_pre", _forward_pre, (0, 3, 4), (1, 2)),
-                                                     ("grad_input", _grad_input, (0, 2), (1,)), ("grad_weight", _grad_weight, (), None)):
+    for _name, _operator, _activations, _weights in (
+        ("forward", _forward, (0, 3, 4), (1, 2)),
+        ("forward_pre", _forward_pre, (0, 3, 4), (1, 2)),
+        ("grad_input", _grad_input, (0, 2), (1,)),
+        ("grad_weight", _grad_weight, (), None),
+    ):
         torch.library.register_vmap(f"trigen::{_name}", _vmap(_operator, _activations, _weights), lib=LIBRARY)
 for _operator in () if native.derivatives else (_forward, _forward_pre):
     _autocast(_operator, "cpu", "AutocastCPU")

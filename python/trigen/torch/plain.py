@@ -116,7 +116,9 @@ def grad_epilogue(grad, pre, gate, activation):
     dtype = grad.dtype
     grad, pre = grad.to(compute_dtype(dtype)), pre.to(compute_dtype(dtype))
     dz = activation_gradient(grad if gate is None else grad * gate, pre, activation)
-    return dz.to(dtype).contiguous(), None if gate is None else (grad * activate(pre, activation)).to(dtype).contiguous()
+    return dz.to(dtype).contiguous(), None if gate is None else (grad * activate(pre, activation)).to(
+        dtype
+    ).contiguous()
 
 
 def activation_gradient(grad, pre, activation):

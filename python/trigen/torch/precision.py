@@ -28,14 +28,17 @@ def _works(read) -> bool:
 
 
 if _getter is not None and _works(lambda: _getter("cuda", "matmul")):
+
     def tf32_is_allowed() -> bool:
         """Whether float32 products on a GPU may round to TF32."""
         return _getter("cuda", "matmul") == "tf32"
 elif _works(lambda: torch.backends.cuda.matmul.fp32_precision):
+
     def tf32_is_allowed() -> bool:
         """Whether float32 products on a GPU may round to TF32."""
         return torch.backends.cuda.matmul.fp32_precision == "tf32"
 else:
+
     def tf32_is_allowed() -> bool:
         """Whether float32 products on a GPU may round to TF32."""
         return torch.get_float32_matmul_precision() != "highest"

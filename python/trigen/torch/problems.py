@@ -11,7 +11,8 @@ from typing import Dict, NamedTuple, Optional, Tuple
 
 import torch
 
-from .. import problem as problem_text, recording
+from .. import problem as problem_text
+from .. import recording
 from . import arguments
 from .precision import resolve_math
 
@@ -41,7 +42,9 @@ class Problem(NamedTuple):
     """What a kernel has to solve for a call. Strides are in elements: batch, head and row; of the weight head and row."""
 
     text: str = ""  # canonical; "": no kernel takes it (float64, a triangle without an entry, an empty batch)
-    copies: Tuple[int, ...] = ()  # positions of the tensors that are copied first; text and strides are those of the copies
+    copies: Tuple[
+        int, ...
+    ] = ()  # positions of the tensors that are copied first; text and strides are those of the copies
     strides: Dict[str, Tuple[int, int, int]] = {}  # of each tensor that is read
     out: Tuple[int, int, int] = (0, 0, 0)  # of what has x's shape and is written
     weight: Tuple[int, int] = (0, 0)
@@ -116,11 +119,28 @@ def problem_of(call: Call) -> Problem:
             copies.append(1)
         else:
             wstrides, weight_pointer = own, call.weight.data_ptr()
-    align = alignment(ELEMENT[dtype], pointers & 15, [stride for triple in (out, *strides.values()) for stride in triple])
+    align = alignment(
+        ELEMENT[dtype], pointers & 15, [stride for triple in (out, *strides.values()) for stride in triple]
+    )
     text = problem_text.text(
-        call.op, NAME[dtype], sizes.B, sizes.H, sizes.n, sizes.D, sizes.K, call.pad, layout=call.layout, fill=call.fill, diag=diag,
-        wdtype=NAME[call.weight_dtype], math=resolve_math(call.math, dtype, call.reads[0][2].get_device()), align=align,
-        walign=alignment(ELEMENT[call.weight_dtype], weight_pointer & 15, wstrides), epilogue=call.epilogue, rows=call.rows)
+        call.op,
+        NAME[dtype],
+        sizes.B,
+        sizes.H,
+        sizes.n,
+        sizes.D,
+        sizes.K,
+        call.pad,
+        layout=call.layout,
+        fill=call.fill,
+        diag=diag,
+        wdtype=NAME[call.weight_dtype],
+        math=resolve_math(call.math, dtype, call.reads[0][2].get_device()),
+        align=align,
+        walign=alignment(ELEMENT[call.weight_dtype], weight_pointer & 15, wstrides),
+        epilogue=call.epilogue,
+        rows=call.rows,
+    )
     return Problem(text, tuple(copies), strides, out, wstrides)
 
 
@@ -136,40 +156,108 @@ def record(call: Call) -> None:
 
 
 def _epilogue(bias, activation, pre, gate, residual) -> Tuple[str, ...]:
-    return ("bias" if bias is not None else "", activation if activation != "none" else "", "pre" if pre else "",
-            "gate" if gate is not None else "", "residual" if residual is not None else "")
+    return (
+        "bias" if bias is not None else "",
+        activation if activation != "none" else "",
+        "pre" if pre else "",
+        "gate" if gate is not None else "",
+        "residual" if residual is not None else "",
+    )
 
 
 def forward(sizes, x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, pre) -> Call:
-    if pre and activation == "none" and gate is None:  # the sum itself: nothing that a kernel stores twice; the residual is added outside
+    if (
+        pre and activation == "none" and gate is None
+    ):  # the sum itself: nothing that a kernel stores twice; the residual is added outside
         pre, residual = False, None
-    return Call("forward", ((0, "x", x), (3, "gate", gate), (4, "residual", residual)), sizes, weight, weight.dtype, pad, layout, fill, diag,
-                math, _epilogue(bias, activation, pre, gate, residual))
+    return Call(
+        "forward",
+        ((0, "x", x), (3, "gate", gate), (4, "residual", residual)),
+        sizes,
+        weight,
+        weight.dtype,
+        pad,
+        layout,
+        fill,
+        diag,
+        math,
+        _epilogue(bias, activation, pre, gate, residual),
+    )
 
 
 def grad_input(sizes, grad, weight, residual, pad, layout, fill, diag, math) -> Call:
-    return Call("grad_input", ((0, "y", grad), (2, "residual", residual)), sizes, weight, weight.dtype, pad, layout, fill, diag, math,
-                _epilogue(None, "none", False, None, residual))
+    return Call(
+        "grad_input",
+        ((0, "y", grad), (2, "residual", residual)),
+        sizes,
+        weight,
+        weight.dtype,
+        pad,
+        layout,
+        fill,
+        diag,
+        math,
+        _epilogue(None, "none", False, None, residual),
+    )
 
 
 def grad_weight(sizes, grad, x, weight_dtype, bias, pad, layout, fill, diag, math) -> Call:
-    return Call("grad_weight", ((1, "x", x), (0, "y", grad)), sizes, None, weight_dtype, pad, layout, fill, diag, math,
-                ("bias" if bias else "", "zero_outside" if sizes.n == sizes.T else ""))
+    return Call(
+        "grad_weight",
+        ((1, "x", x), (0, "y", grad)),
+        sizes,
+        None,
+        weight_dtype,
+        pad,
+        layout,
+        fill,
+        diag,
+        math,
+        ("bias" if bias else "", "zero_outside" if sizes.n == sizes.T else ""),
+    )
 
 
 def grad_epilogue(grad, pre, gate, activation) -> Call:
     """Of any layout: rows of what is contiguous. Rows that 16-byte accesses do not divide count as one, where all tensors are contiguous."""
     batch, rows, inner = grad.shape
-    if (inner * grad.element_size() % 16 and batch * rows * inner < arguments.MAX_COORDINATE
-            and all(tensor is None or tensor.is_contiguous() for tensor in (grad, pre, gate))):
-        grad, pre, gate = (None if tensor is None else tensor.view(batch, 1, rows * inner) for tensor in (grad, pre, gate))
+    if (
+        inner * grad.element_size() % 16
+        and batch * rows * inner < arguments.MAX_COORDINATE
+        and all(tensor is None or tensor.is_contiguous() for tensor in (grad, pre, gate))
+    ):
+        grad, pre, gate = (
+            None if tensor is None else tensor.view(batch, 1, rows * inner) for tensor in (grad, pre, gate)
+        )
         rows, inner = 1, rows * inner
     sizes = arguments.Sizes(batch, 1, rows, inner, 1, rows)
-    return Call("grad_epilogue", ((0, "y", grad), (1, "pre", pre), (2, "gate", gate)), sizes, None, grad.dtype, 0, "btd", "lower", 0, "simt",
-                _epilogue(None, activation, False, gate, None))
+    return Call(
+        "grad_epilogue",
+        ((0, "y", grad), (1, "pre", pre), (2, "gate", gate)),
+        sizes,
+        None,
+        grad.dtype,
+        0,
+        "btd",
+        "lower",
+        0,
+        "simt",
+        _epilogue(None, activation, False, gate, None),
+    )
 
 
 def decode(sizes, inputs, weight, bias, gate, residual, pad, diag, activation, rows: int) -> Call:
     """rows: how many the plan makes at most."""
-    return Call("decode", ((0, "x", inputs), (3, "gate", gate), (4, "residual", residual)), sizes, weight, weight.dtype, pad, "btd", "lower", diag,
-                "simt", _epilogue(bias, activation, False, gate, residual), rows)
+    return Call(
+        "decode",
+        ((0, "x", inputs), (3, "gate", gate), (4, "residual", residual)),
+        sizes,
+        weight,
+        weight.dtype,
+        pad,
+        "btd",
+        "lower",
+        diag,
+        "simt",
+        _epilogue(bias, activation, False, gate, residual),
+        rows,
+    )

@@ -48,17 +48,25 @@ class _Bilinear(torch.autograd.Function):
     def of(cls, product, for_a, for_b):
         def backward(ctx, outer):
             a, b = ctx.saved_tensors
-            return tuple(rule(outer, a, b, ctx.spec) if needed else None
-                         for rule, needed in zip((for_a, for_b), ctx.needs_input_grad)) + (None,)
+            return tuple(
+                rule(outer, a, b, ctx.spec) if needed else None
+                for rule, needed in zip((for_a, for_b), ctx.needs_input_grad)
+            ) + (None,)
 
         def jvp(ctx, a_tangent, b_tangent, _):
             a, b = ctx.saved_tensors
-            parts = [None if a_tangent is None else made.apply(a_tangent, b, ctx.spec),
-                     None if b_tangent is None else made.apply(a, b_tangent, ctx.spec)]
+            parts = [
+                None if a_tangent is None else made.apply(a_tangent, b, ctx.spec),
+                None if b_tangent is None else made.apply(a, b_tangent, ctx.spec),
+            ]
             given = [part for part in parts if part is not None]
             return sum(given[1:], given[0]) if given else None
 
-        made = type(product.__name__, (cls,), {"forward": staticmethod(product), "backward": staticmethod(backward), "jvp": staticmethod(jvp)})
+        made = type(
+            product.__name__,
+            (cls,),
+            {"forward": staticmethod(product), "backward": staticmethod(backward), "jvp": staticmethod(jvp)},
+        )
         return made
 
 
@@ -75,12 +83,21 @@ def _grad_weight(grad, x, spec):
     return ops._grad_weight(grad, x, spec.shape, spec.dtype, False, *spec.options)[0]
 
 
-_Forward = _Bilinear.of(_product, lambda outer, x, weight, spec: _GradInput.apply(outer, weight, spec),
-                        lambda outer, x, weight, spec: _GradWeight.apply(outer, x, spec))
-_GradInput = _Bilinear.of(_grad_input, lambda outer, grad, weight, spec: _Forward.apply(outer, weight, spec),
-                          lambda outer, grad, weight, spec: _GradWeight.apply(grad, outer, spec))
-_GradWeight = _Bilinear.of(_grad_weight, lambda outer, grad, x, spec: _Forward.apply(x, outer, spec),
-                           lambda outer, grad, x, spec: _GradInput.apply(grad, outer, spec))
+_Forward = _Bilinear.of(
+    _product,
+    lambda outer, x, weight, spec: _GradInput.apply(outer, weight, spec),
+    lambda outer, x, weight, spec: _GradWeight.apply(outer, x, spec),
+)
+_GradInput = _Bilinear.of(
+    _grad_input,
+    lambda outer, grad, weight, spec: _Forward.apply(outer, weight, spec),
+    lambda outer, grad, weight, spec: _GradWeight.apply(grad, outer, spec),
+)
+_GradWeight = _Bilinear.of(
+    _grad_weight,
+    lambda outer, grad, x, spec: _Forward.apply(x, outer, spec),
+    lambda outer, grad, x, spec: _GradInput.apply(grad, outer, spec),
+)
 
 
 def forward(x, weight, bias, gate, residual, options):

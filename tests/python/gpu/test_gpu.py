@@ -33,8 +33,16 @@ def in_double(tensors):
 
 
 CASES = [
-    dict(), dict(dtype=torch.float16, n=257, D=65), dict(dtype=torch.float32, n=130), dict(wdtype=torch.float32, K=4),
-    dict(H=4, D=32, K=3), dict(layout="bdt", n=129, D=40), dict(layout="bdt", H=2, K=2), dict(n=96, T=160), dict(n=96, T=160, H=2), dict(B=1, n=1, D=1),
+    dict(),
+    dict(dtype=torch.float16, n=257, D=65),
+    dict(dtype=torch.float32, n=130),
+    dict(wdtype=torch.float32, K=4),
+    dict(H=4, D=32, K=3),
+    dict(layout="bdt", n=129, D=40),
+    dict(layout="bdt", H=2, K=2),
+    dict(n=96, T=160),
+    dict(n=96, T=160, H=2),
+    dict(B=1, n=1, D=1),
 ]
 
 
@@ -64,10 +72,15 @@ def test_numbers_against_double(case, epilogue):
 
 
 MODULES = {
-    "linear": (lambda: tt.TriangularLinear(96, activation="silu"), (2, 3, 40, 96)), "linear, prefix": (lambda: tt.TriangularLinear(96), (4, 40, 72)),
+    "linear": (lambda: tt.TriangularLinear(96, activation="silu"), (2, 3, 40, 96)),
+    "linear, prefix": (lambda: tt.TriangularLinear(96), (4, 40, 72)),
     "gating unit": (lambda: tt.CausalSpatialGatingUnit(128, 96, heads=2, init_eps=3.0), (4, 96, 128)),
-    "gating unit, gelu, prefix": (lambda: tt.CausalSpatialGatingUnit(128, 96, activation="gelu", init_eps=3.0), (4, 72, 128)),
-    "heads and taps": (lambda: tt.TriangularConv1d(96, 4, heads=2, activation="gelu"), (4, 96, 128)), "no batch": (lambda: tt.TriangularConv1d(96), (96, 64)),
+    "gating unit, gelu, prefix": (
+        lambda: tt.CausalSpatialGatingUnit(128, 96, activation="gelu", init_eps=3.0),
+        (4, 72, 128),
+    ),
+    "heads and taps": (lambda: tt.TriangularConv1d(96, 4, heads=2, activation="gelu"), (4, 96, 128)),
+    "no batch": (lambda: tt.TriangularConv1d(96), (96, 64)),
 }
 
 
@@ -204,8 +217,10 @@ def test_opcheck(operator):
     x, weight, bias, gate, residual = make(B=2, n=16, D=8, K=3, dtype=torch.float32)
     weight = torch.nan_to_num(weight.detach()).requires_grad_()
     inputs = {
-        "forward": (x, weight, bias, None, None, 1), "forward_pre": (x, weight, bias, gate, residual, 1, "btd", "lower", 0, "gelu"),
-        "grad_input": (x, weight, None, 1), "grad_weight": (gate, x, list(weight.shape), torch.float32, True, 1),
+        "forward": (x, weight, bias, None, None, 1),
+        "forward_pre": (x, weight, bias, gate, residual, 1, "btd", "lower", 0, "gelu"),
+        "grad_input": (x, weight, None, 1),
+        "grad_weight": (gate, x, list(weight.shape), torch.float32, True, 1),
     }[operator]
     results = torch.library.opcheck(getattr(torch.ops.trigen, operator).default, inputs, rtol=1e-3, atol=1e-3)
     assert set(results.values()) == {"SUCCESS"}, results
@@ -217,11 +232,21 @@ def test_strides():
     wide = torch.randn(4, 256, 192, device="cuda", dtype=x.dtype)
     wide[:, ::2, 64:128] = x
     odd = torch.empty(4, 128, 65, device="cuda", dtype=x.dtype)[..., 1:].copy_(x)
-    for view in (wide[:, ::2, 64:128], x.transpose(0, 1).contiguous().transpose(0, 1), x.transpose(1, 2).contiguous().transpose(1, 2), odd):
+    for view in (
+        wide[:, ::2, 64:128],
+        x.transpose(0, 1).contiguous().transpose(0, 1),
+        x.transpose(1, 2).contiguous().transpose(1, 2),
+        odd,
+    ):
         torch.testing.assert_close(tt.triangular_conv1d(view, weight, bias), want, rtol=2e-2, atol=2e-2)
     for base in (weight.t() if weight.dim() == 2 else weight.transpose(0, 1),):
         clean = torch.nan_to_num(base)
-        torch.testing.assert_close(tt.triangular_conv1d(x, clean.contiguous(), bias), tt.triangular_conv1d(x, clean, bias), rtol=2e-2, atol=2e-2)
+        torch.testing.assert_close(
+            tt.triangular_conv1d(x, clean.contiguous(), bias),
+            tt.triangular_conv1d(x, clean, bias),
+            rtol=2e-2,
+            atol=2e-2,
+        )
 
 
 def test_mixed_devices_are_refused_by_name():
@@ -267,7 +292,9 @@ def test_decoding():
     x = torch.randn(2, 64, 32, device="cuda")
     want = mixer(x)
     cache = mixer.new_cache(2, 32)
-    got = torch.cat([mixer.decode(x[:, :40], cache)] + [mixer.decode(x[:, t : t + 1], cache) for t in range(40, 64)], dim=1)
+    got = torch.cat(
+        [mixer.decode(x[:, :40], cache)] + [mixer.decode(x[:, t : t + 1], cache) for t in range(40, 64)], dim=1
+    )
     torch.testing.assert_close(got, want.detach(), rtol=1e-3, atol=1e-3)
 
 

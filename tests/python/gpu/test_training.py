@@ -11,11 +11,10 @@ if not torch.cuda.is_available():
     pytest.skip("[SKIP] torch sees no CUDA device", allow_module_level=True)
 
 import torch.distributed as dist
-from torch import nn
-from torch.utils.checkpoint import checkpoint
-
 import trigen
 import trigen.torch as tt
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 from trigen.torch import known
 
 warnings.simplefilter("ignore", trigen.TrigenWarning)
@@ -89,8 +88,10 @@ class Blocks(nn.Module):
 
     def forward(self, x, way=None):
         for norm, mixer in zip(self.norms, self.mixers):
+
             def block(x, norm=norm, mixer=mixer):
                 return x + mixer(norm(x))
+
             x = block(x) if way is None else checkpoint(block, x, use_reentrant=way)
         return x
 
@@ -173,9 +174,12 @@ def test_a_graph_of_a_whole_training_step():
 
 def test_convert_and_compile_a_model():
     """A model of masked convolutions on the GPU, converted, then compiled whole."""
+
     class Masked(nn.Conv1d):
         def forward(self, x):
-            return nn.functional.conv1d(x, self.weight * torch.ones_like(self.weight[:, :, 0]).tril().unsqueeze(-1), self.bias)
+            return nn.functional.conv1d(
+                x, self.weight * torch.ones_like(self.weight[:, :, 0]).tril().unsqueeze(-1), self.bias
+            )
 
     model = nn.Sequential(nn.LayerNorm(32), Masked(64, 64, 1), nn.GELU(), Masked(64, 64, 1)).cuda()
     x = torch.randn(4, 64, 32, device="cuda", requires_grad=True)
@@ -187,7 +191,10 @@ def test_convert_and_compile_a_model():
     for call in (model, compiled):
         got = call(x)
         torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
-        for one, two in zip(torch.autograd.grad(got.sum(), (x, *model.parameters())), torch.autograd.grad(model(x).sum(), (x, *model.parameters()))):
+        for one, two in zip(
+            torch.autograd.grad(got.sum(), (x, *model.parameters())),
+            torch.autograd.grad(model(x).sum(), (x, *model.parameters())),
+        ):
             torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-3)
 
 
@@ -215,4 +222,6 @@ def test_keep_dense_times_both_and_says_what_it_found():
         x = torch.randn(4, tokens, 512, device="cuda", dtype=torch.float16)
         report = trigen.torch.convert(nn.Sequential(conv), tokens=tokens, example_inputs=(x,), keep_dense="faster")
         assert list(report.converted) + list(report.skipped) == ["0"]
-        assert all(reason.startswith(f"dense is as fast for (4, {tokens}, 512): ") for reason in report.skipped.values())
+        assert all(
+            reason.startswith(f"dense is as fast for (4, {tokens}, 512): ") for reason in report.skipped.values()
+        )

@@ -3,16 +3,17 @@
 from typing import List, Tuple
 
 import torch
-from torch import nn
-
 import trigen
 import trigen.torch as tt
+from torch import nn
 
 
 class Block(nn.Module):
     def __init__(self, tokens: int) -> None:
         super().__init__()
-        self.mix = tt.TriangularConv1d(tokens, 3, heads=2, activation="gelu", padding="causal", dtype=torch.bfloat16, device="cuda")
+        self.mix = tt.TriangularConv1d(
+            tokens, 3, heads=2, activation="gelu", padding="causal", dtype=torch.bfloat16, device="cuda"
+        )
         self.last = tt.TriangularLinear(tokens, fill="upper", diagonal=1)
         self.gating = tt.CausalSpatialGatingUnit(64, tokens, activation=nn.SiLU())
 
@@ -30,7 +31,9 @@ def functional(x: torch.Tensor, weight: torch.Tensor) -> Tuple[torch.Tensor, tor
 
 
 def use(model: nn.Module, x: torch.Tensor) -> List[str]:
-    report = tt.convert(model, tokens=512, example_inputs=(x,), unmask=("causal",), select=lambda name, module: "mix" in name)
+    report = tt.convert(
+        model, tokens=512, example_inputs=(x,), unmask=("causal",), select=lambda name, module: "mix" in name
+    )
     print(report, list(report.converted))
     trigen.configure(layers=["cache.db"], miss="generic", no_jit=True)
     tuned: trigen.TuneResult = trigen.tune(model, x, arch="sm_70", budget="60s", quiet=True)
