@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "cache/filesystem.h"
+#include "generator/candidate.h"
 #include "generator/error.h"
 #include "generator/problem_fields.h"
 #include "generator/problem_lists.h"
@@ -152,6 +153,27 @@ llvm::Expected<std::vector<Problem>> ProblemOptions::problems(llvm::StringRef fa
                       "--dtype bf16 -B 32 -T 512 -D 1024), with --problems FILE, or --list core");
   }
   return out;
+}
+
+size_t ProblemOptions::drop_unsupported(std::vector<Problem>& list, const Target& target,
+                                        llvm::StringRef fallback) const {
+  std::vector<Problem> of_lists;
+  const auto add = [&](llvm::StringRef name) {
+    if (auto problems = shipped(name)) {
+      of_lists.insert(of_lists.end(), problems->begin(), problems->end());
+    } else {
+      llvm::consumeError(problems.takeError());  // problems() has reported it
+    }
+  };
+  for (const std::string& name : lists_) add(name);
+  if (!any()) add(fallback);
+  return std::erase_if(list, [&](const Problem& problem) {
+    if (std::find(of_lists.begin(), of_lists.end(), problem) == of_lists.end()) return false;
+    auto made = generic_candidate(problem, target);
+    if (made) return false;
+    llvm::consumeError(made.takeError());
+    return true;
+  });
 }
 
 llvm::Expected<std::vector<std::string>> ProblemOptions::texts() const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "generator/problem.h"
+#include "generator/target.h"
 
 namespace trigen::cli {
 
@@ -25,6 +26,9 @@ class ProblemOptions {
   // Everything that was named, in that order: texts, files, lists, flags. `fallback` (a shipped list's name)
   // when nothing was; without one that is an error.
   llvm::Expected<std::vector<Problem>> problems(llvm::StringRef fallback = "") const;
+  // Takes out of `list` the problems of the shipped lists that were named (or of `fallback`, when nothing was) that
+  // no family makes for the target, as tf32 on sm_70; how many. A list of the user's own stays whole.
+  size_t drop_unsupported(std::vector<Problem>& list, const Target& target, llvm::StringRef fallback) const;
   // Their canonical texts, none when none was named.
   llvm::Expected<std::vector<std::string>> texts() const;
   // For subcommands that take exactly one.

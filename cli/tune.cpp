@@ -323,6 +323,10 @@ struct Tune {
                                                     "; see `trigen doctor`); add --arch, for example "
                                                     "--arch sm_70");
     if (target == nullptr) target = &device->target();
+    if (const size_t dropped = problems.drop_unsupported(list, *target, "core"))
+      remark("left out: " + std::to_string(dropped) +
+             " problems of the shipped lists that no family makes for " + target->name.str() +
+             " (tf32 needs sm_80)");
     auto store = where.open_store();
     if (work.any()) {
       auto mine = own_work(list, *target, fleet.get(), *store);

@@ -319,6 +319,27 @@ TEST(ProblemOptions, ShippedListsParse) {
   EXPECT_GT(fallback->size(), 9U);
 }
 
+// A list that is shipped for every GPU has problems that an old one lacks the instructions for.
+TEST(ProblemOptions, WhatATargetCannotDoIsLeftOutOfShippedListsAlone) {
+  const std::string tf32 = "forward,dtype=f32,B=16,T=512,D=1024,math=tf32,epilogue=bias";
+  const auto dropped = [](std::vector<std::string> arguments, const char* target) {
+    CLI::App app;
+    ProblemOptions options;
+    options.add_to(app);
+    std::reverse(arguments.begin(), arguments.end());
+    app.parse(arguments);
+    auto list = llvm::cantFail(options.problems("core"));
+    const size_t before = list.size();
+    const size_t count = options.drop_unsupported(list, *llvm::cantFail(find_target(target)), "core");
+    EXPECT_EQ(list.size(), before - count);
+    return count;
+  };
+  EXPECT_GT(dropped({"--list", "mixers"}, "sm_70"), 0U);
+  EXPECT_EQ(dropped({"--list", "mixers"}, "sm_80"), 0U);
+  EXPECT_EQ(dropped({tf32}, "sm_70"), 0U);
+  EXPECT_EQ(dropped({}, "sm_70"), 0U);
+}
+
 TEST(ProblemOptions, ErrorsSayWhatIsAllowed) {
   EXPECT_THAT(message(parse({})), HasSubstr("no problem is named"));
   EXPECT_THAT(message(parse({"--list", "cores"})), HasSubstr("shipped are core or mixers"));
