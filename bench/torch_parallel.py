@@ -107,7 +107,7 @@ def worker(rank, options, rendezvous):
                     line.update(first_loss=round(float(losses[0]), 5), last_loss=round(float(losses[-1]), 5))
                 report.add(**line)
     dist.barrier()
-    os._exit(0)  # gloo's static destructors sometimes abort a process whose threads still run
+    os._exit(0)  # without static destructors: gloo's sometimes abort a process whose threads still run
 
 
 def main(arguments=None):
@@ -116,7 +116,7 @@ def main(arguments=None):
     parser.add_argument("--shape", default="16,512,1024", help="B,T,D: sequences on each GPU, tokens, features")
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--vocabulary", type=int, default=8192)
-    parser.add_argument("--precision", choices=PRECISIONS, default="bf16")
+    parser.add_argument("--precision", choices=PRECISIONS, default="bfloat16")
     parser.add_argument("--compile", action="store_true", help="torch.compile every block")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warm", type=int, default=4)
