@@ -5,7 +5,7 @@
 //   # comment
 //   [loop ring]                 a section: [device], [dense], [loop NAME], [pass NAME], or [loop NAME : OTHER],
 //                               which begins as OTHER
-//   latency  1  us  fitted  tests/data/samples/h200_forward.txt: role fit
+//   latency  1  us  fitted  tests/data/samples/h200_forward.zst: role fit
 //   name  value  unit  kind  source
 //
 // The kind is `datasheet` (the source is a document), `fitted` (to the recordings named, by tuner/model_fit.h) or

@@ -131,8 +131,8 @@ std::vector<const RecordedSpace*> of_role_fit(const std::vector<RecordedSpace>& 
   return out;
 }
 
-// The files with recordings whose predictions a rate moves, empty where none does: "tests/data/samples/h200_forward.txt,
-// h200_decode.txt: role fit". Of folders with a file each, the folder.
+// The files with recordings whose predictions a rate moves, empty where none does: "tests/data/samples/h200_forward.zst,
+// h200_decode.zst: role fit". Of folders with a file each, the folder.
 std::string source_of(const Rates& rates, const std::vector<Rates>& others,
                       const std::vector<const RecordedSpace*>& spaces) {
   namespace fs = std::filesystem;
