@@ -12,7 +12,7 @@ count=${1:-200}
 folder=${2:-build/sweep}
 shift $(($# < 2 ? $# : 2))
 unseen=()
-for list in bench/{hopper,lost,peers,model,model_usual}.txt problems/{core,mixers}.txt tests/data/samples/h200_*.txt bench/results/*-20*.jsonl; do
+for list in bench/{hopper,lost,peers,model,model_usual}.txt problems/{core,mixers}.txt tests/data/samples/h200_*.zst bench/results/*-20*.jsonl; do
   unseen+=(--unseen "$list")
 done
 exec "${TRIGEN_PROGRAM:-build/trigen}" bench --sweep "$count" --out "$folder" "${unseen[@]}" "$@"

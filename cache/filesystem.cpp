@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
+#include <zstd.h>
 
 #include <cctype>
 #include <cerrno>
@@ -147,12 +148,23 @@ std::string read_to_end(int descriptor, std::string& text) {
   return {};
 }
 
+std::string unpack_text(std::string& text) {
+  const unsigned long long size = ZSTD_getFrameContentSize(text.data(), text.size());
+  if (size > kMostInputBytes) return "it is no zstd file of at most 64 MiB of text";
+  std::string unpacked(size, '\0');
+  if (ZSTD_decompress(unpacked.data(), size, text.data(), text.size()) != size)
+    return "its zstd frame is damaged";
+  text = std::move(unpacked);
+  return {};
+}
+
 }  // namespace
 
 llvm::Expected<std::string> read_input(const std::string& path, const char* what, const char* next) {
   const int descriptor = path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   std::string text, reason = descriptor < 0 ? errno_text(errno) : read_to_end(descriptor, text);
   if (descriptor >= 0) ::close(descriptor);
+  if (reason.empty() && llvm::StringRef(text).startswith("\x28\xb5\x2f\xfd")) reason = unpack_text(text);
   if (reason.empty()) return text;
   return make_error(ErrorKind::kBadRequest,
                     std::string("cannot read ") + what + printable(path) + ": " + reason + "; " + next);

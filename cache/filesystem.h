@@ -24,7 +24,7 @@ int write_whole_file(const std::string& path, int mode, llvm::function_ref<bool(
 int write_output(const std::string& path, const std::string& bytes);
 // The file that such an output makes or replaces, "" where it writes into what is there. 0 or errno.
 int output_file(const std::string& path, std::string& file);
-// A text that a user names: a file, a FIFO or, as "-", standard input. Of at most 64 MiB, for /dev/zero and others'
+// A text that a user names: a file, a FIFO or, as "-", standard input; zstd's are unpacked. Of at most 64 MiB, for /dev/zero and others'
 // FIFOs have no end. The error: "cannot read <what><path>: <reason>; <next>".
 llvm::Expected<std::string> read_input(const std::string& path, const char* what, const char* next);
 // mkdir -p with mode 0700 for what is made; 0 or errno.

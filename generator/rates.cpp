@@ -162,11 +162,13 @@ llvm::Error set(Section& section, const Key<Section> (&keys)[N], const Rate& rat
 
 llvm::Expected<Rate> parse_rate(llvm::StringRef line, llvm::StringRef section, size_t number) {
   Rate rate{.section = section.str(), .name = word(line).str()};
-  const llvm::StringRef value = word(line);
+  const auto [first, last] = word(line).split('>');
+  const llvm::StringRef value = last.empty() ? first : last;
   rate.unit = word(line).str();
   const llvm::StringRef kind = word(line);
   rate.source = line.rtrim().str();
-  if (value.getAsDouble(rate.value) || !(rate.value >= 0) || !std::isfinite(rate.value))
+  if (value.getAsDouble(rate.value) || !(rate.value >= 0) || !std::isfinite(rate.value) ||
+      first.getAsDouble(rate.first) || !(rate.first >= 0) || !std::isfinite(rate.first))
     return wrong(number, rate.name + " is " + quoted(value) + ", not a number of 0 or more");
   const auto known = kind_of(kind);
   if (!known) return wrong(number, "kind " + quoted(kind) + "; allowed are datasheet, fitted, assumed");

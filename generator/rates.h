@@ -5,9 +5,10 @@
 //   # comment
 //   [loop ring]                 a section: [device], [dense], [loop NAME], [pass NAME], or [loop NAME : OTHER],
 //                               which begins as OTHER
-//   latency  1  us  fitted  tests/data/samples/h200_forward.txt: role fit
+//   latency  1  us  fitted  tests/data/samples/h200_forward.zst: role fit
 //   name  value  unit  kind  source
 //
+// A value that a fit began elsewhere is FIRST>VALUE: the next fit is held to the first one (tuner/model_fit.h).
 // The kind is `datasheet` (the source is a document), `fitted` (to the recordings named, by tuner/model_fit.h) or
 // `assumed` (no recording moves it; the source says why that much). A family names
 // sections in its Work (generator/work.h), so a new one brings its rates as lines here.
@@ -118,6 +119,7 @@ struct Rate {
   enum class Kind : int { kDatasheet, kFitted, kAssumed };
   std::string section, name;  // "loop ring", "latency"
   double value = 0;           // in the unit
+  double first = 0;           // where its fit began
   std::string unit = "";
   Kind kind = Kind::kDatasheet;
   std::string source = "";

@@ -200,7 +200,7 @@ llvm::Expected<DenseFit> fit_dense(const std::string& table, const std::vector<D
       }
       if (value == all[i].value) continue;
       moved = true;
-      all[i].value = value;
+      all[i].value = all[i].first = value;
       text.set(all, i);
     }
   }

@@ -9,7 +9,7 @@ packages=(cmake ninja-build g++ pkg-config ca-certificates zlib1g-dev libzstd-de
           make libcli11-dev nlohmann-json3-dev python3-pip python3-venv)
 if [[ ${1:-} == --dev || ${1:-} == --release ]]; then
   packages+=(libfuse3-dev fuse3 libgtest-dev libgmock-dev libbenchmark-dev minisign clang-14 clang-format-14 clang-tidy-14
-             libclang-rt-14-dev  # libFuzzer
+             libclang-rt-14-dev zstd  # libFuzzer, and what it found
              zsh fish groff-base  # read the completions and the man page, in a test
              buildah skopeo mmdebstrap)
 fi

@@ -131,8 +131,8 @@ std::vector<const RecordedSpace*> of_role_fit(const std::vector<RecordedSpace>& 
   return out;
 }
 
-// The files with recordings whose predictions a rate moves, empty where none does: "tests/data/samples/h200_forward.txt,
-// h200_decode.txt: role fit". Of folders with a file each, the folder.
+// The files with recordings whose predictions a rate moves, empty where none does: "tests/data/samples/h200_forward.zst,
+// h200_decode.zst: role fit". Of folders with a file each, the folder.
 std::string source_of(const Rates& rates, const std::vector<Rates>& others,
                       const std::vector<const RecordedSpace*>& spaces) {
   namespace fs = std::filesystem;
@@ -167,13 +167,12 @@ bool is_of_spills(llvm::StringRef name) { return name.contains("spill") || name 
 class Descent {
  public:
   Descent(const std::string& table, const Rates& rates, const std::vector<const RecordedSpace*>& spaces,
-          std::vector<double> first, const FitOptions& options)
+          const FitOptions& options)
       : table_(table),
         all_(rates.all().begin(), rates.all().end()),
         spaces_(spaces),
         options_(options),
         losses_(rates, spaces, options.closeness),
-        first_(std::move(first)),
         objective_(losses_.value() + prior()) {}
   double objective() const { return objective_; }
   double loss() const { return losses_.value(); }
@@ -233,8 +232,8 @@ class Descent {
   // What the distance from the first values costs.
   double prior() const {
     double sum = 0;
-    for (size_t i = 0; i < all_.size(); ++i)
-      if (first_[i] > 0) sum += std::pow(std::log(all_[i].value / first_[i]), 2);
+    for (const Rate& rate : all_)
+      if (rate.first > 0) sum += std::pow(std::log(rate.value / rate.first), 2);
     return options_.prior * sum;
   }
 
@@ -274,7 +273,6 @@ class Descent {
   const std::vector<const RecordedSpace*>& spaces_;
   const FitOptions& options_;
   Objective losses_;
-  std::vector<double> first_;
   double objective_;
 };
 
@@ -297,13 +295,7 @@ llvm::Expected<RatesFit> fit_rates(const std::string& table, const std::vector<R
   if (devices.size() > 1)
     return make_error(ErrorKind::kBadRequest, "recordings of several devices, " + *devices.begin() + " and " +
                                                   *devices.rbegin() + "; name those of one");
-  auto first = Rates::parse(options.first.empty() ? table : options.first);
-  if (!first) return first.takeError();
-  if (first->all().size() != rates->all().size())
-    return make_error(ErrorKind::kBadRequest, "the first table has other rates than the one to begin with");
-  std::vector<double> values;
-  for (const Rate& rate : first->all()) values.push_back(rate.value);
-  Descent descent(table, *rates, fit, values, options);
+  Descent descent(table, *rates, fit, options);
   const double before = descent.loss();
   for (int sweep = 0; sweep < options.sweeps; ++sweep) {
     const int changed = descent.sweep();
@@ -324,13 +316,21 @@ llvm::Expected<ModelFigures> cross_validate(const std::string& table, std::vecto
   for (const RecordedSpace& space : spaces) fold_of[size_of(space.problem)] = 0;
   int next = 0;
   for (auto& [size, fold] : fold_of) fold = next++ % folds;
+  auto rates = Rates::parse(table);
+  if (!rates) return rates.takeError();
+  std::vector<Rate> all = rates->all().vec();
+  RatesTable begun(table);
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].value = all[i].first;
+    begun.set(all, i);
+  }
   std::vector<UntunedChoice> choices;
   for (int fold = 0; fold < folds; ++fold) {
     for (RecordedSpace& space : spaces) space.role = fold_of[size_of(space.problem)] == fold ? "held" : "fit";
-    auto fit = fit_rates(table, spaces, options);
+    auto fit = fit_rates(begun.text(), spaces, options);
     if (!fit) return fit.takeError();
-    const Rates rates = llvm::cantFail(Rates::parse(fit->table));
-    llvm::append_range(choices, check_model(spaces, "held", false, &rates).choices);
+    const Rates fitted = llvm::cantFail(Rates::parse(fit->table));
+    llvm::append_range(choices, check_model(spaces, "held", false, &fitted).choices);
   }
   ModelFigures out;
   out.untuned = losses_of(choices);

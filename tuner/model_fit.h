@@ -8,7 +8,7 @@
 //   error x 1.5     abs(log(predicted / measured)) of the candidates, each with the weight best / measured
 //
 // A change must pay for itself (FitOptions::least), and the more the further a rate goes from where it began
-// (FitOptions::prior times the square of log(value / first)), so that rates which no recording speaks of stay
+// (FitOptions::prior times the square of log(value / Rate::first)), so that rates which no recording speaks of stay
 // as they are.
 #pragma once
 
@@ -25,7 +25,6 @@ struct FitOptions {
   double least = 1e-4;  // that a change must gain
   double prior = 2e-4;
   double closeness = 0.05;  // predictions so close share the choice
-  std::string first;        // the table with the first values, which `prior` holds to; empty: the one given
   std::function<void(int sweep, double objective)> progress;
 };
 
@@ -44,7 +43,7 @@ struct RatesFit {
 llvm::Expected<RatesFit> fit_rates(const std::string& table, const std::vector<RecordedSpace>& spaces,
                                    const FitOptions& options = {});
 // What the choices on problems lose that a fit has not seen, of role fit alone: these are dealt into `folds` by
-// their sizes, and each fold is predicted with the rates fitted to the others. Fills `choices` and `untuned`.
+// their sizes, and each fold is predicted with the rates fitted to the others, from where the table's fit began. Fills `choices` and `untuned`.
 // For judging a term of the model without a look at the check half.
 llvm::Expected<ModelFigures> cross_validate(const std::string& table, std::vector<RecordedSpace> spaces,
                                             int folds, const FitOptions& options = {});

@@ -19,8 +19,10 @@ RatesTable::RatesTable(const std::string& text) {
 void RatesTable::set(const std::vector<Rate>& all, size_t at) {
   const Rate& r = all[at];
   const char* kinds[] = {"datasheet", "fitted", "assumed"};
-  lines_[rates_[at]] = format("%-15s %-6s %-8s %-10s %s", r.name.c_str(), format("%.4g", r.value).c_str(),
-                              r.unit.c_str(), kinds[static_cast<int>(r.kind)], r.source.c_str());
+  const std::string first = r.first != r.value ? format("%.4g>", r.first) : "";
+  lines_[rates_[at]] =
+      format("%-15s %-12s %-8s %-10s %s", r.name.c_str(), (first + format("%.4g", r.value)).c_str(),
+             r.unit.c_str(), kinds[static_cast<int>(r.kind)], r.source.c_str());
 }
 
 std::string RatesTable::text() const { return llvm::join(lines_, "\n"); }

@@ -168,7 +168,8 @@ llvm::Expected<std::vector<Recording>> read_recordings(const std::vector<std::st
     }
     std::vector<std::string> found;
     for (const auto& entry : fs::recursive_directory_iterator(path, error))
-      if (entry.path().extension() == ".txt" && entry.is_regular_file(error))
+      if (const auto kind = entry.path().extension();
+          (kind == ".txt" || kind == ".zst") && entry.is_regular_file(error))
         found.push_back(entry.path().string());
     std::sort(found.begin(), found.end());
     files.insert(files.end(), found.begin(), found.end());
@@ -184,7 +185,8 @@ llvm::Expected<std::vector<Recording>> read_recordings(const std::vector<std::st
     std::move(some->begin(), some->end(), std::back_inserter(all));
   }
   if (all.empty())
-    return make_error(ErrorKind::kBadRequest, "no recordings there; name files or folders with .txt files");
+    return make_error(ErrorKind::kBadRequest,
+                      "no recordings there; name files, or folders with .txt or .zst files");
   return all;
 }
 

@@ -52,7 +52,8 @@ std::string to_string(const Recording& recording);
 // Errors: bad request, with the line's number; parse_recording takes exactly one.
 llvm::Expected<Recording> parse_recording(llvm::StringRef text);
 llvm::Expected<std::vector<Recording>> parse_recordings(llvm::StringRef text);
-// Those of files, and of every .txt in folders and below, in the order of their paths. Errors name the file.
+// Those of files, and of every .txt and .zst (the same, packed by `zstd -19`) in folders and below, in the order of
+// their paths. Errors name the file.
 llvm::Expected<std::vector<Recording>> read_recordings(const std::vector<std::string>& paths);
 // What each row's candidate takes, in microseconds, 0 for those not timed: the median of the finals, else of
 // the quick samples, scaled to the finals, which run on a warmer device.

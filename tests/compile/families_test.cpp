@@ -194,11 +194,31 @@ TEST_P(FirstChoice, DoesNotSpill) {
 }
 
 // ptxas reports where it runs wgmma instructions one after the other: right, but at a fraction of the speed.
+class Wgmma : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto found = Nvrtc::choose(*target_);
+    if (!found) GTEST_SKIP() << take_error(found.takeError()).message;
+    nvrtc_ = *found;
+  }
+  void expect_parallel(const Candidate& candidate) {
+    SCOPED_TRACE(describe(candidate) + " " + to_string(candidate.problem));
+    const Binary binary = value_of(compile(candidate, *nvrtc_));
+    EXPECT_FALSE(binary.cubin.empty());
+    EXPECT_EQ(binary.log.find("serialized"), std::string::npos) << binary.log;
+    // wgmma_split_sm90's sizes that come at run time cost a few bytes.
+    const bool split = candidate.family->name() == "wgmma_split_sm90";
+    EXPECT_LE(resources_of(binary).spill_bytes, split && candidate.generic ? 256 : 0);
+  }
+  const Target* const target_ = value_of(find_target("sm_90a"));
+  const Nvrtc* nvrtc_ = nullptr;
+};
+using WgmmaTf32 = Wgmma;
+using WgmmaSplit = Wgmma;
+using WgmmaResident = Wgmma;
+
 // Every kind of epilogue with the family's tiles in turn.
-TEST(Wgmma, ProductsAreNotSerialised) {
-  const Target* target = value_of(find_target("sm_90a"));
-  auto nvrtc = Nvrtc::choose(*target);
-  if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
+TEST_F(Wgmma, ProductsAreNotSerialised) {
   const Family* family = value_of(find_family("wgmma_sm90"));
   int index = 0;
   for (const char* sizes :
@@ -208,26 +228,18 @@ TEST(Wgmma, ProductsAreNotSerialised) {
                                    ",epilogue=zero_outside", ",epilogue=bias+accumulate"}) {
         const Problem problem =
             value_of(parse_problem(std::string("grad_weight,dtype=bf16") + sizes + wdtype + epilogue));
-        const auto configs = family->configs(problem, *target);
+        const auto configs = family->configs(problem, *target_);
         ASSERT_FALSE(configs.empty()) << to_string(problem);
         // 256 columns, 128, and 256 by pairs of blocks.
         const size_t last = configs.size() - 1;
-        const Candidate candidate{problem, target, family, configs[index % 3 * last / 2], false};
-        if (!takes(index++, 4)) continue;
-        SCOPED_TRACE(describe(candidate) + " " + to_string(problem));
-        auto binary = compile(candidate, **nvrtc);
-        ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
-        EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
-        EXPECT_EQ(resources_of(*binary).spill_bytes, 0);
+        const Config config = configs[index % 3 * last / 2];
+        if (takes(index++, 4)) expect_parallel({problem, target_, family, config, false});
       }
   EXPECT_EQ(index, 40);
 }
 
 // f32 weights go through registers, two sets in turn: every tile, and the source for all sizes.
-TEST(Wgmma, ProductsWithF32WeightsAreNotSerialised) {
-  const Target* target = value_of(find_target("sm_90a"));
-  auto nvrtc = Nvrtc::choose(*target);
-  if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
+TEST_F(Wgmma, ProductsWithF32WeightsAreNotSerialised) {
   const Family* family = value_of(find_family("wgmma_sm90"));
   int compiled = 0;
   for (const char* text :
@@ -238,7 +250,7 @@ TEST(Wgmma, ProductsWithF32WeightsAreNotSerialised) {
         "grad_input,dtype=f16,B=8,H=4,T=1000,D=256,fill=upper,diag=-5,wdtype=f32"}) {
     const Problem problem = value_of(parse_problem(text));
     std::set<std::string> tiles;
-    for (const Config& config : family->configs(problem, *target)) {
+    for (const Config& config : family->configs(problem, *target_)) {
       if (config.weights != Access::kDirect ||
           !tiles
                .insert(std::to_string(config.tile_m) + "x" + std::to_string(config.tile_n) + ":" +
@@ -247,13 +259,7 @@ TEST(Wgmma, ProductsWithF32WeightsAreNotSerialised) {
         continue;
       for (const bool generic : {false, true}) {
         if (generic && config.tile_n != 256) continue;
-        if (!takes(compiled++, 5)) continue;
-        const Candidate candidate{problem, target, family, config, generic};
-        SCOPED_TRACE(describe(candidate) + " " + text);
-        auto binary = compile(candidate, **nvrtc);
-        ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
-        EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
-        EXPECT_EQ(resources_of(*binary).spill_bytes, 0);
+        if (takes(compiled++, 5)) expect_parallel({problem, target_, family, config, generic});
       }
     }
     EXPECT_GE(tiles.size(), 8u) << text;
@@ -262,10 +268,7 @@ TEST(Wgmma, ProductsWithF32WeightsAreNotSerialised) {
 }
 
 // Slices add sums to their own between products and stores.
-TEST(Wgmma, SlicesAreNotSerialised) {
-  const Target* target = value_of(find_target("sm_90a"));
-  auto nvrtc = Nvrtc::choose(*target);
-  if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
+TEST_F(Wgmma, SlicesAreNotSerialised) {
   const Family* family = value_of(find_family("wgmma_sm90"));
   int index = 0;
   for (const char* text :
@@ -276,25 +279,16 @@ TEST(Wgmma, SlicesAreNotSerialised) {
         "grad_input,dtype=f16,B=1,T=1000,D=256,fill=upper,diag=-5"}) {
     const Problem problem = value_of(parse_problem(text));
     std::set<int> columns;
-    for (const Config& config : family->configs(problem, *target)) {
+    for (const Config& config : family->configs(problem, *target_)) {
       if (config.split_k == 1 || config.weights != Access::kDirect) continue;
       columns.insert(config.tile_n);
-      if (!takes(index++, 4)) continue;
-      const Candidate candidate{problem, target, family, config, false};
-      SCOPED_TRACE(describe(candidate) + " " + text);
-      auto binary = compile(candidate, **nvrtc);
-      ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
-      EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
-      EXPECT_EQ(resources_of(*binary).spill_bytes, 0);
+      if (takes(index++, 4)) expect_parallel({problem, target_, family, config, false});
     }
     EXPECT_EQ(columns.size(), 4u) << text;
   }
 }
 
-TEST(WgmmaTf32, ProductsAreNotSerialised) {
-  const Target* target = value_of(find_target("sm_90a"));
-  auto nvrtc = Nvrtc::choose(*target);
-  if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
+TEST_F(WgmmaTf32, ProductsAreNotSerialised) {
   const Family* family = value_of(find_family("wgmma_tf32_sm90"));
   std::set<std::string> tiles;
   for (const char* start :
@@ -310,19 +304,14 @@ TEST(WgmmaTf32, ProductsAreNotSerialised) {
         continue;
       }
       int tried = 0;
-      for (const Config& config : family->configs(*problem, *target)) {
+      for (const Config& config : family->configs(*problem, *target_)) {
         // One config of every tile: without an epilogue all of them, with one the first two.
         const std::string tile = std::string(start) + epilogue + std::to_string(config.tile_m) + "x" +
                                  std::to_string(config.tile_n) + ":" + std::to_string(config.cluster);
         if ((*epilogue && !small && tried >= 2) || !tiles.insert(tile).second) continue;
         ++tried;
-        if (!takes(static_cast<int>(tiles.size()), 4)) continue;
-        const Candidate candidate{*problem, target, family, config, false};
-        SCOPED_TRACE(describe(candidate) + " " + to_string(*problem));
-        auto binary = compile(candidate, **nvrtc);
-        ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
-        EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
-        EXPECT_EQ(resources_of(*binary).spill_bytes, 0);
+        if (takes(static_cast<int>(tiles.size()), 4))
+          expect_parallel({*problem, target_, family, config, false});
       }
       EXPECT_GT(tried, 0) << to_string(*problem);
     }
@@ -330,10 +319,7 @@ TEST(WgmmaTf32, ProductsAreNotSerialised) {
 }
 
 // Every tile of wgmma_taps_sm90, with what changes its sums and its epilogue.
-TEST(Wgmma, TapsAreNotSerialised) {
-  const Target* target = value_of(find_target("sm_90a"));
-  auto nvrtc = Nvrtc::choose(*target);
-  if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
+TEST_F(Wgmma, TapsAreNotSerialised) {
   const Family* family = value_of(find_family("wgmma_taps_sm90"));
   std::set<std::string> seen;
   for (const char* text :
@@ -347,28 +333,19 @@ TEST(Wgmma, TapsAreNotSerialised) {
         "grad_weight,dtype=bf16,B=64,T=256,D=512,K=16,epilogue=bias+zero_outside",
         "grad_weight,dtype=f16,wdtype=f32,B=8,T=1000,D=264,K=5,epilogue=accumulate"}) {
     const Problem problem = value_of(parse_problem(text));
-    for (const Config& config : family->configs(problem, *target)) {
+    for (const Config& config : family->configs(problem, *target_)) {
       if (config.raster > 0) continue;
-      const Candidate candidate{problem, target, family, config, false};
-      SCOPED_TRACE(describe(candidate) + " " + to_string(problem));
       if (!seen.insert(std::to_string(config.tile_m) + "x" + std::to_string(config.tile_n) + " " +
                        std::to_string(config.cluster) + " " + text)
                .second)
         continue;
-      if (!takes(static_cast<int>(seen.size()), 4)) continue;
-      auto binary = compile(candidate, **nvrtc);
-      ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
-      EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
-      EXPECT_EQ(resources_of(*binary).spill_bytes, 0);
+      if (takes(static_cast<int>(seen.size()), 4)) expect_parallel({problem, target_, family, config, false});
     }
   }
   EXPECT_GE(seen.size(), 30u);
 }
 
-TEST(WgmmaSplit, ProductsAreNotSerialised) {
-  const Target* target = value_of(find_target("sm_90a"));
-  auto nvrtc = Nvrtc::choose(*target);
-  if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
+TEST_F(WgmmaSplit, ProductsAreNotSerialised) {
   const Family* family = value_of(find_family("wgmma_split_sm90"));
   int index = 0;
   for (const char* text :
@@ -380,25 +357,16 @@ TEST(WgmmaSplit, ProductsAreNotSerialised) {
     const Problem problem = value_of(parse_problem(text));
     for (const bool generic : {false, true}) {
       if (!takes(index++, 3)) continue;
-      const auto configs = family->configs(problem, *target);
+      const auto configs = family->configs(problem, *target_);
       ASSERT_FALSE(configs.empty()) << text;
-      const Config config = generic ? *family->generic_config(problem, *target) : configs.front();
-      const Candidate candidate{problem, target, family, config, generic};
-      SCOPED_TRACE(describe(candidate) + " " + text);
-      auto binary = compile(candidate, **nvrtc);
-      ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
-      EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
-      // Sizes that come at run time cost a few bytes.
-      EXPECT_LE(resources_of(*binary).spill_bytes, generic ? 256 : 0);
+      const Config config = generic ? *family->generic_config(problem, *target_) : configs.front();
+      expect_parallel({problem, target_, family, config, generic});
     }
   }
 }
 
 // Small products, which get tiles of 64 rows.
-TEST(WgmmaSplit, TilesOf64RowsAreNotSerialised) {
-  const Target* target = value_of(find_target("sm_90a"));
-  auto nvrtc = Nvrtc::choose(*target);
-  if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
+TEST_F(WgmmaSplit, TilesOf64RowsAreNotSerialised) {
   const Family* family = value_of(find_family("wgmma_split_sm90"));
   int index = 0;
   for (const char* start : {"forward,epilogue=bias,B=1,T=1024,D=1024",
@@ -406,25 +374,16 @@ TEST(WgmmaSplit, TilesOf64RowsAreNotSerialised) {
                             "grad_input,epilogue=residual,B=2,T=1000,D=512"}) {
     const std::string text = std::string(start) + ",dtype=f32,math=f16x3";
     const Problem problem = value_of(parse_problem(text));
-    for (const Config& config : family->configs(problem, *target)) {
+    for (const Config& config : family->configs(problem, *target_)) {
       if (config.tile_m != 64 || config.raster > 0) continue;
-      if (!takes(index++, 2)) continue;
-      const Candidate candidate{problem, target, family, config, false};
-      SCOPED_TRACE(describe(candidate) + " " + text);
-      auto binary = compile(candidate, **nvrtc);
-      ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
-      EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
-      EXPECT_EQ(resources_of(*binary).spill_bytes, 0);
+      if (takes(index++, 2)) expect_parallel({problem, target_, family, config, false});
     }
   }
   EXPECT_EQ(index, 6) << "four stages and three of each problem";
 }
 
 // W's registers beside the sums of two rows of blocks, on the most warpgroups and blocks that the rules allow.
-TEST(WgmmaResident, ProductsAreNotSerialised) {
-  const Target* target = value_of(find_target("sm_90a"));
-  auto nvrtc = Nvrtc::choose(*target);
-  if (!nvrtc) GTEST_SKIP() << take_error(nvrtc.takeError()).message;
+TEST_F(WgmmaResident, ProductsAreNotSerialised) {
   const Family* family = value_of(find_family("wgmma_resident_sm90"));
   int index = 0;
   for (const char* text :
@@ -435,14 +394,8 @@ TEST(WgmmaResident, ProductsAreNotSerialised) {
         "forward,dtype=bf16,B=128,T=192,D=512,epilogue=bias+residual",
         "grad_input,dtype=bf16,B=128,T=192,D=512"}) {
     const Problem problem = value_of(parse_problem(text));
-    for (const Config& config : family->configs(problem, *target)) {
-      if (!takes(index++, 3)) continue;
-      const Candidate candidate{problem, target, family, config, false};
-      SCOPED_TRACE(describe(candidate) + " " + text);
-      auto binary = compile(candidate, **nvrtc);
-      ASSERT_TRUE(static_cast<bool>(binary)) << take_error(binary.takeError()).message;
-      EXPECT_EQ(binary->log.find("serialized"), std::string::npos) << binary->log;
-      EXPECT_EQ(resources_of(*binary).spill_bytes, 0);
+    for (const Config& config : family->configs(problem, *target_)) {
+      if (takes(index++, 3)) expect_parallel({problem, target_, family, config, false});
     }
   }
   EXPECT_GE(index, 15);

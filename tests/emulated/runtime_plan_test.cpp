@@ -16,14 +16,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StrEq;
-using trigen::testing::api;
-using trigen::testing::driver;
-using trigen::testing::Forward;
-using trigen::testing::kForward;
-using trigen::testing::kOnGpu;
-using trigen::testing::own_target;
-using trigen::testing::PlanTest;
-using trigen::testing::Variable;
+using namespace trigen::testing;
 
 TEST_F(PlanTest, ASecondPlanIsALookUp) {
   trigen_runtime* shared = runtime(options());

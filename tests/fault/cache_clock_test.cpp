@@ -25,13 +25,9 @@ extern "C" time_t time(time_t* out) noexcept {
 namespace trigen {
 namespace {
 
-using testing::CacheFolder;
+using namespace trigen::testing;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::message;
-using testing::open_store;
-using testing::sample_binary;
-using testing::sample_record;
 
 constexpr time_t kDay = 86400, kToday = time_t{20000} * kDay;  // in 2024
 

@@ -18,13 +18,8 @@ namespace trigen {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::CacheFolder;
-using testing::Child;
+using namespace trigen::testing;
 using ::testing::IsEmpty;
-using testing::message;
-using testing::open_store;
-using testing::sample_binary;
-using testing::sample_record;
 using State = Store::LeaseState;
 
 // kill -9 at a random moment of a put loop, again and again: whatever was acknowledged is there, nothing is

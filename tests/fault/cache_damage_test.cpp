@@ -13,19 +13,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
-using testing::CacheFolder;
+using namespace trigen::testing;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::message;
-using testing::noise;
 using ::testing::Not;
-using testing::open_store;
-using testing::run_sql;
-using testing::sample_binary;
-using testing::sample_record;
 using ::testing::SizeIs;
-using testing::slurp;
-using testing::spill;
 
 // A cache with three binaries and two records.
 std::string healthy_file(const std::string& path) {

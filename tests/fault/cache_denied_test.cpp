@@ -15,11 +15,7 @@ namespace trigen {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::CacheFolder;
-using testing::Child;
-using testing::message;
-using testing::open_store;
-using testing::sample_binary;
+using namespace trigen::testing;
 
 constexpr uid_t kNobody = 65534;
 

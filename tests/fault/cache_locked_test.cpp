@@ -18,13 +18,9 @@ namespace trigen {
 namespace {
 
 using ::testing::AllOf;
-using testing::CacheFolder;
-using testing::Child;
+using namespace trigen::testing;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::message;
-using testing::open_store;
-using testing::sample_binary;
 using ::testing::SizeIs;
 using Clock = std::chrono::steady_clock;
 

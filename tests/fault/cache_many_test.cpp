@@ -14,13 +14,8 @@
 namespace trigen {
 namespace {
 
-using testing::CacheFolder;
-using testing::Child;
+using namespace trigen::testing;
 using ::testing::IsEmpty;
-using testing::message;
-using testing::open_store;
-using testing::sample_binary;
-using testing::sample_record;
 
 // Starts that many processes at one moment and waits for all; each text is "" or what went wrong.
 void all_at_once(unsigned processes, const std::function<std::string(unsigned)>& work) {

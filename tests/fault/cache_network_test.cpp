@@ -53,15 +53,9 @@ extern "C" int fcntl(int descriptor, int command, ...) {
 namespace trigen {
 namespace {
 
-using testing::CacheFolder;
-using testing::Child;
-using testing::FaultyMount;
+using namespace trigen::testing;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::message;
-using testing::open_store;
-using testing::sample_binary;
-using testing::sample_record;
 using ::testing::SizeIs;
 
 std::vector<std::string> names_in(const std::string& folder) {

@@ -18,16 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 using cache::KeyPair;
 using ::testing::AnyOf;
-using testing::CacheFolder;
-using testing::Child;
+using namespace trigen::testing;
 using ::testing::HasSubstr;
-using testing::message;
-using testing::open_store;
-using testing::OpenStore;
-using testing::sample_binary;
-using testing::sample_record;
-using testing::slurp;
-using testing::spill;
 
 // A layer that a maker signed, and a user who trusts that maker.
 struct Shipped {

@@ -16,15 +16,7 @@ namespace trigen {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::CacheFolder;
-using testing::Child;
-using testing::journal_to;
-using testing::message;
-using testing::open_store;
-using testing::OpenStore;
-using testing::sample_binary;
-using testing::slurp;
-using testing::spill;
+using namespace trigen::testing;
 
 constexpr uid_t kUser = 65533, kStranger = 4242;
 

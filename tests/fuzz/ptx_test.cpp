@@ -11,7 +11,9 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <sstream>
 
+#include "cache/filesystem.h"
 #include "tests/fuzz/mutator.h"
 
 namespace trigen::fuzz {
@@ -196,7 +198,8 @@ TEST_F(Ptx, TheCorpusRuns) {
 
 // Where coverage led libFuzzer to.
 TEST_F(Ptx, WhatLibFuzzerFoundDoesNoHarm) {
-  std::ifstream file(TRIGEN_SOURCE "/tests/fuzz/ptx_found.txt");
+  std::istringstream file(
+      llvm::cantFail(cache::read_input(TRIGEN_SOURCE "/tests/fuzz/ptx_found.zst", "", "")));
   int of[3] = {};
   for (std::string line; std::getline(file, line);) ++of[static_cast<int>(modules_.run(unescaped(line)))];
   for (const int count : of) EXPECT_GT(count, 10);  // every way out was taken

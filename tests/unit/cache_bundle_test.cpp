@@ -15,11 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using trigen::testing::CacheFolder;
-using trigen::testing::message;
-using trigen::testing::open_store;
-using trigen::testing::sample_binary;
-using trigen::testing::sample_record;
+using namespace trigen::testing;
 
 const std::map<std::string, std::string> kMeta = {{"made_by", "test"}};
 

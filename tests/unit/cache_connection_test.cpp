@@ -18,15 +18,9 @@
 namespace trigen::cache {
 namespace {
 
-using testing::CacheFolder;
+using namespace trigen::testing;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::message;
-using testing::open_store;
-using testing::OpenStore;
-using testing::run_sql;
-using testing::sample_binary;
-using testing::sample_record;
 
 std::atomic<int> connections, prepared;
 

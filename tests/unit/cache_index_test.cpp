@@ -13,15 +13,9 @@
 namespace trigen::cache {
 namespace {
 
-using testing::CacheFolder;
+using namespace trigen::testing;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::message;
-using testing::open_store;
-using testing::OpenStore;
-using testing::run_sql;
-using testing::sample_binary;
-using testing::sample_record;
 
 Record record_of(int n, const std::string& device = "A100", Provenance provenance = Provenance::kMeasured) {
   Record r = sample_record(provenance, device, 108, "580", "simt:tile=" + std::to_string(n));

@@ -15,10 +15,7 @@
 namespace trigen {
 namespace {
 
-using testing::CacheFolder;
-using testing::message;
-using testing::open_store;
-using testing::sample_binary;
+using namespace trigen::testing;
 using State = Store::LeaseState;
 
 TEST(CacheLease, OneOwnerUntilItIsDropped) {

@@ -10,13 +10,9 @@
 namespace trigen {
 namespace {
 
-using testing::CacheFolder;
+using namespace trigen::testing;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::message;
-using testing::open_store;
-using testing::OpenStore;
-using testing::sample_record;
 using ::testing::SizeIs;
 
 const char* const kProblem = "forward,dtype=bf16,B=32,H=1,T=512,D=1024,K=1,pad=0";

@@ -11,14 +11,10 @@
 namespace trigen {
 namespace {
 
-using testing::CacheFolder;
+using namespace trigen::testing;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::message;
-using testing::open_store;
-using testing::sample_binary;
-using testing::sample_record;
 
 void expect_same(const Binary& a, const Binary& b) {
   EXPECT_EQ(a.key.digest(), b.key.digest());

@@ -3,8 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include <fstream>
-
 #include "generator/error.h"
 
 namespace trigen {
@@ -102,8 +100,7 @@ TEST(ModelFit, FoldsPredictWhatTheyWereNotFittedTo) {
   EXPECT_LT(held.untuned.worst, 0.02) << "the table is the one that made the times";
 }
 
-// The embedded table is what the fit of bench/h200_first.txt to the recordings ends at: no single rate of it
-// would move again.
+// The embedded table is what the fit to the recordings ends at: no single rate of it would move again.
 TEST(ModelFit, TheEmbeddedTableIsFitted) {
   std::vector<RecordedSpace> spaces;
   for (const Recording& recording : llvm::cantFail(
@@ -111,9 +108,6 @@ TEST(ModelFit, TheEmbeddedTableIsFitted) {
     if (recording.role == "fit") spaces.push_back(llvm::cantFail(space_of(recording)));
   FitOptions once;
   once.sweeps = 1;
-  std::ifstream first(TRIGEN_SOURCE "/bench/h200_first.txt");
-  ASSERT_TRUE(first);
-  once.first.assign(std::istreambuf_iterator<char>(first), {});
   auto fit = fit_rates(table(), spaces, once);
   ASSERT_TRUE(static_cast<bool>(fit)) << take_error(fit.takeError()).message;
   for (const FittedRate& rate : fit->changes)

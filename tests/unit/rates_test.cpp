@@ -26,7 +26,7 @@ Rates rates_in(llvm::StringRef text) {
 TEST(Rates, ValuesHaveUnits) {
   const Rates rates = rates_in(
       "[device]\n"
-      "launch 2.5 us assumed a guess  # and a comment\n"
+      "launch 4>2.5 us assumed a guess  # and a comment\n"
       "feed 70 GB/s assumed a guess\n"
       "feed_width 64 B/cycle datasheet a white paper, page 3\n"
       "[loop ring]\n"
@@ -39,6 +39,8 @@ TEST(Rates, ValuesHaveUnits) {
   EXPECT_DOUBLE_EQ(rates.loop("ring").block, 1800);
   EXPECT_DOUBLE_EQ(rates.pass("pack").bytes_per_s, 6e12);
   ASSERT_EQ(rates.all().size(), 5U);
+  EXPECT_EQ(rates.all()[0].first, 4);
+  EXPECT_EQ(rates.all()[1].first, 70);
   EXPECT_EQ(rates.all()[0].source, "a guess");
   EXPECT_EQ(rates.all()[2].source, "a white paper, page 3");
   EXPECT_EQ(rates.all()[2].kind, Rate::Kind::kDatasheet);

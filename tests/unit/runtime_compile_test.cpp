@@ -15,10 +15,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-using trigen::testing::error_of;
-using trigen::testing::Folder;
-using trigen::testing::real_nvrtc;
-using trigen::testing::Variable;
+using namespace trigen::testing;
 
 std::unique_ptr<Store> open_store(const Folder& folder, bool read_only = false) {
   Store::Options options;

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
-#include <filesystem>
 #include <fstream>
 
 #include "generator/error.h"
@@ -85,6 +84,9 @@ TEST(Recording, AFolderGivesItsRegularFiles) {
   std::ofstream(folder / "right.txt") << to_string(small());
   ASSERT_EQ(mkfifo((folder / "waits.txt").c_str(), 0600), 0);
   EXPECT_EQ(llvm::cantFail(read_recordings({folder.path()})).size(), 1U);
+  std::ofstream(folder / "cut.zst") << "\x28\xb5\x2f\xfd";
+  EXPECT_THAT(take_error(read_recordings({folder / "cut.zst"}).takeError()).message,
+              HasSubstr("no zstd file"));
 }
 
 TEST(Recording, DamageIsNamedWithItsLine) {
@@ -127,25 +129,16 @@ TEST(Replay, BearsAnyNoise) {
   EXPECT_EQ(chosen[0] + chosen[1], 200);
 }
 
-std::vector<std::pair<std::string, Recording>> recordings() {
-  std::vector<std::pair<std::string, Recording>> out;
-  for (const auto& entry : std::filesystem::directory_iterator(TRIGEN_SOURCE "/tests/data/recordings")) {
-    if (entry.path().extension() != ".txt") continue;
-    std::ifstream file(entry.path());
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    auto read = parse_recording(text);
-    EXPECT_TRUE(static_cast<bool>(read)) << entry.path() << ": " << take_error(read.takeError()).message;
-    if (read) out.emplace_back(entry.path().filename().string(), std::move(*read));
-  }
-  return out;
+std::vector<Recording> recordings() {
+  return llvm::cantFail(read_recordings({TRIGEN_SOURCE "/tests/data/recordings"}));
 }
 
 TEST(Replay, IsTheSameForTheSameTimes) {
-  for (const auto& [name, recording] : recordings()) {
+  for (const Recording& recording : recordings()) {
     const ReplayResult one = llvm::cantFail(replay(recording, {}, 7));
     const ReplayResult two = llvm::cantFail(replay(recording, {}, 7));
-    EXPECT_EQ(one.order, two.order) << name;
-    EXPECT_EQ(one.chosen, two.chosen) << name;
+    EXPECT_EQ(one.order, two.order) << recording.file;
+    EXPECT_EQ(one.chosen, two.chosen) << recording.file;
   }
 }
 
@@ -153,21 +146,21 @@ TEST(Replay, IsTheSameForTheSameTimes) {
 // within the noise.
 TEST(Replay, MeetsItsFiguresOnWholeSpaces) {
   size_t whole = 0;
-  for (const auto& [name, recording] : recordings()) {
+  for (const Recording& recording : recordings()) {
     if (!recording.exhaustive()) continue;
     ++whole;
     double lowest = 1;
     double highest = 0;
     for (uint64_t seed = 0; seed < 20; ++seed) {
       const ReplayResult result = llvm::cantFail(replay(recording, {}, seed));
-      EXPECT_LE(result.regret, 0.02) << name << ", seed " << seed << ": "
+      EXPECT_LE(result.regret, 0.02) << recording.file << ", seed " << seed << ": "
                                      << recording.rows[result.chosen].candidate;
       EXPECT_LE(result.tried, std::max<size_t>(SearchOptions().min_tried, recording.rows.size() / 10))
-          << name;
+          << recording.file;
       lowest = std::min(lowest, result.regret);
       highest = std::max(highest, result.regret);
     }
-    EXPECT_LE(highest - lowest, 0.02) << name;
+    EXPECT_LE(highest - lowest, 0.02) << recording.file;
   }
   if (whole == 0) GTEST_SKIP() << "[SKIP] no recording of a whole space in tests/data/recordings";
 }
@@ -176,13 +169,13 @@ TEST(Replay, MeetsItsFiguresOnWholeSpaces) {
 // and stays within 5 % of the best that was timed.
 TEST(Replay, IsSoundOnPartsOfASpace) {
   size_t parts = 0;
-  for (const auto& [name, recording] : recordings()) {
+  for (const Recording& recording : recordings()) {
     if (recording.exhaustive()) continue;
     ++parts;
     const ReplayResult result = llvm::cantFail(replay(recording, {}, 1));
-    EXPECT_LE(recording.rows[result.chosen].us, 1.01 * recording.rows[0].us) << name;
-    EXPECT_LE(result.regret, 0.05) << name << ": " << recording.rows[result.chosen].candidate << " for "
-                                   << recording.rows[result.best].candidate;
+    EXPECT_LE(recording.rows[result.chosen].us, 1.01 * recording.rows[0].us) << recording.file;
+    EXPECT_LE(result.regret, 0.05) << recording.file << ": " << recording.rows[result.chosen].candidate
+                                   << " for " << recording.rows[result.best].candidate;
   }
   EXPECT_GT(parts, 0U);
 }

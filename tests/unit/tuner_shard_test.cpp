@@ -19,16 +19,10 @@ namespace {
 using cache::DeviceKind;
 using cache::Fleet;
 using cache::FleetAnswer;
-using testing::CacheFolder;
+using namespace trigen::testing;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::message;
-using testing::open_store;
-using testing::sample_binary;
-using testing::sample_record;
-using testing::slurp;
-using testing::spill;
 
 namespace fs = std::filesystem;
 
