@@ -1,4 +1,4 @@
-// What the emulated device offers beyond the Driver API: the entries of emulator/emulator_api.h in the driver
+// The emulated device's entries beyond the Driver API: those of emulator/emulator_api.h in the driver
 // library that is loaded. Found at run time, because nothing links to the emulator.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What a check on the emulated device takes of this machine's memory.
+// Host memory that a check on the emulated device takes.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a plan's kernels do, counted by the emulated device.
+// Counters of a plan's kernels on the emulated device.
 #pragma once
 
 #include <nlohmann/json.hpp>

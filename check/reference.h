@@ -19,7 +19,7 @@ namespace trigen {
 
 inline constexpr double kFullWork = 1.0e9;  // multiply-adds: about half a second of one core
 
-// What a check found. Errors are relative; limit and error say which gate was the worst.
+// The result of a check. Errors are relative; limit and error say which gate was the worst.
 struct CheckResult {
   bool ok = false;
   double error = 0;        // ||out - ref|| / ||ref||, the worst of the output tensors

@@ -1,4 +1,4 @@
-// Which kernels a verification runs for a problem.
+// The kernels that a verification runs for a problem.
 #pragma once
 
 #include <vector>

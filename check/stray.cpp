@@ -16,7 +16,7 @@ bool all_poison(const std::byte* data, int64_t bytes) {
   return std::all_of(data, data + bytes, [](std::byte b) { return b == std::byte{kPoison}; });
 }
 
-// What several threads find: the first that says so.
+// The first finding of several threads.
 class Finding {
  public:
   void report(std::string text) {
@@ -37,7 +37,7 @@ std::string find_in_bias(const Problem& p, const Tensor& t, const std::byte* dat
   return "";
 }
 
-// What is wrong with element `at` of dW; null when nothing is.
+// The fault of element `at` of dW; null: none.
 const char* fault_of_weight(const Problem& p, const Tensor& t, const std::byte* data, int64_t at,
                             bool inside) {
   const int64_t size = element_size(t.dtype);

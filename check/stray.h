@@ -1,4 +1,4 @@
-// What a run wrote where it may write nothing, and outputs that it left out.
+// Out-of-bounds writes of a run, and outputs that it did not write.
 #pragma once
 
 #include <string>

@@ -21,7 +21,7 @@ struct Finding {
   std::string type;   // what to type or do; "" when there is nothing to do
 };
 
-// What is asked. Targets: those named; none: those of the devices that are here, or with neither, all.
+// The question. Targets: those named; none: those of the devices that are here, or with neither, all.
 struct Question {
   std::vector<const Target*> targets;
   bool here = false;  // kernels must run here now: no driver or device is an error then
@@ -39,7 +39,7 @@ struct Diagnosis {
   std::vector<TargetAnswer> targets;
   std::vector<Finding> findings;  // worst first
 };
-// What a script is told: an error stands in the way; or the only errors are missing compilers.
+// The exit code's meaning: kFailed for any error, kNoCompiler where the only errors are missing compilers.
 enum class Outcome { kReady, kFailed, kNoCompiler };
 Outcome outcome(const Diagnosis& diagnosis);
 

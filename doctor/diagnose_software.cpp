@@ -122,7 +122,7 @@ void judge_compilers(Judge& judge) {
       judge_age(judge, made);
   }
   if (missing.empty()) return;
-  // Where everything asked for is in the cache, no compiler is missed.
+  // No compiler is needed where the cache has every problem asked for.
   const auto hit = [](const ProblemFacts& problem) { return problem.binary; };
   const bool served = !e.problems.empty() && llvm::all_of(e.problems, hit);
   const bool named = judge.question.here || !judge.question.targets.empty() || !e.devices.empty();

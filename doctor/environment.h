@@ -1,4 +1,4 @@
-// What a machine is, as far as trigen's working depends on it: facts alone, nothing judged. Gathered from the
+// Facts of a machine that trigen depends on, nothing judged. Gathered from the
 // machine that runs (gather.h), or read from JSON: a recorded machine is judged like this one (diagnose.h).
 #pragma once
 
@@ -53,7 +53,7 @@ struct CachedCode {
   int64_t binaries = 0;
 };
 
-// What a plan of a problem would find.
+// The result of a problem's look-up, without making a plan.
 struct ProblemFacts {
   std::string problem, target;
   std::string match;       // "exact", "predicted", "near", "none"

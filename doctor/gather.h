@@ -9,12 +9,12 @@ namespace trigen::doctor {
 // Opens driver, NVML, compilers and caches; makes no context, compiles nothing but what names a compiler's
 // version. `driver`: as of Driver::load.
 Environment gather(Store& store, llvm::StringRef driver = "");
-// What stands in files below `root`, as they lie in an image: device nodes, kernel module, container,
+// Facts from files below `root`, the root of an image or of this machine: device nodes, kernel module, container,
 // toolkits, PyTorch.
 void read_files(Environment& environment, const std::string& root);
 // PyTorch in the site-packages folders, each once.
 std::vector<TorchFacts> find_torch(const std::vector<std::string>& sites);
-// What plans of these problems would find for the targets: on the first device whose own target it is, else
+// Look-ups of these problems for the targets: on the first device whose own target it is, else
 // for no device in particular.
 std::vector<ProblemFacts> look_up(const Environment& environment, llvm::ArrayRef<Problem> problems,
                                   llvm::ArrayRef<const Target*> targets, Store& store);

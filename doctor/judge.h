@@ -1,4 +1,4 @@
-// What the rules of diagnose*.cpp share. Private to this folder.
+// Helpers of the rules in diagnose*.cpp. Private to this folder.
 #pragma once
 
 #include "doctor/diagnose.h"

@@ -1,4 +1,4 @@
-// What NVIDIA's management library tells of a machine. Everything here may be missing.
+// Facts from NVIDIA's management library (NVML), which may be missing, whole or in part.
 #include "runtime/nvml.h"
 #include "doctor/gather.h"
 

@@ -8,7 +8,7 @@ namespace trigen::emulator {
 
 enum class Access : uint8_t { kLoad, kStore, kAtomic };
 
-// Where one lane's access lands. `shared` is the block whose shared memory it is, or nullptr.
+// The memory that one lane accesses. `shared` is the block that owns it, nullptr for global memory.
 struct Place {
   uint8_t* at = nullptr;
   Block* shared = nullptr;
@@ -54,7 +54,7 @@ void report_race(Warp& warp, const RaceHit& hit, uint32_t offset, uint32_t lane)
 /// Reports a race of an atomic; call before it changes the bytes.
 void note_atomic(Warp& warp, const Place& place, uint32_t bytes, uint32_t lane);
 
-/// What an asynchronous operation that these lanes issue now may rely on.
+/// The view of memory of an asynchronous operation that these lanes issue now.
 AsyncView async_view(Warp& warp, uint32_t lanes);
 
 /// Passes over the 32 banks of 4 bytes for one request: lanes of 8 and 16 bytes go in half and quarter warps,

@@ -41,7 +41,7 @@ struct Barrier {
   Clock last_clock;
 };
 
-// What arrivals at an mbarrier make known to those who wait for its phase, and who initialised it.
+// Clocks that arrivals at an mbarrier pass on to waiters of its phase, and the thread that initialised it.
 struct MbarrierClocks {
   uint32_t init_agent = 0;
   bool init_fenced = false;  // by fence.mbarrier_init or fence.proxy.async of that agent
@@ -125,7 +125,7 @@ struct Cluster {
   void check_exits();
 };
 
-// What a launch's blocks share. Read-only while it runs, apart from the log and the signs of life.
+// State that a launch's blocks share. Read-only while it runs, apart from the log and the signs of life.
 struct LaunchContext {
   const Program* program = nullptr;
   const Options* options = nullptr;
@@ -145,8 +145,8 @@ struct LaunchContext {
   bool host_registered = false;
   GlobalRaces* global_races = nullptr;     // not checked where it is nullptr
   const LaunchesBefore* before = nullptr;  // the launches that this one may overlap; nullptr: none
-  // What its threads did about those: some thread waited for their end; some let the next launch start
-  // without knowing of such a wait.
+  // griddepcontrol: waited: some thread waited for those to end; let_go: some let the next launch start without
+  // knowing of such a wait.
   std::atomic<bool> waited{false}, let_go{false};
   // Clusters that wait for others give up when nobody does anything any more.
   std::atomic<uint64_t> progress{0};  // turns in which some cluster did something

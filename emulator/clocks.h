@@ -54,7 +54,7 @@ class Clocks {
   uint32_t width() const { return agents_ + ended_; }
   uint32_t ended() const { return ended_; }
   uint32_t async_agent() const { return agents_ - 1; }
-  /// Who knows of any tick of this one knows that the launches before have ended.
+  /// The agent of the launches before: knowing any tick of it means knowing that they have ended.
   uint32_t launches_agent() const { return agents_ - 2; }
   /// Of other agents and of the agent's other lanes; its own accesses lie before its next one anyhow.
   const Known* of(uint32_t agent, uint32_t lane) const {
@@ -67,9 +67,9 @@ class Clocks {
   /// Begins a new tick: later accesses of the agent are told apart from earlier ones.
   void tick(uint32_t agent) { ++now_[agent]; }
 
-  /// What any of the lanes knows, in a place that the next call overwrites.
+  /// The union of the lanes' knowledge, in storage that the next call overwrites.
   const Clock& known(uint32_t agent, uint32_t lanes);
-  /// The same, and what they have done so far: what they make known to others.
+  /// The same with their own accesses so far: the knowledge that a release passes on.
   const Clock& released(uint32_t agent, uint32_t lanes);
   /// The lanes come to know `clock`, of which the entries from `first` on.
   void acquire(uint32_t agent, uint32_t lanes, const Clock& clock, uint32_t first = 0);
@@ -96,7 +96,7 @@ class Clocks {
   Clock scratch_, fences_;
 };
 
-// What an asynchronous operation may rely on: fixed when it is issued, however late it runs.
+// An asynchronous operation's view of memory: fixed when it is issued, however late it runs.
 struct AsyncView {
   Clock clock;   // what the issuing lanes knew and had done
   Clock fenced;  // Clocks::fenced

@@ -1,4 +1,4 @@
-// What a launch did, counted exactly: the same program on the same data gives the same numbers on every run.
+// Exact counters of a launch: the same program on the same data gives the same numbers on every run.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct Counters {
   uint64_t divergent_branches = 0;
 
   void add(const Counters& other);
-  // What some instructions take above the one step that each is: an access to memory is 256 steps (its checks take
+  // Steps of instructions that take more than one: an access to memory is 256 steps (its checks take
   // most), a barrier or an exchange between lanes 16, a branch that splits a warp 8 more, a matrix product one more for
   // 32 operations, a bulk copy one more a byte. A step is some 10 ns of the host's.
   uint64_t further_steps() const;

@@ -1,5 +1,5 @@
-// What an instruction class's decode function sees of one statement. Every modifier must be taken by
-// somebody: one that nobody knows makes the whole module fail to load, with the instruction's text and line.
+// One statement as an instruction class's decode function sees it. Every modifier must be taken: a modifier left over
+// makes the whole module fail to load, with the instruction's text and line.
 #pragma once
 
 #include <functional>

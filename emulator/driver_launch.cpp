@@ -116,8 +116,8 @@ CUresult error_of(Fault fault) {
   }
 }
 
-// What the next launch may overlap, now that this one has begun. It starts once all of this one's blocks let
-// it: where one of them does so after a wait, or at its end, what was before this one has ended by then.
+// The launches that the next one may overlap, now that this one has begun. The next starts once all of this one's
+// blocks let it: where a block does so after a wait, or at its end, the launches before this one have ended by then.
 void follow(LaunchContext& launch, std::unique_ptr<GlobalRaces> own, LaunchesBefore* running,
             ReportLog* log) {
   const bool selected = !launch.selected->empty();

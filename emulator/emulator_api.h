@@ -1,4 +1,4 @@
-// What the emulated device offers beyond the Driver API. C ABI; thread-safe.
+// Entries of the emulated device beyond the Driver API. C ABI; thread-safe.
 #pragma once
 
 #ifdef __cplusplus

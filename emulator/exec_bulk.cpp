@@ -15,7 +15,7 @@
 namespace trigen::emulator {
 namespace {
 
-// What was true when the copy was issued.
+// State at the issue of the copy.
 struct Issue {
   Warp* warp = nullptr;
   const Inst* inst = nullptr;

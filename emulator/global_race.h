@@ -10,8 +10,8 @@
 
 namespace trigen::emulator {
 
-// Who wrote and who read each byte in this launch. Thread-safe: clusters run on several host threads. Every
-// race is seen by the later of its two accesses, whichever that is.
+// Writers and readers of each byte of global memory in this launch. Thread-safe: clusters run on several host
+// threads. The later of a race's two accesses reports it.
 class GlobalRaces {
  public:
   /// `checks`: look for races inside this launch; without it the bytes that it writes are remembered alone.
@@ -29,7 +29,7 @@ class GlobalRaces {
   int64_t atomic(uint64_t address, uint32_t bytes, uint64_t cluster);
   static constexpr int64_t kSeveral = 0xfffffffe;
 
-  /// What the launch did with any of the bytes; reads are known only with `checks`.
+  /// Whether the launch wrote, or accessed, any of the bytes; reads are known only with `checks`.
   bool wrote(uint64_t address, uint32_t bytes) const;
   bool touched(uint64_t address, uint32_t bytes) const;
 

@@ -122,8 +122,8 @@ void count(Warp& warp, const Inst& inst, uint32_t exec) {
   warp.counters->thread_instructions += static_cast<uint64_t>(__builtin_popcount(exec));
 }
 
-// What follows runs the instruction at which the current fragment stands, for `exec` of its `active` lanes. True
-// when another fragment's turn may have come.
+// The run_ functions execute the current fragment's instruction for `exec` of its `active` lanes. True: another
+// fragment may have to run next.
 
 bool run_exit(Warp& warp, uint32_t exec) {
   Fragment& here = warp.fragment();

@@ -19,7 +19,7 @@ struct Touch {
   bool of_product = false;  // a product itself uses the register, no move is needed
 };
 
-// What became of such a register in one warp.
+// The state of such a register in one warp.
 struct RegisterUse {
   uint16_t last = 0;     // kClean, kTouched, or the kind of the product that used it since the fence
   bool sum = false;      // an unfinished product adds to it
@@ -35,7 +35,7 @@ void find_product_registers(Program& program);
 /// Carries the products out where an accumulator is touched: a plain move is what the compiler puts between
 /// products; the assembler makes it wait, and so does this.
 void touch_product_registers(Warp& warp, const Inst& inst);
-/// What is wrong with the registers of a product that begins now, "" for nothing; notes their use.
+/// The fault of the registers of a product that begins now, "" for none; notes their use.
 std::string use_product_registers(Warp& warp, const Inst& product);
 /// wgmma.fence
 void fence_product_registers(Warp& warp);

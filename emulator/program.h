@@ -32,7 +32,7 @@ enum class Flow : uint8_t {
   kBlocking     // the handler may set Warp::wait, and is called again later
 };
 
-// What the counters tell apart. Names in counters.cpp.
+// Instruction classes that are counted apart. Names in counters.cpp.
 enum class InstClass : uint8_t {
   kInteger,
   kFloat,

@@ -1,5 +1,5 @@
-// What is known of every byte of a memory that the threads of a cluster share: who wrote it last, who read it
-// since, and whether the clocks order that before the next access.
+// Race detection for a memory that the threads of a cluster share: for each byte the last writer, the readers since,
+// and whether the clocks order them before the next access.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct RaceHit {
   bool atomic = false;  // the other access was an atomic
 };
 
-// Who accesses, and what it knows.
+// The accessing lane and its clock.
 struct Accessor {
   uint32_t agent = 0;
   uint32_t lane = 0;             // Known::kWarp: an access of the warp as one

@@ -20,7 +20,7 @@ inline float f16_to_f32(uint16_t bits) { return static_cast<float>(std::bit_cast
 #endif
 inline float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-// What tensor cores multiply.
+// Input formats of tensor cores.
 enum class Input : uint8_t { kF16, kBF16, kTF32 };
 inline float input16(Input kind, uint16_t bits) {
   return kind == Input::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);

@@ -1,4 +1,4 @@
-// What a tensor map says, and how this device keeps it in the map's 128 opaque bytes.
+// A tensor map's fields, and their encoding in the map's 128 opaque bytes on this device.
 #pragma once
 
 #include <cstdint>

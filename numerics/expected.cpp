@@ -138,7 +138,7 @@ PeriodicInputs::PeriodicInputs(const Problem& p, const TensorList& list)
 
 namespace {
 
-// What becomes of a sum, and of grad_weight's sum of dy alone.
+// The outputs of a sum, and of grad_weight's sum of dy alone.
 ExpectedOutput output_of(const Problem& p, const TensorList& list, const PeriodicInputs& inputs,
                          const OutputPlace& o, double sum, double row_sum) {
   const Epilogue& e = p.epilogue;

@@ -15,7 +15,7 @@ namespace trigen {
 // other triangle included, is value(role, i % period). The periods are primes, so that neither a row nor a
 // head of usual sizes begins where another one does.
 //
-// Where data have 16 bits or are rounded to tf32, they are integers times one power of two, so small that sums are
+// Inputs. Of 16 bits or rounded to tf32 they are integers times one power of two, so small that sums are
 // exact in f32 in any order, and so large that most outputs need the one rounding to their format.
 class PeriodicInputs {
  public:

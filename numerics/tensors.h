@@ -74,7 +74,7 @@ inline std::pair<int64_t, int64_t> tokens_of_weights(const Problem& p, int64_t t
 // Of grad_epilogue's pre, so that both ends of an activation's curve are seen; other inputs are within +-1.
 inline constexpr float kPreScale = 4;
 
-// What lies in every byte that a kernel must not read or has not written: all ones, a NaN in each format.
+// The byte that fills memory that a kernel must not read or has not written: all ones, a NaN in each format.
 inline constexpr unsigned char kPoison = 0xFF;
 
 }  // namespace trigen
