@@ -40,6 +40,7 @@ class TileFamily : public Family {
     int tile_m, tile_n, tile_k, warps_m, warps_n, blocks;
   };
 
+  std::vector<ConfigKey> keys(const Problem& problem, const Config& config) const override;
   std::optional<std::string> reject(const Problem& problem, const Target& target,
                                     const Config& config) const override;
   std::vector<Config> configs(const Problem& problem, const Target& target) const override;

@@ -23,8 +23,8 @@ int output_vector(const Problem& p) {
   return p.walign >= 16 && whole_pieces(p.T, p.wdtype) ? 8 : p.walign >= 2 * element_size(p.wdtype) ? 2 : 1;
 }
 
-ConfigKey output_key(const Problem& p, const Config& c) {
-  ConfigKey key{"vec_c", c.vec_c, {1}};
+ConfigKey output_key(const Problem& p) {
+  ConfigKey key{&Config::vec_c, {1}};
   for (int vec : {2, 8})
     if (vec <= output_vector(p)) key.allowed.push_back(vec);
   key.why = text("T=" + llvm::Twine(p.T) + " and walign=" + llvm::Twine(p.walign) + " allow " +
@@ -75,7 +75,7 @@ bool allows(const Problem& p, const Config& c) {
 
 std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) const {
   std::set<int> clusters, warps;
-  ConfigKey rows{"tile_m", c.tile_m, {128}};
+  ConfigKey rows{&Config::tile_m, {128}};
   for (const Tile& tile : tiles_) {
     const Config own = config_of(p, tile, c.activations);
     if (!allows(p, own)) continue;
@@ -89,29 +89,28 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
   const llvm::SmallVector<int, 12> columns =
       c.tile_m == 64 ? llvm::SmallVector<int, 12>{64} : llvm::SmallVector<int, 12>{128, 256};
   return {rows,
-          {"tile_n", c.tile_n, columns},
-          {"tile_k",
-           c.tile_k,
+          {&Config::tile_n, columns},
+          {&Config::tile_k,
            {depth},
            false,
            text("a swizzled row of shared memory holds " + llvm::Twine(depth) + " elements")},
-          {"warps_m", c.warps_m, llvm::SmallVector<int, 12>(warps.begin(), warps.end()), false,
+          {&Config::warps_m, llvm::SmallVector<int, 12>(warps.begin(), warps.end()), false,
            "a warpgroup multiplies 64 rows"},
-          {"warps_n", c.warps_n, {1}, false, "a warpgroup is 4 warps along m"},
-          {"cluster", c.cluster, llvm::SmallVector<int, 12>(clusters.begin(), clusters.end())},
+          {&Config::warps_n, {1}, false, "a warpgroup is 4 warps along m"},
+          {&Config::cluster, llvm::SmallVector<int, 12>(clusters.begin(), clusters.end())},
           // Taps hold two stages and wait for a third.
-          {"stages", c.stages, {p.K > 1 ? 3 : 2, 12}, true},
-          raster_key(c),
+          {&Config::stages, {p.K > 1 ? 3 : 2, 12}, true},
+          raster_key(),
           weight::slices(c)
-              ? ConfigKey{"split_k", c.split_k, {c.cluster}, false, "every block of a cluster has a slice"}
-              : split_key(p, c),
-          access_key("weights", c.weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
-          access_key("activations", c.activations, activation_paths(p),
-                     "what TMA cannot take is packed, and contiguous tokens may be"),
-          vector_key("vec_a", c.vec_a, activation),
-          vector_key("vec_b", c.vec_b, activation),
-          output_key(p, c),
-          blocks_key(c)};
+              ? ConfigKey{&Config::split_k, {c.cluster}, false, "every block of a cluster has a slice"}
+              : split_key(p),
+          ConfigKey(&Config::weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
+          ConfigKey(&Config::activations, activation_paths(p),
+                    "what TMA cannot take is packed, and contiguous tokens may be"),
+          vector_key(&Config::vec_a, activation),
+          vector_key(&Config::vec_b, activation),
+          output_key(p),
+          blocks_key()};
 }
 
 int TiledWeight::stage_bytes(const Problem&, const Config& c) const { return weight::stage_bytes(c); }

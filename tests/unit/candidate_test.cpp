@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <set>
 
 #include "generator/cost/cost.h"
@@ -45,6 +46,22 @@ TEST(Candidate, IllegalConfigsSayWhy) {
               ::testing::StartsWith("simt:tile=48x0x0 cannot make forward,dtype=f16,B=2,H=1,T=64,D=64,K=1,"
                                     "pad=0 for sm_70: "));
   EXPECT_THAT(error.message, HasSubstr("48"));
+}
+
+// Records and bundles that were made before hold texts like these.
+TEST(Candidate, TextsOfTheFirstVersionMeanTheSame) {
+  std::ifstream rows(TRIGEN_SOURCE "/tests/data/config_texts.txt");
+  std::set<std::string> seen;
+  for (std::string line; std::getline(rows, line);) {
+    if (line.front() == '#') continue;
+    const auto [target, rest] = llvm::StringRef(line).split(' ');
+    const auto [problem, text] = rest.split(' ');
+    auto candidate = parse_candidate(problem_of(problem), target_of(target), text);
+    ASSERT_TRUE(static_cast<bool>(candidate)) << line << take_error(candidate.takeError()).message;
+    EXPECT_EQ(describe(*candidate), text) << line;
+    seen.insert(candidate->family->name().str());
+  }
+  EXPECT_EQ(seen.size(), families().size());
 }
 
 TEST(Candidate, ExtremeConfigsAreRefusedOrPlannedWithoutOverflow) {
