@@ -108,10 +108,9 @@ std::string ConfigMember::spelled(int value) const {
 
 llvm::ArrayRef<ConfigMember> config_members() { return kMembers; }
 
-ConfigKey::ConfigKey(int Config::*number, Values allowed, bool range, std::string why)
+ConfigKey::ConfigKey(int Config::*number, Values allowed, std::string why)
     : member(llvm::find_if(kMembers, [&](const Member& m) { return m.number == number; })),
       allowed(std::move(allowed)),
-      range(range),
       why(std::move(why)) {}
 
 ConfigKey::ConfigKey(Access Config::*path, llvm::ArrayRef<Access> allowed, std::string why)
@@ -120,16 +119,22 @@ ConfigKey::ConfigKey(Access Config::*path, llvm::ArrayRef<Access> allowed, std::
 }
 
 ConfigKey split_key(const Problem& p) {
-  if (p.op == Op::kGradWeight) return {&Config::split_k, {1, 65535}, true};
-  return {&Config::split_k, {1}, false, "is for grad_weight only"};
+  if (p.op == Op::kGradWeight) return range_key(&Config::split_k, 1, 65535);
+  return {&Config::split_k, {1}, "is for grad_weight only"};
 }
 
 ConfigKey raster_key() {
-  return {&Config::raster, {0, 65536}, true, "sections have columns, 0 is one section"};
+  return range_key(&Config::raster, 0, 65536, "sections have columns, 0 is one section");
+}
+
+ConfigKey range_key(int Config::*number, int least, int most, std::string why) {
+  ConfigKey key{number, {least, most}, std::move(why)};
+  key.range = true;
+  return key;
 }
 
 ConfigKey powers_key(int Config::*number, int most, std::string why) {
-  ConfigKey key{number, {}, false, std::move(why)};
+  ConfigKey key{number, {}, std::move(why)};
   for (int value = 1; value <= most; value *= 2) key.allowed.push_back(value);
   return key;
 }

@@ -43,7 +43,7 @@ llvm::ArrayRef<ConfigMember> config_members();
 // A row of a family's table.
 struct ConfigKey {
   using Values = llvm::SmallVector<int, 12>;
-  ConfigKey(int Config::*number, Values allowed, bool range = false, std::string why = {});
+  ConfigKey(int Config::*number, Values allowed, std::string why = {});
   ConfigKey(Access Config::*path, llvm::ArrayRef<Access> allowed, std::string why);
 
   const ConfigMember* member;
@@ -56,6 +56,7 @@ struct ConfigKey {
 // Rows that mean the same in several families.
 ConfigKey split_key(const Problem& problem);
 ConfigKey raster_key();
+ConfigKey range_key(int Config::*number, int least, int most, std::string why = {});
 ConfigKey powers_key(int Config::*number, int most, std::string why = {});  // powers of two
 
 // The first member that says what it may not: "tile_m=96: wgmma_sm90 takes 64 or 128; try tile_m=64".

@@ -41,9 +41,9 @@ class Decode final : public Family {
             powers_key(&Config::tile_k, 32),
             powers_key(&Config::warps_m, 16),
             powers_key(&Config::warps_n, 16),
-            {&Config::stages, {1, 16}, true, "1 to 16 taps are summed together"},
-            {&Config::split_k, {1, 256}, true},
-            {&Config::vec_a, {1}, false, "weights are read singly"},
+            range_key(&Config::stages, 1, 16, "1 to 16 taps are summed together"),
+            range_key(&Config::split_k, 1, 256),
+            {&Config::vec_a, {1}, "weights are read singly"},
             powers_key(&Config::vec_b, vec,
                        text("align=" + llvm::Twine(p.align) + " and " +
                             (btd ? "D=" + llvm::Twine(p.D) : "T=" + llvm::Twine(p.T)) + " allow vectors of " +
@@ -51,7 +51,7 @@ class Decode final : public Family {
             powers_key(
                 &Config::vec_c, btd ? c.vec_b : 1,
                 btd ? "an output vector lies in one vector of x" : "the features of bdt are not contiguous"),
-            {&Config::blocks, {0, 32}, true}};
+            range_key(&Config::blocks, 0, 32)};
   }
 
   std::optional<std::string> reject(const Problem& p, const Target& target, const Config& c) const override {

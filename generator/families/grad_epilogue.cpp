@@ -30,7 +30,7 @@ class GradEpilogue final : public Family {
                                 " elements allow vectors of " + llvm::Twine(row_vector(p)))
                                    .str();
     return {{&Config::tile_m, {1}},
-            {&Config::tile_n, {geometry::threads(c)}, false, "a round has a vector of every thread"},
+            {&Config::tile_n, {geometry::threads(c)}, "a round has a vector of every thread"},
             {&Config::tile_k, {1}},
             {&Config::warps_m, {1}},
             powers_key(&Config::warps_n, 16),
@@ -38,8 +38,8 @@ class GradEpilogue final : public Family {
             {&Config::split_k, {1}},
             {&Config::vec_a, {1}},
             powers_key(&Config::vec_b, row_vector(p), widths),
-            {&Config::vec_c, {c.vec_b}, false, "a thread writes what it has read"},
-            {&Config::blocks, {0, 32}, true}};
+            {&Config::vec_c, {c.vec_b}, "a thread writes what it has read"},
+            range_key(&Config::blocks, 0, 32)};
   }
 
   std::optional<std::string> reject(const Problem& p, const Target& target, const Config& c) const override {

@@ -22,23 +22,22 @@ class Product final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
     const bool packed = weight_path(p) == Access::kPacked;
-    return {
-        {&Config::tile_m, {64, 128, 256}},
-        {&Config::tile_n, {64, 128, 256}},
-        {&Config::tile_k, {64}, false, "a swizzled row of shared memory holds 64 elements"},
-        {&Config::warps_m, warps_along_m(c), false, "4 or 8 warps multiply 32 or 64 rows each"},
-        {&Config::warps_n, warps_along_n(c, c.warps_m), false, "4 or 8 warps multiply 32 or 64 columns each"},
-        {&Config::cluster, {1}, false, "is no choice here: blocks share no loads"},
-        {&Config::stages, {2, geometry::kMostStages}, true},
-        raster_key(),
-        split_key(p),
-        ConfigKey(&Config::weights, {weight_path(p)},
-                  "TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed"),
-        ConfigKey(&Config::activations, {Access::kDirect}, "activations are read as they lie"),
-        packed ? read_key(p) : vector_key(&Config::vec_a, 8),
-        vector_key(&Config::vec_b, 8),
-        vector_key(&Config::vec_c, 8),
-        blocks_key()};
+    return {{&Config::tile_m, {64, 128, 256}},
+            {&Config::tile_n, {64, 128, 256}},
+            {&Config::tile_k, {64}, "a swizzled row of shared memory holds 64 elements"},
+            {&Config::warps_m, warps_along_m(c), "4 or 8 warps multiply 32 or 64 rows each"},
+            {&Config::warps_n, warps_along_n(c, c.warps_m), "4 or 8 warps multiply 32 or 64 columns each"},
+            {&Config::cluster, {1}, "is no choice here: blocks share no loads"},
+            range_key(&Config::stages, 2, geometry::kMostStages),
+            raster_key(),
+            split_key(p),
+            ConfigKey(&Config::weights, {weight_path(p)},
+                      "TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed"),
+            ConfigKey(&Config::activations, {Access::kDirect}, "activations are read as they lie"),
+            packed ? read_key(p) : vector_key(&Config::vec_a, 8),
+            vector_key(&Config::vec_b, 8),
+            vector_key(&Config::vec_c, 8),
+            blocks_key()};
   }
 
   int stage_bytes(const Problem&, const Config& c) const override { return geometry::stage_bytes(c); }

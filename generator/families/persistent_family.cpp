@@ -74,11 +74,11 @@ Config PersistentKernel::completed(const Problem& p, Config c) const {
 }
 
 ConfigKey PersistentKernel::blocks_key() {
-  return {&Config::blocks, {1}, false, "registers are handed out for one block on an SM"};
+  return {&Config::blocks, {1}, "registers are handed out for one block on an SM"};
 }
 
 ConfigKey PersistentKernel::vector_key(int Config::*width, int vector) {
-  return {width, {vector}, false, "TMA moves 16 bytes, and what it cannot take is packed by elements"};
+  return {width, {vector}, "TMA moves 16 bytes, and what it cannot take is packed by elements"};
 }
 int PersistentKernel::most_read(const Problem& p) {
   return static_cast<int>(std::min<int64_t>(p.walign, 16) / element_size(p.wdtype));

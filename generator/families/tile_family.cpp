@@ -140,10 +140,9 @@ std::vector<ConfigKey> TileFamily::keys(const Problem& p, const Config&) const {
   if (!unshifted(p) && most.b > 1)
     keys.push_back({&Config::vec_b,
                     {1, most.b},
-                    false,
                     text("features shifted by taps or padding are loaded singly or in vectors of " +
                          llvm::Twine(most.b))});
-  keys.push_back({&Config::blocks, {0, 32}, true});
+  keys.push_back(range_key(&Config::blocks, 0, 32));
   return keys;
 }
 

@@ -86,24 +86,20 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
   if (clusters.empty()) clusters = {1};
   if (warps.empty()) warps = {4 * weight::consumers(c)};
   const int depth = weight::block_depth(p.dtype), activation = activation_elements(p, c.activations);
-  const llvm::SmallVector<int, 12> columns =
-      c.tile_m == 64 ? llvm::SmallVector<int, 12>{64} : llvm::SmallVector<int, 12>{128, 256};
+  const ConfigKey::Values columns = c.tile_m == 64 ? ConfigKey::Values{64} : ConfigKey::Values{128, 256};
   return {rows,
           {&Config::tile_n, columns},
           {&Config::tile_k,
            {depth},
-           false,
            text("a swizzled row of shared memory holds " + llvm::Twine(depth) + " elements")},
-          {&Config::warps_m, llvm::SmallVector<int, 12>(warps.begin(), warps.end()), false,
-           "a warpgroup multiplies 64 rows"},
-          {&Config::warps_n, {1}, false, "a warpgroup is 4 warps along m"},
-          {&Config::cluster, llvm::SmallVector<int, 12>(clusters.begin(), clusters.end())},
+          {&Config::warps_m, ConfigKey::Values(warps.begin(), warps.end()), "a warpgroup multiplies 64 rows"},
+          {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
+          {&Config::cluster, ConfigKey::Values(clusters.begin(), clusters.end())},
           // Taps hold two stages and wait for a third.
-          {&Config::stages, {p.K > 1 ? 3 : 2, 12}, true},
+          range_key(&Config::stages, p.K > 1 ? 3 : 2, 12),
           raster_key(),
-          weight::slices(c)
-              ? ConfigKey{&Config::split_k, {c.cluster}, false, "every block of a cluster has a slice"}
-              : split_key(p),
+          weight::slices(c) ? ConfigKey{&Config::split_k, {c.cluster}, "every block of a cluster has a slice"}
+                            : split_key(p),
           ConfigKey(&Config::weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
           ConfigKey(&Config::activations, activation_paths(p),
                     "what TMA cannot take is packed, and contiguous tokens may be"),

@@ -26,14 +26,13 @@ class ResidentProduct final : public PersistentKernel {
     const Shape shape = kernel_shape(p);
     return {{&Config::tile_m,
              {resident::kPanel * resident::rows(shape)},
-             false,
              "a tile holds all tokens, in blocks of 64"},
-            {&Config::tile_n, {64, 128, 256}, false, "a stage is one, two or four panels of 64 features"},
-            {&Config::tile_k, {resident::kPanel}, false, "a swizzled row of shared memory holds 64 elements"},
-            {&Config::warps_m, {4}, false, "a warpgroup is 4 warps along m"},
+            {&Config::tile_n, {64, 128, 256}, "a stage is one, two or four panels of 64 features"},
+            {&Config::tile_k, {resident::kPanel}, "a swizzled row of shared memory holds 64 elements"},
+            {&Config::warps_m, {4}, "a warpgroup is 4 warps along m"},
             warps_key(shape, c),
-            {&Config::cluster, {1}, false, "no stage is shared between blocks"},
-            {&Config::raster, {1, 0}, false, "blocks take stages in turn, or a run each"},
+            {&Config::cluster, {1}, "no stage is shared between blocks"},
+            {&Config::raster, {1, 0}, "blocks take stages in turn, or a run each"},
             split_key(p),
             ConfigKey(&Config::weights, {Access::kDirect}, "W is read as it lies"),
             ConfigKey(&Config::activations, {Access::kDirect}, "x and y are moved as they lie"),
@@ -100,21 +99,20 @@ class ResidentProduct final : public PersistentKernel {
 
  private:
   static ConfigKey weights_vector_key(const Problem& p) {
-    ConfigKey key{&Config::vec_a, {}, false, "TMA moves 16 bytes of W, threads an element"};
+    ConfigKey key{&Config::vec_a, {}, "TMA moves 16 bytes of W, threads an element"};
     if (tma_takes_weights(p)) key.allowed.push_back(8);
     if (threads_take_weights(p)) key.allowed.push_back(1);
     return key;
   }
   static ConfigKey warps_key(const Shape& shape, Config c) {
-    ConfigKey key{&Config::warps_n, {}, false, "is of warpgroups whose registers hold W"};
+    ConfigKey key{&Config::warps_n, {}, "is of warpgroups whose registers hold W"};
     for (c.warps_n = 1; c.warps_n <= 3; ++c.warps_n)
       if (resident::needed_registers(shape, c, 1) <= resident::sum_registers(c))
         key.allowed.push_back(c.warps_n);
     return key;
   }
   static ConfigKey stages_key(const Shape& shape, Config c) {
-    ConfigKey key{
-        &Config::stages, {}, false, "is of a ring that fits, of which warpgroups have equal shares"};
+    ConfigKey key{&Config::stages, {}, "is of a ring that fits, of which warpgroups have equal shares"};
     const int consumers = std::max(1, c.warps_n);
     for (c.stages = 2 * consumers; c.stages <= resident::kMostStages; c.stages += consumers)
       if (resident::fits(shape, c)) key.allowed.push_back(c.stages);

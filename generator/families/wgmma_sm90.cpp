@@ -36,14 +36,13 @@ class Product final : public PersistentKernel {
     const int activation = activation_elements(p, c.activations);
     return {{&Config::tile_m, {64, 128}},
             {&Config::tile_n, {64, 128, 192, 256}},
-            {&Config::tile_k, {64}, false, "a swizzled row of shared memory holds 64 elements"},
-            {&Config::warps_m, {c.tile_m / 16}, false, "a warpgroup multiplies 64 rows"},
-            {&Config::warps_n, {1}, false, "a warpgroup is 4 warps along m"},
+            {&Config::tile_k, {64}, "a swizzled row of shared memory holds 64 elements"},
+            {&Config::warps_m, {c.tile_m / 16}, "a warpgroup multiplies 64 rows"},
+            {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
             {&Config::cluster, {1, 2}},
-            {&Config::stages, {2, 12}, true},
+            range_key(&Config::stages, 2, 12),
             slices_key(c),
-            geometry::slices(c) ? ConfigKey{&Config::raster, {0}, false, "slices have no sections"}
-                                : raster_key(),
+            geometry::slices(c) ? ConfigKey{&Config::raster, {0}, "slices have no sections"} : raster_key(),
             ConfigKey(&Config::weights, weight_paths(p),
                       "TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed"),
             ConfigKey(&Config::activations, {activation_path(p)},
@@ -125,8 +124,8 @@ class Product final : public PersistentKernel {
   // Clusters of tiles of 128 rows share loads of W, those of 64 rows two row tiles.
   static ConfigKey slices_key(const Config& c) {
     if (c.tile_m == 64 && c.cluster == geometry::kSlices)
-      return {&Config::split_k, {c.cluster}, false, "every block of a cluster of such tiles has a slice"};
-    return {&Config::split_k, {1}, false, "is for grad_weight and clusters of tiles of 64 rows"};
+      return {&Config::split_k, {c.cluster}, "every block of a cluster of such tiles has a slice"};
+    return {&Config::split_k, {1}, "is for grad_weight and clusters of tiles of 64 rows"};
   }
   // Of row tiles: a cluster of slices for each.
   int64_t pairs(const Problem& p, const Config& c) const {

@@ -31,19 +31,19 @@ class Planes final : public PersistentKernel {
                                     llvm::Twine(p.walign) + " allow 1 or " + vectors_text(p));
     const Config own = with_vectors(p, c);
     const auto width = [&](int Config::*member, int most) {
-      ConfigKey key{member, {1}, false, widths};
+      ConfigKey key{member, {1}, widths};
       if (most > 1) key.allowed.push_back(most);
       return key;
     };
-    ConfigKey rows{&Config::tile_m, {128}, false, "blocks share sums by tiles of 128 rows"};
-    if (!is_weight(p)) rows = {&Config::tile_m, {64, 128}, false, registers + " or 64x128x64"};
+    ConfigKey rows{&Config::tile_m, {128}, "blocks share sums by tiles of 128 rows"};
+    if (!is_weight(p)) rows = {&Config::tile_m, {64, 128}, registers + " or 64x128x64"};
     return {
         rows,
-        {&Config::tile_n, {128}, false, registers},
-        {&Config::tile_k, {64}, false, "a scale is that of 64 elements along k"},
-        {&Config::warps_m, {c.tile_m / 16}, false, "a warpgroup multiplies 64 rows"},
-        {&Config::warps_n, {1}, false, "a warpgroup is 4 warps along m"},
-        {&Config::stages, {2, most_stages(c.tile_m)}, true},
+        {&Config::tile_n, {128}, registers},
+        {&Config::tile_k, {64}, "a scale is that of 64 elements along k"},
+        {&Config::warps_m, {c.tile_m / 16}, "a warpgroup multiplies 64 rows"},
+        {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
+        range_key(&Config::stages, 2, most_stages(c.tile_m)),
         raster_key(),
         split_key(p),
         width(&Config::vec_a, own.vec_a),
@@ -51,7 +51,7 @@ class Planes final : public PersistentKernel {
         width(&Config::vec_c, own.vec_c),
         ConfigKey(&Config::weights, {Access::kDirect}, "is no choice here, the first launch splits them"),
         ConfigKey(&Config::activations, {Access::kDirect}, "is no choice here, the first launch splits them"),
-        {&Config::cluster, {1}, false, "blocks share nothing"},
+        {&Config::cluster, {1}, "blocks share nothing"},
         blocks_key()};
   }
 

@@ -57,16 +57,8 @@ TEST(Config, RoundTripsRandomConfigs) {
   RandomProblem random(11);
   for (int i = 0; i < 5000; ++i) {
     Config config{};
-    const auto set = [&](int largest, std::initializer_list<int*> fields) {
-      for (int* field : fields) *field = random.coin() ? 0 : static_cast<int>(random.pick(largest + 1));
-    };
-    set(1024, {&config.tile_m, &config.tile_n, &config.tile_k});
-    set(32, {&config.warps_m, &config.warps_n, &config.blocks});
-    set(16, {&config.stages, &config.cluster});
-    set(65535, {&config.split_k, &config.raster});
-    set(64, {&config.vec_a, &config.vec_b, &config.vec_c});
-    if (random.coin()) config.weights = Access::kPacked;
-    if (random.coin()) config.activations = Access::kPacked;
+    for (const ConfigMember& member : config_members())
+      if (random.coin()) member.set(config, static_cast<int>(random.pick(member.largest + 1)));
     if (to_string(config).empty()) continue;
     auto again = parse_config(to_string(config));
     ASSERT_TRUE(static_cast<bool>(again)) << to_string(config) << take_error(again.takeError()).message;
@@ -144,7 +136,7 @@ std::string refusal(const ConfigKey& key, int found) {
 }
 
 TEST(ConfigKeys, ListsAndRangesHoldTheirEnds) {
-  const ConfigKey rows{&Config::tile_m, {64, 128, 256}}, stages{&Config::stages, {2, 12}, true};
+  const ConfigKey rows{&Config::tile_m, {64, 128, 256}}, stages = range_key(&Config::stages, 2, 12);
   for (const int value : {64, 128, 256}) EXPECT_EQ(refusal(rows, value), "");
   for (const int value : {2, 3, 12}) EXPECT_EQ(refusal(stages, value), "");
   EXPECT_EQ(refusal(rows, 100), "tile_m=100: some_family takes 64, 128 or 256; try tile_m=128");
@@ -167,9 +159,9 @@ TEST(ConfigKeys, TheNearestAllowedValueIsOffered) {
 }
 
 TEST(ConfigKeys, AReasonGoesOnFromTheValueOrFollowsIt) {
-  EXPECT_EQ(refusal({&Config::raster, {0}, false, "is for forward and grad_input only"}, 4),
+  EXPECT_EQ(refusal({&Config::raster, {0}, "is for forward and grad_input only"}, 4),
             "raster=4 is for forward and grad_input only; try raster=0");
-  EXPECT_EQ(refusal({&Config::warps_m, {8}, false, "a warpgroup multiplies 64 rows"}, 4),
+  EXPECT_EQ(refusal({&Config::warps_m, {8}, "a warpgroup multiplies 64 rows"}, 4),
             "warps_m=4: a warpgroup multiplies 64 rows; try warps_m=8");
 }
 
@@ -205,7 +197,7 @@ TEST(ConfigKeys, WhatIsNoChoiceFollows) {
             {&Config::warps_m, {c.tile_m / 16}},
             {&Config::activations, {Access::kPacked}, ""},
             {&Config::vec_b, {c.activations == Access::kPacked ? 1 : 8}},
-            {&Config::stages, {2, 12}, true}};
+            range_key(&Config::stages, 2, 12)};
   };
   EXPECT_EQ(to_string(complete(*parse_config("tile=128x0x0,stages=3"), rows)),
             "tile=128x0x0,warps=8x0,stages=3,splitk=1,vec=0x1x0,activations=packed");
