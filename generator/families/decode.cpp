@@ -14,13 +14,6 @@ namespace geometry = decode;
 
 std::string text(const llvm::Twine& t) { return t.str(); }
 
-// The widest vector, in elements, that x's alignment and contiguous extent allow: 16 bytes at most.
-int widest_vector(const Problem& p) {
-  const int64_t size = element_size(p.dtype), extent = p.layout == Layout::kBTD ? p.D : p.T;
-  int vec = 1;
-  while (vec * 2 * size <= 16 && vec * 2 * size <= p.align && extent % (vec * 2) == 0) vec *= 2;
-  return vec;
-}
 int unit(const Problem& p, const Config& c) { return p.layout == Layout::kBTD ? c.vec_b : 1; }
 bool shifted(const Problem& p) { return p.K != 1 || p.pad != 0; }
 
@@ -35,7 +28,7 @@ class Decode final : public Family {
 
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
     const bool btd = p.layout == Layout::kBTD;
-    const int vec = widest_vector(p);
+    const int vec = activation_vector(p);
     return {powers_key(&Config::tile_m, 16),
             powers_key(&Config::tile_n, 1024),
             powers_key(&Config::tile_k, 32),
@@ -92,7 +85,7 @@ class Decode final : public Family {
     std::vector<Config> out;
     if (p.op != Op::kDecode) return out;
     const bool btd = p.layout == Layout::kBTD;
-    const int vec = widest_vector(p);
+    const int vec = activation_vector(p);
     const int rows = p.rows <= 1 ? 1 : p.rows <= 2 ? 2 : p.rows <= 4 ? 4 : 8;
     struct Shape {
       int warps_m, warps_n, tile_k;
@@ -131,7 +124,7 @@ class Decode final : public Family {
 
   std::optional<Config> generic_config(const Problem& p, const Target& target) const override {
     if (p.op != Op::kDecode) return std::nullopt;
-    const int vec = widest_vector(p), full = static_cast<int>(16 / element_size(p.dtype));
+    const int vec = activation_vector(p), full = static_cast<int>(16 / element_size(p.dtype));
     const bool vectors = !shifted(p) && vec == full;
     Config c = config(p, 2, 4, 8, vectors ? full : 1, 1, 4);
     c.stages = 1;

@@ -9,14 +9,6 @@ namespace {
 
 namespace geometry = grad_epilogue;
 
-// The widest access, in elements, that the alignment and a row's length allow.
-int row_vector(const Problem& p) {
-  const int64_t size = element_size(p.dtype), extent = p.layout == Layout::kBTD ? p.D : p.T;
-  int vec = 1;
-  while (vec * 2 * size <= 16 && vec * 2 * size <= p.align && extent % (vec * 2) == 0) vec *= 2;
-  return vec;
-}
-
 class GradEpilogue final : public Family {
  public:
   llvm::StringRef name() const override { return "grad_epilogue"; }
@@ -27,7 +19,7 @@ class GradEpilogue final : public Family {
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
     const std::string widths = ("align=" + llvm::Twine(p.align) + " and rows of " +
                                 llvm::Twine(p.layout == Layout::kBTD ? p.D : p.T) +
-                                " elements allow vectors of " + llvm::Twine(row_vector(p)))
+                                " elements allow vectors of " + llvm::Twine(activation_vector(p)))
                                    .str();
     return {{&Config::tile_m, {1}},
             {&Config::tile_n, {geometry::threads(c)}, "a round has a vector of every thread"},
@@ -37,7 +29,7 @@ class GradEpilogue final : public Family {
             {&Config::stages, {1, 2, 4}},
             {&Config::split_k, {1}},
             {&Config::vec_a, {1}},
-            powers_key(&Config::vec_b, row_vector(p), widths),
+            powers_key(&Config::vec_b, activation_vector(p), widths),
             {&Config::vec_c, {c.vec_b}, "a thread writes what it has read"},
             range_key(&Config::blocks, 0, 32)};
   }
@@ -59,13 +51,14 @@ class GradEpilogue final : public Family {
     if (p.op != Op::kGradEpilogue) return out;
     for (const int warps : {8, 4, 16})
       for (const int stages : {2, 4, 1})
-        if (const Config c = config(p, warps, stages, row_vector(p)); !reject(p, target, c)) out.push_back(c);
+        if (const Config c = config(p, warps, stages, activation_vector(p)); !reject(p, target, c))
+          out.push_back(c);
     return out;
   }
 
   std::optional<Config> generic_config(const Problem& p, const Target& target) const override {
     if (p.op != Op::kGradEpilogue) return std::nullopt;
-    const int vec = row_vector(p);
+    const int vec = activation_vector(p);
     const Config c = config(p, 8, 2, vec * element_size(p.dtype) == 16 ? vec : 1);
     if (reject(p, target, c)) return std::nullopt;
     return c;

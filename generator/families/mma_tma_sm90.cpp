@@ -33,7 +33,6 @@ class Product final : public PersistentKernel {
             split_key(p),
             ConfigKey(&Config::weights, {weight_path(p)},
                       "TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed"),
-            ConfigKey(&Config::activations, {Access::kDirect}, "activations are read as they lie"),
             packed ? read_key(p) : vector_key(&Config::vec_a, 8),
             vector_key(&Config::vec_b, 8),
             vector_key(&Config::vec_c, 8),

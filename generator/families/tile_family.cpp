@@ -80,10 +80,13 @@ schedule::Sizes kernel_sizes(const Problem& p) {
           static_cast<int>(p.K), static_cast<int>(p.pad), static_cast<int>(p.diag)};
 }
 
+int activation_vector(const Problem& p) {
+  return widest(element_size(p.dtype), 16, p.align, p.layout == Layout::kBTD ? p.D : p.T);
+}
+
 Vectors widest_vectors(const Problem& p) {
-  const int64_t x = element_size(p.dtype), w = element_size(p.wdtype);
-  const int64_t contiguous = p.layout == Layout::kBTD ? p.D : p.T;  // of x and y
-  const int activation = widest(x, 16, p.align, contiguous);
+  const int64_t w = element_size(p.wdtype);
+  const int activation = activation_vector(p);
   Vectors v{1, unshifted(p) || cuts_vectors(p, activation) ? activation : 1, activation};
   switch (p.op) {
     case Op::kForward:
@@ -120,6 +123,37 @@ int TileFamily::staging_registers(const Problem& p, const Config& c) const {
   const DType a = p.op == Op::kGradWeight ? p.dtype : p.wdtype;
   return registers(c.tile_m, c.vec_a, a, false, spreads_taps(p)) +
          registers(c.tile_n, c.vec_b, p.dtype, cuts_vectors(p, c.vec_b), false);
+}
+
+std::vector<TileFamily::TileChoice> TileFamily::of_depths(std::initializer_list<int> depths,
+                                                          std::initializer_list<TileChoice> tiles) {
+  std::vector<TileChoice> out;
+  for (int depth : depths)
+    for (TileChoice tile : tiles) {
+      tile.tile_k = depth;
+      out.push_back(tile);
+    }
+  return out;
+}
+
+std::vector<TileFamily::TileChoice> TileFamily::staged_tiles() {
+  return of_depths({32, 64}, {{32, 64},
+                              {128, 128, 0, 2, 4, 1},
+                              {128, 128, 0, 4, 2, 1},
+                              {128, 128, 0, 2, 4, 2},
+                              {128, 64, 0, 2, 2, 1},
+                              {128, 64, 0, 2, 2, 2},
+                              {128, 64, 0, 4, 2, 2},
+                              {64, 128, 0, 2, 2, 1},
+                              {64, 128, 0, 2, 2, 2},
+                              {64, 128, 0, 1, 4, 2},
+                              {64, 128, 0, 2, 4, 2},
+                              {256, 64, 0, 4, 2, 1},
+                              {64, 256, 0, 2, 4, 1},
+                              {64, 64, 0, 2, 2, 2},
+                              {64, 64, 0, 2, 2, 4},
+                              {64, 64, 0, 1, 2, 4},
+                              {64, 64, 0, 2, 1, 4}});
 }
 
 std::vector<ConfigKey> TileFamily::keys(const Problem& p, const Config&) const {

@@ -34,8 +34,6 @@ class ResidentProduct final : public PersistentKernel {
             {&Config::cluster, {1}, "no stage is shared between blocks"},
             {&Config::raster, {1, 0}, "blocks take stages in turn, or a run each"},
             split_key(p),
-            ConfigKey(&Config::weights, {Access::kDirect}, "W is read as it lies"),
-            ConfigKey(&Config::activations, {Access::kDirect}, "x and y are moved as they lie"),
             weights_vector_key(p),
             vector_key(&Config::vec_b, 8),
             vector_key(&Config::vec_c, 8),

@@ -37,22 +37,19 @@ class Planes final : public PersistentKernel {
     };
     ConfigKey rows{&Config::tile_m, {128}, "blocks share sums by tiles of 128 rows"};
     if (!is_weight(p)) rows = {&Config::tile_m, {64, 128}, registers + " or 64x128x64"};
-    return {
-        rows,
-        {&Config::tile_n, {128}, registers},
-        {&Config::tile_k, {64}, "a scale is that of 64 elements along k"},
-        {&Config::warps_m, {c.tile_m / 16}, "a warpgroup multiplies 64 rows"},
-        {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
-        range_key(&Config::stages, 2, most_stages(c.tile_m)),
-        raster_key(),
-        split_key(p),
-        width(&Config::vec_a, own.vec_a),
-        width(&Config::vec_b, own.vec_b),
-        width(&Config::vec_c, own.vec_c),
-        ConfigKey(&Config::weights, {Access::kDirect}, "is no choice here, the first launch splits them"),
-        ConfigKey(&Config::activations, {Access::kDirect}, "is no choice here, the first launch splits them"),
-        {&Config::cluster, {1}, "blocks share nothing"},
-        blocks_key()};
+    return {rows,
+            {&Config::tile_n, {128}, registers},
+            {&Config::tile_k, {64}, "a scale is that of 64 elements along k"},
+            {&Config::warps_m, {c.tile_m / 16}, "a warpgroup multiplies 64 rows"},
+            {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
+            range_key(&Config::stages, 2, most_stages(c.tile_m)),
+            raster_key(),
+            split_key(p),
+            width(&Config::vec_a, own.vec_a),
+            width(&Config::vec_b, own.vec_b),
+            width(&Config::vec_c, own.vec_c),
+            {&Config::cluster, {1}, "blocks share nothing"},
+            blocks_key()};
   }
 
   int stage_bytes(const Problem&, const Config& c) const override { return geometry::stage_bytes(c); }

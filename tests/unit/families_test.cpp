@@ -135,7 +135,7 @@ TEST(Families, PathsOfOperandsAreRefusedByName) {
   EXPECT_EQ(
       refusal("wgmma_taps_sm90", "sm_90a", "forward,dtype=bf16,B=4,T=512,D=1024,K=4",
               "tile=256x128x64,warps=1x8,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1,weights=packed"),
-      "weights=packed is no choice here, taps are always packed; try weights=direct");
+      "weights=packed: wgmma_taps_sm90 has no such key; leave it out");
   EXPECT_EQ(refusal("mma_sm80", "sm_80", kForward,
                     "tile=128x128x32,warps=2x2,stages=3,splitk=1,vec=8x8x8,activations=packed"),
             "activations=packed: mma_sm80 has no such key; leave it out");
