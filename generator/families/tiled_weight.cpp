@@ -41,21 +41,12 @@ std::vector<Access> activation_paths(const Problem& p) {  // worth a try
 }
 
 Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activations) {
-  const int vector = activation_elements(p, activations);
   return {.tile_m = tile.tile_n == 64 ? 64 : 128,
           .tile_n = tile.tile_n,
-          .tile_k = weight::block_depth(p.dtype),
           .warps_m = tile.tile_n == 64 && !tile.stacks ? 4 : 8,
-          .warps_n = 1,
           .stages = tile.stages,
-          .split_k = 1,
-          .raster = 0,
-          .vec_a = vector,
-          .vec_b = vector,
           .vec_c = output_vector(p),
           .cluster = tile.cluster,
-          .blocks = 1,
-          .weights = Access::kDirect,
           .activations = activations};
 }
 
@@ -126,7 +117,7 @@ std::vector<Config> TiledWeight::space(const Problem& p, const Target& target) c
 
 void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& tile, Access activations,
                            std::vector<Config>& out) const {
-  Config c = config_of(p, tile, activations);
+  Config c = completed(p, config_of(p, tile, activations));
   if (!allows(p, c)) return;
   if (weight::slices(c)) {
     c.split_k = c.cluster;
@@ -145,7 +136,7 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
 
 std::optional<Config> TiledWeight::any_size(const Problem& p) const {
   if (p.K > 1) return std::nullopt;  // one source for all sizes has one tap
-  return config_of(p, tiles_.front(), activation_paths(p).front());
+  return completed(p, config_of(p, tiles_.front(), activation_paths(p).front()));
 }
 
 void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c, Launch product,
