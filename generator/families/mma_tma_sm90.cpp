@@ -94,15 +94,14 @@ class Product final : public PersistentKernel {
 
  private:
   // Warps make one warpgroup or two, each warp 32 or 64 rows and columns.
-  using Counts = llvm::SmallVector<int, 12>;
-  static Counts warps_along_n(const Config& c, int warps_m) {
-    Counts out;
+  static ConfigKey::Values warps_along_n(const Config& c, int warps_m) {
+    ConfigKey::Values out;
     for (const int warps_n : {c.tile_n / 64, c.tile_n / 32})
       if (warps_m * warps_n == 4 || warps_m * warps_n == 8) out.push_back(warps_n);
     return out;
   }
-  static Counts warps_along_m(const Config& c) {
-    Counts out;
+  static ConfigKey::Values warps_along_m(const Config& c) {
+    ConfigKey::Values out;
     for (const int warps_m : {c.tile_m / 64, c.tile_m / 32})
       if (!warps_along_n(c, warps_m).empty()) out.push_back(warps_m);
     return out;

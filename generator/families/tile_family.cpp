@@ -137,8 +137,7 @@ std::vector<TileFamily::TileChoice> TileFamily::of_depths(std::initializer_list<
 }
 
 std::vector<TileFamily::TileChoice> TileFamily::staged_tiles() {
-  return of_depths({32, 64}, {{32, 64},
-                              {128, 128, 0, 2, 4, 1},
+  return of_depths({32, 64}, {{128, 128, 0, 2, 4, 1},
                               {128, 128, 0, 4, 2, 1},
                               {128, 128, 0, 2, 4, 2},
                               {128, 64, 0, 2, 2, 1},

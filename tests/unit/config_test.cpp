@@ -155,14 +155,6 @@ TEST(ConfigKeys, TheNearestAllowedValueIsOffered) {
   EXPECT_EQ(offered(96), "128") << "the larger one of two as near";
   EXPECT_EQ(offered(95), "64");
   EXPECT_EQ(offered(100000), "256");
-  EXPECT_EQ(offered(-5), "64");
-}
-
-TEST(ConfigKeys, AReasonGoesOnFromTheValueOrFollowsIt) {
-  EXPECT_EQ(refusal({&Config::raster, {0}, "is for forward and grad_input only"}, 4),
-            "raster=4 is for forward and grad_input only; try raster=0");
-  EXPECT_EQ(refusal({&Config::warps_m, {8}, "a warpgroup multiplies 64 rows"}, 4),
-            "warps_m=4: a warpgroup multiplies 64 rows; try warps_m=8");
 }
 
 TEST(ConfigKeys, TheFirstBrokenRowAndThenMembersWithoutOneAreNamed) {
