@@ -99,7 +99,7 @@ llvm::Expected<TargetOptions::Choice> TargetOptions::choice() const {
   if (!found) return found.takeError();
   out.family = *found;
   if (text.empty()) return out;
-  auto parsed = parse_config(text);
+  auto parsed = parse_config(text, out.family);
   if (!parsed) return parsed.takeError();
   out.config = *parsed;
   return out;

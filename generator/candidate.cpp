@@ -163,7 +163,7 @@ llvm::Expected<Candidate> parse_candidate(const Problem& problem, const Target& 
   auto family = find_family(name);
   if (!family) return family.takeError();
   const bool generic = config_text.consume_back(kGenericMark);
-  auto config = parse_config(config_text);
+  auto config = parse_config(config_text, *family);
   if (!config) return config.takeError();
   auto candidate = make_candidate(problem, target, **family, *config);
   if (candidate) candidate->generic = generic;

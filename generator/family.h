@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "generator/config.h"
 #include "generator/problem.h"
 #include "generator/target.h"
 #include "generator/tensor_map.h"
@@ -85,6 +86,9 @@ class Family {
   virtual llvm::StringRef template_file() const = 0;  // "mma_sm80.cuh"
   // Does the family run on this target at all?
   virtual bool serves(const Target& target) const = 0;
+  // What each member of a config may say, in the order of the refusals: the values may depend on what the members before
+  // say. Members without a row are not the family's.
+  virtual std::vector<ConfigKey> keys(const Problem& problem, const Config& config) const = 0;
   // The first legality rule that this config breaks, as text (found, allowed, next step); nullopt when it is
   // legal.
   virtual std::optional<std::string> reject(const Problem& problem, const Target& target,
@@ -107,12 +111,5 @@ class Family {
 
 llvm::ArrayRef<const Family*> families();
 llvm::Expected<const Family*> find_family(llvm::StringRef name);  // error lists the known names
-
-// Config text: "tile=128x128x32,warps=2x2,stages=4,splitk=1,raster=8,vec=8x8x8,blocks=1". Unused fields
-// and weights=direct, activations=direct are left out.
-llvm::StringRef to_string(Access access);  // direct, packed
-std::string to_string(const Config& config);
-llvm::Expected<Config> parse_config(llvm::StringRef text);
-bool operator==(const Config& a, const Config& b);
 
 }  // namespace trigen

@@ -15,10 +15,7 @@ constexpr size_t kFewTimes = 3;
 }  // namespace
 
 std::string Lessons::kind_of(const Candidate& candidate) {
-  Config config = candidate.config;
-  config.raster = 0;
-  config.split_k = 1;
-  return candidate.family->name().str() + ":" + to_string(config);
+  return candidate.family->name().str() + ":" + to_string(without_order(candidate.config));
 }
 
 void Lessons::add(llvm::ArrayRef<Timed> times, const DeviceModel& device, double ratio) {

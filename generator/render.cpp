@@ -124,21 +124,12 @@ std::string shape_text(const Candidate& candidate) {
 
 std::string config_text(const Config& c) {
   Initialiser config("config");
-  config.add("tile_m", int64_t{c.tile_m});
-  config.add("tile_n", int64_t{c.tile_n});
-  config.add("tile_k", int64_t{c.tile_k});
-  config.add("warps_m", int64_t{c.warps_m});
-  config.add("warps_n", int64_t{c.warps_n});
-  config.add("stages", int64_t{c.stages});
-  config.add("split_k", int64_t{c.split_k});
-  config.add("raster", int64_t{c.raster});
-  config.add("vec_a", int64_t{c.vec_a});
-  config.add("vec_b", int64_t{c.vec_b});
-  config.add("vec_c", int64_t{c.vec_c});
-  config.add("cluster", int64_t{c.cluster});
-  config.add("blocks", int64_t{c.blocks});
-  if (c.weights == Access::kPacked) config.add("weights", llvm::StringRef("trigen::Access::kPacked"));
-  if (c.activations == Access::kPacked) config.add("activations", llvm::StringRef("trigen::Access::kPacked"));
+  for (const ConfigMember& member : config_members()) {
+    if (member.path == nullptr)
+      config.add(member.name, int64_t{member.get(c)});
+    else if (c.*member.path == Access::kPacked)
+      config.add(member.name, llvm::StringRef("trigen::Access::kPacked"));
+  }
   return config.finish();
 }
 

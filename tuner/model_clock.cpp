@@ -12,8 +12,7 @@ namespace {
 std::string loop_key(const Candidate& candidate) {
   Candidate plain = candidate;
   plain.problem.B = 0;
-  plain.config.raster = 0;
-  plain.config.split_k = 1;
+  plain.config = without_order(plain.config);
   return to_string(plain.problem) + " " + describe(plain);
 }
 

@@ -24,20 +24,7 @@ auto tile_of(const SearchPoint& p) {
 }  // namespace
 
 bool neighbours(const SearchPoint& a, const SearchPoint& b) {
-  if (a.family != b.family) return false;
-  const Config& x = a.config;
-  const Config& y = b.config;
-  const int sides = (x.tile_m != y.tile_m) + (x.tile_n != y.tile_n) + (x.tile_k != y.tile_k);
-  const bool fit =
-      x.stages != y.stages || x.warps_m != y.warps_m || x.warps_n != y.warps_n || x.blocks != y.blocks;
-  const int others = (x.raster != y.raster) + (x.split_k != y.split_k) + (x.cluster != y.cluster) +
-                     (x.vec_a != y.vec_a || x.vec_b != y.vec_b || x.vec_c != y.vec_c);
-  if (sides == 1) return others == 0;
-  if (sides > 1) return false;
-  if (!fit) return others == 1;
-  const int fits =
-      (x.stages != y.stages) + (x.warps_m != y.warps_m || x.warps_n != y.warps_n) + (x.blocks != y.blocks);
-  return others + fits == 1;
+  return a.family == b.family && neighbours(a.config, b.config);
 }
 
 Search::Search(std::vector<SearchPoint> points, const SearchOptions& options)

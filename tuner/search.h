@@ -41,9 +41,7 @@ struct SearchPoint {
   double predicted_s = 0;
 };
 
-// Is one a step away from the other? The same family, and one of these differs: raster; split_k; stages;
-// cluster; vector widths; blocks; warps; or one side of the tile (with whatever stages, warps and blocks go
-// with it).
+// Of the same family, with configs a step away from each other.
 bool neighbours(const SearchPoint& a, const SearchPoint& b);
 
 // Candidates are known by their position in the model's order, which is also the fixed order of ties.

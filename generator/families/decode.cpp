@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "generator/families/config_keys.h"
 #include "generator/families/families.h"
 #include "generator/families/tile_family.h"
 #include "llvm/ADT/Twine.h"
@@ -14,15 +13,7 @@ namespace {
 namespace geometry = decode;
 
 std::string text(const llvm::Twine& t) { return t.str(); }
-bool power_of_two(int v) { return v > 0 && (v & (v - 1)) == 0; }
 
-// The widest vector, in elements, that x's alignment and contiguous extent allow: 16 bytes at most.
-int widest_vector(const Problem& p) {
-  const int64_t size = element_size(p.dtype), extent = p.layout == Layout::kBTD ? p.D : p.T;
-  int vec = 1;
-  while (vec * 2 * size <= 16 && vec * 2 * size <= p.align && extent % (vec * 2) == 0) vec *= 2;
-  return vec;
-}
 int unit(const Problem& p, const Config& c) { return p.layout == Layout::kBTD ? c.vec_b : 1; }
 bool shifted(const Problem& p) { return p.K != 1 || p.pad != 0; }
 
@@ -35,39 +26,34 @@ class Decode final : public Family {
     return geometry::shared_bytes(p.layout, c, static_cast<int>(std::min<int64_t>(p.K, 1 << 20)));
   }
 
+  std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
+    const bool btd = p.layout == Layout::kBTD;
+    const int vec = activation_vector(p);
+    return {powers_key(&Config::tile_m, 16),
+            powers_key(&Config::tile_n, 1024),
+            powers_key(&Config::tile_k, 32),
+            powers_key(&Config::warps_m, 16),
+            powers_key(&Config::warps_n, 16),
+            range_key(&Config::stages, 1, 16, "1 to 16 taps are summed together"),
+            range_key(&Config::split_k, 1, 256),
+            {&Config::vec_a, {1}, "weights are read singly"},
+            powers_key(&Config::vec_b, vec,
+                       text("align=" + llvm::Twine(p.align) + " and " +
+                            (btd ? "D=" + llvm::Twine(p.D) : "T=" + llvm::Twine(p.T)) + " allow vectors of " +
+                            llvm::Twine(vec))),
+            powers_key(
+                &Config::vec_c, btd ? c.vec_b : 1,
+                btd ? "an output vector lies in one vector of x" : "the features of bdt are not contiguous"),
+            range_key(&Config::blocks, 0, 32)};
+  }
+
   std::optional<std::string> reject(const Problem& p, const Target& target, const Config& c) const override {
     if (p.op != Op::kDecode) return text(name() + " makes decode only, the op is " + to_string(p.op));
+    if (auto why = reject_keys(name(), keys(p, c), c)) return why;
     const bool btd = p.layout == Layout::kBTD;
-    for (auto [key, v, most] : {std::tuple{"tile_m", c.tile_m, 16},
-                                {"tile_n", c.tile_n, 1024},
-                                {"tile_k", c.tile_k, 32},
-                                {"warps_m", c.warps_m, 16},
-                                {"warps_n", c.warps_n, 16},
-                                {"vec_b", c.vec_b, 8},
-                                {"vec_c", c.vec_c, 8}})
-      if (!power_of_two(v) || v > most)
-        return text(llvm::Twine(key) + "=" + llvm::Twine(v) + ": " + name() + " takes powers of two to " +
-                    llvm::Twine(most));
     if (geometry::threads(c) > 512)
       return text("warps=" + llvm::Twine(c.warps_m) + "x" + llvm::Twine(c.warps_n) +
                   " are more than 16 warps; try fewer");
-    if (c.stages < 1 || c.stages > 16)
-      return text("stages=" + llvm::Twine(c.stages) + ": " + name() +
-                  " sums 1 to 16 taps together; try stages=" + llvm::Twine(std::min<int64_t>(p.K, 4)));
-    if (c.split_k < 1 || c.split_k > 256)
-      return text("split_k=" + llvm::Twine(c.split_k) + " is outside 1 to 256");
-    if (c.raster != 0 || c.cluster != 0)
-      return text(name() + " has no use for raster and cluster; leave them out");
-    if (c.vec_a != 1) return text("vec_a=" + llvm::Twine(c.vec_a) + ": weights are read singly; try vec_a=1");
-    if (auto why = reject_keys(name(), direct_keys(c))) return why;
-    if (c.vec_b > widest_vector(p))
-      return text("vec_b=" + llvm::Twine(c.vec_b) + ": align=" + llvm::Twine(p.align) + " and " +
-                  (btd ? "D=" + llvm::Twine(p.D) : "T=" + llvm::Twine(p.T)) + " allow vectors of " +
-                  llvm::Twine(widest_vector(p)) + "; try that");
-    if (btd ? c.vec_c > c.vec_b : c.vec_c != 1)
-      return text("vec_c=" + llvm::Twine(c.vec_c) + ": " +
-                  (btd ? "an output vector lies in one vector of x; try vec_c=" + llvm::Twine(c.vec_b)
-                       : llvm::Twine("the features of bdt are not contiguous; try vec_c=1")));
     if (btd && c.tile_n != 32 * c.warps_n * c.vec_b)
       return text("tile_n=" + llvm::Twine(c.tile_n) + ": " + llvm::Twine(c.warps_n) +
                   " warps with vectors of " + llvm::Twine(c.vec_b) + " have " +
@@ -89,7 +75,7 @@ class Decode final : public Family {
                   " B; try a smaller tile_n or fewer warps");
     if (p.H > 65535 || int64_t{geometry::row_groups(c, static_cast<int>(p.rows))} * c.split_k > 65535)
       return text("more than 65535 heads, or splits by rows; use fewer");
-    if (c.blocks < 0 || c.blocks * geometry::threads(c) > target.max_threads_per_sm)
+    if (c.blocks * geometry::threads(c) > target.max_threads_per_sm)
       return text("blocks=" + llvm::Twine(c.blocks) + " of " + llvm::Twine(geometry::threads(c)) +
                   " threads do not fit one SM of " + target.name + "; try fewer");
     return std::nullopt;
@@ -99,7 +85,7 @@ class Decode final : public Family {
     std::vector<Config> out;
     if (p.op != Op::kDecode) return out;
     const bool btd = p.layout == Layout::kBTD;
-    const int vec = widest_vector(p);
+    const int vec = activation_vector(p);
     const int rows = p.rows <= 1 ? 1 : p.rows <= 2 ? 2 : p.rows <= 4 ? 4 : 8;
     struct Shape {
       int warps_m, warps_n, tile_k;
@@ -138,7 +124,7 @@ class Decode final : public Family {
 
   std::optional<Config> generic_config(const Problem& p, const Target& target) const override {
     if (p.op != Op::kDecode) return std::nullopt;
-    const int vec = widest_vector(p), full = static_cast<int>(16 / element_size(p.dtype));
+    const int vec = activation_vector(p), full = static_cast<int>(16 / element_size(p.dtype));
     const bool vectors = !shifted(p) && vec == full;
     Config c = config(p, 2, 4, 8, vectors ? full : 1, 1, 4);
     c.stages = 1;
@@ -199,11 +185,9 @@ class Decode final : public Family {
             .warps_n = warps_n,
             .stages = taps,
             .split_k = 1,
-            .raster = 0,
             .vec_a = 1,
             .vec_b = vec,
             .vec_c = btd ? vec : 1,
-            .cluster = 0,
             .blocks = many ? std::max(1, 16 / (warps_m * warps_n)) : 0};
   }
 };

@@ -3,18 +3,8 @@
 namespace trigen {
 
 llvm::ArrayRef<const Family*> families() {
-  static const Family* const kFamilies[] = {&wgmma_sm90_family(),
-                                            &wgmma_tf32_sm90_family(),
-                                            &wgmma_split_sm90_family(),
-                                            &wgmma_taps_sm90_family(),
-                                            &wgmma_resident_sm90_family(),
-                                            &mma_tma_sm90_family(),
-                                            &mma_sm80_family(),
-                                            &mma_sm75_family(),
-                                            &mma_sm70_family(),
-                                            &simt_family(),
-                                            &decode_family(),
-                                            &grad_epilogue_family()};
+#define TRIGEN_FAMILY(name) &name##_family(),
+  static const Family* const kFamilies[] = {TRIGEN_FAMILIES(TRIGEN_FAMILY)};
   return kFamilies;
 }
 

@@ -26,17 +26,12 @@ std::optional<std::string> too_many_to_pack(const Problem& problem);
 // Puts them around the launches of a plan, whose workspace they move behind their own.
 void pack_activations(const Problem& problem, LaunchPlan& plan);
 
-const Family& wgmma_sm90_family();
-const Family& wgmma_resident_sm90_family();
-const Family& wgmma_tf32_sm90_family();
-const Family& wgmma_taps_sm90_family();
-const Family& wgmma_split_sm90_family();
-const Family& mma_tma_sm90_family();
-const Family& simt_family();
-const Family& mma_sm70_family();
-const Family& mma_sm75_family();
-const Family& mma_sm80_family();
-const Family& decode_family();
-const Family& grad_epilogue_family();
+// Of equal predictions an earlier family's comes first.
+#define TRIGEN_FAMILIES(row)                                                                               \
+  row(wgmma_sm90) row(wgmma_tf32_sm90) row(wgmma_split_sm90) row(wgmma_taps_sm90) row(wgmma_resident_sm90) \
+      row(mma_tma_sm90) row(mma_sm80) row(mma_sm75) row(mma_sm70) row(simt) row(decode) row(grad_epilogue)
+#define TRIGEN_FAMILY(name) const Family& name##_family();
+TRIGEN_FAMILIES(TRIGEN_FAMILY)
+#undef TRIGEN_FAMILY
 
 }  // namespace trigen

@@ -44,27 +44,7 @@ class MmaSm70 final : public TileFamily {
   int columns_of_warp() const override { return 16; }
   int depth_unit(const Problem&) const override { return 16; }
   std::vector<TileChoice> tiles(const Problem& p, const Target&) const override {
-    std::vector<TileChoice> out;
-    for (int tile_k : {32, 64})
-      for (TileChoice t : {TileChoice{128, 128, 0, 2, 4, 1},
-                           {128, 128, 0, 4, 2, 1},
-                           {128, 128, 0, 2, 4, 2},
-                           {128, 64, 0, 2, 2, 1},
-                           {128, 64, 0, 2, 2, 2},
-                           {128, 64, 0, 4, 2, 2},
-                           {64, 128, 0, 2, 2, 1},
-                           {64, 128, 0, 2, 2, 2},
-                           {64, 128, 0, 1, 4, 2},
-                           {64, 128, 0, 2, 4, 2},
-                           {256, 64, 0, 4, 2, 1},
-                           {64, 256, 0, 2, 4, 1},
-                           {64, 64, 0, 2, 2, 2},
-                           {64, 64, 0, 2, 2, 4},
-                           {64, 64, 0, 1, 2, 4},
-                           {64, 64, 0, 2, 1, 4}}) {
-        t.tile_k = tile_k;
-        out.push_back(t);
-      }
+    std::vector<TileChoice> out = staged_tiles();
     // 64x64 a warp: the least reads of shared memory for a product. The registers allow no deeper tile, and none
     // for taps, whose loop keeps more of them.
     if (p.K == 1 && p.pad == 0)

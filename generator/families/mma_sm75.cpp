@@ -30,30 +30,7 @@ class MmaSm75 final : public TileFamily {
   int rows_of_warp() const override { return 16; }
   int columns_of_warp() const override { return 16; }
   int depth_unit(const Problem&) const override { return 32; }
-  std::vector<TileChoice> tiles(const Problem&, const Target&) const override {
-    std::vector<TileChoice> out;
-    for (int tile_k : {32, 64})
-      for (TileChoice t : {TileChoice{128, 128, 0, 2, 4, 1},
-                           {128, 128, 0, 4, 2, 1},
-                           {128, 128, 0, 2, 4, 2},
-                           {128, 64, 0, 2, 2, 1},
-                           {128, 64, 0, 2, 2, 2},
-                           {128, 64, 0, 4, 2, 2},
-                           {64, 128, 0, 2, 2, 1},
-                           {64, 128, 0, 2, 2, 2},
-                           {64, 128, 0, 1, 4, 2},
-                           {64, 128, 0, 2, 4, 2},
-                           {256, 64, 0, 4, 2, 1},
-                           {64, 256, 0, 2, 4, 1},
-                           {64, 64, 0, 2, 2, 2},
-                           {64, 64, 0, 2, 2, 4},
-                           {64, 64, 0, 1, 2, 4},
-                           {64, 64, 0, 2, 1, 4}}) {
-        t.tile_k = tile_k;
-        out.push_back(t);
-      }
-    return out;
-  }
+  std::vector<TileChoice> tiles(const Problem&, const Target&) const override { return staged_tiles(); }
   std::vector<int> stages(const Problem&) const override { return {2}; }
   TileChoice generic_tile(const Problem&) const override { return {64, 64, 32, 2, 2, 2}; }
 };

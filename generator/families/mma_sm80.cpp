@@ -1,5 +1,6 @@
 #include "generator/families/families.h"
 #include "generator/families/tile_family.h"
+#include "llvm/ADT/STLExtras.h"
 
 namespace trigen {
 namespace {
@@ -35,32 +36,25 @@ class MmaSm80 final : public TileFamily {
   int columns_of_warp() const override { return 16; }
   int depth_unit(const Problem& p) const override { return p.dtype == DType::kF32 ? 16 : 32; }
   std::vector<TileChoice> tiles(const Problem& p, const Target&) const override {
-    std::vector<TileChoice> out;
     const int unit = depth_unit(p);
-    for (int tile_k : {unit, 2 * unit})
-      for (TileChoice t : {TileChoice{128, 256, 0, 2, 4, 1},
-                           {256, 128, 0, 4, 2, 1},
-                           {128, 128, 0, 2, 2, 1},
-                           {128, 128, 0, 2, 4, 1},
-                           {128, 64, 0, 2, 2, 2},
-                           {128, 64, 0, 4, 2, 2},
-                           {64, 128, 0, 2, 2, 2},
-                           {64, 128, 0, 2, 4, 2},
-                           {64, 256, 0, 1, 4, 1},
-                           {64, 256, 0, 2, 4, 1},
-                           {256, 64, 0, 4, 1, 1},
-                           {256, 64, 0, 4, 2, 1},
-                           {64, 64, 0, 2, 2, 4}}) {
-        t.tile_k = tile_k;
-        out.push_back(t);
-      }
+    std::vector<TileChoice> out = of_depths({unit, 2 * unit}, {{128, 256, 0, 2, 4, 1},
+                                                               {256, 128, 0, 4, 2, 1},
+                                                               {128, 128, 0, 2, 2, 1},
+                                                               {128, 128, 0, 2, 4, 1},
+                                                               {128, 64, 0, 2, 2, 2},
+                                                               {128, 64, 0, 4, 2, 2},
+                                                               {64, 128, 0, 2, 2, 2},
+                                                               {64, 128, 0, 2, 4, 2},
+                                                               {64, 256, 0, 1, 4, 1},
+                                                               {64, 256, 0, 2, 4, 1},
+                                                               {256, 64, 0, 4, 1, 1},
+                                                               {256, 64, 0, 4, 2, 1},
+                                                               {64, 64, 0, 2, 2, 4}});
     // Short contexts: rows that a taller tile leaves empty are other blocks' loads in flight.
     if (p.T <= 32 && p.op != Op::kGradWeight)
-      for (int tile_k : {unit, 2 * unit})
-        for (TileChoice t : {TileChoice{32, 128, 0, 1, 4, 4}, {32, 256, 0, 1, 4, 2}, {32, 64, 0, 1, 2, 8}}) {
-          t.tile_k = tile_k;
-          out.push_back(t);
-        }
+      llvm::append_range(
+          out,
+          of_depths({unit, 2 * unit}, {{32, 128, 0, 1, 4, 4}, {32, 256, 0, 1, 4, 2}, {32, 64, 0, 1, 2, 8}}));
     return out;
   }
   std::vector<int> stages(const Problem&) const override { return {2, 3, 4, 5}; }

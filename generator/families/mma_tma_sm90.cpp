@@ -22,23 +22,21 @@ class Product final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
     const bool packed = weight_path(p) == Access::kPacked;
-    return {{"tile_m", c.tile_m, {64, 128, 256}},
-            {"tile_n", c.tile_n, {64, 128, 256}},
-            {"tile_k", c.tile_k, {64}, false, "a swizzled row of shared memory holds 64 elements"},
-            {"warps_m", c.warps_m, warps_along_m(c), false, "4 or 8 warps multiply 32 or 64 rows each"},
-            {"warps_n", c.warps_n, warps_along_n(c, c.warps_m), false,
-             "4 or 8 warps multiply 32 or 64 columns each"},
-            {"cluster", c.cluster, {1}, false, "is no choice here: blocks share no loads"},
-            {"stages", c.stages, {2, geometry::kMostStages}, true},
-            raster_key(c),
-            split_key(p, c),
-            access_key("weights", c.weights, {weight_path(p)},
-                       "TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed"),
-            access_key("activations", c.activations, {Access::kDirect}, "activations are read as they lie"),
-            packed ? read_key(p, c) : vector_key("vec_a", c.vec_a, 8),
-            vector_key("vec_b", c.vec_b, 8),
-            vector_key("vec_c", c.vec_c, 8),
-            blocks_key(c)};
+    return {{&Config::tile_m, {64, 128, 256}},
+            {&Config::tile_n, {64, 128, 256}},
+            {&Config::tile_k, {64}, "a swizzled row of shared memory holds 64 elements"},
+            {&Config::warps_m, warps_along_m(c), "4 or 8 warps multiply 32 or 64 rows each"},
+            {&Config::warps_n, warps_along_n(c, c.warps_m), "4 or 8 warps multiply 32 or 64 columns each"},
+            {&Config::cluster, {1}, "is no choice here: blocks share no loads"},
+            range_key(&Config::stages, 2, geometry::kMostStages),
+            raster_key(),
+            split_key(p),
+            ConfigKey(&Config::weights, {weight_path(p)},
+                      "TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed"),
+            packed ? read_key(p) : vector_key(&Config::vec_a, 8),
+            vector_key(&Config::vec_b, 8),
+            vector_key(&Config::vec_c, 8),
+            blocks_key()};
   }
 
   int stage_bytes(const Problem&, const Config& c) const override { return geometry::stage_bytes(c); }
@@ -96,35 +94,26 @@ class Product final : public PersistentKernel {
 
  private:
   // Warps make one warpgroup or two, each warp 32 or 64 rows and columns.
-  using Counts = llvm::SmallVector<int, 12>;
-  static Counts warps_along_n(const Config& c, int warps_m) {
-    Counts out;
+  static ConfigKey::Values warps_along_n(const Config& c, int warps_m) {
+    ConfigKey::Values out;
     for (const int warps_n : {c.tile_n / 64, c.tile_n / 32})
       if (warps_m * warps_n == 4 || warps_m * warps_n == 8) out.push_back(warps_n);
     return out;
   }
-  static Counts warps_along_m(const Config& c) {
-    Counts out;
+  static ConfigKey::Values warps_along_m(const Config& c) {
+    ConfigKey::Values out;
     for (const int warps_m : {c.tile_m / 64, c.tile_m / 32})
       if (!warps_along_n(c, warps_m).empty()) out.push_back(warps_m);
     return out;
   }
-  static Config config(const Problem& p, int tile_m, int tile_n, int warps_m, int warps_n) {
-    const Access weights = weight_path(p);
-    return {.tile_m = tile_m,
-            .tile_n = tile_n,
-            .tile_k = 64,
-            .warps_m = warps_m,
-            .warps_n = warps_n,
-            .stages = 2,
-            .split_k = 1,
-            .raster = 0,
-            .vec_a = weights == Access::kDirect ? 8 : most_read(p),
-            .vec_b = 8,
-            .vec_c = 8,
-            .cluster = 1,
-            .blocks = 1,
-            .weights = weights};
+  Config config(const Problem& p, int tile_m, int tile_n, int warps_m, int warps_n) const {
+    const int vec_a = weight_path(p) == Access::kDirect ? 8 : most_read(p);
+    return completed(p, {.tile_m = tile_m,
+                         .tile_n = tile_n,
+                         .warps_m = warps_m,
+                         .warps_n = warps_n,
+                         .stages = 2,
+                         .vec_a = vec_a});
   }
 };
 

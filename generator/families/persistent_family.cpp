@@ -69,27 +69,33 @@ std::vector<Config> PersistentKernel::with_sections(const Problem& p, const Targ
   return out;
 }
 
-ConfigKey PersistentKernel::blocks_key(const Config& c) {
-  return {"blocks", c.blocks, {1}, false, "registers are handed out for one block on an SM"};
+Config PersistentKernel::completed(const Problem& p, Config c) const {
+  return complete(c, [&](const Config& own) { return keys(p, own); });
 }
 
-ConfigKey PersistentKernel::vector_key(llvm::StringLiteral name, int found, int vector) {
-  return {name, found, {vector}, false, "TMA moves 16 bytes, and what it cannot take is packed by elements"};
+ConfigKey PersistentKernel::blocks_key() {
+  return {&Config::blocks, {1}, "registers are handed out for one block on an SM"};
+}
+
+ConfigKey PersistentKernel::vector_key(int Config::*width, int vector) {
+  return {width, {vector}, "TMA moves 16 bytes, and what it cannot take is packed by elements"};
 }
 int PersistentKernel::most_read(const Problem& p) {
   return static_cast<int>(std::min<int64_t>(p.walign, 16) / element_size(p.wdtype));
 }
-ConfigKey PersistentKernel::read_key(const Problem& p, const Config& c) {
-  ConfigKey key{"vec_a", c.vec_a, {}};
-  for (int vec = 1; vec <= most_read(p); vec *= 2) key.allowed.push_back(vec);
-  key.why = text("walign=" + llvm::Twine(p.walign) + " allows 1 to " + llvm::Twine(most_read(p)) +
-                 ", powers of two");
-  return key;
+ConfigKey PersistentKernel::read_key(const Problem& p) {
+  return powers_key(&Config::vec_a, most_read(p),
+                    text("walign=" + llvm::Twine(p.walign) + " allows 1 to " + llvm::Twine(most_read(p)) +
+                         ", powers of two"));
 }
 
 std::optional<std::string> PersistentFamily::refusal(const Problem& p) const {
   if (auto why = refuse(p)) return why;
   return is_weight(p) ? std::nullopt : too_many_tiles(p);
+}
+
+std::vector<ConfigKey> PersistentFamily::keys(const Problem& p, const Config& c) const {
+  return kernel(p.op).keys(p, c);
 }
 
 std::optional<std::string> PersistentFamily::reject(const Problem& p, const Target& target,
@@ -101,7 +107,7 @@ std::optional<std::string> PersistentFamily::reject(const Problem& p, const Targ
     return text(name() + " makes whole products, the op is " + to_string(p.op) + "; use another family");
   if (const auto why = refusal(p)) return text(name() + " " + *why + "; use another family");
   const PersistentKernel& own = kernel(p.op);
-  if (auto why = reject_keys(name(), own.keys(p, c))) return why;
+  if (auto why = reject_keys(name(), own.keys(p, c), c)) return why;
   if (!own.fits(p, c))
     return text("stages=" + llvm::Twine(c.stages) + " of " + llvm::Twine(own.stage_bytes(p, c)) +
                 " B leave too little of " + llvm::Twine(persistent::kSharedLimit) +

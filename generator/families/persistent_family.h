@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "generator/families/config_keys.h"
 #include "generator/family.h"
 
 namespace trigen {
@@ -48,18 +47,22 @@ class PersistentKernel {
                                     std::initializer_list<int> round, int rounds) const;
   static int row_tiles(const Problem& problem, const Config& config);
 
+  // What is left open and no choice is as `keys` has it.
+  Config completed(const Problem& problem, Config config) const;
+
   // Keys that mean the same in all of these kernels.
-  static ConfigKey blocks_key(const Config& config);
+  static ConfigKey blocks_key();
   // Widths that a problem and the paths of its operands leave no choice of.
-  static ConfigKey vector_key(llvm::StringLiteral name, int found, int vector);
+  static ConfigKey vector_key(int Config::*width, int vector);
   // vec_a of the launch that packs W (templates/pack.h), at most most_read().
-  static ConfigKey read_key(const Problem& problem, const Config& config);
+  static ConfigKey read_key(const Problem& problem);
   static int most_read(const Problem& problem);
 };
 
 class PersistentFamily : public Family {
  public:
   bool serves(const Target& target) const override { return target.wgmma; }
+  std::vector<ConfigKey> keys(const Problem& problem, const Config& config) const final;
   std::optional<std::string> reject(const Problem& problem, const Target& target,
                                     const Config& config) const override;
   std::vector<Config> configs(const Problem& problem, const Target& target) const final;

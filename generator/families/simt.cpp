@@ -27,25 +27,19 @@ class Simt final : public TileFamily {
   int columns_of_warp() const override { return 16; }
   int depth_unit(const Problem&) const override { return 8; }
   std::vector<TileChoice> tiles(const Problem&, const Target&) const override {
-    std::vector<TileChoice> out;
-    for (int tile_k : {8, 16})
-      for (TileChoice t : {TileChoice{128, 128, 0, 2, 4, 1},
-                           {128, 128, 0, 2, 4, 2},
-                           {128, 128, 0, 4, 2, 2},
-                           {128, 64, 0, 2, 2, 2},
-                           {128, 64, 0, 2, 2, 3},
-                           {64, 128, 0, 2, 2, 2},
-                           {64, 128, 0, 1, 4, 3},
-                           {64, 64, 0, 2, 2, 4},
-                           {64, 64, 0, 1, 2, 4},
-                           {64, 256, 0, 1, 8, 2},
-                           {256, 64, 0, 4, 2, 2},
-                           {32, 128, 0, 1, 4, 4},
-                           {64, 32, 0, 2, 2, 4}}) {
-        t.tile_k = tile_k;
-        out.push_back(t);
-      }
-    return out;
+    return of_depths({8, 16}, {{128, 128, 0, 2, 4, 1},
+                               {128, 128, 0, 2, 4, 2},
+                               {128, 128, 0, 4, 2, 2},
+                               {128, 64, 0, 2, 2, 2},
+                               {128, 64, 0, 2, 2, 3},
+                               {64, 128, 0, 2, 2, 2},
+                               {64, 128, 0, 1, 4, 3},
+                               {64, 64, 0, 2, 2, 4},
+                               {64, 64, 0, 1, 2, 4},
+                               {64, 256, 0, 1, 8, 2},
+                               {256, 64, 0, 4, 2, 2},
+                               {32, 128, 0, 1, 4, 4},
+                               {64, 32, 0, 2, 2, 4}});
   }
   std::vector<int> stages(const Problem&) const override { return {2}; }
   TileChoice generic_tile(const Problem&) const override { return {64, 64, 8, 2, 2, 1}; }

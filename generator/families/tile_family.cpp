@@ -2,13 +2,11 @@
 
 #include <algorithm>
 
-#include "generator/families/config_keys.h"
 #include "llvm/ADT/Twine.h"
 
 namespace trigen {
 namespace {
 
-bool power_of_two(int v) { return v > 0 && (v & (v - 1)) == 0; }
 std::string text(const llvm::Twine& t) { return t.str(); }
 
 // The largest vector of 1, 2, 4 or 8 elements that fits `bytes`, is aligned to `align` and divides `extent`.
@@ -29,6 +27,20 @@ int64_t weight_vector_bytes(const Problem& p) { return 16 * element_size(p.wdtyp
 int64_t most_tiles(const Problem& p, int tile_m, int tile_n) {
   const int64_t columns = p.op == Op::kGradWeight ? p.T * p.K : p.B * p.D;
   return (p.T + tile_m - 1) / tile_m * ((columns + tile_n - 1) / tile_n);
+}
+
+Config config_of(const TileFamily::TileChoice& t, int stages, const Vectors& v) {
+  return {.tile_m = t.tile_m,
+          .tile_n = t.tile_n,
+          .tile_k = t.tile_k,
+          .warps_m = t.warps_m,
+          .warps_n = t.warps_n,
+          .stages = stages,
+          .split_k = 1,
+          .vec_a = v.a,
+          .vec_b = v.b,
+          .vec_c = v.c,
+          .blocks = t.blocks};
 }
 
 }  // namespace
@@ -68,10 +80,13 @@ schedule::Sizes kernel_sizes(const Problem& p) {
           static_cast<int>(p.K), static_cast<int>(p.pad), static_cast<int>(p.diag)};
 }
 
+int activation_vector(const Problem& p) {
+  return widest(element_size(p.dtype), 16, p.align, p.layout == Layout::kBTD ? p.D : p.T);
+}
+
 Vectors widest_vectors(const Problem& p) {
-  const int64_t x = element_size(p.dtype), w = element_size(p.wdtype);
-  const int64_t contiguous = p.layout == Layout::kBTD ? p.D : p.T;  // of x and y
-  const int activation = widest(x, 16, p.align, contiguous);
+  const int64_t w = element_size(p.wdtype);
+  const int activation = activation_vector(p);
   Vectors v{1, unshifted(p) || cuts_vectors(p, activation) ? activation : 1, activation};
   switch (p.op) {
     case Op::kForward:
@@ -110,22 +125,67 @@ int TileFamily::staging_registers(const Problem& p, const Config& c) const {
          registers(c.tile_n, c.vec_b, p.dtype, cuts_vectors(p, c.vec_b), false);
 }
 
+std::vector<TileFamily::TileChoice> TileFamily::of_depths(std::initializer_list<int> depths,
+                                                          std::initializer_list<TileChoice> tiles) {
+  std::vector<TileChoice> out;
+  for (int depth : depths)
+    for (TileChoice tile : tiles) {
+      tile.tile_k = depth;
+      out.push_back(tile);
+    }
+  return out;
+}
+
+std::vector<TileFamily::TileChoice> TileFamily::staged_tiles() {
+  return of_depths({32, 64}, {{128, 128, 0, 2, 4, 1},
+                              {128, 128, 0, 4, 2, 1},
+                              {128, 128, 0, 2, 4, 2},
+                              {128, 64, 0, 2, 2, 1},
+                              {128, 64, 0, 2, 2, 2},
+                              {128, 64, 0, 4, 2, 2},
+                              {64, 128, 0, 2, 2, 1},
+                              {64, 128, 0, 2, 2, 2},
+                              {64, 128, 0, 1, 4, 2},
+                              {64, 128, 0, 2, 4, 2},
+                              {256, 64, 0, 4, 2, 1},
+                              {64, 256, 0, 2, 4, 1},
+                              {64, 64, 0, 2, 2, 2},
+                              {64, 64, 0, 2, 2, 4},
+                              {64, 64, 0, 1, 2, 4},
+                              {64, 64, 0, 2, 1, 4}});
+}
+
+std::vector<ConfigKey> TileFamily::keys(const Problem& p, const Config&) const {
+  const std::vector<int> depths = stages(p);
+  std::vector<ConfigKey> keys;
+  for (int Config::*side : {&Config::tile_m, &Config::tile_n, &Config::tile_k})
+    keys.push_back(powers_key(side, 1024, "is not a power of two"));
+  for (int Config::*side : {&Config::warps_m, &Config::warps_n})
+    keys.push_back(powers_key(side, 32, "is not a power of two"));
+  keys.push_back({&Config::stages, ConfigKey::Values(depths.begin(), depths.end())});
+  keys.push_back(split_key(p));
+  keys.push_back(raster_key());
+  const Vectors most = widest_vectors(p);
+  for (const auto& [width, vec] :
+       {std::pair{&Config::vec_a, most.a}, {&Config::vec_b, most.b}, {&Config::vec_c, most.c}})
+    keys.push_back(powers_key(
+        width, vec, text("alignment, contiguity and sizes allow powers of two to " + llvm::Twine(vec))));
+  if (!unshifted(p) && most.b > 1)
+    keys.push_back({&Config::vec_b,
+                    {1, most.b},
+                    text("features shifted by taps or padding are loaded singly or in vectors of " +
+                         llvm::Twine(most.b))});
+  keys.push_back(range_key(&Config::blocks, 0, 32));
+  return keys;
+}
+
 std::optional<std::string> TileFamily::reject(const Problem& p, const Target& target, const Config& c) const {
   if (!serves(target)) return text(name() + " does not run on " + target.name);
   if (!is_whole_product(p.op))
     return text(name() + " makes whole products; use family " + to_string(p.op) + " for " + to_string(p.op));
   if (auto why = reject_math(p, target)) return why;
 
-  for (auto [key, v] : {std::pair{"tile_m", c.tile_m},
-                        {"tile_n", c.tile_n},
-                        {"tile_k", c.tile_k},
-                        {"warps_m", c.warps_m},
-                        {"warps_n", c.warps_n},
-                        {"vec_a", c.vec_a},
-                        {"vec_b", c.vec_b},
-                        {"vec_c", c.vec_c}})
-    if (!power_of_two(v))
-      return text(llvm::Twine(key) + "=" + llvm::Twine(v) + " is not a power of two; try one");
+  if (auto why = reject_keys(name(), keys(p, c), c)) return why;
   const int threads = 32 * c.warps_m * c.warps_n;
   if (threads > 512)
     return text("warps=" + llvm::Twine(c.warps_m) + "x" + llvm::Twine(c.warps_n) + " are " +
@@ -141,22 +201,13 @@ std::optional<std::string> TileFamily::reject(const Problem& p, const Target& ta
   if (c.tile_k % depth_unit(p) != 0)
     return text("tile_k=" + llvm::Twine(c.tile_k) + " is not a multiple of " + llvm::Twine(depth_unit(p)) +
                 "; try " + llvm::Twine(depth_unit(p)));
-  std::vector<ConfigKey> keys = direct_keys(c);
-  keys.push_back({"cluster", c.cluster, {0, 1}, false, text(name() + " does not use clusters")});
-  keys.push_back(raster_key(c));
-  if (auto why = reject_keys(name(), keys)) return why;
-
-  const std::vector<int> allowed = stages(p);
-  if (std::find(allowed.begin(), allowed.end(), c.stages) == allowed.end())
-    return text("stages=" + llvm::Twine(c.stages) + ": " + name() + " takes " + llvm::Twine(allowed.front()) +
-                " to " + llvm::Twine(allowed.back()));
   const int64_t shared = shared_bytes(p, c);
   if (shared > target.max_shared_per_block)
     return text("stages=" + llvm::Twine(c.stages) + " needs " + llvm::Twine(shared) +
                 " B of shared memory, " + target.name + " allows " +
                 llvm::Twine(target.max_shared_per_block) + " B; try " +
-                (c.stages > allowed.front() ? llvm::Twine("stages=") + llvm::Twine(c.stages - 1)
-                                            : llvm::Twine("a smaller tile")));
+                (c.stages > stages(p).front() ? llvm::Twine("stages=") + llvm::Twine(c.stages - 1)
+                                              : llvm::Twine("a smaller tile")));
   // 255 is the architecture's limit. What addresses and predicates take was read off the compiler's reports.
   const int sums = c.tile_m * c.tile_n / threads;
   const int rest = fragment_registers(p, c) + staging_registers(p, c) + address_registers(p, c);
@@ -168,18 +219,6 @@ std::optional<std::string> TileFamily::reject(const Problem& p, const Target& ta
                 " registers for sums and about " + llvm::Twine(rest) + " for the rest, " +
                 llvm::Twine(registers) + " are there; try more warps, a smaller tile or fewer blocks");
 
-  if (auto why = reject_keys(name(), split_key(p, c, 0))) return why;
-  const Vectors v = widest_vectors(p);
-  for (auto [key, found, most] :
-       {std::tuple{"vec_a", c.vec_a, v.a}, {"vec_b", c.vec_b, v.b}, {"vec_c", c.vec_c, v.c}})
-    if (found > most)
-      return text(llvm::Twine(key) + "=" + llvm::Twine(found) +
-                  " elements exceed what alignment, contiguity and sizes allow: " + llvm::Twine(most) +
-                  "; try " + key + "=" + llvm::Twine(most));
-  if (!unshifted(p) && c.vec_b > 1 && c.vec_b != v.b)
-    return text("vec_b=" + llvm::Twine(c.vec_b) +
-                ": features shifted by taps or padding are loaded singly or in vectors of " +
-                llvm::Twine(v.b) + "; try vec_b=" + llvm::Twine(v.b));
   if (spreads_taps(p) && c.vec_a > 1 && c.tile_k % p.K != 0)
     return text("vec_a=" + llvm::Twine(c.vec_a) + " holds the " + llvm::Twine(p.K) +
                 " taps of a token, of which tile_k=" + llvm::Twine(c.tile_k) +
@@ -216,19 +255,7 @@ std::vector<Config> TileFamily::configs(const Problem& p, const Target& target) 
       // Two shallow stages hide too little, five deep ones gain nothing over four.
       const bool shallow = t.tile_k == depth_unit(p);
       if (stages(p).size() > 1 && stage == (shallow ? stages(p).front() : stages(p).back())) continue;
-      Config c{.tile_m = t.tile_m,
-               .tile_n = t.tile_n,
-               .tile_k = t.tile_k,
-               .warps_m = t.warps_m,
-               .warps_n = t.warps_n,
-               .stages = stage,
-               .split_k = 1,
-               .raster = 0,
-               .vec_a = v.a,
-               .vec_b = v.b,
-               .vec_c = v.c,
-               .cluster = 0,
-               .blocks = t.blocks};
+      Config c = config_of(t, stage, v);
       if (p.op == Op::kGradWeight) {
         // Splits that just fill one, two, three or four waves of the model device, with 8 steps in each part
         // at least.
@@ -274,19 +301,9 @@ std::optional<Config> TileFamily::generic_config(const Problem& p, const Target&
   const int x = static_cast<int>(16 / element_size(p.dtype));
   const int c_full = p.op == Op::kGradWeight ? static_cast<int>(16 / element_size(p.wdtype)) : x;
   const bool full = unshifted(p) && v.a == x && v.b == x && v.c == c_full;
-  Config c{.tile_m = t.tile_m,
-           .tile_n = t.tile_n,
-           .tile_k = t.tile_k,
-           .warps_m = t.warps_m,
-           .warps_n = t.warps_n,
-           .stages = stages(p).front(),
-           .split_k = p.op == Op::kGradWeight && p.T * p.K <= 2048 ? 8 : 1,
-           .raster = 8,
-           .vec_a = full ? x : 1,
-           .vec_b = full ? x : 1,
-           .vec_c = full ? c_full : 1,
-           .cluster = 0,
-           .blocks = t.blocks};
+  Config c = config_of(t, stages(p).front(), full ? Vectors{x, x, c_full} : Vectors{1, 1, 1});
+  if (p.op == Op::kGradWeight && p.T * p.K <= 2048) c.split_k = 8;
+  c.raster = 8;
   if (reject(p, target, c)) return std::nullopt;
   return c;
 }

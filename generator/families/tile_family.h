@@ -2,6 +2,7 @@
 // family adds the dtypes it multiplies, its fragment sizes and its list of tiles.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,6 +23,7 @@ struct Vectors {
   int a, b, c;
 };
 Vectors widest_vectors(const Problem& problem);
+int activation_vector(const Problem& problem);  // of x, y and what has their shape
 
 // Features shifted by taps or padding: 16-byte vectors are cut out of two aligned ones where features are
 // contiguous.
@@ -40,6 +42,7 @@ class TileFamily : public Family {
     int tile_m, tile_n, tile_k, warps_m, warps_n, blocks;
   };
 
+  std::vector<ConfigKey> keys(const Problem& problem, const Config& config) const override;
   std::optional<std::string> reject(const Problem& problem, const Target& target,
                                     const Config& config) const override;
   std::vector<Config> configs(const Problem& problem, const Target& target) const override;
@@ -73,6 +76,10 @@ class TileFamily : public Family {
   // Widths of forward's and grad_input's sections, in tiles; 0: as wide as the product.
   virtual std::vector<int> rasters() const { return {0, 8, 32}; }
   virtual std::vector<TileChoice> tiles(const Problem& problem, const Target& target) const = 0;
+  // `tiles` of each depth, and those of families that stage operands in registers.
+  static std::vector<TileChoice> of_depths(std::initializer_list<int> depths,
+                                           std::initializer_list<TileChoice> tiles);
+  static std::vector<TileChoice> staged_tiles();
   virtual std::vector<int> stages(const Problem& problem) const = 0;
   virtual TileChoice generic_tile(const Problem& problem) const = 0;
 

@@ -23,8 +23,8 @@ int output_vector(const Problem& p) {
   return p.walign >= 16 && whole_pieces(p.T, p.wdtype) ? 8 : p.walign >= 2 * element_size(p.wdtype) ? 2 : 1;
 }
 
-ConfigKey output_key(const Problem& p, const Config& c) {
-  ConfigKey key{"vec_c", c.vec_c, {1}};
+ConfigKey output_key(const Problem& p) {
+  ConfigKey key{&Config::vec_c, {1}};
   for (int vec : {2, 8})
     if (vec <= output_vector(p)) key.allowed.push_back(vec);
   key.why = text("T=" + llvm::Twine(p.T) + " and walign=" + llvm::Twine(p.walign) + " allow " +
@@ -41,21 +41,12 @@ std::vector<Access> activation_paths(const Problem& p) {  // worth a try
 }
 
 Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activations) {
-  const int vector = activation_elements(p, activations);
   return {.tile_m = tile.tile_n == 64 ? 64 : 128,
           .tile_n = tile.tile_n,
-          .tile_k = weight::block_depth(p.dtype),
           .warps_m = tile.tile_n == 64 && !tile.stacks ? 4 : 8,
-          .warps_n = 1,
           .stages = tile.stages,
-          .split_k = 1,
-          .raster = 0,
-          .vec_a = vector,
-          .vec_b = vector,
           .vec_c = output_vector(p),
           .cluster = tile.cluster,
-          .blocks = 1,
-          .weights = Access::kDirect,
           .activations = activations};
 }
 
@@ -75,7 +66,7 @@ bool allows(const Problem& p, const Config& c) {
 
 std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) const {
   std::set<int> clusters, warps;
-  ConfigKey rows{"tile_m", c.tile_m, {128}};
+  ConfigKey rows{&Config::tile_m, {128}};
   for (const Tile& tile : tiles_) {
     const Config own = config_of(p, tile, c.activations);
     if (!allows(p, own)) continue;
@@ -86,32 +77,27 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
   if (clusters.empty()) clusters = {1};
   if (warps.empty()) warps = {4 * weight::consumers(c)};
   const int depth = weight::block_depth(p.dtype), activation = activation_elements(p, c.activations);
-  const llvm::SmallVector<int, 12> columns =
-      c.tile_m == 64 ? llvm::SmallVector<int, 12>{64} : llvm::SmallVector<int, 12>{128, 256};
+  const ConfigKey::Values columns = c.tile_m == 64 ? ConfigKey::Values{64} : ConfigKey::Values{128, 256};
   return {rows,
-          {"tile_n", c.tile_n, columns},
-          {"tile_k",
-           c.tile_k,
+          {&Config::tile_n, columns},
+          {&Config::tile_k,
            {depth},
-           false,
            text("a swizzled row of shared memory holds " + llvm::Twine(depth) + " elements")},
-          {"warps_m", c.warps_m, llvm::SmallVector<int, 12>(warps.begin(), warps.end()), false,
-           "a warpgroup multiplies 64 rows"},
-          {"warps_n", c.warps_n, {1}, false, "a warpgroup is 4 warps along m"},
-          {"cluster", c.cluster, llvm::SmallVector<int, 12>(clusters.begin(), clusters.end())},
+          {&Config::warps_m, ConfigKey::Values(warps.begin(), warps.end()), "a warpgroup multiplies 64 rows"},
+          {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
+          {&Config::cluster, ConfigKey::Values(clusters.begin(), clusters.end())},
           // Taps hold two stages and wait for a third.
-          {"stages", c.stages, {p.K > 1 ? 3 : 2, 12}, true},
-          raster_key(c),
-          weight::slices(c)
-              ? ConfigKey{"split_k", c.split_k, {c.cluster}, false, "every block of a cluster has a slice"}
-              : split_key(p, c),
-          access_key("weights", c.weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
-          access_key("activations", c.activations, activation_paths(p),
-                     "what TMA cannot take is packed, and contiguous tokens may be"),
-          vector_key("vec_a", c.vec_a, activation),
-          vector_key("vec_b", c.vec_b, activation),
-          output_key(p, c),
-          blocks_key(c)};
+          range_key(&Config::stages, p.K > 1 ? 3 : 2, 12),
+          raster_key(),
+          weight::slices(c) ? ConfigKey{&Config::split_k, {c.cluster}, "every block of a cluster has a slice"}
+                            : split_key(p),
+          ConfigKey(&Config::weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
+          ConfigKey(&Config::activations, activation_paths(p),
+                    "what TMA cannot take is packed, and contiguous tokens may be"),
+          vector_key(&Config::vec_a, activation),
+          vector_key(&Config::vec_b, activation),
+          output_key(p),
+          blocks_key()};
 }
 
 int TiledWeight::stage_bytes(const Problem&, const Config& c) const { return weight::stage_bytes(c); }
@@ -131,7 +117,7 @@ std::vector<Config> TiledWeight::space(const Problem& p, const Target& target) c
 
 void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& tile, Access activations,
                            std::vector<Config>& out) const {
-  Config c = config_of(p, tile, activations);
+  Config c = completed(p, config_of(p, tile, activations));
   if (!allows(p, c)) return;
   if (weight::slices(c)) {
     c.split_k = c.cluster;
@@ -150,7 +136,7 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
 
 std::optional<Config> TiledWeight::any_size(const Problem& p) const {
   if (p.K > 1) return std::nullopt;  // one source for all sizes has one tap
-  return config_of(p, tiles_.front(), activation_paths(p).front());
+  return completed(p, config_of(p, tiles_.front(), activation_paths(p).front()));
 }
 
 void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c, Launch product,

@@ -24,26 +24,21 @@ class ResidentProduct final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
     const Shape shape = kernel_shape(p);
-    return {
-        {"tile_m",
-         c.tile_m,
-         {resident::kPanel * resident::rows(shape)},
-         false,
-         "a tile holds all tokens, in blocks of 64"},
-        {"tile_n", c.tile_n, {64, 128, 256}, false, "a stage is one, two or four panels of 64 features"},
-        {"tile_k", c.tile_k, {resident::kPanel}, false, "a swizzled row of shared memory holds 64 elements"},
-        {"warps_m", c.warps_m, {4}, false, "a warpgroup is 4 warps along m"},
-        warps_key(shape, c),
-        {"cluster", c.cluster, {1}, false, "no stage is shared between blocks"},
-        {"raster", c.raster, {1, 0}, false, "blocks take stages in turn, or a run each"},
-        split_key(p, c),
-        access_key("weights", c.weights, {Access::kDirect}, "W is read as it lies"),
-        access_key("activations", c.activations, {Access::kDirect}, "x and y are moved as they lie"),
-        weights_vector_key(p, c),
-        vector_key("vec_b", c.vec_b, 8),
-        vector_key("vec_c", c.vec_c, 8),
-        blocks_key(c),
-        stages_key(shape, c)};
+    return {{&Config::tile_m,
+             {resident::kPanel * resident::rows(shape)},
+             "a tile holds all tokens, in blocks of 64"},
+            {&Config::tile_n, {64, 128, 256}, "a stage is one, two or four panels of 64 features"},
+            {&Config::tile_k, {resident::kPanel}, "a swizzled row of shared memory holds 64 elements"},
+            {&Config::warps_m, {4}, "a warpgroup is 4 warps along m"},
+            warps_key(shape, c),
+            {&Config::cluster, {1}, "no stage is shared between blocks"},
+            {&Config::raster, {1, 0}, "blocks take stages in turn, or a run each"},
+            split_key(p),
+            weights_vector_key(p),
+            vector_key(&Config::vec_b, 8),
+            vector_key(&Config::vec_c, 8),
+            blocks_key(),
+            stages_key(shape, c)};
   }
 
   int stage_bytes(const Problem& p, const Config& c) const override {
@@ -101,45 +96,32 @@ class ResidentProduct final : public PersistentKernel {
   Work work(const Problem& p, const Target& target, const Config& c) const override;
 
  private:
-  static ConfigKey weights_vector_key(const Problem& p, const Config& c) {
-    ConfigKey key{"vec_a", c.vec_a, {}, false, "TMA moves 16 bytes of W, threads an element"};
+  static ConfigKey weights_vector_key(const Problem& p) {
+    ConfigKey key{&Config::vec_a, {}, "TMA moves 16 bytes of W, threads an element"};
     if (tma_takes_weights(p)) key.allowed.push_back(8);
     if (threads_take_weights(p)) key.allowed.push_back(1);
     return key;
   }
   static ConfigKey warps_key(const Shape& shape, Config c) {
-    ConfigKey key{"warps_n", c.warps_n, {}, false, "is of warpgroups whose registers hold W"};
+    ConfigKey key{&Config::warps_n, {}, "is of warpgroups whose registers hold W"};
     for (c.warps_n = 1; c.warps_n <= 3; ++c.warps_n)
       if (resident::needed_registers(shape, c, 1) <= resident::sum_registers(c))
         key.allowed.push_back(c.warps_n);
     return key;
   }
   static ConfigKey stages_key(const Shape& shape, Config c) {
-    ConfigKey key{
-        "stages", c.stages, {}, false, "is of a ring that fits, of which warpgroups have equal shares"};
+    ConfigKey key{&Config::stages, {}, "is of a ring that fits, of which warpgroups have equal shares"};
     const int consumers = std::max(1, c.warps_n);
     for (c.stages = 2 * consumers; c.stages <= resident::kMostStages; c.stages += consumers)
       if (resident::fits(shape, c)) key.allowed.push_back(c.stages);
     return key;
   }
-  static Config config(const Problem& p, int width, int consumers) {
+  Config config(const Problem& p, int width, int consumers) const {
     // Threads are faster where they bring half a block at most.
     const bool tma = tma_takes_weights(p) && p.T > resident::kPanel / 2;
-    return {.tile_m = resident::kPanel * resident::rows(kernel_shape(p)),
-            .tile_n = width,
-            .tile_k = resident::kPanel,
-            .warps_m = 4,
-            .warps_n = consumers,
-            .stages = 2 * consumers,
-            .split_k = 1,
-            .raster = 1,
-            .vec_a = tma ? 8 : 1,
-            .vec_b = 8,
-            .vec_c = 8,
-            .cluster = 1,
-            .blocks = 1,
-            .weights = Access::kDirect,
-            .activations = Access::kDirect};
+    return completed(
+        p,
+        {.tile_n = width, .warps_n = consumers, .stages = 2 * consumers, .raster = 1, .vec_a = tma ? 8 : 1});
   }
 };
 

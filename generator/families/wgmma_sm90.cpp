@@ -34,24 +34,23 @@ class Product final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
     const int activation = activation_elements(p, c.activations);
-    return {{"tile_m", c.tile_m, {64, 128}},
-            {"tile_n", c.tile_n, {64, 128, 192, 256}},
-            {"tile_k", c.tile_k, {64}, false, "a swizzled row of shared memory holds 64 elements"},
-            {"warps_m", c.warps_m, {c.tile_m / 16}, false, "a warpgroup multiplies 64 rows"},
-            {"warps_n", c.warps_n, {1}, false, "a warpgroup is 4 warps along m"},
-            {"cluster", c.cluster, {1, 2}},
-            {"stages", c.stages, {2, 12}, true},
-            geometry::slices(c) ? ConfigKey{"raster", c.raster, {0}, false, "slices have no sections"}
-                                : raster_key(c),
+    return {{&Config::tile_m, {64, 128}},
+            {&Config::tile_n, {64, 128, 192, 256}},
+            {&Config::tile_k, {64}, "a swizzled row of shared memory holds 64 elements"},
+            {&Config::warps_m, {c.tile_m / 16}, "a warpgroup multiplies 64 rows"},
+            {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
+            {&Config::cluster, {1, 2}},
+            range_key(&Config::stages, 2, 12),
             slices_key(c),
-            access_key("weights", c.weights, weight_paths(p),
-                       "TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed"),
-            access_key("activations", c.activations, {activation_path(p)},
-                       "what TMA cannot take is packed, and nothing else"),
-            c.weights == Access::kPacked ? read_key(p, c) : vector_key("vec_a", c.vec_a, 8),
-            vector_key("vec_b", c.vec_b, activation),
-            vector_key("vec_c", c.vec_c, activation),
-            blocks_key(c)};
+            geometry::slices(c) ? ConfigKey{&Config::raster, {0}, "slices have no sections"} : raster_key(),
+            ConfigKey(&Config::weights, weight_paths(p),
+                      "TMA reads rows of 16 bytes, and f32 or unaligned weights alone are packed"),
+            ConfigKey(&Config::activations, {activation_path(p)},
+                      "what TMA cannot take is packed, and nothing else"),
+            c.weights == Access::kPacked ? read_key(p) : vector_key(&Config::vec_a, 8),
+            vector_key(&Config::vec_b, activation),
+            vector_key(&Config::vec_c, activation),
+            blocks_key()};
   }
 
   int stage_bytes(const Problem& p, const Config& c) const override {
@@ -125,8 +124,8 @@ class Product final : public PersistentKernel {
   // Clusters of tiles of 128 rows share loads of W, those of 64 rows two row tiles.
   static ConfigKey slices_key(const Config& c) {
     if (c.tile_m == 64 && c.cluster == geometry::kSlices)
-      return {"split_k", c.split_k, {c.cluster}, false, "every block of a cluster of such tiles has a slice"};
-    return {"split_k", c.split_k, {1}, false, "is for grad_weight and clusters of tiles of 64 rows"};
+      return {&Config::split_k, {c.cluster}, "every block of a cluster of such tiles has a slice"};
+    return {&Config::split_k, {1}, "is for grad_weight and clusters of tiles of 64 rows"};
   }
   // Of row tiles: a cluster of slices for each.
   int64_t pairs(const Problem& p, const Config& c) const {
@@ -145,24 +144,8 @@ class Product final : public PersistentKernel {
       out.push_back(own);
     }
   }
-  static Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster) {
-    const Access activations = activation_path(p);
-    const int activation = activation_elements(p, activations);
-    return {.tile_m = tile_m,
-            .tile_n = tile_n,
-            .tile_k = 64,
-            .warps_m = tile_m / 16,
-            .warps_n = 1,
-            .stages = stages,
-            .split_k = 1,
-            .raster = 0,
-            .vec_a = 8,
-            .vec_b = activation,
-            .vec_c = activation,
-            .cluster = cluster,
-            .blocks = 1,
-            .weights = Access::kDirect,
-            .activations = activations};
+  Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster) const {
+    return completed(p, {.tile_m = tile_m, .tile_n = tile_n, .stages = stages, .cluster = cluster});
   }
   static Config with_weights(const Problem& p, Config c, Access path) {
     c.weights = path;

@@ -30,30 +30,26 @@ class Planes final : public PersistentKernel {
                       widths = text("sizes, align=" + llvm::Twine(p.align) + " and walign=" +
                                     llvm::Twine(p.walign) + " allow 1 or " + vectors_text(p));
     const Config own = with_vectors(p, c);
-    const auto width = [&](llvm::StringLiteral name, int found, int most) {
-      ConfigKey key{name, found, {1}, false, widths};
+    const auto width = [&](int Config::*member, int most) {
+      ConfigKey key{member, {1}, widths};
       if (most > 1) key.allowed.push_back(most);
       return key;
     };
-    ConfigKey rows{"tile_m", c.tile_m, {128}, false, "blocks share sums by tiles of 128 rows"};
-    if (!is_weight(p)) rows = {"tile_m", c.tile_m, {64, 128}, false, registers + " or 64x128x64"};
+    ConfigKey rows{&Config::tile_m, {128}, "blocks share sums by tiles of 128 rows"};
+    if (!is_weight(p)) rows = {&Config::tile_m, {64, 128}, registers + " or 64x128x64"};
     return {rows,
-            {"tile_n", c.tile_n, {128}, false, registers},
-            {"tile_k", c.tile_k, {64}, false, "a scale is that of 64 elements along k"},
-            {"warps_m", c.warps_m, {c.tile_m / 16}, false, "a warpgroup multiplies 64 rows"},
-            {"warps_n", c.warps_n, {1}, false, "a warpgroup is 4 warps along m"},
-            {"stages", c.stages, {2, most_stages(c.tile_m)}, true},
-            raster_key(c),
-            split_key(p, c),
-            width("vec_a", c.vec_a, own.vec_a),
-            width("vec_b", c.vec_b, own.vec_b),
-            width("vec_c", c.vec_c, own.vec_c),
-            access_key("weights", c.weights, {Access::kDirect},
-                       "is no choice here, the first launch splits them"),
-            access_key("activations", c.activations, {Access::kDirect},
-                       "is no choice here, the first launch splits them"),
-            {"cluster", c.cluster, {1}, false, "blocks share nothing"},
-            blocks_key(c)};
+            {&Config::tile_n, {128}, registers},
+            {&Config::tile_k, {64}, "a scale is that of 64 elements along k"},
+            {&Config::warps_m, {c.tile_m / 16}, "a warpgroup multiplies 64 rows"},
+            {&Config::warps_n, {1}, "a warpgroup is 4 warps along m"},
+            range_key(&Config::stages, 2, most_stages(c.tile_m)),
+            raster_key(),
+            split_key(p),
+            width(&Config::vec_a, own.vec_a),
+            width(&Config::vec_b, own.vec_b),
+            width(&Config::vec_c, own.vec_c),
+            {&Config::cluster, {1}, "blocks share nothing"},
+            blocks_key()};
   }
 
   int stage_bytes(const Problem&, const Config& c) const override { return geometry::stage_bytes(c); }
@@ -123,20 +119,8 @@ class Planes final : public PersistentKernel {
     const Config c = config(p, 128, most_stages(128));
     return int64_t{row_tiles(p, c)} * p.H * column_units(p, c) < target.sms;
   }
-  static Config config(const Problem& p, int rows, int stages) {
-    return with_vectors(p, {.tile_m = rows,
-                            .tile_n = 128,
-                            .tile_k = 64,
-                            .warps_m = rows / 16,
-                            .warps_n = 1,
-                            .stages = stages,
-                            .split_k = 1,
-                            .raster = 0,
-                            .vec_a = 1,
-                            .vec_b = 1,
-                            .vec_c = 1,
-                            .cluster = 1,
-                            .blocks = 1});
+  Config config(const Problem& p, int rows, int stages) const {
+    return completed(p, with_vectors(p, {.tile_m = rows, .stages = stages}));
   }
   // grad_bias comes from sums of rows that the first launch left, so not every row needs a tile.
   persistent::Shares shares_of(const Problem& p, const Target& target, const Config& c) const {

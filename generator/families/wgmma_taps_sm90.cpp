@@ -40,24 +40,23 @@ std::optional<std::string> too_many_pieces(const Problem& p) {
 class Product final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
-    ConfigKey cluster{"cluster", c.cluster, {1}};
+    ConfigKey cluster{&Config::cluster, {1}};
     if (c.tile_m >= 128) cluster.allowed.push_back(2);
-    return {{"tile_m", c.tile_m, {64, 128, 192, 256}},
-            {"tile_n", c.tile_n, {64, 128}},
-            {"tile_k", c.tile_k, {64}, false, "a swizzled row of shared memory holds 64 elements"},
-            {"warps_m", c.warps_m, {1}, false, "a warpgroup is 4 warps along the features"},
-            {"warps_n", c.warps_n, {c.tile_n / 16}, false, "a warpgroup multiplies 64 features"},
+    return {{&Config::tile_m, {64, 128, 192, 256}},
+            {&Config::tile_n, {64, 128}},
+            {&Config::tile_k, {64}, "a swizzled row of shared memory holds 64 elements"},
+            {&Config::warps_m, {1}, "a warpgroup is 4 warps along the features"},
+            {&Config::warps_n, {c.tile_n / 16}, "a warpgroup multiplies 64 features"},
             cluster,
-            {"stages", c.stages, {2, 16}, true},
-            split_key(p, c),
-            raster_key(c),
-            access_key("weights", c.weights, {Access::kDirect}, "is no choice here, taps are always packed"),
-            access_key("activations", c.activations, {product_access(p)},
-                       "what TMA cannot take is packed, and nothing else"),
-            read_key(p, c),
-            vector_key("vec_b", c.vec_b, product_elements(p)),
-            vector_key("vec_c", c.vec_c, product_elements(p)),
-            blocks_key(c)};
+            range_key(&Config::stages, 2, 16),
+            split_key(p),
+            raster_key(),
+            ConfigKey(&Config::activations, {product_access(p)},
+                      "what TMA cannot take is packed, and nothing else"),
+            read_key(p),
+            vector_key(&Config::vec_b, product_elements(p)),
+            vector_key(&Config::vec_c, product_elements(p)),
+            blocks_key()};
   }
 
   int stage_bytes(const Problem&, const Config& c) const override { return geometry::stage_bytes(c); }
@@ -110,22 +109,9 @@ class Product final : public PersistentKernel {
   Work work(const Problem& p, const Target& target, const Config& c) const override;
 
  private:
-  static Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster) {
-    return {.tile_m = tile_m,
-            .tile_n = tile_n,
-            .tile_k = 64,
-            .warps_m = 1,
-            .warps_n = tile_n / 16,
-            .stages = stages,
-            .split_k = 1,
-            .raster = 0,
-            .vec_a = most_read(p),
-            .vec_b = product_elements(p),
-            .vec_c = product_elements(p),
-            .cluster = cluster,
-            .blocks = 1,
-            .weights = Access::kDirect,
-            .activations = product_access(p)};
+  Config config(const Problem& p, int tile_m, int tile_n, int stages, int cluster) const {
+    return completed(
+        p, {.tile_m = tile_m, .tile_n = tile_n, .stages = stages, .vec_a = most_read(p), .cluster = cluster});
   }
 };
 
@@ -134,23 +120,21 @@ class TapWeight final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
     const std::string one = "grad_weight has one tile, of 64 x 64 and 8 taps";
-    return {
-        {"tile_m", c.tile_m, {64}, false, one},
-        {"tile_n", c.tile_n, {64 * geometry::weight::kGroupTaps}, false, one},
-        {"tile_k", c.tile_k, {64}, false, one},
-        {"warps_m", c.warps_m, {4}, false, one},
-        {"warps_n", c.warps_n, {geometry::weight::kConsumers}, false, one},
-        {"cluster", c.cluster, {1}, false, one},
-        {"stages", c.stages, {3, 12}, true},
-        {"split_k", c.split_k, {1}, false, "blocks share what whole rounds leave; no parts are cut"},
-        {"raster", c.raster, {0}, false, "is for forward and grad_input only"},
-        access_key("weights", c.weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
-        access_key("activations", c.activations, {activation_access(p)},
-                   "what TMA cannot take is packed, and nothing else"),
-        vector_key("vec_a", c.vec_a, activation_elements(p, activation_access(p))),
-        vector_key("vec_b", c.vec_b, activation_elements(p, activation_access(p))),
-        {"vec_c", c.vec_c, {weight_vector(p)}},
-        blocks_key(c)};
+    return {{&Config::tile_m, {64}, one},
+            {&Config::tile_n, {64 * geometry::weight::kGroupTaps}, one},
+            {&Config::tile_k, {64}, one},
+            {&Config::warps_m, {4}, one},
+            {&Config::warps_n, {geometry::weight::kConsumers}, one},
+            {&Config::cluster, {1}, one},
+            range_key(&Config::stages, 3, 12),
+            {&Config::split_k, {1}, "blocks share what whole rounds leave; no parts are cut"},
+            {&Config::raster, {0}, "is for forward and grad_input only"},
+            ConfigKey(&Config::activations, {activation_access(p)},
+                      "what TMA cannot take is packed, and nothing else"),
+            vector_key(&Config::vec_a, activation_elements(p, activation_access(p))),
+            vector_key(&Config::vec_b, activation_elements(p, activation_access(p))),
+            {&Config::vec_c, {weight_vector(p)}},
+            blocks_key()};
   }
 
   int stage_bytes(const Problem&, const Config&) const override { return 2 * geometry::kPanelBytes; }
@@ -185,23 +169,7 @@ class TapWeight final : public PersistentKernel {
   Work work(const Problem& p, const Target& target, const Config& c) const override;
 
  private:
-  static Config config(const Problem& p, int stages) {
-    return {.tile_m = 64,
-            .tile_n = 64 * geometry::weight::kGroupTaps,
-            .tile_k = 64,
-            .warps_m = 4,
-            .warps_n = geometry::weight::kConsumers,
-            .stages = stages,
-            .split_k = 1,
-            .raster = 0,
-            .vec_a = activation_elements(p, activation_access(p)),
-            .vec_b = activation_elements(p, activation_access(p)),
-            .vec_c = weight_vector(p),
-            .cluster = 1,
-            .blocks = 1,
-            .weights = Access::kDirect,
-            .activations = activation_access(p)};
-  }
+  Config config(const Problem& p, int stages) const { return completed(p, {.stages = stages}); }
 };
 
 // Steps of forward and grad_input: blocks of 64 tokens of the input, by which panels of the output tile they

@@ -25,24 +25,23 @@ class Product final : public PersistentKernel {
  public:
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
     const int activation = activation_elements(p, activation_access(p));
-    return {
-        {"tile_m", c.tile_m, {64, 128, 192, 256}},
-        {"tile_n", c.tile_n, {64, 128}},
-        {"tile_k", c.tile_k, {geometry::kStep}, false, "a swizzled row of shared memory holds 32 elements"},
-        {"warps_m", c.warps_m, {1}, false, "a warpgroup is 4 warps along the features"},
-        {"warps_n", c.warps_n, {c.tile_n / 16}, false, "a warpgroup multiplies 64 features"},
-        {"cluster", c.cluster, {1, 2}},
-        {"stages", c.stages, {2, 12}, true},
-        raster_key(c),
-        split_key(p, c),
-        access_key("weights", c.weights, {weight_path(p)},
-                   "forward's rows that are not of 16 bytes are packed, and nothing else"),
-        access_key("activations", c.activations, {activation_access(p)},
-                   "what TMA cannot take is packed, and nothing else"),
-        vector_key("vec_a", c.vec_a, weight_vector(p)),
-        vector_key("vec_b", c.vec_b, activation),
-        vector_key("vec_c", c.vec_c, activation),
-        blocks_key(c)};
+    return {{&Config::tile_m, {64, 128, 192, 256}},
+            {&Config::tile_n, {64, 128}},
+            {&Config::tile_k, {geometry::kStep}, "a swizzled row of shared memory holds 32 elements"},
+            {&Config::warps_m, {1}, "a warpgroup is 4 warps along the features"},
+            {&Config::warps_n, {c.tile_n / 16}, "a warpgroup multiplies 64 features"},
+            {&Config::cluster, {1, 2}},
+            range_key(&Config::stages, 2, 12),
+            raster_key(),
+            split_key(p),
+            ConfigKey(&Config::weights, {weight_path(p)},
+                      "forward's rows that are not of 16 bytes are packed, and nothing else"),
+            ConfigKey(&Config::activations, {activation_access(p)},
+                      "what TMA cannot take is packed, and nothing else"),
+            vector_key(&Config::vec_a, weight_vector(p)),
+            vector_key(&Config::vec_b, activation),
+            vector_key(&Config::vec_c, activation),
+            blocks_key()};
   }
 
   int stage_bytes(const Problem&, const Config& c) const override { return geometry::stage_bytes(c); }
@@ -91,22 +90,8 @@ class Product final : public PersistentKernel {
   Work work(const Problem& p, const Target& target, const Config& c) const override;
 
  private:
-  static Config config(const Problem& p, int tokens, int features, int stages, int cluster) {
-    return {.tile_m = tokens,
-            .tile_n = features,
-            .tile_k = geometry::kStep,
-            .warps_m = 1,
-            .warps_n = features / 16,
-            .stages = stages,
-            .split_k = 1,
-            .raster = 0,
-            .vec_a = weight_vector(p),
-            .vec_b = activation_elements(p, activation_access(p)),
-            .vec_c = activation_elements(p, activation_access(p)),
-            .cluster = cluster,
-            .blocks = 1,
-            .weights = weight_path(p),
-            .activations = activation_access(p)};
+  Config config(const Problem& p, int tokens, int features, int stages, int cluster) const {
+    return completed(p, {.tile_m = tokens, .tile_n = features, .stages = stages, .cluster = cluster});
   }
 };
 

@@ -32,18 +32,17 @@ TEST(Families, RefusalsNameWhatWasFoundWhatIsAllowedAndTheNextStep) {
   EXPECT_EQ(refusal("mma_sm80", "sm_86", kForward, "tile=128x256x64,warps=2x4,stages=3,splitk=1,vec=8x8x8"),
             "stages=3 needs 147456 B of shared memory, sm_86 allows 101376 B; try stages=2");
   EXPECT_EQ(refusal("mma_sm80", "sm_80", kForward, "tile=128x96x32,warps=2x2,stages=3,splitk=1,vec=8x8x8"),
-            "tile_n=96 is not a power of two; try one");
+            "tile_n=96 is not a power of two; try tile_n=128");
   EXPECT_EQ(refusal("mma_sm80", "sm_80", kForward, "tile=128x128x16,warps=2x2,stages=3,splitk=1,vec=8x8x8"),
             "tile_k=16 is not a multiple of 32; try 32");
   EXPECT_EQ(refusal("mma_sm80", "sm_80", kForward, "tile=128x128x32,warps=2x2,stages=9,splitk=1,vec=8x8x8"),
-            "stages=9: mma_sm80 takes 2 to 5");
+            "stages=9: mma_sm80 takes 2, 3, 4 or 5; try stages=5");
   EXPECT_EQ(refusal("mma_sm80", "sm_80", kForward, "tile=128x128x32,warps=2x2,stages=3,splitk=4,vec=8x8x8"),
             "split_k=4 is for grad_weight only; try split_k=1");
   EXPECT_THAT(refusal("mma_sm80", "sm_80", kForward, "tile=256x256x32,warps=2x2,stages=3,splitk=1,vec=8x8x8"),
               HasSubstr("needs 512 registers for sums"));
-  EXPECT_THAT(
-      refusal("mma_sm80", "sm_80", "forward,dtype=bf16,B=32,T=511,D=1023", kConfig),
-      HasSubstr("vec_a=8 elements exceed what alignment, contiguity and sizes allow: 1; try vec_a=1"));
+  EXPECT_THAT(refusal("mma_sm80", "sm_80", "forward,dtype=bf16,B=32,T=511,D=1023", kConfig),
+              HasSubstr("vec_a=8: alignment, contiguity and sizes allow powers of two to 1; try vec_a=1"));
   EXPECT_THAT(refusal("mma_sm80", "sm_80", "grad_input,dtype=bf16,B=32,T=512,D=1024,K=16",
                       "tile=128x128x32,warps=2x4,stages=3,splitk=1,vec=8x4x8"),
               HasSubstr("vec_b=4: features shifted by taps or padding are loaded singly or in vectors of 8"));
@@ -97,7 +96,7 @@ TEST(Families, DecodeRefusalsNameTheRule) {
             "tile_n=512: 4 warps with vectors of 8 have 1024 features; try that");
   EXPECT_EQ(
       decode("decode,dtype=bf16,B=32,T=512,D=1028", "tile=1x1024x8,warps=2x4,stages=1,splitk=1,vec=1x8x8"),
-      "vec_b=8: align=8 and D=1028 allow vectors of 4; try that");
+      "vec_b=8: align=8 and D=1028 allow vectors of 4; try vec_b=4");
   EXPECT_EQ(decode(kDecode, "tile=8x1024x8,warps=2x4,stages=1,splitk=1,vec=1x8x8"),
             "rows, taps and warps need 73728 B of shared memory, decode takes 49152 B; try a smaller tile_n "
             "or fewer "
@@ -136,14 +135,13 @@ TEST(Families, PathsOfOperandsAreRefusedByName) {
   EXPECT_EQ(
       refusal("wgmma_taps_sm90", "sm_90a", "forward,dtype=bf16,B=4,T=512,D=1024,K=4",
               "tile=256x128x64,warps=1x8,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1,weights=packed"),
-      "weights=packed is no choice here, taps are always packed; try weights=direct");
+      "weights=packed: wgmma_taps_sm90 has no such key; leave it out");
   EXPECT_EQ(refusal("mma_sm80", "sm_80", kForward,
                     "tile=128x128x32,warps=2x2,stages=3,splitk=1,vec=8x8x8,activations=packed"),
-            "activations=packed is no choice here, the kernel reads operands as they lie; try "
-            "activations=direct");
+            "activations=packed: mma_sm80 has no such key; leave it out");
   EXPECT_THAT(refusal("decode", "sm_70", "decode,dtype=bf16,B=32,T=512,D=1024",
                       "tile=1x1024x8,warps=2x4,stages=1,splitk=1,vec=1x8x8,weights=packed"),
-              HasSubstr("weights=packed is no choice here"));
+              HasSubstr("weights=packed: decode has no such key; leave it out"));
 }
 
 // One table of keys: the value, what is allowed, what to try.
@@ -164,6 +162,9 @@ TEST(Families, KeysOfPersistentFamiliesAreRefusedByTheirTables) {
       wgmma("tile=128x256x64,warps=8x1,stages=5,splitk=1,vec=8x8x8,cluster=1,blocks=1"),
       "stages=5 of 49152 B leave too little of 232448 B of shared memory to stage the output; try stages=4");
   EXPECT_EQ(wgmma("tile=128x256x64,warps=8x1,stages=4,splitk=2,vec=8x8x8,cluster=1,blocks=1"),
+            "split_k=2 is for grad_weight and clusters of tiles of 64 rows; try split_k=1");
+  // The advice is of the key that is wrong, not of one that would be with it.
+  EXPECT_EQ(wgmma("tile=128x256x64,warps=8x1,stages=4,splitk=2,raster=33,vec=8x8x8,cluster=1,blocks=1"),
             "split_k=2 is for grad_weight and clusters of tiles of 64 rows; try split_k=1");
   EXPECT_EQ(refusal("wgmma_tf32_sm90", "sm_90a", "grad_weight,dtype=f32,B=4,T=512,D=1024,math=tf32",
                     "tile=128x128x32,warps=8x1,stages=4,splitk=2,vec=4x4x8,cluster=2,blocks=1"),
