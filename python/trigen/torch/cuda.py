@@ -12,12 +12,13 @@ import torch
 
 from .. import recording
 from . import arguments, launch, plain, problems
+from .arguments import Options
 from .launch import Launch
 from .precision import resolve_math
 
 _FLOAT32 = torch.float32
 _launches = launch.launches
-_both: Dict[tuple, object] = {}  # of one backward pass: what _make_both made
+_both: Dict[tuple, object] = {}  # of one backward pass: what pair_of made
 launch.forgetters.append(_both.clear)
 
 
@@ -100,36 +101,12 @@ def run_forward(x, weight, bias, gate, residual, options, want_pre):
     return y, pre
 
 
-def forward(
-    x,
-    weight,
-    bias=None,
-    gate=None,
-    residual=None,
-    pad=0,
-    layout="btd",
-    fill="lower",
-    diag=0,
-    activation="none",
-    math="default",
-):
-    return run_forward(x, weight, bias, gate, residual, (pad, layout, fill, diag, activation, math), False)[0]
+def forward(x, weight, bias=None, gate=None, residual=None, *options, **named):
+    return run_forward(x, weight, bias, gate, residual, Options(*options, **named), False)[0]
 
 
-def forward_pre(
-    x,
-    weight,
-    bias=None,
-    gate=None,
-    residual=None,
-    pad=0,
-    layout="btd",
-    fill="lower",
-    diag=0,
-    activation="none",
-    math="default",
-):
-    return run_forward(x, weight, bias, gate, residual, (pad, layout, fill, diag, activation, math), True)
+def forward_pre(x, weight, bias=None, gate=None, residual=None, *options, **named):
+    return run_forward(x, weight, bias, gate, residual, Options(*options, **named), True)
 
 
 # ---- gradients -----------------------------------------------------------------------------------------------------------
@@ -283,7 +260,7 @@ def gradients(grad, x, weight, bias, options):
     )
     both = _both.get(key)
     if both is None:
-        both = _both[key] = _make_both(grad, x, weight, bias, options)
+        both = _both[key] = pair_of(grad, x, weight, bias is not None, options)
     if not both or recording.active is not None or (bias is not None and not bias.is_contiguous()):
         pad, layout, fill, diag, _, math = options
         dx = grad_input(grad, weight, None, pad, layout, fill, diag, math)
@@ -295,18 +272,13 @@ def gradients(grad, x, weight, bias, options):
     return both.run(grad, x_pointer, grad_pointer, weight, bias)
 
 
-def _make_both(grad, x, weight, bias, options):
+def pair_of(grad, x, weight, needs_bias, options):
     """A Pair; whether each of the three tensors has to be copied first; or () where the two operators go their own ways."""
     pad, layout, fill, diag, _, math = options
     first = grad_input_launch(grad, weight, None, pad, layout, fill, diag, math)
-    second = grad_weight_launch(
-        grad, x, tuple(weight.shape), weight.dtype, bias is not None, pad, layout, fill, diag, math
-    )
+    second = grad_weight_launch(grad, x, tuple(weight.shape), weight.dtype, needs_bias, pad, layout, fill, diag, math)
     if first.copies or second.copies:
         return 0 in first.copies or 0 in second.copies, 1 in second.copies, 1 in first.copies
-    return launch.Pair(first, second) if pairs(first, second, weight) else ()
-
-
-def pairs(first: Launch, second: Launch, weight) -> bool:
-    """Whether a Pair can run them: kernels, outputs like their tensors, no prefix."""
-    return bool(first.handle and second.handle and first.like_x and weight.is_contiguous() and not second.bias_tokens)
+    # Kernels, outputs like their tensors, no prefix:
+    usual = first.handle and second.handle and first.like_x and weight.is_contiguous() and not second.bias_tokens
+    return launch.Pair(first, second) if usual else ()
