@@ -1,6 +1,8 @@
 """The CUDA implementation of the operators on the emulated device: keys, strides, alignment, plans and argument blocks are those of a GPU;
 memory comes from the emulated driver, which checks every access. Compared with the plain implementation."""
 
+from types import SimpleNamespace
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
@@ -164,8 +166,6 @@ MODULES = {
 @pytest.mark.parametrize("name", MODULES)
 def test_modules_run_with_the_weights_they_have(device, monkeypatch, name):
     """Every module's own shapes of weight and bias, forward and gradients, through the CUDA implementation."""
-    from trigen.torch import functional
-
     torch.manual_seed(1)
     module, x, given = MODULES[name]()
     x.requires_grad_()
@@ -190,10 +190,11 @@ def test_modules_run_with_the_weights_they_have(device, monkeypatch, name):
 
         return run
 
-    monkeypatch.setattr(functional, "_forward_kernel", through(cuda.run_forward))
-    monkeypatch.setattr(
-        functional, "_gradient_kernels", lambda x: (through(cuda.grad_input), through(cuda.grad_weight))
+    kernels = SimpleNamespace(
+        **{name: through(getattr(cuda, name)) for name in ("run_forward", "grad_input", "grad_weight")},
+        grad_epilogue=ops.plain_grad_epilogue,
     )
+    monkeypatch.setattr(ops, "kernels_of", lambda x: kernels)
     for one, two in zip(everything(), want):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
     assert ran == ["run_forward", "run_forward", "grad_input", "grad_weight"] and len(tt.plans()) >= 3
@@ -453,17 +454,13 @@ def test_a_training_step_through_the_functional_form(device, monkeypatch):
         return [y.detach(), *torch.autograd.grad(y.square().sum(), leaves)]
 
     want = step()
-    for name, function in (
-        ("_plain_forward", cuda.forward),
-        ("_plain_forward_pre", cuda.forward_pre),
-        ("_plain_grad_input", cuda.grad_input),
-        ("_plain_grad_weight", cuda.grad_weight),
-    ):
-        monkeypatch.setattr(ops, name, on_device(device, function))
+    names = ("run_forward", "grad_epilogue", "grad_input", "grad_weight")
+    kernels = SimpleNamespace(**{name: on_device(device, getattr(cuda, name)) for name in names})
+    monkeypatch.setattr(ops, "kernels_of", lambda x: kernels)
     got = step()
     for one, two in zip(got, want):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
-    assert len(tt.plans()) == 3
+    assert len(tt.plans()) == 4
 
 
 def test_recording_has_the_plans_texts(device):

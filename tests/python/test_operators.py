@@ -396,7 +396,7 @@ def test_operation_counts_are_the_triangles():
         mixer(x).sum().backward()
     one = 2 * 4 * 6 * 3 * (8 * 9 // 2)  # two operations x batch x features x taps x entries
     assert counter.get_total_flops() == 3 * one
-    from trigen.torch.flops import triangle_entries
+    from trigen.torch.ops import triangle_entries
 
     for fill in ("lower", "upper"):
         for diag in (-9, -2, 0, 3, 9):

@@ -73,10 +73,10 @@ def triangular_conv1d(
     """
     key = None
     if gate is None and residual is None and not _compiling():
-        key = (x.shape, padding, layout, fill, diagonal, activation, math, bias is None)
         try:
+            key = (x.shape, padding, layout, fill, diagonal, activation, math, bias is None)
             calls = _calls.get(key, ())
-        except TypeError:  # an option that is no option: refused by name below
+        except (TypeError, AttributeError):  # no tensor, or an option that is no option: refused by name below
             key, calls = None, ()
         for call in calls:
             if (

@@ -5,6 +5,10 @@ functorch, tracing, inference mode), dtype, device, requires_grad, sizes and str
 same from Python takes a few. It is no public interface: works() tries each of those differences once, and where one goes unnoticed, or the class is
 not there, nothing is ever known and every call takes the way of functional.py.
 
+What it saves: 9 to 24 % of an eager step (bf16 autocast, forward and both gradients of one mixer; one H200, torch 2.11, 2026-11-26, medians of
+interleaved runs): 122 : 134 us at B,T,D = 1,128,64, 147 : 167 at 128,256,512, 136 : 154 at 32,512,1024, 146 : 193 at 16,1024,1024.
+The launch and the derivative are the others' (launch.py, ops.Mixer).
+
 Only the usual calls are learned: contiguous bias and outputs, aligned pointers, no copies, no gate, no residual, no activation whose input
 has to be kept, a kernel for all of it. Any thread may look up; entries are immutable and lists are replaced, never changed.
 """

@@ -192,8 +192,7 @@ class TriangularConv1d(nn.Module):
     def forward(
         self, x: torch.Tensor, gate: Optional[torch.Tensor] = None, residual: Optional[torch.Tensor] = None
     ) -> torch.Tensor:
-        check_tensor(x, "x")
-        if x.dim() == 2:
+        if isinstance(x, torch.Tensor) and x.dim() == 2:
             batched = [None if tensor is None else tensor.unsqueeze(0) for tensor in (x, gate, residual)]
             return self.forward(*batched).squeeze(0)  # hooks see the caller's tensors, once
         return triangular_conv1d(
