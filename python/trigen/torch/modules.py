@@ -16,7 +16,7 @@ from torch import nn
 from .. import recording
 from ..options import Activation, Fill, Layout, Math, Padding
 from . import decoding, plain
-from .arguments import FILLS, LAYOUTS, MATHS, check_device, check_tensor, prefix_is_meant
+from .arguments import FILLS, LAYOUTS, MATHS, Sizes, check_device, check_tensor, prefix_is_meant
 from .functional import resolve_padding, triangular_conv1d
 
 ActivationLike = Union[Activation, nn.GELU, nn.SiLU, nn.Identity, None]
@@ -257,63 +257,18 @@ class TriangularConv1d(nn.Module):
                 seen = cache.inputs[:, :end] if x.dtype != cache.inputs.dtype else x
                 with prefix_is_meant():
                     return self(seen, gate, residual)
+            tensors = cache.inputs, self.weight, self.bias, gate, residual
+            options = self.pad, self.diagonal, self.activation or "none"
             if cache.inputs.is_cuda:
-                y = decoding.rows(
-                    cache.inputs,
-                    self.weight,
-                    self.bias,
-                    gate,
-                    residual,
-                    self.heads,
-                    self.kernel_size,
-                    begin,
-                    end,
-                    self.pad,
-                    self.diagonal,
-                    self.activation or "none",
-                )
+                y = decoding.rows(*tensors, self.heads, self.kernel_size, begin, end, *options)
                 if y is not None:
                     return y
             elif recording.active is not None:
-                decoding.record(
-                    cache.inputs,
-                    self.weight,
-                    self.bias,
-                    gate,
-                    residual,
-                    self.heads,
-                    self.kernel_size,
-                    end - begin,
-                    self.pad,
-                    self.diagonal,
-                    self.activation or "none",
-                )
-            return self._rows(cache.inputs[:, :end], begin, end, gate, residual)
-
-    def _rows(self, seen, begin, end, gate, residual):
-        """Rows [begin, end) over the prefix of inputs, in plain torch."""
-        batch, _, features = seen.shape
-        compute = plain.compute_dtype(seen.dtype)
-        weight = self.weight.reshape(self.heads, self.tokens, self.tokens, self.kernel_size)[:, begin:end, :end]
-        weight = weight.to(seen.dtype).permute(3, 0, 1, 2)
-        if end - begin > 1 or self.diagonal < 0:  # one row that ends at its diagonal has nothing to mask
-            weight = weight.masked_fill(~plain.triangle(end, self.fill, self.diagonal, seen.device, begin), 0)
-        x = seen.unflatten(2, (self.heads, features // self.heads)).transpose(1, 2)
-        if seen.is_cpu:
-            weight, x = weight.to(compute), x.to(compute)
-        q = torch.zeros(batch, self.heads, end - begin, x.shape[-1], dtype=compute, device=seen.device)
-        for tap in range(self.kernel_size):
-            first, last, shift = plain.tap_range(tap, self.pad, x.shape[-1])
-            if first < last:
-                q[..., first:last] += torch.matmul(weight[tap], x[..., first + shift : last + shift])
-        if self.bias is not None:
-            q = q + self.bias.reshape(self.heads, self.tokens)[:, begin:end].to(compute).unsqueeze(-1)
-        y = plain.activate(q, self.activation).transpose(1, 2).reshape(batch, end - begin, features)
-        if gate is not None:
-            y = y * gate
-        if residual is not None:
-            y = y + residual
-        return y.to(seen.dtype)
+                decoding.record(*tensors, self.heads, self.kernel_size, end - begin, *options)
+            seen = cache.inputs[:, :end]
+            sizes = Sizes(seen.shape[0], self.heads, end, seen.shape[2] // self.heads, self.kernel_size, self.tokens)
+            pad, diagonal, activation = options
+            return plain.forward(seen, *tensors[1:], sizes, pad, self.layout, self.fill, diagonal, activation, begin)[0]
 
     # ---- state dicts ----------------------------------------------------------------------------------------------------
 

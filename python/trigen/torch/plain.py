@@ -56,14 +56,16 @@ def heads_last(y: torch.Tensor, sizes: Sizes, layout: str, dtype: torch.dtype) -
     return y.to(dtype).contiguous()
 
 
-def masked_weight(weight: torch.Tensor, sizes: Sizes, dtype: torch.dtype, fill: str, diag: int) -> torch.Tensor:
-    """[K, H, n, n]: rounded to x's dtype, zero outside the triangle."""
+def masked_weight(
+    weight: torch.Tensor, sizes: Sizes, dtype: torch.dtype, fill: str, diag: int, begin: int = 0
+) -> torch.Tensor:
+    """[K, H, n - begin, n], rows from `begin` on: rounded to x's dtype, zero outside the triangle."""
     if weight.dim() == 2:
         weight = weight.unsqueeze(-1)
     if weight.dim() == 3:
         weight = weight.unsqueeze(0)
-    weight = weight[:, : sizes.n, : sizes.n].to(dtype).to(compute_dtype(dtype)).permute(3, 0, 1, 2)
-    return weight.masked_fill(~triangle(sizes.n, fill, diag, weight.device), 0)
+    weight = weight[:, begin : sizes.n, : sizes.n].to(dtype).to(compute_dtype(dtype)).permute(3, 0, 1, 2)
+    return weight.masked_fill(~triangle(sizes.n, fill, diag, weight.device, begin), 0)
 
 
 def tap_range(tap: int, pad: int, features: int):
@@ -73,11 +75,11 @@ def tap_range(tap: int, pad: int, features: int):
 
 
 def product(x: torch.Tensor, weight: torch.Tensor, pad: int, transposed: bool = False) -> torch.Tensor:
-    """sum over taps of W_j times the shifted x (or of the transposes, shifted back): all [B, H, n, D], weight [K, H, n, n]."""
+    """sum over taps of W_j times the shifted x (or of the transposes, shifted back): [B, H, rows, D], weight [K, H, rows, n]."""
     features = x.shape[-1]
     if weight.shape[0] == 1:
         return torch.matmul(weight[0].transpose(-1, -2) if transposed else weight[0], x)
-    y = torch.zeros_like(x, memory_format=torch.contiguous_format)
+    y = x.new_zeros(*x.shape[:2], weight.shape[-1 if transposed else -2], features)
     for tap in range(weight.shape[0]):
         begin, end, shift = tap_range(tap, pad, features)
         if begin >= end:
@@ -96,17 +98,18 @@ def activate(q: torch.Tensor, activation: str) -> torch.Tensor:
 
 
 @_without_autocast
-def forward(x, weight, bias, gate, residual, sizes: Sizes, pad, layout, fill, diag, activation):
-    """(y, pre), both like x and contiguous."""
-    masked = masked_weight(weight, sizes, x.dtype, fill, diag)
+def forward(x, weight, bias, gate, residual, sizes: Sizes, pad, layout, fill, diag, activation, begin: int = 0):
+    """(y, pre), both like x and contiguous; rows from `begin` on alone, of which gate and residual are."""
+    masked = masked_weight(weight, sizes, x.dtype, fill, diag, begin)
     q = product(heads_first(x, sizes, layout), masked, pad)
     if bias is not None:
-        q = q + bias.reshape(sizes.H, sizes.T)[:, : sizes.n].to(q.dtype).unsqueeze(-1)
+        q = q + bias.reshape(sizes.H, sizes.T)[:, begin : sizes.n].to(q.dtype).unsqueeze(-1)
     y = activate(q, activation)
     if gate is not None:
         y = y * heads_first(gate, sizes, layout)
     if residual is not None:
         y = y + heads_first(residual, sizes, layout)
+    sizes = sizes._replace(n=sizes.n - begin)
     return heads_last(y, sizes, layout, x.dtype), heads_last(q, sizes, layout, x.dtype)
 
 
