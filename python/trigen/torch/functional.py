@@ -22,7 +22,7 @@ _grad_enabled = torch.is_grad_enabled
 _compiling = torch.compiler.is_compiling
 _autocast_dtype = torch.get_autocast_dtype
 _calls, _tf32_is_allowed = known._calls, precision.tf32_is_allowed
-_direct, _apply = ops.direct, ops.apply_direct
+_direct, _apply, _apply_known = ops.direct, ops.apply_direct, known.apply
 _any_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 
 
@@ -93,7 +93,7 @@ def triangular_conv1d(
                 ):
                     break
                 if call.wants:
-                    return _apply(x, weight, bias, None, None, call)
+                    return _apply_known(x, weight, bias, x_pointer, weight_pointer, call)
                 return call.forward(x, bias, x_pointer, weight_pointer)
     arguments.check_tensor(x, "x")
     pad = padding if type(padding) is int else resolve_padding(padding, 1 if weight.dim() == 2 else weight.shape[-1])

@@ -21,7 +21,7 @@ from typing import Dict, Optional, Tuple
 import torch
 
 from .. import recording
-from . import cuda, launch
+from . import cuda, launch, ops
 from .precision import resolve_math, tf32_is_allowed
 
 _grad_enabled = torch.is_grad_enabled
@@ -95,7 +95,7 @@ def _try_guard() -> bool:
 
 class Call:
     """One combination: what forward launches, and the pairs of launches that its backward passes met. tf32: what the process's switches must
-    allow for float32 of math="default", else None; options hold what they came to. Mixer's `run` (ops.py)."""
+    allow for float32 of math="default", else None; options hold what they came to."""
 
     __slots__ = (
         "check",
@@ -147,6 +147,36 @@ class Call:
         pair = cuda.pair_of(grad, x, weight, needs_bias, self.options)
         if type(pair) is launch.Pair:
             self.backward = (*self.backward, (guard(grad, x, weight), needs_bias, pair.run))
+
+
+class Recorded(ops.Mixer):
+    """The derivative of a known call."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, x_pointer: int, weight_pointer: int, call: Call):
+        ctx.save_for_backward(x, weight)
+        ctx.call = call
+        y = launch.empty_like(x)
+        call.launch(x_pointer, y.data_ptr(), weight_pointer, 0 if bias is None else bias.data_ptr())
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        call, (x, weight) = ctx.call, ctx.saved_tensors
+        needs_x, needs_weight, needs_bias, _, _, _ = ctx.needs_input_grad
+        usual = needs_x and needs_weight and not _grad_enabled()
+        if usual:
+            got = call.gradients(grad, x, weight, needs_bias)
+            if got is not None:
+                return (*got, None, None, None)
+        ctx.options, ctx.bias = call.options, call.bias
+        got = ops.Mixer.backward(ctx, grad)
+        if usual and ops.direct(grad, weight):
+            call.learn_gradients(grad, x, weight, needs_bias)
+        return got
+
+
+apply = super(torch.autograd.Function, Recorded).apply  # as ops.apply_direct
 
 
 def forget() -> None:

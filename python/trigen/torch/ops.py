@@ -201,17 +201,13 @@ class Mixer(torch.autograd.Function):
     """act(W x + bias) * gate + residual with its derivative, which is differentiable itself.
 
     how: (options, want_pre, run). want_pre: the value before the activation is a result too, and kept; else it is computed again where an
-    activation or a gate needs it. run: makes (y, pre or None) of all this. Or a known.Call, which has launches of its own."""
+    activation or a gate needs it. run: makes (y, pre or None) of all this."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, gate, residual, how):
-        ctx.how = how
-        if type(how) is not tuple:
-            ctx.save_for_backward(x, weight)
-            return how.forward(x, bias, x.data_ptr(), weight.data_ptr())
         options, want_pre, run = how
         y, pre = run(x, weight, bias, gate, residual, options, want_pre)
-        ctx.bias = bias  # shape and dtype
+        ctx.options, ctx.bias = options, bias  # of the bias, shape and dtype are read
         if gate is None and options[4] == "none":
             ctx.save_for_backward(x, weight)
         else:
@@ -223,17 +219,8 @@ class Mixer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad, grad_pre=None):
-        how, saved, needs, learns = ctx.how, ctx.saved_tensors, ctx.needs_input_grad, False
+        options, bias, saved, needs = ctx.options, ctx.bias, ctx.saved_tensors, ctx.needs_input_grad
         x, weight = saved[0], saved[1]
-        if type(how) is tuple:
-            options, bias = how[0], ctx.bias
-        else:
-            options, bias = how.options, how.bias
-            learns = needs[0] and needs[1] and not _grad_enabled()
-            if learns:
-                got = how.gradients(grad, x, weight, needs[2])
-                if got is not None:
-                    return (*got, None, None, None)
         dq, dgate = grad_pre if grad is None else grad, None
         if dq is None:
             return (None,) * 6
@@ -249,8 +236,6 @@ class Mixer(torch.autograd.Function):
             if grad_pre is not None:
                 dq = dq + grad_pre
         gradients = _products(eager, dq, x, weight, bias, options, needs)
-        if learns and eager:
-            how.learn_gradients(grad, x, weight, needs[2])
         return (*gradients, dgate if needs[3] else None, grad if needs[4] else None, None)
 
 
