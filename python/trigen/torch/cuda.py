@@ -82,11 +82,10 @@ def run_forward(x, weight, bias, gate, residual, options, want_pre):
     found = forward_launch(x, weight, bias, gate, residual, options, want_pre, x_pointer, weight_pointer)
     if found.copies:
         return run_forward(*_copied((x, weight, bias, gate, residual), found.copies), options, want_pre)
+    if not found.handle:
+        return plain.run_forward(x, weight, bias, gate, residual, options, want_pre)
     if recording.active is not None:
         launch.record(found)
-    if not found.handle:
-        sizes = arguments.check_activations(x, weight.shape, options[1])
-        return plain.forward(x, weight, bias, gate, residual, sizes, *options[:5])
     bias_pointer = 0
     if bias is not None:
         if found.bias_tokens:
@@ -142,11 +141,10 @@ def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", d
     found = grad_input_launch(grad, weight, residual, pad, layout, fill, diag, math)
     if found.copies:
         return grad_input(*_copied((grad, weight, residual), found.copies), pad, layout, fill, diag, math)
+    if not found.handle:
+        return plain.grad_input(grad, weight, residual, pad, layout, fill, diag, math)
     if recording.active is not None:
         launch.record(found)
-    if not found.handle:
-        sizes = arguments.check_activations(grad, weight.shape, layout, "grad")
-        return plain.grad_input(grad, weight, residual, sizes, pad, layout, fill, diag)
     dx = launch.empty_like(grad) if found.like_x else launch.empty(grad.shape, dtype=grad.dtype, device=grad.device)
     found.run(
         dx.data_ptr(),
@@ -195,11 +193,10 @@ def grad_weight(
         return grad_weight(
             *_copied((grad, x), found.copies), weight_size, weight_dtype, bias, pad, layout, fill, diag, math
         )
+    if not found.handle:
+        return plain.grad_weight(grad, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math)
     if recording.active is not None:
         launch.record(found)
-    if not found.handle:
-        sizes = arguments.check_activations(x, weight_size, layout)
-        return plain.grad_weight(grad, x, weight_size, weight_dtype, bias, sizes, pad, layout, fill, diag)
     device, prefix = x.device, found.bias_tokens
     dw = (launch.zeros if prefix else launch.empty)(weight_size, dtype=weight_dtype, device=device)
     size = arguments.bias_size(weight_size) if bias else (0,)
@@ -222,10 +219,10 @@ def grad_epilogue(grad, pre, gate, activation):
         found = _launches[key] = launch.make(problems.grad_epilogue(grad, pre, gate, activation))
     if found.copies:
         return grad_epilogue(*_copied((grad, pre, gate), found.copies), activation)
-    if recording.active is not None:
-        launch.record(found)
     if not found.handle:
         return plain.grad_epilogue(grad, pre, gate, activation)
+    if recording.active is not None:
+        launch.record(found)
     dz = launch.empty(grad.shape, dtype=grad.dtype, device=grad.device)
     dgate = None if gate is None else launch.empty_like(dz)
     found.run(dz.data_ptr(), grad.data_ptr(), 0, 0, found.with_extras(pre, gate, dgate))

@@ -268,7 +268,7 @@ class TriangularConv1d(nn.Module):
             seen = cache.inputs[:, :end]
             sizes = Sizes(seen.shape[0], self.heads, end, seen.shape[2] // self.heads, self.kernel_size, self.tokens)
             pad, diagonal, activation = options
-            return plain.forward(seen, *tensors[1:], sizes, pad, self.layout, self.fill, diagonal, activation, begin)[0]
+            return plain.mixed(seen, *tensors[1:], sizes, pad, self.layout, self.fill, diagonal, activation, begin)[0]
 
     # ---- state dicts ----------------------------------------------------------------------------------------------------
 

@@ -27,8 +27,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 
-from .. import recording
-from . import arguments, cuda, plain, problems
+from . import arguments, cuda, plain
 from .arguments import Options
 
 _C = torch._C
@@ -66,74 +65,9 @@ _grad_input = torch.ops.trigen.grad_input.default
 _grad_weight = torch.ops.trigen.grad_weight.default
 
 
-# ---- plain torch: CPU and every other device without kernels -------------------------------------------------------------
-
-
-def _plain_run_forward(x, weight, bias, gate, residual, options, want_pre):
-    """cuda.run_forward's counterpart: (y, pre or None)."""
-    pad, layout, fill, diag, activation, math = options
-    sizes = arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
-    if recording.active is not None:
-        problems.record(problems.forward(sizes, x, weight, bias, gate, residual, *options, want_pre))
-    y, pre = plain.forward(x, weight, bias, gate, residual, sizes, pad, layout, fill, diag, activation)
-    if not want_pre:
-        return y, None
-    return y, pre.clone() if pre.data_ptr() == y.data_ptr() else pre
-
-
-def _plain_forward(x, weight, bias=None, gate=None, residual=None, *options, **named):
-    return _plain_run_forward(x, weight, bias, gate, residual, Options(*options, **named), False)[0]
-
-
-def _plain_forward_pre(x, weight, bias=None, gate=None, residual=None, *options, **named):
-    return _plain_run_forward(x, weight, bias, gate, residual, Options(*options, **named), True)
-
-
-def _plain_grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, math="default"):
-    sizes = arguments.check_grad_input(grad, weight, residual, pad, layout, fill, math)
-    if recording.active is not None:
-        problems.record(problems.grad_input(sizes, grad, weight, residual, pad, layout, fill, diag, math))
-    return plain.grad_input(grad, weight, residual, sizes, pad, layout, fill, diag)
-
-
-def plain_grad_epilogue(grad, pre, gate, activation):
-    if recording.active is not None:
-        tensors = (grad, pre, gate)  # a GPU copies what its kernel cannot read, and then looks again
-        problems.record(
-            problems.grad_epilogue(
-                *(
-                    tensor
-                    if tensor is None or problems.activation_strides(tensor, tensor.shape[2], "btd")
-                    else tensor.contiguous()
-                    for tensor in tensors
-                ),
-                activation,
-            )
-        )
-    return plain.grad_epilogue(grad, pre, gate, activation)
-
-
-def _plain_grad_weight(
-    grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="btd", fill="lower", diag=0, math="default"
-):
-    sizes = arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, math)
-    if recording.active is not None:
-        problems.record(problems.grad_weight(sizes, grad, x, weight_dtype, bias, pad, layout, fill, diag, math))
-    return plain.grad_weight(grad, x, weight_size, weight_dtype, bias, sizes, pad, layout, fill, diag)
-
-
-# Implementations by the names that cuda.py has for its own.
-_plain = SimpleNamespace(
-    run_forward=_plain_run_forward,
-    grad_epilogue=plain_grad_epilogue,
-    grad_input=_plain_grad_input,
-    grad_weight=_plain_grad_weight,
-)
-
-
 def kernels_of(x):
-    """The implementation for x's device: run_forward, grad_epilogue, grad_input, grad_weight."""
-    return cuda if x.is_cuda else _plain
+    """The implementation for x's device, by the same names."""
+    return cuda if x.is_cuda else plain
 
 
 # ---- fake: shapes and strides only --------------------------------------------------------------------------------------
@@ -230,9 +164,9 @@ class Mixer(torch.autograd.Function):
                 gate, pre = saved[3], saved[4]
                 if pre is None:
                     again = kernels_of(x).run_forward if eager else _operators.run_forward
-                    pre = again(x, weight, bias, None, None, (*options[:4], "none", options[5]), False)[0]
-                epilogue = kernels_of(x) if eager else plain
-                dq, dgate = epilogue.grad_epilogue(grad, pre, gate, options[4])
+                    pre = again(x, weight, saved[2], None, None, (*options[:4], "none", options[5]), False)[0]
+                epilogue = kernels_of(x).grad_epilogue if eager else plain.epilogue_gradients
+                dq, dgate = epilogue(grad, pre, gate, options[4])
             if grad_pre is not None:
                 dq = dq + grad_pre
         gradients = _products(eager, dq, x, weight, bias, options, needs)
@@ -453,15 +387,15 @@ class _Checked:
         LIBRARY.impl(name, checked, *arguments, **options)
 
 
-for _name, _plain_kernel, _cuda_kernel, _fake_kernel in (
-    ("forward", _plain_forward, cuda.forward, _fake_forward),
-    ("forward_pre", _plain_forward_pre, cuda.forward_pre, _fake_forward_pre),
-    ("grad_input", _plain_grad_input, cuda.grad_input, _fake_grad_input),
-    ("grad_weight", _plain_grad_weight, cuda.grad_weight, _fake_grad_weight),
+for _name, _fake_kernel in (
+    ("forward", _fake_forward),
+    ("forward_pre", _fake_forward_pre),
+    ("grad_input", _fake_grad_input),
+    ("grad_weight", _fake_grad_weight),
 ):
-    LIBRARY.impl(_name, _plain_kernel, "CompositeExplicitAutograd")
+    LIBRARY.impl(_name, getattr(plain, _name), "CompositeExplicitAutograd")
     if not _in_cpp:
-        LIBRARY.impl(_name, _cuda_kernel, "CUDA")
+        LIBRARY.impl(_name, getattr(cuda, _name), "CUDA")
     torch.library.register_fake(f"trigen::{_name}", _fake_kernel, lib=LIBRARY)
 for _operator, _name, _wants_pre in ((_forward, "forward", False), (_forward_pre, "forward_pre", True)):
     LIBRARY.impl(_name, _autograd(_name, _wants_pre), "Autograd")
