@@ -30,7 +30,6 @@ llvm::ArrayRef<const char*> known_variables() {
       "TRIGEN_SPOOL",
       "TRIGEN_TARGET",
       "TRIGEN_THREADS",
-      "TRIGEN_TORCH_LIBRARY",
       "TRIGEN_TRUSTED_FOLDERS",
       "TRIGEN_TRUSTED_KEYS",
   };

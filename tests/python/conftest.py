@@ -39,6 +39,7 @@ def repository():
 
 def pytest_configure(config):
     """One thread: the tensors are small, and several test programs share the machine."""
+    os.environ.pop("COLUMNS", None)  # pytest-xdist's workers have it: programs would print as narrowly
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
         import torch

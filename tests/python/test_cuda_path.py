@@ -1,6 +1,8 @@
 """The CUDA implementation of the operators on the emulated device: keys, strides, alignment, plans and argument blocks are those of a GPU;
 memory comes from the emulated driver, which checks every access. Compared with the plain implementation."""
 
+from types import SimpleNamespace
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
@@ -8,7 +10,7 @@ torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 import trigen
 import trigen.torch as tt
 from emulated import HAS_TF32, TARGET
-from trigen.torch import cuda, launch, ops, precision
+from trigen.torch import cuda, launch, ops, plain, precision
 
 TOLERANCE = {
     torch.float32: dict(rtol=1e-5, atol=1e-5),
@@ -75,11 +77,11 @@ def test_three_operators(device, case):
     tolerance = TOLERANCE[x.dtype]
 
     y = cuda.forward(there[0], there[2], there[3], None, None, *rest)
-    torch.testing.assert_close(y.clone(), ops._plain_forward(x, weight, bias, None, None, *rest), **tolerance)
+    torch.testing.assert_close(y.clone(), plain.forward(x, weight, bias, None, None, *rest), **tolerance)
     dx = cuda.grad_input(there[1], there[2], None, *rest)
-    torch.testing.assert_close(dx.clone(), ops._plain_grad_input(dy, weight, None, *rest), **tolerance)
+    torch.testing.assert_close(dx.clone(), plain.grad_input(dy, weight, None, *rest), **tolerance)
     dw, db = cuda.grad_weight(there[1], there[0], weight.shape, weight.dtype, True, *rest)
-    want_w, want_b = ops._plain_grad_weight(dy, x, weight.shape, weight.dtype, True, *rest)
+    want_w, want_b = plain.grad_weight(dy, x, weight.shape, weight.dtype, True, *rest)
     scale = dict(rtol=tolerance["rtol"], atol=tolerance["atol"] * 8)
     torch.testing.assert_close(dw.clone(), want_w, **scale)
     torch.testing.assert_close(db.clone(), want_b, **scale)
@@ -121,7 +123,7 @@ def test_a_cpu_records_what_a_gpu_does(device, case):
     try:
         for forward, forward_pre, grad_input, grad_weight in (
             (cuda.forward, cuda.forward_pre, cuda.grad_input, cuda.grad_weight),
-            (ops._plain_forward, ops._plain_forward_pre, ops._plain_grad_input, ops._plain_grad_weight),
+            (plain.forward, plain.forward_pre, plain.grad_input, plain.grad_weight),
         ):
             with trigen.record() as recorder:
                 forward(x, weight, bias, None, None, pad, layout, "lower", diag)
@@ -164,8 +166,6 @@ MODULES = {
 @pytest.mark.parametrize("name", MODULES)
 def test_modules_run_with_the_weights_they_have(device, monkeypatch, name):
     """Every module's own shapes of weight and bias, forward and gradients, through the CUDA implementation."""
-    from trigen.torch import functional
-
     torch.manual_seed(1)
     module, x, given = MODULES[name]()
     x.requires_grad_()
@@ -190,10 +190,11 @@ def test_modules_run_with_the_weights_they_have(device, monkeypatch, name):
 
         return run
 
-    monkeypatch.setattr(functional, "_forward_kernel", through(cuda.run_forward))
-    monkeypatch.setattr(
-        functional, "_gradient_kernels", lambda x: (through(cuda.grad_input), through(cuda.grad_weight))
+    kernels = SimpleNamespace(
+        **{name: through(getattr(cuda, name)) for name in ("run_forward", "grad_input", "grad_weight")},
+        grad_epilogue=plain.grad_epilogue,
     )
+    monkeypatch.setattr(ops, "kernels_of", lambda x: kernels)
     for one, two in zip(everything(), want):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
     assert ran == ["run_forward", "run_forward", "grad_input", "grad_weight"] and len(tt.plans()) >= 3
@@ -223,9 +224,9 @@ def test_float32_is_multiplied_as_asked(device, math, highest):
     assert all(said in info.problem and ("math" in info.problem) == ("math" in said) for info in tt.plans())
     exact = [tensor.double() for tensor in (x, dy, weight, bias)]
     want = (
-        ops._plain_forward(exact[0], exact[2], exact[3], None, None, 0, "btd"),
-        ops._plain_grad_input(exact[1], exact[2], None, 0, "btd"),
-        *ops._plain_grad_weight(exact[1], exact[0], weight.shape, torch.float64, True, 0, "btd"),
+        plain.forward(exact[0], exact[2], exact[3], None, None, 0, "btd"),
+        plain.grad_input(exact[1], exact[2], None, 0, "btd"),
+        *plain.grad_weight(exact[1], exact[0], weight.shape, torch.float64, True, 0, "btd"),
     )
     errors = [
         float((got.double() - one).abs().max() / one.square().mean().sqrt()) for got, one in zip((y, dx, dw, db), want)
@@ -243,8 +244,8 @@ def test_both_gradients_by_one_lookup(device, case):
     given = ((taps - 1) // 2, layout, "lower", 0, "none", "default")
     there = [device.put(tensor) for tensor in (dy, x, poisoned, bias)]
     want = (
-        ops._plain_grad_input(dy, weight, None, *given[:2]),
-        *ops._plain_grad_weight(dy, x, weight.shape, weight.dtype, True, *given[:2]),
+        plain.grad_input(dy, weight, None, *given[:2]),
+        *plain.grad_weight(dy, x, weight.shape, weight.dtype, True, *given[:2]),
     )
     first, second = cuda.gradients(*there, given), cuda.gradients(*there, given)
     (together,) = cuda._both.values()
@@ -271,7 +272,7 @@ def test_gradients_of_other_strides_are_copied_once(device, monkeypatch):
     x, dy, weight, poisoned, bias = make(K=2)
     given = (0, "btd", "lower", 0, "none", "default")
     there = [device.put(tensor) for tensor in (dy, x, poisoned, bias)]
-    want = ops._plain_grad_input(dy, weight), *ops._plain_grad_weight(dy, x, weight.shape, weight.dtype, True)
+    want = plain.grad_input(dy, weight), *plain.grad_weight(dy, x, weight.shape, weight.dtype, True)
     copied, contiguous = [], launch.contiguous
     monkeypatch.setattr(launch, "contiguous", lambda tensor: copied.append(tensor.shape) or contiguous(tensor))
     for position in range(3):
@@ -291,7 +292,7 @@ def test_epilogues_in_one_kernel(device, activation):
     residual = torch.randn_like(x)
     there = [device.put(tensor) for tensor in (x, poisoned, bias, gate, residual)]
     y, pre = cuda.forward_pre(*there, 0, activation=activation)
-    want, want_pre = ops._plain_forward_pre(x, weight, bias, gate, residual, 0, activation=activation)
+    want, want_pre = plain.forward_pre(x, weight, bias, gate, residual, 0, activation=activation)
     torch.testing.assert_close(y.clone(), want, **TOLERANCE[x.dtype])
     torch.testing.assert_close(pre.clone(), want_pre, **TOLERANCE[x.dtype])
     assert tt.plans()[0].problem.endswith(f"epilogue=bias+{activation}+pre+gate+residual")
@@ -305,6 +306,7 @@ SHAPES = {"rows of whole vectors": (2, 16, 24), "flat": (3, 5, 7), "one element"
 @pytest.mark.parametrize("shape", SHAPES)
 def test_grad_epilogue(device, shape, dtype, epilogue):
     activation, gated = epilogue
+    torch.manual_seed(0)
     grad, pre, gate = (torch.randn(SHAPES[shape]).to(dtype) for _ in range(3))
     pre, gate = 3 * pre, gate if gated else None
     wide = [None if tensor is None else torch.cat([tensor, tensor.flip(0)], -1) for tensor in (grad, pre, gate)]
@@ -326,7 +328,7 @@ def test_grad_epilogue(device, shape, dtype, epilogue):
             there[0] = device.put(grad[:1, :1, :1]).expand(grad.shape)
         got = cuda.grad_epilogue(*there, activation)
         given = [None if tensor is None else tensor.clone().double() for tensor in there]
-        want = ops.plain.grad_epilogue(*given, activation)
+        want = plain.grad_epilogue(*given, activation)
         for one, two in zip(got, want):
             assert (one is None) == (two is None)
             if one is not None:
@@ -347,13 +349,13 @@ def test_grad_epilogue_of_what_is_not_finite(device, activation):
     grad, pre, gate = (torch.randn(1, 8, 8, dtype=torch.float32) for _ in range(3))
     pre[0, 1] = grad[0, 3] = gate[0, 5] = odd
     got = cuda.grad_epilogue(*(device.put(tensor) for tensor in (grad, pre, gate)), activation)
-    for one, two in zip(got, ops.plain.grad_epilogue(grad.double(), pre.double(), gate.double(), activation)):
+    for one, two in zip(got, plain.grad_epilogue(grad.double(), pre.double(), gate.double(), activation)):
         torch.testing.assert_close(one.clone(), two.float(), equal_nan=True, rtol=1e-5, atol=1e-5)
 
 
 def test_grad_epilogue_is_recorded_on_a_cpu_as_on_a_gpu(device):
     seen = []
-    for run in (cuda.grad_epilogue, ops.plain_grad_epilogue):
+    for run in (cuda.grad_epilogue, plain.grad_epilogue):
         with trigen.record() as recorder:
             for shape in SHAPES.values():
                 for gated in (False, True):
@@ -367,7 +369,7 @@ def test_grad_epilogue_is_recorded_on_a_cpu_as_on_a_gpu(device):
 def test_strides_are_used_where_possible_and_copied_elsewhere(device):
     x, _, weight, poisoned, _ = make(B=2, n=16, D=16)
     w = device.put(poisoned)
-    want = ops._plain_forward(x, weight)
+    want = plain.forward(x, weight)
     wide = torch.zeros(2, 16, 64, dtype=x.dtype)
     wide[..., 8:24] = x
     wide = device.put(wide)
@@ -388,7 +390,7 @@ def test_strides_are_used_where_possible_and_copied_elsewhere(device):
     assert sum("align=2" in text for text in texts) == 1
     expanded = device.put(x[:1]).expand(2, -1, -1)
     torch.testing.assert_close(
-        cuda.forward(expanded, w).clone(), ops._plain_forward(x[:1].repeat(2, 1, 1), weight), **TOLERANCE[x.dtype]
+        cuda.forward(expanded, w).clone(), plain.forward(x[:1].repeat(2, 1, 1), weight), **TOLERANCE[x.dtype]
     )
 
 
@@ -401,9 +403,9 @@ def test_a_short_prefix_beyond_the_corner(device, n, fill, diag):
     x, _, weight, _, bias = make(n=n, T=6, D=8, dtype=torch.float32)
     there = [device.put(tensor) for tensor in (x, weight, bias)]
     got = cuda.forward(*there, None, None, 0, "btd", fill, diag)
-    torch.testing.assert_close(got.clone(), ops._plain_forward(x, weight, bias, None, None, 0, "btd", fill, diag))
+    torch.testing.assert_close(got.clone(), plain.forward(x, weight, bias, None, None, 0, "btd", fill, diag))
     dw, db = cuda.grad_weight(there[0], there[0], weight.shape, weight.dtype, True, 0, "btd", fill, diag)
-    want = ops._plain_grad_weight(x, x, weight.shape, weight.dtype, True, 0, "btd", fill, diag)
+    want = plain.grad_weight(x, x, weight.shape, weight.dtype, True, 0, "btd", fill, diag)
     torch.testing.assert_close((dw.clone(), db.clone()), want)
 
 
@@ -453,17 +455,13 @@ def test_a_training_step_through_the_functional_form(device, monkeypatch):
         return [y.detach(), *torch.autograd.grad(y.square().sum(), leaves)]
 
     want = step()
-    for name, function in (
-        ("_plain_forward", cuda.forward),
-        ("_plain_forward_pre", cuda.forward_pre),
-        ("_plain_grad_input", cuda.grad_input),
-        ("_plain_grad_weight", cuda.grad_weight),
-    ):
-        monkeypatch.setattr(ops, name, on_device(device, function))
+    names = ("run_forward", "grad_epilogue", "grad_input", "grad_weight")
+    kernels = SimpleNamespace(**{name: on_device(device, getattr(cuda, name)) for name in names})
+    monkeypatch.setattr(ops, "kernels_of", lambda x: kernels)
     got = step()
     for one, two in zip(got, want):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
-    assert len(tt.plans()) == 3
+    assert len(tt.plans()) == 4
 
 
 def test_recording_has_the_plans_texts(device):
@@ -481,7 +479,7 @@ def test_float64_runs_plain_and_misses_follow_the_policy(device, library, monkey
     x, _, weight, poisoned, bias = make(n=8, D=8)
     torch.testing.assert_close(
         cuda.forward(x.double(), poisoned.double(), bias.double()),
-        ops._plain_forward(x.double(), weight.double(), bias.double()),
+        plain.forward(x.double(), weight.double(), bias.double()),
     )
     assert not tt.plans()
     there = [device.put(tensor) for tensor in (x, poisoned, bias)]
@@ -507,7 +505,7 @@ def test_float64_runs_plain_and_misses_follow_the_policy(device, library, monkey
 
 
 def plain_forward(x, weight, bias):
-    return ops._plain_forward(x, weight, bias)
+    return plain.forward(x, weight, bias)
 
 
 def test_an_empty_batch_runs_no_kernel(device):

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 
 from test_cuda_path import device  # noqa: F401  (a fixture)
-from trigen.torch import cuda, ops
+from trigen.torch import cuda, plain
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
 
@@ -90,22 +90,20 @@ def test_random_case(device, library, monkeypatch, tmp_path_factory, seed):  # n
     options = (case.pad, case.layout, case.fill, case.diag)
     if case.epilogue:
         got = cuda.forward_pre(xd, wd, bd, gd, rd, *options, case.activation)
-        want = ops._plain_forward_pre(x, weight, bias, gate, residual, *options, case.activation)
+        want = plain.forward_pre(x, weight, bias, gate, residual, *options, case.activation)
         close("y", got[0], want[0], case)
         close("pre", got[1], want[1], case)
     else:
         close(
             "y",
             cuda.forward(xd, wd, bd, None, None, *options),
-            ops._plain_forward(x, weight, bias, None, None, *options),
+            plain.forward(x, weight, bias, None, None, *options),
             case,
         )
     added = (rd, residual) if case.epilogue else (None, None)
-    close(
-        "dx", cuda.grad_input(dyd, wd, added[0], *options), ops._plain_grad_input(dy, weight, added[1], *options), case
-    )
+    close("dx", cuda.grad_input(dyd, wd, added[0], *options), plain.grad_input(dy, weight, added[1], *options), case)
     dw, db = cuda.grad_weight(dyd, xd, weight.shape, case.wdtype, True, *options)
-    want_w, want_b = ops._plain_grad_weight(dy, x, weight.shape, case.wdtype, True, *options)
+    want_w, want_b = plain.grad_weight(dy, x, weight.shape, case.wdtype, True, *options)
     close("dw", dw, want_w, case)
     close("db", db, want_b, case)
     assert dw[..., outside, :].count_nonzero() == 0

@@ -396,10 +396,44 @@ def test_operation_counts_are_the_triangles():
         mixer(x).sum().backward()
     one = 2 * 4 * 6 * 3 * (8 * 9 // 2)  # two operations x batch x features x taps x entries
     assert counter.get_total_flops() == 3 * one
-    from trigen.torch.flops import triangle_entries
+    from trigen.torch.ops import triangle_entries
 
     for fill in ("lower", "upper"):
         for diag in (-9, -2, 0, 3, 9):
             n = 5
             t, s = np.indices((n, n))
             assert triangle_entries(n, fill, diag) == reference.in_triangle(t, s, fill, diag).sum()
+
+
+# ---- one derivative ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_operator_and_the_function_run_the_same_problems():
+    import trigen
+
+    inputs = [tensor.requires_grad_() for tensor in make(dtype=torch.float32)]
+    x, weight, bias, gate, residual = inputs
+    seen = []
+    for call in (
+        lambda: FP(x, weight, bias, gate, residual, 1, activation="gelu")[0],
+        lambda: tt.triangular_conv1d(x, weight, bias, gate=gate, residual=residual, activation="gelu"),
+    ):
+        with trigen.record() as recorder:
+            torch.autograd.grad(call().sum(), inputs)
+        seen.append(recorder.counts)
+    assert seen[0] == seen[1] and len(seen[0]) == 4 and any(text.startswith("grad_epilogue") for text in seen[0])
+
+
+@pytest.mark.parametrize("way", ["operator", "function"])
+def test_gradients_for_a_batch_of_seeds(way):
+    x, weight, bias, _, _ = make()
+    weight.requires_grad_()
+    y = (
+        F(x, weight, bias, pad=1, activation="silu")
+        if way == "operator"
+        else tt.triangular_conv1d(x, weight, bias, activation="silu")
+    )
+    seeds = torch.randn(3, *y.shape, dtype=y.dtype)
+    (together,) = torch.autograd.grad(y, weight, seeds, is_grads_batched=True, retain_graph=True)
+    for seed, one in zip(seeds, together):
+        torch.testing.assert_close(torch.autograd.grad(y, weight, seed, retain_graph=True)[0], one)

@@ -9,14 +9,11 @@ except ModuleNotFoundError as error:
         "trigen.torch needs PyTorch 2.4 or later, which is not installed here: pip install torch", name="torch"
     ) from None
 
-from . import flops, ops  # noqa: E402,F401  (flops registers itself)
 from .convert import ConversionError, Report, convert  # noqa: E402
 from .frozen import FrozenMixer, freeze  # noqa: E402
-from .functional import triangular_conv1d  # noqa: E402
-from .gating import CausalSpatialGatingUnit  # noqa: E402
+from .functional import forward, forward_pre, grad_input, grad_weight, triangular_conv1d  # noqa: E402
 from .launch import forget_plans, plans, set_fallback  # noqa: E402
-from .modules import DecodeCache, TriangularConv1d, TriangularLinear  # noqa: E402
-from .operators import forward, forward_pre, grad_input, grad_weight  # noqa: E402
+from .modules import CausalSpatialGatingUnit, DecodeCache, TriangularConv1d, TriangularLinear  # noqa: E402
 
 __all__ = [
     "TriangularConv1d",

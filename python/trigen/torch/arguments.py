@@ -28,6 +28,17 @@ DTYPES = SHORT_DTYPES + (torch.float32, torch.float64)
 MAX_COORDINATE = 2**31 - 2**16
 
 
+class Options(NamedTuple):
+    """The operators' options, as their schemas have them."""
+
+    pad: int = 0
+    layout: str = "btd"
+    fill: str = "lower"
+    diag: int = 0
+    activation: str = "none"
+    math: str = "default"
+
+
 _prefix_is_meant = contextvars.ContextVar("prefix_is_meant", default=False)
 
 

@@ -27,8 +27,7 @@ from .. import model_tuning, notebook, recording
 from ..options import Fill, KeepDense, Math
 from . import launch
 from .arguments import FILLS, MATHS, SHORT_DTYPES
-from .gating import CausalSpatialGatingUnit
-from .modules import TriangularConv1d, TriangularLinear
+from .modules import CausalSpatialGatingUnit, TriangularConv1d, TriangularLinear
 from .precision import full_precision
 
 OURS = (TriangularConv1d, CausalSpatialGatingUnit)

@@ -12,12 +12,13 @@ import torch
 
 from .. import recording
 from . import arguments, launch, plain, problems
+from .arguments import Options
 from .launch import Launch
 from .precision import resolve_math
 
 _FLOAT32 = torch.float32
 _launches = launch.launches
-_both: Dict[tuple, object] = {}  # of one backward pass: what _make_both made
+_both: Dict[tuple, object] = {}  # of one backward pass: what pair_of made
 launch.forgetters.append(_both.clear)
 
 
@@ -81,11 +82,10 @@ def run_forward(x, weight, bias, gate, residual, options, want_pre):
     found = forward_launch(x, weight, bias, gate, residual, options, want_pre, x_pointer, weight_pointer)
     if found.copies:
         return run_forward(*_copied((x, weight, bias, gate, residual), found.copies), options, want_pre)
+    if not found.handle:
+        return plain.run_forward(x, weight, bias, gate, residual, options, want_pre)
     if recording.active is not None:
         launch.record(found)
-    if not found.handle:
-        sizes = arguments.check_activations(x, weight.shape, options[1])
-        return plain.forward(x, weight, bias, gate, residual, sizes, *options[:5])
     bias_pointer = 0
     if bias is not None:
         if found.bias_tokens:
@@ -100,36 +100,12 @@ def run_forward(x, weight, bias, gate, residual, options, want_pre):
     return y, pre
 
 
-def forward(
-    x,
-    weight,
-    bias=None,
-    gate=None,
-    residual=None,
-    pad=0,
-    layout="btd",
-    fill="lower",
-    diag=0,
-    activation="none",
-    math="default",
-):
-    return run_forward(x, weight, bias, gate, residual, (pad, layout, fill, diag, activation, math), False)[0]
+def forward(x, weight, bias=None, gate=None, residual=None, *options, **named):
+    return run_forward(x, weight, bias, gate, residual, Options(*options, **named), False)[0]
 
 
-def forward_pre(
-    x,
-    weight,
-    bias=None,
-    gate=None,
-    residual=None,
-    pad=0,
-    layout="btd",
-    fill="lower",
-    diag=0,
-    activation="none",
-    math="default",
-):
-    return run_forward(x, weight, bias, gate, residual, (pad, layout, fill, diag, activation, math), True)
+def forward_pre(x, weight, bias=None, gate=None, residual=None, *options, **named):
+    return run_forward(x, weight, bias, gate, residual, Options(*options, **named), True)
 
 
 # ---- gradients -----------------------------------------------------------------------------------------------------------
@@ -165,11 +141,10 @@ def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", d
     found = grad_input_launch(grad, weight, residual, pad, layout, fill, diag, math)
     if found.copies:
         return grad_input(*_copied((grad, weight, residual), found.copies), pad, layout, fill, diag, math)
+    if not found.handle:
+        return plain.grad_input(grad, weight, residual, pad, layout, fill, diag, math)
     if recording.active is not None:
         launch.record(found)
-    if not found.handle:
-        sizes = arguments.check_activations(grad, weight.shape, layout, "grad")
-        return plain.grad_input(grad, weight, residual, sizes, pad, layout, fill, diag)
     dx = launch.empty_like(grad) if found.like_x else launch.empty(grad.shape, dtype=grad.dtype, device=grad.device)
     found.run(
         dx.data_ptr(),
@@ -218,11 +193,10 @@ def grad_weight(
         return grad_weight(
             *_copied((grad, x), found.copies), weight_size, weight_dtype, bias, pad, layout, fill, diag, math
         )
+    if not found.handle:
+        return plain.grad_weight(grad, x, weight_size, weight_dtype, bias, pad, layout, fill, diag, math)
     if recording.active is not None:
         launch.record(found)
-    if not found.handle:
-        sizes = arguments.check_activations(x, weight_size, layout)
-        return plain.grad_weight(grad, x, weight_size, weight_dtype, bias, sizes, pad, layout, fill, diag)
     device, prefix = x.device, found.bias_tokens
     dw = (launch.zeros if prefix else launch.empty)(weight_size, dtype=weight_dtype, device=device)
     size = arguments.bias_size(weight_size) if bias else (0,)
@@ -245,10 +219,10 @@ def grad_epilogue(grad, pre, gate, activation):
         found = _launches[key] = launch.make(problems.grad_epilogue(grad, pre, gate, activation))
     if found.copies:
         return grad_epilogue(*_copied((grad, pre, gate), found.copies), activation)
-    if recording.active is not None:
-        launch.record(found)
     if not found.handle:
         return plain.grad_epilogue(grad, pre, gate, activation)
+    if recording.active is not None:
+        launch.record(found)
     dz = launch.empty(grad.shape, dtype=grad.dtype, device=grad.device)
     dgate = None if gate is None else launch.empty_like(dz)
     found.run(dz.data_ptr(), grad.data_ptr(), 0, 0, found.with_extras(pre, gate, dgate))
@@ -283,7 +257,7 @@ def gradients(grad, x, weight, bias, options):
     )
     both = _both.get(key)
     if both is None:
-        both = _both[key] = _make_both(grad, x, weight, bias, options)
+        both = _both[key] = pair_of(grad, x, weight, bias is not None, options)
     if not both or recording.active is not None or (bias is not None and not bias.is_contiguous()):
         pad, layout, fill, diag, _, math = options
         dx = grad_input(grad, weight, None, pad, layout, fill, diag, math)
@@ -295,18 +269,13 @@ def gradients(grad, x, weight, bias, options):
     return both.run(grad, x_pointer, grad_pointer, weight, bias)
 
 
-def _make_both(grad, x, weight, bias, options):
+def pair_of(grad, x, weight, needs_bias, options):
     """A Pair; whether each of the three tensors has to be copied first; or () where the two operators go their own ways."""
     pad, layout, fill, diag, _, math = options
     first = grad_input_launch(grad, weight, None, pad, layout, fill, diag, math)
-    second = grad_weight_launch(
-        grad, x, tuple(weight.shape), weight.dtype, bias is not None, pad, layout, fill, diag, math
-    )
+    second = grad_weight_launch(grad, x, tuple(weight.shape), weight.dtype, needs_bias, pad, layout, fill, diag, math)
     if first.copies or second.copies:
         return 0 in first.copies or 0 in second.copies, 1 in second.copies, 1 in first.copies
-    return launch.Pair(first, second) if pairs(first, second, weight) else ()
-
-
-def pairs(first: Launch, second: Launch, weight) -> bool:
-    """Whether a Pair can run them: kernels, outputs like their tensors, no prefix."""
-    return bool(first.handle and second.handle and first.like_x and weight.is_contiguous() and not second.bias_tokens)
+    # Kernels, outputs like their tensors, no prefix:
+    usual = first.handle and second.handle and first.like_x and weight.is_contiguous() and not second.bias_tokens
+    return launch.Pair(first, second) if usual else ()

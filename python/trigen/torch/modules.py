@@ -1,6 +1,6 @@
 """Token mixers as modules: TriangularConv1d (nn.Conv1d(T, T, K) with a triangular weight), TriangularLinear (nn.Linear(T, T) on the
-last axis) and their decoding cache. Parameters keep the shapes and names of the modules they replace, so state dicts go both
-ways.
+last axis), their decoding cache, and gMLP's causal spatial gating unit. Parameters keep the shapes and names of the modules they
+replace, so state dicts go both ways.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import nn
 from .. import recording
 from ..options import Activation, Fill, Layout, Math, Padding
 from . import decoding, plain
-from .arguments import FILLS, LAYOUTS, MATHS, check_device, check_tensor, prefix_is_meant
+from .arguments import FILLS, LAYOUTS, MATHS, Sizes, check_device, check_tensor, prefix_is_meant
 from .functional import resolve_padding, triangular_conv1d
 
 ActivationLike = Union[Activation, nn.GELU, nn.SiLU, nn.Identity, None]
@@ -192,8 +192,7 @@ class TriangularConv1d(nn.Module):
     def forward(
         self, x: torch.Tensor, gate: Optional[torch.Tensor] = None, residual: Optional[torch.Tensor] = None
     ) -> torch.Tensor:
-        check_tensor(x, "x")
-        if x.dim() == 2:
+        if isinstance(x, torch.Tensor) and x.dim() == 2:
             batched = [None if tensor is None else tensor.unsqueeze(0) for tensor in (x, gate, residual)]
             return self.forward(*batched).squeeze(0)  # hooks see the caller's tensors, once
         return triangular_conv1d(
@@ -258,63 +257,18 @@ class TriangularConv1d(nn.Module):
                 seen = cache.inputs[:, :end] if x.dtype != cache.inputs.dtype else x
                 with prefix_is_meant():
                     return self(seen, gate, residual)
+            tensors = cache.inputs, self.weight, self.bias, gate, residual
+            options = self.pad, self.diagonal, self.activation or "none"
             if cache.inputs.is_cuda:
-                y = decoding.rows(
-                    cache.inputs,
-                    self.weight,
-                    self.bias,
-                    gate,
-                    residual,
-                    self.heads,
-                    self.kernel_size,
-                    begin,
-                    end,
-                    self.pad,
-                    self.diagonal,
-                    self.activation or "none",
-                )
+                y = decoding.rows(*tensors, self.heads, self.kernel_size, begin, end, *options)
                 if y is not None:
                     return y
             elif recording.active is not None:
-                decoding.record(
-                    cache.inputs,
-                    self.weight,
-                    self.bias,
-                    gate,
-                    residual,
-                    self.heads,
-                    self.kernel_size,
-                    end - begin,
-                    self.pad,
-                    self.diagonal,
-                    self.activation or "none",
-                )
-            return self._rows(cache.inputs[:, :end], begin, end, gate, residual)
-
-    def _rows(self, seen, begin, end, gate, residual):
-        """Rows [begin, end) over the prefix of inputs, in plain torch."""
-        batch, _, features = seen.shape
-        compute = plain.compute_dtype(seen.dtype)
-        weight = self.weight.reshape(self.heads, self.tokens, self.tokens, self.kernel_size)[:, begin:end, :end]
-        weight = weight.to(seen.dtype).permute(3, 0, 1, 2)
-        if end - begin > 1 or self.diagonal < 0:  # one row that ends at its diagonal has nothing to mask
-            weight = weight.masked_fill(~plain.triangle(end, self.fill, self.diagonal, seen.device, begin), 0)
-        x = seen.unflatten(2, (self.heads, features // self.heads)).transpose(1, 2)
-        if seen.is_cpu:
-            weight, x = weight.to(compute), x.to(compute)
-        q = torch.zeros(batch, self.heads, end - begin, x.shape[-1], dtype=compute, device=seen.device)
-        for tap in range(self.kernel_size):
-            first, last, shift = plain.tap_range(tap, self.pad, x.shape[-1])
-            if first < last:
-                q[..., first:last] += torch.matmul(weight[tap], x[..., first + shift : last + shift])
-        if self.bias is not None:
-            q = q + self.bias.reshape(self.heads, self.tokens)[:, begin:end].to(compute).unsqueeze(-1)
-        y = plain.activate(q, self.activation).transpose(1, 2).reshape(batch, end - begin, features)
-        if gate is not None:
-            y = y * gate
-        if residual is not None:
-            y = y + residual
-        return y.to(seen.dtype)
+                decoding.record(*tensors, self.heads, self.kernel_size, end - begin, *options)
+            seen = cache.inputs[:, :end]
+            sizes = Sizes(seen.shape[0], self.heads, end, seen.shape[2] // self.heads, self.kernel_size, self.tokens)
+            pad, diagonal, activation = options
+            return plain.mixed(seen, *tensors[1:], sizes, pad, self.layout, self.fill, diagonal, activation, begin)[0]
 
     # ---- state dicts ----------------------------------------------------------------------------------------------------
 
@@ -411,3 +365,71 @@ class TriangularLinear(TriangularConv1d):
         shape = x.shape
         flat = [None if tensor is None else tensor.reshape(1, -1, shape[-1]) for tensor in (x, gate, residual)]
         return super().forward(*flat).reshape(shape)
+
+
+class CausalSpatialGatingUnit(nn.Module):
+    """u, v = x.chunk(2, -1);  returns act(tril(W) norm(v) + b [+ gate_residual]) * u
+
+    dim         features of x; the output has dim // 2
+    tokens      T; x may have fewer tokens
+    heads       H weights, each on its slice of the features of v
+    activation  None, "gelu" or "silu"
+    init_eps    weights start uniform in +-init_eps / tokens and biases at one, so that the unit starts as u itself
+
+    Parameters: norm.weight, norm.bias, weight [H, T, T], bias [H, T]. Loading also takes weight [T, T] / [T, T, 1] and bias [T], under
+    these names or under "proj." (the form with an nn.Conv1d inside). A causal mask among the buffers is accepted and dropped.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        tokens: int,
+        heads: int = 1,
+        activation: ActivationLike = None,
+        init_eps: float = 1e-3,
+        device: Device = None,
+        dtype: Optional[torch.dtype] = None,
+    ) -> None:
+        super().__init__()
+        if dim % (2 * heads) != 0:
+            raise ValueError(f"dim={dim} with heads={heads}; allowed: a multiple of 2 * heads")
+        self.tokens, self.heads, self.activation = tokens, heads, activation_name(activation)
+        self.norm = nn.LayerNorm(dim // 2, device=device, dtype=dtype)
+        bound = init_eps / tokens
+        self.weight = nn.Parameter(
+            torch.empty(heads, tokens, tokens, device=device, dtype=dtype).uniform_(-bound, bound)
+        )
+        self.bias = nn.Parameter(torch.ones(heads, tokens, device=device, dtype=dtype))
+
+    def forward(self, x: torch.Tensor, gate_residual: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """x [B, n, dim]; gate_residual [B, n, dim // 2] is added before the activation (gMLP's tiny attention)."""
+        u, v = x.chunk(2, dim=-1)
+        v = self.norm(v)
+        weight = self.weight.unsqueeze(-1)
+        if gate_residual is None:
+            return triangular_conv1d(
+                v,
+                weight,
+                self.bias,
+                gate=u if u.dtype == v.dtype else u.to(v.dtype),
+                padding=0,
+                activation=self.activation,
+            )
+        q = triangular_conv1d(v, weight, self.bias, padding=0)
+        return plain.activate(q + gate_residual, self.activation) * u
+
+    def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs):
+        state_dict.pop(prefix + "mask", None)
+        for name in ("weight", "bias"):
+            if prefix + name not in state_dict and prefix + "proj." + name in state_dict:
+                state_dict[prefix + name] = state_dict.pop(prefix + "proj." + name)
+            own, value = getattr(self, name), state_dict.get(prefix + name)
+            allowed = {"weight": [(self.tokens, self.tokens), (self.tokens, self.tokens, 1)], "bias": [(self.tokens,)]}[
+                name
+            ]
+            if value is not None and self.heads == 1 and tuple(value.shape) in allowed:
+                state_dict[prefix + name] = value.reshape(own.shape)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+    def extra_repr(self) -> str:
+        return f"tokens={self.tokens}, heads={self.heads}, activation={self.activation}"

@@ -1,4 +1,5 @@
-"""The operators `trigen::forward`, `trigen::forward_pre`, `trigen::grad_input` and `trigen::grad_weight` (torch.library).
+"""The operators `trigen::forward`, `trigen::forward_pre`, `trigen::grad_input` and `trigen::grad_weight` (torch.library), and the one
+derivative of a mixer.
 
     forward(x, weight, bias?, gate?, residual?, ...) -> y            y = act(W x + bias) * gate + residual
     forward_pre(same)                                -> (y, pre)     also the value before the activation, for backward
@@ -9,25 +10,41 @@ Shapes: arguments.py. Outputs are contiguous and alias nothing. Every operator h
 torch for every other device (plain.py), a fake one, and a derivative made of the same operators, so second derivatives are
 right too. `forward` computes the value before the activation again in its backward pass; `forward_pre` keeps it.
 
+The derivative is `Mixer`, for the dispatcher's operators (as their kernel of the Autograd key) and for eager calls of the functional form, which
+go to it without the dispatcher. In plain eager mode it runs the implementations themselves; where anything else is watching (torch.compile, a
+dispatch mode, a functorch transform, a tensor subclass) it calls the operators below autograd.
+
 Autocast: x, gate and residual are cast to autocast's dtype; weight and bias stay float32 (kernels cast at load; gradients are
 float32 then).
 """
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Sequence
+
 import torch
 from torch.autograd import forward_ad
+from torch.utils.flop_counter import flop_registry, register_flop_formula
 
-from .. import recording
-from . import arguments, cuda, native, plain, problems
+from . import arguments, cuda, plain
+from .arguments import Options
+
+_C = torch._C
+_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
+_modes = _C._len_torch_dispatch_stack
+_functorch = getattr(_C._functorch, "peek_interpreter_stack", lambda: None)
+_is_batched = getattr(
+    _C._functorch, "is_legacy_batchedtensor", lambda tensor: False
+)  # torch.autograd.grad(is_grads_batched=True)
+_tracing = _C._get_tracing_state
+_grad_enabled = torch.is_grad_enabled
 
 _OPTIONS = 'int pad=0, str layout="btd", str fill="lower", int diag=0'
 _FORWARD = (
     f"(Tensor x, Tensor weight, Tensor? bias=None, Tensor? gate=None, Tensor? residual=None, {_OPTIONS}, "
     'str activation="none", str math="default")'
 )
-
-LIBRARY = torch.library.Library("trigen", "FRAGMENT" if native.operators else "DEF")
 SCHEMAS = (
     f"forward{_FORWARD} -> Tensor",
     f"forward_pre{_FORWARD} -> (Tensor, Tensor)",
@@ -35,7 +52,10 @@ SCHEMAS = (
     f"grad_weight(Tensor grad, Tensor x, SymInt[] weight_size, ScalarType weight_dtype, bool bias=False, {_OPTIONS}, "
     'str math="default") -> (Tensor, Tensor)',
 )
-if not native.operators:
+# Whether libtrigen_torch.so was loaded before: schemas and CUDA kernels are C++ then (libtorch/).
+_in_cpp = bool(_C._jit_get_schemas_for_operator("trigen::forward"))
+LIBRARY = torch.library.Library("trigen", "FRAGMENT" if _in_cpp else "DEF")
+if not _in_cpp:
     for _schema in SCHEMAS:
         LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
 
@@ -45,107 +65,22 @@ _grad_input = torch.ops.trigen.grad_input.default
 _grad_weight = torch.ops.trigen.grad_weight.default
 
 
-# ---- plain torch: CPU and every other device without kernels -------------------------------------------------------------
-
-
-def _plain_forward(
-    x,
-    weight,
-    bias=None,
-    gate=None,
-    residual=None,
-    pad=0,
-    layout="btd",
-    fill="lower",
-    diag=0,
-    activation="none",
-    math="default",
-):
-    sizes = arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
-    if recording.active is not None:
-        problems.record(
-            problems.forward(sizes, x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, False)
-        )
-    return plain.forward(x, weight, bias, gate, residual, sizes, pad, layout, fill, diag, activation)[0]
-
-
-def _plain_forward_pre(
-    x,
-    weight,
-    bias=None,
-    gate=None,
-    residual=None,
-    pad=0,
-    layout="btd",
-    fill="lower",
-    diag=0,
-    activation="none",
-    math="default",
-):
-    sizes = arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
-    if recording.active is not None:
-        problems.record(
-            problems.forward(sizes, x, weight, bias, gate, residual, pad, layout, fill, diag, activation, math, True)
-        )
-    y, pre = plain.forward(x, weight, bias, gate, residual, sizes, pad, layout, fill, diag, activation)
-    return y, pre.clone() if pre.data_ptr() == y.data_ptr() else pre
-
-
-def _plain_grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, math="default"):
-    sizes = arguments.check_grad_input(grad, weight, residual, pad, layout, fill, math)
-    if recording.active is not None:
-        problems.record(problems.grad_input(sizes, grad, weight, residual, pad, layout, fill, diag, math))
-    return plain.grad_input(grad, weight, residual, sizes, pad, layout, fill, diag)
-
-
-def plain_grad_epilogue(grad, pre, gate, activation):
-    if recording.active is not None:
-        tensors = (grad, pre, gate)  # a GPU copies what its kernel cannot read, and then looks again
-        problems.record(
-            problems.grad_epilogue(
-                *(
-                    tensor
-                    if tensor is None or problems.activation_strides(tensor, tensor.shape[2], "btd")
-                    else tensor.contiguous()
-                    for tensor in tensors
-                ),
-                activation,
-            )
-        )
-    return plain.grad_epilogue(grad, pre, gate, activation)
-
-
-def _plain_grad_weight(
-    grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="btd", fill="lower", diag=0, math="default"
-):
-    sizes = arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, math)
-    if recording.active is not None:
-        problems.record(problems.grad_weight(sizes, grad, x, weight_dtype, bias, pad, layout, fill, diag, math))
-    return plain.grad_weight(grad, x, weight_size, weight_dtype, bias, sizes, pad, layout, fill, diag)
+def kernels_of(x):
+    """The implementation for x's device, by the same names."""
+    return cuda if x.is_cuda else plain
 
 
 # ---- fake: shapes and strides only --------------------------------------------------------------------------------------
 
 
-def _fake_forward(
-    x,
-    weight,
-    bias=None,
-    gate=None,
-    residual=None,
-    pad=0,
-    layout="btd",
-    fill="lower",
-    diag=0,
-    activation="none",
-    math="default",
-):
+def _fake_forward(x, weight, bias=None, gate=None, residual=None, *options):
+    pad, layout, fill, _, activation, math = Options(*options)
     arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
     return x.new_empty(x.shape)
 
 
-def _fake_forward_pre(x, *args, **kwargs):
-    return _fake_forward(x, *args, **kwargs), x.new_empty(x.shape)
+def _fake_forward_pre(x, *rest):
+    return _fake_forward(x, *rest), x.new_empty(x.shape)
 
 
 def _fake_grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, math="default"):
@@ -161,35 +96,135 @@ def _fake_grad_weight(
     return dw, dw.new_empty(arguments.bias_size(weight_size) if bias else [0])
 
 
-# ---- derivatives --------------------------------------------------------------------------------------------------------
+# ---- the derivative -----------------------------------------------------------------------------------------------------
 
 
-def forward_gradients(needs, grad, grad_pre, x, weight, bias, gate, pre, pad, layout, fill, diag, activation, math):
-    """Gradients of (x, weight, bias, gate, residual); needs says which are wanted, the others are None.
+def direct(x, weight) -> bool:
+    """True in plain eager mode: nothing but autograd and autocast is watching."""
+    return (
+        type(x) in _PLAIN_TYPES
+        and type(weight) in _PLAIN_TYPES
+        and _modes() == 0
+        and _functorch() is None
+        and forward_ad._current_level < 0
+        and _tracing() is None
+        and (x.is_cuda or x.is_cpu)
+    )
 
-    grad is dL/dy; grad_pre is dL/dpre or None; pre is the value before the activation, or None: then it is computed again where
-    an activation or a gate needs it. bias and gate are None where the operator had none.
-    """
-    dx = dw = db = dgate = dresidual = None
-    if grad is None:  # only pre was used
-        dq = grad_pre
-    else:
-        dresidual = grad if needs[4] else None
-        if pre is None and (activation != "none" or needs[3]):
-            pre = _forward(x, weight, bias, None, None, pad, layout, fill, diag, "none", math)
-        if needs[3]:
-            dgate = grad * plain.activate(pre, activation)
-        dq = grad if gate is None else grad * gate
-        dq = plain.activation_gradient(dq, pre, activation)
-        if grad_pre is not None:
-            dq = dq + grad_pre
-    if needs[0]:
-        dx = _grad_input(dq, weight, None, pad, layout, fill, diag, math)
-    if needs[1]:
-        dw, db = _grad_weight(dq, x, weight.shape, weight.dtype, needs[2], pad, layout, fill, diag, math)
-    elif needs[2]:
-        db = bias_gradient(dq, bias.shape, bias.dtype, layout)
-    return dx, dw, db if needs[2] else None, dgate, dresidual
+
+def recorded(x, weight, bias, gate, residual) -> bool:
+    """Whether autograd records the call."""
+    return _grad_enabled() and (
+        x.requires_grad
+        or weight.requires_grad
+        or (bias is not None and bias.requires_grad)
+        or (gate is not None and gate.requires_grad)
+        or (residual is not None and residual.requires_grad)
+    )
+
+
+def _below_autograd(x, weight, bias, gate, residual, options, want_pre):
+    """(y, pre or None) by the dispatcher."""
+    with _C._AutoDispatchBelowAutograd():
+        if want_pre:
+            return _forward_pre(x, weight, bias, gate, residual, *options)
+        return _forward(x, weight, bias, gate, residual, *options), None
+
+
+class Mixer(torch.autograd.Function):
+    """act(W x + bias) * gate + residual with its derivative, which is differentiable itself.
+
+    how: (options, want_pre, run). want_pre: the value before the activation is a result too, and kept; else it is computed again where an
+    activation or a gate needs it. run: makes (y, pre or None) of all this."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, gate, residual, how):
+        options, want_pre, run = how
+        y, pre = run(x, weight, bias, gate, residual, options, want_pre)
+        ctx.options, ctx.bias = options, bias  # of the bias, shape and dtype are read
+        if gate is None and options[4] == "none":
+            ctx.save_for_backward(x, weight)
+        else:
+            ctx.save_for_backward(x, weight, bias, gate, pre)
+        if not want_pre:
+            return y
+        ctx.set_materialize_grads(False)
+        return y, pre
+
+    @staticmethod
+    def backward(ctx, grad, grad_pre=None):
+        options, bias, saved, needs = ctx.options, ctx.bias, ctx.saved_tensors, ctx.needs_input_grad
+        x, weight = saved[0], saved[1]
+        dq, dgate = grad_pre if grad is None else grad, None
+        if dq is None:
+            return (None,) * 6
+        eager = not _grad_enabled() and direct(dq, weight) and not _is_batched(dq)
+        if grad is not None:
+            if len(saved) > 2:
+                gate, pre = saved[3], saved[4]
+                if pre is None:
+                    again = kernels_of(x).run_forward if eager else _operators.run_forward
+                    pre = again(x, weight, saved[2], None, None, (*options[:4], "none", options[5]), False)[0]
+                epilogue = kernels_of(x).grad_epilogue if eager else plain.epilogue_gradients
+                dq, dgate = epilogue(grad, pre, gate, options[4])
+            if grad_pre is not None:
+                dq = dq + grad_pre
+        gradients = _products(eager, dq, x, weight, bias, options, needs)
+        return (*gradients, dgate if needs[3] else None, grad if needs[4] else None, None)
+
+
+# torch.autograd.Function.apply looks for functorch's transforms and tensors first; where direct() has done that:
+apply_direct = super(torch.autograd.Function, Mixer).apply
+
+
+def _products(eager, grad, x, weight, bias, options, needs):
+    """(dx, dW, dbias) of W x + bias, None for what is not wanted."""
+    needs_x, needs_weight, needs_bias = needs[:3]
+    kernels = kernels_of(x) if eager else _operators
+    if needs_x and needs_weight and kernels is cuda:
+        return cuda.gradients(grad, x, weight, bias if needs_bias else None, options)
+    dx = dw = db = None
+    pad, layout, fill, diag, _, math = options
+    if needs_x:
+        dx = kernels.grad_input(grad, weight, None, pad, layout, fill, diag, math)
+    if needs_weight:
+        dw, db = kernels.grad_weight(grad, x, weight.shape, weight.dtype, needs_bias, pad, layout, fill, diag, math)
+    elif needs_bias:
+        db = bias_gradient(grad, bias.shape, bias.dtype, layout)
+    return dx, dw, db if needs_bias else None
+
+
+_operators = SimpleNamespace(
+    run_forward=lambda *given: (_forward(*given[:5], *given[5]), None), grad_input=_grad_input, grad_weight=_grad_weight
+)
+
+
+def _refuse_tangents(name, tensors) -> None:
+    """PyTorch drops the tangents of what a kernel of the Autograd key is given in silence. triangular_conv1d has them (transforms.py)."""
+    if forward_ad._current_level < 0:
+        return
+    for tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise NotImplementedError(
+                f"torch.ops.trigen.{name} has no forward-mode derivative; allowed: trigen.torch.triangular_conv1d "
+                f"and the modules, outside torch.compile"
+            )
+
+
+def _autograd(name, want_pre):
+    """The kernel of the Autograd key."""
+
+    def kernel(x, weight, bias=None, gate=None, residual=None, *options):
+        tensors = x, weight, bias, gate, residual
+        _refuse_tangents(name, tensors)
+        eager = direct(x, weight) and all(one is None or type(one) in _PLAIN_TYPES for one in tensors)
+        run, options = kernels_of(x).run_forward if eager else _below_autograd, Options(*options)
+        if recorded(*tensors):
+            return (apply_direct if eager else Mixer.apply)(*tensors, (options, want_pre, run))
+        y, pre = run(*tensors, options, want_pre)
+        return (y, pre) if want_pre else y
+
+    return kernel
 
 
 def bias_gradient(grad, shape, dtype, layout):
@@ -205,24 +240,7 @@ def bias_gradient(grad, shape, dtype, layout):
     return db.reshape(shape).to(dtype)
 
 
-def _needs(ctx, count):
-    """needs_input_grad for the first arguments; PyTorch leaves out trailing ones that have their default."""
-    return (tuple(ctx.needs_input_grad) + (False,) * count)[:count]
-
-
-def _setup_forward(ctx, inputs, output):
-    x, weight, bias, gate, _, *ctx.options = inputs
-    pre = output[1] if isinstance(output, tuple) else None
-    ctx.save_for_backward(x, weight, bias, gate, pre)
-    ctx.set_materialize_grads(False)
-
-
-def _backward_forward(ctx, grad, grad_pre=None):
-    if grad is None and grad_pre is None:
-        return (None,) * 11
-    x, weight, bias, gate, pre = ctx.saved_tensors
-    gradients = forward_gradients(_needs(ctx, 5), grad, grad_pre, x, weight, bias, gate, pre, *ctx.options)
-    return (*gradients, None, None, None, None, None, None)
+# ---- the gradients' own derivatives ---------------------------------------------------------------------------------------
 
 
 def _setup_grad_input(ctx, inputs, output):
@@ -236,7 +254,7 @@ def _backward_grad_input(ctx, ddx):
         return (None,) * 8
     grad, weight = ctx.saved_tensors
     pad, layout, fill, diag, math = ctx.options
-    needs = _needs(ctx, 3)
+    needs = (*ctx.needs_input_grad, False)  # PyTorch leaves out a trailing residual that is None
     dgrad = dweight = None
     if needs[0]:
         dgrad = _forward(ddx, weight, None, None, None, pad, layout, fill, diag, "none", math)
@@ -354,42 +372,40 @@ def _vmap(operator, activations, weights):
     return rule
 
 
-# ---- forward mode -------------------------------------------------------------------------------------------------------
+# ---- registration -------------------------------------------------------------------------------------------------------
 
 
 class _Checked:
-    """The library as register_autograd sees it: the kernel that PyTorch makes for the derivative drops tangents in silence, so it is not to
-    meet any. triangular_conv1d has them (transforms.py)."""
+    """The library as register_autograd sees it: its kernels are not to meet a tangent."""
 
     @staticmethod
     def impl(name, kernel, *arguments, **options):
         def checked(keyset, *inputs, **keywords):
-            if forward_ad._current_level >= 0:
-                for tensor in (*inputs, *keywords.values()):
-                    if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
-                        raise NotImplementedError(
-                            f"torch.ops.trigen.{name.rpartition('::')[2]} has no forward-mode derivative; allowed: trigen.torch.triangular_conv1d "
-                            f"and the modules, outside torch.compile"
-                        )
+            _refuse_tangents(name.rpartition("::")[2], (*inputs, *keywords.values()))
             return kernel(keyset, *inputs, **keywords)
 
         LIBRARY.impl(name, checked, *arguments, **options)
 
 
-# ---- registration -------------------------------------------------------------------------------------------------------
-
-for _name, _plain_kernel, _cuda_kernel, _fake_kernel, _setup, _backward in (
-    ("forward", _plain_forward, cuda.forward, _fake_forward, _setup_forward, _backward_forward),
-    ("forward_pre", _plain_forward_pre, cuda.forward_pre, _fake_forward_pre, _setup_forward, _backward_forward),
-    ("grad_input", _plain_grad_input, cuda.grad_input, _fake_grad_input, _setup_grad_input, _backward_grad_input),
-    ("grad_weight", _plain_grad_weight, cuda.grad_weight, _fake_grad_weight, _setup_grad_weight, _backward_grad_weight),
+for _name, _fake_kernel in (
+    ("forward", _fake_forward),
+    ("forward_pre", _fake_forward_pre),
+    ("grad_input", _fake_grad_input),
+    ("grad_weight", _fake_grad_weight),
 ):
-    LIBRARY.impl(_name, _plain_kernel, "CompositeExplicitAutograd")
-    if not native.operators:
-        LIBRARY.impl(_name, _cuda_kernel, "CUDA")
+    LIBRARY.impl(_name, getattr(plain, _name), "CompositeExplicitAutograd")
+    if not _in_cpp:
+        LIBRARY.impl(_name, getattr(cuda, _name), "CUDA")
     torch.library.register_fake(f"trigen::{_name}", _fake_kernel, lib=LIBRARY)
-    if not native.derivatives:
-        torch.library.register_autograd(f"trigen::{_name}", _backward, setup_context=_setup, lib=_Checked)
+for _operator, _name, _wants_pre in ((_forward, "forward", False), (_forward_pre, "forward_pre", True)):
+    LIBRARY.impl(_name, _autograd(_name, _wants_pre), "Autograd")
+    _autocast(_operator, "cpu", "AutocastCPU")
+    _autocast(_operator, "cuda", "AutocastCUDA")
+for _name, _setup, _backward in (
+    ("grad_input", _setup_grad_input, _backward_grad_input),
+    ("grad_weight", _setup_grad_weight, _backward_grad_weight),
+):
+    torch.library.register_autograd(f"trigen::{_name}", _backward, setup_context=_setup, lib=_Checked)
 if hasattr(torch.library, "register_vmap"):  # PyTorch 2.5; before it PyTorch loops, with a warning
     for _name, _operator, _activations, _weights in (
         ("forward", _forward, (0, 3, 4), (1, 2)),
@@ -398,6 +414,70 @@ if hasattr(torch.library, "register_vmap"):  # PyTorch 2.5; before it PyTorch lo
         ("grad_weight", _grad_weight, (), None),
     ):
         torch.library.register_vmap(f"trigen::{_name}", _vmap(_operator, _activations, _weights), lib=LIBRARY)
-for _operator in () if native.derivatives else (_forward, _forward_pre):
-    _autocast(_operator, "cpu", "AutocastCPU")
-    _autocast(_operator, "cuda", "AutocastCUDA")
+
+
+# ---- operation counts: products inside the triangle, two operations each, as `trigen bench` counts them (without the products with x's zero
+# padding, which are counted here) ------------------------------------------------------------------------------------------
+
+
+def triangle_entries(n: int, fill: str, diag: int) -> int:
+    """Number of (t, s) in the triangle of an n x n weight."""
+    if fill == "lower":
+        return sum(min(n, max(0, t + diag + 1)) for t in range(n))
+    return sum(min(n, max(0, n - t - diag)) for t in range(n))
+
+
+def _count(x_shape: Sequence[int], weight_shape: Sequence[int], layout: str, fill: str, diag: int) -> int:
+    batch, n, features = x_shape if layout == "btd" else (x_shape[0], x_shape[2], x_shape[1])
+    taps = 1 if len(weight_shape) == 2 else weight_shape[-1]
+    return 2 * batch * features * taps * triangle_entries(n, fill, diag)
+
+
+@register_flop_formula([_forward.overloadpacket, _forward_pre.overloadpacket])
+def forward_flop(
+    x,
+    weight,
+    bias=None,
+    gate=None,
+    residual=None,
+    pad=0,
+    layout="btd",
+    fill="lower",
+    diag=0,
+    *rest,
+    out_shape=None,
+    **keywords,
+):
+    return _count(x, weight, layout, fill, diag)
+
+
+@register_flop_formula(_grad_input.overloadpacket)
+def grad_input_flop(
+    grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, *rest, out_shape=None, **keywords
+):
+    return _count(grad, weight, layout, fill, diag)
+
+
+@register_flop_formula(_grad_weight.overloadpacket)
+def grad_weight_flop(
+    grad,
+    x,
+    weight_size,
+    weight_dtype=None,
+    bias=False,
+    pad=0,
+    layout="btd",
+    fill="lower",
+    diag=0,
+    *rest,
+    out_shape=None,
+    **keywords,
+):
+    return _count(x, weight_size, layout, fill, diag)
+
+
+for _operator in (_forward, _forward_pre, _grad_input, _grad_weight):
+    if (
+        _operator.overloadpacket not in flop_registry
+    ):  # PyTorch 2.4 files the formula under the overload, and looks under the packet
+        flop_registry[_operator.overloadpacket] = flop_registry[_operator]

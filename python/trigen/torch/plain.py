@@ -1,5 +1,5 @@
 """The operators in plain torch operations: the CPU implementation, the fallback for dtypes and devices without kernels, and the
-definition that the kernels are tested against.
+definition that the kernels are tested against. First the sums, then the implementations, which check and record, by cuda.py's names.
 
 Follows the kernels' arithmetic: the weight is masked by index (its other triangle may hold anything, NaN included) and cast to
 x's dtype at load; 16-bit data is multiplied and added up in float32, epilogues run in float32, and one rounding ends it.
@@ -12,7 +12,9 @@ import functools
 import torch
 import torch.nn.functional as F
 
-from .arguments import SHORT_DTYPES, Sizes, bias_size
+from .. import recording
+from . import arguments, problems
+from .arguments import SHORT_DTYPES, Options, Sizes, bias_size
 
 
 def _without_autocast(function):
@@ -56,14 +58,16 @@ def heads_last(y: torch.Tensor, sizes: Sizes, layout: str, dtype: torch.dtype) -
     return y.to(dtype).contiguous()
 
 
-def masked_weight(weight: torch.Tensor, sizes: Sizes, dtype: torch.dtype, fill: str, diag: int) -> torch.Tensor:
-    """[K, H, n, n]: rounded to x's dtype, zero outside the triangle."""
+def masked_weight(
+    weight: torch.Tensor, sizes: Sizes, dtype: torch.dtype, fill: str, diag: int, begin: int = 0
+) -> torch.Tensor:
+    """[K, H, n - begin, n], rows from `begin` on: rounded to x's dtype, zero outside the triangle."""
     if weight.dim() == 2:
         weight = weight.unsqueeze(-1)
     if weight.dim() == 3:
         weight = weight.unsqueeze(0)
-    weight = weight[:, : sizes.n, : sizes.n].to(dtype).to(compute_dtype(dtype)).permute(3, 0, 1, 2)
-    return weight.masked_fill(~triangle(sizes.n, fill, diag, weight.device), 0)
+    weight = weight[:, begin : sizes.n, : sizes.n].to(dtype).to(compute_dtype(dtype)).permute(3, 0, 1, 2)
+    return weight.masked_fill(~triangle(sizes.n, fill, diag, weight.device, begin), 0)
 
 
 def tap_range(tap: int, pad: int, features: int):
@@ -73,11 +77,11 @@ def tap_range(tap: int, pad: int, features: int):
 
 
 def product(x: torch.Tensor, weight: torch.Tensor, pad: int, transposed: bool = False) -> torch.Tensor:
-    """sum over taps of W_j times the shifted x (or of the transposes, shifted back): all [B, H, n, D], weight [K, H, n, n]."""
+    """sum over taps of W_j times the shifted x (or of the transposes, shifted back): [B, H, rows, D], weight [K, H, rows, n]."""
     features = x.shape[-1]
     if weight.shape[0] == 1:
         return torch.matmul(weight[0].transpose(-1, -2) if transposed else weight[0], x)
-    y = torch.zeros_like(x, memory_format=torch.contiguous_format)
+    y = x.new_zeros(*x.shape[:2], weight.shape[-1 if transposed else -2], features)
     for tap in range(weight.shape[0]):
         begin, end, shift = tap_range(tap, pad, features)
         if begin >= end:
@@ -96,22 +100,23 @@ def activate(q: torch.Tensor, activation: str) -> torch.Tensor:
 
 
 @_without_autocast
-def forward(x, weight, bias, gate, residual, sizes: Sizes, pad, layout, fill, diag, activation):
-    """(y, pre), both like x and contiguous."""
-    masked = masked_weight(weight, sizes, x.dtype, fill, diag)
+def mixed(x, weight, bias, gate, residual, sizes: Sizes, pad, layout, fill, diag, activation, begin: int = 0):
+    """(y, pre), both like x and contiguous; rows from `begin` on alone, of which gate and residual are."""
+    masked = masked_weight(weight, sizes, x.dtype, fill, diag, begin)
     q = product(heads_first(x, sizes, layout), masked, pad)
     if bias is not None:
-        q = q + bias.reshape(sizes.H, sizes.T)[:, : sizes.n].to(q.dtype).unsqueeze(-1)
+        q = q + bias.reshape(sizes.H, sizes.T)[:, begin : sizes.n].to(q.dtype).unsqueeze(-1)
     y = activate(q, activation)
     if gate is not None:
         y = y * heads_first(gate, sizes, layout)
     if residual is not None:
         y = y + heads_first(residual, sizes, layout)
+    sizes = sizes._replace(n=sizes.n - begin)
     return heads_last(y, sizes, layout, x.dtype), heads_last(q, sizes, layout, x.dtype)
 
 
 @_without_autocast
-def grad_epilogue(grad, pre, gate, activation):
+def epilogue_gradients(grad, pre, gate, activation):
     """(dz, grad_gate or None)."""
     dtype = grad.dtype
     grad, pre = grad.to(compute_dtype(dtype)), pre.to(compute_dtype(dtype))
@@ -134,7 +139,7 @@ def activation_gradient(grad, pre, activation):
 
 
 @_without_autocast
-def grad_input(grad, weight, residual, sizes: Sizes, pad, layout, fill, diag):
+def _grad_input(grad, weight, residual, sizes: Sizes, pad, layout, fill, diag):
     masked = masked_weight(weight, sizes, grad.dtype, fill, diag)
     dx = product(heads_first(grad, sizes, layout), masked, pad, transposed=True)
     if residual is not None:
@@ -143,7 +148,7 @@ def grad_input(grad, weight, residual, sizes: Sizes, pad, layout, fill, diag):
 
 
 @_without_autocast
-def grad_weight(grad, x, weight_size, weight_dtype, bias: bool, sizes: Sizes, pad, layout, fill, diag):
+def _grad_weight(grad, x, weight_size, weight_dtype, bias: bool, sizes: Sizes, pad, layout, fill, diag):
     """(dW of weight_size, zero outside the triangle; grad_bias, empty when not asked for)."""
     grad, x = heads_first(grad, sizes, layout), heads_first(x, sizes, layout)
     full = (sizes.H, sizes.T, sizes.T, sizes.K)
@@ -161,3 +166,52 @@ def grad_weight(grad, x, weight_size, weight_dtype, bias: bool, sizes: Sizes, pa
     db = torch.zeros((sizes.H, sizes.T), dtype=weight_dtype, device=x.device)
     db[:, : sizes.n] = grad.sum((0, 3))
     return dw, db.reshape(bias_size(weight_size))
+
+
+# ---- the implementations --------------------------------------------------------------------------------------------------
+
+
+def run_forward(x, weight, bias, gate, residual, options, want_pre):
+    """(y, pre or None). options: arguments.Options."""
+    pad, layout, fill, diag, activation, math = options
+    sizes = arguments.check_forward(x, weight, bias, gate, residual, pad, layout, fill, activation, math)
+    if recording.active is not None:
+        problems.record(problems.forward(sizes, x, weight, bias, gate, residual, *options, want_pre))
+    y, pre = mixed(x, weight, bias, gate, residual, sizes, pad, layout, fill, diag, activation)
+    if not want_pre:
+        return y, None
+    return y, pre.clone() if pre.data_ptr() == y.data_ptr() else pre
+
+
+def forward(x, weight, bias=None, gate=None, residual=None, *options, **named):
+    return run_forward(x, weight, bias, gate, residual, Options(*options, **named), False)[0]
+
+
+def forward_pre(x, weight, bias=None, gate=None, residual=None, *options, **named):
+    return run_forward(x, weight, bias, gate, residual, Options(*options, **named), True)
+
+
+def grad_input(grad, weight, residual=None, pad=0, layout="btd", fill="lower", diag=0, math="default"):
+    sizes = arguments.check_grad_input(grad, weight, residual, pad, layout, fill, math)
+    if recording.active is not None:
+        problems.record(problems.grad_input(sizes, grad, weight, residual, pad, layout, fill, diag, math))
+    return _grad_input(grad, weight, residual, sizes, pad, layout, fill, diag)
+
+
+def grad_weight(
+    grad, x, weight_size, weight_dtype, bias=False, pad=0, layout="btd", fill="lower", diag=0, math="default"
+):
+    sizes = arguments.check_grad_weight(grad, x, weight_size, weight_dtype, pad, layout, fill, math)
+    if recording.active is not None:
+        problems.record(problems.grad_weight(sizes, grad, x, weight_dtype, bias, pad, layout, fill, diag, math))
+    return _grad_weight(grad, x, weight_size, weight_dtype, bias, sizes, pad, layout, fill, diag)
+
+
+def grad_epilogue(grad, pre, gate, activation):
+    if recording.active is not None:  # a GPU copies what its kernel cannot read, and then looks again
+        given = (
+            one if one is None or problems.activation_strides(one, one.shape[2], "btd") else one.contiguous()
+            for one in (grad, pre, gate)
+        )
+        problems.record(problems.grad_epilogue(*given, activation))
+    return epilogue_gradients(grad, pre, gate, activation)
