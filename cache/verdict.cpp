@@ -1,17 +1,94 @@
-// What is wrong with a layer, in words: what was found, and what to do.
+#include "cache/verdict.h"
+
 #include <sqlite3.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 
-#include "cache/filesystem.h"
-#include "cache/layer.h"
+#include "cache/host.h"
+#include "cache/row.h"
 #include "cache/signature.h"
 #include "cache/trust.h"
 
 namespace trigen::cache {
+namespace {
 
-Verdict Layer::verdict(Health health, const std::string& detail) const {
+std::string hex(uint32_t value) {
+  char text[16];
+  std::snprintf(text, sizeof text, "0x%08x", value);
+  return text;
+}
+
+}  // namespace
+
+// A layer without a lock file beside it is a shipped one: nobody writes it, and SQLite need not lock it
+// either.
+bool Judge::is_locked() const {
+  return !is_bundle(plan_.path) && !plan_.unlocked &&
+         (plan_.user || ::access((plan_.path + ".lock").c_str(), F_OK) == 0);
+}
+
+// Before anything is made or opened: who else may put files here, and what did they?
+Verdict Judge::check_place() const {
+  constexpr size_t kLongestPath = 500;  // SQLite's VFS ends at 512 bytes, "-journal" and all
+  if (plan_.path.size() > kLongestPath)
+    return verdict(Health::kFailed, "its path has " + std::to_string(plan_.path.size()) + " bytes, at most " +
+                                        std::to_string(kLongestPath) + " are allowed");
+  const FilePart part = is_locked() ? FilePart::kLayer : FilePart::kShipped;
+  std::string reason = distrust_of_folder(folder_of(plan_.path), part);
+  if (reason.empty()) reason = distrust_of_companions(plan_.path);
+  return reason.empty() ? Verdict() : verdict(Health::kDistrust, reason);
+}
+
+// Before SQLite sees it: is it there and a file? Whose it is, the guard asks of the opened one.
+Verdict Judge::check_file() const {
+  struct stat file = {};
+  if (::stat(plan_.path.c_str(), &file) != 0) return from_errno(errno == ENOTDIR ? ENOENT : errno);
+  if (!S_ISREG(file.st_mode))
+    return verdict(Health::kForeign, !S_ISDIR(file.st_mode) ? "not a regular file"
+                                     : plan_.user           ? "a folder"
+                                                            : "a folder without *.trigen or *.db");
+  if (file.st_size == 0) return verdict(Health::kEmpty, "");
+  return {};
+}
+
+Verdict Judge::check_opened(Database& database, SqlStatus status) const {
+  if (!status.ok() && status.primary() != SQLITE_NOTADB && status.primary() != SQLITE_CORRUPT)
+    return judge(status);
+  // The first read: takes SQLite's lock, rolls an interrupted transaction back, and meets truncation.
+  std::string what;
+  const bool bundle = is_bundle(plan_.path);
+  const SchemaFit fit = fit_schema(database, bundle, status, what);
+  const bool unreadable = status.primary() == SQLITE_CORRUPT || status.primary() == SQLITE_NOTADB;
+  if (!status.ok() && !unreadable) return judge(status);
+  const FileHeader header = database.header();
+  const uint32_t ours = bundle ? kBundleId : kApplicationId;
+  Verdict v;
+  if (header.size == 0) {
+    v = verdict(Health::kEmpty, "");
+  } else if (!header.sqlite) {
+    v = verdict(plan_.by_default && plan_.user ? Health::kDamaged : Health::kForeign, "no SQLite header");
+  } else if (!bundle && header.application_id == kBundleId) {
+    v = verdict(Health::kForeign, "a bundle, whose name ends in .trigen");
+  } else if (header.application_id != ours) {
+    v = verdict(Health::kForeign,
+                "a SQLite file with application id " + hex(header.application_id) + ", not " + hex(ours));
+  } else if (header.user_version != kSchemaVersion) {
+    v = verdict(Health::kSchema, "schema " + std::to_string(header.user_version) +
+                                     ", this trigen reads schema " + std::to_string(kSchemaVersion));
+  } else if (unreadable) {
+    v = judge(status);
+  } else if (fit != SchemaFit::kOurs) {
+    // Without its tables nothing can be stored in it; with a stranger's besides it may be somebody's work.
+    v = verdict(fit == SchemaFit::kLacks ? Health::kDamaged : Health::kForeign, what);
+  }
+  if (header.sqlite && header.application_id == ours) v.schema = header.user_version;
+  return v;
+}
+
+Verdict Judge::verdict(Health health, const std::string& detail) const {
   const std::string cache = "cache '" + plan_.path + "'";
   const std::string why = detail.empty() ? "" : " (" + detail + ")";
   const char* const another = plan_.user ? "set TRIGEN_CACHE to another file" : "replace it";
@@ -39,7 +116,7 @@ Verdict Layer::verdict(Health health, const std::string& detail) const {
       break;
     case Health::kLocked:
       v.text = cache + " is locked by another program" + why + " for longer than " +
-               std::to_string(patience_->busy_ms()) +
+               std::to_string(timeout_->busy_ms()) +
                " ms; locks last milliseconds; end the program that keeps it or " + another;
       break;
     case Health::kDenied:
@@ -86,7 +163,7 @@ Verdict Layer::verdict(Health health, const std::string& detail) const {
   return v;
 }
 
-Verdict Layer::from_errno(int error) const {
+Verdict Judge::from_errno(int error) const {
   const std::string detail = errno_text(error);
   switch (error) {
     case ENOENT:
@@ -108,7 +185,7 @@ Verdict Layer::from_errno(int error) const {
   }
 }
 
-Verdict Layer::judge(const SqlStatus& status) const {
+Verdict Judge::judge(const SqlStatus& status) const {
   if (status.ok()) return {};
   if (status.refused) return verdict(Health::kDistrust, status.text);
   const std::string system = status.error != 0 ? errno_text(status.error) : "";

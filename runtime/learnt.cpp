@@ -63,7 +63,6 @@ Learnt learn(const Problem& problem, const Target& target, const Device& device,
     out.lessons.add(times_of(record.evidence, *there, target), model,
                     static_cast<double>(there->B) / static_cast<double>(problem.B));
     if (before && out.lessons.empty()) continue;
-    out.elsewhere |= elsewhere;
     if (named == kNamedAtMost) {
       ++more;
       continue;
