@@ -62,8 +62,7 @@ Verdict Layer::open_checked(Database& database, OpenMode mode, Clock::time_point
 
 Verdict Layer::open_behind_journal(Database& database) const {
   std::string image;
-  const FilePart part = judge_.is_locked() ? FilePart::kLayer : FilePart::kShipped;
-  const std::string reason = read_behind_journal(plan_.path, part, image);
+  const std::string reason = read_behind_journal(plan_.path, judge_.part(), image);
   if (!reason.empty()) return judge_.verdict(Health::kInterrupted, reason);
   return judge_.check_opened(database, database.open_image(std::move(image)));
 }
@@ -88,9 +87,8 @@ bool Layer::is_own(Database& database) const {
 
 // "" and the bytes that somebody trusted signed, or why there are none.
 std::string Layer::signed_bytes(SignedFile::Bytes& bytes) const {
-  const FilePart part = judge_.is_locked() ? FilePart::kLayer : FilePart::kShipped;
   std::string reason;
-  bytes = signed_file_.read(plan_.path, part, signers_->trusted, reason);
+  bytes = signed_file_.read(plan_.path, judge_.part(), signers_->trusted, reason);
   if (reason.empty() || !plan_.own) return reason;
   return "was not written here by this user's trigen, and " + reason +
          "; when it is moved away, a new one is begun";

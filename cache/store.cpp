@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <thread>
 
 #include "cache/findings.h"
@@ -145,21 +146,29 @@ class LayeredStore final : public Store {
         list.push_back({std::move(record), Match::kNone, layer->path(), ""});
     return list;
   }
-  std::vector<FoundRecord> find_measured(llvm::StringRef prefix, llvm::StringRef suffix,
-                                         llvm::StringRef arch) override {
+  std::vector<FoundRecord> find_measured(llvm::StringRef prefix, llvm::StringRef suffix, llvm::StringRef arch,
+                                         const DeviceQuery& query) override {
     // The range goes through the primary key, the comparison reads no row that it does not take; ':' follows '9'.
     // No GLOB: a connection takes patterns of 64 bytes at most, and suffixes are longer.
     const std::string behind = prefix.str() + ":";
     std::vector<FoundRecord> list;
+    std::map<std::tuple<std::string, std::string, int>, std::pair<Rank, size_t>> best;  // place in the list
     int64_t left = kLessonBytes;
-    for (auto& layer : layers_)
+    for (size_t i = 0; i < layers_.size(); ++i)
       for (Record& record : records(
-               *layer, "records",
+               *layers_[i], "records",
                " WHERE problem>=? AND problem<? AND substr(problem,-length(?))=? AND arch=? AND provenance=1"
                " ORDER BY problem,arch,device,sms,driver",
                {prefix, behind, suffix, suffix, arch}, Unpack::kAll, left)) {
         left -= static_cast<int64_t>(record.evidence.size());
-        list.push_back({std::move(record), Match::kNone, layer->path(), ""});
+        Rank rank = rank_of(record, query);
+        rank.layer = -static_cast<int>(i);
+        const auto [at, fresh] =
+            best.try_emplace({record.problem, record.device, record.sms}, rank, list.size());
+        if (fresh) list.emplace_back();
+        if (!fresh && rank <= at->second.first) continue;
+        at->second.first = rank;
+        list[at->second.second] = {std::move(record), Match::kNone, layers_[i]->path(), ""};
       }
     return list;
   }

@@ -50,9 +50,10 @@ class Store {
   // Without their evidence.
   virtual std::vector<FoundRecord> list_records() = 0;
   // Measured ones of the target, with their evidence, whose problem begins with `prefix`, goes on with digits and
-  // ends with `suffix`; the first ones, whose evidence has 4 MiB together.
+  // ends with `suffix`: the best of each problem, device and SM count, of the first ones, whose evidence has 4 MiB
+  // together.
   virtual std::vector<FoundRecord> find_measured(llvm::StringRef prefix, llvm::StringRef suffix,
-                                                 llvm::StringRef arch) = 0;
+                                                 llvm::StringRef arch, const cache::DeviceQuery& query) = 0;
   // "" when the row is gone, damaged, or its evidence is none that a put would take.
   virtual std::string find_evidence(const FoundRecord& record) = 0;
 

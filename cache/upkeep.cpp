@@ -8,51 +8,16 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <set>
 
-#include "cache/findings.h"
 #include "cache/folder.h"
 #include "cache/host.h"
-#include "cache/layer.h"
 #include "generator/error.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
 namespace trigen::cache {
 namespace {
-
-// The user layer of a store's options, opened alone, and what it keeps.
-class UserLayer {
- public:
-  explicit UserLayer(const StoreOptions& options)
-      : timeout_(options.busy_ms),
-        log_([](const std::string&) {}),
-        signers_(signers_of(trusted_keys(options.trusted_keys), findings_)) {
-    for (LayerPlan& plan : plan_layers(options.layers)) {
-      if (!plan.user || layer_) continue;
-      stands_for_ = plan.stands_for;
-      layer_.emplace(std::move(plan), options.read_only, &timeout_, &log_, &signers_);
-      findings_.keep_in(&*layer_);
-    }
-  }
-  llvm::Expected<Layer*> get() {
-    if (layer_) return &*layer_;
-    return make_error(ErrorKind::kCache,
-                      "no cache file to write: bundles are never written to; name one with --cache or in "
-                      "TRIGEN_CACHE");
-  }
-  const Signers& signers() const { return signers_; }
-  const std::string& stands_for() const { return stands_for_; }  // LayerPlan's
-
- private:
-  LockTimeout timeout_;
-  Log log_;
-  Findings findings_;
-  Signers signers_;
-  std::optional<Layer> layer_;
-  std::string stands_for_;
-};
 
 // The signers that a reader of files asks for, and the age of their signatures.
 class Reader {
@@ -193,6 +158,25 @@ void keep_own(const Contents& before, const std::vector<Finding>& findings, Cont
 }
 
 }  // namespace
+
+UserLayer::UserLayer(const StoreOptions& options)
+    : timeout_(options.busy_ms),
+      log_([](const std::string&) {}),
+      signers_(signers_of(trusted_keys(options.trusted_keys), findings_)) {
+  for (LayerPlan& plan : plan_layers(options.layers)) {
+    if (!plan.user || layer_) continue;
+    stands_for_ = plan.stands_for;
+    layer_.emplace(std::move(plan), options.read_only, &timeout_, &log_, &signers_);
+    findings_.keep_in(&*layer_);
+  }
+}
+
+llvm::Expected<Layer*> UserLayer::get() {
+  if (layer_) return &*layer_;
+  return make_error(ErrorKind::kCache,
+                    "no cache file to write: bundles are never written to; name one with --cache or in "
+                    "TRIGEN_CACHE");
+}
 
 llvm::Expected<Contents> read_contents(const std::string& path, ReadFor use, const StoreOptions& options) {
   const Reader reader(use, options);

@@ -2,12 +2,31 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "cache/bundle.h"
+#include "cache/findings.h"
+#include "cache/layer.h"
 
 namespace trigen::cache {
+
+// The user layer of a store's options, opened alone, and what it keeps.
+class UserLayer {
+ public:
+  explicit UserLayer(const StoreOptions& options);
+  llvm::Expected<Layer*> get();
+  const Signers& signers() const { return signers_; }
+  const std::string& stands_for() const { return stands_for_; }  // LayerPlan's
+
+ private:
+  LockTimeout timeout_;
+  Log log_;
+  Findings findings_;
+  Signers signers_;
+  std::optional<Layer> layer_;
+  std::string stands_for_;
+};
 
 // Reads one file under the rules of a layer; an error where it is not there or cannot be used. `options`: whose keys
 // count, and the user layer that remembers the newest signatures.

@@ -11,6 +11,7 @@
 #include "cache/row.h"
 #include "cache/signature.h"
 #include "cache/trust.h"
+#include "llvm/Support/FormatVariadic.h"
 
 namespace trigen::cache {
 namespace {
@@ -19,6 +20,56 @@ std::string hex(uint32_t value) {
   char text[16];
   std::snprintf(text, sizeof text, "0x%08x", value);
   return text;
+}
+
+// {0} the cache, {1} the detail in brackets, {2} another way for the user, {3} the path, {4} the detail, {5} the
+// lock timeout, {6} the uid, {7} its rights, {8} and {9} variables.
+const char* words_of(Health health) {
+  switch (health) {
+    case Health::kHealthy:
+      return "";
+    case Health::kMissing:
+      return "{0} does not exist";
+    case Health::kEmpty:
+      return "{0} is empty";
+    case Health::kForeign:
+      return "{3} is not a trigen cache{1}; it is left alone and not used; move it away or {2}";
+    case Health::kSchema:
+      return "{0} is of another version{1}; it is left alone and not used; use the trigen that wrote it or "
+             "{2}";
+    case Health::kDamaged:
+      return "{0} is damaged{1}; it is not used; {2}";
+    case Health::kLocked:
+      return "{0} is locked by another program{1} for longer than {5} ms; locks last milliseconds; end the "
+             "program that keeps it or {2}";
+    case Health::kDenied:
+      return "{0} may not be used by uid {6}{1}; file and folder must be yours{7}; correct the permissions "
+             "or {2}";
+    case Health::kDistrust:
+      return "{0} is not trusted{1}; nothing was touched; whoever may write a cache, its folder or a file "
+             "beside "
+             "it can change kernels and have files deleted, so they must be yours or root's alone: correct "
+             "owner "
+             "and mode, use a folder of mode 0700, or list the folder in {8}";
+    case Health::kUnsigned:
+      return "{0} is not used, because {9} or trusted_keys asks for signatures: it {4}";
+    case Health::kReadOnly:
+      return "{0} is read-only{1}; look-ups may go on, storing needs a writable file and folder; {2}";
+    case Health::kFull:
+      return "no space left for {0}{1}; nothing was stored, what was there is intact; free space (disk, "
+             "quota or "
+             "file size limit) or {2}";
+    case Health::kFailed:
+      return "{0} cannot be used{1}; it needs a local file system that works; {2}";
+    case Health::kInterrupted:
+      return "{0} has the journal of a writer that died, and cannot be read behind it{1}; any put of a "
+             "process "
+             "that may write it repairs it, or {2}";
+    case Health::kForked:
+      return "{0} is off in this process: it was forked in the middle of a cache operation; fork between "
+             "operations or start the process with exec";
+  }
+  return "";
 }
 
 }  // namespace
@@ -36,8 +87,7 @@ Verdict Judge::check_place() const {
   if (plan_.path.size() > kLongestPath)
     return verdict(Health::kFailed, "its path has " + std::to_string(plan_.path.size()) + " bytes, at most " +
                                         std::to_string(kLongestPath) + " are allowed");
-  const FilePart part = is_locked() ? FilePart::kLayer : FilePart::kShipped;
-  std::string reason = distrust_of_folder(folder_of(plan_.path), part);
+  std::string reason = distrust_of_folder(folder_of(plan_.path), part());
   if (reason.empty()) reason = distrust_of_companions(plan_.path);
   return reason.empty() ? Verdict() : verdict(Health::kDistrust, reason);
 }
@@ -89,77 +139,13 @@ Verdict Judge::check_opened(Database& database, SqlStatus status) const {
 }
 
 Verdict Judge::verdict(Health health, const std::string& detail) const {
-  const std::string cache = "cache '" + plan_.path + "'";
-  const std::string why = detail.empty() ? "" : " (" + detail + ")";
-  const char* const another = plan_.user ? "set TRIGEN_CACHE to another file" : "replace it";
   Verdict v;
   v.health = health;
-  switch (health) {
-    case Health::kHealthy:
-      break;
-    case Health::kMissing:
-      v.text = cache + " does not exist";
-      break;
-    case Health::kEmpty:
-      v.text = cache + " is empty";
-      break;
-    case Health::kForeign:
-      v.text = "'" + plan_.path + "' is not a trigen cache" + why +
-               "; it is left alone and not used; move it away or " + another;
-      break;
-    case Health::kSchema:
-      v.text = cache + " is of another version" + why +
-               "; it is left alone and not used; use the trigen that wrote it or " + another;
-      break;
-    case Health::kDamaged:
-      v.text = cache + " is damaged" + why + "; it is not used; " + another;
-      break;
-    case Health::kLocked:
-      v.text = cache + " is locked by another program" + why + " for longer than " +
-               std::to_string(timeout_->busy_ms()) +
-               " ms; locks last milliseconds; end the program that keeps it or " + another;
-      break;
-    case Health::kDenied:
-      v.text = cache + " may not be used by uid " + std::to_string(::geteuid()) + why +
-               "; file and folder must be yours" +
-               (plan_.user ? " and writable" : " or root's and readable") + "; correct the permissions or " +
-               another;
-      break;
-    case Health::kDistrust:
-      v.text = cache + " is not trusted" + why +
-               "; nothing was touched; whoever may write a cache, its folder or a file beside it can change "
-               "kernels and have files deleted, so they must be yours or root's alone: correct owner and "
-               "mode, use a folder of mode 0700, or list the folder in " +
-               kTrustedFolders;
-      break;
-    case Health::kUnsigned:
-      v.text = cache + " is not used, because " + kTrustedKeys + " or trusted_keys asks for signatures: it " +
-               detail;
-      break;
-    case Health::kReadOnly:
-      v.text = cache + " is read-only" + why +
-               "; look-ups may go on, storing needs a writable file and folder; " + another;
-      break;
-    case Health::kFull:
-      v.text =
-          "no space left for cache '" + plan_.path + "'" + why +
-          "; nothing was stored, what was there is intact; free space (disk, quota or file size limit) or " +
-          another;
-      break;
-    case Health::kFailed:
-      v.text = cache + " cannot be used" + why + "; it needs a local file system that works; " + another;
-      break;
-    case Health::kInterrupted:
-      v.text = cache + " has the journal of a writer that died, and cannot be read behind it" + why +
-               "; any put of a process that may write it repairs it, or " + another;
-      break;
-    case Health::kForked:
-      v.text = cache +
-               " is off in this process: it was forked in the middle of a cache operation; fork between "
-               "operations or "
-               "start the process with exec";
-      break;
-  }
+  v.text =
+      llvm::formatv(words_of(health), "cache '" + plan_.path + "'", detail.empty() ? "" : " (" + detail + ")",
+                    plan_.user ? "set TRIGEN_CACHE to another file" : "replace it", "'" + plan_.path + "'",
+                    detail, std::to_string(timeout_->busy_ms()), std::to_string(::geteuid()),
+                    plan_.user ? " and writable" : " or root's and readable", kTrustedFolders, kTrustedKeys);
   return v;
 }
 

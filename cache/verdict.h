@@ -43,6 +43,7 @@ class Judge {
   // A layer without a lock file beside it is a shipped one: nobody writes it, and SQLite need not lock it
   // either.
   bool is_locked() const;
+  FilePart part() const { return is_locked() ? FilePart::kLayer : FilePart::kShipped; }
   // Before anything is made or opened: who else may put files here, and what did they?
   Verdict check_place() const;
   // Before SQLite sees it: is it there and a file? Whose it is, the guard asks of the opened one.

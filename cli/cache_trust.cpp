@@ -9,9 +9,8 @@
 #include <cstdlib>
 #include <ctime>
 
-#include "cache/findings.h"
 #include "cache/host.h"
-#include "cache/signature.h"
+#include "cache/upkeep.h"
 #include "cli/cache.h"
 #include "cli/table.h"
 #include "generator/names.h"

@@ -62,9 +62,15 @@ TEST(CacheRecord, OtherBatchSizesOfALongProblemAreFound) {
     put(store, r);
   }
   std::vector<std::string> problems;
-  for (const FoundRecord& found : store->find_measured(prefix, suffix, "sm_80"))
+  for (const FoundRecord& found : store->find_measured(prefix, suffix, "sm_80", {"A100", 108, "580.159"}))
     problems.push_back(found.record.problem);
   EXPECT_THAT(problems, ::testing::ElementsAre(prefix + "32" + suffix, prefix + "4" + suffix));
+  Record r = sample_record(Provenance::kMeasured, "A100", 108, "575", "older:a=1");
+  r.problem = prefix + "4" + suffix;
+  put(store, r);
+  const auto found = store->find_measured(prefix, suffix, "sm_80", {"A100", 108, "575"});
+  ASSERT_EQ(found.size(), 2u) << "one of each problem and device, the better one";
+  EXPECT_EQ(found[1].record.candidate, "older:a=1");
   EXPECT_THAT(*store.lines, IsEmpty());
 }
 
@@ -82,7 +88,7 @@ TEST(CacheRecord, NeighboursHaveSoMuchEvidenceTogether) {
     r.evidence = noise;
     put(store, r);
   }
-  EXPECT_THAT(store->find_measured(prefix, suffix, "sm_80"), SizeIs(4));
+  EXPECT_THAT(store->find_measured(prefix, suffix, "sm_80", {"A100", 108, "580.159"}), SizeIs(4));
 }
 
 // A few bytes that stand for a MiB: no tune writes such, and whoever parsed them would take long.
