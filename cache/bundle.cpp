@@ -118,10 +118,7 @@ void Contents::add(RecordRow row) {
 }
 
 void Contents::add(const Contents& other) {
-  for (const auto& [key, row] : other.binaries) keep_better(binaries, key, row);
-  for (const auto& [key, row] : other.records) keep_better(records, key, row);
-  asked.insert(other.asked.begin(), other.asked.end());
-  damaged.insert(damaged.end(), other.damaged.begin(), other.damaged.end());
+  take(Contents(other));
   drop_outdated_predictions();
 }
 

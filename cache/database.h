@@ -126,7 +126,7 @@ class Statement {
   int64_t allowed_bytes_ = std::numeric_limits<int64_t>::max();
 };
 
-// What is read or written in one go, and the cache file that it is done to (cache/layer.h is the one there is).
+// An operation on a cache file, and the file as index and findings see it: a Layer (cache/layer.h).
 using Work = llvm::function_ref<SqlStatus(Database&)>;
 class CacheFile {
  public:

@@ -26,10 +26,6 @@ bool names_home(Database& database, const std::string& home, SqlStatus& status) 
   return named;
 }
 
-bool is_home(const Finding& finding, const std::string& home) {
-  return finding.kind == FindingKind::kHome && finding.name == home;
-}
-
 // FindingKind: canaries that went well, and the homes.
 constexpr char kForgetHome[] = "DELETE FROM findings WHERE (kind=1 AND value=1) OR kind=3";
 
@@ -83,7 +79,8 @@ SqlStatus read_findings(Database& database, const std::string& home, std::vector
     status = rows.status();
   }
   if (!status.ok()) return status;
-  const bool moved = llvm::none_of(findings, [&](const Finding& f) { return is_home(f, home); });
+  const bool moved = llvm::none_of(
+      findings, [&](const Finding& f) { return f.kind == FindingKind::kHome && f.name == home; });
   llvm::erase_if(findings, [&](const Finding& f) {
     return f.kind == FindingKind::kHome || (moved && f.kind == FindingKind::kCanary && f.value == 1);
   });

@@ -14,7 +14,7 @@
 
 namespace trigen::cache {
 
-// What measurements are of. A driver's version is no part of it: a record of another one serves as near.
+// A kind of device, as measurements are of. A driver's version is no part of it: a record of another one serves as near.
 struct DeviceKind {
   std::string arch;
   std::string device;  // GPU model; "": of no device, which predictions are enough for

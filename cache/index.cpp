@@ -11,7 +11,7 @@ namespace {
 
 // A process with one plan asks a layer some three times: reading a whole file for it would cost more.
 constexpr int kAskedBefore = 3;
-// What an index may cost: rows, and the bytes whose digests are checked (0.5 GB/s). Larger files are asked.
+// The most that an index may cost: rows, and the bytes whose digests are checked (0.5 GB/s). Larger files are asked.
 constexpr int64_t kMostRows = 20000, kMostBytes = int64_t{4} << 20;
 constexpr int64_t kSettled = 50'000'000;  // ns
 

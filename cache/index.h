@@ -1,4 +1,4 @@
-// What a process keeps of a layer's file for as long as the file stays as it is: in memory the keys of its binaries and
+// The index of a layer's file, kept for as long as the file stays as it is: in memory the keys of its binaries and
 // its records, each checked, and for a file that nobody writes its connection. A look-up in memory costs a stat() of the
 // file, where a connection costs 0.1 ms.
 #pragma once

@@ -25,7 +25,7 @@ constexpr std::chrono::seconds kForkWait{2};
 constexpr std::chrono::milliseconds kCallWait{100};
 // One that forks or calls again inside a call must not wait for it.
 thread_local int calls_of_this_thread = 0;
-// How often the handlers below are registered before the one that runs: the outermost of a fork acts.
+// The number of times that the handlers below are registered before the one that runs: the outermost of a fork acts.
 thread_local int handlers_of_this_fork = 0;
 
 struct Gate {

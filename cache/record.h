@@ -101,7 +101,7 @@ struct StoreOptions {
   bool read_only = false;
   // The longest wait for other processes, milliseconds: of a plan's operations together.
   int busy_ms = 5000;
-  // Whose signatures layers need that this user's trigen did not write (cache/signature.h); default:
+  // The keys that must have signed layers that this user's trigen did not write (cache/signature.h); default:
   // TRIGEN_TRUSTED_KEYS.
   std::optional<std::string> trusted_keys = {};
   // One line per problem; default: stderr when TRIGEN_LOG is set.

@@ -112,7 +112,7 @@ const char* const kCreateSchema =
     "error REAL NOT NULL,stored_at INTEGER NOT NULL,digest BLOB NOT NULL,evidence BLOB NOT NULL,"
     "PRIMARY KEY(problem,arch,device,candidate)) STRICT;";
 
-// What was asked for and what answers it ("measured", "predicted", "none"); who made the bundle.
+// The problems asked for and what answers them ("measured", "predicted", "none"); who made the bundle.
 const char* const kCreateBundleSchema =
     "CREATE TABLE coverage(arch TEXT NOT NULL,problem TEXT NOT NULL,answer TEXT NOT NULL,"
     "PRIMARY KEY(arch,problem)) STRICT;"

@@ -17,7 +17,7 @@ extern const char* const kCreateSchema;
 extern const char* const kCreateBundleSchema;
 // Findings, which a user layer has from the first one on.
 extern const char* const kCreateFindings;
-// What a file's schema is beside those statements. Other tools add indexes and sqlite_stat tables, drop
+// A file's schema beside those statements. Other tools add indexes and sqlite_stat tables, drop
 // indexes and change the order (VACUUM), which harms nothing.
 enum class SchemaFit {
   kOurs,

@@ -312,6 +312,18 @@ namespace {
 constexpr int64_t kMostSignatureBytes = 16 << 10;  // minisign's longest trusted comment has 8 KiB
 constexpr int64_t kMostLayerBytes = int64_t{1} << 30;
 
+// "<64 hex digits>.trigen": a shard, whose name is the SHA-256 of its bytes. Its signature is no replay, for none of
+// its name is newer.
+bool is_shard(llvm::StringRef name) {
+  return name.consume_back(".trigen") && name.size() == 64 &&
+         name.find_first_not_of("0123456789abcdef") == llvm::StringRef::npos;
+}
+
+// Key and file of a signature that was checked, "32BF122E87FA8B9E/core.trigen".
+std::string signed_name(const Signature& signature) {
+  return to_string(signature.number) + "/" + signature.file;
+}
+
 std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 std::string read_layer(const std::string& path, FilePart part, std::string& bytes, bool& lasting) {
@@ -390,11 +402,6 @@ llvm::Error sign_file(const std::string& path, const Signer& signer) {
   return llvm::Error::success();
 }
 
-bool is_shard(llvm::StringRef name) {
-  return name.consume_back(".trigen") && name.size() == 64 &&
-         name.find_first_not_of("0123456789abcdef") == llvm::StringRef::npos;
-}
-
 SignedFile::Bytes SignedFile::read(const std::string& path, FilePart part, const TrustedKeys& trusted,
                                    std::string& reason) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -415,10 +422,6 @@ std::string SignedFile::refuse_replay(const Signers& signers) {
   if (refusal.empty() && !is_shard(signature_.file) && !remembered_.exchange(true))
     signers.remember(signed_name(signature_), signature_.timestamp);
   return refusal;
-}
-
-std::string signed_name(const Signature& signature) {
-  return to_string(signature.number) + "/" + signature.file;
 }
 
 std::string refuse_replay(const Signature& signature, const Signers& signers) {

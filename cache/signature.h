@@ -89,7 +89,7 @@ TrustedKeys parse_trusted_keys(llvm::StringRef list, llvm::StringRef where = kTr
 // Of this list, else of the environment's; where neither is set, even to "", nothing is required.
 TrustedKeys trusted_keys(const std::optional<std::string>& list);
 
-// Whose signatures count, and the newest ones that were met: by the names of key and file, a timestamp. An
+// The keys whose signatures count, and the newest signatures that were met: by the names of key and file, a timestamp. An
 // older signature of both is a replay.
 struct Signers {
   TrustedKeys trusted;
@@ -98,6 +98,8 @@ struct Signers {
   };
 };
 
+// A layer that must be signed: read whole, once, and used from memory, so that what was verified is what is
+// used, whatever becomes of the file.
 class SignedFile {
  public:
   using Bytes = std::shared_ptr<const std::string>;
@@ -129,12 +131,6 @@ llvm::Expected<std::string> signature_of(const std::string& path, llvm::StringRe
 // Writes that of the file that is there, as an output that the user names.
 llvm::Error sign_file(const std::string& path, const Signer& signer);
 
-// "<64 hex digits>.trigen": a shard, whose name is the SHA-256 of its bytes. Its signature is no replay, for none of
-// its name is newer.
-bool is_shard(llvm::StringRef name);
-
-// Key and file of a signature that was checked, "32BF122E87FA8B9E/core.trigen".
-std::string signed_name(const Signature& signature);
 // "" or why this is older than what the signers met of its name.
 std::string refuse_replay(const Signature& signature, const Signers& signers);
 

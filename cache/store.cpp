@@ -17,7 +17,7 @@ namespace trigen {
 namespace cache {
 namespace {
 
-// What one look-up may cost, whatever a stranger's file holds.
+// The most that one look-up may cost, whatever a stranger's file holds.
 constexpr int64_t kMostRecords = 1024, kLookUpBytes = kMaxFieldBytes;
 // Of the evidence that ranks a problem's choices, 0.1 MiB of which come from a tune of everything.
 constexpr int64_t kLessonBytes = int64_t{4} << 20;
@@ -108,7 +108,7 @@ class LayeredStore final : public Store {
                                          const DeviceQuery& query) override {
     std::optional<FoundRecord> best;
     Rank rank_of_best;
-    // What was measured for one target comes before everything of those behind it.
+    // A record measured for one target comes before everything of those behind it.
     for (size_t target = 0; target < archs.size() && !rank_of_best.measured; ++target)
       for (size_t i = 0; i < layers_.size(); ++i) {
         const auto index = index_of(*layers_[i]);

@@ -1,4 +1,4 @@
-// Who may have put a file here. SQLite believes what lies beside a database: a journal is written back into
+// Trust in a file by its owner and place: who may have put it here. SQLite believes what lies beside a database: a journal is written back into
 // it and the file that it names as its super-journal is deleted, so whoever may make files in a layer's
 // folder owns the layer and the user's files. Every reason is "" for "trusted", else words that follow a
 // path.
@@ -46,7 +46,7 @@ class Guard {
   void enter(const std::string& layer, FilePart part);
   void leave();
   void resume();  // what enter() said, for the thread that calls
-  // What was refused since enter(), "" if nothing: "'/x/c.db-journal' is not a regular file".
+  // The refusal since enter(), "" if nothing: "'/x/c.db-journal' is not a regular file".
   const std::string& refusal() const { return refusal_; }
 
   int open(const char* path, int flags, int mode);

@@ -74,14 +74,11 @@ const char* words_of(Health health) {
 
 }  // namespace
 
-// A layer without a lock file beside it is a shipped one: nobody writes it, and SQLite need not lock it
-// either.
 bool Judge::is_locked() const {
   return !is_bundle(plan_.path) && !plan_.unlocked &&
          (plan_.user || ::access((plan_.path + ".lock").c_str(), F_OK) == 0);
 }
 
-// Before anything is made or opened: who else may put files here, and what did they?
 Verdict Judge::check_place() const {
   constexpr size_t kLongestPath = 500;  // SQLite's VFS ends at 512 bytes, "-journal" and all
   if (plan_.path.size() > kLongestPath)
@@ -92,7 +89,6 @@ Verdict Judge::check_place() const {
   return reason.empty() ? Verdict() : verdict(Health::kDistrust, reason);
 }
 
-// Before SQLite sees it: is it there and a file? Whose it is, the guard asks of the opened one.
 Verdict Judge::check_file() const {
   struct stat file = {};
   if (::stat(plan_.path.c_str(), &file) != 0) return from_errno(errno == ENOTDIR ? ENOENT : errno);

@@ -88,7 +88,7 @@ llvm::Error keep_finding(const CanaryReport& report, const Resolution& resolutio
   return llvm::Error::success();
 }
 
-// What took which device from this process.
+// The canaries that took a device from this process.
 struct Losses {
   std::mutex mutex;
   std::map<const Device*, std::string> texts;

@@ -22,10 +22,17 @@ constexpr int kPlaces = 64;         // outputs of large problems that are compar
 constexpr int64_t kMostSamples = 2 * kPlaces, kSampleBytes = 4;  // a place's output, and its pre or bias
 constexpr int64_t kMemoryShare = 4;  // at most this part of the device's free memory
 
-CanaryReport skipped(std::string why) { return {CanaryResult::kSkipped, std::move(why)}; }
-
 bool is_capture(CUresult result) {
   return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
+std::string driver_text(const Device& device, CUresult result) {
+  return take_error(device.driver().check(result, "canary")).message;
+}
+
+CanaryReport skipped(std::string why) { return {CanaryResult::kSkipped, std::move(why)}; }
+CanaryReport skipped(const Device& device, CUresult result) {
+  return skipped(is_capture(result) ? "a stream capture is under way" : driver_text(device, result));
 }
 
 // One output that is compared: where it lies, what it must be.
@@ -69,21 +76,18 @@ class Canary {
               "it runs on, and what waits for the device in this process does not return"};
     }
     if (result != CUDA_SUCCESS)
-      return {CanaryResult::kWrong, "its run failed: " + text_of(result),
+      return {CanaryResult::kWrong, "its run failed: " + driver_text(device(), result),
               "with it the driver ended all CUDA contexts of this process, and their memory is lost"};
     if (!stage(download(cage), report)) return report;
     return compare();
   }
 
  private:
-  std::string text_of(CUresult result) const {
-    return take_error(plan_->executable().device().driver().check(result, "canary")).message;
-  }
+  const Device& device() const { return plan_->executable().device(); }
   // Before the kernel runs and after it has, a failure is not the kernel's.
   bool stage(CUresult result, CanaryReport& report) const {
-    if (result == CUDA_SUCCESS) return true;
-    report = skipped(is_capture(result) ? "a stream capture is under way" : text_of(result));
-    return false;
+    if (result != CUDA_SUCCESS) report = skipped(device(), result);
+    return result == CUDA_SUCCESS;
   }
 
   void add(const Tensor& t, int64_t index, double expected, const OutputPlace& place) {
@@ -302,7 +306,7 @@ CanaryReport run_on_batches(const Plan& plan) {
 
   size_type free_bytes = 0, all = 0;
   if (const CUresult result = api.cuMemGetInfo(&free_bytes, &all); result != CUDA_SUCCESS)
-    return skipped(take_error(device.driver().check(result, "canary")).message);
+    return skipped(device, result);
   std::vector<std::unique_ptr<Canary>> runs;
   for (const auto& made : plans) {
     auto run = std::make_unique<Canary>(made, kPlaces / static_cast<int>(plans.size()));
@@ -311,8 +315,7 @@ CanaryReport run_on_batches(const Plan& plan) {
   if (runs.empty()) return skipped("a quarter of the free device memory does not hold its tensors");
   Cage cage(api);
   if (const CUresult result = cage.open(runs.back()->bytes()); result != CUDA_SUCCESS)
-    return skipped(is_capture(result) ? "a stream capture is under way"
-                                      : take_error(device.driver().check(result, "canary")).message);
+    return skipped(device, result);
   CanaryReport report;
   for (const auto& run : runs)
     if (report = run->run(cage); report.result != CanaryResult::kRight) break;

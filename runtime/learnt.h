@@ -1,4 +1,4 @@
-// What the cache's measured records teach of a problem that has none of its own: the same problem's at other
+// Lessons of the cache's measured records for a problem that has none of its own: the same problem's at other
 // batch sizes, and on other devices of its target.
 #pragma once
 
