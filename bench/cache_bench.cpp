@@ -99,7 +99,7 @@ void find_record(benchmark::State& state, std::unique_ptr<Store> store) {
   for (unsigned n = 0; n < kRows; ++n) problems.push_back(make_record(n).problem);
   unsigned n = 0;
   for (auto _ : state)
-    if (!store->find_record(problems[n++ % kRows], "sm_90a", "NVIDIA H200", 132, "580.159"))
+    if (!store->find_record(problems[n++ % kRows], {"sm_90a"}, {"NVIDIA H200", 132, "580.159"}))
       state.SkipWithError("missed");
 }
 

@@ -15,6 +15,7 @@
 
 #include "cache/bundle.h"
 #include "cache/fleet.h"
+#include "cache/upkeep.h"
 #include "generator/error.h"
 
 namespace trigen::cache {

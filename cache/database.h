@@ -1,5 +1,5 @@
-// One SQLite connection and its statements: short-lived, or kept between look-ups (cache/connection.h). No policy:
-// codes go up as they are, layer.cpp judges them.
+// One SQLite connection and its statements: short-lived, or kept between look-ups (cache/index.h). No policy: codes
+// go up as they are, cache/verdict.h judges them.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,10 @@
 #include <map>
 #include <string>
 
-#include "cache/guard.h"
+#include "cache/trust.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
 
 struct sqlite3;
 struct sqlite3_stmt;
@@ -123,5 +125,22 @@ class Statement {
   int64_t bytes_read_ = 0;
   int64_t allowed_bytes_ = std::numeric_limits<int64_t>::max();
 };
+
+// An operation on a cache file, and the file as index and findings see it: a Layer (cache/layer.h).
+using Work = llvm::function_ref<SqlStatus(Database&)>;
+class CacheFile {
+ public:
+  virtual ~CacheFile() = default;
+  virtual const std::string& path() const = 0;
+  // Opens, checks, runs `work`, closes. False when the file cannot be read, which is logged.
+  virtual bool read(Work work) = 0;
+  // In one transaction, in a file that is made when it is not there.
+  virtual llvm::Error write(Work work) = 0;
+};
+
+// A layer whose writer died in the middle of a put, for readers that may not write: the bytes of the layer as SQLite's
+// rollback of its journal would leave them; neither file is touched.
+// "" when `image` has them, else why not.
+std::string read_behind_journal(const std::string& layer, FilePart part, std::string& image);
 
 }  // namespace trigen::cache

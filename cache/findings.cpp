@@ -1,12 +1,117 @@
 #include "cache/findings.h"
 
-#include "cache/environment.h"
-#include "cache/filesystem.h"
-#include "cache/fork.h"
+#include <ctime>
+
+#include "cache/host.h"
+#include "cache/lock.h"
 #include "cache/row.h"
 #include "generator/error.h"
+#include "llvm/ADT/StringExtras.h"
 
 namespace trigen::cache {
+namespace {
+
+bool has_findings(Database& database, SqlStatus& status) {
+  Statement table(database, "SELECT 1 FROM sqlite_schema WHERE name='findings'");
+  const bool there = table.step();
+  status = table.status();
+  return there;
+}
+
+bool names_home(Database& database, const std::string& home, SqlStatus& status) {
+  Statement there(database, "SELECT 1 FROM findings WHERE kind=? AND name=?");
+  there.bind_int(static_cast<int>(FindingKind::kHome)).bind_text(home);
+  const bool named = there.step();
+  status = there.status();
+  return named;
+}
+
+// FindingKind: canaries that went well, and the homes.
+constexpr char kForgetHome[] = "DELETE FROM findings WHERE (kind=1 AND value=1) OR kind=3";
+
+SqlStatus list_as_imported(Database& database, std::vector<Finding>& findings) {
+  Statement rows(database,
+                 "SELECT digest,candidate FROM binaries UNION ALL SELECT digest,candidate FROM records");
+  rows.allow_bytes(kMaxFieldBytes);
+  while (!rows.spent() && rows.step()) {
+    Finding imported;
+    imported.kind = FindingKind::kImport;
+    imported.name = llvm::toHex(rows.blob(), /*LowerCase=*/true);
+    imported.text = rows.text();
+    findings.push_back(std::move(imported));
+  }
+  return rows.status();
+}
+
+}  // namespace
+
+SqlStatus put_finding_row(Database& database, const Finding& finding) {
+  std::string create = kCreateFindings;
+  create.insert(create.find("findings"), "IF NOT EXISTS ");
+  if (SqlStatus status = database.run(create.c_str()); !status.ok()) return status;
+  Finding row = finding;
+  if (row.stored_at == 0) row.stored_at = std::time(nullptr);
+  const std::string digest = finding_digest(row);
+  Statement insert(database, "INSERT OR REPLACE INTO findings VALUES (?,?,?,?,?,?,?,?)");
+  insert.bind_int(static_cast<int>(row.kind)).bind_text(row.name).bind_text(row.device).bind_text(row.driver);
+  insert.bind_int(row.value).bind_text(row.text).bind_int(row.stored_at).bind_blob(digest);
+  insert.step();
+  return insert.status();
+}
+
+SqlStatus read_findings(Database& database, const std::string& home, std::vector<Finding>& findings) {
+  findings.clear();
+  SqlStatus status;
+  if (has_findings(database, status)) {
+    Statement rows(database, "SELECT * FROM findings ORDER BY stored_at,rowid");
+    rows.allow_bytes(kMaxFieldBytes);
+    while (!rows.spent() && rows.step()) {
+      Finding finding;
+      finding.kind = static_cast<FindingKind>(rows.integer());
+      finding.name = rows.text();
+      finding.device = rows.text();
+      finding.driver = rows.text();
+      finding.value = rows.integer();
+      finding.text = rows.text();
+      finding.stored_at = rows.integer();
+      if (rows.blob() == finding_digest(finding)) findings.push_back(std::move(finding));
+    }
+    status = rows.status();
+  }
+  if (!status.ok()) return status;
+  const bool moved = llvm::none_of(
+      findings, [&](const Finding& f) { return f.kind == FindingKind::kHome && f.name == home; });
+  llvm::erase_if(findings, [&](const Finding& f) {
+    return f.kind == FindingKind::kHome || (moved && f.kind == FindingKind::kCanary && f.value == 1);
+  });
+  if (moved) status = list_as_imported(database, findings);
+  return status;
+}
+
+bool is_at_home(Database& database, const std::string& home) {
+  SqlStatus status;
+  if (has_findings(database, status)) {
+    if (names_home(database, home, status)) return true;
+  }
+  Statement rows(database, "SELECT EXISTS(SELECT 1 FROM binaries) OR EXISTS(SELECT 1 FROM records)");
+  return rows.step() && rows.integer() == 0;
+}
+
+SqlStatus settle(Database& database, const std::string& home) {
+  SqlStatus status;
+  if (has_findings(database, status)) {
+    if (names_home(database, home, status)) return {};
+    if (status.ok()) status = database.run(kForgetHome);
+  }
+  std::vector<Finding> imported;
+  if (status.ok()) status = list_as_imported(database, imported);
+  for (const Finding& finding : imported)
+    if (status.ok()) status = put_finding_row(database, finding);
+  Finding here;
+  here.kind = FindingKind::kHome;
+  here.name = home;
+  return status.ok() ? put_finding_row(database, here) : status;
+}
 
 void Findings::add(const Finding& finding) {
   const bool wrong = finding.kind == FindingKind::kCanary && finding.value == 0;
@@ -102,8 +207,8 @@ llvm::Error Findings::clear(FindingKind kind) {
   });
   if (user_ == nullptr) return llvm::Error::success();
   return user_->write([&](Database& database) {
-    Statement table(database, "SELECT 1 FROM sqlite_schema WHERE name='findings'");
-    if (!table.step()) return table.status();
+    SqlStatus status;
+    if (!has_findings(database, status)) return status;
     Statement erase(database, "DELETE FROM findings WHERE kind=?");
     erase.bind_int(static_cast<int>(kind));
     erase.step();
@@ -127,25 +232,6 @@ Signers signers_of(TrustedKeys trusted, Findings& findings) {
     llvm::consumeError(findings.put(finding));  // known to this process at least
   };
   return signers;
-}
-
-UserLayer::UserLayer(const Store::Options& options)
-    : patience_(options.busy_ms),
-      log_([](const std::string&) {}),
-      signers_(signers_of(trusted_keys(options.trusted_keys), findings_)) {
-  for (LayerPlan& plan : plan_layers(options.layers)) {
-    if (!plan.user || layer_) continue;
-    stands_for_ = plan.stands_for;
-    layer_.emplace(std::move(plan), options.read_only, &patience_, &log_, &signers_);
-    findings_.keep_in(&*layer_);
-  }
-}
-
-llvm::Expected<Layer*> UserLayer::get() {
-  if (layer_) return &*layer_;
-  return make_error(ErrorKind::kCache,
-                    "no cache file to write: bundles are never written to; name one with --cache or in "
-                    "TRIGEN_CACHE");
 }
 
 }  // namespace trigen::cache

@@ -1,4 +1,5 @@
-// The findings of a store (cache/store.h): the user layer's, read once, and what came since.
+// Findings (cache/record.h): their rows in a user layer, and those of a store: the user layer's, read once, and what
+// came since.
 #pragma once
 
 #include <map>
@@ -9,14 +10,26 @@
 #include <tuple>
 #include <vector>
 
-#include "cache/layer.h"
+#include "cache/database.h"
+#include "cache/lock.h"
+#include "cache/record.h"
+#include "cache/signature.h"
 
 namespace trigen::cache {
+
+SqlStatus put_finding_row(Database& database, const Finding& finding);
+// Those that have their digest; none where there is no such table. Of a layer whose home is another (a file that
+// was copied here) every row counts as imported, and no canary ran.
+SqlStatus read_findings(Database& database, const std::string& home, std::vector<Finding>& findings);
+// The same, written down, in a transaction of the layer that `home` is.
+SqlStatus settle(Database& database, const std::string& home);
+// Is this the home that the layer names? One that names none and has no rows is at home everywhere.
+bool is_at_home(Database& database, const std::string& home);
 
 class Findings {
  public:
   // `user`: the layer that keeps them; null when there is none.
-  void keep_in(Layer* user) { user_ = user; }
+  void keep_in(CacheFile* user) { user_ = user; }
 
   std::optional<Finding> find(FindingKind kind, llvm::StringRef name, llvm::StringRef device,
                               llvm::StringRef driver);
@@ -39,7 +52,7 @@ class Findings {
   template <typename Use>
   void with(Use use);
 
-  Layer* user_ = nullptr;
+  CacheFile* user_ = nullptr;
   std::mutex mutex_;
   bool loaded_ = false;
   std::map<Key, Finding> known_;
@@ -51,22 +64,5 @@ class Findings {
 // Signers that remember in these findings. A date that no signature may have now was remembered while a clock was
 // wrong, and does not count.
 Signers signers_of(TrustedKeys trusted, Findings& findings);
-
-// The user layer of a store's options, opened alone, and what it keeps.
-class UserLayer {
- public:
-  explicit UserLayer(const Store::Options& options);
-  llvm::Expected<Layer*> get();
-  const Signers& signers() const { return signers_; }
-  const std::string& stands_for() const { return stands_for_; }  // LayerPlan's
-
- private:
-  Patience patience_;
-  Log log_;
-  Findings findings_;
-  Signers signers_;
-  std::optional<Layer> layer_;
-  std::string stands_for_;
-};
 
 }  // namespace trigen::cache

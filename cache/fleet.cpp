@@ -1,12 +1,12 @@
 #include "cache/fleet.h"
 
-#include <algorithm>
 #include <filesystem>
 
-#include "cache/bundle.h"
-#include "cache/filesystem.h"
+#include "cache/folder.h"
+#include "cache/host.h"
 #include "cache/layer.h"
 #include "generator/error.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/Twine.h"
 
 namespace trigen::cache {
@@ -22,28 +22,23 @@ DeviceKind kind_of(const Record& record) {
 }  // namespace
 
 llvm::Expected<std::vector<std::string>> bundles_in(const std::string& folder) {
-  std::vector<std::string> paths;
   std::error_code error;
-  // NFS lists what another machine renamed meanwhile twice or not at all: the next look has it.
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    if (name[0] != '.' && is_bundle(name)) paths.push_back(at->path().string());
-  }
+  std::vector<std::string> paths = layers_in(folder, error);
   if (error)
     return make_error(ErrorKind::kBadRequest, "the folder '" + folder + "' cannot be read (" +
                                                   errno_text(error.value()) +
                                                   "); name the one that the fleet's shards are in");
-  std::sort(paths.begin(), paths.end());
+  llvm::erase_if(paths, [](const std::string& path) { return !is_bundle(path); });
   return paths;
 }
 
-llvm::Expected<Fleet> Fleet::open(const std::string& folder, const Store::Options& options) {
+llvm::Expected<Fleet> Fleet::open(const std::string& folder, const StoreOptions& options) {
   auto paths = bundles_in(folder);
   if (!paths) return paths.takeError();
   return Fleet(folder, options);
 }
 
-llvm::Expected<Fleet> Fleet::make(const std::string& folder, const Store::Options& options) {
+llvm::Expected<Fleet> Fleet::make(const std::string& folder, const StoreOptions& options) {
   if (const int error = make_folders(folder))
     return make_error(ErrorKind::kBadRequest, "the fleet's folder '" + folder + "' cannot be made (" +
                                                   errno_text(error) + "); name one that can be written");
@@ -54,9 +49,11 @@ std::vector<std::string> Fleet::refresh() {
   std::vector<std::string> troubles;
   auto paths = bundles_in(folder_);
   if (!paths) return {take_error(paths.takeError()).message};
+  Signers signers;
+  signers.trusted = trusted_keys(options_.trusted_keys);
   for (const std::string& path : *paths) {
     if (!known_.insert(path).second) continue;
-    auto contents = read_contents(path, ReadFor::kLook, options_, Rows::kRecords);
+    auto contents = read_layer(plan_reading(path), ReadFor::kLook, signers, Rows::kRecords);
     if (!contents) {
       troubles.push_back(path + ": " + take_error(contents.takeError()).message);
       continue;

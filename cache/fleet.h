@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "cache/contents.h"
-#include "cache/signed_file.h"
+#include "cache/bundle.h"
+#include "cache/signature.h"
 
 namespace trigen::cache {
 
-// What measurements are of. A driver's version is no part of it: a record of another one serves as near.
+// A kind of device, as measurements are of. A driver's version is no part of it: a record of another one serves as near.
 struct DeviceKind {
   std::string arch;
   std::string device;  // GPU model; "": of no device, which predictions are enough for
@@ -30,9 +30,9 @@ enum class FleetAnswer : int { kNone, kPredicted, kNear, kMeasured };
 class Fleet {
  public:
   // Errors: no such folder. `options`: whose signatures count.
-  static llvm::Expected<Fleet> open(const std::string& folder, const Store::Options& options = {});
+  static llvm::Expected<Fleet> open(const std::string& folder, const StoreOptions& options = {});
   // Makes the folder where it is missing.
-  static llvm::Expected<Fleet> make(const std::string& folder, const Store::Options& options = {});
+  static llvm::Expected<Fleet> make(const std::string& folder, const StoreOptions& options = {});
   const std::string& folder() const { return folder_; }
 
   // Reads the records of shards that came since; lines of those that cannot be read, whose records do not
@@ -59,10 +59,10 @@ class Fleet {
     bool measured = false;
     double seconds = 0;
   };
-  Fleet(std::string folder, const Store::Options& options) : folder_(std::move(folder)), options_(options) {}
+  Fleet(std::string folder, const StoreOptions& options) : folder_(std::move(folder)), options_(options) {}
 
   std::string folder_;
-  Store::Options options_;
+  StoreOptions options_;
   std::set<std::string> known_;  // names of files
   // By problem and arch.
   std::map<std::pair<std::string, std::string>, std::map<DeviceKind, Tuned>> tuned_;

@@ -4,20 +4,20 @@
 
 #include <cerrno>
 
-#include "cache/fork.h"
-#include "cache/layer.h"
+#include "cache/lock.h"
 
 namespace trigen::cache {
 namespace {
 
 // A process with one plan asks a layer some three times: reading a whole file for it would cost more.
 constexpr int kAskedBefore = 3;
-// What an index may cost: rows, and the bytes whose digests are checked (0.5 GB/s). Larger files are asked.
+// The most that an index may cost: rows, and the bytes whose digests are checked (0.5 GB/s). Larger files are asked.
 constexpr int64_t kMostRows = 20000, kMostBytes = int64_t{4} << 20;
 constexpr int64_t kSettled = 50'000'000;  // ns
 
 // Null: too large, or the file could not be read.
-std::shared_ptr<const Index> read_index(Layer& layer, llvm::function_ref<void(const std::string&)> damaged) {
+std::shared_ptr<const Index> read_index(CacheFile& layer,
+                                        llvm::function_ref<void(const std::string&)> damaged) {
   auto index = std::make_shared<Index>();
   bool fits = true;
   const bool read = layer.read([&](Database& database) {
@@ -92,7 +92,7 @@ bool FileIdentity::settled() const {
   return age(modified) > kSettled && age(changed) > kSettled;
 }
 
-std::shared_ptr<const Index> IndexKeeper::get(Layer& layer,
+std::shared_ptr<const Index> IndexKeeper::get(CacheFile& layer,
                                               llvm::function_ref<void(const std::string&)> damaged) {
   static const auto kEmpty = std::make_shared<const Index>();
   const FileIdentity now = FileIdentity::of(layer.path());
@@ -130,6 +130,37 @@ void IndexKeeper::forget() {
   const std::lock_guard<std::mutex> lock(mutex_);
   file_ = {};
   index_.reset();
+}
+
+KeptConnection::KeptConnection() {
+  close_before_fork(this, [this] {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    database_.reset();
+  });
+}
+
+KeptConnection::~KeptConnection() {
+  forget_before_fork(this);
+  const Operation operation;
+  if (operation.allowed())
+    database_.reset();
+  else
+    (void)database_.release();  // in a child that was forked in the middle of an operation: not to be touched
+}
+
+std::unique_ptr<Database> KeptConnection::take(const ConnectionOf& wanted) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_ptr<Database> taken = std::move(database_);
+  if (taken == nullptr || !(of_ == wanted)) return nullptr;
+  taken->resume();
+  return taken;
+}
+
+void KeptConnection::give(std::unique_ptr<Database> database, const ConnectionOf& of) {
+  database->rest();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  database_ = std::move(database);
+  of_ = of;
 }
 
 }  // namespace trigen::cache

@@ -1,5 +1,6 @@
-// What a layer's file holds, in memory, for as long as the file stays as it is: which keys its binaries have,
-// and its records, each checked. A look-up in it costs a stat() of the file, where a connection costs 0.1 ms.
+// The index of a layer's file, kept for as long as the file stays as it is: in memory the keys of its binaries and
+// its records, each checked, and for a file that nobody writes its connection. A look-up in memory costs a stat() of the
+// file, where a connection costs 0.1 ms.
 #pragma once
 
 #include <ctime>
@@ -10,12 +11,11 @@
 #include <unordered_set>
 #include <vector>
 
+#include "cache/database.h"
 #include "cache/row.h"
 #include "llvm/ADT/STLExtras.h"
 
 namespace trigen::cache {
-
-class Layer;
 
 struct Index {
   std::unordered_map<std::string, std::vector<RecordRow>> records;  // by index_key(problem, arch)
@@ -42,7 +42,7 @@ struct FileIdentity {
 class IndexKeeper {
  public:
   // Null: ask the file. One without rows where there is none.
-  std::shared_ptr<const Index> get(Layer& layer, llvm::function_ref<void(const std::string&)> damaged);
+  std::shared_ptr<const Index> get(CacheFile& layer, llvm::function_ref<void(const std::string&)> damaged);
   // After a put of this process.
   void forget();
 
@@ -52,6 +52,31 @@ class IndexKeeper {
   int asked_ = 0;
   bool refused_ = false, busy_ = false;
   std::shared_ptr<const Index> index_;
+};
+
+// A connection's source: a file as it was when it was opened, or its bytes in memory.
+struct ConnectionOf {
+  FileIdentity file;
+  const void* image = nullptr;
+  bool operator==(const ConnectionOf& other) const { return image == other.image && file == other.file; }
+};
+
+// The connection to a layer that nobody writes, kept between look-ups: to open one and to read its schema takes
+// longer than a look-up. One that is in use is not here; a second thread opens its own. Used within an Operation.
+class KeptConnection {
+ public:
+  KeptConnection();
+  ~KeptConnection();
+  KeptConnection(const KeptConnection&) = delete;
+  KeptConnection& operator=(const KeptConnection&) = delete;
+  // Null: none is here that reads that. One that reads something else is closed.
+  std::unique_ptr<Database> take(const ConnectionOf& wanted);
+  void give(std::unique_ptr<Database> database, const ConnectionOf& of);
+
+ private:
+  std::mutex mutex_;
+  std::unique_ptr<Database> database_;
+  ConnectionOf of_;
 };
 
 }  // namespace trigen::cache

@@ -9,14 +9,11 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "cache/bundle.h"
-#include "cache/filesystem.h"
-#include "cache/fork.h"
-#include "cache/journal.h"
+#include "cache/findings.h"
+#include "cache/folder.h"
+#include "cache/host.h"
 #include "cache/row.h"
-#include "cache/spool.h"
 #include "cache/trust.h"
-#include "cache/usage.h"
 #include "generator/error.h"
 
 namespace trigen::cache {
@@ -30,12 +27,6 @@ int left_ms(Clock::time_point deadline) {
 }
 
 std::string set_aside_path(const std::string& path, int n) { return path + ".corrupt-" + std::to_string(n); }
-
-std::string hex(uint32_t value) {
-  char text[16];
-  std::snprintf(text, sizeof text, "0x%08x", value);
-  return text;
-}
 
 }  // namespace
 
@@ -53,95 +44,27 @@ void Log::once(const std::string& line) {
   sink_(line);
 }
 
-bool is_bundle(llvm::StringRef path) { return path.endswith(".trigen"); }
-
-Layer::Layer(LayerPlan plan, bool read_only, Patience* patience, Log* log, const Signers* signers)
-    : plan_(std::move(plan)), read_only_(read_only), patience_(patience), log_(log), signers_(signers) {}
+Layer::Layer(LayerPlan plan, bool read_only, LockTimeout* timeout, Log* log, const Signers* signers)
+    : plan_(std::move(plan)), read_only_(read_only), timeout_(timeout), log_(log), signers_(signers) {}
 
 void Layer::remember(const Verdict& v, Clock::time_point since) {
   const bool locked = v.health == Health::kLocked;
   if (locked)
-    patience_->met_lock(since);
+    timeout_->met_lock(since);
   else if (met_lock_)
-    patience_->met_none();
+    timeout_->met_none();
   met_lock_ = locked;
 }
 
-// A layer without a lock file beside it is a shipped one: nobody writes it, and SQLite need not lock it
-// either.
-bool Layer::is_locked_layer() const {
-  return !is_bundle(plan_.path) && !plan_.unlocked &&
-         (plan_.user || ::access(lock_path().c_str(), F_OK) == 0);
-}
-
-// Before anything is made or opened: who else may put files here, and what did they?
-Verdict Layer::check_place() const {
-  constexpr size_t kLongestPath = 500;  // SQLite's VFS ends at 512 bytes, "-journal" and all
-  if (plan_.path.size() > kLongestPath)
-    return verdict(Health::kFailed, "its path has " + std::to_string(plan_.path.size()) + " bytes, at most " +
-                                        std::to_string(kLongestPath) + " are allowed");
-  const FilePart part = is_locked_layer() ? FilePart::kLayer : FilePart::kShipped;
-  std::string reason = distrust_of_folder(folder_of(plan_.path), part);
-  if (reason.empty()) reason = distrust_of_companions(plan_.path);
-  return reason.empty() ? Verdict() : verdict(Health::kDistrust, reason);
-}
-
-// Before SQLite sees it: is it there and a file? Whose it is, the guard asks of the opened one.
-Verdict Layer::check_file() const {
-  struct stat file = {};
-  if (::stat(plan_.path.c_str(), &file) != 0) return from_errno(errno == ENOTDIR ? ENOENT : errno);
-  if (!S_ISREG(file.st_mode))
-    return verdict(Health::kForeign, !S_ISDIR(file.st_mode) ? "not a regular file"
-                                     : plan_.user           ? "a folder"
-                                                            : "a folder without *.trigen or *.db");
-  if (file.st_size == 0) return verdict(Health::kEmpty, "");
-  return {};
-}
-
 Verdict Layer::open_checked(Database& database, OpenMode mode, Clock::time_point deadline) const {
-  return check_opened(database, database.open(plan_.path, mode, left_ms(deadline)));
-}
-
-Verdict Layer::check_opened(Database& database, SqlStatus status) const {
-  if (!status.ok() && status.primary() != SQLITE_NOTADB && status.primary() != SQLITE_CORRUPT)
-    return judge(status);
-  // The first read: takes SQLite's lock, rolls an interrupted transaction back, and meets truncation.
-  std::string what;
-  const bool bundle = is_bundle(plan_.path);
-  const SchemaFit fit = fit_schema(database, bundle, status, what);
-  const bool unreadable = status.primary() == SQLITE_CORRUPT || status.primary() == SQLITE_NOTADB;
-  if (!status.ok() && !unreadable) return judge(status);
-  const FileHeader header = database.header();
-  const uint32_t ours = bundle ? kBundleId : kApplicationId;
-  Verdict v;
-  if (header.size == 0) {
-    v = verdict(Health::kEmpty, "");
-  } else if (!header.sqlite) {
-    v = verdict(plan_.by_default && plan_.user ? Health::kDamaged : Health::kForeign, "no SQLite header");
-  } else if (!bundle && header.application_id == kBundleId) {
-    v = verdict(Health::kForeign, "a bundle, whose name ends in .trigen");
-  } else if (header.application_id != ours) {
-    v = verdict(Health::kForeign,
-                "a SQLite file with application id " + hex(header.application_id) + ", not " + hex(ours));
-  } else if (header.user_version != kSchemaVersion) {
-    v = verdict(Health::kSchema, "schema " + std::to_string(header.user_version) +
-                                     ", this trigen reads schema " + std::to_string(kSchemaVersion));
-  } else if (unreadable) {
-    v = judge(status);
-  } else if (fit != SchemaFit::kOurs) {
-    // Without its tables nothing can be stored in it; with a stranger's besides it may be somebody's work.
-    v = verdict(fit == SchemaFit::kLacks ? Health::kDamaged : Health::kForeign, what);
-  }
-  if (header.sqlite && header.application_id == ours) v.schema = header.user_version;
-  return v;
+  return judge_.check_opened(database, database.open(plan_.path, mode, left_ms(deadline)));
 }
 
 Verdict Layer::open_behind_journal(Database& database) const {
   std::string image;
-  const FilePart part = is_locked_layer() ? FilePart::kLayer : FilePart::kShipped;
-  const std::string reason = read_behind_journal(plan_.path, part, image);
-  if (!reason.empty()) return verdict(Health::kInterrupted, reason);
-  return check_opened(database, database.open_image(std::move(image)));
+  const std::string reason = read_behind_journal(plan_.path, judge_.part(), image);
+  if (!reason.empty()) return judge_.verdict(Health::kInterrupted, reason);
+  return judge_.check_opened(database, database.open_image(std::move(image)));
 }
 
 // Nobody signs the file that this user's trigen wrote: its owner, its place (cache/trust.h) and its home answer for it.
@@ -164,9 +87,8 @@ bool Layer::is_own(Database& database) const {
 
 // "" and the bytes that somebody trusted signed, or why there are none.
 std::string Layer::signed_bytes(SignedFile::Bytes& bytes) const {
-  const FilePart part = is_locked_layer() ? FilePart::kLayer : FilePart::kShipped;
   std::string reason;
-  bytes = signed_file_.read(plan_.path, part, signers_->trusted, reason);
+  bytes = signed_file_.read(plan_.path, judge_.part(), signers_->trusted, reason);
   if (reason.empty() || !plan_.own) return reason;
   return "was not written here by this user's trigen, and " + reason +
          "; when it is moved away, a new one is begun";
@@ -177,24 +99,24 @@ Verdict Layer::read_signed_file(Work work) const {
   std::string reason;
   {
     Operation operation;
-    if (!operation.allowed()) return verdict(Health::kForked, "");
+    if (!operation.allowed()) return judge_.verdict(Health::kForked, "");
     reason = signed_bytes(bytes);
   }
   if (bytes != nullptr && !plan_.user) reason = signed_file_.refuse_replay(*signers_);
-  if (!reason.empty()) return verdict(Health::kUnsigned, reason);
+  if (!reason.empty()) return judge_.verdict(Health::kUnsigned, reason);
   Operation operation;
-  if (!operation.allowed()) return verdict(Health::kForked, "");
+  if (!operation.allowed()) return judge_.verdict(Health::kForked, "");
   const ConnectionOf of{{}, bytes.get()};
   if (auto kept = connection_.take(of)) return work_on(std::move(kept), of, kSchemaVersion, work);
   auto database = std::make_unique<Database>();
-  const Verdict v = check_opened(*database, database->open_shared_image(*bytes));
+  const Verdict v = judge_.check_opened(*database, database->open_shared_image(*bytes));
   return v.healthy() ? work_on(std::move(database), of, v.schema, work) : v;
 }
 
 // `of`: what the connection reads, where it may be kept.
 Verdict Layer::work_on(std::unique_ptr<Database> database, const ConnectionOf& of, uint32_t schema,
                        Work work) const {
-  Verdict v = judge(work(*database));
+  Verdict v = judge_.judge(work(*database));
   v.schema = schema;
   if (v.healthy() && !(of == ConnectionOf())) connection_.give(std::move(database), of);
   return v;
@@ -206,14 +128,14 @@ Verdict Layer::try_read(Work work, Clock::time_point deadline) const {
     Verdict v = read_file(work, deadline, foreign);
     if (!foreign) return v;
   }
-  if (Verdict v = check_file(); !v.healthy()) return v;
-  if (Verdict v = check_place(); !v.healthy()) return v;
+  if (Verdict v = judge_.check_file(); !v.healthy()) return v;
+  if (Verdict v = judge_.check_place(); !v.healthy()) return v;
   return read_signed_file(work);
 }
 
 // `foreign`: nothing was read, for the file must be signed after all.
 Verdict Layer::read_file(Work work, Clock::time_point deadline, bool& foreign) const {
-  const bool locked = is_locked_layer();
+  const bool locked = judge_.is_locked();
   // A file that nobody writes: its owner and place were judged when it was opened. While it is the same file and
   // unchanged it need not be opened again. (A network file system's stat() may be late.)
   ConnectionOf of;
@@ -221,11 +143,11 @@ Verdict Layer::read_file(Work work, Clock::time_point deadline, bool& foreign) c
     const FileIdentity file = FileIdentity::of(plan_.path);
     if (file.settled() && !plan_.unlocked) of.file = file;
     Operation operation;
-    if (!operation.allowed()) return verdict(Health::kForked, "");
+    if (!operation.allowed()) return judge_.verdict(Health::kForked, "");
     if (auto kept = connection_.take(of)) return work_on(std::move(kept), of, kSchemaVersion, work);
   }
-  if (Verdict v = check_file(); !v.healthy()) return v;
-  if (Verdict v = check_place(); !v.healthy()) return v;
+  if (Verdict v = judge_.check_file(); !v.healthy()) return v;
+  if (Verdict v = judge_.check_place(); !v.healthy()) return v;
   OpenMode mode = locked ? OpenMode::kReadOnly : OpenMode::kImmutable;
   RangeLock lock;
   if (locked) {
@@ -239,12 +161,12 @@ Verdict Layer::read_file(Work work, Clock::time_point deadline, bool& foreign) c
       result = lock.acquire(lock_path(), kLayerByte, LockKind::kExclusive, true, deadline, error);
       mode = OpenMode::kReadWrite;
     }
-    if (result == LockResult::kBusy) return verdict(Health::kLocked, "its lock file");
+    if (result == LockResult::kBusy) return judge_.verdict(Health::kLocked, "its lock file");
     // Without a lock of ours (read-only folder, no locks on this file system) SQLite's own remain, and rows
     // are digested.
   }
   Operation operation;
-  if (!operation.allowed()) return verdict(Health::kForked, "");
+  if (!operation.allowed()) return judge_.verdict(Health::kForked, "");
   auto database = std::make_unique<Database>();
   Verdict v = open_checked(*database, mode, deadline);
   // A dead writer's journal that this process may not roll back.
@@ -260,7 +182,7 @@ Verdict Layer::read_file(Work work, Clock::time_point deadline, bool& foreign) c
 
 bool Layer::read(Work work) {
   for (int attempt = 0; attempt < 2; ++attempt) {
-    const Clock::time_point since = Clock::now(), until = patience_->deadline(/*put=*/false);
+    const Clock::time_point since = Clock::now(), until = timeout_->deadline(/*put=*/false);
     const Verdict v = try_read(work, until);
     remember(v, since);
     if (v.healthy()) return true;
@@ -278,26 +200,26 @@ bool Layer::read(Work work) {
 
 Verdict Layer::inspect(Work work) {
   const Clock::time_point since = Clock::now();
-  Verdict v = try_read(work, patience_->deadline(/*put=*/false));
+  Verdict v = try_read(work, timeout_->deadline(/*put=*/false));
   remember(v, since);
   return v;
 }
 
 Verdict Layer::prepare() const {
-  if (Verdict v = check_file(); !v.healthy() && !v.absent()) return v;
-  if (Verdict v = check_place(); !v.healthy()) return v;
+  if (Verdict v = judge_.check_file(); !v.healthy() && !v.absent()) return v;
+  if (Verdict v = judge_.check_place(); !v.healthy()) return v;
   const int error = make_folders(folder_of(plan_.path));
   if (error == 0) return {};
   // A folder that cannot be made because something on the way is missing or no folder.
   if (error == ENOENT || error == ENOTDIR)
-    return verdict(Health::kFailed, "its folder: " + errno_text(error));
-  return from_errno(error);
+    return judge_.verdict(Health::kFailed, "its folder: " + errno_text(error));
+  return judge_.from_errno(error);
 }
 
 Verdict Layer::create_file() const {
   // Nobody has it open, so that this close drops nobody's locks. SQLite's journal takes its mode from it.
   const int descriptor = ::open(plan_.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (descriptor < 0) return errno == EEXIST ? Verdict() : from_errno(errno);
+  if (descriptor < 0) return errno == EEXIST ? Verdict() : judge_.from_errno(errno);
   ::close(descriptor);
   return {};
 }
@@ -312,18 +234,18 @@ SqlStatus Layer::create_schema(Database& database) const {
 }
 
 Verdict Layer::try_write(Work work, Clock::time_point deadline) const {
-  Verdict v = check_file();
+  Verdict v = judge_.check_file();
   if (v.health == Health::kMissing) v = create_file();
   if (!v.healthy() && v.health != Health::kEmpty) return v;
   Operation operation;
-  if (!operation.allowed()) return verdict(Health::kForked, "");
+  if (!operation.allowed()) return judge_.verdict(Health::kForked, "");
   Database database;
   v = open_checked(database, OpenMode::kReadWrite, deadline);
-  if (v.health == Health::kEmpty) v = judge(create_schema(database));
+  if (v.health == Health::kEmpty) v = judge_.judge(create_schema(database));
   if (!v.healthy()) return v;
   SignedFile::Bytes bytes;
   if (std::string reason = is_own(database) ? "" : signed_bytes(bytes); !reason.empty())
-    return verdict(Health::kUnsigned, reason);
+    return judge_.verdict(Health::kUnsigned, reason);
   SqlStatus status = database.run("PRAGMA synchronous=FULL");
   if (status.ok() && database.header().wal) status = database.run("PRAGMA journal_mode=DELETE");
   if (status.ok()) status = database.run("BEGIN IMMEDIATE");
@@ -333,16 +255,16 @@ Verdict Layer::try_write(Work work, Clock::time_point deadline) const {
     if (status.ok()) status = database.run("COMMIT");
     if (!status.ok()) database.run("ROLLBACK");
   }
-  return judge(status);
+  return judge_.judge(status);
 }
 
 Verdict Layer::try_compact(int64_t& bytes, Clock::time_point deadline) const {
   Operation operation;
-  if (!operation.allowed()) return verdict(Health::kForked, "");
+  if (!operation.allowed()) return judge_.verdict(Health::kForked, "");
   Database database;
   Verdict v = open_checked(database, OpenMode::kReadWrite, deadline);
   if (!v.healthy()) return v;
-  v = judge(database.vacuum());
+  v = judge_.judge(database.vacuum());
   bytes = database.header().size;
   return v;
 }
@@ -359,7 +281,7 @@ llvm::Error Layer::write_with(llvm::function_ref<Verdict(Clock::time_point)> att
   if (!stores())
     return make_error(ErrorKind::kCache,
                       "cache '" + plan_.path + "' was opened for reading only; open it for writing to store");
-  const Clock::time_point since = Clock::now(), until = patience_->deadline(/*put=*/true);
+  const Clock::time_point since = Clock::now(), until = timeout_->deadline(/*put=*/true);
   Verdict v = prepare();
   for (int attempt = 0; v.healthy() && attempt < 2; ++attempt) {
     RangeLock lock;
@@ -368,14 +290,15 @@ llvm::Error Layer::write_with(llvm::function_ref<Verdict(Clock::time_point)> att
       case LockResult::kLocked:
         break;
       case LockResult::kBusy:
-        v = verdict(Health::kLocked, "its lock file");
+        v = judge_.verdict(Health::kLocked, "its lock file");
         continue;
       case LockResult::kAbsent:  // the folder is there: prepare() made it
-        v = error == ENOENT ? verdict(Health::kFailed, "no file can be made in " + folder_of(plan_.path))
-                            : from_errno(error);
+        v = error == ENOENT
+                ? judge_.verdict(Health::kFailed, "no file can be made in " + folder_of(plan_.path))
+                : judge_.from_errno(error);
         continue;
       case LockResult::kFailed:
-        v = verdict(Health::kFailed, "no locks here: " + errno_text(error));
+        v = judge_.verdict(Health::kFailed, "no locks here: " + errno_text(error));
         continue;
     }
     v = attempt_once(until);
@@ -434,12 +357,12 @@ bool Layer::recheck_and_set_aside(Clock::time_point deadline) {
   Verdict v;
   {
     Operation operation;
-    if (!operation.allowed() || !check_file().healthy()) return false;
+    if (!operation.allowed() || !judge_.check_file().healthy()) return false;
     Database database;
     v = open_checked(database, OpenMode::kReadWrite, deadline);
     if (v.healthy()) {
       if (const SqlStatus pages = database.check_pages(); !pages.ok())
-        v = verdict(Health::kDamaged, pages.text);
+        v = judge_.verdict(Health::kDamaged, pages.text);
     }
   }
   if (v.health != Health::kDamaged) return false;
@@ -504,7 +427,7 @@ LayerInfo Layer::info() {
     return count.status();
   });
   if (v.absent() && stores())
-    if (const Verdict place = check_place(); !place.healthy()) v = place;
+    if (const Verdict place = judge_.check_place(); !place.healthy()) v = place;
   struct stat file = {};
   info.exists = ::stat(plan_.path.c_str(), &file) == 0;
   info.bytes = info.exists ? static_cast<int64_t>(file.st_size) : 0;
@@ -512,7 +435,8 @@ LayerInfo Layer::info() {
   if (!v.healthy() && !v.absent()) info.problem = v.text;
   info.writable = info.problem.empty() && may_write();
   if (info.problem.empty() && stores() && !info.writable)
-    info.problem = verdict(Health::kReadOnly, "no permission to write, or a read-only file system").text;
+    info.problem =
+        judge_.verdict(Health::kReadOnly, "no permission to write, or a read-only file system").text;
   if (info.problem.empty()) info.problem = kept_write_problem();
   const std::string network = network_filesystem(existing_folder(folder_of(plan_.path)));
   if (!plan_.stands_for.empty())
@@ -530,6 +454,19 @@ LayerInfo Layer::info() {
     info.note += std::string(info.note.empty() ? "" : "; ") + std::to_string(set_aside_files) +
                  " damaged file(s) set aside beside it as .corrupt-N";
   return info;
+}
+
+llvm::Expected<Contents> read_layer(LayerPlan plan, ReadFor use, const Signers& signers, Rows rows) {
+  LockTimeout timeout(StoreOptions().busy_ms);
+  Log log({});
+  plan.own = plan.own && use != ReadFor::kImport;
+  Layer layer(std::move(plan), /*read_only=*/true, &timeout, &log, &signers);
+  Contents contents;
+  const Verdict v = layer.inspect([&](Database& database) {
+    return read_contents(database, is_bundle(layer.path()), use, contents, rows);
+  });
+  if (v.healthy()) return contents;
+  return make_error(ErrorKind::kCache, v.absent() ? v.text + "; name a cache file or a bundle" : v.text);
 }
 
 }  // namespace trigen::cache

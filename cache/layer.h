@@ -7,13 +7,11 @@
 #include <set>
 #include <string>
 
-#include "cache/connection.h"
+#include "cache/bundle.h"
 #include "cache/index.h"
 #include "cache/lock.h"
-#include "cache/patience.h"
-#include "cache/signed_file.h"
-#include "cache/store.h"
-#include "llvm/ADT/STLExtras.h"
+#include "cache/signature.h"
+#include "cache/verdict.h"
 
 namespace trigen::cache {
 
@@ -29,75 +27,26 @@ class Log {
   std::function<void(const std::string&)> sink_;
 };
 
-enum class Health {
-  kHealthy,
-  kMissing,      // no such file: an ordinary miss
-  kEmpty,        // no bytes: as good as missing
-  kForeign,      // not a cache of ours; never touched
-  kSchema,       // of another schema version; never touched
-  kDamaged,      // ours, and SQLite cannot read it
-  kLocked,       // somebody kept it longer than we wait
-  kDenied,       // permissions
-  kDistrust,     // others may write it, its folder or what lies beside it; nothing is touched
-  kUnsigned,     // of nobody whose signature the user asks for
-  kReadOnly,     // file system or file
-  kFull,         // disk, quota or file size limit
-  kFailed,       // another system call failed
-  kInterrupted,  // a writer died in a put and this reader can neither roll back nor look behind its journal
-  kForked,       // this process is the child of a fork in the middle of an operation
-};
-
-struct Verdict {
-  Health health = Health::kHealthy;
-  std::string text;  // found, allowed, next step
-  uint32_t schema = 0;
-  bool stale = false;  // a handle of a network file system whose file was replaced
-  bool healthy() const { return health == Health::kHealthy; }
-  bool absent() const { return health == Health::kMissing || health == Health::kEmpty; }
-};
-
-struct LayerPlan {
-  std::string path;
-  bool user = false;        // puts go here
-  bool by_default = false;  // trigen chose the path, nobody named it
-  bool own = false;         // where this user's trigen writes: what it wrote there needs no signature
-  bool unlocked = false;    // read without locks, though a lock file lies beside it: a network file system
-  std::string stands_for = {};  // of a spool: the user layer's own path (cache/spool.h)
-};
-
-// A bundle by its name, *.trigen: one immutable file, which is never locked, written or journalled.
-bool is_bundle(llvm::StringRef path);
-
-// The layers that Options::layers stands for; the first one that is no bundle is the user layer. None where
-// `none` alone is named, there or in TRIGEN_CACHE: no cache file is read or written.
-std::vector<LayerPlan> plan_layers(const std::vector<std::string>& named);
-// One file that is only read, whatever would be written in its stead.
-LayerPlan plan_reading(const std::string& path);
-// The installation prefixes that a folder of code lies below, nearest first: what is above "lib" or "bin".
-std::vector<std::string> prefixes_of(llvm::StringRef folder);
-
-class Layer {
+class Layer final : public CacheFile {
  public:
-  using Work = llvm::function_ref<SqlStatus(Database&)>;
-
-  Layer(LayerPlan plan, bool read_only, Patience* patience, Log* log, const Signers* signers);
-  ~Layer() { publish(/*now=*/true); }
+  Layer(LayerPlan plan, bool read_only, LockTimeout* timeout, Log* log, const Signers* signers);
+  ~Layer() override { publish(/*now=*/true); }
   Layer(const Layer&) = delete;
   Layer& operator=(const Layer&) = delete;
 
   // Opens, checks, runs `work`, closes. False when the layer cannot be read: that is logged, and a damaged
   // user layer is set aside.
-  bool read(Work work);
+  bool read(Work work) override;
   // The same without logging and without touching anything.
   Verdict inspect(Work work);
   // In one transaction, in a file that is made when it is not there.
-  llvm::Error write(Work work);
+  llvm::Error write(Work work) override;
   // Writes the file anew without its free pages; its bytes after that.
   llvm::Error compact(int64_t& bytes);
   LayerInfo info();
 
   IndexKeeper& index() { return index_; }
-  const std::string& path() const { return plan_.path; }
+  const std::string& path() const override { return plan_.path; }
   std::string lock_path() const { return plan_.path + ".lock"; }
   bool user() const { return plan_.user; }
   bool stores() const { return plan_.user && !read_only_; }
@@ -106,10 +55,6 @@ class Layer {
 
  private:
   Verdict open_checked(Database& database, OpenMode mode, Clock::time_point deadline) const;
-  bool is_locked_layer() const;
-  Verdict check_place() const;
-  Verdict check_file() const;
-  Verdict check_opened(Database& database, SqlStatus opened) const;
   Verdict open_behind_journal(Database& database) const;
   bool must_be_signed() const;
   bool is_own(Database& database) const;
@@ -125,9 +70,6 @@ class Layer {
   Verdict try_compact(int64_t& bytes, Clock::time_point deadline) const;
   Verdict create_file() const;
   SqlStatus create_schema(Database& database) const;
-  Verdict judge(const SqlStatus& status) const;
-  Verdict from_errno(int error) const;
-  Verdict verdict(Health health, const std::string& detail) const;
   // A spool's rows, where they were put since the last time: now, or when that is kPublishEvery ago.
   void publish(bool now);
   bool recheck_and_set_aside(Clock::time_point deadline);
@@ -138,7 +80,8 @@ class Layer {
 
   const LayerPlan plan_;
   const bool read_only_;
-  Patience* const patience_;
+  LockTimeout* const timeout_;
+  const Judge judge_{plan_, timeout_};
   std::atomic<bool> met_lock_{false};  // the last time somebody asked
   IndexKeeper index_;
   Log* const log_;
@@ -150,5 +93,9 @@ class Layer {
   std::atomic<bool> unpublished_{false};
   std::atomic<Clock::rep> published_{0};  // ticks
 };
+
+// The rows of one file under the rules of a layer; an error where it is not there or cannot be used.
+llvm::Expected<Contents> read_layer(LayerPlan plan, ReadFor use, const Signers& signers,
+                                    Rows rows = Rows::kAll);
 
 }  // namespace trigen::cache

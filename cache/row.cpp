@@ -9,7 +9,7 @@
 #include <limits>
 #include <memory>
 
-#include "cache/environment.h"
+#include "cache/host.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
@@ -71,41 +71,6 @@ std::string record_digest(const Record& r, bool sample, llvm::StringRef packed_e
   return digest.finish();
 }
 
-std::string finding_digest(const Finding& f) {
-  Digest digest("trigen finding 1");
-  digest.add(static_cast<int64_t>(f.kind)).add(f.name).add(f.device).add(f.driver);
-  digest.add(f.value).add(f.text).add(f.stored_at);
-  return digest.finish();
-}
-
-bool has_findings(Database& database, SqlStatus& status) {
-  Statement table(database, "SELECT 1 FROM sqlite_schema WHERE name='findings'");
-  const bool there = table.step();
-  status = table.status();
-  return there;
-}
-
-bool is_home(const Finding& finding, const std::string& home) {
-  return finding.kind == FindingKind::kHome && finding.name == home;
-}
-
-// FindingKind: canaries that went well, and the homes.
-constexpr char kForgetHome[] = "DELETE FROM findings WHERE (kind=1 AND value=1) OR kind=3";
-
-SqlStatus list_as_imported(Database& database, std::vector<Finding>& findings) {
-  Statement rows(database,
-                 "SELECT digest,candidate FROM binaries UNION ALL SELECT digest,candidate FROM records");
-  rows.allow_bytes(kMaxFieldBytes);
-  while (!rows.spent() && rows.step()) {
-    Finding imported;
-    imported.kind = FindingKind::kImport;
-    imported.name = llvm::toHex(rows.blob(), /*LowerCase=*/true);
-    imported.text = rows.text();
-    findings.push_back(std::move(imported));
-  }
-  return rows.status();
-}
-
 constexpr char kAhead[] =
     "is dated more than a day ahead of this machine's clock; correct the clock that is wrong, there or here, "
     "and make "
@@ -147,7 +112,7 @@ const char* const kCreateSchema =
     "error REAL NOT NULL,stored_at INTEGER NOT NULL,digest BLOB NOT NULL,evidence BLOB NOT NULL,"
     "PRIMARY KEY(problem,arch,device,candidate)) STRICT;";
 
-// What was asked for and what answers it ("measured", "predicted", "none"); who made the bundle.
+// The problems asked for and what answers them ("measured", "predicted", "none"); who made the bundle.
 const char* const kCreateBundleSchema =
     "CREATE TABLE coverage(arch TEXT NOT NULL,problem TEXT NOT NULL,answer TEXT NOT NULL,"
     "PRIMARY KEY(arch,problem)) STRICT;"
@@ -162,9 +127,11 @@ const char* const kCreateFindings =
 const char* const kBinaryColumns =
     "key,source_hash,arch,compiler,options,candidate,problem,entry,registers,spill_bytes,stack_bytes,"
     "static_shared,stored_at,digest,cubin,ptx,source,log";
-const char* const kRecordColumns =
-    "problem,arch,device,sms,driver,candidate,source_hash,binary_arch,compiler,options,provenance,median_us,"
-    "error,stored_at,digest,evidence";
+#define TRIGEN_RECORD_HEAD                                                                                  \
+  "problem,arch,device,sms,driver,candidate,source_hash,binary_arch,compiler,options,provenance,median_us," \
+  "error,stored_at,digest"
+const char* const kRecordHead = TRIGEN_RECORD_HEAD;
+const char* const kRecordColumns = TRIGEN_RECORD_HEAD ",evidence";
 
 SchemaFit fit_schema(Database& database, bool bundle, SqlStatus& status, std::string& what) {
   // sqlite_schema keeps the text of each statement as it was given.
@@ -279,9 +246,7 @@ RowState read_binary(Statement& row, Unpack what, Binary& b, std::string& name, 
   return RowState::kGood;
 }
 
-RowState read_record_row(Statement& row, bool sample, RecordRow& out, std::string& name) {
-  out = {};
-  Record& r = out.record;
+bool read_record_head(Statement& row, Record& r, std::string& digest) {
   r.problem = row.text();
   r.arch = row.text();
   r.device = row.text();
@@ -296,15 +261,21 @@ RowState read_record_row(Statement& row, bool sample, RecordRow& out, std::strin
   r.median_us = row.real();
   r.error = row.real();
   r.stored_at = row.integer();
-  out.digest = row.blob();
+  digest = row.blob();
+  if (!fits_int(sms) || provenance < 0 || provenance > static_cast<int>(Provenance::kMeasured)) return false;
+  r.sms = static_cast<int>(sms);
+  r.provenance = static_cast<Provenance>(provenance);
+  return true;
+}
+
+RowState read_record_row(Statement& row, bool sample, RecordRow& out, std::string& name) {
+  out = {};
+  const Record& r = out.record;
+  const bool fits = read_record_head(row, out.record, out.digest);
   out.evidence = row.blob();
   name = std::string(sample ? "sample" : "record") + " of " + r.problem.substr(0, 200) + " on " +
          r.arch.substr(0, 20);
-  if (!fits_int(sms) || provenance < 0 || provenance > static_cast<int>(Provenance::kMeasured))
-    return RowState::kDamaged;
-  r.sms = static_cast<int>(sms);
-  r.provenance = static_cast<Provenance>(provenance);
-  return out.digest == record_digest(r, sample, out.evidence) ? RowState::kGood : RowState::kDamaged;
+  return fits && out.digest == record_digest(r, sample, out.evidence) ? RowState::kGood : RowState::kDamaged;
 }
 
 RowState read_record(Statement& row, Unpack what, bool sample, Record& r, std::string& name) {
@@ -439,76 +410,11 @@ SqlStatus put_sample_row(Database& database, const Record& sample) {
   return insert_record(database, "samples", sample, true);
 }
 
-SqlStatus put_finding_row(Database& database, const Finding& finding) {
-  std::string create = kCreateFindings;
-  create.insert(create.find("findings"), "IF NOT EXISTS ");
-  if (SqlStatus status = database.run(create.c_str()); !status.ok()) return status;
-  Finding row = finding;
-  if (row.stored_at == 0) row.stored_at = std::time(nullptr);
-  const std::string digest = finding_digest(row);
-  Statement insert(database, "INSERT OR REPLACE INTO findings VALUES (?,?,?,?,?,?,?,?)");
-  insert.bind_int(static_cast<int>(row.kind)).bind_text(row.name).bind_text(row.device).bind_text(row.driver);
-  insert.bind_int(row.value).bind_text(row.text).bind_int(row.stored_at).bind_blob(digest);
-  insert.step();
-  return insert.status();
-}
-
-SqlStatus read_findings(Database& database, const std::string& home, std::vector<Finding>& findings) {
-  findings.clear();
-  SqlStatus status;
-  if (has_findings(database, status)) {
-    Statement rows(database, "SELECT * FROM findings ORDER BY stored_at,rowid");
-    rows.allow_bytes(kMaxFieldBytes);
-    while (!rows.spent() && rows.step()) {
-      Finding finding;
-      finding.kind = static_cast<FindingKind>(rows.integer());
-      finding.name = rows.text();
-      finding.device = rows.text();
-      finding.driver = rows.text();
-      finding.value = rows.integer();
-      finding.text = rows.text();
-      finding.stored_at = rows.integer();
-      if (rows.blob() == finding_digest(finding)) findings.push_back(std::move(finding));
-    }
-    status = rows.status();
-  }
-  if (!status.ok()) return status;
-  const bool moved = llvm::none_of(findings, [&](const Finding& f) { return is_home(f, home); });
-  llvm::erase_if(findings, [&](const Finding& f) {
-    return f.kind == FindingKind::kHome || (moved && f.kind == FindingKind::kCanary && f.value == 1);
-  });
-  if (moved) status = list_as_imported(database, findings);
-  return status;
-}
-
-bool is_at_home(Database& database, const std::string& home) {
-  SqlStatus status;
-  if (has_findings(database, status)) {
-    Statement there(database, "SELECT 1 FROM findings WHERE kind=? AND name=?");
-    there.bind_int(static_cast<int>(FindingKind::kHome)).bind_text(home);
-    if (there.step()) return true;
-  }
-  Statement rows(database, "SELECT EXISTS(SELECT 1 FROM binaries) OR EXISTS(SELECT 1 FROM records)");
-  return rows.step() && rows.integer() == 0;
-}
-
-SqlStatus settle(Database& database, const std::string& home) {
-  SqlStatus status;
-  if (has_findings(database, status)) {
-    Statement there(database, "SELECT 1 FROM findings WHERE kind=? AND name=?");
-    there.bind_int(static_cast<int>(FindingKind::kHome)).bind_text(home);
-    if (there.step()) return {};
-    status = there.status();
-    if (status.ok()) status = database.run(kForgetHome);
-  }
-  std::vector<Finding> imported;
-  if (status.ok()) status = list_as_imported(database, imported);
-  for (const Finding& finding : imported)
-    if (status.ok()) status = put_finding_row(database, finding);
-  Finding here;
-  here.kind = FindingKind::kHome;
-  here.name = home;
-  return status.ok() ? put_finding_row(database, here) : status;
+std::string finding_digest(const Finding& f) {
+  Digest digest("trigen finding 1");
+  digest.add(static_cast<int64_t>(f.kind)).add(f.name).add(f.device).add(f.driver);
+  digest.add(f.value).add(f.text).add(f.stored_at);
+  return digest.finish();
 }
 
 std::string name_digest(llvm::StringRef name) {

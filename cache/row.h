@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cache/database.h"
-#include "cache/store.h"
+#include "cache/record.h"
 
 namespace trigen::cache {
 
@@ -17,7 +17,7 @@ extern const char* const kCreateSchema;
 extern const char* const kCreateBundleSchema;
 // Findings, which a user layer has from the first one on.
 extern const char* const kCreateFindings;
-// What a file's schema is beside those statements. Other tools add indexes and sqlite_stat tables, drop
+// A file's schema beside those statements. Other tools add indexes and sqlite_stat tables, drop
 // indexes and change the order (VACUUM), which harms nothing.
 enum class SchemaFit {
   kOurs,
@@ -55,6 +55,7 @@ struct RecordRow {
 // The columns of a SELECT, in the order in which put_* binds them.
 extern const char* const kBinaryColumns;
 extern const char* const kRecordColumns;
+extern const char* const kRecordHead;  // without the evidence, which a look-up ranks without
 
 enum class Unpack { kNothing, kCubin, kAll };
 // Reads the row that the statement stands on. kDamaged: the digest or a field does not fit; `name` says which
@@ -62,11 +63,13 @@ enum class Unpack { kNothing, kCubin, kAll };
 // Without unpacking, `cubin_bytes` has the size that the cubin's frame names.
 RowState read_binary(Statement& row, Unpack what, Binary& binary, std::string& name, int64_t& cubin_bytes);
 RowState read_record(Statement& row, Unpack what, bool sample, Record& record, std::string& name);
+// The columns of kRecordHead, unchecked. False: one holds what no field takes.
+bool read_record_head(Statement& row, Record& record, std::string& digest);
 // The same rows as they lie there.
 RowState read_binary_row(Statement& row, BinaryRow& binary, std::string& name);
 RowState read_record_row(Statement& row, bool sample, RecordRow& record, std::string& name);
 // "" for a row of an opened file that a put would take now, with contents that unpack and a date that the clock
-// (cache/environment.h) allows; else words that follow its name.
+// (cache/host.h) allows; else words that follow its name.
 std::string refuse_row(const BinaryRow& row);
 std::string refuse_row(const RecordRow& row);
 // Another date, and the digest that goes with it.
@@ -83,15 +86,7 @@ std::string refuse_record(const Record& record);
 SqlStatus put_binary_row(Database& database, const Binary& binary);
 SqlStatus put_record_row(Database& database, const Record& record);
 SqlStatus put_sample_row(Database& database, const Record& sample);
-SqlStatus put_finding_row(Database& database, const Finding& finding);
-// Those that have their digest; none where there is no such table. Of a layer whose home is another (a file that
-// was copied here) every row counts as imported, and no canary ran.
-SqlStatus read_findings(Database& database, const std::string& home, std::vector<Finding>& findings);
-// The same, written down, in a transaction of the layer that `home` is.
-SqlStatus settle(Database& database, const std::string& home);
-// Is this the home that the layer names? One that names none and has no rows is at home everywhere.
-bool is_at_home(Database& database, const std::string& home);
-
+std::string finding_digest(const Finding& finding);
 // SHA-256 in hex, for the lease of what is no binary.
 std::string name_digest(llvm::StringRef name);
 

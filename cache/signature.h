@@ -8,11 +8,16 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cache/trust.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
@@ -64,7 +69,7 @@ KeyPair make_key_pair();
 std::string sign(llvm::StringRef bytes, llvm::StringRef name, int64_t timestamp, const SecretKey& key);
 
 // "" when one of the keys signed these bytes under this name, else why not, in words that follow the file's
-// name, at a time that is not after `latest` (cache/environment.h).
+// name, at a time that is not after `latest` (cache/host.h).
 std::string refuse_signer(const Signature& signature, llvm::ArrayRef<PublicKey> keys);
 std::string refuse_signature(const Signature& signature, llvm::StringRef bytes, llvm::StringRef name,
                              llvm::ArrayRef<PublicKey> keys, int64_t latest);
@@ -84,8 +89,53 @@ TrustedKeys parse_trusted_keys(llvm::StringRef list, llvm::StringRef where = kTr
 // Of this list, else of the environment's; where neither is set, even to "", nothing is required.
 TrustedKeys trusted_keys(const std::optional<std::string>& list);
 
-// At most `most` bytes of a regular file; "" when it was read, else why not.
-std::string read_file(const std::string& path, int64_t most, std::string& bytes);
-std::string read_descriptor(int descriptor, int64_t most, std::string& bytes);
+// The keys whose signatures count, and the newest signatures that were met: by the names of key and file, a timestamp. An
+// older signature of both is a replay.
+struct Signers {
+  TrustedKeys trusted;
+  std::function<int64_t(const std::string& name)> newest = [](const std::string&) { return 0; };
+  std::function<void(const std::string& name, int64_t timestamp)> remember = [](const std::string&, int64_t) {
+  };
+};
+
+// A layer that must be signed: read whole, once, and used from memory, so that what was verified is what is
+// used, whatever becomes of the file.
+class SignedFile {
+ public:
+  using Bytes = std::shared_ptr<const std::string>;
+
+  // Null and why not, in words that follow the file's name. The answer stays, but for one about the system's
+  // errors. Held in an Operation (cache/lock.h).
+  Bytes read(const std::string& path, FilePart part, const TrustedKeys& trusted, std::string& reason);
+  // Of what was read: "" or why an older file must have been put back. Asks the signers, outside operations.
+  std::string refuse_replay(const Signers& signers);
+
+ private:
+  std::mutex mutex_;
+  Bytes bytes_;
+  Signature signature_;  // set before bytes_, and not again
+  std::string refusal_;
+  std::atomic<bool> remembered_{false};
+};
+
+// Signs as the maker of this key, at this time.
+struct Signer {
+  SecretKey key;
+  int64_t date = 0;  // seconds since 1970
+};
+// The key of a file that its owner alone may read; without a date.
+llvm::Expected<Signer> read_signer(const std::string& path);
+// The text of `path`.minisig, for a file of these bytes.
+llvm::Expected<std::string> signature_of(const std::string& path, llvm::StringRef bytes,
+                                         const Signer& signer);
+// Writes that of the file that is there, as an output that the user names.
+llvm::Error sign_file(const std::string& path, const Signer& signer);
+
+// "" or why this is older than what the signers met of its name.
+std::string refuse_replay(const Signature& signature, const Signers& signers);
+
+// The file and its signature, checked now. "" and both, or why not. `lasting`: no error of the system's.
+std::string read_signed(const std::string& path, FilePart part, const TrustedKeys& trusted,
+                        Signature& signature, std::string& bytes, bool& lasting);
 
 }  // namespace trigen::cache

@@ -3,17 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <thread>
 
-#include "cache/environment.h"
 #include "cache/findings.h"
-#include "cache/fork.h"
-#include "cache/index.h"
+#include "cache/host.h"
 #include "cache/layer.h"
-#include "cache/lease.h"
-#include "cache/match.h"
 #include "cache/row.h"
-#include "cache/usage.h"
 #include "generator/error.h"
 #include "generator/names.h"
 
@@ -21,7 +17,7 @@ namespace trigen {
 namespace cache {
 namespace {
 
-// What one look-up may cost, whatever a stranger's file holds.
+// The most that one look-up may cost, whatever a stranger's file holds.
 constexpr int64_t kMostRecords = 1024, kLookUpBytes = kMaxFieldBytes;
 // Of the evidence that ranks a problem's choices, 0.1 MiB of which come from a tune of everything.
 constexpr int64_t kLessonBytes = int64_t{4} << 20;
@@ -36,14 +32,14 @@ class LayeredStore final : public Store {
  public:
   explicit LayeredStore(const Options& options)
       : none_(is_no_cache(options.layers)),
-        patience_(options.busy_ms),
+        timeout_(options.busy_ms),
         log_(options.log                      ? options.log
              : environment_flag("TRIGEN_LOG") ? log_to_stderr
                                               : std::function<void(const std::string&)>()),
         signers_(signers_of(trusted_keys(options.trusted_keys), findings_)) {
     for (LayerPlan& plan : plan_layers(options.layers))
       layers_.push_back(
-          std::make_unique<Layer>(std::move(plan), options.read_only, &patience_, &log_, &signers_));
+          std::make_unique<Layer>(std::move(plan), options.read_only, &timeout_, &log_, &signers_));
     for (auto& layer : layers_)
       if (layer->user()) findings_.keep_in(layer.get());
   }
@@ -108,16 +104,28 @@ class LayeredStore final : public Store {
     return list;
   }
 
-  std::optional<FoundRecord> find_record(llvm::StringRef problem, llvm::StringRef arch,
-                                         llvm::StringRef device, int sms, llvm::StringRef driver) override {
-    const DeviceQuery query{device.str(), sms, driver.str()};
+  std::optional<FoundRecord> find_record(llvm::StringRef problem, llvm::ArrayRef<llvm::StringRef> archs,
+                                         const DeviceQuery& query) override {
     std::optional<FoundRecord> best;
-    for (auto& layer : layers_) {
-      const auto index = index_of(*layer);
-      std::optional<Record> record =
-          index ? best_indexed(*index, problem, arch, query) : best_record(*layer, problem, arch, query);
-      if (record) keep_better(best, std::move(*record), query, layer->path());
-    }
+    Rank rank_of_best;
+    // A record measured for one target comes before everything of those behind it.
+    for (size_t target = 0; target < archs.size() && !rank_of_best.measured; ++target)
+      for (size_t i = 0; i < layers_.size(); ++i) {
+        const auto index = index_of(*layers_[i]);
+        std::optional<Record> record = index ? best_indexed(*index, problem, archs[target], query)
+                                             : best_record(*layers_[i], problem, archs[target], query);
+        if (!record) continue;
+        Rank rank = rank_of(*record, query);
+        rank.target = -static_cast<int>(target);
+        rank.layer = -static_cast<int>(i);
+        if (best && rank <= rank_of_best) continue;
+        rank_of_best = std::move(rank);
+        best.emplace();
+        best->difference = difference(*record, query);
+        best->match = best->difference.empty() ? Match::kExact : Match::kNear;
+        best->layer = layers_[i]->path();
+        best->record = std::move(*record);
+      }
     return best;
   }
 
@@ -138,21 +146,29 @@ class LayeredStore final : public Store {
         list.push_back({std::move(record), Match::kNone, layer->path(), ""});
     return list;
   }
-  std::vector<FoundRecord> find_measured(llvm::StringRef prefix, llvm::StringRef suffix,
-                                         llvm::StringRef arch) override {
+  std::vector<FoundRecord> find_measured(llvm::StringRef prefix, llvm::StringRef suffix, llvm::StringRef arch,
+                                         const DeviceQuery& query) override {
     // The range goes through the primary key, the comparison reads no row that it does not take; ':' follows '9'.
     // No GLOB: a connection takes patterns of 64 bytes at most, and suffixes are longer.
     const std::string behind = prefix.str() + ":";
     std::vector<FoundRecord> list;
+    std::map<std::tuple<std::string, std::string, int>, std::pair<Rank, size_t>> best;  // place in the list
     int64_t left = kLessonBytes;
-    for (auto& layer : layers_)
+    for (size_t i = 0; i < layers_.size(); ++i)
       for (Record& record : records(
-               *layer, "records",
+               *layers_[i], "records",
                " WHERE problem>=? AND problem<? AND substr(problem,-length(?))=? AND arch=? AND provenance=1"
                " ORDER BY problem,arch,device,sms,driver",
                {prefix, behind, suffix, suffix, arch}, Unpack::kAll, left)) {
         left -= static_cast<int64_t>(record.evidence.size());
-        list.push_back({std::move(record), Match::kNone, layer->path(), ""});
+        Rank rank = rank_of(record, query);
+        rank.layer = -static_cast<int>(i);
+        const auto [at, fresh] =
+            best.try_emplace({record.problem, record.device, record.sms}, rank, list.size());
+        if (fresh) list.emplace_back();
+        if (!fresh && rank <= at->second.first) continue;
+        at->second.first = rank;
+        list[at->second.second] = {std::move(record), Match::kNone, layers_[i]->path(), ""};
       }
     return list;
   }
@@ -207,7 +223,7 @@ class LayeredStore final : public Store {
     lease.reset();
     const Clock::time_point until = Clock::now() + std::chrono::milliseconds(wait_ms);
     for (std::chrono::milliseconds pause{1};; pause = std::min(pause * 2, std::chrono::milliseconds(16))) {
-      if (std::unique_ptr<Lease> got = cache::try_lease(user_layer(), key.digest())) {
+      if (std::unique_ptr<Lease> got = take_lease(key.digest())) {
         // Whoever had it before may have stored the binary between the caller's look-up and now.
         if (find_binary(key)) return LeaseState::kDone;
         lease = std::move(got);
@@ -219,11 +235,10 @@ class LayeredStore final : public Store {
     }
   }
 
-  std::unique_ptr<Lease> try_lease(llvm::StringRef name) override {
-    return cache::try_lease(user_layer(), name_digest(name));
-  }
+  std::unique_ptr<Lease> try_lease(llvm::StringRef name) override { return take_lease(name_digest(name)); }
   std::unique_ptr<Lease> try_mark(llvm::StringRef name, bool& unended) override {
-    return cache::try_mark(user_layer(), name_digest(name), unended);
+    unended = false;
+    return locks_files() ? cache::try_mark(user_layer()->path(), name_digest(name), unended) : nullptr;
   }
 
   std::vector<LayerInfo> layers() override {
@@ -279,7 +294,17 @@ class LayeredStore final : public Store {
     return nullptr;
   }
 
-  llvm::Error put(Layer::Work work) {
+  // Can a lock file be made?
+  bool locks_files() const {
+    const Layer* const layer = user_layer();
+    return layer != nullptr && layer->stores() && layer->prepare().healthy();
+  }
+  std::unique_ptr<Lease> take_lease(const std::string& digest) {
+    const Layer* const layer = user_layer();
+    return cache::try_lease(layer != nullptr ? layer->path() : "", locks_files(), digest);
+  }
+
+  llvm::Error put(Work work) {
     for (auto& layer : layers_)
       if (layer->user()) return layer->write(work);
     if (none_)
@@ -337,45 +362,43 @@ class LayeredStore final : public Store {
                                             const DeviceQuery& query) {
     const auto rows = index.records.find(index_key(problem, arch));
     if (rows == index.records.end() || rows->second.empty()) return std::nullopt;
-    const RecordRow* best = &rows->second.front();
-    for (const RecordRow& row : rows->second)
-      if (is_better(row.record, best->record, query)) best = &row;
+    const auto best = std::max_element(rows->second.begin(), rows->second.end(),
+                                       [&](const RecordRow& a, const RecordRow& b) {
+                                         return rank_of(a.record, query) < rank_of(b.record, query);
+                                       });
     Record record = best->record;
     record.evidence = unpack_evidence(best->evidence);
     return record;
   }
 
-  // The best record of one layer: ranked by the small columns that decide, then read whole and checked, from
-  // the best on.
+  // The best record of one layer: ranked without the evidence, then read whole and checked, from the best on.
   std::optional<Record> best_record(Layer& layer, llvm::StringRef problem, llvm::StringRef arch,
                                     const DeviceQuery& query) {
     struct Row {
-      Record decides;
+      Rank rank;
       int64_t id, evidence_bytes;
     };
     std::optional<Record> best;
     layer.read([&](Database& database) {
       best.reset();
       std::vector<Row> list;
-      Statement rows(database,
-                     "SELECT rowid,device,sms,driver,provenance,stored_at,length(evidence) FROM records "
-                     "WHERE problem=? AND arch=? LIMIT ?");
+      const std::string heads = std::string("SELECT rowid,length(evidence),") + kRecordHead +
+                                " FROM records WHERE problem=? AND arch=? LIMIT ?";
+      Statement rows(database, heads.c_str());
       rows.allow_bytes(kMostTextBytes);
       rows.bind_text(problem).bind_text(arch).bind_int(kMostRecords);
       while (rows.step()) {
         Row row = {};
         row.id = rows.integer();
-        row.decides.device = rows.text();
-        row.decides.sms = static_cast<int>(rows.integer());
-        row.decides.driver = rows.text();
-        row.decides.provenance = static_cast<Provenance>(rows.integer());
-        row.decides.stored_at = rows.integer();
         row.evidence_bytes = rows.integer();
+        Record head;
+        std::string digest;
+        read_record_head(rows, head, digest);
+        row.rank = rank_of(head, query);
         list.push_back(std::move(row));
       }
       if (!rows.status().ok()) return rows.status();
-      std::stable_sort(list.begin(), list.end(),
-                       [&](const Row& a, const Row& b) { return is_better(a.decides, b.decides, query); });
+      std::stable_sort(list.begin(), list.end(), [](const Row& a, const Row& b) { return a.rank > b.rank; });
       int64_t left = kLookUpBytes;
       const std::string sql = select(kRecordColumns, "records", " WHERE rowid=?");
       for (const Row& row : list) {
@@ -425,7 +448,7 @@ class LayeredStore final : public Store {
   }
 
   const bool none_;  // no cache, as asked for
-  Patience patience_;
+  LockTimeout timeout_;
   Log log_;
   Findings findings_;
   const Signers signers_;

@@ -1,4 +1,4 @@
-// Who may have put a file here. SQLite believes what lies beside a database: a journal is written back into
+// Trust in a file by its owner and place: who may have put it here. SQLite believes what lies beside a database: a journal is written back into
 // it and the file that it names as its super-journal is deleted, so whoever may make files in a layer's
 // folder owns the layer and the user's files. Every reason is "" for "trusted", else words that follow a
 // path.
@@ -20,10 +20,6 @@ enum class FilePart {
   kBeside,   // its journal, write-ahead log or shared memory: one link, never of an unknown owner
 };
 std::string distrust_of_file(int descriptor, FilePart part);
-// The same by a path that is not followed, "" where nothing is.
-std::string distrust_of_file(const std::string& path, FilePart part);
-// A journal that names a super-journal, which trigen never writes: SQLite would delete that file.
-std::string distrust_of_journal(int descriptor);
 
 // "folder '/tmp' may be written by everybody (mode 1777)". The folder itself must be the user's or root's and
 // writable by nobody else; one above it may be sticky, because there nobody can move another's folder away.
@@ -34,5 +30,38 @@ std::string distrust_of_folder(const std::string& folder, FilePart part);
 // or root and not be writable by everybody. Folders above `code` (those of the running program and library)
 // and their owners are trusted, because who may write there has this process already.
 std::string distrust_of_library(const std::string& path, llvm::ArrayRef<std::string> code);
+
+// SQLite's system calls in our copy: what it may open and delete for a layer.
+//
+// While one exists, this thread's SQLite opens nothing but the layer, its journal, write-ahead log and shared
+// memory, their folder, and temporary files that it makes itself; each is judged through its descriptor
+// (cache/trust.h) and never waited for. It deletes none but the layer's journal and log and its own temporary
+// files. What a journal or a schema names beyond that is refused.
+class Guard {
+ public:
+  Guard() = default;
+  ~Guard() { leave(); }
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+  void enter(const std::string& layer, FilePart part);
+  void leave();
+  void resume();  // what enter() said, for the thread that calls
+  // The refusal since enter(), "" if nothing: "'/x/c.db-journal' is not a regular file".
+  const std::string& refusal() const { return refusal_; }
+
+  int open(const char* path, int flags, int mode);
+  int unlink(const char* path);
+
+ private:
+  int refuse(const std::string& path, const std::string& reason);
+  std::string layer_, folder_, refusal_;
+  FilePart part_ = FilePart::kLayer;
+};
+
+// "" or the first companion that is not to be trusted, in words, by a look at the path.
+std::string distrust_of_companions(const std::string& layer);
+
+// Puts our system calls into SQLite's table, once.
+void replace_system_calls();
 
 }  // namespace trigen::cache

@@ -3,24 +3,37 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <map>
-#include <optional>
+#include <mutex>
 #include <set>
 
-#include "cache/bundle.h"
-#include "cache/filesystem.h"
-#include "cache/findings.h"
-#include "cache/layer.h"
-#include "cache/usage.h"
+#include "cache/folder.h"
+#include "cache/host.h"
 #include "generator/error.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/SHA256.h"
 
 namespace trigen::cache {
 namespace {
+
+// The signers that a reader of files asks for, and the age of their signatures.
+class Reader {
+ public:
+  Reader(ReadFor use, const StoreOptions& options) {
+    signers_.trusted = trusted_keys(options.trusted_keys);
+    if (use == ReadFor::kLook || !signers_.trusted.required) return;
+    user_.emplace(options);
+    signers_ = user_->signers();
+  }
+  const Signers& signers() const { return signers_; }
+
+ private:
+  std::optional<UserLayer> user_;
+  Signers signers_;
+};
 
 SqlStatus erase_record(Database& database, const Record& r) {
   Statement erase(database,
@@ -96,31 +109,29 @@ SqlStatus list_records(Database& database, const char* where, std::vector<Record
 
 // Bundles of the folder that were written so long ago become one. Nothing is locked: two nodes that do so at
 // once make the same file of the same ones, and a node that is alive after all publishes its own again.
-llvm::Expected<int64_t> fold(const std::string& folder, const Store::Options& options, int kept_days) {
+llvm::Expected<int64_t> fold(const std::string& folder, const StoreOptions& options, int kept_days) {
   namespace fs = std::filesystem;
   const auto before = fs::file_time_type::clock::now() - std::chrono::hours(24 * int64_t{kept_days});
   std::vector<std::string> old;
   std::error_code failed;
-  for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
+  for (const std::string& path : layers_in(folder, failed)) {
     std::error_code gone;
-    const auto written = at->last_write_time(gone);
-    if (!gone && written <= before && is_bundle(at->path().string())) old.push_back(at->path().string());
+    const auto written = fs::last_write_time(path, gone);
+    if (!gone && written <= before && is_bundle(path)) old.push_back(path);
   }
   if (old.size() < 2) return 0;
+  const Reader reader(ReadFor::kRun, options);
   Contents all;
   for (const std::string& path : old) {
     LayerPlan plan = plan_reading(path);
     plan.own = true;  // as look-ups read them
-    auto contents = read_contents(std::move(plan), ReadFor::kRun, options);
+    auto contents = read_layer(std::move(plan), ReadFor::kRun, reader.signers());
     if (!contents) return contents.takeError();
     all.add(*contents);
   }
   auto image = bundle_image(all, {{"made_by", "spool"}});
   if (!image) return image.takeError();
-  const auto hash = llvm::SHA256::hash(llvm::arrayRefFromStringRef(*image));
-  const std::string path = folder + "/folded-" +
-                           llvm::toHex(llvm::ArrayRef<uint8_t>(hash), /*LowerCase=*/true).substr(0, 16) +
-                           ".trigen";
+  const std::string path = folder + "/folded-" + sha256_of(*image).substr(0, 16) + ".trigen";
   if (const int error = write_whole_file(path, *image, 0600))
     return make_error(ErrorKind::kCache,
                       "'" + path + "' cannot be written (" + errno_text(error) +
@@ -148,7 +159,79 @@ void keep_own(const Contents& before, const std::vector<Finding>& findings, Cont
 
 }  // namespace
 
-llvm::Expected<ImportReport> import_contents(const Store::Options& options, const Contents& contents) {
+UserLayer::UserLayer(const StoreOptions& options)
+    : timeout_(options.busy_ms),
+      log_([](const std::string&) {}),
+      signers_(signers_of(trusted_keys(options.trusted_keys), findings_)) {
+  for (LayerPlan& plan : plan_layers(options.layers)) {
+    if (!plan.user || layer_) continue;
+    stands_for_ = plan.stands_for;
+    layer_.emplace(std::move(plan), options.read_only, &timeout_, &log_, &signers_);
+    findings_.keep_in(&*layer_);
+  }
+}
+
+llvm::Expected<Layer*> UserLayer::get() {
+  if (layer_) return &*layer_;
+  return make_error(ErrorKind::kCache,
+                    "no cache file to write: bundles are never written to; name one with --cache or in "
+                    "TRIGEN_CACHE");
+}
+
+llvm::Expected<Contents> read_contents(const std::string& path, ReadFor use, const StoreOptions& options) {
+  const Reader reader(use, options);
+  return read_layer(plan_reading(path), use, reader.signers());
+}
+
+llvm::Expected<Contents> read_merged(const std::vector<std::string>& paths, ReadFor use,
+                                     const StoreOptions& options) {
+  const Reader reader(use, options);
+  // Most of the time goes into the rows' digests, so that every core takes files; rows that meet are judged
+  // alike in any order.
+  const size_t threads =
+      std::clamp<size_t>(std::min<size_t>(std::thread::hardware_concurrency(), paths.size()), 1, 16);
+  std::vector<Contents> parts(threads);
+  std::mutex mutex;
+  std::atomic<size_t> next{0};
+  std::map<size_t, ErrorText> failed;
+  // Remembered when all are read: which of two signatures of one name is the older one does not depend on who was
+  // first.
+  std::map<std::string, std::set<int64_t>> met;
+  Signers signers = reader.signers();
+  signers.remember = [&](const std::string& name, int64_t timestamp) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    met[name].insert(timestamp);
+  };
+  std::atomic<size_t> parts_taken{0};
+  const auto work = [&] {
+    Contents& part = parts[parts_taken++];
+    for (size_t i = next++; i < paths.size(); i = next++) {
+      auto one = read_layer(plan_reading(paths[i]), use, signers);
+      if (one) {
+        part.take(std::move(*one));
+        continue;
+      }
+      const std::lock_guard<std::mutex> lock(mutex);
+      failed.emplace(i, take_error(one.takeError()));
+    }
+  };
+  on_threads(threads, work);
+  if (!failed.empty()) return make_error(failed.begin()->second.kind, failed.begin()->second.message);
+  for (const auto& [name, timestamps] : met) {
+    if (use != ReadFor::kLook && timestamps.size() > 1)
+      return make_error(ErrorKind::kCache, "the files hold two signed as '" + name + "', at " +
+                                               std::to_string(*timestamps.begin()) + " and " +
+                                               std::to_string(*timestamps.rbegin()) +
+                                               ", so one was replaced by the other; leave the older one out");
+    reader.signers().remember(name, *timestamps.rbegin());
+  }
+  for (size_t i = 1; i < threads; ++i) parts[0].take(std::move(parts[i]));
+  std::sort(parts[0].damaged.begin(), parts[0].damaged.end());
+  parts[0].drop_outdated_predictions();  // once: with each of a thousand files it would be most of the time
+  return std::move(parts[0]);
+}
+
+llvm::Expected<ImportReport> import_contents(const StoreOptions& options, const Contents& contents) {
   UserLayer user(options);
   auto layer = user.get();
   if (!layer) return layer.takeError();
@@ -195,8 +278,7 @@ llvm::Expected<ImportReport> import_contents(const Store::Options& options, cons
   return report;
 }
 
-llvm::Expected<int64_t> remove_records(const Store::Options& options,
-                                       const std::vector<std::string>& problems,
+llvm::Expected<int64_t> remove_records(const StoreOptions& options, const std::vector<std::string>& problems,
                                        const std::vector<std::string>& archs, std::string& path) {
   UserLayer user(options);
   auto layer = user.get();
@@ -229,7 +311,7 @@ llvm::Expected<int64_t> remove_records(const Store::Options& options,
   return removed;
 }
 
-llvm::Expected<CollectReport> collect(const Store::Options& options, int64_t most_bytes, int kept_days) {
+llvm::Expected<CollectReport> collect(const StoreOptions& options, int64_t most_bytes, int kept_days) {
   UserLayer user(options);
   auto layer = user.get();
   if (!layer) return layer.takeError();

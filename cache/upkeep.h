@@ -1,13 +1,40 @@
-// What `trigen cache` does to the user layer as a whole.
+// Whole cache files, as `trigen cache` handles them: read, merged, taken into the user layer; its rows taken out.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "cache/contents.h"
+#include "cache/findings.h"
+#include "cache/layer.h"
 
 namespace trigen::cache {
+
+// The user layer of a store's options, opened alone, and what it keeps.
+class UserLayer {
+ public:
+  explicit UserLayer(const StoreOptions& options);
+  llvm::Expected<Layer*> get();
+  const Signers& signers() const { return signers_; }
+  const std::string& stands_for() const { return stands_for_; }  // LayerPlan's
+
+ private:
+  LockTimeout timeout_;
+  Log log_;
+  Findings findings_;
+  Signers signers_;
+  std::optional<Layer> layer_;
+  std::string stands_for_;
+};
+
+// Reads one file under the rules of a layer; an error where it is not there or cannot be used. `options`: whose keys
+// count, and the user layer that remembers the newest signatures.
+llvm::Expected<Contents> read_contents(const std::string& path, ReadFor use,
+                                       const StoreOptions& options = {});
+// All of several files, as if each were added, in any order; `damaged` says of what.
+llvm::Expected<Contents> read_merged(const std::vector<std::string>& paths, ReadFor use,
+                                     const StoreOptions& options = {});
 
 struct ImportReport {
   int64_t records = 0, binaries = 0;  // new here, or better than what was here
@@ -16,12 +43,11 @@ struct ImportReport {
 };
 // Adds the rows to the user layer of Options::layers in one transaction, by the rules of merging. What the
 // layer has and the contents lack stays, and so do records that were measured here and binaries that were made here.
-llvm::Expected<ImportReport> import_contents(const Store::Options& options, const Contents& contents);
+llvm::Expected<ImportReport> import_contents(const StoreOptions& options, const Contents& contents);
 
 // Removes the records of these problems (an empty list: of all) and archs (likewise), and the binaries that only
 // they named. Returns how many records; what other layers have stays.
-llvm::Expected<int64_t> remove_records(const Store::Options& options,
-                                       const std::vector<std::string>& problems,
+llvm::Expected<int64_t> remove_records(const StoreOptions& options, const std::vector<std::string>& problems,
                                        const std::vector<std::string>& archs, std::string& layer);
 
 struct CollectReport {
@@ -34,6 +60,6 @@ struct CollectReport {
 // the file has at most so many bytes, and gives the space back. Measurements stay: they cost time on a GPU,
 // and a plan compiles their kernel again. On a network file system the bundles that no node has published for
 // `kept_days` become one: their nodes may be gone, what they found is not.
-llvm::Expected<CollectReport> collect(const Store::Options& options, int64_t most_bytes, int kept_days = 30);
+llvm::Expected<CollectReport> collect(const StoreOptions& options, int64_t most_bytes, int kept_days = 30);
 
 }  // namespace trigen::cache

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "cache/threads.h"
+#include "cache/host.h"
 #include "runtime/paths.h"
 
 namespace trigen {

@@ -35,9 +35,9 @@ llvm::Expected<std::vector<Candidate>> select(const Problem& problem, const Targ
     return out;
   }
   const std::string name = device != nullptr ? device->info().name : "";
-  const auto found =
-      store.find_record(to_string(problem), target.name, name, device != nullptr ? device->info().sms : 0,
-                        device != nullptr ? device->info().driver : "");
+  const auto found = store.find_record(
+      to_string(problem), {target.name},
+      {name, device != nullptr ? device->info().sms : 0, device != nullptr ? device->info().driver : ""});
   if (found) {
     auto recorded = parse_candidate(problem, target, found->record.candidate);
     if (recorded) {

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "cache/filesystem.h"
+#include "cache/host.h"
 #include "check/text.h"
 #include "cli/command.h"
 #include "cli/table.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <sstream>
 
-#include "cache/filesystem.h"
+#include "cache/host.h"
 #include "check/text.h"
 #include "cli/command.h"
 #include "cli/result_tables.h"

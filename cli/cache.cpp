@@ -3,7 +3,7 @@
 
 #include <ctime>
 
-#include "cache/environment.h"
+#include "cache/host.h"
 #include "generator/names.h"
 #include "generator/target.h"
 

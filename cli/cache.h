@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/signed_file.h"
+#include "cache/signature.h"
 #include "cli/command.h"
 #include "cli/target_options.h"
 

@@ -1,7 +1,7 @@
 // trigen cache diff: what two cache files or bundles have that the other lacks.
 #include <cstdio>
 
-#include "cache/contents.h"
+#include "cache/upkeep.h"
 #include "check/text.h"
 #include "cli/cache.h"
 #include "cli/table.h"

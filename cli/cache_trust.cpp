@@ -9,10 +9,8 @@
 #include <cstdlib>
 #include <ctime>
 
-#include "cache/environment.h"
-#include "cache/filesystem.h"
-#include "cache/findings.h"
-#include "cache/signed_file.h"
+#include "cache/host.h"
+#include "cache/upkeep.h"
 #include "cli/cache.h"
 #include "cli/table.h"
 #include "generator/names.h"

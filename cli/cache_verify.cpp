@@ -6,7 +6,7 @@
 #include <mutex>
 #include <set>
 
-#include "cache/threads.h"
+#include "cache/host.h"
 #include "cli/cache.h"
 #include "cli/terminal.h"
 #include "generator/names.h"

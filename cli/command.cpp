@@ -4,7 +4,7 @@
 #include <csignal>
 #include <cstdio>
 
-#include "cache/filesystem.h"
+#include "cache/host.h"
 #include "cli/terminal.h"
 #include "generator/names.h"
 #include "llvm/ADT/StringExtras.h"

@@ -67,7 +67,7 @@ const std::string& command_line();
 
 // Prints "trigen: error: ..." to stderr; the exit code that the error's kind stands for.
 int report(llvm::Error error);
-// The text as a file that the user named, whole or not at all (cache/filesystem.h).
+// The text as a file that the user named, whole or not at all (cache/host.h).
 llvm::Error write_text(const std::string& path, llvm::StringRef text);
 llvm::Error cannot_write(const std::string& path, int error);
 // A remark on stderr, where it does not mix with tables and JSON. --quiet leaves out those that do not start

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "cache/filesystem.h"
+#include "cache/host.h"
 #include "check/text.h"
 #include "cli/command.h"
 #include "cli/problem_options.h"

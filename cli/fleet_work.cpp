@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "cache/environment.h"
+#include "cache/host.h"
+#include "cache/upkeep.h"
 #include "check/text.h"
 #include "cli/cache.h"
 #include "cli/command.h"

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <optional>
 
-#include "cache/filesystem.h"
+#include "cache/host.h"
 #include "check/text.h"
 #include "cli/command.h"
 #include "cli/table.h"

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "cache/filesystem.h"
+#include "cache/host.h"
 #include "generator/candidate.h"
 #include "generator/error.h"
 #include "generator/problem_fields.h"

@@ -4,7 +4,8 @@
 #include <cstdio>
 #include <ctime>
 
-#include "cache/filesystem.h"
+#include "cache/host.h"
+#include "cache/upkeep.h"
 #include "cli/cache.h"
 #include "cli/command.h"
 #include "cli/problem_options.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cache/filesystem.h"
+#include "cache/host.h"
 #include "check/text.h"
 #include "generator/cost/dense.h"
 #include "generator/error.h"

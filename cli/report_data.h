@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/contents.h"
+#include "cache/bundle.h"
 #include "cache/fleet.h"
 #include "generator/problem.h"
 #include "generator/target.h"

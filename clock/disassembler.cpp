@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "cache/environment.h"
+#include "cache/host.h"
 #include "generator/error.h"
 
 extern char** environ;

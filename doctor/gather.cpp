@@ -107,7 +107,7 @@ std::vector<ProblemFacts> look_up(const Environment& environment, llvm::ArrayRef
       facts.target = target->name.str();
       facts.match = "none";
       if (auto found =
-              store.find_record(facts.problem, target->name, device->name, device->sms, device->driver)) {
+              store.find_record(facts.problem, {target->name}, {device->name, device->sms, device->driver})) {
         facts.difference = device == &none ? "" : found->difference;
         facts.candidate = found->record.candidate;
         facts.provenance = found->record.provenance == Provenance::kMeasured ? "measured" : "predicted";

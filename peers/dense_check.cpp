@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "cache/filesystem.h"
+#include "cache/host.h"
 #include "check/text.h"
 #include "generator/error.h"
 #include "llvm/ADT/STLExtras.h"

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <string>
 
-#include "cache/fork.h"
+#include "cache/lock.h"
 #include "generator/error.h"
 #include "runtime/include/trigen/trigen.h"
 #include "runtime/plan.h"

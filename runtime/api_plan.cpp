@@ -156,7 +156,7 @@ std::shared_ptr<const Resolved> find_plan(trigen_runtime& runtime, const trigen_
   return runtime.plans.answer(request);
 }
 
-// Its modules are unloaded, which takes locks too. Where those are lost (cache/fork.h) it stays.
+// Its modules are unloaded, which takes locks too. Where those are lost (cache/lock.h) it stays.
 template <typename Object>
 void destroy(Object* object) {
   const cache::Call call;

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "cache/threads.h"
+#include "cache/host.h"
 
 namespace trigen {
 

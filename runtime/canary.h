@@ -18,15 +18,15 @@ struct CanaryReport {
   std::string lost = {};  // what the process lost by it: no other plan can be made in it; "" nothing
 };
 
-// What this process's canaries said so far.
+// The results of this process's canaries so far.
 struct CanaryCounts {
   int64_t right = 0, wrong = 0, skipped = 0;
 };
 CanaryCounts canary_counts();
 
 // Was the binary read from a layer that somebody else wrote, or compiled here for a choice that no tune checked, and
-// has no canary of it run well on such a device? An emulated one, whose own reports see more and whose canaries take
-// seconds, runs those of others alone unless the options ask for all.
+// has no canary of it run well on such a device? On emulated devices only
+// binaries of others are checked, unless options.canary_emulated: their own reports see more, and a canary takes seconds.
 bool needs_canary(const Resolution& resolution, const Device& device, Store& store,
                   const PlanOptions& options);
 

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <mutex>
 
-#include "cache/threads.h"
+#include "cache/host.h"
 #include "runtime/device.h"
 #include "runtime/log.h"
 

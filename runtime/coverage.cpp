@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "cache/contents.h"
+#include "cache/bundle.h"
 #include "generator/candidate.h"
 #include "generator/cost/cost.h"
 #include "generator/problem_fields.h"
@@ -55,7 +55,7 @@ const FoundRecord* Coverage::nearest(const Problem& problem, const Target& targe
 
 bool Coverage::answer_by_record(const Problem& problem, const Target& target, CoverageAnswer& answer) {
   const cache::DeviceQuery query = device_.value_or(cache::DeviceQuery());
-  auto found = store_.find_record(to_string(problem), target.name, query.device, query.sms, query.driver);
+  auto found = store_.find_record(to_string(problem), {target.name}, {query.device, query.sms, query.driver});
   if (!found) return false;
   const Record& record = found->record;
   answer.layer = found->layer;

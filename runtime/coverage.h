@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/match.h"
+#include "cache/store.h"
 #include "generator/problem.h"
 #include "generator/target.h"
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <mutex>
 
-#include "cache/fork.h"
+#include "cache/lock.h"
 #include "runtime/paths.h"
 
 namespace trigen {

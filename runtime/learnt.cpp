@@ -1,8 +1,6 @@
 #include "runtime/learnt.h"
 
 #include <algorithm>
-#include <set>
-#include <tuple>
 #include <vector>
 
 #include "runtime/json.h"
@@ -45,9 +43,9 @@ Learnt learn(const Problem& problem, const Target& target, const Device& device,
   const std::string text = to_string(problem), batches = ",B=" + std::to_string(problem.B);
   const size_t at = text.find(batches);
   const std::string prefix = text.substr(0, at + 3), suffix = text.substr(at + batches.size());
-  std::set<std::tuple<std::string, std::string, int>> seen;  // layers and drivers hold the same one again
+  const cache::DeviceQuery here = {info.name, info.sms, info.driver};
   size_t named = 0, more = 0;
-  for (const FoundRecord& found : store.find_measured(prefix, suffix, target.name)) {
+  for (const FoundRecord& found : store.find_measured(prefix, suffix, target.name, here)) {
     const Record& record = found.record;
     auto there = parse_problem(record.problem);
     if (!there) {
@@ -56,14 +54,12 @@ Learnt learn(const Problem& problem, const Target& target, const Device& device,
     }
     const bool elsewhere = record.device != info.name || record.sms != info.sms;
     if (there->B == problem.B && !elsewhere) continue;  // a record of its own
-    if (!seen.insert({record.problem, record.device, record.sms}).second) continue;
     DeviceModel model = model_of(target);
     if (record.sms > 0) model.sms = record.sms;
     const bool before = out.lessons.empty();
     out.lessons.add(times_of(record.evidence, *there, target), model,
                     static_cast<double>(there->B) / static_cast<double>(problem.B));
     if (before && out.lessons.empty()) continue;
-    out.elsewhere |= elsewhere;
     if (named == kNamedAtMost) {
       ++more;
       continue;

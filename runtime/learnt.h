@@ -1,4 +1,4 @@
-// What the cache's measured records teach of a problem that has none of its own: the same problem's at other
+// Lessons of the cache's measured records for a problem that has none of its own: the same problem's at other
 // batch sizes, and on other devices of its target.
 #pragma once
 
@@ -12,8 +12,7 @@ namespace trigen {
 
 struct Learnt {
   Lessons lessons;
-  std::string from;        // "ranked by times of B=32, B=128", "" when there is nothing
-  bool elsewhere = false;  // some of another GPU, from which nobody has measured what carries over
+  std::string from;  // "ranked by times of B=32, B=128 on NVIDIA H200", "" when there is nothing
 };
 Learnt learn(const Problem& problem, const Target& target, const Device& device, Store& store);
 

@@ -5,8 +5,8 @@
 #include <set>
 #include <shared_mutex>
 
-#include "cache/environment.h"
-#include "cache/fork.h"
+#include "cache/host.h"
+#include "cache/lock.h"
 #include "generator/names.h"
 #include "llvm/ADT/StringSwitch.h"
 

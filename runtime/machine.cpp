@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "cache/filesystem.h"
+#include "cache/host.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "runtime/driver.h"

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "cache/filesystem.h"
+#include "cache/host.h"
 #include "cache/trust.h"
 #include "llvm/ADT/SmallVector.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/environment.h"
+#include "cache/host.h"
 #include "llvm/ADT/StringRef.h"
 
 namespace trigen {

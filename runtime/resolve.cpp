@@ -1,5 +1,5 @@
 // From a problem to a candidate and its binary: the record in the cache, or the policy for a miss.
-#include "cache/contents.h"
+#include "cache/bundle.h"
 #include "generator/cost/cost.h"
 #include "runtime/canary.h"
 #include "runtime/learnt.h"
@@ -8,9 +8,6 @@
 
 namespace trigen {
 namespace {
-
-// Of choices that were ranked by times at 4 and 16 times the batch size: docs/experiments/untuned-lists.md.
-constexpr llvm::StringLiteral kExpectedLoss = "expected 2 % slower than the best, 10 % at worst";
 
 // The targets whose kernels the device runs as they are, best first: its own, then older ones of its major.
 llvm::Expected<std::vector<const Target*>> usable_targets(const Device& device, const std::string& asked) {
@@ -43,7 +40,7 @@ BuildOptions build_options(const Device& device, const PlanOptions& options) {
   return build;
 }
 
-// A look-up passes over what is in quarantine; what is compiled anew is the same again.
+// Lookups skip quarantined binaries, but recompiling would recreate one, so check again.
 llvm::Error refuse_quarantined(const Resolution& resolution, const Device& device, Store& store) {
   if (!is_quarantined(resolution.binary, device, store)) return llvm::Error::success();
   return make_error(ErrorKind::kDevice,
@@ -52,23 +49,6 @@ llvm::Error refuse_quarantined(const Resolution& resolution, const Device& devic
                         device.info().name +
                         "; `trigen cache quarantine` shows what was found, and with --clear "
                         "forgets it");
-}
-
-std::optional<FoundRecord> find_record(const std::string& problem, const Device& device, Store& store,
-                                       llvm::ArrayRef<const Target*> usable, const Target** target) {
-  std::optional<FoundRecord> best;
-  for (const Target* candidate : usable) {
-    auto found = store.find_record(problem, candidate->name, device.info().name, device.info().sms,
-                                   device.info().driver);
-    if (!found || found->match == Match::kNone) continue;
-    if (best && (best->record.provenance == Provenance::kMeasured ||
-                 found->record.provenance == Provenance::kPredicted))
-      continue;
-    best = std::move(found);
-    *target = candidate;
-    if (best->record.provenance == Provenance::kMeasured) break;  // an older target's does not come before it
-  }
-  return best;
 }
 
 llvm::Expected<Resolution> from_record(const Problem& problem, const FoundRecord& found, const Target& target,
@@ -180,7 +160,7 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
       if (!resolution) continue;
       if (!learnt.from.empty()) {
         resolution->match = Match::kNear;
-        resolution->difference = learnt.from + (learnt.elsewhere ? "" : "; " + kExpectedLoss.str());
+        resolution->difference = learnt.from;
       }
       // No record is stored: no tune has checked the choice. Its binary is, so that it is compiled once.
       llvm::consumeError(std::move(errors));
@@ -222,15 +202,19 @@ llvm::Expected<Resolution> resolve(const Problem& problem, const Device& device,
   auto usable = usable_targets(device, options.target);
   if (!usable) return usable.takeError();
   const std::string text = to_string(problem);
-  const Target* target = nullptr;
+  std::vector<llvm::StringRef> archs;
+  for (const Target* target : *usable) archs.push_back(target->name);
+  const DeviceInfo& info = device.info();
   std::string stale;
-  if (auto found = find_record(text, device, store, *usable, &target)) {
+  if (auto found = store.find_record(text, archs, {info.name, info.sms, info.driver})) {
+    const Target& target =
+        **llvm::find_if(*usable, [&](const Target* t) { return t->name == found->record.arch; });
     if (is_outdated(found->record) && options.miss == MissPolicy::kFirstChoice && !options.no_jit) {
       auto anew = by_policy(problem, device, store, options, *usable);
       if (anew) return anew;
       llvm::consumeError(anew.takeError());  // no compiler, say: the older choice is right, if slower
     }
-    auto resolution = from_record(problem, *found, *target, device, store, options, parts);
+    auto resolution = from_record(problem, *found, target, device, store, options, parts);
     if (resolution) return resolution;
     // A record that cannot be used is a miss; its reason is worth keeping where the miss is an error.
     stale = take_error(resolution.takeError()).message;

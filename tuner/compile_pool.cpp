@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cache/threads.h"
+#include "cache/host.h"
 #include "runtime/compile.h"
 
 namespace trigen {

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <optional>
 
-#include "cache/threads.h"
+#include "cache/host.h"
 #include "runtime/compile.h"
 #include "runtime/learnt.h"
 #include "tuner/session.h"

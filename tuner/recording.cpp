@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "cache/filesystem.h"
+#include "cache/host.h"
 #include "check/text.h"
 #include "generator/error.h"
 #include "llvm/ADT/SmallVector.h"

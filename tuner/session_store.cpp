@@ -20,7 +20,8 @@ void Session::note_cache(const std::string& problem) {
 bool Session::keep_existing() {
   if (options_.force || options_.config) return false;
   const DeviceInfo& info = device_->info();
-  const auto found = store_.find_record(report_.problem, report_.target, info.name, info.sms, info.driver);
+  const auto found =
+      store_.find_record(report_.problem, {report_.target}, {info.name, info.sms, info.driver});
   if (!found || found->match != Match::kExact || found->record.provenance != Provenance::kMeasured ||
       !is_complete(found->record.evidence, candidates_.size(), options_.objective)) {
     return false;
@@ -40,7 +41,7 @@ bool Session::keep_existing() {
 bool Session::keep_prediction() {
   if (waited_since_ == 0) return false;
   const Record own = record_of(0);
-  const auto found = store_.find_record(own.problem, own.arch, own.device, own.sms, own.driver);
+  const auto found = store_.find_record(own.problem, {own.arch}, {own.device, own.sms, own.driver});
   if (!found || found->record.provenance != Provenance::kPredicted ||
       found->record.stored_at < waited_since_ || !keep(*found))
     return false;

@@ -212,7 +212,7 @@ TEST_F(PlanTest, AnotherBatchSizeTeaches) {
   EXPECT_THAT(described.candidate, StrEq(chosen));
   EXPECT_THAT(described.provenance, StrEq("predicted"));
   EXPECT_THAT(described.match, StrEq("near"));
-  EXPECT_THAT(described.difference, AllOf(HasSubstr("ranked by times of B=4"), HasSubstr("expected 2 %")));
+  EXPECT_THAT(described.difference, HasSubstr("ranked by times of B=4"));
 }
 
 TEST_F(PlanTest, TargetsThatTheDeviceCannotRun) {

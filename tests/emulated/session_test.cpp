@@ -73,7 +73,7 @@ TEST_F(SessionTest, AnEmulatedDeviceIsNeverTimed) {
     EXPECT_LE(row.error, row.tolerance);
     EXPECT_TRUE(row.quick.empty());
   }
-  EXPECT_FALSE(store_->find_record(to_string(problem()), target().name, "", 0, "").has_value());
+  EXPECT_FALSE(store_->find_record(to_string(problem()), {target().name}, {"", 0, ""}).has_value());
 }
 
 // The candidate's place in the cache holds a kernel of the other triangle, as a wrong kernel would.
@@ -178,7 +178,7 @@ TEST_F(SessionTest, ABudgetOfAMillisecondMeasuresTheFirstCandidateThatWorks) {
     EXPECT_EQ(report.seconds, ClockedBench::kSeconds);
     EXPECT_THAT(report.stop_reason,
                 StartsWith("budget of 0.001 s spent after " + std::to_string(failing + 1) + " of 5"));
-    const auto found = store->find_record(report.problem, target().name, "", 0, "");
+    const auto found = store->find_record(report.problem, {target().name}, {"", 0, ""});
     ASSERT_TRUE(found.has_value());
     EXPECT_EQ(found->record.candidate, report.chosen);
   }

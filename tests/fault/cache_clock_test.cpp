@@ -5,8 +5,8 @@
 #include <chrono>
 #include <fstream>
 
+#include "cache/folder.h"
 #include "cache/upkeep.h"
-#include "cache/usage.h"
 #include "tests/unit/cache_testing.h"
 
 namespace {
@@ -45,7 +45,7 @@ TEST_F(CacheClock, SetBackInMidRun) {
     Record record = sample_record(Provenance::kMeasured, "A100", 108, "580", "c:a=" + std::to_string(now));
     ASSERT_EQ(message(store->put_record(record)), "");
     ASSERT_EQ(message(store->put_binary(sample_binary(1))), "");
-    const auto found = store->find_record(record.problem, "sm_80", "A100", 108, "580");
+    const auto found = store->find_record(record.problem, {"sm_80"}, {"A100", 108, "580"});
     ASSERT_TRUE(found);
     EXPECT_EQ(found->record.candidate, record.candidate) << "the last put, not the latest date";
     EXPECT_TRUE(store->find_binary(sample_binary(1).key));
@@ -91,8 +91,8 @@ TEST_F(CacheClock, GcTakesWhatWasNotUsedForLongest) {
   for (unsigned n = 2 + static_cast<unsigned>(report->binaries); n < 10; ++n)
     EXPECT_TRUE(store->find_binary(sample_binary(n).key)) << n;
   for (const char* kept : {"problem 0", "problem 1", "problem 2", "problem 4"})
-    EXPECT_TRUE(store->find_record(kept, "sm_80", "A100", 108, "580")) << kept;
-  EXPECT_FALSE(store->find_record("problem 3", "sm_80", "A100", 108, "580")) << "a prediction goes along";
+    EXPECT_TRUE(store->find_record(kept, {"sm_80"}, {"A100", 108, "580"})) << kept;
+  EXPECT_FALSE(store->find_record("problem 3", {"sm_80"}, {"A100", 108, "580"})) << "a prediction goes along";
   EXPECT_THAT(store->verify(), IsEmpty());
   auto nothing = cache::collect({{path}}, 450000);
   ASSERT_TRUE(static_cast<bool>(nothing));

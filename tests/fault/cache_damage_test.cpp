@@ -82,7 +82,7 @@ TEST(CacheDamage, EveryFieldIsUnderTheDigest) {
     fs::copy_file(path, copy, fs::copy_options::overwrite_existing);
     run_sql(copy, std::string("UPDATE records SET ") + change + " WHERE device='A100'");
     const auto found = open_store({copy})->find_record(
-        sample_record(Provenance::kMeasured, "", 0, "").problem, "sm_80", "A100", 108, "580");
+        sample_record(Provenance::kMeasured, "", 0, "").problem, {"sm_80"}, {"A100", 108, "580"});
     ASSERT_TRUE(found) << change << ": the prediction is still good";
     EXPECT_EQ(found->record.provenance, Provenance::kPredicted) << change;
   }
@@ -113,7 +113,7 @@ TEST(CacheDamage, AnyFlippedBitGivesTheRightBytesOrNothing) {
       EXPECT_TRUE(right) << at;
     }
     const std::string problem = sample_record(Provenance::kMeasured, "", 0, "").problem;
-    if (const auto found = store->find_record(problem, "sm_80", "A100", 108, "580")) {
+    if (const auto found = store->find_record(problem, {"sm_80"}, {"A100", 108, "580"})) {
       EXPECT_EQ(found->record.median_us, 31.25) << at;
     }
     store->verify();
@@ -178,7 +178,7 @@ void expect_left_alone(const std::string& path, const char* found) {
   const std::string before = slurp(path);
   auto store = open_store({path});
   EXPECT_FALSE(store->find_binary(sample_binary(1).key));
-  EXPECT_FALSE(store->find_record("forward", "sm_80", "A100", 108, "580"));
+  EXPECT_FALSE(store->find_record("forward", {"sm_80"}, {"A100", 108, "580"}));
   EXPECT_THAT(store.log(), AllOf(HasSubstr(path), HasSubstr(found), HasSubstr("TRIGEN_CACHE")));
   const std::string error = message(store->put_binary(sample_binary(1)));
   EXPECT_THAT(error, AllOf(HasSubstr(path), HasSubstr(found), HasSubstr("left alone"),
@@ -298,7 +298,7 @@ TEST(CacheDamage, FramesThatUnpackToMuchCostLittle) {
     rusage before = {}, after = {};
     getrusage(RUSAGE_SELF, &before);
     auto store = open_store({path});
-    const auto found = store->find_record(bomb.problem, "sm_80", "A100", 108, "7");
+    const auto found = store->find_record(bomb.problem, {"sm_80"}, {"A100", 108, "7"});
     if (!found || found->record.driver != "7" || !found->record.evidence.empty()) return "record";
     if (store->list_records().size() != 13) return "list";
     if (!store->find_evidence(*found).empty()) return "evidence";

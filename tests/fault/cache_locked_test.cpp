@@ -75,7 +75,7 @@ TEST(CacheLocked, ManyOperationsWaitOnceInAll) {
   const auto start = Clock::now();
   for (int i = 0; i < 16; ++i) {
     EXPECT_FALSE(store->find_binary(sample_binary(1).key));
-    EXPECT_FALSE(store->find_record("forward", "sm_80", "A100", 108, "580"));
+    EXPECT_FALSE(store->find_record("forward", {"sm_80"}, {"A100", 108, "580"}));
   }
   EXPECT_NE(message(store->put_binary(sample_binary(2))), "");
   store->layers();

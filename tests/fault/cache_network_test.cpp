@@ -107,10 +107,10 @@ TEST_F(CacheNetwork, WhatIsPutIsPublishedAsWholeFilesAndNothingIsLocked) {
   {
     auto b = node("b");
     EXPECT_TRUE(b->find_binary(sample_binary(1).key)) << "of the other node";
-    EXPECT_EQ(
-        b->find_record(sample_record(Provenance::kMeasured, "", 0, "").problem, "sm_80", "A100", 108, "580")
-            ->match,
-        Match::kExact);
+    EXPECT_EQ(b->find_record(sample_record(Provenance::kMeasured, "", 0, "").problem, {"sm_80"},
+                             {"A100", 108, "580"})
+                  ->match,
+              Match::kExact);
     ASSERT_EQ(message(b->put_binary(sample_binary(2))), "");
   }
   EXPECT_THAT(names_in(published()), SizeIs(2)) << "one file a node";

@@ -5,8 +5,8 @@
 
 #include <ctime>
 
-#include "cache/contents.h"
 #include "cache/signature.h"
+#include "cache/upkeep.h"
 #include "generator/error.h"
 #include "tests/fault/child.h"
 #include "tests/fault/journal.h"
@@ -76,7 +76,7 @@ struct Shipped {
     if (store->find_binary_any_compiler(sample_binary(1).key.source_hash, "sm_80"))
       return "a binary was found";
     const Record record = sample_record(Provenance::kMeasured, "GPU", 100, "580");
-    if (store->find_record(record.problem, record.arch, "GPU", 100, "580")) return "a record was found";
+    if (store->find_record(record.problem, {record.arch}, {"GPU", 100, "580"})) return "a record was found";
     if (!store->list_binaries().empty() || !store->list_records().empty()) return "a list has rows";
     if (store->verify().empty()) return "verify finds nothing";
     const std::string said = store.log(), shown = store->layers()[1].problem;
@@ -342,8 +342,8 @@ TEST(CacheSigned, AFileThatAnImageBroughtIsNotTheUsersOwn) {
 TEST(CacheSigned, WhatIsWrittenAfterTheCheckIsNotRead) {
   Shipped shipped;
   OpenStore store = shipped.open();
-  ASSERT_TRUE(store->find_record(sample_record(Provenance::kMeasured, "GPU", 100, "580").problem, "sm_80",
-                                 "GPU", 100, "580"));
+  ASSERT_TRUE(store->find_record(sample_record(Provenance::kMeasured, "GPU", 100, "580").problem, {"sm_80"},
+                                 {"GPU", 100, "580"}));
   const int descriptor = ::open(shipped.path.c_str(), O_WRONLY);
   ASSERT_EQ(pwrite(descriptor, shipped.evil.data(), shipped.evil.size(), 0),
             static_cast<ssize_t>(shipped.evil.size()));

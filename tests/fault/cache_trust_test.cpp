@@ -7,7 +7,7 @@
 #include <sys/un.h>
 #include <sys/xattr.h>
 
-#include "cache/guard.h"
+#include "cache/trust.h"
 #include "tests/fault/child.h"
 #include "tests/fault/journal.h"
 #include "tests/unit/cache_testing.h"

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <thread>
 
-#include "cache/fork.h"
+#include "cache/lock.h"
 #include "tests/fault/child.h"
 
 namespace trigen {

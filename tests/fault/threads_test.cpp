@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "cache/threads.h"
+#include "cache/host.h"
 #include "generator/error.h"
 #include "generator/target.h"
 #include "tests/fault/child.h"

@@ -40,7 +40,7 @@ TEST_F(Tune, MeasuresStoresAndKeeps) {
   EXPECT_LT(report->error, report->tolerance);
   EXPECT_LT(report->share_of_ceiling(), 1.05);
   const auto found =
-      store_->find_record(report->problem, report->target, report->device, report->sms, report->driver);
+      store_->find_record(report->problem, {report->target}, {report->device, report->sms, report->driver});
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->match, Match::kExact);
   EXPECT_EQ(found->record.candidate, report->chosen);

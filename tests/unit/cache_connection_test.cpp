@@ -1,6 +1,6 @@
 // A shipped layer's connection is opened once and its statements are prepared once, as counted in SQLite itself;
 // a file that changed, or another one in its place, is opened anew.
-#include "cache/connection.h"
+#include "cache/index.h"
 
 #include <gmock/gmock.h>
 #include <sqlite3.h>
@@ -67,7 +67,7 @@ class Connection : public ::testing::Test {
   OpenStore open() const { return open_store({folder_ / "user.db", path_}); }
   static bool has(const OpenStore& store, unsigned n) {
     const std::string problem = "problem " + std::to_string(n);
-    return store->find_record(problem, "sm_80", "A100", 108, "580").has_value() &&
+    return store->find_record(problem, {"sm_80"}, {"A100", 108, "580"}).has_value() &&
            store->find_binary(sample_binary(n).key, BinaryParts::kCubin).has_value();
   }
 

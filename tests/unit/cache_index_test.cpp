@@ -40,7 +40,7 @@ class Indexed : public ::testing::Test {
   }
   // What a look-up says of a record, "" for none.
   static std::string found(const OpenStore& store, int n, const std::string& device = "A100") {
-    const auto answer = store->find_record("problem " + std::to_string(n), "sm_80", device, 108, "580");
+    const auto answer = store->find_record("problem " + std::to_string(n), {"sm_80"}, {device, 108, "580"});
     if (!answer) return "";
     return answer->record.candidate + " " + answer->record.device + " " + answer->record.evidence + " " +
            std::to_string(static_cast<int>(answer->match)) + " " + answer->difference + " " + answer->layer;
@@ -60,10 +60,10 @@ class Indexed : public ::testing::Test {
 };
 
 TEST_F(Indexed, IsMadeAfterAFewQuestionsAndDroppedWhenTheFileChanges) {
-  Patience patience(1000);
+  LockTimeout timeout(1000);
   Log log({});
   const Signers signers;
-  Layer layer({path_, true, false}, false, &patience, &log, &signers);
+  Layer layer({path_, true, false}, false, &timeout, &log, &signers);
   const auto index = [&] { return layer.index().get(layer, [](const std::string&) {}); };
   for (int i = 0; i < 3; ++i) EXPECT_EQ(index(), nullptr) << i;
   const auto made = index();

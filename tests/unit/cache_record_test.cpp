@@ -25,7 +25,7 @@ TEST(CacheRecord, ComesBackAsItWasPut) {
   Record r = sample_record(Provenance::kMeasured, "NVIDIA A100-SXM4-80GB", 108, "580.159");
   r.stored_at = 1700000001;
   put(store, r);
-  const auto found = store->find_record(kProblem, "sm_80", "NVIDIA A100-SXM4-80GB", 108, "580.159");
+  const auto found = store->find_record(kProblem, {"sm_80"}, {"NVIDIA A100-SXM4-80GB", 108, "580.159"});
   ASSERT_TRUE(found);
   EXPECT_EQ(found->match, Match::kExact);
   EXPECT_EQ(found->difference, "");
@@ -58,9 +58,15 @@ TEST(CacheRecord, OtherBatchSizesOfALongProblemAreFound) {
     put(store, r);
   }
   std::vector<std::string> problems;
-  for (const FoundRecord& found : store->find_measured(prefix, suffix, "sm_80"))
+  for (const FoundRecord& found : store->find_measured(prefix, suffix, "sm_80", {"A100", 108, "580.159"}))
     problems.push_back(found.record.problem);
   EXPECT_THAT(problems, ::testing::ElementsAre(prefix + "32" + suffix, prefix + "4" + suffix));
+  Record r = sample_record(Provenance::kMeasured, "A100", 108, "575", "older:a=1");
+  r.problem = prefix + "4" + suffix;
+  put(store, r);
+  const auto found = store->find_measured(prefix, suffix, "sm_80", {"A100", 108, "575"});
+  ASSERT_EQ(found.size(), 2u) << "one of each problem and device, the better one";
+  EXPECT_EQ(found[1].record.candidate, "older:a=1");
   EXPECT_THAT(*store.lines, IsEmpty());
 }
 
@@ -78,7 +84,7 @@ TEST(CacheRecord, NeighboursHaveSoMuchEvidenceTogether) {
     r.evidence = noise;
     put(store, r);
   }
-  EXPECT_THAT(store->find_measured(prefix, suffix, "sm_80"), SizeIs(4));
+  EXPECT_THAT(store->find_measured(prefix, suffix, "sm_80", {"A100", 108, "580.159"}), SizeIs(4));
 }
 
 // A few bytes that stand for a MiB: no tune writes such, and whoever parsed them would take long.
@@ -89,7 +95,7 @@ TEST(CacheRecord, EvidenceThatPacksTooWellIsNone) {
     Record r = sample_record(Provenance::kMeasured, "A100", 108, "580.159");
     r.evidence = text;
     put(store, r);
-    const auto found = store->find_record(kProblem, "sm_80", "A100", 108, "580.159");
+    const auto found = store->find_record(kProblem, {"sm_80"}, {"A100", 108, "580.159"});
     EXPECT_EQ(store->find_evidence(*found), found->record.evidence);
     return found->record.evidence;
   };
@@ -108,26 +114,26 @@ TEST(CacheRecord, EvidenceThatPacksTooWellIsNone) {
 TEST(CacheRecord, SaysWhatDiffers) {
   CacheFolder folder;
   auto store = open_store({folder / "cache.db"});
-  EXPECT_FALSE(store->find_record(kProblem, "sm_80", "A100", 108, "580.159"));
+  EXPECT_FALSE(store->find_record(kProblem, {"sm_80"}, {"A100", 108, "580.159"}));
   put(store, sample_record(Provenance::kMeasured, "A100", 108, "575.57"));
 
-  auto found = store->find_record(kProblem, "sm_80", "A100", 108, "580.159");
+  auto found = store->find_record(kProblem, {"sm_80"}, {"A100", 108, "580.159"});
   ASSERT_TRUE(found);
   EXPECT_EQ(found->match, Match::kNear);
   EXPECT_EQ(found->difference, "driver 580.159 here, 575.57 in the record");
-  found = store->find_record(kProblem, "sm_80", "A100", 42, "575.57");
+  found = store->find_record(kProblem, {"sm_80"}, {"A100", 42, "575.57"});
   EXPECT_EQ(found->difference, "SMs 42 here, 108 in the record");
-  found = store->find_record(kProblem, "sm_80", "A30", 56, "580.159");
+  found = store->find_record(kProblem, {"sm_80"}, {"A30", 56, "580.159"});
   EXPECT_EQ(found->difference,
             "device A30 here, A100 in the record; SMs 56 here, 108 in the record; "
             "driver 580.159 here, 575.57 in the record");
-  found = store->find_record(kProblem, "sm_80", "", 0, "");
+  found = store->find_record(kProblem, {"sm_80"}, {"", 0, ""});
   EXPECT_EQ(found->match, Match::kNear);
   EXPECT_EQ(found->difference, "device unknown here, A100 in the record");
   // Problem and arch must match.
-  EXPECT_FALSE(store->find_record(kProblem, "sm_90", "A100", 108, "575.57"));
-  EXPECT_FALSE(store->find_record("forward,dtype=f16,B=32,H=1,T=512,D=1024,K=1,pad=0", "sm_80", "A100", 108,
-                                  "575.57"));
+  EXPECT_FALSE(store->find_record(kProblem, {"sm_90"}, {"A100", 108, "575.57"}));
+  EXPECT_FALSE(store->find_record("forward,dtype=f16,B=32,H=1,T=512,D=1024,K=1,pad=0", {"sm_80"},
+                                  {"A100", 108, "575.57"}));
 }
 
 TEST(CacheRecord, MeasuredBeforePredictedThenExactBeforeNear) {
@@ -135,7 +141,7 @@ TEST(CacheRecord, MeasuredBeforePredictedThenExactBeforeNear) {
   auto store = open_store({folder / "cache.db"});
   put(store, sample_record(Provenance::kPredicted, "", 0, "", "predicted:a=1"));
   auto find = [&](const char* device, int sms, const char* driver) {
-    auto found = store->find_record(kProblem, "sm_80", device, sms, driver);
+    auto found = store->find_record(kProblem, {"sm_80"}, {device, sms, driver});
     return found ? found->record.candidate + (found->match == Match::kExact ? " exact" : " near")
                  : std::string();
   };
@@ -168,18 +174,41 @@ TEST(CacheRecord, PredictedIsReplacedByMeasuredAndNeverTheOtherWay) {
   put(store, sample_record(Provenance::kPredicted, "A100", 108, "580", "model:a=4"));
   put(store, sample_record(Provenance::kPredicted, "A100", 108, "590", "model:a=5"));
   EXPECT_EQ(store->list_records().size(), 2u);
-  EXPECT_EQ(store->find_record(kProblem, "sm_80", "A100", 108, "590")->record.candidate, "measured:a=1");
+  EXPECT_EQ(store->find_record(kProblem, {"sm_80"}, {"A100", 108, "590"})->record.candidate, "measured:a=1");
 
   put(store, sample_record(Provenance::kMeasured, "A100", 108, "580", "measured:a=2"));
   EXPECT_EQ(store->list_records().size(), 2u) << "a later measurement replaces the earlier";
-  EXPECT_EQ(store->find_record(kProblem, "sm_80", "A100", 108, "580")->record.candidate, "measured:a=2");
+  EXPECT_EQ(store->find_record(kProblem, {"sm_80"}, {"A100", 108, "580"})->record.candidate, "measured:a=2");
+}
+
+TEST(CacheRecord, MeasuredForAnOlderTargetGoesBeforePredictedForTheOwn) {
+  CacheFolder folder;
+  auto store = open_store({folder / "cache.db"});
+  const auto candidate = [&] {
+    return store->find_record(kProblem, {"sm_90", "sm_80"}, {"A100", 108, "580"})->record.candidate;
+  };
+  const auto put_for = [&](const char* arch, Provenance provenance, const char* driver, const char* name) {
+    Record record = sample_record(provenance, "A100", 108, driver, name);
+    record.arch = arch;
+    put(store, record);
+  };
+  put_for("sm_80", Provenance::kPredicted, "580", "older:a=1");
+  EXPECT_EQ(candidate(), "older:a=1");
+  put_for("sm_90", Provenance::kPredicted, "575", "own:a=1");
+  EXPECT_EQ(candidate(), "own:a=1") << "the target goes before exact and near";
+  put_for("sm_80", Provenance::kMeasured, "575", "older:a=2");
+  EXPECT_EQ(candidate(), "older:a=2");
+  put_for("sm_90", Provenance::kMeasured, "575", "own:a=2");
+  EXPECT_EQ(candidate(), "own:a=2");
 }
 
 TEST(CacheRecord, RankGoesBeforeLayerAndLayerBeforeAge) {
   CacheFolder folder;
   auto user = open_store({folder / "user.db"}), system = open_store({folder / "system.db"});
   auto both = open_store({folder / "user.db", folder / "system.db"});
-  auto candidate = [&] { return both->find_record(kProblem, "sm_80", "A100", 108, "580")->record.candidate; };
+  auto candidate = [&] {
+    return both->find_record(kProblem, {"sm_80"}, {"A100", 108, "580"})->record.candidate;
+  };
   put(system, sample_record(Provenance::kMeasured, "A100", 108, "580", "system:a=1"));
   put(user, sample_record(Provenance::kPredicted, "A100", 108, "580", "user:a=1"));
   EXPECT_EQ(candidate(), "system:a=1");
@@ -201,7 +230,7 @@ TEST(CacheRecord, RefusesNanAndKeepsOtherDoubles) {
   for (double value : {0.0, -0.0, 1e-320, 12.0, 1e300, std::numeric_limits<double>::infinity()}) {
     r.median_us = value;
     put(store, r);
-    const auto found = store->find_record(kProblem, "sm_80", "A100", 108, "580");
+    const auto found = store->find_record(kProblem, {"sm_80"}, {"A100", 108, "580"});
     ASSERT_TRUE(found) << value;
     EXPECT_EQ(found->record.median_us, value);
   }
@@ -229,7 +258,7 @@ TEST(CacheSamples, ResumeAfterReopeningAndClear) {
   for (const Record& sample : samples)
     replaced += sample.candidate == "simt:tile=2" && sample.evidence == "[22]";
   EXPECT_EQ(replaced, 1);
-  EXPECT_FALSE(second->find_record(kProblem, "sm_80", "A100", 108, "580")) << "a sample is no record";
+  EXPECT_FALSE(second->find_record(kProblem, {"sm_80"}, {"A100", 108, "580"})) << "a sample is no record";
   ASSERT_EQ(message(second->clear_samples(kProblem, "sm_80", "A100")), "");
   EXPECT_THAT(first->find_samples(kProblem, "sm_80", "A100"), IsEmpty());
   EXPECT_EQ(first->find_samples(kProblem, "sm_80", "A30").size(), 1u);

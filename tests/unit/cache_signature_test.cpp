@@ -1,4 +1,5 @@
 // Keys and signatures in minisign's format, and minisign's own opinion of them.
+#include "cache/host.h"
 #include "cache/signature.h"
 
 #include <gmock/gmock.h>

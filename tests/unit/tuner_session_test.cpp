@@ -119,7 +119,7 @@ TEST_F(TunerSession, AFinalistThatBreaksIsOutAndTheFinalGoesOn) {
   EXPECT_EQ(report.candidates[1].outcome, Outcome::kFailed);
   EXPECT_THAT(report.candidates[1].note, HasSubstr("ILLEGAL_ADDRESS"));
   EXPECT_TRUE(report.complete);
-  const auto found = store_->find_record(report.problem, report.target, "NVIDIA H200", 132, "580.1");
+  const auto found = store_->find_record(report.problem, {report.target}, {"NVIDIA H200", 132, "580.1"});
   ASSERT_TRUE(found.has_value());
   EXPECT_THAT(found->record.evidence, HasSubstr("ILLEGAL_ADDRESS"));
 }
@@ -181,8 +181,8 @@ TEST_F(TunerSession, EnergyAndTimeChooseDifferently) {
   EXPECT_EQ(chosen(TuneObjective::kTime), describe(list[1]));
   EXPECT_EQ(chosen(TuneObjective::kEnergy), describe(list[0]));
   EXPECT_EQ(chosen(TuneObjective::kEdp), describe(list[0]));
-  const auto found = store_->find_record(to_string(llvm::cantFail(parse_problem(kProblem))), target().name,
-                                         "NVIDIA H200", 132, "580.1");
+  const auto found = store_->find_record(to_string(llvm::cantFail(parse_problem(kProblem))), {target().name},
+                                         {"NVIDIA H200", 132, "580.1"});
   EXPECT_FALSE(is_complete(found->record.evidence, 2, TuneObjective::kTime)) << "answers another question";
   EXPECT_THAT(found->record.evidence, HasSubstr("\"sm_mhz\":1380"));
 }

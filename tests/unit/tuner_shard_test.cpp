@@ -9,6 +9,7 @@
 
 #include "cache/bundle.h"
 #include "cache/fleet.h"
+#include "cache/upkeep.h"
 #include "generator/error.h"
 #include "tests/fault/journal.h"
 #include "tests/unit/cache_testing.h"

@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "cache/threads.h"
+#include "cache/host.h"
 #include "generator/candidate.h"
 #include "tuner/worker/channel.h"
 #include "tuner/worker/messages.h"

@@ -1,4 +1,4 @@
-#include "cache/filesystem.h"
+#include "cache/host.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -7,15 +7,21 @@
 #include <unistd.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
+#include <mutex>
 #include <system_error>
+#include <vector>
 
 #include "generator/error.h"
 #include "generator/names.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/SHA256.h"
 
 namespace trigen::cache {
 namespace {
@@ -203,4 +209,65 @@ std::string network_filesystem(const std::string& folder) {
   return {};
 }
 
+std::string read_file(const std::string& path, int64_t most, std::string& bytes) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) return errno_text(errno);
+  std::string reason = read_descriptor(descriptor, most, bytes);
+  ::close(descriptor);
+  return reason;
+}
+
+std::string read_descriptor(int descriptor, int64_t most, std::string& bytes) {
+  struct stat facts = {};
+  if (::fstat(descriptor, &facts) != 0 || !S_ISREG(facts.st_mode)) return "not a regular file";
+  if (facts.st_size > most)
+    return std::to_string(facts.st_size) + " B, at most " + std::to_string(most) + " B are read";
+  bytes.resize(static_cast<size_t>(facts.st_size));
+  size_t got = 0;
+  for (ssize_t n = 1; n > 0 && got < bytes.size(); got += static_cast<size_t>(std::max<ssize_t>(n, 0)))
+    n = ::pread(descriptor, bytes.data() + got, bytes.size() - got, static_cast<off_t>(got));
+  bytes.resize(got);
+  return {};
+}
+
+std::string sha256_of(llvm::StringRef bytes) {
+  const auto digest = llvm::SHA256::hash(llvm::arrayRefFromStringRef(bytes));
+  return llvm::toHex(llvm::ArrayRef<uint8_t>(digest), /*LowerCase=*/true);
+}
+
 }  // namespace trigen::cache
+
+namespace trigen {
+
+std::thread start_thread(std::function<void()> work) {
+  try {
+    return std::thread(std::move(work));
+  } catch (const std::system_error&) {
+    return {};
+  }
+}
+
+void on_threads(size_t count, const std::function<void()>& work) {
+  std::mutex mutex;
+  std::exception_ptr thrown;
+  const auto caught = [&] {
+    try {
+      work();
+    } catch (...) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (thrown == nullptr) thrown = std::current_exception();
+    }
+  };
+  std::vector<std::thread> others;
+  others.reserve(count);
+  while (others.size() + 1 < count) {
+    others.push_back(start_thread(caught));
+    if (!others.back().joinable()) break;
+  }
+  caught();
+  for (std::thread& other : others)
+    if (other.joinable()) other.join();
+  if (thrown != nullptr) std::rethrow_exception(thrown);
+}
+
+}  // namespace trigen
