@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Problems that nobody chose, untuned and tuned, beside every peer: the table of figures, the worst rows with what bounds them, and a drawing.
-# The draw is written down in peers/sweep_problems.h. Left out are the sizes that choices were made on: lists, the cost model's samples, and
+# The draw is written down in lab/sweep_problems.h. Left out are the sizes that choices were made on: lists, the cost model's samples, and
 # the rows of earlier runs, which kernels were made for afterwards.
 # Usage: bench/sweep.sh [problems] [folder] [more options of `trigen bench`]     (200, build/sweep)
 #   bench/sweep.sh 200 build/sweep --seed 7 --budget 2s --limit 10m

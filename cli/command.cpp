@@ -76,8 +76,8 @@ namespace {
 std::string typed;
 }  // namespace
 
-void remember_command_line(int argc, char** argv) {
-  typed = "trigen";
+void remember_command_line(const char* program, int argc, char** argv) {
+  typed = program;
   for (int i = 1; i < argc; ++i) {
     std::string word;
     for (const char c : llvm::StringRef(argv[i])) word += c == '\'' ? "'\\''" : std::string(1, c);

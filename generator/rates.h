@@ -8,7 +8,7 @@
 //   latency  1  us  fitted  tests/data/samples/h200_forward.txt: role fit
 //   name  value  unit  kind  source
 //
-// The kind is `datasheet` (the source is a document), `fitted` (to the recordings named, by tuner/model_fit.h) or
+// The kind is `datasheet` (the source is a document), `fitted` (to the recordings named, by lab/model_fit.h) or
 // `assumed` (no recording moves it; the source says why that much). A family names
 // sections in its Work (generator/work.h), so a new one brings its rates as lines here.
 #pragma once

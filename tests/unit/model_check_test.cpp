@@ -1,5 +1,5 @@
 // The cost model held against times that devices measured: tests/data.
-#include "tuner/model_check.h"
+#include "lab/model_check.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // The estimate of the dense product against what H200s and H100s timed: bench/results.
-#include "peers/dense_check.h"
+#include "lab/dense_check.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <set>
 
-#include "peers/sweep_problems.h"
-#include "peers/sweep_summary.h"
+#include "lab/sweep_problems.h"
+#include "lab/sweep_summary.h"
 
 namespace trigen {
 namespace {
