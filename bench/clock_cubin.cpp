@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "generator/error.h"
 #include "lab/clock/clock.h"
 #include "lab/clock/disassembler.h"
-#include "generator/error.h"
 #include "llvm/Support/MemoryBuffer.h"
 
 namespace trigen {

@@ -42,7 +42,8 @@ std::string turned_text(double x, double y, double degrees, const std::string& t
 }
 
 std::string line(double x1, double y1, double x2, double y2, const std::string& attributes) {
-  return element("line", format("x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"", x1, y1, x2, y2), attributes, "");
+  return element("line", format("x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"", x1, y1, x2, y2),
+                 attributes, "");
 }
 
 std::string rect(double x, double y, double width, double height, const std::string& attributes,
@@ -51,7 +52,8 @@ std::string rect(double x, double y, double width, double height, const std::str
                  attributes, title);
 }
 
-std::string circle(double x, double y, double radius, const std::string& attributes, const std::string& title) {
+std::string circle(double x, double y, double radius, const std::string& attributes,
+                   const std::string& title) {
   return element("circle", format("cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"", x, y, radius), attributes, title);
 }
 
@@ -61,7 +63,8 @@ std::string path(const std::string& d, const std::string& attributes, const std:
 
 std::string document(double width, double height, double font_size, const std::string& inside) {
   return format(
-             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" "
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f "
+             "%.0f\" "
              "font-family=\"sans-serif\" font-size=\"%g\">\n"
              "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
              width, height, width, height, font_size) +

@@ -16,7 +16,8 @@ std::string line(double x1, double y1, double x2, double y2, const std::string& 
 // `title` is shown where a pointer rests.
 std::string rect(double x, double y, double width, double height, const std::string& attributes,
                  const std::string& title = "");
-std::string circle(double x, double y, double radius, const std::string& attributes, const std::string& title = "");
+std::string circle(double x, double y, double radius, const std::string& attributes,
+                   const std::string& title = "");
 std::string path(const std::string& d, const std::string& attributes, const std::string& title = "");
 
 // A file of its own, on white.

@@ -23,7 +23,8 @@ void add_commands(CLI::App& app, trigen::cli::Commands& commands) {
 int main(int argc, char** argv) {
   return trigen::cli::run_program(
       {"trigen", "trigen: generates, tunes and runs triangular convolutions on NVIDIA GPUs",
-       "A problem is a text: forward,dtype=bf16,B=32,T=512,D=1024. `trigen help problem` explains it, `trigen "
+       "A problem is a text: forward,dtype=bf16,B=32,T=512,D=1024. `trigen help problem` explains it, "
+       "`trigen "
        "help exit-codes` what the program returns, `trigen COMMAND --help` a command.\n"
        "Environment: TRIGEN_CACHE (cache files), TRIGEN_NVRTC (compiler), TRIGEN_DRIVER (driver library), "
        "TRIGEN_NO_JIT=1, NO_COLOR, COLUMNS.",

@@ -178,9 +178,7 @@ struct Profile {
 
 void add_profile(CLI::App& app, Commands& commands) {
   CLI::App* sub =
-      app.add_subcommand(
-             "profile",
-             "count what a problem's kernels do, exactly, on the emulated device")
+      app.add_subcommand("profile", "count what a problem's kernels do, exactly, on the emulated device")
           ->group(kLookGroup);
   auto profile = std::make_shared<Profile>();
   profile->problems.add_to(*sub);

@@ -57,7 +57,8 @@ std::string mark_at(double x, double y, const ReportRow& row) {
   const std::string title = row_title(row);
   if (row.problem.op == Op::kForward) return svg::circle(x, y, 4.5, style, title);
   if (row.problem.op == Op::kGradInput) return svg::rect(x - 4, y - 4, 8, 8, style, title);
-  if (row.problem.op == Op::kGradWeight) return svg::path(format("M%.1f %.1fl5.2 9h-10.4z", x, y - 5.5), style, title);
+  if (row.problem.op == Op::kGradWeight)
+    return svg::path(format("M%.1f %.1fl5.2 9h-10.4z", x, y - 5.5), style, title);
   return svg::path(format("M%.1f %.1fl5 5l-5 5l-5 -5z", x, y - 5), style, title);
 }
 
@@ -80,8 +81,8 @@ std::string bars(const std::vector<Bar>& list, const std::string& label, double 
   double y = 18;
   for (const Bar& bar : list) {
     out += svg::text(kText - 8, y + 13, bar.label, "class=\"small\" text-anchor=\"end\"");
-    out += svg::rect(kText, y + 2, std::max(1.0, bar.size * room), 13, format("class=\"bar %s\" rx=\"2\"", bar.style),
-                     bar.title);
+    out += svg::rect(kText, y + 2, std::max(1.0, bar.size * room), 13,
+                     format("class=\"bar %s\" rx=\"2\"", bar.style), bar.title);
     out += svg::text(kText + std::max(1.0, bar.size * room) + 6, y + 13, bar.value, "class=\"small\"");
     y += kRow;
   }
@@ -142,20 +143,20 @@ std::string roofline_chart(const ReportKind& kind) {
     out += svg::text(kLeft - 6, y(v) + 4, format("%g", v / 1e12), "class=\"small\" text-anchor=\"end\"");
   }
   out += svg::text(kWidth / 2, kHeight - 6, "FLOP of the triangle for each byte that must move",
-                 "text-anchor=\"middle\"");
+                   "text-anchor=\"middle\"");
   out += svg::text(12, kHeight / 2, "TFLOP/s",
-                 format("text-anchor=\"middle\" transform=\"rotate(-90 12 %.0f)\"", kHeight / 2).c_str());
+                   format("text-anchor=\"middle\" transform=\"rotate(-90 12 %.0f)\"", kHeight / 2).c_str());
   const double top = roofs.rbegin()->first;
   const double low = std::max(std::pow(10, dx.first), std::pow(10, dy.first) / bandwidth);
   out += line_of("roof", x(low), y(low * bandwidth), x(top / bandwidth), y(top));
   out += svg::text(x(low) + 36, y(low * bandwidth) + 8, format("%.2f TB/s", bandwidth / 1e12),
-                 "class=\"small roof-text\"");
+                   "class=\"small roof-text\"");
   for (const auto& [rate, types] : roofs) {
     std::string names;
     for (const std::string& type : types) names += (names.empty() ? "" : ", ") + type;
     out += line_of("roof", x(rate / bandwidth), y(rate), kWidth - kRight, y(rate));
     out += svg::text(kWidth - kRight, y(rate) - 5, names + " " + flops(rate),
-                   "class=\"small roof-text\" text-anchor=\"end\"");
+                     "class=\"small roof-text\" text-anchor=\"end\"");
   }
   for (const bool measured : {false, true})  // what was measured lies on top
     for (const ReportRow& row : kind.rows)
@@ -221,8 +222,9 @@ std::string coverage_squares(const ReportKind& kind, const std::vector<std::stri
   for (size_t i = 0; i < problems.size(); ++i) {
     const char* const word = word_of(kind.answers[i], kind.kind);
     const size_t row = i / kColumns;
-    out += svg::rect(static_cast<double>(i % kColumns) * kStep + 1, static_cast<double>(row) * kStep + 1, 12, 12,
-                     format("class=\"square %s\" rx=\"2\"", word), short_problem(problems[i]) + "\n" + word);
+    out +=
+        svg::rect(static_cast<double>(i % kColumns) * kStep + 1, static_cast<double>(row) * kStep + 1, 12, 12,
+                  format("class=\"square %s\" rx=\"2\"", word), short_problem(problems[i]) + "\n" + word);
   }
   const double rows = std::ceil(static_cast<double>(problems.size()) / kColumns);
   return chart(kColumns * kStep, rows * kStep + 1, "Problems of " + kind.name, out);

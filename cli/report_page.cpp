@@ -18,18 +18,20 @@ using cache::FleetAnswer;
 constexpr size_t kMostHoles = 200;  // listed by name; the squares show all
 
 std::string tile(const std::string& number, const std::string& what) {
-  return "<div class=\"tile\"><b>" + svg::escape(number) + "</b><span>" + svg::escape(what) + "</span></div>\n";
+  return "<div class=\"tile\"><b>" + svg::escape(number) + "</b><span>" + svg::escape(what) +
+         "</span></div>\n";
 }
 
 std::string card(const std::string& heading, const std::string& inside, const char* more = "") {
   if (inside.empty()) return {};
-  return std::string("<section class=\"card ") + more + "\"><h3>" + svg::escape(heading) + "</h3>\n" + inside +
-         "</section>\n";
+  return std::string("<section class=\"card ") + more + "\"><h3>" + svg::escape(heading) + "</h3>\n" +
+         inside + "</section>\n";
 }
 
 std::string key_of(const char* style, const char* what) {
-  return "<span>" + svg::picture(13, 13, what, svg::rect(1, 1, 11, 11, format("class=\"key %s\" rx=\"2\"", style))) + what +
-         "</span>";
+  return "<span>" +
+         svg::picture(13, 13, what, svg::rect(1, 1, 11, 11, format("class=\"key %s\" rx=\"2\"", style))) +
+         what + "</span>";
 }
 
 double geometric_mean(const ReportKind& kind) {
@@ -170,8 +172,8 @@ std::string search_row(const ReportRow& row) {
          svg::escape(row.candidate) + "</span></td><td class=\"n\">" + format_seconds(row.seconds) +
          (row.measured ? "" : "<br><span class=\"soft\">predicted</span>") + "</td><td class=\"n\">" +
          format("%.0f %%", 100 * row.share_of_roof()) + "</td><td class=\"n\">" +
-         (row.space > 0 ? format("%zu of %zu", row.tried, row.space) : "-") + "</td><td>" + svg::escape(over) +
-         "</td><td>" + search_line(row) + "</td><td class=\"n\">" +
+         (row.space > 0 ? format("%zu of %zu", row.tried, row.space) : "-") + "</td><td>" +
+         svg::escape(over) + "</td><td>" + search_line(row) + "</td><td class=\"n\">" +
          (row.expected_loss >= 0 ? format("%.1f %%", 100 * row.expected_loss) : "-") + "</td></tr>\n";
 }
 
@@ -203,8 +205,8 @@ std::string searches(const ReportData& data) {
 std::string report_page(const ReportData& data) {
   return "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
          "content=\"width=device-width,initial-scale=1\"><title>" +
-         svg::escape(data.path.substr(data.path.rfind('/') + 1)) + ": trigen</title>\n<style>" + kReportStyle +
-         "</style></head>\n<body><main>\n" + head(data) + coverage(data) + rooflines(data) +
+         svg::escape(data.path.substr(data.path.rfind('/') + 1)) + ": trigen</title>\n<style>" +
+         kReportStyle + "</style></head>\n<body><main>\n" + head(data) + coverage(data) + rooflines(data) +
          against_dense(data) + energy(data) + searches(data) +
          (data.unreadable > 0 ? format("<p class=\"soft\">%zu records are of problems or targets that this "
                                        "trigen does not know.</p>\n",

@@ -47,7 +47,7 @@ struct Verify {
         ->check(CLI::Range(0, 64));
     CLI::Option* option =
         app.add_option("--random", random,
-                        "this many small random problems of every kind, instead of named ones")
+                       "this many small random problems of every kind, instead of named ones")
             ->check(CLI::Range(1, 1000000));
     for (const char* name : {"problem", "--problems", "--list", "--op"})
       option->excludes(app.get_option(name));

@@ -8,10 +8,10 @@
 #include "cache/filesystem.h"
 #include "check/text.h"
 #include "generator/error.h"
+#include "lab/rates_table.h"
+#include "lab/table_result.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
-#include "lab/table_result.h"
-#include "lab/rates_table.h"
 #include "tuner/statistics.h"
 
 namespace trigen {
@@ -75,7 +75,7 @@ double objective(const std::vector<const DenseRow*>& rows, const Rates& rates) {
 llvm::Expected<std::vector<DenseRow>> read_dense_rows(const std::vector<std::string>& paths) {
   std::vector<DenseRow> out;
   for (const std::string& path : paths) {
-    auto text = cache::read_input(path, "", "name what `trigen bench --sweep` wrote, JSON lines");
+    auto text = cache::read_input(path, "", "name what `trigen-lab sweep` wrote, JSON lines");
     if (!text) return text.takeError();
     const bool held = is_held(path);
     std::map<std::pair<std::string, std::string>, size_t> seen;  // device, problem
@@ -128,7 +128,7 @@ llvm::Expected<std::vector<DenseRow>> read_dense_rows(const std::vector<std::str
   llvm::erase_if(out, fitted);
   if (out.empty())
     return make_error(ErrorKind::kBadRequest,
-                      "no row there has cuBLAS's times; name what `trigen bench --sweep` wrote, JSON lines");
+                      "no row there has cuBLAS's times; name what `trigen-lab sweep` wrote, JSON lines");
   return out;
 }
 

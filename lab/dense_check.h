@@ -22,7 +22,7 @@ struct DenseRow {
   // left out.
   bool held = false;
 };
-// Of lines that `trigen bench --tables` and `--sweep` write, those against cuBLAS; a problem's untuned and tuned row of
+// Of lines that `trigen-lab tables` and `sweep` write, those against cuBLAS; a problem's untuned and tuned row of
 // one file and GPU are one. Several taps count where a product over im2col was among the peers. Errors: a file that cannot
 // be read, or no such row.
 llvm::Expected<std::vector<DenseRow>> read_dense_rows(const std::vector<std::string>& paths);

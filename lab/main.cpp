@@ -21,7 +21,8 @@ void add_commands(CLI::App& app, trigen::cli::Commands& commands) {
 int main(int argc, char** argv) {
   return trigen::cli::run_program(
       {"trigen-lab", "trigen-lab: tables and sweeps beside peers, recordings, the cost model, the clock",
-       "For work on trigen itself; `trigen` is the program for users. docs/performance.md, docs/cost-model.md and "
+       "For work on trigen itself; `trigen` is the program for users. docs/performance.md, "
+       "docs/cost-model.md and "
        "docs/clock.md say what these commands are for.",
        TRIGEN_VERSION_TEXT, add_commands},
       argc, argv);

@@ -281,8 +281,7 @@ struct Model {
 }  // namespace
 
 void add_model(CLI::App& app, Commands& commands) {
-  CLI::App* sub =
-      app.add_subcommand("model", "compare the cost model with recorded times, or refit it");
+  CLI::App* sub = app.add_subcommand("model", "compare the cost model with recorded times, or refit it");
   sub->require_subcommand(1);
   auto model = std::make_shared<Model>();
   CLI::App* check = sub->add_subcommand(

@@ -1,8 +1,8 @@
 #include "lab/model_clock.h"
 
+#include "generator/error.h"
 #include "lab/clock/clock.h"
 #include "lab/clock/disassembler.h"
-#include "generator/error.h"
 #include "runtime/compile.h"
 
 namespace trigen {

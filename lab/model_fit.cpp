@@ -11,8 +11,8 @@
 
 #include "check/text.h"
 #include "generator/error.h"
-#include "llvm/ADT/STLExtras.h"
 #include "lab/rates_table.h"
+#include "llvm/ADT/STLExtras.h"
 
 namespace trigen {
 namespace {

@@ -62,10 +62,10 @@ std::string draw_bar(const TableResult& r, double x, double base, double scale) 
   }
   if (r.asked > 0)
     out += svg::line(x - 1, base - r.asked * scale, x + kBar - 2, base - r.asked * scale,
-                   "stroke=\"#1a202c\" stroke-width=\"2.5\"");
+                     "stroke=\"#1a202c\" stroke-width=\"2.5\"");
   if (r.stretch > 0)
     out += svg::line(x - 1, base - r.stretch * scale, x + kBar - 2, base - r.stretch * scale,
-                   "stroke=\"#1a202c\" stroke-width=\"0.8\"");
+                     "stroke=\"#1a202c\" stroke-width=\"0.8\"");
   return out;
 }
 
@@ -94,7 +94,7 @@ std::string draw_panel(const Panel& panel, double top) {
   for (int number = 0; number * step <= most * 1.05; ++number) {
     const double tick = number * step;
     out += svg::line(kLeft, base - tick * scale, right, base - tick * scale,
-                   tick == 1 ? "stroke=\"#4a5568\" stroke-dasharray=\"4 3\"" : "stroke=\"#e2e8f0\"");
+                     tick == 1 ? "stroke=\"#4a5568\" stroke-dasharray=\"4 3\"" : "stroke=\"#e2e8f0\"");
     out += svg::text(kLeft - 6, base - tick * scale + 3, format("%.2f", tick),
                      "text-anchor=\"end\" font-size=\"9\"");
   }

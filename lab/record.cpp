@@ -27,8 +27,8 @@ struct Recorder : TuneRecorder {
   }
 
   // Samples of many problems take as long as their compiling, so that goes on while the device measures.
-  std::unique_ptr<BuildAhead> begin(const std::vector<Problem>& list, const Target& target, const Device* device,
-                                    Store& store, TuneOptions& options) override {
+  std::unique_ptr<BuildAhead> begin(const std::vector<Problem>& list, const Target& target,
+                                    const Device* device, Store& store, TuneOptions& options) override {
     set_roles(list);
     if (!options.sample || device == nullptr || device->info().emulated) return nullptr;
     std::vector<Candidate> work;
@@ -77,12 +77,14 @@ struct Recorder : TuneRecorder {
 
 void add_record(CLI::App& app, Commands& commands) {
   CLI::App* sub = app.add_subcommand(
-      "record", "tune, and write what was measured: a file a problem, unless an earlier measurement was kept");
+      "record",
+      "tune, and write what was measured: a file a problem, unless an earlier measurement was kept");
   auto recorder = std::make_shared<Recorder>();
   sub->add_option("--folder", recorder->folder, "folder for the recordings")->required()->type_name("FOLDER");
-  sub->add_option("--sample", recorder->sample,
-                  "no search: time the model's first 12 and a draw over families and tiles, so many in all, and "
-                  "compile ahead over all problems")
+  sub->add_option(
+         "--sample", recorder->sample,
+         "no search: time the model's first 12 and a draw over families and tiles, so many in all, and "
+         "compile ahead over all problems")
       ->check(whole_number(1, kMostCount));
   sub->add_option("--role", recorder->role,
                   "of the recordings: fit (the default), check, or alternate: fit and check in turn, and all "

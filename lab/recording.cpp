@@ -176,7 +176,7 @@ llvm::Expected<std::vector<Recording>> read_recordings(const std::vector<std::st
   std::vector<Recording> all;
   for (const std::string& path : files) {
     auto text = cache::read_input(path, "the recording ",
-                                  "name files or folders that `trigen tune --record FOLDER` wrote");
+                                  "name files or folders that `trigen-lab record --folder FOLDER` wrote");
     if (!text) return text.takeError();
     auto some = parse_recordings(*text);
     if (!some) return with_prefix(some.takeError(), path);

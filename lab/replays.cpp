@@ -18,7 +18,8 @@ struct Replays {
 
   // What the search would have chosen, and at what cost, over sixteen draws of the noise.
   llvm::Error run() const {
-    Table table({"=recording", ">rows", ">tried", "?>share", ">worst regret", ">median", "?>choices", "?stop"});
+    Table table(
+        {"=recording", ">rows", ">tried", "?>share", ">worst regret", ">median", "?>choices", "?stop"});
     auto recordings = read_recordings(paths);
     if (!recordings) return recordings.takeError();
     for (const Recording& recording : *recordings) {
@@ -50,7 +51,8 @@ void add_replay(CLI::App& app, Commands& commands) {
   CLI::App* sub = app.add_subcommand("replay", "the search on recordings, and what it would have chosen");
   auto replays = std::make_shared<Replays>();
   sub->add_option("recordings", replays->paths, "files, or folders with them (tests/data)")->required();
-  sub->add_option("--candidates", replays->search.max_tried, "candidates to try at most, 0 for all of them (64)")
+  sub->add_option("--candidates", replays->search.max_tried,
+                  "candidates to try at most, 0 for all of them (64)")
       ->check(whole_number(0, kMostCount));
   sub->add_option("--share", replays->search.share, "part of all candidates to try at most (0.1)")
       ->check(CLI::Range(0.0, 1.0) & decimal_number(0));

@@ -9,11 +9,11 @@
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "lab/commands.h"
+#include "lab/recording.h"
 #include "lab/run_options.h"
 #include "lab/sweep_problems.h"
 #include "lab/sweep_run.h"
 #include "lab/sweep_summary.h"
-#include "lab/recording.h"
 
 namespace trigen::cli {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "check/text.h"
 #include "check/verify.h"
-#include "peers/copy_peer.h"
 #include "lab/peer_arms.h"
+#include "peers/copy_peer.h"
 #include "tuner/ceiling.h"
 
 namespace trigen {

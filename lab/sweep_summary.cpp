@@ -56,9 +56,10 @@ std::string panel(const std::vector<TableResult>& results, const std::string& ta
   const SweepSummary all = summary_of(results, table, "");
   std::string out = svg::text(
       kPlotLeft, top - 10,
-      table + format(": %zu of %zu not slower, geometric mean of ratios cut at 2 %.2f, tenth percentile %.2f, "
-                     "worst %.2f",
-                     all.not_slower, all.rows, all.mean, all.tenth, all.worst),
+      table +
+          format(": %zu of %zu not slower, geometric mean of ratios cut at 2 %.2f, tenth percentile %.2f, "
+                 "worst %.2f",
+                 all.not_slower, all.rows, all.mean, all.tenth, all.worst),
       "font-size=\"12\" font-weight=\"bold\"");
   for (const double tick : {0.25, 0.5, 1.0, 2.0, 4.0}) {
     out += svg::line(kPlotLeft, top + y_of(tick), kPanelWidth - 20, top + y_of(tick),
@@ -123,7 +124,8 @@ std::string sweep_svg(const std::vector<TableResult>& results) {
                      "fill=\"#4a5568\"");
   double legend = kPlotLeft;
   for (const char* op : {"forward", "grad_input", "grad_weight"}) {
-    out += svg::circle(legend, 30, 4, "fill=\"" + svg::color_of_op(op) + "\"") + svg::text(legend + 9, 34, op);
+    out +=
+        svg::circle(legend, 30, 4, "fill=\"" + svg::color_of_op(op) + "\"") + svg::text(legend + 9, 34, op);
     legend += 100;
   }
   double top = 20 + kPlotTop;

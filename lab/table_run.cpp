@@ -5,10 +5,10 @@
 
 #include "check/text.h"
 #include "check/verify.h"
-#include "peers/copy_peer.h"
 #include "lab/foreign.h"
-#include "peers/pass.h"
 #include "lab/peer_arms.h"
+#include "peers/copy_peer.h"
+#include "peers/pass.h"
 
 namespace trigen {
 namespace {

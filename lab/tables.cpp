@@ -46,8 +46,8 @@ void print_row(const TableResult& r) {
 }
 
 struct Tables {
-  std::string list;  // file of lab/table_list.h's format
-  std::string only;  // names of tables, by commas, in this order; "" = all
+  std::string list;     // file of lab/table_list.h's format
+  std::string only;     // names of tables, by commas, in this order; "" = all
   bool append = false;  // keep earlier lines of the .jsonl
   RunOptions shared;
 

@@ -133,7 +133,8 @@ struct Timeline {
     auto target = where.target();
     if (!target) return target.takeError();
     if (*target == nullptr)
-      return make_error(ErrorKind::kBadRequest, "the clock needs a target; name one with --arch, as in --arch sm_70");
+      return make_error(ErrorKind::kBadRequest,
+                        "the clock needs a target; name one with --arch, as in --arch sm_70");
     auto built = where.build_choice(*problem, **target);
     if (!built) return built.takeError();
     return print_timeline(built->candidate, built->binary, svg, json);
@@ -143,9 +144,10 @@ struct Timeline {
 }  // namespace
 
 void add_timeline(CLI::App& app, Commands& commands) {
-  CLI::App* sub = app.add_subcommand("timeline",
-                                     "predict a main loop's cycles from machine code: what bounds it, slots used "
-                                     "of each unit, a strip of each warp (needs nvdisasm)");
+  CLI::App* sub =
+      app.add_subcommand("timeline",
+                         "predict a main loop's cycles from machine code: what bounds it, slots used "
+                         "of each unit, a strip of each warp (needs nvdisasm)");
   auto timeline = std::make_shared<Timeline>();
   timeline->problems.add_to(*sub);
   timeline->where.add_arch(*sub);

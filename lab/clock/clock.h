@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "lab/clock/schedule.h"
 #include "generator/cost/cost.h"
+#include "lab/clock/schedule.h"
 
 namespace trigen {
 

@@ -91,10 +91,10 @@ std::string timeline_text(const MainLoop& loop, const LoopTiming& timing, const 
   constexpr int kColumns = 80;
   std::string out = title + "\n" +
                     format("main loop of %s at 0x%x to 0x%x: %zu instructions of a warp, %zu of them %s\n",
-                         loop.function.c_str(), loop.begin, loop.end, loop.body.size(), loop.products,
-                         loop.tensor ? "HMMA" : "FFMA");
+                           loop.function.c_str(), loop.begin, loop.end, loop.body.size(), loop.products,
+                           loop.tensor ? "HMMA" : "FFMA");
   out += format("a turn takes %.0f cycles (predicted); the busiest is: %s\n\n", timing.cycles,
-              timing.bound().name);
+                timing.bound().name);
   out += format("%-22s %8s %7s\n", "resource", "cycles", "busy");
   for (const Busy& busy : timing.busy)
     out += format("%-22s %8.0f %6.1f %%\n", busy.name, busy.cycles, 100 * busy.cycles / timing.cycles);
@@ -102,7 +102,7 @@ std::string timeline_text(const MainLoop& loop, const LoopTiming& timing, const 
   for (int i = 0; i < kIdles; ++i)
     if (timing.idle[i] >= 0.5)
       out += format("%-22s %8.0f %6.1f %%\n", name_of(static_cast<Idle>(i)), timing.idle[i],
-                  100 * timing.idle[i] / timing.cycles);
+                    100 * timing.idle[i] / timing.cycles);
   out += format("\none turn, %.0f cycles a column; busy in tenths, # is full\n", timing.cycles / kColumns);
   Strip tensor(timing, kColumns), issue(timing, kColumns), shared(timing, kColumns);
   for (const Issued& one : timing.issues) {
@@ -126,16 +126,15 @@ std::string timeline_svg(const MainLoop& loop, const LoopTiming& timing, const s
   const int rows = 4 + 1 + warps;
   const double height = kTop + (rows + 2) * kRow + 24;
   std::string out = svg::text(10, 18, title, "font-size=\"13\"");
-  std::string turn = format("a turn of %zu instructions: %.0f cycles (predicted)", loop.body.size(), timing.cycles);
+  std::string turn =
+      format("a turn of %zu instructions: %.0f cycles (predicted)", loop.body.size(), timing.cycles);
   for (const Busy& busy : timing.busy)
     if (busy.cycles >= 0.05 * timing.cycles)
       turn += format("; %s %.0f %%", busy.name, 100 * busy.cycles / timing.cycles);
   out += svg::text(10, 36, turn);
   const auto x = [&](double cycle) { return kLeft + (cycle - timing.from) / timing.cycles * kWidth; };
   const auto y = [&](int row) { return kTop + row * kRow; };
-  const auto label = [&](int row, const std::string& text) {
-    out += svg::text(10, y(row) + kRow - 4, text);
-  };
+  const auto label = [&](int row, const std::string& text) { out += svg::text(10, y(row) + kRow - 4, text); };
   // Neighbours of one colour are one rectangle.
   struct Bar {
     int row = -1;
@@ -146,8 +145,9 @@ std::string timeline_svg(const MainLoop& loop, const LoopTiming& timing, const s
   const auto close = [&](Bar& bar) {
     const double end = std::min(bar.end, timing.from + timing.cycles);
     if (bar.row >= 0 && end > bar.begin)
-      out += svg::rect(x(bar.begin), y(bar.row) + 2, std::max(0.3, (end - bar.begin) / timing.cycles * kWidth),
-                       kRow - 3, format("fill=\"%s\"", bar.colour));
+      out +=
+          svg::rect(x(bar.begin), y(bar.row) + 2, std::max(0.3, (end - bar.begin) / timing.cycles * kWidth),
+                    kRow - 3, format("fill=\"%s\"", bar.colour));
     bar.row = -1;
   };
   const auto add = [&](int row, double begin, double length, const char* colour) {

@@ -97,7 +97,7 @@ std::vector<RecordedSpace> recorded_spaces() {
   return spaces;
 }
 
-// What a family's order and times are at least. The figures of `trigen model check tests/data`, less 0.05 of
+// What a family's order and times are at least. The figures of `trigen-lab model check tests/data`, less 0.05 of
 // the rank correlation and with a tenth more of the error: a constant that makes the model worse than that
 // shows here.
 struct Bound {
