@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Problems that nobody chose, untuned and tuned, beside every peer: the table of figures, the worst rows with what bounds them, and a drawing.
+# Problems that nobody chose, untuned and tuned, beside every peer: the table of figures, and the worst rows with what bounds them.
 # The draw is written down in lab/sweep_problems.h. Left out are the sizes that choices were made on: lists, the cost model's samples, and
 # the rows of earlier runs, which kernels were made for afterwards.
 # Usage: bench/sweep.sh [problems] [folder] [more options of `trigen-lab sweep`]     (200, build/sweep)

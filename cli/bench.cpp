@@ -125,10 +125,7 @@ void add_bench(CLI::App& app, Commands& commands) {
                   "decode: the first row of the runs (the rows that read the most tokens)");
   sub->add_flag("--no-jit", bench->no_jit, "use the cache's kernels only, as TRIGEN_NO_JIT=1");
   sub->add_flag("--json", bench->json, "results with all samples as JSON on standard output");
-  commands.push_back({sub, [bench] {
-                        auto code = bench->run_all();
-                        return code ? *code : report(code.takeError());
-                      }});
+  commands.push_back({sub, [bench] { return report(bench->run_all()); }});
 }
 
 }  // namespace trigen::cli

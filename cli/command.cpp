@@ -52,6 +52,7 @@ void say(llvm::StringRef text, bool lines_stay) {
 }  // namespace
 
 int report(llvm::Error error) {
+  if (!error) return kDone;
   const ErrorText text = take_error(std::move(error));
   say("error: " + text.message, /*lines_stay=*/true);
   return text.kind == ErrorKind::kBadRequest   ? kBadRequest

@@ -64,8 +64,9 @@ CLI::Validator one_word_of(const std::vector<std::string>& words);
 void remember_command_line(const char* program, int argc, char** argv);
 const std::string& command_line();
 
-// Prints "trigen: error: ..." to stderr; the exit code that the error's kind stands for.
+// Prints "trigen: error: ..." to stderr; the exit code that the error's kind stands for, kDone without one.
 int report(llvm::Error error);
+inline int report(llvm::Expected<int> code) { return code ? *code : report(code.takeError()); }
 // The text as a file that the user named, whole or not at all (cache/filesystem.h).
 llvm::Error write_text(const std::string& path, llvm::StringRef text);
 llvm::Error cannot_write(const std::string& path, int error);

@@ -77,12 +77,4 @@ std::string picture(double width, double height, const std::string& label, const
          " role=\"img\" aria-label=\"" + escape(label) + "\">" + inside + "</svg>\n";
 }
 
-std::string color_of_op(const std::string& op) {
-  if (op == "forward") return "#2b6cb0";
-  if (op == "grad_input") return "#c05621";
-  if (op == "grad_weight") return "#2f855a";
-  if (op == "decode") return "#805ad5";
-  return "#4a5568";
-}
-
 }  // namespace trigen::svg

@@ -26,6 +26,4 @@ std::string document(double width, double height, double font_size, const std::s
 std::string picture(double width, double height, const std::string& label, const std::string& inside,
                     const std::string& attributes = "");
 
-std::string color_of_op(const std::string& op);
-
 }  // namespace trigen::svg

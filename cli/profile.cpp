@@ -192,10 +192,7 @@ void add_profile(CLI::App& app, Commands& commands) {
   sub->add_option("--limit", profile->limit, "largest problem to run, in multiply-adds (1e9)")
       ->check(decimal_number(0));
   sub->add_flag("--json", profile->as_json, "counters as JSON on standard output");
-  commands.push_back({sub, [profile] {
-                        auto code = profile->run();
-                        return code ? *code : report(code.takeError());
-                      }});
+  commands.push_back({sub, [profile] { return report(profile->run()); }});
 }
 
 }  // namespace trigen::cli

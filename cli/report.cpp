@@ -75,10 +75,7 @@ void add_report(CLI::App& app, Commands& commands) {
                   "measured dense products to compare with: JSON lines of `trigen-lab tables`")
       ->type_name("FILE");
   verb->problems.add_to(*sub, /*positional=*/false);
-  commands.push_back({sub, [verb] {
-                        auto code = verb->run();
-                        return code ? *code : report(code.takeError());
-                      }});
+  commands.push_back({sub, [verb] { return report(verb->run()); }});
 }
 
 }  // namespace trigen::cli

@@ -45,7 +45,8 @@ std::string exit_codes_page() {
       "verify: problems that are skipped, each with its reason, change nothing as long as one kernel passed "
       "and "
       "none failed. Where every problem was skipped nothing is known, which is 1 and said. bench: 1 where a "
-      "problem failed or a kernel's result was wrong. doctor: 1 where it finds an error, 0 with warnings alone.\n";
+      "problem failed or a kernel's result was wrong. doctor: 1 where it finds an error, 0 with warnings "
+      "alone.\n";
   return out;
 }
 

@@ -365,10 +365,7 @@ std::function<int()> add_tune_to(CLI::App& app, std::shared_ptr<TuneRecorder> re
                 "measure again what was measured before, also what an interrupted tune left");
   sub->add_flag("-v,--verbose", tune->verbose, "print every candidate that was tried");
   sub->add_flag("--json", tune->json, "reports as JSON on standard output");
-  return [tune] {
-    auto code = tune->run_all();
-    return code ? *code : report(code.takeError());
-  };
+  return [tune] { return report(tune->run_all()); };
 }
 
 void add_tune(CLI::App& app, Commands& commands) {

@@ -311,10 +311,7 @@ void add_model(CLI::App& app, Commands& commands) {
                   "also compile the tile families' candidates and clock their main loops (needs nvdisasm)");
   model->where.add_cache(*check);
   check->add_flag("--json", model->json, "figures as JSON on standard output");
-  commands.push_back({check, [model] {
-                        auto code = model->check();
-                        return code ? *code : report(code.takeError());
-                      }});
+  commands.push_back({check, [model] { return report(model->check()); }});
   CLI::App* fit = sub->add_subcommand(
       "fit",
       "fit the device's rates (generator/rates/) to the recordings of role fit, and print what changed");
@@ -329,10 +326,7 @@ void add_model(CLI::App& app, Commands& commands) {
       ->type_name("N");
   fit->add_flag("-v,--verbose", model->verbose, "with --folds: print every problem's choice");
   fit->add_option("--sweeps", model->fit_options.sweeps, "over all rates, at most (20)");
-  commands.push_back({fit, [model] {
-                        auto code = model->fit();
-                        return code ? *code : report(code.takeError());
-                      }});
+  commands.push_back({fit, [model] { return report(model->fit()); }});
   CLI::App* dense = sub->add_subcommand(
       "dense", "hold the estimate of the dense product against recorded peers: error, and who is faster");
   dense->add_option("results", model->paths, "what `trigen-lab sweep` wrote (bench/results)")
@@ -343,10 +337,7 @@ void add_model(CLI::App& app, Commands& commands) {
                    "fit [dense] of the rates to the rows that are not held out, and write the table there")
       ->type_name("FILE");
   dense->add_flag("-v,--verbose", model->verbose, "print every row");
-  commands.push_back({dense, [model] {
-                        auto code = model->dense();
-                        return code ? *code : report(code.takeError());
-                      }});
+  commands.push_back({dense, [model] { return report(model->dense()); }});
 }
 
 }  // namespace trigen::cli

@@ -43,6 +43,14 @@ std::vector<Panel> panels_of(const std::vector<TableResult>& results) {
   return panels;
 }
 
+std::string color_of_op(const std::string& op) {
+  if (op == "forward") return "#2b6cb0";
+  if (op == "grad_input") return "#c05621";
+  if (op == "grad_weight") return "#2f855a";
+  if (op == "decode") return "#805ad5";
+  return "#4a5568";
+}
+
 std::string draw_bar(const TableResult& r, double x, double base, double scale) {
   std::string out;
   const std::string op = op_of(r);
@@ -50,7 +58,7 @@ std::string draw_bar(const TableResult& r, double x, double base, double scale) 
     const bool missed = r.verdict() == Verdict::kMissed;
     out += svg::rect(
         x, base - r.got * scale, kBar - 3, r.got * scale,
-        format("fill=\"%s\" fill-opacity=\"%s\"", svg::color_of_op(op).c_str(), missed ? "0.45" : "1"),
+        format("fill=\"%s\" fill-opacity=\"%s\"", color_of_op(op).c_str(), missed ? "0.45" : "1"),
         r.problem + ": " + format("%.2f", r.got) + ", " + to_string(r.verdict()));
     // at the bar's foot, where no mark is
     out += svg::text(x + (kBar - 3) / 2, base - 5, format("%.2f", r.got),
@@ -86,7 +94,7 @@ std::string draw_panel(const Panel& panel, double top) {
                 "font-size=\"13\" font-weight=\"bold\"");
   double legend = kLeft;
   for (const std::string& op : ops) {
-    out += svg::rect(legend, top + 24, 9, 9, "fill=\"" + svg::color_of_op(op) + "\"");
+    out += svg::rect(legend, top + 24, 9, 9, "fill=\"" + color_of_op(op) + "\"");
     out += svg::text(legend + 13, top + 32, op);
     legend += 26 + 6.2 * static_cast<double>(op.size());
   }

@@ -57,10 +57,7 @@ void add_replay(CLI::App& app, Commands& commands) {
   sub->add_option("--share", replays->search.share, "part of all candidates to try at most (0.1)")
       ->check(CLI::Range(0.0, 1.0) & decimal_number(0));
   sub->add_option("--seed", replays->seed, "of the noise")->check(whole_number(0, UINT64_MAX));
-  commands.push_back({sub, [replays] {
-                        auto error = replays->run();
-                        return error ? report(std::move(error)) : kDone;
-                      }});
+  commands.push_back({sub, [replays] { return report(replays->run()); }});
 }
 
 }  // namespace trigen::cli

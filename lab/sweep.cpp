@@ -197,13 +197,12 @@ llvm::Expected<int> Sweep::run() const {
     print_progress(i + 1, list->size(), rows);
   }
   std::fclose(lines);
-  if (auto error = write_text(stem + ".svg", sweep_svg(results))) return error;
   std::printf("%s half, seed %llu, %zu of %d problems in %.0f s; %s, driver %s, %s\n\n%s", half.c_str(),
               static_cast<unsigned long long>(seed), results.size() / (chosen->tune ? 2 : 1), count, spent(),
               device.info().name.c_str(), device.info().driver.c_str(),
               results.empty() || results[0].library.empty() ? "no cuBLAS" : results[0].library.c_str(),
               sweep_text(results, columns(stdout)).c_str());
-  remark(stem + ".jsonl, " + stem + ".svg");
+  remark(stem + ".jsonl");
   if (cancelled()) return interrupted_code();
   return wrong > 0 ? kFailure : kDone;
 }
@@ -227,10 +226,7 @@ void add_sweep(CLI::App& app, Commands& commands) {
   sub->add_option("--budget", sweep->budget, "time for one problem's tune (2s)");
   sub->add_flag("--untuned", sweep->untuned, "do not tune");
   sweep->shared.add_to(*sub);
-  commands.push_back({sub, [sweep] {
-                        auto code = sweep->run();
-                        return code ? *code : report(code.takeError());
-                      }});
+  commands.push_back({sub, [sweep] { return report(sweep->run()); }});
 }
 
 }  // namespace trigen::cli

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "check/text.h"
-#include "cli/drawing.h"
-#include "generator/problem.h"
 #include "tuner/statistics.h"
 
 namespace trigen {
@@ -44,44 +41,6 @@ SweepSummary summary_of(const std::vector<TableResult>& results, const std::stri
   return out;
 }
 
-constexpr double kPanelWidth = 620, kPanelHeight = 250, kPlotLeft = 60, kPlotTop = 56, kPlotBottom = 44;
-
-// 32 to 16384 tokens, and 0.25 to 4 times, both logarithmic.
-double x_of(double tokens) {
-  return kPlotLeft + (std::log2(tokens) - 5) / 9 * (kPanelWidth - kPlotLeft - 30);
-}
-double y_of(double ratio) { return (2 - std::clamp(std::log2(ratio), -2.0, 2.0)) / 4 * kPanelHeight; }
-
-std::string panel(const std::vector<TableResult>& results, const std::string& table, double top) {
-  const SweepSummary all = summary_of(results, table, "");
-  std::string out = svg::text(
-      kPlotLeft, top - 10,
-      table +
-          format(": %zu of %zu not slower, geometric mean of ratios cut at 2 %.2f, tenth percentile %.2f, "
-                 "worst %.2f",
-                 all.not_slower, all.rows, all.mean, all.tenth, all.worst),
-      "font-size=\"12\" font-weight=\"bold\"");
-  for (const double tick : {0.25, 0.5, 1.0, 2.0, 4.0}) {
-    out += svg::line(kPlotLeft, top + y_of(tick), kPanelWidth - 20, top + y_of(tick),
-                     tick == 1 ? "stroke=\"#4a5568\" stroke-dasharray=\"4 3\"" : "stroke=\"#e2e8f0\"");
-    out += svg::text(kPlotLeft - 6, top + y_of(tick) + 4, format("%g", tick), "text-anchor=\"end\"");
-  }
-  for (int tokens = 32; tokens <= 16384; tokens *= 2)
-    out += svg::text(x_of(tokens), top + kPanelHeight + 16, std::to_string(tokens), "text-anchor=\"middle\"");
-  for (const TableResult& result : results) {
-    if (result.table != table || result.got <= 0) continue;
-    auto problem = parse_problem(result.problem);
-    if (!problem) {
-      llvm::consumeError(problem.takeError());
-      continue;
-    }
-    out += svg::circle(x_of(static_cast<double>(problem->T)), top + y_of(result.got), 3.4,
-                       "fill=\"" + svg::color_of_op(op_of(result)) + "\" fill-opacity=\"0.75\"",
-                       result.problem + format(": %.2f", result.got));
-  }
-  return out;
-}
-
 }  // namespace
 
 std::vector<SweepSummary> summarize_sweep(const std::vector<TableResult>& results) {
@@ -110,30 +69,6 @@ std::vector<TableResult> above_most(const std::vector<TableResult>& results, con
   for (const TableResult& result : results)
     if (result.table == table && result.got > kMostGain && !result.failed) out.push_back(result);
   return out;
-}
-
-std::string sweep_svg(const std::vector<TableResult>& results) {
-  const std::vector<std::string> tables = tables_of(results);
-  const double step = kPlotTop + kPanelHeight + kPlotBottom;
-  const double height = 40 + step * static_cast<double>(tables.size());
-  std::string out;
-  if (!results.empty())
-    out += svg::text(kPlotLeft, 18,
-                     "the fastest peer's time over trigen's, against T; " + results[0].device + ", driver " +
-                         results[0].driver + ", " + results[0].library,
-                     "fill=\"#4a5568\"");
-  double legend = kPlotLeft;
-  for (const char* op : {"forward", "grad_input", "grad_weight"}) {
-    out +=
-        svg::circle(legend, 30, 4, "fill=\"" + svg::color_of_op(op) + "\"") + svg::text(legend + 9, 34, op);
-    legend += 100;
-  }
-  double top = 20 + kPlotTop;
-  for (const std::string& table : tables) {
-    out += panel(results, table, top);
-    top += step;
-  }
-  return svg::document(kPanelWidth, height, 10, out);
 }
 
 }  // namespace trigen

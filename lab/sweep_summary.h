@@ -1,4 +1,4 @@
-// What a sweep's rows say together, and a drawing of them.
+// What a sweep's rows say together.
 #pragma once
 
 #include <string>
@@ -29,8 +29,5 @@ std::vector<TableResult> worst_of(const std::vector<TableResult>& results, const
                                   size_t count);
 // The rows of a table whose figure is above kMostGain, in their order.
 std::vector<TableResult> above_most(const std::vector<TableResult>& results, const std::string& table);
-
-// An SVG document: a panel a table, the peer's time over trigen's against T, colours by op.
-std::string sweep_svg(const std::vector<TableResult>& results);
 
 }  // namespace trigen

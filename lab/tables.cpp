@@ -166,10 +166,7 @@ void add_tables(CLI::App& app, Commands& commands) {
   sub->add_flag("--append", tables->append, "keep the lines of earlier runs in the .jsonl");
   tables->shared.add_to(*sub);
   tables->shared.where.add_cache(*sub);
-  commands.push_back({sub, [tables] {
-                        auto code = tables->run();
-                        return code ? *code : report(code.takeError());
-                      }});
+  commands.push_back({sub, [tables] { return report(tables->run()); }});
 }
 
 void add_render(CLI::App& app, Commands& commands) {
@@ -178,10 +175,7 @@ void add_render(CLI::App& app, Commands& commands) {
   sub->add_option("files", render->files, "what `trigen-lab tables` wrote")->required();
   sub->add_option("--out", render->out, "folder of the .svg (build/bench)");
   sub->add_flag("--asked", render->asked, "also what the list set as its goals, and whether they were met");
-  commands.push_back({sub, [render] {
-                        auto code = render->run();
-                        return code ? *code : report(code.takeError());
-                      }});
+  commands.push_back({sub, [render] { return report(render->run()); }});
 }
 
 }  // namespace trigen::cli

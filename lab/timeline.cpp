@@ -156,10 +156,7 @@ void add_timeline(CLI::App& app, Commands& commands) {
   timeline->where.add_cache(*sub);
   sub->add_option("--svg", timeline->svg, "write the timeline as a picture")->type_name("FILE");
   sub->add_flag("--json", timeline->json, "figures as JSON on standard output");
-  commands.push_back({sub, [timeline] {
-                        auto error = timeline->run();
-                        return error ? report(std::move(error)) : kDone;
-                      }});
+  commands.push_back({sub, [timeline] { return report(timeline->run()); }});
 }
 
 }  // namespace trigen::cli

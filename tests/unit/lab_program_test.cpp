@@ -41,9 +41,11 @@ TEST_F(Lab, BadRequestsSayWhatIsAllowed) {
 
 TEST_F(Lab, TheProblemsOfTablesCanBeTuned) {
   const std::string list = folder_ + "/list.txt";
-  std::ofstream(list) << "[one] One\nforward,dtype=f16,B=2,T=64,D=64 | ask=1.2\n"
-                         "[two] Two\nforward,dtype=f16,B=2,T=64,D=64,epilogue=gelu | over=plain at_most=1.1\n";
-  EXPECT_EQ(run({"tables", list, "--print-problems", "--only", "one"}).out, "forward,dtype=f16,B=2,T=64,D=64\n");
+  std::ofstream(list)
+      << "[one] One\nforward,dtype=f16,B=2,T=64,D=64 | ask=1.2\n"
+         "[two] Two\nforward,dtype=f16,B=2,T=64,D=64,epilogue=gelu | over=plain at_most=1.1\n";
+  EXPECT_EQ(run({"tables", list, "--print-problems", "--only", "one"}).out,
+            "forward,dtype=f16,B=2,T=64,D=64\n");
   EXPECT_EQ(run({"tables", list, "--print-problems"}).out,
             "forward,dtype=f16,B=2,T=64,D=64\nforward,dtype=f16,B=2,T=64,D=64,epilogue=gelu\n");
 }
