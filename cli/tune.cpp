@@ -30,7 +30,7 @@ struct Tune {
   bool shared_ok = false;
   std::optional<size_t> candidates;
   int jobs = 0;
-  bool force = false, no_counts = false, json = false, verbose = false, no_device = false, no_dense = false;
+  bool force = false, no_counts = false, json = false, verbose = false, no_device = false;
 
   static llvm::Error read_duration(const char* name, const std::string& text, double& seconds) {
     if (text.empty()) return llvm::Error::success();
@@ -221,7 +221,7 @@ struct Tune {
     std::vector<Problem> of_reports;
     for (const size_t place : results.places) of_reports.push_back(results.list[place]);
     return cli::stand_beside_dense(results.reports, of_reports, target, device, store,
-                                   {!no_dense, TuneOptions().seed, &interrupted});
+                                   {TuneOptions().seed, &interrupted});
   }
 
   void print(const Results& results, const DenseWords& dense) const {
@@ -359,8 +359,6 @@ std::function<int()> add_tune_to(CLI::App& app, std::shared_ptr<TuneRecorder> re
   sub->add_option("-j,--jobs", tune->jobs, "compiling threads, 0 for one per CPU (0)")
       ->check(whole_number(0, 4096));
   sub->add_flag("--no-device", tune->no_device, "predict, even where a device is at hand");
-  sub->add_flag("--no-dense", tune->no_dense,
-                "do not time cuBLAS beside the choice; the dense product is estimated");
   sub->add_flag("--force", tune->force,
                 "measure again what was measured before, also what an interrupted tune left");
   sub->add_flag("-v,--verbose", tune->verbose, "print every candidate that was tried");

@@ -108,8 +108,7 @@ TEST_F(FewThreads, APredictionIsMade) {
 }
 TEST_F(FewThreads, AVerificationIsMade) { try_limits({"verify", "--device", "emulated:sm_70", kProblem}, 1); }
 TEST_F(FewThreads, ATuneIsMadeWhereAWorkerCanBe) {
-  try_limits({"tune", "--device", "emulated:sm_70", "--candidates", "2", "--no-counts", "--no-dense",
-              "--force", kProblem},
+  try_limits({"tune", "--device", "emulated:sm_70", "--candidates", "2", "--no-counts", "--force", kProblem},
              2);
 }
 
