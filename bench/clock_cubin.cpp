@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "clock/clock.h"
-#include "clock/disassembler.h"
 #include "generator/error.h"
+#include "lab/clock/clock.h"
+#include "lab/clock/disassembler.h"
 #include "llvm/Support/MemoryBuffer.h"
 
 namespace trigen {
@@ -34,7 +34,7 @@ llvm::Error run(llvm::ArrayRef<const char*> args) {
   const SmRates* const rates = sm_rates_of(**target);
   if (rates == nullptr)
     return make_error(ErrorKind::kUnsupported, "the clock has no timings of " + (*target)->name +
-                                                   "; clock/sm_rates.txt has those it knows");
+                                                   "; lab/clock/sm_rates.txt has those it knows");
   auto file = llvm::MemoryBuffer::getFile(args[1]);
   if (!file) return bad_request(llvm::Twine("cannot read ") + args[1] + "; name a cubin");
   auto functions = disassemble((*file)->getBuffer());

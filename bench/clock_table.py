@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 import sys
 
-TRIGEN = pathlib.Path(__file__).resolve().parent.parent / "build" / "trigen"
+TRIGEN = pathlib.Path(__file__).resolve().parent.parent / "build" / "trigen-lab"
 GPUS = ("V100", "T4", "RTX 2080", "A100", "A30", "RTX 3090", "A10", "A40", "RTX 4090", "L40S", "L4", "RTX 5090")
 BOUNDS = {
     "tensor": "loop",
@@ -41,11 +41,10 @@ def reading(gpu: str, problem: str) -> dict:
     family = ["--family", "mma_sm80"] if gpu == "RTX 5090" else []
     command = [
         TRIGEN,
-        "profile",
+        "timeline",
         "--gpu",
         gpu,
         *family,
-        "--timeline",
         "--json",
         "-q",
         f"forward,dtype=f16,B={b},T={t},D={d}",

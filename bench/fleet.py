@@ -15,6 +15,8 @@ import pathlib
 import random
 import sys
 
+from drawing import circle, curve, document, line, text
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench/results/fleet-growth.jsonl"
 PICTURE = ROOT / "docs/images/fleet.svg"
@@ -67,10 +69,6 @@ def thinned(curve, points=60):
     return [[round(hours, 3), holes] for hours, holes in curve[:-1:step] + curve[-1:]]
 
 
-def text(x, y, content, more=""):
-    return f'<text x="{x:.0f}" y="{y:.0f}" {more}>{content}</text>'
-
-
 class Panel:
     """A plot in logarithmic axes (y linear with `linear`)."""
 
@@ -89,25 +87,24 @@ class Panel:
         for value, name in x_names:
             px, _ = self.at(value, self.y[1] if self.linear else 10 ** self.y[1])
             self.parts += [
-                f'<line x1="{px:.1f}" y1="{self.top}" x2="{px:.1f}" y2="{self.top + self.height}" stroke="#e2e8f0"/>',
+                line(px, self.top, px, self.top + self.height, 'stroke="#e2e8f0"'),
                 text(px, self.top + self.height + 16, name, 'text-anchor="middle"'),
             ]
         for value, name in y_names:
             _, py = self.at(10 ** self.x[0], value if value else low)
             self.parts += [
-                f'<line x1="{self.left}" y1="{py:.1f}" x2="{self.left + self.width}" y2="{py:.1f}" stroke="#e2e8f0"/>',
+                line(self.left, py, self.left + self.width, py, 'stroke="#e2e8f0"'),
                 text(self.left - 6, py + 4, name, 'text-anchor="end"'),
             ]
         self.parts.append(
             text(self.left + self.width / 2, self.top + self.height + 34, x_label, 'text-anchor="middle"')
         )
 
-    def line(self, points, color, name="", dots=True, dash=""):
+    def curve(self, points, color, name="", dots=True, dash=""):
         where = [self.at(x, y) for x, y in points]
-        path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in where)
-        self.parts.append(f'<path d="{path}" fill="none" stroke="{color}" stroke-width="2" {dash}/>')
+        self.parts.append(curve(where, f'stroke="{color}" stroke-width="2" {dash}'))
         if dots:
-            self.parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{color}"/>' for x, y in where]
+            self.parts += [circle(x, y, 3.5, f'fill="{color}"') for x, y in where]
         if name:
             self.parts.append(text(where[-1][0] - 4, where[-1][1] - 9, name, f'text-anchor="end" fill="{color}"'))
 
@@ -122,14 +119,14 @@ def picture(rows):
         counts,
         [(0.01, "0.01"), (0.1, "0.1"), (1, "1"), (10, "10"), (100, "100")],
     )
-    seconds.line([(1, 30), (1000, 30)], "#c53030", dots=False, dash='stroke-dasharray="5 4"')
+    seconds.curve([(1, 30), (1000, 30)], "#c53030", dots=False, dash='stroke-dasharray="5 4"')
     seconds.parts.append(text(68, seconds.at(1, 30)[1] - 6, "asked of 1000: 30 s", 'fill="#c53030"'))
-    seconds.line(
+    seconds.curve(
         [(row["workers"], max(row["merge_s"], 0.01)) for row in merged], "#2b6cb0", f"{merged[-1]['merge_s']:.1f} s"
     )
     size = Panel(400, "Base, megabytes", (0, 3), (0, 4))
     size.grid("workers", counts, [(1, "1"), (10, "10"), (100, "100"), (1000, "1000"), (10000, "10000")])
-    size.line(
+    size.curve(
         [(row["workers"], row["base_bytes"] / 1e6) for row in merged],
         "#2f855a",
         f"{merged[-1]['base_bytes'] / 1e9:.2f} GB",
@@ -141,17 +138,12 @@ def picture(rows):
         [(0, "0"), (20000, "20000"), (40000, "40000"), (60000, "60000")],
     )
     for row, color in zip(simulated, ("#718096", "#805ad5", "#c05621", "#2b6cb0")):
-        holes.line([(max(hours, 0.1), left) for hours, left in row["curve"]], color, dots=False)
+        holes.curve([(max(hours, 0.1), left) for hours, left in row["curve"]], color, dots=False)
         hours, left = min(row["curve"], key=lambda point: abs(point[1] - 24000))
         x, y = holes.at(max(hours, 0.1), left)
         holes.parts.append(text(x - 5, y, row["workers"], f'text-anchor="end" fill="{color}"'))
-    inside = "\n".join(part for panel in (seconds, size, holes) for part in panel.parts)
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1040 310" font-family="system-ui, sans-serif" font-size="11" role="img" '
-        'aria-label="Merging time, size of the base and holes over time for 1 to 1000 workers">\n<rect width="1040" height="310" fill="#fff"/>\n'
-        + inside
-        + "\n</svg>\n"
-    )
+    label = "Merging time, size of the base and holes over time for 1 to 1000 workers"
+    return document(1040, 310, [part for panel in (seconds, size, holes) for part in panel.parts], label)
 
 
 def main():

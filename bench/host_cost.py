@@ -12,15 +12,16 @@ For comparing versions of the package on one machine. Figures of a GPU: bench/to
 import argparse
 import cProfile
 import ctypes
+import gc
 import importlib
 import json
 import pstats
 import sys
 import time
-import timeit
 from pathlib import Path
 
 import torch
+from timing import host_us, in_turn
 
 HANDLE = 128
 MODULES = ("launch", "functional", "cuda", "ops")
@@ -123,11 +124,11 @@ def main():
         profile.disable()
         pstats.Stats(profile).sort_stats("tottime").print_stats(25)
         return 0
-    best = {}
-    for name, call in calls.items():
-        timer = timeit.Timer(call, timer=time.process_time)
-        timer.timeit(options.calls // 4)
-        best[name] = round(1e6 * min(timer.repeat(options.rounds, options.calls)) / options.calls, 2)
+    gc.disable()
+    arms = {
+        name: lambda call=call: host_us(call, options.calls, clock=time.process_time) for name, call in calls.items()
+    }
+    best = {name: round(min(samples), 2) for name, samples in in_turn(arms, options.rounds, warm=1).items()}
     if options.json:
         print(json.dumps({"torch": torch.__version__, "python": sys.version.split()[0], "host_us": best}))
     else:

@@ -14,6 +14,7 @@ medians over rounds. `ratio` is tril's time over the arm's: above 1 the arm is f
 line, and the others go on (exit status 1)."""
 
 import argparse
+import itertools
 import json
 import statistics
 import sys
@@ -26,6 +27,7 @@ import trigen
 import trigen.jax as tj
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from timing import host_us, in_turn
 
 SHAPES = "128,256,512;32,512,1024;16,1024,1024;8,2048,1024;4,4096,1024"
 
@@ -65,15 +67,6 @@ def varying(w):
     return jax.lax.pcast(w, "data", to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary(w, ("data",))
 
 
-def sample(function, sets, calls):
-    """Seconds a call."""
-    begin = time.perf_counter()
-    for call in range(calls):
-        result = function(*sets[call % len(sets)])
-    jax.block_until_ready(result)
-    return (time.perf_counter() - begin) / calls
-
-
 class WrongNumbers(Exception):
     pass
 
@@ -111,11 +104,17 @@ def bench(shape, dtype, part, arguments, say):
         )
         if not worst <= 0.05 * float(jnp.abs(one.astype(jnp.float32)).max()):
             raise WrongNumbers(f"trigen and tril differ by {worst}")
-    seconds = {name: [] for name in functions}
-    for _ in range(arguments.rounds):
-        for name, function in functions.items():
-            seconds[name].append(sample(function, sets, arguments.calls))
-    medians = {name: statistics.median(samples) for name, samples in seconds.items()}
+    turns = itertools.cycle(sets)
+    samples = in_turn(
+        {
+            name: lambda function=function: host_us(
+                lambda: function(*next(turns)), arguments.calls, jax.block_until_ready
+            )
+            for name, function in functions.items()
+        },
+        arguments.rounds,
+    )
+    medians = {name: statistics.median(values) for name, values in samples.items()}
     for name, median in medians.items():
         say(
             part=part,
@@ -123,7 +122,7 @@ def bench(shape, dtype, part, arguments, say):
             devices=len(jax.devices()) if part == "sharded" else 1,
             dtype=jnp.dtype(dtype).name,
             arm=name,
-            us=round(1e6 * median, 2),
+            us=round(median, 2),
             ratio=round(medians["tril"] / median, 3),
         )
 

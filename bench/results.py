@@ -5,9 +5,9 @@
     bench/results.py --check    write nothing; 1 when a page or a picture is not what the results give
     bench/results.py --take FILE ... --date 2026-11-22     put what a run wrote into bench/results/GPU-2026-11-22.jsonl
 
-The results are JSON lines as `trigen bench --tables` and `--sweep` write them, with the date of the run beside each (a letter behind
+The results are JSON lines as `trigen-lab tables` and `sweep` write them, with the date of the run beside each (a letter behind
 --date keeps a later run of that day apart: 2026-11-22b). A table is of its GPU's newest file that has rows of it.
-`trigen bench --render bench/results/FILE` shows a file's tables in a terminal.
+`trigen-lab render bench/results/FILE` shows a file's tables in a terminal.
 """
 
 import argparse
@@ -17,6 +17,8 @@ import pathlib
 import re
 import sys
 import textwrap
+
+from drawing import circle, curve, document, line, text
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench/results"
@@ -83,10 +85,6 @@ def speed_points(rows):
     return {name: sorted(of.items()) for name, of in points.items()}
 
 
-def text(x, y, content, more=""):
-    return f'<text x="{x:.0f}" y="{y:.0f}" {more}>{content}</text>'
-
-
 def picture(rows):
     width, height, left, right, top, bottom = 720, 330, 60, 130, 44, 52
     points = speed_points(rows)
@@ -101,9 +99,6 @@ def picture(rows):
 
     row = next(row for row in rows if row["table"] == "shapes")
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        'font-family="sans-serif" font-size="11">',
-        '<rect width="100%" height="100%" fill="white"/>',
         text(left, 18, "How many times as fast as cuBLAS", 'font-size="13" font-weight="bold"'),
         text(
             left,
@@ -114,7 +109,7 @@ def picture(rows):
     ]
     for tick in (0, 0.5, 1, 1.5, 2):
         style = 'stroke="#4a5568" stroke-dasharray="4 3"' if tick in (1, 2) else 'stroke="#e2e8f0"'
-        out.append(f'<line x1="{left}" y1="{y(tick):.1f}" x2="{width - right}" y2="{y(tick):.1f}" {style}/>')
+        out.append(line(left, y(tick), width - right, y(tick), style))
         out.append(text(left - 8, y(tick) + 4, f"{tick:g}", 'text-anchor="end"'))
     out.append(text(left + 6, y(2) - 5, "2: half of the dense product's multiply-adds", 'fill="#4a5568"'))
     out.append(
@@ -134,20 +129,14 @@ def picture(rows):
     for name, color, dash in SERIES:
         of = points[name]
         dashes = f' stroke-dasharray="{dash}"' if dash else ""
-        line = " ".join(f"{x(t):.1f},{y(r):.1f}" for t, r in of)
-        out.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2.2"{dashes}/>')
+        stroke = f'stroke="{color}" stroke-width="2.2"{dashes}'
+        out.append(curve([(x(t), y(r)) for t, r in of], stroke))
         for tokens, ratio in of:
-            out.append(
-                f'<circle cx="{x(tokens):.1f}" cy="{y(ratio):.1f}" r="3.2" fill="{color}"><title>{name}, T={tokens}: '
-                f"{ratio:.2f}</title></circle>"
-            )
-        out.append(
-            f'<line x1="{width - right + 18}" y1="{legend - 4}" x2="{width - right + 40}" y2="{legend - 4}" stroke="{color}" '
-            f'stroke-width="2.2"{dashes}/>'
-        )
+            out.append(circle(x(tokens), y(ratio), 3.2, f'fill="{color}"', f"{name}, T={tokens}: {ratio:.2f}"))
+        out.append(line(width - right + 18, legend - 4, width - right + 40, legend - 4, stroke))
         out.append(text(width - right + 46, legend, name))
         legend += 18
-    return "\n".join(out + ["</svg>"]) + "\n"
+    return document(width, height, out)
 
 
 def number(value):
@@ -356,9 +345,6 @@ def sweep_picture(rows):
 
     height = top + len(shown) * (panel + 56)
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        'font-family="sans-serif" font-size="11">',
-        '<rect width="100%" height="100%" fill="white"/>',
         text(
             left,
             18,
@@ -370,7 +356,7 @@ def sweep_picture(rows):
         ),
     ]
     for number_of, op in enumerate(OPS):
-        out.append(f'<circle cx="{left + 4 + 110 * number_of}" cy="48" r="4" fill="{colors[op]}"/>')
+        out.append(circle(left + 4 + 110 * number_of, 48, 4, f'fill="{colors[op]}"'))
         out.append(text(left + 14 + 110 * number_of, 52, op))
     for number_of, choice in enumerate(shown):
         base = top + number_of * (panel + 56)
@@ -381,17 +367,15 @@ def sweep_picture(rows):
         out.append(text(left, base - 6, choice, 'font-weight="bold"'))
         for tick in (0.25, 0.5, 1, 2, 4):
             style = 'stroke="#4a5568" stroke-dasharray="4 3"' if tick == 1 else 'stroke="#e2e8f0"'
-            out.append(f'<line x1="{left}" y1="{y(tick):.1f}" x2="{width - right}" y2="{y(tick):.1f}" {style}/>')
+            out.append(line(left, y(tick), width - right, y(tick), style))
             out.append(text(left - 8, y(tick) + 4, f"{tick:g}", 'text-anchor="end"'))
         for power in range(5, 15):
             out.append(text(x(2**power), base + panel + 18, str(2**power), 'text-anchor="middle"'))
         for row in of_sweep(rows, choice):
             op, tokens = row["problem"].split(",")[0], int(sizes(row["problem"])["T"])
-            out.append(
-                f'<circle cx="{x(tokens):.1f}" cy="{y(row["got"]):.1f}" r="3.4" fill="{colors[op]}" fill-opacity="0.75"><title>'
-                f"{row['problem']}: {row['got']:.2f}</title></circle>"
-            )
-    return "\n".join(out + ["</svg>"]) + "\n"
+            style = f'fill="{colors[op]}" fill-opacity="0.75"'
+            out.append(circle(x(tokens), y(row["got"]), 3.4, style, f"{row['problem']}: {row['got']:.2f}"))
+    return document(width, height, out)
 
 
 TABLES = {

@@ -16,7 +16,7 @@ import sys
 import torch
 import trigen
 import trigen.torch as tt
-from torch_clock import Clock, Report, capture, median, parameters_of
+from timing import Clock, Report, capture, in_turn, median, parameters_of
 from trigen.torch import cuda, plain
 
 PASSES = 24
@@ -104,19 +104,15 @@ def bench(report, shape, epilogue, weights, rounds):
                 arm(sets[i % len(sets)])
 
         graphs[name], failed[name] = capture(passes, passes)
-    clock, times = Clock("cuda"), {name: [] for name in arms}
-    for turn in range(rounds + 2):
-        for name, graph in graphs.items():
-            if graph is not None:
-                us = clock(graph.replay) / PASSES
-                if turn >= 2:
-                    times[name].append(us)
+    clock = Clock("cuda")
+    replays = {name: lambda graph=graph: clock(graph.replay) / PASSES for name, graph in graphs.items() if graph}
+    times = in_turn(replays, rounds, warm=2)
     report.add(
         part="backward",
         shape=f"B={batch} T={tokens} D={features} bf16",
         epilogue=epilogue,
         weights=str(weights),
-        us={n: median(t) for n, t in times.items() if t},
+        us={n: median(t) for n, t in times.items()},
         kernels=[info.candidate for info in tt.plans()],
         failed={n: why for n, why in failed.items() if why},
     )

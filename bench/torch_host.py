@@ -1,11 +1,10 @@
 """Part `host` of torch_ops.py: where the host time of an eager training step goes. Few enough calls at a time that the GPU never makes the host wait."""
 
-import time
-
 import torch
 import torch.nn.functional as F
 import trigen.torch as tt
-from torch_clock import Floor, median
+from timing import host_us, in_turn, median
+from torch_step import Floor
 from trigen import library
 from trigen.torch import cuda, launch
 
@@ -107,22 +106,25 @@ def host_arms(batch, tokens, features):
 def bench_host(report, batch=1, tokens=128, features=64, rounds=15, calls=100):
     """One line: microseconds of the host for each arm; of those with a backward pass also with autograd on the calling thread."""
     arms = host_arms(batch, tokens, features)
-    samples = {name: ([], []) for name in arms}
-    for round_number in range(rounds + 2):
-        for name, (call, backward) in arms.items():
-            for inline in (False, True)[: 1 + backward]:
-                torch.cuda.synchronize()
-                with torch.autograd.set_multithreading_enabled(not inline):
-                    began = time.perf_counter()
-                    for _ in range(calls):
-                        call()
-                    elapsed = time.perf_counter() - began
-                if round_number >= 2:
-                    samples[name][inline].append(1e6 * elapsed / calls)
+
+    def sample(call, inline):
+        torch.cuda.synchronize()
+        with torch.autograd.set_multithreading_enabled(not inline):
+            return host_us(call, calls)
+
+    samples = in_turn(
+        {
+            (name, inline): lambda call=call, inline=inline: sample(call, inline)
+            for name, (call, backward) in arms.items()
+            for inline in (False, True)[: 1 + backward]
+        },
+        rounds,
+        warm=2,
+    )
     torch.cuda.synchronize()
     report.add(
         part="host",
         shape=f"B={batch} T={tokens} D={features} bf16",
-        host_us={name: median(one) for name, (one, _) in samples.items()},
-        inline_us={name: median(two) for name, (_, two) in samples.items() if two},
+        host_us={name: median(values) for (name, inline), values in samples.items() if not inline},
+        inline_us={name: median(values) for (name, inline), values in samples.items() if inline},
     )

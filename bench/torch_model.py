@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 import trigen.torch as tt
-from torch_clock import synchronize
+from timing import training_steps
 from torch_step import PRECISIONS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,26 +68,14 @@ def bench_model(
             began = time.perf_counter()
             run = prepare(arm, model, T, compile_what)
             optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device == "cuda")
-            times, losses = [], []
             if device == "cuda":
                 torch.cuda.synchronize()
                 torch.cuda.reset_peak_memory_stats()
-            for number in range(warm + steps):
-                if number == warm:
-                    synchronize(device)
-                    first = time.perf_counter() - began
-                synchronize(device)
-                start = time.perf_counter()
-                with torch.autocast(device, autocast, enabled=autocast is not None):
-                    loss = run(tokens)
-                optimiser.zero_grad(set_to_none=True)
-                loss.backward()
-                optimiser.step()
-                synchronize(device)
-                if number >= warm:
-                    times.append(1e3 * (time.perf_counter() - start))
-                losses.append(loss.detach())
-            milliseconds[arm] = step_ms = statistics.median(times)
+            losses, _ = training_steps(run, optimiser, tokens, autocast, device, warm, 0)
+            first = time.perf_counter() - began
+            more, seconds = training_steps(run, optimiser, tokens, autocast, device, 0, steps)
+            losses += more
+            milliseconds[arm] = step_ms = 1e3 * statistics.median(seconds)
             losses_of[arm] = [float(value) for value in losses]
             line = dict(
                 part="model",
@@ -118,7 +106,7 @@ def bench_model(
                 base = milliseconds[kind + "plain"] - milliseconds[kind + "no mixing"]
                 line.update(plain_mixing_over_trigen=round(base / mixing, 3) if mixing > 0 else None)
             report.add(**line)
-            del model, run, optimiser, loss, losses
+            del model, run, optimiser, losses, more
             torch._dynamo.reset()  # what was compiled holds the model that it was compiled for
             gc.collect()
             if device == "cuda":

@@ -37,7 +37,7 @@ import torch
 import torch.nn.functional as F
 import trigen
 import trigen.torch as tt
-from torch_clock import Report, parameters_of
+from timing import Report, host_us, in_turn, parameters_of
 from torch_host import bench_host
 from torch_model import bench_model
 from torch_step import PRECISIONS, WrongArm, bench_step, step_problems
@@ -118,17 +118,13 @@ def bench_call(report, rounds=25, calls=300):
         "conv1d": lambda: F.conv1d(x, weight, bias),
     }
     for mode, arms in (("no_grad", no_grad), ("grad", with_grad)):
-        samples = {name: [] for name in arms}
+
+        def sample(call):
+            torch.cuda.synchronize()
+            return host_us(call, calls)
+
         with torch.set_grad_enabled(mode == "grad"):
-            for round_number in range(rounds + 2):
-                for name, call in arms.items():
-                    torch.cuda.synchronize()
-                    began = time.perf_counter()
-                    for _ in range(calls):
-                        call()
-                    elapsed = time.perf_counter() - began
-                    if round_number >= 2:
-                        samples[name].append(1e6 * elapsed / calls)
+            samples = in_turn({name: lambda call=call: sample(call) for name, call in arms.items()}, rounds, warm=2)
         medians = {name: round(statistics.median(values), 3) for name, values in samples.items()}
         report.add(
             part="call",

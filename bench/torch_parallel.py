@@ -13,13 +13,12 @@ import argparse
 import os
 import statistics
 import tempfile
-import time
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import trigen.torch as tt
-from torch_clock import Report, synchronize
+from timing import Report, training_steps
 from torch_model import load_example
 from torch_step import PRECISIONS
 
@@ -55,19 +54,7 @@ def train(options, arm, way, tokens, device, count):
             block.compile(dynamic=False)
     model = wrapped(model, way, device, count)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device.type == "cuda")
-    losses, seconds = [], []
-    for number in range(options.warm + options.steps):
-        synchronize(device.type)
-        start = time.perf_counter()
-        with torch.autocast(device.type, autocast, enabled=autocast is not None):
-            loss = model(tokens)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
-        synchronize(device.type)
-        if number >= options.warm:
-            seconds.append(time.perf_counter() - start)
-        losses.append(loss.detach())
+    losses, seconds = training_steps(model, optimiser, tokens, autocast, device.type, options.warm, options.steps)
     return torch.stack(losses), seconds
 
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 import trigen
 import trigen.torch as tt
-from torch_clock import Clock, Floor, capture, median
+from timing import Clock, capture, median
 
 CHAIN = 8
 # {name: (autocast dtype or None, dtype of x, torch.set_float32_matmul_precision)}; weights are float32 in all of them.
@@ -17,6 +17,21 @@ PRECISIONS = {
     "f32": (None, torch.float32, "highest"),
     "tf32": (None, torch.float32, "high"),
 }
+
+
+class Floor(torch.autograd.Function):
+    """The least that a derivative written in Python costs: the same tensors kept and returned, nothing checked, nothing launched."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias):
+        ctx.save_for_backward(x, weight)
+        ctx.bias = bias.detach()
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return torch.empty_like(grad), torch.empty_like(weight), torch.empty_like(ctx.bias)
 
 
 def triangle(weight):

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch_tables import DTYPES, MOST_SETS, common_of, time_row
+from timing import time_graphs
+from torch_tables import DTYPES, MOST_SETS, common_of
 
 TABLE, TITLE = "beside PyTorch", "tuned, beside torch.compile"
 FIELDS = {"dtype", "B", "H", "T", "D", "K", "pad", "layout", "wdtype", "math", "epilogue"}
@@ -261,7 +262,7 @@ def run_problem(line, p, runtime, row_time, rounds):
     line["ran"] = True
     if notes:
         line["note"] = "; ".join(notes)
-    samples = time_row(arms, sets, row_time, rounds)
+    samples = time_graphs(arms, sets, row_time, rounds)
     medians = {name: statistics.median(values) for name, values in samples.items()}
     line["arms"] = [
         {"name": name, "us": medians[name], "quartiles_us": statistics.quantiles(samples[name], n=4)[::2]}

@@ -1,7 +1,7 @@
-"""The rows of a benchmark list whose peers live in PyTorch (over=torch: taps and heads), in the format of `trigen bench --tables`.
+"""The rows of a benchmark list whose peers live in PyTorch (over=torch: taps and heads), in the format of `trigen-lab tables`.
 
     python bench/torch_tables.py --tables bench/hopper.txt --out build/bench/hopper.jsonl     # appends a line a row
-    trigen bench --render build/bench/hopper.jsonl                                            # tables and drawing
+    trigen-lab render build/bench/hopper.jsonl                                            # tables and drawing
 
 trigen runs through its C interface. The peers are what models run today, each with weights that were masked beforehand: for taps
 conv1d (cuDNN, algorithms searched; for gradients its own backward) and tap-major im2col with one product, copies included; for heads
@@ -19,9 +19,9 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from timing import time_graphs
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
-LEAST_ROUNDS = 7
 MOST_SETS = 256  # of rotating tensors: from 0.5 MB a set on they outgrow a 60 MB L2 twice
 
 
@@ -206,43 +206,6 @@ def trigen_arm(p, plan, workspace):
     return run
 
 
-def capture(arm, sets):
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        arm(sets[0])
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for tensors in sets:
-            arm(tensors)
-    return graph
-
-
-def time_row(arms, sets, row_time, rounds):
-    graphs = {name: capture(arm, sets) for name, arm in arms.items()}
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-
-    def replay(graph):
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        return 1e3 * begin.elapsed_time(end) / len(sets)
-
-    samples = {name: [] for name in arms}
-    for graph in graphs.values():
-        replay(graph), replay(graph)
-    began = time.perf_counter()
-    names = list(graphs)
-    for number in range(rounds):
-        if number >= LEAST_ROUNDS and time.perf_counter() - began > row_time:
-            break
-        for name in names[number % len(names) :] + names[: number % len(names)]:
-            samples[name].append(replay(graphs[name]))
-    return samples
-
-
 def run_row(row, runtime, line, row_time, rounds):
     """Fills `line` with what was found. Raises with the reason when something is missing or wrong."""
     p = Problem(row["problem"])
@@ -272,7 +235,7 @@ def run_row(row, runtime, line, row_time, rounds):
                 f"trigen and {name} differ by {off:.2g} (relative norm); no time is reported for wrong numbers"
             )
     line["ran"] = True
-    samples = time_row(arms, sets, row_time, rounds)
+    samples = time_graphs(arms, sets, row_time, rounds)
     medians = {name: statistics.median(values) for name, values in samples.items()}
     best = min((name for name in medians if name != "trigen"), key=medians.get)
     ratios = [ours / peer if row["at_most"] else peer / ours for ours, peer in zip(samples["trigen"], samples[best])]

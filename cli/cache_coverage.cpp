@@ -102,10 +102,7 @@ void add_cache_coverage(CLI::App& cache, Commands& commands) {
   app->add_option("--driver", verb->driver, "with --device-name: its driver, 580.159");
   app->add_flag("--exact", verb->exact, "fail for predicted and near answers, too");
   app->add_flag("--json", verb->json_wanted, "as JSON");
-  commands.push_back({app, [verb] {
-                        auto code = verb->run();
-                        return code ? *code : report(code.takeError());
-                      }});
+  commands.push_back({app, [verb] { return report(verb->run()); }});
 }
 
 }  // namespace trigen::cli

@@ -71,10 +71,7 @@ void add_cache_diff(CLI::App& cache, Commands& commands) {
       "diff", "records and binaries that two files do not share (<, >) or that differ (!)");
   app->add_option("left", *left, "a cache file or bundle")->required();
   app->add_option("right", *right, "a cache file or bundle")->required();
-  commands.push_back({app, [=] {
-                        auto code = diff(*left, *right);
-                        return code ? *code : report(code.takeError());
-                      }});
+  commands.push_back({app, [=] { return report(diff(*left, *right)); }});
 }
 
 }  // namespace trigen::cli

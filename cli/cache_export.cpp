@@ -139,10 +139,7 @@ struct Import {
 template <typename Verb>
 void push(Commands& commands, CLI::App* app, std::shared_ptr<Verb> verb) {
   app->add_flag("--skip-damaged", verb->skip_damaged, "leave damaged rows out instead of failing");
-  commands.push_back({app, [verb] {
-                        auto code = verb->run();
-                        return code ? *code : report(code.takeError());
-                      }});
+  commands.push_back({app, [verb] { return report(verb->run()); }});
 }
 
 }  // namespace

@@ -51,10 +51,7 @@ void add_cache_path(CLI::App& cache, Commands& commands) {
   where->add_arch(*path);
   where->add_cache(*path);
   path->add_flag("--all", *all, "every layer, in the order of look-ups");
-  commands.push_back({path, [=] {
-                        auto code = print_paths(*problems, *where, *all);
-                        return code ? *code : report(code.takeError());
-                      }});
+  commands.push_back({path, [=] { return report(print_paths(*problems, *where, *all)); }});
 }
 
 }  // namespace trigen::cli

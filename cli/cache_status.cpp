@@ -176,10 +176,7 @@ void add_cache_status(CLI::App& cache, Commands& commands) {
       ->check(CLI::PositiveNumber);
   app->add_option("--rows", verb->rows, "holes that are printed at most, 0 for all (20)");
   app->add_flag("--json", verb->json_wanted, "as JSON, with every hole");
-  commands.push_back({app, [verb] {
-                        auto code = verb->run();
-                        return code ? *code : report(code.takeError());
-                      }});
+  commands.push_back({app, [verb] { return report(verb->run()); }});
 }
 
 }  // namespace trigen::cli

@@ -76,10 +76,7 @@ void add_cache_upkeep(CLI::App& cache, Commands& commands) {
       ->allow_extra_args(false);
   remove->where.add_cache(*rm);
   rm->add_flag("--all", remove->all, "every problem");
-  commands.push_back({rm, [remove] {
-                        auto code = remove->run();
-                        return code ? *code : report(code.takeError());
-                      }});
+  commands.push_back({rm, [remove] { return report(remove->run()); }});
   auto collect = std::make_shared<Collect>();
   CLI::App* gc =
       cache.add_subcommand("gc", "remove the binaries that were not used for longest; measured records stay");
@@ -87,10 +84,7 @@ void add_cache_upkeep(CLI::App& cache, Commands& commands) {
       ->required()
       ->type_name("SIZE");
   collect->where.add_cache(*gc);
-  commands.push_back({gc, [collect] {
-                        auto code = collect->run();
-                        return code ? *code : report(code.takeError());
-                      }});
+  commands.push_back({gc, [collect] { return report(collect->run()); }});
 }
 
 }  // namespace trigen::cli

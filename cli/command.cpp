@@ -52,6 +52,7 @@ void say(llvm::StringRef text, bool lines_stay) {
 }  // namespace
 
 int report(llvm::Error error) {
+  if (!error) return kDone;
   const ErrorText text = take_error(std::move(error));
   say("error: " + text.message, /*lines_stay=*/true);
   return text.kind == ErrorKind::kBadRequest   ? kBadRequest
@@ -76,8 +77,8 @@ namespace {
 std::string typed;
 }  // namespace
 
-void remember_command_line(int argc, char** argv) {
-  typed = "trigen";
+void remember_command_line(const char* program, int argc, char** argv) {
+  typed = program;
   for (int i = 1; i < argc; ++i) {
     std::string word;
     for (const char c : llvm::StringRef(argv[i])) word += c == '\'' ? "'\\''" : std::string(1, c);

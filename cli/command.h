@@ -42,9 +42,8 @@ using Commands = std::vector<Command>;
 
 // One function per subcommand, each in its own file.
 void add_tune(CLI::App& app, Commands& commands);
-void add_model(CLI::App& app, Commands& commands);
 void add_emit(CLI::App& app, Commands& commands);
-void add_verify(CLI::App& app, Commands& commands);
+void add_verify(CLI::App& app, Commands& commands, bool lab = false);  // `lab`: with the developers' options
 void add_profile(CLI::App& app, Commands& commands);
 void add_bench(CLI::App& app, Commands& commands);
 void add_cache(CLI::App& app, Commands& commands);
@@ -62,11 +61,12 @@ CLI::Validator not_empty();
 CLI::Validator one_word_of(const std::vector<std::string>& words);
 
 // The line as it was typed, for a shell: "trigen report base.trigen -o 'a page.html'".
-void remember_command_line(int argc, char** argv);
+void remember_command_line(const char* program, int argc, char** argv);
 const std::string& command_line();
 
-// Prints "trigen: error: ..." to stderr; the exit code that the error's kind stands for.
+// Prints "trigen: error: ..." to stderr; the exit code that the error's kind stands for, kDone without one.
 int report(llvm::Error error);
+inline int report(llvm::Expected<int> code) { return code ? *code : report(code.takeError()); }
 // The text as a file that the user named, whole or not at all (cache/host.h).
 llvm::Error write_text(const std::string& path, llvm::StringRef text);
 llvm::Error cannot_write(const std::string& path, int error);

@@ -1,132 +1,14 @@
 // The trigen program.
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <exception>
-#include <string>
-
-#include "check/text.h"
-#include "cli/command.h"
-#include "cli/help.h"
-#include "cli/terminal.h"
-#include "generator/names.h"
-#include "llvm/ADT/StringExtras.h"
-#include "tuner/worker/serve.h"
+#include "cli/program.h"
 
 namespace {
 
-using namespace trigen::cli;
-
-std::vector<llvm::StringRef> names_of_commands(const CLI::App& app) {
-  std::vector<llvm::StringRef> names;
-  for (const CLI::App* sub :
-       app.get_subcommands([](const CLI::App* sub) { return !sub->get_group().empty(); }))
-    if (!sub->get_name().empty()) names.push_back(sub->get_name());
-  return names;
-}
-
-int bad_request(const std::string& text) {
-  remark("error: " + text, /*lines=*/true);
-  return kBadRequest;
-}
-
-// The words that name a command, checked before anything is parsed: "cache sho" is said to lack sho, not
-// to lack a subcommand. kDone when they do.
-int check_command(const CLI::App& program, int argc, char** argv) {
-  const CLI::App* at = &program;
-  std::string path = "trigen";
-  for (int i = 1; i <= argc; ++i) {
-    const auto known = names_of_commands(*at);
-    if (known.empty()) return kDone;
-    const llvm::StringRef word = i < argc ? argv[i] : "";
-    if (word.startswith("-")) return kDone;
-    if (word.empty())
-      return bad_request(trigen::format("%s needs a command; allowed are %s; `%s --help` explains them",
-                                        path.c_str(), trigen::all_of(known).c_str(), path.c_str()));
-    if (!llvm::is_contained(known, word))
-      return bad_request("unknown command " + trigen::quoted(word) +
-                         (at == &program ? std::string() : " of " + path) + "; allowed are " +
-                         trigen::all_of(known) + trigen::did_you_mean(word, known));
-    for (const CLI::App* sub :
-         at->get_subcommands([&](const CLI::App* sub) { return sub->get_name() == word; }))
-      at = sub;
-    path += " " + word.str();
-  }
-  return kDone;
-}
-
-// The command whose options were being parsed.
-const CLI::App& deepest(const CLI::App& app) {
-  const auto parsed = app.get_subcommands();
-  return parsed.empty() || parsed.front()->get_name().empty() ? app : deepest(*parsed.front());
-}
-
-std::string path_of(const CLI::App& app) {
-  return app.get_parent() == nullptr ? app.get_name() : path_of(*app.get_parent()) + " " + app.get_name();
-}
-
-int refuse(const CLI::App& program, const CLI::ParseError& error) {
-  const CLI::App& app = deepest(program);
-  const std::string see = "; `" + path_of(app) + " --help` lists what is allowed";
-  const bool lacks = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
-  std::vector<std::string> extra;
-  if (lacks || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
-    extra = program.remaining(/*recurse=*/true);
-  const llvm::StringRef word = extra.empty() ? "" : llvm::StringRef(extra.front()).split('=').first;
-  if (word.startswith("-")) {
-    const CommandText text = describe(app);
-    llvm::SmallVector<llvm::StringRef, 64> names;
-    for (const OptionText& option : text.options)
-      if (!option.argument) names.append(option.names.begin(), option.names.end());
-    return bad_request("unknown option " + trigen::quoted(word) + see + trigen::did_you_mean(word, names));
-  }
-  if (const std::string lacking = lacks ? lacking_of(app, path_of(app)) : ""; !lacking.empty())
-    return bad_request(lacking);
-  if (!word.empty()) return bad_request("unexpected argument " + trigen::quoted(word) + see);
-  const std::string text = trigen::printable(error.what(), /*lines=*/true);
-  return bad_request(text + (text.find("; allowed are ") == std::string::npos ? see : ""));
-}
-
-void add_output_options_to_all(CLI::App& app) {
-  for (CLI::App* sub : app.get_subcommands([](CLI::App* sub) { return !sub->get_name().empty(); })) {
-    const bool leaf = names_of_commands(*sub).empty();
-    if (leaf) add_output_options(*sub);
-    if (!leaf) add_output_options_to_all(*sub);
-  }
-}
-
-class HelpFormatter : public CLI::Formatter {
- public:
-  std::string make_help(const CLI::App* app, std::string /*name*/,
-                        CLI::AppFormatMode /*mode*/) const override {
-    CommandText text = describe(*app);
-    text.path = path_of(*app);
-    return help_text(text, prose_columns(stdout));
-  }
-};
-
-int run(int argc, char** argv) {
-  // not a command of the users'
-  if (argc == 3 && argv[1] == llvm::StringRef(trigen::worker::kCommand))
-    return trigen::worker::serve(std::atoi(argv[2]));
-  remember_command_line(argc, argv);
-  CLI::App app{"trigen: generates, tunes and runs triangular convolutions on NVIDIA GPUs"};
-  app.name("trigen");
-  app.require_subcommand(1);
-  app.formatter(std::make_shared<HelpFormatter>());
-  app.set_help_flag("-h,--help", "this text");
-  app.set_version_flag("--version", "trigen " TRIGEN_VERSION_TEXT, "print the version");
-  app.footer(
-      "A problem is a text: forward,dtype=bf16,B=32,T=512,D=1024. `trigen help problem` explains it, `trigen "
-      "help exit-codes` what the program returns, `trigen COMMAND --help` a command.\n"
-      "Environment: TRIGEN_CACHE (cache files), TRIGEN_NVRTC (compiler), TRIGEN_DRIVER (driver library), "
-      "TRIGEN_NO_JIT=1, NO_COLOR, COLUMNS.");
-  Commands commands;
+void add_commands(CLI::App& app, trigen::cli::Commands& commands) {
+  using namespace trigen::cli;
   add_tune(app, commands);
   add_verify(app, commands);
   add_bench(app, commands);
   add_profile(app, commands);
-  add_model(app, commands);
   add_emit(app, commands);
   add_cache(app, commands);
   add_report(app, commands);
@@ -134,43 +16,18 @@ int run(int argc, char** argv) {
   add_help(app, commands);
   add_completion(app, commands);
   add_version(app, commands);
-  add_output_options_to_all(app);
-  if (argc == 1) {
-    std::fputs(app.help().c_str(), stdout);
-    return kDone;
-  }
-  if (const int code = check_command(app, argc, argv); code != kDone) return code;
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForAllHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForVersion& version) {
-    return app.exit(version);
-  } catch (const CLI::ParseError& error) {
-    return refuse(app, error);
-  }
-  for (const Command& command : commands) {
-    if (command.app->parsed()) return command.run();
-  }
-  return kDone;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    const int code = run(argc, argv);
-    // A full disk or a closed pipe: what was asked for is not there, whatever the command thinks.
-    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-    std::fprintf(stderr, "trigen: error: standard output could not be written (%s); its text is cut\n",
-                 std::strerror(errno));
-    return code == kDone ? kFailure : code;
-  } catch (const std::exception& error) {  // out of memory, or a defect
-    std::fprintf(stderr, "trigen: error: %s\n", error.what());
-  } catch (...) {
-    std::fputs("trigen: error: unknown exception\n", stderr);
-  }
-  return kFailure;
+  return trigen::cli::run_program(
+      {"trigen", "trigen: generates, tunes and runs triangular convolutions on NVIDIA GPUs",
+       "A problem is a text: forward,dtype=bf16,B=32,T=512,D=1024. `trigen help problem` explains it, "
+       "`trigen "
+       "help exit-codes` what the program returns, `trigen COMMAND --help` a command.\n"
+       "Environment: TRIGEN_CACHE (cache files), TRIGEN_NVRTC (compiler), TRIGEN_DRIVER (driver library), "
+       "TRIGEN_NO_JIT=1, NO_COLOR, COLUMNS.",
+       TRIGEN_VERSION_TEXT, add_commands},
+      argc, argv);
 }

@@ -8,7 +8,6 @@
 #include "generator/problem_fields.h"
 #include "generator/problem_lists.h"
 #include "llvm/ADT/StringExtras.h"
-#include "peers/table_list.h"
 
 namespace trigen::cli {
 namespace {
@@ -22,27 +21,16 @@ llvm::Expected<std::vector<Problem>> shipped(llvm::StringRef name) {
 bool is_there(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
 llvm::Expected<std::vector<Problem>> read_file(const std::string& path) {
-  std::string file = path, tables;  // "bench/hopper.txt:shapes,step": of a list of tables
-  const size_t colon = path.rfind(':');
-  if (colon != std::string::npos && !is_there(path) && is_there(path.substr(0, colon))) {
-    file = path.substr(0, colon);
-    tables = path.substr(colon + 1);
-  }
   const std::string name = path == "-" ? "standard input" : path;
   if (path != "-" && path.find('/') == std::string::npos && path.find('.') == std::string::npos &&
-      !is_there(file)) {
+      !is_there(path)) {
     auto list = shipped(path);
     if (list) return list;
     llvm::consumeError(list.takeError());
   }
-  auto all = cache::read_input(file, "the problem list ",
+  auto all = cache::read_input(path, "the problem list ",
                                "name a readable file with one problem per line, or core or mixers");
   if (!all) return all.takeError();
-  if (is_table_list(*all)) {
-    auto groups = parse_table_list(*all);
-    if (!groups) return with_prefix(groups.takeError(), name);
-    return problems_of(*groups, tables);
-  }
   auto list = parse_problem_list(*all);
   if (!list) return with_prefix(list.takeError(), name);
   if (list->empty())
@@ -72,7 +60,7 @@ void ProblemOptions::add_to(CLI::App& app, bool positional) {
   app.add_option(
          "--problems", files_,
          "file with one problem per line, '#' for comments, - for standard input (core, mixers: the shipped "
-         "lists), or a list of tables (bench/hopper.txt, bench/hopper.txt:shapes,step)")
+         "lists)")
       ->group(group)
       ->type_name("FILE")
       ->allow_extra_args(false);

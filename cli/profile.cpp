@@ -3,15 +3,12 @@
 #include <nlohmann/json.hpp>
 
 #include "check/profile.h"
-#include "check/selection.h"
 #include "check/text.h"
 #include "cli/command.h"
 #include "cli/problem_options.h"
 #include "cli/table.h"
 #include "cli/target_options.h"
 #include "cli/terminal.h"
-#include "cli/timeline.h"
-#include "runtime/compile.h"
 
 namespace trigen::cli {
 namespace {
@@ -61,19 +58,6 @@ struct Profile {
   TargetOptions where;
   bool as_json = false;
   double limit = 1.0e9;
-  TimelineOptions timeline;
-
-  llvm::Expected<Candidate> pick(const Problem& problem, const Target& target, Store& store) const {
-    auto choice = where.choice();
-    if (!choice) return choice.takeError();
-    Selection selection;
-    selection.family = choice->family;
-    selection.config = choice->config;
-    selection.config_generic = choice->generic;
-    auto list = select(problem, target, nullptr, store, selection);
-    if (!list) return list.takeError();
-    return list->front();
-  }
 
   static uint64_t number(const ordered_json& counters, const char* key) {
     return counters.value(key, uint64_t{0});
@@ -129,42 +113,11 @@ struct Profile {
     return out;
   }
 
-  struct Made {
-    Candidate candidate;
-    Binary binary;
-  };
-
-  // The choice for the problem, from the cache or compiled.
-  llvm::Expected<Made> make(const Problem& problem, const Target& target) const {
-    auto store = where.open_store();
-    auto candidate = pick(problem, target, *store);
-    if (!candidate) return candidate.takeError();
-    BuildOptions build_options;
-    build_options.no_jit = no_jit_from_environment();
-    auto built = build(*candidate, *store, build_options);
-    if (!built) return built.takeError();
-    if (!built->cache_problem.empty()) log_cache(built->cache_problem);
-    return Made{*candidate, std::move(built->binary)};
-  }
-
-  // The clock reads machine code, of a problem of any size; no kernel runs but a few blocks that are counted.
-  llvm::Expected<int> clock(const Problem& problem, const Target& target) const {
-    auto made = make(problem, target);
-    if (!made) return made.takeError();
-    if (llvm::Error error = print_timeline(made->candidate, made->binary, timeline, as_json)) return error;
-    return kDone;
-  }
-
   llvm::Expected<int> run() const {
     auto problem = problems.problem();
     if (!problem) return problem.takeError();
     auto target = where.target();
     if (!target) return target.takeError();
-    if (timeline.wanted || !timeline.svg.empty()) {
-      if (*target == nullptr)
-        return bad_request("--timeline needs a target; name one with --arch, as in --arch sm_70");
-      return clock(*problem, **target);
-    }
     const std::string spec = !where.device.empty()
                                  ? where.device
                                  : "emulated:" + (*target != nullptr ? (*target)->name.str() : "sm_70");
@@ -192,7 +145,7 @@ struct Profile {
               to_string(*problem).c_str(), products, limit));
     }
 
-    auto made = make(*problem, **target);
+    auto made = where.build_choice(*problem, **target);
     if (!made) return made.takeError();
     auto plan = Plan::of(made->candidate, std::move(made->binary), device, LoadFrom::kPtx);
     if (!plan) return plan.takeError();
@@ -225,9 +178,7 @@ struct Profile {
 
 void add_profile(CLI::App& app, Commands& commands) {
   CLI::App* sub =
-      app.add_subcommand(
-             "profile",
-             "count what a problem's kernels do, exactly, on the emulated device; or clock its main loop")
+      app.add_subcommand("profile", "count what a problem's kernels do, exactly, on the emulated device")
           ->group(kLookGroup);
   auto profile = std::make_shared<Profile>();
   profile->problems.add_to(*sub);
@@ -240,15 +191,8 @@ void add_profile(CLI::App& app, Commands& commands) {
   profile->where.add_cache(*sub);
   sub->add_option("--limit", profile->limit, "largest problem to run, in multiply-adds (1e9)")
       ->check(decimal_number(0));
-  sub->add_flag("--timeline", profile->timeline.wanted,
-                "predict the main loop's cycles from machine code: what bounds it, slots used of each unit, "
-                "a strip of each warp (needs nvdisasm)");
-  sub->add_option("--svg", profile->timeline.svg, "write the timeline as a picture")->type_name("FILE");
   sub->add_flag("--json", profile->as_json, "counters as JSON on standard output");
-  commands.push_back({sub, [profile] {
-                        auto code = profile->run();
-                        return code ? *code : report(code.takeError());
-                      }});
+  commands.push_back({sub, [profile] { return report(profile->run()); }});
 }
 
 }  // namespace trigen::cli

@@ -73,13 +73,10 @@ void add_report(CLI::App& app, Commands& commands) {
   sub->add_option("base", verb->base, "a bundle or cache file")->required();
   sub->add_option("-o,--output", verb->out, "the page (report.html)")->type_name("FILE");
   sub->add_option("--dense", verb->peers,
-                  "measured dense products to compare with: JSON lines of `trigen bench --tables`")
+                  "measured dense products to compare with: JSON lines of `trigen-lab tables`")
       ->type_name("FILE");
   verb->problems.add_to(*sub, /*positional=*/false);
-  commands.push_back({sub, [verb] {
-                        auto code = verb->run();
-                        return code ? *code : report(code.takeError());
-                      }});
+  commands.push_back({sub, [verb] { return report(verb->run()); }});
 }
 
 }  // namespace trigen::cli

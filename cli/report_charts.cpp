@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "check/text.h"
+#include "cli/drawing.h"
 #include "cli/problem_options.h"
-#include "peers/plot.h"
 
 namespace trigen::cli {
 namespace {
@@ -14,19 +14,12 @@ using cache::FleetAnswer;
 
 constexpr double kWidth = 720, kLeft = 58, kRight = 14;
 
-std::string text_at(double x, double y, const std::string& text, const char* more = "") {
-  return format("<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, more) + escape_xml(text) + "</text>";
+std::string line_of(const char* style, double x1, double y1, double x2, double y2) {
+  return svg::line(x1, y1, x2, y2, format("class=\"%s\"", style));
 }
 
-std::string line_at(double x1, double y1, double x2, double y2, const char* style) {
-  return format("<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>", style, x1, y1, x2,
-                y2);
-}
-
-std::string svg(double width, double height, const std::string& label, const std::string& inside) {
-  return format("<div class=\"chart\"><svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"", width,
-                height) +
-         escape_xml(label) + "\">" + inside + "</svg></div>\n";
+std::string chart(double width, double height, const std::string& label, const std::string& inside) {
+  return "<div class=\"chart\">" + svg::picture(width, height, label, inside) + "</div>\n";
 }
 
 // Decades that hold all values, at least one.
@@ -55,27 +48,18 @@ std::string row_title(const ReportRow& row) {
                      (row.measured ? " measured" : " predicted") +
                      format(", %.0f %% of the chip's limit, ", 100 * row.share_of_roof()) +
                      flops(row.flop / row.seconds);
-  return "<title>" + escape_xml(text) + "</title>";
+  return text;
 }
 
 // forward: circle, grad_input: square, grad_weight: triangle, others: diamond.
 std::string mark_at(double x, double y, const ReportRow& row) {
-  const char* const style = row.measured ? "measured" : "predicted";
-  const double r = 4.5;
-  std::string shape;
-  if (row.problem.op == Op::kForward)
-    shape = format("<circle class=\"mark %s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\">", style, x, y, r);
-  else if (row.problem.op == Op::kGradInput)
-    shape = format("<rect class=\"mark %s\" x=\"%.1f\" y=\"%.1f\" width=\"8\" height=\"8\">", style, x - 4,
-                   y - 4);
-  else if (row.problem.op == Op::kGradWeight)
-    shape = format("<path class=\"mark %s\" d=\"M%.1f %.1fl5.2 9h-10.4z\">", style, x, y - 5.5);
-  else
-    shape = format("<path class=\"mark %s\" d=\"M%.1f %.1fl5 5l-5 5l-5 -5z\">", style, x, y - 5);
-  const char* const end = row.problem.op == Op::kForward     ? "</circle>"
-                          : row.problem.op == Op::kGradInput ? "</rect>"
-                                                             : "</path>";
-  return shape + row_title(row) + end;
+  const std::string style = row.measured ? "class=\"mark measured\"" : "class=\"mark predicted\"";
+  const std::string title = row_title(row);
+  if (row.problem.op == Op::kForward) return svg::circle(x, y, 4.5, style, title);
+  if (row.problem.op == Op::kGradInput) return svg::rect(x - 4, y - 4, 8, 8, style, title);
+  if (row.problem.op == Op::kGradWeight)
+    return svg::path(format("M%.1f %.1fl5.2 9h-10.4z", x, y - 5.5), style, title);
+  return svg::path(format("M%.1f %.1fl5 5l-5 5l-5 -5z", x, y - 5), style, title);
 }
 
 // Horizontal bars, a row each: label, bar, number.
@@ -91,19 +75,18 @@ std::string bars(const std::vector<Bar>& list, const std::string& label, double 
   const double room = kWidth - kText - kNumber, height = kRow * static_cast<double>(list.size()) + 26;
   std::string out;
   if (one_at >= 0) {
-    out += line_at(kText + one_at * room, 14, kText + one_at * room, height - 8, "roof");
-    out += text_at(kText + one_at * room, 10, one, "class=\"small\" text-anchor=\"middle\"");
+    out += line_of("roof", kText + one_at * room, 14, kText + one_at * room, height - 8);
+    out += svg::text(kText + one_at * room, 10, one, "class=\"small\" text-anchor=\"middle\"");
   }
   double y = 18;
   for (const Bar& bar : list) {
-    out += text_at(kText - 8, y + 13, bar.label, "class=\"small\" text-anchor=\"end\"");
-    out += format("<rect class=\"bar %s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"13\" rx=\"2\">",
-                  bar.style, kText, y + 2, std::max(1.0, bar.size * room)) +
-           "<title>" + escape_xml(bar.title) + "</title></rect>";
-    out += text_at(kText + std::max(1.0, bar.size * room) + 6, y + 13, bar.value, "class=\"small\"");
+    out += svg::text(kText - 8, y + 13, bar.label, "class=\"small\" text-anchor=\"end\"");
+    out += svg::rect(kText, y + 2, std::max(1.0, bar.size * room), 13,
+                     format("class=\"bar %s\" rx=\"2\"", bar.style), bar.title);
+    out += svg::text(kText + std::max(1.0, bar.size * room) + 6, y + 13, bar.value, "class=\"small\"");
     y += kRow;
   }
-  return svg(kWidth, height, label, out);
+  return chart(kWidth, height, label, out);
 }
 
 // "fwd f16 B8 T512 D1024": a problem as short as it stays one.
@@ -151,35 +134,35 @@ std::string roofline_chart(const ReportKind& kind) {
   std::string out;
   for (int d = dx.first; d <= dx.last; ++d) {
     const double v = std::pow(10, d);
-    out += line_at(x(v), kTop, x(v), kHeight - kBottom, "grid");
-    out += text_at(x(v), kHeight - kBottom + 16, format("%g", v), "class=\"small\" text-anchor=\"middle\"");
+    out += line_of("grid", x(v), kTop, x(v), kHeight - kBottom);
+    out += svg::text(x(v), kHeight - kBottom + 16, format("%g", v), "class=\"small\" text-anchor=\"middle\"");
   }
   for (int d = dy.first; d <= dy.last; ++d) {
     const double v = std::pow(10, d);
-    out += line_at(kLeft, y(v), kWidth - kRight, y(v), "grid");
-    out += text_at(kLeft - 6, y(v) + 4, format("%g", v / 1e12), "class=\"small\" text-anchor=\"end\"");
+    out += line_of("grid", kLeft, y(v), kWidth - kRight, y(v));
+    out += svg::text(kLeft - 6, y(v) + 4, format("%g", v / 1e12), "class=\"small\" text-anchor=\"end\"");
   }
-  out += text_at(kWidth / 2, kHeight - 6, "FLOP of the triangle for each byte that must move",
-                 "text-anchor=\"middle\"");
-  out += text_at(12, kHeight / 2, "TFLOP/s",
-                 format("text-anchor=\"middle\" transform=\"rotate(-90 12 %.0f)\"", kHeight / 2).c_str());
+  out += svg::text(kWidth / 2, kHeight - 6, "FLOP of the triangle for each byte that must move",
+                   "text-anchor=\"middle\"");
+  out += svg::text(12, kHeight / 2, "TFLOP/s",
+                   format("text-anchor=\"middle\" transform=\"rotate(-90 12 %.0f)\"", kHeight / 2).c_str());
   const double top = roofs.rbegin()->first;
   const double low = std::max(std::pow(10, dx.first), std::pow(10, dy.first) / bandwidth);
-  out += line_at(x(low), y(low * bandwidth), x(top / bandwidth), y(top), "roof");
-  out += text_at(x(low) + 36, y(low * bandwidth) + 8, format("%.2f TB/s", bandwidth / 1e12),
-                 "class=\"small roof-text\"");
+  out += line_of("roof", x(low), y(low * bandwidth), x(top / bandwidth), y(top));
+  out += svg::text(x(low) + 36, y(low * bandwidth) + 8, format("%.2f TB/s", bandwidth / 1e12),
+                   "class=\"small roof-text\"");
   for (const auto& [rate, types] : roofs) {
     std::string names;
     for (const std::string& type : types) names += (names.empty() ? "" : ", ") + type;
-    out += line_at(x(rate / bandwidth), y(rate), kWidth - kRight, y(rate), "roof");
-    out += text_at(kWidth - kRight, y(rate) - 5, names + " " + flops(rate),
-                   "class=\"small roof-text\" text-anchor=\"end\"");
+    out += line_of("roof", x(rate / bandwidth), y(rate), kWidth - kRight, y(rate));
+    out += svg::text(kWidth - kRight, y(rate) - 5, names + " " + flops(rate),
+                     "class=\"small roof-text\" text-anchor=\"end\"");
   }
   for (const bool measured : {false, true})  // what was measured lies on top
     for (const ReportRow& row : kind.rows)
       if (row.measured == measured && row.flop > 0 && row.bytes > 0 && row.seconds > 0)
         out += mark_at(x(row.flop / row.bytes), y(row.flop / row.seconds), row);
-  return svg(kWidth, kHeight, "Roofline of " + kind.name, out);
+  return chart(kWidth, kHeight, "Roofline of " + kind.name, out);
 }
 
 std::string dense_chart(const ReportKind& kind) {
@@ -225,14 +208,11 @@ std::string coverage_bar(const ReportKind& kind, size_t problems) {
     const double width = 400.0 * static_cast<double>(count) / static_cast<double>(problems);
     if (count == 0) continue;
     const char* const word = word_of(answer, kind.kind);
-    out += format(
-        "<rect class=\"bar %s\" x=\"%.2f\" y=\"0\" width=\"%.2f\" height=\"14\"><title>%zu %s</title></rect>",
-        word, x, width, count, word);
+    out += svg::rect(x, 0, width, 14, format("class=\"bar %s\"", word), format("%zu %s", count, word));
     x += width;
   }
-  return "<svg class=\"fill\" viewBox=\"0 0 400 14\" preserveAspectRatio=\"none\" role=\"img\" "
-         "aria-label=\"" +
-         format("%zu of %zu holes", kind.holes(), problems) + "\">" + out + "</svg>\n";
+  return svg::picture(400, 14, format("%zu of %zu holes", kind.holes(), problems), out,
+                      "class=\"fill\" preserveAspectRatio=\"none\"");
 }
 
 std::string coverage_squares(const ReportKind& kind, const std::vector<std::string>& problems) {
@@ -242,12 +222,12 @@ std::string coverage_squares(const ReportKind& kind, const std::vector<std::stri
   for (size_t i = 0; i < problems.size(); ++i) {
     const char* const word = word_of(kind.answers[i], kind.kind);
     const size_t row = i / kColumns;
-    out += format("<rect class=\"square %s\" x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" rx=\"2\">",
-                  word, static_cast<double>(i % kColumns) * kStep + 1, static_cast<double>(row) * kStep + 1) +
-           "<title>" + escape_xml(short_problem(problems[i]) + "\n" + word) + "</title></rect>";
+    out +=
+        svg::rect(static_cast<double>(i % kColumns) * kStep + 1, static_cast<double>(row) * kStep + 1, 12, 12,
+                  format("class=\"square %s\" rx=\"2\"", word), short_problem(problems[i]) + "\n" + word);
   }
   const double rows = std::ceil(static_cast<double>(problems.size()) / kColumns);
-  return svg(kColumns * kStep, rows * kStep + 1, "Problems of " + kind.name, out);
+  return chart(kColumns * kStep, rows * kStep + 1, "Problems of " + kind.name, out);
 }
 
 std::string search_line(const ReportRow& row) {
@@ -264,8 +244,7 @@ std::string search_line(const ReportRow& row) {
   std::string title;
   for (const auto& [at, us] : row.best)
     title += (title.empty() ? "" : "\n") + format_seconds(us * 1e-6) + format(" after %.1f s", at);
-  return "<svg class=\"spark\" viewBox=\"0 0 96 22\" role=\"img\" aria-label=\"best over time\"><title>" +
-         escape_xml(title) + "</title><path class=\"line\" d=\"" + path + "\"/></svg>";
+  return svg::picture(96, 22, "best over time", svg::path(path, "class=\"line\"", title), "class=\"spark\"");
 }
 
 }  // namespace trigen::cli

@@ -124,7 +124,7 @@ size_t ReportKind::holes() const {
 }
 
 llvm::Expected<DensePeers> read_dense_peers(const std::string& path) {
-  auto text = cache::read_input(path, "the dense products ", "name what `trigen bench --tables` wrote");
+  auto text = cache::read_input(path, "the dense products ", "name what `trigen-lab tables` wrote");
   if (!text) return text.takeError();
   DensePeers peers;
   for (llvm::StringRef rest = *text; !rest.empty();) {
@@ -142,8 +142,8 @@ llvm::Expected<DensePeers> read_dense_peers(const std::string& path) {
   }
   if (peers.empty())
     return make_error(ErrorKind::kBadRequest, "'" + path +
-                                                  "' has no row against cuBLAS; name what `trigen "
-                                                  "bench --tables` wrote, JSON lines");
+                                                  "' has no row against cuBLAS; name what `trigen-"
+                                                  "lab tables` wrote, JSON lines");
   return peers;
 }
 

@@ -59,7 +59,7 @@ struct ReportData {
   std::vector<ReportKind> kinds;
 };
 
-// Measured rows of dense products, as `trigen bench --tables --json` prints them: by problem and device, the
+// Measured rows of dense products, as `trigen-lab tables` writes them: by problem and device, the
 // ratio of their time to trigen's, and their name.
 using DensePeers = std::map<std::pair<std::string, std::string>, std::pair<double, std::string>>;
 llvm::Expected<DensePeers> read_dense_peers(const std::string& path);

@@ -4,11 +4,11 @@
 #include <cmath>
 
 #include "check/text.h"
+#include "cli/drawing.h"
 #include "cli/problem_options.h"
 #include "cli/report_charts.h"
 #include "cli/report_style.h"
 #include "generator/cost/dense.h"
-#include "peers/plot.h"
 
 namespace trigen::cli {
 namespace {
@@ -18,18 +18,20 @@ using cache::FleetAnswer;
 constexpr size_t kMostHoles = 200;  // listed by name; the squares show all
 
 std::string tile(const std::string& number, const std::string& what) {
-  return "<div class=\"tile\"><b>" + escape_xml(number) + "</b><span>" + escape_xml(what) + "</span></div>\n";
+  return "<div class=\"tile\"><b>" + svg::escape(number) + "</b><span>" + svg::escape(what) +
+         "</span></div>\n";
 }
 
 std::string card(const std::string& heading, const std::string& inside, const char* more = "") {
   if (inside.empty()) return {};
-  return std::string("<section class=\"card ") + more + "\"><h3>" + escape_xml(heading) + "</h3>\n" + inside +
-         "</section>\n";
+  return std::string("<section class=\"card ") + more + "\"><h3>" + svg::escape(heading) + "</h3>\n" +
+         inside + "</section>\n";
 }
 
 std::string key_of(const char* style, const char* what) {
-  return std::string("<span><svg viewBox=\"0 0 13 13\"><rect class=\"key ") + style +
-         "\" x=\"1\" y=\"1\" width=\"11\" height=\"11\" rx=\"2\"/></svg>" + what + "</span>";
+  return "<span>" +
+         svg::picture(13, 13, what, svg::rect(1, 1, 11, 11, format("class=\"key %s\" rx=\"2\"", style))) +
+         what + "</span>";
 }
 
 double geometric_mean(const ReportKind& kind) {
@@ -57,11 +59,11 @@ std::string head(const ReportData& data) {
   std::string compilers;
   for (const std::string& each : data.compilers) compilers += (compilers.empty() ? "" : ", ") + each;
   std::string out =
-      "<h1>" + escape_xml(data.path.substr(data.path.rfind('/') + 1)) + "</h1>\n<p class=\"soft\">" +
+      "<h1>" + svg::escape(data.path.substr(data.path.rfind('/') + 1)) + "</h1>\n<p class=\"soft\">" +
       format("%zu records, %zu kernels, %s; ", data.records, data.binaries,
              format_bytes(static_cast<double>(data.bytes)).c_str()) +
-      escape_xml(data.made_by + "; " + compilers) + "<br><code>sha256 " + data.digest + "</code><br>made " +
-      escape_xml(data.made) + " by <code>" + escape_xml(data.command) + "</code></p>\n";
+      svg::escape(data.made_by + "; " + compilers) + "<br><code>sha256 " + data.digest + "</code><br>made " +
+      svg::escape(data.made) + " by <code>" + svg::escape(data.command) + "</code></p>\n";
   out +=
       "<div class=\"tiles\">" + tile(std::to_string(data.problems.size()), "problems asked") +
       tile(std::to_string(data.kinds.size()), data.kinds.size() == 1 ? "kind of device" : "kinds of device") +
@@ -78,7 +80,7 @@ std::string coverage(const ReportData& data) {
   size_t listed = 0, missing = 0;
   for (const ReportKind& kind : data.kinds) {
     const size_t answered = data.problems.size() - kind.holes();
-    bars += "<span>" + escape_xml(kind.name) + "</span>" + coverage_bar(kind, data.problems.size()) +
+    bars += "<span>" + svg::escape(kind.name) + "</span>" + coverage_bar(kind, data.problems.size()) +
             "<span>" + format("%zu / %zu", answered, data.problems.size()) + "</span>\n";
     squares += card(kind.name, coverage_squares(kind, data.problems));
     const FleetAnswer enough = kind.kind.device.empty() ? FleetAnswer::kPredicted : FleetAnswer::kMeasured;
@@ -86,8 +88,8 @@ std::string coverage(const ReportData& data) {
       if (kind.answers[i] >= enough) continue;
       ++missing;
       if (++listed > kMostHoles) continue;
-      holes += "<tr><td><code>" + escape_xml(short_problem(data.problems[i])) + "</code></td><td>" +
-               escape_xml(kind.name) + "</td><td>" + word_of(kind.answers[i], kind.kind) + "</td></tr>\n";
+      holes += "<tr><td><code>" + svg::escape(short_problem(data.problems[i])) + "</code></td><td>" +
+               svg::escape(kind.name) + "</td><td>" + word_of(kind.answers[i], kind.kind) + "</td></tr>\n";
     }
   }
   std::string out =
@@ -166,12 +168,12 @@ std::string search_row(const ReportRow& row) {
   std::string over;
   for (const auto& [why, count] : row.passed_over)
     over += (over.empty() ? "" : ", ") + format("%zu ", count) + why;
-  return "<tr><td><code>" + escape_xml(short_problem(row.text)) + "</code><br><span class=\"soft\">" +
-         escape_xml(row.candidate) + "</span></td><td class=\"n\">" + format_seconds(row.seconds) +
+  return "<tr><td><code>" + svg::escape(short_problem(row.text)) + "</code><br><span class=\"soft\">" +
+         svg::escape(row.candidate) + "</span></td><td class=\"n\">" + format_seconds(row.seconds) +
          (row.measured ? "" : "<br><span class=\"soft\">predicted</span>") + "</td><td class=\"n\">" +
          format("%.0f %%", 100 * row.share_of_roof()) + "</td><td class=\"n\">" +
-         (row.space > 0 ? format("%zu of %zu", row.tried, row.space) : "-") + "</td><td>" + escape_xml(over) +
-         "</td><td>" + search_line(row) + "</td><td class=\"n\">" +
+         (row.space > 0 ? format("%zu of %zu", row.tried, row.space) : "-") + "</td><td>" +
+         svg::escape(over) + "</td><td>" + search_line(row) + "</td><td class=\"n\">" +
          (row.expected_loss >= 0 ? format("%.1f %%", 100 * row.expected_loss) : "-") + "</td></tr>\n";
 }
 
@@ -203,8 +205,8 @@ std::string searches(const ReportData& data) {
 std::string report_page(const ReportData& data) {
   return "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
          "content=\"width=device-width,initial-scale=1\"><title>" +
-         escape_xml(data.path.substr(data.path.rfind('/') + 1)) + ": trigen</title>\n<style>" + kReportStyle +
-         "</style></head>\n<body><main>\n" + head(data) + coverage(data) + rooflines(data) +
+         svg::escape(data.path.substr(data.path.rfind('/') + 1)) + ": trigen</title>\n<style>" +
+         kReportStyle + "</style></head>\n<body><main>\n" + head(data) + coverage(data) + rooflines(data) +
          against_dense(data) + energy(data) + searches(data) +
          (data.unreadable > 0 ? format("<p class=\"soft\">%zu records are of problems or targets that this "
                                        "trigen does not know.</p>\n",

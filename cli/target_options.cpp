@@ -3,7 +3,9 @@
 #include <mutex>
 #include <set>
 
+#include "check/selection.h"
 #include "cli/command.h"
+#include "runtime/compile.h"
 
 namespace trigen::cli {
 
@@ -103,6 +105,25 @@ llvm::Expected<TargetOptions::Choice> TargetOptions::choice() const {
   if (!parsed) return parsed.takeError();
   out.config = *parsed;
   return out;
+}
+
+llvm::Expected<TargetOptions::Built> TargetOptions::build_choice(const Problem& problem,
+                                                                 const Target& target) const {
+  auto named = choice();
+  if (!named) return named.takeError();
+  Selection selection;
+  selection.family = named->family;
+  selection.config = named->config;
+  selection.config_generic = named->generic;
+  auto store = open_store();
+  auto list = select(problem, target, nullptr, *store, selection);
+  if (!list) return list.takeError();
+  BuildOptions options;
+  options.no_jit = no_jit_from_environment();
+  auto built = build(list->front(), *store, options);
+  if (!built) return built.takeError();
+  if (!built->cache_problem.empty()) log_cache(built->cache_problem);
+  return Built{list->front(), std::move(built->binary)};
 }
 
 Store::Options TargetOptions::store_options(bool read_only) const {

@@ -40,6 +40,12 @@ struct TargetOptions {
     bool generic = false;
   };
   llvm::Expected<Choice> choice() const;
+  // The named candidate of a problem, else the cache's or the model's first one; from the cache or compiled.
+  struct Built {
+    Candidate candidate;
+    Binary binary;
+  };
+  llvm::Expected<Built> build_choice(const Problem& problem, const Target& target) const;
   Store::Options store_options(bool read_only = false) const;
   std::unique_ptr<Store> open_store(bool read_only = false) const {
     return Store::open(store_options(read_only));

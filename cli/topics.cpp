@@ -45,8 +45,8 @@ std::string exit_codes_page() {
       "verify: problems that are skipped, each with its reason, change nothing as long as one kernel passed "
       "and "
       "none failed. Where every problem was skipped nothing is known, which is 1 and said. bench: 1 where a "
-      "problem failed or a kernel's result was wrong; a figure that was asked for and missed is 0. doctor: 1 "
-      "where it finds an error, 0 with warnings alone.\n";
+      "problem failed or a kernel's result was wrong. doctor: 1 where it finds an error, 0 with warnings "
+      "alone.\n";
   return out;
 }
 
@@ -80,8 +80,7 @@ std::string tables_page() {
          "  fixed\twhat every launch costs\n"
          "\n"
          "bench\n"
-         "  got\ttimes as fast as the fastest peer; of decode and epilogues the time over the peer's\n"
-         "  asked\tthe figure that the list of tables set as its goal (in brackets a further one)\n";
+         "  / trigen\tthe arm's time over trigen's, the median over the rounds\n";
 }
 
 }  // namespace

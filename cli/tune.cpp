@@ -1,10 +1,10 @@
-// trigen tune: find and store the best kernel for each problem.
+#include "cli/tune.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <set>
 
 #include "check/text.h"
-#include "cli/command.h"
 #include "cli/each_target.h"
 #include "cli/fleet_progress.h"
 #include "cli/fleet_work.h"
@@ -13,10 +13,7 @@
 #include "cli/target_options.h"
 #include "cli/terminal.h"
 #include "cli/tune_dense.h"
-#include "cli/tune_recordings.h"
-#include "cli/tune_replays.h"
 #include "cli/tune_tables.h"
-#include "runtime/build_ahead.h"
 #include "tuner/evidence.h"
 #include "tuner/fleet.h"
 #include "tuner/tune.h"
@@ -27,35 +24,13 @@ namespace {
 struct Tune {
   ProblemOptions problems;
   FleetWork work;
-  TuneRecordings recordings;
+  std::shared_ptr<TuneRecorder> recorder;  // null: nothing is recorded
   TargetOptions where;
   std::string budget, deadline, wait, objective = "time";
   bool shared_ok = false;
-  size_t candidates = 64, top = 8;
-  double share = 0.1;
-  bool exhaustive = false;
-  std::vector<std::string> replays;
+  std::optional<size_t> candidates;
   int jobs = 0;
-  bool force = false, no_counts = false, no_resume = false, json = false, verbose = false, no_device = false,
-       no_dense = false;
-  uint64_t seed = 20240912;
-
-  // Samples of many problems take as long as their compiling, so that goes on while the device measures.
-  static std::unique_ptr<BuildAhead> build_ahead(const std::vector<Problem>& list, const Target& target,
-                                                 Store& store, TuneOptions& options) {
-    std::vector<Candidate> work;
-    for (const Problem& problem : list) {
-      auto all = rank_candidates(problem, target, options.family);
-      if (!all) {  // tune() says so when its turn comes
-        llvm::consumeError(all.takeError());
-        continue;
-      }
-      for (const size_t i : draw_sample(*all, *options.sample)) work.push_back((*all)[i]);
-    }
-    auto ahead = std::make_unique<BuildAhead>(std::move(work), store, options.build);
-    options.build.threads = 2;  // they wait for the others' leases
-    return ahead;
-  }
+  bool force = false, no_counts = false, json = false, verbose = false, no_device = false;
 
   static llvm::Error read_duration(const char* name, const std::string& text, double& seconds) {
     if (text.empty()) return llvm::Error::success();
@@ -80,7 +55,6 @@ struct Tune {
   struct Results {
     Tune& tune;
     const std::vector<Problem>& list;
-    const std::vector<std::string>& roles;
     std::vector<TuneReport> reports = {};
     std::vector<size_t> places = {};  // of the reports in the list
     std::vector<std::string> notes = {};
@@ -107,9 +81,11 @@ struct Tune {
       std::string result = format_seconds(report->seconds) + " " + provenance_text(*report);
       if (report->joules > 0) result += format(", %.3g J", report->joules);
       say(report->problem, result, report->chosen);
-      if (auto failed = tune.recordings.write(*report, roles[index])) {
-        error = llvm::joinErrors(std::move(error), std::move(failed));
-        return false;
+      if (tune.recorder != nullptr) {
+        if (auto failed = tune.recorder->write(*report, index)) {
+          error = llvm::joinErrors(std::move(error), std::move(failed));
+          return false;
+        }
       }
       tune.work.finished(*report);
       const auto at = std::upper_bound(places.begin(), places.end(), index) - places.begin();
@@ -188,24 +164,24 @@ struct Tune {
     if (!choice) return choice.takeError();
     options.family = choice->family;
     options.config = choice->config;
-    options.sample = recordings.sample();
-    options.search.max_tried = candidates;
-    options.search.share = share;
-    options.search.exhaustive = exhaustive || candidates == 0 || options.sample;
+    if (candidates) {
+      options.search.max_tried = *candidates;
+      options.search.share = 1;
+      if (*candidates > 0) options.predict_candidates = *candidates;
+    }
+    if (recorder != nullptr) recorder->adjust(options);
+    options.search.exhaustive = options.search.max_tried == 0 || options.sample;
     if (auto error = read_duration("budget", budget, options.search.budget_s)) return error;
     if (options.search.exhaustive) {
       if (budget.empty() && !options.sample) options.search.budget_s = 0;
       options.search.finalists = 16;  // what is best is decided in turn, not by times that are a minute apart
     }
     if (options.sample) options.search.finalists = 8;
-    options.predict_candidates = std::max<size_t>(1, top);
     options.count = !no_counts;
     options.objective = objective == "energy" ? TuneObjective::kEnergy
                         : objective == "edp"  ? TuneObjective::kEdp
                                               : TuneObjective::kTime;
     options.force = force;
-    options.resume = !no_resume;
-    options.seed = seed;
     options.build.threads = jobs;
     options.build.no_jit = no_jit_from_environment();
     return llvm::Error::success();
@@ -245,7 +221,7 @@ struct Tune {
     std::vector<Problem> of_reports;
     for (const size_t place : results.places) of_reports.push_back(results.list[place]);
     return cli::stand_beside_dense(results.reports, of_reports, target, device, store,
-                                   {!no_dense, seed, &interrupted});
+                                   {TuneOptions().seed, &interrupted});
   }
 
   void print(const Results& results, const DenseWords& dense) const {
@@ -286,16 +262,7 @@ struct Tune {
     return failures + results.unstored > 0 ? kFailure : kDone;
   }
 
-  llvm::Expected<int> run_replays() const {
-    SearchOptions search;
-    search.max_tried = candidates;
-    search.share = share;
-    if (auto error = print_replays(replays, search, seed)) return error;
-    return kDone;
-  }
-
   llvm::Expected<int> run_all() {
-    if (!replays.empty()) return run_replays();
     auto named = problems.problems("core");
     if (!named) return named.takeError();
     return for_each_target(where, json, [&] { return run_list(*named); });
@@ -338,11 +305,9 @@ struct Tune {
     // What cannot be stored is better known before hours of measuring than after them.
     if (auto error = store->try_put())
       remark("warning: no choice can be stored: " + take_error(std::move(error)).message);
-    const std::vector<std::string> roles = recordings.roles(list);
     std::unique_ptr<BuildAhead> ahead;
-    if (options.sample && device != nullptr && !device->info().emulated)
-      ahead = build_ahead(list, *target, *store, options);
-    Results results{*this, list, roles};
+    if (recorder != nullptr) ahead = recorder->begin(list, *target, device, *store, options);
+    Results results{*this, list};
     if (fleet == nullptr) {
       predict_all(list, *target, *store, options, results);
     } else {
@@ -358,11 +323,10 @@ struct Tune {
 
 }  // namespace
 
-void add_tune(CLI::App& app, Commands& commands) {
-  CLI::App* sub =
-      app.add_subcommand("tune", "find the best kernels and store them (no problem named: the core list)")
-          ->group(kWorkGroup);
+std::function<int()> add_tune_to(CLI::App& app, std::shared_ptr<TuneRecorder> recorder) {
+  CLI::App* const sub = &app;
   auto tune = std::make_shared<Tune>();
+  tune->recorder = std::move(recorder);
   tune->problems.add_to(*sub);
   tune->work.add_to(*sub);
   tune->where.add_arch(*sub, /*several=*/true);
@@ -376,7 +340,7 @@ void add_tune(CLI::App& app, Commands& commands) {
   tune->where.add_cache(*sub);
   sub->add_option("--budget", tune->budget,
                   "time for one problem's search, which measures one candidate at least: 60s, 2m (60s; none "
-                  "with --exhaustive)")
+                  "with --candidates 0)")
       ->type_name("TIME")
       ->check(not_empty());
   sub->add_option("--deadline", tune->deadline,
@@ -391,33 +355,26 @@ void add_tune(CLI::App& app, Commands& commands) {
          "what the choice has least of: time, energy (of the whole GPU, a run), or edp, their product")
       ->check(one_word_of({"time", "energy", "edp"}));
   sub->add_option("--candidates", tune->candidates,
-                  "candidates to compile and time at most, beside the tenth of all; 0 for all of them (64)")
-      ->check(whole_number(0, kMostCount));
-  sub->add_option("--share", tune->share, "part of all candidates to try at most (0.1)")
-      ->check(CLI::Range(0.0, 1.0) & decimal_number(0));
-  sub->add_flag("--exhaustive", tune->exhaustive, "time every candidate (300 at most), as --candidates 0");
-  tune->recordings.add_to(*sub);
-  sub->add_option("--replay", tune->replays,
-                  "no tuning: the search on recordings, and what it would have chosen")
-      ->type_name("FILE");
-  sub->add_option("--top", tune->top, "without a device: candidates to compile, by the model's order (8)")
+                  "candidates to compile and time at most, 0 for all of them (a tenth of all, 64 at most); "
+                  "without a device: to compile, by the model's order (8)")
       ->check(whole_number(0, kMostCount));
   sub->add_flag("--no-counts", tune->no_counts,
                 "without a device: rank by the model's estimates, not by what the emulated device counts");
   sub->add_option("-j,--jobs", tune->jobs, "compiling threads, 0 for one per CPU (0)")
       ->check(whole_number(0, 4096));
-  sub->add_option("--seed", tune->seed, "of the random inputs")->check(whole_number(0, UINT64_MAX));
   sub->add_flag("--no-device", tune->no_device, "predict, even where a device is at hand");
-  sub->add_flag("--no-dense", tune->no_dense,
-                "do not time cuBLAS beside the choice; the dense product is estimated");
-  sub->add_flag("--force", tune->force, "measure again what was measured before");
-  sub->add_flag("--no-resume", tune->no_resume, "do not use the samples of an interrupted tune");
+  sub->add_flag("--force", tune->force,
+                "measure again what was measured before, also what an interrupted tune left");
   sub->add_flag("-v,--verbose", tune->verbose, "print every candidate that was tried");
   sub->add_flag("--json", tune->json, "reports as JSON on standard output");
-  commands.push_back({sub, [tune] {
-                        auto code = tune->run_all();
-                        return code ? *code : report(code.takeError());
-                      }});
+  return [tune] { return report(tune->run_all()); };
+}
+
+void add_tune(CLI::App& app, Commands& commands) {
+  CLI::App* sub =
+      app.add_subcommand("tune", "find the best kernels and store them (no problem named: the core list)")
+          ->group(kWorkGroup);
+  commands.push_back({sub, add_tune_to(*sub)});
 }
 
 }  // namespace trigen::cli

@@ -20,8 +20,7 @@ std::vector<std::string> add_dense(TuneReport& report, const Problem& problem, c
                                    const Device* device, Store& store, const DenseOptions& options) {
   const bool measured = report.provenance == Provenance::kMeasured && device != nullptr;
   report.dense_s = dense_seconds(problem, target, measured ? device->model() : model_of(target));
-  if (!measured || report.kept || !options.measure || report.dense_s == 0 || options.cancel->load())
-    return {};
+  if (!measured || report.kept || report.dense_s == 0 || options.cancel->load()) return {};
   CompareOptions compare_options;
   compare_options.rounds = 11;
   compare_options.seed = options.seed;
@@ -83,7 +82,7 @@ DenseWords stand_beside_dense(std::vector<TuneReport>& reports, const std::vecto
                               const DenseOptions& options) {
   DenseWords words;
   const Device* own = nullptr;  // in this process
-  if (station != nullptr && !station->info().emulated && options.measure) {
+  if (station != nullptr && !station->info().emulated) {
     if (auto opened = Device::open(std::to_string(station->info().ordinal)))
       own = *opened;
     else

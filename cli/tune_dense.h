@@ -10,7 +10,6 @@
 namespace trigen::cli {
 
 struct DenseOptions {
-  bool measure = true;  // with cuBLAS, where it is here and the choice was measured; else an estimate
   uint64_t seed = 0;
   const std::atomic<bool>* cancel = nullptr;
 };
@@ -20,7 +19,8 @@ struct DenseWords {
   std::vector<std::string> remarks;  // choices that are no faster than dense or on a slow path, in words
 };
 
-// Puts dense's time into the reports, the i-th of which is of problems[i]. `station` is a device that the tune ran
+// Puts dense's time into the reports, the i-th of which is of problems[i]: cuBLAS's where it is here and the choice was
+// measured, else an estimate. `station` is a device that the tune ran
 // on, or null. For after a list: its workers are idle then, and what was measured is stored.
 DenseWords stand_beside_dense(std::vector<TuneReport>& reports, const std::vector<Problem>& problems,
                               const Target& target, const Device* station, Store& store,

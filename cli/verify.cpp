@@ -39,6 +39,20 @@ struct Verify {
   double limit = 3.0e7;
   double memory = 0;  // GB; 0: half of what is free
 
+  // Of trigen-lab.
+  void add_lab_options(CLI::App& app) {
+    app.add_option("--families", families, "all: the first choice of every family that serves the target");
+    app.add_flag("--ptx", ptx, "load the PTX also where the device runs the machine code");
+    app.add_option("--gap", gap, "alignment units between rows, to check strides (0)")
+        ->check(CLI::Range(0, 64));
+    CLI::Option* option =
+        app.add_option("--random", random,
+                       "this many small random problems of every kind, instead of named ones")
+            ->check(CLI::Range(1, 1000000));
+    for (const char* name : {"problem", "--problems", "--list", "--op"})
+      option->excludes(app.get_option(name));
+  }
+
   json rows = json::array();
   int passed = 0, failed = 0, skipped = 0;
   int no_compiler = 0;  // of those that failed
@@ -420,7 +434,7 @@ struct Verify {
 
 }  // namespace
 
-void add_verify(CLI::App& app, Commands& commands) {
+void add_verify(CLI::App& app, Commands& commands, bool lab) {
   CLI::App* sub =
       app.add_subcommand("verify", "check kernels against the double-precision reference")->group(kWorkGroup);
   auto verify = std::make_shared<Verify>();
@@ -429,22 +443,11 @@ void add_verify(CLI::App& app, Commands& commands) {
   verify->where.add_device(*sub);
   verify->where.add_family(*sub);
   verify->where.add_cache(*sub);
-  sub->add_option("--families", verify->families,
-                  "all: the first choice of every family that serves the target");
   sub->add_flag("--generic", verify->generic, "the shape-generic kernels, too");
   sub->add_flag("--no-jit", verify->no_jit, "use the cache's kernels only, as TRIGEN_NO_JIT=1");
-  sub->add_flag("--ptx", verify->ptx, "load the PTX also where the device runs the machine code");
   sub->add_flag("--full", verify->full, "check big problems element by element (slow)");
   sub->add_flag("--build-only", verify->build_only, "compile what would run into the cache; needs no device");
-  sub->add_option("--gap", verify->gap, "alignment units between rows, to check strides (0)")
-      ->check(CLI::Range(0, 64));
-  CLI::Option* random =
-      sub->add_option("--random", verify->random,
-                      "this many small random problems of every kind, instead of named ones")
-          ->check(CLI::Range(1, 1000000));
-  for (const char* name : {"problem", "--problems", "--list", "--op"})
-    random->excludes(sub->get_option(name));
-  sub->add_option("--seed", verify->seed, "of the random inputs and of --random (20240912)")
+  sub->add_option("--seed", verify->seed, "of the random inputs (20240912)")
       ->check(whole_number(0, UINT64_MAX));
   sub->add_option("--limit", verify->limit, "largest problem for the emulated device, in multiply-adds (3e7)")
       ->check(decimal_number(0));
@@ -455,10 +458,8 @@ void add_verify(CLI::App& app, Commands& commands) {
                   "most memory that the emulated device may take, in GB (half of what is free)")
       ->check(CLI::PositiveNumber & decimal_number(0));
   sub->add_flag("--json", verify->as_json, "results as JSON on standard output");
-  commands.push_back({sub, [verify] {
-                        auto code = verify->run_all();
-                        return code ? *code : report(code.takeError());
-                      }});
+  if (lab) verify->add_lab_options(*sub);
+  commands.push_back({sub, [verify] { return report(verify->run_all()); }});
 }
 
 }  // namespace trigen::cli

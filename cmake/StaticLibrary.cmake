@@ -7,7 +7,7 @@ if(TRIGEN_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU OR NOT CMAKE_OBJCOP
 endif()
 
 set(archives "")
-foreach(folder tuner clock check runtime cache numerics generator templates)
+foreach(folder tuner check runtime cache numerics generator templates)
   if(TARGET trigen_${folder})
     get_target_property(kind trigen_${folder} TYPE)
     if(kind STREQUAL STATIC_LIBRARY)

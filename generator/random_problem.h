@@ -1,4 +1,4 @@
-// Random valid problems for property tests and `trigen verify --random`: the same seed gives the same
+// Random valid problems for property tests and `trigen-lab verify --random`: the same seed gives the same
 // problems.
 #pragma once
 

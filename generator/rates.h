@@ -8,8 +8,8 @@
 //   latency  1  us  fitted  tests/data/samples/h200_forward.zst: role fit
 //   name  value  unit  kind  source
 //
-// A value that a fit began elsewhere is FIRST>VALUE: the next fit is held to the first one (tuner/model_fit.h).
-// The kind is `datasheet` (the source is a document), `fitted` (to the recordings named, by tuner/model_fit.h) or
+// A value that a fit began elsewhere is FIRST>VALUE: the next fit is held to the first one (lab/model_fit.h).
+// The kind is `datasheet` (the source is a document), `fitted` (to the recordings named, by lab/model_fit.h) or
 // `assumed` (no recording moves it; the source says why that much). A family names
 // sections in its Work (generator/work.h), so a new one brings its rates as lines here.
 #pragma once

@@ -123,7 +123,7 @@ struct Work {
   double chained = 0;       // loads that one thread does one after the other beside the steps
   double instructions = 0;  // of threads, that all blocks together issue beside `steps` (conversions, sums)
   std::vector<Pass> passes = {};
-  std::vector<Skipping> skipping = {};  // that the clock knows the use of (clock/clock.h)
+  std::vector<Skipping> skipping = {};  // that the clock knows the use of (lab/clock/clock.h)
 };
 
 }  // namespace trigen

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The tables that pages hold of the cost model's own figures: trigen beside estimates of the dense product and how well these hold
 (docs/gpus.md), and what the model's first choices lose on the recordings of tests/data (docs/cost-model.md).
-Usage: scripts/model_tables.py [build/trigen] [--check]    rewrites the tables; --check: fails where they are others
+Usage: scripts/model_tables.py [build/trigen] [--check]    rewrites the tables by it and build/trigen-lab; --check: fails where they are others
 """
 
 import json
@@ -48,7 +48,7 @@ def dense_errors(program: str) -> str:
     files = sorted(map(str, (ROOT / "bench/results").glob("h*.jsonl")))
     wide = dict(os.environ, COLUMNS="400")  # a row a line, whatever the terminal
     text = subprocess.run(
-        [program, "model", "dense", *files], check=True, capture_output=True, text=True, env=wide
+        [program + "-lab", "model", "dense", *files], check=True, capture_output=True, text=True, env=wide
     ).stdout
     lines = [
         "| GPU, rows | problems | median error | nine in ten | within 15 % | predicted: wrong for trigen, dense, close "
@@ -72,7 +72,7 @@ def losses(name: str, of: dict) -> str:
 
 def choices(program: str) -> str:
     def check(*options: str) -> dict:
-        return answer(program, "model", "check", str(ROOT / "tests/data"), *options)
+        return answer(program + "-lab", "model", "check", str(ROOT / "tests/data"), *options)
 
     halves = {role: check("--role", role) for role in ("fit", "check")}
     ampere = check("--role", "check", "--families", "mma_sm80,simt")

@@ -3,7 +3,7 @@
 # each with its family, tiles that small problems are not given among them. About a minute on 16 cores. Fails where a result is wrong or a tool reports.
 # Usage: scripts/sanitize.sh [tools...]     (memcheck racecheck initcheck synccheck)
 #        scripts/sanitize.sh --summary      (racecheck's hazards of a log on standard input, by site)
-# Environment: TRIGEN_PROGRAM (build/trigen), COMPUTE_SANITIZER, TRIGEN_CACHE (build/sanitize/kernels.db). Logs: build/sanitize.
+# Environment: TRIGEN_LAB (build/trigen-lab), COMPUTE_SANITIZER, TRIGEN_CACHE (build/sanitize/kernels.db). Logs: build/sanitize.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 # Racecheck's hazards, one a byte, by kind and the two instructions, with how many of them lane 0 made; the first 200 other lines of
@@ -34,7 +34,7 @@ summary() {
 }
 [ "${1:-}" != --summary ] || { summary; exit; }
 
-program=${TRIGEN_PROGRAM:-build/trigen}
+program=${TRIGEN_LAB:-build/trigen-lab}
 sanitizer=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)}
 [ -x "$sanitizer" ] || { echo "sanitize: no compute-sanitizer on the path or under /usr/local/cuda; name it in COMPUTE_SANITIZER" >&2; exit 2; }
 logs=build/sanitize
@@ -43,7 +43,7 @@ export TRIGEN_CACHE=${TRIGEN_CACHE:-$logs/kernels.db}
 tools=("$@")
 [ $# -gt 0 ] || tools=(memcheck racecheck initcheck synccheck)
 
-# name, list, options of `trigen verify`
+# name, list, options of `trigen-lab verify`
 runs='all problems --families all --generic
 gaps sm90a --families all
 wgmma_sm90 exchange --limit 3e8 --family wgmma_sm90 --config tile=128x256x64,warps=8x1,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts NVIDIA's disassembler into build/nvdisasm, for `trigen profile --timeline` and the clock's tests: a development tool, which no
+# Puts NVIDIA's disassembler into build/nvdisasm, for `trigen-lab timeline` and the clock's tests: a development tool, which no
 # user of trigen needs. CUDA 12.8's comes inside the wheel of triton 3.4.0 (155 MB to fetch, of which 6 are kept).
 # Usage: scripts/setup_nvdisasm.sh   (then: export TRIGEN_NVDISASM=$PWD/build/nvdisasm/nvdisasm)
 set -euo pipefail

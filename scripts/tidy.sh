@@ -17,9 +17,9 @@ if [[ ${#files[@]} == 0 ]]; then
 import json
 for entry in json.load(open("'"$build"'/compile_commands.json")):
     if entry["file"].endswith(".cpp") and "/build-tidy/" not in entry["file"] or "/Unity/" in entry["file"]:
-        print(entry["file"])' | grep -E '/(generator|numerics|cache|runtime|doctor|check|tuner|peers|cli|emulator)/')
+        print(entry["file"])' | grep -E '/(generator|numerics|cache|runtime|doctor|check|tuner|peers|cli|lab|emulator)/')
   # What a unit includes is a header to clang-tidy: findings there count.
-  options=(--header-filter='/(generator|numerics|cache|runtime|doctor|check|tuner|peers|cli|emulator)/.*\.(h|cpp)$'
+  options=(--header-filter='/(generator|numerics|cache|runtime|doctor|check|tuner|peers|cli|lab|emulator)/.*\.(h|cpp)$'
            --checks=-bugprone-suspicious-include)
 fi
 # Standard error is a count of warnings in other people's headers; of a crash, too, a line says which file it was.

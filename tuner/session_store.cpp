@@ -103,7 +103,7 @@ std::unique_ptr<Store::Lease> Session::take_turn() {
 }
 
 void Session::resume() {
-  if (!options_.resume || options_.force) return;
+  if (options_.force) return;
   size_t taken = 0;
   const Record own = record_of(0);
   for (const Record& sample : store_.find_samples(report_.problem, report_.target, own.device)) {

@@ -118,7 +118,6 @@ struct TuneOptions {
   // These of all legal candidates instead of a search, for recordings: all are timed, the finalists checked.
   std::optional<SampleOptions> sample;
   bool force = false;  // measure again although a measured record is there; wait for nobody's tune of it
-  bool resume = true;
   uint64_t seed = 20240912;
   double emulated_work = 3.0e7;  // multiply-adds: the largest problem that is checked on an emulated device
   BuildAllOptions build = own_builds();

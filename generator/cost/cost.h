@@ -47,7 +47,7 @@ struct Prediction {
 };
 // `counts` take the place of the work's own estimates of instructions, shared memory, tensor work and
 // traffic; `step_cycles` that of a step's whole time in a loop of Loop::kInterleaved, for as many blocks as
-// share an SM (clock/).
+// share an SM (lab/clock/).
 Prediction predict(const Work& work, const Target& target, const DeviceModel& device,
                    const std::optional<Resources>& resources = std::nullopt,
                    const std::optional<Counts>& counts = std::nullopt,

@@ -19,7 +19,7 @@ namespace trigen {
 //   memory   operands and output once
 //
 // [dense] of the device's rates (generator/rates.h) has the numbers, fitted to recorded cuBLAS times
-// (peers/dense_check.h); docs/cost-model.md says how well they hold.
+// (lab/dense_check.h); docs/cost-model.md says how well they hold.
 double dense_seconds(const Problem& problem, const Target& target, const DeviceModel& device);
 
 // The faster one of a kernel and dense. Where a time is no measurement the answer has a margin, in which it is

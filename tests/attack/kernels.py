@@ -184,7 +184,7 @@ def planted(lab, count):
 
 @attack("tune-planted", "kernels that loop, trap or store astray in the place of a tune's candidates", 4)
 def tune_planted(lab, count):
-    tune = [lab.shared.program, "tune", "--device", "emulated:sm_70", "--candidates", "2", "--top", "4", PROBLEM]
+    tune = [lab.shared.program, "tune", "--device", "emulated:sm_70", "--candidates", "4", PROBLEM]
     full = lab.new("cache.db")
     lab.run(tune, "an honest tune", seconds=60, TRIGEN_CACHE=full)
     # In an own file: another's are not tuned with.

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from files import node
+
 from lab import PROBLEM, ROOT_USER, Skip, attack, kept, multiply, numbered, opened
 
 ERRNOS = {"EIO": 5, "ENOSPC": 28, "EACCES": 13, "ENOLCK": 37, "EMFILE": 24, "EINTR": 4}
@@ -197,7 +198,7 @@ def full_disk(lab, count):
         ["report", shared.bundle, "-o", "{}/out.html"],
         ["emit", "--ptx", "--arch", "sm_70", PROBLEM, "-o", "{}/out.ptx"],
         ["cache", "keygen", "--key", "{}/key"],
-        ["tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts", PROBLEM],
+        ["tune", "--no-device", "--arch", "sm_70", "--candidates", "1", "--no-counts", PROBLEM],
     ]
     for at in range(count):
         command = commands[at % len(commands)]

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from files import plant
+
 from lab import PROBLEM, ROOT_USER, STRANGER, Skip, attack, edit, kept, opened, pack
 
 HERE = Path(__file__).parent
@@ -415,7 +416,7 @@ def set_uid(lab, count):
         words = (
             [programs[0]],
             [programs[1], "doctor"],
-            [programs[1], "tune", "--no-device", "--arch", "sm_70", "--top", "1", "--cache", "none", PROBLEM],
+            [programs[1], "tune", "--no-device", "--arch", "sm_70", "--candidates", "1", "--cache", "none", PROBLEM],
         )[at % 3]
         lab.run(
             words,
@@ -451,7 +452,7 @@ def places(lab, count):
             "--no-device",
             "--arch",
             "sm_70",
-            "--top",
+            "--candidates",
             "1",
             "--no-counts",
             "--cache",

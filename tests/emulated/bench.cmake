@@ -1,10 +1,10 @@
 # cmake -DTRIGEN=<program> -DLIST=<bench.txt> -DCACHE=<file> -DOUT=<folder> -P bench.cmake
-# `trigen bench --tables` on the emulated device: every row's kernels run and are right, rows that cannot run say why, the drawing is
+# `trigen-lab tables` on the emulated device: every row's kernels run and are right, rows that cannot run say why, the drawing is
 # written, and no line has a time.
 set(ENV{TRIGEN_CACHE} ${CACHE})
-execute_process(COMMAND ${TRIGEN} bench --tables ${LIST} --device emulated:sm_90a --out ${OUT} RESULT_VARIABLE result)
+execute_process(COMMAND ${TRIGEN} tables ${LIST} --device emulated:sm_90a --out ${OUT} RESULT_VARIABLE result)
 if(NOT result EQUAL 0)
-  message(FATAL_ERROR "bench --tables failed: ${result}")
+  message(FATAL_ERROR "tables failed: ${result}")
 endif()
 file(STRINGS ${OUT}/bench.jsonl lines)
 list(LENGTH lines count)
@@ -26,14 +26,14 @@ endforeach()
 # Results of others are read where they lie, and nothing is left beside them.
 file(REMOVE ${OUT}/bench.svg)
 file(REMOVE_RECURSE ${OUT}/drawings)
-execute_process(COMMAND ${TRIGEN} bench --render ${OUT}/bench.jsonl --out ${OUT}/drawings OUTPUT_VARIABLE text RESULT_VARIABLE result)
+execute_process(COMMAND ${TRIGEN} render ${OUT}/bench.jsonl --out ${OUT}/drawings OUTPUT_VARIABLE text RESULT_VARIABLE result)
 if(NOT result EQUAL 0 OR NOT text MATCHES "shapes: dense products" OR NOT EXISTS ${OUT}/drawings/bench.svg)
-  message(FATAL_ERROR "bench --render failed: ${text}")
+  message(FATAL_ERROR "render failed: ${text}")
 endif()
 if(EXISTS ${OUT}/bench.svg)
-  message(FATAL_ERROR "bench --render wrote beside the results")
+  message(FATAL_ERROR "render wrote beside the results")
 endif()
-execute_process(COMMAND ${TRIGEN} bench --render ${OUT}/bench.jsonl --asked --out ${OUT}/drawings OUTPUT_VARIABLE asked)
+execute_process(COMMAND ${TRIGEN} render ${OUT}/bench.jsonl --asked --out ${OUT}/drawings OUTPUT_VARIABLE asked)
 if(text MATCHES "asked" OR NOT asked MATCHES "asked")
   message(FATAL_ERROR "the list's goals are shown with --asked alone: ${text}${asked}")
 endif()

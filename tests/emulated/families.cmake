@@ -12,7 +12,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
       string(APPEND problems "," ${CMAKE_CURRENT_SOURCE_DIR}/problems_split.txt)
     endif()
     add_test(NAME emulated.families.${target}
-             COMMAND ${CMAKE_COMMAND} -DTRIGEN=$<TARGET_FILE:trigen_program> -DARCH=${target}
+             COMMAND ${CMAKE_COMMAND} -DTRIGEN=$<TARGET_FILE:trigen_lab_program> -DARCH=${target}
                      -DPROBLEMS=${problems} -DCACHE=${CMAKE_BINARY_DIR}/tests/emulated-${target}.db
                      -P ${CMAKE_CURRENT_SOURCE_DIR}/verify.cmake)
     set_tests_properties(emulated.families.${target} PROPERTIES LABELS emulated TIMEOUT 900)
@@ -24,7 +24,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(target sm_70 sm_75 sm_80 sm_90a sm_100a)
     add_test(NAME emulated.random.${target}
-             COMMAND ${CMAKE_COMMAND} -DTRIGEN=$<TARGET_FILE:trigen_program> -DARCH=${target} -DCOUNT=60 -DSEED=1
+             COMMAND ${CMAKE_COMMAND} -DTRIGEN=$<TARGET_FILE:trigen_lab_program> -DARCH=${target} -DCOUNT=60 -DSEED=1
                      -DCACHE=${CMAKE_BINARY_DIR}/tests/emulated-random-${target}.db -P ${CMAKE_CURRENT_SOURCE_DIR}/verify.cmake)
     set_tests_properties(emulated.random.${target} PROPERTIES LABELS emulated TIMEOUT 900)
   endforeach()
@@ -34,7 +34,7 @@ endif()
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(target sm_70 sm_90a)
     add_test(NAME emulated.lanes.${target}
-             COMMAND ${CMAKE_COMMAND} -DTRIGEN=$<TARGET_FILE:trigen_program> -DARCH=${target} -DCOUNT=40 -DSEED=3
+             COMMAND ${CMAKE_COMMAND} -DTRIGEN=$<TARGET_FILE:trigen_lab_program> -DARCH=${target} -DCOUNT=40 -DSEED=3
                      -DCACHE=${CMAKE_BINARY_DIR}/tests/emulated-lanes-${target}.db -P ${CMAKE_CURRENT_SOURCE_DIR}/verify.cmake)
     set_tests_properties(emulated.lanes.${target} PROPERTIES LABELS emulated TIMEOUT 900
                          ENVIRONMENT "TRIGEN_EMULATED_SMS=1;TRIGEN_EMULATED_ASYNC=shuffled;TRIGEN_EMULATED_LANES=random:3")

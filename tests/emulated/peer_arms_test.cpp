@@ -1,6 +1,6 @@
 // Every cuBLAS and cuBLASLt arm asks for the product that it should: on the emulated device, through a stand-in
 // library that computes them on the CPU.
-#include "peers/peer_arms.h"
+#include "lab/peer_arms.h"
 
 #include <gmock/gmock.h>
 
@@ -9,8 +9,8 @@
 
 #include <cstdlib>
 
-#include "peers/foreign.h"
-#include "peers/sweep_run.h"
+#include "lab/foreign.h"
+#include "lab/sweep_run.h"
 
 namespace trigen {
 namespace {

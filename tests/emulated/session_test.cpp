@@ -30,7 +30,7 @@ class SessionTest : public ::testing::Test {
     layers.layers = {shared().path() + "/cache.db"};
     store_ = Store::open(layers);
     options_.search.exhaustive = true;
-    options_.resume = false;  // the tests share a cache
+    options_.force = true;  // the tests share a cache
     options_.build.code = code_for(*device_);
   }
   static const Target& target() { return *llvm::cantFail(find_target("sm_70")); }

@@ -1,5 +1,5 @@
 # cmake -DTRIGEN=<program> -DARCH=sm_70 -DCACHE=<file> (-DPROBLEMS=<file>[,<file>] | -DCOUNT=<n> -DSEED=<n>) -P verify.cmake
-# Exit status of `trigen verify` on an emulated device of the target: every family, for the problems of the files or
+# Exit status of `trigen-lab verify` on an emulated device of the target: every family, for the problems of the files or
 # for COUNT random ones. TRIGEN_SEED in the environment overrides SEED.
 set(ENV{TRIGEN_CACHE} ${CACHE})
 if(COUNT)

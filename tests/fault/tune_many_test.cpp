@@ -24,7 +24,8 @@ class TuneMany : public Program {
  protected:
   // A process with standard error in a file of its own, which starts once `gate` is closed.
   pid_t start_one(int number, int gate_read, int gate_write, std::vector<std::string> arguments = {}) {
-    arguments.insert(arguments.begin(), {"tune", "--device", "emulated:sm_70", "--top", "2", kProblem});
+    arguments.insert(arguments.begin(),
+                     {"tune", "--device", "emulated:sm_70", "--candidates", "2", kProblem});
     return start(arguments, {}, [=, this] {
       (void)!std::freopen(err_of(number).c_str(), "w", stderr);
       if (gate_write >= 0) ::close(gate_write);

@@ -20,4 +20,4 @@ def reference():
 
 @pytest.fixture()
 def options():
-    return dict(options=["--top", "1", "--no-counts"], publish="1ms")
+    return dict(options=["--candidates", "1", "--no-counts"], publish="1ms")

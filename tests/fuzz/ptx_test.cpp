@@ -13,7 +13,7 @@
 #include <map>
 #include <sstream>
 
-#include "cache/filesystem.h"
+#include "cache/host.h"
 #include "tests/fuzz/mutator.h"
 
 namespace trigen::fuzz {

@@ -28,7 +28,7 @@ def tuned(monkeypatch, tmp_path):
             shard=shard,
             arch="sm_70",
             cache=str(tmp_path / cache),
-            options=["--no-device", "--top", "1"],
+            options=["--no-device", "--candidates", "1"],
             **options,
         )
 

@@ -75,7 +75,8 @@ def reader(tmp_path):
     (tmp_path / "results").rename(tmp_path / "bench/results")
     (tmp_path / "build").symlink_to(BUILD)
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/trigen").symlink_to(BUILD / "trigen")
+    for program in ("trigen", "trigen-lab"):
+        (tmp_path / "bin" / program).symlink_to(BUILD / program)
     environment = {
         **os.environ,
         "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",

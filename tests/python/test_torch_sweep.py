@@ -1,6 +1,5 @@
 """The peers of bench/torch_sweep.py compute what trigen's kernels compute, compiled too, and its lines are those of a sweep."""
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -11,9 +10,7 @@ torch = pytest.importorskip("torch")
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
-_spec = importlib.util.spec_from_file_location("torch_sweep", BENCH / "torch_sweep.py")
-sweep = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(sweep)
+import torch_sweep as sweep  # noqa: E402
 
 PROBLEMS = [
     "forward,dtype=f16,B=3,T=24,D=40,epilogue=bias+gelu+residual",

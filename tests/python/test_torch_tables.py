@@ -1,6 +1,6 @@
 """The peers of bench/torch_tables.py compute what trigen computes, and its lists and lines are read as the program writes them."""
 
-import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,9 +9,8 @@ torch = pytest.importorskip("torch")
 import trigen.torch as tt  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
-_spec = importlib.util.spec_from_file_location("torch_tables", ROOT / "bench" / "torch_tables.py")
-tables = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(tables)
+sys.path.insert(0, str(ROOT / "bench"))
+import torch_tables as tables  # noqa: E402
 
 
 @pytest.mark.parametrize("op", ["forward", "grad_input", "grad_weight"])

@@ -29,7 +29,7 @@ def test_what_tune_stores_needs_no_compiler(cache, emulated, library):
 
     mixer = tt.TriangularConv1d(16, 2, activation="silu")
     x = torch.randn(2, 16, 8, requires_grad=True)
-    done = trigen.tune(mixer, (x,), arch=TARGET, options=["--no-device", "--top", "1"], quiet=True)
+    done = trigen.tune(mixer, (x,), arch=TARGET, options=["--no-device", "--candidates", "1"], quiet=True)
     assert [text.split(",")[0] for text in done.problems] == ["forward", "grad_epilogue", "grad_input", "grad_weight"]
     assert "predicted" in done.output and os.path.exists(cache)
     runtime = trigen.Runtime(driver=f"emulated:{TARGET}", layers=[cache], no_jit=True)

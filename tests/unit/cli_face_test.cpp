@@ -43,7 +43,7 @@ TEST_F(Program, HelpIsAsWideAsItsTerminal) {
                                                {"emit", "--help"},
                                                {"cache", "--help"},
                                                {"cache", "show", "--help"},
-                                               {"model", "fit", "--help"},
+                                               {"report", "--help"},
                                                {"help", "problem"},
                                                {"help", "tables"},
                                                {"help", "exit-codes"}}) {
@@ -215,9 +215,9 @@ TEST_F(Program, ErrorsOnATerminalBreakAtWords) {
 // One record, many columns: a card, as wide as the terminal, with everything in it.
 TEST_F(Program, OneRecordIsACard) {
   NEEDS_COMPILER("sm_70");
-  const std::string text =
-      on_terminal(cache_, {"tune", "--no-device", "--no-counts", "--top", "1", "--arch", "sm_70", kProblem},
-                  "NO_COLOR=1");
+  const std::string text = on_terminal(
+      cache_, {"tune", "--no-device", "--no-counts", "--candidates", "1", "--arch", "sm_70", kProblem},
+      "NO_COLOR=1");
   EXPECT_LE(widest(text.substr(text.find("\nforward"))), 80u) << text;
   EXPECT_THAT(text,
               AllOf(HasSubstr("\nforward,dtype=f16,B=2,T=64,D=64\n  target"), HasSubstr("\n  choice      "),
@@ -237,7 +237,7 @@ TEST_F(Program, ProblemsComeFromStandardInputToo) {
 
 TEST_F(Program, QuietLeavesResultsAndErrorsAlone) {
   NEEDS_COMPILER("sm_70");
-  const Finished quiet = run({"tune", "-q", "--no-device", "--arch", "sm_70", "--top", "1", kProblem});
+  const Finished quiet = run({"tune", "-q", "--no-device", "--arch", "sm_70", "--candidates", "1", kProblem});
   EXPECT_EQ(quiet.code, 0);
   EXPECT_EQ(quiet.err, "");
   EXPECT_THAT(quiet.out, HasSubstr("predicted"));
@@ -246,8 +246,8 @@ TEST_F(Program, QuietLeavesResultsAndErrorsAlone) {
 
 TEST_F(Program, ALogHasOneLineForEachProblem) {
   NEEDS_COMPILER("sm_70");
-  const Finished done = run({"tune", "--no-device", "--no-counts", "--arch", "sm_70", "--top", "1", kProblem,
-                             "forward,dtype=f16,B=2,T=72,D=64"});
+  const Finished done = run({"tune", "--no-device", "--no-counts", "--arch", "sm_70", "--candidates", "1",
+                             kProblem, "forward,dtype=f16,B=2,T=72,D=64"});
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(done.err,
               AllOf(HasSubstr("\ntrigen: note:"), HasSubstr("[1/2] forward,dtype=f16,B=2,T=64,D=64  "),

@@ -35,7 +35,7 @@ TEST_F(Program, NoneIsNoCache) {
   EXPECT_THAT(run(named, {none[1], none[2]}).err, Not(HasSubstr("cache")));
   // whoever tunes wants a choice kept
   const Finished tune =
-      run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts", kProblem}, none);
+      run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", "--no-counts", kProblem}, none);
   EXPECT_EQ(tune.code, 1);
   EXPECT_THAT(tune.err, AllOf(HasSubstr("no choice can be stored: the cache is `none`"),
                               HasSubstr("1 of 1 choices could not be stored")));
@@ -51,7 +51,7 @@ TEST_F(Program, CorruptCacheIsSaidAndLeftAlone) {
   EXPECT_EQ(std::count(list.err.begin(), list.err.end(), '\n'), 1) << list.err;  // said once
   EXPECT_THAT(run({"doctor"}).out, HasSubstr("not a trigen cache"));
   NEEDS_COMPILER("sm_70");
-  const Finished tune = run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", kProblem});
+  const Finished tune = run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", kProblem});
   EXPECT_EQ(tune.code, 1);  // the choice is printed, but it could not be stored
   EXPECT_THAT(tune.out, HasSubstr(":tile="));
   EXPECT_THAT(tune.err, AllOf(HasSubstr("the cache was not written"), HasSubstr("could not be stored")));
@@ -176,37 +176,39 @@ TEST_F(Program, UnreadableCacheIsSaid) {
 
 TEST_F(Program, LockedCacheIsWaitedForThenSaid) {
   NEEDS_COMPILER("sm_70");
-  ASSERT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", kProblem}).code, 0);
+  ASSERT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", kProblem}).code, 0);
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(cache_.c_str(), &db), SQLITE_OK);
   ASSERT_EQ(sqlite3_exec(db, "BEGIN EXCLUSIVE", nullptr, nullptr, nullptr), SQLITE_OK);
   const Finished tune =
-      run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "forward,dtype=f16,B=2,T=80,D=64"});
+      run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", "forward,dtype=f16,B=2,T=80,D=64"});
   sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr);
   sqlite3_close(db);
   EXPECT_EQ(tune.code, 1);
   EXPECT_THAT(tune.out, HasSubstr("T=80"));
   EXPECT_THAT(tune.err, AllOf(HasSubstr("locked"), HasSubstr("could not be stored")));
   EXPECT_EQ(
-      run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "forward,dtype=f16,B=2,T=80,D=64"}).code,
+      run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", "forward,dtype=f16,B=2,T=80,D=64"})
+          .code,
       0);
 }
 
 TEST_F(Program, FullDiskIsSaid) {
   NEEDS_COMPILER("sm_70");
   // writes beyond 16 KiB fail as on a full disk
-  const Finished tune = run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", kProblem}, {}, [] {
-    ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{16384, 16384};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  });
+  const Finished tune =
+      run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", kProblem}, {}, [] {
+        ::signal(SIGXFSZ, SIG_IGN);
+        const rlimit limit{16384, 16384};
+        ::setrlimit(RLIMIT_FSIZE, &limit);
+      });
   EXPECT_EQ(tune.code, 1) << tune.err;
   EXPECT_THAT(tune.out, HasSubstr(":tile="));
   EXPECT_THAT(tune.err, HasSubstr("could not be stored"));
   // Known before anything is compiled.
   EXPECT_LT(tune.err.find("warning: no choice can be stored: "), tune.err.find("note: no device here"))
       << tune.err;
-  EXPECT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", kProblem}).code, 0);
+  EXPECT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", kProblem}).code, 0);
 }
 
 }  // namespace

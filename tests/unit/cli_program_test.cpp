@@ -55,7 +55,8 @@ TEST_F(Program, RanksForAGpuByName) {
   EXPECT_EQ(other["target"], "sm_89");
   EXPECT_LT(other["dense_us"], 0.6 * own["dense_us"].get<double>()) << "twice the rate with f32 sums";
   EXPECT_NE(other["candidates"][0]["candidate"], own["candidates"][0]["candidate"]);
-  const Finished tuned = run({"tune", "--gpu", "L40S", "--no-counts", "--top", "1", "--json", kProblem});
+  const Finished tuned =
+      run({"tune", "--gpu", "L40S", "--no-counts", "--candidates", "1", "--json", kProblem});
   EXPECT_EQ(tuned.code, 0) << tuned.err;
   EXPECT_THAT(tuned.out, AllOf(HasSubstr("\"sm_89\""), HasSubstr("predicted")));
 }
@@ -74,7 +75,6 @@ TEST_F(Program, BadRequestsSayWhatIsAllowed) {
       {{"emit", "--gpu", "L41S", kProblem}, "did you mean 'L40S'?"},
       {{"verify", "--arch", "sm_70", "forward", "dtype=f16", "B=1", "T=8", "D=8"},
        "did you mean one word with commas, forward,dtype=f16,B=1,T=8,D=8?"},
-      {{"tune", "--replay", "/no/recording.txt"}, "no such file or directory; name files or folders that"},
       {{"emit", "--arch", "sm_70", "--ptx", "--json", kProblem}, "--json requires --explain"},
       {{"cache", "show", "--cache", "/no/such.trigen", kProblem}, "warning: /no/such.trigen is not there", 1},
       {{"cache"}, "trigen cache needs a command; allowed are ls"},
@@ -82,6 +82,10 @@ TEST_F(Program, BadRequestsSayWhatIsAllowed) {
       {{"cache", "sho"}, "did you mean 'show'?"},
       {{"tune", "--bugdet", "3s"}, "unknown option '--bugdet'; `trigen tune --help` lists what is allowed"},
       {{"tune", "--bugdet", "3s"}, "did you mean '--budget'?"},
+      {{"model", "check"}, "it is now trigen-lab model"},
+      {{"tune", "--replay", "x.txt"}, "unknown option '--replay'; it is now trigen-lab replay FILE"},
+      {{"tune", "--exhaustive", kProblem}, "unknown option '--exhaustive'; it is now --candidates 0"},
+      {{"bench", "--tables", "bench/hopper.txt"}, "it is now trigen-lab tables FILE"},
       {{"tune", "--gpu", "H100", kProblem}, "gpu 'H100' may be H100 SXM or H100 PCIe; name one of them"},
       {{"tune", "--gpu", "L40S", "--device", "0", kProblem},
        "--gpu names a GPU that is not here; leave --device 0 out"},
@@ -151,13 +155,7 @@ TEST_F(Program, BadRequestsSayWhatIsAllowed) {
       {{"emit", "--arch", "sm_70"}, "no problem is named"},
       {{"emit", "--arch", "sm_70", kProblem, kProblem}, "takes one problem, found 2"},
       {{"bench", "--against", "cutlass", kProblem}, "allowed are cublas, none and auto"},
-      {{"bench", "--sweep", "1", "--print-problems", "--half", "third"}, "allowed are reported and fitting"},
-      {{"bench", "--sweep", "1", "--print-problems", "--unseen", "/no/list"}, "cannot read /no/list"},
-      {{"verify", "--families", "some", kProblem}, "allowed is all"},
-      {{"verify", "--random", "3", kProblem}, "problem excludes --random"},
-      {{"verify", "--random", "0"}, "--random"},
       {{"profile", "--arch", "sm_70", kProblem, kProblem}, "takes one problem, found 2"},
-      {{"tune", "--arch", "sm_70", "--share", "nan", kProblem}, "'nan' is no decimal number"},
       {{"tune", "--arch", "sm_70", "--candidates", "-1", kProblem},
        "'-1' is none of the whole numbers from 0"},
       {{"tune", "--arch", "sm_70", "--candidates", "18446744073709551616", kProblem},
@@ -173,13 +171,8 @@ TEST_F(Program, BadRequestsSayWhatIsAllowed) {
       {{"tune", "--arch", "sm_70", "--problems", "/dev/zero"},
        "cannot read the problem list /dev/zero: it has more than 64 MiB, the most that is read; name a "
        "readable"},
-      {{"tune", "--replay", "/dev/zero"}, "cannot read the recording /dev/zero: it has more than 64 MiB"},
       {{"report", "--dense", "/dev/zero", "b.trigen"},
        "cannot read the dense products /dev/zero: it has more than 64 MiB, the most that is read; name what"},
-      {{"bench", "--sweep", "1", "--print-problems", "--unseen", "/dev/zero"},
-       "cannot read /dev/zero: it has more than 64 MiB"},
-      {{"model", "check", "/dev/zero"}, "cannot read the recording /dev/zero: it has more than 64 MiB"},
-      {{"model", "dense", "/dev/zero"}, "cannot read /dev/zero: it has more than 64 MiB"},
       {{"doctor", "--environment", "/dev/zero"},
        "cannot read the environment /dev/zero: it has more than 64 MiB, the most that is read; write one "
        "with"},
@@ -192,46 +185,6 @@ TEST_F(Program, BadRequestsSayWhatIsAllowed) {
     EXPECT_THAT(done.err, HasSubstr(bad.text)) << line;
     EXPECT_EQ(done.out, "") << line;
   }
-}
-
-// A claim that can fail: what is asked is missed by two problems, which are named; what they lose is met.
-TEST_F(Program, ModelCheckFailsWhereMoreIsLostThanAsked) {
-  const std::string data = TRIGEN_SOURCE "/tests/data/samples";
-  const Finished missed = run({"model", "check", data, "--role", "check", "--ask", "2,8,20"});
-  EXPECT_EQ(missed.code, 1);
-  EXPECT_THAT(missed.err, AllOf(HasSubstr("missed"), HasSubstr("grad_input,dtype=f32,B=192,H=1,T=80,D=384")));
-  EXPECT_THAT(missed.out, HasSubstr("untuned choice, where it was timed"));
-  EXPECT_EQ(run({"model", "check", data, "--role", "check", "--ask", "2,8,50"}).code, 0);
-  EXPECT_NE(run({"model", "check", data, "--ask", "2,8"}).code, 0);
-  const Finished ampere = run({"model", "check", data, "--role", "check", "--families", "mma_sm80,simt"});
-  EXPECT_EQ(ampere.code, 0) << ampere.err;
-  EXPECT_THAT(ampere.out, Not(HasSubstr("wgmma")));
-  EXPECT_THAT(run({"model", "check", data, "--families", "mma_sm8"}).err, HasSubstr("mma_sm80"));
-}
-
-// Choices were made on recordings and on the rows of earlier runs: no later sweep reports their sizes.
-TEST_F(Program, ASweepLeavesOutWhatWasRecordedAndTimed) {
-  const auto draw = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> arguments = {"bench", "--sweep", "3", "--print-problems"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    const Finished done = run(arguments);
-    EXPECT_EQ(done.code, 0) << done.err;
-    std::vector<std::string> lines;
-    std::istringstream text(done.out);
-    for (std::string line; std::getline(text, line);) lines.push_back(line);
-    return lines;
-  };
-  const std::vector<std::string> all = draw({});
-  ASSERT_EQ(all.size(), 3U);
-  const std::string recorded = folder_ + "/recorded.txt", timed = folder_ + "/timed.jsonl";
-  std::ofstream(recorded) << "trigen recording 1\nproblem " << all[0]
-                          << "\ncandidates 1\n1 chosen 1 1 1 1 1 10 simt:tile=1\n";
-  std::ofstream(timed) << R"({"part": "step"})"
-                       << "\n"
-                       << R"({"table": "step", "problem": ")" << all[1] << " + " << all[1] << "\"}\n";
-  const std::vector<std::string> rest = draw({"--unseen", recorded, "--unseen", timed});
-  ASSERT_EQ(rest.size(), 3U);
-  EXPECT_EQ(rest[0], all[2]);
 }
 
 TEST_F(Program, EmitPrintsTheSourceThatItsCommandRemakes) {
@@ -324,13 +277,13 @@ TEST_F(Program, DoctorsExitCodes) {
 
 TEST_F(Program, TheEmulatedDeviceChecksAndNeverTimes) {
   NEEDS_COMPILER("sm_70");
-  const Finished done = run({"tune", "--device", "emulated:sm_70", "--top", "1", kProblem});
+  const Finished done = run({"tune", "--device", "emulated:sm_70", "--candidates", "1", kProblem});
   if (done.err.find("no emulated device") != std::string::npos) GTEST_SKIP() << "[SKIP] " << done.err;
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(done.out, AllOf(HasSubstr("predicted"), Not(HasSubstr("measured"))));
   EXPECT_THAT(done.err,
               AllOf(HasSubstr("no time to measure"), HasSubstr("checked on the emulated device: error")));
-  const Finished several = run({"tune", "--device", "emulated:sm_70", "--top", "1", kProblem,
+  const Finished several = run({"tune", "--device", "emulated:sm_70", "--candidates", "1", kProblem,
                                 "forward,dtype=f32,B=1,T=16,D=8", "forward,dtype=f32,B=64,T=512,D=64"});
   ASSERT_EQ(several.code, 0) << several.err;
   EXPECT_THAT(several.err, HasSubstr("note: checked on the emulated device: 2 of 3, worst error "));
@@ -385,17 +338,6 @@ TEST_F(Program, ATerminationEndsAVerificationAtOnce) {
   if (done.err.find("no emulated device") != std::string::npos) GTEST_SKIP() << "[SKIP] " << done.err;
   EXPECT_EQ(done.code, 128 + SIGTERM) << done.err;
   EXPECT_LT(std::chrono::steady_clock::now() - sent, std::chrono::seconds(10));
-}
-
-TEST_F(Program, RandomProblemsNameTheirSeed) {
-  NEEDS_COMPILER("sm_80");
-  const std::vector<std::string> request = {"verify",   "--random",      "3", "--seed", "7",
-                                            "--device", "emulated:sm_80"};
-  const Finished done = run(request);
-  if (done.err.find("no emulated device") != std::string::npos) GTEST_SKIP() << "[SKIP] " << done.err;
-  EXPECT_EQ(done.code, 0) << done.out << done.err;
-  EXPECT_THAT(done.err, HasSubstr("random problems of seed 7"));
-  EXPECT_THAT(done.out, HasSubstr("3 passed, 0 failed, 0 skipped"));
 }
 
 // Counts that follow from the problem and the tiling, whichever compiler made the kernel: a change that makes

@@ -159,7 +159,7 @@ TEST_F(ReportPage, RefusesWhatItCannotRead) {
   EXPECT_THAT(done.err, HasSubstr("name a cache file or a bundle"));
   done = run({"report", cache_, "--dense", folder_ + "/none.jsonl"});
   EXPECT_EQ(done.code, 2);
-  EXPECT_THAT(done.err, HasSubstr("trigen bench --tables"));
+  EXPECT_THAT(done.err, HasSubstr("trigen-lab tables"));
 }
 
 // Containers give /dev/shm 64 MB, which is too little for a browser.

@@ -57,11 +57,11 @@ class Program : public ::testing::Test {
     ::unsetenv("COLUMNS");
     ::unsetenv("NO_COLOR");
     for (const std::string& entry : environment) ::putenv(const_cast<char*>(entry.c_str()));
-    std::vector<char*> argv{const_cast<char*>(TRIGEN_PROGRAM)};
+    std::vector<char*> argv{const_cast<char*>(program_)};
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
     if (setup) setup();
-    ::execv(TRIGEN_PROGRAM, argv.data());
+    ::execv(program_, argv.data());
     ::_exit(127);
   }
   Finished finish(pid_t child) {
@@ -78,6 +78,7 @@ class Program : public ::testing::Test {
     return finish(start(arguments, environment, setup));
   }
 
+  const char* program_ = TRIGEN_PROGRAM;
   std::string folder_, cache_;
 };
 

@@ -8,10 +8,10 @@
 #include "check/text.h"
 #include "cli/problem_options.h"
 #include "cli/progress.h"
-#include "cli/result_tables.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "generator/error.h"
+#include "lab/result_tables.h"
 #include "tests/unit/table_testing.h"
 
 namespace trigen::cli {

@@ -15,7 +15,7 @@ using testing::Not;
 
 TEST_F(Program, TuneWithoutADeviceSaysPredicted) {
   NEEDS_COMPILER("sm_70");
-  const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", kProblem});
+  const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "2", kProblem});
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(done.out, AllOf(HasSubstr("predicted"), Not(HasSubstr("measured"))));
   EXPECT_THAT(done.out,
@@ -28,13 +28,16 @@ TEST_F(Program, TuneWithoutADeviceSaysPredicted) {
   const Finished show = run({"cache", "show", kProblem});
   EXPECT_EQ(show.code, 0) << show.err;
   EXPECT_THAT(show.out, HasSubstr("none: predicted by the model"));
-  const Finished json = run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", "--json", kProblem});
+  const Finished json =
+      run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "2", "--json", kProblem});
   EXPECT_THAT(json.out, AllOf(HasSubstr("\"provenance\": \"predicted\""),
                               HasSubstr("\"outcome\": \"chosen\""), HasSubstr("\"dense\": \"estimated\"")));
   // nothing is compiled where that is forbidden: the cache has the binaries already, another problem's it has
   // not
-  EXPECT_EQ(run({"tune", "--no-device", "--arch", "sm_70", "--top", "2", kProblem}, {"TRIGEN_NO_JIT=1"}).code,
-            0);
+  EXPECT_EQ(
+      run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "2", kProblem}, {"TRIGEN_NO_JIT=1"})
+          .code,
+      0);
   const Finished miss =
       run({"tune", "--no-device", "--arch", "sm_70", "forward,dtype=f16,B=2,T=72,D=64"}, {"TRIGEN_NO_JIT=1"});
   EXPECT_EQ(miss.code, 1);
@@ -45,7 +48,7 @@ TEST_F(Program, TuneWithoutADeviceSaysPredicted) {
 TEST_F(Program, TunesAndVerifiesSeveralTargets) {
   NEEDS_COMPILER("sm_70");
   const Finished tuned =
-      run({"tune", "--no-device", "--arch", "sm_70,sm_80", "--top", "1", "--json", kProblem});
+      run({"tune", "--no-device", "--arch", "sm_70,sm_80", "--candidates", "1", "--json", kProblem});
   ASSERT_EQ(tuned.code, 0) << tuned.err;
   const nlohmann::json reports = nlohmann::json::parse(tuned.out);
   ASSERT_EQ(reports.size(), 2u) << tuned.out;
@@ -56,7 +59,7 @@ TEST_F(Program, TunesAndVerifiesSeveralTargets) {
   EXPECT_EQ(run({"verify", "--no-jit", "--build-only", "--arch", "sm_75,sm_80", kProblem}).code, 1);
   std::ofstream(folder_ + "/problems") << kProblem << "\n";
   const Finished piped =
-      run({"tune", "--no-device", "--arch", "sm_70,sm_80", "--top", "1", "--problems", "-"}, {},
+      run({"tune", "--no-device", "--arch", "sm_70,sm_80", "--candidates", "1", "--problems", "-"}, {},
           [&] { (void)!std::freopen((folder_ + "/problems").c_str(), "r", stdin); });
   EXPECT_EQ(piped.code, 0) << piped.err;
   EXPECT_THAT(piped.err,
@@ -66,7 +69,7 @@ TEST_F(Program, TunesAndVerifiesSeveralTargets) {
 // Notes that a user of the choice must have, in words.
 TEST_F(Program, TuneSaysWhereDenseIsAsFastAndWhatIsSlow) {
   NEEDS_COMPILER("sm_70");
-  const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts",
+  const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", "--no-counts",
                              "forward,dtype=bf16,B=4,T=256,D=64"});
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(done.err,
@@ -77,8 +80,8 @@ TEST_F(Program, TuneSaysWhereDenseIsAsFastAndWhatIsSlow) {
 // --json has what the text has.
 TEST_F(Program, TunesNotesAreInItsJsonToo) {
   NEEDS_COMPILER("sm_70");
-  const Finished done = run({"tune", "--json", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts",
-                             "forward,dtype=bf16,B=4,T=256,D=64"});
+  const Finished done = run({"tune", "--json", "--no-device", "--arch", "sm_70", "--candidates", "1",
+                             "--no-counts", "forward,dtype=bf16,B=4,T=256,D=64"});
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(nlohmann::json::parse(done.out)[0]["notes"].dump(),
               AllOf(HasSubstr("bf16 runs without tensor cores"),
@@ -87,7 +90,7 @@ TEST_F(Program, TunesNotesAreInItsJsonToo) {
 
 TEST_F(Program, ManyProblemsForDenseAreOneNote) {
   NEEDS_COMPILER("sm_70");
-  const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--top", "1", "--no-counts",
+  const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", "--no-counts",
                              "forward,dtype=f32,B=4,T=256,D=64", "grad_input,dtype=f32,B=4,T=256,D=64"});
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(

@@ -2,13 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "clock/clock.h"
-#include "clock/disassembler.h"
-#include "clock/schedule.h"
-#include "clock/timeline.h"
 #include "generator/candidate.h"
 #include "generator/error.h"
 #include "generator/target.h"
+#include "lab/clock/clock.h"
+#include "lab/clock/disassembler.h"
+#include "lab/clock/schedule.h"
+#include "lab/clock/timeline.h"
 
 namespace trigen {
 namespace {

@@ -1,5 +1,5 @@
 // The cost model held against times that devices measured: tests/data.
-#include "tuner/model_check.h"
+#include "lab/model_check.h"
 
 #include <gmock/gmock.h>
 
@@ -97,7 +97,7 @@ std::vector<RecordedSpace> recorded_spaces() {
   return spaces;
 }
 
-// What a family's order and times are at least. The figures of `trigen model check tests/data`, less 0.05 of
+// What a family's order and times are at least. The figures of `trigen-lab model check tests/data`, less 0.05 of
 // the rank correlation and with a tenth more of the error: a constant that makes the model worse than that
 // shows here.
 struct Bound {

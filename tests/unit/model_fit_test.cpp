@@ -1,5 +1,5 @@
 // Rates fitted to times that a known table made.
-#include "tuner/model_fit.h"
+#include "lab/model_fit.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // The estimate of the dense product against what H200s and H100s timed: bench/results.
-#include "peers/dense_check.h"
+#include "lab/dense_check.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ TEST(DenseCheck, TheRatesAreWhatTheirRowsGive) {
   const RatesFile& file =
       *llvm::find_if(rates_files(), [](const RatesFile& f) { return f.name == "h200.txt"; });
   const DenseFit fit = llvm::cantFail(fit_dense(file.text.str(), rows()));
-  EXPECT_LT(fit.before - fit.after, 0.002) << "trigen model dense FILES -o generator/rates/h200.txt";
+  EXPECT_LT(fit.before - fit.after, 0.002) << "trigen-lab model dense FILES -o generator/rates/h200.txt";
 }
 
 // Shares of wrong answers as docs/gpus.md has them, with room for a row or two.
@@ -96,7 +96,7 @@ TEST_F(DenseLines, TapsCountBesideIm2col) {
 }
 
 TEST_F(DenseLines, ErrorsSayWhatToName) {
-  EXPECT_THAT(take_error(read("{}").takeError()).message, HasSubstr("trigen bench --sweep"));
+  EXPECT_THAT(take_error(read("{}").takeError()).message, HasSubstr("trigen-lab sweep"));
   EXPECT_THAT(take_error(read_dense_rows({"/none.jsonl"}).takeError()).message,
               HasSubstr("cannot read /none.jsonl"));
 }

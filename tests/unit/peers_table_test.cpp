@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "generator/error.h"
-#include "peers/plot.h"
+#include "lab/plot.h"
 #include "tests/unit/table_testing.h"
 
 namespace trigen {

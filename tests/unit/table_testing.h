@@ -1,7 +1,7 @@
 // A measured row of a benchmark table.
 #pragma once
 
-#include "peers/table_result.h"
+#include "lab/table_result.h"
 
 namespace trigen {
 

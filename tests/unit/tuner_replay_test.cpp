@@ -1,5 +1,5 @@
 // The search on times that devices measured: tests/data/recordings.
-#include "tuner/replay.h"
+#include "lab/replay.h"
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>

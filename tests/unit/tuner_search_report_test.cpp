@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "tuner/replay.h"
+#include "lab/replay.h"
 
 namespace trigen {
 namespace {
