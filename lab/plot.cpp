@@ -56,10 +56,10 @@ std::string draw_bar(const TableResult& r, double x, double base, double scale) 
   const std::string op = op_of(r);
   if (r.got > 0) {
     const bool missed = r.verdict() == Verdict::kMissed;
-    out += svg::rect(
-        x, base - r.got * scale, kBar - 3, r.got * scale,
-        format("fill=\"%s\" fill-opacity=\"%s\"", color_of_op(op).c_str(), missed ? "0.45" : "1"),
-        r.problem + ": " + format("%.2f", r.got) + ", " + to_string(r.verdict()));
+    out +=
+        svg::rect(x, base - r.got * scale, kBar - 3, r.got * scale,
+                  format("fill=\"%s\" fill-opacity=\"%s\"", color_of_op(op).c_str(), missed ? "0.45" : "1"),
+                  r.problem + ": " + format("%.2f", r.got) + ", " + to_string(r.verdict()));
     // at the bar's foot, where no mark is
     out += svg::text(x + (kBar - 3) / 2, base - 5, format("%.2f", r.got),
                      missed ? "text-anchor=\"middle\" font-size=\"8.5\""
