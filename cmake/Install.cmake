@@ -48,7 +48,11 @@ install(FILES ${CMAKE_BINARY_DIR}/package/trigenConfig.cmake ${CMAKE_BINARY_DIR}
 file(RELATIVE_PATH pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" pc_prefix "${pc_prefix}")
 # trigen-static: `pkg-config --static` adds libraries and takes none away, so with trigen alone the linker takes libtrigen.so.
-foreach(file trigen.pc trigen-static.pc)
+set(pc_files trigen.pc)
+if(TARGET trigen_static)
+  list(APPEND pc_files trigen-static.pc)
+endif()
+foreach(file ${pc_files})
   configure_file(${CMAKE_SOURCE_DIR}/cmake/${file}.in ${CMAKE_BINARY_DIR}/package/${file} @ONLY)
   install(FILES ${CMAKE_BINARY_DIR}/package/${file} DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 endforeach()

@@ -82,6 +82,8 @@ typed() {
     case $1 in scripts/*) return ;; esac  # the wheel is in dist/
   fi
   [[ -z $folder || $1 != "cmake --install"* ]] || set -- "dpkg -i /opt/packages/*.deb"
+  # Packages hold no libtrigen.a, as the page says.
+  [[ -z $folder || $1 != *trigen-static* ]] || { ! pkg-config --exists trigen-static; return; }
   "$run" "$1" || { echo "test_newcomer: failed: $1" >&2; exit 1; }
   case $1 in scripts/setup.sh*) rm -rf build ;; esac
 }
