@@ -18,7 +18,7 @@ T value_of(llvm::Expected<T> expected) {
   return T{};
 }
 
-// What a family may be asked: all ops, dtypes, weight dtypes, layouts, generic or not. The sizes fit every
+// The requests to a family: all ops, dtypes, weight dtypes, layouts, generic or not. The sizes fit every
 // alignment once and none once; the epilogues take turns.
 struct Case {
   std::string problem;

@@ -1,5 +1,5 @@
-// What the PTX ISA states about each approximate instruction: the furthest that a right device's result lies
-// from the exact value. Source: PTX ISA, "Floating Point Instructions" (f32) and "Half Precision Floating
+// The PTX ISA's error bounds of approximate instructions: the furthest that a right device's result lies from the
+// exact value. Source: PTX ISA, "Floating Point Instructions" (f32) and "Half Precision Floating
 // Point Instructions", the instruction of that name; where editions differ (rcp, ex2), the later one.
 #pragma once
 

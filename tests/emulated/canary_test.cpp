@@ -192,7 +192,7 @@ TEST_F(CanaryTest, AWrongKernelIsQuarantinedAndMadeAnew) {
                                HasSubstr(" of 1920 outputs are wrong with B=2: y["),
                                HasSubstr("trigen cache quarantine")));
   EXPECT_EQ(std::count(made.said.begin(), made.said.end(), '\n'), 1);
-  // What runs now is the kernel that was compiled here; nothing is said or run again.
+  // The kernel that was compiled here runs now; nothing is said or run again.
   made = make(candidate);
   ASSERT_NE(made.plan, nullptr) << made.error;
   EXPECT_EQ(made.counts.wrong + made.counts.right, 0);
@@ -220,7 +220,7 @@ TEST_F(CanaryTest, AKernelOfAnUnknownCompilerGoesBehindOnesOwn) {
     EXPECT_THAT(made.plan->resolution().difference, HasSubstr(label));
     Executable::forget(made.plan->resolution().binary.key);
     std::filesystem::remove(user_);
-    // Where none is here it serves, after its canary.
+    // Without a compiler it serves, after its canary.
     PlanOptions options;
     options.no_jit = true;
     made = make(candidate, options);
@@ -439,7 +439,7 @@ class Child {
   int from_ = -1;
 };
 
-// What a wait for a kernel that never ends would see.
+// The answers that a wait for a kernel that never ends gets.
 cuda::CUresult never_ready(cuda::CUstream) { return cuda::CUDA_ERROR_NOT_READY; }
 
 TEST(CanaryChild, DISABLED_MakesPlans) {
@@ -491,7 +491,7 @@ TEST_F(CanaryTest, AFaultEndsOneProcessAndNoOther) {
   }
 }
 
-// Where nothing can be kept, the next process would meet it as well: the text says what helps.
+// A fault that cannot be kept meets the next process as well: the text says what helps.
 TEST_F(CanaryTest, AFaultThatCannotBeKeptIsSaid) {
   const Candidate candidate = first(kForward);
   ship(candidate, beginning(compiled(candidate), "trap;"));

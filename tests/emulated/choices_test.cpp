@@ -1,5 +1,5 @@
-// What big problems are given, run: the model's first choices at T from 512 and the kernels for all sizes, of
-// every target, on problems just larger than their tiles. Small problems choose other tiles, and a target's
+// Kernels of big problems, run: the model's first choices at T from 512 and the kernels for all sizes, of every
+// target, on problems just larger than their tiles. Small problems choose other tiles, and a target's
 // tests run its own small choices alone.
 #include <gtest/gtest.h>
 

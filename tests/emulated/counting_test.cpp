@@ -1,4 +1,4 @@
-// What two thread blocks did, extended to the whole grid, against the whole grid's own counts.
+// Counts of two thread blocks, extended to the whole grid, against the whole grid's own.
 #include "tuner/counting.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What libtrigen.so says and counts of its plans, through the C interface, on the emulated device.
+// Log lines and counters of libtrigen.so's plans, through the C interface, on the emulated device.
 #include <gmock/gmock.h>
 #include <trigen/trigen.h>
 

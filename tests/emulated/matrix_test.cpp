@@ -56,7 +56,7 @@ std::vector<Cell> all_cells() {
   return cells;
 }
 
-// What a family is not made for; "" for the cells that it serves. A family without an entry fails.
+// The reason why a family does not serve a cell, "" where it does. A family without an entry fails.
 std::string missing(const std::string& family, const Cell& cell) {
   const bool sixteen = one_of(cell.type, {"f16", "bf16"}),
              product = one_of(cell.op, {"forward", "grad_input"});

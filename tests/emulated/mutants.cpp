@@ -303,7 +303,7 @@ class Finder {
   void products() {
     if (at_.is("wgmma.mma_async") && at_.has(".f32.")) sums_ = listed(at_.operands[0]);
     if (!at_.is("mma.sync") && !at_.is("wgmma.mma_async")) return;
-    // Where an instruction's sums are not those that it adds to, these must still be handed on.
+    // The sums that an instruction adds to must still be handed on where its results are other registers.
     std::string instead;
     if (at_.is("mma.sync") && at_.operands[0] != at_.operands[3]) {
       const auto to = listed(at_.operands[0]), from = listed(at_.operands[3]);

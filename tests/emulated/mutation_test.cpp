@@ -64,7 +64,7 @@ std::vector<Mutant> part_of(const std::vector<Mutant>& all, int line, const std:
   return out;
 }
 
-// What this run found of one subject.
+// The findings of this run for one subject.
 struct Findings {
   std::vector<Survivor> survivors;
   std::vector<Mutant> tried;
@@ -76,7 +76,7 @@ Findings try_mutants(const std::vector<Mutant>& part, const Subject& subject, Pa
   Findings out;
   for (const Mutant& mutant : part) {
     const Survivor* entry = entry_of(mutant, listed);
-    // Where a trap goes unnoticed, so does every other change.
+    // A trap that goes unnoticed says that every other change there does, too.
     const bool trap = entry != nullptr && entry->never_runs() && written_table() == nullptr;
     const Verdict verdict = patient.judge(trap ? as_traps(patient.listing(), mutant) : mutant);
     EXPECT_TRUE(!trap || verdict.kind == Verdict::kSame)

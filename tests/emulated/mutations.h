@@ -48,7 +48,7 @@ class Patient {
   // The mutant, until something is found. Of synchronisation: in all completion orders, where other bits than
   // the kernel's are a find. Of values: as check/verify.h has it, where wrong results are one.
   Verdict judge(const Mutant& mutant);
-  // What the canary of a plan for the first run says of the mutant.
+  // The report on the mutant by the canary of a plan for the first run.
   llvm::Expected<CanaryReport> canary(const Mutant& mutant);
 
  private:

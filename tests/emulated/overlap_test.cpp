@@ -28,7 +28,7 @@ const Driver* find_driver() {
 
 #define ASSERT_CUDA(call) ASSERT_EQ((call), cuda::CUDA_SUCCESS)
 
-// What stands between two plans of a stream.
+// The work between two plans of a stream.
 enum class Between { kWait, kNothing, kCopy, kOtherStream, kForeign };
 constexpr Between kAllBetween[] = {Between::kNothing, Between::kCopy, Between::kOtherStream,
                                    Between::kForeign};
@@ -61,7 +61,7 @@ done:
 }
 )";
 
-// What the plans of forward and grad_input must do, so that a case is what its name says.
+// Properties that the plans of forward and grad_input must have, so that a case is what its name says.
 struct Kind {
   const char* name;
   const char* text;  // of the problems

@@ -24,7 +24,7 @@ std::vector<std::pair<double, uint16_t>> numbers(const Load& load) {
   return out;
 }
 
-// What `value` between two neighbours is rounded to; `even`: is the lower one's last bit 0?
+// The result of rounding `value`, between two neighbours; `even`: is the lower one's last bit 0?
 double expected(double value, double low, double high, bool even, Rounding rounding) {
   switch (rounding) {
     case Rounding::kDown:

@@ -228,7 +228,7 @@ TEST_F(PlanTest, TargetsThatTheDeviceCannotRun) {
                                          HasSubstr(own_target().name.str())));
 }
 
-// What TRIGEN_TARGET=sm_70 does on a newer device: kernels of an older target, made from its PTX by the
+// TRIGEN_TARGET=sm_70 on a newer device: kernels of an older target, made from its PTX by the
 // driver.
 TEST_F(PlanTest, AnOlderTargetRunsFromItsPtx) {
   if (trigen::testing::real_nvrtc("sm_70") == nullptr)

@@ -74,7 +74,7 @@ constexpr Op kOps[] = {kForward, kGradInput, kGradWeight};
 
 bool is(const Op& op, const Op& other) { return op.name == other.name; }
 
-// What the op reads: W [kT, kT], or dy [kT, kD] for grad_weight; and x (dy) [kT, kD].
+// The op's operands: W [kT, kT], or dy [kT, kD] for grad_weight; and x (dy) [kT, kD].
 struct Operands {
   Values a, b;
 };
@@ -119,7 +119,7 @@ class SplitTest : public ::testing::Test {
     runtime_ = nullptr;
   }
 
-  // What comes is made by tiles of so many rows.
+  // Later runs use tiles of so many rows.
   void use_tiles(int rows) {
     forget();
     rows_ = rows;

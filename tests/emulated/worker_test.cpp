@@ -282,7 +282,7 @@ TEST_F(WorkerTest, ABusyGpuIsWaitedForAndRefused) {
   }
 }
 
-// What is ours on the GPU, by its number or, in a container, by count.
+// Our own processes on the GPU, by number or, in a container, by count.
 TEST_F(WorkerTest, OurOwnProcessIsNobodyElse) {
   ::unsetenv("TRIGEN_TEST_GPU_QUIET");
   const auto trouble = [](int own) {

@@ -59,7 +59,7 @@ TEST(CacheDamage, FlippedBitInACubinIsAMissThenReplaced) {
   EXPECT_THAT(store->verify(), IsEmpty());
 }
 
-// What SQLite's own checks cannot see, field by field.
+// Damage that SQLite's own checks cannot see, field by field.
 TEST(CacheDamage, EveryFieldIsUnderTheDigest) {
   CacheFolder folder;
   const std::string path = folder / "cache.db", copy = folder / "copy.db";
@@ -254,7 +254,7 @@ TEST(CacheDamage, TriggersAndViewsOfAStrangerAreNotRun) {
   EXPECT_TRUE(slurp(path) == before);
 }
 
-// What database browsers and administrators do to any SQLite file.
+// Changes that database browsers and administrators make to any SQLite file.
 TEST(CacheDamage, MaintenanceByOtherToolsIsNoDamage) {
   for (const char* sql :
        {"VACUUM", "ANALYZE", "REINDEX", "CREATE INDEX by_device ON records(device)",

@@ -104,7 +104,7 @@ TEST(CacheSigned, ATrustedSignatureIsNeededByWhatOthersMadeAlone) {
       << "nobody asked for one";
   for (const char* none : {"", ":"})  // $(cat missing)
     EXPECT_EQ(shipped.refused("trusted_keys is set and names no key", none), "");
-  // What the user's own trigen stores.
+  // A row of the user's own trigen.
   auto own = shipped.open();
   ASSERT_EQ(message(own->put_binary(sample_binary(2))), "");
   EXPECT_TRUE(own->find_binary(sample_binary(2).key));
@@ -219,7 +219,7 @@ TEST(CacheSigned, AnOlderFileThatIsPutBackIsRefused) {
   EXPECT_FALSE(store->find_binary(sample_binary(1).key));
   EXPECT_THAT(store.log(),
               HasSubstr("was signed at 1000, and one of the same name of 2000 was used here before"));
-  // Where nothing is remembered, the key's own date decides.
+  // The key's own date decides while nothing is remembered.
   EXPECT_EQ(shipped.refused("was signed at 1000, of key " + cache::to_string(shipped.maker.number) +
                                 " only signatures from 1500 on are trusted",
                             shipped.trusted() + "@1500"),
@@ -338,7 +338,7 @@ TEST(CacheSigned, AFileThatAnImageBroughtIsNotTheUsersOwn) {
   EXPECT_TRUE(open(shipped.path)->find_binary(sample_binary(1).key));
 }
 
-// What was verified is what is used: the file changes between the check and a look-up.
+// The verified bytes are those used: the file changes between the check and a look-up.
 TEST(CacheSigned, WhatIsWrittenAfterTheCheckIsNotRead) {
   Shipped shipped;
   OpenStore store = shipped.open();

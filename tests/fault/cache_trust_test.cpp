@@ -275,8 +275,7 @@ TEST(CacheTrust, ShippedLayerInANamespaceThatHidesRoot) {
   EXPECT_EQ(result, "");
 }
 
-// What the checks above see by name the guard sees once more through the descriptors, so that no race of
-// checks helps: SQLite is given the layer's own files alone.
+// The guard repeats the checks above, made by name, on the descriptors, so that no race of checks helps: SQLite is given the layer's own files alone.
 TEST(CacheTrust, SqliteOpensAndDeletesTheLayersFilesAlone) {
   Victim victim;
   cache::Guard guard;

@@ -38,7 +38,7 @@ constexpr const char* kVariables[] = {"TRIGEN_DRIVER",
                                       "TRIGEN_TARGET",
                                       "TRIGEN_TRUSTED_FOLDERS"};
 
-// What the set-uid copy of this program does, started by the test below.
+// The body of the set-uid copy of this program, started by the test below.
 TEST(Privileged, DISABLED_Inner) {
   const char* const place = ::getenv("TRIGEN_TEST_PLACE");
   ASSERT_NE(place, nullptr);

@@ -1,4 +1,4 @@
-// What must hold for any bytes that a parser of the generator gets. Shared by the seeded test and the
+// Properties that hold for any bytes that a parser of the generator gets. Shared by the seeded test and the
 // libFuzzer program.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace trigen::fuzz {
 
-// What is wrong with an error's text; nullopt when it follows the house rules.
+// The fault of an error's text; nullopt when it follows the house rules.
 inline std::optional<std::string> check_message(const ErrorText& error) {
   if (error.kind != ErrorKind::kBadRequest) return "a malformed text is not a bad request";
   if (error.message.empty()) return "empty message";

@@ -1,4 +1,4 @@
-// What must hold for any bytes that the emulated device gets as a module: it refuses them, or runs their kernels to an
+// The property that holds for any bytes that the emulated device gets as a module: it refuses them, or runs their kernels to an
 // end, with a fault or without. Whatever else it does is a crash, a sanitizer's report or a hang. Shared by the seeded
 // test and the libFuzzer program.
 #pragma once

@@ -196,7 +196,7 @@ TEST_F(Ptx, TheCorpusRuns) {
     EXPECT_EQ(modules_.run(text), Answer::kRan) << trigen_emulator_last_error() << "\n" << text;
 }
 
-// Where coverage led libFuzzer to.
+// Inputs that coverage led libFuzzer to.
 TEST_F(Ptx, WhatLibFuzzerFoundDoesNoHarm) {
   std::istringstream file(
       llvm::cantFail(cache::read_input(TRIGEN_SOURCE "/tests/fuzz/ptx_found.zst", "", "")));

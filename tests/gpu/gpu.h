@@ -1,4 +1,4 @@
-// What every test on a real device starts with.
+// Set-up of every test on a real device.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -75,7 +75,7 @@ TEST(CacheMerge, IsCommutativeAssociativeAndIdempotent) {
     const std::string all = image_of(merged(merged(a, b), c));
     EXPECT_EQ(all, image_of(merged(a, merged(b, c))));
     EXPECT_EQ(image_of(merged(a, b)), image_of(merged(b, a)));
-    // What is written straight into a file has the same bytes.
+    // A bundle written straight into a file has the same bytes.
     const std::string file = folder / "all.trigen";
     EXPECT_EQ(message(write_bundle(file, merged(merged(a, b), c), kMeta)), "");
     std::ifstream stream(file, std::ios::binary);

@@ -38,7 +38,7 @@ class Indexed : public ::testing::Test {
     EXPECT_EQ(message(store->put_record(record_of(0, "H100"))), "");
     settle();
   }
-  // What a look-up says of a record, "" for none.
+  // A look-up's answer as text, "" for none.
   static std::string found(const OpenStore& store, int n, const std::string& device = "A100") {
     const auto answer = store->find_record("problem " + std::to_string(n), {"sm_80"}, {device, 108, "580"});
     if (!answer) return "";

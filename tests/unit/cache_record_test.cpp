@@ -45,7 +45,7 @@ TEST(CacheRecord, ComesBackAsItWasPut) {
   EXPECT_EQ(got.stored_at, 1700000001);
 }
 
-// What PyTorch asks for is longer than the patterns that a connection takes.
+// PyTorch's problems are longer than the patterns that a connection takes.
 TEST(CacheRecord, OtherBatchSizesOfALongProblemAreFound) {
   CacheFolder folder;
   auto store = open_store({folder / "cache.db"});

@@ -1,4 +1,4 @@
-// What the cache's tests share: a folder of their own, sample rows, a log that can be looked at.
+// Helpers of the cache's tests: a folder of their own, sample rows, a log that can be looked at.
 #pragma once
 
 #include <fcntl.h>

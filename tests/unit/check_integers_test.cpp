@@ -36,7 +36,7 @@ struct Made {
 
 enum class Tf32 { kRounded, kCut };
 
-// What a kernel reads of f32 data with math=tf32: 11 significant bits.
+// f32 data as a kernel reads them with math=tf32: 11 significant bits.
 void shorten(const Made& m, HostBuffers& inputs, Tf32 how) {
   for (size_t i = 0; i < m.list.tensors.size(); ++i) {
     const Tensor& t = m.list.tensors[i];

@@ -1,4 +1,4 @@
-// What the tolerance must let pass and what it must not.
+// Errors that the tolerance must let pass, and errors that it must not.
 #include "numerics/tolerance.h"
 
 #include <gtest/gtest.h>

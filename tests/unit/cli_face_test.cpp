@@ -1,4 +1,4 @@
-// What a newcomer sees of the program: help, width, colour, progress, completions, man page, exit codes.
+// The program's face to a newcomer: help, width, colour, progress, completions, man page, exit codes.
 #include <pty.h>
 
 #include <algorithm>
@@ -115,7 +115,7 @@ TEST_F(Program, FishCompletesTheSame) {
   EXPECT_EQ(complete("trigen completion z"), "zsh ");
 }
 
-// Where the other shells and man are: that they take what is made for them.
+// Other shells and man, where installed, take the files made for them.
 TEST_F(Program, OtherShellsAndManReadTheirFiles) {
   const struct {
     const char *tool, *check;

@@ -95,7 +95,7 @@ TEST_F(Program, HostileRecordsAreShownAndHarmNothing) {
   }
 }
 
-// What a file says, and what it is called, makes no line, colour or direction of trigen's text.
+// A file's text and its name make no line, colour or direction of trigen's text.
 TEST_F(Program, StrangersTextStaysText) {
   const std::string marks =
       "\x1b]52;c;x\x07 \xe2\x80\xae \xe2\x81\xa6 \xd8\x9c \xc2\x9b"

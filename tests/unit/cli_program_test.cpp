@@ -264,7 +264,7 @@ TEST_F(Program, DoctorsExitCodes) {
   EXPECT_EQ(check.code, 0);
   EXPECT_THAT(check.out,
               AllOf(HasSubstr("warning: pytorch"), Not(HasSubstr("note:")), Not(HasSubstr("glibc"))));
-  // What it prints of a machine is what it reads of it.
+  // The JSON that it prints of a machine can be read again.
   const Finished json = run({"doctor", "--json", "--arch", "sm_70"});
   const std::string copy = cache_ + ".json";
   std::ofstream(copy) << json.out;

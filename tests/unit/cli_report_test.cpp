@@ -103,7 +103,7 @@ TEST_F(ReportPage, SaysWhenWhereAndByWhatItWasMade) {
                         cache_ + " -o '" + folder_ + "/it'\\''s a page.html'</code>"));
 }
 
-// What is no regular file is never replaced: root's `-o /dev/null` would leave a machine without one.
+// Only regular files are replaced: root's `-o /dev/null` would leave a machine without one.
 TEST_F(ReportPage, ReplacesFilesAlone) {
   namespace fs = std::filesystem;
   const auto kind = [&](const std::string& name) { return fs::symlink_status(folder_ + "/" + name).type(); };
@@ -168,7 +168,7 @@ const std::string kBrowser = "chromium-headless-shell --no-sandbox --disable-gpu
 // A browser lays it out: nothing sticks out, at any width, and dark is dark.
 class ReportInBrowser : public ReportPage {
  protected:
-  // What the script that the test adds finds, as JSON.
+  // Findings of the script that the test adds, as JSON.
   nlohmann::json look(int width, bool dark) {
     std::string html = slurp(folder_ + "/report.html");
     html.insert(html.rfind("</body>"), R"(<pre id="found"></pre><script>

@@ -50,7 +50,7 @@ std::vector<MachineFunction> parsed(llvm::StringRef text) {
   return functions ? *functions : std::vector<MachineFunction>{};
 }
 
-// What a GPU's own first choice may be is refused with a next step, not followed wrongly.
+// A GPU's own first choice may be refused, with a next step, but is never followed wrongly.
 TEST(Clock, RefusesBlocksThatHaveWarpsToLoad) {
   const Problem problem = llvm::cantFail(parse_problem("forward,dtype=f16,B=8,T=2048,D=1024"));
   const Target& target = *llvm::cantFail(find_gpu("RTX 5090"));

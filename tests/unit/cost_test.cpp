@@ -96,7 +96,7 @@ TEST(CostModel, SpillsAndRegistersCost) {
 }
 
 TEST(CostModel, FirstChoicesLeaveRoomForRegisters) {
-  // What the compiler would have to spill for a certain gain is left to a tuner that measures.
+  // Kernels that would spill for a certain gain are left to a tuner that measures.
   for (const char* text :
        {"forward,dtype=f32,B=16,T=1024,D=1024,math=tf32", "forward,dtype=bf16,B=16,T=1024,D=1024",
         "grad_weight,dtype=f16,B=16,T=1024,D=1024,wdtype=f32,epilogue=bias"})

@@ -67,7 +67,7 @@ TEST_P(Recorded, IsDiagnosedAsExpected) {
   for (const Finding& f : diagnosis.findings) {
     got += std::string(name_of(f.severity)) + " " + f.id + "\n";
     EXPECT_FALSE(f.what.empty()) << f.id;
-    // What is wrong says what to do about it; the caches' own texts end with it.
+    // A fault's text says what to do about it; the caches' own texts end with it.
     EXPECT_TRUE(!f.type.empty() || f.severity == Severity::kNote || f.id == "cache.problem") << f.id;
   }
   for (const json& f : file["expect"])
@@ -204,7 +204,7 @@ TEST(Gather, ThisMachineWithoutACompilerAndWithAMissingDriver) {
   EXPECT_THAT(findings, finding(Severity::kNote, "nvrtc.none", "no compiler was found"));
   EXPECT_THAT(findings, finding(Severity::kError, "cache.empty", "no cache holds a kernel"));
   EXPECT_THAT(findings, finding(Severity::kWarning, "cache.problem", "not a trigen cache"));
-  // What it says of itself is what it reads again.
+  // Its own JSON can be read again.
   EXPECT_EQ(to_json(parsed(to_json(environment))), to_json(environment));
 }
 

@@ -1,4 +1,4 @@
-// What the tile families accept, refuse and say.
+// The tile families: what they accept and refuse, and the texts.
 #include <gmock/gmock.h>
 
 #include "generator/candidate.h"

@@ -58,7 +58,7 @@ TEST(LaunchesOn, PersistentGridsHaveABlockForEachSmThatIsThere) {
         EXPECT_EQ(there.grid[0] % there.cluster, 0u);
         if (own.grid[0] <= 16) continue;
         if (there.grid[0] < own.grid[0]) ++smaller;
-        // What is kept has entries that a smaller grid has no use for, or lacks some.
+        // The kept map has entries that a smaller grid has no use for, or lacks some.
         EXPECT_TRUE(there.grid[0] <= static_cast<uint32_t>(sms) || there.grid[0] == own.grid[0]);
       }
     }
@@ -103,7 +103,7 @@ TEST(TensorMaps, FollowTheLayoutThatTheProductSees) {
   EXPECT_EQ(say(maps[3]), "residual bf16 512,192,1,4 box 64x64");
 }
 
-// What a launch made of W lies in the workspace, padded; its size is what the launch is given.
+// W as a launch prepared it lies in the workspace, padded; its size is what the launch is given.
 TEST(TensorMaps, OfPreparedWeightsCoverWhatTheirLaunchWrites) {
   const auto check = [](const char* family, const char* text, const char* map) {
     const LaunchPlan plan = plan_of(family, text);

@@ -1,4 +1,4 @@
-// What times elsewhere teach of a problem's candidates.
+// Times of other batch sizes and devices, and a problem's candidates.
 #include "generator/lessons.h"
 
 #include <gtest/gtest.h>

@@ -97,7 +97,7 @@ std::vector<RecordedSpace> recorded_spaces() {
   return spaces;
 }
 
-// What a family's order and times are at least. The figures of `trigen-lab model check tests/data`, less 0.05 of
+// Bounds of each family's order and times. The figures of `trigen-lab model check tests/data`, less 0.05 of
 // the rank correlation and with a tenth more of the error: a constant that makes the model worse than that
 // shows here.
 struct Bound {
@@ -143,7 +143,7 @@ TEST(ModelCheck, EveryFamilyKeepsItsOrderAndItsTimes) {
   }
 }
 
-// What is asked of the untuned choice: to lose 2 % in the median, 8 % for nine in ten and 20 % at worst, on the
+// The goals of the untuned choice: to lose 2 % in the median, 8 % for nine in ten and 20 % at worst, on the
 // problems that no constant was fitted to and on the others. Problems that lose more are missed goals and stand here
 // by name, as on docs/cost-model.md: one more fails, and so does one less, whose line there is to go.
 TEST(ModelCheck, UntunedChoicesLoseWhatIsAsked) {

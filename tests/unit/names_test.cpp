@@ -23,7 +23,7 @@ TEST(Names, QuotedTokensAreShortAndHarmless) {
   EXPECT_EQ(trigen::quoted(llvm::StringRef("a\0b", 3)), "'a\\x00b'");
 }
 
-// What a terminal would obey, in any disguise, is spelled out; other alphabets are not.
+// Control characters, in any disguise, are spelled out; other alphabets are not.
 TEST(Names, PrintableTextHoldsNoControlCharacters) {
   EXPECT_EQ(printable("plain text, 100 %"), "plain text, 100 %");
   EXPECT_EQ(printable("\x1b]0;title\x07"), "\\x1b]0;title\\x07");

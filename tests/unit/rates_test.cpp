@@ -72,7 +72,7 @@ TEST(Rates, ErrorsNameTheLineAndWhatIsAllowed) {
   EXPECT_THAT(error_of("[ring]"), HasSubstr("allowed are device, dense, loop NAME and pass NAME"));
 }
 
-// What was fitted can be fitted again: its times are in the tree.
+// Fitted rates can be fitted again: their times are in the tree.
 TEST(Rates, EveryFittedRateNamesItsTimes) {
   const std::filesystem::path source = TRIGEN_SOURCE;
   ASSERT_FALSE(rates_files().empty());

@@ -1,4 +1,4 @@
-// What wgmma_resident_sm90 takes, refuses and says, and how its blocks share the panels.
+// wgmma_resident_sm90: what it takes and refuses, and how its blocks share the panels.
 #include "templates/wgmma_resident_sm90.h"
 
 #include <gmock/gmock.h>
@@ -92,7 +92,7 @@ TEST(Resident, ConfigsAreLegalAndServeEveryShortContext) {
   EXPECT_GT(served, 100);
 }
 
-// What was measured (docs/experiments/wgmma_resident_sm90.md): first where it is faster, behind where it is not.
+// Measured choices (docs/experiments/wgmma_resident_sm90.md): first where it is faster, behind where it is not.
 TEST(Resident, IsChosenWhereItWasFaster) {
   const auto first = [](const char* text) {
     return llvm::cantFail(list_candidates(problem(text), hopper())).front().family == &family_of_residents();

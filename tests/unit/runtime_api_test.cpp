@@ -95,7 +95,7 @@ TEST(Library, ExportsItsOwnNamesAlone) {
   EXPECT_EQ(names, expected);
 }
 
-// What the loader must find for it: the C library's own files, and nothing that a GPU machine may lack.
+// Libraries that the loader must find: the C library's own files, and nothing that a GPU machine may lack.
 TEST(Library, NeedsTheCLibraryAlone) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "[SKIP] sanitizers bring libraries of their own";

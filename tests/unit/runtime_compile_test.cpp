@@ -122,7 +122,7 @@ TEST(Build, CompilesOnceAndThenTakesTheCache) {
   EXPECT_EQ(larger->origin == BinaryOrigin::kCache, hash == render(candidate).hash);
 }
 
-// What the emulated device runs is the PTX that a GPU's binary has beside its cubin, byte for byte.
+// The emulated device's PTX is the one that a GPU's binary has beside its cubin, byte for byte.
 TEST(Compile, PtxAloneIsTheSamePtx) {
   TRIGEN_NEEDS_NVRTC();
   for (const char* target : {"sm_70", "sm_80", "sm_90a"}) {
@@ -151,7 +151,7 @@ TEST(Build, PtxAloneServesNoGpu) {
   ASSERT_TRUE(static_cast<bool>(whole)) << error_of(std::move(whole));
   EXPECT_EQ(whole->origin, BinaryOrigin::kCompiled);
   EXPECT_NE(whole->binary.cubin, "");
-  // Where the whole binary is at hand, it does for the emulated device too.
+  // The whole binary, where it is at hand, does for the emulated device too.
   EXPECT_NE(build(candidate, *store, ptx)->binary.cubin, "");
 }
 

@@ -1,4 +1,4 @@
-// What the runtime's tests share: a folder of their own, environment variables for a scope, the compiler of
+// Helpers of the runtime's tests: a folder of their own, environment variables for a scope, the compiler of
 // this machine.
 #pragma once
 
@@ -62,8 +62,8 @@ class Variable {
   std::optional<std::string> old_;
 };
 
-// Where TRIGEN_TEST_NVRTC13 names a site-packages folder: for a scope, TRIGEN_NVRTC is this machine's
-// compiler and that one. Else the environment stays as it is.
+// For a scope TRIGEN_NVRTC is this machine's compiler and that of the site-packages folder that TRIGEN_TEST_NVRTC13
+// names. Without that variable the environment stays as it is.
 inline std::optional<Variable> with_second_compiler() {
   const char* folder = ::getenv("TRIGEN_TEST_NVRTC13");
   const auto found = find_nvrtc();

@@ -48,7 +48,7 @@ TEST(ExpectedLoss, IsTheMeanSavingOfTheUntimed) {
   EXPECT_LT(expected_loss({{"a", 1, 0}}), 0);
 }
 
-// What searches said beside what they lost, on spaces that were measured whole.
+// Expected losses that searches stated beside their real ones, on spaces that were measured whole.
 TEST(ExpectedLoss, IsOfTheOrderOfWhatSearchesLost) {
   auto recordings = read_recordings({TRIGEN_SOURCE "/tests/data/recordings"});
   ASSERT_TRUE(bool(recordings));
