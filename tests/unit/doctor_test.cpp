@@ -265,7 +265,7 @@ TEST(Variables, StandOnOnePage) {
     }
   };
   names_after(text, "\n| `TRIGEN_", page);
-  for (const char* folder : {"cache", "clock", "generator", "numerics", "runtime", "check", "tuner", "peers",
+  for (const char* folder : {"cache", "lab", "generator", "numerics", "runtime", "check", "tuner", "peers",
                              "cli", "emulator", "python/trigen"})
     for (const auto& entry :
          std::filesystem::recursive_directory_iterator(std::string(TRIGEN_SOURCE "/") + folder)) {
