@@ -52,7 +52,7 @@ double number_of(const json& row, const char* key) {
   return values.empty() ? -1 : values[values.size() / 2];
 }
 
-// What a tune tried; "" when the evidence has no such list.
+// A table of the candidates that a tune tried; "" when the evidence has no list of them.
 std::string candidates_of(const json& evidence) {
   const auto list = evidence.find("candidates");
   if (list == evidence.end() || !list->is_array()) return {};

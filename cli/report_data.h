@@ -1,4 +1,4 @@
-// What `trigen report` shows: the records of a base with what their evidence says, and what was asked of it.
+// Data of `trigen report`: the records of a base with the facts of their evidence, and the problems asked for.
 #pragma once
 
 #include <map>

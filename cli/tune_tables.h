@@ -1,4 +1,4 @@
-// What a tune did and found, as tables for people.
+// Tables of a tune's work and results, for people.
 #pragma once
 
 #include <string>

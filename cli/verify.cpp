@@ -257,7 +257,7 @@ struct Verify {
     return alive;
   }
 
-  // What the checks of one candidate found.
+  // Findings of the checks of one candidate.
   struct Outcome {
     std::optional<CheckResult> result;  // the worst one; elements of all of them
     std::string error;                  // of the device

@@ -21,7 +21,7 @@ namespace trigen {
 class Family;
 
 struct ConfigMember {
-  // What it means to the search: a side of the tile; what goes along with a tile; the order of tiles and the parts of a
+  // Meaning to the search: a side of the tile; a value that goes with the tile; the order of tiles and the parts of a
   // sum, which leave the main loop as it is; a choice apart from these; the path of an operand, which no step changes.
   enum Role { kTile, kFit, kOrder, kApart, kPath };
 

@@ -1,4 +1,4 @@
-// What things take on a device: the numbers of the cost model (docs/cost-model.md) that no data sheet of the
+// Rates of a device: the numbers of the cost model (docs/cost-model.md) that no data sheet of the
 // target gives (generator/target.h). They are data, one text table for each device in generator/rates/,
 // embedded:
 //

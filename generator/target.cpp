@@ -222,7 +222,7 @@ llvm::ArrayRef<Target> gpus() { return tables().gpus; }
 
 namespace {
 
-// What people call a target: a generation, lower case. GPUs are gpus.def's.
+// Nicknames of targets: generations, lower case. GPUs are gpus.def's.
 constexpr struct {
   llvm::StringLiteral word, target;
 } kNicknames[] = {

@@ -1,4 +1,4 @@
-// What a candidate's kernels do, counted and without any clock: launches, runs of thread blocks with their
+// Work of a candidate's kernels, counted and without any clock: launches, runs of thread blocks with their
 // steps and tiles, and the bytes that these move. A family makes it (Family::work) with the code that its
 // kernel walks by; the cost model (generator/cost/) reads it together with a device's rates
 // (generator/rates.h).
@@ -13,7 +13,7 @@
 
 namespace trigen {
 
-// What multiplies.
+// The unit that multiplies.
 enum class Unit : int { kFp32, kTensor16, kTensorTf32 };
 
 // One operand's tile on its way from global to shared memory by a block's own threads.

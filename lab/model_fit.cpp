@@ -22,7 +22,7 @@ namespace {
 constexpr double kErrorShare = 1.5;
 constexpr llvm::StringLiteral kUnmoved = "no recording moves it; ";
 
-// What a problem adds to the objective.
+// A problem's part of the objective.
 double of_space(const RecordedSpace& space, const std::vector<double>& predicted, double closeness) {
   const double first = *std::min_element(predicted.begin(), predicted.end());
   double best = HUGE_VAL;
@@ -80,7 +80,7 @@ class Objective {
     std::vector<double> predicted;
     double value;
   };
-  // Where two tables differ.
+  // The differences of two tables.
   class Changed {
    public:
     Changed(const Rates& before, const Rates& after)
@@ -229,7 +229,7 @@ class Descent {
     table_.set(all_, at);
   }
 
-  // What the distance from the first values costs.
+  // The penalty for the distance from the first values.
   double prior() const {
     double sum = 0;
     for (const Rate& rate : all_)

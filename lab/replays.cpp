@@ -16,7 +16,7 @@ struct Replays {
   SearchOptions search;
   uint64_t seed = TuneOptions().seed;
 
-  // What the search would have chosen, and at what cost, over sixteen draws of the noise.
+  // The search's choice and its cost, over sixteen draws of the noise.
   llvm::Error run() const {
     Table table(
         {"=recording", ">rows", ">tried", "?>share", ">worst regret", ">median", "?>choices", "?stop"});

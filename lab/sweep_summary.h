@@ -1,4 +1,4 @@
-// What a sweep's rows say together.
+// Summary of a sweep's rows.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What one row of a benchmark table gave, as one line of JSON, and tables of such rows for people.
+// The result of one row of a benchmark table, as one line of JSON, and tables of such rows for people.
 #pragma once
 
 #include <optional>

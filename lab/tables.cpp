@@ -27,7 +27,7 @@ llvm::Expected<std::vector<TableResult>> read_results(const std::string& path) {
   return out;
 }
 
-// What is made of `file` lies in `folder`, which is made, under the file's name.
+// The path of outputs made of `file`, without extension: in `folder`, which is made, under the file's name.
 std::string stem_in(const std::string& folder, const std::string& file) {
   std::error_code ignored;  // whoever writes there says what is wrong
   std::filesystem::create_directories(folder, ignored);

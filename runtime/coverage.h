@@ -1,4 +1,4 @@
-// What a cache answers without compiling, problem by problem, and why not more: `trigen cache coverage`,
+// Problems that a cache answers without compiling, and reasons where it does not: `trigen cache coverage`,
 // `trigen cache show`, `trigen cache path`.
 #pragma once
 

@@ -174,7 +174,7 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
         keep(candidates.takeError());
         continue;
       }
-      // Which one is best follows the sizes; without a compiler the one that an earlier shape brought serves.
+      // The best generic kernel follows from the sizes; without a compiler the one that an earlier shape left serves.
       if (auto resolution = first_right(*candidates)) {
         llvm::consumeError(std::move(errors));
         return std::move(*resolution);

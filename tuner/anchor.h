@@ -25,7 +25,7 @@ class Anchor {
   BuildAllOptions build_;
 };
 
-// What times taken over a while are worth.
+// The noise of times that were taken over a while.
 class Noise {
  public:
   void reading(double anchor_s) { readings_.push_back(anchor_s); }

@@ -1,4 +1,4 @@
-// What a record keeps of its tune, as JSON text: samples, finalists, rejected candidates with their errors,
+// The evidence of a tune in its record, as JSON text: samples, finalists, rejected candidates with their errors,
 // conditions.
 #pragma once
 

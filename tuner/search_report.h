@@ -1,5 +1,5 @@
-// What a search did, for people: how many candidates there were, which were tried, why the others were not, how
-// the best came about, and what the choice may cost beside the best of all.
+// Report of a search, for people: how many candidates there were, which were tried, why the others were not, how
+// the best was found, and what the choice may lose against the best of all.
 #pragma once
 
 #include <map>

@@ -22,7 +22,7 @@ class Bench;
 class CompilePool;
 class GpuWatch;
 
-// What the best candidate has least of; energy is of the whole GPU, over one run of many.
+// The quantity that the best candidate has least of; energy is of the whole GPU, over one run of many.
 enum class TuneObjective { kTime, kEnergy, kEdp };
 const char* to_string(TuneObjective objective);  // "time", "energy", "edp"
 
@@ -80,7 +80,7 @@ struct TuneReport {
   double elapsed_s = 0;
   std::vector<CandidateReport> candidates;  // in the model's order
   size_t space = 0;                         // legal ones; more than `candidates` in a sample
-  // What the times are worth. The GPU's states before and after each final; the anchor's times in order; how
+  // Conditions of the times. The GPU's states before and after each final; the anchor's times in order; how
   // close to the best a candidate had to be for the finals.
   std::vector<GpuState> states;
   std::vector<double> anchor_s;
@@ -91,7 +91,7 @@ struct TuneReport {
   double share_of_ceiling() const { return seconds > 0 ? ceiling_s / seconds : 0; }
 };
 
-// What a progress display shows. Called from tune()'s thread.
+// A tune's progress, for a display. Reported from tune()'s thread.
 struct TuneProgress {
   std::string problem;
   const char* phase = "";      // "compiling", "measuring", "finals"
@@ -101,7 +101,7 @@ struct TuneProgress {
   double elapsed_s = 0, eta_s = 0;
 };
 
-// A tune's: what others made is no candidate where a compiler is here, so that a bad bundle does not end a tune.
+// Builds of a tune: binaries of other users are not used where a compiler is here, so that a bad bundle ends no tune.
 inline BuildAllOptions own_builds() {
   BuildAllOptions build;
   build.own = true;

@@ -11,7 +11,7 @@
 namespace trigen {
 namespace {
 
-// What of the bytes of a reread the memory has to give.
+// The share of a reread's bytes that misses the L2.
 double missed(const CostInput& in, const Reread& reread) {
   const double room = static_cast<double>(in.device.l2_bytes) * in.loop.usable_l2;
   return std::clamp(reread.set / room - in.loop.l2_floor, in.loop.l2_hit, 1.0);

@@ -1,4 +1,4 @@
-// What a kernel's thread blocks do, counted exactly on the emulated device (tuner/counting.h): a candidate's
+// Counters of a kernel's thread blocks, exact, from the emulated device (tuner/counting.h): a candidate's
 // own numbers in place of the cost model's estimates.
 #pragma once
 

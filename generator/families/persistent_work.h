@@ -1,4 +1,4 @@
-// What the persistent warpgroup families count alike: the walk of a product's tiles and the shares of
+// Counts that the persistent warpgroup families share: the walk of a product's tiles and the shares of
 // grad_weight, by the code that their kernels run (templates/persistent/). Internal to generator/families/.
 #pragma once
 
@@ -69,7 +69,7 @@ bool activations_split_lines(const Problem& problem, const Config& config);
 // A section's panel of the other operand, `columns` elements wide, again for every walk over it that the L2
 // does not keep. `depth`: tokens along k of all row tiles.
 Reread panel_reread(const Problem& problem, const ProductWalk& walk, double columns, double depth);
-// What the launches that copy activations into the workspace and back read and write
+// Reads and writes of the launches that copy activations into the workspace and back
 // (templates/pack_activations.h), where the config asks for them.
 void put_copies(Work& work, const Problem& problem, const Config& config);
 

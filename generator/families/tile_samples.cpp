@@ -1,4 +1,4 @@
-// Which blocks of the tile families' kernels stand for all.
+// Sample blocks of the tile families' kernels, which stand for all.
 #include <algorithm>
 #include <numeric>
 

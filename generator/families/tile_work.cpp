@@ -1,4 +1,4 @@
-// What the blocks of the tile families do, by the schedule that their kernels run (templates/schedule.h).
+// Work of the tile families' blocks, by the schedule that their kernels run (templates/schedule.h).
 #include <algorithm>
 #include <cmath>
 

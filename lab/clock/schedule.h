@@ -10,7 +10,7 @@
 
 namespace trigen {
 
-// What an instruction keeps busy.
+// The pipe that an instruction keeps busy.
 enum class Pipe : int { kTensor, kFma, kImad, kAlu, kHalf, kUniform, kSpecial, kMemory, kBranch, kNone };
 Pipe pipe_of(const Instruction& one);
 // Cycles that an HMMA (step) keeps its sub-core's tensor cores.
@@ -60,7 +60,7 @@ struct LoopTiming {
   double issued = 0;                     // instructions of a turn and sub-core
   double tensor_share() const;           // of the cycles, those with the tensor pipe busy
   const Busy& bound() const;             // the busiest
-  // What was issued in [from, from + cycles), and the wavefronts of shared memory in it.
+  // Instructions issued in [from, from + cycles), and the wavefronts of shared memory in it.
   double from = 0;
   std::vector<Issued> issues;
   std::vector<std::pair<double, double>> wavefronts;  // begin, cycles
