@@ -161,9 +161,9 @@ struct StatusVerb {
 
 void add_cache_status(CLI::App& cache, Commands& commands) {
   auto verb = std::make_shared<StatusVerb>();
-  CLI::App* app = cache.add_subcommand(
-      "status",
-      "a fleet's holes by kind of device and problem, and the time to fill them; fails where there is one");
+  CLI::App* app = cache.add_subcommand("status",
+                                       "a fleet's problems not yet measured, per kind of device, with an "
+                                       "estimate of the time left; exit 1 if any");
   verb->problems.add_to(*app);
   app->add_option("--fleet", verb->folder, "the folder of the fleet's shards")
       ->required()

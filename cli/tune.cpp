@@ -51,7 +51,7 @@ struct Tune {
     return std::unique_ptr<Fleet>();
   }
 
-  // What a list came to, problem by problem.
+  // Results of a list, problem by problem.
   struct Results {
     Tune& tune;
     const std::vector<Problem>& list;
@@ -302,7 +302,7 @@ struct Tune {
       if (list.empty()) return kDone;
     }
     if (!json) announce(list.size(), *target, fleet.get());
-    // What cannot be stored is better known before hours of measuring than after them.
+    // A store that takes no choice is better found before hours of measuring than after them.
     if (auto error = store->try_put())
       remark("warning: no choice can be stored: " + take_error(std::move(error)).message);
     std::unique_ptr<BuildAhead> ahead;
@@ -347,16 +347,16 @@ std::function<int()> add_tune_to(CLI::App& app, std::shared_ptr<TuneRecorder> re
                   "how much longer than expected a candidate may keep the device before its worker is ended "
                   "(5s; 60s on the emulated device)")
       ->type_name("TIME");
-  sub->add_option("--wait", tune->wait, "how long to wait for a GPU that is busy or held down by heat (60s)")
+  sub->add_option("--wait", tune->wait, "how long to wait for a busy or throttled GPU (60s)")
       ->type_name("TIME");
-  sub->add_flag("--shared-ok", tune->shared_ok, "measure although others use the GPU or it is held down");
+  sub->add_flag("--shared-ok", tune->shared_ok, "measure even if the GPU is shared or throttled");
   sub->add_option(
          "--objective", tune->objective,
          "what the choice has least of: time, energy (of the whole GPU, a run), or edp, their product")
       ->check(one_word_of({"time", "energy", "edp"}));
   sub->add_option("--candidates", tune->candidates,
-                  "candidates to compile and time at most, 0 for all of them (a tenth of all, 64 at most); "
-                  "without a device: to compile, by the model's order (8)")
+                  "compile and time at most so many candidates, 0: no limit (a tenth of all, at most 64); "
+                  "without a device: compile the model's first ones (8)")
       ->check(whole_number(0, kMostCount));
   sub->add_flag("--no-counts", tune->no_counts,
                 "without a device: rank by the model's estimates, not by what the emulated device counts");
