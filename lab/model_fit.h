@@ -43,8 +43,8 @@ struct RatesFit {
 llvm::Expected<RatesFit> fit_rates(const std::string& table, const std::vector<RecordedSpace>& spaces,
                                    const FitOptions& options = {});
 // Losses of the choices on problems that a fit has not seen, all of role fit: dealt into `folds` by their sizes,
-// each fold predicted with rates fitted to the others from the start of the table's fit. Fills `choices` and `untuned`. For
-// judging a term of the model without a look at the check half.
+// each fold predicted with rates fitted to the others, from the start of the table's fit. Fills `choices` and
+// `untuned`. For judging a term of the model without a look at the check half.
 llvm::Expected<ModelFigures> cross_validate(const std::string& table, std::vector<RecordedSpace> spaces,
                                             int folds, const FitOptions& options = {});
 // The objective on the spaces of role fit.
