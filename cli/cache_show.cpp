@@ -153,7 +153,7 @@ int show(const ProblemOptions& problems, const TargetOptions& where, bool as_jso
       if (*target != nullptr && *target != &each) continue;
       std::string difference;
       const FoundRecord* const near = coverage.nearest(*problem, each, difference);
-      // one that differs in everything tells nobody anything
+      // a record that differs in everything is of no use
       if (near != nullptr && llvm::StringRef(difference).count("; ") < 3)
         remark("the nearest record for " + each.name.str() + " is of " + short_problem(near->record.problem) +
                ": " + difference);

@@ -45,7 +45,7 @@ struct StatusVerb {
     }
   };
 
-  // Those that the fleet has, and the asked archs that it has nothing of.
+  // Kinds that the fleet has, and the asked archs that it has nothing of.
   std::set<DeviceKind> kinds(const cache::Fleet& fleet, const std::vector<std::string>& asked) const {
     std::set<DeviceKind> all = fleet.kinds();
     for (const std::string& arch : asked)

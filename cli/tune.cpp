@@ -187,7 +187,7 @@ struct Tune {
     return llvm::Error::success();
   }
 
-  // Of the list what a fleet leaves to this tuner.
+  // The part of the list that a fleet leaves to this tuner.
   llvm::Expected<std::vector<Problem>> own_work(const std::vector<Problem>& list, const Target& target,
                                                 const Fleet* fleet, Store& store) {
     std::set<cache::DeviceKind> kinds;

@@ -39,7 +39,7 @@ struct Verify {
   double limit = 3.0e7;
   double memory = 0;  // GB; 0: half of what is free
 
-  // Of trigen-lab.
+  // Options of trigen-lab.
   void add_lab_options(CLI::App& app) {
     app.add_option("--families", families, "all: the first choice of every family that serves the target");
     app.add_flag("--ptx", ptx, "load the PTX also where the device runs the machine code");

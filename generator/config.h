@@ -76,8 +76,8 @@ bool operator==(const Config& a, const Config& b);
 
 // The config of the same main loop, without an order of tiles and parts of sums.
 Config without_order(Config config);
-// Is one a step away from the other? One key differs: of the order or apart, of what goes along with a tile, or one
-// side of the tile (with whatever goes along with it).
+// Is one config a step away from the other? One key differs: of the order or apart, of the values that go with a
+// tile, or one side of the tile (with the values that go with it).
 bool neighbours(const Config& a, const Config& b);
 
 }  // namespace trigen

@@ -23,7 +23,7 @@ struct Params;  // templates/params.h
 
 inline constexpr int kMostMaps = 6;  // of a launch, after Params
 
-// Of a launch: thread blocks along x, and along y and z (CUDA C++ Programming Guide, "Compute Capabilities").
+// Limits of a launch: thread blocks along x, and along y and z (CUDA C++ Programming Guide, "Compute Capabilities").
 inline constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1, kMostBlocksAcross = 65535;
 
 // One kernel launch of a plan.

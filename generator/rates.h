@@ -41,7 +41,7 @@ struct DeviceRates {
 
 // [loop NAME]. Times that are 0 and factors that are 1 are what the loop does not have.
 struct LoopRates {
-  // Of the unit's rate (generator/target.h), what the main loop reaches: with all SMs at work, and at most
+  // Share of the unit's rate (generator/target.h) that the main loop reaches: with all SMs at work, and at most
   // where few divide the power among themselves.
   double tensor_share = 1, tensor_most = 1, tf32_share = 1, tf32_most = 1;
   double f32_products = 1;  // times as long, where weights are rounded on their way

@@ -114,7 +114,7 @@ struct Work {
   double busy = 1;  // of the SMs, those that work, where parts of a sum leave some idle
 
   double memory_bytes = 0;  // of the product: all operands once, and what it writes
-  // Of these, what the first blocks read alone while the others wait for their turn: later ones find it in the
+  // Part of these that the first blocks read alone while the others wait for their turn: later blocks find it in the
   // L2. `first` has the sums of those blocks' steps and tiles; none: memory is read as evenly as blocks run.
   double first_bytes = 0;
   Run first = {.steps = {}, .tiles = 0, .count = 0};

@@ -17,8 +17,8 @@
 namespace trigen {
 namespace {
 
-// Of the errors beside the loss: by four folds of the role fit, of 0.25, 0.6 and 1.5 the one whose choices on
-// problems not fitted lose least.
+// Weight of the errors beside the loss: by four folds of the role fit, the one of 0.25, 0.6 and 1.5 whose choices
+// on problems not fitted lose least.
 constexpr double kErrorShare = 1.5;
 constexpr llvm::StringLiteral kUnmoved = "no recording moves it; ";
 
@@ -161,7 +161,7 @@ bool is_share(llvm::StringRef name) {
   return name.endswith("_share") || name.endswith("_most") || name == "usable_l2";
 }
 
-// Predictions of recordings know no compiler's report: what they say of spills is of the estimate's guesses.
+// Predictions of recordings know no compiler's report: their spills are the estimate's guesses.
 bool is_of_spills(llvm::StringRef name) { return name.contains("spill") || name == "local_bytes"; }
 
 class Descent {

@@ -46,14 +46,14 @@ struct Recording {
   bool exhaustive() const { return rows.size() == candidates; }
 };
 
-// Of a report with measurements; candidates that were not tried are left out.
+// The recording of a report with measurements; candidates that were not tried are left out.
 Recording recording_of(const TuneReport& report, const std::string& date);
 std::string to_string(const Recording& recording);
 // Errors: bad request, with the line's number; parse_recording takes exactly one.
 llvm::Expected<Recording> parse_recording(llvm::StringRef text);
 llvm::Expected<std::vector<Recording>> parse_recordings(llvm::StringRef text);
-// Those of files, and of every .txt and .zst (the same, packed by `zstd -19`) in folders and below, in the order of
-// their paths. Errors name the file.
+// Recordings of files, and of every .txt and .zst (the same, packed by `zstd -19`) in folders and below, in the order
+// of their paths. Errors name the file.
 llvm::Expected<std::vector<Recording>> read_recordings(const std::vector<std::string>& paths);
 // Time of each row's candidate, in microseconds, 0 for those not timed: the median of the finals, else of
 // the quick samples, scaled to the finals, which run on a warmer device.

@@ -88,7 +88,7 @@ class Binder {
  public:
   Binder(const Problem& problem, Params& params) : problem_(problem), params_(params) {}
 
-  // Of the tensor that was bound last.
+  // Bytes of the tensor that was bound last.
   int64_t last_extent() const { return count_ == 0 ? 0 : views_[count_ - 1].bytes; }
   int bound() const { return count_; }
 

@@ -41,7 +41,7 @@ struct SearchPoint {
   double predicted_s = 0;
 };
 
-// Of the same family, with configs a step away from each other.
+// Candidates of the same family with configs a step away from each other.
 bool neighbours(const SearchPoint& a, const SearchPoint& b);
 
 // Candidates are known by their position in the model's order, which is also the fixed order of ties.

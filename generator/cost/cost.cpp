@@ -17,7 +17,7 @@ double missed(const CostInput& in, const Reread& reread) {
   return std::clamp(reread.set / room - in.loop.l2_floor, in.loop.l2_hit, 1.0);
 }
 
-// Of all the memory's bytes, and of those that the first blocks read alone.
+// Memory's time for all bytes, and for those that the first blocks read alone.
 struct MemorySeconds {
   double all = 0, first = 0;
 };

@@ -6,7 +6,7 @@
 
 namespace trigen {
 
-// Of one thread block; the mean of a cluster's.
+// Counters of one thread block; in a cluster the mean of its blocks.
 struct BlockCounts {
   static constexpr double kSectorBytes = 32;
   double instructions = 0;  // warp instructions of every class but moves, which the machine code has few of

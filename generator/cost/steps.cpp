@@ -37,7 +37,7 @@ double streamed_seconds(const CostInput& in, const Step& step) {
   if (work.warpgroups == 1) tensor *= loop.alone;
   const double fed =
       std::min(in.rates.feed_width * in.target.clock_hz, loop.feed_share * in.rates.feed / work.busy);
-  // Of f32 weights, twice the bytes: the second half comes with what other blocks of the row tile read.
+  // f32 weights have twice the bytes: the second half comes with reads of other blocks of the row tile.
   double feed = (step.feed_bytes - step.f32_bytes * (1 - loop.f32_feed / 2) +
                  step.split_bytes * (loop.split_lines - 1)) /
                 fed;

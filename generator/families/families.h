@@ -26,7 +26,7 @@ std::optional<std::string> too_many_to_pack(const Problem& problem);
 // Puts them around the launches of a plan, whose workspace they move behind their own.
 void pack_activations(const Problem& problem, LaunchPlan& plan);
 
-// Of equal predictions an earlier family's comes first.
+// The order counts: of equal predictions an earlier family's comes first.
 #define TRIGEN_FAMILIES(row)                                                                               \
   row(wgmma_sm90) row(wgmma_tf32_sm90) row(wgmma_split_sm90) row(wgmma_taps_sm90) row(wgmma_resident_sm90) \
       row(mma_tma_sm90) row(mma_sm80) row(mma_sm75) row(mma_sm70) row(simt) row(decode) row(grad_epilogue)

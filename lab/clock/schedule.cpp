@@ -303,7 +303,7 @@ class Clock {
     sub.memory = at + in_.rates.memory;
     write_copies(at);
     const double enter = std::max(at, pipe_);
-    // Of a copy the addresses alone go now; its data pass the pipe when they have come.
+    // Addresses alone of a copy go now; its data pass the pipe when they have come.
     const double length = std::max(in_.rates.memory_of_sm, access.copy ? in_.rates.copy : wavefronts);
     pipe_ = enter + length;
     sub.queue.push_back(enter);

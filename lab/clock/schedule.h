@@ -15,7 +15,7 @@ enum class Pipe : int { kTensor, kFma, kImad, kAlu, kHalf, kUniform, kSpecial, k
 Pipe pipe_of(const Instruction& one);
 // Cycles that an HMMA (step) keeps its sub-core's tensor cores.
 double tensor_cycles(const Instruction& one, const SmRates& rates);
-// Of 32 lanes with an address each: bytes that it moves; 0: no memory instruction. `shared`: through shared
+// A warp's access, 32 lanes with an address each: its bytes; 0: no memory instruction. `shared`: through shared
 // memory's banks; `global`: from or to the L2.
 struct MemoryAccess {
   double bytes = 0;
@@ -74,7 +74,7 @@ struct ClockInput {
   double l2_bytes = 64;  // bytes a cycle from the L2 into the SM
   double conflicts = 1;  // wavefronts over the least that the bytes need, as counted
   int turns = 12;
-  // Of each block: the first so many warps leave out products and what these read, as where a turn lies beyond
+  // Number of each block's first warps that leave out products and their reads, as where a turn lies beyond
   // their rows' triangle.
   int skipping = 0;
 };

@@ -332,7 +332,7 @@ typedef struct trigen_counts {
   size_t struct_size; /* sizeof(trigen_counts), set by the caller */
   uint64_t exact;     /* plans from a record measured on such a device */
   uint64_t near;      /* ... measured on another device, SM count or driver */
-  uint64_t predicted; /* ... that nobody measured: the cost model's choice, stored earlier */
+  uint64_t predicted; /* ... not measured: the cost model's choice, stored earlier */
   uint64_t misses;    /* plans without a record: compiled, or the generic kernel */
   uint64_t compiles;  /* kernels that NVRTC made in this process */
   uint64_t canaries;  /* kernels that no tune checked here, tried before their first use */
