@@ -19,7 +19,7 @@ enum class Health {
   kLocked,       // somebody kept it longer than we wait
   kDenied,       // permissions
   kDistrust,     // others may write it, its folder or what lies beside it; nothing is touched
-  kUnsigned,     // of nobody whose signature the user asks for
+  kUnsigned,     // by none of the signers that the user asks for
   kReadOnly,     // file system or file
   kFull,         // disk, quota or file size limit
   kFailed,       // another system call failed

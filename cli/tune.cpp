@@ -350,21 +350,20 @@ std::function<int()> add_tune_to(CLI::App& app, std::shared_ptr<TuneRecorder> re
   sub->add_option("--wait", tune->wait, "how long to wait for a busy or throttled GPU (60s)")
       ->type_name("TIME");
   sub->add_flag("--shared-ok", tune->shared_ok, "measure even if the GPU is shared or throttled");
-  sub->add_option(
-         "--objective", tune->objective,
-         "what the choice has least of: time, energy (of the whole GPU, a run), or edp, their product")
+  sub->add_option("--objective", tune->objective,
+                  "quantity to minimize: time, energy (of the whole GPU, a run), or edp, their product")
       ->check(one_word_of({"time", "energy", "edp"}));
   sub->add_option("--candidates", tune->candidates,
                   "compile and time at most so many candidates, 0: no limit (a tenth of all, at most 64); "
                   "without a device: compile the model's first ones (8)")
       ->check(whole_number(0, kMostCount));
   sub->add_flag("--no-counts", tune->no_counts,
-                "without a device: rank by the model's estimates, not by what the emulated device counts");
+                "without a device: rank by the model's estimates, not by the emulated device's counts");
   sub->add_option("-j,--jobs", tune->jobs, "compiling threads, 0 for one per CPU (0)")
       ->check(whole_number(0, 4096));
   sub->add_flag("--no-device", tune->no_device, "predict, even where a device is at hand");
   sub->add_flag("--force", tune->force,
-                "measure again what was measured before, also what an interrupted tune left");
+                "measure again problems that have records, and start interrupted tunes anew");
   sub->add_flag("-v,--verbose", tune->verbose, "print every candidate that was tried");
   sub->add_flag("--json", tune->json, "reports as JSON on standard output");
   return [tune] { return report(tune->run_all()); };

@@ -446,7 +446,8 @@ void add_verify(CLI::App& app, Commands& commands, bool lab) {
   sub->add_flag("--generic", verify->generic, "the shape-generic kernels, too");
   sub->add_flag("--no-jit", verify->no_jit, "use the cache's kernels only, as TRIGEN_NO_JIT=1");
   sub->add_flag("--full", verify->full, "check big problems element by element (slow)");
-  sub->add_flag("--build-only", verify->build_only, "compile what would run into the cache; needs no device");
+  sub->add_flag("--build-only", verify->build_only,
+                "compile the kernels into the cache without running them; needs no device");
   sub->add_option("--seed", verify->seed, "of the random inputs (20240912)")
       ->check(whole_number(0, UINT64_MAX));
   sub->add_option("--limit", verify->limit, "largest problem for the emulated device, in multiply-adds (3e7)")
@@ -455,7 +456,7 @@ void add_verify(CLI::App& app, Commands& commands, bool lab) {
                   "run on at most this many samples of the batch, with the whole problem's kernels")
       ->check(CLI::Range(1, 1000000000));
   sub->add_option("--memory", verify->memory,
-                  "most memory that the emulated device may take, in GB (half of what is free)")
+                  "most memory that the emulated device may take, in GB (half of the free memory)")
       ->check(CLI::PositiveNumber & decimal_number(0));
   sub->add_flag("--json", verify->as_json, "results as JSON on standard output");
   if (lab) verify->add_lab_options(*sub);

@@ -76,7 +76,7 @@ llvm::Expected<Resolution> from_record(const Problem& problem, const FoundRecord
         return resolution;
       }
       resolution.match = Match::kNear;
-      resolution.difference = "the record's kernel is of '" + binary->key.compiler + "', which nobody knows";
+      resolution.difference = "the record's kernel is of an unknown compiler, '" + binary->key.compiler + "'";
     }
   } else if (resolution.match == Match::kExact) {
     resolution.match = Match::kNear;

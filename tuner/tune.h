@@ -117,14 +117,14 @@ struct TuneOptions {
   std::optional<Config> config;  // with family: this one candidate
   // These of all legal candidates instead of a search, for recordings: all are timed, the finalists checked.
   std::optional<SampleOptions> sample;
-  bool force = false;  // measure again although a measured record is there; wait for nobody's tune of it
+  bool force = false;  // measure again despite a measured record; wait for no other process's tune of it
   uint64_t seed = 20240912;
   double emulated_work = 3.0e7;  // multiply-adds: the largest problem that is checked on an emulated device
   BuildAllOptions build = own_builds();
   TuneObjective objective = TuneObjective::kTime;
   Bench* bench = nullptr;                     // where candidates run; null: in this process
   Anchor* anchor = nullptr;                   // null: quick times count as SearchOptions::finals_reach says
-  GpuWatch* watch = nullptr;                  // null: nobody looks at the GPU's state
+  GpuWatch* watch = nullptr;                  // null: the GPU's state is not watched
   CompilePool* pool = nullptr;                // who compiles; null: threads of this tune, as `build` says
   const std::atomic<bool>* cancel = nullptr;  // set: stop soon, keep what there is
   std::function<void(const TuneProgress&)> progress;
