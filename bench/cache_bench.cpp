@@ -1,5 +1,5 @@
-// What a look-up in the cache costs the host: one warm record and one warm binary are what making a plan
-// takes.
+// Host time of look-ups in the cache: making a plan takes one look-up of a warm record and one of a warm
+// binary.
 //
 // The file system is that of the temporary folder (TMPDIR). Sizes are those of an sm_90 kernel of this
 // project: 117 KB of cubin, 90 KB of PTX, 40 KB of source, which pack to about a quarter.
@@ -109,7 +109,7 @@ void find_binary(benchmark::State& state, std::unique_ptr<Store> store) {
     if (!store->find_binary(make_key(n++ % kRows))) state.SkipWithError("missed");
 }
 
-// What a plan reads.
+// The part of a binary that a plan reads.
 void find_cubin(benchmark::State& state, std::unique_ptr<Store> store) {
   unsigned n = 0;
   for (auto _ : state)

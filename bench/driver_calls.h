@@ -29,7 +29,7 @@ class DriverCalls {
   static void clear() {
     for (Count& count : counts()) count.calls = count.failed = count.nanoseconds = 0;
   }
-  // Those that were called, the longest first.
+  // Entries that were called, the longest first.
   static std::vector<Entry> list() {
     std::vector<Entry> entries;
     for (size_t i = 0; i < kEntries; ++i)

@@ -28,7 +28,7 @@ MODULES = ("launch", "functional", "cuda", "ops")
 
 
 class NoPlan:
-    """What a combination runs here: toascii(128), which is 0 as a status."""
+    """A plan in name only: its handle makes a run toascii(128), which is 0 as a status."""
 
     handle, workspace_size = HANDLE, 0
 

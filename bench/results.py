@@ -168,7 +168,7 @@ def behind(row):
 
 
 def label(problem):
-    """What tells a row from the others of its table: "forward 16, 1024, 4x256, bias+gelu"."""
+    """A row's label, unlike the others of its table: "forward 16, 1024, 4x256, bias+gelu"."""
     if " + " in problem:
         p = sizes(problem)
         return f"{STEP} {p['B']}, {p['T']}, {p['D']}"

@@ -1,4 +1,4 @@
-// What a run costs the host, for one kernel without tensor maps, one with three of them (wgmma_sm90), and one
+// Host time of a run, for a kernel without tensor maps, one with three of them (wgmma_sm90), and one
 // with two launches. `bind`: the argument checks alone. The others need a device and are skipped elsewhere,
 // with the reason: `run` is trigen_plan_run's path, with and without the ownership checks of pointers;
 // `launch` the executable's launch with arguments that are bound already; `bare` a cuLaunchKernel of an empty

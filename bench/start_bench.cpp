@@ -1,4 +1,4 @@
-// What a cold process with a warm cache pays from an existing context to its first launch, through
+// Time of a cold process with a warm cache from an existing context to its first launch, through
 // libtrigen.so. Each start is a process of its own:
 //
 //   start_bench [--starts N] [--device SPEC] [problem]     (9, the first device, forward bf16 32,512,1024)

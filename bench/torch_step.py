@@ -86,8 +86,8 @@ def gradients(ctx, dy, weight_gradient):
 
 
 class ThreeProducts(torch.autograd.Function):
-    """What one writes by hand for speed: three dense products on a weight that is masked already, nothing else. The gradient of the
-    weight is dense, too: whoever masks the weight after the optimizer's step need not mask it."""
+    """Hand-written code for speed: three dense products on a weight that is masked already, nothing else. The
+    weight's gradient is dense, too: a loop that masks the weight after the optimizer's step need not mask that."""
 
     @staticmethod
     def forward(ctx, x, weight, bias):
@@ -181,7 +181,7 @@ def arms_of(K, H, compiled, precision, autotune=False):
     return {**plain, **mixers_of(precision)}
 
 
-# What no operator goes below in eager mode: the step around an operator that launches nothing. No arms: nothing is compared with them.
+# Lower bounds of an operator in eager mode: steps around an operator that launches nothing. No arms of a comparison.
 FLOORS = {
     "a Python derivative that launches nothing": Floor.apply,
     "a view, with the gradient of x alone": lambda x, weight, bias: x.view_as(x),

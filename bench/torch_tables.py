@@ -253,7 +253,7 @@ def run_row(row, runtime, line, row_time, rounds):
 
 
 def common_of():
-    """What every line of a run says: device, driver, library."""
+    """Fields of every line of a run: device, driver, library."""
     version = Path("/proc/driver/nvidia/version")
     driver = (
         next((line.split()[7] for line in version.read_text().splitlines() if line.startswith("NVRM")), "?")

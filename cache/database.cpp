@@ -373,7 +373,7 @@ std::string read_behind_journal(const std::string& layer, FilePart part, std::st
   std::string reason = read_whole(guard, path, journal, before);
   if (reason.empty()) reason = read_whole(guard, layer, image, database_facts);
   if (!reason.empty()) return reason;
-  // Where the lock file could not be locked, a writer may have come meanwhile.
+  // A writer may have come meanwhile if the lock file could not be locked.
   if (::lstat(path.c_str(), &after) != 0 || after.st_ino != before.st_ino ||
       after.st_size != before.st_size || after.st_mtim.tv_sec != before.st_mtim.tv_sec ||
       after.st_mtim.tv_nsec != before.st_mtim.tv_nsec)

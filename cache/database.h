@@ -29,7 +29,7 @@ struct SqlStatus {
 // A field, statement or file that is larger than this is refused before it is read: 64 MiB.
 constexpr int64_t kMaxFieldBytes = int64_t{64} << 20;
 
-// kFill: an empty file that nobody else knows of yet: no locks, no journal on the disk.
+// kFill: an empty file that no other process knows of yet: no locks, no journal on the disk.
 enum class OpenMode { kReadWrite, kReadOnly, kImmutable, kFill };
 
 // The facts of a file's first 100 bytes (SQLite file format, section 1.3), read through SQLite's own
@@ -109,7 +109,7 @@ class Statement {
   int64_t integer();
   double real();
   int64_t bytes_read() const { return bytes_read_; }  // of the row's texts and blobs so far
-  // Of all rows together: texts and blobs past it are read as "", so that their rows' digests do not fit.
+  // Limit of all rows together: texts and blobs past it are read as "", so that their rows' digests do not fit.
   void allow_bytes(int64_t bytes) { allowed_bytes_ = bytes; }
   bool spent() const { return allowed_bytes_ < 0; }
   int64_t bytes_left() const { return allowed_bytes_; }

@@ -18,12 +18,12 @@
 namespace trigen::cache {
 
 SqlStatus put_finding_row(Database& database, const Finding& finding);
-// Those that have their digest; none where there is no such table. Of a layer whose home is another (a file that
-// was copied here) every row counts as imported, and no canary ran.
+// Findings with a fitting digest; none without the table. Every row of a layer with another home (a file that was
+// copied here) counts as imported, and no canary ran.
 SqlStatus read_findings(Database& database, const std::string& home, std::vector<Finding>& findings);
 // The same, written down, in a transaction of the layer that `home` is.
 SqlStatus settle(Database& database, const std::string& home);
-// Is this the home that the layer names? One that names none and has no rows is at home everywhere.
+// Is this the home that the layer names? A layer that names none and has no rows is at home everywhere.
 bool is_at_home(Database& database, const std::string& home);
 
 class Findings {

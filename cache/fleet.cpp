@@ -124,7 +124,7 @@ llvm::Expected<std::string> Fleet::publish(const Contents& contents,
                           "); no shard was left there, and what was tuned is in the cache: "
                           "run the same command again when there is room");
   };
-  if (signer != nullptr) {  // ahead of the shard, so that nobody sees that without
+  if (signer != nullptr) {  // ahead of the shard, which is never seen without it
     auto signature = signature_of(path, *image, *signer);
     if (!signature) return signature.takeError();
     if (llvm::Error error = write(path + kSignatureSuffix, *signature)) return error;

@@ -66,7 +66,7 @@ std::string user_path() {
   return folder.empty() ? std::string() : folder + "/.cache/trigen/cache.db";
 }
 
-// A home that nobody made (a container's uid) is no fault where nothing would be stored in it anyway.
+// A missing home folder (a container's uid) is no fault where nothing would be stored in it anyway.
 bool is_unusable(const std::string& path) {
   return ::access(path.c_str(), F_OK) != 0 &&
          ::access(existing_folder(folder_of(path)).c_str(), W_OK | X_OK) != 0;
@@ -191,8 +191,8 @@ bool serves(const std::string& place, const std::string& folder) {
   return ::access(existing_folder(place).c_str(), W_OK | X_OK) == 0;
 }
 
-// Of this spool among those of all nodes and containers, whose host names and machine ids may be equal: random,
-// kept beside it. "" when it cannot be.
+// The name of this spool among those of all nodes and containers, whose host names and machine ids may be equal:
+// random, kept beside it. "" when it cannot be.
 std::string identity(const std::string& local) {
   const std::string path = local + ".id";
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

@@ -22,7 +22,7 @@ namespace cache {
 struct LayerPlan {
   std::string path;
   bool user = false;        // puts go here
-  bool by_default = false;  // trigen chose the path, nobody named it
+  bool by_default = false;  // trigen chose the path, no user named it
   bool own = false;         // where this user's trigen writes: what it wrote there needs no signature
   bool unlocked = false;    // read without locks, though a lock file lies beside it: a network file system
   std::string stands_for = {};  // of a spool: the user layer's own path

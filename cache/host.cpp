@@ -74,7 +74,7 @@ const std::string& code_folder() {
 
 namespace {
 
-// Of the whole; errno or 0.
+// Writes all bytes; errno or 0.
 int write_all(int descriptor, const std::string& bytes) {
   for (size_t at = 0; at < bytes.size();) {
     const ssize_t wrote = ::write(descriptor, bytes.data() + at, bytes.size() - at);

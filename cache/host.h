@@ -28,7 +28,7 @@ inline std::optional<std::string> environment_if_set(const char* name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-// Dates (seconds since 1970) after this one, a day ahead of the clock, are nobody's: one that is believed wins over
+// Dates (seconds since 1970) after this one, a day ahead of the clock, are not believed: such a date would win over
 // every honest date until it comes.
 inline int64_t latest_date() { return std::time(nullptr) + int64_t{86400}; }
 
@@ -51,7 +51,7 @@ std::string errno_text(int error);  // lower case, as libc words it
 std::string folder_of(const std::string& path);
 // The folder itself, or the nearest one above it that exists.
 std::string existing_folder(const std::string& folder);
-// Of the library or program that holds this code; "" when unknown. Links resolved.
+// The folder of the library or program that holds this code; "" when unknown. Links resolved.
 const std::string& code_folder();
 // Writes a whole file under another name beside it, syncs it and renames it into place, so that everybody sees
 // the old file or the new one. 0 or errno; a failure leaves nothing behind.
@@ -69,8 +69,8 @@ llvm::Expected<std::string> read_input(const std::string& path, const char* what
 // mkdir -p with mode 0700 for what is made; 0 or errno.
 int make_folders(const std::string& folder);
 void sync_folder(const std::string& folder);
-// Of a file where it was made: this machine and the file's inode, which a copy of it has not. "" when it is not
-// there.
+// The identity of a file on its machine: the machine and the file's inode, which a copy does not share. "" without a
+// file.
 std::string home_of(const std::string& path);
 // "nfs", "lustre" ... for file systems that other machines may write too, "" for local ones.
 std::string network_filesystem(const std::string& folder);

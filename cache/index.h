@@ -1,5 +1,5 @@
 // The index of a layer's file, kept for as long as the file stays as it is: in memory the keys of its binaries and
-// its records, each checked, and for a file that nobody writes its connection. A look-up in memory costs a stat() of the
+// its records, each checked, and for a read-only file its connection. A look-up in memory costs a stat() of the
 // file, where a connection costs 0.1 ms.
 #pragma once
 
@@ -61,8 +61,8 @@ struct ConnectionOf {
   bool operator==(const ConnectionOf& other) const { return image == other.image && file == other.file; }
 };
 
-// The connection to a layer that nobody writes, kept between look-ups: to open one and to read its schema takes
-// longer than a look-up. One that is in use is not here; a second thread opens its own. Used within an Operation.
+// The connection to a layer without writers, kept between look-ups: opening one and reading its schema takes
+// longer than a look-up. A connection in use is not here; a second thread opens its own. Used within an Operation.
 class KeptConnection {
  public:
   KeptConnection();

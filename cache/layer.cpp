@@ -78,8 +78,8 @@ bool Layer::must_be_signed() const {
   return file.st_uid != ::geteuid() || (!unlocked && ::access(lock_path().c_str(), F_OK) != 0);
 }
 
-// Of an opened file that need not be signed otherwise: was it written here? An image may have brought it, with a
-// lock file and as a file of root's.
+// Was an opened file, which then need not be signed, written here? An image may have brought it, with a lock file
+// and as a file of root's.
 bool Layer::is_own(Database& database) const {
   if (!signers_->trusted.required || !plan_.own || is_bundle(plan_.path) || plan_.unlocked) return true;
   return is_at_home(database, home_of(plan_.path));
@@ -136,7 +136,7 @@ Verdict Layer::try_read(Work work, Clock::time_point deadline) const {
 // `foreign`: nothing was read, for the file must be signed after all.
 Verdict Layer::read_file(Work work, Clock::time_point deadline, bool& foreign) const {
   const bool locked = judge_.is_locked();
-  // A file that nobody writes: its owner and place were judged when it was opened. While it is the same file and
+  // A file without writers: its owner and place were judged when it was opened. While it is the same file and
   // unchanged it need not be opened again. (A network file system's stat() may be late.)
   ConnectionOf of;
   if (!locked) {
@@ -217,7 +217,7 @@ Verdict Layer::prepare() const {
 }
 
 Verdict Layer::create_file() const {
-  // Nobody has it open, so that this close drops nobody's locks. SQLite's journal takes its mode from it.
+  // A new file is open nowhere else, so that this close drops no locks. SQLite's journal takes its mode from it.
   const int descriptor = ::open(plan_.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (descriptor < 0) return errno == EEXIST ? Verdict() : judge_.from_errno(errno);
   ::close(descriptor);

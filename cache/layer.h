@@ -1,4 +1,4 @@
-// One layer: a cache file, how it is opened, what can be wrong with it, and what is done about that.
+// One layer: a cache file, its opening, its possible faults, and their remedies.
 #pragma once
 
 #include <atomic>

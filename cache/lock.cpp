@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::chrono::seconds kForkWait{2};
 constexpr std::chrono::milliseconds kCallWait{100};
-// One that forks or calls again inside a call must not wait for it.
+// Calls open in this thread: a fork or a call inside one must not wait for it.
 thread_local int calls_of_this_thread = 0;
 // The number of times that the handlers below are registered before the one that runs: the outermost of a fork acts.
 thread_local int handlers_of_this_fork = 0;
@@ -276,7 +276,7 @@ class FileLease final : public Lease {
   const int owner_pid_ = ::getpid();
 };
 
-// Of this process alone, for where no lock file can be made. Forgotten in a fork's child.
+// A lease within this process, for where no lock file can be made. Forgotten in a fork's child.
 class ProcessLease final : public Lease {
  public:
   explicit ProcessLease(std::string name) : name_(std::move(name)) {}

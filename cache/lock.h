@@ -122,7 +122,7 @@ class Lease {
 // file, or where none can be made a name in this process, as without it.
 std::unique_ptr<Lease> try_lease(const std::string& layer, bool on_file, const std::string& digest);
 // The same on the lock file alone, with an empty file beside the layer, "<layer>.begun-" and 32 digits of the digest.
-// It is not synced: it outlives its process, not the machine's power. `unended`: such a file was left here.
+// The file is not synced: it outlives its process, not the machine's power. `unended`: such a file was left here.
 std::unique_ptr<Lease> try_mark(const std::string& layer, const std::string& digest, bool& unended);
 
 }  // namespace trigen::cache

@@ -31,7 +31,7 @@ struct Binary {
   std::string log;  // the compiler's log with the resource report
   int registers = 0, spill_bytes = 0, stack_bytes = 0, static_shared = 0;
   int64_t stored_at = 0;  // seconds since 1970; 0 in a put: now
-  // Of the row that it was read from, "" of a fresh one: its digest in hex, its layer, and whether it was made
+  // The row that the binary was read from, "" for a fresh one: digest in hex, layer, and whether the row was made
   // elsewhere: in another layer than the one that this store's puts go to, or imported into that.
   std::string digest, layer;
   bool shipped = false;
@@ -120,7 +120,7 @@ enum class FindingKind : int {
 };  // stored: do not renumber
 struct Finding {
   FindingKind kind = FindingKind::kCanary;
-  // Of a binary: its digest; of a signature: key and file, "32BF122E87FA8B9E/core.trigen"; home: home_of().
+  // Canary: the binary's digest; signature: key and file, "32BF122E87FA8B9E/core.trigen"; home: home_of().
   std::string name;
   std::string device, driver;  // canary: where it ran
   int64_t value = 0;           // canary: 1 right, 0 wrong; signature: the newest timestamp that was met
@@ -144,7 +144,7 @@ struct Rank {
   bool exact = false;     // device, SMs and driver are the query's
   bool device = false, sms = false, driver = false;  // each
   int layer = 0;                                     // the earlier layer: 0, -1, ...
-  // Of rows of one key alone: their evidence can be read, a prediction's version of the cost model, the compiler's.
+  // Only for rows of one key: readable evidence, a prediction's version of the cost model, the compiler's version.
   bool evidence = false;
   int model = 0;
   std::vector<uint64_t> compiler;

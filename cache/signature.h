@@ -86,7 +86,7 @@ struct TrustedKeys {
 // list, for the problem.
 constexpr char kTrustedKeys[] = "TRIGEN_TRUSTED_KEYS";
 TrustedKeys parse_trusted_keys(llvm::StringRef list, llvm::StringRef where = kTrustedKeys);
-// Of this list, else of the environment's; where neither is set, even to "", nothing is required.
+// The keys of this list, else of the environment's; where neither is set, even to "", nothing is required.
 TrustedKeys trusted_keys(const std::optional<std::string>& list);
 
 // The keys whose signatures count, and the newest signatures that were met: by the names of key and file, a timestamp. An
@@ -107,7 +107,7 @@ class SignedFile {
   // Null and why not, in words that follow the file's name. The answer stays, but for one about the system's
   // errors. Held in an Operation (cache/lock.h).
   Bytes read(const std::string& path, FilePart part, const TrustedKeys& trusted, std::string& reason);
-  // Of what was read: "" or why an older file must have been put back. Asks the signers, outside operations.
+  // Check of the file read: "" or why an older file must have been put back. Asks the signers, outside operations.
   std::string refuse_replay(const Signers& signers);
 
  private:

@@ -19,7 +19,7 @@ namespace {
 
 // The most that one look-up may cost, whatever a stranger's file holds.
 constexpr int64_t kMostRecords = 1024, kLookUpBytes = kMaxFieldBytes;
-// Of the evidence that ranks a problem's choices, 0.1 MiB of which come from a tune of everything.
+// Limit of the evidence read to rank a problem's choices; a tune of everything writes 0.1 MiB.
 constexpr int64_t kLessonBytes = int64_t{4} << 20;
 
 void log_to_stderr(const std::string& line) { std::fprintf(stderr, "trigen: %s\n", printable(line).c_str()); }

@@ -28,7 +28,7 @@ namespace {
 // A user namespace shows the files of every id that it does not map as the overflow id's
 // (user_namespaces(7)): root's, where a container maps its user alone (Apptainer).
 bool is_hidden(uid_t uid) {
-  constexpr uid_t kOverflow = 65534;  // /proc/sys/kernel/overflowuid, changed by nobody
+  constexpr uid_t kOverflow = 65534;  // /proc/sys/kernel/overflowuid, always left as it is
   if (uid != kOverflow) return false;
   std::FILE* const map = std::fopen("/proc/self/uid_map", "re");
   if (map == nullptr) return false;

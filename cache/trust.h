@@ -22,7 +22,7 @@ enum class FilePart {
 std::string distrust_of_file(int descriptor, FilePart part);
 
 // "folder '/tmp' may be written by everybody (mode 1777)". The folder itself must be the user's or root's and
-// writable by nobody else; one above it may be sticky, because there nobody can move another's folder away.
+// writable by no other user; a folder above may be sticky, since no user can move another's folder out of it.
 // A folder that is not there yet is judged by those above it.
 std::string distrust_of_folder(const std::string& folder, FilePart part);
 

@@ -1,4 +1,4 @@
-// Verdicts on a layer's file: what is wrong with it, and the text that says so.
+// Verdicts on a layer's file: its fault, and the text that says so.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ enum class Health {
   kLocked,       // somebody kept it longer than we wait
   kDenied,       // permissions
   kDistrust,     // others may write it, its folder or what lies beside it; nothing is touched
-  kUnsigned,     // of nobody whose signature the user asks for
+  kUnsigned,     // by none of the signers that the user asks for
   kReadOnly,     // file system or file
   kFull,         // disk, quota or file size limit
   kFailed,       // another system call failed
@@ -40,7 +40,7 @@ struct Verdict {
 class Judge {
  public:
   Judge(const LayerPlan& plan, const LockTimeout* timeout) : plan_(plan), timeout_(timeout) {}
-  // A layer without a lock file beside it is a shipped one: nobody writes it, and SQLite need not lock it
+  // A layer without a lock file beside it is a shipped one: it has no writers, and SQLite need not lock it
   // either.
   bool is_locked() const;
   FilePart part() const { return is_locked() ? FilePart::kLayer : FilePart::kShipped; }
@@ -48,7 +48,7 @@ class Judge {
   Verdict check_place() const;
   // Before SQLite sees it: is it there and a file? Whose it is, the guard asks of the opened one.
   Verdict check_file() const;
-  // Of a file that SQLite opened with this status: header, schema.
+  // After SQLite opened the file with this status: header, schema.
   Verdict check_opened(Database& database, SqlStatus status) const;
 
   Verdict verdict(Health health, const std::string& detail) const;

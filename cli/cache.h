@@ -1,4 +1,4 @@
-// What the verbs of `trigen cache` share; one file each, cache_<verb>.cpp.
+// Helpers that the verbs of `trigen cache` share; a verb's own file is cache_<verb>.cpp.
 #pragma once
 
 #include <map>
@@ -32,7 +32,7 @@ std::string when(int64_t seconds);
 llvm::Expected<int64_t> making_date();
 // The secret key of a file, to sign with now.
 llvm::Expected<cache::Signer> dated_signer(const std::string& key);
-// What bundles say of their making.
+// Metadata of bundles: the program that made them.
 std::map<std::string, std::string> made_by();
 const char* name_of(Provenance provenance);
 // Exit code of a look at the layers: failure when one of them is damaged or cannot be read.

@@ -90,7 +90,7 @@ struct CoverageVerb {
 void add_cache_coverage(CLI::App& cache, Commands& commands) {
   auto verb = std::make_shared<CoverageVerb>();
   CLI::App* app = cache.add_subcommand(
-      "coverage", "which problems run without compiling, and why not; fails where one does not");
+      "coverage", "problems that run without compiling, and why others do not; exit 1 if any does not");
   verb->problems.add_to(*app);
   app->add_option("--arch,--target", verb->archs, "targets, separated by commas")
       ->group("Target")

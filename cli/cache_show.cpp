@@ -52,7 +52,7 @@ double number_of(const json& row, const char* key) {
   return values.empty() ? -1 : values[values.size() / 2];
 }
 
-// What a tune tried; "" when the evidence has no such list.
+// A table of the candidates that a tune tried; "" when the evidence has no list of them.
 std::string candidates_of(const json& evidence) {
   const auto list = evidence.find("candidates");
   if (list == evidence.end() || !list->is_array()) return {};
@@ -153,7 +153,7 @@ int show(const ProblemOptions& problems, const TargetOptions& where, bool as_jso
       if (*target != nullptr && *target != &each) continue;
       std::string difference;
       const FoundRecord* const near = coverage.nearest(*problem, each, difference);
-      // one that differs in everything tells nobody anything
+      // a record that differs in everything is of no use
       if (near != nullptr && llvm::StringRef(difference).count("; ") < 3)
         remark("the nearest record for " + each.name.str() + " is of " + short_problem(near->record.problem) +
                ": " + difference);

@@ -45,7 +45,7 @@ struct StatusVerb {
     }
   };
 
-  // Those that the fleet has, and the asked archs that it has nothing of.
+  // Kinds that the fleet has, and the asked archs that it has nothing of.
   std::set<DeviceKind> kinds(const cache::Fleet& fleet, const std::vector<std::string>& asked) const {
     std::set<DeviceKind> all = fleet.kinds();
     for (const std::string& arch : asked)
@@ -161,9 +161,9 @@ struct StatusVerb {
 
 void add_cache_status(CLI::App& cache, Commands& commands) {
   auto verb = std::make_shared<StatusVerb>();
-  CLI::App* app = cache.add_subcommand(
-      "status",
-      "a fleet's holes by kind of device and problem, and the time to fill them; fails where there is one");
+  CLI::App* app = cache.add_subcommand("status",
+                                       "a fleet's problems not yet measured, per kind of device, with an "
+                                       "estimate of the time left; exit 1 if any");
   verb->problems.add_to(*app);
   app->add_option("--fleet", verb->folder, "the folder of the fleet's shards")
       ->required()

@@ -42,9 +42,10 @@ int make_keys(const std::string& path) {
     return report(std::move(error));
   }
   const llvm::StringRef open = llvm::StringRef(pair.open).split('\n').second.rtrim();
-  std::printf("key %s\n  secret  %s (has no password: whoever reads it signs as you)\n  public  %s.pub\n",
-              to_string(pair.number).c_str(), printable(path).c_str(), printable(path).c_str());
-  std::printf("whoever trusts it: export %s=%s\n", kTrustedKeys, open.str().c_str());
+  std::printf(
+      "key %s\n  secret  %s (has no password: a reader of the file can sign as you)\n  public  %s.pub\n",
+      to_string(pair.number).c_str(), printable(path).c_str(), printable(path).c_str());
+  std::printf("to trust it: export %s=%s\n", kTrustedKeys, open.str().c_str());
   return kDone;
 }
 
@@ -62,7 +63,7 @@ int show_quarantine(const TargetOptions& where, bool clear) {
   auto store = where.open_store(/*read_only=*/!clear);
   if (clear) {
     if (llvm::Error error = store->clear_findings(FindingKind::kCanary)) return report(std::move(error));
-    std::printf("what canaries found is forgotten: each kernel of another machine runs one more\n");
+    std::printf("canaries' findings are forgotten: each kernel of another machine runs one more canary\n");
     return kDone;
   }
   Table table({"binary", "device", "driver", "finding"});
@@ -137,7 +138,7 @@ void add_cache_trust(CLI::App& cache, Commands& commands) {
   CLI::App* quarantine =
       cache.add_subcommand("quarantine", "kernels of other machines that gave wrong results here");
   where->add_cache(*quarantine);
-  quarantine->add_flag("--clear", *clear, "forget what was found");
+  quarantine->add_flag("--clear", *clear, "forget the findings");
   commands.push_back({quarantine, [=] { return show_quarantine(*where, *clear); }});
 }
 

@@ -1,4 +1,4 @@
-// What the subcommands share: registration, exit codes, errors on stderr.
+// Helpers that the subcommands share: registration, exit codes, errors on stderr.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -208,8 +208,9 @@ int examine(const DoctorOptions& options) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Commands& commands) {
-  CLI::App* sub = app.add_subcommand("doctor", "what this machine has, what is wrong, and what to do")
-                      ->group(kMachineGroup);
+  CLI::App* sub =
+      app.add_subcommand("doctor", "state of this machine's setup, its faults, and the next steps")
+          ->group(kMachineGroup);
   auto options = std::make_shared<DoctorOptions>();
   options->where.add_cache(*sub);
   sub->add_option("--arch,--target", options->archs,

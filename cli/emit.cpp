@@ -127,7 +127,7 @@ struct Emit {
     return llvm::Error::success();
   }
 
-  // Of the first choice, in words.
+  // Notes on the first choice, in words.
   static std::vector<std::string> notes(const Problem& problem, const Target& target,
                                         const std::vector<Candidate>& list) {
     const DeviceModel model = model_of(target);

@@ -18,8 +18,8 @@ class FleetWork {
  public:
   void add_to(CLI::App& app);
   bool any() const { return !folder_.empty() || !shard_.empty(); }
-  // Of the list this tuner's part, and of that what is a hole for one of these kinds of device. Says what it
-  // left out.
+  // This tuner's part of the list, without problems that are no holes for these kinds of device. Reports those left
+  // out.
   llvm::Expected<std::vector<Problem>> take(const std::vector<Problem>& list,
                                             const std::set<cache::DeviceKind>& kinds, Store& store,
                                             const Store::Options& options);

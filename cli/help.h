@@ -33,7 +33,7 @@ std::string lacking_of(const CLI::App& app, const std::string& path);
 // "-j, --jobs N"
 std::string option_head(const OptionText& option);
 
-// What --help prints.
+// The text that --help prints.
 std::string help_text(const CommandText& command, int columns);
 
 // A page of prose beside the commands' own: `trigen help NAME`.

@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
       {"trigen", "trigen: generates, tunes and runs triangular convolutions on NVIDIA GPUs",
        "A problem is a text: forward,dtype=bf16,B=32,T=512,D=1024. `trigen help problem` explains it, "
        "`trigen "
-       "help exit-codes` what the program returns, `trigen COMMAND --help` a command.\n"
+       "help exit-codes` the program's exit codes, `trigen COMMAND --help` a command.\n"
        "Environment: TRIGEN_CACHE (cache files), TRIGEN_NVRTC (compiler), TRIGEN_DRIVER (driver library), "
        "TRIGEN_NO_JIT=1, NO_COLOR, COLUMNS.",
        TRIGEN_VERSION_TEXT, add_commands},

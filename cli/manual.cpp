@@ -70,7 +70,7 @@ std::vector<OptionText> shared_options(const CommandText& program) {
   return all;
 }
 
-// Those that are explained at the command: not the shared ones, and not a problem's keys.
+// Options that are explained at the command: neither shared ones nor a problem's keys.
 std::vector<OptionText> own_options(const CommandText& command, const std::vector<OptionText>& shared) {
   std::vector<OptionText> own = command.options;
   llvm::erase_if(own, [&](const OptionText& option) {

@@ -177,9 +177,8 @@ struct Profile {
 }  // namespace
 
 void add_profile(CLI::App& app, Commands& commands) {
-  CLI::App* sub =
-      app.add_subcommand("profile", "count what a problem's kernels do, exactly, on the emulated device")
-          ->group(kLookGroup);
+  CLI::App* sub = app.add_subcommand("profile", "exact counts of a problem's kernels on the emulated device")
+                      ->group(kLookGroup);
   auto profile = std::make_shared<Profile>();
   profile->problems.add_to(*sub);
   profile->where.add_arch(*sub);

@@ -24,7 +24,7 @@ std::vector<llvm::StringRef> names_of_commands(const CLI::App& app) {
   return names;
 }
 
-// Where an option or a command of earlier versions is now.
+// The present place of an option or a command of earlier versions.
 struct Moved {
   llvm::StringRef command, option;  // "": the command itself
   const char* now;

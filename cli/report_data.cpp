@@ -157,7 +157,7 @@ ReportData report_data(const cache::Contents& contents, const std::vector<std::s
     for (const auto& [arch, problem] : contents.asked) problems.insert(problem);
   std::map<DeviceKind, ReportKind> kinds;
   std::set<std::string> measured_archs, archs;
-  // Of drivers that differ in nothing else the one that is met last.
+  // The last row met counts where rows differ in the driver alone.
   std::map<std::pair<DeviceKind, std::string>, ReportRow> rows;
   for (const auto& [key, stored] : contents.records) {
     auto row = row_of(stored, peers);

@@ -1,4 +1,4 @@
-// What `trigen report` shows: the records of a base with what their evidence says, and what was asked of it.
+// Data of `trigen report`: the records of a base with the facts of their evidence, and the problems asked for.
 #pragma once
 
 #include <map>
@@ -28,13 +28,13 @@ struct ReportRow {
   double dense_s = 0;                          // of a dense product; 0: it has none
   std::string dense_peer;                      // that was measured beside it; else dense_s is an estimate
   double error = -1, joules = 0, elapsed_s = 0;
-  // Of the search.
+  // The search's figures.
   size_t space = 0, tried = 0;
   std::map<std::string, size_t> passed_over;
   std::vector<std::pair<double, double>> best;  // seconds since the start, microseconds
   double expected_loss = -1;
 
-  // Of the chip's limit for this problem, 0 to 1.
+  // Share of the chip's limit for this problem, 0 to 1.
   double share_of_roof() const { return seconds > 0 ? roof_s / seconds : 0; }
   double against_dense() const { return seconds > 0 ? dense_s / seconds : 0; }
 };
@@ -43,7 +43,7 @@ struct ReportKind {
   cache::DeviceKind kind;
   std::string name;             // "NVIDIA H200 (sm_90a, 132 SMs)"
   std::vector<ReportRow> rows;  // in the order of the problems
-  // Of each asked problem.
+  // Answers to the asked problems.
   std::vector<cache::FleetAnswer> answers;
   size_t count(cache::FleetAnswer answer) const;
   size_t holes() const;

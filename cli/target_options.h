@@ -1,4 +1,4 @@
-// Where and how: target, device, family and config, cache files. Shared by the subcommands.
+// Options that subcommands share: target, device, family and config, cache files.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -33,7 +33,7 @@ struct TargetOptions {
   // The named device, or device 0. Null, with the reason in `why`, when none was named and none is here; an
   // error when one was named that is not here.
   llvm::Expected<const Device*> open_device(std::string& why) const;
-  // Which candidate was named: a family alone, or with a config.
+  // The candidate that was named: a family alone, or with a config.
   struct Choice {
     const Family* family = nullptr;
     std::optional<Config> config;

@@ -1,4 +1,4 @@
-// What the program knows of the terminal, and what people asked of its output: width, colour, how much is said.
+// The terminal, and the form of output that the user asked for: width, colour, verbosity.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -88,8 +88,8 @@ std::string tables_page() {
 const std::vector<Topic>& topics() {
   static const std::vector<Topic> all = {
       {"problem", "the text of a problem: keys, defaults, flags", "Problems", problem_page},
-      {"tables", "what the columns of tables mean", "Tables", tables_page},
-      {"exit-codes", "what the program returns", "Exit status", exit_codes_page}};
+      {"tables", "the meaning of the columns of tables", "Tables", tables_page},
+      {"exit-codes", "the program's exit codes", "Exit status", exit_codes_page}};
   return all;
 }
 

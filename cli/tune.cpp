@@ -51,7 +51,7 @@ struct Tune {
     return std::unique_ptr<Fleet>();
   }
 
-  // What a list came to, problem by problem.
+  // Results of a list, problem by problem.
   struct Results {
     Tune& tune;
     const std::vector<Problem>& list;
@@ -187,7 +187,7 @@ struct Tune {
     return llvm::Error::success();
   }
 
-  // Of the list what a fleet leaves to this tuner.
+  // The part of the list that a fleet leaves to this tuner.
   llvm::Expected<std::vector<Problem>> own_work(const std::vector<Problem>& list, const Target& target,
                                                 const Fleet* fleet, Store& store) {
     std::set<cache::DeviceKind> kinds;
@@ -302,7 +302,7 @@ struct Tune {
       if (list.empty()) return kDone;
     }
     if (!json) announce(list.size(), *target, fleet.get());
-    // What cannot be stored is better known before hours of measuring than after them.
+    // A store that takes no choice is better found before hours of measuring than after them.
     if (auto error = store->try_put())
       remark("warning: no choice can be stored: " + take_error(std::move(error)).message);
     std::unique_ptr<BuildAhead> ahead;
@@ -347,24 +347,23 @@ std::function<int()> add_tune_to(CLI::App& app, std::shared_ptr<TuneRecorder> re
                   "how much longer than expected a candidate may keep the device before its worker is ended "
                   "(5s; 60s on the emulated device)")
       ->type_name("TIME");
-  sub->add_option("--wait", tune->wait, "how long to wait for a GPU that is busy or held down by heat (60s)")
+  sub->add_option("--wait", tune->wait, "how long to wait for a busy or throttled GPU (60s)")
       ->type_name("TIME");
-  sub->add_flag("--shared-ok", tune->shared_ok, "measure although others use the GPU or it is held down");
-  sub->add_option(
-         "--objective", tune->objective,
-         "what the choice has least of: time, energy (of the whole GPU, a run), or edp, their product")
+  sub->add_flag("--shared-ok", tune->shared_ok, "measure even if the GPU is shared or throttled");
+  sub->add_option("--objective", tune->objective,
+                  "quantity to minimize: time, energy (of the whole GPU, a run), or edp, their product")
       ->check(one_word_of({"time", "energy", "edp"}));
   sub->add_option("--candidates", tune->candidates,
-                  "candidates to compile and time at most, 0 for all of them (a tenth of all, 64 at most); "
-                  "without a device: to compile, by the model's order (8)")
+                  "compile and time at most so many candidates, 0: no limit (a tenth of all, at most 64); "
+                  "without a device: compile the model's first ones (8)")
       ->check(whole_number(0, kMostCount));
   sub->add_flag("--no-counts", tune->no_counts,
-                "without a device: rank by the model's estimates, not by what the emulated device counts");
+                "without a device: rank by the model's estimates, not by the emulated device's counts");
   sub->add_option("-j,--jobs", tune->jobs, "compiling threads, 0 for one per CPU (0)")
       ->check(whole_number(0, 4096));
   sub->add_flag("--no-device", tune->no_device, "predict, even where a device is at hand");
   sub->add_flag("--force", tune->force,
-                "measure again what was measured before, also what an interrupted tune left");
+                "measure again problems that have records, and start interrupted tunes anew");
   sub->add_flag("-v,--verbose", tune->verbose, "print every candidate that was tried");
   sub->add_flag("--json", tune->json, "reports as JSON on standard output");
   return [tune] { return report(tune->run_all()); };

@@ -52,7 +52,7 @@ void add_remarks(TuneReport& report, const Problem& problem, const Target& targe
   if (std::find(remarks.begin(), remarks.end(), slow) == remarks.end()) remarks.push_back(slow);
 }
 
-// Those that a dense product is faster for, or may be, in one remark.
+// One remark on the problems that a dense product is faster for, or may be.
 std::string dense_remark_of(const std::vector<TuneReport>& reports) {
   std::vector<const TuneReport*> lost;
   size_t close = 0;  // of these, where only timing both can tell

@@ -1,4 +1,4 @@
-// What a dense product takes, beside every choice of a tune.
+// Times of the dense product, the figure beside every choice of a tune.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// What a tune did and found, as tables for people.
+// Tables of a tune's work and results, for people.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ std::string percent_or_dash(double share);
 // "measured", "predicted, counted", "measured before, interrupted".
 std::string provenance_text(const TuneReport& report);
 
-// How many choices ran on the emulated device, and the error nearest to its limit. "" where none did.
+// The number of choices that ran on the emulated device, and the error nearest to its limit. "" where none did.
 std::string emulated_checks(const std::vector<TuneReport>& reports);
 
 // A row a problem: the choice, its time, and dense's.

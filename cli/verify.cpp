@@ -39,7 +39,7 @@ struct Verify {
   double limit = 3.0e7;
   double memory = 0;  // GB; 0: half of what is free
 
-  // Of trigen-lab.
+  // Options of trigen-lab.
   void add_lab_options(CLI::App& app) {
     app.add_option("--families", families, "all: the first choice of every family that serves the target");
     app.add_flag("--ptx", ptx, "load the PTX also where the device runs the machine code");
@@ -257,7 +257,7 @@ struct Verify {
     return alive;
   }
 
-  // What the checks of one candidate found.
+  // Findings of the checks of one candidate.
   struct Outcome {
     std::optional<CheckResult> result;  // the worst one; elements of all of them
     std::string error;                  // of the device
@@ -446,7 +446,8 @@ void add_verify(CLI::App& app, Commands& commands, bool lab) {
   sub->add_flag("--generic", verify->generic, "the shape-generic kernels, too");
   sub->add_flag("--no-jit", verify->no_jit, "use the cache's kernels only, as TRIGEN_NO_JIT=1");
   sub->add_flag("--full", verify->full, "check big problems element by element (slow)");
-  sub->add_flag("--build-only", verify->build_only, "compile what would run into the cache; needs no device");
+  sub->add_flag("--build-only", verify->build_only,
+                "compile the kernels into the cache without running them; needs no device");
   sub->add_option("--seed", verify->seed, "of the random inputs (20240912)")
       ->check(whole_number(0, UINT64_MAX));
   sub->add_option("--limit", verify->limit, "largest problem for the emulated device, in multiply-adds (3e7)")
@@ -455,7 +456,7 @@ void add_verify(CLI::App& app, Commands& commands, bool lab) {
                   "run on at most this many samples of the batch, with the whole problem's kernels")
       ->check(CLI::Range(1, 1000000000));
   sub->add_option("--memory", verify->memory,
-                  "most memory that the emulated device may take, in GB (half of what is free)")
+                  "most memory that the emulated device may take, in GB (half of the free memory)")
       ->check(CLI::PositiveNumber & decimal_number(0));
   sub->add_flag("--json", verify->as_json, "results as JSON on standard output");
   if (lab) verify->add_lab_options(*sub);

@@ -5,7 +5,7 @@ include_guard()
 set(CLI11_INCLUDE ${TRIGEN_SOURCES}/include CACHE PATH "")
 set(NLOHMANN_INCLUDE ${TRIGEN_SOURCES}/include CACHE PATH "")
 
-# What a glibc of 2.28 or later has, as LLVM's own templates of its configuration headers ask for it.
+# LLVM's configuration headers, from its own templates, for a glibc of 2.28 or later.
 function(trigen_configure_llvm version)
   string(REGEX MATCH "([0-9]+)\\.([0-9]+)\\.([0-9]+)" LLVM_VERSION ${version})
   set(LLVM_VERSION_MAJOR ${CMAKE_MATCH_1})

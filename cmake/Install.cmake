@@ -1,5 +1,5 @@
-# What an installation holds: libtrigen.so, libtrigen.a, the emulated device beside them, headers, find_package(trigen) and pkg-config
-# files, licences, the guides to the interface and the examples.
+# Contents of an installation: libtrigen.so, libtrigen.a, the emulated device beside them, headers, find_package(trigen)
+# and pkg-config files, licences, the guides to the interface and the examples.
 include_guard()
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -27,7 +27,7 @@ install(FILES ${CMAKE_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} 
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development
   PATTERN python EXCLUDE PATTERN __pycache__ EXCLUDE)
 
-# What a program that links libtrigen.a links with it: the C++ library, and what LLVM's Support names (zlib, where LLVM has it).
+# Libraries that go with libtrigen.a: the C++ library, and those that LLVM's Support names (zlib, where LLVM has it).
 set(TRIGEN_STATIC_LIBRARIES stdc++ m dl pthread)
 get_target_property(llvm_needs LLVMSupport INTERFACE_LINK_LIBRARIES)
 if(llvm_needs MATCHES "ZLIB|[/;]libz|(^|;)z(;|$)")

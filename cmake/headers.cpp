@@ -1,1 +1,1 @@
-// What the precompiled headers are made beside (CMakeLists.txt, tests/CMakeLists.txt).
+// The source file that precompiled headers are made with (CMakeLists.txt, tests/CMakeLists.txt).

@@ -5,7 +5,7 @@ string(REGEX REPLACE "-.*" "" machine "${TRIGEN_ZIG_TARGET}")
 if(NOT machine STREQUAL CMAKE_HOST_SYSTEM_PROCESSOR)  # else what is built runs here, and makes its man page
   set(CMAKE_SYSTEM_NAME Linux)
   set(CMAKE_SYSTEM_PROCESSOR ${machine})
-  # What is built runs under qemu-user where that is (its tests are listed so); QEMU_LD_PREFIX names a root of that machine.
+  # Programs of another machine run under qemu-user if present, as do their tests; QEMU_LD_PREFIX: a root of that one.
   find_program(TRIGEN_QEMU NAMES qemu-${machine}-static qemu-${machine})
   if(TRIGEN_QEMU)
     set(CMAKE_CROSSCOMPILING_EMULATOR ${TRIGEN_QEMU})

@@ -89,10 +89,10 @@ llvm::Expected<std::vector<Ranked>> ranked_candidates(const Problem& problem, co
   return ranked;
 }
 
-// What the model puts at three times its best is hopeless (simt beside tensor cores; the model is off by a third at
-// worst), but it leaves enough to choose from. In the whole spaces that an H200 timed, the best of what this leaves
-// out took 2.0 and 10 times the best time. A family of many configs leaves places for the others: the model is poor at
-// which of two is ahead.
+// Candidates that the model puts at three times its best are hopeless (simt beside tensor cores; the model is off by a
+// third at worst); the others are enough to choose from. In the whole spaces that an H200 timed, the best candidate
+// left out took 2.0 and 10 times the best time. A family of many configs leaves places for the other families:
+// the model is poor at telling which of two families is ahead.
 std::vector<Candidate> worth_a_try(const std::vector<Ranked>& ranked) {
   constexpr size_t kPlaces = 8;  // of each family
   size_t hopeful = ranked.size();

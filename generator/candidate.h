@@ -31,7 +31,7 @@ llvm::Expected<Candidate> make_candidate(const Problem& problem, const Target& t
 // family's reason is in the text.
 llvm::Expected<std::vector<Candidate>> rank_candidates(const Problem& problem, const Target& target,
                                                        const Family* family = nullptr, int sms = 0);
-// Those of them that a search may meet: kMostCandidates at most, the first few of every family, and where there
+// Candidates that a search may meet: kMostCandidates at most, the first few of every family, and where there
 // are more than kFewCandidates none that the model finds hopeless.
 inline constexpr size_t kFewCandidates = 60, kMostCandidates = 300;
 // `lessons`: what the order learns from times elsewhere (generator/lessons.h).

@@ -1,4 +1,4 @@
-// What a user should know of a choice that no tuning cures.
+// Slow-path warnings: choices that are slow for a reason that no tuning cures.
 #pragma once
 
 #include <string>

@@ -85,7 +85,7 @@ std::string list_of(const ConfigKey& key) {
   return list;
 }
 
-// What the text says for a key that has so many numbers, or a word.
+// The refusal's words for the form of a key's value.
 std::string example(Group group) {
   const std::string key = group[0].key.str();
   if (group.size() == 1) return "is one number, as in " + key + "=2";

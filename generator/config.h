@@ -21,7 +21,7 @@ namespace trigen {
 class Family;
 
 struct ConfigMember {
-  // What it means to the search: a side of the tile; what goes along with a tile; the order of tiles and the parts of a
+  // Meaning to the search: a side of the tile; a value that goes with the tile; the order of tiles and the parts of a
   // sum, which leave the main loop as it is; a choice apart from these; the path of an operand, which no step changes.
   enum Role { kTile, kFit, kOrder, kApart, kPath };
 
@@ -76,8 +76,8 @@ bool operator==(const Config& a, const Config& b);
 
 // The config of the same main loop, without an order of tiles and parts of sums.
 Config without_order(Config config);
-// Is one a step away from the other? One key differs: of the order or apart, of what goes along with a tile, or one
-// side of the tile (with whatever goes along with it).
+// Is one config a step away from the other? One key differs: of the order or apart, of the values that go with a
+// tile, or one side of the tile (with the values that go with it).
 bool neighbours(const Config& a, const Config& b);
 
 }  // namespace trigen

@@ -23,7 +23,7 @@ struct Params;  // templates/params.h
 
 inline constexpr int kMostMaps = 6;  // of a launch, after Params
 
-// Of a launch: thread blocks along x, and along y and z (CUDA C++ Programming Guide, "Compute Capabilities").
+// Limits of a launch: thread blocks along x, and along y and z (CUDA C++ Programming Guide, "Compute Capabilities").
 inline constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1, kMostBlocksAcross = 65535;
 
 // One kernel launch of a plan.
@@ -54,7 +54,7 @@ struct LaunchPlan {
   int64_t workspace_bytes = 0;
 };
 
-// What launches are given that see the copies of activations (Launch::packed).
+// Parameters of launches that read the copies of activations (Launch::packed).
 Params packed_params(const Problem& problem, const Params& params);
 
 // forward, grad_input and grad_weight: what tiles of products make.
@@ -86,8 +86,8 @@ class Family {
   virtual llvm::StringRef template_file() const = 0;  // "mma_sm80.cuh"
   // Does the family run on this target at all?
   virtual bool serves(const Target& target) const = 0;
-  // What each member of a config may say, in the order of the refusals: the values may depend on what the members before
-  // say. Members without a row are not the family's.
+  // Values that each member of a config may have, in the order of the refusals: they may depend on the members before.
+  // Members without a row are not the family's.
   virtual std::vector<ConfigKey> keys(const Problem& problem, const Config& config) const = 0;
   // The first legality rule that this config breaks, as text (found, allowed, next step); nullopt when it is
   // legal.
@@ -101,7 +101,7 @@ class Family {
   virtual LaunchPlan launch_plan(const Problem& problem, const Target& target,
                                  const Config& config) const = 0;
   virtual int64_t shared_bytes(const Problem& problem, const Config& config) const = 0;
-  // What the launches do, for the cost model: counted by the code that the kernels run. `sms`: of the device,
+  // Work of the launches, for the cost model: counted by the code that the kernels run. `sms`: of the device,
   // whose SMs share the walk of a grid that is dealt block by block; persistent grids are the target's.
   virtual Work work(const Problem& problem, const Target& target, const Config& config, int sms) const = 0;
   // Blocks with little work that tell what a step and a tile cost: two that differ by whole steps alone, away

@@ -1,6 +1,6 @@
-// What times of a problem at other batch sizes, or on other devices of its target, say of the model's predictions: how far
-// off it was for which tile. The winners themselves carry over badly, since waves and columns change with the batch size
-// (docs/experiments/untuned-lists.md).
+// Correction factors for the cost model, per tile, from measured times of the same shape at other batch sizes or on
+// other devices of its target. The winners themselves carry over badly, since waves and columns change with the batch
+// size (docs/experiments/untuned-lists.md).
 #pragma once
 
 #include <map>
@@ -20,7 +20,7 @@ class Lessons {
   // The times of one problem on `device`, whose batch size is `ratio` times as large or as small.
   void add(llvm::ArrayRef<Timed> times, const DeviceModel& device, double ratio);
   bool empty() const { return kinds_.empty(); }
-  // Time over prediction, by the median of what was timed beside it; 1 for what nobody timed.
+  // Time over prediction, relative to the median of all timed; 1 for a tile without a time.
   double factor(const Candidate& candidate) const;
 
  private:

@@ -1,4 +1,4 @@
-// What things take on a device: the numbers of the cost model (docs/cost-model.md) that no data sheet of the
+// Rates of a device: the numbers of the cost model (docs/cost-model.md) that no data sheet of the
 // target gives (generator/target.h). They are data, one text table for each device in generator/rates/,
 // embedded:
 //
@@ -41,7 +41,7 @@ struct DeviceRates {
 
 // [loop NAME]. Times that are 0 and factors that are 1 are what the loop does not have.
 struct LoopRates {
-  // Of the unit's rate (generator/target.h), what the main loop reaches: with all SMs at work, and at most
+  // Share of the unit's rate (generator/target.h) that the main loop reaches: with all SMs at work, and at most
   // where few divide the power among themselves.
   double tensor_share = 1, tensor_most = 1, tf32_share = 1, tf32_most = 1;
   double f32_products = 1;  // times as long, where weights are rounded on their way
@@ -62,7 +62,7 @@ struct LoopRates {
   double exchange_wait = 0;  // seconds of a tile, of any size, for each tensor that passes beside it
   double chained = 0;        // seconds of each load that a thread does one after the other beside the steps
   double start = 0;          // seconds of first loads and last stores, which nothing overlaps
-  double doubt = 1;          // times all of that, where nobody has timed the loop
+  double doubt = 1;          // times all of that, where the loop was never timed
   double cluster = 0;        // seconds: clusters meet before their first load and at their end
   // The memory: its share of the data sheet's rate; of the L2, what a panel may fill; of that, what misses
   // nothing; the time of a byte from the L2 instead.

@@ -47,7 +47,7 @@ constexpr Target kSm120 = {
     .model_device = "GeForce RTX 5090",
 };
 
-// Of the same limits.
+// A target of the same limits.
 constexpr Target alike(Target target, llvm::StringLiteral name, int capability, llvm::StringLiteral gpu) {
   target.name = name;
   target.compute_capability = capability;
@@ -222,7 +222,7 @@ llvm::ArrayRef<Target> gpus() { return tables().gpus; }
 
 namespace {
 
-// What people call a target: a generation, lower case. GPUs are gpus.def's.
+// Nicknames of targets: generations, lower case. GPUs are gpus.def's.
 constexpr struct {
   llvm::StringLiteral word, target;
 } kNicknames[] = {
@@ -239,7 +239,7 @@ std::string plain_name(llvm::StringRef name) {
   return plain == "h10080gbhbm3" ? "h100sxm" : plain;  // the driver's name of it
 }
 
-// Those that the name may mean: the one of that very name, else all that have it as a part.
+// GPUs that the name may mean: the GPU of that very name, else all whose names have it as a part.
 std::vector<const Target*> gpus_called(llvm::StringRef name) {
   std::vector<const Target*> out;
   const std::string plain = plain_name(name);

@@ -1,4 +1,4 @@
-// What a candidate's kernels do, counted and without any clock: launches, runs of thread blocks with their
+// Work of a candidate's kernels, counted and without any clock: launches, runs of thread blocks with their
 // steps and tiles, and the bytes that these move. A family makes it (Family::work) with the code that its
 // kernel walks by; the cost model (generator/cost/) reads it together with a device's rates
 // (generator/rates.h).
@@ -13,7 +13,7 @@
 
 namespace trigen {
 
-// What multiplies.
+// The unit that multiplies.
 enum class Unit : int { kFp32, kTensor16, kTensorTf32 };
 
 // One operand's tile on its way from global to shared memory by a block's own threads.
@@ -114,7 +114,7 @@ struct Work {
   double busy = 1;  // of the SMs, those that work, where parts of a sum leave some idle
 
   double memory_bytes = 0;  // of the product: all operands once, and what it writes
-  // Of these, what the first blocks read alone while the others wait for their turn: later ones find it in the
+  // Part of these that the first blocks read alone while the others wait for their turn: later blocks find it in the
   // L2. `first` has the sums of those blocks' steps and tiles; none: memory is read as evenly as blocks run.
   double first_bytes = 0;
   Run first = {.steps = {}, .tiles = 0, .count = 0};

@@ -22,12 +22,12 @@ struct DenseRow {
   // left out.
   bool held = false;
 };
-// Of lines that `trigen-lab tables` and `sweep` write, those against cuBLAS; a problem's untuned and tuned row of
+// Lines of `trigen-lab tables` and `sweep` that compare with cuBLAS; a problem's untuned and tuned row of
 // one file and GPU are one. Several taps count where a product over im2col was among the peers. Errors: a file that cannot
 // be read, or no such row.
 llvm::Expected<std::vector<DenseRow>> read_dense_rows(const std::vector<std::string>& paths);
 
-// Of the rows of one GPU and half.
+// Figures of the rows of one GPU and half.
 struct DenseFigures {
   std::string gpu;
   bool held = false;

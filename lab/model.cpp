@@ -285,7 +285,7 @@ void add_model(CLI::App& app, Commands& commands) {
   sub->require_subcommand(1);
   auto model = std::make_shared<Model>();
   CLI::App* check = sub->add_subcommand(
-      "check", "predict every recorded candidate anew: order, error, and what the first choices lose");
+      "check", "predict every recorded candidate anew: order, error, and losses of the first choices");
   check->add_option("recordings", model->paths, "files, or folders with them (tests/data)")->required();
   check->add_option("--role", model->role, "of the recordings that count: fit or check (all)")
       ->check(one_word_of({"fit", "check"}));
@@ -306,7 +306,7 @@ void add_model(CLI::App& app, Commands& commands) {
       ->check(CLI::NonNegativeNumber)
       ->type_name("M,N,W");
   check->add_flag("-v,--verbose", model->verbose, "print every problem's choice");
-  check->add_flag("--terms", model->terms, "print every candidate's time and what the model makes it of");
+  check->add_flag("--terms", model->terms, "print every candidate's time and the model's terms of it");
   check->add_flag("--clock", model->clock,
                   "also compile the tile families' candidates and clock their main loops (needs nvdisasm)");
   model->where.add_cache(*check);
@@ -314,7 +314,7 @@ void add_model(CLI::App& app, Commands& commands) {
   commands.push_back({check, [model] { return report(model->check()); }});
   CLI::App* fit = sub->add_subcommand(
       "fit",
-      "fit the device's rates (generator/rates/) to the recordings of role fit, and print what changed");
+      "fit the device's rates (generator/rates/) to the recordings of role fit, and print the changes");
   fit->add_option("recordings", model->paths, "files, or folders with them (tests/data)")->required();
   fit->add_option("--rates", model->start, "table of rates to begin with (the embedded one of the device)")
       ->type_name("FILE");
@@ -329,7 +329,7 @@ void add_model(CLI::App& app, Commands& commands) {
   commands.push_back({fit, [model] { return report(model->fit()); }});
   CLI::App* dense = sub->add_subcommand(
       "dense", "hold the estimate of the dense product against recorded peers: error, and who is faster");
-  dense->add_option("results", model->paths, "what `trigen-lab sweep` wrote (bench/results)")
+  dense->add_option("results", model->paths, "results of `trigen-lab sweep` (bench/results)")
       ->required()
       ->type_name("FILE");
   dense

@@ -71,7 +71,7 @@ double loss_of_first(const RecordedSpace& space, const std::vector<size_t>& orde
   return first / best - 1;
 }
 
-// What gathers of one family and op.
+// Figures gathered of one family and op.
 struct Gathered {
   std::vector<double> ranks, errors, biases;
   size_t problems = 0;

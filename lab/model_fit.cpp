@@ -17,12 +17,12 @@
 namespace trigen {
 namespace {
 
-// Of the errors beside the loss: by four folds of the role fit, of 0.25, 0.6 and 1.5 the one whose choices on
-// problems not fitted lose least.
+// Weight of the errors beside the loss: by four folds of the role fit, the one of 0.25, 0.6 and 1.5 whose choices
+// on problems not fitted lose least.
 constexpr double kErrorShare = 1.5;
 constexpr llvm::StringLiteral kUnmoved = "no recording moves it; ";
 
-// What a problem adds to the objective.
+// A problem's part of the objective.
 double of_space(const RecordedSpace& space, const std::vector<double>& predicted, double closeness) {
   const double first = *std::min_element(predicted.begin(), predicted.end());
   double best = HUGE_VAL;
@@ -80,7 +80,7 @@ class Objective {
     std::vector<double> predicted;
     double value;
   };
-  // Where two tables differ.
+  // The differences of two tables.
   class Changed {
    public:
     Changed(const Rates& before, const Rates& after)
@@ -161,7 +161,7 @@ bool is_share(llvm::StringRef name) {
   return name.endswith("_share") || name.endswith("_most") || name == "usable_l2";
 }
 
-// Predictions of recordings know no compiler's report: what they say of spills is of the estimate's guesses.
+// Predictions of recordings know no compiler's report: their spills are the estimate's guesses.
 bool is_of_spills(llvm::StringRef name) { return name.contains("spill") || name == "local_bytes"; }
 
 class Descent {
@@ -229,7 +229,7 @@ class Descent {
     table_.set(all_, at);
   }
 
-  // What the distance from the first values costs.
+  // The penalty for the distance from the first values.
   double prior() const {
     double sum = 0;
     for (const Rate& rate : all_)

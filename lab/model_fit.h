@@ -42,9 +42,9 @@ struct RatesFit {
 // Errors: a table that is none, no recording of role fit, or recordings of several devices.
 llvm::Expected<RatesFit> fit_rates(const std::string& table, const std::vector<RecordedSpace>& spaces,
                                    const FitOptions& options = {});
-// What the choices on problems lose that a fit has not seen, of role fit alone: these are dealt into `folds` by
-// their sizes, and each fold is predicted with the rates fitted to the others, from where the table's fit began. Fills `choices` and `untuned`.
-// For judging a term of the model without a look at the check half.
+// Losses of the choices on problems that a fit has not seen, all of role fit: dealt into `folds` by their sizes,
+// each fold predicted with rates fitted to the others, from the start of the table's fit. Fills `choices` and
+// `untuned`. For judging a term of the model without a look at the check half.
 llvm::Expected<ModelFigures> cross_validate(const std::string& table, std::vector<RecordedSpace> spaces,
                                             int folds, const FitOptions& options = {});
 // The objective on the spaces of role fit.

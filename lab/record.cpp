@@ -77,8 +77,7 @@ struct Recorder : TuneRecorder {
 
 void add_record(CLI::App& app, Commands& commands) {
   CLI::App* sub = app.add_subcommand(
-      "record",
-      "tune, and write what was measured: a file a problem, unless an earlier measurement was kept");
+      "record", "tune, and write the measurements: a file a problem, unless an earlier measurement was kept");
   auto recorder = std::make_shared<Recorder>();
   sub->add_option("--folder", recorder->folder, "folder for the recordings")->required()->type_name("FOLDER");
   sub->add_option(

@@ -1,4 +1,4 @@
-// What a tune measured of a problem's candidates, as a compact text: data to test search strategies on
+// A tune's measurements of a problem's candidates, as a compact text: data to test search strategies on
 // without a device (lab/replay.h).
 //
 //   trigen recording 1
@@ -46,16 +46,16 @@ struct Recording {
   bool exhaustive() const { return rows.size() == candidates; }
 };
 
-// Of a report with measurements; candidates that were not tried are left out.
+// The recording of a report with measurements; candidates that were not tried are left out.
 Recording recording_of(const TuneReport& report, const std::string& date);
 std::string to_string(const Recording& recording);
 // Errors: bad request, with the line's number; parse_recording takes exactly one.
 llvm::Expected<Recording> parse_recording(llvm::StringRef text);
 llvm::Expected<std::vector<Recording>> parse_recordings(llvm::StringRef text);
-// Those of files, and of every .txt and .zst (the same, packed by `zstd -19`) in folders and below, in the order of
-// their paths. Errors name the file.
+// Recordings of files, and of every .txt and .zst (the same, packed by `zstd -19`) in folders and below, in the order
+// of their paths. Errors name the file.
 llvm::Expected<std::vector<Recording>> read_recordings(const std::vector<std::string>& paths);
-// What each row's candidate takes, in microseconds, 0 for those not timed: the median of the finals, else of
+// Time of each row's candidate, in microseconds, 0 for those not timed: the median of the finals, else of
 // the quick samples, scaled to the finals, which run on a warmer device.
 std::vector<double> settled_us(const Recording& recording);
 // "sm_90a-forward-dtype.bf16-B.32-....txt": a file's name for it, of letters, digits, '.', '_' and '-' alone.

@@ -16,7 +16,7 @@ struct Replays {
   SearchOptions search;
   uint64_t seed = TuneOptions().seed;
 
-  // What the search would have chosen, and at what cost, over sixteen draws of the noise.
+  // The search's choice and its cost, over sixteen draws of the noise.
   llvm::Error run() const {
     Table table(
         {"=recording", ">rows", ">tried", "?>share", ">worst regret", ">median", "?>choices", "?stop"});
@@ -48,7 +48,7 @@ struct Replays {
 }  // namespace
 
 void add_replay(CLI::App& app, Commands& commands) {
-  CLI::App* sub = app.add_subcommand("replay", "the search on recordings, and what it would have chosen");
+  CLI::App* sub = app.add_subcommand("replay", "replay the search on recordings, with its choice and loss");
   auto replays = std::make_shared<Replays>();
   sub->add_option("recordings", replays->paths, "files, or folders with them (tests/data)")->required();
   sub->add_option("--candidates", replays->search.max_tried,

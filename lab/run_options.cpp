@@ -7,7 +7,7 @@ namespace trigen::cli {
 void RunOptions::add_to(CLI::App& app) {
   where.add_arch(app);
   where.add_device(app);
-  app.add_option("--out", out, "folder of what is written (build/bench)");
+  app.add_option("--out", out, "folder for the results (build/bench)");
   app.add_option("--limit", limit, "start nothing after so long: 150s, 5m");
   app.add_option("--row-time", row_time, "time for one row's rounds, at least 7 of them (1s)");
   app.add_option("--rounds", rounds, "rounds of the interleaved timing (31)")->check(CLI::Range(5, 1000));

@@ -53,7 +53,7 @@ std::vector<Problem> problems_of_results(llvm::StringRef text) {
   return out;
 }
 
-// Of a list of problems or of tables, of recordings, or of a run's results.
+// Problems of a list of problems or of tables, of recordings, or of a run's results.
 llvm::Expected<std::vector<Problem>> problems_in(const std::string& path) {
   auto text =
       cache::read_input(path, "", "name a list of problems or tables, a recording, or a run's .jsonl");

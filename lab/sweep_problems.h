@@ -1,5 +1,5 @@
-// Problems as training brings them to tensor cores, drawn from a seed: what the speed of shapes that nobody chose
-// is measured on. Not drawn: f32 without tensor cores, decoding, fill=upper, diagonals, silu, pre, accumulate, odd
+// Problems as training brings them to tensor cores, drawn from a seed, to measure the speed of shapes that no author
+// chose. Not drawn: f32 without tensor cores, decoding, fill=upper, diagonals, silu, pre, accumulate, odd
 // strides.
 //
 //   T       70 %: 32 to 16384, powers of two, 256 to 1024 the most common; 20 %: multiples of 32 between; 10 %: the

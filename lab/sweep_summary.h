@@ -1,4 +1,4 @@
-// What a sweep's rows say together.
+// Summary of a sweep's rows.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ struct SweepSummary {
   double tenth = 0;       // percentile, by linear interpolation
   double worst = 0;
 };
-// Of each table, in the order of its first row: all rows, then those of each op.
+// Summaries of each table, in the order of its first row: all rows, then those of each op.
 std::vector<SweepSummary> summarize_sweep(const std::vector<TableResult>& results);
 // The rows of a table by their figure, the least first; those without one are not among them.
 std::vector<TableResult> worst_of(const std::vector<TableResult>& results, const std::string& table,

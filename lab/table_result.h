@@ -1,4 +1,4 @@
-// What one row of a benchmark table gave, as one line of JSON, and tables of such rows for people.
+// The result of one row of a benchmark table, as one line of JSON, and tables of such rows for people.
 #pragma once
 
 #include <optional>
@@ -33,7 +33,7 @@ struct TableResult {
   std::string peer;                      // the fastest peer arm
   // The same behind a kernel that lets nothing start early (lab/foreign.h); 0: not timed so.
   double behind_got = 0, behind_seconds = 0, behind_peer_seconds = 0;
-  // Of a sweep's rows: the time of a device copy of as many bytes or of the products, and which ("bytes", "products").
+  // Floor of a sweep's rows: the time of a device copy of as many bytes ("bytes") or of the products ("products").
   double floor_seconds = 0;
   std::string bound;
   std::string kernel, provenance;  // of trigen, joined by " + "

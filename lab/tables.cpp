@@ -27,7 +27,7 @@ llvm::Expected<std::vector<TableResult>> read_results(const std::string& path) {
   return out;
 }
 
-// What is made of `file` lies in `folder`, which is made, under the file's name.
+// The path of outputs made of `file`, without extension: in `folder`, which is made, under the file's name.
 std::string stem_in(const std::string& folder, const std::string& file) {
   std::error_code ignored;  // whoever writes there says what is wrong
   std::filesystem::create_directories(folder, ignored);
@@ -172,9 +172,9 @@ void add_tables(CLI::App& app, Commands& commands) {
 void add_render(CLI::App& app, Commands& commands) {
   CLI::App* sub = app.add_subcommand("render", "print tables and draw their plot from .jsonl files");
   auto render = std::make_shared<Render>();
-  sub->add_option("files", render->files, "what `trigen-lab tables` wrote")->required();
+  sub->add_option("files", render->files, "results of `trigen-lab tables`")->required();
   sub->add_option("--out", render->out, "folder of the .svg (build/bench)");
-  sub->add_flag("--asked", render->asked, "also what the list set as its goals, and whether they were met");
+  sub->add_flag("--asked", render->asked, "also the list's goals, and whether they were met");
   commands.push_back({sub, [render] { return report(render->run()); }});
 }
 

@@ -1,4 +1,4 @@
-// What the operators' implementations share: a call's options, the checks of its tensors, and their sizes.
+// Shared parts of the operators' implementations: a call's options, the checks of its tensors, and their sizes.
 // The texts are those of python/trigen/torch/arguments.py. LibTorch takes an error as an exception and as
 // nothing else, so these functions throw.
 #pragma once

@@ -1,6 +1,6 @@
 #include "libtorch/memory.h"
 
-// Of LibTorch's CUDA part alone, so it may be missing: where it is, no tensor is on a GPU.
+// LibTorch's CUDA part alone has this entry; where the entry is missing, no tensor is on a GPU.
 extern "C" __attribute__((weak)) AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device,
                                                                                    void** stream);
 

@@ -1,4 +1,4 @@
-// Where outputs and workspaces come from, and the stream that kernels run on.
+// Memory for outputs and workspaces, and the stream that kernels run on.
 #pragma once
 
 #include "libtorch/call.h"

@@ -18,7 +18,7 @@ trigen_status set_error(trigen_status status, std::string text) noexcept;
 // Success, or the error's status with its text kept for trigen_last_error.
 trigen_status give(llvm::Error error) noexcept;
 
-// What a runtime was made with; runtime/api_plan.cpp has its inside.
+// Settings that a runtime was made with; runtime/api_plan.cpp defines trigen_runtime.
 llvm::Expected<const Device*> device_of(const trigen_runtime& runtime, int ordinal);
 Store& store_of(trigen_runtime& runtime);
 const Store::Options& store_options_of(const trigen_runtime& runtime);

@@ -88,7 +88,7 @@ class Binder {
  public:
   Binder(const Problem& problem, Params& params) : problem_(problem), params_(params) {}
 
-  // Of the tensor that was bound last.
+  // Bytes of the tensor that was bound last.
   int64_t last_extent() const { return count_ == 0 ? 0 : views_[count_ - 1].bytes; }
   int bound() const { return count_; }
 
@@ -285,7 +285,7 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
   const int64_t rows = decode ? args.rows : problem.T;
   const int64_t align =
       decode && problem.layout == Layout::kBDT ? element_size(problem.dtype) : problem.align;
-  // What `bind` binds, and its extent.
+  // The extent of a tensor that has just been bound goes to `extents`.
   const auto noted = [&](int64_t ArgumentExtents::*of, llvm::Error error) {
     if (!error && extents != nullptr && binder.bound() > bound) extents->*of = binder.last_extent();
     bound = binder.bound();

@@ -1,4 +1,4 @@
-// What a caller passes to a run: trigen_args of trigen.h, checked against the problem, turned into the
+// A caller's arguments of a run: trigen_args of trigen.h, checked against the problem, turned into the
 // kernel's parameters. Needs no device, except for the ownership of pointers (check_pointers).
 #pragma once
 

@@ -1,4 +1,4 @@
-// The canary: a kernel that nobody has seen give right results on such a device runs first, on small batches of its
+// The canary: a kernel without right results on such a device so far runs first, on small batches of its
 // own problem, before a plan with it is given out here, and its outputs are compared with a reference: all of them
 // where they are few, else a sample. A kernel that fails is in quarantine: the cache answers as if it were not there.
 #pragma once

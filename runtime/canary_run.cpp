@@ -296,7 +296,7 @@ CanaryReport run_on_batches(const Plan& plan) {
     if (is_capture(api.cuStreamIsCapturing(stream, &status)) || status != CU_STREAM_CAPTURE_STATUS_NONE)
       return skipped("a stream capture is under way");
   }
-  // Of streams that cannot be asked about: calls that a capture forbids are allowed to this thread.
+  // Other streams cannot be asked for a capture: this thread may make calls that a capture forbids.
   const RelaxedCapture relaxed(api);
   std::vector<std::shared_ptr<const Plan>> plans;
   for (const int64_t batch : batches_of(plan.resolution().candidate, device.info()))

@@ -14,7 +14,7 @@ using namespace cuda;
 
 namespace {
 
-constexpr int64_t kGuard = 4 << 10;  // bytes on both sides of each tensor, which nobody may write
+constexpr int64_t kGuard = 4 << 10;  // bytes on both sides of each tensor, which no kernel may write
 constexpr int64_t kImage = 1 << 20;  // bytes; tensors that small are made on the host and come back whole
 constexpr std::chrono::milliseconds kSpin{1};  // of a run's wait, before the first pause
 constexpr std::chrono::microseconds kPause{100};

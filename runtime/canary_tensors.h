@@ -1,5 +1,5 @@
-// The tensors of a canary's run: where they lie in one allocation, between guard bytes that nobody may write, and what
-// they begin as; the allocation and its stream.
+// The tensors of a canary's run: their places in one allocation, between guard bytes that no kernel may write, and
+// their first contents; the allocation and its stream.
 #pragma once
 
 #include <chrono>

@@ -144,8 +144,8 @@ llvm::Error forbidden(const Candidate& candidate, Store& store) {
                                            "\", and name its cache file in TRIGEN_CACHE");
 }
 
-// The machine's own build goes before a binary that others made: for whoever asks for that, and where they say
-// that a compiler made it which nobody knows.
+// The machine's own build goes before a binary of another machine: where the options ask for own builds, and where
+// the binary's compiler is unknown.
 bool is_second(const Binary& binary, const BuildOptions& options) {
   return binary.shipped && !options.no_jit && (options.own || is_unknown_compiler(binary.key.compiler));
 }

@@ -14,13 +14,13 @@ namespace trigen {
 
 class Device;
 
-// What is made of a source. PTX alone is all that an emulated device runs, and takes half the time; its keys
+// The code to make of a source. PTX alone is all that an emulated device runs, and takes half the time; its keys
 // name the virtual architecture (compute_70), so that no GPU is given such a binary from the cache.
 enum class Code { kCubinAndPtx, kPtx };
 Code code_for(const Device& device);
 
-// Newer than any release that this version knows: nobody can have compared what it makes. Of a label that is none
-// of an NVRTC, too.
+// True if newer than any release that this version knows, whose code has been compared with no other's, and for a
+// label that is none of an NVRTC.
 bool is_unknown_compiler(llvm::StringRef name);
 // The compiler's options for a target in canonical form: "--gpu-architecture=sm_70 --std=c++20 ...". Part of
 // the key.

@@ -13,7 +13,7 @@ namespace {
 
 void add(std::string& text, const std::string& what) { text += (text.empty() ? "" : "; ") + what; }
 
-// How far two problems of one op are apart, and in which fields: types count more than sizes, sizes by their
+// Distance of two problems of one op, and the fields that differ: types count more than sizes, sizes by their
 // ratio.
 double distance(const Problem& here, const Problem& there, std::string& difference) {
   double sum = 0;

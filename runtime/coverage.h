@@ -1,4 +1,4 @@
-// What a cache answers without compiling, problem by problem, and why not more: `trigen cache coverage`,
+// Problems that a cache answers without compiling, and reasons where it does not: `trigen cache coverage`,
 // `trigen cache show`, `trigen cache path`.
 #pragma once
 
@@ -15,7 +15,7 @@ struct CoverageAnswer {
   // kExact: a kernel of a record whose every field fits. kNear: a kernel that runs, though something differs.
   // kNone: a plan would have to compile.
   Match match = Match::kNone;
-  // Of kNear: the very problem and target, and this version's kernel, which the model chose and no device measured.
+  // kNear: the very problem and target, and this version's kernel, which the model chose and no device measured.
   bool predicted = false;
   std::string why;                       // what differs, field by field; "" for kExact
   std::string candidate;                 // of the kernel that runs

@@ -1,4 +1,4 @@
-// One device: what it is and its context.
+// One device: its properties and its context.
 #pragma once
 
 #include <memory>

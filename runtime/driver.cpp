@@ -32,7 +32,7 @@ const char* const kDriverFiles[] = {
     "/run/opengl-driver/lib/libcuda.so.1",   // NixOS
 };
 
-// What plans, the tuner and doctor cannot do without.
+// Entries of the driver that plans, the tuner and doctor cannot do without.
 #define TRIGEN_REQUIRED_ENTRIES(X) \
   X(cuInit)                        \
   X(cuDriverGetVersion)            \

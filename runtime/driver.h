@@ -59,7 +59,7 @@ class Driver {
   const char* (*last_error_)() = nullptr;  // the emulated device's own words
 };
 
-// What is known without failing: for doctor and for messages.
+// Facts of the driver, found without failing: for doctor and for messages.
 struct DriverFinding {
   DriverState state = DriverState::kNoLibrary;
   std::string path;     // the library, when one was found

@@ -12,7 +12,7 @@ using nlohmann::json;
 
 constexpr size_t kNamedAtMost = 3;
 
-// What a tune timed alone, of candidates that are some today (tuner/evidence.cpp writes them).
+// Times of candidates that a tune timed alone, from its evidence (tuner/evidence.cpp); today's candidates only.
 std::vector<Lessons::Timed> times_of(const std::string& evidence, const Problem& problem,
                                      const Target& target) {
   std::vector<Lessons::Timed> times;

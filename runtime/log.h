@@ -26,7 +26,7 @@ LogLevel log_level_from_environment();
 
 std::string milliseconds(std::chrono::nanoseconds time);  // "1.93"
 
-// What this process did since it began.
+// Counters of this process since its start.
 struct Counters {
   std::atomic<uint64_t> exact{0}, near{0}, predicted{0}, misses{0}, compiles{0};
   std::atomic<uint64_t> plan_ns{0}, compile_ns{0};

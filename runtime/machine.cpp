@@ -66,7 +66,7 @@ std::string host_of(const std::string& base, const std::string& environment, con
   return ::secure_getenv("SLURM_JOB_ID") != nullptr ? "slurm" : "";
 }
 
-// How a GPU gets into what this runs in.
+// The way to bring a GPU into the container or machine that this process runs in.
 std::string way_in(const std::string& runs_in) {
   if (runs_in == "podman")
     return "start the container with --device nvidia.com/gpu=all (podman, CDI: nvidia-ctk cdi generate on "
@@ -110,7 +110,7 @@ std::string version_in(llvm::StringRef text) {
 
 }  // namespace
 
-// Of the kernel module; "" without one. Opens no device, unlike read_machine.
+// Version of the kernel module; "" without one. Opens no device, unlike read_machine.
 std::string kernel_driver_version(const std::string& base) {
   const std::string text = read_text(base + "/proc/driver/nvidia/version");
   return version_in(llvm::StringRef(text).split('\n').first);

@@ -65,7 +65,7 @@ struct NvmlApi {
 // synchronised boost are somebody's wish and not told.
 std::vector<std::string> slowdown_reasons(uint64_t bits);
 
-// What a GPU is doing. What its driver does not say is absent.
+// The state of a GPU. Facts that its driver does not report are absent.
 struct GpuState {
   std::optional<int> sm_mhz, memory_mhz, celsius, percent_busy;
   std::optional<double> watts, watts_allowed;

@@ -1,4 +1,4 @@
-// Where NVRTC may lie: wheels, toolkits, the loader path, beside this library. File names only; nothing is
+// Places that may hold NVRTC: wheels, toolkits, the loader path, beside this library. File names only; nothing is
 // opened.
 #include <link.h>
 
@@ -83,14 +83,14 @@ class Finder {
     for (const char* lib : {"/lib64", "/lib", "/targets/x86_64-linux/lib", "/targets/sbsa-linux/lib"})
       add_directory(root + lib, origin);
   }
-  // What a person may name, and what may lie beside trigen: the folder itself, a wheel unpacked into it, a
-  // toolkit.
+  // A folder that the user names or that lies beside trigen may be the library's own, a toolkit, or hold an
+  // unpacked wheel.
   void add_folder(const std::string& folder, const std::string& origin) {
     add_directory(folder, origin);
     add_toolkit(folder, origin);
     add_site(folder, origin);
   }
-  // What comes from here on was named by the user or is loaded already: nobody else chose it.
+  // Files added from here on were named by the user or are loaded already, chosen by no other user.
   void take_as_named(bool named) { named_ = named; }
   std::vector<NvrtcFile> take() { return std::move(files_); }
   const std::vector<std::string>& sites() const { return sites_; }

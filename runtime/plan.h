@@ -11,7 +11,7 @@
 
 namespace trigen {
 
-// What to do when the cache has no record for the problem. The same values as trigen_miss_policy: do not
+// The answer when the cache has no record for the problem. The same values as trigen_miss_policy: do not
 // renumber.
 enum class MissPolicy : int { kFirstChoice = 0, kGeneric = 1, kError = 2 };
 

@@ -44,8 +44,8 @@ void PlanLog::made(const Resolution& resolution, const std::string& slow) const 
   const std::string tune = "trigen tune --device " + spec + " \"" + problem_ + "\"";
   if (!measured)
     log_once(LogLevel::kNotice, "untuned",
-             "untuned: nobody measured a kernel for " + problem_ + "; the cost model's choice runs on " +
-                 spec + "; tune it with: " + tune + " (said once; TRIGEN_LOG=info shows every plan)");
+             "untuned: no measured kernel for " + problem_ + "; the cost model's choice runs on " + spec +
+                 "; tune it with: " + tune + " (said once; TRIGEN_LOG=info shows every plan)");
   else if (resolution.match == Match::kNear)
     log_once(LogLevel::kNotice, "near",
              "near: the kernel for " + problem_ + " was measured elsewhere: " + resolution.difference +

@@ -1,4 +1,4 @@
-// What is said and counted of one plan.
+// The log line and the counters of one plan.
 #pragma once
 
 #include <chrono>

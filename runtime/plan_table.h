@@ -7,8 +7,8 @@
 
 namespace trigen {
 
-// Bounded: a service whose batch size is every number there is makes a plan for each. Where `most` are kept and one
-// more comes, those go that nobody else holds; callers make them anew from the cache. Not thread-safe.
+// Bounded: a service with every possible batch size makes a plan for each. Where `most` plans are kept and one more
+// comes, plans without another holder go; callers make them anew from the cache. Not thread-safe.
 template <class Key, class Request, class RequestHash, class Value>
 class PlanTable {
  public:

@@ -9,7 +9,7 @@
 namespace trigen {
 namespace {
 
-// Where a field lies in trigen_problem: an int or an int64_t.
+// A field's place in trigen_problem: an int or an int64_t.
 struct Member {
   size_t offset, size;
 };

@@ -16,7 +16,7 @@ const Nvrtc* compiler_named(const std::string& name) {
   return nullptr;
 }
 
-// Where two texts part.
+// The first difference of two texts, for a message.
 std::string first_difference(llvm::StringRef stored, llvm::StringRef remade) {
   size_t at = 0;
   while (at < std::min(stored.size(), remade.size()) && stored[at] == remade[at]) ++at;

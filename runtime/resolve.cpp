@@ -76,7 +76,7 @@ llvm::Expected<Resolution> from_record(const Problem& problem, const FoundRecord
         return resolution;
       }
       resolution.match = Match::kNear;
-      resolution.difference = "the record's kernel is of '" + binary->key.compiler + "', which nobody knows";
+      resolution.difference = "the record's kernel is of an unknown compiler, '" + binary->key.compiler + "'";
     }
   } else if (resolution.match == Match::kExact) {
     resolution.match = Match::kNear;
@@ -174,7 +174,7 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
         keep(candidates.takeError());
         continue;
       }
-      // Which one is best follows the sizes; without a compiler the one that an earlier shape brought serves.
+      // The best generic kernel follows from the sizes; without a compiler the one that an earlier shape left serves.
       if (auto resolution = first_right(*candidates)) {
         llvm::consumeError(std::move(errors));
         return std::move(*resolution);

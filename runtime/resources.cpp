@@ -1,4 +1,4 @@
-// What ptxas says of a binary, and how many CPUs may compile at once.
+// ptxas's report of a binary, and the number of CPUs that may compile at once.
 #include <sched.h>
 
 #include <algorithm>

@@ -6,7 +6,7 @@ using namespace cuda;
 
 namespace {
 
-// Where the elements lie; strides in bytes.
+// The memory of a tensor's elements; strides in bytes.
 struct Memory {
   void* data;
   long long strides[3];

@@ -55,7 +55,7 @@ print("conda:", *built, sep="\n  ")
 if not native:
     sys.exit()
 
-# What the tests need beside the two: the interpreter as a virtual environment has it, and NVRTC where conda's package has it.
+# Needs of the tests beside these: the interpreter as in a virtual environment, NVRTC where conda's package has it.
 python = os.path.realpath(sys._base_executable)
 for name, version, script in [
     ("python", platform.python_version(), f"""

@@ -1,4 +1,4 @@
-"""What mkdocs cannot do by itself: pages made from the sources, and links that leave docs/.
+"""Hooks for mkdocs: pages made from the sources, and links that leave docs/.
 
 The command line's page comes from the program's parser, C's from the public header; Python's is mkdocstrings', whose docstrings are plain
 text. A link from a page to a file of the repository outside docs/ is checked and shown as that file's path, since the site does not hold the

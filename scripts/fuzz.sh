@@ -2,9 +2,9 @@
 # Builds the libFuzzer programs (clang 14, with the address and undefined-behaviour sanitizers) into build-fuzz and runs each for so
 # long. Needs scripts/setup.sh --dev, no GPU.
 # Usage: scripts/fuzz.sh [SECONDS [keep]]   (60)
-# What they learn stays in build-fuzz/corpus; `keep` writes the smallest of it that reaches every edge to tests/fuzz/ptx_found.zst,
-# which fuzz.Ptx runs on every commit. A finding ends the run; it is build-fuzz/crash-*, and the program that is given its path
-# repeats it.
+# The corpus stays in build-fuzz/corpus; `keep` writes the smallest part that reaches every edge to
+# tests/fuzz/ptx_found.zst, which fuzz.Ptx runs on every commit. A finding ends the run; it is build-fuzz/crash-*: the
+# program repeats it when given its path.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60} keep=${2:-}

@@ -185,7 +185,7 @@ for arch in sm_70 sm_80 sm_90a ${DIST:+sm_120a}; do
   grep -q "for $arch on" "$work/python.log" || fail "$(cat "$work/python.log")"
 done
 cat "$work/c.log" "$work/python.log"
-# What the bundle lacks fails at once and says what would help.
+# A kernel that the bundle lacks fails at once and says what would help.
 must_fail TRIGEN_NO_JIT used trigen-python -- python3 -c '
 from trigen.library import Runtime
 Runtime(driver="emulated:sm_70").plan("forward,dtype=f32,B=1,T=9,D=9", 0)'

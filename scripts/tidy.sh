@@ -18,7 +18,7 @@ import json
 for entry in json.load(open("'"$build"'/compile_commands.json")):
     if entry["file"].endswith(".cpp") and "/build-tidy/" not in entry["file"] or "/Unity/" in entry["file"]:
         print(entry["file"])' | grep -E '/(generator|numerics|cache|runtime|doctor|check|tuner|peers|cli|lab|emulator)/')
-  # What a unit includes is a header to clang-tidy: findings there count.
+  # The sources in a unity file are headers to clang-tidy: findings there count.
   options=(--header-filter='/(generator|numerics|cache|runtime|doctor|check|tuner|peers|cli|lab|emulator)/.*\.(h|cpp)$'
            --checks=-bugprone-suspicious-include)
 fi

@@ -25,14 +25,14 @@ class Anchor {
   BuildAllOptions build_;
 };
 
-// What times taken over a while are worth.
+// The noise of times that were taken over a while.
 class Noise {
  public:
   void reading(double anchor_s) { readings_.push_back(anchor_s); }
-  // Of one candidate, timed alone.
+  // Samples of one candidate, timed alone.
   void samples(const std::vector<double>& seconds);
   const std::vector<double>& readings() const { return readings_; }
-  // How much the anchor's readings differ, as a share.
+  // Spread of the anchor's readings, as a share.
   double drift() const;
   // How far apart two candidates' times of this while may lie and still change places: the drift, and each
   // one's own scatter. kNoiseFloor and more; nullopt with fewer than two readings.

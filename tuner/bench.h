@@ -1,4 +1,4 @@
-// Where candidates run: a problem's tensors and reference, and the candidates that are loaded. In this process
+// The bench that candidates run on: a problem's tensors and reference, and the loaded candidates. In this process
 // (LocalBench), or in a worker process that a broken candidate takes down alone (worker/remote_bench.h).
 #pragma once
 
@@ -23,7 +23,7 @@ struct TrialOptions {
   double expected_s = 0;  // of one run, predicted: what a deadline rests on
 };
 
-// What a candidate did there.
+// The result of a candidate's run on a bench.
 struct Trial {
   enum class End : int { kDone = 0, kWrong = 1, kFailed = 2 };  // sent between processes of one program
   End end = End::kDone;
@@ -51,7 +51,7 @@ class Bench {
   virtual llvm::Expected<int64_t> spin(size_t id, double seconds) = 0;
   // Whether count() can be: errors name what is missing.
   virtual llvm::Error can_count(const Target& target) = 0;
-  // What its kernel does in some of its blocks, on the emulated device of its target (tuner/counting.h).
+  // Counters of some of the kernel's blocks, on the emulated device of its target (tuner/counting.h).
   virtual llvm::Expected<std::optional<Counts>> count(const Candidate& candidate, const Binary& binary) = 0;
   // After a failure the next call finds a fresh device, with nothing held.
   virtual bool renews() const = 0;

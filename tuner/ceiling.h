@@ -13,7 +13,7 @@ struct Ceiling {
 };
 // Rates: the target table's, scaled by multiprocessors and clock of `device`.
 Ceiling ceiling_of(const Problem& problem, const Target& target, const DeviceModel& device);
-// Of a run of decode that makes these rows.
+// The ceiling of a run of decode that makes these rows.
 Ceiling ceiling_of(const Problem& problem, const Target& target, const DeviceModel& device, Rows rows);
 
 }  // namespace trigen

@@ -75,7 +75,7 @@ json state_json(const GpuState& state) {
   return out;
 }
 
-// What the machine did meanwhile.
+// The machine's conditions during the tune.
 json conditions_json(const TuneReport& report) {
   json out = json::object();
   for (const GpuState& state : report.states) out["gpu"].push_back(state_json(state));

@@ -1,4 +1,4 @@
-// What a record keeps of its tune, as JSON text: samples, finalists, rejected candidates with their errors,
+// The evidence of a tune in its record, as JSON text: samples, finalists, rejected candidates with their errors,
 // conditions.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace trigen {
 
-// Of a whole tune:
+// Evidence of a whole tune:
 // {"complete":..,"date":..,"seconds":..,"quartiles":[..],"candidates":[{"candidate":..,"outcome":..,..}]}.
 std::string evidence_of(const TuneReport& report);
 // Not interrupted, for the same objective, and the choice among as many candidates at least: a tune of one config or family answers
@@ -16,7 +16,7 @@ std::string evidence_of(const TuneReport& report);
 bool is_complete(const std::string& evidence, size_t candidates,
                  TuneObjective objective = TuneObjective::kTime);
 
-// Of one candidate, for the samples of an unfinished tune.
+// Evidence of one candidate, for the samples of an unfinished tune.
 std::string sample_of(const CandidateReport& row);
 // False when the text is not one of sample_of's.
 bool read_sample(const std::string& text, CandidateReport& row);

@@ -123,7 +123,7 @@ void Fleet::compile_ahead(size_t station, Work& work, const Problem& next) {
         /*ahead=*/true);
 }
 
-// Not this problem's fault: the worker does not come up again, or the GPU is not to be measured on.
+// Not this problem's fault: the worker does not come up again, or the GPU stays busy or throttled.
 bool Fleet::lost(const Station& station) const {
   if (auto error = station.process->start()) {
     llvm::consumeError(std::move(error));
@@ -171,7 +171,7 @@ void Fleet::serve(size_t station, Work& work) {
       work.events.lost(item, report.takeError());
       return;
     }
-    if (gone) kind.queue.clear();  // nobody is left to do the others
+    if (gone) kind.queue.clear();  // no worker is left for the others
     if (!work.events.finish(item, std::move(report))) work.stop = true;
   }
 }

@@ -73,8 +73,8 @@ llvm::Error GpuWatch::await_quiet() {
     refused_ = cancelled || waited.count() >= options_.wait_s;
     if (refused_)
       return make_error(ErrorKind::kDevice,
-                        format("%s is not to be measured on now: %s; waited %.0f s; free it, allow more with "
-                               "--wait, or measure all the same with --shared-ok",
+                        format("%s is busy or throttled: %s (waited %.0f s); free it, raise --wait, or pass "
+                               "--shared-ok",
                                name_.c_str(), text.c_str(), waited.count()));
     std::this_thread::sleep_for(std::chrono::milliseconds(std::min(500, 50 + int(options_.wait_s * 100))));
   }

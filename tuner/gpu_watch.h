@@ -27,9 +27,9 @@ class GpuWatch {
   // does nothing there. Other processes count while the GPU is busy: one that waits, such as the Python that
   // called the tune, takes no time from anybody.
   std::string trouble(const GpuState& state) const;
-  // What came between two states, whoever was busy: more processes, clocks held down. "" for nothing.
+  // Changes between two states, whoever was busy: more processes, throttled clocks. "" for none.
   std::string trouble_since(const GpuState& before, const GpuState& after) const;
-  // Waits until nothing is wrong. Error (device): what still was after wait_s, unless `shared_ok`.
+  // Waits until the GPU has no trouble. Error (device): the trouble left after wait_s, unless `shared_ok`.
   llvm::Error await_quiet();
   bool refused() const { return refused_; }  // by the last await_quiet
 

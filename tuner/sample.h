@@ -1,4 +1,4 @@
-// Which candidates of a problem a recording for the cost model times: the model's first ones, where its order
+// The candidates of a problem that a recording for the cost model times: the model's first ones, where its order
 // decides, and a draw over families and tiles from the rest, where wrong constants show.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace trigen {
 struct SampleOptions {
   size_t first = 12, drawn = 20;
   uint64_t seed = 1;
-  // What the model puts at so many times its best is left out, but for each family's own first choice.
+  // Candidates that the model puts at so many times its best are left out, but for each family's own first choice.
   double reach = 4;
 };
 

@@ -41,7 +41,7 @@ struct SearchPoint {
   double predicted_s = 0;
 };
 
-// Of the same family, with configs a step away from each other.
+// Candidates of the same family with configs a step away from each other.
 bool neighbours(const SearchPoint& a, const SearchPoint& b);
 
 // Candidates are known by their position in the model's order, which is also the fixed order of ties.
@@ -49,7 +49,7 @@ class Search {
  public:
   Search(std::vector<SearchPoint> points, const SearchOptions& options);
 
-  // What to build and try next, in this order; empty: stop. Every one of the last batch must have been
+  // The candidates to build and try next, in this order; empty: stop. Every one of the last batch must have been
   // reported (timed or failed), or the search has been out of time.
   std::vector<size_t> next(double elapsed_s);
   void timed(size_t candidate, double median_s);

@@ -1,5 +1,5 @@
-// What a search did, for people: how many candidates there were, which were tried, why the others were not, how
-// the best came about, and what the choice may cost beside the best of all.
+// Report of a search, for people: how many candidates there were, which were tried, why the others were not, how
+// the best was found, and what the choice may lose against the best of all.
 #pragma once
 
 #include <map>
@@ -17,8 +17,8 @@ struct SearchReport {
     double at_s = 0, best_s = 0;
   };
   std::vector<Step> best;  // each time that the best became better
-  // Of the choice's time, what the best of those that were not timed is expected to save: from how far the
-  // model was off for those that were. Negative: nothing was timed.
+  // Share of the choice's time that the best untimed candidate is expected to save, by the model's errors for the
+  // timed ones. Negative: nothing was timed.
   double expected_loss = -1;
 };
 SearchReport search_report_of(const TuneReport& report);

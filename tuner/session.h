@@ -14,7 +14,7 @@ namespace trigen {
 
 class BuildQueue;
 
-// What a search of these candidates builds first.
+// The candidates that a search of these builds first.
 std::vector<size_t> first_choices(const std::vector<Candidate>& candidates, const DeviceModel& model,
                                   const SearchOptions& options);
 

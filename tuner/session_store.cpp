@@ -1,4 +1,4 @@
-// What a tune finds in the store and leaves there: records of choices, samples of candidates, its turn.
+// A tune's dealings with the store: records of choices, samples of candidates, its turn.
 #include <algorithm>
 #include <chrono>
 #include <ctime>

@@ -22,7 +22,7 @@ class Bench;
 class CompilePool;
 class GpuWatch;
 
-// What the best candidate has least of; energy is of the whole GPU, over one run of many.
+// The quantity that the best candidate has least of; energy is of the whole GPU, over one run of many.
 enum class TuneObjective { kTime, kEnergy, kEdp };
 const char* to_string(TuneObjective objective);  // "time", "energy", "edp"
 
@@ -80,7 +80,7 @@ struct TuneReport {
   double elapsed_s = 0;
   std::vector<CandidateReport> candidates;  // in the model's order
   size_t space = 0;                         // legal ones; more than `candidates` in a sample
-  // What the times are worth. The GPU's states before and after each final; the anchor's times in order; how
+  // Conditions of the times. The GPU's states before and after each final; the anchor's times in order; how
   // close to the best a candidate had to be for the finals.
   std::vector<GpuState> states;
   std::vector<double> anchor_s;
@@ -91,7 +91,7 @@ struct TuneReport {
   double share_of_ceiling() const { return seconds > 0 ? ceiling_s / seconds : 0; }
 };
 
-// What a progress display shows. Called from tune()'s thread.
+// A tune's progress, for a display. Reported from tune()'s thread.
 struct TuneProgress {
   std::string problem;
   const char* phase = "";      // "compiling", "measuring", "finals"
@@ -101,7 +101,7 @@ struct TuneProgress {
   double elapsed_s = 0, eta_s = 0;
 };
 
-// A tune's: what others made is no candidate where a compiler is here, so that a bad bundle does not end a tune.
+// Builds of a tune: binaries of other users are not used where a compiler is here, so that a bad bundle ends no tune.
 inline BuildAllOptions own_builds() {
   BuildAllOptions build;
   build.own = true;
@@ -117,14 +117,14 @@ struct TuneOptions {
   std::optional<Config> config;  // with family: this one candidate
   // These of all legal candidates instead of a search, for recordings: all are timed, the finalists checked.
   std::optional<SampleOptions> sample;
-  bool force = false;  // measure again although a measured record is there; wait for nobody's tune of it
+  bool force = false;  // measure again despite a measured record; wait for no other process's tune of it
   uint64_t seed = 20240912;
   double emulated_work = 3.0e7;  // multiply-adds: the largest problem that is checked on an emulated device
   BuildAllOptions build = own_builds();
   TuneObjective objective = TuneObjective::kTime;
   Bench* bench = nullptr;                     // where candidates run; null: in this process
   Anchor* anchor = nullptr;                   // null: quick times count as SearchOptions::finals_reach says
-  GpuWatch* watch = nullptr;                  // null: nobody looks at the GPU's state
+  GpuWatch* watch = nullptr;                  // null: the GPU's state is not watched
   CompilePool* pool = nullptr;                // who compiles; null: threads of this tune, as `build` says
   const std::atomic<bool>* cancel = nullptr;  // set: stop soon, keep what there is
   std::function<void(const TuneProgress&)> progress;

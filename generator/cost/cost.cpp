@@ -11,13 +11,13 @@
 namespace trigen {
 namespace {
 
-// What of the bytes of a reread the memory has to give.
+// The share of a reread's bytes that misses the L2.
 double missed(const CostInput& in, const Reread& reread) {
   const double room = static_cast<double>(in.device.l2_bytes) * in.loop.usable_l2;
   return std::clamp(reread.set / room - in.loop.l2_floor, in.loop.l2_hit, 1.0);
 }
 
-// Of all the memory's bytes, and of those that the first blocks read alone.
+// Memory's time for all bytes, and for those that the first blocks read alone.
 struct MemorySeconds {
   double all = 0, first = 0;
 };

@@ -18,13 +18,13 @@ namespace trigen {
 // (runtime/resolve.cpp). unit.ModelVersion pins what the model of this version chooses.
 inline constexpr int kModelVersion = 8;
 
-// What the compiler said of a binary (ptxas report). Filled by runtime/compile.h.
+// The compiler's report of a binary (ptxas). Filled by runtime/compile.h.
 struct Resources {
   int registers = 0;    // per thread
   int spill_bytes = 0;  // spill stores + loads
   int stack_bytes = 0;
   int static_shared = 0;  // bytes
-  // More than a few registers that a loop can do without: what nobody has measured should not spill so much.
+  // True if the kernel spills more than kFewSpills bytes; such a kernel is not chosen unmeasured.
   bool spills() const { return spill_bytes > kFewSpills; }
   static constexpr int kFewSpills = 32;
 };

@@ -1,4 +1,4 @@
-// What a kernel's thread blocks do, counted exactly on the emulated device (tuner/counting.h): a candidate's
+// Counters of a kernel's thread blocks, exact, from the emulated device (tuner/counting.h): a candidate's
 // own numbers in place of the cost model's estimates.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace trigen {
 
-// Of one thread block; the mean of a cluster's.
+// Counters of one thread block; in a cluster the mean of its blocks.
 struct BlockCounts {
   static constexpr double kSectorBytes = 32;
   double instructions = 0;  // warp instructions of every class but moves, which the machine code has few of

@@ -36,7 +36,7 @@ double rate_of(const Problem& problem, const Target& target, const DeviceModel& 
   // half as many bytes, and so on.
   const int64_t row = problem.T * element_size(problem.dtype), align = std::min(problem.align, row & -row);
   const double narrow = std::pow(rates.unaligned, std::log2(16.0 / static_cast<double>(align)));
-  // Of another device than the target's model: by its SMs and clock.
+  // Devices other than the target's model scale by their SMs and clock.
   const double scale = device.sms * device.clock_hz / (target.sms * target.clock_hz);
   return flops / narrow * (target.measured_rates ? 1 : rates.datasheet) * scale;
 }
@@ -55,7 +55,7 @@ double products_seconds(const Product& p, double rate, const DeviceModel& device
       const int64_t steps = blocks_in(depth, parts);
       if (parts > 1 && steps < kLeastSteps) break;
       const double rounds = tiles * static_cast<double>(parts) / sms, whole = std::ceil(rounds);
-      // Of what the last round leaves idle, the share that nothing else fills.
+      // Idle part of the last round: the share that nothing else fills.
       const double paid = whole <= 1 ? 1 : rounds + (whole - rounds) * rates.wave;
       double seconds = paid * (static_cast<double>(steps) * step + rates.tile * part_of_largest);
       if (parts > 1)  // sums written and read again

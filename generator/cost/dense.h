@@ -1,5 +1,5 @@
-// What the dense product on a masked weight takes: what people run without trigen, and the figure beside every
-// time of a kernel.
+// Time of the dense product on a masked weight: the product that people run without trigen, and the figure beside
+// every time of a kernel.
 #pragma once
 
 #include <string>

@@ -37,11 +37,11 @@ double streamed_seconds(const CostInput& in, const Step& step) {
   if (work.warpgroups == 1) tensor *= loop.alone;
   const double fed =
       std::min(in.rates.feed_width * in.target.clock_hz, loop.feed_share * in.rates.feed / work.busy);
-  // Of f32 weights, twice the bytes: the second half comes with what other blocks of the row tile read.
+  // f32 weights have twice the bytes: the second half comes with reads of other blocks of the row tile.
   double feed = (step.feed_bytes - step.f32_bytes * (1 - loop.f32_feed / 2) +
                  step.split_bytes * (loop.split_lines - 1)) /
                 fed;
-  // What threads move in shared memory beside the products' own reads.
+  // Threads' traffic in shared memory beside the products' own reads.
   double shared = step.shared_bytes / (in.rates.shared_bytes * in.target.clock_hz);
   if (in.counts != nullptr && &step == &work.steps.front()) {
     feed = in.counts->step.load_sectors * BlockCounts::kSectorBytes / fed;
@@ -104,7 +104,7 @@ double load_latency(const CostInput& in, const Step& step) {
   // Registers hold one tile on its way, shared memory stages - 1.
   if (!step.a.staged && !step.b.staged) return loop.copy_latency / std::max(1, in.work.stages - 1);
   double latency = loop.staged_latency;
-  // Where a thread of a loop with cp.async loads single elements through registers.
+  // Single elements that a thread of a loop with cp.async loads through registers.
   for (const TileLoad* access : {&step.a, &step.b})
     if (access->staged && access->vector == 1 && in.work.asynchronous)
       latency += loop.singles * std::ceil(access->elements / in.work.threads / loop.singles_at_once);
@@ -141,7 +141,7 @@ double interleaved_tile_cycles(const CostInput& in) {
   const TileEnd& tile = in.work.tile;
   const double per_cycle = in.target.l2_bytes_per_s / (in.target.sms * in.target.clock_hz);
   const double accesses = tile.elements / std::max(1, tile.vector);
-  // What comes in beside the sums waits for its way, a few accesses at a time.
+  // Tensors beside the output pay their latency, a few accesses at a time.
   const double exchange = in.loop.exchange_access * tile.exchanged * accesses / in.work.threads;
   if (in.counts != nullptr) {
     const BlockCounts& counted = in.counts->tile;

@@ -6,7 +6,7 @@
 
 namespace trigen {
 
-// What every formula reads.
+// Inputs of every formula.
 struct CostInput {
   const Work& work;
   const Target& target;

@@ -192,7 +192,7 @@ class Decode final : public Family {
   }
 };
 
-// Of the rows that read the most tokens.
+// Work of the rows that read the most tokens.
 Work Decode::work(const Problem& p, const Target& target, const Config& c, int) const {
   const LaunchPlan plan = launch_plan(p, target, c);
   const Launch& launch = plan.launches.front();

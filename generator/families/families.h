@@ -21,12 +21,12 @@ bool takes_tokens(const Problem& problem);
 Access activation_access(const Problem& problem, bool tokens = false);
 // Elements of one access on it: TMA's 16 bytes, or single ones of the launches that copy.
 int activation_elements(const Problem& problem, Access path);
-// What keeps those launches from serving the problem: "copies at most ...".
+// The reason why those launches cannot serve the problem: "copies at most ...".
 std::optional<std::string> too_many_to_pack(const Problem& problem);
 // Puts them around the launches of a plan, whose workspace they move behind their own.
 void pack_activations(const Problem& problem, LaunchPlan& plan);
 
-// Of equal predictions an earlier family's comes first.
+// The order counts: of equal predictions an earlier family's comes first.
 #define TRIGEN_FAMILIES(row)                                                                               \
   row(wgmma_sm90) row(wgmma_tf32_sm90) row(wgmma_split_sm90) row(wgmma_taps_sm90) row(wgmma_resident_sm90) \
       row(mma_tma_sm90) row(mma_sm80) row(mma_sm75) row(mma_sm70) row(simt) row(decode) row(grad_epilogue)

@@ -26,7 +26,7 @@ class MmaSm70 final : public TileFamily {
   int fragment_registers(const Problem&, const Config& c) const override {
     return (c.tile_m / c.warps_m + c.tile_n / c.warps_n) / 4;
   }
-  // Of the staged main loop; the other one, of taps, keeps more.
+  // The staged main loop keeps fewer than the loop of taps.
   int address_registers(const Problem& p, const Config&) const override {
     return p.K > 1 || p.pad != 0 ? 48 : 30;
   }

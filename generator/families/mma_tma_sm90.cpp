@@ -50,7 +50,7 @@ class Product final : public PersistentKernel {
   }
 
   std::vector<Config> space(const Problem& p, const Target& target) const override {
-    // What has wgmma is faster by that: --config alone asks for these kernels there.
+    // Targets with wgmma have faster kernels: --config alone asks for these there.
     if (target.wgmma) return {};
     constexpr struct {
       int tile_m, tile_n, warps_m, warps_n;

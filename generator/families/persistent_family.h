@@ -1,5 +1,5 @@
-// What the families of persistent blocks on Hopper have in common (templates/persistent/): grids, sections of
-// columns, and what a config's keys may say. A family adds the problems it makes and, for forward and
+// Common parts of the families of persistent blocks on Hopper (templates/persistent/): grids, sections of
+// columns, and the values that a config's keys may have. A family adds the problems it makes and, for forward and
 // grad_input and for grad_weight, a kernel: its keys, its tiles, its launches and its work.
 #pragma once
 
@@ -18,9 +18,9 @@ inline bool is_weight(const Problem& p) { return p.op == Op::kGradWeight; }
 class PersistentKernel {
  public:
   virtual ~PersistentKernel() = default;
-  // What each key may say, in the order of the refusals; it may depend on what the keys before it say.
+  // Values that each key may have, in the order of the refusals; they may depend on the keys before it.
   virtual std::vector<ConfigKey> keys(const Problem& problem, const Config& config) const = 0;
-  // A block's shared memory: bytes of a stage, whether stages and what is staged of the output fit, and all.
+  // A block's shared memory: bytes of a stage, whether stages and the staged output fit, and bytes in all.
   virtual int stage_bytes(const Problem& problem, const Config& config) const = 0;
   virtual bool fits(const Problem& problem, const Config& config) const = 0;
   virtual int64_t shared_bytes(const Problem& problem, const Config& config) const = 0;
@@ -37,7 +37,7 @@ class PersistentKernel {
                             Launch product, LaunchPlan& plan) const = 0;
   virtual Work work(const Problem& problem, const Target& target, const Config& config) const = 0;
 
-  // Blocks of the product: one on every SM, fewer when there is less to do. Slices: as many as they are.
+  // Grid size: one block per SM, fewer if there is less work; with cluster split-K one block per slice.
   virtual uint32_t grid(const Problem& problem, const Target& target, const Config& config) const;
 
  protected:
@@ -47,7 +47,7 @@ class PersistentKernel {
                                     std::initializer_list<int> round, int rounds) const;
   static int row_tiles(const Problem& problem, const Config& config);
 
-  // What is left open and no choice is as `keys` has it.
+  // `config` with its open keys set wherever `keys` leaves no choice.
   Config completed(const Problem& problem, Config config) const;
 
   // Keys that mean the same in all of these kernels.
@@ -74,12 +74,12 @@ class PersistentFamily : public Family {
  protected:
   // The targets that it serves: "sm_90a".
   virtual llvm::StringRef served() const { return "sm_90a"; }
-  // What this family does not make, whatever the config: "makes K=1 with pad=0". nullopt: it makes the
-  // problem.
+  // The reason why this family does not make the problem, whatever the config: "makes K=1 with pad=0". nullopt: it
+  // does.
   virtual std::optional<std::string> refuse(const Problem& problem) const = 0;
   // refuse(), and products of more tiles than the kernels count.
   std::optional<std::string> refusal(const Problem& problem) const;
-  // What makes an op.
+  // The kernel that makes an op.
   virtual const PersistentKernel& kernel(Op op) const = 0;
 };
 

@@ -171,7 +171,7 @@ Work sliced_weight_work(const Problem& p, const Target& target, const Config& c)
                         .feed_bytes = turns * fed,
                         .split_bytes = activations_split_lines(p, c) ? turns * fed : 0,
                         .loads = beside ? 1 : turns});
-  // A block alone sends nothing and waits for none: half of the time, which nobody has measured.
+  // A block without a cluster sends nothing and waits for none: half of the time (not measured).
   work.tile.elements = static_cast<double>(c.tile_m) * c.tile_n / (c.cluster > 1 ? 1 : 2);
   const double tiles = !beside ? turns : turns > 1 ? 1.5 : 1;  // two ends overlap by half
   put_runs(work, clusters, false, [&](int) { return Run{.steps = {steps}, .tiles = tiles}; });
@@ -201,7 +201,7 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
   const bool split_lines = activations_split_lines(p, c);
   for (const double columns : {static_cast<double>(c.tile_n), 128.0}) {
     const double a = square ? c.tile_m / 2.0 : c.tile_m, b = columns / (square ? 2 : sharers);
-    // Of batches one below the other each warpgroup multiplies its own.
+    // Stacked batches: each warpgroup multiplies its own batch.
     const double fed = stacks ? 4.0 * stacked_rows : a + b;
     work.steps.push_back({.products = c.tile_m * (stacks ? 2.0 * c.tile_n : columns) * depth,
                           .feed_bytes = 128 * fed,

@@ -1,4 +1,4 @@
-// What the persistent warpgroup families count alike: the walk of a product's tiles and the shares of
+// Counts that the persistent warpgroup families share: the walk of a product's tiles and the shares of
 // grad_weight, by the code that their kernels run (templates/persistent/). Internal to generator/families/.
 #pragma once
 
@@ -54,22 +54,22 @@ void put_runs(Work& work, int blocks, bool exact, const Own& own) {
 }
 // Tiles and parts that are few enough to walk one by one.
 inline bool few_pieces(int64_t pieces, int blocks) { return pieces <= int64_t{16} * blocks; }
-// Of each row tile: the blocks of 64 along k that its warpgroups of 64 rows reach, on average, and one output
+// Runs, one a row tile: the blocks of 64 along k that its warpgroups of 64 rows reach, on average, and one output
 // tile.
 std::vector<Run> reached_tiles(const ProductWalk& walk, const Config& config, int tokens);
 // The runs, sums and grid of a product whose every row tile is `tiles[row]`, and what its first blocks read.
 void put_product(Work& work, const Problem& problem, const ProductWalk& walk, const std::vector<Run>& tiles);
 // The sums over the longest row tiles, as many as are worked on at the same time.
 Run first_rows(std::vector<Run> tiles, double rows_at_once, double columns);
-// Of a piece of 128 bytes of a row that is `elements` long, is it across two of the L2's lines? Most are where
-// rows do not begin at lines.
+// Do pieces of 128 bytes of a row of `elements` lie across two of the L2's lines? Most do where rows do not begin at
+// lines.
 bool splits_lines(int64_t elements, DType dtype);
 // Do pieces of x and y lie across lines? Copies of them in the workspace do not.
 bool activations_split_lines(const Problem& problem, const Config& config);
 // A section's panel of the other operand, `columns` elements wide, again for every walk over it that the L2
 // does not keep. `depth`: tokens along k of all row tiles.
 Reread panel_reread(const Problem& problem, const ProductWalk& walk, double columns, double depth);
-// What the launches that copy activations into the workspace and back read and write
+// Reads and writes of the launches that copy activations into the workspace and back
 // (templates/pack_activations.h), where the config asks for them.
 void put_copies(Work& work, const Problem& problem, const Config& config);
 

@@ -1,4 +1,4 @@
-// What the families built on templates/gemm.cuh have in common: vectors, shared memory, split-K, grids. A
+// Common parts of the families built on templates/gemm.cuh: vectors, shared memory, split-K, grids. A
 // family adds the dtypes it multiplies, its fragment sizes and its list of tiles.
 #pragma once
 
@@ -65,7 +65,7 @@ class TileFamily : public Family {
   virtual int fragment_registers(const Problem& problem, const Config& config) const = 0;
   // Addresses, predicates, loop state: read off the compiler's reports.
   virtual int address_registers(const Problem&, const Config&) const { return 48; }
-  // What multiplies: tensor cores, unless a family says otherwise.
+  // The unit that multiplies: tensor cores, unless a family says otherwise.
   virtual Unit unit(const Problem& problem) const;
   // Are operands copied with cp.async where their vectors allow it?
   virtual bool asynchronous() const { return false; }

@@ -1,4 +1,4 @@
-// Which blocks of the tile families' kernels stand for all.
+// Sample blocks of the tile families' kernels, which stand for all.
 #include <algorithm>
 #include <numeric>
 
@@ -11,7 +11,7 @@ using schedule::Range;
 
 int64_t steps_of(Range depth, int tile_k) { return schedule::ceil_div(depth.end - depth.begin, tile_k); }
 
-// Of the first column tile, the full rows with the fewest steps.
+// Samples of the first column tile: its full rows with the fewest steps.
 std::vector<Sample> product_samples(const Problem& p, const Config& c) {
   Problem small = p;
   small.B = std::clamp<int64_t>((c.tile_n + p.D - 1) / p.D, 1, p.B);

@@ -1,4 +1,4 @@
-// What the blocks of the tile families do, by the schedule that their kernels run (templates/schedule.h).
+// Work of the tile families' blocks, by the schedule that their kernels run (templates/schedule.h).
 #include <algorithm>
 #include <cmath>
 
@@ -114,7 +114,7 @@ void put_weight(Work& work, const Problem& p, const Config& c, const Operands& o
 
   if (splits > 1) {  // the second kernel reads every part and writes dW
     const double T = static_cast<double>(p.T), elements = T * T / 2 * static_cast<double>(p.K * p.H);
-    // Of a block's row, by its busiest thread: its vectors, and the bias.
+    // The busiest thread's turns for a block's row: its vectors, and the bias.
     const int turns =
         schedule::ceil_div(z.T * z.K, schedule::kReduceThreads * std::max(1, c.vec_c)) + shape.bias;
     work.passes.push_back({.rates = "add_splits",
@@ -198,7 +198,7 @@ Work TileFamily::work(const Problem& p, const Target&, const Config& c, int sms)
     put_weight(work, p, c, o, sms);
   else
     put_product(work, p, c, o, sms);
-  // Of the tile on the diagonal, row by row of warps.
+  // Skipped steps of the tile on the diagonal, row by row of warps.
   const int turns = c.tile_m / std::max(1, c.warps_m) / c.tile_k;  // whole ones
   if (skips(p, c))
     for (int above = 1; above < c.warps_m; ++above)

@@ -121,7 +121,7 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
   if (!allows(p, c)) return;
   if (weight::slices(c)) {
     c.split_k = c.cluster;
-    // Of 64 x 64 two fit on an SM, or one with more stages.
+    // Tiles of 64 x 64: two blocks fit on an SM, or one with more stages.
     constexpr int kMoreStages = 11;
     const auto blocks = static_cast<int>(grid(p, target, c));
     const int room = clusters_at_once(target, c.cluster) * c.cluster;

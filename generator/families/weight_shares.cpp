@@ -55,7 +55,7 @@ std::optional<std::string> too_many_shares(const Problem& p, int features) {
 
 namespace {
 
-// One part for every block, half as many, twice as many, and what fills whole rounds of blocks best.
+// Numbers of parts: one for every block, half as many, twice as many, and the number that fills whole rounds best.
 std::set<int> weight_splits(const Shares& shares) {
   const int left = shares.wide % shares.blocks;
   const int all = left > 0 ? std::max(1, shares.blocks / left) : 1;

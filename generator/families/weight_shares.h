@@ -1,5 +1,5 @@
-// How the warpgroup families share the tiles of grad_weight: what templates/persistent/shares.h needs for a
-// problem.
+// Sharing of the tiles of grad_weight among the blocks of the warpgroup families: the input of
+// templates/persistent/shares.h for a problem.
 #pragma once
 
 #include <optional>

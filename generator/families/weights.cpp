@@ -7,7 +7,7 @@
 namespace trigen {
 namespace {
 
-// Of the launch: of either kind of packed W.
+// Blocks of the packing launch, for either kind of packed W.
 double packed_blocks(const Problem& p) {
   namespace tf32 = wgmma_tf32_sm90;
   const int tokens = static_cast<int>(p.T), taps = static_cast<int>(p.K);

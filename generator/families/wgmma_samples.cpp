@@ -1,4 +1,4 @@
-// Which clusters of wgmma_sm90's kernels stand for all.
+// Sample clusters of wgmma_sm90's kernels, which stand for all.
 #include <algorithm>
 
 #include "generator/families/persistent_work.h"

@@ -127,7 +127,7 @@ class Product final : public PersistentKernel {
       return {&Config::split_k, {c.cluster}, "every block of a cluster of such tiles has a slice"};
     return {&Config::split_k, {1}, "is for grad_weight and clusters of tiles of 64 rows"};
   }
-  // Of row tiles: a cluster of slices for each.
+  // Pairs of row tiles, with a cluster of slices for each.
   int64_t pairs(const Problem& p, const Config& c) const {
     return int64_t{geometry::row_pairs(row_tiles(p, c))} * p.H * column_units(p, c);
   }

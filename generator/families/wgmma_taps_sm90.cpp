@@ -178,8 +178,8 @@ class TapSteps {
  public:
   TapSteps(const Problem& p, const Config& c) : c_(c), taps_(static_cast<double>(p.K)) {
     const Shape shape = kernel_shape(p);
-    // Of a block with the features of 128 and few taps; one buffer: the next block's loads wait for it. Contiguous
-    // tokens come as they are read.
+    // Transposes of a block with 128 features and few taps; one buffer: the next block's loads wait for it. Contiguous
+    // tokens need none.
     transposes_ = geometry::contiguous_tokens(shape, c) ? 0
                                                         : geometry::features(shape, c) / 144.0 +
                                                               (geometry::input_buffers(shape, c) > 1 ? 0 : 1);
@@ -267,7 +267,7 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
     for (int step = 0; step < most; ++step) {
       int whole = 0, crossing = 0;
       for (const persistent::Reach& r : reach) {
-        // Of a diagonal that begins in a block's corner, one block of a panel's reach is left out in part.
+        // A diagonal that begins in a block's corner leaves out one block of a panel's reach in part.
         const bool corner = walk.diag == 0 && r.active == step + 1;
         (corner ? crossing : whole) += r.active > step ? 1 : 0;
       }

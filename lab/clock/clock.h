@@ -13,7 +13,7 @@ struct ClockedLoop {
   LoopTiming timing;
   int warps = 0, blocks = 0;  // of a block; on an SM
   double conflicts = 1;       // wavefronts over the least, as counted
-  // Of a turn, the mean with those in which warps beyond their triangle skip products.
+  // Cycles of a turn, the mean with turns in which warps beyond their triangle skip products.
   double step_cycles = 0;
 };
 

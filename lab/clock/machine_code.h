@@ -11,7 +11,7 @@
 
 namespace trigen {
 
-// What the compiler tells the scheduler in the upper bits of every 128-bit instruction (arXiv 1804.06826,
+// The compiler's control bits for the scheduler, in every 128-bit instruction's upper bits (arXiv 1804.06826,
 // section 2.1): 4 bits of stall count, a bit of yield, 3 bits each of write and read barrier, 6 of the barriers
 // to wait for, 4 of operands to keep.
 struct Control {

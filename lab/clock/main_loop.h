@@ -13,7 +13,7 @@ struct MainLoop {
   size_t products = 0;            // HMMA steps, or FFMA
 };
 
-// Of all loops without another such loop inside, the one with the most products. A turn is the straight way:
+// The main loop: of loops without another loop inside, the one with the most products. A turn is the straight way:
 // conditional branches forward are not taken (they skip the loads of the last turns), guarded instructions
 // are issued. Errors: unsupported, where nothing multiplies in a loop.
 llvm::Expected<MainLoop> main_loop(const std::vector<MachineFunction>& functions);

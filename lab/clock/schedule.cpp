@@ -38,7 +38,7 @@ bool register_conflict(const std::vector<int>& sources, const std::array<int, 4>
   return read >= 3 && !(sources[0] == sources[1] || sources[1] == sources[2] || sources[0] == sources[2]);
 }
 
-// What the loop's instructions need, found once.
+// An instruction of the loop with its needs, found once.
 struct Prepared {
   const Instruction* one = nullptr;
   Pipe pipe = Pipe::kNone;
@@ -303,7 +303,7 @@ class Clock {
     sub.memory = at + in_.rates.memory;
     write_copies(at);
     const double enter = std::max(at, pipe_);
-    // Of a copy the addresses alone go now; its data pass the pipe when they have come.
+    // Addresses alone of a copy go now; its data pass the pipe when they have come.
     const double length = std::max(in_.rates.memory_of_sm, access.copy ? in_.rates.copy : wavefronts);
     pipe_ = enter + length;
     sub.queue.push_back(enter);
@@ -324,7 +324,7 @@ class Clock {
     return length;
   }
 
-  // What has come by `cycle` of the copies goes into shared memory before what asks for the pipe then.
+  // Copies that have arrived by `cycle` go into shared memory before accesses that ask for the pipe then.
   void write_copies(double cycle) {
     for (; !copies_.empty() && copies_.front().first <= cycle; copies_.pop_front()) {
       const auto [came, wavefronts] = copies_.front();

@@ -10,12 +10,12 @@
 
 namespace trigen {
 
-// What an instruction keeps busy.
+// The pipe that an instruction keeps busy.
 enum class Pipe : int { kTensor, kFma, kImad, kAlu, kHalf, kUniform, kSpecial, kMemory, kBranch, kNone };
 Pipe pipe_of(const Instruction& one);
 // Cycles that an HMMA (step) keeps its sub-core's tensor cores.
 double tensor_cycles(const Instruction& one, const SmRates& rates);
-// Of 32 lanes with an address each: bytes that it moves; 0: no memory instruction. `shared`: through shared
+// A warp's access, 32 lanes with an address each: its bytes; 0: no memory instruction. `shared`: through shared
 // memory's banks; `global`: from or to the L2.
 struct MemoryAccess {
   double bytes = 0;
@@ -60,7 +60,7 @@ struct LoopTiming {
   double issued = 0;                     // instructions of a turn and sub-core
   double tensor_share() const;           // of the cycles, those with the tensor pipe busy
   const Busy& bound() const;             // the busiest
-  // What was issued in [from, from + cycles), and the wavefronts of shared memory in it.
+  // Instructions issued in [from, from + cycles), and the wavefronts of shared memory in it.
   double from = 0;
   std::vector<Issued> issues;
   std::vector<std::pair<double, double>> wavefronts;  // begin, cycles
@@ -74,7 +74,7 @@ struct ClockInput {
   double l2_bytes = 64;  // bytes a cycle from the L2 into the SM
   double conflicts = 1;  // wavefronts over the least that the bytes need, as counted
   int turns = 12;
-  // Of each block: the first so many warps leave out products and what these read, as where a turn lies beyond
+  // Number of each block's first warps that leave out products and their reads, as where a turn lies beyond
   // their rows' triangle.
   int skipping = 0;
 };

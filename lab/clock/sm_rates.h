@@ -4,7 +4,7 @@
 //   alu  2  cycles  published  arXiv 1903.07486, table 4.1
 //   name  value  unit  kind  source
 //
-// Of one sub-core (a quarter of an SM, with its own scheduler), where nothing else is said.
+// Rates of one sub-core (a quarter of an SM, with its own scheduler), unless said otherwise.
 #pragma once
 
 #include <string>
@@ -51,7 +51,7 @@ struct SmRatesTable {
   static llvm::Expected<SmRatesTable> parse(llvm::StringRef text);
 };
 
-// Of a target's GPU where the table has a section of that name, else of its architecture ("sm_90a" as "sm_90"). Null
+// Rates of a target's GPU if the table has a section of that name, else of its architecture ("sm_90a" as "sm_90"). Null
 // where it has neither.
 const SmRates* sm_rates_of(const Target& target);
 

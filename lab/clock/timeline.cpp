@@ -69,7 +69,7 @@ int warps_of(const LoopTiming& timing) {
   return most;
 }
 
-// What a warp issued most in each column.
+// A warp's strip: the pipe that it issued to most in each column.
 std::string warp_strip(const LoopTiming& timing, int warp, int columns) {
   std::vector<std::array<int, 128>> counts(columns);
   for (const Issued& one : timing.issues) {

@@ -62,8 +62,8 @@ said = set()  # causes
 
 
 def warn_of_transposed(shape, tokens: int, layout: str, name: str = "x") -> None:
-    """Where nn.Conv1d(T, T, K) refuses a transposed tensor, a mixer takes it as a prefix: of fewer tokens than the weight's, with as many
-    features as that has tokens."""
+    """A transposed tensor, which nn.Conv1d(T, T, K) refuses, is a prefix to a mixer: of fewer tokens than the weight's,
+    with as many features as the weight has tokens."""
     axes, other = ("[batch, tokens, features]", "bdt") if layout == "btd" else ("[batch, features, tokens]", "btd")
     n = shape[1] if layout == "btd" else shape[2]
     warn_once(

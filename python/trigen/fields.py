@@ -60,7 +60,7 @@ class CProblem(ctypes.Structure):
 
 
 def description() -> dict:
-    """What trigen_problem_fields() of a library with the same fields says."""
+    """The answer of trigen_problem_fields() of a library with the same fields."""
     parts = [field.name for field in FIELDS if field.place == "part"]
     return {
         "struct_size": ctypes.sizeof(CProblem),
@@ -78,7 +78,7 @@ def description() -> dict:
 
 
 def _difference(there, here) -> str:
-    """What of one field's rows is not alike."""
+    """The difference of one field's two rows."""
     if there is None or here is None:
         return "is not there" if there is None else "is not known here"
     unlike = [key for key in {**here, **there} if here.get(key) != there.get(key)]
@@ -86,7 +86,7 @@ def _difference(there, here) -> str:
 
 
 def differences(theirs: dict) -> List[str]:
-    """What another description has otherwise, a sentence a field; empty when it is the same."""
+    """Differences of another description, a sentence a field; empty when it is the same."""
     ours = description()
     here = {row["name"]: row for row in ours["fields"]}
     there = {row["name"]: row for row in theirs["fields"]}

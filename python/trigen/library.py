@@ -215,7 +215,7 @@ def format_problem(problem: CProblem) -> str:
 
 
 def counters() -> log.Counters:
-    """What this process did so far: plans by answer, compiles, milliseconds."""
+    """Counters of this process so far: plans by answer, compiles, milliseconds."""
     return log.read_counters(load())
 
 
@@ -307,7 +307,7 @@ class Plan:
         return f"<trigen.Plan of {info.problem}: {info.candidate} for {info.target}, {info.provenance}, on device {info.device_ordinal}>"
 
     def describe(self) -> PlanInfo:
-        """What it runs and where that came from."""
+        """The plan's kernel and its origin."""
         info = CPlanInfo(struct_size=_c.sizeof(CPlanInfo))
         check(self._library.trigen_plan_describe(self.handle, _c.byref(info)))
         texts = {name: (getattr(info, name) or b"").decode() for name in CPlanInfo.TEXTS}

@@ -37,7 +37,7 @@ class CCounts(ctypes.Structure):
 
 
 class Counters(NamedTuple):
-    """What this process did so far. Every plan made is one of exact, near, predicted and misses."""
+    """Counters of this process so far. Every plan made is one of exact, near, predicted and misses."""
 
     exact: int  # plans from a record measured on such a device
     near: int  # measured on another device, SM count or driver

@@ -1,4 +1,4 @@
-"""What a notebook shows of trigen's objects (`_repr_html_`): tables, and texts as they are."""
+"""Views of trigen's objects in a notebook (`_repr_html_`): tables, and texts as they are."""
 
 from __future__ import annotations
 

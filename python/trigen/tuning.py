@@ -16,7 +16,7 @@ _ERROR = "trigen: error: "  # how the program begins a line that is no progress
 
 
 class TuneResult(NamedTuple):
-    """What a tuning run did."""
+    """The result of a tuning run."""
 
     problems: List[str]
     command: List[str]

@@ -257,7 +257,7 @@ TEST_F(WorkerTest, ABusyGpuIsWaitedForAndRefused) {
   ASSERT_EQ(refused.size(), 1u) << "the others are not begun";
   EXPECT_THAT(
       take_error(refused[0].takeError()).message,
-      AllOf(HasSubstr("V100-SXM2-16GB)) is not to be measured on now"),
+      AllOf(HasSubstr("V100-SXM2-16GB)) is busy or throttled: "),
             HasSubstr("it is 98 % busy with 2 other processes (4242 with 12"),
             HasSubstr("held down by heat (hardware)"), HasSubstr("waited 0 s"), HasSubstr("--shared-ok")));
   options_.watch.shared_ok = true;

@@ -14,7 +14,7 @@ class Channel {
   explicit Channel(int socket = -1) : socket_(socket) {}
   // Owns nothing: who made the socket closes it.
   int socket() const { return socket_; }
-  // Errors: device, when nobody is at the other end.
+  // Errors: device, when no process is at the other end.
   llvm::Error send(const nlohmann::json& message) const;
   // The next message; nullopt when `milliseconds` (-1: no limit) pass without a byte of it.
   llvm::Expected<std::optional<nlohmann::json>> receive(int milliseconds) const;

@@ -1,4 +1,4 @@
-// What the messages say: a program's own types as JSON values. Both ends are one program of one version.
+// Contents of the messages: a program's own types as JSON values. Both ends are one program of one version.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@ namespace trigen::worker {
 
 nlohmann::json to_json(const DeviceInfo& info);
 DeviceInfo device_info_from(const nlohmann::json& value);
-// What a run needs of a binary: key, code, names.
+// The parts of a binary that a run needs: key, code, names.
 nlohmann::json to_json(const Binary& binary);
 Binary binary_from(const nlohmann::json& value);
 nlohmann::json to_json(const Trial& trial);

@@ -17,8 +17,8 @@ struct ProcessOptions {
   std::string program;  // a trigen; "": this one
   std::string device;   // as --device takes it
   int threads = 0;      // of the reference, on the host; 0: all cores
-  // How long an answer of the device may take beyond fifty times what is expected: another user, a cold start.
-  // 0: 5 s on a GPU, 60 s on the emulated device, whose time nobody predicts.
+  // Time that an answer of the device may take beyond fifty times the expected one: another user, a cold start.
+  // 0: 5 s on a GPU, 60 s on the emulated device, whose time is not predictable.
   double deadline_s = 0;
   const std::atomic<bool>* cancel = nullptr;
 };

@@ -27,7 +27,7 @@ class RemoteBench : public Bench {
   bool has_context() const { return process_.running() && generation_ == process_.generation(); }
 
  private:
-  // Of a request about a held candidate; errors cost the worker.
+  // The worker's answer to a request about a held candidate; errors cost the worker.
   llvm::Expected<nlohmann::json> ask(const nlohmann::json& message);
   // A running worker with this bench's problem. Errors end the tune: a fresh worker could not do it either.
   llvm::Error ready();

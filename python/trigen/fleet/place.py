@@ -1,4 +1,4 @@
-"""Where shards meet: a folder, or a store that fsspec opens."""
+"""The place where shards meet: a folder, or a store that fsspec opens."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _DEATHS = 3
 
 
 class Worked(NamedTuple):
-    """What became of one task."""
+    """The outcome of one task."""
 
     kind: str
     shard: str

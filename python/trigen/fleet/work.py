@@ -94,7 +94,7 @@ def merge(place: Url, out: Union[str, "os.PathLike[str]"], *, sign: Optional[str
 
 
 def status(place: Url, problems: Problems, *, arch: Optional[str] = None, workers: int = 1) -> Dict[str, Any]:
-    """What `trigen cache status --json` says of the place: for each kind of device its holes and the time to fill them."""
+    """`trigen cache status --json` of the place: for each kind of device its holes and the time to fill them."""
     place = place if isinstance(place, Place) else Place(place)
     with _folder_of(place, pull=True) as folder, _file_of(problems) as file:
         command = [

@@ -131,7 +131,7 @@ def _one_of(name: str, value, allowed) -> None:
 
 
 def _check(x, weight, bias, extras, layout: str) -> None:
-    """What was found, what is allowed."""
+    """Refuses shapes and dtypes that no kernel takes: found, allowed."""
     if x.ndim != 3:
         axes = "[batch, tokens, features]" if layout == "btd" else "[batch, features, tokens]"
         raise ValueError(f"x has shape {list(x.shape)}; allowed: rank 3, {axes} (layout={layout}); jax.vmap adds axes")

@@ -20,8 +20,8 @@ NAME = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
 
 
 class Spec(NamedTuple):
-    """What is no array. Buffers, in order: forward x, weight, bias?, gate?, residual? -> y, pre?; grad_input grad, weight -> dx;
-    grad_weight grad, x -> dW, grad_bias?. Shapes: plain.py."""
+    """Parameters of an op that are no arrays. Buffers, in order: forward x, weight, bias?, gate?, residual? -> y, pre?;
+    grad_input grad, weight -> dx; grad_weight grad, x -> dW, grad_bias?. Shapes: plain.py."""
 
     op: str
     heads: int

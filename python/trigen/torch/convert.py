@@ -38,7 +38,7 @@ NEVER_CALLED = (
 
 
 class Report(NamedTuple):
-    """What convert did: names of modules, and for those it left, why. str() has a line for each kind of converted ones and for each reason."""
+    """Outcome of convert: modules by name, for those left with the reason. str(): a line for each kind and each reason."""
 
     converted: Dict[str, nn.Module]
     skipped: Dict[str, str]

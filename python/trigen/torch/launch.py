@@ -18,7 +18,7 @@ from .. import errors, library, log, notebook, recording
 from ..options import Fallback
 from . import problems
 
-# Where memory comes from and what a device is asked. Names of their own: the tests on the emulated device put its answers behind them.
+# Sources of memory, and questions to a device. Aliased so that tests on the emulated device can replace them.
 empty, empty_like, zeros, contiguous = torch.empty, torch.empty_like, torch.zeros, torch.Tensor.contiguous
 is_capturing = torch.cuda.is_current_stream_capturing
 raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
@@ -164,7 +164,7 @@ def middle_of(y: bytes, gate, gate_strides, residual, residual_strides) -> bytes
 
 
 def bytes_like(size: int, device):
-    """What empty_like makes a workspace from in half the time of empty: a byte that looks like that many. None for none."""
+    """A byte expanded to `size`: empty_like makes a workspace of it in half the time of empty. None for none."""
     return torch.empty(1, dtype=torch.uint8, device=device).expand(size) if size else None
 
 
@@ -191,9 +191,9 @@ def record(launch: Launch) -> None:
 
 
 def set_fallback(policy: Fallback) -> Fallback:
-    """What a GPU tensor does that no kernel can serve (no libtrigen.so, no compiler for a missing kernel, an unsupported device):
-    "error" raises (the default, or TRIGEN_FALLBACK), "plain" uses plain torch operations and warns once. Returns the policy
-    before. Combinations met already keep what they got."""
+    """Policy for a GPU tensor that no kernel can serve (no libtrigen.so, no compiler for a missing kernel, an
+    unsupported device): "error" raises (the default, or TRIGEN_FALLBACK), "plain" uses plain torch operations and warns once.
+    Returns the policy before. Combinations met already keep theirs."""
     global _fallback
     if policy not in ("error", "plain"):
         raise ValueError(f"policy={policy!r} is not known; allowed: error, plain")

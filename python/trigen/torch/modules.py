@@ -185,7 +185,7 @@ class TriangularConv1d(nn.Module):
         self.weight.masked_fill_(self._outside(), 0)
 
     def _outside(self) -> torch.Tensor:
-        """Where the weight is never read, of a shape that broadcasts to the weight's."""
+        """Mask of the weight's elements that are never read, of a shape that broadcasts to the weight's."""
         mask = ~plain.triangle(self.tokens, self.fill, self.diagonal, self.weight.device)
         return mask if self.weight.dim() == 2 else mask.unsqueeze(-1)
 

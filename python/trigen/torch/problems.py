@@ -39,7 +39,7 @@ class Call(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What a kernel has to solve for a call. Strides are in elements: batch, head and row; of the weight head and row."""
+    """The problem that a kernel solves for a call. Strides in elements: batch, head and row; of the weight head and row."""
 
     text: str = ""  # canonical; "": no kernel takes it (float64, a triangle without an entry, an empty batch)
     copies: Tuple[
@@ -97,7 +97,7 @@ def alignment(element: int, pointers: int, strides) -> int:
 
 
 def problem_of(call: Call) -> Problem:
-    """What a GPU solves for these tensors. Of a tensor that has to be copied, the copy's strides and an aligned address."""
+    """The problem of these tensors. A tensor to be copied counts with its copy's strides and an aligned address."""
     sizes, dtype = call.sizes, call.reads[0][2].dtype
     diag = problem_text.effective_diagonal(call.fill, call.diag, sizes.n)
     if dtype not in ELEMENT or call.weight_dtype not in ELEMENT or diag is None or sizes.B == 0:

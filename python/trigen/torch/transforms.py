@@ -26,7 +26,7 @@ def wanted() -> bool:
 
 
 class _Spec:
-    """What is no tensor."""
+    """The arguments of a call that are no tensors."""
 
     def __init__(self, weight, pad, layout, fill, diag, math):
         self.shape, self.dtype = tuple(weight.shape), weight.dtype  # of the weight; under vmap of one example's

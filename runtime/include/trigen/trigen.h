@@ -98,7 +98,7 @@ typedef enum trigen_activation {
   TRIGEN_ACT_GELU = 1,
   TRIGEN_ACT_SILU = 2
 } trigen_activation;
-/* What to do when the cache has no record for a problem. */
+/* The answer when the cache has no record for a problem. */
 typedef enum trigen_miss_policy {
   TRIGEN_MISS_FIRST_CHOICE = 0, /* compile the cost model's first choice, once, and store it */
   TRIGEN_MISS_GENERIC = 1,      /* the shape-generic kernel: compiled once for all shapes of its kind */
@@ -122,7 +122,7 @@ TRIGEN_API const char* trigen_last_error(void) TRIGEN_NOEXCEPT;
 /* As trigen_problem.pad: (K-1)/2, the 'same' padding of nn.Conv1d. */
 #define TRIGEN_PAD_SAME (-1)
 
-/* What to compute. Set struct_size, fill the rest with trigen_problem_init or trigen_problem_parse, then
+/* The problem to compute. Set struct_size, fill the rest with trigen_problem_init or trigen_problem_parse, then
  * change fields. */
 typedef struct trigen_problem {
   size_t struct_size; /* sizeof(trigen_problem), set by the caller before any call */
@@ -313,7 +313,7 @@ typedef enum trigen_log_level {
 /* Takes one line without its end. The text is valid during the call. */
 typedef void (*trigen_log_fn)(trigen_log_level level, const char* line, void* user);
 
-/* Where lines of the process go, and which. fn NULL: to stderr, with "trigen: " before them. Until the first
+/* Destination and level of the process's log lines. fn NULL: to stderr, with "trigen: " before them. Until the first
  * call: stderr, at the level that TRIGEN_LOG names, or TRIGEN_LOG_NOTICE. A line for a plan is
  *
  *   plan problem=forward,... device=cuda:0 answer=exact provenance=measured layer=/x/cache.db target=sm_90a
@@ -326,13 +326,13 @@ typedef void (*trigen_log_fn)(trigen_log_level level, const char* line, void* us
  * that `user` may be freed. */
 TRIGEN_API trigen_status trigen_set_log(trigen_log_level level, trigen_log_fn fn, void* user) TRIGEN_NOEXCEPT;
 
-/* What this process did since it loaded the library. Every plan made is one of exact, near, predicted and
+/* Counters of this process since it loaded the library. Every plan made is one of exact, near, predicted and
  * misses; requests that an earlier plan of the runtime answered are not counted. */
 typedef struct trigen_counts {
   size_t struct_size; /* sizeof(trigen_counts), set by the caller */
   uint64_t exact;     /* plans from a record measured on such a device */
   uint64_t near;      /* ... measured on another device, SM count or driver */
-  uint64_t predicted; /* ... that nobody measured: the cost model's choice, stored earlier */
+  uint64_t predicted; /* ... not measured: the cost model's choice, stored earlier */
   uint64_t misses;    /* plans without a record: compiled, or the generic kernel */
   uint64_t compiles;  /* kernels that NVRTC made in this process */
   uint64_t canaries;  /* kernels that no tune checked here, tried before their first use */

@@ -23,7 +23,7 @@
 
 namespace trigen {
 
-// What a C call refused: who must act, and the text (found, allowed, next step).
+// The refusal of a C call: who must act, and the text (found, allowed, next step).
 class Error : public std::runtime_error {
  public:
   Error(trigen_status status, const std::string& text) : std::runtime_error(text), status_(status) {}

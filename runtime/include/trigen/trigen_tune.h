@@ -21,7 +21,7 @@ typedef struct trigen_tune_options {
 #define TRIGEN_TUNE_OPTIONS_INIT \
   { sizeof(trigen_tune_options), NULL, TRIGEN_CURRENT_DEVICE, 0, 0, 0, 0 }
 
-/* What became of one problem. Texts are valid during the call that hands them out. */
+/* The outcome of one problem. Texts are valid during the call that hands them out. */
 typedef struct trigen_tune_result {
   size_t struct_size;
   trigen_status status;   /* TRIGEN_OK: there is a choice */
