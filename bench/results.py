@@ -320,15 +320,13 @@ def sweep_worst(rows, count=12):
 
 
 def lost(rows):
-    lines = ["| problem | times as fast | trigen | peer |", "|---" * 4 + "|"]
-    for row in sorted(
-        (row for row in rows if row["table"] == "lost" and row.get("got", 0) > 0), key=lambda row: row["got"]
-    ):
-        untuned = ", untuned" if row["provenance"] == "predicted" else ""
-        lines.append(
-            f"| `{row['problem']}`{untuned} | **{row['got']:.2f}** | {number(row['us'])} us | {row['peer']} {number(row['peer_us'])} us |"
-        )
-    return "\n".join(lines)
+    """The problems of bench/lost.txt in one paragraph."""
+    ours = sorted((row["got"], row["problem"]) for row in rows if row["table"] == "lost" and row.get("got", 0) > 0)
+    ratios = [got for got, _ in ours]
+    return (
+        f"{sum(got >= 1 for got in ratios)} of {len(ratios)} were not slower than the fastest peer (median {quantile(ratios, 0.5):.2f}, "
+        f"tenth percentile {quantile(ratios, 0.1):.2f}); the worst, {ratios[0]:.2f}, is\n`{ours[0][1]}`."
+    )
 
 
 def sweep_picture(rows):
