@@ -143,13 +143,13 @@ def number(value):
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def table_of_shapes(rows, figure):
+def table_of_shapes(rows):
     """One row a shape, a column an op; "-" where a row has no figure."""
     shapes = {}
     for row in rows:
         if row["table"] == "shapes":
             p = sizes(row["problem"])
-            shapes.setdefault(f"{p['B']}, {p['T']}, {p['D']}", {})[p["op"]] = figure(row)
+            shapes.setdefault(f"{p['B']}, {p['T']}, {p['D']}", {})[p["op"]] = back_to_back(row) + behind(row)
     ops = ("forward", "grad_input", "grad_weight")
     return "\n".join(
         ["| B, T, D | " + " | ".join(ops) + " |", "|---" * 4 + "|"]
@@ -164,7 +164,7 @@ def back_to_back(row):
 
 
 def behind(row):
-    return f"**{row['behind_got']:.2f}** ({number(row['behind_us'])} us)" if "behind_got" in row else "-"
+    return f"; **{row['behind_got']:.2f}** ({number(row['behind_us'])} us)" if "behind_got" in row else ""
 
 
 def label(problem):
@@ -309,7 +309,7 @@ def sweep(rows):
     return "\n".join(lines)
 
 
-def sweep_worst(rows, count=12):
+def sweep_worst(rows, count=8):
     lines = ["| problem, tuned | times as fast | trigen | peer | floor |", "|---" * 5 + "|"]
     for row in of_sweep(rows, "tuned")[:count]:
         lines.append(
@@ -377,8 +377,7 @@ def sweep_picture(rows):
 
 
 TABLES = {
-    "shapes": lambda rows: table_of_shapes(rows, back_to_back),
-    "behind": lambda rows: table_of_shapes(rows, behind),
+    "shapes": table_of_shapes,
     "step": lambda rows: table_of(rows, ["step"], figure=lambda row: f"{times_as_fast(row):.2f}"),
     "torch_step": lambda rows: table_of(rows, ["torch_step"]),
     "fused": lambda rows: table_of([row for row in rows if row["table"] == "heads"], ["heads"])
