@@ -143,13 +143,13 @@ def number(value):
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def table_of_shapes(rows, figure):
+def table_of_shapes(rows):
     """One row a shape, a column an op; "-" where a row has no figure."""
     shapes = {}
     for row in rows:
         if row["table"] == "shapes":
             p = sizes(row["problem"])
-            shapes.setdefault(f"{p['B']}, {p['T']}, {p['D']}", {})[p["op"]] = figure(row)
+            shapes.setdefault(f"{p['B']}, {p['T']}, {p['D']}", {})[p["op"]] = back_to_back(row) + behind(row)
     ops = ("forward", "grad_input", "grad_weight")
     return "\n".join(
         ["| B, T, D | " + " | ".join(ops) + " |", "|---" * 4 + "|"]
@@ -164,7 +164,7 @@ def back_to_back(row):
 
 
 def behind(row):
-    return f"**{row['behind_got']:.2f}** ({number(row['behind_us'])} us)" if "behind_got" in row else "-"
+    return f"; **{row['behind_got']:.2f}** ({number(row['behind_us'])} us)" if "behind_got" in row else ""
 
 
 def label(problem):
@@ -309,7 +309,7 @@ def sweep(rows):
     return "\n".join(lines)
 
 
-def sweep_worst(rows, count=12):
+def sweep_worst(rows, count=8):
     lines = ["| problem, tuned | times as fast | trigen | peer | floor |", "|---" * 5 + "|"]
     for row in of_sweep(rows, "tuned")[:count]:
         lines.append(
@@ -320,15 +320,13 @@ def sweep_worst(rows, count=12):
 
 
 def lost(rows):
-    lines = ["| problem | times as fast | trigen | peer |", "|---" * 4 + "|"]
-    for row in sorted(
-        (row for row in rows if row["table"] == "lost" and row.get("got", 0) > 0), key=lambda row: row["got"]
-    ):
-        untuned = ", untuned" if row["provenance"] == "predicted" else ""
-        lines.append(
-            f"| `{row['problem']}`{untuned} | **{row['got']:.2f}** | {number(row['us'])} us | {row['peer']} {number(row['peer_us'])} us |"
-        )
-    return "\n".join(lines)
+    """The problems of bench/lost.txt in one paragraph."""
+    ours = sorted((row["got"], row["problem"]) for row in rows if row["table"] == "lost" and row.get("got", 0) > 0)
+    ratios = [got for got, _ in ours]
+    return (
+        f"{sum(got >= 1 for got in ratios)} of {len(ratios)} were not slower than the fastest peer (median {quantile(ratios, 0.5):.2f}, "
+        f"tenth percentile {quantile(ratios, 0.1):.2f}); the worst, {ratios[0]:.2f}, is\n`{ours[0][1]}`."
+    )
 
 
 def sweep_picture(rows):
@@ -379,8 +377,7 @@ def sweep_picture(rows):
 
 
 TABLES = {
-    "shapes": lambda rows: table_of_shapes(rows, back_to_back),
-    "behind": lambda rows: table_of_shapes(rows, behind),
+    "shapes": table_of_shapes,
     "step": lambda rows: table_of(rows, ["step"], figure=lambda row: f"{times_as_fast(row):.2f}"),
     "torch_step": lambda rows: table_of(rows, ["torch_step"]),
     "fused": lambda rows: table_of([row for row in rows if row["table"] == "heads"], ["heads"])
