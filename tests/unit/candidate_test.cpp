@@ -50,7 +50,7 @@ TEST(Candidate, IllegalConfigsSayWhy) {
 
 // Records and bundles that were made before hold texts like these.
 TEST(Candidate, TextsOfTheFirstVersionMeanTheSame) {
-  std::ifstream rows(TRIGEN_SOURCE "/tests/data/config_texts.txt");
+  std::ifstream rows(TRIGEN_SOURCE "/tests/golden/config_texts.txt");
   std::set<std::string> seen;
   for (std::string line; std::getline(rows, line);) {
     if (line.front() == '#') continue;
