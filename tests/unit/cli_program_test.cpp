@@ -408,8 +408,8 @@ TEST_F(Program, InterruptKeepsWhatIsDone) {
   list.close();
   for (const int signal : {SIGINT, SIGTERM}) {
     std::remove(cache_.c_str());
-    const pid_t child =
-        start({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", "--problems", folder_ + "/problems"});
+    const pid_t child = start(
+        {"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", "--problems", folder_ + "/problems"});
     // wait for the first record, then interrupt
     bool stored = false;
     for (int i = 0; i < 600 && !stored; ++i) {
