@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
 import trigen
 import trigen.torch as tt
 from emulated import HAS_TF32, TARGET
-from trigen.torch import cuda, launch, ops, plain, precision
+from trigen.torch import cuda, known, launch, ops, plain, precision
 
 TOLERANCE = {
     torch.float32: dict(rtol=1e-5, atol=1e-5),
@@ -569,3 +569,23 @@ def test_plans_from_numpy(emulated, library):
         plan.run(x=tensor(address), y=tensor(address), w=put(w), bias=put(bias))
     plan.destroy()
     plan.destroy()
+
+
+def test_a_known_call_reads_its_saved_tensors_once(device):
+    """Activation checkpointing computes them again at the first reading and refuses a second."""
+    known.forget()
+    x, dy, weight, _, bias = make(n=16)
+    x, dy, weight, bias = (device.put(tensor) for tensor in (x, dy, weight, bias))
+    for tensor in (x, weight, bias):
+        tensor.requires_grad_()
+    known.learn("this call", x, weight, bias, (0, "btd", "lower", 0, "none", "default"), None)
+    (call,) = known._calls["this call"]
+    read = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: (read.append(1), tensor)[1]):
+        y = known.apply(x, weight, bias, x.data_ptr(), weight.data_ptr(), call)
+    got = torch.autograd.grad(y, (x, weight, bias), dy)
+    assert len(read) == 2  # x and weight, each once
+    want = torch.autograd.grad(plain.forward(x, weight, bias, None, None, 0, "btd"), (x, weight, bias), dy)
+    for one, two in zip(got, want):
+        torch.testing.assert_close(one.clone(), two, rtol=4e-3, atol=3e-2)
+    known.forget()

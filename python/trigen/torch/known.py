@@ -170,7 +170,7 @@ class Recorded(ops.Mixer):
             if got is not None:
                 return (*got, None, None, None)
         ctx.options, ctx.bias = call.options, call.bias
-        got = ops.Mixer.backward(ctx, grad)
+        got = ops.derivative(ctx, (x, weight), grad)
         if usual and ops.direct(grad, weight):
             call.learn_gradients(grad, x, weight, needs_bias)
         return got

@@ -153,24 +153,29 @@ class Mixer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad, grad_pre=None):
-        options, bias, saved, needs = ctx.options, ctx.bias, ctx.saved_tensors, ctx.needs_input_grad
-        x, weight = saved[0], saved[1]
-        dq, dgate = grad_pre if grad is None else grad, None
-        if dq is None:
-            return (None,) * 6
-        eager = not _grad_enabled() and direct(dq, weight) and not _is_batched(dq)
-        if grad is not None:
-            if len(saved) > 2:
-                gate, pre = saved[3], saved[4]
-                if pre is None:
-                    again = kernels_of(x).run_forward if eager else _operators.run_forward
-                    pre = again(x, weight, saved[2], None, None, (*options[:4], "none", options[5]), False)[0]
-                epilogue = kernels_of(x).grad_epilogue if eager else plain.epilogue_gradients
-                dq, dgate = epilogue(grad, pre, gate, options[4])
-            if grad_pre is not None:
-                dq = dq + grad_pre
-        gradients = _products(eager, dq, x, weight, bias, options, needs)
-        return (*gradients, dgate if needs[3] else None, grad if needs[4] else None, None)
+        return derivative(ctx, ctx.saved_tensors, grad, grad_pre)
+
+
+def derivative(ctx, saved, grad, grad_pre=None):
+    """Mixer's. saved: ctx.saved_tensors, which may be asked for once (activation checkpointing computes them again at that)."""
+    options, bias, needs = ctx.options, ctx.bias, ctx.needs_input_grad
+    x, weight = saved[0], saved[1]
+    dq, dgate = grad_pre if grad is None else grad, None
+    if dq is None:
+        return (None,) * 6
+    eager = not _grad_enabled() and direct(dq, weight) and not _is_batched(dq)
+    if grad is not None:
+        if len(saved) > 2:
+            gate, pre = saved[3], saved[4]
+            if pre is None:
+                again = kernels_of(x).run_forward if eager else _operators.run_forward
+                pre = again(x, weight, saved[2], None, None, (*options[:4], "none", options[5]), False)[0]
+            epilogue = kernels_of(x).grad_epilogue if eager else plain.epilogue_gradients
+            dq, dgate = epilogue(grad, pre, gate, options[4])
+        if grad_pre is not None:
+            dq = dq + grad_pre
+    gradients = _products(eager, dq, x, weight, bias, options, needs)
+    return (*gradients, dgate if needs[3] else None, grad if needs[4] else None, None)
 
 
 # torch.autograd.Function.apply looks for functorch's transforms and tensors first; where direct() has done that:
