@@ -66,9 +66,12 @@ llvm::Expected<Binary> compile_source(const Candidate& candidate, const Source& 
   llvm::StringRef(option_text).split(words, ' ', -1, false);
   std::vector<std::string> options;
   std::vector<const char*> option_pointers;
-  options.reserve(words.size());
-  option_pointers.reserve(words.size());
+  options.reserve(words.size() + 1);
+  option_pointers.reserve(words.size() + 1);
   for (llvm::StringRef word : words) options.push_back(word.str());
+  // NVRTC's own cache, in the user's ~/.nv/ComputeCache: it opens the driver in this process, and a tune's candidates
+  // would push out what other programs keep there.
+  if (std::pair(nvrtc.major(), nvrtc.minor()) >= std::pair(12, 9)) options.push_back("--no-cache");
   for (const std::string& option : options) option_pointers.push_back(option.c_str());
 
   void* program = nullptr;
@@ -176,7 +179,8 @@ llvm::Expected<BuiltBinary> build_here(const Candidate& candidate, const Source&
     return built;
   }
   // The owner compiles; so does whoever waited in vain: a second compile costs less than no kernel.
-  auto binary = compile_source(candidate, source, *nvrtc, options.cancel, options.code);
+  auto binary = options.compiler ? options.compiler(candidate, *nvrtc, options.cancel, options.code)
+                                 : compile_source(candidate, source, *nvrtc, options.cancel, options.code);
   if (!binary) return binary.takeError();
   built.binary = std::move(*binary);
   built.origin = BinaryOrigin::kCompiled;

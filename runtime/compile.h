@@ -37,6 +37,10 @@ BinaryKey binary_key(const Source& source, const Target& target, const Nvrtc& nv
 llvm::Expected<Binary> compile(const Candidate& candidate, const Nvrtc& nvrtc,
                                const std::atomic<bool>* cancel = nullptr, Code code = Code::kCubinAndPtx);
 
+// Makes a binary as compile() does, from any thread.
+using Compiler = std::function<llvm::Expected<Binary>(const Candidate& candidate, const Nvrtc& nvrtc,
+                                                      const std::atomic<bool>* cancel, Code code)>;
+
 struct BuildOptions {
   Code code = Code::kCubinAndPtx;  // kPtx: a cached binary with a cubin does as well
   const Nvrtc* nvrtc =
@@ -50,6 +54,7 @@ struct BuildOptions {
   bool no_jit = false;  // a miss is a cache error that names the problem and the commands that fill the cache
   int lease_wait_ms = 60'000;  // how long to wait for another process that compiles the same thing
   const std::atomic<bool>* cancel = nullptr;
+  Compiler compiler = {};  // empty: compile()
 };
 enum class BinaryOrigin { kCache, kCompiled, kCompiledElsewhere };
 struct BuiltBinary {

@@ -9,6 +9,7 @@ BuildQueue::BuildQueue(const std::vector<Candidate>& candidates, const std::vect
                        Store& store, BuildAllOptions options, CompilePool& pool)
     : options_(options), pool_(pool) {
   options_.cancel = &stop_;
+  options_.compiler = pool.compiler();
   for (const size_t i : indices)
     pool_.submit(this, [this, i, &candidates, &store] {
       auto built = build(candidates[i], store, options_);

@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "cache/host.h"
-#include "runtime/compile.h"
+#include "tuner/worker/messages.h"
 
 namespace trigen {
 
-CompilePool::CompilePool(int threads) {
+CompilePool::CompilePool(int threads, std::optional<std::string> program) : program_(std::move(program)) {
   const int wanted = threads > 0 ? threads : usable_cpus();
   threads_.reserve(static_cast<size_t>(wanted));
   while (threads_.size() < static_cast<size_t>(wanted)) {
@@ -70,6 +70,70 @@ void CompilePool::run_next(std::unique_lock<std::mutex>& lock) {
   lock.lock();
   if (--running_[job.owner] == 0) running_.erase(job.owner);
   changed_.notify_all();
+}
+
+Compiler CompilePool::compiler() {
+  if (!program_) return {};
+  return [this](const Candidate& candidate, const Nvrtc& nvrtc, const std::atomic<bool>* cancel, Code code) {
+    return compile(candidate, nvrtc, cancel, code);
+  };
+}
+
+std::unique_ptr<worker::Process> CompilePool::start_process() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (here_ < kMostHere) {
+      ++here_;
+      return nullptr;
+    }
+    if (!idle_.empty()) {
+      auto process = std::move(idle_.back());
+      idle_.pop_back();
+      return process;
+    }
+  }
+  worker::ProcessOptions options;
+  options.program = *program_;
+  auto process = std::make_unique<worker::Process>(std::move(options));
+  if (auto error = process->start()) {
+    llvm::consumeError(std::move(error));
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++here_;
+    return nullptr;
+  }
+  return process;
+}
+
+llvm::Expected<Binary> CompilePool::compile(const Candidate& candidate, const Nvrtc& nvrtc,
+                                            const std::atomic<bool>* cancel, Code code) {
+  auto process = start_process();
+  if (process == nullptr) {
+    auto binary = trigen::compile(candidate, nvrtc, cancel, code);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --here_;
+    return binary;
+  }
+  auto answer = process->call({{"op", "compile"},
+                               {"problem", to_string(candidate.problem)},
+                               {"target", candidate.target->name.str()},
+                               {"candidate", describe(candidate)},
+                               {"nvrtc", nvrtc.file().path},
+                               {"ptx_only", code == Code::kPtx}},
+                              cancel);
+  if (!answer) {
+    const std::string why = take_error(answer.takeError()).message;
+    return make_error(ErrorKind::kBuild, cancel != nullptr && cancel->load()
+                                             ? "compile of " + describe(candidate) + " was cancelled"
+                                             : "compile failed: " + describe(candidate) + ": " + why);
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    idle_.push_back(std::move(process));
+  }
+  if (auto error = worker::error_from(*answer)) return error;
+  Binary binary = worker::binary_from(answer->at("binary"));
+  binary.source = render(candidate).text;
+  return binary;
 }
 
 void CompilePool::lend_thread() {

@@ -72,7 +72,7 @@ llvm::Expected<std::unique_ptr<Fleet>> Fleet::open(const FleetOptions& options) 
     station.watch = GpuWatch::open(info.pci, station.name + " (" + info.name + ")", own, options.watch);
     fleet->stations_.push_back(std::move(station));
   }
-  fleet->pool_ = std::make_unique<CompilePool>(options.compile_threads);
+  fleet->pool_ = std::make_unique<CompilePool>(options.compile_threads, options.program);
   return fleet;
 }
 
@@ -114,9 +114,10 @@ void Fleet::compile_ahead(size_t station, Work& work, const Problem& next) {
   for (const size_t i : first_choices(*candidates, own.device->model(), work.options.search))
     pool_->submit(
         this,
-        [candidate = (*candidates)[i], &work] {
+        [this, candidate = (*candidates)[i], &work] {
           BuildAllOptions build_options = work.options.build;
           build_options.cancel = work.options.cancel;
+          build_options.compiler = pool_->compiler();
           auto built = build(candidate, work.store, build_options);
           if (!built) llvm::consumeError(built.takeError());
         },

@@ -60,6 +60,7 @@ json to_json(const Binary& b) {
           {"entry", b.entry},
           {"cubin", bytes_of(b.cubin)},
           {"ptx", bytes_of(b.ptx)},
+          {"log", b.log},
           {"registers", b.registers},
           {"spill_bytes", b.spill_bytes},
           {"stack_bytes", b.stack_bytes},
@@ -77,6 +78,7 @@ Binary binary_from(const json& v) {
   v.at("entry").get_to(b.entry);
   b.cubin = text_from(v.at("cubin"));
   b.ptx = text_from(v.at("ptx"));
+  v.at("log").get_to(b.log);
   v.at("registers").get_to(b.registers);
   v.at("spill_bytes").get_to(b.spill_bytes);
   v.at("stack_bytes").get_to(b.stack_bytes);

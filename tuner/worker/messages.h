@@ -13,7 +13,7 @@ namespace trigen::worker {
 
 nlohmann::json to_json(const DeviceInfo& info);
 DeviceInfo device_info_from(const nlohmann::json& value);
-// The parts of a binary that a run needs: key, code, names.
+// All of a binary but its source.
 nlohmann::json to_json(const Binary& binary);
 Binary binary_from(const nlohmann::json& value);
 nlohmann::json to_json(const Trial& trial);

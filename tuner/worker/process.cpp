@@ -75,13 +75,14 @@ llvm::Error Process::start() {
   if (stuck_ > 0 && !ended(stuck_, &status))
     return make_error(ErrorKind::kDevice,
                       "process " + std::to_string(stuck_) +
-                          " does not end although it was killed: the device " + options_.device +
+                          " does not end although it was killed: the device " + options_.device.value_or("") +
                           " hangs; wait for its driver, or reset it with `nvidia-smi -r`");
   stuck_ = -1;
   if (auto error = spawn()) return error;
+  if (!options_.device) return llvm::Error::success();
   const int threads =
       options_.threads > 0 ? options_.threads : static_cast<int>(std::thread::hardware_concurrency());
-  auto answer = call({{"op", "open"}, {"device", options_.device}, {"threads", threads}});
+  auto answer = call({{"op", "open"}, {"device", *options_.device}, {"threads", threads}});
   if (!answer) return answer.takeError();
   if (auto error = error_from(*answer)) {
     end();
@@ -127,7 +128,8 @@ std::string Process::how_it_ended() {
   return format("its worker ended with code %d", WEXITSTATUS(status));
 }
 
-llvm::Expected<json> Process::call(const json& request) {
+llvm::Expected<json> Process::call(const json& request, const std::atomic<bool>* cancel) {
+  const auto is_cancelled = [&] { return cancel != nullptr ? cancel->load() : cancelled(); };
   if (auto error = channel_.send(request)) {
     llvm::consumeError(std::move(error));
     return make_error(ErrorKind::kDevice, how_it_ended());
@@ -147,8 +149,8 @@ llvm::Expected<json> Process::call(const json& request) {
       since = Clock::now();
       expected_s = (*message)->value("waiting_s", -1.0);
     }
-    if (cancelled() && !interrupted) interrupted = Clock::now();
-    if (interrupted && seconds_since(*interrupted) > kCancelDeadline) {
+    if (is_cancelled() && !interrupted) interrupted = Clock::now();
+    if (interrupted && (!options_.device || seconds_since(*interrupted) > kCancelDeadline)) {
       end();
       return make_error(ErrorKind::kDevice, "interrupted");
     }

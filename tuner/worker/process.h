@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "generator/error.h"
@@ -14,9 +15,9 @@
 namespace trigen::worker {
 
 struct ProcessOptions {
-  std::string program;  // a trigen; "": this one
-  std::string device;   // as --device takes it
-  int threads = 0;      // of the reference, on the host; 0: all cores
+  std::string program;                     // a trigen; "": this one
+  std::optional<std::string> device = {};  // as --device takes it; nullopt: the worker compiles alone
+  int threads = 0;                         // of the reference, on the host; 0: all cores
   // Time that an answer of the device may take beyond fifty times the expected one: another user, a cold start.
   // 0: 5 s on a GPU, 60 s on the emulated device, whose time is not predictable.
   double deadline_s = 0;
@@ -44,7 +45,9 @@ class Process {
 
   // Sends a request to the running worker and waits for the answer. What ends the worker instead (no answer in
   // time, a crash, an interruption) is an error of kind device, or the cancel; running() is false then.
-  llvm::Expected<nlohmann::json> call(const nlohmann::json& request);
+  // `cancel`: for the options' own; one that compiles is ended by it at once, a device's gets two seconds.
+  llvm::Expected<nlohmann::json> call(const nlohmann::json& request,
+                                      const std::atomic<bool>* cancel = nullptr);
   bool cancelled() const { return options_.cancel != nullptr && options_.cancel->load(); }
 
  private:

@@ -11,6 +11,7 @@
 
 #include "cache/host.h"
 #include "generator/candidate.h"
+#include "runtime/compile.h"
 #include "tuner/worker/channel.h"
 #include "tuner/worker/messages.h"
 
@@ -26,6 +27,7 @@ class Server {
   json answer(const json& request) {
     const std::string op = request.at("op");
     if (op == "open") return open(request);
+    if (op == "compile") return compile(request);
     if (op == "can_count") return can_count(request);
     if (op == "count") return count(request);
     const int slot = request.at("slot");
@@ -103,6 +105,22 @@ class Server {
     auto counts = counting_.count(*candidate, binary_from(request.at("binary")));
     if (!counts) return to_json(counts.takeError());
     return *counts ? json{{"counts", to_json(**counts)}} : json::object();
+  }
+
+  static json compile(const json& request) {
+    auto problem = parse_problem(request.at("problem").get<std::string>());
+    if (!problem) return to_json(problem.takeError());
+    auto target = find_target(request.at("target").get<std::string>());
+    if (!target) return to_json(target.takeError());
+    auto candidate = parse_candidate(*problem, **target, request.at("candidate").get<std::string>());
+    if (!candidate) return to_json(candidate.takeError());
+    NvrtcFile file;
+    request.at("nvrtc").get_to(file.path);
+    auto nvrtc = Nvrtc::load(file);
+    if (!nvrtc) return to_json(nvrtc.takeError());
+    auto binary = trigen::compile(*candidate, **nvrtc, nullptr,
+                                  request.at("ptx_only") ? Code::kPtx : Code::kCubinAndPtx);
+    return binary ? json{{"binary", to_json(*binary)}} : to_json(binary.takeError());
   }
 
   // The parent's clock runs while the device is waited for.

@@ -1,0 +1,93 @@
+// Compiles in processes: the binaries of this process, a process that dies, one that does not start, a cancel.
+#include "tuner/compile_pool.h"
+
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "runtime/log.h"
+#include "runtime_testing.h"
+
+namespace trigen {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kJobs = 5;
+
+class CompilePoolTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    nvrtc_ = testing::real_nvrtc("sm_80");
+    if (nvrtc_ == nullptr) GTEST_SKIP() << "[SKIP] no NVRTC that makes sm_80; set TRIGEN_NVRTC";
+    const Problem problem = llvm::cantFail(parse_problem("forward,dtype=f16,B=8,T=256,D=256"));
+    candidates_ = llvm::cantFail(list_candidates(problem, *llvm::cantFail(find_target("sm_80"))));
+    candidates_.resize(kJobs);
+  }
+
+  // Every candidate by a pool of its own; the results in their order, errors as text.
+  std::vector<std::pair<Binary, std::string>> compile_all(const std::string& program,
+                                                          const std::atomic<bool>* cancel = nullptr) {
+    std::vector<std::pair<Binary, std::string>> out(kJobs);
+    CompilePool pool(kJobs, program);
+    std::atomic<int> left{kJobs};
+    for (int i = 0; i < kJobs; ++i)
+      pool.submit(this, [&, i] {
+        auto binary = pool.compiler()(candidates_[i], *nvrtc_, cancel, Code::kCubinAndPtx);
+        binary ? void(out[i].first = std::move(*binary))
+               : void(out[i].second = take_error(binary.takeError()).message);
+        --left;
+      });
+    while (left > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    pool.withdraw(this);
+    return out;
+  }
+
+  const Nvrtc* nvrtc_ = nullptr;
+  std::vector<Candidate> candidates_;
+};
+
+TEST_F(CompilePoolTest, AProcessMakesTheBinaryOfThisOne) {
+  const auto before = counters().compiles.load();
+  const auto got = compile_all(TRIGEN_PROGRAM);
+  EXPECT_LT(counters().compiles - before,
+            kJobs);  // of this process: threads beyond the second have one of their own
+  for (int i = 0; i < kJobs; ++i) {
+    SCOPED_TRACE(describe(candidates_[i]));
+    ASSERT_EQ(got[i].second, "");
+    const Binary want = llvm::cantFail(compile(candidates_[i], *nvrtc_));
+    EXPECT_EQ(got[i].first.key.digest(), want.key.digest());
+    EXPECT_EQ(got[i].first.cubin, want.cubin);
+    EXPECT_EQ(got[i].first.ptx, want.ptx);
+    EXPECT_EQ(got[i].first.source, want.source);
+    EXPECT_EQ(got[i].first.log, want.log);
+    EXPECT_EQ(got[i].first.entry, want.entry);
+    EXPECT_EQ(got[i].first.registers, want.registers);
+  }
+}
+
+TEST_F(CompilePoolTest, AProcessThatDiesCostsItsCandidate) {
+  int failed = 0;
+  for (const auto& [binary, error] : compile_all("/bin/false")) {
+    failed += error.empty() ? 0 : 1;
+    if (!error.empty()) {
+      EXPECT_THAT(error, HasSubstr("its worker ended with code 1"));
+    }
+    EXPECT_NE(binary.cubin.empty(), error.empty());
+  }
+  EXPECT_GT(failed, 0);
+  EXPECT_LT(failed, kJobs);
+}
+
+TEST_F(CompilePoolTest, WithoutProcessesThisOneCompiles) {
+  for (const auto& [binary, error] : compile_all("/nowhere/trigen")) EXPECT_EQ(error, "");
+}
+
+TEST_F(CompilePoolTest, ACancelEndsProcessesAtOnce) {
+  const std::atomic<bool> cancel{true};
+  for (const auto& [binary, error] : compile_all(TRIGEN_PROGRAM, &cancel))
+    EXPECT_THAT(error, HasSubstr("was cancelled"));
+}
+
+}  // namespace
+}  // namespace trigen
