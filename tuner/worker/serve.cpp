@@ -26,8 +26,6 @@ class Server {
   json answer(const json& request) {
     const std::string op = request.at("op");
     if (op == "open") return open(request);
-    if (op == "can_count") return can_count(request);
-    if (op == "count") return count(request);
     const int slot = request.at("slot");
     if (op == "begin") return begin(request, slot);
     LocalBench& bench = *slots_.at(slot).bench;
@@ -88,30 +86,12 @@ class Server {
     return to_json(at.bench->begin(*problem, options));
   }
 
-  json can_count(const json& request) {
-    auto target = find_target(request.at("target").get<std::string>());
-    return to_json(target ? counting_.can_count(**target) : target.takeError());
-  }
-
-  json count(const json& request) {
-    auto problem = parse_problem(request.at("problem").get<std::string>());
-    if (!problem) return to_json(problem.takeError());
-    auto target = find_target(request.at("target").get<std::string>());
-    if (!target) return to_json(target.takeError());
-    auto candidate = parse_candidate(*problem, **target, request.at("candidate").get<std::string>());
-    if (!candidate) return to_json(candidate.takeError());
-    auto counts = counting_.count(*candidate, binary_from(request.at("binary")));
-    if (!counts) return to_json(counts.takeError());
-    return *counts ? json{{"counts", to_json(**counts)}} : json::object();
-  }
-
   // The parent's clock runs while the device is waited for.
   LocalBench::Watch watch() {
     return [this](double expected_s) { llvm::consumeError(channel_.send({{"waiting_s", expected_s}})); };
   }
 
   Channel channel_;
-  LocalBench counting_{nullptr, watch()};
   const Device* device_ = nullptr;
   std::map<int, Slot> slots_;
 };
