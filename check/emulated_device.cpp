@@ -22,25 +22,17 @@ llvm::Expected<EmulatedDevice> EmulatedDevice::of(const Device& device) {
     };
     find(out.counters_, "trigen_emulator_counters");
     find(out.reset_, "trigen_emulator_reset_counters");
-    find(out.select_clusters_, "trigen_emulator_select_clusters");
-    find(out.clear_reports_, "trigen_emulator_clear_reports");
     find(out.assume_busy_, "trigen_emulator_assume_busy");
     find(out.set_read_only_, "trigen_emulator_set_read_only");
     find(out.forget_, "trigen_emulator_forget");
     ::dlclose(handle);  // the driver keeps it loaded
   }
-  if (out.counters_ == nullptr || out.reset_ == nullptr || out.select_clusters_ == nullptr ||
-      out.clear_reports_ == nullptr || out.assume_busy_ == nullptr || out.set_read_only_ == nullptr ||
-      out.forget_ == nullptr) {
+  if (out.counters_ == nullptr || out.reset_ == nullptr || out.assume_busy_ == nullptr ||
+      out.set_read_only_ == nullptr || out.forget_ == nullptr) {
     return make_error(ErrorKind::kDevice,
                       path + " lacks entries of trigen_emulator_*; use the emulated device of this release");
   }
   return out;
-}
-
-void EmulatedDevice::select_clusters(const std::vector<uint64_t>& numbers) const {
-  const std::vector<unsigned long long> list(numbers.begin(), numbers.end());
-  select_clusters_(ordinal_, list.data(), list.size());
 }
 
 std::string EmulatedDevice::counters() const {

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "runtime/device.h"
 
@@ -19,10 +18,6 @@ class EmulatedDevice {
   void reset_counters() const { reset_(ordinal_); }
   // JSON of the launches since then.
   std::string counters() const;
-  // Later launches run these clusters of their grids alone (numbered x fastest); none: all of them again.
-  void select_clusters(const std::vector<uint64_t>& numbers) const;
-  // Forgets the faults found, and the error that they left in the context.
-  void clear_reports() const { clear_reports_(ordinal_); }
   // The next launch counts as one behind others that may have done anything and may still run, where it may
   // overlap them.
   void assume_busy() const { assume_busy_(ordinal_); }
@@ -37,8 +32,6 @@ class EmulatedDevice {
   int ordinal_ = 0;
   unsigned long long (*counters_)(int device, char* buffer, unsigned long long size) = nullptr;
   void (*reset_)(int device) = nullptr;
-  int (*select_clusters_)(int device, const unsigned long long* numbers, unsigned long long count) = nullptr;
-  void (*clear_reports_)(int device) = nullptr;
   int (*assume_busy_)(int device) = nullptr;
   int (*set_read_only_)(unsigned long long address, int read_only) = nullptr;
   int (*forget_)(unsigned long long address, unsigned long long bytes) = nullptr;

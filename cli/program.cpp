@@ -51,10 +51,17 @@ constexpr Moved kMoved[] = {
     {"bench", "--tables", "trigen-lab tables FILE"},
 };
 
+// Options that nothing has taken the place of: the words behind "leave it out: ".
+constexpr std::pair<llvm::StringLiteral, const char*> kGone[] = {
+    {"--no-counts", "choices rest on the model's estimates alone"},
+};
+
 std::string moved_to(llvm::StringRef program, llvm::StringRef command, llvm::StringRef option) {
   for (const Moved& moved : kMoved)
     if (program == "trigen" && moved.command == command && moved.option == option)
       return std::string("; it is now ") + moved.now;
+  for (const auto& [gone, why] : kGone)
+    if (option == gone) return std::string("; it is gone, leave it out: ") + why;
   return "";
 }
 

@@ -30,7 +30,7 @@ struct Tune {
   bool shared_ok = false;
   std::optional<size_t> candidates;
   int jobs = 0;
-  bool force = false, no_counts = false, json = false, verbose = false, no_device = false;
+  bool force = false, json = false, verbose = false, no_device = false;
 
   static llvm::Error read_duration(const char* name, const std::string& text, double& seconds) {
     if (text.empty()) return llvm::Error::success();
@@ -177,7 +177,6 @@ struct Tune {
       options.search.finalists = 16;  // what is best is decided in turn, not by times that are a minute apart
     }
     if (options.sample) options.search.finalists = 8;
-    options.count = !no_counts;
     options.objective = objective == "energy" ? TuneObjective::kEnergy
                         : objective == "edp"  ? TuneObjective::kEdp
                                               : TuneObjective::kTime;
@@ -357,8 +356,6 @@ std::function<int()> add_tune_to(CLI::App& app, std::shared_ptr<TuneRecorder> re
                   "compile and time at most so many candidates, 0: no limit (a tenth of all, at most 64); "
                   "without a device: compile the model's first ones (8)")
       ->check(whole_number(0, kMostCount));
-  sub->add_flag("--no-counts", tune->no_counts,
-                "without a device: rank by the model's estimates, not by the emulated device's counts");
   sub->add_option("-j,--jobs", tune->jobs, "compiling threads, 0 for one per CPU (0)")
       ->check(whole_number(0, 4096));
   sub->add_flag("--no-device", tune->no_device, "predict, even where a device is at hand");

@@ -25,7 +25,7 @@ std::string percent_or_dash(double share) { return share > 0 ? format("%.0f %%",
 
 std::string provenance_text(const TuneReport& r) {
   const bool measured = r.provenance == Provenance::kMeasured;
-  std::string provenance = measured ? "measured" : r.counted ? "predicted, counted" : "predicted";
+  std::string provenance = measured ? "measured" : "predicted";
   if (r.kept) provenance += measured ? " before" : ", by another process";
   if (!r.complete) provenance += ", interrupted";
   return provenance;
@@ -67,8 +67,7 @@ void print_candidates(const TuneReport& report) {
   for (size_t i = 0; i < report.candidates.size(); ++i) {
     const CandidateReport& row = report.candidates[i];
     if (row.outcome == Outcome::kNotTried) continue;
-    table.add({std::to_string(i + 1), row.candidate, to_string(row.outcome),
-               format_seconds(row.predicted_s) + (row.counts ? " counted" : ""),
+    table.add({std::to_string(i + 1), row.candidate, to_string(row.outcome), format_seconds(row.predicted_s),
                row.quick.empty() ? "" : format_seconds(summarize(row.quick).median),
                row.finals.empty() ? "" : format_seconds(summarize(row.finals).median),
                row.resources.registers > 0 ? std::to_string(row.resources.registers) : "",

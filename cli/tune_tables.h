@@ -10,7 +10,7 @@ namespace trigen::cli {
 
 std::string percent_or_dash(double share);
 
-// "measured", "predicted, counted", "measured before, interrupted".
+// "measured", "measured before, interrupted".
 std::string provenance_text(const TuneReport& report);
 
 // The number of choices that ran on the emulated device, and the error nearest to its limit. "" where none did.

@@ -136,7 +136,6 @@ struct LaunchContext {
   uint32_t grid[3] = {1, 1, 1};
   uint32_t threads[3] = {1, 1, 1};
   uint32_t cluster[3] = {1, 1, 1};
-  const std::vector<uint64_t>* selected = nullptr;  // the clusters that run, by number; empty: all of them
   bool explicit_cluster = false;
   uint32_t dynamic_shared = 0;
   uint32_t shared_bytes = 0;  // static and dynamic

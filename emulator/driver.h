@@ -129,7 +129,6 @@ struct Device {
   uint64_t launches = 0;
   LaunchesBefore running;  // what an early launch may overlap, until something waits for it
   const cuda::CUstream_st* last_stream = nullptr;
-  std::vector<uint64_t> selected;  // clusters that launches run; empty: all
 };
 
 struct Driver {

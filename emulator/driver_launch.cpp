@@ -120,8 +120,7 @@ CUresult error_of(Fault fault) {
 // blocks let it: where a block does so after a wait, or at its end, the launches before this one have ended by then.
 void follow(LaunchContext& launch, std::unique_ptr<GlobalRaces> own, LaunchesBefore* running,
             ReportLog* log) {
-  const bool selected = !launch.selected->empty();
-  if (launch.before != nullptr && !launch.waited && !selected && log->size() == 0) {
+  if (launch.before != nullptr && !launch.waited && log->size() == 0) {
     Report report;
     report.fault = Fault::kAsyncHazard;
     report.kernel = launch.program->name;
@@ -173,7 +172,6 @@ CUresult run(const Request& request) {
   launch.global_races = own.get();
   auto& [launches, counters] = device.counters[launch.program->name];
   ++launches;
-  launch.selected = &device.selected;
   Fault fault = run_grid(launch, &counters);
   follow(launch, std::move(own), &running, &log);
   for (const Report& report : log.all()) {

@@ -81,18 +81,6 @@ TRIGEN_ENTRY void trigen_emulator_reset_counters(int ordinal) {
   if (Device* device = driver().device(ordinal)) device->counters.clear();
 }
 
-TRIGEN_ENTRY int trigen_emulator_select_clusters(int ordinal, const unsigned long long* numbers,
-                                                 unsigned long long count) try {
-  std::lock_guard lock(driver().mutex);
-  Device* device = driver().device(ordinal);
-  if (device == nullptr) return -1;
-  device->selected.assign(numbers, numbers + count);
-  return 0;
-} catch (...) {
-  caught();
-  return -1;
-}
-
 TRIGEN_ENTRY unsigned long long trigen_emulator_report_count(int ordinal) {
   std::lock_guard lock(driver().mutex);
   Device* device = driver().device(ordinal);

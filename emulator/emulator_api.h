@@ -20,12 +20,6 @@ const char* trigen_emulator_last_error(void);
 unsigned long long trigen_emulator_counters(int device, char* buffer, unsigned long long size);
 void trigen_emulator_reset_counters(int device);
 
-/// Later launches run only these clusters of their grids, by number (x fastest; blocks where there are no
-/// clusters; numbers beyond a grid are ignored), and count what these do: a sample of a grid that is too
-/// large to run. What the others would have written is missing. count 0: all of them again. -1: unknown
-/// device.
-int trigen_emulator_select_clusters(int device, const unsigned long long* numbers, unsigned long long count);
-
 /// Faults found so far: their number, and a JSON array of {fault, kernel, line, instruction, block, thread,
 /// count, detail}.
 unsigned long long trigen_emulator_report_count(int device);

@@ -46,13 +46,8 @@ std::unique_ptr<Cluster> make_cluster(LaunchContext& launch, uint64_t number) {
 }  // namespace
 
 Fault run_grid(LaunchContext& launch, Counters* counters) {
-  const uint64_t all = static_cast<uint64_t>(launch.grid[0]) * launch.grid[1] * launch.grid[2] /
-                       (launch.cluster[0] * launch.cluster[1] * launch.cluster[2]);
-  std::vector<uint64_t> chosen;
-  for (const uint64_t number : *launch.selected)
-    if (number < all) chosen.push_back(number);
-  const bool sample = !launch.selected->empty();
-  const uint64_t clusters = sample ? chosen.size() : all;
+  const uint64_t clusters = static_cast<uint64_t>(launch.grid[0]) * launch.grid[1] * launch.grid[2] /
+                            (launch.cluster[0] * launch.cluster[1] * launch.cluster[2]);
   std::atomic<uint64_t> next{0};
   std::atomic<bool> stop{false};
   std::mutex mutex;
@@ -70,7 +65,7 @@ Fault run_grid(LaunchContext& launch, Counters* counters) {
         cluster = std::move(longest);
       } else if (const uint64_t number = begun.size() < kResident ? next.fetch_add(1) : clusters;
                  number < clusters) {
-        cluster = make_cluster(launch, sample ? chosen[number] : number);
+        cluster = make_cluster(launch, number);
       } else if (!begun.empty()) {
         cluster = std::move(begun.front());
         begun.pop_front();

@@ -70,15 +70,6 @@ inline constexpr llvm::StringLiteral kPackActivationsEntry = "trigen_pack_activa
 inline constexpr llvm::StringLiteral kUnpackActivationsEntry = "trigen_unpack_activations";  // last
 inline constexpr llvm::StringLiteral kSplitEntry = "trigen_split";  // operands into planes, first
 
-// A thread block (a cluster where there are such) of the plan's product_launch that is counted for all of its
-// kind (generator/cost/counts.h): which one, and its work.
-struct Sample {
-  int64_t batch = 1;     // B of the problem whose block it is
-  uint64_t cluster = 0;  // its number in the grid, x fastest
-  double steps = 0;      // of the main loop, as the cost model counts them
-  double tiles = 0;      // of the output
-};
-
 class Family {
  public:
   virtual ~Family() = default;
@@ -104,9 +95,6 @@ class Family {
   // Work of the launches, for the cost model: counted by the code that the kernels run. `sms`: of the device,
   // whose SMs share the walk of a grid that is dealt block by block; persistent grids are the target's.
   virtual Work work(const Problem& problem, const Target& target, const Config& config, int sms) const = 0;
-  // Blocks with little work that tell what a step and a tile cost: two that differ by whole steps alone, away
-  // from the edges where there are such; one where all blocks do the same; none: the kernels are not counted.
-  virtual std::vector<Sample> samples(const Problem&, const Target&, const Config&) const { return {}; }
 };
 
 llvm::ArrayRef<const Family*> families();

@@ -56,7 +56,7 @@ llvm::Expected<ClockedSpaces> clock_spaces(const std::vector<RecordedSpace>& spa
       }
       progress(++done, all);
       const Machine& machine = found->second;
-      auto loop = clock_candidate(row.candidate, machine.functions, device, machine.resources, std::nullopt);
+      auto loop = clock_candidate(row.candidate, machine.functions, device, machine.resources);
       if (!loop) {
         out.refused.push_back(row.text + ": " + take_error(loop.takeError()).message);
         continue;
@@ -64,9 +64,7 @@ llvm::Expected<ClockedSpaces> clock_spaces(const std::vector<RecordedSpace>& spa
       rows.rows.push_back(row);
       estimated.push_back(predict(row.work, *space.target, device).seconds * 1e6);
       clocked.push_back(
-          predict(row.work, *space.target, device, machine.resources, std::nullopt, loop->step_cycles)
-              .seconds *
-          1e6);
+          predict(row.work, *space.target, device, machine.resources, loop->step_cycles).seconds * 1e6);
     }
     if (rows.rows.empty()) continue;
     out.spaces.push_back(std::move(rows));

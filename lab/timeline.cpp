@@ -11,7 +11,6 @@
 #include "lab/clock/disassembler.h"
 #include "lab/clock/timeline.h"
 #include "lab/commands.h"
-#include "tuner/counting.h"
 
 namespace trigen::cli {
 namespace {
@@ -20,21 +19,6 @@ constexpr const char* kTimelineNote =
     "predicted from machine code and published timings of the units, measured on no device; docs/clock.md "
     "says "
     "how far that was checked";
-
-// Counts of shared memory's passes; none where the emulated device is not here or the problem is too large.
-std::optional<Counts> counts_of(const Candidate& candidate, const Binary& binary) {
-  auto counter = Counter::open(*candidate.target);
-  if (!counter) {
-    remark("bank conflicts are not counted: " + take_error(counter.takeError()).message, /*lines=*/true);
-    return std::nullopt;
-  }
-  auto counts = (*counter)->count(candidate, binary);
-  if (!counts) {
-    remark("bank conflicts are not counted: " + take_error(counts.takeError()).message, /*lines=*/true);
-    return std::nullopt;
-  }
-  return *counts;
-}
 
 // The whole call, where the loop's steps take the clock's cycles and where they are estimated.
 struct Call {
@@ -55,7 +39,7 @@ Call call_of(const Candidate& candidate, const Binary& binary, const DeviceModel
                                                         : target.mma16_flops;
   const Totals count = count_work(candidate.problem);
   Call out;
-  const Prediction clocked = predict(work, target, device, resources, std::nullopt, clock.step_cycles);
+  const Prediction clocked = predict(work, target, device, resources, clock.step_cycles);
   out.clocked_s = clocked.seconds;
   out.limit = clocked.limiter;
   out.estimated_s = predict(work, target, device, resources).seconds;
@@ -73,9 +57,8 @@ llvm::Error print_timeline(const Candidate& candidate, const Binary& binary, con
                            bool as_json) {
   auto functions = disassemble(binary.cubin);
   if (!functions) return functions.takeError();
-  const std::optional<Counts> counts = counts_of(candidate, binary);
   const DeviceModel device = model_of(*candidate.target);
-  auto clocked = clock_candidate(candidate, *functions, device, resources_of(binary), counts);
+  auto clocked = clock_candidate(candidate, *functions, device, resources_of(binary));
   if (!clocked) return clocked.takeError();
   const LoopTiming& timing = clocked->timing;
   const Call call = call_of(candidate, binary, device, *clocked);
@@ -107,11 +90,8 @@ llvm::Error print_timeline(const Candidate& candidate, const Binary& binary, con
     return llvm::Error::success();
   }
   std::printf("%s\n", timeline_text(clocked->loop, timing, title).c_str());
-  std::printf(
-      "%d warps of %d block%s on an SM; %s\n", clocked->warps * clocked->blocks, clocked->blocks,
-      clocked->blocks == 1 ? "" : "s",
-      counts ? format("%.2f passes over the banks for each that the bytes need", clocked->conflicts).c_str()
-             : "bank conflicts not counted");
+  std::printf("%d warps of %d block%s on an SM; bank conflicts not counted\n",
+              clocked->warps * clocked->blocks, clocked->blocks, clocked->blocks == 1 ? "" : "s");
   std::printf(
       "the whole call (predicted): %s with this loop, %.0f %% of the data sheet's rate; %s by the cost "
       "model's estimates; a dense product whose loop is as busy takes %s\n\n",

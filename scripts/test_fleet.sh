@@ -30,7 +30,7 @@ python=build/fleet-venv/bin/python
 since=$SECONDS
 say() { printf '%4d s  %s\n' $((SECONDS - since)) "$*"; }
 same() { cmp "$1" "$work/reference/base.trigen" || { echo "test_fleet: $2 made another base" >&2; exit 1; }; }
-options=(--candidates 1 --no-counts)
+options=(--candidates 1)
 
 say "one tuner, two kinds of device"
 mkdir -p "$work/reference"

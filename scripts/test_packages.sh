@@ -59,7 +59,7 @@ else
   say "a bundle: the core list and the examples' problem, for three targets"
   for arch in sm_70 sm_80 sm_90a; do
     TRIGEN_CACHE=$work/cache.db TRIGEN_NVRTC=$nvrtc "$root/usr/bin/trigen" tune --list core --problems containers/problems.txt --arch $arch \
-      --candidates 1 --no-counts >"$work/tune.log" 2>&1 || { cat "$work/tune.log"; exit 1; }
+      --candidates 1 >"$work/tune.log" 2>&1 || { cat "$work/tune.log"; exit 1; }
   done
   TRIGEN_CACHE=$work/cache.db "$root/usr/bin/trigen" cache export "$bundle" >/dev/null
 fi
@@ -109,7 +109,7 @@ say "a Slurm array's tasks, one after the other"
 printf '# a list\n%s\n' forward,dtype=f16,B=1,T={16,24,40},D=16 >"$work/problems.txt"
 for task in 3 4; do
   PATH=$root/usr/bin:$PATH TRIGEN_NVRTC=$nvrtc TRIGEN_DRIVER=emulated:sm_70 LD_LIBRARY_PATH=$root/usr/lib XDG_CACHE_HOME=$work/home PROBLEMS=$work/problems.txt \
-    FLEET=$work/fleet TUNE_OPTIONS="--no-counts --candidates 1" SLURM_ARRAY_TASK_ID=$task SLURM_ARRAY_TASK_COUNT=2 SLURM_ARRAY_TASK_MIN=3 \
+    FLEET=$work/fleet TUNE_OPTIONS="--candidates 1" SLURM_ARRAY_TASK_ID=$task SLURM_ARRAY_TASK_COUNT=2 SLURM_ARRAY_TASK_MIN=3 \
     bash examples/fleet/slurm/tune.sbatch >"$work/slurm.log" 2>&1 || { cat "$work/slurm.log"; exit 1; }
 done
 "$root/usr/bin/trigen" cache merge "$work/fleet" -o "$work/merged.trigen" | grep -q '3 records.* of 2 files' || fail "the tasks' shards do not merge"

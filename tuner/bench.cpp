@@ -3,7 +3,6 @@
 #include <chrono>
 
 #include "check/verify.h"
-#include "tuner/counting.h"
 
 namespace trigen {
 
@@ -121,19 +120,6 @@ llvm::Expected<int64_t> LocalBench::spin(size_t id, double seconds) {
     } while (std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() < seconds);
     return runs;
   });
-}
-
-llvm::Error LocalBench::can_count(const Target& target) {
-  if (counter_ != nullptr) return llvm::Error::success();
-  auto counter = Counter::open(target);
-  if (!counter) return counter.takeError();
-  counter_ = std::move(*counter);
-  return llvm::Error::success();
-}
-
-llvm::Expected<std::optional<Counts>> LocalBench::count(const Candidate& candidate, const Binary& binary) {
-  if (auto error = can_count(*candidate.target)) return error;
-  return waiting(0, [&] { return counter_->count(candidate, binary); });
 }
 
 }  // namespace trigen

@@ -11,12 +11,9 @@
 
 #include "check/reference.h"
 #include "check/workbench.h"
-#include "generator/cost/counts.h"
 #include "tuner/measure.h"
 
 namespace trigen {
-
-class Counter;
 
 struct TrialOptions {
   bool check = true, time = true;
@@ -49,10 +46,6 @@ class Bench {
   virtual llvm::Expected<double> replay(size_t id) = 0;
   // Replays it for at least so long: how many runs that were.
   virtual llvm::Expected<int64_t> spin(size_t id, double seconds) = 0;
-  // Whether count() can be: errors name what is missing.
-  virtual llvm::Error can_count(const Target& target) = 0;
-  // Counters of some of the kernel's blocks, on the emulated device of its target (tuner/counting.h).
-  virtual llvm::Expected<std::optional<Counts>> count(const Candidate& candidate, const Binary& binary) = 0;
   // After a failure the next call finds a fresh device, with nothing held.
   virtual bool renews() const = 0;
 };
@@ -61,7 +54,6 @@ class LocalBench : public Bench {
  public:
   // Says when the device is waited for (seconds that are expected), and with -1 when it answered.
   using Watch = std::function<void(double expected_s)>;
-  // `device` may be null for counting alone.
   explicit LocalBench(const Device* device, Watch watch = {});
   ~LocalBench() override;
   llvm::Error begin(const Problem& problem, const WorkbenchOptions& options) override;
@@ -71,8 +63,6 @@ class LocalBench : public Bench {
   void drop(size_t id) override { held_.erase(id); }
   llvm::Expected<double> replay(size_t id) override;
   llvm::Expected<int64_t> spin(size_t id, double seconds) override;
-  llvm::Error can_count(const Target& target) override;
-  llvm::Expected<std::optional<Counts>> count(const Candidate& candidate, const Binary& binary) override;
   bool renews() const override { return false; }
 
  private:
@@ -93,7 +83,6 @@ class LocalBench : public Bench {
   std::unique_ptr<Workbench> bench_;
   std::unique_ptr<Reference> reference_;
   std::map<size_t, Held> held_;
-  std::unique_ptr<Counter> counter_;
 };
 
 }  // namespace trigen

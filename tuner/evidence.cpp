@@ -31,15 +31,6 @@ json row_json(const CandidateReport& row) {
     out["registers"] = row.resources.registers;
     out["spill_bytes"] = row.resources.spill_bytes;
   }
-  if (row.counts) {
-    const auto block = [](const BlockCounts& counts) {
-      return json{
-          {"instructions", counts.instructions},           {"matrix_flops", counts.matrix_flops},
-          {"load_sectors", counts.load_sectors},           {"store_sectors", counts.store_sectors},
-          {"shared_wavefronts", counts.shared_wavefronts}, {"shared_conflicts", counts.shared_conflicts}};
-    };
-    out["counted"] = {{"step", block(row.counts->step)}, {"tile", block(row.counts->tile)}};
-  }
   if (row.tolerance > 0) {
     out["error"] = row.error;
     out["tolerance"] = row.tolerance;
@@ -97,9 +88,6 @@ json whole(const TuneReport& report) {
               {"driver", report.driver},
               {"sms", report.sms},
               {"provenance", report.provenance == Provenance::kMeasured ? "measured" : "predicted"},
-              {"rests_on", report.provenance == Provenance::kMeasured ? "times"
-                           : report.counted                           ? "counts"
-                                                                      : "estimates"},
               {"chosen", report.chosen},
               {"us", report.seconds * 1e6},
               {"quartiles_us", {report.lower_s * 1e6, report.upper_s * 1e6}},

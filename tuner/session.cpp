@@ -118,23 +118,22 @@ llvm::Error Session::nothing_works() const {
 }
 
 llvm::Expected<bool> Session::check_emulated(size_t index, const Binary& binary) {
-  Bench* bench = bench_;
-  std::unique_ptr<Bench> local;
-  if (device_ == nullptr && options_.count) {
-    auto emulated = Device::open("emulated:" + target_.name.str());
-    if (!emulated) {  // not installed: counting said so
-      llvm::consumeError(emulated.takeError());
-      return true;
-    }
-    local = std::make_unique<LocalBench>(*emulated);
-    bench = local.get();
-  } else if (device_ == nullptr || !device_->info().emulated) {
-    return true;
-  }
+  if (device_ != nullptr && !device_->info().emulated) return true;
   if (count_work(problem_).triangle_flop / 2 > options_.emulated_work) {
     report_.notes.push_back(
         "not checked: too big for the emulated device; `trigen verify` checks smaller problems there");
     return true;
+  }
+  Bench* bench = bench_;
+  std::unique_ptr<Bench> local;
+  if (device_ == nullptr) {
+    auto emulated = Device::open("emulated:" + target_.name.str());
+    if (!emulated) {
+      report_.notes.push_back("not checked: " + take_error(emulated.takeError()).message);
+      return true;
+    }
+    local = std::make_unique<LocalBench>(*emulated);
+    bench = local.get();
   }
   WorkbenchOptions bench_options;
   bench_options.seed = options_.seed;

@@ -73,7 +73,7 @@ std::string Session::turn_name() const {
   std::string name = "tune\n" + own.problem + "\n" + own.arch + "\n" + own.device + "\n" +
                      std::to_string(own.sms) + "\n" + own.driver + "\n" + to_string(options_.objective) +
                      "\n" + (options_.family != nullptr ? options_.family->name().str() : "");
-  if (!measured()) name += format("\n%zu\n%d", options_.predict_candidates, options_.count ? 1 : 0);
+  if (!measured()) name += format("\n%zu", options_.predict_candidates);
   return name;
 }
 
@@ -162,9 +162,8 @@ void Session::store_choice(size_t index, Provenance provenance) {
   report_.tolerance = row.tolerance;
   report_.limiter =
       predict(candidates_[index], provenance == Provenance::kMeasured ? device_->model() : model_of(target_),
-              row.resources.registers > 0 ? std::optional(row.resources) : std::nullopt, row.counts)
+              row.resources.registers > 0 ? std::optional(row.resources) : std::nullopt)
           .limiter;
-  report_.counted = row.counts.has_value();
   report_.elapsed_s = elapsed();
   Record record = record_of(index);
   record.provenance = provenance;

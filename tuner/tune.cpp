@@ -41,7 +41,7 @@ llvm::Expected<std::vector<Candidate>> candidates_for(const Problem& problem, co
 }
 
 // The first few candidates that differ in more than `raster`, the order of their tiles: it leaves the
-// kernel's code and counts as they are, and the model's order among them too.
+// kernel's code as it is, and the model's order among them too.
 std::vector<size_t> distinct_kernels(const std::vector<Candidate>& candidates,
                                      const std::vector<CandidateReport>& rows, size_t wanted) {
   std::vector<size_t> chosen;
@@ -57,47 +57,8 @@ std::vector<size_t> distinct_kernels(const std::vector<Candidate>& candidates,
   return chosen;
 }
 
-// Counts what the kernels of the compiled candidates do, and predicts again. All of them or none: a count and
-// an estimate do not compare.
-void count_candidates(Session& session, const std::vector<Binary>& binaries) {
-  TuneReport& report = session.report();
-  const auto give_up = [&](const std::string& why) {
-    for (CandidateReport& row : report.candidates) row.counts.reset();
-    report.notes.push_back("predictions rest on the model's estimates: " + why);
-  };
-  if (auto error = session.bench().can_count(session.target()))
-    return give_up(take_error(std::move(error)).message);
-  size_t done = 0;
-  const size_t total = static_cast<size_t>(
-      std::count_if(report.candidates.begin(), report.candidates.end(),
-                    [](const CandidateReport& row) { return row.outcome == Outcome::kRanked; }));
-  for (size_t i = 0; i < report.candidates.size() && !session.cancelled(); ++i) {
-    CandidateReport& row = report.candidates[i];
-    if (row.outcome != Outcome::kRanked) continue;
-    session.show("counting", done++, total, 0, "");
-    auto counts = session.bench().count(session.candidates()[i], binaries[i]);
-    if (!counts && session.cancelled()) {
-      llvm::consumeError(counts.takeError());
-      break;
-    }
-    if (!counts) {
-      session.failed(i, Outcome::kFailed, take_error(counts.takeError()).message);
-      continue;
-    }
-    if (!*counts) return give_up("blocks of " + row.candidate + " cannot be counted alone");
-    row.counts = **counts;
-  }
-  if (session.cancelled()) return give_up("interrupted");
-  const DeviceModel model = model_of(session.target());
-  for (size_t i = 0; i < report.candidates.size(); ++i) {
-    CandidateReport& row = report.candidates[i];
-    if (row.counts)
-      row.predicted_s = predict(session.candidates()[i], model, row.resources, row.counts).seconds;
-  }
-}
-
-// Compiles the first few by the model, ranks them with the compiler's report and what the emulated device
-// counts, and keeps the first that does not spill.
+// Compiles the first few by the model, ranks them with the compiler's report, and keeps the first that does not
+// spill.
 llvm::Error predict_choice(Session& session) {
   const TuneOptions& options = session.options();
   TuneReport& report = session.report();
@@ -140,12 +101,10 @@ llvm::Error predict_choice(Session& session) {
     for (size_t i = 0; i < candidates.size() && batch.size() < options.predict_candidates; ++i)
       if (report.candidates[i].outcome == Outcome::kNotTried) batch.push_back(i);
   }
-  if (options.count && good > 1) count_candidates(session, binaries);
   // The best of those that happened to be ready is no choice: without a record plans take the model's first.
   if (session.cancelled())
     return make_error(ErrorKind::kDevice, llvm::Twine("interrupted before the candidates of ") +
-                                              report.problem +
-                                              " were all compiled and counted; no choice was stored");
+                                              report.problem + " were all compiled; no choice was stored");
   // the best rank, a spilling one only when there is nothing else; ties keep the model's first order
   const auto best = [&]() -> std::optional<size_t> {
     std::optional<size_t> chosen;
@@ -159,9 +118,7 @@ llvm::Error predict_choice(Session& session) {
     return chosen;
   };
   while (const auto chosen = best()) {
-    report.stop_reason =
-        format("ranked %zu compiled candidates of %zu%s", tried, candidates.size(),
-               report.candidates[*chosen].counts ? ", by what the emulated device counted" : "");
+    report.stop_reason = format("ranked %zu compiled candidates of %zu", tried, candidates.size());
     auto done = session.choose_predicted(*chosen, binaries[*chosen]);
     if (!done) return done.takeError();
     if (*done) return llvm::Error::success();

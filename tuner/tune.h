@@ -48,7 +48,6 @@ struct CandidateReport {
   double ranked_s = 0;     // by the model before anything was compiled: what the order was made of
   double predicted_s = 0;  // with the compiler's report once it is compiled
   Resources resources;
-  std::optional<Counts> counts;  // of its kernel on the emulated device: predicted_s rests on them
   double error = 0, tolerance = 0;
   std::vector<double> quick;   // seconds, timed alone
   std::vector<double> finals;  // seconds, timed in turn with the other finalists
@@ -74,7 +73,6 @@ struct TuneReport {
   double ceiling_s = 0;             // tuner/ceiling.h
   double dense_s = 0;  // of the dense product, for the caller to fill: generator/cost/dense.h's estimate, or
   bool dense_measured = false;  // timed beside the choice
-  bool counted = false;         // predicted: from counts of the emulated device, not the model's estimates
   std::string limiter;          // the model's: "tensor", "dram", ...
   std::string stop_reason;
   double elapsed_s = 0;
@@ -111,7 +109,6 @@ inline BuildAllOptions own_builds() {
 struct TuneOptions {
   SearchOptions search;
   size_t predict_candidates = 8;  // compiled without a device
-  bool count = true;              // and counted on the emulated device of the target, where it is built
   int finals_rounds = 31;
   const Family* family = nullptr;
   std::optional<Config> config;  // with family: this one candidate

@@ -93,11 +93,8 @@ Finish finish_of(const CostInput& in, const Occupancy& resident) {
 double l2_seconds(const CostInput& in) {
   const Work& work = in.work;
   if (work.loop == Loop::kStreamed) return work.l2_bytes / (in.rates.feed * in.device.sms);
-  double bytes = work.l2_bytes;
-  if (in.counts != nullptr)
-    bytes = work.all.steps.front() * traffic(in.counts->step) + work.all.tiles * traffic(in.counts->tile);
   const double scale = in.device.sms * in.device.clock_hz / (in.target.sms * in.target.clock_hz);
-  return bytes / (in.target.l2_bytes_per_s * scale);
+  return work.l2_bytes / (in.target.l2_bytes_per_s * scale);
 }
 
 }  // namespace
@@ -107,15 +104,13 @@ DeviceModel model_of(const Target& target) {
 }
 
 Prediction predict(const Work& work, const Target& target, const DeviceModel& device,
-                   const std::optional<Resources>& resources, const std::optional<Counts>& counts,
-                   const std::optional<double>& step_cycles) {
+                   const std::optional<Resources>& resources, const std::optional<double>& step_cycles) {
   const CostInput in{work,
                      target,
                      device,
                      device.rates->loop(work.rates),
                      device.rates->device(),
                      resources ? &*resources : nullptr,
-                     counts ? &*counts : nullptr,
                      step_cycles ? &*step_cycles : nullptr};
   const Occupancy resident = occupancy(in);
   const Finish finish = finish_of(in, resident);
@@ -146,10 +141,10 @@ Prediction predict(const Work& work, const Target& target, const DeviceModel& de
 }
 
 Prediction predict(const Candidate& candidate, const DeviceModel& device,
-                   const std::optional<Resources>& resources, const std::optional<Counts>& counts) {
+                   const std::optional<Resources>& resources) {
   const Target& target = *candidate.target;
   return predict(candidate.family->work(candidate.problem, target, candidate.config, device.sms), target,
-                 device, resources, counts);
+                 device, resources);
 }
 
 }  // namespace trigen

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "generator/candidate.h"
-#include "generator/cost/counts.h"
 #include "generator/rates.h"
 #include "generator/work.h"
 
@@ -45,15 +44,12 @@ struct Prediction {
   int blocks_per_sm = 0;
   std::string limiter;  // "tensor", "fma", "dram", "l2", "tail", "launch"
 };
-// `counts` take the place of the work's own estimates of instructions, shared memory, tensor work and
-// traffic; `step_cycles` that of a step's whole time in a loop of Loop::kInterleaved, for as many blocks as
+// `step_cycles` take the place of a step's whole time in a loop of Loop::kInterleaved, for as many blocks as
 // share an SM (lab/clock/).
 Prediction predict(const Work& work, const Target& target, const DeviceModel& device,
                    const std::optional<Resources>& resources = std::nullopt,
-                   const std::optional<Counts>& counts = std::nullopt,
                    const std::optional<double>& step_cycles = std::nullopt);
 Prediction predict(const Candidate& candidate, const DeviceModel& device,
-                   const std::optional<Resources>& resources = std::nullopt,
-                   const std::optional<Counts>& counts = std::nullopt);
+                   const std::optional<Resources>& resources = std::nullopt);
 
 }  // namespace trigen

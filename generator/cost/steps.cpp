@@ -38,15 +38,11 @@ double streamed_seconds(const CostInput& in, const Step& step) {
   const double fed =
       std::min(in.rates.feed_width * in.target.clock_hz, loop.feed_share * in.rates.feed / work.busy);
   // f32 weights have twice the bytes: the second half comes with reads of other blocks of the row tile.
-  double feed = (step.feed_bytes - step.f32_bytes * (1 - loop.f32_feed / 2) +
-                 step.split_bytes * (loop.split_lines - 1)) /
-                fed;
+  const double feed = (step.feed_bytes - step.f32_bytes * (1 - loop.f32_feed / 2) +
+                       step.split_bytes * (loop.split_lines - 1)) /
+                      fed;
   // Threads' traffic in shared memory beside the products' own reads.
-  double shared = step.shared_bytes / (in.rates.shared_bytes * in.target.clock_hz);
-  if (in.counts != nullptr && &step == &work.steps.front()) {
-    feed = in.counts->step.load_sectors * BlockCounts::kSectorBytes / fed;
-    shared = in.counts->step.shared_wavefronts / in.target.clock_hz;
-  }
+  const double shared = step.shared_bytes / (in.rates.shared_bytes * in.target.clock_hz);
   const double latency = step.loads * loop.latency / std::max(1, work.stages - 1);
   double seconds = spill_factor(in) * (step.shifts ? loop.shift : 1) *
                    soft_max({std::max({tensor, feed, shared}), latency});
@@ -62,7 +58,7 @@ struct Parts {
   double sum() const { return products + shared + load; }
 };
 
-Parts estimated_parts(const CostInput& in, const Step& step, double rate) {
+Parts parts_of(const CostInput& in, const Step& step, double rate) {
   const DeviceRates& device = in.rates;
   Parts out{.products = step.products / (rate * step.issue_share),
             .shared = step.shared_bytes / device.shared_bytes};
@@ -80,21 +76,6 @@ Parts estimated_parts(const CostInput& in, const Step& step, double rate) {
     out.products += issue_slots / device.issues;
   else
     out.load = std::max(out.load, issue_slots / device.issues);
-  return out;
-}
-
-// `full` is the unit's rate without the loop's own instructions, which are counted.
-Parts counted_parts(const CostInput& in, const Step& step, double rate, double full) {
-  const BlockCounts& counted = in.counts->step;
-  const double issue = counted.instructions / in.rates.issues;
-  Parts out{.shared = counted.shared_wavefronts,
-            .load = counted.load_sectors * BlockCounts::kSectorBytes / in.rates.shared_bytes};
-  if (in.work.unit == Unit::kFp32) {
-    out.products = std::max(step.products / full, issue);
-  } else {
-    out.products = counted.matrix_flops / 2 / rate;
-    out.load = std::max(out.load, issue);
-  }
   return out;
 }
 
@@ -122,9 +103,8 @@ double interleaved_cycles(const CostInput& in, const Step& step, int blocks, dou
   const double share = in.work.unit == Unit::kTensor16     ? loop.tensor_share
                        : in.work.unit == Unit::kTensorTf32 ? loop.tf32_share
                                                            : 1;
-  const double full = std::min(products_per_s(in) / in.target.clock_hz, cap * share), rate = full * enough;
-  const Parts parts =
-      in.counts == nullptr ? estimated_parts(in, step, rate) : counted_parts(in, step, rate, full * enough);
+  const double rate = std::min(products_per_s(in) / in.target.clock_hz, cap * share) * enough;
+  const Parts parts = parts_of(in, step, rate);
   const double longest = parts.longest();
   // Half of the spills in the loop.
   const double spills =
@@ -143,12 +123,6 @@ double interleaved_tile_cycles(const CostInput& in) {
   const double accesses = tile.elements / std::max(1, tile.vector);
   // Tensors beside the output pay their latency, a few accesses at a time.
   const double exchange = in.loop.exchange_access * tile.exchanged * accesses / in.work.threads;
-  if (in.counts != nullptr) {
-    const BlockCounts& counted = in.counts->tile;
-    return in.loop.block + exchange +
-           std::max({traffic(counted) / per_cycle, counted.shared_wavefronts,
-                     counted.instructions / in.rates.issues});
-  }
   const double activation = tile.act == Activation::kGELU ? 1 : tile.act == Activation::kSiLU ? 0.5 : 0;
   return in.loop.block + exchange + activation * in.loop.activation * tile.elements / (32 * in.rates.issues) +
          std::max(tile.elements * tile.bytes / per_cycle, accesses / in.rates.access_lanes * in.loop.access);
@@ -160,8 +134,7 @@ double streamed_tile_seconds(const CostInput& in) {
   const double activation = tile.act == Activation::kGELU   ? loop.gelu
                             : tile.act == Activation::kSiLU ? loop.silu
                                                             : 0;
-  const double conflicts = in.counts != nullptr ? in.counts->tile.shared_conflicts / in.target.clock_hz : 0;
-  const double seconds = conflicts + loop.block_start + loop.exchange_wait * tile.exchanged +
+  const double seconds = loop.block_start + loop.exchange_wait * tile.exchanged +
                          loop.tile * tile.elements / (in.work.warpgroups * kGroupElements) *
                              (1 + activation + loop.waits * tile.waits + loop.exchange * tile.exchanged +
                               (tile.sent ? loop.sent : 0));
@@ -206,10 +179,6 @@ double tile_seconds(const CostInput& in) {
 double spill_factor(const CostInput& in) {
   if (in.resources == nullptr || !in.resources->spills()) return 1;
   return in.loop.spills + (in.loop.spilled_bytes > 0 ? in.resources->spill_bytes / in.loop.spilled_bytes : 0);
-}
-
-double traffic(const BlockCounts& block) {
-  return (std::max(0.0, block.load_sectors) + block.store_sectors) * BlockCounts::kSectorBytes;
 }
 
 }  // namespace trigen

@@ -14,7 +14,6 @@ struct CostInput {
   const LoopRates& loop;
   const DeviceRates& rates;
   const Resources* resources = nullptr;  // null: not compiled
-  const Counts* counts = nullptr;        // null: estimates
   const double* step_cycles = nullptr;   // null: estimates
 };
 
@@ -30,8 +29,5 @@ double step_seconds(const CostInput& in, const Step& step, int blocks, double sp
 double tile_seconds(const CostInput& in);
 // Times as long as without spills (streamed loops).
 double spill_factor(const CostInput& in);
-// Bytes between L1 and L2: whole sectors, of stores too (partly filled ones showed in an H200's times). A
-// tile's steps across the diagonal load less of W than whole ones, which showed in no time.
-double traffic(const BlockCounts& block);
 
 }  // namespace trigen

@@ -5,7 +5,6 @@
 #include "generator/families/persistent_work.h"
 #include "generator/families/tile_family.h"
 #include "generator/families/weights.h"
-#include "generator/families/wgmma_samples.h"
 #include "llvm/ADT/Twine.h"
 
 namespace trigen {
@@ -168,9 +167,6 @@ class MmaTmaSm90 final : public PersistentFamily {
   }
   std::optional<Config> generic_config(const Problem& p, const Target& target) const override {
     return target.wgmma ? std::nullopt : PersistentFamily::generic_config(p, target);
-  }
-  std::vector<Sample> samples(const Problem& p, const Target& target, const Config& c) const override {
-    return wgmma_samples(*this, p, target, c);
   }
 
  protected:

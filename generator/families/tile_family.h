@@ -49,8 +49,6 @@ class TileFamily : public Family {
   std::optional<Config> generic_config(const Problem& problem, const Target& target) const override;
   LaunchPlan launch_plan(const Problem& problem, const Target& target, const Config& config) const override;
   int64_t shared_bytes(const Problem& problem, const Config& config) const override;
-  std::vector<Sample> samples(const Problem& problem, const Target& target,
-                              const Config& config) const override;
   Work work(const Problem& problem, const Target& target, const Config& config, int sms) const override;
 
  protected:

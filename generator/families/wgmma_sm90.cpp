@@ -9,7 +9,6 @@
 #include "generator/families/tiled_weight.h"
 #include "generator/families/weight_shares.h"
 #include "generator/families/weights.h"
-#include "generator/families/wgmma_samples.h"
 
 namespace trigen {
 namespace {
@@ -225,10 +224,6 @@ class WgmmaSm90 final : public PersistentFamily {
  public:
   llvm::StringRef name() const override { return "wgmma_sm90"; }
   llvm::StringRef template_file() const override { return "wgmma_sm90.cuh"; }
-  std::vector<Sample> samples(const Problem& p, const Target& target, const Config& c) const override {
-    if (packs_activations(p, c)) return {};  // several launches' work
-    return wgmma_samples(*this, p, target, c);
-  }
 
  protected:
   std::optional<std::string> refuse(const Problem& p) const override {

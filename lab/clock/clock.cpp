@@ -14,8 +14,7 @@ double l2_bytes_of(const SmRates& rates, double sms) {
 llvm::Expected<ClockedLoop> clock_candidate(const Candidate& candidate,
                                             const std::vector<MachineFunction>& functions,
                                             const DeviceModel& device,
-                                            const std::optional<Resources>& resources,
-                                            const std::optional<Counts>& counts) {
+                                            const std::optional<Resources>& resources) {
   const Target& target = *candidate.target;
   const SmRates* const rates = sm_rates_of(target);
   if (rates == nullptr)
@@ -35,16 +34,12 @@ llvm::Expected<ClockedLoop> clock_candidate(const Candidate& candidate,
   out.warps = work.threads / 32;
   out.blocks =
       static_cast<int>(std::clamp(std::ceil(work.grid / device.sms), 1.0, static_cast<double>(resident)));
-  if (counts && counts->step.shared_wavefronts > counts->step.shared_conflicts)
-    out.conflicts =
-        counts->step.shared_wavefronts / (counts->step.shared_wavefronts - counts->step.shared_conflicts);
   const auto clocked = [&](int skipping) {
     return clock_loop({.loop = out.loop,
                        .rates = *rates,
                        .warps = out.warps,
                        .blocks = out.blocks,
                        .l2_bytes = l2_bytes_of(*rates, std::min<double>(work.grid, device.sms)),
-                       .conflicts = out.conflicts,
                        .skipping = skipping});
   };
   out.timing = clocked(0);

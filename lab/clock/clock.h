@@ -12,7 +12,6 @@ struct ClockedLoop {
   MainLoop loop;
   LoopTiming timing;
   int warps = 0, blocks = 0;  // of a block; on an SM
-  double conflicts = 1;       // wavefronts over the least, as counted
   // Cycles of a turn, the mean with turns in which warps beyond their triangle skip products.
   double step_cycles = 0;
 };
@@ -21,12 +20,10 @@ struct ClockedLoop {
 double l2_bytes_of(const SmRates& rates, double sms);
 
 // `functions`: of the candidate's cubin. `resources`: the compiler's, which say how many blocks share an SM.
-// `counts`: exact ones of shared memory's passes, else none are taken to conflict. Errors: unsupported (no such
-// loop, or a target without rates).
+// Errors: unsupported (no such loop, or a target without rates).
 llvm::Expected<ClockedLoop> clock_candidate(const Candidate& candidate,
                                             const std::vector<MachineFunction>& functions,
                                             const DeviceModel& device,
-                                            const std::optional<Resources>& resources,
-                                            const std::optional<Counts>& counts);
+                                            const std::optional<Resources>& resources);
 
 }  // namespace trigen

@@ -53,12 +53,11 @@ struct Prepared {
   bool phase = false;        // waits for its phase
 };
 
-Prepared prepare(const Instruction& one, const SmRates& rates, double conflicts) {
+Prepared prepare(const Instruction& one, const SmRates& rates) {
   Prepared out;
   out.one = &one;
   out.pipe = pipe_of(one);
   out.access = access_of(one);
-  if (out.access.shared) out.access.bytes *= conflicts;
   switch (out.pipe) {
     case Pipe::kTensor:
       out.interval = tensor_cycles(one, rates);
@@ -138,7 +137,7 @@ class Clock {
   explicit Clock(const ClockInput& in) : in_(in), warps_(static_cast<size_t>(in.warps) * in.blocks) {
     body_.reserve(in.loop.body.size());
     for (const Instruction& one : in.loop.body) {
-      body_.push_back(prepare(one, in.rates, in.conflicts));
+      body_.push_back(prepare(one, in.rates));
       if (!is_of_products(body_.back())) rest_.push_back(body_.back());
     }
     for (size_t i = 0; i < warps_.size(); ++i) {

@@ -72,7 +72,6 @@ struct ClockInput {
   int warps = 8;         // of a block
   int blocks = 1;        // on the SM
   double l2_bytes = 64;  // bytes a cycle from the L2 into the SM
-  double conflicts = 1;  // wavefronts over the least that the bytes need, as counted
   int turns = 12;
   // Number of each block's first warps that leave out products and their reads, as where a turn lies beyond
   // their rows' triangle.

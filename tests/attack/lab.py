@@ -253,7 +253,7 @@ class Shared:
         setup = Lab(self, "setup", 0)
         self.cache, self.bundle = setup.folder / "cache.db", setup.folder / "core.trigen"
         for words in (
-            ["tune", "--no-device", "--arch", "sm_70", "--candidates", "1", "--no-counts", PROBLEM],
+            ["tune", "--no-device", "--arch", "sm_70", "--candidates", "1", PROBLEM],
             ["cache", "export", self.bundle],
             ["emit", "--ptx", "--arch", "sm_70", "-o", setup.folder / "right.ptx", PROBLEM],
         ):

@@ -198,7 +198,7 @@ def full_disk(lab, count):
         ["report", shared.bundle, "-o", "{}/out.html"],
         ["emit", "--ptx", "--arch", "sm_70", PROBLEM, "-o", "{}/out.ptx"],
         ["cache", "keygen", "--key", "{}/key"],
-        ["tune", "--no-device", "--arch", "sm_70", "--candidates", "1", "--no-counts", PROBLEM],
+        ["tune", "--no-device", "--arch", "sm_70", "--candidates", "1", PROBLEM],
     ]
     for at in range(count):
         command = commands[at % len(commands)]

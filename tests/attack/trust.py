@@ -454,7 +454,6 @@ def places(lab, count):
             "sm_70",
             "--candidates",
             "1",
-            "--no-counts",
             "--cache",
             "none",
             PROBLEM,

@@ -70,25 +70,6 @@ TEST(Counters, GlobalSectors) {
   }
 }
 
-// Block b loads b words: a sample of blocks counts what these do, and nothing else.
-TEST(Counters, SelectedClustersAlone) {
-  Device device("sm_70");
-  const std::string ptx = kernel_ptx("sm_70", {"u64"},
-                                     "ld.param.u64 %d1, [p0];\nmov.u32 %r1, %ctaid.x;\n"
-                                     "L: setp.eq.u32 %p1, %r1, 0;\n@%p1 bra E;\nsub.u32 %r1, %r1, 1;\n"
-                                     "ld.global.u32 %r2, [%d1];\nbra L;\nE:");
-  const CUdeviceptr in = device.put(std::vector<int>(1, 1));
-  const unsigned long long chosen[] = {3, 5, 99};  // no block 99
-  ASSERT_EQ(trigen_emulator_select_clusters(0, chosen, 3), 0);
-  device.run(ptx, 8, 32, 0, in);
-  EXPECT_EQ(device.counters()["global_load_requests"], 3 + 5);
-  trigen_emulator_reset_counters(0);
-  ASSERT_EQ(trigen_emulator_select_clusters(0, nullptr, 0), 0);
-  device.run(ptx, 8, 32, 0, in);
-  EXPECT_EQ(device.counters()["global_load_requests"], 28);
-  EXPECT_EQ(trigen_emulator_select_clusters(7, nullptr, 0), -1);
-}
-
 TEST(Counters, MatrixInstructionsAndClasses) {
   Device device("sm_80");
   device.run(kernel_ptx("sm_80", {},

@@ -103,13 +103,11 @@ class FewThreads : public Program {
 };
 
 TEST_F(FewThreads, APredictionIsMade) {
-  try_limits(
-      {"tune", "--no-device", "--arch", "sm_70", "--candidates", "2", "--no-counts", "--force", kProblem}, 1);
+  try_limits({"tune", "--no-device", "--arch", "sm_70", "--candidates", "2", "--force", kProblem}, 1);
 }
 TEST_F(FewThreads, AVerificationIsMade) { try_limits({"verify", "--device", "emulated:sm_70", kProblem}, 1); }
 TEST_F(FewThreads, ATuneIsMadeWhereAWorkerCanBe) {
-  try_limits({"tune", "--device", "emulated:sm_70", "--candidates", "2", "--no-counts", "--force", kProblem},
-             2);
+  try_limits({"tune", "--device", "emulated:sm_70", "--candidates", "2", "--force", kProblem}, 2);
 }
 
 }  // namespace

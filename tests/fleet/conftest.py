@@ -20,4 +20,4 @@ def reference():
 
 @pytest.fixture()
 def options():
-    return dict(options=["--candidates", "1", "--no-counts"], publish="1ms")
+    return dict(options=["--candidates", "1"], publish="1ms")

@@ -81,7 +81,7 @@ def test_a_fleet_meets_in_s3(s3, reference, options, tmp_path):
         fleet.merge(place, tmp_path / "early.trigen")
     script = (
         "import sys; from trigen import fleet; fleet.work(fleet.Place(sys.argv[1], **eval(sys.argv[2])), sys.argv[3], shard='0/2', device=sys.argv[4], "
-        "cache=sys.argv[5], publish='1ms', poll=0.1, options=['--top', '1', '--no-counts'])"
+        "cache=sys.argv[5], publish='1ms', poll=0.1, options=['--candidates', '1'])"
     )
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(trigen.__file__))}
     killed = subprocess.Popen(

@@ -38,8 +38,8 @@ class CacheProgram : public ::testing::Test {
     auto target = find_target("sm_70");
     auto compiler = Nvrtc::choose(**target);
     if (!compiler) GTEST_SKIP() << "[SKIP] " << take_error(compiler.takeError()).message;
-    const Finished tuned = run(std::string("tune --no-device --no-counts --candidates 1 --arch sm_70 \"") +
-                               kSmall + "\" \"" + kLonger + "\"");
+    const Finished tuned = run(std::string("tune --no-device --candidates 1 --arch sm_70 \"") + kSmall +
+                               "\" \"" + kLonger + "\"");
     ASSERT_EQ(tuned.code, 0) << tuned.text;
   }
   Finished run(const std::string& arguments, const std::string& cache = "") const {
@@ -202,8 +202,7 @@ TEST_F(CacheProgram, DoctorSpeaksOfLayersInTheirOrder) {
 
 TEST_F(CacheProgram, PlacesWhereNoFileCanBeMade) {
   const Finished none =
-      run(std::string("tune --no-device --no-counts --candidates 1 --arch sm_70 \"") + kSmall + "\"",
-          "/proc/x.db");
+      run(std::string("tune --no-device --candidates 1 --arch sm_70 \"") + kSmall + "\"", "/proc/x.db");
   EXPECT_THAT(none.text,
               AnyOf(HasSubstr("no file can be made in /proc"), HasSubstr("may not be used by uid")));
   EXPECT_THAT(none.text, Not(HasSubstr("does not exist")));

@@ -216,8 +216,7 @@ TEST_F(Program, ErrorsOnATerminalBreakAtWords) {
 TEST_F(Program, OneRecordIsACard) {
   NEEDS_COMPILER("sm_70");
   const std::string text = on_terminal(
-      cache_, {"tune", "--no-device", "--no-counts", "--candidates", "1", "--arch", "sm_70", kProblem},
-      "NO_COLOR=1");
+      cache_, {"tune", "--no-device", "--candidates", "1", "--arch", "sm_70", kProblem}, "NO_COLOR=1");
   EXPECT_LE(widest(text.substr(text.find("\nforward"))), 80u) << text;
   EXPECT_THAT(text,
               AllOf(HasSubstr("\nforward,dtype=f16,B=2,T=64,D=64\n  target"), HasSubstr("\n  choice      "),
@@ -246,8 +245,8 @@ TEST_F(Program, QuietLeavesResultsAndErrorsAlone) {
 
 TEST_F(Program, ALogHasOneLineForEachProblem) {
   NEEDS_COMPILER("sm_70");
-  const Finished done = run({"tune", "--no-device", "--no-counts", "--arch", "sm_70", "--candidates", "1",
-                             kProblem, "forward,dtype=f16,B=2,T=72,D=64"});
+  const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", kProblem,
+                             "forward,dtype=f16,B=2,T=72,D=64"});
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(done.err,
               AllOf(HasSubstr("\ntrigen: note:"), HasSubstr("[1/2] forward,dtype=f16,B=2,T=64,D=64  "),

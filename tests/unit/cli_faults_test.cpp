@@ -34,8 +34,7 @@ TEST_F(Program, NoneIsNoCache) {
   named.insert(named.end(), {"--cache", "none"});
   EXPECT_THAT(run(named, {none[1], none[2]}).err, Not(HasSubstr("cache")));
   // whoever tunes wants a choice kept
-  const Finished tune =
-      run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", "--no-counts", kProblem}, none);
+  const Finished tune = run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", kProblem}, none);
   EXPECT_EQ(tune.code, 1);
   EXPECT_THAT(tune.err, AllOf(HasSubstr("no choice can be stored: the cache is `none`"),
                               HasSubstr("1 of 1 choices could not be stored")));

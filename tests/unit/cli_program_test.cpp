@@ -55,8 +55,7 @@ TEST_F(Program, RanksForAGpuByName) {
   EXPECT_EQ(other["target"], "sm_89");
   EXPECT_LT(other["dense_us"], 0.6 * own["dense_us"].get<double>()) << "twice the rate with f32 sums";
   EXPECT_NE(other["candidates"][0]["candidate"], own["candidates"][0]["candidate"]);
-  const Finished tuned =
-      run({"tune", "--gpu", "L40S", "--no-counts", "--candidates", "1", "--json", kProblem});
+  const Finished tuned = run({"tune", "--gpu", "L40S", "--candidates", "1", "--json", kProblem});
   EXPECT_EQ(tuned.code, 0) << tuned.err;
   EXPECT_THAT(tuned.out, AllOf(HasSubstr("\"sm_89\""), HasSubstr("predicted")));
 }

@@ -92,7 +92,7 @@ TEST(Table, ARowThatIsTooWideIsACard) {
       "wgmma_sm90:tile=128x128x64,warps=8x1,stages=5,splitk=1,raster=18,groups=1",
       "4.59 us",
       "-",
-      "predicted, counted",
+      "predicted",
       "7.54 us est.",
       "2.1e-04"};
   table.add(row);
@@ -102,7 +102,7 @@ TEST(Table, ARowThatIsTooWideIsACard) {
       "  choice      wgmma_sm90:tile=128x128x64,warps=8x1,stages=5,splitk=1,raster=18,\n"
       "              groups=1\n"
       "  time        4.59 us\n"
-      "  provenance  predicted, counted\n"
+      "  provenance  predicted\n"
       "  dense       7.54 us est.\n"
       "  error       2.1e-04\n";
   EXPECT_EQ(table.text(80), card);
@@ -208,14 +208,14 @@ TEST(Progress, TheFinishedLineKeepsTheTimeThatIsLeft) {
     ProgressDisplay display(file, true, 80, 6);
     display.begin(0);
     display.finish("forward,dtype=bf16,B=16,H=1,T=1024,D=1024,K=1,pad=0,epilogue=bias",
-                   "4.59 us predicted, counted", "mma_sm80:tile=64x64x32");
+                   "4.59 us predicted, interrupted", "mma_sm80:tile=64x64x32");
   }
   std::rewind(file);
   std::string text(4096, '\0');
   text.resize(std::fread(text.data(), 1, text.size(), file));
   std::fclose(file);
   EXPECT_THAT(text, testing::StartsWith(
-                        "[1/6] forward,...epilogue=bias  4.59 us predicted, counted (0 s, 0 s left)"));
+                        "[1/6] forward,...epilogue=bias  4.59 us predicted, interrupted (0 s, 0 s left)"));
   EXPECT_LE(text.size(), 80U) << text;
 }
 

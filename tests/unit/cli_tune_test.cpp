@@ -69,8 +69,8 @@ TEST_F(Program, TunesAndVerifiesSeveralTargets) {
 // Notes that a user of the choice must have, in words.
 TEST_F(Program, TuneSaysWhereDenseIsAsFastAndWhatIsSlow) {
   NEEDS_COMPILER("sm_70");
-  const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", "--no-counts",
-                             "forward,dtype=bf16,B=4,T=256,D=64"});
+  const Finished done = run(
+      {"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", "forward,dtype=bf16,B=4,T=256,D=64"});
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(done.err,
               AllOf(HasSubstr("bf16 runs without tensor cores on sm_70"),
@@ -81,7 +81,7 @@ TEST_F(Program, TuneSaysWhereDenseIsAsFastAndWhatIsSlow) {
 TEST_F(Program, TunesNotesAreInItsJsonToo) {
   NEEDS_COMPILER("sm_70");
   const Finished done = run({"tune", "--json", "--no-device", "--arch", "sm_70", "--candidates", "1",
-                             "--no-counts", "forward,dtype=bf16,B=4,T=256,D=64"});
+                             "forward,dtype=bf16,B=4,T=256,D=64"});
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(nlohmann::json::parse(done.out)[0]["notes"].dump(),
               AllOf(HasSubstr("bf16 runs without tensor cores"),
@@ -90,7 +90,7 @@ TEST_F(Program, TunesNotesAreInItsJsonToo) {
 
 TEST_F(Program, ManyProblemsForDenseAreOneNote) {
   NEEDS_COMPILER("sm_70");
-  const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", "--no-counts",
+  const Finished done = run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1",
                              "forward,dtype=f32,B=4,T=256,D=64", "grad_input,dtype=f32,B=4,T=256,D=64"});
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(

@@ -58,7 +58,7 @@ TEST(Clock, RefusesBlocksThatHaveWarpsToLoad) {
   const auto fed =
       llvm::find_if(candidates, [](const Candidate& c) { return c.family->name() == "mma_tma_sm90"; });
   ASSERT_NE(fed, candidates.end());
-  auto clocked = clock_candidate(*fed, parsed(kBlackwell), model_of(target), std::nullopt, std::nullopt);
+  auto clocked = clock_candidate(*fed, parsed(kBlackwell), model_of(target), std::nullopt);
   ASSERT_FALSE(static_cast<bool>(clocked));
   EXPECT_EQ(take_error(clocked.takeError()).message,
             "the clock follows blocks whose warps all load and multiply, those of mma_tma_sm90 have warps "

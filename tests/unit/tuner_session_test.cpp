@@ -48,10 +48,6 @@ class WrittenBench : public Bench {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     return runs.at(id);
   }
-  llvm::Error can_count(const Target&) override { return make_error(ErrorKind::kUnsupported, "no"); }
-  llvm::Expected<std::optional<Counts>> count(const Candidate&, const Binary&) override {
-    return std::nullopt;
-  }
   bool renews() const override { return true; }
 
   double slower = 1, warms = 1;

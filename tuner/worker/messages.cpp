@@ -103,22 +103,6 @@ Trial trial_from(const json& v) {
   return t;
 }
 
-json to_json(const Counts& counts) {
-  json out;
-  for (const auto& [name, block] : {std::pair("step", &counts.step), std::pair("tile", &counts.tile)})
-    for (const auto field : kBlockCounts) out[name].push_back(block->*field);
-  return out;
-}
-
-Counts counts_from(const json& v) {
-  Counts counts;
-  for (const auto& [name, block] : {std::pair("step", &counts.step), std::pair("tile", &counts.tile)}) {
-    size_t at = 0;
-    for (const auto field : kBlockCounts) block->*field = v.at(name).at(at++).get<double>();
-  }
-  return counts;
-}
-
 json to_json(llvm::Error error) {
   if (!error) return json::object();
   const ErrorText text = take_error(std::move(error));

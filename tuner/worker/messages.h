@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cache/store.h"
-#include "generator/cost/counts.h"
 #include "generator/error.h"
 #include "runtime/device.h"
 #include "tuner/bench.h"
@@ -18,8 +17,6 @@ nlohmann::json to_json(const Binary& binary);
 Binary binary_from(const nlohmann::json& value);
 nlohmann::json to_json(const Trial& trial);
 Trial trial_from(const nlohmann::json& value);
-nlohmann::json to_json(const Counts& counts);
-Counts counts_from(const nlohmann::json& value);
 // {"error": text, "kind": number}; success is {}.
 nlohmann::json to_json(llvm::Error error);
 llvm::Error error_from(const nlohmann::json& value);

@@ -99,23 +99,4 @@ llvm::Expected<int64_t> RemoteBench::spin(size_t id, double seconds) {
   return answer->at("runs").get<int64_t>();
 }
 
-llvm::Error RemoteBench::can_count(const Target& target) {
-  if (auto error = process_.start()) return error;
-  auto answer = process_.call({{"op", "can_count"}, {"target", target.name.str()}});
-  return answer ? error_from(*answer) : answer.takeError();
-}
-
-llvm::Expected<std::optional<Counts>> RemoteBench::count(const Candidate& candidate, const Binary& binary) {
-  if (auto error = process_.start()) return error;
-  auto answer = process_.call({{"op", "count"},
-                               {"problem", to_string(candidate.problem)},
-                               {"target", candidate.target->name.str()},
-                               {"candidate", trigen::describe(candidate)},
-                               {"binary", to_json(binary)}});
-  if (!answer) return answer.takeError();
-  if (auto error = error_from(*answer)) return error;
-  if (!answer->contains("counts")) return std::nullopt;
-  return counts_from(answer->at("counts"));
-}
-
 }  // namespace trigen::worker

@@ -21,8 +21,6 @@ class RemoteBench : public Bench {
   void drop(size_t id) override;
   llvm::Expected<double> replay(size_t id) override;
   llvm::Expected<int64_t> spin(size_t id, double seconds) override;
-  llvm::Error can_count(const Target& target) override;
-  llvm::Expected<std::optional<Counts>> count(const Candidate& candidate, const Binary& binary) override;
   bool renews() const override { return true; }
   bool has_context() const { return process_.running() && generation_ == process_.generation(); }
 

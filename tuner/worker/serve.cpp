@@ -28,8 +28,6 @@ class Server {
     const std::string op = request.at("op");
     if (op == "open") return open(request);
     if (op == "compile") return compile(request);
-    if (op == "can_count") return can_count(request);
-    if (op == "count") return count(request);
     const int slot = request.at("slot");
     if (op == "begin") return begin(request, slot);
     LocalBench& bench = *slots_.at(slot).bench;
@@ -90,23 +88,6 @@ class Server {
     return to_json(at.bench->begin(*problem, options));
   }
 
-  json can_count(const json& request) {
-    auto target = find_target(request.at("target").get<std::string>());
-    return to_json(target ? counting_.can_count(**target) : target.takeError());
-  }
-
-  json count(const json& request) {
-    auto problem = parse_problem(request.at("problem").get<std::string>());
-    if (!problem) return to_json(problem.takeError());
-    auto target = find_target(request.at("target").get<std::string>());
-    if (!target) return to_json(target.takeError());
-    auto candidate = parse_candidate(*problem, **target, request.at("candidate").get<std::string>());
-    if (!candidate) return to_json(candidate.takeError());
-    auto counts = counting_.count(*candidate, binary_from(request.at("binary")));
-    if (!counts) return to_json(counts.takeError());
-    return *counts ? json{{"counts", to_json(**counts)}} : json::object();
-  }
-
   static json compile(const json& request) {
     auto problem = parse_problem(request.at("problem").get<std::string>());
     if (!problem) return to_json(problem.takeError());
@@ -129,7 +110,6 @@ class Server {
   }
 
   Channel channel_;
-  LocalBench counting_{nullptr, watch()};
   const Device* device_ = nullptr;
   std::map<int, Slot> slots_;
 };
