@@ -14,6 +14,7 @@
 #include "cli/terminal.h"
 #include "cli/tune_dense.h"
 #include "cli/tune_tables.h"
+#include "llvm/ADT/ScopeExit.h"
 #include "tuner/evidence.h"
 #include "tuner/fleet.h"
 #include "tuner/tune.h"
@@ -103,7 +104,16 @@ struct Tune {
     const auto say = [&](const std::string& problem, const std::string& result, const std::string& choice) {
       display.finish(problem, result, choice);
     };
+    // Compilers that a problem leaves idle work for the next ones, where the cache hands on what they make.
+    CompilePool pool(options.build.threads, /*program=*/"");
+    TuneOptions later = options;
+    later.build.compiler = pool.compiler();
+    const size_t ahead = llvm::errorToBool(store.try_put()) ? 0 : 2 * static_cast<size_t>(usable_cpus());
+    size_t asked = 1;
+    const auto withdrawn = llvm::make_scope_exit([&] { pool.withdraw(&pool); });
     for (size_t i = 0; i < list.size() && !options.cancel->load(); ++i) {
+      for (; asked < list.size() && asked <= i + ahead; ++asked)
+        pool.submit(&pool, [&, asked] { compile_predicted(list[asked], target, store, later); });
       display.begin(i);
       auto report = trigen::tune(list[i], target, nullptr, store, options);
       display.clear();

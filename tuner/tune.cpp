@@ -132,6 +132,21 @@ llvm::Error await_quiet(const TuneOptions& options) {
 
 }  // namespace
 
+void compile_predicted(const Problem& problem, const Target& target, Store& store,
+                       const TuneOptions& options) {
+  std::vector<size_t> ranks;
+  size_t space = 0;
+  auto candidates = candidates_for(problem, target, nullptr, options, store, ranks, space);
+  if (!candidates) return llvm::consumeError(candidates.takeError());  // said when its turn comes
+  BuildOptions build_options = options.build;
+  build_options.cancel = options.cancel;
+  for (const size_t i : distinct_kernels(*candidates, std::vector<CandidateReport>(candidates->size()),
+                                         options.predict_candidates)) {
+    auto built = build((*candidates)[i], store, build_options);
+    if (!built) llvm::consumeError(built.takeError());
+  }
+}
+
 const char* to_string(Outcome outcome) {
   switch (outcome) {
     case Outcome::kNotTried:

@@ -133,5 +133,8 @@ struct TuneOptions {
 // With `sample` the record is the best of the sample alone.
 llvm::Expected<TuneReport> tune(const Problem& problem, const Target& target, const Device* device,
                                 Store& store, const TuneOptions& options);
+// Compiles into the store what tune() without a device compiles first, for problems whose turn comes later.
+void compile_predicted(const Problem& problem, const Target& target, Store& store,
+                       const TuneOptions& options);
 
 }  // namespace trigen
