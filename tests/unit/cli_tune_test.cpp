@@ -47,7 +47,7 @@ TEST_F(Program, TuneWithoutADeviceSaysPredicted) {
   EXPECT_THAT(miss.err, HasSubstr("T=72"));
 }
 
-// Several targets in one command, each with its own counts: a process has one emulated device.
+// Several targets in one command, each checked: a process has one emulated device.
 TEST_F(Program, TunesAndVerifiesSeveralTargets) {
   NEEDS_COMPILER("sm_70");
   const Finished tuned =
