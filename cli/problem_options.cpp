@@ -7,6 +7,7 @@
 #include "generator/error.h"
 #include "generator/problem_fields.h"
 #include "generator/problem_lists.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
 namespace trigen::cli {
@@ -18,16 +19,25 @@ llvm::Expected<std::vector<Problem>> shipped(llvm::StringRef name) {
   return parse_problem_list(*text);
 }
 
-bool is_there(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+// --problems core: no file, and the name of a shipped list.
+bool names_shipped(const std::string& path) {
+  if (path.find('.') != std::string::npos || ::access(path.c_str(), F_OK) == 0) return false;
+  auto text = shipped_problem_list(path);
+  if (text) return true;
+  llvm::consumeError(text.takeError());
+  return false;
+}
+
+bool is_made(const Problem& problem, const Target& target) {
+  auto made = generic_candidate(problem, target);
+  if (made) return true;
+  llvm::consumeError(made.takeError());
+  return false;
+}
 
 llvm::Expected<std::vector<Problem>> read_file(const std::string& path) {
+  if (names_shipped(path)) return shipped(path);
   const std::string name = path == "-" ? "standard input" : path;
-  if (path != "-" && path.find('/') == std::string::npos && path.find('.') == std::string::npos &&
-      !is_there(path)) {
-    auto list = shipped(path);
-    if (list) return list;
-    llvm::consumeError(list.takeError());
-  }
   auto all = cache::read_input(path, "the problem list ",
                                "name a readable file with one problem per line, or core or mixers");
   if (!all) return all.takeError();
@@ -156,12 +166,15 @@ size_t ProblemOptions::drop_unsupported(std::vector<Problem>& list, const Target
   for (const std::string& name : lists_) add(name);
   if (!any()) add(fallback);
   return std::erase_if(list, [&](const Problem& problem) {
-    if (std::find(of_lists.begin(), of_lists.end(), problem) == of_lists.end()) return false;
-    auto made = generic_candidate(problem, target);
-    if (made) return false;
-    llvm::consumeError(made.takeError());
-    return true;
+    return llvm::is_contained(of_lists, problem) && !is_made(problem, target);
   });
+}
+
+std::string ProblemOptions::list_instead(const Problem& problem, const Target& target) const {
+  for (const std::string& file : files_)
+    if (names_shipped(file) && llvm::is_contained(llvm::cantFail(shipped(file)), problem))
+      return is_made(problem, target) ? "" : "--list " + file + " in place of --problems " + file;
+  return "";
 }
 
 llvm::Expected<std::vector<std::string>> ProblemOptions::texts() const {

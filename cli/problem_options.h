@@ -29,6 +29,8 @@ class ProblemOptions {
   // Takes out of `list` the problems of the shipped lists that were named (or of `fallback`, when nothing was) that
   // no family makes for the target, as tf32 on sm_70; how many. A list of the user's own stays whole.
   size_t drop_unsupported(std::vector<Problem>& list, const Target& target, llvm::StringRef fallback) const;
+  // "--list core in place of --problems core" for a problem that drop_unsupported() takes out with the former; else "".
+  std::string list_instead(const Problem& problem, const Target& target) const;
   // Their canonical texts, none when none was named.
   llvm::Expected<std::vector<std::string>> texts() const;
   // For subcommands that take exactly one.

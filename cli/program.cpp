@@ -54,6 +54,7 @@ constexpr Moved kMoved[] = {
 // Options that nothing has taken the place of: the words behind "leave it out: ".
 constexpr std::pair<llvm::StringLiteral, const char*> kGone[] = {
     {"--no-counts", "choices rest on the model's estimates alone"},
+    {"--no-dense", "cuBLAS is timed where it is"},
 };
 
 std::string moved_to(llvm::StringRef program, llvm::StringRef command, llvm::StringRef option) {
@@ -114,9 +115,14 @@ int refuse(const CLI::App& program, const CLI::ParseError& error) {
   if (lacks || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
     extra = program.remaining(/*recurse=*/true);
   const llvm::StringRef word = extra.empty() ? "" : llvm::StringRef(extra.front()).split('=').first;
+  // the one that has moved first: of --limit 1m --tables FILE the second
+  for (const llvm::StringRef each : extra) {
+    const llvm::StringRef option = each.split('=').first;
+    const std::string now =
+        option.startswith("-") ? moved_to(program.get_name(), app.get_name(), option) : "";
+    if (!now.empty()) return bad_request("unknown option " + trigen::quoted(option) + now);
+  }
   if (word.startswith("-")) {
-    if (const std::string now = moved_to(program.get_name(), app.get_name(), word); !now.empty())
-      return bad_request("unknown option " + trigen::quoted(word) + now);
     const CommandText text = cli::describe(app);
     llvm::SmallVector<llvm::StringRef, 64> names;
     for (const OptionText& option : text.options)

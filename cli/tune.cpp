@@ -56,6 +56,7 @@ struct Tune {
   struct Results {
     Tune& tune;
     const std::vector<Problem>& list;
+    const Target& target;
     std::vector<TuneReport> reports = {};
     std::vector<size_t> places = {};  // of the reports in the list
     std::vector<std::string> notes = {};
@@ -68,8 +69,10 @@ struct Tune {
     // False: on with no other problem.
     bool add(size_t index, llvm::Expected<TuneReport> report, bool interrupted, const Say& say) {
       if (!report) {
-        const ErrorText text = take_error(report.takeError());
+        ErrorText text = take_error(report.takeError());
         if (interrupted) return false;
+        const std::string instead = tune.problems.list_instead(list[index], target);
+        if (!instead.empty()) text.message += ", or " + instead + ", which leaves such problems out";
         say(to_string(list[index]), "failed", "");
         remark("error: " + text.message, /*lines=*/true);
         ++failures;
@@ -316,7 +319,7 @@ struct Tune {
       remark("warning: no choice can be stored: " + take_error(std::move(error)).message);
     std::unique_ptr<BuildAhead> ahead;
     if (recorder != nullptr) ahead = recorder->begin(list, *target, device, *store, options);
-    Results results{*this, list};
+    Results results{*this, list, *target};
     if (fleet == nullptr) {
       predict_all(list, *target, *store, options, results);
     } else {

@@ -12,9 +12,10 @@ namespace {
 constexpr char kHead[] =
     R"(# Mutants that nothing notices (tests/emulated/README.md says how this file is made): beneath each reason the
 # mutants' kind, change and template line, and the kernels of mutations.txt where they survive. #3/8: the third of
-# eight such instructions of the line; same: no bit of an output changes; near: bits change, and the gate takes
-# the outputs for right. Last the share of mutants that were found, by kernel and kind.
+# eight such instructions of the line, in each of the kernels before it; same: no bit of an output changes; near: bits
+# change, and the gate takes the outputs for right. Last the share of mutants that were found, by kernel and kind.
 )";
+constexpr llvm::StringLiteral kPlaces = " @ ";  // between a mutant and its kernels
 
 std::string rest_of(std::istringstream& words) {
   std::string rest;
@@ -22,15 +23,41 @@ std::string rest_of(std::istringstream& words) {
   return rest;
 }
 
-// "wgmma_forward #3/8 same"
-bool read_place(const std::string& text, Survivor* survivor) {
-  std::istringstream words(text);
-  std::string number, kind;
-  if (!(words >> survivor->subject >> number >> kind)) return false;
-  if (std::sscanf(number.c_str(), "#%d/%d", &survivor->number, &survivor->count) != 2) return false;
-  --survivor->number;
-  survivor->kind = kind == "near" ? Verdict::kNear : Verdict::kSame;
-  return kind == "near" || kind == "same";
+// "simt sm80 #1/2 same, wgmma_forward #3/8 near": adds a survivor each, like `one` but for the kernel's part.
+bool read_places(llvm::StringRef text, Survivor one, std::vector<Survivor>* out) {
+  llvm::SmallVector<llvm::StringRef, 8> places, words;
+  text.split(places, ", ");
+  for (const llvm::StringRef place : places) {
+    words.clear();
+    place.split(words, ' ');
+    if (words.size() < 3) return false;
+    const llvm::StringRef kind = words.pop_back_val();
+    const std::string number = words.pop_back_val().str();
+    if (std::sscanf(number.c_str(), "#%d/%d", &one.number, &one.count) != 2) return false;
+    if (kind != "near" && kind != "same") return false;
+    --one.number;
+    one.kind = kind == "near" ? Verdict::kNear : Verdict::kSame;
+    for (const llvm::StringRef subject : words) {
+      if (subject.empty()) return false;
+      one.subject = subject.str();
+      out->push_back(one);
+    }
+  }
+  return true;
+}
+
+// "sync 3 of 8, bound 1 of 2"
+bool read_rates(llvm::StringRef text, std::map<std::string, Rate>* rates) {
+  llvm::SmallVector<llvm::StringRef, 8> kinds, words;
+  text.split(kinds, ", ");
+  for (const llvm::StringRef kind : kinds) {
+    words.clear();
+    kind.split(words, ' ');
+    if (words.size() != 4 || words[2] != "of") return false;
+    Rate& rate = (*rates)[words[0].str()];
+    if (words[1].getAsInteger(10, rate.killed) || words[3].getAsInteger(10, rate.made)) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -74,7 +101,6 @@ llvm::Expected<SurvivorTable> read_survivors(const std::string& path) {
   std::ifstream in(path);
   if (!in) return make_error(ErrorKind::kBadRequest, path + ": cannot be read");
   SurvivorTable table;
-  std::string name;
   int number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
@@ -82,34 +108,31 @@ llvm::Expected<SurvivorTable> read_survivors(const std::string& path) {
     std::string first;
     if (line[0] == '#' || !(words >> first)) continue;
     bool good = true;
-    if (line.rfind("    ", 0) == 0) {
+    if (line.rfind("  ", 0) == 0) {
+      const auto [name, places] = llvm::StringRef(line).drop_front(2).rsplit(kPlaces);
       Survivor one;
-      one.name = name;
+      one.name = name.str();
       one.line = number;
-      good = !name.empty() && !table.reasons.empty() && read_place(line, &one);
+      good = !table.reasons.empty();
       if (good) one.reason = table.reasons.back();
-      table.survivors.push_back(one);
-    } else if (line.rfind("  ", 0) == 0) {
-      name = line.substr(2);
+      good = good && read_places(places, one, &table.survivors);
     } else if (first == "because") {
       static const std::regex claim("(never|found by \\w+): .+|(?!never|found by ).+");
       table.reasons.push_back(rest_of(words));
-      name.clear();
       good = std::regex_match(table.reasons.back(), claim);
     } else if (first == "compiler") {
       table.compiler = rest_of(words);
     } else if (first == "rate") {
-      std::string subject, kind, of;
-      Rate rate;
-      good = static_cast<bool>(words >> subject >> kind >> rate.killed >> of >> rate.made) && of == "of";
-      table.rates[subject][kind] = rate;
+      std::string subject;
+      words >> subject;
+      good = read_rates(rest_of(words), &table.rates[subject]);
     } else {
       good = false;
     }
     if (!good)
       return make_error(ErrorKind::kBadRequest, path + ":" + std::to_string(number) + ": '" + line +
                                                     "' is no compiler, because (never: TEXT, found by "
-                                                    "KERNEL: TEXT or TEXT), mutant, kernel or rate");
+                                                    "KERNEL: TEXT or TEXT), mutant with kernels or rate");
   }
   return table;
 }
@@ -127,19 +150,34 @@ llvm::Error write_survivors(const std::string& path, const SurvivorTable& table)
     if (by_name.empty()) continue;
     out << "\nbecause " << reason << "\n";
     for (auto& [name, all] : by_name) {
-      out << "  " << name << "\n";
+      // Kernels of one place and kind stand together, in the order of their names.
       std::sort(all.begin(), all.end(), [](const Survivor* a, const Survivor* b) {
-        return std::tie(a->subject, a->number) < std::tie(b->subject, b->number);
+        return std::tie(a->count, a->number, a->kind, a->subject) <
+               std::tie(b->count, b->number, b->kind, b->subject);
       });
-      for (const Survivor* one : all)
-        out << "    " << one->subject << " #" << one->number + 1 << "/" << one->count << " "
-            << (one->kind == Verdict::kNear ? "near" : "same") << "\n";
+      out << "  " << name << kPlaces.str();
+      for (size_t i = 0; i < all.size(); ++i) {
+        const Survivor& one = *all[i];
+        out << one.subject << " ";
+        const Survivor* next = i + 1 < all.size() ? all[i + 1] : nullptr;
+        if (next != nullptr &&
+            std::tie(next->count, next->number, next->kind) == std::tie(one.count, one.number, one.kind))
+          continue;
+        out << "#" << one.number + 1 << "/" << one.count << (one.kind == Verdict::kNear ? " near" : " same")
+            << (next != nullptr ? ", " : "\n");
+      }
     }
   }
   out << "\n";
-  for (const auto& [subject, kinds] : table.rates)
-    for (const auto& [kind, rate] : kinds)
-      out << "rate " << subject << " " << kind << " " << rate.killed << " of " << rate.made << "\n";
+  for (const auto& [subject, kinds] : table.rates) {
+    out << "rate " << subject;
+    const char* between = " ";
+    for (const auto& [kind, rate] : kinds) {
+      out << between << kind << " " << rate.killed << " of " << rate.made;
+      between = ", ";
+    }
+    out << "\n";
+  }
   out.flush();
   if (!out) return make_error(ErrorKind::kBadRequest, path + ": cannot be written");
   return llvm::Error::success();

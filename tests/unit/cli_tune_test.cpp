@@ -4,6 +4,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "generator/problem.h"
+#include "generator/problem_lists.h"
+#include "llvm/ADT/STLExtras.h"
 #include "tests/unit/cli_testing.h"
 
 namespace trigen {
@@ -44,7 +47,7 @@ TEST_F(Program, TuneWithoutADeviceSaysPredicted) {
   EXPECT_THAT(miss.err, HasSubstr("T=72"));
 }
 
-// Several targets in one command, each with its own counts: a process has one emulated device.
+// Several targets in one command, each checked: a process has one emulated device.
 TEST_F(Program, TunesAndVerifiesSeveralTargets) {
   NEEDS_COMPILER("sm_70");
   const Finished tuned =
@@ -64,6 +67,18 @@ TEST_F(Program, TunesAndVerifiesSeveralTargets) {
   EXPECT_EQ(piped.code, 0) << piped.err;
   EXPECT_THAT(piped.err,
               AllOf(HasSubstr("tuning 1 problem for sm_70: "), HasSubstr("tuning 1 problem for sm_80: ")));
+}
+
+// tf32 needs sm_80: the part of the list that is its first such problem.
+TEST_F(Program, AShippedListThatIsNamedAsAFileSaysWhatLeavesOutWhatNoFamilyMakes) {
+  const auto list = llvm::cantFail(parse_problem_list(llvm::cantFail(shipped_problem_list("mixers"))));
+  const auto tf32 = llvm::find_if(list, [](const Problem& problem) { return problem.math == Math::kTF32; });
+  const std::string part = std::to_string(tf32 - list.begin()) + "/" + std::to_string(list.size());
+  const Finished done =
+      run({"tune", "--no-device", "--arch", "sm_70", "--problems", "mixers", "--shard", part});
+  EXPECT_EQ(done.code, 1);
+  EXPECT_THAT(done.err, HasSubstr("\n  use another arch, dtype or size, or --list mixers in place of "
+                                  "--problems mixers, which leaves such problems out\n"));
 }
 
 // Notes that a user of the choice must have, in words.
