@@ -16,4 +16,8 @@ using HostBuffers = std::vector<std::vector<std::byte>>;
 // rows.
 HostBuffers make_inputs(const Problem& problem, const TensorList& list, uint64_t seed);
 
+// Tokens of an activation tensor that hold numbers: all of them, but of what is multiplied by a few rows those that the
+// rows reach.
+Tokens used_tokens(const Problem& problem, const Tensor& tensor, Rows rows);
+
 }  // namespace trigen

@@ -82,7 +82,7 @@ llvm::Expected<Comparison> compare(const Problem& problem, const Device& device,
       copied = std::move(*copy);
       runners.push_back(
           {{"copy",
-            problem.op == Op::kDecode ? "of the bytes that the rows read of x" : "of as many bytes",
+            op_row(problem.op).takes(kFewRows) ? "of the bytes that the rows read of x" : "of as many bytes",
             {},
             {},
             -1,
