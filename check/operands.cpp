@@ -9,8 +9,7 @@ Operands::Operands(const Problem& problem, const TensorList& list, const HostBuf
     : problem_(problem) {
   auto bind = [&](Role role, const Tensor*& tensor, const void*& data) {
     tensor = list.find(role);
-    const auto at = static_cast<size_t>(tensor - list.tensors.data());
-    data = buffers[at].data() + tensor->offset_bytes;
+    data = data_of(list, *tensor, buffers);
   };
   bind(op_row(problem.op).product->b, columns_, column_data_);
   bind(op_row(problem.op).product->a, rows_, row_data_);

@@ -17,10 +17,6 @@ namespace {
 constexpr double kWork = 5.0e8;  // multiply-adds that the expected sums may take
 constexpr uint64_t kSignSeed = 0x7369676e;
 
-const void* data_of(const TensorList& list, const Tensor& t, const HostBuffers& buffers) {
-  return buffers[static_cast<size_t>(&t - list.tensors.data())].data() + t.offset_bytes;
-}
-
 }  // namespace
 
 bool Projection::applies(const Problem& p) {
@@ -227,12 +223,11 @@ Projection::Result Projection::check(const HostBuffers& after) const {
       result.max_error = ratio;
       const auto row = static_cast<int64_t>(i) / segments_;
       const int64_t first = static_cast<int64_t>(i) % segments_ * segment_;
-      result.where =
-          format("signed sum of %s %" PRId64 " to %" PRId64 " in row h=%" PRId64 " %s=%" PRId64
-                 " is %.7g, expected %.7g",
-                 weight ? "tokens" : "columns", first,
-                 std::min(first + segment_, weight ? p.T : p.B * p.D) - 1, row / p.T,
-                 transposes(p.op) ? "s" : "t", row % p.T, sums[i].sum, expected_[i]);
+      result.where = format("signed sum of %s %" PRId64 " to %" PRId64 " in row h=%" PRId64 " %s=%" PRId64
+                            " is %.7g, expected %.7g",
+                            weight ? "tokens" : "columns", first,
+                            std::min(first + segment_, weight ? p.T : p.B * p.D) - 1, row / p.T,
+                            transposes(p.op) ? "s" : "t", row % p.T, sums[i].sum, expected_[i]);
     }
   }
   result.error = total > 0 ? std::sqrt(differences / total) : (differences > 0 ? HUGE_VAL : 0);

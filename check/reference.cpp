@@ -57,7 +57,8 @@ void Reference::choose_samples(const ReferenceOptions& options) {
   const int64_t columns = output_columns(p);
   const double outputs = static_cast<double>(p.H) * static_cast<double>(p.T) * static_cast<double>(columns);
   const double work = count_work(p).triangle_flop / 2;
-  full_ = options.full || op_row(p.op).takes(kFewRows) || (!options.sample && work <= kFullWork && outputs <= 0x1p25);
+  full_ = options.full || op_row(p.op).takes(kFewRows) ||
+          (!options.sample && work <= kFullWork && outputs <= 0x1p25);
   if (full_) {
     for (int64_t h = 0; h < p.H; ++h)
       for (int64_t t = list_.rows.first; t < list_.rows.first + list_.rows.count; ++t)
@@ -99,8 +100,7 @@ void Reference::evaluate_formula() {
   };
   std::array<Input, kRoles> inputs;
   for (const Tensor& t : list_.tensors)
-    inputs[static_cast<size_t>(t.role)] = {
-        &t, (*inputs_)[static_cast<size_t>(&t - list_.tensors.data())].data() + t.offset_bytes};
+    inputs[static_cast<size_t>(t.role)] = {&t, data_of(list_, t, *inputs_)};
   const auto read = [&](Role role, const OutputPlace& o) {
     const auto& [tensor, data] = inputs[static_cast<size_t>(role)];
     return load_element(tensor->dtype, data, activation_index(p, *tensor, o.b, o.h, o.row, o.column));
@@ -178,8 +178,7 @@ void Reference::apply_epilogue() {
   // With the input's element that belongs to each output.
   const auto each_with = [&](Role role, auto body) {
     const Tensor& t = *list_.find(role);
-    const std::byte* data =
-        (*inputs_)[static_cast<size_t>(&t - list_.tensors.data())].data() + t.offset_bytes;
+    const std::byte* data = data_of(list_, t, *inputs_);
     each([&](int64_t row, int64_t column, double& v) {
       body(v, load_element(t.dtype, data, output_index(p, t, row, column)));
     });
@@ -194,11 +193,10 @@ void Reference::apply_epilogue() {
 // dW and grad_bias: what was there before.
 void Reference::accumulate() {
   const size_t columns = columns_.size();
-  for (size_t n = 0; n < list_.tensors.size(); ++n) {
-    const Tensor& t = list_.tensors[n];
+  for (const Tensor& t : list_.tensors) {
     if (!t.written) continue;
     std::vector<double>& sums = values(t.role);
-    const std::byte* data = (*inputs_)[n].data() + t.offset_bytes;
+    const std::byte* data = data_of(list_, t, *inputs_);
     parallel_for(static_cast<int64_t>(sums.size()), 1024, [&](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
         const bool rows = t.axes == Axes::kRows;

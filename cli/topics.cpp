@@ -52,8 +52,7 @@ std::string problem_page() {
     out += "  " + field.key.str() + "\t" + field.help + " [" + field.flags + "]\n";
   }
   out +=
-      "  epilogue\tsum of " + llvm::join(epilogue_words(), ", ") +
-      parts_of_ops() +
+      "  epilogue\tsum of " + llvm::join(epilogue_words(), ", ") + parts_of_ops() +
       " [--epilogue]\n"
       "\n"
       "In parentheses: what a key that is left out stands for. Lists have one problem a line, '#' begins a "

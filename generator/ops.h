@@ -15,17 +15,20 @@ enum class Role : int { kX = 0, kY = 1, kW = 2, kBias = 3, kPre = 4, kGate = 5, 
 inline constexpr size_t kRoles = 7;
 const char* to_string(Role role);  // "x", as trigen_args has it
 
-// Axes of a tensor. kWeights: only what lies in the triangle is read or written.
-enum class Axes : int { kActivations, kWeights, kRows };  // (b,h,t,d), (h,t,s,j), (h,t)
+// Axes of a tensor: x's (b,h,t,d), W's (h,t,s,j) of which the triangle alone is used, bias's (h,t).
+enum class Axes : int { kActivations, kWeights, kRows };
 
 // One tensor of an op.
 struct OpTensor {
   Role role = Role::kX;
   const char* symbol = nullptr;  // its name in the op's formula: "dx"; null: no tensor
-  bool written = false;          // else read; with `accumulate` what is written is read, too
-  bool Epilogue::*part = nullptr;  // the part of the epilogue that it comes with; null: always there
   Axes axes = Axes::kActivations;
+  bool written = false;            // else read; with `accumulate` what is written is read, too
+  bool Epilogue::*part = nullptr;  // the part of the epilogue that it comes with; null: always there
 
+  constexpr OpTensor with(bool Epilogue::*comes_with) const {
+    return {role, symbol, axes, written, comes_with};
+  }
   constexpr bool is_in(const Epilogue& e) const { return part == nullptr || e.*part; }
   constexpr bool is_read(const Epilogue& e) const { return !written || e.accumulate; }
 };
@@ -51,7 +54,7 @@ enum OpFields : unsigned {
 struct OpRow {
   Op op;
   llvm::StringLiteral name, cpp, entry;  // in texts, C and Python; of Op's enumerator; of the kernel
-  OpTensor tensors[kRoles] = {};         // in the order of a TensorList; the first that is written is the output
+  OpTensor tensors[kRoles] = {};  // in the order of a TensorList; the first that is written is the output
   std::optional<ProductForm> product = std::nullopt;
   // Terms of the sum of one output; without a product few enough to be added one by one.
   int64_t (*terms)(const Problem& p) = [](const Problem&) { return int64_t{1}; };
@@ -77,14 +80,11 @@ struct OpRow {
 namespace op_rows {
 
 constexpr Activation kAnyActivation = Activation::kGELU;
-constexpr Axes axes_of(Role role) {
-  return role == Role::kW ? Axes::kWeights : role == Role::kBias ? Axes::kRows : Axes::kActivations;
+constexpr OpTensor read(Role role, const char* symbol, Axes axes = Axes::kActivations) {
+  return {role, symbol, axes};
 }
-constexpr OpTensor read(Role role, const char* symbol, bool Epilogue::*part = nullptr) {
-  return {role, symbol, false, part, axes_of(role)};
-}
-constexpr OpTensor written(Role role, const char* symbol, bool Epilogue::*part = nullptr) {
-  return {role, symbol, true, part, axes_of(role)};
+constexpr OpTensor written(Role role, const char* symbol, Axes axes = Axes::kActivations) {
+  return {role, symbol, axes, true};
 }
 
 // clang-format off

@@ -50,7 +50,8 @@ Tokens tokens_of_rows(const Problem& p, Rows rows) {
 Totals count_work(const Problem& p, Rows rows) {
   const OpRow& op = op_row(p.op);
   const double B = static_cast<double>(p.B), H = static_cast<double>(p.H), T = static_cast<double>(p.T),
-               D = static_cast<double>(p.D), K = static_cast<double>(p.K), count = static_cast<double>(rows.count);
+               D = static_cast<double>(p.D), K = static_cast<double>(p.K),
+               count = static_cast<double>(rows.count);
   const double activation = B * H * D * static_cast<double>(element_size(p.dtype)),  // of a token
       weight = static_cast<double>(element_size(p.wdtype));
   // lower: t - s >= -diag. upper: s - t >= diag, the same count with the roles of t and s exchanged.

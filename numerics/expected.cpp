@@ -248,8 +248,7 @@ void ExpectedOutputs::add_up() {
         const int64_t begin = std::max<int64_t>(0, -shift), end = std::min(p.D, p.D - shift);
         if (begin >= end || first >= last) continue;
         if (!weight) {
-          multiply_by(w.role,
-                      input ? weight_index(p, w, h, first, t, j) : weight_index(p, w, h, t, first, j),
+          multiply_by(w.role, input ? weight_index(p, w, h, first, t, j) : weight_index(p, w, h, t, first, j),
                       input ? w.row : p.K, last - first);
           for (int64_t b = 0; b < p.B; ++b) {
             Real* const out = &sums[static_cast<size_t>(b * p.D)];
@@ -299,7 +298,7 @@ void ExpectedOutputs::each(llvm::function_ref<void(const OutputPlace&, const Out
       for (int64_t c = first; c < last; ++c) {
         const OutputPlace place = weight ? OutputPlace{0, h, t, c} : OutputPlace{c / p.D, h, t, c % p.D};
         use(place, outputs_of(p, list_, inputs_, place, sums_[static_cast<size_t>(row * columns_ + c)],
-                             bias_[static_cast<size_t>(row)]));
+                              bias_[static_cast<size_t>(row)]));
       }
     }
 }

@@ -87,8 +87,7 @@ llvm::Error CublasPeer::prepare_weights() {
   std::vector<std::byte> planes(static_cast<size_t>(p.H * p.K * plane_elements() * size), std::byte{0});
   if (!weight) {
     const Tensor& w = *bench_.list().find(Role::kW);
-    const auto at = static_cast<size_t>(&w - bench_.list().tensors.data());
-    const std::byte* source = bench_.inputs()[at].data() + w.offset_bytes;
+    const std::byte* source = data_of(bench_.list(), w, bench_.inputs());
     parallel_for(p.H * p.T, 8, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t h = i / p.T;
@@ -123,8 +122,7 @@ llvm::Error CublasPeer::prepare_padded() {
   operand_.batch = p.H * operand_.head;
   operand_.elements = p.B * operand_.batch;
   std::vector<std::byte> padded(static_cast<size_t>(operand_.bytes()), std::byte{0});
-  const auto at = static_cast<size_t>(&from - bench_.list().tensors.data());
-  const std::byte* source = bench_.inputs()[at].data() + from.offset_bytes;
+  const std::byte* source = data_of(bench_.list(), from, bench_.inputs());
   // tap j reads feature d + j - pad (forward, grad_weight) or d - j + pad (grad_input): feature f stands at f
   // + before
   const int64_t before = transposes(p.op) ? p.K - 1 - p.pad : p.pad;
@@ -148,7 +146,8 @@ llvm::Error CublasPeer::prepare_padded() {
 // im2col: a copy a batch and tap, set 0 first.
 llvm::Error CublasPeer::prepare_columns() {
   const Problem& p = bench_.problem();
-  if (p.K == 1 || p.H > 1 || p.layout != Layout::kBTD || op_row(p.op).takes(kFewRows)) return llvm::Error::success();
+  if (p.K == 1 || p.H > 1 || p.layout != Layout::kBTD || op_row(p.op).takes(kFewRows))
+    return llvm::Error::success();
   const Driver& driver = bench_.device().driver();
   const DriverApi& api = driver.api();
   const int64_t size = element_size(p.dtype), row = p.B * p.D * size;
@@ -268,8 +267,7 @@ llvm::Error CublasPeer::prepare_bias() {
   const Problem& p = bench_.problem();
   const Tensor* from = bench_.list().find(Role::kBias);
   if (from == nullptr || !from->read || !is_whole_product(p.op)) return llvm::Error::success();
-  const auto at = static_cast<size_t>(from - bench_.list().tensors.data());
-  const std::byte* source = bench_.inputs()[at].data() + from->offset_bytes;
+  const std::byte* source = data_of(bench_.list(), *from, bench_.inputs());
   std::vector<std::byte> cast(static_cast<size_t>(p.H * p.T * element_size(p.dtype)));
   for (int64_t i = 0; i < p.H * p.T; ++i)
     store_element(p.dtype, cast.data(), i, load_element(from->dtype, source, i));
@@ -297,8 +295,8 @@ void* CublasPeer::plane(int set, int64_t h, int64_t j) const {
 
 const std::byte* CublasPeer::operand(int set, int64_t h, int64_t j) const {
   const Problem& p = bench_.problem();
-  const void* base = p.K > 1 ? device_pointer(padded_[static_cast<size_t>(set)])
-                             : bench_.data(set, op_row(p.op).product->b);
+  const void* base =
+      p.K > 1 ? device_pointer(padded_[static_cast<size_t>(set)]) : bench_.data(set, op_row(p.op).product->b);
   const int64_t shift = transposes(p.op) ? p.K - 1 - j : j;
   const int64_t step = p.layout == Layout::kBTD ? 1 : operand_.row;
   return static_cast<const std::byte*>(base) + (h * operand_.head + shift * step) * element_size(p.dtype);

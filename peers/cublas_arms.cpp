@@ -176,7 +176,6 @@ llvm::Expected<double> CublasPeer::error_of(const Arm& arm, const Reference& ref
   double norm = 0;
   const auto& expected = reference.expected(role);
   const size_t columns = reference.columns().size();
-  const auto at = static_cast<size_t>(&t - bench_.list().tensors.data());
   for (size_t i = 0; i < expected.size(); ++i) {
     const int64_t row = reference.rows()[i / columns];
     const int64_t column = reference.columns()[i % columns];
@@ -188,8 +187,7 @@ llvm::Expected<double> CublasPeer::error_of(const Arm& arm, const Reference& ref
       got = load_element(plane_type_, planes.data(),
                          ((h * p.K + column % p.K) * p.T + row % p.T) * plane_row_ + s);
     } else {
-      got = load_element(t.dtype, buffers[at].data() + t.offset_bytes,
-                         activation_index(p, t, column / p.D, h, row % p.T, column % p.D));
+      got = load_element(t.dtype, data_of(bench_.list(), t, buffers), output_index(p, t, row, column));
     }
     squares += (got - expected[i]) * (got - expected[i]);
     norm += expected[i] * expected[i];

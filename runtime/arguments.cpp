@@ -135,7 +135,8 @@ class Binder {
     params_.w_head = args.w_head != 0 ? args.w_head : problem_.T * params_.w_row;
     if (params_.w_row < problem_.T * problem_.K && problem_.T > 1)
       return bad_request("w_row is " + std::to_string(params_.w_row) + ", a row of " +
-                         argument_name(problem_.op, Role::kW) + " has T*K=" + std::to_string(problem_.T * problem_.K) +
+                         argument_name(problem_.op, Role::kW) +
+                         " has T*K=" + std::to_string(problem_.T * problem_.K) +
                          " elements; pass at least that, or 0 for contiguous");
     View& view = add(Role::kW, use, args.w, element_size(problem_.wdtype), problem_.T * problem_.K);
     if (llvm::Error error = axis(view, "w_row", params_.w_row, problem_.T, problem_.walign)) return error;
@@ -185,8 +186,7 @@ class Binder {
         const std::string name = output.argument.name(), others = other.argument.name();
         return bad_request(name + " overlaps " + others + ": " + name + " is [" + hex(output.begin) + ", " +
                            hex(output.begin + output.bytes) + "), " + others + " is [" + hex(other.begin) +
-                           ", " + hex(other.begin + other.bytes) + "); give " + name +
-                           " memory of its own" +
+                           ", " + hex(other.begin + other.bytes) + "); give " + name + " memory of its own" +
                            (is_residual(other) ? ", or exactly the same view" : ""));
       }
     }
@@ -211,9 +211,8 @@ class Binder {
 
   llvm::Error presence(Role role, Use use, const void* data) const {
     if (use == Use::kUnused && data != nullptr)
-      return bad_request(argument_name(problem_.op, role) +
-                         " is given, but the problem has no use for it: " + to_string(problem_) +
-                         "; pass null, or add it to the problem's epilogue");
+      return bad_request(argument_name(problem_.op, role) + " is given, but the problem has no use for it: " +
+                         to_string(problem_) + "; pass null, or add it to the problem's epilogue");
     if (use != Use::kUnused && data == nullptr)
       return bad_request(argument_name(problem_.op, role) +
                          " is null; the problem needs it: " + to_string(problem_));
@@ -351,9 +350,9 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
     const bool rows = few && has_rows_alone(problem.op, role);
     const int64_t align =
         rows && problem.layout == Layout::kBDT ? element_size(problem.dtype) : problem.align;
-    if (llvm::Error e = noted(extent, binder.activation(role, args.*given, params.*out,
-                                                        rows ? args.rows : problem.T,
-                                                        rows ? args.rows : reach, align)))
+    if (llvm::Error e =
+            noted(extent, binder.activation(role, args.*given, params.*out, rows ? args.rows : problem.T,
+                                            rows ? args.rows : reach, align)))
       return e;
   }
   if (llvm::Error e = noted(&Extents::w, binder.weights(args))) return e;

@@ -21,9 +21,7 @@ struct Made {
   Integers integers;
   explicit Made(const std::string& text)
       : problem(llvm::cantFail(parse_problem(text))), list(tensors_of(problem, 1)), integers(problem, list) {}
-  Role role() const {
-    return list.output().role;
-  }
+  Role role() const { return list.output().role; }
   int64_t columns() const {
     return problem.op == Op::kGradWeight ? problem.T * problem.K : problem.B * problem.D;
   }
