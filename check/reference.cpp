@@ -57,7 +57,7 @@ void Reference::choose_samples(const ReferenceOptions& options) {
   const int64_t columns = output_columns(p);
   const double outputs = static_cast<double>(p.H) * static_cast<double>(p.T) * static_cast<double>(columns);
   const double work = count_work(p).triangle_flop / 2;
-  full_ = options.full || op_row(p.op).takes(kFewRows) ||
+  full_ = options.full || op_row(p.op).takes(kRowsField) ||
           (!options.sample && work <= kFullWork && outputs <= 0x1p25);
   if (full_) {
     for (int64_t h = 0; h < p.H; ++h)

@@ -51,7 +51,7 @@ void fill(const Problem& p, const Tensor& t, Rows rows, float scale, uint64_t se
 }  // namespace
 
 Tokens used_tokens(const Problem& p, const Tensor& t, Rows rows) {
-  if (op_row(p.op).takes(kFewRows) && !has_rows_alone(p.op, t.role)) return tokens_of_rows(p, rows);
+  if (op_row(p.op).takes(kRowsField) && !has_rows_alone(p.op, t.role)) return tokens_of_rows(p, rows);
   return {t.first_token, t.first_token + t.tokens};
 }
 

@@ -15,7 +15,7 @@ constexpr int kMaxSets = 1024;
 
 llvm::Expected<Rows> rows_from(const Problem& p, std::optional<int64_t> first_row) {
   if (!first_row) return longest_rows(p);
-  if (!op_row(p.op).takes(kFewRows) || *first_row < 0 || *first_row >= p.T)
+  if (!op_row(p.op).takes(kRowsField) || *first_row < 0 || *first_row >= p.T)
     return make_error(ErrorKind::kBadRequest,
                       "first_row=" + llvm::Twine(*first_row) + " with " + to_string(p) +
                           "; allowed are the rows 0 to T-1 of decode; leave it out for the longest rows");
@@ -116,7 +116,7 @@ llvm::Expected<trigen_args> Workbench::args(int set, int64_t workspace_bytes) {
     workspace_bytes_ = workspace_bytes;
   }
   trigen_args out = TRIGEN_ARGS_INIT;
-  if (op_row(problem_.op).takes(kFewRows)) out.first_row = list_.rows.first, out.rows = list_.rows.count;
+  if (op_row(problem_.op).takes(kRowsField)) out.first_row = list_.rows.first, out.rows = list_.rows.count;
   for (const Tensor& t : list_.tensors) set_argument(out, t, data(set, t.role));
   if (workspace_bytes > 0) {
     out.workspace = device_pointer(workspace_);

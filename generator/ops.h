@@ -42,13 +42,13 @@ struct ProductForm {
 
 // Fields of a problem that not every op takes.
 enum OpFields : unsigned {
-  kTaps = 1,        // K, pad
-  kDiagonal = 2,    // diag
-  kFill = 4,        // fill
-  kWeightType = 8,  // wdtype
-  kMath = 16,       // math: other ways to multiply f32 than simt
-  kFewRows = 32,    // rows: each run names the rows that it makes
-  kWeightFields = kTaps | kDiagonal | kFill | kWeightType
+  kTapFields = 1,        // K, pad
+  kDiagonalField = 2,    // diag
+  kFillField = 4,        // fill
+  kWeightTypeField = 8,  // wdtype
+  kMathField = 16,       // math: other ways to multiply f32 than simt
+  kRowsField = 32,       // rows: each run names the rows that it makes
+  kWeightFields = kTapFields | kDiagonalField | kFillField | kWeightTypeField
 };
 
 struct OpRow {
@@ -140,7 +140,7 @@ constexpr unsigned ops_with(Part Epilogue::*part) {
 
 constexpr bool is_product(Op op) { return op_row(op).product.has_value(); }
 // A product of all rows: what tiles make.
-constexpr bool is_whole_product(Op op) { return is_product(op) && !op_row(op).takes(kFewRows); }
+constexpr bool is_whole_product(Op op) { return is_product(op) && !op_row(op).takes(kRowsField); }
 // Its output has W's axes.
 constexpr bool makes_weights(Op op) { return op_row(op).output().axes == Axes::kWeights; }
 // It multiplies with W transposed.
@@ -150,7 +150,7 @@ constexpr bool makes_rows(Op op) { return is_product(op) && !makes_weights(op) &
 
 // Does a run that makes a few rows have these alone of the tensor, not all tokens as of what is multiplied?
 constexpr bool has_rows_alone(Op op, Role role) {
-  return op_row(op).takes(kFewRows) && role != op_row(op).product->b;
+  return op_row(op).takes(kRowsField) && role != op_row(op).product->b;
 }
 
 // Columns of a head's output, whose rows are tokens: (b,d), or (s,j).

@@ -12,10 +12,10 @@ Problem RandomProblem::kind() {
   p.op = static_cast<Op>(pick(kOps.values.size()));
   p.dtype = static_cast<DType>(pick(kDTypes.values.size()));
   const OpRow& op = op_row(p.op);
-  p.wdtype = p.dtype != DType::kF32 && coin() && op.takes(kWeightType) ? DType::kF32 : p.dtype;
+  p.wdtype = p.dtype != DType::kF32 && coin() && op.takes(kWeightTypeField) ? DType::kF32 : p.dtype;
   if (p.dtype == DType::kF32) {
     const int64_t maths = kMaths.values.size() - 1;  // all but the default, which is not f32's
-    p.math = op.takes(kMath) ? static_cast<Math>(1 + pick(maths)) : Math::kSimt;
+    p.math = op.takes(kMathField) ? static_cast<Math>(1 + pick(maths)) : Math::kSimt;
   }
   return p;
 }
@@ -40,7 +40,7 @@ Problem RandomProblem::next_small(bool tf32) {
     p.layout = Layout::kBTD;
     if (coin()) {
       p.K = 1, p.pad = 0;
-    } else if (op_row(p.op).takes(kTaps)) {  // Hopper's taps
+    } else if (op_row(p.op).takes(kTapFields)) {  // Hopper's taps
       if (coin()) p.K = 1 + pick(32), p.pad = pick(p.K);
       p.epilogue.pre = p.epilogue.gate = p.epilogue.residual = false;
     }
@@ -51,12 +51,12 @@ Problem RandomProblem::next_small(bool tf32) {
 
 void RandomProblem::rest(Problem& p) {
   const OpRow& op = op_row(p.op);
-  if (!op.takes(kTaps)) p.K = 1;
+  if (!op.takes(kTapFields)) p.K = 1;
   p.pad = pick(p.K);
-  if (op.takes(kFewRows) && coin()) p.rows = 1 + pick(std::min<int64_t>(p.T, coin() ? 8 : kMaxDecodeRows));
+  if (op.takes(kRowsField) && coin()) p.rows = 1 + pick(std::min<int64_t>(p.T, coin() ? 8 : kMaxDecodeRows));
   p.layout = coin() ? Layout::kBTD : Layout::kBDT;
-  p.fill = coin() || !op.takes(kFill) ? Fill::kLower : Fill::kUpper;
-  if (coin() && op.takes(kDiagonal)) p.diag = pick(2 * p.T - 1) - (p.T - 1);
+  p.fill = coin() || !op.takes(kFillField) ? Fill::kLower : Fill::kUpper;
+  if (coin() && op.takes(kDiagonalField)) p.diag = pick(2 * p.T - 1) - (p.T - 1);
   set_contiguous_alignment(p);
   while (coin() && p.align > element_size(p.dtype)) p.align /= 2;
   while (coin() && p.walign > element_size(p.wdtype)) p.walign /= 2;

@@ -36,7 +36,7 @@ double tap_products(int64_t D, int64_t K, int64_t pad) {
 }  // namespace
 
 Rows longest_rows(const Problem& p) {
-  if (!op_row(p.op).takes(kFewRows)) return {0, p.T};
+  if (!op_row(p.op).takes(kRowsField)) return {0, p.T};
   return {p.fill == Fill::kLower ? p.T - p.rows : 0, p.rows};
 }
 

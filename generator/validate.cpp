@@ -70,12 +70,12 @@ llvm::Error check_types(const Problem& p) {
     return bad_request(
         "math=default with dtype=f32; allowed are simt, tf32 and f16x3; choose simt for full f32 accuracy");
   const OpRow& op = op_row(p.op);
-  const bool other_math = !op.takes(kMath) && p.math != Math::kSimt && p.dtype == DType::kF32;
+  const bool other_math = !op.takes(kMathField) && p.math != Math::kSimt && p.dtype == DType::kF32;
   if (op.product && other_math)
     return bad_request("math=" + to_string(p.math) + " with " + to_string(p.op) +
                        "; it reads more than it multiplies and has math=simt only; leave math out");
-  if (other_math || (!op.takes(kWeightType) && p.wdtype != p.dtype) ||
-      (!op.takes(kFill) && p.fill != Fill::kLower))
+  if (other_math || (!op.takes(kWeightTypeField) && p.wdtype != p.dtype) ||
+      (!op.takes(kFillField) && p.fill != Fill::kLower))
     return bad_request("fill, wdtype or math with " + to_string(p.op) +
                        "; it has no product; leave them out");
   if (p.dtype != DType::kF32 && p.math != Math::kDefault)

@@ -87,7 +87,7 @@ struct Gathered {
       errors.push_back(std::fabs(biases.back()));
     }
     ++problems;
-    if (rows.size() < kFewestRows) return;
+    if (rows.size() < kFewRows) return;
     ranks.push_back(rank_correlation(guesses, times));
     const std::string text = to_string(space.problem);
     first.add(loss_of_first(space, order, 1), text);

@@ -45,13 +45,13 @@ struct Losses {
 struct FamilyFigures {
   std::string family, op;
   size_t problems = 0, candidates = 0;
-  size_t ranked = 0;      // problems with at least kFewestRows of its candidates: what has an order
+  size_t ranked = 0;      // problems with at least kFewRows of its candidates: what has an order
   double rank = 0;        // Spearman's correlation within a problem, averaged over those
   double error = 0;       // median of |log(predicted / measured)| over candidates
   double bias = 0;        // median of log(predicted / measured): below 0 is too fast
   Losses first, first_8;  // of those: the family's first choice, and the best of its first eight
 };
-inline constexpr size_t kFewestRows = 3;
+inline constexpr size_t kFewRows = 3;
 
 // The untuned choice of one problem.
 struct UntunedChoice {

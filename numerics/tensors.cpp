@@ -63,7 +63,7 @@ const Tensor& TensorList::output() const {
 
 TensorList tensors_of(const Problem& p, int gap, std::optional<Rows> named) {
   TensorList list;
-  list.rows = named && op_row(p.op).takes(kFewRows) ? *named : longest_rows(p);
+  list.rows = named && op_row(p.op).takes(kRowsField) ? *named : longest_rows(p);
   for (const OpTensor& row : op_row(p.op).list())
     if (row.is_in(p.epilogue)) list.tensors.push_back(tensor_from(p, row, gap, list.rows));
   return list;

@@ -146,7 +146,7 @@ llvm::Error CublasPeer::prepare_padded() {
 // im2col: a copy a batch and tap, set 0 first.
 llvm::Error CublasPeer::prepare_columns() {
   const Problem& p = bench_.problem();
-  if (p.K == 1 || p.H > 1 || p.layout != Layout::kBTD || op_row(p.op).takes(kFewRows))
+  if (p.K == 1 || p.H > 1 || p.layout != Layout::kBTD || op_row(p.op).takes(kRowsField))
     return llvm::Error::success();
   const Driver& driver = bench_.device().driver();
   const DriverApi& api = driver.api();
@@ -344,7 +344,7 @@ CublasPeer::Call CublasPeer::call_of_tap(int set, int64_t j) const {
   const bool forward = !transposes(p.op);
   // decode: the run's rows, and the tokens that they read.
   const Rows rows = bench_.list().rows;
-  const Tokens read = op_row(p.op).takes(kFewRows) ? tokens_of_rows(p, rows) : Tokens{0, p.T};
+  const Tokens read = op_row(p.op).takes(kRowsField) ? tokens_of_rows(p, rows) : Tokens{0, p.T};
   const int64_t size = element_size(p.dtype);
   const Tensor& out = bench_.list().output();
   Call call;

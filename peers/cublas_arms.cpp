@@ -14,7 +14,7 @@ bool CublasPeer::serves(View view) const {
   if (view == View::kSplit) return parts(view) > 0;
   for (const Tensor& t : bench_.list().tensors)
     if (t.role != Role::kW && t.role != Role::kBias && t.elements != p.B * p.H * p.T * p.D) return false;
-  if (op_row(p.op).takes(kFewRows)) return false;
+  if (op_row(p.op).takes(kRowsField)) return false;
   if (view > View::kSplit) return parts(view) > 0;
   if (p.K > 1) return view == View::kFlat && !columns_.empty();
   // what the batched calls are already

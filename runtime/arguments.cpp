@@ -267,7 +267,7 @@ class Binder {
 
 // The rows of a run of decode; none for the other ops.
 llvm::Error check_rows(const Problem& problem, const trigen_args& args) {
-  if (!op_row(problem.op).takes(kFewRows)) {
+  if (!op_row(problem.op).takes(kRowsField)) {
     if (args.first_row == 0 && args.rows == 0) return llvm::Error::success();
     return bad_request("first_row=" + std::to_string(args.first_row) +
                        " and rows=" + std::to_string(args.rows) +
@@ -325,7 +325,7 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
   Binder binder(problem, params);
   int bound = 0;
   // A few rows: what is multiplied to the last token that they reach; what else has x's shape holds the rows only.
-  const bool few = op_row(problem.op).takes(kFewRows);
+  const bool few = op_row(problem.op).takes(kRowsField);
   const int64_t reach =
       few ? std::max<int64_t>(1, tokens_of_rows(problem, {args.first_row, args.rows}).last) : problem.T;
   // The extent of a tensor that has just been bound goes to `extents`.

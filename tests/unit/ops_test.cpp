@@ -28,7 +28,7 @@ TEST(Ops, AProductMultipliesItsTensors) {
   for (size_t i = 0; i < std::size(kOpNames); ++i) {
     const OpRow& op = op_row(static_cast<Op>(i));
     SCOPED_TRACE(op.name.str());
-    if (!op.takes(kTaps) || !op.takes(kDiagonal)) {
+    if (!op.takes(kTapFields) || !op.takes(kDiagonalField)) {
       EXPECT_NE(op.lacks, nullptr);
     }
     if (!op.product) continue;
