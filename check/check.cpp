@@ -1,6 +1,5 @@
 // Reference::check: the comparison of one run's buffers with the expected values.
 #include <algorithm>
-#include <cinttypes>
 #include <cmath>
 
 #include "check/parallel.h"
@@ -16,8 +15,8 @@ namespace {
 double count_outputs(const Problem& p) {
   double count = 0;
   for (int64_t t = 0; t < p.T; ++t) {
-    count += static_cast<double>(p.fill == Fill::kLower ? std::clamp<int64_t>(t + p.diag + 1, 0, p.T)
-                                                        : p.T - std::clamp<int64_t>(t + p.diag, 0, p.T));
+    const auto [first, last] = tokens_of_weights(p, t);
+    count += static_cast<double>(last - first);
   }
   return count * static_cast<double>(p.K) * static_cast<double>(p.H);
 }
@@ -100,39 +99,30 @@ CheckResult Reference::check(const HostBuffers& after) const {
   const Problem& p = problem_;
   CheckResult result;
   result.ok = true;
-  const int64_t terms = p.op == Op::kGradWeight ? p.B * p.D : p.op == Op::kGradEpilogue ? 1 : p.T * p.K;
+  const int64_t terms = sum_terms(p);
   for (size_t i = 0; i < list_.tensors.size(); ++i) {
     const Tensor& t = list_.tensors[i];
     if (!t.written) continue;
     const std::byte* data = after[i].data() + t.offset_bytes;
     if (std::string stray = find_stray(p, t, after[i].data()); !stray.empty()) fail(result, std::move(stray));
-    if (t.role == Role::kBias) {
-      result.outputs += p.H * p.T;
-      compare(
-          p, t, data, bias_, p.B * p.D, [](size_t k) { return static_cast<int64_t>(k); },
-          [&](size_t k) {
-            const auto row = static_cast<int64_t>(k);
-            return format("grad_bias[h=%" PRId64 ",t=%" PRId64 "]", row / p.T, row % p.T);
-          },
-          result);
-      continue;
-    }
-    result.outputs +=
-        t.role == Role::kW ? static_cast<int64_t>(count_outputs(p)) : p.B * p.H * t.tokens * p.D;
-    const size_t columns = columns_.size();
+    result.outputs += t.axes == Axes::kRows      ? p.H * p.T
+                      : t.axes == Axes::kWeights ? static_cast<int64_t>(count_outputs(p))
+                                                 : p.B * p.H * t.tokens * p.D;
+    // One of every row, or the sampled rows and columns.
+    const size_t columns = t.axes == Axes::kRows ? 1 : columns_.size();
+    const auto row_of = [&](size_t k) {
+      return t.axes == Axes::kRows ? static_cast<int64_t>(k) : rows_[k / columns];
+    };
+    const auto column_of = [&](size_t k) { return t.axes == Axes::kRows ? 0 : columns_[k % columns]; };
     compare(
         p, t, data, expected(t.role), terms,
         [&](size_t k) {
-          const int64_t row = rows_[k / columns];
-          const int64_t column = columns_[k % columns];
-          return inside(row, column) ? this->index(t, row, column) : int64_t{-1};
+          const int64_t row = row_of(k), column = column_of(k);
+          return is_output(t, row, column) ? output_index(p, t, row, column) : int64_t{-1};
         },
-        [&](size_t k) { return place(p, t, rows_[k / columns], columns_[k % columns]); }, result);
+        [&](size_t k) { return place(p, t, row_of(k), column_of(k)); }, result);
   }
-  if (!projection_.empty()) {
-    const Role role = p.op == Op::kGradInput ? Role::kX : p.op == Op::kGradWeight ? Role::kW : Role::kY;
-    compare_sums(p, *list_.find(role), projection_, after, terms, result);
-  }
+  if (!projection_.empty()) compare_sums(p, list_.output(), projection_, after, terms, result);
   return result;
 }
 

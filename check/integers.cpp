@@ -36,9 +36,8 @@ int step_at(int64_t index) {
 }
 int against(int64_t sum, int64_t next) { return (sum > 0) == (next > 0) ? -1 : 1; }
 
-bool makes_rows(const Problem& p) { return p.op == Op::kForward || p.op == Op::kDecode; }
-bool is_dw(const Problem& p) { return p.op == Op::kGradWeight; }
-bool activates(const Problem& p) { return makes_rows(p) && p.epilogue.act != Activation::kNone; }
+bool is_dw(const Problem& p) { return makes_weights(p.op); }
+bool activates(const Problem& p) { return makes_rows(p.op) && p.epilogue.act != Activation::kNone; }
 // Taps' signs: any prefix has a sum of 0 to 2, all of them 1 or 2.
 int8_t tap_sign(int64_t taps, int64_t j) {
   if (taps % 2 == 0 && j == 0) return 1;
@@ -50,9 +49,9 @@ int8_t tap_sign(int64_t taps, int64_t j) {
 Integers::Integers(const Problem& problem, const TensorList& list)
     : problem_(problem), list_(list), rounds_(problem.math == Math::kTF32) {
   const Problem& p = problem_;
-  const double terms = static_cast<double>(is_dw(p) ? p.B * p.D : p.T * p.K);
-  // No sums: every output is compared with the reference as it is.
-  runs_ = p.op == Op::kGradEpilogue ? 0 : activates(p) || rounds_ ? 2 : 1;
+  const auto terms = static_cast<double>(sum_terms(p));
+  // Without a product every output is compared with the reference as it is.
+  runs_ = !is_product(p.op) ? 0 : activates(p) || rounds_ ? 2 : 1;
   if (2 * terms * (rounds_ ? 1025 : 1) > kExact) rounds_ = false;
   if (2 * terms > kExact) runs_ = 0;
   if (runs_ == 0) return;
@@ -105,7 +104,7 @@ void Integers::make_features() {
         int32_t* wide = &wide_[static_cast<size_t>(h * p.B * p.D)];
         for (int64_t i = 0; i < p.B * p.D; ++i)
           for (int64_t j = 0; j < p.K; ++j) {
-            const int64_t d = i % p.D + (p.op == Op::kGradInput ? p.pad - j : j - p.pad);
+            const int64_t d = i % p.D + (transposes(p.op) ? p.pad - j : j - p.pad);
             if (d >= 0 && d < p.D) wide[i] += tap_[static_cast<size_t>(j)] * own[i / p.D * p.D + d];
           }
         continue;
@@ -149,7 +148,7 @@ void Integers::make_correlations() {
   });
 }
 
-double Integers::flip(int run) const { return run == 1 && makes_rows(problem_) ? -1 : 1; }
+double Integers::flip(int run) const { return run == 1 && makes_rows(problem_.op) ? -1 : 1; }
 double Integers::longer(int run, bool first_operand) const {
   return rounds_ && (run == 1) == first_operand ? kLonger : 1;
 }
@@ -175,7 +174,7 @@ double Integers::activation(int run, Role role, int64_t b, int64_t h, int64_t to
   if (is_dw(p))
     return role == Role::kY ? row_[at] * feature_[wide] * longer(run, true)
                             : other_[at] * other_feature_[wide] * longer(run, false);
-  const auto sign = makes_rows(p) ? other_[at] : row_[at];
+  const auto sign = makes_rows(p.op) ? other_[at] : row_[at];
   return step_[at] * sign * feature_[wide] * flip(run) * longer(run, false);
 }
 
@@ -189,9 +188,9 @@ HostBuffers Integers::inputs(int run) const {
     const auto put = [&](int64_t at, double value) {
       store_element(t.dtype, data, at, static_cast<float>(value));
     };
-    if (t.role == Role::kBias) {
+    if (t.axes == Axes::kRows) {
       for (int64_t i = 0; i < t.elements; ++i) put(i, added(t.role, i));
-    } else if (t.role == Role::kW) {
+    } else if (t.axes == Axes::kWeights) {
       parallel_for(p.H * list_.rows.count, 16, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           const int64_t h = i / list_.rows.count, row = list_.rows.first + i % list_.rows.count;
@@ -206,8 +205,7 @@ HostBuffers Integers::inputs(int run) const {
       });
     } else {
       const bool adds = t.role == Role::kGate || t.role == Role::kResidual;
-      Tokens tokens{t.first_token, t.first_token + t.tokens};
-      if (p.op == Op::kDecode && t.role == Role::kX) tokens = tokens_of_rows(p, list_.rows);
+      const Tokens tokens = used_tokens(p, t, list_.rows);
       parallel_for(p.B * p.H, 1, [&](int64_t begin, int64_t end) {
         for (int64_t bh = begin; bh < end; ++bh)
           for (int64_t token = tokens.first; token < tokens.last; ++token)
@@ -221,17 +219,6 @@ HostBuffers Integers::inputs(int run) const {
   return buffers;
 }
 
-std::pair<int64_t, int64_t> Integers::range(int64_t row) const {
-  const Problem& p = problem_;
-  const bool lower = p.fill == Fill::kLower;
-  if (p.op == Op::kGradInput) {  // t of a column s
-    const int64_t border = std::clamp<int64_t>(lower ? row - p.diag : row - p.diag + 1, 0, p.T);
-    return lower ? std::pair(border, p.T) : std::pair(int64_t{0}, border);
-  }
-  const int64_t border = std::clamp<int64_t>(lower ? row + p.diag + 1 : row + p.diag, 0, p.T);
-  return lower ? std::pair(int64_t{0}, border) : std::pair(border, p.T);
-}
-
 double Integers::sum(int run, int64_t h, int64_t row, int64_t column) const {
   const Problem& p = problem_;
   const double scale = rounds_ ? kRounded : 1;
@@ -239,9 +226,9 @@ double Integers::sum(int run, int64_t h, int64_t row, int64_t column) const {
   if (is_dw(p))
     return row_[at] * other_[static_cast<size_t>(h * p.T + column / p.K)] *
            static_cast<double>(correlation_[static_cast<size_t>(h * p.K + column % p.K)]) * scale;
-  const auto [first, last] = range(row);
+  const auto [first, last] = tokens_of_row(p, row);
   const int32_t* prefix = &prefix_[static_cast<size_t>(h * (p.T + 1))];
-  const auto sign = makes_rows(p) ? row_[at] : other_[at];
+  const auto sign = makes_rows(p.op) ? row_[at] : other_[at];
   return sign * (last > first ? prefix[last] - prefix[first] : 0) * flip(run) *
          wide_[static_cast<size_t>(h * p.B * p.D + column)] * scale;
 }
@@ -256,7 +243,7 @@ double Integers::product(int run, int64_t h, int64_t row, int64_t column, int64_
     return rounded(feature(Role::kY, k / p.D, row, k % p.D) *
                    feature(Role::kX, k / p.D, column / p.K, k % p.D + column % p.K - p.pad));
   const int64_t token = k / p.K, j = k % p.K, b = column / p.D, d = column % p.D;
-  if (makes_rows(p))
+  if (makes_rows(p.op))
     return rounded(weight(run, h, row, token, j) * feature(Role::kX, b, token, d + j - p.pad));
   return rounded(weight(run, h, token, row, j) * feature(Role::kY, b, token, d - j + p.pad));
 }
@@ -282,10 +269,7 @@ void report(const Problem& p, const Tensor& t, const Wrong& wrong, CheckResult& 
   if (wrong.count == 0) return;
   result.ok = false;
   if (!result.failure.empty()) return;
-  const std::string where = t.role == Role::kBias
-                                ? format("grad_bias[h=%lld,t=%lld]", static_cast<long long>(wrong.row / p.T),
-                                         static_cast<long long>(wrong.row % p.T))
-                                : place(p, t, wrong.row, wrong.column);
+  const std::string where = place(p, t, wrong.row, wrong.column);
   result.failure =
       format("on inputs of small integers %lld outputs are wrong; first: %s is %.9g, expected %.9g",
              static_cast<long long>(wrong.count), where.c_str(), wrong.found, wrong.expected);
@@ -311,7 +295,7 @@ void Integers::check_bias(const Tensor& bias, const std::byte* data, CheckResult
 void Integers::check(int run, const HostBuffers& after, CheckResult& result) const {
   const Problem& p = problem_;
   const Epilogue& e = p.epilogue;
-  const bool rows = makes_rows(p), approximate = activates(p);
+  const bool rows = makes_rows(p.op), approximate = activates(p);
   for (size_t i = 0; i < list_.tensors.size(); ++i) {
     const Tensor& t = list_.tensors[i];
     if (!t.written) continue;
@@ -324,7 +308,7 @@ void Integers::check(int run, const HostBuffers& after, CheckResult& result) con
     const Tensor* residual =
         !is_dw(p) && e.residual && t.role != Role::kPre ? list_.find(Role::kResidual) : nullptr;
     const double roundoff = 1.01 * unit_roundoff(t.dtype), floor = t.dtype == DType::kF16 ? 0x1p-25 : 0;
-    const int64_t columns = is_dw(p) ? p.T * p.K : p.B * p.D;
+    const int64_t columns = output_columns(p);
     Wrong wrong;
     std::mutex mutex;
     parallel_for(p.H * list_.rows.count, 1, [&](int64_t begin, int64_t end) {
@@ -333,18 +317,16 @@ void Integers::check(int run, const HostBuffers& after, CheckResult& result) con
         const int64_t h = r / list_.rows.count, row = list_.rows.first + r % list_.rows.count;
         for (int64_t c = 0; c < columns; ++c) {
           if (is_dw(p) && !in_triangle(p, row, c / p.K)) continue;
-          const int64_t b = is_dw(p) ? 0 : c / p.D, d = is_dw(p) ? 0 : c % p.D;
-          const int64_t at =
-              is_dw(p) ? weight_index(p, t, h, row, c / p.K, c % p.K) : activation_index(p, t, b, h, row, d);
+          const int64_t at = output_index(p, t, h * p.T + row, c);
           double value = sum(run, h, row, c), allowed = 0;
           if (rows && e.bias) value += added(Role::kBias, h * p.T + row);
           if (approximate && t.role == Role::kY) {
             allowed = kApproximation * (1 + std::fabs(value));
             value = activate(e.act, value);
           }
-          if (gate != nullptr) value *= added(Role::kGate, activation_index(p, *gate, b, h, row, d));
+          if (gate != nullptr) value *= added(Role::kGate, output_index(p, *gate, h * p.T + row, c));
           if (residual != nullptr)
-            value += added(Role::kResidual, activation_index(p, *residual, b, h, row, d));
+            value += added(Role::kResidual, output_index(p, *residual, h * p.T + row, c));
           if (is_dw(p) && e.accumulate) value += added(Role::kW, at);
           const double found = load_element(t.dtype, data, at);
           const bool right = allowed == 0

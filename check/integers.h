@@ -41,11 +41,9 @@ class Integers {
   // Compares all outputs, and adds what it finds to `result`.
   void check(int run, const HostBuffers& after, CheckResult& result) const;
 
-  // For tests: the sum that an output is made of (row and column as in Operands), its product at k, and the
-  // tokens inside the triangle of its row: [first, last).
+  // For tests: the sum that an output is made of (row and column as in Operands), and its product at k.
   double sum(int run, int64_t h, int64_t row, int64_t column) const;
   double product(int run, int64_t h, int64_t row, int64_t column, int64_t k) const;
-  std::pair<int64_t, int64_t> range(int64_t row) const;
 
  private:
   void make_tokens();

@@ -23,8 +23,7 @@ double emulated_bytes(const Problem& p, int64_t workspace, int gap, bool full) {
   double tensors = 0;
   for (const Tensor& tensor : tensors_of(p, gap).tensors)
     tensors += static_cast<double>(tensor.buffer_bytes());
-  const double columns = p.op == Op::kGradWeight ? static_cast<double>(p.T) * static_cast<double>(p.K)
-                                                 : static_cast<double>(p.B) * static_cast<double>(p.D);
+  const auto columns = static_cast<double>(output_columns(p));
   const double outputs = static_cast<double>(p.H) * static_cast<double>(p.T) * columns;
   return kDeviceBytes * (tensors + static_cast<double>(workspace)) + kHostCopies * tensors +
          kReferenceBytes * (full ? outputs : std::min(outputs, kSampled));

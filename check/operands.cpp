@@ -1,7 +1,5 @@
 #include "check/operands.h"
 
-#include <algorithm>
-
 #include "check/parallel.h"
 #include "numerics/numbers.h"
 
@@ -11,42 +9,34 @@ Operands::Operands(const Problem& problem, const TensorList& list, const HostBuf
     : problem_(problem) {
   auto bind = [&](Role role, const Tensor*& tensor, const void*& data) {
     tensor = list.find(role);
-    const auto at = static_cast<size_t>(tensor - list.tensors.data());
-    data = buffers[at].data() + tensor->offset_bytes;
+    data = data_of(list, *tensor, buffers);
   };
-  bind(problem.op == Op::kGradInput ? Role::kY : Role::kX, columns_, column_data_);
-  bind(problem.op == Op::kGradWeight ? Role::kY : Role::kW, rows_, row_data_);
+  bind(op_row(problem.op).product->b, columns_, column_data_);
+  bind(op_row(problem.op).product->a, rows_, row_data_);
 }
 
 double Operands::load_element_of(const Tensor& tensor, const void* data, int64_t index) {
   return load_element(tensor.dtype, data, index);
 }
 
-int64_t Operands::depth() const {
-  return problem_.op == Op::kGradWeight ? problem_.B * problem_.D : problem_.T * problem_.K;
-}
+int64_t Operands::depth() const { return sum_terms(problem_); }
 
 std::pair<int64_t, int64_t> Operands::range(int64_t row) const {
-  const Problem& p = problem_;
-  auto clamp = [&](int64_t token) { return std::clamp<int64_t>(token, 0, p.T) * p.K; };
-  const bool lower = p.fill == Fill::kLower;
-  if (p.op == Op::kGradWeight) return {0, depth()};
-  if (p.op == Op::kForward || p.op == Op::kDecode) {
-    return lower ? std::pair(int64_t{0}, clamp(row + p.diag + 1)) : std::pair(clamp(row + p.diag), p.T * p.K);
-  }
-  return lower ? std::pair(clamp(row - p.diag), p.T * p.K) : std::pair(int64_t{0}, clamp(row - p.diag + 1));
+  if (makes_weights(problem_.op)) return {0, depth()};
+  const auto [first, last] = tokens_of_row(problem_, row);
+  return {first * problem_.K, last * problem_.K};
 }
 
 void Operands::coefficients(int64_t h, int64_t row, int64_t k0, int64_t k1, double* out) const {
   const Problem& p = problem_;
+  const bool transposed = transposes(p.op);
   for (int64_t k = k0; k < k1; ++k) {
-    if (p.op == Op::kGradWeight) {
+    if (rows_->axes == Axes::kActivations) {
       out[k - k0] =
           load_element(rows_->dtype, row_data_, activation_index(p, *rows_, k / p.D, h, row, k % p.D));
       continue;
     }
-    const int64_t t = p.op != Op::kGradInput ? row : k / p.K;
-    const int64_t s = p.op != Op::kGradInput ? k / p.K : row;
+    const int64_t t = transposed ? k / p.K : row, s = transposed ? row : k / p.K;
     // weights that are wider than the data are rounded when they are loaded
     out[k - k0] =
         round_to(p.dtype, load_element(rows_->dtype, row_data_, weight_index(p, *rows_, h, t, s, k % p.K)));
@@ -55,7 +45,7 @@ void Operands::coefficients(int64_t h, int64_t row, int64_t k0, int64_t k1, doub
 
 void Operands::column(int64_t h, int64_t column, int64_t k0, int64_t k1, double* out, int64_t stride) const {
   const Problem& p = problem_;
-  if (p.op == Op::kGradWeight) {
+  if (makes_weights(p.op)) {
     const int64_t s = column / p.K;
     const int64_t shift = column % p.K - p.pad;
     for (int64_t k = k0; k < k1; ++k) out[(k - k0) * stride] = activation(k / p.D, h, s, k % p.D + shift);
@@ -63,9 +53,10 @@ void Operands::column(int64_t h, int64_t column, int64_t k0, int64_t k1, double*
   }
   const int64_t b = column / p.D;
   const int64_t d = column % p.D;
+  const bool transposed = transposes(p.op);
   for (int64_t k = k0; k < k1; ++k) {
     const int64_t shift = k % p.K - p.pad;
-    out[(k - k0) * stride] = activation(b, h, k / p.K, p.op != Op::kGradInput ? d + shift : d - shift);
+    out[(k - k0) * stride] = activation(b, h, k / p.K, transposed ? d - shift : d + shift);
   }
 }
 

@@ -37,9 +37,9 @@ class Operands {
   static double load_element_of(const Tensor& tensor, const void* data, int64_t index);
 
   const Problem& problem_;
-  const Tensor* columns_ = nullptr;  // the activations that columns are made of
+  const Tensor* columns_ = nullptr;  // its second: the activations that columns are made of
   const void* column_data_ = nullptr;
-  const Tensor* rows_ = nullptr;  // weights, or dy for grad_weight
+  const Tensor* rows_ = nullptr;  // the product's first operand: weights, or dy for grad_weight
   const void* row_data_ = nullptr;
 };
 

@@ -17,20 +17,11 @@ namespace {
 constexpr double kWork = 5.0e8;  // multiply-adds that the expected sums may take
 constexpr uint64_t kSignSeed = 0x7369676e;
 
-const void* data_of(const TensorList& list, const Tensor& t, const HostBuffers& buffers) {
-  return buffers[static_cast<size_t>(&t - list.tensors.data())].data() + t.offset_bytes;
-}
-
-Role output_of(Op op) {
-  return op == Op::kGradInput ? Role::kX : op == Op::kGradWeight ? Role::kW : Role::kY;
-}
-
 }  // namespace
 
 bool Projection::applies(const Problem& p) {
-  if (p.op == Op::kDecode) return false;        // few rows: all of them are compared
-  if (p.op == Op::kGradEpilogue) return false;  // no sums
-  return p.op != Op::kForward || (p.epilogue.act == Activation::kNone && !p.epilogue.gate);
+  // Without a product there are no sums; of few rows all outputs are compared.
+  return is_whole_product(p.op) && p.epilogue.act == Activation::kNone && !p.epilogue.gate;
 }
 
 double Projection::sign(int64_t column) const {
@@ -40,7 +31,7 @@ double Projection::sign(int64_t column) const {
 Projection::Projection(const Problem& problem, const TensorList& list, const HostBuffers& inputs)
     : problem_(problem), list_(list) {
   const Problem& p = problem_;
-  const bool weight = p.op == Op::kGradWeight;
+  const bool weight = makes_weights(p.op);
   const int64_t columns = weight ? p.T : p.B * p.D;
   segment_ = 16;
   while (segment_ < columns && count_work(p).dense_flop / 2 / static_cast<double>(segment_) > kWork)
@@ -68,7 +59,7 @@ Projection::Sums Projection::sum_row(const Tensor& tensor, const void* data, int
     ++out.count;
   };
   const int64_t first = segment * segment_;
-  if (p.op == Op::kGradWeight) {
+  if (makes_weights(p.op)) {
     for (int64_t s = first; s < std::min(first + segment_, p.T); ++s) {
       if (!in_triangle(p, t, s)) continue;
       for (int64_t j = 0; j < p.K; ++j) add(s * p.K + j, weight_index(p, tensor, h, t, s, j));
@@ -164,7 +155,7 @@ void Projection::compute_by_tokens(const HostBuffers& inputs) {
     add_border_segments(operands, h, add);
   }
   if (!p.epilogue.accumulate) return;
-  const Tensor& dw = *list_.find(Role::kW);
+  const Tensor& dw = list_.output();
   each_segment([&](int64_t row, int64_t g, double& out) {
     out += sum_row(dw, data_of(list_, dw, inputs), row, g).sum;
   });
@@ -199,10 +190,10 @@ Projection::Result Projection::check(const HostBuffers& after) const {
   Result result;
   if (empty()) return result;
   const Problem& p = problem_;
-  const Tensor& out = *list_.find(output_of(p.op));
+  const Tensor& out = list_.output();
   const void* data = data_of(list_, out, after);
-  const int64_t terms = p.op == Op::kGradWeight ? p.B * p.D : p.T * p.K;
-  const Tolerance tolerance = tolerance_of(p, out.dtype, terms, 1 << 20);
+  const bool weight = makes_weights(p.op);
+  const Tolerance tolerance = tolerance_of(p, out.dtype, sum_terms(p), 1 << 20);
   std::vector<Sums> sums(expected_.size());
   parallel_for(p.H * p.T, 4, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin * segments_; i < end * segments_; ++i) {
@@ -232,12 +223,11 @@ Projection::Result Projection::check(const HostBuffers& after) const {
       result.max_error = ratio;
       const auto row = static_cast<int64_t>(i) / segments_;
       const int64_t first = static_cast<int64_t>(i) % segments_ * segment_;
-      result.where =
-          format("signed sum of %s %" PRId64 " to %" PRId64 " in row h=%" PRId64 " %s=%" PRId64
-                 " is %.7g, expected %.7g",
-                 p.op == Op::kGradWeight ? "tokens" : "columns", first,
-                 std::min(first + segment_, p.op == Op::kGradWeight ? p.T : p.B * p.D) - 1, row / p.T,
-                 p.op == Op::kGradInput ? "s" : "t", row % p.T, sums[i].sum, expected_[i]);
+      result.where = format("signed sum of %s %" PRId64 " to %" PRId64 " in row h=%" PRId64 " %s=%" PRId64
+                            " is %.7g, expected %.7g",
+                            weight ? "tokens" : "columns", first,
+                            std::min(first + segment_, weight ? p.T : p.B * p.D) - 1, row / p.T,
+                            transposes(p.op) ? "s" : "t", row % p.T, sums[i].sum, expected_[i]);
     }
   }
   result.error = total > 0 ? std::sqrt(differences / total) : (differences > 0 ? HUGE_VAL : 0);

@@ -7,6 +7,7 @@
 #include "check/contraction.h"
 #include "check/operands.h"
 #include "check/parallel.h"
+#include "numerics/formula.h"
 #include "numerics/numbers.h"
 
 namespace trigen {
@@ -48,17 +49,16 @@ Reference::Reference(const Problem& problem, const TensorList& list, const HostB
     : problem_(problem), list_(list), inputs_(&inputs) {
   choose_samples(options);
   compute();
-  if (!full_ && Projection::applies(problem_)) projection_ = Projection(problem_, list_, inputs);
-  apply_epilogue();
 }
 
 void Reference::choose_samples(const ReferenceOptions& options) {
   const Problem& p = problem_;
-  const bool weight = p.op == Op::kGradWeight;
-  const int64_t columns = weight ? p.T * p.K : p.B * p.D;
+  const bool weight = makes_weights(p.op);
+  const int64_t columns = output_columns(p);
   const double outputs = static_cast<double>(p.H) * static_cast<double>(p.T) * static_cast<double>(columns);
   const double work = count_work(p).triangle_flop / 2;
-  full_ = options.full || p.op == Op::kDecode || (!options.sample && work <= kFullWork && outputs <= 0x1p25);
+  full_ = options.full || op_row(p.op).takes(kRowsField) ||
+          (!options.sample && work <= kFullWork && outputs <= 0x1p25);
   if (full_) {
     for (int64_t h = 0; h < p.H; ++h)
       for (int64_t t = list_.rows.first; t < list_.rows.first + list_.rows.count; ++t)
@@ -88,49 +88,51 @@ void Reference::choose_samples(const ReferenceOptions& options) {
   columns_.assign(columns_set.begin(), columns_set.end());
 }
 
-bool Reference::inside(int64_t row, int64_t column) const {
-  return problem_.op != Op::kGradWeight || in_triangle(problem_, row % problem_.T, column / problem_.K);
+bool Reference::is_output(const Tensor& tensor, int64_t row, int64_t column) const {
+  return tensor.axes != Axes::kWeights || in_triangle(problem_, row % problem_.T, column / problem_.K);
 }
 
-int64_t Reference::index(const Tensor& tensor, int64_t row, int64_t column) const {
+void Reference::evaluate_formula() {
   const Problem& p = problem_;
-  const int64_t h = row / p.T;
-  const int64_t t = row % p.T;
-  if (tensor.role == Role::kW) return weight_index(p, tensor, h, t, column / p.K, column % p.K);
-  return activation_index(p, tensor, column / p.D, h, t, column % p.D);
-}
-
-void Reference::derive_epilogue() {
-  const Epilogue& e = problem_.epilogue;
-  const auto reader = [&](Role role) {
-    const Tensor* t = list_.find(role);
-    const std::byte* data =
-        t == nullptr ? nullptr
-                     : (*inputs_)[static_cast<size_t>(t - list_.tensors.data())].data() + t->offset_bytes;
-    return [=, this](int64_t row, int64_t column) {
-      return load_element(t->dtype, data, index(*t, row, column));
-    };
+  struct Input {
+    const Tensor* tensor = nullptr;
+    const std::byte* data = nullptr;
   };
-  const auto dy = reader(Role::kY), pre = reader(Role::kPre), gate = reader(Role::kGate);
+  std::array<Input, kRoles> inputs;
+  for (const Tensor& t : list_.tensors)
+    inputs[static_cast<size_t>(t.role)] = {&t, data_of(list_, t, *inputs_)};
+  const auto read = [&](Role role, const OutputPlace& o) {
+    const auto& [tensor, data] = inputs[static_cast<size_t>(role)];
+    return load_element(tensor->dtype, data, activation_index(p, *tensor, o.b, o.h, o.row, o.column));
+  };
   const size_t columns = columns_.size();
-  main_.resize(rows_.size() * columns);
-  gate_.resize(e.gate ? main_.size() : 0);
+  for (const Tensor& t : list_.tensors)
+    if (t.written) values(t.role).resize(rows_.size() * columns);
   parallel_for(static_cast<int64_t>(rows_.size()), 1, [&](int64_t begin, int64_t end) {
     for (size_t i = static_cast<size_t>(begin) * columns; i < static_cast<size_t>(end) * columns; ++i) {
       const int64_t row = rows_[i / columns], column = columns_[i % columns];
-      const double outer = dy(row, column), before = pre(row, column);
-      main_[i] = outer * activation_slope(e.act, before);
-      if (!e.gate) continue;
-      main_[i] *= gate(row, column);
-      gate_[i] = outer * activate(e.act, before);
+      const OutputValues out = evaluate(p, {column / p.D, row / p.T, row % p.T, column % p.D}, read);
+      for (const Tensor& t : list_.tensors)
+        if (t.written) values(t.role)[i] = out[t.role];
     }
   });
 }
 
 void Reference::compute() {
-  if (problem_.op == Op::kGradEpilogue) return derive_epilogue();
+  if (!is_product(problem_.op)) return evaluate_formula();
+  multiply();
+  if (!full_ && Projection::applies(problem_)) projection_ = Projection(problem_, list_, *inputs_);
+  if (makes_weights(problem_.op)) {
+    if (problem_.epilogue.accumulate) accumulate();
+  } else {
+    apply_epilogue();
+  }
+}
+
+void Reference::multiply() {
   const Operands operands(problem_, list_, *inputs_);
   const int64_t columns = static_cast<int64_t>(columns_.size());
+  std::vector<double>& main = values(list_.output().role);
   size_t begin = 0;
   while (begin < rows_.size()) {  // one head at a time
     const int64_t h = rows_[begin] / problem_.T;
@@ -156,69 +158,55 @@ void Reference::compute() {
       }
     };
     const auto part = contract(c);
-    main_.insert(main_.end(), part.begin(), part.end());
+    main.insert(main.end(), part.begin(), part.end());
     begin = end;
   }
-  if (problem_.op == Op::kGradWeight && problem_.epilogue.bias) bias_ = operands.row_sums();
+  if (makes_weights(problem_.op) && problem_.epilogue.bias) values(Role::kBias) = operands.row_sums();
 }
 
 void Reference::apply_epilogue() {
   const Problem& p = problem_;
   const Epilogue& e = p.epilogue;
-  auto input = [&](Role role) {
-    const Tensor* t = list_.find(role);
-    const auto at = static_cast<size_t>(t - list_.tensors.data());
-    return std::pair(t, static_cast<const void*>((*inputs_)[at].data() + t->offset_bytes));
-  };
   const size_t columns = columns_.size();
-  auto each = [&](auto body) {
+  std::vector<double>& main = values(list_.output().role);
+  const auto each = [&](auto body) {
     parallel_for(static_cast<int64_t>(rows_.size()), 1, [&](int64_t r0, int64_t r1) {
-      for (int64_t r = r0; r < r1; ++r) {
-        for (size_t c = 0; c < columns; ++c) body(r, c, main_[static_cast<size_t>(r) * columns + c]);
-      }
+      for (size_t i = static_cast<size_t>(r0) * columns; i < static_cast<size_t>(r1) * columns; ++i)
+        body(rows_[i / columns], columns_[i % columns], main[i]);
     });
   };
-  if (p.op == Op::kForward || p.op == Op::kDecode) {
-    if (e.bias) {
-      const auto [t, data] = input(Role::kBias);
-      each([&, t = t, data = data](int64_t r, size_t, double& v) {
-        v += load_element(t->dtype, data, rows_[static_cast<size_t>(r)]);
-      });
-    }
-    if (e.pre) pre_ = main_;
-    each([&](int64_t, size_t, double& v) { v = activate(e.act, v); });
-    if (e.gate) {
-      const auto [t, data] = input(Role::kGate);
-      each([&, t = t, data = data](int64_t r, size_t c, double& v) {
-        v *= load_element(t->dtype, data, index(*t, rows_[static_cast<size_t>(r)], columns_[c]));
-      });
-    }
-  }
-  if (p.op != Op::kGradWeight && e.residual) {
-    const auto [t, data] = input(Role::kResidual);
-    each([&, t = t, data = data](int64_t r, size_t c, double& v) {
-      v += load_element(t->dtype, data, index(*t, rows_[static_cast<size_t>(r)], columns_[c]));
+  // With the input's element that belongs to each output.
+  const auto each_with = [&](Role role, auto body) {
+    const Tensor& t = *list_.find(role);
+    const std::byte* data = data_of(list_, t, *inputs_);
+    each([&](int64_t row, int64_t column, double& v) {
+      body(v, load_element(t.dtype, data, output_index(p, t, row, column)));
     });
-  }
-  if (p.op == Op::kGradWeight && e.accumulate) {
-    const auto [t, data] = input(Role::kW);
-    each([&, t = t, data = data](int64_t r, size_t c, double& v) {
-      const int64_t row = rows_[static_cast<size_t>(r)];
-      if (inside(row, columns_[c])) v += load_element(t->dtype, data, index(*t, row, columns_[c]));
-    });
-    if (e.bias) {
-      const auto [b, bias_data] = input(Role::kBias);
-      for (size_t i = 0; i < bias_.size(); ++i)
-        bias_[i] += load_element(b->dtype, bias_data, static_cast<int64_t>(i));
-    }
-  }
+  };
+  if (e.bias) each_with(Role::kBias, [](double& v, double bias) { v += bias; });
+  if (e.pre) values(Role::kPre) = main;
+  if (e.act != Activation::kNone) each([&](int64_t, int64_t, double& v) { v = activate(e.act, v); });
+  if (e.gate) each_with(Role::kGate, [](double& v, double gate) { v *= gate; });
+  if (e.residual) each_with(Role::kResidual, [](double& v, double residual) { v += residual; });
 }
 
-const std::vector<double>& Reference::expected(Role role) const {
-  if (role == Role::kPre) return pre_;
-  if (role == Role::kBias) return bias_;
-  if (role == Role::kResidual) return gate_;
-  return main_;
+// dW and grad_bias: what was there before.
+void Reference::accumulate() {
+  const size_t columns = columns_.size();
+  for (const Tensor& t : list_.tensors) {
+    if (!t.written) continue;
+    std::vector<double>& sums = values(t.role);
+    const std::byte* data = data_of(list_, t, *inputs_);
+    parallel_for(static_cast<int64_t>(sums.size()), 1024, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        const bool rows = t.axes == Axes::kRows;
+        const int64_t row = rows ? static_cast<int64_t>(i) : rows_[i / columns];
+        const int64_t column = rows ? 0 : columns_[i % columns];
+        if (is_output(t, row, column))
+          sums[i] += load_element(t.dtype, data, output_index(problem_, t, row, column));
+      }
+    });
+  }
 }
 
 }  // namespace trigen

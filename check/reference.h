@@ -6,6 +6,7 @@
 // the epilogue is linear.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -49,7 +50,7 @@ class Reference {
 
   // The expected value of sampled element i of a role, for tests: order rows x columns, see rows() and
   // columns().
-  const std::vector<double>& expected(Role role) const;
+  const std::vector<double>& expected(Role role) const { return expected_[static_cast<size_t>(role)]; }
   const std::vector<int64_t>& rows() const { return rows_; }  // h * T + t (forward, grad_weight) or h * T + s
   const std::vector<int64_t>& columns() const { return columns_; }  // b * D + d, or s * K + j (grad_weight)
   bool full() const { return full_; }
@@ -57,20 +58,19 @@ class Reference {
  private:
   void choose_samples(const ReferenceOptions& options);
   void compute();
-  void derive_epilogue();
+  void multiply();
+  void evaluate_formula();
   void apply_epilogue();
-  bool inside(int64_t row, int64_t column) const;
-  int64_t index(const Tensor& tensor, int64_t row, int64_t column) const;
+  void accumulate();
+  bool is_output(const Tensor& tensor, int64_t row, int64_t column) const;
+  std::vector<double>& values(Role role) { return expected_[static_cast<size_t>(role)]; }
 
   Problem problem_;
   TensorList list_;
   const HostBuffers* inputs_;
   bool full_ = true;
   std::vector<int64_t> rows_, columns_;
-  std::vector<double> main_;  // y, dx, dW or dz
-  std::vector<double> pre_;   // the value before the activation
-  std::vector<double> bias_;  // grad_bias, all h * T + t
-  std::vector<double> gate_;  // grad_epilogue: grad_gate
+  std::array<std::vector<double>, kRoles> expected_;  // grad_bias: all h * T + t
   Projection projection_;
 };
 

@@ -30,10 +30,9 @@ class Finding {
   std::string text_;
 };
 
-std::string find_in_bias(const Problem& p, const Tensor& t, const std::byte* data) {
+std::string find_in_rows(const Problem& p, const Tensor& t, const std::byte* data) {
   for (int64_t i = 0; i < t.elements; ++i)
-    if (std::isnan(load_element(t.dtype, data, i)))
-      return format("grad_bias[h=%" PRId64 ",t=%" PRId64 "] is nan or was never written", i / p.T, i % p.T);
+    if (std::isnan(load_element(t.dtype, data, i))) return place(p, t, i, 0) + " is nan or was never written";
   return "";
 }
 
@@ -93,13 +92,13 @@ std::string find_in_activations(const Problem& p, const Tensor& t, const std::by
 
 std::string place(const Problem& p, const Tensor& t, int64_t row, int64_t column) {
   const int64_t h = row / p.T;
-  if (t.role == Role::kW) {
-    return format("dW[h=%" PRId64 ",t=%" PRId64 ",s=%" PRId64 ",j=%" PRId64 "]", h, row % p.T, column / p.K,
-                  column % p.K);
-  }
-  const char* name = t.role == Role::kPre ? "pre" : p.op == Op::kGradInput ? "dx" : "y";
+  const char* name = tensor_of(p.op, t.role)->symbol;
+  if (t.axes == Axes::kRows) return format("%s[h=%" PRId64 ",t=%" PRId64 "]", name, h, row % p.T);
+  if (t.axes == Axes::kWeights)
+    return format("%s[h=%" PRId64 ",t=%" PRId64 ",s=%" PRId64 ",j=%" PRId64 "]", name, h, row % p.T,
+                  column / p.K, column % p.K);
   return format("%s[b=%" PRId64 ",h=%" PRId64 ",%s=%" PRId64 ",d=%" PRId64 "]", name, column / p.D, h,
-                p.op == Op::kGradInput ? "s" : "t", row % p.T, column % p.D);
+                transposes(p.op) ? "s" : "t", row % p.T, column % p.D);
 }
 
 std::string find_stray(const Problem& p, const Tensor& t, const std::byte* buffer) {
@@ -108,8 +107,8 @@ std::string find_stray(const Problem& p, const Tensor& t, const std::byte* buffe
   if (!all_poison(buffer + t.offset_bytes + t.bytes(), Tensor::kGuardBytes))
     return format("%s: bytes behind its end were written", to_string(t.role));
   const std::byte* data = buffer + t.offset_bytes;
-  if (t.role == Role::kBias) return find_in_bias(p, t, data);
-  if (t.role == Role::kW) return find_in_weights(p, t, data);
+  if (t.axes == Axes::kRows) return find_in_rows(p, t, data);
+  if (t.axes == Axes::kWeights) return find_in_weights(p, t, data);
   return find_in_activations(p, t, data);
 }
 

@@ -18,25 +18,22 @@ void fill(const Problem& p, const Tensor& t, Rows rows, float scale, uint64_t se
       store_element(t.dtype, data, i, random_value(seed, stream, static_cast<uint64_t>(i), scale));
     }
   };
-  if (t.role == Role::kBias) {
+  if (t.axes == Axes::kRows) {
     run(0, t.elements);
-  } else if (t.role == Role::kW) {
+  } else if (t.axes == Axes::kWeights) {
     parallel_for(p.H * p.T, 16, [&](int64_t begin, int64_t end) {
       for (int64_t ht = begin; ht < end; ++ht) {
         const int64_t h = ht / p.T;
         const int64_t row = ht % p.T;
         if (row < rows.first || row >= rows.first + rows.count) continue;
-        int64_t first = 0;
-        int64_t last = p.T;  // of s
-        if (p.fill == Fill::kLower) last = std::clamp<int64_t>(row + p.diag + 1, 0, p.T);
-        if (p.fill == Fill::kUpper) first = std::clamp<int64_t>(row + p.diag, 0, p.T);
+        const auto [first, last] = tokens_of_weights(p, row);
         if (first < last) run(weight_index(p, t, h, row, first, 0), (last - first) * p.K);
       }
     });
   } else {
     const bool btd = p.layout == Layout::kBTD;
-    const Tokens used =
-        p.op == Op::kDecode && t.role == Role::kX ? tokens_of_rows(p, rows) : Tokens{0, t.tokens};
+    Tokens used = used_tokens(p, t, rows);
+    used = {used.first - t.first_token, used.last - t.first_token};
     const int64_t outer = btd ? t.tokens : p.D;
     const int64_t inner = btd ? p.D : t.tokens;
     parallel_for(p.B * p.H * outer, std::max<int64_t>(1, 65536 / inner), [&](int64_t begin, int64_t end) {
@@ -53,16 +50,20 @@ void fill(const Problem& p, const Tensor& t, Rows rows, float scale, uint64_t se
 
 }  // namespace
 
+Tokens used_tokens(const Problem& p, const Tensor& t, Rows rows) {
+  if (op_row(p.op).takes(kRowsField) && !has_rows_alone(p.op, t.role)) return tokens_of_rows(p, rows);
+  return {t.first_token, t.first_token + t.tokens};
+}
+
 HostBuffers make_inputs(const Problem& p, const TensorList& list, uint64_t seed) {
   HostBuffers buffers;
   for (const Tensor& t : list.tensors) {
     auto& buffer = buffers.emplace_back(static_cast<size_t>(t.buffer_bytes()), std::byte{kPoison});
     if (!t.read) continue;
     float scale = 1;
-    if (t.role == Role::kW && (p.op == Op::kForward || p.op == Op::kDecode) &&
-        p.epilogue.act != Activation::kNone) {
+    if (t.axes == Axes::kWeights && makes_rows(p.op) && p.epilogue.act != Activation::kNone) {
       // sums of n products of two uniform numbers have a deviation of scale * sqrt(n) / 3: bring it near 1
-      const double terms = static_cast<double>(p.T) * static_cast<double>(p.K);
+      const auto terms = static_cast<double>(sum_terms(p));
       scale = static_cast<float>(std::exp2(std::round(std::log2(3 / std::sqrt(terms)))));
     }
     scale = t.role == Role::kPre ? kPreScale : std::min(scale, 1.0F);

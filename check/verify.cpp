@@ -58,7 +58,7 @@ llvm::Expected<CheckResult> verify(const Plan& plan, Workbench& bench, const Ref
 
 std::vector<Rows> rows_to_check(const Problem& p) {
   std::vector<Rows> out = {longest_rows(p)};
-  if (p.op != Op::kDecode) return out;
+  if (!op_row(p.op).takes(kRowsField)) return out;
   const auto add = [&](Rows rows) {
     for (const Rows& other : out)
       if (other.first == rows.first && other.count == rows.count) return;

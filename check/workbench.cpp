@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "check/text.h"
+#include "runtime/arguments.h"
 
 namespace trigen {
 namespace {
@@ -14,7 +15,7 @@ constexpr int kMaxSets = 1024;
 
 llvm::Expected<Rows> rows_from(const Problem& p, std::optional<int64_t> first_row) {
   if (!first_row) return longest_rows(p);
-  if (p.op != Op::kDecode || *first_row < 0 || *first_row >= p.T)
+  if (!op_row(p.op).takes(kRowsField) || *first_row < 0 || *first_row >= p.T)
     return make_error(ErrorKind::kBadRequest,
                       "first_row=" + llvm::Twine(*first_row) + " with " + to_string(p) +
                           "; allowed are the rows 0 to T-1 of decode; leave it out for the longest rows");
@@ -115,20 +116,8 @@ llvm::Expected<trigen_args> Workbench::args(int set, int64_t workspace_bytes) {
     workspace_bytes_ = workspace_bytes;
   }
   trigen_args out = TRIGEN_ARGS_INIT;
-  if (problem_.op == Op::kDecode) out.first_row = list_.rows.first, out.rows = list_.rows.count;
-  auto view = [&](Role role, trigen_tensor& tensor) {
-    const Tensor* t = list_.find(role);
-    if (t == nullptr) return;
-    tensor = {data(set, role), t->batch, t->head, t->row};
-  };
-  view(Role::kX, out.x);
-  view(Role::kY, out.y);
-  view(Role::kPre, out.pre);
-  view(Role::kGate, out.gate);
-  view(Role::kResidual, out.residual);
-  if (const Tensor* w = list_.find(Role::kW)) out.w_head = w->head, out.w_row = w->row;
-  out.w = data(set, Role::kW);
-  out.bias = data(set, Role::kBias);
+  if (op_row(problem_.op).takes(kRowsField)) out.first_row = list_.rows.first, out.rows = list_.rows.count;
+  for (const Tensor& t : list_.tensors) set_argument(out, t, data(set, t.role));
   if (workspace_bytes > 0) {
     out.workspace = device_pointer(workspace_);
     out.workspace_size = static_cast<size_t>(workspace_bytes);

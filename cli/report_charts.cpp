@@ -6,6 +6,7 @@
 #include "check/text.h"
 #include "cli/drawing.h"
 #include "cli/problem_options.h"
+#include "generator/ops.h"
 
 namespace trigen::cli {
 namespace {
@@ -51,15 +52,15 @@ std::string row_title(const ReportRow& row) {
   return text;
 }
 
-// forward: circle, grad_input: square, grad_weight: triangle, others: diamond.
+// forward: circle, grad_input: square, grad_weight: triangle, what is no product of all rows: diamond.
 std::string mark_at(double x, double y, const ReportRow& row) {
   const std::string style = row.measured ? "class=\"mark measured\"" : "class=\"mark predicted\"";
   const std::string title = row_title(row);
-  if (row.problem.op == Op::kForward) return svg::circle(x, y, 4.5, style, title);
-  if (row.problem.op == Op::kGradInput) return svg::rect(x - 4, y - 4, 8, 8, style, title);
-  if (row.problem.op == Op::kGradWeight)
-    return svg::path(format("M%.1f %.1fl5.2 9h-10.4z", x, y - 5.5), style, title);
-  return svg::path(format("M%.1f %.1fl5 5l-5 5l-5 -5z", x, y - 5), style, title);
+  const Op op = row.problem.op;
+  if (!is_whole_product(op)) return svg::path(format("M%.1f %.1fl5 5l-5 5l-5 -5z", x, y - 5), style, title);
+  if (makes_weights(op)) return svg::path(format("M%.1f %.1fl5.2 9h-10.4z", x, y - 5.5), style, title);
+  if (transposes(op)) return svg::rect(x - 4, y - 4, 8, 8, style, title);
+  return svg::circle(x, y, 4.5, style, title);
 }
 
 // Horizontal bars, a row each: label, bar, number.

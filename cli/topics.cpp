@@ -4,10 +4,34 @@
 #include "cli/help.h"
 #include "generator/names.h"
 #include "generator/problem_fields.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
 namespace trigen::cli {
 namespace {
+
+// "of forward and decode: bias, gelu or silu, ...; of grad_input: residual; ...": ops with the same parts together.
+std::string parts_of_ops() {
+  std::vector<std::pair<std::string, std::string>> groups;  // ops, parts
+  for (size_t op = 0; op < kOps.values.size(); ++op) {
+    llvm::SmallVector<std::string, 8> parts;
+    for (const ProblemField& field : problem_fields()) {
+      if (field.place != ProblemField::kPart || !field.takes(static_cast<Op>(op))) continue;
+      llvm::SmallVector<llvm::StringRef, 8> words = {field.key};
+      if (field.kind == ProblemField::kName) words = names_of(*field.names), words.erase(words.begin());
+      parts.push_back(llvm::join(words, " or "));
+    }
+    const std::string name = kOps.values[op].text.str(), text = llvm::join(parts, ", ");
+    const auto same = llvm::find_if(groups, [&](const auto& group) { return group.second == text; });
+    if (same == groups.end())
+      groups.emplace_back(name, text);
+    else
+      same->first += " and " + name;
+  }
+  std::string out;
+  for (const auto& [ops, parts] : groups) out += "; of " + ops + ": " + parts;
+  return out;
+}
 
 std::string problem_page() {
   std::string out =
@@ -28,9 +52,8 @@ std::string problem_page() {
     out += "  " + field.key.str() + "\t" + field.help + " [" + field.flags + "]\n";
   }
   out +=
-      "  epilogue\tsum of " + llvm::join(epilogue_words(), ", ") +
-      "; of forward and decode: bias, gelu or silu, pre, gate, residual; of grad_input: residual; of "
-      "grad_weight: bias, accumulate, zero_outside; of grad_epilogue: gelu or silu, gate [--epilogue]\n"
+      "  epilogue\tsum of " + llvm::join(epilogue_words(), ", ") + parts_of_ops() +
+      " [--epilogue]\n"
       "\n"
       "In parentheses: what a key that is left out stands for. Lists have one problem a line, '#' begins a "
       "comment: --problems FILE, --problems - for standard input; core and mixers are shipped.\n";

@@ -280,7 +280,7 @@ struct Verify {
   // False when the device's context is broken and nothing can run any more.
   bool check_rows(const Work& work, const Device& device, const Rows& rows,
                   std::vector<Outcome>& outcomes) const {
-    const std::string where = work.problem.op == Op::kDecode
+    const std::string where = op_row(work.problem.op).takes(kRowsField)
                                   ? format("rows %lld to %lld: ", static_cast<long long>(rows.first),
                                            static_cast<long long>(rows.first + rows.count - 1))
                                   : "";

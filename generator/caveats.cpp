@@ -36,7 +36,7 @@ bool f16_gains(const Candidate& candidate, const Target& target) {
 std::string slow_path(const Candidate& candidate, const Target& target) {
   const Problem& problem = candidate.problem;
   const std::string name = target.name.str(), kernel = candidate.family->name().str();
-  if (problem.op == Op::kDecode || problem.op == Op::kGradEpilogue)
+  if (!is_whole_product(problem.op))
     return "";  // reads memory, whatever multiplies
   if (kernel == "simt" && problem.dtype == DType::kBF16 && !target.bf16_mma)
     return f16_gains(candidate, target) ? "bf16 runs without tensor cores on " + name +

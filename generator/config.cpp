@@ -119,7 +119,7 @@ ConfigKey::ConfigKey(Access Config::*path, llvm::ArrayRef<Access> allowed, std::
 }
 
 ConfigKey split_key(const Problem& p) {
-  if (p.op == Op::kGradWeight) return range_key(&Config::split_k, 1, 65535);
+  if (makes_weights(p.op)) return range_key(&Config::split_k, 1, 65535);
   return {&Config::split_k, {1}, "is for grad_weight only"};
 }
 

@@ -5,21 +5,7 @@
 
 namespace trigen {
 
-llvm::StringRef entry_name(Op op) {
-  switch (op) {
-    case Op::kForward:
-      return "trigen_forward";
-    case Op::kGradInput:
-      return "trigen_grad_input";
-    case Op::kGradWeight:
-      return "trigen_grad_weight";
-    case Op::kDecode:
-      return "trigen_decode";
-    case Op::kGradEpilogue:
-      return "trigen_grad_epilogue";
-  }
-  return "invalid";
-}
+llvm::StringRef entry_name(Op op) { return op_row(op).entry; }
 
 const Launch& product_launch(const LaunchPlan& plan, Op op) {
   for (const Launch& launch : plan.launches)

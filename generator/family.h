@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "generator/config.h"
-#include "generator/problem.h"
+#include "generator/ops.h"
 #include "generator/target.h"
 #include "generator/tensor_map.h"
 #include "generator/work.h"
@@ -57,8 +57,6 @@ struct LaunchPlan {
 // Parameters of launches that read the copies of activations (Launch::packed).
 Params packed_params(const Problem& problem, const Params& params);
 
-// forward, grad_input and grad_weight: what tiles of products make.
-inline bool is_whole_product(Op op) { return op != Op::kDecode && op != Op::kGradEpilogue; }
 // The launch that multiplies: others may come before it (packing W) and after it (a reduction).
 const Launch& product_launch(const LaunchPlan& plan, Op op);
 // "trigen_forward", "trigen_grad_input" and so on.

@@ -24,11 +24,10 @@ struct Enumeration {
   llvm::ArrayRef<EnumName> values;  // by value
 };
 
-inline constexpr EnumName kOpNames[] = {{"forward", "Forward"},
-                                        {"grad_input", "GradInput"},
-                                        {"grad_weight", "GradWeight"},
-                                        {"decode", "Decode"},
-                                        {"grad_epilogue", "GradEpilogue"}};
+#define TRIGEN_OP(name, cpp, ...) {#name, #cpp},
+inline constexpr EnumName kOpNames[] = {
+#include "generator/ops.def"
+};
 inline constexpr EnumName kDTypeNames[] = {{"f16", "F16"}, {"bf16", "BF16"}, {"f32", "F32"}};
 inline constexpr EnumName kMathNames[] = {
     {"default", "Default"}, {"simt", "Simt"}, {"tf32", "TF32"}, {"f16x3", "F16x3"}};
@@ -42,7 +41,6 @@ inline constexpr Enumeration kMaths = {"Math", "TRIGEN_MATH_", kMathNames};
 inline constexpr Enumeration kLayouts = {"Layout", "TRIGEN_", kLayoutNames};
 inline constexpr Enumeration kFills = {"Fill", "TRIGEN_", kFillNames};
 inline constexpr Enumeration kActivations = {"Activation", "TRIGEN_ACT_", kActivationNames};
-static_assert(std::size(kOpNames) == static_cast<size_t>(Op::kGradEpilogue) + 1);
 static_assert(std::size(kDTypeNames) == static_cast<size_t>(DType::kF32) + 1);
 static_assert(std::size(kMathNames) == static_cast<size_t>(Math::kF16x3) + 1);
 static_assert(std::size(kLayoutNames) == static_cast<size_t>(Layout::kBDT) + 1);

@@ -1,17 +1,8 @@
 // A problem: what to compute. One canonical text form, printed and parsed here, used in the CLI, tests, logs,
 // caches and error messages.
 //
-//   forward      z = bias[h,t] + sum_{s,j} W[h,t,s,j] x[b,h,s,d+j-pad]
-//                y[b,h,t,d] = act(z) * gate[b,h,t,d] + residual[b,h,t,d]
-//   grad_input   dx[b,h,s,d] = sum_{t,j} W[h,t,s,j] dy[b,h,t,d-j+pad] + residual[b,h,s,d]
-//   decode       rows t of forward that each run names, at most `rows` of them: reads their tokens of x only
-//   grad_weight  dW[h,t,s,j] = sum_{b,d} dy[b,h,t,d] x[b,h,s,d+j-pad]
-//                grad_bias[h,t] = sum_{b,d} dy[b,h,t,d]
-//   grad_epilogue  dz[b,h,t,d] = dy[b,h,t,d] * gate[b,h,t,d] * act'(pre[b,h,t,d]), what grad_input and
-//                  grad_weight then take for dy; with a gate, grad_gate[b,h,t,d] = dy[b,h,t,d] * act(pre[b,h,t,d])
-//
-// with s, t restricted to the triangle (lower: s <= t + diag; upper: s >= t + diag) and x, dy zero outside
-// 0 <= d < D.
+// The ops and their formulas are the rows of ops.def. An epilogue is a sum of the parts that the op takes, such as
+// bias+gelu+gate of forward.
 //
 // Text form: the op, then key=value pairs, separated by commas (spaces are accepted too). Canonical order;
 // sizes always printed, the rest only where it differs from the default:
@@ -24,12 +15,7 @@
 // Keys, their order, defaults and ranges are the rows of problem_fields.def: H=1, K=1, pad=(K-1)/2 ('same' of
 // nn.Conv1d), layout=btd, fill=lower, wdtype=dtype, math=simt for f32 (or tf32, or f16x3:
 // docs/decisions/0042), align and walign as contiguous tensors have them, no epilogue. op, dtype, B, T and D
-// have no default. The epilogue is a sum of
-//
-//   forward, decode  bias gelu|silu pre gate residual (pre needs an activation or a gate)
-//   grad_input       residual
-//   grad_weight      bias accumulate zero_outside
-//   grad_epilogue    gelu|silu gate (one of them at least)
+// have no default.
 #pragma once
 
 #include <cstdint>

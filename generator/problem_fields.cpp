@@ -8,8 +8,13 @@ namespace {
 
 constexpr int64_t kNoValue = ProblemField::kNoValue;
 constexpr bool kAlways = true, kChanged = false;
-constexpr unsigned kAllOps = ~0u, kProducts = ~bit(Op::kGradEpilogue);
-constexpr const char* kNoProduct = "grad_epilogue takes activations alone, it has no product";
+constexpr unsigned kAllOps = ~0u;
+
+// "forward, grad_input, ...".
+#define TRIGEN_OP(name, ...) ", " #name
+constexpr const char* kOpList = &(
+#include "generator/ops.def"
+    )[2];
 
 // Alignment of contiguous tensors; the problem's own while its sizes are none.
 Problem contiguous(const Problem& p) {
@@ -42,11 +47,11 @@ constexpr ProblemField::Place place_of(std::string_view key) {
   {TRIGEN_ROW(key_, kSize, ProblemField::kKey), .ops = ops_, .always = print_, .elsewhere = elsewhere_, \
    .unset = unset_, .hint = hint_, .flags = flags_, .help = help_, TRIGEN_MEMBER(key_),                 \
    .fallback = TRIGEN_VALUE(fallback_), .low = TRIGEN_VALUE(low_), .high = TRIGEN_VALUE(high_)},
-#define TRIGEN_PART(key_, ops_)                                                                         \
-  {TRIGEN_ROW(key_, kFlag, ProblemField::kPart), .ops = ops_, TRIGEN_MEMBER(epilogue.key_),             \
+#define TRIGEN_PART(key_)                                                                               \
+  {TRIGEN_ROW(key_, kFlag, ProblemField::kPart), .ops = ops_with(&Epilogue::key_), TRIGEN_MEMBER(epilogue.key_), \
    .fallback = kZero, .low = kNone, .high = kNone},
-#define TRIGEN_PART_NAME(key_, member_, names_, ops_)                                          \
-  {TRIGEN_ROW(key_, kName, ProblemField::kPart), .names = &names_, .ops = ops_,       \
+#define TRIGEN_PART_NAME(key_, member_, names_)                                                \
+  {TRIGEN_ROW(key_, kName, ProblemField::kPart), .names = &names_, .ops = ops_with(&Epilogue::member_), \
    TRIGEN_MEMBER(epilogue.member_), .fallback = kZero, .low = kNone, .high = kNone},
 // clang-format on
 

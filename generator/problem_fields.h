@@ -5,7 +5,7 @@
 #include <string>
 
 #include "generator/names.h"
-#include "generator/problem.h"
+#include "generator/ops.h"
 
 namespace trigen {
 
@@ -21,7 +21,7 @@ struct ProblemField {
   const Enumeration* names = nullptr;  // kName
   unsigned ops = ~0u;                  // bit(op): those that take another value than the default
   bool always = false;                 // printed where it has its default, too
-  llvm::StringRef elsewhere = {};      // what the other ops are told
+  llvm::StringRef elsewhere = {};      // what the other ops are told; empty: OpRow::lacks
   int64_t unset = kNoValue;            // trigen_problem: stands for the default; kNoValue: nothing does
   llvm::StringRef hint = {};           // of the range
   const char *flags = nullptr, *help = nullptr;  // of the command line; null for the parts of the epilogue
@@ -49,8 +49,6 @@ inline constexpr size_t kProblemFields = 0
 // NOLINTEND(bugprone-macro-parentheses)
 // In the order of the text form; a default depends on fields before its own alone.
 llvm::ArrayRef<ProblemField> problem_fields();
-
-constexpr unsigned bit(Op op) { return 1u << static_cast<unsigned>(op); }
 
 // The words of epilogue=: "bias", "gelu", "silu", "pre" ... Those of ops that `ops` names.
 llvm::SmallVector<llvm::StringRef, 16> epilogue_words(unsigned ops = ~0u);

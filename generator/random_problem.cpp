@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "generator/names.h"
+#include "generator/ops.h"
 
 namespace trigen {
 
@@ -10,11 +11,11 @@ Problem RandomProblem::kind() {
   Problem p;
   p.op = static_cast<Op>(pick(kOps.values.size()));
   p.dtype = static_cast<DType>(pick(kDTypes.values.size()));
-  p.wdtype = p.dtype != DType::kF32 && coin() && p.op != Op::kGradEpilogue ? DType::kF32 : p.dtype;
+  const OpRow& op = op_row(p.op);
+  p.wdtype = p.dtype != DType::kF32 && coin() && op.takes(kWeightTypeField) ? DType::kF32 : p.dtype;
   if (p.dtype == DType::kF32) {
     const int64_t maths = kMaths.values.size() - 1;  // all but the default, which is not f32's
-    p.math =
-        p.op == Op::kDecode || p.op == Op::kGradEpilogue ? Math::kSimt : static_cast<Math>(1 + pick(maths));
+    p.math = op.takes(kMathField) ? static_cast<Math>(1 + pick(maths)) : Math::kSimt;
   }
   return p;
 }
@@ -39,7 +40,7 @@ Problem RandomProblem::next_small(bool tf32) {
     p.layout = Layout::kBTD;
     if (coin()) {
       p.K = 1, p.pad = 0;
-    } else if (p.op != Op::kGradEpilogue) {  // Hopper's taps
+    } else if (op_row(p.op).takes(kTapFields)) {  // Hopper's taps
       if (coin()) p.K = 1 + pick(32), p.pad = pick(p.K);
       p.epilogue.pre = p.epilogue.gate = p.epilogue.residual = false;
     }
@@ -49,39 +50,25 @@ Problem RandomProblem::next_small(bool tf32) {
 }
 
 void RandomProblem::rest(Problem& p) {
-  const bool product = p.op != Op::kGradEpilogue;
-  if (!product) p.K = 1;
+  const OpRow& op = op_row(p.op);
+  if (!op.takes(kTapFields)) p.K = 1;
   p.pad = pick(p.K);
-  if (p.op == Op::kDecode && coin()) p.rows = 1 + pick(std::min<int64_t>(p.T, coin() ? 8 : kMaxDecodeRows));
+  if (op.takes(kRowsField) && coin()) p.rows = 1 + pick(std::min<int64_t>(p.T, coin() ? 8 : kMaxDecodeRows));
   p.layout = coin() ? Layout::kBTD : Layout::kBDT;
-  p.fill = coin() || !product ? Fill::kLower : Fill::kUpper;
-  if (coin() && product) p.diag = pick(2 * p.T - 1) - (p.T - 1);
+  p.fill = coin() || !op.takes(kFillField) ? Fill::kLower : Fill::kUpper;
+  if (coin() && op.takes(kDiagonalField)) p.diag = pick(2 * p.T - 1) - (p.T - 1);
   set_contiguous_alignment(p);
   while (coin() && p.align > element_size(p.dtype)) p.align /= 2;
   while (coin() && p.walign > element_size(p.wdtype)) p.walign /= 2;
   Epilogue& e = p.epilogue;
-  switch (p.op) {
-    case Op::kForward:
-    case Op::kDecode:
-      e.bias = coin();
-      e.act = static_cast<Activation>(pick(kActivations.values.size()));
-      e.gate = coin();
-      e.pre = (e.gate || e.act != Activation::kNone) && coin();
-      e.residual = coin();
-      break;
-    case Op::kGradInput:
-      e.residual = coin();
-      break;
-    case Op::kGradWeight:
-      e.bias = coin();
-      e.accumulate = coin();
-      e.zero_outside = coin();
-      break;
-    case Op::kGradEpilogue:
-      e.act = static_cast<Activation>(pick(kActivations.values.size()));
-      e.gate = coin() || e.act == Activation::kNone;
-      break;
-  }
+  if (op.parts.bias) e.bias = coin();
+  if (op.parts.act != Activation::kNone) e.act = static_cast<Activation>(pick(kActivations.values.size()));
+  if (op.parts.gate) e.gate = coin();
+  if (op.bare != nullptr && e.act == Activation::kNone) e.gate = true;
+  if (op.parts.pre) e.pre = (e.gate || e.act != Activation::kNone) && coin();
+  if (op.parts.residual) e.residual = coin();
+  if (op.parts.accumulate) e.accumulate = coin();
+  if (op.parts.zero_outside) e.zero_outside = coin();
 }
 
 // Powers of two, neighbours of powers of two and anything else.

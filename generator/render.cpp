@@ -30,11 +30,11 @@ Problem source_problem(const Candidate& candidate) {
     p.T = p.D = 1024;
     p.pad = p.diag = 0;
   }
-  const int64_t a = needed_alignment(c.vec_a, p.op == Op::kGradWeight ? p.dtype : p.wdtype);
+  const int64_t a = needed_alignment(c.vec_a, makes_weights(p.op) ? p.dtype : p.wdtype);
   const int64_t b = needed_alignment(c.vec_b, p.dtype);
-  const int64_t output = needed_alignment(c.vec_c, p.op == Op::kGradWeight ? p.wdtype : p.dtype);
-  p.align = std::max(b, p.op == Op::kGradWeight ? a : output);
-  p.walign = p.op == Op::kGradWeight ? output : a;
+  const int64_t output = needed_alignment(c.vec_c, makes_weights(p.op) ? p.wdtype : p.dtype);
+  p.align = std::max(b, makes_weights(p.op) ? a : output);
+  p.walign = makes_weights(p.op) ? output : a;
   // A config may need a least B*D (split_k): the smallest power of two that it is legal for.
   p.rows = 1;  // a geometry, as the batch is
   for (p.B = 1; p.B < (1 << 20); p.B *= 2)

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "generator/problem.h"
+#include "generator/ops.h"
 
 namespace trigen {
 namespace {
@@ -33,15 +33,10 @@ double tap_products(int64_t D, int64_t K, int64_t pad) {
   return sum;
 }
 
-int64_t row_tokens(const Problem& p, int64_t t) {
-  const Tokens tokens = tokens_of_rows(p, {t, 1});
-  return tokens.last - tokens.first;
-}
-
 }  // namespace
 
 Rows longest_rows(const Problem& p) {
-  if (p.op != Op::kDecode) return {0, p.T};
+  if (!op_row(p.op).takes(kRowsField)) return {0, p.T};
   return {p.fill == Fill::kLower ? p.T - p.rows : 0, p.rows};
 }
 
@@ -53,70 +48,45 @@ Tokens tokens_of_rows(const Problem& p, Rows rows) {
 }
 
 Totals count_work(const Problem& p, Rows rows) {
-  const double B = static_cast<double>(p.B), H = static_cast<double>(p.H), D = static_cast<double>(p.D),
-               K = static_cast<double>(p.K), count = static_cast<double>(rows.count);
-  const double element = static_cast<double>(element_size(p.dtype)),
-               weight = static_cast<double>(element_size(p.wdtype));
+  const OpRow& op = op_row(p.op);
+  const double B = static_cast<double>(p.B), H = static_cast<double>(p.H), T = static_cast<double>(p.T),
+               D = static_cast<double>(p.D), K = static_cast<double>(p.K),
+               count = static_cast<double>(rows.count);
+  const double activation = B * H * D * static_cast<double>(element_size(p.dtype)),  // of a token
+      weight = static_cast<double>(element_size(p.wdtype));
+  // lower: t - s >= -diag. upper: s - t >= diag, the same count with the roles of t and s exchanged.
   double pairs = 0;
-  for (int64_t t = rows.first; t < rows.first + rows.count; ++t)
-    pairs += static_cast<double>(row_tokens(p, t));
+  if (rows.count == p.T) pairs = pairs_from(p.T, p.fill == Fill::kLower ? -p.diag : p.diag);
+  for (int64_t t = rows.first; rows.count < p.T && t < rows.first + rows.count; ++t) {
+    const Tokens tokens = tokens_of_rows(p, {t, 1});
+    pairs += static_cast<double>(tokens.last - tokens.first);
+  }
+  // Tokens whose row or column of the triangle is not empty: those of the others are not read.
   const Tokens read = tokens_of_rows(p, rows);
-  const Epilogue& e = p.epilogue;
+
   Totals work{};
   work.triangle_flop = 2 * B * H * pairs * tap_products(p.D, p.K, p.pad);
-  work.dense_flop = 2 * B * H * count * static_cast<double>(p.T) * K * D;
-  work.min_bytes = B * H * static_cast<double>(read.last - read.first) * D * element +
-                   H * pairs * K * weight + (e.bias ? H * count * weight : 0) +
-                   B * H * count * D * element * (1 + e.pre + e.gate + e.residual);
-  return work;
-}
-
-Totals count_work(const Problem& p) {
-  if (p.op == Op::kDecode) return count_work(p, longest_rows(p));
-  if (p.op == Op::kGradEpilogue) {
-    const double elements =
-        static_cast<double>(p.B * p.H) * static_cast<double>(p.T) * static_cast<double>(p.D);
-    const double flop = 2 * elements;  // a product or two an element
-    return {flop, flop, elements * static_cast<double>(element_size(p.dtype)) * (p.epilogue.gate ? 5 : 3)};
-  }
-  // lower: t - s >= -diag. upper: s - t >= diag, the same count with the roles of t and s exchanged.
-  const double triangle = pairs_from(p.T, p.fill == Fill::kLower ? -p.diag : p.diag);
-  const double B = static_cast<double>(p.B), H = static_cast<double>(p.H), T = static_cast<double>(p.T);
-  const double D = static_cast<double>(p.D), K = static_cast<double>(p.K);
-  Totals work{};
-  work.triangle_flop = 2 * B * H * triangle * tap_products(p.D, p.K, p.pad);
-  work.dense_flop = 2 * B * H * T * T * K * D;
-
-  const double element = static_cast<double>(element_size(p.dtype)),
-               weight = static_cast<double>(element_size(p.wdtype));
-  const double activation = B * H * T * D * element;
-  // With an offset that empties |offset| rows or columns of the triangle, those rows of the input are not
-  // read.
-  const int64_t emptied =
-      p.fill == Fill::kLower ? std::max<int64_t>(0, -p.diag) : std::max<int64_t>(0, p.diag);
-  const double input = activation * static_cast<double>(p.T - emptied) / T;
-  const double weights = H * triangle * K * weight;
-  const double bias = p.epilogue.bias ? H * T * weight : 0;
-  const Epilogue& e = p.epilogue;
-  switch (p.op) {
-    case Op::kForward:
-      work.min_bytes = input + weights + bias + activation * (1 + e.pre + e.gate + e.residual);
-      break;
-    case Op::kGradInput:
-      work.min_bytes = input + weights + activation * (1 + e.residual);
-      break;
-    case Op::kGradWeight: {
-      // The bias needs every row of dy.
-      const double written = e.zero_outside ? H * T * T * K * weight : weights;
-      work.min_bytes = input + (e.bias ? activation : input) + written + bias;
-      if (e.accumulate) work.min_bytes += weights + bias;
-      break;
-    }
-    case Op::kDecode:
-    case Op::kGradEpilogue:
-      break;
+  work.dense_flop = 2 * B * H * count * T * K * D;
+  if (!op.product)  // a product or two an element
+    work.triangle_flop = work.dense_flop = 2 * B * H * count * D;
+  const auto bytes_of = [&](const OpTensor& tensor) {
+    if (tensor.axes == Axes::kRows) return H * count * weight;
+    if (tensor.axes == Axes::kWeights)
+      return (tensor.written && p.epilogue.zero_outside ? H * T * T : H * pairs) * K * weight;
+    // A sum of dy needs every row of it.
+    const bool sums = p.epilogue.bias && op.product && tensor.role == op.product->a;
+    const bool multiplied = op.product && (tensor.role == op.product->a || tensor.role == op.product->b);
+    return activation * (multiplied && !sums ? static_cast<double>(read.last - read.first) : count);
+  };
+  for (const OpTensor& tensor : op.list()) {
+    if (!tensor.is_in(p.epilogue)) continue;
+    work.min_bytes += bytes_of(tensor);
+    if (tensor.written && tensor.is_read(p.epilogue))  // what is outside the triangle is not read
+      work.min_bytes += tensor.axes == Axes::kWeights ? H * pairs * K * weight : bytes_of(tensor);
   }
   return work;
 }
+
+Totals count_work(const Problem& p) { return count_work(p, longest_rows(p)); }
 
 }  // namespace trigen

@@ -19,12 +19,15 @@ int64_t product(std::initializer_list<int64_t> factors, int64_t limit) {
 }
 
 llvm::Error check_sizes(const Problem& p) {
+  const OpRow& op = op_row(p.op);
   for (const ProblemField& field : problem_fields()) {
     if (field.kind != ProblemField::kSize) continue;
     const int64_t value = field.get(p), low = field.low(p), high = field.high(p);
-    if (!field.takes(p.op) && value != field.fallback(p))
-      return bad_request(field.key + "=" + llvm::Twine(value) + " with " + to_string(p.op) + "; " +
-                         field.elsewhere + "; leave " + field.key + " out");
+    if (!field.takes(p.op) && value != field.fallback(p)) {
+      const std::string own = (op.name + " " + llvm::StringRef(op.lacks)).str();
+      return bad_request(field.key + "=" + llvm::Twine(value) + " with " + op.name + "; " +
+                         (field.elsewhere.empty() ? own : field.elsewhere) + "; leave " + field.key + " out");
+    }
     if (field.takes(p.op) && low != ProblemField::kNoValue && (value < low || value > high))
       return bad_request(field.key + "=" + llvm::Twine(value) + "; allowed are " + llvm::Twine(low) + " to " +
                          llvm::Twine(high) + "; " + field.hint);
@@ -66,13 +69,15 @@ llvm::Error check_types(const Problem& p) {
   if (p.dtype == DType::kF32 && p.math == Math::kDefault)
     return bad_request(
         "math=default with dtype=f32; allowed are simt, tf32 and f16x3; choose simt for full f32 accuracy");
-  if (p.op == Op::kDecode && p.math != Math::kSimt && p.dtype == DType::kF32)
-    return bad_request(
-        "math=" + to_string(p.math) +
-        " with decode; it reads more than it multiplies and has math=simt only; leave math out");
-  if (p.op == Op::kGradEpilogue &&
-      (p.wdtype != p.dtype || p.fill != Fill::kLower || (p.dtype == DType::kF32 && p.math != Math::kSimt)))
-    return bad_request("fill, wdtype or math with grad_epilogue; it has no product; leave them out");
+  const OpRow& op = op_row(p.op);
+  const bool other_math = !op.takes(kMathField) && p.math != Math::kSimt && p.dtype == DType::kF32;
+  if (op.product && other_math)
+    return bad_request("math=" + to_string(p.math) + " with " + to_string(p.op) +
+                       "; it reads more than it multiplies and has math=simt only; leave math out");
+  if (other_math || (!op.takes(kWeightTypeField) && p.wdtype != p.dtype) ||
+      (!op.takes(kFillField) && p.fill != Fill::kLower))
+    return bad_request("fill, wdtype or math with " + to_string(p.op) +
+                       "; it has no product; leave them out");
   if (p.dtype != DType::kF32 && p.math != Math::kDefault)
     return bad_request("math=" + to_string(p.math) + " with dtype=" + to_string(p.dtype) +
                        "; it chooses how f32 is multiplied; leave it out");
@@ -105,10 +110,8 @@ llvm::Error check_epilogue(const Problem& p) {
         "epilogue pre without an activation or a gate stores the output twice; allowed is pre with gelu, "
         "silu or "
         "gate; leave pre out");
-  if (p.op == Op::kGradEpilogue && e.act == Activation::kNone && !e.gate)
-    return bad_request(
-        "grad_epilogue without an activation or a gate copies dy; allowed are gelu, silu and gate; pass dy "
-        "on");
+  if (const char* bare = op_row(p.op).bare; bare != nullptr && e.act == Activation::kNone && !e.gate)
+    return bad_request(to_string(p.op) + " without an activation or a gate " + bare);
   return llvm::Error::success();
 }
 

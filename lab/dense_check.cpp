@@ -8,6 +8,7 @@
 #include "cache/host.h"
 #include "check/text.h"
 #include "generator/error.h"
+#include "generator/ops.h"
 #include "lab/rates_table.h"
 #include "lab/table_result.h"
 #include "llvm/ADT/STLExtras.h"
@@ -100,7 +101,7 @@ llvm::Expected<std::vector<DenseRow>> read_dense_rows(const std::vector<std::str
       }
       if (result->arms.empty() && is_dense(result->peer))
         row.dense_us = result->peer_seconds * 1e6, row.peer = result->peer;
-      if (row.dense_us <= 0 || problem->op == Op::kDecode) continue;
+      if (row.dense_us <= 0 || !is_whole_product(problem->op)) continue;
       if (lacks_im2col(*problem, *result)) continue;
       row.held = held;
       const auto [at, fresh] = seen.emplace(std::pair(row.device, to_string(*problem)), out.size());

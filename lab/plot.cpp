@@ -6,6 +6,7 @@
 
 #include "check/text.h"
 #include "cli/drawing.h"
+#include "generator/names.h"
 
 namespace trigen {
 namespace {
@@ -44,10 +45,9 @@ std::vector<Panel> panels_of(const std::vector<TableResult>& results) {
 }
 
 std::string color_of_op(const std::string& op) {
-  if (op == "forward") return "#2b6cb0";
-  if (op == "grad_input") return "#c05621";
-  if (op == "grad_weight") return "#2f855a";
-  if (op == "decode") return "#805ad5";
+  constexpr const char* kColors[] = {"#2b6cb0", "#c05621", "#2f855a", "#805ad5"};  // by the op's number
+  for (size_t i = 0; i < std::size(kColors); ++i)
+    if (kOps.values[i].text == op) return kColors[i];
   return "#4a5568";
 }
 

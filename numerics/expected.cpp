@@ -13,7 +13,7 @@ constexpr uint64_t kSeed = 0x63616e617279;
 // By Role.
 constexpr int64_t kPeriods[] = {4093, 4091, 4079, 4073, 4057, 4051, 4049};
 
-// Of integers: of grad_weight's dy and of W in the other ops; of the rest at most, which every format holds.
+// Of integers: of a product's first operand; of the rest at most, which every format holds.
 constexpr double kFewest = 3, kMost = 255;
 
 constexpr int64_t kMostOutputs = 1 << 16, kMostProducts = 1 << 27;  // of ExpectedOutputs
@@ -44,27 +44,20 @@ double multiply(Walk a, Walk b, int64_t count) {
   return sum;
 }
 
-// The other axis' tokens that are in the triangle with `row`: [first, last).
-std::pair<int64_t, int64_t> tokens_in_triangle(const Problem& p, int64_t row) {
-  if (p.op != Op::kGradInput) return tokens_of_weights(p, row);
-  const bool lower = p.fill == Fill::kLower;
-  const int64_t border = std::clamp<int64_t>(lower ? row - p.diag : row - p.diag + 1, 0, p.T);
-  return lower ? std::pair(border, p.T) : std::pair(int64_t{0}, border);
-}
-
 // y, dx without an epilogue.
 double token_sum(const Problem& p, const TensorList& list, const PeriodicInputs& inputs,
                  const OutputPlace& o) {
-  const bool input = p.op == Op::kGradInput;
-  const Tensor& w = *list.find(Role::kW);
-  const Tensor& x = *list.find(input ? Role::kY : Role::kX);
-  const auto [first, last] = tokens_in_triangle(p, o.row);
+  const ProductForm& product = *op_row(p.op).product;
+  const bool input = product.transposed;
+  const Tensor& w = *list.find(product.a);
+  const Tensor& x = *list.find(product.b);
+  const auto [first, last] = tokens_of_row(p, o.row);
   double sum = 0;
   for (int64_t j = 0; j < p.K; ++j) {
     const int64_t d = o.column + (input ? p.pad - j : j - p.pad);
     if (d < 0 || d >= p.D || first >= last) continue;
     const Walk weights(
-        inputs, Role::kW,
+        inputs, w.role,
         input ? weight_index(p, w, o.h, first, o.row, j) : weight_index(p, w, o.h, o.row, first, j),
         input ? w.row : p.K);
     const Walk data(inputs, x.role, activation_index(p, x, o.b, o.h, first, d),
@@ -77,8 +70,9 @@ double token_sum(const Problem& p, const TensorList& list, const PeriodicInputs&
 // dW, and for a bias the sum of dy alone.
 double batch_sum(const Problem& p, const TensorList& list, const PeriodicInputs& inputs, const OutputPlace& o,
                  double& row_sum) {
-  const Tensor& x = *list.find(Role::kX);
-  const Tensor& dy = *list.find(Role::kY);
+  const ProductForm& product = *op_row(p.op).product;
+  const Tensor& x = *list.find(product.b);
+  const Tensor& dy = *list.find(product.a);
   const int64_t shift = o.column % p.K - p.pad, s = o.column / p.K;
   const int64_t first = std::max<int64_t>(0, -shift), last = std::min(p.D, p.D - shift);
   const bool btd = p.layout == Layout::kBTD;
@@ -99,9 +93,9 @@ double batch_sum(const Problem& p, const TensorList& list, const PeriodicInputs&
 }  // namespace
 
 PeriodicInputs::PeriodicInputs(const Problem& p, const TensorList& list)
-    : exact_(p.op != Op::kGradEpilogue && (p.dtype != DType::kF32 || p.math == Math::kTF32)) {
-  const bool weight = p.op == Op::kGradWeight, activates = p.epilogue.act != Activation::kNone;
-  const double terms = static_cast<double>(weight ? p.B * p.D : p.T * p.K);
+    : exact_(is_product(p.op) && (p.dtype != DType::kF32 || p.math == Math::kTF32)) {
+  const bool weight = makes_weights(p.op), activates = p.epilogue.act != Activation::kNone;
+  const double terms = static_cast<double>(sum_terms(p));
   // Integers up to n have a root mean square of n / sqrt(3); half of the terms are in the triangle.
   const double spread = std::sqrt(weight ? terms : terms / 2) * kFewest / 3;
   const double sum = p.dtype == DType::kBF16 ? 1 << 8 : 1 << 11;  // from there on a format needs to round
@@ -113,7 +107,7 @@ PeriodicInputs::PeriodicInputs(const Problem& p, const TensorList& list)
     // As make_inputs (check/tensors.h): an activation sees its curved part.
     double scale = 1, largest = most;
     if (exact_) {
-      if (t.role == (weight ? Role::kY : Role::kW) || t.role == Role::kGate) largest = kFewest;
+      if (t.role == op_row(p.op).product->a || t.role == Role::kGate) largest = kFewest;
       if (activates && t.role == Role::kResidual) largest = kFewest;
       if (activates && (t.role == Role::kW || t.role == Role::kBias))
         scale = std::exp2(-std::round(std::log2(spread * most)));
@@ -139,37 +133,30 @@ PeriodicInputs::PeriodicInputs(const Problem& p, const TensorList& list)
 namespace {
 
 // The outputs of a sum, and of grad_weight's sum of dy alone.
-ExpectedOutput output_of(const Problem& p, const TensorList& list, const PeriodicInputs& inputs,
-                         const OutputPlace& o, double sum, double row_sum) {
+OutputValues outputs_of(const Problem& p, const TensorList& list, const PeriodicInputs& inputs,
+                        const OutputPlace& o, double sum, double row_sum) {
   const Epilogue& e = p.epilogue;
-  ExpectedOutput out;
-  const auto read = [&](Role role) {
-    return inputs.value(role, activation_index(p, *list.find(role), o.b, o.h, o.row, o.column));
+  const auto read = [&](Role role, const OutputPlace& at) {
+    return inputs.value(role, activation_index(p, *list.find(role), at.b, at.h, at.row, at.column));
   };
+  if (!is_product(p.op)) return evaluate(p, o, read);
   const int64_t row = o.h * p.T + o.row;
-  if (p.op == Op::kGradEpilogue) {
-    const double dy = read(Role::kY), pre = read(Role::kPre);
-    out.value = dy * activation_slope(e.act, pre) * (e.gate ? read(Role::kGate) : 1);
-    out.gate = dy * activate(e.act, pre);
-    return out;
-  }
-  out.value = sum;
-  if (p.op == Op::kGradWeight) {
-    out.bias = row_sum;
+  const Tensor& main = list.output();
+  OutputValues out;
+  double& value = out[main.role] = sum;
+  if (makes_weights(p.op)) {
+    out[Role::kBias] = row_sum;
     if (e.accumulate) {
-      out.value += inputs.value(
-          Role::kW, weight_index(p, *list.find(Role::kW), o.h, o.row, o.column / p.K, o.column % p.K));
-      if (e.bias) out.bias += inputs.value(Role::kBias, row);
+      value += inputs.value(main.role, output_index(p, main, row, o.column));
+      if (e.bias) out[Role::kBias] += inputs.value(Role::kBias, row);
     }
     return out;
   }
-  if (p.op != Op::kGradInput) {
-    if (e.bias) out.value += inputs.value(Role::kBias, row);
-    out.pre = out.value;
-    out.value = activate(e.act, out.value);
-    if (e.gate) out.value *= read(Role::kGate);
-  }
-  if (e.residual) out.value += read(Role::kResidual);
+  if (e.bias) value += inputs.value(Role::kBias, row);
+  out[Role::kPre] = value;
+  value = activate(e.act, value);
+  if (e.gate) value *= read(Role::kGate, o);
+  if (e.residual) value += read(Role::kResidual, o);
   return out;
 }
 
@@ -209,30 +196,28 @@ Real dot(const Real* __restrict a, const Real* __restrict b, int64_t count) {
 
 }  // namespace
 
-ExpectedOutput expected_output(const Problem& p, const TensorList& list, const PeriodicInputs& inputs,
-                               const OutputPlace& o) {
+OutputValues expected_output(const Problem& p, const TensorList& list, const PeriodicInputs& inputs,
+                             const OutputPlace& o) {
   double sum = 0, row_sum = 0;
-  if (p.op == Op::kGradWeight)
+  if (makes_weights(p.op))
     sum = batch_sum(p, list, inputs, o, row_sum);
-  else if (p.op != Op::kGradEpilogue)
+  else if (is_product(p.op))
     sum = token_sum(p, list, inputs, o);
-  return output_of(p, list, inputs, o, sum, row_sum);
+  return outputs_of(p, list, inputs, o, sum, row_sum);
 }
 
 bool ExpectedOutputs::takes(const Problem& p, const TensorList& list) {
-  const bool weight = p.op == Op::kGradWeight;
-  const int64_t columns = weight ? p.T * p.K : p.B * p.D, outputs = p.H * list.rows.count;
+  const int64_t columns = output_columns(p), outputs = p.H * list.rows.count, terms = sum_terms(p);
   if (columns > kMostOutputs || outputs * columns > kMostOutputs) return false;
-  const int64_t terms = p.op == Op::kGradEpilogue ? 0 : weight ? p.B * p.D : p.T * p.K;
   return terms <= kMostProducts && outputs * columns * terms / 2 <= kMostProducts;
 }
 
 ExpectedOutputs::ExpectedOutputs(const Problem& p, const TensorList& list, const PeriodicInputs& inputs)
     : problem_(p), list_(list), inputs_(inputs) {
-  columns_ = p.op == Op::kGradWeight ? p.T * p.K : p.B * p.D;
+  columns_ = output_columns(p);
   sums_.resize(static_cast<size_t>(p.H * list.rows.count * columns_));
   bias_.resize(static_cast<size_t>(p.H * list.rows.count));
-  if (p.op == Op::kGradEpilogue) return;
+  if (!is_product(p.op)) return;
   if (inputs.exact())
     add_up<float>();
   else
@@ -242,15 +227,17 @@ ExpectedOutputs::ExpectedOutputs(const Problem& p, const TensorList& list, const
 template <class Real>
 void ExpectedOutputs::add_up() {
   const Problem& p = problem_;
-  const bool weight = p.op == Op::kGradWeight, input = p.op == Op::kGradInput, btd = p.layout == Layout::kBTD;
-  const Tensor &x = *list_.find(input ? Role::kY : Role::kX), &y = *list_.find(Role::kY),
-               &w = *list_.find(Role::kW);
+  const bool weight = makes_weights(p.op), input = transposes(p.op), btd = p.layout == Layout::kBTD;
+  // W's or dW's strides, and dy's of a sum over features: grad_weight's first operand.
+  const ProductForm& product = *op_row(p.op).product;
+  const Tensor &x = *list_.find(product.b), &w = *list_.find(weight ? product.c : product.a),
+               &y = *list_.find(weight ? product.a : product.b);
   const Window<Real> data(inputs_, x.role, btd ? p.D : p.T);
   std::vector<Real> factors(static_cast<size_t>(weight ? p.D : p.T)), sums(static_cast<size_t>(columns_));
   for (int64_t h = 0, row = 0; h < p.H; ++h) {
     for (int64_t t = list_.rows.first; t < list_.rows.first + list_.rows.count; ++t, ++row) {
       std::fill(sums.begin(), sums.end(), Real{0});
-      const auto [first, last] = tokens_in_triangle(p, t);
+      const auto [first, last] = tokens_of_row(p, t);
       // A row of W, or of dy's features, which all of another axis are multiplied with.
       const auto multiply_by = [&](Role role, int64_t start, int64_t step, int64_t count) {
         Walk walk(inputs_, role, start, step);
@@ -261,8 +248,7 @@ void ExpectedOutputs::add_up() {
         const int64_t begin = std::max<int64_t>(0, -shift), end = std::min(p.D, p.D - shift);
         if (begin >= end || first >= last) continue;
         if (!weight) {
-          multiply_by(Role::kW,
-                      input ? weight_index(p, w, h, first, t, j) : weight_index(p, w, h, t, first, j),
+          multiply_by(w.role, input ? weight_index(p, w, h, first, t, j) : weight_index(p, w, h, t, first, j),
                       input ? w.row : p.K, last - first);
           for (int64_t b = 0; b < p.B; ++b) {
             Real* const out = &sums[static_cast<size_t>(b * p.D)];
@@ -278,7 +264,7 @@ void ExpectedOutputs::add_up() {
           continue;
         }
         for (int64_t b = 0; b < p.B; ++b) {
-          multiply_by(Role::kY, activation_index(p, y, b, h, t, begin), btd ? 1 : y.row, end - begin);
+          multiply_by(y.role, activation_index(p, y, b, h, t, begin), btd ? 1 : y.row, end - begin);
           Real* const out = &sums[static_cast<size_t>(j * p.T)];  // by tap, then token
           if (btd)
             for (int64_t s = first; s < last; ++s)
@@ -295,32 +281,31 @@ void ExpectedOutputs::add_up() {
             sums[static_cast<size_t>(weight ? c % p.K * p.T + c / p.K : c)];
       if (!weight || !p.epilogue.bias) continue;
       for (int64_t b = 0; b < p.B; ++b) {
-        Walk all(inputs_, Role::kY, activation_index(p, y, b, h, t, 0), btd ? 1 : y.row);
+        Walk all(inputs_, y.role, activation_index(p, y, b, h, t, 0), btd ? 1 : y.row);
         for (int64_t d = 0; d < p.D; ++d) bias_[static_cast<size_t>(row)] += all.next();
       }
     }
   }
 }
 
-void ExpectedOutputs::each(llvm::function_ref<void(const OutputPlace&, const ExpectedOutput&)> use) const {
+void ExpectedOutputs::each(llvm::function_ref<void(const OutputPlace&, const OutputValues&)> use) const {
   const Problem& p = problem_;
-  const bool weight = p.op == Op::kGradWeight;
+  const bool weight = makes_weights(p.op);
   for (int64_t h = 0, row = 0; h < p.H; ++h)
     for (int64_t t = list_.rows.first; t < list_.rows.first + list_.rows.count; ++t, ++row) {
-      auto [first, last] = weight ? tokens_in_triangle(p, t) : std::pair(int64_t{0}, columns_);
+      auto [first, last] = weight ? tokens_of_row(p, t) : std::pair(int64_t{0}, columns_);
       if (weight) first *= p.K, last *= p.K;
       for (int64_t c = first; c < last; ++c) {
         const OutputPlace place = weight ? OutputPlace{0, h, t, c} : OutputPlace{c / p.D, h, t, c % p.D};
-        use(place, output_of(p, list_, inputs_, place, sums_[static_cast<size_t>(row * columns_ + c)],
-                             bias_[static_cast<size_t>(row)]));
+        use(place, outputs_of(p, list_, inputs_, place, sums_[static_cast<size_t>(row * columns_ + c)],
+                              bias_[static_cast<size_t>(row)]));
       }
     }
 }
 
 double ExpectedOutputs::bias(int64_t h, int64_t t) const {
-  return output_of(problem_, list_, inputs_, {0, h, t, 0}, 0,
-                   bias_[static_cast<size_t>(h * list_.rows.count + t - list_.rows.first)])
-      .bias;
+  return outputs_of(problem_, list_, inputs_, {0, h, t, 0}, 0,
+                    bias_[static_cast<size_t>(h * list_.rows.count + t - list_.rows.first)])[Role::kBias];
 }
 
 std::vector<OutputPlace> sample_places(const Problem& p, const TensorList& list, int count) {
@@ -346,8 +331,8 @@ std::vector<OutputPlace> sample_places(const Problem& p, const TensorList& list,
     o.row = rows[static_cast<size_t>(i) % rows.size()];
     o.h = i == 1 ? p.H - 1 : random(p.H);
     o.b = i == 2 ? p.B - 1 : random(p.B);
-    if (p.op == Op::kGradWeight) {
-      const auto [first, last] = tokens_in_triangle(p, o.row);
+    if (makes_weights(p.op)) {
+      const auto [first, last] = tokens_of_row(p, o.row);
       if (first >= last) continue;  // diag leaves this row empty
       const int64_t s = i % 3 == 0 ? last - 1 : i % 3 == 1 ? first : first + random(last - first);
       o.column = s * p.K + random(p.K);
@@ -362,15 +347,12 @@ std::vector<OutputPlace> sample_places(const Problem& p, const TensorList& list,
 
 std::string to_string(const Problem& p, const OutputPlace& o) {
   const auto text = [](const char* name, int64_t value) { return std::string(name) + std::to_string(value); };
-  if (p.op == Op::kGradWeight)
-    return text("dW[h=", o.h) + text(",t=", o.row) + text(",s=", o.column / p.K) +
+  const std::string name = op_row(p.op).output().symbol;
+  if (makes_weights(p.op))
+    return name + text("[h=", o.h) + text(",t=", o.row) + text(",s=", o.column / p.K) +
            text(",j=", o.column % p.K) + "]";
-  const bool input = p.op == Op::kGradInput;
-  return text(input                       ? "dx[b="
-              : p.op == Op::kGradEpilogue ? "dz[b="
-                                          : "y[b=",
-              o.b) +
-         text(",h=", o.h) + text(input ? ",s=" : ",t=", o.row) + text(",d=", o.column) + "]";
+  return name + text("[b=", o.b) + text(",h=", o.h) + text(transposes(p.op) ? ",s=" : ",t=", o.row) +
+         text(",d=", o.column) + "]";
 }
 
 }  // namespace trigen

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "llvm/ADT/STLExtras.h"
-#include "numerics/tensors.h"
+#include "numerics/formula.h"
 
 namespace trigen {
 
@@ -30,27 +30,16 @@ class PeriodicInputs {
   const std::vector<std::byte>& bytes(Role role) const { return bytes_[at(role)]; }
 
  private:
-  static constexpr size_t kRoles = 7;
   static size_t at(Role role) { return static_cast<size_t>(role); }
   bool exact_;
   std::vector<double> values_[kRoles];
   std::vector<std::byte> bytes_[kRoles];
 };
 
-// An output: forward, decode, grad_input, grad_epilogue (b, h, row, column d), grad_weight (h, row t, column s * K + j).
-struct OutputPlace {
-  int64_t b = 0, h = 0, row = 0, column = 0;
-};
 std::string to_string(const Problem& problem, const OutputPlace& place);
 
-struct ExpectedOutput {
-  double value = 0;  // y, dx, dW or dz
-  double pre = 0;    // before the activation
-  double bias = 0;   // grad_weight: grad_bias of the row
-  double gate = 0;   // grad_epilogue: grad_gate
-};
-ExpectedOutput expected_output(const Problem& problem, const TensorList& list, const PeriodicInputs& inputs,
-                               const OutputPlace& place);
+OutputValues expected_output(const Problem& problem, const TensorList& list, const PeriodicInputs& inputs,
+                             const OutputPlace& place);
 
 // All outputs, where these are few enough: a row at a time, with loops along memory. 2^27 products of integers take
 // 10 to 20 ms.
@@ -59,7 +48,7 @@ class ExpectedOutputs {
   static bool takes(const Problem& problem, const TensorList& list);
   ExpectedOutputs(const Problem& problem, const TensorList& list, const PeriodicInputs& inputs);
   // Calls `use` for every output inside the triangle.
-  void each(llvm::function_ref<void(const OutputPlace&, const ExpectedOutput&)> use) const;
+  void each(llvm::function_ref<void(const OutputPlace&, const OutputValues&)> use) const;
   // grad_bias of a row, which has one even where no element of dW is in the triangle.
   double bias(int64_t h, int64_t t) const;
 
@@ -70,7 +59,7 @@ class ExpectedOutputs {
   const Problem& problem_;
   const TensorList& list_;
   const PeriodicInputs& inputs_;
-  int64_t columns_ = 0;              // of a row: (b, d), grad_weight (s, j)
+  int64_t columns_ = 0;              // output_columns
   std::vector<double> sums_, bias_;  // [h][row of list.rows][column]; [h][row]
 };
 

@@ -10,14 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "generator/problem.h"
+#include "generator/ops.h"
 
 namespace trigen {
-
-// Names as in templates/params.h. For grad_input, x is dx and y is dy; for grad_weight, w is dW, bias is
-// grad_bias; for grad_epilogue, x is dz, y is dy and residual is grad_gate.
-enum class Role : int { kX = 0, kY = 1, kW = 2, kBias = 3, kPre = 4, kGate = 5, kResidual = 6 };
-const char* to_string(Role role);
 
 inline int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -25,6 +20,7 @@ inline int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1)
 // weights (h,t,s,j), bias (h,t). The innermost axis has stride 1.
 struct Tensor {
   Role role = Role::kX;
+  Axes axes = Axes::kActivations;
   DType dtype = DType::kF32;
   bool read = false, written = false;  // both: accumulate
   int64_t batch = 0, head = 0, row = 0;
@@ -45,6 +41,7 @@ struct TensorList {
   std::vector<Tensor> tensors;
   Rows rows;  // that a run makes: of decode as named, else all
   const Tensor* find(Role role) const;
+  const Tensor& output() const;  // the main one: y, dx, dW, dz
 };
 // decode: `rows` default to the longest ones (generator/problem.h); y, pre, gate and residual hold these rows
 // only.
@@ -60,6 +57,13 @@ inline int64_t activation_index(const Problem& p, const Tensor& x, int64_t b, in
 inline int64_t weight_index(const Problem& p, const Tensor& w, int64_t h, int64_t t, int64_t s, int64_t j) {
   return h * w.head + t * w.row + s * p.K + j;
 }
+// Element of an output, or of what has its axes: row h * T + token, a column of output_columns.
+inline int64_t output_index(const Problem& p, const Tensor& t, int64_t row, int64_t column) {
+  if (t.axes == Axes::kRows) return row;
+  const int64_t h = row / p.T, token = row % p.T;
+  if (t.axes == Axes::kWeights) return weight_index(p, t, h, token, column / p.K, column % p.K);
+  return activation_index(p, t, column / p.D, h, token, column % p.D);
+}
 // Is (t, s) in the triangle?
 inline bool in_triangle(const Problem& p, int64_t t, int64_t s) {
   return p.fill == Fill::kLower ? s <= t + p.diag : s >= t + p.diag;
@@ -69,6 +73,15 @@ inline bool in_triangle(const Problem& p, int64_t t, int64_t s) {
 inline std::pair<int64_t, int64_t> tokens_of_weights(const Problem& p, int64_t t) {
   const int64_t border = std::clamp<int64_t>(p.fill == Fill::kLower ? t + p.diag + 1 : t + p.diag, 0, p.T);
   return p.fill == Fill::kLower ? std::pair(int64_t{0}, border) : std::pair(border, p.T);
+}
+
+// The tokens that are in the triangle with an output's row, which grad_input's t and s are the other way round:
+// [first, last).
+inline std::pair<int64_t, int64_t> tokens_of_row(const Problem& p, int64_t row) {
+  if (!transposes(p.op)) return tokens_of_weights(p, row);
+  const bool lower = p.fill == Fill::kLower;
+  const int64_t border = std::clamp<int64_t>(lower ? row - p.diag : row - p.diag + 1, 0, p.T);
+  return lower ? std::pair(border, p.T) : std::pair(int64_t{0}, border);
 }
 
 // Of grad_epilogue's pre, so that both ends of an activation's curve are seen; other inputs are within +-1.

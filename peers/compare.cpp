@@ -80,14 +80,14 @@ llvm::Expected<Comparison> compare(const Problem& problem, const Device& device,
       out.notes.push_back(take_error(copy.takeError()).message);
     } else {
       copied = std::move(*copy);
-      runners.push_back(
-          {{"copy",
-            problem.op == Op::kDecode ? "of the bytes that the rows read of x" : "of as many bytes",
-            {},
-            {},
-            -1,
-            1},
-           copied->launch()});
+      runners.push_back({{"copy",
+                          op_row(problem.op).takes(kRowsField) ? "of the bytes that the rows read of x"
+                                                               : "of as many bytes",
+                          {},
+                          {},
+                          -1,
+                          1},
+                         copied->launch()});
     }
   }
   out.cold = (*bench)->outgrows_l2();

@@ -6,7 +6,7 @@ namespace trigen {
 namespace {
 
 double bytes_to_move(const Problem& p, Rows rows) {
-  if (p.op != Op::kDecode) return count_work(p).min_bytes;
+  if (!op_row(p.op).takes(kRowsField)) return count_work(p).min_bytes;
   const Tokens read = tokens_of_rows(p, rows);
   return static_cast<double>(p.B * p.H * p.D * element_size(p.dtype)) *
          static_cast<double>(read.last - read.first);

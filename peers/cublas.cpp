@@ -16,9 +16,9 @@ constexpr int kGemmDefault = -1;
 }  // namespace
 
 llvm::Expected<std::unique_ptr<CublasPeer>> CublasPeer::create(Workbench& bench) {
-  if (bench.problem().op == Op::kGradEpilogue)
+  if (const Op op = bench.problem().op; !is_product(op))
     return make_error(ErrorKind::kUnsupported,
-                      "cublas has no product beside grad_epilogue; compare it with a copy");
+                      "cublas has no product beside " + to_string(op) + "; compare it with a copy");
   auto library = CublasLibrary::load();
   if (!library) return library.takeError();
   std::unique_ptr<CublasPeer> peer(new CublasPeer(bench));
@@ -79,7 +79,7 @@ llvm::Error CublasPeer::upload(const void* from, size_t bytes, std::vector<cuda:
 llvm::Error CublasPeer::prepare_weights() {
   const Problem& p = bench_.problem();
   // weights: planes [h][j][T][plane_row_], zero outside the triangle
-  const bool weight = p.op == Op::kGradWeight;
+  const bool weight = makes_weights(p.op);
   plane_type_ = weight ? p.wdtype : p.dtype;
   const int64_t size = element_size(plane_type_);
   constexpr int64_t kRowUnit = 8;
@@ -87,8 +87,7 @@ llvm::Error CublasPeer::prepare_weights() {
   std::vector<std::byte> planes(static_cast<size_t>(p.H * p.K * plane_elements() * size), std::byte{0});
   if (!weight) {
     const Tensor& w = *bench_.list().find(Role::kW);
-    const auto at = static_cast<size_t>(&w - bench_.list().tensors.data());
-    const std::byte* source = bench_.inputs()[at].data() + w.offset_bytes;
+    const std::byte* source = data_of(bench_.list(), w, bench_.inputs());
     parallel_for(p.H * p.T, 8, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t h = i / p.T;
@@ -109,7 +108,7 @@ llvm::Error CublasPeer::prepare_weights() {
 llvm::Error CublasPeer::prepare_padded() {
   const Problem& p = bench_.problem();
   // the operand that taps shift: x, or dy for grad_input; with K - 1 more features for K > 1
-  const Tensor& from = *bench_.list().find(p.op == Op::kGradInput ? Role::kY : Role::kX);
+  const Tensor& from = *bench_.list().find(op_row(p.op).product->b);
   operand_ = from;
   if (p.K == 1) return llvm::Error::success();
   const int64_t wide = p.D + p.K - 1;
@@ -123,11 +122,10 @@ llvm::Error CublasPeer::prepare_padded() {
   operand_.batch = p.H * operand_.head;
   operand_.elements = p.B * operand_.batch;
   std::vector<std::byte> padded(static_cast<size_t>(operand_.bytes()), std::byte{0});
-  const auto at = static_cast<size_t>(&from - bench_.list().tensors.data());
-  const std::byte* source = bench_.inputs()[at].data() + from.offset_bytes;
+  const std::byte* source = data_of(bench_.list(), from, bench_.inputs());
   // tap j reads feature d + j - pad (forward, grad_weight) or d - j + pad (grad_input): feature f stands at f
   // + before
-  const int64_t before = p.op == Op::kGradInput ? p.K - 1 - p.pad : p.pad;
+  const int64_t before = transposes(p.op) ? p.K - 1 - p.pad : p.pad;
   parallel_for(p.B * p.H, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       for (int64_t t = 0; t < p.T; ++t) {
@@ -148,7 +146,8 @@ llvm::Error CublasPeer::prepare_padded() {
 // im2col: a copy a batch and tap, set 0 first.
 llvm::Error CublasPeer::prepare_columns() {
   const Problem& p = bench_.problem();
-  if (p.K == 1 || p.H > 1 || p.layout != Layout::kBTD || p.op == Op::kDecode) return llvm::Error::success();
+  if (p.K == 1 || p.H > 1 || p.layout != Layout::kBTD || op_row(p.op).takes(kRowsField))
+    return llvm::Error::success();
   const Driver& driver = bench_.device().driver();
   const DriverApi& api = driver.api();
   const int64_t size = element_size(p.dtype), row = p.B * p.D * size;
@@ -189,7 +188,7 @@ llvm::Error CublasPeer::prepare_columns() {
         return llvm::Error::success();
       }))
     return error;
-  if (p.op != Op::kForward) return llvm::Error::success();
+  if (!makes_rows(p.op)) return llvm::Error::success();
   const int64_t line = p.T * size, pitch = p.K * plane_row_ * size;
   return fill(tap_major_, p.T * pitch, [&](cuda::CUdeviceptr target) -> llvm::Error {
     for (int64_t j = 0; j < p.K; ++j) {
@@ -205,7 +204,7 @@ llvm::Error CublasPeer::prepare_columns() {
 // The data as it lies has a part a batch, whose sums are not to be more bytes than the activations.
 llvm::Error CublasPeer::prepare_split() {
   const Problem& p = bench_.problem();
-  if (p.op != Op::kGradWeight || p.K > 1) return llvm::Error::success();
+  if (!makes_weights(p.op) || p.K > 1) return llvm::Error::success();
   constexpr int64_t kTile = 128, kLeastDepth = 64;
   const int64_t tiles = (p.T + kTile - 1) / kTile;
   const int64_t room = bench_.device().info().sms / (p.H * tiles * tiles);
@@ -239,7 +238,7 @@ llvm::Error CublasPeer::prepare_split() {
 // Heads of products that no constant stride leads over: one call takes the pointers of every head and batch.
 llvm::Error CublasPeer::prepare_pointers() {
   const Problem& p = bench_.problem();
-  const View view = p.op == Op::kGradWeight ? View::kSplit : View::kBatched;
+  const View view = makes_weights(p.op) ? View::kSplit : View::kBatched;
   if (p.H == 1 || (view == View::kSplit && parts(view) == 0)) return llvm::Error::success();
   for (int set = 0; set < bench_.sets(); ++set) {
     std::vector<const void*> all;
@@ -267,9 +266,8 @@ llvm::Error CublasPeer::prepare_pointers() {
 llvm::Error CublasPeer::prepare_bias() {
   const Problem& p = bench_.problem();
   const Tensor* from = bench_.list().find(Role::kBias);
-  if (from == nullptr || !from->read || p.op != Op::kForward) return llvm::Error::success();
-  const auto at = static_cast<size_t>(from - bench_.list().tensors.data());
-  const std::byte* source = bench_.inputs()[at].data() + from->offset_bytes;
+  if (from == nullptr || !from->read || !is_whole_product(p.op)) return llvm::Error::success();
+  const std::byte* source = data_of(bench_.list(), *from, bench_.inputs());
   std::vector<std::byte> cast(static_cast<size_t>(p.H * p.T * element_size(p.dtype)));
   for (int64_t i = 0; i < p.H * p.T; ++i)
     store_element(p.dtype, cast.data(), i, load_element(from->dtype, source, i));
@@ -297,9 +295,9 @@ void* CublasPeer::plane(int set, int64_t h, int64_t j) const {
 
 const std::byte* CublasPeer::operand(int set, int64_t h, int64_t j) const {
   const Problem& p = bench_.problem();
-  const void* base = p.K > 1 ? device_pointer(padded_[static_cast<size_t>(set)])
-                             : bench_.data(set, p.op == Op::kGradInput ? Role::kY : Role::kX);
-  const int64_t shift = p.op == Op::kGradInput ? p.K - 1 - j : j;
+  const void* base =
+      p.K > 1 ? device_pointer(padded_[static_cast<size_t>(set)]) : bench_.data(set, op_row(p.op).product->b);
+  const int64_t shift = transposes(p.op) ? p.K - 1 - j : j;
   const int64_t step = p.layout == Layout::kBTD ? 1 : operand_.row;
   return static_cast<const std::byte*>(base) + (h * operand_.head + shift * step) * element_size(p.dtype);
 }
@@ -343,12 +341,12 @@ llvm::Error CublasPeer::gemm_of_heads(const Call& call, cuda::CUdeviceptr pointe
 CublasPeer::Call CublasPeer::call_of_tap(int set, int64_t j) const {
   const Problem& p = bench_.problem();
   const bool btd = p.layout == Layout::kBTD;
-  const bool forward = p.op != Op::kGradInput;
+  const bool forward = !transposes(p.op);
   // decode: the run's rows, and the tokens that they read.
   const Rows rows = bench_.list().rows;
-  const Tokens read = p.op == Op::kDecode ? tokens_of_rows(p, rows) : Tokens{0, p.T};
+  const Tokens read = op_row(p.op).takes(kRowsField) ? tokens_of_rows(p, rows) : Tokens{0, p.T};
   const int64_t size = element_size(p.dtype);
-  const Tensor& out = *bench_.list().find(forward ? Role::kY : Role::kX);
+  const Tensor& out = bench_.list().output();
   Call call;
   for (int64_t h = 0; h < p.H; ++h) {
     const std::byte* in = operand(set, h, j) + read.first * (btd ? operand_.row : 1) * size;
@@ -437,7 +435,7 @@ void* CublasPeer::laid_out(View view, int set, Role role) const {
 Product CublasPeer::one_product(View view, int set) const {
   const Problem& p = bench_.problem();
   const bool flat = view == View::kFlat;
-  const bool forward = p.op != Op::kGradInput;
+  const bool forward = !transposes(p.op);
   const int64_t n = p.B * p.D;
   const int64_t ld = flat ? n : p.T;
   Product q;
@@ -445,7 +443,7 @@ Product CublasPeer::one_product(View view, int set) const {
   q.ctype = plane_type_;
   if (p.K > 1) {  // H is 1
     const auto at = static_cast<size_t>(set);
-    const bool weight = p.op == Op::kGradWeight;
+    const bool weight = makes_weights(p.op);
     q.transpose_a = weight;
     q.a = device_pointer(columns_[at]), q.lda = n;
     if (weight) {  // of [T][K*T]
@@ -463,7 +461,7 @@ Product CublasPeer::one_product(View view, int set) const {
   }
   const void* in = laid_out(view, set, forward ? Role::kX : Role::kY);
   void* out = laid_out(view, set, forward ? Role::kY : Role::kX);
-  if (p.op == Op::kGradWeight) {
+  if (makes_weights(p.op)) {
     q.transpose_a = flat, q.transpose_b = !flat;
     q.m = q.n = p.T, q.k = n;
     q.a = in, q.lda = ld, q.stride_a = p.T * n;
@@ -498,7 +496,7 @@ std::vector<CublasPeer::Call> CublasPeer::calls(View view, int set) const {
   if (view != View::kBatched) return {{one_product(view, set)}};
   std::vector<Call> out;
   for (int64_t j = 0; j < p.K; ++j) {
-    if (p.op == Op::kGradWeight)
+    if (makes_weights(p.op))
       add_weight_calls(set, j, out);
     else
       out.push_back(call_of_tap(set, j));
@@ -532,7 +530,7 @@ llvm::Error CublasPeer::trmm(int set, cuda::CUstream stream) {
   if (auto error = use(stream)) return error;
   const Problem& p = bench_.problem();
   constexpr int kRight = 1, kLowerPart = 0, kUpperPart = 1, kNonUnit = 0;
-  const bool grad = p.op == Op::kGradInput;
+  const bool grad = transposes(p.op);
   const int part = p.fill == Fill::kLower ? kUpperPart : kLowerPart;
   const int n = static_cast<int>(p.B * p.D), tokens = static_cast<int>(p.T);
   const int row = static_cast<int>(plane_row_);

@@ -14,7 +14,7 @@ bool CublasPeer::serves(View view) const {
   if (view == View::kSplit) return parts(view) > 0;
   for (const Tensor& t : bench_.list().tensors)
     if (t.role != Role::kW && t.role != Role::kBias && t.elements != p.B * p.H * p.T * p.D) return false;
-  if (p.op == Op::kDecode) return false;
+  if (op_row(p.op).takes(kRowsField)) return false;
   if (view > View::kSplit) return parts(view) > 0;
   if (p.K > 1) return view == View::kFlat && !columns_.empty();
   // what the batched calls are already
@@ -26,7 +26,7 @@ bool CublasPeer::is_exact(View view) const {
   const Problem& p = bench_.problem();
   if (view == View::kBatched || view == View::kSplit) return true;
   if (view > View::kSplit) return p.layout == Layout::kBDT && (p.B == 1 || p.H == 1);
-  if (p.K > 1 && p.op == Op::kGradWeight) return false;  // dW is tap-major there
+  if (p.K > 1 && makes_weights(p.op)) return false;  // dW is tap-major there
   return p.B == 1 && (p.layout == Layout::kBTD ? view == View::kFlat && p.H == 1 : view == View::kTransposed);
 }
 
@@ -59,7 +59,7 @@ void CublasPeer::add_lt(View view, bool epilogue, std::vector<Arm>& out, std::ve
   }
   Epilogue rest = epilogue ? p.epilogue : Epilogue{};
   rest.zero_outside = false;  // the dense product writes there, too
-  if (p.op == Op::kGradWeight) rest = {};
+  if (makes_weights(p.op)) rest = {};
   LtTerms terms;
   std::string fused;
   // C's rows are tokens where W is the left factor
@@ -100,7 +100,7 @@ void CublasPeer::add_lt(View view, bool epilogue, std::vector<Arm>& out, std::ve
   Arm arm;
   arm.name = "cublaslt " + name + (fused.empty() ? "" : "," + fused);
   arm.note = format("choice %zu of %d timed", product->chosen() + 1, product->choices());
-  arm.exact = is_exact(view) && (epilogue || p.epilogue == Epilogue{} || p.op == Op::kGradWeight);
+  arm.exact = is_exact(view) && (epilogue || p.epilogue == Epilogue{} || makes_weights(p.op));
   arm.launch = [this, view, product](int set, cuda::CUstream stream) -> llvm::Error {
     if (auto error = product->run(set, stream)) return error;
     return add_parts(view, set, stream);
@@ -111,7 +111,7 @@ void CublasPeer::add_lt(View view, bool epilogue, std::vector<Arm>& out, std::ve
 
 std::vector<CublasPeer::Arm> CublasPeer::arms(bool epilogue, std::vector<std::string>& notes) {
   const Problem& p = bench_.problem();
-  const bool weight = p.op == Op::kGradWeight;
+  const bool weight = makes_weights(p.op);
   const bool bare = p.epilogue == Epilogue{} || weight;
   const ContextScope scope(bench_.device().api(), bench_.context());
   std::vector<Arm> out;
@@ -158,7 +158,8 @@ llvm::Expected<double> CublasPeer::error_of(const Arm& arm, const Reference& ref
   if (auto error = bench_.poison()) return error;
   if (auto error = arm.launch(0, bench_.stream())) return error;
   if (auto error = bench_.synchronize()) return error;
-  const Role role = p.op == Op::kGradInput ? Role::kX : p.op == Op::kGradWeight ? Role::kW : Role::kY;
+  const Tensor& t = bench_.list().output();
+  const Role role = t.role;
   std::vector<std::byte> planes;
   HostBuffers buffers;
   if (role == Role::kW) {
@@ -175,8 +176,6 @@ llvm::Expected<double> CublasPeer::error_of(const Arm& arm, const Reference& ref
   double norm = 0;
   const auto& expected = reference.expected(role);
   const size_t columns = reference.columns().size();
-  const Tensor& t = *bench_.list().find(role);
-  const auto at = static_cast<size_t>(&t - bench_.list().tensors.data());
   for (size_t i = 0; i < expected.size(); ++i) {
     const int64_t row = reference.rows()[i / columns];
     const int64_t column = reference.columns()[i % columns];
@@ -188,8 +187,7 @@ llvm::Expected<double> CublasPeer::error_of(const Arm& arm, const Reference& ref
       got = load_element(plane_type_, planes.data(),
                          ((h * p.K + column % p.K) * p.T + row % p.T) * plane_row_ + s);
     } else {
-      got = load_element(t.dtype, buffers[at].data() + t.offset_bytes,
-                         activation_index(p, t, column / p.D, h, row % p.T, column % p.D));
+      got = load_element(t.dtype, data_of(bench_.list(), t, buffers), output_index(p, t, row, column));
     }
     squares += (got - expected[i]) * (got - expected[i]);
     norm += expected[i] * expected[i];

@@ -93,9 +93,8 @@ llvm::Expected<std::unique_ptr<EpiloguePass>> EpiloguePass::create(Workbench& be
                                                                    const Epilogue& epilogue) {
   Problem p = bench.problem();
   p.epilogue = epilogue;
-  const bool forward = p.op == Op::kForward;
-  const Tensor& y = *bench.list().find(forward ? Role::kY : Role::kX);
-  if ((!forward && p.op != Op::kGradInput) || p.layout != Layout::kBTD || p.D % 8 != 0 ||
+  const Tensor& y = bench.list().output();
+  if (!is_whole_product(p.op) || makes_weights(p.op) || p.layout != Layout::kBTD || p.D % 8 != 0 ||
       p.dtype == DType::kF32 || p.epilogue.pre || p.align < 16 || y.row != p.H * p.D ||
       y.elements != p.B * p.T * p.H * p.D) {
     return make_error(ErrorKind::kUnsupported,

@@ -10,10 +10,19 @@ namespace {
 
 enum class Use : uint8_t { kUnused, kRead, kWritten };
 
+// A tensor of the problem's op, or the workspace. Its name is made for errors alone.
+struct Argument {
+  Op op;
+  Role role;
+  bool is_workspace;
+  bool is(Role wanted) const { return !is_workspace && role == wanted; }
+  std::string name() const { return is_workspace ? "workspace" : argument_name(op, role); }
+};
+
 // One argument as memory: a base and up to three strided axes around a dense innermost run. Filled by
 // Binder::add; without initialisers, because clearing eight of them costs more than the checks.
 struct View {
-  const char* name;
+  Argument argument;
   Use use;
   uintptr_t begin;
   int64_t bytes;    // from the first to the last element
@@ -40,11 +49,11 @@ llvm::Error measure(View& view) {
     int64_t step = 0;
     if (__builtin_mul_overflow(view.axes[i].stride, view.axes[i].extent - 1, &step) ||
         __builtin_add_overflow(last, step, &last))
-      return bad_request(std::string(view.name) + " has a stride of " + std::to_string(view.axes[i].stride) +
+      return bad_request(view.argument.name() + " has a stride of " + std::to_string(view.axes[i].stride) +
                          " elements, and its size overflows 64 bits");
   }
   if (__builtin_mul_overflow(last + 1, view.element, &view.bytes))
-    return bad_request(std::string(view.name) + "'s size overflows 64 bits");
+    return bad_request(view.argument.name() + "'s size overflows 64 bits");
   return llvm::Error::success();
 }
 
@@ -93,9 +102,10 @@ class Binder {
   int bound() const { return count_; }
 
   // `tokens` of the contiguous tensor, of which the run touches the first `touched`; `align` in bytes.
-  llvm::Error activation(const char* name, Use use, const trigen_tensor& tensor, Activations& out,
-                         int64_t tokens, int64_t touched, int64_t align) {
-    if (llvm::Error error = presence(name, use, tensor.data)) return error;
+  llvm::Error activation(Role role, const trigen_tensor& tensor, Activations& out, int64_t tokens,
+                         int64_t touched, int64_t align) {
+    const Use use = use_of(role);
+    if (llvm::Error error = presence(role, use, tensor.data)) return error;
     if (use == Use::kUnused) {
       out = {};
       return llvm::Error::success();
@@ -106,15 +116,16 @@ class Binder {
     out.row = tensor.row != 0 ? tensor.row : btd ? problem_.H * problem_.D : tokens;
     out.head = tensor.head != 0 ? tensor.head : btd ? problem_.D : problem_.D * out.row;
     out.batch = tensor.batch != 0 ? tensor.batch : btd ? tokens * out.row : problem_.H * problem_.D * out.row;
-    View& view = add(name, use, tensor.data, element_size(problem_.dtype), inner);
+    View& view = add(role, use, tensor.data, element_size(problem_.dtype), inner);
     if (llvm::Error error = axis(view, "row", out.row, rows, align)) return error;
     if (llvm::Error error = axis(view, "head", out.head, problem_.H, align)) return error;
     if (llvm::Error error = axis(view, "batch", out.batch, problem_.B, align)) return error;
     return finish(view, align, "align");
   }
 
-  llvm::Error weights(const char* name, Use use, const trigen_args& args) {
-    if (llvm::Error error = presence(name, use, args.w)) return error;
+  llvm::Error weights(const trigen_args& args) {
+    const Use use = use_of(Role::kW);
+    if (llvm::Error error = presence(Role::kW, use, args.w)) return error;
     params_.w = args.w;
     if (use == Use::kUnused) {
       params_.w_row = params_.w_head = 0;
@@ -123,21 +134,23 @@ class Binder {
     params_.w_row = args.w_row != 0 ? args.w_row : problem_.T * problem_.K;
     params_.w_head = args.w_head != 0 ? args.w_head : problem_.T * params_.w_row;
     if (params_.w_row < problem_.T * problem_.K && problem_.T > 1)
-      return bad_request("w_row is " + std::to_string(params_.w_row) + ", a row of " + name +
+      return bad_request("w_row is " + std::to_string(params_.w_row) + ", a row of " +
+                         argument_name(problem_.op, Role::kW) +
                          " has T*K=" + std::to_string(problem_.T * problem_.K) +
                          " elements; pass at least that, or 0 for contiguous");
-    View& view = add(name, use, args.w, element_size(problem_.wdtype), problem_.T * problem_.K);
+    View& view = add(Role::kW, use, args.w, element_size(problem_.wdtype), problem_.T * problem_.K);
     if (llvm::Error error = axis(view, "w_row", params_.w_row, problem_.T, problem_.walign)) return error;
     if (llvm::Error error = axis(view, "w_head", params_.w_head, problem_.H, problem_.walign)) return error;
     return finish(view, problem_.walign, "walign");
   }
 
-  llvm::Error bias(const char* name, Use use, void* data) {
-    if (llvm::Error error = presence(name, use, data)) return error;
+  llvm::Error bias(void* data) {
+    const Use use = use_of(Role::kBias);
+    if (llvm::Error error = presence(Role::kBias, use, data)) return error;
     params_.bias = data;
     if (use == Use::kUnused) return llvm::Error::success();
     const int64_t element = element_size(problem_.wdtype);
-    View& view = add(name, use, data, element, problem_.H * problem_.T);
+    View& view = add(Role::kBias, use, data, element, problem_.H * problem_.T);
     return finish(view, element, nullptr);
   }
 
@@ -151,7 +164,8 @@ class Binder {
       return bad_request("workspace has " + std::to_string(args.workspace_size) + " bytes, the plan needs " +
                          std::to_string(needed) + "; allocate trigen_plan_workspace_size bytes");
     params_.workspace = args.workspace;
-    View& view = add("workspace", Use::kWritten, args.workspace, 1, needed);
+    View& view = add(Role::kX, Use::kWritten, args.workspace, 1, needed);
+    view.argument.is_workspace = true;
     return finish(view, 16, nullptr);
   }
 
@@ -162,17 +176,17 @@ class Binder {
       const View& output = views_[i];
       if (output.use != Use::kWritten) continue;
       if (overlaps_itself(output))
-        return bad_request(std::string(output.name) +
+        return bad_request(output.argument.name() +
                            " overlaps itself: its strides give one address to several elements; pass larger "
                            "strides, or 0 for contiguous");
       for (int j = 0; j < count_; ++j) {
         const View& other = views_[j];
         if (j == i || (other.use == Use::kWritten && j < i) || !overlap(output, other)) continue;
         if (in_place(output, other)) continue;
-        return bad_request(std::string(output.name) + " overlaps " + other.name + ": " + output.name +
-                           " is [" + hex(output.begin) + ", " + hex(output.begin + output.bytes) + "), " +
-                           other.name + " is [" + hex(other.begin) + ", " + hex(other.begin + other.bytes) +
-                           "); give " + output.name + " memory of its own" +
+        const std::string name = output.argument.name(), others = other.argument.name();
+        return bad_request(name + " overlaps " + others + ": " + name + " is [" + hex(output.begin) + ", " +
+                           hex(output.begin + output.bytes) + "), " + others + " is [" + hex(other.begin) +
+                           ", " + hex(other.begin + other.bytes) + "); give " + name + " memory of its own" +
                            (is_residual(other) ? ", or exactly the same view" : ""));
       }
     }
@@ -180,27 +194,36 @@ class Binder {
   }
 
  private:
-  static bool is_residual(const View& view) { return view.name[0] == 'r' || view.name[0] == 'g'; }
+  static bool is_residual(const View& view) {
+    return view.argument.is(Role::kResidual) || view.argument.is(Role::kGate);
+  }
   bool in_place(const View& output, const View& input) const {
-    const char main_output = problem_.op == Op::kForward || problem_.op == Op::kDecode ? 'y' : 'x';
-    return input.use == Use::kRead && is_residual(input) && output.name[0] == main_output &&
-           input.begin == output.begin && same_shape(input, output);
+    return input.use == Use::kRead && is_residual(input) &&
+           output.argument.is(op_row(problem_.op).output().role) && input.begin == output.begin &&
+           same_shape(input, output);
   }
 
-  llvm::Error presence(const char* name, Use use, const void* data) const {
+  Use use_of(Role role) const {
+    const OpTensor* tensor = tensor_of(problem_.op, role);
+    if (tensor == nullptr || !tensor->is_in(problem_.epilogue)) return Use::kUnused;
+    return tensor->written ? Use::kWritten : Use::kRead;
+  }
+
+  llvm::Error presence(Role role, Use use, const void* data) const {
     if (use == Use::kUnused && data != nullptr)
-      return bad_request(std::string(name) + " is given, but the problem has no use for it: " +
+      return bad_request(argument_name(problem_.op, role) + " is given, but the problem has no use for it: " +
                          to_string(problem_) + "; pass null, or add it to the problem's epilogue");
     if (use != Use::kUnused && data == nullptr)
-      return bad_request(std::string(name) + " is null; the problem needs it: " + to_string(problem_));
+      return bad_request(argument_name(problem_.op, role) +
+                         " is null; the problem needs it: " + to_string(problem_));
     return llvm::Error::success();
   }
 
-  View& add(const char* name, Use use, const void* data, int64_t element, int64_t inner) {
+  View& add(Role role, Use use, const void* data, int64_t element, int64_t inner) {
     View& view = views_[count_++];
     view.bytes = 0;
     view.count = 0;
-    view.name = name;
+    view.argument = {problem_.op, role, false};
     view.use = use;
     view.begin = reinterpret_cast<uintptr_t>(data);
     view.element = element;
@@ -212,10 +235,10 @@ class Binder {
     if (extent == 1) return llvm::Error::success();
     if (stride < 1 || stride > INT64_MAX / 16)
       return bad_request(
-          std::string(view.name) + "'s " + axis_name + " stride is " + std::to_string(stride) +
+          view.argument.name() + "'s " + axis_name + " stride is " + std::to_string(stride) +
           "; pass a positive number of elements that fits an address space, or 0 for contiguous");
     if ((stride * view.element & (align - 1)) != 0)  // align is a power of two
-      return bad_request(std::string(view.name) + "'s " + axis_name + " stride is " + std::to_string(stride) +
+      return bad_request(view.argument.name() + "'s " + axis_name + " stride is " + std::to_string(stride) +
                          " elements (" + std::to_string(stride * view.element) +
                          " bytes), the problem promises multiples of " + std::to_string(align) +
                          " bytes; make the plan with a smaller " +
@@ -227,7 +250,7 @@ class Binder {
   llvm::Error finish(View& view, int64_t align, const char* field) const {
     if ((view.begin & static_cast<uintptr_t>(align - 1)) != 0)
       return bad_request(
-          std::string(view.name) + " is at " + hex(view.begin) + ", " + std::to_string(align) +
+          view.argument.name() + " is at " + hex(view.begin) + ", " + std::to_string(align) +
           "-byte alignment is needed; " +
           (field == nullptr
                ? std::string("pass an aligned pointer")
@@ -244,7 +267,7 @@ class Binder {
 
 // The rows of a run of decode; none for the other ops.
 llvm::Error check_rows(const Problem& problem, const trigen_args& args) {
-  if (problem.op != Op::kDecode) {
+  if (!op_row(problem.op).takes(kRowsField)) {
     if (args.first_row == 0 && args.rows == 0) return llvm::Error::success();
     return bad_request("first_row=" + std::to_string(args.first_row) +
                        " and rows=" + std::to_string(args.rows) +
@@ -265,69 +288,75 @@ llvm::Error check_rows(const Problem& problem, const trigen_args& args) {
 
 }  // namespace
 
+void set_argument(trigen_args& args, const Tensor& t, void* data) {
+  const trigen_tensor view = {data, t.batch, t.head, t.row};
+  switch (t.role) {
+    case Role::kX:
+      args.x = view;
+      break;
+    case Role::kY:
+      args.y = view;
+      break;
+    case Role::kPre:
+      args.pre = view;
+      break;
+    case Role::kGate:
+      args.gate = view;
+      break;
+    case Role::kResidual:
+      args.residual = view;
+      break;
+    case Role::kW:
+      args.w = data, args.w_head = t.head, args.w_row = t.row;
+      break;
+    case Role::kBias:
+      args.bias = data;
+      break;
+  }
+}
+
 llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, const trigen_args& args,
                            Params& params, ArgumentExtents* extents) {
   if (args.struct_size != sizeof(trigen_args))
     return bad_request("trigen_args has struct_size " + std::to_string(args.struct_size) +
                        ", this library's is " + std::to_string(sizeof(trigen_args)) +
                        "; start from TRIGEN_ARGS_INIT, and build against this version's header");
-  const Epilogue& epilogue = problem.epilogue;
-  const auto read_if = [](bool condition) { return condition ? Use::kRead : Use::kUnused; };
   if (llvm::Error e = check_rows(problem, args)) return e;
   Binder binder(problem, params);
   int bound = 0;
-  const bool decode = problem.op == Op::kDecode, forward = problem.op == Op::kForward || decode,
-             input = problem.op == Op::kGradInput, weight = problem.op == Op::kGradWeight,
-             derives = problem.op == Op::kGradEpilogue;
-  // decode: x to the last token that the rows reach; y and what has its shape hold the rows only.
+  // A few rows: what is multiplied to the last token that they reach; what else has x's shape holds the rows only.
+  const bool few = op_row(problem.op).takes(kRowsField);
   const int64_t reach =
-      decode ? std::max<int64_t>(1, tokens_of_rows(problem, {args.first_row, args.rows}).last) : problem.T;
-  const int64_t rows = decode ? args.rows : problem.T;
-  const int64_t align =
-      decode && problem.layout == Layout::kBDT ? element_size(problem.dtype) : problem.align;
+      few ? std::max<int64_t>(1, tokens_of_rows(problem, {args.first_row, args.rows}).last) : problem.T;
   // The extent of a tensor that has just been bound goes to `extents`.
   const auto noted = [&](int64_t ArgumentExtents::*of, llvm::Error error) {
     if (!error && extents != nullptr && binder.bound() > bound) extents->*of = binder.last_extent();
     bound = binder.bound();
     return error;
   };
-  const auto of_rows = [&](const char* name, Use use, const trigen_tensor& tensor, Activations& out) {
-    return binder.activation(name, use, tensor, out, rows, rows, align);
-  };
   using Extents = ArgumentExtents;
-  if (llvm::Error e =
-          noted(&Extents::x, binder.activation(input     ? "x (dx)"
-                                               : derives ? "x (dz)"
-                                                         : "x",
-                                               input || derives ? Use::kWritten : Use::kRead, args.x,
-                                               params.x, problem.T, reach, problem.align)))
-    return e;
-  if (llvm::Error e = noted(&Extents::y, of_rows(forward ? "y" : "y (dy)",
-                                                 forward ? Use::kWritten : Use::kRead, args.y, params.y)))
-    return e;
-  if (llvm::Error e = noted(&Extents::pre, of_rows("pre",
-                                                   derives        ? Use::kRead
-                                                   : epilogue.pre ? Use::kWritten
-                                                                  : Use::kUnused,
-                                                   args.pre, params.pre)))
-    return e;
-  if (llvm::Error e = noted(&Extents::gate, of_rows("gate", read_if(epilogue.gate), args.gate, params.gate)))
-    return e;
-  if (llvm::Error e = noted(&Extents::residual,
-                            of_rows(derives ? "residual (grad_gate)" : "residual",
-                                    derives && epilogue.gate ? Use::kWritten : read_if(epilogue.residual),
-                                    args.residual, params.residual)))
-    return e;
-  if (llvm::Error e = noted(&Extents::w, binder.weights(weight ? "w (dW)" : "w",
-                                                        weight    ? Use::kWritten
-                                                        : derives ? Use::kUnused
-                                                                  : Use::kRead,
-                                                        args)))
-    return e;
-  const Use bias = !epilogue.bias ? Use::kUnused : weight ? Use::kWritten : Use::kRead;
-  if (llvm::Error e =
-          noted(&Extents::bias, binder.bias(weight ? "bias (grad_bias)" : "bias", bias, args.bias)))
-    return e;
+  constexpr struct {
+    Role role;
+    trigen_tensor trigen_args::*given;
+    Activations Params::*out;
+    int64_t Extents::*extent;
+  } kActivationArguments[] = {
+      {Role::kX, &trigen_args::x, &Params::x, &Extents::x},
+      {Role::kY, &trigen_args::y, &Params::y, &Extents::y},
+      {Role::kPre, &trigen_args::pre, &Params::pre, &Extents::pre},
+      {Role::kGate, &trigen_args::gate, &Params::gate, &Extents::gate},
+      {Role::kResidual, &trigen_args::residual, &Params::residual, &Extents::residual}};
+  for (const auto& [role, given, out, extent] : kActivationArguments) {
+    const bool rows = few && has_rows_alone(problem.op, role);
+    const int64_t align =
+        rows && problem.layout == Layout::kBDT ? element_size(problem.dtype) : problem.align;
+    if (llvm::Error e =
+            noted(extent, binder.activation(role, args.*given, params.*out, rows ? args.rows : problem.T,
+                                            rows ? args.rows : reach, align)))
+      return e;
+  }
+  if (llvm::Error e = noted(&Extents::w, binder.weights(args))) return e;
+  if (llvm::Error e = noted(&Extents::bias, binder.bias(args.bias))) return e;
   if (llvm::Error e = noted(&Extents::workspace, binder.workspace(workspace_bytes, args))) return e;
   if (llvm::Error e = binder.aliasing()) return e;
   params.B = static_cast<int>(problem.B);

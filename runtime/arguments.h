@@ -5,11 +5,15 @@
 #include <atomic>
 
 #include "generator/candidate.h"
+#include "numerics/tensors.h"
 #include "runtime/device.h"
 #include "runtime/include/trigen/trigen.h"
 #include "templates/params.h"
 
 namespace trigen {
+
+// Puts the tensor, whose first element is at `data`, in its place in `args`.
+void set_argument(trigen_args& args, const Tensor& tensor, void* data);
 
 // Fills `params`; every size in it comes from the problem, and zero strides become contiguous ones. Checks,
 // in this order: struct_size, tensors that are missing or that the problem has no use for, strides, alignment

@@ -97,22 +97,12 @@ class Canary {
 
   void choose_samples() {
     const Problem& p = tensors_.problem();
-    const bool weight = p.op == Op::kGradWeight;
-    const Tensor& out =
-        *tensors_.list().find(weight                                                ? Role::kW
-                              : p.op == Op::kGradInput || p.op == Op::kGradEpilogue ? Role::kX
-                                                                                    : Role::kY);
-    const Tensor* const pre = p.op == Op::kGradEpilogue ? nullptr : tensors_.list().find(Role::kPre);
-    const Tensor* const gate = p.op == Op::kGradEpilogue ? tensors_.list().find(Role::kResidual) : nullptr;
-    const Tensor* const bias = weight ? tensors_.list().find(Role::kBias) : nullptr;
-    const auto add_all = [&](const OutputPlace& o, const ExpectedOutput& expected) {
-      const int64_t index = weight ? weight_index(p, out, o.h, o.row, o.column / p.K, o.column % p.K)
-                                   : activation_index(p, out, o.b, o.h, o.row, o.column);
-      add(out, index, expected.value, o);
-      // Activations have one shape.
-      if (pre != nullptr) add(*pre, index, expected.pre, o);
-      if (gate != nullptr) add(*gate, index, expected.gate, o);
-      if (bias != nullptr && !tensors_.every()) add(*bias, o.h * p.T + o.row, expected.bias, o);
+    const bool weight = makes_weights(p.op);
+    const auto add_all = [&](const OutputPlace& o, const OutputValues& expected) {
+      const int64_t row = o.h * p.T + o.row, column = weight ? o.column : o.b * p.D + o.column;
+      for (const Tensor& t : tensors_.list().tensors)
+        if (t.written && (t.axes != Axes::kRows || !tensors_.every()))
+          add(t, output_index(p, t, row, column), expected[t.role], o);
     };
     if (!tensors_.every()) {
       for (const OutputPlace& o : sample_places(p, tensors_.list(), places_))
@@ -121,9 +111,11 @@ class Canary {
     }
     const ExpectedOutputs all(p, tensors_.list(), tensors_.inputs());
     all.each(add_all);
+    const Tensor* const bias = weight ? tensors_.list().find(Role::kBias) : nullptr;
     for (int64_t h = 0; bias != nullptr && h < p.H; ++h)
       for (int64_t t = 0; t < p.T; ++t) add(*bias, h * p.T + t, all.bias(h, t), {0, h, t, 0});
     if (!weight || !p.epilogue.zero_outside) return;
+    const Tensor& out = tensors_.list().output();
     for (int64_t h = 0; h < p.H; ++h)
       for (int64_t t = 0; t < p.T; ++t)
         for (int64_t column = 0; column < p.T * p.K; ++column)
@@ -172,16 +164,15 @@ class Canary {
 
   std::string text_of(const Sample& s) const {
     const std::string place = to_string(tensors_.problem(), s.place);
-    if (s.role == Role::kPre) return "pre of " + place;
-    if (s.role == Role::kResidual) return "grad_gate of " + place;
-    if (s.role == Role::kBias) return "grad_bias of the row of " + place;
-    return place;
+    const OpTensor& tensor = *tensor_of(tensors_.problem().op, s.role);
+    if (s.role == op_row(tensors_.problem().op).output().role) return place;
+    return tensor.symbol + std::string(tensor.axes == Axes::kRows ? " of the row of " : " of ") + place;
   }
 
   // Bit for bit where sums are exact, else the element gate of check/ (numerics/tolerance.h), each tensor by itself.
   CanaryReport compare() {
     const Problem& p = tensors_.problem();
-    const int64_t terms = p.op == Op::kGradWeight ? p.B * p.D : p.op == Op::kGradEpilogue ? 1 : p.T * p.K;
+    const int64_t terms = sum_terms(p);
     const bool exact = tensors_.inputs().exact() && p.epilogue.act == Activation::kNone;
     struct Sum {
       double squares = 0;
@@ -256,7 +247,7 @@ std::set<int64_t> batches_of(const Candidate& candidate, const DeviceInfo& devic
   const int64_t most = device.emulated ? p.B : kMaxCoordinate;
   std::set<int64_t> batches = {std::min(kFewBatches, most)};
   if (ExpectedOutputs::takes(p, tensors_of(p))) batches.insert(p.B);
-  if (is_whole_product(p.op) && p.op != Op::kGradWeight) {
+  if (is_whole_product(p.op) && !makes_weights(p.op)) {
     const int64_t tiles = int64_t{device.sms} * std::max(1, c.blocks) * 5 / 4;
     const int64_t walk = (tiles * c.tile_m * c.tile_n + p.H * p.T * p.D - 1) / (p.H * p.T * p.D);
     batches.insert(std::clamp(walk, *batches.begin(), most));

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "numerics/numbers.h"
+#include "runtime/arguments.h"
 
 namespace trigen {
 
@@ -91,7 +92,7 @@ void CanaryTensors::make_image() {
         std::memcpy(data + at, period.data() + at % size, static_cast<size_t>(count));
       }
     };
-    if (t.role != Role::kW) {
+    if (t.axes != Axes::kWeights) {
       put(0, t.bytes());
       continue;
     }
@@ -118,7 +119,7 @@ CUresult CanaryTensors::fill(const Cage& cage) const {
     for (size_t i = 0; i < offsets_.size() && result == CUDA_SUCCESS; ++i) {
       const Tensor& t = list_.tensors[i];
       if (t.read) result = cage.fill(cage.at(offsets_[i]), inputs_.bytes(t.role), t.bytes());
-      if (result == CUDA_SUCCESS && t.read && t.role == Role::kW)
+      if (result == CUDA_SUCCESS && t.read && t.axes == Axes::kWeights)
         result = poison_outside(cage, t, offsets_[i]);
     }
   }
@@ -160,35 +161,8 @@ CUresult CanaryTensors::poison_outside(const Cage& cage, const Tensor& w, int64_
 trigen_args CanaryTensors::arguments(const Cage& cage) const {
   trigen_args args = TRIGEN_ARGS_INIT;
   const auto pointer = [&](int64_t offset) { return std::bit_cast<void*>(cage.at(offset)); };
-  for (size_t i = 0; i < offsets_.size(); ++i) {
-    const Tensor& t = list_.tensors[i];
-    void* const data = pointer(offsets_[i]);
-    const trigen_tensor view = {data, t.batch, t.head, t.row};
-    switch (t.role) {
-      case Role::kX:
-        args.x = view;
-        break;
-      case Role::kY:
-        args.y = view;
-        break;
-      case Role::kPre:
-        args.pre = view;
-        break;
-      case Role::kGate:
-        args.gate = view;
-        break;
-      case Role::kResidual:
-        args.residual = view;
-        break;
-      case Role::kW:
-        args.w = data, args.w_head = t.head, args.w_row = t.row;
-        break;
-      case Role::kBias:
-        args.bias = data;
-        break;
-    }
-  }
-  if (problem_.op == Op::kDecode) args.first_row = list_.rows.first, args.rows = list_.rows.count;
+  for (size_t i = 0; i < offsets_.size(); ++i) set_argument(args, list_.tensors[i], pointer(offsets_[i]));
+  if (op_row(problem_.op).takes(kRowsField)) args.first_row = list_.rows.first, args.rows = list_.rows.count;
   if (workspace_bytes_ > 0)
     args.workspace = pointer(workspace_), args.workspace_size = static_cast<size_t>(workspace_bytes_);
   return args;

@@ -52,7 +52,7 @@ static trigen_status add(xla_text text, int device, const call_plan** result) {
   one->problem.struct_size = sizeof one->problem;
   status = trigen_problem_parse(one->text, &one->problem);
   const int op = one->problem.op;
-  if (status == TRIGEN_OK && (op == TRIGEN_DECODE || op == TRIGEN_GRAD_EPILOGUE || one->problem.accumulate))
+  if (status == TRIGEN_OK && (op > TRIGEN_GRAD_WEIGHT || one->problem.accumulate))
     status = trigen_fail(TRIGEN_UNSUPPORTED,
                          "an XLA call has the op decode or grad_epilogue, or accumulate; allowed: forward, "
                          "grad_input and grad_weight "

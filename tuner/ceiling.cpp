@@ -17,7 +17,7 @@ Ceiling ceiling_of(const Problem& problem, const Target& target, const DeviceMod
     rate *= (device.sms * device.clock_hz) / (target.sms * target.clock_hz);
   }
   const double bandwidth = device.dram_bytes_per_s > 0 ? device.dram_bytes_per_s : target.dram_bytes_per_s;
-  const Totals work = problem.op == Op::kDecode ? count_work(problem, rows) : count_work(problem);
+  const Totals work = count_work(problem, rows);
   Ceiling ceiling;
   if (rate > 0) ceiling.compute_s = work.triangle_flop / rate;
   if (bandwidth > 0) ceiling.memory_s = work.min_bytes / bandwidth;

@@ -18,8 +18,7 @@ struct Product {
 };
 
 Product product_of(const Problem& p) {
-  if (p.op == Op::kGradWeight) return {p.T, p.K * p.T, p.B * p.D, p.H};
-  return {p.T, p.B * p.D, p.K * p.T, p.H};
+  return {p.T, output_columns(p), sum_terms(p), p.H};
 }
 
 int64_t blocks_in(int64_t size, int64_t block) { return (size + block - 1) / block; }
@@ -77,14 +76,14 @@ std::string microseconds(double seconds) {
 }  // namespace
 
 double dense_seconds(const Problem& problem, const Target& target, const DeviceModel& device) {
-  if (problem.op == Op::kDecode || problem.op == Op::kGradEpilogue || device.rates == nullptr) return 0;
+  if (!is_whole_product(problem.op) || device.rates == nullptr) return 0;
   const DenseRates& rates = device.rates->dense();
   const double memory = rates.memory_share * device.dram_bytes_per_s;
   const auto K = static_cast<double>(problem.K), H = static_cast<double>(problem.H),
              T = static_cast<double>(problem.T);
   const auto data = static_cast<double>(element_size(problem.dtype));
   const double activation = static_cast<double>(problem.B * problem.D) * H * T * data;
-  const bool gradient = problem.op == Op::kGradWeight;
+  const bool gradient = makes_weights(problem.op);
   const Epilogue& e = problem.epilogue;
   const bool pass = !gradient && (e.gate || e.pre || e.act == Activation::kSiLU ||
                                   (e.residual && e.act != Activation::kNone));

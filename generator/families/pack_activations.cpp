@@ -9,11 +9,11 @@ bool packs_activations(const Problem& p, const Config& c) {
 }
 
 bool needs_packed_activations(const Problem& p) {
-  return p.align < 16 || p.layout != Layout::kBTD || (p.op != Op::kGradWeight && !whole_pieces(p.D, p.dtype));
+  return p.align < 16 || p.layout != Layout::kBTD || (!makes_weights(p.op) && !whole_pieces(p.D, p.dtype));
 }
 
 bool takes_tokens(const Problem& p) {
-  if (p.op == Op::kGradWeight && (p.dtype == DType::kF32 || p.K > 1 || p.pad != 0)) return false;
+  if (makes_weights(p.op) && (p.dtype == DType::kF32 || p.K > 1 || p.pad != 0)) return false;
   return p.layout == Layout::kBDT && is_whole_product(p.op) && p.align >= 16 && whole_pieces(p.T, p.dtype);
 }
 

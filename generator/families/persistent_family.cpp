@@ -101,7 +101,7 @@ std::vector<ConfigKey> PersistentFamily::keys(const Problem& p, const Config& c)
 std::optional<std::string> PersistentFamily::reject(const Problem& p, const Target& target,
                                                     const Config& c) const {
   if (!serves(target)) return text(name() + " does not run on " + target.name + "; it needs " + served());
-  if (p.op == Op::kDecode)
+  if (op_row(p.op).takes(kRowsField))
     return text(name() + " makes whole products, not the rows of decode; use another family");
   if (!is_whole_product(p.op))
     return text(name() + " makes whole products, the op is " + to_string(p.op) + "; use another family");

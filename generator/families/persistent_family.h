@@ -12,7 +12,7 @@
 
 namespace trigen {
 
-inline bool is_weight(const Problem& p) { return p.op == Op::kGradWeight; }
+inline bool is_weight(const Problem& p) { return makes_weights(p.op); }
 
 // One way of a family to make a product; some make every op by the same.
 class PersistentKernel {

@@ -12,7 +12,7 @@ namespace trigen {
 
 using namespace persistent;
 
-int product_diag(const Problem& p) { return static_cast<int>(p.op == Op::kGradInput ? -p.diag : p.diag); }
+int product_diag(const Problem& p) { return static_cast<int>(transposes(p.op) ? -p.diag : p.diag); }
 
 ProductWalk::ProductWalk(const Problem& p, const Config& c, int rows, int columns, int clusters)
     : rows(rows),

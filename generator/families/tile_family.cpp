@@ -25,8 +25,7 @@ int64_t weight_vector_bytes(const Problem& p) { return 16 * element_size(p.wdtyp
 
 // The grid's x. (grad_weight makes about half of these.)
 int64_t most_tiles(const Problem& p, int tile_m, int tile_n) {
-  const int64_t columns = p.op == Op::kGradWeight ? p.T * p.K : p.B * p.D;
-  return (p.T + tile_m - 1) / tile_m * ((columns + tile_n - 1) / tile_n);
+  return (p.T + tile_m - 1) / tile_m * ((output_columns(p) + tile_n - 1) / tile_n);
 }
 
 Config config_of(const TileFamily::TileChoice& t, int stages, const Vectors& v) {
@@ -50,7 +49,7 @@ bool cuts_vectors(const Problem& p, int vec) {
 }
 
 bool spreads_taps(const Problem& p) {
-  return p.op == Op::kGradInput && (p.K == 2 || p.K == 4 || p.K == 8 || p.K == 16);
+  return transposes(p.op) && (p.K == 2 || p.K == 4 || p.K == 8 || p.K == 16);
 }
 
 Shape kernel_shape(const Problem& p) {
@@ -88,20 +87,11 @@ Vectors widest_vectors(const Problem& p) {
   const int64_t w = element_size(p.wdtype);
   const int activation = activation_vector(p);
   Vectors v{1, unshifted(p) || cuts_vectors(p, activation) ? activation : 1, activation};
-  switch (p.op) {
-    case Op::kForward:
-      v.a = widest(w, weight_vector_bytes(p), p.walign, p.T * p.K);
-      break;
-    case Op::kDecode:
-    case Op::kGradEpilogue:
-      break;
-    case Op::kGradInput:
-      if (p.K == 1 || spreads_taps(p)) v.a = widest(w, weight_vector_bytes(p), p.walign, p.T * p.K);
-      break;
-    case Op::kGradWeight:
-      v.a = activation;
-      v.c = widest(w, 16, p.walign, p.T * p.K);
-      break;
+  if (makes_weights(p.op)) {
+    v.a = activation;
+    v.c = widest(w, 16, p.walign, p.T * p.K);
+  } else if (is_whole_product(p.op) && (!transposes(p.op) || p.K == 1 || spreads_taps(p))) {
+    v.a = widest(w, weight_vector_bytes(p), p.walign, p.T * p.K);
   }
   return v;
 }
@@ -120,7 +110,7 @@ int TileFamily::staging_registers(const Problem& p, const Config& c) const {
     if (vec * size < 4) return std::min(elements, 8);
     return static_cast<int>(elements * size / (cut ? 2 : 4));
   };
-  const DType a = p.op == Op::kGradWeight ? p.dtype : p.wdtype;
+  const DType a = makes_weights(p.op) ? p.dtype : p.wdtype;
   return registers(c.tile_m, c.vec_a, a, false, spreads_taps(p)) +
          registers(c.tile_n, c.vec_b, p.dtype, cuts_vectors(p, c.vec_b), false);
 }
@@ -256,7 +246,7 @@ std::vector<Config> TileFamily::configs(const Problem& p, const Target& target) 
       const bool shallow = t.tile_k == depth_unit(p);
       if (stages(p).size() > 1 && stage == (shallow ? stages(p).front() : stages(p).back())) continue;
       Config c = config_of(t, stage, v);
-      if (p.op == Op::kGradWeight) {
+      if (makes_weights(p.op)) {
         // Splits that just fill one, two, three or four waves of the model device, with 8 steps in each part
         // at least.
         const int64_t steps = schedule::ceil_div(schedule::product_depth(p.op, z), c.tile_k);
@@ -299,10 +289,10 @@ std::optional<Config> TileFamily::generic_config(const Problem& p, const Target&
   const TileChoice t = generic_tile(p);
   const Vectors v = widest_vectors(p);
   const int x = static_cast<int>(16 / element_size(p.dtype));
-  const int c_full = p.op == Op::kGradWeight ? static_cast<int>(16 / element_size(p.wdtype)) : x;
+  const int c_full = makes_weights(p.op) ? static_cast<int>(16 / element_size(p.wdtype)) : x;
   const bool full = unshifted(p) && v.a == x && v.b == x && v.c == c_full;
   Config c = config_of(t, stages(p).front(), full ? Vectors{x, x, c_full} : Vectors{1, 1, 1});
-  if (p.op == Op::kGradWeight && p.T * p.K <= 2048) c.split_k = 8;
+  if (makes_weights(p.op) && p.T * p.K <= 2048) c.split_k = 8;
   c.raster = 8;
   if (reject(p, target, c)) return std::nullopt;
   return c;
@@ -318,7 +308,7 @@ LaunchPlan TileFamily::launch_plan(const Problem& p, const Target&, const Config
                            .block = {static_cast<uint32_t>(32 * c.warps_m * c.warps_n), 1, 1},
                            .cluster = 1,
                            .shared_bytes = static_cast<uint32_t>(shared_bytes(p, c))});
-  if (p.op == Op::kGradWeight && c.split_k > 1)
+  if (makes_weights(p.op) && c.split_k > 1)
     plan.launches.push_back({.entry = kReduceEntry.str(),
                              .grid = {static_cast<uint32_t>(p.T), heads, 1},
                              .block = {schedule::kReduceThreads, 1, 1},

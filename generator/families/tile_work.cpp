@@ -23,7 +23,7 @@ Operands operands_of(const Problem& p, const Config& c) {
   const auto activation = static_cast<double>(element_size(p.dtype)),
              weight = static_cast<double>(element_size(p.wdtype));
   const Epilogue& e = p.epilogue;
-  if (p.op == Op::kGradWeight)
+  if (makes_weights(p.op))
     return {activation, activation, c.split_k > 1 ? 4 : weight * (1 + e.accumulate),
             static_cast<double>(p.T * p.K)};
   return {weight, activation, activation * (1 + e.pre + e.gate + e.residual), static_cast<double>(p.B * p.D)};
@@ -137,7 +137,7 @@ int64_t TileFamily::estimated_registers(const Problem& p, const Config& c, const
   double rest = 48;  // addresses and such
   if (unit(p) == Unit::kTensorTf32) rest += 20;
   if (p.K > 1) rest += 6;
-  if (p.op == Op::kGradWeight && p.epilogue.bias) rest += 16;
+  if (makes_weights(p.op) && p.epilogue.bias) rest += 16;
   rest += 3 * (p.epilogue.pre + p.epilogue.gate + p.epilogue.residual);
   return static_cast<int64_t>(sums + (staged(step.a) + staged(step.b)) / threads + fragments + rest);
 }
@@ -174,7 +174,7 @@ Step TileFamily::step_of(const Problem& p, const Config& c) const {
 
 Work TileFamily::work(const Problem& p, const Target&, const Config& c, int sms) const {
   const Operands o = operands_of(p, c);
-  const bool weight = p.op == Op::kGradWeight;
+  const bool weight = makes_weights(p.op);
   const Step step = step_of(p, c);
   Work work{
       .loop = Loop::kInterleaved,

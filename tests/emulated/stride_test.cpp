@@ -4,6 +4,7 @@
 
 #include "check/selection.h"
 #include "check/workbench.h"
+#include "runtime/arguments.h"
 #include "runtime/compile.h"
 
 namespace trigen {
@@ -129,29 +130,9 @@ std::string compare(const Plan& plan, Workbench& bench, const HostBuffers& dense
     for (const Run& run : far.runs)  // outputs are poison there
       api.cuMemcpyHtoD(at(i, run.far), bench.inputs()[i].data() + run.dense,
                        static_cast<cuda::size_type>(run.bytes));
-    const trigen_tensor view{device_pointer(at(i, 0)), far.batch, far.head, far.row};
-    switch (tensors[i].role) {
-      case Role::kX:
-        args->x = view;
-        break;
-      case Role::kY:
-        args->y = view;
-        break;
-      case Role::kPre:
-        args->pre = view;
-        break;
-      case Role::kGate:
-        args->gate = view;
-        break;
-      case Role::kResidual:
-        args->residual = view;
-        break;
-      case Role::kW:
-        args->w = view.data, args->w_head = view.head, args->w_row = view.row;
-        break;
-      case Role::kBias:
-        break;
-    }
+    Tensor view = tensors[i];
+    view.batch = far.batch, view.head = far.head, view.row = far.row;
+    set_argument(*args, view, device_pointer(at(i, 0)));
   }
   if (llvm::Error error = plan.run(*args, bench.stream())) return llvm::toString(std::move(error));
   if (llvm::Error error = bench.synchronize()) return llvm::toString(std::move(error));

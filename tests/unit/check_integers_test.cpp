@@ -21,9 +21,7 @@ struct Made {
   Integers integers;
   explicit Made(const std::string& text)
       : problem(llvm::cantFail(parse_problem(text))), list(tensors_of(problem, 1)), integers(problem, list) {}
-  Role role() const {
-    return problem.op == Op::kGradInput ? Role::kX : problem.op == Op::kGradWeight ? Role::kW : Role::kY;
-  }
+  Role role() const { return list.output().role; }
   int64_t columns() const {
     return problem.op == Op::kGradWeight ? problem.T * problem.K : problem.B * problem.D;
   }
@@ -139,7 +137,7 @@ TEST(Integers, SumsAreThoseOfTheProducts) {
       for (int64_t row = m.list.rows.first; row < m.list.rows.first + m.list.rows.count; row += 1 + p.T / 11)
         for (int64_t column = 0; column < m.columns(); column += 1 + m.columns() / 13) {
           if (p.op == Op::kGradWeight && !in_triangle(p, row, column / p.K)) continue;
-          const auto [first, last] = m.integers.range(row);
+          const auto [first, last] = tokens_of_row(p, row);
           double sum = 0;
           const bool weight = p.op == Op::kGradWeight;
           for (int64_t k = weight ? 0 : first * p.K; k < (weight ? p.B * p.D : last * p.K); ++k)
@@ -170,7 +168,7 @@ TEST(Integers, OneLostProductOfALongSumIsSeen) {
       const int64_t h = pick(0, p.H), row = pick(1, p.T), column = pick(2, m.columns()),
                     k = pick(3, p.op == Op::kGradWeight ? p.B * p.D : p.T * p.K);
       if (p.op == Op::kGradWeight && !in_triangle(p, row, column / p.K)) continue;
-      const auto [first, last] = m.integers.range(row);
+      const auto [first, last] = tokens_of_row(p, row);
       if (p.op != Op::kGradWeight && (k / p.K < first || k / p.K >= last)) continue;
       const double product = m.integers.product(0, h, row, column, k),
                    sum = m.integers.sum(0, h, row, column);

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "check/reference.h"
+#include "generator/names.h"
 #include "generator/random_problem.h"
 #include "numerics/numbers.h"
 
@@ -28,7 +29,7 @@ HostBuffers buffers_of(const TensorList& list, const PeriodicInputs& inputs) {
 
 TEST(NumericsExpected, IsTheReferencesNumber) {
   RandomProblem random(31);
-  int64_t compared = 0, ops[5] = {};
+  int64_t compared = 0, ops[std::size(kOpNames)] = {};
   for (int i = 0; i < 60; ++i) {
     const Problem p = random.next_small();
     SCOPED_TRACE(to_string(p));
@@ -44,17 +45,15 @@ TEST(NumericsExpected, IsTheReferencesNumber) {
       int64_t at = 0;
       while (reference.rows()[static_cast<size_t>(at)] != row) ++at;
       const auto index = static_cast<size_t>(at * columns + column);
-      const ExpectedOutput expected = expected_output(p, list, inputs, o);
+      const OutputValues expected = expected_output(p, list, inputs, o);
       const auto near = [&](double found, double right) {
         EXPECT_NEAR(found, right, 1e-9 * (1 + std::fabs(right))) << to_string(p, o);
         ++compared;
       };
-      near(expected.value, reference.expected(weight ? Role::kW : Role::kY)[index]);
-      if (p.epilogue.pre) near(expected.pre, reference.expected(Role::kPre)[index]);
-      if (p.op == Op::kGradEpilogue && p.epilogue.gate)
-        near(expected.gate, reference.expected(Role::kResidual)[index]);
-      if (weight && p.epilogue.bias)
-        near(expected.bias, reference.expected(Role::kBias)[static_cast<size_t>(row)]);
+      for (const Tensor& t : list.tensors)
+        if (t.written)
+          near(expected[t.role],
+               reference.expected(t.role)[t.axes == Axes::kRows ? static_cast<size_t>(row) : index]);
     }
   }
   EXPECT_GT(compared, 1000);
@@ -64,7 +63,7 @@ TEST(NumericsExpected, IsTheReferencesNumber) {
 // All outputs at once against each one by itself: other loops, other precision where integers are exact.
 TEST(NumericsExpected, AllOutputsAreTheSingleOnes) {
   RandomProblem random(32);
-  int64_t compared = 0, exact = 0, ops[5] = {};
+  int64_t compared = 0, exact = 0, ops[std::size(kOpNames)] = {};
   for (int i = 0; i < 120; ++i) {
     const Problem p = random.next_small();
     SCOPED_TRACE(to_string(p));
@@ -74,18 +73,16 @@ TEST(NumericsExpected, AllOutputsAreTheSingleOnes) {
     ++ops[static_cast<int>(p.op)];
     exact += inputs.exact() ? 1 : 0;
     int64_t places = 0;
-    ExpectedOutputs(p, list, inputs).each([&](const OutputPlace& o, const ExpectedOutput& all) {
+    ExpectedOutputs(p, list, inputs).each([&](const OutputPlace& o, const OutputValues& all) {
       ++places;
       if (places % 7 != 0) return;
       ++compared;
-      const ExpectedOutput one = expected_output(p, list, inputs, o);
+      const OutputValues one = expected_output(p, list, inputs, o);
       const auto near = [&](double found, double right) {
         EXPECT_NEAR(found, right, inputs.exact() ? 0 : 1e-9 * (1 + std::fabs(right))) << to_string(p, o);
       };
-      near(all.value, one.value);
-      near(all.pre, one.pre);
-      near(all.gate, one.gate);
-      if (p.epilogue.bias && p.op == Op::kGradWeight) near(all.bias, one.bias);
+      for (const Tensor& t : list.tensors)
+        if (t.written) near(all[t.role], one[t.role]);
     });
     if (p.op != Op::kGradWeight) {
       EXPECT_EQ(places, p.B * p.H * p.D * list.rows.count);
@@ -111,8 +108,8 @@ TEST(NumericsExpected, IntegersAreNeitherTooSmallNorTooLarge) {
     double largest = 0;
     int64_t rounded = 0, count = 0;
     for (const OutputPlace& o : sample_places(p, list, 256)) {
-      const double value = p.epilogue.act == Activation::kNone ? expected_output(p, list, inputs, o).value
-                                                               : expected_output(p, list, inputs, o).pre;
+      const Role role = p.epilogue.act == Activation::kNone ? list.output().role : Role::kPre;
+      const double value = expected_output(p, list, inputs, o)[role];
       largest = std::max(largest, std::fabs(value));
       rounded += round_to(p.dtype, static_cast<float>(value)) != static_cast<float>(value) ? 1 : 0;
       ++count;

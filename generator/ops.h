@@ -1,0 +1,160 @@
+// The ops as rows of a table (ops.def): what everything but the kernels and their families knows of an op.
+#pragma once
+
+#include <array>
+#include <iterator>
+#include <optional>
+
+#include "generator/problem.h"
+#include "llvm/ADT/ArrayRef.h"
+
+namespace trigen {
+
+// A tensor's place in trigen_args (trigen.h) and Params (templates/params.h).
+enum class Role : int { kX = 0, kY = 1, kW = 2, kBias = 3, kPre = 4, kGate = 5, kResidual = 6 };
+inline constexpr size_t kRoles = 7;
+const char* to_string(Role role);  // "x", as trigen_args has it
+
+// Axes of a tensor: x's (b,h,t,d), W's (h,t,s,j) of which the triangle alone is used, bias's (h,t).
+enum class Axes : int { kActivations, kWeights, kRows };
+
+// One tensor of an op.
+struct OpTensor {
+  Role role = Role::kX;
+  const char* symbol = nullptr;  // its name in the op's formula: "dx"; null: no tensor
+  Axes axes = Axes::kActivations;
+  bool written = false;            // else read; with `accumulate` what is written is read, too
+  bool Epilogue::*part = nullptr;  // the part of the epilogue that it comes with; null: always there
+
+  constexpr OpTensor with(bool Epilogue::*comes_with) const {
+    return {role, symbol, axes, written, comes_with};
+  }
+  constexpr bool is_in(const Epilogue& e) const { return part == nullptr || e.*part; }
+  constexpr bool is_read(const Epilogue& e) const { return !written || e.accumulate; }
+};
+
+// C[m,n] = sum over k of A[m,k] B[k,n] for each head. The tensor with W's axes is triangular. m is a token; n and k are
+// the other token with its taps, (s,j), or all batches' features, (b,d).
+struct ProductForm {
+  Role a, b, c;
+  bool transposed = false;  // A[m,k] is W[k,m]: the fill is the other one, taps shift the other way
+};
+
+// Fields of a problem that not every op takes.
+enum OpFields : unsigned {
+  kTapFields = 1,        // K, pad
+  kDiagonalField = 2,    // diag
+  kFillField = 4,        // fill
+  kWeightTypeField = 8,  // wdtype
+  kMathField = 16,       // math: other ways to multiply f32 than simt
+  kRowsField = 32,       // rows: each run names the rows that it makes
+  kWeightFields = kTapFields | kDiagonalField | kFillField | kWeightTypeField
+};
+
+struct OpRow {
+  Op op;
+  llvm::StringLiteral name, cpp, entry;  // in texts, C and Python; of Op's enumerator; of the kernel
+  OpTensor tensors[kRoles] = {};  // in the order of a TensorList; the first that is written is the output
+  std::optional<ProductForm> product = std::nullopt;
+  // Terms of the sum of one output; without a product few enough to be added one by one.
+  int64_t (*terms)(const Problem& p) = [](const Problem&) { return int64_t{1}; };
+  unsigned fields = 0;          // OpFields
+  const char* lacks = nullptr;  // why it takes no taps and diagonal: "OP takes activations alone, ..."
+  Epilogue parts = {};          // that it takes, all of them set
+  const char* bare = nullptr;   // why its epilogue must not be empty: "OP copies dy; ..."; null: it may be
+
+  constexpr bool takes(unsigned wanted) const { return (fields & wanted) == wanted; }
+  // Without symbols there are no more.
+  llvm::ArrayRef<OpTensor> list() const {
+    size_t count = 0;
+    while (count < kRoles && tensors[count].symbol != nullptr) ++count;
+    return llvm::ArrayRef(tensors, count);
+  }
+  constexpr const OpTensor& output() const {
+    size_t at = 0;
+    while (!tensors[at].written) ++at;
+    return tensors[at];
+  }
+};
+
+namespace op_rows {
+
+constexpr Activation kAnyActivation = Activation::kGELU;
+constexpr OpTensor read(Role role, const char* symbol, Axes axes = Axes::kActivations) {
+  return {role, symbol, axes};
+}
+constexpr OpTensor written(Role role, const char* symbol, Axes axes = Axes::kActivations) {
+  return {role, symbol, axes, true};
+}
+
+// clang-format off
+#define TRIGEN_COUNT(expression) [](const Problem& p) -> int64_t { return expression; }
+#define TRIGEN_OP(name_, cpp_, ...) \
+  {.op = Op::k##cpp_, .name = #name_, .cpp = #cpp_, .entry = "trigen_" #name_, __VA_ARGS__},
+// clang-format on
+inline constexpr OpRow kRows[] = {
+#include "generator/ops.def"
+};
+#undef TRIGEN_COUNT
+
+// Place + 1 of a role's tensor in the row of an op; 0: it has none.
+inline constexpr auto kPlaces = [] {
+  std::array<std::array<signed char, kRoles>, std::size(kRows)> places = {};
+  for (size_t op = 0; op < std::size(kRows); ++op)
+    for (size_t i = 0; i < kRoles && kRows[op].tensors[i].symbol != nullptr; ++i)
+      places[op][static_cast<size_t>(kRows[op].tensors[i].role)] = static_cast<signed char>(i + 1);
+  return places;
+}();
+
+constexpr bool are_in_order() {
+  for (size_t i = 0; i < std::size(kRows); ++i)
+    if (kRows[i].op != static_cast<Op>(i)) return false;
+  return true;
+}
+static_assert(are_in_order(), "the rows of ops.def stand in the order of Op");
+
+}  // namespace op_rows
+
+constexpr const OpRow& op_row(Op op) { return op_rows::kRows[static_cast<size_t>(op)]; }
+// The op's tensor of that role; null: it has none.
+constexpr const OpTensor* tensor_of(Op op, Role role) {
+  const int place = op_rows::kPlaces[static_cast<size_t>(op)][static_cast<size_t>(role)];
+  return place == 0 ? nullptr : &op_row(op).tensors[place - 1];
+}
+// "x (dx)": role and symbol, where these differ.
+std::string argument_name(Op op, Role role);
+
+constexpr unsigned bit(Op op) { return 1u << static_cast<unsigned>(op); }
+// The ops that take these fields, or a part of the epilogue.
+constexpr unsigned ops_with(unsigned fields) {
+  unsigned ops = 0;
+  for (const OpRow& row : op_rows::kRows) ops |= row.takes(fields) ? bit(row.op) : 0;
+  return ops;
+}
+template <class Part>
+constexpr unsigned ops_with(Part Epilogue::*part) {
+  unsigned ops = 0;
+  for (const OpRow& row : op_rows::kRows) ops |= row.parts.*part != Part{} ? bit(row.op) : 0;
+  return ops;
+}
+
+constexpr bool is_product(Op op) { return op_row(op).product.has_value(); }
+// A product of all rows: what tiles make.
+constexpr bool is_whole_product(Op op) { return is_product(op) && !op_row(op).takes(kRowsField); }
+// Its output has W's axes.
+constexpr bool makes_weights(Op op) { return op_row(op).output().axes == Axes::kWeights; }
+// It multiplies with W transposed.
+constexpr bool transposes(Op op) { return is_product(op) && op_row(op).product->transposed; }
+// It multiplies with W as it is: rows of y.
+constexpr bool makes_rows(Op op) { return is_product(op) && !makes_weights(op) && !transposes(op); }
+
+// Does a run that makes a few rows have these alone of the tensor, not all tokens as of what is multiplied?
+constexpr bool has_rows_alone(Op op, Role role) {
+  return op_row(op).takes(kRowsField) && role != op_row(op).product->b;
+}
+
+// Columns of a head's output, whose rows are tokens: (b,d), or (s,j).
+inline int64_t output_columns(const Problem& p) { return makes_weights(p.op) ? p.T * p.K : p.B * p.D; }
+inline int64_t sum_terms(const Problem& p) { return op_row(p.op).terms(p); }
+
+}  // namespace trigen

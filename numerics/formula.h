@@ -1,0 +1,26 @@
+// Ops without a product, by their formula (generator/ops.def): one output at a time, in double precision.
+#pragma once
+
+#include <array>
+
+#include "llvm/ADT/STLFunctionalExtras.h"
+#include "numerics/tensors.h"
+
+namespace trigen {
+
+// An output: (b, h, row, column d), of dW (h, row t, column s * K + j).
+struct OutputPlace {
+  int64_t b = 0, h = 0, row = 0, column = 0;
+};
+
+// The values that belong to one place, by the role of the tensor that they are written to.
+struct OutputValues {
+  std::array<double, kRoles> by_role = {};
+  double& operator[](Role role) { return by_role[static_cast<size_t>(role)]; }
+  double operator[](Role role) const { return by_role[static_cast<size_t>(role)]; }
+};
+
+using InputReader = llvm::function_ref<double(Role role, const OutputPlace& place)>;
+OutputValues evaluate(const Problem& problem, const OutputPlace& place, InputReader read);
+
+}  // namespace trigen
