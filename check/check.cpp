@@ -3,9 +3,9 @@
 #include <cinttypes>
 #include <cmath>
 
+#include "check/out_of_bounds.h"
 #include "check/parallel.h"
 #include "check/reference.h"
-#include "check/stray.h"
 #include "check/text.h"
 #include "numerics/numbers.h"
 
@@ -105,7 +105,8 @@ CheckResult Reference::check(const HostBuffers& after) const {
     const Tensor& t = list_.tensors[i];
     if (!t.written) continue;
     const std::byte* data = after[i].data() + t.offset_bytes;
-    if (std::string stray = find_stray(p, t, after[i].data()); !stray.empty()) fail(result, std::move(stray));
+    if (std::string fault = find_out_of_bounds_write(p, t, after[i].data()); !fault.empty())
+      fail(result, std::move(fault));
     if (t.role == Role::kBias) {
       result.outputs += p.H * p.T;
       compare(
