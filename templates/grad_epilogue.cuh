@@ -43,7 +43,7 @@ __device__ __forceinline__ Activated activated(float v) {
   }
 }
 
-// Where a vector lies in each tensor.
+// A vector's offset in each tensor.
 struct Place {
   long long batch, head, row, column;
   template <DType kType>

@@ -60,7 +60,7 @@ TRIGEN_HOST_DEVICE inline Activations slot_of(const Params& p, int slot, DType d
   return {static_cast<char*>(p.workspace) + slot * slot_bytes(rows, p.H, p.T, dtype),
           joined ? p.D : pitch * p.T * p.H, pitch * p.T, pitch};
 }
-// What the launches between the two copies are given: the slots, and the workspace behind them.
+// Params of the launches between the two copies: the slots, and the workspace behind them.
 TRIGEN_HOST_DEVICE inline Params packed_params(const Params& p, const Slots& slots, DType dtype,
                                                bool joined) {
   Params packed = p;

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "generator/families/persistent_work.h"
-#include "generator/families/weight_shares.h"
+#include "generator/families/weight_stream_k.h"
 #include "generator/families/wgmma_samples.h"
 #include "templates/persistent/grad_weight.h"
 #include "templates/wgmma_sm90.h"
@@ -26,10 +26,10 @@ std::vector<Sample> product_samples(const Family& family, const Problem& p, cons
   const std::vector<Run> tiles = reached_tiles(walk, c, static_cast<int>(p.T));
   std::vector<Sample> found;
   for (int cluster = 0; cluster < walk.clusters; ++cluster) {
-    Deal deal = walk.deal(cluster);
+    TileScheduler scheduler = walk.scheduler(cluster);
     Sample sample{small.B, static_cast<uint64_t>(cluster), 0, 0};
     bool whole = true;
-    for (int row = 0, column = 0; deal.next(row, column); ++sample.tiles) {
+    for (int row = 0, column = 0; scheduler.next(row, column); ++sample.tiles) {
       sample.steps += tiles[static_cast<size_t>(row)].steps[0];
       // The last column of a head and the last row may be cut off.
       whole = whole && (row + 1) * c.tile_m <= p.T && column == 0;
@@ -51,17 +51,17 @@ std::vector<Sample> weight_samples(const Family& family, const Problem& p, const
   const auto sample_of = [&](int64_t batch, int block) {
     Problem small = p;
     small.B = batch;
-    const Shares shares = weight_shares(
+    const StreamK stream_k = weight_stream_k(
         small, c, static_cast<int>(product_launch(family.launch_plan(small, target, c), p.op).grid[0]));
     Sample sample{batch, static_cast<uint64_t>(block), 0, 0};
     int narrow = 0;
-    if (block >= shares.blocks) return std::pair{sample, narrow};
-    Pieces pieces(shares, block);
-    for (Piece piece; pieces.next(piece); ++sample.tiles) {
-      const int steps = piece.end - piece.begin;
-      if (piece.narrow) narrow += steps;
-      sample.steps += piece.narrow ? 0.5 * steps : steps;
-      sample.tiles -= piece.narrow ? 0.5 : 0;
+    if (block >= stream_k.blocks) return std::pair{sample, narrow};
+    StreamKWalk walk(stream_k, block);
+    for (WorkTile work; walk.next(work); ++sample.tiles) {
+      const int steps = work.end - work.begin;
+      if (work.narrow) narrow += steps;
+      sample.steps += work.narrow ? 0.5 * steps : steps;
+      sample.tiles -= work.narrow ? 0.5 : 0;
     }
     return std::pair{sample, narrow};
   };

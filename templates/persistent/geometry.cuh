@@ -1,7 +1,7 @@
-// What a kernel of persistent blocks says of itself at compile time, for ring, roles and staging. A family
-// derives its own Geometry and adds
-//   kBytesA, kStageBytes         of a stage: A's share and both operands'
-//   kSharedBytes, kBarrierBytes  of the block: all shared memory, and what of it lies at the end for barriers
+// Compile-time sizes of a persistent kernel, for ring, roles and staging. A family derives its own Geometry
+// and adds
+//   kBytesA, kStageBytes         of a stage: A's part and both operands'
+//   kSharedBytes, kBarrierBytes  of the block: all shared memory, and its end for barriers
 // and the rules that its configs obey.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Where output goes, and staging panels on the way from registers to global memory: `kThreads` threads write a panel to shared
+// Output on its way from registers to global memory: staging panels that `kThreads` threads write to shared
 // memory together, one of them asks for the copy from there. `kSlots` panels are used in turn.
 #pragma once
 

@@ -51,7 +51,7 @@ __device__ __forceinline__ void tma_load_multicast(unsigned shared, const Tensor
       : "memory");
 }
 
-// Stores one box; what lies outside the tensor is dropped. Belongs to the thread's current bulk group.
+// Stores one box; elements outside the tensor are dropped. Belongs to the thread's current bulk group.
 __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned shared, int c0, int c1, int c2,
                                           int c3) {
   asm volatile(
