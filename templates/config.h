@@ -63,10 +63,10 @@ struct Config {
   int cluster;  // thread blocks of a cluster (sm_90 and later)
   int blocks;   // thread blocks on one SM that the register budget must allow (__launch_bounds__), 0 =
                 // compiler's choice
-  // Where a family has both ways.
+  // Only for families that can read an operand in place or as a packed copy.
   Access weights =
       Access::kDirect;  // forward, grad_input: W. vec_a: elements of one access by the launch that reads W
-  Access activations = Access::kDirect;  // x, y and what has their shape; packed ones are copied back, too
+  Access activations = Access::kDirect;  // x, y and tensors of their shape; packed outputs are copied back
 };
 
 struct Kernel {

@@ -53,8 +53,8 @@ TRIGEN_HOST_DEVICE constexpr bool exchanges(const Shape& s) {
 TRIGEN_HOST_DEVICE constexpr int panel_buffers(const Shape& s) {
   return s.pre || (s.gate && s.residual) ? 2 : 1;
 }
-// Output panels that each multiplying warpgroup can stage: what the ring leaves, at most its whole tile. 0:
-// too many stages.
+// Output panels that each multiplying warpgroup can stage: in the memory that the ring leaves, at most its
+// tile. 0: too many stages.
 TRIGEN_HOST_DEVICE constexpr int store_panels(const Shape& s, const Config& c) {
   const int room = kSharedLimit - kBarrierBytes - sent_bytes(c) - c.stages * stage_bytes(s, c);
   return room < 0 ? 0 : schedule::min(panels(c), room / (consumers(c) * panel_buffers(s) * kPanelBytes));

@@ -9,8 +9,8 @@
 
 namespace trigen::persistent {
 
-// Warpgroups that multiply, and registers by setmaxnreg: what the loading warpgroup keeps and what each
-// multiplying one gets, in units of 8. `register_threads`: those that the registers are shared out for.
+// Warpgroups that multiply, and registers by setmaxnreg, in units of 8: of the loading warpgroup and of each
+// multiplying one. `register_threads`: the number of threads that the SM's registers are divided by.
 struct Warpgroups {
   int consumers, load_registers, sum_registers, register_threads;
 };

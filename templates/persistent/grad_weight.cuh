@@ -319,7 +319,7 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
         const int warp = static_cast<int>(thread / 32);
         if (thread == 0)
           load_grad_weight<C>(ring, stream_k, depth_rows<C>(p, z.features).features, rank, map_dy, map_x);
-        // The warps that have nothing to load write what no tile covers.
+        // The warps that have nothing to load write zeros to the columns without a tile.
         if (C.shape.zero_outside && warp > 0)
           write_zeros<C>(p, stream_k, z.heads, z.tokens, static_cast<int>(blockIdx.x) * 3 + warp - 1,
                          static_cast<int>(gridDim.x) * 3, static_cast<int>(threadIdx.x % 32),

@@ -74,8 +74,8 @@ TRIGEN_HOST_DEVICE constexpr bool admits_reduction(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int register_threads(const Config& c) {
   return admits_reduction(c) ? 512 : threads(c);
 }
-// Output panels that each multiplying warpgroup can stage: what the ring leaves, at most its whole tile. 0:
-// too many stages.
+// Output panels that each multiplying warpgroup can stage: in the memory that the ring leaves, at most its
+// tile. 0: too many stages.
 TRIGEN_HOST_DEVICE constexpr int store_panels(const Config& c) {
   const int room = kSharedLimit - kBarrierBytes - c.stages * stage_bytes(c);
   return room < 0 ? 0 : schedule::min(admits_reduction(c) ? 1 : panels(c), room / (kConsumers * kPanelBytes));

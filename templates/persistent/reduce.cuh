@@ -26,7 +26,7 @@ struct Parts {
   __device__ __forceinline__ int number(int i) const { return i == 0 ? first : second + (i - 1) * stride; }
 };
 
-// In shared memory: what one thread works out for the block.
+// In shared memory: a thread's results for the whole block.
 struct ReduceItem {
   const float4* source;  // the tile's first part
   int size;              // of a part, in float4

@@ -181,7 +181,7 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   if constexpr (!kAlone) ptx::cluster_arrive();
   ptx::let_next_launch_start();
   const SlicedTile tile = sliced_tile<C>(stream_k, static_cast<int>(blockIdx.x) / kSlices);
-  // Every block has begun, and what its first threads wrote is there.
+  // Every block has begun, and the writes of its first threads are visible.
   if constexpr (kAlone)
     __syncthreads();
   else

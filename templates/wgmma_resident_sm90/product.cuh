@@ -280,8 +280,8 @@ __device__ __forceinline__ void run_product(const Params& p, const Maps& maps) {
         ring.init();
       },
       *maps.in, *maps.out);
-  // Each thread that reads operands or writes outputs waits, for what packs W and for what the stream ran
-  // before. Only then may the next launch start: it knows of this one's wait for those before.
+  // Each thread that reads operands or writes outputs waits, for the launch that packs W and for what the
+  // stream ran before. Only then may the next launch start: it knows of this one's wait for those before.
   persistent::split_roles<G>(
       [&](unsigned thread) {
         if (thread > 0) return;

@@ -336,8 +336,8 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
       map_w, map_in, *maps.output);
   if constexpr (slices(C.config))
     ptx::cluster_sync();  // the other block has begun, and its barriers are ready
-  // Each thread that reads operands or writes outputs waits, for what packs W and for what the stream ran
-  // before. Only then may the next launch start: it knows of this one's wait for those before.
+  // Each thread that reads operands or writes outputs waits, for the launch that packs W and for what the
+  // stream ran before. Only then may the next launch start: it knows of this one's wait for those before.
   persistent::split_roles<G>(
       [&](unsigned thread) {
         if (thread == 0) {

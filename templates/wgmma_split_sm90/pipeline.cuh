@@ -1,5 +1,5 @@
-// The ring of stages and what a multiplying warpgroup does with one: three products of planes in f16, summed
-// by the tensor core over 64 elements of k, then scaled and added to the sums proper in registers.
+// The ring of stages and a multiplying warpgroup's products of a stage: three products of planes in f16,
+// summed by the tensor core over 64 elements of k, then scaled and added to the sums proper in registers.
 #pragma once
 
 #include "config.h"

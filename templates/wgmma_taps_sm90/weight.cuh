@@ -211,7 +211,7 @@ __device__ __forceinline__ void write_zeros(const Params& p, const StreamK& stre
   }
 }
 
-// Adds what a thread holds of a 64 x 64 panel of dy: rows lane / 4 and lane / 4 + 8 of its warp.
+// Adds a thread's elements of a 64 x 64 panel of dy: rows lane / 4 and lane / 4 + 8 of its warp.
 template <DType kType>
 __device__ __forceinline__ void add_rows(float (&bias)[2], const unsigned (&a)[4][4]) {
 #pragma unroll

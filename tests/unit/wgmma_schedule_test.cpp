@@ -399,7 +399,7 @@ TEST(Geometry, SlicesOwnAllRowsOfTheirTile) {
     }
 }
 
-// Two warpgroups that share 64 x 64 hold whole batches, one of them a slice that has no other.
+// A tile of 64 x 64 with two warpgroups stacks whole batches; with one warpgroup it is a cluster of size 1.
 TEST(Geometry, OneBlockOfASmallTileStacksOrSlices) {
   Config c{};
   c.tile_m = c.tile_n = c.tile_k = 64, c.stages = 6, c.cluster = c.split_k = 1;
