@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "check/out_of_bounds.h"
 #include "check/parallel.h"
 #include "check/reference.h"
-#include "check/stray.h"
 #include "check/text.h"
 #include "numerics/numbers.h"
 
@@ -104,7 +104,8 @@ CheckResult Reference::check(const HostBuffers& after) const {
     const Tensor& t = list_.tensors[i];
     if (!t.written) continue;
     const std::byte* data = after[i].data() + t.offset_bytes;
-    if (std::string stray = find_stray(p, t, after[i].data()); !stray.empty()) fail(result, std::move(stray));
+    if (std::string fault = find_out_of_bounds_write(p, t, after[i].data()); !fault.empty())
+      fail(result, std::move(fault));
     result.outputs += t.axes == Axes::kRows      ? p.H * p.T
                       : t.axes == Axes::kWeights ? static_cast<int64_t>(count_outputs(p))
                                                  : p.B * p.H * t.tokens * p.D;

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <mutex>
 
+#include "check/out_of_bounds.h"
 #include "check/parallel.h"
 #include "check/reference.h"
-#include "check/stray.h"
 #include "check/text.h"
 #include "numerics/numbers.h"
 

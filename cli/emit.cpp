@@ -8,9 +8,9 @@
 #include "cli/table.h"
 #include "cli/target_options.h"
 #include "cli/terminal.h"
-#include "generator/caveats.h"
 #include "generator/cost/cost.h"
 #include "generator/cost/dense.h"
+#include "generator/slow_path.h"
 #include "llvm/ADT/STLExtras.h"
 #include "runtime/compile.h"
 
@@ -133,7 +133,7 @@ struct Emit {
     const DeviceModel model = model_of(target);
     std::vector<std::string> all = {dense_remark({.seconds = predict(list.front(), model).seconds,
                                                   .dense_s = dense_seconds(problem, target, model)}),
-                                    slow_path(list.front(), target)};
+                                    slow_path_warning(list.front(), target)};
     llvm::erase_value(all, "");
     return all;
   }

@@ -4,8 +4,8 @@
 
 #include "check/text.h"
 #include "cli/problem_options.h"
-#include "generator/caveats.h"
 #include "generator/cost/dense.h"
+#include "generator/slow_path.h"
 #include "peers/compare.h"
 
 namespace trigen::cli {
@@ -46,7 +46,7 @@ void add_remarks(TuneReport& report, const Problem& problem, const Target& targe
   if (!dense.empty()) report.notes.push_back(dense);
   auto candidate = parse_candidate(problem, target, report.chosen);
   if (!candidate) return llvm::consumeError(candidate.takeError());
-  const std::string slow = slow_path(*candidate, target);
+  const std::string slow = slow_path_warning(*candidate, target);
   if (slow.empty()) return;
   report.notes.push_back(slow);
   if (std::find(remarks.begin(), remarks.end(), slow) == remarks.end()) remarks.push_back(slow);

@@ -5,8 +5,8 @@
 
 #include "generator/cost/cost.h"
 #include "generator/error.h"
-#include "generator/lessons.h"
 #include "generator/names.h"
+#include "generator/prediction_corrections.h"
 
 namespace trigen {
 namespace {
@@ -69,7 +69,7 @@ std::vector<Config> configs_of(const Family& family, const Problem& problem, con
 
 llvm::Expected<std::vector<Ranked>> ranked_candidates(const Problem& problem, const Target& target,
                                                       const Family* only, int sms, bool generic,
-                                                      const Lessons* lessons = nullptr) {
+                                                      const PredictionCorrections* corrections = nullptr) {
   if (llvm::Error error = validate(problem)) return error;
   std::vector<Ranked> ranked;
   DeviceModel device = model_of(target);
@@ -79,7 +79,8 @@ llvm::Expected<std::vector<Ranked>> ranked_candidates(const Problem& problem, co
     for (const Config& config : configs_of(*family, problem, target, generic)) {
       Candidate candidate{problem, &target, family, config, generic};
       const double seconds = predict(candidate, device).seconds;
-      ranked.push_back({candidate, lessons != nullptr ? seconds * lessons->factor(candidate) : seconds});
+      ranked.push_back(
+          {candidate, corrections != nullptr ? seconds * corrections->factor(candidate) : seconds});
     }
   }
   if (ranked.empty()) return nothing_legal(problem, target, only);
@@ -128,8 +129,8 @@ llvm::Expected<std::vector<Candidate>> rank_candidates(const Problem& problem, c
 
 llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, const Target& target,
                                                        const Family* family, int sms,
-                                                       const Lessons* lessons) {
-  auto ranked = ranked_candidates(problem, target, family, sms, /*generic=*/false, lessons);
+                                                       const PredictionCorrections* corrections) {
+  auto ranked = ranked_candidates(problem, target, family, sms, /*generic=*/false, corrections);
   if (!ranked) return ranked.takeError();
   return worth_a_try(*ranked);
 }

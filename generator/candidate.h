@@ -10,7 +10,7 @@
 
 namespace trigen {
 
-class Lessons;
+class PredictionCorrections;
 
 struct Candidate {
   Problem problem;
@@ -34,10 +34,10 @@ llvm::Expected<std::vector<Candidate>> rank_candidates(const Problem& problem, c
 // Candidates that a search may meet: kMostCandidates at most, the first few of every family, and where there
 // are more than kFewCandidates none that the model finds hopeless.
 inline constexpr size_t kFewCandidates = 60, kMostCandidates = 300;
-// `lessons`: what the order learns from times elsewhere (generator/lessons.h).
+// `corrections`: factors from times of the same shape elsewhere (generator/prediction_corrections.h).
 llvm::Expected<std::vector<Candidate>> list_candidates(const Problem& problem, const Target& target,
                                                        const Family* family = nullptr, int sms = 0,
-                                                       const Lessons* lessons = nullptr);
+                                                       const PredictionCorrections* corrections = nullptr);
 // The shape-generic candidates, each of which runs any shape of the problem's kind, best predicted first.
 llvm::Expected<std::vector<Candidate>> list_generic(const Problem& problem, const Target& target,
                                                     int sms = 0);

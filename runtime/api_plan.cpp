@@ -2,8 +2,8 @@
 #include <atomic>
 #include <tuple>
 
-#include "generator/caveats.h"
 #include "generator/cost/dense.h"
+#include "generator/slow_path.h"
 #include "runtime/api.h"
 #include "runtime/plan_log.h"
 #include "runtime/plan_table.h"
@@ -137,7 +137,7 @@ llvm::Expected<std::shared_ptr<const Resolved>> make_plan(trigen_runtime& runtim
   resolved->problem = to_string((*plan)->problem());
   const Candidate& candidate = (*plan)->resolution().candidate;
   resolved->candidate = describe(candidate);
-  resolved->slow = slow_path(candidate, (*device)->target());
+  resolved->slow = slow_path_warning(candidate, (*device)->target());
   log.made((*plan)->resolution(), resolved->slow);
   resolved->plan = std::move(*plan);
   const std::lock_guard<std::mutex> lock(runtime.mutex);

@@ -14,7 +14,7 @@ class PlanLog {
   PlanLog(std::string problem, const Device& device)
       : problem_(std::move(problem)), device_(device), began_(std::chrono::steady_clock::now()) {}
   // Counts it and writes its line; says, once in a process, that a plan is untuned or near, and each reason for which
-  // one is slow (generator/caveats.h's, or "").
+  // one is slow (generator/slow_path.h, or "").
   void made(const Resolution& resolution, const std::string& slow) const;
   llvm::Error failed(llvm::Error error) const;
 

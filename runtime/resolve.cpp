@@ -1,8 +1,8 @@
 // From a problem to a candidate and its binary: the record in the cache, or the policy for a miss.
 #include "cache/bundle.h"
 #include "generator/cost/cost.h"
+#include "runtime/cached_corrections.h"
 #include "runtime/canary.h"
-#include "runtime/learnt.h"
 #include "runtime/paths.h"
 #include "runtime/plan.h"
 
@@ -147,10 +147,10 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
   if (options.miss == MissPolicy::kFirstChoice) {
     for (const Target* target : usable) {
       // Without a compiler the kernels are others', who made what the target's own order has first.
-      Learnt learnt;
-      if (!options.no_jit) learnt = learn(problem, *target, device, store);
-      auto candidates =
-          list_candidates(problem, *target, nullptr, options.no_jit ? 0 : device.info().sms, &learnt.lessons);
+      CachedCorrections cached;
+      if (!options.no_jit) cached = find_corrections(problem, *target, device, store);
+      auto candidates = list_candidates(problem, *target, nullptr, options.no_jit ? 0 : device.info().sms,
+                                        &cached.corrections);
       if (!candidates) {
         keep(candidates.takeError());
         continue;
@@ -158,9 +158,9 @@ llvm::Expected<Resolution> by_policy(const Problem& problem, const Device& devic
       if (options.no_jit) candidates->resize(std::min(kChoicesWithoutJit, candidates->size()));
       auto resolution = first_right(*candidates);
       if (!resolution) continue;
-      if (!learnt.from.empty()) {
+      if (!cached.from.empty()) {
         resolution->match = Match::kNear;
-        resolution->difference = learnt.from;
+        resolution->difference = cached.from;
       }
       // No record is stored: no tune has checked the choice. Its binary is, so that it is compiled once.
       llvm::consumeError(std::move(errors));

@@ -1,7 +1,7 @@
-// What a kernel is specialised on. Included by the kernel templates (NVRTC) and by the generator (host), so
-// that both sides mean the same thing by every field. Plain C++20 aggregates without any include: a Kernel is
-// a non-type template parameter, and the emitted source spells one with designated initialisers, so a
-// misspelt field does not compile.
+// Kernel: shape and config that a kernel is specialised on. Kernel templates (NVRTC) and generator (host)
+// include this file, so that a field means the same to both. Plain C++20 aggregates without any include: a
+// Kernel is a non-type template parameter, and the emitted source spells one with designated initialisers, so
+// a misspelt field does not compile.
 #pragma once
 
 namespace trigen {
@@ -10,7 +10,7 @@ namespace trigen {
 // decode is forward for a few rows t that each run names (Params::first_row, rows).
 enum class Op : int { kForward = 0, kGradInput = 1, kGradWeight = 2, kDecode = 3, kGradEpilogue = 4 };
 enum class DType : int { kF16 = 0, kBF16 = 1, kF32 = 2 };
-// How f32 data is multiplied: by FP32 units, rounded to tf32, or as three products of f16 planes, which keeps
+// Multiplication of f32 data: by FP32 units, rounded to tf32, or as three products of f16 planes, which keeps
 // f32's accuracy. 16-bit data has one way only (products exact, sums in f32) and says kDefault.
 enum class Math : int { kDefault = 0, kSimt = 1, kTF32 = 2, kF16x3 = 3 };
 // btd: x[B,T,H*D], a head is a slice of the last axis. bdt: x[B,H*D,T].
@@ -18,7 +18,8 @@ enum class Layout : int { kBTD = 0, kBDT = 1 };
 // lower: W[t,s] takes part where s <= t + diag. upper: where s >= t + diag.
 enum class Fill : int { kLower = 0, kUpper = 1 };
 enum class Activation : int { kNone = 0, kGELU = 1, kSiLU = 2 };
-// How a product finds an operand in memory: as it lies, or in the workspace, as a launch ahead of it left it.
+// Source of an operand: the tensor that the caller passed, or the workspace, where a launch ahead of the
+// product packed it.
 enum class Access : int { kDirect = 0, kPacked = 1 };
 
 // The part of a problem that is compiled into a kernel. T, D, H, K equal to 0 mean "taken from Params at run
@@ -62,10 +63,10 @@ struct Config {
   int cluster;  // thread blocks of a cluster (sm_90 and later)
   int blocks;   // thread blocks on one SM that the register budget must allow (__launch_bounds__), 0 =
                 // compiler's choice
-  // Where a family has both ways.
+  // Only for families that can read an operand in place or as a packed copy.
   Access weights =
-      Access::kDirect;  // forward, grad_input: W. vec_a: elements of one access by whoever reads it
-  Access activations = Access::kDirect;  // x, y and what has their shape; packed ones are copied back, too
+      Access::kDirect;  // forward, grad_input: W. vec_a: elements of one access by the launch that reads W
+  Access activations = Access::kDirect;  // x, y and tensors of their shape; packed outputs are copied back
 };
 
 struct Kernel {

@@ -1,7 +1,7 @@
 // Sizes and places of family decode, shared by the kernel (NVRTC) and the host side
 // (generator/families/decode.cpp).
 //
-// What the fields of Config mean here:
+// Fields of Config, as this family uses them:
 //
 //   tile_m   rows t that are summed together: x is read once for all of them
 //   tile_n   features of x that a block reads
@@ -51,8 +51,8 @@ TRIGEN_HOST_DEVICE constexpr long long shared_bytes(Layout layout, const Config&
   return 4ll * (weight_floats(layout, c) + sum_floats(c) + (many_groups(c, K) ? c.tile_m * c.tile_n : 0));
 }
 
-// Where the features of a tile lie. Without taps, tiles cut the flattened (b,d). With taps, a tile holds
-// whole rows of `batches` batches, or a part of one row that overlaps the next tile by `halo` features.
+// Features of a tile. Without taps, tiles cut the flattened (b,d). With taps, a tile holds whole rows of
+// `batches` batches, or a part of one row that overlaps the next tile by `halo` features.
 struct Tiling {
   bool flat;
   int width;    // features of x of one batch in a tile

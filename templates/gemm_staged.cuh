@@ -44,7 +44,7 @@ __device__ __forceinline__ Range full_depth(const Sizes& z, const schedule::Tile
     return common_depth<C>(z, m, m + c.tile_m - 1);
 }
 
-// The main loop of one tile: what the turns share.
+// The main loop of one tile: pointers and registers of all its turns.
 template <Kernel C, class Engine>
 class StagedLoop {
   static constexpr Config c = C.config;
@@ -165,7 +165,7 @@ class StagedLoop {
   }
 
   // Multiplies the tile at k, stores the next one and loads the one after it. Past the last tile loads bring
-  // zeros, which nobody reads.
+  // zeros, which are not multiplied.
   template <bool kFull>
   __device__ __forceinline__ void turn(typename Engine::Accumulator& acc, int k) {
     const Origins next = origins(k + c.tile_k), after = origins(k + 2 * c.tile_k);

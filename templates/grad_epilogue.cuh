@@ -1,6 +1,6 @@
-// Family grad_epilogue: what a backward pass does to dy before its products. dz = dy * gate * act'(pre) and
-// grad_gate = dy * act(pre), in f32, each rounded once; every tensor passes memory once. Every target, every
-// dtype.
+// Family grad_epilogue: the step of a backward pass from dy to the operand of its products. dz = dy * gate *
+// act'(pre) and grad_gate = dy * act(pre), in f32, each rounded once; every tensor passes memory once. Every
+// target, every dtype.
 //
 // A NaN or an infinity of dy, gate or pre reaches the outputs of its own element alone. act'(+-inf) is NaN, as
 // in PyTorch: v times the density, or v times (1 - sigmoid), is inf * 0.
@@ -43,7 +43,7 @@ __device__ __forceinline__ Activated activated(float v) {
   }
 }
 
-// Where a vector lies in each tensor.
+// A vector's offset in each tensor.
 struct Place {
   long long batch, head, row, column;
   template <DType kType>

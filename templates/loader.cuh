@@ -146,7 +146,7 @@ class Loader {
   static constexpr int kBatch = 16;
   static_assert(!kBatched || kPasses % kBatch == 0, "passes are powers of two");
 
-  // What the vectors of one tile share.
+  // The offsets and bounds that all vectors of a tile have in common.
   struct Origin {
     int k;
     Contiguous contiguous;  // k contiguous: this thread's place along k

@@ -1,5 +1,5 @@
 // Family mma_tma_sm90: forward and grad_input of 16-bit data by mma.m16n8k16 where TMA, not threads, fills
-// the stages: what has TMA and no wgmma (sm_100, sm_120). Blocks are persistent.
+// the stages, for targets with TMA and without wgmma (sm_100, sm_120). Blocks are persistent.
 //
 // The kernels take two tensor maps after Params, A's and B's (W, x or dy), 4-dimensional boxes of 64 x 64
 // elements with 128-byte swizzle.

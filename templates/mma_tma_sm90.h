@@ -2,8 +2,8 @@
 #pragma once
 
 #include "config.h"
-#include "persistent/deal.h"
 #include "persistent/sizes.h"
+#include "persistent/tile_scheduler.h"
 
 namespace trigen::mma_tma_sm90 {
 

@@ -1,4 +1,4 @@
-// Where the elements of A and B lie. An operand is seen as a matrix with a contiguous axis (stride 1 in
+// Offsets of the elements of A and B. An operand is seen as a matrix with a contiguous axis (stride 1 in
 // memory wherever vector accesses are asked for) and a strided one; one of the two is k. Both axes decode
 // independently: an index becomes an element offset, and the offset of an element is the sum of the two.
 //

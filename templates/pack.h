@@ -18,9 +18,9 @@ inline constexpr int kWarps = kThreads / 32;
 // wgmma_sm90's tiles of 128 rows read the squares of 128 that touch the triangle, wgmma_taps_sm90 those
 // of 64.
 TRIGEN_HOST_DEVICE constexpr int written_edge(int taps) { return taps == 1 ? 2 * kEdge : kEdge; }
-// wgmma_taps_sm90 multiplies a diagonal block's columns from its first one up to those that 16 tokens of k
-// reach: where the product's triangle is a lower one, the tokens of the output run backwards in every 64.
-// These are P's rows in forward, its columns in grad_input.
+// wgmma_taps_sm90 multiplies a diagonal block's columns from its first one up to the last one that 16 tokens
+// of k have weights for: with a lower triangle of the product, the tokens of the output run backwards in
+// every 64. These are P's rows in forward, its columns in grad_input.
 TRIGEN_HOST_DEVICE constexpr bool flips(const Shape& s) {
   return s.K > 1 && (s.op == Op::kGradInput) == (s.fill == Fill::kUpper);
 }

@@ -305,7 +305,8 @@ struct Tensor {
   int slot;
 };
 
-// What the product reads: of forward x, gate, residual; of grad_input dy, residual; of grad_weight x, dy.
+// Tensors that the product reads: of forward x, gate, residual; of grad_input dy, residual; of grad_weight x,
+// dy.
 template <Kernel C>
 __device__ __forceinline__ void pack_activations(const Params& p) {
   constexpr Shape s = C.shape;
@@ -321,7 +322,7 @@ __device__ __forceinline__ void pack_activations(const Params& p) {
   copy_activations<C, true>(p, tensor.outside, tensor.slot);
 }
 
-// What it writes: y and pre, dx.
+// Tensors that the product writes: y and pre, dx.
 template <Kernel C>
 __device__ __forceinline__ void unpack_activations(const Params& p) {
   constexpr Shape s = C.shape;

@@ -1,11 +1,11 @@
 // Activations packed for TMA: sizes that host and kernel agree on. Plain C++, like config.h.
 //
-// Where x, y and what has their shape are not rows of 16-byte pieces along the features (odd D, pointers or
-// strides that are not aligned, layout bdt), a launch copies what the product reads into the workspace, and
-// another one copies what it writes back. In between the product works on slots at the start of the
-// workspace, one for each tensor, btd whatever the problem's layout: [B][H][T][pitch]. grad_weight of one tap sums
-// over batches and features alike: there a row has the features of all batches, [H][T][pitch], so that a batch of
-// few features does not fill up a block of k with zeros.
+// Two launches copy x, y and tensors of their shape, where these are not rows of 16-byte pieces along the
+// features (odd D, pointers or strides that are not aligned, layout bdt): one before the product into the
+// workspace, one behind it back. In between the product works on slots at the start of the workspace, one for
+// each tensor, btd whatever the problem's layout: [B][H][T][pitch]. grad_weight of one tap sums over batches
+// and features alike: there a row has the features of all batches, [H][T][pitch], so that a batch of few
+// features does not fill up a block of k with zeros.
 #pragma once
 
 #include "config.h"
@@ -17,7 +17,7 @@ namespace trigen::packing {
 inline constexpr int kLineBytes = 128;    // rows of a slot begin at multiples of it
 inline constexpr int kCopyThreads = 256;  // of both launches
 inline constexpr int kCopyWarps = kCopyThreads / 32;
-inline constexpr int kTileEdge = 64;  // bdt: rows and columns of what a block transposes
+inline constexpr int kTileEdge = 64;  // bdt: rows and columns that a block transposes
 inline constexpr int kSteps = 8;      // btd: a warp copies that many times its own width of a row
 
 TRIGEN_HOST_DEVICE constexpr int size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
@@ -60,7 +60,7 @@ TRIGEN_HOST_DEVICE inline Activations slot_of(const Params& p, int slot, DType d
   return {static_cast<char*>(p.workspace) + slot * slot_bytes(rows, p.H, p.T, dtype),
           joined ? p.D : pitch * p.T * p.H, pitch * p.T, pitch};
 }
-// What the launches between the two copies are given: the slots, and the workspace behind them.
+// Params of the launches between the two copies: the slots, and the workspace behind them.
 TRIGEN_HOST_DEVICE inline Params packed_params(const Params& p, const Slots& slots, DType dtype,
                                                bool joined) {
   Params packed = p;

@@ -1,5 +1,5 @@
-// Which tiles end with rounded_epilogue.cuh, and what of them passes through shared memory at once. Read by the kernels and
-// by the generator, whose model has a rate of its own for such ends.
+// Tiles that end with rounded_epilogue.cuh, and the slices of them that pass through shared memory at once.
+// Read by the kernels and by the generator, whose model has a rate of its own for such ends.
 #pragma once
 
 #include "schedule.h"

@@ -1,5 +1,5 @@
-// Which output tile a thread block computes, and over which depth. Shared by the kernels (NVRTC) and by the
-// host side of the families (generator/families/), so that grid sizes and kernels cannot disagree.
+// Tiles of thread blocks: output tile and depth. The kernels (NVRTC) and the host side of the families
+// (generator/families/) include this file, so that grid sizes and kernels cannot disagree.
 //
 // All three ops are one product C[m,n] = sum_k A[m,k] B[k,n] per head:
 //
@@ -60,7 +60,7 @@ TRIGEN_HOST_DEVICE constexpr int product_depth(Op op, const Sizes& z) {
   return op == Op::kGradWeight ? z.B * z.D : z.T * z.K;
 }
 
-// What one thread block does. Empty depth (begin == end) still writes its tile: the sum is zero.
+// Work of one thread block. Empty depth (begin == end) still writes its tile: the sum is zero.
 struct Tile {
   bool valid;       // false: nothing to do (grad_weight enumerates a few tiles outside the triangle)
   int row, column;  // first m and n of the tile, in tiles

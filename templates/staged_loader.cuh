@@ -3,7 +3,7 @@
 // features, single 16-bit elements, batches that end inside a tile.
 //
 // Of a tile that lies wholly inside the triangle and the matrix (kFull) a vector costs its address and the
-// load. Elsewhere what does not take part is zero and is not read.
+// load. Elsewhere elements that do not take part are zero and not read.
 #pragma once
 
 #include "operand.cuh"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config.h"
-#include "persistent/reach.h"
+#include "persistent/k_range.h"
 #include "persistent/sizes.h"
 #include "schedule.h"
 
@@ -62,8 +62,8 @@ TRIGEN_HOST_DEVICE constexpr int first_registers(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) {
   return schedule::min(((c.warps_n + 1) * first_registers(c) - kLoadRegisters) / c.warps_n / 8 * 8, 240);
 }
-// What a thread that multiplies needs: W, the sums of so many blocks of 64 rows, what begins a residual's, and
-// the rest by what NVRTC 12.9 does not spill.
+// Registers of a thread that multiplies: W, the sums of so many blocks of 64 rows, the identity of a
+// residual, and the rest by what NVRTC 12.9 does not spill.
 TRIGEN_HOST_DEVICE constexpr int needed_registers(const Shape& s, const Config& c, int sums) {
   const int edge = c.tile_m / kPanel;
   return 16 * triangle_blocks(c) + 32 * sums + (s.residual ? 20 : 0) + 28 + 12 * edge;
@@ -82,14 +82,14 @@ TRIGEN_HOST_DEVICE constexpr bool stages_weights(const Shape& s, const Config& c
 TRIGEN_HOST_DEVICE constexpr int product_diag(const Shape& s) {
   return s.op == Op::kGradInput ? -s.diag : s.diag;
 }
-TRIGEN_HOST_DEVICE constexpr persistent::Reach reach(const Shape& s, int row) {
+TRIGEN_HOST_DEVICE constexpr persistent::KRange k_range(const Shape& s, int row) {
   return {persistent::product_fill(s), kPanel * row, product_diag(s), rows(s)};
 }
-// W's blocks that rows reach, row by row: how many those before `row` are, and which block of k the n-th of a
-// row is.
+// W's blocks in the k ranges of rows, row by row: the number of those before `row`, and the block of k of the
+// n-th of a row.
 TRIGEN_HOST_DEVICE constexpr int first_unit(const Shape& s, int row) {
   int count = 0;
-  for (int r = 0; r < row; ++r) count += reach(s, r).active;
+  for (int r = 0; r < row; ++r) count += k_range(s, r).blocks;
   return count;
 }
 TRIGEN_HOST_DEVICE constexpr int units(const Shape& s) { return first_unit(s, rows(s)); }
@@ -104,7 +104,7 @@ TRIGEN_HOST_DEVICE constexpr int nth_row(const Shape& s, int n) {
 TRIGEN_HOST_DEVICE constexpr bool in_place(const Shape& s) {
   for (int n = 0; n < rows(s); ++n)
     for (int later = n + 1; later < rows(s); ++later)
-      for (int block = 0; block < reach(s, nth_row(s, later)).active; ++block)
+      for (int block = 0; block < k_range(s, nth_row(s, later)).blocks; ++block)
         if (block_of_k(s, block) == nth_row(s, n)) return false;
   return true;
 }

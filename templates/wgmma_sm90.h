@@ -3,8 +3,8 @@
 #pragma once
 
 #include "config.h"
-#include "persistent/deal.h"
 #include "persistent/sizes.h"
+#include "persistent/tile_scheduler.h"
 #include "schedule.h"
 #include "wgmma_sm90/slices.h"
 
@@ -29,7 +29,7 @@ TRIGEN_HOST_DEVICE constexpr bool packs(const Shape& s, const Config& c) {
 TRIGEN_HOST_DEVICE constexpr bool reads_f32_weights(const Shape& s, const Config& c) {
   return s.op != Op::kGradWeight && s.dtype != DType::kF32 && s.wdtype == DType::kF32 && !packs(s, c);
 }
-// layout bdt as it lies, K-major as the product's B; what is staged of the output is transposed.
+// Layout bdt, read in place: K-major as the product's B; staged output is transposed.
 TRIGEN_HOST_DEVICE constexpr bool contiguous_tokens(const Shape& s, const Config& c) {
   return s.layout == Layout::kBDT && c.activations == Access::kDirect;
 }
@@ -53,8 +53,8 @@ TRIGEN_HOST_DEVICE constexpr bool exchanges(const Shape& s) {
 TRIGEN_HOST_DEVICE constexpr int panel_buffers(const Shape& s) {
   return s.pre || (s.gate && s.residual) ? 2 : 1;
 }
-// Output panels that each multiplying warpgroup can stage: what the ring leaves, at most its whole tile. 0:
-// too many stages.
+// Output panels that each multiplying warpgroup can stage: in the memory that the ring leaves, at most its
+// tile. 0: too many stages.
 TRIGEN_HOST_DEVICE constexpr int store_panels(const Shape& s, const Config& c) {
   const int room = kSharedLimit - kBarrierBytes - sent_bytes(c) - c.stages * stage_bytes(s, c);
   return room < 0 ? 0 : schedule::min(panels(c), room / (consumers(c) * panel_buffers(s) * kPanelBytes));
@@ -63,34 +63,36 @@ TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Shape& s, const Config& c) {
   return c.stages * stage_bytes(s, c) + consumers(c) * store_panels(s, c) * panel_buffers(s) * kPanelBytes +
          sent_bytes(c) + kBarrierBytes;
 }
-// The row tiles of a product as the ring sees them.
+// Numbers of k blocks of a product's row tiles, in stages of the ring.
 struct TileStages {
-  // Bit n, n < 32: some row tile has n stages, and some such tile's last one is read by one warpgroup alone.
+  // Bit n, n < 32. lengths: set if some row tile has n stages; shared_in_part: if the last stage of some such
+  // tile is read by only one warpgroup.
   unsigned lengths = 0, shared_in_part = 0;
-  bool held = true;  // ... by a warpgroup that had still to let go of the stage before it in the tile
+  bool in_flight = true;  // that warpgroup has not yet released the stage before, in every such tile
 };
 TRIGEN_HOST_DEVICE constexpr TileStages tile_stages(const Shape& s, const Config& c) {
   TileStages found;
   const Fill fill = persistent::product_fill(s);
   const int blocks = schedule::ceil_div(s.T, kPanel), diag = s.op == Op::kGradInput ? -s.diag : s.diag;
   for (int row = 0; row < s.T; row += 2 * kPanel) {
-    const persistent::Reach first(fill, row, diag, blocks), second(fill, row + kPanel, diag, blocks);
-    const persistent::Reach& longest = fill == Fill::kLower ? second : first;
-    const int length = longest.active + (multiplies_residual(s) ? 2 : 0);
+    const persistent::KRange first(fill, row, diag, blocks), second(fill, row + kPanel, diag, blocks);
+    const persistent::KRange& longest = fill == Fill::kLower ? second : first;
+    const int length = longest.blocks + (multiplies_residual(s) ? 2 : 0);
     const unsigned bit = length < 32 ? 1u << length : 0;
     found.lengths |= bit;
-    if (first.active == second.active) continue;
+    if (first.blocks == second.blocks) continue;
     found.shared_in_part |= bit;
-    found.held &= longest.active >= 2 && (reads_f32_weights(s, c) || longest.whole >= longest.active - 1);
+    found.in_flight &=
+        longest.blocks >= 2 && (reads_f32_weights(s, c) || longest.unmasked_blocks >= longest.blocks - 1);
   }
   return found;
 }
-// May a warpgroup leave out a stage that only the other one reads, without a wait? Barriers tell two phases
-// apart (PTX ISA, mbarrier.test_wait.parity), so it must know that the skipped block has landed before it next
-// waits at that stage, and nothing orders bulk copies. It knows of the block `stages - 1` later, if it reads
-// that one: the loading thread could ask for it once the other warpgroup had let go of the stage before the
-// skipped one, which it does after its wait for the skipped one, if both are of one tile and it still held
-// the first (whole blocks, f32 weights).
+// True if a warpgroup may leave out a stage that only the other one reads, without a wait. Barriers tell two
+// phases apart (PTX ISA, mbarrier.test_wait.parity), so the warpgroup must know that the skipped block has
+// landed before it next waits at that stage, and nothing orders bulk copies. It knows of the block `stages -
+// 1` later, if it reads that one: the loading thread asks for that block after the other warpgroup has
+// released the stage before the skipped one. The other warpgroup does so after its wait for the skipped one,
+// if both are of one tile and the stage before is still in flight (unmasked blocks, f32 weights).
 TRIGEN_HOST_DEVICE constexpr bool skips_blocks(const Shape& s, const Config& c) {
   if (c.cluster > 1 || consumers(c) == 1 || s.T == 0 || s.T > 65536) return false;
   const TileStages tiles = tile_stages(s, c);
@@ -100,7 +102,7 @@ TRIGEN_HOST_DEVICE constexpr bool skips_blocks(const Shape& s, const Config& c) 
       if ((tiles.lengths >> length & 1) != 0 && (sums >> (n - length) & 1) != 0) sums |= 1u << n;
   for (int length = 1; length < c.stages; ++length)  // of the tile whose last block is stages - 1 later
     if ((tiles.shared_in_part >> length & 1) != 0 && (sums >> (c.stages - 1 - length) & 1) != 0) return false;
-  return tiles.held;
+  return tiles.in_flight;
 }
 // setmaxnreg: the registers that the loading warpgroup keeps and that each multiplying one gets, in units
 // of 8.

@@ -1,11 +1,11 @@
 // Sizes of the wgmma_split_sm90 kernels that host and kernel agree on: the workspace and shared memory. Plain
-// C++, like config.h. Tile order and the shares of grad_weight are those of persistent/.
+// C++, like config.h. Tile scheduler and stream-K schedule are those of persistent/.
 #pragma once
 
 #include "config.h"
-#include "persistent/deal.h"
-#include "persistent/shares.h"
 #include "persistent/sizes.h"
+#include "persistent/stream_k.h"
+#include "persistent/tile_scheduler.h"
 #include "schedule.h"
 
 namespace trigen::wgmma_split_sm90 {
@@ -40,8 +40,8 @@ TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
   return persistent::panel_units(c.tile_n / kPanel, B, D);
 }
 
-// What a run has in the workspace, in bytes from its start. A and B are the product's operands: W and x (or
-// dy), or dy and x for grad_weight.
+// Layout of the workspace, in bytes from its start. A and B are the product's operands: W and x (or dy), or
+// dy and x for grad_weight.
 struct Workspace {
   int blocks = 0, panels = 0;  // of 64 tokens; of 64 features
   long long a_boxes = 0, b_boxes = 0;

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "config.h"
-#include "persistent/deal.h"
-#include "persistent/reach.h"
+#include "persistent/k_range.h"
 #include "persistent/sizes.h"
+#include "persistent/tile_scheduler.h"
 
 namespace trigen::wgmma_taps_sm90 {
 
@@ -21,18 +21,18 @@ TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 128 * (consum
 TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) { return c.tile_m / kPanel; }
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) { return panels(c) * kPanelBytes; }
 
-// The tap that reads the features furthest to the left reads `reach_left` to the left of its output.
-TRIGEN_HOST_DEVICE constexpr int reach_left(const Shape& s) {
+// Halo: features that the taps read to the left of an output's own.
+TRIGEN_HOST_DEVICE constexpr int left_halo(const Shape& s) {
   return s.op == Op::kGradInput ? s.K - 1 - s.pad : s.pad;
 }
-// Layout bdt as it lies: a block of the input is loaded as the product reads it, a feature a row of 64 tokens
-// with the 128-byte swizzle.
+// Layout bdt, read in place: a block of the input is loaded as the product reads it, a feature a row of 64
+// tokens with the 128-byte swizzle.
 TRIGEN_HOST_DEVICE constexpr bool contiguous_tokens(const Shape& s, const Config& c) {
   return s.layout == Layout::kBDT && c.activations == Access::kDirect;
 }
 // Loads along contiguous features start at a multiple of 8: those to the left of the first tap's.
 TRIGEN_HOST_DEVICE constexpr int extra_left(const Shape& s, const Config& c) {
-  return contiguous_tokens(s, c) ? 0 : (8 - reach_left(s) % 8) % 8;
+  return contiguous_tokens(s, c) ? 0 : (8 - left_halo(s) % 8) % 8;
 }
 // Features of the input that a tile needs, in vectors of 8.
 TRIGEN_HOST_DEVICE constexpr int features(const Shape& s, const Config& c) {
@@ -91,7 +91,7 @@ inline constexpr int kGroupTaps = 8;
 inline constexpr int kConsumers = 2;
 inline constexpr int kThreads = 128 * (kConsumers + 1);
 inline constexpr int kTransposed = 3;  // buffers of x, transposed
-// Features of x that the taps of a group and 64 of dy reach, from a multiple of 8 on.
+// Features of x that the taps of a group read for 64 of dy, from a multiple of 8 on.
 inline constexpr int kFeatures = 64 + 16;
 inline constexpr int kTransposedBytes = 128 * kFeatures;
 inline constexpr int kSums = 64 * 64 * kGroupTaps;  // f32 values of a part in the workspace
@@ -105,20 +105,20 @@ TRIGEN_HOST_DEVICE constexpr int shared_bytes(const Config& c) {
   return c.stages * 2 * kPanelBytes + kTransposed * kTransposedBytes + kBarrierBytes;
 }
 
-// How the thread blocks share the triangle's blocks. Items are counted by place in the triangle, a place's
-// groups of taps in a row. Whole rounds of items go one to a thread block; the k steps (64 features of one
-// batch element) of those that are left are laid end to end, and every thread block takes an equal share.
-// Incomplete sums go to the workspace in f32, a second kernel adds them in a fixed order.
-struct Shares {
+// Stream-K schedule of the triangle's blocks. Items are counted by place in the triangle, a place's groups of
+// taps in a row. Whole rounds of items go one to a thread block; the k steps (64 features of one batch
+// element) of the rest are laid end to end, and every thread block takes an equal run. Incomplete sums go to
+// the workspace in f32, a second kernel adds them in a fixed order.
+struct StreamK {
   Fill fill;
   int diag, rows;  // rows of 64
   int taps;        // groups of taps
   int depth;       // k steps of an item
   int blocks;      // thread blocks
   int places = 0;  // of one head
-  int items = 0, whole = 0;
+  int items = 0, whole_items = 0;
 
-  TRIGEN_HOST_DEVICE constexpr Shares(const Shape& s, int B, int blocks)
+  TRIGEN_HOST_DEVICE constexpr StreamK(const Shape& s, int B, int blocks)
       : fill(s.fill),
         diag(s.diag),
         rows(schedule::ceil_div(s.T, kPanel)),
@@ -127,12 +127,12 @@ struct Shares {
         blocks(blocks) {
     for (int row = 0; row < rows; ++row) places += span(row);
     items = places * taps * s.H;
-    whole = items / blocks * blocks;
+    whole_items = items / blocks * blocks;
   }
   TRIGEN_HOST_DEVICE constexpr int span(int row) const {
-    return persistent::Reach(fill, kPanel * row, diag, rows).active;
+    return persistent::KRange(fill, kPanel * row, diag, rows).blocks;
   }
-  TRIGEN_HOST_DEVICE constexpr int rest() const { return items - whole; }
+  TRIGEN_HOST_DEVICE constexpr int rest() const { return items - whole_items; }
   TRIGEN_HOST_DEVICE constexpr int length() const { return rest() * depth; }
   TRIGEN_HOST_DEVICE constexpr int sharers() const { return schedule::min(blocks, length()); }
   TRIGEN_HOST_DEVICE constexpr int bound(int b) const {
@@ -141,18 +141,19 @@ struct Shares {
   TRIGEN_HOST_DEVICE constexpr int owner(int at) const {
     return static_cast<int>(((at + 1ll) * sharers() - 1) / length());
   }
-  // Where a thread block's incomplete sum lies: it has one that ends an item and one that begins one.
+  // Offset of a thread block's incomplete sum in the workspace: of the item that it ends or of the item that
+  // it begins.
   TRIGEN_HOST_DEVICE static constexpr long long slot(int block, bool begins) {
     return (2ll * block + (begins ? 1 : 0)) * kSums;
   }
-  // And its part of grad_bias.
+  // Offset of its part of grad_bias.
   TRIGEN_HOST_DEVICE constexpr long long bias_slot(int block, bool begins) const {
     return slot(blocks, false) + (2ll * block + (begins ? 1 : 0)) * kPanel;
   }
   TRIGEN_HOST_DEVICE constexpr long long workspace_bytes() const {
     return rest() == 0 ? 0 : 4 * bias_slot(blocks, false);
   }
-  // Whether grad_bias of a row is summed beside this block: its first one.
+  // True if grad_bias of a row is summed beside this block: the row's first one.
   TRIGEN_HOST_DEVICE constexpr bool sums_bias(int row, int column, int group) const {
     return group == 0 && column == (fill == Fill::kLower ? 0 : rows - span(row));
   }
@@ -167,27 +168,27 @@ struct Shares {
   }
 };
 
-// One piece of work: k steps [begin, end) of an item.
-struct Piece {
+// A work tile: k steps [begin, end) of an item.
+struct WorkTile {
   int item = 0, begin = 0, end = 0;
 };
 
-// What thread block `block` does, in order.
-struct Pieces {
-  const Shares& shares;
+// The work tiles of thread block `block`, in order.
+struct StreamKWalk {
+  const StreamK& stream_k;
   int tile, at, stop;
-  TRIGEN_HOST_DEVICE constexpr Pieces(const Shares& s, int block)
-      : shares(s), tile(block), at(s.bound(block)), stop(s.bound(block + 1)) {}
-  TRIGEN_HOST_DEVICE constexpr bool next(Piece& piece) {
-    if (tile < shares.whole) {
-      piece = {tile, 0, shares.depth};
-      tile += shares.blocks;
+  TRIGEN_HOST_DEVICE constexpr StreamKWalk(const StreamK& s, int block)
+      : stream_k(s), tile(block), at(s.bound(block)), stop(s.bound(block + 1)) {}
+  TRIGEN_HOST_DEVICE constexpr bool next(WorkTile& work) {
+    if (tile < stream_k.whole_items) {
+      work = {tile, 0, stream_k.depth};
+      tile += stream_k.blocks;
       return true;
     }
     if (at >= stop) return false;
-    const int index = at / shares.depth, start = index * shares.depth;
-    const int until = schedule::min(stop, start + shares.depth);
-    piece = {shares.whole + index, at - start, until - start};
+    const int index = at / stream_k.depth, start = index * stream_k.depth;
+    const int until = schedule::min(stop, start + stream_k.depth);
+    work = {stream_k.whole_items + index, at - start, until - start};
     at = until;
     return true;
   }

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "config.h"
-#include "persistent/deal.h"
 #include "persistent/sizes.h"
+#include "persistent/tile_scheduler.h"
 #include "schedule.h"
 
 namespace trigen::wgmma_tf32_sm90 {
@@ -46,25 +46,24 @@ TRIGEN_HOST_DEVICE constexpr int column_units(const Config& c, int B, int D) {
   return persistent::panel_units(consumers(c) * c.cluster, B, D);
 }
 
-// What of k belongs to the tokens [first, first + 64) of a panel: `active` steps of 32, the first `whole` of
-// them without any element of the other triangle. Lower counts steps from k = 0 up, upper from the last one
-// down.
-struct StepReach {
-  int whole = 0, active = 0;
-  TRIGEN_HOST_DEVICE constexpr StepReach(Fill fill, int first, int diag, int steps) {
+// The k range of tokens [first, first + 64) of a panel, in steps of 32 k: `steps` of them, the first
+// `unmasked_steps` without any element of the other triangle. Lower counts steps from k = 0 up, upper from
+// the last one down.
+struct KStepRange {
+  int unmasked_steps = 0, steps = 0;
+  TRIGEN_HOST_DEVICE constexpr KStepRange(Fill fill, int first, int diag, int all_steps) {
     if (fill == Fill::kLower) {  // kept: k <= token + diag
-      active = schedule::min(schedule::max(((first + 63 + diag) >> 5) + 1, 0), steps);
-      whole = schedule::min(schedule::max(((first + diag - 31) >> 5) + 1, 0), active);
+      steps = schedule::min(schedule::max(((first + 63 + diag) >> 5) + 1, 0), all_steps);
+      unmasked_steps = schedule::min(schedule::max(((first + diag - 31) >> 5) + 1, 0), steps);
     } else {  // kept: k >= token + diag
-      active = schedule::min(schedule::max(steps - ((first + diag) >> 5), 0), steps);
-      whole = schedule::min(schedule::max(steps - ((first + 63 + diag + 31) >> 5), 0), active);
+      steps = schedule::min(schedule::max(all_steps - ((first + diag) >> 5), 0), all_steps);
+      unmasked_steps = schedule::min(schedule::max(all_steps - ((first + 63 + diag + 31) >> 5), 0), steps);
     }
   }
 };
 
-// Whether a launch before the product packs W into the workspace: its transpose for grad_input, W itself
-// where its rows are not aligned. f32, rounded to tf32, zeros where the triangle ends;
-// [head][t][s]
+// True if a launch before the product packs W into the workspace: its transpose for grad_input, W itself
+// where its rows are not aligned. f32, rounded to tf32, zeros where the triangle ends; [head][t][s]
 // ([head][s][t]) with rows of packed_pitch elements. Blocks of 64 x 64 outside the triangle are not written.
 TRIGEN_HOST_DEVICE constexpr bool packs(Op op, const Config& c) {
   return op == Op::kGradInput || (op == Op::kForward && c.weights == Access::kPacked);
@@ -72,8 +71,7 @@ TRIGEN_HOST_DEVICE constexpr bool packs(Op op, const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int packed_pitch(int T) { return schedule::ceil_div(T, 4) * 4; }
 inline constexpr int kPackEdge = 64;
 inline constexpr int kPackThreads = 256;
-// What the packing launch transposes through: a block with a column to spare, so that columns do not share a
-// bank.
+// Shared memory of the packing launch: a block with a column to spare, so that columns do not meet in a bank.
 TRIGEN_HOST_DEVICE constexpr int pack_shared_bytes(Op op) {
   return op == Op::kGradInput ? 4 * kPackEdge * (kPackEdge + 1) : 0;
 }

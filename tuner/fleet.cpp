@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "cache/host.h"
+#include "runtime/cached_corrections.h"
 #include "runtime/compile.h"
-#include "runtime/learnt.h"
 #include "tuner/session.h"
 
 namespace trigen {
@@ -106,10 +106,10 @@ struct Fleet::Work {
 // The first candidates of the problem that this station or one of its kind takes next.
 void Fleet::compile_ahead(size_t station, Work& work, const Problem& next) {
   const Station& own = stations_[station];
-  Learnt learnt;
-  if (own.device) learnt = learn(next, *own.target, *own.device, work.store);
+  CachedCorrections cached;
+  if (own.device) cached = find_corrections(next, *own.target, *own.device, work.store);
   auto candidates = list_candidates(next, *own.target, work.options.family,
-                                    own.device ? own.device->info().sms : 0, &learnt.lessons);
+                                    own.device ? own.device->info().sms : 0, &cached.corrections);
   if (!candidates) return llvm::consumeError(candidates.takeError());  // said when its turn comes
   for (const size_t i : first_choices(*candidates, own.device->model(), work.options.search))
     pool_->submit(

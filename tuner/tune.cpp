@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "check/text.h"
-#include "runtime/learnt.h"
+#include "runtime/cached_corrections.h"
 #include "tuner/ceiling.h"
 #include "tuner/evidence.h"
 #include "tuner/gpu_watch.h"
@@ -14,7 +14,7 @@ namespace trigen {
 namespace {
 
 // `ranks` and `space` (how many there are) are set for a sample alone.
-// `device`: that the order is for, with what its cache has learnt; null: the target's own.
+// `device`: the device that the order is for, with the corrections of its cache; null: a device of the target.
 llvm::Expected<std::vector<Candidate>> candidates_for(const Problem& problem, const Target& target,
                                                       const Device* device, const TuneOptions& options,
                                                       Store& store, std::vector<size_t>& ranks,
@@ -26,8 +26,8 @@ llvm::Expected<std::vector<Candidate>> candidates_for(const Problem& problem, co
   }
   if (!options.sample && device == nullptr) return list_candidates(problem, target, options.family);
   if (!options.sample) {
-    const Learnt learnt = learn(problem, target, *device, store);
-    return list_candidates(problem, target, options.family, device->info().sms, &learnt.lessons);
+    const CachedCorrections cached = find_corrections(problem, target, *device, store);
+    return list_candidates(problem, target, options.family, device->info().sms, &cached.corrections);
   }
   auto all = rank_candidates(problem, target, options.family);
   if (!all) return all.takeError();

@@ -6,7 +6,7 @@
 
 #include "generator/families/families.h"
 #include "generator/families/tile_family.h"
-#include "generator/families/weight_shares.h"
+#include "generator/families/weight_stream_k.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/Twine.h"
 #include "templates/persistent/grad_weight.h"
@@ -17,8 +17,8 @@ namespace {
 
 std::string text(const llvm::Twine& t) { return t.str(); }
 
-// The kernels count a product's tiles, and the rounds in which they are dealt, in 32 bits
-// (templates/persistent/deal.h): so many of the smallest leave room for a round more.
+// The kernels count a product's tiles, and the rounds of the tile scheduler, in 32 bits
+// (templates/persistent/tile_scheduler.h): so many of the smallest leave room for a round more.
 constexpr int kSmallestTile = 64;
 constexpr double kMostTiles = 1 << 30;
 
@@ -45,7 +45,7 @@ int PersistentKernel::row_tiles(const Problem& p, const Config& c) {
 uint32_t PersistentKernel::grid(const Problem& p, const Target& target, const Config& c) const {
   const int64_t clusters = clusters_at_once(target, c.cluster);
   if (is_weight(p) && persistent::weight::slices(c))  // one for every tile
-    return static_cast<uint32_t>(std::max(1, weight_shares(p, c, c.cluster).wide) * c.cluster);
+    return static_cast<uint32_t>(std::max(1, weight_stream_k(p, c, c.cluster).wide) * c.cluster);
   if (is_weight(p)) return static_cast<uint32_t>(clusters * c.cluster);
   const int64_t units = int64_t{row_tiles(p, c)} * p.H * column_units(p, c);
   return static_cast<uint32_t>(std::min(clusters, units) * c.cluster);

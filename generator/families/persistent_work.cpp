@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "generator/families/tile_family.h"
-#include "generator/families/weight_shares.h"
+#include "generator/families/weight_stream_k.h"
 #include "templates/pack_activations.h"
 #include "templates/persistent/grad_weight.h"
 
@@ -22,7 +22,7 @@ ProductWalk::ProductWalk(const Problem& p, const Config& c, int rows, int column
       fill(product_fill(kernel_shape(p))),
       diag(product_diag(p)) {}
 
-Deal ProductWalk::deal(int cluster) const {
+TileScheduler ProductWalk::scheduler(int cluster) const {
   return {rows, columns, section, clusters, cluster, fill == Fill::kLower};
 }
 
@@ -45,10 +45,10 @@ std::vector<Run> reached_tiles(const ProductWalk& walk, const Config& c, int tok
   std::vector<Run> tiles;
   tiles.reserve(static_cast<size_t>(walk.rows));
   for (int row = 0; row < walk.rows; ++row) {
-    double active = 0;
+    double k_blocks = 0;
     for (int group = 0; group < groups; ++group)
-      active += Reach(walk.fill, row * c.tile_m + 64 * group, walk.diag, blocks).active;
-    tiles.push_back({{active / groups}, 1});
+      k_blocks += KRange(walk.fill, row * c.tile_m + 64 * group, walk.diag, blocks).blocks;
+    tiles.push_back({{k_blocks / groups}, 1});
   }
   return tiles;
 }
@@ -79,8 +79,8 @@ void put_product(Work& work, const Problem& p, const ProductWalk& walk, const st
   for (const Run& tile : tiles) add(work.all, tile, walk.columns);
   put_runs(work, walk.clusters, false, [&](int cluster) {
     Run own;
-    Deal deal = walk.deal(cluster);
-    for (int row = 0, column = 0; deal.next(row, column);) add(own, tiles[static_cast<size_t>(row)]);
+    TileScheduler scheduler = walk.scheduler(cluster);
+    for (int row = 0, column = 0; scheduler.next(row, column);) add(own, tiles[static_cast<size_t>(row)]);
     return own;
   });
 }
@@ -100,26 +100,26 @@ void put_copies(Work& work, const Problem& p, const Config& c) {
   work.passes.push_back({"copy", 0, bytes, packing::unpacks(shape) ? 2 : 1});
 }
 
-void put_weight_shares(Work& work, const Shares& s) {
-  const int64_t pieces = int64_t{s.whole} + s.parts() + s.narrow + s.blocks;
-  put_runs(work, s.blocks, few_pieces(pieces, s.blocks), [&](int block) {
+void put_weight_stream_k(Work& work, const StreamK& s) {
+  const int64_t tiles = int64_t{s.whole_tiles} + s.parts() + s.narrow + s.blocks;
+  put_runs(work, s.blocks, few_tiles(tiles, s.blocks), [&](int block) {
     Run own{.steps = {0.0, 0.0}};
-    Pieces pieces(s, block);
-    for (Piece piece; pieces.next(piece);) {
-      own.steps[piece.narrow ? 1 : 0] += piece.end - piece.begin;
-      own.tiles += piece.narrow ? 0.5 : 1;
+    StreamKWalk walk(s, block);
+    for (WorkTile tile; walk.next(tile);) {
+      own.steps[tile.narrow ? 1 : 0] += tile.end - tile.begin;
+      own.tiles += tile.narrow ? 0.5 : 1;
     }
     return own;
   });
   const double depth = s.depth;
   work.all.steps = {s.wide * depth, s.narrow * depth};
   work.all.steps.resize(work.steps.size());  // tiles of one width have one kind
-  work.all.tiles = s.whole + s.parts() + (s.narrow > 0 ? 0.5 * (s.narrow + s.sharers()) : 0);
+  work.all.tiles = s.whole_tiles + s.parts() + (s.narrow > 0 ? 0.5 * (s.narrow + s.sharers()) : 0);
 }
 
 // Loads that a thread of the reduction waits for one after the other, in its busiest block: `reduce` in
-// templates/persistent/reduce.cuh, which deals the same way.
-int loads_of_reduction(const Shares& s, int grid) {
+// templates/persistent/reduce.cuh, which divides items in the same way.
+int loads_of_reduction(const StreamK& s, int grid) {
   constexpr int kRun = 2, kLoads = 4, kStart = 12;
   const auto least = [&](int parts, int tiles, bool narrow) {
     int best = 0;
@@ -134,13 +134,13 @@ int loads_of_reduction(const Shares& s, int grid) {
     return best;
   };
   int loads = 0;
-  if (s.wide > s.whole) loads += least(s.split, s.wide - s.whole, false);
+  if (s.wide > s.whole_tiles) loads += least(s.split, s.wide - s.whole_tiles, false);
   if (s.narrow > 0) loads += least(s.sharers() / s.narrow, s.narrow, true);
   return loads;
 }
 
 // The same where parts hold whole batches: templates/persistent/stacked.cuh, an item for every 8 elements.
-int loads_of_stacks(const Shares& s, int tokens, int grid) {
+int loads_of_stacks(const StreamK& s, int tokens, int grid) {
   constexpr int kWidth = 8, kRuns = weight::kReduceThreads / kWidth, kLoads = 8, kStart = 12;
   const int each = schedule::ceil_div(s.split * weight::kConsumers * weight::stacked(tokens), kRuns);
   const int64_t items = int64_t{s.wide} * schedule::ceil_div(tokens * tokens, kWidth);
@@ -151,7 +151,7 @@ int loads_of_stacks(const Shares& s, int tokens, int grid) {
 // some wait for their turn, or two blocks share an SM where both fit.
 Work sliced_weight_work(const Problem& p, const Target& target, const Config& c) {
   constexpr int64_t kRegisters = 64;  // of a thread, with sums of 64 x 64
-  const Shares s = weight_shares(p, c, c.cluster);
+  const StreamK s = weight_stream_k(p, c, c.cluster);
   const int clusters = std::max(1, s.wide), at_once = clusters_at_once(target, c.cluster);
   const bool beside =
       2 * (weight::shared_bytes(c) + target.reserved_shared_per_block) <= target.shared_per_sm;
@@ -191,7 +191,7 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
       static_cast<double>(p.T) * weight::stacked(static_cast<int>(p.T));  // of a panel
   const int sharers = std::max(1, c.cluster);
   const bool square = weight::squares(c);
-  const Shares s = weight_shares(p, c, grid);
+  const StreamK s = weight_stream_k(p, c, grid);
   const double depth = multiplied_depth(p, c);
   Work work{.rates = "ring_weight",
             .unit = p.dtype == DType::kF32 ? Unit::kTensorTf32 : Unit::kTensor16,
@@ -209,8 +209,8 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
                           .shifts = p.K > 1});
   }
   work.tile.elements = static_cast<double>(c.tile_m) * c.tile_n * (stacks ? weight::kConsumers : 1);
-  put_weight_shares(work, s);
-  if (s.whole == 0 && s.narrow == 0)
+  put_weight_stream_k(work, s);
+  if (s.whole_tiles == 0 && s.narrow == 0)
     work.busy = std::min(1.0, static_cast<double>(std::min(s.parts(), s.blocks)) * sharers / target.sms);
 
   const double sums = stacks ? 2.0 * stacked_rows * static_cast<double>(p.T)

@@ -1,4 +1,4 @@
-// Counts that the persistent warpgroup families share: the walk of a product's tiles and the shares of
+// Counts of the persistent warpgroup families: the walk of a product's tiles and the stream-K schedule of
 // grad_weight, by the code that their kernels run (templates/persistent/). Internal to generator/families/.
 #pragma once
 
@@ -6,22 +6,22 @@
 
 #include "generator/family.h"
 #include "generator/work.h"
-#include "templates/persistent/deal.h"
-#include "templates/persistent/shares.h"
+#include "templates/persistent/stream_k.h"
+#include "templates/persistent/tile_scheduler.h"
 
 namespace trigen {
 
 // The diagonal as the rows of the product see it: grad_input multiplies by W's transpose.
 int product_diag(const Problem& problem);
 
-// How `clusters` clusters share a product's tiles.
+// The walk of `clusters` clusters over a product's tiles.
 struct ProductWalk {
   int rows, columns, section, clusters;  // row tiles; column units of all heads; those in a section
   Fill fill;
   int diag;
 
   ProductWalk(const Problem& problem, const Config& config, int rows, int columns, int clusters);
-  persistent::Deal deal(int cluster) const;
+  persistent::TileScheduler scheduler(int cluster) const;
   // Rows of tiles that are worked on at the same time.
   double rows_at_once() const { return std::max(1.0, static_cast<double>(clusters) / section); }
 };
@@ -52,10 +52,9 @@ void put_runs(Work& work, int blocks, bool exact, const Own& own) {
   work.all.count = blocks;
   work.grid = blocks;
 }
-// Tiles and parts that are few enough to walk one by one.
-inline bool few_pieces(int64_t pieces, int blocks) { return pieces <= int64_t{16} * blocks; }
-// Runs, one a row tile: the blocks of 64 along k that its warpgroups of 64 rows reach, on average, and one output
-// tile.
+// True for tiles and parts that are few enough to walk one by one.
+inline bool few_tiles(int64_t tiles, int blocks) { return tiles <= int64_t{16} * blocks; }
+// Runs, one a row tile: the k blocks of 64 in the k range of its warpgroups, on average, and one output tile.
 std::vector<Run> reached_tiles(const ProductWalk& walk, const Config& config, int tokens);
 // The runs, sums and grid of a product whose every row tile is `tiles[row]`, and what its first blocks read.
 void put_product(Work& work, const Problem& problem, const ProductWalk& walk, const std::vector<Run>& tiles);
@@ -73,10 +72,10 @@ Reread panel_reread(const Problem& problem, const ProductWalk& walk, double colu
 // (templates/pack_activations.h), where the config asks for them.
 void put_copies(Work& work, const Problem& problem, const Config& config);
 
-// The runs, sums and grid of grad_weight's shares. Steps of kind 0 are those of wide tiles, of kind 1 those
+// The runs, sums and grid of grad_weight's stream-K schedule. Steps of kind 0 are those of wide tiles, of kind 1 those
 // of narrow ones.
-void put_weight_shares(Work& work, const persistent::Shares& shares);
-// grad_weight by the shares of templates/persistent/shares.h on a grid of `grid` thread blocks: wgmma_sm90's
+void put_weight_stream_k(Work& work, const persistent::StreamK& stream_k);
+// grad_weight by the schedule of templates/persistent/stream_k.h on a grid of `grid` thread blocks: wgmma_sm90's
 // tiles, of 16-bit or f32 operands.
 Work shared_weight_work(const Problem& problem, const Target& target, const Config& config, int grid);
 

@@ -5,7 +5,7 @@
 #include "generator/families/families.h"
 #include "generator/families/persistent_work.h"
 #include "generator/families/tile_family.h"
-#include "generator/families/weight_shares.h"
+#include "generator/families/weight_stream_k.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/Twine.h"
 #include "templates/persistent/grad_weight.h"
@@ -59,7 +59,7 @@ bool allows(const Problem& p, const Config& c) {
   if (p.K > 1) return false;
   const int64_t rows = (p.T + c.tile_m - 1) / c.tile_m;
   return rows <= kMostTiles && p.H * rows * rows <= kMostTiles &&
-         weight_shares(p, c, c.cluster).depth >= c.cluster;
+         weight_stream_k(p, c, c.cluster).depth >= c.cluster;
 }
 
 }  // namespace
@@ -131,7 +131,7 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
   }
   // Clusters share loads where a row tile of 256 is not mostly empty.
   if (tile.cluster > 1 && p.T <= 128) return;
-  llvm::append_range(out, with_splits(c, weight_shares(p, c, static_cast<int>(grid(p, target, c)))));
+  llvm::append_range(out, with_splits(c, weight_stream_k(p, c, static_cast<int>(grid(p, target, c)))));
 }
 
 std::optional<Config> TiledWeight::any_size(const Problem& p) const {
@@ -170,7 +170,7 @@ void TiledWeight::add_launches(const Problem& p, const Target&, const Config& c,
                            .maps = {},
                            .early = weight::admits_reduction(c),
                            .register_threads = weight::admits_reduction(c) ? 1024u : 0u});
-  plan.workspace_bytes = 4 * weight_shares(p, c, static_cast<int>(grid)).workspace();
+  plan.workspace_bytes = 4 * weight_stream_k(p, c, static_cast<int>(grid)).workspace();
 }
 
 Work TiledWeight::work(const Problem& p, const Target& target, const Config& c) const {

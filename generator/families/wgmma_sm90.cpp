@@ -7,7 +7,7 @@
 #include "generator/families/persistent_work.h"
 #include "generator/families/tile_family.h"
 #include "generator/families/tiled_weight.h"
-#include "generator/families/weight_shares.h"
+#include "generator/families/weight_stream_k.h"
 #include "generator/families/weights.h"
 
 namespace trigen {
@@ -232,7 +232,7 @@ class WgmmaSm90 final : public PersistentFamily {
       return "makes K=1 with pad=0: TMA cannot shift by single elements";
     if (activation_path(p) == Access::kPacked)
       if (auto why = too_many_to_pack(p)) return why;
-    if (is_weight(p)) return too_many_shares(p, 64);
+    if (is_weight(p)) return too_many_work_tiles(p, 64);
     if (weight_paths(p).empty()) return too_many_to_pack_weights(p);
     return std::nullopt;
   }

@@ -4,7 +4,7 @@
 #include "generator/families/persistent_family.h"
 #include "generator/families/persistent_work.h"
 #include "generator/families/tile_family.h"
-#include "generator/families/weight_shares.h"
+#include "generator/families/weight_stream_k.h"
 
 namespace trigen {
 namespace {
@@ -68,7 +68,7 @@ class Planes final : public PersistentKernel {
       if (rows == 64 && (is_weight(p) || !leaves_sms_idle(p, target))) continue;
       for (int stages : {most_stages(rows), most_stages(rows) - 1}) {
         const Config c = config(p, rows, stages);
-        llvm::append_range(out, is_weight(p) ? with_splits(c, shares_of(p, target, c))
+        llvm::append_range(out, is_weight(p) ? with_splits(c, stream_k_of(p, target, c))
                                              : with_sections(p, target, c, {8, 16, 32}, 1));
       }
     }
@@ -78,9 +78,9 @@ class Planes final : public PersistentKernel {
 
   void add_launches(const Problem& p, const Target& target, const Config& c, Launch product,
                     LaunchPlan& plan) const override {
-    const bool shares = is_weight(p) && c.split_k > 1;
+    const bool splits = is_weight(p) && c.split_k > 1;
     const uint32_t blocks = product.grid[0];
-    const geometry::Workspace workspace = workspace_of(p, shares ? shares_of(p, target, c).workspace() : 0);
+    const geometry::Workspace workspace = workspace_of(p, splits ? stream_k_of(p, target, c).workspace() : 0);
     plan.workspace_bytes = workspace.end;
     plan.launches.push_back({.entry = kSplitEntry.str(),
                              .grid = {static_cast<uint32_t>(workspace.boxes()), 1, 1},
@@ -90,7 +90,7 @@ class Planes final : public PersistentKernel {
                              .maps = {}});
     product.early = false;
     plan.launches.push_back(std::move(product));
-    if (shares)
+    if (splits)
       plan.launches.push_back({.entry = kReduceEntry.str(),
                                .grid = {blocks * geometry::kReduceBlocks, 1, 1},
                                .block = {geometry::kReduceThreads, 1, 1},
@@ -123,24 +123,24 @@ class Planes final : public PersistentKernel {
     return completed(p, with_vectors(p, {.tile_m = rows, .stages = stages}));
   }
   // grad_bias comes from sums of rows that the first launch left, so not every row needs a tile.
-  persistent::Shares shares_of(const Problem& p, const Target& target, const Config& c) const {
+  persistent::StreamK stream_k_of(const Problem& p, const Target& target, const Config& c) const {
     const auto depth = static_cast<int>(p.B * schedule::ceil_div(static_cast<int>(p.D), geometry::kPanel));
-    return persistent::Shares(persistent::Cut{.T = static_cast<int>(p.T),
-                                              .diag = static_cast<int>(p.diag),
-                                              .lower = p.fill == Fill::kLower,
-                                              .depth = depth,
-                                              .split = c.split_k,
-                                              .blocks = static_cast<int>(grid(p, target, c)),
-                                              .tile_n = c.tile_n,
-                                              .edge = 128,
-                                              .copies = static_cast<int>(p.H),
-                                              .every_row = false});
+    return persistent::StreamK(persistent::StreamKArguments{.T = static_cast<int>(p.T),
+                                                            .diag = static_cast<int>(p.diag),
+                                                            .lower = p.fill == Fill::kLower,
+                                                            .depth = depth,
+                                                            .split = c.split_k,
+                                                            .blocks = static_cast<int>(grid(p, target, c)),
+                                                            .tile_n = c.tile_n,
+                                                            .edge = 128,
+                                                            .copies = static_cast<int>(p.H),
+                                                            .every_row = false});
   }
 };
 
 // Parts that a thread of the reduction adds one after the other, in its busiest block.
-int loads_of_reduction(const persistent::Shares& s) {
-  const int items = (s.wide - s.whole) * s.wide_sums() / (4 * geometry::kReduceThreads);
+int loads_of_reduction(const persistent::StreamK& s) {
+  const int items = (s.wide - s.whole_tiles) * s.wide_sums() / (4 * geometry::kReduceThreads);
   return schedule::ceil_div(items, s.blocks * geometry::kReduceBlocks) * s.split;
 }
 
@@ -170,10 +170,10 @@ Work Planes::work(const Problem& p, const Target& target, const Config& c) const
                              split_bytes(whole(p.T), whole(p.D))});
   work.memory_bytes = count_work(p).min_bytes;  // the planes are as many bytes
   if (weight) {
-    const persistent::Shares s = shares_of(p, target, c);
+    const persistent::StreamK s = stream_k_of(p, target, c);
     // A row's grad_bias is added by one thread, from what the first launch left of each box.
     if (p.epilogue.bias) work.chained = s.depth;
-    put_weight_shares(work, s);
+    put_weight_stream_k(work, s);
     work.l2_bytes = work.all.steps[0] * work.steps[0].feed_bytes;
     if (c.split_k > 1)
       work.passes.push_back({.rates = "add_planes",
@@ -214,7 +214,7 @@ class WgmmaSplitSm90 final : public PersistentFamily {
     const double activations = static_cast<double>(p.B * p.H) * blocks * panels;
     if ((is_weight(p) ? 2 * activations : activations + static_cast<double>(p.H) * blocks * blocks) > kMost)
       return "counts at most 2^31 boxes of 64 x 64 elements";
-    if (is_weight(p)) return too_many_shares(p, geometry::kPanel);
+    if (is_weight(p)) return too_many_work_tiles(p, geometry::kPanel);
     return std::nullopt;
   }
   const PersistentKernel& kernel(Op) const override { return planes_; }

@@ -6,7 +6,7 @@
 #include "generator/families/persistent_family.h"
 #include "generator/families/persistent_work.h"
 #include "generator/families/tile_family.h"
-#include "generator/families/weight_shares.h"
+#include "generator/families/weight_stream_k.h"
 #include "generator/families/weights.h"
 
 namespace trigen {
@@ -21,9 +21,9 @@ int product_elements(const Problem& p) { return activation_elements(p, product_a
 // Taps of one store to dW: four where they lie together and aligned.
 int weight_vector(const Problem& p) { return p.K % 4 == 0 && p.walign >= 4 * element_size(p.wdtype) ? 4 : 1; }
 
-// Shares counts dW's items, and the k steps of those that thread blocks share, fewer than there are SMs, in
-// 32 bits.
-std::optional<std::string> too_many_pieces(const Problem& p) {
+// StreamK counts dW's items, and the k steps of those with several thread blocks, fewer than there are SMs,
+// in 32 bits.
+std::optional<std::string> too_many_items(const Problem& p) {
   constexpr double kMost = 1 << 30, kMostShared = 256;
   const auto panels = [](int64_t extent) {
     const int64_t count = (extent + geometry::kPanel - 1) / geometry::kPanel;
@@ -154,9 +154,9 @@ class TapWeight final : public PersistentKernel {
     const uint32_t blocks = product.grid[0];
     product.maps = {activation_map(p, MapSource::kY), activation_map(p, MapSource::kX)};
     plan.launches.push_back(std::move(product));
-    const geometry::weight::Shares shares(kernel_shape(p), static_cast<int>(p.B), target.sms);
-    plan.workspace_bytes = shares.workspace_bytes();
-    if (shares.rest() > 0)
+    const geometry::weight::StreamK stream_k(kernel_shape(p), static_cast<int>(p.B), target.sms);
+    plan.workspace_bytes = stream_k.workspace_bytes();
+    if (stream_k.rest() > 0)
       plan.launches.push_back({.entry = kReduceEntry.str(),
                                .grid = {blocks * geometry::weight::kReduceBlocks, 1, 1},
                                .block = {geometry::weight::kReduceThreads, 1, 1},
@@ -172,8 +172,8 @@ class TapWeight final : public PersistentKernel {
   Config config(const Problem& p, int stages) const { return completed(p, {.stages = stages}); }
 };
 
-// Steps of forward and grad_input: blocks of 64 tokens of the input, by which panels of the output tile they
-// reach.
+// Steps of forward and grad_input: blocks of 64 tokens of the input, by the panels of the output tile that
+// have them in their k range.
 class TapSteps {
  public:
   TapSteps(const Problem& p, const Config& c) : c_(c), taps_(static_cast<double>(p.K)) {
@@ -190,7 +190,7 @@ class TapSteps {
     const auto found = std::find(keys_.begin(), keys_.end(), key);
     if (found != keys_.end()) return static_cast<size_t>(found - keys_.begin());
     keys_.push_back(key);
-    // A diagonal block's columns begin with the first that 16 tokens of k reach: 16, 32, 48 and 64 of 64.
+    // A diagonal block's columns begin with the first that has weights for 16 tokens of k: 16, 32, 48 and 64 of 64.
     const double blocks = taps_ * (whole + 0.625 * crossing), loaded = taps_ * (whole + crossing);
     // A product of n columns takes n / 2 cycles, and its operands n / 4 + 20 to read.
     steps.push_back({.products = blocks * geometry::kPanel * geometry::kPanel * c_.tile_n,
@@ -211,21 +211,21 @@ class TapSteps {
 // Every block of the triangle and group of taps has as many steps, shared evenly.
 Work TapWeight::work(const Problem& p, const Target& target, const Config& c) const {
   namespace weight = geometry::weight;
-  const weight::Shares s(kernel_shape(p), static_cast<int>(p.B), target.sms);
+  const weight::StreamK s(kernel_shape(p), static_cast<int>(p.B), target.sms);
   constexpr double kPanel = geometry::kPanel;
   Work work{.rates = "taps_weight",
             .steps = {{.products = kPanel * kPanel * kPanel * weight::kGroupTaps,
                        .feed_bytes = 2.0 * geometry::kPanelBytes}},
             .tile = {.elements = weight::kSums},
             .stages = c.stages};
-  put_runs(work, s.blocks, few_pieces(s.items, s.blocks), [&](int block) {
+  put_runs(work, s.blocks, few_tiles(s.items, s.blocks), [&](int block) {
     Run own{.steps = {0.0}};
-    weight::Pieces pieces(s, block);
-    for (weight::Piece piece; pieces.next(piece); ++own.tiles) own.steps[0] += piece.end - piece.begin;
+    weight::StreamKWalk walk(s, block);
+    for (weight::WorkTile work; walk.next(work); ++own.tiles) own.steps[0] += work.end - work.begin;
     return own;
   });
   work.all.steps = {static_cast<double>(s.items) * s.depth};
-  work.all.tiles = s.whole + (s.rest() > 0 ? s.rest() + s.sharers() : 0);
+  work.all.tiles = s.whole_items + (s.rest() > 0 ? s.rest() + s.sharers() : 0);
   work.memory_bytes = count_work(p).min_bytes;
   work.l2_bytes = work.all.steps[0] * work.steps[0].feed_bytes;
   if (s.rest() > 0) {  // eight columns at a time, the parts of a thread one after the other
@@ -256,20 +256,20 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
   TapSteps steps(p, c);
   std::vector<Run> tiles;
   for (int row = 0; row < walk.rows; ++row) {
-    llvm::SmallVector<persistent::Reach, 4> reach;
+    llvm::SmallVector<persistent::KRange, 4> range;
     int most = 0;
     for (int first = row * c.tile_m; first < std::min((row + 1) * c.tile_m, tokens);
          first += geometry::kPanel) {
-      reach.emplace_back(walk.fill, first, walk.diag, blocks);
-      most = std::max(most, reach.back().active);
+      range.emplace_back(walk.fill, first, walk.diag, blocks);
+      most = std::max(most, range.back().blocks);
     }
     Run tile{.tiles = 1};
     for (int step = 0; step < most; ++step) {
       int whole = 0, crossing = 0;
-      for (const persistent::Reach& r : reach) {
-        // A diagonal that begins in a block's corner leaves out one block of a panel's reach in part.
-        const bool corner = walk.diag == 0 && r.active == step + 1;
-        (corner ? crossing : whole) += r.active > step ? 1 : 0;
+      for (const persistent::KRange& r : range) {
+        // A diagonal that begins in a block's corner leaves out one block of a panel's k range in part.
+        const bool corner = walk.diag == 0 && r.blocks == step + 1;
+        (corner ? crossing : whole) += r.blocks > step ? 1 : 0;
       }
       const size_t kind = steps.kind(whole, crossing);
       tile.steps.resize(steps.steps.size(), 0.0);
@@ -309,7 +309,7 @@ class WgmmaTapsSm90 final : public PersistentFamily {
     if (is_weight(p) && e.bias && (p.fill == Fill::kLower ? p.diag < 0 : p.diag > 0))
       return no("sums grad_bias beside a row's first block, diag=" + llvm::Twine(p.diag) +
                 " leaves rows without");
-    return is_weight(p) ? too_many_pieces(p) : too_many_to_pack_weights(p);
+    return is_weight(p) ? too_many_items(p) : too_many_to_pack_weights(p);
   }
 
   const PersistentKernel& kernel(Op op) const override {

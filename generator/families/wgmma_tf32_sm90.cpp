@@ -5,7 +5,7 @@
 #include "generator/families/persistent_work.h"
 #include "generator/families/tile_family.h"
 #include "generator/families/tiled_weight.h"
-#include "generator/families/weight_shares.h"
+#include "generator/families/weight_stream_k.h"
 #include "generator/families/weights.h"
 
 namespace trigen {
@@ -121,12 +121,12 @@ Work Product::work(const Problem& p, const Target& target, const Config& c) cons
             panels = geometry::token_panels(c);
   double all = 0;
   for (int row = 0; row < walk.rows; ++row) {
-    double active = 0;
+    double mean_steps = 0;
     for (int panel = 0; panel < panels; ++panel)
-      active += geometry::StepReach(walk.fill, row * c.tile_m + 64 * panel, walk.diag, steps).active;
-    active /= panels;
-    all += active;
-    tiles.push_back({{active}, 1});
+      mean_steps += geometry::KStepRange(walk.fill, row * c.tile_m + 64 * panel, walk.diag, steps).steps;
+    mean_steps /= panels;
+    all += mean_steps;
+    tiles.push_back({{mean_steps}, 1});
   }
   put_product(work, p, walk, tiles);
   const double width = static_cast<double>(walk.section) * c.cluster * c.tile_n;
@@ -153,7 +153,7 @@ class WgmmaTf32Sm90 final : public PersistentFamily {
     if (p.K != 1 || p.pad != 0) return "makes K=1 with pad=0";
     if (needs_packed_activations(p))
       if (auto why = too_many_to_pack(p)) return why;
-    if (is_weight(p)) return too_many_shares(p, 32);
+    if (is_weight(p)) return too_many_work_tiles(p, 32);
     return packs(p) ? too_many_to_pack_weights(p) : std::nullopt;
   }
 

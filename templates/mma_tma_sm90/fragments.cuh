@@ -64,13 +64,13 @@ class Warp : public LdmatrixEngine<C, true> {
     }
   }
 
-  // What lies outside the triangle becomes zero, whatever it was. `edge`: row + diag - k of the fragments'
-  // first element.
-  __device__ __forceinline__ void mask(Fragment& f, int edge) const {
+  // Writes zeros to A's elements outside the triangle. `distance`: row + diag - k of the fragments' first
+  // element.
+  __device__ __forceinline__ void mask(Fragment& f, int distance) const {
 #pragma unroll
     for (int i = 0; i < kRows / 16; ++i)
       wgmma_sm90::mask_fragments<persistent::product_fill(s), 1>(reinterpret_cast<unsigned(&)[1][4]>(f.a[i]),
-                                                                 edge + 16 * i + lane / 4 - lane % 4 * 2);
+                                                                 distance + 16 * i + lane / 4 - lane % 4 * 2);
   }
 
   // `row`: of the warp's first sums; (`batch`, `feature`): of its panel's first column.

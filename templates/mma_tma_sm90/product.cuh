@@ -13,12 +13,12 @@
 
 namespace trigen::mma_tma_sm90 {
 
-using persistent::Deal;
+using persistent::KRange;
 using persistent::Panels;
 using persistent::product_fill;
-using persistent::Reach;
 using persistent::Ring;
 using persistent::RingPosition;
+using persistent::TileScheduler;
 
 template <Config c>
 inline constexpr persistent::Warpgroups kWarpgroups{.consumers = consumers(c),
@@ -42,10 +42,10 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static_assert(c.stages <= kMostStages, "the barriers fit");
 };
 
-// Blocks of k that rows [first, first + 64) of the product meet, those of the tile's longest rows.
+// k blocks of the longest rows of row tile `row`.
 template <Kernel C>
 __device__ __forceinline__ int longest(int row, int diag, int blocks) {
-  return wgmma_sm90::longest_reach<C>(row * C.config.tile_m, diag, blocks).active;
+  return wgmma_sm90::longest_k_range<C>(row * C.config.tile_m, diag, blocks).blocks;
 }
 template <Kernel C>
 __device__ __forceinline__ int first_k(int block, int blocks) {
@@ -54,20 +54,20 @@ __device__ __forceinline__ int first_k(int block, int blocks) {
 
 // The loading thread.
 template <Kernel C>
-__device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Deal deal, const Panels& panels,
-                                             int diag, int blocks, const TensorMap& map_w,
-                                             const TensorMap& map_in) {
+__device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, TileScheduler scheduler,
+                                             const Panels& panels, int diag, int blocks,
+                                             const TensorMap& map_w, const TensorMap& map_in) {
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   RingPosition<G::kStages> at;
-  for (int row, column; deal.next(row, column);) {
+  for (int row, column; scheduler.next(row, column);) {
     int head, batch[G::kPanels], feature[G::kPanels];
     const int panel = panels.first<1, G::kPanels>(column, head, 0), first = row * C.config.tile_m;
 #pragma unroll
     for (int i = 0; i < G::kPanels; ++i) panels.locate(panel + i, batch[i], feature[i]);
-    const int active = longest<C>(row, diag, blocks);
+    const int k_blocks = longest<C>(row, diag, blocks);
 #pragma unroll 1
-    for (int block = 0; block < active; ++block) {
+    for (int block = 0; block < k_blocks; ++block) {
       const int k = first_k<C>(block, blocks);
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       const unsigned full = ring.full(at.stage);
@@ -96,21 +96,22 @@ class Multiply {
  public:
   __device__ __forceinline__ Multiply(const Ring<G>& ring, const Own& warp) : ring_(ring), warp_(warp) {}
 
-  // `edge`: the warp's first row + diag. `total`: blocks of the tile's longest rows.
-  __device__ __forceinline__ void tile(typename Own::Accumulator& sums, const Reach& reach, int edge,
+  // `diagonal`: the warp's first row + diag. `total`: k blocks of the tile's longest rows; `blocks`: of all rows.
+  __device__ __forceinline__ void tile(typename Own::Accumulator& sums, const KRange& range, int diagonal,
                                        int total, int blocks) {
     sums.clear();
-    if (reach.active > 0) {
+    if (range.blocks > 0) {
       begin();
 #pragma unroll 1
-      for (int block = 0; block < reach.whole; ++block) turn<false>(sums, 0, block + 1 < reach.active);
+      for (int block = 0; block < range.unmasked_blocks; ++block)
+        turn<false>(sums, 0, block + 1 < range.blocks);
 #pragma unroll 1
-      for (int block = reach.whole; block < reach.active; ++block)
-        turn<true>(sums, edge - first_k<C>(block, blocks), block + 1 < reach.active);
+      for (int block = range.unmasked_blocks; block < range.blocks; ++block)
+        turn<true>(sums, diagonal - first_k<C>(block, blocks), block + 1 < range.blocks);
     }
     // The blocks of other rows. Each stage is waited for: barriers tell two phases apart and no more, and a row
     // tile of 256 has three such blocks.
-    for (int block = reach.active; block < total; ++block) {
+    for (int block = range.blocks; block < total; ++block) {
       wait();
       if constexpr (C.config.tile_m > kPanel) __syncwarp();  // as persistent::stay_together
       ring_.release(at_.stage, static_cast<unsigned>(warp_.lane));
@@ -129,7 +130,7 @@ class Multiply {
     warp_.load(fragment_[to], ring_.a(stage), ring_.b(stage), step);
   }
   template <bool kMasked>
-  __device__ __forceinline__ void turn(typename Own::Accumulator& sums, int edge, bool more) {
+  __device__ __forceinline__ void turn(typename Own::Accumulator& sums, int distance, bool more) {
     const int stage = at_.stage;
 #pragma unroll
     for (int step = 0; step < Own::kSteps; ++step) {
@@ -139,7 +140,7 @@ class Multiply {
         at_.advance();
         if (more) begin();
       }
-      if constexpr (kMasked) warp_.mask(fragment_[step % 2], edge - 16 * step);
+      if constexpr (kMasked) warp_.mask(fragment_[step % 2], distance - 16 * step);
       warp_.multiply(sums, fragment_[step % 2]);
     }
     __syncwarp();
@@ -154,18 +155,18 @@ class Multiply {
 
 // A multiplying warp.
 template <Kernel C>
-__device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geometry<C>>& ring, Deal deal,
-                                                 const Panels& panels, const persistent::Extents<C>& z,
-                                                 int blocks) {
+__device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geometry<C>>& ring,
+                                                 TileScheduler scheduler, const Panels& panels,
+                                                 const persistent::Extents<C>& z, int blocks) {
   using G = Geometry<C>;
   const Warp<C> warp(static_cast<int>(threadIdx.x / 32), static_cast<int>(threadIdx.x % 32));
   const Sizes sizes{p.B, z.heads, z.tokens, z.features, 1, 0, z.diag};
   Multiply<C> multiply(ring, warp);
   typename Warp<C>::Accumulator sums;
-  for (int row, column; deal.next(row, column);) {
+  for (int row, column; scheduler.next(row, column);) {
     const int first = row * C.config.tile_m + warp.first_row;
-    const Reach reach(product_fill(C.shape), first & ~(kPanel - 1), z.diag, blocks);
-    multiply.tile(sums, reach, first + z.diag, longest<C>(row, z.diag, blocks), blocks);
+    const KRange range(product_fill(C.shape), first & ~(kPanel - 1), z.diag, blocks);
+    multiply.tile(sums, range, first + z.diag, longest<C>(row, z.diag, blocks), blocks);
     int head, batch, feature;
     const int panel = panels.first<1, G::kPanels>(column, head, 0);
     panels.locate(panel + warp.first_column / kPanel, batch, feature);
@@ -180,21 +181,21 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
   const persistent::Extents<C> z(p);
   const int blocks = (z.tokens + kPanel - 1) / kPanel;
   const Panels panels{(z.features + kPanel - 1) / kPanel, column_units(C.config, p.B, z.features)};
-  const Deal deal =
-      persistent::deal_of_block<C>(persistent::row_tiles(C.config, z.tokens), z.heads * panels.head_units);
+  const TileScheduler scheduler = persistent::scheduler_of_block<C>(persistent::row_tiles(C.config, z.tokens),
+                                                                    z.heads * panels.head_units);
   const Ring<G> ring = persistent::ring_of_block<G>();
   persistent::prepare<G>([&] { ring.init(); }, map_w, map_in);
   persistent::split_roles<G>(
       [&](unsigned thread) {
         if (thread == 0) {
           ptx::wait_for_launches_before();
-          load_product<C>(ring, deal, panels, z.diag, blocks, map_w, map_in);
+          load_product<C>(ring, scheduler, panels, z.diag, blocks, map_w, map_in);
         }
       },
       [&](unsigned) {
         ptx::wait_for_launches_before();
         ptx::let_next_launch_start();
-        multiply_product<C>(p, ring, deal, panels, z, blocks);
+        multiply_product<C>(p, ring, scheduler, panels, z, blocks);
       });
 }
 

@@ -1,7 +1,7 @@
-// What a kernel of persistent blocks says of itself at compile time, for ring, roles and staging. A family
-// derives its own Geometry and adds
-//   kBytesA, kStageBytes         of a stage: A's share and both operands'
-//   kSharedBytes, kBarrierBytes  of the block: all shared memory, and what of it lies at the end for barriers
+// Compile-time sizes of a persistent kernel, for ring, roles and staging. A family derives its own Geometry
+// and adds
+//   kBytesA, kStageBytes         of a stage: A's part and both operands'
+//   kSharedBytes, kBarrierBytes  of the block: all shared memory, and its end for barriers
 // and the rules that its configs obey.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace trigen::persistent {
 
-// Warpgroups that multiply, and registers by setmaxnreg: what the loading warpgroup keeps and what each
-// multiplying one gets, in units of 8. `register_threads`: those that the registers are shared out for.
+// Warpgroups that multiply, and registers by setmaxnreg, in units of 8: of the loading warpgroup and of each
+// multiplying one. `register_threads`: the number of threads that the SM's registers are divided by.
 struct Warpgroups {
   int consumers, load_registers, sum_registers, register_threads;
 };

@@ -1,19 +1,19 @@
 // grad_weight: dW[t, s, j] = sum over (b, d) of dy[b, t, d] x[b, s, d + j - pad], for (t, s) in the triangle,
 // and grad_bias[t] = sum over (b, d) of dy[b, t, d]. Both operands are K-major, MN-major where tokens are
-// contiguous. shares.h says which block works on what; shift.cuh how taps shift dy.
+// contiguous. stream_k.h divides the work among the blocks; shift.cuh shifts dy by taps.
 #pragma once
 
 #include "params.h"
 #include "persistent/shift.cuh"
 #include "persistent/stacked.cuh"
 #include "persistent/weight_panels.cuh"
-#include "persistent/weight_shares.cuh"
+#include "persistent/weight_stream_k.cuh"
 #include "ptx/wgmma_tf32.cuh"
 
 namespace trigen::persistent::weight {
 
-// Where a block of a cluster works in a tile of kEdge rows, in units of 128: squares of 2 x 2 blocks, pairs
-// below each other.
+// A block's place in its cluster's tile of kEdge rows, in units of 128: squares of 2 x 2 blocks, pairs below
+// each other.
 template <Kernel C>
 struct Place {
   int row, column;
@@ -24,12 +24,12 @@ struct Place {
         column(Geometry<C>::kSquares ? rank % 2 : 0) {}
 };
 
-// Whether grad_bias is summed beside this piece: that of the first tile of its row, and the tap that does not
+// True if grad_bias is summed beside this work tile: the first tile of its row, and the tap that does not
 // shift dy.
 template <Kernel C>
-__device__ __forceinline__ bool sums_bias(const Shares& shares, const Piece& piece, const Place<C>& place,
-                                          int tap) {
-  return C.shape.bias && place.column == 0 && piece.column == shares.first(piece.row) &&
+__device__ __forceinline__ bool sums_bias(const StreamK& stream_k, const WorkTile& work,
+                                          const Place<C>& place, int tap) {
+  return C.shape.bias && place.column == 0 && work.column == stream_k.first(work.row) &&
          (kTaps<C> == 1 || tap == C.shape.pad);
 }
 
@@ -51,7 +51,7 @@ __device__ __forceinline__ void load_panel_multicast(unsigned to, const TensorMa
 
 // The loading thread.
 template <Kernel C>
-__device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, const Shares& shares,
+__device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, const StreamK& stream_k,
                                                  int features, int rank, const TensorMap& map_dy,
                                                  const TensorMap& map_x) {
   using G = Geometry<C>;
@@ -59,17 +59,17 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
   const Place<C> place(rank);
   const int batch_blocks = schedule::ceil_div(features, kDepth<C>);
   RingPosition<C.config.stages> at;
-  Pieces pieces(shares, static_cast<int>(blockIdx.x) / C.config.cluster);
-  for (Piece piece; pieces.next(piece);) {
-    const int panels = piece.narrow ? 2 : kPanels;
-    const int head = piece.copy / kTaps<C>;
-    const Shift shift(kTaps<C> == 1 ? 0 : piece.copy - head * kTaps<C> - C.shape.pad);
-    const int start = piece.origin + piece.begin * piece.step, step_batches = piece.step / batch_blocks,
-              step_features = (piece.step - step_batches * batch_blocks) * kDepth<C>;
+  StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x) / C.config.cluster);
+  for (WorkTile work; walk.next(work);) {
+    const int panels = work.narrow ? 2 : kPanels;
+    const int head = work.copy / kTaps<C>;
+    const Shift shift(kTaps<C> == 1 ? 0 : work.copy - head * kTaps<C> - C.shape.pad);
+    const int start = work.origin + work.begin * work.step, step_batches = work.step / batch_blocks,
+              step_features = (work.step - step_batches * batch_blocks) * kDepth<C>;
     int batch = start / batch_blocks;
     int feature = (start - batch * batch_blocks) * kDepth<C>;
     const auto load_dy = [&](int from) {
-      const int row = kEdge<C> * piece.row + 128 * place.row;
+      const int row = kEdge<C> * work.row + 128 * place.row;
       if constexpr (G::kSquares) {  // each block loads its half of dy for both of its row
         load_panel_multicast<C>(ring.a(at.stage) + place.column * kPanelBytes, map_dy, ring.full(at.stage),
                                 static_cast<unsigned short>(3 << 2 * place.row), from,
@@ -81,8 +81,8 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
                         head, batch);
       }
     };
-    for (int block = piece.begin; block < piece.end; ++block) {
-      if (kShifts<C> && shift.loads_before(block == piece.begin, feature)) {
+    for (int block = work.begin; block < work.end; ++block) {
+      if (kShifts<C> && shift.loads_before(block == work.begin, feature)) {
         ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
         ptx::mbarrier_arrive_expect(ring.full(at.stage), 2 * kPanelBytes);
         load_dy(feature - shift.vectors - kPanel);
@@ -109,17 +109,17 @@ __device__ __forceinline__ void load_grad_weight(const Ring<Geometry<C>>& ring, 
         for (int i = 0; i < kPanels; ++i)
           if (i < panels)
             load_panel<C>(ring.b(at.stage) + i * kPanelBytes, map_x, full, feature,
-                          128 * piece.column + 64 * i, head, batch);
+                          128 * work.column + 64 * i, head, batch);
       } else if constexpr (G::kSquares) {  // and its half of x for both of its column
         load_panel_multicast<C>(ring.b(at.stage) + place.row * kPanelBytes, map_x, full,
                                 static_cast<unsigned short>(5 << place.column), feature,
-                                kEdge<C> * piece.column + 128 * place.column + 64 * place.row, head, batch);
+                                kEdge<C> * work.column + 128 * place.column + 64 * place.row, head, batch);
       } else {  // each block loads its half of x for both
 #pragma unroll
         for (int j = 0; j < kPanels / kCluster; ++j) {
           const int i = rank * (kPanels / kCluster) + j;
           load_panel_multicast<C>(ring.b(at.stage) + i * kPanelBytes, map_x, full, 3, feature,
-                                  kEdge<C> * piece.column + 64 * i, head, batch);
+                                  kEdge<C> * work.column + 64 * i, head, batch);
         }
       }
       at.advance();
@@ -156,14 +156,14 @@ __device__ __forceinline__ void multiply_steps(float (&sum)[kN / 2], float (&bia
   ptx::wgmma_commit();
 }
 
-// The k blocks of one piece, `ends` says where batches end among them.
+// Products of a work tile's `count` k blocks; `ends` marks the last blocks of batches among them.
 template <Kernel C, int kN, bool kBias, class G>
-__device__ __forceinline__ void multiply_piece(float (&sum)[kN / 2], float (&bias)[4], const Ring<G>& ring,
-                                               RingPosition<C.config.stages>& at, int count,
-                                               BatchEnds<C> ends, unsigned group, unsigned lane) {
+__device__ __forceinline__ void multiply_work(float (&sum)[kN / 2], float (&bias)[4], const Ring<G>& ring,
+                                              RingPosition<C.config.stages>& at, int count, BatchEnds<C> ends,
+                                              unsigned group, unsigned lane) {
   const unsigned long long ones =
       ptx::descriptor_plain(ring.barriers + kBarrierBytes - kOnesBytes, kOnesBytes / 2);
-  int held = -1;
+  int in_flight = -1;
   for (int block = 0; block < count; ++block) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     const unsigned long long a = ptx::descriptor(ring.a(at.stage) + group * kPanelBytes, kPanelBytes);
@@ -174,26 +174,26 @@ __device__ __forceinline__ void multiply_piece(float (&sum)[kN / 2], float (&bia
     else
       multiply_steps<C, kN, kBias, block_steps()>(sum, bias, a, b, ones, block);
     ptx::wgmma_wait<1>();
-    if (held >= 0) ring.release(held, lane);
-    held = at.stage;
+    if (in_flight >= 0) ring.release(in_flight, lane);
+    in_flight = at.stage;
     at.advance();
     ends.advance();
   }
   ptx::wgmma_wait<0>();
   ptx::pin(sum);
   if constexpr (kBias) ptx::pin(bias);
-  if (held >= 0) ring.release(held, lane);
+  if (in_flight >= 0) ring.release(in_flight, lane);
 }
 
-// Lets go of a piece's stages.
+// Waits for and releases the stages of a work tile that this warpgroup does not multiply.
 template <Kernel C>
-__device__ __forceinline__ void drop_piece(const Ring<Geometry<C>>& ring, RingPosition<C.config.stages>& at,
-                                           const Piece& piece, int features, int tap, unsigned lane) {
+__device__ __forceinline__ void drop_work(const Ring<Geometry<C>>& ring, RingPosition<C.config.stages>& at,
+                                          const WorkTile& work, int features, int tap, unsigned lane) {
   const int batch_blocks = (features + kPanel - 1) / kPanel;
   const Shift shift(kTaps<C> == 1 ? 0 : tap - C.shape.pad);
-  int feature = piece.begin % batch_blocks * kPanel;
-  for (int block = piece.begin; block < piece.end; ++block) {
-    for (int i = kShifts<C> && shift.loads_before(block == piece.begin, feature) ? 0 : 1; i < 2; ++i) {
+  int feature = work.begin % batch_blocks * kPanel;
+  for (int block = work.begin; block < work.end; ++block) {
+    for (int i = kShifts<C> && shift.loads_before(block == work.begin, feature) ? 0 : 1; i < 2; ++i) {
       ptx::mbarrier_wait(ring.full(at.stage), at.parity);
       __syncwarp();  // the ring may turn once some lanes have let go: none may still wait
       ring.release(at.stage, lane);
@@ -204,36 +204,37 @@ __device__ __forceinline__ void drop_piece(const Ring<Geometry<C>>& ring, RingPo
   }
 }
 
-// A whole piece, wide or narrow. With kBias its tap does not shift.
+// A work tile, wide or narrow. With kBias its tap does not shift.
 template <Kernel C, bool kBias>
 __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_n / 2], float (&bias)[4],
                                               const Ring<Geometry<C>>& ring,
-                                              RingPosition<C.config.stages>& at, const Piece& piece,
+                                              RingPosition<C.config.stages>& at, const WorkTile& work,
                                               int features, int tap, unsigned group, unsigned lane) {
   constexpr int kN = C.config.tile_n;
   auto& half = reinterpret_cast<float(&)[64]>(sum);
-  const bool narrow = kN == 256 && piece.narrow;
+  const bool narrow = kN == 256 && work.narrow;
   if constexpr (kShifts<C> && !kBias) {
     const Shift shift(tap - C.shape.pad);
     if (narrow)
-      multiply_shifted<C, 128>(half, ring, at, piece, features, shift, group, lane);
+      multiply_shifted<C, 128>(half, ring, at, work, features, shift, group, lane);
     else
-      multiply_shifted<C, kN>(sum, ring, at, piece, features, shift, group, lane);
+      multiply_shifted<C, kN>(sum, ring, at, work, features, shift, group, lane);
   } else {
-    const int count = piece.end - piece.begin;
-    const BatchEnds<C> ends(piece.origin + piece.begin * piece.step, piece.step);
+    const int count = work.end - work.begin;
+    const BatchEnds<C> ends(work.origin + work.begin * work.step, work.step);
     if (narrow)
-      multiply_piece<C, 128, kBias>(half, bias, ring, at, count, ends, group, lane);
+      multiply_work<C, 128, kBias>(half, bias, ring, at, count, ends, group, lane);
     else
-      multiply_piece<C, kN, kBias>(sum, bias, ring, at, count, ends, group, lane);
+      multiply_work<C, kN, kBias>(sum, bias, ring, at, count, ends, group, lane);
   }
 }
 
 // One multiplying warpgroup.
 template <Kernel C>
 __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring<Geometry<C>>& ring,
-                                                     const Shares& shares, int tokens, int features, int diag,
-                                                     int rank, unsigned group, const TensorMap& map_dw) {
+                                                     const StreamK& stream_k, int tokens, int features,
+                                                     int diag, int rank, unsigned group,
+                                                     const TensorMap& map_dw) {
   using G = Geometry<C>;
   constexpr Shape s = C.shape;
   const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
@@ -242,30 +243,30 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
   OutputPanels<G> output(ring, group);
   constexpr int kN = C.config.tile_n;
   float sum[kN / 2];
-  Pieces pieces(shares, static_cast<int>(blockIdx.x) / C.config.cluster);
+  StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x) / C.config.cluster);
   const Place<C> place(rank);
-  for (Piece piece; pieces.next(piece);) {
-    const int head = piece.copy / kTaps<C>, tap = piece.copy - head * kTaps<C>;
-    const bool with_bias = sums_bias<C>(shares, piece, place, tap);
+  for (WorkTile work; walk.next(work);) {
+    const int head = work.copy / kTaps<C>, tap = work.copy - head * kTaps<C>;
+    const bool with_bias = sums_bias<C>(stream_k, work, place, tap);
     float bias[4];
-    const int first_row = kEdge<C> * piece.row + 128 * place.row,
-              first_column = kEdge<C> * piece.column + 128 * place.column;
+    const int first_row = kEdge<C> * work.row + 128 * place.row,
+              first_column = kEdge<C> * work.column + 128 * place.column;
     const auto is_touched = [&](int column) {
       return kEdge<C> == 128 || touched<C>(first_row, column, tokens, diag);
     };
-    if (G::kSquares && !with_bias && !is_touched(first_column) && (piece.number >= 0 || !s.zero_outside)) {
-      drop_piece<C>(ring, at, piece, features, tap, lane);
+    if (G::kSquares && !with_bias && !is_touched(first_column) && (work.number >= 0 || !s.zero_outside)) {
+      drop_work<C>(ring, at, work, features, tap, lane);
       continue;
     }
     if (s.bias && with_bias)
-      multiply_tile<C, s.bias>(sum, bias, ring, at, piece, features, tap, group, lane);
+      multiply_tile<C, s.bias>(sum, bias, ring, at, work, features, tap, group, lane);
     else
-      multiply_tile<C, false>(sum, bias, ring, at, piece, features, tap, group, lane);
+      multiply_tile<C, false>(sum, bias, ring, at, work, features, tap, group, lane);
     if (s.bias && with_bias && lane % 4 == 0) {
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        if (piece.number >= 0)
-          static_cast<float*>(p.workspace)[shares.bias_slot(piece.number) + 128 * place.row + line + 8 * i] =
+        if (work.number >= 0)
+          static_cast<float*>(p.workspace)[stream_k.bias_slot(work.number) + 128 * place.row + line + 8 * i] =
               bias[2 * i];
         else
           write_bias<C>(p, head, tokens, first_row + line + 8 * i, bias[2 * i]);
@@ -273,20 +274,20 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
 
     constexpr int kWidth = G::kSquares ? 256 : kN;  // of a part
     if constexpr (stacks(C.config)) {
-      store_stack<C>(static_cast<float*>(p.workspace) + shares.slot(piece.number), sum, group);
-    } else if (piece.number >= 0) {
+      store_stack<C>(static_cast<float*>(p.workspace) + stream_k.slot(work.number), sum, group);
+    } else if (work.number >= 0) {
       // 16 bytes a thread, one thread after the other, as reduce.cuh reads them.
-      float4* to = reinterpret_cast<float4*>(static_cast<float*>(p.workspace) + shares.slot(piece.number)) +
+      float4* to = reinterpret_cast<float4*>(static_cast<float*>(p.workspace) + stream_k.slot(work.number)) +
                    place.row * (32 * kWidth) + place.column * (32 * 128) + threadIdx.x;
 #pragma unroll
       for (int i = 0; i < kN / 8; ++i)
-        if ((i < 16 || !piece.narrow) && is_touched(first_column + i / 16 * 128))
+        if ((i < 16 || !work.narrow) && is_touched(first_column + i / 16 * 128))
           to[i * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
     } else {
       // Panels of 64 columns.
 #pragma unroll
       for (int i = 0; i < kN / 64; ++i) {
-        if (i >= 2 && piece.narrow) continue;
+        if (i >= 2 && work.narrow) continue;
         store_panel<C>(p, output, sum + 32 * i, map_dw, head, tap, tokens, diag,
                        first_row + 64 * static_cast<int>(group), first_column + 64 * i);
       }
@@ -300,7 +301,7 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
                                     const TensorMap& map_dw) {
   using G = Geometry<C>;
   const Extents<C> z(p);
-  const Shares shares = shares_of<C>(p, z, static_cast<int>(gridDim.x) / C.config.cluster);
+  const StreamK stream_k = stream_k_of<C>(p, z, static_cast<int>(gridDim.x) / C.config.cluster);
   const auto rank = static_cast<int>(rank_in_cluster<G>());
   if constexpr (C.shape.bias) {
     if (threadIdx.x < kOnesBytes / 4)
@@ -317,15 +318,15 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
       [&](unsigned thread) {
         const int warp = static_cast<int>(thread / 32);
         if (thread == 0)
-          load_grad_weight<C>(ring, shares, depth_rows<C>(p, z.features).features, rank, map_dy, map_x);
-        // The warps that have nothing to load write what no tile covers.
+          load_grad_weight<C>(ring, stream_k, depth_rows<C>(p, z.features).features, rank, map_dy, map_x);
+        // The warps that have nothing to load write zeros to the columns without a tile.
         if (C.shape.zero_outside && warp > 0)
-          write_zeros<C>(p, shares, z.heads, z.tokens, static_cast<int>(blockIdx.x) * 3 + warp - 1,
+          write_zeros<C>(p, stream_k, z.heads, z.tokens, static_cast<int>(blockIdx.x) * 3 + warp - 1,
                          static_cast<int>(gridDim.x) * 3, static_cast<int>(threadIdx.x % 32),
-                         pause_of_zeros<C>(shares, z.heads, static_cast<int>(gridDim.x)));
+                         pause_of_zeros<C>(stream_k, z.heads, static_cast<int>(gridDim.x)));
       },
       [&](unsigned group) {
-        multiply_grad_weight<C>(p, ring, shares, z.tokens, z.features, z.diag, rank, group, map_dw);
+        multiply_grad_weight<C>(p, ring, stream_k, z.tokens, z.features, z.diag, rank, group, map_dw);
       });
 }
 

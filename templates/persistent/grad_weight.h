@@ -1,10 +1,11 @@
 // Sizes of grad_weight by tiles of 128 t by 128 or 256 s (grad_weight.cuh), which families of 16-bit and of
-// f32 data share. Plain C++, like config.h; shares.h says who sums what.
+// f32 data have in common. Plain C++, like config.h; stream_k.h divides the work.
 #pragma once
 
 #include "config.h"
 #include "pack_activations.h"
-#include "persistent/shares.h"
+#include "persistent/stream_k.h"
+
 #include "persistent/sizes.h"
 #include "schedule.h"
 
@@ -29,9 +30,9 @@ TRIGEN_HOST_DEVICE constexpr int last_steps(const Shape& s, const Config& c) {
              ? block_steps()
              : schedule::ceil_div(rest, depth / block_steps());
 }
-// Clusters whose blocks are slices: each takes every cluster-th k block of one tile of 64 x 64 or 128 x 128, and they
-// add their sums through distributed shared memory (slices.cuh). One warpgroup and 64 x 64: also a slice that has no
-// other. Other clusters share loads, see below.
+// Clusters whose blocks are slices: each takes every cluster-th k block of one tile of 64 x 64 or 128 x 128,
+// and they add their sums through distributed shared memory (slices.cuh). A 64 x 64 tile with one warpgroup
+// is a cluster of size 1: nothing is exchanged. Blocks of other clusters load for each other, see below.
 TRIGEN_HOST_DEVICE constexpr bool slices(const Config& c) {
   return c.tile_n == 64 ? c.cluster > 1 || c.warps_m == 4
                         : c.tile_n == 128 && c.cluster > 1 && c.cluster != 4;
@@ -49,8 +50,8 @@ TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int stage_bytes(const Config& c) {
   return (consumers(c) + panels(c)) * kPanelBytes;
 }
-// What slices send one another: rows by eights, which the slices of a tile own in turn. 8 rows of 16 columns are
-// 512 bytes, and 64 to keep their readers' banks apart.
+// Exchange of slices: rows by eights, owned by the slices of a tile in turn. 8 rows of 16 columns are 512
+// bytes, and 64 to keep their readers' banks apart.
 inline constexpr int kSentRows = 8, kSentBytes = 576;
 TRIGEN_HOST_DEVICE constexpr int owned_eights(const Config& c) {
   return schedule::ceil_div(c.tile_m / kSentRows, c.cluster);
@@ -73,8 +74,8 @@ TRIGEN_HOST_DEVICE constexpr bool admits_reduction(const Config& c) {
 TRIGEN_HOST_DEVICE constexpr int register_threads(const Config& c) {
   return admits_reduction(c) ? 512 : threads(c);
 }
-// Output panels that each multiplying warpgroup can stage: what the ring leaves, at most its whole tile. 0:
-// too many stages.
+// Output panels that each multiplying warpgroup can stage: in the memory that the ring leaves, at most its
+// tile. 0: too many stages.
 TRIGEN_HOST_DEVICE constexpr int store_panels(const Config& c) {
   const int room = kSharedLimit - kBarrierBytes - c.stages * stage_bytes(c);
   return room < 0 ? 0 : schedule::min(admits_reduction(c) ? 1 : panels(c), room / (kConsumers * kPanelBytes));
@@ -90,8 +91,8 @@ TRIGEN_HOST_DEVICE constexpr bool squares(const Config& c) { return c.cluster ==
 TRIGEN_HOST_DEVICE constexpr int edge_of(const Config& c) {
   return slices(c) ? c.tile_m : c.cluster > 1 ? 256 : 128;
 }
-// Shares counts edges of 128 at least: tiles of 64 are shared as those of a matrix twice as large.
-TRIGEN_HOST_DEVICE constexpr int shares_scale(const Config& c) { return edge_of(c) == 64 ? 2 : 1; }
+// StreamK counts edges of 128 at least: tiles of 64 are divided like those of a matrix twice as large.
+TRIGEN_HOST_DEVICE constexpr int stream_k_scale(const Config& c) { return edge_of(c) == 64 ? 2 : 1; }
 // setmaxnreg, in units of 8.
 inline constexpr int kLoadRegisters = 40;
 TRIGEN_HOST_DEVICE constexpr int sum_registers(const Config& c) { return admits_reduction(c) ? 168 : 232; }

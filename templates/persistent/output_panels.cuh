@@ -18,7 +18,7 @@ struct OutputPanels : Staging<G::kStorePanels, 128> {
 
   // Stores 64 columns, whose 32 sums a thread begin at `sum`. finish(four sums, column, words): the two words
   // of columns `column`, + 1 in rows lane / 4 and lane / 4 + 8 of the warp. With contiguous tokens the
-  // columns are the rows of what is stored.
+  // columns are the rows of the stored box.
   template <class Finish>
   __device__ __forceinline__ void store(const float* sum, const TensorMap& map, int c0, int c1, int c2,
                                         int c3, const Finish& finish) {

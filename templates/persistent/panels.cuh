@@ -1,5 +1,5 @@
-// Which 64 features of one (batch, head) a panel of columns has. n runs over panels; a tile's may come from
-// different batches.
+// Panels of columns: 64 features of one (batch, head). n runs over panels; a tile's may come from different
+// batches.
 #pragma once
 
 #include "config.h"

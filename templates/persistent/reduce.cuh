@@ -9,7 +9,7 @@ namespace trigen::persistent::weight {
 // wrote it whole.
 struct Parts {
   int first = 0, second = 0, stride = 1, count = 0;
-  __device__ __forceinline__ Parts(const Shares& s, bool narrow, int tile) {
+  __device__ __forceinline__ Parts(const StreamK& s, bool narrow, int tile) {
     if (narrow) {
       const int from = s.owner(tile * s.depth);
       count = s.owner((tile + 1) * s.depth - 1) - from + 1;
@@ -17,16 +17,16 @@ struct Parts {
       second = s.narrow_number(from + 1, false);
       stride = 2;
       if (count == 1) count = 0;
-    } else if (tile >= s.whole) {
+    } else if (tile >= s.whole_tiles) {
       count = s.split;
-      first = (tile - s.whole) * s.split;
+      first = (tile - s.whole_tiles) * s.split;
       second = first + 1;
     }
   }
   __device__ __forceinline__ int number(int i) const { return i == 0 ? first : second + (i - 1) * stride; }
 };
 
-// In shared memory: what one thread works out for the block.
+// In shared memory: a thread's results for the whole block.
 struct ReduceItem {
   const float4* source;  // the tile's first part
   int size;              // of a part, in float4
@@ -47,7 +47,7 @@ using HeldItem = typename Held<!C.shape.bias && !kShifts<C>>::Type;
 
 struct ReduceShared {
   float4 partial[kReduceThreads];
-  Shares shares;  // these members leave no gaps, which wide loads would read
+  StreamK stream_k;  // these members leave no gaps, which wide loads would read
   int wide_items, tile_items, items, wide_log, narrow_log;
   ReduceItem item;
 };
@@ -60,16 +60,16 @@ inline constexpr int kBiasRows = 32, kBiasRuns = kReduceThreads / kBiasRows;
 // kBiasRows rows of grad_bias of one head, `first` of the matrix on, from the parts of their row tile's first
 // tile. Runs of parts are added by one thread each, their sums then in order.
 template <Kernel C>
-__device__ __forceinline__ void reduce_bias(const Params& p, const Shares& shares, float* partial, int head,
-                                            int first, int tokens, int thread) {
+__device__ __forceinline__ void reduce_bias(const Params& p, const StreamK& stream_k, float* partial,
+                                            int head, int first, int tokens, int thread) {
   const int row = first / kEdge<C>;
-  const bool narrow = shares.span(row) < shares.unit;
+  const bool narrow = stream_k.span(row) < stream_k.unit;
   const int tap = kTaps<C> == 1 ? 0 : C.shape.pad;
-  const Parts parts(shares, narrow, shares.before(narrow, row) * shares.copies + head * kTaps<C> + tap);
+  const Parts parts(stream_k, narrow, stream_k.before(narrow, row) * stream_k.copies + head * kTaps<C> + tap);
   if (parts.count == 0) return;
   const int own = thread % kBiasRows, run = thread / kBiasRows;
-  const float* const from =
-      static_cast<const float*>(p.workspace) + shares.bias_slot(parts.first) + (first - kEdge<C> * row + own);
+  const float* const from = static_cast<const float*>(p.workspace) + stream_k.bias_slot(parts.first) +
+                            (first - kEdge<C> * row + own);
   const int end = parts.count * (run + 1) / kBiasRuns;
   float sum = 0;
 #pragma unroll 8
@@ -97,7 +97,7 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
   ptx::let_next_launch_start();  // it waits for the end of this one, which waits for the product's
   ReduceShared& here = *reinterpret_cast<ReduceShared*>(shared_memory());
   const int bias_items = schedule::ceil_div(tokens, kBiasRows);  // of a head
-  Shares& shares = here.shares;
+  StreamK& stream_k = here.stream_k;
   ReduceItem& item = here.item;
   // Items of a tile, as a power of two.
   static_assert(kRun == 2 && kNarrowSums == 128 * 128 && kReduceThreads == 256, "powers of two");
@@ -121,11 +121,13 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
     return best;
   };
   if (threadIdx.x == 0) {
-    shares = shares_of<C>(p, z, static_cast<int>(gridDim.x) / (reduce_blocks(C.config) * C.config.cluster));
-    here.wide_log = spread(shares.split, shares.wide - shares.whole, false);
-    here.narrow_log = shares.narrow ? spread(shares.sharers() / shares.narrow, shares.narrow, true) : 0;
-    here.wide_items = (shares.wide - shares.whole) << cut(false, here.wide_log);
-    here.tile_items = here.wide_items + (shares.narrow << cut(true, here.narrow_log));
+    stream_k =
+        stream_k_of<C>(p, z, static_cast<int>(gridDim.x) / (reduce_blocks(C.config) * C.config.cluster));
+    here.wide_log = spread(stream_k.split, stream_k.wide - stream_k.whole_tiles, false);
+    here.narrow_log =
+        stream_k.narrow ? spread(stream_k.sharers() / stream_k.narrow, stream_k.narrow, true) : 0;
+    here.wide_items = (stream_k.wide - stream_k.whole_tiles) << cut(false, here.wide_log);
+    here.tile_items = here.wide_items + (stream_k.narrow << cut(true, here.narrow_log));
     here.items = here.tile_items + (C.shape.bias ? heads * bias_items : 0);
   }
   __syncthreads();
@@ -133,7 +135,7 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
     if (C.shape.bias && all >= here.tile_items) {
       const int head = (all - here.tile_items) / bias_items, item = all - here.tile_items - head * bias_items;
       ptx::wait_for_launches_before();
-      reduce_bias<C>(p, shares, reinterpret_cast<float*>(here.partial), head, kBiasRows * item, tokens,
+      reduce_bias<C>(p, stream_k, reinterpret_cast<float*>(here.partial), head, kBiasRows * item, tokens,
                      static_cast<int>(threadIdx.x));
       __syncthreads();
       continue;
@@ -142,20 +144,20 @@ __device__ __forceinline__ void reduce_tiles(const Params& p) {
       const bool narrow = all >= here.wide_items;
       const int index = narrow ? all - here.wide_items : all;
       item.log = narrow ? here.narrow_log : here.wide_log;
-      const int each = cut(narrow, item.log), tile = (index >> each) + (narrow ? 0 : shares.whole);
+      const int each = cut(narrow, item.log), tile = (index >> each) + (narrow ? 0 : stream_k.whole_tiles);
       item.position =
           (index & ((1 << each) - 1)) * (item.log < 0 ? kRun * kReduceThreads : kReduceThreads >> item.log);
-      const Parts parts(shares, narrow, tile);
+      const Parts parts(stream_k, narrow, tile);
       item.parts = parts;
-      item.source =
-          reinterpret_cast<const float4*>(static_cast<const float*>(p.workspace) + shares.slot(parts.first));
+      item.source = reinterpret_cast<const float4*>(static_cast<const float*>(p.workspace) +
+                                                    stream_k.slot(parts.first));
       item.size = (narrow ? kNarrowSums : kSums) / 4;
-      item.copy = tile % shares.copies;
-      shares.locate(narrow, tile / shares.copies, item.row, item.column);
+      item.copy = tile % stream_k.copies;
+      stream_k.locate(narrow, tile / stream_k.copies, item.row, item.column);
     }
     __syncthreads();
     const HeldItem<C> now = item;
-    ptx::wait_for_launches_before();  // what came before is worked out meanwhile
+    ptx::wait_for_launches_before();  // addresses are worked out meanwhile
     const int thread = static_cast<int>(threadIdx.x);
     const int head = now.copy / kTaps<C>, tap = now.copy - head * kTaps<C>;
     const auto part = [&](int i) { return now.source + now.size * (now.parts.number(i) - now.parts.first); };

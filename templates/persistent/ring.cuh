@@ -7,7 +7,7 @@
 
 namespace trigen::persistent {
 
-// Where a loader or consumer stands in the ring.
+// Position of a loader or consumer in the ring: the next stage and its barriers' parity.
 template <int kStages>
 struct RingPosition {
   int stage = 0;
@@ -21,7 +21,7 @@ struct RingPosition {
 };
 
 // Barriers of the ring: full[stage] completes when a stage's bytes have landed, empty[stage] when every
-// consumer warp of the cluster that reads (a share of) this stage has let go of it.
+// consumer warp of the cluster that reads this stage, or a part of it, has released it.
 template <class G>
 struct Ring {
   static constexpr int kReleases = G::kSquares ? 3 : G::kCluster;  // blocks whose copies fill a stage
@@ -43,8 +43,8 @@ struct Ring {
     ptx::mbarrier_fence_init();
   }
 
-  // The loading thread lets go of the stage that it fills for the warps that will not read it. Only it knows
-  // that all have let go of what was in the stage before.
+  // Release by the loading thread, for the warps that do not read the stage it fills. No other thread knows
+  // that all of them have released the stage's previous contents.
   __device__ __forceinline__ void release_unread(int stage, int warps) const {
     ptx::mbarrier_arrive(empty(stage), static_cast<unsigned>(warps));
   }

@@ -1,9 +1,10 @@
-// How a persistent block begins and divides its work: barriers and tensor maps are made ready, then the last
-// warpgroup gives registers up and loads while the others take them and multiply.
+// Start and roles of a persistent block: barriers and tensor maps are made ready, then the last warpgroup
+// gives registers up and loads while the others take them and multiply.
 #pragma once
 
 #include "params.h"
-#include "persistent/deal.h"
+#include "persistent/tile_scheduler.h"
+
 #include "persistent/ring.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/tma.cuh"
@@ -15,7 +16,7 @@ __device__ __forceinline__ unsigned char* shared_memory() {
   return persistent_shared;
 }
 
-// Where the ring of a block lies.
+// The block's ring in shared memory.
 template <class G>
 __device__ __forceinline__ Ring<G> ring_of_block() {
   const unsigned base = ptx::shared_address(shared_memory());
@@ -63,9 +64,9 @@ struct Extents {
 
 // This block's walk over the tiles.
 template <Kernel C>
-__device__ __forceinline__ Deal deal_of_block(int rows, int columns) {
-  return deal_of(C.shape, C.config, rows, columns, static_cast<int>(gridDim.x) / C.config.cluster,
-                 static_cast<int>(blockIdx.x) / C.config.cluster);
+__device__ __forceinline__ TileScheduler scheduler_of_block(int rows, int columns) {
+  return scheduler_of(C.shape, C.config, rows, columns, static_cast<int>(gridDim.x) / C.config.cluster,
+                      static_cast<int>(blockIdx.x) / C.config.cluster);
 }
 // This block's number in its cluster.
 template <class G>

@@ -14,8 +14,8 @@ struct Shift {
   int vectors, rest;
   __device__ __forceinline__ explicit Shift(int q) : vectors(q & ~7), rest(q & 7) {}
   // The first `rest` features of a block come from the panel before it, whose last words a thread keeps. At
-  // the start of a piece or of a batch row (`feature` 0) that panel is loaded on its own, unless all of it
-  // lies before the row, where dy is zero.
+  // the start of a work tile or of a batch row (`feature` 0) that panel is loaded on its own, unless all of
+  // it lies before the row, where dy is zero.
   __device__ __forceinline__ bool needs_before(bool starts, int feature) const {
     return rest != 0 && (starts || feature == 0);
   }
@@ -24,10 +24,10 @@ struct Shift {
   }
 };
 
-// What a thread reads of a 64 x 64 panel of dy as A's fragments. In a row every group of 8 features is 4
-// words, lane % 4 takes one. Shifted by rest = 2 m or 2 m + 1 features, it is word lane % 4 - m, or the upper
-// half of the word before that and its lower half; words below 0 are those of the group before. All banks are
-// used once.
+// A thread's words of a 64 x 64 panel of dy, as A's fragments. In a row every group of 8 features is 4 words,
+// lane % 4 takes one. Shifted by rest = 2 m or 2 m + 1 features, it is word lane % 4 - m, or the upper half
+// of the word before that and its lower half; words below 0 are those of the group before. All banks are used
+// once.
 struct ShiftedRows {
   unsigned line;           // byte offset of row lane / 4 of the warp; row + 8 is 1024 bytes further
   unsigned flip;           // row % 8: 128-byte swizzle
@@ -83,20 +83,20 @@ struct ShiftedRows {
   }
 };
 
-// The k blocks of one piece: 64 rows by kN columns. A's registers are free again once their products are
+// The k blocks of one work tile: 64 rows by kN columns. A's registers are free again once their products are
 // complete (ptxas runs all products one after the other where a second set of them is written meanwhile,
 // C7513); the other warpgroup multiplies while this one reads.
 template <Kernel C, int kN>
 __device__ __forceinline__ void multiply_shifted(float (&sum)[kN / 2], const Ring<Geometry<C>>& ring,
-                                                 RingPosition<C.config.stages>& at, const Piece& piece,
+                                                 RingPosition<C.config.stages>& at, const WorkTile& work,
                                                  int features, const Shift& shift, unsigned group,
                                                  unsigned lane) {
   const int batch_blocks = (features + kPanel - 1) / kPanel;
-  int feature = piece.begin % batch_blocks * kPanel;
+  int feature = work.begin % batch_blocks * kPanel;
   ShiftedRows rows(shift.rest, threadIdx.x / 32 % 4, lane);
-  for (int block = piece.begin; block < piece.end; ++block) {
-    if (shift.needs_before(block == piece.begin, feature)) {
-      if (shift.loads_before(block == piece.begin, feature)) {
+  for (int block = work.begin; block < work.end; ++block) {
+    if (shift.needs_before(block == work.begin, feature)) {
+      if (shift.loads_before(block == work.begin, feature)) {
         ptx::mbarrier_wait(ring.full(at.stage), at.parity);
         rows.keep(ring.a(at.stage) + group * kPanelBytes);
         __syncwarp();  // some lanes release what all have read
@@ -115,7 +115,7 @@ __device__ __forceinline__ void multiply_shifted(float (&sum)[kN / 2], const Rin
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      ptx::wgmma_rs<C.shape.dtype, kN, 0>(sum, a[i], b + 2 * i, (block - piece.begin) | i);
+      ptx::wgmma_rs<C.shape.dtype, kN, 0>(sum, a[i], b + 2 * i, (block - work.begin) | i);
     ptx::wgmma_commit();
     ptx::wgmma_wait<0>();
     ring.release(at.stage, lane);

@@ -1,4 +1,4 @@
-// Shared memory as Hopper's persistent families cut it. Plain C++, like config.h.
+// Sizes of shared memory in Hopper's persistent families. Plain C++, like config.h.
 #pragma once
 
 namespace trigen::persistent {

@@ -29,7 +29,7 @@ struct SliceGeometry
 
   static_assert(C.shape.op == Op::kGradWeight && C.shape.K <= 1, "sums dW of one tap");
   static_assert(c.split_k == c.cluster, "a slice for every block");
-  static_assert(c.tile_m == c.tile_n && (c.tile_n == 64 || c.tile_n == 128), "the tiles that Shares cuts");
+  static_assert(c.tile_m == c.tile_n && (c.tile_n == 64 || c.tile_n == 128), "the tiles that StreamK counts");
   static_assert(c.warps_m == 4 * consumers(c) && c.warps_n == 1, "a warpgroup is 4 warps along m");
   static_assert(kSharedBytes <= kSharedLimit && c.stages <= 12, "fits");
 };
@@ -40,15 +40,15 @@ struct SlicedTile {
 };
 
 template <Kernel C>
-__device__ __forceinline__ SlicedTile sliced_tile(const Shares& shares, int number) {
-  SlicedTile tile{.any = number < shares.wide};
+__device__ __forceinline__ SlicedTile sliced_tile(const StreamK& stream_k, int number) {
+  SlicedTile tile{.any = number < stream_k.wide};
   if (!tile.any) return tile;
   int row, column;
-  shares.locate(false, number / shares.copies, row, column);
-  tile.head = number % shares.copies;
+  stream_k.locate(false, number / stream_k.copies, row, column);
+  tile.head = number % stream_k.copies;
   tile.row = kEdge<C> * row;
   tile.column = kEdge<C> * column;
-  tile.sums_bias = C.shape.bias && column == shares.first(row);
+  tile.sums_bias = C.shape.bias && column == stream_k.first(row);
   return tile;
 }
 
@@ -75,7 +75,7 @@ __device__ __forceinline__ void load_slice(const Ring<SliceGeometry<C>>& ring, c
   }
 }
 
-// What lies at `address` of the block, in another one. The addresses of a block's own are some of the
+// The same shared-memory address in another block of the cluster. A block's own addresses are some of the
 // cluster's.
 template <Kernel C>
 __device__ __forceinline__ unsigned address_in(unsigned address, unsigned rank) {
@@ -123,7 +123,7 @@ __device__ __forceinline__ void add_sent(const Params& p, unsigned shared, const
 #pragma unroll
     for (unsigned i = 0; i < kAtOnce; ++i) {
       const unsigned at = thread + i * (128 * G::kConsumers), line = at / kPairs, pair = at % kPairs;
-      // As a lane of send_sums held them: columns 16 k + 2 l and + 1, then 16 k + 8 + 2 l and + 1.
+      // In the order of send_sums's lanes: columns 16 k + 2 l and + 1, then 16 k + 8 + 2 l and + 1.
       const unsigned own = from + pair / 8 * kSentBytes + (4 * line + pair % 4) * 16 + pair / 4 % 2 * 8;
 #pragma unroll
       for (unsigned r = 0; r < kSlices; ++r)
@@ -163,7 +163,7 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   using G = SliceGeometry<C>;
   constexpr int kSlices = C.config.cluster, kN = C.config.tile_n;
   const Extents<C> z(p);
-  const Shares shares = shares_of<C>(p, z, 1);
+  const StreamK stream_k = stream_k_of<C>(p, z, 1);
   constexpr bool kAlone = kSlices == 1;
   const int rank = kAlone ? 0 : static_cast<int>(ptx::cluster_rank());
   const Ring<G> ring = ring_of_block<G>();
@@ -180,8 +180,8 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   }
   if constexpr (!kAlone) ptx::cluster_arrive();
   ptx::let_next_launch_start();
-  const SlicedTile tile = sliced_tile<C>(shares, static_cast<int>(blockIdx.x) / kSlices);
-  // Every block has begun, and what its first threads wrote is there.
+  const SlicedTile tile = sliced_tile<C>(stream_k, static_cast<int>(blockIdx.x) / kSlices);
+  // Every block has begun, and the writes of its first threads are visible.
   if constexpr (kAlone)
     __syncthreads();
   else
@@ -191,12 +191,12 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   if (group == G::kConsumers) {
     const int warp = static_cast<int>(threadIdx.x / 32 % 4);
     if (tile.any && threadIdx.x % 128 == 0)
-      load_slice<C>(ring, tile, shares.depth, depth_rows<C>(p, z.features).features, rank, map_dy, map_x);
+      load_slice<C>(ring, tile, stream_k.depth, depth_rows<C>(p, z.features).features, rank, map_dy, map_x);
     __syncwarp();
     if constexpr (reuses_ring(C.config)) ptx::cluster_sync();
     if constexpr (!kAlone) ptx::cluster_arrive();
     if (C.shape.zero_outside && warp > 0)
-      write_zeros<C>(p, shares, z.heads, z.tokens, static_cast<int>(blockIdx.x) * 3 + warp - 1,
+      write_zeros<C>(p, stream_k, z.heads, z.tokens, static_cast<int>(blockIdx.x) * 3 + warp - 1,
                      static_cast<int>(gridDim.x) * 3, static_cast<int>(lane));
     if constexpr (!kAlone) ptx::cluster_wait();
     return;
@@ -204,12 +204,12 @@ __device__ __forceinline__ void run_slices(const Params& p, const TensorMap& map
   float sum[kN / 2], bias[4];
   if (tile.any) {
     RingPosition<C.config.stages> at;
-    const int count = (shares.depth - rank + kSlices - 1) / kSlices;
+    const int count = (stream_k.depth - rank + kSlices - 1) / kSlices;
     const BatchEnds<C> ends(rank, kSlices);
     if (C.shape.bias && tile.sums_bias)
-      multiply_piece<C, kN, C.shape.bias>(sum, bias, ring, at, count, ends, group, lane);
+      multiply_work<C, kN, C.shape.bias>(sum, bias, ring, at, count, ends, group, lane);
     else
-      multiply_piece<C, kN, false>(sum, bias, ring, at, count, ends, group, lane);
+      multiply_work<C, kN, false>(sum, bias, ring, at, count, ends, group, lane);
   }
   if constexpr (reuses_ring(C.config)) ptx::cluster_sync();
   if (tile.any) send_sums<C>(ring.base, sum, bias, tile.sums_bias, static_cast<unsigned>(rank));

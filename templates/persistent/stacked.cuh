@@ -6,13 +6,13 @@
 #pragma once
 
 #include "persistent/weight_geometry.cuh"
-#include "persistent/weight_shares.cuh"
 #include "persistent/weight_store.cuh"
+#include "persistent/weight_stream_k.cuh"
 
 namespace trigen::persistent::weight {
 
 // Rows of the ring's panels that no batch fills become zeros, before the loads begin: their sums are dropped,
-// but what lies there must be readable.
+// but wgmma reads them.
 template <Kernel C>
 __device__ __forceinline__ void clear_unfilled(unsigned ring) {
   constexpr int kFilled = C.shape.T * stacked(C.shape.T) * 128, kVectors = (kPanelBytes - kFilled) / 16;
@@ -72,10 +72,10 @@ __device__ __forceinline__ void reduce_stacked(const Params& p) {
   ptx::let_next_launch_start();  // it waits for the end of this one, which waits for the product's
   auto* const partial = reinterpret_cast<float*>(shared_memory());
   const Extents<C> z(p);
-  const Shares shares =
-      shares_of<C>(p, z, static_cast<int>(gridDim.x) / (reduce_blocks(C.config) * C.config.cluster));
+  const StreamK stream_k =
+      stream_k_of<C>(p, z, static_cast<int>(gridDim.x) / (reduce_blocks(C.config) * C.config.cluster));
   const auto thread = static_cast<int>(threadIdx.x);
-  const int own = thread % kWidth, run = thread / kWidth, count = shares.wide == 0 ? 0 : shares.split;
+  const int own = thread % kWidth, run = thread / kWidth, count = stream_k.wide == 0 ? 0 : stream_k.split;
   const int begin = count * kEach * run / kRuns, end = count * kEach * (run + 1) / kRuns;
   const auto* const workspace = static_cast<const float*>(p.workspace);
   ptx::wait_for_launches_before();
@@ -87,11 +87,11 @@ __device__ __forceinline__ void reduce_stacked(const Params& p) {
               column = bias ? 0 : element - row * T;
     const bool valid = row < T;
     // Of a block on the diagonal, and from one of a panel, of a part to the next.
-    const int first = head * shares.split;
+    const int first = head * stream_k.split;
     const float* const from =
-        workspace + (bias ? shares.bias_slot(first) + row : shares.slot(first) + row * kPanel + column);
+        workspace + (bias ? stream_k.bias_slot(first) + row : stream_k.slot(first) + row * kPanel + column);
     const long long block = bias ? T : T * (kPanel + 1), panel = bias ? kPanel : kPanel * kPanel,
-                    part = bias ? kEdge<C> : shares.wide_sums();
+                    part = bias ? kEdge<C> : stream_k.wide_sums();
     float sum = 0;
     for (int i = begin; i < end; i += kLoads) {
       float v[kLoads];

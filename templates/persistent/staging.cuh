@@ -1,4 +1,4 @@
-// Where output goes, and staging panels on the way from registers to global memory: `kThreads` threads write a panel to shared
+// Output on its way from registers to global memory: staging panels that `kThreads` threads write to shared
 // memory together, one of them asks for the copy from there. `kSlots` panels are used in turn.
 #pragma once
 
@@ -10,12 +10,12 @@
 
 namespace trigen::persistent {
 
-// The output, and what else of an epilogue has its shape; null: the problem has no such tensor.
+// The output, and the other tensors of its shape in an epilogue; null: the problem has no such tensor.
 struct OutputMaps {
   const TensorMap *output, *pre, *gate, *residual;
 };
 
-// `operands`: those of pre, gate and residual that the problem has.
+// `operands`: the problem's tensors among pre, gate and residual.
 template <Kernel C, class... Operands>
 __device__ __forceinline__ OutputMaps output_maps(const TensorMap& output, const Operands&... operands) {
   constexpr Shape s = C.shape;

@@ -37,7 +37,7 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static_assert((c.tile_m == 128 && ((c.tile_n == 256 && kCluster <= 2) ||
                                      (c.tile_n == 128 && (kCluster == 1 || kCluster == 4)))) ||
                     (stacks(c) && c.tile_n == 64 && kCluster == 1),
-                "the tiles that Shares cuts");
+                "the tiles that StreamK counts");
   static_assert(!stacks(c) || (C.shape.T > 0 && C.shape.T <= kPanel && C.shape.K <= 1 &&
                                !packing::packs_activations(C.shape, c)),
                 "whole batches in a panel");

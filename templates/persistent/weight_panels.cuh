@@ -7,10 +7,10 @@
 
 namespace trigen::persistent::weight {
 
-// Stages 32 columns of f32, whose 16 sums a thread begin at `sum`, and stores them. keep(row, column):
-// whether an element of the panel keeps its value; else it is zero. Odd rows store their groups of 8 columns
-// in another order, so that 16 lanes reach every bank once. (The sums are moved
-// first: stored from where they are, ptxas runs the products one after the other, C7520.)
+// Stages 32 columns of f32, whose 16 sums a thread begin at `sum`, and stores them. keep(row, column): false
+// for an element that becomes zero. Odd rows store their groups of 8 columns in another order, so that 16
+// lanes reach every bank once. (The sums are moved first: stored from where they are, ptxas runs the products
+// one after the other, C7520.)
 template <Kernel C, class Keep>
 __device__ __forceinline__ void store_f32(OutputPanels<Geometry<C>>& output, const float* sum,
                                           const TensorMap& map, int c0, int c1, int c3, const Keep& keep) {

@@ -14,7 +14,7 @@ inline constexpr int kTaps = C.shape.K > 1 ? C.shape.K : 1;
 template <Kernel C>
 inline constexpr bool kShifts = kTaps<C> != 1;
 
-// Rows of a tile, and columns that `Piece::column` counts.
+// Rows of a tile, and columns that `WorkTile::column` counts.
 template <Kernel C>
 inline constexpr int kEdge = edge_of(C.config);
 
@@ -23,7 +23,7 @@ __device__ __forceinline__ bool in_triangle(int row, int column, int diag) {
   return C.shape.fill == Fill::kLower ? column <= row + diag : column >= row + diag;
 }
 
-// Whether any of the 128 x 128 elements from (row, column) on lies in the matrix and in the triangle. Of
+// True if any of the 128 x 128 elements from (row, column) on lies in the matrix and in the triangle. Of
 // tiles of 256 x 256 only such quarters are added up.
 template <Kernel C>
 __device__ __forceinline__ bool touched(int row, int column, int tokens, int diag) {
@@ -86,13 +86,13 @@ inline constexpr int kZerosAtOnce = 2048;
 // at once at the start they delay the loads, which multiplying never makes up for, and the blocks no longer
 // read the same k at the same time.
 template <Kernel C>
-__device__ __forceinline__ unsigned pause_of_zeros(const Shares& shares, int heads, int blocks) {
+__device__ __forceinline__ unsigned pause_of_zeros(const StreamK& stream_k, int heads, int blocks) {
   constexpr int kStep = 3 * C.config.tile_n / 2;  // half of what a k block takes an SM, in nanoseconds
   constexpr int kLeastPause = 200, kMostPause = 100000;
   const long long steps =
-      static_cast<long long>(shares.wide + shares.narrow) * shares.depth * C.config.cluster / blocks;
-  const int taken = (shares.wide * shares.unit + shares.narrow) / kTaps<C>;  // tiles, of all heads
-  const long long tiles = static_cast<long long>(heads) * shares.rows * shares.rows - taken;
+      static_cast<long long>(stream_k.wide + stream_k.narrow) * stream_k.depth * C.config.cluster / blocks;
+  const int taken = (stream_k.wide * stream_k.unit + stream_k.narrow) / kTaps<C>;  // tiles, of all heads
+  const long long tiles = static_cast<long long>(heads) * stream_k.rows * stream_k.rows - taken;
   const long long writes =
       tiles * (kEdge<C> * kEdge<C> * kBytes<C.shape.wdtype> / kZerosAtOnce) * kTaps<C> / (3 * blocks) + 1;
   const long long pause = steps * kStep / writes;
@@ -101,7 +101,7 @@ __device__ __forceinline__ unsigned pause_of_zeros(const Shares& shares, int hea
 
 // Zeros into the columns that no tile of their row has: every `warps`th row from `warp` on, of all heads.
 template <Kernel C>
-__device__ __forceinline__ void write_zeros(const Params& p, const Shares& shares, int heads, int tokens,
+__device__ __forceinline__ void write_zeros(const Params& p, const StreamK& stream_k, int heads, int tokens,
                                             int warp, int warps, int lane, unsigned pause = 0) {
   constexpr DType kW = C.shape.wdtype;
   constexpr int kPiece = kZerosAtOnce / kBytes<kW>;
@@ -109,8 +109,9 @@ __device__ __forceinline__ void write_zeros(const Params& p, const Shares& share
   int written = 0;  // since the last pause
   for (long long all = warp; all < rows; all += warps) {
     const long long head = all / tokens, row = all - head * tokens;
-    const int tile = static_cast<int>(row / kEdge<C>), first = shares.first(tile);
-    const int begin = C.shape.fill == Fill::kLower ? schedule::min(kEdge<C> * shares.span(tile), tokens) : 0;
+    const int tile = static_cast<int>(row / kEdge<C>), first = stream_k.first(tile);
+    const int begin =
+        C.shape.fill == Fill::kLower ? schedule::min(kEdge<C> * stream_k.span(tile), tokens) : 0;
     const int end = C.shape.fill == Fill::kLower ? tokens : schedule::min(kEdge<C> * first, tokens);
     auto* to = static_cast<Storage<kW>*>(p.w) +
                (head * p.w_head + row * p.w_row + static_cast<long long>(begin) * kTaps<C>);

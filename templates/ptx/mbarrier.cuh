@@ -37,7 +37,8 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(unsigned barrier, unsign
       : "memory");
 }
 
-// The same, and what this thread has written or has seen written is there for the cluster's threads that acquire it.
+// The same, with release semantics: writes that this thread has made or seen are visible to the cluster's
+// threads that acquire it.
 __device__ __forceinline__ void mbarrier_release_cluster(unsigned barrier, unsigned rank) {
   asm volatile(
       "{\n"
@@ -74,7 +75,7 @@ __device__ __forceinline__ void mbarrier_wait(unsigned barrier, unsigned parity)
   } while (!done);
 }
 
-// The same for what other blocks of the cluster release.
+// The same for writes that other blocks of the cluster release.
 __device__ __forceinline__ void mbarrier_acquire_cluster(unsigned barrier, unsigned parity) {
   unsigned done;
   do {

@@ -20,8 +20,8 @@ __device__ __forceinline__ void tma_prefetch(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// Asks for one box in the L2. Nobody is given a value, so this may come ahead of griddepcontrol.wait: what
-// the launch before still writes lands in the L2, too.
+// Prefetches one box into the L2. No value reaches the block, so this may come ahead of griddepcontrol.wait:
+// later writes of the launch before land in the L2, too.
 __device__ __forceinline__ void tma_prefetch_box(const TensorMap& map, int c0, int c1, int c2, int c3) {
   asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(c0),
                "r"(c1), "r"(c2), "r"(c3)
@@ -51,7 +51,7 @@ __device__ __forceinline__ void tma_load_multicast(unsigned shared, const Tensor
       : "memory");
 }
 
-// Stores one box; what lies outside the tensor is dropped. Belongs to the thread's current bulk group.
+// Stores one box; elements outside the tensor are dropped. Belongs to the thread's current bulk group.
 __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned shared, int c0, int c1, int c2,
                                           int c3) {
   asm volatile(

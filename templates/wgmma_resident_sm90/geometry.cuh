@@ -20,7 +20,7 @@ struct Geometry {
   static constexpr int kReleasingWarps = 1;  // the leading thread of the warpgroup that has the stage
   static constexpr int kStages = c.stages, kStageBytes = stage_bytes(C.shape, c), kBytesA = 0;
   static constexpr int kPanels = panels(c), kBytesOfPanel = panel_bytes(C.shape);
-  static constexpr int kResidual = kPanels * kBytesOfPanel;  // where a stage's residual begins
+  static constexpr int kResidual = kPanels * kBytesOfPanel;  // start of a stage's residual
   static constexpr int kSums = sums(C.shape, c);
   static constexpr int kItems = kPanels * kRows;  // of a stage: rows of blocks of its panels
   static constexpr int kCluster = 1;
@@ -51,7 +51,7 @@ struct Geometry {
   static_assert(kStages % kConsumers == 0,
                 "a stage is always the same warpgroup's: none skips a phase of it");
   static_assert(kStages >= 2 * kConsumers && kStages <= kMostStages,
-                "a warpgroup lets go of a panel when it has sent its next one");
+                "a warpgroup releases a panel when it has sent its next one");
   static_assert(fits(C.shape, c), "shared memory");
   static_assert(needed_registers(C.shape, c, 1) <= kSumRegisters, "registers");
 };

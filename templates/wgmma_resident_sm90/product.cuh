@@ -20,8 +20,8 @@
 
 namespace trigen::wgmma_resident_sm90 {
 
-// Where TMA finds a stage of x or y: of a panel one box of all tokens, or, where tokens are contiguous, one of
-// every block of 64.
+// Coordinates of a stage of x or y for TMA: of a panel one box of all tokens, or, where tokens are
+// contiguous, one of every block of 64.
 template <Kernel C>
 struct StagePlace {
   using G = Geometry<C>;
@@ -136,7 +136,7 @@ __device__ __forceinline__ void multiply_row(float (&sum)[32], const Weights<C>&
           sum, identity[i], b + ((G::kResidual + kRow * kPanelBytes) >> 4) + i * G::kStepB, i);
   }
 #pragma unroll
-  for (int n = 0; n < reach(s, kRow).active; ++n) {
+  for (int n = 0; n < k_range(s, kRow).blocks; ++n) {
 #pragma unroll
     for (int i = 0; i < steps_of_block(s, block_of_k(s, n)); ++i)
       ptx::wgmma_rs<s.dtype, 64, G::kMajorB>(sum, weights.a[first_unit(s, kRow) + n][i],
@@ -179,7 +179,7 @@ struct Consumer {
   Weights<C> weights;
   float sum[G::kSums][32];  // of rows of blocks in turn
   unsigned identity[4][4];
-  int held = -1;  // the leading thread's: the stage that its newest stores may still read
+  int in_flight = -1;  // the leading thread's: the stage that its newest stores may still read
 
   __device__ __forceinline__ Consumer(const Params& params, const Ring<G>& r, const TensorMap& out,
                                       unsigned g)
@@ -209,7 +209,7 @@ struct Consumer {
     float(&done)[32] = sum[kN % G::kSums];
     const wgmma_sm90::RowEpilogue<C> epilogue(p, head, tokens,
                                               kPanel * kRow + static_cast<int>(16 * warp + lane / 4),
-                                              s.residual || reach(s, kRow).active > 0);
+                                              s.residual || k_range(s, kRow).blocks > 0);
     ptx::wgmma_wait<kRunning>();
     ptx::pin(done);
     meet();  // every warp's products have read what this overwrites
@@ -257,8 +257,8 @@ struct Consumer {
           });
           ptx::tma_store_commit();
           ptx::tma_store_wait_read<1>();
-          if (held >= 0) ptx::mbarrier_arrive(ring.empty(held));
-          held = at.stage;
+          if (in_flight >= 0) ptx::mbarrier_arrive(ring.empty(in_flight));
+          in_flight = at.stage;
         }
 #pragma unroll
         for (int i = 0; i < G::kConsumers; ++i) at.advance();
@@ -280,8 +280,8 @@ __device__ __forceinline__ void run_product(const Params& p, const Maps& maps) {
         ring.init();
       },
       *maps.in, *maps.out);
-  // Each thread that reads operands or writes outputs waits, for what packs W and for what the stream ran
-  // before. Only then may the next launch start: it knows of this one's wait for those before.
+  // Each thread that reads operands or writes outputs waits, for the launch that packs W and for what the
+  // stream ran before. Only then may the next launch start: it knows of this one's wait for those before.
   persistent::split_roles<G>(
       [&](unsigned thread) {
         if (thread > 0) return;

@@ -18,7 +18,7 @@ __device__ __forceinline__ void each_unit(const Move& move) {
 #pragma unroll
   for (int row = 0; row < rows(s); ++row) {
 #pragma unroll
-    for (int n = 0; n < reach(s, row).active; ++n)
+    for (int n = 0; n < k_range(s, row).blocks; ++n)
       move(first_unit(s, row) + n, kPanel * row, kPanel * block_of_k(s, n));
   }
 }
@@ -83,7 +83,7 @@ __device__ __forceinline__ void stage_weights(const Params& p, unsigned block, i
   }
 }
 
-// W of one head as fragments, [block][m64k16 step]: what lies outside the triangle is zero.
+// W of one head as fragments, [block][m64k16 step], with zeros outside the triangle.
 template <Kernel C>
 struct Weights {
   using G = Geometry<C>;

@@ -1,5 +1,5 @@
-// What becomes of forward's and grad_input's sums: y = act(sum + bias) * gate + residual. A residual that
-// nothing but bias comes before is in the sum already (product.cuh).
+// Epilogue of forward and grad_input: y = act(sum + bias) * gate + residual. A residual that nothing but bias
+// comes before is in the sum already (product.cuh).
 #pragma once
 
 #include "activation.cuh"
@@ -9,7 +9,7 @@
 
 namespace trigen::wgmma_sm90 {
 
-// What becomes of a thread's sums of rows `row` and `row` + 8.
+// Epilogue of a thread's sums of rows `row` and `row` + 8.
 template <Kernel C>
 struct RowEpilogue {
   static constexpr Shape s = C.shape;

@@ -38,7 +38,7 @@ struct PanelWalk {
   Walk walk;
   const Panels& panels;
   unsigned rank, group;
-  RowPiece piece;
+  RowWorkTile work;
   int index = G::kPanels;  // of the tile's panels
 
   __device__ __forceinline__ PanelWalk(const Walk& w, const Panels& p, unsigned r, unsigned g)
@@ -46,13 +46,13 @@ struct PanelWalk {
   __device__ __forceinline__ bool next(PanelPlace& place) {
     if (index == G::kPanels) {
       do {
-        if (!next_piece(walk, piece)) return false;
-      } while (!piece.stores);
+        if (!next_work(walk, work)) return false;
+      } while (!work.stores);
       index = 0;
     }
-    const int panel = panels.first<G::kCluster, G::kPanels>(piece.column, place.head, rank) + index++;
+    const int panel = panels.first<G::kCluster, G::kPanels>(work.column, place.head, rank) + index++;
     panels.locate(panel, place.batch, place.feature);
-    place.row = piece.row * C.config.tile_m + 64 * static_cast<int>(group);
+    place.row = work.row * C.config.tile_m + 64 * static_cast<int>(group);
     return true;
   }
 };

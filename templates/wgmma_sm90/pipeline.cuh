@@ -8,8 +8,8 @@
 
 namespace trigen::wgmma_sm90 {
 
+using persistent::KRange;
 using persistent::product_fill;
-using persistent::Reach;
 using persistent::Ring;
 using persistent::RingPosition;
 

@@ -24,14 +24,14 @@ __device__ __forceinline__ void prefetch_first(Walk walk, const Panels& panels, 
                                                const TensorMap& map_in) {
   using G = Geometry<C>;
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
-  RowPiece piece;
-  if (!next_piece(walk, piece)) return;
+  RowWorkTile work;
+  if (!next_work(walk, work)) return;
   int head;
-  const int panel = panels.first<G::kCluster, G::kPanels>(piece.column, head, rank);
-  const int first = piece.row * C.config.tile_m;
-  const int end = slices(C.config) ? piece.end : longest_reach<C>(first, diag, blocks).active;
+  const int panel = panels.first<G::kCluster, G::kPanels>(work.column, head, rank);
+  const int first = work.row * C.config.tile_m;
+  const int end = slices(C.config) ? work.end : longest_k_range<C>(first, diag, blocks).blocks;
 #pragma unroll 1
-  for (int block = piece.begin; block < schedule::min(piece.begin + kFirstBlocks<C>, end); ++block) {
+  for (int block = work.begin; block < schedule::min(work.begin + kFirstBlocks<C>, end); ++block) {
     const int k = kPanel * (product_fill(C.shape) == Fill::kLower ? block : blocks - 1 - block);
 #pragma unroll
     for (int i = 0; i < G::kPanels; ++i) {
@@ -41,7 +41,7 @@ __device__ __forceinline__ void prefetch_first(Walk walk, const Panels& panels, 
     }
     if constexpr (!G::kF32Weights) {
 #pragma unroll
-      for (int i = 0; i < G::kConsumers / G::kCluster; ++i) {  // a cluster's blocks share them
+      for (int i = 0; i < G::kConsumers / G::kCluster; ++i) {  // one part for each of the cluster's blocks
         const int m = first + 64 * (i + static_cast<int>(rank));
         ptx::tma_prefetch_box(map_w, kTransposed ? m : k, kTransposed ? k : m, 0, head);
       }

@@ -25,9 +25,9 @@
 
 namespace trigen::wgmma_sm90 {
 
-// Blocks of k that only the other warpgroup multiplies: A's rows are not loaded for them and the loading
-// thread lets go of them, where that is safe (skips_blocks). Elsewhere each warpgroup waits for them and lets
-// go of them itself. (In a cluster each block would have to know that the other one's stage is free.)
+// k blocks that only the other warpgroup multiplies: A's rows are not loaded for them and the loading thread
+// releases them, where that is safe (skips_blocks). Elsewhere each warpgroup waits for them and releases them
+// itself. (In a cluster each block would have to know that the other one's stage is free.)
 template <Kernel C>
 constexpr bool kSkips = skips_blocks(C.shape, C.config);
 
@@ -40,16 +40,16 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Walk
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   constexpr Fill kFill = product_fill(C.shape);
   RingPosition<G::kStages> at;
-  for (RowPiece piece; next_piece(walk, piece);) {
+  for (RowWorkTile work; next_work(walk, work);) {
     int head;
-    const int panel = panels.first<G::kCluster, G::kPanels>(piece.column, head, rank);
-    const int first = piece.row * C.config.tile_m;
+    const int panel = panels.first<G::kCluster, G::kPanels>(work.column, head, rank);
+    const int first = work.row * C.config.tile_m;
     int batch[G::kPanels], feature[G::kPanels];
 #pragma unroll
     for (int i = 0; i < G::kPanels; ++i) panels.locate(panel + i, batch[i], feature[i]);
     if constexpr (multiplies_residual(C.shape)) {  // a stage for each warpgroup's 64 rows
 #pragma unroll 1
-      for (int group = 0; group < (piece.stores ? G::kConsumers : 0); ++group) {
+      for (int group = 0; group < (work.stores ? G::kConsumers : 0); ++group) {
         ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
         const unsigned full = ring.full(at.stage);
         ptx::mbarrier_arrive_expect(full, G::kPanels * kPanelBytes);
@@ -61,15 +61,15 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Walk
         at.advance();
       }
     }
-    const int end = slices(C.config) ? piece.end : longest_reach<C>(first, diag, blocks).active;
-    int actives[G::kConsumers];
+    const int end = slices(C.config) ? work.end : longest_k_range<C>(first, diag, blocks).blocks;
+    int k_blocks[G::kConsumers];
 #pragma unroll
-    for (int i = 0; i < G::kConsumers; ++i) actives[i] = Reach(kFill, first + 64 * i, diag, blocks).active;
-    for (int block = piece.begin; block < end; ++block) {
+    for (int i = 0; i < G::kConsumers; ++i) k_blocks[i] = KRange(kFill, first + 64 * i, diag, blocks).blocks;
+    for (int block = work.begin; block < end; ++block) {
       const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       const unsigned full = ring.full(at.stage);
-      const auto unread = [&](int group) { return kSkips<C> && block >= actives[group]; };
+      const auto unread = [&](int group) { return kSkips<C> && block >= k_blocks[group]; };
       int skipped = 0;
 #pragma unroll
       for (int i = 0; i < G::kConsumers; ++i) skipped += unread(i) ? 1 : 0;
@@ -78,9 +78,9 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Walk
       if constexpr (G::kF32Weights) {
 #pragma unroll
         for (int i = 0; i < G::kConsumers / G::kCluster; ++i) {
-          const int own = i + static_cast<int>(rank);
-          if (unread(own)) continue;
-          load_f32_weights<C>(ring.a(at.stage) + own * 2 * kPanelBytes, map_w, full, first + 64 * own, k,
+          const int group = i + static_cast<int>(rank);
+          if (unread(group)) continue;
+          load_f32_weights<C>(ring.a(at.stage) + group * 2 * kPanelBytes, map_w, full, first + 64 * group, k,
                               head);
         }
       } else if constexpr (G::kCluster == 1) {
@@ -105,10 +105,10 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Walk
   }
 }
 
-// A 64 x 64 block of A that crosses the diagonal, as fragments of m64k16 steps. What lies outside the
-// triangle becomes zero, whatever it was. `edge`: the block's first row + diag - its first k.
+// A 64 x 64 block of A that crosses the diagonal, as fragments of m64k16 steps, with zeros outside the
+// triangle. `distance`: the block's first row + diag - its first k, in elements.
 template <Kernel C>
-__device__ __forceinline__ void load_masked(unsigned (&a)[4][4], unsigned source, int edge, unsigned warp,
+__device__ __forceinline__ void load_masked(unsigned (&a)[4][4], unsigned source, int distance, unsigned warp,
                                             unsigned lane) {
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
 #pragma unroll
@@ -121,25 +121,27 @@ __device__ __forceinline__ void load_masked(unsigned (&a)[4][4], unsigned source
     else
       ptx::ldmatrix_x4(a[i], address);
   }
-  mask_fragments<product_fill(C.shape)>(a, edge + static_cast<int>(16 * warp + lane / 4 - lane % 4 * 2));
+  mask_fragments<product_fill(C.shape)>(a, distance + static_cast<int>(16 * warp + lane / 4 - lane % 4 * 2));
 }
 
-// The k blocks of one tile for one multiplying warpgroup. On return the products are complete and their
-// stages released. `edge`: the warpgroup's first row + diag; `keep`: 1 where `sum` has sums already; `held`: the
-// stage that the newest unfinished group of products reads, or -1.
+// Products of one row tile by one warpgroup, k blocks [begin, range.blocks) of `blocks` in all. On return
+// they are complete and their stages released. `diagonal`: the warpgroup's first row + diag, the k at which
+// that row crosses the diagonal; `accumulate`: 1 where `sum` has sums already; `in_flight`: the stage that
+// the newest unfinished products read, or -1.
 template <Kernel C>
 __device__ __forceinline__ void multiply_weights(float (&sum)[C.config.tile_n / 2],
                                                  const Ring<Geometry<C>>& ring,
                                                  RingPosition<C.config.stages>& at, int begin,
-                                                 const Reach& reach, int edge, int blocks, unsigned group,
-                                                 unsigned warp, unsigned lane, int keep, int held) {
+                                                 const KRange& range, int diagonal, int blocks,
+                                                 unsigned group, unsigned warp, unsigned lane, int accumulate,
+                                                 int in_flight) {
   constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   constexpr Fill kFill = product_fill(C.shape);
   constexpr DType kType = C.shape.dtype;
   constexpr int kN = C.config.tile_n;
   constexpr int kStepA = kTransposed ? 2048 >> 4 : 32 >> 4;  // 16 elements of k, in units of the descriptor
   constexpr int kStepB = Geometry<C>::kStepB, kMajorB = Geometry<C>::kMajorB;
-  for (int block = begin; block < reach.whole; ++block) {
+  for (int block = begin; block < range.unmasked_blocks; ++block) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     const unsigned long long a = ptx::descriptor(ring.a(at.stage) + group * kPanelBytes, kPanelBytes);
     const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
@@ -147,34 +149,34 @@ __device__ __forceinline__ void multiply_weights(float (&sum)[C.config.tile_n / 
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       ptx::wgmma_ss<kType, kN, kTransposed, kMajorB>(sum, a + i * kStepA, b + i * kStepB,
-                                                     keep | (block - begin) | i);
+                                                     accumulate | (block - begin) | i);
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
-    if (held >= 0) ring.release(held, lane);
-    held = at.stage;
+    if (in_flight >= 0) ring.release(in_flight, lane);
+    in_flight = at.stage;
     at.advance();
   }
-  const int masked = slices(C.config) ? schedule::max(begin, reach.whole) : reach.whole;
-  for (int block = masked; block < reach.active; ++block) {
+  const int masked = slices(C.config) ? schedule::max(begin, range.unmasked_blocks) : range.unmasked_blocks;
+  for (int block = masked; block < range.blocks; ++block) {
     const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     unsigned a[4][4];
-    load_masked<C>(a, ring.a(at.stage) + group * kPanelBytes, edge - k, warp, lane);
+    load_masked<C>(a, ring.a(at.stage) + group * kPanelBytes, diagonal - k, warp, lane);
     const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      ptx::wgmma_rs<kType, kN, kMajorB>(sum, a[i], b + i * kStepB, keep | (block - begin) | i);
+      ptx::wgmma_rs<kType, kN, kMajorB>(sum, a[i], b + i * kStepB, accumulate | (block - begin) | i);
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
-    if (held >= 0) ring.release(held, lane);
-    held = -1;
+    if (in_flight >= 0) ring.release(in_flight, lane);
+    in_flight = -1;
     ptx::wgmma_wait<0>();  // the next block overwrites A's registers
     ring.release(at.stage, lane);
     at.advance();
   }
   ptx::wgmma_wait<0>();
-  if (held >= 0) ring.release(held, lane);
+  if (in_flight >= 0) ring.release(in_flight, lane);
 }
 
 // The residual's 64 rows of each multiplying warpgroup, a stage each: the warpgroup's own ones become its
@@ -188,7 +190,7 @@ __device__ __forceinline__ int multiply_residual(float (&sum)[C.config.tile_n / 
   constexpr unsigned kOne = kType == DType::kBF16 ? 0x3F80 : 0x3C00;
   const unsigned row = lane / 4, k = lane % 4 * 2;
   const unsigned diagonal = row == k ? kOne : row == k + 1 ? kOne << 16 : 0;
-  int held = -1;
+  int in_flight = -1;
 #pragma unroll
   for (unsigned owner = 0; owner < Geometry<C>::kConsumers; ++owner) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
@@ -207,20 +209,20 @@ __device__ __forceinline__ int multiply_residual(float (&sum)[C.config.tile_n / 
         ptx::wgmma_rs<kType, C.config.tile_n, Geometry<C>::kMajorB>(sum, a[i], b + i * Geometry<C>::kStepB,
                                                                     i);
       ptx::wgmma_commit();
-      held = at.stage;
+      in_flight = at.stage;
     } else {
       persistent::stay_together<Geometry<C>>();
       ring.release(at.stage, lane);
     }
-    // The other warpgroups' stages and the first one of weights come before this one is let go of.
-    if (Geometry<C>::kStages <= Geometry<C>::kConsumers && held >= 0) {
+    // The other warpgroups' stages and the first one of weights come before this one is released.
+    if (Geometry<C>::kStages <= Geometry<C>::kConsumers && in_flight >= 0) {
       ptx::wgmma_wait<0>();
-      ring.release(held, lane);
-      held = -1;
+      ring.release(in_flight, lane);
+      in_flight = -1;
     }
     at.advance();
   }
-  return held;
+  return in_flight;
 }
 
 // One multiplying warpgroup.
@@ -245,31 +247,31 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
   }();
   float sum[kN / 2];
 
-  for (RowPiece piece; next_piece(walk, piece);) {
-    const int first = piece.row * C.config.tile_m + 64 * static_cast<int>(group);
-    const int total = longest_reach<C>(piece.row * C.config.tile_m, diag, blocks).active;
-    Reach reach(kFill, first, diag, blocks);
-    const bool any = reach.active > 0;
-    if constexpr (slices(C.config)) reach.end_at(piece.end);
-    const int keep = multiplies_residual(C.shape) && piece.stores;
-    int held = -1;
+  for (RowWorkTile work; next_work(walk, work);) {
+    const int first = work.row * C.config.tile_m + 64 * static_cast<int>(group);
+    const int total = longest_k_range<C>(work.row * C.config.tile_m, diag, blocks).blocks;
+    KRange range(kFill, first, diag, blocks);
+    const bool any = range.blocks > 0;
+    if constexpr (slices(C.config)) range.end_at(work.end);
+    const int accumulate = multiplies_residual(C.shape) && work.stores;
+    int in_flight = -1;
     if constexpr (multiplies_residual(C.shape))
-      if (piece.stores) held = multiply_residual<C>(sum, ring, at, group, warp, lane);
+      if (work.stores) in_flight = multiply_residual<C>(sum, ring, at, group, warp, lane);
     if constexpr (G::kF32Weights)
-      multiply_f32_weights<C>(sum, ring, at, piece.begin, reach, first + diag, blocks, group, warp, lane,
-                              keep, held);
+      multiply_f32_weights<C>(sum, ring, at, work.begin, range, first + diag, blocks, group, warp, lane,
+                              accumulate, in_flight);
     else
-      multiply_weights<C>(sum, ring, at, piece.begin, reach, first + diag, blocks, group, warp, lane, keep,
-                          held);
+      multiply_weights<C>(sum, ring, at, work.begin, range, first + diag, blocks, group, warp, lane,
+                          accumulate, in_flight);
     if constexpr (slices(C.config)) {
       const SentSums<C> sent(ring);
-      if (!piece.stores) {
+      if (!work.stores) {
         sent.send(sum);
         continue;
       }
-      if (piece.adds) sent.add(sum);
+      if (work.adds) sent.add(sum);
     } else {
-      for (int block = reach.active; block < total; ++block) {  // only the other warpgroup multiplies these
+      for (int block = range.blocks; block < total; ++block) {  // only the other warpgroup multiplies these
         if constexpr (!kSkips<C>) {
           ptx::mbarrier_wait(ring.full(at.stage), at.parity);
           persistent::stay_together<G>();
@@ -280,7 +282,7 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
     }
 
     int head;
-    const int panel = panels.first<G::kCluster, G::kPanels>(piece.column, head, rank);
+    const int panel = panels.first<G::kCluster, G::kPanels>(work.column, head, rank);
     // Rows without any weight have no sum. (Zeros written into `sum` would make the compiler keep it twice.)
     const RowEpilogue<C> finish(p, head, tokens, first + static_cast<int>(16 * warp + lane / 4),
                                 !kEmptyRows || multiplies_residual(C.shape) || any);
@@ -309,7 +311,7 @@ __device__ __forceinline__ auto walk_of_block(int rows, int columns, int diag, i
         .column = cluster - number * columns,
         .rank = static_cast<int>(ptx::cluster_rank())};
   } else {
-    return persistent::deal_of_block<C>(rows, columns);
+    return persistent::scheduler_of_block<C>(rows, columns);
   }
 }
 
@@ -334,8 +336,8 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
       map_w, map_in, *maps.output);
   if constexpr (slices(C.config))
     ptx::cluster_sync();  // the other block has begun, and its barriers are ready
-  // Each thread that reads operands or writes outputs waits, for what packs W and for what the stream ran
-  // before. Only then may the next launch start: it knows of this one's wait for those before.
+  // Each thread that reads operands or writes outputs waits, for the launch that packs W and for what the
+  // stream ran before. Only then may the next launch start: it knows of this one's wait for those before.
   persistent::split_roles<G>(
       [&](unsigned thread) {
         if (thread == 0) {

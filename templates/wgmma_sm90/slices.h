@@ -5,26 +5,27 @@
 #pragma once
 
 #include "config.h"
-#include "persistent/deal.h"
-#include "persistent/reach.h"
+#include "persistent/k_range.h"
 #include "persistent/sizes.h"
+#include "persistent/tile_scheduler.h"
 #include "schedule.h"
 
 namespace trigen::wgmma_sm90 {
 
 TRIGEN_HOST_DEVICE constexpr bool slices(const Config& c) { return c.split_k > 1; }
 inline constexpr int kSlices = 2;  // blocks of such a cluster
-// Its blocks have a ring each; those of other clusters share loads.
+// Blocks that load for each other: those of a cluster, but slices, whose blocks have a ring each.
 TRIGEN_HOST_DEVICE constexpr int sharers(const Config& c) { return slices(c) ? 1 : c.cluster; }
 TRIGEN_HOST_DEVICE constexpr int sent_bytes(const Config& c) {
   return slices(c) ? c.tile_m * c.tile_n * 4 : 0;
 }
-// What a block multiplies at once: blocks of k of a row tile, as Reach counts them. Without slices all of them.
-struct RowPiece {
+// A work tile: k blocks [begin, end) of a row tile, counted as KRange counts them. Without slices all of
+// them.
+struct RowWorkTile {
   int row = 0, column = 0;
   int begin = 0, end = 0;
-  bool stores = true;  // else it sends its sums
-  bool adds = false;   // what the other block sends
+  bool stores = true;  // else the block sends its sums
+  bool adds = false;   // the sums that the other block sends
 };
 
 TRIGEN_HOST_DEVICE constexpr int row_pairs(int rows) { return schedule::ceil_div(rows, 2); }
@@ -45,35 +46,35 @@ struct RowPair {
 
  private:
   TRIGEN_HOST_DEVICE static constexpr int reached(Fill fill, int row, int diag, int blocks) {
-    return persistent::Reach(fill, row * persistent::kPanel, diag, blocks).active;
+    return persistent::KRange(fill, row * persistent::kPanel, diag, blocks).blocks;
   }
 };
 
-// A block's walk over its pieces: one of the first block of a pair, at most two of the second one.
+// The work tiles of a block: one of the first block of a pair, at most two of the second one.
 struct Slices {
   RowPair pair;
   int column, rank;
-  int at = 0;  // pieces before the next one
+  int at = 0;  // work tiles before the next one
 
-  TRIGEN_HOST_DEVICE constexpr bool next(RowPiece& piece) {
+  TRIGEN_HOST_DEVICE constexpr bool next(RowWorkTile& work) {
     const bool sends = pair.cut < pair.longer_end;
     if (rank == 0) {
-      piece = {pair.longer, column, 0, pair.cut, true, sends};
+      work = {pair.longer, column, 0, pair.cut, true, sends};
       return at++ == 0;
     }
     if (at == 0) {
       at = 1;
-      piece = {pair.longer, column, pair.cut, pair.longer_end, false, false};
+      work = {pair.longer, column, pair.cut, pair.longer_end, false, false};
       if (sends) return true;
     }
-    piece = {pair.shorter, column, 0, pair.shorter_end, true, false};
+    work = {pair.shorter, column, 0, pair.shorter_end, true, false};
     return at++ == 1 && pair.shorter >= 0;
   }
 };
 
-TRIGEN_HOST_DEVICE constexpr bool next_piece(Slices& slices, RowPiece& piece) { return slices.next(piece); }
-TRIGEN_HOST_DEVICE constexpr bool next_piece(persistent::Deal& deal, RowPiece& piece) {
-  return deal.next(piece.row, piece.column);
+TRIGEN_HOST_DEVICE constexpr bool next_work(Slices& slices, RowWorkTile& work) { return slices.next(work); }
+TRIGEN_HOST_DEVICE constexpr bool next_work(persistent::TileScheduler& scheduler, RowWorkTile& work) {
+  return scheduler.next(work.row, work.column);
 }
 
 }  // namespace trigen::wgmma_sm90

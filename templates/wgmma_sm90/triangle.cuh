@@ -2,33 +2,34 @@
 #pragma once
 
 #include "config.h"
-#include "persistent/reach.h"
+#include "persistent/k_range.h"
 
 namespace trigen::wgmma_sm90 {
 
+using persistent::KRange;
 using persistent::product_fill;
-using persistent::Reach;
 
-// The reach of a row tile's longest rows: those of its last warpgroup for lower, of its first one for upper.
+// The k range of a row tile's longest rows: its last warpgroup's for a lower triangle, its first one's for an
+// upper one.
 template <Kernel C>
-__device__ __forceinline__ Reach longest_reach(int first, int diag, int blocks) {
+__device__ __forceinline__ KRange longest_k_range(int first, int diag, int blocks) {
   constexpr Fill kFill = product_fill(C.shape);
-  return Reach(kFill, kFill == Fill::kLower ? first + C.config.tile_m - 64 : first, diag, blocks);
+  return KRange(kFill, kFill == Fill::kLower ? first + C.config.tile_m - 64 : first, diag, blocks);
 }
 
-// A as fragments of kSteps m64k16 steps: what lies outside the triangle becomes zero, whatever it was. `own`:
-// row + diag - k of the thread's first element.
+// Writes zeros to A's elements outside the triangle. A: fragments of kSteps m64k16 steps. `distance`: row +
+// diag - k of the thread's first element, in elements.
 template <Fill kFill, int kSteps>
-__device__ __forceinline__ void mask_fragments(unsigned (&a)[kSteps][4], int own) {
+__device__ __forceinline__ void mask_fragments(unsigned (&a)[kSteps][4], int distance) {
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {  // rows + 8 * (j % 2), k + 8 * (j / 2)
-      const int over = own + j % 2 * 8 - 16 * i - j / 2 * 8;
+      const int element_distance = distance + j % 2 * 8 - 16 * i - j / 2 * 8;
       if constexpr (kFill == Fill::kLower)
-        a[i][j] &= (over >= 0 ? 0xFFFFu : 0) | (over >= 1 ? 0xFFFF0000u : 0);
+        a[i][j] &= (element_distance >= 0 ? 0xFFFFu : 0) | (element_distance >= 1 ? 0xFFFF0000u : 0);
       else
-        a[i][j] &= (over <= 0 ? 0xFFFFu : 0) | (over <= 1 ? 0xFFFF0000u : 0);
+        a[i][j] &= (element_distance <= 0 ? 0xFFFFu : 0) | (element_distance <= 1 ? 0xFFFF0000u : 0);
     }
   }
 }

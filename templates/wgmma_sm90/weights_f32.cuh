@@ -29,7 +29,7 @@ __device__ __forceinline__ void load_f32_weights(unsigned target, const TensorMa
   }
 }
 
-// What a thread reads of 64 x 64 weights as A's fragments, two m64k16 steps at a time. All banks are used
+// A thread's elements of 64 x 64 weights, as A's fragments, two m64k16 steps at a time. All banks are used
 // once: forward reads two words of k together, 8 bytes of 4 lines in one pass. A line and the next one have
 // the same pair of chunks there, so threads of odd lines read the two steps in the other order and swap them.
 // grad_input reads one word of every second line.
@@ -37,11 +37,11 @@ template <Kernel C>
 struct F32Fragments {
   static constexpr bool kTransposed = C.shape.op == Op::kGradInput;
   unsigned offset[2][2];  // bytes; forward: [step][k + 8], grad_input: [row + 8][k + 1]
-  int own;                // row - k of the thread's first element
+  int distance;           // row - k of the thread's first element
   bool odd;
 
   __device__ __forceinline__ F32Fragments(unsigned warp, unsigned lane)
-      : own(static_cast<int>(16 * warp + lane / 4 - lane % 4 * 2)), odd(lane / 4 % 2) {
+      : distance(static_cast<int>(16 * warp + lane / 4 - lane % 4 * 2)), odd(lane / 4 % 2) {
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
 #pragma unroll
@@ -87,18 +87,19 @@ struct F32Fragments {
 
 // The k blocks of one tile for one multiplying warpgroup, all but the last without a wait for their own
 // products: half of a block is read and rounded while the products of the half before run. On return the
-// products are complete and their stages released. `held`: as for multiply_weights.
+// products are complete and their stages released. Arguments: those of multiply_weights (product.cuh).
 template <Kernel C>
 __device__ __forceinline__ void multiply_f32_weights(float (&sum)[C.config.tile_n / 2],
                                                      const Ring<Geometry<C>>& ring,
                                                      RingPosition<C.config.stages>& at, int begin,
-                                                     const Reach& reach, int edge, int blocks, unsigned group,
-                                                     unsigned warp, unsigned lane, int keep, int held) {
+                                                     const KRange& range, int diagonal, int blocks,
+                                                     unsigned group, unsigned warp, unsigned lane,
+                                                     int accumulate, int in_flight) {
   constexpr Fill kFill = product_fill(C.shape);
   constexpr int kStepB = Geometry<C>::kStepB;
   const F32Fragments<C> fragments(warp, lane);
   unsigned a[2][2][4];
-  for (int block = begin; block < reach.active; ++block) {
+  for (int block = begin; block < range.blocks; ++block) {
     const int k = kPanel * (kFill == Fill::kLower ? block : blocks - 1 - block);
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
     const unsigned source = ring.a(at.stage) + group * 2 * kPanelBytes;
@@ -106,23 +107,24 @@ __device__ __forceinline__ void multiply_f32_weights(float (&sum)[C.config.tile_
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       fragments.load(a[half], source, half);
-      if (block >= reach.whole) mask_fragments<kFill>(a[half], fragments.own + edge - k - 32 * half);
+      const int distance = fragments.distance + diagonal - k - 32 * half;
+      if (block >= range.unmasked_blocks) mask_fragments<kFill>(a[half], distance);
       ptx::pin(a[half][0]);
       ptx::pin(a[half][1]);
       ptx::wgmma_fence();
 #pragma unroll
       for (int i = 0; i < 2; ++i)
         ptx::wgmma_rs<C.shape.dtype, C.config.tile_n, Geometry<C>::kMajorB>(
-            sum, a[half][i], b + (2 * half + i) * kStepB, keep | (block - begin) | half | i);
+            sum, a[half][i], b + (2 * half + i) * kStepB, accumulate | (block - begin) | half | i);
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();  // the half before: its registers are written next
-      if (half == 0 && held >= 0) ring.release(held, lane);
+      if (half == 0 && in_flight >= 0) ring.release(in_flight, lane);
     }
-    held = at.stage;
+    in_flight = at.stage;
     at.advance();
   }
   ptx::wgmma_wait<0>();
-  if (held >= 0) ring.release(held, lane);
+  if (in_flight >= 0) ring.release(in_flight, lane);
 }
 
 }  // namespace trigen::wgmma_sm90

@@ -1,6 +1,6 @@
 // grad_weight on the planes that the first launch wrote: A = dy, B = x, both K-major, k = (b, d) in blocks of
-// 64 features. persistent/shares.h says which block works on what, with tiles of 128 x 128 of which none is
-// narrow. grad_bias comes from the row sums that the first launch left.
+// 64 features. persistent/stream_k.h divides the work among the blocks, with tiles of 128 x 128 of which none
+// is narrow. grad_bias comes from the row sums that the first launch left.
 #pragma once
 
 #include "params.h"
@@ -20,40 +20,39 @@ struct WeightSizes : persistent::Extents<C> {
 };
 
 template <Kernel C>
-__device__ __forceinline__ persistent::Shares shares_of(const WeightSizes<C>& z, int blocks) {
-  return persistent::Shares(persistent::Cut{.T = z.tokens,
-                                            .diag = z.diag,
-                                            .lower = C.shape.fill == Fill::kLower,
-                                            .depth = z.depth,
-                                            .split = C.config.split_k,
-                                            .blocks = blocks,
-                                            .tile_n = C.config.tile_n,
-                                            .edge = 128,
-                                            .copies = z.heads,
-                                            .every_row = false});
+__device__ __forceinline__ persistent::StreamK stream_k_of(const WeightSizes<C>& z, int blocks) {
+  return persistent::StreamK(persistent::StreamKArguments{.T = z.tokens,
+                                                          .diag = z.diag,
+                                                          .lower = C.shape.fill == Fill::kLower,
+                                                          .depth = z.depth,
+                                                          .split = C.config.split_k,
+                                                          .blocks = blocks,
+                                                          .tile_n = C.config.tile_n,
+                                                          .edge = 128,
+                                                          .copies = z.heads,
+                                                          .every_row = false});
 }
 
 // The loading thread. Boxes beyond the last token: any, their sums are not stored.
 template <Kernel C>
-__device__ __forceinline__ void load_grad_weight(const BoxLoader<C>& loader, const persistent::Shares& shares,
-                                                 int heads) {
+__device__ __forceinline__ void load_grad_weight(const BoxLoader<C>& loader,
+                                                 const persistent::StreamK& stream_k, int heads) {
   using G = Geometry<C>;
   const Workspace& ws = loader.ws;
   persistent::RingPosition<G::kStages> at;
-  persistent::Pieces pieces(shares, static_cast<int>(blockIdx.x));
-  for (persistent::Piece piece; pieces.next(piece);) {
-    const int batch = piece.begin / ws.panels;
-    int panel = piece.begin - batch * ws.panels;
+  persistent::StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
+  for (persistent::WorkTile work; walk.next(work);) {
+    const int batch = work.begin / ws.panels;
+    int panel = work.begin - batch * ws.panels;
     int a[G::kConsumers], b[G::kPanels];
 #pragma unroll
     for (int i = 0; i < G::kConsumers; ++i)
-      a[i] = ws.activation(heads, batch, piece.copy, schedule::min(2 * piece.row + i, ws.blocks - 1), panel);
+      a[i] = ws.activation(heads, batch, work.copy, schedule::min(2 * work.row + i, ws.blocks - 1), panel);
 #pragma unroll
     for (int i = 0; i < G::kPanels; ++i)
-      b[i] =
-          ws.activation(heads, batch, piece.copy, schedule::min(2 * piece.column + i, ws.blocks - 1), panel);
+      b[i] = ws.activation(heads, batch, work.copy, schedule::min(2 * work.column + i, ws.blocks - 1), panel);
     int ahead = 0;  // boxes from there to this block's
-    for (int k = piece.begin; k < piece.end; ++k) {
+    for (int k = work.begin; k < work.end; ++k) {
       ptx::mbarrier_wait(loader.ring.empty(at.stage), at.parity ^ 1);
       ptx::mbarrier_arrive_expect(loader.ring.full(at.stage),
                                   (G::kConsumers + G::kPanels) * (kBoxBytes + kScaleBytes));
@@ -71,34 +70,34 @@ __device__ __forceinline__ void load_grad_weight(const BoxLoader<C>& loader, con
 // One multiplying warpgroup.
 template <Kernel C>
 __device__ __forceinline__ void multiply_grad_weight(const Params& p, const SplitRing<Geometry<C>>& ring,
-                                                     const persistent::Shares& shares,
+                                                     const persistent::StreamK& stream_k,
                                                      const WeightSizes<C>& z, float4* parts, unsigned group) {
   using G = Geometry<C>;
   Multiplier<C, 0, 0> multiplier(ring, group);
-  // Between two pieces only where the walk stands is kept.
+  // Between two work tiles only the walk's position stays in registers.
   int part = static_cast<int>(blockIdx.x), tile = part;
   for (;;) {
-    persistent::Pieces pieces(shares, static_cast<int>(blockIdx.x));
-    persistent::Piece piece;
-    pieces.part = part, pieces.tile = tile;
-    if (!pieces.next(piece)) break;
-    part = pieces.part, tile = pieces.tile;
-    multiplier.multiply(piece.end - piece.begin, 0);
+    persistent::StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
+    persistent::WorkTile work;
+    walk.part = part, walk.tile = tile;
+    if (!walk.next(work)) break;
+    part = walk.part, tile = walk.tile;
+    multiplier.multiply(work.end - work.begin, 0);
     const float(&sum)[G::kSums] = multiplier.sum;
-    if (piece.number >= 0) {
-      float4* to = parts + shares.slot(piece.number) / 4 + threadIdx.x;
+    if (work.number >= 0) {
+      float4* to = parts + stream_k.slot(work.number) / 4 + threadIdx.x;
 #pragma unroll
       for (int i = 0; i < G::kSums / 4; ++i)
         to[i * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
       continue;
     }
     const int row =
-        128 * piece.row + static_cast<int>(64 * group + 16 * multiplier.warp + multiplier.lane / 4);
-    const int column = 128 * piece.column + static_cast<int>(multiplier.lane % 4 * 2);
+        128 * work.row + static_cast<int>(64 * group + 16 * multiplier.warp + multiplier.lane / 4);
+    const int column = 128 * work.column + static_cast<int>(multiplier.lane % 4 * 2);
 #pragma unroll
     for (int i = 0; i < G::kSums / 4; ++i) {
-      write_pair<C>(p, piece.copy, 0, z.tokens, z.diag, row, column + 8 * i, sum[4 * i], sum[4 * i + 1]);
-      write_pair<C>(p, piece.copy, 0, z.tokens, z.diag, row + 8, column + 8 * i, sum[4 * i + 2],
+      write_pair<C>(p, work.copy, 0, z.tokens, z.diag, row, column + 8 * i, sum[4 * i], sum[4 * i + 1]);
+      write_pair<C>(p, work.copy, 0, z.tokens, z.diag, row + 8, column + 8 * i, sum[4 * i + 2],
                     sum[4 * i + 3]);
     }
   }
@@ -124,16 +123,16 @@ __device__ __forceinline__ void run_grad_weight(const Params& p) {
   using G = Geometry<C>;
   const WeightSizes<C> z(p);
   const Workspace ws(C.shape.op, C.shape.bias, p.B, z.heads, z.tokens, z.features, 0);
-  const SplitRing<G> ring = start<C>(shares_of<C>(z, static_cast<int>(gridDim.x)));
-  const auto& shares = shared_plan<C, persistent::Shares>();
+  const SplitRing<G> ring = start<C>(stream_k_of<C>(z, static_cast<int>(gridDim.x)));
+  const auto& stream_k = shared_plan<C, persistent::StreamK>();
   auto* const workspace = static_cast<unsigned char*>(p.workspace);
   ptx::wait_for_launches_before();
   persistent::split_roles<G>(
       [&](unsigned thread) {
         const int other = static_cast<int>(thread) - 32;  // threads that load nothing
-        if (thread == 0) load_grad_weight<C>({ring, workspace, ws}, shares, z.heads);
+        if (thread == 0) load_grad_weight<C>({ring, workspace, ws}, stream_k, z.heads);
         if (C.shape.zero_outside && other >= 0)
-          persistent::weight::write_zeros<C>(p, shares, z.heads, z.tokens,
+          persistent::weight::write_zeros<C>(p, stream_k, z.heads, z.tokens,
                                              static_cast<int>(blockIdx.x) * 3 + other / 32,
                                              static_cast<int>(gridDim.x) * 3, other % 32);
         if (C.shape.bias && other >= 0)
@@ -141,7 +140,7 @@ __device__ __forceinline__ void run_grad_weight(const Params& p) {
                           static_cast<int>(blockIdx.x) * 96 + other, static_cast<int>(gridDim.x) * 96);
       },
       [&](unsigned group) {
-        multiply_grad_weight<C>(p, ring, shares, z, reinterpret_cast<float4*>(workspace + ws.parts), group);
+        multiply_grad_weight<C>(p, ring, stream_k, z, reinterpret_cast<float4*>(workspace + ws.parts), group);
       });
 }
 
@@ -151,26 +150,26 @@ template <Kernel C>
 __device__ __forceinline__ void reduce_grad_weight(const Params& p) {
   constexpr int kQuads = 128 * 128 / 4;  // of a part
   const WeightSizes<C> z(p);
-  const persistent::Shares shares = shares_of<C>(z, static_cast<int>(gridDim.x) / kReduceBlocks);
+  const persistent::StreamK stream_k = stream_k_of<C>(z, static_cast<int>(gridDim.x) / kReduceBlocks);
   const Workspace ws(C.shape.op, C.shape.bias, p.B, z.heads, z.tokens, z.features, 0);
   const auto* parts =
       reinterpret_cast<const float4*>(static_cast<const unsigned char*>(p.workspace) + ws.parts);
-  const int tiles = shares.wide - shares.whole;
+  const int tiles = stream_k.wide - stream_k.whole_tiles;
   ptx::wait_for_launches_before();
   for (int item = static_cast<int>(blockIdx.x); item < tiles * (kQuads / kReduceThreads);
        item += static_cast<int>(gridDim.x)) {
     const int tile = item / (kQuads / kReduceThreads), group = item % (kQuads / kReduceThreads);
     const float4* from =
-        parts + static_cast<long long>(tile) * shares.split * kQuads + group * kReduceThreads + threadIdx.x;
+        parts + static_cast<long long>(tile) * stream_k.split * kQuads + group * kReduceThreads + threadIdx.x;
     float4 sum = from[0];
 #pragma unroll 4
-    for (int i = 1; i < shares.split; ++i) {
+    for (int i = 1; i < stream_k.split; ++i) {
       const float4 v = from[static_cast<long long>(i) * kQuads];
       sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
     }
-    const int all = tile + shares.whole, copy = all % shares.copies;
+    const int all = tile + stream_k.whole_tiles, copy = all % stream_k.copies;
     int row, column;
-    shares.locate(false, all / shares.copies, row, column);
+    stream_k.locate(false, all / stream_k.copies, row, column);
     const auto warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
     const int r = 128 * row + 16 * warp + lane / 4, c = 128 * column + 8 * group + lane % 4 * 2;
     write_pair<C>(p, copy, 0, z.tokens, z.diag, r, c, sum.x, sum.y);

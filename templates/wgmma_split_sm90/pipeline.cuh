@@ -1,5 +1,5 @@
-// The ring of stages and what a multiplying warpgroup does with one: three products of planes in f16, summed
-// by the tensor core over 64 elements of k, then scaled and added to the sums proper in registers.
+// The ring of stages and a multiplying warpgroup's products of a stage: three products of planes in f16,
+// summed by the tensor core over 64 elements of k, then scaled and added to the sums proper in registers.
 #pragma once
 
 #include "config.h"
@@ -56,8 +56,8 @@ struct SplitRing : persistent::Ring<G> {
   }
 };
 
-// What all warps of the block share besides the ring: the second half of the barriers' bytes. Registers that
-// hold it while a tile is multiplied would be registers that sums lack.
+// A plan that all warps of the block read, in the second half of the barriers' bytes. In registers it would
+// take the place of sums while a tile is multiplied.
 template <Kernel C, class T>
 __device__ __forceinline__ T& shared_plan() {
   static_assert(16 * C.config.stages <= kBarrierBytes / 2 && sizeof(T) <= kBarrierBytes / 2,
@@ -82,7 +82,7 @@ __device__ __forceinline__ SplitRing<Geometry<C>> start(const T& plan) {
   return ring;
 }
 
-// What the loading thread asks for: box number i of A (B) from where it lies in the workspace.
+// Loads of boxes, by number in the workspace: of A and of B.
 template <Kernel C>
 struct BoxLoader {
   using G = Geometry<C>;
@@ -180,32 +180,32 @@ struct Multiplier {
     for (int i = 0; i < G::kSums; ++i) sum[i] = 0.0f;
     if (count > 0) {
       issue(even);
-      int held = at.stage;
+      int in_flight = at.stage;
       at.advance();
       int left = count - 1;
       for (; left >= 2; left -= 2) {
         issue(odd);
         ptx::wgmma_wait<1>();
-        add(even, held);
-        held = at.stage;
+        add(even, in_flight);
+        in_flight = at.stage;
         at.advance();
         issue(even);
         ptx::wgmma_wait<1>();
-        add(odd, held);
-        held = at.stage;
+        add(odd, in_flight);
+        in_flight = at.stage;
         at.advance();
       }
       if (left == 1) {
         issue(odd);
         ptx::wgmma_wait<1>();
-        add(even, held);
-        held = at.stage;
+        add(even, in_flight);
+        in_flight = at.stage;
         at.advance();
         ptx::wgmma_wait<0>();
-        add(odd, held);
+        add(odd, in_flight);
       } else {
         ptx::wgmma_wait<0>();
-        add(even, held);
+        add(even, in_flight);
       }
     }
     for (int i = 0; i < skipped; ++i) {

@@ -23,19 +23,19 @@ struct ProductTiles : persistent::Extents<C> {
         blocks(schedule::ceil_div(this->tokens, kPanel)),
         batch_panels(schedule::ceil_div(this->features, kPanel)),
         head_units(column_units(C.config, p.B, this->features)) {}
-  __device__ __forceinline__ persistent::Deal deal() const {
-    return persistent::deal_of_block<C>(persistent::row_tiles(C.config, this->tokens),
-                                        this->heads * head_units);
+  __device__ __forceinline__ persistent::TileScheduler scheduler() const {
+    return persistent::scheduler_of_block<C>(persistent::row_tiles(C.config, this->tokens),
+                                             this->heads * head_units);
   }
   // Blocks of k that 64 rows meet; none where all of them are beyond the last token.
-  __device__ __forceinline__ int active(int row, int group) const {
+  __device__ __forceinline__ int k_blocks(int row, int group) const {
     const int first = row * C.config.tile_m + 64 * group;
-    return first < this->tokens ? persistent::Reach(kFill, first, this->diag, blocks).active : 0;
+    return first < this->tokens ? persistent::KRange(kFill, first, this->diag, blocks).blocks : 0;
   }
   __device__ __forceinline__ int longest(int row) const {
     int most = 0;
 #pragma unroll
-    for (int i = 0; i < G::kConsumers; ++i) most = schedule::max(most, active(row, i));
+    for (int i = 0; i < G::kConsumers; ++i) most = schedule::max(most, k_blocks(row, i));
     return most;
   }
 };
@@ -47,24 +47,24 @@ __device__ __forceinline__ void load_product(const BoxLoader<C>& loader, const P
   using G = Geometry<C>;
   const Workspace& ws = loader.ws;
   persistent::RingPosition<G::kStages> at;
-  persistent::Deal deal = shared_plan<C, persistent::Deal>();
-  for (int row, column; deal.next(row, column);) {
+  persistent::TileScheduler scheduler = shared_plan<C, persistent::TileScheduler>();
+  for (int row, column; scheduler.next(row, column);) {
     const int head = column / tiles.head_units;
     const int panel = (column - head * tiles.head_units) * G::kPanels;
     const int total = tiles.longest(row);
-    int active[G::kConsumers];
+    int k_blocks[G::kConsumers];
 #pragma unroll
-    for (int i = 0; i < G::kConsumers; ++i) active[i] = tiles.active(row, i);
+    for (int i = 0; i < G::kConsumers; ++i) k_blocks[i] = tiles.k_blocks(row, i);
     for (int block = 0; block < total; ++block) {
       const int k = ProductTiles<C>::kFill == Fill::kLower ? block : tiles.blocks - 1 - block;
       int count = G::kPanels;
 #pragma unroll
-      for (int i = 0; i < G::kConsumers; ++i) count += block < active[i];
+      for (int i = 0; i < G::kConsumers; ++i) count += block < k_blocks[i];
       ptx::mbarrier_wait(loader.ring.empty(at.stage), at.parity ^ 1);
       ptx::mbarrier_arrive_expect(loader.ring.full(at.stage), count * (kBoxBytes + kScaleBytes));
 #pragma unroll
       for (int i = 0; i < G::kConsumers; ++i)
-        if (block < active[i]) {
+        if (block < k_blocks[i]) {
           const int m = G::kConsumers * row + i;
           loader.load_a(at.stage, i,
                         C.shape.op == Op::kForward ? ws.weight(head, m, k) : ws.weight(head, k, m));
@@ -130,15 +130,15 @@ __device__ __forceinline__ void multiply_product(const Params& p, const SplitRin
                                                  const ProductTiles<C>& tiles, unsigned group) {
   using G = Geometry<C>;
   Multiplier<C, C.shape.op == Op::kGradInput, 1> multiplier(ring, group);
-  // Between two tiles only where the deal stands is kept.
+  // Between two tiles only the scheduler's position stays in registers.
   int start = 0, round = 0, backwards = 1;
   for (int row, column;;) {
-    persistent::Deal deal = shared_plan<C, persistent::Deal>();
-    deal.start = start, deal.round = round, deal.backwards = backwards;
-    if (!deal.next(row, column)) break;
-    start = deal.start, round = deal.round, backwards = deal.backwards;
-    const int active = tiles.active(row, static_cast<int>(group));
-    multiplier.multiply(active, tiles.longest(row) - active);
+    persistent::TileScheduler scheduler = shared_plan<C, persistent::TileScheduler>();
+    scheduler.start = start, scheduler.round = round, scheduler.backwards = backwards;
+    if (!scheduler.next(row, column)) break;
+    start = scheduler.start, round = scheduler.round, backwards = scheduler.backwards;
+    const int blocks = tiles.k_blocks(row, static_cast<int>(group));
+    multiplier.multiply(blocks, tiles.longest(row) - blocks);
     const int head = column / tiles.head_units;
     const int panel = (column - head * tiles.head_units) * G::kPanels;
     const int first =
@@ -170,7 +170,7 @@ template <Kernel C>
 __device__ __forceinline__ void run_product(const Params& p) {
   using G = Geometry<C>;
   const ProductTiles<C> tiles(p);
-  const SplitRing<G> ring = start<C>(tiles.deal());
+  const SplitRing<G> ring = start<C>(tiles.scheduler());
   const Workspace ws(C.shape.op, C.shape.bias, p.B, tiles.heads, tiles.tokens, tiles.features, 0);
   ptx::wait_for_launches_before();
   persistent::split_roles<G>(

@@ -1,7 +1,7 @@
 // The first launch: f32 operands become planes of f16. With s a power of two that is one for 64 elements
 // along k, v s = v0 + v1, v0 = f16(v s), v1 = f16(v s - v0): 11 bits each and v1's sign, which is 23 of
 // v's 24 where |v| is at least 2^-16 of the largest of the 64, and an error below 2^-39 of the largest
-// elsewhere. Masked weights and what lies outside the tensor are zeros. A value that is not finite is v0
+// elsewhere. Masked weights and elements outside the tensor are zeros. A value that is not finite is v0
 // alone.
 #pragma once
 
@@ -23,7 +23,7 @@ __device__ __forceinline__ unsigned finite_magnitude(float v) {
   return bits < 0x7f800000u ? bits : 0;
 }
 
-// Where byte `line` of a box's 64 scales goes. B's: a thread of a warpgroup has columns 8 j + 2 (lane % 4) +
+// Offset of byte `line` of a box's 64 scales. B's: a thread of a warpgroup has columns 8 j + 2 (lane % 4) +
 // {0, 1} of the sums and reads theirs at once.
 template <bool kIsB>
 __device__ __forceinline__ int scale_place(int line) {

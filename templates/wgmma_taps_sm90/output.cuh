@@ -15,7 +15,7 @@ namespace trigen::wgmma_taps_sm90 {
 
 using persistent::OutputMaps;
 
-// What a multiplying warpgroup makes of a tile.
+// A multiplying warpgroup's part of an output tile.
 template <Kernel C>
 struct OutputTile {
   int row, head, batch, feature;
@@ -86,7 +86,7 @@ struct PanelWords {
   }
 };
 
-// What becomes of a thread's sums of a panel.
+// Epilogue of a thread's sums of a panel.
 template <Kernel C>
 struct PanelEpilogue {
   static constexpr Shape s = C.shape;
@@ -96,7 +96,7 @@ struct PanelEpilogue {
 
   __device__ __forceinline__ PanelEpilogue(const Params& p, const OutputTile<C>& tile, int panel)
       : first(tile.token(panel)) {
-    any = !Work<C>::kEmptyRows || Work<C>::active(tile.row, panel) > 0;
+    any = !Work<C>::kEmptyRows || Work<C>::panel_steps(tile.row, panel) > 0;
     if constexpr (s.bias)
       bias = static_cast<const Storage<s.wdtype>*>(p.bias) + static_cast<long long>(tile.head) * s.T;
   }

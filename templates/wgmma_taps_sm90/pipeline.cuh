@@ -49,7 +49,7 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
 };
 
 // The ring of weight tiles, and the barriers of the input: loaded[i] completes when a block has landed,
-// ready[i] when it lies transposed in buffer i, done[i] when every consumer warp has let go of that; and of the
+// ready[i] when it lies transposed in buffer i, done[i] when every consumer warp has released that; and of the
 // output: fetched(group, i) when the epilogue's operands have landed in a warpgroup's staging panel i.
 template <Kernel C>
 struct Shared : persistent::Ring<Geometry<C>> {
@@ -88,7 +88,7 @@ struct Shared : persistent::Ring<Geometry<C>> {
   }
 };
 
-// What every warp needs to know of the problem.
+// Sizes and tile scheduler of a problem, for every warp.
 template <Kernel C>
 struct Work {
   using G = Geometry<C>;
@@ -104,13 +104,13 @@ struct Work {
   static constexpr int kLastPanels = kBlocks - (kRows - 1) * G::kPanels;
   static constexpr int kFeatureTiles = schedule::ceil_div(C.shape.D, C.config.tile_n);
 
-  persistent::Deal deal;
+  persistent::TileScheduler scheduler;
   int head_units, rank;
 
   __device__ __forceinline__ explicit Work(const Params& p)
       : head_units(column_units(C.config, p.B, C.shape.D)),
         rank(static_cast<int>(persistent::rank_in_cluster<G>())) {
-    deal = persistent::deal_of_block<C>(kRows, C.shape.H * head_units);
+    scheduler = persistent::scheduler_of_block<C>(kRows, C.shape.H * head_units);
   }
 
   static __device__ __forceinline__ int valid_panels(int row) {
@@ -121,16 +121,16 @@ struct Work {
   static __device__ __forceinline__ int panel_at(int row, int place) {
     return kFill == Fill::kLower ? valid_panels(row) - 1 - place : place;
   }
-  // k blocks of a panel: the first ones in the order of the walk, which ends at the diagonal.
-  static __device__ __forceinline__ int active(int row, int place) {
-    return persistent::Reach(kFill, row * C.config.tile_m + panel_at(row, place) * kPanel, kDiag, kBlocks)
-        .active;
+  // Steps of a panel, a block of k each: the first ones in the order of the walk, which ends at the diagonal.
+  static __device__ __forceinline__ int panel_steps(int row, int place) {
+    return persistent::KRange(kFill, row * C.config.tile_m + panel_at(row, place) * kPanel, kDiag, kBlocks)
+        .blocks;
   }
   // Of the whole tile.
-  static __device__ __forceinline__ int steps(int row) { return active(row, 0); }
+  static __device__ __forceinline__ int steps(int row) { return panel_steps(row, 0); }
   static __device__ __forceinline__ int width(int row, int step) {
     int width = valid_panels(row);
-    while (width > 0 && active(row, width - 1) <= step) --width;
+    while (width > 0 && panel_steps(row, width - 1) <= step) --width;
     return width;
   }
   // First token of step `step`.

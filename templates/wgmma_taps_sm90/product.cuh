@@ -50,12 +50,12 @@ __device__ __forceinline__ void load_weights(const Shared<C>& shared, const Work
   }
 }
 
-// Where a multiplying warpgroup stands: in the ring, and how many blocks of the input it has used.
+// Position of a multiplying warpgroup in the ring, and the number of input blocks that it has used.
 template <Kernel C>
 struct Position {
   persistent::RingPosition<C.config.stages> at;
   unsigned inputs = 0;
-  int keep = 0;  // 0: the next product starts the sums
+  int accumulate = 0;  // 0: the next product starts the sums
 };
 
 // The input's block as the product's A: 16 bytes from a feature to the next, without a swizzle, or, contiguous
@@ -72,38 +72,39 @@ struct InputOperand {
   }
 };
 
-// A diagonal block's 16 tokens along k number `kPart` in the order of the walk, and the columns they reach.
+// Products of a diagonal block's 16 tokens along k, number `kPart` in the order of the walk, with the columns
+// that have weights for them.
 template <Kernel C, int kCount, int kPart>
 __device__ __forceinline__ void multiply_part(float (&sum)[32 * kCount], unsigned long long a,
-                                              unsigned long long b, int keep) {
+                                              unsigned long long b, int accumulate) {
   constexpr int kTransposed = C.shape.op == Op::kGradInput, kStepA = InputOperand<C>::kStep,
                 kStepB = kTransposed ? 2048 >> 4 : 32 >> 4;  // of 16 tokens
   constexpr int kAt = Work<C>::kFill == Fill::kLower ? kPart : 3 - kPart;
   ptx::wgmma_fence();
   ptx::wgmma_ss_width<C.shape.dtype, 64 * kCount - 16 * kPart, kTransposed>(
-      sum, a + kAt * kStepA, b + kAt * kStepB, kPart == 0 ? keep : 1);
+      sum, a + kAt * kStepA, b + kAt * kStepB, kPart == 0 ? accumulate : 1);
 }
 
 // The products of one tap in one step. kDiagonal: the last panel's block crosses the diagonal, and of every
-// 16 tokens along k only the columns that they reach are multiplied. Panels are packed so that these come
-// first.
+// 16 tokens along k only the columns with weights for them are multiplied. Panels are packed so that these
+// come first.
 template <Kernel C, int kCount, bool kDiagonal>
 __device__ __forceinline__ void multiply_tap(float (&all)[C.config.tile_m / 2], unsigned long long a,
-                                             unsigned long long b, int keep) {
+                                             unsigned long long b, int accumulate) {
   constexpr int kTransposed = C.shape.op == Op::kGradInput, kStepA = InputOperand<C>::kStep,
                 kStepB = kTransposed ? 2048 >> 4 : 32 >> 4;
   auto& sum = reinterpret_cast<float(&)[32 * kCount]>(all);
   if constexpr (kDiagonal) {
-    multiply_part<C, kCount, 0>(sum, a, b, keep);
-    multiply_part<C, kCount, 1>(sum, a, b, keep);
-    multiply_part<C, kCount, 2>(sum, a, b, keep);
-    multiply_part<C, kCount, 3>(sum, a, b, keep);
+    multiply_part<C, kCount, 0>(sum, a, b, accumulate);
+    multiply_part<C, kCount, 1>(sum, a, b, accumulate);
+    multiply_part<C, kCount, 2>(sum, a, b, accumulate);
+    multiply_part<C, kCount, 3>(sum, a, b, accumulate);
   } else {
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       ptx::wgmma_ss<C.shape.dtype, 64 * kCount, 0, kTransposed>(sum, a + i * kStepA, b + i * kStepB,
-                                                                keep | i);
+                                                                accumulate | i);
   }
   ptx::wgmma_commit();
 }
@@ -114,20 +115,20 @@ __device__ __forceinline__ void multiply_step(float (&sum)[C.config.tile_m / 2],
                                               Position<C>& now, unsigned group, unsigned lane,
                                               const Begin& begin) {
   using G = Geometry<C>;
-  const bool follows = now.keep != 0;  // the tile's products before are under way
+  const bool follows = now.accumulate != 0;  // the tile's products before are under way
   ptx::mbarrier_wait(shared.ready(now.inputs % 2), now.inputs / 2 % 2);
   unsigned long long a = InputOperand<C>::first(shared.transposed(now.inputs % 2), group);
 #pragma unroll 1
   for (int place = 0; place < C.shape.K; ++place) {
     ptx::mbarrier_wait(shared.full(now.at.stage), now.at.parity);
     multiply_tap<C, kCount, kDiagonal>(sum, a, ptx::descriptor(shared.b(now.at.stage), kPanelBytes),
-                                       now.keep);
+                                       now.accumulate);
     ptx::wgmma_wait<1>();
-    // What the group before this one read is free.
+    // The stage that the group of products before this one read is free.
     if (follows || place > 0) shared.release(now.at.stage == 0 ? G::kStages - 1 : now.at.stage - 1, lane);
     if (follows && place == 0) shared.release_input((now.inputs + 1) % 2, lane);
     now.at.advance();
-    now.keep = 1;
+    now.accumulate = 1;
     a += InputOperand<C>::kNext;  // one feature further
     if (!follows && place == 0) begin();
   }
@@ -143,7 +144,7 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_m / 2],
   using G = Geometry<C>;
   if constexpr (kCount > 0) {
     const int until =
-        Work<C>::valid_panels(row) < kCount ? 0 : schedule::max(Work<C>::active(row, kCount - 1), done);
+        Work<C>::valid_panels(row) < kCount ? 0 : schedule::max(Work<C>::panel_steps(row, kCount - 1), done);
     // The last of them is then the last panel's own block.
     constexpr bool kDiagonal = C.shape.diag == 0;
     if (done < until) {
@@ -155,7 +156,7 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[C.config.tile_m / 2],
     multiply_tile<C, kCount - 1>(sum, shared, now, row, until, group, lane, begin);
   } else {
     ptx::wgmma_wait<0>();
-    if (now.keep == 0) return;
+    if (now.accumulate == 0) return;
     shared.release(now.at.stage == 0 ? G::kStages - 1 : now.at.stage - 1, lane);
     shared.release_input((now.inputs + 1) % 2, lane);
   }
@@ -167,7 +168,7 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
                                          unsigned group, const OutputMaps& maps) {
   using G = Geometry<C>;
   const unsigned lane = threadIdx.x % 32;
-  persistent::Deal deal = work.deal;
+  persistent::TileScheduler scheduler = work.scheduler;
   Position<C> now;
   auto output = [&] {
     if constexpr (exchanges(C.shape))
@@ -176,11 +177,11 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
       return OutputPanels<C>(shared, maps, group);
   }();
   float sum[C.config.tile_m / 2];
-  for (int row, column; deal.next(row, column);) {
+  for (int row, column; scheduler.next(row, column);) {
     const OutputTile<C> tile(work, row, column, group);
-    now.keep = 0;
+    now.accumulate = 0;
     multiply_tile<C, G::kPanels>(sum, shared, now, row, 0, group, lane, [&] { output.begin(tile); });
-    if (Work<C>::kEmptyRows && now.keep == 0) output.begin(tile);
+    if (Work<C>::kEmptyRows && now.accumulate == 0) output.begin(tile);
     ptx::pin(sum);
 #pragma unroll
     for (int i = 0; i < G::kPanels; ++i) {

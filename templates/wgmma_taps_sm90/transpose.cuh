@@ -1,4 +1,4 @@
-// The input: 64 tokens by the features of a tile and of its taps' reach, through TMA; contiguous features are then
+// The input: 64 tokens by the features of a tile and its halo, through TMA; contiguous features are then
 // transposed by three warps.
 #pragma once
 
@@ -13,12 +13,12 @@ namespace trigen::wgmma_taps_sm90 {
 template <Kernel C>
 struct Steps {
   const Work<C>& work;
-  persistent::Deal deal;
+  persistent::TileScheduler scheduler;
   int row = 0, column = 0, step = -1, steps = 0;
-  __device__ __forceinline__ explicit Steps(const Work<C>& w) : work(w), deal(w.deal) {}
+  __device__ __forceinline__ explicit Steps(const Work<C>& w) : work(w), scheduler(w.scheduler) {}
   __device__ __forceinline__ bool next() {
     while (++step >= steps) {
-      if (!deal.next(row, column)) return false;
+      if (!scheduler.next(row, column)) return false;
       steps = work.steps(row);
       step = -1;
     }
@@ -26,7 +26,7 @@ struct Steps {
   }
 };
 
-// Contiguous tokens, one thread: as they lie, all features in one box.
+// Contiguous tokens, loaded by one thread: no transposition, all features in one box.
 template <Kernel C>
 __device__ __forceinline__ void load_tokens(const Shared<C>& shared, const Work<C>& work,
                                             const TensorMap& map_in) {
@@ -39,7 +39,7 @@ __device__ __forceinline__ void load_tokens(const Shared<C>& shared, const Work<
     ptx::mbarrier_wait(shared.done(buffer), parity ^ 1);
     ptx::mbarrier_arrive_expect(shared.ready(buffer), G::kTransposedBytes);
     ptx::tma_load(shared.transposed(buffer), map_in, shared.ready(buffer), work.token(now.step),
-                  feature - reach_left(C.shape), head, batch);
+                  feature - left_halo(C.shape), head, batch);
     buffer ^= 1;
     if (buffer == 0) parity ^= 1;
   }
@@ -52,8 +52,7 @@ __device__ __forceinline__ void load_input(const Shared<C>& shared, const Work<C
   using G = Geometry<C>;
   int head, batch, feature;
   work.locate(at.column, head, batch, feature);
-  const int first = feature - reach_left(C.shape) - extra_left(C.shape, C.config),
-            token = work.token(at.step);
+  const int first = feature - left_halo(C.shape) - extra_left(C.shape, C.config), token = work.token(at.step);
   ptx::mbarrier_arrive_expect(shared.loaded(buffer), G::kInputPanels * kPanelBytes);
 #pragma unroll
   for (int i = 0; i < G::kInputPanels; ++i)

@@ -75,27 +75,27 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static_assert(C.shape.T > 0 && C.shape.K > 1, "sizes are compiled in");
 };
 
-// One thread. In a batch element x has one panel more than dy: the last one's taps reach into it.
+// The loading thread. In a batch element x has one panel more than dy: the last panel's taps read into it.
 template <Kernel C>
-__device__ __forceinline__ void load(const Shared<C>& shared, const Shares& shares, const TensorMap& map_dy,
-                                     const TensorMap& map_x) {
+__device__ __forceinline__ void load(const Shared<C>& shared, const StreamK& stream_k,
+                                     const TensorMap& map_dy, const TensorMap& map_x) {
   using W = Work<C>;
   RingPosition<C.config.stages> at_dy, at_x;
-  Pieces pieces(shares, static_cast<int>(blockIdx.x));
-  for (Piece piece; pieces.next(piece);) {
+  StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
+  for (WorkTile work; walk.next(work);) {
     int head, row, column, group;
-    shares.locate(piece.item, head, row, column, group);
-    const int reach = kGroupTaps * group - C.shape.pad - W::kExtra;
+    stream_k.locate(work.item, head, row, column, group);
+    const int shift = kGroupTaps * group - C.shape.pad - W::kExtra;
     const auto load_x = [&](int batch, int feature) {
       ptx::mbarrier_wait(shared.x_empty(at_x.stage), at_x.parity ^ 1);
       ptx::mbarrier_arrive_expect(shared.x_full(at_x.stage), kPanelBytes);
-      ptx::tma_load(shared.x(at_x.stage), map_x, shared.x_full(at_x.stage), feature + reach, kPanel * column,
+      ptx::tma_load(shared.x(at_x.stage), map_x, shared.x_full(at_x.stage), feature + shift, kPanel * column,
                     head, batch);
       at_x.advance();
     };
-    for (int step = piece.begin; step < piece.end; ++step) {
+    for (int step = work.begin; step < work.end; ++step) {
       const int batch = step / W::kSteps, feature = (step - batch * W::kSteps) * kPanel;
-      if (step == piece.begin || feature == 0) load_x(batch, feature);
+      if (step == work.begin || feature == 0) load_x(batch, feature);
       ptx::mbarrier_wait(shared.dy_empty(at_dy.stage), at_dy.parity ^ 1);
       ptx::mbarrier_arrive_expect(shared.dy_full(at_dy.stage), kPanelBytes);
       ptx::tma_load(shared.dy(at_dy.stage), map_dy, shared.dy_full(at_dy.stage), feature, kPanel * row, head,
@@ -108,14 +108,14 @@ __device__ __forceinline__ void load(const Shared<C>& shared, const Shares& shar
 
 // Three warps, `warp` 0 to 2.
 template <Kernel C>
-__device__ __forceinline__ void transpose(const Shared<C>& shared, const Shares& shares, unsigned warp,
+__device__ __forceinline__ void transpose(const Shared<C>& shared, const StreamK& stream_k, unsigned warp,
                                           unsigned lane) {
   constexpr int kStages = C.config.stages, kUnits = 2 * kFeatures / 8;  // of 8 features by 32 tokens
   RingPosition<kStages> at;
   RingPosition<kTransposed> to;
-  Pieces pieces(shares, static_cast<int>(blockIdx.x));
-  for (Piece piece; pieces.next(piece);) {
-    for (int step = piece.begin; step < piece.end; ++step) {
+  StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
+  for (WorkTile work; walk.next(work);) {
+    for (int step = work.begin; step < work.end; ++step) {
       RingPosition<kStages> next = at;
       next.advance();
       ptx::mbarrier_wait(shared.x_full(at.stage), at.parity);
@@ -137,7 +137,7 @@ __device__ __forceinline__ void transpose(const Shared<C>& shared, const Shares&
       }
       ptx::fence_async_shared();
       ptx::named_barrier(3, 96);
-      const bool ends = step + 1 == piece.end || (step + 1) % Work<C>::kSteps == 0;
+      const bool ends = step + 1 == work.end || (step + 1) % Work<C>::kSteps == 0;
       if (warp == 0 && lane == 0) {
         ptx::mbarrier_arrive(shared.ready(to.stage));
         ptx::mbarrier_arrive(shared.x_empty(at.stage));
@@ -179,7 +179,7 @@ __device__ __forceinline__ void write_taps(const Params& p, int head, int row, i
   }
 }
 
-// What thread `thread` holds of columns [8 * slice, 8 * slice + 8): sum[tap][4] as wgmma.cuh has them.
+// Writes a thread's sums of columns [8 * slice, 8 * slice + 8): sum[tap][4] in the order of wgmma.cuh.
 template <Kernel C, class Sum>
 __device__ __forceinline__ void write_slice(const Params& p, int head, int row, int column, int group,
                                             int slice, int thread, const Sum& sum) {
@@ -193,17 +193,17 @@ __device__ __forceinline__ void write_slice(const Params& p, int head, int row, 
   }
 }
 
-// Zeros into the blocks that no one sums.
+// Zeros into the blocks outside every row's span.
 template <Kernel C>
-__device__ __forceinline__ void write_zeros(const Params& p, const Shares& shares) {
+__device__ __forceinline__ void write_zeros(const Params& p, const StreamK& stream_k) {
   constexpr Shape s = C.shape;
   constexpr int kWarps = 4 * kConsumers;
   const int lane = static_cast<int>(threadIdx.x % 32), blocks = static_cast<int>(gridDim.x);
   for (int all = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32); all < s.H * s.T;
        all += kWarps * blocks) {
-    const int head = all / s.T, row = all - head * s.T, span = shares.span(row / kPanel);
+    const int head = all / s.T, row = all - head * s.T, span = stream_k.span(row / kPanel);
     const int begin = s.fill == Fill::kLower ? kPanel * span : 0;
-    const int end = s.fill == Fill::kLower ? s.T : schedule::min(kPanel * (shares.rows - span), s.T);
+    const int end = s.fill == Fill::kLower ? s.T : schedule::min(kPanel * (stream_k.rows - span), s.T);
     if (begin < end)
       fill_zeros<s.wdtype>(static_cast<Storage<s.wdtype>*>(p.w) +
                                (head * p.w_head + row * p.w_row + static_cast<long long>(begin) * s.K),
@@ -211,7 +211,7 @@ __device__ __forceinline__ void write_zeros(const Params& p, const Shares& share
   }
 }
 
-// Adds what a thread holds of a 64 x 64 panel of dy: rows lane / 4 and lane / 4 + 8 of its warp.
+// Adds a thread's elements of a 64 x 64 panel of dy: rows lane / 4 and lane / 4 + 8 of its warp.
 template <DType kType>
 __device__ __forceinline__ void add_rows(float (&bias)[2], const unsigned (&a)[4][4]) {
 #pragma unroll
@@ -224,7 +224,7 @@ __device__ __forceinline__ void add_rows(float (&bias)[2], const unsigned (&a)[4
 
 // One multiplying warpgroup.
 template <Kernel C>
-__device__ __forceinline__ void multiply(const Params& p, const Shared<C>& shared, const Shares& shares,
+__device__ __forceinline__ void multiply(const Params& p, const Shared<C>& shared, const StreamK& stream_k,
                                          unsigned group) {
   using W = Work<C>;
   constexpr DType kType = C.shape.dtype;
@@ -234,13 +234,13 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
   RingPosition<C.config.stages> at;
   RingPosition<kTransposed> from;
   float sum[4][32];
-  Pieces pieces(shares, static_cast<int>(blockIdx.x));
-  for (Piece piece; pieces.next(piece);) {
+  StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x));
+  for (WorkTile work; walk.next(work);) {
     int head, row, column, taps;
-    shares.locate(piece.item, head, row, column, taps);
-    const bool with_bias = C.shape.bias && group == 0 && shares.sums_bias(row, column, taps);
+    stream_k.locate(work.item, head, row, column, taps);
+    const bool with_bias = C.shape.bias && group == 0 && stream_k.sums_bias(row, column, taps);
     float bias[2] = {};
-    for (int step = piece.begin; step < piece.end; ++step) {
+    for (int step = work.begin; step < work.end; ++step) {
       ptx::mbarrier_wait(shared.dy_full(at.stage), at.parity);
       unsigned a[4][4];
 #pragma unroll
@@ -258,7 +258,7 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
       for (int i = 0; i < 4; ++i)
 #pragma unroll
         for (int tap = 0; tap < 4; ++tap)
-          ptx::wgmma_rs<kType, 64, 1>(sum[tap], a[i], b + 16 * i + tap, (step - piece.begin) | i);
+          ptx::wgmma_rs<kType, 64, 1>(sum[tap], a[i], b + 16 * i + tap, (step - work.begin) | i);
       ptx::wgmma_commit();
       // A's registers are free then; the other warpgroup multiplies while this one reads.
       ptx::wgmma_wait<0>();
@@ -271,7 +271,7 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
     }
 #pragma unroll
     for (int tap = 0; tap < 4; ++tap) ptx::pin(sum[tap]);
-    const bool part = piece.end - piece.begin < shares.depth, begins = piece.begin == 0;
+    const bool part = work.end - work.begin < stream_k.depth, begins = work.begin == 0;
     if constexpr (C.shape.bias) {
       if (with_bias) {
 #pragma unroll
@@ -281,7 +281,7 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
           v += __shfl_xor_sync(~0u, v, 2);
           const int own = static_cast<int>(16 * warp + lane / 4) + 8 * r;
           if (lane % 4 == 0 && part)
-            static_cast<float*>(p.workspace)[shares.bias_slot(static_cast<int>(blockIdx.x), begins) + own] =
+            static_cast<float*>(p.workspace)[stream_k.bias_slot(static_cast<int>(blockIdx.x), begins) + own] =
                 v;
           else if (lane % 4 == 0)
             write_bias<C>(p, head, C.shape.T, kPanel * row + own, v);
@@ -291,7 +291,7 @@ __device__ __forceinline__ void multiply(const Params& p, const Shared<C>& share
     if (part) {
       // 16 bytes a thread, one thread after the other, as `reduce` reads them.
       auto* const to = reinterpret_cast<float4*>(static_cast<float*>(p.workspace) +
-                                                 Shares::slot(static_cast<int>(blockIdx.x), begins)) +
+                                                 StreamK::slot(static_cast<int>(blockIdx.x), begins)) +
                        threadIdx.x;
 #pragma unroll
       for (int slice = 0; slice < kSlices; ++slice)
@@ -315,37 +315,38 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
   persistent::prepare<Geometry<C>>([&] { shared.init(); }, map_dy, map_x);
   ptx::wait_for_launches_before();
   ptx::let_next_launch_start();  // the reduction waits for what is written here
-  const Shares shares(C.shape, p.B, static_cast<int>(gridDim.x));
+  const StreamK stream_k(C.shape, p.B, static_cast<int>(gridDim.x));
   persistent::split_roles<Geometry<C>>(
       [&](unsigned) {
         const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
         if (warp > 0)
-          transpose<C>(shared, shares, warp - 1, lane);
+          transpose<C>(shared, stream_k, warp - 1, lane);
         else if (lane == 0)
-          load<C>(shared, shares, map_dy, map_x);
+          load<C>(shared, stream_k, map_dy, map_x);
       },
       [&](unsigned group) {
         if constexpr (C.shape.zero_outside)
-          write_zeros<C>(p, shares);  // while the first panels are on their way
-        multiply<C>(p, shared, shares, group);
+          write_zeros<C>(p, stream_k);  // while the first panels are on their way
+        multiply<C>(p, shared, stream_k, group);
       });
 }
 
 // The second kernel: adds the parts of every shared item, 8 columns at a time.
 template <Kernel C>
 __device__ __forceinline__ void reduce(const Params& p) {
-  const Shares shares(C.shape, p.B, static_cast<int>(gridDim.x) / kReduceBlocks);
+  const StreamK stream_k(C.shape, p.B, static_cast<int>(gridDim.x) / kReduceBlocks);
   const int thread = static_cast<int>(threadIdx.x);
   ptx::wait_for_launches_before();
-  for (int all = static_cast<int>(blockIdx.x); all < shares.rest() * kSlices;
+  for (int all = static_cast<int>(blockIdx.x); all < stream_k.rest() * kSlices;
        all += static_cast<int>(gridDim.x)) {
     const int index = all / kSlices, slice = all - index * kSlices;
-    const int first = shares.owner(index * shares.depth), last = shares.owner((index + 1) * shares.depth - 1);
+    const int first = stream_k.owner(index * stream_k.depth),
+              last = stream_k.owner((index + 1) * stream_k.depth - 1);
     if (first == last) continue;
     const auto part = [&](int block, int tap) {
       return reinterpret_cast<const float4*>(
           static_cast<const float*>(p.workspace) +
-          Shares::slot(block, block == first))[(4 * slice + tap) * kReduceThreads + thread];
+          StreamK::slot(block, block == first))[(4 * slice + tap) * kReduceThreads + thread];
     };
     float4 sum[4];
 #pragma unroll
@@ -358,12 +359,12 @@ __device__ __forceinline__ void reduce(const Params& p) {
         sum[tap].x += v.x, sum[tap].y += v.y, sum[tap].z += v.z, sum[tap].w += v.w;
       }
     int head, row, column, group;
-    shares.locate(shares.whole + index, head, row, column, group);
+    stream_k.locate(stream_k.whole_items + index, head, row, column, group);
     if constexpr (C.shape.bias) {
-      if (slice == 0 && thread < kPanel && shares.sums_bias(row, column, group)) {
+      if (slice == 0 && thread < kPanel && stream_k.sums_bias(row, column, group)) {
         const auto* const from = static_cast<const float*>(p.workspace) + thread;
-        float v = from[shares.bias_slot(first, true)];
-        for (int block = first + 1; block <= last; ++block) v += from[shares.bias_slot(block, false)];
+        float v = from[stream_k.bias_slot(first, true)];
+        for (int block = first + 1; block <= last; ++block) v += from[stream_k.bias_slot(block, false)];
         write_bias<C>(p, head, C.shape.T, kPanel * row + thread, v);
       }
     }

@@ -9,10 +9,10 @@
 
 namespace trigen::wgmma_tf32_sm90 {
 
-using persistent::Deal;
 using persistent::product_fill;
 using persistent::Ring;
 using persistent::RingPosition;
+using persistent::TileScheduler;
 
 template <Config c>
 inline constexpr persistent::Warpgroups kWarpgroups{.consumers = consumers(c),
@@ -52,37 +52,37 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static_assert(3 * 8 * kStages <= kBarrierBytes, "three barriers a stage");
 };
 
-// One tile's tokens: `steps` along k in all, the first `whole` with all panels and nothing of the other
-// triangle. Panel 0 is the one with the longest rows, the last one for lower: a step takes the first few
-// panels. (Products of the last few sums make ptxas run out of registers, C7511.)
+// One tile's tokens: `steps` along k in all, the first `unmasked_steps` with all panels and nothing of the
+// other triangle. Panel 0 is the one with the longest rows, the last one for lower: a step takes the first
+// few panels. (Products of the last few sums make ptxas run out of registers, C7511.)
 template <Kernel C>
 struct TokenTile {
   static constexpr Fill kFill = product_fill(C.shape);
   static constexpr int kPanels = token_panels(C.config);
   int first, diag, all;  // first token; the product's diagonal; steps of the whole of k
-  int steps, whole;
+  int steps, unmasked_steps;
 
   __device__ __forceinline__ TokenTile(int row, int product_diag, int all_steps)
       : first(row * C.config.tile_m), diag(product_diag), all(all_steps) {
-    steps = reach(0).active;
-    whole = reach(kPanels - 1).whole;
+    steps = range(0).steps;
+    unmasked_steps = range(kPanels - 1).unmasked_steps;
   }
   // The first token of panel `panel`, and its part of k.
   __device__ __forceinline__ int token(int panel) const {
     return first + kPanelTokens * (kFill == Fill::kLower ? kPanels - 1 - panel : panel);
   }
-  __device__ __forceinline__ StepReach reach(int panel) const {
-    return StepReach(kFill, token(panel), diag, all);
+  __device__ __forceinline__ KStepRange range(int panel) const {
+    return KStepRange(kFill, token(panel), diag, all);
   }
   // The element of k with which step `step` begins.
   __device__ __forceinline__ int k(int step) const {
     return kStep * (kFill == Fill::kLower ? step : all - 1 - step);
   }
-  // How many panels take part in `step`.
+  // Number of panels that take part in `step`.
   __device__ __forceinline__ int panels(int step) const {
     int count = 0;
 #pragma unroll
-    for (int i = 0; i < kPanels; ++i) count += step < reach(i).active ? 1 : 0;
+    for (int i = 0; i < kPanels; ++i) count += step < range(i).steps ? 1 : 0;
     return count;
   }
 };

@@ -1,5 +1,6 @@
-// The launch before products that cannot read W as it lies: W (forward, rows that are not 16-byte aligned) or
-// its transpose (grad_input) into the workspace, rounded to tf32, with zeros where the triangle ends.
+// The packing launch, for products that cannot read W in place: W (forward, rows that are not 16-byte
+// aligned) or its transpose (grad_input) into the workspace, rounded to tf32, with zeros where the triangle
+// ends.
 #pragma once
 
 #include "params.h"

@@ -18,9 +18,9 @@
 
 namespace trigen::wgmma_tf32_sm90 {
 
-// What the warps of a block share: the order of tiles and the sizes.
+// Task of a block: tile scheduler and sizes, the same for all warps.
 struct Task {
-  Deal deal;
+  TileScheduler scheduler;
   persistent::Panels columns;  // of a block's tile: 64 features for each multiplying warpgroup
   int tokens, features, diag, steps;
   unsigned rank;
@@ -38,14 +38,14 @@ __device__ __forceinline__ void load_product(const Ring<Geometry<C>>& ring, Task
                                              const TensorMap& map_in) {
   using G = Geometry<C>;
   RingPosition<G::kStages> at;
-  for (int row, column; task.deal.next(row, column);) {
+  for (int row, column; task.scheduler.next(row, column);) {
     const TokenTile<C> tile(row, task.diag, task.steps);
     int head, batch[G::kConsumers], feature[G::kConsumers];
     const int panel = task.columns.template first<G::kCluster, G::kConsumers>(column, head, task.rank);
 #pragma unroll
     for (int i = 0; i < G::kConsumers; ++i) task.columns.locate(panel + i, batch[i], feature[i]);
     for (int step = 0; step < tile.steps; ++step) {
-      const int k = tile.k(step), count = step < tile.whole ? G::kPanels : tile.panels(step);
+      const int k = tile.k(step), count = step < tile.unmasked_steps ? G::kPanels : tile.panels(step);
       ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
       const unsigned full = ring.full(at.stage);
       ptx::mbarrier_arrive_expect(full, G::kBytesA + count * kPanelBytes);
@@ -74,16 +74,16 @@ __device__ __forceinline__ void mask_product(const Ring<Geometry<C>>& ring, Task
   using G = Geometry<C>;
   constexpr Fill kFill = TokenTile<C>::kFill;
   RingPosition<G::kStages> at;
-  for (int row, column; task.deal.next(row, column);) {
+  for (int row, column; task.scheduler.next(row, column);) {
     const TokenTile<C> tile(row, task.diag, task.steps);
     for (int step = 0; step < tile.steps; ++step) {
       ptx::mbarrier_wait(ring.full(at.stage), at.parity);
-      const bool masks = step >= tile.whole;
+      const bool masks = step >= tile.unmasked_steps;
       if (masks) {
 #pragma unroll
         for (int i = 0; i < G::kPanels; ++i) {
-          const StepReach reach = tile.reach(i);
-          if (step < reach.whole || step >= reach.active) continue;
+          const KStepRange range = tile.range(i);
+          if (step < range.unmasked_steps || step >= range.steps) continue;
           const unsigned line = 32 * part + lane;
           // Kept: columns up to `edge` of the step (lower), from `edge` on (upper).
           const int edge = tile.token(i) + static_cast<int>(line) + tile.diag - tile.k(step);
@@ -92,13 +92,13 @@ __device__ __forceinline__ void mask_product(const Ring<Geometry<C>>& ring, Task
           for (int chunk = 0; chunk < 8; ++chunk) {
             const unsigned address = base + ((chunk ^ (line & 7)) << 4);
             constexpr unsigned kZeros[4] = {};
-            const int over = edge - 4 * chunk;  // of the chunk's first column
-            if (kFill == Fill::kLower ? over < 0 : over > 3) {
+            const int last = edge - 4 * chunk;  // of the chunk's first column
+            if (kFill == Fill::kLower ? last < 0 : last > 3) {
               ptx::store_shared<16>(address, kZeros);
             } else {
 #pragma unroll
               for (int e = 0; e < 4; ++e)
-                if (kFill == Fill::kLower ? e > over : e < over)
+                if (kFill == Fill::kLower ? e > last : e < last)
                   ptx::store_shared<4>(address + 4 * e, kZeros);
             }
           }
@@ -127,21 +127,21 @@ __device__ __forceinline__ void load_features(unsigned (&a)[4][4], unsigned low,
 // One step with the first `kCount` panels of tokens.
 template <Kernel C, int kCount>
 __device__ __forceinline__ void multiply_step(float (&sum)[C.config.tile_m / 2], const unsigned (&a)[4][4],
-                                              unsigned b, int keep) {
+                                              unsigned b, int accumulate) {
   auto& part = reinterpret_cast<float(&)[32 * kCount]>(sum);
   const unsigned long long from = ptx::descriptor(b, kPanelBytes);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) ptx::wgmma_tf32_rs<64 * kCount>(part, a[i], from + 2 * i, keep | i);
+  for (int i = 0; i < 4; ++i) ptx::wgmma_tf32_rs<64 * kCount>(part, a[i], from + 2 * i, accumulate | i);
 }
 
 // One step with `count` panels of tokens, waited for.
 template <Kernel C, int kCount>
 __device__ __forceinline__ void multiply_edge(float (&sum)[C.config.tile_m / 2], const unsigned (&a)[4][4],
-                                              unsigned b, int count, int keep) {
+                                              unsigned b, int count, int accumulate) {
   if constexpr (kCount > 1)
-    if (count < kCount) return multiply_edge<C, kCount - 1>(sum, a, b, count, keep);
+    if (count < kCount) return multiply_edge<C, kCount - 1>(sum, a, b, count, accumulate);
   ptx::wgmma_fence();
-  multiply_step<C, kCount>(sum, a, b, keep);
+  multiply_step<C, kCount>(sum, a, b, accumulate);
   ptx::wgmma_commit();
   ptx::wgmma_wait<0>();
   ptx::pin(sum);
@@ -164,35 +164,35 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
   float sum[C.config.tile_m / 2];
   unsigned a0[4][4], a1[4][4];
 
-  for (int row, column; task.deal.next(row, column);) {
+  for (int row, column; task.scheduler.next(row, column);) {
     const TokenTile<C> tile(row, task.diag, task.steps);
-    int held = -1;  // the stage that the newest unfinished group of products reads
+    int in_flight = -1;  // the stage that the newest unfinished group of products reads
     const auto load = [&](unsigned(&a)[4][4]) {
       ptx::mbarrier_wait(ring.full(at.stage), at.parity);
       load_features(a, ring.a(at.stage) + a_low, ring.a(at.stage) + a_high);
     };
     // Products of one step, whose A is in `a`; the next step's goes into `next` meanwhile.
-    const auto whole = [&](int step, unsigned(&a)[4][4], unsigned(&next)[4][4]) {
+    const auto multiply_unmasked = [&](int step, unsigned(&a)[4][4], unsigned(&next)[4][4]) {
       ptx::wgmma_fence();
       multiply_step<C, kPanels>(sum, a, ring.b(at.stage), step);
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();
-      if (held >= 0) ring.release(held, lane);
-      held = at.stage;
+      if (in_flight >= 0) ring.release(in_flight, lane);
+      in_flight = at.stage;
       at.advance();
       if (step + 1 < tile.steps) load(next);
     };
     if (tile.steps > 0) load(a0);
     int step = 0;
-    for (; step + 1 < tile.whole; step += 2) {
-      whole(step, a0, a1);
-      whole(step + 1, a1, a0);
+    for (; step + 1 < tile.unmasked_steps; step += 2) {
+      multiply_unmasked(step, a0, a1);
+      multiply_unmasked(step + 1, a1, a0);
     }
     ptx::wgmma_wait<0>();
     ptx::pin(sum);
-    if (held >= 0) ring.release(held, lane);
+    if (in_flight >= 0) ring.release(in_flight, lane);
     for (; step < tile.steps; ++step) {
-      if (G::kMasks && step >= tile.whole) {
+      if (G::kMasks && step >= tile.unmasked_steps) {
         ptx::mbarrier_wait(masked(ring, at.stage), mask_parity >> at.stage & 1);
         mask_parity ^= 1u << at.stage;
       }
@@ -211,7 +211,7 @@ __device__ __forceinline__ void multiply_product(const Params& p, const Ring<Geo
 #pragma unroll
     for (int i = 0; i < kPanels; ++i) {
       const int first = tile.token(i);
-      const bool any = tile.reach(i).active > 0;  // else the products left no sum
+      const bool any = tile.range(i).steps > 0;  // else the products left no sum
       output.store(sum + 32 * i, map_out, feature, first, head, batch, own, [&](int token, float(&v)[2]) {
         if (!any) v[0] = v[1] = 0.0f;
         float bias = 0.0f;
@@ -238,8 +238,8 @@ __device__ __forceinline__ void run_product(const Params& p, const TensorMap& ma
   task.steps = schedule::ceil_div(z.tokens, kStep);
   task.rank = persistent::rank_in_cluster<G>();
   task.columns = {schedule::ceil_div(z.features, kGroupFeatures), column_units(C.config, p.B, z.features)};
-  task.deal = persistent::deal_of_block<C>(persistent::row_tiles(C.config, z.tokens),
-                                           z.heads * task.columns.head_units);
+  task.scheduler = persistent::scheduler_of_block<C>(persistent::row_tiles(C.config, z.tokens),
+                                                     z.heads * task.columns.head_units);
   const Ring<G> ring = persistent::ring_of_block<G>();
   persistent::prepare<G>(
       [&] {

@@ -10,11 +10,11 @@
 
 namespace trigen::wgmma_tf32_sm90 {
 
-// Which features a thread has. The 16 rows of a warp's fragment are features in another order: rows r and r +
-// 8 are two neighbours, so that they are loaded and stored as one word of 8 bytes, and the 16-byte chunks of
-// a swizzled row that the warp reaches are c, c ^ 5, c + 1, (c + 1) ^ 5: chunks that differ in bit 2 fall on
-// different banks for four consecutive tokens (loads of x), and such that differ in bit 0 for every other
-// one (stores).
+// Features of a thread. The 16 rows of a warp's fragment are features in another order: rows r and r + 8 are
+// two neighbours, so that they are loaded and stored as one word of 8 bytes, and the 16-byte chunks of a
+// swizzled row that the warp reaches are c, c ^ 5, c + 1, (c + 1) ^ 5: chunks that differ in bit 2 fall on
+// different banks for four consecutive tokens (loads of x), and such that differ in bit 0 for every other one
+// (stores).
 struct FeatureLane {
   unsigned chunk, half;  // of the swizzled row; which 8 bytes of it
   __device__ __forceinline__ FeatureLane(unsigned warp, unsigned lane) {
@@ -29,7 +29,7 @@ struct FeatureLane {
   }
 };
 
-// What becomes of two neighbouring features' sums of one token.
+// Epilogue of two neighbouring features' sums of one token.
 template <Kernel C>
 struct TokenEpilogue {
   static constexpr Shape s = C.shape;

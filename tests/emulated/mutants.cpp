@@ -183,7 +183,8 @@ class Finder {
   // Of a comparison in this line; "": a loop, a stage, a warp's role.
   std::string kind_of_line() const {
     static const std::regex mask(
-        "diag|fill|triang|inside|over|whole|active|reach|crosses|depth|kLower|kUpper|range|first_|last_|"
+        "diag|fill|triang|inside|over|whole|unmasked|k_blocks|panel_steps|halo|distance|crosses|depth|kLower|"
+        "kUpper|range|first_|last_|"
         "begin < "
         "end|edge");
     static const std::regex bound(

@@ -99,7 +99,7 @@ TEST(LaunchLimits, MoreHeadsThanAGridIsDeepArePacked) {
   }
 }
 
-// A deal of 2^31 tiles would end at once, with nothing written and a negative time.
+// A tile scheduler of 2^31 tiles would end at once, with nothing written and a negative time.
 TEST(LaunchLimits, MoreTilesThanAreCountedAreRefusedAndAnotherFamilyServes) {
   const Target& target = target_of("sm_90a");
   const Problem p = problem("forward,dtype=f16,B=1048576,H=4096,T=1,D=8");

@@ -1,4 +1,4 @@
-// How the persistent kernels share their work: every piece once, none twice, and evenly.
+// Schedules of the persistent kernels: every work tile once, none twice, and evenly.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,13 +22,13 @@ bool kept(Fill fill, int row, int k, int diag) {
   return fill == Fill::kLower ? k <= row + diag : k >= row + diag;
 }
 
-TEST(Reach, CountsTheBlocksThatHaveAWeight) {
+TEST(KRange, CountsTheBlocksThatHaveAWeight) {
   for (Fill fill : {Fill::kLower, Fill::kUpper})
     for (int blocks : {1, 2, 5, 9})
       for (int diag : {-700, -130, -65, -64, -63, -3, 0, 1, 5, 63, 64, 65, 200, 700})
         for (int first = 0; first < 64 * blocks; first += 64) {
-          const Reach reach(fill, first, diag, blocks);
-          int whole = 0, active = 0;
+          const KRange range(fill, first, diag, blocks);
+          int unmasked = 0, active = 0;
           for (int i = 0; i < blocks; ++i) {
             const int k = 64 * (fill == Fill::kLower ? i : blocks - 1 - i);
             int inside = 0;
@@ -36,14 +36,15 @@ TEST(Reach, CountsTheBlocksThatHaveAWeight) {
               for (int c = 0; c < 64; ++c) inside += kept(fill, first + r, k + c, diag);
             // Blocks come in an order in which whole ones are first and empty ones last.
             if (inside == 64 * 64) {
-              EXPECT_EQ(whole++, i);
+              EXPECT_EQ(unmasked++, i);
             }
             if (inside > 0) {
               EXPECT_EQ(active++, i);
             }
           }
-          EXPECT_EQ(reach.whole, whole) << "blocks " << blocks << " diag " << diag << " first " << first;
-          EXPECT_EQ(reach.active, active) << "blocks " << blocks << " diag " << diag << " first " << first;
+          EXPECT_EQ(range.unmasked_blocks, unmasked)
+              << "blocks " << blocks << " diag " << diag << " first " << first;
+          EXPECT_EQ(range.blocks, active) << "blocks " << blocks << " diag " << diag << " first " << first;
         }
 }
 
@@ -56,12 +57,13 @@ std::vector<WalkedStage> walked_stages(const Shape& s, const Config& c, int colu
   std::vector<WalkedStage> out;
   const Fill fill = product_fill(s);
   const int blocks = schedule::ceil_div(s.T, kPanel), diag = s.op == Op::kGradInput ? -s.diag : s.diag;
-  Deal deal = deal_of(s, c, row_tiles(c, s.T), columns, clusters, 0);
-  for (int row, column; deal.next(row, column);) {
-    const Reach first(fill, row * c.tile_m, diag, blocks), second(fill, row * c.tile_m + 64, diag, blocks);
-    const Reach& longest = first.active > second.active ? first : second;
-    for (int block = 0; block < longest.active; ++block)
-      out.push_back({block >= std::min(first.active, second.active), block > 0 && block - 1 < longest.whole});
+  TileScheduler scheduler = scheduler_of(s, c, row_tiles(c, s.T), columns, clusters, 0);
+  for (int row, column; scheduler.next(row, column);) {
+    const KRange first(fill, row * c.tile_m, diag, blocks), second(fill, row * c.tile_m + 64, diag, blocks);
+    const KRange& longest = first.blocks > second.blocks ? first : second;
+    for (int block = 0; block < longest.blocks; ++block)
+      out.push_back(
+          {block >= std::min(first.blocks, second.blocks), block > 0 && block - 1 < longest.unmasked_blocks});
   }
   return out;
 }
@@ -125,43 +127,44 @@ TEST(Skips, NoWalkComesBackToAStageOfWhichItKnowsNothing) {
   EXPECT_FALSE(skips_blocks(s, ring));
 }
 
-TEST(StepReach, CountsTheStepsThatHaveAWeight) {
+TEST(KStepRange, CountsTheStepsThatHaveAWeight) {
   using wgmma_tf32_sm90::kPanelTokens;
   using wgmma_tf32_sm90::kStep;
   for (Fill fill : {Fill::kLower, Fill::kUpper})
     for (int steps : {1, 2, 5, 18})
       for (int diag : {-700, -130, -65, -64, -63, -33, -32, -31, -3, 0, 1, 5, 31, 32, 33, 63, 64, 200, 700})
         for (int first = 0; first < kStep * steps; first += kPanelTokens) {
-          const wgmma_tf32_sm90::StepReach reach(fill, first, diag, steps);
-          int whole = 0, active = 0;
+          const wgmma_tf32_sm90::KStepRange range(fill, first, diag, steps);
+          int unmasked = 0, active = 0;
           for (int i = 0; i < steps; ++i) {
             const int k = kStep * (fill == Fill::kLower ? i : steps - 1 - i);
             int inside = 0;
             for (int r = 0; r < kPanelTokens; ++r)
               for (int c = 0; c < kStep; ++c) inside += kept(fill, first + r, k + c, diag);
             if (inside == kPanelTokens * kStep) {
-              EXPECT_EQ(whole++, i);
+              EXPECT_EQ(unmasked++, i);
             }
             if (inside > 0) {
               EXPECT_EQ(active++, i);
             }
           }
-          EXPECT_EQ(reach.whole, whole) << "steps " << steps << " diag " << diag << " first " << first;
-          EXPECT_EQ(reach.active, active) << "steps " << steps << " diag " << diag << " first " << first;
+          EXPECT_EQ(range.unmasked_steps, unmasked)
+              << "steps " << steps << " diag " << diag << " first " << first;
+          EXPECT_EQ(range.steps, active) << "steps " << steps << " diag " << diag << " first " << first;
         }
 }
 
-std::map<std::pair<int, int>, int> dealt(int rows, int columns, int section, int clusters,
-                                         std::vector<int>* work = nullptr) {
+std::map<std::pair<int, int>, int> scheduled(int rows, int columns, int section, int clusters,
+                                             std::vector<int>* work = nullptr) {
   std::map<std::pair<int, int>, int> tiles;
   for (int cluster = 0; cluster < clusters; ++cluster) {
-    Deal deal{.rows = rows,
-              .columns = columns,
-              .section = section,
-              .clusters = clusters,
-              .cluster = cluster,
-              .longest_last = true};
-    for (int row = 0, column = 0; deal.next(row, column);) {
+    TileScheduler scheduler{.rows = rows,
+                            .columns = columns,
+                            .section = section,
+                            .clusters = clusters,
+                            .cluster = cluster,
+                            .longest_last = true};
+    for (int row = 0, column = 0; scheduler.next(row, column);) {
       EXPECT_TRUE(row >= 0 && row < rows && column >= 0 && column < columns);
       ++tiles[{row, column}];
       if (work) (*work)[cluster] += row + 1;
@@ -170,29 +173,29 @@ std::map<std::pair<int, int>, int> dealt(int rows, int columns, int section, int
   return tiles;
 }
 
-TEST(Deal, EveryTileOnce) {
+TEST(TileScheduler, EveryTileOnce) {
   std::mt19937 random(1);
   for (int i = 0; i < 300; ++i) {
     const int rows = 1 + random() % 40, columns = 1 + random() % 70, section = 1 + random() % columns,
               clusters = 1 + random() % 140;
-    const auto tiles = dealt(rows, columns, section, clusters);
+    const auto tiles = scheduled(rows, columns, section, clusters);
     EXPECT_EQ(tiles.size(), static_cast<size_t>(rows) * columns);
     for (const auto& [tile, times] : tiles) EXPECT_EQ(times, 1);
   }
 }
 
-TEST(Deal, LongAndShortRowsToEveryCluster) {
+TEST(TileScheduler, LongAndShortRowsToEveryCluster) {
   // Rows and column units of T = 512 to 8192 with sections of whole rounds: within 4 % of the mean.
   const int cases[][3] = {{4, 128, 33}, {8, 64, 33}, {16, 32, 32}, {32, 16, 16}, {64, 16, 16}, {32, 128, 16}};
   for (const auto& [rows, columns, section] : cases) {
     std::vector<int> work(132);
-    dealt(rows, columns, section, 132, &work);
+    scheduled(rows, columns, section, 132, &work);
     const double mean = rows * (rows + 1) / 2.0 * columns / 132;
     EXPECT_LE(*std::max_element(work.begin(), work.end()), 1.04 * mean) << rows << " rows";
   }
 }
 
-TEST(Deal, SectionsHaveWorkForTheMachine) {
+TEST(TileScheduler, SectionsHaveWorkForTheMachine) {
   Config c{};
   c.raster = 16;
   EXPECT_EQ(section_columns(c, 8, 64, 132), 16);   // 128 tiles: one round
@@ -211,46 +214,46 @@ void check_shares(int T, int diag, bool lower, int depth, int split, int blocks,
                                   << " split " << split << " blocks " << blocks << " tile_n " << tile_n
                                   << " edge " << edge << " copies " << copies << " every row " << every_row
                                   << " interleaves " << interleaves);
-  const Shares shares(
-      Cut{T, diag, lower, depth, split, blocks, tile_n, edge, copies, every_row, interleaves});
+  const StreamK stream_k(
+      StreamKArguments{T, diag, lower, depth, split, blocks, tile_n, edge, copies, every_row, interleaves});
   const int unit = std::max(tile_n / edge, 1);
   int wide = 0, narrow = 0;
-  for (int row = 0; row < shares.rows; ++row) {
-    EXPECT_EQ(shares.before(false, row), wide) << "row " << row;
-    EXPECT_EQ(shares.before(true, row), narrow) << "row " << row;
-    wide += shares.span(row) / unit;
-    narrow += shares.span(row) % unit;
+  for (int row = 0; row < stream_k.rows; ++row) {
+    EXPECT_EQ(stream_k.before(false, row), wide) << "row " << row;
+    EXPECT_EQ(stream_k.before(true, row), narrow) << "row " << row;
+    wide += stream_k.span(row) / unit;
+    narrow += stream_k.span(row) % unit;
   }
-  EXPECT_EQ(shares.wide, wide * copies);
-  EXPECT_EQ(shares.narrow, narrow * copies);
+  EXPECT_EQ(stream_k.wide, wide * copies);
+  EXPECT_EQ(stream_k.narrow, narrow * copies);
   std::map<std::tuple<int, int, int>, std::vector<int>> done;  // copy, row, column
   std::map<long long, long long> slots;                        // begin -> end in the workspace
   for (int b = 0; b < blocks; ++b) {
-    Pieces pieces(shares, b);
+    StreamKWalk walk(stream_k, b);
     int narrow_slots = 0;
-    for (Piece piece; pieces.next(piece);) {
-      ASSERT_LT(piece.begin, piece.end);
-      for (int half = 0; half < (piece.narrow ? 1 : unit); ++half) {
-        auto& times = done[{piece.copy, piece.row, piece.column + half}];
+    for (WorkTile work; walk.next(work);) {
+      ASSERT_LT(work.begin, work.end);
+      for (int half = 0; half < (work.narrow ? 1 : unit); ++half) {
+        auto& times = done[{work.copy, work.row, work.column + half}];
         times.resize(depth);
-        for (int i = piece.begin; i < piece.end; ++i) {
-          const int k = piece.origin + i * piece.step;
+        for (int i = work.begin; i < work.end; ++i) {
+          const int k = work.origin + i * work.step;
           ASSERT_LT(k, depth);
           ++times[k];
         }
       }
-      if (piece.number >= 0) {
-        const long long slot = shares.slot(piece.number);
-        EXPECT_TRUE(slots.emplace(slot, slot + (piece.narrow ? kNarrowSums : shares.wide_sums())).second)
+      if (work.number >= 0) {
+        const long long slot = stream_k.slot(work.number);
+        EXPECT_TRUE(slots.emplace(slot, slot + (work.narrow ? kNarrowSums : stream_k.wide_sums())).second)
             << "two parts in one place";
         if (every_row) {
-          const long long bias = shares.bias_slot(piece.number);
+          const long long bias = stream_k.bias_slot(work.number);
           EXPECT_TRUE(slots.emplace(bias, bias + edge).second) << "two parts in one place";
         }
-        narrow_slots += piece.narrow;
+        narrow_slots += work.narrow;
       } else {
-        EXPECT_EQ(piece.begin, 0);
-        EXPECT_EQ(piece.end, depth);
+        EXPECT_EQ(work.begin, 0);
+        EXPECT_EQ(work.end, depth);
       }
     }
     EXPECT_LE(narrow_slots, 2);
@@ -260,16 +263,16 @@ void check_shares(int T, int diag, bool lower, int depth, int split, int blocks,
     EXPECT_GE(begin, last);
     last = end;
   }
-  EXPECT_LE(last, shares.workspace());
+  EXPECT_LE(last, stream_k.workspace());
   const Fill fill = lower ? Fill::kLower : Fill::kUpper;
-  for (int row = 0; row < shares.rows; ++row)
-    for (int column = 0; column < shares.rows; ++column) {
+  for (int row = 0; row < stream_k.rows; ++row)
+    for (int column = 0; column < stream_k.rows; ++column) {
       // The corner of the tile that lies deepest in the triangle.
       const bool touched = lower ? kept(fill, edge * row + edge - 1, edge * column, diag)
                                  : kept(fill, edge * row, edge * column + edge - 1, diag);
       for (int copy = 0; copy < copies; ++copy) {
         const auto found = done.find({copy, row, column});
-        if (touched || (every_row && column == shares.first(row))) {
+        if (touched || (every_row && column == stream_k.first(row))) {
           ASSERT_NE(found, done.end()) << "tile " << row << ", " << column;
         }
         if (found == done.end()) continue;
@@ -277,17 +280,17 @@ void check_shares(int T, int diag, bool lower, int depth, int split, int blocks,
       }
     }
   // The reduction finds the same blocks that left parts.
-  for (int tile = 0; tile < shares.narrow; ++tile) {
-    const int first = shares.owner(tile * depth), end = shares.owner((tile + 1) * depth - 1);
-    EXPECT_LE(shares.bound(first), tile * depth);
-    EXPECT_GT(shares.bound(first + 1), tile * depth);
-    EXPECT_GE(shares.bound(end + 1), (tile + 1) * depth);
+  for (int tile = 0; tile < stream_k.narrow; ++tile) {
+    const int first = stream_k.owner(tile * depth), end = stream_k.owner((tile + 1) * depth - 1);
+    EXPECT_LE(stream_k.bound(first), tile * depth);
+    EXPECT_GT(stream_k.bound(first + 1), tile * depth);
+    EXPECT_GE(stream_k.bound(end + 1), (tile + 1) * depth);
     for (int b = first; end > first && b <= end; ++b)
-      EXPECT_TRUE(slots.count(shares.slot(shares.narrow_number(b, b == first))));
+      EXPECT_TRUE(slots.count(stream_k.slot(stream_k.narrow_number(b, b == first))));
   }
 }
 
-TEST(Shares, EveryKBlockOfEveryTileOnce) {
+TEST(StreamK, EveryKBlockOfEveryTileOnce) {
   for (int T : {64, 128, 256, 512, 1000, 1024, 2048, 4096})
     for (int split : {1, 2, 8, 33, 132})
       for (int tile_n : {128, 256}) {
@@ -350,23 +353,24 @@ TEST(Geometry, TilesOf64AreThoseOfTheTriangle) {
   for (const bool lower : {true, false})
     for (const int T : {1, 63, 64, 65, 200, 448})
       for (int diag = -130; diag <= 130; ++diag) {
-        const Shares shares(Cut{.T = 2 * T,
-                                .diag = 2 * diag,
-                                .lower = lower,
-                                .depth = 8,
-                                .split = 8,
-                                .blocks = 1,
-                                .tile_n = 64,
-                                .edge = 128,
-                                .copies = 1,
-                                .every_row = false});
+        const StreamK stream_k(StreamKArguments{.T = 2 * T,
+                                                .diag = 2 * diag,
+                                                .lower = lower,
+                                                .depth = 8,
+                                                .split = 8,
+                                                .blocks = 1,
+                                                .tile_n = 64,
+                                                .edge = 128,
+                                                .copies = 1,
+                                                .every_row = false});
         const int rows = (T + 63) / 64;
-        ASSERT_EQ(shares.rows, rows);
+        ASSERT_EQ(stream_k.rows, rows);
         for (int row = 0; row < rows; ++row)
           for (int column = 0; column < rows; ++column) {
             const bool touched =
                 lower ? 64 * column <= 64 * row + 63 + diag : 64 * column + 63 >= 64 * row + diag;
-            const bool shared = column >= shares.first(row) && column < shares.first(row) + shares.span(row);
+            const bool shared =
+                column >= stream_k.first(row) && column < stream_k.first(row) + stream_k.span(row);
             EXPECT_EQ(shared, touched) << T << " " << diag << " " << row << " " << column;
           }
       }
@@ -395,7 +399,7 @@ TEST(Geometry, SlicesOwnAllRowsOfTheirTile) {
     }
 }
 
-// Two warpgroups that share 64 x 64 hold whole batches, one of them a slice that has no other.
+// A tile of 64 x 64 with two warpgroups stacks whole batches; with one warpgroup it is a cluster of size 1.
 TEST(Geometry, OneBlockOfASmallTileStacksOrSlices) {
   Config c{};
   c.tile_m = c.tile_n = c.tile_k = 64, c.stages = 6, c.cluster = c.split_k = 1;
@@ -443,16 +447,16 @@ TEST(Slices, OfPairsOfRowsMakeTheTriangle) {
             bool sent = false, added = false;
             for (int rank = 0; rank < kSlices; ++rank) {
               Slices slices{.pair = pair, .column = 7, .rank = rank};
-              for (RowPiece piece; slices.next(piece);) {
-                EXPECT_EQ(piece.column, 7);
-                EXPECT_LE(piece.begin, piece.end);
-                length[rank] += piece.end - piece.begin;
-                stored[piece.row] += piece.stores ? 1 : 0;
-                sent |= !piece.stores;
-                added |= piece.adds;
-                EXPECT_TRUE(piece.stores || (rank == 1 && piece.row == pair.longer));
-                EXPECT_TRUE(!piece.adds || (rank == 0 && piece.row == pair.longer && piece.end > 0));
-                for (int block = piece.begin; block < piece.end; ++block) made[piece.row].push_back(block);
+              for (RowWorkTile work; slices.next(work);) {
+                EXPECT_EQ(work.column, 7);
+                EXPECT_LE(work.begin, work.end);
+                length[rank] += work.end - work.begin;
+                stored[work.row] += work.stores ? 1 : 0;
+                sent |= !work.stores;
+                added |= work.adds;
+                EXPECT_TRUE(work.stores || (rank == 1 && work.row == pair.longer));
+                EXPECT_TRUE(!work.adds || (rank == 0 && work.row == pair.longer && work.end > 0));
+                for (int block = work.begin; block < work.end; ++block) made[work.row].push_back(block);
               }
             }
             EXPECT_EQ(sent, added);
@@ -462,7 +466,7 @@ TEST(Slices, OfPairsOfRowsMakeTheTriangle) {
             }
           }
           for (int row = 0; row < rows; ++row) {
-            std::vector<int> all(static_cast<size_t>(Reach(fill, 64 * row, diag, rows).active));
+            std::vector<int> all(static_cast<size_t>(KRange(fill, 64 * row, diag, rows).blocks));
             std::iota(all.begin(), all.end(), 0);
             std::sort(made[row].begin(), made[row].end());
             EXPECT_EQ(made[row], all) << row;

@@ -149,7 +149,7 @@ TEST(Work, RunsHoldEveryBlock) {
     if (work.loop == Loop::kStreamed) {
       EXPECT_EQ(count, work.all.count);
       EXPECT_EQ(static_cast<double>(count), work.grid);
-      // Shares of grad_weight are walked one by one; of many tiles, or clusters of a product, some stand for
+      // Blocks of grad_weight are walked one by one; of many tiles, or clusters of a product, some stand for
       // all. A product's slices take as long as the longer of two.
       const bool weight = candidate.problem.op == Op::kGradWeight,
                  pairs = !weight && candidate.config.split_k > 1;

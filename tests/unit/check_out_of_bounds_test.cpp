@@ -1,4 +1,4 @@
-#include "check/stray.h"
+#include "check/out_of_bounds.h"
 
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ struct Written {
   void put(int64_t element, float value) {
     store_element(tensor->dtype, buffer.data() + tensor->offset_bytes, element, value);
   }
-  std::string find() const { return find_stray(problem, *tensor, buffer.data()); }
+  std::string find() const { return find_out_of_bounds_write(problem, *tensor, buffer.data()); }
 };
 
 constexpr const char* kOutputs[][2] = {
@@ -53,7 +53,7 @@ Role role_of(const std::string& name) {
 }
 
 // Each byte of a buffer that is not an output's is written in turn, and each element of the output left out.
-TEST(Stray, EveryByteOutsideAndEveryElementInside) {
+TEST(OutOfBounds, EveryByteOutsideAndEveryElementInside) {
   for (const auto& [text, name] : kOutputs)
     for (const int gap : {0, 1}) {
       Written right(text, role_of(name), gap);
@@ -81,7 +81,7 @@ TEST(Stray, EveryByteOutsideAndEveryElementInside) {
     }
 }
 
-TEST(Stray, NamesThePlace) {
+TEST(OutOfBounds, NamesThePlace) {
   Written y("forward,dtype=bf16,B=2,H=2,T=5,D=6", Role::kY);
   y.buffer[static_cast<size_t>(y.tensor->offset_bytes + y.tensor->bytes())] = std::byte{0};
   EXPECT_EQ(y.find(), "y: bytes behind its end were written");
@@ -94,7 +94,7 @@ TEST(Stray, NamesThePlace) {
   EXPECT_EQ(dx.find(), "dx[b=1,h=0,s=2,d=1] is nan or was never written");
 }
 
-TEST(Stray, WeightsOutsideTheTriangle) {
+TEST(OutOfBounds, WeightsOutsideTheTriangle) {
   Written dw("grad_weight,dtype=bf16,B=1,T=5,D=3,K=2,pad=0", Role::kW);
   dw.put(weight_index(dw.problem, *dw.tensor, 0, 1, 3, 1), 0);
   EXPECT_EQ(dw.find(), "dW[h=0,t=1,s=3,j=1] is outside the triangle and was written");

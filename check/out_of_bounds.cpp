@@ -1,4 +1,4 @@
-#include "check/stray.h"
+#include "check/out_of_bounds.h"
 
 #include <algorithm>
 #include <cinttypes>
@@ -101,7 +101,7 @@ std::string place(const Problem& p, const Tensor& t, int64_t row, int64_t column
                 transposes(p.op) ? "s" : "t", row % p.T, column % p.D);
 }
 
-std::string find_stray(const Problem& p, const Tensor& t, const std::byte* buffer) {
+std::string find_out_of_bounds_write(const Problem& p, const Tensor& t, const std::byte* buffer) {
   if (!all_poison(buffer, t.offset_bytes))
     return format("%s: bytes before its start were written", to_string(t.role));
   if (!all_poison(buffer + t.offset_bytes + t.bytes(), Tensor::kGuardBytes))

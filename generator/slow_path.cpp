@@ -1,4 +1,4 @@
-#include "generator/caveats.h"
+#include "generator/slow_path.h"
 
 #include <llvm/ADT/STLExtras.h>
 
@@ -33,7 +33,7 @@ bool f16_gains(const Candidate& candidate, const Target& target) {
 
 }  // namespace
 
-std::string slow_path(const Candidate& candidate, const Target& target) {
+std::string slow_path_warning(const Candidate& candidate, const Target& target) {
   const Problem& problem = candidate.problem;
   const std::string name = target.name.str(), kernel = candidate.family->name().str();
   if (!is_whole_product(problem.op))

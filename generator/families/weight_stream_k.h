@@ -1,5 +1,5 @@
-// Sharing of the tiles of grad_weight among the blocks of the warpgroup families: the input of
-// templates/persistent/shares.h for a problem.
+// Stream-K schedule of grad_weight in the warpgroup families: the arguments of
+// templates/persistent/stream_k.h for a problem.
 #pragma once
 
 #include <optional>
@@ -7,17 +7,17 @@
 #include <vector>
 
 #include "generator/family.h"
-#include "templates/persistent/shares.h"
+#include "templates/persistent/stream_k.h"
 
 namespace trigen {
 
-// Clusters that run at the same time, one block on an SM. The blocks of a cluster share a group of SMs, and
-// what is left of a group stays empty: an H200 of 132 SMs takes 30 clusters of 4
+// Clusters that run at the same time, one block on an SM. The blocks of a cluster are on one group of SMs,
+// and the rest of a group stays empty: an H200 of 132 SMs takes 30 clusters of 4
 // (cuOccupancyMaxActiveClusters), and of 3 and of 6 at least 36 and 18, but not 40 and 20 (timed).
 int clusters_at_once(const Target& target, int cluster);
 
 // `grid`: thread blocks of the launch. The depth is counted in blocks of 128 bytes of features.
-persistent::Shares weight_shares(const Problem& problem, const Config& config, int grid);
+persistent::StreamK weight_stream_k(const Problem& problem, const Config& config, int grid);
 
 // Rows of tiles, of all heads and taps: the reduction counts up to 520 items for each, in 32 bits
 // (templates/persistent/reduce.cuh, stacked.cuh).
@@ -26,11 +26,11 @@ inline constexpr double kMostWeightRows = 1 << 21;
 // Elements of k that are multiplied for a k block, on average: fewer for the last one of a batch.
 double multiplied_depth(const Problem& problem, const Config& config);
 
-// Why Shares cannot count a problem's tiles, parts and k blocks of `features` elements in 32 bits, worded as
-// what a family does; nullopt where it can.
-std::optional<std::string> too_many_shares(const Problem& problem, int features);
+// The reason why StreamK cannot count a problem's tiles, parts and k blocks of `features` elements in 32
+// bits, worded as what a family does; nullopt where it can.
+std::optional<std::string> too_many_work_tiles(const Problem& problem, int features);
 
 // `config` with every split_k worth a try.
-std::vector<Config> with_splits(Config config, const persistent::Shares& shares);
+std::vector<Config> with_splits(Config config, const persistent::StreamK& stream_k);
 
 }  // namespace trigen

@@ -1,4 +1,4 @@
-// Who sums which part of grad_weight, as its kernels see it (shares.h).
+// The stream-K schedule of grad_weight's kernels (stream_k.h).
 #pragma once
 
 #include "persistent/roles.cuh"
@@ -6,7 +6,7 @@
 
 namespace trigen::persistent::weight {
 
-// What the depth is cut from: batches, and features of each.
+// Rows of the depth: batches, and features of each.
 template <Kernel C>
 __device__ __forceinline__ packing::Rows depth_rows(const Params& p, int features) {
   constexpr bool kJoined =
@@ -24,7 +24,8 @@ inline constexpr int kLastSteps = last_steps(C.shape, C.config);
 template <Kernel C>
 inline constexpr int kBatchBlocks = schedule::ceil_div(C.shape.D, kDepth<C>);
 
-// Which k blocks are such ones: of block `first` of a tile, and every `step`th from there on.
+// Position among a batch's k blocks, from block `first` of a tile on, in steps of `every`; here(): a batch's
+// last block.
 template <Kernel C>
 struct BatchEnds {
   int block = 0, step = 0;  // of a batch
@@ -49,21 +50,21 @@ struct BatchEnds {
 };
 
 template <Kernel C>
-__device__ __forceinline__ Shares shares_of(const Params& p, const Extents<C>& z, int blocks) {
-  constexpr int kScale = shares_scale(C.config);
+__device__ __forceinline__ StreamK stream_k_of(const Params& p, const Extents<C>& z, int blocks) {
+  constexpr int kScale = stream_k_scale(C.config);
   const packing::Rows rows = depth_rows<C>(p, z.features);
-  return Shares(Cut{.T = kScale * z.tokens,
-                    .diag = kScale * z.diag,
-                    .lower = C.shape.fill == Fill::kLower,
-                    .depth = rows.batches * schedule::ceil_div(rows.features, kDepth<C>),
-                    .split = C.config.split_k,
-                    .blocks = blocks,
-                    .tile_n = C.config.tile_n,
-                    .edge = kScale * kEdge<C>,
-                    .copies = z.heads * kTaps<C>,
-                    .every_row = C.shape.bias,
-                    .interleaves = kTaps<C> == 1,
-                    .parts_alone = stacks(C.config)});
+  return StreamK(StreamKArguments{.T = kScale * z.tokens,
+                                  .diag = kScale * z.diag,
+                                  .lower = C.shape.fill == Fill::kLower,
+                                  .depth = rows.batches * schedule::ceil_div(rows.features, kDepth<C>),
+                                  .split = C.config.split_k,
+                                  .blocks = blocks,
+                                  .tile_n = C.config.tile_n,
+                                  .edge = kScale * kEdge<C>,
+                                  .copies = z.heads * kTaps<C>,
+                                  .every_row = C.shape.bias,
+                                  .interleaves = kTaps<C> == 1,
+                                  .parts_alone = stacks(C.config)});
 }
 
 }  // namespace trigen::persistent::weight

@@ -12,6 +12,6 @@ std::string place(const Problem& problem, const Tensor& tensor, int64_t row, int
 
 // The first place outside the tensor's own elements that was written; empty when there is none. For dW it
 // also looks at the weights outside the triangle, and in all outputs for NaN (never written).
-std::string find_stray(const Problem& problem, const Tensor& tensor, const std::byte* buffer);
+std::string find_out_of_bounds_write(const Problem& problem, const Tensor& tensor, const std::byte* buffer);
 
 }  // namespace trigen

@@ -1,4 +1,4 @@
-// Who sums which part of grad_weight. Plain C++, like config.h.
+// Stream-K schedule of grad_weight. Plain C++, like config.h.
 #pragma once
 
 #include "config.h"
@@ -7,15 +7,15 @@
 namespace trigen::persistent {
 
 inline constexpr int kNarrowSums = 128 * 128;  // f32 values of a narrow part of grad_weight in the workspace
-// What grad_weight's tiles are cut from.
-struct Cut {
+// Arguments of the schedule.
+struct StreamKArguments {
   int T, diag;
   bool lower;
   int depth;       // k blocks of a tile
   int split;       // parts of a tile, at most
-  int blocks;      // that share the work: clusters, "block" below means all blocks of one
+  int blocks;      // of the launch: clusters, "block" below means all blocks of a cluster
   int tile_n;      // of a block: 128 or 256
-  int edge;        // edge_of
+  int edge;        // edge_of, in elements
   int copies;      // triangles: heads * taps, the taps of a head in a row
   bool every_row;  // row tiles that no triangle touches get one column of 128: grad_bias is summed beside it
   bool interleaves = false;  // parts take every split-th k block, not consecutive ones
@@ -23,19 +23,19 @@ struct Cut {
       false;  // no tile is written by the block that sums it, not even if it has no other parts
 };
 
-// How the blocks of grad_weight share its tiles. Row tiles of 128 t; each row's span of columns is cut into
-// wide tiles of tile_n = 256 s and, where 128 are left over, a narrow one of 128. (With tile_n = 128 no tile
-// is narrow: every one has as many parts, which suits few tokens.) Tiles of all heads and taps are counted
-// together, those of one place in a row. (Clusters have row tiles of 256 and square tiles of 256 only.) They
-// are few and deep (k = B * D), so:
+// Division of grad_weight's tiles among blocks: data-parallel rounds, then stream-K. Row tiles have 128 t;
+// each row's span of columns is cut into wide tiles of tile_n = 256 s and, where 128 are left over, a narrow
+// one of 128. (With tile_n = 128 no tile is narrow: every one has as many parts, which suits few tokens.)
+// Tiles of all heads and taps are counted together, those of one place in a row. (Clusters have row tiles of
+// 256 and square tiles of 256 only.) They are few and deep (k = B * D), so:
 //   - whole rounds of wide tiles go one to a block;
-//   - the wide tiles that are left are cut into split_k equal parts of k, one part to a block: blocks that
+//   - the wide tiles that are left are split into split_k equal parts of k, one part to a block: blocks that
 //     work at the same time then read the same k, which keeps x and dy in L2; a part takes every split_k-th k
 //     block, so that the parts together read whole rows of memory at a time;
-//   - the narrow tiles' k blocks are laid end to end and every block takes an equal share of them.
+//   - the narrow tiles' k blocks are laid end to end and every block takes an equal run of them.
 // Incomplete sums go to the workspace in f32; a second kernel adds them in a fixed order: the same bits every
 // run.
-struct Shares {
+struct StreamK {
   int edge = 128;  // 128, or 256 for pairs of blocks
   int rows = 0;    // row tiles; as many columns of `edge`
   int diag = 0;
@@ -44,12 +44,12 @@ struct Shares {
   int unit = 2;              // columns of `edge` in a wide tile: 2, or 1
   int copies = 1;            // triangles
   int wide = 0, narrow = 0;  // tiles of all copies
-  int whole = 0;             // wide tiles that no one shares: a multiple of `blocks`, or all when split is 1
+  int whole_tiles = 0;       // wide tiles of one block each: a multiple of `blocks`, or all when split is 1
   int split = 1;             // parts of the others, none of them empty
   int blocks = 1;
 
-  Shares() = default;
-  TRIGEN_HOST_DEVICE constexpr explicit Shares(const Cut& c)
+  StreamK() = default;
+  TRIGEN_HOST_DEVICE constexpr explicit StreamK(const StreamKArguments& c)
       : edge(c.edge),
         rows(schedule::ceil_div(c.T, edge)),
         diag(c.diag),
@@ -63,7 +63,7 @@ struct Shares {
         blocks(c.blocks) {
     wide = before(false, rows) * copies;
     narrow = before(true, rows) * copies;
-    whole = c.parts_alone ? 0 : split == 1 ? wide : wide / blocks * blocks;
+    whole_tiles = c.parts_alone ? 0 : split == 1 ? wide : wide / blocks * blocks;
   }
   // `diag` in whole edges: rounded down, and that of a tile's last row.
   TRIGEN_HOST_DEVICE constexpr int shift() const { return edge == 128 ? 7 : 8; }
@@ -76,8 +76,8 @@ struct Shares {
     return schedule::min(schedule::max(open, every_row ? 1 : 0), rows);
   }
   TRIGEN_HOST_DEVICE constexpr int first(int row) const { return lower ? 0 : rows - span(row); }
-  // Wide (narrow) tiles of all rows before `row`, of one copy. Spans are consecutive numbers, held between 0
-  // (1) and `rows`.
+  // Wide (narrow) tiles of all rows before `row`, of one copy. Spans are consecutive numbers, limited to 0
+  // (1) to `rows`.
   TRIGEN_HOST_DEVICE constexpr int before(bool is_narrow, int row) const {
     const int begin = lower ? 1 + high_edge() : rows - low_edge() - row + 1, end = begin + row;
     // Tiles of spans 0 to n - 1.
@@ -87,7 +87,7 @@ struct Shares {
     const int low = schedule::min(schedule::max(begin, 0), rows + 1),
               high = schedule::min(schedule::max(end, 0), rows + 1);
     const int full =
-        schedule::max(end, rows + 1) - schedule::max(begin, rows + 1);  // spans that were cut to `rows`
+        schedule::max(end, rows + 1) - schedule::max(begin, rows + 1);  // spans limited to `rows`
     const int raised = every_row ? schedule::min(end, 1) - schedule::min(begin, 1) : 0;  // from 0 to 1
     return up_to(schedule::max(high, 1)) - up_to(schedule::max(low, 1)) +
            full * (is_narrow ? rows % unit : rows / unit) + (is_narrow == (unit == 2) ? raised : 0);
@@ -105,12 +105,12 @@ struct Shares {
   TRIGEN_HOST_DEVICE constexpr int wide_sums() const {
     return unit * edge * edge;
   }  // f32 values of a wide part
-  TRIGEN_HOST_DEVICE constexpr int parts() const { return (wide - whole) * split; }
+  TRIGEN_HOST_DEVICE constexpr int parts() const { return (wide - whole_tiles) * split; }
   TRIGEN_HOST_DEVICE constexpr int part_begin(int part) const {
     return static_cast<int>(static_cast<long long>(depth) * part / split);
   }
-  // The narrow tiles' k blocks, end to end; blocks that have a share of them; where share b begins; who has
-  // position `at`.
+  // The narrow tiles' k blocks, end to end: their number; blocks that take a run of them; the first position
+  // of block b's run; the block whose run has position `at`.
   TRIGEN_HOST_DEVICE constexpr int length() const { return narrow * depth; }
   TRIGEN_HOST_DEVICE constexpr int sharers() const { return schedule::min(blocks, length()); }
   TRIGEN_HOST_DEVICE constexpr int bound(int b) const {
@@ -119,9 +119,9 @@ struct Shares {
   TRIGEN_HOST_DEVICE constexpr int owner(int at) const {
     return static_cast<int>(((at + 1ll) * sharers() - 1) / length());
   }
-  // Incomplete sums are numbered: the parts, then two narrow ones for each block (a share that began in an
-  // earlier block, one that a later block ends). Where sum `number` lies in the workspace, in f32 values, its
-  // part of grad_bias, and the end.
+  // Incomplete sums are numbered: the parts, then two narrow ones for each block (a run that began in an
+  // earlier block, one that a later block ends). slot: the offset of sum `number` in the workspace, in f32
+  // values; bias_slot: that of its part of grad_bias; workspace: the end.
   TRIGEN_HOST_DEVICE constexpr int narrow_number(int b, bool from_start) const {
     return parts() + 2 * b + (from_start ? 1 : 0);
   }
@@ -137,61 +137,61 @@ struct Shares {
   }
 };
 
-// One piece of work: k blocks [begin, end) of a tile of one copy. number < 0: the whole sum, written to dW;
-// else it goes to the workspace.
-struct Piece {
+// A work tile: k blocks [begin, end) of a tile of one copy. number < 0: the whole sum, written to dW; else it
+// goes to the workspace.
+struct WorkTile {
   int copy = 0, row = 0, column = 0, begin = 0, end = 0, number = -1;
   bool narrow = false;
-  int origin = 0, step = 1;  // k block i of the piece is k block origin + i * step of the tile
+  int origin = 0, step = 1;  // k block i of the work tile is k block origin + i * step of the tile
 };
 
-// What block `block` does, in order.
-struct Pieces {
-  const Shares& shares;
+// The work tiles of block `block`, in order.
+struct StreamKWalk {
+  const StreamK& stream_k;
   int block, part, at, stop, tile;
-  TRIGEN_HOST_DEVICE constexpr Pieces(const Shares& s, int b)
-      : shares(s), block(b), part(b), at(s.bound(b)), stop(s.bound(b + 1)), tile(b) {}
-  TRIGEN_HOST_DEVICE constexpr bool next(Piece& piece) {
+  TRIGEN_HOST_DEVICE constexpr StreamKWalk(const StreamK& s, int b)
+      : stream_k(s), block(b), part(b), at(s.bound(b)), stop(s.bound(b + 1)), tile(b) {}
+  TRIGEN_HOST_DEVICE constexpr bool next(WorkTile& work) {
     int index = 0;
-    piece.narrow = false;
-    piece.origin = 0;
-    piece.step = 1;
-    piece.begin = 0;
-    piece.end = shares.depth;
-    piece.number = -1;
-    if (part < shares.parts()) {
-      const int rest = part / shares.split, which = part - rest * shares.split;
-      index = shares.whole + rest;
-      if (shares.interleaves) {
-        piece.origin = which;
-        piece.step = shares.split;
-        piece.end = schedule::ceil_div(shares.depth - which, shares.split);
+    work.narrow = false;
+    work.origin = 0;
+    work.step = 1;
+    work.begin = 0;
+    work.end = stream_k.depth;
+    work.number = -1;
+    if (part < stream_k.parts()) {
+      const int rest = part / stream_k.split, which = part - rest * stream_k.split;
+      index = stream_k.whole_tiles + rest;
+      if (stream_k.interleaves) {
+        work.origin = which;
+        work.step = stream_k.split;
+        work.end = schedule::ceil_div(stream_k.depth - which, stream_k.split);
       } else {
-        piece.begin = shares.part_begin(which);
-        piece.end = shares.part_begin(which + 1);
+        work.begin = stream_k.part_begin(which);
+        work.end = stream_k.part_begin(which + 1);
       }
-      piece.number = part;
-      part += shares.blocks;
+      work.number = part;
+      part += stream_k.blocks;
     } else if (at < stop) {
-      index = at / shares.depth;
-      const int start = index * shares.depth, until = schedule::min(stop, start + shares.depth);
-      piece.narrow = true;
-      piece.begin = at - start;
-      piece.end = until - start;
-      // At most two shares of a block are incomplete: one that began in an earlier block, one that a later
+      index = at / stream_k.depth;
+      const int start = index * stream_k.depth, until = schedule::min(stop, start + stream_k.depth);
+      work.narrow = true;
+      work.begin = at - start;
+      work.end = until - start;
+      // At most two runs of a block are incomplete: one that began in an earlier block, one that a later
       // block ends.
-      if (at != start || until != start + shares.depth)
-        piece.number = shares.narrow_number(block, at == start);
+      if (at != start || until != start + stream_k.depth)
+        work.number = stream_k.narrow_number(block, at == start);
       at = until;
-    } else if (tile < shares.whole) {
+    } else if (tile < stream_k.whole_tiles) {
       index = tile;
-      tile += shares.blocks;
+      tile += stream_k.blocks;
     } else {
       return false;
     }
-    const int place = index / shares.copies;
-    piece.copy = index - place * shares.copies;
-    shares.locate(piece.narrow, place, piece.row, piece.column);
+    const int place = index / stream_k.copies;
+    work.copy = index - place * stream_k.copies;
+    stream_k.locate(work.narrow, place, work.row, work.column);
     return true;
   }
 };

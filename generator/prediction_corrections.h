@@ -11,7 +11,7 @@
 
 namespace trigen {
 
-class Lessons {
+class PredictionCorrections {
  public:
   struct Timed {
     Candidate candidate;

@@ -1,4 +1,4 @@
-#include "runtime/learnt.h"
+#include "runtime/cached_corrections.h"
 
 #include <algorithm>
 #include <vector>
@@ -13,9 +13,9 @@ using nlohmann::json;
 constexpr size_t kNamedAtMost = 3;
 
 // Times of candidates that a tune timed alone, from its evidence (tuner/evidence.cpp); today's candidates only.
-std::vector<Lessons::Timed> times_of(const std::string& evidence, const Problem& problem,
-                                     const Target& target) {
-  std::vector<Lessons::Timed> times;
+std::vector<PredictionCorrections::Timed> times_of(const std::string& evidence, const Problem& problem,
+                                                   const Target& target) {
+  std::vector<PredictionCorrections::Timed> times;
   const json value = read_json(evidence);
   if (!value.is_object() || !value.contains("candidates") || !value["candidates"].is_array()) return times;
   for (const json& row : value["candidates"]) {
@@ -37,8 +37,9 @@ std::vector<Lessons::Timed> times_of(const std::string& evidence, const Problem&
 
 }  // namespace
 
-Learnt learn(const Problem& problem, const Target& target, const Device& device, Store& store) {
-  Learnt out;
+CachedCorrections find_corrections(const Problem& problem, const Target& target, const Device& device,
+                                   Store& store) {
+  CachedCorrections out;
   const DeviceInfo& info = device.info();
   const std::string text = to_string(problem), batches = ",B=" + std::to_string(problem.B);
   const size_t at = text.find(batches);
@@ -56,10 +57,10 @@ Learnt learn(const Problem& problem, const Target& target, const Device& device,
     if (there->B == problem.B && !elsewhere) continue;  // a record of its own
     DeviceModel model = model_of(target);
     if (record.sms > 0) model.sms = record.sms;
-    const bool before = out.lessons.empty();
-    out.lessons.add(times_of(record.evidence, *there, target), model,
-                    static_cast<double>(there->B) / static_cast<double>(problem.B));
-    if (before && out.lessons.empty()) continue;
+    const bool before = out.corrections.empty();
+    out.corrections.add(times_of(record.evidence, *there, target), model,
+                        static_cast<double>(there->B) / static_cast<double>(problem.B));
+    if (before && out.corrections.empty()) continue;
     if (named == kNamedAtMost) {
       ++more;
       continue;

@@ -1,8 +1,9 @@
-// Who makes which tile of forward and grad_input. Plain C++, like config.h.
+// Tile scheduler of forward and grad_input: the order of output tiles and their clusters. Plain C++, like
+// config.h.
 #pragma once
 
 #include "config.h"
-#include "persistent/reach.h"
+#include "persistent/k_range.h"
 #include "persistent/sizes.h"
 #include "schedule.h"
 
@@ -15,11 +16,11 @@ TRIGEN_HOST_DEVICE constexpr int panel_units(int panels, int B, int D) {
   return schedule::ceil_div(B * schedule::ceil_div(D, kPanel), panels);
 }
 
-// The tile order, the same for loader and consumers: sections of columns that fit L2; inside a section the
-// longest rows come first and are dealt to the clusters forwards and backwards in turn, so that each gets
-// long and short ones. Every section is dealt afresh: a deal that ran on across sections gave some clusters
-// the long rows of all (up to 1.9x the ideal time).
-struct Deal {
+// The walk of a cluster over output tiles, the same for loader and consumers: sections of columns that fit
+// L2; inside a section the longest rows come first and go to the clusters forwards and backwards in turn, so
+// that each gets long and short ones. Every section begins anew: an order that ran on across sections gave
+// some clusters the long rows of all (up to 1.9x the ideal time).
+struct TileScheduler {
   int rows, columns, section;  // row tiles; column units of all heads; column units in a section
   int clusters, cluster;       // how many there are, which one this is
   bool longest_last;           // the last row is the longest one
@@ -55,8 +56,8 @@ TRIGEN_HOST_DEVICE constexpr int section_columns(const Config& c, int rows, int 
 }
 
 // The walk of cluster `cluster` over the tiles of a product.
-TRIGEN_HOST_DEVICE constexpr Deal deal_of(const Shape& s, const Config& c, int rows, int columns,
-                                          int clusters, int cluster) {
+TRIGEN_HOST_DEVICE constexpr TileScheduler scheduler_of(const Shape& s, const Config& c, int rows,
+                                                        int columns, int clusters, int cluster) {
   return {.rows = rows,
           .columns = columns,
           .section = section_columns(c, rows, columns, clusters),

@@ -1,5 +1,5 @@
 // The split_k values that grad_weight's families try.
-#include "generator/families/weight_shares.h"
+#include "generator/families/weight_stream_k.h"
 
 #include <gtest/gtest.h>
 
@@ -28,15 +28,15 @@ constexpr Config kConfig = {.tile_m = 128,
                             .cluster = 1,
                             .blocks = 1};
 
-std::vector<int> splits_of(const persistent::Shares& shares, const Config& config = kConfig) {
+std::vector<int> splits_of(const persistent::StreamK& stream_k, const Config& config = kConfig) {
   std::vector<int> out;
-  for (const Config& c : with_splits(config, shares)) {
+  for (const Config& c : with_splits(config, stream_k)) {
     EXPECT_TRUE(c.tile_n == config.tile_n && c.stages == config.stages) << "nothing else changes";
     out.push_back(c.split_k);
   }
   return out;
 }
-double filled(const persistent::Shares& s, int split) {
+double filled(const persistent::StreamK& s, int split) {
   const int left = s.wide % s.blocks, rounds = schedule::ceil_div(left * split, s.blocks);
   return static_cast<double>(left) * split / (static_cast<double>(rounds) * s.blocks);
 }
@@ -47,11 +47,11 @@ TEST(WeightSplits, AreDistinctInOrderAndNoDeeperThanTheSum) {
         "grad_weight,dtype=f16,B=2,H=3,T=1000,D=200", "grad_weight,dtype=bf16,B=64,T=8192,D=64",
         "grad_weight,dtype=f32,B=4,T=300,D=100,math=tf32"})
     for (const int grid : {1, 16, 132}) {
-      const persistent::Shares shares = weight_shares(problem_of(text), kConfig, grid);
-      const std::vector<int> splits = splits_of(shares);
+      const persistent::StreamK stream_k = weight_stream_k(problem_of(text), kConfig, grid);
+      const std::vector<int> splits = splits_of(stream_k);
       ASSERT_FALSE(splits.empty());
       EXPECT_EQ(splits.front(), 1) << text;
-      EXPECT_LE(splits.back(), shares.depth) << text;
+      EXPECT_LE(splits.back(), stream_k.depth) << text;
       EXPECT_TRUE(std::is_sorted(splits.begin(), splits.end()));
       EXPECT_EQ(std::set<int>(splits.begin(), splits.end()).size(), splits.size()) << text;
     }
@@ -62,14 +62,14 @@ TEST(WeightSplits, OneFillsTheMachineBest) {
   for (const char* text :
        {"grad_weight,dtype=bf16,B=32,T=512,D=1024", "grad_weight,dtype=bf16,B=32,T=1024,D=1024",
         "grad_weight,dtype=bf16,B=16,H=5,T=700,D=512"}) {
-    const persistent::Shares shares = weight_shares(problem_of(text), kConfig, 132);
-    const int left = shares.wide % shares.blocks;
+    const persistent::StreamK stream_k = weight_stream_k(problem_of(text), kConfig, 132);
+    const int left = stream_k.wide % stream_k.blocks;
     ASSERT_GT(left, 0);
-    const int all = shares.blocks / left;
+    const int all = stream_k.blocks / left;
     double best = 0, tried = 0;
-    for (int split = 1; split <= std::min(4 * all, shares.depth); ++split)
-      best = std::max(best, filled(shares, split));
-    for (const int split : splits_of(shares)) tried = std::max(tried, filled(shares, split));
+    for (int split = 1; split <= std::min(4 * all, stream_k.depth); ++split)
+      best = std::max(best, filled(stream_k, split));
+    for (const int split : splits_of(stream_k)) tried = std::max(tried, filled(stream_k, split));
     EXPECT_NEAR(tried, best, 1e-9) << text;
   }
 }
@@ -82,7 +82,7 @@ TEST(WeightSplits, ClustersThatDoNotFitTheGroupsOfSMsAreCountedAsTheyRun) {
 }
 
 // 64 features a block, but for the last of a batch, which is multiplied by 16.
-TEST(WeightShares, ABatchIsMultipliedAsFarAsItHasFeatures) {
+TEST(WeightStreamK, ABatchIsMultipliedAsFarAsItHasFeatures) {
   const auto depth = [](const char* text) { return multiplied_depth(problem_of(text), kConfig); };
   EXPECT_DOUBLE_EQ(depth("grad_weight,dtype=bf16,B=4,H=4,T=512,D=64"), 64);
   EXPECT_DOUBLE_EQ(depth("grad_weight,dtype=bf16,B=4,H=8,T=512,D=24"), 32);
@@ -91,18 +91,19 @@ TEST(WeightShares, ABatchIsMultipliedAsFarAsItHasFeatures) {
   EXPECT_DOUBLE_EQ(depth("grad_weight,dtype=bf16,B=4,T=512,D=96,K=2"), 64);
 }
 
-TEST(WeightShares, SizesThatTheKernelCannotCountAreRefused) {
-  EXPECT_EQ(too_many_shares(problem_of("grad_weight,dtype=bf16,B=1024,T=8192,D=4096"), 64), std::nullopt);
+TEST(WeightStreamK, SizesThatTheKernelCannotCountAreRefused) {
+  EXPECT_EQ(too_many_work_tiles(problem_of("grad_weight,dtype=bf16,B=1024,T=8192,D=4096"), 64), std::nullopt);
   Problem p = problem_of("grad_weight,dtype=bf16,B=1,T=64,D=64");
   p.H = 8, p.T = 32768, p.B = 1 << 20;  // 8 * 256 row tiles, 2^20 blocks of 64 features
-  const auto why = too_many_shares(p, 64);
+  const auto why = too_many_work_tiles(p, 64);
   ASSERT_TRUE(why.has_value());
   const std::string text =
       "counts at most 2^21 rows of tiles of dW, 2^30 tiles and 2^30 blocks of their depth";
   EXPECT_EQ(*why, text);
   // 34 GB of bf16, and 520 items of the reduction for each head: more than 2^31 (stacked.cuh).
-  EXPECT_EQ(too_many_shares(problem_of("grad_weight,dtype=bf16,B=1,T=64,D=8,H=4194304"), 64), text);
-  EXPECT_EQ(too_many_shares(problem_of("grad_weight,dtype=bf16,B=1,T=64,D=8,H=2097152"), 64), std::nullopt);
+  EXPECT_EQ(too_many_work_tiles(problem_of("grad_weight,dtype=bf16,B=1,T=64,D=8,H=4194304"), 64), text);
+  EXPECT_EQ(too_many_work_tiles(problem_of("grad_weight,dtype=bf16,B=1,T=64,D=8,H=2097152"), 64),
+            std::nullopt);
 }
 
 }  // namespace

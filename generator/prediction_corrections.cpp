@@ -1,4 +1,4 @@
-#include "generator/lessons.h"
+#include "generator/prediction_corrections.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,18 +7,18 @@
 namespace trigen {
 namespace {
 
-// Weights of a problem of the same batch size, and of no lesson at all. Of 28 problems at 4 and 16 times another batch
+// Weights of times at the same batch size, and of the model's own prediction. Of 28 problems at 4 and 16 times another batch
 // size the second may be 0 to 1 (H200).
 constexpr double kSame = 3, kNone = 1;
 constexpr size_t kFewTimes = 3;
 
 }  // namespace
 
-std::string Lessons::kind_of(const Candidate& candidate) {
+std::string PredictionCorrections::kind_of(const Candidate& candidate) {
   return candidate.family->name().str() + ":" + to_string(without_order(candidate.config));
 }
 
-void Lessons::add(llvm::ArrayRef<Timed> times, const DeviceModel& device, double ratio) {
+void PredictionCorrections::add(llvm::ArrayRef<Timed> times, const DeviceModel& device, double ratio) {
   if (times.size() < kFewTimes) return;
   std::vector<double> logs;
   logs.reserve(times.size());
@@ -40,7 +40,7 @@ void Lessons::add(llvm::ArrayRef<Timed> times, const DeviceModel& device, double
   }
 }
 
-double Lessons::factor(const Candidate& candidate) const {
+double PredictionCorrections::factor(const Candidate& candidate) const {
   const auto found = kinds_.find(kind_of(candidate));
   return found == kinds_.end() ? 1 : std::exp(found->second.logs / (found->second.weight + kNone));
 }
