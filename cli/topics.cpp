@@ -10,26 +10,24 @@
 namespace trigen::cli {
 namespace {
 
-// "of forward and decode: bias, gelu or silu, ...; of grad_input: residual; ...": ops with the same parts together.
+// "; of forward and decode: bias, gelu or silu, ...; of grad_input: residual; ...": ops with the same parts together.
 std::string parts_of_ops() {
-  std::vector<std::pair<std::string, std::string>> groups;  // ops, parts
-  for (size_t op = 0; op < kOps.values.size(); ++op) {
-    llvm::SmallVector<std::string, 8> parts;
-    for (const ProblemField& field : problem_fields()) {
-      if (field.place != ProblemField::kPart || !field.takes(static_cast<Op>(op))) continue;
-      llvm::SmallVector<llvm::StringRef, 8> words = {field.key};
-      if (field.kind == ProblemField::kName) words = names_of(*field.names), words.erase(words.begin());
-      parts.push_back(llvm::join(words, " or "));
-    }
-    const std::string name = kOps.values[op].text.str(), text = llvm::join(parts, ", ");
-    const auto same = llvm::find_if(groups, [&](const auto& group) { return group.second == text; });
-    if (same == groups.end())
-      groups.emplace_back(name, text);
-    else
-      same->first += " and " + name;
+  std::vector<std::pair<std::string, std::string>> groups;  // parts, ops
+  for (size_t op = 0; op < std::size(kOpNames); ++op) {
+    std::string parts;
+    for (const ProblemField& field : problem_fields())
+      if (field.place == ProblemField::kPart && field.takes(static_cast<Op>(op)))
+        parts += (parts.empty() ? "" : ", ") +
+                 (field.names == nullptr ? field.key.str()
+                                         : llvm::join(llvm::drop_begin(names_of(*field.names)), " or "));
+    const auto same = llvm::find_if(groups, [&](const auto& group) { return group.first == parts; });
+    if (same != groups.end())
+      same->second += (" and " + kOpNames[op].text).str();
+    else if (!parts.empty())
+      groups.emplace_back(parts, kOpNames[op].text.str());
   }
   std::string out;
-  for (const auto& [ops, parts] : groups) out += "; of " + ops + ": " + parts;
+  for (const auto& [parts, ops] : groups) out += "; of " + ops + ": " + parts;
   return out;
 }
 

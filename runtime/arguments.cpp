@@ -265,6 +265,20 @@ class Binder {
   int count_ = 0;
 };
 
+// What has x's shape, in the order of checks.
+struct ActivationArgument {
+  Role role;
+  trigen_tensor trigen_args::*given;
+  Activations Params::*out;
+  int64_t ArgumentExtents::*extent;
+};
+constexpr ActivationArgument kActivationArguments[] = {
+    {Role::kX, &trigen_args::x, &Params::x, &ArgumentExtents::x},
+    {Role::kY, &trigen_args::y, &Params::y, &ArgumentExtents::y},
+    {Role::kPre, &trigen_args::pre, &Params::pre, &ArgumentExtents::pre},
+    {Role::kGate, &trigen_args::gate, &Params::gate, &ArgumentExtents::gate},
+    {Role::kResidual, &trigen_args::residual, &Params::residual, &ArgumentExtents::residual}};
+
 // The rows of a run of decode; none for the other ops.
 llvm::Error check_rows(const Problem& problem, const trigen_args& args) {
   if (!op_row(problem.op).takes(kRowsField)) {
@@ -289,30 +303,10 @@ llvm::Error check_rows(const Problem& problem, const trigen_args& args) {
 }  // namespace
 
 void set_argument(trigen_args& args, const Tensor& t, void* data) {
-  const trigen_tensor view = {data, t.batch, t.head, t.row};
-  switch (t.role) {
-    case Role::kX:
-      args.x = view;
-      break;
-    case Role::kY:
-      args.y = view;
-      break;
-    case Role::kPre:
-      args.pre = view;
-      break;
-    case Role::kGate:
-      args.gate = view;
-      break;
-    case Role::kResidual:
-      args.residual = view;
-      break;
-    case Role::kW:
-      args.w = data, args.w_head = t.head, args.w_row = t.row;
-      break;
-    case Role::kBias:
-      args.bias = data;
-      break;
-  }
+  for (const ActivationArgument& argument : kActivationArguments)
+    if (argument.role == t.role) args.*argument.given = {data, t.batch, t.head, t.row};
+  if (t.role == Role::kW) args.w = data, args.w_head = t.head, args.w_row = t.row;
+  if (t.role == Role::kBias) args.bias = data;
 }
 
 llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, const trigen_args& args,
@@ -334,18 +328,6 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
     bound = binder.bound();
     return error;
   };
-  using Extents = ArgumentExtents;
-  constexpr struct {
-    Role role;
-    trigen_tensor trigen_args::*given;
-    Activations Params::*out;
-    int64_t Extents::*extent;
-  } kActivationArguments[] = {
-      {Role::kX, &trigen_args::x, &Params::x, &Extents::x},
-      {Role::kY, &trigen_args::y, &Params::y, &Extents::y},
-      {Role::kPre, &trigen_args::pre, &Params::pre, &Extents::pre},
-      {Role::kGate, &trigen_args::gate, &Params::gate, &Extents::gate},
-      {Role::kResidual, &trigen_args::residual, &Params::residual, &Extents::residual}};
   for (const auto& [role, given, out, extent] : kActivationArguments) {
     const bool rows = few && has_rows_alone(problem.op, role);
     const int64_t align =
@@ -355,9 +337,9 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
                                             rows ? args.rows : reach, align)))
       return e;
   }
-  if (llvm::Error e = noted(&Extents::w, binder.weights(args))) return e;
-  if (llvm::Error e = noted(&Extents::bias, binder.bias(args.bias))) return e;
-  if (llvm::Error e = noted(&Extents::workspace, binder.workspace(workspace_bytes, args))) return e;
+  if (llvm::Error e = noted(&ArgumentExtents::w, binder.weights(args))) return e;
+  if (llvm::Error e = noted(&ArgumentExtents::bias, binder.bias(args.bias))) return e;
+  if (llvm::Error e = noted(&ArgumentExtents::workspace, binder.workspace(workspace_bytes, args))) return e;
   if (llvm::Error e = binder.aliasing()) return e;
   params.B = static_cast<int>(problem.B);
   params.H = static_cast<int>(problem.H);
