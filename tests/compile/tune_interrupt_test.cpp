@@ -16,7 +16,6 @@ TEST(TuneInterrupt, AnIncompletePredictionIsNotStored) {
   TuneOptions options;
   options.predict_candidates = 3;
   options.build.threads = 1;
-  options.count = false;
   options.cancel = &cancel;
   options.progress = [&](const TuneProgress& progress) { cancel = cancel || progress.done == 1; };
   auto problem = parse_problem("forward,dtype=f16,B=1,T=64,D=64");

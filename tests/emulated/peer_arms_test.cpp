@@ -266,7 +266,6 @@ TEST_F(Arms, OfASweepsRow) {
   const auto store = Store::open(layers);
   SweepOptions options;
   options.tuning.predict_candidates = 1;
-  options.tuning.count = false;
   const Problem p =
       llvm::cantFail(parse_problem("grad_weight,dtype=bf16,B=2,T=64,D=64,epilogue=bias+zero_outside"));
   const auto rows = run_sweep_problem(p, *device, *store, options);
