@@ -228,11 +228,14 @@ struct Tune {
                   how.c_str()));
   }
 
-  DenseWords stand_beside_dense(Results& results, const Target& target, const Device* device, Store& store,
-                                const std::atomic<bool>& interrupted) const {
+  static DenseWords stand_beside_dense(Results& results, const Target& target, const Fleet* fleet,
+                                       Store& store, const std::atomic<bool>& interrupted) {
+    std::vector<const Device*> devices;
+    for (size_t i = 0; fleet != nullptr && i < fleet->stations().size(); ++i)
+      devices.push_back(fleet->stations()[i].device.get());
     std::vector<Problem> of_reports;
     for (const size_t place : results.places) of_reports.push_back(results.list[place]);
-    return cli::stand_beside_dense(results.reports, of_reports, target, device, store,
+    return cli::stand_beside_dense(results.reports, of_reports, target, devices, store,
                                    {TuneOptions().seed, &interrupted});
   }
 
@@ -326,7 +329,7 @@ struct Tune {
       run_fleet(*fleet, list, *store, options, results);
     }
     if (results.error) return std::move(results.error);
-    const DenseWords dense = stand_beside_dense(results, *target, device, *store, interrupted);
+    const DenseWords dense = stand_beside_dense(results, *target, fleet.get(), *store, interrupted);
     llvm::Error unpublished = work.publish();
     print(results, dense);
     return conclude(results, list.size(), std::move(unpublished), interrupted.load());

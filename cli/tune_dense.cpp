@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cache/host.h"
 #include "check/text.h"
 #include "cli/problem_options.h"
 #include "generator/cost/dense.h"
@@ -78,22 +79,33 @@ std::string dense_remark_of(const std::vector<TuneReport>& reports) {
 }  // namespace
 
 DenseWords stand_beside_dense(std::vector<TuneReport>& reports, const std::vector<Problem>& problems,
-                              const Target& target, const Device* station, Store& store,
+                              const Target& target, llvm::ArrayRef<const Device*> stations, Store& store,
                               const DenseOptions& options) {
   DenseWords words;
-  const Device* own = nullptr;  // in this process
-  if (station != nullptr && !station->info().emulated) {
+  std::vector<const Device*> devices;  // in this process
+  for (const Device* station : stations) {
+    if (station->info().emulated) continue;
     if (auto opened = Device::open(std::to_string(station->info().ordinal)))
-      own = *opened;
+      devices.push_back(*opened);
     else
       words.notes.push_back("dense is an estimate: " + take_error(opened.takeError()).message);
   }
+  // Each device times what was measured on its kind, beside the others.
+  std::vector<std::vector<std::string>> notes(reports.size());
+  std::vector<std::atomic<bool>> taken(reports.size());
+  const auto time_on = [&](const Device* device) {
+    for (size_t i = 0; i < reports.size(); ++i)
+      if ((device == nullptr || device->info().name == reports[i].device) && !taken[i].exchange(true))
+        notes[i] = add_dense(reports[i], problems[i], target, device, store, options);
+  };
+  std::atomic<size_t> next{0};
+  on_threads(devices.size(), [&] {
+    for (size_t i = next++; i < devices.size(); i = next++) time_on(devices[i]);
+  });
+  time_on(nullptr);  // what is left
   for (size_t i = 0; i < reports.size(); ++i) {
-    const bool same = own != nullptr && own->info().name == reports[i].device;
-    const std::vector<std::string> notes =
-        add_dense(reports[i], problems[i], target, same ? own : nullptr, store, options);
-    reports[i].notes.insert(reports[i].notes.end(), notes.begin(), notes.end());
-    words.notes.insert(words.notes.end(), notes.begin(), notes.end());
+    reports[i].notes.insert(reports[i].notes.end(), notes[i].begin(), notes[i].end());
+    words.notes.insert(words.notes.end(), notes[i].begin(), notes[i].end());
     add_remarks(reports[i], problems[i], target, words.remarks);
   }
   const std::string dense = dense_remark_of(reports);

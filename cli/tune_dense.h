@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "llvm/ADT/ArrayRef.h"
 #include "tuner/tune.h"
 
 namespace trigen::cli {
@@ -20,10 +21,10 @@ struct DenseWords {
 };
 
 // Puts dense's time into the reports, the i-th of which is of problems[i]: cuBLAS's where it is here and the choice was
-// measured, else an estimate. `station` is a device that the tune ran
-// on, or null. For after a list: its workers are idle then, and what was measured is stored.
+// measured, else an estimate. `stations`: the devices that the tune
+// ran on, which time side by side. For after a list: their workers are idle then, and what was measured is stored.
 DenseWords stand_beside_dense(std::vector<TuneReport>& reports, const std::vector<Problem>& problems,
-                              const Target& target, const Device* station, Store& store,
+                              const Target& target, llvm::ArrayRef<const Device*> stations, Store& store,
                               const DenseOptions& options);
 
 }  // namespace trigen::cli

@@ -1,6 +1,8 @@
 #include "generator/config.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstdlib>
 #include <iterator>
 
@@ -33,6 +35,19 @@ constexpr Member kMembers[] = {
 };
 static_assert(sizeof(Config) == std::size(kMembers) * sizeof(int),
               "a member of Config has no row in kMembers");
+static_assert(
+    [] {
+      std::array<int, std::size(kMembers)> numbers;
+      for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int>(i);
+      const auto config = std::bit_cast<Config>(numbers);
+      for (size_t i = 0; i < numbers.size(); ++i) {
+        const Member& m = kMembers[i];
+        if ((m.path != nullptr ? static_cast<int>(config.*m.path) : config.*m.number) != numbers[i])
+          return false;
+      }
+      return true;
+    }(),
+    "the rows of kMembers do not stand in the order of Config's members");
 constexpr llvm::StringLiteral kAccesses[] = {"direct", "packed"};  // by Access
 
 // The members of one key, which follow each other.
