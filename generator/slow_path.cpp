@@ -36,8 +36,7 @@ bool f16_gains(const Candidate& candidate, const Target& target) {
 std::string slow_path_warning(const Candidate& candidate, const Target& target) {
   const Problem& problem = candidate.problem;
   const std::string name = target.name.str(), kernel = candidate.family->name().str();
-  if (!is_whole_product(problem.op))
-    return "";  // reads memory, whatever multiplies
+  if (!is_whole_product(problem.op)) return "";  // reads memory, whatever multiplies
   if (kernel == "simt" && problem.dtype == DType::kBF16 && !target.bf16_mma)
     return f16_gains(candidate, target) ? "bf16 runs without tensor cores on " + name +
                                               ", which has none for it: several times slower than f16, which "
