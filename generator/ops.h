@@ -51,6 +51,7 @@ enum OpFields : unsigned {
   kWeightFields = kTapFields | kDiagonalField | kFillField | kWeightTypeField
 };
 
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): in the order in which a row is read
 struct OpRow {
   Op op;
   llvm::StringLiteral name, cpp, entry;  // in texts, C and Python; of Op's enumerator; of the kernel
@@ -99,10 +100,10 @@ inline constexpr OpRow kRows[] = {
 
 // Place + 1 of a role's tensor in the row of an op; 0: it has none.
 inline constexpr auto kPlaces = [] {
-  std::array<std::array<signed char, kRoles>, std::size(kRows)> places = {};
+  std::array<std::array<unsigned char, kRoles>, std::size(kRows)> places = {};
   for (size_t op = 0; op < std::size(kRows); ++op)
     for (size_t i = 0; i < kRoles && kRows[op].tensors[i].symbol != nullptr; ++i)
-      places[op][static_cast<size_t>(kRows[op].tensors[i].role)] = static_cast<signed char>(i + 1);
+      places[op][static_cast<size_t>(kRows[op].tensors[i].role)] = static_cast<unsigned char>(i + 1);
   return places;
 }();
 
