@@ -2,6 +2,8 @@
 // not the candidates.
 #pragma once
 
+#include <utility>
+
 #include "cache/store.h"
 #include "runtime/compile.h"
 #include "tuner/bench.h"
@@ -12,7 +14,7 @@ class Anchor {
  public:
   // `bench` is the anchor's own, on the device of the candidates; it and the store outlive the anchor.
   Anchor(Bench& bench, const Target& target, Store& store, BuildAllOptions build)
-      : bench_(bench), target_(target), store_(store), build_(build) {}
+      : bench_(bench), target_(target), store_(store), build_(std::move(build)) {}
   // The median of a few replays of its kernel, the model's first choice. Errors: it cannot be built or run.
   llvm::Expected<double> time();
 
