@@ -124,7 +124,8 @@ llvm::Expected<Binary> CompilePool::compile(const Candidate& candidate, const Nv
     const std::string why = take_error(answer.takeError()).message;
     return make_error(ErrorKind::kBuild, cancel != nullptr && cancel->load()
                                              ? "compile of " + describe(candidate) + " was cancelled"
-                                             : "compile failed: " + describe(candidate) + ": " + why);
+                                             : "compile failed: " + describe(candidate) + ": " + why +
+                                                   "; with -j 2 this process compiles all");
   }
   {
     const std::lock_guard<std::mutex> lock(mutex_);

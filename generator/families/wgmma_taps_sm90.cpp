@@ -221,7 +221,7 @@ Work TapWeight::work(const Problem& p, const Target& target, const Config& c) co
   put_runs(work, s.blocks, few_tiles(s.items, s.blocks), [&](int block) {
     Run own{.steps = {0.0}};
     weight::StreamKWalk walk(s, block);
-    for (weight::WorkTile work; walk.next(work); ++own.tiles) own.steps[0] += work.end - work.begin;
+    for (weight::WorkTile tile; walk.next(tile); ++own.tiles) own.steps[0] += tile.end - tile.begin;
     return own;
   });
   work.all.steps = {static_cast<double>(s.items) * s.depth};
