@@ -306,7 +306,8 @@ void Integers::check(int run, const HostBuffers& after, CheckResult& result) con
     }
     const Tensor* gate = rows && e.gate && t.role == Role::kY ? list_.find(Role::kGate) : nullptr;
     const Tensor* residual =
-        !is_dw(p) && e.residual && t.role != Role::kPre ? list_.find(Role::kResidual) : nullptr;
+        e.residual && t.role != Role::kPre ? list_.find(Role::kResidual) : nullptr;
+    const bool scales = op_row(p.op).takes(kFactorsField);
     const double roundoff = 1.01 * unit_roundoff(t.dtype), floor = t.dtype == DType::kF16 ? 0x1p-25 : 0;
     const int64_t columns = output_columns(p);
     Wrong wrong;
@@ -318,7 +319,7 @@ void Integers::check(int run, const HostBuffers& after, CheckResult& result) con
         for (int64_t c = 0; c < columns; ++c) {
           if (is_dw(p) && !in_triangle(p, row, c / p.K)) continue;
           const int64_t at = output_index(p, t, h * p.T + row, c);
-          double value = sum(run, h, row, c), allowed = 0;
+          double value = sum(run, h, row, c) * (scales ? kCheckedAlpha : 1), allowed = 0;
           if (rows && e.bias) value += added(Role::kBias, h * p.T + row);
           if (approximate && t.role == Role::kY) {
             allowed = kApproximation * (1 + std::fabs(value));
@@ -326,7 +327,8 @@ void Integers::check(int run, const HostBuffers& after, CheckResult& result) con
           }
           if (gate != nullptr) value *= added(Role::kGate, output_index(p, *gate, h * p.T + row, c));
           if (residual != nullptr)
-            value += added(Role::kResidual, output_index(p, *residual, h * p.T + row, c));
+            value += (scales ? kCheckedBeta : 1) *
+                     added(Role::kResidual, output_index(p, *residual, h * p.T + row, c));
           if (is_dw(p) && e.accumulate) value += added(Role::kW, at);
           const double found = load_element(t.dtype, data, at);
           const bool right = allowed == 0

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
+#include <cstring>
 #include <mutex>
 
 #include "check/parallel.h"
@@ -38,11 +39,15 @@ std::string find_in_rows(const Problem& p, const Tensor& t, const std::byte* dat
 
 // The fault of element `at` of dW; null: none.
 const char* fault_of_weight(const Problem& p, const Tensor& t, const std::byte* data, int64_t at,
-                            bool inside) {
+                            int64_t opposite, bool inside) {
   const int64_t size = element_size(t.dtype);
   const float value = load_element(t.dtype, data, at);
   if (inside) return std::isnan(value) ? " is nan or was never written" : nullptr;
   if (p.epilogue.zero_outside) return value == 0 ? nullptr : " is outside the triangle and not zero";
+  if (p.epilogue.mirror)
+    return std::memcmp(data + at * size, data + opposite * size, static_cast<size_t>(size)) == 0
+               ? nullptr
+               : " is not the bits of the element mirrored at the diagonal";
   return all_poison(data + at * size, size) ? nullptr : " is outside the triangle and was written";
 }
 
@@ -56,7 +61,8 @@ std::string find_in_weights(const Problem& p, const Tensor& t, const std::byte* 
         found.report(format("dW: the gap after row h=%" PRId64 " t=%" PRId64 " was written", h, time));
       for (int64_t column = 0; column < columns; ++column)
         if (const char* fault =
-                fault_of_weight(p, t, data, start + column, in_triangle(p, time, column / p.K)))
+                fault_of_weight(p, t, data, start + column, weight_index(p, t, h, column / p.K, time, column % p.K),
+                                in_triangle(p, time, column / p.K)))
           found.report(place(p, t, row, column) + fault);
     }
   });

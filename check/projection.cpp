@@ -154,6 +154,13 @@ void Projection::compute_by_tokens(const HostBuffers& inputs) {
     }
     add_border_segments(operands, h, add);
   }
+  if (op_row(p.op).takes(kFactorsField)) {
+    const Tensor* c = list_.find(Role::kResidual);
+    each_segment([&](int64_t row, int64_t g, double& out) {
+      out *= kCheckedAlpha;
+      if (c != nullptr) out += kCheckedBeta * sum_row(*c, data_of(list_, *c, inputs), row, g).sum;
+    });
+  }
   if (!p.epilogue.accumulate) return;
   const Tensor& dw = list_.output();
   each_segment([&](int64_t row, int64_t g, double& out) {

@@ -123,6 +123,7 @@ void Reference::compute() {
   multiply();
   if (!full_ && Projection::applies(problem_)) projection_ = Projection(problem_, list_, *inputs_);
   if (makes_weights(problem_.op)) {
+    if (op_row(problem_.op).takes(kFactorsField)) scale();
     if (problem_.epilogue.accumulate) accumulate();
   } else {
     apply_epilogue();
@@ -188,6 +189,22 @@ void Reference::apply_epilogue() {
   if (e.act != Activation::kNone) each([&](int64_t, int64_t, double& v) { v = activate(e.act, v); });
   if (e.gate) each_with(Role::kGate, [](double& v, double gate) { v *= gate; });
   if (e.residual) each_with(Role::kResidual, [](double& v, double residual) { v += residual; });
+}
+
+// D: alpha times the sums, and beta C.
+void Reference::scale() {
+  const size_t columns = columns_.size();
+  const Tensor* c = list_.find(Role::kResidual);
+  const std::byte* data = c == nullptr ? nullptr : data_of(list_, *c, *inputs_);
+  std::vector<double>& sums = values(list_.output().role);
+  parallel_for(static_cast<int64_t>(sums.size()), 1024, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const int64_t row = rows_[i / columns], column = columns_[i % columns];
+      sums[i] *= kCheckedAlpha;
+      if (c != nullptr && is_output(*c, row, column))
+        sums[i] += kCheckedBeta * load_element(c->dtype, data, output_index(problem_, *c, row, column));
+    }
+  });
 }
 
 // dW and grad_bias: what was there before.

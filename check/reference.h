@@ -61,6 +61,7 @@ class Reference {
   void multiply();
   void evaluate_formula();
   void apply_epilogue();
+  void scale();
   void accumulate();
   bool is_output(const Tensor& tensor, int64_t row, int64_t column) const;
   std::vector<double>& values(Role role) { return expected_[static_cast<size_t>(role)]; }

@@ -117,6 +117,10 @@ llvm::Expected<trigen_args> Workbench::args(int set, int64_t workspace_bytes) {
   }
   trigen_args out = TRIGEN_ARGS_INIT;
   if (op_row(problem_.op).takes(kRowsField)) out.first_row = list_.rows.first, out.rows = list_.rows.count;
+  if (op_row(problem_.op).takes(kFactorsField)) {
+    out.alpha = kCheckedAlpha;
+    if (problem_.epilogue.residual) out.beta = kCheckedBeta;
+  }
   for (const Tensor& t : list_.tensors) set_argument(out, t, data(set, t.role));
   if (workspace_bytes > 0) {
     out.workspace = device_pointer(workspace_);

@@ -48,6 +48,7 @@ enum OpFields : unsigned {
   kWeightTypeField = 8,  // wdtype
   kMathField = 16,       // math: other ways to multiply f32 than simt
   kRowsField = 32,       // rows: each run names the rows that it makes
+  kFactorsField = 64,    // no key: each run names alpha and beta
   kWeightFields = kTapFields | kDiagonalField | kFillField | kWeightTypeField
 };
 
@@ -114,6 +115,13 @@ constexpr bool are_in_order() {
 }
 static_assert(are_in_order(), "the rows of ops.def stand in the order of Op");
 
+constexpr bool agree_with_kernels() {
+  for (const OpRow& row : kRows)
+    if (makes_weights(row.op) != (row.output().axes == Axes::kWeights)) return false;
+  return true;
+}
+static_assert(agree_with_kernels(), "makes_weights (templates/config.h) is of the ops whose output has W's axes");
+
 }  // namespace op_rows
 
 constexpr const OpRow& op_row(Op op) { return op_rows::kRows[static_cast<size_t>(op)]; }
@@ -142,8 +150,6 @@ constexpr unsigned ops_with(Part Epilogue::*part) {
 constexpr bool is_product(Op op) { return op_row(op).product.has_value(); }
 // A product of all rows: what tiles make.
 constexpr bool is_whole_product(Op op) { return is_product(op) && !op_row(op).takes(kRowsField); }
-// Its output has W's axes.
-constexpr bool makes_weights(Op op) { return op_row(op).output().axes == Axes::kWeights; }
 // It multiplies with W transposed.
 constexpr bool transposes(Op op) { return is_product(op) && op_row(op).product->transposed; }
 // It multiplies with W as it is: rows of y.

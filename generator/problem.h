@@ -36,6 +36,7 @@ struct Epilogue {
   bool residual = false;
   bool accumulate = false;
   bool zero_outside = false;
+  bool mirror = false;
   bool operator==(const Epilogue&) const = default;
 };
 

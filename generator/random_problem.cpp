@@ -69,6 +69,7 @@ void RandomProblem::rest(Problem& p) {
   if (op.parts.residual) e.residual = coin();
   if (op.parts.accumulate) e.accumulate = coin();
   if (op.parts.zero_outside) e.zero_outside = coin();
+  if (op.parts.mirror) e.mirror = coin();
 }
 
 // Powers of two, neighbours of powers of two and anything else.

@@ -146,6 +146,11 @@ OutputValues outputs_of(const Problem& p, const TensorList& list, const Periodic
   double& value = out[main.role] = sum;
   if (makes_weights(p.op)) {
     out[Role::kBias] = row_sum;
+    if (op_row(p.op).takes(kFactorsField)) {
+      value *= kCheckedAlpha;
+      if (const Tensor* c = list.find(Role::kResidual))
+        value += kCheckedBeta * inputs.value(c->role, output_index(p, *c, row, o.column));
+    }
     if (e.accumulate) {
       value += inputs.value(main.role, output_index(p, main, row, o.column));
       if (e.bias) out[Role::kBias] += inputs.value(Role::kBias, row);

@@ -87,6 +87,9 @@ inline std::pair<int64_t, int64_t> tokens_of_row(const Problem& p, int64_t row) 
 // Of grad_epilogue's pre, so that both ends of an activation's curve are seen; other inputs are within +-1.
 inline constexpr float kPreScale = 4;
 
+// gram's factors in every check and measurement. Integers stay exact: alpha is a power of two.
+inline constexpr float kCheckedAlpha = -0.5F, kCheckedBeta = 3;
+
 // The byte that fills memory that a kernel must not read or has not written: all ones, a NaN in each format.
 inline constexpr unsigned char kPoison = 0xFF;
 

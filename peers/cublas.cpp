@@ -84,9 +84,10 @@ llvm::Error CublasPeer::prepare_weights() {
   const int64_t size = element_size(plane_type_);
   constexpr int64_t kRowUnit = 8;
   plane_row_ = (p.T + kRowUnit - 1) / kRowUnit * kRowUnit;
-  std::vector<std::byte> planes(static_cast<size_t>(p.H * p.K * plane_elements() * size), std::byte{0});
-  if (!weight) {
-    const Tensor& w = *bench_.list().find(Role::kW);
+  const auto planes_of = [&](const Tensor* tensor) {
+    std::vector<std::byte> planes(static_cast<size_t>(p.H * p.K * plane_elements() * size), std::byte{0});
+    if (tensor == nullptr) return planes;
+    const Tensor& w = *tensor;
     const std::byte* source = data_of(bench_.list(), w, bench_.inputs());
     parallel_for(p.H * p.T, 8, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -101,8 +102,14 @@ llvm::Error CublasPeer::prepare_weights() {
         }
       }
     });
-  }
-  return upload(planes.data(), planes.size(), weights_);
+    return planes;
+  };
+  std::vector<std::byte> planes = planes_of(weight ? nullptr : bench_.list().find(Role::kW));
+  if (auto error = upload(planes.data(), planes.size(), weights_)) return error;
+  const Tensor* const addend = weight ? bench_.list().find(Role::kResidual) : nullptr;
+  if (addend == nullptr) return llvm::Error::success();
+  planes = planes_of(addend);
+  return upload(planes.data(), planes.size(), addends_);
 }
 
 llvm::Error CublasPeer::prepare_padded() {
@@ -304,11 +311,10 @@ const std::byte* CublasPeer::operand(int set, int64_t h, int64_t j) const {
 
 llvm::Error CublasPeer::gemm(const Product& q) {
   const Problem& p = bench_.problem();
-  const float alpha = 1;
   const int type = cublas_type(p.dtype);
   const int status = library_->api().gemm(
       handle_, q.transpose_a ? kOpT : kOpN, q.transpose_b ? kOpT : kOpN, static_cast<int>(q.m),
-      static_cast<int>(q.n), static_cast<int>(q.k), &alpha, q.a, type, static_cast<int>(q.lda), q.stride_a,
+      static_cast<int>(q.n), static_cast<int>(q.k), &q.alpha, q.a, type, static_cast<int>(q.lda), q.stride_a,
       q.b, type, static_cast<int>(q.ldb), q.stride_b, &q.beta, q.c, cublas_type(q.ctype),
       static_cast<int>(q.ldc), q.stride_c, static_cast<int>(q.batch), cublas_compute(p), kGemmDefault);
   if (status == 0) return llvm::Error::success();
@@ -319,7 +325,6 @@ llvm::Error CublasPeer::gemm(const Product& q) {
 llvm::Error CublasPeer::gemm_of_heads(const Call& call, cuda::CUdeviceptr pointers) {
   const Problem& p = bench_.problem();
   const Product& q = call.front();
-  const float alpha = 1;
   const int type = cublas_type(p.dtype);
   const auto count = static_cast<int64_t>(call.size()) * q.batch;
   const auto array = [&](int64_t number) {
@@ -328,7 +333,7 @@ llvm::Error CublasPeer::gemm_of_heads(const Call& call, cuda::CUdeviceptr pointe
   };
   const int status = library_->api().gemm_pointers(
       handle_, q.transpose_a ? kOpT : kOpN, q.transpose_b ? kOpT : kOpN, static_cast<int>(q.m),
-      static_cast<int>(q.n), static_cast<int>(q.k), &alpha, array(0), type, static_cast<int>(q.lda), array(1),
+      static_cast<int>(q.n), static_cast<int>(q.k), &q.alpha, array(0), type, static_cast<int>(q.lda), array(1),
       type, static_cast<int>(q.ldb), &q.beta, array(2), cublas_type(q.ctype), static_cast<int>(q.ldc),
       static_cast<int>(count), cublas_compute(p), kGemmDefault);
   if (status == 0) return llvm::Error::success();
@@ -492,15 +497,26 @@ Product CublasPeer::one_product(View view, int set) const {
 
 std::vector<CublasPeer::Call> CublasPeer::calls(View view, int set) const {
   const Problem& p = bench_.problem();
-  if (view == View::kSplit) return {call_of_parts(set)};
-  if (view != View::kBatched) return {{one_product(view, set)}};
   std::vector<Call> out;
-  for (int64_t j = 0; j < p.K; ++j) {
-    if (makes_weights(p.op))
-      add_weight_calls(set, j, out);
-    else
-      out.push_back(call_of_tap(set, j));
+  if (view == View::kSplit) {
+    out = {call_of_parts(set)};
+  } else if (view != View::kBatched) {
+    out = {{one_product(view, set)}};
+  } else {
+    for (int64_t j = 0; j < p.K; ++j) {
+      if (makes_weights(p.op))
+        add_weight_calls(set, j, out);
+      else
+        out.push_back(call_of_tap(set, j));
+    }
   }
+  if (!op_row(p.op).takes(kFactorsField)) return out;
+  for (Call& call : out)
+    for (Product& product : call) product.alpha = kCheckedAlpha;
+  if (addends_.empty()) return out;
+  Product& first = out.front().front();  // the rest is added to it
+  first.addend = device_pointer(addends_[static_cast<size_t>(set)]);
+  first.beta = kCheckedBeta;
   return out;
 }
 

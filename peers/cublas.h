@@ -110,6 +110,7 @@ class CublasPeer {
   std::vector<cuda::CUdeviceptr> allocations_;
   // One a set:
   std::vector<cuda::CUdeviceptr> weights_;    // planes [h][j][T][plane_row_] of the data's type, or of dW
+  std::vector<cuda::CUdeviceptr> addends_;    // gram with C: its planes
   std::vector<cuda::CUdeviceptr> padded_;     // K > 1: the shifted operand with K - 1 zero features
   std::vector<cuda::CUdeviceptr> columns_;    // K > 1: the operand of every tap, [K][T][B*D]
   std::vector<cuda::CUdeviceptr> tap_major_;  // K > 1, forward: weights [T][K][T], in rows of K * plane_row_

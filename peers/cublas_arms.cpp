@@ -54,7 +54,7 @@ void CublasPeer::add_lt(View view, bool epilogue, std::vector<Arm>& out, std::ve
   std::vector<Product> sets;
   for (int set = 0; set < bench_.sets(); ++set) {
     const std::vector<Call> all = calls(view, set);
-    if (all.size() != 1 || all.front().size() != 1) return;
+    if (all.size() != 1 || all.front().size() != 1 || (!addends_.empty() && parts(view) > 0)) return;
     sets.push_back(all.front().front());
   }
   Epilogue rest = epilogue ? p.epilogue : Epilogue{};
@@ -116,7 +116,7 @@ std::vector<CublasPeer::Arm> CublasPeer::arms(bool epilogue, std::vector<std::st
   const ContextScope scope(bench_.device().api(), bench_.context());
   std::vector<Arm> out;
   for (const View view : {View::kBatched, View::kFlat, View::kSplit}) {
-    if (!serves(view)) continue;
+    if (!serves(view) || !addends_.empty()) continue;
     Arm arm;
     arm.name = view == View::kBatched ? "cublas batched"
                : view == View::kSplit ? "cublas split"

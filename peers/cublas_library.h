@@ -76,8 +76,8 @@ class CublasLibrary {
   bool has_lt_ = false;
 };
 
-// One call of a dense product: C = op(A) op(B) + beta C, column-major, `batch` of them at constant strides (in
-// elements). With `addend` the product is not in place: C = op(A) op(B) + beta * addend.
+// One call of a dense product: C = alpha op(A) op(B) + beta C, column-major, `batch` of them at constant strides (in
+// elements). With `addend`, which cuBLASLt alone takes, it is not in place: C = alpha op(A) op(B) + beta * addend.
 struct Product {
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, k = 0;
@@ -85,7 +85,7 @@ struct Product {
   int64_t lda = 0, stride_a = 0;
   const void* b = nullptr;
   int64_t ldb = 0, stride_b = 0;
-  float beta = 0;
+  float alpha = 1, beta = 0;
   const void* addend = nullptr;
   void* c = nullptr;
   DType ctype = DType::kF32;

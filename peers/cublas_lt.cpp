@@ -170,9 +170,8 @@ llvm::Error LtProduct::choose(const std::vector<LtHeuristic>& offered) {
 
 llvm::Error LtProduct::run_with(const LtAlgorithm& algorithm, int set, cuda::CUstream stream) const {
   const Product& product = sets_[static_cast<size_t>(set)];
-  const float alpha = 1;
   const int status =
-      library_.lt()->matmul(handle_, desc_, &alpha, product.a, a_, product.b, b_, &product.beta,
+      library_.lt()->matmul(handle_, desc_, &product.alpha, product.a, a_, product.b, b_, &product.beta,
                             product.addend != nullptr ? product.addend : product.c, c_, product.c, c_,
                             &algorithm, workspace_, workspace_bytes_, stream);
   return status == 0 ? llvm::Error::success() : failed("cublasLtMatmul", status);

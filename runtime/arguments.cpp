@@ -133,15 +133,19 @@ class Binder {
     }
     params_.w_row = args.w_row != 0 ? args.w_row : problem_.T * problem_.K;
     params_.w_head = args.w_head != 0 ? args.w_head : problem_.T * params_.w_row;
-    if (params_.w_row < problem_.T * problem_.K && problem_.T > 1)
-      return bad_request("w_row is " + std::to_string(params_.w_row) + ", a row of " +
-                         argument_name(problem_.op, Role::kW) +
-                         " has T*K=" + std::to_string(problem_.T * problem_.K) +
-                         " elements; pass at least that, or 0 for contiguous");
-    View& view = add(Role::kW, use, args.w, element_size(problem_.wdtype), problem_.T * problem_.K);
-    if (llvm::Error error = axis(view, "w_row", params_.w_row, problem_.T, problem_.walign)) return error;
-    if (llvm::Error error = axis(view, "w_head", params_.w_head, problem_.H, problem_.walign)) return error;
-    return finish(view, problem_.walign, "walign");
+    return bind_matrices(Role::kW, use, args.w, params_.w_row, params_.w_head, "w_row", "w_head");
+  }
+
+  // A tensor with W's axes in an activation's place.
+  llvm::Error matrix(Role role, const trigen_tensor& tensor, Activations& out) {
+    const Use use = use_of(role);
+    if (llvm::Error error = presence(role, use, tensor.data)) return error;
+    out = {};
+    if (use == Use::kUnused) return llvm::Error::success();
+    out.data = tensor.data;
+    out.row = tensor.row != 0 ? tensor.row : problem_.T * problem_.K;
+    out.head = tensor.head != 0 ? tensor.head : problem_.T * out.row;
+    return bind_matrices(role, use, tensor.data, out.row, out.head, "row", "head");
   }
 
   llvm::Error bias(void* data) {
@@ -194,6 +198,21 @@ class Binder {
   }
 
  private:
+  // Matrices of T rows of T*K elements, one for each head.
+  llvm::Error bind_matrices(Role role, Use use, const void* data, int64_t row, int64_t head,
+                            const char* row_name, const char* head_name) {
+    if (row < problem_.T * problem_.K && problem_.T > 1)
+      return bad_request((role == Role::kW ? row_name
+                                           : argument_name(problem_.op, role) + "'s " + row_name + " stride") +
+                         " is " + std::to_string(row) + ", a row of " + argument_name(problem_.op, role) +
+                         " has T*K=" + std::to_string(problem_.T * problem_.K) +
+                         " elements; pass at least that, or 0 for contiguous");
+    View& view = add(role, use, data, element_size(problem_.wdtype), problem_.T * problem_.K);
+    if (llvm::Error error = axis(view, row_name, row, problem_.T, problem_.walign)) return error;
+    if (llvm::Error error = axis(view, head_name, head, problem_.H, problem_.walign)) return error;
+    return finish(view, problem_.walign, "walign");
+  }
+
   static bool is_residual(const View& view) {
     return view.argument.is(Role::kResidual) || view.argument.is(Role::kGate);
   }
@@ -300,6 +319,25 @@ llvm::Error check_rows(const Problem& problem, const trigen_args& args) {
   return llvm::Error::success();
 }
 
+// alpha and beta; ones where the problem has no use for them.
+llvm::Error check_factors(const Problem& problem, const trigen_args& args) {
+  const auto refuse = [&](const char* name, float value, const char* why) {
+    return bad_request(std::string(name) + " is " + std::to_string(value) + ", " + why + ": " +
+                       to_string(problem));
+  };
+  if (!op_row(problem.op).takes(kFactorsField)) {
+    for (const auto& [name, value] : {std::pair("alpha", args.alpha), std::pair("beta", args.beta)})
+      if (value != 1 && value != 0)
+        return refuse(name, value, "but only gram multiplies by it; start from TRIGEN_ARGS_INIT");
+    return llvm::Error::success();
+  }
+  if (args.alpha == 0)
+    return refuse("alpha", args.alpha, "which leaves nothing to compute; start from TRIGEN_ARGS_INIT, which sets 1");
+  if (!problem.epilogue.residual && args.beta != 1 && args.beta != 0)
+    return refuse("beta", args.beta, "but the problem has no C; add residual to its epilogue, or leave beta 1");
+  return llvm::Error::success();
+}
+
 }  // namespace
 
 void set_argument(trigen_args& args, const Tensor& t, void* data) {
@@ -316,6 +354,7 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
                        ", this library's is " + std::to_string(sizeof(trigen_args)) +
                        "; start from TRIGEN_ARGS_INIT, and build against this version's header");
   if (llvm::Error e = check_rows(problem, args)) return e;
+  if (llvm::Error e = check_factors(problem, args)) return e;
   Binder binder(problem, params);
   int bound = 0;
   // A few rows: what is multiplied to the last token that they reach; what else has x's shape holds the rows only.
@@ -332,6 +371,11 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
     const bool rows = few && has_rows_alone(problem.op, role);
     const int64_t align =
         rows && problem.layout == Layout::kBDT ? element_size(problem.dtype) : problem.align;
+    if (const OpTensor* tensor = tensor_of(problem.op, role);
+        tensor != nullptr && tensor->axes == Axes::kWeights) {
+      if (llvm::Error e = noted(extent, binder.matrix(role, args.*given, params.*out))) return e;
+      continue;
+    }
     if (llvm::Error e =
             noted(extent, binder.activation(role, args.*given, params.*out, rows ? args.rows : problem.T,
                                             rows ? args.rows : reach, align)))
@@ -350,6 +394,7 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
   params.diag = static_cast<int>(problem.diag);
   params.first_row = static_cast<int>(args.first_row);
   params.rows = static_cast<int>(args.rows);
+  if (op_row(problem.op).takes(kFactorsField)) params.alpha = args.alpha, params.beta = args.beta;
   return llvm::Error::success();
 }
 

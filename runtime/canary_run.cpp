@@ -103,6 +103,10 @@ class Canary {
       for (const Tensor& t : tensors_.list().tensors)
         if (t.written && (t.axes != Axes::kRows || !tensors_.every()))
           add(t, output_index(p, t, row, column), expected[t.role], o);
+      if (!p.epilogue.mirror || o.row == o.column) return;
+      const Tensor& out = tensors_.list().output();
+      add(out, output_index(p, out, o.h * p.T + o.column, o.row), expected[out.role],
+          {0, o.h, o.column, o.row});
     };
     if (!tensors_.every()) {
       for (const OutputPlace& o : sample_places(p, tensors_.list(), places_))

@@ -163,6 +163,10 @@ trigen_args CanaryTensors::arguments(const Cage& cage) const {
   const auto pointer = [&](int64_t offset) { return std::bit_cast<void*>(cage.at(offset)); };
   for (size_t i = 0; i < offsets_.size(); ++i) set_argument(args, list_.tensors[i], pointer(offsets_[i]));
   if (op_row(problem_.op).takes(kRowsField)) args.first_row = list_.rows.first, args.rows = list_.rows.count;
+  if (op_row(problem_.op).takes(kFactorsField)) {
+    args.alpha = kCheckedAlpha;
+    if (problem_.epilogue.residual) args.beta = kCheckedBeta;
+  }
   if (workspace_bytes_ > 0)
     args.workspace = pointer(workspace_), args.workspace_size = static_cast<size_t>(workspace_bytes_);
   return args;

@@ -4,11 +4,26 @@
 // a misspelt field does not compile.
 #pragma once
 
+#if defined(__CUDACC__)
+#define TRIGEN_HOST_DEVICE __host__ __device__
+#else
+#define TRIGEN_HOST_DEVICE
+#endif
+
 namespace trigen {
 
 // The values below are stored in caches: do not renumber.
 // decode is forward for a few rows t that each run names (Params::first_row, rows).
-enum class Op : int { kForward = 0, kGradInput = 1, kGradWeight = 2, kDecode = 3, kGradEpilogue = 4 };
+enum class Op : int {
+  kForward = 0,
+  kGradInput = 1,
+  kGradWeight = 2,
+  kDecode = 3,
+  kGradEpilogue = 4,
+  kGram = 5
+};
+// Ops whose output has W's axes: sums over (b,d) of products of two activation tensors.
+TRIGEN_HOST_DEVICE constexpr bool makes_weights(Op op) { return op == Op::kGradWeight || op == Op::kGram; }
 enum class DType : int { kF16 = 0, kBF16 = 1, kF32 = 2 };
 // Multiplication of f32 data: by FP32 units, rounded to tf32, or as three products of f16 planes, which keeps
 // f32's accuracy. 16-bit data has one way only (products exact, sums in f32) and says kDefault.
@@ -41,9 +56,10 @@ struct Shape {
   Activation act;     // forward, decode; grad_epilogue: its derivative
   bool pre;           // forward, decode: also store the value before the activation
   bool gate;          // forward, decode: multiply by gate after the activation; grad_epilogue: was multiplied
-  bool residual;      // forward, decode, grad_input: add residual last
+  bool residual;      // forward, decode, grad_input: add residual last; gram: add beta C
   bool accumulate;    // grad_weight: dW += (and grad_bias +=)
   bool zero_outside;  // grad_weight: write zeros outside the triangle (default: never touched)
+  bool mirror;        // gram: D[s,t] = D[t,s], the other triangle holds the same bits
 };
 
 // The tunable part. Fields that a family does not use are 0, and are left out of the text form. The family

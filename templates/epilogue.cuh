@@ -7,6 +7,7 @@
 #pragma once
 
 #include "activation.cuh"
+#include "gram.cuh"
 #include "operand.cuh"
 #include "ptx/memory.cuh"
 #include "schedule.h"
@@ -90,15 +91,20 @@ __device__ __forceinline__ void store_activations(const Params& p, const Sizes& 
 }
 
 // One vector of dW's row t, columns [column, column + kVec) of the flattened (s,j). Nothing outside the
-// triangle is touched, or zeros are written there when the problem asks for them.
+// triangle is touched, or zeros are written there when the problem asks for them. gram: `v` becomes what is stored.
 template <Kernel C, int kVec>
 __device__ __forceinline__ void store_weights(const Params& p, const Sizes& z, int head, int t, int column,
-                                              const float (&v)[kVec]) {
+                                              float (&v)[kVec]) {
   constexpr Shape s = C.shape;
   constexpr DType kW = s.wdtype;
   if (t >= z.T || column >= z.T * z.K) return;
   const Range r = schedule::weight_row(s.fill, z.diag, t, z.T);
   const int begin = r.begin * z.K - column, end = r.end * z.K - column;  // inside, relative to the vector
+  if constexpr (s.op == Op::kGram) {
+#pragma unroll
+    for (int i = 0; i < kVec; ++i)
+      if (i >= begin && i < end) v[i] = gram::value<C>(p, head, t, column + i, v[i]);
+  }
   auto* const to = static_cast<Storage<kW>*>(p.w) + (head * p.w_head + t * p.w_row + column);
   if (begin <= 0 && end >= kVec) {
     float sum[kVec];
@@ -136,7 +142,7 @@ __device__ __forceinline__ void store_bias(const Params& p, const Sizes& z, int 
 template <Kernel C, int kVec>
 __device__ __forceinline__ void store_vector(const Params& p, const Sizes& z, int head, int row, int column,
                                              float (&v)[kVec]) {
-  if constexpr (C.shape.op != Op::kGradWeight) {
+  if constexpr (!makes_weights(C.shape.op)) {
     store_activations<C>(p, z, head, row, column, v);
   } else if constexpr (C.config.split_k > 1) {
     const int pitch = schedule::workspace_pitch(z);
@@ -155,13 +161,39 @@ __device__ __forceinline__ void store_vector(const Params& p, const Sizes& z, in
   }
 }
 
+// gram: the mirrored elements of a slice, whose columns are rows of D there. `rows` maps a slice's row to the tile's.
+template <Kernel C, int kVec, int kSliceRows, int kPitch, class Rows>
+__device__ __forceinline__ void store_mirrored(const Params& p, const Sizes& z, int head, int first_row,
+                                               int first_column, const float* slice, int thread,
+                                               const Rows& rows) {
+  constexpr Config c = C.config;
+  constexpr DType kW = C.shape.wdtype;
+  constexpr int kThreads = 32 * c.warps_m * c.warps_n, kVectors = kSliceRows / kVec;
+  for (int id = thread; id < kVectors * c.tile_n; id += kThreads) {
+    const int r = id % kVectors * kVec, q = id / kVectors;
+    const int row = first_row + rows(r), column = first_column + q;
+    if (row >= z.T || column >= z.T) continue;
+    float v[kVec];
+#pragma unroll
+    for (int i = 0; i < kVec; ++i) v[i] = slice[(r + i) * kPitch + q];
+    if (gram::is_mirrored<C>(row, column) && gram::is_mirrored<C>(row + kVec - 1, column)) {
+      Raw<kW, kVec> out;
+      out.from_floats(v);
+      ptx::store_global<kVec * kBytes<kW>>(gram::element<C>(p, head, column, row), out.w);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kVec; ++i) gram::mirror<C>(p, head, row + i, column, v[i]);
+    }
+  }
+}
+
 template <Kernel C, class Engine, class Accumulator>
 __device__ __forceinline__ void store_tile(const Params& p, const Sizes& z, const Engine& engine,
                                            const Accumulator& acc, const schedule::Tile& tile, int head,
                                            float* slice, int thread) {
   constexpr Config c = C.config;
   constexpr bool kRows = schedule::rows_contiguous(C.shape);
-  constexpr bool kSplit = C.shape.op == Op::kGradWeight && c.split_k > 1;
+  constexpr bool kSplit = makes_weights(C.shape.op) && c.split_k > 1, kMirrors = C.shape.mirror && !kSplit;
   constexpr int kVec = kSplit ? 4 : c.vec_c;
   constexpr int kThreads = 32 * c.warps_m * c.warps_n;
   constexpr int kSliceRows = Engine::kSliceRows;
@@ -190,11 +222,20 @@ __device__ __forceinline__ void store_tile(const Params& p, const Sizes& z, cons
         float v[kVec];
         read_slice(v, slice + r * kRowPitch + q * kColumnPitch, thread);
         store_vector<C>(p, z, head, first_row + Engine::tile_row(s, r), first_column + q, v);
+        if constexpr (kMirrors) {
+#pragma unroll
+          for (int i = 0; i < kVec; ++i) slice[r * kRowPitch + q + i] = v[i];
+        }
+      }
+      if constexpr (kMirrors) {
+        __syncthreads();
+        store_mirrored<C, kVec, kSliceRows, kRowPitch>(p, z, head, first_row, first_column, slice, thread,
+                                                       [&](int r) { return Engine::tile_row(s, r); });
       }
     }
   }
 
-  if constexpr (C.shape.op == Op::kGradWeight && C.shape.bias) {
+  if constexpr (makes_weights(C.shape.op) && C.shape.bias) {
     if (tile.first) {
       __syncthreads();
       engine.stage_row_sums(acc, slice);

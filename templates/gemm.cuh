@@ -38,7 +38,7 @@ __device__ __forceinline__ void gemm(const Params& p) {
   constexpr int kStages = c.stages;
   constexpr int kBytesA = c.tile_m * c.tile_k * kBytes<Engine::kSharedDType>;
   constexpr bool kAsync = Engine::kAsyncA || Engine::kAsyncB;
-  constexpr bool kRowSums = C.shape.op == Op::kGradWeight && C.shape.bias;
+  constexpr bool kRowSums = makes_weights(C.shape.op) && C.shape.bias;
   static_assert(kStages >= 2,
                 "the loop loads one tile while it multiplies another: stages must be 2 or more");
   static_assert(Engine::kSteps % 2 == 0,

@@ -38,7 +38,7 @@ __device__ __forceinline__ Range full_depth(const Sizes& z, const schedule::Tile
   constexpr Config c = C.config;
   const int m = tile.row * c.tile_m, n = tile.column * c.tile_n;
   if (m + c.tile_m > z.T || n + c.tile_n > schedule::product_columns(C.shape.op, z)) return {0, 0};
-  if constexpr (C.shape.op == Op::kGradWeight)
+  if constexpr (makes_weights(C.shape.op))
     return tile.depth;
   else
     return common_depth<C>(z, m, m + c.tile_m - 1);
@@ -53,7 +53,7 @@ class StagedLoop {
   // The first tiles are loaded without tests where they are whole: where NVRTC 12.9 makes no worse main loop of it
   // (mma_sm75's takes 2663 cycles for 2346, mma_sm70's of f32 weights 3035 for 2569).
   static constexpr bool kStartsWhole = RoundedTile<C, Engine>::kServed && C.shape.wdtype == C.shape.dtype;
-  static constexpr bool kRowSums = C.shape.op == Op::kGradWeight && C.shape.bias;
+  static constexpr bool kRowSums = makes_weights(C.shape.op) && C.shape.bias;
   static_assert(c.stages == 2, "one tile is multiplied while the next one is stored: stages is 2");
   static_assert(kSteps % 2 == 0,
                 "fragments alternate between two register sets: tile_k needs an even number of steps");

@@ -61,7 +61,7 @@ class Engine {
     }
   };
 
-  static constexpr bool kSkips = C.shape.op != Op::kGradWeight;
+  static constexpr bool kSkips = !makes_weights(C.shape.op);
   static constexpr int kWarpRows = kWarpM;
   __device__ __forceinline__ int first_row() const { return warp_m_ * kWarpM; }
 

@@ -15,7 +15,7 @@ class Engine : public LdmatrixEngine<C, false> {
   static constexpr Config c = C.config;
 
  public:
-  static constexpr bool kSkips = C.shape.op != Op::kGradWeight;
+  static constexpr bool kSkips = !makes_weights(C.shape.op);
   static constexpr int kWarpRows = c.tile_m / c.warps_m;
   __device__ __forceinline__ explicit Engine(int thread)
       : LdmatrixEngine<C, false>(thread), first_row_(thread / 32 / c.warps_n * kWarpRows) {}

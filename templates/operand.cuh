@@ -100,7 +100,7 @@ enum class Side { kA, kB };
 template <Kernel C, Side S>
 struct ActivationOperand {
   static constexpr DType kDType = C.shape.dtype;
-  static constexpr bool kTokensAreK = C.shape.op != Op::kGradWeight;
+  static constexpr bool kTokensAreK = !makes_weights(C.shape.op);
   static constexpr bool kTokensContiguous = C.shape.layout == Layout::kBDT;
   static constexpr bool kContiguousIsK = kTokensAreK == kTokensContiguous;
   static constexpr int kVec = S == Side::kA ? C.config.vec_a : C.config.vec_b;
@@ -207,7 +207,7 @@ struct OperandAOf<C, false> {
   using type = ActivationOperand<C, Side::kA>;
 };
 template <Kernel C>
-using OperandA = typename OperandAOf<C, C.shape.op != Op::kGradWeight>::type;
+using OperandA = typename OperandAOf<C, !makes_weights(C.shape.op)>::type;
 template <Kernel C>
 using OperandB = ActivationOperand<C, Side::kB>;
 

@@ -316,9 +316,9 @@ __device__ __forceinline__ void pack_activations(const Params& p) {
   const int which = static_cast<int>(blockIdx.y);
   Tensor tensor = s.op == Op::kGradInput ? Tensor{.outside = p.y, .slot = kSlots.y}
                                          : Tensor{.outside = p.x, .slot = kSlots.x};
-  if (s.op == Op::kGradWeight && which == 1) tensor = {.outside = p.y, .slot = kSlots.y};
+  if (makes_weights(s.op) && which == 1) tensor = {.outside = p.y, .slot = kSlots.y};
   if (s.gate && which == 1) tensor = {.outside = p.gate, .slot = kSlots.gate};
-  if (s.residual && which == 1 + s.gate) tensor = {.outside = p.residual, .slot = kSlots.residual};
+  if (kSlots.residual >= 0 && which == 1 + s.gate) tensor = {.outside = p.residual, .slot = kSlots.residual};
   copy_activations<C, true>(p, tensor.outside, tensor.slot);
 }
 

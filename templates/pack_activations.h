@@ -25,7 +25,7 @@ TRIGEN_HOST_DEVICE constexpr bool packs_activations(const Shape&, const Config& 
   return c.activations == Access::kPacked;
 }
 // Is a slot's row one token's features of all batches? (A generic kernel, K = 0, has one tap.)
-TRIGEN_HOST_DEVICE constexpr bool joins_batches(Op op, int K) { return op == Op::kGradWeight && K <= 1; }
+TRIGEN_HOST_DEVICE constexpr bool joins_batches(Op op, int K) { return makes_weights(op) && K <= 1; }
 // Batches, and features of each, as the product sees them.
 struct Rows {
   int batches, features;
@@ -33,17 +33,16 @@ struct Rows {
       : batches(joined ? 1 : B), features(joined ? B * D : D) {}
 };
 // Does the product write activations?
-TRIGEN_HOST_DEVICE constexpr bool unpacks(const Shape& s) { return s.op != Op::kGradWeight; }
+TRIGEN_HOST_DEVICE constexpr bool unpacks(const Shape& s) { return !makes_weights(s.op); }
 
 // The number of each tensor's slot; -1: the problem has no such tensor.
 struct Slots {
   int x = 0, y = 1, pre = -1, gate = -1, residual = -1, count = 2;
-  TRIGEN_HOST_DEVICE constexpr Slots(bool has_pre, bool has_gate, bool has_residual) {
-    if (has_pre) pre = count++;
-    if (has_gate) gate = count++;
-    if (has_residual) residual = count++;
+  TRIGEN_HOST_DEVICE constexpr explicit Slots(const Shape& s) {
+    if (s.pre) pre = count++;
+    if (s.gate) gate = count++;
+    if (s.residual && unpacks(s)) residual = count++;  // gram's C is a matrix
   }
-  TRIGEN_HOST_DEVICE constexpr explicit Slots(const Shape& s) : Slots(s.pre, s.gate, s.residual) {}
 };
 
 TRIGEN_HOST_DEVICE constexpr long long row_pitch(int D, DType dtype) {

@@ -19,10 +19,10 @@ TRIGEN_HOST_DEVICE constexpr int pitch(int contiguous) { return 2 * contiguous +
 
 // Does k run along the contiguous axis of A, of B? (operand.cuh)
 TRIGEN_HOST_DEVICE constexpr bool along_k_a(const Shape& s) {
-  return s.op == Op::kForward || (s.op == Op::kGradWeight && s.layout == Layout::kBTD);
+  return s.op == Op::kForward || (makes_weights(s.op) && s.layout == Layout::kBTD);
 }
 TRIGEN_HOST_DEVICE constexpr bool along_k_b(const Shape& s) {
-  return (s.op != Op::kGradWeight) == (s.layout == Layout::kBDT);
+  return (!makes_weights(s.op)) == (s.layout == Layout::kBDT);
 }
 TRIGEN_HOST_DEVICE constexpr int tile_bytes(int mn, int depth, bool along_k) {
   return along_k ? mn * pitch(depth) : depth * pitch(mn);

@@ -11,7 +11,7 @@ template <Kernel C>
 __device__ __forceinline__ void reduce_splits(const Params& p) {
   constexpr Config c = C.config;
   constexpr int kVec = c.vec_c;
-  static_assert(C.shape.op == Op::kGradWeight && c.split_k > 1, "only a split sum needs a reduction");
+  static_assert(makes_weights(C.shape.op) && c.split_k > 1, "only a split sum needs a reduction");
   const Sizes z = sizes_of<C>(p);
   const int t = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
   const int pitch = schedule::workspace_pitch(z);
@@ -35,6 +35,11 @@ __device__ __forceinline__ void reduce_splits(const Params& p) {
       }
     }
     store_weights<C>(p, z, head, t, column, sum);
+    if constexpr (C.shape.mirror) {
+#pragma unroll
+      for (int i = 0; i < kVec; ++i)
+        if (column + i < z.T) gram::mirror<C>(p, head, t, column + i, sum[i]);
+    }
   }
   if constexpr (C.shape.bias) {
     if (threadIdx.x == 0) {

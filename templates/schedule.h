@@ -14,12 +14,6 @@
 
 #include "config.h"
 
-#if defined(__CUDACC__)
-#define TRIGEN_HOST_DEVICE __host__ __device__
-#else
-#define TRIGEN_HOST_DEVICE
-#endif
-
 namespace trigen::schedule {
 
 struct Sizes {
@@ -54,10 +48,10 @@ TRIGEN_HOST_DEVICE constexpr bool long_rows_last(Op op, Fill fill) {
 }
 
 TRIGEN_HOST_DEVICE constexpr int product_columns(Op op, const Sizes& z) {
-  return op == Op::kGradWeight ? z.T * z.K : z.B * z.D;
+  return makes_weights(op) ? z.T * z.K : z.B * z.D;
 }
 TRIGEN_HOST_DEVICE constexpr int product_depth(Op op, const Sizes& z) {
-  return op == Op::kGradWeight ? z.B * z.D : z.T * z.K;
+  return makes_weights(op) ? z.B * z.D : z.T * z.K;
 }
 
 // Work of one thread block. Empty depth (begin == end) still writes its tile: the sum is zero.
@@ -124,7 +118,7 @@ TRIGEN_HOST_DEVICE constexpr bool every_tile(const Shape& s, const Config& c) {
 // Thread blocks of one head and one split: the grid is {tile_count, H, split_k}.
 TRIGEN_HOST_DEVICE constexpr int tile_count(const Shape& s, const Config& c, const Sizes& z) {
   const int row_tiles = ceil_div(z.T, c.tile_m);
-  if (s.op != Op::kGradWeight) return row_tiles * ceil_div(z.B * z.D, c.tile_n);
+  if (!makes_weights(s.op)) return row_tiles * ceil_div(z.B * z.D, c.tile_n);
   const int raster = group_rows(z, c);
   int count = 0;
   for (int group = 0; group * raster < row_tiles; ++group) {
@@ -151,7 +145,7 @@ TRIGEN_HOST_DEVICE constexpr Range split_depth(const Config& c, int depth, int s
 TRIGEN_HOST_DEVICE constexpr Tile tile_at(const Shape& s, const Config& c, const Sizes& z, int index,
                                           int split) {
   const int row_tiles = ceil_div(z.T, c.tile_m);
-  if (s.op != Op::kGradWeight) {
+  if (!makes_weights(s.op)) {
     const int column_tiles = ceil_div(z.B * z.D, c.tile_n);
     const int width = c.raster > 0 ? min(c.raster, column_tiles) : column_tiles;
     const int section = index / (row_tiles * width);
@@ -184,7 +178,7 @@ TRIGEN_HOST_DEVICE constexpr long long workspace_bias(const Config& c, const Siz
   return static_cast<long long>(c.split_k) * z.H * z.T * workspace_pitch(z);
 }
 TRIGEN_HOST_DEVICE constexpr long long workspace_floats(const Shape& s, const Config& c, const Sizes& z) {
-  if (s.op != Op::kGradWeight || c.split_k <= 1) return 0;
+  if (!makes_weights(s.op) || c.split_k <= 1) return 0;
   return workspace_bias(c, z) + (s.bias ? static_cast<long long>(c.split_k) * z.H * z.T : 0);
 }
 
@@ -200,7 +194,7 @@ struct Footprint {
 // single words for 4 pairs of columns and 8 rows (pitch = 4 words mod 32).
 inline constexpr int kSlicePadColumns = 8, kSlicePadRows = 4;
 TRIGEN_HOST_DEVICE constexpr bool rows_contiguous(const Shape& s) {
-  return s.op != Op::kGradWeight && s.layout == Layout::kBDT;
+  return !makes_weights(s.op) && s.layout == Layout::kBDT;
 }
 TRIGEN_HOST_DEVICE constexpr int slice_bytes(const Shape& s, const Config& c, int rows) {
   return 4 * (rows_contiguous(s) ? c.tile_n * (rows + kSlicePadRows) : rows * (c.tile_n + kSlicePadColumns));

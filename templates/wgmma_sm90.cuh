@@ -19,7 +19,7 @@ namespace trigen::wgmma_sm90 {
 template <Kernel C, class... Operands>
 __device__ __forceinline__ void run(const Params& p, const TensorMap& a, const TensorMap& b,
                                     const TensorMap& output, const Operands&... operands) {
-  if constexpr (C.shape.op == Op::kGradWeight) {
+  if constexpr (makes_weights(C.shape.op)) {
     if constexpr (persistent::weight::slices(C.config))
       persistent::weight::run_slices<C>(p, a, b);
     else

@@ -24,10 +24,10 @@ TRIGEN_HOST_DEVICE constexpr int panels(const Config& c) { return c.tile_n / kPa
 // A launch before the product packs W (pack.h), vec_a elements at a time, or TMA reads W itself (vec_a = 8),
 // 16-bit or f32. f32 weights become 16-bit ones in the kernel (weights_f32.cuh).
 TRIGEN_HOST_DEVICE constexpr bool packs(const Shape& s, const Config& c) {
-  return s.op != Op::kGradWeight && c.weights == Access::kPacked;
+  return !makes_weights(s.op) && c.weights == Access::kPacked;
 }
 TRIGEN_HOST_DEVICE constexpr bool reads_f32_weights(const Shape& s, const Config& c) {
-  return s.op != Op::kGradWeight && s.dtype != DType::kF32 && s.wdtype == DType::kF32 && !packs(s, c);
+  return !makes_weights(s.op) && s.dtype != DType::kF32 && s.wdtype == DType::kF32 && !packs(s, c);
 }
 // Layout bdt, read in place: K-major as the product's B; staged output is transposed.
 TRIGEN_HOST_DEVICE constexpr bool contiguous_tokens(const Shape& s, const Config& c) {

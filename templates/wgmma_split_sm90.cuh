@@ -19,7 +19,7 @@ __device__ __forceinline__ void split(const Params& p) {
 
 template <Kernel C>
 __device__ __forceinline__ void run(const Params& p) {
-  if constexpr (C.shape.op == Op::kGradWeight)
+  if constexpr (makes_weights(C.shape.op))
     run_grad_weight<C>(p);
   else
     run_product<C>(p);

@@ -16,7 +16,7 @@ namespace trigen::wgmma_tf32_sm90 {
 template <Kernel C>
 __device__ __forceinline__ void run(const Params& p, const TensorMap& a, const TensorMap& b,
                                     const TensorMap& output) {
-  if constexpr (C.shape.op == Op::kGradWeight)
+  if constexpr (makes_weights(C.shape.op))
     persistent::weight::run<C>(p, a, b, output);
   else
     run_product<C>(p, a, b, output);

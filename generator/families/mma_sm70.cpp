@@ -32,7 +32,7 @@ class MmaSm70 final : public TileFamily {
   }
   // The staged loop does, of whole vectors.
   bool skips(const Problem& p, const Config& c) const override {
-    return p.op != Op::kGradWeight && p.K == 1 && p.pad == 0 && c.vec_a > 1 && c.vec_b > 1;
+    return !makes_weights(p.op) && p.K == 1 && p.pad == 0 && c.vec_a > 1 && c.vec_b > 1;
   }
   // The staged loop's tiles do.
   bool rounds(const Problem& p, const Config& c) const override {

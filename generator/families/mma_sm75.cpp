@@ -25,7 +25,7 @@ class MmaSm75 final : public TileFamily {
   }
   // The staged loop does, of whole vectors.
   bool skips(const Problem& p, const Config& c) const override {
-    return p.op != Op::kGradWeight && p.K == 1 && p.pad == 0 && c.vec_a > 1 && c.vec_b > 1;
+    return !makes_weights(p.op) && p.K == 1 && p.pad == 0 && c.vec_a > 1 && c.vec_b > 1;
   }
   int rows_of_warp() const override { return 16; }
   int columns_of_warp() const override { return 16; }

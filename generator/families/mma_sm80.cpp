@@ -30,7 +30,7 @@ class MmaSm80 final : public TileFamily {
   int address_registers(const Problem& p, const Config& c) const override {
     if (p.dtype == DType::kF32) return 68;
     const int copies = (c.tile_m + c.tile_n) * c.tile_k / 8 / (32 * c.warps_m * c.warps_n);
-    return p.op == Op::kGradWeight && p.layout == Layout::kBDT && copies > 12 ? 64 : 48;
+    return makes_weights(p.op) && p.layout == Layout::kBDT && copies > 12 ? 64 : 48;
   }
   int rows_of_warp() const override { return 16; }
   int columns_of_warp() const override { return 16; }
@@ -51,7 +51,7 @@ class MmaSm80 final : public TileFamily {
                                                                {256, 64, 0, 4, 2, 1},
                                                                {64, 64, 0, 2, 2, 4}});
     // Short contexts: rows that a taller tile leaves empty are other blocks' loads in flight.
-    if (p.T <= 32 && p.op != Op::kGradWeight)
+    if (p.T <= 32 && !makes_weights(p.op))
       llvm::append_range(
           out,
           of_depths({unit, 2 * unit}, {{32, 128, 0, 1, 4, 4}, {32, 256, 0, 1, 4, 2}, {32, 64, 0, 1, 2, 8}}));

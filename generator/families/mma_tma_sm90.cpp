@@ -172,7 +172,7 @@ class MmaTmaSm90 final : public PersistentFamily {
  protected:
   llvm::StringRef served() const override { return "sm_90a, sm_100a or sm_120a"; }
   std::optional<std::string> refuse(const Problem& p) const override {
-    if (p.op == Op::kGradWeight) return "makes forward and grad_input";
+    if (makes_weights(p.op)) return "makes forward and grad_input";
     if (p.dtype == DType::kF32) return "multiplies 16-bit data";
     if (p.K != 1 || p.pad != 0) return "makes K=1 with pad=0: TMA cannot shift by single elements";
     if (needs_packed_activations(p)) return "reads rows of 16-byte pieces along the features (layout=btd)";

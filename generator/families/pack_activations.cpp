@@ -36,8 +36,7 @@ packing::Rows slot_rows(const Problem& p) {
 }
 
 Params packed_params(const Problem& p, const Params& params) {
-  const Epilogue& e = p.epilogue;
-  return packing::packed_params(params, packing::Slots(e.pre, e.gate, e.residual), p.dtype,
+  return packing::packed_params(params, packing::Slots(kernel_shape(p)), p.dtype,
                                 packing::joins_batches(p.op, static_cast<int>(p.K)));
 }
 

@@ -71,7 +71,8 @@ Shape kernel_shape(const Problem& p) {
           .gate = p.epilogue.gate,
           .residual = p.epilogue.residual,
           .accumulate = p.epilogue.accumulate,
-          .zero_outside = p.epilogue.zero_outside};
+          .zero_outside = p.epilogue.zero_outside,
+          .mirror = p.epilogue.mirror};
 }
 
 schedule::Sizes kernel_sizes(const Problem& p) {

@@ -238,7 +238,7 @@ class WgmmaSm90 final : public PersistentFamily {
   }
 
   const PersistentKernel& kernel(Op op) const override {
-    if (op == Op::kGradWeight) return weight_;
+    if (makes_weights(op)) return weight_;
     return product_;
   }
 

@@ -148,7 +148,7 @@ int loads_of_reduction(const persistent::StreamK& s) {
 // many bytes.
 Work Planes::work(const Problem& p, const Target& target, const Config& c) const {
   const int blocks = static_cast<int>(grid(p, target, c));
-  const bool weight = p.op == Op::kGradWeight;
+  const bool weight = makes_weights(p.op);
   Work work{.rates = "planes",
             .steps = {{.products = 3.0 * c.tile_m * c.tile_n * geometry::kPanel,
                        .feed_bytes = static_cast<double>(geometry::stage_bytes(c))}},

@@ -22,7 +22,7 @@ _DTYPES = ("f16", "bf16", "f32")
 
 # In the order of the C structure.
 FIELDS = (
-    Field("op", "first", ("forward", "grad_input", "grad_weight", "decode", "grad_epilogue")),
+    Field("op", "first", ("forward", "grad_input", "grad_weight", "decode", "grad_epilogue", "gram")),
     Field("dtype", values=_DTYPES, always=True),
     Field("wdtype", values=_DTYPES),
     Field("math", values=("default", "simt", "tf32", "f16x3")),
@@ -32,7 +32,7 @@ FIELDS = (
     *(Field(name) for name in ("rows", "diag", "align", "walign")),
     Field("bias", "part"),
     Field("activation", "part", ("none", "gelu", "silu")),
-    *(Field(name, "part") for name in ("pre", "gate", "residual", "accumulate", "zero_outside")),
+    *(Field(name, "part") for name in ("pre", "gate", "residual", "accumulate", "zero_outside", "mirror")),
 )
 BY_NAME: Dict[str, Field] = {field.name: field for field in FIELDS}
 # In the order of the text form; epilogue= comes last.

@@ -40,6 +40,32 @@ struct OutputPanels : Staging<G::kStorePanels, 128> {
     }
     this->send(map, target, c0, c1, c2, c3);
   }
+
+  // Stores 64 columns as store() does, and their transpose with the coordinates exchanged: the same bits twice.
+  template <class Finish>
+  __device__ __forceinline__ void store_mirrored(const float* sum, const TensorMap& map, int c0, int c1, int c3,
+                                                 const Finish& finish) {
+    const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, line = 16 * warp + lane % 16;
+    unsigned left[4][2], right[4][2];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      finish(sum + 8 * j, 16 * j + lane % 4 * 2, left[j]);
+      finish(sum + 8 * j + 4, 16 * j + 8 + lane % 4 * 2, right[j]);
+    }
+    const unsigned panel = this->claim();
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      ptx::stmatrix_x4(panel + line * 128 + (((2 * j + lane / 16) ^ (line & 7)) << 4), left[j][0], left[j][1],
+                       right[j][0], right[j][1]);
+    this->send(map, panel, c0, c1, 0, c3);
+    const unsigned mirrored = this->claim();
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      ptx::stmatrix_x4_trans(mirrored + (16 * j + lane % 8 + lane / 16 * 8) * 128 +
+                                 (((2 * warp + lane / 8 % 2) ^ (lane & 7)) << 4),
+                             left[j][0], left[j][1], right[j][0], right[j][1]);
+    this->send(map, mirrored, c1, c0, 0, c3);
+  }
 };
 
 }  // namespace trigen::persistent

@@ -57,6 +57,8 @@ __device__ __forceinline__ void write_element(const Params& p, int head, int row
     v = 0.0f;
   else if (s.accumulate)
     v += to_float<s.wdtype>(*to);
+  else
+    v = gram::value<C>(p, head, row, column, v), gram::mirror<C>(p, head, row, column, v);
   *to = from_float<s.wdtype>(v);
 }
 

@@ -28,7 +28,7 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static constexpr int kSharedBytes = shared_bytes(c);
   static constexpr int kBarrierBytes = weight::kBarrierBytes;
 
-  static_assert(C.shape.op == Op::kGradWeight, "sums dW");
+  static_assert(makes_weights(C.shape.op), "sums dW");
   static_assert(C.shape.layout == Layout::kBTD || packing::packs_activations(C.shape, C.config) ||
                     (C.shape.dtype != DType::kF32 && C.shape.K <= 1 && !stacks(C.config)),
                 "features contiguous, or tokens of 16-bit data and one tap");

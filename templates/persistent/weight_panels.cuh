@@ -47,7 +47,8 @@ __device__ __forceinline__ void store_panel(const Params& p, OutputPanels<Geomet
                                             const float* sum, const TensorMap& map, int head, int tap,
                                             int tokens, int diag, int row, int column) {
   constexpr Shape s = C.shape;
-  constexpr bool kStaged = !s.accumulate && kTaps<C> == 1 && C.config.vec_c == 8;
+  constexpr bool kStaged = !s.accumulate && kTaps<C> == 1 && C.config.vec_c == 8 &&
+                           (s.op != Op::kGram || s.wdtype != DType::kF32);
   const bool inside = s.fill == Fill::kLower ? column + 63 <= row + diag : column >= row + 63 + diag;
   const int lane = static_cast<int>(threadIdx.x % 32),
             own = static_cast<int>(threadIdx.x / 32 % 4 * 16) + lane / 4;
@@ -61,12 +62,21 @@ __device__ __forceinline__ void store_panel(const Params& p, OutputPanels<Geomet
         store_f32<C>(output, sum + 16 * i, map, column + 32 * i, row, head,
                      [&](int r, int c) { return keeps(r, 32 * i + c); });
     } else {
-      output.store(sum, map, column, row, 0, head, [&](const float* v, int c, unsigned(&r)[2]) {
+      const auto element = [&](int own_row, int own_column, float v) {
+        const int r = row + own_row, c = column + own_column;
+        if constexpr (C.shape.op == Op::kGram)  // of what lies behind the matrix there is no C
+          return r < tokens && c < tokens ? gram::value<C>(p, head, r, c, v) : 0.0f;
+        return keeps(own_row, own_column) ? v : 0.0f;
+      };
+      const auto finish = [&](const float* v, int c, unsigned(&r)[2]) {
 #pragma unroll
         for (int j = 0; j < 2; ++j)
-          r[j] = pack<s.dtype>(keeps(own + 8 * j, c) ? v[2 * j] : 0.0f,
-                               keeps(own + 8 * j, c + 1) ? v[2 * j + 1] : 0.0f);
-      });
+          r[j] = pack<s.dtype>(element(own + 8 * j, c, v[2 * j]), element(own + 8 * j, c + 1, v[2 * j + 1]));
+      };
+      if constexpr (C.shape.mirror)
+        output.store_mirrored(sum, map, column, row, head, finish);
+      else
+        output.store(sum, map, column, row, 0, head, finish);
     }
   } else {
 #pragma unroll

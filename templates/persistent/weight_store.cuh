@@ -1,6 +1,7 @@
 // grad_weight's outputs from registers: dW, zeros outside the triangle, grad_bias.
 #pragma once
 
+#include "gram.cuh"
 #include "params.h"
 #include "persistent/grad_weight.h"
 #include "ptx/memory.cuh"
@@ -45,6 +46,9 @@ __device__ __forceinline__ void write_pair(const Params& p, int head, int tap, i
   if (!write0 && !write1) return;
   auto* const to = static_cast<Storage<kW>*>(p.w) +
                    (head * p.w_head + row * p.w_row + static_cast<long long>(column) * kTaps<C> + tap);
+  if (in0) v0 = gram::value<C>(p, head, row, column, v0), gram::mirror<C>(p, head, row, column, v0);
+  if (in1 && write1)
+    v1 = gram::value<C>(p, head, row, column + 1, v1), gram::mirror<C>(p, head, row, column + 1, v1);
   if constexpr (s.accumulate) {
     if (in0) v0 += to_float<kW>(to[0]);
     if (in1 && write1) v1 += to_float<kW>(to[kTaps<C>]);

@@ -37,7 +37,7 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
                 "f32 data, features contiguous");
   static_assert(C.shape.K <= 1 && C.shape.pad == 0, "one tap");
   static_assert(c.tile_n == 128 && c.tile_k == 64, "three sets of 64 sums a thread");
-  static_assert(c.tile_m == 128 || (c.tile_m == 64 && C.shape.op != Op::kGradWeight),
+  static_assert(c.tile_m == 128 || (c.tile_m == 64 && !makes_weights(C.shape.op)),
                 "two warpgroups, or one where no other block has parts of its tile");
   static_assert(c.warps_m == 4 * kConsumers && c.warps_n == 1, "a warpgroup is 4 warps along m");
   static_assert(kSharedBytes <= kSharedLimit, "stages in all of shared memory");

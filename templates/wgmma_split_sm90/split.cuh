@@ -129,7 +129,7 @@ __device__ __forceinline__ void read_box(float (&v)[4][4], const float* from, lo
 template <Kernel C>
 __device__ __forceinline__ void split_operands(const Params& p) {
   constexpr Shape s = C.shape;
-  constexpr bool kWeight = s.op == Op::kGradWeight;
+  constexpr bool kWeight = makes_weights(s.op);
   const int tokens = s.T ? s.T : p.T, features = s.D ? s.D : p.D, heads = s.H ? s.H : p.H;
   const int diag = s.T ? s.diag : p.diag;
   const Workspace ws(s.op, s.bias, p.B, heads, tokens, features, 0);

@@ -43,7 +43,8 @@ std::vector<Cell> all_cells() {
       {"grad_input", {"", "residual"}},
       {"grad_weight", {"", "bias", "bias+accumulate", "bias+zero_outside"}},
       {"decode", forward},
-      {"grad_epilogue", {"gelu", "silu+gate", "gate"}}};
+      {"grad_epilogue", {"gelu", "silu+gate", "gate"}},
+      {"gram", {"", "mirror", "residual", "residual+mirror"}}};
   std::vector<Cell> cells;
   for (const auto& [op, epilogues] : ops)
     for (const char* type : {"f16", "bf16", "f32", "tf32", "f16x3"})
@@ -51,7 +52,7 @@ std::vector<Cell> all_cells() {
         for (const int taps : {1, 4})
           for (const std::string& epilogue : epilogues)
             if ((!one_of(op, {"decode", "grad_epilogue"}) || !splits(type)) &&
-                (op != "grad_epilogue" || taps == 1))  // else no such problem
+                (!one_of(op, {"grad_epilogue", "gram"}) || taps == 1))  // else no such problem
               cells.push_back({op, type, layout, epilogue, taps});
   return cells;
 }

@@ -78,7 +78,8 @@ typedef enum trigen_op {
   TRIGEN_GRAD_INPUT = 1,
   TRIGEN_GRAD_WEIGHT = 2,
   TRIGEN_DECODE = 3,
-  TRIGEN_GRAD_EPILOGUE = 4
+  TRIGEN_GRAD_EPILOGUE = 4,
+  TRIGEN_GRAM = 5
 } trigen_op;
 typedef enum trigen_dtype { TRIGEN_F16 = 0, TRIGEN_BF16 = 1, TRIGEN_F32 = 2 } trigen_dtype;
 /* How f32 data is multiplied: SIMT and F16X3 at full accuracy (F16X3: three products of f16 planes on
@@ -144,9 +145,10 @@ typedef struct trigen_problem {
   int activation;   /* trigen_activation, forward, decode; grad_epilogue: its derivative */
   int pre;          /* forward, decode: store the value before the activation */
   int gate;         /* forward, decode; grad_epilogue: the forward's, and write grad_gate */
-  int residual;     /* forward, decode, grad_input */
+  int residual;     /* forward, decode, grad_input; gram: there is a C */
   int accumulate;   /* grad_weight: dW += and grad_bias += */
   int zero_outside; /* grad_weight: write zeros outside the triangle (else it is never touched) */
+  int mirror;       /* gram: write both triangles, D[s,t] with the bits of D[t,s] */
 } trigen_problem;
 
 /* Defaults for everything else, those of the text form: H=1, K=1, pad=TRIGEN_PAD_SAME, one row, btd, lower,
@@ -269,9 +271,14 @@ typedef struct trigen_tensor {
  *   grad_epilogue: y (= dy) and pre read, x (= dz) written, which grad_input and grad_weight take for dy:
  *                dz = dy * gate * act'(pre). Where the problem has a gate, gate is read, too, and residual
  *                (= grad_gate) written: grad_gate = dy * act(pre). Computed in f32 and rounded once. It has no w
+ *   gram:        y (= A) and x (= B) read, w (= D) written, residual (= C, a matrix as w; its batch stride is
+ *                unused) read where the problem has it: D = alpha A B^T + beta C, T the rows of A and B, D their
+ *                columns, H independent products, sums over B. x is y, or a tensor that makes D symmetric: one
+ *                triangle is computed. C's elements of that triangle alone are read, none where beta is 0
  *
  * Outputs must not overlap each other, the inputs or the workspace, with one exception: residual and gate may
- * be the same view as y (forward), residual the same view as x (grad_input), gate that of x (grad_epilogue). */
+ * be the same view as y (forward), residual the same view as x (grad_input) or w (gram), gate that of x
+ * (grad_epilogue). */
 typedef struct trigen_args {
   size_t struct_size; /* sizeof(trigen_args) */
   trigen_tensor x, y, pre, gate, residual;
@@ -285,11 +292,12 @@ typedef struct trigen_args {
    * With bdt, where those tokens are the innermost axis, their strides and addresses need an element's
    * alignment only. */
   int64_t first_row, rows;
+  float alpha, beta; /* gram. TRIGEN_ARGS_INIT: 1; alpha is not 0 */
 } trigen_args;
 #define TRIGEN_ARGS_INIT                                                                                   \
   {                                                                                                        \
     sizeof(trigen_args), {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, 0, 0, 0, 0, \
-        0, 0, 0, 0                                                                                         \
+        0, 0, 0, 0, 1, 1                                                                                   \
   }
 
 /* Checks the arguments, then launches on `stream` (a CUstream or cudaStream_t of the plan's context; NULL =
