@@ -320,6 +320,7 @@ void Integers::check(int run, const HostBuffers& after, CheckResult& result) con
           if (is_dw(p) && !in_triangle(p, row, c / p.K)) continue;
           const int64_t at = output_index(p, t, h * p.T + row, c);
           double value = sum(run, h, row, c) * (scales ? kCheckedAlpha : 1), allowed = 0;
+          if (scales && row == c) value += kCheckedGamma;
           if (rows && e.bias) value += added(Role::kBias, h * p.T + row);
           if (approximate && t.role == Role::kY) {
             allowed = kApproximation * (1 + std::fabs(value));

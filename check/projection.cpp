@@ -158,6 +158,7 @@ void Projection::compute_by_tokens(const HostBuffers& inputs) {
     const Tensor* c = list_.find(Role::kResidual);
     each_segment([&](int64_t row, int64_t g, double& out) {
       out *= kCheckedAlpha;
+      if (const int64_t t = row % p.T; t / segment_ == g) out += sign(t) * kCheckedGamma;
       if (c != nullptr) out += kCheckedBeta * sum_row(*c, data_of(list_, *c, inputs), row, g).sum;
     });
   }

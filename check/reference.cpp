@@ -191,7 +191,7 @@ void Reference::apply_epilogue() {
   if (e.residual) each_with(Role::kResidual, [](double& v, double residual) { v += residual; });
 }
 
-// D: alpha times the sums, and beta C.
+// D: alpha times the sums, beta C and gamma I.
 void Reference::scale() {
   const size_t columns = columns_.size();
   const Tensor* c = list_.find(Role::kResidual);
@@ -200,7 +200,7 @@ void Reference::scale() {
   parallel_for(static_cast<int64_t>(sums.size()), 1024, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       const int64_t row = rows_[i / columns], column = columns_[i % columns];
-      sums[i] *= kCheckedAlpha;
+      sums[i] = kCheckedAlpha * sums[i] + (row % problem_.T == column ? kCheckedGamma : 0);
       if (c != nullptr && is_output(*c, row, column))
         sums[i] += kCheckedBeta * load_element(c->dtype, data, output_index(problem_, *c, row, column));
     }

@@ -119,6 +119,7 @@ llvm::Expected<trigen_args> Workbench::args(int set, int64_t workspace_bytes) {
   if (op_row(problem_.op).takes(kRowsField)) out.first_row = list_.rows.first, out.rows = list_.rows.count;
   if (op_row(problem_.op).takes(kFactorsField)) {
     out.alpha = kCheckedAlpha;
+    out.gamma = kCheckedGamma;
     if (problem_.epilogue.residual) out.beta = kCheckedBeta;
   }
   for (const Tensor& t : list_.tensors) set_argument(out, t, data(set, t.role));

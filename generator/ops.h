@@ -48,7 +48,7 @@ enum OpFields : unsigned {
   kWeightTypeField = 8,  // wdtype
   kMathField = 16,       // math: other ways to multiply f32 than simt
   kRowsField = 32,       // rows: each run names the rows that it makes
-  kFactorsField = 64,    // no key: each run names alpha and beta
+  kFactorsField = 64,    // no key: each run names alpha, beta and gamma
   kWeightFields = kTapFields | kDiagonalField | kFillField | kWeightTypeField
 };
 

@@ -147,7 +147,7 @@ OutputValues outputs_of(const Problem& p, const TensorList& list, const Periodic
   if (makes_weights(p.op)) {
     out[Role::kBias] = row_sum;
     if (op_row(p.op).takes(kFactorsField)) {
-      value *= kCheckedAlpha;
+      value = kCheckedAlpha * value + (o.row == o.column ? kCheckedGamma : 0);
       if (const Tensor* c = list.find(Role::kResidual))
         value += kCheckedBeta * inputs.value(c->role, output_index(p, *c, row, o.column));
     }

@@ -88,7 +88,7 @@ inline std::pair<int64_t, int64_t> tokens_of_row(const Problem& p, int64_t row) 
 inline constexpr float kPreScale = 4;
 
 // gram's factors in every check and measurement. Integers stay exact: alpha is a power of two.
-inline constexpr float kCheckedAlpha = -0.5F, kCheckedBeta = 3;
+inline constexpr float kCheckedAlpha = -0.5F, kCheckedBeta = 3, kCheckedGamma = 2;
 
 // The byte that fills memory that a kernel must not read or has not written: all ones, a NaN in each format.
 inline constexpr unsigned char kPoison = 0xFF;

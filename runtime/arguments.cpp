@@ -319,16 +319,17 @@ llvm::Error check_rows(const Problem& problem, const trigen_args& args) {
   return llvm::Error::success();
 }
 
-// alpha and beta; ones where the problem has no use for them.
+// alpha, beta and gamma; where the problem has no use for them what TRIGEN_ARGS_INIT sets, or zeros.
 llvm::Error check_factors(const Problem& problem, const trigen_args& args) {
   const auto refuse = [&](const char* name, float value, const char* why) {
     return bad_request(std::string(name) + " is " + std::to_string(value) + ", " + why + ": " +
                        to_string(problem));
   };
   if (!op_row(problem.op).takes(kFactorsField)) {
-    for (const auto& [name, value] : {std::pair("alpha", args.alpha), std::pair("beta", args.beta)})
-      if (value != 1 && value != 0)
-        return refuse(name, value, "but only gram multiplies by it; start from TRIGEN_ARGS_INIT");
+    for (const auto& [name, value] :
+         {std::pair("alpha", args.alpha), std::pair("beta", args.beta), std::pair("gamma", args.gamma)})
+      if (value != 0 && (value != 1 || name[0] == 'g'))
+        return refuse(name, value, "but only gram has a use for it; start from TRIGEN_ARGS_INIT");
     return llvm::Error::success();
   }
   if (args.alpha == 0)
@@ -395,6 +396,7 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
   params.first_row = static_cast<int>(args.first_row);
   params.rows = static_cast<int>(args.rows);
   if (op_row(problem.op).takes(kFactorsField)) params.alpha = args.alpha, params.beta = args.beta;
+  params.gamma = args.gamma;
   return llvm::Error::success();
 }
 

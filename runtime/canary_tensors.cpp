@@ -165,6 +165,7 @@ trigen_args CanaryTensors::arguments(const Cage& cage) const {
   if (op_row(problem_.op).takes(kRowsField)) args.first_row = list_.rows.first, args.rows = list_.rows.count;
   if (op_row(problem_.op).takes(kFactorsField)) {
     args.alpha = kCheckedAlpha;
+    args.gamma = kCheckedGamma;
     if (problem_.epilogue.residual) args.beta = kCheckedBeta;
   }
   if (workspace_bytes_ > 0)

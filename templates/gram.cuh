@@ -1,4 +1,4 @@
-// Elements of gram's D: alpha times the sum plus beta C, and the mirrored triangle.
+// Elements of gram's D = alpha A B^T + beta C + gamma I, and the mirrored triangle.
 #pragma once
 
 #include "params.h"
@@ -18,18 +18,20 @@ __device__ __forceinline__ Storage<C.shape.wdtype>* element(const Params& p, int
   return static_cast<Storage<C.shape.wdtype>*>(p.w) + (head * p.w_head + row * p.w_row + column);
 }
 
-// D[row, column] of its sum; other ops' values are their sums. Two rounded operations, whatever the compiler could
+// D[row, column] of its sum; other ops' values are their sums. Rounded operations by name, whatever the compiler could
 // contract around them: an element has the same bits wherever it is computed. C is not read where beta is 0.
 template <Kernel C>
 __device__ __forceinline__ float value(const Params& p, int head, int row, int column, float sum) {
   if constexpr (C.shape.op != Op::kGram) {
     return sum;
   } else {
-    const float scaled = __fmul_rn(p.alpha, sum);
-    if (!C.shape.residual || p.beta == 0) return scaled;
-    const auto* const from = static_cast<const Storage<C.shape.wdtype>*>(p.residual.data) +
-                             (head * p.residual.head + row * p.residual.row + column);
-    return __fmaf_rn(p.beta, to_float<C.shape.wdtype>(*from), scaled);
+    float v = __fmul_rn(p.alpha, sum);
+    if (C.shape.residual && p.beta != 0) {
+      const auto* const from = static_cast<const Storage<C.shape.wdtype>*>(p.residual.data) +
+                               (head * p.residual.head + row * p.residual.row + column);
+      v = __fmaf_rn(p.beta, to_float<C.shape.wdtype>(*from), v);
+    }
+    return row == column ? __fadd_rn(v, p.gamma) : v;
   }
 }
 

@@ -26,7 +26,7 @@ struct Params {
   void* workspace;               // split_k partial sums, f32, or packed weights; 16-byte aligned
   int B, H, T, D, K, pad, diag;  // every size, also those that are compiled in
   // Numbers of a run, 0 for the other ops. decode: the rows t in [first_row, first_row + rows) are made; y, pre,
-  // gate and residual hold these rows only: their row 0 is t = first_row. gram: D = alpha A B^T + beta C.
+  // gate and residual hold these rows only: their row 0 is t = first_row. gram: D = alpha A B^T + beta C + gamma I.
   union {
     int first_row;
     float alpha;
@@ -35,6 +35,7 @@ struct Params {
     int rows;
     float beta;
   };
+  float gamma;
 };
 
 }  // namespace trigen

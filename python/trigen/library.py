@@ -91,11 +91,11 @@ class CPlanInfo(_c.Structure):
 
 
 # trigen_args: struct_size; x, y, pre, gate, residual as (data, batch, head, row); w, w_head, w_row, bias, workspace, its size,
-# first_row, rows, alpha, beta.
-ARGS = struct.Struct("29q2f")
+# first_row, rows, alpha, beta, gamma.
+ARGS = struct.Struct("29q3f4x")
 # The same block with what is no address made beforehand, as bytes: a third of the values to convert in each run. x and its strides; y; y's
 # strides, pre, gate and residual; w and its strides; bias, workspace, its size; the rows and factors.
-ARGS_PREPARED = struct.Struct("qq24sq120sq16sqqq24s")
+ARGS_PREPARED = struct.Struct("qq24sq120sq16sqqq32s")
 assert ARGS_PREPARED.size == ARGS.size
 OPS, DTYPES, MATHS = (fields.numbers(name) for name in ("op", "dtype", "math"))
 LAYOUTS, FILLS, ACTIVATIONS = (fields.numbers(name) for name in ("layout", "fill", "activation"))
@@ -281,6 +281,7 @@ class Plan:
         rows: int = 0,
         alpha: float = 1,
         beta: float = 1,
+        gamma: float = 0,
         stream: int = 0,
     ) -> None:
         """Launches; asynchronous as CUDA is. Roles of the tensors for each op: trigen_args in trigen.h."""
@@ -301,6 +302,7 @@ class Plan:
             rows,
             alpha,
             beta,
+            gamma,
         )
         check(self._library.trigen_plan_run(self.handle, packed, stream))
 

@@ -27,8 +27,8 @@ raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
 
 _pack, _SIZE = library.ARGS_PREPARED.pack, library.ARGS_PREPARED.size
 _pack_middle = struct.Struct("24sq24sq24sq24s").pack  # strides of the second tensor; pre, gate, residual with theirs
-_NONE, _ALL_ROWS = bytes(24), bytes(24)
-pack_strides, pack_rows = struct.Struct("3q").pack, struct.Struct("2q8x").pack
+_NONE, _ALL_ROWS = bytes(24), bytes(32)
+pack_strides, pack_rows = struct.Struct("3q").pack, struct.Struct("2q16x").pack
 _run = None  # trigen_plan_run, once the library is loaded
 log.notices_are_said()  # by notes()
 

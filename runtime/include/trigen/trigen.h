@@ -272,8 +272,8 @@ typedef struct trigen_tensor {
  *                dz = dy * gate * act'(pre). Where the problem has a gate, gate is read, too, and residual
  *                (= grad_gate) written: grad_gate = dy * act(pre). Computed in f32 and rounded once. It has no w
  *   gram:        y (= A) and x (= B) read, w (= D) written, residual (= C, a matrix as w; its batch stride is
- *                unused) read where the problem has it: D = alpha A B^T + beta C, T the rows of A and B, D their
- *                columns, H independent products, sums over B. x is y, or a tensor that makes D symmetric: one
+ *                unused) read where the problem has it: D = alpha A B^T + beta C + gamma I, T the rows of A and
+ *                B, D their columns, H independent products, sums over B. x is y, or a tensor that makes D symmetric: one
  *                triangle is computed. C's elements of that triangle alone are read, none where beta is 0
  *
  * Outputs must not overlap each other, the inputs or the workspace, with one exception: residual and gate may
@@ -292,12 +292,12 @@ typedef struct trigen_args {
    * With bdt, where those tokens are the innermost axis, their strides and addresses need an element's
    * alignment only. */
   int64_t first_row, rows;
-  float alpha, beta; /* gram. TRIGEN_ARGS_INIT: 1; alpha is not 0 */
+  float alpha, beta, gamma; /* gram; TRIGEN_ARGS_INIT: 1, 1, 0. alpha is not 0 */
 } trigen_args;
 #define TRIGEN_ARGS_INIT                                                                                   \
   {                                                                                                        \
     sizeof(trigen_args), {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, 0, 0, 0, 0, \
-        0, 0, 0, 0, 1, 1                                                                                   \
+        0, 0, 0, 0, 1, 1, 0                                                                                \
   }
 
 /* Checks the arguments, then launches on `stream` (a CUstream or cudaStream_t of the plan's context; NULL =
