@@ -12,8 +12,10 @@ except ModuleNotFoundError as error:
 from .convert import ConversionError, Report, convert  # noqa: E402
 from .frozen import FrozenMixer, freeze  # noqa: E402
 from .functional import forward, forward_pre, grad_input, grad_weight, triangular_conv1d  # noqa: E402
+from .matrices import gram  # noqa: E402
 from .launch import forget_plans, plans, set_fallback  # noqa: E402
 from .modules import CausalSpatialGatingUnit, DecodeCache, TriangularConv1d, TriangularLinear  # noqa: E402
+from .muon import JORDAN, POLAR_EXPRESS, Muon, orthogonalize  # noqa: E402
 
 __all__ = [
     "TriangularConv1d",
@@ -32,5 +34,10 @@ __all__ = [
     "forward_pre",
     "grad_input",
     "grad_weight",
+    "gram",
+    "orthogonalize",
+    "Muon",
+    "JORDAN",
+    "POLAR_EXPRESS",
     "ConversionError",
 ]

@@ -181,7 +181,7 @@ def make(call: problems.Call, bias_tokens: int = 0) -> Launch:
     problem = problems.problem_of(call)
     if problem.copies or not problem.text:
         return Launch(problem)
-    return Launch(problem, _plan(problem.text, call.reads[0][2].get_device()), call, bias_tokens)
+    return Launch(problem, plan_of(problem.text, call.reads[0][2].get_device()), call, bias_tokens)
 
 
 def record(launch: Launch) -> None:
@@ -245,7 +245,7 @@ def plans() -> PlanList:
 # ---- making a plan -------------------------------------------------------------------------------------------------------
 
 
-def _plan(text: str, device: int) -> Optional[library.Plan]:
+def plan_of(text: str, device: int) -> Optional[library.Plan]:
     """The plan, or None where plain torch shall serve."""
     global _run
     if is_capturing():

@@ -1,0 +1,232 @@
+"""Symmetric products: D = alpha A B^T + beta C + gamma I, of which one triangle is computed."""
+
+from __future__ import annotations
+
+import struct
+from typing import Optional
+
+import torch
+
+from .. import problem as problem_text
+from .. import recording
+from . import launch, problems
+from .precision import resolve_math
+
+_pack_factors = struct.Struct("16x3f4x").pack
+_FILLS = ("both", "lower", "upper")
+
+
+def gram(
+    a: torch.Tensor,
+    b: Optional[torch.Tensor] = None,
+    c: Optional[torch.Tensor] = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    gamma: float = 0.0,
+    fill: str = "both",
+    math: str = "default",
+    dtype: Optional[torch.dtype] = None,
+    out: Optional[torch.Tensor] = None,
+) -> torch.Tensor:
+    """D = alpha A B^T + beta C + gamma I [..., m, m], where D is symmetric: half of the products of a matrix product.
+
+    a: [..., m, k], float16, bfloat16, float32 or (in plain torch) float64; leading axes are a batch of independent matrices. It is read
+    where it lies if one of its last two axes has stride 1 and the leading ones are one axis; anything else is copied first.
+    b: like a; left out, it is a. Another b is a promise: A B^T is symmetric, as it is for two polynomials of one symmetric matrix. The
+    promise is not checked, the triangle not computed is a copy of the other one.
+    c: [..., m, m] of the result's dtype, symmetric: its elements of the triangle that is computed are read, none with beta=0.
+    fill: "both" triangles are written (bitwise symmetric), or "lower" or "upper" alone: the rest of `out` is not touched, of a new tensor
+    not set.
+    math: of float32, as in triangular_conv1d. dtype: a's, or float32. out: [..., m, m] with rows contiguous; may be c, else overlaps
+    nothing.
+
+    Products are exact and summed in float32 for 16-bit data, rounded once; the same bits in every run. Runs on the current stream of a's
+    device, allocates nothing but the result and a workspace, does not synchronise, can be captured once the combination has run. It has
+    no derivative: tensors that require one are refused while autograd records."""
+    first, second = a, a if b is None else b
+    _check(first, second, c, fill, dtype, out)
+    dtype = dtype or a.dtype
+    m = a.shape[-2]
+    shape = (*a.shape[:-2], m, m)
+    if out is None:
+        out = launch.empty(shape, dtype=dtype, device=a.device)
+    if out.numel() == 0:
+        return out
+    if not on_gpu(a) or a.dtype not in problems.ELEMENT or a.shape[-1] == 0:
+        return _plain(first, second, c, alpha, beta, gamma, fill, out)
+    return _run(first, second, c, alpha, beta, gamma, fill, math, out)
+
+
+def on_gpu(tensor) -> bool:
+    return tensor.is_cuda
+
+
+def _run(a, b, c, alpha, beta, gamma, fill, math, out):
+    found, (a3, b3, c3, out3) = _launch_of(a, b, c, fill, resolve_math(math, a.dtype, a.get_device()), out)
+    if not found.handle:
+        return _plain(a, b, c, alpha, beta, gamma, fill, out)
+    if recording.active is not None:
+        launch.record(found)
+    found.run(
+        b3.data_ptr(),
+        a3.data_ptr(),
+        out3.data_ptr(),
+        0,
+        found.with_extras(None, None, c3),
+        0,
+        _pack_factors(alpha, 1.0 if c3 is None else beta, gamma),
+    )
+    if out3.data_ptr() != out.data_ptr():
+        out.copy_(out3.view(out.shape))
+    return out
+
+
+def _check(a, b, c, fill, dtype, out) -> None:
+    if a.dim() < 2:
+        raise ValueError(f"a has shape {list(a.shape)}; allowed: [..., m, k], two axes at least")
+    if b.shape != a.shape or b.dtype != a.dtype or b.device != a.device:
+        raise ValueError(
+            f"b is {b.dtype} {list(b.shape)} on {b.device}; allowed: a's {a.dtype} {list(a.shape)} on {a.device}, D is square"
+        )
+    if fill not in _FILLS:
+        raise ValueError(f"fill={fill!r} is not known; allowed: {', '.join(_FILLS)}")
+    if dtype not in (None, a.dtype, torch.float32) or (dtype is torch.float32 and a.dtype is torch.float64):
+        raise ValueError(f"dtype={dtype} with {a.dtype}; allowed: {a.dtype}, or torch.float32 for 16-bit data")
+    square = (*a.shape[:-2], a.shape[-2], a.shape[-2])
+    for name, tensor in (("c", c), ("out", out)):
+        if tensor is not None and (
+            tuple(tensor.shape) != square or tensor.dtype != (dtype or a.dtype) or tensor.device != a.device
+        ):
+            raise ValueError(
+                f"{name} is {tensor.dtype} {list(tensor.shape)} on {tensor.device}; allowed: {dtype or a.dtype} {list(square)} on {a.device}"
+            )
+    if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (a, b, c, out)):
+        raise ValueError("gram has no derivative, and autograd records; call it under torch.no_grad(), or detach the tensors")
+
+
+def _plain(a, b, c, alpha, beta, gamma, fill, out):
+    wide = torch.float64 if a.dtype is torch.float64 else torch.float32
+    d = alpha * (a.to(wide) @ b.to(wide).mT)
+    if c is not None and beta != 0:
+        d += beta * c
+    d.diagonal(dim1=-2, dim2=-1).add_(gamma)
+    half = d.triu() if fill == "upper" else d.tril()
+    if fill == "both":
+        return out.copy_(half + d.tril(-1).mT)
+    inside = torch.ones(d.shape[-2:], dtype=torch.bool, device=d.device)
+    return out.copy_(torch.where(inside.triu() if fill == "upper" else inside.tril(), half, out))
+
+
+def _matrices(tensor):
+    """[n, rows, columns] of the same memory, or None."""
+    if tensor.dim() == 2:
+        return tensor.unsqueeze(0)
+    try:
+        return tensor.view(-1, *tensor.shape[-2:])
+    except RuntimeError:
+        return None
+
+
+def _operand(tensor):
+    """([n, m, k], its layout): features or rows contiguous; a copy where neither is."""
+    three = _matrices(tensor)
+    if three is not None:
+        (n, m, k), (_, row, column) = three.shape, three.stride()
+        if (column == 1 or k == 1) and (row >= k or m == 1):
+            return three, "btd"
+        if (row == 1 or m == 1) and column >= m:
+            return three, "bdt"
+    return launch.contiguous(tensor).view(-1, *tensor.shape[-2:]), "btd"
+
+
+def _strides(tensor, layout):
+    """(batch, head, row) in elements: a matrix is a head."""
+    n, m, k = tensor.shape
+    inner, outer = (k, m) if layout == "btd" else (m, k)
+    row = tensor.stride(1 if layout == "btd" else 2) if outer > 1 else inner
+    head = tensor.stride(0) if n > 1 else row * outer
+    return head * n, head, row
+
+
+def _square(tensor):
+    """[n, m, m] with contiguous rows, or None."""
+    three = _matrices(tensor)
+    if three is None or (three.shape[2] > 1 and three.stride(2) != 1):
+        return None
+    n, m, _ = three.shape
+    if (m > 1 and three.stride(1) < m) or (n > 1 and three.stride(0) < 1):
+        return None
+    return three
+
+
+def _launch_of(a, b, c, fill, math, out):
+    """(the launch of this combination, (a, b, c, out) as the kernel takes them)."""
+    a3, layout = _operand(a)
+    b3, other = (a3, layout) if b is a else _operand(b)
+    if other != layout:
+        a3, b3, layout = launch.contiguous(a3), launch.contiguous(b3), "btd"
+    out3 = _square(out)
+    if out3 is None:
+        out3 = launch.empty(a3.shape[0], a3.shape[1], a3.shape[1], dtype=out.dtype, device=out.device)
+        if fill != "both":
+            out3.copy_(out.reshape(out3.shape))
+    c3 = None
+    if c is not None:
+        c3 = _square(c)
+        if c3 is None:
+            c3 = launch.contiguous(c).view(out3.shape)
+    low = (a3.data_ptr() | b3.data_ptr()) & 15
+    wlow = (out3.data_ptr() | (0 if c3 is None else c3.data_ptr())) & 15
+    key = (
+        "gram",
+        a3.shape,
+        a3.stride(),
+        b3.stride(),
+        a3.dtype,
+        a3.get_device(),
+        out3.stride(),
+        out3.dtype,
+        None if c3 is None else c3.stride(),
+        fill,
+        math,
+        low,
+        wlow,
+    )
+    found = launch.launches.get(key)
+    if found is None:
+        found = launch.launches[key] = _make(a3, b3, c3, out3, layout, fill, math, low, wlow)
+    return found, (a3, b3, c3, out3)
+
+
+def _make(a, b, c, out, layout, fill, math, low, wlow) -> launch.Launch:
+    n, m, k = a.shape
+    name, wname = problems.NAME[a.dtype], problems.NAME[out.dtype]
+    strides = {"y": _strides(a, layout), "x": _strides(b, layout)}
+    weight = _strides(out, "btd")[1:]
+    matrices = [weight]
+    if c is not None:
+        strides["residual"] = _strides(c, "btd")
+        matrices.append(strides["residual"][1:])
+    text = problem_text.text(
+        "gram",
+        name,
+        1,
+        n,
+        m,
+        k,
+        1,
+        0,
+        layout=layout,
+        fill="upper" if fill == "upper" else "lower",
+        wdtype=wname,
+        math=math,
+        align=problems.alignment(
+            problems.ELEMENT[a.dtype], low, [stride for one in ("x", "y") for stride in strides[one]]
+        ),
+        walign=problems.alignment(problems.ELEMENT[out.dtype], wlow, [stride for pair in matrices for stride in pair]),
+        epilogue=("residual" if c is not None else "", "mirror" if fill == "both" else ""),
+    )
+    problem = problems.Problem(text, (), strides, strides["y"], weight)
+    call = problems.Call("gram", ((0, "y", a),), None, None, out.dtype, 0, layout, fill, 0, math, ())
+    return launch.Launch(problem, launch.plan_of(text, a.get_device()), call)

@@ -1,0 +1,192 @@
+"""gram and orthogonalize: plain torch against double precision, and the kernels on the emulated device against both."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import trigen  # noqa: E402
+from trigen.torch import JORDAN, POLAR_EXPRESS, Muon, gram, matrices, orthogonalize, plans  # noqa: E402
+from trigen.torch import launch  # noqa: E402
+
+TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-6}
+
+
+@pytest.fixture()
+def device(emulated, monkeypatch):
+    """The emulated device, whose tensors count as a GPU's."""
+    monkeypatch.setattr(launch, "empty", emulated.empty)
+    monkeypatch.setattr(launch, "empty_like", lambda one: emulated.empty(one.shape, one.dtype))
+    monkeypatch.setattr(launch, "contiguous", lambda one: emulated.put(one.contiguous()))
+    monkeypatch.setattr(launch, "is_capturing", lambda: False)
+    monkeypatch.setattr(launch, "raw_stream", lambda index: 0)
+    monkeypatch.setattr(matrices, "on_gpu", lambda one: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    yield emulated
+    trigen.torch.forget_plans()
+    assert emulated.reports() == "[]"
+
+
+def exact(a, b, c, alpha, beta, gamma):
+    d = alpha * (a.double() @ b.double().mT)
+    if c is not None:
+        d = d + beta * c.double()
+    return d + gamma * torch.eye(d.shape[-1], dtype=torch.double)
+
+
+def inputs(shape, dtype, out, tall=False):
+    torch.manual_seed(3)
+    a = torch.randn(shape).to(dtype)
+    if tall:
+        a = a.mT.contiguous().mT
+    c = torch.randn(*shape[:-2], shape[-2], shape[-2]).to(out)
+    return a, (c + c.mT) / 2
+
+
+CASES = {
+    "one matrix": dict(shape=(40, 72)),
+    "a batch": dict(shape=(2, 3, 33, 20)),
+    "rows that are not aligned": dict(shape=(3, 19, 21)),
+    "k contiguous in the other axis": dict(shape=(2, 48, 40), tall=True),
+    "f32 out": dict(shape=(2, 40, 24), out=torch.float32),
+    "bf16": dict(shape=(2, 40, 24), dtype=torch.bfloat16),
+    "f32": dict(shape=(2, 17, 24), dtype=torch.float32),
+}
+
+
+@pytest.mark.parametrize("fill", ["both", "lower", "upper"])
+@pytest.mark.parametrize("case", CASES)
+def test_gram(device, case, fill):
+    options = {"dtype": torch.float16, **CASES[case]}
+    dtype = options["dtype"]
+    out = options.get("out", dtype)
+    a, c = inputs(options["shape"], dtype, out, options.get("tall", False))
+    want = exact(a, a, c, -0.5, 2.0, 3.0)
+    given = dict(alpha=-0.5, beta=2.0, gamma=3.0, fill=fill, dtype=out)
+    got = gram(device.put(a), c=device.put(c), **given)
+    assert got.dtype == out and got.shape == c.shape
+    inside = torch.ones(c.shape[-2:], dtype=torch.bool)
+    inside = inside if fill == "both" else inside.tril() if fill == "lower" else inside.triu()
+    error = ((got.double() - want)[..., inside]).norm() / want[..., inside].norm()
+    assert error < TOLERANCE[out], error
+    if fill == "both":
+        assert torch.equal(got.view(-1), got.mT.contiguous().view(-1))
+    plain = matrices._plain(a, a, c, -0.5, 2.0, 3.0, fill, torch.zeros_like(c))
+    assert ((plain.double() - want)[..., inside]).norm() / want[..., inside].norm() < TOLERANCE[out]
+    assert "gram," in plans()[0].problem and ("mirror" in plans()[0].problem) == (fill == "both")
+
+
+def test_a_second_call_is_a_lookup_and_b_is_another_tensor(device):
+    a, c = inputs((2, 24, 24), torch.float16, torch.float16)
+    r = gram(device.put(a))
+    z = gram(r, c=r, alpha=0.25, beta=0.5, gamma=1.0)
+    both = gram(r, z)
+    assert len(plans()) == 2
+    want = r.double() @ z.double()
+    assert (both - want).norm() < 2e-3 * want.norm()
+    again = gram(r, z, out=device.empty(both.shape, both.dtype))
+    assert torch.equal(again, both) and len(plans()) == 2
+    in_place = device.put(z)
+    assert gram(r, c=in_place, alpha=0.25, beta=0.5, out=in_place) is in_place
+
+
+def test_bad_input_is_refused_in_words():
+    a = torch.zeros(4, 6)
+    for message, call in {
+        r"a has shape \[6\]; allowed": lambda: gram(a[0]),
+        "D is square": lambda: gram(a, a[:3]),
+        "fill='all' is not known": lambda: gram(a, fill="all"),
+        r"c is torch.float32 \[4, 6\]": lambda: gram(a, c=a),
+        "dtype=torch.float16 with torch.float32": lambda: gram(a, dtype=torch.float16),
+        "no derivative": lambda: gram(a.clone().requires_grad_()),
+        r"coefficients=\(1, 2\)": lambda: orthogonalize(a, coefficients=(1, 2)),
+        "steps=0": lambda: orthogonalize(a, steps=0),
+        "form='fast'": lambda: orthogonalize(a, form="fast"),
+        "matrix 1 is": lambda: orthogonalize([a, a[0]]),
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def iterate(matrix, triples):
+    """Newton-Schulz in double precision."""
+    x = matrix.double()
+    tall = x.shape[0] > x.shape[1]
+    x = x.T if tall else x
+    x = x / x.norm()
+    for a, b, c in triples:
+        square = x @ x.T
+        x = a * x + (b * square + c * square @ square) @ x
+    return x.T if tall else x
+
+
+def spectrum(rows, columns, smallest):
+    torch.manual_seed(rows)
+    u, _, v = torch.linalg.svd(torch.randn(rows, columns), full_matrices=False)
+    return u @ torch.diag(torch.logspace(0, smallest, min(rows, columns))) @ v
+
+
+@pytest.mark.parametrize("coefficients", [JORDAN, POLAR_EXPRESS])
+@pytest.mark.parametrize("form", ["classic", "gram"])
+def test_orthogonalize_is_closer_to_double_precision_than_bfloat16(coefficients, form):
+    """Against the iterations in double precision, beside the usual ones in bfloat16."""
+    matrices_ = [torch.randn(96, 384), spectrum(384, 96, -4), spectrum(80, 80, -2), torch.randn(2, 3, 16, 40)]
+    triples = [coefficients] * 5 if coefficients is JORDAN else coefficients[:5]
+    got = orthogonalize(matrices_, coefficients=coefficients, form=form)
+    for one, result in zip(matrices_, got):
+        assert result.shape == one.shape and result.dtype == one.dtype
+        for matrix, ours in zip(one.reshape(-1, *one.shape[-2:]), result.reshape(-1, *one.shape[-2:])):
+            want = iterate(matrix, triples)
+            usual = _bfloat16(matrix, triples)
+            error = (ours.double() - want).norm() / want.norm()
+            of_usual = (usual.double() - want).norm() / want.norm()
+            assert error < of_usual / 2, (error, of_usual)
+
+
+def _bfloat16(matrix, triples):
+    x = matrix.bfloat16()
+    tall = x.shape[0] > x.shape[1]
+    x = x.T if tall else x
+    x = x / x.norm()
+    for a, b, c in triples:
+        square = x @ x.T
+        x = torch.addmm(x, torch.addmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    return x.T if tall else x
+
+
+def test_orthogonalize_keeps_its_input_and_writes_where_it_is_told():
+    one, two = torch.randn(24, 40), torch.randn(40, 24)
+    kept = one.clone()
+    first, second = orthogonalize([one, two])
+    assert torch.equal(one, kept)
+    torch.testing.assert_close(first, orthogonalize(one))  # a batch changes no element's sum
+    out = [torch.empty_like(one), two]
+    assert orthogonalize([one, two], out=out)[1] is two
+    assert torch.equal(out[0], first) and torch.equal(two, second)
+    assert orthogonalize([]) == []
+    double = orthogonalize(one.double())
+    torch.testing.assert_close(double, iterate(kept, [JORDAN] * 5))
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="[SKIP] this PyTorch has no torch.optim.Muon")
+@pytest.mark.parametrize("rule", [None, "match_rms_adamw"])
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_muon_steps_as_pytorchs_does(rule, nesterov):
+    def train(optimizer, steps=6):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(24, 48, bias=False), torch.nn.GELU(), torch.nn.Linear(48, 24, bias=False))
+        x = torch.randn(64, 24)
+        muon = optimizer(model.parameters(), lr=0.02, nesterov=nesterov, adjust_lr_fn=rule)
+        losses = []
+        for _ in range(steps):
+            loss = (model(x) - x).square().mean()
+            muon.zero_grad()
+            loss.backward()
+            muon.step()
+            losses.append(float(loss.detach()))
+        return losses, muon.state_dict()
+
+    (ours, state), (theirs, other) = train(Muon), train(torch.optim.Muon)
+    assert ours == pytest.approx(theirs, rel=1e-2) and ours[-1] < ours[0]
+    assert state["param_groups"] == other["param_groups"] and state["state"].keys() == other["state"].keys()
+    fresh = Muon([torch.nn.Parameter(torch.zeros(48, 24)), torch.nn.Parameter(torch.zeros(24, 48))])
+    fresh.load_state_dict(other)
