@@ -71,6 +71,16 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# gram by the same tiles: parts that a second launch adds, whole tiles, squares of blocks, slices; f32 data.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  foreach(config 128x256:8:4:3:8:2 128x256:8:4:5:2:1 128x128:8:6:1:2:4 64x64:4:2:3:2:3 128x128:8:6:2:8:2)
+    name_parts(${config} tile warps stages split vec cluster)
+    add_verify_test(gram.${tile}_${split}_${cluster} gram_tiles
+                    --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
+  endforeach()
+  add_verify_test(gram.f32 gram_f32 --families all)
+endif()
+
 # Contiguous tokens as they lie: loads of a block's own, of pairs, of squares and of slices.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(run 128x128:8:5:7:8:1 128x256:8:4:2:2:2 128x128:8:6:1:8:4 64x64:4:3:4:2:4 64x64:4:5:1:8:1 128x128:8:4:3:1:3)
