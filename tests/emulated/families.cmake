@@ -78,7 +78,7 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     add_verify_test(gram.${tile}_${split}_${cluster} gram_tiles
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
   endforeach()
-  add_verify_test(gram.f32 gram_f32 --families all)
+  add_verify_test(gram.f32 gram_f32)
 endif()
 
 # Contiguous tokens as they lie: loads of a block's own, of pairs, of squares and of slices.
