@@ -66,6 +66,32 @@ struct OutputPanels : Staging<G::kStorePanels, 128> {
                              left[j][0], left[j][1], right[j][0], right[j][1]);
     this->send(map, mirrored, c1, c0, 0, c3);
   }
+
+  // Stores 64 rows and columns around the diagonal: of the lower (upper) triangle's elements as store() does, and each of them
+  // once more with row and column exchanged.
+  template <bool kLower, class Finish>
+  __device__ __forceinline__ void store_symmetric(const float* sum, const TensorMap& map, int c0, int c1, int c3,
+                                                  const Finish& finish) {
+    const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    const unsigned panel = this->claim();
+    const auto put = [&](unsigned row, unsigned column, unsigned v) {
+      ptx::store_shared<2>(panel + row * 128 + (((column / 8) ^ (row & 7)) << 4) + column % 8 * 2, &v);
+    };
+#pragma unroll
+    for (unsigned i = 0; i < 8; ++i) {
+      unsigned words[2];
+      const unsigned column = 8 * i + lane % 4 * 2;
+      finish(sum + 4 * i, static_cast<int>(column), words);
+#pragma unroll
+      for (unsigned j = 0; j < 4; ++j) {
+        const unsigned r = 16 * warp + lane / 4 + 8 * (j / 2), c = column + j % 2, v = words[j / 2] >> (16 * (j % 2));
+        if (kLower ? c > r : c < r) continue;
+        put(r, c, v);
+        if (c != r) put(c, r, v);
+      }
+    }
+    this->send(map, panel, c0, c1, 0, c3);
+  }
 };
 
 }  // namespace trigen::persistent

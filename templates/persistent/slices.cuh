@@ -116,13 +116,16 @@ __device__ __forceinline__ void add_sent(const Params& p, unsigned shared, const
   constexpr unsigned kSlices = C.config.cluster, kPairs = C.config.tile_n / 2,
                      kAtOnce = kSentRows * kPairs / (128 * G::kConsumers);
   const unsigned thread = threadIdx.x;
+  // Neighbours have one row; where columns become rows, too, they have the eight rows of one pair.
+  const auto line_of = [](unsigned at) { return C.shape.mirror ? at % kSentRows : at / kPairs; };
+  const auto pair_of = [](unsigned at) { return C.shape.mirror ? at / kSentRows : at % kPairs; };
 #pragma unroll 1
   for (unsigned eight = rank; eight < C.config.tile_m / kSentRows; eight += kSlices) {
     const unsigned from = shared + G::kExchange + eight / kSlices * kSlices * eight_bytes(C.config);
     unsigned words[kAtOnce][kSlices][2];
 #pragma unroll
     for (unsigned i = 0; i < kAtOnce; ++i) {
-      const unsigned at = thread + i * (128 * G::kConsumers), line = at / kPairs, pair = at % kPairs;
+      const unsigned at = thread + i * (128 * G::kConsumers), line = line_of(at), pair = pair_of(at);
       // In the order of send_sums's lanes: columns 16 k + 2 l and + 1, then 16 k + 8 + 2 l and + 1.
       const unsigned own = from + pair / 8 * kSentBytes + (4 * line + pair % 4) * 16 + pair / 4 % 2 * 8;
 #pragma unroll
@@ -139,8 +142,8 @@ __device__ __forceinline__ void add_sent(const Params& p, unsigned shared, const
         v[1] += __uint_as_float(words[i][r][1]);
       }
       write_pair<C>(p, tile.head, 0, tokens, diag,
-                    tile.row + static_cast<int>(eight * kSentRows + at / kPairs),
-                    tile.column + static_cast<int>(at % kPairs * 2), v[0], v[1]);
+                    tile.row + static_cast<int>(eight * kSentRows + line_of(at)),
+                    tile.column + static_cast<int>(pair_of(at) * 2), v[0], v[1]);
     }
   }
   const unsigned eight = thread / kSentRows * kSlices + rank;

@@ -55,26 +55,36 @@ __device__ __forceinline__ void store_panel(const Params& p, OutputPanels<Geomet
   const auto keeps = [&](int own_row, int own_column) {
     return !s.zero_outside || inside || in_triangle<C>(row + own_row, column + own_column, diag);
   };
-  if (kStaged && (inside || s.zero_outside)) {
+  // gram's triangle begins at the diagonal: a panel lies inside, outside or around it.
+  constexpr bool kSymmetric = kStaged && s.mirror && s.wdtype != DType::kF32;
+  if (kSymmetric && !inside && row != column) return;
+  if (kStaged && (inside || s.zero_outside || kSymmetric)) {
     if constexpr (s.wdtype == DType::kF32) {
 #pragma unroll
       for (int i = 0; i < 2; ++i)
         store_f32<C>(output, sum + 16 * i, map, column + 32 * i, row, head,
                      [&](int r, int c) { return keeps(r, 32 * i + c); });
     } else {
-      const auto element = [&](int own_row, int own_column, float v) {
-        const int r = row + own_row, c = column + own_column;
-        if constexpr (C.shape.op == Op::kGram)  // of what lies behind the matrix there is no C
-          return r < tokens && c < tokens ? gram::value<C>(p, head, r, c, v) : 0.0f;
-        return keeps(own_row, own_column) ? v : 0.0f;
-      };
       const auto finish = [&](const float* v, int c, unsigned(&r)[2]) {
 #pragma unroll
-        for (int j = 0; j < 2; ++j)
-          r[j] = pack<s.dtype>(element(own + 8 * j, c, v[2 * j]), element(own + 8 * j, c + 1, v[2 * j + 1]));
+        for (int j = 0; j < 2; ++j) {
+          const int at = row + own + 8 * j;
+          float v0 = v[2 * j], v1 = v[2 * j + 1];
+          if constexpr (C.shape.op == Op::kGram) {  // of what lies behind the matrix there is no C
+            if (at < tokens && column + c < tokens) gram::values<C>(p, head, at, column + c, tokens, v0, v1);
+          } else {
+            if (!keeps(own + 8 * j, c)) v0 = 0.0f;
+            if (!keeps(own + 8 * j, c + 1)) v1 = 0.0f;
+          }
+          r[j] = pack<s.dtype>(v0, v1);
+        }
       };
-      if constexpr (C.shape.mirror)
-        output.store_mirrored(sum, map, column, row, head, finish);
+      if constexpr (kSymmetric) {
+        if (inside)
+          output.store_mirrored(sum, map, column, row, head, finish);
+        else
+          output.template store_symmetric<s.fill == Fill::kLower>(sum, map, column, row, head, finish);
+      }
       else
         output.store(sum, map, column, row, 0, head, finish);
     }

@@ -46,9 +46,11 @@ __device__ __forceinline__ void write_pair(const Params& p, int head, int tap, i
   if (!write0 && !write1) return;
   auto* const to = static_cast<Storage<kW>*>(p.w) +
                    (head * p.w_head + row * p.w_row + static_cast<long long>(column) * kTaps<C> + tap);
-  if (in0) v0 = gram::value<C>(p, head, row, column, v0), gram::mirror<C>(p, head, row, column, v0);
-  if (in1 && write1)
-    v1 = gram::value<C>(p, head, row, column + 1, v1), gram::mirror<C>(p, head, row, column + 1, v1);
+  if constexpr (s.op == Op::kGram) {
+    gram::values<C>(p, head, row, column, tokens, v0, v1);
+    if (in0) gram::mirror<C>(p, head, row, column, v0);
+    if (in1 && write1) gram::mirror<C>(p, head, row, column + 1, v1);
+  }
   if constexpr (s.accumulate) {
     if (in0) v0 += to_float<kW>(to[0]);
     if (in1 && write1) v1 += to_float<kW>(to[kTaps<C>]);
