@@ -5,8 +5,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import trigen  # noqa: E402
-from trigen.torch import JORDAN, POLAR_EXPRESS, Muon, gram, matrices, orthogonalize, plans  # noqa: E402
-from trigen.torch import launch  # noqa: E402
+from trigen.torch import (  # noqa: E402
+    JORDAN,
+    POLAR_EXPRESS,
+    Muon,
+    gram,
+    launch,  # noqa: E402
+    matrices,
+    orthogonalize,
+    plans,
+)
 
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-6}
 
@@ -173,7 +181,9 @@ def test_orthogonalize_keeps_its_input_and_writes_where_it_is_told():
 def test_muon_steps_as_pytorchs_does(rule, nesterov):
     def train(optimizer, steps=6):
         torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(24, 48, bias=False), torch.nn.GELU(), torch.nn.Linear(48, 24, bias=False))
+        model = torch.nn.Sequential(
+            torch.nn.Linear(24, 48, bias=False), torch.nn.GELU(), torch.nn.Linear(48, 24, bias=False)
+        )
         x = torch.randn(64, 24)
         muon = optimizer(model.parameters(), lr=0.02, nesterov=nesterov, adjust_lr_fn=rule)
         losses = []

@@ -102,7 +102,9 @@ def _check(a, b, c, fill, dtype, out) -> None:
                 f"{name} is {tensor.dtype} {list(tensor.shape)} on {tensor.device}; allowed: {dtype or a.dtype} {list(square)} on {a.device}"
             )
     if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (a, b, c, out)):
-        raise ValueError("gram has no derivative, and autograd records; call it under torch.no_grad(), or detach the tensors")
+        raise ValueError(
+            "gram has no derivative, and autograd records; call it under torch.no_grad(), or detach the tensors"
+        )
 
 
 def _plain(a, b, c, alpha, beta, gamma, fill, out):
@@ -132,7 +134,7 @@ def _operand(tensor):
     """([n, m, k], its layout): features or rows contiguous; a copy where neither is."""
     three = _matrices(tensor)
     if three is not None:
-        (n, m, k), (_, row, column) = three.shape, three.stride()
+        (_, m, k), (_, row, column) = three.shape, three.stride()
         if (column == 1 or k == 1) and (row >= k or m == 1):
             return three, "btd"
         if (row == 1 or m == 1) and column >= m:
