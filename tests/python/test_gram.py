@@ -97,6 +97,16 @@ def test_a_second_call_is_a_lookup_and_b_is_another_tensor(device):
     assert gram(r, c=in_place, alpha=0.25, beta=0.5, out=in_place) is in_place
 
 
+def test_what_a_cpu_records_is_what_the_device_was_asked(device, monkeypatch):
+    a, c = inputs((2, 24, 40), torch.float16, torch.float16, tall=True)
+    gram(device.put(a), c=device.put(c), fill="upper")
+    monkeypatch.setattr(matrices, "on_gpu", lambda one: False)
+    with trigen.record() as seen:
+        gram(a, c=c, fill="upper")
+        gram(a.double())
+    assert seen.problems == [plans()[0].problem]
+
+
 def test_bad_input_is_refused_in_words():
     a = torch.zeros(4, 6)
     for message, call in {
