@@ -121,7 +121,7 @@ def test_orthogonalize_of_a_tree(coefficients, form):
 
 
 def test_a_step_of_optax_is_that_of_its_own_muon():
-    """The optimizer of docs/gram.md; without nesterov both see the same direction, as bias correction is a factor."""
+    """The optimizer of docs/jax.md; without nesterov both see the same direction, as bias correction is a factor."""
     optax = pytest.importorskip("optax", reason="[SKIP] optax is not installed")
     params = {"w": normal(0, 24, 48), "b": jnp.zeros(48)}
     x = normal(1, 64, 24)
@@ -141,10 +141,12 @@ def test_a_step_of_optax_is_that_of_its_own_muon():
             losses.append(float(loss))
         return losses
 
+    def scale(u):
+        return u * max(1, u.shape[-1] / u.shape[-2]) ** 0.5
+
     muon = optax.chain(
         optax.trace(0.95),
-        optax.stateless(lambda updates, _: tj.orthogonalize(updates)),
-        optax.stateless(lambda updates, _: jax.tree.map(lambda o: o * max(1, o.shape[1] / o.shape[0]) ** 0.5, updates)),
+        optax.stateless(lambda updates, _: jax.tree.map(scale, tj.orthogonalize(updates))),
         optax.scale_by_learning_rate(0.02),
     )
     kinds = lambda params: jax.tree.map(lambda p: "muon" if p.ndim == 2 else "adam", params)  # noqa: E731
