@@ -1,6 +1,6 @@
-/* Symmetric products in C: the M orthonormal rows that are nearest to those of X, (X X^T)^(-1/2) X, by Newton-Schulz
- * iterations in Gram form. R = X X^T and every product after it is symmetric, so that gram makes half of each; in
- * f32, checked by the rows' products with one another. */
+/* Symmetric products in C: the M orthonormal rows that are nearest to those of X, (X X^T)^(-1/2) X, by
+ * Newton-Schulz iterations in Gram form. R = X X^T and every product after it is symmetric, so that gram makes
+ * half of each; in f32, checked by the rows' products with one another. */
 #include <math.h>
 #include <trigen/trigen.h>
 

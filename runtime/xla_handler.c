@@ -55,10 +55,11 @@ static trigen_status add(xla_text text, int device, const call_plan** result) {
   if (status == TRIGEN_OK &&
       (op == TRIGEN_DECODE || op == TRIGEN_GRAD_EPILOGUE || one->problem.accumulate ||
        (op == TRIGEN_GRAM && (one->problem.B != 1 || one->problem.layout != TRIGEN_BTD))))
-    status = trigen_fail(TRIGEN_UNSUPPORTED,
-                         "an XLA call has the op decode or grad_epilogue, accumulate, or gram with B or layout; "
-                         "allowed: forward, grad_input and grad_weight without accumulate (add in XLA), gram with "
-                         "B=1 and layout=btd");
+    status =
+        trigen_fail(TRIGEN_UNSUPPORTED,
+                    "an XLA call has the op decode or grad_epilogue, accumulate, or gram with B or layout; "
+                    "allowed: forward, grad_input and grad_weight without accumulate (add in XLA), gram with "
+                    "B=1 and layout=btd");
   if (status == TRIGEN_OK && !runtime) {
     trigen_runtime_options options = TRIGEN_RUNTIME_OPTIONS_INIT;
     options.skip_pointer_checks = 1; /* XLA's buffers are the device's */

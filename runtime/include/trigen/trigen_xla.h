@@ -5,8 +5,8 @@
  *   name "trigen_call", stages initialize and execute: trigen_xla_call in both
  *
  * A call has an attribute `problem`: the text of a forward, grad_input or grad_weight problem without
- * accumulate, or of gram with B=1 and layout=btd; and for gram alpha, beta and gamma, f32 scalars (left out: 1, 1, 0).
- * Its buffers are dense and in the problem's order:
+ * accumulate, or of gram with B=1 and layout=btd; and for gram alpha, beta and gamma, f32 scalars (left out:
+ * 1, 1, 0). Its buffers are dense and in the problem's order:
  *
  *   forward:     x, w, then bias, gate, residual as the problem has them -> y, then pre, then workspace
  *   grad_input:  dy, w, then residual                                    -> dx, then workspace
