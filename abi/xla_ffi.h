@@ -1,6 +1,6 @@
 /* Our own declarations of XLA's FFI (foreign function interface), the part that a handler needs: what XLA calls
  * and what it may call back. Plain C, no header of XLA's or jaxlib's. Layouts are facts of that interface from
- * its version 0.1 (jaxlib 0.4.36) on; tests/python/test_jax_abi.py compares them with the header in jaxlib. */
+ * its version 0.1 (jaxlib 0.4.36) on; tests/python/test_jax_handler.py compares them with the header in jaxlib. */
 #ifndef TRIGEN_ABI_XLA_FFI_H
 #define TRIGEN_ABI_XLA_FFI_H
 
@@ -61,7 +61,11 @@ typedef struct xla_values {
   void** values;
 } xla_values;
 
-enum { XLA_ATTRIBUTE_TEXT = 4 };
+enum { XLA_ATTRIBUTE_SCALAR = 3, XLA_ATTRIBUTE_TEXT = 4 };
+typedef struct xla_scalar {
+  int dtype;
+  void* value;
+} xla_scalar;
 typedef struct xla_attributes {
   size_t struct_size;
   xla_extension* extensions;

@@ -45,7 +45,7 @@ def load(package: Path):
     ops.kernels_of = lambda x: cuda
     nothing = ctypes.CDLL(None).toascii
     nothing.restype, nothing.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    launch._run, launch._plan, launch.raw_stream = nothing, lambda text, device: NoPlan, lambda device: 0
+    launch._run, launch.plan_of, launch.raw_stream = nothing, lambda text, device: NoPlan, lambda device: 0
     return functional.triangular_conv1d
 
 

@@ -52,11 +52,14 @@ static trigen_status add(xla_text text, int device, const call_plan** result) {
   one->problem.struct_size = sizeof one->problem;
   status = trigen_problem_parse(one->text, &one->problem);
   const int op = one->problem.op;
-  if (status == TRIGEN_OK && (op > TRIGEN_GRAD_WEIGHT || one->problem.accumulate))
-    status = trigen_fail(TRIGEN_UNSUPPORTED,
-                         "an XLA call has the op decode or grad_epilogue, or accumulate; allowed: forward, "
-                         "grad_input and grad_weight "
-                         "without accumulate; add in XLA");
+  if (status == TRIGEN_OK &&
+      (op == TRIGEN_DECODE || op == TRIGEN_GRAD_EPILOGUE || one->problem.accumulate ||
+       (op == TRIGEN_GRAM && (one->problem.B != 1 || one->problem.layout != TRIGEN_BTD))))
+    status =
+        trigen_fail(TRIGEN_UNSUPPORTED,
+                    "an XLA call has the op decode or grad_epilogue, accumulate, or gram with B or layout; "
+                    "allowed: forward, grad_input and grad_weight without accumulate (add in XLA), gram with "
+                    "B=1 and layout=btd");
   if (status == TRIGEN_OK && !runtime) {
     trigen_runtime_options options = TRIGEN_RUNTIME_OPTIONS_INIT;
     options.skip_pointer_checks = 1; /* XLA's buffers are the device's */
@@ -154,6 +157,12 @@ static slots slots_of(const trigen_problem* problem, trigen_args* args) {
       s.in[s.in_count++] = (slot){"w", WEIGHT, &args->w};
       s.out[s.out_count++] = (slot){"dx", ACTIVATION, &args->x.data};
       break;
+    case TRIGEN_GRAM:
+      s.in[s.in_count++] = (slot){"a", ACTIVATION, &args->y.data};
+      s.in[s.in_count++] = (slot){"b", ACTIVATION, &args->x.data};
+      if (problem->residual) s.in[s.in_count++] = (slot){"c", WEIGHT, &args->residual.data};
+      s.out[s.out_count++] = (slot){"d", WEIGHT, &args->w};
+      return s;
     default:
       s.in[s.in_count++] = (slot){"dy", ACTIVATION, &args->y.data};
       s.in[s.in_count++] = (slot){"x", ACTIVATION, &args->x.data};
@@ -181,9 +190,30 @@ static int take(const trigen_problem* problem, const slot* slot, const xla_buffe
   return 1;
 }
 
+static int is_named(const xla_text* name, const char* wanted) {
+  return name->size == strlen(wanted) && memcmp(name->data, wanted, name->size) == 0;
+}
+
 static int are_buffers(const xla_values* values) {
   for (int64_t i = 0; i < values->size; ++i)
     if (values->types[i] != XLA_BUFFER) return 0;
+  return 1;
+}
+
+/* gram's matrices, one behind the other, and its factors. */
+static int take_factors(const xla_frame* frame, const trigen_problem* problem, trigen_args* args) {
+  static const char* const names[] = {"alpha", "beta", "gamma"};
+  float* const factors[] = {&args->alpha, &args->beta, &args->gamma};
+  for (int64_t i = 0; i < frame->attributes.size; ++i)
+    for (int n = 0; n < 3; ++n)
+      if (is_named(frame->attributes.names[i], names[n])) {
+        const xla_scalar* const scalar = frame->attributes.values[i];
+        if (frame->attributes.types[i] != XLA_ATTRIBUTE_SCALAR || scalar->dtype != XLA_F32) return 0;
+        *factors[n] = *(const float*)scalar->value;
+      }
+  args->x.row = args->y.row = problem->D;
+  args->x.head = args->y.head = problem->T * problem->D;
+  args->x.batch = args->y.batch = problem->H * problem->T * problem->D;
   return 1;
 }
 
@@ -210,6 +240,10 @@ static xla_error* run(const xla_frame* frame, const call_plan* found) {
     if (take(problem, slot, buffer)) continue;
     snprintf(text, sizeof text, "trigen_call of %s: %s has another size or dtype than the problem",
              found->text, slot->name);
+    return refuse(frame, XLA_INVALID_ARGUMENT, text);
+  }
+  if (problem->op == TRIGEN_GRAM && !take_factors(frame, problem, &args)) {
+    snprintf(text, sizeof text, "trigen_call of %s: alpha, beta or gamma is not an f32 scalar", found->text);
     return refuse(frame, XLA_INVALID_ARGUMENT, text);
   }
   workspace = frame->results.values[s.out_count];
@@ -263,8 +297,7 @@ void* trigen_xla_call(void* call_frame) {
   if (frame->stage != XLA_INITIALIZE && frame->stage != XLA_EXECUTE) return NULL;
   for (int64_t i = 0; i < frame->attributes.size; ++i) {
     const xla_text* const name = frame->attributes.names[i];
-    if (frame->attributes.types[i] == XLA_ATTRIBUTE_TEXT && name->size == 7 &&
-        memcmp(name->data, "problem", 7) == 0)
+    if (frame->attributes.types[i] == XLA_ATTRIBUTE_TEXT && is_named(name, "problem"))
       problem = *(const xla_text*)frame->attributes.values[i];
   }
   if (!problem.data)

@@ -5,8 +5,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import trigen  # noqa: E402
-from trigen.torch import JORDAN, POLAR_EXPRESS, Muon, gram, matrices, orthogonalize, plans  # noqa: E402
-from trigen.torch import launch  # noqa: E402
+from trigen.torch import (  # noqa: E402
+    JORDAN,
+    POLAR_EXPRESS,
+    Muon,
+    gram,
+    launch,  # noqa: E402
+    matrices,
+    orthogonalize,
+    plans,
+)
 
 TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-6}
 
@@ -87,6 +95,16 @@ def test_a_second_call_is_a_lookup_and_b_is_another_tensor(device):
     assert torch.equal(again, both) and len(plans()) == 2
     in_place = device.put(z)
     assert gram(r, c=in_place, alpha=0.25, beta=0.5, out=in_place) is in_place
+
+
+def test_what_a_cpu_records_is_what_the_device_was_asked(device, monkeypatch):
+    a, c = inputs((2, 24, 40), torch.float16, torch.float16, tall=True)
+    gram(device.put(a), c=device.put(c), fill="upper")
+    monkeypatch.setattr(matrices, "on_gpu", lambda one: False)
+    with trigen.record() as seen:
+        gram(a, c=c, fill="upper")
+        gram(a.double())
+    assert seen.problems == [plans()[0].problem]
 
 
 def test_bad_input_is_refused_in_words():
@@ -173,7 +191,9 @@ def test_orthogonalize_keeps_its_input_and_writes_where_it_is_told():
 def test_muon_steps_as_pytorchs_does(rule, nesterov):
     def train(optimizer, steps=6):
         torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(24, 48, bias=False), torch.nn.GELU(), torch.nn.Linear(48, 24, bias=False))
+        model = torch.nn.Sequential(
+            torch.nn.Linear(24, 48, bias=False), torch.nn.GELU(), torch.nn.Linear(48, 24, bias=False)
+        )
         x = torch.randn(64, 24)
         muon = optimizer(model.parameters(), lr=0.02, nesterov=nesterov, adjust_lr_fn=rule)
         losses = []

@@ -25,6 +25,7 @@ STRUCTURES = (
     ("XLA_FFI_Metadata_Extension", "xla_metadata_extension", "extension_base:base metadata"),
     ("XLA_FFI_Buffer", "xla_buffer", "struct_size extension_start:extensions dtype data rank dims"),
     ("XLA_FFI_ByteSpan", "xla_text", "ptr:data len:size"),
+    ("XLA_FFI_Scalar", "xla_scalar", "dtype value"),
     ("XLA_FFI_Args", "xla_values", "struct_size extension_start:extensions size types args:values"),
     ("XLA_FFI_Rets", "xla_values", "struct_size extension_start:extensions size types rets:values"),
     ("XLA_FFI_Attrs", "xla_attributes", "struct_size extension_start:extensions size types names attrs:values"),
@@ -55,6 +56,7 @@ VALUES = {
     "XLA_FFI_DataType_U8": "XLA_U8",
     "XLA_FFI_ArgType_BUFFER": "XLA_BUFFER",
     "XLA_FFI_RetType_BUFFER": "XLA_BUFFER",
+    "XLA_FFI_AttrType_SCALAR": "XLA_ATTRIBUTE_SCALAR",
     "XLA_FFI_AttrType_STRING": "XLA_ATTRIBUTE_TEXT",
     "XLA_FFI_Extension_Metadata": "XLA_EXTENSION_METADATA",
     "XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE": "XLA_TRAIT_COMMAND_BUFFER",
@@ -110,7 +112,7 @@ SCRIPT = """
 import ctypes, sys
 import jax, jax.numpy as jnp, numpy as np
 import trigen, trigen.jax as tj
-from trigen.jax import functional, handler, plain, primitive
+from trigen.jax import functional, handler, matrices, plain, primitive
 from jax.interpreters import mlir
 
 shim, emulator, cache, target = sys.argv[1:5]
@@ -127,6 +129,7 @@ def behind(call):  # the calls of XLA's CPU
         except Exception as error:
             print("stages:", error)
 primitive._lower_plain = mlir.lower_fun(primitive._plain, multiple_results=True)
+matrices._lower_plain = mlir.lower_fun(matrices._plain, multiple_results=False)
 trigen.library.load()
 handler.workspace_size("forward,dtype=f16,B=1,T=8,D=8", 0)
 library = behind(handler)
@@ -135,10 +138,12 @@ handler.register = lambda: None
 def both(f, *given):
     "What the kernels and what lax operations give."
     mlir.register_lowering(primitive.product_p, primitive.lower_call, platform="cpu")
+    mlir.register_lowering(matrices.gram_p, matrices.lower_call, platform="cpu")
     kernels = jax.jit(lambda *given: f(*given))(*given)
     jax.block_until_ready(kernels)
     jax.clear_caches()
     mlir.register_lowering(primitive.product_p, primitive._lower_elsewhere, platform="cpu")
+    mlir.register_lowering(matrices.gram_p, matrices._lower_elsewhere, platform="cpu")
     return kernels, jax.jit(lambda *given: f(*given))(*given)
 
 def normal(seed, *shape, dtype=jnp.float16):
@@ -170,6 +175,13 @@ check("float32 weight, prefix", lambda x, w:
 check("bdt, float32", lambda x, w: tj.triangular_conv1d(x, w, layout="bdt", fill="upper", math="simt"),
       normal(5, 2, 16, 24, dtype=jnp.float32), w[0, :, :, 0].astype(jnp.float32), tolerance=1e-5)
 check("vmap of weights", jax.vmap(lambda x, w: tj.triangular_conv1d(x, w), (None, 0)), x[:, :, :16], w)
+a = normal(6, 3, 24, 40)
+c = tj.gram(normal(7, 3, 24, 8), gamma=1)
+check("gram", lambda a, c: (tj.gram(a, c=c, alpha=-0.5, beta=3, gamma=2), tj.gram(a, fill="upper", dtype=jnp.float32),
+      tj.gram(c, tj.gram(c, c=c, alpha=0.25), alpha=2)), a, c)
+check("gram of one matrix, odd sizes, float32", lambda a: tj.gram(a, alpha=3, math="simt"), normal(8, 19, 21, dtype=jnp.float32), tolerance=1e-5)
+check("gram, vmap", jax.vmap(lambda a, c: tj.gram(a, c=c, fill="lower"), (1, None)), a.transpose(1, 0, 2), c[0])
+check("orthogonalize", tj.orthogonalize, [normal(9, 24, 40, dtype=jnp.float32), normal(10, 2, 40, 24, dtype=jnp.bfloat16)])
 print("initialized", library.shim_initialized() > 0, "executed", library.shim_executed())
 """
 )
@@ -222,18 +234,25 @@ def test_kernels_behind_the_xla_of_this_jaxlib(calls):
     """Values, all five gradients, prefixes and batched weights, jitted, with the numbers of lax operations."""
     done = calls(CALLS)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert done.stdout.splitlines()[-5:-1] == ["step", "float32 weight, prefix", "bdt, float32", "vmap of weights"], (
-        done.stdout
-    )
+    assert done.stdout.splitlines()[-9:-1] == [
+        "step",
+        "float32 weight, prefix",
+        "bdt, float32",
+        "vmap of weights",
+        "gram",
+        "gram of one matrix, odd sizes, float32",
+        "gram, vmap",
+        "orthogonalize",
+    ], done.stdout
 
 
 REFUSED = (
     SCRIPT
     + """
-def call(problem, *given, results, attribute="problem"):
+def call(problem, *given, results, attribute="problem", **factors):
     shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
     try:
-        jax.block_until_ready(jax.jit(lambda *given: jax.ffi.ffi_call("trigen_call", shapes)(*given, **{attribute: problem}))(*given))
+        jax.block_until_ready(jax.jit(lambda *given: jax.ffi.ffi_call("trigen_call", shapes)(*given, **{attribute: problem}, **factors))(*given))
         print("ran")
     except Exception as error:
         print(str(error).splitlines()[0])
@@ -249,6 +268,9 @@ call(forward, x, w.astype(jnp.bfloat16), results=[y, none])
 call(forward, x, w[:4], results=[y, none])
 call("forward,dtype=f61,B=1,T=8,D=8", x, w, results=[y, none])
 call("decode,dtype=f16,B=1,T=8,D=8", x, w, results=[y, none])
+call("gram,dtype=f16,B=2,T=8,D=8", x, x, results=[y, none])
+call("gram,dtype=f16,B=1,T=8,D=8", x, x, results=[y, none], alpha="1")
+call("gram,dtype=f16,B=1,T=8,D=8", x, x, results=[y, none], alpha=np.float32(0))
 split = "grad_weight,dtype=f16,B=64,T=8,D=64,epilogue=zero_outside"
 bytes = handler.workspace_size(split, 0)
 print("workspace", bytes)
@@ -301,13 +323,16 @@ def test_what_the_handler_refuses(calls):
             r".*: w has another size or dtype than the problem",
             r".*: w has another size or dtype",
             r".*dtype='f61' is unknown",
-            r".*an XLA call has the op decode or grad_epilogue, or accumulate; allowed: forward, grad_input and grad_weight",
+            r".*an XLA call has the op decode or grad_epilogue, .*; allowed: forward, grad_input and grad_weight",
+            r".*or gram with B or layout; allowed: .* gram with B=1 and layout=btd",
+            r".*: alpha, beta or gamma is not an f32 scalar",
+            r".*alpha is 0.0+, which leaves nothing to compute",
             r"workspace \d+",
             r".*this XLA does not say which device a call runs on; install jaxlib 0.6 or later",
         ),
     ):
         assert re.match(wanted, line), (wanted, line, done.stdout)
-    assert len(lines) == 10
+    assert len(lines) == 13
 
 
 LOWERED = """

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("TRIGEN_BUILD", ROOT / "build"))
 PAGES = [
     "README.md",
+    "docs/gram.md",
     *sorted(
         str(path.relative_to(ROOT))
         for folder in ("tutorials", "how-to")
@@ -155,7 +156,15 @@ def test_a_page_may_not_show_what_is_not_printed():
             check_shown("page", text, "a 7 us: 2 of 2\n")
 
 
-@pytest.mark.parametrize("page, module", [("docs/tutorials/pytorch.md", "torch"), ("docs/tutorials/jax.md", "jax")])
+@pytest.mark.parametrize(
+    "page, module",
+    [
+        ("docs/tutorials/pytorch.md", "torch"),
+        ("docs/tutorials/muon.md", "torch"),
+        ("docs/gram.md", "torch"),
+        ("docs/tutorials/jax.md", "jax"),
+    ],
+)
 def test_every_block_of_python_prints_what_the_page_shows(page, module, library, tmp_path, monkeypatch, capfd):
     pytest.importorskip(module, reason=f"[SKIP] {module} is not installed")
     monkeypatch.setenv("TRIGEN_CACHE", str(tmp_path / "cache.db"))

@@ -1,4 +1,4 @@
-"""trigen in JAX: triangular_conv1d with gradients, batching, jit and shard_map. docs/jax.md is the guide."""
+"""trigen in JAX: triangular_conv1d with gradients, batching, jit and shard_map; gram and orthogonalize. docs/jax.md is the guide."""
 
 try:
     import jax
@@ -13,7 +13,9 @@ except ModuleNotFoundError as error:
 if tuple(map(int, jax.__version__.split(".")[:2])) < (0, 6):
     raise ImportError(f"jax {jax.__version__} is here; trigen.jax needs 0.6 or later; pip install -U jax")
 
+from ..newton_schulz import JORDAN, POLAR_EXPRESS  # noqa: E402
 from .functional import triangular_conv1d  # noqa: E402
 from .handler import forget_plans  # noqa: E402
+from .matrices import gram, orthogonalize  # noqa: E402
 
-__all__ = ["forget_plans", "triangular_conv1d"]
+__all__ = ["JORDAN", "POLAR_EXPRESS", "forget_plans", "gram", "orthogonalize", "triangular_conv1d"]

@@ -1,4 +1,4 @@
-"""The three products in lax operations: every platform without kernels, float64, and the definition that kernels are tested against.
+"""The products in lax operations: every platform without kernels, float64, and the definition that kernels are tested against.
 
 Activations [B, n, H*D] (btd) or [B, H*D, n] (bdt), weight [H, n, n, K], bias [H, n]. As the kernels do: the weight is masked by index (its
 other triangle may hold anything, NaN included) and rounded to x's dtype; 16-bit data is summed in float32 and rounded once."""
@@ -101,3 +101,14 @@ def grad_weight(grad, x, *, heads, taps, weight_dtype, pad, layout, fill, diag):
     )
     dw = jnp.where(triangle(dw.shape[1], fill, diag)[None, :, :, None], dw, 0).astype(weight_dtype)
     return dw, grad.sum((0, 3)).astype(weight_dtype)
+
+
+def gram(a, b, c, *, alpha, beta, gamma, fill, dtype):
+    """[n, m, m]; of fill "lower" and "upper" zeros in the other triangle."""
+    wide = compute_dtype(a.dtype)
+    d = alpha * jnp.einsum("nmk,nlk->nml", a.astype(wide), b.astype(wide), precision="highest")
+    if c is not None and beta != 0:
+        d = d + beta * c.astype(wide)
+    d = d + gamma * jnp.eye(d.shape[1], dtype=wide)
+    inside = triangle(d.shape[1], "lower" if fill == "both" else fill, 0)
+    return jnp.where(inside, d, d.mT if fill == "both" else 0).astype(dtype)

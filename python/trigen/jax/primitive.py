@@ -199,18 +199,17 @@ _lower_plain = mlir.lower_fun(_plain, multiple_results=True)
 
 
 def _lower_elsewhere(ctx, *operands, spec: Spec):
-    if recording.active is not None:
-        _record(problem_of(spec, ctx.avals_in[0]))
+    record(problem_of(spec, ctx.avals_in[0]))
     return _lower_plain(ctx, *operands, spec=spec)
 
 
-def _record(text: str) -> None:
-    if text:
+def record(text: str) -> None:
+    if text and recording.active is not None:
         recording.active.add(text)
 
 
 @functools.lru_cache(maxsize=None)
-def _device() -> Tuple[int, bool]:
+def device() -> Tuple[int, bool]:
     """(CUDA ordinal, whether it has TF32) of the GPU that plans are made on while a program is compiled: the first local one."""
     try:
         device = jax.local_devices(backend="cuda")[0]
@@ -220,17 +219,17 @@ def _device() -> Tuple[int, bool]:
 
 
 def lower_call(ctx, *operands, spec: Spec):
+    text = problem_of(spec, ctx.avals_in[0], device()[1])
+    return call(ctx, operands, text) if text else _lower_plain(ctx, *operands, spec=spec)
+
+
+def call(ctx, operands, text: str, **attributes):
     """The handler's call, with a workspace of the size that the plan on this machine needs."""
-    ordinal, has_tf32 = _device()
-    text = problem_of(spec, ctx.avals_in[0], has_tf32)
-    if not text:
-        return _lower_plain(ctx, *operands, spec=spec)
-    if recording.active is not None:
-        _record(text)
+    record(text)
     handler.register()
-    workspace = ShapedArray((handler.workspace_size(text, ordinal),), jnp.uint8)
+    workspace = ShapedArray((handler.workspace_size(text, device()[0]),), jnp.uint8)
     lowered = jax.ffi.ffi_lowering(handler.NAME)(
-        ctx.replace(avals_out=[*ctx.avals_out, workspace]), *operands, problem=text
+        ctx.replace(avals_out=[*ctx.avals_out, workspace]), *operands, problem=text, **attributes
     )
     return lowered[:-1]
 

@@ -9,13 +9,14 @@ except ModuleNotFoundError as error:
         "trigen.torch needs PyTorch 2.4 or later, which is not installed here: pip install torch", name="torch"
     ) from None
 
+from ..newton_schulz import JORDAN, POLAR_EXPRESS  # noqa: E402
 from .convert import ConversionError, Report, convert  # noqa: E402
 from .frozen import FrozenMixer, freeze  # noqa: E402
 from .functional import forward, forward_pre, grad_input, grad_weight, triangular_conv1d  # noqa: E402
-from .matrices import gram  # noqa: E402
 from .launch import forget_plans, plans, set_fallback  # noqa: E402
+from .matrices import gram  # noqa: E402
 from .modules import CausalSpatialGatingUnit, DecodeCache, TriangularConv1d, TriangularLinear  # noqa: E402
-from .muon import JORDAN, POLAR_EXPRESS, Muon, orthogonalize  # noqa: E402
+from .muon import Muon, orthogonalize  # noqa: E402
 
 __all__ = [
     "TriangularConv1d",

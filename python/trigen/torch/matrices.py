@@ -53,7 +53,11 @@ def gram(
         out = launch.empty(shape, dtype=dtype, device=a.device)
     if out.numel() == 0:
         return out
-    if not on_gpu(a) or a.dtype not in problems.ELEMENT or a.shape[-1] == 0:
+    made_by_kernels = a.dtype in problems.ELEMENT and a.shape[-1] > 0
+    if not (made_by_kernels and on_gpu(a)):
+        if made_by_kernels and recording.active is not None:
+            given = _given(first, second, c, fill, out)
+            recording.active.add(_problem_of(*given, fill, resolve_math(math, a.dtype, a.get_device())).text)
         return _plain(first, second, c, alpha, beta, gamma, fill, out)
     return _run(first, second, c, alpha, beta, gamma, fill, math, out)
 
@@ -102,7 +106,9 @@ def _check(a, b, c, fill, dtype, out) -> None:
                 f"{name} is {tensor.dtype} {list(tensor.shape)} on {tensor.device}; allowed: {dtype or a.dtype} {list(square)} on {a.device}"
             )
     if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (a, b, c, out)):
-        raise ValueError("gram has no derivative, and autograd records; call it under torch.no_grad(), or detach the tensors")
+        raise ValueError(
+            "gram has no derivative, and autograd records; call it under torch.no_grad(), or detach the tensors"
+        )
 
 
 def _plain(a, b, c, alpha, beta, gamma, fill, out):
@@ -132,7 +138,7 @@ def _operand(tensor):
     """([n, m, k], its layout): features or rows contiguous; a copy where neither is."""
     three = _matrices(tensor)
     if three is not None:
-        (n, m, k), (_, row, column) = three.shape, three.stride()
+        (_, m, k), (_, row, column) = three.shape, three.stride()
         if (column == 1 or k == 1) and (row >= k or m == 1):
             return three, "btd"
         if (row == 1 or m == 1) and column >= m:
@@ -160,8 +166,8 @@ def _square(tensor):
     return three
 
 
-def _launch_of(a, b, c, fill, math, out):
-    """(the launch of this combination, (a, b, c, out) as the kernel takes them)."""
+def _given(a, b, c, fill, out):
+    """(a, b, c, out) as the kernel takes them, their layout."""
     a3, layout = _operand(a)
     b3, other = (a3, layout) if b is a else _operand(b)
     if other != layout:
@@ -176,8 +182,22 @@ def _launch_of(a, b, c, fill, math, out):
         c3 = _square(c)
         if c3 is None:
             c3 = launch.contiguous(c).view(out3.shape)
-    low = (a3.data_ptr() | b3.data_ptr()) & 15
-    wlow = (out3.data_ptr() | (0 if c3 is None else c3.data_ptr())) & 15
+    return a3, b3, c3, out3, layout
+
+
+def _pointers(*tensors) -> int:
+    """The addresses' lowest bits, or-ed."""
+    low = 0
+    for tensor in tensors:
+        if tensor is not None:
+            low |= tensor.data_ptr()
+    return low & 15
+
+
+def _launch_of(a, b, c, fill, math, out):
+    """(the launch of this combination, (a, b, c, out) as the kernel takes them)."""
+    *tensors, layout = _given(a, b, c, fill, out)
+    a3, b3, c3, out3 = tensors
     key = (
         "gram",
         a3.shape,
@@ -190,27 +210,30 @@ def _launch_of(a, b, c, fill, math, out):
         None if c3 is None else c3.stride(),
         fill,
         math,
-        low,
-        wlow,
+        _pointers(a3, b3),
+        _pointers(out3, c3),
     )
     found = launch.launches.get(key)
     if found is None:
-        found = launch.launches[key] = _make(a3, b3, c3, out3, layout, fill, math, low, wlow)
-    return found, (a3, b3, c3, out3)
+        problem = _problem_of(*tensors, layout, fill, math)
+        call = problems.Call("gram", ((0, "y", a3),), None, None, out3.dtype, 0, layout, fill, 0, math, ())
+        found = launch.Launch(problem, launch.plan_of(problem.text, a3.get_device()), call)
+        launch.launches[key] = found
+    return found, tensors
 
 
-def _make(a, b, c, out, layout, fill, math, low, wlow) -> launch.Launch:
+def _problem_of(a, b, c, out, layout, fill, math) -> problems.Problem:
     n, m, k = a.shape
-    name, wname = problems.NAME[a.dtype], problems.NAME[out.dtype]
     strides = {"y": _strides(a, layout), "x": _strides(b, layout)}
     weight = _strides(out, "btd")[1:]
     matrices = [weight]
     if c is not None:
         strides["residual"] = _strides(c, "btd")
         matrices.append(strides["residual"][1:])
+    element, welement = problems.ELEMENT[a.dtype], problems.ELEMENT[out.dtype]
     text = problem_text.text(
         "gram",
-        name,
+        problems.NAME[a.dtype],
         1,
         n,
         m,
@@ -219,14 +242,10 @@ def _make(a, b, c, out, layout, fill, math, low, wlow) -> launch.Launch:
         0,
         layout=layout,
         fill="upper" if fill == "upper" else "lower",
-        wdtype=wname,
+        wdtype=problems.NAME[out.dtype],
         math=math,
-        align=problems.alignment(
-            problems.ELEMENT[a.dtype], low, [stride for one in ("x", "y") for stride in strides[one]]
-        ),
-        walign=problems.alignment(problems.ELEMENT[out.dtype], wlow, [stride for pair in matrices for stride in pair]),
+        align=problems.alignment(element, _pointers(a, b), [stride for one in ("x", "y") for stride in strides[one]]),
+        walign=problems.alignment(welement, _pointers(out, c), [stride for pair in matrices for stride in pair]),
         epilogue=("residual" if c is not None else "", "mirror" if fill == "both" else ""),
     )
-    problem = problems.Problem(text, (), strides, strides["y"], weight)
-    call = problems.Call("gram", ((0, "y", a),), None, None, out.dtype, 0, layout, fill, 0, math, ())
-    return launch.Launch(problem, launch.plan_of(text, a.get_device()), call)
+    return problems.Problem(text, (), strides, strides["y"], weight)

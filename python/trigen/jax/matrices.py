@@ -1,0 +1,204 @@
+"""Symmetric products and what is made of them: gram, orthogonalize. One primitive; gradients are not there."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple, Optional, Sequence, Union
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
+
+from .. import problem as problem_text
+from ..newton_schulz import JORDAN, Triple, iterate, triples_of
+from ..options import Math
+from . import plain, primitive
+from .functional import _one_of, _resolve_math, _same_axes
+from .primitive import NAME, vary, varying
+
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+class Spec(NamedTuple):
+    """Parameters that are no arrays. Operands: a, b [n, m, k], then c [n, m, m] where there is one."""
+
+    alpha: float
+    beta: float
+    gamma: float
+    fill: str
+    math: str  # as primitive.Spec's
+    dtype: str  # of c and the result
+
+
+gram_p = Primitive("trigen_gram")
+
+
+@gram_p.def_abstract_eval
+def _shape(a, b, c=None, *, spec: Spec):
+    return ShapedArray((*a.shape[:-1], a.shape[-2]), jnp.dtype(spec.dtype))
+
+
+_jitted = jax.jit(lambda *operands, spec: gram_p.bind(*operands, spec=spec), static_argnames="spec")
+gram_p.def_impl(lambda *operands, spec: _jitted(*operands, spec=spec))
+
+
+def _batched(operands, axes, *, spec: Spec):
+    size = next(one.shape[axis] for one, axis in zip(operands, axes) if axis is not None)
+    moved = [
+        jnp.broadcast_to(one, (size, *one.shape)) if axis is None else jnp.moveaxis(one, axis, 0)
+        for one, axis in zip(operands, axes)
+    ]
+    d = gram_p.bind(*(one.reshape(size * one.shape[1], *one.shape[2:]) for one in moved), spec=spec)
+    return d.reshape(size, moved[0].shape[1], *d.shape[1:]), 0
+
+
+batching.primitive_batchers[gram_p] = _batched
+
+
+def problem_of(spec: Spec, a, has_c: bool, has_tf32: bool = True) -> str:
+    """The canonical text; "" where no kernel takes it."""
+    if a.dtype.name not in NAME or 0 in a.shape:
+        return ""
+    n, m, k = a.shape
+    return problem_text.text(
+        "gram",
+        NAME[a.dtype.name],
+        1,
+        n,
+        m,
+        k,
+        1,
+        0,
+        fill="upper" if spec.fill == "upper" else "lower",
+        wdtype=NAME[spec.dtype],
+        math=spec.math if spec.math != "tf32 where it is" else "tf32" if has_tf32 else "simt",
+        epilogue=("residual" if has_c else "", "mirror" if spec.fill == "both" else ""),
+    )
+
+
+def _plain(a, b, c=None, *, spec: Spec):
+    return plain.gram(a, b, c, **{key: value for key, value in spec._asdict().items() if key != "math"})
+
+
+_lower_plain = mlir.lower_fun(_plain, multiple_results=False)
+
+
+def _lower_elsewhere(ctx, *operands, spec: Spec):
+    primitive.record(problem_of(spec, ctx.avals_in[0], len(operands) == 3))
+    return _lower_plain(ctx, *operands, spec=spec)
+
+
+def lower_call(ctx, *operands, spec: Spec):
+    text = problem_of(spec, ctx.avals_in[0], len(operands) == 3, primitive.device()[1])
+    if not text:
+        return _lower_plain(ctx, *operands, spec=spec)
+    factors = {name: np.float32(getattr(spec, name)) for name in ("alpha", "beta", "gamma")}
+    return primitive.call(ctx, operands, text, **factors)
+
+
+mlir.register_lowering(gram_p, _lower_elsewhere)
+mlir.register_lowering(gram_p, lower_call, platform="cuda")
+
+
+# ---- the public forms ----------------------------------------------------------------------------------------------------
+
+
+def gram(
+    a: jax.typing.ArrayLike,
+    b: Optional[jax.typing.ArrayLike] = None,
+    c: Optional[jax.typing.ArrayLike] = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    gamma: float = 0.0,
+    fill: str = "both",
+    math: Math = "default",
+    dtype: Optional[jax.typing.DTypeLike] = None,
+) -> jax.Array:
+    """D = alpha A B^T + beta C + gamma I [..., m, m], where D is symmetric: half of the products of a matrix product.
+
+    a      [..., m, k], float16, bfloat16, float32 (or float64, without a kernel); leading axes are a batch of matrices
+    b      like a; left out, it is a. Another b is a promise that A B^T is symmetric, which is not checked
+    c      [..., m, m] of the result's dtype, symmetric; not read with beta=0
+    alpha, beta, gamma   numbers, not traced ones; the same kernel serves all of them. alpha is not 0
+    fill   "both" triangles, bitwise symmetric, or "lower" or "upper" with zeros in the other one
+    math   of float32, as in triangular_conv1d
+    dtype  a's, or float32
+
+    jax.jit, jax.vmap and jax.shard_map as triangular_conv1d. There is no derivative: JAX refuses one by name."""
+    _one_of("fill", fill, ("both", "lower", "upper"))
+    a = jnp.asarray(a)
+    b, c = a if b is None else jnp.asarray(b), None if c is None else jnp.asarray(c)
+    out = a.dtype if dtype is None else jnp.dtype(dtype)
+    _check(a, b, c, out)
+    alpha, beta, gamma = float(alpha), 1.0 if c is None else float(beta), float(gamma)
+    if alpha == 0:
+        raise ValueError("alpha=0 leaves nothing to multiply; allowed: any other number")
+    spec = Spec(alpha, beta, gamma, fill, _resolve_math(math, a.dtype), out.name)
+    n = prod(a.shape[:-2])
+    given = [one.reshape(n, *one.shape[-2:]) for one in _same_axes([a, b, c]) if one is not None]
+    d = vary(gram_p.bind(*given, spec=spec), varying(given[0])).reshape(*a.shape[:-1], a.shape[-2])
+    return d if fill == "both" else jnp.where(plain.triangle(d.shape[-1], fill, 0), d, 0)
+
+
+def _check(a, b, c, out) -> None:
+    if a.ndim < 2:
+        raise ValueError(f"a has shape {list(a.shape)}; allowed: [..., m, k], two axes at least")
+    if a.dtype.name not in _DTYPES:
+        raise TypeError(
+            f"a has dtype {a.dtype.name}; allowed: float16, bfloat16, float32 (and float64, without a kernel)"
+        )
+    if (b.shape, b.dtype) != (a.shape, a.dtype):
+        raise ValueError(
+            f"b is {b.dtype.name} {list(b.shape)}; allowed: a's {a.dtype.name} {list(a.shape)}, D is square"
+        )
+    if out != a.dtype and (out != jnp.float32 or a.dtype.itemsize != 2):
+        raise ValueError(f"dtype={out.name} with {a.dtype.name}; allowed: {a.dtype.name}, or float32 for 16-bit data")
+    square = (*a.shape[:-1], a.shape[-2])
+    if c is not None and (c.shape, c.dtype) != (square, out):
+        raise ValueError(f"c is {c.dtype.name} {list(c.shape)}; allowed: {out.name} {list(square)}")
+
+
+def orthogonalize(
+    matrices: Any,
+    *,
+    steps: int = 5,
+    coefficients: Union[Triple, Sequence[Triple]] = JORDAN,
+    eps: float = 1e-7,
+    form: str = "auto",
+) -> Any:
+    """Each matrix of a tree with its singular values brought near 1: `steps` Newton-Schulz iterations from X / max(|X|, eps), Frobenius norm.
+
+    matrices      an array [..., m, k], or any tree of such; leading axes are a batch. Matrices of equal sides (up to transposition) are
+                  computed together, whatever arrays they come from
+    coefficients  (a, b, c) for every step, or one triple a step, of which the last is repeated
+    form          "classic", "gram", or "auto": gram where the longer side is 1.25 times the shorter one
+
+    The same tree, shapes and dtypes; between products matrices are float16. jax.jit and jax.vmap; no derivative."""
+    leaves, tree = jax.tree.flatten(matrices)
+    leaves = [jnp.asarray(one) for one in leaves]
+    triples = triples_of(coefficients, steps)
+    results, groups = list(leaves), {}
+    for index, one in enumerate(leaves):
+        if one.ndim < 2 or one.dtype.name not in _DTYPES:
+            raise ValueError(f"matrix {index} is {one.dtype.name} {list(one.shape)}; allowed: floating [..., m, k]")
+        if one.size:
+            groups.setdefault((*sorted(one.shape[-2:]), one.dtype == jnp.float64), []).append(index)
+    for (m, k, double), members in groups.items():
+        wide, short = (jnp.float64, jnp.float64) if double else (jnp.float32, jnp.float16)
+        parts = []
+        for index in members:
+            one = leaves[index].astype(wide)
+            one = one / jnp.maximum(jnp.linalg.norm(one, axis=(-2, -1), keepdims=True), eps)
+            parts.append((one.mT if one.shape[-2] > one.shape[-1] else one).reshape(-1, m, k).astype(short))
+        x = iterate(jnp.concatenate(parts), triples, form, gram)
+        first = 0
+        for index, part in zip(members, parts):
+            one = leaves[index]
+            y, first = x[first : first + len(part)], first + len(part)
+            y = y.mT if one.shape[-2] > one.shape[-1] else y
+            results[index] = y.reshape(one.shape).astype(one.dtype)
+    return jax.tree.unflatten(tree, results)

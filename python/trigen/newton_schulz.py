@@ -1,0 +1,79 @@
+"""Newton-Schulz iterations, which bring the singular values of matrices near 1, for any library of arrays.
+
+An iteration is X <- (a I + b A + c A A) X with A = X X^T. All products but the last are symmetric: gram computes half of them. In Gram form
+(Dao AI Lab, "Gram Newton-Schulz", 2026) the iterations stay in the m x m matrices, R <- Z R Z and Q <- Q Z with Z = a I + b R + c R R, and X is
+multiplied once, by Q. In 16 bits R loses what is small in X: every RESTART steps X is multiplied and R computed from it anew.
+
+Sums are in float32, matrices between products in float16 whatever the data's type; errors: docs/gram.md, Numerics.
+"""
+
+from __future__ import annotations
+
+from typing import List, Tuple
+
+Triple = Tuple[float, float, float]
+
+JORDAN: Triple = (3.4445, -4.7750, 2.0315)
+"""Coefficients of Keller Jordan's Muon, for every step."""
+
+POLAR_EXPRESS: Tuple[Triple, ...] = (
+    *(
+        (a / 1.01, b / 1.01**3, c / 1.01**5)
+        for a, b, c in (
+            (8.28721201814563, -23.595886519098837, 17.300387312530933),
+            (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+            (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
+            (3.3184196573706015, -2.488488024314874, 0.51004894012372),
+            (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
+            (1.891301407787398, -1.2679958271945868, 0.37680408948524835),
+            (1.8750014808534479, -1.2500016453999487, 0.3750001645474248),
+        )
+    ),
+    (1.875, -1.25, 0.375),
+)
+"""Coefficients a step of "The Polar Express" (Amsel, Persson, Musco, Gower; arXiv 2505.16932, Algorithm 1), with its safety factor of 1.01
+for all but the last."""
+
+RESTART = 3
+# Gram form costs 3 k + 7 m products of m x m where the classic one costs 7.5 k + 2.5 m (five steps, halves counted as halves).
+_GRAM_FROM = 1.25  # k / m
+
+
+def triples_of(coefficients, steps) -> List[Triple]:
+    if steps < 1:
+        raise ValueError(f"steps={steps}; allowed: 1 or more")
+    listed = list(coefficients)
+    if listed and not hasattr(listed[0], "__len__"):
+        listed = [tuple(listed)]
+    if not listed or any(len(triple) != 3 for triple in listed):
+        raise ValueError(f"coefficients={coefficients!r}; allowed: a triple (a, b, c), or a list of such")
+    return [tuple(float(value) for value in listed[min(step, len(listed) - 1)]) for step in range(steps)]
+
+
+def iterate(x, triples: List[Triple], form: str, gram):
+    """The iterations from x [n, m, k], m <= k, whose singular values are at most 1. gram: the library's function of this name."""
+    if form not in ("auto", "classic", "gram"):
+        raise ValueError(f"form={form!r} is not known; allowed: auto, classic, gram")
+    m, k = x.shape[-2:]
+    return (_gram_form if form == "gram" or (form == "auto" and k >= _GRAM_FROM * m) else _classic)(x, triples, gram)
+
+
+def _classic(x, triples, gram):
+    for a, b, c in triples:
+        square = gram(x)
+        x = gram(square, c=square, alpha=c, beta=b, gamma=a) @ x
+    return x
+
+
+def _gram_form(x, triples, gram):
+    r = gram(x)
+    q = None
+    for step, (a, b, c) in enumerate(triples):
+        if step > 0 and step % RESTART == 0:
+            x, q = q @ x, None
+            r = gram(x)
+        z = gram(r, c=r, alpha=c, beta=b, gamma=a)
+        q = z if q is None else gram(q, z)
+        if step + 1 < len(triples) and (step + 1) % RESTART != 0:
+            r = gram(gram(r, z), z)
+    return q @ x
