@@ -11,14 +11,15 @@ Parts
     orthogonalize  Newton-Schulz, five steps, of a list of matrices (`--matrices`: a model's, or "rows x columns, ..."): torch.optim.Muon's own function,
                    the same compiled, each --peer, trigen; eager, by CUDA events, and trigen's first call. With the largest relative error of each arm
                    against the same steps in double precision
-    train          `--steps` of the mixer language model of examples/python with torch.optim.Muon and with trigen.torch.Muon for its matrices
-                   (AdamW for the rest), from the same weights on the same tokens: losses, milliseconds of the optimizer's step
+    train          `--steps` of the mixer language model of examples/python on the bytes of docs/, with torch.optim.Muon and with trigen.torch.Muon
+                   for its matrices (AdamW for the rest), from the same weights on the same tokens: losses, milliseconds of the optimizer's step
 """
 
 import argparse
 import importlib
 import statistics
 import time
+from pathlib import Path
 
 import torch
 import trigen
@@ -32,6 +33,7 @@ MODELS = {
     "qwen3-1.7b": [(2048, 2048)] * 56 + [(1024, 2048)] * 56 + [(6144, 2048)] * 56 + [(2048, 6144)] * 28,
     "gpt2": [(768, 768)] * 48 + [(3072, 768)] * 12 + [(768, 3072)] * 12,
 }
+ROOT = Path(__file__).resolve().parent.parent
 JORDAN = (3.4445, -4.7750, 2.0315)
 
 
@@ -209,17 +211,23 @@ class Both:
 def bench_train(options, report):
     device = options.device
     B, T, D, *_ = parameters_of(options.shape)
-    generator = torch.Generator().manual_seed(1)
-    tokens = torch.randint(options.vocabulary, (B, T + 1), generator=generator).to(device)
+    text = b"".join(path.read_bytes() for path in sorted((ROOT / "docs").rglob("*.md")))
+    text = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     every = {}
     for name, kind in (("torch.optim.Muon", torch.optim.Muon), ("trigen.torch.Muon", tt.Muon)):
         torch.manual_seed(0)
-        model = load_example().MaskedMixer(options.vocabulary, T, D, options.layers).to(device)
+        generator = torch.Generator().manual_seed(1)
+        model = load_example().MaskedMixer(256, T, D, options.layers).to(device)
         hidden = [p for path, p in model.named_parameters() if p.dim() == 2 and "blocks" in path]
         ids = {id(p) for p in hidden}
         rest = [p for p in model.parameters() if id(p) not in ids]
+
+        def run(_, model=model, generator=generator):
+            begins = torch.randint(len(text) - T, (B,), generator=generator).tolist()
+            return model(torch.stack([text[begin : begin + T + 1] for begin in begins]).long().to(device))
+
         both = Both(kind(hidden, lr=0.02), torch.optim.AdamW(rest, lr=1e-3), device)
-        losses, seconds = training_steps(model, both, tokens, torch.bfloat16, device, 3, options.steps)
+        losses, seconds = training_steps(run, both, None, torch.bfloat16, device, 3, options.steps)
         every[name] = torch.stack(losses).float().cpu()
         report.add(
             part="train",
@@ -253,7 +261,6 @@ def main():
     parser.add_argument("--tune", help="tune the products first, so long a problem (5s)")
     parser.add_argument("--shape", default="16,512,1024", help="train: B,T,D")
     parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--vocabulary", type=int, default=8192)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--seconds", type=float, default=1.0, help="a row at most, beyond seven rounds")

@@ -60,6 +60,41 @@ __device__ __forceinline__ void values(const Params& p, int head, int row, int c
   if (column + 1 < tokens && (lower ? column < row : column + 1 >= row)) v1 = value<C>(p, head, row, column + 1, v1);
 }
 
+// C's elements of 64 rows and columns from (row, column) on, two of a thread's at a time, where rows are whole pieces of 16 bytes: all
+// are loaded before one is needed. `row`, `column`: the thread's first.
+template <Kernel C>
+struct PanelOfC {
+  static constexpr bool kRead = C.shape.op == Op::kGram && C.shape.residual;
+  unsigned words[kRead ? 8 : 1][2];  // [8 columns][8 rows]
+
+  __device__ __forceinline__ PanelOfC(const Params& p, int head, int row, int column, int tokens) {
+    if constexpr (kRead) {
+      static_assert(kBytes<C.shape.wdtype> == 2, "two elements are a word");
+      const auto* const from = static_cast<const unsigned short*>(p.residual.data) + (head * p.residual.head + column);
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+          words[i][j] = ptx::load_global_if(from + ((row + 8 * j) * p.residual.row + 8 * i),
+                                            p.beta != 0 && row + 8 * j < tokens && column + 8 * i < tokens);
+    }
+  }
+  // D's elements in columns `column` + 8 i and + 1 of row `row` + 8 j, of their sums.
+  __device__ __forceinline__ void values(const Params& p, int row, int column, int i, int j, float& v0, float& v1) const {
+    const int own = row + 8 * j - (column + 8 * i);  // 0: the first is on the diagonal
+    v0 = __fmul_rn(p.alpha, v0);
+    v1 = __fmul_rn(p.alpha, v1);
+    if constexpr (kRead) {
+      if (p.beta != 0) {
+        v0 = __fmaf_rn(p.beta, to_float<C.shape.wdtype>(static_cast<unsigned short>(words[i][j])), v0);
+        v1 = __fmaf_rn(p.beta, to_float<C.shape.wdtype>(static_cast<unsigned short>(words[i][j] >> 16)), v1);
+      }
+    }
+    if (own == 0) v0 = __fadd_rn(v0, p.gamma);
+    if (own == 1) v1 = __fadd_rn(v1, p.gamma);
+  }
+};
+
 // D[column, row] = D[row, column], if that is another element.
 template <Kernel C>
 __device__ __forceinline__ void mirror(const Params& p, int head, int row, int column, float v) {

@@ -65,13 +65,14 @@ __device__ __forceinline__ void store_panel(const Params& p, OutputPanels<Geomet
         store_f32<C>(output, sum + 16 * i, map, column + 32 * i, row, head,
                      [&](int r, int c) { return keeps(r, 32 * i + c); });
     } else {
+      const int first = column + lane % 4 * 2;  // the thread's first column
+      const gram::PanelOfC<C> addend(p, head, row + own, first, tokens);
       const auto finish = [&](const float* v, int c, unsigned(&r)[2]) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          const int at = row + own + 8 * j;
           float v0 = v[2 * j], v1 = v[2 * j + 1];
-          if constexpr (C.shape.op == Op::kGram) {  // of what lies behind the matrix there is no C
-            if (at < tokens && column + c < tokens) gram::values<C>(p, head, at, column + c, tokens, v0, v1);
+          if constexpr (C.shape.op == Op::kGram) {
+            addend.values(p, row + own, first, c / 8, j, v0, v1);
           } else {
             if (!keeps(own + 8 * j, c)) v0 = 0.0f;
             if (!keeps(own + 8 * j, c + 1)) v1 = 0.0f;

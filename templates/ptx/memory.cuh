@@ -53,6 +53,17 @@ __device__ __forceinline__ void load_global(unsigned* w, const void* p) {
   }
 }
 
+// A word that may have been written in this kernel, or 0, without a branch: many such loads are under way at a time.
+__device__ __forceinline__ unsigned load_global_if(const void* p, bool read) {
+  unsigned v;
+  asm volatile(
+      "{\n.reg .pred read;\nsetp.ne.u32 read, %2, 0;\nmov.u32 %0, 0;\n@read ld.global.u32 %0, [%1];\n}\n"
+      : "=r"(v)
+      : "l"(p), "r"(static_cast<unsigned>(read))
+      : "memory");
+  return v;
+}
+
 template <int kSize>
 __device__ __forceinline__ void store_global(void* p, const unsigned* w) {
   static_assert(kSize == 2 || kSize == 4 || kSize == 8 || kSize % 16 == 0,
