@@ -43,7 +43,7 @@ std::vector<Access> activation_paths(const Problem& p) {  // worth a try
 Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activations) {
   return {.tile_m = tile.tile_n == 64 ? 64 : 128,
           .tile_n = tile.tile_n,
-          .warps_m = tile.tile_n == 64 && !tile.stacks ? 4 : 8,
+          .warps_m = (tile.tile_n == 64 && !tile.stacks) || tile.turns ? 4 : 8,
           .stages = tile.stages,
           .vec_c = output_vector(p),
           .cluster = tile.cluster,
@@ -55,6 +55,7 @@ Config config_of(const Problem& p, const TiledWeight::Tile& tile, Access activat
 bool allows(const Problem& p, const Config& c) {
   constexpr int kMostTiles = 4096;
   if (weight::stacks(c)) return p.T <= persistent::kPanel && p.K == 1 && !needs_packed_activations(p);
+  if (weight::takes_turns(c) && p.op != Op::kGram) return false;  // grad_weight's are not timed
   if (!weight::slices(c)) return true;
   if (p.K > 1) return false;
   const int64_t rows = (p.T + c.tile_m - 1) / c.tile_m;
@@ -89,8 +90,9 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
           // Taps hold two stages and wait for a third.
           range_key(&Config::stages, p.K > 1 ? 3 : 2, 12),
           raster_key(),
-          weight::slices(c) ? ConfigKey{&Config::split_k, {c.cluster}, "every block of a cluster has a slice"}
-                            : split_key(p),
+          weight::slices(c)        ? ConfigKey{&Config::split_k, {c.cluster}, "every block of a cluster has a slice"}
+          : weight::takes_turns(c) ? ConfigKey{&Config::split_k, {1}, "warpgroups that take turns have whole tiles"}
+                                   : split_key(p),
           ConfigKey(&Config::weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
           ConfigKey(&Config::activations, activation_paths(p),
                     "what TMA cannot take is packed, and contiguous tokens may be"),
@@ -131,6 +133,11 @@ void TiledWeight::put_tile(const Problem& p, const Target& target, const Tile& t
   }
   // Clusters share loads where a row tile of 256 is not mostly empty.
   if (tile.cluster > 1 && p.T <= 128) return;
+  if (weight::takes_turns(c)) {  // worth it where a block has several tiles
+    const persistent::StreamK s = weight_stream_k(p, c, static_cast<int>(grid(p, target, c)));
+    if (s.wide > s.blocks) out.push_back(c);
+    return;
+  }
   llvm::append_range(out, with_splits(c, weight_stream_k(p, c, static_cast<int>(grid(p, target, c)))));
 }
 

@@ -17,6 +17,7 @@ class TiledWeight final : public PersistentKernel {
   struct Tile {
     int tile_n, stages, cluster;
     bool stacks = false;
+    bool turns = false;  // of 128 x 128: warpgroups take turns
   };
   explicit TiledWeight(llvm::ArrayRef<Tile> tiles) : tiles_(tiles) {}
 

@@ -296,6 +296,92 @@ __device__ __forceinline__ void multiply_grad_weight(const Params& p, const Ring
   output.finish();
 }
 
+// As multiply_steps, 128 rows.
+template <Kernel C, int kSteps>
+__device__ __forceinline__ void multiply_whole_steps(float (&sum)[2][C.config.tile_n / 2],
+                                                     const unsigned long long (&a)[2], unsigned long long b,
+                                                     int block) {
+  constexpr bool kTokens = contiguous_tokens(C.shape, C.config);
+  constexpr int kStep = (kTokens ? 16 * 128 : 32) >> 4;
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      ptx::wgmma_ss<C.shape.dtype, C.config.tile_n, kTokens, kTokens>(sum[half], a[half] + kStep * i,
+                                                                      b + kStep * i, block | i);
+  ptx::wgmma_commit();
+}
+
+// The products of a whole tile by one warpgroup.
+template <Kernel C, class G>
+__device__ __forceinline__ void multiply_whole(float (&sum)[2][C.config.tile_n / 2], const Ring<G>& ring,
+                                               RingPosition<C.config.stages>& at, int count, BatchEnds<C> ends,
+                                               unsigned lane) {
+  int in_flight = -1;
+  for (int block = 0; block < count; ++block) {
+    ptx::mbarrier_wait(ring.full(at.stage), at.parity);
+    const unsigned long long a[2] = {ptx::descriptor(ring.a(at.stage), kPanelBytes),
+                                     ptx::descriptor(ring.a(at.stage) + kPanelBytes, kPanelBytes)};
+    const unsigned long long b = ptx::descriptor(ring.b(at.stage), kPanelBytes);
+    if (ends.here())
+      multiply_whole_steps<C, kLastSteps<C>>(sum, a, b, block);
+    else
+      multiply_whole_steps<C, block_steps()>(sum, a, b, block);
+    ptx::wgmma_wait<1>();
+    if (in_flight >= 0) ring.release(in_flight, lane);
+    in_flight = at.stage;
+    at.advance();
+    ends.advance();
+  }
+  ptx::wgmma_wait<0>();
+  ptx::pin(sum[0]);
+  ptx::pin(sum[1]);
+  if (in_flight >= 0) ring.release(in_flight, lane);
+}
+
+// One of two multiplying warpgroups that take turns. The one whose tile comes next waits until the other one has seen the last
+// stage before it: a stage's barrier tells one turn of the ring from the next, but not from the one after that.
+template <Kernel C>
+__device__ __forceinline__ void multiply_in_turn(const Params& p, const Ring<Geometry<C>>& ring,
+                                                 const StreamK& stream_k, int tokens, int features, int diag,
+                                                 int rank, unsigned group, const TensorMap& map_dw) {
+  constexpr int kTurn = 1 + kConsumers;  // named barriers: `group` may begin; those before it are OutputPanels'
+  const unsigned lane = threadIdx.x % 32;
+  RingPosition<C.config.stages> at;
+  OutputPanels<Geometry<C>> output(ring, group);
+  float sum[2][C.config.tile_n / 2];
+  StreamKWalk walk(stream_k, static_cast<int>(blockIdx.x) / C.config.cluster);
+  const Place<C> place(rank);
+  WorkTile work, next;
+  bool more = walk.next(work);
+  for (int tile = 0; more; ++tile, work = next) {
+    more = walk.next(next);
+    if (static_cast<unsigned>(tile % 2) != group) {
+      at.advance(work.end - work.begin);
+      continue;
+    }
+    const int first_row = kEdge<C> * work.row + 128 * place.row,
+              first_column = kEdge<C> * work.column + 128 * place.column;
+    const bool dropped = Geometry<C>::kSquares && !C.shape.zero_outside &&
+                         !touched<C>(first_row, first_column, tokens, diag);
+    if (tile > 0) ptx::named_barrier(kTurn + static_cast<int>(group), 256);
+    if (dropped)
+      drop_work<C>(ring, at, work, features, 0, lane);
+    else
+      multiply_whole<C>(sum, ring, at, work.end - work.begin, BatchEnds<C>(work.begin, 1), lane);
+    if (more) ptx::named_barrier_arrive(kTurn + 1 - static_cast<int>(group), 256);
+    if (dropped) continue;
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int i = 0; i < C.config.tile_n / 64; ++i)
+        store_panel<C>(p, output, sum[half] + 32 * i, map_dw, work.copy, 0, tokens, diag, first_row + 64 * half,
+                       first_column + 64 * i);
+  }
+  output.finish();
+}
+
 template <Kernel C>
 __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, const TensorMap& map_x,
                                     const TensorMap& map_dw) {
@@ -326,7 +412,10 @@ __device__ __forceinline__ void run(const Params& p, const TensorMap& map_dy, co
                          pause_of_zeros<C>(stream_k, z.heads, static_cast<int>(gridDim.x)));
       },
       [&](unsigned group) {
-        multiply_grad_weight<C>(p, ring, stream_k, z.tokens, z.features, z.diag, rank, group, map_dw);
+        if constexpr (takes_turns(C.config))
+          multiply_in_turn<C>(p, ring, stream_k, z.tokens, z.features, z.diag, rank, group, map_dw);
+        else
+          multiply_grad_weight<C>(p, ring, stream_k, z.tokens, z.features, z.diag, rank, group, map_dw);
       });
 }
 

@@ -19,6 +19,9 @@ inline constexpr int kConsumers = 2;  // warpgroups that multiply, 64 rows each
 TRIGEN_HOST_DEVICE constexpr bool contiguous_tokens(const Shape& s, const Config& c) {
   return s.layout == Layout::kBDT && c.activations == Access::kDirect;
 }
+// The multiplying warpgroups take turns: each has a whole tile of 128 x 128, every other one of the block's, and stores it while the
+// other one multiplies. Else each has 64 rows of every tile.
+TRIGEN_HOST_DEVICE constexpr bool takes_turns(const Config& c) { return c.tile_m == 128 && c.warps_m == 4; }
 // Elements of k in a block: a 128-byte swizzled row, which so many steps of wgmma multiply.
 TRIGEN_HOST_DEVICE constexpr int block_depth(DType dtype) { return 128 / packing::size_of(dtype); }
 TRIGEN_HOST_DEVICE constexpr int block_steps() { return 4; }

@@ -18,6 +18,11 @@ struct RingPosition {
       parity ^= 1;
     }
   }
+  __device__ __forceinline__ void advance(int stages) {
+    const int rounds = (stage + stages) / kStages;
+    stage += stages - rounds * kStages;
+    parity ^= rounds & 1;
+  }
 };
 
 // Barriers of the ring: full[stage] completes when a stage's bytes have landed, empty[stage] when every

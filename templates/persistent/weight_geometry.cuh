@@ -19,6 +19,7 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
   static constexpr Config c = C.config;
   using Base = persistent::Geometry<c, kWarpgroups<c>>;
   using Base::kCluster, Base::kStages;
+  static constexpr int kReleasingWarps = takes_turns(c) ? 4 : Base::kReleasingWarps;
   static constexpr int kPanels = panels(c);
   static constexpr bool kSquares = squares(c);
   static constexpr bool kTokens = false;
@@ -42,7 +43,9 @@ struct Geometry : persistent::Geometry<C.config, kWarpgroups<C.config>> {
                                !packing::packs_activations(C.shape, c)),
                 "whole batches in a panel");
   static_assert(c.tile_k == (C.shape.dtype == DType::kF32 ? 32 : 64), "one 128-byte swizzled row");
-  static_assert(c.warps_m == 4 * weight::kConsumers && c.warps_n == 1, "a warpgroup is 4 warps along m");
+  static_assert((takes_turns(c) || c.warps_m == 4 * weight::kConsumers) && c.warps_n == 1,
+                "a warpgroup is 4 warps along m");
+  static_assert(!takes_turns(c) || (C.shape.op == Op::kGram && c.tile_n == 128 && c.split_k == 1), "whole tiles");
   static_assert(kStages <= 12, "the barriers fit");
   static_assert(c.split_k >= 1, "1: no tile is shared but the narrow ones");
   static_assert(kStorePanels >= 1, "no shared memory left to stage the output: fewer stages");

@@ -43,6 +43,11 @@ __device__ __forceinline__ void named_barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// Arrives there without a wait, for threads that wait in named_barrier.
+__device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // Lets the launch after this one start as soon as every block of this one has come here or ended
 // (griddepcontrol).
 __device__ __forceinline__ void let_next_launch_start() {
