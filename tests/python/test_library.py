@@ -56,6 +56,9 @@ def test_structures_are_the_headers(repository, library):
         "workspace_size",
         "first_row",
         "rows",
+        "alpha",
+        "beta",
+        "gamma",
     ]
     assert c_struct(header, "trigen_tensor") == ["data", "batch", "head", "row"]
     for prefix, names in (
