@@ -83,10 +83,10 @@ def test_the_fields_are_compared_whole_at_load(library, monkeypatch):
         (lambda rows: rows[0]["values"].append("solve"), r"op: values \[.*'solve'\] there, "),
         (lambda rows: rows[3].update(offset=0), "H: offset 0 there, "),
         (
-            lambda rows: rows.append(dict(name="decay", bytes=4, offset=140, place="key", values=[])),
+            lambda rows: rows.append(dict(name="decay", bytes=4, offset=144, place="key", values=[])),
             "decay: is not known here",
         ),
-        (lambda rows: rows.pop(), "zero_outside: is not there"),
+        (lambda rows: rows.pop(), "mirror: is not there"),
         (lambda rows: rows.insert(1, rows.pop(2)), "the size or the order is another"),
     ):
         other = json.loads(json.dumps(theirs))
