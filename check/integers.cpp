@@ -305,8 +305,7 @@ void Integers::check(int run, const HostBuffers& after, CheckResult& result) con
       continue;
     }
     const Tensor* gate = rows && e.gate && t.role == Role::kY ? list_.find(Role::kGate) : nullptr;
-    const Tensor* residual =
-        e.residual && t.role != Role::kPre ? list_.find(Role::kResidual) : nullptr;
+    const Tensor* residual = e.residual && t.role != Role::kPre ? list_.find(Role::kResidual) : nullptr;
     const bool scales = op_row(p.op).takes(kFactorsField);
     const double roundoff = 1.01 * unit_roundoff(t.dtype), floor = t.dtype == DType::kF16 ? 0x1p-25 : 0;
     const int64_t columns = output_columns(p);

@@ -37,7 +37,7 @@ std::string find_in_rows(const Problem& p, const Tensor& t, const std::byte* dat
   return "";
 }
 
-// The fault of element `at` of dW; null: none.
+// The fault of element `at` of dW or D, whose mirror image is `opposite`; null: none.
 const char* fault_of_weight(const Problem& p, const Tensor& t, const std::byte* data, int64_t at,
                             int64_t opposite, bool inside) {
   const int64_t size = element_size(t.dtype);
@@ -58,11 +58,12 @@ std::string find_in_weights(const Problem& p, const Tensor& t, const std::byte* 
     for (int64_t row = begin; row < end; ++row) {
       const int64_t h = row / p.T, time = row % p.T, start = weight_index(p, t, h, time, 0, 0);
       if (!all_poison(data + (start + columns) * size, (t.row - columns) * size))
-        found.report(format("dW: the gap after row h=%" PRId64 " t=%" PRId64 " was written", h, time));
+        found.report(format("%s: the gap after row h=%" PRId64 " t=%" PRId64 " was written",
+                            tensor_of(p.op, t.role)->symbol, h, time));
       for (int64_t column = 0; column < columns; ++column)
-        if (const char* fault =
-                fault_of_weight(p, t, data, start + column, weight_index(p, t, h, column / p.K, time, column % p.K),
-                                in_triangle(p, time, column / p.K)))
+        if (const char* fault = fault_of_weight(p, t, data, start + column,
+                                                weight_index(p, t, h, column / p.K, time, column % p.K),
+                                                in_triangle(p, time, column / p.K)))
           found.report(place(p, t, row, column) + fault);
     }
   });

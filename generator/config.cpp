@@ -135,7 +135,7 @@ ConfigKey::ConfigKey(Access Config::*path, llvm::ArrayRef<Access> allowed, std::
 
 ConfigKey split_key(const Problem& p) {
   if (makes_weights(p.op)) return range_key(&Config::split_k, 1, 65535);
-  return {&Config::split_k, {1}, "is for grad_weight only"};
+  return {&Config::split_k, {1}, "is for grad_weight and gram only"};
 }
 
 ConfigKey raster_key() {
@@ -162,7 +162,7 @@ std::optional<std::string> reject_keys(llvm::StringRef family, llvm::ArrayRef<Co
     const int found = member.get(c);
     if (is_allowed(key, found)) continue;
     const std::string why = key.why.empty() ? (family + " takes " + list_of(key)).str() : key.why;
-    // A reason may go on from the value: "split_k=4 is for grad_weight only".
+    // A reason may go on from the value: "split_k=4 is for grad_weight and gram only".
     return says(member, found) + (llvm::StringRef(why).startswith("is ") ? " " : ": ") + why + "; try " +
            says(member, nearest(key, found));
   }

@@ -120,7 +120,8 @@ constexpr bool agree_with_kernels() {
     if (makes_weights(row.op) != (row.output().axes == Axes::kWeights)) return false;
   return true;
 }
-static_assert(agree_with_kernels(), "makes_weights (templates/config.h) is of the ops whose output has W's axes");
+static_assert(agree_with_kernels(),
+              "makes_weights (templates/config.h) is of the ops whose output has W's axes");
 
 }  // namespace op_rows
 

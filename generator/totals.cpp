@@ -72,7 +72,8 @@ Totals count_work(const Problem& p, Rows rows) {
   const auto bytes_of = [&](const OpTensor& tensor) {
     if (tensor.axes == Axes::kRows) return H * count * weight;
     if (tensor.axes == Axes::kWeights)
-      return (tensor.written && p.epilogue.zero_outside ? H * T * T : H * pairs) * K * weight;
+      return (tensor.written && (p.epilogue.zero_outside || p.epilogue.mirror) ? H * T * T : H * pairs) * K *
+             weight;
     // A sum of dy needs every row of it.
     const bool sums = p.epilogue.bias && op.product && tensor.role == op.product->a;
     const bool multiplied = op.product && (tensor.role == op.product->a || tensor.role == op.product->b);

@@ -333,9 +333,9 @@ llvm::Error CublasPeer::gemm_of_heads(const Call& call, cuda::CUdeviceptr pointe
   };
   const int status = library_->api().gemm_pointers(
       handle_, q.transpose_a ? kOpT : kOpN, q.transpose_b ? kOpT : kOpN, static_cast<int>(q.m),
-      static_cast<int>(q.n), static_cast<int>(q.k), &q.alpha, array(0), type, static_cast<int>(q.lda), array(1),
-      type, static_cast<int>(q.ldb), &q.beta, array(2), cublas_type(q.ctype), static_cast<int>(q.ldc),
-      static_cast<int>(count), cublas_compute(p), kGemmDefault);
+      static_cast<int>(q.n), static_cast<int>(q.k), &q.alpha, array(0), type, static_cast<int>(q.lda),
+      array(1), type, static_cast<int>(q.ldb), &q.beta, array(2), cublas_type(q.ctype),
+      static_cast<int>(q.ldc), static_cast<int>(count), cublas_compute(p), kGemmDefault);
   if (status == 0) return llvm::Error::success();
   return make_error(ErrorKind::kDevice, "cublasGemmBatchedEx failed with status " + std::to_string(status) +
                                             " for " + to_string(p));

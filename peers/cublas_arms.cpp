@@ -186,7 +186,8 @@ llvm::Expected<double> CublasPeer::error_of(const Arm& arm, const Reference& ref
       if (!in_triangle(p, row % p.T, s)) continue;
       got = load_element(plane_type_, planes.data(),
                          ((h * p.K + column % p.K) * p.T + row % p.T) * plane_row_ + s);
-      if (op_row(p.op).takes(kFactorsField) && s == row % p.T) got += kCheckedGamma;  // which cuBLAS leaves out
+      if (op_row(p.op).takes(kFactorsField) && s == row % p.T)
+        got += kCheckedGamma;  // which cuBLAS leaves out
     } else {
       got = load_element(t.dtype, data_of(bench_.list(), t, buffers), output_index(p, t, row, column));
     }

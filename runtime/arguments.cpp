@@ -202,17 +202,18 @@ class Binder {
   llvm::Error bind_matrices(Role role, Use use, const void* data, int64_t row, int64_t head,
                             const char* row_name, const char* head_name) {
     if (row < problem_.T * problem_.K && problem_.T > 1)
-      return bad_request((role == Role::kW ? row_name
-                                           : argument_name(problem_.op, role) + "'s " + row_name + " stride") +
-                         " is " + std::to_string(row) + ", a row of " + argument_name(problem_.op, role) +
-                         " has T*K=" + std::to_string(problem_.T * problem_.K) +
-                         " elements; pass at least that, or 0 for contiguous");
+      return bad_request(
+          (role == Role::kW ? row_name : argument_name(problem_.op, role) + "'s " + row_name + " stride") +
+          " is " + std::to_string(row) + ", a row of " + argument_name(problem_.op, role) + " has T*K=" +
+          std::to_string(problem_.T * problem_.K) + " elements; pass at least that, or 0 for contiguous");
     View& view = add(role, use, data, element_size(problem_.wdtype), problem_.T * problem_.K);
     if (llvm::Error error = axis(view, row_name, row, problem_.T, problem_.walign)) return error;
     if (llvm::Error error = axis(view, head_name, head, problem_.H, problem_.walign)) return error;
     return finish(view, problem_.walign, "walign");
   }
 
+  // A role that the problem's op gives a tensor with W's axes.
+  bool is_matrix(Role role) const { return tensor_of(problem_.op, role)->axes == Axes::kWeights; }
   static bool is_residual(const View& view) {
     return view.argument.is(Role::kResidual) || view.argument.is(Role::kGate);
   }
@@ -261,7 +262,7 @@ class Binder {
                          " elements (" + std::to_string(stride * view.element) +
                          " bytes), the problem promises multiples of " + std::to_string(align) +
                          " bytes; make the plan with a smaller " +
-                         (align == problem_.walign && axis_name[0] == 'w' ? "walign" : "align"));
+                         (is_matrix(view.argument.role) ? "walign" : "align"));
     view.axes[view.count++] = {stride, extent};
     return llvm::Error::success();
   }
@@ -333,9 +334,11 @@ llvm::Error check_factors(const Problem& problem, const trigen_args& args) {
     return llvm::Error::success();
   }
   if (args.alpha == 0)
-    return refuse("alpha", args.alpha, "which leaves nothing to compute; start from TRIGEN_ARGS_INIT, which sets 1");
+    return refuse("alpha", args.alpha,
+                  "which leaves nothing to compute; start from TRIGEN_ARGS_INIT, which sets 1");
   if (!problem.epilogue.residual && args.beta != 1 && args.beta != 0)
-    return refuse("beta", args.beta, "but the problem has no C; add residual to its epilogue, or leave beta 1");
+    return refuse("beta", args.beta,
+                  "but the problem has no C; add residual to its epilogue, or leave beta 1");
   return llvm::Error::success();
 }
 

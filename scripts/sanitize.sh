@@ -58,6 +58,10 @@ grad_weight_pairs grad_weight --family wgmma_sm90 --config tile=128x256x64,warps
 grad_weight_tokens grad_weight_tokens --family wgmma_sm90 --config tile=128x128x64,warps=8x1,stages=5,splitk=7,vec=8x8x8,cluster=1,blocks=1
 grad_weight_tokens_squares grad_weight_tokens --family wgmma_sm90 --config tile=128x128x64,warps=8x1,stages=6,splitk=1,vec=8x8x8,cluster=4,blocks=1
 grad_weight_tokens_slices grad_weight_tokens --family wgmma_sm90 --config tile=64x64x64,warps=4x1,stages=3,splitk=4,vec=8x8x2,cluster=4,blocks=1
+gram gram --families all --generic
+gram_tiles gram_tiles --family wgmma_sm90 --config tile=128x256x64,warps=8x1,stages=4,splitk=3,vec=8x8x8,cluster=2,blocks=1
+gram_slices gram_tiles --family wgmma_sm90 --config tile=64x64x64,warps=4x1,stages=2,splitk=3,vec=8x8x2,cluster=3,blocks=1
+gram_f32 gram_f32 --families all
 skips_3 skips --family wgmma_sm90 --config tile=128x64x64,warps=8x1,stages=3,splitk=1,vec=8x8x8,cluster=1,blocks=1
 skips_5 skips --family wgmma_sm90 --config tile=128x64x64,warps=8x1,stages=5,splitk=1,vec=8x8x8,cluster=1,blocks=1
 mma_tma_sm90 mma_tma --limit 3e8 --family mma_tma_sm90 --config tile=128x256x64,warps=2x4,stages=4,splitk=1,vec=8x8x8,cluster=1,blocks=1

@@ -53,13 +53,15 @@ struct Workspace {
   TRIGEN_HOST_DEVICE constexpr Workspace(Op op, bool bias, int B, int H, int T, int D, long long part_floats)
       : blocks(schedule::ceil_div(T, kPanel)), panels(schedule::ceil_div(D, kPanel)) {
     const long long activations = static_cast<long long>(B) * H * blocks * panels;
-    a_boxes = makes_weights(op) ? activations : static_cast<long long>(H) * blocks * blocks;
+    // makes_weights(op), which as a call makes NVRTC 12.9 order trigen_split's instructions otherwise.
+    const bool weight = op == Op::kGradWeight || op == Op::kGram;
+    a_boxes = weight ? activations : static_cast<long long>(H) * blocks * blocks;
     b_boxes = activations;
     b = a + a_boxes * kBoxBytes;
     a_scales = b + b_boxes * kBoxBytes;
     b_scales = a_scales + a_boxes * kScaleBytes;
     row_sums = b_scales + b_boxes * kScaleBytes;
-    const bool sums = makes_weights(op) && bias;
+    const bool sums = weight && bias;
     parts = row_sums + (sums ? activations * kPanel * 4 : 0);
     end = parts + part_floats * 4;
   }

@@ -124,7 +124,7 @@ class Product final : public PersistentKernel {
   static ConfigKey slices_key(const Config& c) {
     if (c.tile_m == 64 && c.cluster == geometry::kSlices)
       return {&Config::split_k, {c.cluster}, "every block of a cluster of such tiles has a slice"};
-    return {&Config::split_k, {1}, "is for grad_weight and clusters of tiles of 64 rows"};
+    return {&Config::split_k, {1}, "is for grad_weight, gram and clusters of tiles of 64 rows"};
   }
   // Pairs of row tiles, with a cluster of slices for each.
   int64_t pairs(const Problem& p, const Config& c) const {

@@ -36,10 +36,11 @@ std::vector<Case> cases() {
       {"", ",epilogue=residual"},
       {"", ",epilogue=bias", ",epilogue=bias+accumulate+zero_outside"},
       {"", ",epilogue=bias", ",epilogue=bias+gelu+pre+gate+residual", ",rows=3"},
-      {",epilogue=gelu", ",epilogue=silu+gate", ",epilogue=gate"}};
+      {",epilogue=gelu", ",epilogue=silu+gate", ",epilogue=gate"},
+      {"", ",epilogue=mirror", ",epilogue=residual+mirror", ",fill=upper,epilogue=residual"}};
   std::vector<Case> out;
   size_t turn = 0;
-  for (Op op : {Op::kForward, Op::kGradInput, Op::kGradWeight, Op::kDecode, Op::kGradEpilogue})
+  for (Op op : {Op::kForward, Op::kGradInput, Op::kGradWeight, Op::kDecode, Op::kGradEpilogue, Op::kGram})
     for (const char* dtype : kDtypes) {
       const llvm::StringRef type(dtype);
       if (!is_whole_product(op) && type.contains("math=")) continue;
@@ -48,7 +49,7 @@ std::vector<Case> cases() {
         for (bool generic : {false, true}) {
           const auto& epilogues = kEpilogues[static_cast<int>(op)];
           out.push_back({to_string(op).str() + "," + dtype + "," +
-                             kSizes[turn % (op == Op::kGradEpilogue ? 2 : 4)] + layout +
+                             kSizes[turn % (op_row(op).takes(kTapFields | kDiagonalField) ? 4 : 2)] + layout +
                              epilogues[turn / 4 % epilogues.size()],
                          generic});
           turn = turn * 5 + 3;  // mixes sizes and epilogues over the loops
@@ -236,6 +237,23 @@ TEST_F(Wgmma, ProductsAreNotSerialised) {
         if (takes(index++, 4)) expect_parallel({problem, target_, family, config, false});
       }
   EXPECT_EQ(index, 40);
+}
+
+// gram's sums are grad_weight's; what becomes of them are other registers.
+TEST_F(Wgmma, ProductsOfGramAreNotSerialised) {
+  const Family* family = value_of(find_family("wgmma_sm90"));
+  int index = 0;
+  for (const char* sizes :
+       {",B=1,H=4,T=1024,D=4096", ",B=2,H=1,T=2048,D=1000,layout=bdt", ",B=1,H=3,T=511,D=512"})
+    for (const char* rest : {"", ",epilogue=mirror", ",epilogue=residual+mirror",
+                             ",fill=upper,epilogue=residual", ",wdtype=f32,epilogue=residual+mirror"}) {
+      const Problem problem = value_of(parse_problem(std::string("gram,dtype=bf16") + sizes + rest));
+      const auto configs = family->configs(problem, *target_);
+      ASSERT_FALSE(configs.empty()) << to_string(problem);
+      const Config config = configs[index % 3 * (configs.size() - 1) / 2];
+      if (takes(index++, 4)) expect_parallel({problem, target_, family, config, false});
+    }
+  EXPECT_EQ(index, 15);
 }
 
 // f32 weights go through registers, two sets in turn: every tile, and the source for all sizes.

@@ -40,6 +40,9 @@ INSTANTIATE_TEST_SUITE_P(
                       "forward,dtype=f32,B=3,T=72,D=40,math=tf32",
                       "grad_weight,dtype=f32,B=3,T=72,D=40,math=tf32",
                       "grad_input,dtype=f32,B=3,T=72,D=40,math=f16x3",
+                      "gram,dtype=bf16,B=3,H=2,T=72,D=40,epilogue=residual+mirror",
+                      "gram,dtype=f16,B=1,H=2,T=136,D=72,wdtype=f32,fill=upper,epilogue=mirror",
+                      "gram,dtype=f32,B=1,H=2,T=72,D=40,math=f16x3,epilogue=residual",
                       "decode,dtype=bf16,B=3,T=72,D=40,rows=3,epilogue=bias+gate"));
 
 }  // namespace

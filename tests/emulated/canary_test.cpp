@@ -352,6 +352,10 @@ TEST_F(CanaryTest, EveryOpSeesAnEmptyKernelAndAnotherOnes) {
              "grad_weight,dtype=bf16,B=3,T=48,D=16,fill=upper,diag=2,epilogue=bias+accumulate"},
         Case{"decode,dtype=f16,B=3,T=48,D=16,rows=2,epilogue=bias",
              "decode,dtype=f16,B=3,T=48,D=16,rows=2,diag=-1,epilogue=bias"},
+        Case{"gram,dtype=f16,B=1,H=3,T=48,D=16,epilogue=residual", "gram,dtype=f16,B=1,H=3,T=48,D=16"},
+        // The mirrored triangle is compared too.
+        Case{"gram,dtype=f16,B=1,H=3,T=48,D=16,fill=upper,epilogue=residual+mirror",
+             "gram,dtype=f16,B=1,H=3,T=48,D=16,fill=upper,epilogue=residual"},
         Case{"grad_epilogue,dtype=f16,B=3,T=48,D=16,epilogue=gelu+gate",
              "grad_epilogue,dtype=f16,B=3,T=48,D=16,epilogue=silu+gate"}}) {
     SCOPED_TRACE(each.text);

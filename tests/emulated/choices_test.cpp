@@ -21,18 +21,21 @@ const char* const kBig[] = {"forward,dtype=bf16,B=32,T=512,D=1024",
                             "grad_weight,dtype=f16,B=32,T=512,D=1024,epilogue=bias",
                             "grad_weight,dtype=bf16,B=8,T=2048,D=1024,epilogue=bias",
                             "grad_weight,dtype=f32,B=16,T=1024,D=1024,epilogue=bias",
+                            "gram,dtype=bf16,B=1,T=2048,D=8192,epilogue=residual+mirror",
                             "forward,dtype=f32,B=16,T=1024,D=1024,math=tf32",
                             "grad_weight,dtype=f32,B=16,T=1024,D=1024,math=tf32,epilogue=bias",
                             "forward,dtype=bf16,B=16,T=1024,D=1024,K=4,pad=3"};
-const char* const kOdd[] = {
-    "forward,dtype=f16,B=2,H=2,T=37,D=11,epilogue=bias", "grad_input,dtype=bf16,B=1,T=70,D=20,K=3,pad=1",
-    "grad_weight,dtype=f16,B=3,T=35,D=19,epilogue=bias", "forward,dtype=f32,B=1,T=70,D=20,math=tf32",
-    "grad_weight,dtype=f32,B=2,T=35,D=19"};
+const char* const kOdd[] = {"forward,dtype=f16,B=2,H=2,T=37,D=11,epilogue=bias",
+                            "grad_input,dtype=bf16,B=1,T=70,D=20,K=3,pad=1",
+                            "grad_weight,dtype=f16,B=3,T=35,D=19,epilogue=bias",
+                            "forward,dtype=f32,B=1,T=70,D=20,math=tf32",
+                            "grad_weight,dtype=f32,B=2,T=35,D=19",
+                            "gram,dtype=f16,B=1,H=2,T=37,D=19,epilogue=residual+mirror"};
 
 // Two row tiles and two of columns, whole pieces for every access.
 std::string just_larger(const Problem& big, const Config& c) {
   const auto up = [](int extent) { return std::to_string((extent + 24 + 7) / 8 * 8); };
-  const bool weight = big.op == Op::kGradWeight;
+  const bool weight = makes_weights(big.op);
   Problem p = big;
   p.B = weight ? 3 : 1;
   std::string text = to_string(p);

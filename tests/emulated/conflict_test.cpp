@@ -28,7 +28,8 @@ constexpr const char* kHalf = "forward,dtype=f16,B=2,T=256,D=64";
 
 // The known conflicts: mma_sm70 stores sums of grad_weight into its slice two rows of a quad pair at a time, and
 // simt transposes the tile that has k along its rows, four words 4 banks apart. wgmma_split_sm90's first
-// launch stores the largest of its columns 4 banks apart.
+// launch stores the largest of its columns 4 banks apart. mma_sm80 puts gram's elements back into its slice of sums,
+// eight a thread, and reads the slice by columns for the mirrored triangle.
 const Kernel kKernels[] = {
     {"mma_sm70_forward", "sm_70", kHalf,
      "mma_sm70:tile=64x64x64,warps=2x2,stages=2,splitk=1,vec=8x8x8,blocks=2"},
@@ -50,6 +51,8 @@ const Kernel kKernels[] = {
      "mma_sm80:tile=64x64x64,warps=2x2,stages=4,splitk=1,vec=8x8x8,blocks=4"},
     {"mma_sm80_grad_weight", "sm_80", "grad_weight,dtype=bf16,B=2,T=256,D=64",
      "mma_sm80:tile=64x64x64,warps=2x2,stages=4,splitk=1,raster=8,vec=8x8x8,blocks=4"},
+    {"mma_sm80_gram", "sm_80", "gram,dtype=bf16,B=1,T=256,D=64,epilogue=residual+mirror",
+     "mma_sm80:tile=64x64x64,warps=2x2,stages=4,splitk=1,raster=8,vec=8x8x8,blocks=4", 8680, 1280},
     {"mma_sm80_tf32_forward", "sm_80", "forward,dtype=f32,math=tf32,B=2,T=256,D=64",
      "mma_sm80:tile=64x64x32,warps=2x2,stages=4,splitk=1,vec=4x4x4,blocks=2"},
     {"mma_sm80_tf32_grad_input", "sm_80", "grad_input,dtype=f32,math=tf32,B=2,T=256,D=64",
@@ -71,6 +74,8 @@ const Kernel kKernels[] = {
     {"wgmma_sm90_slices", "sm_90a", "forward,dtype=bf16,B=2,T=512,D=64,wdtype=f32,epilogue=bias",
      "wgmma_sm90:tile=64x64x64,warps=4x1,stages=4,splitk=2,vec=8x8x8,cluster=2,blocks=1"},
     {"wgmma_sm90_grad_weight", "sm_90a", "grad_weight,dtype=bf16,B=2,T=256,D=64",
+     "wgmma_sm90:tile=128x128x64,warps=8x1,stages=6,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
+    {"wgmma_sm90_gram", "sm_90a", "gram,dtype=bf16,B=1,T=256,D=64,epilogue=residual+mirror",
      "wgmma_sm90:tile=128x128x64,warps=8x1,stages=6,splitk=1,vec=8x8x8,cluster=1,blocks=1"},
     {"wgmma_sm90_stacked", "sm_90a", "grad_weight,dtype=bf16,B=40,T=24,D=64,epilogue=bias",
      "wgmma_sm90:tile=64x64x64,warps=8x1,stages=6,splitk=5,vec=8x8x8,cluster=1,blocks=1"},
@@ -120,7 +125,10 @@ const Edit kEdits[] = {
     {"mma_sm80_tf32_grad_input", "swizzle.cuh", "mix = (row & 3) << 1;", "mix = row & 3;"},
     {"mma_tma_sm90_forward", "mma_tma_sm90/fragments.cuh", "^ (row & 7)) << 4", "^ (row & 3)) << 4"},
     {"simt_forward", "schedule.h", "kSimtPad = 4", "kSimtPad = 0"},
-    {"wgmma_sm90_forward", "persistent/output_panels.cuh", "^ (line & 7)) << 4", "^ (line & 3)) << 4"},
+    {"wgmma_sm90_forward", "persistent/output_panels.cuh", "^ (line & 7)) << 4), left[0]",
+     "^ (line & 3)) << 4), left[0]"},
+    {"wgmma_sm90_gram", "persistent/output_panels.cuh", "^ (line & 7)) << 4), left[j][0]",
+     "^ (line & 3)) << 4), left[j][0]"},
     {"wgmma_sm90_f32_forward", "wgmma_sm90/weights_f32.cuh", "(i ^ (odd ? 1u : 0u))",
      "(i ^ (odd ? 0u : 0u))"},
     {"wgmma_sm90_slices", "wgmma_sm90/sent_sums.cuh", "sums + threadIdx.x * 16 + i * kStride",

@@ -29,7 +29,9 @@ TEST_P(InPlace, TheResidualIsReadBeforeItIsOverwritten) {
   auto bench = llvm::cantFail(Workbench::create(*device_, p));
   trigen_args args = llvm::cantFail(bench->args(0, plan->workspace_bytes()));
   const void* const given = args.residual.data;
-  trigen_tensor& output = p.op == Op::kGradInput ? args.x : args.y;
+  const trigen_tensor output = p.op == Op::kGradInput ? args.x
+                               : makes_weights(p.op)  ? trigen_tensor{args.w, 0, args.w_head, args.w_row}
+                                                      : args.y;
   args.residual = output;
   const Tensor& residual = *bench->list().find(Role::kResidual);
   const Reference reference(p, bench->list(), bench->inputs(), {});
@@ -56,6 +58,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"wgmma_sm90", "grad_input,dtype=bf16,B=3,T=200,D=72,epilogue=residual"},
                       Case{"wgmma_sm90", "forward,dtype=f16,B=2,T=136,D=72,epilogue=gelu+pre+gate+residual"},
                       Case{"wgmma_sm90", "grad_input,dtype=f16,B=2,T=136,D=71,epilogue=residual"},
+                      Case{"wgmma_sm90", "gram,dtype=bf16,B=1,H=2,T=200,D=72,epilogue=residual+mirror"},
+                      Case{"wgmma_sm90",
+                           "gram,dtype=f16,B=2,T=136,D=72,wdtype=f32,fill=upper,epilogue=residual"},
+                      Case{"mma_sm80", "gram,dtype=bf16,B=1,H=2,T=136,D=72,epilogue=residual+mirror"},
                       Case{"mma_sm80", "forward,dtype=bf16,B=2,T=136,D=72,epilogue=bias+residual"},
                       Case{"mma_sm80", "grad_input,dtype=bf16,B=2,T=136,D=72,epilogue=residual"}));
 

@@ -1,5 +1,5 @@
-// Strides past 2^31 elements: every family with a batch, a head or a row of x, or a head or a row of W, that far from the
-// next one. The bits must be those of dense tensors. Offsets in 32 bits would end in a fault or in other numbers.
+// Strides past 2^31 elements: every family with a batch, a head or a row of x, or a head or a row of W (or of what has its
+// axes), that far from the next one. The bits must be those of dense tensors. Offsets in 32 bits would end in a fault or in other numbers.
 #include <gtest/gtest.h>
 
 #include "check/selection.h"
@@ -21,12 +21,14 @@ struct Kernel {
 const Kernel kKernels[] = {
     {"simt", "forward,dtype=f32,B=2,H=2,T=70,D=40,epilogue=bias+gelu+pre+gate+residual"},
     {"simt", "grad_weight,dtype=f32,B=2,H=2,T=70,D=40,layout=bdt,epilogue=bias"},
+    {"simt", "gram,dtype=f32,B=2,H=2,T=70,D=40,epilogue=residual+mirror"},
     {"mma_sm70", "forward,dtype=f16,B=2,H=2,T=136,D=72"},
     {"mma_sm70", "grad_input,dtype=f16,B=2,H=2,T=136,D=72,layout=bdt,epilogue=residual"},
     {"mma_sm75", "forward,dtype=f16,B=2,H=2,T=72,D=40,K=3"},
     {"mma_sm80", "forward,dtype=bf16,B=2,H=2,T=72,D=40,epilogue=bias+gelu+pre+gate+residual"},
     {"mma_sm80", "grad_input,dtype=bf16,B=2,H=2,T=72,D=40,K=4,wdtype=f32"},
     {"mma_sm80", "grad_weight,dtype=bf16,B=2,H=2,T=72,D=40,epilogue=bias+zero_outside"},
+    {"mma_sm80", "gram,dtype=bf16,B=2,H=2,T=72,D=40,epilogue=residual+mirror"},
     {"decode", "decode,dtype=bf16,B=2,H=2,T=72,D=40,rows=3,epilogue=bias+gelu+pre+gate+residual"},
     {"decode", "decode,dtype=bf16,B=2,H=2,T=72,D=40,layout=bdt"},
     {"grad_epilogue", "grad_epilogue,dtype=bf16,B=2,H=2,T=72,D=40,epilogue=gelu+gate"},
@@ -40,6 +42,8 @@ const Kernel kKernels[] = {
     {"wgmma_sm90", "grad_weight,dtype=bf16,B=2,H=2,T=136,D=72,layout=bdt", false, true},
     {"wgmma_sm90", "grad_weight,dtype=bf16,B=2,H=2,T=136,D=72,align=2", false, true},
     {"wgmma_sm90", "grad_weight,dtype=bf16,B=2,H=2,T=136,D=72,K=4"},
+    {"wgmma_sm90", "gram,dtype=bf16,B=2,H=2,T=136,D=72,epilogue=residual+mirror"},
+    {"wgmma_sm90", "gram,dtype=bf16,B=2,H=2,T=136,D=72,wdtype=f32,fill=upper,epilogue=residual+mirror"},
     {"wgmma_resident_sm90", "forward,dtype=bf16,B=2,H=2,T=136,D=72,epilogue=bias+residual"},
     {"wgmma_resident_sm90", "grad_input,dtype=bf16,B=2,H=2,T=64,D=72,wdtype=f32"},
     {"wgmma_taps_sm90", "forward,dtype=bf16,B=2,H=2,T=136,D=72,K=4,epilogue=bias+gelu+pre+gate+residual"},
@@ -51,6 +55,7 @@ const Kernel kKernels[] = {
     {"wgmma_split_sm90",
      "forward,dtype=f32,math=f16x3,B=2,H=2,T=136,D=72,epilogue=bias+gelu+pre+gate+residual"},
     {"wgmma_split_sm90", "grad_weight,dtype=f32,math=f16x3,B=2,H=2,T=136,D=72,epilogue=bias"},
+    {"wgmma_split_sm90", "gram,dtype=f32,math=f16x3,B=2,H=2,T=136,D=72,epilogue=residual+mirror"},
     {"mma_tma_sm90", "forward,dtype=bf16,B=2,H=2,T=136,D=72,epilogue=bias+gelu+pre+gate+residual"},
 };
 
@@ -69,7 +74,7 @@ struct FarTensor {
 
 // Only `far` is far; the other strides are as small as tensors that lie between each other allow.
 FarTensor spread(const Problem& p, const Tensor& t, Axis far) {
-  const bool weights = t.role == Role::kW;
+  const bool weights = t.axes == Axes::kWeights;
   const int64_t batches = weights ? 1 : p.B,
                 rows = weights || p.layout == Layout::kBTD ? (weights ? p.T : t.tokens) : p.D,
                 inner = weights                    ? p.T * p.K
@@ -124,7 +129,7 @@ std::string compare(const Plan& plan, Workbench& bench, const HostBuffers& dense
     return memory.begin + static_cast<cuda::CUdeviceptr>((apart ? FarMemory::kHalf : 0) + first + byte);
   };
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].role == Role::kBias || (tensors[i].role == Role::kW) != of_weights(axis)) continue;
+    if (tensors[i].role == Role::kBias || (tensors[i].axes == Axes::kWeights) != of_weights(axis)) continue;
     spreads[i] = spread(bench.problem(), tensors[i], axis);
     const FarTensor& far = spreads[i];
     for (const Run& run : far.runs)  // outputs are poison there

@@ -19,6 +19,9 @@ const char* const kProblems[] = {
     "grad_weight,dtype=bf16,B=3,T=129,D=96,wdtype=f32,epilogue=bias",
     "grad_weight,dtype=f16,B=2,H=2,T=70,D=40,K=3,diag=-1,epilogue=bias+accumulate",
     "grad_weight,dtype=f32,B=4,T=33,D=17,layout=bdt,epilogue=zero_outside",
+    "gram,dtype=bf16,B=1,H=3,T=129,D=96,epilogue=residual+mirror",
+    "gram,dtype=f16,B=2,T=136,D=72,layout=bdt,fill=upper,wdtype=f32,epilogue=mirror",
+    "gram,dtype=f32,B=1,H=2,T=70,D=40,math=f16x3,epilogue=residual",
     "decode,dtype=bf16,B=3,T=129,D=96,rows=3,epilogue=bias+gelu",
     "decode,dtype=f16,B=2,H=2,T=64,D=40,K=3,layout=bdt",
 };

@@ -56,6 +56,9 @@ def test_structures_are_the_headers(repository, library):
         "workspace_size",
         "first_row",
         "rows",
+        "alpha",
+        "beta",
+        "gamma",
     ]
     assert c_struct(header, "trigen_tensor") == ["data", "batch", "head", "row"]
     for prefix, names in (
@@ -80,7 +83,7 @@ def test_the_fields_are_compared_whole_at_load(library, monkeypatch):
         (lambda rows: rows[0]["values"].append("solve"), r"op: values \[.*'solve'\] there, "),
         (lambda rows: rows[3].update(offset=0), "H: offset 0 there, "),
         (
-            lambda rows: rows.append(dict(name="decay", bytes=4, offset=140, place="key", values=[])),
+            lambda rows: rows.append(dict(name="decay", bytes=4, offset=144, place="key", values=[])),
             "decay: is not known here",
         ),
         (lambda rows: rows.pop(), "mirror: is not there"),

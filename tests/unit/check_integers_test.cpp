@@ -23,7 +23,7 @@ struct Made {
       : problem(llvm::cantFail(parse_problem(text))), list(tensors_of(problem, 1)), integers(problem, list) {}
   Role role() const { return list.output().role; }
   int64_t columns() const {
-    return problem.op == Op::kGradWeight ? problem.T * problem.K : problem.B * problem.D;
+    return makes_weights(problem.op) ? problem.T * problem.K : problem.B * problem.D;
   }
   int64_t index(const Tensor& t, int64_t h, int64_t row, int64_t column) const {
     const Problem& p = problem;
@@ -93,6 +93,11 @@ std::vector<std::string> kinds() {
     list.push_back("grad_input" + tail + "bf16,epilogue=residual");
     list.push_back("grad_weight" + tail + "bf16,wdtype=f32,epilogue=bias+accumulate");
     list.push_back("grad_weight" + tail + "f32,math=tf32,epilogue=bias");
+    if (tail.find(",K=1,") == std::string::npos) continue;
+    for (const char* kind :
+         {"f32", "bf16,layout=bdt,epilogue=residual", "f16,wdtype=f32,epilogue=residual", "f16,fill=upper",
+          "f32,math=tf32,epilogue=residual", "f32,math=f16x3,fill=upper,epilogue=residual"})
+      list.push_back("gram" + tail + kind);
   }
   return list;
 }
@@ -136,10 +141,10 @@ TEST(Integers, SumsAreThoseOfTheProducts) {
     for (int run = 0; run < m.integers.runs(); ++run)
       for (int64_t row = m.list.rows.first; row < m.list.rows.first + m.list.rows.count; row += 1 + p.T / 11)
         for (int64_t column = 0; column < m.columns(); column += 1 + m.columns() / 13) {
-          if (p.op == Op::kGradWeight && !in_triangle(p, row, column / p.K)) continue;
+          if (makes_weights(p.op) && !in_triangle(p, row, column / p.K)) continue;
           const auto [first, last] = tokens_of_row(p, row);
           double sum = 0;
-          const bool weight = p.op == Op::kGradWeight;
+          const bool weight = makes_weights(p.op);
           for (int64_t k = weight ? 0 : first * p.K; k < (weight ? p.B * p.D : last * p.K); ++k)
             sum += m.integers.product(run, p.H - 1, row, column, k);
           ASSERT_DOUBLE_EQ(m.integers.sum(run, p.H - 1, row, column), sum)
@@ -154,9 +159,9 @@ TEST(Integers, OneLostProductOfALongSumIsSeen) {
        {"forward,dtype=bf16,B=1,T=8192,D=64", "forward,dtype=bf16,B=2,T=65536,D=8,epilogue=bias",
         "forward,dtype=f16,B=1,T=1048576,D=1", "grad_input,dtype=bf16,B=1,T=65536,D=8,fill=upper",
         "grad_weight,dtype=bf16,B=512,T=64,D=1024,epilogue=bias",
-        "grad_weight,dtype=f16,B=65536,H=2,T=64,D=8", "forward,dtype=bf16,B=1,T=16384,D=64,K=4,pad=3",
-        "grad_weight,dtype=bf16,B=64,T=64,D=1024,K=8,pad=4", "forward,dtype=f32,B=1,T=65536,D=8,math=f16x3",
-        "forward,dtype=f32,B=1,T=4096,D=8,math=tf32"}) {
+        "grad_weight,dtype=f16,B=65536,H=2,T=64,D=8", "gram,dtype=bf16,B=1,H=2,T=64,D=65536",
+        "forward,dtype=bf16,B=1,T=16384,D=64,K=4,pad=3", "grad_weight,dtype=bf16,B=64,T=64,D=1024,K=8,pad=4",
+        "forward,dtype=f32,B=1,T=65536,D=8,math=f16x3", "forward,dtype=f32,B=1,T=4096,D=8,math=tf32"}) {
     const Made m(text);
     const Problem& p = m.problem;
     const DType dtype = m.list.find(m.role())->dtype;
@@ -166,10 +171,10 @@ TEST(Integers, OneLostProductOfALongSumIsSeen) {
         return static_cast<int64_t>(random_bits(99, stream, i) % static_cast<uint64_t>(size));
       };
       const int64_t h = pick(0, p.H), row = pick(1, p.T), column = pick(2, m.columns()),
-                    k = pick(3, p.op == Op::kGradWeight ? p.B * p.D : p.T * p.K);
-      if (p.op == Op::kGradWeight && !in_triangle(p, row, column / p.K)) continue;
+                    k = pick(3, makes_weights(p.op) ? p.B * p.D : p.T * p.K);
+      if (makes_weights(p.op) && !in_triangle(p, row, column / p.K)) continue;
       const auto [first, last] = tokens_of_row(p, row);
-      if (p.op != Op::kGradWeight && (k / p.K < first || k / p.K >= last)) continue;
+      if (!makes_weights(p.op) && (k / p.K < first || k / p.K >= last)) continue;
       const double product = m.integers.product(0, h, row, column, k),
                    sum = m.integers.sum(0, h, row, column);
       if (product == 0) continue;  // a tap over the border
@@ -186,11 +191,11 @@ TEST(Integers, OneLostProductOfALongSumIsSeen) {
 TEST(Integers, AnyLostStepAlongKIsSeen) {
   for (const char* text :
        {"grad_weight,dtype=bf16,B=512,T=2,D=1024", "grad_weight,dtype=bf16,B=4096,T=2,D=128",
-        "grad_weight,dtype=bf16,B=16384,T=2,D=32", "forward,dtype=bf16,B=1,T=65536,D=2",
-        "grad_input,dtype=bf16,B=1,T=65536,D=2,fill=upper"}) {
+        "grad_weight,dtype=bf16,B=16384,T=2,D=32", "gram,dtype=bf16,B=1,T=2,D=65536",
+        "forward,dtype=bf16,B=1,T=65536,D=2", "grad_input,dtype=bf16,B=1,T=65536,D=2,fill=upper"}) {
     const Made m(text);
     const Problem& p = m.problem;
-    const bool weight = p.op == Op::kGradWeight;
+    const bool weight = makes_weights(p.op);
     const int64_t depth = weight ? p.B * p.D : p.T, row = p.T - 1;
     for (int64_t step = 1; step <= 128; step *= 2)
       for (int64_t k = 0; k < depth; k += step) {

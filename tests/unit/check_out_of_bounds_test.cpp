@@ -15,7 +15,7 @@ struct Written {
   std::vector<std::byte> buffer;
   std::vector<int64_t> own;  // elements that the op writes
 
-  Written(const char* text, Role role, int gap = 0)
+  Written(const std::string& text, Role role, int gap = 0)
       : problem(llvm::cantFail(parse_problem(text))),
         list(tensors_of(problem, gap)),
         tensor(list.find(role)),
@@ -47,6 +47,8 @@ constexpr const char* kOutputs[][2] = {
     {"grad_weight,dtype=bf16,B=1,H=2,T=5,D=3,K=2,pad=0", "w"},
     {"grad_weight,dtype=f16,B=1,T=6,D=3,fill=upper,diag=-1,walign=2", "w"},
     {"grad_weight,dtype=bf16,B=1,H=2,T=5,D=3,epilogue=bias", "bias"},
+    {"gram,dtype=bf16,B=1,H=2,T=5,D=3", "w"},
+    {"gram,dtype=f16,B=1,T=6,D=3,wdtype=f32,fill=upper,epilogue=residual", "w"},
 };
 Role role_of(const std::string& name) {
   return name == "y" ? Role::kY : name == "x" ? Role::kX : name == "w" ? Role::kW : Role::kBias;
@@ -103,6 +105,38 @@ TEST(OutOfBounds, WeightsOutsideTheTriangle) {
   for (int64_t t = 0; t < 3; ++t)
     for (int64_t s = t + 1; s < 3; ++s) zeros.put(weight_index(zeros.problem, *zeros.tensor, 0, t, s, 0), 0);
   EXPECT_EQ(zeros.find(), "");
+}
+
+TEST(OutOfBounds, MirroredElementsHaveTheirBits) {
+  for (const char* fill : {"", "fill=upper,"}) {
+    Written d(std::string("gram,dtype=bf16,B=1,H=2,T=4,D=3,walign=2,") + fill + "epilogue=mirror", Role::kW,
+              1);
+    const auto at = [&](int64_t h, int64_t t, int64_t s) {
+      return weight_index(d.problem, *d.tensor, h, t, s, 0);
+    };
+    for (int64_t h = 0; h < 2; ++h)
+      for (int64_t t = 0; t < 4; ++t)
+        for (int64_t s = 0; s < t; ++s) {
+          const float value = static_cast<float>(1 + h + 10 * t + s);
+          d.put(at(h, t, s), value), d.put(at(h, s, t), value);
+        }
+    ASSERT_EQ(d.find(), "");
+    const bool upper = *fill != 0;
+    const int64_t row = upper ? 3 : 1, column = upper ? 1 : 3;
+    const std::string place = "d[h=1,t=" + std::to_string(row) + ",s=" + std::to_string(column) + ",j=0]";
+    const auto bytes = [&](int64_t element) {
+      return d.buffer.data() + d.tensor->offset_bytes + 2 * element;
+    };
+    bytes(at(1, row, column))[0] ^= std::byte{1};  // the last bit
+    EXPECT_EQ(d.find(), place + " is not the bits of the element mirrored at the diagonal");
+    bytes(at(1, row, column))[0] ^= std::byte{1};
+    ASSERT_EQ(d.find(), "");
+    std::fill_n(bytes(at(1, 2, 2)), 2, std::byte{kPoison});
+    EXPECT_EQ(d.find(), "d[h=1,t=2,s=2,j=0] is nan or was never written");
+    d.put(at(1, 2, 2), 1);
+    d.put(at(0, 3, 3) + 1, 1);
+    EXPECT_EQ(d.find(), "d: the gap after row h=0 t=3 was written");
+  }
 }
 
 }  // namespace

@@ -63,6 +63,15 @@ double define(const Case& c, Role role, int64_t h, int64_t row, int64_t column) 
                              : share + v * share * (1 - share);
     return value(Role::kY) * slope * (p.epilogue.gate ? value(Role::kGate) : 1);
   }
+  if (p.op == Op::kGram) {  // D = alpha A B^T + beta C + gamma I; A is y, B is x, C is residual
+    for (int64_t b = 0; b < p.B; ++b)
+      for (int64_t d = 0; d < p.D; ++d)
+        sum += c.activation(Role::kY, b, h, row, d) * c.activation(Role::kX, b, h, column, d);
+    sum *= -0.5;
+    if (const Tensor* from = c.list.find(Role::kResidual))
+      sum += 3 * c.at(Role::kResidual, weight_index(p, *from, h, row, column, 0));
+    return row == column ? sum + 2 : sum;
+  }
   if (p.op == Op::kGradWeight) {
     if (role == Role::kBias) {
       for (int64_t b = 0; b < p.B; ++b)
@@ -120,7 +129,9 @@ HostBuffers right_outputs(const Case& c) {
           }
           const int64_t at = weight_index(p, t, h, row, column / p.K, column % p.K);
           if (in_triangle(p, row, column / p.K)) {
-            store_element(t.dtype, data, at, static_cast<float>(define(c, t.role, h, row, column)));
+            const auto value = static_cast<float>(define(c, t.role, h, row, column));
+            store_element(t.dtype, data, at, value);
+            if (p.epilogue.mirror) store_element(t.dtype, data, weight_index(p, t, h, column, row, 0), value);
           } else if (p.epilogue.zero_outside) {
             store_element(t.dtype, data, at, 0);
           }
@@ -163,6 +174,12 @@ std::vector<std::string> variants() {
        {"dtype=bf16,B=2,H=2,T=9,D=12,epilogue=gelu+gate", "dtype=f16,B=3,T=7,D=5,layout=bdt,epilogue=silu",
         "dtype=f32,B=1,T=30,D=8,epilogue=gate"})
     list.push_back(std::string("grad_epilogue,") + rest);
+  for (const char* sizes : {"B=2,H=1,T=5,D=7", "B=1,H=3,T=9,D=4", "B=1,H=1,T=1,D=1", "B=3,H=2,T=24,D=40"})
+    for (const char* rest :
+         {"dtype=f32", "dtype=bf16,layout=bdt,epilogue=mirror", "dtype=f16,wdtype=f32,epilogue=residual",
+          "dtype=f16,fill=upper,epilogue=residual+mirror", "dtype=bf16,fill=upper,align=2,walign=2",
+          "dtype=f32,math=tf32,layout=bdt,epilogue=residual+mirror"})
+      list.push_back(std::string("gram,") + sizes + "," + rest);
   return list;
 }
 
@@ -221,16 +238,16 @@ INSTANTIATE_TEST_SUITE_P(Reference, Variant, testing::ValuesIn(variants()), [](c
 TEST(Check, SeesOneWrongElementAnywhere) {
   for (const char* text : {"forward,dtype=bf16,B=2,H=2,T=40,D=24", "grad_input,dtype=f16,B=2,H=1,T=33,D=17",
                            "grad_weight,dtype=bf16,wdtype=f32,B=2,H=1,T=40,D=24,K=2",
-                           "grad_epilogue,dtype=bf16,B=2,T=40,D=24,epilogue=gelu+gate"}) {
+                           "grad_epilogue,dtype=bf16,B=2,T=40,D=24,epilogue=gelu+gate",
+                           "gram,dtype=bf16,B=2,T=40,D=24,epilogue=residual",
+                           "gram,dtype=f16,B=1,H=2,T=40,D=24,wdtype=f32,epilogue=residual+mirror"}) {
     const Case c(text);
     ReferenceOptions sampled;
     sampled.sample = true;
     const Reference full(c.problem, c.list, c.inputs);
     const Reference quick(c.problem, c.list, c.inputs, sampled);
     const HostBuffers right = right_outputs(c);
-    const Role role = c.problem.op == Op::kForward      ? Role::kY
-                      : c.problem.op != Op::kGradWeight ? Role::kX
-                                                        : Role::kW;
+    const Role role = c.list.output().role;
     const Tensor& t = *c.list.find(role);
     int64_t tried = 0;
     for (int64_t i = 0; i < t.elements; i += 37) {

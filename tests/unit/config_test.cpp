@@ -176,9 +176,10 @@ TEST(ConfigKeys, PathsAreWords) {
 
 TEST(ConfigKeys, SplitsAreForSumsOverTokensAlone) {
   EXPECT_EQ(refusal(split_key(problem_of("forward,dtype=bf16,B=1,T=64,D=64")), 4),
-            "split_k=4 is for grad_weight only; try split_k=1");
+            "split_k=4 is for grad_weight and gram only; try split_k=1");
   const ConfigKey key = split_key(problem_of("grad_weight,dtype=bf16,B=1,T=64,D=64"));
   EXPECT_EQ(refusal(key, 4), "");
+  EXPECT_EQ(refusal(split_key(problem_of("gram,dtype=bf16,B=1,T=64,D=64")), 4), "");
   EXPECT_EQ(refusal(key, 0), "split_k=0: some_family takes 1 to 65535; try split_k=1");
 }
 

@@ -38,7 +38,7 @@ TEST(Families, RefusalsNameWhatWasFoundWhatIsAllowedAndTheNextStep) {
   EXPECT_EQ(refusal("mma_sm80", "sm_80", kForward, "tile=128x128x32,warps=2x2,stages=9,splitk=1,vec=8x8x8"),
             "stages=9: mma_sm80 takes 2, 3, 4 or 5; try stages=5");
   EXPECT_EQ(refusal("mma_sm80", "sm_80", kForward, "tile=128x128x32,warps=2x2,stages=3,splitk=4,vec=8x8x8"),
-            "split_k=4 is for grad_weight only; try split_k=1");
+            "split_k=4 is for grad_weight and gram only; try split_k=1");
   EXPECT_THAT(refusal("mma_sm80", "sm_80", kForward, "tile=256x256x32,warps=2x2,stages=3,splitk=1,vec=8x8x8"),
               HasSubstr("needs 512 registers for sums"));
   EXPECT_THAT(refusal("mma_sm80", "sm_80", "forward,dtype=bf16,B=32,T=511,D=1023", kConfig),
@@ -162,10 +162,10 @@ TEST(Families, KeysOfPersistentFamiliesAreRefusedByTheirTables) {
       wgmma("tile=128x256x64,warps=8x1,stages=5,splitk=1,vec=8x8x8,cluster=1,blocks=1"),
       "stages=5 of 49152 B leave too little of 232448 B of shared memory to stage the output; try stages=4");
   EXPECT_EQ(wgmma("tile=128x256x64,warps=8x1,stages=4,splitk=2,vec=8x8x8,cluster=1,blocks=1"),
-            "split_k=2 is for grad_weight and clusters of tiles of 64 rows; try split_k=1");
+            "split_k=2 is for grad_weight, gram and clusters of tiles of 64 rows; try split_k=1");
   // The advice is of the key that is wrong, not of one that would be with it.
   EXPECT_EQ(wgmma("tile=128x256x64,warps=8x1,stages=4,splitk=2,raster=33,vec=8x8x8,cluster=1,blocks=1"),
-            "split_k=2 is for grad_weight and clusters of tiles of 64 rows; try split_k=1");
+            "split_k=2 is for grad_weight, gram and clusters of tiles of 64 rows; try split_k=1");
   EXPECT_EQ(refusal("wgmma_tf32_sm90", "sm_90a", "grad_weight,dtype=f32,B=4,T=512,D=1024,math=tf32",
                     "tile=128x128x32,warps=8x1,stages=4,splitk=2,vec=4x4x8,cluster=2,blocks=1"),
             "cluster=2: wgmma_tf32_sm90 takes 1; try cluster=1");

@@ -37,7 +37,7 @@ TEST(NumericsExpected, IsTheReferencesNumber) {
     const PeriodicInputs inputs(p, list);
     const HostBuffers buffers = buffers_of(list, inputs);
     const Reference reference(p, list, buffers, {.full = true});
-    const bool weight = p.op == Op::kGradWeight;
+    const bool weight = makes_weights(p.op);
     const auto columns = static_cast<int64_t>(reference.columns().size());
     ++ops[static_cast<int>(p.op)];
     for (const OutputPlace& o : sample_places(p, list, 24)) {
@@ -84,8 +84,11 @@ TEST(NumericsExpected, AllOutputsAreTheSingleOnes) {
       for (const Tensor& t : list.tensors)
         if (t.written) near(all[t.role], one[t.role]);
     });
-    if (p.op != Op::kGradWeight) {
+    if (!makes_weights(p.op)) {
       EXPECT_EQ(places, p.B * p.H * p.D * list.rows.count);
+    }
+    if (p.op == Op::kGram) {
+      EXPECT_EQ(places, p.H * p.T * (p.T + 1) / 2);
     }
   }
   EXPECT_GT(compared, 10000);

@@ -48,6 +48,26 @@ TEST(Ops, ArgumentsSayBothNames) {
   EXPECT_EQ(argument_name(Op::kGradInput, Role::kX), "x (dx)");
   EXPECT_EQ(argument_name(Op::kGradWeight, Role::kBias), "bias (grad_bias)");
   EXPECT_EQ(argument_name(Op::kGradInput, Role::kBias), "bias");  // which it has not
+  EXPECT_EQ(argument_name(Op::kGram, Role::kX), "x (b)");
+  EXPECT_EQ(argument_name(Op::kGram, Role::kResidual), "residual (c)");
+}
+
+// What trigen.h says of gram's arguments.
+TEST(Ops, GramWritesOneMatrixOfTwoAndReadsAThird) {
+  const OpRow& gram = op_row(Op::kGram);
+  EXPECT_TRUE(makes_weights(Op::kGram) && is_whole_product(Op::kGram));
+  EXPECT_TRUE(gram.takes(kFactorsField | kFillField | kWeightTypeField | kMathField));
+  EXPECT_FALSE(gram.takes(kTapFields) || gram.takes(kDiagonalField) || gram.takes(kRowsField));
+  EXPECT_EQ(gram.output().role, Role::kW);
+  EXPECT_EQ(gram.product->a, Role::kY);
+  EXPECT_EQ(gram.product->b, Role::kX);
+  const OpTensor* const c = tensor_of(Op::kGram, Role::kResidual);
+  ASSERT_NE(c, nullptr);
+  EXPECT_EQ(c->axes, Axes::kWeights);
+  EXPECT_FALSE(c->written || c->is_in({}));
+  EXPECT_TRUE(c->is_in({.residual = true}));
+  for (const Op op : {Op::kForward, Op::kGradInput, Op::kGradWeight, Op::kDecode, Op::kGradEpilogue})
+    EXPECT_FALSE(op_row(op).takes(kFactorsField) || op_row(op).parts.mirror) << op_row(op).name.str();
 }
 
 }  // namespace

@@ -83,9 +83,19 @@ TEST(ProblemFields, DefaultsAreThoseOfTextAndStructure) {
   }
 }
 
+// An op without taps takes the structure's defaults as they are.
+TEST(ProblemFields, DefaultsOfTheStructureAreGramsToo) {
+  trigen_problem made = struct_of_sizes(TRIGEN_GRAM, TRIGEN_BF16, 1, 512, 1024);
+  made.H = 4, made.residual = made.mirror = 1;
+  EXPECT_EQ(to_string(llvm::cantFail(problem_of(&made))),
+            "gram,dtype=bf16,B=1,H=4,T=512,D=1024,K=1,pad=0,epilogue=residual+mirror");
+  made.K = 2;
+  EXPECT_THAT(take_error(problem_of(&made).takeError()).message, HasSubstr("K=2 with gram"));
+}
+
 TEST(ProblemFields, OpsThatDoNotTakeOneRefuseItByName) {
   std::set<std::string> refused;
-  for (const char* op : {"forward", "grad_input", "grad_weight", "decode", "grad_epilogue"}) {
+  for (const char* op : {"forward", "grad_input", "grad_weight", "decode", "grad_epilogue", "gram"}) {
     const std::string sizes = ",dtype=bf16,B=2,T=24,D=24", name = op;
     const Problem p =
         llvm::cantFail(parse_problem(name + sizes + (name == "grad_epilogue" ? ",epilogue=gelu+gate" : "")));
@@ -98,8 +108,9 @@ TEST(ProblemFields, OpsThatDoNotTakeOneRefuseItByName) {
       refused.insert(field.key.str());
     }
   }
-  EXPECT_THAT(refused, testing::UnorderedElementsAre("K", "pad", "diag", "rows", "bias", "activation", "pre",
-                                                     "gate", "residual", "accumulate", "zero_outside"));
+  EXPECT_THAT(refused,
+              testing::UnorderedElementsAre("K", "pad", "diag", "rows", "bias", "activation", "pre", "gate",
+                                            "residual", "accumulate", "zero_outside", "mirror"));
 }
 
 TEST(ProblemFields, EveryEnumerationIsCheckedByName) {
@@ -124,6 +135,7 @@ TEST(ProblemFields, EnumeratorsOfTheHeaderHaveTheSameValues) {
                                              {"TRIGEN_GRAD_WEIGHT", TRIGEN_GRAD_WEIGHT},
                                              {"TRIGEN_DECODE", TRIGEN_DECODE},
                                              {"TRIGEN_GRAD_EPILOGUE", TRIGEN_GRAD_EPILOGUE},
+                                             {"TRIGEN_GRAM", TRIGEN_GRAM},
                                              {"TRIGEN_F16", TRIGEN_F16},
                                              {"TRIGEN_BF16", TRIGEN_BF16},
                                              {"TRIGEN_F32", TRIGEN_F32},

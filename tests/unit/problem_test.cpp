@@ -34,6 +34,12 @@ TEST(ProblemText, PrintsTheDocumentedForm) {
       "epilogue=bias+gelu");
   EXPECT_EQ(to_string(parsed("grad_weight,dtype=f32,B=8,T=2048,D=1024,math=tf32,epilogue=accumulate+bias")),
             "grad_weight,dtype=f32,B=8,H=1,T=2048,D=1024,K=1,pad=0,math=tf32,epilogue=bias+accumulate");
+  EXPECT_EQ(to_string(parsed("gram,dtype=bf16,B=1,H=4,T=512,D=1024,epilogue=mirror+residual")),
+            "gram,dtype=bf16,B=1,H=4,T=512,D=1024,K=1,pad=0,epilogue=residual+mirror");
+  EXPECT_EQ(to_string(parsed("gram,dtype=f16,B=2,T=65,D=40,layout=bdt,fill=upper,wdtype=f32,walign=4")),
+            "gram,dtype=f16,B=2,H=1,T=65,D=40,K=1,pad=0,layout=bdt,fill=upper,wdtype=f32");
+  EXPECT_EQ(short_text(parsed("gram,dtype=bf16,B=1,H=4,T=512,D=1024,K=1,pad=0,epilogue=residual+mirror")),
+            "gram,dtype=bf16,B=1,H=4,T=512,D=1024,epilogue=residual+mirror");
 }
 
 TEST(ProblemText, FillsInTheDefaults) {
@@ -94,10 +100,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"", "empty problem; write one as forward,dtype=bf16,B=32,T=512,D=1024"},
         BadText{"dtype=f16,B=1",
                 "the problem starts with 'dtype'; the first field is the op: forward, "
-                "grad_input, grad_weight, decode or grad_epilogue"},
+                "grad_input, grad_weight, decode, grad_epilogue or gram"},
         BadText{"foward,dtype=f16",
-                "op='foward' is unknown; allowed are forward, grad_input, grad_weight, decode or "
-                "grad_epilogue; did "
+                "op='foward' is unknown; allowed are forward, grad_input, grad_weight, decode, "
+                "grad_epilogue or gram; did "
                 "you mean 'forward'?"},
         BadText{"forward,dtype=f16,B=1,T=0,D=8",
                 "T=0; allowed are 1 to 2147418112; give the number of tokens"},
@@ -196,7 +202,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "elements"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,epilogue=bias+relu",
                 "epilogue part 'relu' is unknown; allowed are bias, gelu, silu, pre, gate, residual, "
-                "accumulate or zero_outside, joined by '+' (column 31)"},
+                "accumulate, zero_outside or mirror, joined by '+' (column 31)"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,epilogue=bias+bias",
                 "epilogue has 'bias' twice; name it once (column 31)"},
         BadText{"forward,dtype=f16,B=1,T=8,D=8,epilogue=gelu+silu",
@@ -213,7 +219,46 @@ INSTANTIATE_TEST_SUITE_P(
                 "epilogue bias+gelu with grad_input; allowed are residual; compute the rest outside"},
         BadText{"grad_weight,dtype=f16,B=1,T=8,D=8,epilogue=gate",
                 "epilogue gate with grad_weight; allowed are bias, accumulate and zero_outside; compute the "
-                "rest outside"}));
+                "rest outside"},
+        BadText{"forward,dtype=f16,B=1,T=8,D=8,epilogue=mirror",
+                "epilogue mirror with forward; allowed are bias, gelu, silu, pre, gate and residual; compute "
+                "the rest outside"},
+        BadText{"grad_weight,dtype=f16,B=1,T=8,D=8,epilogue=mirror",
+                "epilogue mirror with grad_weight; allowed are bias, accumulate and zero_outside; compute "
+                "the rest outside"},
+        BadText{"gram,dtype=f16,B=1,T=0,D=8", "T=0; allowed are 1 to 2147418112; give the number of tokens"},
+        BadText{"gram,dtype=f16,B=1,T=8,D=0",
+                "D=0; allowed are 1 to 2147418112; give the features of one head"},
+        BadText{"gram,dtype=f16,B=1,T=2147418113,D=8",
+                "T=2147418113; allowed are 1 to 2147418112; give the number of tokens"},
+        BadText{"gram,dtype=f16,B=1,H=8,T=2000000000,D=1",
+                "H*T*T*K weights pass 2^62 bytes; allowed are fewer, split the heads"},
+        BadText{"gram,dtype=f16,B=1,T=8,D=8,K=2",
+                "K=2 with gram; gram multiplies whole matrices, it has no taps and no diagonal; leave K out"},
+        BadText{"gram,dtype=f16,B=1,T=8,D=8,diag=-1",
+                "diag=-1 with gram; gram multiplies whole matrices, it has no taps and no diagonal; leave "
+                "diag out"},
+        BadText{"gram,dtype=f16,B=1,T=8,D=8,rows=2",
+                "rows=2 with gram; only decode makes a few rows; leave rows out"},
+        BadText{"gram,dtype=f16,B=1,T=8,D=8,layout=dbt",
+                "layout='dbt' is unknown; allowed are btd or bdt; did you mean 'bdt'? (column 28)"},
+        BadText{"gram,dtype=f16,B=1,T=8,D=8,math=tf32",
+                "math=tf32 with dtype=f16; it chooses how f32 is multiplied; leave it out"},
+        BadText{"gram,dtype=f16,B=1,T=8,D=8,wdtype=bf16",
+                "wdtype=bf16 with dtype=f16; allowed are f16 and f32; convert the weights"},
+        BadText{"gram,dtype=f16,B=1,T=8,D=8,epilogue=bias",
+                "epilogue bias with gram; allowed are residual and mirror; compute the rest outside"},
+        BadText{
+            "gram,dtype=f16,B=1,T=8,D=8,epilogue=silu+pre+gate",
+            "epilogue silu+pre+gate with gram; allowed are residual and mirror; compute the rest outside"},
+        BadText{"gram,dtype=f16,B=1,T=8,D=8,epilogue=accumulate+zero_outside+mirror",
+                "epilogue accumulate+zero_outside with gram; allowed are residual and mirror; compute the "
+                "rest outside"},
+        BadText{"gram,dtype=f16,B=1,T=8,D=8,epilogue=miror",
+                "epilogue part 'miror' is unknown; allowed are bias, gelu, silu, pre, gate, residual, "
+                "accumulate, zero_outside or mirror, joined by '+'; did you mean 'mirror'? (column 28)"},
+        BadText{"gram,dtype=f16,B=1,T=8,D=8,epilogue=mirror+mirror",
+                "epilogue has 'mirror' twice; name it once (column 28)"}));
 
 TEST(ProblemErrorText, ShortensAndEscapesWhatItQuotes) {
   EXPECT_THAT(error_of(std::string("forward,dtype=f16,B=1,T=8,D=8,") + std::string(100, 'q')),
@@ -283,6 +328,12 @@ TEST(ProblemWork, CountsBytesOnce) {
   // dy, pre and dz; then gate and grad_gate, too.
   EXPECT_EQ(count_work(parsed("grad_epilogue,dtype=f16,B=2,H=3,T=8,D=16,epilogue=gelu")).min_bytes, 3 * 1536);
   EXPECT_EQ(count_work(parsed("grad_epilogue,dtype=f16,B=2,H=3,T=8,D=16,epilogue=gate")).min_bytes, 5 * 1536);
+  // A and B; the triangle of D, then that of C; then the whole of D.
+  EXPECT_EQ(count_work(parsed("gram,dtype=f16,B=2,H=3,T=8,D=16")).min_bytes, 2 * 1536 + 36 * 3 * 2);
+  EXPECT_EQ(count_work(parsed("gram,dtype=f16,B=2,H=3,T=8,D=16,wdtype=f32,epilogue=residual")).min_bytes,
+            2 * 1536 + 2 * 36 * 3 * 4);
+  EXPECT_EQ(count_work(parsed("gram,dtype=f16,B=2,H=3,T=8,D=16,epilogue=residual+mirror")).min_bytes,
+            2 * 1536 + (64 + 36) * 3 * 2);
 }
 
 TEST(ProblemWork, CountsTheRowsOfDecode) {

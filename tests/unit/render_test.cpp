@@ -153,6 +153,9 @@ TEST(Render, EverythingElseEntersTheHash) {
                            "grad_weight,dtype=f16,B=2,T=512,D=1024,epilogue=bias",
                            "grad_weight,dtype=f16,B=2,T=512,D=1024,epilogue=accumulate",
                            "grad_weight,dtype=f16,B=2,T=512,D=1024,epilogue=zero_outside",
+                           "gram,dtype=f16,B=2,T=512,D=1024",
+                           "gram,dtype=f16,B=2,T=512,D=1024,epilogue=residual",
+                           "gram,dtype=f16,B=2,T=512,D=1024,epilogue=mirror",
                            "forward,dtype=f32,B=2,T=512,D=1024"})
     for (const Candidate& candidate : candidates_of(problem_of(text), **find_target("sm_80"))) {
       if (candidate.generic) continue;

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <new>
 
@@ -212,6 +213,154 @@ TEST(BindArguments, GradEpilogueReadsPreAndWritesGradGate) {
   EXPECT_THAT(bind(kGate, args), HasSubstr("x (dz) overlaps pre"));
   args.x.data = at(kGradGate);
   EXPECT_THAT(bind(kGate, args), HasSubstr("x (dz) overlaps residual (grad_gate)"));
+}
+
+constexpr const char* kGram = "gram,dtype=bf16,B=1,H=4,T=64,D=32";
+constexpr const char* kGramOfC = "gram,dtype=bf16,B=1,H=4,T=64,D=32,epilogue=residual+mirror";
+constexpr uintptr_t kC = 0x50000000;
+
+trigen_args with_c() {
+  trigen_args args = plain();
+  args.residual.data = at(kC);
+  return args;
+}
+
+TEST(BindArguments, GramReadsAAndBAndWritesD) {
+  trigen_args args = with_c();
+  args.alpha = 0.5F, args.beta = -2, args.gamma = 3;
+  Params params;
+  ASSERT_EQ(bind(kGramOfC, args, 0, &params), "");
+  EXPECT_EQ(params.y.row, 4 * 32) << "A, as every activation";
+  EXPECT_EQ(params.w_row, 64);
+  EXPECT_EQ(params.w_head, 64 * 64);
+  EXPECT_EQ(params.residual.data, at(kC));
+  EXPECT_EQ(params.residual.row, 64) << "C, as D";
+  EXPECT_EQ(params.residual.head, 64 * 64);
+  EXPECT_EQ(params.alpha, 0.5F);
+  EXPECT_EQ(params.beta, -2);
+  EXPECT_EQ(params.gamma, 3);
+  // Matrices one behind the other, D and C with longer rows.
+  args.x = {at(kX), 0, 64 * 32, 32}, args.y = {at(kY), 0, 64 * 32, 32};
+  args.w_row = 72, args.residual.row = 80;
+  ASSERT_EQ(bind(kGramOfC, args, 0, &params), "");
+  EXPECT_EQ(params.x.head, 64 * 32);
+  EXPECT_EQ(params.w_head, 64 * 72);
+  EXPECT_EQ(params.residual.head, 64 * 80);
+  ASSERT_EQ(bind(kGram, plain(), 0, &params), "");
+  EXPECT_EQ(params.residual.data, nullptr);
+  EXPECT_EQ(params.alpha, 1);
+  EXPECT_EQ(params.gamma, 0);
+}
+
+TEST(BindArguments, GramWithoutATensor) {
+  trigen_args args = plain();
+  args.y.data = nullptr;
+  EXPECT_EQ(bind(kGram, args), std::string("y (a) is null; the problem needs it: ") + kGram + ",K=1,pad=0");
+  args = plain();
+  args.x.data = nullptr;
+  EXPECT_THAT(bind(kGram, args), HasSubstr("x (b) is null; the problem needs it: gram,"));
+  args = plain();
+  args.w = nullptr;
+  EXPECT_THAT(bind(kGram, args), HasSubstr("w (d) is null; the problem needs it: gram,"));
+  EXPECT_THAT(bind(kGramOfC, plain()), HasSubstr("residual (c) is null; the problem needs it: gram,"));
+  EXPECT_THAT(bind(kGram, with_c()),
+              AllOf(HasSubstr("residual (c) is given, but the problem has no use for it: gram,"),
+                    HasSubstr("pass null, or add it to the problem's epilogue")));
+  args = plain();
+  args.gate.data = at(kC);
+  EXPECT_THAT(bind(kGram, args), HasSubstr("gate is given, but the problem has no use for it"));
+  args = plain();
+  args.bias = at(kOther);
+  EXPECT_THAT(bind(kGram, args), HasSubstr("bias is given, but the problem has no use for it"));
+}
+
+TEST(BindArguments, GramOfStridesAndAddressesThatDoNotFit) {
+  trigen_args args = with_c();
+  args.w_row = 56;
+  EXPECT_EQ(bind(kGramOfC, args),
+            "w_row is 56, a row of w (d) has T*K=64 elements; pass at least that, or 0 for contiguous");
+  args = with_c();
+  args.residual.row = 56;
+  EXPECT_EQ(
+      bind(kGramOfC, args),
+      "residual (c)'s row stride is 56, a row of residual (c) has T*K=64 elements; pass at least that, or "
+      "0 for contiguous");
+  args.residual.row = 68;
+  EXPECT_EQ(
+      bind(kGramOfC, args),
+      "residual (c)'s row stride is 68 elements (136 bytes), the problem promises multiples of 16 bytes; "
+      "make the plan with a smaller walign");
+  args.residual.row = 0, args.residual.head = -64 * 64;
+  EXPECT_THAT(bind(kGramOfC, args), HasSubstr("residual (c)'s head stride is -4096; pass a positive number"));
+  args = with_c();
+  args.residual.data = at(kC + 8);
+  EXPECT_THAT(bind(kGramOfC, args),
+              AllOf(HasSubstr("residual (c) is at 0x50000008, 16-byte alignment is needed"),
+                    HasSubstr("smaller walign")));
+  args = with_c();
+  args.w_head = 32 * 64;
+  EXPECT_THAT(bind(kGramOfC, args), HasSubstr("w (d) overlaps itself"));
+  args.residual = {at(kC), 0, 32 * 64, 64}, args.w_head = 0;
+  EXPECT_EQ(bind(kGramOfC, args), "") << "inputs may name an element twice";
+  args.residual = {at(kC), -1, 0, 0};
+  EXPECT_EQ(bind(kGramOfC, args), "") << "C has no batches";
+  args = with_c();
+  args.y.row = 60;
+  EXPECT_THAT(bind(kGramOfC, args), AllOf(HasSubstr("y (a)'s row stride is 60 elements (120 bytes)"),
+                                          HasSubstr("make the plan with a smaller align")));
+}
+
+TEST(BindArguments, GramsOutputIsItsOwnOrC) {
+  trigen_args args = with_c();
+  args.w = args.y.data;
+  EXPECT_THAT(bind(kGramOfC, args),
+              AllOf(HasSubstr("w (d) overlaps y (a): "), HasSubstr("memory of its own")));
+  args.w = args.x.data;
+  EXPECT_THAT(bind(kGramOfC, args),
+              AllOf(HasSubstr("w (d) overlaps x (b): "), HasSubstr("memory of its own")));
+  args = with_c();
+  args.residual.data = args.w;
+  EXPECT_EQ(bind(kGramOfC, args), "") << "D in C's place";
+  args.residual.row = 80;
+  EXPECT_THAT(bind(kGramOfC, args),
+              AllOf(HasSubstr("w (d) overlaps residual (c): "), HasSubstr("or exactly the same view")));
+  args.w_row = 80;
+  EXPECT_EQ(bind(kGramOfC, args), "");
+  args.residual.data = at(kW + 32);
+  EXPECT_THAT(bind(kGramOfC, args), HasSubstr("w (d) overlaps residual (c)"));
+  args = with_c();
+  args.x = args.y, args.residual.data = args.y.data;
+  EXPECT_EQ(bind(kGramOfC, args), "") << "A, B and C are all read";
+}
+
+TEST(BindArguments, FactorsOfGram) {
+  const auto with = [](const char* text, float alpha, float beta, float gamma) {
+    trigen_args args = llvm::StringRef(text).contains("residual") ? with_c() : plain();
+    args.alpha = alpha, args.beta = beta, args.gamma = gamma;
+    return bind(text, args);
+  };
+  EXPECT_EQ(with(kGramOfC, 0, 1, 0),
+            "alpha is 0.000000, which leaves nothing to compute; start from TRIGEN_ARGS_INIT, which sets 1: "
+            "gram,dtype=bf16,B=1,H=4,T=64,D=32,K=1,pad=0,epilogue=residual+mirror");
+  EXPECT_THAT(
+      with(kGram, 1, 0.5F, 0),
+      HasSubstr("beta is 0.500000, but the problem has no C; add residual to its epilogue, or leave beta 1"));
+  EXPECT_EQ(with(kGram, -1, 0, 2), "");
+  EXPECT_EQ(with(kGramOfC, 1, 0, 0), "");
+  // Of products, overflows and what callers mean by them nothing is known here: numbers are taken as they are.
+  EXPECT_EQ(with(kGramOfC, INFINITY, NAN, -INFINITY), "");
+  // The other ops take what TRIGEN_ARGS_INIT sets, and zeros.
+  EXPECT_EQ(with(kForward, 1, 1, 0), "");
+  EXPECT_EQ(with(kForward, 0, 0, 0), "");
+  EXPECT_THAT(with(kForward, 2, 1, 0), HasSubstr("alpha is 2.000000, but only gram has a use for it"));
+  EXPECT_THAT(with(kForward, 1, NAN, 0),
+              HasSubstr("but only gram has a use for it; start from TRIGEN_ARGS_INIT"));
+  EXPECT_THAT(with("grad_weight,dtype=bf16,B=4,T=64,D=32", 1, 1, 1),
+              HasSubstr("gamma is 1.000000, but only gram has a use for it"));
+  trigen_args args = plain();
+  args.rows = 1;
+  EXPECT_THAT(bind(kGram, args),
+              HasSubstr("first_row=0 and rows=1 are given, but the problem makes all rows"));
 }
 
 TEST(BindArguments, Workspace) {

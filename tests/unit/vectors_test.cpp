@@ -23,8 +23,8 @@ TEST(Vectors, OfActivationsAreWholeAlignedAndTheWidest) {
     const int64_t contiguous = p.layout == Layout::kBTD ? p.D : p.T, element = element_size(p.dtype);
     const Vectors v = widest_vectors(p);
     SCOPED_TRACE(to_string(p));
-    const int vec = p.op == Op::kGradWeight ? v.b : v.c;  // of x where the output is dW
-    if (p.op == Op::kGradWeight && vec == 1) continue;    // shifted by taps
+    const int vec = makes_weights(p.op) ? v.b : v.c;    // of x where the output has W's axes
+    if (p.op == Op::kGradWeight && vec == 1) continue;  // shifted by taps
     ASSERT_TRUE(fits(vec, contiguous, element, p.align));
     ASSERT_LE(vec * element, 16);
     if (vec * element < 16) ASSERT_FALSE(fits(2 * vec, contiguous, element, p.align)) << "twice as wide fits";

@@ -44,6 +44,9 @@ void for_each_work(const Body& body) {
            "grad_weight,dtype=bf16,B=4,T=512,D=256,K=8",
            "grad_weight,dtype=bf16,B=4,T=333,D=264,K=3",
            "forward,dtype=f32,B=4,T=256,D=128,math=simt",
+           "gram,dtype=bf16,B=1,H=2,T=640,D=2048,epilogue=residual+mirror",
+           "gram,dtype=f16,B=4,T=333,D=72,wdtype=f32,fill=upper,epilogue=mirror",
+           "gram,dtype=f32,B=8,T=512,D=256,math=f16x3,epilogue=residual",
            "decode,dtype=bf16,B=8,T=1024,D=512",
            "grad_epilogue,dtype=bf16,B=8,T=512,D=256,epilogue=gelu+gate",
            "decode,dtype=f16,B=4,T=333,D=100,K=3,rows=3,layout=bdt",
@@ -151,7 +154,7 @@ TEST(Work, RunsHoldEveryBlock) {
       EXPECT_EQ(static_cast<double>(count), work.grid);
       // Blocks of grad_weight are walked one by one; of many tiles, or clusters of a product, some stand for
       // all. A product's slices take as long as the longer of two.
-      const bool weight = candidate.problem.op == Op::kGradWeight,
+      const bool weight = makes_weights(candidate.problem.op),
                  pairs = !weight && candidate.config.split_k > 1;
       const bool exact = weight || work.grid <= 4;
       EXPECT_NEAR(steps, all, (pairs ? 1 : exact ? 1e-6 : 0.5) * all);

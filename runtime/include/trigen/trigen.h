@@ -140,7 +140,7 @@ typedef struct trigen_problem {
   /* Bytes that every pointer is a multiple of, and every stride too: 16, 8, 4 or 2. 0: as contiguous tensors
    * have it whose pointers are multiples of 16. */
   int64_t align;    /* x, y and what has their shape */
-  int64_t walign;   /* w */
+  int64_t walign;   /* w, and gram's C */
   int bias;         /* forward, decode: add bias[h,t]; grad_weight: write grad_bias[h,t] */
   int activation;   /* trigen_activation, forward, decode; grad_epilogue: its derivative */
   int pre;          /* forward, decode: store the value before the activation */
@@ -148,7 +148,7 @@ typedef struct trigen_problem {
   int residual;     /* forward, decode, grad_input; gram: there is a C */
   int accumulate;   /* grad_weight: dW += and grad_bias += */
   int zero_outside; /* grad_weight: write zeros outside the triangle (else it is never touched) */
-  int mirror;       /* gram: write both triangles, D[s,t] with the bits of D[t,s] */
+  int mirror;       /* gram: write both triangles, with the same bits (else the other is never touched) */
 } trigen_problem;
 
 /* Defaults for everything else, those of the text form: H=1, K=1, pad=TRIGEN_PAD_SAME, one row, btd, lower,
@@ -271,14 +271,20 @@ typedef struct trigen_tensor {
  *   grad_epilogue: y (= dy) and pre read, x (= dz) written, which grad_input and grad_weight take for dy:
  *                dz = dy * gate * act'(pre). Where the problem has a gate, gate is read, too, and residual
  *                (= grad_gate) written: grad_gate = dy * act(pre). Computed in f32 and rounded once. It has no w
- *   gram:        y (= A) and x (= B) read, w (= D) written, residual (= C, a matrix as w; its batch stride is
- *                unused) read where the problem has it: D = alpha A B^T + beta C + gamma I, T the rows of A and
- *                B, D their columns, H independent products, sums over B. x is y, or a tensor that makes D symmetric: one
- *                triangle is computed. C's elements of that triangle alone are read, none where beta is 0
+ *   gram:        y (= A) and x (= B) read, w (= D, H matrices of T x T) written; residual (= C, such matrices,
+ *                too: row and head as w_row and w_head, batch unused, wdtype and walign) read where the problem
+ *                has it.
+ *                  D[h,t,s] = alpha * sum over b, d of A[b,h,t,d] B[b,h,s,d] + beta * C[h,t,s] + gamma * (t == s)
+ *                The triangle of `fill` is computed, with its diagonal, so B is A (x = y is allowed), or known to
+ *                make D symmetric. C's elements of that triangle alone are read, none where beta is 0. alpha,
+ *                beta and gamma are those of the run; products are summed and C is added in f32, then rounded
+ *                once. alpha must not be 0, nor beta other than 1 or 0 without C; that they are finite is not
+ *                checked. n matrices A[n,T,D] one behind the other are H = n, row = D, head = T * D in btd, and
+ *                A[n,D,T] contiguous tensors in bdt
  *
  * Outputs must not overlap each other, the inputs or the workspace, with one exception: residual and gate may
  * be the same view as y (forward), residual the same view as x (grad_input) or w (gram), gate that of x
- * (grad_epilogue). */
+ * (grad_epilogue). Inputs may overlap. */
 typedef struct trigen_args {
   size_t struct_size; /* sizeof(trigen_args) */
   trigen_tensor x, y, pre, gate, residual;
@@ -292,7 +298,7 @@ typedef struct trigen_args {
    * With bdt, where those tokens are the innermost axis, their strides and addresses need an element's
    * alignment only. */
   int64_t first_row, rows;
-  float alpha, beta, gamma; /* gram; TRIGEN_ARGS_INIT: 1, 1, 0. alpha is not 0 */
+  float alpha, beta, gamma; /* gram. The other ops take 1, 1, 0, which TRIGEN_ARGS_INIT sets, or zeros */
 } trigen_args;
 #define TRIGEN_ARGS_INIT                                                                                   \
   {                                                                                                        \
