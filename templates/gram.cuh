@@ -57,7 +57,8 @@ __device__ __forceinline__ void values(const Params& p, int head, int row, int c
   }
   const bool lower = C.shape.fill == Fill::kLower;
   if (lower ? column <= row : column >= row) v0 = value<C>(p, head, row, column, v0);
-  if (column + 1 < tokens && (lower ? column < row : column + 1 >= row)) v1 = value<C>(p, head, row, column + 1, v1);
+  if (column + 1 < tokens && (lower ? column < row : column + 1 >= row))
+    v1 = value<C>(p, head, row, column + 1, v1);
 }
 
 // C's elements of 64 rows and columns from (row, column) on, two of a thread's at a time, where rows are whole pieces of 16 bytes: all
@@ -70,7 +71,8 @@ struct PanelOfC {
   __device__ __forceinline__ PanelOfC(const Params& p, int head, int row, int column, int tokens) {
     if constexpr (kRead) {
       static_assert(kBytes<C.shape.wdtype> == 2, "two elements are a word");
-      const auto* const from = static_cast<const unsigned short*>(p.residual.data) + (head * p.residual.head + column);
+      const auto* const from =
+          static_cast<const unsigned short*>(p.residual.data) + (head * p.residual.head + column);
 #pragma unroll
       for (int i = 0; i < 8; ++i)
 #pragma unroll
@@ -80,7 +82,8 @@ struct PanelOfC {
     }
   }
   // D's elements in columns `column` + 8 i and + 1 of row `row` + 8 j, of their sums.
-  __device__ __forceinline__ void values(const Params& p, int row, int column, int i, int j, float& v0, float& v1) const {
+  __device__ __forceinline__ void values(const Params& p, int row, int column, int i, int j, float& v0,
+                                         float& v1) const {
     const int own = row + 8 * j - (column + 8 * i);  // 0: the first is on the diagonal
     v0 = __fmul_rn(p.alpha, v0);
     v1 = __fmul_rn(p.alpha, v1);

@@ -151,12 +151,13 @@ class LdmatrixEngine {
   // eights. The four lanes of a row hold two columns each of four fragments; two rounds of exchange (a 4x4
   // transposition) leave each with all eight columns of one fragment, so that a store writes 64 contiguous
   // bytes (16-bit) of 8 rows.
-  static constexpr bool kDirect =
-      !kGeneric<C> && !schedule::rows_contiguous(C.shape) && !C.shape.mirror && kFragmentsN % 4 == 0 &&
-              c.vec_c * kBytes < makes_weights(C.shape.op)
-          ? C.shape.wdtype
-          : C.shape.dtype > == 16 &&
-                (makes_weights(C.shape.op) ? C.shape.T * C.shape.K : C.shape.D) % 8 == 0;
+  static constexpr bool kDirect = !kGeneric<C> && !schedule::rows_contiguous(C.shape) && !C.shape.mirror &&
+                                          kFragmentsN % 4 == 0 && c.vec_c * kBytes < makes_weights(C.shape.op)
+                                      ? C.shape.wdtype
+                                      : C.shape.dtype > == 16 &&
+                                            (makes_weights(C.shape.op) ? C.shape.T * C.shape.K : C.shape.D) %
+                                                    8 ==
+                                                0;
   // Calls f(row, column, values) with the place in the tile.
   template <class F>
   __device__ __forceinline__ void each_vector(const Accumulator& acc, F&& f) const {

@@ -14,11 +14,12 @@ struct Activations {
 };
 
 struct Params {
-  Activations x;         // forward, grad_weight: x (read); grad_input: dx (written)
-  Activations y;         // forward: y (written); grad_input, grad_weight: dy (read)
-  Activations pre;       // forward with Shape::pre: written
-  Activations gate;      // forward with Shape::gate: read
-  Activations residual;  // forward, grad_input with Shape::residual: read; gram: C, head and row are its strides
+  Activations x;     // forward, grad_weight: x (read); grad_input: dx (written)
+  Activations y;     // forward: y (written); grad_input, grad_weight: dy (read)
+  Activations pre;   // forward with Shape::pre: written
+  Activations gate;  // forward with Shape::gate: read
+  Activations
+      residual;  // forward, grad_input with Shape::residual: read; gram: C, head and row are its strides
   void* w;  // forward, grad_input: W[h,t,s,j] (read); grad_weight: dW (written). j has stride 1, s stride K
   long long w_head;              // stride of h in elements
   long long w_row;               // stride of t in elements, >= T*K

@@ -23,8 +23,8 @@ TRIGEN_HOST_DEVICE constexpr int slice_rows(const Config& c, int bytes) {
 
 // 16-bit sums that need only be rounded, in slices of as many whole vectors for each thread.
 TRIGEN_HOST_DEVICE constexpr bool serves(const Shape& s, const Config& c, int bytes) {
-  return !makes_weights(s.op) && !schedule::rows_contiguous(s) && s.dtype != DType::kF32 &&
-         c.vec_c == kVec && !s.bias && s.act == Activation::kNone && !s.pre && !s.gate && !s.residual &&
+  return !makes_weights(s.op) && !schedule::rows_contiguous(s) && s.dtype != DType::kF32 && c.vec_c == kVec &&
+         !s.bias && s.act == Activation::kNone && !s.pre && !s.gate && !s.residual &&
          threads(c) % chunks(c) == 0 && slice_rows(c, bytes) % (threads(c) / chunks(c)) == 0;
 }
 

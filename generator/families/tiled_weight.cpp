@@ -90,9 +90,10 @@ std::vector<ConfigKey> TiledWeight::keys(const Problem& p, const Config& c) cons
           // Taps hold two stages and wait for a third.
           range_key(&Config::stages, p.K > 1 ? 3 : 2, 12),
           raster_key(),
-          weight::slices(c)        ? ConfigKey{&Config::split_k, {c.cluster}, "every block of a cluster has a slice"}
-          : weight::takes_turns(c) ? ConfigKey{&Config::split_k, {1}, "warpgroups that take turns have whole tiles"}
-                                   : split_key(p),
+          weight::slices(c) ? ConfigKey{&Config::split_k, {c.cluster}, "every block of a cluster has a slice"}
+          : weight::takes_turns(c)
+              ? ConfigKey{&Config::split_k, {1}, "warpgroups that take turns have whole tiles"}
+              : split_key(p),
           ConfigKey(&Config::weights, {Access::kDirect}, "is no choice here, dW is written as it lies"),
           ConfigKey(&Config::activations, activation_paths(p),
                     "what TMA cannot take is packed, and contiguous tokens may be"),

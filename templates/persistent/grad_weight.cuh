@@ -316,8 +316,8 @@ __device__ __forceinline__ void multiply_whole_steps(float (&sum)[2][C.config.ti
 // The products of a whole tile by one warpgroup.
 template <Kernel C, class G>
 __device__ __forceinline__ void multiply_whole(float (&sum)[2][C.config.tile_n / 2], const Ring<G>& ring,
-                                               RingPosition<C.config.stages>& at, int count, BatchEnds<C> ends,
-                                               unsigned lane) {
+                                               RingPosition<C.config.stages>& at, int count,
+                                               BatchEnds<C> ends, unsigned lane) {
   int in_flight = -1;
   for (int block = 0; block < count; ++block) {
     ptx::mbarrier_wait(ring.full(at.stage), at.parity);
@@ -346,7 +346,8 @@ template <Kernel C>
 __device__ __forceinline__ void multiply_in_turn(const Params& p, const Ring<Geometry<C>>& ring,
                                                  const StreamK& stream_k, int tokens, int features, int diag,
                                                  int rank, unsigned group, const TensorMap& map_dw) {
-  constexpr int kTurn = 1 + kConsumers;  // named barriers: `group` may begin; those before it are OutputPanels'
+  constexpr int kTurn =
+      1 + kConsumers;  // named barriers: `group` may begin; those before it are OutputPanels'
   const unsigned lane = threadIdx.x % 32;
   RingPosition<C.config.stages> at;
   OutputPanels<Geometry<C>> output(ring, group);
@@ -363,8 +364,8 @@ __device__ __forceinline__ void multiply_in_turn(const Params& p, const Ring<Geo
     }
     const int first_row = kEdge<C> * work.row + 128 * place.row,
               first_column = kEdge<C> * work.column + 128 * place.column;
-    const bool dropped = Geometry<C>::kSquares && !C.shape.zero_outside &&
-                         !touched<C>(first_row, first_column, tokens, diag);
+    const bool dropped =
+        Geometry<C>::kSquares && !C.shape.zero_outside && !touched<C>(first_row, first_column, tokens, diag);
     if (tile > 0) ptx::named_barrier(kTurn + static_cast<int>(group), 256);
     if (dropped)
       drop_work<C>(ring, at, work, features, 0, lane);
@@ -376,8 +377,8 @@ __device__ __forceinline__ void multiply_in_turn(const Params& p, const Ring<Geo
     for (int half = 0; half < 2; ++half)
 #pragma unroll
       for (int i = 0; i < C.config.tile_n / 64; ++i)
-        store_panel<C>(p, output, sum[half] + 32 * i, map_dw, work.copy, 0, tokens, diag, first_row + 64 * half,
-                       first_column + 64 * i);
+        store_panel<C>(p, output, sum[half] + 32 * i, map_dw, work.copy, 0, tokens, diag,
+                       first_row + 64 * half, first_column + 64 * i);
   }
   output.finish();
 }

@@ -43,8 +43,8 @@ struct OutputPanels : Staging<G::kStorePanels, 128> {
 
   // Stores 64 columns as store() does, and their transpose with the coordinates exchanged: the same bits twice.
   template <class Finish>
-  __device__ __forceinline__ void store_mirrored(const float* sum, const TensorMap& map, int c0, int c1, int c3,
-                                                 const Finish& finish) {
+  __device__ __forceinline__ void store_mirrored(const float* sum, const TensorMap& map, int c0, int c1,
+                                                 int c3, const Finish& finish) {
     const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, line = 16 * warp + lane % 16;
     unsigned left[4][2], right[4][2];
 #pragma unroll
@@ -70,8 +70,8 @@ struct OutputPanels : Staging<G::kStorePanels, 128> {
   // Stores 64 rows and columns around the diagonal: of the lower (upper) triangle's elements as store() does, and each of them
   // once more with row and column exchanged.
   template <bool kLower, class Finish>
-  __device__ __forceinline__ void store_symmetric(const float* sum, const TensorMap& map, int c0, int c1, int c3,
-                                                  const Finish& finish) {
+  __device__ __forceinline__ void store_symmetric(const float* sum, const TensorMap& map, int c0, int c1,
+                                                  int c3, const Finish& finish) {
     const unsigned warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     const unsigned panel = this->claim();
     const auto put = [&](unsigned row, unsigned column, unsigned v) {
@@ -84,7 +84,8 @@ struct OutputPanels : Staging<G::kStorePanels, 128> {
       finish(sum + 4 * i, static_cast<int>(column), words);
 #pragma unroll
       for (unsigned j = 0; j < 4; ++j) {
-        const unsigned r = 16 * warp + lane / 4 + 8 * (j / 2), c = column + j % 2, v = words[j / 2] >> (16 * (j % 2));
+        const unsigned r = 16 * warp + lane / 4 + 8 * (j / 2), c = column + j % 2,
+                       v = words[j / 2] >> (16 * (j % 2));
         if (kLower ? c > r : c < r) continue;
         put(r, c, v);
         if (c != r) put(c, r, v);

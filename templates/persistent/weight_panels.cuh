@@ -47,8 +47,8 @@ __device__ __forceinline__ void store_panel(const Params& p, OutputPanels<Geomet
                                             const float* sum, const TensorMap& map, int head, int tap,
                                             int tokens, int diag, int row, int column) {
   constexpr Shape s = C.shape;
-  constexpr bool kStaged = !s.accumulate && kTaps<C> == 1 && C.config.vec_c == 8 &&
-                           (s.op != Op::kGram || s.wdtype != DType::kF32);
+  constexpr bool kStaged =
+      !s.accumulate && kTaps<C> == 1 && C.config.vec_c == 8 && (s.op != Op::kGram || s.wdtype != DType::kF32);
   const bool inside = s.fill == Fill::kLower ? column + 63 <= row + diag : column >= row + 63 + diag;
   const int lane = static_cast<int>(threadIdx.x % 32),
             own = static_cast<int>(threadIdx.x / 32 % 4 * 16) + lane / 4;
@@ -85,8 +85,7 @@ __device__ __forceinline__ void store_panel(const Params& p, OutputPanels<Geomet
           output.store_mirrored(sum, map, column, row, head, finish);
         else
           output.template store_symmetric<s.fill == Fill::kLower>(sum, map, column, row, head, finish);
-      }
-      else
+      } else
         output.store(sum, map, column, row, 0, head, finish);
     }
   } else {

@@ -78,6 +78,11 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
     add_verify_test(gram.${tile}_${split}_${cluster} gram_tiles
                     --family wgmma_sm90 --config tile=${tile}x64,warps=${warps}x1,stages=${stages},splitk=${split},vec=8x8x${vec},cluster=${cluster},blocks=1)
   endforeach()
+  foreach(config 6:8:1 4:2:4)  # warpgroups that take turns: several tiles a block
+    name_parts(${config} stages vec cluster)
+    add_verify_test(gram.turns_${cluster} gram_turns --limit 2e9
+                    --family wgmma_sm90 --config tile=128x128x64,warps=4x1,stages=${stages},splitk=1,vec=8x8x${vec},cluster=${cluster},blocks=1)
+  endforeach()
   add_verify_test(gram.f32 gram_f32)
 endif()
 
