@@ -27,7 +27,10 @@ import trigen.torch as tt
 from timing import Clock, Report, in_turn, median, parameters_of, synchronize, time_graphs, training_steps
 from torch_model import load_example
 
-SHAPES = "512,512;512,2048,4;1024,1024;1024,1024,8;1024,8192;1536,1536;1536,6144;2048,2048;2048,8192;3072,3072;4096,4096;4096,11008;8192,8192;256,256,32;256,1024,16"
+SHAPES = (
+    "512,512;512,2048,4;1024,1024;1024,1024,8;1024,8192;1536,1536;1536,6144;2048,2048;2048,8192;"
+    "3072,3072;4096,4096;4096,11008;8192,8192;256,256,32;256,1024,16"
+)
 # Hidden matrices of public models. Qwen3-1.7B: 28 layers, 2048 features, 16 query and 8 key heads of 128, 6144 hidden.
 MODELS = {
     "qwen3-1.7b": [(2048, 2048)] * 56 + [(1024, 2048)] * 56 + [(6144, 2048)] * 56 + [(2048, 6144)] * 28,

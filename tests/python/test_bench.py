@@ -93,6 +93,16 @@ def test_models_agree_and_show_what_mixing_costs(repository):
     assert trigen["parts_from_plain"] < 1e-4 and "mixing_share" in plain and trigen["tokens_per_s"] > 0
 
 
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="PyTorch 2.9 has the optimizer that is compared with")
+def test_gram(repository):
+    given = (
+        "--device cpu --parts orthogonalize,train --matrices 48x32,32x32 --shape 2,16,8 --layers 1 --steps 2 --rounds 1"
+    )
+    orthogonal, *_, apart = lines(repository, "gram.py", *given.split())
+    assert orthogonal["relative_error"]["trigen"] <= orthogonal["relative_error"]["torch"] < 0.05
+    assert apart["losses_apart"] < 0.01
+
+
 def test_host_cost(repository):
     (best,) = lines(repository, "host_cost.py", "--calls", "20", "--rounds", "1", "--json")
     assert best["host_us"]["step"] > best["host_us"]["no gradients"] > 0

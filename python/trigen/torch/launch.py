@@ -269,12 +269,15 @@ def plan_of(text: str, device: int) -> Optional[library.Plan]:
 def notes(info: library.PlanInfo) -> List[Tuple[str, str]]:
     """(cause, text) of what the user of a plan should know: each cause is said once in a process."""
     found = []
+    tune = (
+        "trigen.record() around a step sees" if info.problem.startswith("gram,") else "trigen.tune(model, inputs) tunes"
+    )
     if info.provenance != "measured":
         found.append(
             (
                 "untuned",
                 f"the cache has no tuned kernel for {info.problem}: the model's choice runs, which was not measured "
-                f"(trigen.tune(model, inputs) tunes it and others like it; this is said once)",
+                f"({tune} it and others like it; this is said once)",
             )
         )
     elif info.match != "exact":
