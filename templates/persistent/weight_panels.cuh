@@ -64,29 +64,30 @@ __device__ __forceinline__ void store_panel(const Params& p, OutputPanels<Geomet
       for (int i = 0; i < 2; ++i)
         store_f32<C>(output, sum + 16 * i, map, column + 32 * i, row, head,
                      [&](int r, int c) { return keeps(r, 32 * i + c); });
-    } else {
+    } else if constexpr (s.op == Op::kGram) {
       const int first = column + lane % 4 * 2;  // the thread's first column
       const gram::PanelOfC<C> addend(p, head, row + own, first, tokens);
       const auto finish = [&](const float* v, int c, unsigned(&r)[2]) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           float v0 = v[2 * j], v1 = v[2 * j + 1];
-          if constexpr (C.shape.op == Op::kGram) {
-            addend.values(p, row + own, first, c / 8, j, v0, v1);
-          } else {
-            if (!keeps(own + 8 * j, c)) v0 = 0.0f;
-            if (!keeps(own + 8 * j, c + 1)) v1 = 0.0f;
-          }
+          addend.values(p, row + own, first, c / 8, j, v0, v1);
           r[j] = pack<s.dtype>(v0, v1);
         }
       };
-      if constexpr (kSymmetric) {
-        if (inside)
-          output.store_mirrored(sum, map, column, row, head, finish);
-        else
-          output.template store_symmetric<s.fill == Fill::kLower>(sum, map, column, row, head, finish);
-      } else
+      if constexpr (!kSymmetric)
         output.store(sum, map, column, row, 0, head, finish);
+      else if (inside)
+        output.store_mirrored(sum, map, column, row, head, finish);
+      else
+        output.template store_symmetric<s.fill == Fill::kLower>(sum, map, column, row, head, finish);
+    } else {
+      output.store(sum, map, column, row, 0, head, [&](const float* v, int c, unsigned(&r)[2]) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+          r[j] = pack<s.dtype>(keeps(own + 8 * j, c) ? v[2 * j] : 0.0f,
+                               keeps(own + 8 * j, c + 1) ? v[2 * j + 1] : 0.0f);
+      });
     }
   } else {
 #pragma unroll
