@@ -10,7 +10,7 @@ import json
 import os
 import random
 import sys
-from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_void_p
 
 
 class Options(Structure):
@@ -45,6 +45,7 @@ class Args(Structure):
         ("workspace_size", c_size_t),
         ("first_row", c_int64),
         ("rows", c_int64),
+        *((name, c_float) for name in ("alpha", "beta", "gamma")),
     ]
 
 
