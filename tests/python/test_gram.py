@@ -210,3 +210,11 @@ def test_muon_steps_as_pytorchs_does(rule, nesterov):
     assert state["param_groups"] == other["param_groups"] and state["state"].keys() == other["state"].keys()
     fresh = Muon([torch.nn.Parameter(torch.zeros(48, 24)), torch.nn.Parameter(torch.zeros(24, 48))])
     fresh.load_state_dict(other)
+
+
+def test_one_call_takes_matrices_of_several_dtypes():
+    torch.manual_seed(0)
+    matrices = [torch.randn(16, 32, dtype=dtype) for dtype in (torch.float32, torch.float64, torch.bfloat16)]
+    for given in (matrices, matrices[::-1]):
+        for one, together in zip(given, orthogonalize(given)):
+            assert torch.equal(orthogonalize(one), together)

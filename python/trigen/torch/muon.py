@@ -35,8 +35,8 @@ def orthogonalize(
     triples = triples_of(coefficients, steps)
     _check(given, results)
     with torch.no_grad():
-        for (m, k), members in _groups(given, results).items():
-            _group(m, k, members, triples, eps, form)
+        for (m, k, double), members in _groups(given, results).items():
+            _group(m, k, torch.float64 if double else torch.float32, members, triples, eps, form)
     return results[0] if single else results
 
 
@@ -60,15 +60,15 @@ def _check(given, results) -> None:
             )
 
 
-def _groups(given, results) -> Dict[Tuple[int, int], List[Tuple[torch.Tensor, torch.Tensor]]]:
-    """{(shorter, longer side): [(matrix, its result)]}, wide views of two axes."""
-    groups: Dict[Tuple[int, int], List[Tuple[torch.Tensor, torch.Tensor]]] = {}
+def _groups(given, results) -> Dict[Tuple[int, int, bool], List[Tuple[torch.Tensor, torch.Tensor]]]:
+    """{(shorter, longer side, in double precision): [(matrix, its result)]}, wide views of two axes."""
+    groups: Dict[Tuple[int, int, bool], List[Tuple[torch.Tensor, torch.Tensor]]] = {}
     for one, result in zip(given, results):
         if one.numel() == 0:
             continue
         if one.shape[-2] > one.shape[-1]:
             one, result = one.mT, result.mT
-        members = groups.setdefault((one.shape[-2], one.shape[-1]), [])
+        members = groups.setdefault((*one.shape[-2:], one.dtype is torch.float64), [])
         if one.dim() == 2:
             members.append((one, result))
         else:
@@ -80,13 +80,14 @@ def _groups(given, results) -> Dict[Tuple[int, int], List[Tuple[torch.Tensor, to
     return groups
 
 
-def _group(m, k, members, triples, eps, form) -> None:
-    sources, results = [one for one, _ in members], [one for _, one in members]
-    double = sources[0].dtype is torch.float64
-    x = torch.empty(len(members), m, k, dtype=torch.float64 if double else torch.float16, device=sources[0].device)
-    if sources[0].element_size() < 4:  # a quotient of 16 bits would be rounded twice
-        sources = [one.float() for one in sources]
-    norms = torch.stack(torch._foreach_norm(sources, dtype=torch.float64 if double else torch.float32)).clamp_(min=eps)
+def _group(m, k, wide, members, triples, eps, form) -> None:
+    results = [one for _, one in members]
+    # A quotient of 16 bits would be rounded twice.
+    sources = [one if one.dtype is wide else one.to(wide) for one, _ in members]
+    x = torch.empty(
+        len(members), m, k, dtype=wide if wide is torch.float64 else torch.float16, device=sources[0].device
+    )
+    norms = torch.stack(torch._foreach_norm(sources, dtype=wide)).clamp_(min=eps)
     torch._foreach_copy_(list(x.unbind()), torch._foreach_div(sources, list(norms.unbind())))
     x = iterate(x, triples, form, gram)
     torch._foreach_copy_(results, list(x.unbind()))
