@@ -269,15 +269,14 @@ def plan_of(text: str, device: int) -> Optional[library.Plan]:
 def notes(info: library.PlanInfo) -> List[Tuple[str, str]]:
     """(cause, text) of what the user of a plan should know: each cause is said once in a process."""
     found = []
-    tune = (
-        "trigen.record() around a step sees" if info.problem.startswith("gram,") else "trigen.tune(model, inputs) tunes"
-    )
+    recorded = info.problem.startswith("gram,")  # of an optimizer's step, which no model runs
+    how = "trigen.record() around a step, then its tune()," if recorded else "trigen.tune(model, inputs)"
     if info.provenance != "measured":
         found.append(
             (
                 "untuned",
                 f"the cache has no tuned kernel for {info.problem}: the model's choice runs, which was not measured "
-                f"({tune} it and others like it; this is said once)",
+                f"({how} tunes it and others like it; this is said once)",
             )
         )
     elif info.match != "exact":
@@ -285,7 +284,7 @@ def notes(info: library.PlanInfo) -> List[Tuple[str, str]]:
             (
                 "near",
                 f"the tuned kernel for {info.problem} was measured elsewhere than on this {info.device}: {info.difference} "
-                f"(trigen.tune(model, inputs) measures here; this is said once)",
+                f"({how} measures here; this is said once)",
             )
         )
     if info.slow:
