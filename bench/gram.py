@@ -8,7 +8,7 @@
 Parts
     product        A A^T of `--shapes` (m,k or m,k,batch), and alpha A A^T + beta C with A symmetric (m,m): torch's matmul and baddbmm,
                    the same compiled, each --peer, trigen. CUDA graphs over inputs that the L2 does not hold; ratio: best other arm / trigen
-    orthogonalize  Newton-Schulz, five steps, of a list of matrices (`--matrices`: a model's, or "rows x columns, ..."): torch.optim.Muon's own function,
+    orthogonalize  Newton-Schulz, five steps, of a list of matrices (`--matrices`: a model's, or "rows x columns, ..."): the steps that torch.optim.Muon makes,
                    the same compiled, each --peer, trigen; eager, by CUDA events, and trigen's first call. With the largest relative error of each arm
                    against the same steps in double precision
     train          `--steps` of the mixer language model of examples/python on the bytes of docs/, with torch.optim.Muon and with trigen.torch.Muon
@@ -37,7 +37,6 @@ MODELS = {
     "gpt2": [(768, 768)] * 48 + [(3072, 768)] * 12 + [(768, 3072)] * 12,
 }
 ROOT = Path(__file__).resolve().parent.parent
-JORDAN = (3.4445, -4.7750, 2.0315)
 
 
 def sizes_of(text):
@@ -124,7 +123,7 @@ def steps_in(x, dtype, steps):
     tall = x.shape[0] > x.shape[1]
     y = (x.mT if tall else x).to(dtype)
     y = y / y.norm().clamp(min=1e-7)
-    a, b, c = JORDAN
+    a, b, c = tt.JORDAN
     for _ in range(steps):
         square = y @ y.mT
         y = torch.addmm(y, torch.addmm(square, square, square, beta=b, alpha=c), y, beta=a)
@@ -151,7 +150,7 @@ def bench_orthogonalize(options, report):
         tall = x.shape[0] > x.shape[1]
         y = (x.mT if tall else x).to(torch.bfloat16)
         y = (y / y.norm().clamp(min=1e-7)).contiguous()
-        a, b, c = JORDAN
+        a, b, c = tt.JORDAN
         square, polynomial = (torch.empty(y.shape[0], y.shape[0], device=y.device, dtype=y.dtype) for _ in range(2))
         for _ in range(5):
             module.ns_line_1(y, out=square)

@@ -209,7 +209,7 @@ Work shared_weight_work(const Problem& p, const Target& target, const Config& c,
                           .shifts = p.K > 1});
   }
   work.tile.elements = static_cast<double>(c.tile_m) * c.tile_n * (stacks ? weight::kConsumers : 1);
-  // One warpgroup stores while the other one multiplies: 0.7 of 1.5 us a tile are left (H200, 1024 x 1024, 8 matrices, 2026-11-27).
+  // One warpgroup stores while the other one multiplies: 0.7 us less a tile (H200, 1024 x 1024, 8 matrices, 2026-11-27).
   if (weight::takes_turns(c)) work.tile.elements /= 2;
   put_weight_stream_k(work, s);
   if (s.whole_tiles == 0 && s.narrow == 0)
