@@ -108,6 +108,7 @@ CheckResult Reference::check(const HostBuffers& after) const {
       fail(result, std::move(fault));
     result.outputs += t.axes == Axes::kRows      ? p.H * p.T
                       : t.axes == Axes::kWeights ? static_cast<int64_t>(count_outputs(p))
+                      : t.axes == Axes::kVectors ? p.H * scan::kVectors * p.T
                                                  : p.B * p.H * t.tokens * p.D;
     // One of every row, or the sampled rows and columns.
     const size_t columns = t.axes == Axes::kRows ? 1 : columns_.size();

@@ -70,6 +70,20 @@ std::string find_in_weights(const Problem& p, const Tensor& t, const std::byte* 
   return found.take();
 }
 
+std::string find_in_vectors(const Problem& p, const Tensor& t, const std::byte* data) {
+  const int64_t size = element_size(t.dtype);
+  Finding found;
+  for (int64_t i = 0; i < p.H * scan::kVectors; ++i) {
+    const int64_t h = i / scan::kVectors, column = i % scan::kVectors, start = vector_index(t, h, column, 0);
+    for (int64_t time = 0; time < p.T; ++time)
+      if (std::isnan(load_element(t.dtype, data, start + time)))
+        found.report(place(p, t, h * p.T + time, column) + " is nan or was never written");
+    if (!all_poison(data + (start + p.T) * size, (t.row - p.T) * size))
+      found.report(place(p, t, h * p.T + p.T - 1, column) + ": the gap behind it was written");
+  }
+  return found.take();
+}
+
 std::string find_in_activations(const Problem& p, const Tensor& t, const std::byte* data) {
   const int64_t size = element_size(t.dtype);
   const bool btd = p.layout == Layout::kBTD;
@@ -101,6 +115,8 @@ std::string place(const Problem& p, const Tensor& t, int64_t row, int64_t column
   const int64_t h = row / p.T;
   const char* name = tensor_of(p.op, t.role)->symbol;
   if (t.axes == Axes::kRows) return format("%s[h=%" PRId64 ",t=%" PRId64 "]", name, h, row % p.T);
+  if (t.axes == Axes::kVectors)
+    return format("%s[h=%" PRId64 ",%s,t=%" PRId64 "]", name, h, kVectorNames[column], row % p.T);
   if (t.axes == Axes::kWeights)
     return format("%s[h=%" PRId64 ",t=%" PRId64 ",s=%" PRId64 ",j=%" PRId64 "]", name, h, row % p.T,
                   column / p.K, column % p.K);
@@ -116,6 +132,7 @@ std::string find_out_of_bounds_write(const Problem& p, const Tensor& t, const st
   const std::byte* data = buffer + t.offset_bytes;
   if (t.axes == Axes::kRows) return find_in_rows(p, t, data);
   if (t.axes == Axes::kWeights) return find_in_weights(p, t, data);
+  if (t.axes == Axes::kVectors) return find_in_vectors(p, t, data);
   return find_in_activations(p, t, data);
 }
 

@@ -7,6 +7,7 @@
 #include "check/contraction.h"
 #include "check/operands.h"
 #include "check/parallel.h"
+#include "check/recurrence.h"
 #include "numerics/formula.h"
 #include "numerics/numbers.h"
 
@@ -57,7 +58,7 @@ void Reference::choose_samples(const ReferenceOptions& options) {
   const int64_t columns = output_columns(p);
   const double outputs = static_cast<double>(p.H) * static_cast<double>(p.T) * static_cast<double>(columns);
   const double work = count_work(p).triangle_flop / 2;
-  full_ = options.full || op_row(p.op).takes(kRowsField) ||
+  full_ = options.full || op_row(p.op).takes(kRowsField) || makes_vectors(p.op) ||
           (!options.sample && work <= kFullWork && outputs <= 0x1p25);
   if (full_) {
     for (int64_t h = 0; h < p.H; ++h)
@@ -119,6 +120,7 @@ void Reference::evaluate_formula() {
 }
 
 void Reference::compute() {
+  if (is_scan(problem_.op)) return recur();
   if (!is_product(problem_.op)) return evaluate_formula();
   multiply();
   if (!full_ && Projection::applies(problem_)) projection_ = Projection(problem_, list_, *inputs_);
@@ -128,6 +130,39 @@ void Reference::compute() {
   } else {
     apply_epilogue();
   }
+}
+
+void Reference::recur() {
+  const Problem& p = problem_;
+  const Recurrences recurrences(p, list_, *inputs_);
+  const size_t columns = columns_.size();
+  if (makes_vectors(p.op)) {
+    const std::vector<double> sums = recurrences.gradients();
+    std::vector<double>&main = values(list_.output().role), &bias = values(Role::kBias);
+    for (const int64_t row : rows_) {
+      const double* from = &sums[static_cast<size_t>(row * (scan::kVectors + 1))];
+      main.insert(main.end(), from, from + scan::kVectors);
+      bias.push_back(from[scan::kVectors]);
+    }
+    return;
+  }
+  std::vector<double>& main = values(list_.output().role);
+  main.resize(rows_.size() * columns);
+  size_t begin = 0;
+  while (begin < rows_.size()) {  // one head at a time
+    const int64_t h = rows_[begin] / p.T;
+    size_t end = begin;
+    while (end < rows_.size() && rows_[end] / p.T == h) ++end;
+    parallel_for(static_cast<int64_t>(columns), 1, [&](int64_t first, int64_t last) {
+      for (int64_t c = first; c < last; ++c) {
+        const std::vector<double> column = recurrences.column(h, columns_[static_cast<size_t>(c)]);
+        for (size_t i = begin; i < end; ++i)
+          main[i * columns + static_cast<size_t>(c)] = column[static_cast<size_t>(rows_[i] % p.T)];
+      }
+    });
+    begin = end;
+  }
+  apply_epilogue();
 }
 
 void Reference::multiply() {

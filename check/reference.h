@@ -60,6 +60,7 @@ class Reference {
   void compute();
   void multiply();
   void evaluate_formula();
+  void recur();
   void apply_epilogue();
   void scale();
   void accumulate();

@@ -20,6 +20,13 @@ void fill(const Problem& p, const Tensor& t, Rows rows, float scale, uint64_t se
   };
   if (t.axes == Axes::kRows) {
     run(0, t.elements);
+  } else if (t.axes == Axes::kVectors) {
+    for (int64_t i = 0; i < p.H * scan::kVectors; ++i) {
+      const int64_t begin = vector_index(t, i / scan::kVectors, i % scan::kVectors, 0);
+      run(begin, p.T);
+      for (int64_t at = begin; i % scan::kVectors == scan::kDecay && at < begin + p.T; ++at)
+        store_element(t.dtype, data, at, decay_from(load_element(t.dtype, data, at), p.T));
+    }
   } else if (t.axes == Axes::kWeights) {
     parallel_for(p.H * p.T, 16, [&](int64_t begin, int64_t end) {
       for (int64_t ht = begin; ht < end; ++ht) {

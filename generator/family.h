@@ -66,6 +66,7 @@ inline constexpr llvm::StringLiteral kReduceEntry = "trigen_reduce";      // aft
 inline constexpr llvm::StringLiteral kPackEntry = "trigen_pack_weights";  // W into the workspace, first
 inline constexpr llvm::StringLiteral kPackActivationsEntry = "trigen_pack_activations";      // first
 inline constexpr llvm::StringLiteral kUnpackActivationsEntry = "trigen_unpack_activations";  // last
+inline constexpr llvm::StringLiteral kCarryEntry = "trigen_carry";  // states of parts of a scan, first
 inline constexpr llvm::StringLiteral kSplitEntry = "trigen_split";  // operands into planes, first
 
 class Family {

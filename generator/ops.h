@@ -7,6 +7,7 @@
 
 #include "generator/problem.h"
 #include "llvm/ADT/ArrayRef.h"
+#include "templates/scan.h"
 
 namespace trigen {
 
@@ -15,8 +16,9 @@ enum class Role : int { kX = 0, kY = 1, kW = 2, kBias = 3, kPre = 4, kGate = 5, 
 inline constexpr size_t kRoles = 7;
 const char* to_string(Role role);  // "x", as trigen_args has it
 
-// Axes of a tensor: x's (b,h,t,d), W's (h,t,s,j) of which the triangle alone is used, bias's (h,t).
-enum class Axes : int { kActivations, kWeights, kRows };
+// Axes of a tensor: x's (b,h,t,d), W's (h,t,s,j) of which the triangle alone is used, bias's (h,t), those of a W that is
+// vectors (h,i,t) (templates/scan.h).
+enum class Axes : int { kActivations, kWeights, kRows, kVectors };
 
 // One tensor of an op.
 struct OpTensor {
@@ -153,16 +155,24 @@ constexpr bool is_product(Op op) { return op_row(op).product.has_value(); }
 constexpr bool is_whole_product(Op op) { return is_product(op) && !op_row(op).takes(kRowsField); }
 // It multiplies with W transposed.
 constexpr bool transposes(Op op) { return is_product(op) && op_row(op).product->transposed; }
-// It multiplies with W as it is: rows of y.
-constexpr bool makes_rows(Op op) { return is_product(op) && !makes_weights(op) && !transposes(op); }
 
 // Does a run that makes a few rows have these alone of the tensor, not all tokens as of what is multiplied?
 constexpr bool has_rows_alone(Op op, Role role) {
   return op_row(op).takes(kRowsField) && role != op_row(op).product->b;
 }
 
-// Columns of a head's output, whose rows are tokens: (b,d), or (s,j).
-inline int64_t output_columns(const Problem& p) { return makes_weights(p.op) ? p.T * p.K : p.B * p.D; }
+// Its W is vectors.
+constexpr bool is_scan(Op op) {
+  const OpTensor* w = tensor_of(op, Role::kW);
+  return w != nullptr && w->axes == Axes::kVectors;
+}
+inline constexpr const char* kVectorNames[scan::kVectors] = {"source", "target", "decay", "diagonal"};
+constexpr bool makes_vectors(Op op) { return op_row(op).output().axes == Axes::kVectors; }
+
+// Columns of a head's output, whose rows are tokens: (b,d), (s,j), or a W's vectors.
+inline int64_t output_columns(const Problem& p) {
+  return makes_weights(p.op) ? p.T * p.K : makes_vectors(p.op) ? scan::kVectors : p.B * p.D;
+}
 inline int64_t sum_terms(const Problem& p) { return op_row(p.op).terms(p); }
 
 }  // namespace trigen

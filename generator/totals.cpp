@@ -68,9 +68,10 @@ Totals count_work(const Problem& p, Rows rows) {
   work.triangle_flop = 2 * B * H * pairs * tap_products(p.D, p.K, p.pad);
   work.dense_flop = 2 * B * H * count * T * K * D;
   if (!op.product)  // a product or two an element
-    work.triangle_flop = work.dense_flop = 2 * B * H * count * D;
+    work.triangle_flop = work.dense_flop = 2 * B * H * count * D * (is_scan(p.op) ? 4 : 1);
   const auto bytes_of = [&](const OpTensor& tensor) {
     if (tensor.axes == Axes::kRows) return H * count * weight;
+    if (tensor.axes == Axes::kVectors) return H * scan::kVectors * T * weight;
     if (tensor.axes == Axes::kWeights)
       return (tensor.written && (p.epilogue.zero_outside || p.epilogue.mirror) ? H * T * T : H * pairs) * K *
              weight;

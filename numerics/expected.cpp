@@ -17,6 +17,7 @@ constexpr int64_t kPeriods[] = {4093, 4091, 4079, 4073, 4057, 4051, 4049};
 constexpr double kFewest = 3, kMost = 255;
 
 constexpr int64_t kMostOutputs = 1 << 16, kMostProducts = 1 << 27;  // of ExpectedOutputs
+constexpr int64_t kShortSum = 128;  // tokens whose decays' products still count
 
 // Elements of an input with a constant step between them, of which the first has index `start`.
 class Walk {
@@ -115,6 +116,8 @@ PeriodicInputs::PeriodicInputs(const Problem& p, const TensorList& list)
       scale = std::min(1.0, std::exp2(std::round(std::log2(3 / std::sqrt(terms)))));
     } else if (t.role == Role::kPre) {
       scale = kPreScale;
+    } else if (t.axes == Axes::kVectors) {
+      scale = 0.5;  // decays, so that a formula's sums are short
     }
     bytes_[i].resize(static_cast<size_t>(period * element_size(t.dtype)));
     for (int64_t k = 0; k < period; ++k) {
@@ -124,7 +127,7 @@ PeriodicInputs::PeriodicInputs(const Problem& p, const TensorList& list)
       store_element(t.dtype, bytes_[i].data(), k, value);
       float stored = load_element(t.dtype, bytes_[i].data(), k);
       // Weights that are wider than the data are rounded when they are loaded; a dW that is added to is not.
-      if (t.role == Role::kW && !t.written) stored = round_to(p.dtype, stored);
+      if (t.axes == Axes::kWeights && t.role == Role::kW && !t.written) stored = round_to(p.dtype, stored);
       values_[i].push_back(stored);
     }
   }
@@ -137,7 +140,10 @@ OutputValues outputs_of(const Problem& p, const TensorList& list, const Periodic
                         const OutputPlace& o, double sum, double row_sum) {
   const Epilogue& e = p.epilogue;
   const auto read = [&](Role role, const OutputPlace& at) {
-    return inputs.value(role, activation_index(p, *list.find(role), at.b, at.h, at.row, at.column));
+    const Tensor& t = *list.find(role);
+    return inputs.value(role, t.axes == Axes::kActivations
+                                  ? activation_index(p, t, at.b, at.h, at.row, at.column)
+                                  : output_index(p, t, at.h * p.T + at.row, at.column));
   };
   if (!is_product(p.op)) return evaluate(p, o, read);
   const int64_t row = o.h * p.T + o.row;
@@ -212,7 +218,8 @@ OutputValues expected_output(const Problem& p, const TensorList& list, const Per
 }
 
 bool ExpectedOutputs::takes(const Problem& p, const TensorList& list) {
-  const int64_t columns = output_columns(p), outputs = p.H * list.rows.count, terms = sum_terms(p);
+  const int64_t columns = output_columns(p), outputs = p.H * list.rows.count;
+  const int64_t terms = sum_terms(p) * (makes_vectors(p.op) ? kShortSum : 1);
   if (columns > kMostOutputs || outputs * columns > kMostOutputs) return false;
   return terms <= kMostProducts && outputs * columns * terms / 2 <= kMostProducts;
 }
@@ -301,7 +308,8 @@ void ExpectedOutputs::each(llvm::function_ref<void(const OutputPlace&, const Out
       auto [first, last] = weight ? tokens_of_row(p, t) : std::pair(int64_t{0}, columns_);
       if (weight) first *= p.K, last *= p.K;
       for (int64_t c = first; c < last; ++c) {
-        const OutputPlace place = weight ? OutputPlace{0, h, t, c} : OutputPlace{c / p.D, h, t, c % p.D};
+        const OutputPlace place =
+            weight || makes_vectors(p.op) ? OutputPlace{0, h, t, c} : OutputPlace{c / p.D, h, t, c % p.D};
         use(place, outputs_of(p, list_, inputs_, place, sums_[static_cast<size_t>(row * columns_ + c)],
                               bias_[static_cast<size_t>(row)]));
       }
@@ -342,6 +350,9 @@ std::vector<OutputPlace> sample_places(const Problem& p, const TensorList& list,
       const int64_t s = i % 3 == 0 ? last - 1 : i % 3 == 1 ? first : first + random(last - first);
       o.column = s * p.K + random(p.K);
       o.b = 0;
+    } else if (makes_vectors(p.op)) {
+      o.column = i % scan::kVectors;
+      o.b = 0;
     } else {
       o.column = i == 0 ? p.D - 1 : i == 1 ? 0 : random(p.D);
     }
@@ -356,6 +367,8 @@ std::string to_string(const Problem& p, const OutputPlace& o) {
   if (makes_weights(p.op))
     return name + text("[h=", o.h) + text(",t=", o.row) + text(",s=", o.column / p.K) +
            text(",j=", o.column % p.K) + "]";
+  if (makes_vectors(p.op))
+    return name + text("[h=", o.h) + "," + kVectorNames[o.column] + text(",t=", o.row) + "]";
   return name + text("[b=", o.b) + text(",h=", o.h) + text(transposes(p.op) ? ",s=" : ",t=", o.row) +
          text(",d=", o.column) + "]";
 }

@@ -1,4 +1,5 @@
-// Ops without a product, by their formula (generator/ops.def): one output at a time, in double precision.
+// Ops that are no product with a matrix, by their formula (generator/ops.def): one output at a time, in double precision.
+// An input's place is that of the element: (b, h, token, d), of a bias (h, token), of vectors (h, token, which).
 #pragma once
 
 #include <array>
@@ -8,7 +9,7 @@
 
 namespace trigen {
 
-// An output: (b, h, row, column d), of dW (h, row t, column s * K + j).
+// An output: (b, h, row, column d), of dW (h, row t, column s * K + j), of vectors (h, row t, column: which one).
 struct OutputPlace {
   int64_t b = 0, h = 0, row = 0, column = 0;
 };

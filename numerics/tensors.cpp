@@ -40,6 +40,11 @@ Tensor tensor_from(const Problem& p, const OpTensor& row, int gap, Rows rows) {
     t.row = round_up(p.T * p.K, unit) + gap * unit;
     t.head = p.T * t.row;
     t.elements = p.H * t.head;
+  } else if (row.axes == Axes::kVectors) {
+    const int64_t unit = std::max<int64_t>(1, align / element_size(p.wdtype));
+    t.row = round_up(p.T, unit) + gap * unit;
+    t.head = scan::kVectors * t.row;
+    t.elements = p.H * t.head;
   } else {
     t.head = p.T;
     t.elements = p.H * p.T;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,7 +18,7 @@ namespace trigen {
 inline int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 // One tensor in a buffer of its own. Strides and counts are in elements. Activations are indexed (b,h,t,d),
-// weights (h,t,s,j), bias (h,t). The innermost axis has stride 1.
+// weights (h,t,s,j), bias (h,t), vectors (h,i,t). The innermost axis has stride 1.
 struct Tensor {
   Role role = Role::kX;
   Axes axes = Axes::kActivations;
@@ -57,11 +58,14 @@ inline int64_t activation_index(const Problem& p, const Tensor& x, int64_t b, in
 inline int64_t weight_index(const Problem& p, const Tensor& w, int64_t h, int64_t t, int64_t s, int64_t j) {
   return h * w.head + t * w.row + s * p.K + j;
 }
+// Element of row i of a W that is vectors.
+inline int64_t vector_index(const Tensor& w, int64_t h, int64_t i, int64_t t) { return h * w.head + i * w.row + t; }
 // Element of an output, or of what has its axes: row h * T + token, a column of output_columns.
 inline int64_t output_index(const Problem& p, const Tensor& t, int64_t row, int64_t column) {
   if (t.axes == Axes::kRows) return row;
   const int64_t h = row / p.T, token = row % p.T;
   if (t.axes == Axes::kWeights) return weight_index(p, t, h, token, column / p.K, column % p.K);
+  if (t.axes == Axes::kVectors) return vector_index(t, h, column, token);
   return activation_index(p, t, column / p.D, h, token, column % p.D);
 }
 // Is (t, s) in the triangle?
@@ -86,6 +90,13 @@ inline std::pair<int64_t, int64_t> tokens_of_row(const Problem& p, int64_t row) 
 
 // Of grad_epilogue's pre, so that both ends of an activation's curve are seen; other inputs are within +-1.
 inline constexpr float kPreScale = 4;
+
+// A decay of scan from a random number within +-1: of either sign, and so near 1 that what lies T tokens back still
+// counts, with a sign of its own for each place.
+inline float decay_from(float value, int64_t T) {
+  const float near = 1 - std::abs(value) * std::min(1.0F, 4.0F / static_cast<float>(T));
+  return value < 0 ? -near : near;
+}
 
 // gram's factors in every check and measurement. Integers stay exact: alpha is a power of two.
 inline constexpr float kCheckedAlpha = -0.5F, kCheckedBeta = 3, kCheckedGamma = 2;

@@ -34,6 +34,10 @@ struct View {
   int count;
 };
 
+bool has_rows_of_weights(const OpTensor& tensor) {
+  return tensor.axes == Axes::kWeights || tensor.axes == Axes::kVectors;
+}
+
 std::string hex(uintptr_t value) { return "0x" + llvm::utohexstr(value, true); }
 
 void sort_axes(View& view) {
@@ -131,21 +135,21 @@ class Binder {
       params_.w_row = params_.w_head = 0;
       return llvm::Error::success();
     }
-    params_.w_row = args.w_row != 0 ? args.w_row : problem_.T * problem_.K;
-    params_.w_head = args.w_head != 0 ? args.w_head : problem_.T * params_.w_row;
-    return bind_matrices(Role::kW, use, args.w, params_.w_row, params_.w_head, "w_row", "w_head");
+    params_.w_row = args.w_row != 0 ? args.w_row : row_elements(Role::kW);
+    params_.w_head = args.w_head != 0 ? args.w_head : row_count(Role::kW) * params_.w_row;
+    return bind_rows(Role::kW, use, args.w, params_.w_row, params_.w_head, "w_row", "w_head");
   }
 
-  // A tensor with W's axes in an activation's place.
+  // A tensor with W's axes, or vectors, in an activation's place.
   llvm::Error matrix(Role role, const trigen_tensor& tensor, Activations& out) {
     const Use use = use_of(role);
     if (llvm::Error error = presence(role, use, tensor.data)) return error;
     out = {};
     if (use == Use::kUnused) return llvm::Error::success();
     out.data = tensor.data;
-    out.row = tensor.row != 0 ? tensor.row : problem_.T * problem_.K;
-    out.head = tensor.head != 0 ? tensor.head : problem_.T * out.row;
-    return bind_matrices(role, use, tensor.data, out.row, out.head, "row", "head");
+    out.row = tensor.row != 0 ? tensor.row : row_elements(role);
+    out.head = tensor.head != 0 ? tensor.head : row_count(role) * out.row;
+    return bind_rows(role, use, tensor.data, out.row, out.head, "row", "head");
   }
 
   llvm::Error bias(void* data) {
@@ -198,22 +202,27 @@ class Binder {
   }
 
  private:
-  // Matrices of T rows of T*K elements, one for each head.
-  llvm::Error bind_matrices(Role role, Use use, const void* data, int64_t row, int64_t head,
-                            const char* row_name, const char* head_name) {
-    if (row < problem_.T * problem_.K && problem_.T > 1)
+  // For each head a matrix of T rows of T*K elements, or vectors of T.
+  bool is_vectors(Role role) const { return tensor_of(problem_.op, role)->axes == Axes::kVectors; }
+  int64_t row_count(Role role) const { return is_vectors(role) ? int64_t{scan::kVectors} : problem_.T; }
+  int64_t row_elements(Role role) const { return is_vectors(role) ? problem_.T : problem_.T * problem_.K; }
+  llvm::Error bind_rows(Role role, Use use, const void* data, int64_t row, int64_t head, const char* row_name,
+                        const char* head_name) {
+    const int64_t rows = row_count(role), elements = row_elements(role);
+    if (row < elements && rows > 1)
       return bad_request(
           (role == Role::kW ? row_name : argument_name(problem_.op, role) + "'s " + row_name + " stride") +
-          " is " + std::to_string(row) + ", a row of " + argument_name(problem_.op, role) + " has T*K=" +
-          std::to_string(problem_.T * problem_.K) + " elements; pass at least that, or 0 for contiguous");
-    View& view = add(role, use, data, element_size(problem_.wdtype), problem_.T * problem_.K);
-    if (llvm::Error error = axis(view, row_name, row, problem_.T, problem_.walign)) return error;
+          " is " + std::to_string(row) + ", a row of " + argument_name(problem_.op, role) + " has " +
+          (is_vectors(role) ? "T=" : "T*K=") + std::to_string(elements) +
+          " elements; pass at least that, or 0 for contiguous");
+    View& view = add(role, use, data, element_size(problem_.wdtype), elements);
+    if (llvm::Error error = axis(view, row_name, row, rows, problem_.walign)) return error;
     if (llvm::Error error = axis(view, head_name, head, problem_.H, problem_.walign)) return error;
     return finish(view, problem_.walign, "walign");
   }
 
-  // A role that the problem's op gives a tensor with W's axes.
-  bool is_matrix(Role role) const { return tensor_of(problem_.op, role)->axes == Axes::kWeights; }
+  // A role that the problem's op gives a tensor of the weights' alignment.
+  bool is_matrix(Role role) const { return has_rows_of_weights(*tensor_of(problem_.op, role)); }
   static bool is_residual(const View& view) {
     return view.argument.is(Role::kResidual) || view.argument.is(Role::kGate);
   }
@@ -376,7 +385,7 @@ llvm::Error bind_arguments(const Problem& problem, int64_t workspace_bytes, cons
     const int64_t align =
         rows && problem.layout == Layout::kBDT ? element_size(problem.dtype) : problem.align;
     if (const OpTensor* tensor = tensor_of(problem.op, role);
-        tensor != nullptr && tensor->axes == Axes::kWeights) {
+        tensor != nullptr && has_rows_of_weights(*tensor)) {
       if (llvm::Error e = noted(extent, binder.matrix(role, args.*given, params.*out))) return e;
       continue;
     }

@@ -97,9 +97,9 @@ class Canary {
 
   void choose_samples() {
     const Problem& p = tensors_.problem();
-    const bool weight = makes_weights(p.op);
+    const bool weight = makes_weights(p.op), sums = weight || makes_vectors(p.op);
     const auto add_all = [&](const OutputPlace& o, const OutputValues& expected) {
-      const int64_t row = o.h * p.T + o.row, column = weight ? o.column : o.b * p.D + o.column;
+      const int64_t row = o.h * p.T + o.row, column = sums ? o.column : o.b * p.D + o.column;
       for (const Tensor& t : tensors_.list().tensors)
         if (t.written && (t.axes != Axes::kRows || !tensors_.every()))
           add(t, output_index(p, t, row, column), expected[t.role], o);
@@ -115,7 +115,7 @@ class Canary {
     }
     const ExpectedOutputs all(p, tensors_.list(), tensors_.inputs());
     all.each(add_all);
-    const Tensor* const bias = weight ? tensors_.list().find(Role::kBias) : nullptr;
+    const Tensor* const bias = sums ? tensors_.list().find(Role::kBias) : nullptr;
     for (int64_t h = 0; bias != nullptr && h < p.H; ++h)
       for (int64_t t = 0; t < p.T; ++t) add(*bias, h * p.T + t, all.bias(h, t), {0, h, t, 0});
     if (!weight || !p.epilogue.zero_outside) return;

@@ -13,17 +13,25 @@
 namespace trigen {
 
 // The values below are stored in caches: do not renumber.
-// decode is forward for a few rows t that each run names (Params::first_row, rows).
+// decode is forward for a few rows t that each run names (Params::first_row, rows). scan, scan_grad_input and
+// scan_grad_weight are the products with a W that is four vectors (templates/scan.h).
 enum class Op : int {
   kForward = 0,
   kGradInput = 1,
   kGradWeight = 2,
   kDecode = 3,
   kGradEpilogue = 4,
-  kGram = 5
+  kGram = 5,
+  kScan = 6,
+  kScanGradInput = 7,
+  kScanGradWeight = 8
 };
 // Ops whose output has W's axes: sums over (b,d) of products of two activation tensors.
 TRIGEN_HOST_DEVICE constexpr bool makes_weights(Op op) { return op == Op::kGradWeight || op == Op::kGram; }
+// Ops that make rows of y, with every part of an epilogue.
+TRIGEN_HOST_DEVICE constexpr bool makes_rows(Op op) {
+  return op == Op::kForward || op == Op::kDecode || op == Op::kScan;
+}
 enum class DType : int { kF16 = 0, kBF16 = 1, kF32 = 2 };
 // Multiplication of f32 data: by FP32 units, rounded to tf32, or as three products of f16 planes, which keeps
 // f32's accuracy. 16-bit data has one way only (products exact, sums in f32) and says kDefault.

@@ -22,38 +22,16 @@ template <Kernel C, int kVec>
 __device__ __forceinline__ void store_row(const Params& p, const Sizes& z, int head, int row, int b, int d,
                                           float (&v)[kVec]) {
   constexpr Shape s = C.shape;
-  constexpr DType kD = s.dtype;
-  constexpr int kSize = kVec * kBytes<kD>;
-  const auto at = [&](const Activations& t) {
-    const long long offset =
-        b * t.batch + head * t.head + (tokens_contiguous(s.layout) ? d * t.row + row : row * t.row + d);
-    return static_cast<Storage<kD>*>(t.data) + offset;
-  };
-  if constexpr (s.bias) {
-    const float bias = to_float<s.wdtype>(static_cast<const Storage<s.wdtype>*>(
-        p.bias)[static_cast<long long>(head) * z.T + p.first_row + row]);
-#pragma unroll
-    for (int i = 0; i < kVec; ++i) v[i] += bias;
-  }
-  Raw<kD, kVec> raw;
-  if constexpr (s.pre) {
-    raw.from_floats(v);
-    ptx::store_global<kSize>(at(p.pre), raw.w);
-  }
-#pragma unroll
-  for (int i = 0; i < kVec; ++i) v[i] = activate<s.act>(v[i]);
-  if constexpr (s.gate) {
-    ptx::load_global<kSize>(raw.w, at(p.gate));
-#pragma unroll
-    for (int i = 0; i < kVec; ++i) v[i] *= to_float<kD>(raw.get(i));
-  }
-  if constexpr (s.residual) {
-    ptx::load_global<kSize>(raw.w, at(p.residual));
-#pragma unroll
-    for (int i = 0; i < kVec; ++i) v[i] += to_float<kD>(raw.get(i));
-  }
-  raw.from_floats(v);
-  ptx::store_global<kSize>(at(p.y), raw.w);
+  const auto* const bias = static_cast<const Storage<s.wdtype>*>(p.bias) +
+                           (static_cast<long long>(head) * z.T + p.first_row + row);
+  store_outputs<C>(
+      p,
+      [&](const Activations& t) {
+        const long long offset = b * t.batch + head * t.head +
+                                 (tokens_contiguous(s.layout) ? d * t.row + row : row * t.row + d);
+        return static_cast<Storage<s.dtype>*>(t.data) + offset;
+      },
+      [&](int) { return to_float<s.wdtype>(*bias); }, v);
 }
 
 __device__ __forceinline__ long long workspace_at(const Params& p, const Sizes& z, int split, int head,

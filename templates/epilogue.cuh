@@ -44,26 +44,17 @@ __device__ __forceinline__ void read_slice(float (&v)[kVec], const float* from, 
   }
 }
 
-// One vector of forward or grad_input. `row` and `column` are m and n of its first element.
-template <Kernel C, int kVec>
-__device__ __forceinline__ void store_activations(const Params& p, const Sizes& z, int head, int row,
-                                                  int column, float (&v)[kVec]) {
+// One vector of an output with x's shape: the epilogue's parts and the store. `at` gives a tensor's element of its first,
+// `bias` a float for each.
+template <Kernel C, int kVec, class At, class Bias>
+__device__ __forceinline__ void store_outputs(const Params& p, const At& at, const Bias& bias, float (&v)[kVec]) {
   constexpr Shape s = C.shape;
-  constexpr bool kRows = schedule::rows_contiguous(s);
   constexpr DType kD = s.dtype;
   constexpr int kSize = kVec * kBytes<kD>;
-  if (row >= z.T || column >= z.B * z.D) return;
-  const int b = column / z.D, d = column - b * z.D;
-  const auto at = [&](const Activations& t) {
-    const long long offset = b * t.batch + head * t.head + (kRows ? d * t.row + row : row * t.row + d);
-    return static_cast<Storage<kD>*>(t.data) + offset;
-  };
-  if constexpr (s.op == Op::kForward) {
+  if constexpr (makes_rows(s.op)) {
     if constexpr (s.bias) {
-      const auto* bias =
-          static_cast<const Storage<s.wdtype>*>(p.bias) + (static_cast<long long>(head) * z.T + row);
 #pragma unroll
-      for (int i = 0; i < kVec; ++i) v[i] += to_float<s.wdtype>(bias[kRows ? i : 0]);
+      for (int i = 0; i < kVec; ++i) v[i] += bias(i);
     }
     if constexpr (s.pre) {
       Raw<kD, kVec> out;
@@ -87,7 +78,26 @@ __device__ __forceinline__ void store_activations(const Params& p, const Sizes& 
   }
   Raw<kD, kVec> out;
   out.from_floats(v);
-  ptx::store_global<kSize>(at(s.op == Op::kForward ? p.y : p.x), out.w);
+  ptx::store_global<kSize>(at(makes_rows(s.op) ? p.y : p.x), out.w);
+}
+
+// One vector of forward or grad_input. `row` and `column` are m and n of its first element.
+template <Kernel C, int kVec>
+__device__ __forceinline__ void store_activations(const Params& p, const Sizes& z, int head, int row,
+                                                  int column, float (&v)[kVec]) {
+  constexpr Shape s = C.shape;
+  constexpr bool kRows = schedule::rows_contiguous(s);
+  if (row >= z.T || column >= z.B * z.D) return;
+  const int b = column / z.D, d = column - b * z.D;
+  const auto* const bias =
+      static_cast<const Storage<s.wdtype>*>(p.bias) + (static_cast<long long>(head) * z.T + row);
+  store_outputs<C>(
+      p,
+      [&](const Activations& t) {
+        const long long offset = b * t.batch + head * t.head + (kRows ? d * t.row + row : row * t.row + d);
+        return static_cast<Storage<s.dtype>*>(t.data) + offset;
+      },
+      [&](int i) { return to_float<s.wdtype>(bias[kRows ? i : 0]); }, v);
 }
 
 // One vector of dW's row t, columns [column, column + kVec) of the flattened (s,j). Nothing outside the

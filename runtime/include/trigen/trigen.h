@@ -79,7 +79,10 @@ typedef enum trigen_op {
   TRIGEN_GRAD_WEIGHT = 2,
   TRIGEN_DECODE = 3,
   TRIGEN_GRAD_EPILOGUE = 4,
-  TRIGEN_GRAM = 5
+  TRIGEN_GRAM = 5,
+  TRIGEN_SCAN = 6,
+  TRIGEN_SCAN_GRAD_INPUT = 7,
+  TRIGEN_SCAN_GRAD_WEIGHT = 8
 } trigen_op;
 typedef enum trigen_dtype { TRIGEN_F16 = 0, TRIGEN_BF16 = 1, TRIGEN_F32 = 2 } trigen_dtype;
 /* How f32 data is multiplied: SIMT and F16X3 at full accuracy (F16X3: three products of f16 planes on
@@ -141,11 +144,11 @@ typedef struct trigen_problem {
    * have it whose pointers are multiples of 16. */
   int64_t align;    /* x, y and what has their shape */
   int64_t walign;   /* w, and gram's C */
-  int bias;         /* forward, decode: add bias[h,t]; grad_weight: write grad_bias[h,t] */
-  int activation;   /* trigen_activation, forward, decode; grad_epilogue: its derivative */
-  int pre;          /* forward, decode: store the value before the activation */
-  int gate;         /* forward, decode; grad_epilogue: the forward's, and write grad_gate */
-  int residual;     /* forward, decode, grad_input; gram: there is a C */
+  int bias;         /* forward, decode, scan: add bias[h,t]; grad_weight, scan_grad_weight: write grad_bias[h,t] */
+  int activation;   /* trigen_activation, forward, decode, scan; grad_epilogue: its derivative */
+  int pre;          /* forward, decode, scan: store the value before the activation */
+  int gate;         /* forward, decode, scan; grad_epilogue: the forward's, and write grad_gate */
+  int residual;     /* forward, decode, grad_input, scan, scan_grad_input; gram: there is a C */
   int accumulate;   /* grad_weight: dW += and grad_bias += */
   int zero_outside; /* grad_weight: write zeros outside the triangle (else it is never touched) */
   int mirror;       /* gram: write both triangles, with the same bits (else the other is never touched) */
@@ -281,15 +284,24 @@ typedef struct trigen_tensor {
  *                once. alpha must not be 0, nor beta other than 1 or 0 without C; that they are finite is not
  *                checked. n matrices A[n,T,D] one behind the other are H = n, row = D, head = T * D in btd, and
  *                A[n,D,T] contiguous tensors in bdt
+ *   scan:        as forward, with a W that is four vectors of T numbers for each head: row i of w, w_row elements
+ *                behind row i - 1, is source (i = 0), target, decay, diagonal;
+ *                  W[h,t,s] = target[t] * decay[t] * decay[t-1] * ... * decay[s+1] * source[s] for s < t,
+ *                  W[h,t,t] = diagonal[t], 0 for s > t.
+ *                Computed as a recurrence in f32, the vectors not rounded to dtype. decay[0] does not count
+ *   scan_grad_input:  y (= dy), w (as scan's) read; x (= dx) written; residual read where the problem has it
+ *   scan_grad_weight: x, y (= dy), w (as scan's) read; residual (= the vectors' gradients: row and head as w_row and
+ *                w_head, batch unused, wdtype and walign) written, that of decay[0] as 0; bias (= grad_bias) written
+ *                where the problem has it
  *
  * Outputs must not overlap each other, the inputs or the workspace, with one exception: residual and gate may
- * be the same view as y (forward), residual the same view as x (grad_input) or w (gram), gate that of x
+ * be the same view as y (forward, scan), residual the same view as x (grad_input, scan_grad_input) or w (gram), gate that of x
  * (grad_epilogue). Inputs may overlap. */
 typedef struct trigen_args {
   size_t struct_size; /* sizeof(trigen_args) */
   trigen_tensor x, y, pre, gate, residual;
-  void* w;               /* W[h,t,s,j]: strides w_head, w_row, K, 1 */
-  int64_t w_head, w_row; /* in elements; 0 = contiguous: T * w_row and T * K */
+  void* w;               /* W[h,t,s,j]: strides w_head, w_row, K, 1; of scan w[h,i,t]: w_head, w_row, 1 */
+  int64_t w_head, w_row; /* in elements; 0 = contiguous: T * w_row and T * K; scan: 4 * w_row and T */
   void* bias;            /* bias[h,t], contiguous */
   void* workspace;       /* trigen_plan_workspace_size bytes; NULL when that is 0 */
   size_t workspace_size; /* bytes */

@@ -1,0 +1,211 @@
+#include "templates/scan.h"
+
+#include <algorithm>
+
+#include "generator/families/families.h"
+#include "generator/families/tile_family.h"
+#include "llvm/ADT/Twine.h"
+
+namespace trigen {
+namespace {
+
+namespace geometry = scan;
+
+constexpr int64_t kSharedLimit = 48 << 10;  // bytes: what every target gives without asking
+
+std::string text(const llvm::Twine& t) { return t.str(); }
+
+class Scan final : public Family {
+ public:
+  llvm::StringRef name() const override { return "scan"; }
+  llvm::StringRef template_file() const override { return "scan.cuh"; }
+  bool serves(const Target&) const override { return true; }
+  int64_t shared_bytes(const Problem& p, const Config& c) const override {
+    return geometry::shared_bytes(p.op, c);
+  }
+
+  std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
+    const int vec = activation_vector(p);
+    return {{&Config::tile_m, {geometry::step_tokens(p.layout, c)}, "a step has one chunk of every thread"},
+            {&Config::tile_n, widths(p, c), "1 to 32 lanes lie along the features"},
+            powers_key(&Config::tile_k, 16),
+            powers_key(&Config::warps_m, 32),
+            {&Config::warps_n, {1}},
+            range_key(&Config::stages, 1, makes_vectors(p.op) ? 1 : 2),
+            range_key(&Config::split_k, 1, 1024),
+            powers_key(&Config::vec_a, vector_width(p),
+                       text("walign=" + llvm::Twine(p.walign) + " allows vectors of " +
+                            llvm::Twine(vector_width(p)))),
+            powers_key(&Config::vec_b, vec,
+                       text("align=" + llvm::Twine(p.align) + " and rows of " +
+                            llvm::Twine(p.layout == Layout::kBTD ? p.D : p.T) +
+                            " elements allow vectors of " + llvm::Twine(vec))),
+            {&Config::vec_c, {c.vec_b}, "a thread writes what it has read"},
+            range_key(&Config::blocks, 0, 32)};
+  }
+
+  std::optional<std::string> reject(const Problem& p, const Target& target, const Config& c) const override {
+    if (!is_scan(p.op)) return text(name() + " makes scans only, the op is " + to_string(p.op));
+    if (c.vec_b < 1 || c.tile_k < 1 || c.warps_m < 1 || c.tile_n < 1)
+      return std::string("a size of the config is 0; give all of them");
+    if (c.tile_n % geometry::features(p.layout, c) != 0 || c.tile_n > 32 * geometry::features(p.layout, c))
+      return text("tile_n=" + llvm::Twine(c.tile_n) + ": threads of " +
+                  llvm::Twine(geometry::features(p.layout, c)) + " features lie along it; try " +
+                  llvm::Twine(8 * geometry::features(p.layout, c)));
+    if (auto why = reject_keys(name(), keys(p, c), c)) return why;
+    const int elements = c.tile_k * c.vec_b;
+    if (elements > 64)
+      return text("tile_k=" + llvm::Twine(c.tile_k) + " vectors of " + llvm::Twine(c.vec_b) +
+                  " are more than a thread's 64 elements; try fewer");
+    if (const int64_t steps = schedule::ceil_div(static_cast<int>(p.T), c.tile_m);
+        c.split_k > 1 && c.split_k > steps)
+      return text("split_k=" + llvm::Twine(c.split_k) + " parts of " + llvm::Twine(steps) +
+                  " steps; try at most one a step");
+    if (const int64_t bytes = shared_bytes(p, c); bytes > kSharedLimit)
+      return text("the warps need " + llvm::Twine(bytes) + " B of shared memory, " + name() + " takes " +
+                  llvm::Twine(kSharedLimit) + " B; try fewer warps or a smaller tile_n");
+    if (blocks(p, c) > kMostBlocks) return std::string("more than 2^31 thread blocks; use a smaller batch");
+    if (makes_vectors(p.op) && p.H > kMostBlocksAcross)
+      return text("more than " + llvm::Twine(kMostBlocksAcross) + " heads; use fewer");
+    if (c.blocks * geometry::threads(c) > target.max_threads_per_sm)
+      return text("blocks=" + llvm::Twine(c.blocks) + " of " + llvm::Twine(geometry::threads(c)) +
+                  " threads do not fit one SM of " + target.name + "; try fewer");
+    return std::nullopt;
+  }
+
+  std::vector<Config> configs(const Problem& p, const Target& target) const override {
+    std::vector<Config> out;
+    if (!is_scan(p.op)) return out;
+    const int vec = activation_vector(p), deepest = makes_vectors(p.op) ? 4 : 8;
+    for (const int lanes : {8, 4, 16, 2, 32, 1})
+      for (const int warps : {8, 4, 16, 2, 1})
+        for (const int across : {8, 4, 2}) {
+          if (across > deepest || across * vec > 64) continue;
+          for (const int stages : {2, 1}) {
+            if (stages > 1 && makes_vectors(p.op)) continue;
+            const Config c = config(p, lanes, warps, across, stages, vec);
+            if (geometry::slabs(c, static_cast<int>(p.D)) > 1 || lanes == 1 || c.tile_n < 2 * p.D)
+              add_parts(p, target, c, out);
+          }
+        }
+    return out;
+  }
+
+  std::optional<Config> generic_config(const Problem& p, const Target& target) const override {
+    if (!is_scan(p.op)) return std::nullopt;
+    const int vec = activation_vector(p), full = static_cast<int>(16 / element_size(p.dtype));
+    Config c = config(p, 8, 4, 4, 1, vec == full ? full : 1);
+    c.vec_a = 1;
+    if (reject(p, target, c)) return std::nullopt;
+    return c;
+  }
+
+  LaunchPlan launch_plan(const Problem& p, const Target& target, const Config& c) const override {
+    LaunchPlan plan;
+    const bool early = target.compute_capability >= 90;
+    const auto slabs = static_cast<uint32_t>(blocks(p, c)), parts = static_cast<uint32_t>(c.split_k),
+               block = static_cast<uint32_t>(geometry::threads(c));
+    const Launch base{.block = {block, 1, 1}, .early = early};
+    if (c.split_k > 1) {
+      Launch carry = base;
+      carry.entry = kCarryEntry.str();
+      carry.grid[0] = slabs, carry.grid[1] = parts;
+      carry.grid[2] = static_cast<uint32_t>(geometry::directions(p.op));
+      carry.shared_bytes = static_cast<uint32_t>(8 * geometry::exchange_floats(c));
+      plan.launches.push_back(carry);
+    }
+    Launch main = base;
+    main.entry = entry_name(p.op).str();
+    main.grid[0] = slabs, main.grid[1] = parts;
+    main.shared_bytes = static_cast<uint32_t>(shared_bytes(p, c));
+    plan.launches.push_back(main);
+    if (makes_vectors(p.op)) {
+      const int64_t sums = int64_t{geometry::sums(kernel_shape(p))} * p.T;
+      Launch add = base;
+      add.entry = kReduceEntry.str();
+      add.grid[0] = static_cast<uint32_t>((sums + 31) / 32), add.grid[1] = static_cast<uint32_t>(p.H);
+      add.block[0] = geometry::kSumThreads;
+      plan.launches.push_back(add);
+    }
+    plan.workspace_bytes = 4 * geometry::workspace_floats(kernel_shape(p), c, kernel_sizes(p));
+    return plan;
+  }
+
+  Work work(const Problem& p, const Target& target, const Config& c, int) const override {
+    const bool sums = makes_vectors(p.op);
+    // A step's loads of a thread, and its products behind them: eight elements to a load.
+    Work work{.rates = "stream",
+              .unit = Unit::kFp32,
+              .steps = {Step{.loads = c.tile_k * (sums ? 4.0 : 1.5)}}};
+    work.threads = geometry::threads(c);
+    const int64_t elements = int64_t{c.tile_k} * c.vec_b, words = elements * element_size(p.dtype) / 4,
+                  chunk = geometry::tokens(p.layout, c);
+    work.registers = 48 + words * (c.stages + sums) + 4 * chunk + (sums ? elements + 4 * chunk : 0);
+    work.shared_bytes = shared_bytes(p, c);
+    work.blocks = c.blocks;
+    const int64_t count = blocks(p, c) * c.split_k;
+    const double steps = geometry::part_steps(c, static_cast<int>(p.T)) * (sums ? 1.5 : 1.0);
+    work.runs.push_back({{steps}, 1, count});
+    work.grid = static_cast<double>(count);
+    work.all = {{steps * work.grid}, work.grid, count};
+    const LaunchPlan plan = launch_plan(p, target, c);
+    const double x = static_cast<double>(p.B * p.H * p.T * p.D * element_size(p.dtype));
+    work.memory_bytes = count_work(p).min_bytes + static_cast<double>(plan.workspace_bytes);
+    const int again = (sums ? 1 : 0) + (c.split_k > 1 ? geometry::directions(p.op) : 0);
+    if (again > 0) work.rereads = {{x * (sums ? 2 : 1), x * again}};
+    work.l2_bytes = work.memory_bytes + x * again;
+    work.instructions = static_cast<double>(p.B * p.H * p.T * p.D) * (sums ? 24 : 11);
+    if (c.split_k > 1) work.passes.push_back({.rates = "add_rows", .parts = c.split_k});
+    if (sums) work.passes.push_back({.rates = "add_rows", .parts = static_cast<int>(blocks(p, c) / p.H / 8 + 1)});
+    return work;
+  }
+
+ private:
+  static int64_t blocks(const Problem& p, const Config& c) {
+    return p.B * p.H * geometry::slabs(c, static_cast<int>(p.D));
+  }
+  static int vector_width(const Problem& p) {
+    return static_cast<int>(p.T % (p.walign / element_size(p.wdtype)) == 0 ? p.walign / element_size(p.wdtype) : 1);
+  }
+  static ConfigKey::Values widths(const Problem& p, const Config& c) {
+    ConfigKey::Values out;
+    for (int lanes = 1; lanes <= 32; lanes *= 2) out.push_back(lanes * geometry::features(p.layout, c));
+    return out;
+  }
+  static Config config(const Problem& p, int lanes, int warps, int across, int stages, int vec) {
+    Config c{.tile_k = across,
+             .warps_m = warps,
+             .warps_n = 1,
+             .stages = stages,
+             .split_k = 1,
+             .vec_a = vector_width(p),
+             .vec_b = vec,
+             .vec_c = vec,
+             .blocks = 0};
+    c.tile_n = lanes * geometry::features(p.layout, c);
+    c.vec_a = std::min(c.vec_a, geometry::tokens(p.layout, c));
+    c.tile_m = geometry::step_tokens(p.layout, c);
+    return c;
+  }
+  // One part, and as many as fill the device one or two times where one does not.
+  void add_parts(const Problem& p, const Target& target, Config c, std::vector<Config>& out) const {
+    const int steps = schedule::ceil_div(static_cast<int>(p.T), c.tile_m);
+    int last = 0;
+    for (const int64_t wave : {0, 1, 2, 4}) {
+      const auto parts = static_cast<int>(std::clamp<int64_t>(wave * target.sms / std::max<int64_t>(1, blocks(p, c)),
+                                                              1, std::min(steps, 64)));
+      if (parts == last) continue;
+      c.split_k = last = parts;
+      if (!reject(p, target, c)) out.push_back(c);
+    }
+  }
+};
+
+}  // namespace
+
+const Family& scan_family() {
+  static const Scan family;
+  return family;
+}
+
+}  // namespace trigen

@@ -1,0 +1,92 @@
+// Sizes and places of family scan, shared by the kernel (NVRTC) and the host side (generator/families/scan.cpp).
+//
+// W[t,s] = target[t] decay[t] decay[t-1] ... decay[s+1] source[s] for s < t, W[t,t] = diagonal[t]: a product with it is a
+// first-order recurrence along the tokens (templates/scan.cuh). A block walks its tokens in steps. A thread holds
+// `features` x `tokens` neighbouring elements of a step, the lanes of a warp lie side by side along the features and
+// then along the tokens, and the warps of a block along the tokens.
+//
+// Fields of Config, as this family uses them:
+//
+//   tile_m   tokens of a step: of all warps
+//   tile_n   features of a block, of one head
+//   tile_k   tokens (btd) or features (bdt) of a thread, across its vectors
+//   warps_m  warps of a block; warps_n is 1
+//   stages   2: a step's loads are under way while the step before is computed; 1: they are not
+//   split_k  parts of the tokens, each with blocks of its own, whose sums a launch ahead leaves in the workspace
+//   vec_a    vectors' elements of one access
+//   vec_b, vec_c  elements of one access to x and what has its shape
+#pragma once
+
+#include "schedule.h"
+
+namespace trigen::scan {
+
+using schedule::ceil_div;
+
+// Rows of W [h, row, t]. With their gradients behind each other grad_bias is a fifth in the workspace.
+enum Vector : int { kSource = 0, kTarget = 1, kDecay = 2, kDiagonal = 3 };
+inline constexpr int kVectors = 4;
+
+inline constexpr int kSumThreads = 256;  // of a block that adds parts
+
+TRIGEN_HOST_DEVICE constexpr bool makes_vectors(Op op) { return op == Op::kScanGradWeight; }
+TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 32 * c.warps_m; }
+// Of a thread. A config that says nothing has 1 of each, so that its refusal can be worded.
+TRIGEN_HOST_DEVICE constexpr int features(Layout layout, const Config& c) {
+  return schedule::max(1, layout == Layout::kBTD ? c.vec_b : c.tile_k);
+}
+TRIGEN_HOST_DEVICE constexpr int tokens(Layout layout, const Config& c) {
+  return schedule::max(1, layout == Layout::kBTD ? c.tile_k : c.vec_b);
+}
+// Lanes of a warp along the features, and along the tokens.
+TRIGEN_HOST_DEVICE constexpr int feature_lanes(Layout layout, const Config& c) {
+  return schedule::min(32, schedule::max(1, c.tile_n / features(layout, c)));
+}
+TRIGEN_HOST_DEVICE constexpr int token_lanes(Layout layout, const Config& c) {
+  return 32 / feature_lanes(layout, c);
+}
+TRIGEN_HOST_DEVICE constexpr int step_tokens(Layout layout, const Config& c) {
+  return c.warps_m * token_lanes(layout, c) * tokens(layout, c);
+}
+
+// Steps of a part; the last part may have fewer, or none.
+TRIGEN_HOST_DEVICE constexpr int part_steps(const Config& c, int T) {
+  return ceil_div(ceil_div(T, c.tile_m), c.split_k);
+}
+// Blocks of one batch and head.
+TRIGEN_HOST_DEVICE constexpr int slabs(const Config& c, int D) { return ceil_div(D, c.tile_n); }
+
+// Sums of a token that scan_grad_weight makes.
+TRIGEN_HOST_DEVICE constexpr int sums(const Shape& s) { return kVectors + s.bias; }
+
+// Shared memory in floats. What the warps hand to each other, twice, as a step's readers may still be there when the
+// next one's writers are: the state that a warp's tokens leave of a feature, and the product of their decays, in each
+// direction.
+TRIGEN_HOST_DEVICE constexpr int directions(Op op) { return makes_vectors(op) ? 2 : 1; }
+TRIGEN_HOST_DEVICE constexpr int exchange_floats(const Config& c) { return c.warps_m * (c.tile_n + 4); }
+TRIGEN_HOST_DEVICE constexpr int shared_bytes(Op op, const Config& c) {
+  return 4 * 2 * directions(op) * exchange_floats(c);
+}
+
+// Workspace in floats. Of split_k > 1: for each direction and part the products of its decays [h] and the states that
+// its tokens leave [b][h][d]. Of scan_grad_weight then the states before each step [step][b][h][d], and the sums of each
+// block [h][b][slab][sum][t].
+TRIGEN_HOST_DEVICE constexpr long long columns(const schedule::Sizes& z) {
+  return static_cast<long long>(z.B) * z.H * z.D;
+}
+TRIGEN_HOST_DEVICE constexpr long long state_floats(const schedule::Sizes& z) { return z.H + columns(z); }
+TRIGEN_HOST_DEVICE constexpr long long carry_floats(Op op, const Config& c, const schedule::Sizes& z) {
+  return c.split_k == 1 ? 0 : directions(op) * c.split_k * state_floats(z);
+}
+TRIGEN_HOST_DEVICE constexpr long long step_floats(const Config& c, const schedule::Sizes& z) {
+  return ceil_div(z.T, c.tile_m) * columns(z);
+}
+TRIGEN_HOST_DEVICE constexpr long long workspace_floats(const Shape& s, const Config& c,
+                                                        const schedule::Sizes& z) {
+  return carry_floats(s.op, c, z) +
+         (makes_vectors(s.op) ? step_floats(c, z) +
+                                    static_cast<long long>(z.H) * z.B * slabs(c, z.D) * sums(s) * z.T
+                              : 0);
+}
+
+}  // namespace trigen::scan
