@@ -7,7 +7,6 @@
 
 #include "generator/problem.h"
 #include "llvm/ADT/ArrayRef.h"
-#include "templates/scan.h"
 
 namespace trigen {
 

@@ -41,6 +41,11 @@ enum class Layout : int { kBTD = 0, kBDT = 1 };
 // lower: W[t,s] takes part where s <= t + diag. upper: where s >= t + diag.
 enum class Fill : int { kLower = 0, kUpper = 1 };
 enum class Activation : int { kNone = 0, kGELU = 1, kSiLU = 2 };
+// Rows of a W that is vectors, [h, row, t].
+namespace scan {
+enum Vector : int { kSource = 0, kTarget = 1, kDecay = 2, kDiagonal = 3 };
+inline constexpr int kVectors = 4;
+}  // namespace scan
 // Source of an operand: the tensor that the caller passed, or the workspace, where a launch ahead of the
 // product packed it.
 enum class Access : int { kDirect = 0, kPacked = 1 };

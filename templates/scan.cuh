@@ -19,14 +19,13 @@
 #include "epilogue.cuh"
 #include "operand.cuh"
 #include "ptx/cluster.cuh"
+#include "ptx/cp_async.cuh"
 #include "scan.h"
 
 namespace trigen::scan {
 
-// Of neighbouring tokens.
-template <int kT>
-struct Gains {
-  float write[kT], keep[kT], read[kT], diagonal[kT];
+struct __align__(16) Gains {
+  float write, keep, read, diagonal;
 };
 
 // State before -> product * state + state[f], of each feature.
@@ -44,11 +43,14 @@ class Block {
   static constexpr bool kBTD = s.layout == Layout::kBTD;
   static constexpr int kF = features(s.layout, c), kT = tokens(s.layout, c);
   static constexpr int kFeatureLanes = feature_lanes(s.layout, c), kTokenLanes = token_lanes(s.layout, c);
-  static constexpr int kWarps = c.warps_m, kVec = c.vec_b, kRaws = c.tile_k;
+  static constexpr int kWarps = c.warps_m, kThreads = threads(c), kVec = c.vec_c, kRaws = c.tile_k;
   static constexpr int kPitch = c.tile_n + 4;  // of what a warp hands on: states, then the product
+  static constexpr int kStage = stage_bytes(s.layout, c, kBytes<kD>);
+  // A thread that has all tokens of a step needs no map of them.
+  static constexpr bool kAlone = kWarps * kTokenLanes == 1;
   static_assert(c.tile_m == step_tokens(s.layout, c), "a step has one chunk of every thread");
-  static_assert(c.vec_c == kVec, "a thread writes what it has read");
   static_assert(32 % kFeatureLanes == 0 && kFeatureLanes * kF == c.tile_n, "lanes lie along whole features");
+  static_assert((kBTD ? c.tile_n : c.tile_m) % c.vec_b == 0, "rows of a step are whole copies");
 
   // A thread's elements of a step.
   struct Elements {
@@ -58,8 +60,11 @@ class Block {
     }
   };
 
-  __device__ __forceinline__ Block(const Params& p, float* shared)
-      : p_(p), z_(sizes_of<C>(p)), shared_(shared), warp_(static_cast<int>(threadIdx.x) / 32) {
+  __device__ __forceinline__ Block(const Params& p, unsigned char* shared)
+      : p_(p), z_(sizes_of<C>(p)), ring_(ptx::shared_address(shared)), warp_(static_cast<int>(threadIdx.x) / 32) {
+    constexpr int kRing = ring_bytes(s.op, s.layout, c, kBytes<kD>);
+    gains_ = reinterpret_cast<Gains*>(shared + kRing);
+    exchange_ = reinterpret_cast<float*>(shared + kRing + 2 * 16 * gains(s.layout, c));
     const int lane = static_cast<int>(threadIdx.x) % 32, each = slabs(c, z_.D);
     feature_lane_ = lane % kFeatureLanes;
     token_lane_ = lane / kFeatureLanes;
@@ -75,55 +80,63 @@ class Block {
   // y of scan, dx of scan_grad_input.
   template <bool kBackward>
   __device__ __forceinline__ void make_outputs() {
-    const Activations& in = kBackward ? p_.y : p_.x;
     float carry[kF];
     take_carry<kBackward>(carry, 0);
-    Elements now, next;
-    const int count = end_ - first_;
-    if (count > 0) load(now, in, step_at<kBackward>(0));
-    for (int i = 0; i < count; ++i) {
-      const int step = step_at<kBackward>(i);
-      if constexpr (c.stages > 1) {
-        if (i + 1 < count) load(next, in, step_at<kBackward>(i + 1));
-      }
-      const Gains<kT> g = gains<kBackward, true>(token(step));
-      Map<kF> map = map_of<kBackward>(g, now);
-      const Map<kF> before = join_lanes<kBackward>(map);
-      hand_on<kBackward>(map, buffer(i));
-      __syncthreads();
-      float state[kF];
-      enter<kBackward>(buffer(i), carry, state);
+    walk<kBackward>(kBackward ? &p_.y : &p_.x, nullptr, [&](int i, int step) {
+      Elements x;
+      read(x, i, 0);
+      // Outputs as of the state 0, or the carry of a thread that has it, and what a state before adds to them.
+      const Gains* const g = gains_at(i);
+      float out[kT][kF], factor[kT];
+      Map<kF> map;
+      map.product = 1.0f;
 #pragma unroll
-      for (int f = 0; f < kF; ++f) state[f] = fmaf(before.product, state[f], before.state[f]);
-      store<kBackward>(g, now, state, token(step));
-      if constexpr (c.stages > 1) {
-        now = next;
-      } else {
-        if (i + 1 < count) load(now, in, step_at<kBackward>(i + 1));
+      for (int f = 0; f < kF; ++f) map.state[f] = kAlone ? carry[f] : 0.0f;
+#pragma unroll
+      for (int j = 0; j < kT; ++j) {
+        const int t = kBackward ? kT - 1 - j : j;
+        const Gains gain = g[t];
+        factor[t] = gain.read * map.product;
+        map.product *= gain.keep;
+#pragma unroll
+        for (int f = 0; f < kF; ++f) {
+          const float in = x.get(t, f);
+          out[t][f] = fmaf(gain.read, map.state[f], gain.diagonal * in);
+          map.state[f] = fmaf(gain.keep, map.state[f], gain.write * in);
+        }
       }
-    }
+      if constexpr (kAlone) {
+#pragma unroll
+        for (int f = 0; f < kF; ++f) carry[f] = map.state[f];
+      } else {
+        const Map<kF> before = join_lanes<kBackward>(map);
+        float state[kF];
+        exchange<kBackward>(map, before, exchange_at(i), carry, state);
+#pragma unroll
+        for (int t = 0; t < kT; ++t)
+#pragma unroll
+          for (int f = 0; f < kF; ++f) out[t][f] = fmaf(factor[t], state[f], out[t][f]);
+      }
+      store(out, token(step));
+    });
   }
 
   // The state that this part's tokens leave, and the product of their decays, to the workspace.
   template <bool kBackward>
   __device__ __forceinline__ void make_carry() {
-    const Activations& in = kBackward ? p_.y : p_.x;
     float carry[kF], product = 1.0f;
 #pragma unroll
     for (int f = 0; f < kF; ++f) carry[f] = 0.0f;
-    for (int i = 0; i < end_ - first_; ++i) {
-      const int step = step_at<kBackward>(i);
-      Elements now;
-      load(now, in, step);
-      Map<kF> map = map_of<kBackward>(gains<kBackward, false>(token(step)), now);
-      join_lanes<kBackward>(map);
-      hand_on<kBackward>(map, buffer(i));
-      __syncthreads();
+    walk<kBackward>(kBackward ? &p_.y : &p_.x, nullptr, [&](int i, int) {
+      Elements x;
+      read(x, i, 0);
+      Map<kF> map = map_of<kBackward>(gains_at(i), x);
+      const Map<kF> before = join_lanes<kBackward>(map);
       float state[kF];
-      enter<kBackward>(buffer(i), carry, state);
+      exchange<kBackward>(map, before, exchange_at(i), carry, state);
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) product *= buffer(i)[w * kPitch + c.tile_n];
-    }
+      for (int w = 0; w < kWarps; ++w) product *= exchange_at(i)[w * kPitch + c.tile_n];
+    });
     if (warp_ != 0 || token_lane_ != 0) return;
     float* const to = carries(static_cast<int>(blockIdx.z), part_);
 #pragma unroll
@@ -137,54 +150,156 @@ class Block {
     float carry[kF], back[kF];
     float* const states = static_cast<float*>(p_.workspace) + carry_floats(s.op, c, z_) + column();
     take_carry<false>(carry, 0);
-    for (int i = 0; i < end_ - first_; ++i) {
+    walk<false>(&p_.x, nullptr, [&](int i, int step) {
       if (warp_ == 0 && token_lane_ == 0) {
 #pragma unroll
         for (int f = 0; f < kF; ++f)
-          if (feature_ + f < z_.D) states[(first_ + i) * columns(z_) + f] = carry[f];
+          if (feature_ + f < z_.D) states[step * columns(z_) + f] = carry[f];
       }
-      if (i + 1 == end_ - first_) break;
       Elements x;
-      load(x, p_.x, first_ + i);
-      Map<kF> map = map_of<false>(gains<false, false>(token(first_ + i)), x);
-      join_lanes<false>(map);
-      hand_on<false>(map, buffer(i));
-      __syncthreads();
+      read(x, i, 0);
+      Map<kF> map = map_of<false>(gains_at(i), x);
+      const Map<kF> before = join_lanes<false>(map);
       float state[kF];
-      enter<false>(buffer(i), carry, state);
-    }
+      exchange<false>(map, before, exchange_at(i), carry, state);
+    });
     __syncthreads();
     take_carry<true>(back, 1);
-    for (int i = end_ - first_ - 1; i >= 0; --i) {
+    walk<true>(&p_.x, &p_.y, [&](int i, int step) {
+#pragma unroll
+      for (int f = 0; f < kF; ++f) carry[f] = feature_ + f < z_.D ? states[step * columns(z_) + f] : 0.0f;
+      const Gains* const g = gains_at(i);
       Elements x, dy;
-      load(x, p_.x, first_ + i);
-      load(dy, p_.y, first_ + i);
-#pragma unroll
-      for (int f = 0; f < kF; ++f) carry[f] = feature_ + f < z_.D ? states[(first_ + i) * columns(z_) + f] : 0.0f;
-      const int t0 = token(first_ + i);
-      const Gains<kT> g = gains<false, true>(t0);
-      Gains<kT> back_gains;
-#pragma unroll
-      for (int t = 0; t < kT; ++t) back_gains.keep[t] = g.keep[t], back_gains.write[t] = g.keep[t] * g.read[t];
-      Map<kF> forward = map_of<false>(g, x), backward = map_of<true>(back_gains, dy);
+      read(x, i, 0);
+      read(dy, i, 1);
+      Map<kF> forward = map_of<false>(g, x), backward = map_of<true>(g, dy);
       const Map<kF> before = join_lanes<false>(forward), behind = join_lanes<true>(backward);
-      float* const here = shared_ + (i % 2) * 2 * exchange_floats(c);
+      float* const here = exchange_ + (i % 2) * 2 * exchange_floats(c);
       hand_on<false>(forward, here);
       hand_on<true>(backward, here + exchange_floats(c));
       __syncthreads();
       float state[kF], last[kF];
-      enter<false>(here, carry, state);
-      enter<true>(here + exchange_floats(c), back, last);
-      add_up(g, x, dy, before, behind, state, last, t0);
-    }
+      enter<false>(here, before, carry, state);
+      enter<true>(here + exchange_floats(c), behind, back, last);
+      add_up(g, x, dy, state, last, token(step));
+    });
   }
 
  private:
-  __device__ __forceinline__ float* buffer(int i) const { return shared_ + (i % 2) * exchange_floats(c); }
-  template <bool kBackward>
-  __device__ __forceinline__ int step_at(int i) const {
-    return kBackward ? end_ - 1 - i : first_ + i;
+  // Calls body(i, step) for the part's steps in the order of time, when the inputs `a` and `b` of step i, and the gains of
+  // its tokens, are in shared memory.
+  template <bool kBackward, class Body>
+  __device__ __forceinline__ void walk(const Activations* a, const Activations* b, const Body& body) {
+    const int count = end_ - first_;
+    const auto step_at = [&](int i) { return kBackward ? end_ - 1 - i : first_ + i; };
+    const auto load = [&](int i) {
+      if (i < count) {
+        copy(*a, step_at(i), i % c.stages * inputs(s.op));
+        if (b != nullptr) copy(*b, step_at(i), i % c.stages * inputs(s.op) + 1);
+      }
+      if constexpr (kAsynchronous) ptx::cp_async_commit();
+    };
+    // Gains on their way for two steps: loads take longer than a step does.
+    constexpr int kEach = ceil_div(c.tile_m, kThreads);
+    Gains next[kEach];
+    const auto fetch = [&](int i) {
+#pragma unroll
+      for (int j = 0; j < kEach; ++j)
+        if (const int t = static_cast<int>(threadIdx.x) + j * kThreads; i < count && t < c.tile_m)
+          next[j] = gains_of<kBackward>(step_at(i) * c.tile_m + t);
+    };
+    const auto put_gains = [&](int i) {
+#pragma unroll
+      for (int j = 0; j < kEach; ++j)
+        if (const int t = static_cast<int>(threadIdx.x) + j * kThreads; t < c.tile_m) gains_[gain_place(i, t)] = next[j];
+    };
+    for (int i = 0; i + 1 < c.stages; ++i) load(i);
+    fetch(0);
+    put_gains(0);
+    fetch(1);
+    for (int i = 0; i < count; ++i) {
+      if constexpr (kAsynchronous) ptx::cp_async_wait<schedule::max(0, c.stages - 2)>();
+      __syncthreads();  // step i has landed, and step i - 1 was read
+      load(i + c.stages - 1);
+      put_gains(i + 1);
+      fetch(i + 2);
+      body(i, step_at(i));
+    }
   }
+
+#if __CUDA_ARCH__ >= 800
+  static constexpr bool kAsynchronous = c.vec_b * kBytes<kD> >= 4;
+#else
+  static constexpr bool kAsynchronous = false;
+#endif
+
+  // Of element (token, feature) of a step, from the stage's beginning.
+  __device__ __forceinline__ static int offset(int token, int feature) {
+    constexpr int kRow = row_bytes(s.layout, c, kBytes<kD>), kGap = chunk_gap(s.layout, c, kBytes<kD>);
+    return kBTD ? token * kRow + token / kT * kGap + feature * kBytes<kD> : feature * kRow + token * kBytes<kD>;
+  }
+
+  // A step of `from` into place `at` of the ring, zeros beyond the last token and feature.
+  __device__ __forceinline__ void copy(const Activations& from, int step, int at) const {
+    constexpr int kCopy = c.vec_b, kBytesOfCopy = kCopy * kBytes<kD>;
+    constexpr int kRow = (kBTD ? c.tile_n : c.tile_m) / kCopy, kRows = kBTD ? c.tile_m : c.tile_n;
+    // Copies of a row go to neighbouring threads, and a thread's own lie kDown rows below each other.
+    constexpr int kAcross = schedule::min(kRow, kThreads), kDown = kThreads / kAcross;
+    static_assert(kRow % kAcross == 0 && kThreads % kAcross == 0, "threads are whole rows of copies, or rows of threads");
+    const unsigned stage = ring_ + at * kStage;
+    const int first = static_cast<int>(threadIdx.x) / kAcross, t0 = step * c.tile_m, d0 = slab_ * c.tile_n;
+    const bool whole = t0 + c.tile_m <= z_.T && d0 + c.tile_n <= z_.D;
+    const long long down = static_cast<long long>(from.row) * kDown;
+#pragma unroll
+    for (int k = 0; k < kRow / kAcross; ++k) {
+      const int inner = (static_cast<int>(threadIdx.x) % kAcross + k * kAcross) * kCopy;
+      const auto* source =
+          static_cast<const Storage<kD>*>(from.data) + (batch_ * from.batch + head_ * from.head +
+          (kBTD ? (t0 + first) * from.row + d0 + inner : (d0 + first) * from.row + t0 + inner));
+#pragma unroll
+      for (int j = 0; j < ceil_div(kRows, kDown); ++j, source += down) {
+        const int outer = first + j * kDown;
+        if (kRows % kDown != 0 && outer >= kRows) break;
+        const int token = kBTD ? outer : inner, feature = kBTD ? inner : outer;
+        const bool inside = whole || (t0 + token < z_.T && d0 + feature < z_.D);
+        if constexpr (kAsynchronous) {
+          ptx::cp_async<kBytesOfCopy>(stage + offset(token, feature), inside ? source : from.data,
+                                      inside ? kBytesOfCopy : 0);
+        } else {
+          Raw<kD, kCopy> raw;
+          raw.clear();
+          if (inside) ptx::load_global_nc<kBytesOfCopy>(raw.w, source);
+          ptx::store_shared<kBytesOfCopy>(stage + offset(token, feature), raw.w);
+        }
+      }
+    }
+  }
+
+  // This thread's elements of step i, of input `input`.
+  __device__ __forceinline__ void read(Elements& to, int i, int input) const {
+    const unsigned stage = ring_ + (i % c.stages * inputs(s.op) + input) * kStage;
+    const int t0 = (warp_ * kTokenLanes + token_lane_) * kT, d0 = feature_lane_ * kF;
+#pragma unroll
+    for (int r = 0; r < kRaws; ++r)
+      load_shared(to.raw[r], stage + (kBTD ? offset(t0 + r, d0) : offset(t0, d0 + r)));
+  }
+  template <int N>
+  __device__ __forceinline__ static void load_shared(Raw<kD, N>& to, unsigned address) {
+    if constexpr (Raw<kD, N>::kSize == 2) {
+      unsigned short v;
+      asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(address) : "memory");
+      to.w[0] = v;
+    } else {
+      ptx::load_shared<Raw<kD, N>::kSize>(to.w, address);
+    }
+  }
+
+  // Of token t of step i: 16 bytes behind each chunk keep lanes of different chunks off each other's banks.
+  __device__ __forceinline__ static int gain_place(int i, int t) { return i % 2 * gains(s.layout, c) + t + t / kT; }
+  __device__ __forceinline__ const Gains* gains_at(int i) const {
+    return gains_ + gain_place(i, (warp_ * kTokenLanes + token_lane_) * kT);
+  }
+  __device__ __forceinline__ float* exchange_at(int i) const { return exchange_ + i % 2 * exchange_floats(c); }
   // First of a thread's tokens.
   __device__ __forceinline__ int token(int step) const {
     return step * c.tile_m + (warp_ * kTokenLanes + token_lane_) * kT;
@@ -197,68 +312,29 @@ class Block {
     return static_cast<float*>(p_.workspace) +
            (static_cast<long long>(direction) * c.split_k + part) * state_floats(z_);
   }
-  template <class T>
-  __device__ __forceinline__ static T* element(T* data, const Activations& a, int b, int h, int t, int d) {
-    return data + (b * a.batch + h * a.head + (kBTD ? t * a.row + d : d * a.row + t));
-  }
   __device__ __forceinline__ Storage<kD>* at(const Activations& a, int t, int d) const {
-    return element(static_cast<Storage<kD>*>(a.data), a, batch_, head_, t, d);
+    return static_cast<Storage<kD>*>(a.data) +
+           (batch_ * a.batch + head_ * a.head + (kBTD ? t * a.row + d : d * a.row + t));
   }
-  // Is vector r of this thread's elements from token t0 on inside?
-  __device__ __forceinline__ bool has(int t0, int r) const {
-    return kBTD ? t0 + r < z_.T && feature_ < z_.D : t0 < z_.T && feature_ + r < z_.D;
-  }
-
-  __device__ __forceinline__ void load(Elements& to, const Activations& from, int step) const {
-    const int t0 = token(step);
-#pragma unroll
-    for (int r = 0; r < kRaws; ++r) {
-      if (has(t0, r))
-        ptx::load_global_nc<kVec * kBytes<kD>>(to.raw[r].w, at(from, kBTD ? t0 + r : t0, kBTD ? feature_ : feature_ + r));
-      else
-        to.raw[r].clear();
-    }
-  }
-
-  // Row `row` of W for kT tokens from t0 on; `beyond` the last token.
-  __device__ __forceinline__ void load_vector(float (&v)[kT], Vector row, int t0, float beyond) const {
+  // Beyond the last token the state stays. scan_grad_weight takes them as they are, for both directions: write is
+  // the source, read the target.
+  template <bool kBackward>
+  __device__ __forceinline__ Gains gains_of(int t) const {
     constexpr DType kW = s.wdtype;
-    constexpr int kVecA = schedule::min(c.vec_a, kT);
-    const auto* from = static_cast<const Storage<kW>*>(p_.w) + (head_ * p_.w_head + row * p_.w_row + t0);
-    if (t0 + kT <= z_.T) {
-#pragma unroll
-      for (int i = 0; i < kT; i += kVecA) {
-        Raw<kW, kVecA> raw;
-        ptx::load_global_nc<kVecA * kBytes<kW>>(raw.w, from + i);
-#pragma unroll
-        for (int j = 0; j < kVecA; ++j) v[i + j] = to_float<kW>(raw.get(j));
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < kT; ++i) v[i] = t0 + i < z_.T ? to_float<kW>(from[i]) : beyond;
-    }
-  }
-
-  // `kAll`: also what reads the state; scan_grad_weight has the target alone there.
-  template <bool kBackward, bool kAll>
-  __device__ __forceinline__ Gains<kT> gains(int t0) const {
-    Gains<kT> g;
-    load_vector(g.write, kBackward ? kTarget : kSource, t0, 0.0f);
-    load_vector(g.keep, kDecay, t0, 1.0f);
-    if constexpr (kAll) {
-      load_vector(g.read, kBackward ? kSource : kTarget, t0, 0.0f);
-      if constexpr (!makes_vectors(s.op)) load_vector(g.diagonal, kDiagonal, t0, 0.0f);
-    }
-#pragma unroll
-    for (int t = 0; t < kT; ++t) {
-      if constexpr (kBackward) g.write[t] *= g.keep[t];
-      if constexpr (!kBackward && kAll && !makes_vectors(s.op)) g.read[t] *= g.keep[t];
-    }
-    return g;
+    if (t >= z_.T) return {0.0f, 1.0f, 0.0f, 0.0f};
+    const auto* const w = static_cast<const Storage<kW>*>(p_.w) + (head_ * p_.w_head + t);
+    const auto row = [&](Vector i) { return to_float<kW>(w[i * p_.w_row]); };
+    const float source = row(kSource), target = row(kTarget), decay = row(kDecay);
+    if constexpr (makes_vectors(s.op))
+      return {source, decay, target, 0.0f};
+    else if constexpr (kBackward)
+      return {decay * target, decay, source, row(kDiagonal)};
+    else
+      return {source, decay, target * decay, row(kDiagonal)};
   }
 
   template <bool kBackward>
-  __device__ __forceinline__ static Map<kF> map_of(const Gains<kT>& g, const Elements& x) {
+  __device__ __forceinline__ static Map<kF> map_of(const Gains* g, const Elements& x) {
     Map<kF> map;
     map.product = 1.0f;
 #pragma unroll
@@ -266,9 +342,11 @@ class Block {
 #pragma unroll
     for (int i = 0; i < kT; ++i) {
       const int t = kBackward ? kT - 1 - i : i;
-      map.product *= g.keep[t];
+      const Gains gain = g[t];
+      const float write = makes_vectors(s.op) && kBackward ? gain.keep * gain.read : gain.write;
+      map.product *= gain.keep;
 #pragma unroll
-      for (int f = 0; f < kF; ++f) map.state[f] = fmaf(g.keep[t], map.state[f], g.write[t] * x.get(t, f));
+      for (int f = 0; f < kF; ++f) map.state[f] = fmaf(gain.keep, map.state[f], write * x.get(t, f));
     }
     return map;
   }
@@ -281,24 +359,29 @@ class Block {
   // `map` becomes that of all lanes up to this one in the direction of time; returns that of those before it.
   template <bool kBackward>
   __device__ __forceinline__ Map<kF> join_lanes(Map<kF>& map) const {
-    const int order = kBackward ? kTokenLanes - 1 - token_lane_ : token_lane_;
+    Map<kF> before;
+    before.product = 1.0f;
 #pragma unroll
-    for (int k = 1; k < kTokenLanes; k *= 2) {
-      const float product = from_lane_before<kBackward>(map.product, k * kFeatureLanes);
+    for (int f = 0; f < kF; ++f) before.state[f] = 0.0f;
+    if constexpr (kTokenLanes > 1) {
+      const int order = kBackward ? kTokenLanes - 1 - token_lane_ : token_lane_;
+#pragma unroll
+      for (int k = 1; k < kTokenLanes; k *= 2) {
+        const float product = from_lane_before<kBackward>(map.product, k * kFeatureLanes);
+#pragma unroll
+        for (int f = 0; f < kF; ++f) {
+          const float state = from_lane_before<kBackward>(map.state[f], k * kFeatureLanes);
+          if (order >= k) map.state[f] = fmaf(map.product, state, map.state[f]);
+        }
+        if (order >= k) map.product *= product;
+      }
+      const float product = from_lane_before<kBackward>(map.product, kFeatureLanes);
+      if (order > 0) before.product = product;
 #pragma unroll
       for (int f = 0; f < kF; ++f) {
-        const float state = from_lane_before<kBackward>(map.state[f], k * kFeatureLanes);
-        if (order >= k) map.state[f] = fmaf(map.product, state, map.state[f]);
+        const float state = from_lane_before<kBackward>(map.state[f], kFeatureLanes);
+        if (order > 0) before.state[f] = state;
       }
-      if (order >= k) map.product *= product;
-    }
-    Map<kF> before;
-    before.product = from_lane_before<kBackward>(map.product, kFeatureLanes % 32);
-    if (order == 0) before.product = 1.0f;
-#pragma unroll
-    for (int f = 0; f < kF; ++f) {
-      before.state[f] = from_lane_before<kBackward>(map.state[f], kFeatureLanes % 32);
-      if (order == 0) before.state[f] = 0.0f;
     }
     return before;
   }
@@ -313,9 +396,10 @@ class Block {
     if (feature_lane_ == 0) row[c.tile_n] = map.product;
   }
 
-  // The state before this warp's tokens; `carry`, before the step's, becomes that behind them.
+  // The state before this thread's tokens; `carry`, before the step's, becomes that behind them.
   template <bool kBackward>
-  __device__ __forceinline__ void enter(const float* from, float (&carry)[kF], float (&state)[kF]) const {
+  __device__ __forceinline__ void enter(const float* from, const Map<kF>& before, float (&carry)[kF],
+                                        float (&state)[kF]) const {
 #pragma unroll
     for (int i = 0; i < kWarps; ++i) {
       const int w = kBackward ? kWarps - 1 - i : i;
@@ -329,6 +413,18 @@ class Block {
         carry[f] = fmaf(product, carry[f], v[f]);
       }
     }
+    if constexpr (kTokenLanes > 1) {
+#pragma unroll
+      for (int f = 0; f < kF; ++f) state[f] = fmaf(before.product, state[f], before.state[f]);
+    }
+  }
+
+  template <bool kBackward>
+  __device__ __forceinline__ void exchange(const Map<kF>& map, const Map<kF>& before, float* through, float (&carry)[kF],
+                                           float (&state)[kF]) const {
+    hand_on<kBackward>(map, through);
+    __syncthreads();
+    enter<kBackward>(through, before, carry, state);
   }
 
   // The state before this part: of the parts before it in time, in their order.
@@ -347,28 +443,29 @@ class Block {
     }
   }
 
-  template <bool kBackward>
-  __device__ __forceinline__ void store(const Gains<kT>& g, const Elements& x, float (&state)[kF], int t0) const {
-    float v[kRaws][kVec];
+  __device__ __forceinline__ void store(float (&out)[kT][kF], int t0) const {
+    if constexpr (kBTD) {
+      if (feature_ >= z_.D) return;
+      const bool whole = t0 + kT <= z_.T;
 #pragma unroll
-    for (int i = 0; i < kT; ++i) {
-      const int t = kBackward ? kT - 1 - i : i;
+      for (int t = 0; t < kT; ++t)
+        if (whole || t0 + t < z_.T) put(t0 + t, feature_, out[t]);
+    } else {
+      if (t0 >= z_.T) return;
 #pragma unroll
       for (int f = 0; f < kF; ++f) {
-        const float value = x.get(t, f);
-        v[kBTD ? t : f][kBTD ? f : t] = fmaf(g.read[t], state[f], g.diagonal[t] * value);
-        state[f] = fmaf(g.keep[t], state[f], g.write[t] * value);
+        float v[kT];
+#pragma unroll
+        for (int t = 0; t < kT; ++t) v[t] = out[t][f];
+        if (feature_ + f < z_.D) put(t0, feature_ + f, v);
       }
     }
-#pragma unroll
-    for (int r = 0; r < kRaws; ++r) {
-      if (!has(t0, r)) continue;
-      const int t = kBTD ? t0 + r : t0, d = kBTD ? feature_ : feature_ + r;
-      const auto* const bias = static_cast<const Storage<s.wdtype>*>(p_.bias) + (static_cast<long long>(head_) * z_.T + t);
-      store_outputs<C>(
-          p_, [&](const Activations& a) { return at(a, t, d); },
-          [&](int i) { return to_float<s.wdtype>(bias[kBTD ? 0 : i]); }, v[r]);
-    }
+  }
+  __device__ __forceinline__ void put(int t, int d, float (&v)[kVec]) const {
+    const auto* const bias = static_cast<const Storage<s.wdtype>*>(p_.bias) + (static_cast<long long>(head_) * z_.T + t);
+    store_outputs<C>(
+        p_, [&](const Activations& a) { return at(a, t, d); },
+        [&](int i) { return to_float<s.wdtype>(bias[kBTD ? 0 : i]); }, v);
   }
 
   // Adds v[i] over the lanes along the features: lane f keeps the sums [f N / lanes, (f + 1) N / lanes), in front.
@@ -388,20 +485,15 @@ class Block {
     }
   }
 
-  __device__ __forceinline__ void add_up(const Gains<kT>& g, const Elements& x, const Elements& dy,
-                                         const Map<kF>& before, const Map<kF>& behind, float (&state)[kF],
+  __device__ __forceinline__ void add_up(const Gains* g, const Elements& x, const Elements& dy, float (&state)[kF],
                                          float (&last)[kF], int t0) const {
     constexpr int kSums = sums(s), kAll = schedule::ceil_div(kSums * kT, kFeatureLanes) * kFeatureLanes;
     float sum[kAll], states[kT][kF];
 #pragma unroll
     for (int i = 0; i < kAll; ++i) sum[i] = 0.0f;
 #pragma unroll
-    for (int f = 0; f < kF; ++f) {
-      state[f] = fmaf(before.product, state[f], before.state[f]);
-      last[f] = fmaf(behind.product, last[f], behind.state[f]);
-    }
-#pragma unroll
-    for (int t = 0; t < kT; ++t)
+    for (int t = 0; t < kT; ++t) {
+      const Gains gain = g[t];
 #pragma unroll
       for (int f = 0; f < kF; ++f) {
         const float value = x.get(t, f), outer = dy.get(t, f);
@@ -409,20 +501,22 @@ class Block {
         sum[kTarget * kT + t] = fmaf(outer, state[f], sum[kTarget * kT + t]);
         sum[kDiagonal * kT + t] = fmaf(outer, value, sum[kDiagonal * kT + t]);
         if constexpr (s.bias) sum[kVectors * kT + t] += outer;
-        state[f] = fmaf(g.keep[t], state[f], g.write[t] * value);
+        state[f] = fmaf(gain.keep, state[f], gain.write * value);
       }
+      sum[kTarget * kT + t] *= gain.keep;
+    }
 #pragma unroll
     for (int i = 0; i < kT; ++i) {
       const int t = kT - 1 - i;
+      const Gains gain = g[t];
 #pragma unroll
       for (int f = 0; f < kF; ++f) {
         const float value = x.get(t, f), outer = dy.get(t, f);
         sum[kSource * kT + t] = fmaf(value, last[f], sum[kSource * kT + t]);
-        const float here = fmaf(g.read[t], outer, last[f]);
+        const float here = fmaf(gain.read, outer, last[f]);
         sum[kDecay * kT + t] = fmaf(here, states[t][f], sum[kDecay * kT + t]);
-        last[f] = g.keep[t] * here;
+        last[f] = gain.keep * here;
       }
-      sum[kTarget * kT + t] *= g.keep[t];
     }
     add_lanes<kFeatureLanes>(sum);
     const long long block = (static_cast<long long>(head_) * z_.B + batch_) * slabs(c, z_.D) + slab_;
@@ -437,8 +531,10 @@ class Block {
 
   const Params& p_;
   const Sizes z_;
-  float* const shared_;
+  const unsigned ring_;
   const int warp_;
+  Gains* gains_;
+  float* exchange_;
   int feature_lane_, token_lane_, slab_, head_, batch_, feature_, part_, first_, end_;
 };
 
@@ -452,7 +548,7 @@ __device__ __forceinline__ void begin() {
 // Grid {slabs of every head of every batch, parts}.
 template <Kernel C>
 __device__ __forceinline__ void run(const Params& p) {
-  extern __shared__ __align__(16) float scan_shared[];
+  extern __shared__ __align__(16) unsigned char scan_shared[];
   begin();
   Block<C> block(p, scan_shared);
   if constexpr (makes_vectors(C.shape.op))
@@ -464,7 +560,7 @@ __device__ __forceinline__ void run(const Params& p) {
 // The first launch of split_k > 1. Grid {slabs of every head of every batch, parts, directions}.
 template <Kernel C>
 __device__ __forceinline__ void carry(const Params& p) {
-  extern __shared__ __align__(16) float scan_shared[];
+  extern __shared__ __align__(16) unsigned char scan_shared[];
   begin();
   Block<C> block(p, scan_shared);
   if (C.shape.op == Op::kScan || (makes_vectors(C.shape.op) && blockIdx.z == 0))

@@ -11,8 +11,6 @@ namespace {
 
 namespace geometry = scan;
 
-constexpr int64_t kSharedLimit = 48 << 10;  // bytes: what every target gives without asking
-
 std::string text(const llvm::Twine& t) { return t.str(); }
 
 class Scan final : public Family {
@@ -21,49 +19,43 @@ class Scan final : public Family {
   llvm::StringRef template_file() const override { return "scan.cuh"; }
   bool serves(const Target&) const override { return true; }
   int64_t shared_bytes(const Problem& p, const Config& c) const override {
-    return geometry::shared_bytes(p.op, c);
+    return geometry::shared_bytes(p.op, p.layout, c, static_cast<int>(element_size(p.dtype)));
   }
 
   std::vector<ConfigKey> keys(const Problem& p, const Config& c) const override {
     const int vec = activation_vector(p);
+    const std::string widths = text("align=" + llvm::Twine(p.align) + " and rows of " +
+                                    llvm::Twine(p.layout == Layout::kBTD ? p.D : p.T) +
+                                    " elements allow vectors of " + llvm::Twine(vec));
     return {{&Config::tile_m, {geometry::step_tokens(p.layout, c)}, "a step has one chunk of every thread"},
-            {&Config::tile_n, widths(p, c), "1 to 32 lanes lie along the features"},
-            powers_key(&Config::tile_k, 16),
-            powers_key(&Config::warps_m, 32),
+            {&Config::tile_n, tile_widths(p, c), "1 to 32 lanes lie along the features"},
+            powers_key(&Config::tile_k, 32),
+            powers_key(&Config::warps_m, 16),
             {&Config::warps_n, {1}},
-            range_key(&Config::stages, 1, makes_vectors(p.op) ? 1 : 2),
+            range_key(&Config::stages, 2, 8, "one step is computed while others are loaded"),
             range_key(&Config::split_k, 1, 1024),
-            powers_key(&Config::vec_a, vector_width(p),
-                       text("walign=" + llvm::Twine(p.walign) + " allows vectors of " +
-                            llvm::Twine(vector_width(p)))),
-            powers_key(&Config::vec_b, vec,
-                       text("align=" + llvm::Twine(p.align) + " and rows of " +
-                            llvm::Twine(p.layout == Layout::kBTD ? p.D : p.T) +
-                            " elements allow vectors of " + llvm::Twine(vec))),
-            {&Config::vec_c, {c.vec_b}, "a thread writes what it has read"},
+            {&Config::vec_a, {1}, "vectors of W are read singly"},
+            powers_key(&Config::vec_b, vec, widths),
+            powers_key(&Config::vec_c, vec, widths),
             range_key(&Config::blocks, 0, 32)};
   }
 
   std::optional<std::string> reject(const Problem& p, const Target& target, const Config& c) const override {
     if (!is_scan(p.op)) return text(name() + " makes scans only, the op is " + to_string(p.op));
-    if (c.vec_b < 1 || c.tile_k < 1 || c.warps_m < 1 || c.tile_n < 1)
-      return std::string("a size of the config is 0; give all of them");
-    if (c.tile_n % geometry::features(p.layout, c) != 0 || c.tile_n > 32 * geometry::features(p.layout, c))
-      return text("tile_n=" + llvm::Twine(c.tile_n) + ": threads of " +
-                  llvm::Twine(geometry::features(p.layout, c)) + " features lie along it; try " +
-                  llvm::Twine(8 * geometry::features(p.layout, c)));
     if (auto why = reject_keys(name(), keys(p, c), c)) return why;
-    const int elements = c.tile_k * c.vec_b;
+    const int elements = c.tile_k * c.vec_c;
     if (elements > 64)
-      return text("tile_k=" + llvm::Twine(c.tile_k) + " vectors of " + llvm::Twine(c.vec_b) +
+      return text("tile_k=" + llvm::Twine(c.tile_k) + " vectors of " + llvm::Twine(c.vec_c) +
                   " are more than a thread's 64 elements; try fewer");
     if (const int64_t steps = schedule::ceil_div(static_cast<int>(p.T), c.tile_m);
         c.split_k > 1 && c.split_k > steps)
       return text("split_k=" + llvm::Twine(c.split_k) + " parts of " + llvm::Twine(steps) +
                   " steps; try at most one a step");
-    if (const int64_t bytes = shared_bytes(p, c); bytes > kSharedLimit)
-      return text("the warps need " + llvm::Twine(bytes) + " B of shared memory, " + name() + " takes " +
-                  llvm::Twine(kSharedLimit) + " B; try fewer warps or a smaller tile_n");
+    if ((p.layout == Layout::kBTD ? c.tile_n : c.tile_m) % c.vec_b != 0)
+      return text("vec_b=" + llvm::Twine(c.vec_b) + " does not divide a row of a step; try a smaller one");
+    if (const int64_t bytes = shared_bytes(p, c); bytes > target.max_shared_per_block)
+      return text("the ring and the warps need " + llvm::Twine(bytes) + " B of shared memory, " + target.name +
+                  " has " + llvm::Twine(target.max_shared_per_block) + " B; try fewer stages or a smaller tile");
     if (blocks(p, c) > kMostBlocks) return std::string("more than 2^31 thread blocks; use a smaller batch");
     if (makes_vectors(p.op) && p.H > kMostBlocksAcross)
       return text("more than " + llvm::Twine(kMostBlocksAcross) + " heads; use fewer");
@@ -76,26 +68,34 @@ class Scan final : public Family {
   std::vector<Config> configs(const Problem& p, const Target& target) const override {
     std::vector<Config> out;
     if (!is_scan(p.op)) return out;
-    const int vec = activation_vector(p), deepest = makes_vectors(p.op) ? 4 : 8;
-    for (const int lanes : {8, 4, 16, 2, 32, 1})
-      for (const int warps : {8, 4, 16, 2, 1})
-        for (const int across : {8, 4, 2}) {
-          if (across > deepest || across * vec > 64) continue;
-          for (const int stages : {2, 1}) {
-            if (stages > 1 && makes_vectors(p.op)) continue;
-            const Config c = config(p, lanes, warps, across, stages, vec);
-            if (geometry::slabs(c, static_cast<int>(p.D)) > 1 || lanes == 1 || c.tile_n < 2 * p.D)
+    const bool btd = p.layout == Layout::kBTD, sums = makes_vectors(p.op);
+    const int vec = activation_vector(p);
+    // A thread's vectors, and how many: more tokens of a thread mean fewer maps to put together, more features fewer
+    // lanes to add over.
+    for (int width = vec; width >= 1; width /= 2)
+      for (const int across : {16, 8, 4, 2, 1}) {
+        const int elements = width * across;
+        if (elements > 64 || elements < std::min<int>(vec, 8)) continue;
+        for (const int lanes : {32, 16, 8, 4, 2})
+          for (const int warps : {1, 2, 4, 8, 16})
+            for (const int stages : {3, 4, 6}) {
+              Config c = config(p, width, across, lanes, warps, stages, vec);
+              const int least = btd ? 32 : 16;  // bytes of a row that are worth a request
+              if (c.tile_n > 4 * 64 || (lanes > 2 && c.tile_n >= 2 * p.D)) continue;
+              if ((btd ? c.tile_n : c.tile_m) * element_size(p.dtype) < least) continue;
+              if (sums && stages > 4) continue;
               add_parts(p, target, c, out);
-          }
-        }
+            }
+      }
     return out;
   }
 
   std::optional<Config> generic_config(const Problem& p, const Target& target) const override {
     if (!is_scan(p.op)) return std::nullopt;
     const int vec = activation_vector(p), full = static_cast<int>(16 / element_size(p.dtype));
-    Config c = config(p, 8, 4, 4, 1, vec == full ? full : 1);
-    c.vec_a = 1;
+    const int wide = vec == full ? full : 1;
+    const bool btd = p.layout == Layout::kBTD;
+    const Config c = config(p, btd ? std::min(2, wide) : wide, btd ? 8 : 1, 32, 4, 3, wide);
     if (reject(p, target, c)) return std::nullopt;
     return c;
   }
@@ -110,8 +110,8 @@ class Scan final : public Family {
       Launch carry = base;
       carry.entry = kCarryEntry.str();
       carry.grid[0] = slabs, carry.grid[1] = parts;
-      carry.grid[2] = static_cast<uint32_t>(geometry::directions(p.op));
-      carry.shared_bytes = static_cast<uint32_t>(8 * geometry::exchange_floats(c));
+      carry.grid[2] = static_cast<uint32_t>(geometry::inputs(p.op));
+      carry.shared_bytes = static_cast<uint32_t>(shared_bytes(p, c));
       plan.launches.push_back(carry);
     }
     Launch main = base;
@@ -133,14 +133,15 @@ class Scan final : public Family {
 
   Work work(const Problem& p, const Target& target, const Config& c, int) const override {
     const bool sums = makes_vectors(p.op);
-    // A step's loads of a thread, and its products behind them: eight elements to a load.
+    // A step's copies of a thread are under way stages - 1 steps ahead.
+    const double element = static_cast<double>(element_size(p.dtype));
     Work work{.rates = "stream",
               .unit = Unit::kFp32,
-              .steps = {Step{.loads = c.tile_k * (sums ? 4.0 : 1.5)}}};
+              .steps = {Step{.loads = c.tile_m * c.tile_n * (sums ? 2.0 : 1.0) * (c.stages - 1) / c.vec_b /
+                                      geometry::threads(c)}}};
     work.threads = geometry::threads(c);
-    const int64_t elements = int64_t{c.tile_k} * c.vec_b, words = elements * element_size(p.dtype) / 4,
-                  chunk = geometry::tokens(p.layout, c);
-    work.registers = 48 + words * (c.stages + sums) + 4 * chunk + (sums ? elements + 4 * chunk : 0);
+    const int64_t elements = int64_t{c.tile_k} * c.vec_c, chunk = geometry::tokens(p.layout, c);
+    work.registers = 40 + elements * (sums ? 3 : 1) + (sums ? 8 * chunk : 0);
     work.shared_bytes = shared_bytes(p, c);
     work.blocks = c.blocks;
     const int64_t count = blocks(p, c) * c.split_k;
@@ -149,9 +150,9 @@ class Scan final : public Family {
     work.grid = static_cast<double>(count);
     work.all = {{steps * work.grid}, work.grid, count};
     const LaunchPlan plan = launch_plan(p, target, c);
-    const double x = static_cast<double>(p.B * p.H * p.T * p.D * element_size(p.dtype));
+    const double x = static_cast<double>(p.B * p.H * p.T * p.D) * element;
     work.memory_bytes = count_work(p).min_bytes + static_cast<double>(plan.workspace_bytes);
-    const int again = (sums ? 1 : 0) + (c.split_k > 1 ? geometry::directions(p.op) : 0);
+    const int again = (sums ? 1 : 0) + (c.split_k > 1 ? geometry::inputs(p.op) : 0);
     if (again > 0) work.rereads = {{x * (sums ? 2 : 1), x * again}};
     work.l2_bytes = work.memory_bytes + x * again;
     work.instructions = static_cast<double>(p.B * p.H * p.T * p.D) * (sums ? 24 : 11);
@@ -164,27 +165,25 @@ class Scan final : public Family {
   static int64_t blocks(const Problem& p, const Config& c) {
     return p.B * p.H * geometry::slabs(c, static_cast<int>(p.D));
   }
-  static int vector_width(const Problem& p) {
-    return static_cast<int>(p.T % (p.walign / element_size(p.wdtype)) == 0 ? p.walign / element_size(p.wdtype) : 1);
-  }
-  static ConfigKey::Values widths(const Problem& p, const Config& c) {
+  static ConfigKey::Values tile_widths(const Problem& p, const Config& c) {
     ConfigKey::Values out;
     for (int lanes = 1; lanes <= 32; lanes *= 2) out.push_back(lanes * geometry::features(p.layout, c));
     return out;
   }
-  static Config config(const Problem& p, int lanes, int warps, int across, int stages, int vec) {
+  static Config config(const Problem& p, int width, int across, int lanes, int warps, int stages, int copy) {
     Config c{.tile_k = across,
              .warps_m = warps,
              .warps_n = 1,
              .stages = stages,
              .split_k = 1,
-             .vec_a = vector_width(p),
-             .vec_b = vec,
-             .vec_c = vec,
+             .vec_a = 1,
+             .vec_b = copy,
+             .vec_c = width,
              .blocks = 0};
     c.tile_n = lanes * geometry::features(p.layout, c);
-    c.vec_a = std::min(c.vec_a, geometry::tokens(p.layout, c));
     c.tile_m = geometry::step_tokens(p.layout, c);
+    const int row = p.layout == Layout::kBTD ? c.tile_n : c.tile_m;
+    while (row % c.vec_b != 0) c.vec_b /= 2;
     return c;
   }
   // One part, and as many as fill the device one or two times where one does not.
