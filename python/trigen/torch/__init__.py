@@ -18,11 +18,13 @@ from .matrices import gram  # noqa: E402
 from .modules import CausalSpatialGatingUnit, DecodeCache, TriangularConv1d, TriangularLinear  # noqa: E402
 from .muon import Muon, orthogonalize  # noqa: E402
 from .scans import scan, scan_state, scan_step  # noqa: E402
+from .structured import StructuredMixer  # noqa: E402
 
 __all__ = [
     "TriangularConv1d",
     "TriangularLinear",
     "CausalSpatialGatingUnit",
+    "StructuredMixer",
     "convert",
     "Report",
     "triangular_conv1d",
