@@ -103,6 +103,15 @@ def test_gram(repository):
     assert apart["losses_apart"] < 0.01
 
 
+def test_scan(repository):
+    given = "--device cpu --problems 2,16,8,2 --rounds 1 --calls 1 --no-compiled --layout"
+    for layout in ("btd", "bdt"):
+        parts = lines(repository, "scan.py", *given.split(), layout)
+        assert [line["part"] for line in parts] == ["forward", "backward", "step"]
+        for line in parts:
+            assert set(line["us"]) == {"scan", "matrix", "dense", "copy"} and line["apart"] < 0.01
+
+
 def test_host_cost(repository):
     (best,) = lines(repository, "host_cost.py", "--calls", "20", "--rounds", "1", "--json")
     assert best["host_us"]["step"] > best["host_us"]["no gradients"] > 0

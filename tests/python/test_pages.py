@@ -16,6 +16,7 @@ BUILD = Path(os.environ.get("TRIGEN_BUILD", ROOT / "build"))
 PAGES = [
     "README.md",
     "docs/gram.md",
+    "docs/structured-weights.md",
     *sorted(
         str(path.relative_to(ROOT))
         for folder in ("tutorials", "how-to")
@@ -162,6 +163,7 @@ def test_a_page_may_not_show_what_is_not_printed():
         ("docs/tutorials/pytorch.md", "torch"),
         ("docs/tutorials/muon.md", "torch"),
         ("docs/gram.md", "torch"),
+        ("docs/structured-weights.md", "torch"),
         ("docs/tutorials/jax.md", "jax"),
     ],
 )

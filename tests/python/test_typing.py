@@ -45,4 +45,4 @@ def test_a_users_file_under_mypy_strict(repository, tmp_path):
         for number, line in enumerate(USER.read_text().splitlines(), 1)
         if "# refused: " in line
     }
-    assert found == wanted and len(wanted) == 9, done.stdout + done.stderr
+    assert found == wanted and len(wanted) == 10, done.stdout + done.stderr

@@ -17,11 +17,14 @@ from .launch import forget_plans, plans, set_fallback  # noqa: E402
 from .matrices import gram  # noqa: E402
 from .modules import CausalSpatialGatingUnit, DecodeCache, TriangularConv1d, TriangularLinear  # noqa: E402
 from .muon import Muon, orthogonalize  # noqa: E402
+from .scans import scan, scan_state, scan_step  # noqa: E402
+from .structured import StructuredMixer  # noqa: E402
 
 __all__ = [
     "TriangularConv1d",
     "TriangularLinear",
     "CausalSpatialGatingUnit",
+    "StructuredMixer",
     "convert",
     "Report",
     "triangular_conv1d",
@@ -36,6 +39,9 @@ __all__ = [
     "grad_input",
     "grad_weight",
     "gram",
+    "scan",
+    "scan_state",
+    "scan_step",
     "orthogonalize",
     "Muon",
     "JORDAN",

@@ -1,5 +1,6 @@
 """Replaces the masked token mixers of an existing model: nn.Conv1d(T, T, K) and nn.Linear(T, T) become TriangularConv1d and
-TriangularLinear with the same parameters (the same tensors, so an optimiser that holds them goes on working).
+TriangularLinear with the same parameters (the same tensors, so an optimiser that holds them goes on working). Modules of any class that repeat
+vectors along the rows or columns of a weight become StructuredMixer, by what they compute.
 
     report = trigen.torch.convert(model, example_inputs=(tokens,))
     print(report)
@@ -29,8 +30,10 @@ from . import launch
 from .arguments import FILLS, MATHS, SHORT_DTYPES
 from .modules import CausalSpatialGatingUnit, TriangularConv1d, TriangularLinear
 from .precision import full_precision
+from .recognise import recognise, resembles
+from .structured import StructuredMixer
 
-OURS = (TriangularConv1d, CausalSpatialGatingUnit)
+OURS = (TriangularConv1d, CausalSpatialGatingUnit, StructuredMixer)
 NEVER_CALLED = (
     "the model never calls it on example_inputs: its weight is used directly (F.conv1d(x, layer.weight)), or not at all; of a gMLP "
     "use CausalSpatialGatingUnit, which takes its parameters"
@@ -64,12 +67,12 @@ class Report(NamedTuple):
                 f"note: the model still masks the weight of {_some(self.masked)} in forward, which costs time and changes nothing: drop that "
                 f"line, or name the flag that switches it, unmask="
             )
-        if self.converted and not self.checked:
+        if not self.checked and not all(isinstance(module, StructuredMixer) for module in self.converted.values()):
             lines.append(
                 "note: not checked: only a run with example_inputs shows whether these layers are called, and masked as trigen takes them"
             )
         lines += [f"note: {text}" for text in self.dense]
-        return "\n".join(lines) or "no nn.Conv1d(T, T, K) or nn.Linear(T, T) found"
+        return "\n".join(lines) or "no nn.Conv1d(T, T, K), nn.Linear(T, T) or mixer of vectors found"
 
     def _repr_html_(self) -> str:
         return notebook.text(str(self))
@@ -92,8 +95,16 @@ class ConversionError(ValueError):
     """The converted model computes something else; the model was put back as it was."""
 
 
+def _is_vectors(module: nn.Module) -> bool:
+    """A candidate whose weight is not T x T numbers: what it computes decides."""
+    return not isinstance(module, (nn.Conv1d, nn.Linear))
+
+
 def _refusal(module: nn.Module, tokens: Optional[int]) -> Optional[str]:
-    """Why a candidate is not a token mixer that trigen computes, or None."""
+    """Why a candidate is not a token mixer that trigen computes, or None: by what can be read from it."""
+    if _is_vectors(module):
+        fits = tokens is None or module.weight.shape[1] == tokens
+        return None if fits else f"another size than tokens={tokens}"
     if isinstance(module, nn.Linear):
         rows, columns = module.out_features, module.in_features
     else:
@@ -133,8 +144,10 @@ def _computes_its_own(module: nn.Module) -> bool:
     return any(getattr(own, name, None) is not getattr(base, name, None) for name in ("forward", "_conv_forward"))
 
 
-def _replacement(module: nn.Module, fill: str, diagonal: int, math: str) -> nn.Module:
-    """A triangular module that shares the parameters' memory."""
+def _replacement(module: nn.Module, fill: str, diagonal: int, math: str) -> Union[nn.Module, str]:
+    """A module that shares the parameters' memory, or why there is none."""
+    if _is_vectors(module):
+        return recognise(module)
     options = dict(
         bias=module.bias is not None, fill=fill, diagonal=diagonal, math=math, device="meta", dtype=module.weight.dtype
     )
@@ -159,7 +172,7 @@ def _candidates(model: nn.Module, select: Optional[Callable]) -> List[Tuple[nn.M
     for owner_name, owner in model.named_modules():
         for attribute, module in owner.named_children():
             name = f"{owner_name}.{attribute}" if owner_name else attribute
-            if not isinstance(module, (nn.Conv1d, nn.Linear)):
+            if not isinstance(module, (nn.Conv1d, nn.Linear)) and not resembles(module):
                 continue
             if select is None or select(name, module):
                 found.append((owner, attribute, name, module))
@@ -239,7 +252,8 @@ def _masked(model: nn.Module, modules: Dict[str, Any], inputs: Any) -> List[str]
     probed = {
         name: module
         for name, module in modules.items()
-        if type(module.weight) is nn.Parameter
+        if isinstance(module, TriangularConv1d)
+        and type(module.weight) is nn.Parameter
         and not module.weight.is_inference()
         and module._outside().any()
         and emptied(module)
@@ -306,7 +320,7 @@ def convert(
     math: Math = "default",
     keep_dense: KeepDense = "never",
 ) -> Report:
-    """Replaces masked mixers in place and returns what it did.
+    """Replaces masked mixers, and mixers whose weight is vectors, in place and returns what it did.
 
     tokens          T; None takes every square nn.Conv1d and nn.Linear that `select` lets through (then give select or example_inputs)
     select          select(name, module) -> bool
@@ -323,9 +337,13 @@ def convert(
     keep_dense      "faster" leaves a layer as it is where that is no slower on this GPU: forward and backward of both are timed on what
                     example_inputs (on the GPU, at the sizes that will be used) bring to it. Tune first: an untuned mixer is timed as such
 
-    Parameters stay the same objects (grouped convolutions excepted, whose weight gets another shape over the same memory: make the
-    optimiser afterwards); parametrised or hooked modules are left alone and reported, and, where `tokens` alone chooses, subclasses with a
-    forward of their own.
+    A module of vectors [k, T] (parameters weight, and where it has them bias, decay_value, diag_weight) is asked what it computes: a copy in double
+    precision, with other parameters, on random x [batch, features, T]. Where a StructuredMixer computes the same, it takes its place
+    (docs/structured-weights.md); fill, diagonal and math do not concern it.
+
+    Parameters stay the same objects (grouped convolutions excepted, whose weight gets another shape over the same memory, and a decay_value
+    of which one element is used: make the optimiser afterwards); parametrised or hooked modules are left alone and reported, and, where
+    `tokens` alone chooses, subclasses with a forward of their own.
     """
     if tokens is None and select is None and example_inputs is None:
         raise ValueError(
@@ -362,14 +380,18 @@ def convert(
             module._forward_hooks or module._forward_pre_hooks or hasattr(module, "parametrizations")
         ):
             reason = "it has hooks or parametrisations, which a replacement would lose"
-        if reason is None and select is None and example_inputs is None and _computes_its_own(module):
+        asked = select is not None or example_inputs is not None or _is_vectors(module)
+        if reason is None and not asked and _computes_its_own(module):
             reason = (
                 f"{type(module).__name__} has a forward of its own; allowed: example_inputs, which show whether a mixer computes the same, "
                 f"or select"
             )
         if reason is None and id(module) not in made:
             new = _replacement(module, fill, diagonal, math)
-            reason = _dense_is_as_fast(module, new, met.get(id(module))) if keep_dense == "faster" else None
+            if isinstance(new, str):
+                reason = new
+            elif keep_dense == "faster":
+                reason = _dense_is_as_fast(module, new, met.get(id(module)))
             if reason is None:
                 made[id(module)] = new
             else:

@@ -113,7 +113,9 @@ def problem_of(call: Call) -> Problem:
             else:
                 pointers |= tensor.data_ptr()
     wstrides, weight_pointer = (sizes.T * sizes.T * sizes.K, sizes.T * sizes.K), 0
-    if call.weight is not None:
+    if call.op.startswith("scan"):  # w [H, 4, n], contiguous
+        wstrides, weight_pointer = (4 * sizes.n, sizes.n), call.weight.data_ptr()
+    elif call.weight is not None:
         own = weight_strides(call.weight)
         if own is None:
             copies.append(1)
@@ -141,6 +143,8 @@ def problem_of(call: Call) -> Problem:
         epilogue=call.epilogue,
         rows=call.rows,
     )
+    if call.op == "scan_grad_weight":
+        strides["residual"] = (0, *wstrides)  # dw
     return Problem(text, tuple(copies), strides, out, wstrides)
 
 
@@ -243,6 +247,24 @@ def grad_epilogue(grad, pre, gate, activation) -> Call:
         "simt",
         _epilogue(None, activation, False, gate, None),
     )
+
+
+def _scan(op, reads, sizes, w, layout, epilogue) -> Call:
+    return Call(op, reads, sizes, w, w.dtype, 0, layout, "lower", 0, "simt", epilogue)
+
+
+def scan(sizes, x, w, bias, gate, residual, layout, activation, pre) -> Call:
+    reads = (0, "x", x), (3, "gate", gate), (4, "residual", residual)
+    return _scan("scan", reads, sizes, w, layout, _epilogue(bias, activation, pre, gate, residual))
+
+
+def scan_grad_input(sizes, grad, w, layout) -> Call:
+    return _scan("scan_grad_input", ((0, "y", grad),), sizes, w, layout, ())
+
+
+def scan_grad_weight(sizes, grad, x, w, bias, layout) -> Call:
+    reads = (1, "x", x), (0, "y", grad)
+    return _scan("scan_grad_weight", reads, sizes, w, layout, ("bias" if bias else "",))
 
 
 def decode(sizes, inputs, weight, bias, gate, residual, pad, diag, activation, rows: int) -> Call:

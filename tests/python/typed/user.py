@@ -48,6 +48,9 @@ def use(model: nn.Module, x: torch.Tensor) -> List[str]:
     frozen = tt.freeze(tt.TriangularConv1d(8), x)
     y: torch.Tensor = frozen(x)
     decoder = tt.TriangularConv1d(8)
+    mixed: torch.Tensor = tt.scan(x, target=x[0, :, 0], decay=0.95, activation="silu", layout="bdt")
+    repeat = tt.StructuredMixer(8, ("row", "column"), heads=2, decay="shared", diagonal="constant")
+    y, state = repeat.step(mixed[:, 0], 0, repeat.state(mixed))
     rows: torch.Tensor = decoder.decode(y, decoder.new_cache(1, 8, dtype=torch.float16))
     return [info.candidate for info in tt.plans()] + tuned.problems + [available.reason, str(rows)]
 
@@ -60,5 +63,6 @@ def wrong(model: nn.Module, x: torch.Tensor) -> None:
     tt.triangular_conv1d(x, x, math="fp32")  # refused: arg-type
     tt.triangular_conv1d(x, x, padding="valid")  # refused: arg-type
     tt.convert(model, fill="both")  # refused: arg-type
+    tt.StructuredMixer(8, "rows")  # refused: arg-type
     tt.set_fallback("dense")  # refused: arg-type
     tt.plans()[0].kernel  # refused: attr-defined

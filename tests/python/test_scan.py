@@ -1,0 +1,382 @@
+"""scan: plain torch against the matrix that the vectors stand for, the kernels on the emulated device against plain torch, decoding."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="[SKIP] torch is not installed")
+
+import trigen
+import trigen.torch as tt
+from trigen.torch import cuda, launch, recurrence, scans
+
+TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+
+
+def dense(source, target, decay, diagonal):
+    """[H, T, T] in float64, entry by entry."""
+    heads, n = source.shape
+    rows = []
+    for t in range(n):
+        below = [target[:, t] * decay[:, s + 1 : t + 1].prod(1) * source[:, s] for s in range(t)]
+        rows.append(torch.stack([*below, diagonal[:, t], *[torch.zeros_like(diagonal[:, t])] * (n - t - 1)], 1))
+    return torch.stack(rows, 1)
+
+
+def mixed(x, vectors, bias, layout, activation="none", gate=None, residual=None):
+    """The definition, by the matrix."""
+    heads = vectors[0].shape[0]
+    x = x if layout == "btd" else x.mT
+    y = torch.einsum("hts,bshd->bthd", dense(*vectors), x.unflatten(2, (heads, -1)))
+    y = (y + bias.T[None, :, :, None]).flatten(2)
+    y = (
+        torch.nn.functional.gelu(y)
+        if activation == "gelu"
+        else torch.nn.functional.silu(y)
+        if activation == "silu"
+        else y
+    )
+    y = y if layout == "btd" else y.mT
+    y = y if gate is None else y * gate
+    return y if residual is None else y + residual
+
+
+def make(B=2, H=1, n=24, D=16, layout="btd", dtype=torch.float32, seed=0, decays=(0.9, 1.0)):
+    generator = torch.Generator().manual_seed(seed)
+    shape = (B, n, H * D) if layout == "btd" else (B, H * D, n)
+    x, dy = (torch.randn(shape, generator=generator).to(dtype) for _ in range(2))
+    vectors = [torch.randn(H, n, generator=generator) for _ in range(4)]
+    vectors[2] = decays[0] + (decays[1] - decays[0]) * torch.rand(H, n, generator=generator)
+    return x, dy, vectors, torch.randn(H, n, generator=generator)
+
+
+# ---- plain torch ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["btd", "bdt"])
+@pytest.mark.parametrize("activation", [None, "gelu", "silu"])
+def test_it_is_the_matrix_with_all_derivatives(layout, activation):
+    x, dy, vectors, bias = make(B=2, H=3, n=11, D=2, layout=layout, dtype=torch.float64)
+    leaves = [one.double().requires_grad_() for one in (x, *vectors, bias, x + 1, x - 1)]
+    x, *vectors, bias, gate, residual = leaves
+    y = tt.scan(x, *vectors, bias, gate=gate, residual=residual, layout=layout, activation=activation)
+    want = mixed(x, vectors, bias, layout, activation or "none", gate, residual)
+    torch.testing.assert_close(y, want)
+    for got, right in zip(torch.autograd.grad(y, leaves, dy), torch.autograd.grad(want, leaves, dy)):
+        torch.testing.assert_close(got, right)
+
+    def function(*given):
+        return tt.scan(*given[:6], gate=given[6], residual=given[7], layout=layout, activation=activation)
+
+    assert torch.autograd.gradgradcheck(function, leaves)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 33])
+def test_few_tokens_zero_decays_and_prefixes(n):
+    x, _, vectors, bias = make(n=max(n, 2), D=3, dtype=torch.float64)
+    vectors = [one.double() for one in vectors]
+    vectors[2][:, ::2] = 0
+    vectors[2][:, 0] = float("nan")  # does not count
+    x[:, n:] = float("nan")
+    part = x[:, :n]
+    want = mixed(part, [one[:, :n] for one in vectors], bias.double()[:, :n], "btd")
+    if n > 1:
+        torch.testing.assert_close(tt.scan(part, *vectors, bias), want)
+        x[:, n - 1] = float("nan")
+        assert not tt.scan(x[:, :n], *vectors, bias)[:, : n - 1].isnan().any()
+    else:
+        torch.testing.assert_close(tt.scan(part, *[one[:, :1] for one in vectors], bias[:, :1]), want)
+
+
+SPELLINGS = {
+    "column repeat": (lambda v, d: dict(target=v, decay=d), lambda v, d: (torch.ones_like(v), v, d)),
+    "row repeat": (lambda v, d: dict(source=v, decay=d), lambda v, d: (v, torch.ones_like(v), d)),
+    "both, no decay": (lambda v, d: dict(source=v, target=v), lambda v, d: (v, v, torch.ones_like(v))),
+    "nothing": (lambda v, d: dict(bias=torch.zeros_like(v)), lambda v, d: (torch.ones_like(v),) * 3),
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+@pytest.mark.parametrize("spelling", ["number", "[H]", "[H, 1]", "[T]", "[H, T]"])
+def test_what_is_left_out_is_one_and_the_rest_broadcasts(name, spelling):
+    heads, n = 3, 7
+    v = torch.randn(heads, n, dtype=torch.double)
+    decay = {
+        "number": 0.5,
+        "[H]": torch.tensor([0.5, 0.75, 1.0]).double(),
+        "[H, 1]": torch.tensor([[0.5], [0.75], [1.0]]).double(),
+        "[T]": torch.rand(n).double(),
+        "[H, T]": torch.rand(heads, n).double(),
+    }[spelling]
+    whole = torch.as_tensor(decay, dtype=torch.double)
+    whole = (whole.unsqueeze(1) if spelling == "[H]" else whole).expand(heads, n)
+    given, stands_for = SPELLINGS[name]
+    source, target, full = stands_for(v, whole)
+    x = torch.randn(2, n, heads * 2, dtype=torch.double)
+    want = mixed(x, (source, target, full, source * target), torch.zeros_like(v), "btd")
+    torch.testing.assert_close(tt.scan(x, **given(v, decay)), want)
+
+
+def test_clipping_and_powers_have_their_gradients():
+    """A decay clipped to [0.9, 1] and to a power, of each head."""
+    x, dy, vectors, bias = make(H=4, n=9, D=2, dtype=torch.float64)
+    target = vectors[1].double().requires_grad_()
+    raw = torch.tensor([[0.5], [0.93], [0.97], [1.2]], dtype=torch.double, requires_grad=True)
+    decay = raw.clip(0.9, 1) ** (1 / 2)
+    y = tt.scan(x, target=target, decay=decay)
+    whole = decay.expand_as(target)
+    want = mixed(x, (torch.ones_like(target), target, whole, target), torch.zeros_like(target), "btd")
+    for got, right in zip(*(torch.autograd.grad(one, (target, raw), dy, retain_graph=True) for one in (y, want))):
+        torch.testing.assert_close(got, right)
+    assert (
+        torch.autograd.grad(tt.scan(x, target=target, decay=raw.clip(0.9, 1)), raw, dy)[0][[0, 3]].count_nonzero() == 0
+    )
+
+
+def test_16_bit_data_beside_float32_vectors():
+    x, dy, vectors, bias = make(H=2, n=40, D=3)
+    leaves = [one.clone().requires_grad_() for one in (*vectors, bias)]
+    y = tt.scan(x.bfloat16(), *leaves)
+    want = mixed(x.bfloat16().double(), [one.double() for one in vectors], bias.double(), "btd")
+    assert y.dtype == torch.bfloat16
+    assert (y.double() - want).abs().max() <= want.abs().max() / 256
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(tt.scan(x, *leaves), y)
+    given = torch.autograd.grad(y, leaves, dy.bfloat16())
+    assert all(one.dtype == torch.float32 and one.shape == leaf.shape for one, leaf in zip(given, leaves))
+
+
+def test_no_matrix_of_all_tokens_is_made():
+    largest = 0
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            nonlocal largest
+            out = function(*args, **(kwargs or {}))
+            sizes = [
+                one.numel() for one in (out if isinstance(out, tuple) else (out,)) if isinstance(one, torch.Tensor)
+            ]
+            largest = max(largest, *sizes, 0)
+            return out
+
+    n = 4096
+    x, v = torch.randn(1, n, 2), torch.randn(n, requires_grad=True)
+    with Watch():
+        recurrence.multiply(scans._stacked(x, {"target": v.reshape(1, -1)}, 1, n)[0], x.reshape(1, 1, n, 2))
+    assert largest <= 4 * n
+
+
+# ---- modes ---------------------------------------------------------------------------------------------------------------
+
+
+def test_compiled_and_under_autocast():
+    x, dy, vectors, bias = make(H=2, n=9, D=2)
+    decay = torch.tensor(0.95, requires_grad=True)
+
+    def run(x, decay):
+        return tt.scan(x, vectors[0], vectors[1], decay.clip(0.9, 1), bias=bias, activation="gelu")
+
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+    for autocast in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            y, other = run(x, decay), compiled(x, decay)
+        assert y.dtype == other.dtype == (torch.bfloat16 if autocast else torch.float32)
+        torch.testing.assert_close(other, y)
+        (got,), (right,) = (torch.autograd.grad(one, decay, dy.to(one.dtype)) for one in (other, y))
+        torch.testing.assert_close(got, right)
+
+
+def test_operators_are_what_torch_library_asks_for():
+    x, w = torch.randn(2, 9, 6), torch.randn(3, 4, 9)
+    bias = torch.randn(3, 9)
+    for operator, given in (
+        (torch.ops.trigen.scan, (x.requires_grad_(), w.requires_grad_(), bias, x.detach(), None, "btd", "gelu")),
+        (torch.ops.trigen.scan, (x.detach(), w.detach(), None, None, None, "btd", "silu", True)),
+        (torch.ops.trigen.scan_grad_input, (x.detach(), w.detach())),
+        (torch.ops.trigen.scan_grad_weight, (x.detach(), x.detach(), w.detach(), True)),
+    ):
+        torch.library.opcheck(operator.default, given)
+
+
+def test_torch_func_forward_mode_and_vmap():
+    x, _, vectors, bias = make(H=2, n=7, D=2, dtype=torch.float64)
+    source, target, decay, _ = (one.double() for one in vectors)
+    loss = lambda v: tt.scan(x, source, v, decay, activation="silu").square().sum()  # noqa: E731
+    leaf = target.clone().requires_grad_()
+    (right,) = torch.autograd.grad(loss(leaf), leaf)
+    torch.testing.assert_close(torch.func.grad(loss)(target), right)
+    _, tangent = torch.func.jvp(loss, (target,), (torch.ones_like(target),))
+    torch.testing.assert_close(tangent, right.sum())
+    several = torch.stack([target, 2 * target])
+    each = torch.vmap(lambda v: tt.scan(x, source, v, decay))(several)
+    torch.testing.assert_close(each[1], tt.scan(x, source, several[1], decay))
+    y = tt.scan(x, source, leaf, decay)
+    both = torch.autograd.grad(y, leaf, torch.stack([y, 2 * y]).detach(), is_grads_batched=True)[0]
+    torch.testing.assert_close(both[1], 2 * both[0])
+
+
+# ---- bad input -----------------------------------------------------------------------------------------------------------
+
+
+def test_bad_input_is_refused_in_words():
+    x, v = torch.zeros(2, 6, 4), torch.zeros(6)
+    cases = {
+        r"x has shape \[6, 4\]; allowed: rank 3": lambda: tt.scan(x[0], v),
+        r"x has 6 tokens .* while the vectors have 5": lambda: tt.scan(x, v[:5]),
+        r"target has shape \[1, 5\]: 5 tokens; allowed beside the other vectors: 6 or 1": lambda: tt.scan(x, v, v[:5]),
+        r"3 heads; allowed: a multiple of 3": lambda: tt.scan(x, torch.zeros(3, 6)),
+        r"source is torch.int64 \[6\]; allowed": lambda: tt.scan(x, v.long()),
+        r"decay has shape \[6\], and there are 6 heads of 6 tokens; allowed: \[6, 1\]": lambda: tt.scan(
+            torch.zeros(2, 6, 12), torch.zeros(6, 6), decay=v
+        ),
+        r"activation='relu' is not known; allowed: none, gelu, silu": lambda: tt.scan(x, v, activation="relu"),
+        r"layout='tbd' is not known": lambda: tt.scan(x, v, layout="tbd"),
+        r"gate has shape \[6, 4\]; allowed: x's shape": lambda: tt.scan(x, v, gate=x[0]),
+        r"bias is 'no'": lambda: tt.scan(x, v, bias="no"),
+        r"state is torch.float16 .*; allowed: torch.float32 \[2, 4\]": lambda: tt.scan_step(
+            x[:, 0], 0, x[:, 0].half(), v
+        ),
+        r"t=6; allowed: an integer from 0 to 5": lambda: tt.scan_step(x[:, 0], 6, x[:, 0], v),
+        r"allowed: \[batch, features\]": lambda: tt.scan_step(x, 0, x[:, 0], v),
+        r"allowed: \[heads, 4, n\]": lambda: torch.ops.trigen.scan(x, torch.zeros(1, 3, 6)),
+    }
+    for message, call in cases.items():
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.raises(TypeError, match="dtype torch.int32"):
+        tt.scan(x.int(), v)
+
+
+# ---- decoding ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("prefix", [0, 1, 57])
+def test_decoding_is_the_same_rows(dtype, prefix):
+    """Within one rounding of the output and 4 t roundings of float32 of the absolute values that are summed (docs/structured-weights.md)."""
+    x, _, vectors, bias = make(H=2, n=64, D=8, dtype=dtype, decays=(0.0, 1.0))
+    heads = dict(zip(("source", "target", "decay", "diagonal"), vectors), bias=bias)
+    y = tt.scan(x, **heads)
+    absolute = mixed(x.double().abs(), [one.double().abs() for one in vectors], bias.double().abs(), "btd")
+    state = tt.scan_state(x[:, :prefix], **heads) if prefix else torch.zeros(2, 16)
+    assert state.dtype == torch.float32 and state.shape == (2, 16)
+    if prefix:
+        other = tt.scan_state(x[:, :prefix].mT.contiguous(), **heads, layout="bdt")
+        torch.testing.assert_close(other, state)
+    unit = 2.0**-24 if dtype == torch.float32 else 2.0**-8
+    for t in range(prefix, 64):
+        given, before = x[:, t], state.clone()
+        row, after = tt.scan_step(given, t, state, **heads)
+        assert torch.equal(state, before) and row.dtype == dtype
+        bound = unit * y[:, t].double().abs() * 2 + 2 * 4 * (t + 1) * 2.0**-24 * absolute[:, t]
+        assert ((row.double() - y[:, t].double()).abs() <= bound).all()
+        state = after
+
+
+# ---- kernels on the emulated device --------------------------------------------------------------------------------------
+
+
+@pytest.fixture()
+def device(emulated, monkeypatch):
+    monkeypatch.setattr(launch, "empty", emulated.empty)
+    monkeypatch.setattr(launch, "empty_like", lambda tensor: emulated.empty(tensor.shape, tensor.dtype))
+    monkeypatch.setattr(launch, "contiguous", lambda tensor: emulated.put(torch.Tensor.contiguous(tensor)))
+    monkeypatch.setattr(launch, "raw_stream", lambda index: 0)
+    monkeypatch.setattr(launch, "is_capturing", lambda: False)
+    launch.launches.clear()
+    yield emulated
+    launch.launches.clear()
+    assert emulated.reports() == "[]"
+
+
+CASES = {
+    "float32": dict(),
+    "float16": dict(dtype=torch.float16),
+    "bfloat16, many tokens": dict(dtype=torch.bfloat16, n=300, D=8, decays=(0.8, 1.0)),
+    "heads": dict(H=3, n=19, D=8, dtype=torch.float16),
+    "bdt": dict(layout="bdt", n=40, D=12, H=2),
+    "odd": dict(n=17, D=9, dtype=torch.float16),
+    "odd bdt": dict(n=17, D=9, layout="bdt"),
+    "decays that vanish": dict(decays=(0.0, 0.0), n=33),
+    "one token": dict(B=1, n=1, D=1),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_kernels(device, case):
+    options = CASES[case]
+    layout = options.get("layout", "btd")
+    x, dy, vectors, bias = make(**options)
+    w = torch.stack(vectors, 1)
+    there = [device.put(one) for one in (x, dy, w, bias, x + 1, x - 1)]
+
+    def close(got, want, scale=1.0):
+        error, size = (got.double() - want.double()).norm(), want.double().norm()
+        assert error <= TOLERANCE[x.dtype] * scale * size, (error / size, case)
+
+    plain_y, _ = scans._plain.run(x, w, bias, None, None, layout, "none", False)
+    with trigen.record() as seen:
+        y, none = scans._cuda.run(there[0], there[2], there[3], None, None, layout, "none", False)
+        close(y, plain_y)
+        y, pre = scans._cuda.run(there[0], there[2], there[3], there[4], there[5], layout, "gelu", True)
+        dx = scans._cuda.grad_input(there[1], there[2], layout)
+        dw, db = scans._cuda.grad_weight(there[1], there[0], there[2], True, layout)
+        dw_alone, empty = scans._cuda.grad_weight(there[1], there[0], there[2], False, layout)
+    assert none is None and empty.numel() == 0 and torch.equal(dw_alone, dw)
+    with trigen.record() as plain_ones:
+        scans._plain.run(there[0], there[2], there[3], None, None, layout, "none", False)
+        want_y, want_pre = scans._plain.run(there[0], there[2], there[3], there[4], there[5], layout, "gelu", True)
+        want_dx = scans._plain.grad_input(there[1], there[2], layout)
+        want_dw, want_db = scans._plain.grad_weight(there[1], there[0], there[2], True, layout)
+        scans._plain.grad_weight(there[1], there[0], there[2], False, layout)
+    close(y, want_y)
+    close(pre, want_pre)
+    close(dx, want_dx)
+    close(dw, want_dw, 4)
+    close(db, want_db, 4)
+    assert dw[:, 2, 0].count_nonzero() == 0
+    # What a CPU records is what the device was asked, and what its plans say.
+    assert seen.counts == plain_ones.counts and len(seen.problems) == 5
+    assert sorted(info.problem for info in tt.plans()) == sorted(seen.problems)
+
+
+def test_a_second_call_is_a_lookup_and_what_cannot_be_read_is_copied(device):
+    x, dy, vectors, bias = make(H=2, n=12, D=8)
+    w = torch.stack(vectors, 1)
+    there = [
+        device.put(one)
+        for one in (x.repeat_interleave(2, -1)[..., ::2], dy.repeat_interleave(2, -1)[..., ::2], w.mT.contiguous().mT)
+    ]
+    assert not any(one.is_contiguous() for one in there)
+    for _ in range(2):
+        y, _ = scans._cuda.run(there[0], there[2], None, None, None, "btd", "none", False)
+        torch.testing.assert_close(y.clone(), scans._plain.run(x, w, None, None, None, "btd", "none", False)[0])
+        dw, _ = scans._cuda.grad_weight(there[1], there[0], there[2], False, "btd")
+        torch.testing.assert_close(
+            dw.clone(), scans._plain.grad_weight(dy, x, w, False, "btd")[0], rtol=1e-4, atol=1e-4
+        )
+        assert len(tt.plans()) == 2
+
+
+def test_the_derivative_runs_the_kernels(device, monkeypatch):
+    x, dy, vectors, bias = make(H=2, n=12, D=8)
+    w = torch.stack(vectors, 1)
+    monkeypatch.setattr(scans, "kernels_of", lambda tensor: scans._cuda)
+    given = [device.put(one).requires_grad_() for one in (x, w, bias, x + 1, x - 1)]
+    twins = [one.detach().clone().requires_grad_() for one in given]
+    y = scans._apply(*given, "btd", "silu", scans._cuda.run)
+    got = torch.autograd.grad(y, given, device.put(dy))
+    assert sorted(info.problem.split(",")[0] for info in tt.plans()) == [
+        "grad_epilogue",
+        "scan",
+        "scan_grad_input",
+        "scan_grad_weight",
+    ]
+    monkeypatch.undo()
+    right = torch.autograd.grad(scans._apply(*twins, "btd", "silu", scans._plain.run), twins, dy)
+    for one, two in zip(got, right):
+        torch.testing.assert_close(one.clone(), two, rtol=1e-4, atol=1e-4)
+
+
+def test_the_launches_are_kept_beside_the_others(device):
+    x, _, vectors, _ = make()
+    scans._cuda.run(device.put(x), device.put(torch.stack(vectors, 1)), None, None, None, "btd", "none", False)
+    assert cuda._launches is launch.launches and len(launch.launches) == 1
