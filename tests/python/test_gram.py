@@ -1,5 +1,8 @@
 """gram and orthogonalize: plain torch against double precision, and the kernels on the emulated device against both."""
 
+import os
+import threading
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -12,6 +15,7 @@ from trigen.torch import (  # noqa: E402
     gram,
     launch,  # noqa: E402
     matrices,
+    muon,
     orthogonalize,
     plans,
 )
@@ -218,3 +222,65 @@ def test_one_call_takes_matrices_of_several_dtypes():
     for given in (matrices, matrices[::-1]):
         for one, together in zip(given, orthogonalize(given)):
             assert torch.equal(orthogonalize(one), together)
+
+
+SIZES = [(2, 24, 24), (1, 16, 40), (3, 24, 56)]  # n, m, k
+
+
+@pytest.mark.parametrize("form", ["auto", "classic", "gram"])
+@pytest.mark.parametrize("steps", [1, 4, 5])
+def test_the_problems_of_an_orthogonalisation_are_known_before_it_runs(form, steps):
+    given = [torch.randn(m, k) for n, m, k in SIZES for _ in range(n)]
+    with trigen.record() as seen:
+        orthogonalize(given, steps=steps, form=form)
+    assert list(dict.fromkeys(muon.problems_of(SIZES, steps, form))) == seen.problems
+
+
+def test_an_orthogonalisation_makes_its_plans_side_by_side(device, library, monkeypatch):
+    """Two threads are in the library's plan creation at once; the kernels that run afterwards are compiled already, and asked for once."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    both = threading.Barrier(2, timeout=60)
+    waited, made = iter([True, True]), []
+    create = library.Runtime.plan
+
+    def plan(runtime, problem, device):
+        if next(waited, False):
+            both.wait()
+        made.append(problem)
+        return create(runtime, problem, device)
+
+    monkeypatch.setattr(library.Runtime, "plan", plan)
+    muon._make_plans(SIZES, 5, "auto", 0)
+    wanted = set(muon.problems_of(SIZES, 5, "auto"))
+    assert len(made) == len(wanted) == 8 and set(made) == wanted and plans() == []
+    before = library.counters()
+    muon._make_plans(SIZES, 5, "auto", 0)
+    assert len(made) == 8
+    x = gram(device.put(torch.randn(3, 24, 56).half()))
+    gram(x, c=x, alpha=0.25, beta=0.5)
+    assert set(info.problem for info in plans()) <= wanted and library.counters().compiles == before.compiles
+    trigen.torch.forget_plans()
+    assert muon._planned == set()
+
+
+def test_orthogonalize_makes_the_plans_of_the_groups_that_kernels_serve(monkeypatch):
+    asked = []
+    monkeypatch.setattr(matrices, "on_gpu", lambda one: True)
+    monkeypatch.setattr(
+        matrices,
+        "_run",
+        lambda a, b, c, alpha, beta, gamma, fill, _, out: matrices._plain(a, b, c, alpha, beta, gamma, fill, out),
+    )
+    monkeypatch.setattr(muon, "_make_plans", lambda *given: asked.append(given))
+    orthogonalize([torch.randn(16, 40), torch.randn(8, 8).double(), torch.randn(40, 16)], steps=3, form="gram")
+    assert asked == [([(2, 16, 40)], 3, "gram", -1)]
+
+
+def test_plans_that_cannot_be_made_ahead_are_left_to_the_call(device, library, monkeypatch):
+    def refused(*_):
+        raise trigen.BuildError("no")
+
+    monkeypatch.setattr(library.Runtime, "plan", refused)
+    launch.make_ahead(["gram,one", "gram,two"], 0)
+    with pytest.raises(trigen.BuildError, match="no"):
+        gram(device.put(torch.zeros(8, 8).half()))

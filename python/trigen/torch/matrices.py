@@ -56,14 +56,18 @@ def gram(
     made_by_kernels = a.dtype in problems.ELEMENT and a.shape[-1] > 0
     if not (made_by_kernels and on_gpu(a)):
         if made_by_kernels and recording.active is not None:
-            given = _given(first, second, c, fill, out)
-            recording.active.add(_problem_of(*given, fill, resolve_math(math, a.dtype, a.get_device())).text)
+            recording.active.add(problem_text_of(first, second, c, fill, math, out))
         return _plain(first, second, c, alpha, beta, gamma, fill, out)
     return _run(first, second, c, alpha, beta, gamma, fill, math, out)
 
 
 def on_gpu(tensor) -> bool:
     return tensor.is_cuda
+
+
+def problem_text_of(a, b, c, fill, math, out) -> str:
+    """The problem that a GPU is asked for such tensors; of their shapes, strides and addresses alone, so that "meta" tensors do."""
+    return _problem_of(*_given(a, b, c, fill, out), fill, resolve_math(math, a.dtype, a.get_device())).text
 
 
 def _run(a, b, c, alpha, beta, gamma, fill, math, out):
