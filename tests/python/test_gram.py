@@ -111,6 +111,40 @@ def test_what_a_cpu_records_is_what_the_device_was_asked(device, monkeypatch):
     assert seen.problems == [plans()[0].problem]
 
 
+OVERLAPS = {
+    "a": lambda s: dict(a=s[:8], out=s[:8]),
+    "a's later rows": lambda s: dict(a=s[:8], out=s[4:12]),
+    "b": lambda s: dict(a=s[:8], b=s[8:16], out=s[8:16]),
+    "c's later rows": lambda s: dict(a=s[:8], c=s[8:16], out=s[12:20]),
+}
+APART = {
+    "c itself": lambda s: dict(a=s[:8], c=s[8:16], out=s[8:16]),
+    "slices of one buffer": lambda s: dict(a=s.view(3, 2, 4, 8)[:, 0, :, :4], out=s.view(3, 2, 4, 8)[:, 1, :, :4]),
+    "columns of one buffer": lambda s: dict(a=s[:4, :4], out=s[:4, 4:]),
+}
+
+
+@pytest.mark.parametrize("where", ["a CPU", "kernels"])
+def test_an_out_that_overlaps_is_refused(device, monkeypatch, where):
+    if where == "a CPU":
+        monkeypatch.setattr(matrices, "on_gpu", lambda one: False)
+    for views in OVERLAPS.values():
+        with pytest.raises(ValueError, match="overlaps"):
+            gram(**views(device.put(torch.ones(24, 8).half())))
+    for case, views in APART.items():
+        given = views(device.put(torch.randn(24, 8).half()))
+        want = exact(given["a"], given["a"], given.get("c"), 1, 1, 0).tril()  # c is not symmetric here
+        assert gram(**given) is given["out"]
+        assert (given["out"].double().tril() - want).norm() < 2e-3 * want.norm(), case
+
+
+def test_an_out_whose_rows_are_not_contiguous_is_written(device):
+    a = torch.randn(2, 8, 16).half()
+    out = device.put(torch.zeros(2, 8, 8).half()).mT
+    assert gram(device.put(a), out=out) is out
+    torch.testing.assert_close(out, (a.float() @ a.float().mT).half(), rtol=2e-3, atol=2e-3)
+
+
 def test_bad_input_is_refused_in_words():
     a = torch.zeros(4, 6)
     for message, call in {
