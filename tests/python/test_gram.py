@@ -1,6 +1,7 @@
 """gram and orthogonalize: plain torch against double precision, and the kernels on the emulated device against both."""
 
 import os
+import re
 import threading
 
 import pytest
@@ -318,3 +319,20 @@ def test_plans_that_cannot_be_made_ahead_are_left_to_the_call(device, library, m
     launch.make_ahead(["gram,one", "gram,two"], 0)
     with pytest.raises(trigen.BuildError, match="no"):
         gram(device.put(torch.zeros(8, 8).half()))
+
+
+def test_the_coefficients_and_the_forms_of_cpp_are_pythons(repository):
+    from trigen import newton_schulz
+
+    text = (repository / "runtime/include/trigen/newton_schulz.hpp").read_text()
+
+    def numbers(after):
+        return [float(one) for one in re.findall(r"-?\d+\.?\d*", re.search(after + r"([^;]*);", text)[1])]
+
+    assert numbers("kJordan = ") == [float(f"{one:.4f}") for one in JORDAN]  # float's suffix aside
+    steps = numbers(r"kSteps\[\]\[3\] = ")
+    safe = [one / 1.01**power for one, power in zip(steps, [1, 3, 5] * 7)]
+    assert safe == pytest.approx([one for triple in POLAR_EXPRESS[:-1] for one in triple])
+    assert numbers(r"step >= 7\) \{\s*made.push_back") == list(POLAR_EXPRESS[-1])
+    assert numbers("kRestart = ") == [newton_schulz.RESTART]
+    assert numbers(r"kAuto &&") == [4, 5] and newton_schulz._GRAM_FROM == 5 / 4
