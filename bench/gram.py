@@ -2,12 +2,14 @@
 
     python bench/gram.py --out gram.jsonl
     python bench/gram.py --parts product --shapes "2048,2048;1024,1024,8" --tune 5s
+    python bench/gram.py --parts product --unseen 60 --seed 7        # problems that nobody chose, and a line that sums them up
     PYTHONPATH=dion python bench/gram.py --peer dion=newton_schulz_triton     # a Triton SYRK: a module with ns_line_1, ns_line_2
     python bench/gram.py --device cpu --parts orthogonalize,train --matrices "48x32,32x32" --shape 2,16,8 --layers 2 --steps 2   # no figures
 
 Parts
     product        A A^T of `--shapes` (m,k or m,k,batch), and alpha A A^T + beta C with A symmetric (m,m): torch's matmul and baddbmm,
-                   the same compiled, each --peer, trigen. CUDA graphs over inputs that the L2 does not hold; ratio: best other arm / trigen
+                   the same compiled, each --peer, trigen. CUDA graphs over inputs that the L2 does not hold; ratio: best other arm / trigen;
+                   apart: relative difference of trigen's result from the first arm's
     orthogonalize  Newton-Schulz, five steps, of a list of matrices (`--matrices`: a model's, or "rows x columns, ..."): the steps that torch.optim.Muon makes,
                    the same compiled, each --peer, trigen; eager, by CUDA events, and trigen's first call. With the largest relative error of each arm
                    against the same steps in double precision
@@ -17,6 +19,7 @@ Parts
 
 import argparse
 import importlib
+import random
 import statistics
 import time
 from pathlib import Path
@@ -62,57 +65,109 @@ def peers_of(options):
 # ---- product -----------------------------------------------------------------------------------------------------------
 
 
-def bench_product(options, report):
-    device, dtype = options.device, getattr(torch, options.dtype)
-    compiled = {
-        "product": torch.compile(lambda a, c: a @ a.mT, dynamic=False),
-        "polynomial": torch.compile(lambda a, c: torch.baddbmm(c, a, a, beta=-4.775, alpha=2.0315), dynamic=False),
+DTYPES = ("bfloat16", "float16")
+
+
+def draw(count, seed, most=2e9):
+    """`count` problems (m, k, batch, dtype): m 64 to 4096, k 64 to 8192, in multiples of 8, batch 1 to 64, their logarithms uniform; A and D of at
+    most `most` bytes, else the sizes are drawn again."""
+    source = random.Random(seed)
+
+    def size(low, high, step):
+        return max(low, round(low * (high / low) ** source.random() / step) * step)
+
+    drawn = []
+    while len(drawn) < count:
+        m, k, batch = size(64, 4096, 8), size(64, 8192, 8), size(1, 64, 1)
+        if 2 * batch * m * (k + m) <= most:
+            drawn.append((m, k, batch, DTYPES[len(drawn) % 2]))
+    return drawn
+
+
+def summary(ratios):
+    """What ratios (best other arm / trigen) say together; a mean is geometric, of ratios cut at 2."""
+    ordered = sorted(ratios)
+    tenths = statistics.quantiles(ordered, n=10, method="inclusive") if len(ordered) > 1 else ordered
+    return {
+        "not_slower": round(sum(one >= 1 for one in ordered) / len(ordered), 3),
+        "mean_cut_at_2": round(statistics.geometric_mean(min(one, 2) for one in ordered), 3),
+        "tenth_percentile": round(tenths[0], 3),
+        "worst": ordered[0],
     }
-    for m, k, batch in map(sizes_of, options.shapes.split(";")):
-        for part in ("product", "polynomial"):
-            columns = k if part == "product" else m
-            if part == "polynomial" and k != m:
-                continue
-            count = max(2, min(64, int(256e6 / (2 * batch * m * (columns + 2 * m)))))
-            sets = []
-            for _ in range(count):
-                a = torch.randn(batch, m, columns, device=device, dtype=dtype) / columns**0.5
-                if part == "polynomial":
-                    a = (a + a.mT).contiguous() / 2
-                sets.append((a, a, torch.empty(batch, m, m, device=device, dtype=dtype)))
-            arms = {
-                "matmul": lambda s: torch.bmm(s[0], s[0].mT, out=s[2]),
-                "trigen": lambda s: tt.gram(s[0], out=s[2]),
-            }
-            if part == "polynomial":
-                arms = {
-                    "baddbmm": lambda s: torch.baddbmm(s[1], s[0], s[0], beta=-4.775, alpha=2.0315, out=s[2]),
-                    "trigen": lambda s: tt.gram(s[0], c=s[1], alpha=2.0315, beta=-4.775, out=s[2]),
-                }
-            arms["compiled"] = lambda s, run=compiled[part]: run(s[0], s[1])
-            for name, module in options.peers.items():
-                if part == "product":
-                    arms[name] = lambda s, run=module.ns_line_1: run(s[0], out=s[2])
-                else:
-                    arms[name] = lambda s, run=module.ns_line_2: run(s[0], alpha=2.0315, beta=-4.775, out=s[2])
-            with torch.no_grad():
-                if options.tune:
-                    with trigen.record() as seen:
-                        arms["trigen"](sets[0])
-                    seen.tune(budget=options.tune)
-                times = time_graphs(arms, sets, options.seconds, options.rounds)
-            us = {name: median(samples) for name, samples in times.items()}
-            best = min((value, name) for name, value in us.items() if name != "trigen")
-            report.add(
-                part=part,
-                m=m,
-                k=columns,
-                batch=batch,
-                dtype=options.dtype,
-                us=us,
-                best=best[1],
-                ratio=round(best[0] / us["trigen"], 3),
+
+
+def time_product(m, k, batch, dtype, with_c, options):
+    """({arm: microseconds}, trigen's relative difference from the first arm) of A A^T [batch, m, m], or of a polynomial's product with C."""
+    device, kind = options.device, getattr(torch, dtype)
+    count = max(2, min(64, int(256e6 / (2 * batch * m * (k + 2 * m)))))
+    sets = []
+    for _ in range(count):
+        a = torch.randn(batch, m, k, device=device, dtype=kind) / k**0.5
+        if with_c:
+            a = (a + a.mT).contiguous() / 2
+        sets.append((a, a, torch.empty(batch, m, m, device=device, dtype=kind)))
+    torch.compiler.reset()  # of so many shapes a function is compiled, and not of more
+    if with_c:
+        compiled = torch.compile(lambda a, c: torch.baddbmm(c, a, a, beta=-4.775, alpha=2.0315), dynamic=False)
+        arms = {
+            "baddbmm": lambda s: torch.baddbmm(s[1], s[0], s[0], beta=-4.775, alpha=2.0315, out=s[2]),
+            "trigen": lambda s: tt.gram(s[0], c=s[1], alpha=2.0315, beta=-4.775, out=s[2]),
+        }
+    else:
+        compiled = torch.compile(lambda a, c: a @ a.mT, dynamic=False)
+        arms = {
+            "matmul": lambda s: torch.bmm(s[0], s[0].mT, out=s[2]),
+            "trigen": lambda s: tt.gram(s[0], out=s[2]),
+        }
+    arms["compiled"] = lambda s: compiled(s[0], s[1])
+    for name, module in options.peers.items():
+        if with_c:
+            arms[name] = lambda s, run=module.ns_line_2: run(s[0], alpha=2.0315, beta=-4.775, out=s[2])
+        else:
+            arms[name] = lambda s, run=module.ns_line_1: run(s[0], out=s[2])
+    with torch.no_grad():
+        if options.tune:
+            with trigen.record() as seen:
+                arms["trigen"](sets[0])
+            seen.tune(budget=options.tune)
+        first, ours = (arm(sets[0]).float() for arm in (next(iter(arms.values())), arms["trigen"]))
+        apart = float((ours - first).norm() / first.norm())
+        del first, ours
+        if device == "cuda":
+            times = time_graphs(arms, sets, options.seconds, options.rounds)
+        else:
+            clock = Clock(device)
+            times = in_turn(
+                {name: lambda arm=arm: clock(lambda: [arm(s) for s in sets]) / count for name, arm in arms.items()},
+                options.rounds,
+                seconds=options.seconds,
             )
+    return {name: median(samples) for name, samples in times.items()}, float(f"{apart:.2g}")
+
+
+def bench_product(options, report):
+    if options.unseen:
+        problems = [(*one, False) for one in draw(options.unseen, options.seed, options.most)]
+    else:
+        sizes = [sizes_of(text) for text in options.shapes.split(";")]
+        problems = [(m, k, batch, options.dtype, c) for m, k, batch in sizes for c in (False, True) if m == k or not c]
+    ratios, failed = [], 0
+    for m, k, batch, dtype, with_c in problems:
+        row = {"part": "polynomial" if with_c else "product", "m": m, "k": k, "batch": batch, "dtype": dtype}
+        try:
+            us, apart = time_product(m, k, batch, dtype, with_c, options)
+        except RuntimeError as error:
+            if not options.unseen:
+                raise
+            failed += 1
+            report.add(**row, error=str(error).splitlines()[0])
+            continue
+        best = min((value, name) for name, value in us.items() if name != "trigen")
+        ratios.append(round(best[0] / us["trigen"], 3))
+        report.add(**row, us=us, best=best[1], ratio=ratios[-1], apart=apart)
+    if options.unseen:
+        sums = summary(ratios) if ratios else {}
+        report.add(part="unseen", seed=options.seed, problems=len(problems), failed=failed, tune=options.tune, **sums)
 
 
 # ---- orthogonalize ------------------------------------------------------------------------------------------------------
@@ -252,7 +307,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--shapes", default=SHAPES)
-    parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float16"))
+    parser.add_argument("--dtype", default="bfloat16", choices=DTYPES)
+    parser.add_argument(
+        "--unseen",
+        type=int,
+        default=0,
+        help="so many products from the seed in place of --shapes, of both dtypes in turn",
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--most", type=float, default=2e9, help="bytes of an unseen problem's A and D")
     parser.add_argument("--matrices", default="qwen3-1.7b")
     parser.add_argument(
         "--peer",
@@ -272,6 +335,8 @@ def main():
     unknown = set(options.parts.split(",")) - set(PARTS)
     if unknown:
         parser.error(f"parts {', '.join(sorted(unknown))}; allowed: {', '.join(PARTS)}")
+    if options.unseen < 0 or options.most < 16 * 1024 * 2:
+        parser.error("--unseen is 0 or more; --most is at least 32768 bytes, the smallest problem's")
     options.peers = peers_of(options)
     report = Report(options.out, options.device)
     for part in options.parts.split(","):

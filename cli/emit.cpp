@@ -131,9 +131,10 @@ struct Emit {
   static std::vector<std::string> notes(const Problem& problem, const Target& target,
                                         const std::vector<Candidate>& list) {
     const DeviceModel model = model_of(target);
-    std::vector<std::string> all = {dense_remark({.seconds = predict(list.front(), model).seconds,
-                                                  .dense_s = dense_seconds(problem, target, model)}),
-                                    slow_path_warning(list.front(), target)};
+    std::vector<std::string> all = {
+        dense_remark(problem.op, {.seconds = predict(list.front(), model).seconds,
+                                  .dense_s = dense_seconds(problem, target, model)}),
+        slow_path_warning(list.front(), target)};
     llvm::erase_value(all, "");
     return all;
   }
@@ -188,8 +189,7 @@ struct Emit {
     print_prose(format("%zu candidates; times are the model's for %s, before the compiler's report",
                        list.size(), target.model_device.data()));
     const double dense = dense_seconds(problem, target, model);
-    if (dense > 0)
-      print_prose("a dense product on the masked weight: " + format_seconds(dense) + " (estimated)");
+    if (dense > 0) print_prose(dense_product(problem.op) + ": " + format_seconds(dense) + " (estimated)");
     for (const std::string& text : notes(problem, target, list)) print_prose("note: " + text);
   }
 

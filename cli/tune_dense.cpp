@@ -43,7 +43,7 @@ std::vector<std::string> add_dense(TuneReport& report, const Problem& problem, c
 // In words, for whom a column of times says nothing; the report has all of them, for --json.
 void add_remarks(TuneReport& report, const Problem& problem, const Target& target,
                  std::vector<std::string>& remarks) {
-  const std::string dense = dense_remark(times_of(report));
+  const std::string dense = dense_remark(problem.op, times_of(report));
   if (!dense.empty()) report.notes.push_back(dense);
   auto candidate = parse_candidate(problem, target, report.chosen);
   if (!candidate) return llvm::consumeError(candidate.takeError());
@@ -54,21 +54,25 @@ void add_remarks(TuneReport& report, const Problem& problem, const Target& targe
 }
 
 // One remark on the problems that a dense product is faster for, or may be.
-std::string dense_remark_of(const std::vector<TuneReport>& reports) {
+std::string dense_remark_of(const std::vector<TuneReport>& reports, const std::vector<Problem>& problems) {
   std::vector<const TuneReport*> lost;
-  size_t close = 0;  // of these, where only timing both can tell
-  for (const TuneReport& report : reports) {
+  std::string product, remark;  // of the last one that was lost
+  size_t close = 0;             // of these, where only timing both can tell
+  for (size_t i = 0; i < reports.size(); ++i) {
+    const TuneReport& report = reports[i];
     const BesideDense times = times_of(report);
-    if (dense_remark(times).empty()) continue;
+    const std::string one = dense_remark(problems[i].op, times);
+    if (one.empty()) continue;
+    remark = one;
+    const std::string name = dense_product(problems[i].op);
+    product = lost.empty() || product == name ? name : "a dense product";
     lost.push_back(&report);
     close += verdict_of(times) == DenseVerdict::kClose && !times.dense_measured ? 1 : 0;
   }
   if (lost.empty()) return "";
-  if (lost.size() == 1)
-    return short_problem(lost.front()->problem) + ": " + dense_remark(times_of(*lost.front()));
-  std::string text =
-      format("a dense product on the masked weight %s as fast or faster for %zu of %zu problems",
-             close == 0 ? "is" : "is or may be", lost.size(), reports.size());
+  if (lost.size() == 1) return short_problem(lost.front()->problem) + ": " + remark;
+  std::string text = format("%s %s as fast or faster for %zu of %zu problems", product.c_str(),
+                            close == 0 ? "is" : "is or may be", lost.size(), reports.size());
   text += close == 0 ? ":" : format(" (%zu too close to tell: time both):", close);
   for (const TuneReport* report : lost)
     text += "\n  " + short_problem(report->problem) + "  " + format_seconds(report->dense_s) +
@@ -108,7 +112,7 @@ DenseWords stand_beside_dense(std::vector<TuneReport>& reports, const std::vecto
     words.notes.insert(words.notes.end(), notes[i].begin(), notes[i].end());
     add_remarks(reports[i], problems[i], target, words.remarks);
   }
-  const std::string dense = dense_remark_of(reports);
+  const std::string dense = dense_remark_of(reports, problems);
   if (!dense.empty()) words.remarks.insert(words.remarks.begin(), dense);
   return words;
 }

@@ -29,7 +29,8 @@ struct Resolved {
       const Device& device = plan->executable().device();
       const double seconds = dense_seconds(resolution.candidate.problem, device.target(), device.model());
       dense_.us = seconds * 1e6;
-      dense_.remark = dense_remark({.seconds = resolution.expected_us * 1e-6,
+      dense_.remark = dense_remark(resolution.candidate.problem.op,
+                                   {.seconds = resolution.expected_us * 1e-6,
                                     .measured = resolution.provenance == Provenance::kMeasured,
                                     .dense_s = seconds});
     });

@@ -100,14 +100,18 @@ DenseVerdict verdict_of(const BesideDense& times) {
   return times.seconds > times.dense_s * sure ? DenseVerdict::kDense : DenseVerdict::kClose;
 }
 
-std::string dense_remark(const BesideDense& times) {
+std::string dense_product(Op op) {
+  return op == Op::kGram ? "a dense product of both triangles" : "a dense product on the masked weight";
+}
+
+std::string dense_remark(Op op, const BesideDense& times) {
   const DenseVerdict verdict = verdict_of(times);
   if (verdict == DenseVerdict::kUnknown || verdict == DenseVerdict::kTriangle) return "";
   const bool faster = verdict == DenseVerdict::kDense;
-  return std::string("a dense product on the masked weight ") +
-         (faster                 ? "is faster: "
-          : times.dense_measured ? "is as fast: "
-                                 : "may be as fast: ") +
+  return dense_product(op) +
+         (faster                 ? " is faster: "
+          : times.dense_measured ? " is as fast: "
+                                 : " may be as fast: ") +
          microseconds(times.dense_s) + (times.dense_measured ? " (measured)" : " (estimated)") + " beside " +
          microseconds(times.seconds) + (times.measured ? " (measured)" : " (predicted)") +
          (faster || times.dense_measured ? "" : "; too close to tell, time both");

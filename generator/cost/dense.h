@@ -35,8 +35,10 @@ struct BesideDense {
 // prediction beside an estimate.
 inline constexpr double kSureMeasured = 1.02, kSureEstimated = 1.1, kSurePredicted = 1.2;
 DenseVerdict verdict_of(const BesideDense& times);
-// "a dense product on the masked weight is faster: 177 us (estimated) beside 224 us (predicted)", "is as fast" where both
-// were measured, "may be as fast: ...; time both" within the margin; "" where the kernel is faster or nothing is known.
-std::string dense_remark(const BesideDense& times);
+// What dense is: "a dense product on the masked weight", of gram, which has none, "a dense product of both triangles".
+std::string dense_product(Op op);
+// "<dense_product> is faster: 177 us (estimated) beside 224 us (predicted)", "is as fast" where both were measured, "may
+// be as fast: ...; time both" within the margin; "" where the kernel is faster or nothing is known.
+std::string dense_remark(Op op, const BesideDense& times);
 
 }  // namespace trigen

@@ -235,7 +235,7 @@ class PlanInfo(NamedTuple):
     slow: str  # why it is far slower than the GPU could be, and what to use instead; else ""
     dense: str  # that a dense product is faster, or may be, with both times; else ""
     expected_us: float  # measured or predicted, as provenance says
-    dense_us: float  # estimate of a library's dense product on the masked weight, epilogue included; 0: unknown
+    dense_us: float  # estimate of a library's dense product on the masked weight (gram: of both triangles), epilogue included; 0: unknown
     workspace_bytes: int
     loaded_ptx: bool
     device_ordinal: int

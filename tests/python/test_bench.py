@@ -112,6 +112,32 @@ def test_scan(repository):
             assert set(line["us"]) == {"scan", "matrix", "dense", "copy"} and line["apart"] < 0.01
 
 
+def test_gram_of_unseen_problems(repository):
+    """Drawn from a seed within their bounds, both dtypes in turn; a line a problem, and one that sums them up."""
+    given = "--device cpu --parts product --unseen 2 --seed 7 --most 1e5 --rounds 1 --seconds 0.1"
+    one, two, sums = lines(repository, "gram.py", *given.split())
+    assert (one["dtype"], two["dtype"]) == ("bfloat16", "float16") and max(one["apart"], two["apart"]) < 1e-2
+    assert set(one["us"]) == {"matmul", "compiled", "trigen"}
+    assert (sums["problems"], sums["failed"], sums["seed"]) == (2, 0, 7)
+    assert sums["worst"] == min(one["ratio"], two["ratio"])
+    sys.path.insert(0, str(repository / "bench"))
+    try:
+        import gram
+    finally:
+        sys.path.pop(0)
+    drawn = gram.draw(200, 3)
+    assert drawn[:50] == gram.draw(50, 3) != gram.draw(50, 4)
+    for m, k, batch, _ in drawn:
+        assert 64 <= m <= 4096 and 64 <= k <= 8192 and 1 <= batch <= 64 and 2 * batch * m * (k + m) <= 2e9
+    assert max(m for m, *_ in drawn) > 3000 and max(batch for *_, batch, _ in drawn) > 50
+    assert gram.summary([3.0, 0.5, 1.0, 2.0]) == {
+        "not_slower": 0.75,
+        "mean_cut_at_2": 1.189,
+        "tenth_percentile": 0.65,
+        "worst": 0.5,
+    }
+
+
 def test_host_cost(repository):
     (best,) = lines(repository, "host_cost.py", "--calls", "20", "--rounds", "1", "--json")
     assert best["host_us"]["step"] > best["host_us"]["no gradients"] > 0

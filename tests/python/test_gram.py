@@ -1,5 +1,9 @@
 """gram and orthogonalize: plain torch against double precision, and the kernels on the emulated device against both."""
 
+import os
+import re
+import threading
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -12,6 +16,7 @@ from trigen.torch import (  # noqa: E402
     gram,
     launch,  # noqa: E402
     matrices,
+    muon,
     orthogonalize,
     plans,
 )
@@ -105,6 +110,40 @@ def test_what_a_cpu_records_is_what_the_device_was_asked(device, monkeypatch):
         gram(a, c=c, fill="upper")
         gram(a.double())
     assert seen.problems == [plans()[0].problem]
+
+
+OVERLAPS = {
+    "a": lambda s: dict(a=s[:8], out=s[:8]),
+    "a's later rows": lambda s: dict(a=s[:8], out=s[4:12]),
+    "b": lambda s: dict(a=s[:8], b=s[8:16], out=s[8:16]),
+    "c's later rows": lambda s: dict(a=s[:8], c=s[8:16], out=s[12:20]),
+}
+APART = {
+    "c itself": lambda s: dict(a=s[:8], c=s[8:16], out=s[8:16]),
+    "slices of one buffer": lambda s: dict(a=s.view(3, 2, 4, 8)[:, 0, :, :4], out=s.view(3, 2, 4, 8)[:, 1, :, :4]),
+    "columns of one buffer": lambda s: dict(a=s[:4, :4], out=s[:4, 4:]),
+}
+
+
+@pytest.mark.parametrize("where", ["a CPU", "kernels"])
+def test_an_out_that_overlaps_is_refused(device, monkeypatch, where):
+    if where == "a CPU":
+        monkeypatch.setattr(matrices, "on_gpu", lambda one: False)
+    for views in OVERLAPS.values():
+        with pytest.raises(ValueError, match="overlaps"):
+            gram(**views(device.put(torch.ones(24, 8).half())))
+    for case, views in APART.items():
+        given = views(device.put(torch.randn(24, 8).half()))
+        want = exact(given["a"], given["a"], given.get("c"), 1, 1, 0).tril()  # c is not symmetric here
+        assert gram(**given) is given["out"]
+        assert (given["out"].double().tril() - want).norm() < 2e-3 * want.norm(), case
+
+
+def test_an_out_whose_rows_are_not_contiguous_is_written(device):
+    a = torch.randn(2, 8, 16).half()
+    out = device.put(torch.zeros(2, 8, 8).half()).mT
+    assert gram(device.put(a), out=out) is out
+    torch.testing.assert_close(out, (a.float() @ a.float().mT).half(), rtol=2e-3, atol=2e-3)
 
 
 def test_bad_input_is_refused_in_words():
@@ -218,3 +257,82 @@ def test_one_call_takes_matrices_of_several_dtypes():
     for given in (matrices, matrices[::-1]):
         for one, together in zip(given, orthogonalize(given)):
             assert torch.equal(orthogonalize(one), together)
+
+
+SIZES = [(2, 24, 24), (1, 16, 40), (3, 24, 56)]  # n, m, k
+
+
+@pytest.mark.parametrize("form", ["auto", "classic", "gram"])
+@pytest.mark.parametrize("steps", [1, 4, 5])
+def test_the_problems_of_an_orthogonalisation_are_known_before_it_runs(form, steps):
+    given = [torch.randn(m, k) for n, m, k in SIZES for _ in range(n)]
+    with trigen.record() as seen:
+        orthogonalize(given, steps=steps, form=form)
+    assert list(dict.fromkeys(muon.problems_of(SIZES, steps, form))) == seen.problems
+
+
+def test_an_orthogonalisation_makes_its_plans_side_by_side(device, library, monkeypatch):
+    """Two threads are in the library's plan creation at once; the kernels that run afterwards are compiled already, and asked for once."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    both = threading.Barrier(2, timeout=60)
+    waited, made = iter([True, True]), []
+    create = library.Runtime.plan
+
+    def plan(runtime, problem, device):
+        if next(waited, False):
+            both.wait()
+        made.append(problem)
+        return create(runtime, problem, device)
+
+    monkeypatch.setattr(library.Runtime, "plan", plan)
+    muon._make_plans(SIZES, 5, "auto", 0)
+    wanted = set(muon.problems_of(SIZES, 5, "auto"))
+    assert len(made) == len(wanted) == 8 and set(made) == wanted and plans() == []
+    before = library.counters()
+    muon._make_plans(SIZES, 5, "auto", 0)
+    assert len(made) == 8
+    x = gram(device.put(torch.randn(3, 24, 56).half()))
+    gram(x, c=x, alpha=0.25, beta=0.5)
+    assert set(info.problem for info in plans()) <= wanted and library.counters().compiles == before.compiles
+    trigen.torch.forget_plans()
+    assert muon._planned == set()
+
+
+def test_orthogonalize_makes_the_plans_of_the_groups_that_kernels_serve(monkeypatch):
+    asked = []
+    monkeypatch.setattr(matrices, "on_gpu", lambda one: True)
+    monkeypatch.setattr(
+        matrices,
+        "_run",
+        lambda a, b, c, alpha, beta, gamma, fill, _, out: matrices._plain(a, b, c, alpha, beta, gamma, fill, out),
+    )
+    monkeypatch.setattr(muon, "_make_plans", lambda *given: asked.append(given))
+    orthogonalize([torch.randn(16, 40), torch.randn(8, 8).double(), torch.randn(40, 16)], steps=3, form="gram")
+    assert asked == [([(2, 16, 40)], 3, "gram", -1)]
+
+
+def test_plans_that_cannot_be_made_ahead_are_left_to_the_call(device, library, monkeypatch):
+    def refused(*_):
+        raise trigen.BuildError("no")
+
+    monkeypatch.setattr(library.Runtime, "plan", refused)
+    launch.make_ahead(["gram,one", "gram,two"], 0)
+    with pytest.raises(trigen.BuildError, match="no"):
+        gram(device.put(torch.zeros(8, 8).half()))
+
+
+def test_the_coefficients_and_the_forms_of_cpp_are_pythons(repository):
+    from trigen import newton_schulz
+
+    text = (repository / "runtime/include/trigen/newton_schulz.hpp").read_text()
+
+    def numbers(after):
+        return [float(one) for one in re.findall(r"-?\d+\.?\d*", re.search(after + r"([^;]*);", text)[1])]
+
+    assert numbers("kJordan = ") == [float(f"{one:.4f}") for one in JORDAN]  # float's suffix aside
+    steps = numbers(r"kSteps\[\]\[3\] = ")
+    safe = [one / 1.01**power for one, power in zip(steps, [1, 3, 5] * 7)]
+    assert safe == pytest.approx([one for triple in POLAR_EXPRESS[:-1] for one in triple])
+    assert numbers(r"step >= 7\) \{\s*made.push_back") == list(POLAR_EXPRESS[-1])
+    assert numbers("kRestart = ") == [newton_schulz.RESTART]
+    assert numbers(r"kAuto &&") == [4, 5] and newton_schulz._GRAM_FROM == 5 / 4

@@ -115,6 +115,19 @@ TEST_F(Program, ManyProblemsForDenseAreOneNote) {
           HasSubstr("\n  forward,dtype=f32,B=4,T=256,D=64  "), HasSubstr(" us est. beside ")));
 }
 
+TEST_F(Program, DenseOfGramIsBothTriangles) {
+  NEEDS_COMPILER("sm_70");
+  const std::string gram = "gram,dtype=f16,B=1,H=1,T=64,D=64,epilogue=mirror";
+  const std::string other = "gram,dtype=f16,B=1,H=2,T=64,D=64,epilogue=mirror";
+  const auto note = [&](const std::string& second) {
+    return run({"tune", "--no-device", "--arch", "sm_70", "--candidates", "1", gram, second}).err;
+  };
+  EXPECT_THAT(note(other),
+              HasSubstr("note: a dense product of both triangles is as fast or faster for 2 of 2"));
+  EXPECT_THAT(note("forward,dtype=f32,B=4,T=256,D=64"),
+              HasSubstr("note: a dense product is as fast or faster for 2 of 2 problems:\n"));
+}
+
 // The whole advice is the doctor's.
 TEST_F(Program, WithoutADeviceARemarkIsShort) {
   const Finished done = run({"tune", kProblem}, {"TRIGEN_DRIVER=/no/libcuda.so.1"});

@@ -73,17 +73,19 @@ TEST(Dense, HasAMarginWhereATimeIsNoMeasurement) {
 }
 
 TEST(Dense, SaysSoWhereItIsOrMayBeAsFast) {
-  EXPECT_EQ(dense_remark({184e-6, false, 177e-6, false}),
+  EXPECT_EQ(dense_remark(Op::kForward, {184e-6, false, 177e-6, false}),
             "a dense product on the masked weight may be as fast: 177 us (estimated) beside 184 us "
             "(predicted); too "
             "close to tell, time both");
-  EXPECT_EQ(dense_remark({107e-6, false, 85.8e-6, false}),
+  EXPECT_EQ(dense_remark(Op::kForward, {107e-6, false, 85.8e-6, false}),
             "a dense product on the masked weight is faster: 85.8 us (estimated) beside 107 us (predicted)");
-  EXPECT_EQ(dense_remark({31.2e-6, true, 31.5e-6, true}),
+  EXPECT_EQ(dense_remark(Op::kForward, {31.2e-6, true, 31.5e-6, true}),
             "a dense product on the masked weight is as fast: 31.5 us (measured) beside 31.2 us (measured)");
-  EXPECT_EQ(dense_remark({30e-6, true, 31.5e-6, true}), "");
-  EXPECT_EQ(dense_remark({30e-6, false, 60e-6, false}), "");
-  EXPECT_EQ(dense_remark({30e-6, true, 0, false}), "");  // nothing to stand beside
+  EXPECT_EQ(dense_remark(Op::kGram, {107e-6, false, 85.8e-6, false}),
+            "a dense product of both triangles is faster: 85.8 us (estimated) beside 107 us (predicted)");
+  EXPECT_EQ(dense_remark(Op::kForward, {30e-6, true, 31.5e-6, true}), "");
+  EXPECT_EQ(dense_remark(Op::kForward, {30e-6, false, 60e-6, false}), "");
+  EXPECT_EQ(dense_remark(Op::kForward, {30e-6, true, 0, false}), "");  // nothing to stand beside
 }
 
 }  // namespace

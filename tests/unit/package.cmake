@@ -25,7 +25,7 @@ run(COMMAND ${CMAKE_COMMAND} -S ${SOURCE}/examples -B ${work}/build -DCMAKE_PREF
 run(COMMAND ${CMAKE_COMMAND} --build ${work}/build)
 
 file(MAKE_DIRECTORY ${work}/shipped)
-set(programs ${work}/build/forward ${work}/build/gram ${work}/build/train_step "${work}/build/ship|${work}/shipped|sm_70")
+set(programs ${work}/build/forward ${work}/build/gram ${work}/build/newton_schulz ${work}/build/train_step "${work}/build/ship|${work}/shipped|sm_70")
 foreach(file LICENSE README.md docs/environment.md docs/abi.md docs/tutorials/c.md examples/forward.c)
   file(GLOB found ${work}/prefix/share/doc/*/${file})
   if(NOT found)

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <link.h>
 #include <trigen/trigen.h>
+#include <trigen/newton_schulz.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -287,6 +288,29 @@ TEST(Plan, WithoutADriverTheReasonIsSaid) {
   EXPECT_EQ(trigen_plan_describe(nullptr, nullptr), TRIGEN_BAD_REQUEST);
   trigen_plan_destroy(nullptr);
   trigen_runtime_destroy(runtime);
+}
+
+TEST(NewtonSchulz, RefusesInWords) {
+  trigen::Options options;
+  options.layers = {"none"}, options.driver = "/nowhere/libcuda.so.1";
+  const trigen::Runtime runtime(options);
+  const auto refusal = [&](int64_t count, int64_t rows,
+                           std::vector<trigen::NewtonSchulzStep> steps) -> std::string {
+    trigen::NewtonSchulzOptions given;
+    given.count = count, given.rows = rows, given.columns = 64, given.steps = std::move(steps);
+    try {
+      const trigen::NewtonSchulz made(runtime, given);
+    } catch (const trigen::Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal(2, 0, {trigen::kJordan}),
+            "count, rows, columns and the number of steps are 2, 0, 64 and 1; allowed: 1 or more of each");
+  EXPECT_THAT(refusal(1, 8, {}), HasSubstr("64 and 0; allowed: 1 or more of each"));
+  EXPECT_EQ(refusal(1, 8, {{1.5f, -0.5f, 0}}),
+            "c of a step is 0; allowed: any other number, such as kJordan's");
+  EXPECT_THAT(refusal(1, 8, {trigen::kJordan}), HasSubstr("/nowhere/libcuda.so.1"));  // the plans' own
 }
 
 }  // namespace

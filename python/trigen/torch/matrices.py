@@ -38,8 +38,8 @@ def gram(
     c: [..., m, m] of the result's dtype, symmetric: its elements of the triangle that is computed are read, none with beta=0.
     fill: "both" triangles are written (bitwise symmetric), or "lower" or "upper" alone: the rest of `out` is not touched, of a new tensor
     not set.
-    math: of float32, as in triangular_conv1d. dtype: a's, or float32. out: [..., m, m] with rows contiguous; may be c, else overlaps
-    nothing.
+    math: of float32, as in triangular_conv1d. dtype: a's, or float32. out: [..., m, m] with rows contiguous; may be c, else it overlaps
+    nothing (refused: ValueError).
 
     Products are exact and summed in float32 for 16-bit data, rounded once; the same bits in every run. Runs on the current stream of a's
     device, allocates nothing but the result and a workspace, does not synchronise, can be captured once the combination has run. It has
@@ -49,21 +49,28 @@ def gram(
     dtype = dtype or a.dtype
     m = a.shape[-2]
     shape = (*a.shape[:-2], m, m)
+    made_by_kernels = a.dtype in problems.ELEMENT and a.shape[-1] > 0
+    runs_here = not (made_by_kernels and on_gpu(a))
     if out is None:
         out = launch.empty(shape, dtype=dtype, device=a.device)
+    elif runs_here:  # the library refuses a kernel's
+        _refuse_overlap(first, second, c, out)
     if out.numel() == 0:
         return out
-    made_by_kernels = a.dtype in problems.ELEMENT and a.shape[-1] > 0
-    if not (made_by_kernels and on_gpu(a)):
+    if runs_here:
         if made_by_kernels and recording.active is not None:
-            given = _given(first, second, c, fill, out)
-            recording.active.add(_problem_of(*given, fill, resolve_math(math, a.dtype, a.get_device())).text)
+            recording.active.add(problem_text_of(first, second, c, fill, math, out))
         return _plain(first, second, c, alpha, beta, gamma, fill, out)
     return _run(first, second, c, alpha, beta, gamma, fill, math, out)
 
 
 def on_gpu(tensor) -> bool:
     return tensor.is_cuda
+
+
+def problem_text_of(a, b, c, fill, math, out) -> str:
+    """The problem that a GPU is asked for such tensors; of their shapes, strides and addresses alone, so that "meta" tensors do."""
+    return _problem_of(*_given(a, b, c, fill, out), fill, resolve_math(math, a.dtype, a.get_device())).text
 
 
 def _run(a, b, c, alpha, beta, gamma, fill, math, out):
@@ -124,6 +131,34 @@ def _plain(a, b, c, alpha, beta, gamma, fill, out):
     return out.copy_(torch.where(inside.triu() if fill == "upper" else inside.tril(), half, out))
 
 
+def _refuse_overlap(a, b, c, out) -> None:
+    for name, tensor, also in (("a", a, ""), ("b", b, ""), ("c", c, ", or exactly c's view")):
+        in_place = (
+            also and tensor is not None and (tensor.data_ptr(), tensor.stride()) == (out.data_ptr(), out.stride())
+        )
+        if tensor is not None and not in_place and _overlap(tensor, out):
+            raise ValueError(f"out overlaps {name} in memory; allowed: memory of its own{also}")
+
+
+def _overlap(one, other) -> bool:
+    """Whether they have an element's memory in common; of different dtypes, whether their ranges have."""
+    storage = one.untyped_storage().data_ptr()
+    if storage == 0 or storage != other.untyped_storage().data_ptr():  # 0: no memory ("meta")
+        return False
+    low, high = [], []
+    for tensor in (one, other):
+        low.append(tensor.data_ptr() - storage)
+        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+        high.append(low[-1] + (last + 1) * tensor.element_size())
+    if one.numel() == 0 or max(low) >= min(high):
+        return False
+    if one.dtype != other.dtype:
+        return True
+    taken = torch.zeros(max(high) // one.element_size(), dtype=torch.bool)
+    taken.as_strided(one.shape, one.stride(), one.storage_offset()).fill_(True)
+    return bool(taken.as_strided(other.shape, other.stride(), other.storage_offset()).any())
+
+
 def _matrices(tensor):
     """[n, rows, columns] of the same memory, or None."""
     if tensor.dim() == 2:
@@ -174,7 +209,7 @@ def _given(a, b, c, fill, out):
         a3, b3, layout = launch.contiguous(a3), launch.contiguous(b3), "btd"
     out3 = _square(out)
     if out3 is None:
-        out3 = launch.empty(a3.shape[0], a3.shape[1], a3.shape[1], dtype=out.dtype, device=out.device)
+        out3 = launch.empty((a3.shape[0], a3.shape[1], a3.shape[1]), dtype=out.dtype, device=out.device)
         if fill != "both":
             out3.copy_(out.reshape(out3.shape))
     c3 = None

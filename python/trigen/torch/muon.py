@@ -7,6 +7,8 @@ from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
 import torch
 
 from ..newton_schulz import JORDAN, Triple, iterate, triples_of
+from . import launch
+from . import matrices as products
 from .matrices import gram
 
 
@@ -35,7 +37,11 @@ def orthogonalize(
     triples = triples_of(coefficients, steps)
     _check(given, results)
     with torch.no_grad():
-        for (m, k, double), members in _groups(given, results).items():
+        groups = _groups(given, results)
+        if given and products.on_gpu(given[0]):
+            sizes = [(len(members), m, k) for (m, k, double), members in groups.items() if not double]
+            _make_plans(sizes, len(triples), form, given[0].get_device())
+        for (m, k, double), members in groups.items():
             _group(m, k, torch.float64 if double else torch.float32, members, triples, eps, form)
     return results[0] if single else results
 
@@ -78,6 +84,32 @@ def _groups(given, results) -> Dict[Tuple[int, int, bool], List[Tuple[torch.Tens
             ):
                 members.append((one[tuple(index)], result[tuple(index)]))
     return groups
+
+
+_planned: set = set()  # (sizes, steps, form, device) whose plans were made
+launch.forgetters.append(_planned.clear)
+
+
+def _make_plans(sizes, steps, form, device) -> None:
+    """Makes the plans that these groups of matrices will need, side by side."""
+    kind = (tuple(sizes), steps, form, device)
+    if kind not in _planned and not launch.is_capturing():
+        launch.make_ahead(problems_of(sizes, steps, form), device)
+        _planned.add(kind)
+
+
+def problems_of(sizes, steps, form) -> List[str]:
+    """What the iterations of [n, m, k] matrices ask of gram, for each of `sizes`, in order: from a run without data."""
+    asked: List[str] = []
+
+    def ask(a, b=None, c=None, **factors):
+        d = a.new_empty(*a.shape[:-1], a.shape[-2])
+        asked.append(products.problem_text_of(a, a if b is None else b, c, "both", "default", d))
+        return d
+
+    for size in sizes:
+        iterate(torch.empty(size, dtype=torch.float16, device="meta"), [(1.0, 1.0, 1.0)] * steps, form, ask)
+    return asked
 
 
 def _group(m, k, wide, members, triples, eps, form) -> None:

@@ -241,7 +241,8 @@ typedef struct trigen_plan_info {
   const char* slow;        /* why it is far slower than the GPU could be, and what to use instead; else "" */
   const char* dense;       /* that a dense product is faster, or may be, with both times; else "" */
   double expected_us;      /* the record's median, or the model's prediction; 0 when unknown */
-  double dense_us;         /* estimate of a library's dense product on the masked weight; 0 when unknown */
+  double
+      dense_us; /* estimate of a library's dense product on the masked weight (gram: of both triangles); 0: unknown */
   size_t workspace_bytes;
   int loaded_ptx; /* 1 when the driver made the machine code from PTX */
   int device_ordinal;
