@@ -71,22 +71,23 @@ class Scan final : public Family {
     const bool btd = p.layout == Layout::kBTD, sums = makes_vectors(p.op);
     const int vec = activation_vector(p);
     // A thread's vectors, and how many: more tokens of a thread mean fewer maps to put together, more features fewer
-    // lanes to add over.
-    for (int width = vec; width >= 1; width /= 2)
+    // lanes to add over. Steps come one after the other, so that long ones win, as far as all blocks run at a time.
+    for (const int width : {4, 8, 2, 1}) {
+      if (width > vec || (width < 4 && width < vec && !btd)) continue;
       for (const int across : {16, 8, 4, 2, 1}) {
         const int elements = width * across;
-        if (elements > 64 || elements < std::min<int>(vec, 8)) continue;
-        for (const int lanes : {32, 16, 8, 4, 2})
-          for (const int warps : {1, 2, 4, 8, 16})
-            for (const int stages : {3, 4, 6}) {
-              Config c = config(p, width, across, lanes, warps, stages, vec);
-              const int least = btd ? 32 : 16;  // bytes of a row that are worth a request
-              if (c.tile_n > 4 * 64 || (lanes > 2 && c.tile_n >= 2 * p.D)) continue;
-              if ((btd ? c.tile_n : c.tile_m) * element_size(p.dtype) < least) continue;
-              if (sums && stages > 4) continue;
+        if (elements > (sums ? 32 : 64) || elements < std::min(16, 2 * vec)) continue;
+        for (const int lanes : {16, 8, 32, 4})
+          for (const int warps : {8, 4, 16, 2, 1})
+            for (const int stages : {2, 3}) {
+              const Config c = config(p, width, across, lanes, warps, stages, vec);
+              if (c.tile_m > 1024 || c.tile_n > 128 || c.tile_m < 32) continue;
+              if ((lanes > 4 && c.tile_n >= 2 * p.D) || (warps > 1 && c.tile_m >= 2 * p.T)) continue;
+              if ((btd ? c.tile_n : c.tile_m) * element_size(p.dtype) < 32 && p.D > 16) continue;
               add_parts(p, target, c, out);
             }
       }
+    }
     return out;
   }
 

@@ -22,7 +22,21 @@ _DTYPES = ("f16", "bf16", "f32")
 
 # In the order of the C structure.
 FIELDS = (
-    Field("op", "first", ("forward", "grad_input", "grad_weight", "decode", "grad_epilogue", "gram", "scan", "scan_grad_input", "scan_grad_weight")),
+    Field(
+        "op",
+        "first",
+        (
+            "forward",
+            "grad_input",
+            "grad_weight",
+            "decode",
+            "grad_epilogue",
+            "gram",
+            "scan",
+            "scan_grad_input",
+            "scan_grad_weight",
+        ),
+    ),
     Field("dtype", values=_DTYPES, always=True),
     Field("wdtype", values=_DTYPES),
     Field("math", values=("default", "simt", "tf32", "f16x3")),
