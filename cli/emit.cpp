@@ -142,9 +142,12 @@ struct Emit {
   void print_json(const Problem& problem, const Target& target, const Refusals& refused,
                   const std::vector<Candidate>& list) const {
     using nlohmann::ordered_json;
+    const Totals least = count_work(problem);
     ordered_json out = {{"problem", to_string(problem)},
                         {"target", target.name.str()},
                         {"model_device", target.model_device.str()},
+                        {"least_read_bytes", least.min_bytes - least.min_written},
+                        {"least_written_bytes", least.min_written},
                         {"dense_us", 1e6 * dense_seconds(problem, target, model_of(target))},
                         {"notes", notes(problem, target, list)},
                         {"refused", ordered_json::array()},

@@ -95,6 +95,7 @@ struct Totals {
   double triangle_flop;  // products inside the triangle only, without those with x's zero padding
   double dense_flop;     // what a masked dense product does
   double min_bytes;      // every input read once (triangle of W only), every output written once
+  double min_written;    // of these, the outputs
 };
 Totals count_work(const Problem& problem);
 Totals count_work(const Problem& problem, Rows rows);  // of a run of decode

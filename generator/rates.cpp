@@ -37,8 +37,7 @@ struct Key {
 
 constexpr Key<DeviceRates> kDeviceKeys[] = {
     {"launch", &DeviceRates::launch, Dimension::kTime},
-    {"feed", &DeviceRates::feed, Dimension::kBytesPerTime},
-    {"feed_width", &DeviceRates::feed_width, Dimension::kBytesPerCycle},
+    {"feed", &DeviceRates::feed, Dimension::kBytesPerCycle},
     {"shared_bytes", &DeviceRates::shared_bytes, Dimension::kBytesPerCycle},
     {"local_bytes", &DeviceRates::local_bytes, Dimension::kBytesPerCycle},
     {"issues", &DeviceRates::issues, Dimension::kPerCycle},
@@ -52,7 +51,6 @@ constexpr Key<LoopRates> kLoopKeys[] = {
     {"tf32_share", &LoopRates::tf32_share, Dimension::kCount},
     {"tf32_most", &LoopRates::tf32_most, Dimension::kCount},
     {"f32_products", &LoopRates::f32_products, Dimension::kCount},
-    {"feed_share", &LoopRates::feed_share, Dimension::kCount},
     {"f32_feed", &LoopRates::f32_feed, Dimension::kCount},
     {"split_lines", &LoopRates::split_lines, Dimension::kCount},
     {"shift", &LoopRates::shift, Dimension::kCount},
@@ -79,7 +77,6 @@ constexpr Key<LoopRates> kLoopKeys[] = {
     {"usable_l2", &LoopRates::usable_l2, Dimension::kCount},
     {"l2_floor", &LoopRates::l2_floor, Dimension::kCount},
     {"l2_hit", &LoopRates::l2_hit, Dimension::kCount},
-    {"requests", &LoopRates::requests, Dimension::kCount},
     {"enough_sms", &LoopRates::enough_sms, Dimension::kCount},
     {"idle_tail", &LoopRates::idle_tail, Dimension::kCount},
     {"instruction", &LoopRates::instruction, Dimension::kCount},

@@ -28,8 +28,7 @@ namespace trigen {
 // [device]
 struct DeviceRates {
   double launch = 0;        // seconds: an empty kernel in a graph
-  double feed = 0;          // byte/s from the L2 into one SM, all SMs at work
-  double feed_width = 0;    // bytes a cycle into one SM, however few work
+  double feed = 0;          // bytes a cycle from the L2 into one SM; of all SMs together, what the L2 carries
   double shared_bytes = 0;  // bytes a cycle of one SM's shared memory
   double local_bytes = 0;   // bytes a cycle of one SM's L1, for spills
   double issues = 0;        // instructions of warps a cycle and SM
@@ -45,7 +44,6 @@ struct LoopRates {
   // where few divide the power among themselves.
   double tensor_share = 1, tensor_most = 1, tf32_share = 1, tf32_most = 1;
   double f32_products = 1;  // times as long, where weights are rounded on their way
-  double feed_share = 1;    // of the device's feed
   double f32_feed = 1;  // of the bytes of a 16-bit operand, what one of f32 costs that blocks read together
   double split_lines = 1;  // of the bytes of a piece within a line of the L2, what one across two lines costs
   double shift = 1;        // times as long, where threads shift an operand for taps
@@ -67,7 +65,6 @@ struct LoopRates {
   // The memory: its share of the data sheet's rate; of the L2, what a panel may fill; of that, what misses
   // nothing; the time of a byte from the L2 instead.
   double memory_share = 1, usable_l2 = 1, l2_floor = 1, l2_hit = 0;
-  double requests = 0;     // of the time of the requests to the L2, what reads of the memory take longer for
   double enough_sms = 0;   // share of the SMs that keeps the memory busy
   double idle_tail = 0;    // of the memory's time, what the last wave leaves unused
   double instruction = 1;  // times an instruction's own slot

@@ -286,7 +286,8 @@ void add_model(CLI::App& app, Commands& commands) {
   auto model = std::make_shared<Model>();
   CLI::App* check = sub->add_subcommand(
       "check", "predict every recorded candidate anew: order, error, and losses of the first choices");
-  check->add_option("recordings", model->paths, "files, or folders with them (tests/data)")->required();
+  check->add_option("recordings", model->paths, "files, or folders with them (tests/data); a sweep's .jsonl")
+      ->required();
   check->add_option("--role", model->role, "of the recordings that count: fit or check (all)")
       ->check(one_word_of({"fit", "check"}));
   check->add_option("--rates", model->start, "another table than the embedded one of the device")

@@ -177,6 +177,11 @@ llvm::Expected<RecordedSpace> space_of(const Recording& recording) {
   if (!target) return target.takeError();
   out.problem = *problem;
   out.target = *target;
+  // The GPU that was timed, where it is not the one that its architecture stands for.
+  if (auto gpu = find_gpu(llvm::StringRef(recording.device).split(',').first); !gpu)
+    llvm::consumeError(gpu.takeError());
+  else if ((*gpu)->name == (*target)->name)
+    out.target = *gpu;
   out.role = recording.role;
   out.device = recording.device;
   out.file = recording.file;

@@ -6,6 +6,7 @@
 #include "cache/host.h"
 #include "check/text.h"
 #include "generator/error.h"
+#include "lab/table_result.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/Twine.h"
 #include "tuner/statistics.h"
@@ -157,6 +158,42 @@ llvm::Expected<Recording> parse_recording(llvm::StringRef text) {
   return std::move(all->front());
 }
 
+namespace {
+
+// The kernels that a sweep timed, untuned and tuned, of each problem. One that both are has the mean of its two times.
+std::vector<Recording> recordings_of_sweep(llvm::StringRef text) {
+  std::vector<Recording> all;
+  llvm::SmallVector<llvm::StringRef, 0> lines;
+  text.split(lines, '\n');
+  for (const llvm::StringRef line : lines) {
+    const auto result = read_json_line(line.str());
+    if (!result || (result->table != "untuned" && result->table != "tuned") || result->seconds <= 0) continue;
+    auto gpu = find_gpu(result->device);
+    if (!gpu) {
+      llvm::consumeError(gpu.takeError());
+      continue;
+    }
+    if (all.empty() || all.back().problem != result->problem) {
+      all.emplace_back();
+      all.back().problem = result->problem;
+      all.back().target = (*gpu)->name.str();
+      all.back().device = result->device;
+      all.back().role = "check";
+      all.back().sample = "the model's choice and the tuned one";
+    }
+    std::vector<RecordedCandidate>& rows = all.back().rows;
+    const double us = 1e6 * result->seconds;
+    if (!rows.empty() && rows.front().candidate == result->kernel)
+      rows.front().us = (rows.front().us + us) / 2;
+    else
+      rows.push_back({.rank = rows.size() + 1, .outcome = "timed", .us = us, .candidate = result->kernel});
+    all.back().candidates = rows.size() + 1;  // not the whole space
+  }
+  return all;
+}
+
+}  // namespace
+
 llvm::Expected<std::vector<Recording>> read_recordings(const std::vector<std::string>& paths) {
   namespace fs = std::filesystem;
   std::vector<std::string> files;
@@ -179,7 +216,9 @@ llvm::Expected<std::vector<Recording>> read_recordings(const std::vector<std::st
     auto text = cache::read_input(path, "the recording ",
                                   "name files or folders that `trigen-lab record --folder FOLDER` wrote");
     if (!text) return text.takeError();
-    auto some = parse_recordings(*text);
+    auto some = fs::path(path).extension() == ".jsonl"
+                    ? llvm::Expected<std::vector<Recording>>(recordings_of_sweep(*text))
+                    : parse_recordings(*text);
     if (!some) return with_prefix(some.takeError(), path);
     for (Recording& recording : *some) recording.file = path;
     std::move(some->begin(), some->end(), std::back_inserter(all));

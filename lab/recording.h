@@ -53,7 +53,7 @@ std::string to_string(const Recording& recording);
 llvm::Expected<Recording> parse_recording(llvm::StringRef text);
 llvm::Expected<std::vector<Recording>> parse_recordings(llvm::StringRef text);
 // Recordings of files, and of every .txt and .zst (the same, packed by `zstd -19`) in folders and below, in the order
-// of their paths. Errors name the file.
+// of their paths; what `trigen-lab sweep` wrote (.jsonl), as recordings of role check. Errors name the file.
 llvm::Expected<std::vector<Recording>> read_recordings(const std::vector<std::string>& paths);
 // Time of each row's candidate, in microseconds, 0 for those not timed: the median of the finals, else of
 // the quick samples, scaled to the finals, which run on a warmer device.

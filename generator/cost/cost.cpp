@@ -22,15 +22,17 @@ struct MemorySeconds {
   double all = 0, first = 0;
 };
 
-MemorySeconds memory_seconds(const CostInput& in, double l2_seconds) {
+double memory_bytes(const CostInput& in) {
   double bytes = in.work.memory_bytes;
   for (const Reread& reread : in.work.rereads) bytes += missed(in, reread) * reread.bytes;
+  return bytes;
+}
+
+MemorySeconds memory_seconds(const CostInput& in) {
   double rate = in.device.dram_bytes_per_s * in.loop.memory_share;
   // Few SMs ask for less at a time.
   if (in.loop.enough_sms > 0) rate /= std::sqrt(std::max(1.0, in.loop.enough_sms / in.work.busy));
-  // Requests for what another block has asked for already, and what may not have come yet.
-  const double again = std::max(0.0, 1 - in.work.memory_bytes / std::max(1.0, in.work.l2_bytes));
-  return {bytes / rate + in.loop.requests * again * l2_seconds, in.work.first_bytes / rate};
+  return {memory_bytes(in) / rate, in.work.first_bytes / rate};
 }
 
 // Blocks, memory and L2 beside each other: in two phases where the first blocks read what all others find in
@@ -92,7 +94,9 @@ Finish finish_of(const CostInput& in, const Occupancy& resident) {
 
 double l2_seconds(const CostInput& in) {
   const Work& work = in.work;
-  if (work.loop == Loop::kStreamed) return work.l2_bytes / (in.rates.feed * in.device.sms);
+  // What the memory fills it with and takes from it, too.
+  if (work.loop == Loop::kStreamed)
+    return (work.l2_bytes + memory_bytes(in)) / (in.rates.feed * in.device.sms * in.device.clock_hz);
   const double scale = in.device.sms * in.device.clock_hz / (in.target.sms * in.target.clock_hz);
   return work.l2_bytes / (in.target.l2_bytes_per_s * scale);
 }
@@ -120,13 +124,14 @@ Prediction predict(const Work& work, const Target& target, const DeviceModel& de
   r.compute_s = finish.balanced;
   r.tail_s = finish.seconds - finish.balanced;
   r.l2_s = l2_seconds(in);
-  const MemorySeconds memory = memory_seconds(in, r.l2_s);
+  const MemorySeconds memory = memory_seconds(in);
   r.dram_s = memory.all;
   r.fixed_s = in.rates.launch + in.loop.start + (work.cluster > 1 ? in.loop.cluster : 0);
   for (const Pass& pass : work.passes) r.fixed_s += pass_seconds(in, pass);
-  // Streamed loops are fed by the L2 step by step; the others ask it for whole tiles at a time.
-  double limit =
-      product_seconds(finish.seconds, memory, work.loop == Loop::kStreamed ? 0 : r.l2_s, finish.first_share);
+  // Streamed loops are fed by the L2 step by step, and by all of it at most; the others ask it for whole tiles at a time.
+  double limit = work.loop == Loop::kStreamed
+                     ? product_seconds(std::max(finish.seconds, r.l2_s), memory, 0, finish.first_share)
+                     : product_seconds(finish.seconds, memory, r.l2_s, finish.first_share);
   limit = std::max(limit, work.chained * in.loop.chained);
   if (work.instructions > 0) {  // loads wait in turns; arithmetic is beside them
     r.compute_s = spill_factor(in) * work.instructions * in.loop.instruction /

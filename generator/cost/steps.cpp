@@ -35,12 +35,10 @@ double streamed_seconds(const CostInput& in, const Step& step) {
   double tensor = step.products / rate * std::max(1.0, loop.reads * step.operand_reads);
   if (step.f32_bytes > 0) tensor *= loop.f32_products;
   if (work.warpgroups == 1) tensor *= loop.alone;
-  const double fed =
-      std::min(in.rates.feed_width * in.target.clock_hz, loop.feed_share * in.rates.feed / work.busy);
   // f32 weights have twice the bytes: the second half comes with reads of other blocks of the row tile.
   const double feed = (step.feed_bytes - step.f32_bytes * (1 - loop.f32_feed / 2) +
                        step.split_bytes * (loop.split_lines - 1)) /
-                      fed;
+                      (in.rates.feed * in.target.clock_hz);
   // Threads' traffic in shared memory beside the products' own reads.
   const double shared = step.shared_bytes / (in.rates.shared_bytes * in.target.clock_hz);
   const double latency = step.loads * loop.latency / std::max(1, work.stages - 1);

@@ -218,6 +218,7 @@ TEST_F(Program, ExplainShowsPredictionsAndRefusals) {
   ASSERT_EQ(read["candidates"].size(), 3u) << json.err;
   EXPECT_THAT(done.out, HasSubstr(read["candidates"][0]["candidate"].get<std::string>()));
   EXPECT_THAT(done.out, HasSubstr("a dense product on the masked weight: "));
+  EXPECT_GT(read["least_read_bytes"].get<double>(), read["least_written_bytes"].get<double>());
   EXPECT_GT(read["dense_us"].get<double>(), 2);
   EXPECT_LT(read["dense_us"].get<double>(), 7);
   EXPECT_GT(read["candidates"][0]["predicted_us"].get<double>(), 0);

@@ -44,7 +44,7 @@ TEST(PredictionCorrections, TimesAsPredictedChangeNothing) {
 
 TEST(PredictionCorrections, AKernelThatWasSlowerThanPredictedComesLater) {
   PredictionCorrections corrections;
-  auto times = as_predicted(32, 9);
+  auto times = as_predicted(32, 20);
   const auto order = llvm::cantFail(list_candidates(problem(8), target()));
   for (PredictionCorrections::Timed& one : times)
     if (one.candidate.config.tile_m == order[0].config.tile_m &&

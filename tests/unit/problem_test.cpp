@@ -327,6 +327,7 @@ TEST(ProblemWork, CountsBytesOnce) {
       2 * 1536 + 2 * 36 * 3 * 4);
   // dy, pre and dz; then gate and grad_gate, too.
   EXPECT_EQ(count_work(parsed("grad_epilogue,dtype=f16,B=2,H=3,T=8,D=16,epilogue=gelu")).min_bytes, 3 * 1536);
+  EXPECT_EQ(count_work(parsed("grad_epilogue,dtype=f16,B=2,H=3,T=8,D=16,epilogue=gelu")).min_written, 1536);
   EXPECT_EQ(count_work(parsed("grad_epilogue,dtype=f16,B=2,H=3,T=8,D=16,epilogue=gate")).min_bytes, 5 * 1536);
   // A and B; the triangle of D, then that of C; then the whole of D.
   EXPECT_EQ(count_work(parsed("gram,dtype=f16,B=2,H=3,T=8,D=16")).min_bytes, 2 * 1536 + 36 * 3 * 2);

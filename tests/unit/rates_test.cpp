@@ -27,24 +27,22 @@ TEST(Rates, ValuesHaveUnits) {
   const Rates rates = rates_in(
       "[device]\n"
       "launch 4>2.5 us assumed a guess  # and a comment\n"
-      "feed 70 GB/s assumed a guess\n"
-      "feed_width 64 B/cycle datasheet a white paper, page 3\n"
+      "feed 64 B/cycle datasheet a white paper, page 3\n"
       "[loop ring]\n"
       "block 1800 cycles assumed a guess\n"
       "[pass pack]\n"
       "bytes_per_s 6 TB/s assumed a guess\n");
   EXPECT_DOUBLE_EQ(rates.device().launch, 2.5e-6);
-  EXPECT_DOUBLE_EQ(rates.device().feed, 70e9);
-  EXPECT_DOUBLE_EQ(rates.device().feed_width, 64);
+  EXPECT_DOUBLE_EQ(rates.device().feed, 64);
   EXPECT_DOUBLE_EQ(rates.loop("ring").block, 1800);
   EXPECT_DOUBLE_EQ(rates.pass("pack").bytes_per_s, 6e12);
-  ASSERT_EQ(rates.all().size(), 5U);
+  ASSERT_EQ(rates.all().size(), 4U);
   EXPECT_EQ(rates.all()[0].first, 4);
-  EXPECT_EQ(rates.all()[1].first, 70);
+  EXPECT_EQ(rates.all()[1].first, 64);
   EXPECT_EQ(rates.all()[0].source, "a guess");
-  EXPECT_EQ(rates.all()[2].source, "a white paper, page 3");
-  EXPECT_EQ(rates.all()[2].kind, Rate::Kind::kDatasheet);
-  EXPECT_EQ(rates.all()[3].section, "loop ring");
+  EXPECT_EQ(rates.all()[1].source, "a white paper, page 3");
+  EXPECT_EQ(rates.all()[1].kind, Rate::Kind::kDatasheet);
+  EXPECT_EQ(rates.all()[2].section, "loop ring");
 }
 
 TEST(Rates, ALoopMayBeginAsAnother) {
