@@ -29,9 +29,8 @@ std::vector<double> Recurrences::elements(const Data& from, int64_t h, int64_t c
   const Problem& p = problem_;
   std::vector<double> out(static_cast<size_t>(p.T));
   for (int64_t t = 0; t < p.T; ++t)
-    out[static_cast<size_t>(t)] =
-        load_element(from.tensor->dtype, from.data,
-                     activation_index(p, *from.tensor, column / p.D, h, t, column % p.D));
+    out[static_cast<size_t>(t)] = load_element(
+        from.tensor->dtype, from.data, activation_index(p, *from.tensor, column / p.D, h, t, column % p.D));
   return out;
 }
 

@@ -59,7 +59,9 @@ inline int64_t weight_index(const Problem& p, const Tensor& w, int64_t h, int64_
   return h * w.head + t * w.row + s * p.K + j;
 }
 // Element of row i of a W that is vectors.
-inline int64_t vector_index(const Tensor& w, int64_t h, int64_t i, int64_t t) { return h * w.head + i * w.row + t; }
+inline int64_t vector_index(const Tensor& w, int64_t h, int64_t i, int64_t t) {
+  return h * w.head + i * w.row + t;
+}
 // Element of an output, or of what has its axes: row h * T + token, a column of output_columns.
 inline int64_t output_index(const Problem& p, const Tensor& t, int64_t row, int64_t column) {
   if (t.axes == Axes::kRows) return row;

@@ -27,8 +27,8 @@ __device__ __forceinline__ void store_row(const Params& p, const Sizes& z, int h
   store_outputs<C>(
       p,
       [&](const Activations& t) {
-        const long long offset = b * t.batch + head * t.head +
-                                 (tokens_contiguous(s.layout) ? d * t.row + row : row * t.row + d);
+        const long long offset =
+            b * t.batch + head * t.head + (tokens_contiguous(s.layout) ? d * t.row + row : row * t.row + d);
         return static_cast<Storage<s.dtype>*>(t.data) + offset;
       },
       [&](int) { return to_float<s.wdtype>(*bias); }, v);

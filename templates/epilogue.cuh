@@ -47,7 +47,8 @@ __device__ __forceinline__ void read_slice(float (&v)[kVec], const float* from, 
 // One vector of an output with x's shape: the epilogue's parts and the store. `at` gives a tensor's element of its first,
 // `bias` a float for each.
 template <Kernel C, int kVec, class At, class Bias>
-__device__ __forceinline__ void store_outputs(const Params& p, const At& at, const Bias& bias, float (&v)[kVec]) {
+__device__ __forceinline__ void store_outputs(const Params& p, const At& at, const Bias& bias,
+                                              float (&v)[kVec]) {
   constexpr Shape s = C.shape;
   constexpr DType kD = s.dtype;
   constexpr int kSize = kVec * kBytes<kD>;

@@ -61,7 +61,10 @@ class Block {
   };
 
   __device__ __forceinline__ Block(const Params& p, unsigned char* shared)
-      : p_(p), z_(sizes_of<C>(p)), ring_(ptx::shared_address(shared)), warp_(static_cast<int>(threadIdx.x) / 32) {
+      : p_(p),
+        z_(sizes_of<C>(p)),
+        ring_(ptx::shared_address(shared)),
+        warp_(static_cast<int>(threadIdx.x) / 32) {
     constexpr int kRing = ring_bytes(s.op, s.layout, c, kBytes<kD>);
     gains_ = reinterpret_cast<Gains*>(shared + kRing);
     exchange_ = reinterpret_cast<float*>(shared + kRing + 2 * 16 * gains(s.layout, c));
@@ -211,7 +214,8 @@ class Block {
     const auto put_gains = [&](int i) {
 #pragma unroll
       for (int j = 0; j < kEach; ++j)
-        if (const int t = static_cast<int>(threadIdx.x) + j * kThreads; t < c.tile_m) gains_[gain_place(i, t)] = next[j];
+        if (const int t = static_cast<int>(threadIdx.x) + j * kThreads; t < c.tile_m)
+          gains_[gain_place(i, t)] = next[j];
     };
     for (int i = 0; i + 1 < c.stages; ++i) load(i);
     fetch(0);
@@ -236,7 +240,8 @@ class Block {
   // Of element (token, feature) of a step, from the stage's beginning.
   __device__ __forceinline__ static int offset(int token, int feature) {
     constexpr int kRow = row_bytes(s.layout, c, kBytes<kD>), kGap = chunk_gap(s.layout, c, kBytes<kD>);
-    return kBTD ? token * kRow + token / kT * kGap + feature * kBytes<kD> : feature * kRow + token * kBytes<kD>;
+    return kBTD ? token * kRow + token / kT * kGap + feature * kBytes<kD>
+                : feature * kRow + token * kBytes<kD>;
   }
 
   // A step of `from` into place `at` of the ring, zeros beyond the last token and feature.
@@ -245,7 +250,8 @@ class Block {
     constexpr int kRow = (kBTD ? c.tile_n : c.tile_m) / kCopy, kRows = kBTD ? c.tile_m : c.tile_n;
     // Copies of a row go to neighbouring threads, and a thread's own lie kDown rows below each other.
     constexpr int kAcross = schedule::min(kRow, kThreads), kDown = kThreads / kAcross;
-    static_assert(kRow % kAcross == 0 && kThreads % kAcross == 0, "threads are whole rows of copies, or rows of threads");
+    static_assert(kRow % kAcross == 0 && kThreads % kAcross == 0,
+                  "threads are whole rows of copies, or rows of threads");
     const unsigned stage = ring_ + at * kStage;
     const int first = static_cast<int>(threadIdx.x) / kAcross, t0 = step * c.tile_m, d0 = slab_ * c.tile_n;
     const bool whole = t0 + c.tile_m <= z_.T && d0 + c.tile_n <= z_.D;
@@ -254,8 +260,9 @@ class Block {
     for (int k = 0; k < kRow / kAcross; ++k) {
       const int inner = (static_cast<int>(threadIdx.x) % kAcross + k * kAcross) * kCopy;
       const auto* source =
-          static_cast<const Storage<kD>*>(from.data) + (batch_ * from.batch + head_ * from.head +
-          (kBTD ? (t0 + first) * from.row + d0 + inner : (d0 + first) * from.row + t0 + inner));
+          static_cast<const Storage<kD>*>(from.data) +
+          (batch_ * from.batch + head_ * from.head +
+           (kBTD ? (t0 + first) * from.row + d0 + inner : (d0 + first) * from.row + t0 + inner));
 #pragma unroll
       for (int j = 0; j < ceil_div(kRows, kDown); ++j, source += down) {
         const int outer = first + j * kDown;
@@ -295,11 +302,15 @@ class Block {
   }
 
   // Of token t of step i: 16 bytes behind each chunk keep lanes of different chunks off each other's banks.
-  __device__ __forceinline__ static int gain_place(int i, int t) { return i % 2 * gains(s.layout, c) + t + t / kT; }
+  __device__ __forceinline__ static int gain_place(int i, int t) {
+    return i % 2 * gains(s.layout, c) + t + t / kT;
+  }
   __device__ __forceinline__ const Gains* gains_at(int i) const {
     return gains_ + gain_place(i, (warp_ * kTokenLanes + token_lane_) * kT);
   }
-  __device__ __forceinline__ float* exchange_at(int i) const { return exchange_ + i % 2 * exchange_floats(c); }
+  __device__ __forceinline__ float* exchange_at(int i) const {
+    return exchange_ + i % 2 * exchange_floats(c);
+  }
   // First of a thread's tokens.
   __device__ __forceinline__ int token(int step) const {
     return step * c.tile_m + (warp_ * kTokenLanes + token_lane_) * kT;
@@ -420,8 +431,8 @@ class Block {
   }
 
   template <bool kBackward>
-  __device__ __forceinline__ void exchange(const Map<kF>& map, const Map<kF>& before, float* through, float (&carry)[kF],
-                                           float (&state)[kF]) const {
+  __device__ __forceinline__ void exchange(const Map<kF>& map, const Map<kF>& before, float* through,
+                                           float (&carry)[kF], float (&state)[kF]) const {
     hand_on<kBackward>(map, through);
     __syncthreads();
     enter<kBackward>(through, before, carry, state);
@@ -462,7 +473,8 @@ class Block {
     }
   }
   __device__ __forceinline__ void put(int t, int d, float (&v)[kVec]) const {
-    const auto* const bias = static_cast<const Storage<s.wdtype>*>(p_.bias) + (static_cast<long long>(head_) * z_.T + t);
+    const auto* const bias =
+        static_cast<const Storage<s.wdtype>*>(p_.bias) + (static_cast<long long>(head_) * z_.T + t);
     store_outputs<C>(
         p_, [&](const Activations& a) { return at(a, t, d); },
         [&](int i) { return to_float<s.wdtype>(bias[kBTD ? 0 : i]); }, v);
@@ -485,8 +497,8 @@ class Block {
     }
   }
 
-  __device__ __forceinline__ void add_up(const Gains* g, const Elements& x, const Elements& dy, float (&state)[kF],
-                                         float (&last)[kF], int t0) const {
+  __device__ __forceinline__ void add_up(const Gains* g, const Elements& x, const Elements& dy,
+                                         float (&state)[kF], float (&last)[kF], int t0) const {
     constexpr int kSums = sums(s), kAll = schedule::ceil_div(kSums * kT, kFeatureLanes) * kFeatureLanes;
     float sum[kAll], states[kT][kF];
 #pragma unroll
@@ -520,8 +532,8 @@ class Block {
     }
     add_lanes<kFeatureLanes>(sum);
     const long long block = (static_cast<long long>(head_) * z_.B + batch_) * slabs(c, z_.D) + slab_;
-    float* const to =
-        static_cast<float*>(p_.workspace) + carry_floats(s.op, c, z_) + step_floats(c, z_) + block * kSums * z_.T;
+    float* const to = static_cast<float*>(p_.workspace) + carry_floats(s.op, c, z_) + step_floats(c, z_) +
+                      block * kSums * z_.T;
 #pragma unroll
     for (int i = 0; i < kAll / kFeatureLanes; ++i) {
       const int n = feature_lane_ * (kAll / kFeatureLanes) + i, t = t0 + n % kT;
@@ -575,28 +587,31 @@ __device__ __forceinline__ void reduce(const Params& p) {
   constexpr Shape s = C.shape;
   constexpr Config c = C.config;
   constexpr int kRows = kSumThreads / 32, kSums = sums(s);
-  __shared__ float shared[kRows][32];
+  extern __shared__ __align__(16) unsigned char scan_shared[];  // the sums of kRows rows
+  auto* const shared = reinterpret_cast<float*>(scan_shared);
   begin();
   const Sizes z = sizes_of<C>(p);
   const int lane = static_cast<int>(threadIdx.x) % 32, row = static_cast<int>(threadIdx.x) / 32,
             head = static_cast<int>(blockIdx.y), parts = z.B * slabs(c, z.D);
-  const long long count = static_cast<long long>(kSums) * z.T, n = static_cast<long long>(blockIdx.x) * 32 + lane;
-  const float* const from =
-      static_cast<const float*>(p.workspace) + carry_floats(s.op, c, z) + step_floats(c, z) + head * parts * count;
+  const long long count = static_cast<long long>(kSums) * z.T,
+                  n = static_cast<long long>(blockIdx.x) * 32 + lane;
+  const float* const from = static_cast<const float*>(p.workspace) + carry_floats(s.op, c, z) +
+                            step_floats(c, z) + head * parts * count;
   float sum = 0.0f;
   if (n < count) {
 #pragma unroll 8
     for (int part = row; part < parts; part += kRows) sum += from[part * count + n];
   }
-  shared[row][lane] = sum;
+  shared[row * 32 + lane] = sum;
   __syncthreads();
   if (row != 0 || n >= count) return;
 #pragma unroll
-  for (int r = 1; r < kRows; ++r) sum += shared[r][lane];
+  for (int r = 1; r < kRows; ++r) sum += shared[r * 32 + lane];
   const int i = static_cast<int>(n / z.T), t = static_cast<int>(n % z.T);
   constexpr DType kW = s.wdtype;
   if (i < kVectors)
-    static_cast<Storage<kW>*>(p.residual.data)[head * p.residual.head + i * p.residual.row + t] = from_float<kW>(sum);
+    static_cast<Storage<kW>*>(p.residual.data)[head * p.residual.head + i * p.residual.row + t] =
+        from_float<kW>(sum);
   else
     store_bias<C>(p, z, head, t, sum);
 }

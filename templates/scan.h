@@ -84,7 +84,8 @@ TRIGEN_HOST_DEVICE constexpr int gains(Layout layout, const Config& c) {
 }
 TRIGEN_HOST_DEVICE constexpr int exchange_floats(const Config& c) { return c.warps_m * (c.tile_n + 4); }
 TRIGEN_HOST_DEVICE constexpr int shared_bytes(Op op, Layout layout, const Config& c, int element) {
-  return ring_bytes(op, layout, c, element) + 2 * 16 * gains(layout, c) + 4 * 2 * inputs(op) * exchange_floats(c);
+  return ring_bytes(op, layout, c, element) + 2 * 16 * gains(layout, c) +
+         4 * 2 * inputs(op) * exchange_floats(c);
 }
 
 // Workspace in floats. Of split_k > 1: for each direction and part the products of its decays [h] and the states that
@@ -103,9 +104,9 @@ TRIGEN_HOST_DEVICE constexpr long long step_floats(const Config& c, const schedu
 TRIGEN_HOST_DEVICE constexpr long long workspace_floats(const Shape& s, const Config& c,
                                                         const schedule::Sizes& z) {
   return carry_floats(s.op, c, z) +
-         (makes_vectors(s.op) ? step_floats(c, z) +
-                                    static_cast<long long>(z.H) * z.B * slabs(c, z.D) * sums(s) * z.T
-                              : 0);
+         (makes_vectors(s.op)
+              ? step_floats(c, z) + static_cast<long long>(z.H) * z.B * slabs(c, z.D) * sums(s) * z.T
+              : 0);
 }
 
 }  // namespace trigen::scan

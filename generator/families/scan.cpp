@@ -54,8 +54,9 @@ class Scan final : public Family {
     if ((p.layout == Layout::kBTD ? c.tile_n : c.tile_m) % c.vec_b != 0)
       return text("vec_b=" + llvm::Twine(c.vec_b) + " does not divide a row of a step; try a smaller one");
     if (const int64_t bytes = shared_bytes(p, c); bytes > target.max_shared_per_block)
-      return text("the ring and the warps need " + llvm::Twine(bytes) + " B of shared memory, " + target.name +
-                  " has " + llvm::Twine(target.max_shared_per_block) + " B; try fewer stages or a smaller tile");
+      return text("the ring and the warps need " + llvm::Twine(bytes) + " B of shared memory, " +
+                  target.name + " has " + llvm::Twine(target.max_shared_per_block) +
+                  " B; try fewer stages or a smaller tile");
     if (blocks(p, c) > kMostBlocks) return std::string("more than 2^31 thread blocks; use a smaller batch");
     if (makes_vectors(p.op) && p.H > kMostBlocksAcross)
       return text("more than " + llvm::Twine(kMostBlocksAcross) + " heads; use fewer");
@@ -81,7 +82,7 @@ class Scan final : public Family {
           for (const int warps : {8, 4, 16, 2, 1})
             for (const int stages : {2, 3}) {
               const Config c = config(p, width, across, lanes, warps, stages, vec);
-              if (c.tile_m > 1024 || c.tile_n > 128 || c.tile_m < 32) continue;
+              if (c.tile_m > 1024 || c.tile_n > 128 || c.tile_m < std::min<int64_t>(32, p.T)) continue;
               if ((lanes > 4 && c.tile_n >= 2 * p.D) || (warps > 1 && c.tile_m >= 2 * p.T)) continue;
               if ((btd ? c.tile_n : c.tile_m) * element_size(p.dtype) < 32 && p.D > 16) continue;
               add_parts(p, target, c, out);
@@ -126,6 +127,7 @@ class Scan final : public Family {
       add.entry = kReduceEntry.str();
       add.grid[0] = static_cast<uint32_t>((sums + 31) / 32), add.grid[1] = static_cast<uint32_t>(p.H);
       add.block[0] = geometry::kSumThreads;
+      add.shared_bytes = 4 * geometry::kSumThreads;
       plan.launches.push_back(add);
     }
     plan.workspace_bytes = 4 * geometry::workspace_floats(kernel_shape(p), c, kernel_sizes(p));
@@ -158,7 +160,8 @@ class Scan final : public Family {
     work.l2_bytes = work.memory_bytes + x * again;
     work.instructions = static_cast<double>(p.B * p.H * p.T * p.D) * (sums ? 24 : 11);
     if (c.split_k > 1) work.passes.push_back({.rates = "add_rows", .parts = c.split_k});
-    if (sums) work.passes.push_back({.rates = "add_rows", .parts = static_cast<int>(blocks(p, c) / p.H / 8 + 1)});
+    if (sums)
+      work.passes.push_back({.rates = "add_rows", .parts = static_cast<int>(blocks(p, c) / p.H / 8 + 1)});
     return work;
   }
 
@@ -192,8 +195,8 @@ class Scan final : public Family {
     const int steps = schedule::ceil_div(static_cast<int>(p.T), c.tile_m);
     int last = 0;
     for (const int64_t wave : {0, 1, 2, 4}) {
-      const auto parts = static_cast<int>(std::clamp<int64_t>(wave * target.sms / std::max<int64_t>(1, blocks(p, c)),
-                                                              1, std::min(steps, 64)));
+      const auto parts = static_cast<int>(std::clamp<int64_t>(
+          wave * target.sms / std::max<int64_t>(1, blocks(p, c)), 1, std::min(steps, 64)));
       if (parts == last) continue;
       c.split_k = last = parts;
       if (!reject(p, target, c)) out.push_back(c);

@@ -68,6 +68,13 @@ std::vector<Case> cases() {
        {"forward,dtype=bf16,B=4,T=192,D=64,epilogue=bias", "grad_input,dtype=f16,B=16,T=32,D=256,wdtype=f32",
         "forward,dtype=f16,B=3,H=2,T=120,D=136,epilogue=bias+gelu", "grad_input,dtype=bf16,B=8,T=64,D=512"})
     out.push_back({problem, false});
+  // Weights that are vectors.
+  for (const char* problem : {"scan,dtype=bf16,B=4,H=2,T=512,D=256,wdtype=f32,epilogue=bias",
+                              "scan_grad_input,dtype=f16,B=4,T=512,D=256",
+                              "scan_grad_weight,dtype=bf16,B=2,T=2048,D=256,wdtype=f32,epilogue=bias",
+                              "scan,dtype=f32,B=1,T=2048,D=64,layout=bdt,epilogue=gelu+pre+gate",
+                              "scan_grad_weight,dtype=f16,B=2,T=512,D=64,layout=bdt"})
+    for (const bool generic : {false, true}) out.push_back({problem, generic});
   return out;
 }
 
@@ -177,10 +184,11 @@ TEST_P(FirstChoice, DoesNotSpill) {
        {"forward,dtype=bf16,B=32,T=512,D=1024", "grad_weight,dtype=bf16,B=16,T=1024,D=1024,layout=bdt",
         "grad_input,dtype=f32,B=4,T=4096,D=1024", "forward,dtype=f32,math=f16x3,B=4,T=4096,D=1024",
         "forward,dtype=f32,math=tf32,B=4,T=4096,D=1024", "decode,dtype=bf16,B=256,T=512,D=1024",
-        "decode,dtype=f16,B=16,T=1024,D=512,K=4,rows=4"}) {
+        "decode,dtype=f16,B=16,T=1024,D=512,K=4,rows=4", "scan,dtype=bf16,B=16,T=1024,D=1024,wdtype=f32",
+        "scan_grad_weight,dtype=bf16,B=16,T=1024,D=1024,wdtype=f32"}) {
     problems.insert(problems.begin(), value_of(parse_problem(more)));
   }
-  problems.resize(std::min<size_t>(problems.size(), 11));
+  problems.resize(std::min<size_t>(problems.size(), 13));
   int index = 0;
   for (const Problem& problem : problems) {
     if (!takes(index++, 2)) continue;

@@ -356,6 +356,7 @@ TEST_F(CanaryTest, EveryOpSeesAnEmptyKernelAndAnotherOnes) {
         // The mirrored triangle is compared too.
         Case{"gram,dtype=f16,B=1,H=3,T=48,D=16,fill=upper,epilogue=residual+mirror",
              "gram,dtype=f16,B=1,H=3,T=48,D=16,fill=upper,epilogue=residual"},
+        Case{"scan,dtype=f16,B=3,T=48,D=16,epilogue=bias", "scan,dtype=f16,B=3,T=48,D=16"},
         Case{"grad_epilogue,dtype=f16,B=3,T=48,D=16,epilogue=gelu+gate",
              "grad_epilogue,dtype=f16,B=3,T=48,D=16,epilogue=silu+gate"}}) {
     SCOPED_TRACE(each.text);

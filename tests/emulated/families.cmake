@@ -71,6 +71,18 @@ if(TARGET trigen_emulator AND TARGET trigen_program)
   endforeach()
 endif()
 
+# Scans by tiles of their own: a thread with all tokens of a step, several lanes and warps along them, parts.
+if(TARGET trigen_emulator AND TARGET trigen_program)
+  set(place 0)
+  foreach(config
+      tile=8x64x8,warps=1x1,stages=4,splitk=1,vec=1x8x2 tile=64x32x8,warps=4x1,stages=3,splitk=2,vec=1x8x2
+      tile=32x64x4,warps=2x1,stages=2,splitk=2,vec=1x8x8 tile=128x32x16,warps=4x1,stages=2,splitk=1,vec=1x4x2)
+    math(EXPR place "${place} + 1")
+    add_verify_test(scan.${place} scan --family scan --config ${config})
+  endforeach()
+  add_verify_test(scan.tokens scan_tokens --family scan --config tile=64x32x2,warps=4x1,stages=2,splitk=2,vec=1x8x8)
+endif()
+
 # gram by the same tiles: parts that a second launch adds, whole tiles, squares of blocks, slices; f32 data.
 if(TARGET trigen_emulator AND TARGET trigen_program)
   foreach(config 128x256:8:4:3:8:2 128x256:8:4:5:2:1 128x128:8:6:1:2:4 64x64:4:2:3:2:3 128x128:8:6:2:8:2)

@@ -36,6 +36,8 @@ bool one_of(const std::string& text, std::initializer_list<const char*> list) {
   return false;
 }
 
+bool scans(const std::string& op) { return one_of(op, {"scan", "scan_grad_input", "scan_grad_weight"}); }
+
 std::vector<Cell> all_cells() {
   const std::vector<std::string> forward = {"", "bias", "bias+gelu+pre", "bias+silu+gate+residual"};
   const std::vector<std::pair<std::string, std::vector<std::string>>> ops = {
@@ -44,15 +46,18 @@ std::vector<Cell> all_cells() {
       {"grad_weight", {"", "bias", "bias+accumulate", "bias+zero_outside"}},
       {"decode", forward},
       {"grad_epilogue", {"gelu", "silu+gate", "gate"}},
-      {"gram", {"", "mirror", "residual", "residual+mirror"}}};
+      {"gram", {"", "mirror", "residual", "residual+mirror"}},
+      {"scan", forward},
+      {"scan_grad_input", {"", "residual"}},
+      {"scan_grad_weight", {"", "bias"}}};
   std::vector<Cell> cells;
   for (const auto& [op, epilogues] : ops)
     for (const char* type : {"f16", "bf16", "f32", "tf32", "f16x3"})
       for (const char* layout : {"btd", "bdt"})
         for (const int taps : {1, 4})
           for (const std::string& epilogue : epilogues)
-            if ((!one_of(op, {"decode", "grad_epilogue"}) || !splits(type)) &&
-                (!one_of(op, {"grad_epilogue", "gram"}) || taps == 1))  // else no such problem
+            if ((!(one_of(op, {"decode", "grad_epilogue"}) || scans(op)) || !splits(type)) &&
+                (!(one_of(op, {"grad_epilogue", "gram"}) || scans(op)) || taps == 1))  // else no such problem
               cells.push_back({op, type, layout, epilogue, taps});
   return cells;
 }
@@ -67,7 +72,8 @@ std::string missing(const std::string& family, const Cell& cell) {
            : cell.type == "tf32" ? "has no matrix instructions"
                                  : "";
   if (family == "grad_epilogue") return cell.op == family ? "" : "makes grad_epilogue only";
-  if (one_of(cell.op, {"decode", "grad_epilogue"})) return "makes whole products";
+  if (family == "scan") return scans(cell.op) ? "" : "makes scans only";
+  if (one_of(cell.op, {"decode", "grad_epilogue"}) || scans(cell.op)) return "makes whole products";
   if (family == "simt") return cell.type == "tf32" ? "has no matrix instructions" : "";  // f16x3 as f32
   if (one_of(family, {"mma_sm70", "mma_sm75"})) return cell.type == "f16" ? "" : "multiplies f16";
   if (family == "mma_sm80") return sixteen || cell.type == "tf32" ? "" : "multiplies f16, bf16 and tf32";
@@ -112,7 +118,7 @@ const Target* home_of(const Family& family) {
       return nullptr;
     }
     if (family.serves(**target) &&
-        (!one_of(family.name().str(), {"decode", "grad_epilogue"}) || (*target)->name == "sm_80"))
+        (!one_of(family.name().str(), {"decode", "grad_epilogue", "scan"}) || (*target)->name == "sm_80"))
       return *target;
   }
   return nullptr;

@@ -46,9 +46,59 @@ struct Case {
   }
 };
 
+// W[t,s] of a W that is vectors, factor by factor; `without`: 1 in place of one of them.
+double scan_weight(const Case& c, int64_t h, int64_t t, int64_t s, int without = -1, int64_t at = -1) {
+  const auto value = [&](scan::Vector i, int64_t token) {
+    return i == without && token == at ? 1
+                                       : c.at(Role::kW, vector_index(*c.list.find(Role::kW), h, i, token));
+  };
+  if (s > t) return 0;
+  if (s == t) return value(scan::kDiagonal, t);
+  double product = value(scan::kTarget, t) * value(scan::kSource, s);
+  for (int64_t r = s + 1; r <= t; ++r) product *= value(scan::kDecay, r);
+  return product;
+}
+// scan's formulas as dense products; a vector's derivative as that of a product of factors: without the factor.
+double define_scan(const Case& c, Role role, int64_t h, int64_t row, int64_t column) {
+  const Problem& p = c.problem;
+  double sum = 0;
+  if (p.op == Op::kScanGradWeight) {
+    for (int64_t b = 0; b < p.B; ++b)
+      for (int64_t d = 0; d < p.D; ++d)
+        for (int64_t t = 0; t < p.T; ++t) {
+          if (role == Role::kBias) {
+            if (t == row) sum += c.activation(Role::kY, b, h, t, d);
+            continue;
+          }
+          for (int64_t s = 0; s <= t; ++s) {
+            const bool factor = column == scan::kDiagonal ? s == t && t == row
+                                : column == scan::kSource ? s < t && s == row
+                                : column == scan::kTarget ? s < t && t == row
+                                                          : s < row && row <= t;
+            if (factor)
+              sum += c.activation(Role::kY, b, h, t, d) * c.activation(Role::kX, b, h, s, d) *
+                     scan_weight(c, h, t, s, static_cast<int>(column), row);
+          }
+        }
+    return sum;
+  }
+  const bool back = p.op == Op::kScanGradInput;
+  for (int64_t k = 0; k < p.T; ++k)
+    sum += (back ? scan_weight(c, h, k, row) : scan_weight(c, h, row, k)) *
+           c.activation(back ? Role::kY : Role::kX, column / p.D, h, k, column % p.D);
+  const auto value = [&](Role of) { return c.activation(of, column / p.D, h, row, column % p.D); };
+  if (p.epilogue.bias) sum += c.at(Role::kBias, h * p.T + row);
+  if (role == Role::kPre) return sum;
+  if (p.epilogue.act == Activation::kGELU) sum *= 0.5 * (1 + std::erf(sum / std::sqrt(2.0)));
+  if (p.epilogue.gate) sum *= value(Role::kGate);
+  if (p.epilogue.residual) sum += value(Role::kResidual);
+  return sum;
+}
+
 // The definition in templates/params.h's words, term by term.
 double define(const Case& c, Role role, int64_t h, int64_t row, int64_t column) {
   const Problem& p = c.problem;
+  if (is_scan(p.op)) return define_scan(c, role, h, row, column);
   double sum = 0;
   if (p.op == Op::kGradEpilogue) {
     const auto value = [&](Role of) { return c.activation(of, column / p.D, h, row, column % p.D); };
@@ -120,10 +170,10 @@ HostBuffers right_outputs(const Case& c) {
           store_element(t.dtype, data, h * p.T + row, static_cast<float>(define(c, t.role, h, row, 0)));
           continue;
         }
-        const int64_t columns = t.role == Role::kW ? p.T * p.K : p.B * p.D;
+        const int64_t columns = output_columns(p);
         for (int64_t column = 0; column < columns; ++column) {
           if (t.role != Role::kW) {
-            store_element(t.dtype, data, activation_index(p, t, column / p.D, h, row, column % p.D),
+            store_element(t.dtype, data, output_index(p, t, h * p.T + row, column),
                           static_cast<float>(define(c, t.role, h, row, column)));
             continue;
           }
@@ -174,6 +224,13 @@ std::vector<std::string> variants() {
        {"dtype=bf16,B=2,H=2,T=9,D=12,epilogue=gelu+gate", "dtype=f16,B=3,T=7,D=5,layout=bdt,epilogue=silu",
         "dtype=f32,B=1,T=30,D=8,epilogue=gate"})
     list.push_back(std::string("grad_epilogue,") + rest);
+  for (const char* rest : {"scan,dtype=bf16,B=2,H=2,T=9,D=12,wdtype=f32,epilogue=bias+gelu+pre+gate+residual",
+                           "scan,dtype=f32,B=1,T=1,D=3", "scan,dtype=f16,B=3,T=30,D=5,layout=bdt",
+                           "scan_grad_input,dtype=bf16,B=2,H=2,T=9,D=12,epilogue=residual",
+                           "scan_grad_input,dtype=f32,B=1,T=30,D=5,layout=bdt",
+                           "scan_grad_weight,dtype=bf16,B=2,H=2,T=9,D=12,wdtype=f32,epilogue=bias",
+                           "scan_grad_weight,dtype=f32,B=3,T=30,D=5,layout=bdt"})
+    list.push_back(rest);
   for (const char* sizes : {"B=2,H=1,T=5,D=7", "B=1,H=3,T=9,D=4", "B=1,H=1,T=1,D=1", "B=3,H=2,T=24,D=40"})
     for (const char* rest :
          {"dtype=f32", "dtype=bf16,layout=bdt,epilogue=mirror", "dtype=f16,wdtype=f32,epilogue=residual",
@@ -239,6 +296,8 @@ TEST(Check, SeesOneWrongElementAnywhere) {
   for (const char* text : {"forward,dtype=bf16,B=2,H=2,T=40,D=24", "grad_input,dtype=f16,B=2,H=1,T=33,D=17",
                            "grad_weight,dtype=bf16,wdtype=f32,B=2,H=1,T=40,D=24,K=2",
                            "grad_epilogue,dtype=bf16,B=2,T=40,D=24,epilogue=gelu+gate",
+                           "scan,dtype=bf16,B=2,H=2,T=40,D=24,wdtype=f32,epilogue=bias",
+                           "scan_grad_input,dtype=f32,B=2,T=40,D=24,layout=bdt",
                            "gram,dtype=bf16,B=2,T=40,D=24,epilogue=residual",
                            "gram,dtype=f16,B=1,H=2,T=40,D=24,wdtype=f32,epilogue=residual+mirror"}) {
     const Case c(text);
@@ -260,6 +319,20 @@ TEST(Check, SeesOneWrongElementAnywhere) {
       EXPECT_FALSE(quick.check(wrong).ok) << text << " element " << i;
     }
     EXPECT_GT(tried, 20);
+  }
+}
+
+TEST(Check, SeesOneWrongDerivativeOfAVector) {
+  const Case c("scan_grad_weight,dtype=f32,B=1,H=2,T=9,D=4,epilogue=bias", 1);
+  const Reference reference(c.problem, c.list, c.inputs);
+  const HostBuffers right = right_outputs(c);
+  const Tensor& t = *c.list.find(Role::kResidual);
+  for (int64_t i = 0; i < 2 * scan::kVectors * 9; ++i) {
+    HostBuffers wrong = right;
+    const int64_t at = vector_index(t, i / 9 / scan::kVectors, i / 9 % scan::kVectors, i % 9);
+    store_element(t.dtype, c.data(wrong, t.role), at,
+                  load_element(t.dtype, c.data(right, t.role), at) + 0.01F);
+    EXPECT_THAT(reference.check(wrong).failure, HasSubstr(kVectorNames[i / 9 % scan::kVectors]));
   }
 }
 

@@ -346,10 +346,13 @@ TEST(Families, GenericConfigsDoNotFollowTheSizes) {
     }
 }
 
-// The op of a family that is made for one.
-llvm::StringRef single_op(const Family& family) {
-  const bool single = family.name() == "decode" || family.name() == "grad_epilogue";
-  return single ? family.name() : "";
+// The family that is made for an op that is no whole product, "" for the others.
+llvm::StringRef own_family(Op op) { return is_scan(op) ? "scan" : is_whole_product(op) ? "" : to_string(op); }
+// Does the family make the op, as its other ops?
+bool makes(const Family& family, Op op) {
+  const bool single =
+      family.name() == "decode" || family.name() == "grad_epilogue" || family.name() == "scan";
+  return own_family(op) == (single ? family.name() : "");
 }
 
 // Families that make only some problems of their dtypes.
@@ -365,7 +368,7 @@ TEST(Families, NoProblemIsLeftWithoutAConfig) {
     for (const Family* family : families())
       for (const Target& target : targets()) {
         if (!family->serves(target) || chooses(*family)) continue;
-        if ((is_whole_product(p.op) ? "" : to_string(p.op)) != single_op(*family)) continue;
+        if (!makes(*family, p.op)) continue;
         const bool wrong_dtype = is_whole_product(p.op) &&
                                  (p.math == Math::kTF32) == (family->name() == "simt") &&
                                  p.dtype == DType::kF32;
@@ -387,9 +390,11 @@ TEST(Families, EveryConfigOfTheSpaceIsLegalAndThereAreEnough) {
       for (const char* text :
            {"forward,dtype=f16,B=32,T=512,D=1024", "grad_input,dtype=f16,B=4,T=4096,D=1024,layout=bdt",
             "grad_weight,dtype=f16,B=16,T=1024,D=1024,epilogue=bias", "decode,dtype=f16,B=256,T=512,D=1024",
-            "decode,dtype=f16,B=4,T=4096,D=1024,K=4,rows=4,layout=bdt"}) {
+            "decode,dtype=f16,B=4,T=4096,D=1024,K=4,rows=4,layout=bdt", "scan,dtype=f16,B=16,T=1024,D=1024",
+            "scan_grad_input,dtype=f16,B=4,T=4096,D=1024,layout=bdt",
+            "scan_grad_weight,dtype=f16,B=1,H=4,T=4096,D=256,wdtype=f32"}) {
         const Problem p = problem(text);
-        if ((is_whole_product(p.op) ? "" : to_string(p.op)) != single_op(*family)) continue;
+        if (!makes(*family, p.op)) continue;
         const auto configs = family->configs(p, target);
         EXPECT_GE(configs.size(), 30u) << family->name().str() << " " << target.name.str() << " " << text;
         for (const Config& config : configs)

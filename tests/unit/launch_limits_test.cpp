@@ -47,6 +47,9 @@ TEST(LaunchLimits, NoFamilyPassesThemWhateverTheSizes) {
       "decode,dtype=bf16",
       "grad_epilogue,dtype=bf16,epilogue=gelu",
       "decode,dtype=f32,layout=bdt,K=4",
+      "scan,dtype=bf16,epilogue=bias",
+      "scan_grad_input,dtype=f32,layout=bdt",
+      "scan_grad_weight,dtype=f16,wdtype=f32",
   };
   const std::vector<int64_t> extents = {1, 8, 4096, 66000, int64_t{1} << 23, int64_t{1} << 30};
   int made = 0;

@@ -84,7 +84,9 @@ TEST(NumericsExpected, AllOutputsAreTheSingleOnes) {
       for (const Tensor& t : list.tensors)
         if (t.written) near(all[t.role], one[t.role]);
     });
-    if (!makes_weights(p.op)) {
+    if (makes_vectors(p.op)) {
+      EXPECT_EQ(places, p.H * p.T * 4);
+    } else if (!makes_weights(p.op)) {
       EXPECT_EQ(places, p.B * p.H * p.D * list.rows.count);
     }
     if (p.op == Op::kGram) {

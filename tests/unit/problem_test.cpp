@@ -1,4 +1,5 @@
 #include "generator/problem.h"
+#include "generator/ops.h"
 
 #include <gmock/gmock.h>
 
@@ -100,10 +101,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"", "empty problem; write one as forward,dtype=bf16,B=32,T=512,D=1024"},
         BadText{"dtype=f16,B=1",
                 "the problem starts with 'dtype'; the first field is the op: forward, "
-                "grad_input, grad_weight, decode, grad_epilogue or gram"},
+                "grad_input, grad_weight, decode, grad_epilogue, gram, scan, scan_grad_input or "
+                "scan_grad_weight"},
         BadText{"foward,dtype=f16",
                 "op='foward' is unknown; allowed are forward, grad_input, grad_weight, decode, "
-                "grad_epilogue or gram; did "
+                "grad_epilogue, gram, scan, scan_grad_input or scan_grad_weight; did "
                 "you mean 'forward'?"},
         BadText{"forward,dtype=f16,B=1,T=0,D=8",
                 "T=0; allowed are 1 to 2147418112; give the number of tokens"},
@@ -275,7 +277,7 @@ TEST(ProblemErrorText, IsABadRequest) {
 
 TEST(ProblemValidate, RefusesEnumerationsThatDoNotExist) {
   Problem p = parsed("forward,dtype=f16,B=1,T=8,D=8");
-  p.op = static_cast<Op>(7);
+  p.op = static_cast<Op>(op_rows::kPlaces.size());
   EXPECT_THAT(take_error(validate(p)).message, HasSubstr("a value that does not exist"));
 }
 
@@ -306,7 +308,7 @@ TEST(ProblemWork, CountsTheTriangleExactly) {
   RandomProblem random(7);
   for (int i = 0; i < 300; ++i) {
     Problem p = random.next();
-    if (p.op == Op::kDecode || p.op == Op::kGradEpilogue) p.op = Op::kForward, p.rows = 1;
+    if (!is_whole_product(p.op)) p.op = Op::kForward, p.rows = 1;
     p.T = 1 + random.pick(12), p.D = 1 + random.pick(9), p.K = 1 + random.pick(14), p.pad = random.pick(p.K);
     p.diag = random.pick(2 * p.T - 1) - (p.T - 1);
     EXPECT_EQ(count_work(p).triangle_flop, 2 * count_products(p)) << to_string(p);
@@ -329,6 +331,8 @@ TEST(ProblemWork, CountsBytesOnce) {
   EXPECT_EQ(count_work(parsed("grad_epilogue,dtype=f16,B=2,H=3,T=8,D=16,epilogue=gelu")).min_bytes, 3 * 1536);
   EXPECT_EQ(count_work(parsed("grad_epilogue,dtype=f16,B=2,H=3,T=8,D=16,epilogue=gelu")).min_written, 1536);
   EXPECT_EQ(count_work(parsed("grad_epilogue,dtype=f16,B=2,H=3,T=8,D=16,epilogue=gate")).min_bytes, 5 * 1536);
+  EXPECT_EQ(count_work(parsed("scan,dtype=f16,B=2,H=3,T=8,D=16,epilogue=bias")).min_bytes, 2 * 1536 + 5 * 48);
+  EXPECT_EQ(count_work(parsed("scan_grad_weight,dtype=f16,B=2,H=3,T=8,D=16")).min_bytes, 2 * 1536 + 8 * 48);
   // A and B; the triangle of D, then that of C; then the whole of D.
   EXPECT_EQ(count_work(parsed("gram,dtype=f16,B=2,H=3,T=8,D=16")).min_bytes, 2 * 1536 + 36 * 3 * 2);
   EXPECT_EQ(count_work(parsed("gram,dtype=f16,B=2,H=3,T=8,D=16,wdtype=f32,epilogue=residual")).min_bytes,

@@ -69,7 +69,7 @@ TEST(Resident, ConfigsAreLegalAndServeEveryShortContext) {
   const Target& target = hopper();
   RandomProblem random(23);
   int served = 0;
-  for (int i = 0; i < 3000; ++i) {
+  for (int i = 0; i < 6000; ++i) {
     Problem p = random.next();
     p.dtype = i % 4 < 2 ? DType::kF16 : DType::kBF16;
     if (p.wdtype != DType::kF32) p.wdtype = p.dtype;

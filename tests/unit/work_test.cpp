@@ -49,6 +49,9 @@ void for_each_work(const Body& body) {
            "gram,dtype=f32,B=8,T=512,D=256,math=f16x3,epilogue=residual",
            "decode,dtype=bf16,B=8,T=1024,D=512",
            "grad_epilogue,dtype=bf16,B=8,T=512,D=256,epilogue=gelu+gate",
+           "scan,dtype=bf16,B=8,H=2,T=512,D=256,wdtype=f32,epilogue=bias",
+           "scan_grad_input,dtype=f32,B=2,T=333,D=100,layout=bdt",
+           "scan_grad_weight,dtype=bf16,B=2,T=2048,D=256,wdtype=f32,epilogue=bias",
            "decode,dtype=f16,B=4,T=333,D=100,K=3,rows=3,layout=bdt",
            "forward,dtype=bf16,B=1,T=64,D=64",
            "grad_weight,dtype=bf16,B=1,T=64,D=64",
@@ -94,7 +97,7 @@ double covered_products(const Problem& p, int64_t rows, int64_t columns) {
 TEST(Work, StepsOverAllBlocksMultiplyTheTriangle) {
   for_each_work([](const Candidate& candidate, const Work& work) {
     const Problem& p = candidate.problem;
-    if (p.op == Op::kDecode || p.op == Op::kGradEpilogue) return;  // loads alone
+    if (!is_whole_product(p.op)) return;  // loads alone
     const double planes = p.math == Math::kF16x3 && work.loop == Loop::kStreamed ? 3 : 1;
     const double products = products_of(work) / planes;
     EXPECT_GE(products, count_work(p).triangle_flop / 2 * 0.999);
