@@ -84,7 +84,9 @@ class Scan final : public Family {
               const Config c = config(p, width, across, lanes, warps, stages, vec);
               if (c.tile_m > 1024 || c.tile_n > 128 || c.tile_m < std::min<int64_t>(32, p.T)) continue;
               if ((lanes > 4 && c.tile_n >= 2 * p.D) || (warps > 1 && c.tile_m >= 2 * p.T)) continue;
-              if ((btd ? c.tile_n : c.tile_m) * element_size(p.dtype) < 32 && p.D > 16) continue;
+              if (btd && c.tile_n * element_size(p.dtype) < 32 && p.D > 16) continue;
+              // Registers of as many threads.
+              if (elements * warps > (sums ? 256 : 512)) continue;
               add_parts(p, target, c, out);
             }
       }

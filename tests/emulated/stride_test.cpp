@@ -32,6 +32,9 @@ const Kernel kKernels[] = {
     {"decode", "decode,dtype=bf16,B=2,H=2,T=72,D=40,rows=3,epilogue=bias+gelu+pre+gate+residual"},
     {"decode", "decode,dtype=bf16,B=2,H=2,T=72,D=40,layout=bdt"},
     {"grad_epilogue", "grad_epilogue,dtype=bf16,B=2,H=2,T=72,D=40,epilogue=gelu+gate"},
+    {"scan", "scan,dtype=bf16,B=2,H=2,T=136,D=40,wdtype=f32,epilogue=bias+gelu+pre+gate+residual"},
+    {"scan", "scan_grad_input,dtype=f32,B=2,H=2,T=136,D=40,layout=bdt,epilogue=residual"},
+    {"scan", "scan_grad_weight,dtype=f16,B=2,H=2,T=136,D=40,epilogue=bias"},
     {"wgmma_sm90", "forward,dtype=bf16,B=2,H=2,T=136,D=72,epilogue=bias+gelu+pre+gate+residual"},
     {"wgmma_sm90", "forward,dtype=bf16,B=2,H=2,T=136,D=72,layout=bdt"},
     {"wgmma_sm90", "grad_input,dtype=bf16,B=2,H=2,T=136,D=72,wdtype=f32,epilogue=residual"},
@@ -62,6 +65,7 @@ const Kernel kKernels[] = {
 enum class Axis { kBatch, kHead, kRow, kWeightHead, kWeightRow };
 constexpr Axis kAxes[] = {Axis::kBatch, Axis::kHead, Axis::kRow, Axis::kWeightHead, Axis::kWeightRow};
 bool of_weights(Axis axis) { return axis == Axis::kWeightHead || axis == Axis::kWeightRow; }
+bool of_weights(const Tensor& t) { return t.axes == Axes::kWeights || t.axes == Axes::kVectors; }
 
 // The innermost runs of a tensor: where they begin in a buffer of its own, and in the far memory.
 struct Run {
@@ -74,9 +78,12 @@ struct FarTensor {
 
 // Only `far` is far; the other strides are as small as tensors that lie between each other allow.
 FarTensor spread(const Problem& p, const Tensor& t, Axis far) {
-  const bool weights = t.axes == Axes::kWeights;
+  const bool weights = of_weights(t), vectors = t.axes == Axes::kVectors;
   const int64_t batches = weights ? 1 : p.B,
-                rows = weights || p.layout == Layout::kBTD ? (weights ? p.T : t.tokens) : p.D,
+                rows = vectors                    ? int64_t{scan::kVectors}
+                       : weights                  ? p.T
+                       : p.layout == Layout::kBTD ? t.tokens
+                                                  : p.D,
                 inner = weights                    ? p.T * p.K
                         : p.layout == Layout::kBTD ? p.D
                                                    : t.tokens;
@@ -129,7 +136,7 @@ std::string compare(const Plan& plan, Workbench& bench, const HostBuffers& dense
     return memory.begin + static_cast<cuda::CUdeviceptr>((apart ? FarMemory::kHalf : 0) + first + byte);
   };
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].role == Role::kBias || (tensors[i].axes == Axes::kWeights) != of_weights(axis)) continue;
+    if (tensors[i].role == Role::kBias || of_weights(tensors[i]) != of_weights(axis)) continue;
     spreads[i] = spread(bench.problem(), tensors[i], axis);
     const FarTensor& far = spreads[i];
     for (const Run& run : far.runs)  // outputs are poison there
