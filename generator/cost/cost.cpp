@@ -138,7 +138,7 @@ Prediction predict(const Work& work, const Target& target, const DeviceModel& de
                   (in.rates.lanes * device.sms * device.clock_hz);
     r.l2_s = finish.seconds;
     r.tail_s = in.loop.idle_tail * r.dram_s * std::clamp(device.sms / work.grid - 0.5, 0.0, 0.5);
-    limit = soft_max({r.dram_s, r.compute_s, r.l2_s}) + r.tail_s;
+    limit = soft_max({r.dram_s, r.compute_s, r.l2_s}) + r.tail_s + work.chained * in.loop.chained;
   }
   r.seconds = in.loop.doubt * (r.fixed_s + limit);
   name_limiter(r, work.unit == Unit::kFp32 ? "fma" : "tensor");

@@ -1,6 +1,7 @@
 #include "templates/scan.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "generator/families/families.h"
 #include "generator/families/tile_family.h"
@@ -136,17 +137,17 @@ class Scan final : public Family {
     return plan;
   }
 
-  Work work(const Problem& p, const Target& target, const Config& c, int) const override {
+  Work work(const Problem& p, const Target& target, const Config& c, int sms) const override {
     const bool sums = makes_vectors(p.op);
     // A step's copies of a thread are under way stages - 1 steps ahead.
     const double element = static_cast<double>(element_size(p.dtype));
-    Work work{.rates = "stream",
+    Work work{.rates = "scan",
               .unit = Unit::kFp32,
               .steps = {Step{.loads = c.tile_m * c.tile_n * (sums ? 2.0 : 1.0) * (c.stages - 1) / c.vec_b /
                                       geometry::threads(c)}}};
     work.threads = geometry::threads(c);
     const int64_t elements = int64_t{c.tile_k} * c.vec_c, chunk = geometry::tokens(p.layout, c);
-    work.registers = 40 + elements * (sums ? 3 : 1) + (sums ? 8 * chunk : 0);
+    work.registers = sums ? 40 + 3 * elements + 8 * chunk : std::min<int64_t>(128, 60 + elements + chunk / 2);
     work.shared_bytes = shared_bytes(p, c);
     work.blocks = c.blocks;
     const int64_t count = blocks(p, c) * c.split_k;
@@ -154,13 +155,25 @@ class Scan final : public Family {
     work.runs.push_back({{steps}, 1, count});
     work.grid = static_cast<double>(count);
     work.all = {{steps * work.grid}, work.grid, count};
+    // Steps follow each other in a block, and blocks on the SMs that have no place for all of them.
+    const int64_t places = std::max<int64_t>(
+        1, std::min(
+               {target.shared_per_sm / (work.shared_bytes + target.reserved_shared_per_block),
+                int64_t{target.max_threads_per_sm} / work.threads,
+                int64_t{target.registers_per_sm} / (work.threads * std::max<int64_t>(work.registers, 32))}));
+    // Rows of fewer than 128 bytes ask the L2 more often for the same bytes.
+    const double lines = p.layout == Layout::kBTD ? std::max(1.0, 128 / (c.tile_n * element)) : 1;
+    work.chained = steps * std::ceil(work.grid / static_cast<double>(places * sms)) * (1 + (lines - 1) / 2);
     const LaunchPlan plan = launch_plan(p, target, c);
     const double x = static_cast<double>(p.B * p.H * p.T * p.D) * element;
     work.memory_bytes = count_work(p).min_bytes + static_cast<double>(plan.workspace_bytes);
     const int again = (sums ? 1 : 0) + (c.split_k > 1 ? geometry::inputs(p.op) : 0);
     if (again > 0) work.rereads = {{x * (sums ? 2 : 1), x * again}};
     work.l2_bytes = work.memory_bytes + x * again;
-    work.instructions = static_cast<double>(p.B * p.H * p.T * p.D) * (sums ? 24 : 11);
+    // Of an element: its own, its share of what a thread does for its warps' maps, and of its features' sums.
+    const double own = (sums ? 16 : 10) + 3.0 * (sums ? 2 : 1) * c.warps_m / static_cast<double>(chunk) +
+                       (sums ? 24.0 / geometry::features(p.layout, c) : 0);
+    work.instructions = static_cast<double>(p.B * p.H * p.T * p.D) * own;
     if (c.split_k > 1) work.passes.push_back({.rates = "add_rows", .parts = c.split_k});
     if (sums)
       work.passes.push_back({.rates = "add_rows", .parts = static_cast<int>(blocks(p, c) / p.H / 8 + 1)});
@@ -186,6 +199,8 @@ class Scan final : public Family {
              .vec_b = copy,
              .vec_c = width,
              .blocks = 0};
+    // 64 elements of a thread need 128 registers, and the compiler takes more where it may.
+    if (!makes_vectors(p.op) && across * width == 64) c.blocks = std::max(1, 16 / warps);
     c.tile_n = lanes * geometry::features(p.layout, c);
     c.tile_m = geometry::step_tokens(p.layout, c);
     const int row = p.layout == Layout::kBTD ? c.tile_n : c.tile_m;
