@@ -226,7 +226,7 @@ def scan_step(
     given = dict(zip((*_NAMES, "bias"), (source, target, decay, diagonal, bias)))
     shaped, heads, tokens = _rows(x, given)
     if isinstance(t, bool) or not isinstance(t, int) or t < 0 or (tokens > 1 and t >= tokens):
-        raise ValueError(f"t={t!r}; allowed: an integer from 0 to {tokens - 1 if tokens > 1 else 'any'}")
+        raise ValueError(f"t={t!r}; allowed: an integer from 0 {f'to {tokens - 1}' if tokens > 1 else 'on'}")
     shaped = {name: value[:, t : t + 1] if value.shape[1] > 1 else value for name, value in shaped.items()}
     _check_features(x.shape[1], heads, x)
     with torch._C._DisableAutocast():
