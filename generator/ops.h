@@ -118,11 +118,14 @@ static_assert(are_in_order(), "the rows of ops.def stand in the order of Op");
 
 constexpr bool agree_with_kernels() {
   for (const OpRow& row : kRows)
-    if (makes_weights(row.op) != (row.output().axes == Axes::kWeights)) return false;
+    if (makes_weights(row.op) != (row.output().axes == Axes::kWeights) ||
+        makes_vectors(row.op) != (row.output().axes == Axes::kVectors))
+      return false;
   return true;
 }
-static_assert(agree_with_kernels(),
-              "makes_weights (templates/config.h) is of the ops whose output has W's axes");
+static_assert(
+    agree_with_kernels(),
+    "makes_weights and makes_vectors (templates/config.h) are of the ops whose output has these axes");
 
 }  // namespace op_rows
 
@@ -166,7 +169,6 @@ constexpr bool is_scan(Op op) {
   return w != nullptr && w->axes == Axes::kVectors;
 }
 inline constexpr const char* kVectorNames[scan::kVectors] = {"source", "target", "decay", "diagonal"};
-constexpr bool makes_vectors(Op op) { return op_row(op).output().axes == Axes::kVectors; }
 
 // Columns of a head's output, whose rows are tokens: (b,d), (s,j), or a W's vectors.
 inline int64_t output_columns(const Problem& p) {

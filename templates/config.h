@@ -28,6 +28,8 @@ enum class Op : int {
 };
 // Ops whose output has W's axes: sums over (b,d) of products of two activation tensors.
 TRIGEN_HOST_DEVICE constexpr bool makes_weights(Op op) { return op == Op::kGradWeight || op == Op::kGram; }
+// Ops whose output is the vectors that stand for a W.
+TRIGEN_HOST_DEVICE constexpr bool makes_vectors(Op op) { return op == Op::kScanGradWeight; }
 // Ops that make rows of y, with every part of an epilogue.
 TRIGEN_HOST_DEVICE constexpr bool makes_rows(Op op) {
   return op == Op::kForward || op == Op::kDecode || op == Op::kScan;

@@ -131,12 +131,7 @@ class Block {
 #pragma unroll
     for (int f = 0; f < kF; ++f) carry[f] = 0.0f;
     walk<kBackward>(kBackward ? &p_.y : &p_.x, nullptr, [&](int i, int) {
-      Elements x;
-      read(x, i, 0);
-      Map<kF> map = map_of<kBackward>(gains_at(i), x);
-      const Map<kF> before = join_lanes<kBackward>(map);
-      float state[kF];
-      exchange<kBackward>(map, before, exchange_at(i), carry, state);
+      pass<kBackward>(i, carry);
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) product *= exchange_at(i)[w * kPitch + c.tile_n];
     });
@@ -159,12 +154,7 @@ class Block {
         for (int f = 0; f < kF; ++f)
           if (feature_ + f < z_.D) states[step * columns(z_) + f] = carry[f];
       }
-      Elements x;
-      read(x, i, 0);
-      Map<kF> map = map_of<false>(gains_at(i), x);
-      const Map<kF> before = join_lanes<false>(map);
-      float state[kF];
-      exchange<false>(map, before, exchange_at(i), carry, state);
+      pass<false>(i, carry);
     });
     __syncthreads();
     take_carry<true>(back, 1);
@@ -222,7 +212,7 @@ class Block {
     put_gains(0);
     fetch(1);
     for (int i = 0; i < count; ++i) {
-      if constexpr (kAsynchronous) ptx::cp_async_wait<schedule::max(0, c.stages - 2)>();
+      if constexpr (kAsynchronous) ptx::cp_async_wait<c.stages - 2>();
       __syncthreads();  // step i has landed, and step i - 1 was read
       load(i + c.stages - 1);
       put_gains(i + 1);
@@ -288,19 +278,9 @@ class Block {
     const int t0 = (warp_ * kTokenLanes + token_lane_) * kT, d0 = feature_lane_ * kF;
 #pragma unroll
     for (int r = 0; r < kRaws; ++r)
-      load_shared(to.raw[r], stage + (kBTD ? offset(t0 + r, d0) : offset(t0, d0 + r)));
+      ptx::load_shared<Raw<kD, kVec>::kSize>(to.raw[r].w,
+                                             stage + (kBTD ? offset(t0 + r, d0) : offset(t0, d0 + r)));
   }
-  template <int N>
-  __device__ __forceinline__ static void load_shared(Raw<kD, N>& to, unsigned address) {
-    if constexpr (Raw<kD, N>::kSize == 2) {
-      unsigned short v;
-      asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(address) : "memory");
-      to.w[0] = v;
-    } else {
-      ptx::load_shared<Raw<kD, N>::kSize>(to.w, address);
-    }
-  }
-
   // Of token t of step i: 16 bytes behind each chunk keep lanes of different chunks off each other's banks.
   __device__ __forceinline__ static int gain_place(int i, int t) {
     return i % 2 * gains(s.layout, c) + t + t / kT;
@@ -436,6 +416,17 @@ class Block {
     hand_on<kBackward>(map, through);
     __syncthreads();
     enter<kBackward>(through, before, carry, state);
+  }
+
+  // Takes `carry` past step i, whose outputs nobody makes.
+  template <bool kBackward>
+  __device__ __forceinline__ void pass(int i, float (&carry)[kF]) const {
+    Elements x;
+    read(x, i, 0);
+    Map<kF> map = map_of<kBackward>(gains_at(i), x);
+    const Map<kF> before = join_lanes<kBackward>(map);
+    float state[kF];
+    exchange<kBackward>(map, before, exchange_at(i), carry, state);
   }
 
   // The state before this part: of the parts before it in time, in their order.

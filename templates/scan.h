@@ -26,7 +26,6 @@ using schedule::ceil_div;
 
 inline constexpr int kSumThreads = 256;  // of a block that adds parts
 
-TRIGEN_HOST_DEVICE constexpr bool makes_vectors(Op op) { return op == Op::kScanGradWeight; }
 TRIGEN_HOST_DEVICE constexpr int threads(const Config& c) { return 32 * c.warps_m; }
 // Of a thread. A config that says nothing has 1 of each, so that its refusal can be worded.
 TRIGEN_HOST_DEVICE constexpr int features(Layout layout, const Config& c) {

@@ -104,8 +104,13 @@ __device__ __forceinline__ void store_shared(unsigned address, const unsigned* w
 
 template <int kSize>
 __device__ __forceinline__ void load_shared(unsigned* w, unsigned address) {
-  static_assert(kSize == 4 || kSize == 8 || kSize % 16 == 0, "sizes that one or more loads cover");
-  if constexpr (kSize == 4) {
+  static_assert(kSize == 2 || kSize == 4 || kSize == 8 || kSize % 16 == 0,
+                "sizes that one or more loads cover");
+  if constexpr (kSize == 2) {
+    unsigned short v;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(address) : "memory");
+    w[0] = v;
+  } else if constexpr (kSize == 4) {
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w[0]) : "r"(address) : "memory");
   } else if constexpr (kSize == 8) {
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "r"(address) : "memory");
