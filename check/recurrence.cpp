@@ -13,7 +13,9 @@ Recurrences::Recurrences(const Problem& p, const TensorList& list, const HostBuf
   for (int64_t h = 0; h < p.H; ++h)
     for (int64_t i = 0; i < scan::kVectors; ++i)
       for (int64_t t = 0; t < p.T; ++t)
-        vectors_.push_back(load_element(w.tensor->dtype, w.data, vector_index(*w.tensor, h, i, t)));
+        vectors_.push_back(i == scan::kDecay && t == 0  // does not count
+                               ? 0
+                               : load_element(w.tensor->dtype, w.data, vector_index(*w.tensor, h, i, t)));
 }
 
 Recurrences::Data Recurrences::data(Role role) const {

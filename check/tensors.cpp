@@ -23,8 +23,9 @@ void fill(const Problem& p, const Tensor& t, Rows rows, float scale, uint64_t se
   } else if (t.axes == Axes::kVectors) {
     for (int64_t i = 0; i < p.H * scan::kVectors; ++i) {
       const int64_t begin = vector_index(t, i / scan::kVectors, i % scan::kVectors, 0);
-      run(begin, p.T);
-      for (int64_t at = begin; i % scan::kVectors == scan::kDecay && at < begin + p.T; ++at)
+      const bool decays = i % scan::kVectors == scan::kDecay;
+      run(begin + decays, p.T - decays);  // decay[0], which does not count, stays poison
+      for (int64_t at = begin + 1; decays && at < begin + p.T; ++at)
         store_element(t.dtype, data, at, decay_from(load_element(t.dtype, data, at), p.T));
     }
   } else if (t.axes == Axes::kWeights) {

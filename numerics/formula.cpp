@@ -24,7 +24,9 @@ struct Column {
   OutputPlace o;  // of the output
   InputReader read;
 
-  double vector(scan::Vector i, int64_t t) const { return read(Role::kW, {0, o.h, t, i}); }
+  double vector(scan::Vector i, int64_t t) const {
+    return i == scan::kDecay && t == 0 ? 0 : read(Role::kW, {0, o.h, t, i});  // decay[0] does not count
+  }
   double element(Role role, int64_t t) const { return read(role, {o.b, o.h, t, o.column}); }
   // Sums over the tokens before row t of decay[t - 1] ... decay[s + 1] source[s] x[s], and over those behind it of
   // decay[t + 1] ... decay[r] target[r] dy[r].

@@ -307,7 +307,7 @@ class Block {
     return static_cast<Storage<kD>*>(a.data) +
            (batch_ * a.batch + head_ * a.head + (kBTD ? t * a.row + d : d * a.row + t));
   }
-  // Beyond the last token the state stays. scan_grad_weight takes them as they are, for both directions: write is
+  // Beyond the last token the state stays, and nothing is before the first one. scan_grad_weight takes them as they are, for both directions: write is
   // the source, read the target.
   template <bool kBackward>
   __device__ __forceinline__ Gains gains_of(int t) const {
@@ -315,7 +315,7 @@ class Block {
     if (t >= z_.T) return {0.0f, 1.0f, 0.0f, 0.0f};
     const auto* const w = static_cast<const Storage<kW>*>(p_.w) + (head_ * p_.w_head + t);
     const auto row = [&](Vector i) { return to_float<kW>(w[i * p_.w_row]); };
-    const float source = row(kSource), target = row(kTarget), decay = row(kDecay);
+    const float source = row(kSource), target = row(kTarget), decay = t > 0 ? row(kDecay) : 0.0f;
     if constexpr (makes_vectors(s.op))
       return {source, decay, target, 0.0f};
     else if constexpr (kBackward)
