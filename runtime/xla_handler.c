@@ -23,8 +23,18 @@ typedef struct call_plan {
 
 enum { BUCKETS = 256 };
 static _Atomic(call_plan*) made[BUCKETS];
-static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER; /* guards runtime and what is added to made */
-static trigen_runtime* runtime;
+
+/* A problem whose plan a thread makes, in that thread's stack. */
+typedef struct making {
+  struct making* next;
+  xla_text text;
+  int device;
+} making;
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards what follows, and what is added to made */
+static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;   /* a making was taken from under_way */
+static making* under_way;
+static trigen_runtime* runtime; /* not replaced while anything is under way */
 
 static unsigned bucket_of(xla_text text, int device) {
   uint64_t hash = 14695981039346656037u ^ (unsigned)device; /* FNV-1a */
@@ -40,9 +50,17 @@ static const call_plan* find(xla_text text, int device) {
   return one;
 }
 
-/* The caller holds `making`. */
-static trigen_status add(xla_text text, int device, const call_plan** result) {
-  _Atomic(call_plan*)* const bucket = &made[bucket_of(text, device)];
+static int is_under_way(xla_text text, int device) {
+  for (const making* one = under_way; one; one = one->next)
+    if (one->device == device && one->text.size == text.size &&
+        memcmp(one->text.data, text.data, text.size) == 0)
+      return 1;
+  return 0;
+}
+
+/* Without the mutex: compiling takes seconds, and other problems need not wait for it. The caller has the problem under
+ * way, which keeps the runtime. */
+static trigen_status make(xla_text text, int device, call_plan** result) {
   call_plan* const one = calloc(1, sizeof(call_plan) + text.size + 1);
   trigen_status status;
   if (!one) return trigen_fail(TRIGEN_INTERNAL_ERROR, "out of memory for the plan of an XLA call");
@@ -60,31 +78,53 @@ static trigen_status add(xla_text text, int device, const call_plan** result) {
                     "an XLA call has the op decode or grad_epilogue, accumulate, or gram with B or layout; "
                     "allowed: forward, grad_input and grad_weight without accumulate (add in XLA), gram with "
                     "B=1 and layout=btd");
-  if (status == TRIGEN_OK && !runtime) {
-    trigen_runtime_options options = TRIGEN_RUNTIME_OPTIONS_INIT;
-    options.skip_pointer_checks = 1; /* XLA's buffers are the device's */
-    status = trigen_runtime_create(&options, &runtime);
-  }
   if (status == TRIGEN_OK) status = trigen_plan_create(runtime, &one->problem, device, &one->plan);
   if (status != TRIGEN_OK) {
     free(one);
     return status;
   }
   one->workspace = trigen_plan_workspace_size(one->plan);
+  *result = one;
+  return TRIGEN_OK;
+}
+
+/* Makes what is not there. The caller holds the mutex, which is given back meanwhile. */
+static trigen_status add(xla_text text, int device, const call_plan** result) {
+  _Atomic(call_plan*)* const bucket = &made[bucket_of(text, device)];
+  making own = {under_way, text, device}, **place = &under_way;
+  call_plan* one = NULL;
+  trigen_status status;
+  if (!runtime) {
+    trigen_runtime_options options = TRIGEN_RUNTIME_OPTIONS_INIT;
+    options.skip_pointer_checks = 1; /* XLA's buffers are the device's */
+    status = trigen_runtime_create(&options, &runtime);
+    if (status != TRIGEN_OK) return status;
+  }
+  under_way = &own;
+  pthread_mutex_unlock(&mutex);
+  status = make(text, device, &one);
+  pthread_mutex_lock(&mutex);
+  while (*place != &own) place = &(*place)->next;
+  *place = own.next;
+  pthread_cond_broadcast(&ended);
+  if (status != TRIGEN_OK) return status;
   one->next = atomic_load_explicit(bucket, memory_order_relaxed);
   atomic_store_explicit(bucket, one, memory_order_release);
   *result = one;
   return TRIGEN_OK;
 }
 
+/* Different problems are made side by side. Who asks for what is under way waits for that one alone, and makes it
+ * itself where the other thread failed: errors are a thread's own. */
 static trigen_status plan_of(xla_text text, int device, const call_plan** result) {
   trigen_status status = TRIGEN_OK;
   *result = find(text, device);
   if (*result) return TRIGEN_OK;
-  pthread_mutex_lock(&making);
+  pthread_mutex_lock(&mutex);
+  while (is_under_way(text, device)) pthread_cond_wait(&ended, &mutex);
   *result = find(text, device);
   if (!*result) status = add(text, device, result);
-  pthread_mutex_unlock(&making);
+  pthread_mutex_unlock(&mutex);
   return status;
 }
 
@@ -92,11 +132,12 @@ trigen_status trigen_xla_configure(const trigen_runtime_options* options) {
   trigen_runtime* fresh = NULL;
   const trigen_status status = trigen_runtime_create(options, &fresh);
   if (status != TRIGEN_OK) return status;
-  pthread_mutex_lock(&making);
+  pthread_mutex_lock(&mutex);
+  while (under_way) pthread_cond_wait(&ended, &mutex);
   trigen_runtime_destroy(runtime); /* its plans stay valid */
   runtime = fresh;
   for (int i = 0; i < BUCKETS; ++i) atomic_store_explicit(&made[i], NULL, memory_order_release);
-  pthread_mutex_unlock(&making);
+  pthread_mutex_unlock(&mutex);
   return TRIGEN_OK;
 }
 

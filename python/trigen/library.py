@@ -16,8 +16,9 @@ import os
 import struct
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import errors, fields, log
 from .fields import CProblem
@@ -212,6 +213,23 @@ def format_problem(problem: CProblem) -> str:
         buffer = _c.create_string_buffer(needed.value)
         check(load().trigen_problem_format(_c.byref(problem), buffer, len(buffer), None))
     return buffer.value.decode()
+
+
+def make_ahead(texts: Iterable[str], make: Callable[[str], None]) -> None:
+    """Calls make(text), which makes the plan of a problem, for all of these side by side, one thread a core at most: compiling takes a core a
+    second or two for each. What cannot be made is left to who asks for it again, who is told why."""
+    wanted = list(dict.fromkeys(texts))
+    if len(wanted) < 2:
+        return
+
+    def tried(text: str) -> None:
+        try:
+            make(text)
+        except errors.TrigenError:
+            pass
+
+    with ThreadPoolExecutor(min(len(wanted), len(os.sched_getaffinity(0)))) as pool:
+        list(pool.map(tried, wanted))
 
 
 def counters() -> log.Counters:

@@ -109,7 +109,7 @@ def test_the_layouts_are_jaxlibs(repository, tmp_path):
 
 
 SCRIPT = """
-import ctypes, sys
+import ctypes, sys, threading
 import jax, jax.numpy as jnp, numpy as np
 import trigen, trigen.jax as tj
 from trigen.jax import functional, handler, matrices, plain, primitive
@@ -139,11 +139,13 @@ def both(f, *given):
     "What the kernels and what lax operations give."
     mlir.register_lowering(primitive.product_p, primitive.lower_call, platform="cpu")
     mlir.register_lowering(matrices.gram_p, matrices.lower_call, platform="cpu")
+    mlir.register_lowering(matrices.iterations_p, matrices.lower_iterations, platform="cpu")
     kernels = jax.jit(lambda *given: f(*given))(*given)
     jax.block_until_ready(kernels)
     jax.clear_caches()
     mlir.register_lowering(primitive.product_p, primitive._lower_elsewhere, platform="cpu")
     mlir.register_lowering(matrices.gram_p, matrices._lower_elsewhere, platform="cpu")
+    mlir.register_lowering(matrices.iterations_p, matrices.lower_iterations_plainly, platform="cpu")
     return kernels, jax.jit(lambda *given: f(*given))(*given)
 
 def normal(seed, *shape, dtype=jnp.float16):
@@ -181,7 +183,14 @@ check("gram", lambda a, c: (tj.gram(a, c=c, alpha=-0.5, beta=3, gamma=2), tj.gra
       tj.gram(c, tj.gram(c, c=c, alpha=0.25), alpha=2)), a, c)
 check("gram of one matrix, odd sizes, float32", lambda a: tj.gram(a, alpha=3, math="simt"), normal(8, 19, 21, dtype=jnp.float32), tolerance=1e-5)
 check("gram, vmap", jax.vmap(lambda a, c: tj.gram(a, c=c, fill="lower"), (1, None)), a.transpose(1, 0, 2), c[0])
-check("orthogonalize", tj.orthogonalize, [normal(9, 24, 40, dtype=jnp.float32), normal(10, 2, 40, 24, dtype=jnp.bfloat16)])
+asked, ask = [], handler.workspace_size
+handler.workspace_size = lambda problem, device: (asked.append((problem, threading.current_thread())), ask(problem, device))[1]
+check("orthogonalize", tj.orthogonalize, [normal(9, 24, 40, dtype=jnp.float32), normal(10, 2, 40, 24, dtype=jnp.bfloat16), normal(11, 16, 16)])
+first = dict(reversed(asked))
+ahead = [problem for problem, thread in first.items() if thread is not threading.main_thread()]
+print("made ahead", len(ahead), "of", len(first))
+handler.workspace_size = ask
+
 print("initialized", library.shim_initialized() > 0, "executed", library.shim_executed())
 """
 )
@@ -234,7 +243,7 @@ def test_kernels_behind_the_xla_of_this_jaxlib(calls):
     """Values, all five gradients, prefixes and batched weights, jitted, with the numbers of lax operations."""
     done = calls(CALLS)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert done.stdout.splitlines()[-9:-1] == [
+    assert done.stdout.splitlines()[-10:-1] == [
         "step",
         "float32 weight, prefix",
         "bdt, float32",
@@ -243,6 +252,7 @@ def test_kernels_behind_the_xla_of_this_jaxlib(calls):
         "gram of one matrix, odd sizes, float32",
         "gram, vmap",
         "orthogonalize",
+        "made ahead 5 of 5",
     ], done.stdout
 
 
@@ -300,6 +310,102 @@ assert (step(x, w) == before).all()
 print("lowered", len(traced))
 """
 )
+
+
+THREADS = (
+    SCRIPT
+    + """
+import time
+from trigen import errors, log
+
+lines, at_a_line = [], lambda text: None
+def line(level, text, user):
+    if text.startswith(b"plan "):
+        lines.append(text)
+        at_a_line(text)
+callback = log.FUNCTION(line)  # is called while the plan is being made, in the thread that makes it
+trigen.library.load().trigen_set_log(log.INFO, callback, None)
+
+def asked(problems, ask=lambda problem: handler.workspace_size(problem, 0)):
+    "What each thread got, one a problem."
+    got = [None] * len(problems)
+    def thread(index):
+        try:
+            got[index] = ask(problems[index])
+        except errors.TrigenError as error:
+            got[index] = f"{type(error).__name__}: {error}"
+    threads = [threading.Thread(target=thread, args=(index,)) for index in range(len(problems))]
+    for one in threads:
+        one.start()
+    return threads, got
+
+def problem(features):
+    return f"scan,dtype=f32,B=1,T=8,D={features}"
+
+meeting = threading.Barrier(2, timeout=60)
+at_a_line = lambda text: meeting.wait()
+threads, got = asked([problem(8), problem(16)])
+for one in threads:
+    one.join()
+print("side by side", not meeting.broken and all(isinstance(size, int) for size in got), len(lines))
+
+release = threading.Event()
+at_a_line = lambda text: release.wait(60)
+del lines[:]
+threads, got = asked([problem(24)] * 8)
+time.sleep(0.5)
+print("others wait", sum(one.is_alive() for one in threads), handler.workspace_size(problem(8), 0) == handler.workspace_size(problem(16), 0))
+release.set()
+for one in threads:
+    one.join()
+print("one plan", len(set(got)) == 1 and isinstance(got[0], int), len(lines))
+
+at_a_line = lambda text: release.wait(60)
+release.clear()
+del lines[:]
+threads, got = asked([problem(32)])
+while not lines:
+    time.sleep(0.01)
+forgetting = threading.Thread(target=tj.forget_plans)
+forgetting.start()
+forgetting.join(0.5)
+print("a runtime in use stays", forgetting.is_alive() and threads[0].is_alive())
+release.set()
+threads[0].join()
+forgetting.join()
+del lines[:]
+handler.workspace_size(problem(32), 0)
+print("forgotten", len(lines))
+
+trigen.configure(driver="emulated:" + target, layers=["none"], no_jit=True)
+handler.forget_plans()
+threads, got = asked([problem(40)] * 6)
+for one in threads:
+    one.join()
+print("each has its error", len(set(got)) == 1 and got[0])
+trigen.configure(driver="emulated:" + target, layers=[cache])
+handler.forget_plans()
+print("then made", isinstance(handler.workspace_size(problem(40), 0), int))
+"""
+)
+
+
+def test_plans_are_made_side_by_side(calls):
+    """Two at once, each problem once, no runtime taken from under them; a failure is told to all who asked, and hinders nobody later."""
+    done = calls(THREADS)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("stages:")]
+    assert lines[:5] + lines[6:] == [
+        "side by side True 2",
+        "others wait 8 True",
+        "one plan True 1",
+        "a runtime in use stays True",
+        "forgotten 1",
+        "then made True",
+    ], done.stdout
+    assert re.match(r"each has its error (CacheMiss|Unsupported): .*scan,dtype=f32,B=1,H=1,T=8,D=40", lines[5]), lines[
+        5
+    ]
 
 
 def test_after_tuning_programs_are_compiled_with_the_kernels_of_the_cache(calls):

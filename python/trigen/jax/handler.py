@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
+from typing import Iterable
 
 import jax
 
@@ -50,6 +51,11 @@ def workspace_size(problem: str, device: int) -> int:
     size = ctypes.c_size_t()
     library.check(loaded.trigen_xla_workspace_size(problem.encode(), device, ctypes.byref(size)))
     return size.value
+
+
+def make_ahead(problems: Iterable[str], device: int) -> None:
+    """Makes the plans of these problems side by side, so that workspace_size and the handler find them."""
+    library.make_ahead(problems, lambda problem: workspace_size(problem, device))
 
 
 def forget_plans() -> None:

@@ -1,7 +1,8 @@
-"""Symmetric products and what is made of them: gram, orthogonalize. One primitive; gradients are not there."""
+"""Symmetric products and what is made of them: gram, orthogonalize. A primitive each; gradients are not there."""
 
 from __future__ import annotations
 
+import functools
 from math import prod
 from typing import Any, NamedTuple, Optional, Sequence, Union
 
@@ -15,7 +16,7 @@ from jax.interpreters import batching, mlir
 from .. import problem as problem_text
 from ..newton_schulz import JORDAN, Triple, iterate, triples_of
 from ..options import Math
-from . import plain, primitive
+from . import handler, plain, primitive
 from .functional import _one_of, _resolve_math, _same_axes
 from .primitive import NAME, vary, varying
 
@@ -177,16 +178,18 @@ def orthogonalize(
     coefficients  (a, b, c) for every step, or one triple a step, of which the last is repeated
     form          "classic", "gram", or "auto": gram where the longer side is 1.25 times the shorter one
 
-    The same tree, shapes and dtypes; between products matrices are float16. jax.jit and jax.vmap; no derivative."""
+    The same tree, shapes and dtypes; between products matrices are float16. jax.jit, jax.vmap and jax.shard_map; no derivative. While JAX
+    compiles it for a GPU, kernels that the cache lacks are compiled side by side, one thread a core at most."""
     leaves, tree = jax.tree.flatten(matrices)
     leaves = [jnp.asarray(one) for one in leaves]
-    triples = triples_of(coefficients, steps)
+    triples = tuple(triples_of(coefficients, steps))
     results, groups = list(leaves), {}
     for index, one in enumerate(leaves):
         if one.ndim < 2 or one.dtype.name not in _DTYPES:
             raise ValueError(f"matrix {index} is {one.dtype.name} {list(one.shape)}; allowed: floating [..., m, k]")
         if one.size:
             groups.setdefault((*sorted(one.shape[-2:]), one.dtype == jnp.float64), []).append(index)
+    stacks = []
     for (m, k, double), members in groups.items():
         wide, short = (jnp.float64, jnp.float64) if double else (jnp.float32, jnp.float16)
         parts = []
@@ -194,11 +197,61 @@ def orthogonalize(
             one = leaves[index].astype(wide)
             one = one / jnp.maximum(jnp.linalg.norm(one, axis=(-2, -1), keepdims=True), eps)
             parts.append((one.mT if one.shape[-2] > one.shape[-1] else one).reshape(-1, m, k).astype(short))
-        x = iterate(jnp.concatenate(parts), triples, form, gram)
-        first = 0
-        for index, part in zip(members, parts):
+        stacks.append(jnp.concatenate(_same_axes(parts)))
+    for members, x, y in zip(groups.values(), stacks, iterations_p.bind(*stacks, triples=triples, form=form)):
+        y, first = vary(y, varying(x)), 0
+        for index in members:
             one = leaves[index]
-            y, first = x[first : first + len(part)], first + len(part)
-            y = y.mT if one.shape[-2] > one.shape[-1] else y
-            results[index] = y.reshape(one.shape).astype(one.dtype)
+            count = prod(one.shape[:-2])
+            part, first = y[first : first + count], first + count
+            part = part.mT if one.shape[-2] > one.shape[-1] else part
+            results[index] = part.reshape(one.shape).astype(one.dtype)
     return jax.tree.unflatten(tree, results)
+
+
+# ---- the iterations: a primitive, so that the plans of all products are made side by side ------------------------------------
+
+iterations_p = Primitive("trigen_newton_schulz")  # of stacks [n, m, k]; parameters: triples, form
+iterations_p.multiple_results = True
+
+
+@functools.partial(jax.jit, static_argnames=("triples", "form"))
+def _jitted_iterations(*stacks, triples, form):
+    return iterations_p.bind(*stacks, triples=triples, form=form)
+
+
+iterations_p.def_impl(lambda *stacks, **how: _jitted_iterations(*stacks, **how))
+iterations_p.def_abstract_eval(lambda *stacks, **how: [ShapedArray(one.shape, one.dtype) for one in stacks])
+
+
+def _batched_iterations(stacks, axes, **how):
+    moved = [one if axis is None else jnp.moveaxis(one, axis, 0) for one, axis in zip(stacks, axes)]
+    results = iterations_p.bind(*(one.reshape(-1, *one.shape[-2:]) for one in moved), **how)
+    batched = [batching.not_mapped if axis is None else 0 for axis in axes]
+    return [result.reshape(one.shape) for result, one in zip(results, moved)], batched
+
+
+batching.primitive_batchers[iterations_p] = _batched_iterations
+
+
+def _iterations(*stacks, triples, form):
+    return [iterate(x, triples, form, gram) for x in stacks]
+
+
+lower_iterations_plainly = mlir.lower_fun(_iterations, multiple_results=True)
+
+
+def lower_iterations(ctx, *stacks, **how):
+    shapes = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in ctx.avals_in]
+    equations = jax.make_jaxpr(functools.partial(_iterations, **how))(*shapes).eqns
+    problems = [
+        problem_of(one.params["spec"], one.invars[0].aval, len(one.invars) == 3, primitive.device()[1])
+        for one in equations
+        if one.primitive is gram_p
+    ]
+    handler.make_ahead(filter(None, problems), primitive.device()[0])
+    return lower_iterations_plainly(ctx, *stacks, **how)
+
+
+mlir.register_lowering(iterations_p, lower_iterations_plainly)
+mlir.register_lowering(iterations_p, lower_iterations, platform="cuda")

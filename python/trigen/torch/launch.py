@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import struct
-from concurrent.futures import ThreadPoolExecutor
 from typing import Dict, Iterable, List, Optional, Tuple
 
 import torch
@@ -268,20 +267,8 @@ def plan_of(text: str, device: int) -> Optional[library.Plan]:
 
 
 def make_ahead(texts: Iterable[str], device: int) -> None:
-    """Makes the plans of these problems side by side, one thread a core at most, so that plan_of finds them: compiling takes a core a
-    second or two for each. What cannot be made is left to plan_of, which says why. Not during a capture."""
-    wanted = list(dict.fromkeys(texts))
-    if len(wanted) < 2:
-        return
-
-    def make(text: str) -> None:
-        try:
-            library.shared_runtime().plan(text, device).destroy()  # the runtime keeps what it made
-        except errors.TrigenError:
-            pass
-
-    with ThreadPoolExecutor(min(len(wanted), len(os.sched_getaffinity(0)))) as pool:
-        list(pool.map(make, wanted))
+    """Makes the plans of these problems side by side, so that plan_of finds them: the runtime keeps what it made. Not during a capture."""
+    library.make_ahead(texts, lambda text: library.shared_runtime().plan(text, device).destroy())
 
 
 def notes(info: library.PlanInfo) -> List[Tuple[str, str]]:

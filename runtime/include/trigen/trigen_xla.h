@@ -29,10 +29,11 @@ extern "C" {
 TRIGEN_API void* trigen_xla_call(void* call_frame) TRIGEN_NOEXCEPT;
 /* The runtime of calls from now on: options as of trigen_runtime_create (NULL: the defaults, which hold without
  * any call of this). Plans made so far are not used again, and stay in memory: running programs may hold them.
- */
+ * Waits for the plans that other threads make. */
 TRIGEN_API trigen_status trigen_xla_configure(const trigen_runtime_options* options) TRIGEN_NOEXCEPT;
 /* Makes the plan of a problem (its text) for a device (CUDA ordinal), as a call would, and says what workspace
- * it needs. */
+ * it needs. Threads that ask for different problems compile side by side, those that ask for the same share its
+ * plan; XLA initialises the calls of a program one after the other, and finds what was asked for here. */
 TRIGEN_API trigen_status trigen_xla_workspace_size(const char* problem, int device,
                                                    size_t* bytes) TRIGEN_NOEXCEPT;
 
