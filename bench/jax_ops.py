@@ -9,9 +9,10 @@
 Arms: `tril` is jnp.tril(W) @ x, `dense` the same product without a mask (the time that cannot be had for masked
 weights), `trigen`. Parts: `forward`, `step`: the value and both gradients for a given dy, and `sharded`: a step under
 shard_map over all devices, whose batch is B a device and whose gradient of W is summed over them (part `step` of the
-same shape is one device alone). One sample is --calls calls between which nothing waits, on inputs that take turns;
-medians over rounds. `ratio` is tril's time over the arm's: above 1 the arm is faster. A part that fails says so in its
-line, and the others go on (exit status 1)."""
+same shape is one device alone). `scan_forward` and `scan` are a forward and a step of W[t,s] = v[t] decay^(t-s), vectors
+in float32; `tril` multiplies with the T x T matrix that jnp.where makes of them, `dense` is not there. One sample is
+--calls calls between which nothing waits, on inputs that take turns; medians over rounds. `ratio` is tril's time over
+the arm's: above 1 the arm is faster. A part that fails says so in its line, and the others go on (exit status 1)."""
 
 import argparse
 import itertools
@@ -32,13 +33,25 @@ from timing import host_us, in_turn
 SHAPES = "128,256,512;32,512,1024;16,1024,1024;8,2048,1024;4,4096,1024"
 
 
+PRODUCTS = {
+    "tril": lambda w, x: jnp.einsum("ts,bsd->btd", jnp.tril(w), x),
+    "dense": lambda w, x: jnp.einsum("ts,bsd->btd", w, x),
+    "trigen": lambda w, x: tj.triangular_conv1d(x, w),
+}
+
+
+def by_matrix(w, x):
+    distance = jnp.arange(x.shape[1])[:, None] - jnp.arange(x.shape[1])
+    matrix = jnp.where(distance >= 0, w["v"][:, None] * w["decay"] ** jnp.abs(distance), 0)
+    return jnp.einsum("ts,bsd->btd", matrix.astype(x.dtype), x)
+
+
+SCANS = {"tril": by_matrix, "trigen": lambda w, x: tj.scan(x, target=w["v"], decay=w["decay"])}
+
+
 def arms(part):
-    products = {
-        "tril": lambda w, x: jnp.einsum("ts,bsd->btd", jnp.tril(w), x),
-        "dense": lambda w, x: jnp.einsum("ts,bsd->btd", w, x),
-        "trigen": lambda w, x: tj.triangular_conv1d(x, w),
-    }
-    if part == "forward":
+    products = SCANS if part.startswith("scan") else PRODUCTS
+    if part.endswith("forward"):
         return {name: jax.jit(lambda w, x, dy, f=f: f(w, x)) for name, f in products.items()}
 
     def step(f):
@@ -78,7 +91,9 @@ def bench(shape, dtype, part, arguments, say):
     keys = jax.random.split(jax.random.key(0), 12)
     sets = [
         (
-            jnp.tril(jax.random.normal(keys[3 * i], (tokens, tokens), dtype)),
+            {"v": jax.random.normal(keys[3 * i], (tokens,)), "decay": jnp.float32(0.95)}
+            if part.startswith("scan")
+            else jnp.tril(jax.random.normal(keys[3 * i], (tokens, tokens), dtype)),
             *(jax.random.normal(keys[3 * i + j], (batch, tokens, features), dtype) for j in (1, 2)),
         )
         for i in range(4)

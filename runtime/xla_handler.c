@@ -77,7 +77,7 @@ static trigen_status make(xla_text text, int device, call_plan** result) {
         trigen_fail(TRIGEN_UNSUPPORTED,
                     "an XLA call has the op decode or grad_epilogue, accumulate, or gram with B or layout; "
                     "allowed: forward, grad_input and grad_weight without accumulate (add in XLA), gram with "
-                    "B=1 and layout=btd");
+                    "B=1 and layout=btd, scan, scan_grad_input and scan_grad_weight");
   if (status == TRIGEN_OK) status = trigen_plan_create(runtime, &one->problem, device, &one->plan);
   if (status != TRIGEN_OK) {
     free(one);
@@ -186,6 +186,7 @@ static slots slots_of(const trigen_problem* problem, trigen_args* args) {
   slots s = {0};
   switch (problem->op) {
     case TRIGEN_FORWARD:
+    case TRIGEN_SCAN:
       s.in[s.in_count++] = (slot){"x", ACTIVATION, &args->x.data};
       s.in[s.in_count++] = (slot){"w", WEIGHT, &args->w};
       if (problem->bias) s.in[s.in_count++] = (slot){"bias", BIAS, &args->bias};
@@ -194,6 +195,7 @@ static slots slots_of(const trigen_problem* problem, trigen_args* args) {
       if (problem->pre) s.out[s.out_count++] = (slot){"pre", ACTIVATION, &args->pre.data};
       break;
     case TRIGEN_GRAD_INPUT:
+    case TRIGEN_SCAN_GRAD_INPUT:
       s.in[s.in_count++] = (slot){"dy", ACTIVATION, &args->y.data};
       s.in[s.in_count++] = (slot){"w", WEIGHT, &args->w};
       s.out[s.out_count++] = (slot){"dx", ACTIVATION, &args->x.data};
@@ -204,6 +206,13 @@ static slots slots_of(const trigen_problem* problem, trigen_args* args) {
       if (problem->residual) s.in[s.in_count++] = (slot){"c", WEIGHT, &args->residual.data};
       s.out[s.out_count++] = (slot){"d", WEIGHT, &args->w};
       return s;
+    case TRIGEN_SCAN_GRAD_WEIGHT:
+      s.in[s.in_count++] = (slot){"dy", ACTIVATION, &args->y.data};
+      s.in[s.in_count++] = (slot){"x", ACTIVATION, &args->x.data};
+      s.in[s.in_count++] = (slot){"w", WEIGHT, &args->w};
+      s.out[s.out_count++] = (slot){"dw", WEIGHT, &args->residual.data};
+      if (problem->bias) s.out[s.out_count++] = (slot){"grad_bias", BIAS, &args->bias};
+      break;
     default:
       s.in[s.in_count++] = (slot){"dy", ACTIVATION, &args->y.data};
       s.in[s.in_count++] = (slot){"x", ACTIVATION, &args->x.data};
@@ -219,8 +228,11 @@ static slots slots_of(const trigen_problem* problem, trigen_args* args) {
 static int take(const trigen_problem* problem, const slot* slot, const xla_buffer* buffer) {
   static const int dtypes[] = {[TRIGEN_F16] = XLA_F16, [TRIGEN_BF16] = XLA_BF16, [TRIGEN_F32] = XLA_F32};
   const int64_t heads = problem->H, tokens = problem->T;
+  const int is_scan = problem->op == TRIGEN_SCAN || problem->op == TRIGEN_SCAN_GRAD_INPUT ||
+                      problem->op == TRIGEN_SCAN_GRAD_WEIGHT;
+  const int64_t row = is_scan ? 4 : tokens * problem->K; /* of W: elements for each head and token */
   const int64_t wanted = slot->kind == ACTIVATION ? problem->B * heads * tokens * problem->D
-                         : slot->kind == WEIGHT   ? heads * tokens * tokens * problem->K
+                         : slot->kind == WEIGHT   ? heads * tokens * row
                                                   : heads * tokens;
   int64_t elements = 1;
   for (int64_t i = 0; i < buffer->rank; ++i) elements *= buffer->dims[i];

@@ -128,7 +128,7 @@ def behind(call):  # the calls of XLA's CPU
             return library
         except Exception as error:
             print("stages:", error)
-primitive._lower_plain = mlir.lower_fun(primitive._plain, multiple_results=True)
+primitive._lower_plain = mlir.lower_fun(primitive.plain_results, multiple_results=True)
 matrices._lower_plain = mlir.lower_fun(matrices._plain, multiple_results=False)
 trigen.library.load()
 handler.workspace_size("forward,dtype=f16,B=1,T=8,D=8", 0)
@@ -191,6 +191,16 @@ ahead = [problem for problem, thread in first.items() if thread is not threading
 print("made ahead", len(ahead), "of", len(first))
 handler.workspace_size = ask
 
+vectors = [normal(12 + i, 2, 24, dtype=jnp.float32) for i in range(4)]
+vectors[2] = jax.nn.sigmoid(vectors[2])
+def scanned(x, bias, gate, residual, *vectors):
+    y, back = jax.vjp(lambda *a: tj.scan(a[0], *a[4:], a[1], gate=a[2], residual=a[3], activation="silu"), x, bias, gate, residual, *vectors)
+    return y, back(jnp.cos(y))
+check("scan", scanned, x, b, gate, residual, *vectors)
+check("scan of a prefix, bdt", lambda x, v: jax.value_and_grad(lambda x, v: tj.scan(x, v, decay=0.9, layout="bdt").sum(), (0, 1))(x, v),
+      normal(16, 2, 16, 21, dtype=jnp.float32), vectors[0], tolerance=1e-5)
+by_target = jax.grad(lambda v, x: tj.scan(x, target=v, decay=0.5).astype(jnp.float32).sum())
+check("scan, vmap of vectors", jax.vmap(by_target, (0, None)), vectors[1], x)
 print("initialized", library.shim_initialized() > 0, "executed", library.shim_executed())
 """
 )
@@ -243,7 +253,7 @@ def test_kernels_behind_the_xla_of_this_jaxlib(calls):
     """Values, all five gradients, prefixes and batched weights, jitted, with the numbers of lax operations."""
     done = calls(CALLS)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert done.stdout.splitlines()[-10:-1] == [
+    assert done.stdout.splitlines()[-13:-1] == [
         "step",
         "float32 weight, prefix",
         "bdt, float32",
@@ -253,6 +263,9 @@ def test_kernels_behind_the_xla_of_this_jaxlib(calls):
         "gram, vmap",
         "orthogonalize",
         "made ahead 5 of 5",
+        "scan",
+        "scan of a prefix, bdt",
+        "scan, vmap of vectors",
     ], done.stdout
 
 
@@ -281,6 +294,11 @@ call("decode,dtype=f16,B=1,T=8,D=8", x, w, results=[y, none])
 call("gram,dtype=f16,B=2,T=8,D=8", x, x, results=[y, none])
 call("gram,dtype=f16,B=1,T=8,D=8", x, x, results=[y, none], alpha="1")
 call("gram,dtype=f16,B=1,T=8,D=8", x, x, results=[y, none], alpha=np.float32(0))
+scan = "scan,dtype=f16,B=1,T=8,D=8,wdtype=f32"
+vectors = jnp.ones((1, 4, 8))
+call(scan, x, vectors, results=[y, none])
+call(scan, x, w, results=[y, none])
+call(scan.replace("scan", "scan_grad_weight"), x, x, results=[((1, 4, 8), jnp.float32), none])
 split = "grad_weight,dtype=f16,B=64,T=8,D=64,epilogue=zero_outside"
 bytes = handler.workspace_size(split, 0)
 print("workspace", bytes)
@@ -430,15 +448,18 @@ def test_what_the_handler_refuses(calls):
             r".*: w has another size or dtype",
             r".*dtype='f61' is unknown",
             r".*an XLA call has the op decode or grad_epilogue, .*; allowed: forward, grad_input and grad_weight",
-            r".*or gram with B or layout; allowed: .* gram with B=1 and layout=btd",
+            r".*or gram with B or layout; allowed: .* gram with B=1 and layout=btd, scan, scan_grad_input and scan_grad_weight",
             r".*: alpha, beta or gamma is not an f32 scalar",
             r".*alpha is 0.0+, which leaves nothing to compute",
+            r"ran$",
+            r".*: w has another size or dtype than the problem",
+            r".*has 2 arguments and 2 results; allowed: 3 and 2 buffers",
             r"workspace \d+",
             r".*this XLA does not say which device a call runs on; install jaxlib 0.6 or later",
         ),
     ):
         assert re.match(wanted, line), (wanted, line, done.stdout)
-    assert len(lines) == 13
+    assert len(lines) == 16
 
 
 LOWERED = """

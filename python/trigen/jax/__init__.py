@@ -1,4 +1,4 @@
-"""trigen in JAX: triangular_conv1d with gradients, batching, jit and shard_map; gram and orthogonalize. docs/jax.md is the guide."""
+"""trigen in JAX: triangular_conv1d and scan with gradients, batching, jit and shard_map; gram and orthogonalize. docs/jax.md is the guide."""
 
 try:
     import jax
@@ -17,5 +17,16 @@ from ..newton_schulz import JORDAN, POLAR_EXPRESS  # noqa: E402
 from .functional import triangular_conv1d  # noqa: E402
 from .handler import forget_plans  # noqa: E402
 from .matrices import gram, orthogonalize  # noqa: E402
+from .scans import scan, scan_state, scan_step  # noqa: E402
 
-__all__ = ["JORDAN", "POLAR_EXPRESS", "forget_plans", "gram", "orthogonalize", "triangular_conv1d"]
+__all__ = [
+    "JORDAN",
+    "POLAR_EXPRESS",
+    "forget_plans",
+    "gram",
+    "orthogonalize",
+    "scan",
+    "scan_state",
+    "scan_step",
+    "triangular_conv1d",
+]

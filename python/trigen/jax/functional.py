@@ -1,9 +1,7 @@
-"""The functional form in JAX: checks, and derivatives of every order. The product is bilinear, so each of the three operations' derivatives
-are the three again."""
+"""triangular_conv1d in JAX: checks of what it is given. Its derivatives: derivatives.py."""
 
 from __future__ import annotations
 
-import functools
 from typing import Optional, Union
 
 import jax
@@ -12,114 +10,11 @@ import jax.numpy as jnp
 from .. import errors
 from ..library import MATHS
 from ..options import Activation, Fill, Layout, Math, Padding
-from . import plain
-from .primitive import Spec, product, vary, varying
+from .derivatives import mix
+from .primitive import Spec, vary, varying
 
 _SHORT = ("float16", "bfloat16")
-
-
-# ---- derivatives ---------------------------------------------------------------------------------------------------------
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _conv(spec: Spec, x, weight, bias, gate, residual):
-    return product(spec, *_given(x, weight, bias, gate, residual))[0]
-
-
-def _given(*arrays):
-    return [array for array in arrays if array is not None]
-
-
-def _conv_forward(spec, x, weight, bias, gate, residual):
-    if spec.activation == "none" and not spec.gate:
-        return _conv(spec, x, weight, bias, gate, residual), (x, weight, None, None)
-    y, pre = _conv_pre(spec._replace(pre=True), x, weight, bias, gate, residual)
-    return y, (x, weight, gate, pre)
-
-
-def _conv_backward(spec, kept, dy):
-    return _gradients(spec, *kept, dy, None)
-
-
-_conv.defvjp(_conv_forward, _conv_backward)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _conv_pre(spec: Spec, x, weight, bias, gate, residual):
-    """(y, the value before the activation)"""
-    return tuple(product(spec, *_given(x, weight, bias, gate, residual)))
-
-
-def _conv_pre_forward(spec, x, weight, bias, gate, residual):
-    y, pre = _conv_pre(spec, x, weight, bias, gate, residual)
-    return (y, pre), (x, weight, gate, pre)
-
-
-def _conv_pre_backward(spec, kept, gradients):
-    return _gradients(spec, *kept, *gradients)
-
-
-_conv_pre.defvjp(_conv_pre_forward, _conv_pre_backward)
-
-
-def _gradients(spec, x, weight, gate, pre, dy, dpre):
-    """Of x, weight, bias, gate and residual."""
-    dq, dgate = dy, None
-    if pre is not None:
-        wide = plain.compute_dtype(x.dtype)
-        value, back = jax.vjp(lambda q: plain.activate(q, spec.activation), pre.astype(wide))
-        slope = dy.astype(wide)
-        if gate is not None:
-            dgate = (slope * value).astype(x.dtype)
-            slope = slope * gate.astype(wide)
-        (slope,) = back(slope)
-        dq = (slope if dpre is None else slope + dpre.astype(wide)).astype(x.dtype)
-    bare = spec._replace(activation="none", gate=False, residual=False, pre=False)
-    dx = _grad_input(bare._replace(op="grad_input", bias=False), dq, weight)
-    dw, db = _grad_weight(bare._replace(op="grad_weight"), dq, x)
-    return dx, dw, db, dgate, dy if spec.residual else None
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _grad_input(spec: Spec, grad, weight):
-    return product(spec, grad, weight)[0]
-
-
-def _grad_input_backward(spec, kept, ddx):
-    grad, weight = kept
-    return _product(spec, ddx, weight), _grad_weight(spec._replace(op="grad_weight"), grad, ddx)[0]
-
-
-_grad_input.defvjp(lambda spec, grad, weight: (_grad_input(spec, grad, weight), (grad, weight)), _grad_input_backward)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _grad_weight(spec: Spec, grad, x):
-    """(dW, grad_bias or None)"""
-    results = product(spec, grad, x)
-    return results[0], results[1] if spec.bias else None
-
-
-def _grad_weight_backward(spec, kept, gradients):
-    (grad, x), (ddw, ddb) = kept, gradients
-    dgrad = _product(spec, x, ddw)
-    if ddb is not None:
-        dgrad = dgrad + _spread(ddb, x, spec)
-    return dgrad, _grad_input(spec._replace(op="grad_input", bias=False), grad, ddw)
-
-
-_grad_weight.defvjp(lambda spec, grad, x: (_grad_weight(spec, grad, x), (grad, x)), _grad_weight_backward)
-
-
-def _product(spec, x, weight):
-    return _conv(spec._replace(op="forward", bias=False), x, weight, None, None, None)
-
-
-def _spread(bias, x, spec):
-    """bias[h, t] at every batch and feature of x."""
-    features = x.shape[2 if spec.layout == "btd" else 1] // spec.heads
-    wide = jnp.repeat(bias.astype(x.dtype), features, axis=0)  # [H*D, n]
-    return jnp.broadcast_to((wide.T if spec.layout == "btd" else wide)[None], x.shape)
+_DTYPES = (*_SHORT, "float32", "float64")
 
 
 # ---- the public form -----------------------------------------------------------------------------------------------------
@@ -128,6 +23,13 @@ def _spread(bias, x, spec):
 def _one_of(name: str, value, allowed) -> None:
     if value not in allowed:
         raise ValueError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}")
+
+
+def _check_dtype(name: str, array) -> None:
+    if array.dtype.name not in _DTYPES:
+        raise TypeError(
+            f"{name} has dtype {array.dtype.name}; allowed: float16, bfloat16, float32 (and float64, without a kernel)"
+        )
 
 
 def _check(x, weight, bias, extras, layout: str) -> None:
@@ -152,9 +54,8 @@ def _check(x, weight, bias, extras, layout: str) -> None:
         raise ValueError(
             f"x has {features} features (shape {list(x.shape)}) while weight has {heads} heads; allowed: a multiple of {heads}"
         )
+    _check_dtype("x", x)
     name = x.dtype.name
-    if name not in (*_SHORT, "float32", "float64"):
-        raise TypeError(f"x has dtype {name}; allowed: float16, bfloat16, float32 (and float64, without a kernel)")
     if weight.dtype != x.dtype and not (weight.dtype == jnp.float32 and name in _SHORT):
         raise TypeError(
             f"weight has dtype {weight.dtype.name} while x has {name}; allowed beside it: {name}{' or float32' if name in _SHORT else ''}"
@@ -165,10 +66,14 @@ def _check(x, weight, bias, extras, layout: str) -> None:
             raise ValueError(
                 f"bias has shape {list(bias.shape)} and dtype {bias.dtype.name}; allowed: {list(shape)} of weight's dtype {weight.dtype.name}"
             )
+    _check_extras(x, extras)
+
+
+def _check_extras(x, extras) -> None:
     for what, extra in extras:
         if extra is not None and (extra.shape, extra.dtype) != (x.shape, x.dtype):
             raise ValueError(
-                f"{what} has shape {list(extra.shape)} and dtype {extra.dtype.name}; allowed: x's {list(x.shape)} and {name}"
+                f"{what} has shape {list(extra.shape)} and dtype {extra.dtype.name}; allowed: x's {list(x.shape)} and {x.dtype.name}"
             )
 
 
@@ -251,7 +156,7 @@ def triangular_conv1d(
         gate is not None,
         residual is not None,
     )
-    return _conv(spec, *_same_axes([x, weight, bias, gate, residual]))
+    return mix(spec, *_same_axes([x, weight, bias, gate, residual]))
 
 
 def resolve_padding(padding: Union[int, str], taps: int) -> int:

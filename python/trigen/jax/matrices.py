@@ -17,10 +17,8 @@ from .. import problem as problem_text
 from ..newton_schulz import JORDAN, Triple, iterate, triples_of
 from ..options import Math
 from . import handler, plain, primitive
-from .functional import _one_of, _resolve_math, _same_axes
+from .functional import _DTYPES, _check_dtype, _one_of, _resolve_math, _same_axes
 from .primitive import NAME, vary, varying
-
-_DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 class Spec(NamedTuple):
@@ -148,10 +146,7 @@ def gram(
 def _check(a, b, c, out) -> None:
     if a.ndim < 2:
         raise ValueError(f"a has shape {list(a.shape)}; allowed: [..., m, k], two axes at least")
-    if a.dtype.name not in _DTYPES:
-        raise TypeError(
-            f"a has dtype {a.dtype.name}; allowed: float16, bfloat16, float32 (and float64, without a kernel)"
-        )
+    _check_dtype("a", a)
     if (b.shape, b.dtype) != (a.shape, a.dtype):
         raise ValueError(
             f"b is {b.dtype.name} {list(b.shape)}; allowed: a's {a.dtype.name} {list(a.shape)}, D is square"

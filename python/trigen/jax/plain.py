@@ -24,7 +24,7 @@ def triangle(n: int, fill: str, diag: int):
     return s <= t + diag if fill == "lower" else s >= t + diag
 
 
-def _heads_first(x, heads: int, layout: str):
+def heads_first(x, heads: int, layout: str):
     """[B, H, n, D] in the dtype of sums."""
     if layout == "btd":
         x = x.reshape(*x.shape[:2], heads, x.shape[2] // heads).transpose(0, 2, 1, 3)
@@ -33,7 +33,7 @@ def _heads_first(x, heads: int, layout: str):
     return x.astype(compute_dtype(x.dtype))
 
 
-def _heads_last(y, layout: str, dtype):
+def heads_last(y, layout: str, dtype):
     batch, heads, n, features = y.shape
     if layout == "btd":
         return y.transpose(0, 2, 1, 3).reshape(batch, n, heads * features).astype(dtype)
@@ -56,7 +56,7 @@ def _sum(parts):
 def forward(x, weight, bias, gate, residual, *, pad, layout, fill, diag, activation):
     """(y, the value before the activation)."""
     heads, _, _, taps = weight.shape
-    masked, seen = _masked(weight, x.dtype, fill, diag), _heads_first(x, heads, layout)
+    masked, seen = _masked(weight, x.dtype, fill, diag), heads_first(x, heads, layout)
     features = seen.shape[-1]
     seen = _padded(seen, pad, taps - 1 - pad)
     q = _sum(
@@ -65,19 +65,25 @@ def forward(x, weight, bias, gate, residual, *, pad, layout, fill, diag, activat
             for j in range(taps)
         ]
     )
+    return finish(q, bias, gate, residual, layout, activation, x.dtype)
+
+
+def finish(q, bias, gate, residual, layout: str, activation: str, dtype):
+    """(y, the value before the activation) of the sums q [B, H, n, D]."""
+    heads = q.shape[1]
     if bias is not None:
         q = q + bias.astype(q.dtype)[None, :, :, None]
     y = activate(q, activation)
     if gate is not None:
-        y = y * _heads_first(gate, heads, layout)
+        y = y * heads_first(gate, heads, layout)
     if residual is not None:
-        y = y + _heads_first(residual, heads, layout)
-    return _heads_last(y, layout, x.dtype), _heads_last(q, layout, x.dtype)
+        y = y + heads_first(residual, heads, layout)
+    return heads_last(y, layout, dtype), heads_last(q, layout, dtype)
 
 
 def grad_input(grad, weight, *, pad, layout, fill, diag):
     heads, _, _, taps = weight.shape
-    masked, seen = _masked(weight, grad.dtype, fill, diag), _heads_first(grad, heads, layout)
+    masked, seen = _masked(weight, grad.dtype, fill, diag), heads_first(grad, heads, layout)
     features = seen.shape[-1]
     seen = _padded(seen, taps - 1 - pad, pad)
     dx = _sum(
@@ -88,12 +94,12 @@ def grad_input(grad, weight, *, pad, layout, fill, diag):
             for j in range(taps)
         ]
     )
-    return _heads_last(dx, layout, grad.dtype)
+    return heads_last(dx, layout, grad.dtype)
 
 
 def grad_weight(grad, x, *, heads, taps, weight_dtype, pad, layout, fill, diag):
     """(dW, zero outside the triangle; grad_bias)."""
-    grad, seen = _heads_first(grad, heads, layout), _heads_first(x, heads, layout)
+    grad, seen = heads_first(grad, heads, layout), heads_first(x, heads, layout)
     features = seen.shape[-1]
     seen = _padded(seen, pad, taps - 1 - pad)
     dw = jnp.stack(

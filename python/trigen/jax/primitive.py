@@ -1,5 +1,5 @@
-"""One primitive of JAX's for the three products: shapes, batching, and how it is compiled: on CUDA a call of libtrigen.so's handler with
-the problem as text, elsewhere plain lax operations. Derivatives are functional.py's."""
+"""One primitive of JAX's for the products with weights, and with the vectors of scan: shapes, batching, and how it is compiled: on CUDA a
+call of libtrigen.so's handler with the problem as text, elsewhere plain lax operations. Derivatives are derivatives.py's."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from jax.interpreters import batching, mlir
 
 from .. import problem as problem_text
 from .. import recording
-from . import handler, plain
+from . import handler, plain, recurrence
 
 NAME = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
 
 
 class Spec(NamedTuple):
     """Parameters of an op that are no arrays. Buffers, in order: forward x, weight, bias?, gate?, residual? -> y, pre?;
-    grad_input grad, weight -> dx; grad_weight grad, x -> dW, grad_bias?. Shapes: plain.py."""
+    grad_input grad, weight -> dx; grad_weight grad, x -> dW, grad_bias?. Shapes: plain.py. scan and its two gradients are as these, with
+    vectors for a weight, of which scan_grad_weight has a third operand: recurrence.py."""
 
     op: str
     heads: int
@@ -41,15 +42,23 @@ class Spec(NamedTuple):
     pre: bool = False
 
     @property
+    def is_scan(self) -> bool:
+        return self.op.startswith("scan")
+
+    @property
+    def makes_weight(self) -> bool:
+        return self.op.endswith("grad_weight")
+
+    @property
     def operands(self) -> Tuple[str, ...]:
         """The kind of each operand."""
-        if self.op == "grad_weight":
-            return "activation", "activation"
+        if self.makes_weight:
+            return ("activation", "activation") + ("weight",) * self.is_scan
         return ("activation", "weight") + ("bias",) * self.bias + ("activation",) * (self.gate + self.residual)
 
     @property
     def results(self) -> Tuple[str, ...]:
-        if self.op == "grad_weight":
+        if self.makes_weight:
             return ("weight",) + ("bias",) * self.bias
         return ("activation",) * (1 + self.pre)
 
@@ -87,17 +96,19 @@ def problem_of(spec: Spec, x, has_tf32: bool = True) -> str:
     )
 
 
-def _plain(*operands, spec: Spec):
-    common = dict(pad=spec.pad, layout=spec.layout, fill=spec.fill, diag=spec.diag)
-    if spec.op == "grad_input":
-        return [plain.grad_input(*operands, **common)]
-    if spec.op == "grad_weight":
-        return list(
-            plain.grad_weight(*operands, heads=spec.heads, taps=spec.taps, weight_dtype=spec.weight_dtype, **common)
-        )[: 1 + spec.bias]
+def plain_results(*operands, spec: Spec):
+    """The results in lax operations."""
+    of, common = (recurrence, {}) if spec.is_scan else (plain, dict(pad=spec.pad, fill=spec.fill, diag=spec.diag))
+    common["layout"] = spec.layout
+    if spec.makes_weight:
+        if not spec.is_scan:
+            common.update(heads=spec.heads, taps=spec.taps, weight_dtype=spec.weight_dtype)
+        return list(of.grad_weight(*operands, **common))[: 1 + spec.bias]
+    if spec.op.endswith("grad_input"):
+        return [of.grad_input(*operands, **common)]
     given = iter(operands[2:])
     extras = [next(given) if there else None for there in (spec.bias, spec.gate, spec.residual)]
-    return list(plain.forward(*operands[:2], *extras, activation=spec.activation, **common))[: 1 + spec.pre]
+    return list(of.forward(*operands[:2], *extras, activation=spec.activation, **common))[: 1 + spec.pre]
 
 
 # ---- the primitive -------------------------------------------------------------------------------------------------------
@@ -119,7 +130,7 @@ def _shapes(first, *others, spec: Spec):
     n = first.shape[1 if spec.layout == "btd" else 2]
     kinds = {
         "activation": (first.shape, first.dtype),
-        "weight": ((spec.heads, n, n, spec.taps), jnp.dtype(spec.weight_dtype)),
+        "weight": ((spec.heads, *((4, n) if spec.is_scan else (n, n, spec.taps))), jnp.dtype(spec.weight_dtype)),
         "bias": ((spec.heads, n), jnp.dtype(spec.weight_dtype)),
     }
     return [ShapedArray(*kinds[kind]) for kind in spec.results]
@@ -174,7 +185,7 @@ def _out_of_heads(array, kind, spec, size):
 
 def _batched(operands, axes, *, spec: Spec):
     size = next(one.shape[axis] for one, axis in zip(operands, axes) if axis is not None)
-    shared = spec.op != "grad_weight" and all(
+    shared = not spec.makes_weight and all(
         axis is None for axis, kind in zip(axes, spec.operands) if kind != "activation"
     )
     into, out_of = (_into_batch, _out_of_batch) if shared else (_into_heads, _out_of_heads)
@@ -195,7 +206,7 @@ batching.primitive_batchers[product_p] = _batched
 
 # ---- compiling -----------------------------------------------------------------------------------------------------------
 
-_lower_plain = mlir.lower_fun(_plain, multiple_results=True)
+_lower_plain = mlir.lower_fun(plain_results, multiple_results=True)
 
 
 def _lower_elsewhere(ctx, *operands, spec: Spec):

@@ -5,13 +5,16 @@
  *   name "trigen_call", stages initialize and execute: trigen_xla_call in both
  *
  * A call has an attribute `problem`: the text of a forward, grad_input or grad_weight problem without
- * accumulate, or of gram with B=1 and layout=btd; and for gram alpha, beta and gamma, f32 scalars (left out:
- * 1, 1, 0). Its buffers are dense and in the problem's order:
+ * accumulate, of gram with B=1 and layout=btd, or of scan, scan_grad_input or scan_grad_weight; and for gram
+ * alpha, beta and gamma, f32 scalars (left out: 1, 1, 0). Its buffers are dense and in the problem's order:
  *
  *   forward:     x, w, then bias, gate, residual as the problem has them -> y, then pre, then workspace
  *   grad_input:  dy, w, then residual                                    -> dx, then workspace
  *   grad_weight: dy, x                                                   -> dW, then grad_bias, then workspace
  *   gram:        a, b [H,T,D] (one buffer twice where B is A), then c [H,T,T] -> d [H,T,T], then workspace
+ *   scan:        as forward, w [H,4,T]
+ *   scan_grad_input:  as grad_input, w [H,4,T]
+ *   scan_grad_weight: dy, x, w [H,4,T]                      -> dw [H,4,T], then grad_bias, then workspace
  *
  * The workspace is a u8 buffer of at least trigen_xla_workspace_size bytes. The plan is made when XLA
  * initialises a program; executing it takes no lock, allocates nothing and does not synchronise, and may be
